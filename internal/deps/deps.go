@@ -1,0 +1,37 @@
+// Package deps keeps the module file whole while the packages that need these
+// libraries are being written; it goes before the first release.
+package deps
+
+import (
+	_ "charm.land/lipgloss/v2"
+	_ "github.com/adrg/xdg"
+	_ "github.com/aymanbagabas/go-udiff"
+	_ "github.com/bmatcuk/doublestar/v4"
+	_ "github.com/containers/podman/v5/pkg/bindings"
+	_ "github.com/containers/podman/v5/pkg/bindings/containers"
+	_ "github.com/containers/podman/v5/pkg/bindings/images"
+	_ "github.com/containers/podman/v5/pkg/bindings/system"
+	_ "github.com/containers/podman/v5/pkg/specgen"
+	_ "github.com/creack/pty"
+	_ "github.com/docker/go-units"
+	_ "github.com/fsnotify/fsnotify"
+	_ "github.com/gofrs/flock"
+	_ "github.com/google/jsonschema-go/jsonschema"
+	_ "github.com/klauspost/compress/zstd"
+	_ "github.com/modelcontextprotocol/go-sdk/mcp"
+	_ "github.com/oklog/ulid/v2"
+	_ "github.com/pelletier/go-toml/v2"
+	_ "github.com/prometheus/client_golang/prometheus"
+	_ "github.com/prometheus/client_golang/prometheus/promhttp"
+	_ "github.com/rogpeppe/go-internal/testscript"
+	_ "github.com/spf13/cobra"
+	_ "github.com/stretchr/testify/require"
+	_ "github.com/tetratelabs/wazero"
+	_ "github.com/wasilibs/go-re2"
+	_ "github.com/zeebo/blake3"
+	_ "go.uber.org/goleak"
+	_ "golang.org/x/sync/errgroup"
+	_ "golang.org/x/sys/unix"
+	_ "golang.org/x/term"
+	_ "pgregory.net/rapid"
+)

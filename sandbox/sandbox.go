@@ -1,0 +1,171 @@
+// Package sandbox is the contract between wisbox and whatever isolates
+// programs: a [Backend] makes a [Sandbox] from a [Spec]; a Sandbox is a [Runner]
+// of programs. Podman is the backend of the product (package podman);
+// sandboxtest has one conformance suite that every backend passes and a Host
+// backend, without isolation, for unit tests.
+//
+// What a program did is a [Result], never an error. An error means that wisbox
+// or the backend failed, and wraps one of [ErrUnavailable], [ErrLost],
+// [ErrNotFound], [ErrInvalid] or [ErrUnsupported], or a context's error.
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Errors that a backend wraps. Their text and what wraps them is fit for an
+// agent to read: it says what to do next and holds no host path.
+var (
+	ErrUnavailable = errors.New("sandbox unavailable")    // no service, no image, no room: nothing was made
+	ErrLost        = errors.New("sandbox lost")           // it was there and is gone: make it again
+	ErrNotFound    = errors.New("sandbox not found")      // no sandbox of that ID
+	ErrInvalid     = errors.New("invalid sandbox spec")   // the Spec or Cmd breaks a rule
+	ErrUnsupported = errors.New("unsupported by sandbox") // the image or backend lacks it
+)
+
+// WorkspaceDir is where a program sees the workspace.
+const WorkspaceDir = "/workspace"
+
+// UserID and GroupID are what programs run as, inside.
+const (
+	UserID  = 1000
+	GroupID = 1000
+)
+
+// Limits bound one sandbox. A zero field takes the default named.
+type Limits struct {
+	CPUs     float64 `json:"cpus,omitempty"`         // processors, default 1
+	Memory   int64   `json:"memory_bytes,omitempty"` // bytes without swap, default 1 GiB
+	PIDs     int64   `json:"pids,omitempty"`         // processes and threads, default 256
+	Tmp      int64   `json:"tmp_bytes,omitempty"`    // bytes of /tmp, default 256 MiB
+	Disk     int64   `json:"disk_bytes,omitempty"`   // bytes of the workspace, default 2 GiB
+	Inodes   int64   `json:"inodes,omitempty"`       // entries of the workspace, default 200,000
+	NoFile   int64   `json:"nofile,omitempty"`       // open descriptors of a process, default 16,384, at most the host's hard limit
+	FileSize int64   `json:"file_bytes,omitempty"`   // bytes of one file, default Disk
+}
+
+// WithDefaults fills the zero fields with the numbers of TOOLS.md, "Limits".
+func (l Limits) WithDefaults() Limits {
+	def := func(v *int64, d int64) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	if l.CPUs == 0 {
+		l.CPUs = 1
+	}
+	def(&l.Memory, 1<<30)
+	def(&l.PIDs, 256)
+	def(&l.Tmp, 256<<20)
+	def(&l.Disk, 2<<30)
+	def(&l.Inodes, 200_000)
+	def(&l.NoFile, 16_384)
+	def(&l.FileSize, l.Disk)
+	return l
+}
+
+// Spec is all that a backend needs to make a sandbox. The network is always
+// none, the root read-only, programs without any capability: none of that is an
+// option.
+type Spec struct {
+	// ID names the sandbox: ^[a-z0-9][a-z0-9-]{0,62}$, unique in a state root.
+	ID string
+	// Image to run; the backend never pulls it.
+	Image string
+	// Workspace is the host directory that becomes WorkspaceDir, absolute.
+	Workspace string
+	Limits    Limits
+	// Env is added to the fixed variables for every program (KEY -> value).
+	Env map[string]string
+	// Labels are kept on the sandbox's object, for sweeps, beside the backend's own.
+	Labels map[string]string
+	// Strict refuses to make a sandbox in which any limit isn't enforced.
+	Strict bool
+}
+
+// Backend makes and finds sandboxes. Its methods may be called from many
+// goroutines at once; it retries what is known to pass by itself.
+type Backend interface {
+	// Create makes a sandbox and returns once a program can run in it. On any
+	// error, and when ctx ends, nothing of it is left.
+	Create(ctx context.Context, spec Spec) (Sandbox, error)
+	// Open attaches to a running sandbox that another process made from the
+	// same spec, or wraps ErrNotFound. A stopped or broken one is removed first.
+	Open(ctx context.Context, spec Spec) (Sandbox, error)
+	// List gives the sandboxes of this state root, running or not.
+	List(ctx context.Context) ([]Info, error)
+	// Remove ends a sandbox by ID and returns when nothing of it is left.
+	// One that is not there is no error.
+	Remove(ctx context.Context, id string) error
+	// Owner tells which host user must own the workspace's files so that
+	// programs and the host side can both change them.
+	Owner(ctx context.Context) (Owner, error)
+	// Close frees what the Backend holds; sandboxes stay.
+	Close() error
+}
+
+// Owner is a host user and group.
+type Owner struct{ UID, GID int }
+
+// Sandbox is one running sandbox. Its methods may be called from many
+// goroutines at once: many programs run at the same time.
+type Sandbox interface {
+	Runner
+	// Info tells what it is and which limits hold, read back from the host.
+	Info(ctx context.Context) (Info, error)
+	// Detach gives up this handle: its programs end, the sandbox stays for Open.
+	Detach() error
+	// Close ends every program, removes the sandbox and returns when nothing of
+	// it is left. A second Close does nothing.
+	Close(ctx context.Context) error
+}
+
+// Info describes a sandbox as the backend sees it.
+type Info struct {
+	ID      string            `json:"id"`
+	Object  string            `json:"object"` // the backend's own name: a container ID
+	State   string            `json:"state"`  // running, paused, exited, …
+	Image   string            `json:"image"`
+	Runtime string            `json:"runtime,omitempty"` // runc 1.1.5, …
+	Labels  map[string]string `json:"labels,omitempty"`
+	Created time.Time         `json:"created"`
+	Limits  []LimitState      `json:"limits"`
+	// Gaps says in sentences which guarantee of wisbox doesn't hold here.
+	Gaps []string `json:"gaps,omitempty"`
+}
+
+// LimitState is one limit: what was asked, and whether the host enforces it.
+type LimitState struct {
+	Name     string `json:"name"` // cpus, memory, pids, tmp, nofile, fsize, disk, inodes
+	Asked    string `json:"asked"`
+	Enforced bool   `json:"enforced"`
+	By       string `json:"by"` // what enforces it, or why nothing does
+}
+
+// Runner runs programs. Many calls may be made at once.
+type Runner interface {
+	// Run runs one program to its end. When it returns, every process that the
+	// program started is gone, however it ended. When ctx ends the program is
+	// killed and the Result says StatusCancelled. A sandbox that dies under the
+	// program is StatusSandboxLost in the Result, not an error.
+	Run(ctx context.Context, cmd Cmd) (Result, error)
+	// Start begins a program and returns at once. It lives until it ends, its
+	// Kill, Detach or Close; ctx bounds only the start.
+	Start(ctx context.Context, cmd Cmd) (Process, error)
+}
+
+// Process is a started program.
+type Process interface {
+	// Wait returns when the program and all that it started is gone. It may be
+	// called many times; ctx ends only the wait.
+	Wait(ctx context.Context) (Result, error)
+	// Signal sends a signal to the program's process group: its name without
+	// SIG. An unknown name wraps ErrInvalid; an ended program is no error.
+	Signal(name string) error
+	// Kill ends the program and all that it started.
+	Kill() error
+	// Resize changes the terminal's size; without a terminal it wraps ErrUnsupported.
+	Resize(size WinSize) error
+}

@@ -1,0 +1,124 @@
+package tool
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// schemaOf describes T, with the bounds, defaults and enumerations of its tags
+// and without the "null" alternatives that some MCP hosts refuse.
+func schemaOf[T any]() *jsonschema.Schema {
+	schema, err := jsonschema.For[T](nil)
+	if err != nil {
+		panic(fmt.Sprintf("tool: describe %T: %v", *new(T), err))
+	}
+	refine(schema, reflect.TypeFor[T]())
+	return schema
+}
+
+func refine(s *jsonschema.Schema, t reflect.Type) {
+	dropNull(s)
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		for _, f := range fieldsOf(t) {
+			if prop := s.Properties[f.name]; prop != nil {
+				refine(prop, f.typ)
+				f.describe(prop)
+			}
+		}
+	case reflect.Slice, reflect.Array:
+		if s.Items != nil {
+			refine(s.Items, t.Elem())
+		}
+	case reflect.Map:
+		if s.AdditionalProperties != nil {
+			refine(s.AdditionalProperties, t.Elem())
+		}
+	}
+}
+
+func dropNull(s *jsonschema.Schema) {
+	if len(s.Types) == 2 && s.Types[0] == "null" {
+		s.Type, s.Types = s.Types[1], nil
+	}
+}
+
+func (f field) describe(s *jsonschema.Schema) {
+	if f.def != "" {
+		s.Default = json.RawMessage(f.defaultJSON())
+	}
+	if f.min != nil {
+		s.Minimum = f.min
+	}
+	if f.max != nil {
+		s.Maximum = f.max
+	}
+	for _, v := range f.enum {
+		s.Enum = append(s.Enum, v)
+	}
+}
+
+// field is one parameter as its struct tags describe it.
+type field struct {
+	index    []int
+	typ      reflect.Type
+	name     string
+	required bool
+	def      string
+	min, max *float64
+	enum     []string
+}
+
+func fieldsOf(t reflect.Type) []field {
+	var fields []field
+	for _, sf := range reflect.VisibleFields(t) {
+		if !sf.IsExported() || sf.Anonymous {
+			continue
+		}
+		name, opts, _ := strings.Cut(sf.Tag.Get("json"), ",")
+		if name == "-" {
+			continue
+		}
+		if name == "" {
+			name = sf.Name
+		}
+		f := field{
+			index: sf.Index, typ: sf.Type, name: name, def: sf.Tag.Get("default"),
+			required: !strings.Contains(opts, "omit"),
+			min:      bound(sf, "min"), max: bound(sf, "max"),
+		}
+		if values := sf.Tag.Get("enum"); values != "" {
+			f.enum = strings.Split(values, "|")
+		}
+		fields = append(fields, f)
+	}
+	return fields
+}
+
+func bound(sf reflect.StructField, tag string) *float64 {
+	text := sf.Tag.Get(tag)
+	if text == "" {
+		return nil
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		panic(fmt.Sprintf("tool: field %s: %s:%q is no number", sf.Name, tag, text))
+	}
+	return &v
+}
+
+// defaultJSON is the default tag as JSON: strings are written bare in the tag.
+func (f field) defaultJSON() string {
+	if f.typ.Kind() == reflect.String {
+		return strconv.Quote(f.def)
+	}
+	return f.def
+}

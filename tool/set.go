@@ -1,0 +1,58 @@
+package tool
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// Set is an ordered collection of tools with distinct names. It is read-only
+// once made, so it may be used from many goroutines at once.
+type Set struct {
+	tools  []Tool
+	byName map[string]int
+}
+
+// NewSet collects tools. It panics on a name used twice.
+func NewSet(tools ...Tool) *Set {
+	s := &Set{byName: make(map[string]int, len(tools))}
+	for _, t := range tools {
+		if _, twice := s.byName[t.Name]; twice {
+			panic(fmt.Sprintf("tool: two tools are named %q", t.Name))
+		}
+		s.byName[t.Name] = len(s.tools)
+		s.tools = append(s.tools, t)
+	}
+	return s
+}
+
+// Tools lists the tools in their order. The caller must not change the slice.
+func (s *Set) Tools() []Tool { return s.tools }
+
+// Lookup finds a tool by name.
+func (s *Set) Lookup(name string) (Tool, bool) {
+	i, ok := s.byName[name]
+	if !ok {
+		return Tool{}, false
+	}
+	return s.tools[i], true
+}
+
+// Call runs the tool of that name; an unknown one is not_found and the message
+// lists those there are. Every error it returns is an *Error.
+func (s *Set) Call(ctx context.Context, name string, raw json.RawMessage) (*Result, error) {
+	t, ok := s.Lookup(name)
+	if !ok {
+		return nil, Errorf(NotFound, "there is no tool %q; the tools are %s", name, strings.Join(s.names(), ", ")).In("tool")
+	}
+	return t.Call(ctx, raw)
+}
+
+func (s *Set) names() []string {
+	names := make([]string, len(s.tools))
+	for i, t := range s.tools {
+		names[i] = t.Name
+	}
+	return names
+}

@@ -1,0 +1,124 @@
+// Package tool is the leaf that every tool of wisbox speaks: a Spec, a typed
+// function behind strict JSON decoding, a Result and an Error.
+//
+// A tool is made with [New] from a function over two Go types. The parameter
+// type is the contract: its JSON names, which fields are required, defaults,
+// bounds and enumerations are struct tags, and both the strict decoder and the
+// JSON Schema come from them. It imports nothing of wisbox.
+//
+// Tags of a parameter field:
+//
+//	json:"name"            required
+//	json:"name,omitempty"  optional (omitzero likewise)
+//	jsonschema:"text"      description
+//	default:"2000"         value when the field is absent
+//	min:"0" max:"100"      inclusive bounds of a number: outside is invalid
+//	enum:"create|append"   the values a string may have
+//
+// Sizes and times that the contract clamps have no min and max tag: their tool
+// clamps them and says so.
+package tool
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// Spec tells what a tool is, for people, models and MCP clients.
+type Spec struct {
+	Name        string
+	Title       string
+	Description string
+
+	ReadOnly    bool // changes nothing, anywhere
+	Destructive bool // may remove or replace what was there
+	Idempotent  bool // a second identical call changes nothing more
+	OpenWorld   bool // reaches beyond the sandbox: no tool of wisbox does
+}
+
+// Blob is binary content of a result, an image for instance.
+type Blob struct {
+	MIME string
+	Data []byte
+}
+
+// Result is what a tool answers when it was able to do its work.
+type Result struct {
+	Value  any    // marshals to the result object of TOOLS.md
+	Text   string // the same, laid out for a model to read; never empty
+	Failed bool   // what the program did is a failure that a caller should notice
+	Blobs  []Blob
+}
+
+// A result type may implement these to shape its Result. Text defaults to
+// indented JSON, Failed to false.
+type (
+	texter interface{ Text() string }
+	failer interface{ Failed() bool }
+	blober interface{ Blobs() []Blob }
+)
+
+// Tool is a named function over JSON. Its methods may be called from many
+// goroutines at once.
+type Tool struct {
+	Spec
+	Input  *jsonschema.Schema // of the parameters
+	Output *jsonschema.Schema // of Result.Value
+
+	call func(context.Context, json.RawMessage) (*Result, error)
+}
+
+// New makes a tool from fn. P and R are structs. It panics when P or R can't be
+// described, which the tool's first test shows.
+func New[P, R any](spec Spec, fn func(context.Context, P) (R, error)) Tool {
+	in, out := schemaOf[P](), schemaOf[R]()
+	return Tool{Spec: spec, Input: in, Output: out, call: func(ctx context.Context, raw json.RawMessage) (*Result, error) {
+		var params P
+		if err := Decode(raw, &params); err != nil {
+			return nil, err
+		}
+		value, err := fn(ctx, params)
+		if err != nil {
+			return nil, err
+		}
+		return resultOf(value)
+	}}
+}
+
+// Call runs the tool. Every error it returns is an *Error.
+func (t Tool) Call(ctx context.Context, raw json.RawMessage) (*Result, error) {
+	res, err := t.call(ctx, raw)
+	if err != nil {
+		return nil, AsError(err)
+	}
+	return res, nil
+}
+
+// Renamed is the same tool under another name, for profiles.
+func (t Tool) Renamed(name string) Tool {
+	t.Name = name
+	return t
+}
+
+func resultOf(value any) (*Result, error) {
+	res := &Result{Value: value}
+	if v, ok := value.(texter); ok {
+		res.Text = v.Text()
+	} else {
+		raw, err := json.MarshalIndent(value, "", "  ")
+		if err != nil {
+			return nil, fmt.Errorf("marshal %T: %w", value, err)
+		}
+		res.Text = string(raw)
+	}
+	if v, ok := value.(failer); ok {
+		res.Failed = v.Failed()
+	}
+	if v, ok := value.(blober); ok {
+		res.Blobs = v.Blobs()
+	}
+	return res, nil
+}
