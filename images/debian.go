@@ -1,0 +1,167 @@
+package images
+
+import (
+	"archive/tar"
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+const suite = "trixie"
+
+// debootstrap is mmdebstrap's command line but for packages and mirror. The hook
+// fetches asteval's package with mmdebstrap's own apt, so that the image's build
+// needs no network at all; finish.sh unpacks it.
+var debootstrap = []string{
+	"--variant=apt", "--format=tar",
+	`--aptopt=Acquire::Retries "3"`,
+	"--dpkgopt=force-unsafe-io",
+	"--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-include=/usr/share/doc/*/copyright",
+	"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/info/*",
+	"--dpkgopt=path-exclude=/usr/share/locale/*",
+	"--dpkgopt=path-exclude=/usr/lib/*/perl/*/CORE/*",
+	`--customize-hook=mkdir -p "$1/usr/local/share/wisbox" && cd "$1/usr/local/share/wisbox" && ` +
+		`APT_CONFIG=$MMDEBSTRAP_APT_CONFIG apt-get -qq -o APT::Sandbox::User=root download python3-asteval`,
+}
+
+// baseRecipe is the text of all that the local base is made from.
+func baseRecipe() string {
+	return strings.Join(append([]string{suite, pythonModule, pythonSum, runtime.GOARCH,
+		string(mustRead("packages.txt"))}, debootstrap...), "\n")
+}
+
+func debianRef() string {
+	sum := sha256.Sum256([]byte(baseRecipe()))
+	return "localhost/wisbox-base:" + hex.EncodeToString(sum[:])[:12]
+}
+
+// loadDebian makes the base's one layer in a temporary file, for its size and
+// digest stand before it in the archive, and loads it.
+func (b *build) loadDebian(ctx context.Context, ref string) error {
+	spool, err := os.CreateTemp(spoolDir(), "wisbox-base-")
+	if err != nil {
+		return err
+	}
+	defer spool.Close()
+	if err := os.Remove(spool.Name()); err != nil {
+		return err
+	}
+	hash := sha256.New()
+	if err := b.make(ctx, io.MultiWriter(spool, hash)); err != nil {
+		return err
+	}
+	b.say("base: loading " + ref)
+	archive, err := newArchive(ref, spool, hash.Sum(nil))
+	if err != nil {
+		return err
+	}
+	_, err = b.LoadImage(ctx, archive)
+	return err
+}
+
+// spoolDir holds some hundred MB: /tmp is often memory.
+func spoolDir() string {
+	if os.Getenv("TMPDIR") != "" {
+		return os.TempDir()
+	}
+	return "/var/tmp"
+}
+
+// writeDebianLayer writes Debian's files and then Python's as one tar.
+func (b *build) writeDebianLayer(ctx context.Context, w io.Writer) error {
+	group, gctx := errgroup.WithContext(ctx)
+	var python pythonFiles
+	group.Go(func() (err error) {
+		python, err = fetchPython(gctx)
+		b.sayIf(err == nil, "base: CPython "+pythonVersion+" is here")
+		return err
+	})
+	tw := tar.NewWriter(w)
+	group.Go(func() error { return b.copyDebian(gctx, tw) })
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	if err := python.writeTo(tw); err != nil {
+		return fmt.Errorf("unpack CPython: %w", err)
+	}
+	return tw.Close()
+}
+
+func (b *build) sayIf(ok bool, line string) {
+	if ok {
+		b.say(line)
+	}
+}
+
+// copyDebian runs mmdebstrap and copies its tar.
+func (b *build) copyDebian(ctx context.Context, tw *tar.Writer) error {
+	path, err := exec.LookPath("mmdebstrap")
+	if err != nil {
+		return errors.New("mmdebstrap is missing: install the Debian package mmdebstrap (apt-get install mmdebstrap)")
+	}
+	cmd := exec.CommandContext(ctx, path, b.debootstrapArgs()...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it removes its directory
+	cmd.WaitDelay = 20 * time.Second
+	var last tail
+	cmd.Stderr = &lineWriter{line: func(s string) { last.add(s); b.say("base: " + s) }}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	copyErr := copyTar(tw, bufio.NewReaderSize(out, 1<<20))
+	_, _ = io.Copy(io.Discard, out) // a blocked mmdebstrap would never end
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("mmdebstrap: %w: %s", err, last.String())
+	}
+	return copyErr
+}
+
+func (b *build) debootstrapArgs() []string {
+	packages := strings.Join(strings.Fields(string(mustRead("packages.txt"))), ",")
+	args := append([]string{"--include=" + packages}, debootstrap...)
+	args = append(args, suite, "-")
+	if b.opts.Mirror != "" {
+		args = append(args, b.opts.Mirror)
+	}
+	return args
+}
+
+// copyTar copies all entries but device files, which no image needs and which a
+// rootless store can't make, and takes off the set-id bits.
+func copyTar(tw *tar.Writer, r io.Reader) error {
+	tr := tar.NewReader(r)
+	for {
+		hdr, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if hdr.Typeflag == tar.TypeChar || hdr.Typeflag == tar.TypeBlock {
+			continue
+		}
+		hdr.Mode &^= 0o6000
+		if err := tw.WriteHeader(hdr); err != nil {
+			return err
+		}
+		if _, err := io.Copy(tw, tr); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,72 @@
+#!/bin/sh
+# Makes wisbox's image of a Debian that has CPython 3.12 as python3. Runs once, as
+# root, while the image is built; needs the network only for what the base lacks.
+set -eu
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
+here=/usr/local/share/wisbox
+
+say() { echo "finish: $*"; }
+
+install_packages() {
+    missing=
+    for package in $(cat "$here/packages.txt"); do
+        dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing="$missing $package"
+    done
+    [ -n "$missing" ] || return 0
+    say "installing$missing"
+    apt-get -qq -o Acquire::Retries=3 update
+    # shellcheck disable=SC2086 # a list of names
+    apt-get -qq -o Acquire::Retries=3 -o Dpkg::Use-Pty=0 -o Dpkg::Options::=--force-unsafe-io \
+        -o Dpkg::Options::='--path-exclude=/usr/share/man/*' -o Dpkg::Options::='--path-exclude=/usr/share/locale/*' \
+        install -y --no-install-recommends $missing >/dev/null
+}
+
+# asteval is pure Python, so the package of one Debian suite fits every CPython 3.12.
+fetch_asteval() {
+    ls "$here"/python3-asteval_*.deb >/dev/null 2>&1 && return 0
+    say "fetching asteval"
+    keyring=$(ls /usr/share/keyrings/debian-archive-keyring.* | head -n 1)
+    echo "deb [signed-by=$keyring] http://deb.debian.org/debian trixie main" >/tmp/asteval/sources.list
+    set -- -qq -o Acquire::Retries=3 -o Dir::Etc::SourceList=/tmp/asteval/sources.list \
+        -o Dir::Etc::SourceParts=- -o Dir::State::Lists=/tmp/asteval/lists
+    apt-get "$@" update
+    (cd "$here" && apt-get "$@" -o APT::Sandbox::User=root download python3-asteval)
+}
+
+install_asteval() {
+    mkdir -p /tmp/asteval/lists/partial
+    fetch_asteval
+    dpkg-deb -x "$here"/python3-asteval_*.deb /tmp/asteval/root
+    site=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    mkdir -p "$site"
+    cp -a /tmp/asteval/root/usr/lib/python3/dist-packages/asteval* "$site/"
+    rm -rf /tmp/asteval "$here"/python3-asteval_*.deb
+    python3 -c 'import asteval; assert tuple(map(int, asteval.__version__.split(".")[:3])) >= (1, 0, 6)'
+}
+
+# The root is read-only in a session: what is not compiled now is compiled at each start.
+compile_python() {
+    lib=$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')
+    find "$lib" -name __pycache__ -prune -exec rm -rf {} +
+    python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash -x '/(test|tests|lib2to3|config-3)' "$lib"
+}
+
+add_user() {
+    echo 'wisbox:x:1000:' >>/etc/group
+    echo 'wisbox:x:1000:1000::/tmp/home:/bin/bash' >>/etc/passwd
+    install -d -o 1000 -g 1000 /workspace
+}
+
+tidy() {
+    rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/* /var/log/* /tmp/* /root/.cache
+    find / -xdev -perm /6000 ! -type l -exec chmod ug-s {} +
+    chmod 755 /usr/local/bin/wisbox-init
+}
+
+python3 -c 'import sys; assert sys.version_info[:2] == (3, 12), sys.version'
+install_packages
+install_asteval
+compile_python
+add_user
+tidy
+say "python $(python3 -c 'import platform; print(platform.python_version())'), $(git --version), $(rg --version | head -n 1), $(sbcl --version)"

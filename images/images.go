@@ -1,0 +1,180 @@
+// Package images makes the container image that sessions run in: Python 3.12,
+// bash, git, ripgrep, SBCL and the asteval library on Debian, from one
+// Containerfile.
+//
+// The base is docker.io/library/python:3.12-slim where a registry answers. Where
+// none does, a base of the same shape is made from Debian's packages (mmdebstrap)
+// and a relocatable CPython (a Go module): the same command works on a machine
+// that reaches nothing but a Debian mirror and a Go module proxy.
+//
+// The package knows nothing of Podman: it hands archives to a [Builder].
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// Default is the image that sessions use when none is named. Its tag is a hash of
+// everything that the image is made from, so a new wisbox never runs in the image
+// of an old one.
+var Default = "localhost/wisbox:" + inputs()[:12]
+
+// Builder is the image store that Build works on; *podman.Backend is one. It is
+// called from one goroutine at a time.
+type Builder interface {
+	// BuildImage builds the Containerfile at the top of the tar and tags the
+	// result. The steps run with the host's network; line gets each line of
+	// output.
+	BuildImage(ctx context.Context, contextTar io.Reader, tag string, args map[string]string, line func(string)) error
+	// ImageInfo describes an image of the store, or wraps sandbox.ErrNotFound.
+	ImageInfo(ctx context.Context, ref string) (sandbox.ImageInfo, error)
+	// PullImage fetches an image from its registry.
+	PullImage(ctx context.Context, ref string) error
+	// LoadImage reads a docker-archive and returns the names it brought.
+	LoadImage(ctx context.Context, archive io.Reader) ([]string, error)
+}
+
+// Preparer is a Builder that can make an image ready for sessions ahead of the
+// first one (a copy with shifted owners, where the store needs one).
+type Preparer interface {
+	PrepareImage(ctx context.Context, ref string) error
+}
+
+// Base says what the image is built on.
+type Base string
+
+const (
+	BaseAuto     Base = ""         // the registry's where one answers, else Debian's
+	BaseRegistry Base = "registry" // docker.io/library/python:3.12-slim
+	BaseDebian   Base = "debian"   // Debian's packages and a relocatable CPython
+)
+
+// Options of Build. Nil and zero work.
+type Options struct {
+	// Tag names the image; default Default.
+	Tag string
+	// Base forces one of the two; default BaseAuto.
+	Base Base
+	// Rebuild builds even where the tag exists, with fresh packages.
+	Rebuild bool
+	// Mirror is the Debian mirror of BaseDebian; default mmdebstrap's own.
+	Mirror string
+	// Progress gets one line for each thing that happens, from one goroutine at
+	// a time; nil drops them.
+	Progress func(line string)
+}
+
+// Report says what Build did.
+type Report struct {
+	Image    string        `json:"image"`
+	ID       string        `json:"id"`
+	Size     int64         `json:"size_bytes"`
+	Base     Base          `json:"base"`
+	Cached   bool          `json:"cached"` // it was there: nothing was built
+	Duration time.Duration `json:"duration_ns"`
+}
+
+// Build makes the image unless the store has it. It takes a minute or so the
+// first time. When ctx ends or a step fails, the tag is not made; what was
+// finished (the base) stays and is used by the next Build.
+func Build(ctx context.Context, b Builder, opts *Options) (Report, error) {
+	bd := newBuild(b, opts)
+	start := time.Now()
+	report, err := bd.run(ctx)
+	if err != nil {
+		return Report{}, fmt.Errorf("build image %s: %w", bd.opts.Tag, err)
+	}
+	report.Duration = time.Since(start)
+	return report, nil
+}
+
+// build is one Build under way.
+type build struct {
+	Builder
+	opts  Options
+	mu    sync.Mutex // guards opts.Progress
+	probe func(context.Context) error
+	make  func(context.Context, io.Writer) error // writes the layer of BaseDebian
+}
+
+func newBuild(b Builder, opts *Options) *build {
+	if opts == nil {
+		opts = &Options{}
+	}
+	bd := &build{Builder: b, opts: *opts, probe: probeRegistry}
+	if bd.opts.Tag == "" {
+		bd.opts.Tag = Default
+	}
+	bd.make = bd.writeDebianLayer
+	return bd
+}
+
+func (b *build) run(ctx context.Context) (Report, error) {
+	if report, ok, err := b.cached(ctx); ok || err != nil {
+		return report, err
+	}
+	kind, ref, err := b.base(ctx)
+	if err != nil {
+		return Report{}, err
+	}
+	args := map[string]string{"BASE": ref, "BASE_KIND": string(kind), "INPUTS": inputs()}
+	if err := b.BuildImage(ctx, contextTar(), b.opts.Tag, args, b.say); err != nil {
+		return Report{}, err
+	}
+	if err := b.prepare(ctx); err != nil {
+		return Report{}, err
+	}
+	return b.report(ctx, kind)
+}
+
+// cached reports an image that was built from the same inputs before.
+func (b *build) cached(ctx context.Context) (Report, bool, error) {
+	info, err := b.ImageInfo(ctx, b.opts.Tag)
+	switch {
+	case errors.Is(err, sandbox.ErrNotFound):
+		return Report{}, false, nil
+	case err != nil:
+		return Report{}, false, err
+	case b.opts.Rebuild || info.Labels["wisbox.inputs"] != inputs():
+		return Report{}, false, nil
+	}
+	base := Base(info.Labels["wisbox.base"])
+	if b.opts.Base != BaseAuto && b.opts.Base != base {
+		return Report{}, false, nil
+	}
+	b.say("image " + b.opts.Tag + " is there already (base: " + string(base) + ")")
+	report, err := b.report(ctx, base)
+	report.Cached = true
+	return report, true, errors.Join(err, b.prepare(ctx))
+}
+
+func (b *build) report(ctx context.Context, kind Base) (Report, error) {
+	info, err := b.ImageInfo(ctx, b.opts.Tag)
+	if err != nil {
+		return Report{}, err
+	}
+	return Report{Image: b.opts.Tag, ID: info.ID, Size: info.Size, Base: kind}, nil
+}
+
+func (b *build) prepare(ctx context.Context) error {
+	if p, ok := b.Builder.(Preparer); ok {
+		return p.PrepareImage(ctx, b.opts.Tag)
+	}
+	return nil
+}
+
+func (b *build) say(line string) {
+	if b.opts.Progress == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.opts.Progress(line)
+}

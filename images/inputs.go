@@ -1,0 +1,59 @@
+package images
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"io"
+	"io/fs"
+	"sync"
+)
+
+//go:embed Containerfile finish.sh packages.txt wisbox-init
+var files embed.FS
+
+// Containerfile is the recipe, for those who build the image in another way: its
+// context is the directory that it lies in.
+func Containerfile() []byte { return mustRead("Containerfile") }
+
+// inputs is a hash of all that the image is made from.
+var inputs = sync.OnceValue(func() string {
+	h := sha256.New()
+	_, _ = io.Copy(h, contextTar())
+	_, _ = io.WriteString(h, baseRecipe())
+	return hex.EncodeToString(h.Sum(nil))
+})
+
+// contextTar is the build context: the same bytes every time.
+func contextTar() io.Reader {
+	var buf bytes.Buffer
+	tw := tar.NewWriter(&buf)
+	entries, err := fs.ReadDir(files, ".")
+	if err != nil {
+		panic(err)
+	}
+	for _, e := range entries {
+		data := mustRead(e.Name())
+		hdr := &tar.Header{Name: e.Name(), Mode: 0o755, Size: int64(len(data)), Format: tar.FormatUSTAR}
+		mustNil(tw.WriteHeader(hdr))
+		_, err := tw.Write(data)
+		mustNil(err)
+	}
+	mustNil(tw.Close())
+	return &buf
+}
+
+// The files are part of the program and the buffer is memory: neither can fail.
+func mustRead(name string) []byte {
+	data, err := files.ReadFile(name)
+	mustNil(err)
+	return data
+}
+
+func mustNil(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
