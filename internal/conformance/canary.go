@@ -1,0 +1,112 @@
+package conformance
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const canaryBytes = 4242
+
+// canary is what lies outside the workspace and must stay as it is and unseen.
+type canary struct {
+	token string // at the head of every file of it
+	dir   string
+	was   map[string]string
+	seeks [][]byte
+}
+
+func newCanary(base string) (*canary, error) {
+	c := &canary{token: "WISBOX-CANARY-" + rand.Text(), dir: filepath.Join(base, "canary")}
+	if err := c.plant(c.dir); err != nil {
+		return nil, err
+	}
+	c.seeks = append([][]byte{[]byte(c.token)}, base64Forms(c.token)...)
+	var err error
+	c.was, err = portrait(c.dir)
+	return c, err
+}
+
+// plant fills a directory with what must not be found. Everybody may read it:
+// only the tools' own care keeps it out of their answers.
+func (c *canary) plant(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	content := []byte(c.token + "\n")
+	content = append(content, bytes.Repeat([]byte("."), canaryBytes-len(content))...)
+	for _, name := range []string{"canary.txt", "leak.txt", "only-outside-WISBOX"} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(dir, 0o755)
+}
+
+func (c *canary) file() string { return filepath.Join(c.dir, "canary.txt") }
+
+// seen says whether an answer shows the token, plainly or in base64.
+func (c *canary) seen(answer []byte) bool {
+	for _, form := range c.seeks {
+		if bytes.Contains(answer, form) {
+			return true
+		}
+	}
+	return false
+}
+
+// base64Forms are the token's inner characters at each of the three offsets that
+// it may have in an encoded text.
+func base64Forms(token string) [][]byte {
+	forms := make([][]byte, 3)
+	for shift := range forms {
+		encoded := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", shift) + token))
+		forms[shift] = []byte(encoded[4 : len(encoded)-4])
+	}
+	return forms
+}
+
+// changed says what is no longer as it was.
+func (c *canary) changed() string { return changedSince(c.dir, c.was) }
+
+func changedSince(dir string, was map[string]string) string {
+	now, err := portrait(dir)
+	if err != nil {
+		return fmt.Sprintf("outside of the workspace %s can't be read any more: %v", filepath.Base(dir), err)
+	}
+	if !maps.Equal(was, now) {
+		return fmt.Sprintf("outside of the workspace %s has changed: %v, before %v", filepath.Base(dir), now, was)
+	}
+	return ""
+}
+
+// portrait describes all entries below dir, in all that a change would show in.
+func portrait(dir string) (map[string]string, error) {
+	seen := map[string]string{}
+	return seen, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		what := fmt.Sprintf("%v %d %v", info.Mode(), info.Size(), info.ModTime())
+		if info.Mode().IsRegular() {
+			content, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			what += fmt.Sprintf(" %x", sha256.Sum256(content))
+		}
+		seen[path] = what
+		return nil
+	})
+}

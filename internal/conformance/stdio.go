@@ -1,0 +1,319 @@
+package conformance
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Stdio is a target that runs an MCP server on pipes and speaks to it line by
+// line, without any library: what it accepts is what is on the wire.
+type Stdio struct {
+	Command []string // of the server; the flags of a case come behind
+	Env     []string // of the server; nil for this process's
+	// Overlay finds the host directory of the session that the process holds,
+	// "" when there is none yet. It may be nil.
+	Overlay func(pid int) string
+	// EndsWithin is how long the server may take to end after its input has; 20 s
+	// when zero.
+	EndsWithin time.Duration
+}
+
+const maxLine = 64 << 20 // bytes of one line of a server's output
+
+// Open implements [Target].
+func (s *Stdio) Open(ctx context.Context, opts OpenOptions) (Session, error) {
+	p, err := s.start(opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.handshake(ctx); err != nil {
+		p.kill()
+		<-p.exited
+		if refused := p.refusal(); refused != nil {
+			return nil, refused
+		}
+		return nil, fmt.Errorf("initialize: %w; stderr: %s", err, p.stderr)
+	}
+	return p, nil
+}
+
+func (s *Stdio) start(opts OpenOptions) (*process, error) {
+	argv := append(append([]string{}, s.Command...), opts.Flags...)
+	p := &process{target: s, waiting: map[string]chan []byte{}, exited: make(chan struct{}), stderr: &tail{}}
+	p.cmd = exec.Command(argv[0], argv[1:]...)
+	p.cmd.Env, p.cmd.Dir, p.cmd.Stderr = s.Env, opts.Dir, p.stderr
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.cmd.WaitDelay = 5 * time.Second
+	stdin, err := p.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, theirs, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	p.stdin, p.cmd.Stdout = stdin, theirs
+	if err := p.cmd.Start(); err != nil {
+		return nil, errors.Join(err, out.Close(), theirs.Close())
+	}
+	go p.read(out)
+	go p.wait(theirs)
+	return p, nil
+}
+
+// process is one running server.
+type process struct {
+	target *Stdio
+	cmd    *exec.Cmd
+	stderr *tail
+	exited chan struct{} // closed when the server has ended
+	killed sync.Once
+	waited error
+
+	writing sync.Mutex // one line at a time
+	stdin   io.WriteCloser
+
+	mu      sync.Mutex
+	next    int
+	waiting map[string]chan []byte
+	broken  []string
+	ended   bool // no more output will come
+	byUs    bool
+}
+
+func (p *process) wait(theirs *os.File) {
+	theirs.Close()
+	p.waited = p.cmd.Wait()
+	close(p.exited)
+}
+
+func (p *process) kill() {
+	p.killed.Do(func() {
+		select {
+		case <-p.exited:
+			return
+		case <-time.After(2 * time.Second): // one that refuses to start ends by itself
+		}
+		p.mu.Lock()
+		p.byUs = true
+		p.mu.Unlock()
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	})
+}
+
+func (p *process) refusal() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.byUs || p.cmd.ProcessState.ExitCode() <= 0 {
+		return nil
+	}
+	return &Refused{Words: p.stderr.String()}
+}
+
+func (p *process) handshake(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	line, err := p.request(ctx, "initialize", map[string]any{
+		"protocolVersion": "2025-06-18", "capabilities": map[string]any{},
+		"clientInfo": map[string]any{"name": "conformance", "version": "1"},
+	})
+	if err != nil {
+		return err
+	}
+	reply, err := parse(line)
+	if err != nil || get(reply, "result") == (any)(missing{}) {
+		return fmt.Errorf("it answered %.200s", line)
+	}
+	return p.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/initialized"})
+}
+
+// Call implements [Session].
+func (p *process) Call(ctx context.Context, tool string, args json.RawMessage) (Reply, error) {
+	line, err := p.request(ctx, "tools/call", map[string]any{"name": tool, "arguments": args})
+	if err != nil {
+		return Reply{}, err
+	}
+	return Reply{Answer: ParseReply(line), Raw: line}, nil
+}
+
+func (p *process) request(ctx context.Context, method string, params any) ([]byte, error) {
+	id, answer := p.expect()
+	if err := p.send(map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params}); err != nil {
+		return nil, fmt.Errorf("write a request: %w", err)
+	}
+	select {
+	case line, ok := <-answer:
+		if !ok {
+			return nil, errors.New("the server's output ended before the answer")
+		}
+		return line, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("no answer: %w", context.Cause(ctx))
+	}
+}
+
+func (p *process) expect() (int, chan []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next++
+	answer := make(chan []byte, 1)
+	if p.ended {
+		close(answer)
+	} else {
+		p.waiting[strconv.Itoa(p.next)] = answer
+	}
+	return p.next, answer
+}
+
+func (p *process) send(message any) error {
+	line, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	_, err = p.stdin.Write(append(line, '\n'))
+	return err
+}
+
+// read takes every line of the output and holds it to the protocol.
+func (p *process) read(out *os.File) {
+	defer out.Close()
+	lines := bufio.NewScanner(out)
+	lines.Buffer(make([]byte, 64<<10), maxLine)
+	for lines.Scan() {
+		p.take(append([]byte(nil), lines.Bytes()...))
+	}
+	if err := lines.Err(); err != nil {
+		p.breaks("the output can't be read: %v", err)
+	}
+	p.finish()
+	_, _ = io.Copy(io.Discard, out)
+}
+
+func (p *process) take(line []byte) {
+	value, err := parse(line)
+	message, ok := value.(*object)
+	if err != nil || !ok || message.member["jsonrpc"] != "2.0" {
+		p.breaks("a line of the output is no JSON-RPC message: %.200q", line)
+		return
+	}
+	method, asks := message.member["method"]
+	id, hasID := message.member["id"]
+	switch {
+	case asks && hasID:
+		p.breaks("the server asks %v, which nobody offered", method)
+	case !asks:
+		p.answered(dump(id), line)
+	}
+}
+
+func (p *process) answered(id string, line []byte) {
+	p.mu.Lock()
+	answer := p.waiting[id]
+	delete(p.waiting, id)
+	p.mu.Unlock()
+	if answer == nil {
+		p.breaks("an answer that no request waits for: %.200s", line)
+		return
+	}
+	answer <- line
+}
+
+func (p *process) finish() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = true
+	for id, answer := range p.waiting {
+		p.broken = append(p.broken, "no answer to request "+id)
+		close(answer)
+	}
+	clear(p.waiting)
+}
+
+func (p *process) breaks(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.broken = append(p.broken, fmt.Sprintf(format, args...))
+}
+
+var crash = regexp.MustCompile(`(?m)^(panic: |fatal error: |goroutine \d+ \[|WARNING: DATA RACE)`)
+
+// Broken implements [Session].
+func (p *process) Broken() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	broken := p.broken
+	p.broken = nil
+	if text := p.stderr.String(); crash.MatchString(text) {
+		broken = append(broken, "a crash on stderr: "+clip(text[crash.FindStringIndex(text)[0]:], 2000))
+	}
+	return broken
+}
+
+// Overlay implements [Session].
+func (p *process) Overlay() string {
+	if p.target.Overlay == nil {
+		return ""
+	}
+	return p.target.Overlay(p.cmd.Process.Pid)
+}
+
+// Close ends the server's input and waits for its end.
+func (p *process) Close(ctx context.Context) error {
+	within := p.target.EndsWithin
+	if within == 0 {
+		within = 20 * time.Second
+	}
+	err := p.stdin.Close()
+	select {
+	case <-p.exited:
+	case <-time.After(within):
+		p.kill()
+		<-p.exited
+		return fmt.Errorf("the server was still there %v after the end of its input; stderr: %s", within, p.stderr)
+	}
+	if p.waited != nil {
+		return fmt.Errorf("the server ended badly: %w; stderr: %s", p.waited, p.stderr)
+	}
+	if errors.Is(err, os.ErrClosed) {
+		err = nil
+	}
+	return err
+}
+
+// ResetPeak implements [Memory].
+func (p *process) ResetPeak() error {
+	return os.WriteFile(p.proc("clear_refs"), []byte("5"), 0)
+}
+
+// PeakBytes implements [Memory].
+func (p *process) PeakBytes() (int64, error) {
+	status, err := os.ReadFile(p.proc("status"))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(status)) {
+		var kib int64
+		if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &kib); n == 1 {
+			return kib << 10, nil
+		}
+	}
+	return 0, errors.New("the kernel tells no peak")
+}
+
+func (p *process) proc(name string) string {
+	return fmt.Sprintf("/proc/%d/%s", p.cmd.Process.Pid, name)
+}

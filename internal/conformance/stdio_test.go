@@ -1,0 +1,146 @@
+package conformance
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// fakeServer speaks just enough of the protocol over fakeTools. The mode names
+// the rule that it breaks.
+func fakeServer(mode string, args []string) int {
+	if flags := strings.Join(args, " "); strings.Contains(flags, "--refuse") {
+		fmt.Fprintln(os.Stderr, "bad flags: "+flags)
+		return 1
+	}
+	dir, err := os.MkdirTemp("", "fake")
+	if err != nil {
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	s := &server{mode: mode, tools: fakeTools(dir)}
+	lines := bufio.NewScanner(os.Stdin)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		s.handle([]byte(lines.Text()))
+	}
+	s.calls.Wait()
+	if mode == "exit" {
+		return 3
+	}
+	if mode == "stay" {
+		select {}
+	}
+	return 0
+}
+
+type server struct {
+	mode  string
+	tools *tool.Set
+	calls sync.WaitGroup
+	mu    sync.Mutex
+}
+
+func (s *server) handle(line []byte) {
+	var req struct {
+		ID     json.RawMessage `json:"id"`
+		Method string          `json:"method"`
+		Params struct {
+			Name      string          `json:"name"`
+			Arguments json.RawMessage `json:"arguments"`
+		} `json:"params"`
+	}
+	switch err := json.Unmarshal(line, &req); {
+	case err != nil, req.ID == nil:
+	case req.Method == "initialize":
+		s.answer(req.ID, map[string]any{})
+	default:
+		s.calls.Go(func() { s.call(req.ID, req.Params.Name, req.Params.Arguments) })
+	}
+}
+
+func (s *server) call(id json.RawMessage, name string, args json.RawMessage) {
+	res, err := s.tools.Call(context.Background(), name, args)
+	if err != nil {
+		e := tool.AsError(err)
+		s.answer(id, map[string]any{"content": textContent(e.Error()), "isError": true, "_meta": map[string]any{"wisbox/error": e}})
+		return
+	}
+	switch s.mode {
+	case "print":
+		fmt.Println("debug: called")
+	case "twice":
+		s.answer(id, map[string]any{})
+	case "crash":
+		panic("as asked")
+	case "silent":
+		return
+	}
+	s.answer(id, map[string]any{"content": textContent(res.Text), "structuredContent": res.Value})
+}
+
+func textContent(text string) []any { return []any{map[string]any{"type": "text", "text": text}} }
+
+func (s *server) answer(id json.RawMessage, result any) {
+	line, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "result": result})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _ = os.Stdout.Write(append(line, '\n'))
+}
+
+// fakeStdio runs this test binary as the server.
+func fakeStdio(t *testing.T, mode string) *Stdio {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	return &Stdio{
+		Command: []string{self}, Env: append(os.Environ(), "CONFORMANCE_FAKE_SERVER="+mode, "TMPDIR="+t.TempDir()),
+		EndsWithin: 5 * time.Second,
+	}
+}
+
+func TestCasesRunAgainstAServerOnPipes(t *testing.T) {
+	sum := Run(t, fakeStdio(t, "well"), nil, filepath.Join("testdata", "runner.jsonl"))
+	assert.Equal(t, Summary{Pass: 8}, sum)
+}
+
+func TestServersThatBreakTheProtocolAreFound(t *testing.T) {
+	const line = `{"id":"x","tool":"ls","expect":"ok:any"}`
+	for mode, says := range map[string]string{
+		"print": "no JSON-RPC message",
+		"twice": "no request waits for",
+		"crash": "output ended before the answer",
+		"exit":  "exit status 3",
+	} {
+		t.Run(mode, func(t *testing.T) {
+			assert.Contains(t, problemsOf(t, fakeStdio(t, mode), line), says)
+		})
+	}
+}
+
+func TestAServerThatStaysIsKilledAndReported(t *testing.T) {
+	target := fakeStdio(t, "stay")
+	target.EndsWithin = 100 * time.Millisecond
+	assert.Contains(t, problemsOf(t, target, `{"id":"x","tool":"ls","expect":"ok:any"}`), "was still there")
+}
+
+func TestTheServersPeakOfMemoryIsRead(t *testing.T) {
+	s, err := fakeStdio(t, "well").Open(t.Context(), OpenOptions{})
+	require.NoError(t, err)
+	peak, err := s.(Memory).PeakBytes()
+	require.NoError(t, err)
+	assert.Positive(t, peak)
+	assert.NoError(t, s.Close(t.Context()))
+	assert.Empty(t, s.Broken())
+}
