@@ -1,0 +1,86 @@
+# One command a job; `make help` lists them. Everything that the Go tools must be
+# told stands here and nowhere else.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+export CGO_ENABLED := 0
+export GOFLAGS := -buildvcs=false -tags=remote,exclude_graphdriver_btrfs,exclude_graphdriver_devicemapper,btrfs_noversion,containers_image_openpgp
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+UNIT = $$(go list ./... | grep -v /integration)
+SECONDS_PER_FUZZ ?= 30
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## install what is missing on Debian (Podman, a runtime, gcc, …)
+	@scripts/setup.sh
+
+.PHONY: build
+build: ## bin/wisbox, static
+	@mkdir -p bin
+	go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/wisbox ./cmd/wisbox
+
+.PHONY: image
+image: build ## the image that sessions run in, if it is not there
+	bin/wisbox image build
+
+.PHONY: demo
+demo: setup image ## the main job on real input, each step asserted
+	go run ./examples/demo bin/wisbox
+
+.PHONY: test
+test: setup build ## everything: unit tests, with the race detector too, and integration tests on real Podman
+	@$(MAKE) --no-print-directory -j2 test-image test-unit
+	@$(MAKE) --no-print-directory test-race test-integration
+
+# Without a working Podman the integration tests skip, and say why; where Podman is
+# required, it is the tests that fail, with the better message.
+.PHONY: test-image
+test-image: build
+	@bin/wisbox image build || echo "make: no image; the integration tests will say why"
+
+.PHONY: test-unit
+test-unit: ## unit tests: no Podman needed
+	go test $(UNIT)
+
+.PHONY: test-race
+test-race: ## unit tests with the race detector
+	CGO_ENABLED=1 go test -race $(UNIT)
+
+.PHONY: test-integration
+test-integration: ## integration tests, one package after the other
+	go test -p 1 -count=1 -timeout 30m ./integration/...
+
+.PHONY: bench
+bench: ## benchmarks
+	go test -run '^$$' -bench . -benchmem $(UNIT)
+
+.PHONY: soak
+soak: setup image ## the integration tests again and again: N=5
+	go test -p 1 -count=$(or $(N),5) -timeout 3h ./integration/...
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for SECONDS_PER_FUZZ seconds
+	@go list ./... | while read -r pkg; do \
+		for target in $$(go test -list '^Fuzz' "$$pkg" | grep '^Fuzz' || true); do \
+			echo "$$pkg $$target"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime "$(SECONDS_PER_FUZZ)s" "$$pkg" </dev/null; \
+		done; \
+	done
+
+.PHONY: lint
+lint: ## gofmt, go vet, staticcheck
+	@bad=$$(git ls-files -co --exclude-standard '*.go' | xargs gofmt -l); \
+		[ -z "$$bad" ] || { echo "not formatted:"; echo "$$bad"; exit 1; }
+	go vet ./...
+	go run $(STATICCHECK) ./...
+
+.PHONY: clean
+clean: ## remove what the other targets made here
+	rm -rf bin

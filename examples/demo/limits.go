@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// memory asks for half as much again as the limit. Where the host can't enforce it (rootless
+// on cgroup v1), wisbox has to say so instead.
+func (d *demo) memory(ctx context.Context) error {
+	a, err := d.call(ctx, "shell_execute", map[string]any{
+		"commands": []string{"python3", "-c", "print(len(b'x' * (3 << 29)))"}})
+	if err != nil {
+		return err
+	}
+	show("status: " + a.text("status"))
+	if a.text("status") == "oom_killed" {
+		return nil
+	}
+	enforced, reason, err := d.limit(ctx, "memory")
+	show("memory is not enforced here: " + reason)
+	return errors.Join(err, want(!enforced, "status %q, and the limit is said to be enforced", a.text("status")))
+}
+
+// limit tells what session inspect says of one limit; a limit that it doesn't name
+// counts as enforced.
+func (d *demo) limit(ctx context.Context, name string) (enforced bool, by string, err error) {
+	a, err := d.ok(ctx, "session", "inspect", d.session)
+	for _, l := range limits(a) {
+		if l.text("name") == name {
+			enforced, _ = l["enforced"].(bool)
+			return enforced, l.text("by"), err
+		}
+	}
+	return true, "", err
+}
+
+func limits(a answer) []answer {
+	if sandbox, ok := a["sandbox"].(map[string]any); ok {
+		return answer(sandbox).list("limits")
+	}
+	return a.list("limits")
+}
+
+func (d *demo) network(ctx context.Context) error {
+	a, err := d.call(ctx, "shell_execute", map[string]any{"script": "" +
+		"ls /sys/class/net\n" +
+		`python3 -c "import socket; socket.create_connection(('192.0.2.1', 80), timeout=3)" 2>&1 | tail -n 1`})
+	if err != nil {
+		return err
+	}
+	show(a.text("stdout"))
+	interfaces, problem, _ := strings.Cut(a.text("stdout"), "\n")
+	return errors.Join(
+		want(interfaces == "lo", "there are the interfaces %q", interfaces),
+		want(strings.Contains(problem, "Error"), "the connection did not fail: %q", problem))
+}
+
+func (d *demo) identity(ctx context.Context) error {
+	a, err := d.call(ctx, "shell_execute", map[string]any{"script": "" +
+		"id -u; awk '/^Cap(Eff|Prm|Bnd)/ { print $2 }' /proc/self/status | sort -u; touch /here 2>&1"})
+	if err != nil {
+		return err
+	}
+	show(a.text("stdout"))
+	lines := strings.Split(strings.TrimSpace(a.text("stdout")), "\n")
+	if len(lines) != 3 {
+		return fmt.Errorf("%d lines, not 3", len(lines))
+	}
+	return errors.Join(
+		want(lines[0] == "1000", "uid %s", lines[0]),
+		want(strings.Trim(lines[1], "0") == "", "capabilities %s", lines[1]),
+		want(strings.Contains(lines[2], "Read-only file system"), "the root is not read-only: %s", lines[2]))
+}
+
+// close ends the session and looks for anything of it on the host. Broken, it
+// forgets to end it.
+func (d *demo) close(ctx context.Context) error {
+	if d.broken {
+		show("(left open)")
+	} else if _, err := d.ok(ctx, "session", "rm", d.session); err != nil {
+		return err
+	}
+	err := errors.Join(
+		want(len(d.sessionDirs()) == 0, "directories are left: %v", d.sessionDirs()),
+		want(len(d.processes()) == 0, "processes are left: %v", d.processes()),
+		want(d.containers(ctx) == "", "containers are left: %s", d.containers(ctx)))
+	if err == nil {
+		show("no directory, no process, no container")
+	}
+	return err
+}
+
+// sessionDirs are the sessions' directories in the state root.
+func (d *demo) sessionDirs() []string {
+	found, _ := filepath.Glob(filepath.Join(d.state, "sessions", "*"))
+	deeper, _ := filepath.Glob(filepath.Join(d.state, "*", "sessions", "*"))
+	return append(found, deeper...)
+}
+
+// processes are those whose command line names the session or its state root.
+func (d *demo) processes() []string {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	var found []string
+	for _, file := range files {
+		line, err := os.ReadFile(file)
+		if err != nil || file == fmt.Sprintf("/proc/%d/cmdline", os.Getpid()) {
+			continue
+		}
+		if bytes.Contains(line, []byte(d.session)) || bytes.Contains(line, []byte(d.state)) {
+			found = append(found, strings.ReplaceAll(string(line), "\x00", " "))
+		}
+	}
+	return found
+}
+
+// containers are those that mount something of the state root, by Podman's own word.
+func (d *demo) containers(ctx context.Context) string {
+	podman, err := exec.LookPath("podman")
+	if err != nil {
+		return ""
+	}
+	out, err := exec.CommandContext(ctx, podman, "ps", "-aq", "--filter", "label=wisbox.sandbox").Output()
+	if err != nil {
+		return ""
+	}
+	var left []string
+	for _, id := range strings.Fields(string(out)) {
+		mounts, _ := exec.CommandContext(ctx, podman, "inspect", "--format", "{{range .Mounts}}{{.Source}} {{end}}", id).Output()
+		if bytes.Contains(mounts, []byte(d.state)) {
+			left = append(left, id)
+		}
+	}
+	return strings.Join(left, " ")
+}

@@ -1,0 +1,1 @@
+"""Daily figures from a weather station's readings."""
