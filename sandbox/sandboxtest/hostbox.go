@@ -1,0 +1,185 @@
+package sandboxtest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+const fixedPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// hostBox is one sandbox; every handle on it shares it.
+type hostBox struct {
+	spec    sandbox.Spec
+	created time.Time
+	scratch string // holds home and the sources of Python programs
+
+	mu      sync.Mutex
+	gone    bool
+	running map[*hostProcess]*hostHandle
+}
+
+func newHostBox(spec sandbox.Spec) (*hostBox, error) {
+	scratch, err := os.MkdirTemp("", "wisbox-host-")
+	if err != nil {
+		return nil, fmt.Errorf("%w: no room for temporary files", sandbox.ErrUnavailable)
+	}
+	if err := os.Mkdir(scratch+"/home", 0o700); err != nil {
+		return nil, fmt.Errorf("%w: no room for temporary files", sandbox.ErrUnavailable)
+	}
+	return &hostBox{spec: spec, created: time.Now(), scratch: scratch, running: map[*hostProcess]*hostHandle{}}, nil
+}
+
+func (b *hostBox) info() sandbox.Info {
+	return sandbox.Info{
+		ID: b.spec.ID, Object: "host:" + b.spec.ID, State: "running", Image: b.spec.Image, Runtime: "none",
+		Labels: b.spec.Labels, Created: b.created, Limits: limitStates(b.spec.Limits.WithDefaults()),
+		Gaps: []string{"programs run on the host itself, as its user: nothing is isolated and no limit is enforced"},
+	}
+}
+
+func limitStates(l sandbox.Limits) []sandbox.LimitState {
+	number := func(n int64) string { return strconv.FormatInt(n, 10) }
+	states := []sandbox.LimitState{
+		{Name: "cpus", Asked: strconv.FormatFloat(l.CPUs, 'g', -1, 64)}, {Name: "memory", Asked: number(l.Memory)},
+		{Name: "pids", Asked: number(l.PIDs)}, {Name: "tmp", Asked: number(l.Tmp)}, {Name: "nofile", Asked: number(l.NoFile)},
+		{Name: "fsize", Asked: number(l.FileSize)}, {Name: "disk", Asked: number(l.Disk)}, {Name: "inodes", Asked: number(l.Inodes)},
+	}
+	for i := range states {
+		states[i].By = "nothing: the host backend has no limits"
+	}
+	return states
+}
+
+// environ is what a program sees: the fixed variables, the sandbox's and the
+// command's; nothing of the host. Later ones win.
+func (b *hostBox) environ(extra []string) []string {
+	all := []string{
+		"PATH=" + fixedPath, "HOME=" + b.scratch + "/home", "LANG=C.UTF-8", "PYTHONDONTWRITEBYTECODE=1",
+	}
+	for key, value := range b.spec.Env {
+		all = append(all, key+"="+value)
+	}
+	return dedupe(append(all, extra...))
+}
+
+func dedupe(env []string) []string {
+	at := map[string]int{}
+	out := []string{}
+	for _, kv := range env {
+		key := kv[:slices.Index([]byte(kv), '=')]
+		if i, seen := at[key]; seen {
+			out[i] = kv
+			continue
+		}
+		at[key] = len(out)
+		out = append(out, kv)
+	}
+	return out
+}
+
+// add registers a process, or says that the sandbox is gone.
+func (b *hostBox) add(p *hostProcess, h *hostHandle) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone || h.detached {
+		return fmt.Errorf("%w: it was closed or removed", sandbox.ErrLost)
+	}
+	if len(b.running) > 0 {
+		p.shared.Store(true)
+	}
+	for other := range b.running {
+		other.shared.Store(true)
+	}
+	b.running[p] = h
+	return nil
+}
+
+func (b *hostBox) forget(p *hostProcess) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.running, p)
+}
+
+// endPrograms kills what the handle started, or everything for a nil handle,
+// and waits for it.
+func (b *hostBox) endPrograms(ctx context.Context, of *hostHandle, mark func()) error {
+	b.mu.Lock()
+	mark()
+	var procs []*hostProcess
+	for p, h := range b.running {
+		if of == nil || h == of {
+			procs = append(procs, p)
+		}
+	}
+	b.mu.Unlock()
+	for _, p := range procs {
+		p.kill(sandbox.StatusSandboxLost)
+	}
+	for _, p := range procs {
+		if _, err := p.Wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *hostBox) end(ctx context.Context) error {
+	err := b.endPrograms(ctx, nil, func() { b.gone = true })
+	if rmErr := os.RemoveAll(b.scratch); err == nil {
+		err = rmErr
+	}
+	return err
+}
+
+// hostHandle is what Create and Open give: one user of a sandbox.
+type hostHandle struct {
+	host     *Host
+	box      *hostBox
+	detached bool // under box.mu
+}
+
+func (h *hostHandle) Info(context.Context) (sandbox.Info, error) {
+	h.box.mu.Lock()
+	defer h.box.mu.Unlock()
+	if h.box.gone || h.detached {
+		return sandbox.Info{}, fmt.Errorf("%w: it was closed or removed", sandbox.ErrLost)
+	}
+	return h.box.info(), nil
+}
+
+func (h *hostHandle) Detach() error {
+	return h.box.endPrograms(context.Background(), h, func() { h.detached = true })
+}
+
+func (h *hostHandle) Close(ctx context.Context) error {
+	h.host.mu.Lock()
+	if h.host.boxes[h.box.spec.ID] == h.box {
+		delete(h.host.boxes, h.box.spec.ID)
+	}
+	h.host.mu.Unlock()
+	return h.box.end(ctx)
+}
+
+func (h *hostHandle) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
+	p, err := h.start(ctx, cmd)
+	if err != nil {
+		return sandbox.Result{}, err
+	}
+	defer context.AfterFunc(ctx, func() { p.kill(sandbox.StatusCancelled) })()
+	return p.Wait(context.Background())
+}
+
+func (h *hostHandle) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error) {
+	p, err := h.start(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}

@@ -1,0 +1,207 @@
+package sandboxtest
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// NewBackend gives a backend and a spec that Create takes: an ID and a workspace
+// of its own on every call, which t's cleanup removes. The workspace must be
+// writable by programs. The Suite closes the backend and what it creates.
+type NewBackend func(t *testing.T) (sandbox.Backend, sandbox.Spec)
+
+// Options says what may be asked of a backend beyond the plain contract.
+type Options struct {
+	// Isolated: programs run as uid 1000 without capabilities, network or a
+	// writable root, and the limits that Info calls enforced hold.
+	Isolated bool
+}
+
+// prompt is the time that anything that should happen at once may take on a
+// busy machine.
+const prompt = 20 * time.Second
+
+type check struct {
+	name string
+	run  func(*testing.T, *fixture)
+}
+
+// Suite checks a backend against the contract of package sandbox. A sub-test is
+// named by the sentence that it proves. nil options are those of a backend
+// without isolation.
+func Suite(t *testing.T, newBackend NewBackend, opts *Options) {
+	if opts == nil {
+		opts = &Options{}
+	}
+	t.Setenv("WISBOX_SUITE_CANARY", "of-the-host")
+	f := newFixture(t, newBackend)
+	groups := [][]check{runChecks, streamChecks, endChecks, processChecks, terminalChecks, pythonChecks, lifeChecks}
+	if opts.Isolated {
+		groups = append(groups, isolationChecks)
+	}
+	for _, group := range groups {
+		for _, c := range group {
+			t.Run(c.name, func(t *testing.T) { c.run(t, f) })
+		}
+	}
+}
+
+// fixture is one sandbox and the helpers to use it.
+type fixture struct {
+	newBackend NewBackend
+	backend    sandbox.Backend
+	spec       sandbox.Spec
+	box        sandbox.Sandbox
+}
+
+func newFixture(t *testing.T, newBackend NewBackend) *fixture {
+	backend, spec := newBackend(t)
+	spec.Env = map[string]string{"WISBOX_SUITE_SPEC": "spec", "WISBOX_SUITE_BOTH": "spec"}
+	return createFixture(t, newBackend, backend, spec)
+}
+
+func createFixture(t *testing.T, newBackend NewBackend, backend sandbox.Backend, spec sandbox.Spec) *fixture {
+	t.Helper()
+	t.Cleanup(func() { assert.NoError(t, backend.Close()) })
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	box, err := backend.Create(ctx, spec)
+	require.NoError(t, err, "create the sandbox")
+	t.Cleanup(func() { assert.NoError(t, box.Close(context.Background())) })
+	return &fixture{newBackend: newBackend, backend: backend, spec: spec, box: box}
+}
+
+// fresh is a sandbox of the check's own, with its own backend.
+func (f *fixture) fresh(t *testing.T, limits sandbox.Limits) *fixture {
+	t.Helper()
+	backend, spec := f.newBackend(t)
+	spec.Limits = limits
+	return createFixture(t, f.newBackend, backend, spec)
+}
+
+// outcome is a result with the streams that came.
+type outcome struct {
+	sandbox.Result
+	out, err string
+}
+
+// run runs a command to its end; more than a minute, or an error, ends the check.
+func (f *fixture) run(t *testing.T, cmd sandbox.Cmd) outcome {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var out, errs bytes.Buffer
+	if cmd.Stdout == nil {
+		cmd.Stdout = &out
+	}
+	if cmd.Stderr == nil {
+		cmd.Stderr = &errs
+	}
+	res, err := f.box.Run(ctx, cmd)
+	require.NoError(t, err)
+	require.NotEqual(t, sandbox.StatusCancelled, res.Status, "the command took more than a minute")
+	return outcome{Result: res, out: out.String(), err: errs.String()}
+}
+
+func (f *fixture) bash(t *testing.T, script string) outcome {
+	t.Helper()
+	return f.run(t, bash(script))
+}
+
+// must runs a script that has to succeed and gives its output, trimmed.
+func (f *fixture) must(t *testing.T, script string) string {
+	t.Helper()
+	o := f.bash(t, script)
+	require.Equal(t, sandbox.StatusExited, o.Status, o.err)
+	require.Equal(t, 0, o.ExitCode, o.err)
+	return strings.TrimSpace(o.out)
+}
+
+// start begins a command that the check's end kills.
+func (f *fixture) start(t *testing.T, cmd sandbox.Cmd) sandbox.Process {
+	t.Helper()
+	p, err := f.box.Start(context.Background(), cmd)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = p.Kill() })
+	return p
+}
+
+// wait waits for a process; one that doesn't end fails the check.
+func wait(t *testing.T, p sandbox.Process) sandbox.Result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), prompt)
+	defer cancel()
+	res, err := p.Wait(ctx)
+	require.NoError(t, err, "the process should have ended")
+	return res
+}
+
+// released fails the check when any process holds the lock file of survivor.
+func (f *fixture) released(t *testing.T, way string) {
+	t.Helper()
+	assert.True(t, f.tryLock(t, way), "a process outlived its call: it still holds the lock")
+}
+
+func (f *fixture) tryLock(t *testing.T, way string) bool {
+	t.Helper()
+	lock, err := os.Open(filepath.Join(f.spec.Workspace, "lock-"+way))
+	require.NoError(t, err)
+	defer lock.Close()
+	return unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
+}
+
+func bash(script string) sandbox.Cmd { return sandbox.Cmd{Argv: []string{"bash", "-c", script}} }
+
+func python(script string, args ...string) sandbox.Cmd {
+	return sandbox.Cmd{Argv: append([]string{"python3", "-c", script}, args...)}
+}
+
+// watcher is a stream's writer on which a check can wait for text.
+type watcher struct {
+	mu      sync.Mutex
+	text    bytes.Buffer
+	changed chan struct{}
+}
+
+func newWatcher() *watcher { return &watcher{changed: make(chan struct{}, 1)} }
+
+func (w *watcher) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+	return w.text.Write(p)
+}
+
+func (w *watcher) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.String()
+}
+
+// await blocks until the stream holds the text.
+func (w *watcher) await(t *testing.T, text string) {
+	t.Helper()
+	deadline := time.After(prompt)
+	for !strings.Contains(w.String(), text) {
+		select {
+		case <-w.changed:
+		case <-deadline:
+			require.Contains(t, w.String(), text, "this did not come in time")
+		}
+	}
+}
