@@ -1,0 +1,279 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+const (
+	workspaceDir = "workspace"
+	tmpDir       = "tmp"
+	snapshotsDir = "snapshots"
+	outputDir    = "output"
+	lifeLock     = "life.lock"
+	writeLock    = "write.lock"
+	stateLock    = "state.lock"
+)
+
+// Dir is an open session: while it is open nobody can delete the session. Its
+// methods may be called from many goroutines at once.
+type Dir struct {
+	store *Store
+	id    string
+	dir   *os.Root
+	life  *flock.Flock
+	write *mutex
+	guard *mutex // state.lock
+
+	mu        sync.Mutex
+	state     State
+	workspace *os.Root
+	tmp       *os.Root
+	output    *os.Root
+	snapshots *os.Root
+	log       *os.File
+	torn      bool // log.jsonl may end within a record
+	touched   Stamp
+	closed    bool
+}
+
+// attach opens a session's directory and takes a share of its life.
+func (s *Store) attach(ctx context.Context, id string) (*Dir, error) {
+	dir, err := s.openSession(id)
+	if err != nil {
+		return nil, err
+	}
+	file := func(name string) string { return filepath.Join(s.path, sessionsDir, id, name) }
+	d := &Dir{
+		store: s, id: id, dir: dir,
+		life: flock.New(file(lifeLock)), write: newMutex(file(writeLock)), guard: newMutex(file(stateLock)),
+	}
+	if err := d.takeLife(ctx); err != nil {
+		d.release()
+		return nil, err
+	}
+	return d, nil
+}
+
+// openSession opens sessions/ID, a directory and no link.
+func (s *Store) openSession(id string) (*os.Root, error) {
+	info, err := s.sessions.Lstat(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, notFound(id)
+	}
+	if err == nil && !info.IsDir() {
+		return nil, lost(id, errors.New("not a directory"))
+	}
+	if err != nil {
+		return nil, ioError(err, "look at the session")
+	}
+	dir, err := s.sessions.OpenRoot(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, notFound(id)
+	}
+	return dir, ioError(err, "open the session")
+}
+
+// takeLife takes the shared life lock. Who finds nobody else there first clears
+// what clients that were killed left in tmp/. A remover may have renamed the
+// directory away between our opening it and our locking it: then it is gone.
+func (d *Dir) takeLife(ctx context.Context) error {
+	if alone, _ := d.life.TryLock(); alone {
+		if d.isCurrent() {
+			d.clearTmp()
+		}
+		_ = d.life.Unlock()
+	}
+	err := acquire(ctx, d.life.TryRLockContext, "the session is being removed or replaced; try again")
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !d.isCurrent() {
+		return notFound(d.id)
+	}
+	return ioError(err, "lock the session")
+}
+
+// isCurrent says whether the session of this name is still this directory.
+func (d *Dir) isCurrent() bool {
+	now, err := d.store.sessions.Lstat(d.id)
+	if err != nil {
+		return false
+	}
+	ours, err := d.dir.Stat(".")
+	return err == nil && os.SameFile(now, ours)
+}
+
+// load reads the session's state and opens its directories.
+func (d *Dir) load() error {
+	state, err := loadState(d.dir)
+	switch {
+	case tool.KindOf(err) == tool.Unsupported:
+		return err
+	case err != nil:
+		return lost(d.id, err)
+	case state.ID != d.id:
+		return lost(d.id, errors.New("the record is another session's"))
+	case state.Status == StateClosing:
+		return tool.Errorf(tool.Closed, "session %q is being removed; remove it again to finish that", d.id).In("session")
+	}
+	d.state = state
+	return d.openRoots()
+}
+
+func lost(id string, cause error) error {
+	return tool.Errorf(tool.Unavailable, "session %q is lost: its record can't be read; remove it (its files go too) and make it again", id).In("session").Because(cause)
+}
+
+// ID is the session's name.
+func (d *Dir) ID() string { return d.id }
+
+// WorkspacePath is the workspace's absolute path on the host.
+func (d *Dir) WorkspacePath() string { return d.hostPath(workspaceDir) }
+
+// SnapshotsPath is the absolute host path of the directory for snapshots.
+func (d *Dir) SnapshotsPath() string { return d.hostPath(snapshotsDir) }
+
+func (d *Dir) hostPath(name string) string {
+	return filepath.Join(d.store.path, sessionsDir, d.id, name)
+}
+
+// Workspace is the directory that programs see, the same one until
+// [Dir.Remake] or [Dir.Reset]. It closes with the Dir, as the others do.
+func (d *Dir) Workspace() *os.Root { return d.root(&d.workspace) }
+
+// Tmp is on the workspace's file system and unseen by programs: for files that
+// are made there and renamed into place. It is emptied when a session is opened
+// that nobody else has open.
+func (d *Dir) Tmp() *os.Root { return d.root(&d.tmp) }
+
+// Output is for what is kept of the streams of programs.
+func (d *Dir) Output() *os.Root { return d.root(&d.output) }
+
+// Snapshots is for package snapshot.
+func (d *Dir) Snapshots() *os.Root { return d.root(&d.snapshots) }
+
+func (d *Dir) root(field **os.Root) *os.Root {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return *field
+}
+
+// Lock takes the session's write lock, which every change by the file tools and
+// every restore holds. It waits at most 5 s, then the error is busy, and not
+// longer than ctx. Goroutines that share a Dir get it in their order. unlock may
+// be called twice.
+func (d *Dir) Lock(ctx context.Context) (unlock func(), err error) {
+	unlock, err = d.write.lock(ctx, "another call has been changing files of this session for 5 s; try again")
+	return unlock, ioError(err, "lock the workspace")
+}
+
+// State is the session's record as this Dir last read or wrote it.
+func (d *Dir) State() State {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.state
+}
+
+// Reload reads the record again, with what other clients changed.
+func (d *Dir) Reload() (State, error) {
+	state, err := loadState(d.dir)
+	if err != nil {
+		return State{}, lost(d.id, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.state = state
+	return state, nil
+}
+
+// Update changes the record: change gets it as it is on disk, and what it leaves
+// replaces it atomically. Changes of all clients follow one another. An error of
+// change is returned as it is, and nothing is written.
+func (d *Dir) Update(ctx context.Context, change func(*State) error) error {
+	unlock, err := d.guard.lock(ctx, "the session's record is being written by another process; try again")
+	if err != nil {
+		return ioError(err, "lock the session's record")
+	}
+	defer unlock()
+	state, err := d.Reload()
+	if err != nil {
+		return err
+	}
+	if err := change(&state); err != nil {
+		return err
+	}
+	if err := saveState(d.dir, state); err != nil {
+		return ioError(err, "write the session's record")
+	}
+	d.mu.Lock()
+	d.state = state
+	d.mu.Unlock()
+	return nil
+}
+
+// SetState writes where the session stands in its life.
+func (d *Dir) SetState(status SessionState) error {
+	return d.Update(context.Background(), func(s *State) error { s.Status = status; return nil })
+}
+
+// Touch notes that the session is in use. It costs nothing most of the time: the
+// record is written once in a tenth of the idle time, at most every 30 s. A
+// session without an idle time is not written at all before [Dir.Close].
+func (d *Dir) Touch() {
+	now := Now()
+	d.mu.Lock()
+	every := min(d.state.Idle/10, 30*time.Second)
+	due := every > 0 && (d.touched.BootID == "" || now.Boot-d.touched.Boot >= every)
+	if due {
+		d.touched = now
+	}
+	d.mu.Unlock()
+	if due {
+		d.used(now)
+	}
+}
+
+func (d *Dir) used(now Stamp) {
+	// A record that can't be written keeps its older time, which errs by an early
+	// end of a kept session that is idle by then anyway.
+	_ = d.Update(context.Background(), func(s *State) error { s.LastUsed = now; return nil })
+}
+
+// Close ends this client's use of the session; a second Close does nothing. An
+// ephemeral session without another client may be swept from now on.
+func (d *Dir) Close() error {
+	d.mu.Lock()
+	done, kept := d.closed, d.state.Kept
+	d.closed = true
+	d.mu.Unlock()
+	if done {
+		return nil
+	}
+	if kept {
+		d.used(Now())
+	}
+	return d.release()
+}
+
+func (d *Dir) release() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	for _, root := range []*os.Root{d.workspace, d.tmp, d.output, d.snapshots, d.dir} {
+		if root != nil {
+			errs = append(errs, root.Close())
+		}
+	}
+	if d.log != nil {
+		errs = append(errs, d.log.Close())
+		d.log = nil
+	}
+	return errors.Join(append(errs, d.life.Unlock())...)
+}

@@ -1,0 +1,33 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"syscall"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// ioError gives a failed system call the kind an agent can act on. what says
+// what was tried, in words without a host path: "make the session's directory".
+func ioError(err error, what string) error {
+	var te *tool.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &te), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return tool.Errorf(tool.NoSpace, "%s: the file system of the state directory is full; free some space and try again", what).Because(err)
+	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
+		return tool.Errorf(tool.Permission, "%s: the state directory can't be written; make it writable or set WISBOX_CACHE to another one", what).Because(err)
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return tool.Errorf(tool.Limit, "%s: no file descriptors are left; close some sessions and try again", what).Because(err)
+	}
+	return tool.Errorf(tool.Unavailable, "%s: the state directory failed; the log says more", what).Because(err)
+}
+
+func notFound(id string) error {
+	return tool.Errorf(tool.NotFound, "there is no session %q; list the sessions to see their names", id).In("session")
+}

@@ -1,0 +1,82 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+const (
+	// LockWait is how long a lock is waited for before the answer is busy.
+	LockWait = 5 * time.Second
+	// lockPoll is short because waiters of other processes have no queue.
+	lockPoll = 2 * time.Millisecond
+)
+
+// acquire waits for take at most LockWait and not beyond ctx. Its own limit is
+// busy with the message given; ctx's end is ctx's error.
+func acquire(ctx context.Context, take func(context.Context, time.Duration) (bool, error), busy string) error {
+	wait, cancel := context.WithTimeout(ctx, LockWait)
+	defer cancel()
+	ok, err := take(wait, lockPoll)
+	switch {
+	case ok:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, context.DeadlineExceeded):
+		return tool.Errorf(tool.Busy, "%s", busy)
+	}
+	return err
+}
+
+// mutex is an exclusive lock on a file, fair among the goroutines that share
+// it, and good against other processes and other mutexes on the file.
+type mutex struct {
+	path string
+	turn chan struct{} // holds one token while somebody of ours waits or works
+}
+
+func newMutex(path string) *mutex {
+	return &mutex{path: path, turn: make(chan struct{}, 1)}
+}
+
+func (m *mutex) lock(ctx context.Context, busy string) (unlock func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	timer := time.NewTimer(LockWait)
+	defer timer.Stop()
+	select {
+	case m.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-timer.C:
+		return nil, tool.Errorf(tool.Busy, "%s", busy)
+	}
+	fl, err := m.flock(ctx, LockWait-time.Since(begin), busy)
+	if err != nil {
+		<-m.turn
+		return nil, err
+	}
+	return sync.OnceFunc(func() { _ = fl.Unlock(); <-m.turn }), nil
+}
+
+func (m *mutex) flock(ctx context.Context, left time.Duration, busy string) (*flock.Flock, error) {
+	fl := flock.New(m.path)
+	take := func(wait context.Context, poll time.Duration) (bool, error) {
+		wait, cancel := context.WithTimeout(wait, left)
+		defer cancel()
+		return fl.TryLockContext(wait, poll)
+	}
+	if err := acquire(ctx, take, busy); err != nil {
+		return nil, err
+	}
+	return fl, nil
+}

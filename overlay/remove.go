@@ -1,0 +1,234 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/gofrs/flock"
+
+	"github.com/wisbox/wisbox/internal/beneath"
+)
+
+var errInUse = errors.New("the session is in use")
+
+// claim is a session that nobody but its holder can open.
+type claim struct {
+	id   string
+	dir  *os.Root // nil where it is no directory
+	life *flock.Flock
+}
+
+func (c *claim) release() {
+	if c.dir != nil {
+		_ = c.life.Unlock()
+		_ = c.dir.Close()
+	}
+}
+
+type takeLock func(*flock.Flock) error
+
+// claimWith locks the session of a name exclusively. fs.ErrNotExist is passed on.
+func (s *Store) claimWith(id string, take takeLock) (*claim, error) {
+	info, err := s.sessions.Lstat(id)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() { // nothing that anybody could have open
+		return &claim{id: id}, nil
+	}
+	dir, err := s.sessions.OpenRoot(id)
+	if err != nil {
+		return nil, err
+	}
+	c := &claim{id: id, dir: dir, life: flock.New(filepath.Join(s.path, sessionsDir, id, lifeLock))}
+	if err := take(c.life); err != nil {
+		c.release()
+		return nil, err
+	}
+	now, err := s.sessions.Lstat(id)
+	if err != nil || !os.SameFile(info, now) {
+		c.release()
+		return nil, fs.ErrNotExist
+	}
+	return c, nil
+}
+
+// tryClaim claims a session at once or says errInUse.
+func (s *Store) tryClaim(id string) (*claim, error) {
+	return s.claimWith(id, func(life *flock.Flock) error {
+		ok, err := life.TryLock()
+		if err == nil && !ok {
+			return errInUse
+		}
+		return err
+	})
+}
+
+// claim waits at most 5 s for the session's clients to leave.
+func (s *Store) claim(ctx context.Context, id string) (*claim, error) {
+	return s.claimWith(id, func(life *flock.Flock) error {
+		return acquire(ctx, life.TryLockContext, "the session is in use by another client; close it there and try again")
+	})
+}
+
+// Remove deletes a session and all its files, whatever a program made of them.
+// It waits at most 5 s for clients to leave, then it is busy. A session whose
+// removal was interrupted is removed to the end; an unknown name is not_found.
+func (s *Store) Remove(ctx context.Context, id string) error {
+	return s.RemoveWith(ctx, id, nil)
+}
+
+// RemoveWith is [Store.Remove] that calls before, if it isn't nil, once nobody
+// can open the session any more and its files are still there: to remove its
+// container. When before fails the session stays, marked as closing, and
+// another Remove or sweep goes on from there.
+func (s *Store) RemoveWith(ctx context.Context, id string, before func(ctx context.Context, id string) error) error {
+	if err := CheckID(id); err != nil {
+		return err
+	}
+	c, err := s.claim(ctx, id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s.emptyTrashOf(id)
+	}
+	if err != nil {
+		return ioError(err, "lock the session to remove it")
+	}
+	entry, err := s.bury(ctx, c, before)
+	if err != nil {
+		return err
+	}
+	return ioError(s.shred(entry), "delete the session's files")
+}
+
+// bury makes a claimed session into an entry of the trash and ends the claim.
+func (s *Store) bury(ctx context.Context, c *claim, before func(context.Context, string) error) (entry string, err error) {
+	defer c.release()
+	if c.dir != nil {
+		s.markClosing(c)
+	}
+	s.step("remove.marked")
+	if before != nil {
+		if err := before(ctx, c.id); err != nil {
+			return "", err
+		}
+	}
+	s.step("remove.before")
+	entry, err = s.toTrash(sessionsDir+"/"+c.id, c.id)
+	s.step("remove.buried")
+	return entry, ioError(err, "remove the session")
+}
+
+// markClosing notes the removal where that works: on a full disk or with a
+// damaged record the removal must go on all the same.
+func (s *Store) markClosing(c *claim) {
+	state, err := loadState(c.dir)
+	if err != nil || state.Status == StateClosing {
+		return
+	}
+	state.Status = StateClosing
+	_ = saveState(c.dir, state)
+}
+
+// toTrash renames something below the state root into the trash.
+func (s *Store) toTrash(path, id string) (entry string, err error) {
+	entry = id + "." + newID()
+	if err := s.root.Rename(path, trashDir+"/"+entry); err != nil {
+		return "", err
+	}
+	return entry, errors.Join(syncDir(s.sessions), syncDir(s.trash))
+}
+
+// discard moves something into the trash and deletes it.
+func (s *Store) discard(path, id string) error {
+	entry, err := s.toTrash(path, id)
+	if err != nil {
+		return err
+	}
+	return s.shred(entry)
+}
+
+// shred deletes an entry of the trash. Two processes may do so at once and stand
+// in each other's way: what is gone in the end is deleted.
+func (s *Store) shred(entry string) error {
+	dir, err := s.trash.Open(".")
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	for range 5 {
+		_, err = beneath.RemoveAll(dir, entry)
+		if _, gone := s.trash.Lstat(entry); errors.Is(gone, fs.ErrNotExist) {
+			return nil
+		}
+	}
+	return err
+}
+
+// emptyTrashOf finishes interrupted removals of a name that is no session.
+func (s *Store) emptyTrashOf(id string) error {
+	entries, err := names(s.trash)
+	if err != nil {
+		return ioError(err, "look for the session in the trash")
+	}
+	found := false
+	var errs []error
+	for _, entry := range entries {
+		if trashedID(entry) == id {
+			found = true
+			errs = append(errs, s.shred(entry))
+		}
+	}
+	if !found {
+		return notFound(id)
+	}
+	return ioError(errors.Join(errs...), "delete the session's files")
+}
+
+func trashedID(entry string) string {
+	id, _, _ := strings.Cut(entry, ".")
+	return id
+}
+
+// clearTmp deletes what is left in tmp/, and workspaces that a killed Reset left.
+// The caller has the session for itself.
+func (d *Dir) clearTmp() { clearLeftovers(d.dir) }
+
+func clearLeftovers(session *os.Root) {
+	if tmp, err := session.Open(tmpDir); err == nil {
+		defer tmp.Close()
+		entries, _ := tmp.Readdirnames(-1)
+		for _, name := range entries {
+			_, _ = beneath.RemoveAll(tmp, name)
+		}
+	}
+	dir, err := session.Open(".")
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	entries, _ := dir.Readdirnames(-1)
+	for _, name := range entries {
+		if strings.HasPrefix(name, workspaceDir+".") || strings.HasSuffix(name, ".new") {
+			_, _ = beneath.RemoveAll(dir, name)
+		}
+	}
+}
+
+// isHalfMade says of a session without a record whether its maker was killed
+// before it was one: nothing has been put in its workspace.
+func isHalfMade(session *os.Root) bool {
+	if _, err := session.Lstat(stateFile); !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	workspace, err := session.Open(workspaceDir)
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	defer workspace.Close()
+	entries, err := workspace.Readdirnames(1)
+	return len(entries) == 0 && err != nil
+}

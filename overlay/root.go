@@ -1,0 +1,149 @@
+package overlay
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/gofrs/flock"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+const (
+	rootFile    = "root.json"
+	rootLock    = "root.lock"
+	sessionsDir = "sessions"
+	trashDir    = "trash"
+)
+
+// DefaultRoot is where sessions live unless a caller says otherwise:
+// $WISBOX_CACHE, else $WEAKINCENTIVES_CACHE, else wisbox in the user's cache
+// directory ($XDG_CACHE_HOME or ~/.cache).
+func DefaultRoot() (string, error) {
+	for _, name := range []string{"WISBOX_CACHE", "WEAKINCENTIVES_CACHE"} {
+		if dir := os.Getenv(name); dir != "" {
+			return filepath.Abs(dir)
+		}
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", tool.Errorf(tool.Unavailable, "there is no cache directory to keep sessions in; set WISBOX_CACHE or HOME").Because(err)
+	}
+	return filepath.Join(dir, "wisbox"), nil
+}
+
+// secureRoot makes the state root where it is missing and opens it. It must be
+// a directory of ours, no link, that nobody else can enter. One that is looser
+// is tightened only if it is empty or has been a state root before: WISBOX_CACHE
+// may name by mistake a directory that others need.
+func secureRoot(path string) (*os.Root, error) {
+	if err := os.MkdirAll(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, ioError(err, "make the state directory")
+	}
+	f, err := os.OpenFile(path, syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENOTDIR) {
+		return nil, tool.Errorf(tool.Permission, "the state directory is a link or a file; set WISBOX_CACHE to a directory of your own").Because(err)
+	}
+	if err != nil {
+		return nil, ioError(err, "open the state directory")
+	}
+	defer f.Close()
+	if err := ownedAndClosed(f); err != nil {
+		return nil, err
+	}
+	return openSame(path, f)
+}
+
+func ownedAndClosed(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return ioError(err, "look at the state directory")
+	}
+	if int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
+		return tool.Errorf(tool.Permission, "the state directory belongs to another user; set WISBOX_CACHE to one of your own")
+	}
+	if info.Mode().Perm() == 0o700 {
+		return nil
+	}
+	if info.Mode()&fs.ModeSticky != 0 || !emptyOrOurs(f) {
+		return tool.Errorf(tool.Permission, "the state directory is open to other users and holds other files; set WISBOX_CACHE to a new directory, or make it mode 0700")
+	}
+	return ioError(f.Chmod(0o700), "close the state directory to others")
+}
+
+func emptyOrOurs(f *os.File) bool {
+	names, err := f.Readdirnames(-1)
+	if err != nil {
+		return false
+	}
+	for _, name := range names {
+		if name == rootFile || name == rootLock {
+			return true
+		}
+	}
+	return len(names) == 0
+}
+
+// openSame opens path as a root and makes sure that it is still f.
+func openSame(path string, f *os.File) (*os.Root, error) {
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, ioError(err, "open the state directory")
+	}
+	a, errA := f.Stat()
+	b, errB := root.Stat(".")
+	if errA != nil || errB != nil || !os.SameFile(a, b) {
+		_ = root.Close()
+		return nil, tool.Errorf(tool.Conflict, "the state directory was replaced while it was opened; try again")
+	}
+	return root, nil
+}
+
+type rootRecord struct {
+	Schema  int    `json:"schema"`
+	ID      string `json:"id"`
+	Created Stamp  `json:"created"`
+}
+
+// rootID reads the random id of a state root, making it under the root's lock
+// where it is missing, so that two processes agree on one.
+func rootID(root *os.Root, path string) (string, error) {
+	if rec, err := readRootRecord(root); !errors.Is(err, fs.ErrNotExist) {
+		return rec.ID, err
+	}
+	lock := flock.New(filepath.Join(path, rootLock))
+	if err := lock.Lock(); err != nil {
+		return "", ioError(err, "lock the state directory")
+	}
+	defer lock.Unlock()
+	rec, err := readRootRecord(root)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return rec.ID, err
+	}
+	rec = rootRecord{Schema: stateSchema, ID: newID(), Created: Now()}
+	raw, err := json.Marshal(rec)
+	if err != nil {
+		return "", err
+	}
+	return rec.ID, ioError(replaceFile(root, rootFile, append(raw, '\n')), "write the state directory's id")
+}
+
+// readRootRecord passes on fs.ErrNotExist.
+func readRootRecord(root *os.Root) (rootRecord, error) {
+	var rec rootRecord
+	raw, err := readSmall(root, rootFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return rec, err
+	}
+	if err != nil {
+		return rec, ioError(err, "read the state directory's id")
+	}
+	if err := json.Unmarshal(raw, &rec); err != nil || CheckID(rec.ID) != nil {
+		return rec, tool.Errorf(tool.Unavailable, "root.json of the state directory is damaged; remove that file (containers of this directory are then no longer known as its own) or set WISBOX_CACHE to a new directory").Because(err)
+	}
+	return rec, nil
+}

@@ -1,0 +1,44 @@
+package overlay
+
+import (
+	"context"
+
+	"github.com/docker/go-units"
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// maxReserve is the most that is kept free for the host.
+const maxReserve = 2 << 30
+
+// Reserve says whether the state root's file system has room for more: a
+// twentieth of it, but at most 2 GiB, stays free for the host. Below that the
+// error is no_space. It is asked before programs start, not by every write.
+func (s *Store) Reserve(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	dir, err := s.root.Open(".")
+	if err != nil {
+		return ioError(err, "look at the file system")
+	}
+	defer dir.Close()
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(dir.Fd()), &st); err != nil {
+		return ioError(err, "look at the file system")
+	}
+	return checkReserve(st.Bavail*uint64(st.Bsize), st.Blocks*uint64(st.Bsize))
+}
+
+// Reserve is [Store.Reserve] for the session's file system.
+func (d *Dir) Reserve(ctx context.Context) error { return d.store.Reserve(ctx) }
+
+func checkReserve(free, total uint64) error {
+	need := min(total/20, maxReserve)
+	if free >= need {
+		return nil
+	}
+	return tool.Errorf(tool.NoSpace, "the file system of the state directory has %s free and keeps %s for the host; remove sessions or free some space",
+		units.BytesSize(float64(free)), units.BytesSize(float64(need)))
+}

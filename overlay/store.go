@@ -1,0 +1,289 @@
+package overlay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Store is a state root: the sessions of one user. All its methods may be
+// called from many goroutines and, on one root, from many processes at once.
+type Store struct {
+	path                  string
+	id                    string
+	root, sessions, trash *os.Root
+
+	// step is told each point at which a crash would leave something different
+	// behind; tests end the process there.
+	step func(point string)
+}
+
+// OpenStore opens the state root at a path, making it where it is missing; "" is
+// [DefaultRoot]. The directory must be the caller's own, not a link, and closed
+// to other users: else the error is permission.
+func OpenStore(root string) (*Store, error) {
+	if root == "" {
+		def, err := DefaultRoot()
+		if err != nil {
+			return nil, err
+		}
+		root = def
+	}
+	path, err := filepath.Abs(root)
+	if err != nil {
+		return nil, ioError(err, "find the state directory")
+	}
+	s := &Store{path: path, step: func(string) {}}
+	if err := s.open(); err != nil {
+		_ = s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Store) open() (err error) {
+	if s.root, err = secureRoot(s.path); err != nil {
+		return err
+	}
+	if s.id, err = rootID(s.root, s.path); err != nil {
+		return err
+	}
+	if s.sessions, err = ensureDir(s.root, sessionsDir); err != nil {
+		return err
+	}
+	s.trash, err = ensureDir(s.root, trashDir)
+	return err
+}
+
+// ensureDir opens a directory of ours, making it first where it is missing.
+func ensureDir(parent *os.Root, name string) (*os.Root, error) {
+	err := parent.Mkdir(name, 0o700)
+	if err == nil {
+		err = parent.Chmod(name, 0o700) // whatever the umask
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, ioError(err, "make a directory of the state directory")
+	}
+	dir, err := parent.OpenRoot(name)
+	return dir, ioError(err, "open a directory of the state directory")
+}
+
+// ID is the random id of the state root: it never changes and no other root has it.
+func (s *Store) ID() string { return s.id }
+
+// Path is the state root's absolute path on the host.
+func (s *Store) Path() string { return s.path }
+
+// Close frees the Store's descriptors. Sessions that are open stay open.
+func (s *Store) Close() error {
+	var errs []error
+	for _, dir := range []*os.Root{s.root, s.sessions, s.trash} {
+		if dir != nil {
+			errs = append(errs, dir.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// CreateOptions are what a new session is made with.
+type CreateOptions struct {
+	// ID names it, see [CheckID]; "" takes a random one that sorts by time.
+	ID string
+	// Kept sessions stay when nobody has them open; others go with the next sweep.
+	Kept bool
+	// Owner gets the workspace; nil leaves it to the caller's user.
+	Owner *Owner
+	// TTL and Idle: see [State].
+	TTL, Idle time.Duration
+	// Settings are kept with the session as they are.
+	Settings json.RawMessage
+}
+
+// Create makes a session, empty and in [StateOpening], and opens it; the caller
+// sets it ready. Of many that create one name at once exactly one succeeds, the
+// others get exists. On any error nothing of the session is left.
+func (s *Store) Create(ctx context.Context, opts *CreateOptions) (*Dir, error) {
+	if opts == nil {
+		opts = &CreateOptions{}
+	}
+	o := *opts
+	if o.ID == "" {
+		o.ID = newID()
+	}
+	if err := CheckID(o.ID); err != nil {
+		return nil, err
+	}
+	if len(o.Settings) > 0 && !json.Valid(o.Settings) {
+		return nil, tool.Errorf(tool.Invalid, "the session's settings are not JSON").In("settings")
+	}
+	unlock, err := s.guard(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := s.claimName(o.ID); err != nil {
+		return nil, err
+	}
+	d, err := s.furnish(ctx, o)
+	if err != nil {
+		_ = s.discard(sessionsDir+"/"+o.ID, o.ID)
+		return nil, ioError(err, "make the session")
+	}
+	return d, nil
+}
+
+// guard keeps sweeps from judging directories that are half made: makers share
+// root.lock, a sweep that looks for what killed makers left has it alone.
+func (s *Store) guard(ctx context.Context) (unlock func(), err error) {
+	lock := flock.New(filepath.Join(s.path, rootLock))
+	if err := acquire(ctx, lock.TryRLockContext, "the state directory is being cleaned; try again"); err != nil {
+		return nil, ioError(err, "lock the state directory")
+	}
+	return func() { _ = lock.Unlock() }, nil
+}
+
+func (s *Store) claimName(id string) error {
+	s.step("create.begin")
+	err := s.sessions.Mkdir(id, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		return tool.Errorf(tool.Exists, "there is a session %q already; use it, remove it, or take another name", id).In("session")
+	}
+	s.step("create.named")
+	return ioError(err, "make the session's directory")
+}
+
+// furnish fills a new session's directory. session.json comes last: without it
+// the directory is no session yet.
+func (s *Store) furnish(ctx context.Context, o CreateOptions) (_ *Dir, err error) {
+	if err := s.sessions.Chmod(o.ID, 0o700); err != nil {
+		return nil, err
+	}
+	d, err := s.attach(ctx, o.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			d.release()
+		}
+	}()
+	s.step("create.locked")
+	pin, err := d.makeDirs(o.Owner)
+	if err != nil {
+		return nil, err
+	}
+	s.step("create.furnished")
+	now := Now()
+	d.state = State{
+		Schema: stateSchema, ID: o.ID, Kept: o.Kept, Status: StateOpening, Created: now, LastUsed: now,
+		TTL: o.TTL, Idle: o.Idle, Owner: thisProcess(), User: o.Owner, Workspace: pin, Settings: o.Settings,
+	}
+	if err := saveState(d.dir, d.state); err != nil {
+		return nil, err
+	}
+	s.step("create.recorded")
+	return d, d.openRoots()
+}
+
+// Open opens a session that exists, for as long as the [Dir] is not closed. A
+// session that is being removed is waited for at most 5 s; one whose record or
+// workspace is damaged is unavailable; an unknown name is not_found.
+func (s *Store) Open(ctx context.Context, id string) (*Dir, error) {
+	if err := CheckID(id); err != nil {
+		return nil, err
+	}
+	d, err := s.attach(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.load(); err != nil {
+		d.release()
+		return nil, err
+	}
+	return d, nil
+}
+
+// Entry is a session as [Store.List] sees it.
+type Entry struct {
+	ID    string `json:"id"`
+	State State  `json:"state"` // only Status is set where the session is lost
+	// InUse says that somebody has the session open.
+	InUse bool `json:"in_use"`
+	// Problem says why the session can't be used; "" where it can.
+	Problem string `json:"problem,omitempty"`
+}
+
+// List tells which sessions there are, by name. One that can't be read is
+// listed as lost and keeps no other from being listed.
+func (s *Store) List(ctx context.Context) ([]Entry, error) {
+	ids, err := names(s.sessions)
+	if err != nil {
+		return nil, ioError(err, "list the sessions")
+	}
+	entries := make([]Entry, 0, len(ids))
+	for _, id := range ids {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if e, ok := s.entry(id); ok {
+			entries = append(entries, e)
+		}
+	}
+	return entries, nil
+}
+
+// entry describes a session; ok is false where it went away meanwhile.
+func (s *Store) entry(id string) (e Entry, ok bool) {
+	claim, err := s.tryClaim(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return e, false
+	}
+	if err == nil {
+		defer claim.release()
+	}
+	e = Entry{ID: id, InUse: errors.Is(err, errInUse)}
+	e.State, err = s.readState(id)
+	if err == nil && e.State.ID != id {
+		err = errors.New("the record is another session's")
+	}
+	if err != nil {
+		e.State = State{ID: id, Status: StateLost}
+		e.Problem = "its session.json can't be read: remove the session"
+		if tool.KindOf(err) == tool.Unsupported {
+			e.Problem = tool.AsError(err).Message
+		}
+	}
+	return e, true
+}
+
+func (s *Store) readState(id string) (State, error) {
+	dir, err := s.sessions.OpenRoot(id)
+	if err != nil {
+		return State{}, err
+	}
+	defer dir.Close()
+	return loadState(dir)
+}
+
+// names lists the sessions, or the entries of the trash, sorted. Anything else
+// (a lost+found, say) is none of ours.
+func names(dir *os.Root) ([]string, error) {
+	f, err := dir.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	all, err := f.Readdirnames(-1)
+	all = slices.DeleteFunc(all, func(name string) bool { return CheckID(trashedID(name)) != nil })
+	slices.Sort(all)
+	return all, err
+}

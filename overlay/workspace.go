@@ -1,0 +1,225 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// makeDirs makes what a session's directory holds and pins the workspace.
+func (d *Dir) makeDirs(owner *Owner) (Pin, error) {
+	for _, name := range []string{tmpDir, snapshotsDir, outputDir} {
+		dir, err := ensureDir(d.dir, name)
+		if err != nil {
+			return Pin{}, err
+		}
+		_ = dir.Close()
+	}
+	return makeWorkspace(d.dir, workspaceDir, owner)
+}
+
+// makeWorkspace makes a directory that programs may see, with its owner and mode
+// set on its descriptor before anything else knows of it.
+func makeWorkspace(parent *os.Root, name string, owner *Owner) (Pin, error) {
+	if err := parent.Mkdir(name, 0o700); err != nil {
+		return Pin{}, ioError(err, "make the workspace")
+	}
+	f, err := parent.Open(name)
+	if err != nil {
+		return Pin{}, ioError(err, "open the workspace")
+	}
+	defer f.Close()
+	if owner != nil {
+		if err := f.Chown(owner.UID, owner.GID); err != nil {
+			return Pin{}, tool.Errorf(tool.Permission, "the workspace can't be given to the user that programs run as; run as that user or as root").Because(err)
+		}
+	}
+	if err := f.Chmod(0o755); err != nil {
+		return Pin{}, ioError(err, "set the workspace's mode")
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return Pin{}, ioError(err, "look at the workspace")
+	}
+	return pinOf(info), nil
+}
+
+func pinOf(info fs.FileInfo) Pin {
+	st := info.Sys().(*syscall.Stat_t)
+	return Pin{Dev: uint64(st.Dev), Ino: st.Ino, BootID: bootID()}
+}
+
+// openRoots opens the session's directories; the workspace must be the pinned one.
+func (d *Dir) openRoots() error {
+	workspace, err := d.openWorkspace(d.state)
+	if err != nil {
+		return err
+	}
+	d.workspace = workspace
+	for _, r := range []struct {
+		field **os.Root
+		name  string
+	}{{&d.tmp, tmpDir}, {&d.output, outputDir}, {&d.snapshots, snapshotsDir}} {
+		if *r.field, err = ensureDir(d.dir, r.name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *Dir) openWorkspace(state State) (*os.Root, error) {
+	info, err := d.dir.Lstat(workspaceDir)
+	if err != nil {
+		return nil, d.workspaceGone(err)
+	}
+	if !info.IsDir() || !state.pins(pinOf(info)) {
+		return nil, d.workspaceReplaced()
+	}
+	root, err := d.dir.OpenRoot(workspaceDir)
+	if err != nil {
+		return nil, d.workspaceGone(err)
+	}
+	now, err := root.Stat(".")
+	if err != nil || !os.SameFile(now, info) {
+		_ = root.Close()
+		return nil, d.workspaceReplaced()
+	}
+	return root, nil
+}
+
+func (d *Dir) workspaceGone(cause error) error {
+	return tool.Errorf(tool.Unavailable, "the workspace of session %q was deleted on the host; reset the session, or remove it and make it again", d.id).In("session").Because(cause)
+}
+
+func (d *Dir) workspaceReplaced() error {
+	return tool.Errorf(tool.Unavailable, "the workspace of session %q was replaced on the host by something else; reset the session, or remove it and make it again", d.id).In("session")
+}
+
+// Check says whether the session's workspace is still the directory that this
+// Dir opened. It is closed where the whole session is gone, and unavailable
+// where the workspace was deleted, replaced (by a link, say), or made anew by
+// another client; [Dir.Remake] helps then. It takes microseconds.
+func (d *Dir) Check(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if !d.isCurrent() {
+		return tool.Errorf(tool.Closed, "session %q was deleted; make it again", d.id).In("session")
+	}
+	info, err := d.dir.Lstat(workspaceDir)
+	if err != nil {
+		return d.workspaceGone(err)
+	}
+	ours, err := d.Workspace().Stat(".")
+	if err != nil || !os.SameFile(info, ours) {
+		return d.workspaceReplaced()
+	}
+	return nil
+}
+
+// Remake gives the Dir a workspace again where Check finds fault: the one that
+// another client has made meanwhile, else a new and empty one. What stands in
+// its place goes to the trash. A container that has the old one mounted must be
+// made again, and what came from Workspace before is of no use any more.
+func (d *Dir) Remake(ctx context.Context) error {
+	if tool.KindOf(d.Check(ctx)) != tool.Unavailable {
+		return d.Check(ctx)
+	}
+	unlock, err := d.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	state, err := d.Reload()
+	if err != nil {
+		return err
+	}
+	if root, err := d.openWorkspace(state); err == nil {
+		d.swapRoot(root)
+		return nil
+	}
+	return d.replaceWorkspace(ctx)
+}
+
+// Reset empties the session's files by giving it a new, empty workspace; the old
+// one is deleted. Like Remake it leaves containers and older roots behind, also
+// those of other clients, whose Check then says so.
+func (d *Dir) Reset(ctx context.Context) error {
+	if !d.isCurrent() {
+		return d.Check(ctx)
+	}
+	unlock, err := d.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return d.replaceWorkspace(ctx)
+}
+
+// replaceWorkspace makes a workspace under another name and exchanges the two.
+// The record names both while that happens, so that a crash at any point leaves
+// a session that opens.
+func (d *Dir) replaceWorkspace(ctx context.Context) error {
+	next := "workspace." + newID()
+	pin, err := makeWorkspace(d.dir, next, d.State().User)
+	if err != nil {
+		return err
+	}
+	if err := d.Update(ctx, func(s *State) error { s.Next = &pin; return nil }); err != nil {
+		_ = d.dir.Remove(next)
+		return err
+	}
+	d.store.step("reset.recorded")
+	if err := exchange(d.dir, next, workspaceDir); err != nil {
+		return ioError(err, "exchange the workspace")
+	}
+	d.store.step("reset.exchanged")
+	if err := d.adopt(ctx, pin); err != nil {
+		return err
+	}
+	if err := d.store.discard(sessionsDir+"/"+d.id+"/"+next, d.id); !errors.Is(err, fs.ErrNotExist) {
+		return ioError(err, "delete the old workspace")
+	}
+	return nil
+}
+
+func (d *Dir) adopt(ctx context.Context, pin Pin) error {
+	if err := d.Update(ctx, func(s *State) error { s.Workspace, s.Next = pin, nil; return nil }); err != nil {
+		return err
+	}
+	root, err := d.openWorkspace(d.State())
+	if err != nil {
+		return err
+	}
+	d.swapRoot(root)
+	return nil
+}
+
+func (d *Dir) swapRoot(root *os.Root) {
+	d.mu.Lock()
+	old := d.workspace
+	d.workspace = root
+	d.mu.Unlock()
+	_ = old.Close()
+}
+
+// exchange swaps two names of dir in one step; where b is missing, a becomes b.
+func exchange(dir *os.Root, a, b string) error {
+	f, err := dir.Open(".")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	fd := int(f.Fd())
+	err = unix.Renameat2(fd, a, fd, b, unix.RENAME_EXCHANGE)
+	if errors.Is(err, unix.ENOENT) {
+		err = unix.Renameat2(fd, a, fd, b, unix.RENAME_NOREPLACE)
+	}
+	return errors.Join(err, f.Sync())
+}
