@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/podman"
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// app is one invocation: its streams and the flags that every command has.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+
+	json  bool
+	debug bool
+	cache string
+	url   string
+}
+
+// Exit codes. run, exec and shell pass the program's own code on.
+const (
+	exitOK     = 0
+	exitError  = 1   // an error object was printed
+	exitUsage  = 2   // the command line is wrong
+	exitEngine = 125 // run, exec, shell: wisbox or Podman failed, nothing ran
+)
+
+// exitCode is an error that only sets the exit code: all has been said.
+type exitCode int
+
+func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// usageError marks what cobra and our own checks say of the command line.
+type usageError struct{ error }
+
+func (a *app) main(ctx context.Context, args []string) int {
+	root := a.newRootCmd()
+	root.SetArgs(args)
+	return a.report(ctx, root.ExecuteContext(ctx))
+}
+
+// report prints err and turns it into the exit code; the topic "exit-codes"
+// tells users the same.
+func (a *app) report(ctx context.Context, err error) int {
+	var code exitCode
+	var usage usageError
+	var sig signalled
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &code):
+		return int(code)
+	case errors.As(context.Cause(ctx), &sig):
+		return sandbox.ExitSignalBase + int(sig.sig)
+	case errors.As(err, &usage):
+		a.printError(tool.Errorf(tool.Invalid, "%s", usage.Error()))
+		return exitUsage
+	}
+	a.printError(tool.AsError(err))
+	if a.debug {
+		fmt.Fprintf(a.err, "cause: %v\n", errors.Unwrap(tool.AsError(err)))
+	}
+	return exitError
+}
+
+func (a *app) printError(err *tool.Error) {
+	if a.json {
+		_ = json.NewEncoder(a.err).Encode(map[string]*tool.Error{"error": err})
+		return
+	}
+	fmt.Fprintf(a.err, "wisbox: %s\n", printable(err.Error()))
+}
+
+// engineError gives the errors of run, exec and shell their exit code: 1 could
+// be the program's own.
+func (a *app) engineError(ctx context.Context, err error) error {
+	if code := a.report(ctx, err); code != exitError {
+		return exitCode(code)
+	}
+	return exitCode(exitEngine)
+}
+
+// manager opens the state root with the flags that every command has.
+func (a *app) manager(ctx context.Context) (*wisbox.Manager, error) {
+	opts := a.options(a.logger())
+	opts.Holder = a.holdCommand()
+	return wisbox.NewManager(ctx, opts)
+}
+
+func (a *app) options(log *slog.Logger) *wisbox.Options {
+	return &wisbox.Options{CacheDir: a.cache, Podman: podman.Options{BaseURL: a.url}, Logger: log}
+}
+
+func (a *app) logger() *slog.Logger {
+	level := slog.LevelWarn
+	if a.debug {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level}))
+}
+
+// print writes v as JSON with --json, else what text renders.
+func (a *app) print(v any, text func(io.Writer)) error {
+	if !a.json {
+		text(a.out)
+		return nil
+	}
+	return a.printJSON(v)
+}
+
+func (a *app) printJSON(v any) error {
+	enc := json.NewEncoder(a.out)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// exactArgs is cobra.ExactArgs as a usage error that names what is missing.
+func exactArgs(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return usageError{fmt.Errorf("%s is missing; see: %s --help", names[len(args)], cmd.CommandPath())}
+		case len(args) > len(names):
+			return usageError{fmt.Errorf("unexpected argument %q; see: %s --help", args[len(names)], cmd.CommandPath())}
+		}
+		return nil
+	}
+}
+
+func noArgs(cmd *cobra.Command, args []string) error { return exactArgs()(cmd, args) }

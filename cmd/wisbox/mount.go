@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wisbox/wisbox/hostmount"
+)
+
+func (a *app) newMountCmd() *cobra.Command {
+	flags := &sessionFlags{}
+	var dry bool
+	cmd := &cobra.Command{
+		Use:   "mount --dry-run --mount HOST[:DEST][,…] [--allow-root DIR]",
+		Short: "Show what a mount would copy, and what not and why",
+		Long: `Mounts are copies, made when a session opens: see wisbox run --mount and
+wisbox session create --mount. This shows what would be copied.`,
+		Example: `  wisbox mount --dry-run --mount ./project:project,exclude=**/*.log`,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !dry {
+				return usageError{fmt.Errorf("--dry-run is missing: a mount is made by `wisbox run` and `wisbox session create`")}
+			}
+			return a.runMountDry(cmd.Context(), flags)
+		},
+	}
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "list, copy nothing")
+	cmd.Flags().StringArrayVar(&flags.mounts, "mount", nil, "as for `wisbox run`; repeatable")
+	cmd.Flags().StringArrayVar(&flags.allowRoots, "allow-root", nil, "as for `wisbox run`; repeatable")
+	return cmd
+}
+
+func (a *app) runMountDry(ctx context.Context, flags *sessionFlags) error {
+	opts, err := flags.options()
+	if err != nil {
+		return err
+	}
+	report, err := hostmount.Preview(ctx, opts.Mounts, &hostmount.Options{AllowedRoots: opts.AllowedRoots})
+	if err != nil {
+		return err
+	}
+	return a.print(report, func(w io.Writer) { printPreview(w, report) })
+}
+
+func printPreview(w io.Writer, report *hostmount.Report) {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, e := range report.Entries {
+		fmt.Fprintf(tw, "%s\t%d\t%s\n", printable(e.Path), e.Size, e.Skipped)
+	}
+	_ = tw.Flush()
+	fmt.Fprintf(w, "%d files, %d bytes; %d skipped\n", report.Files, report.Bytes, report.Skipped)
+}

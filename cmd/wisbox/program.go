@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// programFlags are the flags of commands that run one program.
+type programFlags struct {
+	timeout time.Duration
+	dir     string
+}
+
+func (f *programFlags) register(flags *pflag.FlagSet) {
+	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this long, as 90s (default never)")
+	flags.StringVar(&f.dir, "cwd", "", "directory to run in, relative to the workspace")
+}
+
+func needCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usageError{fmt.Errorf("the command to run is missing; write it behind --; see: %s --help", cmd.CommandPath())}
+	}
+	return nil
+}
+
+// runProgram runs argv with this process's streams, or with --json prints its
+// result as one object. Its exit code becomes ours.
+func (a *app) runProgram(ctx context.Context, s *wisbox.Session, f programFlags, argv []string) error {
+	cmd := sandbox.Cmd{Argv: argv, Dir: f.dir, Stdin: a.in, Stdout: a.out, Stderr: a.err, Timeout: f.timeout}
+	var stdout, stderr bytes.Buffer
+	if a.json {
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	}
+	res, err := s.Run(ctx, cmd)
+	if err != nil {
+		return a.engineError(ctx, err)
+	}
+	if a.json {
+		if err := a.printJSON(programResult{argv, res.ExitCode, res.Status, res.Signal, stdout.String(), stderr.String(), res.Duration.Milliseconds()}); err != nil {
+			return err
+		}
+	} else {
+		a.explain(f, res)
+	}
+	return exitOf(ctx, res)
+}
+
+// programResult is what run and exec print with --json.
+type programResult struct {
+	Command    []string       `json:"command"`
+	ExitCode   int            `json:"exit_code"`
+	Status     sandbox.Status `json:"status"`
+	Signal     string         `json:"signal,omitempty"`
+	Stdout     string         `json:"stdout"`
+	Stderr     string         `json:"stderr"`
+	DurationMS int64          `json:"duration_ms"`
+}
+
+// explain says on stderr why a program ended, where its exit code alone doesn't.
+func (a *app) explain(f programFlags, res sandbox.Result) {
+	switch res.Status {
+	case sandbox.StatusTimedOut:
+		fmt.Fprintf(a.err, "wisbox: the command was ended after %s (--timeout)\n", f.timeout)
+	case sandbox.StatusOOMKilled:
+		fmt.Fprintln(a.err, "wisbox: the command ran out of memory; give it more with --memory")
+	case sandbox.StatusPIDsLimit:
+		fmt.Fprintln(a.err, "wisbox: the command hit the limit of processes; give it more with --pids")
+	case sandbox.StatusDiskLimit:
+		fmt.Fprintln(a.err, "wisbox: the command filled the workspace; give it more with --disk")
+	case sandbox.StatusSandboxLost:
+		fmt.Fprintln(a.err, "wisbox: the sandbox was lost under the command; run it again")
+	}
+}
+
+func exitOf(ctx context.Context, res sandbox.Result) error {
+	switch {
+	case res.Status == sandbox.StatusCancelled:
+		return ctx.Err()
+	case res.Status == sandbox.StatusSandboxLost:
+		return exitCode(exitEngine)
+	case res.ExitCode == 0:
+		return nil
+	}
+	return exitCode(res.ExitCode)
+}

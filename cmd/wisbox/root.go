@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+const rootHelp = `wisbox gives an agent a workspace: a directory on this machine that programs
+see as /workspace in a container without network, with limits on processor,
+memory, processes and disk, and one set of tools over it.
+
+Begin with:
+  wisbox image build                          once: the image that programs run in
+  wisbox run --mount . -- python3 -V          one command in a session of its own
+  wisbox session create box --mount ./src     a session that stays
+  wisbox exec box -- ls -l                    run programs in it
+  wisbox call box read_file '{"file_path":"README.md"}'
+  wisbox session rm box`
+
+const exitCodesHelp = `0    done
+1    an error: its kind and message are on stderr, as JSON with --json
+2    the command line is wrong
+
+run, exec and shell pass the program's own exit code on, and
+124  the program was ended by --timeout
+125  wisbox or Podman failed and nothing ran
+126  the program can't be executed
+127  there is no such program
+128+n  the program, or wisbox itself, was ended by signal n`
+
+func (a *app) newRootCmd() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "wisbox",
+		Short:         "Sandboxed workspaces for agents",
+		Long:          rootHelp,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("there is no command %q; see: wisbox --help", args[0])}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w; see: %s --help", err, cmd.CommandPath())}
+	})
+	flags := root.PersistentFlags()
+	flags.BoolVar(&a.json, "json", false, "print results and errors as JSON")
+	flags.BoolVar(&a.debug, "debug", false, "log what happens to stderr")
+	flags.StringVar(&a.cache, "cache", "", "state root that holds the sessions (default $WISBOX_CACHE or the XDG cache directory)")
+	flags.StringVar(&a.url, "podman", "", "address of a Podman service, as unix:///path or ssh://host (default: find one or start one)")
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(
+		a.newRunCmd(), a.newExecCmd(), a.newCallCmd(), a.newSessionCmd(), a.newToolsCmd(), a.newImageCmd(), a.newMountCmd(),
+		a.newVersionCmd(), a.newHoldCmd(),
+		&cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesHelp},
+	)
+	return root
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	units "github.com/docker/go-units"
+	"github.com/spf13/pflag"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/hostmount"
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// sessionFlags are the flags of every command that opens a session.
+type sessionFlags struct {
+	image      string
+	cpus       float64
+	memory     string
+	pids       int64
+	tmp        string
+	disk       string
+	inodes     int64
+	env        []string
+	mounts     []string
+	allowRoots []string
+	rbw        bool
+	strict     bool
+	ttl, idle  time.Duration
+}
+
+func (f *sessionFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.image, "image", "", "image to run (default: the one that `wisbox image build` makes)")
+	flags.Float64Var(&f.cpus, "cpus", 0, "processors (default 1)")
+	flags.StringVar(&f.memory, "memory", "", "memory without swap, as 512m or 2g (default 1g)")
+	flags.Int64Var(&f.pids, "pids", 0, "processes and threads (default 256)")
+	flags.StringVar(&f.tmp, "tmp", "", "size of /tmp (default 256m)")
+	flags.StringVar(&f.disk, "disk", "", "size of the workspace (default 2g)")
+	flags.Int64Var(&f.inodes, "inodes", 0, "entries of the workspace (default 200000)")
+	flags.StringArrayVar(&f.env, "env", nil, "variable for every program, as NAME=VALUE; repeatable")
+	flags.StringArrayVar(&f.mounts, "mount", nil, "host file or folder to copy in: `HOST[:DEST][,include=GLOB][,exclude=GLOB][,max-bytes=N][,follow-symlinks]`; repeatable")
+	flags.StringArrayVar(&f.allowRoots, "allow-root", nil, "with it, every mount must lie under one of these folders; repeatable")
+	flags.BoolVar(&f.rbw, "read-before-write", false, "refuse to change an existing file that the session has not read")
+	flags.BoolVar(&f.strict, "strict", false, "refuse to start where the host doesn't enforce every limit")
+	flags.DurationVar(&f.ttl, "ttl", 0, "end the session this long after its creation, as 2h (default never)")
+	flags.DurationVar(&f.idle, "idle", 0, "end the session this long after its last use, as 30m (default never)")
+}
+
+// options turns the flags into session options, naming the flag that is wrong.
+func (f *sessionFlags) options() (*wisbox.SessionOptions, error) {
+	opts := &wisbox.SessionOptions{
+		Image: f.image, ReadBeforeWrite: f.rbw, Strict: f.strict, TTL: f.ttl, Idle: f.idle,
+		Limits: sandbox.Limits{CPUs: f.cpus, PIDs: f.pids, Inodes: f.inodes},
+	}
+	for _, size := range []struct {
+		flag, text string
+		into       *int64
+	}{{"memory", f.memory, &opts.Limits.Memory}, {"tmp", f.tmp, &opts.Limits.Tmp}, {"disk", f.disk, &opts.Limits.Disk}} {
+		if size.text == "" {
+			continue
+		}
+		n, err := units.RAMInBytes(size.text)
+		if err != nil || n <= 0 {
+			return nil, usageError{fmt.Errorf("--%s is %q; write a size as 512m or 2g", size.flag, size.text)}
+		}
+		*size.into = n
+	}
+	env, err := f.environment()
+	if err != nil {
+		return nil, err
+	}
+	opts.Env = env
+	return opts, f.addMounts(opts)
+}
+
+func (f *sessionFlags) environment() (map[string]string, error) {
+	env := make(map[string]string, len(f.env))
+	for _, pair := range f.env {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok || name == "" {
+			return nil, usageError{fmt.Errorf("--env is %q; write it as NAME=VALUE", pair)}
+		}
+		env[name] = value
+	}
+	return env, nil
+}
+
+// addMounts parses the mounts. A mount that a person typed allows its own path;
+// with --allow-root every mount must lie under one.
+func (f *sessionFlags) addMounts(opts *wisbox.SessionOptions) error {
+	opts.AllowedRoots = f.allowRoots
+	for _, spec := range f.mounts {
+		m, err := hostmount.Parse(spec)
+		if err != nil {
+			return err
+		}
+		opts.Mounts = append(opts.Mounts, m)
+		if len(f.allowRoots) == 0 {
+			opts.AllowedRoots = append(opts.AllowedRoots, m.HostPath)
+		}
+	}
+	return nil
+}
+
+// isTerminal tells whether w is a terminal: colour and progress go only there.
+func isTerminal(w any) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	st, err := f.Stat()
+	return err == nil && st.Mode()&os.ModeCharDevice != 0
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/spf13/cobra"
+
+	"github.com/wisbox/wisbox"
+)
+
+// toolRow is one tool as `tools --json` prints it.
+type toolRow struct {
+	Name        string             `json:"name"`
+	Title       string             `json:"title,omitempty"`
+	Description string             `json:"description"`
+	ReadOnly    bool               `json:"read_only"`
+	Destructive bool               `json:"destructive"`
+	Idempotent  bool               `json:"idempotent"`
+	Input       *jsonschema.Schema `json:"input_schema"`
+	Output      *jsonschema.Schema `json:"output_schema"`
+}
+
+func (a *app) newToolsCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "tools [NAME]",
+		Short: "List the tools, or show one with its parameters",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return nil
+			}
+			return noArgs(cmd, args)
+		},
+		RunE: func(_ *cobra.Command, args []string) error { return a.runTools(args) },
+	}
+}
+
+func (a *app) runTools(args []string) error {
+	rows := make([]toolRow, 0, 32)
+	for _, t := range wisbox.ToolSet().Tools() {
+		if len(args) == 1 && t.Name != args[0] {
+			continue
+		}
+		rows = append(rows, toolRow{t.Name, t.Title, t.Description, t.ReadOnly, t.Destructive, t.Idempotent, t.Input, t.Output})
+	}
+	if len(rows) == 0 {
+		return usageError{fmt.Errorf("there is no tool %q; see: wisbox tools", args[0])}
+	}
+	return a.print(map[string]any{"tools": rows}, func(w io.Writer) {
+		if len(args) == 1 {
+			printTool(w, rows[0])
+			return
+		}
+		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		for _, r := range rows {
+			fmt.Fprintf(tw, "%s\t%s\n", r.Name, firstSentence(r.Description))
+		}
+		_ = tw.Flush()
+	})
+}
+
+func printTool(w io.Writer, r toolRow) {
+	fmt.Fprintf(w, "%s\n  %s\n\nParameters:\n", r.Name, r.Description)
+	tw := tabwriter.NewWriter(w, 2, 0, 2, ' ', 0)
+	for _, name := range r.Input.PropertyOrder {
+		p := r.Input.Properties[name]
+		note := ""
+		if len(p.Default) > 0 {
+			note = fmt.Sprintf(" (default %s)", p.Default)
+		}
+		for _, req := range r.Input.Required {
+			if req == name {
+				note = " (required)"
+			}
+		}
+		fmt.Fprintf(tw, "  %s\t%s\t%s%s\n", name, p.Type, p.Description, note)
+	}
+	_ = tw.Flush()
+}
+
+func firstSentence(s string) string {
+	if i := strings.Index(s, ". "); i >= 0 {
+		return s[:i+1]
+	}
+	return s
+}

@@ -1,0 +1,188 @@
+package wisbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/wisbox/wisbox/internal/holdwire"
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// HoldIdle is how long a holder stays without a client and without a process
+// that process_start began.
+const HoldIdle = 10 * time.Minute
+
+// request is the first frame of an operation.
+type request struct {
+	Op   string          `json:"op"` // call, run, inspect, stop
+	Tool string          `json:"tool,omitempty"`
+	Args json.RawMessage `json:"args,omitempty"`
+	Cmd  *wireCmd        `json:"cmd,omitempty"`
+}
+
+// wireCmd is what of a sandbox.Cmd goes over the wire.
+type wireCmd struct {
+	Argv    []string         `json:"argv"`
+	Dir     string           `json:"dir,omitempty"`
+	Env     []string         `json:"env,omitempty"`
+	Timeout time.Duration    `json:"timeout,omitempty"`
+	TTY     *sandbox.WinSize `json:"tty,omitempty"`
+	Stdin   bool             `json:"stdin,omitempty"`
+	Quiet   [2]bool          `json:"quiet,omitempty"` // stdout, stderr are not wanted
+}
+
+// wireResult is a tool.Result on the wire.
+type wireResult struct {
+	Value  json.RawMessage `json:"value"`
+	Text   string          `json:"text"`
+	Failed bool            `json:"failed,omitempty"`
+	Blobs  []tool.Blob     `json:"blobs,omitempty"`
+}
+
+// holder serves one session on a unix socket.
+type holder struct {
+	s      *Session
+	idle   time.Duration
+	cancel context.CancelCauseFunc
+
+	mu    sync.Mutex
+	conns int
+	timer *time.Timer
+}
+
+var (
+	errIdle    = errors.New("idle")
+	errStopped = errors.New("stopped by a client")
+)
+
+// Hold keeps a session's sandbox, interpreters and processes for its clients
+// until ctx ends, a client stops it, or nobody has used it for idle (0:
+// [HoldIdle]). ready is called once clients can connect. At its end the
+// container is removed; the files stay. A second holder is an error of kind busy.
+func (m *Manager) Hold(ctx context.Context, name string, idle time.Duration, ready func()) error {
+	if idle == 0 {
+		idle = HoldIdle
+	}
+	s, err := m.attachLocal(ctx, name)
+	if err != nil {
+		return err
+	}
+	release, listener, err := m.listen(s)
+	if err != nil {
+		return errors.Join(err, s.end(ctx, true))
+	}
+	defer release()
+	ctx, cancel := context.WithCancelCause(ctx)
+	h := &holder{s: s, idle: idle, cancel: cancel}
+	h.timer = time.AfterFunc(idle, h.lookIdle)
+	ready()
+	h.serve(ctx, listener)
+	m.log.Info("holder ends", "session", name, "cause", context.Cause(ctx))
+	end, stop := context.WithTimeout(context.WithoutCancel(ctx), dropGrace)
+	defer stop()
+	return s.end(end, false)
+}
+
+func (h *holder) serve(ctx context.Context, l net.Listener) {
+	var conns sync.WaitGroup
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			break
+		}
+		h.count(+1)
+		conns.Go(func() {
+			defer h.count(-1)
+			defer c.Close()
+			h.operate(ctx, holdwire.New(c))
+		})
+	}
+	h.cancel(errStopped)
+	h.timer.Stop()
+	conns.Wait()
+}
+
+// count follows the clients; the idle time begins when the last one leaves.
+func (h *holder) count(delta int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.conns += delta
+	if h.conns == 0 {
+		h.timer.Reset(h.idle)
+	} else {
+		h.timer.Stop()
+	}
+}
+
+// lookIdle ends the holder unless a process still runs.
+func (h *holder) lookIdle() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.conns > 0:
+	case h.s.host.(*local).busy():
+		h.timer.Reset(h.idle)
+	default:
+		h.cancel(errIdle)
+	}
+}
+
+func (h *holder) operate(ctx context.Context, c *holdwire.Conn) {
+	kind, raw, err := c.Receive()
+	if err != nil || kind != holdwire.Request {
+		return
+	}
+	var req request
+	if json.Unmarshal(raw, &req) != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := h.dispatch(ctx, cancel, c, req); err != nil {
+		_ = c.SendJSON(holdwire.Failure, tool.AsError(err))
+	}
+}
+
+func (h *holder) dispatch(ctx context.Context, cancel func(), c *holdwire.Conn, req request) error {
+	if req.Op == "run" && req.Cmd != nil {
+		return h.run(ctx, c, *req.Cmd)
+	}
+	go func() { // a client sends nothing more: what comes is its end
+		_, _, _ = c.Receive()
+		cancel()
+	}()
+	switch req.Op {
+	case "call":
+		return h.call(ctx, c, req)
+	case "inspect":
+		in, err := h.s.Inspect(ctx)
+		if err != nil {
+			return err
+		}
+		return c.SendJSON(holdwire.Answer, in)
+	case "stop":
+		defer h.cancel(errStopped)
+		return c.SendJSON(holdwire.Answer, struct{}{})
+	}
+	return tool.Errorf(tool.Unsupported, "this session is held by another version of wisbox; end it with: wisbox session stop %s", h.s.ID())
+}
+
+func (h *holder) call(ctx context.Context, c *holdwire.Conn, req request) error {
+	res, err := h.s.Call(ctx, req.Tool, req.Args)
+	if err != nil {
+		return err
+	}
+	value, err := json.Marshal(res.Value)
+	if err != nil {
+		return fmt.Errorf("marshal the result of %s: %w", req.Tool, err)
+	}
+	return c.SendJSON(holdwire.Answer, wireResult{value, res.Text, res.Failed, res.Blobs})
+}

@@ -1,0 +1,134 @@
+package wisbox
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/wisbox/wisbox/internal/holdwire"
+	"github.com/wisbox/wisbox/internal/rundir"
+	"github.com/wisbox/wisbox/overlay"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// startWait bounds the start of a holder.
+const startWait = 10 * time.Second
+
+// holdPath names the socket (and with .lock the lock) of a session's holder.
+func (m *Manager) holdPath(name string) (string, error) {
+	dir := m.opts.Podman.RuntimeDir
+	if dir == "" {
+		dir = rundir.Default()
+	}
+	if err := rundir.Private(dir); err != nil {
+		return "", tool.Errorf(tool.Unavailable, "wisbox's runtime directory can't be used; set XDG_RUNTIME_DIR to a directory of yours with mode 700").Because(err)
+	}
+	sum := sha256.Sum256([]byte(m.store.ID() + "/" + name))
+	path := filepath.Join(dir, "hold-"+hex.EncodeToString(sum[:8]))
+	if len(path) > rundir.MaxSocketPath {
+		return "", tool.Errorf(tool.Unavailable, "the runtime directory's path is too long for a socket; set XDG_RUNTIME_DIR to a shorter one")
+	}
+	return path, nil
+}
+
+// listen makes this process the session's holder: one at a time.
+func (m *Manager) listen(s *Session) (release func(), l net.Listener, err error) {
+	path, err := m.holdPath(s.ID())
+	if err != nil {
+		return nil, nil, err
+	}
+	lock := flock.New(path + ".lock")
+	if ok, err := lock.TryLock(); err != nil || !ok {
+		return nil, nil, tool.Errorf(tool.Busy, "another process holds session %s", s.ID()).Because(err)
+	}
+	_ = os.Remove(path) // a dead holder's: the lock says that nobody listens
+	l, err = net.Listen("unix", path)
+	if err != nil {
+		return nil, nil, errors.Join(err, lock.Close())
+	}
+	return func() { _ = l.Close(); _ = os.Remove(path); _ = lock.Close() }, l, os.Chmod(path, 0o600)
+}
+
+// newRemote is the host of a kept session whose holder is another process,
+// started with the first operation that needs it.
+func (m *Manager) newRemote(dir *overlay.Dir) *remote {
+	name := dir.ID()
+	return &remote{fs: dir.Workspace().FS(), dial: func(ctx context.Context) (*holdwire.Conn, error) {
+		if c, err := m.dialHolder(ctx, name); err == nil {
+			return c, nil
+		}
+		if err := m.startHolder(ctx, name); err != nil {
+			return nil, err
+		}
+		return m.dialHolder(ctx, name)
+	}}
+}
+
+func (m *Manager) dialHolder(ctx context.Context, name string) (*holdwire.Conn, error) {
+	path, err := m.holdPath(name)
+	if err != nil {
+		return nil, err
+	}
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, tool.Errorf(tool.Unavailable, "the process that holds session %s can't be reached; call again", name).Because(err)
+	}
+	return holdwire.New(c), nil
+}
+
+// startHolder starts a process that outlives this one and waits until it
+// listens. Two that are started at once are no harm: one gets the lock.
+func (m *Manager) startHolder(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
+	argv := m.opts.Holder
+	cmd := exec.Command(argv[0], append(argv[1:], name)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Dir = "/"
+	ready, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return tool.Errorf(tool.Unavailable, "the process that holds the session can't be started").Because(err)
+	}
+	go func() { _ = cmd.Wait() }()
+	stop := context.AfterFunc(ctx, func() { _ = ready.Close() })
+	defer stop()
+	return readReady(ready, name)
+}
+
+// readyLine is what a holder prints once it listens; another line is why not.
+const readyLine = "ready"
+
+func readReady(r interface{ Read([]byte) (int, error) }, name string) error {
+	buf := make([]byte, 4096)
+	n, err := r.Read(buf)
+	switch {
+	case n > 0 && string(buf[:min(n, len(readyLine))]) == readyLine:
+		return nil
+	case n > 0:
+		return failure(buf[:n])
+	}
+	return tool.Errorf(tool.Unavailable, "the process that holds session %s did not start; its log is holder.log in the session's directory", name).Because(err)
+}
+
+// HoldReady is what the holder's process passes to [Manager.Hold] so that its
+// starter knows: it prints the line that [Options.Holder] expects on stdout.
+func HoldReady(stdout *os.File) func() {
+	return func() {
+		fmt.Fprintln(stdout, readyLine)
+		_ = stdout.Close()
+	}
+}

@@ -1,0 +1,168 @@
+// Package integration runs the product on a real Podman: as root, and once more
+// as a user that the tests make (see TestRootless). Where Podman can't run the
+// tests skip with the reason; with WISBOX_REQUIRE_PODMAN=1 they fail.
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/images"
+	"github.com/wisbox/wisbox/podman"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// env is what all tests of a run share.
+var env struct {
+	root    string // the state root
+	manager *wisbox.Manager
+	backend *podman.Backend
+	problem string // why nothing can be tested
+}
+
+func TestMain(m *testing.M) {
+	os.Exit(runAll(m))
+}
+
+func runAll(m *testing.M) int {
+	root, err := os.MkdirTemp("", "wisbox-it-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(root)
+	env.root = filepath.Join(root, "state")
+	if err := setUp(); err != nil {
+		env.problem = err.Error()
+	}
+	code := m.Run()
+	if env.manager != nil {
+		if err := env.manager.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, "close the manager:", err)
+			code = max(code, 1)
+		}
+	}
+	return code
+}
+
+func setUp() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	m, err := wisbox.NewManager(ctx, &wisbox.Options{CacheDir: env.root})
+	if err != nil {
+		return err
+	}
+	env.manager, env.backend = m, m.Backend().(*podman.Backend)
+	if archive := os.Getenv("WISBOX_TEST_IMAGE"); archive != "" {
+		return loadImage(ctx, archive)
+	}
+	_, err = images.Build(ctx, env.backend, &images.Options{Progress: func(line string) { fmt.Fprintln(os.Stderr, line) }})
+	return err
+}
+
+func loadImage(ctx context.Context, archive string) error {
+	f, err := os.Open(archive)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = env.backend.LoadImage(ctx, f)
+	return err
+}
+
+// need skips the test where Podman can't run, or fails it where it must.
+func need(t *testing.T) {
+	t.Helper()
+	if env.problem == "" {
+		return
+	}
+	if os.Getenv("WISBOX_REQUIRE_PODMAN") != "" {
+		t.Fatalf("Podman is required (WISBOX_REQUIRE_PODMAN) and can't run: %s", env.problem)
+	}
+	t.Skipf("Podman can't run here: %s", env.problem)
+}
+
+// open opens a session that is closed with the test, and looks that nothing of
+// it is left then.
+func open(t *testing.T, opts *wisbox.SessionOptions) *wisbox.Session {
+	t.Helper()
+	need(t)
+	s, err := env.manager.Open(t.Context(), opts)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		require.NoError(t, s.Close(ctx))
+		requireGone(t, s)
+	})
+	return s
+}
+
+// requireGone checks that a closed ephemeral session left neither directory nor container.
+func requireGone(t *testing.T, s *wisbox.Session) {
+	t.Helper()
+	require.NoDirExists(t, filepath.Dir(s.WorkspacePath()))
+	list, err := env.backend.List(context.Background())
+	require.NoError(t, err)
+	for _, info := range list {
+		require.NotEqual(t, s.ID(), info.ID, "a container is left")
+	}
+}
+
+// answer is a result object that a test reads by name.
+type answer map[string]any
+
+func (a answer) str(name string) string { s, _ := a[name].(string); return s }
+func (a answer) num(name string) int    { n, _ := a[name].(float64); return int(n) }
+
+// try calls a tool.
+func try(t *testing.T, s *wisbox.Session, name string, args any) (answer, error) {
+	t.Helper()
+	raw, err := json.Marshal(args)
+	require.NoError(t, err)
+	res, err := s.Call(t.Context(), name, raw)
+	if err != nil {
+		return nil, err
+	}
+	value, err := json.Marshal(res.Value)
+	require.NoError(t, err)
+	var a answer
+	require.NoError(t, json.Unmarshal(value, &a))
+	return a, nil
+}
+
+// call calls a tool that must not answer with an error.
+func call(t *testing.T, s *wisbox.Session, name string, args any) answer {
+	t.Helper()
+	a, err := try(t, s, name, args)
+	require.NoError(t, err, "%s %v", name, args)
+	return a
+}
+
+// script runs a shell script and returns its result.
+func script(t *testing.T, s *wisbox.Session, text string) answer {
+	t.Helper()
+	return call(t, s, "shell_execute", map[string]any{"script": text, "timeout": 60})
+}
+
+// output runs a shell script that must exit 0 and returns its stdout.
+func output(t *testing.T, s *wisbox.Session, text string) string {
+	t.Helper()
+	a := script(t, s, text)
+	require.Equal(t, "exited", a.str("status"), "%v", a)
+	require.Zero(t, a.num("exit_code"), "%v", a)
+	return a.str("stdout")
+}
+
+func kind(err error) tool.Kind { return tool.KindOf(err) }
+
+// args is a shorthand for the object of a call's arguments.
+type args = map[string]any

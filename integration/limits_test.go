@@ -1,0 +1,119 @@
+package integration
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// enforced tells which limits the host holds for a session, by its own word,
+// after its first program.
+func enforced(t *testing.T, s *wisbox.Session) map[string]sandbox.LimitState {
+	t.Helper()
+	output(t, s, "true")
+	in, err := s.Inspect(t.Context())
+	require.NoError(t, err)
+	require.NotNil(t, in.Sandbox)
+	states := map[string]sandbox.LimitState{}
+	for _, l := range in.Sandbox.Limits {
+		states[l.Name] = l
+	}
+	for _, name := range []string{"cpus", "memory", "pids", "tmp", "nofile", "fsize"} {
+		require.Contains(t, states, name)
+		require.NotEmpty(t, states[name].By)
+	}
+	return states
+}
+
+// unlessUnenforced runs the proof of a limit that holds, and checks that one that
+// doesn't is said and refused with Strict.
+func unlessUnenforced(t *testing.T, opts wisbox.SessionOptions, limit string, proof func(*testing.T, *wisbox.Session)) {
+	t.Helper()
+	s := open(t, &opts)
+	if enforced(t, s)[limit].Enforced {
+		proof(t, s)
+		return
+	}
+	t.Logf("%s is not enforced on this host, and wisbox says so", limit)
+	strict := opts
+	strict.Strict = true
+	refused := open(t, &strict)
+	_, err := try(t, refused, "shell_execute", args{"script": "true"})
+	assert.Equal(t, "unavailable", string(kind(err)), "strict must refuse: %v", err)
+	assert.ErrorContains(t, err, limit)
+}
+
+func TestMemoryOverTheLimitIsKilled(t *testing.T) {
+	opts := wisbox.SessionOptions{Limits: sandbox.Limits{Memory: 128 << 20}}
+	unlessUnenforced(t, opts, "memory", func(t *testing.T, s *wisbox.Session) {
+		a := call(t, s, "shell_execute", args{"commands": []string{"python3", "-c", "x=[]\nwhile True: x.append(bytearray(10<<20))"}})
+		assert.Equal(t, "oom_killed", a.str("status"), "%v", a)
+		assert.Equal(t, 137, a.num("exit_code"))
+		assert.Equal(t, "ok\n", output(t, s, "echo ok"), "the session goes on")
+	})
+}
+
+func TestABusyLoopGetsItsProcessorsAndNoMore(t *testing.T) {
+	opts := wisbox.SessionOptions{Limits: sandbox.Limits{CPUs: 0.5}}
+	unlessUnenforced(t, opts, "cpus", func(t *testing.T, s *wisbox.Session) {
+		out := output(t, s, `python3 - <<'P'
+import os, time
+kids = []
+for _ in range(3):
+    pid = os.fork()
+    if pid == 0:
+        end = time.time() + 4
+        while time.time() < end: pass
+        os._exit(0)
+    kids.append(pid)
+began = time.time()
+for pid in kids: os.waitpid(pid, 0)
+t = os.times()
+print((t.children_user + t.children_system) / (time.time() - began))
+P`)
+		share, err := strconv.ParseFloat(strings.TrimSpace(out), 64)
+		require.NoError(t, err)
+		assert.Less(t, share, 0.75, "three busy loops under a limit of half a processor")
+	})
+}
+
+func TestAForkStormStopsAtTheLimitOfProcesses(t *testing.T) {
+	opts := wisbox.SessionOptions{Limits: sandbox.Limits{PIDs: 64}}
+	unlessUnenforced(t, opts, "pids", func(t *testing.T, s *wisbox.Session) {
+		a := call(t, s, "shell_execute", args{"commands": []string{"python3", "-c", `
+import os, sys, time
+n = 0
+try:
+    while True:
+        if os.fork() == 0:
+            time.sleep(60); os._exit(0)
+        n += 1
+except OSError as e:
+    print(n, flush=True); sys.exit(3)`}})
+		assert.Equal(t, "pids_limit", a.str("status"), "%v", a)
+		made, err := strconv.Atoi(strings.TrimSpace(a.str("stdout")))
+		require.NoError(t, err)
+		assert.LessOrEqual(t, made, 64)
+		assert.Equal(t, "ok\n", output(t, s, "echo ok"), "the session goes on, its children gone")
+	})
+}
+
+func TestTmpAndSharedMemoryAreBounded(t *testing.T) {
+	s := open(t, &wisbox.SessionOptions{Limits: sandbox.Limits{Tmp: 8 << 20}})
+	a := script(t, s, "dd if=/dev/zero of=/tmp/f bs=1M count=20 2>&1; rm -f /tmp/f; dd if=/dev/zero of=/dev/shm/f bs=1M count=100 2>&1; rm -f /dev/shm/f; dd if=/dev/zero of=/run/f bs=1M count=3 2>&1; true")
+	assert.Equal(t, 2, strings.Count(a.str("stdout"), "No space left"), "%v", a)
+	assert.Regexp(t, `(?i)/run/f.*(permission denied|no space)`, a.str("stdout"))
+}
+
+func TestLimitsOfOneProcessAreSet(t *testing.T) {
+	s := open(t, &wisbox.SessionOptions{Limits: sandbox.Limits{NoFile: 128, FileSize: 4 << 20}})
+	assert.Equal(t, "128\n0\n", output(t, s, "ulimit -n; ulimit -c"))
+	a := script(t, s, "head -c 10000000 /dev/zero > big; wc -c < big")
+	assert.Equal(t, "4194304\n", a.str("stdout"), "%v", a)
+}

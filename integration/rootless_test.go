@@ -1,0 +1,177 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/images"
+)
+
+const rootlessUser = "wisbox-it"
+
+// TestRootless runs every other test of this package again, as a user without
+// any right, whom it makes: with a home, a runtime directory and a clean
+// environment of its own, and the image handed over as an archive.
+func TestRootless(t *testing.T) {
+	need(t)
+	if os.Getuid() != 0 {
+		t.Skip("these tests run as a user without rights already")
+	}
+	place := rootlessPlace(t)
+	u := makeUser(t)
+	archive := filepath.Join(place, "image.tar")
+	saveImage(t, archive)
+	binary := filepath.Join(place, "integration.test")
+	copyFile(t, "/proc/self/exe", binary, 0o755)
+	runtimeDir := filepath.Join(place, "run")
+	require.NoError(t, os.Mkdir(runtimeDir, 0o700))
+	require.NoError(t, os.Chown(runtimeDir, u.uid, u.gid))
+
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, "-test.v", "-test.skip=^TestRootless$", "-test.timeout=14m")
+	if pattern := os.Getenv("WISBOX_ROOTLESS_RUN"); pattern != "" {
+		cmd.Args = append(cmd.Args, "-test.run="+pattern)
+	}
+	cmd.Dir = place
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(u.uid), Gid: uint32(u.gid)}, Setsid: true}
+	cmd.Env = []string{
+		"HOME=" + u.home, "USER=" + rootlessUser, "XDG_RUNTIME_DIR=" + runtimeDir, "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+		"LANG=C.UTF-8", "WISBOX_TEST_IMAGE=" + archive, "WISBOX_REQUIRE_PODMAN=" + os.Getenv("WISBOX_REQUIRE_PODMAN"),
+		"WISBOX_CONFORMANCE=" + sharedCopy(t, place), "TMPDIR=" + place,
+	}
+	out, err := cmd.CombinedOutput()
+	t.Logf("as %s:\n%s", rootlessUser, out)
+	require.NoError(t, err, "the tests fail as a user without rights")
+	require.Contains(t, string(out), "--- PASS: TestTheMainJob")
+}
+
+// rootlessPlace is a directory that another user can reach: a test's own
+// temporary directory isn't.
+func rootlessPlace(t *testing.T) string {
+	t.Helper()
+	place, err := os.MkdirTemp("/var/tmp", "wb-")
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(place, 0o777|os.ModeSticky))
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(place)) })
+	return place
+}
+
+type account struct {
+	uid, gid int
+	home     string
+}
+
+// makeUser makes the user with ranges of subordinate ids, and removes it with
+// everything that it left running.
+func makeUser(t *testing.T) account {
+	t.Helper()
+	if _, err := user.Lookup(rootlessUser); err != nil {
+		out, err := exec.Command("useradd", "--create-home", "--shell", "/bin/bash", rootlessUser).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	u, err := user.Lookup(rootlessUser)
+	require.NoError(t, err)
+	uid, err := strconv.Atoi(u.Uid)
+	require.NoError(t, err)
+	gid, err := strconv.Atoi(u.Gid)
+	require.NoError(t, err)
+	ensureSubIDs(t, "/etc/subuid")
+	ensureSubIDs(t, "/etc/subgid")
+	t.Cleanup(func() {
+		endProcessesOf(uid)
+		out, err := exec.Command("userdel", "--force", "--remove", rootlessUser).CombinedOutput()
+		if err != nil {
+			t.Logf("userdel: %s", out)
+		}
+	})
+	return account{uid, gid, u.HomeDir}
+}
+
+func ensureSubIDs(t *testing.T, file string) {
+	t.Helper()
+	raw, err := os.ReadFile(file)
+	if err == nil && strings.Contains("\n"+string(raw), "\n"+rootlessUser+":") {
+		return
+	}
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	require.NoError(t, err)
+	defer f.Close()
+	_, err = fmt.Fprintf(f, "%s:400000:65536\n", rootlessUser)
+	require.NoError(t, err)
+}
+
+// endProcessesOf ends what the test user left: Podman's pause process and the
+// private service, which would end by itself after a minute.
+func endProcessesOf(uid int) {
+	for range 50 {
+		left := 0
+		for _, dir := range processDirs() {
+			info, err := os.Stat(dir)
+			if err != nil || int(info.Sys().(*syscall.Stat_t).Uid) != uid {
+				continue
+			}
+			if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+				left++
+			}
+		}
+		if left == 0 {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func processDirs() []string {
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	return dirs
+}
+
+func saveImage(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644)
+	require.NoError(t, err)
+	defer f.Close()
+	require.NoError(t, env.backend.SaveImage(t.Context(), images.Default, f))
+}
+
+func copyFile(t *testing.T, from, to string, mode os.FileMode) {
+	t.Helper()
+	in, err := os.Open(from)
+	require.NoError(t, err)
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, mode)
+	require.NoError(t, err)
+	defer out.Close()
+	_, err = io.Copy(out, in)
+	require.NoError(t, err)
+	require.NoError(t, out.Chmod(mode))
+}
+
+// sharedCopy puts the conformance set where the user can read it.
+func sharedCopy(t *testing.T, place string) string {
+	t.Helper()
+	from := os.Getenv("WISBOX_CONFORMANCE")
+	if from == "" {
+		from = "../../shared/conformance"
+	}
+	to := filepath.Join(place, "conformance")
+	if _, err := os.Stat(from); err == nil {
+		require.NoError(t, os.CopyFS(to, os.DirFS(from)))
+		require.NoError(t, exec.Command("chmod", "-R", "a+rX", to).Run())
+	}
+	return to
+}

@@ -1,0 +1,57 @@
+// Package rundir finds the short, private directory where a user's wisbox
+// processes keep their sockets. It is gone after a reboot; state lives elsewhere.
+package rundir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// MaxSocketPath is the longest path of a unix socket, in bytes, that works
+// everywhere: sun_path has 108, tools that add a suffix want some of it.
+const MaxSocketPath = 100
+
+// Default is wisbox in $XDG_RUNTIME_DIR where that is the user's own, else
+// /run/wisbox for root and /tmp/wisbox-UID for others.
+func Default() string {
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" && len(dir) < MaxSocketPath/2 && OwnedByUs(dir) == nil {
+		return filepath.Join(dir, "wisbox")
+	}
+	if os.Getuid() == 0 {
+		return "/run/wisbox"
+	}
+	return filepath.Join("/tmp", "wisbox-"+strconv.Itoa(os.Getuid()))
+}
+
+// Private makes dir, or checks that it is a real directory of ours, and closes
+// it to everybody else.
+func Private(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := OwnedByUs(dir); err != nil {
+		return err
+	}
+	return os.Chmod(dir, 0o700)
+}
+
+// OwnedByUs checks that dir is a directory, not a link to one, of this user.
+func OwnedByUs(dir string) error {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !info.IsDir() || !ok || int(st.Uid) != os.Getuid() {
+		return fmt.Errorf("%s is not a directory of user %d", dir, os.Getuid())
+	}
+	return nil
+}

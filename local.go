@@ -1,0 +1,167 @@
+package wisbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+
+	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/evaltool/python"
+	"github.com/wisbox/wisbox/overlay"
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/shelltool"
+	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
+)
+
+// local does a session's work in this process.
+type local struct {
+	m    *Manager
+	dir  *overlay.Dir
+	opts SessionOptions
+	box  *box
+
+	vfs   *vfs.FS
+	shell *shelltool.Shell
+	eval  *evaltool.Evaluator
+	set   *tool.Set
+}
+
+func (l *local) tools() *tool.Set { return l.set }
+func (l *local) files() fs.FS     { return l.vfs.FS() }
+func (l *local) records() bool    { return true }
+
+func (l *local) call(ctx context.Context, name string, raw json.RawMessage) (*tool.Result, error) {
+	if err := l.dir.Check(ctx); err != nil {
+		return nil, err
+	}
+	return l.set.Call(ctx, name, raw)
+}
+
+func (l *local) run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
+	runner, err := l.runner(ctx)
+	if err != nil {
+		return sandbox.Result{}, err
+	}
+	return runner.Run(ctx, cmd)
+}
+
+func (l *local) start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error) {
+	runner, err := l.runner(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return runner.Start(ctx, cmd)
+}
+
+// runner is how the tools reach the sandbox. The workspace is looked at first,
+// so that a deleted one is said in our words and not in the runtime's, and a
+// host that is nearly full starts no program that could fill it.
+func (l *local) runner(ctx context.Context) (sandbox.Runner, error) {
+	if err := l.dir.Check(ctx); err != nil {
+		return nil, err
+	}
+	if err := l.dir.Reserve(ctx); err != nil {
+		return nil, err
+	}
+	return l.box, nil
+}
+
+// makeSandbox opens the session's running sandbox or makes it.
+func (l *local) makeSandbox(ctx context.Context) (sandbox.Sandbox, error) {
+	l.m.sweepSandboxes()
+	spec := l.spec()
+	sb, err := l.m.backend.Open(ctx, spec)
+	if errors.Is(err, sandbox.ErrNotFound) {
+		return l.m.backend.Create(ctx, spec)
+	}
+	return sb, err
+}
+
+func (l *local) spec() sandbox.Spec {
+	return sandbox.Spec{
+		ID: l.dir.ID(), Image: l.opts.Image, Workspace: l.dir.WorkspacePath(), Limits: l.opts.Limits,
+		Env: l.opts.Env, Strict: l.opts.Strict,
+	}
+}
+
+func (l *local) inspect(ctx context.Context) (*Inspection, error) {
+	state := l.dir.State()
+	out := &Inspection{
+		ID: l.dir.ID(), Kept: l.opts.Kept, State: string(state.State), Created: state.CreatedAt,
+		Image: l.opts.Image, Workspace: l.dir.WorkspacePath(),
+	}
+	sb, done, err := l.running(ctx)
+	if err != nil || sb == nil {
+		return out, err
+	}
+	defer done()
+	info, err := sb.Info(ctx)
+	if err != nil {
+		return nil, asToolError(err)
+	}
+	out.Sandbox, out.Gaps = &info, info.Gaps
+	return out, nil
+}
+
+// running gives the sandbox if one runs, this process's or another's.
+func (l *local) running(ctx context.Context) (sandbox.Sandbox, func(), error) {
+	sb, err := l.box.peek(ctx)
+	if err != nil || sb != nil {
+		return sb, func() {}, err
+	}
+	sb, err = l.m.backend.Open(ctx, l.spec())
+	if errors.Is(err, sandbox.ErrNotFound) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, asToolError(err)
+	}
+	return sb, func() { _ = sb.Detach() }, nil
+}
+
+// busy tells whether a process that process_start began still runs.
+func (l *local) busy() bool { return l.shell.Running() > 0 }
+
+func (l *local) close(ctx context.Context, keep bool) error {
+	errs := []error{l.shell.Close(), l.eval.Close()}
+	if keep {
+		errs = append(errs, l.box.detach(ctx))
+	} else {
+		errs = append(errs, l.box.close(ctx))
+	}
+	return errors.Join(append(errs, l.vfs.Close())...)
+}
+
+func (m *Manager) newLocal(dir *overlay.Dir, opts SessionOptions) (*local, error) {
+	l := &local{m: m, dir: dir, opts: opts}
+	l.box = newBox(l.makeSandbox, m.log)
+	files, err := vfs.New(&vfs.Options{
+		Root: dir.Workspace(), Tmp: dir.Tmp(), Owner: vfsOwner(dir.Owner()), Lock: dir.Lock, ReadBeforeWrite: opts.ReadBeforeWrite,
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.vfs = files
+	l.shell, err = shelltool.New(&shelltool.Options{Runner: l.runner, Files: files, Output: dir.Output(), MaxTimeout: opts.MaxTimeout})
+	if err != nil {
+		return nil, err
+	}
+	engine := python.New(&python.Options{Runner: l.runner})
+	l.eval, err = evaltool.New(&evaltool.Options{Files: files, Container: engine, Logger: m.log, MaxCode: opts.MaxCode, MaxTimeout: opts.MaxEvalTimeout})
+	if err != nil {
+		return nil, err
+	}
+	l.set = toolSet(l.vfs, l.shell, l.eval)
+	return l, nil
+}
+
+// toolSet is the order in which the tools are listed.
+func toolSet(files *vfs.FS, shell *shelltool.Shell, eval *evaltool.Evaluator) *tool.Set {
+	var all []tool.Tool
+	all = append(all, files.Tools()...)
+	all = append(all, shell.Tools()...)
+	all = append(all, eval.Tools()...)
+	return tool.NewSet(all...)
+}

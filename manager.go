@@ -1,0 +1,214 @@
+package wisbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+
+	"github.com/wisbox/wisbox/overlay"
+	"github.com/wisbox/wisbox/podman"
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Manager opens, finds and removes the sessions of one state root. Its methods
+// may be called from many goroutines, and many processes may share a state
+// root, each with a Manager of its own.
+type Manager struct {
+	opts    Options
+	log     *slog.Logger
+	store   *overlay.Store
+	backend sandbox.Backend
+	owned   bool // the backend is ours to close
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+
+	sweepOnce sync.Once
+
+	mu     sync.Mutex
+	open   map[*Session]struct{}
+	closed bool
+}
+
+// NewManager opens the state root. Podman isn't looked for until a session runs
+// its first program. Close the Manager when done.
+func NewManager(ctx context.Context, opts *Options) (*Manager, error) {
+	m := &Manager{open: map[*Session]struct{}{}}
+	if opts != nil {
+		m.opts = *opts
+	}
+	m.log = m.opts.Logger
+	if m.log == nil {
+		m.log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	if err := m.openStore(); err != nil {
+		return nil, err
+	}
+	m.backend = m.opts.Backend
+	if m.backend == nil {
+		if err := m.findPodman(ctx); err != nil {
+			return nil, err
+		}
+	}
+	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	return m, nil
+}
+
+func (m *Manager) openStore() error {
+	root := m.opts.CacheDir
+	if root == "" {
+		def, err := overlay.DefaultRoot()
+		if err != nil {
+			return err
+		}
+		root = def
+	}
+	store, err := overlay.OpenStore(root)
+	if err != nil {
+		return err
+	}
+	m.store = store
+	return nil
+}
+
+func (m *Manager) findPodman(ctx context.Context) error {
+	opts := m.opts.Podman
+	opts.Root, opts.Logger = m.store.ID(), m.log
+	backend, err := podman.New(ctx, &opts)
+	if err != nil {
+		return asToolError(err)
+	}
+	m.backend, m.owned = backend, true
+	return nil
+}
+
+// Backend is what the sessions' sandboxes are made by.
+func (m *Manager) Backend() sandbox.Backend { return m.backend }
+
+// Open makes a session: its directory with the mounts copied in is there when
+// Open returns, its container comes with the first program. A name that is
+// taken is exists. On any error nothing of it is left. nil options work.
+func (m *Manager) Open(ctx context.Context, opts *SessionOptions) (*Session, error) {
+	o, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if err := m.sweep(ctx); err != nil {
+		return nil, err
+	}
+	owner, err := m.owner(ctx)
+	if err != nil {
+		return nil, err
+	}
+	settings, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := m.store.Create(ctx, &overlay.CreateOptions{
+		ID: o.Name, Kept: o.Kept, Owner: owner, TTL: o.TTL, Idle: o.Idle, Settings: settings,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s, err := m.fill(ctx, dir, o)
+	if err != nil {
+		_ = dir.Close()
+		return nil, errors.Join(err, m.store.Remove(context.WithoutCancel(ctx), dir.ID()))
+	}
+	return s, nil
+}
+
+// fill copies the mounts into a new session and makes it ready.
+func (m *Manager) fill(ctx context.Context, dir *overlay.Dir, o SessionOptions) (*Session, error) {
+	if err := m.copyMounts(ctx, dir, o); err != nil {
+		return nil, err
+	}
+	if err := dir.SetState(overlay.StateReady); err != nil {
+		return nil, err
+	}
+	return m.sessionOf(dir, o, len(m.opts.Holder) > 0)
+}
+
+// Attach opens a session that exists: a kept one that another process made, or
+// an ephemeral one of this process. An unknown name is not_found.
+func (m *Manager) Attach(ctx context.Context, name string) (*Session, error) {
+	return m.attach(ctx, name, len(m.opts.Holder) > 0)
+}
+
+func (m *Manager) attachLocal(ctx context.Context, name string) (*Session, error) {
+	return m.attach(ctx, name, false)
+}
+
+func (m *Manager) attach(ctx context.Context, name string, held bool) (*Session, error) {
+	dir, err := m.store.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	s, err := m.openDir(dir, held)
+	if err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	return s, nil
+}
+
+func (m *Manager) openDir(dir *overlay.Dir, held bool) (*Session, error) {
+	var o SessionOptions
+	state := dir.State()
+	if err := json.Unmarshal(state.Settings, &o); err != nil {
+		return nil, tool.Errorf(tool.Unavailable, "the settings of session %s can't be read; remove it with: wisbox session rm %s", dir.ID(), dir.ID()).Because(err)
+	}
+	o.Name, o.Kept = dir.ID(), state.Kept
+	return m.sessionOf(dir, o, held)
+}
+
+func (m *Manager) sessionOf(dir *overlay.Dir, o SessionOptions, held bool) (*Session, error) {
+	if held && o.Kept {
+		return m.newSession(dir, o, m.newRemote(dir))
+	}
+	l, err := m.newLocal(dir, o)
+	if err != nil {
+		return nil, err
+	}
+	return m.newSession(dir, o, l)
+}
+
+// Remove ends a session by name: its container, then its directory. It waits at
+// most 5 s for clients to leave, then it is busy. An unknown name is not_found.
+func (m *Manager) Remove(ctx context.Context, name string) error {
+	if err := m.store.MarkClosing(ctx, name); err != nil {
+		return err
+	}
+	if err := m.backend.Remove(ctx, name); err != nil {
+		return asToolError(err)
+	}
+	return m.store.Remove(ctx, name)
+}
+
+// List tells what sessions the state root holds, those that are lost too.
+func (m *Manager) List(ctx context.Context) ([]overlay.Entry, error) { return m.store.List(ctx) }
+
+// Close closes the sessions that this Manager opened and frees the rest.
+func (m *Manager) Close() error {
+	m.mu.Lock()
+	m.closed = true
+	sessions := make([]*Session, 0, len(m.open))
+	for s := range m.open {
+		sessions = append(sessions, s)
+	}
+	m.mu.Unlock()
+	var errs []error
+	for _, s := range sessions {
+		errs = append(errs, s.Close(context.Background()))
+	}
+	m.cancel()
+	m.tasks.Wait()
+	if m.owned {
+		errs = append(errs, m.backend.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,146 @@
+package wisbox
+
+import (
+	"log/slog"
+	"maps"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/wisbox/wisbox/hostmount"
+	"github.com/wisbox/wisbox/images"
+	"github.com/wisbox/wisbox/podman"
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Options configure a Manager. The zero value and nil work.
+type Options struct {
+	// CacheDir is the state root that holds the sessions. Default:
+	// $WISBOX_CACHE, $WEAKINCENTIVES_CACHE, or wisbox in the XDG cache directory.
+	CacheDir string
+	// Podman says which Podman to use. Default: as [podman.New] finds or starts one.
+	Podman podman.Options
+	// Backend replaces Podman, in tests above all. The Manager doesn't close it.
+	Backend sandbox.Backend
+	// AllowedRoots are the host directories that mounts may come from. Default
+	// none: a mount needs one.
+	AllowedRoots []string
+	// Holder is the command that holds a kept session for its clients: the
+	// session's name is added, and it calls [Manager.Hold] with [HoldReady].
+	// Default none: the kept session's work is done in this process, and its
+	// kept interpreters and processes end with it. The command line sets
+	// `wisbox __hold`.
+	Holder []string
+	// Logger gets what agents don't see: causes, phases, clean-up. Default: none.
+	Logger *slog.Logger
+	// OnEvent is called after every tool call, from the call's goroutine.
+	OnEvent func(Event)
+}
+
+// SessionOptions configure a session. The zero value is an ephemeral session
+// with the default image and limits.
+type SessionOptions struct {
+	// Name is the session's ID: ^[a-z0-9][a-z0-9-]{0,62}$. Default: a ULID.
+	Name string `json:"-"`
+	// Kept sessions outlive their opener and are removed by [Manager.Remove],
+	// their TTL or idle time. Others go with their opener, however it ends.
+	Kept bool `json:"-"`
+	// Image to run. Default: [images.Default]. It is never pulled.
+	Image string `json:"image"`
+	// Limits of processor, memory, processes, disk; defaults in [sandbox.Limits].
+	Limits sandbox.Limits `json:"limits"`
+	// Env is added for every program: at most 64 entries, names of 80 and
+	// values of 512 characters. Nothing of the host's environment is passed on.
+	Env map[string]string `json:"env,omitempty"`
+	// Mounts are copied into the workspace when the session opens, in order.
+	Mounts []hostmount.Mount `json:"mounts,omitempty"`
+	// AllowedRoots for these mounts, beside the Manager's.
+	AllowedRoots []string `json:"-"`
+	// OnMount is told how the copying goes.
+	OnMount func(hostmount.Progress) `json:"-"`
+	// ReadBeforeWrite refuses to change an existing file that wasn't read.
+	ReadBeforeWrite bool `json:"read_before_write,omitempty"`
+	// Strict refuses to start where the host doesn't enforce every limit.
+	Strict bool `json:"strict,omitempty"`
+	// MaxTimeout of shell_execute, default 120 s.
+	MaxTimeout time.Duration `json:"max_timeout,omitempty"`
+	// MaxEvalTimeout of evaluate_python, default 5 s.
+	MaxEvalTimeout time.Duration `json:"max_eval_timeout,omitempty"`
+	// MaxCode of evaluate_python in characters, default 2,000.
+	MaxCode int `json:"max_code,omitempty"`
+	// TTL ends a kept session that long after its creation; 0 never.
+	TTL time.Duration `json:"ttl,omitempty"`
+	// Idle ends a kept session that long after its last use; 0 never.
+	Idle time.Duration `json:"idle,omitempty"`
+}
+
+var sessionName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+
+// Bounds of Env, from TOOLS.md, "Limits".
+const (
+	maxEnv      = 64
+	maxEnvName  = 80
+	maxEnvValue = 512
+)
+
+// withDefaults checks the options and fills what was left out.
+func (o *SessionOptions) withDefaults() (SessionOptions, error) {
+	var opts SessionOptions
+	if o != nil {
+		opts = *o
+	}
+	if opts.Name != "" && !sessionName.MatchString(opts.Name) {
+		return opts, tool.Errorf(tool.Invalid, "name %q must be 1 to 63 lower-case letters, digits and hyphens, and not begin with a hyphen", opts.Name).In("name")
+	}
+	if err := checkLimits(opts.Limits); err != nil {
+		return opts, err
+	}
+	if err := checkEnv(opts.Env); err != nil {
+		return opts, err
+	}
+	if opts.Image == "" {
+		opts.Image = images.Default
+	}
+	opts.Limits = opts.Limits.WithDefaults()
+	opts.Env = maps.Clone(opts.Env)
+	return opts, nil
+}
+
+func checkLimits(l sandbox.Limits) error {
+	for _, c := range []struct {
+		name       string
+		value, min float64
+	}{
+		{"cpus", l.CPUs, 0.01},
+		{"memory", float64(l.Memory), 16 << 20},
+		{"pids", float64(l.PIDs), 16},
+		{"tmp", float64(l.Tmp), 1 << 20},
+		{"disk", float64(l.Disk), 1 << 20},
+		{"inodes", float64(l.Inodes), 100},
+		{"nofile", float64(l.NoFile), 64},
+		{"file_bytes", float64(l.FileSize), 1 << 20},
+	} {
+		if c.value != 0 && !(c.value >= c.min) {
+			return tool.Errorf(tool.Invalid, "%s is %v; it must be at least %v", c.name, c.value, c.min).In(c.name)
+		}
+	}
+	return nil
+}
+
+func checkEnv(env map[string]string) error {
+	if len(env) > maxEnv {
+		return tool.Errorf(tool.Invalid, "env has %d entries; at most %d are taken", len(env), maxEnv).In("env")
+	}
+	for k, v := range env {
+		switch {
+		case k == "" || strings.ContainsAny(k, "=\x00\n"):
+			return tool.Errorf(tool.Invalid, "env has a name that is empty or holds =, NUL or a newline").In("env")
+		case len(k) > maxEnvName:
+			return tool.Errorf(tool.Invalid, "env has a name of %d characters; at most %d are taken", len(k), maxEnvName).In("env")
+		case len(v) > maxEnvValue || strings.Contains(v, "\x00"):
+			return tool.Errorf(tool.Invalid, "the value of env.%s holds NUL or is over %d characters", k, maxEnvValue).In("env")
+		}
+	}
+	return nil
+}

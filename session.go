@@ -1,0 +1,212 @@
+package wisbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/wisbox/wisbox/overlay"
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
+)
+
+// Session is one workspace and the tools over it. Its methods may be called
+// from many goroutines at once: programs run side by side, only changes of
+// files by tools wait for each other. After Close every call is closed.
+type Session struct {
+	m    *Manager
+	opts SessionOptions
+	dir  *overlay.Dir
+	host host
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	calls  sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+}
+
+// host does a session's work: in this process ([local]), or in the process that
+// holds a kept session ([remote]).
+type host interface {
+	tools() *tool.Set
+	files() fs.FS
+	call(ctx context.Context, name string, raw json.RawMessage) (*tool.Result, error)
+	run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error)
+	start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error)
+	inspect(ctx context.Context) (*Inspection, error)
+	// records tells whether this process writes the session's log.
+	records() bool
+	// close ends the host; the sandbox goes too unless keep is set.
+	close(ctx context.Context, keep bool) error
+}
+
+func (m *Manager) newSession(dir *overlay.Dir, opts SessionOptions, h host) (*Session, error) {
+	s := &Session{m: m, opts: opts, dir: dir, host: h}
+	s.ctx, s.cancel = context.WithCancel(m.ctx)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, tool.Errorf(tool.Closed, "the manager is closed")
+	}
+	m.open[s] = struct{}{}
+	return s, nil
+}
+
+// ID names the session.
+func (s *Session) ID() string { return s.dir.ID() }
+
+// Options are what the session was opened with, defaults filled in.
+func (s *Session) Options() SessionOptions { return s.opts }
+
+// Tools are the session's tools.
+func (s *Session) Tools() *tool.Set { return s.host.tools() }
+
+// WorkspacePath is the host directory that programs see as /workspace. A
+// program may change it at any time, links included: use [Session.Files] or the
+// tools to read it.
+func (s *Session) WorkspacePath() string { return s.dir.WorkspacePath() }
+
+// Files is the workspace as a read-only file system that can't be left.
+func (s *Session) Files() fs.FS { return s.host.files() }
+
+// Call runs a tool by name with the JSON object of its arguments. Every error
+// is a *tool.Error. ctx's end kills what the call started.
+func (s *Session) Call(ctx context.Context, name string, raw json.RawMessage) (*tool.Result, error) {
+	event := Event{Tool: clip(name)}
+	event.describe(raw)
+	return observe(ctx, s, event, func(ctx context.Context) (*tool.Result, *tool.Result, error) {
+		res, err := s.host.call(ctx, name, raw)
+		return res, res, err
+	})
+}
+
+// Run runs one program with the caller's own streams and without the bounds of
+// shell_execute: no cap on output, no time limit but cmd.Timeout.
+func (s *Session) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
+	return observe(ctx, s, Event{Tool: "run"}, func(ctx context.Context) (sandbox.Result, *tool.Result, error) {
+		dir, err := vfs.ParsePath(cmd.Dir)
+		if err != nil {
+			return sandbox.Result{}, nil, err
+		}
+		cmd.Dir = dir
+		res, err := s.host.run(ctx, cmd)
+		return res, &tool.Result{Failed: res.Status != sandbox.StatusExited}, err
+	})
+}
+
+// Start begins a program and returns: it lives until it ends, is killed, or the
+// session is closed. With cmd.TTY it is what a terminal needs.
+func (s *Session) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error) {
+	return observe(ctx, s, Event{Tool: "start"}, func(ctx context.Context) (sandbox.Process, *tool.Result, error) {
+		dir, err := vfs.ParsePath(cmd.Dir)
+		if err != nil {
+			return nil, nil, err
+		}
+		cmd.Dir = dir
+		p, err := s.host.start(ctx, cmd)
+		return p, &tool.Result{}, err
+	})
+}
+
+// observe runs one call inside the session and records it.
+func observe[T any](ctx context.Context, s *Session, event Event, do func(context.Context) (T, *tool.Result, error)) (T, error) {
+	var none T
+	ctx, done, err := s.enter(ctx)
+	if err != nil {
+		return none, err
+	}
+	defer done()
+	began := time.Now()
+	event.Time, event.Session, event.Call = began.UTC(), s.ID(), ulid.Make().String()
+	out, res, err := do(ctx)
+	event.finish(res, err, began)
+	s.record(event, err)
+	if err != nil {
+		return out, tool.AsError(err)
+	}
+	return out, nil
+}
+
+// enter begins a call: its context ends with the caller's and with the session.
+func (s *Session) enter(ctx context.Context) (context.Context, func(), error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, nil, tool.Errorf(tool.Closed, "the session is closed; open another one")
+	}
+	s.calls.Add(1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })
+	return ctx, func() { stop(); cancel(nil); s.calls.Done() }, nil
+}
+
+// record writes the call to the session's log and tells the embedder. A log
+// that can't be written doesn't fail the call: its work is done.
+func (s *Session) record(event Event, err error) {
+	if s.host.records() {
+		if err := s.dir.AppendLog(event); err != nil {
+			s.m.log.Warn("append to the session's log", "session", s.ID(), "error", err)
+		}
+	}
+	if cause := errors.Unwrap(err); cause != nil {
+		s.m.log.Info("call", "session", s.ID(), "tool", event.Tool, "outcome", event.Outcome, "cause", cause)
+	}
+	if s.m.opts.OnEvent != nil {
+		s.m.opts.OnEvent(event)
+	}
+}
+
+// Close ends the session: calls in flight are cancelled, programs killed. An
+// ephemeral session goes with its container, files and all; a kept one stays
+// for the next client. A second Close does nothing.
+func (s *Session) Close(ctx context.Context) error { return s.end(ctx, s.opts.Kept) }
+
+// end closes the session once; keepSandbox leaves the container for others.
+func (s *Session) end(ctx context.Context, keepSandbox bool) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	s.mu.Unlock()
+	s.m.forget(s)
+	s.cancel()
+	s.calls.Wait()
+	errs := []error{s.host.close(ctx, keepSandbox), s.dir.Close()}
+	if !s.opts.Kept {
+		errs = append(errs, s.m.Remove(ctx, s.ID()))
+	}
+	return errors.Join(errs...)
+}
+
+// Inspection is what `wisbox session inspect` shows.
+type Inspection struct {
+	ID        string        `json:"id"`
+	Kept      bool          `json:"kept"`
+	State     string        `json:"state"`
+	Created   time.Time     `json:"created_at"`
+	Image     string        `json:"image"`
+	Workspace string        `json:"workspace"`
+	Sandbox   *sandbox.Info `json:"sandbox,omitempty"`
+	Gaps      []string      `json:"gaps,omitempty"`
+}
+
+// Inspect tells what the session is and which limits its sandbox enforces. It
+// opens a running sandbox, but makes none: Sandbox is nil before the first program.
+func (s *Session) Inspect(ctx context.Context) (*Inspection, error) {
+	ctx, done, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return s.host.inspect(ctx)
+}
