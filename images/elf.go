@@ -36,7 +36,7 @@ func loadedSize(head []byte) int64 {
 	for i := range count {
 		ph := head[phoff+i*elfPhentsize:]
 		offset, size := le.Uint64(ph[8:]), le.Uint64(ph[32:])
-		end = max(end, int64(offset+size))
+		end = max(end, int64(offset+size)) // nonsense that overflows is negative, and never the largest
 	}
 	return end
 }

@@ -52,8 +52,8 @@ compile_python() {
 }
 
 add_user() {
-    echo 'wisbox:x:1000:' >>/etc/group
-    echo 'wisbox:x:1000:1000::/tmp/home:/bin/bash' >>/etc/passwd
+    echo 'wisbox:*:1000:' >>/etc/group
+    echo 'wisbox:*:1000:1000::/tmp/home:/bin/bash' >>/etc/passwd
     install -d -o 1000 -g 1000 /workspace
 }
 

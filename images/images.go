@@ -117,6 +117,11 @@ func newBuild(b Builder, opts *Options) *build {
 }
 
 func (b *build) run(ctx context.Context) (Report, error) {
+	switch b.opts.Base {
+	case BaseAuto, BaseRegistry, BaseDebian:
+	default:
+		return Report{}, fmt.Errorf("unknown base %q: it is registry or debian", b.opts.Base)
+	}
 	if report, ok, err := b.cached(ctx); ok || err != nil {
 		return report, err
 	}
