@@ -92,7 +92,7 @@ func (s *Store) RemoveWith(ctx context.Context, id string, before func(ctx conte
 	}
 	c, err := s.claim(ctx, id)
 	if errors.Is(err, fs.ErrNotExist) {
-		return s.emptyTrashOf(id)
+		return s.emptyTrashOf(ctx, id)
 	}
 	if err != nil {
 		return ioError(err, "lock the session to remove it")
@@ -101,7 +101,7 @@ func (s *Store) RemoveWith(ctx context.Context, id string, before func(ctx conte
 	if err != nil {
 		return err
 	}
-	return ioError(s.shred(entry), "delete the session's files")
+	return ioError(s.shred(ctx, entry), "delete the session's files")
 }
 
 // bury makes a claimed session into an entry of the trash and ends the claim.
@@ -143,24 +143,28 @@ func (s *Store) toTrash(path, id string) (entry string, err error) {
 }
 
 // discard moves something into the trash and deletes it.
-func (s *Store) discard(path, id string) error {
+func (s *Store) discard(ctx context.Context, path, id string) error {
 	entry, err := s.toTrash(path, id)
 	if err != nil {
 		return err
 	}
-	return s.shred(entry)
+	return s.shred(ctx, entry)
 }
 
 // shred deletes an entry of the trash. Two processes may do so at once and stand
-// in each other's way: what is gone in the end is deleted.
-func (s *Store) shred(entry string) error {
+// in each other's way: what is gone in the end is deleted. What ctx's end leaves
+// stays in the trash for another Remove or sweep.
+func (s *Store) shred(ctx context.Context, entry string) error {
 	dir, err := s.trash.Open(".")
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
 	for range 5 {
-		_, err = beneath.RemoveAll(dir, entry)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		_, err = beneath.RemoveAllContext(ctx, dir, entry)
 		if _, gone := s.trash.Lstat(entry); errors.Is(gone, fs.ErrNotExist) {
 			return nil
 		}
@@ -169,7 +173,7 @@ func (s *Store) shred(entry string) error {
 }
 
 // emptyTrashOf finishes interrupted removals of a name that is no session.
-func (s *Store) emptyTrashOf(id string) error {
+func (s *Store) emptyTrashOf(ctx context.Context, id string) error {
 	entries, err := names(s.trash)
 	if err != nil {
 		return ioError(err, "look for the session in the trash")
@@ -179,7 +183,7 @@ func (s *Store) emptyTrashOf(id string) error {
 	for _, entry := range entries {
 		if trashedID(entry) == id {
 			found = true
-			errs = append(errs, s.shred(entry))
+			errs = append(errs, s.shred(ctx, entry))
 		}
 	}
 	if !found {

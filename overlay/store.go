@@ -135,7 +135,7 @@ func (s *Store) Create(ctx context.Context, opts *CreateOptions) (*Dir, error) {
 	}
 	d, err := s.furnish(ctx, o)
 	if err != nil {
-		_ = s.discard(sessionsDir+"/"+o.ID, o.ID)
+		_ = s.discard(context.WithoutCancel(ctx), sessionsDir+"/"+o.ID, o.ID)
 		return nil, ioError(err, "make the session")
 	}
 	return d, nil

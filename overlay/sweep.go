@@ -124,7 +124,7 @@ func (w *sweep) remove(ctx context.Context, c *claim, reason string) {
 	}
 	entry, err := w.store.bury(ctx, c, w.Before)
 	if err == nil {
-		err = ioError(w.store.shred(entry), "delete the session's files")
+		err = ioError(w.store.shred(ctx, entry), "delete the session's files")
 	}
 	w.report(c.id, reason, err)
 }
@@ -169,7 +169,7 @@ func (w *sweep) trash(ctx context.Context) error {
 		}
 		err := error(nil)
 		if !w.DryRun {
-			err = ioError(w.store.shred(entry), "delete the session's files")
+			err = ioError(w.store.shred(ctx, entry), "delete the session's files")
 		}
 		if !errors.Is(err, context.Canceled) {
 			w.report(trashedID(entry), "left in the trash", err)

@@ -183,7 +183,7 @@ func (d *Dir) replaceWorkspace(ctx context.Context) error {
 	if err := d.adopt(ctx, pin); err != nil {
 		return err
 	}
-	if err := d.store.discard(sessionsDir+"/"+d.id+"/"+next, d.id); !errors.Is(err, fs.ErrNotExist) {
+	if err := d.store.discard(ctx, sessionsDir+"/"+d.id+"/"+next, d.id); !errors.Is(err, fs.ErrNotExist) {
 		return ioError(err, "delete the old workspace")
 	}
 	return nil
