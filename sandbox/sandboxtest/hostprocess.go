@@ -122,7 +122,7 @@ func (p *hostProcess) launch(cmd sandbox.Cmd, j job) error {
 	}
 	p.orders = orders
 	p.supervisor = &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{supervisorName}, Env: []string{"PATH=" + fixedPath},
+		Path: "/proc/self/exe", Args: []string{supervisorName}, Env: []string{"GORACE=atexit_sleep_ms=0"}, // else a race build waits a second at its end
 		Stdin: w.child[0], Stdout: w.child[1], Stderr: w.child[2], ExtraFiles: w.child[3:],
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 	}

@@ -108,7 +108,11 @@ var endChecks = []check{
 			out := newWatcher()
 			cmd := python(survivor, way, "hang")
 			cmd.Stdout = out
-			go func() { out.await(t, "ready"); assert.False(t, f.tryLock(t, way), "the survivor holds its lock"); cancel() }()
+			go func() {
+				out.await(t, "ready")
+				assert.False(t, f.tryLock(t, way), "the survivor holds its lock")
+				cancel()
+			}()
 			res, err := f.box.Run(ctx, cmd)
 			require.NoError(t, err)
 			assert.Equal(t, sandbox.StatusCancelled, res.Status, way)

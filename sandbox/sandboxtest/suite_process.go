@@ -159,6 +159,13 @@ var terminalChecks = []check{
 	}},
 	{"the end of stdin is the end of file on a terminal", func(t *testing.T, f *fixture) {
 		cmd := sandbox.Cmd{Argv: []string{"cat"}, TTY: &sandbox.WinSize{Cols: 80, Rows: 24}, Timeout: prompt}
-		assert.Equal(t, sandbox.StatusExited, f.run(t, cmd).Status)
+		o := f.run(t, cmd)
+		assert.Equal(t, sandbox.StatusExited, o.Status, o.Signal)
+	}},
+	{"a program that closes its terminal is not hung up", func(t *testing.T, f *fixture) {
+		cmd := bash("exec 0<&- 1>&- 2>&-; sleep 0.2; exit 5")
+		cmd.TTY = &sandbox.WinSize{Cols: 80, Rows: 24}
+		o := f.run(t, cmd)
+		assert.Equal(t, 5, o.ExitCode, o.Signal)
 	}},
 }

@@ -104,14 +104,23 @@ func supervise() {
 }
 
 func (s *supervisor) watch(j job, orders *json.Decoder) verdict {
-	for fd := range ordersFD {
-		_ = unix.Close(fd) // only the program holds its streams from now on
-	}
+	letGo(j)
 	if j.Timeout > 0 {
 		defer time.AfterFunc(j.Timeout, func() { s.end(sandbox.StatusTimedOut) }).Stop()
 	}
 	go s.obey(orders)
 	return s.reap()
+}
+
+// letGo leaves the streams to the program alone, so that their end is seen. A
+// terminal is held until everything is gone: a program that closes it, as cat
+// does before it exits, would be hung up.
+func letGo(j job) {
+	for fd := range ordersFD {
+		if fd > 0 || !j.TTY {
+			_ = unix.Close(fd)
+		}
+	}
 }
 
 func (s *supervisor) obey(orders *json.Decoder) {
