@@ -17,7 +17,9 @@ install_packages() {
     apt-get -qq -o Acquire::Retries=3 update
     # shellcheck disable=SC2086 # a list of names
     apt-get -qq -o Acquire::Retries=3 -o Dpkg::Use-Pty=0 -o Dpkg::Options::=--force-unsafe-io \
-        -o Dpkg::Options::='--path-exclude=/usr/share/man/*' -o Dpkg::Options::='--path-exclude=/usr/share/locale/*' \
+        -o Dpkg::Options::='--path-exclude=/usr/share/doc/*' -o Dpkg::Options::='--path-include=/usr/share/doc/*/copyright' \
+        -o Dpkg::Options::='--path-exclude=/usr/share/man/*' -o Dpkg::Options::='--path-exclude=/usr/share/info/*' \
+        -o Dpkg::Options::='--path-exclude=/usr/share/locale/*' -o Dpkg::Options::='--path-exclude=/usr/lib/*/perl/*/CORE/*' \
         install -y --no-install-recommends $missing >/dev/null
 }
 
@@ -40,7 +42,7 @@ install_asteval() {
     site=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     mkdir -p "$site"
     cp -a /tmp/asteval/root/usr/lib/python3/dist-packages/asteval* "$site/"
-    rm -rf /tmp/asteval "$here"/python3-asteval_*.deb
+    rm -rf /tmp/asteval
     python3 -c 'import asteval; assert tuple(map(int, asteval.__version__.split(".")[:3])) >= (1, 0, 6)'
 }
 
@@ -60,7 +62,7 @@ add_user() {
 tidy() {
     rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/* /var/log/* /tmp/* /root/.cache
     find / -xdev -perm /6000 ! -type l -exec chmod ug-s {} +
-    chmod 755 /usr/local/bin/wisbox-init
+    rm -rf "$here"
 }
 
 python3 -c 'import sys; assert sys.version_info[:2] == (3, 12), sys.version'
