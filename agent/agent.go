@@ -1,0 +1,88 @@
+package agent
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+//go:embed agent.py
+var source string
+
+// version is the protocol's; both ends come from this package, so another one
+// in the hello means that something else answered.
+const version = 1
+
+// bootstrap reads the agent's source from the stream and executes it. -I keeps
+// the environment and the current directory out, -S the site packages.
+const bootstrap = `import os
+def r(n):
+ b=b''
+ while len(b)<n:
+  c=os.read(0,n-len(b))
+  if not c:os._exit(1)
+  b+=c
+ return b
+s=r(int(r(8),16))
+exec(compile(s,'wisbox-agent','exec'),{'__name__':'wisbox_agent'})`
+
+// Command is the argv to execute in the sandbox as uid 0, with stdin and stdout
+// as the stream for [Dial]. What comes on stderr is for a log.
+func Command() []string {
+	return []string{"python3", "-I", "-S", "-c", bootstrap}
+}
+
+// Options of a connection. Nil and the zero value work.
+type Options struct {
+	// Once makes the agent serve one command and end: the way for a single
+	// command where no resident agent is wanted. The guarantees are the same.
+	Once bool
+	// Workspace is the directory that Cmd.Dir is relative to, in the sandbox;
+	// default [sandbox.WorkspaceDir].
+	Workspace string
+}
+
+// Hello is what the agent says of itself and its surroundings.
+type Hello struct {
+	Version  int    `json:"version"`
+	Python   string `json:"python"` // 3.11.2
+	UID      int    `json:"uid"`
+	PID      int    `json:"pid"`      // in the sandbox
+	Caps     string `json:"caps"`     // the agent's permitted capabilities, hexadecimal
+	Bounding string `json:"bounding"` // the bounding set that programs get, hexadecimal
+	Seccomp  bool   `json:"seccomp"`  // a filter is in force
+	// CgroupVersion is 1 or 2, as seen inside.
+	CgroupVersion int `json:"cgroup"`
+	// Limits are the cgroup's, as the kernel prints them: memory, swap, pids,
+	// cpu, and cpu_period on version 1. A missing one could not be read.
+	Limits map[string]string `json:"limits"`
+	// Rlimits are soft and hard limits by lower-case name: nofile, fsize, core. -1 is none.
+	Rlimits map[string][2]int64 `json:"rlimits"`
+	// Gaps says in sentences which guarantee doesn't hold.
+	Gaps []string `json:"gaps"`
+}
+
+// handOver writes the agent's source to its bootstrap.
+func handOver(w io.Writer, opts *Options) error {
+	settings, err := json.Marshal(map[string]any{"once": opts.Once, "workspace": opts.Workspace})
+	if err != nil {
+		return err
+	}
+	program := fmt.Sprintf("OPTIONS = %q\n%s", settings, source)
+	_, err = fmt.Fprintf(w, "%08x%s", len(program), program)
+	return err
+}
+
+func (o *Options) withDefaults() *Options {
+	filled := Options{}
+	if o != nil {
+		filled = *o
+	}
+	if filled.Workspace == "" {
+		filled.Workspace = sandbox.WorkspaceDir
+	}
+	return &filled
+}

@@ -1,0 +1,281 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+const (
+	// grace is how long what is left of a call may take once it should be over:
+	// the agent's exit after a kill or a deadline, a caller's Write after the exit.
+	grace = time.Second
+	// pulse is how long an agent that is late may take to answer a ping.
+	pulse = 2 * time.Second
+	// lastSignal is the highest signal that can be sent.
+	lastSignal = 30
+)
+
+// call is one program, from its request to its exit. It is a sandbox.Process.
+type call struct {
+	conn   *Conn
+	number uint32
+	tty    bool
+	outs   [channels]*outStream // of the channels that are forwarded
+	ins    [channels]*inStream
+
+	// The reader's own until exited is closed.
+	maxTail   int
+	tails     [channels][]byte
+	isStarted bool
+
+	started chan struct{} // nil unless asked for; closed just before the exec
+	exited  chan struct{} // closed when the tree is gone, or the connection
+	finish  sync.Once
+	exit    exit // set before exited is closed
+	lost    bool
+}
+
+// Run runs one program to its end, see [sandbox.Runner]. A Cmd.Dir that can't
+// be entered is an error that wraps [sandbox.ErrInvalid] and [*StartError]; a
+// program that can't be executed is exit code 126 or 127 with a line on stderr.
+func (c *Conn) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
+	if ctx.Err() != nil {
+		return sandbox.Result{Status: sandbox.StatusCancelled, ExitCode: sandbox.ExitSignalBase + int(unix.SIGKILL)}, nil
+	}
+	call, err := c.begin(cmd, nil)
+	if err != nil {
+		return sandbox.Result{}, err
+	}
+	stop := call.guard(cmd.Timeout)
+	defer stop()
+	select {
+	case <-call.exited:
+	case <-ctx.Done():
+		call.abandon()
+	}
+	return call.result()
+}
+
+// Start begins a program, see [sandbox.Runner]; its errors are those of Run.
+func (c *Conn) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	call, err := c.begin(cmd, make(chan struct{}))
+	if err != nil {
+		return nil, err
+	}
+	stop := call.guard(cmd.Timeout)
+	go func() {
+		<-call.exited
+		stop()
+	}()
+	select {
+	case <-call.started:
+	case <-call.exited:
+		if call.exit.Error != nil {
+			return nil, call.exit.Error.wrap()
+		}
+	case <-ctx.Done():
+		call.abandon()
+		return nil, fmt.Errorf("start the program: %w", ctx.Err())
+	}
+	return call, nil
+}
+
+// begin checks the Cmd, sends the request and starts the copying of stdin.
+func (c *Conn) begin(cmd sandbox.Cmd, started chan struct{}) (*call, error) {
+	req, err := newRequest(&cmd)
+	if err != nil {
+		return nil, err
+	}
+	req.head.Notify = started != nil
+	if cmd.Python != nil {
+		if req.head.Python, err = c.teach(cmd.Python.Name, cmd.Python.Source); err != nil {
+			return nil, err
+		}
+	}
+	payload, err := req.encode()
+	if err != nil {
+		return nil, err
+	}
+	call := newCall(c, &cmd, started)
+	if err := c.give(call); err != nil {
+		return nil, err
+	}
+	if err := c.send(typeRun, call.number, payload); err != nil {
+		return nil, err
+	}
+	for _, in := range call.ins {
+		if in != nil {
+			go in.copy()
+		}
+	}
+	return call, nil
+}
+
+func newCall(c *Conn, cmd *sandbox.Cmd, started chan struct{}) *call {
+	call := &call{conn: c, tty: cmd.TTY != nil, started: started, exited: make(chan struct{})}
+	if cmd.Capture != nil {
+		call.maxTail = cmd.Capture.Tail
+	}
+	if cmd.Stdin != nil {
+		call.ins[chanStdin] = newInStream(call, chanStdin, cmd.Stdin)
+	}
+	if cmd.Stdout != nil {
+		call.outs[chanStdout] = newOutStream(call, chanStdout, cmd.Stdout)
+	}
+	if cmd.Stderr != nil && cmd.TTY == nil {
+		call.outs[chanStderr] = newOutStream(call, chanStderr, cmd.Stderr)
+	}
+	if cmd.Control != nil && cmd.Control.In != nil {
+		call.ins[chanCtlIn] = newInStream(call, chanCtlIn, cmd.Control.In)
+	}
+	if cmd.Control != nil && cmd.Control.Out != nil {
+		call.outs[chanCtlOut] = newOutStream(call, chanCtlOut, cmd.Control.Out)
+	}
+	return call
+}
+
+// guard is the backstop of a deadline that the agent keeps: an agent that is
+// late and doesn't answer a ping either is lost.
+func (c *call) guard(timeout time.Duration) (stop func() bool) {
+	if timeout <= 0 {
+		return func() bool { return true }
+	}
+	return time.AfterFunc(timeout+grace, c.probe).Stop
+}
+
+func (c *call) probe() {
+	select {
+	case <-c.exited:
+		return
+	default:
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), pulse)
+	defer cancel()
+	if c.conn.Ping(ctx) != nil {
+		c.conn.end(fmt.Errorf("%w: the agent does not answer", sandbox.ErrLost))
+	}
+}
+
+// abandon kills the call and waits for its exit, which comes even where a
+// caller's Write blocks.
+func (c *call) abandon() {
+	_ = c.Kill()
+	select {
+	case <-c.exited:
+		return
+	case <-time.After(grace):
+	}
+	for _, out := range c.outs {
+		if out != nil {
+			out.discard()
+		}
+	}
+	c.probe()
+	<-c.exited
+}
+
+// Wait returns the result, or ctx's error.
+func (c *call) Wait(ctx context.Context) (sandbox.Result, error) {
+	select {
+	case <-c.exited:
+		return c.result()
+	case <-ctx.Done():
+		return sandbox.Result{}, ctx.Err()
+	}
+}
+
+// Signal sends a signal to the program's process group.
+func (c *call) Signal(name string) error {
+	number := unix.SignalNum("SIG" + name)
+	if number <= 0 || number > lastSignal {
+		return fmt.Errorf("%w: %q is not a signal that can be sent, give a name as TERM", sandbox.ErrInvalid, name)
+	}
+	return c.tell(typeSignal, []byte{byte(number)})
+}
+
+// Kill ends the program's whole tree.
+func (c *call) Kill() error {
+	return c.tell(typeKill, []byte(sandbox.StatusCancelled))
+}
+
+// Resize changes the terminal's size.
+func (c *call) Resize(size sandbox.WinSize) error {
+	if !c.tty {
+		return fmt.Errorf("%w: the program has no terminal to resize", sandbox.ErrUnsupported)
+	}
+	payload := binary.BigEndian.AppendUint16(nil, size.Cols)
+	return c.tell(typeResize, binary.BigEndian.AppendUint16(payload, size.Rows))
+}
+
+// tell sends a frame about a running call; an ended one needs none.
+func (c *call) tell(typ frameType, payload []byte) error {
+	select {
+	case <-c.exited:
+		return nil
+	default:
+		err := c.conn.send(typ, c.number, payload)
+		if errors.Is(err, sandbox.ErrLost) {
+			return nil
+		}
+		return err
+	}
+}
+
+// takeExit is the reader's last word on a call.
+func (c *call) takeExit(payload []byte) error {
+	var report exit
+	if err := json.NewDecoder(bytes.NewReader(payload)).Decode(&report); err != nil || !report.valid() {
+		c.lose()
+		return protocolError("an exit that makes no sense")
+	}
+	c.finish.Do(func() { c.exit = report; c.close() })
+	return nil
+}
+
+// lose ends a call whose connection has ended.
+func (c *call) lose() {
+	c.finish.Do(func() { c.lost = true; c.close() })
+}
+
+func (c *call) close() {
+	for _, in := range c.ins {
+		if in != nil {
+			in.close()
+		}
+	}
+	for _, out := range c.outs {
+		if out != nil {
+			out.close()
+		}
+	}
+	close(c.exited)
+}
+
+// result waits for what the writers still hold.
+func (c *call) result() (sandbox.Result, error) {
+	for _, out := range c.outs {
+		if out != nil {
+			out.settle()
+		}
+	}
+	if c.lost {
+		return sandbox.Result{Status: sandbox.StatusSandboxLost, ExitCode: -1}, nil
+	}
+	if c.exit.Error != nil {
+		return sandbox.Result{}, c.exit.Error.wrap()
+	}
+	return c.exit.result(c.tails), nil
+}
