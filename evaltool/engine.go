@@ -1,0 +1,99 @@
+package evaltool
+
+import (
+	"context"
+	"time"
+)
+
+// Engine evaluates code in one kind of sandbox. Its methods may be called from
+// many goroutines at once.
+//
+// Whatever the code did is a [Response]; an error means that the engine itself
+// failed and is fit for an agent: a *tool.Error or a context's error.
+type Engine interface {
+	// Evaluate runs one validated request to its end. When it returns, nothing
+	// of a fresh evaluation is left running. When ctx ends the evaluation is
+	// stopped and the Response says [StatusCancelled].
+	Evaluate(ctx context.Context, req Request) (Response, error)
+	// Guidance tells a model what the engine offers, in a few lines.
+	Guidance() string
+}
+
+// Resetter is an Engine that keeps names between calls.
+type Resetter interface {
+	// Reset forgets the names kept under context, "" being the default one.
+	Reset(ctx context.Context, context string) error
+	// Close ends every kept interpreter.
+	Close() error
+}
+
+// The sandboxes that a call may ask for.
+const (
+	SandboxContainer  = "container"
+	SandboxRestricted = "restricted"
+	SandboxWasm       = "wasm"
+)
+
+// Statuses that evaluations have beside those of programs.
+const (
+	StatusExited    = "exited"    // the code came to its end
+	StatusException = "exception" // it raised
+	StatusTimedOut  = "timed_out"
+	StatusCancelled = "cancelled"
+)
+
+// TimeoutText is what the standard error of a timed out evaluation ends with.
+const TimeoutText = "Execution timed out."
+
+// Request is an evaluation that has passed validation.
+type Request struct {
+	Code    string
+	Globals map[string]string // name to JSON text
+	Reads   []File            // files that the code finds in its globals
+	Names   []string          // final globals whose text the caller needs
+	Timeout time.Duration     // more than 0
+	Sandbox string            // one of the Sandbox constants
+
+	Kept    bool   // names live on for the next call with Kept and the same Context
+	Context string // which kept interpreter; "" is the default one
+
+	Fuel   int64 // WebAssembly only: units of work; 0 is the engine's default
+	Memory int64 // WebAssembly only: bytes; 0 is the engine's default
+}
+
+// File is a file's path in the workspace and its whole text.
+type File struct {
+	Path string
+	Text string
+}
+
+// Response is what an evaluation did.
+type Response struct {
+	Status  string  // one of the Status constants, or how the program ended
+	Ended   bool    // the interpreter went away before it could answer
+	Value   *string // repr of the final expression; nil for none and None
+	Stdout  string  // cut by [Stream]
+	Stderr  string
+	Globals map[string]string
+	Dropped int               // globals left out
+	Names   map[string]string // texts of Request.Names; what is missing does not exist
+	Writes  []Queued          // in the order of the code
+	Display []Display
+	Notes   []string // sentences for the caller: names lost, a limit hit
+}
+
+// Failed tells whether the evaluation is one that a caller should notice.
+func (r Response) Failed() bool { return r.Ended || r.Status != StatusExited }
+
+// Queued is one write that the code asked for with write_text.
+type Queued struct {
+	Path    string `json:"path"`
+	Mode    string `json:"mode"`
+	Content string `json:"content"`
+}
+
+// Display is one thing to show: text as it is, pictures as base64.
+type Display struct {
+	MIME string `json:"mime"`
+	Data string `json:"data"`
+}

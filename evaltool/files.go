@@ -1,0 +1,151 @@
+package evaltool
+
+import (
+	"context"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
+)
+
+// takeReads reads the files that the call names, whole.
+func (e *Evaluator) takeReads(ctx context.Context, c *call, reads []Read) error {
+	paths, err := c.readPaths(reads)
+	if err != nil {
+		return err
+	}
+	left := int64(MaxReadBytes)
+	for i, path := range paths {
+		field := indexed("reads", i) + ".path"
+		data, info, err := e.opts.Files.ReadWhole(ctx, path, left)
+		if err != nil {
+			return about(err, path, field)
+		}
+		if !utf8.Valid(data) {
+			return tool.Errorf(tool.NotText, "reads: %s is not UTF-8 text; open it in the code instead, with open(path, \"rb\")", path).In(field)
+		}
+		left -= int64(len(data))
+		c.request.Reads = append(c.request.Reads, File{Path: path, Text: string(data)})
+		c.reads = append(c.reads, ReadDone{Path: path, SizeBytes: int64(len(data)), Version: info.Version})
+	}
+	return nil
+}
+
+// readPaths cleans the paths and refuses what would be ambiguous.
+func (c *call) readPaths(reads []Read) ([]string, error) {
+	var paths []string
+	for i, r := range reads {
+		field := indexed("reads", i) + ".path"
+		path, err := filePath(r.Path, field)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(paths, path) {
+			return nil, tool.Errorf(tool.Invalid, "reads: %s is read twice; name it once", path).In(field)
+		}
+		if slices.ContainsFunc(c.writes, func(w write) bool { return w.path == path }) {
+			return nil, tool.Errorf(tool.Invalid, "reads: %s is also in writes; one call reads a file or writes it", path).In(field)
+		}
+		if _, taken := c.request.Globals[path]; taken || path == "reads" {
+			return nil, tool.Errorf(tool.Invalid, "reads: %s is also the name of a global, and a read file becomes one; rename the file or the global", path).In(field)
+		}
+		paths = append(paths, path)
+	}
+	return paths, nil
+}
+
+// checkCreates refuses before the code runs what could not be created after it.
+func (e *Evaluator) checkCreates(ctx context.Context, c *call) error {
+	for i, w := range c.writes {
+		if w.mode != "create" {
+			continue
+		}
+		field := indexed("writes", i) + ".path"
+		_, err := e.opts.Files.Stat(ctx, w.path)
+		switch tool.KindOf(err) {
+		case "":
+			return tool.Errorf(tool.Exists, "writes: %s exists, and its mode is create; use overwrite or append. Nothing was run", w.path).In(field)
+		case tool.NotFound:
+		default:
+			return about(err, w.path, field)
+		}
+	}
+	return nil
+}
+
+// apply writes what the call and its code asked for, all of it or nothing.
+func (e *Evaluator) apply(ctx context.Context, c *call, resp Response) ([]WriteDone, error) {
+	writes, err := c.rendered(resp.Names)
+	if err != nil {
+		return nil, err
+	}
+	for _, q := range resp.Writes {
+		w, err := e.queued(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(writes, func(other vfs.Write) bool { return other.Path == w.Path }) {
+			return nil, tool.Errorf(tool.Invalid, "writes: %s is written twice, by writes and by write_text; nothing was written", w.Path).In("writes")
+		}
+		writes = append(writes, w)
+	}
+	if len(writes) == 0 {
+		return []WriteDone{}, nil
+	}
+	done, err := e.opts.Files.Apply(ctx, writes)
+	if err != nil {
+		return nil, nothingWritten(err)
+	}
+	return writesDone(writes, done), nil
+}
+
+func nothingWritten(err error) error {
+	known := tool.AsError(err)
+	return tool.Errorf(known.Kind, "%s; nothing was written", known.Message).In(orDefault(known.Field, "writes")).Because(err)
+}
+
+func writesDone(writes []vfs.Write, done []vfs.Written) []WriteDone {
+	out := make([]WriteDone, len(done))
+	for i, d := range done {
+		out[i] = WriteDone{Path: d.Path, Mode: string(writes[i].Mode), SizeBytes: d.SizeBytes, Version: d.Version}
+	}
+	return out
+}
+
+// rendered fills the templates with the texts of the final globals.
+func (c *call) rendered(names map[string]string) ([]vfs.Write, error) {
+	var writes []vfs.Write
+	for i, w := range c.writes {
+		field := indexed("writes", i) + ".content"
+		text, known := w.content.render(names)
+		if !known {
+			return nil, tool.Errorf(tool.Invalid, "writes: the content of %s names {%s}, and the code left no such global; nothing was written", w.path, text).In(field)
+		}
+		if n := utf8.RuneCountInString(text); n > MaxWriteChars {
+			return nil, tool.Errorf(tool.TooLarge, "writes: %s would get more than %d characters; nothing was written", w.path, MaxWriteChars).In(field)
+		}
+		writes = append(writes, vfs.Write{Path: w.path, Content: []byte(text), Mode: vfs.WriteMode(w.mode)})
+	}
+	return writes, nil
+}
+
+// queued turns a write_text of the code into a write. It comes from the sandbox,
+// so it is checked like a parameter. Unlike the tool's modes, overwrite and
+// append make a file that is missing, as open() of Python does.
+func (e *Evaluator) queued(ctx context.Context, q Queued) (vfs.Write, error) {
+	path, err := filePath(q.Path, "write_text")
+	if err != nil {
+		return vfs.Write{}, err
+	}
+	if n := utf8.RuneCountInString(q.Content); n > MaxWriteChars {
+		return vfs.Write{}, tool.Errorf(tool.TooLarge, "write_text: %s would get %d characters; at most %d are taken", path, n, MaxWriteChars).In("write_text")
+	}
+	mode := q.Mode
+	if mode != "create" {
+		if _, err := e.opts.Files.Stat(ctx, path); tool.KindOf(err) == tool.NotFound {
+			mode = "create"
+		}
+	}
+	return vfs.Write{Path: path, Content: []byte(q.Content), Mode: vfs.WriteMode(mode)}, nil
+}

@@ -1,0 +1,67 @@
+package evaltool
+
+import (
+	"context"
+	"strings"
+	"unicode/utf8"
+)
+
+// finish makes the Result of a Response, writing the files of a good one.
+func (e *Evaluator) finish(ctx context.Context, c *call, resp Response) (Result, error) {
+	result := Result{
+		ValueRepr: clipped(resp.Value), Stdout: Clip(resp.Stdout, StreamChars), Stderr: Clip(resp.Stderr, StreamChars),
+		Reads: append([]ReadDone{}, c.reads...), Writes: []WriteDone{}, Status: resp.Status,
+		Display: resp.Display, failed: resp.Failed(),
+	}
+	result.Globals, result.GlobalsDropped = boundGlobals(resp.Globals, resp.Dropped)
+	notes := append(c.notes, resp.Notes...)
+	if result.failed {
+		result.Message = sentences(append(notes, notWritten(resp)))
+		return result, nil
+	}
+	result.Message = sentences(notes)
+	done, err := e.apply(ctx, c, resp)
+	if err != nil {
+		return result, err
+	}
+	result.Writes = done
+	return result, nil
+}
+
+func clipped(value *string) *string {
+	if value == nil {
+		return nil
+	}
+	short := Clip(*value, StreamChars)
+	return &short
+}
+
+func notWritten(resp Response) string {
+	switch {
+	case resp.Ended:
+		return "nothing was written, because the interpreter ended before the code did"
+	case resp.Status == StatusException:
+		return "nothing was written, because the code raised an exception"
+	case resp.Status == StatusTimedOut:
+		return "nothing was written, because the time was over"
+	}
+	return "nothing was written, because the code did not come to its end"
+}
+
+// boundGlobals holds an engine to the limits of a result.
+func boundGlobals(globals map[string]string, dropped int) (map[string]string, int) {
+	const each, together = StreamChars, 32 * 1024
+	out, left := make(map[string]string, len(globals)), together
+	for _, name := range sortedNames(globals) {
+		n := utf8.RuneCountInString(globals[name])
+		if n > each || n > left {
+			dropped++
+			continue
+		}
+		left -= n
+		out[name] = globals[name]
+	}
+	return out, dropped
+}
+
+func sentences(notes []string) string { return strings.Join(notes, "; ") }

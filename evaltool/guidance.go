@@ -1,0 +1,38 @@
+package evaltool
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Guidance is the tool's description for a model: limits, helpers and examples.
+func (e *Evaluator) Guidance() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, guidanceText, e.opts.MaxCode, e.opts.MaxTimeout.Seconds(), StreamChars, MaxReadBytes>>20, MaxWriteChars)
+	for _, engine := range []Engine{e.opts.Container, e.opts.Wasm} {
+		if engine != nil {
+			b.WriteString("\n" + strings.TrimSpace(engine.Guidance()) + "\n")
+		}
+	}
+	b.WriteString(examples)
+	return b.String()
+}
+
+const guidanceText = `Evaluate Python code and get the repr of its final expression, its output and its globals.
+
+Limits: code %d characters, %g seconds, %d characters of stdout, stderr, value and each global (longer ends in ...), read files %d MiB together, a written file %d characters. Only tab and newline as control characters.
+- globals gives the code names: each value is JSON text, so a string needs its quotes. The result's globals are JSON text too, or "!repr:" and a repr where JSON can't hold the value; functions, classes, modules and _names are left out.
+- reads gives whole text files: reads["data/in.txt"].
+- writes are made together after success, or not at all when the code raises or times out. content is a template: {name} is the final global of that name, {{ and }} are braces; nothing else may stand in braces.
+- In the code: read_text(path), write_text(path, content, mode="overwrite") and list_files(path="/") work on the workspace; write_text happens with the other writes, after success.
+- state "fresh" starts from nothing; "kept" keeps names between calls, also over a timeout. Top-level await works.
+- An exception is a result with status "exception" and its traceback in stderr. sys.exit() and sys.exit(0) end the code well; any other exit fails.
+`
+
+const examples = `
+Examples:
+{"code": "total = 0\nfor value in range(5):\n    total += value\nprint(total)\ntotal"}
+{"code": "len(reads['log.txt'].splitlines())", "reads": [{"path": "log.txt"}]}
+{"code": "n = sum(numbers)", "globals": {"numbers": "[1, 2, 3]"}, "writes": [{"path": "sum.txt", "content": "sum: {n}\n"}]}
+{"code": "write_text('out/upper.txt', read_text('in.txt').upper())"}
+`

@@ -1,0 +1,154 @@
+package evaltool
+
+import (
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Params are the parameters of evaluate_python.
+type Params struct {
+	Code    string            `json:"code" jsonschema:"Python source; the repr of a final expression is the value"`
+	Globals map[string]string `json:"globals,omitempty" jsonschema:"names that the code finds, each with its value as JSON text"`
+	Reads   []Read            `json:"reads,omitempty" jsonschema:"workspace files to give to the code: reads[path] is the whole text"`
+	Writes  []Write           `json:"writes,omitempty" jsonschema:"workspace files to write after success, all or none"`
+	Timeout *float64          `json:"timeout,omitempty" jsonschema:"seconds, 5 by default and at most"`
+	State   string            `json:"state,omitempty" default:"fresh" enum:"fresh|kept" jsonschema:"fresh starts from nothing, kept keeps names between calls"`
+	Sandbox string            `json:"sandbox,omitempty" default:"container" enum:"container|restricted|wasm" jsonschema:"container is all of Python in the session's container, restricted a small safe interpreter, wasm Python in WebAssembly"`
+	Fuel    *int64            `json:"fuel,omitempty" min:"1" jsonschema:"wasm only: units of work before the code is stopped"`
+	Memory  *int64            `json:"memory,omitempty" min:"1" jsonschema:"wasm only: bytes of memory"`
+
+	// Context names the kept interpreter to use, "" being the default one. It is
+	// for callers in Go; the tool has one interpreter a session.
+	Context string `json:"-"`
+}
+
+// Read is a file that the code reads whole.
+type Read struct {
+	Path string `json:"path" jsonschema:"path in the workspace"`
+}
+
+// Write is a file written after success.
+type Write struct {
+	Path    string `json:"path" jsonschema:"path in the workspace"`
+	Content string `json:"content" jsonschema:"text in which {name} is the final global of that name; {{ and }} are braces"`
+	Mode    string `json:"mode,omitempty" default:"create" enum:"create|overwrite|append"`
+}
+
+// Result is the result of evaluate_python.
+type Result struct {
+	ValueRepr      *string           `json:"value_repr"`
+	Stdout         string            `json:"stdout"`
+	Stderr         string            `json:"stderr"`
+	Globals        map[string]string `json:"globals"`
+	GlobalsDropped int               `json:"globals_dropped"`
+	Reads          []ReadDone        `json:"reads"`
+	Writes         []WriteDone       `json:"writes"`
+	Status         string            `json:"status"`
+	DurationMS     int64             `json:"duration_ms"`
+	Display        []Display         `json:"display,omitempty"`
+	// Message says what the caller should know beyond the fields: that nothing
+	// was written, that kept names are lost, that the timeout was changed.
+	Message string `json:"message,omitempty"`
+
+	failed bool
+}
+
+// ReadDone is a file that was given to the code.
+type ReadDone struct {
+	Path      string `json:"path"`
+	SizeBytes int64  `json:"size_bytes"`
+	Version   int64  `json:"version"`
+}
+
+// WriteDone is a file that was written.
+type WriteDone struct {
+	Path      string `json:"path"`
+	Mode      string `json:"mode"`
+	SizeBytes int64  `json:"size_bytes"`
+	Version   int64  `json:"version"`
+}
+
+// Failed marks every evaluation that raised, timed out or was ended.
+func (r Result) Failed() bool { return r.failed }
+
+// Blobs are the pictures of the display, for surfaces that show them.
+func (r Result) Blobs() []tool.Blob {
+	var blobs []tool.Blob
+	for _, d := range r.Display {
+		if !isPicture(d.MIME) {
+			continue
+		}
+		if data, err := base64.StdEncoding.DecodeString(d.Data); err == nil {
+			blobs = append(blobs, tool.Blob{MIME: d.MIME, Data: data})
+		}
+	}
+	return blobs
+}
+
+// isPicture tells which kinds of display travel as base64.
+func isPicture(mime string) bool {
+	return strings.HasPrefix(mime, "image/") && mime != "image/svg+xml"
+}
+
+// Text lays the result out for a model: what there is, and nothing else.
+func (r Result) Text() string {
+	var b strings.Builder
+	if r.failed {
+		fmt.Fprintf(&b, "status: %s\n", r.Status)
+	}
+	if r.ValueRepr != nil {
+		fmt.Fprintf(&b, "value: %s\n", *r.ValueRepr)
+	}
+	section(&b, "stdout", r.Stdout)
+	section(&b, "stderr", r.Stderr)
+	r.listGlobals(&b)
+	for _, w := range r.Writes {
+		fmt.Fprintf(&b, "wrote %s (%s, %d bytes)\n", w.Path, w.Mode, w.SizeBytes)
+	}
+	for _, d := range r.Display {
+		fmt.Fprintf(&b, "display: %s, %d characters\n", d.MIME, len(d.Data))
+	}
+	if r.Message != "" {
+		fmt.Fprintf(&b, "note: %s\n", r.Message)
+	}
+	if b.Len() == 0 {
+		return "the code ran; it has no value and printed nothing\n"
+	}
+	return b.String()
+}
+
+func (r Result) listGlobals(b *strings.Builder) {
+	if len(r.Globals) == 0 && r.GlobalsDropped == 0 {
+		return
+	}
+	b.WriteString("globals:\n")
+	for _, name := range sortedNames(r.Globals) {
+		fmt.Fprintf(b, "  %s = %s\n", name, Clip(r.Globals[name], 200))
+	}
+	if r.GlobalsDropped > 0 {
+		fmt.Fprintf(b, "  and %d more that are too long to show\n", r.GlobalsDropped)
+	}
+}
+
+func section(b *strings.Builder, title, text string) {
+	if text == "" {
+		return
+	}
+	fmt.Fprintf(b, "%s:\n%s", title, text)
+	if !strings.HasSuffix(text, "\n") {
+		b.WriteByte('\n')
+	}
+}
+
+func sortedNames(m map[string]string) []string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}

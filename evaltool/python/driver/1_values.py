@@ -1,0 +1,149 @@
+# How values leave the sandbox: their repr, or their JSON text, never more of
+# either than a result may hold. The parts of the driver are joined into one
+# program, in the order of their names.
+
+import itertools
+import json
+import types
+
+CUT = "..."
+TEXT_CHARS = 4096
+GLOBALS_CHARS = 32 * 1024
+HIDDEN = (
+    types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, type,
+)
+
+
+class TooLong(Exception):
+    """A value whose JSON text is longer than a result may hold."""
+
+
+class NotJSON(Exception):
+    """A value that JSON can't hold."""
+
+
+def cut(text, limit=TEXT_CHARS):
+    return text if len(text) <= limit else text[: limit - len(CUT)] + CUT
+
+
+def short_repr(value, limit=TEXT_CHARS):
+    """repr, cut; of a huge builtin only what can be shown is looked at."""
+    return cut(repr(_front(value, limit)), limit)
+
+
+def _front(value, count):
+    kind = type(value)
+    if kind not in (str, bytes, bytearray, list, tuple, dict, set, frozenset) or len(value) <= count:
+        return value
+    if kind is dict:
+        return dict(itertools.islice(value.items(), count))
+    if kind in (set, frozenset):
+        return kind(itertools.islice(value, count))
+    return value[:count]
+
+
+class JSONText:
+    """Writes JSON text piece by piece and stops at its limit, so that a huge
+    value costs no more than a small one. Only str keys, no NaN: what comes in
+    as JSON goes out equal, and what would change is refused."""
+
+    def __init__(self, limit):
+        self.left = limit
+        self.pieces = []
+        self.inside = set()
+
+    def put(self, text):
+        self.left -= len(text)
+        if self.left < 0:
+            raise TooLong
+        self.pieces.append(text)
+
+    def value(self, value):
+        if isinstance(value, (list, tuple)):
+            self.nested(value, self.items)
+        elif isinstance(value, dict):
+            self.nested(value, self.members)
+        else:
+            self.put(self.scalar(value))
+
+    def scalar(self, value):
+        if value is None or isinstance(value, (bool, float)):
+            return json.dumps(value, allow_nan=False)
+        if isinstance(value, int):
+            if value.bit_length() > 4 * self.left:
+                raise TooLong
+            return int.__repr__(value)
+        if isinstance(value, str):
+            return self.string(value)
+        raise NotJSON
+
+    def string(self, value):
+        if len(value) > self.left:
+            raise TooLong
+        text = json.dumps(value, ensure_ascii=False)
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # a lone surrogate travels as an escape only
+            return json.dumps(value)
+        return text
+
+    def nested(self, value, write):
+        if id(value) in self.inside:
+            raise NotJSON
+        self.inside.add(id(value))
+        write(value)
+        self.inside.discard(id(value))
+
+    def items(self, value):
+        self.put("[")
+        for i, item in enumerate(value):
+            self.put(", " if i else "")
+            self.value(item)
+        self.put("]")
+
+    def members(self, value):
+        self.put("{")
+        for i, (name, member) in enumerate(value.items()):
+            if not isinstance(name, str):
+                raise NotJSON
+            self.put(", " if i else "")
+            self.put(self.string(name) + ": ")
+            self.value(member)
+        self.put("}")
+
+
+def global_text(value):
+    """The text of one global; None when it is too long to be whole."""
+    writer = JSONText(TEXT_CHARS)
+    try:
+        writer.value(value)
+        return "".join(writer.pieces)
+    except TooLong:
+        return None
+    except Exception:  # whatever its methods did: it is no JSON
+        return repr_text(value)
+
+
+def repr_text(value):
+    try:
+        return "!repr:" + short_repr(value, TEXT_CHARS - len("!repr:"))
+    except Exception as problem:
+        return f"!repr:<{type(value).__name__} object; its repr raised {type(problem).__name__}>"
+
+
+def global_texts(namespace, hidden):
+    """The globals of a result and how many found no room. hidden holds what
+    was there before the code ran, name to value."""
+    texts, dropped, left = {}, 0, GLOBALS_CHARS
+    for name, value in list(namespace.items()):
+        if not isinstance(name, str) or name.startswith("_") or isinstance(value, HIDDEN):
+            continue
+        if name in hidden and hidden[name] is value:
+            continue
+        text = global_text(value)
+        if text is None or len(text) > left:
+            dropped += 1
+            continue
+        left -= len(text)
+        texts[name] = text
+    return texts, dropped

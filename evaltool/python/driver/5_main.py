@@ -1,0 +1,348 @@
+# The program itself: it reads requests from a private channel, evaluates them
+# and answers each with one message. Only main does anything; the host may have
+# executed all that stands above it long before, with more rights.
+#
+# A message is a big-endian uint32 and that many bytes of JSON; a request is
+# followed by the contents of its reads, in their order.
+
+import atexit
+import builtins
+import fcntl
+import gc
+import inspect
+import linecache
+import signal
+import site
+import struct
+import traceback
+
+SELF = inspect.currentframe().f_code.co_filename
+MESSAGE_BYTES = 32 << 20
+SOURCES_KEPT = 64
+
+
+class Channel:
+    """The two private descriptors, moved away from where code would look."""
+
+    def __init__(self, inp, out):
+        self.inp, self.out = hide(inp), hide(out)
+
+    def receive(self):
+        size = self.exactly(4, optional=True)
+        return None if size is None else json.loads(self.exactly(struct.unpack(">I", size)[0]))
+
+    def exactly(self, count, optional=False):
+        data = bytearray(count)
+        view, got = memoryview(data), 0
+        while got < count:
+            n = os.readv(self.inp, [view[got:]])
+            if n == 0:
+                if optional and got == 0:
+                    return None
+                raise EOFError("the channel ended within a message")
+            got += n
+        return bytes(data)
+
+    def send(self, message):
+        data = json.dumps(message).encode()
+        if len(data) > MESSAGE_BYTES:
+            data = json.dumps(bare(message["id"], "the result is too large to be sent\n")).encode()
+        left = memoryview(struct.pack(">I", len(data)) + data)
+        while left:
+            left = left[os.write(self.out, left):]
+
+
+def hide(file):
+    """A close-on-exec duplicate well above the descriptors of programs."""
+    fd = file.fileno()
+    try:
+        high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 512)
+    except OSError:
+        high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64)
+    file.close()
+    return high
+
+
+def bare(ident, problem):
+    return {"id": ident, "status": "exception", "traceback": problem}
+
+
+class Plain:
+    """Ordinary Python in a module of its own that is __main__."""
+
+    def __init__(self, workspace):
+        self.module = types.ModuleType("__main__")
+        self.names = self.module.__dict__
+        self.names.update(workspace.helpers(), __builtins__=builtins)
+        self.hidden = dict(self.names)
+        self.loop = None
+        sys.modules["__main__"] = self.module
+
+    def run(self, code, filename):
+        remember_source(code, filename)
+        tree = ast.parse(code, filename)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        self.execute(compiled(tree, filename, "exec"))
+        if last is None:
+            return None
+        return self.execute(compiled(ast.Expression(last.value), filename, "eval"))
+
+    def execute(self, program):
+        value = eval(program, self.names)
+        if program.co_flags & inspect.CO_COROUTINE:
+            return self.event_loop().run_until_complete(value)
+        return value
+
+    def event_loop(self):
+        import asyncio
+
+        if self.loop is None or self.loop.is_closed():
+            self.loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(self.loop)
+        return self.loop
+
+    def visible(self):
+        return self.names
+
+    def explain(self, problem, code):
+        report = traceback.TracebackException(type(problem), problem, problem.__traceback__, limit=-1000)
+        trim(report, set())
+        return "".join(report.format())
+
+
+def compiled(tree, filename, mode):
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    return compile(tree, filename, mode, flags=flags, dont_inherit=True)
+
+
+def remember_source(code, filename):
+    """Tracebacks and inspect show the user's own lines."""
+    lines = [line + "\n" for line in code.split("\n")]
+    linecache.cache[filename] = (len(code), None, lines, filename)
+    ours = [name for name in linecache.cache if name.startswith("<code")]
+    for old in ours[:-SOURCES_KEPT]:
+        del linecache.cache[old]
+
+
+def trim(report, seen):
+    """Leaves of a traceback what the user wrote or called: no frame of the
+    driver and nothing above the first own line."""
+    if report is None or id(report) in seen:
+        return
+    seen.add(id(report))
+    frames = [f for f in report.stack or () if f.filename != SELF]
+    own = [i for i, f in enumerate(frames) if f.filename.startswith("<code")]
+    if own:
+        report.stack[:] = frames[own[0]:]
+    else:  # the code did not even compile
+        report.stack = None
+    for inner in (report.__cause__, report.__context__, *(getattr(report, "exceptions", None) or ())):
+        trim(inner, seen)
+
+
+class Session:
+    """One namespace and what it takes to evaluate in it again and again."""
+
+    def __init__(self, channel, kind, root):
+        self.channel = channel
+        self.workspace = Workspace(root)
+        self.space = kind(self.workspace)
+        self.pid = os.getpid()
+        self.interruptible = False
+        self.count = 0
+        signal.signal(signal.SIGINT, self.interrupt)
+
+    def interrupt(self, number, frame):
+        if self.interruptible:
+            raise KeyboardInterrupt
+
+    def evaluate(self, request, reads):
+        """Always one answer, whatever the code did."""
+        answer = {"id": request["id"], "status": "exited"}
+        self.workspace.queue.clear()
+        self.hidden = {**self.space.hidden, **reads}
+        signal.signal(signal.SIGINT, self.interrupt)
+        try:
+            self.interruptible = True
+            self.work(request, reads, answer)
+            self.interruptible = False
+        except KeyboardInterrupt:
+            answer["status"] = "interrupted"
+        except BaseException as problem:
+            self.fail(request, answer, problem)
+        finally:
+            self.interruptible = False
+        return answer
+
+    def work(self, request, reads, answer):
+        names = self.space.names
+        names.update({name: json.loads(text) for name, text in request["globals"].items()})
+        names["reads"] = self.hidden["reads"] = dict(reads)
+        names.update(reads)
+        self.count += 1
+        filename = "<code>" if self.count == 1 else f"<code {self.count}>"
+        try:
+            value = self.space.run(request["code"], filename)
+        except SystemExit as leaving:
+            value = self.leave(leaving)
+        self.same_process()
+        self.collect(request, value, answer)
+
+    def leave(self, leaving):
+        """sys.exit() and sys.exit(0) end the code well, anything else fails."""
+        if leaving.code in (None, 0):
+            return None
+        raise leaving
+
+    def same_process(self):
+        """A child that the code forked ends where the code ends, unheard."""
+        if os.getpid() != self.pid:
+            flush()
+            os._exit(0)
+
+    def collect(self, request, value, answer):
+        display = Display()
+        display.value(value)
+        display.figures()
+        if value is not None:
+            answer["value"] = short_repr(value)
+        visible = self.space.visible()
+        answer["globals"], answer["globals_dropped"] = global_texts(visible, self.hidden)
+        answer["names"] = self.template_names(request["names"])
+        answer["writes"] = self.workspace.queued()
+        answer["display"], answer["display_dropped"] = display.items, display.dropped
+
+    def template_names(self, wanted):
+        names, texts = self.space.names, {}
+        for name in wanted:
+            if name in names:
+                value = names[name]
+                texts[name] = (value if isinstance(value, str) else str(value))[: WRITE_CHARS + 1]
+        return texts
+
+    def fail(self, request, answer, problem):
+        self.same_process()
+        ident = answer["id"]
+        answer.clear()
+        answer.update(bare(ident, ""))
+        if isinstance(problem, Unsupported):
+            answer["unsupported"] = str(problem)
+            return
+        try:
+            answer["traceback"] = self.explained(request, problem)
+        except BaseException as second:
+            answer["traceback"] = f"{type(problem).__name__} (its text raised {type(second).__name__})\n"
+
+    def explained(self, request, problem):
+        if isinstance(problem, SystemExit):
+            code = problem.code
+            return f"SystemExit: {code}\n" if isinstance(code, int) else cut(str(code)) + "\n"
+        text = self.space.explain(problem, request["code"])
+        if len(text) <= TEXT_CHARS - 96:
+            return text
+        half = TEXT_CHARS // 2 - 64
+        return text[:half] + "\n" + CUT + "\n" + text[-half:]
+
+
+def flush():
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        try:
+            stream.flush()
+        except BaseException:
+            pass
+
+
+def text_streams():
+    """Unbuffered text on the standard descriptors: what was printed before a
+    kill is there, and nothing of an earlier owner of the objects."""
+    for fd, name in ((1, "stdout"), (2, "stderr")):
+        raw = io.FileIO(fd, "wb", closefd=False)
+        stream = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="replace", closefd=False)
+
+
+def ordinary_interpreter():
+    """What the isolated start left out: installed packages, the workspace's
+    modules, exit and help. And no state of the one that was forked."""
+    sys.argv = [""]
+    for folder in site.getsitepackages():
+        site.addsitedir(folder)
+    site.setquit()
+    site.sethelper()
+    if "random" in sys.modules:
+        sys.modules["random"].seed()
+    os.environ.setdefault("MPLBACKEND", "agg")
+
+
+def take_reads(channel, request):
+    return {read["path"]: channel.exactly(read["size"]).decode() for read in request["reads"]}
+
+
+def session_for(channel, request):
+    ordinary_interpreter()
+    if request["restricted"]:
+        return Session(channel, Restricted, os.getcwd())
+    sys.path.insert(0, "")
+    return Session(channel, Plain, os.getcwd())
+
+
+def main(inp, out):
+    channel = Channel(inp, out)
+    text_streams()
+    gc.freeze()
+    request = channel.receive()
+    if request is None:
+        return
+    reads = take_reads(channel, request)
+    try:
+        session = session_for(channel, request)
+    except Unsupported as missing:
+        channel.send({**bare(request["id"], ""), "unsupported": str(missing)})
+        os._exit(0)
+    if request["kept"]:
+        serve(channel, session, request, reads)
+    else:
+        answer = session.evaluate(request, reads)
+        channel.send(answer)
+        leave(session, 0 if answer["status"] == "exited" else 1)
+    leave(session, 0)
+
+
+def serve(channel, session, request, reads):
+    streams = [(fd, fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 512)) for fd in (1, 2)]
+    while request is not None:
+        answer = session.evaluate(request, reads)
+        flush()
+        for fd, saved in streams:
+            os.dup2(saved, fd)
+            os.write(fd, request["mark"].encode())
+        channel.send(answer)
+        request = channel.receive()
+        reads = take_reads(channel, request) if request else {}
+
+
+def leave(session, code):
+    """Ends as an interpreter does, but for threads that still run: what is open
+    is flushed and closed, what was registered for the exit runs."""
+    names = session.space.names
+    for step in (lambda: close_loop(session.space), atexit._run_exitfuncs, names.clear, gc.collect, flush):
+        try:
+            step()
+        except BaseException:
+            pass
+    os._exit(code)
+
+
+def close_loop(space):
+    loop = getattr(space, "loop", None)
+    if loop is None or loop.is_closed():
+        return
+    import asyncio
+
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+    loop.close()

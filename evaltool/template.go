@@ -1,0 +1,94 @@
+package evaltool
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// template is the content of a write: literal text and names of globals.
+type template struct {
+	parts []part
+}
+
+type part struct {
+	text string // literal, or the name
+	name bool
+}
+
+// parseTemplate reads {name}, {{ and }}. Whatever else stands in braces is
+// refused: an attribute, an index, a conversion or a format would let the code
+// decide what the caller's template means.
+func parseTemplate(content string) (template, error) {
+	var t template
+	for content != "" {
+		at := strings.IndexAny(content, "{}")
+		if at < 0 {
+			at = len(content)
+		}
+		t.literal(content[:at])
+		rest, err := t.brace(content[at:])
+		if err != nil {
+			return template{}, err
+		}
+		content = rest
+	}
+	return t, nil
+}
+
+// brace reads what begins with a brace, if anything does, and gives the rest.
+func (t *template) brace(content string) (string, error) {
+	switch {
+	case content == "":
+		return "", nil
+	case strings.HasPrefix(content, "{{"), strings.HasPrefix(content, "}}"):
+		t.literal(content[:1])
+		return content[2:], nil
+	case content[0] == '}':
+		return "", errors.New("a single } stands in it; write }} for a brace")
+	}
+	name, rest, closed := strings.Cut(content[1:], "}")
+	if !closed {
+		return "", errors.New("a { is not closed; write {{ for a brace")
+	}
+	if !isIdentifier(name) {
+		return "", fmt.Errorf("{%s} is not a plain name; only {name}, {{ and }} are taken, without attribute, index, conversion or format", Clip(name, 80))
+	}
+	t.parts = append(t.parts, part{text: name, name: true})
+	return rest, nil
+}
+
+func (t *template) literal(text string) {
+	if text != "" {
+		t.parts = append(t.parts, part{text: text})
+	}
+}
+
+// names lists the globals that the template needs, each once.
+func (t template) names() []string {
+	var names []string
+	for _, p := range t.parts {
+		if p.name && !slices.Contains(names, p.text) {
+			names = append(names, p.text)
+		}
+	}
+	return names
+}
+
+// render fills the names in; the bool is false for the first that is unknown,
+// and the string is its name.
+func (t template) render(values map[string]string) (string, bool) {
+	var b strings.Builder
+	for _, p := range t.parts {
+		text, known := p.text, true
+		if p.name {
+			text, known = values[p.text]
+		}
+		if !known {
+			return p.text, false
+		}
+		b.WriteString(text)
+	}
+	return b.String(), true
+}
