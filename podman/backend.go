@@ -1,0 +1,121 @@
+package podman
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync/atomic"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// Backend makes and finds sandboxes in one Podman service. Its methods may be
+// called from many goroutines.
+type Backend struct {
+	opts    Options
+	log     *slog.Logger
+	eng     atomic.Pointer[engine] // the connection in use, nil until needed
+	finding chan struct{}          // held by the one who looks for it
+	creates chan struct{}          // a place in it is a create under way
+}
+
+var _ sandbox.Backend = (*Backend)(nil)
+
+var validID = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+
+// New makes a Backend. It touches neither network nor disk: Podman is found, or
+// started, by the first call that needs it, which may then take seconds once.
+func New(_ context.Context, opts *Options) (*Backend, error) {
+	o := opts.withDefaults()
+	if !validID.MatchString(o.Root) {
+		return nil, fail(sandbox.ErrInvalid, nil, "the state root's ID must match %s", validID)
+	}
+	return &Backend{
+		opts: o, log: o.Logger,
+		finding: make(chan struct{}, 1),
+		creates: make(chan struct{}, o.MaxCreates),
+	}, nil
+}
+
+// Close gives up the connection. Sandboxes and the private service stay.
+func (b *Backend) Close() error {
+	if e := b.eng.Load(); e != nil {
+		b.forget(e)
+	}
+	return nil
+}
+
+// do makes a request of whatever service is in use; one that is gone is found,
+// or started, again.
+func (b *Backend) do(ctx context.Context, r request) error {
+	e, err := b.engine(ctx)
+	if err != nil {
+		return err
+	}
+	err = e.do(ctx, r)
+	if isRefused(err) {
+		b.forget(e)
+		if e, err = b.engine(ctx); err != nil {
+			return err
+		}
+		err = e.do(ctx, r)
+	}
+	if err != nil {
+		b.log.Debug("podman request failed", "method", r.method, "path", r.path, "error", err)
+	}
+	return err
+}
+
+// Labels on every container; they never change.
+const (
+	labelRoot    = "wisbox.root"    // Options.Root
+	labelSandbox = "wisbox.sandbox" // Spec.ID
+	labelBoot    = "wisbox.boot"    // the kernel's boot ID when it was made
+	labelOwner   = "wisbox.owner"   // host uid of who made it
+	labelAttempt = "wisbox.attempt" // random, of one Create
+)
+
+func (b *Backend) name(id string) string { return "wisbox-" + b.opts.Root + "-" + id }
+
+func containerPath(name, rest string) string {
+	return "/containers/" + url.PathEscape(name) + rest
+}
+
+// List gives the sandboxes of this state root, running or not, without Limits.
+func (b *Backend) List(ctx context.Context) ([]sandbox.Info, error) {
+	var found []listed
+	query := url.Values{"all": {"true"}, "filters": {`{"label":["` + labelRoot + "=" + b.opts.Root + `"]}`}}
+	err := b.do(ctx, request{method: http.MethodGet, path: "/containers/json", query: query, out: &found, doing: "list containers"})
+	if err != nil {
+		return nil, explain(ctx, "list the containers", err)
+	}
+	out := make([]sandbox.Info, 0, len(found))
+	for _, c := range found {
+		out = append(out, c.info())
+	}
+	return out, nil
+}
+
+// Remove ends a sandbox by ID and returns when nothing of it is left. One that
+// is not there is no error.
+func (b *Backend) Remove(ctx context.Context, id string) error {
+	if !validID.MatchString(id) {
+		return fail(sandbox.ErrInvalid, nil, "a sandbox ID must match %s", validID)
+	}
+	return b.remove(ctx, b.name(id))
+}
+
+// owns keeps us away from a container that only bears one of our names.
+func (b *Backend) owns(labels map[string]string, id string) bool {
+	return labels[labelRoot] == b.opts.Root && labels[labelSandbox] == id
+}
+
+func shortID(id string) string { return id[:min(12, len(id))] }
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}

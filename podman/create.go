@@ -1,0 +1,242 @@
+package podman
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+const (
+	createTimeout = 2 * time.Minute // of one request; the first one may copy the image
+	undoTimeout   = 30 * time.Second
+)
+
+// Create makes and starts a container, connects to an agent in it and checks
+// that what came out is what was asked. When it returns an error, the container
+// is gone. At most Options.MaxCreates run at once, more wait.
+func (b *Backend) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	spec.Limits = spec.Limits.WithDefaults()
+	pin, err := check(spec)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case b.creates <- struct{}{}:
+		defer func() { <-b.creates }()
+	case <-ctx.Done():
+		return nil, fail(ctx.Err(), nil, "gave up waiting to create a container")
+	}
+	s, err := b.create(ctx, spec, pin)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// check refuses what no container can be made from.
+func check(spec sandbox.Spec) (dirPin, error) {
+	switch l := spec.Limits; {
+	case !validID.MatchString(spec.ID):
+		return dirPin{}, fail(sandbox.ErrInvalid, nil, "ID must match %s", validID)
+	case spec.Image == "":
+		return dirPin{}, fail(sandbox.ErrInvalid, nil, "Image is empty")
+	case !filepath.IsAbs(spec.Workspace):
+		return dirPin{}, fail(sandbox.ErrInvalid, nil, "Workspace must be an absolute path")
+	case !(l.CPUs >= 0.01 && l.CPUs <= 4096):
+		return dirPin{}, fail(sandbox.ErrInvalid, nil, "Limits.CPUs must be between 0.01 and 4096")
+	case l.Memory < 16<<20:
+		return dirPin{}, fail(sandbox.ErrInvalid, nil, "Limits.Memory must be at least 16 MiB")
+	case l.PIDs < 8:
+		return dirPin{}, fail(sandbox.ErrInvalid, nil, "Limits.PIDs must be at least 8")
+	case min(l.Tmp, l.NoFile, l.FileSize, l.Disk, l.Inodes) < 0:
+		return dirPin{}, fail(sandbox.ErrInvalid, nil, "a limit is negative")
+	}
+	pin, err := pinDir(spec.Workspace)
+	if err != nil {
+		return pin, fail(sandbox.ErrInvalid, err, "the workspace is not a directory (a link is none)")
+	}
+	return pin, nil
+}
+
+// dirPin is which directory a path meant.
+type dirPin struct{ dev, ino uint64 }
+
+func pinDir(path string) (dirPin, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return dirPin{}, err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.IsDir() {
+		return dirPin{}, errors.New("not a directory")
+	}
+	return dirPin{uint64(st.Dev), st.Ino}, nil
+}
+
+// undo removes what a failed Create made.
+type undo struct{ steps []func() }
+
+func (u *undo) add(step func()) { u.steps = append(u.steps, step) }
+func (u *undo) keep()           { u.steps = nil }
+
+func (u *undo) run() {
+	for i := len(u.steps) - 1; i >= 0; i-- {
+		u.steps[i]()
+	}
+}
+
+func (b *Backend) create(ctx context.Context, spec sandbox.Spec, pin dirPin) (*Sandbox, error) {
+	start := time.Now()
+	var cleanup undo
+	defer cleanup.run()
+	c, err := b.container(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	err = b.make(ctx, c, &cleanup)
+	if err != nil {
+		return nil, err
+	}
+	created := time.Now()
+	if err := b.start(ctx, c.name); err != nil {
+		return nil, err
+	}
+	started := time.Now()
+	s := b.newSandbox(spec, pin)
+	cleanup.add(func() { s.Detach() })
+	if err := s.verify(ctx, c); err != nil {
+		return nil, err
+	}
+	cleanup.keep()
+	b.log.Info("sandbox created", "sandbox", spec.ID, "create", created.Sub(start), "start", started.Sub(created), "agent", time.Since(started))
+	return s, nil
+}
+
+// container gathers what the create request needs.
+func (b *Backend) container(ctx context.Context, spec sandbox.Spec) (container, error) {
+	e, err := b.engine(ctx)
+	if err != nil {
+		return container{}, err
+	}
+	image, err := b.inspectImage(ctx, spec.Image)
+	if isNotFound(err) {
+		return container{}, fail(sandbox.ErrUnavailable, err, "the image %s is not there; make it with `wisbox image build` (nothing is pulled by itself)", spec.Image)
+	}
+	if err != nil {
+		return container{}, explain(ctx, "look at the image", err)
+	}
+	files, err := b.writeHostFiles()
+	if err != nil {
+		return container{}, err
+	}
+	return container{
+		name: b.name(spec.ID), image: spec.Image, init: image.init(), workspace: spec.Workspace, files: files,
+		limits: spec.Limits, userns: b.userns(e), selinux: e.info.Host.Security.SELinuxEnabled, labels: b.labels(spec),
+	}, nil
+}
+
+func (b *Backend) labels(spec sandbox.Spec) map[string]string {
+	labels := maps.Clone(spec.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	maps.Copy(labels, map[string]string{
+		labelRoot: b.opts.Root, labelSandbox: spec.ID, labelBoot: bootID(),
+		labelOwner: strconv.Itoa(os.Getuid()), labelAttempt: rand.Text(),
+	})
+	return labels
+}
+
+// make creates the container. The request outlives ctx: one that is cut off may
+// still create the container afterwards, when nobody looks.
+func (b *Backend) make(ctx context.Context, c container, cleanup *undo) error {
+	err := b.post(ctx, c)
+	if isTaken(err) {
+		if err = b.clear(ctx, c); err != nil {
+			return err
+		}
+		err = b.post(ctx, c)
+	}
+	if isTaken(err) {
+		return fail(sandbox.ErrInvalid, err, "a sandbox of this ID was made meanwhile; open it")
+	}
+	if err == nil || !isAnswer(err) {
+		cleanup.add(func() { b.undoCreate(ctx, c) })
+	}
+	if err == nil && ctx.Err() != nil {
+		return fail(ctx.Err(), nil, "could not create the container in time")
+	}
+	return explain(ctx, "create the container", err)
+}
+
+func (b *Backend) post(ctx context.Context, c container) error {
+	return b.do(context.WithoutCancel(ctx), request{
+		method: http.MethodPost, path: "/containers/create", body: c.generate(), limit: createTimeout,
+	})
+}
+
+func isTaken(err error) bool {
+	return says(err, "already in use", "name is in use") || hasStatus(err, http.StatusConflict)
+}
+
+// isAnswer: the service said itself that it made nothing.
+func isAnswer(err error) bool {
+	var api *apiError
+	return errors.As(err, &api)
+}
+
+// clear removes what bears the name of c, unless it is a sandbox that works. Our
+// own container is there when the answer to the first try was lost.
+func (b *Backend) clear(ctx context.Context, c container) error {
+	data, err := b.inspect(ctx, c.name)
+	if isNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return explain(ctx, "look at the container", err)
+	}
+	labels := data.Config.Labels
+	if !b.owns(labels, c.labels[labelSandbox]) {
+		return fail(sandbox.ErrUnavailable, nil, "a container that isn't wisbox's has the name of this sandbox; remove or rename it")
+	}
+	if healthy(data) && labels[labelAttempt] != c.labels[labelAttempt] {
+		return fail(sandbox.ErrInvalid, nil, "a sandbox of this ID is running; open it")
+	}
+	return b.remove(ctx, c.name)
+}
+
+// undoCreate removes the container if it is this attempt's.
+func (b *Backend) undoCreate(ctx context.Context, c container) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	data, err := b.inspect(ctx, c.name)
+	if isNotFound(err) || err == nil && data.Config.Labels[labelAttempt] != c.labels[labelAttempt] {
+		return
+	}
+	if err == nil {
+		err = b.remove(ctx, c.name)
+	}
+	if err != nil {
+		b.log.Error("container of a failed create stays", "name", c.name, "error", err)
+	}
+}
+
+func (b *Backend) start(ctx context.Context, name string) error {
+	err := b.do(ctx, request{method: http.MethodPost, path: containerPath(name, "/start"), limit: createTimeout})
+	if err != nil {
+		b.log.Warn("container did not start", "name", name, "error", err)
+	}
+	if says(err, "executable file not found", "no such file or directory", "command was not found") && isAnswer(err) {
+		return fail(sandbox.ErrUnavailable, err, "the container does not start: its image needs at least `sh` and `sleep`")
+	}
+	return explain(ctx, "start the container", err)
+}

@@ -1,0 +1,221 @@
+package podman
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/containers/podman/v5/pkg/bindings"
+	"github.com/containers/podman/v5/pkg/errorhandling"
+)
+
+const (
+	// apiPrefix is the oldest API with all that is used here.
+	apiPrefix = "/v4.0.0/libpod"
+
+	maxAnswer    = 32 << 20 // bytes of one JSON answer
+	maxErrorText = 16 << 10 // bytes of an error that isn't JSON
+	maxTries     = 3
+
+	pingAfter   = time.Second // a request may take this long before the service is pinged
+	pingTimeout = 3 * time.Second
+)
+
+// engine is a connection to one Podman service. The client dials anew when the
+// service was restarted on the same socket.
+type engine struct {
+	conn *bindings.Connection
+	base string // scheme and host of request URLs, with a path prefix for tcp
+	from string // for messages: "PODMAN_BASE_URL"
+	own  bool   // it is wisbox's private service
+	info hostInfo
+}
+
+func newEngine(conn *bindings.Connection, from string) *engine {
+	e := &engine{conn: conn, base: "http://d", from: from}
+	if conn.URI.Scheme == "tcp" {
+		e.base = "http://" + conn.URI.Host + conn.URI.Path
+		if e.tlsConfig() != nil {
+			e.base = "https://" + conn.URI.Host + conn.URI.Path
+		}
+	}
+	return e
+}
+
+func (e *engine) transport() *http.Transport {
+	t, _ := e.conn.Client.Transport.(*http.Transport)
+	return t
+}
+
+func (e *engine) tlsConfig() *tls.Config {
+	if t := e.transport(); t != nil {
+		return t.TLSClientConfig
+	}
+	return nil
+}
+
+// dial opens a connection of its own to the service.
+func (e *engine) dial(ctx context.Context) (net.Conn, error) {
+	raw, err := e.transport().DialContext(ctx, e.conn.URI.Scheme, e.conn.URI.Host)
+	if err != nil || e.tlsConfig() == nil {
+		return raw, err
+	}
+	config := e.tlsConfig().Clone()
+	config.ServerName = e.conn.URI.Hostname()
+	return tls.Client(raw, config), nil
+}
+
+// request is one call of the API.
+type request struct {
+	method string
+	path   string // below apiPrefix, escaped
+	query  url.Values
+	body   any           // sent as JSON when not nil
+	stream io.Reader     // or this, which can't be repeated
+	out    any           // gets the JSON answer when not nil
+	sink   io.Writer     // or the raw answer goes here
+	limit  time.Duration // for the whole request; 0 is 30 s
+	doing  string        // for messages: "create the container"
+}
+
+// do makes the request, at most three times where the failure is one that
+// passes. It ends with ctx, at its limit, or when the service stops answering.
+func (e *engine) do(ctx context.Context, r request) error {
+	if r.limit == 0 {
+		r.limit = 30 * time.Second
+	}
+	reqCtx, cancel := context.WithTimeout(ctx, r.limit)
+	defer cancel()
+	reqCtx, stop := e.heartbeat(reqCtx)
+	defer stop()
+	var err error
+	for try := 1; ; try++ {
+		err = e.once(reqCtx, r)
+		if err == nil || try == maxTries || r.stream != nil || !isTransient(err) || !pause(reqCtx, try) {
+			break
+		}
+	}
+	if err != nil && errors.Is(context.Cause(reqCtx), errHung) {
+		err = fmt.Errorf("%w: %w", errHung, err)
+	}
+	return err
+}
+
+// pause waits before the next try, longer each time, with jitter.
+func pause(ctx context.Context, try int) bool {
+	wait := time.Duration(try) * (50*time.Millisecond + rand.N(100*time.Millisecond))
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(wait):
+		return true
+	}
+}
+
+func (e *engine) once(ctx context.Context, r request) error {
+	body, err := r.reader()
+	if err != nil {
+		return err
+	}
+	target := e.base + apiPrefix + r.path
+	if len(r.query) > 0 {
+		target += "?" + r.query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, target, body)
+	if err != nil {
+		return err
+	}
+	if r.body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	} else if r.stream != nil {
+		req.Header.Set("Content-Type", "application/x-tar")
+	}
+	resp, err := e.conn.Client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return decode(resp, r)
+}
+
+func (r request) reader() (io.Reader, error) {
+	if r.body == nil {
+		return r.stream, nil
+	}
+	data, err := json.Marshal(r.body)
+	return bytes.NewReader(data), err
+}
+
+func decode(resp *http.Response, r request) error {
+	if resp.StatusCode >= 300 && resp.StatusCode != http.StatusNotModified {
+		return readError(resp)
+	}
+	if r.sink != nil {
+		_, err := io.Copy(r.sink, resp.Body)
+		return err
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil || r.out == nil {
+		return err
+	}
+	if err := json.Unmarshal(data, r.out); err != nil {
+		return fmt.Errorf("unreadable answer of %d bytes: %w", len(data), err)
+	}
+	return nil
+}
+
+func readError(resp *http.Response) error {
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorText))
+	if err != nil {
+		return err
+	}
+	var model errorhandling.ErrorModel
+	text := strings.TrimSpace(string(data))
+	if json.Unmarshal(data, &model) == nil && model.Message != "" {
+		text = model.Message
+	}
+	return &apiError{Status: resp.StatusCode, Message: strings.ToValidUTF8(text, "?")}
+}
+
+// ping asks the service for a sign of life.
+func (e *engine) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	return e.once(ctx, request{method: http.MethodGet, path: "/_ping"})
+}
+
+// heartbeat ends the context when the service stops answering pings: a slow
+// request may take its time, a hung service is noticed within some 4 s.
+func (e *engine) heartbeat(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pingAfter):
+			}
+			if err := e.ping(ctx); err != nil && ctx.Err() == nil {
+				cancel(errHung)
+				return
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil); <-done }
+}
+
+func (e *engine) close() {
+	e.conn.Client.CloseIdleConnections()
+}

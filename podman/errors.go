@@ -1,0 +1,114 @@
+package podman
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// Error is what every method of this package fails with. Its text is for
+// agents: what is wrong and what to do, no host paths and no words of Podman's.
+type Error struct {
+	Kind  error  // sandbox.ErrUnavailable and its like, or a context's error
+	Msg   string // a sentence
+	Cause error  // what Podman or the system said, for logs; may be nil
+}
+
+func (e *Error) Error() string { return e.Kind.Error() + ": " + e.Msg }
+
+// Unwrap makes errors.Is find both the kind and the cause.
+func (e *Error) Unwrap() []error {
+	if e.Cause == nil {
+		return []error{e.Kind}
+	}
+	return []error{e.Kind, e.Cause}
+}
+
+func fail(kind, cause error, format string, args ...any) *Error {
+	return &Error{Kind: kind, Msg: fmt.Sprintf(format, args...), Cause: cause}
+}
+
+// apiError is an answer of the service that isn't a success.
+type apiError struct {
+	Status  int
+	Message string
+}
+
+func (e *apiError) Error() string {
+	return fmt.Sprintf("podman answered %d: %s", e.Status, e.Message)
+}
+
+// errHung is the cause of a context that the heartbeat cancelled.
+var errHung = errors.New("podman's service does not answer")
+
+func hasStatus(err error, status int) bool {
+	var api *apiError
+	return errors.As(err, &api) && api.Status == status
+}
+
+func isNotFound(err error) bool { return hasStatus(err, http.StatusNotFound) }
+
+func says(err error, words ...string) bool {
+	if err == nil {
+		return false
+	}
+	text := strings.ToLower(err.Error())
+	for _, w := range words {
+		if strings.Contains(text, w) {
+			return true
+		}
+	}
+	return false
+}
+
+// isTransient reports what is known to pass by itself within moments.
+func isTransient(err error) bool {
+	var api *apiError
+	if errors.As(err, &api) {
+		return says(err, "database is locked", "resource busy", "resource temporarily unavailable", "ebusy")
+	}
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// isRefused reports that nobody listens: the service is gone.
+func isRefused(err error) bool {
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT)
+}
+
+func isTransport(err error) bool {
+	var op *net.OpError
+	return isRefused(err) || errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// explain makes the error of a request fit for a caller. doing is what was being
+// done: "create the container".
+func explain(ctx context.Context, doing string, err error) error {
+	var ours *Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &ours):
+		return err
+	case errors.Is(err, errHung):
+		return fail(sandbox.ErrUnavailable, err, "podman's service does not answer (%s); restart it, or see `wisbox doctor`", doing)
+	case ctx.Err() != nil:
+		return fail(ctx.Err(), err, "could not %s in time", doing)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fail(sandbox.ErrUnavailable, err, "podman took too long to %s", doing)
+	case says(err, "no space left", "enospc"):
+		return fail(sandbox.ErrUnavailable, err, "podman's storage is full (%s); free some with `podman system prune`", doing)
+	case says(err, "allocating lock", "no locks", "lock is exhausted"):
+		return fail(sandbox.ErrUnavailable, err, "podman has no locks left (%s); remove old containers, or raise num_locks", doing)
+	case isTransport(err):
+		return fail(sandbox.ErrUnavailable, err, "the connection to podman's service broke (%s); try again", doing)
+	}
+	return fail(sandbox.ErrUnavailable, err, "podman could not %s; see the log, or `wisbox doctor`", doing)
+}

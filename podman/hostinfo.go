@@ -1,0 +1,78 @@
+package podman
+
+import (
+	"context"
+	"net/http"
+	"strings"
+)
+
+// hostInfo is the part of `podman info` that decides things here; a struct of
+// our own because the rest changes its types between versions.
+type hostInfo struct {
+	Host struct {
+		CgroupManager  string `json:"cgroupManager"`
+		CgroupsVersion string `json:"cgroupVersion"` // "v1" or "v2"
+		Kernel         string `json:"kernel"`
+		OCIRuntime     struct {
+			Name    string `json:"name"`
+			Path    string `json:"path"`
+			Version string `json:"version"`
+		} `json:"ociRuntime"`
+		Security struct {
+			Rootless       bool `json:"rootless"`
+			SELinuxEnabled bool `json:"selinuxEnabled"`
+		} `json:"security"`
+	} `json:"host"`
+	Store struct {
+		GraphDriverName string `json:"graphDriverName"`
+	} `json:"store"`
+	Version struct {
+		Version string `json:"Version"`
+	} `json:"version"`
+}
+
+// runtimeName is "runc 1.1.5".
+func (i *hostInfo) runtimeName() string {
+	first, _, _ := strings.Cut(i.Host.OCIRuntime.Version, "\n")
+	first = strings.Replace(first, " version ", " ", 1)
+	if first == "" {
+		return i.Host.OCIRuntime.Name
+	}
+	return first
+}
+
+func (e *engine) readInfo(ctx context.Context) error {
+	err := e.do(ctx, request{method: http.MethodGet, path: "/info", out: &e.info, doing: "describe itself"})
+	return explain(ctx, "describe the host", err)
+}
+
+// Service describes the Podman service in use, for diagnosis.
+type Service struct {
+	From           string `json:"from"` // which of the ways it was found by
+	Own            bool   `json:"own"`  // wisbox's private service
+	URL            string `json:"url"`
+	Version        string `json:"version"`
+	Rootless       bool   `json:"rootless"`
+	Runtime        string `json:"runtime"`
+	CgroupVersion  string `json:"cgroup_version"`
+	CgroupManager  string `json:"cgroup_manager"`
+	StorageDriver  string `json:"storage_driver"`
+	Kernel         string `json:"kernel"`
+	SELinuxEnabled bool   `json:"selinux,omitempty"`
+}
+
+// Service finds Podman (or starts the private service) and says what it found.
+// The URL is a host path: not for agents.
+func (b *Backend) Service(ctx context.Context) (Service, error) {
+	e, err := b.engine(ctx)
+	if err != nil {
+		return Service{}, err
+	}
+	h := e.info.Host
+	return Service{
+		From: e.from, Own: e.own, URL: e.conn.URI.Redacted(), Version: e.info.Version.Version,
+		Rootless: h.Security.Rootless, Runtime: e.info.runtimeName(),
+		CgroupVersion: h.CgroupsVersion, CgroupManager: h.CgroupManager,
+		StorageDriver: e.info.Store.GraphDriverName, Kernel: h.Kernel, SELinuxEnabled: h.Security.SELinuxEnabled,
+	}, nil
+}

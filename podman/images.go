@@ -1,0 +1,221 @@
+package podman
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+const (
+	imageTimeout = time.Hour // of a build, a load, a save; the context decides
+	maxLine      = 1 << 20   // bytes of one line of progress
+)
+
+// ImageInfo describes an image in Podman's store.
+type ImageInfo = sandbox.ImageInfo
+
+// image is the part of an image's description that is used.
+type image struct {
+	ID       string            `json:"Id"`
+	RepoTags []string          `json:"RepoTags"`
+	Labels   map[string]string `json:"Labels"`
+	Size     int64             `json:"Size"`
+	Created  time.Time         `json:"Created"`
+	Config   struct {
+		Entrypoint []string `json:"Entrypoint"`
+		Cmd        []string `json:"Cmd"`
+	} `json:"Config"`
+}
+
+// initName is the base name of the pid 1 that wisbox's images bring, as what
+// they run by themselves.
+const initName = "wisbox-init"
+
+func (i *image) init() []string {
+	argv := append(slices.Clone(i.Config.Entrypoint), i.Config.Cmd...)
+	if len(argv) > 0 && path.Base(argv[0]) == initName {
+		return argv[:1]
+	}
+	return reaper
+}
+
+func imagePath(ref, rest string) string { return "/images/" + url.PathEscape(ref) + rest }
+
+func (b *Backend) inspectImage(ctx context.Context, ref string) (*image, error) {
+	var out image
+	err := b.do(ctx, request{method: http.MethodGet, path: imagePath(ref, "/json"), out: &out})
+	return &out, err
+}
+
+// ImageInfo describes an image, or wraps sandbox.ErrNotFound.
+func (b *Backend) ImageInfo(ctx context.Context, ref string) (ImageInfo, error) {
+	i, err := b.inspectImage(ctx, ref)
+	if isNotFound(err) {
+		return ImageInfo{}, fail(sandbox.ErrNotFound, err, "no image %s", ref)
+	}
+	if err != nil {
+		return ImageInfo{}, explain(ctx, "look at the image", err)
+	}
+	return ImageInfo{ID: i.ID, Tags: i.RepoTags, Labels: i.Labels, Size: i.Size, Created: i.Created}, nil
+}
+
+// BuildImage builds the Containerfile at the top of a tar archive and tags the
+// result. args are its ARGs, line gets the output line by line (nil discards).
+// RUN steps use the host's network. When ctx ends Podman stops the build.
+func (b *Backend) BuildImage(ctx context.Context, contextTar io.Reader, tag string, args map[string]string, line func(string)) error {
+	buildArgs, err := json.Marshal(args)
+	if err != nil {
+		return err
+	}
+	query := url.Values{
+		"dockerfile": {`["Containerfile"]`}, "t": {tag}, "layers": {"false"}, "rm": {"true"}, "forcerm": {"true"},
+		"networkmode": {"host"}, "buildargs": {string(buildArgs)}, "pullpolicy": {"missing"},
+	}
+	err = b.transfer(ctx, request{
+		method: http.MethodPost, path: "/build", query: query, stream: contextTar,
+		sink: &progress{line: line}, doing: "build the image",
+	})
+	return b.warm(ctx, tag, err)
+}
+
+// PullImage fetches an image from its registry, for as long as ctx allows.
+func (b *Backend) PullImage(ctx context.Context, ref string) error {
+	query := url.Values{"reference": {ref}, "policy": {"missing"}}
+	err := b.transfer(ctx, request{
+		method: http.MethodPost, path: "/images/pull", query: query, sink: &progress{}, doing: "pull the image",
+	})
+	return b.warm(ctx, ref, err)
+}
+
+// LoadImage stores the images of an archive that SaveImage or `podman save`
+// made, and gives their names.
+func (b *Backend) LoadImage(ctx context.Context, archive io.Reader) ([]string, error) {
+	var out struct{ Names []string }
+	err := b.transfer(ctx, request{
+		method: http.MethodPost, path: "/images/load", stream: archive, out: &out, doing: "load the image",
+	})
+	for _, name := range out.Names {
+		err = b.warm(ctx, name, err)
+	}
+	return out.Names, err
+}
+
+// SaveImage writes an image as an archive for LoadImage.
+func (b *Backend) SaveImage(ctx context.Context, ref string, w io.Writer) error {
+	return b.transfer(ctx, request{
+		method: http.MethodGet, path: imagePath(ref, "/get"), query: url.Values{"format": {"docker-archive"}},
+		sink: w, doing: "save the image",
+	})
+}
+
+// transfer is do for streams: they can't be repeated, so the service is known to
+// be there before the first byte goes.
+func (b *Backend) transfer(ctx context.Context, r request) error {
+	e, err := b.engine(ctx)
+	if err == nil {
+		if err = e.ping(ctx); err != nil {
+			b.forget(e)
+			e, err = b.engine(ctx)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if r.stream != nil {
+		r.stream = io.NopCloser(r.stream)
+	}
+	r.limit = imageTimeout
+	err = e.do(ctx, r)
+	if p, ok := r.sink.(*progress); ok && err == nil {
+		err = p.result()
+	}
+	if isNotFound(err) {
+		return fail(sandbox.ErrNotFound, err, "there is no such image")
+	}
+	return explain(ctx, r.doing, err)
+}
+
+// progress reads the JSON lines that Podman streams.
+type progress struct {
+	line    func(string)
+	partial []byte
+	failed  string
+}
+
+func (p *progress) Write(data []byte) (int, error) {
+	p.partial = append(p.partial, data...)
+	for {
+		one, rest, found := strings.Cut(string(p.partial), "\n")
+		if !found {
+			break
+		}
+		p.event(one)
+		p.partial = []byte(rest)
+	}
+	if len(p.partial) > maxLine {
+		return 0, errors.New("podman's progress is not in lines")
+	}
+	return len(data), nil
+}
+
+func (p *progress) event(text string) {
+	var e struct {
+		Stream string `json:"stream"`
+		Error  any    `json:"error"`
+	}
+	if json.Unmarshal([]byte(text), &e) != nil {
+		return
+	}
+	if msg, ok := e.Error.(string); ok && msg != "" {
+		p.failed = msg
+	}
+	if p.line == nil {
+		return
+	}
+	for lines := bufio.NewScanner(strings.NewReader(e.Stream)); lines.Scan(); {
+		p.line(lines.Text())
+	}
+}
+
+func (p *progress) result() error {
+	p.event(string(p.partial))
+	if p.failed != "" {
+		return &apiError{Status: http.StatusInternalServerError, Message: p.failed}
+	}
+	return nil
+}
+
+// warm makes the copy of a new image that containers with our ID range need,
+// where the kernel can't map an overlay by itself: so that no session pays for it.
+func (b *Backend) warm(ctx context.Context, ref string, err error) error {
+	if err != nil {
+		return err
+	}
+	e, err := b.engine(ctx)
+	if err != nil {
+		return err
+	}
+	files, err := b.writeHostFiles()
+	if err != nil {
+		return err
+	}
+	spec := sandbox.Spec{ID: "warm-" + strings.ToLower(rand.Text())}
+	c := container{
+		name: b.name(spec.ID), image: ref, init: reaper, workspace: b.opts.RuntimeDir, files: files,
+		limits: sandbox.Limits{}.WithDefaults(), userns: b.userns(e), labels: b.labels(spec),
+	}
+	var cleanup undo
+	defer cleanup.run()
+	return b.make(ctx, c, &cleanup)
+}

@@ -1,0 +1,63 @@
+package podman
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/containers/podman/v5/libpod/define"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// listed is one container of a list, as all versions write it.
+type listed struct {
+	ID      string            `json:"Id"`
+	Image   string            `json:"Image"`
+	State   string            `json:"State"`
+	Labels  map[string]string `json:"Labels"`
+	Created time.Time         `json:"Created"`
+}
+
+func (c listed) info() sandbox.Info {
+	return sandbox.Info{
+		ID: c.Labels[labelSandbox], Object: c.ID, State: c.State, Image: c.Image,
+		Labels: c.Labels, Created: c.Created,
+	}
+}
+
+func (b *Backend) inspect(ctx context.Context, name string) (*define.InspectContainerData, error) {
+	var data define.InspectContainerData
+	err := b.do(ctx, request{method: http.MethodGet, path: containerPath(name, "/json"), out: &data})
+	if err != nil {
+		return nil, err
+	}
+	if data.State == nil || data.Config == nil || data.HostConfig == nil {
+		return nil, fail(sandbox.ErrUnavailable, nil, "podman's description of the container is incomplete")
+	}
+	return &data, nil
+}
+
+// healthy tells whether a program can be started in the container now: it runs
+// (or is paused, which can be undone), since this boot, and its monitor lives.
+func healthy(data *define.InspectContainerData) bool {
+	s := data.State
+	if !s.Running && !s.Paused || data.Config.Labels[labelBoot] != bootID() {
+		return false
+	}
+	return conmonLives(s.ConmonPid)
+}
+
+// conmonLives is true when it can't be told: a conmon of another host or user.
+func conmonLives(pid int) bool {
+	if pid <= 0 {
+		return true
+	}
+	comm, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
+	if os.IsNotExist(err) {
+		return false
+	}
+	return err != nil || string(comm) == "conmon\n"
+}

@@ -1,0 +1,75 @@
+package podman
+
+import (
+	"log/slog"
+	"os"
+	"runtime"
+)
+
+// Options configure a Backend; nil and zero fields work.
+type Options struct {
+	// Root is the ID of the state root whose sandboxes these are, the label
+	// wisbox.root. List and Remove touch no others. Default "default".
+	Root string
+	// RuntimeDir holds the private service's socket, configuration and log, and
+	// small files that containers mount. It is made, and must be ours alone
+	// (0700). Default: wisbox in $XDG_RUNTIME_DIR, else in /run for root, else
+	// /tmp/wisbox-UID.
+	RuntimeDir string
+	// BaseURL is the service to use (unix://, ssh://, tcp://) and no other.
+	// Default $PODMAN_BASE_URL, then $CONTAINER_HOST, then see the package comment.
+	BaseURL string
+	// Identity is the key file for ssh. Default $PODMAN_IDENTITY, $CONTAINER_SSHKEY.
+	Identity string
+	// Connection names one of `podman system connection list`. Default
+	// $PODMAN_CONNECTION, $CONTAINER_CONNECTION. BaseURL wins.
+	Connection string
+	// Podman is the program that the private service is started from. Default
+	// "podman" on PATH.
+	Podman string
+	// Runtime is the OCI runtime of the private service, a name or an absolute
+	// path ("runc", "/usr/local/bin/runsc"). Default: the first of crun and runc
+	// that works on this host.
+	Runtime string
+	// Seccomp is a profile file to use in place of the embedded one.
+	Seccomp string
+	// OneShot starts the agent anew for every program instead of keeping one: the
+	// same guarantees, some 100 ms more a program.
+	OneShot bool
+	// MaxCreates bounds the containers being made at once; more callers wait.
+	// Default twice the processors, at least 4.
+	MaxCreates int
+	// Logger gets the causes that errors leave out. Default slog.Default().
+	Logger *slog.Logger
+}
+
+// withDefaults is a copy of o with everything filled in but what finding Podman
+// decides.
+func (o *Options) withDefaults() Options {
+	var out Options
+	if o != nil {
+		out = *o
+	}
+	def := func(v *string, candidates ...string) {
+		for _, c := range candidates {
+			if *v == "" {
+				*v = c
+			}
+		}
+	}
+	def(&out.Root, "default")
+	def(&out.RuntimeDir, defaultRuntimeDir())
+	if out.BaseURL == "" && out.Connection == "" {
+		def(&out.BaseURL, os.Getenv("PODMAN_BASE_URL"), os.Getenv("CONTAINER_HOST"))
+		def(&out.Connection, os.Getenv("PODMAN_CONNECTION"), os.Getenv("CONTAINER_CONNECTION"))
+	}
+	def(&out.Identity, os.Getenv("PODMAN_IDENTITY"), os.Getenv("CONTAINER_SSHKEY"))
+	def(&out.Podman, "podman")
+	if out.MaxCreates <= 0 {
+		out.MaxCreates = max(4, 2*runtime.NumCPU())
+	}
+	if out.Logger == nil {
+		out.Logger = slog.Default()
+	}
+	return out
+}

@@ -1,0 +1,49 @@
+package podman
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+const removeTimeout = 30 * time.Second
+
+// remove removes a container by force and checks that it is gone: Podman may
+// answer that something is busy and have removed it, or not.
+func (b *Backend) remove(ctx context.Context, name string) error {
+	query := url.Values{"force": {"true"}, "v": {"true"}, "ignore": {"true"}, "timeout": {"0"}}
+	var err error
+	for try := 1; try <= maxTries; try++ {
+		err = b.do(ctx, request{method: http.MethodDelete, path: containerPath(name, ""), query: query, limit: removeTimeout})
+		if isNotFound(err) {
+			return nil
+		}
+		gone, checkErr := b.isGone(ctx, name)
+		if gone {
+			return nil
+		}
+		if err == nil {
+			err = checkErr
+		}
+		if ctx.Err() != nil || !pause(ctx, 2*try) {
+			break
+		}
+		b.unpause(ctx, name) // some versions don't remove what is paused
+	}
+	if err == nil {
+		return fail(sandbox.ErrUnavailable, nil, "podman says that the container is removed, but it is still there; try again")
+	}
+	return explain(ctx, "remove the container", err)
+}
+
+func (b *Backend) isGone(ctx context.Context, name string) (bool, error) {
+	err := b.do(ctx, request{method: http.MethodGet, path: containerPath(name, "/exists")})
+	return isNotFound(err), err
+}
+
+func (b *Backend) unpause(ctx context.Context, name string) error {
+	return b.do(ctx, request{method: http.MethodPost, path: containerPath(name, "/unpause")})
+}

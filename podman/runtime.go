@@ -1,0 +1,89 @@
+package podman
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// runtimes in the order of preference: crun is the faster one.
+var runtimes = []string{"crun", "runc"}
+
+const tryTimeout = 5 * time.Second
+
+// chooseRuntime is the first runtime that works on this host: crun, for one,
+// refuses a hybrid cgroup layout. The choice is kept until the next boot.
+func (s *service) chooseRuntime(ctx context.Context, env []string) string {
+	var there []string
+	for _, name := range runtimes {
+		if runtimePath(name) != "" {
+			there = append(there, name)
+		}
+	}
+	if len(there) < 2 {
+		return strings.Join(there, "")
+	}
+	if kept := s.keptRuntime(); kept != "" {
+		return kept
+	}
+	for _, name := range there {
+		if s.tryRuntime(ctx, env, name) {
+			writeFile(s.dir, "runtime", []byte(bootID()+" "+name), 0o600)
+			return name
+		}
+	}
+	return ""
+}
+
+func (s *service) keptRuntime() string {
+	data, err := os.ReadFile(filepath.Join(s.dir, "runtime"))
+	boot, name, ok := strings.Cut(string(data), " ")
+	if err != nil || !ok || boot != bootID() {
+		return ""
+	}
+	return name
+}
+
+// tryRuntime runs a program that isn't there in an empty root: exit code 127
+// says that everything before it worked.
+func (s *service) tryRuntime(ctx context.Context, env []string, name string) bool {
+	root := filepath.Join(s.dir, "empty")
+	conf, err := s.writeConf("try.conf", name)
+	if err != nil || os.MkdirAll(root, 0o700) != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, s.podman, "run", "--rm", "--network", "none", "--log-driver", "none", "--name", "wisbox-try-"+strings.ToLower(rand.Text()[:8]),
+		"--rootfs", root, "/nothing")
+	cmd.Env, cmd.Dir = append(env[:len(env):len(env)], "CONTAINERS_CONF="+conf), "/"
+	err = cmd.Run()
+	var exit *exec.ExitError
+	ok := errors.As(err, &exit) && exit.ExitCode() == 127
+	s.log.Info("oci runtime tried", "runtime", name, "works", ok)
+	return ok
+}
+
+// runtimePath looks where Podman looks, which is more than PATH.
+func runtimePath(name string) string {
+	if path, err := exec.LookPath(name); err == nil {
+		return path
+	}
+	for _, dir := range []string{"/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/sbin", "/bin", "/usr/lib/cri-o-runc/sbin"} {
+		path := filepath.Join(dir, name)
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+	}
+	return ""
+}
+
+func bootID() string {
+	data, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(data))
+}

@@ -1,0 +1,224 @@
+package podman
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/containers/podman/v5/pkg/bindings"
+	"github.com/gofrs/flock"
+)
+
+const (
+	serviceIdle   = "60" // seconds after its last connection
+	maxServiceLog = 1 << 20
+	lockPoll      = 20 * time.Millisecond
+	maxSocketPath = 100 // bytes; the kernel's limit is 108
+)
+
+// service is wisbox's private Podman service: one process for all wisbox
+// processes of a user, found through a small file in dir. Nobody kills it.
+type service struct {
+	dir     string // 0700
+	podman  string // the program
+	runtime string // as the caller chose it, "" to try
+	log     interface {
+		Info(msg string, args ...any)
+	}
+}
+
+// pointer is the file that tells where the service listens. Each start takes a
+// new socket name: an old service that is just ending removes only its own.
+type pointer struct {
+	Socket string `json:"socket"`
+	PID    int    `json:"pid"`
+}
+
+// startError is a private service that did not come up.
+type startError struct {
+	cause error
+	tail  string // of its log
+}
+
+func (e *startError) Error() string {
+	return fmt.Sprintf("start podman's service: %v: %s", e.cause, e.tail)
+}
+func (e *startError) Unwrap() error { return e.cause }
+
+// hint names the usual causes in a few words.
+func (e *startError) hint() string {
+	low := strings.ToLower(e.tail)
+	for _, h := range []struct{ says, hint string }{
+		{"newuidmap", "rootless podman needs the package uidmap"},
+		{"subuid", "the user has no range in /etc/subuid and /etc/subgid: add one with usermod --add-subuids"},
+		{"/proc/self/uid_map", "the kernel refused a user namespace"},
+		{"no space left", "its storage is full"},
+		{"permission denied", "permission denied in its storage or runtime directory"},
+	} {
+		if strings.Contains(low, h.says) {
+			return h.hint
+		}
+	}
+	return "it did not start"
+}
+
+// startOwn connects to the private service, and starts it when nobody listens.
+func (b *Backend) startOwn(ctx context.Context) (*engine, error) {
+	s, err := b.newService()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	e, err := s.open(ctx)
+	if isTransport(err) { // it was just ending
+		e, err = s.open(ctx)
+	}
+	return e, err
+}
+
+func (s *service) open(ctx context.Context) (*engine, error) {
+	socket, err := s.ensure(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e, err := open(ctx, "wisbox's own podman service", bindings.Options{URI: "unix://" + socket})
+	if err != nil {
+		return nil, err
+	}
+	e.own = true
+	return e, nil
+}
+
+// ensure gives the socket of a listening service.
+func (s *service) ensure(ctx context.Context) (string, error) {
+	if socket, ok := s.listening(); ok {
+		return socket, nil
+	}
+	lock := flock.New(filepath.Join(s.dir, "lock"), flock.SetPermissions(0o600))
+	if _, err := lock.TryLockContext(ctx, lockPoll); err != nil {
+		return "", fmt.Errorf("wait for another start of the service: %w", err)
+	}
+	defer lock.Close()
+	if socket, ok := s.listening(); ok {
+		return socket, nil
+	}
+	return s.start(ctx)
+}
+
+// listening tells whether the service of the pointer file accepts connections.
+func (s *service) listening() (string, bool) {
+	data, err := os.ReadFile(filepath.Join(s.dir, "service.json"))
+	if err != nil {
+		return "", false
+	}
+	var p pointer
+	if json.Unmarshal(data, &p) != nil || filepath.Dir(p.Socket) != s.dir {
+		return "", false
+	}
+	return p.Socket, accepts(p.Socket)
+}
+
+func accepts(socket string) bool {
+	conn, err := net.DialTimeout("unix", socket, time.Second)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}
+
+// start runs under the lock.
+func (s *service) start(ctx context.Context) (string, error) {
+	s.removeSockets()
+	socket := filepath.Join(s.dir, "s"+rand.Text()[:6])
+	if len(socket) >= maxSocketPath {
+		return "", fmt.Errorf("the socket path would be %d bytes long, at most %d work: choose a shorter runtime directory", len(socket), maxSocketPath-1)
+	}
+	env, err := s.configure(ctx)
+	if err != nil {
+		return "", err
+	}
+	cmd, exited, err := s.spawn(env, socket)
+	if err != nil {
+		return "", err
+	}
+	if err := s.await(ctx, socket, exited); err != nil {
+		return "", &startError{cause: err, tail: s.logTail()}
+	}
+	data, err := json.Marshal(pointer{Socket: socket, PID: cmd.Process.Pid})
+	if err != nil {
+		return "", err
+	}
+	_, err = writeFile(s.dir, "service.json", data, 0o600)
+	s.log.Info("podman service started", "pid", cmd.Process.Pid)
+	return socket, err
+}
+
+// spawn starts the service detached. The goroutine reaps it when it ends.
+func (s *service) spawn(env []string, socket string) (*exec.Cmd, <-chan error, error) {
+	out, err := os.OpenFile(filepath.Join(s.dir, "service.log"), s.logFlags(), 0o600)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer out.Close()
+	cmd := exec.Command(s.podman, "system", "service", "--time", serviceIdle, "unix://"+socket)
+	cmd.Env, cmd.Dir = env, "/"
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, nil, err
+	}
+	exited := make(chan error, 1)
+	go func() { exited <- cmd.Wait() }()
+	return cmd, exited, nil
+}
+
+// logFlags starts the log over once it has grown.
+func (s *service) logFlags() int {
+	flags := os.O_CREATE | os.O_WRONLY | os.O_APPEND
+	info, err := os.Stat(filepath.Join(s.dir, "service.log"))
+	if err == nil && info.Size() > maxServiceLog {
+		flags |= os.O_TRUNC
+	}
+	return flags
+}
+
+func (s *service) await(ctx context.Context, socket string, exited <-chan error) error {
+	for {
+		if accepts(socket) {
+			return nil
+		}
+		select {
+		case err := <-exited:
+			return errors.Join(errors.New("podman's service ended at once"), err)
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func (s *service) logTail() string {
+	data, err := os.ReadFile(filepath.Join(s.dir, "service.log"))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data[max(0, len(data)-2000):]))
+}
+
+func (s *service) removeSockets() {
+	old, _ := filepath.Glob(filepath.Join(s.dir, "s[A-Z0-9]*"))
+	for _, path := range old {
+		os.Remove(path)
+	}
+}

@@ -1,0 +1,138 @@
+package podman
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// serviceEnv are the variables of ours that the service gets; nothing else of
+// our environment reaches it, so that nothing can reach a container through it.
+var serviceEnv = []string{
+	"PATH", "HOME", "USER", "LOGNAME", "XDG_RUNTIME_DIR", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME",
+	"DBUS_SESSION_BUS_ADDRESS", "STORAGE_DRIVER", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF",
+}
+
+func (b *Backend) newService() (*service, error) {
+	podman, err := exec.LookPath(b.opts.Podman)
+	if err != nil {
+		return nil, err
+	}
+	if err := privateDir(b.opts.RuntimeDir); err != nil {
+		return nil, err
+	}
+	s := &service{podman: podman, runtime: b.opts.Runtime, log: b.log}
+	s.dir = filepath.Join(b.opts.RuntimeDir, "podman-"+s.key())
+	return s, privateDir(s.dir)
+}
+
+// key separates services that would behave differently.
+func (s *service) key() string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%s\n%s\n", s.podman, s.runtime)
+	for _, name := range serviceEnv {
+		if name != "PATH" && name != "DBUS_SESSION_BUS_ADDRESS" {
+			fmt.Fprintf(h, "%s=%s\n", name, os.Getenv(name))
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)[:4])
+}
+
+// configure writes the files that the service reads and gives its environment.
+func (s *service) configure(ctx context.Context) ([]string, error) {
+	env := []string{"LANG=C.UTF-8"}
+	for _, name := range serviceEnv {
+		if v, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+v)
+		}
+	}
+	if storeIsNew() {
+		path, err := writeFile(s.dir, "storage.conf", []byte("[storage]\ndriver = \"overlay\"\n"), 0o600)
+		if err != nil {
+			return nil, err
+		}
+		env = append(env, "CONTAINERS_STORAGE_CONF="+path)
+	}
+	runtime := s.runtime
+	if runtime == "" {
+		runtime = s.chooseRuntime(ctx, env)
+	}
+	path, err := s.writeConf("containers.conf", runtime)
+	return append(env, "CONTAINERS_CONF="+path), err
+}
+
+// storeIsNew: a rootless user without a store and without a word on storage
+// would get the driver vfs, which copies the image for every container.
+func storeIsNew() bool {
+	if os.Getuid() == 0 || os.Getenv("CONTAINERS_STORAGE_CONF") != "" || os.Getenv("STORAGE_DRIVER") != "" {
+		return false
+	}
+	home := os.Getenv("HOME")
+	for _, path := range []string{
+		filepath.Join(xdg("XDG_DATA_HOME", home, ".local/share"), "containers/storage/libpod"),
+		filepath.Join(xdg("XDG_DATA_HOME", home, ".local/share"), "containers/storage/db.sql"),
+		filepath.Join(xdg("XDG_CONFIG_HOME", home, ".config"), "containers/storage.conf"),
+		"/etc/containers/storage.conf",
+	} {
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			return false
+		}
+	}
+	return true
+}
+
+func xdg(name, home, below string) string {
+	if dir := os.Getenv(name); dir != "" {
+		return dir
+	}
+	return filepath.Join(home, below)
+}
+
+// writeConf writes a containers.conf for the runtime (a name or a path; "" is
+// Podman's choice).
+func (s *service) writeConf(name, runtime string) (string, error) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "[containers]\ndefault_ulimits = [\"nofile=%[1]d:%[1]d\", \"nproc=%[2]d:%[2]d\"]\nhttp_proxy = false\n",
+		capped(unix.RLIMIT_NOFILE, 16_384), capped(unix.RLIMIT_NPROC, maxProcs))
+	fmt.Fprintf(&b, "\n[engine]\ncgroup_manager = %q\nevents_logger = \"file\"\nexec_command_delay = 10\ndetach_keys = \"\"\n", cgroupManager())
+	if runtime != "" {
+		fmt.Fprintf(&b, "runtime = %q\n", filepath.Base(runtime))
+	}
+	if filepath.IsAbs(runtime) {
+		fmt.Fprintf(&b, "\n[engine.runtimes]\n%q = [%q]\n", filepath.Base(runtime), runtime)
+	}
+	return writeFile(s.dir, name, []byte(b.String()), 0o600)
+}
+
+// cgroupManager is systemd only where there is one to ask.
+func cgroupManager() string {
+	if _, err := os.Stat("/run/systemd/system"); err != nil {
+		return "cgroupfs"
+	}
+	if os.Getuid() == 0 {
+		return "systemd"
+	}
+	bus := filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "bus")
+	if _, err := os.Stat(bus); err != nil && os.Getenv("DBUS_SESSION_BUS_ADDRESS") == "" {
+		return "cgroupfs"
+	}
+	return "systemd"
+}
+
+// capped is want, or this process's hard limit where that is lower: without
+// CAP_SYS_RESOURCE nobody below us can go over it.
+func capped(resource int, want int64) int64 {
+	var lim unix.Rlimit
+	if unix.Getrlimit(resource, &lim) != nil || lim.Max > uint64(want) {
+		return want
+	}
+	return int64(lim.Max)
+}

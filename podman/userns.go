@@ -1,0 +1,103 @@
+package podman
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"strconv"
+	"strings"
+
+	"go.podman.io/storage/pkg/idtools"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// Rootful containers of one host user share one range of IDs, so that Podman
+// makes the image's mapped layer once, and files of one session stay readable
+// for the next. The ranges lie above what systemd and the usual /etc/subuid give
+// away (524288 to 1879048191) and below 2^31: 4,096 slots, the first by our own
+// uid, then the next that /etc/subuid and /etc/subgid don't name.
+const (
+	rangeSize  = 65_536
+	rangeStart = 0x70000000
+	rangeSlots = 4096
+)
+
+// usernsMode is how container IDs become host IDs.
+type usernsMode struct {
+	keepID bool // rootless: inside 1000 is the user who runs Podman
+	base   int  // rootful: inside 0 is base
+}
+
+func (b *Backend) userns(e *engine) usernsMode {
+	if e.info.Host.Security.Rootless {
+		return usernsMode{keepID: true}
+	}
+	taken := append(subIDs("/etc/subuid"), subIDs("/etc/subgid")...)
+	return usernsMode{base: freeRange(os.Getuid(), taken)}
+}
+
+func (m usernsMode) idMap() []idtools.IDMap {
+	return []idtools.IDMap{{ContainerID: 0, HostID: m.base, Size: rangeSize}}
+}
+
+func (m usernsMode) owner() sandbox.Owner {
+	if m.keepID {
+		return sandbox.Owner{UID: os.Getuid(), GID: os.Getgid()}
+	}
+	return sandbox.Owner{UID: m.base + sandbox.UserID, GID: m.base + sandbox.GroupID}
+}
+
+// Owner tells who must own a workspace's files: it finds Podman, because a
+// service may be rootful where we are not.
+func (b *Backend) Owner(ctx context.Context) (sandbox.Owner, error) {
+	e, err := b.engine(ctx)
+	if err != nil {
+		return sandbox.Owner{}, err
+	}
+	return b.userns(e).owner(), nil
+}
+
+type idRange struct{ start, size int }
+
+// freeRange is the first slot from uid's own on that overlaps nothing taken.
+func freeRange(uid int, taken []idRange) int {
+	for i := range rangeSlots {
+		base := rangeStart + (uid+i)%rangeSlots*rangeSize
+		if !overlaps(base, taken) {
+			return base
+		}
+	}
+	return rangeStart
+}
+
+func overlaps(base int, taken []idRange) bool {
+	for _, r := range taken {
+		if base < r.start+r.size && r.start < base+rangeSize {
+			return true
+		}
+	}
+	return false
+}
+
+// subIDs reads name:start:size lines; what it can't read, it leaves out.
+func subIDs(path string) []idRange {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	var out []idRange
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		fields := strings.Split(strings.TrimSpace(lines.Text()), ":")
+		if len(fields) != 3 {
+			continue
+		}
+		start, err1 := strconv.Atoi(fields[1])
+		size, err2 := strconv.Atoi(fields[2])
+		if err1 == nil && err2 == nil {
+			out = append(out, idRange{start, size})
+		}
+	}
+	return out
+}
