@@ -514,6 +514,7 @@ def fork_monitor(control, parent, main, fd):
 def load(name, source):
     import io
     import site
+    import traceback  # noqa: F401, for run_python
     import types
     site.main()
     sys.stdin = io.TextIOWrapper(open(0, "rb", closefd=False), "utf-8", "surrogateescape")
@@ -1060,10 +1061,12 @@ class Agent:
         call.lasted = time.monotonic_ns() - call.began
         for channel in list(call.ins):
             self.close_in(call.ins[channel])
-        for out in list(call.outs.values()):
+        outs = list(call.outs.values())
+        for out in outs:
             out.rest = DRAIN + CHUNK
+        for out in outs:
             self.poll_out(out)
-        if not call.outs:
+        if not outs:
             self.finish(call)
 
     def finish(self, call):
@@ -1276,8 +1279,11 @@ def serve(options):
     agent = Agent(options)
     try:
         agent.serve(gaps)
-    except (Lost, KeyError, TypeError, ValueError):
+    except (Lost, UnicodeDecodeError, json.JSONDecodeError):
         pass                                     # the host is gone or speaks another language
+    except BaseException:
+        import traceback
+        traceback.print_exc()                    # for the log of whoever holds our stderr
     finally:
         agent.shut()
         os._exit(0)

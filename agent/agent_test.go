@@ -41,6 +41,9 @@ func start(t testing.TB, opts agent.Options) *fixture {
 	t.Helper()
 	dir := workspace(t)
 	argv := agent.Command()
+	if _, err := os.Stat("/usr/bin/python3"); err == nil {
+		argv[0] = "/usr/bin/python3" // one that uid 1000 can read, too
+	}
 	if os.Geteuid() == 0 {
 		argv = append([]string{"unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", `"$@"; exit $?`, "sh"}, argv...)
 	}
@@ -282,7 +285,7 @@ func TestPythonProgram(t *testing.T) {
 		require.Contains(t, got.out, f.dir+" v\n")
 	}
 	got, _ := call("raise")
-	require.Equal(t, 1, got.ExitCode)
+	require.Equal(t, 1, got.ExitCode, got.err)
 	require.Contains(t, got.err, "ValueError: no")
 	_, err := f.Run(context.Background(), sandbox.Cmd{Python: &sandbox.PythonProgram{Name: "bad", Source: "import nosuchmodule"}})
 	require.ErrorIs(t, err, sandbox.ErrUnsupported)
