@@ -1,0 +1,81 @@
+package capture
+
+import (
+	"io"
+	"sync"
+)
+
+// RingFile is where a Ring keeps its bytes: an *os.File, or [Memory].
+type RingFile interface {
+	io.ReaderAt
+	io.WriterAt
+}
+
+// Ring keeps the newest bytes of a stream under their offsets from its
+// beginning. Its methods may be called from many goroutines at once.
+type Ring struct {
+	file RingFile
+	size int64
+
+	mu    sync.Mutex
+	start int64 // the first offset that is still there
+	end   int64 // bytes written so far
+}
+
+// NewRing keeps size bytes in file.
+func NewRing(file RingFile, size int64) *Ring { return &Ring{file: file, size: size} }
+
+// Memory is a RingFile in memory, for at most size bytes.
+func Memory(size int64) RingFile { return make(memory, size) }
+
+type memory []byte
+
+func (m memory) ReadAt(p []byte, off int64) (int, error)  { return copy(p, m[off:]), nil }
+func (m memory) WriteAt(p []byte, off int64) (int, error) { return copy(m[off:], p), nil }
+
+// Write implements io.Writer. It never fails: bytes that the file doesn't take
+// are lost as old ones are.
+func (r *Ring) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := len(p)
+	skip := max(0, int64(n)-r.size)
+	r.end += skip
+	for p = p[skip:]; len(p) > 0; {
+		at := r.end % r.size
+		part := p[:min(int64(len(p)), r.size-at)]
+		_, err := r.file.WriteAt(part, at)
+		r.end += int64(len(part))
+		if err != nil {
+			r.start = r.end
+		}
+		p = p[len(part):]
+	}
+	r.start = max(r.start, r.end-r.size)
+	return n, nil
+}
+
+// Bounds gives the offsets that can be read: from start to before end.
+func (r *Ring) Bounds() (start, end int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.start, r.end
+}
+
+// Read gives up to limit bytes from an offset on, or from the first offset that
+// is still there, and where they begin. There are none at or beyond the end.
+func (r *Ring) Read(offset int64, limit int) (data []byte, from int64, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	from = min(max(offset, r.start), r.end)
+	data = make([]byte, min(int64(limit), r.end-from))
+	for done := int64(0); done < int64(len(data)); {
+		at := (from + done) % r.size
+		part := data[done:min(int64(len(data)), done+r.size-at)]
+		if n, err := r.file.ReadAt(part, at); n < len(part) {
+			return nil, from, err
+		}
+		done += int64(len(part))
+	}
+	return data, from, nil
+}

@@ -1,0 +1,186 @@
+package capture
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// Sizes of TOOLS.md, in bytes of one stream.
+const (
+	DefaultKeep  = 32 << 10
+	DefaultSpill = 8 << 20
+)
+
+// Options of a Stream. Nil and zero fields take the defaults.
+type Options struct {
+	// Keep is how many bytes the text holds at most, head and tail together,
+	// default DefaultKeep.
+	Keep int
+	// Spill is how many of the first bytes go to the file, default DefaultSpill.
+	Spill int64
+	// Open makes the file, on the first byte beyond Keep. With nil nothing is
+	// spilled. When it or a write fails the file ends there and nothing else.
+	Open func() (io.WriteCloser, error)
+}
+
+func (o *Options) withDefaults() Options {
+	var d Options
+	if o != nil {
+		d = *o
+	}
+	if d.Keep == 0 {
+		d.Keep = DefaultKeep
+	}
+	if d.Spill == 0 {
+		d.Spill = DefaultSpill
+	}
+	return d
+}
+
+// Source is the bound to ask of the sandbox for streams with these options.
+func (o *Options) Source() *sandbox.Capture {
+	d := o.withDefaults()
+	forward := int64(d.Keep)
+	if d.Open != nil {
+		forward = max(forward, d.Spill)
+	}
+	return &sandbox.Capture{Forward: forward, Tail: d.Keep / 2}
+}
+
+// Stream takes one output stream. It is an io.Writer that never fails. One
+// goroutine may use it at a time.
+type Stream struct {
+	opts  Options
+	total int64
+	head  []byte // up to Keep bytes, then the first half of them
+	tail  []byte // the newest bytes beyond the head, once over
+	over  bool
+	file  io.WriteCloser
+	spilt int64
+}
+
+// NewStream makes an empty Stream.
+func NewStream(opts *Options) *Stream { return &Stream{opts: opts.withDefaults()} }
+
+// Write implements io.Writer.
+func (s *Stream) Write(p []byte) (int, error) {
+	n := len(p)
+	s.total += int64(n)
+	if !s.over {
+		fits := min(n, s.opts.Keep-len(s.head))
+		s.head = append(s.head, p[:fits]...)
+		if p = p[fits:]; len(p) == 0 {
+			return n, nil
+		}
+		s.overflow()
+	}
+	s.spill(p)
+	s.push(p)
+	return n, nil
+}
+
+// overflow turns the buffer into head and tail and starts the file with both.
+func (s *Stream) overflow() {
+	s.over = true
+	s.open()
+	half := min(s.half(), len(s.head))
+	s.tail = append(make([]byte, 0, 2*s.half()), s.head[half:]...)
+	s.head = s.head[:half]
+}
+
+func (s *Stream) half() int { return s.opts.Keep / 2 }
+
+func (s *Stream) open() {
+	if s.opts.Open == nil {
+		return
+	}
+	if file, err := s.opts.Open(); err == nil {
+		s.file = file
+		s.spill(s.head)
+	}
+}
+
+func (s *Stream) spill(p []byte) {
+	if s.file == nil {
+		return
+	}
+	p = p[:min(int64(len(p)), s.opts.Spill-s.spilt)]
+	n, err := s.file.Write(p)
+	s.spilt += int64(n)
+	if err != nil {
+		s.closeFile()
+	}
+}
+
+func (s *Stream) closeFile() {
+	if s.file != nil {
+		_ = s.file.Close()
+		s.file = nil
+	}
+}
+
+// push keeps the last half of Keep, moving bytes only once in a while.
+func (s *Stream) push(p []byte) {
+	p = p[max(0, len(p)-s.half()):]
+	if len(s.tail)+len(p) > cap(s.tail) {
+		s.tail = append(s.tail[:0], s.tail[max(0, len(s.tail)-s.half()):]...)
+	}
+	s.tail = append(s.tail, p...)
+}
+
+// Kept is what is left of a stream.
+type Kept struct {
+	Text    string // valid UTF-8
+	Total   int64  // bytes that the program wrote
+	Dropped int64  // of these, the ones that Text doesn't show
+	Spilled int64  // of these, the first ones, which the file holds
+}
+
+// Cut says whether anything is missing in the text.
+func (s *Stream) Cut(src sandbox.Stream) bool { return max(s.total, src.Bytes) > int64(s.opts.Keep) }
+
+// SpillAll puts a stream that isn't cut into its file too, for a reader who
+// finds both streams of a program in one place.
+func (s *Stream) SpillAll() {
+	if !s.over && s.spilt == 0 {
+		s.open()
+	}
+}
+
+// Finish ends the stream and its file. src is what the sandbox counted and kept
+// where it cut the stream; the zero value when it told nothing.
+func (s *Stream) Finish(src sandbox.Stream) Kept {
+	if s.Cut(src) && !s.over {
+		s.overflow()
+	}
+	s.closeFile()
+	k := Kept{Total: max(s.total, src.Bytes), Spilled: s.spilt}
+	if !s.over {
+		k.Text = Text(s.head)
+		return k
+	}
+	head, tail := s.head, s.lastBytes(k.Total-s.total, src.Tail)
+	head, tail = head[:WholePrefix(head)], tail[brokenPrefix(tail):]
+	k.Dropped = k.Total - int64(len(head)+len(tail))
+	k.Text = join(Text(head), k.Dropped, Text(tail))
+	return k
+}
+
+// lastBytes completes our tail with the sandbox's: unseen bytes never came to
+// us, and the sandbox has the last of them.
+func (s *Stream) lastBytes(unseen int64, tail []byte) []byte {
+	if int64(len(tail)) >= unseen {
+		tail = append(s.tail[:len(s.tail):len(s.tail)], tail[int64(len(tail))-unseen:]...)
+	}
+	return tail[max(0, len(tail)-s.half()):]
+}
+
+func join(head string, missing int64, tail string) string {
+	newline := ""
+	if head != "" && head[len(head)-1] != '\n' {
+		newline = "\n"
+	}
+	return fmt.Sprintf("%s%s[... %d bytes are missing here ...]\n%s", head, newline, missing, tail)
+}
