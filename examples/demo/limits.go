@@ -9,7 +9,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 )
+
+// endDeadline is how long the last process of a session may take to be gone.
+const endDeadline = 10 * time.Second
 
 // memory asks for half as much again as the limit. Where the host can't enforce it (rootless
 // on cgroup v1), wisbox has to say so instead.
@@ -87,21 +91,30 @@ func (d *demo) close(ctx context.Context) error {
 	} else if _, err := d.ok(ctx, "session", "rm", d.session); err != nil {
 		return err
 	}
-	err := errors.Join(
-		want(len(d.sessionDirs()) == 0, "directories are left: %v", d.sessionDirs()),
-		want(len(d.processes()) == 0, "processes are left: %v", d.processes()),
-		want(d.containers(ctx) == "", "containers are left: %s", d.containers(ctx)))
-	if err == nil {
-		show("no directory, no process, no container")
+	for deadline := time.Now().Add(endDeadline); ; time.Sleep(100 * time.Millisecond) {
+		err := d.nothingLeft(ctx)
+		if err == nil {
+			show("no directory, no process, no container")
+		}
+		if err == nil || d.broken || time.Now().After(deadline) {
+			return err
+		}
 	}
-	return err
+}
+
+// nothingLeft is nil where the host has nothing of the session.
+func (d *demo) nothingLeft(ctx context.Context) error {
+	dirs, processes, containers := d.sessionDirs(), d.processes(), d.containers(ctx)
+	return errors.Join(
+		want(len(dirs) == 0, "directories are left: %v", dirs),
+		want(len(processes) == 0, "processes are left: %v", processes),
+		want(len(containers) == 0, "containers are left: %v", containers))
 }
 
 // sessionDirs are the sessions' directories in the state root.
 func (d *demo) sessionDirs() []string {
 	found, _ := filepath.Glob(filepath.Join(d.state, "sessions", "*"))
-	deeper, _ := filepath.Glob(filepath.Join(d.state, "*", "sessions", "*"))
-	return append(found, deeper...)
+	return found
 }
 
 // processes are those whose command line names the session or its state root.
@@ -121,14 +134,14 @@ func (d *demo) processes() []string {
 }
 
 // containers are those that mount something of the state root, by Podman's own word.
-func (d *demo) containers(ctx context.Context) string {
+func (d *demo) containers(ctx context.Context) []string {
 	podman, err := exec.LookPath("podman")
 	if err != nil {
-		return ""
+		return nil
 	}
 	out, err := exec.CommandContext(ctx, podman, "ps", "-aq", "--filter", "label=wisbox.sandbox").Output()
 	if err != nil {
-		return ""
+		return []string{"podman ps: " + err.Error()}
 	}
 	var left []string
 	for _, id := range strings.Fields(string(out)) {
@@ -137,5 +150,5 @@ func (d *demo) containers(ctx context.Context) string {
 			left = append(left, id)
 		}
 	}
-	return strings.Join(left, " ")
+	return left
 }

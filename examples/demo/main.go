@@ -30,17 +30,17 @@ func main() {
 		fmt.Println(len(steps))
 		return
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, demoDeadline)
-	defer cancel()
-	if err := run(ctx, flag.Arg(0)); err != nil {
+	if err := run(flag.Arg(0)); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, program string) error {
+func run(program string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, demoDeadline)
+	defer cancel()
 	d, err := newDemo(program)
 	if err != nil {
 		return err

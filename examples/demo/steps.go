@@ -54,7 +54,7 @@ func (d *demo) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return want(a.text("name") == d.session, "no session of that name: %v", a)
+	return want(a.text("id") == d.session, "no session of that name: %v", a)
 }
 
 func (d *demo) list(ctx context.Context) error {
