@@ -1,0 +1,80 @@
+package beneath
+
+import (
+	"errors"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// What the kernel has no word of its own for.
+var (
+	ErrEscape     = errors.New("leaves the tree")
+	ErrNotRegular = errors.New("is not a regular file")
+	ErrIsDir      = errors.New("is a directory")
+	ErrChanged    = errors.New("was changed meanwhile")
+)
+
+// errnoOf finds the errno of what os.Root answers: its own refusal of a path
+// that leaves has none.
+func errnoOf(err error) error {
+	if err == nil {
+		return nil
+	}
+	if errno := unix.Errno(0); errors.As(err, &errno) {
+		return errno
+	}
+	if errors.Is(err, fs.ErrClosed) {
+		return err
+	}
+	return ErrEscape
+}
+
+var kinds = []struct {
+	err  error
+	kind tool.Kind
+	says string
+}{
+	{ErrEscape, tool.Escape, "leads out of the workspace; use a path that stays in it"},
+	{unix.EXDEV, tool.Escape, "leads out of the workspace; use a path that stays in it"},
+	{ErrChanged, tool.Conflict, "was changed by a program during the call; read it again, then retry"},
+	{ErrNotRegular, tool.NotRegular, "is not a regular file (a FIFO, a socket or a device)"},
+	{unix.ENXIO, tool.NotRegular, "is not a regular file (a FIFO, a socket or a device)"},
+	{unix.ENODEV, tool.NotRegular, "is not a regular file (a FIFO, a socket or a device)"},
+	{unix.ELOOP, tool.NotRegular, "is a link that leads in a circle or over more than 40 links"},
+	{ErrIsDir, tool.IsDir, "is a directory; a file is needed"},
+	{unix.EISDIR, tool.IsDir, "is a directory; a file is needed"},
+	{unix.ENOTDIR, tool.NotDir, "is a file, or lies below one; a directory is needed"},
+	{unix.ENOENT, tool.NotFound, "does not exist; ls shows what does"},
+	{unix.EEXIST, tool.Exists, "exists already"},
+	{unix.ENOTEMPTY, tool.Busy, "is being filled by a program; stop it, then retry"},
+	{unix.ENAMETOOLONG, tool.Invalid, "is too long for the file system"},
+	{unix.EACCES, tool.Permission, "is not accessible: its mode or that of a parent forbids it"},
+	{unix.EPERM, tool.Permission, "is not accessible: the file system forbids it"},
+	{unix.EROFS, tool.Permission, "lies on a file system that can't be written"},
+	{unix.ENOSPC, tool.NoSpace, "found no room in the workspace; remove something, then retry"},
+	{unix.EDQUOT, tool.NoSpace, "found no room in the workspace; remove something, then retry"},
+	{unix.EFBIG, tool.NoSpace, "is over the largest file that may be written here"},
+	{unix.EMFILE, tool.Busy, "can't be opened now: too many files are open; retry"},
+	{unix.ENFILE, tool.Busy, "can't be opened now: too many files are open; retry"},
+	{unix.ETXTBSY, tool.Busy, "is being executed; retry when the program has ended"},
+	{unix.EBUSY, tool.Busy, "is in use; retry"},
+	{fs.ErrClosed, tool.Closed, "can't be reached: the session has ended"},
+}
+
+// Error tells an agent why shown, a path as the agent may see it, could not be
+// worked on. A *tool.Error in err's chain is kept as it is; what the table of
+// errors doesn't know becomes internal. The cause stays for logs.
+func Error(err error, shown string) *tool.Error {
+	if e := (*tool.Error)(nil); err == nil || errors.As(err, &e) {
+		return e
+	}
+	for _, k := range kinds {
+		if errors.Is(err, k.err) {
+			return tool.Errorf(k.kind, "%s %s", shown, k.says).Because(err)
+		}
+	}
+	return tool.AsError(err)
+}

@@ -1,0 +1,159 @@
+package beneath
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Parent is a directory below a tree and the name of an entry in it, which may
+// or may not exist. All that is done to the entry is done by this one name in
+// this one directory, so nothing that happens to the path meanwhile matters.
+type Parent struct {
+	dir  *os.File
+	Name string
+	Path string // of the entry, the links of its parents resolved
+}
+
+// Parent finds the directory of rel, which must not be the top. Links on the
+// way to it are followed as long as they stay inside; rel itself is not looked at.
+func (t *Tree) Parent(rel string) (*Parent, error) {
+	dir, name := splitLast(rel)
+	h, err := t.open(dir, unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, err
+	}
+	return &Parent{dir: h.File, Name: name, Path: join(h.Path, name)}, nil
+}
+
+// Target is [Tree.Parent] of the place where rel leads when it is a link: what
+// is to be replaced to change a file through a link.
+func (t *Tree) Target(rel string) (*Parent, error) {
+	path, missing, err := t.resolve(rel)
+	if err != nil {
+		return nil, err
+	}
+	if len(missing) > 0 {
+		return nil, unix.ENOENT
+	}
+	if path == "" {
+		return nil, ErrIsDir
+	}
+	return t.Parent(path)
+}
+
+// MakeParent is [Tree.Parent] that makes the directories that are missing, with
+// mode 0755 and the owner of s. undo removes those again that are still empty.
+func (t *Tree) MakeParent(rel string, s *Staging) (p *Parent, undo func(), err error) {
+	undo = func() {}
+	for range maxTries {
+		if p, err = t.Parent(rel); err == nil || !errors.Is(err, unix.ENOENT) {
+			return p, undo, err
+		}
+		made, err := t.makeDirs(rel, s)
+		undo = undoAll(undo, made)
+		if err != nil && !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.ENOENT) {
+			undo()
+			return nil, func() {}, err
+		}
+	}
+	undo()
+	return nil, func() {}, err
+}
+
+func undoAll(undo func(), made []*Parent) func() {
+	return func() {
+		for i := len(made) - 1; i >= 0; i-- {
+			_ = unix.Unlinkat(int(made[i].dir.Fd()), made[i].Name, unix.AT_REMOVEDIR)
+			made[i].Close()
+		}
+		made = nil
+		undo()
+	}
+}
+
+func (t *Tree) makeDirs(rel string, s *Staging) (made []*Parent, err error) {
+	dir, _ := splitLast(rel)
+	base, missing, err := t.resolve(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range missing {
+		if name == ".." {
+			return made, unix.ENOENT
+		}
+		base = join(base, name)
+		p, err := t.Parent(base)
+		if err != nil {
+			return made, err
+		}
+		if err := s.Mkdir(p, 0o755); err != nil {
+			p.Close()
+			return made, err
+		}
+		made = append(made, p)
+	}
+	return made, nil
+}
+
+// Close gives the directory's descriptor back.
+func (p *Parent) Close() { _ = p.dir.Close() }
+
+// Dir is the directory, open as a place (O_PATH). It is closed by Close.
+func (p *Parent) Dir() *os.File { return p.dir }
+
+// Lstat looks at the entry itself.
+func (p *Parent) Lstat(st *unix.Stat_t) error {
+	return unix.Fstatat(int(p.dir.Fd()), p.Name, st, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// Open opens the entry for reading if it is a regular file; a link is ELOOP.
+func (p *Parent) Open() (*Handle, error) {
+	fd, err := OpenAt(int(p.dir.Fd()), p.Name, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	h := &Handle{Path: p.Path, File: os.NewFile(uintptr(fd), p.Path)}
+	if err := unix.Fstat(fd, &h.Stat); err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
+	if err := Regular(&h.Stat); err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
+	return h, nil
+}
+
+// Symlink makes the entry a link with that text; an existing entry is EEXIST.
+func (p *Parent) Symlink(text string, owner *Owner) error {
+	if err := unix.Symlinkat(text, int(p.dir.Fd()), p.Name); err != nil {
+		return err
+	}
+	if owner == nil {
+		return nil
+	}
+	return unix.Fchownat(int(p.dir.Fd()), p.Name, owner.UID, owner.GID, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// OpenAt opens the entry name, one path element, of the directory dir. It does
+// not block and follows no link (ELOOP, or ENOTDIR with O_DIRECTORY).
+func OpenAt(dir int, name string, flags int) (int, error) {
+	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
+		return -1, fs.ErrInvalid
+	}
+	for {
+		fd, err := unix.Openat(dir, name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+		if err != unix.EINTR { //nolint:errorlint // an errno, compared as such
+			return fd, err
+		}
+	}
+}
+
+func splitLast(rel string) (dir, name string) {
+	if i := strings.LastIndexByte(rel, '/'); i >= 0 {
+		return rel[:i], rel[i+1:]
+	}
+	return "", rel
+}

@@ -1,0 +1,210 @@
+package beneath
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Owner is who a file that we make belongs to.
+type Owner struct{ UID, GID int }
+
+// Staging is the directory where files are made before they become visible. It
+// lies on the tree's file system and no program reaches it.
+type Staging struct {
+	dir   *os.File
+	owner *Owner
+	sync  bool
+}
+
+const tempPrefix = "wisbox-tmp-"
+
+// NewStaging stages in root. owner nil leaves files to the process's own user;
+// sync makes every file and every rename durable before it is acknowledged.
+// root stays the caller's.
+func NewStaging(root *os.Root, owner *Owner, sync bool) (*Staging, error) {
+	dir, err := root.Open(".")
+	if err != nil {
+		return nil, fmt.Errorf("open the staging directory: %w", err)
+	}
+	return &Staging{dir: dir, owner: owner, sync: sync}, nil
+}
+
+// Close gives the staging directory's descriptor back.
+func (s *Staging) Close() error { return s.dir.Close() }
+
+// Dir is the staging directory. The caller must not close it.
+func (s *Staging) Dir() *os.File { return s.dir }
+
+// Owner is who staged files belong to; nil is the process's own user.
+func (s *Staging) Owner() *Owner { return s.owner }
+
+// Name is a fresh name in the staging directory that [Staging.Sweep] knows.
+func (s *Staging) Name() string { return tempPrefix + strings.ToLower(rand.Text()) }
+
+// Sweep removes what a process that was killed has left. Call it only under the
+// lock that all writers of this directory take.
+func (s *Staging) Sweep() error {
+	fd, err := unix.Openat(int(s.dir.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var stale []string
+	err = ReadDir(fd, func(e Entry) bool {
+		if strings.HasPrefix(e.Name, tempPrefix) {
+			stale = append(stale, strings.Clone(e.Name))
+		}
+		return true
+	})
+	for _, name := range stale {
+		_, rmErr := RemoveAll(s.dir, name)
+		err = errors.Join(err, rmErr)
+	}
+	return err
+}
+
+// Temp is a file in the making. Write to it, then place it or discard it.
+type Temp struct {
+	*os.File
+	s    *Staging
+	name string
+}
+
+// Create begins a file with mode (permission bits only) and the staging's owner.
+func (s *Staging) Create(mode fs.FileMode) (*Temp, error) {
+	name := s.Name()
+	const flags = unix.O_RDWR | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := unix.Openat(int(s.dir.Fd()), name, flags, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	t := &Temp{File: os.NewFile(uintptr(fd), name), s: s, name: name}
+	if err := s.adopt(fd, mode); err != nil {
+		t.Discard()
+		return nil, err
+	}
+	return t, nil
+}
+
+// adopt gives owner and mode by descriptor, in this order: a change of owner
+// may clear mode bits.
+func (s *Staging) adopt(fd int, mode fs.FileMode) error {
+	if s.owner != nil {
+		if err := unix.Fchown(fd, s.owner.UID, s.owner.GID); err != nil {
+			return err
+		}
+	}
+	return unix.Fchmod(fd, uint32(mode.Perm()))
+}
+
+// Mkdir makes the directory p, ready-made: it has its owner and mode when it
+// becomes visible. An existing entry is EEXIST.
+func (s *Staging) Mkdir(p *Parent, mode fs.FileMode) error {
+	name := s.Name()
+	if err := unix.Mkdirat(int(s.dir.Fd()), name, 0o700); err != nil {
+		return err
+	}
+	err := s.adoptDir(name, mode)
+	if err == nil {
+		err = renameNoReplace(s.dir, name, p.dir, p.Name)
+	}
+	if err != nil {
+		_ = unix.Unlinkat(int(s.dir.Fd()), name, unix.AT_REMOVEDIR)
+		return err
+	}
+	return s.syncDir(p.dir)
+}
+
+func (s *Staging) adoptDir(name string, mode fs.FileMode) error {
+	fd, err := OpenAt(int(s.dir.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return s.adopt(fd, mode)
+}
+
+// Flush makes the content durable where the staging was asked to.
+func (t *Temp) Flush() error {
+	if !t.s.sync {
+		return nil
+	}
+	return t.Sync()
+}
+
+// Place puts the file at p, where nothing may be: an existing entry is EEXIST.
+func (t *Temp) Place(p *Parent) error {
+	if err := renameNoReplace(t.s.dir, t.name, p.dir, p.Name); err != nil {
+		return err
+	}
+	return t.s.syncDir(p.dir)
+}
+
+// Swap puts the file at p and takes what was there, which now lies under the
+// file's old name and goes with [Temp.Discard]. fits looks at it: when it is
+// not what the caller meant to replace, all is put back and the answer is
+// [ErrChanged].
+func (t *Temp) Swap(p *Parent, fits func(*unix.Stat_t) bool) error {
+	if err := t.exchange(p); err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	err := unix.Fstatat(int(t.s.dir.Fd()), t.name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if err == nil && !fits(&st) {
+		err = ErrChanged
+	}
+	if err != nil {
+		return errors.Join(err, t.exchange(p))
+	}
+	return t.s.syncDir(p.dir)
+}
+
+// Back undoes a Place or, with swapped, a Swap.
+func (t *Temp) Back(p *Parent, swapped bool) error {
+	if swapped {
+		return t.exchange(p)
+	}
+	return renameNoReplace(p.dir, p.Name, t.s.dir, t.name)
+}
+
+func (t *Temp) exchange(p *Parent) error {
+	return unix.Renameat2(int(t.s.dir.Fd()), t.name, int(p.dir.Fd()), p.Name, unix.RENAME_EXCHANGE)
+}
+
+// Discard closes the file and removes what lies under its name in the staging
+// directory: the file itself, or what it has replaced.
+func (t *Temp) Discard() {
+	_ = t.Close()
+	_, _ = RemoveAll(t.s.dir, t.name)
+}
+
+func (s *Staging) syncDir(dir *os.File) error {
+	if !s.sync {
+		return nil
+	}
+	fd, err := unix.Openat(int(dir.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil //nolint:nilerr // a directory that can't be read can't be synced; the rename stands
+	}
+	defer unix.Close(fd)
+	return unix.Fsync(fd)
+}
+
+// renameNoReplace falls back to a hard link where the file system can't say
+// NOREPLACE; a directory then has to take mkdir's word for it.
+func renameNoReplace(from *os.File, old string, to *os.File, name string) error {
+	err := unix.Renameat2(int(from.Fd()), old, int(to.Fd()), name, unix.RENAME_NOREPLACE)
+	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
+		return err
+	}
+	if err := unix.Linkat(int(from.Fd()), old, int(to.Fd()), name, 0); err != nil {
+		return err
+	}
+	return unix.Unlinkat(int(from.Fd()), old, 0)
+}
