@@ -60,7 +60,7 @@ func TestMmdebstrapsFailureCarriesItsLastLines(t *testing.T) {
 
 func TestMmdebstrapIsToldToEndWhenTheContextEnds(t *testing.T) {
 	note := filepath.Join(t.TempDir(), "ended")
-	fakeDebootstrap(t, fmt.Sprintf(`trap 'kill $!; echo ended >%s; exit 1' TERM; sleep 60 & echo ready >&2; wait; exit 0`, note))
+	fakeDebootstrap(t, fmt.Sprintf(`trap 'kill -9 $!; echo ended >%s; exit 1' TERM; sleep 60 & echo ready >&2; wait; exit 0`, note))
 	ctx, cancel := context.WithCancel(t.Context())
 	b := newBuild(nil, &Options{Progress: func(string) { cancel() }})
 	require.Error(t, b.copyDebian(ctx, tar.NewWriter(io.Discard)))
