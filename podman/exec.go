@@ -117,6 +117,8 @@ type stream struct {
 
 	onStderr io.Writer // gets stderr in place of keeping it; set before the first Read
 
+	reading sync.Mutex // held by who reads
+
 	mu     sync.Mutex
 	stderr []byte
 }
@@ -128,6 +130,8 @@ func newStream(conn net.Conn, r *bufio.Reader, session string) *stream {
 }
 
 func (s *stream) Read(p []byte) (int, error) {
+	s.reading.Lock()
+	defer s.reading.Unlock()
 	for s.left == 0 {
 		if err := s.nextFrame(); err != nil {
 			return 0, err
@@ -177,7 +181,25 @@ func (s *stream) keepStderr(size int64) error {
 	return err
 }
 
-func (s *stream) Write(p []byte) (int, error) { return s.conn.Write(p) }
+func (s *stream) Write(p []byte) (int, error) {
+	n, err := s.conn.Write(p)
+	if err != nil {
+		s.lastWords()
+	}
+	return n, err
+}
+
+// lastWords takes in why a program ended that doesn't read any more, where
+// nobody else reads.
+func (s *stream) lastWords() {
+	if !s.reading.TryLock() {
+		return
+	}
+	defer s.reading.Unlock()
+	s.conn.SetReadDeadline(time.Now().Add(time.Second))
+	for s.left == 0 && s.nextFrame() == nil {
+	}
+}
 
 func (s *stream) Close() error { return s.conn.Close() }
 

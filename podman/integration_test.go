@@ -6,9 +6,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -45,7 +45,7 @@ func newHost(t *testing.T, opts *Options) *host {
 	opts.Logger = slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	b, err := New(t.Context(), opts)
 	require.NoError(t, err)
-	if _, err := b.ImageInfo(t.Context(), testImage()); err != nil {
+	if err := haveImage(t.Context(), b); err != nil {
 		if os.Getenv("WISBOX_REQUIRE_PODMAN") == "1" {
 			t.Fatal(err)
 		}
@@ -62,6 +62,22 @@ func newHost(t *testing.T, opts *Options) *host {
 		require.NoError(t, b.Close())
 	})
 	return &host{b, t}
+}
+
+// haveImage loads the image from WISBOX_TEST_ARCHIVE where the store lacks it.
+func haveImage(ctx context.Context, b *Backend) error {
+	_, err := b.ImageInfo(ctx, testImage())
+	archive := os.Getenv("WISBOX_TEST_ARCHIVE")
+	if !errors.Is(err, sandbox.ErrNotFound) || archive == "" {
+		return err
+	}
+	f, err := os.Open(archive)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = b.LoadImage(ctx, f)
+	return err
 }
 
 type testWriter struct{ t *testing.T }
@@ -116,4 +132,19 @@ func TestAProgramRunsInANewContainer(t *testing.T) {
 	t.Logf("%+v", info)
 }
 
-var _ = exec.Command
+func TestProbesInsideAllPass(t *testing.T) {
+	probes := os.Getenv("WISBOX_PROBES")
+	if probes == "" {
+		t.Skip("WISBOX_PROBES names no file of probes")
+	}
+	h := newHost(t, nil)
+	s := h.create(h.spec("p"))
+	f, err := os.Open(probes)
+	require.NoError(t, err)
+	defer f.Close()
+	var out bytes.Buffer
+	result, err := s.Run(t.Context(), sandbox.Cmd{Argv: []string{"python3", "-"}, Stdin: f, Stdout: &out, Stderr: &out, Timeout: time.Minute})
+	require.NoError(t, err)
+	t.Log(out.String())
+	require.Equal(t, 0, result.ExitCode)
+}

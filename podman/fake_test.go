@@ -1,0 +1,311 @@
+package podman
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/podman/podmantest"
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+const fakeImage = "localhost/fake:1"
+
+// newFake is a backend on a fake service.
+func newFake(t *testing.T) (*Backend, *podmantest.Server) {
+	t.Helper()
+	server := podmantest.New(t, fakeImage)
+	b, err := New(t.Context(), &Options{
+		Root: "test", BaseURL: server.URL, RuntimeDir: filepath.Join(t.TempDir(), "r"),
+		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { b.Close() })
+	return b, server
+}
+
+func fakeSpec(t *testing.T) sandbox.Spec {
+	t.Helper()
+	return sandbox.Spec{ID: "one", Image: fakeImage, Workspace: t.TempDir()}
+}
+
+func TestCreateRunRemove(t *testing.T) {
+	b, server := newFake(t)
+	s, err := b.Create(t.Context(), fakeSpec(t))
+	require.NoError(t, err)
+	var out bytes.Buffer
+	result, err := s.Run(t.Context(), sandbox.Cmd{Argv: []string{"cat"}, Stdin: strings.NewReader("hello"), Stdout: &out})
+	require.NoError(t, err)
+	require.Equal(t, sandbox.StatusExited, result.Status)
+	require.Equal(t, "hello", out.String())
+	found, err := b.List(t.Context())
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	require.Equal(t, "one", found[0].ID)
+	require.NoError(t, s.Close(t.Context()))
+	require.NoError(t, s.Close(t.Context()))
+	require.Empty(t, server.Containers())
+}
+
+func TestAPassingFaultIsTriedAgain(t *testing.T) {
+	locked := podmantest.Fails(500, "database is locked")
+	for _, c := range []struct{ name, method, part string }{
+		{"create", "POST", "/containers/create"},
+		{"start", "POST", "/start"},
+		{"image", "GET", "/images/"},
+		{"exec", "POST", "/exec"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b, server := newFake(t)
+			server.Fault(c.method, c.part, locked, locked)
+			s, err := b.Create(t.Context(), fakeSpec(t))
+			require.NoError(t, err)
+			require.NoError(t, s.Close(t.Context()))
+		})
+	}
+}
+
+func TestAFaultThatStaysIsTriedThreeTimes(t *testing.T) {
+	b, server := newFake(t)
+	locked := podmantest.Fails(500, "database is locked")
+	server.Fault("POST", "/containers/create", locked, locked, locked, locked)
+	_, err := b.Create(t.Context(), fakeSpec(t))
+	require.ErrorIs(t, err, sandbox.ErrUnavailable)
+	require.Equal(t, 3, server.Count("POST", "/containers/create"))
+	require.Empty(t, server.Containers())
+}
+
+func TestAFailedCreateLeavesNothing(t *testing.T) {
+	for _, c := range []struct {
+		name, method, part string
+		answer             http.HandlerFunc
+		says               string
+	}{
+		{"no locks", "POST", "/containers/create", podmantest.Fails(500, "allocating lock for new container: allocation failed; exceeded num_locks (2048)"), "no locks left"},
+		{"storage full", "POST", "/containers/create", podmantest.Fails(500, "mkdir /var/lib/x: no space left on device"), "storage is full"},
+		{"create garbage", "POST", "/containers/create", podmantest.Text("<html>"), ""},
+		{"start fails", "POST", "/start", podmantest.Fails(500, "OCI permission denied"), "could not start the container"},
+		{"no shell", "POST", "/start", podmantest.Fails(500, `exec: "sh": executable file not found in $PATH`), "needs at least `sh`"},
+		{"half inspect", "GET", "/json", nil, ""},
+		{"ten megabytes", "POST", "/start", podmantest.Fails(500, strings.Repeat("x", 10<<20)), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b, server := newFake(t)
+			if c.answer != nil {
+				server.Fault(c.method, c.part, c.answer)
+			} else {
+				server.Fault("GET", "wisbox-test-one/json", podmantest.Text(`{"Id": "x", "State": {`))
+			}
+			_, err := b.Create(t.Context(), fakeSpec(t))
+			if c.name == "create garbage" { // the body of a success isn't needed
+				require.Empty(t, server.Containers())
+			}
+			require.ErrorIs(t, err, sandbox.ErrUnavailable)
+			require.Contains(t, err.Error(), c.says)
+			require.NotContains(t, err.Error(), "/var/lib")
+			require.Less(t, len(err.Error()), 500)
+			require.Empty(t, server.Containers())
+		})
+	}
+}
+
+func TestAnAnswerThatWasLostLeavesNothing(t *testing.T) {
+	b, server := newFake(t)
+	server.Fault("POST", "/containers/create", nil)
+	server.Fault("POST", "/start", podmantest.Cut, podmantest.Cut, podmantest.Cut)
+	_, err := b.Create(t.Context(), fakeSpec(t))
+	require.ErrorIs(t, err, sandbox.ErrUnavailable)
+	require.Empty(t, server.Containers())
+}
+
+func TestACreateThatIsCancelledLeavesNothing(t *testing.T) {
+	for _, part := range []string{"/images/", "/containers/create", "/start", "/exec", "/json"} {
+		t.Run(part, func(t *testing.T) {
+			b, server := newFake(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			method := map[bool]string{true: "GET", false: "POST"}[part == "/images/" || part == "/json"]
+			server.Fault(method, part, func(w http.ResponseWriter, r *http.Request) {
+				cancel()
+				podmantest.Fails(500, "database is locked")(w, r)
+			})
+			_, err := b.Create(ctx, fakeSpec(t))
+			require.Error(t, err)
+			require.Empty(t, server.Containers())
+		})
+	}
+}
+
+func TestAMissingImageIsNamedWithWhatToDo(t *testing.T) {
+	b, server := newFake(t)
+	spec := fakeSpec(t)
+	spec.Image = "localhost/other:2"
+	_, err := b.Create(t.Context(), spec)
+	require.ErrorIs(t, err, sandbox.ErrUnavailable)
+	require.Contains(t, err.Error(), "localhost/other:2")
+	require.Contains(t, err.Error(), "wisbox image build")
+	require.Zero(t, server.Count("POST", "/"))
+}
+
+func TestAHungServiceIsUnavailableWithinFiveSeconds(t *testing.T) {
+	b, server := newFake(t)
+	_, err := b.Service(t.Context())
+	require.NoError(t, err)
+	server.Fault("GET", "/images/", podmantest.Hang, podmantest.Hang)
+	server.Fault("GET", "/_ping", podmantest.Hang, podmantest.Hang)
+	start := time.Now()
+	_, err = b.Create(t.Context(), fakeSpec(t))
+	require.ErrorIs(t, err, sandbox.ErrUnavailable)
+	require.Contains(t, err.Error(), "does not answer")
+	require.Less(t, time.Since(start), 5*time.Second)
+}
+
+func TestRemoveTriesAgainAndChecks(t *testing.T) {
+	busy := podmantest.Fails(500, "removing container: device or resource busy")
+	t.Run("busy once", func(t *testing.T) {
+		b, server := newFake(t)
+		server.Add(podmantest.Container{Name: "wisbox-test-one"})
+		server.Fault("DELETE", "/containers/", podmantest.Fails(500, "cannot remove shm: EBUSY"))
+		require.NoError(t, b.Remove(t.Context(), "one"))
+		require.Empty(t, server.Containers())
+	})
+	t.Run("says removed but is not", func(t *testing.T) {
+		b, server := newFake(t)
+		server.Add(podmantest.Container{Name: "wisbox-test-one"})
+		server.Fault("DELETE", "/containers/", podmantest.Text("[]"), podmantest.Text("[]"), podmantest.Text("[]"))
+		require.ErrorIs(t, b.Remove(t.Context(), "one"), sandbox.ErrUnavailable)
+	})
+	t.Run("busy for ever", func(t *testing.T) {
+		b, server := newFake(t)
+		server.Add(podmantest.Container{Name: "wisbox-test-one"})
+		server.Fault("DELETE", "/containers/", busy, busy, busy, busy, busy, busy, busy, busy, busy, busy)
+		require.ErrorIs(t, b.Remove(t.Context(), "one"), sandbox.ErrUnavailable)
+	})
+	t.Run("not there", func(t *testing.T) {
+		b, _ := newFake(t)
+		require.NoError(t, b.Remove(t.Context(), "one"))
+	})
+}
+
+func TestANameThatIsTaken(t *testing.T) {
+	ours := map[string]string{labelRoot: "test", labelSandbox: "one", labelBoot: bootID()}
+	for _, c := range []struct {
+		name string
+		have podmantest.Container
+		kind error
+	}{
+		{"stopped is replaced", podmantest.Container{State: "exited", Labels: ours}, nil},
+		{"of an earlier boot is replaced", podmantest.Container{State: "running", Labels: map[string]string{labelRoot: "test", labelSandbox: "one", labelBoot: "old"}}, nil},
+		{"running is refused", podmantest.Container{State: "running", Labels: ours}, sandbox.ErrInvalid},
+		{"a stranger is left alone", podmantest.Container{State: "exited"}, sandbox.ErrUnavailable},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b, server := newFake(t)
+			c.have.Name = "wisbox-test-one"
+			server.Add(c.have)
+			_, err := b.Create(t.Context(), fakeSpec(t))
+			if c.kind == nil {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, c.kind)
+			}
+			require.Len(t, server.Containers(), 1)
+		})
+	}
+}
+
+func TestOpen(t *testing.T) {
+	t.Run("a running one", func(t *testing.T) {
+		b, _ := newFake(t)
+		spec := fakeSpec(t)
+		_, err := b.Create(t.Context(), spec)
+		require.NoError(t, err)
+		_, err = b.Open(t.Context(), spec)
+		require.NoError(t, err)
+	})
+	t.Run("a missing one", func(t *testing.T) {
+		b, _ := newFake(t)
+		_, err := b.Open(t.Context(), fakeSpec(t))
+		require.ErrorIs(t, err, sandbox.ErrNotFound)
+	})
+	t.Run("a stopped one is removed", func(t *testing.T) {
+		b, server := newFake(t)
+		server.Add(podmantest.Container{Name: "wisbox-test-one", State: "exited", Labels: map[string]string{labelRoot: "test", labelSandbox: "one"}})
+		_, err := b.Open(t.Context(), fakeSpec(t))
+		require.ErrorIs(t, err, sandbox.ErrNotFound)
+		require.Empty(t, server.Containers())
+	})
+}
+
+func TestAServiceThatSeesAnotherWorkspaceIsUnavailable(t *testing.T) {
+	b, server := newFake(t)
+	spec := fakeSpec(t)
+	server.Fault("POST", "/exec/x1/start", func(w http.ResponseWriter, r *http.Request) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		io.WriteString(conn, "HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n")
+		conn.Write(podmantest.Frame(1, "1 2\n"))
+	})
+	_, err := b.Create(t.Context(), spec)
+	require.ErrorIs(t, err, sandbox.ErrUnavailable)
+	require.Contains(t, err.Error(), "does not see this host's workspace")
+	require.Empty(t, server.Containers())
+}
+
+func TestAReplacedWorkspaceIsLost(t *testing.T) {
+	b, _ := newFake(t)
+	spec := fakeSpec(t)
+	spec.Workspace = filepath.Join(spec.Workspace, "w")
+	require.NoError(t, os.Mkdir(spec.Workspace, 0o755))
+	s, err := b.Create(t.Context(), spec)
+	require.NoError(t, err)
+	require.NoError(t, os.Rename(spec.Workspace, spec.Workspace+"-old"))
+	require.NoError(t, os.Symlink("/", spec.Workspace))
+	_, err = s.Run(t.Context(), sandbox.Cmd{Argv: []string{"echo"}})
+	require.ErrorIs(t, err, sandbox.ErrLost)
+	_, err = b.Create(t.Context(), spec)
+	require.ErrorIs(t, err, sandbox.ErrInvalid)
+}
+
+func TestABadSpecIsInvalidBeforeAnyRequest(t *testing.T) {
+	b, server := newFake(t)
+	for name, change := range map[string]func(*sandbox.Spec){
+		"id":        func(s *sandbox.Spec) { s.ID = "A,b=c" },
+		"image":     func(s *sandbox.Spec) { s.Image = "" },
+		"workspace": func(s *sandbox.Spec) { s.Workspace = "relative" },
+		"missing":   func(s *sandbox.Spec) { s.Workspace = "/nowhere/at/all" },
+		"cpus":      func(s *sandbox.Spec) { s.Limits.CPUs = -1 },
+		"memory":    func(s *sandbox.Spec) { s.Limits.Memory = 1 },
+		"pids":      func(s *sandbox.Spec) { s.Limits.PIDs = 1 },
+		"tmp":       func(s *sandbox.Spec) { s.Limits.Tmp = -5 },
+	} {
+		spec := fakeSpec(t)
+		change(&spec)
+		_, err := b.Create(t.Context(), spec)
+		require.ErrorIs(t, err, sandbox.ErrInvalid, name)
+	}
+	require.Zero(t, server.Count("GET", "/"))
+}
+
+func TestConcurrentCreatesAreBounded(t *testing.T) {
+	b, server := newFake(t)
+	b.creates = make(chan struct{}, 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	b.creates <- struct{}{}
+	b.creates <- struct{}{}
+	cancel()
+	_, err := b.Create(ctx, fakeSpec(t))
+	require.ErrorIs(t, err, context.Canceled)
+	require.Zero(t, server.Count("POST", "/containers/create"))
+}
