@@ -122,6 +122,11 @@ func (e *Engine) keepers() []*keeper {
 	return slices.Collect(maps.Values(e.kept))
 }
 
+// Busy tells whether a kept interpreter evaluates right now.
+func (e *Engine) Busy() bool {
+	return slices.ContainsFunc(e.keepers(), func(k *keeper) bool { return len(k.turn) > 0 })
+}
+
 // Reset implements evaltool.Resetter: it waits for an evaluation that is on and
 // forgets the names of the context, in every sandbox.
 func (e *Engine) Reset(ctx context.Context, context string) error {

@@ -148,28 +148,30 @@ class Session:
         self.workspace = Workspace(root)
         self.space = kind(self.workspace)
         self.pid = os.getpid()
-        self.interruptible = False
+        self.interruptible = self.interrupted = False
         self.count = 0
         signal.signal(signal.SIGINT, self.interrupt)
 
     def interrupt(self, number, frame):
         if self.interruptible:
+            self.interrupted = True
             raise KeyboardInterrupt
 
     def evaluate(self, request, reads):
         """Always one answer, whatever the code did."""
         answer = {"id": request["id"], "status": "exited"}
         self.workspace.queue.clear()
+        self.interrupted = False
         self.hidden = {**self.space.hidden, **reads}
         signal.signal(signal.SIGINT, self.interrupt)
         try:
             self.interruptible = True
             self.work(request, reads, answer)
             self.interruptible = False
-        except KeyboardInterrupt:
-            answer["status"] = "interrupted"
         except BaseException as problem:
             self.fail(request, answer, problem)
+            if isinstance(problem, KeyboardInterrupt) and self.interrupted:
+                answer["status"] = "interrupted"
         finally:
             self.interruptible = False
         return answer

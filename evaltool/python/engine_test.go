@@ -1,0 +1,371 @@
+package python_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/evaltool/python"
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/sandbox/sandboxtest"
+)
+
+// bench is an engine over a sandbox on the host itself.
+type bench struct {
+	*python.Engine
+	workspace string
+	host      *sandboxtest.Host
+}
+
+const boxID = "eval-test"
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	host, dir := sandboxtest.NewHost(), t.TempDir()
+	box, err := host.Create(context.Background(), sandbox.Spec{ID: boxID, Image: "host", Workspace: dir})
+	require.NoError(t, err)
+	engine := python.New(&python.Options{Runner: func(context.Context) (sandbox.Runner, error) { return withLibraries{box}, nil }})
+	t.Cleanup(func() {
+		assert.NoError(t, engine.Close())
+		assert.NoError(t, box.Close(context.Background()))
+	})
+	return &bench{engine, dir, host}
+}
+
+// withLibraries lets a driver on the host find packages in a directory of the
+// tester's, where asteval isn't installed: WISBOX_TEST_PYTHONPATH.
+type withLibraries struct{ sandbox.Runner }
+
+func (w withLibraries) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
+	return w.Runner.Run(ctx, extended(cmd))
+}
+
+func (w withLibraries) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error) {
+	return w.Runner.Start(ctx, extended(cmd))
+}
+
+func extended(cmd sandbox.Cmd) sandbox.Cmd {
+	if dir := os.Getenv("WISBOX_TEST_PYTHONPATH"); dir != "" {
+		longer := *cmd.Python
+		longer.Source = "import sys; sys.path.append('" + dir + "')\n" + longer.Source
+		cmd.Python = &longer
+	}
+	return cmd
+}
+
+// needAsteval skips a test of the restricted sandbox where its library is not.
+func needAsteval(t *testing.T) {
+	t.Helper()
+	cmd := exec.Command("/usr/bin/python3", "-c", "import asteval")
+	cmd.Env = []string{"PYTHONPATH=" + os.Getenv("WISBOX_TEST_PYTHONPATH")}
+	if cmd.Run() != nil {
+		t.Skip("the host's python3 has no asteval: install python3-asteval or name its directory in WISBOX_TEST_PYTHONPATH")
+	}
+}
+
+func (b *bench) eval(t *testing.T, req evaltool.Request) evaltool.Response {
+	t.Helper()
+	if req.Timeout == 0 {
+		req.Timeout = 20 * time.Second
+	}
+	if req.Sandbox == "" {
+		req.Sandbox = evaltool.SandboxContainer
+	}
+	resp, err := b.Evaluate(context.Background(), req)
+	require.NoError(t, err)
+	return resp
+}
+
+func (b *bench) code(t *testing.T, code string) evaltool.Response {
+	t.Helper()
+	return b.eval(t, evaltool.Request{Code: code})
+}
+
+func (b *bench) keptCode(t *testing.T, code string) evaltool.Response {
+	t.Helper()
+	return b.eval(t, evaltool.Request{Code: code, Kept: true})
+}
+
+func value(resp evaltool.Response) string {
+	if resp.Value == nil {
+		return "<none>"
+	}
+	return *resp.Value
+}
+
+func TestTheValueIsTheReprOfAFinalExpression(t *testing.T) {
+	b := newBench(t)
+	for _, c := range []struct{ name, code, value string }{
+		{"expression", "1 + 1", "2"},
+		{"assignment", "x = 1", "<none>"},
+		{"not the last", "1 + 1\nx = 3", "<none>"},
+		{"none", "None", "<none>"},
+		{"empty", "", "<none>"},
+		{"comment", "# nothing", "<none>"},
+		{"over lines", "(\n 1 +\n 2\n)", "3"},
+		{"after a semicolon", "x = 2; x * 3", "6"},
+		{"text", "'a'", "'a'"},
+		{"in a block", "if True:\n\tx = 1\nx", "1"},
+		{"await", "import asyncio\nawait asyncio.sleep(0, 7)", "7"},
+		{"await before", "import asyncio\nx = await asyncio.sleep(0, 7)\nx + 1", "8"},
+		{"module name", "__name__", "'__main__'"},
+		{"arguments", "import sys; sys.argv", "['']"},
+		{"pickled function", "import pickle\ndef f(): return 4\npickle.loads(pickle.dumps(f))()", "4"},
+		{"source", "import inspect\ndef f():\n    return 4\ninspect.getsource(f)", `'def f():\n    return 4\n'`},
+		{"exit of zero", "import sys; sys.exit(0)", "<none>"},
+		{"exit without code", "exit()", "<none>"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			resp := b.code(t, c.code)
+			assert.Equal(t, evaltool.StatusExited, resp.Status, resp.Stderr)
+			assert.Equal(t, c.value, value(resp))
+			assert.Empty(t, resp.Stderr)
+		})
+	}
+}
+
+func TestWhatRaisesIsAnExceptionWithTheUsersOwnLines(t *testing.T) {
+	b := newBench(t)
+	for _, c := range []struct{ name, code, says string }{
+		{"syntax", "def def def", "SyntaxError: invalid syntax"},
+		{"name", "nope", "NameError: name 'nope' is not defined"},
+		{"line", "x = 1\nx / 0", "line 2, in <module>\n    x / 0"},
+		{"recursion", "def f(n): return f(n+1)\nf(0)", "RecursionError: maximum recursion depth exceeded"},
+		{"mutual recursion", "def f(): g()\ndef g(): f()\nf()", "RecursionError"},
+		{"long text", "raise ValueError('x' * 100_000 + 'end')", "end"},
+		{"deep source", "(" + strings.Repeat("-", 50_000) + "1)", "Error"},
+		{"input", "input()", "EOFError"},
+		{"repr", "class A:\n def __repr__(s): raise ValueError('no')\nA()", "ValueError: no"},
+		{"exit code", "import sys; sys.exit(3)", "SystemExit: 3"},
+		{"exit text", "import sys; sys.exit('stop here')", "stop here"},
+		{"interrupt", "raise KeyboardInterrupt", "KeyboardInterrupt"},
+		{"its text raises", "class E(Exception):\n def __str__(s): raise s\nraise E", "E"},
+		{"cause", "try:\n 1/0\nexcept Exception as e:\n raise ValueError('v') from e", "ZeroDivisionError"},
+		{"group", "raise BaseExceptionGroup('g', [ValueError('v')])", "v"},
+		{"helper", "read_text('missing')", "line 1, in <module>\n    read_text('missing')\nFileNotFoundError"},
+		{"memory", "b'x' * (1 << 60)", "MemoryError"},
+		{"huge int", "10 ** 5000", "4300 digits"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			resp := b.code(t, c.code)
+			assert.Equal(t, evaltool.StatusException, resp.Status)
+			assert.Contains(t, resp.Stderr, c.says)
+			assert.NotContains(t, resp.Stderr, "evaluate", "no frame of the driver")
+			assert.LessOrEqual(t, len([]rune(resp.Stderr)), evaltool.StreamChars)
+			assert.Nil(t, resp.Value)
+		})
+	}
+}
+
+func TestStreamsAreApartExactAndCut(t *testing.T) {
+	b := newBench(t)
+	for _, c := range []struct{ name, code, stdout, stderr string }{
+		{"stdout", "print('hi')", "hi\n", ""},
+		{"stderr", "import sys; print('e', file=sys.stderr)", "", "e\n"},
+		{"no newline", "print('x', end='')", "x", ""},
+		{"binary", `import os; os.write(1, b'a\xffb')`, "a\uFFFDb", ""},
+		{"child", "import os; os.system('echo child; echo err >&2')", "child\n", "err\n"},
+		{"surrogate", `print('\ud800')`, "\\ud800\n", ""},
+		{"exactly the limit", "print('x' * 4095)", strings.Repeat("x", 4095) + "\n", ""},
+		{"over it", "print('x' * 4096)", strings.Repeat("x", 4093) + "...", ""},
+		{"wide characters", "print('\U0001F600' * 5000)", strings.Repeat("\U0001F600", 4093) + "...", ""},
+		{"long stderr", "import sys; n = sys.stderr.write('x' * 5000)", "", strings.Repeat("x", 4093) + "..."},
+		{"replaced stdout", "import sys; sys.stdout = None", "", ""},
+		{"exit handler", "import atexit; _ = atexit.register(print, 'bye')", "bye\n", ""},
+		{"forked", "import os\nif os.fork(): os.wait()\nprint('both')", "both\nboth\n", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			resp := b.code(t, c.code)
+			assert.Equal(t, evaltool.StatusExited, resp.Status, resp.Stderr)
+			assert.Equal(t, c.stdout, resp.Stdout)
+			assert.Equal(t, c.stderr, resp.Stderr)
+		})
+	}
+}
+
+func TestATracebackIsKeptWholeAfterAFlood(t *testing.T) {
+	resp := newBench(t).code(t, "import sys; sys.stderr.write('x' * 100_000)\n1/0")
+	assert.Contains(t, resp.Stderr, "x...\nTraceback")
+	assert.Contains(t, resp.Stderr, "ZeroDivisionError: division by zero")
+	assert.Len(t, resp.Stderr, evaltool.StreamChars)
+}
+
+func TestEveryWayOfNotEndingEndsInTime(t *testing.T) {
+	b := newBench(t)
+	for _, c := range []struct{ name, code string }{
+		{"loop", "while True: pass"},
+		{"sleep", "import time; time.sleep(60)"},
+		{"loop in C", "sum(range(10 ** 12))"},
+		{"regular expression", "import re; re.match('(a+)+$', 'a' * 40 + 'b')"},
+		{"ignored signals", "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: pass"},
+		{"caught", "import time\nwhile True:\n try: time.sleep(9)\n except BaseException: pass"},
+		{"its own fork", "import os, time\nos.fork()\nos.fork()\nwhile True: time.sleep(1)"},
+		{"flood", "import sys\nwhile True: sys.stdout.write('x' * 65536)"},
+		{"finalizer", "class A:\n def __del__(s):\n  while True: pass\na = A()"},
+		{"repr", "class A:\n def __repr__(s):\n  while True: pass\nA()"},
+		{"exit handler", "import atexit, time; atexit.register(time.sleep, 60)"},
+		{"await", "import asyncio\nawait asyncio.sleep(60)"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			began := time.Now()
+			resp := b.eval(t, evaltool.Request{Code: "print('begun')\n" + c.code, Timeout: 2 * time.Second})
+			assert.Equal(t, evaltool.StatusTimedOut, resp.Status)
+			assert.True(t, strings.HasPrefix(resp.Stdout, "begun\n"), "what was printed stays")
+			assert.Equal(t, evaltool.TimeoutText, resp.Stderr)
+			assert.Empty(t, resp.Writes)
+			assert.Less(t, time.Since(began), 10*time.Second)
+		})
+	}
+}
+
+func TestWhatTheCodeDoesToItsProcessLeavesOneResult(t *testing.T) {
+	b := newBench(t)
+	for _, c := range []struct {
+		name, code, status, value string
+		ended                     bool
+	}{
+		{"closes stdout", "import os\nos.close(1)\n5", "exited", "5", false},
+		{"closes the low descriptors", "import os\nos.closerange(0, 256)\n5", "exited", "5", false},
+		{"writes to 3 and 4", "import os\nfor fd in (3, 4):\n try: os.write(fd, b'junk' * 99)\n except OSError: pass\n5", "exited", "5", false},
+		{"closes everything", "import os\nos.closerange(0, 4096)\n5", "exited", "<none>", true},
+		{"leaves", "import os; os._exit(0)", "exited", "<none>", true},
+		{"leaves badly", "import os; os._exit(9)", "exited", "<none>", true},
+		{"kills itself", "import os, signal; os.kill(os.getpid(), 11)", "signaled", "<none>", true},
+		{"breaks json", "import json\njson.dumps = None\n5", "exited", "<none>", true},
+		{"a thread stays", "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n5", "exited", "5", false},
+		{"takes the modules away", "import sys\nsys.modules.clear()\n5", "exited", "5", false},
+		{"floods the channel", channelWriter + "for _ in range(40): write(b'\\0\\0\\1\\0' + b'x' * 256)\n5", "exited", "5", false},
+		{"announces a huge answer", channelWriter + "write(b'\\xff\\xff\\xff\\xff')\n5", "exited", "<none>", true},
+		{"answers without the id", channelWriter + `write(b'\0\0\0\x1a{"id":"","status":"exited"}')` + "\nos._exit(0)", "exited", "<none>", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			resp := b.code(t, c.code)
+			assert.Equal(t, c.status, resp.Status, resp.Stderr)
+			assert.Equal(t, c.ended, resp.Ended)
+			assert.Equal(t, c.value, value(resp))
+			assert.Equal(t, c.ended, resp.Failed())
+		})
+	}
+}
+
+// channelWriter finds the driver's own descriptor, as hostile code would.
+const channelWriter = `import os, stat
+def write(data):
+    for fd in map(int, os.listdir('/proc/self/fd')):
+        try:
+            if fd > 60 and stat.S_ISFIFO(os.fstat(fd).st_mode): os.write(fd, data)
+        except OSError: pass
+`
+
+func TestGlobalsComeBackAsJSONOrRepr(t *testing.T) {
+	resp := newBench(t).code(t, `
+import os, math
+from dataclasses import dataclass
+class C: pass
+def f(): pass
+l, d, t, n, b, s = [1, [2.5]], {"a": [1]}, (1, "x"), None, True, "hé"
+sets, cpx, nan, keys, raw = {1}, 3+4j, float("nan"), {1: 2}, b"x"
+deep = {"a": {1}}
+cycle = []
+cycle.append(cycle)
+big, bigtext, bigrepr, bigint = [0] * 10**7, "x" * 10**7, {i for i in range(10**5)}, 10**5000
+_private = lam = lambda: 1
+class Bad:
+    def __repr__(self): raise ValueError
+bad = Bad()
+`)
+	require.Equal(t, evaltool.StatusExited, resp.Status, resp.Stderr)
+	short := resp.Globals["bigrepr"]
+	delete(resp.Globals, "bigrepr")
+	assert.Equal(t, map[string]string{
+		"l": "[1, [2.5]]", "d": `{"a": [1]}`, "t": `[1, "x"]`, "n": "null", "b": "true", "s": `"hé"`,
+		"sets": "!repr:{1}", "cpx": "!repr:(3+4j)", "nan": "!repr:nan", "keys": "!repr:{1: 2}", "raw": "!repr:b'x'",
+		"deep": "!repr:{'a': {1}}", "cycle": "!repr:[[...]]", "bad": "!repr:<Bad object; its repr raised ValueError>",
+	}, resp.Globals)
+	assert.Len(t, short, evaltool.StreamChars)
+	assert.True(t, strings.HasSuffix(short, "..."))
+	assert.Equal(t, 3, resp.Dropped)
+}
+
+func TestAllGlobalsTogetherAreBounded(t *testing.T) {
+	resp := newBench(t).code(t, "for i in range(20): globals()[f'v{i}'] = 'x' * 4000")
+	total := 0
+	for _, text := range resp.Globals {
+		total += len(text)
+	}
+	assert.LessOrEqual(t, total, 32*1024)
+	assert.Equal(t, 21, len(resp.Globals)+resp.Dropped)
+	assert.Positive(t, resp.Dropped)
+}
+
+func TestReadsAreGlobalsUnderTheirPath(t *testing.T) {
+	b := newBench(t)
+	files := []evaltool.File{{Path: "d/in.txt", Text: "hi"}, {Path: "plain", Text: "é\r\n"}}
+	resp := b.eval(t, evaltool.Request{Code: `(reads["d/in.txt"], globals()["d/in.txt"], plain, len(reads))`, Reads: files})
+	assert.Equal(t, `('hi', 'hi', 'é\r\n', 2)`, value(resp))
+	assert.Empty(t, resp.Globals)
+}
+
+func TestALargeReadIsGivenWhole(t *testing.T) {
+	text := strings.Repeat("0123456789abcde\n", 10<<20/16)
+	resp := newBench(t).eval(t, evaltool.Request{Code: `(len(big), big[-6:])`, Reads: []evaltool.File{{Path: "big", Text: text}}})
+	assert.Equal(t, `(10485760, 'abcde\n')`, value(resp))
+}
+
+func TestTemplatesGetTextsNotReprs(t *testing.T) {
+	resp := newBench(t).eval(t, evaltool.Request{Code: "t = 'a\\nb'\nn = 6 * 7", Names: []string{"t", "n", "missing"}})
+	assert.Equal(t, map[string]string{"t": "a\nb", "n": "42"}, resp.Names)
+}
+
+func TestNothingReachesTheNextFreshCall(t *testing.T) {
+	b := newBench(t)
+	b.code(t, "import os, random, signal\nx = 1\nos.environ['Q'] = '1'\nos.chdir('/tmp')\nrandom.seed(1)\nsignal.signal(signal.SIGUSR1, signal.SIG_IGN)")
+	resp := b.code(t, "import os, signal\n('x' in globals(), os.environ.get('Q'), os.getcwd(), signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL)")
+	real, err := filepath.EvalSymlinks(b.workspace)
+	require.NoError(t, err)
+	assert.Equal(t, "(False, None, '"+real+"', True)", value(resp))
+	first := value(b.code(t, "import random\nrandom.random()"))
+	assert.NotEqual(t, first, value(b.code(t, "import random\nrandom.random()")))
+}
+
+func TestNoNamesOfTheDriverAreGlobals(t *testing.T) {
+	resp := newBench(t).code(t, "sorted(n for n in globals() if not n.startswith('__'))")
+	assert.Equal(t, "['list_files', 'read_text', 'reads', 'write_text']", value(resp))
+}
+
+func TestFilesLeftOpenAreWritten(t *testing.T) {
+	b := newBench(t)
+	require.Equal(t, evaltool.StatusExited, b.code(t, "f = open('left.txt', 'w')\nn = f.write('whole')").Status)
+	data, err := os.ReadFile(filepath.Join(b.workspace, "left.txt"))
+	require.NoError(t, err)
+	assert.Equal(t, "whole", string(data))
+}
+
+func TestModulesOfTheWorkspaceCanBeImported(t *testing.T) {
+	b := newBench(t)
+	require.NoError(t, os.WriteFile(filepath.Join(b.workspace, "mine.py"), []byte("answer = 42\n"), 0o600))
+	assert.Equal(t, "42", value(b.code(t, "import mine\nmine.answer")))
+}
+
+func TestACancelledCallIsStopped(t *testing.T) {
+	b := newBench(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	resp, err := b.Evaluate(ctx, evaltool.Request{Code: "while True: pass", Sandbox: evaltool.SandboxContainer, Timeout: time.Minute})
+	require.NoError(t, err)
+	assert.Equal(t, evaltool.StatusCancelled, resp.Status)
+	assert.True(t, resp.Failed())
+}
