@@ -1,0 +1,175 @@
+package python_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/tool"
+)
+
+func (b *bench) restricted(t *testing.T, code string, kept bool) evaltool.Response {
+	t.Helper()
+	return b.eval(t, evaltool.Request{Code: code, Sandbox: evaltool.SandboxRestricted, Kept: kept})
+}
+
+func TestRestrictedCodeRunsAsAReaderExpects(t *testing.T) {
+	needAsteval(t)
+	b := newBench(t)
+	for _, c := range []struct{ code, value, stdout string }{
+		{"total = 0\nfor value in range(5):\n    total += value\nprint(total)\ntotal", "10", "10\n"},
+		{"statistics.mean([1,2,3])", "2", ""},
+		{"math.floor(math.pi)", "3", ""},
+		{"def fact(n):\n  if n < 2: return 1\n  return n * fact(n - 1)\nfact(10)", "3628800", ""},
+		{"def f(n):\n  while True:\n    n += 1\n    if n > 5: return n\nf(1)", "6", ""},
+		{"def f(a, b=2, *c, d=4, **e): return (a, b, c, d, e)\nf(1, 2, 3, x=5)", "(1, 2, (3,), 4, {'x': 5})", ""},
+		{"def f():\n  try: return 1\n  finally: print('f')\nf()", "1", "f\n"},
+		{"x = 1\ndef f(): x = 2\nf()\nx", "1", ""},
+		{"x = 5\n[x for x in range(3)]\nx", "5", ""},
+		{"{k: v for k, v in enumerate('ab') if k}", "{1: 'b'}", ""},
+		{"sum(i * i for i in range(4))", "14", ""},
+		{"f'{math.pi:.2f} {1!r:>3} {[2][0]}'", "'3.14   1 2'", ""},
+		{"for i in range(5):\n  if i == 1: continue\n  if i == 3: break\n  print(i)\nelse: print('no')", "<none>", "0\n2\n"},
+		{"try:\n  1/0\nexcept (ValueError, ZeroDivisionError) as e:\n  print(e.args)\nelse:\n  print('no')", "<none>", "('division by zero',)\n"},
+		{"try:\n  try: raise KeyError('k')\n  finally: print('f')\nexcept KeyError: print('c')", "<none>", "f\nc\n"},
+		{"print('a', 'b', sep='-', end='!')", "<none>", "a-b!"},
+		{"a, (b, c) = 1, (2, 3)\na, b = b, a\n(a, b, c)", "(2, 1, 3)", ""},
+		{"d = {'a': 1}\nd['a'] += 2\ndel d['a']\nd", "{}", ""},
+		{"sorted({'b': 1, 'a': 2}.items(), key=lambda_free) if False else sorted([3, 1])", "[1, 3]", ""},
+		{"','.join(str(abs(v)) for v in [-1, 2]).upper().split(',')", "['1', '2']", ""},
+		{"write_text('z', '1')\nread_text('z') + str(list_files())", `"1['z']"`, ""},
+		{"x = set([1, 1])\nx.add(2)\n(len(x), tuple(zip(list('a'), [1.5])), round(2.6), max(1, 2), min([3]), bool(0), float('1'))",
+			"(2, (('a', 1.5),), 3, 2, 3, False, 1.0)", ""},
+	} {
+		resp := b.restricted(t, c.code, true)
+		require.Equal(t, evaltool.StatusExited, resp.Status, "%s\n%s", c.code, resp.Stderr)
+		assert.Equal(t, c.value, value(resp), c.code)
+		assert.Equal(t, c.stdout, resp.Stdout, c.code)
+		require.NoError(t, b.Reset(context.Background(), ""))
+	}
+}
+
+func TestRestrictedErrorsAreReadableAndSaidOnce(t *testing.T) {
+	needAsteval(t)
+	b := newBench(t)
+	for _, c := range []struct{ code, stderr string }{
+		{"1/0", "  File \"<code>\", line 1\n    1/0\nZeroDivisionError: division by zero\n"},
+		{"x = 1\nif x:\n  y = nope", "  File \"<code>\", line 3\n    y = nope\nNameError: name 'nope' is not defined\n"},
+		{"def f(a): return a\nf()", "  File \"<code>\", line 2\n    f()\nTypeError: missing a required argument: 'a'\n"},
+		{"raise ValueError('bad')", "  File \"<code>\", line 1\n    raise ValueError('bad')\nValueError: bad\n"},
+		{"assert 1 == 2, 'no'", "  File \"<code>\", line 1\n    assert 1 == 2, 'no'\nAssertionError: no\n"},
+	} {
+		resp := b.restricted(t, c.code, true)
+		assert.Equal(t, evaltool.StatusException, resp.Status)
+		assert.Equal(t, c.stderr, resp.Stderr)
+	}
+	for _, code := range []string{"def def", "return 1", "break", "def f(): return f()\nf()"} {
+		resp := b.restricted(t, code, true)
+		assert.Equal(t, evaltool.StatusException, resp.Status)
+		assert.Equal(t, 1, strings.Count(resp.Stderr, "Error: "), resp.Stderr)
+	}
+}
+
+func TestRestrictedGlobalsAreDataOnly(t *testing.T) {
+	needAsteval(t)
+	resp := newBench(t).eval(t, evaltool.Request{
+		Code: "def f(): return x\ny = f() + 1\nm = math", Globals: map[string]string{"x": "41"}, Sandbox: evaltool.SandboxRestricted,
+	})
+	assert.Equal(t, map[string]string{"x": "41", "y": "42"}, resp.Globals)
+}
+
+func TestRestrictedTimesOutAndKeepsItsNames(t *testing.T) {
+	needAsteval(t)
+	b := newBench(t)
+	b.restricted(t, "z = 5", true)
+	resp := b.eval(t, evaltool.Request{Code: "while True: pass", Sandbox: evaltool.SandboxRestricted, Kept: true, Timeout: 200 * time.Millisecond})
+	assert.Equal(t, evaltool.StatusTimedOut, resp.Status)
+	assert.Equal(t, "5", value(b.restricted(t, "z", true)))
+}
+
+func TestWithoutAstevalRestrictedIsUnsupportedAndNamesIt(t *testing.T) {
+	b := newBench(t)
+	t.Setenv("WISBOX_TEST_PYTHONPATH", "")
+	for _, kept := range []bool{false, true} {
+		_, err := b.Evaluate(context.Background(), evaltool.Request{Code: "1", Sandbox: evaltool.SandboxRestricted, Kept: kept, Timeout: 20 * time.Second})
+		if err == nil {
+			t.Skip("the host's python3 has asteval")
+		}
+		assert.Equal(t, tool.Unsupported, tool.KindOf(err))
+		assert.ErrorContains(t, err, "python3-asteval")
+	}
+}
+
+// escapes are tricks against Python sandboxes. Those under "library" use what
+// asteval itself doesn't refuse by name.
+var escapes = []struct {
+	group string
+	codes []string
+}{
+	{"names", []string{
+		"import os", "from os import system", "import importlib as i", "__import__('os')", "eval('1')", "exec('1')", "compile('1','','eval')",
+		"open('/etc/passwd')", "globals()", "locals()", "vars()", "dir()", "getattr(1, 'real')", "setattr(1, 'a', 1)", "delattr(1, 'a')",
+		"type(1)", "object()", "super()", "memoryview(b'x')", "breakpoint()", "input()", "help()", "exit()", "__builtins__", "__name__",
+		"__loader__", "__spec__", "classmethod(len)", "property(len)", "print.__self__", "Exception('x').args", "BaseException",
+	}},
+	{"dunder attributes", []string{
+		"().__class__", "''.__class__.__mro__", "().__class__.__base__.__subclasses__()", "[].__class__.__bases__[0]", "{}.__class__",
+		"(1).__class__", "math.__dict__", "math.__loader__", "math.__spec__", "statistics.__builtins__", "len.__self__", "len.__module__",
+		"str.__mro__", "str.mro()", "int.__subclasses__()", "int.__base__", "print.__globals__", "read_text.__globals__", "read_text.__closure__",
+		"write_text.__code__", "read_text.__init__.__globals__", "def f(): pass\nf.__code__", "def f(): pass\nf.__globals__",
+		"def f(): pass\nf.__asteval__", "try: 1/0\nexcept Exception as e: e.__traceback__.tb_frame", "try: 1/0\nexcept Exception as e: x = e.__class__",
+		"''.__getattribute__('upper')", "().__reduce_ex__(2)", "().__init_subclass__", "[].__len__()", "x = ().__class__ = 1", "(1).__doc__",
+	}},
+	{"library", []string{
+		"read_text.func_globals", "statistics.sys", "statistics.random", "statistics.math", "statistics.random._os.system('id')", "statistics.Fraction",
+		"statistics.NormalDist", "statistics.Counter", "statistics.groupby", "statistics.itemgetter", "statistics.sys.modules", "statistics.namedtuple",
+		"math.members", "math.name", "statistics.members", "math.members['pi']", "def f(): pass\nf.inner", "def f(): pass\nf.inner.symtable",
+		"def f(): pass\nf.body", "def f(): pass\nf.signature", "def f(): pass\nf.name", "print.name", "math.pi = 3", "statistics.mean = 1", "del math.pi",
+		"def f(): pass\nf.body = 1", "try: 1/0\nexcept Exception as e: e.with_traceback(None)", "try: nope\nexcept NameError as e: e.name",
+		"try: ''.nope\nexcept AttributeError as e: e.obj", "try: read_text('no')\nexcept OSError as e: e.filename", "range(3).__iter__().x",
+		"zip([1]).x", "{}.keys().mapping", "list[int].__origin__", "(int | str).x", "for math.x in [1]: pass", "[0 for math.x in [1]]",
+		"with read_text('z'): pass", "(1).real.imag.x", "b''.x", "x = [1]\nx.y = 2", "x = {}\nx.y += 2",
+	}},
+	{"formats", []string{
+		"'{0.__class__}'.format(1)", "'{a.b}'.format_map({})", "str.format('{0.__class__}', 1)", "str.format_map('{a}', {})", "f'{().__class__}'",
+		"f'{1:{().__class__}}'", "f'{1!r:{math.__dict__}}'", "f\"{'x'.__class__!s}\"", "f\"{1:{'}{__fstring__.__class__'}}\"", "f\"{[1]:{'!r'}}\"",
+		"'{}'.format", "map(str.format, ['{0.__class__}'])", "sorted(['{0.__class__}'], key=str.format)", "max(['a'], key=''.format)",
+	}},
+	{"statements", []string{
+		"lambda: 1", "class A: pass", "async def f(): pass", "await x", "def f(): yield 1\nf()", "global x\nx = 1", "def f():\n nonlocal x", "@print\ndef f(): pass",
+		"(x := 1)", "match 1:\n case _: pass", "with open('x') as f: pass", "print('x', file=1)", "async with x: pass", "type X = int", "a, *b = [1, 2]",
+		"try:\n 1/0\nexcept print: pass", "try:\n 1/0\nexcept BaseException: pass", "raise SystemExit", "raise KeyboardInterrupt", "raise len", "raise 'x'",
+	}},
+	{"files", []string{
+		"read_text('../secret')", "read_text('/etc/../../secret')", "read_text('out')", "read_text('way/secret')", "read_text(1)", "write_text('../x', '1')",
+		"write_text('a/../../x', '1')", "list_files('..')", "list_files('way')", "read_text('fifo')", "write_text('x', b'1')", "write_text('x', '1', 'w')",
+		"read_text('\\x00')", "read_text('/dev/null')", "read_text('a' * 81)", "write_text('/', 'x')", "write_text('é', 'x')",
+	}},
+}
+
+func TestEscapesFromTheRestrictedSandboxAreRefused(t *testing.T) {
+	needAsteval(t)
+	b := newBench(t)
+	outside := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(outside, "secret"), []byte("WISBOX-SECRET"), 0o600))
+	require.NoError(t, os.Symlink(filepath.Join(outside, "secret"), filepath.Join(b.workspace, "out")))
+	require.NoError(t, os.Symlink(outside, filepath.Join(b.workspace, "way")))
+	for _, group := range escapes {
+		t.Run(group.group, func(t *testing.T) {
+			for _, code := range group.codes {
+				resp := b.restricted(t, code, true)
+				assert.Equal(t, evaltool.StatusException, resp.Status, "%s gave %s", code, value(resp))
+				assert.False(t, resp.Ended, code)
+				assert.NotContains(t, resp.Stdout+resp.Stderr+value(resp), "WISBOX-SECRET", code)
+				assert.Empty(t, resp.Writes, code)
+			}
+		})
+	}
+}
