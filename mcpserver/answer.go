@@ -1,0 +1,103 @@
+package mcpserver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime/debug"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// ErrorMeta is the key under which an answer carries its error object.
+const ErrorMeta = "wisbox/error"
+
+// answer runs a call when its turn comes and puts what came of it into the
+// protocol's form. A tool's error is an answer, never an error of the protocol.
+func (s *Server) answer(ctx context.Context, req *mcp.CallToolRequest, call func(context.Context) (*tool.Result, error)) (*mcp.CallToolResult, error) {
+	ctx, stop := s.untilRequestEnds(ctx, req)
+	defer stop()
+	if isNull(req.Params.Arguments) {
+		req.Params.Arguments = nil
+	}
+	if err := awaitTaken(ctx); err != nil {
+		return errorResult(err), nil
+	}
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	case <-ctx.Done():
+		return errorResult(ctx.Err()), nil
+	}
+	ctx, done := s.reportProgress(ctx, req)
+	defer done()
+	res, err := s.guarded(ctx, req.Params.Name, call)
+	if err != nil {
+		s.logFailure(req.Params.Name, err)
+		return errorResult(err), nil
+	}
+	return toolResult(res), nil
+}
+
+// guarded keeps a defect of one tool from ending the server.
+func (s *Server) guarded(ctx context.Context, name string, call func(context.Context) (*tool.Result, error)) (res *tool.Result, err error) {
+	defer func() {
+		if defect := recover(); defect != nil {
+			s.opts.Logger.Error("a tool panicked", "tool", name, "panic", defect, "stack", string(debug.Stack()))
+			res, err = nil, fmt.Errorf("panic: %v", defect)
+		}
+	}()
+	return call(ctx)
+}
+
+func (s *Server) logFailure(name string, err error) {
+	e := tool.AsError(err)
+	if e.Kind == tool.Internal || e.Kind == tool.Unavailable {
+		s.opts.Logger.Warn("a call failed", "tool", name, "kind", e.Kind, "message", e.Message, "cause", e.Unwrap())
+	}
+}
+
+func errorResult(err error) *mcp.CallToolResult {
+	e := tool.AsError(err)
+	return &mcp.CallToolResult{
+		Meta:    mcp.Meta{ErrorMeta: e},
+		Content: []mcp.Content{&mcp.TextContent{Text: e.Error()}},
+		IsError: true,
+	}
+}
+
+func toolResult(res *tool.Result) *mcp.CallToolResult {
+	structured, err := json.Marshal(res.Value)
+	if err != nil {
+		return errorResult(fmt.Errorf("marshal a result: %w", err))
+	}
+	text := res.Text
+	if text == "" {
+		text = string(structured)
+	}
+	out := &mcp.CallToolResult{
+		Content: []mcp.Content{&mcp.TextContent{Text: text}}, StructuredContent: json.RawMessage(structured), IsError: res.Failed,
+	}
+	for i, b := range res.Blobs {
+		out.Content = append(out.Content, blobContent(i, b))
+	}
+	return out
+}
+
+func blobContent(i int, b tool.Blob) mcp.Content {
+	switch kind, _, _ := strings.Cut(b.MIME, "/"); kind {
+	case "image":
+		return &mcp.ImageContent{Data: b.Data, MIMEType: b.MIME}
+	case "audio":
+		return &mcp.AudioContent{Data: b.Data, MIMEType: b.MIME}
+	}
+	return &mcp.EmbeddedResource{Resource: &mcp.ResourceContents{
+		URI: fmt.Sprintf("wisbox://result/blob/%d", i), MIMEType: b.MIME, Blob: b.Data,
+	}}
+}
+
+func isNull(raw json.RawMessage) bool { return string(bytes.TrimSpace(raw)) == "null" }

@@ -1,0 +1,176 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// binding ties a session to a connection: opened by the first call that needs
+// it, closed once, whoever comes first.
+type binding struct {
+	open  func(context.Context) (Session, error)
+	owner string          // the HTTP client, "" on pipes
+	ctx   context.Context // lives until close
+	stop  context.CancelFunc
+
+	mu      sync.Mutex
+	current Session
+	err     error         // of the last attempt to open
+	opening chan struct{} // closed when the attempt that runs is over
+	closed  bool
+}
+
+func (s *Server) newBinding() *binding {
+	b := &binding{open: s.opts.Open}
+	if b.open == nil {
+		b.open = func(context.Context) (Session, error) { return fixed{s.set}, nil }
+	}
+	b.ctx, b.stop = context.WithCancel(context.Background())
+	return b
+}
+
+// bindingOf finds or makes the binding of a connection. A new one ends with it.
+func (s *Server) bindingOf(conn *mcp.ServerSession, owner string) *binding {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.bindings[conn]
+	if b == nil {
+		b = s.newBinding()
+		b.owner = owner
+		s.bindings[conn] = b
+		go func() {
+			_ = conn.Wait()
+			s.release(conn)
+		}()
+	}
+	return b
+}
+
+// ownedBy says whether the session of a connection was opened by that client.
+func (s *Server) ownedBy(conn *mcp.ServerSession, owner string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.bindings[conn]
+	return b != nil && b.owner == owner
+}
+
+// release closes the session of a connection, if it has one, and forgets it.
+func (s *Server) release(conn *mcp.ServerSession) {
+	s.mu.Lock()
+	b := s.bindings[conn]
+	delete(s.bindings, conn)
+	s.mu.Unlock()
+	if b != nil {
+		s.closeBinding(b)
+	}
+}
+
+func (s *Server) closeBinding(b *binding) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.opts.CloseWithin)
+	defer cancel()
+	if err := b.close(ctx); err != nil {
+		s.opts.Logger.Error("close a session", "error", err)
+	}
+}
+
+// call runs a tool in the session. It ends with the session.
+func (b *binding) call(ctx context.Context, name string, args json.RawMessage) (*tool.Result, error) {
+	session, err := b.session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(b.ctx, cancel)()
+	return session.Call(ctx, name, args)
+}
+
+// session is the session of the connection. When opening failed, the next call
+// tries again. One caller that gives up does not stop the opening for others.
+func (b *binding) session(ctx context.Context) (Session, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return nil, tool.Errorf(tool.Closed, "the session has ended; connect again")
+	}
+	if b.current != nil {
+		defer b.mu.Unlock()
+		return b.current, nil
+	}
+	if b.opening == nil {
+		b.opening = make(chan struct{})
+		go b.attempt(b.opening)
+	}
+	opening := b.opening
+	b.mu.Unlock()
+	select {
+	case <-opening:
+		return b.outcome()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (b *binding) attempt(over chan struct{}) {
+	session, err := b.open(b.ctx)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.current, b.err, b.opening = session, err, nil
+	if err != nil {
+		b.current = nil
+	}
+	close(over)
+}
+
+func (b *binding) outcome() (Session, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.closed:
+		return nil, tool.Errorf(tool.Closed, "the session has ended; connect again")
+	case b.current == nil && b.err == nil: // another attempt has begun meanwhile
+		return nil, tool.Errorf(tool.Unavailable, "the session is not open; try again")
+	case b.current == nil:
+		return nil, b.err
+	}
+	return b.current, nil
+}
+
+func (b *binding) close(ctx context.Context) error {
+	b.mu.Lock()
+	again := b.closed
+	b.closed = true
+	opening := b.opening
+	b.mu.Unlock()
+	b.stop()
+	if opening != nil {
+		<-opening
+	}
+	b.mu.Lock()
+	session := b.current
+	b.current = nil
+	b.mu.Unlock()
+	if again || session == nil {
+		return nil
+	}
+	return session.Close(ctx)
+}
+
+// fixed is the set itself as a session.
+type fixed struct{ set *tool.Set }
+
+func (fixed) ID() string { return "default" }
+
+func (f fixed) Call(ctx context.Context, name string, args json.RawMessage) (*tool.Result, error) {
+	return f.set.Call(ctx, name, args)
+}
+
+func (fixed) Close(context.Context) error { return nil }

@@ -1,0 +1,203 @@
+package mcpserver
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// conn is a connection over lines, for the SDK to read messages from. Unlike the
+// SDK's own it survives what is no message, and it keeps count of what is
+// unanswered and unwritten, so that neither grows without bound.
+type conn struct {
+	in    io.ReadCloser
+	out   *output
+	drain time.Duration // how long the end of the input waits for answers
+
+	lines  chan line
+	closed chan struct{}
+	once   sync.Once
+
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced when one of these changes
+	waiting map[jsonrpc.ID]int
+	count   int // requests without a written answer
+	bytes   int // of them
+}
+
+func newConn(in io.ReadCloser, out io.Writer, drain time.Duration) *conn {
+	c := &conn{
+		in: in, out: newOutput(out), drain: drain,
+		lines: make(chan line), closed: make(chan struct{}),
+		changed: make(chan struct{}), waiting: map[jsonrpc.ID]int{},
+	}
+	go c.readLines()
+	return c
+}
+
+// Connect lets c stand for its own transport.
+func (c *conn) Connect(context.Context) (mcp.Connection, error) { return c, nil }
+
+// SessionID is empty: a pipe has one session.
+func (c *conn) SessionID() string { return "" }
+
+// readLines ends when the input does, or at the first line after close.
+func (c *conn) readLines() {
+	defer close(c.lines)
+	r := bufio.NewReaderSize(c.in, 64<<10)
+	for {
+		l, err := readLine(r, maxLine)
+		if err != nil {
+			return
+		}
+		if l.blank() {
+			continue
+		}
+		select {
+		case c.lines <- l:
+		case <-c.closed:
+			return
+		}
+	}
+}
+
+// Read gives the next message. It returns an error only at the end.
+func (c *conn) Read(ctx context.Context) (jsonrpc.Message, error) {
+	for {
+		if err := c.awaitRoom(); err != nil {
+			return nil, err
+		}
+		select {
+		case <-c.closed:
+			return nil, io.EOF
+		case l, more := <-c.lines:
+			if !more {
+				c.awaitAnswers()
+				return nil, io.EOF
+			}
+			message, refused := c.accept(l)
+			if refused == nil {
+				return message, nil
+			}
+			if err := c.out.write(ctx, refused.line()); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+func (c *conn) accept(l line) (jsonrpc.Message, *refusal) {
+	message, refused := decode(l)
+	request, ok := message.(*jsonrpc.Request)
+	if refused != nil || !ok || !request.IsCall() {
+		return message, refused
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, twice := c.waiting[request.ID]; twice {
+		return nil, &refusal{id: findID(l), code: jsonrpc.CodeInvalidRequest, message: "another request with this id waits for its answer"}
+	}
+	c.waiting[request.ID] = len(l.text)
+	c.count, c.bytes = c.count+1, c.bytes+len(l.text)
+	return message, nil
+}
+
+// Write sends a message and returns when it is written, or the connection closed.
+func (c *conn) Write(ctx context.Context, message jsonrpc.Message) error {
+	raw, err := jsonrpc.EncodeMessage(message)
+	if err != nil {
+		return fmt.Errorf("encode a message: %w", err)
+	}
+	response, ok := message.(*jsonrpc.Response)
+	if !ok {
+		return c.out.write(ctx, raw)
+	}
+	size := c.answered(response.ID)
+	defer c.written(size)
+	return c.out.write(ctx, raw)
+}
+
+// answered frees the id, before the client can know, and gives what it held.
+func (c *conn) answered(id jsonrpc.ID) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	size, waits := c.waiting[id]
+	if !waits {
+		return -1
+	}
+	delete(c.waiting, id)
+	return size
+}
+
+func (c *conn) written(size int) {
+	if size < 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.count, c.bytes = c.count-1, c.bytes-size
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// awaitRoom waits while too much is unanswered.
+func (c *conn) awaitRoom() error {
+	return c.await(context.Background(), func() bool { return c.count < maxUnanswered && c.bytes < maxUnansweredB })
+}
+
+// awaitAnswers gives what is unanswered a little time to be answered.
+func (c *conn) awaitAnswers() {
+	ctx, cancel := context.WithTimeout(context.Background(), c.drain)
+	defer cancel()
+	_ = c.await(ctx, func() bool { return c.count == 0 })
+}
+
+func (c *conn) await(ctx context.Context, holds func() bool) error {
+	for {
+		c.mu.Lock()
+		done, changed := holds(), c.changed
+		c.mu.Unlock()
+		if done {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-c.closed:
+			return io.EOF
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Close unblocks reads and writes. It may be called often.
+func (c *conn) Close() error {
+	var err error
+	c.once.Do(func() {
+		close(c.closed)
+		c.out.close()
+		err = c.in.Close()
+	})
+	return err
+}
+
+type connKey struct{}
+
+// awaitTaken waits while the client leaves too much of what it was sent untaken:
+// calls begin only when their results have somewhere to go.
+func awaitTaken(ctx context.Context) error {
+	c, _ := ctx.Value(connKey{}).(*conn)
+	if c == nil {
+		return nil
+	}
+	return c.out.awaitTaken(ctx)
+}
+
+var errClosed = errors.New("the connection is closed")

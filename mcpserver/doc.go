@@ -1,0 +1,21 @@
+// Package mcpserver offers a set of tools over the Model Context Protocol, on
+// pipes and over HTTP, with the official Go SDK.
+//
+// It decides what goes over the wire and who may speak: framing, limits,
+// authority, the forms of results and errors, cancellation, progress, and which
+// session a connection has. It knows nothing of files, programs or containers: a
+// tool is a name, two schemas and a call.
+//
+// # Sessions
+//
+// Tools are listed from the set, without a session. The first call of a
+// connection opens one by [Options.Open]; it is closed when the connection ends.
+// Where the protocol has no connections (HTTP, revision 2026-07-28) a client
+// opens a session by the tool session_open and names it in every call.
+//
+// # What a client can't do
+//
+// Nothing that it sends ends the server: garbage, over-long lines, batches,
+// requests with the same id. It never makes the server hold more than a bounded
+// amount of memory: when too much is unanswered the server stops reading.
+package mcpserver

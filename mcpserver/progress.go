@@ -1,0 +1,93 @@
+package mcpserver
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+const maxProgressText = 2000 // characters of one notification's message
+
+// reportProgress sends what a call tells of itself, or how long it has run, to a
+// client that asked for it. done returns when no more will be sent.
+func (s *Server) reportProgress(ctx context.Context, req *mcp.CallToolRequest) (_ context.Context, done func()) {
+	token := req.Params.GetProgressToken()
+	if token == nil {
+		return ctx, func() {}
+	}
+	p := &progress{start: time.Now()}
+	stop := make(chan struct{})
+	var sender sync.WaitGroup
+	sender.Go(func() { p.send(ctx, stop, s.opts.ProgressEvery, req, token) })
+	return tool.WithProgress(ctx, p.note), func() {
+		close(stop)
+		sender.Wait()
+	}
+}
+
+// progress is the latest that a call told.
+type progress struct {
+	start time.Time
+
+	mu     sync.Mutex
+	latest string
+}
+
+func (p *progress) note(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.latest = lastCharacters(text, maxProgressText)
+}
+
+func (p *progress) send(ctx context.Context, stop <-chan struct{}, every time.Duration, req *mcp.CallToolRequest, token any) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if p.tell(ctx, every, req, token) != nil {
+			return // nobody listens any more
+		}
+	}
+}
+
+// tell sends one notification, or drops it when the client is slow to take it.
+func (p *progress) tell(ctx context.Context, within time.Duration, req *mcp.CallToolRequest, token any) error {
+	short, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	err := req.Session.NotifyProgress(short, &mcp.ProgressNotificationParams{
+		ProgressToken: token, Progress: time.Since(p.start).Seconds(), Message: p.message(),
+	})
+	if short.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+func (p *progress) message() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.latest != "" {
+		return p.latest
+	}
+	return fmt.Sprintf("running for %d s", int(time.Since(p.start).Seconds()))
+}
+
+func lastCharacters(s string, most int) string {
+	for over := utf8.RuneCountInString(s) - most; over > 0; over-- {
+		_, n := utf8.DecodeRuneInString(s)
+		s = s[n:]
+	}
+	return s
+}

@@ -1,0 +1,130 @@
+package mcpserver
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const soon = 10 * time.Second // far more than anything here takes
+
+// raw is a client that writes what it likes.
+type raw struct {
+	t      *testing.T
+	in     *os.File
+	out    *os.File
+	lines  *bufio.Reader
+	ended  chan error
+	cancel context.CancelFunc
+}
+
+// startRaw serves s on real pipes.
+func startRaw(t *testing.T, s *Server) *raw {
+	t.Helper()
+	stdin, in, err := os.Pipe()
+	require.NoError(t, err)
+	out, stdout, err := os.Pipe()
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &raw{t: t, in: in, out: out, lines: bufio.NewReader(out), ended: make(chan error, 1), cancel: cancel}
+	go func() {
+		err := s.ServeStdio(ctx, stdin, stdout)
+		stdout.Close()
+		r.ended <- err
+	}()
+	t.Cleanup(func() {
+		in.Close()
+		out.Close()
+		cancel()
+	})
+	return r
+}
+
+// startReady is startRaw with the handshake done.
+func startReady(t *testing.T, s *Server) *raw {
+	t.Helper()
+	r := startRaw(t, s)
+	r.send(`{"jsonrpc":"2.0","id":"hi","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
+	require.Equal(t, `"hi"`, r.next().ID)
+	r.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	return r
+}
+
+func (r *raw) send(lines ...string) {
+	r.t.Helper()
+	_, err := io.WriteString(r.in, strings.Join(lines, "\n")+"\n")
+	require.NoError(r.t, err)
+}
+
+func (r *raw) call(id int, tool, args string) {
+	r.t.Helper()
+	r.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, id, tool, args))
+}
+
+// reply is one line of the server's.
+type reply struct {
+	Line   string
+	ID     string
+	Method string
+	Params struct {
+		ProgressToken any     `json:"progressToken"`
+		Message       string  `json:"message"`
+		Progress      float64 `json:"progress"`
+	}
+	Error *struct {
+		Code    int
+		Message string
+	}
+	Result struct {
+		IsError           bool
+		StructuredContent json.RawMessage
+		Content           []struct{ Type, Text, MimeType, Data string }
+		Meta              map[string]json.RawMessage `json:"_meta"`
+	}
+}
+
+// next reads the next line, which must be one JSON-RPC message.
+func (r *raw) next() reply {
+	r.t.Helper()
+	require.NoError(r.t, r.out.SetReadDeadline(time.Now().Add(soon)))
+	line, err := r.lines.ReadString('\n')
+	require.NoError(r.t, err)
+	var head struct {
+		Version string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+	}
+	require.NoError(r.t, json.Unmarshal([]byte(line), &head), line)
+	require.Equal(r.t, "2.0", head.Version)
+	var rest struct {
+		reply
+		ID any `json:"id"`
+	}
+	_ = json.Unmarshal([]byte(line), &rest)
+	rest.reply.ID, rest.reply.Line = string(head.ID), line
+	return rest.reply
+}
+
+// end closes the input and waits for the server's end.
+func (r *raw) end() {
+	r.t.Helper()
+	r.in.Close()
+	r.awaitEnd()
+}
+
+func (r *raw) awaitEnd() {
+	r.t.Helper()
+	select {
+	case err := <-r.ended:
+		r.ended <- err
+	case <-time.After(soon):
+		require.Fail(r.t, "the server did not end")
+	}
+}

@@ -1,0 +1,111 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Session is where the calls of a connection go. Its methods may be called from
+// many goroutines at once; Call returns soon after its context ends.
+type Session interface {
+	// ID names the session for people and resources. It is no secret.
+	ID() string
+	// Call runs a tool. Every error is, or wraps, a *tool.Error.
+	Call(ctx context.Context, name string, args json.RawMessage) (*tool.Result, error)
+	// Close ends the session and what runs in it. It is called once.
+	Close(ctx context.Context) error
+}
+
+// Options are the settings of a server. Nil and zero are fine.
+type Options struct {
+	// Open makes the session of a connection. The context lives as long as the
+	// connection. Nil: calls go to the set itself, and nothing is closed.
+	Open func(ctx context.Context) (Session, error)
+
+	// Name, Title and Version are what the server says it is. Default "wisbox".
+	Name, Title, Version string
+	// Instructions tell a model how the tools go together.
+	Instructions string
+
+	// MaxCalls bounds the calls of all connections that run at once; more wait.
+	// Default 64.
+	MaxCalls int
+	// ProgressEvery is the shortest time between two progress notifications of a
+	// call. Default 2 s.
+	ProgressEvery time.Duration
+	// CloseWithin bounds the closing of one session. Default 8 s.
+	CloseWithin time.Duration
+	// Logger takes what clients must not see. Default: nothing is logged.
+	Logger *slog.Logger
+}
+
+func (o *Options) orDefaults() Options {
+	var opts Options
+	if o != nil {
+		opts = *o
+	}
+	opts.Name = or(opts.Name, "wisbox")
+	opts.Version = or(opts.Version, "0.0.0")
+	opts.MaxCalls = or(opts.MaxCalls, 64)
+	opts.ProgressEvery = or(opts.ProgressEvery, 2*time.Second)
+	opts.CloseWithin = or(opts.CloseWithin, 8*time.Second)
+	opts.Logger = or(opts.Logger, slog.New(slog.DiscardHandler))
+	return opts
+}
+
+func or[T comparable](value, otherwise T) T {
+	var zero T
+	if value == zero {
+		return otherwise
+	}
+	return value
+}
+
+// Server offers one set of tools to any number of connections.
+type Server struct {
+	opts  Options
+	set   *tool.Set
+	slots chan struct{} // one for each call that runs
+	sdk   *mcp.Server
+
+	mu       sync.Mutex
+	bindings map[*mcp.ServerSession]*binding
+
+	requests sync.Map // id of an HTTP request that is served -> its context
+}
+
+// New makes a server of the tools in set. It does nothing until one of the Serve
+// methods or a handler is used.
+func New(set *tool.Set, opts *Options) *Server {
+	s := &Server{opts: opts.orDefaults(), set: set, bindings: map[*mcp.ServerSession]*binding{}}
+	s.slots = make(chan struct{}, s.opts.MaxCalls)
+	s.sdk = s.newSDKServer()
+	for _, t := range set.Tools() {
+		s.sdk.AddTool(describe(t), s.handler(t.Name))
+	}
+	return s
+}
+
+func (s *Server) newSDKServer() *mcp.Server {
+	info := &mcp.Implementation{Name: s.opts.Name, Title: s.opts.Title, Version: s.opts.Version}
+	return mcp.NewServer(info, &mcp.ServerOptions{
+		Instructions: s.opts.Instructions,
+		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}},
+	})
+}
+
+// handler answers the calls of one tool on connections that have a session.
+func (s *Server) handler(name string) mcp.ToolHandler {
+	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return s.answer(ctx, req, func(ctx context.Context) (*tool.Result, error) {
+			return s.bindingOf(req.Session, ownerOf(req)).call(ctx, name, req.Params.Arguments)
+		})
+	}
+}
