@@ -60,12 +60,26 @@ func (d *demo) call(ctx context.Context, tool string, params map[string]any) (an
 	return d.ok(ctx, "call", d.session, tool, mustJSON(params))
 }
 
+// exec runs a program in the session and returns what it printed.
+func (d *demo) exec(ctx context.Context, argv ...string) (string, error) {
+	args := append([]string{"exec", d.session, "--"}, argv...)
+	fmt.Println("   $ wisbox " + quoted(args))
+	out, err := d.command(ctx, args...).Output()
+	if d.broken {
+		out = nil
+	}
+	return string(out), err
+}
+
+// mustJSON writes parameters, which can't fail, as a person would: < is <.
 func mustJSON(v any) string {
-	data, err := json.Marshal(v)
-	if err != nil {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
 		panic(err)
 	}
-	return string(data)
+	return strings.TrimSpace(buf.String())
 }
 
 // quoted shows a command line as one would type it.
