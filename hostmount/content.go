@@ -1,0 +1,111 @@
+package hostmount
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+const chunk = 8 << 20 // copied between two looks at the context
+
+// readError is a failure of the source's side.
+type readError struct{ error }
+
+func (e readError) Unwrap() error { return e.error }
+
+// content copies at most size bytes, what the file had when it was opened: one
+// that grows while it is read ends there. It shares the blocks where the file
+// system can, else leaves the copying to the kernel.
+func (s *stage) content(ctx context.Context, dst, src *os.File, size int64, buf []byte) (int64, error) {
+	if size == 0 {
+		return 0, nil
+	}
+	if done, n, err := s.clone(dst, src, size); done {
+		return n, err
+	}
+	if size <= int64(len(buf)) {
+		return copySmall(dst, src, buf[:size])
+	}
+	if done, n, err := s.copyRange(ctx, dst, src, size); done {
+		return n, err
+	}
+	return copyChunks(ctx, dst, src, size, buf)
+}
+
+func (s *stage) clone(dst, src *os.File, size int64) (done bool, n int64, err error) {
+	if s.noClone.Load() {
+		return false, 0, nil
+	}
+	if err := unix.IoctlFileClone(int(dst.Fd()), int(src.Fd())); err != nil {
+		s.noClone.Store(true)
+		return false, 0, nil
+	}
+	info, err := dst.Stat()
+	if err != nil {
+		return true, 0, err
+	}
+	if info.Size() > size {
+		return true, size, dst.Truncate(size)
+	}
+	return true, info.Size(), nil
+}
+
+func copySmall(dst, src *os.File, buf []byte) (int64, error) {
+	n, err := io.ReadFull(src, buf)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return 0, readError{err}
+	}
+	_, err = dst.Write(buf[:n])
+	return int64(n), err
+}
+
+// copyRange says done where copy_file_range works here at all.
+func (s *stage) copyRange(ctx context.Context, dst, src *os.File, size int64) (done bool, n int64, err error) {
+	if s.noRange.Load() {
+		return false, 0, nil
+	}
+	for n < size {
+		if err := ctx.Err(); err != nil {
+			return true, n, err
+		}
+		k, err := unix.CopyFileRange(int(src.Fd()), nil, int(dst.Fd()), nil, int(min(size-n, chunk)), 0)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil && n == 0 && !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT):
+			s.noRange.Store(true)
+			return false, 0, nil
+		case errors.Is(err, unix.EIO):
+			return true, n, readError{err}
+		case err != nil:
+			return true, n, err
+		case k == 0: // it shrank
+			return true, n, nil
+		}
+		n += int64(k)
+	}
+	return true, n, nil
+}
+
+func copyChunks(ctx context.Context, dst, src *os.File, size int64, buf []byte) (n int64, err error) {
+	for n < size {
+		if err := ctx.Err(); err != nil {
+			return n, err
+		}
+		k, err := src.Read(buf[:min(size-n, int64(len(buf)))])
+		if k == 0 && errors.Is(err, io.EOF) {
+			return n, nil
+		}
+		if err != nil {
+			return n, readError{err}
+		}
+		if _, err := dst.Write(buf[:k]); err != nil {
+			return n, err
+		}
+		n += int64(k)
+	}
+	return n, nil
+}

@@ -1,0 +1,124 @@
+package hostmount
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Copy copies the mounts into the workspace, in order: of two files of one path
+// the later mount's stays, directories merge, and a file where a directory must
+// be (or the reverse), here or in the workspace, is exists. On any error, and
+// when ctx ends, the workspace is as it was; the errors name the mount.
+func Copy(ctx context.Context, mounts []Mount, opts *Options) (*Report, error) {
+	o := opts.withDefaults()
+	if len(mounts) == 0 {
+		return &Report{Mounts: []MountReport{}}, nil
+	}
+	if o.Dest == nil || o.Staging == nil {
+		return nil, tool.Errorf(tool.Internal, "a mount was copied without a workspace")
+	}
+	plans, err := planAll(ctx, mounts, o, false)
+	defer closePlans(plans)
+	if err != nil {
+		return nil, err
+	}
+	tree, err := layOut(plans)
+	if err != nil {
+		return nil, err
+	}
+	if err := stageAndPlace(ctx, tree, o); err != nil {
+		return nil, err
+	}
+	return report(plans), nil
+}
+
+// Preview tells what Copy would copy and why not the rest, without writing
+// anything. With an error comes the report of what was seen until then.
+func Preview(ctx context.Context, mounts []Mount, opts *Options) (*Report, error) {
+	plans, err := planAll(ctx, mounts, opts.withDefaults(), true)
+	defer closePlans(plans)
+	if err == nil {
+		_, err = layOut(plans)
+	}
+	return report(plans), err
+}
+
+// planAll opens and walks the sources. What it returns must be closed, with an
+// error too.
+func planAll(ctx context.Context, mounts []Mount, opts Options, all bool) ([]*plan, error) {
+	for i, m := range mounts {
+		if err := m.check(mountName(i)); err != nil {
+			return nil, err
+		}
+	}
+	roots, err := openRoots(opts)
+	if err != nil {
+		return nil, err
+	}
+	defer closeRoots(roots)
+	var plans []*plan
+	total := &budget{maxBytes: opts.MaxBytes, maxFiles: opts.MaxFiles}
+	for i, m := range mounts {
+		p := &plan{mount: m, at: mountName(i), budget: total, all: all}
+		if p.src, err = openSource(m, roots, opts, p.at); err != nil {
+			return plans, err
+		}
+		plans = append(plans, p)
+		if p.filter, err = m.filter(p.at); err != nil {
+			return plans, err
+		}
+		if err := p.walk(ctx); err != nil {
+			return plans, err
+		}
+	}
+	return plans, nil
+}
+
+func mountName(i int) string { return fmt.Sprintf("mounts[%d]", i) }
+
+func closePlans(plans []*plan) {
+	for _, p := range plans {
+		p.src.close()
+	}
+}
+
+func report(plans []*plan) *Report {
+	r := &Report{Mounts: []MountReport{}}
+	for _, p := range plans {
+		p.finish()
+		r.Files += p.report.Files
+		r.Dirs += p.report.Dirs
+		r.Bytes += p.report.Bytes
+		r.Mounts = append(r.Mounts, p.report)
+	}
+	return r
+}
+
+// finish counts what the plan copies and takes its fingerprint.
+func (p *plan) finish() {
+	p.items = slices.DeleteFunc(p.items, func(it *item) bool { return it.dropped })
+	slices.SortFunc(p.items, func(a, b *item) int { return strings.Compare(a.dst, b.dst) })
+	sum := sha256.New()
+	for _, it := range p.items {
+		kind := "file"
+		if it.dir {
+			kind = "directory"
+			p.report.Dirs++
+			fmt.Fprintf(sum, "%q directory %o\n", it.dst, it.mode)
+		} else {
+			p.report.Files++
+			fmt.Fprintf(sum, "%q %d %d.%d %o\n", it.dst, it.size, it.mtime.Sec, it.mtime.Nsec, it.mode)
+		}
+		if p.all {
+			p.list(Entry{Path: it.dst, Kind: kind, Size: it.size})
+		}
+	}
+	slices.SortFunc(p.report.Entries, func(a, b Entry) int { return strings.Compare(a.Path, b.Path) })
+	p.report.Fingerprint = hex.EncodeToString(sum.Sum(nil))
+}

@@ -1,0 +1,79 @@
+package hostmount
+
+import (
+	"slices"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// layout is the tree that all mounts make together.
+type layout struct {
+	dirs  map[string]*item // path to the directory that gives its mode; nil: nobody does
+	files map[string]*item
+}
+
+// layOut merges the plans in order.
+func layOut(plans []*plan) (*layout, error) {
+	l := &layout{dirs: map[string]*item{}, files: map[string]*item{}}
+	for _, p := range plans {
+		for _, it := range p.items {
+			if err := l.add(it); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return l, nil
+}
+
+func (l *layout) add(it *item) error {
+	for dir := parent(it.dst); dir != ""; dir = parent(dir) {
+		if _, ok := l.files[dir]; ok {
+			return inTheWay(it.plan.at, "a file of an earlier mount", "a directory")
+		}
+		if _, ok := l.dirs[dir]; ok {
+			break // and so are those above
+		}
+		l.dirs[dir] = nil
+	}
+	_, isFile := l.files[it.dst]
+	_, isDir := l.dirs[it.dst]
+	switch {
+	case it.dir && isFile:
+		return inTheWay(it.plan.at, "a file of an earlier mount", "a directory")
+	case !it.dir && isDir:
+		return inTheWay(it.plan.at, "a directory of an earlier mount", "a file")
+	case it.dir:
+		l.dirs[it.dst] = it
+	default:
+		l.files[it.dst] = it
+	}
+	return nil
+}
+
+func inTheWay(at, there, wanted string) error {
+	return tool.Errorf(tool.Exists, "%s is where the mount has %s; give it another mount_path", there, wanted).In(at + ".mount_path")
+}
+
+// sortedDirs are the directories, parents first.
+func (l *layout) sortedDirs() []string {
+	dirs := make([]string, 0, len(l.dirs))
+	for dir := range l.dirs {
+		dirs = append(dirs, dir)
+	}
+	slices.Sort(dirs)
+	return dirs
+}
+
+// batches groups the files by directory, at most 64 in one, so that a worker
+// opens a directory once for many.
+func (l *layout) batches() [][]*item {
+	byDir := map[string][]*item{}
+	for dst, it := range l.files {
+		byDir[parent(dst)] = append(byDir[parent(dst)], it)
+	}
+	var batches [][]*item
+	for _, items := range byDir {
+		batches = slices.AppendSeq(batches, slices.Chunk(items, 64))
+	}
+	return batches
+}

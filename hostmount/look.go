@@ -1,0 +1,193 @@
+package hostmount
+
+import (
+	"errors"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// name plans one name of a directory; a directory to walk is given back.
+func (p *plan) name(dir *beneath.Handle, at *place, name string) (*place, error) {
+	var st unix.Stat_t
+	rel, dst := join(at.rel, name), join(at.dst, name)
+	if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		p.skip(dst, reasonOf(err))
+		return nil, nil
+	}
+	real := join(at.real, name)
+	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		why := p.follow(at, name, &st, &real)
+		if why != "" {
+			p.skip(dst, why)
+			return nil, nil
+		}
+	}
+	isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR
+	if why := p.filter.refuses(rel, isDir); why != "" {
+		p.skip(dst, why)
+		return nil, nil
+	}
+	if !isDir {
+		return nil, p.addFile(join(at.src, name), dst, &st)
+	}
+	next := &place{src: join(at.src, name), dst: dst, rel: rel, real: real, depth: at.depth + 1, up: at}
+	if next.depth > maxDepth || len(next.src) > maxPath {
+		p.skip(dst, TooDeep)
+		return nil, nil
+	}
+	return next, nil
+}
+
+// follow looks at what a link leads to, which must lie in the source and not be
+// a directory that we are in.
+func (p *plan) follow(at *place, name string, st *unix.Stat_t, real *string) Reason {
+	if !p.mount.FollowSymlinks {
+		return Link
+	}
+	h, err := p.src.tree.Look(join(at.src, name))
+	switch {
+	case errors.Is(err, beneath.ErrEscape), errors.Is(err, unix.EXDEV):
+		return LinkOutside
+	case err != nil:
+		return LinkBroken
+	}
+	defer h.Close()
+	*st, *real = h.Stat, h.Path
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return ""
+	}
+	for up := at; up != nil; up = up.up {
+		if up.real == h.Path {
+			return LinkBroken
+		}
+	}
+	return ""
+}
+
+// look plans a source that is a single file.
+func (p *plan) look(dir *os.File, at *place, name, as string) error {
+	var st unix.Stat_t
+	if err := unix.Fstatat(int(dir.Fd()), name, &st, 0); err != nil {
+		return tool.AsError(sourceError(err, "the mount's source")).In(p.at + ".host_path")
+	}
+	dst := join(at.dst, as)
+	if why := p.filter.refuses(name, false); why != "" {
+		p.skip(dst, why)
+		return nil
+	}
+	return p.addFile(name, dst, &st)
+}
+
+func (p *plan) addFile(src, dst string, st *unix.Stat_t) error {
+	if why := p.refuses(st); why != "" {
+		p.skip(dst, why)
+		return nil
+	}
+	it := &item{src: src, dst: dst, size: st.Size, mode: st.Mode & 0o777, mtime: st.Mtim, plan: p}
+	return p.add(it)
+}
+
+// refuses says why a file is not copied for what it is.
+func (p *plan) refuses(st *unix.Stat_t) Reason {
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return Special
+	case uint64(st.Dev) != p.src.tree.Dev():
+		return OtherDisk
+	case st.Nlink > 1 && st.Uid != p.src.owner:
+		return HardLink
+	}
+	return ""
+}
+
+func (p *plan) addDir(at *place, st *unix.Stat_t) error {
+	return p.add(&item{src: at.src, dst: at.dst, dir: true, mode: st.Mode & 0o777, mtime: st.Mtim, plan: p})
+}
+
+func (p *plan) add(it *item) error {
+	p.items = append(p.items, it)
+	p.budget.files++
+	if p.budget.files > p.budget.maxFiles {
+		return tool.Errorf(tool.Limit, "the mounts hold more than %d files and directories; exclude some or raise the limit", p.budget.maxFiles).In(p.at)
+	}
+	return p.charge(it.size)
+}
+
+// charge takes n bytes of the budgets.
+func (p *plan) charge(n int64) error {
+	p.budget.bytes += n
+	p.report.Bytes += n
+	if limit := p.mount.MaxBytes; limit > 0 && p.report.Bytes > limit {
+		return tool.Errorf(tool.TooLarge, "the mount holds more than its %d bytes; exclude files or raise max_bytes", limit).In(p.at + ".max_bytes")
+	}
+	if p.budget.bytes > p.budget.maxBytes {
+		return tool.Errorf(tool.TooLarge, "the mounts hold more than %d bytes; exclude files or raise the limit", p.budget.maxBytes).In(p.at)
+	}
+	return nil
+}
+
+func (p *plan) skip(dst string, why Reason) {
+	p.report.Skipped[why]++
+	p.list(Entry{Path: dst, Kind: "other", Skipped: why})
+}
+
+func (p *plan) list(e Entry) {
+	if len(p.report.Entries) >= maxEntries {
+		p.report.Truncated = true
+		return
+	}
+	p.report.Entries = append(p.report.Entries, e)
+}
+
+// dropEmpty takes out the directories without a file where only some files are
+// included: nobody asked for them.
+func (p *plan) dropEmpty() {
+	if len(p.filter.include) == 0 {
+		return
+	}
+	needed := map[string]bool{}
+	for _, it := range p.items {
+		for dir := parent(it.dst); !it.dir && dir != "" && !needed[dir]; dir = parent(dir) {
+			needed[dir] = true
+		}
+	}
+	kept := p.items[:0]
+	for _, it := range p.items {
+		if !it.dir || needed[it.dst] {
+			kept = append(kept, it)
+		} else {
+			p.budget.files--
+		}
+	}
+	p.items = kept
+}
+
+// reasonOf says why something could not be opened or read.
+func reasonOf(err error) Reason {
+	switch {
+	case errors.Is(err, beneath.ErrEscape), errors.Is(err, unix.EXDEV):
+		return OtherDisk
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EIO):
+		return Unreadable
+	case errors.Is(err, unix.ENAMETOOLONG):
+		return TooDeep
+	}
+	return Changed
+}
+
+func join(dir, name string) string {
+	if dir == "" {
+		return name
+	}
+	return dir + "/" + name
+}
+
+func parent(p string) string {
+	i := strings.LastIndexByte(p, '/')
+	return p[:max(i, 0)]
+}

@@ -1,0 +1,150 @@
+package hostmount
+
+import (
+	"context"
+	"errors"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/tool"
+)
+
+const (
+	maxDepth   = 512
+	maxPath    = 3_900
+	maxEntries = 40_000 // of a report
+)
+
+// item is a file or directory that is to be copied.
+type item struct {
+	src   string // below the source's tree
+	dst   string // in the workspace
+	dir   bool
+	size  int64
+	mode  uint32 // permission bits
+	mtime unix.Timespec
+	plan  *plan
+
+	dropped bool // it could not be copied after all
+}
+
+// plan is what one mount would copy.
+type plan struct {
+	mount  Mount
+	at     string // the mount's name in errors: mounts[0]
+	src    *source
+	filter filter
+	budget *budget
+	all    bool // the report lists what is copied, too
+
+	items  []*item
+	report MountReport
+}
+
+// budget counts what all mounts take.
+type budget struct {
+	bytes, files       int64
+	maxBytes, maxFiles int64
+}
+
+// place is a directory of the source that is to be walked.
+type place struct {
+	src, dst, rel string
+	real          string // its path with links resolved
+	depth         int
+	up            *place
+}
+
+// walk makes the plan. A directory without a file that is included is left out
+// where there are include globs.
+func (p *plan) walk(ctx context.Context) error {
+	dst, err := p.destination()
+	if err != nil {
+		return err
+	}
+	p.report.MountPath, p.report.Skipped = dst, map[Reason]int64{}
+	if p.src.file != "" {
+		return p.look(p.src.tree.Dir(), &place{dst: parent(dst)}, p.src.file, path.Base(dst))
+	}
+	pending := []*place{{dst: dst}}
+	for len(pending) > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		at := pending[len(pending)-1]
+		below, err := p.directory(at)
+		if err != nil {
+			return err
+		}
+		pending = append(pending[:len(pending)-1], below...)
+	}
+	p.dropEmpty()
+	return nil
+}
+
+// destination is where the source goes: a directory for a directory's content,
+// a file's own new path.
+func (p *plan) destination() (string, error) {
+	if p.mount.MountPath == "" {
+		dst, err := mountPath(p.src.rel, p.at)
+		if p.src.rel == "." {
+			dst, err = "", nil
+		}
+		return dst, err
+	}
+	dst, err := mountPath(p.mount.MountPath, p.at)
+	if err == nil && p.src.file != "" && (dst == "" || strings.HasSuffix(p.mount.MountPath, "/")) {
+		dst = join(dst, p.src.file)
+	}
+	return dst, err
+}
+
+// directory plans what a directory holds and gives the directories below it.
+func (p *plan) directory(at *place) ([]*place, error) {
+	dir, err := p.src.tree.OpenDir(at.src)
+	if err == nil && at.real != dir.Path {
+		err = errors.Join(beneath.ErrChanged, dir.Close())
+	}
+	if err != nil {
+		if at.up == nil {
+			return nil, tool.AsError(sourceError(err, "the mount's source")).In(p.at + ".host_path")
+		}
+		p.skip(at.dst, reasonOf(err))
+		return nil, nil
+	}
+	defer dir.Close()
+	var names []string
+	err = beneath.ReadDir(int(dir.Fd()), func(e beneath.Entry) bool {
+		names = append(names, strings.Clone(e.Name))
+		return true
+	})
+	if err != nil {
+		p.skip(at.dst, Unreadable)
+		return nil, nil
+	}
+	if at.up != nil {
+		if err := p.addDir(at, &dir.Stat); err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(names)
+	return p.names(dir, at, names)
+}
+
+func (p *plan) names(dir *beneath.Handle, at *place, names []string) ([]*place, error) {
+	var below []*place
+	for _, name := range names {
+		next, err := p.name(dir, at, name)
+		if err != nil {
+			return nil, err
+		}
+		if next != nil {
+			below = append(below, next)
+		}
+	}
+	return below, nil
+}

@@ -1,0 +1,250 @@
+package hostmount
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// allowed is an allowed root, opened once: what its path names later is
+// without effect.
+type allowed struct {
+	root  *os.Root
+	paths []string // as given and with its links resolved, cleaned
+}
+
+func (a *allowed) close() { _ = a.root.Close() }
+
+// openRoots opens the allowed roots.
+func openRoots(opts Options) ([]*allowed, error) {
+	if len(opts.AllowedRoots) == 0 && !opts.AllowTyped {
+		return nil, tool.Errorf(tool.Permission, "host mounts need an allowed root: none is configured").In("allowed_roots")
+	}
+	var roots []*allowed
+	for _, dir := range opts.AllowedRoots {
+		a, err := openRoot(dir, opts.AllowWideRoots)
+		if err != nil {
+			closeRoots(roots)
+			return nil, tool.AsError(err).In("allowed_roots")
+		}
+		roots = append(roots, a)
+	}
+	return roots, nil
+}
+
+func closeRoots(roots []*allowed) {
+	for _, a := range roots {
+		a.close()
+	}
+}
+
+func openRoot(dir string, wide bool) (*allowed, error) {
+	if !filepath.IsAbs(dir) {
+		return nil, tool.Errorf(tool.Invalid, "an allowed root is an absolute path")
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil, sourceError(err, "the allowed root")
+	}
+	if !wide && isWide(real) {
+		return nil, tool.Errorf(tool.Permission, "an allowed root may not be / or hold the home directory; name a directory below")
+	}
+	root, err := os.OpenRoot(real)
+	if err != nil {
+		return nil, sourceError(err, "the allowed root")
+	}
+	return &allowed{root: root, paths: []string{filepath.Clean(dir), real}}, nil
+}
+
+// isWide says whether a directory holds the home directory, as / always does.
+func isWide(dir string) bool {
+	if dir == "/" {
+		return true
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return false
+	}
+	if real, err := filepath.EvalSymlinks(home); err == nil {
+		home = real
+	}
+	_, holds := below(dir, home)
+	return holds
+}
+
+// below gives p's path below dir, "." for dir itself. Both are clean and absolute.
+func below(dir, p string) (rel string, ok bool) {
+	if p == dir {
+		return ".", true
+	}
+	return strings.CutPrefix(p, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// source is a mount's source, opened: a directory, or one name of a directory.
+type source struct {
+	root  *os.Root
+	tree  *beneath.Tree
+	file  string // the name of a single file; "" for a directory
+	rel   string // below the allowed root
+	owner uint32 // whose files may have several names
+}
+
+func (s *source) close() {
+	if s.tree != nil {
+		_ = s.tree.Close()
+	}
+	_ = s.root.Close()
+}
+
+// openSource finds a mount's source below the allowed roots. at names the mount.
+func openSource(m Mount, roots []*allowed, opts Options, at string) (*source, error) {
+	src, err := findSource(m, roots, opts)
+	if err != nil {
+		return nil, tool.AsError(err).In(at + ".host_path")
+	}
+	return src, nil
+}
+
+func findSource(m Mount, roots []*allowed, opts Options) (*source, error) {
+	if len(roots) == 0 {
+		return openTyped(m, opts)
+	}
+	if !filepath.IsAbs(m.HostPath) {
+		return openRelative(m.HostPath, roots)
+	}
+	paths := []string{filepath.Clean(m.HostPath)}
+	if real, err := filepath.EvalSymlinks(m.HostPath); err == nil {
+		paths = append(paths, real)
+	}
+	for _, p := range paths {
+		for _, a := range roots {
+			for _, dir := range a.paths {
+				if rel, ok := below(dir, p); ok {
+					return openBelow(a.root, rel, dir)
+				}
+			}
+		}
+	}
+	return nil, tool.Errorf(tool.Permission, "the mount's source lies outside of the allowed roots; allow its directory or mount another one")
+}
+
+// openRelative takes the first allowed root that has the path.
+func openRelative(host string, roots []*allowed) (*source, error) {
+	rel := path.Clean(host)
+	if !filepath.IsLocal(rel) {
+		return nil, tool.Errorf(tool.Escape, "the mount's source leaves the allowed roots")
+	}
+	var first error
+	for _, a := range roots {
+		src, err := openBelow(a.root, rel, a.paths[1])
+		if err == nil {
+			return src, nil
+		}
+		if first == nil || tool.KindOf(first) == tool.NotFound {
+			first = err
+		}
+	}
+	return nil, first
+}
+
+// openTyped makes the parent of a path that a person typed its allowed root, for
+// the path alone. Links in it are the person's choice.
+func openTyped(m Mount, opts Options) (*source, error) {
+	if !filepath.IsAbs(m.HostPath) {
+		return nil, tool.Errorf(tool.Invalid, "the mount's source must be an absolute path where there is no allowed root")
+	}
+	real, err := filepath.EvalSymlinks(m.HostPath)
+	if err != nil {
+		return nil, sourceError(err, "the mount's source")
+	}
+	if !opts.AllowWideRoots && isWide(real) {
+		return nil, tool.Errorf(tool.Permission, "neither / nor a directory that holds the home directory is mounted; name a directory below")
+	}
+	parent, err := os.OpenRoot(filepath.Dir(real))
+	if err != nil {
+		return nil, sourceError(err, "the mount's source")
+	}
+	defer parent.Close()
+	src, err := openBelow(parent, filepath.Base(real), filepath.Dir(real))
+	if err == nil {
+		src.rel = src.file // the source is its own root
+		if src.rel == "" {
+			src.rel = "."
+		}
+	}
+	return src, err
+}
+
+// openBelow opens rel below root, over links that stay below root. dir is
+// root's path, so that absolute links into the source can be told.
+func openBelow(root *os.Root, rel, dir string) (*source, error) {
+	info, err := root.Stat(rel)
+	if err != nil {
+		return nil, sourceError(err, "the mount's source")
+	}
+	src := &source{rel: rel}
+	at := rel
+	switch {
+	case info.Mode().IsRegular():
+		at, src.file = path.Dir(rel), path.Base(rel)
+	case !info.IsDir():
+		return nil, tool.Errorf(tool.NotRegular, "the mount's source is neither a file nor a directory")
+	}
+	if src.root, err = root.OpenRoot(at); err != nil {
+		return nil, sourceError(err, "the mount's source")
+	}
+	if err := src.open(filepath.Join(dir, at)); err != nil {
+		src.close()
+		return nil, sourceError(err, "the mount's source")
+	}
+	return src, nil
+}
+
+func (s *source) open(dir string) (err error) {
+	if s.tree, err = beneath.New(s.root, dir); err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(s.tree.Dir().Fd()), &st); err != nil {
+		return err
+	}
+	s.owner = st.Uid
+	if s.file == "" {
+		return nil
+	}
+	f, err := s.tree.Open(s.file)
+	if err != nil {
+		return err
+	}
+	s.owner = f.Stat.Uid // it was named itself, whoever has the directory
+	return f.Close()
+}
+
+// sourceError says in an agent's words why something of the host can't be opened.
+func sourceError(err error, what string) error {
+	var te *tool.Error
+	errno := unix.Errno(0)
+	switch {
+	case errors.As(err, &te):
+		return err
+	case errors.Is(err, fs.ErrNotExist):
+		return tool.Errorf(tool.NotFound, "%s does not exist", what).Because(err)
+	case errors.Is(err, fs.ErrPermission):
+		return tool.Errorf(tool.Permission, "%s can't be read by the user that runs wisbox", what).Because(err)
+	case errors.Is(err, beneath.ErrNotRegular), errors.Is(err, unix.ELOOP):
+		return tool.Errorf(tool.NotRegular, "%s is neither a file nor a directory", what).Because(err)
+	case errors.Is(err, unix.ENOTDIR):
+		return tool.Errorf(tool.NotDir, "%s has a file where a directory is needed", what).Because(err)
+	case errors.Is(err, beneath.ErrEscape), !errors.As(err, &errno): // os.Root has no errno for a path that leaves
+		return tool.Errorf(tool.Escape, "%s is or passes a link that leaves the allowed roots", what).Because(err)
+	}
+	return tool.Errorf(tool.Unavailable, "%s can't be opened", what).Because(err)
+}

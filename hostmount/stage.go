@@ -1,0 +1,275 @@
+package hostmount
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// stage is the directory in which the mounts are put together. No program sees
+// it, so paths in it are safe.
+type stage struct {
+	opts Options
+	root *os.Root
+
+	noClone, noRange atomic.Bool // the file system can't
+
+	mu       sync.Mutex // guards the plans' reports and what follows
+	progress Progress
+	told     time.Time
+}
+
+// stageAndPlace copies the tree and moves it into the workspace. The staging
+// directory is gone when it returns.
+func stageAndPlace(ctx context.Context, tree *layout, opts Options) error {
+	name := "mount-" + strings.ToLower(rand.Text())
+	if err := opts.Staging.Mkdir(name, 0o700); err != nil {
+		return writeError(err)
+	}
+	defer clean(opts.Staging, name)
+	root, err := opts.Staging.OpenRoot(name)
+	if err != nil {
+		return writeError(err)
+	}
+	defer root.Close()
+	s := &stage{opts: opts, root: root}
+	if err := s.fill(ctx, tree); err != nil {
+		return err
+	}
+	return moveIn(ctx, root, opts.Dest)
+}
+
+// clean deletes the stage. What it can't delete goes when the session is next
+// opened: its staging directory is emptied then.
+func clean(staging *os.Root, name string) {
+	dir, err := staging.Open(".")
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	_, _ = beneath.RemoveAll(dir, name)
+}
+
+func (s *stage) fill(ctx context.Context, tree *layout) error {
+	dirs := tree.sortedDirs()
+	for _, dir := range dirs {
+		if err := s.root.Mkdir(dir, 0o700); err != nil {
+			return writeError(err)
+		}
+	}
+	for _, it := range tree.files {
+		s.progress.TotalFiles++
+		s.progress.TotalBytes += it.size
+	}
+	if err := s.copyAll(ctx, tree); err != nil {
+		return err
+	}
+	for i := len(dirs) - 1; i >= 0; i-- {
+		if err := s.finishDir(dirs[i], tree.dirs[dirs[i]]); err != nil {
+			return writeError(err)
+		}
+	}
+	s.tell(0, 0, true)
+	return nil
+}
+
+// finishDir gives a directory its owner and mode. Its owner can always use it:
+// a tree that programs can't enter or delete helps nobody.
+func (s *stage) finishDir(dir string, it *item) error {
+	f, err := s.root.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	mode := fs.FileMode(0o755)
+	if it != nil {
+		mode = fs.FileMode(it.mode) | 0o700
+	}
+	if err := s.give(f); err != nil {
+		return err
+	}
+	return f.Chmod(mode)
+}
+
+func (s *stage) give(f *os.File) error {
+	if s.opts.Owner == nil {
+		return nil
+	}
+	return f.Chown(s.opts.Owner.UID, s.opts.Owner.GID)
+}
+
+func (s *stage) copyAll(ctx context.Context, tree *layout) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(min(8, 2*runtime.NumCPU()))
+	for _, batch := range tree.batches() {
+		group.Go(func() error { return s.copyBatch(ctx, batch) })
+	}
+	return group.Wait()
+}
+
+// copyBatch copies files of one directory.
+func (s *stage) copyBatch(ctx context.Context, batch []*item) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	dir, err := s.root.Open(path.Join(".", parent(batch[0].dst)))
+	if err != nil {
+		return writeError(err)
+	}
+	defer dir.Close()
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	for _, it := range batch {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := s.copyItem(ctx, dir, it, *buf); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var buffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
+
+// copyItem copies one file, or notes why not.
+func (s *stage) copyItem(ctx context.Context, dir *os.File, it *item, buf []byte) error {
+	src, why := it.open()
+	if why != "" {
+		s.drop(it, why)
+		return nil
+	}
+	defer src.Close()
+	if err := s.recharge(it, src.Stat.Size); err != nil {
+		return err
+	}
+	it.mode, it.mtime = src.Stat.Mode&0o777, src.Stat.Mtim
+	n, why, err := s.write(ctx, dir, it, src.File, buf)
+	if err != nil {
+		return err
+	}
+	if why != "" {
+		s.drop(it, why)
+		return nil
+	}
+	if err := s.recharge(it, n); err != nil {
+		return err
+	}
+	s.tell(1, n, false)
+	return nil
+}
+
+// open opens a file of a source again, which may be another one by now.
+func (it *item) open() (*beneath.Handle, Reason) {
+	p := it.plan
+	src, err := p.src.tree.Open(it.src)
+	if err != nil {
+		return nil, reasonOf(err)
+	}
+	why := p.refuses(&src.Stat)
+	if !p.mount.FollowSymlinks && p.src.file == "" && src.Path != it.src {
+		why = Link
+	}
+	if why != "" {
+		_ = src.Close()
+		return nil, why
+	}
+	return src, ""
+}
+
+// recharge corrects what the plan had counted for a file.
+func (s *stage) recharge(it *item, size int64) error {
+	if size == it.size {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	more := size - it.size
+	it.size = size
+	return it.plan.charge(more)
+}
+
+// drop takes a file out of the plan that can't be copied after all.
+func (s *stage) drop(it *item, why Reason) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := it.plan
+	p.skip(it.dst, why)
+	_ = p.charge(-it.size)
+	it.dropped = true
+}
+
+// write makes the file in dir, complete with owner, mode and time. why says
+// that the source can't be read; err that the copy can't be written.
+func (s *stage) write(ctx context.Context, dir *os.File, it *item, src *os.File, buf []byte) (n int64, why Reason, err error) {
+	name := path.Base(it.dst)
+	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return 0, "", writeError(err)
+	}
+	dst := os.NewFile(uintptr(fd), name)
+	n, err = s.content(ctx, dst, src, it.size, buf)
+	if err == nil {
+		err = s.attributes(dir, dst, it)
+	}
+	err = errors.Join(err, dst.Close())
+	if unreadable := (readError{}); errors.As(err, &unreadable) {
+		return 0, reasonOf(unreadable.error), unix.Unlinkat(int(dir.Fd()), name, 0)
+	}
+	return n, "", writeError(err)
+}
+
+// attributes go on by descriptor, the owner first: a change of it may clear mode bits.
+func (s *stage) attributes(dir, dst *os.File, it *item) error {
+	if err := s.give(dst); err != nil {
+		return err
+	}
+	if err := unix.Fchmod(int(dst.Fd()), it.mode); err != nil {
+		return err
+	}
+	times := []unix.Timespec{it.mtime, it.mtime}
+	return unix.UtimesNanoAt(int(dir.Fd()), path.Base(it.dst), times, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// tell reports progress, not more often than ten times a second.
+func (s *stage) tell(files, bytes int64, last bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.progress.Files += files
+	s.progress.Bytes += bytes
+	if s.opts.Progress == nil || !last && time.Since(s.told) < 100*time.Millisecond {
+		return
+	}
+	s.told = time.Now()
+	s.opts.Progress(s.progress)
+}
+
+// writeError is for what fails on the workspace's side.
+func writeError(err error) error {
+	var te *tool.Error
+	switch {
+	case err == nil, errors.As(err, &te), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return tool.Errorf(tool.NoSpace, "the workspace's file system is full; nothing was copied").Because(err)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
+		return tool.Errorf(tool.Permission, "the workspace can't be written by the user that runs wisbox; nothing was copied").Because(err)
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+		return tool.Errorf(tool.Limit, "no file descriptors are left; nothing was copied").Because(err)
+	}
+	return tool.Errorf(tool.Unavailable, "the workspace could not be written; nothing was copied").Because(err)
+}
