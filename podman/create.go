@@ -35,7 +35,13 @@ func (b *Backend) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbo
 	case <-ctx.Done():
 		return nil, fail(ctx.Err(), nil, "gave up waiting to create a container")
 	}
-	s, err := b.create(ctx, spec, pin)
+	s, err := b.create(ctx, spec, pin, agentCaps)
+	if err == nil && s.plainly() {
+		// no agent will need a capability: programs get an empty bounding set
+		if err = s.Close(ctx); err == nil {
+			s, err = b.create(ctx, spec, pin, nil)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +100,7 @@ func (u *undo) run() {
 	}
 }
 
-func (b *Backend) create(ctx context.Context, spec sandbox.Spec, pin dirPin) (*Sandbox, error) {
+func (b *Backend) create(ctx context.Context, spec sandbox.Spec, pin dirPin, caps []string) (*Sandbox, error) {
 	start := time.Now()
 	var cleanup undo
 	defer cleanup.run()
@@ -102,6 +108,7 @@ func (b *Backend) create(ctx context.Context, spec sandbox.Spec, pin dirPin) (*S
 	if err != nil {
 		return nil, err
 	}
+	c.caps = caps
 	err = b.make(ctx, c, &cleanup)
 	if err != nil {
 		return nil, err
@@ -235,7 +242,7 @@ func (b *Backend) start(ctx context.Context, name string) error {
 	if err != nil {
 		b.log.Warn("container did not start", "name", name, "error", err)
 	}
-	if says(err, "executable file not found", "no such file or directory", "command was not found") && isAnswer(err) {
+	if isAnswer(err) && says(err, `exec: "sh"`, "executable file not found", "executable file `sh` not found") {
 		return fail(sandbox.ErrUnavailable, err, "the container does not start: its image needs at least `sh` and `sleep`")
 	}
 	return explain(ctx, "start the container", err)

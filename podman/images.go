@@ -82,20 +82,18 @@ func (b *Backend) BuildImage(ctx context.Context, contextTar io.Reader, tag stri
 		"dockerfile": {`["Containerfile"]`}, "t": {tag}, "layers": {"false"}, "rm": {"true"}, "forcerm": {"true"},
 		"networkmode": {"host"}, "buildargs": {string(buildArgs)}, "pullpolicy": {"missing"},
 	}
-	err = b.transfer(ctx, request{
+	return b.transfer(ctx, request{
 		method: http.MethodPost, path: "/build", query: query, stream: contextTar,
 		sink: &progress{line: line}, doing: "build the image",
 	})
-	return b.warm(ctx, tag, err)
 }
 
 // PullImage fetches an image from its registry, for as long as ctx allows.
 func (b *Backend) PullImage(ctx context.Context, ref string) error {
 	query := url.Values{"reference": {ref}, "policy": {"missing"}}
-	err := b.transfer(ctx, request{
+	return b.transfer(ctx, request{
 		method: http.MethodPost, path: "/images/pull", query: query, sink: &progress{}, doing: "pull the image",
 	})
-	return b.warm(ctx, ref, err)
 }
 
 // LoadImage stores the images of an archive that SaveImage or `podman save`
@@ -105,9 +103,6 @@ func (b *Backend) LoadImage(ctx context.Context, archive io.Reader) ([]string, e
 	err := b.transfer(ctx, request{
 		method: http.MethodPost, path: "/images/load", stream: archive, out: &out, doing: "load the image",
 	})
-	for _, name := range out.Names {
-		err = b.warm(ctx, name, err)
-	}
 	return out.Names, err
 }
 
@@ -196,12 +191,10 @@ func (p *progress) result() error {
 	return nil
 }
 
-// warm makes the copy of a new image that containers with our ID range need,
-// where the kernel can't map an overlay by itself: so that no session pays for it.
-func (b *Backend) warm(ctx context.Context, ref string, err error) error {
-	if err != nil {
-		return err
-	}
+// PrepareImage makes the copy of a new image that containers with our ID range
+// need, where the kernel can't map an overlay by itself: so that the first
+// session doesn't pay for it. It is done once an image.
+func (b *Backend) PrepareImage(ctx context.Context, ref string) error {
 	e, err := b.engine(ctx)
 	if err != nil {
 		return err
@@ -210,10 +203,10 @@ func (b *Backend) warm(ctx context.Context, ref string, err error) error {
 	if err != nil {
 		return err
 	}
-	spec := sandbox.Spec{ID: "warm-" + strings.ToLower(rand.Text())}
+	spec := sandbox.Spec{ID: "prepare-" + strings.ToLower(rand.Text())}
 	c := container{
 		name: b.name(spec.ID), image: ref, init: reaper, workspace: b.opts.RuntimeDir, files: files,
-		limits: sandbox.Limits{}.WithDefaults(), userns: b.userns(e), labels: b.labels(spec),
+		limits: sandbox.Limits{}.WithDefaults(), userns: b.userns(e), labels: b.labels(spec), caps: agentCaps,
 	}
 	var cleanup undo
 	defer cleanup.run()

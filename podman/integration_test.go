@@ -77,7 +77,7 @@ func haveImage(ctx context.Context, b *Backend) error {
 	}
 	defer f.Close()
 	_, err = b.LoadImage(ctx, f)
-	return err
+	return errors.Join(err, b.PrepareImage(ctx, testImage()))
 }
 
 type testWriter struct{ t *testing.T }

@@ -41,6 +41,13 @@ func (s *Sandbox) fallBack(cause error) *plain {
 	return s.plain
 }
 
+// plainly tells whether the image turned out to have no Python.
+func (s *Sandbox) plainly() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.plain != nil
+}
+
 // Start is not possible: nothing in the sandbox would own the process.
 func (p *plain) Start(context.Context, sandbox.Cmd) (sandbox.Process, error) {
 	return nil, fail(sandbox.ErrUnsupported, nil, "background processes need an image with python3")

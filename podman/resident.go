@@ -141,7 +141,6 @@ func (s *Sandbox) revive(ctx context.Context, lost *dialing) error {
 	if lost.conn == nil || s.emptied(ctx) {
 		return nil
 	}
-	s.b.log.Warn("sandbox restarted: processes of a lost agent were left", "sandbox", s.spec.ID)
 	err = s.b.do(ctx, request{method: http.MethodPost, path: containerPath(s.name, "/restart"), query: url.Values{"t": {"0"}}})
 	return explain(ctx, "restart the container", err)
 }
@@ -151,12 +150,13 @@ func (s *Sandbox) emptied(ctx context.Context) bool {
 	for deadline := time.Now().Add(goneTimeout); ; {
 		var top struct{ Processes [][]string }
 		err := s.b.do(ctx, request{
-			method: http.MethodGet, path: containerPath(s.name, "/top"), query: url.Values{"ps_args": {"pid"}, "stream": {"false"}}, out: &top,
+			method: http.MethodGet, path: containerPath(s.name, "/top"), query: url.Values{"ps_args": {"pid,args"}, "stream": {"false"}}, out: &top,
 		})
 		if err == nil && len(top.Processes) == 1 {
 			return true
 		}
 		if err != nil || time.Now().After(deadline) || !pause(ctx, 1) {
+			s.b.log.Warn("processes of a lost agent are left", "sandbox", s.spec.ID, "processes", top.Processes, "error", err)
 			return false
 		}
 	}

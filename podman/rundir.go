@@ -1,6 +1,7 @@
 package podman
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -62,6 +63,16 @@ func trustedSocket(path string) error {
 		return fmt.Errorf("%s belongs to user %d, neither us nor root", path, st.Uid)
 	}
 	return nil
+}
+
+// keepFile writes a file unless it is there already with the same content: one
+// that is being mounted must not be replaced.
+func keepFile(dir, name string, data []byte, mode fs.FileMode) (string, error) {
+	path := filepath.Join(dir, name)
+	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, data) {
+		return path, nil
+	}
+	return writeFile(dir, name, data, mode)
 }
 
 // writeFile puts data into dir/name by rename; a reader sees all of it.

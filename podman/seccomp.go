@@ -38,10 +38,10 @@ func (b *Backend) writeHostFiles() (hostFiles, error) {
 	err := privateDir(b.opts.RuntimeDir)
 	if err == nil {
 		sum := sha256.Sum256(profile)
-		out.seccomp, err = writeFile(b.opts.RuntimeDir, "seccomp-"+hex.EncodeToString(sum[:6])+".json", profile, 0o644)
+		out.seccomp, err = keepFile(b.opts.RuntimeDir, "seccomp-"+hex.EncodeToString(sum[:6])+".json", profile, 0o644)
 	}
 	if err == nil {
-		out.empty, err = writeFile(b.opts.RuntimeDir, "empty", nil, 0o644)
+		out.empty, err = keepFile(b.opts.RuntimeDir, "empty", nil, 0o644)
 	}
 	if err != nil {
 		return out, fail(sandbox.ErrUnavailable, err, "the runtime directory can't be written")

@@ -45,13 +45,14 @@ var fixedEnv = map[string]string{
 
 // reaper is pid 1 where the image brings none. An ignored SIGCHLD survives the
 // exec, so the kernel reaps orphans, and sleep installs no handlers that a signal
-// from inside could reach. Some shells can't ignore it, hence three ways.
+// from inside could reach. Some shells can't ignore it, hence three ways; the
+// last one's wait reaps too.
 var reaper = []string{"sh", "-c", `command -v bash >/dev/null && exec bash -c "trap '' CHLD; exec sleep infinity"
 command -v python3 >/dev/null && exec python3 -I -S -c "
 import os, signal
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 os.execvp('sleep', ['sleep', 'infinity'])"
-exec sleep infinity`}
+sleep infinity & wait`}
 
 // container is everything about a container that differs between two of them.
 // All else is fixed in generate.
@@ -59,6 +60,7 @@ type container struct {
 	name      string
 	image     string
 	init      []string // pid 1
+	caps      []string // agentCaps, or none where no agent will run
 	workspace string   // host directory
 	files     hostFiles
 	limits    sandbox.Limits // filled in
@@ -121,7 +123,7 @@ func tmpfs(dest string, size int64, more ...string) specs.Mount {
 func (c container) security(g *specgen.ContainerSecurityConfig) {
 	g.Privileged = ptr(false)
 	g.User = "0:0"
-	g.CapDrop, g.CapAdd = []string{"all"}, agentCaps
+	g.CapDrop, g.CapAdd = []string{"all"}, c.caps
 	g.NoNewPrivileges = ptr(true)
 	g.SeccompProfilePath = c.files.seccomp
 	g.ReadOnlyFilesystem, g.ReadWriteTmpfs = ptr(true), ptr(false)

@@ -83,7 +83,7 @@ func (c container) differences(data *define.InspectContainerData) []string {
 	expect(!h.Privileged, "privileged")
 	expect(h.NetworkMode == "none", "network")
 	expect(h.ReadonlyRootfs, "read-only root")
-	expect(slices.Equal(caps, agentCaps), "capabilities")
+	expect(slices.Equal(caps, c.caps), "capabilities")
 	expect(slices.Contains(h.SecurityOpt, "no-new-privileges"), "no_new_privs")
 	expect(h.PidMode == "private" && h.IpcMode != "host" && h.UTSMode != "host", "namespaces")
 	expect(c.userns.keepID || h.UsernsMode == "private" || h.IDMappings != nil, "user namespace")

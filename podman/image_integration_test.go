@@ -1,0 +1,84 @@
+//go:build integration
+
+package podman
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+func tarOf(t *testing.T, files map[string]string) *bytes.Buffer {
+	t.Helper()
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for name, text := range files {
+		require.NoError(t, w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(text))}))
+		_, err := w.Write([]byte(text))
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.Close())
+	return &out
+}
+
+func TestAnImageIsBuiltSavedAndLoaded(t *testing.T) {
+	h := newHost(t, nil)
+	tag := "localhost/wisbox-test-" + strings.ToLower(rand.Text()[:8]) + ":1"
+	defer h.do(context.Background(), request{method: "DELETE", path: imagePath(tag, "")})
+	var lines []string
+	err := h.BuildImage(t.Context(), tarOf(t, map[string]string{
+		"Containerfile": "FROM " + testImage() + "\nARG WHO\nCOPY f /f\nRUN echo \"hello $WHO\" && cp /f /g\nLABEL made=yes\n", "f": "content",
+	}), tag, map[string]string{"WHO": "you"}, func(s string) { lines = append(lines, s) })
+	t.Log(strings.Join(lines, "\n"))
+	require.NoError(t, err)
+	require.Contains(t, strings.Join(lines, "\n"), "hello you")
+	info, err := h.ImageInfo(t.Context(), tag)
+	require.NoError(t, err)
+	require.Equal(t, "yes", info.Labels["made"])
+	start := time.Now()
+	require.NoError(t, h.PrepareImage(t.Context(), tag))
+	t.Log("prepare", time.Since(start))
+
+	archive, err := os.Create(filepath.Join(t.TempDir(), "a.tar"))
+	require.NoError(t, err)
+	defer archive.Close()
+	require.NoError(t, h.SaveImage(t.Context(), tag, archive))
+	_, err = archive.Seek(0, 0)
+	require.NoError(t, err)
+	names, err := h.LoadImage(t.Context(), archive)
+	require.NoError(t, err)
+	require.Contains(t, names, tag)
+}
+
+func TestABuildThatFailsSaysSo(t *testing.T) {
+	h := newHost(t, nil)
+	var lines []string
+	err := h.BuildImage(t.Context(), tarOf(t, map[string]string{
+		"Containerfile": "FROM " + testImage() + "\nRUN echo before && exit 3\n",
+	}), "localhost/wisbox-test-fails:1", nil, func(s string) { lines = append(lines, s) })
+	require.ErrorIs(t, err, sandbox.ErrUnavailable)
+	t.Log(err, lines)
+	_, err = h.ImageInfo(t.Context(), "localhost/wisbox-test-fails:1")
+	require.ErrorIs(t, err, sandbox.ErrNotFound)
+}
+
+func TestAPullWithoutARegistryEndsInTime(t *testing.T) {
+	h := newHost(t, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	start := time.Now()
+	err := h.PullImage(ctx, "registry.invalid/nothing:1")
+	require.Error(t, err)
+	require.Less(t, time.Since(start), 5*time.Second)
+	t.Log(err)
+}

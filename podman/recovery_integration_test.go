@@ -1,0 +1,311 @@
+//go:build integration
+
+package podman
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+func (h *host) post(path string) {
+	h.t.Helper()
+	require.NoError(h.t, h.do(h.t.Context(), request{method: http.MethodPost, path: path}))
+}
+
+// sleeping starts a long program and returns once it runs.
+func sleeping(t *testing.T, s *Sandbox) <-chan sandbox.Result {
+	t.Helper()
+	got := make(chan sandbox.Result, 1)
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	go func() {
+		defer w.Close()
+		result, err := s.Run(context.Background(), sandbox.Cmd{Argv: []string{"sh", "-c", "echo up; exec sleep 300"}, Stdout: w})
+		if err != nil {
+			t.Error(err)
+		}
+		got <- result
+	}()
+	_, err = r.Read(make([]byte, 10))
+	require.NoError(t, err)
+	return got
+}
+
+// ended waits for a program that something else ended.
+func ended(t *testing.T, got <-chan sandbox.Result) sandbox.Result {
+	t.Helper()
+	select {
+	case r := <-got:
+		return r
+	case <-time.After(20 * time.Second):
+		t.Fatal("the call in flight did not return")
+		return sandbox.Result{}
+	}
+}
+
+func TestTheCallInFlightIsLostWhenTheContainerGoes(t *testing.T) {
+	for name, end := range map[string]func(*host, *Sandbox){
+		"removed": func(h *host, s *Sandbox) { require.NoError(h.t, h.Remove(h.t.Context(), s.spec.ID)) },
+		"killed":  func(h *host, s *Sandbox) { h.post(containerPath(s.name, "/kill?signal=KILL")) },
+		"stopped": func(h *host, s *Sandbox) { h.post(containerPath(s.name, "/stop?t=0")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t, nil)
+			spec := h.spec("gone")
+			s := h.create(spec)
+			_, result := sh(t, s, "echo kept >f")
+			require.Equal(t, 0, result.ExitCode)
+			got := sleeping(t, s)
+			end(h, s)
+			require.Equal(t, sandbox.StatusSandboxLost, ended(t, got).Status)
+			_, err := s.Run(t.Context(), sandbox.Cmd{Argv: []string{"true"}})
+			require.ErrorIs(t, err, sandbox.ErrLost)
+			again := h.create(spec)
+			out, _ := sh(t, again, "cat f")
+			require.Equal(t, "kept\n", out)
+			require.Len(t, mustList(t, h), 1)
+		})
+	}
+}
+
+func mustList(t *testing.T, h *host) []sandbox.Info {
+	t.Helper()
+	found, err := h.List(t.Context())
+	require.NoError(t, err)
+	return found
+}
+
+func TestAKilledAgentIsReplaced(t *testing.T) {
+	h := newHost(t, nil)
+	s := h.create(h.spec("agent"))
+	got := sleeping(t, s)
+	pid := agentPID(t, s)
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	require.Equal(t, sandbox.StatusSandboxLost, ended(t, got).Status)
+	out, result := sh(t, s, "ps -eo args | grep -c '[s]leep 300'; true")
+	require.Equal(t, 0, result.ExitCode)
+	require.Equal(t, "0\n", out)
+}
+
+// agentPID is the agent's on the host: the python3 whose session is the exec's.
+func agentPID(t *testing.T, s *Sandbox) int {
+	t.Helper()
+	data, err := s.b.inspect(t.Context(), s.name)
+	require.NoError(t, err)
+	inner, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", data.State.Pid))
+	require.NoError(t, err)
+	procs, _ := filepath.Glob("/proc/[0-9]*")
+	want := s.agent.conn.Hello().PID
+	for _, dir := range procs {
+		ns, _ := os.Readlink(dir + "/ns/pid")
+		status, _ := os.ReadFile(dir + "/status")
+		if ns == inner && strings.Contains(string(status), fmt.Sprintf("\t%d\n", want)) && nspid(string(status)) == want {
+			var pid int
+			fmt.Sscanf(filepath.Base(dir), "%d", &pid)
+			return pid
+		}
+	}
+	t.Fatal("no agent found")
+	return 0
+}
+
+func nspid(status string) int {
+	for line := range strings.Lines(status) {
+		if rest, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			fields := strings.Fields(rest)
+			var pid int
+			fmt.Sscanf(fields[len(fields)-1], "%d", &pid)
+			return pid
+		}
+	}
+	return 0
+}
+
+func TestAPausedContainerIsRemovedAndRecovered(t *testing.T) {
+	h := newHost(t, nil)
+	if h.eng.Load().info.Host.Security.Rootless && h.eng.Load().info.Host.CgroupsVersion == "v1" {
+		t.Skip("rootless podman can't pause on cgroup v1")
+	}
+	s := h.create(h.spec("paused"))
+	h.post(containerPath(s.name, "/pause"))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	start := time.Now()
+	result, err := s.Run(ctx, sandbox.Cmd{Argv: []string{"true"}})
+	t.Log(result, err, time.Since(start))
+	require.Less(t, time.Since(start), 6*time.Second)
+	out, _ := sh(t, s, "echo back")
+	require.Equal(t, "back\n", out)
+	h.post(containerPath(s.name, "/pause"))
+	require.NoError(t, h.Remove(t.Context(), "paused"))
+	require.Empty(t, mustList(t, h))
+}
+
+func TestTheServiceIsStartedAgainWhenItWasKilled(t *testing.T) {
+	dir, err := os.MkdirTemp("/tmp", "wp")
+	require.NoError(t, err)
+	defer os.RemoveAll(dir)
+	h := newHost(t, &Options{RuntimeDir: filepath.Join(dir, "r")})
+	s := h.create(h.spec("svc"))
+	got := sleeping(t, s)
+	require.NoError(t, syscall.Kill(servicePID(t, dir), syscall.SIGKILL))
+	r := ended(t, got)
+	require.Equal(t, sandbox.StatusSandboxLost, r.Status)
+	start := time.Now()
+	out, _ := sh(t, s, "ps -eo args | grep -c '[s]leep 300'; true")
+	require.Equal(t, "0\n", out)
+	t.Log("first call after the restart", time.Since(start))
+	require.NoError(t, syscall.Kill(servicePID(t, dir), syscall.SIGSTOP))
+	start = time.Now()
+	_, err = h.Create(t.Context(), h.spec("hung"))
+	require.ErrorIs(t, err, sandbox.ErrUnavailable)
+	require.Less(t, time.Since(start), 5*time.Second)
+	require.NoError(t, syscall.Kill(servicePID(t, dir), syscall.SIGCONT))
+	h.create(h.spec("hung"))
+}
+
+func servicePID(t *testing.T, dir string) int {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, "r/podman-*/service.json"))
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	data, err := os.ReadFile(found[0])
+	require.NoError(t, err)
+	var p pointer
+	require.NoError(t, json.Unmarshal(data, &p))
+	return p.PID
+}
+
+func TestStrictRefusesWhatTheHostDoesNotEnforce(t *testing.T) {
+	h := newHost(t, nil)
+	spec := h.spec("strict")
+	spec.Strict = true
+	_, err := h.Create(t.Context(), spec)
+	if h.eng.Load().info.Host.Security.Rootless && h.eng.Load().info.Host.CgroupsVersion == "v1" {
+		require.ErrorIs(t, err, sandbox.ErrUnavailable)
+		require.Contains(t, err.Error(), "memory")
+		require.Empty(t, mustList(t, h))
+		return
+	}
+	require.NoError(t, err)
+}
+
+func TestAnImageWithoutPython(t *testing.T) {
+	ref := os.Getenv("WISBOX_TEST_IMAGE_NOPYTHON")
+	if ref == "" {
+		t.Skip("WISBOX_TEST_IMAGE_NOPYTHON names no image without python3")
+	}
+	h := newHost(t, nil)
+	spec := h.spec("plain")
+	spec.Image = ref
+	s := h.create(spec)
+	var out bytes.Buffer
+	result, err := s.Run(t.Context(), sandbox.Cmd{
+		Argv: []string{"sh", "-c", "id -u; grep Cap /proc/self/status; cat; (sleep 300 &); exit 7"}, Stdin: strings.NewReader("in"), Stdout: &out,
+	})
+	require.NoError(t, err)
+	t.Log(out.String())
+	require.Equal(t, 7, result.ExitCode)
+	require.True(t, strings.HasPrefix(out.String(), "1000\n"))
+	require.Contains(t, out.String(), "CapBnd:\t0000000000000000")
+	start := time.Now()
+	result, err = s.Run(t.Context(), sandbox.Cmd{Argv: []string{"sleep", "300"}, Timeout: time.Second})
+	require.NoError(t, err)
+	require.Equal(t, sandbox.StatusTimedOut, result.Status)
+	require.Less(t, time.Since(start), 3*time.Second)
+	out.Reset()
+	result, err = s.Run(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "for p in /proc/[0-9]*; do cat $p/comm; done"}, Stdout: &out})
+	require.NoError(t, err)
+	require.NotContains(t, out.String(), "sleep\nsleep")
+	result, err = s.Run(t.Context(), sandbox.Cmd{Argv: []string{"no-such-program"}})
+	require.NoError(t, err)
+	require.Equal(t, 127, result.ExitCode)
+	info, err := s.Info(t.Context())
+	require.NoError(t, err)
+	require.NotEmpty(t, info.Gaps)
+	t.Logf("%+v", info)
+}
+
+func TestManyCreatesAtOnce(t *testing.T) {
+	h := newHost(t, nil)
+	var all sync.WaitGroup
+	for i := range 20 {
+		spec := h.spec(fmt.Sprintf("many-%d", i))
+		all.Go(func() {
+			s, err := h.Create(t.Context(), spec)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := s.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	require.Empty(t, mustList(t, h))
+}
+
+func TestOneIDMadeTenTimesAtOnce(t *testing.T) {
+	h := newHost(t, nil)
+	spec := h.spec("same")
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	made := 0
+	for range 10 {
+		all.Go(func() {
+			_, err := h.Create(t.Context(), spec)
+			if err != nil {
+				require.ErrorIs(t, err, sandbox.ErrInvalid)
+				return
+			}
+			mu.Lock()
+			made++
+			mu.Unlock()
+		})
+	}
+	all.Wait()
+	require.Equal(t, 1, made)
+	require.Len(t, mustList(t, h), 1)
+}
+
+func TestACancelledCreateLeavesNoContainer(t *testing.T) {
+	h := newHost(t, nil)
+	spec := h.spec("cancelled")
+	for i := range 20 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*12*time.Millisecond)
+		s, err := h.Create(ctx, spec)
+		cancel()
+		if err == nil {
+			require.NoError(t, s.Close(t.Context()))
+		}
+		require.Empty(t, mustList(t, h))
+	}
+}
+
+func TestOneShotGivesTheSameWithAnAgentEach(t *testing.T) {
+	h := newHost(t, &Options{OneShot: true})
+	s := h.create(h.spec("once"))
+	out, result := sh(t, s, "id -u")
+	require.Equal(t, 0, result.ExitCode)
+	require.Equal(t, "1000\n", out)
+	process, err := s.Start(t.Context(), sandbox.Cmd{Argv: []string{"sleep", "300"}})
+	require.NoError(t, err)
+	require.NoError(t, process.Kill())
+	_, err = process.Wait(t.Context())
+	require.NoError(t, err)
+}
