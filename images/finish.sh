@@ -46,6 +46,11 @@ install_asteval() {
     python3 -c 'import asteval; assert tuple(map(int, asteval.__version__.split(".")[:3])) >= (1, 0, 6)'
 }
 
+complete_python() {
+    python3 -c 'import os; os.memfd_create' 2>/dev/null && return 0
+    cp "$here/sitecustomize.py" "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/"
+}
+
 # The root is read-only in a session: what is not compiled now is compiled at each start.
 compile_python() {
     lib=$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')
@@ -68,6 +73,7 @@ tidy() {
 python3 -c 'import sys; assert sys.version_info[:2] == (3, 12), sys.version'
 install_packages
 install_asteval
+complete_python
 compile_python
 add_user
 tidy

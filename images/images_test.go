@@ -199,7 +199,7 @@ func TestTheContextHoldsWhatTheContainerfileCopies(t *testing.T) {
 	b, _ := testBuild(s, nil, &Options{})
 	_, err := b.run(t.Context())
 	require.NoError(t, err)
-	for _, name := range []string{"Containerfile", "finish.sh", "packages.txt", "wisbox-init"} {
+	for _, name := range []string{"Containerfile", "finish.sh", "packages.txt", "sitecustomize.py", "wisbox-init"} {
 		require.NotEmpty(t, s.context[name], name)
 	}
 	require.Equal(t, string(Containerfile()), s.context["Containerfile"])

@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-//go:embed Containerfile finish.sh packages.txt wisbox-init
+//go:embed Containerfile finish.sh packages.txt sitecustomize.py wisbox-init
 var files embed.FS
 
 // Containerfile is the recipe, for those who build the image in another way: its
