@@ -1,0 +1,114 @@
+package python
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/wisbox/wisbox/evaltool"
+)
+
+func TestAnswersThatBreakTheProtocolAreRefused(t *testing.T) {
+	good := `{"id":"i","status":"exited","globals":{"x":"1","y":"!repr:{1}"},"writes":[{"path":"a","mode":"append","content":"x"}]}`
+	_, err := parseAnswer([]byte(good), "i")
+	require.NoError(t, err)
+	for name, body := range map[string]string{
+		"empty":           ``,
+		"no object":       `[]`,
+		"two":             good + good,
+		"other id":        strings.Replace(good, `"i"`, `"j"`, 1),
+		"unknown field":   strings.Replace(good, `"id"`, `"extra":1,"id"`, 1),
+		"unknown status":  strings.Replace(good, `exited`, `timed_out`, 1),
+		"wrong type":      strings.Replace(good, `"1"`, `1`, 1),
+		"global no JSON":  strings.Replace(good, `"1"`, `"{"`, 1),
+		"mode":            strings.Replace(good, `append`, `w`, 1),
+		"negative count":  strings.Replace(good, `"id"`, `"globals_dropped":-1,"id"`, 1),
+		"mime":            strings.Replace(good, `"id"`, `"display":[{"mime":"text/html\n","data":""}],"id"`, 1),
+		"too many writes": `{"id":"i","status":"exited","writes":[` + strings.Repeat(`{"path":"a","mode":"append","content":""},`, 64) + `{"path":"a","mode":"append","content":""}]}`,
+	} {
+		_, err := parseAnswer([]byte(body), "i")
+		assert.ErrorIs(t, err, errAnswer, name)
+	}
+}
+
+func FuzzParseAnswerNeverPanicsAndKeepsItsBounds(f *testing.F) {
+	f.Add([]byte(`{"id":"i","status":"exited","value":"2"}`))
+	f.Add([]byte(`{"id":"i","status":"exception","display":[{"mime":"image/png","data":"x"}]}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		a, err := parseAnswer(body, "i")
+		if err != nil {
+			return
+		}
+		require.LessOrEqual(t, len(a.Writes), maxQueued)
+		require.LessOrEqual(t, len(a.shown()), maxDisplay)
+	})
+}
+
+func frame(body string) []byte {
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
+}
+
+func TestFramesKeepTheNewestMessageHoweverItIsCut(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		bodies := rapid.SliceOfN(rapid.StringN(0, 40, 80), 1, 5).Draw(t, "bodies")
+		var data []byte
+		for _, body := range bodies {
+			data = append(data, frame(body)...)
+		}
+		f := newFrames()
+		for len(data) > 0 {
+			n := rapid.IntRange(1, len(data)).Draw(t, "n")
+			_, _ = f.Write(data[:n])
+			data = data[n:]
+		}
+		assert.Equal(t, bodies[len(bodies)-1], string(f.take()))
+		assert.Nil(t, f.take())
+	})
+}
+
+func TestAnOversizedFrameBreaksTheChannelWithoutItsMemory(t *testing.T) {
+	f := newFrames()
+	_, _ = f.Write([]byte{0xff, 0, 0, 0, 1})
+	_, _ = f.Write(make([]byte, 1<<20))
+	assert.Empty(t, f.buf)
+	assert.Len(t, f.arrived, 1)
+	assert.Nil(t, f.take())
+}
+
+func TestMarksCutAStreamHoweverItArrives(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newMarked()
+		for i := range rapid.IntRange(1, 4).Draw(t, "calls") {
+			mark := fmt.Sprintf("mark%028d", i)
+			said := rapid.StringOf(rapid.RuneFrom([]rune("mark0\n"))).Draw(t, "said")
+			m.begin(mark)
+			for data := []byte(said + mark); len(data) > 0; {
+				n := rapid.IntRange(1, len(data)).Draw(t, "n")
+				_, _ = m.Write(data[:n])
+				data = data[n:]
+			}
+			<-m.reached()
+			assert.Equal(t, said, m.text().Text())
+		}
+	})
+}
+
+func TestTheTextWithoutItsMarkIsNotLost(t *testing.T) {
+	m := newMarked()
+	m.begin(strings.Repeat("m", 32))
+	_, _ = m.Write([]byte("said mm"))
+	assert.Equal(t, "said mm", m.text().Text())
+	_, _ = m.Write([]byte("late"))
+	m.begin("x")
+	assert.Equal(t, "late", m.text().Text())
+}
+
+func TestTheDriverIsOneProgram(t *testing.T) {
+	assert.Contains(t, program().Source, "def main(inp, out):")
+	assert.Equal(t, evaltool.SandboxContainer, "container")
+}
