@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"os"
@@ -44,7 +45,9 @@ func start(t testing.TB, opts agent.Options) *fixture {
 	if _, err := os.Stat("/usr/bin/python3"); err == nil {
 		argv[0] = "/usr/bin/python3" // one that uid 1000 can read, too
 	}
-	if os.Geteuid() == 0 {
+	if enter := os.Getenv("WISBOX_AGENT_TEST_EXEC"); enter != "" { // as "podman exec -i -u 0 NAME"
+		argv = append(strings.Fields(enter), agent.Command()...)
+	} else if os.Geteuid() == 0 {
 		argv = append([]string{"unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", `"$@"; exit $?`, "sh"}, argv...)
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -68,7 +71,7 @@ func start(t testing.TB, opts agent.Options) *fixture {
 
 // workspace makes a directory that uid 1000 owns and can reach.
 func workspace(t testing.TB) string {
-	dir, err := os.MkdirTemp("/tmp", "wisbox-agent-")
+	dir, err := os.MkdirTemp(cmp.Or(os.Getenv("WISBOX_AGENT_TEST_DIR"), "/tmp"), "wisbox-agent-")
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	if os.Geteuid() == 0 {

@@ -1,0 +1,228 @@
+package agent_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/agent"
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// python runs a script with a limit on processes that keeps the machine safe.
+func (f *fixture) python(t testing.TB, script string, timeout time.Duration) output {
+	t.Helper()
+	limited := "import resource\nresource.setrlimit(resource.RLIMIT_NPROC,(250,250))\n" + script
+	return f.run(t, sandbox.Cmd{Argv: []string{"python3", "-c", limited}, Timeout: timeout})
+}
+
+// programs counts the processes that run as the programs' user, but for the
+// one that counts.
+func (f *fixture) programs(t testing.TB) int {
+	t.Helper()
+	got := f.sh(t, `n=0; for p in /proc/[0-9]*; do read -r s < $p/cmdline 2>/dev/null; grep -qs '^Uid:.1000' $p/status && n=$((n+1)); done; echo $n`)
+	n, err := strconv.Atoi(strings.TrimSpace(got.out))
+	require.NoError(t, err)
+	return n - 2 // bash and the grep of the moment
+}
+
+func needsRoot(t testing.TB) {
+	if os.Geteuid() != 0 {
+		t.Skip("without uid 0 programs run as the agent's own user")
+	}
+}
+
+func TestTreesThatResistAreKilled(t *testing.T) {
+	needsRoot(t)
+	f := start(t, agent.Options{})
+	for name, script := range map[string]string{
+		"double fork": `
+import os,time
+if os.fork()==0:
+ os.setsid()
+ if os.fork()==0: time.sleep(99)
+ os._exit(0)
+os.wait()`,
+		"bomb": `
+import os
+while True:
+ try: os.fork()
+ except OSError: pass`,
+		"runner": `
+import os
+for i in range(20):
+ if os.fork()==0:
+  while True:
+   try:
+    if os.fork(): os._exit(0)
+    os.setsid()
+   except OSError: pass
+import time; time.sleep(99)`,
+		"deep": `
+import os,signal,time
+for s in range(1,32):
+ try: signal.signal(s,signal.SIG_IGN)
+ except OSError: pass
+for i in range(60):
+ if os.fork(): break
+ os.setsid()
+os.kill(os.getpid(),signal.SIGSTOP)
+time.sleep(99)`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			begin := time.Now()
+			f.python(t, script, time.Second)
+			require.Less(t, time.Since(begin), 2*time.Second)
+			require.LessOrEqual(t, f.programs(t), 0)
+		})
+	}
+}
+
+func TestKillOfAllReachesNothingOfOurs(t *testing.T) {
+	needsRoot(t)
+	f := start(t, agent.Options{})
+	got := f.sh(t, "kill -9 -1; for p in /proc/[0-9]*; do [ $p = /proc/$$ ] || kill -9 ${p#/proc/} 2>/dev/null; done; kill -STOP $PPID 2>/dev/null; echo alive")
+	require.Equal(t, "alive\n", got.out)
+	require.NoError(t, f.Ping(context.Background()))
+	require.Equal(t, "hi\n", f.sh(t, "echo hi").out)
+}
+
+func TestAgentIsOutOfReach(t *testing.T) {
+	needsRoot(t)
+	f := start(t, agent.Options{})
+	got := f.sh(t, `for p in /proc/[0-9]*; do
+  grep -qs '^Uid:.0' $p/status || continue
+  for x in mem environ fd/0 fd/1 fd/3; do (exec 9<>$p/$x) 2>/dev/null && echo opened $p/$x; done
+  ls $p/fd >/dev/null 2>&1 && echo listed $p
+  echo 0 2>/dev/null >$p/oom_score_adj && echo wrote $p
+done; true`)
+	require.Equal(t, "", got.out)
+}
+
+func TestOneCallDoesNotEndAnother(t *testing.T) {
+	f := start(t, agent.Options{})
+	p, err := f.Start(context.Background(), sandbox.Cmd{Argv: []string{"sh", "-c", "setsid sleep 31337 & cat"}, Stdin: neverEnds(t)})
+	require.NoError(t, err)
+	for range 5 {
+		f.run(t, sandbox.Cmd{Argv: []string{"sh", "-c", "setsid sleep 30 & sleep 30"}, Timeout: 50 * time.Millisecond})
+	}
+	require.Equal(t, "1\n", f.sh(t, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -oE 'sleep 3133[7]' | wc -l").out)
+	require.NoError(t, p.Kill())
+	got, err := p.Wait(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, sandbox.StatusCancelled, got.Status)
+	require.True(t, got.Shared)
+}
+
+func neverEnds(t testing.TB) io.Reader {
+	r, w := io.Pipe()
+	t.Cleanup(func() { w.Close() })
+	return r
+}
+
+func TestSpinningProgramsDoNotDelayATimeout(t *testing.T) {
+	f := start(t, agent.Options{})
+	begin := time.Now()
+	got := f.python(t, "import os\nfor i in range(200):\n if os.fork()==0:\n  while True: pass\nwhile True: pass", time.Second)
+	require.Equal(t, sandbox.StatusTimedOut, got.Status)
+	require.Less(t, time.Since(begin), 2*time.Second)
+}
+
+func TestEndlessOutputCostsNoMemory(t *testing.T) {
+	f := start(t, agent.Options{})
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	got, err := f.Run(context.Background(), sandbox.Cmd{
+		Argv: []string{"yes"}, Timeout: 2 * time.Second, Stdout: io.Discard,
+		Capture: &sandbox.Capture{Forward: 8 << 20, Tail: 16 << 10},
+	})
+	require.NoError(t, err)
+	runtime.ReadMemStats(&after)
+	require.Equal(t, sandbox.StatusTimedOut, got.Status)
+	require.Len(t, got.Stdout.Tail, 16<<10)
+	require.Greater(t, got.Stdout.Bytes, int64(100<<20))
+	require.Less(t, int64(after.Sys)-int64(before.Sys), int64(8<<20))
+	t.Logf("%d MiB/s", got.Stdout.Bytes>>21)
+}
+
+// stuck is a writer that blocks until it is let go.
+type stuck struct{ free chan struct{} }
+
+func (s stuck) Write(p []byte) (int, error) {
+	<-s.free
+	return len(p), nil
+}
+
+func TestABlockedWriterStopsOnlyItsOwnProgram(t *testing.T) {
+	f := start(t, agent.Options{})
+	w := stuck{make(chan struct{})}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan sandbox.Result)
+	go func() {
+		got, _ := f.Run(ctx, sandbox.Cmd{Argv: []string{"yes"}, Stdout: w})
+		done <- got
+	}()
+	for range 5 {
+		require.Equal(t, "hi\n", f.sh(t, "echo hi").out)
+	}
+	cancel()
+	got := <-done
+	require.Equal(t, sandbox.StatusCancelled, got.Status)
+	close(w.free)
+}
+
+func TestManyAtOnce(t *testing.T) {
+	f := start(t, agent.Options{})
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			var out bytes.Buffer
+			got, err := f.Run(context.Background(), sandbox.Cmd{Argv: []string{"sh", "-c", "head -c 300000 /dev/zero; echo " + strconv.Itoa(i)}, Stdout: &out})
+			require.NoError(t, err)
+			require.Equal(t, 0, got.ExitCode)
+			require.Equal(t, 300001+len(strconv.Itoa(i)), out.Len())
+		}()
+	}
+	wg.Wait()
+}
+
+func TestProgramsEndWithTheStream(t *testing.T) {
+	f := start(t, agent.Options{})
+	var out bytes.Buffer
+	_, err := f.Start(context.Background(), sandbox.Cmd{Argv: []string{"sh", "-c", "setsid sleep 60 & sleep 60"}, Stdout: &out})
+	require.NoError(t, err)
+	ended := make(chan struct{})
+	begin := time.Now()
+	go func() {
+		_ = f.cmd.Wait() // the namespace's first process waits for the agent
+		close(ended)
+	}()
+	require.NoError(t, f.Close())
+	<-ended
+	require.Less(t, time.Since(begin), time.Second)
+}
+
+func TestALostAgentIsAResult(t *testing.T) {
+	f := start(t, agent.Options{})
+	p, err := f.Start(context.Background(), sandbox.Cmd{Argv: []string{"sleep", "60"}})
+	require.NoError(t, err)
+	require.NoError(t, f.cmd.Process.Kill())
+	got, err := p.Wait(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, sandbox.StatusSandboxLost, got.Status)
+	require.Equal(t, -1, got.ExitCode)
+	_, err = f.Run(context.Background(), sandbox.Cmd{Argv: []string{"true"}})
+	require.ErrorIs(t, err, sandbox.ErrLost)
+}
