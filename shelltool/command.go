@@ -1,0 +1,148 @@
+package shelltool
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Limits of TOOLS.md on a command.
+const (
+	maxArgvChars   = 4096
+	maxArgs        = 4096
+	maxScriptBytes = 32 << 10
+	maxEnv         = 64
+	maxEnvKey      = 80  // characters
+	maxEnvValue    = 512 // characters
+)
+
+// Command says what to run. Exactly one of Commands and Script is needed.
+type Command struct {
+	Commands []string          `json:"commands,omitempty" jsonschema:"one program and its arguments, run without a shell; ASCII, at most 4096 characters together"`
+	Script   string            `json:"script,omitempty" jsonschema:"a script for bash -c, at most 32 KiB; use it instead of commands where a shell is wanted"`
+	Cwd      string            `json:"cwd,omitempty" jsonschema:"directory of the workspace to run in; the workspace itself when left out"`
+	Env      map[string]string `json:"env,omitempty" jsonschema:"variables for the program; at most 64 with names of 80 and values of 512 characters"`
+	Stdin    string            `json:"stdin,omitempty" jsonschema:"text for the program's standard input, at most 48000 characters"`
+}
+
+// command checks c and makes the sandbox's command of it, with the argv to show.
+// A script is not repeated there: its caller has it.
+func (s *Shell) command(ctx context.Context, c Command) (cmd sandbox.Cmd, shown []string, err error) {
+	if err := c.check(s.opts.MaxText); err != nil {
+		return cmd, nil, err
+	}
+	if cmd.Dir, err = s.dir(ctx, c.Cwd); err != nil {
+		return cmd, nil, err
+	}
+	cmd.Argv, shown = c.Commands, c.Commands
+	if c.Script != "" {
+		cmd.Argv, shown = []string{"bash", "-c", c.Script}, []string{"bash", "-c"}
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.Env)) {
+		cmd.Env = append(cmd.Env, key+"="+c.Env[key])
+	}
+	return cmd, shown, nil
+}
+
+func (c Command) check(maxText int) error {
+	switch {
+	case len(c.Commands) > 0 && c.Script != "":
+		return invalid("script", "commands and script are both given; give one of the two")
+	case c.Script != "":
+		if err := checkScript(c.Script); err != nil {
+			return err
+		}
+	default:
+		if err := checkArgv(c.Commands); err != nil {
+			return err
+		}
+	}
+	if err := checkEnv(c.Env); err != nil {
+		return err
+	}
+	return checkText("stdin", c.Stdin, maxText)
+}
+
+func checkArgv(argv []string) error {
+	if len(argv) == 0 {
+		return invalid("commands", "commands is empty; give a program and its arguments, or a script")
+	}
+	if argv[0] == "" {
+		return invalid("commands", "the first of commands is empty; it names the program")
+	}
+	if len(argv) > maxArgs {
+		return invalid("commands", "commands has %d entries; at most %d are taken", len(argv), maxArgs)
+	}
+	total := 0
+	for _, arg := range argv {
+		if total += len(arg); total > maxArgvChars {
+			return invalid("commands", "commands has more than %d characters together; put long input into a file, stdin or script", maxArgvChars)
+		}
+		if strings.ContainsFunc(arg, func(r rune) bool { return r >= utf8.RuneSelf }) {
+			return invalid("commands", "commands takes ASCII only; use script, stdin or a file for other text")
+		}
+		if strings.ContainsRune(arg, 0) {
+			return invalid("commands", "an entry of commands holds a NUL character")
+		}
+	}
+	return nil
+}
+
+func checkScript(script string) error {
+	switch {
+	case len(script) > maxScriptBytes:
+		return invalid("script", "script has %d bytes; at most %d are taken: write it to a file and run that", len(script), maxScriptBytes)
+	case strings.ContainsRune(script, 0):
+		return invalid("script", "script holds a NUL character")
+	case !utf8.ValidString(script):
+		return invalid("script", "script is not UTF-8")
+	}
+	return nil
+}
+
+func checkEnv(env map[string]string) error {
+	if len(env) > maxEnv {
+		return invalid("env", "env has %d entries; at most %d are taken", len(env), maxEnv)
+	}
+	for _, key := range slices.Sorted(maps.Keys(env)) {
+		if err := checkVariable(key, env[key]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkVariable(key, value string) error {
+	switch {
+	case key == "":
+		return invalid("env", "a name in env is empty")
+	case utf8.RuneCountInString(key) > maxEnvKey:
+		return invalid("env", "a name in env has more than %d characters", maxEnvKey)
+	case !utf8.ValidString(key), strings.ContainsFunc(key, func(r rune) bool { return r == '=' || r < ' ' || r == 0x7f }):
+		return invalid("env", "the name %q in env holds '=' or a control character", key)
+	case utf8.RuneCountInString(value) > maxEnvValue:
+		return invalid("env", "the value of %q in env has more than %d characters", key, maxEnvValue)
+	case !utf8.ValidString(value), strings.ContainsRune(value, 0):
+		return invalid("env", "the value of %q in env holds a NUL character or is not UTF-8", key)
+	}
+	return nil
+}
+
+func checkText(field, text string, most int) error {
+	if n := utf8.RuneCountInString(text); n > most {
+		return tool.Errorf(tool.TooLarge, "%s has %d characters; at most %d are taken: write a file instead", field, n, most).In(field)
+	}
+	if !utf8.ValidString(text) {
+		return invalid(field, "%s is not UTF-8", field)
+	}
+	return nil
+}
+
+func invalid(field, format string, args ...any) error {
+	return tool.Errorf(tool.Invalid, format, args...).In(field)
+}

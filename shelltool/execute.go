@@ -1,0 +1,187 @@
+package shelltool
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/wisbox/wisbox/internal/capture"
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+var executeSpec = tool.Spec{
+	Name: "shell_execute", Title: "Run a program",
+	Description: "Runs one program, or a bash script, in the workspace and waits for its end. There is no network. " +
+		"A non-zero exit code is a normal answer. Each stream is kept up to 32 KiB, head and tail; read_output gives the rest. " +
+		"When the call returns nothing that the program started runs any more: use process_start for servers and long work.",
+	Destructive: true,
+}
+
+const (
+	minTimeout     = time.Second
+	defaultTimeout = 30 * time.Second
+)
+
+// ExecuteParams are the parameters of shell_execute.
+type ExecuteParams struct {
+	Command
+	// Timeout in seconds; nil is 30. It is brought into 1 to 120, which the
+	// notices of the result tell; not a number is invalid.
+	Timeout *float64 `json:"timeout,omitempty" default:"30" jsonschema:"seconds until the program is ended, 1 to 120; brought into that range"`
+	// CaptureOutput false throws both streams away; nil is true.
+	CaptureOutput *bool `json:"capture_output,omitempty" default:"true" jsonschema:"false throws the output away, only its size is told"`
+}
+
+// ExecuteResult is the result of shell_execute.
+type ExecuteResult struct {
+	Command       []string       `json:"command" jsonschema:"the program and its arguments; of a script only how it was run"`
+	Cwd           string         `json:"cwd"`
+	ExitCode      int            `json:"exit_code" jsonschema:"124 for a timeout, 128+n for signal n, -1 when the sandbox was lost"`
+	Status        sandbox.Status `json:"status" jsonschema:"exited, signaled, timed_out, oom_killed, pids_limit, disk_limit, cancelled or sandbox_lost"`
+	Signal        string         `json:"signal,omitempty"`
+	Stdout        string         `json:"stdout"`
+	Stderr        string         `json:"stderr"`
+	StdoutDropped int64          `json:"stdout_dropped" jsonschema:"bytes that stdout lacks"`
+	StderrDropped int64          `json:"stderr_dropped" jsonschema:"bytes that stderr lacks"`
+	TimedOut      bool           `json:"timed_out"`
+	DurationMS    int64          `json:"duration_ms"`
+	OutputID      string         `json:"output_id,omitempty" jsonschema:"for read_output, when a stream was cut"`
+	Shared        bool           `json:"shared,omitempty" jsonschema:"other programs ran in the sandbox meanwhile"`
+	Notices       []string       `json:"notices,omitempty"`
+}
+
+// Failed marks what a caller should notice: any end but an exit.
+func (r ExecuteResult) Failed() bool { return r.Status != sandbox.StatusExited }
+
+// Execute runs one program to its end. What the program did is the result; an
+// error means that it didn't run. When ctx ends the program is killed and the
+// status is cancelled.
+func (s *Shell) Execute(ctx context.Context, p ExecuteParams) (*ExecuteResult, error) {
+	timeout, notices, err := s.timeout(p.Timeout)
+	if err != nil {
+		return nil, err
+	}
+	cmd, shown, err := s.command(ctx, p.Command)
+	if err != nil {
+		return nil, err
+	}
+	ctx, done, err := s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	cmd.Timeout = timeout
+	if p.Stdin != "" {
+		cmd.Stdin = strings.NewReader(p.Stdin)
+	}
+	record := s.outputs.record()
+	if p.CaptureOutput == nil || *p.CaptureOutput {
+		record.attach(&cmd)
+	}
+	res, err := s.run(ctx, cmd)
+	if err != nil {
+		record.abandon()
+		return nil, fault(err)
+	}
+	r := &ExecuteResult{Command: shown, Cwd: workspacePath(cmd.Dir), Notices: append(notices, res.Notices...), Shared: res.Shared}
+	r.tell(res)
+	record.finish(res, r)
+	return r, nil
+}
+
+func (s *Shell) run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
+	runner, err := s.opts.Runner(ctx)
+	if err != nil {
+		return sandbox.Result{}, err
+	}
+	return runner.Run(ctx, cmd)
+}
+
+func (r *ExecuteResult) tell(res sandbox.Result) {
+	r.ExitCode, r.Status, r.Signal = res.ExitCode, res.Status, res.Signal
+	r.TimedOut = res.Status == sandbox.StatusTimedOut
+	r.DurationMS = res.Duration.Milliseconds()
+}
+
+// timeout brings seconds into the range and says so.
+func (s *Shell) timeout(seconds *float64) (time.Duration, []string, error) {
+	if seconds == nil {
+		return min(defaultTimeout, s.opts.MaxTimeout), nil, nil
+	}
+	return clamp("timeout", *seconds, minTimeout, s.opts.MaxTimeout)
+}
+
+// clamp brings a time in seconds into a range. Infinities count as very long.
+func clamp(field string, seconds float64, least, most time.Duration) (time.Duration, []string, error) {
+	switch {
+	case math.IsNaN(seconds):
+		return 0, nil, invalid(field, "%s is not a number; give seconds from %v to %v", field, least.Seconds(), most.Seconds())
+	case seconds < least.Seconds():
+		return least, []string{fmt.Sprintf("%s was raised to %v s, the least that is possible", field, least.Seconds())}, nil
+	case seconds > most.Seconds():
+		return most, []string{fmt.Sprintf("%s was lowered to %v s, the most that is allowed", field, most.Seconds())}, nil
+	}
+	return time.Duration(seconds * float64(time.Second)), nil, nil
+}
+
+// record keeps the two streams of one call.
+type record struct {
+	outputs  *outputs
+	id       string
+	out, err *capture.Stream // nil when nothing is captured
+}
+
+func (o *outputs) record() *record { return &record{outputs: o, id: newID()} }
+
+func (r *record) options(stream string) *capture.Options {
+	opts := &capture.Options{}
+	if r.outputs.root != nil {
+		opts.Open = func() (io.WriteCloser, error) { return r.outputs.create(r.id, stream) }
+	}
+	return opts
+}
+
+func (r *record) attach(cmd *sandbox.Cmd) {
+	out, errs := r.options(streamOut), r.options(streamErr)
+	r.out, r.err = capture.NewStream(out), capture.NewStream(errs)
+	cmd.Stdout, cmd.Stderr, cmd.Capture = r.out, r.err, out.Source()
+}
+
+// abandon closes what a call that failed has begun to write.
+func (r *record) abandon() {
+	if r.out == nil {
+		return
+	}
+	r.out.Finish(sandbox.Stream{})
+	r.err.Finish(sandbox.Stream{})
+	r.outputs.remove(r.id)
+}
+
+// finish puts the streams into the result and what was cut into the store.
+func (r *record) finish(res sandbox.Result, to *ExecuteResult) {
+	if r.out == nil {
+		to.StdoutDropped, to.StderrDropped = res.Stdout.Bytes, res.Stderr.Bytes
+		return
+	}
+	cut := r.out.Cut(res.Stdout) || r.err.Cut(res.Stderr)
+	if cut {
+		r.out.SpillAll()
+		r.err.SpillAll()
+	}
+	out, errs := r.out.Finish(res.Stdout), r.err.Finish(res.Stderr)
+	to.Stdout, to.StdoutDropped = out.Text, out.Dropped
+	to.Stderr, to.StderrDropped = errs.Text, errs.Dropped
+	if !cut || r.outputs.root == nil {
+		return
+	}
+	if err := r.outputs.commit(r.id, out.Total, errs.Total); err != nil {
+		to.Notices = append(to.Notices, "the output that is missing could not be kept on the host's disk")
+		r.outputs.remove(r.id)
+		return
+	}
+	to.OutputID = r.id
+}

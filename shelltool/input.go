@@ -1,0 +1,63 @@
+package shelltool
+
+import (
+	"io"
+	"sync"
+)
+
+// maxUnread is how many bytes of input wait for a program that doesn't read.
+const maxUnread = 1 << 20
+
+// input is a program's stdin that never makes its writer wait.
+type input struct {
+	mu      sync.Mutex
+	ready   sync.Cond
+	pending []byte
+	closed  bool
+}
+
+func newInput(first string) *input {
+	in := &input{pending: []byte(first)}
+	in.ready.L = &in.mu
+	return in
+}
+
+// Read implements io.Reader: it blocks until there is input or it is closed.
+func (in *input) Read(p []byte) (int, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for len(in.pending) == 0 && !in.closed {
+		in.ready.Wait()
+	}
+	if len(in.pending) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, in.pending)
+	in.pending = in.pending[n:]
+	return n, nil
+}
+
+// add appends data and, with eof, closes the input. It says whether it could:
+// open is false after the end, room is false when too much waits already.
+func (in *input) add(data string, eof bool) (open, room bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.closed {
+		return false, true
+	}
+	if len(in.pending)+len(data) > maxUnread {
+		return true, false
+	}
+	in.pending = append(in.pending, data...)
+	in.closed = eof
+	in.ready.Broadcast()
+	return true, true
+}
+
+// close ends the input and forgets what nobody has read.
+func (in *input) close() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.closed, in.pending = true, nil
+	in.ready.Broadcast()
+}

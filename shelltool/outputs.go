@@ -1,0 +1,133 @@
+package shelltool
+
+import (
+	"cmp"
+	"encoding/json"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/oklog/ulid/v2"
+)
+
+// What the store keeps at most: the newest outputs, within both bounds.
+const (
+	maxOutputs     = 64
+	maxOutputBytes = 256 << 20
+)
+
+const (
+	streamOut = "stdout"
+	streamErr = "stderr"
+)
+
+var outputID = regexp.MustCompile(`^[0-9a-z]{26}$`)
+
+// newID is a name that sorts by time.
+func newID() string { return strings.ToLower(ulid.Make().String()) }
+
+// outputs is the directory of what results had no room for: of each call the
+// files ID.stdout and ID.stderr, and ID.json, which comes last and makes it valid.
+type outputs struct {
+	root *os.Root // nil keeps nothing
+
+	pruning sync.Mutex
+}
+
+// outputInfo is what ID.json holds: all bytes that each stream had.
+type outputInfo struct {
+	Stdout int64 `json:"stdout_bytes"`
+	Stderr int64 `json:"stderr_bytes"`
+}
+
+func (i outputInfo) total(stream string) int64 {
+	if stream == streamErr {
+		return i.Stderr
+	}
+	return i.Stdout
+}
+
+func (o *outputs) create(id, stream string) (io.WriteCloser, error) {
+	return o.root.OpenFile(id+"."+stream, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+}
+
+func (o *outputs) commit(id string, stdout, stderr int64) error {
+	raw, err := json.Marshal(outputInfo{Stdout: stdout, Stderr: stderr})
+	if err != nil {
+		return err
+	}
+	if err := o.root.WriteFile(id+".json", raw, 0o600); err != nil {
+		return err
+	}
+	o.prune()
+	return nil
+}
+
+func (o *outputs) remove(id string) {
+	if o.root == nil {
+		return
+	}
+	for _, suffix := range []string{"json", streamOut, streamErr} {
+		_ = o.root.Remove(id + "." + suffix)
+	}
+}
+
+// prune removes the oldest outputs until both bounds hold. The newest stays.
+func (o *outputs) prune() {
+	o.pruning.Lock()
+	defer o.pruning.Unlock()
+	sizes := o.sizes()
+	var count, bytes int64
+	for _, id := range slices.SortedFunc(maps.Keys(sizes), func(a, b string) int { return cmp.Compare(b, a) }) {
+		count, bytes = count+1, bytes+sizes[id]
+		if count > 1 && (count > maxOutputs || bytes > maxOutputBytes) {
+			o.remove(id)
+		}
+	}
+}
+
+func (o *outputs) sizes() map[string]int64 {
+	sizes := map[string]int64{}
+	entries, _ := fs.ReadDir(o.root.FS(), ".")
+	for _, e := range entries {
+		id, _, _ := strings.Cut(e.Name(), ".")
+		if info, err := e.Info(); err == nil && outputID.MatchString(id) {
+			sizes[id] += info.Size()
+		}
+	}
+	return sizes
+}
+
+// info tells whether there is an output of that name, and its sizes.
+func (o *outputs) info(id string) (outputInfo, bool) {
+	var info outputInfo
+	if o.root == nil || !outputID.MatchString(id) {
+		return info, false
+	}
+	raw, err := o.root.ReadFile(id + ".json")
+	return info, err == nil && json.Unmarshal(raw, &info) == nil
+}
+
+// read gives up to limit bytes of a stream, and how many of it are kept. A
+// stream without a file is empty.
+func (o *outputs) read(id, stream string, offset int64, limit int) (data []byte, kept int64, err error) {
+	f, err := o.root.Open(id + "." + stream)
+	if os.IsNotExist(err) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, 0, err
+	}
+	data, err = io.ReadAll(io.NewSectionReader(f, offset, int64(limit)))
+	return data, info.Size(), err
+}

@@ -1,0 +1,200 @@
+package shelltool
+
+import (
+	"context"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/wisbox/wisbox/internal/capture"
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// What is kept of a process's output, on disk or without one in memory.
+const (
+	logBytes       = capture.DefaultSpill
+	logBytesMemory = 256 << 10
+)
+
+// process is a program that was started and goes on.
+type process struct {
+	id      string
+	command []string
+	cwd     string
+	tty     bool
+	started time.Time
+
+	proc  sandbox.Process
+	stdin *input
+	log   *capture.Ring
+	file  *os.File // behind log, or nil
+	ended chan struct{}
+
+	mu      sync.Mutex
+	news    chan struct{} // closed on new output, nil without a waiter
+	killed  bool          // by us, on request
+	result  sandbox.Result
+	flushes []*textWriter
+}
+
+// openLog gives the process a place for its output. The file has no name, so
+// that nothing stays of it after a crash.
+func (p *process) openLog(root *os.Root) error {
+	if root == nil {
+		p.log = capture.NewRing(capture.Memory(logBytesMemory), logBytesMemory)
+		return nil
+	}
+	name := p.id + ".log"
+	f, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := root.Remove(name); err != nil {
+		_ = f.Close()
+		return err
+	}
+	p.file, p.log = f, capture.NewRing(f, logBytes)
+	return nil
+}
+
+func (p *process) discard() {
+	p.stdin.close()
+	if p.file != nil {
+		_ = p.file.Close()
+	}
+}
+
+// writer is for one stream. Both go to the same log, in the order in which they
+// come, but never into the middle of each other's characters.
+func (p *process) writer() io.Writer {
+	w := &textWriter{process: p}
+	p.flushes = append(p.flushes, w)
+	return w
+}
+
+type textWriter struct {
+	process *process
+	held    []byte // the beginning of a character
+}
+
+func (w *textWriter) Write(b []byte) (int, error) {
+	n := len(b)
+	if len(w.held) > 0 {
+		b = append(w.held, b...)
+	}
+	whole := capture.WholePrefix(b)
+	w.held = append([]byte(nil), b[whole:]...)
+	w.process.emit(b[:whole])
+	return n, nil
+}
+
+func (p *process) emit(b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	_, _ = p.log.Write(b)
+	p.announce()
+}
+
+func (p *process) announce() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.news != nil {
+		close(p.news)
+		p.news = nil
+	}
+}
+
+// changed is closed on the next output or at the end.
+func (p *process) changed() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.news == nil {
+		p.news = make(chan struct{})
+	}
+	return p.news
+}
+
+// watch waits for the end and records it.
+func (p *process) watch() {
+	res, err := p.proc.Wait(context.Background())
+	if err != nil {
+		res = sandbox.Result{Status: sandbox.StatusSandboxLost, ExitCode: -1}
+	}
+	for _, w := range p.flushes {
+		p.emit(w.held)
+	}
+	p.stdin.close()
+	p.mu.Lock()
+	if res.Duration == 0 {
+		res.Duration = time.Since(p.started)
+	}
+	if p.killed && res.Status == sandbox.StatusCancelled {
+		res.Status, res.Signal = sandbox.StatusSignaled, "KILL"
+	}
+	p.result = res
+	close(p.ended)
+	p.mu.Unlock()
+	p.announce()
+}
+
+func (p *process) running() bool {
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+func (p *process) kill() error {
+	p.mu.Lock()
+	p.killed = true
+	p.mu.Unlock()
+	return p.proc.Kill()
+}
+
+func (p *process) await(ctx context.Context) error {
+	select {
+	case <-p.ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// stateRunning is the state of a process that has not ended; else its state is
+// the status of its end.
+const stateRunning = "running"
+
+// ProcessInfo describes a process. Of one that runs there are no exit code and
+// no signal.
+type ProcessInfo struct {
+	ProcessID   string   `json:"process_id"`
+	Command     []string `json:"command" jsonschema:"the program and its arguments; of a script only how it is run"`
+	Cwd         string   `json:"cwd"`
+	TTY         bool     `json:"tty,omitempty"`
+	State       string   `json:"state" jsonschema:"running, or how it ended: exited, signaled, oom_killed, pids_limit, disk_limit, cancelled or sandbox_lost"`
+	ExitCode    *int     `json:"exit_code,omitempty"`
+	Signal      string   `json:"signal,omitempty"`
+	StartedAt   string   `json:"started_at"`
+	DurationMS  int64    `json:"duration_ms"`
+	OutputBytes int64    `json:"output_bytes" jsonschema:"all that it wrote so far"`
+	Notices     []string `json:"notices,omitempty"`
+}
+
+func (p *process) info() ProcessInfo {
+	_, written := p.log.Bounds()
+	info := ProcessInfo{
+		ProcessID: p.id, Command: p.command, Cwd: p.cwd, TTY: p.tty, State: stateRunning,
+		StartedAt: p.started.UTC().Format("2006-01-02T15:04:05.000Z"), OutputBytes: written,
+		DurationMS: time.Since(p.started).Milliseconds(),
+	}
+	if !p.running() {
+		res := p.result
+		info.State, info.ExitCode, info.Signal = string(res.Status), &res.ExitCode, res.Signal
+		info.DurationMS, info.Notices = res.Duration.Milliseconds(), res.Notices
+	}
+	return info
+}
