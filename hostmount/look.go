@@ -49,12 +49,12 @@ func (p *plan) follow(at *place, name string, st *unix.Stat_t, real *string) Rea
 	if !p.mount.FollowSymlinks {
 		return Link
 	}
-	h, err := p.src.tree.Look(join(at.src, name))
-	switch {
-	case errors.Is(err, beneath.ErrEscape), errors.Is(err, unix.EXDEV):
-		return LinkOutside
-	case err != nil:
-		return LinkBroken
+	h, err := p.src.tree.OpenDir(join(at.src, name))
+	if errors.Is(err, unix.ENOTDIR) {
+		h, err = p.src.tree.Open(join(at.src, name))
+	}
+	if err != nil {
+		return linkReason(err)
 	}
 	defer h.Close()
 	*st, *real = h.Stat, h.Path
@@ -67,6 +67,19 @@ func (p *plan) follow(at *place, name string, st *unix.Stat_t, real *string) Rea
 		}
 	}
 	return ""
+}
+
+// linkReason says why a link is not followed.
+func linkReason(err error) Reason {
+	switch {
+	case errors.Is(err, beneath.ErrEscape), errors.Is(err, unix.EXDEV):
+		return LinkOutside
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		return Unreadable
+	case errors.Is(err, beneath.ErrNotRegular), errors.Is(err, unix.ENXIO):
+		return Special
+	}
+	return LinkBroken
 }
 
 // look plans a source that is a single file.
