@@ -44,7 +44,7 @@ write_text("b", "1"); write_text("b", "2", "append")
 write_text("old", "1", "append"); write_text("old", "2", "append")
 `)
 	assert.Equal(t, []evaltool.Queued{
-		{Path: "a", Mode: "create", Content: "2"}, {Path: "b", Mode: "overwrite", Content: "12"}, {Path: "old", Mode: "append", Content: "12"},
+		{Path: "/workspace/a", Mode: "create", Content: "2"}, {Path: "/workspace/b", Mode: "overwrite", Content: "12"}, {Path: "/workspace/old", Mode: "append", Content: "12"},
 	}, resp.Writes)
 	assert.Empty(t, b.keptCode(t, "1").Writes, "a queue is one call's")
 	assert.Empty(t, b.keptCode(t, "write_text('a', '1')\n1/0").Writes, "and dropped after an exception")

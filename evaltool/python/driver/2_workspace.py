@@ -17,9 +17,8 @@ def clean_path(path):
     if not isinstance(path, str):
         raise TypeError(f"a path must be a str, not {type(path).__name__}")
     segments = [s.strip(" ") for s in path.split("/")]
-    absolute = path.lstrip(" ").startswith("/")
     segments = [s for s in segments if s]
-    if segments[:1] == ["workspace"] and (absolute or len(segments) > 1):
+    if segments[:1] == ["workspace"]:
         segments = segments[1:]
     for segment in segments:
         if segment in (".", "..") or not segment.isascii() or not segment.isprintable():
@@ -138,7 +137,8 @@ class Workspace:
         return sorted(found)
 
     def queued(self):
-        return [{"path": p, "mode": mode, "content": text} for p, (mode, text) in self.queue.items()]
+        # The full path: one that begins with "workspace/" would be cleaned twice.
+        return [{"path": "/workspace/" + p, "mode": mode, "content": text} for p, (mode, text) in self.queue.items()]
 
 
 def merged(before, mode):

@@ -1,0 +1,88 @@
+package evaltool
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// reference renders by one pattern over the whole text.
+func reference(content string, values map[string]string) string {
+	return regexp.MustCompile(`\{\{|\}\}|\{\w+\}`).ReplaceAllStringFunc(content, func(s string) string {
+		if s == "{{" || s == "}}" {
+			return s[:1]
+		}
+		return values[s[1:len(s)-1]]
+	})
+}
+
+func TestTemplatesRenderAsTheReference(t *testing.T) {
+	piece := rapid.OneOf(
+		rapid.SampledFrom([]string{"{{", "}}", "{a}", "{b_1}", "{_c}"}),
+		rapid.StringOf(rapid.RuneFrom([]rune("ab{}.[]! é\n"))).Filter(func(s string) bool { return !strings.ContainsAny(s, "{}") }),
+	)
+	rapid.Check(t, func(t *rapid.T) {
+		content := strings.Join(rapid.SliceOf(piece).Draw(t, "pieces"), "")
+		values := map[string]string{"a": rapid.String().Draw(t, "a"), "b_1": "{a}", "_c": ""}
+		parsed, err := parseTemplate(content)
+		require.NoError(t, err)
+		got, known := parsed.render(values)
+		assert.True(t, known)
+		assert.Equal(t, reference(content, values), got)
+	})
+}
+
+func FuzzTemplatesAreRefusedOrHavePlainNames(f *testing.F) {
+	for _, seed := range []string{"", "{x}", "{{{x}}}", "{x.y}", "{", "}", "{}", "{x!r}", "{ x}", "{{}"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, content string) {
+		parsed, err := parseTemplate(content)
+		if err != nil {
+			return
+		}
+		for _, name := range parsed.names() {
+			require.True(t, isIdentifier(name))
+		}
+		_, known := parsed.render(nil)
+		require.Equal(t, len(parsed.names()) == 0, known)
+	})
+}
+
+func TestStreamsKeepTheirHeadHoweverTheyArrive(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		unit := rapid.SampledFrom([]string{"x", "é", "\U0001F600", "\xff"}).Draw(t, "unit")
+		text := strings.Repeat(unit, rapid.IntRange(StreamChars-2, StreamChars+2).Draw(t, "count"))
+		var s Stream
+		for data := []byte(text); len(data) > 0; {
+			n := rapid.IntRange(1, len(data)).Draw(t, "n")
+			_, _ = s.Write(data[:n])
+			data = data[n:]
+		}
+		assert.Equal(t, Clip(text, StreamChars), s.Text())
+		assert.LessOrEqual(t, len([]rune(s.Text())), StreamChars)
+	})
+}
+
+func TestANoteIsKeptWhole(t *testing.T) {
+	for _, c := range []struct{ said, note, want string }{
+		{"", "note", "note"},
+		{"said", "note", "said\nnote"},
+		{"said\n", "note", "said\nnote"},
+		{"said\n", "", "said\n"},
+		{strings.Repeat("x", 5000), "note", strings.Repeat("x", StreamChars-5-3) + "...\nnote"},
+	} {
+		var s Stream
+		_, _ = s.Write([]byte(c.said))
+		assert.Equal(t, c.want, s.TextWith(c.note))
+	}
+}
+
+func FuzzDepthOfNeverPanics(f *testing.F) {
+	f.Add(`[{"a":"[\"["}]`)
+	f.Fuzz(func(t *testing.T, text string) { _ = jsonFault(text) })
+}
