@@ -49,6 +49,7 @@ func TestContentModesAndTimesAreCopied(t *testing.T) {
 	for name, mode := range map[string]os.FileMode{"bin": 0o755 | os.ModeSetuid, "big": 0o640, ".hidden": 0o550} {
 		require.NoError(t, os.Chmod(h.path("allowed/x/"+name), mode))
 	}
+	t.Cleanup(func() { _ = os.Chmod(h.path("allowed/x/.hidden"), 0o755) })
 	require.NoError(t, os.Chtimes(h.path("allowed/x/bin"), when, when))
 	r := h.mustCopy("allowed/x:p")
 	assert.EqualValues(t, 3, r.Files)

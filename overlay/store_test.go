@@ -59,16 +59,7 @@ func empty(t *testing.T, s *Store) {
 
 func TestASessionIsADirectoryWithItsParts(t *testing.T) {
 	s := newStore(t)
-	old := syscall.Umask(0o777)
-	d, err := s.Create(t.Context(), &CreateOptions{ID: "one", Settings: json.RawMessage(`{"image":"x"}`)})
-	syscall.Umask(old)
-	require.NoError(t, err)
-	defer d.Close()
-	for name, mode := range map[string]os.FileMode{"": 0o700, "workspace": 0o755, "tmp": 0o700, "snapshots": 0o700, "output": 0o700} {
-		info, err := os.Stat(filepath.Join(s.path, "sessions/one", name))
-		require.NoError(t, err)
-		assert.Equal(t, mode, info.Mode().Perm(), name)
-	}
+	d := create(t, s, &CreateOptions{ID: "one", Settings: json.RawMessage(`{"image":"x"}`)})
 	put(t, d.Workspace(), "a", "x")
 	assert.FileExists(t, filepath.Join(d.WorkspacePath(), "a"))
 	state := d.State()
@@ -77,6 +68,24 @@ func TestASessionIsADirectoryWithItsParts(t *testing.T) {
 	assert.Equal(t, os.Getpid(), state.Owner.PID)
 	assert.NotZero(t, state.Owner.Start)
 	assert.NotEmpty(t, state.Created.BootID)
+}
+
+func TestModesDontDependOnTheUmask(t *testing.T) {
+	for _, mask := range []int{0, 0o077} {
+		old := syscall.Umask(mask)
+		s := newStore(t)
+		d := create(t, s, &CreateOptions{ID: "one"})
+		syscall.Umask(old)
+		require.NoError(t, d.AppendLog(1))
+		for name, mode := range map[string]os.FileMode{
+			"../..": 0o700, "..": 0o700, "": 0o700, "workspace": 0o755, "tmp": 0o700, "snapshots": 0o700, "output": 0o700,
+			"session.json": 0o600, "life.lock": 0o600, "log.jsonl": 0o600, "../../root.json": 0o600,
+		} {
+			info, err := os.Stat(filepath.Join(s.path, "sessions/one", name))
+			require.NoError(t, err)
+			assert.Equal(t, mode, info.Mode().Perm(), name)
+		}
+	}
 }
 
 func TestTheWorkspaceHasItsOwner(t *testing.T) {

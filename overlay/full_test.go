@@ -1,0 +1,81 @@
+package overlay
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+func storeOnTmpfs(t *testing.T, options string) *Store {
+	t.Helper()
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, options+",mode=700"); err != nil {
+		t.Skipf("a small file system can't be mounted here: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	s, err := OpenStore(dir)
+	require.NoError(t, err)
+	return s
+}
+
+// fill takes what is left of the session's file system, bytes and entries.
+func fill(t *testing.T, d *Dir) {
+	t.Helper()
+	f, err := d.Workspace().Create("filler")
+	require.NoError(t, err)
+	block := make([]byte, 4096)
+	for err == nil {
+		_, err = f.Write(block)
+	}
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	require.NoError(t, f.Close())
+	for i := 0; ; i++ {
+		if err := d.Workspace().Mkdir(newID(), 0o755); err != nil {
+			require.ErrorIs(t, err, syscall.ENOSPC)
+			return
+		}
+	}
+}
+
+func TestOnAFullFileSystemNothingIsHalfMadeAndRemovalWorks(t *testing.T) {
+	s := storeOnTmpfs(t, "size=1m,nr_inodes=100")
+	d := create(t, s, &CreateOptions{ID: "full", Kept: true})
+	require.NoError(t, d.SetState(StateReady))
+	fill(t, d)
+
+	_, err := s.Create(t.Context(), &CreateOptions{ID: "more"})
+	assert.Equal(t, tool.NoSpace, tool.KindOf(err))
+	assert.Equal(t, tool.NoSpace, tool.KindOf(d.SetState(StateClosing)))
+	state, err := d.Reload()
+	require.NoError(t, err)
+	assert.Equal(t, StateReady, state.Status, "the old record is whole")
+	assert.Equal(t, tool.NoSpace, tool.KindOf(s.Reserve(t.Context())))
+	entries, err := s.List(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, entries, 1)
+
+	require.NoError(t, d.Close())
+	require.NoError(t, s.Remove(t.Context(), "full"))
+	empty(t, s)
+	create(t, s, &CreateOptions{ID: "more"})
+}
+
+func TestAReadOnlyFileSystemIsAnErrorAndNothingIsHalfMade(t *testing.T) {
+	s := storeOnTmpfs(t, "size=1m")
+	kept(t, s, CreateOptions{ID: "x"})
+	require.NoError(t, syscall.Mount("tmpfs", s.path, "tmpfs", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""))
+	_, err := s.Create(t.Context(), &CreateOptions{ID: "y"})
+	assert.Equal(t, tool.Permission, tool.KindOf(err))
+	assert.Equal(t, tool.Permission, tool.KindOf(s.Remove(t.Context(), "x")))
+	entries, err := s.List(t.Context())
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+	assert.Equal(t, StateReady, entries[0].State.Status)
+	_, err = OpenStore(s.path)
+	assert.NoError(t, err, "reading goes on")
+
+}
