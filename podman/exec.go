@@ -139,6 +139,9 @@ func (s *stream) Read(p []byte) (int, error) {
 	}
 	n, err := s.r.Read(p[:min(len(p), s.left)])
 	s.left -= n
+	if err == io.EOF && s.left > 0 {
+		err = io.ErrUnexpectedEOF
+	}
 	return n, err
 }
 

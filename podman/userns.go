@@ -3,6 +3,7 @@ package podman
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -39,6 +40,14 @@ func (b *Backend) userns(e *engine) usernsMode {
 
 func (m usernsMode) idMap() []idtools.IDMap {
 	return []idtools.IDMap{{ContainerID: 0, HostID: m.base, Size: rangeSize}}
+}
+
+// sign is the line of the ID map by which the mode is known.
+func (m usernsMode) sign() string {
+	if m.keepID {
+		return fmt.Sprintf("%d:0:1", sandbox.UserID) // 0 is the user, in Podman's own namespace
+	}
+	return fmt.Sprintf("0:%d:%d", m.base, rangeSize)
 }
 
 func (m usernsMode) owner() sandbox.Owner {

@@ -3,6 +3,7 @@ package podman
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,7 +87,9 @@ func (c container) differences(data *define.InspectContainerData) []string {
 	expect(slices.Equal(caps, c.caps), "capabilities")
 	expect(slices.Contains(h.SecurityOpt, "no-new-privileges"), "no_new_privs")
 	expect(h.PidMode == "private" && h.IpcMode != "host" && h.UTSMode != "host", "namespaces")
-	expect(c.userns.keepID || h.UsernsMode == "private" || h.IDMappings != nil, "user namespace")
+	expect(h.UsernsMode == "private" && h.IDMappings != nil &&
+		slices.Contains(h.IDMappings.UIDMap, c.userns.sign()) && slices.Contains(h.IDMappings.GIDMap, c.userns.sign()), "user namespace")
+	expect(slices.Equal(slices.Sorted(maps.Keys(h.Tmpfs)), []string{"/run", "/tmp"}), "tmpfs")
 	expect(len(h.Devices) == 0, "devices")
 	expect(c.mountsAgree(data.Mounts), "mounts")
 	expect(data.Config.User == "0:0", "user")

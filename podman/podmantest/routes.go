@@ -2,6 +2,7 @@ package podmantest
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"regexp"
 )
@@ -139,15 +140,31 @@ func (s *Server) inspect(w http.ResponseWriter, _ *http.Request, c *Container) {
 			})
 		}
 	}
+	var asked struct {
+		CapAdd     []string `json:"cap_add"`
+		IDMappings struct {
+			UIDMap []struct {
+				ContainerID int `json:"container_id"`
+				HostID      int `json:"host_id"`
+				Size        int `json:"size"`
+			}
+		} `json:"idmappings"`
+	}
+	json.Unmarshal(c.Spec, &asked)
+	idMap := []string{}
+	for _, m := range asked.IDMappings.UIDMap {
+		idMap = append(idMap, fmt.Sprintf("%d:%d:%d", m.ContainerID, m.HostID, m.Size))
+	}
 	answer(w, 200, map[string]any{
 		"Id": c.Name, "ImageName": "image", "Created": "2026-01-02T03:04:05Z",
 		"State":        map[string]any{"Status": c.State, "Running": c.State == "running", "Paused": c.State == "paused"},
 		"Config":       map[string]any{"Labels": c.Labels, "User": "0:0"},
 		"Mounts":       mounts,
-		"BoundingCaps": []string{"CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_KILL"},
+		"BoundingCaps": asked.CapAdd,
 		"HostConfig": map[string]any{
 			"NetworkMode": "none", "ReadonlyRootfs": true, "SecurityOpt": []string{"no-new-privileges"},
 			"PidMode": "private", "IpcMode": "private", "UTSMode": "private", "UsernsMode": "private",
+			"IDMappings": map[string]any{"UidMap": idMap, "GidMap": idMap}, "Tmpfs": map[string]string{"/tmp": "", "/run": ""},
 		},
 	})
 }

@@ -1,0 +1,286 @@
+package podman
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/wisbox/wisbox/agent"
+	"github.com/wisbox/wisbox/podman/podmantest"
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// clean takes away what would lead to a real Podman.
+func clean(t *testing.T) {
+	for _, name := range []string{"PODMAN_BASE_URL", "CONTAINER_HOST", "PODMAN_CONNECTION", "CONTAINER_CONNECTION", "PODMAN_IDENTITY", "CONTAINER_SSHKEY", "XDG_RUNTIME_DIR"} {
+		t.Setenv(name, "")
+	}
+}
+
+func names(b *Backend) []string {
+	var out []string
+	for _, p := range b.places() {
+		out = append(out, p.name)
+	}
+	return out
+}
+
+func TestAnExplicitChoiceIsTheOnlyPlace(t *testing.T) {
+	clean(t)
+	t.Setenv("CONTAINER_HOST", "unix:///c.sock")
+	b, err := New(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, "unix:///c.sock", b.opts.BaseURL)
+	t.Setenv("PODMAN_BASE_URL", "unix:///p.sock")
+	b, _ = New(t.Context(), nil)
+	require.Equal(t, "unix:///p.sock", b.opts.BaseURL)
+	require.Len(t, names(b), 1)
+	b, _ = New(t.Context(), &Options{Connection: "mine"})
+	require.Equal(t, []string{"the podman connection mine"}, names(b))
+}
+
+func TestWithoutAnyPodmanTheErrorSaysWhatToInstall(t *testing.T) {
+	clean(t)
+	if _, err := os.Stat("/run/podman/podman.sock"); err == nil {
+		t.Skip("this host has a system service")
+	}
+	b, err := New(t.Context(), &Options{Podman: "/nowhere/podman"})
+	require.NoError(t, err)
+	_, err = b.Service(t.Context())
+	require.ErrorIs(t, err, sandbox.ErrUnavailable)
+	require.Contains(t, err.Error(), "apt-get install podman")
+}
+
+func TestASocketThatIsDeadWrongOrForeign(t *testing.T) {
+	clean(t)
+	dir := t.TempDir()
+	dead := filepath.Join(dir, "dead")
+	l, err := net.Listen("unix", dead)
+	require.NoError(t, err)
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	require.NoError(t, l.Close())
+	file := filepath.Join(dir, "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	foreign := filepath.Join(dir, "foreign")
+	other, err := net.Listen("unix", foreign)
+	require.NoError(t, err)
+	defer other.Close()
+	cases := map[string]string{dead: "nobody listens", file: "no podman answers", filepath.Join(dir, "none"): "not there"}
+	if os.Chown(foreign, 12345, 12345) == nil && os.Getuid() == 0 {
+		cases[foreign] = "no podman answers"
+	}
+	for path, says := range cases {
+		b, err := New(t.Context(), &Options{BaseURL: "unix://" + path})
+		require.NoError(t, err)
+		_, err = b.List(t.Context())
+		require.ErrorIs(t, err, sandbox.ErrUnavailable)
+		require.Contains(t, err.Error(), says)
+		require.NotContains(t, err.Error(), dir)
+	}
+}
+
+func TestAServiceThatComesBackIsUsedAgain(t *testing.T) {
+	b, server := newFake(t)
+	require.NoError(t, b.Remove(t.Context(), "one"))
+	b.eng.Load().conn.URI.Path += "-gone"
+	b.eng.Load().conn.Client.CloseIdleConnections()
+	require.NoError(t, b.Remove(t.Context(), "one"))
+	require.Equal(t, 2, server.Count("GET", "/info"))
+}
+
+func TestNothingButOurWordsReachesTheText(t *testing.T) {
+	secret := errors.New("open /home/user/secret: boom")
+	err := explain(t.Context(), "make it", fmt.Errorf("x: %w", secret))
+	require.NotContains(t, err.Error(), "/home")
+	require.ErrorIs(t, err, secret)
+	require.ErrorIs(t, err, sandbox.ErrUnavailable)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, explain(ctx, "make it", secret), context.Canceled)
+}
+
+func TestAFreeRangeOverlapsNothing(t *testing.T) {
+	require.Equal(t, rangeStart, freeRange(0, nil))
+	require.Equal(t, rangeStart+1000*rangeSize, freeRange(1000, nil))
+	require.Equal(t, rangeStart+rangeSize, freeRange(0, []idRange{{rangeStart + 65535, 1}}))
+	rapid.Check(t, func(t *rapid.T) {
+		var taken []idRange
+		for range rapid.IntRange(0, 20).Draw(t, "n") {
+			taken = append(taken, idRange{
+				rapid.IntRange(rangeStart-rangeSize, rangeStart+10*rangeSize).Draw(t, "start"), rapid.IntRange(0, 3*rangeSize).Draw(t, "size"),
+			})
+		}
+		base := freeRange(rapid.IntRange(0, 1<<31-1).Draw(t, "uid"), taken)
+		if overlaps(base, taken) || base+rangeSize > 1<<31 {
+			t.Fatalf("range at %d", base)
+		}
+	})
+}
+
+func TestLimitsAreComparedWithWhatTheKernelSays(t *testing.T) {
+	l := sandbox.Limits{CPUs: 1.5}.WithDefaults()
+	rlimits := map[string][2]int64{"nofile": {100, 16384}, "fsize": {1, 2 << 30}}
+	held := func(h agent.Hello, tmp int64) string {
+		var out []string
+		for _, s := range compare(l, h, tmp) {
+			if s.Enforced {
+				out = append(out, s.Name)
+			}
+		}
+		return strings.Join(out, " ")
+	}
+	require.Equal(t, "cpus memory pids tmp nofile fsize", held(agent.Hello{CgroupVersion: 2, Rlimits: rlimits, Limits: map[string]string{
+		"memory": "1073741824\n", "swap": "0", "pids": "256", "cpu": "150000 100000",
+	}}, l.Tmp))
+	require.Equal(t, "cpus memory pids nofile fsize", held(agent.Hello{CgroupVersion: 1, Rlimits: rlimits, Limits: map[string]string{
+		"memory": "1073741824", "swap": "1073741824", "pids": "256", "cpu": "150000", "cpu_period": "100000",
+	}}, 0))
+	require.Empty(t, held(agent.Hello{CgroupVersion: 2, Rlimits: map[string][2]int64{"nofile": {-1, -1}}, Limits: map[string]string{
+		"memory": "max", "pids": "max", "cpu": "max 100000",
+	}}, 1<<40))
+	require.Empty(t, held(agent.Hello{CgroupVersion: 1, Limits: map[string]string{"memory": "9223372036854771712", "cpu": "-1", "cpu_period": "100000"}}, 0))
+}
+
+func TestARuntimeDirectoryMustBeOurs(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(dir, "link")
+	require.NoError(t, os.Symlink("/tmp", link))
+	require.Error(t, privateDir(link))
+	open := filepath.Join(dir, "open")
+	require.NoError(t, os.Mkdir(open, 0o777))
+	require.NoError(t, privateDir(open))
+	info, err := os.Stat(open)
+	require.NoError(t, err)
+	require.Equal(t, fs.FileMode(0o700), info.Mode().Perm())
+	if os.Getuid() == 0 {
+		require.NoError(t, os.Chown(open, 1, 1))
+		require.Error(t, privateDir(open))
+	}
+}
+
+func TestTheServiceConfigurationFitsTheHost(t *testing.T) {
+	s := &service{dir: t.TempDir()}
+	path, err := s.writeConf("c", "/opt/bin/runsc")
+	require.NoError(t, err)
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for _, line := range []string{`runtime = "runsc"`, `"runsc" = ["/opt/bin/runsc"]`, `events_logger = "file"`, "exec_command_delay = 10", `detach_keys = ""`} {
+		require.Contains(t, string(data), line)
+	}
+	var host syscall.Rlimit
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &host))
+	require.Contains(t, string(data), fmt.Sprintf("nofile=%d:", min(host.Max, 16384)))
+}
+
+func TestTheServicesEnvironmentIsScrubbed(t *testing.T) {
+	t.Setenv("HTTPS_PROXY", "http://user:password@proxy")
+	t.Setenv("SECRET_TOKEN", "token")
+	s := &service{dir: t.TempDir(), runtime: "runc"}
+	env, err := s.configure(t.Context())
+	require.NoError(t, err)
+	text := strings.Join(env, "\n")
+	require.NotContains(t, text, "password")
+	require.NotContains(t, text, "token")
+	require.Contains(t, text, "CONTAINERS_CONF="+s.dir)
+}
+
+func TestAPodmanThatDoesNotStartIsSaidSo(t *testing.T) {
+	clean(t)
+	dir := t.TempDir()
+	bad := filepath.Join(dir, "podman")
+	require.NoError(t, os.WriteFile(bad, []byte("#!/bin/sh\necho 'cannot find newuidmap' >&2\nexit 125\n"), 0o755))
+	b, err := New(t.Context(), &Options{Podman: bad, RuntimeDir: filepath.Join(dir, "r"), Runtime: "runc"})
+	require.NoError(t, err)
+	_, err = b.Service(t.Context())
+	require.ErrorIs(t, err, sandbox.ErrUnavailable)
+	require.Contains(t, err.Error(), "package uidmap")
+	require.NotContains(t, err.Error(), dir)
+}
+
+// pipeStream is a stream that reads what is written to the pipe.
+func pipeStream(data ...[]byte) *stream {
+	ours, theirs := net.Pipe()
+	go func() {
+		for _, d := range data {
+			theirs.Write(d)
+		}
+		theirs.Close()
+	}()
+	return newStream(ours, bufio.NewReader(ours), "x")
+}
+
+func TestAnAttachedStreamIsTakenApart(t *testing.T) {
+	s := pipeStream(podmantest.Frame(1, "one "), podmantest.Frame(2, "err"), podmantest.Frame(1, ""), podmantest.Frame(1, "two"))
+	out, err := io.ReadAll(s)
+	require.NoError(t, err)
+	require.Equal(t, "one two", string(out))
+	require.Equal(t, "err", s.Stderr())
+	_, err = io.ReadAll(pipeStream(podmantest.Frame(3, "gone wrong")))
+	require.ErrorContains(t, err, "gone wrong")
+	_, err = io.ReadAll(pipeStream(podmantest.Frame(9, "")))
+	require.ErrorContains(t, err, "unknown stream")
+	_, err = io.ReadAll(pipeStream(podmantest.Frame(1, "cut")[:9]))
+	require.Error(t, err)
+	s = pipeStream(podmantest.Frame(2, strings.Repeat("e", 1<<20)), podmantest.Frame(1, "end"))
+	out, err = io.ReadAll(s)
+	require.NoError(t, err)
+	require.Equal(t, "end", string(out))
+	require.Len(t, s.Stderr(), maxStderr)
+}
+
+func FuzzAttachedStream(f *testing.F) {
+	f.Add(append(podmantest.Frame(1, "a"), podmantest.Frame(2, "b")...))
+	f.Add([]byte{1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 1})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		out, _ := io.ReadAll(pipeStream(data))
+		if len(out) > len(data) {
+			t.Fatal("more came out than went in")
+		}
+	})
+}
+
+func TestProgressIsReadInLines(t *testing.T) {
+	var lines []string
+	p := &progress{line: func(s string) { lines = append(lines, s) }}
+	for _, part := range []string{"{\"stream\":\"STEP 1\\nmo", "re\\n\"}\n{\"stream\":\"x\"}\ngarbage\n{\"err", "or\":\"it failed\"}"} {
+		_, err := p.Write([]byte(part))
+		require.NoError(t, err)
+	}
+	require.ErrorContains(t, p.result(), "it failed")
+	require.Equal(t, []string{"STEP 1", "more", "x"}, lines)
+	_, err := (&progress{}).Write(make([]byte, maxLine+1))
+	require.Error(t, err)
+}
+
+func TestACutStreamKeepsHeadAndTail(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		data := rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "data")
+		head, tail := rapid.Int64Range(0, 100).Draw(t, "head"), rapid.IntRange(0, 100).Draw(t, "tail")
+		var out strings.Builder
+		c := newCut(&out, &sandbox.Capture{Forward: head, Tail: tail})
+		for rest := data; len(rest) > 0; {
+			n := rapid.IntRange(1, len(rest)).Draw(t, "n")
+			c.Write(rest[:n])
+			rest = rest[n:]
+		}
+		h := min(int(head), len(data))
+		after := data[h:]
+		want := after[max(0, len(after)-tail):]
+		s := c.stream()
+		if out.String() != string(data[:h]) || s.Bytes != int64(len(data)) || string(s.Tail) != string(want) {
+			t.Fatalf("head %q tail %q of %q", out.String(), s.Tail, data)
+		}
+	})
+}
