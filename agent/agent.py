@@ -869,8 +869,10 @@ class Agent:
             socket.send_fds(pool.control, [b"N"], [sock.fileno()])
             return
         parent = os.getpid()
-        if os.fork() == 0:
+        pid = os.fork()
+        if pid == 0:
             monitor(sock, parent, None)
+        self.own.add(pid)
 
     def has_template(self, pool):
         """Starts the pool's template; true once it has loaded its source."""
@@ -1133,7 +1135,7 @@ class Agent:
             self.limit_hit(call, result, "oom_killed", failed and killed, "the memory limit was reached and %d processes were killed for it" % oom)
         if pids:
             self.limit_hit(call, result, "pids_limit", failed, "the process limit was reached %d times" % pids)
-        if result["signal"] == signal.SIGXFSZ:
+        if signal.SIGXFSZ in (result["signal"], result["code"] - 128):
             self.limit_hit(call, result, "disk_limit", True, "a file reached the size limit")
 
     def limit_hit(self, call, result, status, decides, notice):

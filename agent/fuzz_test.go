@@ -1,0 +1,128 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"io"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// impostor is a stream whose other end says what it was given, after a hello.
+// It takes whatever is written.
+type impostor struct {
+	io.Reader
+	closed chan struct{}
+}
+
+func newImpostor(said []byte) *impostor {
+	hello, _ := json.Marshal(Hello{Version: version})
+	return &impostor{io.MultiReader(bytes.NewReader(appendFrame(nil, typeHello, 0, hello)), bytes.NewReader(said)), make(chan struct{})}
+}
+
+func (s *impostor) Write(p []byte) (int, error) { return len(p), nil }
+func (s *impostor) Close() error                { return nil }
+
+// run makes one call to an impostor; it must end as lost, or by an exit that
+// makes sense, and never hang or panic.
+func runImpostor(t require.TestingT, said []byte) (sandbox.Result, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	conn, err := Dial(ctx, newImpostor(said), nil)
+	if err != nil {
+		return sandbox.Result{}, err
+	}
+	defer conn.Close()
+	got, err := conn.Run(ctx, sandbox.Cmd{Argv: []string{"x"}, Stdout: io.Discard, Stdin: bytes.NewReader(make([]byte, 1<<20)), Capture: &sandbox.Capture{Tail: 10}})
+	require.NoError(t, ctx.Err())
+	return got, err
+}
+
+func FuzzHostileAgent(f *testing.F) {
+	frames := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+	exited := []byte(`{"status":"exited","code":0}`)
+	f.Add(frames(appendFrame(nil, typeData|1, 1, []byte("hi")), appendFrame(nil, typeExit, 1, exited)))
+	f.Add(frames(appendFrame(nil, typeExit, 1, exited), appendFrame(nil, typeExit, 1, exited)))
+	f.Add(frames(appendFrame(nil, typeTail|1, 1, []byte("0123456789")), appendFrame(nil, typeTail|1, 1, []byte("0"))))
+	f.Add(appendFrame(nil, typeCredit, 1, []byte{255, 255, 255, 255}))
+	f.Add(appendFrame(nil, typeStarted, 1, nil))
+	f.Add(binary.BigEndian.AppendUint32(nil, 1<<31))
+	f.Fuzz(func(t *testing.T, said []byte) { _, _ = runImpostor(t, said) })
+}
+
+func TestProtocolErrorsLoseTheConnection(t *testing.T) {
+	many := func(n int, frame []byte) []byte { return bytes.Repeat(frame, n) }
+	for name, said := range map[string][]byte{
+		"unknown type":          appendFrame(nil, 0x7f, 1, nil),
+		"unknown call":          appendFrame(nil, typeExit, 77, []byte(`{"status":"exited"}`)),
+		"unknown channel":       appendFrame(nil, typeData|9, 1, []byte("x")),
+		"channel not asked for": appendFrame(nil, typeData|2, 1, []byte("x")),
+		"frame too large":       append(binary.BigEndian.AppendUint32(nil, maxFrame+1), 0x11, 0, 0, 0, 1),
+		"credit not used":       appendFrame(nil, typeCredit, 1, []byte{127, 255, 255, 255}),
+		"tail too long":         appendFrame(nil, typeTail|1, 1, make([]byte, 11)),
+		"start not asked for":   appendFrame(nil, typeStarted, 1, nil),
+		"unknown status":        appendFrame(nil, typeExit, 1, []byte(`{"status":"fine"}`)),
+		"exit is no json":       appendFrame(nil, typeExit, 1, []byte(`{`)),
+		"cut frame":             appendFrame(nil, typeExit, 1, []byte(`{"status":"exited"}`))[:15],
+		"more than granted":     many(window/chunk+100, appendFrame(nil, typeTail|2, 1, make([]byte, chunk))),
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := runImpostor(t, said)
+			if err != nil {
+				require.ErrorIs(t, err, sandbox.ErrLost)
+				return
+			}
+			require.Equal(t, sandbox.StatusSandboxLost, got.Status)
+		})
+	}
+}
+
+func TestFramesSurviveTheTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		typ := frameType(rapid.Byte().Draw(t, "type"))
+		call := rapid.Uint32().Draw(t, "call")
+		payload := rapid.SliceOf(rapid.Byte()).Draw(t, "payload")
+		got, err := newFrameReader(bytes.NewReader(appendFrame(nil, typ, call, payload))).next()
+		require.NoError(t, err)
+		require.Equal(t, typ, got.typ)
+		require.Equal(t, call, got.call)
+		require.True(t, bytes.Equal(payload, got.payload))
+	})
+}
+
+// TestAgentEndsOnGarbage: whatever the host says, the agent answers in frames or ends.
+func TestAgentEndsOnGarbage(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		garbage := rapid.SliceOfN(rapid.Byte(), 1, 200).Draw(t, "garbage")
+		if rapid.Bool().Draw(t, "framed") {
+			garbage = appendFrame(nil, frameType(rapid.Byte().Draw(t, "type")), rapid.Uint32().Draw(t, "call"), garbage)
+		}
+		argv := Command()
+		cmd := exec.Command(argv[0], argv[1:]...)
+		stdin, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		var out bytes.Buffer
+		cmd.Stdout = &out
+		require.NoError(t, cmd.Start())
+		watchdog := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
+		require.NoError(t, handOver(stdin, (&Options{Workspace: "/tmp"}).withDefaults()))
+		_, _ = stdin.Write(garbage)
+		stdin.Close()
+		require.NoError(t, cmd.Wait())
+		watchdog.Stop()
+		for frames := newFrameReader(&out); ; {
+			if _, err := frames.next(); err != nil {
+				require.ErrorIs(t, err, io.EOF)
+				break
+			}
+		}
+	})
+}
