@@ -33,7 +33,7 @@ func (s *Shell) dir(ctx context.Context, cwd string) (string, error) {
 	if err != nil {
 		return "", inCwd(err)
 	}
-	if info.Kind != vfs.KindDirectory {
+	if info.Kind != vfs.Directory {
 		return "", tool.Errorf(tool.NotDir, "cwd is not a directory").In("cwd")
 	}
 	return dir, nil

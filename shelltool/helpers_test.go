@@ -70,6 +70,18 @@ func (b *bench) files(dir string) *vfs.FS {
 	return files
 }
 
+// flood is a runner whose programs write so many bytes to stdout and end.
+type flood int
+
+func (n flood) Run(_ context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
+	_, err := cmd.Stdout.Write(make([]byte, n))
+	return sandbox.Result{Status: sandbox.StatusExited, Stdout: sandbox.Stream{Bytes: int64(n)}}, err
+}
+
+func (n flood) Start(context.Context, sandbox.Cmd) (sandbox.Process, error) {
+	return nil, sandbox.ErrUnsupported
+}
+
 // call calls a tool with JSON, as every surface does.
 func (b *bench) call(name, args string) (*tool.Result, error) {
 	return b.tools.Call(context.Background(), name, json.RawMessage(args))
@@ -128,4 +140,11 @@ func (b *bench) readUntil(id, text string) (string, shelltool.ReadResult) {
 			return all.String(), *r
 		}
 	}
+}
+
+// noFiles is a workspace without anything.
+type noFiles struct{}
+
+func (noFiles) Stat(context.Context, string) (vfs.Info, error) {
+	return vfs.Info{}, tool.Errorf(tool.NotFound, "there is nothing")
 }

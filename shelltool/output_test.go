@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/shelltool"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -102,10 +103,12 @@ func TestBadReadsOfOutputAreRefused(t *testing.T) {
 }
 
 func TestOnlyTheNewestOutputsAreKept(t *testing.T) {
-	b := newBench(t)
+	b := newBench(t, func(o *shelltool.Options) {
+		o.Runner = func(context.Context) (sandbox.Runner, error) { return flood(33_000), nil }
+	})
 	var ids []string
 	for range 66 {
-		r, _ := b.execute(`{"commands":["head","-c","33000","/dev/zero"]}`)
+		r, _ := b.execute(`{"commands":["flood"]}`)
 		ids = append(ids, r.OutputID)
 	}
 	for i, id := range ids {
@@ -121,12 +124,28 @@ func TestOnlyTheNewestOutputsAreKept(t *testing.T) {
 	assert.LessOrEqual(t, len(entries), 3*64)
 }
 
+func TestTheOldestOutputsGoWhenTheirSizeIsTooMuch(t *testing.T) {
+	b := newBench(t, func(o *shelltool.Options) {
+		o.Runner = func(context.Context) (sandbox.Runner, error) { return flood(8 << 20), nil }
+	})
+	for range 36 {
+		b.execute(`{"commands":["flood"]}`)
+	}
+	entries, err := os.ReadDir(b.output)
+	require.NoError(t, err)
+	var bytes int64
+	for _, e := range entries {
+		info, err := e.Info()
+		require.NoError(t, err)
+		bytes += info.Size()
+	}
+	assert.LessOrEqual(t, bytes, int64(256<<20))
+	assert.Greater(t, bytes, int64(240<<20))
+}
+
 func TestOutputsOutliveTheShell(t *testing.T) {
 	b := newBench(t)
 	r, _ := b.script("seq 1 20000")
-	again, err := shelltool.New(&shelltool.Options{Runner: nil, Files: nil})
-	assert.Error(t, err)
-	assert.Nil(t, again)
 	other := newBench(t, func(o *shelltool.Options) { o.Output = b.root(b.output) })
 	part, err := other.shell.ReadOutput(context.Background(), shelltool.ReadOutputParams{OutputID: r.OutputID, Limit: 4})
 	require.NoError(t, err)

@@ -16,7 +16,7 @@ func (r ExecuteResult) Text() string {
 	if n := r.StdoutDropped + r.StderrDropped; n > 0 {
 		fmt.Fprintf(&b, "\n[%d bytes of output are not shown", n)
 		if r.OutputID != "" {
-			fmt.Fprintf(&b, "; read_output with output_id %s has them", r.OutputID)
+			fmt.Fprintf(&b, "; read_output with output_id %s reads it whole, up to 8 MiB a stream", r.OutputID)
 		}
 		b.WriteString("]")
 	}

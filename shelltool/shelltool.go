@@ -119,11 +119,13 @@ const closeGrace = 15 * time.Second
 func (s *Shell) Close() error {
 	s.mu.Lock()
 	s.closed = true
+	s.mu.Unlock()
+	s.cancel()
+	s.calls.Wait() // a start that was under way is in the list then
+	s.mu.Lock()
 	processes := s.processes
 	s.processes = nil
 	s.mu.Unlock()
-	s.cancel()
-	s.calls.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
 	var errs []error
