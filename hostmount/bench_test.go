@@ -50,6 +50,6 @@ func mount(b *testing.B, src, dir string) error {
 	require.NoError(b, err)
 	defer staging.Close()
 	_, err = hostmount.Copy(b.Context(), []hostmount.Mount{{HostPath: src, MountPath: "."}},
-		&hostmount.Options{AllowTyped: true, Dest: dest, Staging: staging})
+		&hostmount.Options{AllowedRoots: []string{src}, Dest: dest, Staging: staging})
 	return err
 }

@@ -66,7 +66,7 @@ func planAll(ctx context.Context, mounts []Mount, opts Options, all bool) ([]*pl
 	total := &budget{maxBytes: opts.MaxBytes, maxFiles: opts.MaxFiles}
 	for i, m := range mounts {
 		p := &plan{mount: m, at: mountName(i), budget: total, all: all}
-		if p.src, err = openSource(m, roots, opts, p.at); err != nil {
+		if p.src, err = openSource(m, roots, p.at); err != nil {
 			return plans, err
 		}
 		plans = append(plans, p)

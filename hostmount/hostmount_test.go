@@ -188,19 +188,21 @@ func TestWideRootsNeedAnOverride(t *testing.T) {
 	assert.Equal(t, []string{"a.py"}, h.tree())
 }
 
-func TestWhatAPersonTypedIsItsOwnRoot(t *testing.T) {
+func TestARootCanBeAFileOrALink(t *testing.T) {
 	h := newHost(t)
-	h.opts.AllowedRoots, h.opts.AllowTyped = nil, true
 	h.link(h.path("allowed/repo"), "short")
-	h.mustCopy("short:a", "allowed/repo/README.md:b/")
-	assert.Equal(t, []string{"a/", "a/.git/", "a/.git/HEAD", "a/README.md", "a/src/", "a/src/a.py", "b/", "b/README.md"}, h.tree())
-	for _, m := range []hostmount.Mount{{HostPath: "/", MountPath: "x"}, {HostPath: "relative"}} {
-		_, err := hostmount.Copy(t.Context(), []hostmount.Mount{m}, h.opts)
-		assert.Error(t, err)
-	}
+	h.opts.AllowedRoots = []string{h.path("short/src"), h.path("allowed/repo/README.md")}
+	h.mustCopy("short/src:a", "allowed/repo/src:b", "allowed/repo/README.md:c/", "short/README.md:d")
+	assert.Equal(t, "a/ a/a.py b/ b/a.py c/ c/README.md d", strings.Join(h.tree(), " "))
 	_, err := hostmount.Copy(t.Context(), []hostmount.Mount{{HostPath: h.path("allowed/repo/README.md")}}, h.opts)
 	require.NoError(t, err)
 	assert.FileExists(t, h.path("workspace/README.md"))
+	h.refused(tool.Permission, "allowed/repo")
+	h.refused(tool.Permission, "allowed/repo/.git/HEAD")
+	h.opts.AllowedRoots = []string{"relative"}
+	assert.Equal(t, "allowed_roots", h.refused(tool.Invalid, "allowed/repo").Field)
+	h.opts.AllowedRoots = []string{h.path("none")}
+	h.refused(tool.NotFound, "allowed/repo")
 }
 
 func TestMountsMergeInOrder(t *testing.T) {

@@ -14,14 +14,12 @@ const (
 // Options are what [Copy] and [Preview] work with. Preview needs neither Dest
 // nor Staging.
 type Options struct {
-	// AllowedRoots are the directories below which sources must lie. Without one
-	// every mount is refused. "/" and any directory that holds the user's home
-	// directory, or is it, are refused unless AllowWideRoots is set.
+	// AllowedRoots are the directories below which sources must lie; a file
+	// allows itself alone. Without one every mount is refused. "/" and any
+	// directory that is or holds the user's home directory are refused unless
+	// AllowWideRoots is set.
 	AllowedRoots   []string
 	AllowWideRoots bool
-	// AllowTyped lets each mount with an absolute HostPath be its own allowed
-	// root where AllowedRoots is empty: for paths that a person typed.
-	AllowTyped bool
 
 	// Dest is the workspace; Staging a directory on its file system that no
 	// program sees.

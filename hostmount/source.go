@@ -18,14 +18,27 @@ import (
 // without effect.
 type allowed struct {
 	root  *os.Root
+	dir   string   // root's path
+	file  string   // the one name of root that is allowed; "" for all of it
 	paths []string // as given and with its links resolved, cleaned
+}
+
+// source opens what lies at rel below the allowed root.
+func (a *allowed) source(rel string) (*source, error) {
+	switch {
+	case a.file == "":
+		return openBelow(a.root, rel, a.dir)
+	case rel == "." || rel == a.file:
+		return openBelow(a.root, a.file, a.dir)
+	}
+	return nil, tool.Errorf(tool.NotDir, "the mount's source has a file where a directory is needed")
 }
 
 func (a *allowed) close() { _ = a.root.Close() }
 
 // openRoots opens the allowed roots.
 func openRoots(opts Options) ([]*allowed, error) {
-	if len(opts.AllowedRoots) == 0 && !opts.AllowTyped {
+	if len(opts.AllowedRoots) == 0 {
 		return nil, tool.Errorf(tool.Permission, "host mounts need an allowed root: none is configured").In("allowed_roots")
 	}
 	var roots []*allowed
@@ -57,11 +70,19 @@ func openRoot(dir string, wide bool) (*allowed, error) {
 	if !wide && isWide(real) {
 		return nil, tool.Errorf(tool.Permission, "an allowed root may not be / or hold the home directory; name a directory below")
 	}
-	root, err := os.OpenRoot(real)
+	info, err := os.Stat(real)
 	if err != nil {
 		return nil, sourceError(err, "the allowed root")
 	}
-	return &allowed{root: root, paths: []string{filepath.Clean(dir), real}}, nil
+	a := &allowed{dir: real, paths: []string{filepath.Clean(dir), real}}
+	switch {
+	case info.Mode().IsRegular():
+		a.dir, a.file = filepath.Split(real)
+	case !info.IsDir():
+		return nil, sourceError(beneath.ErrNotRegular, "the allowed root")
+	}
+	a.root, err = os.OpenRoot(a.dir)
+	return a, sourceError(err, "the allowed root")
 }
 
 // isWide says whether a directory holds the home directory, as / always does.
@@ -105,18 +126,15 @@ func (s *source) close() {
 }
 
 // openSource finds a mount's source below the allowed roots. at names the mount.
-func openSource(m Mount, roots []*allowed, opts Options, at string) (*source, error) {
-	src, err := findSource(m, roots, opts)
+func openSource(m Mount, roots []*allowed, at string) (*source, error) {
+	src, err := findSource(m, roots)
 	if err != nil {
 		return nil, tool.AsError(err).In(at + ".host_path")
 	}
 	return src, nil
 }
 
-func findSource(m Mount, roots []*allowed, opts Options) (*source, error) {
-	if len(roots) == 0 {
-		return openTyped(m, opts)
-	}
+func findSource(m Mount, roots []*allowed) (*source, error) {
 	if !filepath.IsAbs(m.HostPath) {
 		return openRelative(m.HostPath, roots)
 	}
@@ -128,7 +146,7 @@ func findSource(m Mount, roots []*allowed, opts Options) (*source, error) {
 		for _, a := range roots {
 			for _, dir := range a.paths {
 				if rel, ok := below(dir, p); ok {
-					return openBelow(a.root, rel, dir)
+					return a.source(rel)
 				}
 			}
 		}
@@ -144,7 +162,7 @@ func openRelative(host string, roots []*allowed) (*source, error) {
 	}
 	var first error
 	for _, a := range roots {
-		src, err := openBelow(a.root, rel, a.paths[1])
+		src, err := a.source(rel)
 		if err == nil {
 			return src, nil
 		}
@@ -153,34 +171,6 @@ func openRelative(host string, roots []*allowed) (*source, error) {
 		}
 	}
 	return nil, first
-}
-
-// openTyped makes the parent of a path that a person typed its allowed root, for
-// the path alone. Links in it are the person's choice.
-func openTyped(m Mount, opts Options) (*source, error) {
-	if !filepath.IsAbs(m.HostPath) {
-		return nil, tool.Errorf(tool.Invalid, "the mount's source must be an absolute path where there is no allowed root")
-	}
-	real, err := filepath.EvalSymlinks(m.HostPath)
-	if err != nil {
-		return nil, sourceError(err, "the mount's source")
-	}
-	if !opts.AllowWideRoots && isWide(real) {
-		return nil, tool.Errorf(tool.Permission, "neither / nor a directory that holds the home directory is mounted; name a directory below")
-	}
-	parent, err := os.OpenRoot(filepath.Dir(real))
-	if err != nil {
-		return nil, sourceError(err, "the mount's source")
-	}
-	defer parent.Close()
-	src, err := openBelow(parent, filepath.Base(real), filepath.Dir(real))
-	if err == nil {
-		src.rel = src.file // the source is its own root
-		if src.rel == "" {
-			src.rel = "."
-		}
-	}
-	return src, err
 }
 
 // openBelow opens rel below root, over links that stay below root. dir is
@@ -233,7 +223,7 @@ func sourceError(err error, what string) error {
 	var te *tool.Error
 	errno := unix.Errno(0)
 	switch {
-	case errors.As(err, &te):
+	case err == nil, errors.As(err, &te):
 		return err
 	case errors.Is(err, fs.ErrNotExist):
 		return tool.Errorf(tool.NotFound, "%s does not exist", what).Because(err)
