@@ -18,7 +18,7 @@ func (e *Evaluator) takeReads(ctx context.Context, c *call, reads []Read) error 
 	left := int64(MaxReadBytes)
 	for i, path := range paths {
 		field := indexed("reads", i) + ".path"
-		data, info, err := e.opts.Files.ReadWhole(ctx, path, left)
+		data, info, err := e.opts.Files.ReadWhole(ctx, path, max(left, 1))
 		if err != nil {
 			return about(err, path, field)
 		}
@@ -102,7 +102,7 @@ func (e *Evaluator) apply(ctx context.Context, c *call, resp Response) ([]WriteD
 
 func nothingWritten(err error) error {
 	known := tool.AsError(err)
-	return tool.Errorf(known.Kind, "%s; nothing was written", known.Message).In(orDefault(known.Field, "writes")).Because(err)
+	return tool.Errorf(known.Kind, "%s; nothing was written", known.Message).In("writes").Because(err)
 }
 
 func writesDone(writes []vfs.Write, done []vfs.Written) []WriteDone {

@@ -87,7 +87,6 @@ func TestCodeThatCanNotBeInterruptedLosesItsNames(t *testing.T) {
 	b := newBench(t)
 	for _, code := range []string{
 		"import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass",
-		"sum(range(10 ** 12))",
 		"import time\nwhile True:\n try: time.sleep(9)\n except BaseException: pass",
 	} {
 		b.keptCode(t, "z = 5")
