@@ -920,6 +920,10 @@ class Agent:
             self.has_ended(slot, REPORT.unpack(data[1:]))
         elif kind == b"R":
             self.is_ready(slot, int(data[1:]), fds)
+        elif kind == b"":
+            self.lose(slot)
+        elif slot.call is None:
+            pass                                 # of a program that is not a call yet: its end follows
         elif kind == b"S":
             self.send(STARTED, slot.call.number)
         elif kind == b"T":
@@ -928,8 +932,6 @@ class Agent:
             self.control(slot.call, fds[0], fds[1])
         elif kind == b"E":
             slot.call.error = json.loads(data[1:])
-        elif kind == b"":
-            self.lose(slot)
 
     def is_ready(self, slot, pid, fds):
         pool = slot.pool

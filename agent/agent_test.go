@@ -314,3 +314,17 @@ func TestSignals(t *testing.T) {
 	require.Equal(t, "TERM", got.Signal)
 	require.Equal(t, 128+int(unix.SIGTERM), got.ExitCode)
 }
+
+func TestLargeRequests(t *testing.T) {
+	f := start(t, agent.Options{})
+	argv := []string{"sh", "-c", "echo $# ${#BIG}; printf '%s' \"$1\" | od -An -tx1", "sh", "\xff\xfe"}
+	for range 5000 {
+		argv = append(argv, strings.Repeat("x", 100))
+	}
+	got := f.run(t, sandbox.Cmd{Argv: argv, Env: []string{"BIG=" + strings.Repeat("y", 100_000)}})
+	require.Equal(t, "5001 100000\n ff fe\n", got.out)
+	_, err := f.Run(context.Background(), sandbox.Cmd{Argv: []string{"echo", strings.Repeat("x", 2<<20)}})
+	require.ErrorIs(t, err, sandbox.ErrInvalid)
+	got = f.run(t, sandbox.Cmd{Argv: []string{"echo", strings.Repeat("x", 200_000)}})
+	require.Equal(t, 126, got.ExitCode, got.err)
+}

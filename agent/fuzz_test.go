@@ -18,14 +18,11 @@ import (
 
 // impostor is a stream whose other end says what it was given, after a hello.
 // It takes whatever is written.
-type impostor struct {
-	io.Reader
-	closed chan struct{}
-}
+type impostor struct{ io.Reader }
 
 func newImpostor(said []byte) *impostor {
 	hello, _ := json.Marshal(Hello{Version: version})
-	return &impostor{io.MultiReader(bytes.NewReader(appendFrame(nil, typeHello, 0, hello)), bytes.NewReader(said)), make(chan struct{})}
+	return &impostor{io.MultiReader(bytes.NewReader(appendFrame(nil, typeHello, 0, hello)), bytes.NewReader(said))}
 }
 
 func (s *impostor) Write(p []byte) (int, error) { return len(p), nil }
@@ -100,29 +97,37 @@ func TestFramesSurviveTheTrip(t *testing.T) {
 
 // TestAgentEndsOnGarbage: whatever the host says, the agent answers in frames or ends.
 func TestAgentEndsOnGarbage(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		garbage := rapid.SliceOfN(rapid.Byte(), 1, 200).Draw(t, "garbage")
-		if rapid.Bool().Draw(t, "framed") {
-			garbage = appendFrame(nil, frameType(rapid.Byte().Draw(t, "type")), rapid.Uint32().Draw(t, "call"), garbage)
-		}
-		argv := Command()
-		cmd := exec.Command(argv[0], argv[1:]...)
-		stdin, err := cmd.StdinPipe()
-		require.NoError(t, err)
-		var out bytes.Buffer
-		cmd.Stdout = &out
-		require.NoError(t, cmd.Start())
-		watchdog := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
-		require.NoError(t, handOver(stdin, (&Options{Workspace: "/tmp"}).withDefaults()))
-		_, _ = stdin.Write(garbage)
-		stdin.Close()
-		require.NoError(t, cmd.Wait())
-		watchdog.Stop()
-		for frames := newFrameReader(&out); ; {
-			if _, err := frames.next(); err != nil {
-				require.ErrorIs(t, err, io.EOF)
-				break
-			}
-		}
+	framed := rapid.Custom(func(t *rapid.T) []byte {
+		payload := rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(t, "payload")
+		return appendFrame(nil, frameType(rapid.Byte().Draw(t, "type")), rapid.Uint32().Draw(t, "call"), payload)
 	})
+	said := rapid.OneOf(framed, rapid.SliceOfN(rapid.Byte(), 1, 200))
+	for seed := range 10 { // a process each
+		answerToGarbage(t, said.Example(seed))
+	}
+	answerToGarbage(t, appendFrame(nil, typeRun, 1, []byte("{}\n")))
+	answerToGarbage(t, appendFrame(nil, typeRun, 1, []byte("\n")))
+	answerToGarbage(t, binary.BigEndian.AppendUint32(nil, 1<<30))
+}
+
+func answerToGarbage(t *testing.T, garbage []byte) {
+	argv := Command()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	require.NoError(t, cmd.Start())
+	watchdog := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
+	defer watchdog.Stop()
+	require.NoError(t, handOver(stdin, (&Options{Workspace: "/tmp"}).withDefaults()))
+	_, _ = stdin.Write(garbage)
+	stdin.Close()
+	require.NoError(t, cmd.Wait())
+	for frames := newFrameReader(&out); ; {
+		if _, err := frames.next(); err != nil {
+			require.ErrorIs(t, err, io.EOF)
+			return
+		}
+	}
 }
