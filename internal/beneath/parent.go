@@ -151,6 +151,39 @@ func OpenAt(dir int, name string, flags int) (int, error) {
 	}
 }
 
+// OpenBelow opens rel, a path of several elements below the open directory dir,
+// as [OpenAt] does for one: without blocking and without following any link.
+func OpenBelow(dir int, rel string, flags int) (int, error) {
+	if rel == "" {
+		rel = "."
+	}
+	fd, err := openat2(dir, rel, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+		return openStepwise(dir, rel, flags)
+	}
+	return fd, err
+}
+
+func openStepwise(dir int, rel string, flags int) (int, error) {
+	fd, err := unix.Openat(dir, ".", unix.O_PATH|unix.O_CLOEXEC, 0)
+	for name, rest, more := strings.Cut(rel, "/"); err == nil; name, rest, more = strings.Cut(rest, "/") {
+		at, want := fd, flags
+		if more {
+			want = unix.O_PATH | unix.O_DIRECTORY
+		}
+		if name == "." {
+			fd, err = unix.Openat(at, ".", want|unix.O_CLOEXEC, 0)
+		} else {
+			fd, err = OpenAt(at, name, want)
+		}
+		_ = unix.Close(at)
+		if !more {
+			return fd, err
+		}
+	}
+	return fd, err
+}
+
 func splitLast(rel string) (dir, name string) {
 	if i := strings.LastIndexByte(rel, '/'); i >= 0 {
 		return rel[:i], rel[i+1:]

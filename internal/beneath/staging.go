@@ -151,26 +151,61 @@ func (t *Temp) Place(p *Parent) error {
 // not what the caller meant to replace, all is put back and the answer is
 // [ErrChanged].
 func (t *Temp) Swap(p *Parent, fits func(*unix.Stat_t) bool) error {
-	if err := t.exchange(p); err != nil {
+	if err := t.exchange(p); unsupported(err) {
+		return t.replace(p, fits)
+	} else if err != nil {
 		return err
 	}
-	var st unix.Stat_t
-	err := unix.Fstatat(int(t.s.dir.Fd()), t.name, &st, unix.AT_SYMLINK_NOFOLLOW)
-	if err == nil && !fits(&st) {
-		err = ErrChanged
-	}
-	if err != nil {
+	if err := t.s.check(t.name, fits); err != nil {
 		return errors.Join(err, t.exchange(p))
 	}
 	return t.s.syncDir(p.dir)
 }
 
+func (s *Staging) check(name string, fits func(*unix.Stat_t) bool) error {
+	var st unix.Stat_t
+	if err := unix.Fstatat(int(s.dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	if !fits(&st) {
+		return ErrChanged
+	}
+	return nil
+}
+
+// replace is Swap for file systems that can't exchange names: a second name
+// keeps what is there, then one rename replaces it.
+func (t *Temp) replace(p *Parent, fits func(*unix.Stat_t) bool) error {
+	keep, dir := t.s.Name(), int(t.s.dir.Fd())
+	if err := unix.Linkat(int(p.dir.Fd()), p.Name, dir, keep, 0); err != nil {
+		return err
+	}
+	err := t.s.check(keep, fits)
+	if err == nil {
+		err = unix.Renameat(dir, t.name, int(p.dir.Fd()), p.Name)
+	}
+	if err != nil {
+		return errors.Join(err, unix.Unlinkat(dir, keep, 0))
+	}
+	t.name = keep
+	return t.s.syncDir(p.dir)
+}
+
+// unsupported says that the file system lacks a flag of renameat2.
+func unsupported(err error) bool {
+	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS)
+}
+
 // Back undoes a Place or, with swapped, a Swap.
 func (t *Temp) Back(p *Parent, swapped bool) error {
-	if swapped {
-		return t.exchange(p)
+	if !swapped {
+		return renameNoReplace(p.dir, p.Name, t.s.dir, t.name)
 	}
-	return renameNoReplace(p.dir, p.Name, t.s.dir, t.name)
+	err := t.exchange(p)
+	if unsupported(err) {
+		err = unix.Renameat(int(t.s.dir.Fd()), t.name, int(p.dir.Fd()), p.Name)
+	}
+	return err
 }
 
 func (t *Temp) exchange(p *Parent) error {
@@ -200,7 +235,7 @@ func (s *Staging) syncDir(dir *os.File) error {
 // NOREPLACE; a directory then has to take mkdir's word for it.
 func renameNoReplace(from *os.File, old string, to *os.File, name string) error {
 	err := unix.Renameat2(int(from.Fd()), old, int(to.Fd()), name, unix.RENAME_NOREPLACE)
-	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
+	if !unsupported(err) {
 		return err
 	}
 	if err := unix.Linkat(int(from.Fd()), old, int(to.Fd()), name, 0); err != nil {

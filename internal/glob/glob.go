@@ -29,6 +29,8 @@ type Pattern struct {
 	base   bool   // matches the last element alone
 	suffix string // with base: "*" and this, the most frequent form
 	all    bool   // matches everything
+	prefix string // the leading elements that are no pattern
+	depth  int    // elements of a path that can match; 0: any number
 }
 
 // Compile checks a pattern. Its error is a *tool.Error of kind invalid; which
@@ -46,8 +48,41 @@ func Compile(pattern string) (*Pattern, error) {
 		p.text = text
 		p.all = text == "*" || text == "**"
 		p.suffix = suffixOf(text)
+		return p, nil
 	}
+	p.prefix, p.depth = shape(pattern)
 	return p, nil
+}
+
+func shape(pattern string) (prefix string, depth int) {
+	elements := strings.Split(pattern, "/")
+	if !strings.Contains(pattern, "**") && !strings.ContainsAny(pattern, `{\`) {
+		depth = len(elements)
+	}
+	var fixed []string
+	for _, e := range elements[:len(elements)-1] {
+		if strings.ContainsAny(e, `*?[]{}\`) {
+			break
+		}
+		fixed = append(fixed, e)
+	}
+	return strings.Join(fixed, "/"), depth
+}
+
+// Descend reports whether something below the directory dir may match; when not,
+// a walk need not look there. It may say true in vain.
+func (p *Pattern) Descend(dir string) bool {
+	if p.base {
+		return true
+	}
+	if p.depth > 0 && strings.Count(dir, "/")+1 >= p.depth {
+		return false
+	}
+	return under(dir, p.prefix) || under(p.prefix, dir)
+}
+
+func under(path, dir string) bool {
+	return dir == "" || path == dir || strings.HasPrefix(path, dir) && path[len(dir)] == '/'
 }
 
 func suffixOf(text string) string {

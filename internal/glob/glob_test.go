@@ -53,6 +53,21 @@ func TestBadPatternsAreInvalid(t *testing.T) {
 	}
 }
 
+func TestWalksNeedNotGoWhereNothingMatches(t *testing.T) {
+	for _, c := range []struct {
+		pattern, dir string
+		want         bool
+	}{
+		{"*.py", "a/b", true}, {"src/*.py", "src", true}, {"src/*.py", "src/p", false}, {"src/*.py", "lib", false},
+		{"src/lib/**", "src", true}, {"src/lib/**", "src/lib/x/y", true}, {"src/lib/**", "src/other", false},
+		{"src/lib/**", "src/library", false}, {"{a,b/c}/d", "b/c", true}, {"**/x/y", "q/r/s", true}, {"*/*", "a", true}, {"*/*", "a/b", false},
+	} {
+		p, err := glob.Compile(c.pattern)
+		require.NoError(t, err)
+		assert.Equal(t, c.want, p.Descend(c.dir), "%s in %s", c.pattern, c.dir)
+	}
+}
+
 func TestNoPatternTakesLong(t *testing.T) {
 	path := strings.Repeat(strings.Repeat("a", 60)+"/", 60) + "b"
 	for _, pattern := range []string{
@@ -85,5 +100,10 @@ func FuzzShortcutsAgreeWithTheLibrary(f *testing.F) {
 			full = "**/" + pattern
 		}
 		require.Equal(t, doublestar.MatchUnvalidated(full, path), got, "%q on %q", pattern, path)
+		for i := range len(path) {
+			if got && path[i] == '/' {
+				require.True(t, p.Descend(path[:i]), "%q must go into %q for %q", pattern, path[:i], path)
+			}
+		}
 	})
 }

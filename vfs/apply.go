@@ -1,0 +1,280 @@
+package vfs
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// WriteMode says what a write expects to find.
+type WriteMode string
+
+// The modes of write_file.
+const (
+	Create    WriteMode = "create"    // nothing is there; parents are made
+	Overwrite WriteMode = "overwrite" // a file is there: replace its content
+	Append    WriteMode = "append"    // a file is there: add at its end
+)
+
+// Write is one change of one file.
+type Write struct {
+	Path    string
+	Content []byte
+	Mode    WriteMode // "" is Create
+}
+
+// Written says how a Write went.
+type Written struct {
+	Path      string
+	SizeBytes int64 // of the whole file
+	Version   int64
+	Created   bool
+}
+
+const (
+	newFileMode = 0o644
+	retries     = 8 // when a program changes what is being replaced
+)
+
+// Apply makes all the writes or, with an error, none. Every reader sees the old
+// file or the new one. The mode bits of an existing file stay; a link that stays
+// inside is written through, except by Create, for which it is there already.
+func (f *FS) Apply(ctx context.Context, writes []Write) ([]Written, error) {
+	rels := make([]string, len(writes))
+	for i, w := range writes {
+		rel, err := clean(w.Path)
+		if err == nil && rel == "" {
+			err = tool.Errorf(tool.Invalid, "path is the workspace itself; name a file in it")
+		}
+		if err != nil {
+			return nil, in(err, "path")
+		}
+		rels[i] = rel
+	}
+	return f.apply(ctx, rels, writes)
+}
+
+func (f *FS) apply(ctx context.Context, rels []string, writes []Write) (done []Written, err error) {
+	leave, err := f.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	unlock, err := f.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	for range retries {
+		done, err = f.applyOnce(ctx, rels, writes)
+		if !errors.Is(err, beneath.ErrChanged) {
+			break
+		}
+	}
+	return done, err
+}
+
+func (f *FS) applyOnce(ctx context.Context, rels []string, writes []Write) ([]Written, error) {
+	changes := make([]*change, 0, len(writes))
+	defer func() {
+		for _, c := range changes {
+			c.release()
+		}
+	}()
+	for i, w := range writes {
+		c := &change{f: f, rel: rels[i], undo: func() {}}
+		changes = append(changes, c)
+		if err := c.prepare(ctx, w); err != nil {
+			undoAll(changes)
+			return nil, fail(err, c.rel)
+		}
+	}
+	for _, c := range changes {
+		if err := c.commit(); err != nil {
+			undoAll(changes)
+			return nil, fail(err, c.rel)
+		}
+	}
+	done := make([]Written, len(changes))
+	for i, c := range changes {
+		done[i] = c.written()
+	}
+	return done, nil
+}
+
+func undoAll(changes []*change) {
+	for i := len(changes) - 1; i >= 0; i-- {
+		changes[i].rollback()
+	}
+}
+
+// change is one write under way: first its new file is made ready in the staging
+// directory, then it goes in by one rename.
+type change struct {
+	f      *FS
+	rel    string
+	parent *beneath.Parent
+	old    *unix.Stat_t // what is replaced; nil: nothing
+	fits   func(*unix.Stat_t) bool
+	temp   *beneath.Temp
+	undo   func() // removes the parents that were made
+	placed bool
+}
+
+func (c *change) prepare(ctx context.Context, w Write) error {
+	switch w.Mode {
+	case Create, "":
+		return c.prepareNew(w.Content)
+	case Overwrite:
+		return c.prepareOver(w.Content)
+	case Append:
+		return c.prepareAppend(ctx, w.Content)
+	}
+	return tool.Errorf(tool.Invalid, "mode is %q; it must be one of create, overwrite, append", string(w.Mode)).In("mode")
+}
+
+func (c *change) prepareNew(content []byte) (err error) {
+	if c.parent, c.undo, err = c.f.tree.MakeParent(c.rel, c.f.staging); err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := c.parent.Lstat(&st); err == nil {
+		return exists(c.rel, &st)
+	} else if !errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	return c.stage(newFileMode, nil, content)
+}
+
+func exists(rel string, st *unix.Stat_t) error {
+	if kindOf(st) == File {
+		return tool.Errorf(tool.Exists, "%s exists already; use mode overwrite or append, or edit_file", Display(rel))
+	}
+	return tool.Errorf(tool.Exists, "%s exists already as a %s; choose another name, or remove it first", Display(rel), kindOf(st))
+}
+
+// locate finds the file that is to be changed and looks at it.
+func (c *change) locate() (err error) {
+	if c.parent, err = c.f.tree.Target(c.rel); err != nil {
+		return err
+	}
+	c.old = new(unix.Stat_t)
+	if err := c.parent.Lstat(c.old); err != nil {
+		return err
+	}
+	if err := beneath.Regular(c.old); err != nil {
+		return err
+	}
+	return c.allowed()
+}
+
+func (c *change) allowed() error {
+	if known := c.f.versions.known(c.parent.Path, c.old); known || !c.f.opts.ReadBeforeWrite {
+		return nil
+	}
+	return tool.Errorf(tool.Conflict, "%s was not read in this session, or has changed since; read it first", Display(c.rel))
+}
+
+// prepareOver replaces whatever file is there at the end, unless it must be the
+// one that was read.
+func (c *change) prepareOver(content []byte) error {
+	if err := c.locate(); err != nil {
+		return err
+	}
+	c.fits = func(now *unix.Stat_t) bool {
+		return beneath.Regular(now) == nil && (!c.f.opts.ReadBeforeWrite || sameContent(c.old, now))
+	}
+	return c.stage(beneath.Mode(c.old), nil, content)
+}
+
+func (c *change) prepareAppend(ctx context.Context, content []byte) error {
+	if err := c.locate(); err != nil {
+		return err
+	}
+	h, err := c.openOld()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if most := c.f.opts.Limits.WholeBytes; h.Stat.Size+int64(len(content)) > most {
+		return tooLarge(h.Stat.Size, most-int64(len(content)))
+	}
+	c.fits = func(now *unix.Stat_t) bool { return sameContent(c.old, now) }
+	return c.stage(beneath.Mode(c.old), io.LimitReader(h, h.Stat.Size), content)
+}
+
+// openOld opens the very file that locate looked at.
+func (c *change) openOld() (*beneath.Handle, error) {
+	h, err := c.parent.Open()
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOENT) {
+		return nil, beneath.ErrChanged
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !sameContent(c.old, &h.Stat) {
+		return nil, errors.Join(beneath.ErrChanged, h.Close())
+	}
+	return h, nil
+}
+
+// stage writes the new file, beginning with what head gives.
+func (c *change) stage(mode fs.FileMode, head io.Reader, content []byte) (err error) {
+	if c.temp, err = c.f.staging.Create(mode); err != nil {
+		return err
+	}
+	if head != nil {
+		if _, err := io.Copy(c.temp.File, head); err != nil {
+			return err
+		}
+	}
+	if _, err := c.temp.Write(content); err != nil {
+		return err
+	}
+	return c.temp.Flush()
+}
+
+func (c *change) commit() (err error) {
+	if c.old == nil {
+		err = c.temp.Place(c.parent)
+	} else if err = c.temp.Swap(c.parent, c.fits); errors.Is(err, unix.ENOENT) {
+		err = beneath.ErrChanged
+	}
+	c.placed = err == nil
+	return err
+}
+
+func (c *change) rollback() {
+	if c.placed {
+		_ = c.temp.Back(c.parent, c.old != nil)
+		c.placed = false
+	}
+	c.undo()
+}
+
+// written counts the change and says what came of it.
+func (c *change) written() Written {
+	w := Written{Path: Display(c.rel), Created: c.old == nil}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(c.temp.Fd()), &st); err != nil {
+		return w
+	}
+	w.SizeBytes, w.Version = st.Size, c.f.versions.wrote(c.parent.Path, &st).version
+	return w
+}
+
+// release gives back what the change holds; what it replaced goes now.
+func (c *change) release() {
+	if c.temp != nil {
+		c.temp.Discard()
+	}
+	if c.parent != nil {
+		c.parent.Close()
+	}
+}

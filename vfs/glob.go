@@ -1,0 +1,169 @@
+package vfs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/glob"
+	"github.com/wisbox/wisbox/tool"
+)
+
+const (
+	maxGlob    = 2_000    // matches of one answer
+	globMemory = 16 << 20 // bytes of the paths that matched
+)
+
+type globParams struct {
+	Pattern string `json:"pattern" jsonschema:"* stays in a segment, ** spans segments, {a,b}, [..], ?; without a / it matches the base name at any depth"`
+	Path    string `json:"path,omitempty" default:"/" jsonschema:"directory to search, relative to the workspace"`
+}
+
+// Globbing is what glob answers.
+type Globbing struct {
+	Path      string      `json:"path"`
+	Matches   []GlobMatch `json:"matches" jsonschema:"sorted by path"`
+	Truncated bool        `json:"truncated" jsonschema:"there are more than 2,000 matches, or the search met a limit"`
+}
+
+// GlobMatch is one path that matched. Links are not followed.
+type GlobMatch struct {
+	Path      string `json:"path"`
+	Kind      Kind   `json:"kind" jsonschema:"file, directory, symlink or other"`
+	SizeBytes int64  `json:"size_bytes" jsonschema:"of a file, else 0"`
+	UpdatedAt string `json:"updated_at"`
+}
+
+func (f *FS) globTool() tool.Tool {
+	return tool.New(tool.Spec{
+		Name: "glob", Title: "Find paths", ReadOnly: true, Idempotent: true,
+		Description: "Find files and directories whose path matches a pattern, sorted by path, at most 2,000. Hidden ones are included, links are not followed.",
+	}, f.glob)
+}
+
+func (f *FS) glob(ctx context.Context, p globParams) (*Globbing, error) {
+	rel, err := dirAt(p.Path, "path")
+	if err != nil {
+		return nil, err
+	}
+	pattern, err := glob.Compile(p.Pattern)
+	if err != nil {
+		return nil, in(err, "pattern")
+	}
+	leave, err := f.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	base, err := f.tree.OpenDir(rel)
+	if err != nil {
+		return nil, in(fail(err, rel), "path")
+	}
+	defer base.Close()
+	g := &globbing{pattern: pattern}
+	w := &walk{descend: pattern.Descend, visit: g.visit}
+	if err := w.run(ctx, base); err != nil {
+		return nil, in(fail(err, rel), "path")
+	}
+	return f.globbed(rel, base, g, w.cut.Load()), nil
+}
+
+// globbing gathers what matches.
+type globbing struct {
+	pattern *glob.Pattern
+
+	mu     sync.Mutex
+	found  []dirName // whole paths from the base
+	memory int
+	full   bool
+}
+
+func (g *globbing) visit(_ int, d *openDir, names []dirName) {
+	var found []dirName
+	memory := 0
+	for _, n := range names {
+		path := n.name
+		if !g.pattern.BaseOnly() {
+			path = join(d.path, n.name)
+		}
+		if g.pattern.Match(path) {
+			n.name = join(d.path, n.name)
+			found = append(found, n)
+			memory += len(n.name) + nameSize
+		}
+	}
+	if found != nil {
+		g.add(found, memory)
+	}
+}
+
+func (g *globbing) add(found []dirName, memory int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.found = append(g.found, found...)
+	if g.memory += memory; g.memory > globMemory {
+		g.prune()
+	}
+}
+
+// prune keeps what can still be part of the answer: the first paths.
+func (g *globbing) prune() {
+	slices.SortFunc(g.found, func(a, b dirName) int { return cmp.Compare(a.name, b.name) })
+	if len(g.found) > maxGlob {
+		g.full = true
+		g.found = slices.Clone(g.found[:maxGlob])
+	}
+	g.memory = 0
+	for i, n := range g.found {
+		g.found[i].name = strings.Clone(n.name)
+		g.memory += len(n.name) + nameSize
+	}
+}
+
+func (f *FS) globbed(rel string, base *beneath.Handle, g *globbing, cut bool) *Globbing {
+	g.prune()
+	out := &Globbing{Path: Display(rel), Matches: make([]GlobMatch, 0, len(g.found)), Truncated: g.full || cut}
+	for _, n := range g.found {
+		m := GlobMatch{Path: Display(join(rel, n.name)), Kind: kindOfType(n.kind)}
+		st, err := f.tree.Lookup(join(base.Path, n.name))
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err == nil {
+			m.describe(&st)
+		}
+		out.Matches = append(out.Matches, m)
+	}
+	return out
+}
+
+func (m *GlobMatch) describe(st *unix.Stat_t) {
+	m.Kind, m.UpdatedAt = kindOf(st), timestamp(modified(st))
+	if m.Kind == File {
+		m.SizeBytes = st.Size
+	}
+}
+
+// Text lists one path a line.
+func (g *Globbing) Text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s in %s\n", count(len(g.Matches), "match", "matches"), g.Path)
+	for _, m := range g.Matches {
+		b.WriteString(m.Path)
+		if m.Kind == Directory {
+			b.WriteByte('/')
+		}
+		b.WriteByte('\n')
+	}
+	if g.Truncated {
+		b.WriteString("(there are more; search a subdirectory or use a narrower pattern)\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,152 @@
+package vfs
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// journal keeps records in a file of JSON lines that several processes append
+// to. Losing lines of it loses numbers and what was read, nothing else, so its
+// errors stop no call: the session goes on in memory. Its path is the caller's
+// own, outside any workspace.
+type journal struct {
+	path    string
+	file    *os.File
+	offset  int64 // what was read
+	lines   int   // how many
+	pending bytes.Buffer
+}
+
+// journalLine is one record; the keys are short because there are many.
+type journalLine struct {
+	Path    string   `json:"p"`
+	Version int64    `json:"v"`
+	Stamp   [4]int64 `json:"f"`
+	Created int64    `json:"c"`
+	Seen    bool     `json:"s,omitempty"`
+}
+
+func openJournal(path string) (*journal, error) {
+	j := &journal{path: path}
+	if err := j.open(); err != nil {
+		return nil, err
+	}
+	return j, nil
+}
+
+func (j *journal) open() error {
+	file, err := os.OpenFile(j.path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("open the journal: %w", err)
+	}
+	j.file, j.offset, j.lines = file, 0, 0
+	return nil
+}
+
+func (j *journal) close() error { return j.file.Close() }
+
+// add takes a record down. Names that no path may have are left out: nobody can
+// ask for them.
+func (j *journal) add(path string, r record) {
+	if !isPrintable(path) {
+		return
+	}
+	line, err := json.Marshal(journalLine{
+		Path: path, Version: r.version, Created: r.created, Seen: r.seen,
+		Stamp: [4]int64{int64(r.stamp.Ino), r.stamp.Size, r.stamp.Mtime, r.stamp.Ctime},
+	})
+	if err != nil {
+		return
+	}
+	j.pending.Write(line)
+	j.pending.WriteByte('\n')
+}
+
+func (j *journal) flush() {
+	if j.pending.Len() > 0 {
+		_, _ = j.file.Write(j.pending.Bytes())
+		j.pending.Reset()
+	}
+}
+
+// read gives the lines that are new, this process's own too. A line that is cut
+// or corrupt is left out.
+func (j *journal) read(each func(string, record)) {
+	j.follow()
+	info, err := j.file.Stat()
+	if err != nil || info.Size() <= j.offset {
+		return
+	}
+	r := bufio.NewReader(io.NewSectionReader(j.file, j.offset, info.Size()-j.offset))
+	for {
+		line, err := r.ReadBytes('\n')
+		if err != nil {
+			return // a line that another process is still writing comes next time
+		}
+		j.offset += int64(len(line))
+		j.lines++
+		var l journalLine
+		if json.Unmarshal(line, &l) == nil && l.Version > 0 {
+			each(l.Path, l.record())
+		}
+	}
+}
+
+func (l journalLine) record() record {
+	return record{
+		version: l.Version, created: l.Created, seen: l.Seen,
+		stamp: stamp{Ino: uint64(l.Stamp[0]), Size: l.Stamp[1], Mtime: l.Stamp[2], Ctime: l.Stamp[3]},
+	}
+}
+
+// follow goes over to the file that another process has put in this one's place.
+func (j *journal) follow() {
+	mine, err := j.file.Stat()
+	if err != nil {
+		return
+	}
+	if now, err := os.Lstat(j.path); err != nil || os.SameFile(mine, now) {
+		return
+	}
+	old := j.file
+	if j.open() == nil {
+		_ = old.Close()
+	}
+}
+
+const journalSlack = 10_000 // lines that may be superseded
+
+func (j *journal) compact(records map[string]record) {
+	if j.lines < 2*len(records)+journalSlack {
+		return
+	}
+	j.pending.Reset()
+	for path, r := range records {
+		j.add(path, r)
+	}
+	if err := replaceFile(j.path, j.pending.Bytes()); err == nil {
+		j.pending.Reset()
+		j.follow()
+	}
+}
+
+func replaceFile(path string, data []byte) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("make the journal: %w", err)
+	}
+	_, err = tmp.Write(data)
+	if err = errors.Join(err, tmp.Close()); err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("replace the journal: %w", err), os.Remove(tmp.Name()))
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+package vfs
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/tool"
+)
+
+const maxList = 10_000 // entries of one answer
+
+type lsParams struct {
+	Path string `json:"path,omitempty" default:"/" jsonschema:"directory to list, relative to the workspace"`
+}
+
+// Listing is what ls answers.
+type Listing struct {
+	Path      string      `json:"path"`
+	Entries   []ListEntry `json:"entries" jsonschema:"sorted by name; names that are no valid paths are escaped"`
+	Truncated bool        `json:"truncated" jsonschema:"there are more entries"`
+}
+
+// ListEntry is one name of a directory. Links are not followed.
+type ListEntry struct {
+	Name      string `json:"name"`
+	Path      string `json:"path"`
+	Kind      Kind   `json:"kind" jsonschema:"file, directory, symlink or other"`
+	SizeBytes *int64 `json:"size_bytes,omitempty" jsonschema:"of a file"`
+	Version   int64  `json:"version,omitempty" jsonschema:"of a file"`
+	UpdatedAt string `json:"updated_at,omitempty"`
+	Target    string `json:"target,omitempty" jsonschema:"of a symlink, as it is written there"`
+}
+
+func (f *FS) lsTool() tool.Tool {
+	return tool.New(tool.Spec{
+		Name: "ls", Title: "List a directory", ReadOnly: true, Idempotent: true,
+		Description: "List the direct entries of a directory of the workspace, sorted by name, with kind, size, version and time. " +
+			"Symlinks are shown as such and not followed. At most 10,000 entries.",
+	}, f.ls)
+}
+
+func (f *FS) ls(ctx context.Context, p lsParams) (*Listing, error) {
+	rel, err := dirAt(p.Path, "path")
+	if err != nil {
+		return nil, err
+	}
+	leave, err := f.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	dir, err := f.tree.OpenDir(rel)
+	if err != nil {
+		return nil, in(fail(err, rel), "path")
+	}
+	defer dir.Close()
+	names, more, err := listNames(ctx, dir)
+	if err != nil {
+		return nil, in(fail(err, rel), "path")
+	}
+	l := &Listing{Path: Display(rel), Entries: make([]ListEntry, 0, min(len(names), maxList)), Truncated: more}
+	f.list(l, dir, rel, names)
+	return l, nil
+}
+
+// nameMemory bounds what the names of one directory may take.
+const nameMemory = 32 << 20
+
+type dirName struct {
+	name string
+	kind uint8
+}
+
+func listNames(ctx context.Context, dir *beneath.Handle) (names []dirName, more bool, err error) {
+	memory := 0
+	err = beneath.ReadDir(int(dir.Fd()), func(e beneath.Entry) bool {
+		if memory += len(e.Name) + 40; memory > nameMemory || ctx.Err() != nil {
+			more = true
+			return false
+		}
+		names = append(names, dirName{strings.Clone(e.Name), e.Type})
+		return true
+	})
+	slices.SortFunc(names, func(a, b dirName) int { return strings.Compare(a.name, b.name) })
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	return names, more, err
+}
+
+func (f *FS) list(l *Listing, dir *beneath.Handle, rel string, names []dirName) {
+	for _, n := range names {
+		if len(l.Entries) == maxList {
+			l.Truncated = true
+			return
+		}
+		if e, there := f.listEntry(dir, rel, n); there {
+			l.Entries = append(l.Entries, e)
+		}
+	}
+}
+
+// listEntry looks at one name; a program may have removed it since.
+func (f *FS) listEntry(dir *beneath.Handle, rel string, n dirName) (ListEntry, bool) {
+	var st unix.Stat_t
+	fd := int(dir.Fd())
+	if err := unix.Fstatat(fd, n.name, &st, unix.AT_SYMLINK_NOFOLLOW); err == unix.ENOENT { //nolint:errorlint // an errno
+		return ListEntry{}, false
+	} else if err != nil { // a directory that may be listed but not entered
+		return ListEntry{Name: escape(n.name), Path: Display(join(rel, n.name)), Kind: kindOfType(n.kind)}, true
+	}
+	e := ListEntry{Name: escape(n.name), Path: Display(join(rel, n.name)), Kind: kindOf(&st), UpdatedAt: timestamp(modified(&st))}
+	switch e.Kind {
+	case File:
+		size := st.Size
+		e.SizeBytes, e.Version = &size, f.versions.look(join(dir.Path, n.name), &st).version
+	case Symlink:
+		e.Target = linkText(fd, n.name)
+	}
+	return e, true
+}
+
+func linkText(dir int, name string) string {
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(dir, name, buf)
+	if err != nil {
+		return ""
+	}
+	return escape(string(buf[:n]))
+}
+
+// Text lists one entry a line.
+func (l *Listing) Text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s\n", l.Path, count(len(l.Entries), "entry", "entries"))
+	for _, e := range l.Entries {
+		b.WriteString(e.line())
+	}
+	if l.Truncated {
+		b.WriteString("(there are more entries; list a subdirectory or use glob)\n")
+	}
+	return b.String()
+}
+
+func (e ListEntry) line() string {
+	switch e.Kind {
+	case Directory:
+		return e.Name + "/\n"
+	case Symlink:
+		return e.Name + " -> " + e.Target + "\n"
+	case File:
+		if e.SizeBytes != nil {
+			return fmt.Sprintf("%s  %d bytes, version %d, %s\n", e.Name, *e.SizeBytes, e.Version, e.UpdatedAt)
+		}
+	}
+	return e.Name + "  " + string(e.Kind) + "\n"
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

@@ -1,0 +1,113 @@
+package vfs
+
+import (
+	"context"
+	"runtime"
+	"sync"
+)
+
+const (
+	maxWorkers    = 8
+	pendingMemory = 24 << 20 // bytes of jobs that wait
+)
+
+// pool runs jobs that make more jobs, the newest first, on a few goroutines. The
+// newest first keeps few waiting.
+type pool struct {
+	mu      sync.Mutex
+	more    *sync.Cond
+	jobs    []job
+	memory  int
+	running int
+	stopped bool
+}
+
+type job struct {
+	do   func(worker int)
+	drop func() // in the place of do when the pool has been stopped
+	cost int    // bytes of memory that it holds
+}
+
+func newPool() *pool {
+	p := &pool{}
+	p.more = sync.NewCond(&p.mu)
+	return p
+}
+
+func workers() int { return min(runtime.GOMAXPROCS(0), maxWorkers) }
+
+// push adds a job. It says false, and has dropped it, when those that wait take
+// too much memory.
+func (p *pool) push(j job) bool {
+	p.mu.Lock()
+	full := p.memory+j.cost > pendingMemory
+	if !full {
+		p.memory += j.cost
+		p.jobs = append(p.jobs, j)
+		p.more.Signal()
+	}
+	p.mu.Unlock()
+	if full {
+		j.drop()
+	}
+	return !full
+}
+
+// run works until no job is left, or ctx ends; then the rest is dropped.
+func (p *pool) run(ctx context.Context) {
+	defer context.AfterFunc(ctx, p.stop)()
+	var wg sync.WaitGroup
+	for i := range workers() {
+		wg.Go(func() { p.work(i) })
+	}
+	wg.Wait()
+	for _, j := range p.jobs {
+		j.drop()
+	}
+	p.jobs = nil
+}
+
+func (p *pool) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopped = true
+	p.more.Broadcast()
+}
+
+func (p *pool) work(worker int) {
+	for {
+		j, ok := p.next()
+		if !ok {
+			return
+		}
+		j.do(worker)
+		p.done()
+	}
+}
+
+func (p *pool) next() (job, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.jobs) == 0 && p.running > 0 && !p.stopped {
+		p.more.Wait()
+	}
+	if len(p.jobs) == 0 || p.stopped {
+		return job{}, false
+	}
+	last := len(p.jobs) - 1
+	j := p.jobs[last]
+	p.jobs[last] = job{}
+	p.jobs = p.jobs[:last]
+	p.memory -= j.cost
+	p.running++
+	return j, true
+}
+
+func (p *pool) done() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.running--
+	if p.running == 0 {
+		p.more.Broadcast()
+	}
+}

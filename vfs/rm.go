@@ -1,0 +1,113 @@
+package vfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/tool"
+)
+
+type rmParams struct {
+	Path         string `json:"path" jsonschema:"file, directory or symlink to remove, relative to the workspace"`
+	AllowMissing bool   `json:"allow_missing,omitempty" default:"false" jsonschema:"a missing path is no error"`
+}
+
+// Removal is what rm answers.
+type Removal struct {
+	Path    string `json:"path"`
+	Deleted int64  `json:"deleted" jsonschema:"entries removed, the named one included"`
+}
+
+func (f *FS) rmTool() tool.Tool {
+	return tool.New(tool.Spec{
+		Name: "rm", Title: "Remove", Destructive: true,
+		Description: "Remove a file, or a directory with everything in it. A symlink is removed itself, never what it points to.",
+	}, func(ctx context.Context, p rmParams) (*Removal, error) {
+		rel, err := fileAt(p.Path, "path")
+		if err != nil {
+			return nil, err
+		}
+		return f.remove(ctx, rel, p.AllowMissing)
+	})
+}
+
+// Delete removes path and everything below it and counts the entries.
+func (f *FS) Delete(ctx context.Context, path string) (int64, error) {
+	rel, err := clean(path)
+	if err == nil && rel == "" {
+		err = tool.Errorf(tool.Invalid, "path is the workspace itself; name something in it")
+	}
+	if err != nil {
+		return 0, in(err, "path")
+	}
+	r, err := f.remove(ctx, rel, false)
+	if err != nil {
+		return 0, err
+	}
+	return r.Deleted, nil
+}
+
+func (f *FS) remove(ctx context.Context, rel string, allowMissing bool) (*Removal, error) {
+	leave, err := f.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	n, err := f.removeEntry(ctx, rel)
+	if allowMissing && errors.Is(err, fs.ErrNotExist) {
+		return &Removal{Path: Display(rel)}, nil
+	}
+	if err != nil {
+		return nil, in(fail(err, rel), "path")
+	}
+	return &Removal{Path: Display(rel), Deleted: n}, nil
+}
+
+// removeTime bounds a removal against programs that add as fast as it removes.
+const removeTime = 2 * time.Minute
+
+// removeEntry takes the entry out of the workspace by one rename, under the
+// lock, and then clears it where no program finds it.
+func (f *FS) removeEntry(ctx context.Context, rel string) (int64, error) {
+	unlock, err := f.lock(ctx)
+	if err != nil {
+		return 0, err
+	}
+	p, err := f.tree.Parent(rel)
+	if err != nil {
+		unlock()
+		return 0, err
+	}
+	defer p.Close()
+	name, moved := f.takeOut(p)
+	if !moved { // it is a directory that may not be moved, or gone, or there is no room for the name
+		defer unlock()
+		ctx, cancel := context.WithTimeout(ctx, removeTime)
+		defer cancel()
+		n, err := beneath.RemoveAllContext(ctx, p.Dir(), p.Name)
+		f.versions.removed(p.Path)
+		return n, err
+	}
+	f.versions.removed(p.Path)
+	unlock()
+	clearing, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTime) // it is gone: no caller stops that
+	defer cancel()
+	return beneath.RemoveAllContext(clearing, f.staging.Dir(), name)
+}
+
+func (f *FS) takeOut(p *beneath.Parent) (name string, moved bool) {
+	name = f.staging.Name()
+	err := unix.Renameat2(int(p.Dir().Fd()), p.Name, int(f.staging.Dir().Fd()), name, unix.RENAME_NOREPLACE)
+	return name, err == nil
+}
+
+// Text says what was done in one line.
+func (r *Removal) Text() string {
+	return fmt.Sprintf("removed %s: %s\n", r.Path, count(int(r.Deleted), "entry", "entries"))
+}

@@ -1,0 +1,90 @@
+package vfs
+
+import (
+	"context"
+	"io/fs"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/beneath"
+)
+
+// Kind is what a path of the workspace names.
+type Kind string
+
+// The kinds of entries.
+const (
+	File      Kind = "file"
+	Directory Kind = "directory"
+	Symlink   Kind = "symlink"
+	Other     Kind = "other" // FIFO, socket, device
+)
+
+// Info tells about one path.
+type Info struct {
+	Path      string // as asked for
+	Kind      Kind
+	SizeBytes int64       // of a file
+	Mode      fs.FileMode // type and permissions, without set-id bits
+	Version   int64       // of a file: 1 and growing
+	CreatedAt time.Time   // of a file: when it was first seen
+	UpdatedAt time.Time
+}
+
+// Stat looks at a path, over links that stay inside.
+func (f *FS) Stat(ctx context.Context, path string) (Info, error) {
+	leave, err := f.enter(ctx)
+	if err != nil {
+		return Info{}, err
+	}
+	defer leave()
+	rel, err := clean(path)
+	if err != nil {
+		return Info{}, in(err, "path")
+	}
+	h, err := f.tree.Look(rel)
+	if err != nil {
+		return Info{}, in(fail(err, rel), "path")
+	}
+	defer h.Close()
+	return f.info(rel, h), nil
+}
+
+func (f *FS) info(rel string, h *beneath.Handle) Info {
+	info := Info{Path: Display(rel), Kind: kindOf(&h.Stat), Mode: beneath.Mode(&h.Stat), UpdatedAt: modified(&h.Stat)}
+	if info.Kind == File {
+		r := f.versions.look(h.Path, &h.Stat)
+		info.SizeBytes, info.Version, info.CreatedAt = h.Stat.Size, r.version, r.createdAt()
+	}
+	return info
+}
+
+func kindOf(st *unix.Stat_t) Kind { return kindOfType(uint8(st.Mode & unix.S_IFMT >> 12)) }
+
+// kindOfType takes a type as directories tell it (unix.DT_*).
+func kindOfType(t uint8) Kind {
+	switch t {
+	case unix.DT_REG:
+		return File
+	case unix.DT_DIR:
+		return Directory
+	case unix.DT_LNK:
+		return Symlink
+	}
+	return Other
+}
+
+func modified(st *unix.Stat_t) time.Time { return time.Unix(st.Mtim.Unix()).UTC() }
+
+// timestamp is RFC 3339 with milliseconds. Programs set times as they like:
+// years that the format can't hold become its bounds.
+func timestamp(t time.Time) string {
+	switch {
+	case t.Year() > 9999:
+		t = time.Date(9999, 12, 31, 23, 59, 59, 999_000_000, time.UTC)
+	case t.Year() < 0:
+		t = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)
+	}
+	return t.UTC().Format("2006-01-02T15:04:05.000Z")
+}

@@ -1,0 +1,203 @@
+package vfs
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxRecords bounds the paths that have a record, and so the memory: a program
+// can make up as many names as it likes.
+const maxRecords = 100_000
+
+// stamp tells one state of a file from the next. The change time is the
+// kernel's: unlike the others, a program can't set it.
+type stamp struct {
+	Ino          uint64
+	Size         int64
+	Mtime, Ctime int64 // nanoseconds
+}
+
+func stampOf(st *unix.Stat_t) stamp {
+	return stamp{Ino: st.Ino, Size: st.Size, Mtime: st.Mtim.Nano(), Ctime: st.Ctim.Nano()}
+}
+
+// sameContent compares two looks at one file between which it was renamed: that
+// moves the change time.
+func sameContent(a, b *unix.Stat_t) bool {
+	x, y := stampOf(a), stampOf(b)
+	x.Ctime, y.Ctime = 0, 0
+	return x == y && a.Dev == b.Dev
+}
+
+// record is what is known of one path.
+type record struct {
+	version int64
+	stamp   stamp // zero: nothing is there
+	created int64 // milliseconds since 1970
+	seen    bool  // the session has read or written this very state
+}
+
+func (r record) createdAt() time.Time { return time.UnixMilli(r.created).UTC() }
+
+// versions counts the changes of files by their true path. A change by a program
+// is noticed when the path is looked at next. A path that was removed keeps its
+// number, so that no number ever means two contents.
+type versions struct {
+	mu      sync.Mutex
+	records map[string]record
+	journal *journal // nil: in memory only
+}
+
+func newVersions(file string) (*versions, error) {
+	v := &versions{records: map[string]record{}}
+	if file == "" {
+		return v, nil
+	}
+	var err error
+	if v.journal, err = openJournal(file); err != nil {
+		return nil, err
+	}
+	v.pull()
+	return v, nil
+}
+
+func (v *versions) close() error {
+	if v.journal == nil {
+		return nil
+	}
+	v.push()
+	return v.journal.close()
+}
+
+// look gives the record of what is at path now.
+func (v *versions) look(path string, st *unix.Stat_t) record {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	r, known := v.records[path]
+	now := stampOf(st)
+	if known && r.stamp == now {
+		return r
+	}
+	r.advance(now, modified(st))
+	if known || len(v.records) < maxRecords {
+		v.set(path, r)
+	}
+	return r
+}
+
+func (r *record) advance(now stamp, at time.Time) {
+	if r.stamp == (stamp{}) {
+		r.created = at.UnixMilli()
+	}
+	r.version++
+	r.stamp = now
+	r.seen = false
+}
+
+// saw notes that the session has read the state st of path.
+func (v *versions) saw(path string, st *unix.Stat_t) record {
+	r := v.look(path, st)
+	if r.seen {
+		return r
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	r.seen = true
+	v.makeRoom()
+	v.set(path, r)
+	return r
+}
+
+// wrote notes that the session has made the state st of path.
+func (v *versions) wrote(path string, st *unix.Stat_t) record {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	r := v.records[path]
+	r.advance(stampOf(st), modified(st))
+	r.seen = true
+	v.makeRoom()
+	v.set(path, r)
+	return r
+}
+
+// known says that the session has read or written the state st of path.
+func (v *versions) known(path string, st *unix.Stat_t) bool {
+	return v.look(path, st).seen
+}
+
+// removed notes that path and all below it are gone.
+func (v *versions) removed(path string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for p, r := range v.records {
+		if p == path || strings.HasPrefix(p, path+"/") {
+			r.stamp, r.seen = stamp{}, false
+			v.set(p, r)
+		}
+	}
+}
+
+// makeRoom forgets some record when there are too many.
+func (v *versions) makeRoom() {
+	for p := range v.records {
+		if len(v.records) < maxRecords {
+			return
+		}
+		delete(v.records, p)
+	}
+}
+
+func (v *versions) set(path string, r record) {
+	v.records[path] = r
+	if v.journal != nil {
+		v.journal.add(path, r)
+	}
+}
+
+// pull takes in what other processes of the session have noted.
+func (v *versions) pull() {
+	if v.journal == nil {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.journal.read(v.merge)
+}
+
+// merge takes a record of the journal: the higher number wins, and of two the
+// same the later one.
+func (v *versions) merge(path string, r record) {
+	if mine, known := v.records[path]; known {
+		if mine.version > r.version {
+			return
+		}
+		if mine.version == r.version && mine.stamp == r.stamp {
+			r.seen = r.seen || mine.seen
+		}
+	}
+	v.makeRoom()
+	v.records[path] = r
+}
+
+// push writes down what this process has noted since.
+func (v *versions) push() {
+	if v.journal == nil {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.journal.flush()
+}
+
+// compact shortens the journal. Call it under the session's write lock.
+func (v *versions) compact() {
+	if v.journal == nil {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.journal.compact(v.records)
+}

@@ -1,0 +1,221 @@
+// Package vfs is the workspace as an agent sees it: the grammar of paths, the
+// file tools (ls, read_file, write_file, edit_file, glob, grep, rm), versions of
+// files, and the same for Go callers. It works on the workspace's directory from
+// the host, so it needs no container, and programs may write the same directory
+// at the same time and on purpose badly: all access goes through package
+// beneath, which can't leave it. It makes no sessions, mounts or snapshots.
+package vfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Mount is where programs see the workspace.
+const Mount = "/workspace"
+
+// Owner is who files made by the tools belong to.
+type Owner struct{ UID, GID int }
+
+// Options says what New works on. Root alone is required.
+type Options struct {
+	// Root is the workspace. It stays the caller's and must outlive the FS.
+	Root *os.Root
+	// Tmp is a directory on the same file system that no program sees; files are
+	// made there and renamed into place. It stays the caller's. Without it the
+	// workspace can only be read: a change is unsupported.
+	Tmp *os.Root
+	// Owner of what is made; nil leaves it to the user of this process.
+	Owner *Owner
+	// Lock is taken for each change, to keep other processes out; nil takes none.
+	// Calls of one FS exclude each other anyway.
+	Lock func(context.Context) (unlock func(), err error)
+	// ReadBeforeWrite makes it a conflict to change an existing file that was not
+	// read, or that changed since.
+	ReadBeforeWrite bool
+	// Fsync makes each change durable before it is acknowledged.
+	Fsync bool
+	// VersionsFile is a file outside the workspace that keeps versions and what
+	// was read for the next process of the session; empty keeps them in memory.
+	// Several processes may share it.
+	VersionsFile string
+	// Limits; a zero field means its default.
+	Limits Limits
+}
+
+// Limits that a session may change.
+type Limits struct {
+	WriteChars int   // content of one write_file or edit_file call, in characters (48,000)
+	EditBytes  int64 // a file that edit_file opens, and what it may become (8 MiB)
+	WholeBytes int64 // a file that is read or appended to as a whole (64 MiB)
+}
+
+func (l Limits) withDefaults() Limits {
+	if l.WriteChars == 0 {
+		l.WriteChars = 48_000
+	}
+	if l.EditBytes == 0 {
+		l.EditBytes = 8 << 20
+	}
+	if l.WholeBytes == 0 {
+		l.WholeBytes = 64 << 20
+	}
+	return l
+}
+
+// FS is one workspace. Its methods may be called from many goroutines at once;
+// changes happen one after the other.
+//
+// Methods take a path in the workspace, relative as [ParsePath] gives it or
+// absolute as programs write it, and keep its rules. Every error is a
+// *tool.Error.
+type FS struct {
+	opts     Options
+	tree     *beneath.Tree
+	staging  *beneath.Staging
+	versions *versions
+	writing  chan struct{} // holds a token while a change is made
+
+	life   sync.RWMutex // shared by every call, taken to close
+	closed bool
+	tidied bool // under writing
+}
+
+// New opens the workspace.
+func New(opts *Options) (*FS, error) {
+	if opts == nil || opts.Root == nil {
+		return nil, tool.Errorf(tool.Internal, "a workspace needs its directory")
+	}
+	f := &FS{opts: *opts, writing: make(chan struct{}, 1)}
+	f.opts.Limits = opts.Limits.withDefaults()
+	if err := f.open(); err != nil {
+		return nil, tool.Errorf(tool.Unavailable, "the workspace can't be opened; make a new session").Because(errors.Join(err, f.Close()))
+	}
+	return f, nil
+}
+
+func (f *FS) open() (err error) {
+	if f.tree, err = beneath.New(f.opts.Root, Mount); err != nil {
+		return err
+	}
+	if f.versions, err = newVersions(f.opts.VersionsFile); err != nil {
+		return fmt.Errorf("open the versions: %w", err)
+	}
+	if f.opts.Tmp == nil {
+		return nil
+	}
+	f.staging, err = beneath.NewStaging(f.opts.Tmp, (*beneath.Owner)(f.opts.Owner), f.opts.Fsync)
+	return err
+}
+
+// Close waits for the calls that are under way and makes later ones fail with
+// kind closed. It may be called twice.
+func (f *FS) Close() error {
+	f.life.Lock()
+	defer f.life.Unlock()
+	if f.closed {
+		return nil
+	}
+	f.closed = true
+	var errs []error
+	if f.tree != nil {
+		errs = append(errs, f.tree.Close())
+	}
+	if f.staging != nil {
+		errs = append(errs, f.staging.Close())
+	}
+	if f.versions != nil {
+		errs = append(errs, f.versions.close())
+	}
+	return errors.Join(errs...)
+}
+
+// enter begins a call: the workspace stays open until leave.
+func (f *FS) enter(ctx context.Context) (leave func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, tool.AsError(err)
+	}
+	f.life.RLock()
+	if f.closed {
+		f.life.RUnlock()
+		return nil, tool.Errorf(tool.Closed, "the session has ended; open a new one")
+	}
+	f.versions.pull()
+	return func() {
+		f.versions.push()
+		f.life.RUnlock()
+	}, nil
+}
+
+const lockWait = 5 * time.Second
+
+// lock begins a change; every other one waits, at most 5 s.
+func (f *FS) lock(ctx context.Context) (unlock func(), err error) {
+	if f.staging == nil {
+		return nil, tool.Errorf(tool.Unsupported, "this workspace can only be read")
+	}
+	wait, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	select {
+	case f.writing <- struct{}{}:
+	case <-wait.Done():
+		if err := ctx.Err(); err != nil {
+			return nil, tool.AsError(err)
+		}
+		return nil, tool.Errorf(tool.Busy, "another call is changing the workspace; retry")
+	}
+	release := func() { <-f.writing }
+	if f.opts.Lock != nil {
+		outer, err := f.opts.Lock(ctx)
+		if err != nil {
+			release()
+			return nil, tool.AsError(err)
+		}
+		release = func() { outer(); <-f.writing }
+	}
+	f.tidy()
+	f.versions.pull()
+	return release, nil
+}
+
+// tidy clears, once and under the lock, what a killed process left. What can't
+// be cleared costs room only, so it stops no change.
+func (f *FS) tidy() {
+	if f.tidied {
+		return
+	}
+	f.tidied = true
+	_ = f.staging.Sweep()
+	f.versions.compact()
+}
+
+// fail is err for an agent, said of the workspace path rel.
+func fail(err error, rel string) error {
+	if err == nil {
+		return nil
+	}
+	return beneath.Error(err, Display(rel))
+}
+
+// in names the parameter that err is about, unless it names one already.
+func in(err error, field string) error {
+	if err == nil {
+		return nil
+	}
+	e := tool.AsError(err)
+	switch e.Kind {
+	case tool.Closed, tool.Timeout, tool.Busy, tool.Internal, tool.Unavailable:
+		return e
+	}
+	if e.Field == "" {
+		e.Field = field
+	}
+	return e
+}

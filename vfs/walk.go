@@ -1,0 +1,206 @@
+package vfs
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/beneath"
+)
+
+const (
+	walkTime   = 10 * time.Second
+	batchNames = 256   // entries of a directory handled in one go
+	longPath   = 2_000 // characters after which a path is opened from a directory further down
+
+	maxOpenDirs = 256 // directories held open at a time
+	nameSize    = 32  // bytes of a dirName
+	jobMemory   = 200 // bytes of a job, about
+)
+
+// walk visits everything below a directory from several goroutines, whatever its
+// depth. It opens by descriptor and follows no link; it stays within bounds of
+// time, memory and descriptors, and says when they made it leave something out.
+type walk struct {
+	descend func(path string) bool                        // whether to go into a directory; nil: all
+	visit   func(worker int, d *openDir, names []dirName) // a batch of a directory's entries
+	denied  func()                                        // a directory can't be listed; may be nil
+	shared  bool                                          // a directory's further batches may go to other workers
+
+	ctx  context.Context
+	pool *pool
+	open atomic.Int64 // directories held open
+	cut  atomic.Bool  // something was left out
+}
+
+// openDir is a directory that is held open by those that still need it.
+type openDir struct {
+	walk *walk
+	fd   int
+	path string // from the walk's base; "" for the base
+	refs atomic.Int32
+}
+
+func (w *walk) opened(fd int, path string) *openDir {
+	d := &openDir{walk: w, fd: fd, path: path}
+	d.refs.Store(1)
+	w.open.Add(1)
+	return d
+}
+
+func (d *openDir) hold() *openDir {
+	d.refs.Add(1)
+	return d
+}
+
+func (d *openDir) release() {
+	if d.refs.Add(-1) == 0 {
+		_ = unix.Close(d.fd)
+		d.walk.open.Add(-1)
+	}
+}
+
+// place is a directory to be visited: rel below anchor, path below the base.
+type place struct {
+	anchor *openDir
+	rel    string
+	path   string
+}
+
+// run visits all below base and returns when no goroutine is left. ctx's end is
+// an error; that of the walk's own time is not.
+func (w *walk) run(ctx context.Context, base *beneath.Handle) error {
+	limited, cancel := context.WithTimeout(ctx, walkTime)
+	defer cancel()
+	fd, err := beneath.OpenBelow(int(base.Fd()), "", unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	w.ctx, w.pool = limited, newPool()
+	w.push(place{anchor: w.opened(fd, "")})
+	w.pool.run(limited)
+	if limited.Err() != nil {
+		w.cut.Store(true)
+	}
+	return ctx.Err()
+}
+
+// push takes over the caller's hold of the anchor.
+func (w *walk) push(at place) {
+	ok := w.pool.push(job{
+		cost: len(at.rel) + len(at.path) + jobMemory,
+		do:   func(worker int) { w.dir(worker, at) },
+		drop: at.anchor.release,
+	})
+	if !ok {
+		w.cut.Store(true)
+	}
+}
+
+func (w *walk) dir(worker int, at place) {
+	defer at.anchor.release()
+	fd, err := beneath.OpenBelow(at.anchor.fd, at.rel, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		w.unlisted(err)
+		return
+	}
+	d := w.opened(fd, at.path)
+	defer d.release()
+	l := lister{walk: w, worker: worker, dir: d, below: at}
+	if len(at.rel) > longPath {
+		l.below = place{anchor: d, path: at.path}
+	}
+	err = beneath.ReadDir(fd, l.take)
+	l.flush()
+	if err != nil {
+		w.unlisted(err)
+	}
+}
+
+// unlisted counts a directory that can't be listed. One that is gone, or that a
+// program has swapped for something else, is no directory of the walk.
+func (w *walk) unlisted(err error) {
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+		w.cut.Store(true)
+	case w.denied != nil:
+		w.denied()
+	}
+}
+
+// lister gathers the entries of one directory into batches.
+type lister struct {
+	walk    *walk
+	worker  int
+	dir     *openDir
+	below   place // from where subdirectories are opened
+	text    []byte
+	names   []dirName
+	ends    []int
+	batches int
+}
+
+func (l *lister) take(e beneath.Entry) bool {
+	l.text = append(l.text, e.Name...)
+	l.ends = append(l.ends, len(l.text))
+	l.names = append(l.names, dirName{kind: e.Type})
+	if len(l.names) == batchNames {
+		l.flush()
+	}
+	return l.walk.ctx.Err() == nil
+}
+
+func (l *lister) flush() {
+	if len(l.names) == 0 {
+		return
+	}
+	text, from := string(l.text), 0 // one allocation for all names of a batch
+	for i, end := range l.ends {
+		l.names[i].name = text[from:end]
+		from = end
+		if l.names[i].kind == unix.DT_DIR {
+			l.down(l.names[i].name)
+		}
+	}
+	l.hand()
+	l.text, l.ends = l.text[:0], l.ends[:0]
+}
+
+// hand visits the batch, or leaves it to another worker where the directory is
+// large.
+func (l *lister) hand() {
+	w, names := l.walk, l.names
+	l.batches++
+	if !w.shared || l.batches == 1 || w.open.Load() > maxOpenDirs {
+		w.visit(l.worker, l.dir, names)
+		l.names = l.names[:0]
+		return
+	}
+	l.names = nil
+	d := l.dir.hold()
+	ok := w.pool.push(job{
+		cost: len(l.text) + len(names)*nameSize + jobMemory,
+		do:   func(worker int) { defer d.release(); w.visit(worker, d, names) },
+		drop: d.release,
+	})
+	if !ok {
+		w.visit(l.worker, l.dir, names)
+	}
+}
+
+func (l *lister) down(name string) {
+	w := l.walk
+	path := join(l.dir.path, name)
+	if w.descend != nil && !w.descend(path) {
+		return
+	}
+	if l.below.anchor == l.dir && w.open.Load() > maxOpenDirs {
+		w.cut.Store(true)
+		return
+	}
+	w.push(place{anchor: l.below.anchor.hold(), rel: join(l.below.rel, name), path: path})
+}

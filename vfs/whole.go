@@ -1,0 +1,67 @@
+package vfs
+
+import (
+	"context"
+	"io"
+
+	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// ReadWhole reads a regular file of at most max bytes (0: the session's limit
+// for whole files, 64 MiB), over links that stay inside. It counts as reading
+// the file for the option ReadBeforeWrite.
+func (f *FS) ReadWhole(ctx context.Context, path string, max int64) ([]byte, Info, error) {
+	leave, err := f.enter(ctx)
+	if err != nil {
+		return nil, Info{}, err
+	}
+	defer leave()
+	rel, err := clean(path)
+	if err != nil {
+		return nil, Info{}, in(err, "path")
+	}
+	if max <= 0 {
+		max = f.opts.Limits.WholeBytes
+	}
+	h, err := f.tree.Open(rel)
+	if err != nil {
+		return nil, Info{}, in(fail(err, rel), "path")
+	}
+	defer h.Close()
+	data, err := readAll(ctx, h, max)
+	if err != nil {
+		return nil, Info{}, in(fail(err, rel), "path")
+	}
+	f.versions.saw(h.Path, &h.Stat)
+	return data, f.info(rel, h), nil
+}
+
+// readAll reads what is open, but no more than max bytes, also when it grows
+// meanwhile or says a wrong size.
+func readAll(ctx context.Context, h *beneath.Handle, max int64) ([]byte, error) {
+	if h.Stat.Size > max {
+		return nil, tooLarge(h.Stat.Size, max)
+	}
+	data := make([]byte, 0, h.Stat.Size+512)
+	for {
+		n, err := h.Read(data[len(data):min(cap(data), len(data)+1<<20)])
+		data = data[:len(data)+n]
+		switch {
+		case err == io.EOF: //nolint:errorlint // os.File says io.EOF itself
+			return data, nil
+		case err != nil:
+			return nil, err
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case int64(len(data)) > max:
+			return nil, tooLarge(int64(len(data)), max)
+		case len(data) == cap(data):
+			data = append(data, 0)[:len(data)]
+		}
+	}
+}
+
+func tooLarge(size, max int64) error {
+	return tool.Errorf(tool.TooLarge, "the file has %d bytes; at most %d are taken here; use a program for larger ones", size, max)
+}

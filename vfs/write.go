@@ -1,0 +1,86 @@
+package vfs
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+type writeParams struct {
+	FilePath string `json:"file_path" jsonschema:"file to write, relative to the workspace; its directories are made"`
+	Content  string `json:"content" jsonschema:"at most 48,000 characters, or bytes with base64"`
+	Mode     string `json:"mode,omitempty" default:"create" enum:"create|overwrite|append" jsonschema:"create a new file, or replace or extend an existing one"`
+	Encoding string `json:"encoding,omitempty" default:"utf-8" enum:"utf-8|base64" jsonschema:"of content"`
+}
+
+// WriteResult is what write_file answers.
+type WriteResult struct {
+	Path      string `json:"path"`
+	Mode      string `json:"mode"`
+	SizeBytes int64  `json:"size_bytes" jsonschema:"of the whole file"`
+	Version   int64  `json:"version"`
+	Created   bool   `json:"created"`
+}
+
+func (f *FS) writeTool() tool.Tool {
+	return tool.New(tool.Spec{
+		Name: "write_file", Title: "Write a file", Destructive: true,
+		Description: "Create a file, or overwrite or append to an existing one, all or nothing. " +
+			"Mode create (the default) fails with exists if the path is taken; overwrite and append fail with not_found if there is no file.",
+	}, f.write)
+}
+
+func (f *FS) write(ctx context.Context, p writeParams) (*WriteResult, error) {
+	rel, err := fileAt(p.FilePath, "file_path")
+	if err != nil {
+		return nil, err
+	}
+	content, err := f.decode(p.Content, p.Encoding)
+	if err != nil {
+		return nil, in(err, "content")
+	}
+	done, err := f.apply(ctx, []string{rel}, []Write{{Content: content, Mode: WriteMode(p.Mode)}})
+	if err != nil {
+		return nil, in(err, "file_path")
+	}
+	w := done[0]
+	return &WriteResult{Path: w.Path, Mode: p.Mode, SizeBytes: w.SizeBytes, Version: w.Version, Created: w.Created}, nil
+}
+
+func (f *FS) decode(content, encoding string) ([]byte, error) {
+	most := f.opts.Limits.WriteChars
+	if encoding != "base64" {
+		return []byte(content), f.checkLength("content", content)
+	}
+	if len(content) > base64.StdEncoding.EncodedLen(most)+64 { // refused before it is decoded
+		return nil, tool.Errorf(tool.TooLarge, "content has more than %d bytes; write it in parts with mode append", most)
+	}
+	data, err := base64.StdEncoding.DecodeString(content)
+	if err != nil {
+		return nil, tool.Errorf(tool.Invalid, "content is not standard base64")
+	}
+	if len(data) > most {
+		return nil, tool.Errorf(tool.TooLarge, "content has %d bytes; at most %d a call; write it in parts with mode append", len(data), most)
+	}
+	return data, nil
+}
+
+func (f *FS) checkLength(field, text string) error {
+	most := f.opts.Limits.WriteChars
+	if len(text) <= most {
+		return nil
+	}
+	if n := utf8.RuneCountInString(text); n > most {
+		return tool.Errorf(tool.TooLarge, "%s has %d characters; at most %d a call; do it in parts", field, n, most).In(field)
+	}
+	return nil
+}
+
+// Text says what was done in one line.
+func (r *WriteResult) Text() string {
+	did := map[string]string{"create": "created", "overwrite": "replaced", "append": "extended"}[r.Mode]
+	return fmt.Sprintf("%s %s: %d bytes, version %d\n", did, r.Path, r.SizeBytes, r.Version)
+}
