@@ -7,9 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/wisbox/wisbox/sandbox"
@@ -46,46 +44,6 @@ func (b *Backend) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbo
 		return nil, err
 	}
 	return s, nil
-}
-
-// check refuses what no container can be made from.
-func check(spec sandbox.Spec) (dirPin, error) {
-	switch l := spec.Limits; {
-	case !validID.MatchString(spec.ID):
-		return dirPin{}, fail(sandbox.ErrInvalid, nil, "ID must match %s", validID)
-	case spec.Image == "":
-		return dirPin{}, fail(sandbox.ErrInvalid, nil, "Image is empty")
-	case !filepath.IsAbs(spec.Workspace):
-		return dirPin{}, fail(sandbox.ErrInvalid, nil, "Workspace must be an absolute path")
-	case !(l.CPUs >= 0.01 && l.CPUs <= 4096):
-		return dirPin{}, fail(sandbox.ErrInvalid, nil, "Limits.CPUs must be between 0.01 and 4096")
-	case l.Memory < 16<<20:
-		return dirPin{}, fail(sandbox.ErrInvalid, nil, "Limits.Memory must be at least 16 MiB")
-	case l.PIDs < 8:
-		return dirPin{}, fail(sandbox.ErrInvalid, nil, "Limits.PIDs must be at least 8")
-	case min(l.Tmp, l.NoFile, l.FileSize, l.Disk, l.Inodes) < 0:
-		return dirPin{}, fail(sandbox.ErrInvalid, nil, "a limit is negative")
-	}
-	pin, err := pinDir(spec.Workspace)
-	if err != nil {
-		return pin, fail(sandbox.ErrInvalid, err, "the workspace is not a directory (a link is none)")
-	}
-	return pin, nil
-}
-
-// dirPin is which directory a path meant.
-type dirPin struct{ dev, ino uint64 }
-
-func pinDir(path string) (dirPin, error) {
-	info, err := os.Lstat(path)
-	if err != nil {
-		return dirPin{}, err
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.IsDir() {
-		return dirPin{}, errors.New("not a directory")
-	}
-	return dirPin{uint64(st.Dev), st.Ino}, nil
 }
 
 // undo removes what a failed Create made.

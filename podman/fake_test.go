@@ -57,6 +57,7 @@ func TestCreateRunRemove(t *testing.T) {
 }
 
 func TestAPassingFaultIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	locked := podmantest.Fails(500, "database is locked")
 	for _, c := range []struct{ name, method, part string }{
 		{"create", "POST", "/containers/create"},
@@ -75,6 +76,7 @@ func TestAPassingFaultIsTriedAgain(t *testing.T) {
 }
 
 func TestAFaultThatStaysIsTriedThreeTimes(t *testing.T) {
+	t.Parallel()
 	b, server := newFake(t)
 	locked := podmantest.Fails(500, "database is locked")
 	server.Fault("POST", "/containers/create", locked, locked, locked, locked)
@@ -85,6 +87,7 @@ func TestAFaultThatStaysIsTriedThreeTimes(t *testing.T) {
 }
 
 func TestAFailedCreateLeavesNothing(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, method, part string
 		answer             http.HandlerFunc
@@ -119,6 +122,7 @@ func TestAFailedCreateLeavesNothing(t *testing.T) {
 }
 
 func TestAnAnswerThatWasLostLeavesNothing(t *testing.T) {
+	t.Parallel()
 	b, server := newFake(t)
 	server.Fault("POST", "/containers/create", nil)
 	server.Fault("POST", "/start", podmantest.Cut, podmantest.Cut, podmantest.Cut)
@@ -128,6 +132,7 @@ func TestAnAnswerThatWasLostLeavesNothing(t *testing.T) {
 }
 
 func TestACreateThatIsCancelledLeavesNothing(t *testing.T) {
+	t.Parallel()
 	for _, part := range []string{"/images/", "/containers/create", "/start", "/exec", "/json"} {
 		t.Run(part, func(t *testing.T) {
 			b, server := newFake(t)
@@ -156,6 +161,7 @@ func TestAMissingImageIsNamedWithWhatToDo(t *testing.T) {
 }
 
 func TestAHungServiceIsUnavailableWithinFiveSeconds(t *testing.T) {
+	t.Parallel()
 	b, server := newFake(t)
 	_, err := b.Service(t.Context())
 	require.NoError(t, err)
@@ -169,6 +175,7 @@ func TestAHungServiceIsUnavailableWithinFiveSeconds(t *testing.T) {
 }
 
 func TestRemoveTriesAgainAndChecks(t *testing.T) {
+	t.Parallel()
 	busy := podmantest.Fails(500, "removing container: device or resource busy")
 	t.Run("busy once", func(t *testing.T) {
 		b, server := newFake(t)

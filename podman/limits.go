@@ -48,7 +48,17 @@ func compare(l sandbox.Limits, h agent.Hello, tmp int64) []sandbox.LimitState {
 		state("tmp", units.BytesSize(float64(l.Tmp)), tmp > 0 && tmp <= l.Tmp+1<<16, "tmpfs size"),
 		rlimitState("nofile", strconv.FormatInt(l.NoFile, 10), h.Rlimits["nofile"], l.NoFile),
 		rlimitState("fsize", units.BytesSize(float64(l.FileSize)), h.Rlimits["fsize"], l.FileSize),
+		watched("disk", units.BytesSize(float64(l.Disk))),
+		watched("inodes", strconv.FormatInt(l.Inodes, 10)),
 	}
+}
+
+// byWatcher is why a limit isn't ours: who keeps the workspace reports it, and
+// strict mode leaves it to them.
+const byWatcher = "not by podman: by who watches the workspace"
+
+func watched(name, asked string) sandbox.LimitState {
+	return sandbox.LimitState{Name: name, Asked: asked, By: byWatcher}
 }
 
 func state(name, asked string, holds bool, by string) sandbox.LimitState {
@@ -93,7 +103,9 @@ func swapNote(memory int64, h agent.Hello) string {
 func unknownLimits(l sandbox.Limits) []sandbox.LimitState {
 	out := compare(l, agent.Hello{}, 0)
 	for i := range out {
-		out[i].By = "not checked: the image has no python3"
+		if out[i].By != byWatcher {
+			out[i].By = "not checked: the image has no python3"
+		}
 	}
 	return out
 }

@@ -56,22 +56,36 @@ func (s *Sandbox) dialing() *dialing {
 	s.agent = d
 	go func() {
 		defer close(d.done)
-		ctx, cancel := context.WithTimeout(s.life, agentTimeout)
-		defer cancel()
-		if last != nil {
-			d.err = s.revive(ctx, last)
-		}
-		if d.err == nil {
-			d.conn, d.err = s.dial(ctx, false)
+		d.conn, d.err = s.startAgent(last)
+		if d.err != nil && s.life.Err() != nil {
+			d.err = errClosed(d.err)
 		}
 	}()
 	return d
 }
 
+func (s *Sandbox) startAgent(last *dialing) (*agent.Conn, error) {
+	ctx, cancel := context.WithTimeout(s.life, agentTimeout)
+	defer cancel()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if last != nil {
+		if err := s.revive(ctx, last); err != nil {
+			return nil, err
+		}
+	}
+	return s.dial(ctx, false)
+}
+
+func errClosed(cause error) error {
+	return fail(sandbox.ErrLost, cause, "this handle was closed; open the sandbox again")
+}
+
 // dial starts an agent in the container and shakes hands with it.
 func (s *Sandbox) dial(ctx context.Context, once bool) (*agent.Conn, error) {
-	if s.life.Err() != nil {
-		return nil, fail(sandbox.ErrLost, nil, "this handle was closed; open the sandbox again")
+	if err := s.life.Err(); err != nil {
+		return nil, errClosed(err)
 	}
 	stream, err := s.b.exec(ctx, s.name, execConfig{Cmd: agent.Command(), User: "0:0", WorkingDir: "/"})
 	if lacksPython(err) {
@@ -99,9 +113,6 @@ func lacksPython(err error) bool {
 // sandbox.ErrLost, to be made again.
 func (s *Sandbox) diagnose(ctx context.Context, cause error) error {
 	s.b.log.Warn("agent did not start", "sandbox", s.spec.ID, "error", cause)
-	if s.life.Err() != nil {
-		return fail(sandbox.ErrLost, cause, "this handle was closed; open the sandbox again")
-	}
 	if ctx.Err() != nil {
 		return fail(sandbox.ErrUnavailable, cause, "the sandbox's agent did not start in time")
 	}

@@ -88,6 +88,9 @@ func (b *Backend) Open(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 // sandbox.ErrLost when the container is gone: make the sandbox again.
 func (s *Sandbox) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
 	var result sandbox.Result
+	if err := checkCmd(cmd); err != nil {
+		return result, err
+	}
 	err := s.with(ctx, func(r sandbox.Runner) (err error) {
 		result, err = r.Run(ctx, s.prepare(cmd))
 		return err
@@ -100,6 +103,9 @@ func (s *Sandbox) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, err
 
 // Start begins a program, see [sandbox.Runner].
 func (s *Sandbox) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error) {
+	if err := checkCmd(cmd); err != nil {
+		return nil, err
+	}
 	var process sandbox.Process
 	err := s.with(ctx, func(r sandbox.Runner) (err error) {
 		process, err = r.Start(ctx, s.prepare(cmd))
@@ -113,6 +119,9 @@ func (s *Sandbox) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, 
 func (s *Sandbox) with(ctx context.Context, op func(sandbox.Runner) error) error {
 	if err := s.checkPin(); err != nil {
 		return err
+	}
+	if err := s.life.Err(); err != nil {
+		return errClosed(err)
 	}
 	for try := 1; ; try++ {
 		r, err := s.runner(ctx)
@@ -194,7 +203,7 @@ func (s *Sandbox) Close(ctx context.Context) error {
 }
 
 // Info tells what the container is, and which limits the kernel enforces.
-// Limits.Disk and Inodes are not Podman's: who watches the workspace reports them.
+// Disk and inodes are listed as not enforced: who watches the workspace knows more.
 func (s *Sandbox) Info(ctx context.Context) (sandbox.Info, error) {
 	data, err := s.b.inspect(ctx, s.name)
 	if isNotFound(err) {

@@ -59,7 +59,7 @@ func (s *Sandbox) strict(ctx context.Context) error {
 	}
 	var open []string
 	for _, l := range limits {
-		if !l.Enforced {
+		if !l.Enforced && l.By != byWatcher {
 			open = append(open, l.Name+": "+l.By)
 		}
 	}

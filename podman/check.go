@@ -1,0 +1,82 @@
+package podman
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// check refuses what no container can be made from.
+func check(spec sandbox.Spec) (dirPin, error) {
+	switch l := spec.Limits; {
+	case !validID.MatchString(spec.ID):
+		return dirPin{}, fail(sandbox.ErrInvalid, nil, "ID must match %s", validID)
+	case spec.Image == "":
+		return dirPin{}, fail(sandbox.ErrInvalid, nil, "Image is empty")
+	case !filepath.IsAbs(spec.Workspace):
+		return dirPin{}, fail(sandbox.ErrInvalid, nil, "Workspace must be an absolute path")
+	case !(l.CPUs >= 0.01 && l.CPUs <= 4096):
+		return dirPin{}, fail(sandbox.ErrInvalid, nil, "Limits.CPUs must be between 0.01 and 4096")
+	case l.Memory < 16<<20:
+		return dirPin{}, fail(sandbox.ErrInvalid, nil, "Limits.Memory must be at least 16 MiB")
+	case l.PIDs < 8:
+		return dirPin{}, fail(sandbox.ErrInvalid, nil, "Limits.PIDs must be at least 8")
+	case min(l.Tmp, l.NoFile, l.FileSize, l.Disk, l.Inodes) < 0:
+		return dirPin{}, fail(sandbox.ErrInvalid, nil, "a limit is negative")
+	}
+	for key, value := range spec.Env {
+		if strings.Contains(key, "=") || !variable(key+"="+value) {
+			return dirPin{}, fail(sandbox.ErrInvalid, nil, "a variable's name is empty or has a =, or there is a NUL")
+		}
+	}
+	pin, err := pinDir(spec.Workspace)
+	if err != nil {
+		return pin, fail(sandbox.ErrInvalid, err, "the workspace is not a directory (a link is none)")
+	}
+	return pin, nil
+}
+
+// dirPin is which directory a path meant.
+type dirPin struct{ dev, ino uint64 }
+
+func pinDir(path string) (dirPin, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return dirPin{}, err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.IsDir() {
+		return dirPin{}, errors.New("not a directory")
+	}
+	return dirPin{uint64(st.Dev), st.Ino}, nil
+}
+
+// checkCmd refuses what breaks a rule of [sandbox.Cmd], whoever would run it.
+func checkCmd(cmd sandbox.Cmd) error {
+	nul := func(s string) bool { return strings.ContainsRune(s, 0) }
+	switch c := cmd.Capture; {
+	case (len(cmd.Argv) > 0) == (cmd.Python != nil):
+		return fail(sandbox.ErrInvalid, nil, "exactly one of argv and python is needed")
+	case slices.ContainsFunc(cmd.Argv, nul) || nul(cmd.Dir):
+		return fail(sandbox.ErrInvalid, nil, "an argument or the directory holds a NUL")
+	case cmd.Dir != "" && !filepath.IsLocal(cmd.Dir):
+		return fail(sandbox.ErrInvalid, nil, "the directory must be relative to the workspace and stay in it")
+	case slices.ContainsFunc(cmd.Env, func(kv string) bool { return !variable(kv) }):
+		return fail(sandbox.ErrInvalid, nil, "a variable must be NAME=value without a NUL")
+	case cmd.Timeout < 0:
+		return fail(sandbox.ErrInvalid, nil, "the timeout is negative")
+	case c != nil && (c.Forward < 0 || c.Tail < 0):
+		return fail(sandbox.ErrInvalid, nil, "a capture size is negative")
+	}
+	return nil
+}
+
+func variable(kv string) bool {
+	name, _, ok := strings.Cut(kv, "=")
+	return ok && name != "" && !strings.ContainsRune(kv, 0)
+}
