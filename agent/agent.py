@@ -1038,7 +1038,7 @@ class Agent:
     def request(self, slot, request):
         if len(request) <= INLINE:
             return told(slot.sock, request)
-        fd = os.memfd_create("request", os.MFD_CLOEXEC)
+        fd = libc.memfd_create(b"request", 1)    # close on exec; not every Python has it in os
         with open(fd, "w+b") as f:
             f.write(request)
             f.seek(0)
