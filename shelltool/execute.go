@@ -3,12 +3,10 @@ package shelltool
 import (
 	"context"
 	"fmt"
-	"io"
 	"math"
 	"strings"
 	"time"
 
-	"github.com/wisbox/wisbox/internal/capture"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -126,62 +124,4 @@ func clamp(field string, seconds float64, least, most time.Duration) (time.Durat
 		return most, []string{fmt.Sprintf("%s was lowered to %v s, the most that is allowed", field, most.Seconds())}, nil
 	}
 	return time.Duration(seconds * float64(time.Second)), nil, nil
-}
-
-// record keeps the two streams of one call.
-type record struct {
-	outputs  *outputs
-	id       string
-	out, err *capture.Stream // nil when nothing is captured
-}
-
-func (o *outputs) record() *record { return &record{outputs: o, id: newID()} }
-
-func (r *record) options(stream string) *capture.Options {
-	opts := &capture.Options{}
-	if r.outputs.root != nil {
-		opts.Open = func() (io.WriteCloser, error) { return r.outputs.create(r.id, stream) }
-	}
-	return opts
-}
-
-func (r *record) attach(cmd *sandbox.Cmd) {
-	out, errs := r.options(streamOut), r.options(streamErr)
-	r.out, r.err = capture.NewStream(out), capture.NewStream(errs)
-	cmd.Stdout, cmd.Stderr, cmd.Capture = r.out, r.err, out.Source()
-}
-
-// abandon closes what a call that failed has begun to write.
-func (r *record) abandon() {
-	if r.out == nil {
-		return
-	}
-	r.out.Finish(sandbox.Stream{})
-	r.err.Finish(sandbox.Stream{})
-	r.outputs.remove(r.id)
-}
-
-// finish puts the streams into the result and what was cut into the store.
-func (r *record) finish(res sandbox.Result, to *ExecuteResult) {
-	if r.out == nil {
-		to.StdoutDropped, to.StderrDropped = res.Stdout.Bytes, res.Stderr.Bytes
-		return
-	}
-	cut := r.out.Cut(res.Stdout) || r.err.Cut(res.Stderr)
-	if cut {
-		r.out.SpillAll()
-		r.err.SpillAll()
-	}
-	out, errs := r.out.Finish(res.Stdout), r.err.Finish(res.Stderr)
-	to.Stdout, to.StdoutDropped = out.Text, out.Dropped
-	to.Stderr, to.StderrDropped = errs.Text, errs.Dropped
-	if !cut || r.outputs.root == nil {
-		return
-	}
-	if err := r.outputs.commit(r.id, out.Total, errs.Total); err != nil {
-		to.Notices = append(to.Notices, "the output that is missing could not be kept on the host's disk")
-		r.outputs.remove(r.id)
-		return
-	}
-	to.OutputID = r.id
 }

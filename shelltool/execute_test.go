@@ -155,6 +155,15 @@ func TestTheResultNamesDirectoryAndProgramButRepeatsNoScript(t *testing.T) {
 	assert.Equal(t, []string{"echo", "hi"}, r.Command)
 }
 
+func TestALinkToADirectoryOfTheWorkspaceIsADirectory(t *testing.T) {
+	b := newBench(t)
+	require.NoError(t, os.MkdirAll(filepath.Join(b.workspace, "real"), 0o755))
+	require.NoError(t, os.Symlink("real", filepath.Join(b.workspace, "link")))
+	r, _ := b.script("pwd -P", `"cwd":"link"`)
+	assert.Equal(t, "/workspace/link", r.Cwd)
+	assert.True(t, strings.HasSuffix(r.Stdout, "/real\n"))
+}
+
 func TestTimesOutsideTheirRangeAreClampedAndSaid(t *testing.T) {
 	b := newBench(t)
 	_, res := b.execute(`{"commands":["true"],"timeout":500}`)

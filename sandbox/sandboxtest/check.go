@@ -60,6 +60,9 @@ func checkCmd(cmd sandbox.Cmd) error {
 	if (len(cmd.Argv) > 0) == (cmd.Python != nil) {
 		return invalid("exactly one of argv and python is needed")
 	}
+	if p := cmd.Python; p != nil && (p.Name == "" || strings.ContainsAny(p.Name, "\n\x00")) {
+		return invalid("a python program needs a name of one line")
+	}
 	for _, arg := range cmd.Argv {
 		if strings.ContainsRune(arg, 0) {
 			return invalid("an argument holds NUL")

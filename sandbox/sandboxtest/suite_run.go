@@ -67,6 +67,7 @@ var runChecks = []check{
 		for name, cmd := range map[string]sandbox.Cmd{
 			"nothing to run":       {},
 			"two things to run":    {Argv: []string{"true"}, Python: source},
+			"program without name": {Python: &sandbox.PythonProgram{Source: source.Source}},
 			"NUL in an argument":   {Argv: []string{"echo", "a\x00b"}},
 			"dir above":            {Argv: []string{"true"}, Dir: ".."},
 			"dir above later":      {Argv: []string{"true"}, Dir: "sub/../.."},

@@ -1,0 +1,114 @@
+package shelltool
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+var signalSpec = tool.Spec{
+	Name: "process_signal", Title: "Signal a process", Destructive: true,
+	Description: "Sends a signal (TERM, INT, HUP, USR1, …) to a process. KILL ends it and all that it started.",
+}
+
+var resizeSpec = tool.Spec{
+	Name: "process_resize", Title: "Resize a terminal", Idempotent: true,
+	Description: "Changes the size of the terminal of a process that was started with tty.",
+}
+
+// killGrace is how long process_signal waits for a killed process to be gone.
+const killGrace = 5 * time.Second
+
+// SignalParams are the parameters of process_signal.
+type SignalParams struct {
+	ProcessID string `json:"process_id"`
+	Signal    string `json:"signal" jsonschema:"name without SIG: TERM, KILL, INT, HUP, USR1, …"`
+}
+
+// SignalProcess sends a signal; KILL ends all that the process started and is
+// waited for. A process that has ended is no error: its state tells.
+func (s *Shell) SignalProcess(ctx context.Context, p SignalParams) (*ProcessInfo, error) {
+	if unix.SignalNum("SIG"+p.Signal) == 0 {
+		return nil, invalid("signal", "signal is none that exists; give a name without SIG, such as TERM, KILL, INT, HUP or USR1")
+	}
+	proc, err := s.process(p.ProcessID)
+	if err != nil {
+		return nil, err
+	}
+	if err := proc.signal(ctx, p.Signal); err != nil {
+		return nil, err
+	}
+	info := proc.info()
+	return &info, nil
+}
+
+func (p *process) signal(ctx context.Context, name string) error {
+	if !p.running() {
+		return nil
+	}
+	if name != "KILL" {
+		err := p.proc.Signal(name)
+		if errors.Is(err, sandbox.ErrInvalid) {
+			return invalid("signal", "the sandbox doesn't know this signal; TERM, KILL, INT, HUP and USR1 are known")
+		}
+		return fault(err)
+	}
+	if err := p.kill(); err != nil {
+		return fault(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, killGrace)
+	defer cancel()
+	_ = p.await(ctx) // the state tells whether it is gone
+	return nil
+}
+
+// ResizeParams are the parameters of process_resize.
+type ResizeParams struct {
+	ProcessID string `json:"process_id"`
+	Cols      int    `json:"cols" min:"1" max:"1000"`
+	Rows      int    `json:"rows" min:"1" max:"1000"`
+}
+
+// ResizeProcess changes a terminal's size; a process without one is unsupported.
+func (s *Shell) ResizeProcess(_ context.Context, p ResizeParams) (*ProcessInfo, error) {
+	size, err := winSize(p.Cols, p.Rows)
+	if err != nil {
+		return nil, err
+	}
+	proc, err := s.process(p.ProcessID)
+	if err != nil {
+		return nil, err
+	}
+	if !proc.tty {
+		return nil, tool.Errorf(tool.Unsupported, "the process has no terminal; start it with tty").In("process_id")
+	}
+	if proc.running() {
+		if err := proc.proc.Resize(size); err != nil {
+			return nil, fault(err)
+		}
+	}
+	info := proc.info()
+	return &info, nil
+}
+
+// winSize checks a terminal's size; zero takes the default.
+func winSize(cols, rows int) (sandbox.WinSize, error) {
+	if cols == 0 {
+		cols = 80
+	}
+	if rows == 0 {
+		rows = 24
+	}
+	if cols < 1 || cols > 1000 {
+		return sandbox.WinSize{}, invalid("cols", "cols is %d; it must be from 1 to 1000", cols)
+	}
+	if rows < 1 || rows > 1000 {
+		return sandbox.WinSize{}, invalid("rows", "rows is %d; it must be from 1 to 1000", rows)
+	}
+	return sandbox.WinSize{Cols: uint16(cols), Rows: uint16(rows)}, nil
+}
