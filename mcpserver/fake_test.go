@@ -34,9 +34,11 @@ type (
 	}
 )
 
-func (r statusResult) Failed() bool    { return true }
-func (r statusResult) Text() string    { return "it ended: " + r.Status }
-func (r plotResult) Blobs() []tool.Blob { return []tool.Blob{{MIME: "image/png", Data: []byte("PNG")}, {MIME: "text/csv", Data: []byte("a,b")}} }
+func (r statusResult) Failed() bool { return true }
+func (r statusResult) Text() string { return "it ended: " + r.Status }
+func (r plotResult) Blobs() []tool.Blob {
+	return []tool.Blob{{MIME: "image/png", Data: []byte("PNG")}, {MIME: "text/csv", Data: []byte("a,b")}}
+}
 
 // fakes are tools that do what a test needs of them.
 type fakes struct {
@@ -47,7 +49,9 @@ type fakes struct {
 	began   chan struct{} // one for each call of wait
 }
 
-func newFakes() *fakes { return &fakes{release: make(chan struct{}), began: make(chan struct{}, 10000)} }
+func newFakes() *fakes {
+	return &fakes{release: make(chan struct{}), began: make(chan struct{}, 10000)}
+}
 
 func (f *fakes) set() *tool.Set {
 	return tool.NewSet(

@@ -128,3 +128,13 @@ func (r *raw) awaitEnd() {
 		require.Fail(r.t, "the server did not end")
 	}
 }
+
+// await waits for an event that must come.
+func await(t *testing.T, event <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-event:
+	case <-time.After(soon):
+		require.Fail(t, "it did not happen")
+	}
+}

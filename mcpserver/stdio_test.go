@@ -163,7 +163,7 @@ func TestRequestsWithTheSameIDDoNotMix(t *testing.T) {
 	f := newFakes()
 	r := startReady(t, New(f.set(), nil))
 	r.call(1, "wait", `{}`)
-	<-f.began
+	await(t, f.began)
 	r.call(1, "echo", `{"text":"x"}`)
 	assert.Equal(t, -32600, r.next().Error.Code)
 	close(f.release)
@@ -177,7 +177,7 @@ func TestASlowCallDelaysNoOther(t *testing.T) {
 	f := newFakes()
 	r := startReady(t, New(f.set(), nil))
 	r.call(1, "wait", `{}`)
-	<-f.began
+	await(t, f.began)
 	for id := 2; id < 40; id++ {
 		r.call(id, "echo", `{"text":"x"}`)
 	}
@@ -193,7 +193,7 @@ func TestCancellationReachesTheCall(t *testing.T) {
 	f := newFakes()
 	r := startReady(t, New(f.set(), nil))
 	r.call(1, "wait", `{}`)
-	<-f.began
+	await(t, f.began)
 	r.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"reason":"enough"}}`)
 	got := r.next()
 	assert.Equal(t, "1", got.ID)
@@ -208,7 +208,7 @@ func TestCallsBeyondTheLimitWaitTheirTurn(t *testing.T) {
 		r.call(id, "wait", `{}`)
 	}
 	for range 3 {
-		<-f.began
+		await(t, f.began)
 	}
 	close(f.release)
 	for range 20 {
@@ -222,7 +222,7 @@ func TestProgressIsToldToWhoAsks(t *testing.T) {
 	f := newFakes()
 	r := startReady(t, New(f.set(), &Options{ProgressEvery: 5 * time.Millisecond}))
 	r.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"tell","arguments":{},"_meta":{"progressToken":"p"}}}`)
-	<-f.began
+	await(t, f.began)
 	first, second := r.next(), r.next()
 	assert.Equal(t, "notifications/progress", first.Method)
 	assert.Equal(t, "p", first.Params.ProgressToken)
@@ -275,7 +275,7 @@ func TestAnswersInFlightAreStillGivenAtTheEndOfInput(t *testing.T) {
 	f := newFakes()
 	r := startReady(t, New(f.set(), nil))
 	r.call(1, "wait", `{}`)
-	<-f.began
+	await(t, f.began)
 	r.in.Close()
 	close(f.release)
 	assert.Equal(t, "1", r.next().ID)
@@ -287,7 +287,7 @@ func TestTheEndOfInputEndsCallsThatGoOn(t *testing.T) {
 	all := newSessions(f.set())
 	r := startReady(t, New(all.set, &Options{Open: all.open}))
 	r.call(1, "wait", `{}`)
-	<-f.began
+	await(t, f.began)
 	start := time.Now()
 	r.end()
 	assert.Less(t, time.Since(start), 5*time.Second)
@@ -301,9 +301,9 @@ func TestTheEndOfTheContextEndsTheServerAtOnce(t *testing.T) {
 	all := newSessions(f.set())
 	r := startReady(t, New(all.set, &Options{Open: all.open}))
 	r.call(1, "wait", `{}`)
-	<-f.began
+	await(t, f.began)
 	r.cancel()
-	<-all.over
+	await(t, all.over)
 	r.awaitEnd()
 	assert.EqualValues(t, 1, f.cancels.Load())
 }

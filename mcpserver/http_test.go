@@ -1,0 +1,422 @@
+package mcpserver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	aToken = "AAAAAAAAAAAAAAAAAAAAAAAAAA"
+	bToken = "BBBBBBBBBBBBBBBBBBBBBBBBBB"
+)
+
+// web is a server over HTTP for one test.
+type web struct {
+	*httptest.Server
+	t *testing.T
+	h *HTTPHandler
+}
+
+func startWeb(t *testing.T, s *Server, opts *HTTPOptions) *web {
+	t.Helper()
+	if opts == nil {
+		opts = &HTTPOptions{}
+	}
+	opts.Tokens = []string{aToken, bToken}
+	h, err := s.Handler(opts)
+	require.NoError(t, err)
+	w := &web{Server: httptest.NewServer(h), t: t, h: h}
+	t.Cleanup(func() {
+		h.Close()
+		w.CloseClientConnections()
+		w.Close()
+		http.DefaultClient.CloseIdleConnections()
+	})
+	return w
+}
+
+const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
+
+// request is a good request, for a test to spoil.
+func (w *web) request(method, body string) *http.Request {
+	r, err := http.NewRequestWithContext(w.t.Context(), method, w.URL, strings.NewReader(body))
+	require.NoError(w.t, err)
+	r.Header.Set("Authorization", "Bearer "+aToken)
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	r.Header.Set("Content-Type", "application/json")
+	return r
+}
+
+func (w *web) do(r *http.Request) (*http.Response, string) {
+	w.t.Helper()
+	res, err := http.DefaultClient.Do(r)
+	require.NoError(w.t, err)
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	require.NoError(w.t, err)
+	return res, string(body)
+}
+
+type withToken struct {
+	token string
+	next  http.RoundTripper
+}
+
+func (w withToken) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+w.token)
+	return w.next.RoundTrip(r)
+}
+
+// connect is a client of the SDK.
+func (w *web) connect(token string) *mcp.ClientSession { return w.connectAt(token, "2025-11-25") }
+
+func (w *web) connectAt(token, revision string) *mcp.ClientSession {
+	w.t.Helper()
+	conn, err := mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, nil).Connect(w.t.Context(), &mcp.StreamableClientTransport{
+		Endpoint: w.URL, HTTPClient: &http.Client{Transport: withToken{token, http.DefaultTransport}}, DisableStandaloneSSE: true,
+	}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func TestHostileRequestsAreRefused(t *testing.T) {
+	w := startWeb(t, New(newFakes().set(), nil), &HTTPOptions{Origins: []string{"https://good.example"}, Hosts: []string{"Box.example"}})
+	header := func(name, value string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set(name, value) }
+	}
+	host := func(name string) func(*http.Request) { return func(r *http.Request) { r.Host = name } }
+	for _, c := range []struct {
+		name   string
+		spoil  func(*http.Request)
+		status int
+	}{
+		{"as it should be", func(*http.Request) {}, 200},
+		{"no token", func(r *http.Request) { r.Header.Del("Authorization") }, 401},
+		{"wrong token", header("Authorization", "Bearer "+aToken+"A"), 401},
+		{"token of another scheme", header("Authorization", "Basic "+aToken), 401},
+		{"token in the query", func(r *http.Request) {
+			r.Header.Del("Authorization")
+			r.URL.RawQuery = "token=" + aToken + "&access_token=" + aToken
+		}, 401},
+		{"rebound name", host("evil.example"), 403},
+		{"rebound name that looks like ours", host("localhost.evil.example:80"), 403},
+		{"address of the network", host("192.168.0.1:80"), 403},
+		{"localhost", host("LOCALHOST:1"), 200},
+		{"loopback of IPv6", host("[::1]:1"), 200},
+		{"a listed name", host("box.example"), 200},
+		{"a page's origin", header("Origin", "https://evil.example"), 403},
+		{"an opaque origin", header("Origin", "null"), 403},
+		{"a page on this machine", header("Origin", "http://localhost:3000"), 403},
+		{"a listed origin", header("Origin", "https://good.example"), 200},
+		{"a request across sites", header("Sec-Fetch-Site", "cross-site"), 403},
+		{"a form", header("Content-Type", "text/plain"), 415},
+		{"no content type", func(r *http.Request) { r.Header.Del("Content-Type") }, 415},
+		{"form data", header("Content-Type", "application/x-www-form-urlencoded"), 415},
+		{"a large body", func(r *http.Request) {
+			r.Body = io.NopCloser(bytes.NewReader(make([]byte, maxBody+1)))
+			r.ContentLength = -1
+		}, 413},
+		{"no JSON", func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader("x")); r.ContentLength = 1 }, 400},
+		{"an unknown session", header("Mcp-Session-Id", "nope"), 404},
+		{"a revision nobody knows", header("Mcp-Protocol-Version", "1999-01-01"), 400},
+	} {
+		r := w.request("POST", hello)
+		c.spoil(r)
+		res, body := w.do(r)
+		assert.Equal(t, c.status, res.StatusCode, "%s: %s", c.name, body)
+		for name := range res.Header {
+			assert.NotContains(t, name, "Access-Control", c.name)
+		}
+		if res.StatusCode == 401 {
+			assert.Equal(t, "Bearer", res.Header.Get("Www-Authenticate"))
+		}
+	}
+	for _, method := range []string{"OPTIONS", "PUT", "PATCH", "TRACE"} {
+		res, _ := w.do(w.request(method, ""))
+		assert.GreaterOrEqual(t, res.StatusCode, 400, method)
+	}
+}
+
+func TestASessionOverHTTPBelongsToItsToken(t *testing.T) {
+	w := startWeb(t, New(newFakes().set(), nil), nil)
+	res, _ := w.do(w.request("POST", hello))
+	id := res.Header.Get("Mcp-Session-Id")
+	require.NotEmpty(t, id)
+	for _, method := range []string{"POST", "DELETE", "GET"} {
+		r := w.request(method, `{"jsonrpc":"2.0","id":2,"method":"ping"}`)
+		r.Header.Set("Mcp-Session-Id", id)
+		r.Header.Set("Authorization", "Bearer "+bToken)
+		res, _ := w.do(r)
+		assert.Equal(t, 403, res.StatusCode, method)
+	}
+}
+
+func TestASessionOverHTTPClosesWithItsConnection(t *testing.T) {
+	f := newFakes()
+	all := newSessions(f.set())
+	w := startWeb(t, New(all.set, &Options{Open: all.open}), nil)
+	one, two := w.connect(aToken), w.connect(aToken)
+	for _, c := range []*mcp.ClientSession{one, two, one} {
+		res, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "hi"}})
+		require.NoError(t, err)
+		assert.False(t, res.IsError)
+	}
+	opened, closed := all.counts()
+	assert.Equal(t, [2]int{2, 0}, [2]int{opened, closed})
+	require.NoError(t, one.Close())
+	await(t, all.over)
+	_, err := two.CallTool(t.Context(), &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "hi"}})
+	require.NoError(t, err)
+	require.NoError(t, two.Close())
+	await(t, all.over)
+}
+
+func TestDeletingASessionEndsItsCalls(t *testing.T) {
+	f := newFakes()
+	all := newSessions(f.set())
+	w := startWeb(t, New(all.set, &Options{Open: all.open}), nil)
+	res, _ := w.do(w.request("POST", hello))
+	id := res.Header.Get("Mcp-Session-Id")
+	calling := make(chan struct{})
+	go func() {
+		r := w.request("POST", `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"wait","arguments":{}}}`)
+		r.Header.Set("Mcp-Session-Id", id)
+		res, err := http.DefaultClient.Do(r)
+		if err == nil {
+			res.Body.Close()
+		}
+		close(calling)
+	}()
+	await(t, f.began)
+	r := w.request("DELETE", "")
+	r.Header.Set("Mcp-Session-Id", id)
+	res, _ = w.do(r)
+	assert.Equal(t, 204, res.StatusCode)
+	await(t, all.over)
+	await(t, calling)
+	assert.EqualValues(t, 1, f.cancels.Load())
+}
+
+func TestACallEndsWhenItsHTTPClientIsGone(t *testing.T) {
+	for _, revision := range []string{"2025-11-25", newRevision} {
+		t.Run(revision, func(t *testing.T) {
+			f := newFakes()
+			all := newSessions(f.set())
+			w := startWeb(t, New(all.set, &Options{Open: all.open}), nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			r := w.request("POST", `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"wait","arguments":{}}}`)
+			if revision == newRevision {
+				handle := w.openHandle(aToken)
+				r = w.stateless("tools/call", `"name":"wait","arguments":{"session":"`+handle+`"}`, "wait")
+			} else {
+				res, _ := w.do(w.request("POST", hello))
+				r.Header.Set("Mcp-Session-Id", res.Header.Get("Mcp-Session-Id"))
+			}
+			calling := make(chan struct{})
+			go func() {
+				res, err := http.DefaultClient.Do(r.WithContext(ctx))
+				if err == nil {
+					_, _ = io.Copy(io.Discard, res.Body)
+					res.Body.Close()
+				}
+				close(calling)
+			}()
+			await(t, f.began)
+			cancel()
+			await(t, calling)
+			require.Eventually(t, func() bool { return f.cancels.Load() == 1 }, soon, time.Millisecond)
+		})
+	}
+}
+
+func TestSessionsOverHTTPAreBounded(t *testing.T) {
+	w := startWeb(t, New(newFakes().set(), nil), &HTTPOptions{MaxSessions: 3})
+	w.connect(aToken)
+	w.connect(aToken)
+	w.openHandle(aToken)
+	res, _ := w.do(w.request("POST", hello))
+	assert.Equal(t, 503, res.StatusCode)
+	_, body := w.do(w.stateless("tools/call", `"name":"session_open","arguments":{}`, "session_open"))
+	assert.Contains(t, body, "limit: 3 sessions are open")
+}
+
+func TestIdleSessionsEnd(t *testing.T) {
+	all := newSessions(newFakes().set())
+	w := startWeb(t, New(all.set, &Options{Open: all.open}), &HTTPOptions{IdleTimeout: 20 * time.Millisecond})
+	w.openHandle(aToken)
+	await(t, all.over)
+	c := w.connect(aToken)
+	_, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "hi"}})
+	require.NoError(t, err)
+	await(t, all.over)
+}
+
+// stateless is a request of the revision without connections.
+func (w *web) stateless(method, params, name string) *http.Request {
+	r := w.request("POST", `{"jsonrpc":"2.0","id":7,"method":"`+method+`","params":{`+params+`,"_meta":{
+		"io.modelcontextprotocol/protocolVersion":"`+newRevision+`","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},
+		"io.modelcontextprotocol/clientCapabilities":{}}}}`)
+	r.Header.Set("Mcp-Protocol-Version", newRevision)
+	r.Header.Set("Mcp-Method", method)
+	if name != "" {
+		r.Header.Set("Mcp-Name", name)
+	}
+	return r
+}
+
+var handleIn = func(body string) string {
+	for line := range strings.Lines(body) {
+		line = strings.TrimPrefix(line, "data: ")
+		var m struct {
+			Result struct {
+				StructuredContent struct{ Session string }
+			}
+		}
+		if json.Unmarshal([]byte(line), &m) == nil && m.Result.StructuredContent.Session != "" {
+			return m.Result.StructuredContent.Session
+		}
+	}
+	return ""
+}
+
+func (w *web) openHandle(token string) string {
+	w.t.Helper()
+	r := w.stateless("tools/call", `"name":"session_open","arguments":{}`, "session_open")
+	r.Header.Set("Authorization", "Bearer "+token)
+	_, body := w.do(r)
+	handle := handleIn(body)
+	require.NotEmpty(w.t, handle, body)
+	return handle
+}
+
+func TestWithoutConnectionsTheSessionIsAnArgument(t *testing.T) {
+	all := newSessions(newFakes().set())
+	w := startWeb(t, New(all.set, &Options{Open: all.open}), nil)
+	handle := w.openHandle(aToken)
+	call := func(token, args string) string {
+		r := w.stateless("tools/call", `"name":"echo","arguments":`+args, "echo")
+		r.Header.Set("Authorization", "Bearer "+token)
+		_, body := w.do(r)
+		return body
+	}
+	assert.Contains(t, call(aToken, `{"session":"`+handle+`","text":"hi"}`), `\"size\": 2`)
+	assert.Contains(t, call(aToken, `{"text":"hi"}`), "invalid: session is missing")
+	assert.Contains(t, call(aToken, `{"session":3,"text":"hi"}`), "invalid: session must be a string")
+	assert.Contains(t, call(aToken, `{"session":"`+handle+`","session":"x","text":"hi"}`), "given twice")
+	assert.Contains(t, call(aToken, `{"session":"`+handle+`","text":"hi","text":"ho"}`), "text is given twice")
+	assert.Contains(t, call(aToken, `{"session":"`+handle+`","nope":1,"text":"hi"}`), "not a parameter")
+	foreign, unknown := call(bToken, `{"session":"`+handle+`","text":"hi"}`), call(bToken, `{"session":"nope","text":"hi"}`)
+	assert.Contains(t, foreign, "not_found: there is no such session")
+	assert.Equal(t, unknown, foreign, "a foreign handle looks like one that is not there")
+
+	_, list := w.do(w.stateless("tools/list", `"cursor":""`, ""))
+	assert.Contains(t, list, `"required":["session","text"]`)
+	assert.Contains(t, list, `"session_close"`)
+
+	r := w.stateless("tools/call", `"name":"session_close","arguments":{"session":"`+handle+`"}`, "session_close")
+	_, body := w.do(r)
+	assert.Contains(t, body, `"closed":true`)
+	await(t, all.over)
+	assert.Contains(t, call(aToken, `{"session":"`+handle+`","text":"hi"}`), "not_found")
+}
+
+func TestClientsOfTheNewestRevisionOpenTheirSession(t *testing.T) {
+	w := startWeb(t, New(newFakes().set(), nil), nil)
+	c := w.connectAt(aToken, "")
+	assert.Equal(t, newRevision, c.InitializeResult().ProtocolVersion)
+	opened, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "session_open"})
+	require.NoError(t, err)
+	handle := opened.StructuredContent.(map[string]any)["session"]
+	res, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "hi", "session": handle}})
+	require.NoError(t, err)
+	assert.False(t, res.IsError)
+}
+
+func TestAddressesBeyondTheirOptionsAreRefused(t *testing.T) {
+	tokens := &HTTPOptions{Tokens: []string{aToken}}
+	_, err := Listen("127.0.0.1:0", nil)
+	assert.ErrorContains(t, err, "token")
+	_, err = Listen("0.0.0.0:0", tokens)
+	assert.ErrorContains(t, err, "TLS")
+	_, err = Listen(":0", tokens)
+	assert.ErrorContains(t, err, "TLS")
+	_, err = Listen("127.0.0.1:0", &HTTPOptions{Tokens: []string{"short"}})
+	assert.ErrorContains(t, err, "22 characters")
+	l, err := Listen("127.0.0.1:0", tokens)
+	require.NoError(t, err)
+	l.Close()
+	open := t.TempDir()
+	require.NoError(t, os.Chmod(open, 0o755))
+	_, err = Listen("unix:"+filepath.Join(open, "s"), nil)
+	assert.ErrorContains(t, err, "open to other users")
+}
+
+func TestAUnixSocketServesWithoutAToken(t *testing.T) {
+	all := newSessions(newFakes().set())
+	path := filepath.Join(t.TempDir(), "private", "s")
+	l, err := Listen("unix:"+path, nil)
+	require.NoError(t, err)
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	assert.EqualValues(t, 0o600, info.Mode().Perm())
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- New(all.set, &Options{Open: all.open}).Serve(ctx, l, nil) }()
+
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	}}
+	defer transport.CloseIdleConnections()
+	c, err := mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, nil).Connect(t.Context(), &mcp.StreamableClientTransport{
+		Endpoint: "http://wisbox/", HTTPClient: &http.Client{Transport: transport}, DisableStandaloneSSE: true,
+	}, &mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.CallTool(t.Context(), &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "hi"}})
+	require.NoError(t, err)
+
+	_, err = Listen("unix:"+path, nil)
+	assert.Error(t, err, "a socket in use is not taken")
+	cancel()
+	await(t, all.over)
+	require.NoError(t, <-served)
+}
+
+func TestASocketThatADeadServerLeftIsReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "private", "s")
+	l, err := Listen("unix:"+path, nil)
+	require.NoError(t, err)
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	l.Close()
+	l, err = Listen("unix:"+path, nil)
+	require.NoError(t, err)
+	l.Close()
+}
+
+func TestTokensAreKeptInPrivateFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	token := NewToken()
+	require.NoError(t, WriteToken(path, token))
+	got, err := ReadToken(path)
+	require.NoError(t, err)
+	assert.Equal(t, token, got)
+	require.NoError(t, os.Chmod(path, 0o644))
+	_, err = ReadToken(path)
+	assert.ErrorContains(t, err, "0600")
+}
