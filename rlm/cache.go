@@ -1,0 +1,184 @@
+package rlm
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// DefaultCacheBytes bounds a cache on disk.
+const DefaultCacheBytes = 256 << 20
+
+// Cache keeps the results of operations in a directory, one file each, named by
+// the key. It may be used from many goroutines and processes at once. What is
+// broken or missing in it is a miss, never an error: an operation can always be
+// run again.
+type Cache struct {
+	dir string
+	max int64
+
+	mu   sync.Mutex
+	size int64 // of the files, as last counted and since added to
+}
+
+// OpenCache makes the directory where it is missing, for its owner only.
+// maxBytes bounds the files together; 0 is [DefaultCacheBytes].
+func OpenCache(dir string, maxBytes int64) (*Cache, error) {
+	if maxBytes <= 0 {
+		maxBytes = DefaultCacheBytes
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open cache: %w", err)
+	}
+	c := &Cache{dir: dir, max: maxBytes}
+	c.trim()
+	return c, nil
+}
+
+var keyPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// digestSize is the SHA-256 that stands before the value in its file, so that a
+// damaged one is noticed.
+const digestSize = sha256.Size
+
+// Get gives the value of a key.
+func (c *Cache) Get(key string) (string, bool) {
+	if !keyPattern.MatchString(key) {
+		return "", false
+	}
+	data, err := os.ReadFile(c.path(key))
+	if err != nil || len(data) < digestSize {
+		return "", false
+	}
+	value := data[digestSize:]
+	if sha256.Sum256(value) != [digestSize]byte(data[:digestSize]) {
+		_ = os.Remove(c.path(key))
+		return "", false
+	}
+	return string(value), true
+}
+
+var errKey = errors.New("rlm: a cache key is 64 hexadecimal digits")
+
+// Put keeps a value, byte for byte. A value too large for the cache is not kept.
+func (c *Cache) Put(key, value string) error {
+	if !keyPattern.MatchString(key) {
+		return errKey
+	}
+	size := int64(len(value) + digestSize)
+	if size > c.max/2 {
+		return nil
+	}
+	digest := sha256.Sum256([]byte(value))
+	if err := c.write(key, digest[:], value); err != nil {
+		return fmt.Errorf("keep a result: %w", err)
+	}
+	c.grown(size)
+	return nil
+}
+
+// write makes the file whole before it has its name.
+func (c *Cache) write(key string, digest []byte, value string) (err error) {
+	f, err := os.CreateTemp(c.dir, "new-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	_, err = f.Write(digest)
+	if err == nil {
+		_, err = f.WriteString(value)
+	}
+	if closing := f.Close(); err == nil {
+		err = closing
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), c.path(key))
+	}
+	return err
+}
+
+func (c *Cache) path(key string) string { return filepath.Join(c.dir, key) }
+
+func (c *Cache) grown(by int64) {
+	c.mu.Lock()
+	c.size += by
+	over := c.size > c.max
+	c.mu.Unlock()
+	if over {
+		c.trim()
+	}
+}
+
+// trim removes the oldest values until a quarter of the room is free, and what
+// a process that died left half written.
+func (c *Cache) trim() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	files := c.files()
+	c.size = 0
+	for _, f := range files {
+		c.size += f.Size()
+	}
+	if c.size <= c.max {
+		return
+	}
+	slices.SortFunc(files, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
+	for _, f := range files {
+		if c.size <= c.max*3/4 {
+			return
+		}
+		if os.Remove(filepath.Join(c.dir, f.Name())) == nil {
+			c.size -= f.Size()
+		}
+	}
+}
+
+const abandoned = time.Hour
+
+// files are the values; what is half written for an hour is removed.
+func (c *Cache) files() []fs.FileInfo {
+	entries, _ := os.ReadDir(c.dir)
+	var out []fs.FileInfo
+	for _, entry := range entries {
+		info, err := entry.Info()
+		switch {
+		case err != nil || !info.Mode().IsRegular():
+		case keyPattern.MatchString(entry.Name()):
+			out = append(out, info)
+		case strings.HasPrefix(entry.Name(), "new-") && time.Since(info.ModTime()) > abandoned:
+			_ = os.Remove(filepath.Join(c.dir, entry.Name()))
+		}
+	}
+	return out
+}
+
+// cacheKey is the SHA-256 of the operation, its canonical arguments and every
+// text that it reads. Each part is preceded by its length, so that no two lists
+// of parts look alike.
+func cacheKey(op string, args []byte, names []string, texts []*Text, version string) string {
+	h := sha256.New()
+	part := func(p []byte) { fmt.Fprintf(h, "%d:", len(p)); h.Write(p) }
+	part([]byte("wisbox-rlm-1"))
+	part([]byte(op))
+	part([]byte(version))
+	part(args)
+	for i, t := range texts {
+		sum := t.SHA256()
+		part([]byte(names[i]))
+		part(sum[:])
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}

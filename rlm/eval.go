@@ -1,0 +1,87 @@
+package rlm
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Evaluator runs Python for the operation eval; engine wasm of package
+// evaltool/wasm is one. It may be used from many goroutines at once.
+type Evaluator interface {
+	// Eval runs code with each input as a global string. output is what the code
+	// printed and then result, if it set it, without trailing newlines; failure is
+	// "" or what the code did wrong (a traceback, a limit), and output then what
+	// was printed before. err means that the engine itself failed.
+	Eval(ctx context.Context, code string, inputs map[string]string) (output, failure string, err error)
+	// Version names engine and module: results of one are not those of another.
+	Version() string
+}
+
+const maxEvalCode = 48_000 // characters
+
+// evalArgs are the arguments of eval. Without inputs all bindings are.
+type evalArgs struct {
+	Code   string    `json:"code"`
+	Inputs *[]string `json:"inputs,omitempty"`
+}
+
+func (a evalArgs) names(b Bindings) []string {
+	if a.Inputs == nil {
+		return b.names()
+	}
+	names := slices.Clone(*a.Inputs)
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// check refuses what can't be injected.
+func (a evalArgs) check(names []string) error {
+	if n := NewText(a.Code).Chars(); n > maxEvalCode {
+		return tool.Errorf(tool.Invalid, "code has %d characters; at most %d are taken", n, maxEvalCode).In("code")
+	}
+	for _, name := range names {
+		if canInject(name) {
+			continue
+		}
+		err := tool.Errorf(tool.Invalid, "inputs: %q can't be a global of Python: it is no plain identifier, or a keyword, a built-in or wisbox's own name; bind the text under another name", clip(name, 80)).In("inputs")
+		if a.Inputs == nil {
+			err.Message += ", or list the inputs that the code needs"
+		}
+		return err
+	}
+	return nil
+}
+
+// taken are the names of Python's own that an input would hide: keywords,
+// built-ins, and the one that holds the result.
+var taken = strings.Fields(`
+False None True and as assert async await break class continue def del elif else except finally for from global
+if import in is lambda nonlocal not or pass raise return try while with yield
+ArithmeticError AssertionError AttributeError BaseException BaseExceptionGroup BlockingIOError BrokenPipeError
+BufferError BytesWarning ChildProcessError ConnectionAbortedError ConnectionError ConnectionRefusedError
+ConnectionResetError DeprecationWarning EOFError Ellipsis EncodingWarning EnvironmentError Exception
+ExceptionGroup FileExistsError FileNotFoundError FloatingPointError FutureWarning GeneratorExit IOError
+ImportError ImportWarning IndentationError IndexError InterruptedError IsADirectoryError KeyError
+KeyboardInterrupt LookupError MemoryError ModuleNotFoundError NameError NotADirectoryError NotImplemented
+NotImplementedError OSError OverflowError PendingDeprecationWarning PermissionError ProcessLookupError
+RecursionError ReferenceError ResourceWarning RuntimeError RuntimeWarning StopAsyncIteration StopIteration
+SyntaxError SyntaxWarning SystemError SystemExit TabError TimeoutError TypeError UnboundLocalError
+UnicodeDecodeError UnicodeEncodeError UnicodeError UnicodeTranslateError UnicodeWarning UserWarning ValueError
+Warning ZeroDivisionError abs aiter all anext any ascii bin bool breakpoint bytearray bytes callable chr
+classmethod compile complex copyright credits delattr dict dir divmod enumerate eval exec exit filter float
+format frozenset getattr globals hasattr hash help hex id input int isinstance issubclass iter len license list
+locals map max memoryview min next object oct open ord pow print property quit range repr reversed round set
+setattr slice sorted staticmethod str sum super tuple type vars zip
+result reads read_text write_text list_files`)
+
+func canInject(name string) bool {
+	if name == "" || name[0] >= '0' && name[0] <= '9' || strings.HasPrefix(name, "__") || slices.Contains(taken, name) {
+		return false
+	}
+	return !strings.ContainsFunc(name, func(r rune) bool {
+		return r != '_' && (r < '0' || r > '9') && (r|0x20 < 'a' || r|0x20 > 'z')
+	})
+}

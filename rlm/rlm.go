@@ -1,0 +1,231 @@
+package rlm
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
+)
+
+// Defaults of the options.
+const (
+	DefaultMaxText  = 128 << 20 // bytes of one text
+	DefaultMaxTotal = 512 << 20 // bytes of all bindings
+	MaxBindings     = 1000
+)
+
+// ContextName is the binding that is always there.
+const ContextName = "context"
+
+// Files is where texts are read from; *vfs.FS is one.
+type Files interface {
+	ReadWhole(ctx context.Context, path string, max int64) ([]byte, vfs.Info, error)
+}
+
+// Options configure Ops. The zero value works, with neither files nor eval.
+type Options struct {
+	Files Files     // nil: texts can't be loaded by path
+	Eval  Evaluator // nil: the operation eval is unsupported
+	Cache *Cache    // nil: nothing is kept between calls
+	// Logger gets what goes wrong with the cache; nil logs nothing.
+	Logger *slog.Logger
+	// MaxText and MaxTotal bound one text and all of them, in bytes; the defaults
+	// are 128 MiB and 512 MiB.
+	MaxText, MaxTotal int64
+}
+
+// Ops holds the bindings of one session and runs operations over them. It may be
+// used from many goroutines at once. Bindings are replaced but never removed.
+type Ops struct {
+	opts Options
+
+	mu       sync.Mutex
+	bindings Bindings
+	total    int64
+}
+
+// New makes an Ops in which only context is bound, to nothing. It does not fail
+// today; the error is for options to come.
+func New(opts *Options) (*Ops, error) {
+	o := &Ops{bindings: Bindings{ContextName: NewText("")}}
+	if opts != nil {
+		o.opts = *opts
+	}
+	if o.opts.MaxText <= 0 {
+		o.opts.MaxText = DefaultMaxText
+	}
+	if o.opts.MaxTotal <= 0 {
+		o.opts.MaxTotal = DefaultMaxTotal
+	}
+	if o.opts.Logger == nil {
+		o.opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o, nil
+}
+
+// CanEval tells whether the operation eval is there.
+func (o *Ops) CanEval() bool { return o.opts.Eval != nil }
+
+// Bindings is a copy of the names and texts as they are now.
+func (o *Ops) Bindings() Bindings {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return maps.Clone(o.bindings)
+}
+
+// Bind gives a name a text, in place of the one it had.
+func (o *Ops) Bind(name, text string) (*Text, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	if int64(len(text)) > o.opts.MaxText {
+		return nil, tool.Errorf(tool.TooLarge, "the text has %d bytes; at most %d are taken", len(text), o.opts.MaxText)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	old, replaces := o.bindings[name]
+	total := o.total + int64(len(text))
+	if replaces {
+		total -= int64(len(old.s))
+	}
+	if total > o.opts.MaxTotal {
+		return nil, tool.Errorf(tool.Limit, "the bindings would have %d bytes together; at most %d are taken: bind smaller texts over those that are not needed", total, o.opts.MaxTotal)
+	}
+	if !replaces && len(o.bindings) >= MaxBindings {
+		return nil, tool.Errorf(tool.Limit, "there are %d bindings, which is the limit; use a name again", MaxBindings)
+	}
+	t := NewText(text)
+	o.bindings[name], o.total = t, total
+	return t, nil
+}
+
+const maxName = 80 // characters
+
+// checkName takes what is easy to write and to tell apart.
+func checkName(name string) error {
+	bad := func(r rune) bool { return r > '~' || r <= ' ' || strings.ContainsRune("\"'`\\,[]{}()", r) }
+	if name == "" || len(name) > maxName || strings.ContainsFunc(name, bad) {
+		return tool.Errorf(tool.Invalid, "%q can't name a binding; give 1 to %d ASCII letters, digits and the like, without blanks, quotes, commas and brackets", clip(name, maxName), maxName).In("name")
+	}
+	return nil
+}
+
+// Outcome is what an operation answered.
+type Outcome struct {
+	Result  string
+	Cached  bool
+	Failure string // of eval: what the code did wrong; "" is that it did not
+}
+
+// Do runs an operation with its arguments as a JSON object. Errors are
+// *tool.Error; their field is the argument.
+func (o *Ops) Do(ctx context.Context, op string, args json.RawMessage) (Outcome, error) {
+	if op == OpEval {
+		return o.eval(ctx, args)
+	}
+	decoded, err := decode(op, args)
+	if err != nil {
+		return Outcome{}, err
+	}
+	texts, err := o.Bindings().take(decoded.reads())
+	if err != nil {
+		return Outcome{}, err
+	}
+	return o.cached(op, decoded, decoded.reads(), texts, "", func() (string, string, error) {
+		result, err := decoded.apply(texts)
+		return result, "", err
+	})
+}
+
+func (o *Ops) eval(ctx context.Context, args json.RawMessage) (Outcome, error) {
+	var a evalArgs
+	if err := tool.Decode(args, &a); err != nil {
+		return Outcome{}, err
+	}
+	if o.opts.Eval == nil {
+		return Outcome{}, tool.Errorf(tool.Unsupported, "eval is not there: this session has no Python in WebAssembly; use the other operations").In("op")
+	}
+	bindings := o.Bindings()
+	names := a.names(bindings)
+	texts, err := bindings.take(names)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if err := a.check(names); err != nil {
+		return Outcome{}, err
+	}
+	inputs := make(map[string]string, len(names))
+	for i, name := range names {
+		inputs[name] = texts[i].s
+	}
+	return o.cached(OpEval, a, names, texts, o.opts.Eval.Version(), func() (string, string, error) {
+		return o.opts.Eval.Eval(ctx, a.Code, inputs)
+	})
+}
+
+// cached gives what the cache has of an operation, or runs it and keeps what
+// came of it. A failure is never kept.
+func (o *Ops) cached(op string, args any, names []string, texts []*Text, version string, run func() (string, string, error)) (Outcome, error) {
+	key := ""
+	if o.opts.Cache != nil {
+		canonical, err := json.Marshal(args)
+		if err != nil {
+			return Outcome{}, err
+		}
+		key = cacheKey(op, canonical, names, texts, version)
+		if value, hit := o.opts.Cache.Get(key); hit {
+			return Outcome{Result: value, Cached: true}, nil
+		}
+	}
+	result, failure, err := run()
+	if err != nil || failure != "" || key == "" {
+		return Outcome{Result: result, Failure: failure}, err
+	}
+	if err := o.opts.Cache.Put(key, result); err != nil {
+		o.opts.Logger.Warn("rlm.cache", slog.String("error", err.Error()))
+	}
+	return Outcome{Result: result}, nil
+}
+
+// Load binds a text, or the whole text of a file, to a name.
+func (o *Ops) Load(ctx context.Context, p LoadParams) (LoadResult, error) {
+	if err := checkName(p.Name); err != nil {
+		return LoadResult{}, err
+	}
+	text, err := o.textOf(ctx, p)
+	if err != nil {
+		return LoadResult{}, err
+	}
+	t, err := o.Bind(p.Name, text)
+	if err != nil {
+		return LoadResult{}, err
+	}
+	sum := t.SHA256()
+	return LoadResult{Name: p.Name, Chars: t.Chars(), Lines: t.Lines(), Bytes: len(t.s), SHA256: hex.EncodeToString(sum[:])}, nil
+}
+
+func (o *Ops) textOf(ctx context.Context, p LoadParams) (string, error) {
+	switch {
+	case (p.Path == nil) == (p.Text == nil):
+		return "", tool.Errorf(tool.Invalid, "give either path, a file of the workspace, or text").In("path")
+	case p.Text != nil:
+		return strings.ToValidUTF8(*p.Text, "\uFFFD"), nil
+	case o.opts.Files == nil:
+		return "", tool.Errorf(tool.Unsupported, "there are no files here; give text").In("path")
+	}
+	data, _, err := o.opts.Files.ReadWhole(ctx, *p.Path, o.opts.MaxText)
+	if err != nil {
+		return "", err
+	}
+	if !utf8.Valid(data) {
+		return "", tool.Errorf(tool.NotText, "the file is not UTF-8 text").In("path")
+	}
+	return string(data), nil
+}
