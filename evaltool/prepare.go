@@ -2,9 +2,7 @@ package evaltool
 
 import (
 	"context"
-	"encoding/json"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,11 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/wisbox/wisbox/tool"
-	"github.com/wisbox/wisbox/vfs"
 )
-
-// maxDepth is how deeply a global may be nested.
-const maxDepth = 200
 
 // call is one call that has passed validation.
 type call struct {
@@ -25,13 +19,6 @@ type call struct {
 	reads   []ReadDone
 	writes  []write
 	notes   []string
-}
-
-// write is one entry of the parameter writes.
-type write struct {
-	path    string
-	mode    string
-	content template
 }
 
 // prepare checks everything that can be checked before code runs, and reads the
@@ -81,49 +68,6 @@ func (e *Evaluator) checkCode(p Params) error {
 	return nil
 }
 
-func checkGlobals(p Params) error {
-	for _, name := range sortedNames(p.Globals) {
-		field := "globals." + Clip(name, maxPathFold)
-		if !isIdentifier(name) || name == "reads" {
-			return tool.Errorf(tool.Invalid, "globals: %q can't be a global; give an ASCII Python identifier that is no keyword, not \"reads\" and not __like_this__", Clip(name, maxPathFold)).In(field)
-		}
-		if why := jsonFault(p.Globals[name]); why != "" {
-			return tool.Errorf(tool.Invalid, "globals: %s %s; its value must be JSON text, a string with its quotes for instance", name, why).In(field)
-		}
-	}
-	return nil
-}
-
-func jsonFault(text string) string {
-	if !utf8.ValidString(text) || !json.Valid([]byte(text)) {
-		return "is not JSON"
-	}
-	if depthOf(text) > maxDepth {
-		return "is nested more than " + strconv.Itoa(maxDepth) + " levels deep"
-	}
-	return ""
-}
-
-// depthOf is how deeply valid JSON is nested.
-func depthOf(text string) int {
-	depth, deepest, inString := 0, 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case inString && c == '\\':
-			i++
-		case c == '"':
-			inString = !inString
-		case inString:
-		case c == '[' || c == '{':
-			depth++
-			deepest = max(deepest, depth)
-		case c == ']' || c == '}':
-			depth--
-		}
-	}
-	return deepest
-}
-
 func (c *call) checkState(p Params) error {
 	if state := orDefault(p.State, "fresh"); state != "fresh" && state != "kept" {
 		return tool.Errorf(tool.Invalid, "state is %q; it must be one of fresh, kept", Clip(state, maxPathFold)).In("state")
@@ -171,78 +115,6 @@ func (e *Evaluator) takeTimeout(c *call) func(Params) error {
 }
 
 func number(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
-
-func (c *call) takeWrites(p Params) error {
-	if len(p.Writes) > MaxFiles || len(p.Reads) > MaxFiles {
-		return tool.Errorf(tool.Invalid, "one call reads and writes at most %d files each", MaxFiles).In(tooMany(p))
-	}
-	for i, w := range p.Writes {
-		taken, err := takeWrite(w, indexed("writes", i))
-		if err != nil {
-			return err
-		}
-		if slices.ContainsFunc(c.writes, func(other write) bool { return other.path == taken.path }) {
-			return tool.Errorf(tool.Invalid, "writes: %s is written twice; make one entry of it", taken.path).In(indexed("writes", i) + ".path")
-		}
-		c.writes = append(c.writes, taken)
-		for _, name := range taken.content.names() {
-			if !slices.Contains(c.request.Names, name) {
-				c.request.Names = append(c.request.Names, name)
-			}
-		}
-	}
-	return nil
-}
-
-func tooMany(p Params) string {
-	if len(p.Writes) > MaxFiles {
-		return "writes"
-	}
-	return "reads"
-}
-
-func indexed(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }
-
-func takeWrite(w Write, field string) (write, error) {
-	path, err := filePath(w.Path, field+".path")
-	if err != nil {
-		return write{}, err
-	}
-	mode := orDefault(w.Mode, "create")
-	if !slices.Contains([]string{"create", "overwrite", "append"}, mode) {
-		return write{}, tool.Errorf(tool.Invalid, "writes: the mode of %s is %q; it must be one of create, overwrite, append", path, Clip(mode, maxPathFold)).In(field + ".mode")
-	}
-	if n := utf8.RuneCountInString(w.Content); n > MaxWriteChars {
-		return write{}, tool.Errorf(tool.TooLarge, "writes: the content of %s has %d characters; at most %d are taken", path, n, MaxWriteChars).In(field + ".content")
-	}
-	content, err := parseTemplate(w.Content)
-	if err != nil {
-		return write{}, tool.Errorf(tool.Invalid, "writes: the content of %s: %s", path, err).In(field + ".content")
-	}
-	return write{path: path, mode: mode, content: content}, nil
-}
-
-// filePath is the clean path of a file; the workspace itself is none.
-func filePath(path, field string) (string, error) {
-	clean, err := vfs.ParsePath(path)
-	if err != nil {
-		return "", about(err, path, field)
-	}
-	if clean == "" {
-		return "", tool.Errorf(tool.Invalid, "%s is the workspace itself; name a file in it", field).In(field)
-	}
-	return clean, nil
-}
-
-// about makes err say which file and field it is about.
-func about(err error, path, field string) error {
-	known := tool.AsError(err)
-	message := known.Message
-	if name := Clip(path, maxPathFold); !strings.Contains(message, name) {
-		message = strconv.Quote(name) + ": " + message
-	}
-	return tool.Errorf(known.Kind, "%s", message).In(field).Because(err)
-}
 
 func (e *Evaluator) takeEngine(c *call) error {
 	switch c.request.Sandbox {
