@@ -1,3 +1,295 @@
 package vfs
-import "github.com/wisbox/wisbox/tool"
-func (f *FS) grepTool() tool.Tool { return tool.New(tool.Spec{Name:"grep"}, f.ls) }
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/glob"
+	"github.com/wisbox/wisbox/tool"
+)
+
+const (
+	maxMatches   = 1_000
+	answerMemory = 4 << 20  // bytes of text in one answer
+	foundMemory  = 16 << 20 // bytes of matches before they are sorted out
+)
+
+type grepParams struct {
+	Pattern    string `json:"pattern" jsonschema:"RE2 regular expression, asked of each line; at most 1,000 characters"`
+	Path       string `json:"path,omitempty" default:"/" jsonschema:"directory or file to search, relative to the workspace"`
+	Glob       string `json:"glob,omitempty" jsonschema:"search only files whose path, relative to path, matches; as for the tool glob"`
+	IgnoreCase bool   `json:"ignore_case,omitempty" default:"false"`
+	Before     int    `json:"before,omitempty" default:"0" min:"0" max:"100" jsonschema:"lines to show before each match"`
+	After      int    `json:"after,omitempty" default:"0" min:"0" max:"100" jsonschema:"lines to show after each match"`
+	MaxMatches int    `json:"max_matches,omitempty" default:"1000" min:"1" jsonschema:"at most 1000"`
+}
+
+// Grepping is what grep answers.
+type Grepping struct {
+	Matches       []GrepMatch `json:"matches" jsonschema:"sorted by path and line"`
+	Truncated     bool        `json:"truncated" jsonschema:"there are more matches, or the search met a limit"`
+	FilesSearched int64       `json:"files_searched"`
+	FilesSkipped  int64       `json:"files_skipped" jsonschema:"binary, unreadable or too large"`
+}
+
+// GrepMatch is one line that matched.
+type GrepMatch struct {
+	Path       string   `json:"path"`
+	LineNumber int      `json:"line_number" jsonschema:"from 1"`
+	Line       string   `json:"line" jsonschema:"without its newline; cut at 2,000 characters"`
+	Column     int      `json:"column" jsonschema:"of the first match in the line, in characters from 1"`
+	Before     []string `json:"before,omitempty"`
+	After      []string `json:"after,omitempty"`
+}
+
+func (m *GrepMatch) size() int {
+	n := len(m.Line) + 100
+	for _, lines := range [][]string{m.Before, m.After} {
+		for _, l := range lines {
+			n += len(l) + 16
+		}
+	}
+	return n
+}
+
+func (f *FS) grepTool() tool.Tool {
+	return tool.New(tool.Spec{
+		Name: "grep", Title: "Search in files", ReadOnly: true, Idempotent: true,
+		Description: "Search the lines of text files for an RE2 regular expression. Matches are sorted by path. " +
+			"Hidden files are searched; binary ones are skipped, links are not followed.",
+	}, f.grep)
+}
+
+// grepQuery is what a search looks for.
+type grepQuery struct {
+	pattern       *linePattern
+	glob          *glob.Pattern // nil: all files
+	before, after int
+	max           int
+}
+
+func (p grepParams) compile() (*grepQuery, error) {
+	q := &grepQuery{before: p.Before, after: p.After, max: min(p.MaxMatches, maxMatches)}
+	var err error
+	if p.Glob != "" {
+		if q.glob, err = glob.Compile(p.Glob); err != nil {
+			return nil, in(err, "glob")
+		}
+	}
+	q.pattern, err = compileLines(p.Pattern, p.IgnoreCase)
+	return q, in(err, "pattern")
+}
+
+func (f *FS) grep(ctx context.Context, p grepParams) (*Grepping, error) {
+	rel, err := dirAt(p.Path, "path")
+	if err != nil {
+		return nil, err
+	}
+	query, err := p.compile()
+	if err != nil {
+		return nil, err
+	}
+	leave, err := f.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	g := &grepping{query: query, dev: f.tree.Dev(), searches: make([]fileSearch, workers())}
+	for i := range g.searches {
+		g.searches[i] = fileSearch{want: query, finder: lineFinder{p: query.pattern}}
+	}
+	if err := f.grepAt(ctx, g, rel); err != nil {
+		return nil, in(fail(err, rel), "path")
+	}
+	return g.answer(rel), nil
+}
+
+// grepAt searches a directory or a file.
+func (f *FS) grepAt(ctx context.Context, g *grepping, rel string) error {
+	base, err := f.tree.OpenDir(rel)
+	if errors.Is(err, unix.ENOTDIR) {
+		return f.grepFile(ctx, g, rel)
+	}
+	if err != nil {
+		return err
+	}
+	defer base.Close()
+	w := &walk{visit: g.visit, denied: func() { g.skipped.Add(1) }, shared: true}
+	if g.query.glob != nil {
+		w.descend = g.query.glob.Descend
+	}
+	g.walk = w
+	err = w.run(ctx, base)
+	if w.cut.Load() {
+		g.cut.Store(true)
+	}
+	return err
+}
+
+func (f *FS) grepFile(ctx context.Context, g *grepping, rel string) error {
+	h, err := f.tree.Open(rel)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if q := g.query; q.glob != nil && !q.glob.Match(rel[strings.LastIndexByte(rel, '/')+1:]) {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, walkTime)
+	defer cancel()
+	g.file(limited, 0, int(h.Fd()), "")
+	return ctx.Err()
+}
+
+// grepping is one search under way.
+type grepping struct {
+	query    *grepQuery
+	dev      uint64
+	walk     *walk
+	searches []fileSearch // one a worker
+	searched atomic.Int64
+	skipped  atomic.Int64
+	cut      atomic.Bool
+	last     atomic.Pointer[string] // nothing in paths after this one can be part of the answer
+
+	mu     sync.Mutex
+	found  []GrepMatch
+	memory int
+}
+
+func (g *grepping) visit(worker int, d *openDir, names []dirName) {
+	for _, n := range names {
+		if n.kind != unix.DT_REG || g.walk.ctx.Err() != nil {
+			continue
+		}
+		path := join(d.path, n.name)
+		if g.query.glob != nil && !g.query.glob.Match(path) {
+			continue
+		}
+		if last := g.last.Load(); last != nil && path > *last {
+			continue
+		}
+		g.open(worker, d, n.name, path)
+	}
+}
+
+func (g *grepping) open(worker int, d *openDir, name, path string) {
+	fd, err := beneath.OpenAt(d.fd, name, unix.O_RDONLY)
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENXIO):
+		return // gone, or swapped for something that is no file
+	case err != nil:
+		g.skipped.Add(1)
+		return
+	}
+	g.file(g.walk.ctx, worker, fd, path)
+	_ = unix.Close(fd)
+}
+
+// file searches an open file. The end of ctx leaves the rest of it out.
+func (g *grepping) file(ctx context.Context, worker, fd int, path string) {
+	s := &g.searches[worker]
+	how, err := s.search(ctx, fd, g.dev)
+	switch {
+	case how == searched:
+		g.searched.Add(1)
+	case how == skipped:
+		g.skipped.Add(1)
+	}
+	if err != nil || s.full || s.finder.cut {
+		g.cut.Store(true)
+	}
+	if how == searched && len(s.matches) > 0 {
+		g.add(path, s.matches, s.memory)
+	}
+}
+
+func (g *grepping) add(path string, matches []GrepMatch, memory int) {
+	for i := range matches {
+		matches[i].Path = path
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.found = append(g.found, matches...)
+	g.memory += memory
+	if g.memory > foundMemory || len(g.found) > 4*maxMatches {
+		g.prune()
+	}
+}
+
+// prune keeps what can still be part of the answer, the first by path and line,
+// and spares the search of the files after them.
+func (g *grepping) prune() {
+	slices.SortFunc(g.found, func(a, b GrepMatch) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.LineNumber, b.LineNumber))
+	})
+	keep, memory := 0, 0
+	for keep < min(len(g.found), g.query.max) && memory+g.found[keep].size() <= answerMemory {
+		memory += g.found[keep].size()
+		keep++
+	}
+	if keep < len(g.found) && keep > 0 {
+		g.cut.Store(true)
+		last := g.found[keep-1].Path
+		g.last.Store(&last)
+		clear(g.found[keep:])
+		g.found = g.found[:keep]
+	}
+	g.memory = memory
+}
+
+func (g *grepping) answer(rel string) *Grepping {
+	g.prune()
+	for i, m := range g.found {
+		path := rel
+		if m.Path != "" {
+			path = join(rel, m.Path)
+		}
+		g.found[i].Path = Display(path)
+	}
+	return &Grepping{
+		Matches: append([]GrepMatch{}, g.found...), Truncated: g.cut.Load(),
+		FilesSearched: g.searched.Load(), FilesSkipped: g.skipped.Load(),
+	}
+}
+
+// Text groups the lines by file: 12: is a match, 12- a line around one.
+func (g *Grepping) Text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s in %s searched", count(len(g.Matches), "match", "matches"), count(int(g.FilesSearched), "file", "files"))
+	if g.FilesSkipped > 0 {
+		fmt.Fprintf(&b, " (%d skipped)", g.FilesSkipped)
+	}
+	b.WriteByte('\n')
+	path := ""
+	for _, m := range g.Matches {
+		if m.Path != path {
+			path = m.Path
+			fmt.Fprintf(&b, "%s\n", path)
+		}
+		m.write(&b)
+	}
+	if g.Truncated {
+		b.WriteString("(there is more; narrow the search with path, glob or the pattern)\n")
+	}
+	return b.String()
+}
+
+func (m *GrepMatch) write(b *strings.Builder) {
+	for i, line := range m.Before {
+		fmt.Fprintf(b, "%4d- %s\n", m.LineNumber-len(m.Before)+i, line)
+	}
+	fmt.Fprintf(b, "%4d: %s\n", m.LineNumber, m.Line)
+	for i, line := range m.After {
+		fmt.Fprintf(b, "%4d- %s\n", m.LineNumber+1+i, line)
+	}
+}

@@ -1,0 +1,185 @@
+package vfs
+
+import (
+	"bytes"
+	"context"
+	"unicode/utf8"
+)
+
+// lineHit is a line of a text that matches: text[start:end], without its
+// newline; the match begins at match.
+type lineHit struct{ start, end, match int }
+
+// lineFinder finds the matching lines of one text after the other. It belongs to
+// one goroutine.
+type lineFinder struct {
+	p    *linePattern
+	next []int // where each needed literal occurs next; -1: nowhere
+	cut  bool  // a line was too long to be searched to its end
+}
+
+// find calls hit for each matching line of text from from on, a whole number of
+// lines, until hit says false or ctx ends.
+func (f *lineFinder) find(ctx context.Context, text []byte, from int, hit func(lineHit) bool) error {
+	if f.p.need != nil {
+		return f.byLiteral(ctx, text, from, hit)
+	}
+	for from < len(text) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		end := pieceEnd(text, from, f.p.piece)
+		if !f.inPiece(text, from, end, hit) {
+			return nil
+		}
+		from = end
+	}
+	return nil
+}
+
+// pieceEnd is the end of about size bytes of whole lines, at least one.
+func pieceEnd(text []byte, from, size int) int {
+	if len(text)-from <= size {
+		return len(text)
+	}
+	if i := bytes.LastIndexByte(text[from:from+size], '\n'); i >= 0 {
+		return from + i + 1
+	}
+	return lineEnd(text, from+size, 1)
+}
+
+// lineEnd is the end of the line that at lies in; past counts its newline in.
+func lineEnd(text []byte, at, past int) int {
+	if i := bytes.IndexByte(text[at:], '\n'); i >= 0 {
+		return at + i + past
+	}
+	return len(text)
+}
+
+func (f *lineFinder) byLiteral(ctx context.Context, text []byte, from int, hit func(lineHit) bool) error {
+	f.reset()
+	for looks := 0; from < len(text); looks++ {
+		if looks%256 == 255 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		at := f.nearest(text, from)
+		if at < 0 {
+			return nil
+		}
+		h := lineHit{start: from, end: lineEnd(text, at, 0), match: at}
+		if i := bytes.LastIndexByte(text[from:at], '\n'); i >= 0 {
+			h.start = from + i + 1
+		}
+		if (f.p.exact || f.verify(text, &h)) && !hit(h) {
+			return nil
+		}
+		from = h.end + 1
+	}
+	return nil
+}
+
+func (f *lineFinder) reset() {
+	f.next = f.next[:0]
+	for range f.p.need {
+		f.next = append(f.next, 0)
+	}
+}
+
+// nearest is where the first needed literal lies, or -1. Each literal is looked
+// for once only: what was found ahead is kept.
+func (f *lineFinder) nearest(text []byte, from int) int {
+	best := -1
+	for i := range f.p.need {
+		if f.next[i] >= 0 && (f.next[i] < from || f.next[i] == 0) {
+			f.next[i] = f.p.need[i].index(text, from)
+		}
+		if at := f.next[i]; at >= 0 && (best < 0 || at < best) {
+			best = at
+		}
+	}
+	return best
+}
+
+// verify asks the pattern of one line.
+func (f *lineFinder) verify(text []byte, h *lineHit) bool {
+	line := text[h.start:h.end]
+	if len(line) > f.p.piece {
+		line = line[:f.p.piece]
+		f.cut = true
+	}
+	loc := f.p.std.FindIndex(line)
+	if loc == nil {
+		return false
+	}
+	h.match = h.start + loc[0]
+	return true
+}
+
+// inPiece searches text[from:end] without a literal to go by.
+func (f *lineFinder) inPiece(text []byte, from, end int, hit func(lineHit) bool) bool {
+	switch {
+	case f.p.empties || end-from > f.p.piece:
+		return f.eachLine(text, from, end, hit)
+	case f.p.re2 != nil && utf8.Valid(text[from:end]):
+		return f.byRE2(text, from, end, hit)
+	}
+	for from < end {
+		loc := f.p.std.FindIndex(text[from:end])
+		if loc == nil {
+			return true
+		}
+		h := lineAround(text, from, end, from+loc[0])
+		if !hit(h) {
+			return false
+		}
+		from = h.end + 1
+	}
+	return true
+}
+
+func (f *lineFinder) eachLine(text []byte, from, end int, hit func(lineHit) bool) bool {
+	for from < end {
+		h := lineHit{start: from, end: lineEnd(text[:end], from, 0)}
+		if f.verify(text, &h) && !hit(h) {
+			return false
+		}
+		from = h.end + 1
+	}
+	return true
+}
+
+// re2Batch is how many matches RE2 is asked for at a time: each question costs a
+// copy of the text.
+const re2Batch = 64
+
+func (f *lineFinder) byRE2(text []byte, from, end int, hit func(lineHit) bool) bool {
+	for from < end {
+		locs := f.p.re2.FindAllIndex(text[from:end], re2Batch)
+		base := from
+		for _, loc := range locs {
+			if base+loc[0] < from {
+				continue // the same line again
+			}
+			h := lineAround(text, from, end, base+loc[0])
+			if h.start >= end {
+				return true
+			}
+			if !hit(h) {
+				return false
+			}
+			from = h.end + 1
+		}
+		if len(locs) < re2Batch {
+			return true
+		}
+	}
+	return true
+}
+
+func lineAround(text []byte, from, end, at int) lineHit {
+	h := lineHit{start: from, end: lineEnd(text[:end], at, 0), match: at}
+	if i := bytes.LastIndexByte(text[from:at], '\n'); i >= 0 {
+		h.start = from + i + 1
+	}
+	return h
+}

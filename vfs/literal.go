@@ -1,0 +1,192 @@
+package vfs
+
+import (
+	"bytes"
+	"regexp/syntax"
+	"strings"
+	"unicode"
+)
+
+const (
+	maxLiterals = 8 // looked for side by side
+	minLiteral  = 2 // bytes: a single one is found too often to help
+)
+
+// literal is a text that occurs in what a pattern matches.
+type literal struct {
+	text  []byte // with fold: in lower case
+	fold  bool   // case does not count; the text is ASCII
+	whole bool   // it is all of what a pattern's literal says
+	rare  int    // the place of its least frequent byte
+}
+
+// required finds literals of which every match has at least one; nil when it
+// knows of none that helps.
+func required(re *syntax.Regexp) []literal {
+	switch re.Op {
+	case syntax.OpLiteral:
+		return literalOf(re)
+	case syntax.OpCapture, syntax.OpPlus:
+		return required(re.Sub[0])
+	case syntax.OpRepeat:
+		if re.Min > 0 {
+			return required(re.Sub[0])
+		}
+	case syntax.OpConcat:
+		var best []literal
+		for _, sub := range re.Sub {
+			best = better(best, required(sub))
+		}
+		return best
+	case syntax.OpAlternate:
+		return union(re.Sub)
+	}
+	return nil
+}
+
+func union(subs []*syntax.Regexp) []literal {
+	var all []literal
+	for _, sub := range subs {
+		one := required(sub)
+		if one == nil || len(all)+len(one) > maxLiterals {
+			return nil
+		}
+		all = append(all, one...)
+	}
+	return all
+}
+
+// better is the set that is likely to be met less often.
+func better(a, b []literal) []literal {
+	if a == nil || b != nil && shortest(b)-len(b) > shortest(a)-len(a) {
+		return b
+	}
+	return a
+}
+
+func shortest(set []literal) int {
+	n := len(set[0].text)
+	for _, l := range set[1:] {
+		n = min(n, len(l.text))
+	}
+	return n
+}
+
+func literalOf(re *syntax.Regexp) []literal {
+	text, fold := string(re.Rune), re.Flags&syntax.FoldCase != 0
+	l := literal{text: []byte(text), whole: true}
+	if fold && hasCase(text) {
+		part := longestPlainASCII(text)
+		l = literal{text: []byte(strings.ToLower(part)), fold: true, whole: part == text}
+	}
+	if len(l.text) < minLiteral {
+		return nil
+	}
+	l.rare = rarest(l.text)
+	return []literal{l}
+}
+
+func hasCase(s string) bool {
+	return strings.ContainsFunc(s, func(r rune) bool { return unicode.SimpleFold(r) != r })
+}
+
+// longestPlainASCII is the longest part of s whose letters have no other case
+// but the ASCII one: k and s fold to characters beyond it.
+func longestPlainASCII(s string) string {
+	parts := strings.FieldsFunc(s, func(r rune) bool { return r > unicode.MaxASCII || strings.ContainsRune("kKsS", r) })
+	best := ""
+	for _, p := range parts {
+		if len(p) > len(best) {
+			best = p
+		}
+	}
+	return best
+}
+
+// frequent lists bytes of ordinary text, the most frequent first.
+const frequent = " etaoinrslcdupm\nfhg_b.y,(v)w\"k'=-x;:/T0SA1ICEqjzRPDN2LMF{}OB"
+
+func rarest(text []byte) int {
+	best, rank := 0, -1
+	for i, c := range text {
+		r := strings.IndexByte(frequent, c)
+		if r < 0 {
+			r = len(frequent)
+		}
+		if r > rank {
+			best, rank = i, r
+		}
+	}
+	return best
+}
+
+// index is where l occurs first in b from from on, or -1.
+func (l *literal) index(b []byte, from int) int {
+	if l.fold {
+		return l.indexFold(b, from)
+	}
+	i := bytes.Index(b[from:], l.text)
+	if i < 0 {
+		return -1
+	}
+	return from + i
+}
+
+func (l *literal) indexFold(b []byte, from int) int {
+	lower := l.text[l.rare]
+	upper := upperOf(lower)
+	for at := from + l.rare; at < len(b); at++ {
+		i := indexEither(b[at:], lower, upper)
+		if i < 0 {
+			return -1
+		}
+		at += i
+		start := at - l.rare
+		if end := start + len(l.text); end <= len(b) && l.equalFold(b[start:end]) {
+			return start
+		}
+	}
+	return -1
+}
+
+func upperOf(c byte) byte {
+	if 'a' <= c && c <= 'z' {
+		return c - 'a' + 'A'
+	}
+	return c
+}
+
+// indexEither looks at a window at a time, so that the one that is rare doesn't
+// make it read far ahead for each of the other.
+func indexEither(b []byte, x, y byte) int {
+	const window = 4 << 10
+	if x == y {
+		return bytes.IndexByte(b, x)
+	}
+	for at := 0; at < len(b); at += window {
+		w := b[at:min(at+window, len(b))]
+		i := bytes.IndexByte(w, x)
+		if i >= 0 {
+			w = w[:i]
+		}
+		if j := bytes.IndexByte(w, y); j >= 0 {
+			i = j
+		}
+		if i >= 0 {
+			return at + i
+		}
+	}
+	return -1
+}
+
+func (l *literal) equalFold(b []byte) bool {
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		if c != l.text[i] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,189 @@
+package vfs
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	maxGrepFile = 1 << 30   // bytes; a larger file is skipped
+	binaryBlock = 64 << 10  // of a file: with a NUL in it, it is binary
+	readBlock   = 256 << 10 // bytes of a file read in one go
+	maxGrepLine = 4 << 20   // bytes of a line; the file is not searched further
+)
+
+// fileSearch looks for lines in one file after the other. It belongs to one
+// goroutine and reads each file once, a block at a time.
+type fileSearch struct {
+	finder lineFinder
+	want   *grepQuery
+	buf    []byte
+
+	fill    int // bytes of buf in use
+	pos     int // what is searched up to here
+	counted int // lines are counted up to here
+	line    int // number of the line at counted
+	matches []GrepMatch
+	memory  int
+	full    bool // the file has more matches than an answer holds
+}
+
+type outcome int
+
+const (
+	searched outcome = iota
+	skipped
+	ignored // it is no file
+)
+
+// search goes through what fd is open on.
+func (s *fileSearch) search(ctx context.Context, fd int, dev uint64) (outcome, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return skipped, nil //nolint:nilerr // an unreadable file is skipped and counted
+	}
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return ignored, nil
+	case uint64(st.Dev) != dev, st.Size > maxGrepFile:
+		return skipped, nil
+	}
+	s.fill, s.pos, s.counted, s.line = 0, 0, 0, 1
+	s.matches, s.memory, s.full = nil, 0, false
+	for total := int64(0); ; {
+		n, err := s.read(fd)
+		if err != nil {
+			return skipped, nil //nolint:nilerr // as above
+		}
+		if total == 0 && bytes.IndexByte(s.buf[:min(n, binaryBlock)], 0) >= 0 {
+			return skipped, nil
+		}
+		total += int64(n)
+		last := n == 0 || total >= st.Size && s.fill < len(s.buf)
+		if err := s.block(ctx, last); err != nil {
+			return searched, err
+		}
+		switch {
+		case last || s.full:
+			return searched, nil
+		case total > maxGrepFile || !s.shift():
+			s.finder.cut = true
+			return searched, nil
+		}
+	}
+}
+
+func (s *fileSearch) read(fd int) (int, error) {
+	if s.buf == nil {
+		s.buf = make([]byte, readBlock)
+	}
+	for {
+		n, err := unix.Read(fd, s.buf[s.fill:])
+		if err == unix.EINTR { //nolint:errorlint // an errno
+			continue
+		}
+		s.fill += max(n, 0)
+		return n, err
+	}
+}
+
+// block searches the lines that are whole, with those that follow them.
+func (s *fileSearch) block(ctx context.Context, last bool) error {
+	end := s.fill
+	if !last {
+		end = s.pos + linesBack(s.buf[s.pos:s.fill], s.want.after)
+	}
+	if end <= s.pos {
+		return nil
+	}
+	err := s.finder.find(ctx, s.buf[:end], s.pos, s.hit)
+	s.pos = end
+	return err
+}
+
+// linesBack is where the n lines before the last newline of b begin.
+func linesBack(b []byte, n int) int {
+	end := len(b)
+	for range n + 1 {
+		i := bytes.LastIndexByte(b[:end], '\n')
+		if i < 0 {
+			return 0
+		}
+		end = i
+	}
+	return end + 1
+}
+
+// shift makes room for the next block: what was searched goes, but for the lines
+// that may be shown before a match.
+func (s *fileSearch) shift() bool {
+	keep := s.lineStart(s.pos, s.want.before)
+	s.line += bytes.Count(s.buf[s.counted:max(keep, s.counted)], newline)
+	s.counted = max(s.counted, keep) - keep
+	s.fill = copy(s.buf, s.buf[keep:s.fill])
+	s.pos -= keep
+	if s.fill < len(s.buf) {
+		return true
+	}
+	if len(s.buf) >= maxGrepLine {
+		return false
+	}
+	s.buf = slices.Grow(s.buf, len(s.buf))[:2*len(s.buf)]
+	return true
+}
+
+// lineStart is where the n-th line before the one that begins at at begins.
+func (s *fileSearch) lineStart(at, n int) int {
+	for ; n > 0 && at > 0; n-- {
+		at = bytes.LastIndexByte(s.buf[:at-1], '\n') + 1
+	}
+	return at
+}
+
+func (s *fileSearch) hit(h lineHit) bool {
+	s.line += bytes.Count(s.buf[s.counted:h.start], newline)
+	s.counted = h.start
+	m := GrepMatch{
+		LineNumber: s.line, Line: lineText(s.buf[h.start:h.end]),
+		Column: utf8.RuneCount(s.buf[h.start:h.match]) + 1,
+		Before: s.linesBefore(h.start), After: s.linesAfter(h.end),
+	}
+	s.matches = append(s.matches, m)
+	s.memory += m.size()
+	s.full = len(s.matches) > s.want.max || s.memory > answerMemory
+	return !s.full
+}
+
+func (s *fileSearch) linesBefore(at int) []string {
+	var lines []string
+	for from := s.lineStart(at, s.want.before); from < at; {
+		end := lineEnd(s.buf[:at], from, 0)
+		lines = append(lines, lineText(s.buf[from:end]))
+		from = end + 1
+	}
+	return lines
+}
+
+func (s *fileSearch) linesAfter(end int) []string {
+	var lines []string
+	for from := end + 1; from < s.fill && len(lines) < s.want.after; {
+		end = lineEnd(s.buf[:s.fill], from, 0)
+		lines = append(lines, lineText(s.buf[from:end]))
+		from = end + 1
+	}
+	return lines
+}
+
+// lineText is a line as answers hold it: cut, and what is no UTF-8 replaced.
+func lineText(line []byte) string {
+	line = line[:min(len(line), maxLineShow*utf8.UTFMax)]
+	s, _ := firstChars(string(line), maxLineShow)
+	if utf8.ValidString(s) {
+		return s
+	}
+	return string([]rune(s))
+}
