@@ -76,6 +76,7 @@ const (
 	labelBoot    = "wisbox.boot"    // the kernel's boot ID when it was made
 	labelOwner   = "wisbox.owner"   // host uid of who made it
 	labelAttempt = "wisbox.attempt" // random, of one Create
+	labelMaker   = "wisbox.maker"   // process ID and start time of who made it
 )
 
 func (b *Backend) name(id string) string { return "wisbox-" + b.opts.Root + "-" + id }

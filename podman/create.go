@@ -116,7 +116,7 @@ func (b *Backend) labels(spec sandbox.Spec) map[string]string {
 	}
 	maps.Copy(labels, map[string]string{
 		labelRoot: b.opts.Root, labelSandbox: spec.ID, labelBoot: bootID(),
-		labelOwner: strconv.Itoa(os.Getuid()), labelAttempt: rand.Text(),
+		labelOwner: strconv.Itoa(os.Getuid()), labelAttempt: rand.Text(), labelMaker: maker(os.Getpid()),
 	})
 	return labels
 }
@@ -173,8 +173,8 @@ func (b *Backend) clear(ctx context.Context, c container) error {
 	if !b.owns(labels, c.labels[labelSandbox]) {
 		return fail(sandbox.ErrUnavailable, nil, "a container that isn't wisbox's has the name of this sandbox; remove or rename it")
 	}
-	if healthy(data) && labels[labelAttempt] != c.labels[labelAttempt] {
-		return fail(sandbox.ErrInvalid, nil, "a sandbox of this ID is running; open it")
+	if labels[labelAttempt] != c.labels[labelAttempt] && (healthy(data) || beingMade(data)) {
+		return fail(sandbox.ErrInvalid, nil, "there is a sandbox of this ID; open it")
 	}
 	return b.remove(ctx, c.name)
 }

@@ -202,6 +202,10 @@ func TestRemoveTriesAgainAndChecks(t *testing.T) {
 	})
 }
 
+func made(by string) map[string]string {
+	return map[string]string{labelRoot: "test", labelSandbox: "one", labelBoot: bootID(), labelMaker: by}
+}
+
 func TestANameThatIsTaken(t *testing.T) {
 	ours := map[string]string{labelRoot: "test", labelSandbox: "one", labelBoot: bootID()}
 	for _, c := range []struct {
@@ -211,6 +215,8 @@ func TestANameThatIsTaken(t *testing.T) {
 	}{
 		{"stopped is replaced", podmantest.Container{State: "exited", Labels: ours}, nil},
 		{"of an earlier boot is replaced", podmantest.Container{State: "running", Labels: map[string]string{labelRoot: "test", labelSandbox: "one", labelBoot: "old"}}, nil},
+		{"one that a dead process was making is replaced", podmantest.Container{State: "created", Labels: made("999999999 1")}, nil},
+		{"one that is being made is refused", podmantest.Container{State: "created", Labels: made(maker(os.Getpid()))}, sandbox.ErrInvalid},
 		{"running is refused", podmantest.Container{State: "running", Labels: ours}, sandbox.ErrInvalid},
 		{"a stranger is left alone", podmantest.Container{State: "exited"}, sandbox.ErrUnavailable},
 	} {

@@ -2,9 +2,12 @@ package podman
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/containers/podman/v5/libpod/define"
@@ -48,6 +51,29 @@ func healthy(data *define.InspectContainerData) bool {
 		return false
 	}
 	return conmonLives(s.ConmonPid)
+}
+
+// beingMade: it doesn't run yet, and who made it lives and may be about to start it.
+func beingMade(data *define.InspectContainerData) bool {
+	labels := data.Config.Labels
+	pid, _, _ := strings.Cut(labels[labelMaker], " ")
+	n, err := strconv.Atoi(pid)
+	return err == nil && slices.Contains([]string{"created", "configured", "initialized"}, data.State.Status) &&
+		labels[labelBoot] == bootID() && labels[labelMaker] == maker(n) && time.Since(data.Created) < createTimeout
+}
+
+// maker is a process by its ID and its start, which no later process shares.
+func maker(pid int) string {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	after := strings.LastIndexByte(string(stat), ')') // the name before may hold anything
+	if err != nil || after < 0 {
+		return ""
+	}
+	fields := strings.Fields(string(stat[after+1:]))
+	if len(fields) < 20 {
+		return ""
+	}
+	return fmt.Sprintf("%d %s", pid, fields[19])
 }
 
 // conmonLives is true when it can't be told: a conmon of another host or user.

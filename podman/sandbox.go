@@ -53,7 +53,7 @@ func (b *Backend) Open(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 	if err != nil {
 		return nil, err
 	}
-	data, err := b.inspect(ctx, b.name(spec.ID))
+	data, err := b.inspectMade(ctx, b.name(spec.ID))
 	switch {
 	case isNotFound(err):
 		return nil, fail(sandbox.ErrNotFound, err, "no sandbox %s", spec.ID)
@@ -82,6 +82,16 @@ func (b *Backend) Open(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 		return nil, err
 	}
 	return nil, fail(sandbox.ErrNotFound, err, "sandbox %s was not usable any more and is removed; make it again", spec.ID)
+}
+
+// inspectMade waits for a container that another process is just making.
+func (b *Backend) inspectMade(ctx context.Context, name string) (*define.InspectContainerData, error) {
+	for {
+		data, err := b.inspect(ctx, name)
+		if err != nil || !beingMade(data) || !pause(ctx, 1) {
+			return data, err
+		}
+	}
 }
 
 // Run runs one program to its end, see [sandbox.Runner]. It wraps

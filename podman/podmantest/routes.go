@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"time"
 )
 
 // apiVersion is cut from the front of every path.
@@ -156,7 +157,7 @@ func (s *Server) inspect(w http.ResponseWriter, _ *http.Request, c *Container) {
 		idMap = append(idMap, fmt.Sprintf("%d:%d:%d", m.ContainerID, m.HostID, m.Size))
 	}
 	answer(w, 200, map[string]any{
-		"Id": c.Name, "ImageName": "image", "Created": "2026-01-02T03:04:05Z",
+		"Id": c.Name, "ImageName": "image", "Created": time.Now().Format(time.RFC3339),
 		"State":        map[string]any{"Status": c.State, "Running": c.State == "running", "Paused": c.State == "paused"},
 		"Config":       map[string]any{"Labels": c.Labels, "User": "0:0"},
 		"Mounts":       mounts,
