@@ -62,51 +62,51 @@ func (s *Shell) StartProcess(ctx context.Context, p StartParams) (*ProcessInfo, 
 	return &info, nil
 }
 
-// launch takes a place in the list first, so that many starts at once stay
-// within the limit.
-func (s *Shell) launch(ctx context.Context, p *process, cmd sandbox.Cmd) (err error) {
+// launch takes a place first, so that many starts at once stay within the limit.
+func (s *Shell) launch(ctx context.Context, p *process, cmd sandbox.Cmd) error {
+	if err := s.reserve(); err != nil {
+		return err
+	}
+	err := s.startIn(ctx, p, cmd)
+	s.settle(p, err == nil)
+	return err
+}
+
+func (s *Shell) startIn(ctx context.Context, p *process, cmd sandbox.Cmd) error {
 	if err := p.openLog(s.opts.Output); err != nil {
 		return tool.Errorf(tool.NoSpace, "there is no room on the host for the program's output").Because(err)
 	}
-	defer func() {
-		if err != nil {
-			p.discard()
-		}
-	}()
-	release, err := s.reserve()
-	if err != nil {
-		return err
-	}
-	defer release()
 	runner, err := s.opts.Runner(ctx)
 	if err != nil {
 		return err
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.stdin, p.writer(), p.writer()
-	if p.proc, err = runner.Start(ctx, cmd); err != nil {
-		return err
-	}
-	go p.watch()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.processes = append(s.processes, p)
-	s.forgetOld()
-	return nil
+	p.proc, err = runner.Start(ctx, cmd)
+	return err
 }
 
-// reserve counts a process that is about to start.
-func (s *Shell) reserve() (release func(), err error) {
+func (s *Shell) reserve() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.runningLocked()+s.starting >= s.opts.MaxProcesses {
-		return nil, tool.Errorf(tool.Limit, "%d processes run already, the most that may; end one with process_signal first", s.opts.MaxProcesses)
+		return tool.Errorf(tool.Limit, "%d processes run already, the most that may; end one with process_signal first", s.opts.MaxProcesses)
 	}
 	s.starting++
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.starting--
-	}, nil
+	return nil
+}
+
+// settle turns a reserved place into a process, or gives it back.
+func (s *Shell) settle(p *process, started bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.starting--
+	if !started {
+		p.discard()
+		return
+	}
+	go p.watch()
+	s.processes = append(s.processes, p)
+	s.forgetOld()
 }
 
 // forgetOld drops the processes that ended first, beyond maxEnded.
