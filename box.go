@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/wisbox/wisbox/sandbox"
@@ -167,8 +168,8 @@ func asToolError(err error) error {
 		{sandbox.ErrUnavailable, tool.Unavailable},
 		{sandbox.ErrLost, tool.Unavailable},
 	} {
-		if errors.Is(err, m.is) {
-			return tool.Errorf(m.kind, "%s", err.Error()).Because(err)
+		if errors.Is(err, m.is) { // the kind says already what the sentinel does
+			return tool.Errorf(m.kind, "%s", strings.TrimPrefix(err.Error(), m.is.Error()+": ")).Because(err)
 		}
 	}
 	return tool.AsError(err)

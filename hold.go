@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,6 +55,7 @@ type holder struct {
 	mu    sync.Mutex
 	conns int
 	timer *time.Timer
+	last  []*holdwire.Conn // clients that wait for the end
 }
 
 var (
@@ -86,7 +88,11 @@ func (m *Manager) Hold(ctx context.Context, name string, idle time.Duration, rea
 	m.log.Info("holder ends", "session", name, "cause", context.Cause(ctx))
 	end, stop := context.WithTimeout(context.WithoutCancel(ctx), dropGrace)
 	defer stop()
-	return s.end(end, false)
+	err = s.end(end, false)
+	for _, c := range h.last {
+		_ = c.Close()
+	}
+	return err
 }
 
 func (h *holder) serve(ctx context.Context, l net.Listener) {
@@ -101,13 +107,23 @@ func (h *holder) serve(ctx context.Context, l net.Listener) {
 		h.count(+1)
 		conns.Go(func() {
 			defer h.count(-1)
-			defer c.Close()
-			h.operate(ctx, holdwire.New(c))
+			conn := holdwire.New(c)
+			h.operate(ctx, conn)
+			if !h.keeps(conn) {
+				_ = c.Close()
+			}
 		})
 	}
 	h.cancel(errStopped)
 	h.timer.Stop()
 	conns.Wait()
+}
+
+// keeps tells whether a client waits for the holder's end.
+func (h *holder) keeps(c *holdwire.Conn) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Contains(h.last, c)
 }
 
 // count follows the clients; the idle time begins when the last one leaves.
@@ -169,10 +185,19 @@ func (h *holder) dispatch(ctx context.Context, cancel func(), c *holdwire.Conn, 
 		}
 		return c.SendJSON(holdwire.Answer, in)
 	case "stop":
-		defer h.cancel(errStopped)
-		return c.SendJSON(holdwire.Answer, struct{}{})
+		h.stop(c)
+		return nil
 	}
 	return tool.Errorf(tool.Unsupported, "this session is held by another version of wisbox; end it with: wisbox session stop %s", h.s.ID())
+}
+
+// stop ends the holder. The client's connection stays open to the very end: its
+// close tells that the session is free.
+func (h *holder) stop(c *holdwire.Conn) {
+	h.mu.Lock()
+	h.last = append(h.last, c)
+	h.mu.Unlock()
+	h.cancel(errStopped)
 }
 
 func (h *holder) call(ctx context.Context, c *holdwire.Conn, req request) error {

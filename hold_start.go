@@ -61,17 +61,28 @@ func (m *Manager) listen(s *Session) (release func(), l net.Listener, err error)
 
 // newRemote is the host of a kept session whose holder is another process,
 // started with the first operation that needs it.
-func (m *Manager) newRemote(dir *overlay.Dir) *remote {
+func (m *Manager) newRemote(dir *overlay.Dir, o SessionOptions) *remote {
 	name := dir.ID()
-	return &remote{fs: dir.Workspace().FS(), dial: func(ctx context.Context) (*holdwire.Conn, error) {
-		if c, err := m.dialHolder(ctx, name); err == nil {
-			return c, nil
-		}
-		if err := m.startHolder(ctx, name); err != nil {
-			return nil, err
-		}
-		return m.dialHolder(ctx, name)
-	}}
+	return &remote{
+		fs:    dir.Workspace().FS(),
+		about: func() *Inspection { return about(dir, o) },
+		held: func(ctx context.Context) bool {
+			c, err := m.dialHolder(ctx, name)
+			if err == nil {
+				_ = c.Close()
+			}
+			return err == nil
+		},
+		dial: func(ctx context.Context) (*holdwire.Conn, error) {
+			if c, err := m.dialHolder(ctx, name); err == nil {
+				return c, nil
+			}
+			if err := m.startHolder(ctx, name); err != nil {
+				return nil, err
+			}
+			return m.dialHolder(ctx, name)
+		},
+	}
 }
 
 func (m *Manager) dialHolder(ctx context.Context, name string) (*holdwire.Conn, error) {
@@ -132,3 +143,27 @@ func HoldReady(stdout *os.File) func() {
 		_ = stdout.Close()
 	}
 }
+
+// stopHolder ends a session's holder, if there is one, and waits until it has
+// let go of the session.
+func (m *Manager) stopHolder(ctx context.Context, name string) {
+	ctx, cancel := context.WithTimeout(ctx, stopWait)
+	defer cancel()
+	c, err := m.dialHolder(ctx, name)
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	defer stop()
+	if c.SendJSON(holdwire.Request, request{Op: "stop"}) != nil {
+		return
+	}
+	for err == nil { // the answer, then the connection's end with the holder's
+		_, _, err = c.Receive()
+	}
+}
+
+// stopWait bounds the end of a holder: it kills its programs and removes the
+// container first.
+const stopWait = 30 * time.Second

@@ -29,7 +29,7 @@ type local struct {
 }
 
 func (l *local) tools() *tool.Set { return l.set }
-func (l *local) files() fs.FS     { return l.vfs.FS() }
+func (l *local) files() fs.FS     { return l.dir.Workspace().FS() }
 func (l *local) records() bool    { return true }
 
 func (l *local) call(ctx context.Context, name string, raw json.RawMessage) (*tool.Result, error) {
@@ -87,11 +87,7 @@ func (l *local) spec() sandbox.Spec {
 }
 
 func (l *local) inspect(ctx context.Context) (*Inspection, error) {
-	state := l.dir.State()
-	out := &Inspection{
-		ID: l.dir.ID(), Kept: l.opts.Kept, State: string(state.State), Created: state.CreatedAt,
-		Image: l.opts.Image, Workspace: l.dir.WorkspacePath(),
-	}
+	out := about(l.dir, l.opts)
 	sb, done, err := l.running(ctx)
 	if err != nil || sb == nil {
 		return out, err
@@ -103,6 +99,15 @@ func (l *local) inspect(ctx context.Context) (*Inspection, error) {
 	}
 	out.Sandbox, out.Gaps = &info, info.Gaps
 	return out, nil
+}
+
+// about is what a session's directory tells.
+func about(dir *overlay.Dir, o SessionOptions) *Inspection {
+	state := dir.State()
+	return &Inspection{
+		ID: dir.ID(), Kept: o.Kept, State: string(state.Status), Created: state.Created.At,
+		Image: o.Image, Workspace: dir.WorkspacePath(),
+	}
 }
 
 // running gives the sandbox if one runs, this process's or another's.
@@ -134,11 +139,17 @@ func (l *local) close(ctx context.Context, keep bool) error {
 	return errors.Join(append(errs, l.vfs.Close())...)
 }
 
-func (m *Manager) newLocal(dir *overlay.Dir, opts SessionOptions) (*local, error) {
-	l := &local{m: m, dir: dir, opts: opts}
-	l.box = newBox(l.makeSandbox, m.log)
+// newLocal makes the tools of a session over its directory, and over the sandbox
+// that a pooled one has already.
+func (m *Manager) newLocal(item *pooled, opts SessionOptions) (*local, error) {
+	dir := item.dir
+	l := &local{m: m, dir: dir, opts: opts, box: item.box}
+	if l.box == nil {
+		l.box = newBox(l.makeSandbox, m.log)
+	}
+	user := dir.State().User
 	files, err := vfs.New(&vfs.Options{
-		Root: dir.Workspace(), Tmp: dir.Tmp(), Owner: vfsOwner(dir.Owner()), Lock: dir.Lock, ReadBeforeWrite: opts.ReadBeforeWrite,
+		Root: dir.Workspace(), Tmp: dir.Tmp(), Owner: &vfs.Owner{UID: user.UID, GID: user.GID}, Lock: dir.Lock, ReadBeforeWrite: opts.ReadBeforeWrite,
 	})
 	if err != nil {
 		return nil, err
@@ -153,15 +164,6 @@ func (m *Manager) newLocal(dir *overlay.Dir, opts SessionOptions) (*local, error
 	if err != nil {
 		return nil, err
 	}
-	l.set = toolSet(l.vfs, l.shell, l.eval)
-	return l, nil
-}
-
-// toolSet is the order in which the tools are listed.
-func toolSet(files *vfs.FS, shell *shelltool.Shell, eval *evaltool.Evaluator) *tool.Set {
-	var all []tool.Tool
-	all = append(all, files.Tools()...)
-	all = append(all, shell.Tools()...)
-	all = append(all, eval.Tools()...)
-	return tool.NewSet(all...)
+	l.set, err = profile(opts.Profile, l.vfs, l.shell, l.eval)
+	return l, err
 }

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 
+	"github.com/wisbox/wisbox/hostmount"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/podman"
 	"github.com/wisbox/wisbox/sandbox"
@@ -27,8 +29,10 @@ type Manager struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
+	pool   *pool // nil without one
 
-	sweepOnce sync.Once
+	sweepOnce     sync.Once // of sessions
+	sweepSandOnce sync.Once // of containers
 
 	mu     sync.Mutex
 	open   map[*Session]struct{}
@@ -56,6 +60,12 @@ func NewManager(ctx context.Context, opts *Options) (*Manager, error) {
 		}
 	}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if m.opts.Pool.Min > 0 {
+		var err error
+		if m.pool, err = newPool(m, m.opts.Pool); err != nil {
+			return nil, errors.Join(err, m.Close())
+		}
+	}
 	return m, nil
 }
 
@@ -98,40 +108,71 @@ func (m *Manager) Open(ctx context.Context, opts *SessionOptions) (*Session, err
 	if err != nil {
 		return nil, err
 	}
-	if err := m.sweep(ctx); err != nil {
-		return nil, err
-	}
-	owner, err := m.owner(ctx)
-	if err != nil {
-		return nil, err
-	}
+	m.sweepOnce.Do(func() { m.sweep(ctx) })
 	settings, err := json.Marshal(o)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := m.store.Create(ctx, &overlay.CreateOptions{
-		ID: o.Name, Kept: o.Kept, Owner: owner, TTL: o.TTL, Idle: o.Idle, Settings: settings,
-	})
-	if err != nil {
-		return nil, err
+	item := m.pool.take(o)
+	if item == nil {
+		dir, err := m.createDir(ctx, o, settings)
+		if err != nil {
+			return nil, err
+		}
+		item = &pooled{dir: dir}
 	}
-	s, err := m.fill(ctx, dir, o)
+	o.Name = item.dir.ID()
+	s, err := m.fill(ctx, item, o, settings)
 	if err != nil {
-		_ = dir.Close()
-		return nil, errors.Join(err, m.store.Remove(context.WithoutCancel(ctx), dir.ID()))
+		m.discard(item)
+		return nil, err
 	}
 	return s, nil
 }
 
+func (m *Manager) createDir(ctx context.Context, o SessionOptions, settings json.RawMessage) (*overlay.Dir, error) {
+	owner := m.owner(ctx)
+	return m.store.Create(ctx, &overlay.CreateOptions{
+		ID: o.Name, Kept: o.Kept, Owner: &owner, TTL: o.TTL, Idle: o.Idle, Settings: settings,
+	})
+}
+
 // fill copies the mounts into a new session and makes it ready.
-func (m *Manager) fill(ctx context.Context, dir *overlay.Dir, o SessionOptions) (*Session, error) {
-	if err := m.copyMounts(ctx, dir, o); err != nil {
+func (m *Manager) fill(ctx context.Context, item *pooled, o SessionOptions, settings json.RawMessage) (*Session, error) {
+	if err := m.copyMounts(ctx, item.dir, o); err != nil {
 		return nil, err
 	}
-	if err := dir.SetState(overlay.StateReady); err != nil {
+	err := item.dir.Update(ctx, func(s *overlay.State) error {
+		s.Status, s.Settings = overlay.StateReady, settings
+		return nil
+	})
+	if err != nil {
 		return nil, err
 	}
-	return m.sessionOf(dir, o, len(m.opts.Holder) > 0)
+	return m.sessionOf(item, o, len(m.opts.Holder) > 0)
+}
+
+// owner is the host user of the workspace's files. Files need no Podman: where
+// it can't be asked the owner is what it would most likely say, and a container
+// that doesn't agree is refused later.
+func (m *Manager) owner(ctx context.Context) overlay.Owner {
+	owner, err := m.backend.Owner(ctx)
+	if err != nil {
+		m.log.Info("the service can't be asked for the files' owner", "error", err)
+	}
+	return overlay.Owner{UID: owner.UID, GID: owner.GID}
+}
+
+func (m *Manager) copyMounts(ctx context.Context, dir *overlay.Dir, o SessionOptions) error {
+	if len(o.Mounts) == 0 {
+		return nil
+	}
+	user := dir.State().User
+	_, err := hostmount.Copy(ctx, o.Mounts, &hostmount.Options{
+		AllowedRoots: slices.Concat(m.opts.AllowedRoots, o.AllowedRoots), Dest: dir.Workspace(), Staging: dir.Tmp(),
+		Owner: &hostmount.Owner{UID: user.UID, GID: user.GID}, Progress: o.OnMount,
+	})
+	return err
 }
 
 // Attach opens a session that exists: a kept one that another process made, or
@@ -163,30 +204,37 @@ func (m *Manager) openDir(dir *overlay.Dir, held bool) (*Session, error) {
 		return nil, tool.Errorf(tool.Unavailable, "the settings of session %s can't be read; remove it with: wisbox session rm %s", dir.ID(), dir.ID()).Because(err)
 	}
 	o.Name, o.Kept = dir.ID(), state.Kept
-	return m.sessionOf(dir, o, held)
+	return m.sessionOf(&pooled{dir: dir}, o, held)
 }
 
-func (m *Manager) sessionOf(dir *overlay.Dir, o SessionOptions, held bool) (*Session, error) {
+func (m *Manager) sessionOf(item *pooled, o SessionOptions, held bool) (*Session, error) {
 	if held && o.Kept {
-		return m.newSession(dir, o, m.newRemote(dir))
+		return m.newSession(item.dir, o, m.newRemote(item.dir, o))
 	}
-	l, err := m.newLocal(dir, o)
+	l, err := m.newLocal(item, o)
 	if err != nil {
 		return nil, err
 	}
-	return m.newSession(dir, o, l)
+	return m.newSession(item.dir, o, l)
 }
 
-// Remove ends a session by name: its container, then its directory. It waits at
-// most 5 s for clients to leave, then it is busy. An unknown name is not_found.
+// Remove ends a session by name: its holder, its container, then its files. It
+// waits at most 5 s for clients to leave, then it is busy. An unknown name is
+// not_found.
 func (m *Manager) Remove(ctx context.Context, name string) error {
-	if err := m.store.MarkClosing(ctx, name); err != nil {
-		return err
+	m.stopHolder(ctx, name)
+	return m.store.RemoveWith(ctx, name, m.removeSandbox)
+}
+
+// removeSandbox removes a session's container. A Podman that can't be reached
+// doesn't keep the files: the container goes with a later sweep.
+func (m *Manager) removeSandbox(ctx context.Context, name string) error {
+	err := m.backend.Remove(ctx, name)
+	if errors.Is(err, sandbox.ErrUnavailable) {
+		m.log.Warn("the container can't be removed now; a later start of wisbox does it", "session", name, "error", err)
+		return nil
 	}
-	if err := m.backend.Remove(ctx, name); err != nil {
-		return asToolError(err)
-	}
-	return m.store.Remove(ctx, name)
+	return asToolError(err)
 }
 
 // List tells what sessions the state root holds, those that are lost too.
@@ -210,5 +258,11 @@ func (m *Manager) Close() error {
 	if m.owned {
 		errs = append(errs, m.backend.Close())
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, m.store.Close())...)
+}
+
+func (m *Manager) forget(s *Session) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.open, s)
 }

@@ -26,6 +26,8 @@ type Options struct {
 	// AllowedRoots are the host directories that mounts may come from. Default
 	// none: a mount needs one.
 	AllowedRoots []string
+	// Pool keeps started containers ready. Default none.
+	Pool PoolOptions
 	// Holder is the command that holds a kept session for its clients: the
 	// session's name is added, and it calls [Manager.Hold] with [HoldReady].
 	// Default none: the kept session's work is done in this process, and its
@@ -61,6 +63,8 @@ type SessionOptions struct {
 	OnMount func(hostmount.Progress) `json:"-"`
 	// ReadBeforeWrite refuses to change an existing file that wasn't read.
 	ReadBeforeWrite bool `json:"read_before_write,omitempty"`
+	// Profile is the names of the tools, see [ToolProfile]. Default "wisbox".
+	Profile string `json:"profile,omitempty"`
 	// Strict refuses to start where the host doesn't enforce every limit.
 	Strict bool `json:"strict,omitempty"`
 	// MaxTimeout of shell_execute, default 120 s.

@@ -18,8 +18,10 @@ import (
 // connection of its own; a lost one is unavailable, and the next operation
 // starts the holder again.
 type remote struct {
-	dial func(ctx context.Context) (*holdwire.Conn, error)
-	fs   fs.FS
+	dial  func(ctx context.Context) (*holdwire.Conn, error)
+	held  func(ctx context.Context) bool // the holder runs
+	about func() *Inspection             // what is known without it
+	fs    fs.FS
 }
 
 func (r *remote) tools() *tool.Set { return ToolSet() }
@@ -80,7 +82,11 @@ func (r *remote) call(ctx context.Context, name string, args json.RawMessage) (*
 	return &tool.Result{Value: w.Value, Text: w.Text, Failed: w.Failed, Blobs: w.Blobs}, nil
 }
 
+// inspect starts no holder: where there is none, no container runs.
 func (r *remote) inspect(ctx context.Context) (*Inspection, error) {
+	if !r.held(ctx) {
+		return r.about(), nil
+	}
 	in := &Inspection{}
 	return in, r.ask(ctx, request{Op: "inspect"}, in)
 }

@@ -102,7 +102,7 @@ func TestADeadServiceIsSaidAndFilesStillWork(t *testing.T) {
 	began := time.Now()
 	_, err = try(t, s, "shell_execute", args{"script": "true"})
 	assert.Equal(t, "unavailable", string(kind(err)))
-	assert.ErrorContains(t, err, "wisbox-no-such.sock")
+	assert.NotContains(t, err.Error(), "wisbox-no-such.sock", "no host path reaches an agent")
 	assert.Less(t, time.Since(began), 8*time.Second)
 	assert.Equal(t, "x", call(t, s, "read_file", args{"file_path": "f"}).str("content"))
 	require.NoError(t, s.Close(t.Context()))

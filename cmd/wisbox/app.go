@@ -101,12 +101,12 @@ func (a *app) options(log *slog.Logger) *wisbox.Options {
 	return &wisbox.Options{CacheDir: a.cache, Podman: podman.Options{BaseURL: a.url}, Logger: log}
 }
 
+// logger is silent without --debug: what matters is said as an error.
 func (a *app) logger() *slog.Logger {
-	level := slog.LevelWarn
-	if a.debug {
-		level = slog.LevelDebug
+	if !a.debug {
+		return slog.New(slog.DiscardHandler)
 	}
-	return slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level}))
+	return slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
 // print writes v as JSON with --json, else what text renders.

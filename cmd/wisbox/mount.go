@@ -48,9 +48,16 @@ func (a *app) runMountDry(ctx context.Context, flags *sessionFlags) error {
 
 func printPreview(w io.Writer, report *hostmount.Report) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, e := range report.Entries {
-		fmt.Fprintf(tw, "%s\t%d\t%s\n", printable(e.Path), e.Size, e.Skipped)
+	for _, m := range report.Mounts {
+		for _, e := range m.Entries {
+			if e.Kind != "directory" || e.Skipped != "" {
+				fmt.Fprintf(tw, "%s\t%d\t%s\n", e, e.Size, e.Skipped)
+			}
+		}
+		if m.Truncated {
+			fmt.Fprintln(tw, "…")
+		}
 	}
 	_ = tw.Flush()
-	fmt.Fprintf(w, "%d files, %d bytes; %d skipped\n", report.Files, report.Bytes, report.Skipped)
+	fmt.Fprintf(w, "%d files, %d bytes\n", report.Files, report.Bytes)
 }

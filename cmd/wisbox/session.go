@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -211,4 +212,12 @@ func (a *app) runSessionRm(ctx context.Context, names []string) error {
 			fmt.Fprintln(w, name)
 		}
 	})
+}
+
+func rowOf(e overlay.Entry) sessionRow {
+	row := sessionRow{ID: e.ID, State: string(e.State.Status), Kept: e.State.Kept, InUse: e.InUse, Problem: e.Problem}
+	if !e.State.Created.At.IsZero() {
+		row.Created, row.LastUsed = &e.State.Created.At, &e.State.LastUsed.At
+	}
+	return row
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/hostmount"
 	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
 )
 
 // sessionFlags are the flags of every command that opens a session.
@@ -95,6 +97,9 @@ func (f *sessionFlags) addMounts(opts *wisbox.SessionOptions) error {
 		m, err := hostmount.Parse(spec)
 		if err != nil {
 			return err
+		}
+		if m.HostPath, err = filepath.Abs(m.HostPath); err != nil {
+			return tool.Errorf(tool.Invalid, "the host path of --mount can't be made absolute").Because(err)
 		}
 		opts.Mounts = append(opts.Mounts, m)
 		if len(f.allowRoots) == 0 {

@@ -82,6 +82,7 @@ func printTool(w io.Writer, r toolRow) {
 }
 
 func firstSentence(s string) string {
+	s, _, _ = strings.Cut(s, "\n")
 	if i := strings.Index(s, ". "); i >= 0 {
 		return s[:i+1]
 	}

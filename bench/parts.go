@@ -1,0 +1,290 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// open opens a session that a part closes itself.
+func (b *bench) open(ctx context.Context, opts *wisbox.SessionOptions) (*wisbox.Session, error) {
+	s, err := b.m.Open(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	return s, tool(ctx, s, "shell_execute", `{"commands":["/bin/true"]}`)
+}
+
+// tool makes one call that must succeed.
+func tool(ctx context.Context, s *wisbox.Session, name, args string) error {
+	res, err := s.Call(ctx, name, json.RawMessage(args))
+	if err != nil {
+		return err
+	}
+	if res.Failed {
+		return errors.New(name + " failed: " + res.Text)
+	}
+	return nil
+}
+
+// programs measures one short program against the host's own and Podman's ways.
+func (b *bench) programs(ctx context.Context) error {
+	s, err := b.open(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer s.Close(ctx)
+	truth := func() error { return tool(ctx, s, "shell_execute", `{"commands":["/bin/true"]}`) }
+	ours, host, err := alternate(b.n, truth, func() error { return exec.Command("/bin/true").Run() })
+	if err != nil {
+		return err
+	}
+	b.add(slower("`shell_execute` of `/bin/true`", "fork+exec on the host", ours, host, 1.6))
+	in, err := s.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	api := &podmanAPI{url: b.service.URL, container: in.Sandbox.Object}
+	viaAPI, err := measure(min(b.n, 60), api.execTrue)
+	if err != nil {
+		return fmt.Errorf("the API's exec: %w", err)
+	}
+	b.add(faster("the same", "exec create, attach, inspect by the API", ours, viaAPI, 50))
+	viaCLI, err := measure(min(b.n, 60), func() error {
+		return exec.Command("podman", "exec", in.Sandbox.Object, "/bin/true").Run()
+	})
+	if err != nil {
+		return fmt.Errorf("podman exec: %w", err)
+	}
+	b.add(faster("the same", "`podman exec`", ours, viaCLI, 80))
+	return nil
+}
+
+func (b *bench) evaluations(ctx context.Context) error {
+	s, err := b.open(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer s.Close(ctx)
+	fresh := func() error { return tool(ctx, s, "evaluate_python", `{"code":"1+1"}`) }
+	host := func() error { return exec.Command("python3", "-I", "-c", "1+1").Run() }
+	ours, base, err := alternate(b.n, fresh, host)
+	if err != nil {
+		return err
+	}
+	b.add(faster("`evaluate_python` of `1+1`, fresh", "`python3 -I -c 1+1` on the host", ours, base, 4))
+	kept, base, err := alternate(b.n, func() error { return tool(ctx, s, "evaluate_python", `{"code":"1+1","state":"kept"}`) }, host)
+	if err != nil {
+		return err
+	}
+	b.add(faster("the same, kept", "the same", kept, base, 10))
+	return nil
+}
+
+// opening measures a session with its first program, cold and from the pool.
+func (b *bench) opening(ctx context.Context) error {
+	const rounds = 20
+	once := func(m *wisbox.Manager) func() error {
+		return func() error {
+			s, err := m.Open(ctx, nil)
+			if err != nil {
+				return err
+			}
+			err = tool(ctx, s, "shell_execute", `{"commands":["/bin/true"]}`)
+			go s.Close(ctx) // not part of what is measured
+			return err
+		}
+	}
+	cold, err := measure(rounds, once(b.m))
+	if err != nil {
+		return err
+	}
+	pooled, err := wisbox.NewManager(ctx, &wisbox.Options{CacheDir: b.root, Pool: wisbox.PoolOptions{Min: 8}})
+	if err != nil {
+		return err
+	}
+	defer pooled.Close()
+	var warm samples
+	for range rounds {
+		time.Sleep(time.Second) // the pool fills meanwhile: that is what it is for
+		one, err := measureOne(once(pooled))
+		if err != nil {
+			return err
+		}
+		warm = append(warm, one)
+	}
+	b.add(faster("open and first program, from the pool", "the same, cold", warm, cold, 20))
+	return nil
+}
+
+func measureOne(do func() error) (time.Duration, error) {
+	began := time.Now()
+	err := do()
+	return time.Since(began), err
+}
+
+// parallel measures eight programs of 10 ms CPU in a session of two processors.
+func (b *bench) parallel(ctx context.Context) error {
+	s, err := b.open(ctx, &wisbox.SessionOptions{Limits: sandbox.Limits{CPUs: 2}})
+	if err != nil {
+		return err
+	}
+	defer s.Close(ctx)
+	const burn = `{"commands":["python3","-I","-S","-c","import time\ne=time.process_time()+0.01\nwhile time.process_time()<e: pass"]}`
+	one := func() error { return tool(ctx, s, "shell_execute", burn) }
+	inTurn, atOnce, err := alternate(max(20, b.n/10), func() error {
+		for range 8 {
+			if err := one(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, func() error {
+		var g errgroup.Group
+		for range 8 {
+			g.Go(one)
+		}
+		return g.Wait()
+	})
+	if err != nil {
+		return err
+	}
+	b.add(faster("8 programs of 10 ms CPU at once, 2 processors", "one after the other", atOnce, inTurn, 1.7))
+	return nil
+}
+
+// commandLine measures a whole process of ours against one of Podman's.
+func (b *bench) commandLine(ctx context.Context) error {
+	cli := func(args ...string) error {
+		cmd := exec.Command(b.bin, args...)
+		cmd.Env = append(os.Environ(), "WISBOX_CACHE="+b.root)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("wisbox %s: %w: %s", args, err, out)
+		}
+		return nil
+	}
+	if err := cli("session", "create", "bench"); err != nil {
+		return err
+	}
+	defer cli("session", "rm", "bench")
+	if err := cli("exec", "bench", "--", "true"); err != nil {
+		return err
+	}
+	list, err := b.m.Backend().List(ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(list, func(info sandbox.Info) bool { return info.ID == "bench" })
+	if i < 0 {
+		return errors.New("the session of the command line has no container")
+	}
+	ours, base, err := alternate(min(b.n, 60), func() error { return cli("exec", "bench", "--", "true") }, func() error {
+		return exec.Command("podman", "exec", list[i].Object, "true").Run()
+	})
+	if err != nil {
+		return err
+	}
+	b.add(faster("`wisbox exec SESSION -- true`, the whole process", "`podman exec`", ours, base, 4))
+	return nil
+}
+
+// many opens sessions side by side: what each costs idle, and calls from all.
+func (b *bench) many(ctx context.Context) error {
+	before := memoryOf("conmon", "python3", "sleep")
+	sessions := make([]*wisbox.Session, b.sessions)
+	var g errgroup.Group
+	for i := range sessions {
+		g.Go(func() error {
+			s, err := b.open(ctx, nil)
+			sessions[i] = s
+			return err
+		})
+	}
+	err := g.Wait()
+	defer func() {
+		var end sync.WaitGroup
+		for _, s := range sessions {
+			if s != nil {
+				end.Go(func() { _ = s.Close(ctx) })
+			}
+		}
+		end.Wait()
+	}()
+	if err != nil {
+		return err
+	}
+	each := float64(memoryOf("conmon", "python3", "sleep")-before) / float64(b.sessions) / (1 << 20)
+	b.notes = append(b.notes, fmt.Sprintf("%d sessions open and idle: %.1f MiB each (proportional memory of agent, init and conmon; at most 25 MiB: %s)", b.sessions, each, met(each <= 25)))
+	return b.load(ctx, sessions)
+}
+
+func (b *bench) load(ctx context.Context, sessions []*wisbox.Session) error {
+	const calls, callers = 1000, 64
+	took := make(samples, calls)
+	errs := 0
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(callers)
+	for i := range calls {
+		g.Go(func() error {
+			began := time.Now()
+			err := tool(ctx, sessions[i%len(sessions)], "shell_execute", `{"commands":["/bin/true"]}`)
+			mu.Lock()
+			defer mu.Unlock()
+			took[i] = time.Since(began)
+			if err != nil {
+				errs++
+				fmt.Fprintln(os.Stderr, "call:", err)
+			}
+			return nil
+		})
+	}
+	began := time.Now()
+	_ = g.Wait()
+	b.notes = append(b.notes, fmt.Sprintf("%d sessions, %d calls of `/bin/true` from %d callers: %d errors (0 must be: %s), median %.1f ms, p99 %.1f ms, %.0f calls a second",
+		len(sessions), calls, callers, errs, met(errs == 0), ms(took.median()), ms(took.at(0.99)), calls/time.Since(began).Seconds()))
+	return nil
+}
+
+func met(ok bool) string {
+	if ok {
+		return "met"
+	}
+	return "**not met**"
+}
+
+// memoryOf adds up the proportional set size of all processes of these names, in bytes.
+func memoryOf(names ...string) int64 {
+	dirs, _ := os.ReadDir("/proc")
+	var sum int64
+	for _, d := range dirs {
+		comm, err := os.ReadFile("/proc/" + d.Name() + "/comm")
+		if err != nil || !slices.Contains(names, strings.TrimSpace(string(comm))) {
+			continue
+		}
+		rollup, err := os.ReadFile("/proc/" + d.Name() + "/smaps_rollup")
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(rollup)) {
+			if f := strings.Fields(line); len(f) == 3 && f[0] == "Pss:" {
+				kib, _ := strconv.ParseInt(f[1], 10, 64)
+				sum += kib << 10
+			}
+		}
+	}
+	return sum
+}

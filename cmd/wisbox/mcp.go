@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/hostmount"
+	"github.com/wisbox/wisbox/mcpserver"
+)
+
+type mcpOptions struct {
+	sessionFlags
+	session   string
+	profile   string
+	http      string
+	tokenFile string
+	origins   []string
+	hosts     []string
+	cert, key string
+}
+
+func (a *app) newMCPCmd() *cobra.Command {
+	opts := &mcpOptions{}
+	cmd := &cobra.Command{
+		Use:   "mcp [flags]",
+		Short: "Serve the tools over the Model Context Protocol",
+		Long: `Serves the tools to an agent runtime, on stdin and stdout or with --http over HTTP.
+Each connection has a session of its own, opened by its first call and removed when
+it ends; --session shares a kept one.
+
+Over HTTP a bearer token is needed: --token-file names the file it is read from, or
+written to when there is none.`,
+		Example: `  wisbox mcp --mount ./project
+  wisbox mcp --session box
+  wisbox mcp --http 127.0.0.1:8080 --token-file ~/.config/wisbox/token`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.runMCP(cmd.Context(), opts) },
+	}
+	cmd.AddCommand(a.newMCPConfigCmd())
+	opts.sessionFlags.register(cmd.Flags())
+	flags := cmd.Flags()
+	flags.StringVar(&opts.session, "session", "", "kept session for every connection (default: one each)")
+	flags.StringVar(&opts.profile, "profile", "wisbox", "names of the tools: wisbox, or vfs for the older ones beside them")
+	flags.StringVar(&opts.http, "http", "", "serve HTTP on this address: 127.0.0.1:PORT or unix:PATH")
+	flags.StringVar(&opts.tokenFile, "token-file", "", "file of the bearer token for --http (mode 600; made when it is missing)")
+	flags.StringArrayVar(&opts.origins, "allow-origin", nil, "web origin that may ask, as https://host:port; repeatable")
+	flags.StringArrayVar(&opts.hosts, "allow-host", nil, "host name that requests may be addressed to; repeatable")
+	flags.StringVar(&opts.cert, "tls-cert", "", "certificate, to listen beyond loopback")
+	flags.StringVar(&opts.key, "tls-key", "", "key of the certificate")
+	return cmd
+}
+
+func (a *app) runMCP(ctx context.Context, opts *mcpOptions) error {
+	set, err := wisbox.ToolProfile(opts.profile)
+	if err != nil {
+		return err
+	}
+	so, err := opts.options()
+	if err != nil {
+		return err
+	}
+	so.Profile = opts.profile
+	if err := checkMounts(ctx, so); err != nil {
+		return err
+	}
+	m, err := a.manager(ctx)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	server := mcpserver.New(set, &mcpserver.Options{
+		Version: version, Instructions: wisbox.Guidance(), Logger: a.logger(),
+		Open: func(ctx context.Context) (mcpserver.Session, error) {
+			if opts.session != "" {
+				return m.Attach(ctx, opts.session)
+			}
+			return m.Open(ctx, so)
+		},
+	})
+	if opts.http != "" {
+		return a.serveHTTP(ctx, server, opts)
+	}
+	_ = server.ServeStdio(ctx, io.NopCloser(a.in), a.out) // the error is of ctx alone
+	return nil
+}
+
+// checkMounts refuses to start with a mount that the first call would fail on.
+func checkMounts(ctx context.Context, so *wisbox.SessionOptions) error {
+	if len(so.Mounts) == 0 {
+		return nil
+	}
+	_, err := hostmount.Preview(ctx, so.Mounts, &hostmount.Options{AllowedRoots: so.AllowedRoots})
+	return err
+}
+
+func (a *app) serveHTTP(ctx context.Context, server *mcpserver.Server, opts *mcpOptions) error {
+	token, err := bearerToken(opts.tokenFile)
+	if err != nil {
+		return err
+	}
+	ho := &mcpserver.HTTPOptions{Tokens: []string{token}, Hosts: opts.hosts, Origins: opts.origins, CertFile: opts.cert, KeyFile: opts.key}
+	l, err := mcpserver.Listen(opts.http, ho)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.err, "wisbox: serving MCP on %s\n", l.Addr())
+	if opts.tokenFile == "" {
+		fmt.Fprintf(a.err, "wisbox: bearer token %s\n", token)
+	}
+	return server.Serve(ctx, l, ho)
+}
+
+// bearerToken reads the token, or makes one and keeps it where there is a file
+// for it.
+func bearerToken(path string) (string, error) {
+	if path == "" {
+		return mcpserver.NewToken(), nil
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return mcpserver.ReadToken(path)
+	}
+	token := mcpserver.NewToken()
+	return token, mcpserver.WriteToken(path, token)
+}
+
+// clientConfigs are the forms in which agent runtimes want to be told of a server.
+var clientConfigs = map[string]string{
+	"claude": "mcpServers", "cursor": "mcpServers", "vscode": "servers", "codex": "mcp_servers", "generic": "mcpServers",
+}
+
+func (a *app) newMCPConfigCmd() *cobra.Command {
+	var client string
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Print the configuration that an agent runtime needs to start this server",
+		Args:  noArgs,
+		RunE:  func(*cobra.Command, []string) error { return a.runMCPConfig(client) },
+	}
+	cmd.Flags().StringVar(&client, "client", "generic", "claude, cursor, vscode, codex or generic")
+	return cmd
+}
+
+func (a *app) runMCPConfig(client string) error {
+	key, ok := clientConfigs[client]
+	if !ok {
+		return usageError{fmt.Errorf("--client is %q; it must be claude, cursor, vscode, codex or generic", client)}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		self = "wisbox"
+	}
+	if client == "codex" {
+		fmt.Fprintf(a.out, "[%s.wisbox]\ncommand = %q\nargs = [\"mcp\"]\n", key, self)
+		return nil
+	}
+	enc := json.NewEncoder(a.out)
+	enc.SetIndent("", "  ")
+	server := map[string]any{"command": self, "args": []string{"mcp"}}
+	if client == "vscode" {
+		server["type"] = "stdio"
+	}
+	return enc.Encode(map[string]any{key: map[string]any{"wisbox": server}})
+}
