@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -89,11 +90,11 @@ func (g *globbing) visit(_ int, d *openDir, names []dirName) {
 	var found []dirName
 	memory := 0
 	for _, n := range names {
-		path := n.name
+		whole := n.name
 		if !g.pattern.BaseOnly() {
-			path = join(d.path, n.name)
+			whole = join(d.path, n.name)
 		}
-		if g.pattern.Match(path) {
+		if g.pattern.Match(whole) {
 			n.name = join(d.path, n.name)
 			found = append(found, n)
 			memory += len(n.name) + nameSize
@@ -130,9 +131,11 @@ func (g *globbing) prune() {
 func (f *FS) globbed(rel string, base *beneath.Handle, g *globbing, cut bool) *Globbing {
 	g.prune()
 	out := &Globbing{Path: Display(rel), Matches: make([]GlobMatch, 0, len(g.found)), Truncated: g.full || cut}
+	look := &looker{f: f}
+	defer look.close()
 	for _, n := range g.found {
 		m := GlobMatch{Path: Display(join(rel, n.name)), Kind: kindOfType(n.kind)}
-		st, err := f.tree.Lookup(join(base.Path, n.name))
+		st, err := look.at(join(base.Path, n.name))
 		if errors.Is(err, unix.ENOENT) {
 			continue
 		}
@@ -142,6 +145,34 @@ func (f *FS) globbed(rel string, base *beneath.Handle, g *globbing, cut bool) *G
 		out.Matches = append(out.Matches, m)
 	}
 	return out
+}
+
+// looker stats many paths in their order: those of one directory by one opening.
+type looker struct {
+	f    *FS
+	open *beneath.Handle
+	dir  string // what open was opened as
+}
+
+func (l *looker) at(rel string) (st unix.Stat_t, err error) {
+	dir, name := path.Split(rel)
+	dir = strings.TrimSuffix(dir, "/")
+	if l.open == nil || l.dir != dir {
+		l.close()
+		if l.open, err = l.f.tree.Look(dir); err != nil {
+			return st, err
+		}
+		l.dir = dir
+	}
+	err = unix.Fstatat(int(l.open.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	return st, err
+}
+
+func (l *looker) close() {
+	if l.open != nil {
+		_ = l.open.Close()
+	}
+	l.open = nil
 }
 
 func (m *GlobMatch) describe(st *unix.Stat_t) {

@@ -1,0 +1,177 @@
+package vfs_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+func numbers(from, to int) string {
+	var b strings.Builder
+	for i := from; i <= to; i++ {
+		b.WriteString(strings.TrimSpace(strings.Repeat(" ", 1) + itoa(i)))
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func TestReadGivesTheExactTextOfLines(t *testing.T) {
+	w := newWorld(t)
+	w.file("five", "a\nb\nc\nd\ne\n")
+	w.file("empty", "")
+	w.file("notail", "a\r\nb")
+	w.file("bom", "\ufeffa")
+	w.file("big", numbers(1, 2500))
+	for _, c := range []struct {
+		args         string
+		content      string
+		limit, total float64
+		truncated    bool
+		textHas      string
+	}{
+		{`"five","limit":10`, "a\nb\nc\nd\ne\n", 5, 5, false, "   1 | a\n"},
+		{`"five","offset":1,"limit":2`, "b\nc\n", 2, 5, true, "   2 | b\n   3 | c\n"},
+		{`"five","offset":9`, "", 0, 5, false, "no lines"},
+		{`"five","offset":5`, "", 0, 5, false, "no lines"},
+		{`"empty"`, "", 0, 0, false, "no lines"},
+		{`"notail"`, "a\r\nb", 2, 2, false, "   2 | b\n"},
+		{`"notail","offset":1`, "b", 1, 2, false, "   2 | b\n"},
+		{`"bom"`, "\ufeffa", 1, 1, false, ""},
+		{`"big","offset":2499`, "2500\n", 1, 2500, false, "2500 | 2500"},
+		{`"big","limit":99999`, numbers(1, 2000), 2000, 2500, true, "offset 2000"},
+		{`"big"`, numbers(1, 2000), 2000, 2500, true, "2000 | 2000"},
+	} {
+		a := w.ok("read_file", `{"file_path":`+c.args+`}`)
+		assert.Equal(t, c.content, a["content"], c.args)
+		assert.Equal(t, c.limit, a["limit"], c.args)
+		assert.Equal(t, c.total, a["total_lines"], c.args)
+		assert.Equal(t, c.truncated, a["truncated"], c.args)
+		assert.Contains(t, a["text"], c.textHas, c.args)
+	}
+}
+
+func TestTheNumberColumnGrows(t *testing.T) {
+	w := newWorld(t)
+	w.file("big", numbers(1, 10_001))
+	a := w.ok("read_file", `{"file_path":"big","offset":9998,"limit":2}`)
+	assert.Contains(t, a["text"], "9999 | 9999\n10000 | 10000")
+}
+
+func TestLongLinesAreCutInTheRenderingOnly(t *testing.T) {
+	w := newWorld(t)
+	w.file("l", strings.Repeat("a", 5000)+"\n")
+	a := w.ok("read_file", `{"file_path":"l"}`)
+	assert.Len(t, a["content"], 5001)
+	assert.Less(t, len(a["text"].(string)), 2100)
+}
+
+func TestAnAnswerHoldsAtMost256KiB(t *testing.T) {
+	w := newWorld(t)
+	line := strings.Repeat("x", 999) + "\n"
+	w.file("lines", strings.Repeat(line, 1000))
+	a := w.ok("read_file", `{"file_path":"lines"}`)
+	assert.Equal(t, strings.Repeat(line, 262), a["content"])
+	assert.Equal(t, 262.0, a["limit"])
+	assert.Equal(t, 1000.0, a["total_lines"])
+	assert.Equal(t, true, a["truncated"])
+	w.file("one", strings.Repeat("é", 200_000))
+	a = w.ok("read_file", `{"file_path":"one"}`)
+	assert.Equal(t, strings.Repeat("é", 131_072), a["content"])
+	assert.Equal(t, 1.0, a["limit"])
+	assert.Equal(t, true, a["truncated"])
+}
+
+func TestCharactersAcrossBlocksAreWhole(t *testing.T) {
+	w := newWorld(t)
+	for shift := range 4 {
+		text := strings.Repeat("a", shift) + strings.Repeat("😀\n", 120_000)
+		w.file("f", text)
+		a := w.ok("read_file", `{"file_path":"f","offset":119999}`)
+		assert.Equal(t, "😀\n", a["content"])
+		assert.Equal(t, 120_000.0, a["total_lines"])
+	}
+}
+
+func TestBytesThatAreNoTextNeedBase64(t *testing.T) {
+	w := newWorld(t)
+	w.file("b", "\xff\xfe\x00\x01")
+	w.file("late", strings.Repeat("a\n", 300_000)+"\xff")
+	w.file("cut", "ok\xe2\x82")
+	for _, name := range []string{"b", "late", "cut"} {
+		assert.Equal(t, "file_path", w.refused(tool.NotText, "read_file", `{"file_path":"`+name+`"}`).Field)
+	}
+	a := w.ok("read_file", `{"file_path":"b","encoding":"base64"}`)
+	assert.Equal(t, "//4AAQ==", a["content"])
+	assert.Equal(t, 4.0, a["limit"])
+	assert.Equal(t, 4.0, a["size_bytes"])
+	a = w.ok("read_file", `{"file_path":"b","encoding":"base64","offset":1,"limit":2}`)
+	assert.Equal(t, "/gA=", a["content"])
+	assert.Equal(t, true, a["truncated"])
+	a = w.ok("read_file", `{"file_path":"late","encoding":"base64"}`)
+	assert.Equal(t, 48_000.0, a["limit"])
+}
+
+func TestReadRefuses(t *testing.T) {
+	w := newWorld(t)
+	w.file("ok.txt", "hello\n")
+	w.dir("d")
+	w.fifo("p")
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: w.at("s")}))
+	for args, kind := range map[string]tool.Kind{
+		`"file_path":"nothere"`: tool.NotFound, `"file_path":"d"`: tool.IsDir, `"file_path":"p"`: tool.NotRegular, `"file_path":"s"`: tool.NotRegular,
+		`"file_path":"ok.txt","offset":-1`: tool.Invalid, `"file_path":"ok.txt","limit":0`: tool.Invalid, `"file_path":"ok.txt","encoding":"latin-1"`: tool.Invalid,
+		`"file_path":"ok.txt/x"`: tool.NotDir, `"file_path":"proc/self/root/etc/passwd"`: tool.NotFound,
+	} {
+		within(t, time.Second, func() { w.refused(kind, "read_file", `{`+args+`}`) })
+	}
+}
+
+func TestReadFollowsLinksInsideOnly(t *testing.T) {
+	w := newWorld(t)
+	w.file("b/t", "in\n")
+	w.link("../b", "a/l")
+	w.link("/workspace/b/t", "abs")
+	w.link(w.outside+"/leak.txt", "out")
+	w.link("../../../../../../../../.."+w.outside+"/leak.txt", "climb")
+	w.link(w.outside, "d")
+	w.link("out", "chain")
+	w.link(w.path+"-evil/x", "sibling")
+	w.link("/proc/self/environ", "environ")
+	w.link("/dev/zero", "zero")
+	w.link("loop", "loop")
+	w.link("nothere", "dangling")
+	for _, name := range []string{"a/l/t", "abs", "/workspace/a/l/t"} {
+		assert.Equal(t, "in\n", w.ok("read_file", `{"file_path":"`+name+`"}`)["content"])
+	}
+	for _, name := range []string{"out", "climb", "d/", "d//leak.txt", "chain", "sibling", "environ", "zero"} {
+		within(t, time.Second, func() { w.refused(tool.Escape, "read_file", `{"file_path":"`+name+`"}`) })
+	}
+	w.refused(tool.NotRegular, "read_file", `{"file_path":"loop"}`)
+	w.refused(tool.NotFound, "read_file", `{"file_path":"dangling"}`)
+}
+
+func TestSparseFilesAreRefusedBySize(t *testing.T) {
+	w := newWorld(t)
+	w.file("big", "")
+	require.NoError(t, os.Truncate(w.at("big"), 1<<40))
+	within(t, time.Second, func() {
+		w.refused(tool.TooLarge, "read_file", `{"file_path":"big"}`)
+		w.refused(tool.TooLarge, "edit_file", `{"file_path":"big","old_string":"a","new_string":"b"}`)
+		w.refused(tool.TooLarge, "write_file", `{"file_path":"big","content":"a","mode":"append"}`)
+		a := w.ok("read_file", `{"file_path":"big","encoding":"base64","offset":1000000000000,"limit":3}`)
+		assert.Equal(t, "AAAA", a["content"])
+		assert.Equal(t, 0.0, w.ok("grep", `{"pattern":"x"}`)["files_searched"])
+		_, _, err := w.fs.ReadWhole(t.Context(), "big", 0)
+		assert.Equal(t, tool.TooLarge, tool.KindOf(err))
+	})
+}
