@@ -54,7 +54,7 @@ func (s *service) configure(ctx context.Context) ([]string, error) {
 			env = append(env, name+"="+v)
 		}
 	}
-	if storeIsNew() {
+	if wantsOverlay() {
 		path, err := writeFile(s.dir, "storage.conf", []byte("[storage]\ndriver = \"overlay\"\n"), 0o600)
 		if err != nil {
 			return nil, err
@@ -69,16 +69,16 @@ func (s *service) configure(ctx context.Context) ([]string, error) {
 	return append(env, "CONTAINERS_CONF="+path), err
 }
 
-// storeIsNew: a rootless user without a store and without a word on storage
-// would get the driver vfs, which copies the image for every container.
-func storeIsNew() bool {
+// wantsOverlay: a rootless user without a word on storage gets the driver vfs from
+// old versions of Podman, which copies the image for every container. Where a
+// store was already made that way it stays.
+func wantsOverlay() bool {
 	if os.Getuid() == 0 || os.Getenv("CONTAINERS_STORAGE_CONF") != "" || os.Getenv("STORAGE_DRIVER") != "" {
 		return false
 	}
 	home := os.Getenv("HOME")
 	for _, path := range []string{
-		filepath.Join(xdg("XDG_DATA_HOME", home, ".local/share"), "containers/storage/libpod"),
-		filepath.Join(xdg("XDG_DATA_HOME", home, ".local/share"), "containers/storage/db.sql"),
+		filepath.Join(xdg("XDG_DATA_HOME", home, ".local/share"), "containers/storage/vfs-images"),
 		filepath.Join(xdg("XDG_CONFIG_HOME", home, ".config"), "containers/storage.conf"),
 		"/etc/containers/storage.conf",
 	} {
