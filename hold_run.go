@@ -26,20 +26,19 @@ func (h *holder) run(ctx context.Context, c *holdwire.Conn, w wireCmd) error {
 	if w.Stdin {
 		cmd.Stdin = in
 	}
+	started := make(chan struct{})
 	if !w.Quiet[0] {
-		cmd.Stdout = c.Writer(holdwire.Stdout)
+		cmd.Stdout = gated{c.Writer(holdwire.Stdout), started}
 	}
 	if !w.Quiet[1] {
-		cmd.Stderr = c.Writer(holdwire.Stderr)
+		cmd.Stderr = gated{c.Writer(holdwire.Stderr), started}
 	}
 	p, err := h.s.Start(ctx, cmd)
 	if err != nil {
 		return err
 	}
-	if err := c.Send(holdwire.Started, nil); err != nil {
-		_ = p.Kill()
-		return nil
-	}
+	_ = c.Send(holdwire.Started, nil) // to a client that is gone: steer sees it
+	close(started)
 	go func() {
 		steer(c, p, in)
 		_ = p.Kill()
@@ -51,6 +50,17 @@ func (h *holder) run(ctx context.Context, c *holdwire.Conn, w wireCmd) error {
 		return err
 	}
 	return c.SendJSON(holdwire.Answer, res)
+}
+
+// gated holds output back until the client knows that the program was started.
+type gated struct {
+	w    io.Writer
+	open <-chan struct{}
+}
+
+func (g gated) Write(p []byte) (int, error) {
+	<-g.open
+	return g.w.Write(p)
 }
 
 // steer passes a client's frames on until it is gone.

@@ -89,13 +89,18 @@ func (l *local) spec() sandbox.Spec {
 func (l *local) inspect(ctx context.Context) (*Inspection, error) {
 	out := about(l.dir, l.opts)
 	sb, done, err := l.running(ctx)
-	if err != nil || sb == nil {
-		return out, err
+	if err != nil { // what is known of the session is worth telling all the same
+		out.Gaps = []string{"the container can't be asked: " + tool.AsError(err).Message}
+		return out, nil
+	}
+	if sb == nil {
+		return out, nil
 	}
 	defer done()
 	info, err := sb.Info(ctx)
 	if err != nil {
-		return nil, asToolError(err)
+		out.Gaps = []string{"the container can't be asked: " + tool.AsError(asToolError(err)).Message}
+		return out, nil
 	}
 	out.Sandbox, out.Gaps = &info, info.Gaps
 	return out, nil

@@ -122,7 +122,7 @@ func checkLimits(l sandbox.Limits) error {
 		{"tmp", float64(l.Tmp), 1 << 20},
 		{"disk", float64(l.Disk), 1 << 20},
 		{"inodes", float64(l.Inodes), 100},
-		{"nofile", float64(l.NoFile), 64},
+		{"nofile", float64(l.NoFile), 256},
 		{"file_bytes", float64(l.FileSize), 1 << 20},
 	} {
 		if c.value != 0 && !(c.value >= c.min) {

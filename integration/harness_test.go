@@ -126,8 +126,12 @@ func (a answer) num(name string) int    { n, _ := a[name].(float64); return int(
 // try calls a tool.
 func try(t *testing.T, s *wisbox.Session, name string, args any) (answer, error) {
 	t.Helper()
-	raw, err := json.Marshal(args)
-	require.NoError(t, err)
+	var raw json.RawMessage
+	if args != nil {
+		var err error
+		raw, err = json.Marshal(args)
+		require.NoError(t, err)
+	}
 	res, err := s.Call(t.Context(), name, raw)
 	if err != nil {
 		return nil, err

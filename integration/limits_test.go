@@ -112,8 +112,8 @@ func TestTmpAndSharedMemoryAreBounded(t *testing.T) {
 }
 
 func TestLimitsOfOneProcessAreSet(t *testing.T) {
-	s := open(t, &wisbox.SessionOptions{Limits: sandbox.Limits{NoFile: 128, FileSize: 4 << 20}})
-	assert.Equal(t, "128\n0\n", output(t, s, "ulimit -n; ulimit -c"))
+	s := open(t, &wisbox.SessionOptions{Limits: sandbox.Limits{NoFile: 256, FileSize: 4 << 20}})
+	assert.Equal(t, "256\n0\n", output(t, s, "ulimit -n; ulimit -c"))
 	a := script(t, s, "head -c 10000000 /dev/zero > big; wc -c < big")
 	assert.Equal(t, "4194304\n", a.str("stdout"), "%v", a)
 }

@@ -39,7 +39,7 @@ func (s *Shell) command(ctx context.Context, c Command) (cmd sandbox.Cmd, shown 
 	if cmd.Dir, err = s.dir(ctx, c.Cwd); err != nil {
 		return cmd, nil, err
 	}
-	cmd.Argv, shown = c.Commands, c.Commands
+	cmd.Argv, shown = c.Commands, brief(c.Commands)
 	if c.Script != "" {
 		cmd.Argv, shown = []string{"bash", "-c", c.Script}, []string{"bash", "-c"}
 	}
@@ -145,4 +145,25 @@ func checkText(field, text string, most int) error {
 
 func invalid(field, format string, args ...any) error {
 	return tool.Errorf(tool.Invalid, format, args...).In(field)
+}
+
+// Bounds of how a result names the program that ran: its caller knows the whole.
+const (
+	maxShownArgs = 16
+	maxShownArg  = 64 // characters; argv is ASCII
+)
+
+// brief is argv with long arguments cut.
+func brief(argv []string) []string {
+	shown := make([]string, 0, maxShownArgs)
+	for i, arg := range argv {
+		if i == maxShownArgs-1 && len(argv) > maxShownArgs {
+			return append(shown, "…")
+		}
+		if len(arg) > maxShownArg {
+			arg = arg[:maxShownArg-1] + "…"
+		}
+		shown = append(shown, arg)
+	}
+	return shown
 }

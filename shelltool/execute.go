@@ -36,7 +36,7 @@ type ExecuteParams struct {
 
 // ExecuteResult is the result of shell_execute.
 type ExecuteResult struct {
-	Command       []string       `json:"command" jsonschema:"the program and its arguments; of a script only how it was run"`
+	Command       []string       `json:"command" jsonschema:"the program and its arguments, long ones cut; of a script only how it was run"`
 	Cwd           string         `json:"cwd"`
 	ExitCode      int            `json:"exit_code" jsonschema:"124 for a timeout, 128+n for signal n, -1 when the sandbox was lost"`
 	Status        sandbox.Status `json:"status" jsonschema:"exited, signaled, timed_out, oom_killed, pids_limit, disk_limit, cancelled or sandbox_lost"`

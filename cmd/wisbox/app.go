@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -78,7 +79,11 @@ func (a *app) printError(err *tool.Error) {
 		_ = json.NewEncoder(a.err).Encode(map[string]*tool.Error{"error": err})
 		return
 	}
-	fmt.Fprintf(a.err, "wisbox: %s\n", printable(err.Error()))
+	where := ""
+	if err.Field != "" && !strings.Contains(err.Message, err.Field) {
+		where = " (" + err.Field + ")"
+	}
+	fmt.Fprintf(a.err, "wisbox: %s%s: %s\n", err.Kind, where, printable(err.Message))
 }
 
 // engineError gives the errors of run, exec and shell their exit code: 1 could

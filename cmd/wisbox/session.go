@@ -167,10 +167,10 @@ func printInspection(w io.Writer, in *wisbox.Inspection) {
 	fmt.Fprintf(w, "session    %s (%s)\nworkspace  %s\nimage      %s\n", in.ID, in.State, in.Workspace, in.Image)
 	if in.Sandbox == nil {
 		fmt.Fprintln(w, "container  none yet: it comes with the first program")
-		return
+	} else {
+		fmt.Fprintf(w, "container  %.12s (%s, %s)\n", in.Sandbox.Object, in.Sandbox.State, in.Sandbox.Runtime)
+		printLimits(w, in.Sandbox.Limits)
 	}
-	fmt.Fprintf(w, "container  %.12s (%s, %s)\n", in.Sandbox.Object, in.Sandbox.State, in.Sandbox.Runtime)
-	printLimits(w, in.Sandbox.Limits)
 	for _, gap := range in.Gaps {
 		fmt.Fprintf(w, "note: %s\n", printable(gap))
 	}

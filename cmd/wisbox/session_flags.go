@@ -96,7 +96,8 @@ func (f *sessionFlags) addMounts(opts *wisbox.SessionOptions) error {
 	for _, spec := range f.mounts {
 		m, err := hostmount.Parse(spec)
 		if err != nil {
-			return err
+			e := tool.AsError(err)
+			return tool.Errorf(e.Kind, "--mount %q: %s", spec, e.Message).In(e.Field)
 		}
 		if m.HostPath, err = filepath.Abs(m.HostPath); err != nil {
 			return tool.Errorf(tool.Invalid, "the host path of --mount can't be made absolute").Because(err)
