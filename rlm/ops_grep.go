@@ -42,13 +42,15 @@ func parsePattern(pattern string) (*syntax.Regexp, error) {
 	if errors.As(err, &known) && isPerlOnly(known) {
 		return nil, tool.Errorf(tool.Unsupported, "pattern: %q is not supported; patterns are RE2, without lookaround, back-references, possessive and atomic groups", clip(known.Expr, 80)).In("pattern")
 	}
-	return nil, tool.Errorf(tool.Invalid, "pattern is no regular expression: %s", clip(err.Error(), 200)).In("pattern")
+	return nil, tool.Errorf(tool.Invalid, "pattern is no regular expression: %s", clip(strings.TrimPrefix(err.Error(), "error parsing regexp: "), 200)).In("pattern")
 }
 
 func isPerlOnly(err *syntax.Error) bool {
 	switch err.Code {
 	case syntax.ErrInvalidPerlOp:
 		return true
+	case syntax.ErrInvalidNamedCapture:
+		return strings.HasPrefix(err.Expr, "(?<=") || strings.HasPrefix(err.Expr, "(?<!")
 	case syntax.ErrInvalidEscape:
 		return len(err.Expr) > 1 && strings.ContainsRune("123456789kgZGKRXhHvNu", rune(err.Expr[1]))
 	case syntax.ErrInvalidRepeatOp:

@@ -1,0 +1,195 @@
+package wasm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// The private file system of an evaluation.
+const (
+	dirWorkspace = "workspace" // where it starts; holds the files of reads
+	dirTemp      = "tmp"
+	dirPrivate   = ".wisbox" // the driver's
+	dirInputs    = dirPrivate + "/in"
+
+	fileBoot    = dirPrivate + "/boot.py"
+	fileRequest = dirPrivate + "/request"
+	fileAnswer  = dirPrivate + "/answer"
+
+	filesRoom = 32 << 20 // bytes that the code may write there
+)
+
+// request is what the driver is told; the texts of reads are files.
+type request struct {
+	ID      string            `json:"id"`
+	Code    string            `json:"code"`
+	Globals map[string]string `json:"globals"`
+	Reads   map[string]string `json:"reads"` // name to the file with the text
+	Names   []string          `json:"names"`
+	Eval    bool              `json:"eval"`
+}
+
+// task is one evaluation, of whichever contract.
+type task struct {
+	request        request
+	reads          []evaltool.File
+	inWorkspace    bool // reads are files of the workspace too
+	fuel, memory   int64
+	timeout        time.Duration
+	stdout, stderr io.Writer
+}
+
+// outcome is how it went. answer is nil unless the driver came to its end.
+type outcome struct {
+	*ran
+	answer *answer
+}
+
+// Evaluate implements evaltool.Engine.
+func (e *Engine) Evaluate(ctx context.Context, req evaltool.Request) (evaltool.Response, error) {
+	fuel, memory, err := e.limits(req)
+	if err != nil {
+		return evaltool.Response{}, err
+	}
+	var stdout, stderr evaltool.Stream
+	t := &task{
+		request: request{ID: "evaluate", Code: req.Code, Globals: req.Globals, Names: req.Names},
+		reads:   req.Reads, inWorkspace: true,
+		fuel: fuel, memory: memory, timeout: req.Timeout, stdout: &stdout, stderr: &stderr,
+	}
+	leave, err := e.enter(ctx)
+	if err != nil {
+		return evaltool.Response{}, err
+	}
+	defer leave()
+	python, err := e.load(ctx)
+	if err != nil {
+		return evaltool.Response{}, err
+	}
+	if req.Kept {
+		return e.evaluateKept(ctx, python, req.Context, t, &stdout, &stderr)
+	}
+	out, err := python.evaluate(ctx, t, python.image, newWorkspace(), nil)
+	if err != nil {
+		return evaltool.Response{}, err
+	}
+	return respond(t, out, &stdout, &stderr), nil
+}
+
+// limits are those of the call, within the engine's.
+func (e *Engine) limits(req evaltool.Request) (fuel, memory int64, err error) {
+	if req.Fuel > e.opts.Fuel {
+		return 0, 0, tool.Errorf(tool.Invalid, "fuel is %d; at most %d are given", req.Fuel, e.opts.Fuel).In("fuel")
+	}
+	if req.Memory > e.opts.Memory {
+		return 0, 0, tool.Errorf(tool.Invalid, "memory is %d; at most %d bytes are given", req.Memory, e.opts.Memory).In("memory")
+	}
+	return orDefault(req.Fuel, e.opts.Fuel), orDefault(req.Memory, e.opts.Memory), nil
+}
+
+func newWorkspace() *memoryFiles { return newFiles(filesRoom, dirWorkspace, dirTemp, dirPrivate) }
+
+// evaluate runs a task from an image. keep, if there is one, gets the memory of a
+// driver that came to its end.
+func (i *interpreter) evaluate(ctx context.Context, t *task, from *image, files *memoryFiles, keep func(memory []byte) error) (*outcome, error) {
+	if err := t.give(files); err != nil {
+		return nil, err
+	}
+	defer files.remove(dirPrivate)
+	memory, err := from.mapRegion(int(t.memory))
+	if err != nil {
+		return nil, tool.Errorf(tool.Unavailable, "there is no memory for another evaluation").Because(err)
+	}
+	defer memory.unmap()
+	ran, err := i.run(ctx, &job{
+		memory: memory, from: from, stack: i.entry.Stack, function: i.entry.Slot, object: i.entry.Object,
+		files: files, stdout: t.stdout, stderr: t.stderr, fuel: t.fuel, timeout: t.timeout, real: i.real,
+	})
+	if err != nil {
+		return nil, tool.AsError(err)
+	}
+	out := &outcome{ran: ran}
+	if ran.finished() {
+		out.answer = parseAnswer(files.content(fileAnswer))
+	}
+	if out.answer != nil && keep != nil {
+		err = keep(ran.memory)
+	}
+	ran.memory = nil
+	return out, err
+}
+
+func (r *ran) finished() bool { return r.stopped == nil && r.crashed == nil && !r.exited }
+
+// give lays out the request and the texts.
+func (t *task) give(files *memoryFiles) error {
+	files.give(dirPrivate, &node{dir: true})
+	t.request.Reads = map[string]string{}
+	for n, f := range t.reads {
+		name := fmt.Sprintf("%s/%d", dirInputs, n)
+		files.give(name, &node{text: f.Text})
+		t.request.Reads[f.Path] = "/" + name
+		if t.inWorkspace {
+			files.give(dirWorkspace+"/"+f.Path, &node{text: f.Text})
+		}
+	}
+	if t.request.Globals == nil {
+		t.request.Globals = map[string]string{}
+	}
+	if t.request.Names == nil {
+		t.request.Names = []string{}
+	}
+	raw, err := json.Marshal(t.request)
+	if err != nil {
+		return err
+	}
+	files.give(fileRequest, &node{text: string(raw)})
+	return nil
+}
+
+// respond puts the Response together. The run has the last word: an answer counts
+// only when the driver came to its end.
+func respond(t *task, out *outcome, stdout, stderr *evaltool.Stream) evaltool.Response {
+	resp := evaltool.Response{Status: evaltool.StatusExited, Stdout: stdout.Text(), Stderr: stderr.Text()}
+	a := out.answer
+	switch {
+	case out.stopped != nil && out.stopped != errCancel: //nolint:errorlint // they are not wrapped
+		resp.Status, resp.Stderr = evaltool.StatusTimedOut, stderr.TextWith(evaltool.TimeoutText)
+		resp.Notes = append(resp.Notes, out.why(t))
+	case out.stopped != nil:
+		resp.Status = evaltool.StatusCancelled
+	case a == nil:
+		resp.Ended = true
+		resp.Notes = append(resp.Notes, out.why(t))
+	case a.Status == evaltool.StatusException:
+		resp.Status, resp.Stderr = a.Status, stderr.TextWith(a.Traceback)
+	default:
+		a.fill(&resp)
+	}
+	return resp
+}
+
+// why says in words how an evaluation ended that did not come to its end.
+func (o *outcome) why(t *task) string {
+	switch {
+	case o.stopped == errFuel: //nolint:errorlint // it is not wrapped
+		return fmt.Sprintf("the fuel of %d units was used up", t.fuel)
+	case o.stopped == errLate: //nolint:errorlint // it is not wrapped
+		return fmt.Sprintf("the time of %v was over", t.timeout)
+	case o.stopped != nil:
+		return o.stopped.Error()
+	case o.exited:
+		return fmt.Sprintf("the interpreter ended with exit code %d before the code did", o.exitCode)
+	case o.crashed != nil:
+		first, _, _ := strings.Cut(o.crashed.Error(), "\n")
+		return "the interpreter crashed: " + strings.TrimSuffix(strings.TrimPrefix(first, "wasm error: "), " (recovered by wazero)")
+	}
+	return "the interpreter gave no answer that makes sense"
+}

@@ -1,0 +1,203 @@
+package wasm
+
+import (
+	"io"
+	"io/fs"
+	"path"
+
+	experimental "github.com/tetratelabs/wazero/experimental/sys"
+	"github.com/tetratelabs/wazero/sys"
+)
+
+// fileOffset is an alias so that go vet doesn't take the methods Seek for those of
+// io.Seeker, whose results are others.
+type fileOffset = int64
+
+// openDir is an open directory; what it lists is as it was at the first look.
+type openDir struct {
+	experimental.DirFile
+
+	files *memoryFiles
+	name  string
+	node  *node
+	names []string
+	begun bool
+}
+
+func (d *openDir) Dev() (uint64, experimental.Errno)      { return 0, 0 }
+func (d *openDir) Ino() (sys.Inode, experimental.Errno)   { return d.node.inode, 0 }
+func (d *openDir) Stat() (sys.Stat_t, experimental.Errno) { return d.node.stat(), 0 }
+func (d *openDir) Sync() experimental.Errno               { return 0 }
+func (d *openDir) Datasync() experimental.Errno           { return 0 }
+func (d *openDir) Utimens(_, _ int64) experimental.Errno  { return 0 }
+func (d *openDir) Close() experimental.Errno              { return 0 }
+func (d *openDir) Seek(offset fileOffset, whence int) (fileOffset, experimental.Errno) {
+	if offset != 0 || whence != io.SeekStart {
+		return 0, experimental.EISDIR
+	}
+	d.begun = false
+	return 0, 0
+}
+
+// Readdir implements experimental/sys.File.
+func (d *openDir) Readdir(n int) ([]experimental.Dirent, experimental.Errno) {
+	d.files.mu.Lock()
+	defer d.files.mu.Unlock()
+	if !d.begun {
+		d.names, d.begun = d.files.children(d.name), true
+	}
+	if n < 0 || n > len(d.names) {
+		n = len(d.names)
+	}
+	entries := make([]experimental.Dirent, 0, n)
+	for _, name := range d.names[:n] {
+		entry := experimental.Dirent{Name: name}
+		if child := d.files.nodes[path.Join(d.name, name)]; child != nil {
+			entry.Ino, entry.Type = child.inode, child.stat().Mode&fs.ModeType
+		}
+		entries = append(entries, entry)
+	}
+	d.names = d.names[n:]
+	return entries, 0
+}
+
+// openFile is an open file of the memory file system.
+type openFile struct {
+	experimental.UnimplementedFile
+
+	files           *memoryFiles
+	node            *node
+	at              int64
+	writes, appends bool
+}
+
+func (o *openFile) Ino() (sys.Inode, experimental.Errno)  { return o.node.inode, 0 }
+func (o *openFile) IsDir() (bool, experimental.Errno)     { return false, 0 }
+func (o *openFile) IsAppend() bool                        { return o.appends }
+func (o *openFile) Sync() experimental.Errno              { return 0 }
+func (o *openFile) Datasync() experimental.Errno          { return 0 }
+func (o *openFile) Utimens(_, _ int64) experimental.Errno { return 0 }
+func (o *openFile) Close() experimental.Errno             { return 0 }
+
+// SetAppend implements experimental/sys.File.
+func (o *openFile) SetAppend(enable bool) experimental.Errno {
+	o.appends = enable
+	return 0
+}
+
+// Stat implements experimental/sys.File.
+func (o *openFile) Stat() (sys.Stat_t, experimental.Errno) {
+	o.files.mu.Lock()
+	defer o.files.mu.Unlock()
+	return o.node.stat(), 0
+}
+
+// Read implements experimental/sys.File.
+func (o *openFile) Read(buf []byte) (int, experimental.Errno) {
+	n, errno := o.Pread(buf, o.at)
+	o.at += int64(n)
+	return n, errno
+}
+
+// Pread implements experimental/sys.File.
+func (o *openFile) Pread(buf []byte, off int64) (int, experimental.Errno) {
+	o.files.mu.Lock()
+	defer o.files.mu.Unlock()
+	switch {
+	case off < 0:
+		return 0, experimental.EINVAL
+	case off >= o.node.size():
+		return 0, 0
+	case o.node.text != "":
+		return copy(buf, o.node.text[off:]), 0
+	}
+	return copy(buf, o.node.data[off:]), 0
+}
+
+// Seek implements experimental/sys.File.
+func (o *openFile) Seek(offset fileOffset, whence int) (fileOffset, experimental.Errno) {
+	o.files.mu.Lock()
+	defer o.files.mu.Unlock()
+	switch whence {
+	case io.SeekCurrent:
+		offset += o.at
+	case io.SeekEnd:
+		offset += o.node.size()
+	case io.SeekStart:
+	default:
+		return 0, experimental.EINVAL
+	}
+	if offset < 0 {
+		return 0, experimental.EINVAL
+	}
+	o.at = offset
+	return offset, 0
+}
+
+// Write implements experimental/sys.File.
+func (o *openFile) Write(buf []byte) (int, experimental.Errno) {
+	if o.appends {
+		o.files.mu.Lock()
+		o.at = o.node.size()
+		o.files.mu.Unlock()
+	}
+	n, errno := o.Pwrite(buf, o.at)
+	o.at += int64(n)
+	return n, errno
+}
+
+// Pwrite implements experimental/sys.File.
+func (o *openFile) Pwrite(buf []byte, off int64) (int, experimental.Errno) {
+	o.files.mu.Lock()
+	defer o.files.mu.Unlock()
+	switch {
+	case !o.writes:
+		return 0, experimental.EBADF
+	case off < 0:
+		return 0, experimental.EINVAL
+	}
+	if end := off + int64(len(buf)); end > o.node.size() {
+		if errno := o.resize(end); errno != 0 {
+			return 0, errno
+		}
+	}
+	o.own()
+	return copy(o.node.data[off:], buf), 0
+}
+
+// Truncate implements experimental/sys.File.
+func (o *openFile) Truncate(size int64) experimental.Errno {
+	o.files.mu.Lock()
+	defer o.files.mu.Unlock()
+	if !o.writes {
+		return experimental.EBADF
+	}
+	if size < 0 {
+		return experimental.EINVAL
+	}
+	return o.resize(size)
+}
+
+// resize makes the file that long, within the bytes that are left. mu is held.
+func (o *openFile) resize(size int64) experimental.Errno {
+	given := int64(len(o.node.text))
+	if size-o.node.size()+given > o.files.left || size < 0 {
+		return experimental.EIO
+	}
+	o.files.left -= size - o.node.size() + given
+	o.own()
+	if size <= int64(len(o.node.data)) {
+		clear(o.node.data[size:])
+		o.node.data = o.node.data[:size]
+		return 0
+	}
+	o.node.data = append(o.node.data, make([]byte, size-int64(len(o.node.data)))...)
+	return 0
+}
+
+// own copies a text that was given before it is changed. mu is held.
+func (o *openFile) own() {
+	if o.node.text != "" {
+		o.node.data, o.node.text = []byte(o.node.text), ""
+	}
+}

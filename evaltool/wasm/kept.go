@@ -1,0 +1,120 @@
+package wasm
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// keeper holds the names of one kept interpreter: the memory as it was after the
+// last evaluation that came to its end. One that was stopped changes nothing.
+type keeper struct {
+	turn chan struct{} // holds a token while an evaluation or a reset is on
+
+	// guarded by turn
+	image *image // nil: nothing was kept yet
+	files *memoryFiles
+}
+
+func (e *Engine) keeper(name string) (*keeper, error) {
+	e.keptMu.Lock()
+	defer e.keptMu.Unlock()
+	if k := e.kept[name]; k != nil {
+		return k, nil
+	}
+	if len(e.kept) >= MaxContexts {
+		return nil, tool.Errorf(tool.Limit, "there are %d kept interpreters, which is the limit; reset one", MaxContexts).In("context")
+	}
+	k := &keeper{turn: make(chan struct{}, 1)}
+	e.kept[name] = k
+	return k, nil
+}
+
+func (e *Engine) keepers() []*keeper {
+	e.keptMu.Lock()
+	defer e.keptMu.Unlock()
+	return slices.Collect(maps.Values(e.kept))
+}
+
+func (k *keeper) take(ctx context.Context) error {
+	select {
+	case k.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return tool.AsError(ctx.Err())
+	}
+}
+
+func (k *keeper) release() { <-k.turn }
+
+func (e *Engine) evaluateKept(ctx context.Context, python *interpreter, name string, t *task, stdout, stderr *evaltool.Stream) (evaltool.Response, error) {
+	k, err := e.keeper(name)
+	if err != nil {
+		return evaltool.Response{}, err
+	}
+	if err := k.take(ctx); err != nil {
+		return evaltool.Response{}, err
+	}
+	defer k.release()
+	from := k.image
+	if from == nil {
+		from, k.files = python.image, newWorkspace()
+	}
+	out, err := python.evaluate(ctx, t, from, k.files, k.keep)
+	if err != nil {
+		return evaltool.Response{}, err
+	}
+	resp := respond(t, out, stdout, stderr)
+	if out.answer == nil {
+		resp.Notes = append(resp.Notes, "the names of the kept interpreter are as they were before this call")
+	}
+	return resp, nil
+}
+
+// keep replaces the image.
+func (k *keeper) keep(memory []byte) error {
+	img, err := newImage(memory)
+	if err != nil {
+		return tool.Errorf(tool.Unavailable, "there is no memory to keep the names in").Because(err)
+	}
+	k.forget()
+	k.image = img
+	return nil
+}
+
+func (k *keeper) forget() {
+	if k.image != nil {
+		k.image.close()
+	}
+	k.image = nil
+}
+
+func (k *keeper) end() {
+	k.turn <- struct{}{}
+	defer k.release()
+	k.forget()
+	k.files = nil
+}
+
+// Reset implements evaltool.Resetter: it waits for an evaluation that is on.
+func (e *Engine) Reset(ctx context.Context, context string) error {
+	e.keptMu.Lock()
+	k := e.kept[context]
+	e.keptMu.Unlock()
+	if k == nil {
+		return nil
+	}
+	if err := k.take(ctx); err != nil {
+		return err
+	}
+	defer k.release()
+	k.forget()
+	k.files = nil
+	e.keptMu.Lock()
+	defer e.keptMu.Unlock()
+	delete(e.kept, context)
+	return nil
+}

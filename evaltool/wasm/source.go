@@ -1,0 +1,92 @@
+package wasm
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/wisbox/wisbox/evaltool/python/driver"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// ModuleVariable names the environment variable with the path of a python.wasm.
+const ModuleVariable = "WISBOX_WASM_PYTHON"
+
+// engineVersion changes when the same module and driver would give other results
+// or another memory.
+const engineVersion = "wisbox-wasm-1"
+
+//go:embed boot/before.py
+var bootBefore string
+
+//go:embed boot/after.py
+var bootAfter string
+
+// bootSource is the Python program that an interpreter starts with.
+func bootSource() string { return bootBefore + "\n" + driver.Source() + "\n" + bootAfter }
+
+// source is a module that was found, not yet looked into.
+type source struct {
+	module []byte
+	key    string // of module, driver and engine
+}
+
+// DefaultCacheDir is wisbox/wasm in the user's cache directory.
+func DefaultCacheDir() (string, error) {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", tool.Errorf(tool.Unavailable, "there is no cache directory: HOME or XDG_CACHE_HOME must be set").Because(err)
+	}
+	return filepath.Join(dir, "wisbox", "wasm"), nil
+}
+
+// Locate gives the path of the module that an Engine with that option would use:
+// explicit, else the environment variable, else the installed one. It need not
+// exist.
+func Locate(explicit string) (path string, installed bool, err error) {
+	if explicit != "" {
+		return explicit, false, nil
+	}
+	if named := os.Getenv(ModuleVariable); named != "" {
+		return named, false, nil
+	}
+	dir, err := DefaultCacheDir()
+	if err != nil {
+		return "", false, err
+	}
+	return filepath.Join(dir, moduleFile), true, nil
+}
+
+// errMissing says both ways to get a module.
+func errMissing(cause error) error {
+	return tool.Errorf(tool.Unsupported, "python in WebAssembly is not installed: run `wisbox wasm install`, or name a python.wasm with --wasm-python or %s", ModuleVariable).In("sandbox").Because(cause)
+}
+
+func findSource(explicit string) (*source, error) {
+	path, installed, err := Locate(explicit)
+	if err != nil {
+		return nil, err
+	}
+	module, err := readModule(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, errMissing(err)
+	case err != nil:
+		return nil, tool.Errorf(tool.Unsupported, "the python.wasm that is named can't be read; name another one").Because(err)
+	}
+	sum := sha256.Sum256(module)
+	if installed && hex.EncodeToString(sum[:]) != moduleSHA256 {
+		return nil, tool.Errorf(tool.Unsupported, "the installed python.wasm is damaged; run `wisbox wasm install` again")
+	}
+	h := sha256.New()
+	for _, part := range []string{engineVersion, runtime.GOARCH, string(sum[:]), bootSource()} {
+		digest := sha256.Sum256([]byte(part))
+		h.Write(digest[:])
+	}
+	return &source{module: module, key: hex.EncodeToString(h.Sum(nil))}, nil
+}
