@@ -96,13 +96,15 @@ func xdg(name, home, below string) string {
 	return filepath.Join(home, below)
 }
 
-// writeConf writes a containers.conf for the runtime (a name or a path; "" is
-// Podman's choice).
+// writeConf writes a containers.conf. exit_command_delay is how many seconds
+// conmon stays behind an API exec that has ended, by default 300: only who asks
+// for the exit code by inspect needs it, and that is at once. runtime is the OCI
+// runtime (a name or a path; "" is Podman's choice).
 func (s *service) writeConf(name, runtime string) (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "[containers]\ndefault_ulimits = [\"nofile=%[1]d:%[1]d\", \"nproc=%[2]d:%[2]d\"]\nhttp_proxy = false\n",
 		capped(unix.RLIMIT_NOFILE, 16_384), capped(unix.RLIMIT_NPROC, maxProcs))
-	fmt.Fprintf(&b, "\n[engine]\ncgroup_manager = %q\nevents_logger = \"file\"\nexec_command_delay = 10\ndetach_keys = \"\"\n", cgroupManager())
+	fmt.Fprintf(&b, "\n[engine]\ncgroup_manager = %q\nevents_logger = \"file\"\nexit_command_delay = 1\ndetach_keys = \"\"\n", cgroupManager())
 	if runtime != "" {
 		fmt.Fprintf(&b, "runtime = %q\n", filepath.Base(runtime))
 	}
