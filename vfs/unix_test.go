@@ -14,3 +14,16 @@ func owner(t *testing.T, path string) (uid, gid uint32) {
 	st := info.Sys().(*syscall.Stat_t)
 	return st.Uid, st.Gid
 }
+
+// smallDisk is a directory on a file system of its own, of 1 MiB. It needs root.
+func smallDisk(t *testing.T) string {
+	if os.Getuid() != 0 {
+		t.Skip("only root mounts a file system")
+	}
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("no file system can be mounted here: %v", err)
+	}
+	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, syscall.MNT_DETACH)) })
+	return dir
+}

@@ -35,7 +35,11 @@ type world struct {
 
 func newWorld(t testing.TB, change ...func(*vfs.Options)) *world {
 	t.Helper()
-	base := t.TempDir()
+	return newWorldIn(t, t.TempDir(), change...)
+}
+
+func newWorldIn(t testing.TB, base string, change ...func(*vfs.Options)) *world {
+	t.Helper()
 	w := &world{TB: t, path: filepath.Join(base, "workspace"), outside: filepath.Join(base, "outside")}
 	for _, dir := range []string{w.path, w.outside, filepath.Join(base, "tmp")} {
 		require.NoError(t, os.Mkdir(dir, 0o755))

@@ -91,7 +91,8 @@ func (t *Tree) openNoLink(rel string, flags int) (int, error) {
 		rel = "."
 	}
 	if !t.plain {
-		return openat2(int(t.dir.Fd()), rel, flags|unix.O_NOFOLLOW)
+		fd, err := openat2(int(t.dir.Fd()), rel, flags|unix.O_NOFOLLOW)
+		return noLink(fd, flags, err)
 	}
 	f, err := t.root.OpenFile(rel, flags, 0)
 	if err != nil {
@@ -99,6 +100,23 @@ func (t *Tree) openNoLink(rel string, flags int) (int, error) {
 	}
 	defer f.Close()
 	return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+}
+
+// noLink refuses a link that was opened as a place (O_PATH), which the kernel
+// allows.
+func noLink(fd, flags int, err error) (int, error) {
+	if err != nil || flags&unix.O_PATH == 0 {
+		return fd, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		err = unix.ELOOP
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }
 
 // readlink is the text of the link at rel, and whether there is a link at all.

@@ -100,6 +100,10 @@ func TestLinksThatStayInsideLeadToTheirTruePath(t *testing.T) {
 			require.NoError(w, err, name)
 			assert.Equal(w, "in", content, name)
 			assert.Equal(w, "b/t", where, name)
+			h, err := w.tree.Look(name)
+			require.NoError(w, err, name)
+			assert.Equal(w, "b/t", h.Path, "a look follows links too")
+			assert.NoError(w, h.Close())
 		}
 	})
 }

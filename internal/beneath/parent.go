@@ -190,3 +190,13 @@ func splitLast(rel string) (dir, name string) {
 	}
 	return "", rel
 }
+
+// Readlink is the text of the entry when it is a link, else EINVAL.
+func (p *Parent) Readlink() (string, error) {
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(int(p.dir.Fd()), p.Name, buf)
+	if err != nil {
+		return "", err
+	}
+	return string(buf[:n]), nil
+}

@@ -1,0 +1,192 @@
+package vfs_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
+)
+
+func write(path, content string, mode vfs.WriteMode) vfs.Write {
+	return vfs.Write{Path: path, Content: []byte(content), Mode: mode}
+}
+
+func TestApplyMakesAllWrites(t *testing.T) {
+	w := newWorld(t)
+	w.file("old", "1")
+	w.file("log", "a")
+	done, err := w.fs.Apply(t.Context(), []vfs.Write{
+		write("n/e/w", "new", ""), write("old", "2", vfs.Overwrite), write("/workspace/log", "b", vfs.Append), write("n/e/x", "x", vfs.Create),
+	})
+	require.NoError(t, err)
+	require.Len(t, done, 4)
+	assert.Equal(t, vfs.Written{Path: "n/e/w", SizeBytes: 3, Version: 1, Created: true}, done[0])
+	assert.Equal(t, vfs.Written{Path: "log", SizeBytes: 2, Version: 2}, done[2])
+	assert.Equal(t, []string{"new", "2", "ab"}, []string{w.content("n/e/w"), w.content("old"), w.content("log")})
+}
+
+func TestApplyMakesAllWritesOrNone(t *testing.T) {
+	for name, last := range map[string]vfs.Write{
+		"exists":          write("taken", "x", vfs.Create),
+		"missing":         write("nothere", "x", vfs.Overwrite),
+		"escape":          write("out/x", "x", vfs.Create),
+		"below a file":    write("a/b/new/x", "x", vfs.Create),
+		"twice":           write("a/b/new", "x", vfs.Create),
+		"append, aliased": write("alias", "x", vfs.Append),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.file("taken", "t")
+			w.file("old", "1")
+			w.link(w.outside, "out")
+			w.link("old", "alias")
+			_, err := w.fs.Apply(t.Context(), []vfs.Write{write("a/b/new", "new", vfs.Create), write("old", "2", vfs.Append), last})
+			require.Error(t, err)
+			assert.NotEqual(t, tool.Internal, tool.KindOf(err), "%v", err)
+			assert.NoFileExists(t, w.at("a"))
+			assert.Equal(t, "1", w.content("old"))
+			assert.Equal(t, "t", w.content("taken"))
+		})
+	}
+}
+
+func TestApplyRefusesBadWrites(t *testing.T) {
+	w := newWorld(t)
+	for _, bad := range []vfs.Write{write("../x", "", ""), write("", "", ""), write("/workspace", "", ""), write("f", "", "truncate")} {
+		_, err := w.fs.Apply(t.Context(), []vfs.Write{bad})
+		assert.Equal(t, tool.Invalid, tool.KindOf(err), bad.Path)
+	}
+}
+
+func TestDelete(t *testing.T) {
+	w := newWorld(t)
+	w.file("d/a", "x")
+	n, err := w.fs.Delete(t.Context(), "d")
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, n)
+	_, err = w.fs.Delete(t.Context(), "d")
+	assert.Equal(t, tool.NotFound, tool.KindOf(err))
+	_, err = w.fs.Delete(t.Context(), "/workspace")
+	assert.Equal(t, tool.Invalid, tool.KindOf(err))
+}
+
+func TestRm(t *testing.T) {
+	w := newWorld(t)
+	assert.Equal(t, "path", w.refused(tool.NotFound, "rm", `{"path":"nothere"}`).Field)
+	assert.Equal(t, 0.0, w.ok("rm", `{"path":"nothere","allow_missing":true}`)["deleted"])
+	assert.Equal(t, 0.0, w.ok("rm", `{"path":"no/where","allow_missing":true}`)["deleted"])
+	w.link(w.outside, "d")
+	w.refused(tool.Escape, "rm", `{"path":"d/leak.txt"}`)
+	assert.Equal(t, 1.0, w.ok("rm", `{"path":"d/"}`)["deleted"])
+	w.link(w.outside, "t/a/d")
+	w.link("/workspace/keep", "t/in")
+	w.file("keep", "x")
+	w.fifo("t/p")
+	assert.Equal(t, 5.0, w.ok("delete_file", `{"path":"t"}`)["deleted"])
+	w.refused(tool.NotDir, "rm", `{"path":"keep/x"}`)
+	assert.Equal(t, "x", w.content("keep"))
+}
+
+// TestEditsOfManyCallersAreNotLost counts in one file from many goroutines of
+// two FS over one lock, as two processes would.
+func TestEditsOfManyCallersAreNotLost(t *testing.T) {
+	lock := make(chan struct{}, 1)
+	w := newWorld(t, func(o *vfs.Options) {
+		o.Lock = func(ctx context.Context) (func(), error) {
+			select {
+			case lock <- struct{}{}:
+				return func() { <-lock }, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+	})
+	other, err := vfs.New(&w.opts)
+	require.NoError(t, err)
+	defer other.Close()
+	w.file("n", "")
+	var wg sync.WaitGroup
+	for i := range 8 {
+		files := []*vfs.FS{w.fs, other}[i%2]
+		wg.Go(func() {
+			for range 25 {
+				_, err := files.Apply(context.Background(), []vfs.Write{write("n", "+", vfs.Append)})
+				assert.NoError(t, err)
+			}
+		})
+	}
+	wg.Wait()
+	assert.Equal(t, strings.Repeat("+", 200), w.content("n"))
+}
+
+func TestAHeldLockIsBusy(t *testing.T) {
+	w := newWorld(t, func(o *vfs.Options) {
+		o.Lock = func(context.Context) (func(), error) { return nil, tool.Errorf(tool.Busy, "held") }
+	})
+	w.refused(tool.Busy, "write_file", `{"file_path":"f","content":"x"}`)
+	assert.NoFileExists(t, w.at("f"))
+}
+
+func TestReadersSeeTheOldFileOrTheNew(t *testing.T) {
+	w := newWorld(t)
+	w.file("n", strings.Repeat("a", 40_000))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 300 {
+			content := strings.Repeat(string(rune('a'+i%26)), 40_000)
+			_, err := w.fs.Apply(context.Background(), []vfs.Write{write("n", content, vfs.Overwrite)})
+			assert.NoError(t, err)
+		}
+	}()
+	for reads := 0; ; reads++ {
+		data, err := os.ReadFile(w.at("n"))
+		require.NoError(t, err)
+		require.Len(t, data, 40_000)
+		require.Equal(t, 40_000, strings.Count(string(data), string(data[:1])))
+		select {
+		case <-done:
+			assert.Positive(t, reads)
+			return
+		default:
+		}
+	}
+}
+
+// TestAFullDiskLeavesTheOldFileWhole needs a file system of its own.
+func TestAFullDiskLeavesTheOldFileWhole(t *testing.T) {
+	w := newWorldIn(t, smallDisk(t))
+	w.ok("write_file", args(map[string]any{"file_path": "f", "content": strings.Repeat("o", 40_000)}))
+	big := args(map[string]any{"file_path": "f", "content": strings.Repeat("n", 48_000), "mode": "append"})
+	for i := 0; ; i++ {
+		if _, err := w.call("write_file", args(map[string]any{"file_path": fmt.Sprintf("fill%d", i), "content": strings.Repeat("x", 48_000)})); err != nil {
+			require.Equal(t, tool.NoSpace, tool.KindOf(err))
+			break
+		}
+		require.Less(t, i, 100)
+	}
+	w.refused(tool.NoSpace, "write_file", big)
+	assert.Equal(t, strings.Repeat("o", 40_000), w.content("f"))
+	w.ok("rm", `{"path":"fill0"}`)
+	w.ok("rm", `{"path":"fill1"}`)
+	w.ok("write_file", big)
+}
+
+func TestSlowLocksEndWithTheirCaller(t *testing.T) {
+	w := newWorld(t, func(o *vfs.Options) {
+		o.Lock = func(ctx context.Context) (func(), error) { <-ctx.Done(); return nil, ctx.Err() }
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	_, err := w.tools["write_file"].Call(ctx, []byte(`{"file_path":"f","content":"x"}`))
+	assert.Equal(t, tool.Timeout, tool.KindOf(err))
+}

@@ -1,0 +1,244 @@
+package vfs
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// FS is the workspace as a read-only file system of package io/fs, with ReadDir,
+// ReadFile, Stat, Lstat and ReadLink. It takes any name that exists, also those
+// that are no paths for the tools. Links that stay inside are followed; one that
+// leaves can't be opened. Opened files read on when a program replaces them.
+func (f *FS) FS() fs.FS { return goFS{f} }
+
+type goFS struct{ f *FS }
+
+var (
+	_ fs.ReadDirFS  = goFS{}
+	_ fs.ReadFileFS = goFS{}
+	_ fs.StatFS     = goFS{}
+	_ fs.ReadLinkFS = goFS{}
+)
+
+// at turns a name of package fs into a path below the tree.
+func (g goFS) at(op, name string) (rel string, leave func(), err error) {
+	if !fs.ValidPath(name) {
+		return "", nil, pathError(op, name, fs.ErrInvalid)
+	}
+	leave, err = g.f.enter(context.Background())
+	if err != nil {
+		return "", nil, pathError(op, name, fs.ErrClosed)
+	}
+	if name == "." {
+		name = ""
+	}
+	return name, leave, nil
+}
+
+// pathError holds what callers of package fs ask for with errors.Is, and for
+// others a *tool.Error.
+func pathError(op, name string, err error) error {
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		err = fs.ErrNotExist
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		err = fs.ErrPermission
+	case errors.Is(err, fs.ErrInvalid), errors.Is(err, fs.ErrClosed):
+	default:
+		err = beneath.Error(err, escape(name))
+	}
+	return &fs.PathError{Op: op, Path: name, Err: err}
+}
+
+// Open opens a file or a directory.
+func (g goFS) Open(name string) (fs.File, error) {
+	rel, leave, err := g.at("open", name)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	h, err := g.f.tree.Open(rel)
+	if err == nil {
+		return &goFile{Handle: h, info: infoOf(name, &h.Stat)}, nil
+	}
+	if !errors.Is(err, beneath.ErrIsDir) {
+		return nil, pathError("open", name, err)
+	}
+	if h, err = g.f.tree.OpenDir(rel); err != nil {
+		return nil, pathError("open", name, err)
+	}
+	return &goDir{goFile: goFile{Handle: h, info: infoOf(name, &h.Stat)}}, nil
+}
+
+// Stat looks at what name leads to.
+func (g goFS) Stat(name string) (fs.FileInfo, error) {
+	rel, leave, err := g.at("stat", name)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	h, err := g.f.tree.Look(rel)
+	if err != nil {
+		return nil, pathError("stat", name, err)
+	}
+	defer h.Close()
+	return infoOf(name, &h.Stat), nil
+}
+
+// Lstat looks at name itself.
+func (g goFS) Lstat(name string) (fs.FileInfo, error) {
+	if name == "." {
+		return g.Stat(name)
+	}
+	rel, leave, err := g.at("lstat", name)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	st, err := g.f.tree.Lookup(rel)
+	if err != nil {
+		return nil, pathError("lstat", name, err)
+	}
+	return infoOf(name, &st), nil
+}
+
+// ReadLink is the text of a link.
+func (g goFS) ReadLink(name string) (string, error) {
+	rel, leave, err := g.at("readlink", name)
+	if err != nil {
+		return "", err
+	}
+	defer leave()
+	if rel == "" {
+		return "", pathError("readlink", name, fs.ErrInvalid)
+	}
+	p, err := g.f.tree.Parent(rel)
+	if err != nil {
+		return "", pathError("readlink", name, err)
+	}
+	defer p.Close()
+	text, err := p.Readlink()
+	if errors.Is(err, unix.EINVAL) {
+		err = fs.ErrInvalid
+	}
+	if err != nil {
+		return "", pathError("readlink", name, err)
+	}
+	return text, nil
+}
+
+// ReadFile reads a file of at most the session's limit for whole files (64 MiB).
+func (g goFS) ReadFile(name string) ([]byte, error) {
+	rel, leave, err := g.at("read", name)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	h, err := g.f.tree.Open(rel)
+	if err != nil {
+		return nil, pathError("read", name, err)
+	}
+	defer h.Close()
+	data, err := readAll(context.Background(), h, g.f.opts.Limits.WholeBytes)
+	if err != nil {
+		return nil, pathError("read", name, err)
+	}
+	return data, nil
+}
+
+// ReadDir lists a directory, sorted. One that needs too much memory is an error.
+func (g goFS) ReadDir(name string) ([]fs.DirEntry, error) {
+	file, err := g.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	dir, ok := file.(*goDir)
+	if !ok {
+		return nil, pathError("readdir", name, unix.ENOTDIR)
+	}
+	return dir.ReadDir(-1)
+}
+
+// goFile is an open file.
+type goFile struct {
+	*beneath.Handle
+	info goInfo
+}
+
+func (f *goFile) Stat() (fs.FileInfo, error) { return f.info, nil }
+
+// goDir is an open directory. It lists once, when it is first read.
+type goDir struct {
+	goFile
+	entries []fs.DirEntry
+	listed  bool
+}
+
+func (d *goDir) Read([]byte) (int, error) { return 0, pathError("read", d.info.name, unix.EISDIR) }
+
+func (d *goDir) ReadDir(n int) ([]fs.DirEntry, error) {
+	if err := d.list(); err != nil {
+		return nil, err
+	}
+	if n > 0 && len(d.entries) == 0 {
+		return nil, io.EOF
+	}
+	if n <= 0 || n > len(d.entries) {
+		n = len(d.entries)
+	}
+	out := slices.Clone(d.entries[:n])
+	d.entries = d.entries[n:]
+	return out, nil
+}
+
+func (d *goDir) list() error {
+	if d.listed {
+		return nil
+	}
+	names, more, err := listNames(context.Background(), d.Handle)
+	if err == nil && more {
+		err = tool.Errorf(tool.Limit, "the directory has too many entries to list")
+	}
+	if err != nil {
+		return pathError("readdir", d.info.name, err)
+	}
+	d.listed = true
+	for _, n := range names {
+		var st unix.Stat_t
+		if err := unix.Fstatat(int(d.Fd()), n.name, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil {
+			d.entries = append(d.entries, fs.FileInfoToDirEntry(infoOf(n.name, &st)))
+		}
+	}
+	return nil
+}
+
+// goInfo is what package fs wants to know of a file.
+type goInfo struct {
+	name string
+	size int64
+	mode fs.FileMode
+	time time.Time
+}
+
+func infoOf(name string, st *unix.Stat_t) goInfo {
+	return goInfo{name: path.Base(strings.TrimSuffix(name, "/")), size: st.Size, mode: beneath.Mode(st), time: modified(st)}
+}
+
+func (i goInfo) Name() string       { return i.name }
+func (i goInfo) Size() int64        { return i.size }
+func (i goInfo) Mode() fs.FileMode  { return i.mode }
+func (i goInfo) ModTime() time.Time { return i.time }
+func (i goInfo) IsDir() bool        { return i.mode.IsDir() }
+func (i goInfo) Sys() any           { return nil }

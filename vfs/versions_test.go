@@ -1,0 +1,142 @@
+package vfs_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
+)
+
+func (w *world) version(name string) float64 {
+	w.Helper()
+	return w.ok("read_file", args(map[string]any{"file_path": name}))["version"].(float64)
+}
+
+func TestLookingChangesNoVersion(t *testing.T) {
+	w := newWorld(t)
+	assert.Equal(t, 1.0, w.ok("write_file", `{"file_path":"v","content":"a"}`)["version"])
+	assert.Equal(t, 1.0, w.version("v"))
+	w.ok("ls", `{}`)
+	assert.Equal(t, 1.0, w.version("v"))
+}
+
+func TestEveryChangeCounts(t *testing.T) {
+	w := newWorld(t)
+	w.ok("write_file", `{"file_path":"d/v","content":"a"}`)
+	assert.Equal(t, 2.0, w.ok("edit_file", edit("d/v", "a", "b", false))["version"])
+	w.file("d/v", "a program was here")
+	assert.Equal(t, 3.0, w.version("d/v"))
+	w.file("d/v", "twice")
+	assert.Equal(t, []any{4.0}, w.ok("ls", `{"path":"d"}`).each("entries", "version"))
+	assert.Equal(t, 5.0, w.ok("write_file", `{"file_path":"d/v","content":"x","mode":"append"}`)["version"])
+	w.ok("rm", `{"path":"d"}`)
+	assert.Equal(t, 6.0, w.ok("write_file", `{"file_path":"d/v","content":"again"}`)["version"], "a number never means two contents")
+}
+
+func TestCreationTimeStaysAndUpdateTimeMoves(t *testing.T) {
+	w := newWorld(t)
+	w.ok("write_file", `{"file_path":"f","content":"a"}`)
+	first, err := w.fs.Stat(t.Context(), "f")
+	require.NoError(t, err)
+	w.ok("write_file", `{"file_path":"f","content":"b","mode":"append"}`)
+	require.NoError(t, os.Chtimes(w.at("f"), first.UpdatedAt, first.UpdatedAt.Add(1e9)))
+	second, err := w.fs.Stat(t.Context(), "f")
+	require.NoError(t, err)
+	assert.Equal(t, first.CreatedAt, second.CreatedAt)
+	assert.True(t, second.UpdatedAt.After(first.UpdatedAt))
+}
+
+func TestReadBeforeWrite(t *testing.T) {
+	w := newWorld(t, func(o *vfs.Options) { o.ReadBeforeWrite = true })
+	over := `{"file_path":"f","content":"x","mode":"overwrite"}`
+	w.file("f", "1")
+	w.refused(tool.Conflict, "edit_file", edit("f", "1", "2", false))
+	w.refused(tool.Conflict, "write_file", over)
+	w.refused(tool.Conflict, "write_file", `{"file_path":"f","content":"x","mode":"append"}`)
+	assert.Equal(t, "1", w.content("f"))
+	w.ok("read_file", `{"file_path":"f"}`)
+	w.ok("edit_file", edit("/workspace/f", "1", "2", false))
+	w.ok("edit_file", edit("f", "2", "3", false))
+	w.file("f", "theirs")
+	e := w.refused(tool.Conflict, "write_file", over)
+	assert.Equal(t, "file_path", e.Field)
+	w.ok("ls", `{}`)
+	w.refused(tool.Conflict, "write_file", over)
+	_, _, err := w.fs.ReadWhole(t.Context(), "f", 0)
+	require.NoError(t, err)
+	w.ok("write_file", over)
+	w.ok("write_file", `{"file_path":"new","content":"x"}`)
+	w.ok("write_file", `{"file_path":"new","content":"y","mode":"overwrite"}`)
+}
+
+func TestAFailedReadUnlocksNothing(t *testing.T) {
+	w := newWorld(t, func(o *vfs.Options) { o.ReadBeforeWrite = true })
+	w.file("f", "\xff")
+	w.refused(tool.NotText, "read_file", `{"file_path":"f"}`)
+	w.refused(tool.Conflict, "write_file", `{"file_path":"f","content":"x","mode":"overwrite"}`)
+	w.ok("read_file", `{"file_path":"f","encoding":"base64"}`)
+	w.ok("write_file", `{"file_path":"f","content":"x","mode":"overwrite"}`)
+}
+
+func TestVersionsGoOnInTheNextProcess(t *testing.T) {
+	journal := filepath.Join(t.TempDir(), "versions.jsonl")
+	w := newWorld(t, func(o *vfs.Options) { o.VersionsFile, o.ReadBeforeWrite = journal, true })
+	w.ok("write_file", `{"file_path":"f","content":"a"}`)
+	w.ok("edit_file", edit("f", "a", "b", false))
+	w.file("read", "x")
+	w.ok("read_file", `{"file_path":"read"}`)
+	w.reopen()
+	assert.Equal(t, 3.0, w.ok("edit_file", edit("f", "b", "c", false))["version"])
+	w.ok("write_file", `{"file_path":"read","content":"y","mode":"overwrite"}`)
+	w.file("f", "changed between processes")
+	w.reopen()
+	w.refused(tool.Conflict, "write_file", `{"file_path":"f","content":"y","mode":"overwrite"}`)
+	assert.Equal(t, 4.0, w.version("f"))
+}
+
+func TestProcessesOfASessionShareVersions(t *testing.T) {
+	journal := filepath.Join(t.TempDir(), "versions.jsonl")
+	w := newWorld(t, func(o *vfs.Options) { o.VersionsFile, o.ReadBeforeWrite = journal, true })
+	other, err := vfs.New(&w.opts)
+	require.NoError(t, err)
+	defer other.Close()
+	w.file("f", "x")
+	w.ok("read_file", `{"file_path":"f"}`)
+	done, err := other.Apply(t.Context(), []vfs.Write{{Path: "f", Content: []byte("y"), Mode: vfs.Overwrite}})
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, done[0].Version)
+	assert.Equal(t, 2.0, w.version("f"))
+}
+
+func TestACorruptJournalLosesItsBadLinesOnly(t *testing.T) {
+	journal := filepath.Join(t.TempDir(), "versions.jsonl")
+	w := newWorld(t, func(o *vfs.Options) { o.VersionsFile = journal })
+	w.ok("write_file", `{"file_path":"f","content":"a"}`)
+	data, err := os.ReadFile(journal)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(journal, append([]byte("garbage\n{\"p\":7}\n"), append(data, `{"p":"f","v":9`...)...), 0o600))
+	w.reopen()
+	assert.Equal(t, 1.0, w.version("f"))
+}
+
+func TestTheJournalIsCompacted(t *testing.T) {
+	journal := filepath.Join(t.TempDir(), "versions.jsonl")
+	w := newWorld(t, func(o *vfs.Options) { o.VersionsFile = journal })
+	w.ok("write_file", `{"file_path":"f","content":"a"}`)
+	data, err := os.ReadFile(journal)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(journal, []byte(strings.Repeat(string(data), 12_000)), 0o600))
+	w.reopen()
+	w.ok("write_file", `{"file_path":"g","content":"a"}`)
+	info, err := os.Stat(journal)
+	require.NoError(t, err)
+	assert.Less(t, info.Size(), int64(1_000))
+	w.reopen()
+	assert.Equal(t, 1.0, w.version("f"))
+}
