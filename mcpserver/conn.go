@@ -102,7 +102,7 @@ func (c *conn) accept(l line) (jsonrpc.Message, *refusal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, twice := c.waiting[request.ID]; twice {
-		return nil, &refusal{id: findID(l), code: jsonrpc.CodeInvalidRequest, message: "another request with this id waits for its answer"}
+		return nil, &refusal{id: envelopeOf(l).ID, code: jsonrpc.CodeInvalidRequest, message: "another request with this id waits for its answer"}
 	}
 	c.waiting[request.ID] = len(l.text)
 	c.count, c.bytes = c.count+1, c.bytes+len(l.text)

@@ -64,7 +64,9 @@ func FuzzNoLineEndsTheServer(f *testing.F) {
 			t.Skip("it asks for a call that waits")
 		}
 		r := startReady(t, New(newFakes().set(), nil))
-		go func() { _, _ = r.in.WriteString(string(garbage) + "\n" + `{"jsonrpc":"2.0","id":"the last","method":"ping"}` + "\n") }()
+		go func() {
+			_, _ = r.in.WriteString(string(garbage) + "\n" + `{"jsonrpc":"2.0","id":"the last","method":"ping"}` + "\n")
+		}()
 		for r.next().ID != `"the last"` {
 		}
 		r.end()

@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/wisbox/wisbox/tool"
 )
 
 // refusal is a line that is no message: what to answer, and to which id.
@@ -15,12 +17,17 @@ type refusal struct {
 	id      json.RawMessage // as the client wrote it; null where none was found
 	code    int
 	message string
+	call    *tool.Error // for a tool call that is too long: its answer, not the protocol's
 }
 
 func (r *refusal) line() []byte {
-	raw, err := json.Marshal(map[string]any{
-		"jsonrpc": "2.0", "id": r.id, "error": map[string]any{"code": r.code, "message": r.message},
-	})
+	answer := map[string]any{"jsonrpc": "2.0", "id": r.id}
+	if r.call != nil && r.id != nil {
+		answer["result"] = errorResult(r.call)
+	} else {
+		answer["error"] = map[string]any{"code": r.code, "message": r.message}
+	}
+	raw, err := json.Marshal(answer)
 	if err != nil { // the id can't be repeated
 		r.id = nil
 		return r.line()
@@ -32,11 +39,11 @@ func (r *refusal) line() []byte {
 // or guess, it is a refusal instead.
 func decode(l line) (jsonrpc.Message, *refusal) {
 	refuse := func(code int, message string) (jsonrpc.Message, *refusal) {
-		return nil, &refusal{id: findID(l), code: code, message: message}
+		return nil, &refusal{id: envelopeOf(l).ID, code: code, message: message}
 	}
 	switch {
 	case l.tooLong:
-		return refuse(jsonrpc.CodeInvalidRequest, "the message is longer than 8 MiB")
+		return nil, tooLong(envelopeOf(l))
 	case !utf8.Valid(l.text):
 		return refuse(jsonrpc.CodeParseError, "the message is not UTF-8")
 	case !json.Valid(l.text):
@@ -52,6 +59,16 @@ func decode(l line) (jsonrpc.Message, *refusal) {
 		return refuse(jsonrpc.CodeInvalidRequest, "the message is no JSON-RPC 2.0 request, notification or response")
 	}
 	return message, nil
+}
+
+// tooLong refuses a line beyond the limit. A model can't see the errors of the
+// protocol, so a call's answer is one of its tool.
+func tooLong(e envelope) *refusal {
+	r := &refusal{id: e.ID, code: jsonrpc.CodeInvalidRequest, message: "the message is longer than 8 MiB"}
+	if e.Method == "tools/call" {
+		r.call = tool.Errorf(tool.TooLarge, "the call is longer than 8 MiB; its arguments may have %d bytes: write large content in parts", tool.MaxArguments)
+	}
+	return r
 }
 
 func notBlank(r rune) bool { return r != ' ' && r != '\t' && r != '\r' && r != '\n' }
@@ -80,28 +97,54 @@ func badID(text []byte) string {
 	return "an id is a string or an integer below 2^53"
 }
 
-var (
-	idAtHead = regexp.MustCompile(`^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)\s*,`)
-	idAtTail = regexp.MustCompile(`,\s*"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)\s*\}\s*$`)
-)
+// envelope is what can be told of a line that can't be read as a whole.
+type envelope struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+}
 
-// findID looks for the id of a line that can't be read as a whole, so that its
-// sender need not wait for ever: where clients write it, first or last.
-func findID(l line) json.RawMessage {
-	var envelope struct {
-		ID json.RawMessage `json:"id"`
+var idAtTail = regexp.MustCompile(`,\s*"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)\s*\}\s*$`)
+
+// envelopeOf looks for the id of a line, so that its sender need not wait for
+// ever, and its method: where clients write them, before the parameters or last.
+func envelopeOf(l line) envelope {
+	var e envelope
+	if !l.tooLong && json.Unmarshal(l.text, &e) == nil {
+		return e
 	}
-	if !l.tooLong && json.Unmarshal(l.text, &envelope) == nil {
-		return envelope.ID
-	}
+	e = headOf(l.text)
 	end := l.text
 	if l.tooLong {
 		end = l.tail
 	}
-	for _, m := range [][][]byte{idAtHead.FindSubmatch(l.text), idAtTail.FindSubmatch(end)} {
-		if m != nil && json.Valid(m[1]) && utf8.Valid(m[1]) {
-			return m[1]
+	if m := idAtTail.FindSubmatch(end); e.ID == nil && m != nil && json.Valid(m[1]) && utf8.Valid(m[1]) {
+		e.ID = m[1]
+	}
+	return e
+}
+
+// headOf reads the members of an object up to the first that is cut or no scalar.
+func headOf(text []byte) envelope {
+	var e envelope
+	dec := json.NewDecoder(bytes.NewReader(text))
+	if start, err := dec.Token(); err != nil || start != json.Delim('{') {
+		return e
+	}
+	for {
+		token, _ := dec.Token()
+		name, ok := token.(string)
+		if !ok || name == "params" {
+			return e
+		}
+		var value json.RawMessage
+		if dec.Decode(&value) != nil || !utf8.Valid(value) {
+			return e
+		}
+		switch name {
+		case "id":
+			e.ID = value
+		case "method":
+			_ = json.Unmarshal(value, &e.Method)
 		}
 	}
-	return nil
 }

@@ -149,12 +149,18 @@ func TestOverlongLinesAreRefusedByTheirID(t *testing.T) {
 	} {
 		go r.send(line)
 		got := r.next()
-		require.NotNil(t, got.Error)
+		require.Nil(t, got.Error, "a model sees no errors of the protocol")
 		assert.Equal(t, "41", got.ID)
-		assert.Contains(t, got.Error.Message, "8 MiB")
+		assert.Contains(t, got.Line, `"isError":true`)
+		assert.Contains(t, got.Line, "too_large: the call is longer than 8 MiB")
 	}
-	go r.call(42, "echo", `{"text":"`+long[:5<<20]+`"}`)
+	go r.send(`{"id":40,"jsonrpc":"2.0","method":"ping","params":{"x":"` + long + `"}}`)
 	got := r.next()
+	require.NotNil(t, got.Error)
+	assert.Equal(t, "40", got.ID)
+	assert.Contains(t, got.Error.Message, "8 MiB")
+	go r.call(42, "echo", `{"text":"`+long[:5<<20]+`"}`)
+	got = r.next()
 	assert.Contains(t, got.Line, "too_large", "more than the arguments may be, less than a line may be")
 	r.end()
 }

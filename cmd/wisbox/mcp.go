@@ -86,8 +86,7 @@ func (a *app) runMCP(ctx context.Context, opts *mcpOptions) error {
 	if opts.http != "" {
 		return a.serveHTTP(ctx, server, opts)
 	}
-	_ = server.ServeStdio(ctx, io.NopCloser(a.in), a.out) // the error is of ctx alone
-	return nil
+	return server.ServeStdio(ctx, io.NopCloser(a.in), a.out)
 }
 
 // checkMounts refuses to start with a mount that the first call would fail on.
@@ -113,7 +112,10 @@ func (a *app) serveHTTP(ctx context.Context, server *mcpserver.Server, opts *mcp
 	if opts.tokenFile == "" {
 		fmt.Fprintf(a.err, "wisbox: bearer token %s\n", token)
 	}
-	return server.Serve(ctx, l, ho)
+	if err := server.Serve(ctx, l, ho); err != nil {
+		return err
+	}
+	return ctx.Err() // the signal's exit code
 }
 
 // bearerToken reads the token, or makes one and keeps it where there is a file
