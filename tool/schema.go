@@ -11,17 +11,18 @@ import (
 )
 
 // schemaOf describes T, with the bounds, defaults and enumerations of its tags
-// and without the "null" alternatives that some MCP hosts refuse.
-func schemaOf[T any]() *jsonschema.Schema {
+// and without the "null" alternatives that some MCP hosts refuse. nulls keeps
+// them where a result has a null: in pointers that are always there.
+func schemaOf[T any](nulls bool) *jsonschema.Schema {
 	schema, err := jsonschema.For[T](nil)
 	if err != nil {
 		panic(fmt.Sprintf("tool: describe %T: %v", *new(T), err))
 	}
-	refine(schema, reflect.TypeFor[T]())
+	refine(schema, reflect.TypeFor[T](), nulls)
 	return schema
 }
 
-func refine(s *jsonschema.Schema, t reflect.Type) {
+func refine(s *jsonschema.Schema, t reflect.Type, nulls bool) {
 	dropNull(s)
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -30,17 +31,21 @@ func refine(s *jsonschema.Schema, t reflect.Type) {
 	case reflect.Struct:
 		for _, f := range fieldsOf(t) {
 			if prop := s.Properties[f.name]; prop != nil {
-				refine(prop, f.typ)
+				types := prop.Types
+				refine(prop, f.typ, nulls)
+				if nulls && f.required && f.typ.Kind() == reflect.Pointer {
+					prop.Type, prop.Types = "", types
+				}
 				f.describe(prop)
 			}
 		}
 	case reflect.Slice, reflect.Array:
 		if s.Items != nil {
-			refine(s.Items, t.Elem())
+			refine(s.Items, t.Elem(), nulls)
 		}
 	case reflect.Map:
 		if s.AdditionalProperties != nil {
-			refine(s.AdditionalProperties, t.Elem())
+			refine(s.AdditionalProperties, t.Elem(), nulls)
 		}
 	}
 }

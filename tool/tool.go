@@ -74,7 +74,7 @@ type Tool struct {
 // New makes a tool from fn. P and R are structs. It panics when P or R can't be
 // described, which the tool's first test shows.
 func New[P, R any](spec Spec, fn func(context.Context, P) (R, error)) Tool {
-	in, out := schemaOf[P](), schemaOf[R]()
+	in, out := schemaOf[P](false), schemaOf[R](true)
 	return Tool{Spec: spec, Input: in, Output: out, call: func(ctx context.Context, raw json.RawMessage) (*Result, error) {
 		var params P
 		if err := Decode(raw, &params); err != nil {

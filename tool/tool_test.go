@@ -105,6 +105,16 @@ func TestSchemasCarryTheTags(t *testing.T) {
 	assert.NotContains(t, text, `"null"`)
 }
 
+func TestResultsMayHaveANullWhereTheyAlwaysHaveAField(t *testing.T) {
+	type result struct {
+		Value *string `json:"value"`
+		Line  *int    `json:"line,omitempty"`
+	}
+	maybe := tool.New(tool.Spec{Name: "maybe"}, func(context.Context, struct{}) (result, error) { return result{}, nil })
+	assert.ElementsMatch(t, []string{"null", "string"}, maybe.Output.Properties["value"].Types)
+	assert.Equal(t, "integer", maybe.Output.Properties["line"].Type)
+}
+
 func TestForeignErrorsBecomeInternalAndHideTheirText(t *testing.T) {
 	secret := errors.New("open /root/.ssh/id_rsa")
 	boom := tool.New(tool.Spec{Name: "boom"}, func(context.Context, struct{}) (struct{}, error) { return struct{}{}, secret })

@@ -12,6 +12,7 @@ import (
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/hostmount"
 	"github.com/wisbox/wisbox/mcpserver"
+	"github.com/wisbox/wisbox/tool"
 )
 
 type mcpOptions struct {
@@ -101,12 +102,12 @@ func checkMounts(ctx context.Context, so *wisbox.SessionOptions) error {
 func (a *app) serveHTTP(ctx context.Context, server *mcpserver.Server, opts *mcpOptions) error {
 	token, err := bearerToken(opts.tokenFile)
 	if err != nil {
-		return err
+		return refused("--token-file", err)
 	}
 	ho := &mcpserver.HTTPOptions{Tokens: []string{token}, Hosts: opts.hosts, Origins: opts.origins, CertFile: opts.cert, KeyFile: opts.key}
 	l, err := mcpserver.Listen(opts.http, ho)
 	if err != nil {
-		return err
+		return refused("--http", err)
 	}
 	fmt.Fprintf(a.err, "wisbox: serving MCP on %s\n", l.Addr())
 	if opts.tokenFile == "" {
@@ -116,6 +117,12 @@ func (a *app) serveHTTP(ctx context.Context, server *mcpserver.Server, opts *mcp
 		return err
 	}
 	return ctx.Err() // the signal's exit code
+}
+
+// refused tells the person who started the server what is wrong with a flag: the
+// error is about what they typed, so its text hides nothing from them.
+func refused(flag string, err error) error {
+	return tool.Errorf(tool.Invalid, "%s: %s", flag, err).In(flag).Because(err)
 }
 
 // bearerToken reads the token, or makes one and keeps it where there is a file

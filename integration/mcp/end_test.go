@@ -1,0 +1,155 @@
+package mcp
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// raw is a server that is spoken to in lines.
+type raw struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func (w *world) raw() *raw {
+	w.t.Helper()
+	r := &raw{t: w.t, cmd: w.command("mcp")}
+	in, err := r.cmd.StdinPipe()
+	require.NoError(w.t, err)
+	out, err := r.cmd.StdoutPipe()
+	require.NoError(w.t, err)
+	r.in, r.out = in, bufio.NewReader(out)
+	require.NoError(w.t, r.cmd.Start())
+	w.t.Cleanup(func() {
+		if r.cmd.ProcessState == nil {
+			_ = r.cmd.Process.Kill()
+			_ = r.cmd.Wait()
+		}
+	})
+	r.send(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
+	r.line()
+	r.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	return r
+}
+
+func (r *raw) send(line string) {
+	_, err := io.WriteString(r.in, line+"\n")
+	require.NoError(r.t, err)
+}
+
+func (r *raw) line() string {
+	line, err := r.out.ReadString('\n')
+	require.NoError(r.t, err)
+	return line
+}
+
+func (r *raw) call(id int, tool string, arguments args) {
+	raw, err := json.Marshal(arguments)
+	require.NoError(r.t, err)
+	r.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, id, tool, raw))
+}
+
+// begin has the server run a program for a minute and returns when it runs. Its
+// name finds it on the host.
+func (r *raw) begin() (mark string) {
+	mark = fmt.Sprintf("6%d", time.Now().UnixNano()%1_000_000_000)
+	r.call(1, "shell_execute", args{"commands": []string{"true"}})
+	r.line()
+	r.call(2, "shell_execute", args{"commands": []string{"sleep", mark}, "timeout": 100})
+	require.Eventually(r.t, func() bool { return runs(mark) }, 10*time.Second, 20*time.Millisecond)
+	return mark
+}
+
+// runs looks for a `sleep` of that time among the host's processes.
+func runs(mark string) bool {
+	all, _ := os.ReadDir("/proc")
+	for _, p := range all {
+		line, _ := os.ReadFile("/proc/" + p.Name() + "/cmdline")
+		if strings.HasPrefix(string(line), "sleep\x00"+mark) {
+			return true
+		}
+	}
+	return false
+}
+
+// endsWithin waits for the server's end.
+func (r *raw) endsWithin(most time.Duration) (code int) {
+	timer := time.AfterFunc(most, func() { _ = r.cmd.Process.Kill() })
+	defer timer.Stop()
+	_, _ = io.Copy(io.Discard, r.out)
+	_ = r.cmd.Wait()
+	return r.cmd.ProcessState.ExitCode()
+}
+
+func TestTheEndOfTheInputEndsServerProgramAndSession(t *testing.T) {
+	r := newWorld(t).needsPodman().raw()
+	mark := r.begin()
+	require.NoError(t, r.in.Close())
+	assert.Zero(t, r.endsWithin(5*time.Second))
+	assert.False(t, runs(mark))
+}
+
+func TestASignalEndsServerProgramAndSession(t *testing.T) {
+	for sig, code := range map[syscall.Signal]int{syscall.SIGTERM: 143, syscall.SIGINT: 130} {
+		t.Run(sig.String(), func(t *testing.T) {
+			r := newWorld(t).needsPodman().raw()
+			mark := r.begin()
+			require.NoError(t, r.cmd.Process.Signal(sig))
+			assert.Equal(t, code, r.endsWithin(5*time.Second))
+			assert.False(t, runs(mark))
+		})
+	}
+}
+
+func TestACallThatIsTooLongIsAnErrorOfItsTool(t *testing.T) {
+	r := newWorld(t).raw()
+	go r.call(1, "write_file", args{"file_path": "a", "content": strings.Repeat("x", 20_000_000)})
+	line := r.line()
+	assert.Contains(t, line, `"isError":true`)
+	assert.Contains(t, line, `"kind":"too_large"`)
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.cmd.Process.Pid))
+	require.NoError(t, err)
+	assert.Less(t, kib(t, string(status), "VmHWM"), 128<<10, "memory does not grow with the call")
+	require.NoError(t, r.in.Close())
+	assert.Zero(t, r.endsWithin(5*time.Second))
+}
+
+// A client that asks and asks and never reads can't make the server grow.
+func TestAClientThatNeverReadsHoldsNoMemory(t *testing.T) {
+	r := newWorld(t).raw()
+	r.call(1, "write_file", args{"file_path": "a", "content": strings.Repeat("line\n", 9000)})
+	r.line()
+	for i := range 400 {
+		r.call(i+2, "read_file", args{"file_path": "a"})
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.cmd.Process.Pid))
+	require.NoError(t, err)
+	assert.Less(t, kib(t, string(status), "VmRSS"), 128<<10)
+	require.NoError(t, r.cmd.Process.Signal(syscall.SIGTERM))
+	assert.Equal(t, 143, r.endsWithin(5*time.Second))
+}
+
+func kib(t *testing.T, status, name string) int {
+	t.Helper()
+	for line := range strings.Lines(status) {
+		var n int
+		if _, err := fmt.Sscanf(line, name+": %d kB", &n); err == nil {
+			return n
+		}
+	}
+	t.Fatalf("no %s in the status", name)
+	return 0
+}

@@ -1,0 +1,178 @@
+// Package mcp drives `wisbox mcp` as agent runtimes do: with the official Go
+// client, and with programs that others wrote and npm installs.
+package mcp
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// args is the object of a call's arguments, or one out of a result.
+type args = map[string]any
+
+func binary(t *testing.T) string {
+	t.Helper()
+	bin := os.Getenv("WISBOX_BIN")
+	if bin == "" {
+		bin = "../../bin/wisbox"
+	}
+	bin, err := filepath.Abs(bin)
+	require.NoError(t, err)
+	require.FileExists(t, bin, "build it first: make build")
+	return bin
+}
+
+// world is a state root of its own and what is needed to start servers over it.
+type world struct {
+	t     *testing.T
+	bin   string
+	cache string
+}
+
+// newWorld makes a world. At the test's end no session must be left in it.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, bin: binary(t), cache: filepath.Join(t.TempDir(), "state")}
+	t.Cleanup(func() { assert.Empty(t, w.sessions(), "sessions are left") })
+	return w
+}
+
+// needsPodman skips the test where no session can run a program, or fails it
+// where Podman is required.
+func (w *world) needsPodman() *world {
+	w.t.Helper()
+	out, err := w.command("run", "--", "true").CombinedOutput()
+	if err == nil {
+		return w
+	}
+	if os.Getenv("WISBOX_REQUIRE_PODMAN") != "" {
+		w.t.Fatalf("Podman is required (WISBOX_REQUIRE_PODMAN) and can't run: %s", out)
+	}
+	w.t.Skipf("Podman can't run here: %s", out)
+	return nil
+}
+
+func (w *world) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(w.bin, args...)
+	cmd.Env = append(os.Environ(), "WISBOX_CACHE="+w.cache)
+	return cmd
+}
+
+func (w *world) sessions() []string {
+	found, _ := filepath.Glob(filepath.Join(w.cache, "sessions", "*"))
+	return found
+}
+
+// stdio connects the Go client to a server of its own.
+func (w *world) stdio(flags ...string) *client {
+	return w.connect(&sdk.CommandTransport{Command: w.command(append([]string{"mcp"}, flags...)...)}, nil, nil)
+}
+
+// client is a connected Go client.
+type client struct {
+	*sdk.ClientSession
+	t *testing.T
+}
+
+func (w *world) connect(over sdk.Transport, opts *sdk.ClientOptions, session *sdk.ClientSessionOptions) *client {
+	w.t.Helper()
+	conn, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, opts).Connect(w.t.Context(), over, session)
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { _ = conn.Close() })
+	return &client{conn, w.t}
+}
+
+func (c *client) try(tool string, arguments any) *sdk.CallToolResult {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	defer cancel()
+	res, err := c.CallTool(ctx, &sdk.CallToolParams{Name: tool, Arguments: arguments})
+	require.NoError(c.t, err, "%s %v", tool, arguments)
+	return res
+}
+
+// call calls a tool that must not answer with an error.
+func (c *client) call(tool string, arguments any) args {
+	c.t.Helper()
+	res := c.try(tool, arguments)
+	require.False(c.t, res.IsError, "%s %v: %s", tool, arguments, text(res))
+	return object(c.t, res)
+}
+
+func object(t *testing.T, res *sdk.CallToolResult) args {
+	t.Helper()
+	out, ok := res.StructuredContent.(map[string]any)
+	require.True(t, ok, "%v", res.StructuredContent)
+	return out
+}
+
+func text(res *sdk.CallToolResult) string {
+	raw, _ := json.Marshal(res.Content)
+	return string(raw)
+}
+
+// httpServer is a `wisbox mcp --http` that runs.
+type httpServer struct {
+	w     *world
+	cmd   *exec.Cmd
+	addr  string
+	token string
+}
+
+// serve starts a server on a free port, or on addr, and waits until it listens.
+func (w *world) serve(addr string, flags ...string) *httpServer {
+	w.t.Helper()
+	tokenFile := filepath.Join(w.t.TempDir(), "token")
+	s := &httpServer{w: w, cmd: w.command(append([]string{"mcp", "--http", addr, "--token-file", tokenFile}, flags...)...)}
+	errs, err := s.cmd.StderrPipe()
+	require.NoError(w.t, err)
+	require.NoError(w.t, s.cmd.Start())
+	w.t.Cleanup(s.stop)
+	line, err := bufio.NewReader(errs).ReadString('\n')
+	require.NoError(w.t, err)
+	_, s.addr, _ = strings.Cut(strings.TrimSpace(line), "serving MCP on ")
+	token, err := os.ReadFile(tokenFile)
+	require.NoError(w.t, err)
+	s.token = strings.TrimSpace(string(token))
+	return s
+}
+
+func (s *httpServer) stop() {
+	if s.cmd.ProcessState != nil {
+		return
+	}
+	_ = s.cmd.Process.Signal(os.Interrupt)
+	_ = s.cmd.Wait()
+}
+
+func (s *httpServer) url() string { return "http://" + s.addr + "/mcp" }
+
+// bearer adds the token to every request.
+type bearer struct {
+	token string
+	next  http.RoundTripper
+}
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+b.token)
+	return b.next.RoundTrip(r)
+}
+
+func (s *httpServer) connect(version string) *client {
+	return s.w.connect(&sdk.StreamableClientTransport{
+		Endpoint: s.url(), HTTPClient: &http.Client{Transport: bearer{s.token, http.DefaultTransport}},
+	}, nil, &sdk.ClientSessionOptions{ProtocolVersion: version})
+}
