@@ -55,6 +55,7 @@ type Limits struct {
 	WriteChars int   // content of one write_file or edit_file call, in characters (48,000)
 	EditBytes  int64 // a file that edit_file opens, and what it may become (8 MiB)
 	WholeBytes int64 // a file that is read or appended to as a whole (64 MiB)
+	InBytes    int64 // content of one Import (2 GiB)
 }
 
 func (l Limits) withDefaults() Limits {
@@ -66,6 +67,9 @@ func (l Limits) withDefaults() Limits {
 	}
 	if l.WholeBytes == 0 {
 		l.WholeBytes = 64 << 20
+	}
+	if l.InBytes == 0 {
+		l.InBytes = 2 << 30
 	}
 	return l
 }
@@ -82,6 +86,7 @@ type FS struct {
 	staging  *beneath.Staging
 	versions *versions
 	writing  chan struct{} // holds a token while a change is made
+	watches  watches
 
 	life   sync.RWMutex // shared by every call, taken to close
 	closed bool
@@ -124,6 +129,7 @@ func (f *FS) Close() error {
 		return nil
 	}
 	f.closed = true
+	f.watches.close()
 	var errs []error
 	if f.tree != nil {
 		errs = append(errs, f.tree.Close())

@@ -140,6 +140,28 @@ func TestWhatCannotBeReadSaysWhy(t *testing.T) {
 	})
 }
 
+func TestOpenBelowFollowsNoLink(t *testing.T) {
+	w := newWorld(t)
+	w.file(w.at("a/b/f"), "x")
+	w.link("a", "l")
+	w.link(w.outside, "a/out")
+	dir := int(w.tree.Dir().Fd())
+	for name, open := range map[string]func(int, string, int) (int, error){"openat2": beneath.OpenBelow, "stepwise": beneath.OpenStepwise} {
+		for _, rel := range []string{"", "a", "a/b", "a/b/f"} {
+			for _, flags := range []int{unix.O_RDONLY, unix.O_PATH} {
+				fd, err := open(dir, rel, flags)
+				require.NoError(t, err, "%s %q", name, rel)
+				require.NoError(t, unix.Close(fd))
+			}
+		}
+		for _, rel := range []string{"l", "l/b", "a/out", "a/out/secret", "../outside", "a/../../outside", "/etc"} {
+			fd, err := open(dir, rel, unix.O_RDONLY)
+			require.Error(t, err, "%s %q", name, rel)
+			require.Equal(t, -1, fd)
+		}
+	}
+}
+
 func socket(t testing.TB, path string) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	require.NoError(t, err)

@@ -157,7 +157,11 @@ func OpenBelow(dir int, rel string, flags int) (int, error) {
 	if rel == "" {
 		rel = "."
 	}
-	fd, err := openat2(dir, rel, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY)
+	quiet := unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY
+	if flags&unix.O_PATH != 0 {
+		quiet = unix.O_NOFOLLOW // openat2 refuses what means nothing
+	}
+	fd, err := openat2(dir, rel, flags|quiet)
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
 		return openStepwise(dir, rel, flags)
 	}
@@ -171,7 +175,7 @@ func openStepwise(dir int, rel string, flags int) (int, error) {
 		if more {
 			want = unix.O_PATH | unix.O_DIRECTORY
 		}
-		if name == "." {
+		if name == "." || rel == "" {
 			fd, err = unix.Openat(at, ".", want|unix.O_CLOEXEC, 0)
 		} else {
 			fd, err = OpenAt(at, name, want)
@@ -199,4 +203,22 @@ func (p *Parent) Readlink() (string, error) {
 		return "", err
 	}
 	return string(buf[:n]), nil
+}
+
+// Link makes the entry another name of the regular file target.
+func (p *Parent) Link(target *Parent) error {
+	var st unix.Stat_t
+	if err := target.Lstat(&st); err != nil {
+		return err
+	}
+	if err := Regular(&st); err != nil {
+		return err
+	}
+	return unix.Linkat(int(target.dir.Fd()), target.Name, int(p.dir.Fd()), p.Name, 0)
+}
+
+// Entry is the entry name, one path element, of the open directory h. It needs
+// no Close of its own and is good as long as h is open.
+func (h *Handle) Entry(name string) *Parent {
+	return &Parent{dir: h.File, Name: name, Path: join(h.Path, name)}
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,7 +23,11 @@ type Staging struct {
 	sync  bool
 }
 
-const tempPrefix = "wisbox-tmp-"
+const (
+	tempPrefix = "wisbox-tmp-"
+	slowPrefix = "wisbox-slow-"
+	slowLife   = time.Hour
+)
 
 // NewStaging stages in root. owner nil leaves files to the process's own user;
 // sync makes every file and every rename durable before it is acknowledged.
@@ -57,7 +62,7 @@ func (s *Staging) Sweep() error {
 	defer unix.Close(fd)
 	var stale []string
 	err = ReadDir(fd, func(e Entry) bool {
-		if strings.HasPrefix(e.Name, tempPrefix) {
+		if strings.HasPrefix(e.Name, tempPrefix) || strings.HasPrefix(e.Name, slowPrefix) && olderThan(fd, e.Name, slowLife) {
 			stale = append(stale, strings.Clone(e.Name))
 		}
 		return true
@@ -69,6 +74,11 @@ func (s *Staging) Sweep() error {
 	return err
 }
 
+func olderThan(dir int, name string, age time.Duration) bool {
+	var st unix.Stat_t
+	return unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && time.Since(time.Unix(st.Mtim.Unix())) > age
+}
+
 // Temp is a file in the making. Write to it, then place it or discard it.
 type Temp struct {
 	*os.File
@@ -77,8 +87,15 @@ type Temp struct {
 }
 
 // Create begins a file with mode (permission bits only) and the staging's owner.
-func (s *Staging) Create(mode fs.FileMode) (*Temp, error) {
-	name := s.Name()
+func (s *Staging) Create(mode fs.FileMode) (*Temp, error) { return s.create(s.Name(), mode) }
+
+// CreateSlow is [Staging.Create] for a file that is written without the writers'
+// lock, from a stream for instance: a sweep leaves it alone for an hour.
+func (s *Staging) CreateSlow(mode fs.FileMode) (*Temp, error) {
+	return s.create(slowPrefix+strings.ToLower(rand.Text()), mode)
+}
+
+func (s *Staging) create(name string, mode fs.FileMode) (*Temp, error) {
 	const flags = unix.O_RDWR | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err := unix.Openat(int(s.dir.Fd()), name, flags, 0o600)
 	if err != nil {

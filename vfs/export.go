@@ -1,0 +1,228 @@
+package vfs
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"path"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Export writes what path names as a tar stream: of a directory everything below
+// it, by names relative to it; of a file the one entry. Only files, directories
+// and links that stay below path are written, so that unpacking it writes
+// nowhere else; absolute links into the workspace become relative. The rest is
+// skipped and told. A file that changes meanwhile has the size that it had when
+// it was opened. It takes no lock.
+func (f *FS) Export(ctx context.Context, name string, w io.Writer) (*Transfer, error) {
+	leave, err := f.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	rel, err := clean(name)
+	if err != nil {
+		return nil, in(err, "path")
+	}
+	ex := &exporting{f: f, ctx: ctx, tar: tar.NewWriter(w), Transfer: &Transfer{}}
+	if err := ex.run(rel); err != nil {
+		return ex.Transfer, in(ex.reason(err, rel), "path")
+	}
+	return ex.Transfer, ex.reason(ex.tar.Close(), rel)
+}
+
+type exporting struct {
+	*Transfer
+	f    *FS
+	ctx  context.Context
+	tar  *tar.Writer
+	base string // the true path of the directory that is written
+}
+
+// errOutput is met when the receiver of the stream fails.
+var errOutput = errors.New("write the archive")
+
+func (ex *exporting) reason(err error, rel string) error {
+	switch {
+	case err == nil:
+		return nil
+	case ex.ctx.Err() != nil:
+		return tool.AsError(ex.ctx.Err())
+	case errors.Is(err, errOutput):
+		return tool.Errorf(tool.Unavailable, "the archive can't be written where it goes").Because(err)
+	}
+	return fail(err, rel)
+}
+
+func (ex *exporting) run(rel string) error {
+	dir, err := ex.f.tree.OpenDir(rel)
+	if errors.Is(err, unix.ENOTDIR) {
+		h, err := ex.f.tree.Open(rel)
+		if err != nil {
+			return err
+		}
+		defer h.Close()
+		return ex.file(path.Base(rel), h.File, &h.Stat)
+	}
+	if err != nil {
+		return err
+	}
+	ex.base = dir.Path
+	_ = dir.Close()
+	return ex.below()
+}
+
+// below writes directories from a list, the last found first: the depth of a
+// tree costs no descriptors.
+func (ex *exporting) below() error {
+	for todo := []string{""}; len(todo) > 0; {
+		at := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		more, err := ex.directory(at)
+		if err != nil {
+			return err
+		}
+		for i := len(more) - 1; i >= 0; i-- {
+			todo = append(todo, more[i])
+		}
+	}
+	return nil
+}
+
+func (ex *exporting) directory(at string) (below []string, err error) {
+	dir, err := ex.f.tree.OpenDir(join(ex.base, at))
+	if err != nil {
+		if at == "" {
+			return nil, err
+		}
+		ex.skip(at, reasonOf(err))
+		return nil, nil
+	}
+	defer dir.Close()
+	if at != "" {
+		if err := ex.header(&tar.Header{Typeflag: tar.TypeDir, Name: at + "/"}, &dir.Stat); err != nil {
+			return nil, err
+		}
+		ex.Directories++
+	}
+	names, cut, err := listNames(ex.ctx, dir)
+	if cut && err == nil {
+		ex.skip(at, "has too many entries; the rest is left out")
+	}
+	for i := 0; i < len(names) && err == nil; i++ {
+		if names[i].kind == unix.DT_DIR {
+			below = append(below, join(at, names[i].name))
+			continue
+		}
+		err = ex.entry(dir, join(at, names[i].name), names[i])
+	}
+	return below, err
+}
+
+func (ex *exporting) entry(dir *beneath.Handle, name string, n dirName) error {
+	if ex.ctx.Err() != nil {
+		return ex.ctx.Err()
+	}
+	switch n.kind {
+	case unix.DT_REG:
+		return ex.regular(dir, name, n.name)
+	case unix.DT_LNK:
+		return ex.link(dir, name, n.name)
+	}
+	ex.skip(name, "is a FIFO, a socket or a device")
+	return nil
+}
+
+func (ex *exporting) regular(dir *beneath.Handle, name, entry string) error {
+	p := dir.Entry(entry)
+	h, err := p.Open()
+	if err != nil {
+		ex.skip(name, reasonOf(err))
+		return nil
+	}
+	defer h.Close()
+	return ex.file(name, h.File, &h.Stat)
+}
+
+// sparse says that a file is mostly holes: a program makes one of a terabyte at
+// no cost.
+func sparse(st *unix.Stat_t) bool { return st.Size > 64<<20 && st.Size/8 > st.Blocks*512 }
+
+func (ex *exporting) file(name string, content io.Reader, st *unix.Stat_t) error {
+	if sparse(st) {
+		ex.skip(name, "is sparse and too large")
+		return nil
+	}
+	if err := ex.header(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: st.Size}, st); err != nil {
+		return err
+	}
+	body := io.MultiReader(&contextReader{ctx: ex.ctx, r: content}, zeros{})
+	if _, err := io.CopyN(ex.tar, body, st.Size); err != nil {
+		return errors.Join(errOutput, err)
+	}
+	ex.Files++
+	ex.Bytes += st.Size
+	return nil
+}
+
+// zeros fill up a file that got shorter while it was read.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+func (ex *exporting) link(dir *beneath.Handle, name, entry string) error {
+	p := dir.Entry(entry)
+	text, err := p.Readlink()
+	if err != nil {
+		ex.skip(name, reasonOf(err))
+		return nil
+	}
+	text, ok := ex.inside(name, text)
+	if !ok {
+		ex.skip(name, "is a link that leaves what is exported")
+		return nil
+	}
+	var st unix.Stat_t
+	if err := p.Lstat(&st); err != nil {
+		ex.skip(name, reasonOf(err))
+		return nil
+	}
+	if err := ex.header(&tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: text}, &st); err != nil {
+		return err
+	}
+	ex.Links++
+	return nil
+}
+
+// inside is the text of a link as a relative one below what is exported.
+func (ex *exporting) inside(name, text string) (string, bool) {
+	from := join(ex.base, name)
+	to, ok := linkInside(from, text)
+	if !ok || ex.base != "" && to != ex.base && !hasDir(to, ex.base) {
+		return "", false
+	}
+	rel, err := filepath.Rel(path.Dir("/"+from), "/"+to)
+	return rel, err == nil
+}
+
+func hasDir(p, dir string) bool {
+	return len(p) > len(dir) && p[:len(dir)] == dir && p[len(dir)] == '/'
+}
+
+func (ex *exporting) header(h *tar.Header, st *unix.Stat_t) error {
+	h.Mode, h.ModTime, h.Format = int64(beneath.Mode(st)&fs.ModePerm), modified(st), tar.FormatPAX
+	if err := ex.tar.WriteHeader(h); err != nil {
+		return errors.Join(errOutput, err)
+	}
+	return nil
+}

@@ -1,0 +1,258 @@
+package vfs
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Import unpacks a tar stream below the directory dest, which is made if it is
+// not there. Files, directories, and links that stay in the workspace come in;
+// devices, FIFOs, and names or links that leave are skipped and told. What comes
+// in belongs to the session, without set-id bits. A file that is there already
+// is replaced, each for itself all or nothing; after an error the entries before
+// it are in. The stream is read as it comes, in bounded memory.
+func (f *FS) Import(ctx context.Context, stream io.Reader, dest string) (*Transfer, error) {
+	leave, err := f.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	rel, err := clean(dest)
+	if err != nil {
+		return nil, in(err, "dest")
+	}
+	if f.staging == nil {
+		return nil, tool.Errorf(tool.Unsupported, "this workspace can only be read")
+	}
+	im := &importing{f: f, ctx: ctx, dest: rel, Transfer: &Transfer{}}
+	if err := im.makeDir(rel, 0o755); err != nil {
+		return nil, in(fail(err, rel), "dest")
+	}
+	return im.Transfer, im.run(tar.NewReader(&contextReader{ctx: ctx, r: stream}))
+}
+
+// contextReader ends a stream with its context, between two reads.
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c *contextReader) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p)
+}
+
+type importing struct {
+	*Transfer
+	f    *FS
+	ctx  context.Context
+	dest string
+}
+
+func (im *importing) run(stream *tar.Reader) error {
+	for {
+		header, err := stream.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return im.broken(err)
+		}
+		rel, ok := im.place(header.Name)
+		if !ok {
+			im.skip(header.Name, "is no name below the destination")
+			continue
+		}
+		if err := im.entry(rel, header, stream); err != nil {
+			if im.ctx.Err() != nil || fatal(err) {
+				return fail(err, rel)
+			}
+			im.skip(header.Name, reasonOf(err))
+		}
+	}
+}
+
+func (im *importing) broken(err error) error {
+	if ctxErr := im.ctx.Err(); ctxErr != nil {
+		return tool.AsError(ctxErr)
+	}
+	return tool.Errorf(tool.Invalid, "the stream is no tar archive, or is cut").Because(err)
+}
+
+// place is where an archive's name goes. The name is the archive's word: each
+// element of it must be a plain one.
+func (im *importing) place(name string) (string, bool) {
+	if strings.HasPrefix(name, "/") || strings.ContainsRune(name, 0) {
+		return "", false
+	}
+	rel := im.dest
+	for part := range strings.SplitSeq(name, "/") {
+		switch part {
+		case "", ".":
+		case "..":
+			return "", false
+		default:
+			rel = join(rel, part)
+		}
+	}
+	return rel, true
+}
+
+func (im *importing) entry(rel string, h *tar.Header, content io.Reader) error {
+	mode := fs.FileMode(h.Mode).Perm()
+	switch h.Typeflag {
+	case tar.TypeDir:
+		if err := im.makeDir(rel, mode|0o700); err != nil {
+			return err
+		}
+		im.Directories++
+		return nil
+	case tar.TypeReg, tar.TypeGNUSparse:
+		return im.file(rel, mode, content)
+	case tar.TypeSymlink:
+		return im.symlink(rel, h.Linkname)
+	case tar.TypeLink:
+		return im.hardLink(rel, h.Linkname)
+	case tar.TypeXGlobalHeader:
+		return nil
+	}
+	im.skip(h.Name, "is a device, a FIFO or of an unknown type")
+	return nil
+}
+
+// makeDir makes a directory and what leads to it; one that is there keeps its
+// mode.
+func (im *importing) makeDir(rel string, mode fs.FileMode) error {
+	if rel == "" {
+		return nil
+	}
+	return im.locked(rel, func(p *beneath.Parent) error {
+		err := im.f.staging.Mkdir(p, mode)
+		if !errors.Is(err, unix.EEXIST) {
+			return err
+		}
+		h, err := im.f.tree.OpenDir(rel)
+		if err != nil {
+			return err
+		}
+		return h.Close()
+	})
+}
+
+// locked works on one entry under the write lock.
+func (im *importing) locked(rel string, do func(*beneath.Parent) error) error {
+	if rel == "" {
+		return beneath.ErrIsDir
+	}
+	unlock, err := im.f.lock(im.ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	p, _, err := im.f.tree.MakeParent(rel, im.f.staging)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	return do(p)
+}
+
+// file takes the content without the lock: the stream may be slow.
+func (im *importing) file(rel string, mode fs.FileMode, content io.Reader) error {
+	temp, err := im.f.staging.CreateSlow(mode)
+	if err != nil {
+		return err
+	}
+	defer temp.Discard()
+	n, err := io.Copy(temp.File, io.LimitReader(content, im.left()+1))
+	if err != nil {
+		return readingFailed(im, err)
+	}
+	if n > im.left() {
+		return tool.Errorf(tool.Limit, "the archive holds more than %d bytes; import it in parts", im.f.opts.Limits.InBytes)
+	}
+	if err := temp.Flush(); err != nil {
+		return err
+	}
+	err = im.locked(rel, func(p *beneath.Parent) error { return im.put(temp, p) })
+	if err != nil {
+		return err
+	}
+	im.Files++
+	im.Bytes += n
+	return nil
+}
+
+// left is how many bytes may still come: a few bytes of an archive can stand for
+// a terabyte.
+func (im *importing) left() int64 { return im.f.opts.Limits.InBytes - im.Bytes }
+
+// readingFailed tells a bad stream from a full disk.
+func readingFailed(im *importing, err error) error {
+	if errno := unix.Errno(0); errors.As(err, &errno) {
+		return err
+	}
+	return im.broken(err)
+}
+
+// put places a file where nothing, another file or a link is; a link is replaced
+// itself.
+func (im *importing) put(temp *beneath.Temp, p *beneath.Parent) error {
+	err := temp.Place(p)
+	if errors.Is(err, unix.EEXIST) {
+		err = temp.Swap(p, func(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT != unix.S_IFDIR })
+	}
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(temp.Fd()), &st); err != nil {
+		return err
+	}
+	im.f.versions.wrote(p.Path, &st)
+	return nil
+}
+
+func (im *importing) symlink(rel, text string) error {
+	if _, ok := linkInside(rel, text); !ok || text == "" {
+		return beneath.ErrEscape
+	}
+	err := im.locked(rel, func(p *beneath.Parent) error {
+		return p.Symlink(text, im.f.staging.Owner())
+	})
+	if err == nil {
+		im.Links++
+	}
+	return err
+}
+
+// hardLink gives a file that came in before, or was there, a second name.
+func (im *importing) hardLink(rel, name string) error {
+	from, ok := im.place(name)
+	if !ok || from == "" {
+		return beneath.ErrEscape
+	}
+	err := im.locked(rel, func(p *beneath.Parent) error {
+		target, err := im.f.tree.Parent(from)
+		if err != nil {
+			return err
+		}
+		defer target.Close()
+		return p.Link(target)
+	})
+	if err == nil {
+		im.Files++
+	}
+	return err
+}

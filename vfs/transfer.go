@@ -1,0 +1,99 @@
+package vfs
+
+import (
+	"errors"
+	"io/fs"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Transfer tells what Import or Export moved and what it left out.
+type Transfer struct {
+	Files       int
+	Directories int
+	Links       int
+	Bytes       int64     // of the files
+	Skipped     []Skipped // the first 1,000
+	More        int       // skipped beyond those
+}
+
+// Skipped is one entry that was left out.
+type Skipped struct {
+	Name   string // escaped where it is not printable ASCII
+	Reason string
+}
+
+const maxSkipped = 1_000
+
+func (t *Transfer) skip(name, reason string) {
+	if len(t.Skipped) == maxSkipped {
+		t.More++
+		return
+	}
+	t.Skipped = append(t.Skipped, Skipped{Name: escape(name), Reason: reason})
+}
+
+// reasonOf says in a few words why an entry could not be worked on.
+func reasonOf(err error) string {
+	switch e := fail(err, ""); {
+	case errors.Is(err, fs.ErrPermission):
+		return "is not accessible"
+	case tool.KindOf(e) == tool.Escape:
+		return "leads out of the workspace"
+	case errors.Is(err, unix.ENAMETOOLONG):
+		return "lies too deep, or its name is too long"
+	default:
+		return "is in the way or was changed meanwhile: " + string(tool.KindOf(e))
+	}
+}
+
+// fatal says that going on with the next entry is of no use.
+func fatal(err error) bool {
+	switch tool.KindOf(fail(err, "")) {
+	case tool.NoSpace, tool.Limit, tool.Invalid, tool.Closed, tool.Timeout, tool.Busy, tool.Unsupported, tool.Internal, tool.Unavailable:
+		return true
+	}
+	return false
+}
+
+// linkInside tells where a link's text leads by its words alone, as a path below
+// the workspace; from is the link's own path. It says false for one that leaves.
+func linkInside(from, text string) (string, bool) {
+	if strings.HasPrefix(text, "/") {
+		rest, ok := strings.CutPrefix(text, Mount)
+		if !ok || rest != "" && rest[0] != '/' {
+			return "", false
+		}
+		from, text = "", strings.TrimLeft(rest, "/")
+	}
+	if climbsLate(text) {
+		return "", false
+	}
+	to := path.Join(path.Dir(from), text)
+	if to == ".." || strings.HasPrefix(to, "../") {
+		return "", false
+	}
+	return strings.TrimPrefix(to, "./"), true
+}
+
+// climbsLate says that a ".." follows a name: where that leads depends on what
+// the name is, so its words alone say nothing.
+func climbsLate(text string) bool {
+	names := false
+	for part := range strings.SplitSeq(text, "/") {
+		switch part {
+		case "", ".":
+		case "..":
+			if names {
+				return true
+			}
+		default:
+			names = true
+		}
+	}
+	return false
+}
