@@ -1,0 +1,63 @@
+package snapshot
+
+import "strings"
+
+// pairs visits the names of two sorted directories together; what one of them
+// lacks is nil.
+func pairs(a, b *dir, visit func(a, b *entry) error) error {
+	var as, bs []entry
+	if a != nil {
+		as = a.entries
+	}
+	if b != nil {
+		bs = b.entries
+	}
+	for len(as) > 0 || len(bs) > 0 {
+		order := 0
+		switch {
+		case len(as) == 0:
+			order = 1
+		case len(bs) == 0:
+			order = -1
+		default:
+			order = strings.Compare(as[0].name, bs[0].name)
+		}
+		var x, y *entry
+		if order <= 0 {
+			x, as = &as[0], as[1:]
+		}
+		if order >= 0 {
+			y, bs = &bs[0], bs[1:]
+		}
+		if err := visit(x, y); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sameContent compares all but mode and time. Two directories are the same in
+// this sense; what is in them is another question.
+func sameContent(a, b *entry) bool {
+	if a.kind != b.kind {
+		return false
+	}
+	switch a.kind {
+	case file:
+		return a.size == b.size && a.hash == b.hash && a.list == b.list
+	case symlink:
+		return a.target == b.target
+	}
+	return true
+}
+
+// sameTree says that all below is the same too.
+func sameTree(a, b *entry) bool { return a.kind == folder && b.kind == folder && a.hash == b.hash }
+
+// sameMode leaves out links, which have no mode, and what is never stored.
+func sameMode(a, b *entry) bool {
+	return a.mode == b.mode || a.kind == symlink || a.kind == special
+}
+
+// missing says that an entry is nothing that a snapshot could bring back.
+func missing(e *entry) bool { return e == nil || e.kind == special }

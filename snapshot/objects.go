@@ -1,0 +1,250 @@
+package snapshot
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/oklog/ulid/v2"
+)
+
+const packSize = 64 << 20 // bytes after which a new pack is begun
+
+// objects are the packs of one store. get and put may be called from many
+// goroutines at once; the rest is for the one that holds the store.
+type objects struct {
+	root *os.Root // the directory of the packs
+	sync bool
+	enc  *zstd.Encoder
+	dec  *zstd.Decoder
+
+	mu    sync.Mutex
+	packs map[string]*pack
+	index map[Hash]location
+	open  *packWriter       // being filled
+	claim map[Hash]struct{} // going into open
+	added int64             // bytes that put has stored since the last flush
+}
+
+func openObjects(root *os.Root, durable bool) (*objects, error) {
+	o := &objects{root: root, sync: durable, packs: map[string]*pack{}, index: map[Hash]location{}, claim: map[Hash]struct{}{}}
+	var err error
+	if o.enc, err = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false), zstd.WithEncoderConcurrency(runtime.GOMAXPROCS(0))); err != nil {
+		return nil, err
+	}
+	if o.dec, err = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(maxObject), zstd.WithDecoderConcurrency(0)); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+func (o *objects) close() error {
+	o.dec.Close()
+	err := o.abandon()
+	for _, p := range o.packs {
+		err = errors.Join(err, p.file.Close())
+	}
+	return err
+}
+
+// refresh takes in the packs that other processes have made, and lets go of
+// those that they have removed.
+func (o *objects) refresh() error {
+	names, err := listNames(o.root)
+	if err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for _, name := range names {
+		if !strings.HasSuffix(name, packSuffix) || strings.HasPrefix(name, tempPrefix) {
+			continue
+		}
+		seen[name] = true
+		if o.packs[name] == nil {
+			if err := o.load(name); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errFormat) {
+				return err
+			}
+		}
+	}
+	for name, p := range o.packs {
+		if !seen[name] {
+			o.forget(p)
+		}
+	}
+	return nil
+}
+
+func listNames(root *os.Root) ([]string, error) {
+	d, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	return d.Readdirnames(-1)
+}
+
+func (o *objects) load(name string) error {
+	f, err := o.root.Open(name)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	p := &pack{name: name, file: f, size: info.Size()}
+	if err := readIndex(f, p.size, func(h Hash, l location) { o.register(p, h, l) }); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	o.packs[name] = p
+	return nil
+}
+
+func (o *objects) register(p *pack, h Hash, l location) {
+	l.pack = p
+	p.hash = append(p.hash, h)
+	o.index[h] = l
+}
+
+func (o *objects) forget(p *pack) {
+	for _, h := range p.hash {
+		if o.index[h].pack == p {
+			delete(o.index, h)
+		}
+	}
+	delete(o.packs, p.name)
+	_ = p.file.Close()
+}
+
+// has says that the object is stored, or about to be.
+func (o *objects) has(h Hash) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, stored := o.index[h]
+	_, coming := o.claim[h]
+	return stored || coming
+}
+
+// put stores content unless it is there already.
+func (o *objects) put(content []byte) (Hash, error) {
+	h := hashOf(content)
+	if !o.mine(h) {
+		return h, nil
+	}
+	stored := o.enc.EncodeAll(content, make([]byte, 0, len(content)/2+64))
+	if len(stored) >= len(content) {
+		stored = content
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return h, o.append(h, len(content), stored)
+}
+
+// mine claims the object for the caller to store, if nobody has.
+func (o *objects) mine(h Hash) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, stored := o.index[h]; stored {
+		return false
+	}
+	if _, coming := o.claim[h]; coming {
+		return false
+	}
+	o.claim[h] = struct{}{}
+	return true
+}
+
+func (o *objects) append(h Hash, length int, stored []byte) error {
+	if o.open != nil && o.open.at > packSize {
+		if err := o.seal(); err != nil {
+			return err
+		}
+	}
+	if o.open == nil {
+		w, err := newPack(o.root, newID())
+		if err != nil {
+			return err
+		}
+		o.open = w
+	}
+	o.added += int64(len(stored)) + objectHeader + indexEntry
+	return o.open.add(h, length, stored)
+}
+
+func newID() string { return strings.ToLower(ulid.Make().String()) }
+
+// seal makes the open pack a pack; its objects are then in the index.
+func (o *objects) seal() error {
+	w := o.open
+	o.open = nil
+	p, err := w.seal(o.sync)
+	if err != nil {
+		return err
+	}
+	o.packs[p.name] = p
+	for h, l := range w.found {
+		o.register(p, h, l)
+		delete(o.claim, h)
+	}
+	return nil
+}
+
+// flush makes all that was put part of the store and says how many bytes it took.
+func (o *objects) flush() (added int64, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.open != nil {
+		err = o.seal()
+	}
+	added, o.added = o.added, 0
+	clear(o.claim)
+	return added, err
+}
+
+// abandon throws away what is not yet a pack.
+func (o *objects) abandon() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	clear(o.claim)
+	o.added = 0
+	if o.open == nil {
+		return nil
+	}
+	w := o.open
+	o.open = nil
+	return w.abandon()
+}
+
+// get reads an object and believes it only when its hash is right. One that is
+// not is forgotten, so that the next snapshot of the same content stores it anew.
+func (o *objects) get(h Hash) ([]byte, error) {
+	o.mu.Lock()
+	l, ok := o.index[h]
+	o.mu.Unlock()
+	if !ok {
+		return nil, &damage{hash: h, why: "is missing"}
+	}
+	content, err := o.read(l)
+	if err == nil && hashOf(content) == h {
+		return content, nil
+	}
+	o.mu.Lock()
+	delete(o.index, h)
+	o.mu.Unlock()
+	return nil, &damage{hash: h, why: "is not what was stored"}
+}
+
+func (o *objects) read(l location) ([]byte, error) {
+	stored := make([]byte, l.stored)
+	if _, err := l.pack.file.ReadAt(stored, l.offset); err != nil {
+		return nil, err
+	}
+	if l.stored == l.length {
+		return stored, nil
+	}
+	return o.dec.DecodeAll(stored, make([]byte, 0, l.length))
+}

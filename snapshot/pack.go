@@ -1,0 +1,192 @@
+package snapshot
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/zeebo/blake3"
+)
+
+// A pack is a file of objects that is written once and never changed:
+//
+//	"wbxpack1"
+//	per object: "wobj", hash, length (u32), stored length (u32), the bytes:
+//	            zstd where that is shorter, else as they are
+//	index, per object: hash, offset (u64), length, stored length (u32)
+//	footer: offset of the index (u64), objects (u64), first 8 bytes of the
+//	        index's BLAKE3, "wbxindex"
+//
+// Numbers are little-endian. Without a sound index (a cut file) the objects are
+// found one after the other.
+const (
+	packMagic   = "wbxpack1"
+	indexMagic  = "wbxindex"
+	objectMagic = "wobj"
+
+	objectHeader = 4 + 32 + 4 + 4
+	indexEntry   = 32 + 8 + 4 + 4
+	footerSize   = 8 + 8 + 8 + 8
+)
+
+// location is where an object lies.
+type location struct {
+	pack   *pack
+	offset int64 // of the bytes, behind the header
+	length uint32
+	stored uint32
+}
+
+type pack struct {
+	name string
+	file *os.File
+	size int64
+	hash []Hash // of its objects
+}
+
+// readIndex lists a pack's objects.
+func readIndex(f *os.File, size int64, each func(Hash, location)) error {
+	head := make([]byte, len(packMagic))
+	if _, err := f.ReadAt(head, 0); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if string(head) != packMagic {
+		return errFormat
+	}
+	index, err := indexOf(f, size)
+	if err != nil {
+		return scanObjects(f, size, each)
+	}
+	for ; len(index) > 0; index = index[indexEntry:] {
+		le := binary.LittleEndian
+		l := location{offset: int64(le.Uint64(index[32:])), length: le.Uint32(index[40:]), stored: le.Uint32(index[44:])}
+		if l.sound(size) {
+			each(Hash(index[:32]), l)
+		}
+	}
+	return nil
+}
+
+func (l location) sound(size int64) bool {
+	return l.offset >= 0 && l.offset <= size && int64(l.stored) <= size-l.offset && l.length <= maxObject && l.stored <= l.length
+}
+
+func indexOf(f *os.File, size int64) ([]byte, error) {
+	var footer [footerSize]byte
+	if size < footerSize+int64(len(packMagic)) {
+		return nil, errFormat
+	}
+	if _, err := f.ReadAt(footer[:], size-footerSize); err != nil {
+		return nil, err
+	}
+	at, n := binary.LittleEndian.Uint64(footer[0:]), binary.LittleEndian.Uint64(footer[8:])
+	if string(footer[24:]) != indexMagic || n > uint64(size)/indexEntry || at != uint64(size)-footerSize-n*indexEntry {
+		return nil, errFormat
+	}
+	index := make([]byte, n*indexEntry)
+	if _, err := f.ReadAt(index, int64(at)); err != nil {
+		return nil, err
+	}
+	if sum := blake3.Sum256(index); string(sum[:8]) != string(footer[16:24]) {
+		return nil, errFormat
+	}
+	return index, nil
+}
+
+// scanObjects finds what a pack without an index holds, up to the first header
+// that is none.
+func scanObjects(f *os.File, size int64, each func(Hash, location)) error {
+	var head [objectHeader]byte
+	for at := int64(len(packMagic)); at+objectHeader <= size; {
+		if _, err := f.ReadAt(head[:], at); err != nil {
+			return err
+		}
+		l := location{offset: at + objectHeader, length: binary.LittleEndian.Uint32(head[36:]), stored: binary.LittleEndian.Uint32(head[40:])}
+		if string(head[:4]) != objectMagic || !l.sound(size) {
+			return nil
+		}
+		each(Hash(head[4:36]), l)
+		at = l.offset + int64(l.stored)
+	}
+	return nil
+}
+
+// packWriter fills one pack under a temporary name.
+type packWriter struct {
+	root  *os.Root
+	name  string // when it is whole
+	file  *os.File
+	out   *bufio.Writer
+	at    int64
+	index []byte
+	found map[Hash]location
+}
+
+const tempPrefix = "tmp-"
+
+func newPack(root *os.Root, id string) (*packWriter, error) {
+	name := id + packSuffix
+	f, err := root.OpenFile(tempPrefix+name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	w := &packWriter{root: root, name: name, file: f, out: bufio.NewWriterSize(f, 1<<20), found: map[Hash]location{}}
+	_, _ = w.out.WriteString(packMagic) // an error stays with the writer until it is flushed
+	w.at = int64(len(packMagic))
+	return w, nil
+}
+
+const packSuffix = ".pack"
+
+// add appends an object: stored is content, compressed if that is shorter.
+func (w *packWriter) add(h Hash, length int, stored []byte) error {
+	var head [objectHeader]byte
+	copy(head[:], objectMagic)
+	copy(head[4:], h[:])
+	binary.LittleEndian.PutUint32(head[36:], uint32(length))
+	binary.LittleEndian.PutUint32(head[40:], uint32(len(stored)))
+	_, _ = w.out.Write(head[:])
+	if _, err := w.out.Write(stored); err != nil {
+		return err
+	}
+	l := location{offset: w.at + objectHeader, length: uint32(length), stored: uint32(len(stored))}
+	w.at = l.offset + int64(l.stored)
+	w.found[h] = l
+	w.index = append(w.index, h[:]...)
+	w.index = binary.LittleEndian.AppendUint64(w.index, uint64(l.offset))
+	w.index = binary.LittleEndian.AppendUint32(w.index, l.length)
+	w.index = binary.LittleEndian.AppendUint32(w.index, l.stored)
+	return nil
+}
+
+// seal ends the pack and gives it its name.
+func (w *packWriter) seal(sync bool) (*pack, error) {
+	sum := blake3.Sum256(w.index)
+	footer := binary.LittleEndian.AppendUint64(nil, uint64(w.at))
+	footer = binary.LittleEndian.AppendUint64(footer, uint64(len(w.found)))
+	footer = append(append(footer, sum[:8]...), indexMagic...)
+	_, _ = w.out.Write(w.index)
+	_, _ = w.out.Write(footer)
+	err := w.out.Flush()
+	if err == nil && sync {
+		err = w.file.Sync()
+	}
+	if err == nil {
+		err = w.root.Rename(tempPrefix+w.name, w.name)
+	}
+	if err != nil {
+		return nil, errors.Join(err, w.abandon())
+	}
+	return &pack{name: w.name, file: w.file, size: w.at + int64(len(w.index)) + footerSize}, nil
+}
+
+func (w *packWriter) abandon() error {
+	err := w.file.Close()
+	if rm := w.root.Remove(tempPrefix + w.name); !errors.Is(rm, fs.ErrNotExist) {
+		err = errors.Join(err, rm)
+	}
+	return err
+}

@@ -1,0 +1,108 @@
+package snapshot
+
+import (
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/beneath"
+)
+
+const (
+	anchorPath = 2_000  // characters after which a directory is held open, to reach those below it
+	maxDepth   = 20_000 // levels of directories
+)
+
+// place is a directory of a tree by the names that lead to it. It is opened
+// anew for each use, without following a link, so that a deep tree takes few
+// descriptors; every anchorPath characters one stays open for what lies below.
+type place struct {
+	up    *place
+	name  string
+	depth int
+	chars int // of the path from the anchor
+	fd    atomic.Int64
+	refs  atomic.Int32
+}
+
+// newPlace is the top of a tree. fd stays the caller's.
+func newPlace(fd int) *place {
+	p := &place{}
+	p.fd.Store(int64(fd))
+	p.refs.Store(2) // never closed
+	return p
+}
+
+// below is a directory in p; release gives it back.
+func (p *place) below(name string) *place {
+	p.refs.Add(1)
+	c := &place{up: p, name: name, depth: p.depth + 1, chars: p.chars + len(name) + 1}
+	c.fd.Store(-1)
+	c.refs.Store(1)
+	if p.fd.Load() >= 0 {
+		c.chars = len(name) + 1
+	}
+	return c
+}
+
+func (p *place) hold() *place {
+	p.refs.Add(1)
+	return p
+}
+
+func (p *place) release() {
+	for ; p != nil && p.refs.Add(-1) == 0; p = p.up {
+		if fd := p.fd.Load(); fd >= 0 {
+			_ = unix.Close(int(fd))
+		}
+	}
+}
+
+// open opens the directory with flags. A long way to it makes it an anchor.
+func (p *place) open(flags int) (int, error) {
+	names := []string(nil)
+	at := p
+	for ; at.fd.Load() < 0; at = at.up {
+		names = append(names, at.name)
+	}
+	fd, err := beneath.OpenBelow(int(at.fd.Load()), joinUp(names), flags|unix.O_DIRECTORY)
+	if err == nil && p.chars > anchorPath && p.fd.Load() < 0 {
+		p.anchor(fd)
+	}
+	return fd, err
+}
+
+func (p *place) anchor(fd int) {
+	own, err := beneath.OpenBelow(fd, "", unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return
+	}
+	if !p.fd.CompareAndSwap(-1, int64(own)) {
+		_ = unix.Close(own)
+	}
+}
+
+// joinUp writes names, the last of which comes first, as a path.
+func joinUp(names []string) string {
+	var b strings.Builder
+	for i := len(names) - 1; i >= 0; i-- {
+		b.WriteString(names[i])
+		if i > 0 {
+			b.WriteByte('/')
+		}
+	}
+	return b.String()
+}
+
+// path is the way from the top to the entry name of p.
+func (p *place) path(name string) string {
+	names := []string{}
+	if name != "" {
+		names = append(names, name)
+	}
+	for at := p; at != nil && at.up != nil; at = at.up {
+		names = append(names, at.name)
+	}
+	return joinUp(names)
+}

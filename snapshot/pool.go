@@ -1,0 +1,94 @@
+package snapshot
+
+import (
+	"context"
+	"runtime"
+	"sync"
+)
+
+// pool runs jobs that make more jobs, the newest first: a walk then goes down
+// before it goes wide, so that little waits and little is open. The first error
+// ends it.
+type pool struct {
+	ctx    context.Context
+	mu     sync.Mutex
+	wake   *sync.Cond
+	jobs   []job
+	active int
+	err    error
+}
+
+// job is some work; drop frees what it holds, whether it was done or not.
+type job struct {
+	do   func(buf []byte) error
+	drop func()
+}
+
+func newPool(ctx context.Context) *pool {
+	p := &pool{ctx: ctx}
+	p.wake = sync.NewCond(&p.mu)
+	return p
+}
+
+func (p *pool) push(jobs ...job) {
+	p.mu.Lock()
+	p.jobs = append(p.jobs, jobs...)
+	p.mu.Unlock()
+	p.wake.Broadcast()
+}
+
+// run returns when no job is left, or the first error.
+func (p *pool) run() error {
+	var wg sync.WaitGroup
+	for range min(8, max(2, runtime.GOMAXPROCS(0))) {
+		wg.Go(p.work)
+	}
+	wg.Wait()
+	for _, j := range p.jobs {
+		j.drop()
+	}
+	return p.err
+}
+
+func (p *pool) work() {
+	buf := make([]byte, chunkSize)
+	for {
+		j, ok := p.take()
+		if !ok {
+			return
+		}
+		err := p.ctx.Err()
+		if err == nil {
+			err = j.do(buf)
+		}
+		j.drop()
+		p.done(err)
+	}
+}
+
+func (p *pool) take() (job, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.jobs) == 0 && p.active > 0 && p.err == nil {
+		p.wake.Wait()
+	}
+	if len(p.jobs) == 0 || p.err != nil {
+		return job{}, false
+	}
+	j := p.jobs[len(p.jobs)-1]
+	p.jobs = p.jobs[:len(p.jobs)-1]
+	p.active++
+	return j, true
+}
+
+func (p *pool) done(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.active--
+	if p.err == nil {
+		p.err = err
+	}
+	if p.active == 0 || p.err != nil {
+		p.wake.Broadcast()
+	}
+}

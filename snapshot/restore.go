@@ -1,0 +1,284 @@
+package snapshot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"slices"
+
+	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// RestoreOptions change how a snapshot is restored; nil is all defaults.
+type RestoreOptions struct {
+	// Quiesce pauses the workspace's programs meanwhile, where the host can.
+	Quiesce bool
+}
+
+// Restored says what a restore did.
+type Restored struct {
+	ID      string `json:"snapshot_id"`
+	Added   int64  `json:"added"`   // entries that were missing
+	Changed int64  `json:"changed"` // entries whose content, kind or mode differed
+	Removed int64  `json:"removed"` // entries that were not in the snapshot, each directory counted as one
+	// Conflicts are paths that a program changed during the call; Skipped are
+	// FIFOs, sockets and devices of the snapshot that are not there. At most 1,000
+	// each, made printable.
+	Conflicts []string `json:"conflicts,omitempty"`
+	Skipped   []string `json:"skipped,omitempty"`
+}
+
+// rounds is how often a restore begins again when programs write meanwhile.
+const rounds = 3
+
+// Restore makes the workspace what it was, in place and by renames, and changes
+// only what differs. All content is read, checked and laid ready before the first
+// change: a damaged or missing object, a full disk or the end of ctx up to then
+// changes nothing. From then on it goes to its end; if the process is killed, the
+// next call or [Store.Recover] finishes it.
+func (s *Store) Restore(ctx context.Context, id string, opts *RestoreOptions) (Restored, error) {
+	if opts == nil {
+		opts = &RestoreOptions{}
+	}
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return Restored{}, err
+	}
+	defer unlock()
+	r, err := s.readRecord(id, "snapshot_id")
+	if err != nil {
+		return Restored{}, err
+	}
+	resume, err := s.quiesce(ctx, opts.Quiesce)
+	if err != nil {
+		return Restored{}, tool.AsError(err)
+	}
+	defer resume()
+	return s.restore(ctx, r)
+}
+
+// Recover finishes a restore that the end of its process has cut short. done
+// says that there was one. Call it when a session is opened, before its programs.
+func (s *Store) Recover(ctx context.Context) (done bool, err error) {
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	done, err = s.recover(ctx)
+	return done, storeError(err)
+}
+
+const intentName = "restoring.json"
+
+// intent is kept from before the first change of a restore until after its last.
+type intent struct {
+	ID string `json:"snapshot_id"`
+}
+
+func (s *Store) recover(ctx context.Context) (bool, error) {
+	b, err := readSmall(s.opts.Store, intentName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	var in intent
+	if err != nil || json.Unmarshal(b, &in) != nil {
+		return false, errors.Join(err, s.opts.Store.Remove(intentName))
+	}
+	r, err := s.readRecord(in.ID, "snapshot_id")
+	if err == nil {
+		_, err = s.restore(ctx, r)
+	}
+	if k := tool.KindOf(err); k == tool.Unavailable || k == tool.NotFound || k == tool.Invalid {
+		// It will never succeed: the workspace stays as it is.
+		err = errors.Join(err, s.opts.Store.Remove(intentName))
+	}
+	return true, err
+}
+
+func (s *Store) restore(ctx context.Context, r *record) (Restored, error) {
+	if s.opts.Lock != nil {
+		if err := s.staging.Sweep(); err != nil {
+			return Restored{}, beneath.Error(err, "the workspace")
+		}
+	}
+	want, err := s.load(ctx, r)
+	if err != nil {
+		return Restored{}, restoreError(err, r.ID)
+	}
+	w := &restore{store: s, want: want, out: Restored{ID: r.ID}}
+	err = w.run(ctx)
+	if s.opts.Changed != nil && len(w.changed) > 0 {
+		s.opts.Changed(w.changed)
+	}
+	return w.out, restoreError(err, r.ID)
+}
+
+func restoreError(err error, id string) error {
+	if d := (*damage)(nil); errors.As(err, &d) {
+		return d.report("snapshot " + id)
+	}
+	if err == nil {
+		return nil
+	}
+	return beneath.Error(err, "the workspace")
+}
+
+// restore is one restore at work.
+type restore struct {
+	store   *Store
+	want    *entry
+	out     Restored
+	changed []string
+	began   bool // the workspace may differ from what it was
+	again   bool // not the first round
+}
+
+func (r *restore) run(ctx context.Context) error {
+	for range rounds {
+		same, err := r.round(ctx)
+		if err != nil {
+			return err
+		}
+		if same {
+			return r.end()
+		}
+		ctx = context.WithoutCancel(ctx)
+	}
+	// What still differs is what programs keep writing.
+	have, err := r.store.look(ctx)
+	if err != nil {
+		return err
+	}
+	r.again = true
+	if _, err := r.plan(have); err != nil {
+		return err
+	}
+	return r.end()
+}
+
+// round brings what differs back, and says whether nothing did.
+func (r *restore) round(ctx context.Context) (same bool, err error) {
+	have, err := r.store.look(ctx)
+	if err != nil {
+		return false, err
+	}
+	plan, err := r.plan(have)
+	if err != nil || plan.empty() {
+		return true, err
+	}
+	st := newStage(r.store)
+	defer st.discard()
+	if err := st.fill(ctx, plan.files); err != nil {
+		return false, err
+	}
+	if err := r.begin(); err != nil {
+		return false, err
+	}
+	a := &apply{store: r.store, stage: st}
+	if err := a.dir(newPlace(int(r.store.top.Fd())), have, r.want); err != nil {
+		return false, err
+	}
+	r.again = true
+	return false, nil
+}
+
+func (r *restore) begin() error {
+	if r.began {
+		return nil
+	}
+	b, err := json.Marshal(intent{ID: r.out.ID})
+	if err != nil {
+		return err
+	}
+	if err := replaceFile(r.store.opts.Store, intentName, b, r.store.opts.Fsync); err != nil {
+		return storeError(err)
+	}
+	r.began = true
+	return nil
+}
+
+func (r *restore) end() error {
+	slices.Sort(r.out.Conflicts)
+	r.out.Conflicts = slices.Compact(r.out.Conflicts)
+	if !r.began {
+		return nil
+	}
+	return storeError(ignoreMissing(r.store.opts.Store.Remove(intentName)))
+}
+
+// plan is what differs between the workspace and the snapshot.
+type plan struct {
+	files   []wanted
+	differs bool
+}
+
+// wanted is a file to be laid ready.
+type wanted struct {
+	at    *place
+	entry *entry
+}
+
+func (p *plan) empty() bool { return !p.differs }
+
+func (r *restore) plan(have *entry) (*plan, error) {
+	p := &plan{}
+	if have.hash == r.want.hash && have.mode == r.want.mode && have.mtime == r.want.mtime {
+		return p, nil
+	}
+	p.differs = have.mode != r.want.mode || have.mtime != r.want.mtime
+	return p, r.compare(p, &place{}, have.dir, r.want.dir)
+}
+
+// compare notes what differs below a directory. A missing directory counts entry
+// by entry, one that goes counts once.
+func (r *restore) compare(p *plan, at *place, have, want *dir) error {
+	return pairs(have, want, func(a, b *entry) error {
+		switch {
+		case missing(b) && (a == nil || a.kind == special && b != nil):
+			if b != nil && a == nil && !r.again {
+				name(&r.out.Skipped, at.path(b.name))
+			}
+			return nil
+		case missing(b):
+			r.note(p, at, a, &r.out.Removed)
+			return nil
+		case a == nil:
+			r.note(p, at, b, &r.out.Added)
+		case !sameContent(a, b) || !sameMode(a, b):
+			r.note(p, at, b, &r.out.Changed)
+		case a.mtime != b.mtime:
+			p.differs = true
+		}
+		if b.kind == file && needsStaging(a, b) {
+			p.files = append(p.files, wanted{at: at, entry: b})
+		}
+		if b.kind != folder || a != nil && sameTree(a, b) {
+			return nil
+		}
+		var inside *dir
+		if a != nil {
+			inside = a.dir
+		}
+		return r.compare(p, &place{up: at, name: b.name}, inside, b.dir)
+	})
+}
+
+// needsStaging is false where mode and time can be set on the file that is
+// there. Another name of the same file would change with it.
+func needsStaging(a, b *entry) bool {
+	return a == nil || !sameContent(a, b) || a.links > 1 && (a.mode != b.mode || a.mtime != b.mtime)
+}
+
+func (r *restore) note(p *plan, at *place, e *entry, count *int64) {
+	p.differs = true
+	path := at.path(e.name)
+	if r.again {
+		name(&r.out.Conflicts, path)
+		return
+	}
+	*count++
+	r.changed = append(r.changed, path)
+}

@@ -1,0 +1,300 @@
+// Package snapshot keeps states of a workspace and brings them back in place,
+// under running programs, at the price of what differs.
+//
+// A [Store] holds each piece of content once, under its BLAKE3 hash, compressed
+// with zstd, in packs that are never changed; a snapshot is the hash of a tree of
+// directories and a small record. So a snapshot of an unchanged workspace costs
+// nothing, any snapshot is restored in any order, and what is damaged is found
+// and named. What was read once is not read again as long as the kernel's times
+// of the file don't move (a program that writes through a memory map can keep
+// them still for some seconds; so can it for every other tool that compares times).
+//
+// Kept are the bytes of regular files, the mode bits, the modification times,
+// empty directories and the text of links; hard links come back as files. Not
+// kept are owners (all belongs to one), extended attributes, FIFOs, sockets and
+// devices; the latter are listed as skipped.
+//
+// It is not a backup: it lies beside what it protects. It runs no program, reads
+// no .gitignore and knows nothing of sessions.
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Owner is who restored files belong to.
+type Owner struct{ UID, GID int }
+
+// Options says what a Store works on. Workspace, Tmp and Store are required;
+// they stay the caller's and must outlive the Store.
+type Options struct {
+	// Workspace is the tree that programs write.
+	Workspace *os.Root
+	// Tmp is a directory on the same file system that no program sees.
+	Tmp *os.Root
+	// Store is a directory of our own, where the snapshots are kept.
+	Store *os.Root
+	// Owner of what is restored; nil leaves it to the user of this process.
+	Owner *Owner
+	// Lock keeps other processes and the file tools out while the store or the
+	// workspace is changed; nil takes none. Calls of one Store exclude each other.
+	Lock func(context.Context) (unlock func(), err error)
+	// Quiesce pauses the workspace's programs until resume; nil where the host
+	// can't. It is asked only where a call wants it.
+	Quiesce func(context.Context) (resume func(), err error)
+	// Changed is told the paths that a restore has changed; may be nil.
+	Changed func(paths []string)
+	// Fsync makes each snapshot durable before it is acknowledged.
+	Fsync bool
+	// Limits; a zero field means its default.
+	Limits Limits
+}
+
+// Limits bound what one snapshot may cost.
+type Limits struct {
+	Entries int64 // files, directories and others of a workspace (1,000,000)
+	Bytes   int64 // read or written, holes of files not counted (8 GiB)
+}
+
+func (l Limits) withDefaults() Limits {
+	if l.Entries == 0 {
+		l.Entries = 1_000_000
+	}
+	if l.Bytes == 0 {
+		l.Bytes = 8 << 30
+	}
+	return l
+}
+
+// Store is the snapshots of one workspace. Its methods may be called from many
+// goroutines at once; they work one after the other. Every error is a *tool.Error.
+type Store struct {
+	opts    Options
+	top     *os.File // the workspace
+	dev     uint64
+	staging *beneath.Staging
+	packs   *os.Root
+	records *os.Root
+	objects *objects
+	cache   *statCache
+	holding chan struct{} // holds a token while a call works
+
+	life   sync.RWMutex // shared by every call, taken to close
+	closed bool
+}
+
+// New opens the snapshots of a workspace. A restore that was cut short by the
+// end of its process is finished by [Store.Recover]; every call that works on the
+// workspace does that first.
+func New(opts *Options) (*Store, error) {
+	if opts == nil || opts.Workspace == nil || opts.Tmp == nil || opts.Store == nil {
+		return nil, tool.Errorf(tool.Internal, "snapshots need a workspace, a directory for temporary files and one of their own")
+	}
+	s := &Store{opts: *opts, holding: make(chan struct{}, 1)}
+	s.opts.Limits = opts.Limits.withDefaults()
+	if err := s.open(); err != nil {
+		return nil, storeError(errors.Join(err, s.Close()))
+	}
+	return s, nil
+}
+
+func (s *Store) open() (err error) {
+	if s.top, err = s.opts.Workspace.Open("."); err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(int(s.top.Fd()), &st); err != nil {
+		return err
+	}
+	s.dev = uint64(st.Dev)
+	if s.staging, err = beneath.NewStaging(s.opts.Tmp, (*beneath.Owner)(s.opts.Owner), false); err != nil {
+		return err
+	}
+	if s.packs, err = ensureDir(s.opts.Store, "packs"); err != nil {
+		return err
+	}
+	if s.records, err = ensureDir(s.opts.Store, "records"); err != nil {
+		return err
+	}
+	s.cache = loadCache(s.opts.Store)
+	s.objects, err = openObjects(s.packs, s.opts.Fsync)
+	return err
+}
+
+func ensureDir(parent *os.Root, name string) (*os.Root, error) {
+	if err := parent.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	return parent.OpenRoot(name)
+}
+
+// Close waits for the call under way and makes later ones fail with kind closed.
+// It may be called twice.
+func (s *Store) Close() error {
+	s.life.Lock()
+	defer s.life.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	var errs []error
+	if s.objects != nil {
+		errs = append(errs, s.objects.close())
+	}
+	for _, c := range []interface{ Close() error }{s.top, s.staging, s.packs, s.records} {
+		switch c := c.(type) {
+		case *os.File:
+			if c != nil {
+				errs = append(errs, c.Close())
+			}
+		case *os.Root:
+			if c != nil {
+				errs = append(errs, c.Close())
+			}
+		case *beneath.Staging:
+			if c != nil {
+				errs = append(errs, c.Close())
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// enter keeps the store open until leave.
+func (s *Store) enter(ctx context.Context) (leave func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, tool.AsError(err)
+	}
+	s.life.RLock()
+	if s.closed {
+		s.life.RUnlock()
+		return nil, tool.Errorf(tool.Closed, "the session has ended; open a new one")
+	}
+	return s.life.RUnlock, nil
+}
+
+const lockWait = 5 * time.Second
+
+// lock begins a call that has the store and the workspace's tools to itself.
+func (s *Store) lock(ctx context.Context) (unlock func(), err error) {
+	leave, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	free, err := s.takeTurn(ctx)
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	if s.opts.Lock != nil {
+		outer, err := s.opts.Lock(ctx)
+		if err != nil {
+			free()
+			leave()
+			return nil, tool.AsError(err)
+		}
+		inner := free
+		free = func() { outer(); inner() }
+	}
+	if err := s.tidy(); err != nil {
+		free()
+		leave()
+		return nil, storeError(err)
+	}
+	return func() { free(); leave() }, nil
+}
+
+func (s *Store) takeTurn(ctx context.Context) (free func(), err error) {
+	wait, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	select {
+	case s.holding <- struct{}{}:
+		return func() { <-s.holding }, nil
+	case <-wait.Done():
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, tool.AsError(err)
+	}
+	return nil, tool.Errorf(tool.Busy, "another call works on the snapshots; retry")
+}
+
+// tidy removes what a process that was killed has left, and sees what others made.
+func (s *Store) tidy() error {
+	for _, root := range []*os.Root{s.opts.Store, s.packs, s.records} {
+		if err := removeTemps(root); err != nil {
+			return err
+		}
+	}
+	return s.objects.refresh()
+}
+
+func removeTemps(root *os.Root) error {
+	names, err := listNames(root)
+	for _, name := range names {
+		if len(name) > len(tempPrefix) && name[:len(tempPrefix)] == tempPrefix {
+			err = errors.Join(err, ignoreMissing(root.Remove(name)))
+		}
+	}
+	return err
+}
+
+// scan looks at the workspace; put takes the content that isn't known.
+func (s *Store) scan(ctx context.Context, put func([]byte) (Hash, error), known func(Hash) bool) (*entry, []string, error) {
+	w := &scan{top: int(s.top.Fd()), dev: s.dev, cache: s.cache, known: known, put: put, limits: s.opts.Limits}
+	root, err := w.run(ctx)
+	return root, w.unstable, err
+}
+
+// look is scan without storing anything.
+func (s *Store) look(ctx context.Context) (*entry, error) {
+	hash := func(b []byte) (Hash, error) { return hashOf(b), nil }
+	root, _, err := s.scan(ctx, hash, func(Hash) bool { return true })
+	if err != nil {
+		return nil, err
+	}
+	return root, finish(root, hash)
+}
+
+// finish drops what was gone before it was read and gives every directory its
+// hash, the deepest first.
+func finish(e *entry, put func([]byte) (Hash, error)) error {
+	buf := make([]byte, 0, 4096)
+	var walk func(*entry) error
+	walk = func(e *entry) (err error) {
+		e.dir.prune()
+		for i := range e.dir.entries {
+			if c := &e.dir.entries[i]; c.kind == folder {
+				if err := walk(c); err != nil {
+					return err
+				}
+			}
+		}
+		buf = e.dir.encode(buf)
+		if len(buf) > maxObject {
+			return tool.Errorf(tool.Limit, "a directory of the workspace has too many entries; remove some, then retry")
+		}
+		e.hash, err = put(buf)
+		return err
+	}
+	return walk(e)
+}
+
+func (d *dir) prune() {
+	kept := d.entries[:0]
+	for _, e := range d.entries {
+		if e.kind != gone && (e.kind != folder || e.dir != nil) {
+			kept = append(kept, e)
+		}
+	}
+	d.entries = kept
+}

@@ -1,0 +1,228 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// bench is a workspace with its store, in a directory of the test's own.
+type bench struct {
+	t     testing.TB
+	dir   string // holds ws, tmp and store
+	ws    string
+	store *Store
+}
+
+func newBench(t testing.TB) *bench {
+	t.Helper()
+	b := &bench{t: t, dir: t.TempDir()}
+	b.ws = filepath.Join(b.dir, "ws")
+	for _, d := range []string{"ws", "tmp", "store"} {
+		require.NoError(t, os.Mkdir(filepath.Join(b.dir, d), 0o700))
+	}
+	b.store = openStore(t, b.dir)
+	// The tests' own temporary directories can't be removed by path otherwise.
+	t.Cleanup(func() { clearDir(t, b.ws) })
+	return b
+}
+
+func openStore(t testing.TB, dir string) *Store {
+	t.Helper()
+	s, err := New(options(t, dir))
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, s.Close()) })
+	return s
+}
+
+func options(t testing.TB, dir string) *Options {
+	t.Helper()
+	root := func(name string) *os.Root {
+		r, err := os.OpenRoot(filepath.Join(dir, name))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = r.Close() })
+		return r
+	}
+	return &Options{
+		Workspace: root("ws"), Tmp: root("tmp"), Store: root("store"),
+		Lock: func(context.Context) (func(), error) { return func() {}, nil },
+	}
+}
+
+func (b *bench) write(name, text string) {
+	b.t.Helper()
+	require.NoError(b.t, os.MkdirAll(filepath.Dir(filepath.Join(b.ws, name)), 0o755))
+	require.NoError(b.t, os.WriteFile(filepath.Join(b.ws, name), []byte(text), 0o644))
+}
+
+func (b *bench) create() Info {
+	b.t.Helper()
+	info, err := b.store.Create(context.Background(), nil)
+	require.NoError(b.t, err, causeOf(err))
+	return info
+}
+
+func (b *bench) restore(id string) Restored {
+	b.t.Helper()
+	r, err := b.store.Restore(context.Background(), id, nil)
+	require.NoError(b.t, err, causeOf(err))
+	return r
+}
+
+// tree is what a workspace holds, found without the code under test: a line for
+// each entry with its kind, mode, time and content.
+func tree(t testing.TB, top string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	require.NoError(t, filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+		require.NoError(t, err)
+		rel, err := filepath.Rel(top, path)
+		require.NoError(t, err)
+		out[rel] = describe(t, path, rel)
+		return nil
+	}))
+	return out
+}
+
+func describe(t testing.TB, path, rel string) string {
+	t.Helper()
+	var st unix.Stat_t
+	require.NoError(t, unix.Lstat(path, &st))
+	what := fmt.Sprintf("%o %d ", st.Mode, st.Mtim.Nano())
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		content, err := os.ReadFile(path)
+		require.NoError(t, err)
+		return what + hashOf(content).String()
+	case unix.S_IFLNK:
+		target, err := os.Readlink(path)
+		require.NoError(t, err)
+		return what + target
+	}
+	return what
+}
+
+func clearDir(t testing.TB, dir string) {
+	t.Helper()
+	root, err := os.Open(dir)
+	require.NoError(t, err)
+	defer root.Close()
+	names, err := root.Readdirnames(-1)
+	require.NoError(t, err)
+	for _, name := range names {
+		_, err := removeAll(root, name)
+		require.NoError(t, err)
+	}
+}
+
+func TestARestoreGivesTheExactTreeBack(t *testing.T) {
+	b := newBench(t)
+	b.write("f", "v1")
+	b.write("g", "gone")
+	b.write("d/x", "in")
+	b.write("bin/run", "#!/bin/sh\n")
+	require.NoError(t, os.Chmod(filepath.Join(b.ws, "bin/run"), 0o755|fs.ModeSetuid|fs.ModeSetgid))
+	require.NoError(t, os.Symlink("/etc/passwd", filepath.Join(b.ws, "out")))
+	require.NoError(t, os.Symlink("f", filepath.Join(b.ws, "in")))
+	require.NoError(t, os.Mkdir(filepath.Join(b.ws, "empty"), 0o711))
+	require.NoError(t, os.Link(filepath.Join(b.ws, "f"), filepath.Join(b.ws, "hard")))
+	b.write("swap", "file")
+	want := tree(t, b.ws)
+	id := b.create().ID
+
+	b.write("f", "v2")
+	b.write("n", "new")
+	require.NoError(t, os.Remove(filepath.Join(b.ws, "g")))
+	require.NoError(t, os.RemoveAll(filepath.Join(b.ws, "d")))
+	require.NoError(t, os.Chmod(filepath.Join(b.ws, "bin/run"), 0o600))
+	require.NoError(t, os.Remove(filepath.Join(b.ws, "swap")))
+	b.write("swap/now/a", "directory")
+	require.NoError(t, os.Chmod(filepath.Join(b.ws, "empty"), 0o700))
+
+	got := b.restore(id)
+	assert.Equal(t, want, tree(t, b.ws))
+	assert.Empty(t, got.Conflicts)
+	assert.Empty(t, leftovers(t, b.dir))
+	again := b.restore(id)
+	assert.Equal(t, Restored{ID: id}, again)
+}
+
+func leftovers(t testing.TB, dir string) []string {
+	t.Helper()
+	var left []string
+	for _, d := range []string{"tmp", "store", "store/packs", "store/records"} {
+		entries, err := os.ReadDir(filepath.Join(dir, d))
+		require.NoError(t, err)
+		for _, e := range entries {
+			if d == "tmp" || strings.HasPrefix(e.Name(), tempPrefix) || e.Name() == intentName {
+				left = append(left, d+"/"+e.Name())
+			}
+		}
+	}
+	return left
+}
+
+func TestASnapshotOfTheSameTreeAddsNothing(t *testing.T) {
+	b := newBench(t)
+	b.write("a/b", strings.Repeat("text ", 10_000))
+	first := b.create()
+	assert.Equal(t, int64(1), first.Files)
+	assert.Equal(t, int64(50_000), first.Bytes)
+	assert.Positive(t, first.NewBytes)
+	assert.Zero(t, b.create().NewBytes)
+	list, err := b.store.List(context.Background())
+	require.NoError(t, err)
+	assert.Len(t, list, 2)
+	assert.Equal(t, first, list[0])
+}
+
+func TestAnUnknownSnapshotIsSaid(t *testing.T) {
+	b := newBench(t)
+	for id, kind := range map[string]tool.Kind{
+		"nothere": tool.Invalid, "../../x": tool.Invalid, "": tool.Invalid, newID(): tool.NotFound, strings.ToUpper(newID()): tool.Invalid,
+	} {
+		_, err := b.store.Restore(context.Background(), id, nil)
+		assert.Equal(t, kind, tool.KindOf(err), id)
+		assert.Equal(t, "snapshot_id", tool.AsError(err).Field)
+	}
+}
+
+func TestASparseFileCostsWhatItHolds(t *testing.T) {
+	b := newBench(t)
+	f, err := os.Create(filepath.Join(b.ws, "big"))
+	require.NoError(t, err)
+	defer f.Close()
+	require.NoError(t, f.Truncate(1<<40))
+	_, err = f.WriteAt([]byte("far out"), 1<<39)
+	require.NoError(t, err)
+	began := time.Now()
+	info := b.create()
+	assert.Less(t, info.NewBytes, int64(5_000))
+	assert.Equal(t, int64(1<<40), info.Bytes)
+
+	require.NoError(t, os.Remove(f.Name()))
+	b.restore(info.ID)
+	var st unix.Stat_t
+	require.NoError(t, unix.Stat(f.Name(), &st))
+	assert.Equal(t, int64(1<<40), st.Size)
+	assert.Less(t, st.Blocks*512, int64(1<<20))
+	again, err := os.Open(f.Name())
+	require.NoError(t, err)
+	defer again.Close()
+	got := make([]byte, 7)
+	_, err = again.ReadAt(got, 1<<39)
+	require.NoError(t, err)
+	assert.Equal(t, "far out", string(got))
+	assert.Less(t, time.Since(began), 10*time.Second)
+}

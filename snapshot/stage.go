@@ -1,0 +1,233 @@
+package snapshot
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// stage lays files ready beside the workspace, each checked against its hash,
+// and takes what they replace.
+type stage struct {
+	store *Store
+	dir   int
+
+	mu    sync.Mutex
+	names map[*entry]string // of the files that are ready
+	trash []string          // what was taken out of the workspace
+}
+
+func newStage(s *Store) *stage {
+	return &stage{store: s, dir: int(s.staging.Dir().Fd()), names: map[*entry]string{}}
+}
+
+// fill lays the files ready, all or an error.
+func (st *stage) fill(ctx context.Context, files []wanted) error {
+	if err := st.budget(files); err != nil {
+		return err
+	}
+	p := newPool(ctx)
+	for _, w := range files {
+		p.push(job{do: func([]byte) error { return atPath2(st.file(p.ctx, w.entry), w) }, drop: func() {}})
+	}
+	return p.run()
+}
+
+func atPath2(err error, w wanted) error {
+	if err == nil {
+		return nil
+	}
+	return at(err, w.at.path(w.entry.name))
+}
+
+// budget refuses to write more than a workspace may hold: pieces can be named
+// many times over.
+func (st *stage) budget(files []wanted) error {
+	left := st.store.opts.Limits.Bytes
+	for _, w := range files {
+		pieces, err := st.store.objects.pieces(w.entry)
+		if err != nil {
+			return atPath2(err, w)
+		}
+		for _, p := range pieces {
+			if left -= p.size; left < 0 {
+				return tool.Errorf(tool.Limit, "the snapshot has more than %d bytes to write; nothing was changed", st.store.opts.Limits.Bytes)
+			}
+		}
+	}
+	return nil
+}
+
+func (st *stage) file(ctx context.Context, e *entry) error {
+	t, err := st.store.staging.Create(0o600)
+	if err != nil {
+		return err
+	}
+	name := t.Name()
+	st.mu.Lock()
+	st.names[e] = name
+	st.mu.Unlock()
+	fd := int(t.Fd())
+	if err := st.write(ctx, fd, e); err != nil {
+		return errors.Join(err, t.Close())
+	}
+	err = unix.Fchmod(fd, e.mode)
+	if err == nil {
+		err = unix.UtimesNanoAt(unix.AT_FDCWD, procFD(fd), times(e), 0)
+	}
+	return errors.Join(err, t.Close())
+}
+
+func (st *stage) write(ctx context.Context, fd int, e *entry) error {
+	pieces, err := st.store.objects.pieces(e)
+	if err != nil {
+		return err
+	}
+	if e.list {
+		if err := unix.Ftruncate(fd, e.size); err != nil {
+			return err
+		}
+	}
+	for _, p := range pieces {
+		content, err := st.store.objects.get(p.hash)
+		if err != nil {
+			return err
+		}
+		if int64(len(content)) != p.size {
+			return &damage{hash: p.hash, why: "has another length"}
+		}
+		if err := errors.Join(ctx.Err(), writePiece(fd, content, p.at, e.list)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const page = 4 << 10
+
+var zeroPage [page]byte
+
+// writePiece leaves pages of zeros out of a file that may have holes.
+func writePiece(fd int, b []byte, at int64, holes bool) error {
+	for len(b) > 0 {
+		skip := 0
+		for holes && len(b)-skip >= page && bytes.Equal(b[skip:skip+page], zeroPage[:]) {
+			skip += page
+		}
+		b, at = b[skip:], at+int64(skip)
+		n := len(b)
+		if holes {
+			n = dataLength(b)
+		}
+		if err := writeAll(fd, b[:n], at); err != nil {
+			return err
+		}
+		b, at = b[n:], at+int64(n)
+	}
+	return nil
+}
+
+// dataLength is how many bytes stand before the next page of zeros.
+func dataLength(b []byte) int {
+	for n := 0; ; n += page {
+		if len(b)-n < page {
+			return len(b)
+		}
+		if n > 0 && bytes.Equal(b[n:n+page], zeroPage[:]) {
+			return n
+		}
+	}
+}
+
+func writeAll(fd int, b []byte, at int64) error {
+	for len(b) > 0 {
+		n, err := unix.Pwrite(fd, b, at)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		b, at = b[n:], at+int64(n)
+	}
+	return nil
+}
+
+// setAttributes gives mode and time through a descriptor that may be a mere
+// place (O_PATH).
+func setAttributes(fd int, e *entry) error {
+	if err := chmod(fd, e.mode); err != nil {
+		return err
+	}
+	return unix.UtimesNanoAt(unix.AT_FDCWD, procFD(fd), times(e), 0)
+}
+
+func times(e *entry) []unix.Timespec {
+	t := unix.NsecToTimespec(e.mtime)
+	return []unix.Timespec{t, t}
+}
+
+// folder makes an empty directory ready; it gets its own mode when it is filled.
+func (st *stage) folder() (string, error) {
+	name := st.store.staging.Name()
+	if err := unix.Mkdirat(st.dir, name, 0o700); err != nil {
+		return "", err
+	}
+	return name, st.own(name)
+}
+
+func (st *stage) own(name string) error {
+	o := st.store.opts.Owner
+	if o == nil {
+		return nil
+	}
+	return unix.Fchownat(st.dir, name, o.UID, o.GID, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+func (st *stage) link(e *entry) (string, error) {
+	name := st.store.staging.Name()
+	if err := unix.Symlinkat(e.target, st.dir, name); err != nil {
+		return "", err
+	}
+	return name, errors.Join(st.own(name), unix.UtimesNanoAt(st.dir, name, times(e), unix.AT_SYMLINK_NOFOLLOW))
+}
+
+// take is the staged form of e, made where it doesn't need to be checked first.
+func (st *stage) take(e *entry) (string, error) {
+	switch e.kind {
+	case folder:
+		return st.folder()
+	case symlink:
+		return st.link(e)
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	name, ok := st.names[e]
+	if !ok {
+		return "", beneath.ErrChanged
+	}
+	delete(st.names, e)
+	return name, nil
+}
+
+// drop notes what is to be removed at the end.
+func (st *stage) drop(name string) { st.trash = append(st.trash, name) }
+
+// discard removes all that is still beside the workspace.
+func (st *stage) discard() {
+	for _, name := range st.names {
+		_ = unix.Unlinkat(st.dir, name, 0)
+	}
+	for _, name := range st.trash {
+		if unix.Unlinkat(st.dir, name, 0) != nil {
+			_, _ = beneath.RemoveAll(st.store.staging.Dir(), name)
+		}
+	}
+	st.names, st.trash = nil, nil
+}

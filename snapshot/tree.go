@@ -1,0 +1,256 @@
+package snapshot
+
+import (
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// kind is what an entry is. The values are part of the stored format.
+type kind byte
+
+const (
+	gone    kind = 0 // was there when the directory was listed
+	file    kind = 'f'
+	folder  kind = 'd'
+	symlink kind = 'l'
+	special kind = 's' // FIFO, socket, device: noted, never stored
+)
+
+func (k kind) String() string {
+	switch k {
+	case file:
+		return "file"
+	case folder:
+		return "directory"
+	case symlink:
+		return "symlink"
+	}
+	return "other"
+}
+
+// entry is one name of a directory.
+type entry struct {
+	name   string
+	kind   kind
+	list   bool   // hash is that of a list of pieces
+	mode   uint32 // permission, set-id and sticky bits
+	mtime  int64  // nanoseconds since 1970
+	size   int64  // of a file
+	hash   Hash   // of a file's content (zero for an empty one) or of a directory
+	target string // of a link
+	dir    *dir   // of a directory, when it is in memory
+
+	// What a look at the workspace knows beside; never stored.
+	ino      uint64
+	ctime    int64
+	links    uint64
+	unstable bool
+}
+
+// dir is a directory's entries, sorted by name.
+type dir struct{ entries []entry }
+
+func (d *dir) find(name string) *entry {
+	i, ok := slices.BinarySearchFunc(d.entries, name, func(e entry, name string) int { return strings.Compare(e.name, name) })
+	if !ok {
+		return nil
+	}
+	return &d.entries[i]
+}
+
+func (e *entry) take(st *unix.Stat_t) {
+	e.mode, e.mtime, e.size = st.Mode&0o7777, st.Mtim.Nano(), st.Size
+	e.ino, e.ctime, e.links = st.Ino, st.Ctim.Nano(), uint64(st.Nlink)
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		e.kind = file
+	case unix.S_IFDIR:
+		e.kind, e.size = folder, 0
+	case unix.S_IFLNK:
+		e.kind = symlink
+	default:
+		e.kind, e.size = special, 0
+	}
+}
+
+// encode writes the directory in the stored format: what the hash of a tree is
+// made of, so equal trees have equal hashes.
+func (d *dir) encode(b []byte) []byte {
+	b = append(b[:0], treeFormat)
+	for i := range d.entries {
+		e := &d.entries[i]
+		b = append(b, byte(e.kind))
+		b = appendText(b, e.name)
+		b = binary.AppendUvarint(b, uint64(e.mode))
+		b = binary.AppendVarint(b, e.mtime)
+		switch e.kind {
+		case file:
+			b = e.encodeFile(b)
+		case folder:
+			b = append(b, e.hash[:]...)
+		case symlink:
+			b = appendText(b, e.target)
+		}
+	}
+	return b
+}
+
+func (e *entry) encodeFile(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(e.size))
+	if e.size == 0 {
+		return b
+	}
+	list := byte(0)
+	if e.list {
+		list = 1
+	}
+	return append(append(b, list), e.hash[:]...)
+}
+
+const treeFormat = 1
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+var errFormat = errors.New("is not in the format of a snapshot")
+
+// decodeDir reads a stored directory. It believes nothing: an archive comes from
+// anywhere.
+func decodeDir(b []byte) (*dir, error) {
+	r := &reader{b: b}
+	if r.byte() != treeFormat {
+		return nil, errFormat
+	}
+	d := &dir{}
+	for len(r.b) > 0 && !r.bad {
+		e := r.entry()
+		if n := len(d.entries); r.bad || !validName(e.name) || n > 0 && d.entries[n-1].name >= e.name {
+			return nil, errFormat
+		}
+		d.entries = append(d.entries, e)
+	}
+	return d, nil
+}
+
+func validName(name string) bool {
+	return name != "" && name != "." && name != ".." && len(name) <= unix.NAME_MAX && !strings.ContainsAny(name, "/\x00")
+}
+
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+func (r *reader) entry() (e entry) {
+	e.kind, e.name = kind(r.byte()), r.text()
+	e.mode, e.mtime = uint32(r.uvarint())&0o7777, r.varint()
+	switch e.kind {
+	case file:
+		if e.size = int64(r.uvarint()); e.size < 0 {
+			r.bad = true
+		}
+		if e.size > 0 {
+			e.list, e.hash = r.byte() == 1, r.hash()
+		}
+	case folder:
+		e.hash = r.hash()
+	case symlink:
+		if e.target = r.text(); e.target == "" || len(e.target) >= unix.PathMax || strings.Contains(e.target, "\x00") {
+			r.bad = true
+		}
+	case special:
+	default:
+		r.bad = true
+	}
+	return e
+}
+
+func (r *reader) next(n uint64) []byte {
+	if n > uint64(len(r.b)) {
+		r.bad, r.b = true, nil
+		return nil
+	}
+	b := r.b[:n]
+	r.b = r.b[n:]
+	return b
+}
+
+func (r *reader) byte() byte {
+	if b := r.next(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (r *reader) text() string { return string(r.next(r.uvarint())) }
+
+func (r *reader) hash() (h Hash) {
+	copy(h[:], r.next(uint64(len(h))))
+	return h
+}
+
+func (r *reader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 {
+		r.bad, r.b = true, nil
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) varint() int64 {
+	v, n := binary.Varint(r.b)
+	if n <= 0 {
+		r.bad, r.b = true, nil
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+// piece is a part of a large file; what no piece covers is zero.
+type piece struct {
+	at   int64
+	size int64
+	hash Hash
+}
+
+func encodePieces(pieces []piece) []byte {
+	b := []byte{listFormat}
+	for _, p := range pieces {
+		b = binary.AppendUvarint(b, uint64(p.at))
+		b = binary.AppendUvarint(b, uint64(p.size))
+		b = append(b, p.hash[:]...)
+	}
+	return b
+}
+
+const listFormat = 1
+
+func decodePieces(b []byte, size int64) ([]piece, error) {
+	r := &reader{b: b}
+	if r.byte() != listFormat {
+		return nil, errFormat
+	}
+	var pieces []piece
+	end := int64(0)
+	for len(r.b) > 0 {
+		p := piece{at: int64(r.uvarint()), size: int64(r.uvarint()), hash: r.hash()}
+		if r.bad || p.at < end || p.size <= 0 || p.size > chunkSize || p.at > size-p.size {
+			return nil, errFormat
+		}
+		end = p.at + p.size
+		pieces = append(pieces, p)
+	}
+	return pieces, nil
+}
+
+// fsMode is the mode as package fs knows it, for diffs.
+func (e *entry) fsMode() fs.FileMode { return fs.FileMode(e.mode & 0o777) }
