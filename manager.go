@@ -153,8 +153,7 @@ func (m *Manager) fill(ctx context.Context, item *pooled, o SessionOptions, sett
 }
 
 // owner is the host user of the workspace's files. Files need no Podman: where
-// it can't be asked the owner is what it would most likely say, and a container
-// that doesn't agree is refused later.
+// it can't be asked the owner is what it would most likely say.
 func (m *Manager) owner(ctx context.Context) overlay.Owner {
 	owner, err := m.backend.Owner(ctx)
 	if err != nil {

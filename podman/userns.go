@@ -31,7 +31,11 @@ type usernsMode struct {
 }
 
 func (b *Backend) userns(e *engine) usernsMode {
-	if e.info.Host.Security.Rootless {
+	return modeFor(e.info.Host.Security.Rootless)
+}
+
+func modeFor(rootless bool) usernsMode {
+	if rootless {
 		return usernsMode{keepID: true}
 	}
 	taken := append(subIDs("/etc/subuid"), subIDs("/etc/subgid")...)
@@ -58,11 +62,12 @@ func (m usernsMode) owner() sandbox.Owner {
 }
 
 // Owner tells who must own a workspace's files: it finds Podman, because a
-// service may be rootful where we are not.
+// service may be rootful where we are not. With an error it still gives the
+// owner for a service of our own user.
 func (b *Backend) Owner(ctx context.Context) (sandbox.Owner, error) {
 	e, err := b.engine(ctx)
 	if err != nil {
-		return sandbox.Owner{}, err
+		return modeFor(os.Getuid() != 0).owner(), err
 	}
 	return b.userns(e).owner(), nil
 }

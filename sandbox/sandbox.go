@@ -100,7 +100,8 @@ type Backend interface {
 	// One that is not there is no error.
 	Remove(ctx context.Context, id string) error
 	// Owner tells which host user must own the workspace's files so that
-	// programs and the host side can both change them.
+	// programs and the host side can both change them. With an error it still
+	// gives the most likely one: files can be worked on without a service.
 	Owner(ctx context.Context) (Owner, error)
 	// Close frees what the Backend holds; sandboxes stay.
 	Close() error
