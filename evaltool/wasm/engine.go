@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/wisbox/wisbox/evaltool"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -20,9 +19,6 @@ const (
 	DefaultTimeout   = 5 * time.Second
 	DefaultMaxOutput = 4 << 20
 )
-
-// MaxContexts is how many kept interpreters one Engine has at a time.
-const MaxContexts = 8
 
 // Options configure an Engine. The zero value works.
 type Options struct {
@@ -46,8 +42,9 @@ type Options struct {
 	Real bool
 }
 
-// Engine evaluates Python in WebAssembly. It may be used from many goroutines at
-// once. It loads the module on first use.
+// Engine holds Python in WebAssembly for a whole process: [Engine.Session] gives
+// the evaluator of one session, [Engine.Eval] evaluates for package rlm. It may be
+// used from many goroutines at once. It loads the module on first use.
 type Engine struct {
 	opts  Options
 	slots chan struct{}
@@ -55,20 +52,12 @@ type Engine struct {
 	mu     sync.Mutex // held while loading
 	source *source
 	ready  *interpreter
-
-	keptMu sync.Mutex
-	kept   map[string]*keeper
 }
-
-var (
-	_ evaltool.Engine   = (*Engine)(nil)
-	_ evaltool.Resetter = (*Engine)(nil)
-)
 
 // New makes an Engine. It loads nothing: a module that is not installed is found
 // missing, as unsupported, by the first call.
 func New(opts *Options) (*Engine, error) {
-	e := &Engine{kept: map[string]*keeper{}}
+	e := &Engine{}
 	if opts != nil {
 		e.opts = *opts
 	}
@@ -95,12 +84,6 @@ func orDefault[T int | int64 | time.Duration](v, def T) T {
 		return def
 	}
 	return v
-}
-
-// Guidance implements evaltool.Engine.
-func (e *Engine) Guidance() string {
-	return fmt.Sprintf(`- sandbox "wasm": Python 3.12 with its standard library in WebAssembly, without a container: no programs, no network, no threads, no installed packages; of the workspace it sees the files in reads and writes by write_text. Clock and random numbers are the same on every run. fuel (at most %d) bounds the work, memory (at most %d) the bytes.`,
-		e.opts.Fuel, e.opts.Memory)
 }
 
 // Version names the engine and the module: evaluations of the same code over the
@@ -167,12 +150,9 @@ func (e *Engine) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// Close forgets kept names and lets go of the module. No evaluation may be on; a
-// later one loads the module again.
+// Close lets go of the module. No evaluation may be on; a later one loads the
+// module again, and kept interpreters must be reset before.
 func (e *Engine) Close() error {
-	for _, k := range e.keepers() {
-		k.end()
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ready != nil {

@@ -18,6 +18,7 @@ const (
 	dirTemp      = "tmp"
 	dirPrivate   = ".wisbox" // the driver's
 	dirInputs    = dirPrivate + "/in"
+	dirHost      = dirPrivate + "/host" // stands for the workspace of the host
 
 	fileBoot    = dirPrivate + "/boot.py"
 	fileRequest = dirPrivate + "/request"
@@ -53,7 +54,8 @@ type outcome struct {
 }
 
 // Evaluate implements evaltool.Engine.
-func (e *Engine) Evaluate(ctx context.Context, req evaltool.Request) (evaltool.Response, error) {
+func (s *Session) Evaluate(ctx context.Context, req evaltool.Request) (evaltool.Response, error) {
+	e := s.engine
 	fuel, memory, err := e.limits(req)
 	if err != nil {
 		return evaltool.Response{}, err
@@ -74,9 +76,9 @@ func (e *Engine) Evaluate(ctx context.Context, req evaltool.Request) (evaltool.R
 		return evaltool.Response{}, err
 	}
 	if req.Kept {
-		return e.evaluateKept(ctx, python, req.Context, t, &stdout, &stderr)
+		return s.evaluateKept(ctx, python, req.Context, t, &stdout, &stderr)
 	}
-	out, err := python.evaluate(ctx, t, python.image, newWorkspace(), nil)
+	out, err := python.evaluate(ctx, t, python.image, s.workspace(), nil)
 	if err != nil {
 		return evaltool.Response{}, err
 	}
@@ -102,6 +104,7 @@ func (i *interpreter) evaluate(ctx context.Context, t *task, from *image, files 
 	if err := t.give(files); err != nil {
 		return nil, err
 	}
+	files.begin(ctx)
 	defer files.remove(dirPrivate)
 	memory, err := from.mapRegion(int(t.memory))
 	if err != nil {

@@ -1,6 +1,7 @@
 package wasm
 
 import (
+	"context"
 	"io/fs"
 	"maps"
 	"path"
@@ -10,6 +11,8 @@ import (
 
 	experimental "github.com/tetratelabs/wazero/experimental/sys"
 	"github.com/tetratelabs/wazero/sys"
+
+	"github.com/wisbox/wisbox/evaltool"
 )
 
 // maxNodes bounds the files and directories of one file system.
@@ -24,6 +27,11 @@ type memoryFiles struct {
 	nodes map[string]*node // by clean path, "." being the root
 	left  int64            // bytes that may still be written
 	inode sys.Inode
+
+	// host reads a file of the host, of at most that many bytes; nil: there are none.
+	host     func(ctx context.Context, path string, most int64) (string, experimental.Errno)
+	ctx      context.Context //nolint:containedctx // of the run that is on: the interface has none
+	hostLeft int64           // bytes that may still be read from the host
 }
 
 type node struct {
@@ -77,6 +85,26 @@ func (f *memoryFiles) content(name string) []byte {
 	return nil
 }
 
+// begin starts a run: what is read of the host ends with ctx.
+func (f *memoryFiles) begin(ctx context.Context) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ctx, f.hostLeft = ctx, evaltool.MaxReadBytes
+}
+
+// openHost opens a file of the host, to read. mu is held.
+func (f *memoryFiles) openHost(name string) (experimental.File, experimental.Errno) {
+	if f.host == nil {
+		return nil, experimental.ENOENT
+	}
+	text, errno := f.host(f.ctx, name, f.hostLeft)
+	if errno != 0 {
+		return nil, errno
+	}
+	f.hostLeft -= int64(len(text))
+	return &openFile{files: f, node: &node{text: text}}, 0
+}
+
 func clean(name string) string { return path.Clean(strings.TrimLeft(name, "/")) }
 
 // lookup finds a node, or why it can't be there. mu is held.
@@ -95,6 +123,9 @@ func (f *memoryFiles) OpenFile(name string, flag experimental.Oflag, _ fs.FileMo
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	name = clean(name)
+	if path, ok := hostPath(name); ok {
+		return f.openHost(path)
+	}
 	writes := flag&(experimental.O_RDWR|experimental.O_WRONLY) != 0
 	n, errno := f.lookup(name)
 	if errno == experimental.ENOENT && flag&experimental.O_CREAT != 0 {

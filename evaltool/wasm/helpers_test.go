@@ -53,7 +53,7 @@ func evaluate(t testing.TB, e *wasm.Engine, req evaltool.Request) evaltool.Respo
 		req.Timeout = 5 * time.Second
 	}
 	req.Sandbox = evaltool.SandboxWasm
-	resp, err := e.Evaluate(context.Background(), req)
+	resp, err := e.Session(nil).Evaluate(context.Background(), req)
 	require.NoError(t, err)
 	return resp
 }

@@ -19,24 +19,24 @@ type keeper struct {
 	files *memoryFiles
 }
 
-func (e *Engine) keeper(name string) (*keeper, error) {
-	e.keptMu.Lock()
-	defer e.keptMu.Unlock()
-	if k := e.kept[name]; k != nil {
+func (s *Session) keeper(name string) (*keeper, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.kept[name]; k != nil {
 		return k, nil
 	}
-	if len(e.kept) >= MaxContexts {
+	if len(s.kept) >= MaxContexts {
 		return nil, tool.Errorf(tool.Limit, "there are %d kept interpreters, which is the limit; reset one", MaxContexts).In("context")
 	}
 	k := &keeper{turn: make(chan struct{}, 1)}
-	e.kept[name] = k
+	s.kept[name] = k
 	return k, nil
 }
 
-func (e *Engine) keepers() []*keeper {
-	e.keptMu.Lock()
-	defer e.keptMu.Unlock()
-	return slices.Collect(maps.Values(e.kept))
+func (s *Session) keepers() []*keeper {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.kept))
 }
 
 func (k *keeper) take(ctx context.Context) error {
@@ -50,8 +50,8 @@ func (k *keeper) take(ctx context.Context) error {
 
 func (k *keeper) release() { <-k.turn }
 
-func (e *Engine) evaluateKept(ctx context.Context, python *interpreter, name string, t *task, stdout, stderr *evaltool.Stream) (evaltool.Response, error) {
-	k, err := e.keeper(name)
+func (s *Session) evaluateKept(ctx context.Context, python *interpreter, name string, t *task, stdout, stderr *evaltool.Stream) (evaltool.Response, error) {
+	k, err := s.keeper(name)
 	if err != nil {
 		return evaltool.Response{}, err
 	}
@@ -61,7 +61,7 @@ func (e *Engine) evaluateKept(ctx context.Context, python *interpreter, name str
 	defer k.release()
 	from := k.image
 	if from == nil {
-		from, k.files = python.image, newWorkspace()
+		from, k.files = python.image, s.workspace()
 	}
 	out, err := python.evaluate(ctx, t, from, k.files, k.keep)
 	if err != nil {
@@ -99,11 +99,22 @@ func (k *keeper) end() {
 	k.files = nil
 }
 
+// Close implements evaltool.Resetter.
+func (s *Session) Close() error {
+	for _, k := range s.keepers() {
+		k.end()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.kept)
+	return nil
+}
+
 // Reset implements evaltool.Resetter: it waits for an evaluation that is on.
-func (e *Engine) Reset(ctx context.Context, context string) error {
-	e.keptMu.Lock()
-	k := e.kept[context]
-	e.keptMu.Unlock()
+func (s *Session) Reset(ctx context.Context, context string) error {
+	s.mu.Lock()
+	k := s.kept[context]
+	s.mu.Unlock()
 	if k == nil {
 		return nil
 	}
@@ -113,8 +124,8 @@ func (e *Engine) Reset(ctx context.Context, context string) error {
 	defer k.release()
 	k.forget()
 	k.files = nil
-	e.keptMu.Lock()
-	defer e.keptMu.Unlock()
-	delete(e.kept, context)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.kept, context)
 	return nil
 }

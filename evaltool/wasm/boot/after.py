@@ -67,7 +67,26 @@ def timers_only():
     return loop
 
 
+class WasmWorkspace(Workspace):
+    """The files of reads, and behind them those of the host."""
+
+    def stored(self, path):
+        try:
+            return super().stored(path)
+        except FileNotFoundError:
+            pass
+        try:
+            return whole("/.wisbox/host/" + path)
+        except OSError as problem:
+            raise type(problem)(problem.errno, os.strerror(problem.errno), path) from None
+
+
 class WasmSession(Session):
+    def __init__(self, channel, kind, root):
+        super().__init__(channel, kind, root)
+        self.workspace = WasmWorkspace(root)
+        self.space = kind(self.workspace)
+
     def same_process(self):
         pass
 

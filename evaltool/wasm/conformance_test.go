@@ -1,0 +1,118 @@
+package wasm_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/evaltool/wasm"
+	"github.com/wisbox/wisbox/internal/conformance"
+	"github.com/wisbox/wisbox/rlm"
+	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
+)
+
+// TestConformance runs the shared cases on this engine, without a container: the
+// file tools, evaluate_python and the context operations over one directory.
+func TestConformance(t *testing.T) {
+	dir, reason := conformance.SharedDir()
+	if dir == "" {
+		t.Skip(reason)
+	}
+	target := &conformance.InProcess{Start: func(context.Context, conformance.OpenOptions) (*conformance.Local, error) {
+		return &conformance.Local{Do: toolsOver(t, t.TempDir(), engine(t))}, nil
+	}}
+	conformance.Run(t, target, &conformance.Options{Skip: notForWasm},
+		filepath.Join(dir, "rlm.jsonl"), filepath.Join(dir, "python.jsonl"))
+}
+
+// notForWasm leaves out what says another sandbox, and what is so by design.
+func notForWasm(c *conformance.Case) string {
+	switch {
+	case strings.HasPrefix(c.ID, "python.restricted."):
+		return "for the restricted sandbox"
+	case c.ID == "python.fresh.random":
+		return "random numbers are the same on every run here"
+	case c.ID == "python.kept.died":
+		return "an interpreter that exits leaves the kept names as they were"
+	}
+	return ""
+}
+
+type call = func(ctx context.Context, name string, args json.RawMessage) (*tool.Result, error)
+
+func toolsOver(t *testing.T, dir string, e *wasm.Engine) call {
+	files := openFiles(t, dir)
+	eval, err := evaltool.New(&evaltool.Options{Files: files, Wasm: e.Session(files)})
+	require.NoError(t, err)
+	ops, err := rlm.New(&rlm.Options{Files: files, Eval: e})
+	require.NoError(t, err)
+	set := tool.NewSet(append(append(append(files.Tools(), eval.Tools()...), ops.Tools()...), hostScript(filepath.Join(dir, "workspace")))...)
+	return func(ctx context.Context, name string, args json.RawMessage) (*tool.Result, error) {
+		if name == "evaluate_python" {
+			args = inWasm(args)
+		}
+		return set.Call(ctx, name, args)
+	}
+}
+
+type scriptParams struct {
+	Script  string  `json:"script"`
+	Timeout float64 `json:"timeout,omitempty"`
+}
+
+type scriptResult struct {
+	ExitCode int    `json:"exit_code"`
+	Status   string `json:"status"`
+	Stdout   string `json:"stdout"`
+	Stderr   string `json:"stderr"`
+}
+
+// hostScript stands for shell_execute: it runs the scripts of the cases, which
+// are ours, in the directory itself. No evaluation can reach it.
+func hostScript(dir string) tool.Tool {
+	return tool.New(tool.Spec{Name: "shell_execute"}, func(ctx context.Context, p scriptParams) (scriptResult, error) {
+		cmd := exec.CommandContext(ctx, "bash", "-c", p.Script)
+		cmd.Dir = dir
+		out, err := cmd.Output()
+		if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+			return scriptResult{}, err
+		}
+		return scriptResult{ExitCode: cmd.ProcessState.ExitCode(), Status: "exited", Stdout: string(out)}, nil
+	})
+}
+
+// inWasm names the sandbox where a case leaves it to the default.
+func inWasm(args json.RawMessage) json.RawMessage {
+	var fields map[string]any
+	if json.Unmarshal(args, &fields) != nil || fields["sandbox"] != nil {
+		return args
+	}
+	fields["sandbox"] = "wasm"
+	raw, _ := json.Marshal(fields)
+	return raw
+}
+
+func openFiles(t *testing.T, dir string) *vfs.FS {
+	t.Helper()
+	roots := map[string]*os.Root{}
+	for _, name := range []string{"workspace", "tmp"} {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.Mkdir(path, 0o700))
+		root, err := os.OpenRoot(path)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = root.Close() })
+		roots[name] = root
+	}
+	files, err := vfs.New(&vfs.Options{Root: roots["workspace"], Tmp: roots["tmp"]})
+	require.NoError(t, err)
+	return files
+}
