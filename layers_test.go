@@ -31,10 +31,19 @@ var layers = map[string][]string{
 	"images":          {"sandbox", "tool"},
 	"shelltool":       {"sandbox", "tool", "vfs"},
 	"evaltool":        {"tool", "vfs"},
-	"evaltool/python": {"evaltool", "sandbox", "tool", "vfs"},
+	"evaltool/python": {"evaltool", "evaltool/python/driver", "sandbox", "tool", "vfs"},
+	"evaltool/wasm":   {"evaltool", "evaltool/python/driver", "tool", "vfs"},
+	"evaltool/lisp":   {"evaltool", "sandbox", "tool"},
+	"rlm":             {"tool", "vfs"},
+	"snapshot":        {"tool"},
+	"digest":          {"tool"},
+	"profile":         {"tool"},
 	"mcpserver":       {"tool"},
+
+	"evaltool/python/driver": {},
 	"": {
-		"tool", "sandbox", "overlay", "hostmount", "vfs", "podman", "images", "shelltool", "evaltool", "evaltool/python",
+		"tool", "sandbox", "overlay", "hostmount", "vfs", "podman", "images", "shelltool", "evaltool", "evaltool/python", "evaltool/wasm",
+		"evaltool/lisp", "rlm", "snapshot", "digest", "profile",
 	},
 }
 
@@ -47,7 +56,7 @@ type goPackage struct {
 func TestLayers(t *testing.T) {
 	for _, p := range packages(t) {
 		name := short(p.ImportPath)
-		if strings.HasPrefix(name, "cmd/") || name == "bench" || strings.HasPrefix(name, "examples") || strings.HasSuffix(name, "test") || strings.HasPrefix(name, "integration") || strings.Contains(name, "/internal/") {
+		if strings.HasPrefix(name, "cmd/") || name == "bench" || name == "internal/deps" || strings.HasPrefix(name, "examples") || strings.HasSuffix(name, "test") || strings.HasPrefix(name, "integration") || strings.Contains(name, "/internal/") {
 			continue
 		}
 		allowed, known := layers[name]
@@ -69,7 +78,7 @@ func TestLayers(t *testing.T) {
 }
 
 func TestOnlyPodmanLinksTheBindings(t *testing.T) {
-	users := []string{"podman", "", "cmd/wisbox", "bench"}
+	users := []string{"podman", "", "cmd/wisbox", "bench", "internal/deps"}
 	for _, p := range packages(t) {
 		name := short(p.ImportPath)
 		if slices.Contains(users, name) || strings.HasPrefix(name, "podman/") || strings.HasPrefix(name, "integration") || strings.HasPrefix(name, "examples") {

@@ -1,0 +1,418 @@
+package wisbox_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/hostmount"
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/sandbox/sandboxtest"
+	"github.com/wisbox/wisbox/tool"
+)
+
+func TestMain(m *testing.M) { os.Exit(m.Run()) }
+
+// manager makes a Manager over a backend without isolation.
+func manager(t *testing.T, opts wisbox.Options) (*wisbox.Manager, *sandboxtest.Host) {
+	t.Helper()
+	host := sandboxtest.NewHost()
+	opts.Backend = host
+	if opts.CacheDir == "" {
+		opts.CacheDir = filepath.Join(t.TempDir(), "state")
+	}
+	opts.Podman.RuntimeDir = runtimeDir(t)
+	m, err := wisbox.NewManager(t.Context(), &opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, m.Close()) })
+	return m, host
+}
+
+// runtimeDir is short enough for sockets, which a test's own directory may not be.
+func runtimeDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "wb")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func call(t *testing.T, s *wisbox.Session, name, args string) (*tool.Result, error) {
+	t.Helper()
+	return s.Call(t.Context(), name, json.RawMessage(args))
+}
+
+// text is the JSON of a call's result.
+func text(t *testing.T, s *wisbox.Session, name, args string) string {
+	t.Helper()
+	res, err := call(t, s, name, args)
+	require.NoError(t, err)
+	raw, err := json.Marshal(res.Value)
+	require.NoError(t, err)
+	return string(raw)
+}
+
+func TestASessionGoesWithItsFilesWhenItIsClosed(t *testing.T) {
+	m, host := manager(t, wisbox.Options{})
+	s, err := m.Open(t.Context(), nil)
+	require.NoError(t, err)
+	text(t, s, "write_file", `{"file_path":"a/b","content":"x"}`)
+	assert.Contains(t, text(t, s, "shell_execute", `{"commands":["cat","a/b"]}`), `"stdout":"x"`)
+	require.NoError(t, s.Close(t.Context()))
+	assert.NoDirExists(t, filepath.Dir(s.WorkspacePath()))
+	list, err := host.List(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, list)
+	_, err = call(t, s, "ls", "{}")
+	assert.Equal(t, tool.Closed, tool.KindOf(err))
+	require.NoError(t, s.Close(t.Context()), "a second close does nothing")
+}
+
+func TestBadOptionsNameTheField(t *testing.T) {
+	m, _ := manager(t, wisbox.Options{})
+	for field, opts := range map[string]wisbox.SessionOptions{
+		"name":   {Name: "No Such"},
+		"memory": {Limits: sandbox.Limits{Memory: 1}},
+		"cpus":   {Limits: sandbox.Limits{CPUs: -1}},
+		"env":    {Env: map[string]string{"A=B": "c"}},
+	} {
+		_, err := m.Open(t.Context(), &opts)
+		e := tool.AsError(err)
+		require.NotNil(t, e, field)
+		assert.Equal(t, tool.Invalid, e.Kind)
+		assert.Equal(t, field, e.Field)
+	}
+	entries, err := m.List(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, entries, "nothing was made")
+}
+
+func TestAFailedMountLeavesNothing(t *testing.T) {
+	m, _ := manager(t, wisbox.Options{})
+	outside := t.TempDir()
+	for _, roots := range [][]string{nil, {t.TempDir()}} {
+		_, err := m.Open(t.Context(), &wisbox.SessionOptions{
+			Name: "box", Mounts: []hostmount.Mount{{HostPath: outside, MountPath: "p"}}, AllowedRoots: roots,
+		})
+		require.Error(t, err)
+		assert.NotEqual(t, tool.Internal, tool.KindOf(err))
+	}
+	entries, err := m.List(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, entries)
+}
+
+func TestEveryCallIsAnEventWithoutContent(t *testing.T) {
+	var mu sync.Mutex
+	var events []wisbox.Event
+	m, _ := manager(t, wisbox.Options{OnEvent: func(e wisbox.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		events = append(events, e)
+	}})
+	s, err := m.Open(t.Context(), nil)
+	require.NoError(t, err)
+	defer s.Close(t.Context())
+	text(t, s, "write_file", `{"file_path":"f","content":"secret words","mode":"create"}`)
+	_, err = call(t, s, "read_file", `{"file_path":"nothere"}`)
+	require.Error(t, err)
+	_, err = call(t, s, "shell_execute", `{"commands":["sleep","60"],"timeout":1}`)
+	require.NoError(t, err)
+	require.Len(t, events, 3)
+	assert.Equal(t, "write_file f create ok", strings.Join([]string{events[0].Tool, events[0].Path, events[0].Mode, events[0].Outcome}, " "))
+	assert.Equal(t, "not_found", events[1].Outcome)
+	assert.Equal(t, "failed", events[2].Outcome)
+	for _, e := range events {
+		assert.Equal(t, s.ID(), e.Session)
+		assert.NotEmpty(t, e.Call)
+		assert.Positive(t, e.Duration)
+	}
+	log, err := os.ReadFile(filepath.Join(filepath.Dir(s.WorkspacePath()), "log.jsonl"))
+	require.NoError(t, err)
+	assert.Equal(t, 3, strings.Count(string(log), "\n"))
+	assert.NotContains(t, string(log), "secret words")
+}
+
+func TestALostSandboxIsMadeAgainOverTheSameFiles(t *testing.T) {
+	m, host := manager(t, wisbox.Options{})
+	s, err := m.Open(t.Context(), nil)
+	require.NoError(t, err)
+	defer s.Close(t.Context())
+	text(t, s, "shell_execute", `{"script":"echo kept > f"}`)
+	host.Lose(s.ID())
+	assert.Contains(t, text(t, s, "shell_execute", `{"commands":["cat","f"]}`), `kept`)
+}
+
+func TestTheFirstProgramsOfASessionShareOneSandbox(t *testing.T) {
+	m, host := manager(t, wisbox.Options{})
+	s, err := m.Open(t.Context(), nil)
+	require.NoError(t, err)
+	defer s.Close(t.Context())
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			_, err := s.Run(context.Background(), sandbox.Cmd{Argv: []string{"true"}})
+			assert.NoError(t, err)
+		})
+	}
+	all.Wait()
+	list, err := host.List(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, list, 1)
+}
+
+func TestClosingEndsTheCallsInFlight(t *testing.T) {
+	m, _ := manager(t, wisbox.Options{})
+	s, err := m.Open(t.Context(), nil)
+	require.NoError(t, err)
+	begun := &signalWriter{seen: make(chan struct{})}
+	done := make(chan sandbox.Result, 1)
+	go func() {
+		res, _ := s.Run(context.Background(), sandbox.Cmd{Argv: []string{"sh", "-c", "echo begun; sleep 600"}, Stdout: begun})
+		done <- res
+	}()
+	<-begun.seen
+	require.NoError(t, s.Close(t.Context()))
+	assert.Equal(t, sandbox.StatusCancelled, (<-done).Status)
+}
+
+// signalWriter tells that something was written.
+type signalWriter struct {
+	seen chan struct{}
+	once sync.Once
+}
+
+func (w *signalWriter) Write(p []byte) (int, error) {
+	w.once.Do(func() { close(w.seen) })
+	return len(p), nil
+}
+
+func TestAKeptSessionIsFoundAgainWithItsSettings(t *testing.T) {
+	cache := filepath.Join(t.TempDir(), "state")
+	m, host := manager(t, wisbox.Options{CacheDir: cache})
+	s, err := m.Open(t.Context(), &wisbox.SessionOptions{Name: "box", Kept: true, Env: map[string]string{"A": "b"}, ReadBeforeWrite: true})
+	require.NoError(t, err)
+	text(t, s, "shell_execute", `{"script":"echo 1 > f"}`)
+	require.NoError(t, s.Close(t.Context()))
+
+	again, err := wisbox.NewManager(t.Context(), &wisbox.Options{CacheDir: cache, Backend: host})
+	require.NoError(t, err)
+	defer again.Close()
+	s, err = again.Attach(t.Context(), "box")
+	require.NoError(t, err)
+	assert.Contains(t, text(t, s, "shell_execute", `{"script":"echo $A"}`), `"stdout":"b\n"`)
+	_, err = call(t, s, "edit_file", `{"file_path":"f","old_string":"1","new_string":"2"}`)
+	assert.Equal(t, tool.Conflict, tool.KindOf(err))
+	require.NoError(t, s.Close(t.Context()))
+	require.NoError(t, again.Remove(t.Context(), "box"))
+	_, err = again.Attach(t.Context(), "box")
+	assert.Equal(t, tool.NotFound, tool.KindOf(err))
+}
+
+func TestContainersWhoseSessionIsGoneAreSwept(t *testing.T) {
+	m, host := manager(t, wisbox.Options{})
+	workspace := t.TempDir()
+	_, err := host.Create(t.Context(), sandbox.Spec{ID: "orphan", Image: "x", Workspace: workspace})
+	require.NoError(t, err)
+	s, err := m.Open(t.Context(), nil)
+	require.NoError(t, err)
+	defer s.Close(t.Context())
+	swept, err := m.Prune(t.Context(), true)
+	require.NoError(t, err)
+	require.Len(t, swept, 1)
+	assert.Equal(t, "orphan", swept[0].ID)
+	_, err = m.Prune(t.Context(), false)
+	require.NoError(t, err)
+	list, err := host.List(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, list)
+	text(t, s, "ls", "{}")
+}
+
+func TestToolsAreListedWithoutASession(t *testing.T) {
+	names := map[string]bool{}
+	for _, tl := range wisbox.ToolSet().Tools() {
+		names[tl.Name] = true
+		assert.NotEmpty(t, tl.Description, tl.Name)
+		assert.NotNil(t, tl.Input, tl.Name)
+		assert.NotNil(t, tl.Output, tl.Name)
+	}
+	for _, name := range strings.Fields("ls read_file write_file edit_file glob grep rm shell_execute read_output process_start process_list process_read process_write process_signal process_resize evaluate_python") {
+		assert.True(t, names[name], name)
+	}
+	vfs, err := wisbox.ToolProfile("vfs")
+	require.NoError(t, err)
+	_, ok := vfs.Lookup("delete_file")
+	assert.True(t, ok)
+	_, err = wisbox.ToolProfile("nosuch")
+	assert.Equal(t, tool.Invalid, tool.KindOf(err))
+}
+
+// held starts a holder for a kept session and gives a client of it.
+func held(t *testing.T, idle time.Duration) (client *wisbox.Session, m *wisbox.Manager, ended <-chan error) {
+	t.Helper()
+	cache := filepath.Join(t.TempDir(), "state")
+	holder, host := manager(t, wisbox.Options{CacheDir: cache})
+	s, err := holder.Open(t.Context(), &wisbox.SessionOptions{Name: "box", Kept: true})
+	require.NoError(t, err)
+	require.NoError(t, s.Close(t.Context()))
+
+	ready, done := make(chan struct{}), make(chan error, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { done <- holder.Hold(ctx, "box", idle, func() { close(ready) }) }()
+	t.Cleanup(cancel)
+	select {
+	case <-ready:
+	case err := <-done:
+		t.Fatal("no holder: ", err)
+	}
+	opts := &wisbox.Options{CacheDir: cache, Backend: host, Holder: []string{"/bin/false"}}
+	opts.Podman.RuntimeDir = holder.RuntimeDir()
+	m, err = wisbox.NewManager(t.Context(), opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, m.Close()) })
+	client, err = m.Attach(t.Context(), "box")
+	require.NoError(t, err)
+	return client, m, done
+}
+
+func TestClientsWorkThroughTheHolder(t *testing.T) {
+	s, _, _ := held(t, time.Minute)
+	text(t, s, "write_file", `{"file_path":"f","content":"x"}`)
+	assert.Contains(t, text(t, s, "read_file", `{"file_path":"f"}`), `"content":"x"`)
+	_, err := call(t, s, "read_file", `{"file_path":"../x"}`)
+	e := tool.AsError(err)
+	assert.Equal(t, "invalid file_path", string(e.Kind)+" "+e.Field)
+	started := text(t, s, "process_start", `{"script":"echo begun; sleep 600"}`)
+	assert.Contains(t, started, "process_id")
+	assert.Contains(t, text(t, s, "process_list", `{}`), "running")
+	in, err := s.Inspect(t.Context())
+	require.NoError(t, err)
+	assert.NotNil(t, in.Sandbox)
+}
+
+func TestStreamsGoThroughTheHolderWhole(t *testing.T) {
+	s, _, _ := held(t, time.Minute)
+	sent := bytes.Repeat([]byte("0123456789abcde\n"), 200_000)
+	var out, errs bytes.Buffer
+	res, err := s.Run(t.Context(), sandbox.Cmd{
+		Argv: []string{"sh", "-c", "cat; echo err >&2; exit 3"}, Stdin: bytes.NewReader(sent), Stdout: &out, Stderr: &errs,
+	})
+	require.NoError(t, err)
+	assert.Equal(t, 3, res.ExitCode)
+	assert.Equal(t, len(sent), out.Len())
+	assert.True(t, bytes.Equal(sent, out.Bytes()))
+	assert.Equal(t, "err\n", errs.String())
+}
+
+func TestInputThatNobodyReadsBlocksNothing(t *testing.T) {
+	s, _, _ := held(t, time.Minute)
+	endless, stop := io.Pipe()
+	defer stop.Close()
+	go func() {
+		for chunk := bytes.Repeat([]byte("x"), 1<<16); ; {
+			if _, err := stop.Write(chunk); err != nil {
+				return
+			}
+		}
+	}()
+	ctx, cancel := context.WithCancel(t.Context())
+	begun := &signalWriter{seen: make(chan struct{})}
+	done := make(chan sandbox.Result, 1)
+	go func() {
+		res, _ := s.Run(ctx, sandbox.Cmd{Argv: []string{"sh", "-c", "echo begun; sleep 600"}, Stdin: endless, Stdout: begun})
+		done <- res
+	}()
+	<-begun.seen
+	cancel()
+	assert.Equal(t, sandbox.StatusCancelled, (<-done).Status)
+}
+
+func TestSignalsReachAProgramInTheHolder(t *testing.T) {
+	s, _, _ := held(t, time.Minute)
+	begun := &signalWriter{seen: make(chan struct{})}
+	p, err := s.Start(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "trap 'exit 9' USR1; echo begun; while :; do sleep 0.05; done"}, Stdout: begun})
+	require.NoError(t, err)
+	<-begun.seen
+	require.NoError(t, p.Signal("USR1"))
+	res, err := p.Wait(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 9, res.ExitCode)
+	require.NoError(t, p.Signal("USR1"), "an ended program takes no signal, and that is no error")
+}
+
+func TestRemovingASessionEndsItsHolder(t *testing.T) {
+	s, m, ended := held(t, time.Minute)
+	text(t, s, "process_start", `{"script":"sleep 600"}`)
+	require.NoError(t, s.Close(t.Context()))
+	require.NoError(t, m.Remove(t.Context(), "box"))
+	assert.NoError(t, <-ended)
+}
+
+func TestAHolderEndsWhenNobodyNeedsIt(t *testing.T) {
+	s, _, ended := held(t, 300*time.Millisecond)
+	text(t, s, "ls", `{}`)
+	select {
+	case err := <-ended:
+		assert.NoError(t, err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the holder stays")
+	}
+	_, err := call(t, s, "ls", `{}`)
+	assert.Equal(t, tool.Unavailable, tool.KindOf(err), "this test's holder command starts none")
+}
+
+func TestASecondHolderIsBusy(t *testing.T) {
+	_, m, _ := held(t, time.Minute)
+	err := m.Hold(t.Context(), "box", 0, func() { t.Error("there are two holders") })
+	assert.Equal(t, tool.Busy, tool.KindOf(err))
+}
+
+func TestThePoolGivesReadyContainers(t *testing.T) {
+	m, host := manager(t, wisbox.Options{Pool: wisbox.PoolOptions{Min: 2, Max: 3}})
+	running := func() int {
+		list, err := host.List(t.Context())
+		require.NoError(t, err)
+		return len(list)
+	}
+	require.Eventually(t, func() bool { return running() == 2 }, 20*time.Second, 10*time.Millisecond, "the pool fills")
+	s, err := m.Open(t.Context(), nil)
+	require.NoError(t, err)
+	defer s.Close(t.Context())
+	in, err := s.Inspect(t.Context())
+	require.NoError(t, err)
+	assert.NotNil(t, in.Sandbox, "the session had its container before its first program")
+	require.Eventually(t, func() bool { return running() == 3 }, 20*time.Second, 10*time.Millisecond, "the pool fills again")
+
+	other, err := m.Open(t.Context(), &wisbox.SessionOptions{Env: map[string]string{"A": "b"}})
+	require.NoError(t, err)
+	defer other.Close(t.Context())
+	in, err = other.Inspect(t.Context())
+	require.NoError(t, err)
+	assert.Nil(t, in.Sandbox, "a session of another kind takes none")
+}
+
+func TestThePoolDrainsOnClose(t *testing.T) {
+	host := sandboxtest.NewHost()
+	m, err := wisbox.NewManager(t.Context(), &wisbox.Options{CacheDir: filepath.Join(t.TempDir(), "s"), Backend: host, Pool: wisbox.PoolOptions{Min: 2}})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		list, _ := host.List(t.Context())
+		return len(list) > 0
+	}, 20*time.Second, 10*time.Millisecond)
+	require.NoError(t, m.Close())
+	list, err := host.List(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, list)
+}
