@@ -17,6 +17,7 @@ type Evaluator interface {
 	// was printed before. err means that the engine itself failed.
 	Eval(ctx context.Context, code string, inputs map[string]string) (output, failure string, err error)
 	// Version names engine and module: results of one are not those of another.
+	// "" means that the same code may give another result, so none is kept.
 	Version() string
 }
 

@@ -165,9 +165,14 @@ func (o *Ops) eval(ctx context.Context, args json.RawMessage) (Outcome, error) {
 	for i, name := range names {
 		inputs[name] = texts[i].s
 	}
-	return o.cached(OpEval, a, names, texts, o.opts.Eval.Version(), func() (string, string, error) {
-		return o.opts.Eval.Eval(ctx, a.Code, inputs)
-	})
+	run := func() (string, string, error) { return o.opts.Eval.Eval(ctx, a.Code, inputs) }
+	version := o.opts.Eval.Version()
+	if version == "" { // not deterministic
+		result, failure, err := run()
+		return Outcome{Result: result, Failure: failure}, err
+	}
+	a.Inputs = &names
+	return o.cached(OpEval, a, names, texts, version, run)
 }
 
 // cached gives what the cache has of an operation, or runs it and keeps what

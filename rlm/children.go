@@ -1,0 +1,137 @@
+package rlm
+
+import (
+	"context"
+	"encoding/json"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// callArgs are the arguments of rlm_call: a question to a model of its own about
+// one binding.
+type callArgs struct {
+	Query   string `json:"query"`
+	Context string `json:"context,omitempty" default:"context"`
+}
+
+// mapArgs are the arguments of map: the same question about each of several
+// texts, which inputs names as combine does. The answers are a JSON array in the
+// order of the texts.
+type mapArgs struct {
+	Query  string `json:"query"`
+	Inputs any    `json:"inputs"`
+}
+
+// maxMapItems bounds one map.
+const maxMapItems = 200
+
+// step is one step of a commit, of whichever kind.
+func (c *conversation) step(ctx context.Context, ops *Ops, step Step) (Outcome, error) {
+	if step.Op != OpCall && step.Op != OpMap {
+		return do(ctx, ops, step)
+	}
+	args, err := json.Marshal(step.Args)
+	if err != nil {
+		return Outcome{}, tool.Errorf(tool.Invalid, "args can't be read").In("args")
+	}
+	run := c.callStep
+	if step.Op == OpMap {
+		run = c.mapStep
+	}
+	result, err := run(ctx, ops, args)
+	if err != nil {
+		return Outcome{}, err
+	}
+	_, err = ops.Bind(step.Bind, result)
+	return Outcome{Result: result}, err
+}
+
+func (c *conversation) callStep(ctx context.Context, ops *Ops, raw json.RawMessage) (string, error) {
+	var a callArgs
+	if err := tool.Decode(raw, &a); err != nil {
+		return "", err
+	}
+	texts, err := ops.Bindings().take([]string{a.Context})
+	if err != nil {
+		return "", err
+	}
+	return c.child(ctx, a.Query, texts[0].s)
+}
+
+func (c *conversation) mapStep(ctx context.Context, ops *Ops, raw json.RawMessage) (string, error) {
+	var a mapArgs
+	if err := tool.Decode(raw, &a); err != nil {
+		return "", err
+	}
+	names, ok := namesOf(a.Inputs)
+	if !ok {
+		return "", tool.Errorf(tool.Invalid, "inputs must be the name of a binding or a list of names").In("inputs")
+	}
+	texts, err := ops.Bindings().take(names)
+	if err != nil {
+		return "", err
+	}
+	values := valuesOf(texts)
+	if len(values) > maxMapItems {
+		return "", tool.Errorf(tool.Limit, "map would ask about %d texts; at most %d are taken: chunk into fewer", len(values), maxMapItems).In("inputs")
+	}
+	return c.each(ctx, a.Query, values)
+}
+
+// each asks about every text, some at once, and keeps their order.
+func (c *conversation) each(ctx context.Context, query string, values []string) (string, error) {
+	answers := make([]string, len(values))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(mapConcurrent)
+	for i, value := range values {
+		group.Go(func() (err error) {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			answers[i], err = c.child(ctx, query, value)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return "", err
+	}
+	list := newList(0)
+	for _, answer := range answers {
+		list.add(answer)
+	}
+	return list.String(), nil
+}
+
+// child answers a question about a text: by a conversation below this one or,
+// past the greatest depth, by one direct call.
+func (c *conversation) child(ctx context.Context, query, text string) (string, error) {
+	if c.depth >= c.tree.opts.Limits.Depth {
+		return c.direct(ctx, query, text)
+	}
+	below, err := c.tree.conversation(c.depth+1, c.tree.opts.Child, query, text)
+	if err != nil {
+		return "", err
+	}
+	return below.run(ctx)
+}
+
+func (c *conversation) direct(ctx context.Context, query, text string) (string, error) {
+	text, _ = shown(NewText(text), directChars)
+	return c.tree.ask(ctx, c.tree.opts.Child, []Message{
+		{"system", "Answer the question from the text alone, with the answer and nothing else."},
+		{"user", "Text:\n" + text + "\n\nQuestion: " + query},
+	})
+}
+
+// fork is an Ops with the same texts, whose new bindings are its own.
+func (o *Ops) fork() *Ops {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	clone := &Ops{opts: o.opts, bindings: Bindings{}, total: o.total}
+	for name, text := range o.bindings {
+		clone.bindings[name] = text
+	}
+	return clone
+}
