@@ -1,0 +1,96 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// CloneTo gives another workspace the state of one snapshot of this one. dst,
+// whose workspace should be new, shares the packs by hard links where it lies on
+// the same file system; it has the snapshot too, under the same id. A write in
+// one workspace is never seen in the other.
+func (s *Store) CloneTo(ctx context.Context, id string, dst *Store) (Restored, error) {
+	r, err := s.shareWith(ctx, id, dst)
+	if err != nil {
+		return Restored{}, err
+	}
+	return dst.Restore(ctx, r.ID, nil)
+}
+
+func (s *Store) shareWith(ctx context.Context, id string, dst *Store) (*record, error) {
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	r, err := s.readRecord(id, "snapshot_id")
+	if err != nil {
+		return nil, err
+	}
+	free, err := dst.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer free()
+	for name := range s.objects.packs {
+		if err := sharePack(s.packs, dst.packs, name); err != nil {
+			return nil, storeError(err)
+		}
+	}
+	if err := dst.objects.refresh(); err != nil {
+		return nil, storeError(err)
+	}
+	return r, storeError(dst.writeRecord(r))
+}
+
+// sharePack links a pack, or copies it to another file system.
+func sharePack(from, to *os.Root, name string) error {
+	a, err := from.Open(".")
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	b, err := to.Open(".")
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	err = unix.Linkat(int(a.Fd()), name, int(b.Fd()), name, 0)
+	switch {
+	case err == nil, errors.Is(err, fs.ErrExist):
+		return nil
+	case errors.Is(err, unix.EXDEV), errors.Is(err, unix.EPERM), errors.Is(err, unix.EMLINK):
+		return copyPack(from, to, name)
+	}
+	return err
+}
+
+func copyPack(from, to *os.Root, name string) error {
+	in, err := from.Open(name)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	return takePack(to, name, in)
+}
+
+// takePack writes a pack from a stream, under its name only when it is whole.
+func takePack(to *os.Root, name string, in io.Reader) error {
+	out, err := to.OpenFile(tempPrefix+name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	if err = errors.Join(err, out.Close()); err == nil {
+		err = to.Rename(tempPrefix+name, name)
+	}
+	if err != nil {
+		return errors.Join(err, ignoreMissing(to.Remove(tempPrefix+name)))
+	}
+	return nil
+}
