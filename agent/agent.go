@@ -1,7 +1,7 @@
 package agent
 
 import (
-	_ "embed"
+	"embed"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,12 +9,16 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-//go:embed agent.py
-var source string
+//go:embed py/*.py
+var sources embed.FS
+
+// modules are the agent's, in the order in which they are executed: each
+// imports only earlier ones.
+var modules = []string{"wire", "kernel", "cgroup", "monitor", "launch", "python", "streams", "calls", "slots", "main"}
 
 // version is the protocol's; both ends come from this package, so another one
 // in the hello means that something else answered.
-const version = 1
+const version = 2
 
 // bootstrap reads the agent's source from the stream and executes it. -I keeps
 // the environment and the current directory out, -S the site packages.
@@ -65,13 +69,40 @@ type Hello struct {
 	Gaps []string `json:"gaps"`
 }
 
-// handOver writes the agent's source to its bootstrap.
+// loader makes the modules of MODULES a package, wisbox_agent, and starts it.
+const loader = `import sys
+package = sys.modules['wisbox_agent'] = type(sys)('wisbox_agent')
+package.__path__ = []
+for name, source in MODULES:
+ full = 'wisbox_agent.' + name
+ module = sys.modules[full] = type(sys)(full)
+ module.__package__ = 'wisbox_agent'
+ setattr(package, name, module)
+ exec(compile(source, full, 'exec'), module.__dict__)
+del MODULES, source
+package.main.serve(**OPTIONS)
+`
+
+// handOver writes the agent's source to its bootstrap. What is JSON here, of
+// numbers and strings in ASCII, is Python too.
 func handOver(w io.Writer, opts *Options) error {
-	settings, err := json.Marshal(map[string]any{"once": opts.Once, "workspace": opts.Workspace})
+	pairs := make([][2]string, len(modules))
+	for i, name := range modules {
+		text, err := sources.ReadFile("py/" + name + ".py")
+		if err != nil {
+			return err
+		}
+		pairs[i] = [2]string{name, string(text)}
+	}
+	list, err := json.Marshal(pairs)
 	if err != nil {
 		return err
 	}
-	program := fmt.Sprintf("OPTIONS = %q\n%s", settings, source)
+	once := 0
+	if opts.Once {
+		once = 1
+	}
+	program := fmt.Sprintf("MODULES = %s\nOPTIONS = {'once': %d, 'workspace': %q}\n%s", list, once, opts.Workspace, loader)
 	_, err = fmt.Fprintf(w, "%08x%s", len(program), program)
 	return err
 }

@@ -99,11 +99,15 @@ func (c *Conn) begin(cmd sandbox.Cmd, started chan struct{}) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
-	req.head.Notify = started != nil
+	if started != nil {
+		req.head.Flags |= withNotify
+	}
 	if cmd.Python != nil {
-		if req.head.Python, err = c.teach(cmd.Python.Name, cmd.Python.Source); err != nil {
+		key, err := c.teach(cmd.Python.Name, cmd.Python.Source)
+		if err != nil {
 			return nil, err
 		}
+		copy(req.head.Python[:], key)
 	}
 	payload, err := req.encode()
 	if err != nil {

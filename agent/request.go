@@ -1,30 +1,37 @@
 package agent
 
 import (
-	"encoding/json"
+	"encoding/binary"
 	"fmt"
 	"strings"
 
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// request is a run frame: head as a line of JSON, then words.
+// request is a run frame: the fixed part, then words.
 type request struct {
 	head  requestHead
-	words []string // argv, then environment
+	words []string // directory, argv, environment
 }
 
+// requestHead is the fixed part, big-endian as it stands here.
 type requestHead struct {
-	Argc    int         `json:"argc"`
-	Dir     string      `json:"dir"`
-	Timeout float64     `json:"timeout"` // seconds, 0 is none
-	Stdin   bool        `json:"stdin"`
-	Control int         `json:"control"` // 0 none, 1 with an empty In, 2 with both
-	TTY     []uint16    `json:"tty"`     // columns and rows, or null
-	Python  string      `json:"python"`  // key of the source, or ""
-	Out     [2][2]int64 `json:"out"`     // stdout, stderr: bytes to forward (-1 all), bytes of tail to keep
-	Notify  bool        `json:"notify"`  // a started frame is wanted
+	Flags   uint8
+	Timeout float64 // seconds, 0 is none
+	TTY     [2]uint16
+	Out     [2][2]int64 // stdout, stderr: bytes to forward (-1 all), bytes of tail to keep
+	Argc    uint32
+	Python  [32]byte // key of the source, or zero
 }
+
+// Flags of a request.
+const (
+	withStdin = 1 << iota
+	withControl
+	withControlIn
+	withTTY
+	withNotify // a started frame is wanted
+)
 
 func newRequest(cmd *sandbox.Cmd) (*request, error) {
 	if (len(cmd.Argv) == 0) == (cmd.Python == nil) {
@@ -43,8 +50,8 @@ func newRequest(cmd *sandbox.Cmd) (*request, error) {
 		}
 	}
 	req := &request{head: newHead(cmd, len(argv))}
-	req.words = append(append(req.words, argv...), cmd.Env...)
-	for _, word := range append(req.words, cmd.Dir) {
+	req.words = append(append(append(req.words, cmd.Dir), argv...), cmd.Env...)
+	for _, word := range req.words {
 		if strings.IndexByte(word, 0) >= 0 {
 			return nil, fmt.Errorf("%w: a NUL byte in argv, environment or directory", sandbox.ErrInvalid)
 		}
@@ -53,15 +60,18 @@ func newRequest(cmd *sandbox.Cmd) (*request, error) {
 }
 
 func newHead(cmd *sandbox.Cmd, argc int) requestHead {
-	head := requestHead{Argc: argc, Dir: cmd.Dir, Timeout: max(0, cmd.Timeout.Seconds()), Stdin: cmd.Stdin != nil}
-	if cmd.TTY != nil {
-		head.TTY = []uint16{cmd.TTY.Cols, cmd.TTY.Rows}
-	}
-	if cmd.Control != nil {
-		head.Control = 1
-		if cmd.Control.In != nil {
-			head.Control = 2
+	head := requestHead{Argc: uint32(argc), Timeout: max(0, cmd.Timeout.Seconds())}
+	set := func(flag uint8, on bool) {
+		if on {
+			head.Flags |= flag
 		}
+	}
+	set(withStdin, cmd.Stdin != nil)
+	set(withControl, cmd.Control != nil)
+	set(withControlIn, cmd.Control != nil && cmd.Control.In != nil)
+	set(withTTY, cmd.TTY != nil)
+	if cmd.TTY != nil {
+		head.TTY = [2]uint16{cmd.TTY.Cols, cmd.TTY.Rows}
 	}
 	head.Out[0] = bounds(cmd.Capture, cmd.Stdout != nil)
 	head.Out[1] = bounds(cmd.Capture, cmd.Stderr != nil)
@@ -81,11 +91,10 @@ func bounds(capture *sandbox.Capture, wanted bool) [2]int64 {
 }
 
 func (r *request) encode() ([]byte, error) {
-	payload, err := json.Marshal(r.head)
+	payload, err := binary.Append(nil, binary.BigEndian, r.head)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", sandbox.ErrInvalid, err)
 	}
-	payload = append(payload, '\n')
 	for _, word := range r.words {
 		payload = append(append(payload, word...), 0)
 	}

@@ -1,0 +1,198 @@
+"""Python programs: a template executes a trusted source once; monitors are
+forked from it, and each forks the next call's process in advance, which gives
+up uid 0 when its request comes."""
+import _signal
+import gc
+import os
+import sys
+
+from . import launch
+from .kernel import (PR_SET_PDEATHSIG, ROOT, USER, adopt_socket, close_all, hear, kill, prctl, told, user_pipes)
+from .monitor import become_monitor, keep_only, see_to_end
+from .wire import NOTIFY
+
+REST = 0.0005                # seconds a monitor leaves the processor to the report
+STREAMS = launch.STREAMS + (True, False)         # control in and out
+
+
+def template(control, parent, name, source):
+    """The monitors become the agent's children: the fork between them ends."""
+    try:
+        prctl(PR_SET_PDEATHSIG, _signal.SIGKILL)
+        control = adopt_socket(keep_only(control))
+        try:
+            main = load(name, source)
+        except BaseException as e:
+            told(control, b"E" + ("%s: %s" % (type(e).__name__, e)).encode()[:4000])
+            return
+        told(control, b"L")
+        while True:
+            _, fds = hear(control, 1)
+            if not fds:
+                return
+            fork_monitor(parent, main, fds[0])
+    finally:
+        os._exit(0)
+
+
+def fork_monitor(parent, main, fd):
+    sock = adopt_socket(fd)
+    try:
+        between = os.fork()
+    except OSError:
+        sock.close()                             # the agent sees the end of it
+        return
+    if between == 0:
+        try:
+            if os.fork() == 0:
+                monitor(sock, parent, main)
+        finally:
+            os._exit(0)
+    sock.close()
+    os.waitpid(between, 0)
+
+
+def load(name, source):
+    import io
+    import site
+    import traceback  # noqa: F401, for run_main
+    import types
+    site.main()
+    sys.stdin = io.TextIOWrapper(open(0, "rb", closefd=False), "utf-8", "surrogateescape")
+    sys.stdout = io.TextIOWrapper(open(1, "wb", closefd=False), "utf-8", "surrogateescape")
+    sys.stderr = io.TextIOWrapper(open(2, "wb", closefd=False), "utf-8", "backslashreplace", line_buffering=True)
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    for ours in [m for m in sys.modules if m.partition(".")[0] == __package__]:
+        del sys.modules[ours]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(source, "<%s>" % name, "exec"), module.__dict__)
+    gc.collect()
+    gc.freeze()
+    return module.main
+
+
+def monitor(sock, parent, main):
+    try:
+        sock = become_monitor(sock, parent)
+        while watch_one(sock, main):
+            pass
+    finally:
+        os._exit(0)
+
+
+def watch_one(sock, main):
+    """Makes one program ready, sees it and its tree to the end, reports."""
+    try:
+        ours, theirs = user_pipes(STREAMS)
+        pid = os.fork()
+    except OSError as e:
+        return told(sock, b"F%d" % e.errno) and _signal.sigtimedwait([_signal.SIGTERM], 0.05) is None
+    if pid == 0:
+        program(sock, theirs, main)
+    close_all(theirs)
+    if not told(sock, b"R%d" % os.getpid(), ours):
+        kill(pid, _signal.SIGKILL)
+    close_all(ours)
+    report, asked = see_to_end(pid)
+    if not told(sock, b"X" + report) or asked:
+        return False
+    return _signal.sigtimedwait([_signal.SIGTERM], REST) is None
+
+
+def program(sock, fds, main):
+    """The life of a program's process. Never returns."""
+    code = 127
+    try:
+        parent = os.getppid()
+        prepare(fds)
+        rehearse()
+        payload = launch.receive(sock)
+        if not payload:
+            os._exit(0)
+        drop(parent)
+        request = launch.Request(payload)
+        launch.enter(request.dir)
+        launch.make_home()
+        if request.flags & NOTIFY:
+            told(sock, b"S")
+        sock.close()
+        code = call(main, request)
+    except launch.StartError as e:
+        told(sock, b"E" + "\0".join(e.args).encode())
+    except BaseException as e:
+        told(sock, b"Einternal\0" + type(e).__name__.encode())
+    finally:
+        os._exit(code)
+
+
+def prepare(fds):
+    """All that can be done before the request is known. Real uid 0 stays until
+    then: nothing that runs here can signal or trace this process."""
+    os.setsid()
+    launch.lower_rank()
+    for target, fd in enumerate(fds):
+        os.dup2(fd, target)
+    close_all(fds)
+    for number in (_signal.SIGXFSZ, _signal.SIGINT):
+        _signal.signal(number, _signal.SIG_DFL)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, [])
+
+
+def rehearse():
+    """Touches what the way from request to program touches, so that the pages
+    which the fork shares are copied now and not then."""
+    if ROOT:
+        os.setresuid(0, 0, 0)
+    prctl(PR_SET_PDEATHSIG, _signal.SIGKILL)
+    os.getppid()
+    try:
+        launch.enter(b"")
+    except launch.StartError:
+        pass
+
+
+def drop(parent):
+    if ROOT:
+        os.setresuid(USER, USER, USER)
+    prctl(PR_SET_PDEATHSIG, _signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def call(main, request):
+    os.closerange(5, 300)
+    os.environb.clear()
+    os.environb.update(request.env)
+    sys.argv = [request.argv[0].decode()]
+    _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+    gc.enable()
+    return run_main(lambda: main(open(3, "rb"), open(4, "wb", 0)))
+
+
+def run_main(main):
+    """What the interpreter itself does around a main program."""
+    code = 0
+    try:
+        main()
+    except SystemExit as e:
+        code = e.code if isinstance(e.code, int) else 0 if e.code is None else 1
+        if e.code is not None and not isinstance(e.code, int):
+            print(e.code, file=sys.stderr)
+    except BaseException:
+        import traceback
+        traceback.print_exc()
+        code = 1
+    for finish in (end_threads, sys.stdout.flush, sys.stderr.flush):
+        try:
+            finish()
+        except BaseException:
+            code = code or 120
+    return code & 0xff
+
+
+def end_threads():
+    if "threading" in sys.modules:
+        sys.modules["threading"]._shutdown()
+    import atexit
+    atexit._run_exitfuncs()
