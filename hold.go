@@ -80,6 +80,7 @@ func (m *Manager) Hold(ctx context.Context, name string, idle time.Duration, rea
 		return errors.Join(err, s.end(ctx, true))
 	}
 	defer release()
+	s.host.(*local).noteLoss(markHeld(s.dir))
 	ctx, cancel := context.WithCancelCause(ctx)
 	h := &holder{s: s, idle: idle, cancel: cancel}
 	h.timer = time.AfterFunc(idle, h.lookIdle)
@@ -89,6 +90,7 @@ func (m *Manager) Hold(ctx context.Context, name string, idle time.Duration, rea
 	end, stop := context.WithTimeout(context.WithoutCancel(ctx), dropGrace)
 	defer stop()
 	err = s.end(end, false)
+	unmarkHeld(s.dir)
 	for _, c := range h.last {
 		_ = c.Close()
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"sync/atomic"
 
 	"github.com/wisbox/wisbox/evaltool"
 	"github.com/wisbox/wisbox/evaltool/python"
@@ -26,6 +27,9 @@ type local struct {
 	shell *shelltool.Shell
 	eval  *evaltool.Evaluator
 	set   *tool.Set
+
+	lost   bool        // a holder before this one was killed
+	unsaid atomic.Bool // and no result has said so yet
 }
 
 func (l *local) tools() *tool.Set { return l.set }
@@ -36,7 +40,11 @@ func (l *local) call(ctx context.Context, name string, raw json.RawMessage) (*to
 	if err := l.dir.Check(ctx); err != nil {
 		return nil, err
 	}
-	return l.set.Call(ctx, name, raw)
+	res, err := l.set.Call(ctx, name, raw)
+	if err != nil {
+		return nil, err
+	}
+	return l.sayLoss(res), nil
 }
 
 func (l *local) run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
@@ -88,9 +96,12 @@ func (l *local) spec() sandbox.Spec {
 
 func (l *local) inspect(ctx context.Context) (*Inspection, error) {
 	out := about(l.dir, l.opts)
+	if l.lost {
+		out.Gaps = append(out.Gaps, lossText)
+	}
 	sb, done, err := l.running(ctx)
 	if err != nil { // what is known of the session is worth telling all the same
-		out.Gaps = []string{"the container can't be asked: " + tool.AsError(err).Message}
+		out.Gaps = append(out.Gaps, "the container can't be asked: "+tool.AsError(err).Message)
 		return out, nil
 	}
 	if sb == nil {
@@ -99,10 +110,10 @@ func (l *local) inspect(ctx context.Context) (*Inspection, error) {
 	defer done()
 	info, err := sb.Info(ctx)
 	if err != nil {
-		out.Gaps = []string{"the container can't be asked: " + tool.AsError(asToolError(err)).Message}
+		out.Gaps = append(out.Gaps, "the container can't be asked: "+tool.AsError(asToolError(err)).Message)
 		return out, nil
 	}
-	out.Sandbox, out.Gaps = &info, info.Gaps
+	out.Sandbox, out.Gaps = &info, append(out.Gaps, info.Gaps...)
 	return out, nil
 }
 

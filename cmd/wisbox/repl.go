@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -151,14 +152,14 @@ type console struct {
 	terminal *term.Terminal // nil without one
 	keys     chan []byte
 	rest     []byte
-	plain    *lineReader
+	plain    *bufio.Reader
 	ctrlC    bool
 }
 
 func (a *app) newConsole() (*console, func(), error) {
 	f, ok := a.in.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return &console{Writer: a.out, plain: &lineReader{in: a.in}}, func() {}, nil
+		return &console{Writer: a.out, plain: bufio.NewReader(a.in)}, func() {}, nil
 	}
 	state, err := term.MakeRaw(int(f.Fd()))
 	if err != nil {
@@ -207,7 +208,11 @@ func (c *console) Read(p []byte) (int, error) {
 
 func (c *console) line(prompt string) (string, error) {
 	if c.terminal == nil {
-		return c.plain.next()
+		line, err := c.plain.ReadString('\n')
+		if line != "" { // the last one may lack its newline
+			err = nil
+		}
+		return strings.TrimSuffix(line, "\n"), err
 	}
 	c.ctrlC = false
 	c.terminal.SetPrompt(prompt)
@@ -244,33 +249,4 @@ func (c *console) interruptible(ctx context.Context) (context.Context, func()) {
 		}
 	}()
 	return ctx, func() { close(stop); <-stopped; cancel() }
-}
-
-// lineReader reads lines of any length from an input that is no terminal.
-type lineReader struct {
-	in   io.Reader
-	data []byte
-	end  bool
-}
-
-func (r *lineReader) next() (string, error) {
-	for {
-		if i := bytes.IndexByte(r.data, '\n'); i >= 0 {
-			line := string(r.data[:i])
-			r.data = r.data[i+1:]
-			return line, nil
-		}
-		if r.end {
-			if len(r.data) == 0 {
-				return "", io.EOF
-			}
-			line := string(r.data)
-			r.data = nil
-			return line, nil
-		}
-		buf := make([]byte, 4096)
-		n, err := r.in.Read(buf)
-		r.data = append(r.data, buf[:n]...)
-		r.end = err != nil
-	}
 }
