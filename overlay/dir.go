@@ -44,6 +44,10 @@ type Dir struct {
 	torn      bool // log.jsonl may end within a record
 	touched   Stamp
 	closed    bool
+
+	imaged bool // workspace/ and tmp/ are in disk/, where the image is mounted
+	meter  meter
+	counts [2]*os.File // workspace and tmp, for the meter
 }
 
 // attach opens a session's directory and takes a share of its life.
@@ -56,6 +60,7 @@ func (s *Store) attach(ctx context.Context, id string) (*Dir, error) {
 	d := &Dir{
 		store: s, id: id, dir: dir,
 		life: flock.New(file(lifeLock)), write: newMutex(file(writeLock)), guard: newMutex(file(stateLock)),
+		meter: meter{seenAt: seenAt},
 	}
 	if err := d.takeLife(ctx); err != nil {
 		d.release()
@@ -111,7 +116,7 @@ func (d *Dir) isCurrent() bool {
 }
 
 // load reads the session's state and opens its directories.
-func (d *Dir) load() error {
+func (d *Dir) load(ctx context.Context) error {
 	state, err := loadState(d.dir)
 	switch {
 	case tool.KindOf(err) == tool.Unsupported:
@@ -124,6 +129,10 @@ func (d *Dir) load() error {
 		return tool.Errorf(tool.Closed, "session %q is being removed; remove it again to finish that", d.id).In("session")
 	}
 	d.state = state
+	d.imaged = state.Disk != nil && state.Disk.Way == DiskImage
+	if err := d.mountDisk(ctx, state.Kept); err != nil {
+		return err
+	}
 	return d.openRoots()
 }
 
@@ -135,7 +144,7 @@ func lost(id string, cause error) error {
 func (d *Dir) ID() string { return d.id }
 
 // WorkspacePath is the workspace's absolute path on the host.
-func (d *Dir) WorkspacePath() string { return d.hostPath(workspaceDir) }
+func (d *Dir) WorkspacePath() string { return d.hostPath(d.at(workspaceDir)) }
 
 // SnapshotsPath is the absolute host path of the directory for snapshots.
 func (d *Dir) SnapshotsPath() string { return d.hostPath(snapshotsDir) }
@@ -271,9 +280,11 @@ func (d *Dir) release() error {
 			errs = append(errs, root.Close())
 		}
 	}
-	if d.log != nil {
-		errs = append(errs, d.log.Close())
-		d.log = nil
+	for _, f := range []*os.File{d.log, d.counts[0], d.counts[1]} {
+		if f != nil {
+			errs = append(errs, f.Close())
+		}
 	}
+	d.log = nil
 	return errors.Join(append(errs, d.life.Unlock())...)
 }

@@ -126,7 +126,11 @@ func (s *Store) bury(ctx context.Context, c *claim, before func(context.Context,
 // damaged record the removal must go on all the same.
 func (s *Store) markClosing(c *claim) {
 	state, err := loadState(c.dir)
-	if err != nil || state.Status == StateClosing {
+	if err != nil {
+		return
+	}
+	freeQuota(c.dir, state)
+	if state.Status == StateClosing {
 		return
 	}
 	state.Status = StateClosing
@@ -160,6 +164,10 @@ func (s *Store) shred(ctx context.Context, entry string) error {
 		return err
 	}
 	defer dir.Close()
+	if err := s.unmountDisk(ctx, entry); err != nil {
+		return err
+	}
+	s.step("remove.unmounted")
 	for range 5 {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -202,14 +210,19 @@ func trashedID(entry string) string {
 func (d *Dir) clearTmp() { clearLeftovers(d.dir) }
 
 func clearLeftovers(session *os.Root) {
-	if tmp, err := session.Open(tmpDir); err == nil {
+	clearBelow(session, ".")
+	clearBelow(session, diskDir)
+}
+
+func clearBelow(session *os.Root, place string) {
+	if tmp, err := session.Open(place + "/" + tmpDir); err == nil {
 		defer tmp.Close()
 		entries, _ := tmp.Readdirnames(-1)
 		for _, name := range entries {
 			_, _ = beneath.RemoveAll(tmp, name)
 		}
 	}
-	dir, err := session.Open(".")
+	dir, err := session.Open(place)
 	if err != nil {
 		return
 	}
@@ -223,12 +236,23 @@ func clearLeftovers(session *os.Root) {
 }
 
 // isHalfMade says of a session without a record whether its maker was killed
-// before it was one: nothing has been put in its workspace.
+// before it was one: nothing has been put in its workspace. An image that
+// has its name but is not mounted can't be looked into: it stays.
 func isHalfMade(session *os.Root) bool {
 	if _, err := session.Lstat(stateFile); !errors.Is(err, fs.ErrNotExist) {
 		return false
 	}
-	workspace, err := session.Open(workspaceDir)
+	return hasNothing(session, workspaceDir) && hasNothing(session, diskDir+"/"+workspaceDir) && !hasUnmountedImage(session)
+}
+
+func hasUnmountedImage(session *os.Root) bool {
+	_, image := session.Lstat(imageFile)
+	_, workspace := session.Lstat(diskDir + "/" + workspaceDir)
+	return image == nil && workspace != nil
+}
+
+func hasNothing(session *os.Root, name string) bool {
+	workspace, err := session.Open(name)
 	if err != nil {
 		return errors.Is(err, fs.ErrNotExist)
 	}

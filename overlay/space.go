@@ -4,8 +4,6 @@ import (
 	"context"
 
 	"github.com/docker/go-units"
-	"golang.org/x/sys/unix"
-
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -19,23 +17,37 @@ func (s *Store) Reserve(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	dir, err := s.root.Open(".")
+	free, total, err := s.space()
 	if err != nil {
 		return ioError(err, "look at the file system")
 	}
-	defer dir.Close()
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(dir.Fd()), &st); err != nil {
-		return ioError(err, "look at the file system")
-	}
-	return checkReserve(st.Bavail*uint64(st.Bsize), st.Blocks*uint64(st.Bsize))
+	return checkReserve(free, total)
 }
+
+// space is that of the state root's file system, in bytes.
+func (s *Store) space() (free, total uint64, err error) {
+	dir, err := s.root.Open(".")
+	if err != nil {
+		return 0, 0, err
+	}
+	defer dir.Close()
+	st, err := statfs(dir)
+	return st.Bavail * uint64(st.Bsize), st.Blocks * uint64(st.Bsize), err
+}
+
+// spare is how many bytes may be written until only the host's reserve is free.
+func (s *Store) spare() (int64, error) {
+	free, total, err := s.space()
+	return int64(free) - int64(reserve(total)), err
+}
+
+func reserve(total uint64) uint64 { return min(total/20, maxReserve) }
 
 // Reserve is [Store.Reserve] for the session's file system.
 func (d *Dir) Reserve(ctx context.Context) error { return d.store.Reserve(ctx) }
 
 func checkReserve(free, total uint64) error {
-	need := min(total/20, maxReserve)
+	need := reserve(total)
 	if free >= need {
 		return nil
 	}

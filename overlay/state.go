@@ -51,6 +51,8 @@ type State struct {
 	// it may be already while [Dir.Reset] exchanges the two.
 	Workspace Pin  `json:"workspace"`
 	Next      *Pin `json:"next_workspace,omitempty"`
+	// Disk is the session's share of the disk; nil is no limit.
+	Disk *Disk `json:"disk,omitempty"`
 	// Settings is whatever the caller keeps with the session.
 	Settings json.RawMessage `json:"settings,omitempty"`
 }

@@ -25,6 +25,8 @@ type Store struct {
 	// step is told each point at which a crash would leave something different
 	// behind; tests end the process there.
 	step func(point string)
+	// without are ways of limiting the disk that a test does without.
+	without map[DiskWay]bool
 }
 
 // OpenStore opens the state root at a path, making it where it is missing; "" is
@@ -104,6 +106,10 @@ type CreateOptions struct {
 	Owner *Owner
 	// TTL and Idle: see [State].
 	TTL, Idle time.Duration
+	// Disk is how many bytes the workspace may take, and Inodes how many files,
+	// directories and links it may hold; 0 is no limit. [Dir.DiskState] tells
+	// what enforces them.
+	Disk, Inodes int64
 	// Settings are kept with the session as they are.
 	Settings json.RawMessage
 }
@@ -177,7 +183,7 @@ func (s *Store) furnish(ctx context.Context, o CreateOptions) (_ *Dir, err error
 		}
 	}()
 	s.step("create.locked")
-	pin, err := d.makeDirs(o.Owner)
+	pin, disk, err := d.makeFiles(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +191,7 @@ func (s *Store) furnish(ctx context.Context, o CreateOptions) (_ *Dir, err error
 	now := Now()
 	d.state = State{
 		Schema: stateSchema, ID: o.ID, Kept: o.Kept, Status: StateOpening, Created: now, LastUsed: now,
-		TTL: o.TTL, Idle: o.Idle, Owner: thisProcess(), User: o.Owner, Workspace: pin, Settings: o.Settings,
+		TTL: o.TTL, Idle: o.Idle, Owner: thisProcess(), User: o.Owner, Workspace: pin, Disk: disk, Settings: o.Settings,
 	}
 	if err := saveState(d.dir, d.state); err != nil {
 		return nil, err
@@ -205,7 +211,7 @@ func (s *Store) Open(ctx context.Context, id string) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := d.load(); err != nil {
+	if err := d.load(ctx); err != nil {
 		d.release()
 		return nil, err
 	}

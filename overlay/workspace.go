@@ -5,23 +5,36 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wisbox/wisbox/internal/beneath"
 	"github.com/wisbox/wisbox/tool"
 )
 
 // makeDirs makes what a session's directory holds and pins the workspace.
 func (d *Dir) makeDirs(owner *Owner) (Pin, error) {
-	for _, name := range []string{tmpDir, snapshotsDir, outputDir} {
+	for _, name := range []string{d.at(tmpDir), snapshotsDir, outputDir} {
 		dir, err := ensureDir(d.dir, name)
 		if err != nil {
 			return Pin{}, err
 		}
 		_ = dir.Close()
 	}
-	return makeWorkspace(d.dir, workspaceDir, owner)
+	return d.makeWorkspace(workspaceDir, owner)
+}
+
+// makeWorkspace makes a directory that becomes the workspace. A mount's device
+// number may be another after each time that it is mounted, so there the pin
+// leaves it out.
+func (d *Dir) makeWorkspace(name string, owner *Owner) (Pin, error) {
+	pin, err := makeWorkspace(d.dir, d.at(name), owner)
+	if d.imaged {
+		pin.BootID = ""
+	}
+	return pin, err
 }
 
 // makeWorkspace makes a directory that programs may see, with its owner and mode
@@ -65,23 +78,47 @@ func (d *Dir) openRoots() error {
 	for _, r := range []struct {
 		field **os.Root
 		name  string
-	}{{&d.tmp, tmpDir}, {&d.output, outputDir}, {&d.snapshots, snapshotsDir}} {
+	}{{&d.tmp, d.at(tmpDir)}, {&d.output, outputDir}, {&d.snapshots, snapshotsDir}} {
 		if *r.field, err = ensureDir(d.dir, r.name); err != nil {
 			return err
 		}
 	}
+	return d.openCounts()
+}
+
+// openCounts opens what is counted. The descriptors stay good for that whatever
+// programs make of the modes.
+func (d *Dir) openCounts() error {
+	dirs, err := d.fileDirs()
+	if err != nil {
+		return ioError(err, "open the session's files")
+	}
+	d.mu.Lock()
+	old := d.counts
+	d.counts = [2]*os.File(dirs)
+	d.mu.Unlock()
+	for _, f := range old {
+		_ = f.Close() // nil at first, which is no harm
+	}
 	return nil
 }
 
+// looked gives what is counted.
+func (d *Dir) looked() (workspace, tmp *os.File) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.counts[0], d.counts[1]
+}
+
 func (d *Dir) openWorkspace(state State) (*os.Root, error) {
-	info, err := d.dir.Lstat(workspaceDir)
+	info, err := d.dir.Lstat(d.at(workspaceDir))
 	if err != nil {
 		return nil, d.workspaceGone(err)
 	}
 	if !info.IsDir() || !state.pins(pinOf(info)) {
 		return nil, d.workspaceReplaced()
 	}
-	root, err := d.dir.OpenRoot(workspaceDir)
+	root, err := d.dir.OpenRoot(d.at(workspaceDir))
 	if err != nil {
 		return nil, d.workspaceGone(err)
 	}
@@ -112,7 +149,7 @@ func (d *Dir) Check(ctx context.Context) error {
 	if !d.isCurrent() {
 		return tool.Errorf(tool.Closed, "session %q was deleted; make it again", d.id).In("session")
 	}
-	info, err := d.dir.Lstat(workspaceDir)
+	info, err := d.dir.Lstat(d.at(workspaceDir))
 	if err != nil {
 		return d.workspaceGone(err)
 	}
@@ -140,9 +177,12 @@ func (d *Dir) Remake(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := d.mountDisk(ctx, state.Kept); err != nil {
+		return err
+	}
 	if root, err := d.openWorkspace(state); err == nil {
 		d.swapRoot(root)
-		return nil
+		return d.openCounts()
 	}
 	return d.replaceWorkspace(ctx)
 }
@@ -167,26 +207,42 @@ func (d *Dir) Reset(ctx context.Context) error {
 // a session that opens.
 func (d *Dir) replaceWorkspace(ctx context.Context) error {
 	next := "workspace." + newID()
-	pin, err := makeWorkspace(d.dir, next, d.State().User)
+	pin, err := d.makeWorkspace(next, d.State().User)
 	if err != nil {
 		return err
 	}
-	if err := d.Update(ctx, func(s *State) error { s.Next = &pin; return nil }); err != nil {
-		_ = d.dir.Remove(next)
-		return err
+	err = d.joinQuota(d.at(next))
+	if err == nil {
+		err = d.Update(ctx, func(s *State) error { s.Next = &pin; return nil })
+	}
+	if err != nil {
+		_ = d.dir.Remove(d.at(next))
+		return ioError(err, "make the workspace")
 	}
 	d.store.step("reset.recorded")
-	if err := exchange(d.dir, next, workspaceDir); err != nil {
+	if err := exchange(d.dir, d.at(next), d.at(workspaceDir)); err != nil {
 		return ioError(err, "exchange the workspace")
 	}
 	d.store.step("reset.exchanged")
 	if err := d.adopt(ctx, pin); err != nil {
 		return err
 	}
-	if err := d.store.discard(ctx, sessionsDir+"/"+d.id+"/"+next, d.id); !errors.Is(err, fs.ErrNotExist) {
-		return ioError(err, "delete the old workspace")
+	return ioError(d.removeOld(ctx, next), "delete the old workspace")
+}
+
+// removeOld deletes a workspace that was exchanged. What a killed process leaves
+// of it goes when the session is next opened.
+func (d *Dir) removeOld(ctx context.Context, name string) error {
+	parent, err := d.dir.Open(filepath.Dir(d.at(name)))
+	if err != nil {
+		return err
 	}
-	return nil
+	defer parent.Close()
+	_, err = beneath.RemoveAllContext(ctx, parent, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return err
 }
 
 func (d *Dir) adopt(ctx context.Context, pin Pin) error {
@@ -198,7 +254,7 @@ func (d *Dir) adopt(ctx context.Context, pin Pin) error {
 		return err
 	}
 	d.swapRoot(root)
-	return nil
+	return d.openCounts()
 }
 
 func (d *Dir) swapRoot(root *os.Root) {
