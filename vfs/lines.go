@@ -15,6 +15,8 @@ type lineHit struct{ start, end, match int }
 type lineFinder struct {
 	p    *linePattern
 	next []int // where each needed literal occurs next; -1: nowhere
+	rare []int // by which byte each is looked for
+	real bool  // rare is by what was read, not by what texts are like
 	cut  bool  // a line was too long to be searched to its end
 }
 
@@ -57,7 +59,7 @@ func lineEnd(text []byte, at, past int) int {
 }
 
 func (f *lineFinder) byLiteral(ctx context.Context, text []byte, from int, hit func(lineHit) bool) error {
-	f.reset()
+	f.reset(text)
 	for looks := 0; from < len(text); looks++ {
 		if looks%256 == 255 && ctx.Err() != nil {
 			return ctx.Err()
@@ -78,10 +80,38 @@ func (f *lineFinder) byLiteral(ctx context.Context, text []byte, from int, hit f
 	return nil
 }
 
-func (f *lineFinder) reset() {
+func (f *lineFinder) reset(text []byte) {
 	f.next = f.next[:0]
 	for range f.p.need {
 		f.next = append(f.next, 0)
+	}
+	if !f.real {
+		f.sample(text)
+	}
+}
+
+const (
+	sampleLeast = 4 << 10
+	sampleMost  = 64 << 10
+)
+
+// sample learns from the first text of some length which bytes are rare in what
+// is searched.
+func (f *lineFinder) sample(text []byte) {
+	var counts [256]int
+	f.real = len(text) >= sampleLeast
+	if f.real {
+		for _, c := range text[:min(len(text), sampleMost)] {
+			counts[c]++
+		}
+	}
+	f.rare = f.rare[:0]
+	for _, l := range f.p.need {
+		at := l.rare
+		if f.real {
+			at = l.rarestIn(&counts)
+		}
+		f.rare = append(f.rare, at)
 	}
 }
 
@@ -91,7 +121,7 @@ func (f *lineFinder) nearest(text []byte, from int) int {
 	best := -1
 	for i := range f.p.need {
 		if f.next[i] >= 0 && (f.next[i] < from || f.next[i] == 0) {
-			f.next[i] = f.p.need[i].index(text, from)
+			f.next[i] = f.p.need[i].index(text, from, f.rare[i])
 		}
 		if at := f.next[i]; at >= 0 && (best < 0 || at < best) {
 			best = at

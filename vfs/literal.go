@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"bytes"
+	"math"
 	"regexp/syntax"
 	"strings"
 	"unicode"
@@ -120,33 +121,49 @@ func rarest(text []byte) int {
 	return best
 }
 
-// index is where l occurs first in b from from on, or -1.
-func (l *literal) index(b []byte, from int) int {
+// index is where l occurs first in b from from on, or -1. It goes by the byte of
+// l at rare.
+func (l *literal) index(b []byte, from, rare int) int {
+	c := l.text[rare]
+	other := c
 	if l.fold {
-		return l.indexFold(b, from)
+		other = upperOf(c)
 	}
-	i := bytes.Index(b[from:], l.text)
-	if i < 0 {
-		return -1
-	}
-	return from + i
-}
-
-func (l *literal) indexFold(b []byte, from int) int {
-	lower := l.text[l.rare]
-	upper := upperOf(lower)
-	for at := from + l.rare; at < len(b); at++ {
-		i := indexEither(b[at:], lower, upper)
+	for at := from + rare; at < len(b); at++ {
+		i := indexEither(b[at:], c, other)
 		if i < 0 {
 			return -1
 		}
 		at += i
-		start := at - l.rare
-		if end := start + len(l.text); end <= len(b) && l.equalFold(b[start:end]) {
+		start := at - rare
+		if end := start + len(l.text); end <= len(b) && l.equal(b[start:end]) {
 			return start
 		}
 	}
 	return -1
+}
+
+func (l *literal) equal(b []byte) bool {
+	if !l.fold {
+		return bytes.Equal(b, l.text)
+	}
+	return l.equalFold(b)
+}
+
+// rarestIn is the place of the byte of l that occurs least in a text with these
+// counts.
+func (l *literal) rarestIn(counts *[256]int) int {
+	best, least := l.rare, math.MaxInt
+	for i, c := range l.text {
+		n := counts[c]
+		if l.fold && upperOf(c) != c {
+			n += counts[upperOf(c)]
+		}
+		if n < least {
+			best, least = i, n
+		}
+	}
+	return best
 }
 
 func upperOf(c byte) byte {

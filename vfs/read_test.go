@@ -1,6 +1,7 @@
 package vfs_test
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -16,8 +17,7 @@ import (
 func numbers(from, to int) string {
 	var b strings.Builder
 	for i := from; i <= to; i++ {
-		b.WriteString(strings.TrimSpace(strings.Repeat(" ", 1) + itoa(i)))
-		b.WriteByte('\n')
+		fmt.Fprintln(&b, i)
 	}
 	return b.String()
 }

@@ -2,7 +2,6 @@ package vfs_test
 
 import (
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,8 +12,6 @@ import (
 	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
 )
-
-func itoa(i int) string { return strconv.Itoa(i) }
 
 func TestWriteModes(t *testing.T) {
 	w := newWorld(t)

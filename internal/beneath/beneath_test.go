@@ -358,18 +358,18 @@ func deep(t *testing.T, dir, name string, levels int) {
 	require.NoError(t, unix.Close(fd))
 }
 
-func TestRemoveAllOf100000Files(t *testing.T) {
+func TestRemoveAllOfManyFiles(t *testing.T) {
 	w := newWorld(t)
 	require.NoError(t, os.Mkdir(w.at("many"), 0o755))
 	dir, err := os.Open(w.at("many"))
 	require.NoError(t, err)
 	defer dir.Close()
-	for i := range 100_000 {
+	for i := range 20_000 {
 		require.NoError(t, unix.Mknodat(int(dir.Fd()), fmt.Sprintf("f%06d", i), unix.S_IFREG|0o644, 0))
 	}
 	n, err := beneath.RemoveAll(w.tree.Dir(), "many")
 	require.NoError(t, err)
-	assert.EqualValues(t, 100_001, n)
+	assert.EqualValues(t, 20_001, n)
 }
 
 func TestRemoveAllEndsWithItsContext(t *testing.T) {
