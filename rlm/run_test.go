@@ -1,0 +1,341 @@
+package rlm_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/wisbox/wisbox/rlm"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// script answers with one message after the other, then with the last again, and
+// keeps what it was asked.
+type script struct {
+	says []string
+
+	mu    sync.Mutex
+	asked [][]rlm.Message
+}
+
+func (s *script) Complete(_ context.Context, messages []rlm.Message) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = append(s.asked, append([]rlm.Message{}, messages...))
+	return s.says[min(len(s.asked), len(s.says))-1], nil
+}
+
+// reply is what the model was told after its message number n, from 1.
+func (s *script) reply(n int) string {
+	messages := s.asked[n]
+	return messages[len(messages)-1].Content
+}
+
+// answering is a model that is a function of its last message.
+type answering func(last string) (string, error)
+
+func (f answering) Complete(_ context.Context, messages []rlm.Message) (string, error) {
+	return f(messages[len(messages)-1].Content)
+}
+
+const (
+	explore = `{"mode":"explore","op":"count","args":{"mode":"chars"},"bind":"n"}`
+	final   = `{"mode":"final","answer":"42"}`
+)
+
+func commitOf(steps, output string) string {
+	return fmt.Sprintf(`{"mode":"commit","steps":[%s],"output":%q}`, steps, output)
+}
+
+func TestARunExploresCommitsAndAnswers(t *testing.T) {
+	m := &script{says: []string{
+		"Let me look.\n```json\n" + `{"mode":"explore","op":"grep","args":{"pattern":"[0-9]","start":null}}` + "\n```",
+		`{"mode":"explore","op":"grep","args":{"pattern":"[0-9]"}}`,
+		commitOf(`{"op":"split","args":{"input":"step_2"},"bind":"parts"},{"op":"combine","args":{"inputs":"parts","strategy":"sum"},"bind":"total"}`, "total"),
+		`{"mode":"explore","op":"count","args":{"input":"parts"}}`,
+		`{"mode":"final","binding":"total"}`,
+	}}
+	var turns []rlm.Turn
+	answer, err := rlm.Run(context.Background(), &rlm.RunOptions{
+		Query: "the sum?", Context: "1\nx\n2\n", Model: m, OnTurn: func(turn rlm.Turn) { turns = append(turns, turn) },
+	})
+	require.NoError(t, err)
+	assert.Equal(t, rlm.Answer{Text: "3", Turns: 5, Explored: 3, Commits: 1, Calls: 5}, answer)
+	assert.Contains(t, m.asked[0][1].Content, "the sum?")
+	assert.NotContains(t, m.asked[0][0].Content, "eval", "it is not there")
+	assert.Contains(t, m.reply(2), "Bound to step_2, 3 characters:\n1\n2")
+	assert.Contains(t, m.reply(3), "Bound to total, 1 characters:\n3")
+	assert.Contains(t, m.reply(4), "not_found", "what a commit made on the way does not come back")
+	require.Len(t, turns, 5)
+	assert.Equal(t, "final", turns[4].Move.Mode)
+}
+
+func TestResultsAreShownCutAndBoundWhole(t *testing.T) {
+	text := strings.Repeat("é", 9000)
+	m := &script{says: []string{`{"mode":"explore","op":"slice","args":{},"bind":"all"}`, `{"mode":"final","binding":"all"}`}}
+	answer, err := rlm.Run(context.Background(), &rlm.RunOptions{Query: "q", Context: text, Model: m})
+	require.NoError(t, err)
+	assert.Equal(t, text, answer.Text)
+	assert.Equal(t, 8000, strings.Count(m.reply(1), "é"))
+	assert.Contains(t, m.reply(1), "9000 characters")
+}
+
+func TestThePromptNamesEvalWhereItIs(t *testing.T) {
+	m := &script{says: []string{`{"mode":"explore","op":"eval","args":{"code":"1"},"bind":"e"}`, final}}
+	_, err := rlm.Run(context.Background(), &rlm.RunOptions{Query: "q", Model: m, Ops: rlm.Options{Eval: &fakeEval{failure: "ValueError: no"}}})
+	require.NoError(t, err)
+	assert.Contains(t, m.asked[0][0].Content, "- eval {code")
+	assert.Contains(t, m.asked[0][0].Content, "Prefer the operations")
+	assert.Contains(t, m.reply(1), "ValueError: no")
+	assert.Contains(t, m.reply(1), "nothing was bound")
+}
+
+func TestStepsAndCyclesAreBounded(t *testing.T) {
+	m := &script{says: []string{explore, explore, explore, commitOf(`{"op":"count","args":{},"bind":"x"}`, "x"), commitOf(`{"op":"count","args":{},"bind":"x"}`, "x"), final}}
+	answer, err := rlm.Run(context.Background(), &rlm.RunOptions{Query: "q", Model: m, Limits: rlm.Limits{Explore: 2, Commits: 1}})
+	require.NoError(t, err)
+	assert.Equal(t, 2, answer.Explored)
+	assert.Equal(t, 1, answer.Commits)
+	assert.Contains(t, m.reply(3), "no explore steps are left")
+	assert.Contains(t, m.reply(5), "no commits are left")
+}
+
+func TestThreeBadMessagesInARowEndARun(t *testing.T) {
+	m := &script{says: []string{"hm", "well", explore, "hm", "{}", "no"}}
+	_, err := rlm.Run(context.Background(), &rlm.RunOptions{Query: "q", Model: m})
+	assert.Equal(t, tool.Invalid, tool.KindOf(err))
+	assert.Len(t, m.asked, 6)
+	assert.Contains(t, m.reply(1), "no JSON object")
+}
+
+func TestAFailedCommitBindsNothing(t *testing.T) {
+	m := &script{says: []string{
+		commitOf(`{"op":"count","args":{},"bind":"x"},{"op":"count","args":{"input":"nothere"},"bind":"y"}`, "x"),
+		`{"mode":"final","binding":"x"}`, commitOf(`{"op":"count","args":{},"bind":"x"}`, "z"), final,
+	}}
+	_, err := rlm.Run(context.Background(), &rlm.RunOptions{Query: "q", Model: m})
+	require.NoError(t, err)
+	assert.Contains(t, m.reply(1), "step 2")
+	assert.Contains(t, m.reply(2), "not_found")
+	assert.Contains(t, m.reply(3), "not_found")
+}
+
+// TestDepthIsBounded: the model below the first one is in a conversation, the one
+// below that is asked directly, with a context cut short.
+func TestDepthIsBounded(t *testing.T) {
+	long := strings.Repeat("é", 120_000)
+	parent := &script{says: []string{commitOf(`{"op":"rlm_call","args":{"query":"inner"},"bind":"a"}`, "a"), `{"mode":"final","binding":"a"}`}}
+	child := &script{says: []string{commitOf(`{"op":"rlm_call","args":{"query":"innermost"},"bind":"b"}`, "b"), "direct answer", `{"mode":"final","binding":"b"}`}}
+	answer, err := rlm.Run(context.Background(), &rlm.RunOptions{Query: "q", Context: long, Model: parent, Child: child})
+	require.NoError(t, err)
+	assert.Equal(t, "direct answer", answer.Text)
+	assert.Equal(t, 5, answer.Calls)
+	direct := child.asked[1]
+	assert.Contains(t, direct[1].Content, "innermost")
+	assert.Equal(t, 100_000, strings.Count(direct[1].Content, "é"))
+}
+
+func TestMapKeepsOrderAndRunsAFewAtOnce(t *testing.T) {
+	var now, most atomic.Int64
+	full := make(chan struct{})
+	child := answering(func(last string) (string, error) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		if most.Store(max(most.Load(), n)); n == 4 {
+			select {
+			case <-full:
+			default:
+				close(full)
+			}
+		}
+		<-full // nobody answers before four are at it
+		text, _, _ := strings.Cut(strings.TrimPrefix(last, "Text:\n"), "\n")
+		return text + "!", nil
+	})
+	m := &script{says: []string{
+		commitOf(`{"op":"split","args":{},"bind":"parts"},{"op":"map","args":{"query":"q","inputs":"parts"},"bind":"out"}`, "out"),
+		`{"mode":"final","binding":"out"}`,
+	}}
+	answer, err := rlm.Run(context.Background(), &rlm.RunOptions{Query: "q", Context: "a\nb\nc\nd\ne\nf", Model: m, Child: child, Limits: rlm.Limits{Depth: -1}})
+	require.NoError(t, err)
+	assert.Equal(t, `["a!","b!","c!","d!","e!","f!"]`, answer.Text)
+	assert.EqualValues(t, 4, most.Load())
+}
+
+func TestAllModelsTogetherAreBounded(t *testing.T) {
+	m := &script{says: []string{commitOf(`{"op":"rlm_call","args":{"query":"again"},"bind":"a"}`, "a")}}
+	_, err := rlm.Run(context.Background(), &rlm.RunOptions{Query: "q", Model: m, Limits: rlm.Limits{Calls: 7, Depth: 3}})
+	assert.Equal(t, tool.Limit, tool.KindOf(err))
+	assert.Len(t, m.asked, 7)
+}
+
+func TestAModelThatIsGoneEndsTheRun(t *testing.T) {
+	gone := tool.Errorf(tool.Unavailable, "gone")
+	m := &script{says: []string{commitOf(`{"op":"rlm_call","args":{"query":"x"},"bind":"a"}`, "a")}}
+	_, err := rlm.Run(context.Background(), &rlm.RunOptions{Query: "q", Model: m, Child: answering(func(string) (string, error) { return "", gone })})
+	assert.Equal(t, tool.Unavailable, tool.KindOf(err))
+}
+
+// TestEveryRunEndsWithContextBound plays models that say anything at all.
+func TestEveryRunEndsWithContextBound(t *testing.T) {
+	moves := rapid.SliceOfN(rapid.SampledFrom([]string{
+		"garbage", explore, commitOf(`{"op":"rlm_call","args":{"query":"q"},"bind":"a"}`, "a"),
+		commitOf(`{"op":"map","args":{"query":"q","inputs":["context","context"]},"bind":"a"}`, "a"),
+		`{"mode":"explore","op":"slice","args":{"end":1},"bind":"context"}`, `{"mode":"final","binding":"context"}`,
+		`{"mode":"final","binding":"nothere"}`, `{"mode":"explore","op":"rlm_call","args":{"query":"q"}}`,
+	}), 1, 12)
+	rapid.Check(t, func(t *rapid.T) {
+		says := moves.Draw(t, "moves")
+		limits := rlm.Limits{Explore: 3, Commits: 2, Depth: rapid.SampledFrom([]int{-1, 1, 2}).Draw(t, "depth"), Turns: 8, Calls: 40}
+		var calls atomic.Int64
+		m := answering(func(string) (string, error) { return says[int(calls.Add(1)-1)%len(says)], nil })
+		answer, err := rlm.Run(context.Background(), &rlm.RunOptions{Query: "q", Context: "text", Model: m, Limits: limits, OnTurn: func(turn rlm.Turn) {
+			if strings.Contains(turn.Reply, `no binding "context"`) {
+				panic("context is not bound")
+			}
+			if turn.Depth > max(0, limits.Depth) || turn.Number > limits.Turns {
+				panic("a limit does not hold")
+			}
+		}})
+		require.LessOrEqual(t, calls.Load(), int64(limits.Calls))
+		if err == nil {
+			require.LessOrEqual(t, answer.Explored, 3)
+			require.LessOrEqual(t, answer.Commits, 2)
+			return
+		}
+		require.Contains(t, []tool.Kind{tool.Limit, tool.Invalid}, tool.KindOf(err))
+	})
+}
+
+func TestARunNeedsAQuestionAndAModel(t *testing.T) {
+	for _, opts := range []*rlm.RunOptions{{Query: "q"}, {Model: &script{}}} {
+		_, err := rlm.Run(context.Background(), opts)
+		assert.Equal(t, tool.Invalid, tool.KindOf(err))
+	}
+}
+
+// endpoint is a scripted server of chat completions.
+func endpoint(t *testing.T, handle http.HandlerFunc) *rlm.Endpoint {
+	t.Helper()
+	server := httptest.NewServer(handle)
+	t.Cleanup(server.Close)
+	temperature := 0.5
+	e, err := rlm.NewEndpoint(&rlm.EndpointOptions{BaseURL: server.URL + "/v1/", Model: "m", Key: "secret", Temperature: &temperature, Wait: time.Millisecond})
+	require.NoError(t, err)
+	return e
+}
+
+func TestARunOverHTTP(t *testing.T) {
+	var n atomic.Int64
+	e := endpoint(t, func(w http.ResponseWriter, r *http.Request) {
+		var body map[string]any
+		assert.NoError(t, json.NewDecoder(r.Body).Decode(&body))
+		assert.Equal(t, "/v1/chat/completions", r.URL.Path)
+		assert.Equal(t, "Bearer secret", r.Header.Get("Authorization"))
+		assert.Equal(t, "m", body["model"])
+		assert.InDelta(t, 0.5, body["temperature"], 0)
+		says := []string{explore, final}[n.Add(1)-1]
+		assert.NoError(t, json.NewEncoder(w).Encode(map[string]any{"choices": []any{map[string]any{"message": map[string]any{"role": "assistant", "content": says}}}}))
+	})
+	answer, err := rlm.Run(context.Background(), &rlm.RunOptions{Query: "q", Context: "c", Model: e})
+	require.NoError(t, err)
+	assert.Equal(t, "42", answer.Text)
+}
+
+func TestAnEndpointIsTriedAgainWhenItIsBusy(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		codes []int
+		tries int64
+		ok    bool
+	}{
+		{"busy once", []int{429, 200}, 2, true},
+		{"broken", []int{500, 502, 503, 200}, 3, false},
+		{"no key", []int{401, 200}, 1, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var n atomic.Int64
+			e := endpoint(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(c.codes[n.Add(1)-1])
+				fmt.Fprint(w, `{"choices":[{"message":{"content":"yes"}}]}`)
+			})
+			text, err := e.Complete(context.Background(), nil)
+			assert.Equal(t, c.tries, n.Load())
+			if c.ok {
+				require.NoError(t, err)
+				assert.Equal(t, "yes", text)
+				return
+			}
+			assert.Equal(t, tool.Unavailable, tool.KindOf(err))
+			assert.NotContains(t, err.Error(), "secret")
+			assert.NotContains(t, err.Error(), "127.0.0.1")
+		})
+	}
+}
+
+func TestAnAnswerThatIsNoCompletionIsUnavailable(t *testing.T) {
+	for _, body := range []string{"", "{}", `{"choices":[]}`, "<html>"} {
+		e := endpoint(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) })
+		_, err := e.Complete(context.Background(), nil)
+		assert.Equal(t, tool.Unavailable, tool.KindOf(err))
+	}
+}
+
+func TestAnEndpointHeedsItsCaller(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	e := endpoint(t, func(w http.ResponseWriter, _ *http.Request) {
+		cancel()
+		w.WriteHeader(503)
+	})
+	_, err := e.Complete(ctx, nil)
+	assert.True(t, errors.Is(err, context.Canceled))
+}
+
+func TestEndpointsNeedAURLAndAModel(t *testing.T) {
+	for _, opts := range []*rlm.EndpointOptions{{}, {BaseURL: "ftp://x", Model: "m"}, {BaseURL: "http://x"}} {
+		_, err := rlm.NewEndpoint(opts)
+		assert.Equal(t, tool.Invalid, tool.KindOf(err))
+	}
+}
+
+func TestTheToolsLoadOperateAndBind(t *testing.T) {
+	set := tool.NewSet(newOps(t, nil).Tools()...)
+	call := func(name, args string) (*tool.Result, error) {
+		return set.Call(context.Background(), name, json.RawMessage(args))
+	}
+	res, err := call("context_load", `{"name":"t","text":"a\nb\n"}`)
+	require.NoError(t, err)
+	assert.Equal(t, 3, res.Value.(rlm.LoadResult).Lines)
+	res, err = call("context_op", `{"op":"grep","args":{"input":"t","pattern":"a"},"bind":"u"}`)
+	require.NoError(t, err)
+	assert.Equal(t, rlm.OpResult{Result: "a", Bind: "u", Chars: 1}, res.Value)
+	_, err = call("context_op", `{"op":"count","args":{"input":"u"}}`)
+	require.NoError(t, err)
+	for args, field := range map[string]string{
+		`{"op":"chunk","args":{"input":"t","n":"2"}}`:        "args.n",
+		`{"op":"count","args":{"input":"t"},"bind":"a b"}`:   "bind",
+		`{"op":"sort","args":{}}`:                            "op",
+		`{"op":"count","args":{"input":"t","mode":"words"}}`: "args.mode",
+	} {
+		_, err = call("context_op", args)
+		assert.Equal(t, field, tool.AsError(err).Field, args)
+	}
+	for _, args := range []string{`{"name":"x"}`, `{"name":"x","text":"a","path":"b"}`, `{"name":"","text":""}`} {
+		_, err = call("context_load", args)
+		assert.Equal(t, tool.Invalid, tool.KindOf(err), args)
+	}
+	_, err = call("context_load", `{"name":"x","path":"b"}`)
+	assert.Equal(t, tool.Unsupported, tool.KindOf(err))
+}
