@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io/fs"
+	"path/filepath"
 	"sync/atomic"
 
 	"github.com/wisbox/wisbox/evaltool"
@@ -22,8 +22,8 @@ type local struct {
 	dir  *overlay.Dir
 	opts SessionOptions
 	box  *box
+	disk *diskWatch
 
-	vfs   *vfs.FS
 	shell *shelltool.Shell
 	eval  *evaltool.Evaluator
 	set   *tool.Set
@@ -33,12 +33,16 @@ type local struct {
 }
 
 func (l *local) tools() *tool.Set { return l.set }
-func (l *local) files() fs.FS     { return l.dir.Workspace().FS() }
 func (l *local) records() bool    { return true }
 
 func (l *local) call(ctx context.Context, name string, raw json.RawMessage) (*tool.Result, error) {
 	if err := l.dir.Check(ctx); err != nil {
 		return nil, err
+	}
+	if growing[name] {
+		if err := l.dir.Room(ctx); err != nil {
+			return nil, err
+		}
 	}
 	res, err := l.set.Call(ctx, name, raw)
 	if err != nil {
@@ -65,7 +69,7 @@ func (l *local) start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, er
 
 // runner is how the tools reach the sandbox. The workspace is looked at first,
 // so that a deleted one is said in our words and not in the runtime's, and a
-// host that is nearly full starts no program that could fill it.
+// host or session that is full starts no program that could fill it more.
 func (l *local) runner(ctx context.Context) (sandbox.Runner, error) {
 	if err := l.dir.Check(ctx); err != nil {
 		return nil, err
@@ -73,6 +77,10 @@ func (l *local) runner(ctx context.Context) (sandbox.Runner, error) {
 	if err := l.dir.Reserve(ctx); err != nil {
 		return nil, err
 	}
+	if err := l.dir.Room(ctx); err != nil {
+		return nil, err
+	}
+	l.disk.begin()
 	return l.box, nil
 }
 
@@ -113,6 +121,7 @@ func (l *local) inspect(ctx context.Context) (*Inspection, error) {
 		out.Gaps = append(out.Gaps, "the container can't be asked: "+tool.AsError(asToolError(err)).Message)
 		return out, nil
 	}
+	info.Limits = withDisk(info.Limits, out.Disk)
 	out.Sandbox, out.Gaps = &info, append(out.Gaps, info.Gaps...)
 	return out, nil
 }
@@ -122,7 +131,7 @@ func about(dir *overlay.Dir, o SessionOptions) *Inspection {
 	state := dir.State()
 	return &Inspection{
 		ID: dir.ID(), Kept: o.Kept, State: string(state.Status), Created: state.Created.At,
-		Image: o.Image, Workspace: dir.WorkspacePath(),
+		Image: o.Image, Workspace: dir.WorkspacePath(), Disk: diskLimits(dir),
 	}
 }
 
@@ -146,32 +155,25 @@ func (l *local) running(ctx context.Context) (sandbox.Sandbox, func(), error) {
 func (l *local) busy() bool { return l.shell.Running() > 0 }
 
 func (l *local) close(ctx context.Context, keep bool) error {
+	l.disk.end()
 	errs := []error{l.shell.Close(), l.eval.Close()}
 	if keep {
 		errs = append(errs, l.box.detach(ctx))
 	} else {
 		errs = append(errs, l.box.close(ctx))
 	}
-	return errors.Join(append(errs, l.vfs.Close())...)
+	return errors.Join(errs...)
 }
 
-// newLocal makes the tools of a session over its directory, and over the sandbox
+// newLocal makes the tools of a session over its files, and over the sandbox
 // that a pooled one has already.
-func (m *Manager) newLocal(item *pooled, opts SessionOptions) (*local, error) {
-	dir := item.dir
-	l := &local{m: m, dir: dir, opts: opts, box: item.box}
+func (m *Manager) newLocal(item *pooled, opts SessionOptions, files *vfs.FS) (*local, error) {
+	l := &local{m: m, dir: item.dir, opts: opts, box: item.box}
 	if l.box == nil {
 		l.box = newBox(l.makeSandbox, m.log)
 	}
-	user := dir.State().User
-	files, err := vfs.New(&vfs.Options{
-		Root: dir.Workspace(), Tmp: dir.Tmp(), Owner: &vfs.Owner{UID: user.UID, GID: user.GID}, Lock: dir.Lock, ReadBeforeWrite: opts.ReadBeforeWrite,
-	})
-	if err != nil {
-		return nil, err
-	}
-	l.vfs = files
-	l.shell, err = shelltool.New(&shelltool.Options{Runner: l.runner, Files: files, Output: dir.Output(), MaxTimeout: opts.MaxTimeout})
+	var err error
+	l.shell, err = shelltool.New(&shelltool.Options{Runner: l.runner, Files: files, Output: l.dir.Output(), MaxTimeout: opts.MaxTimeout})
 	if err != nil {
 		return nil, err
 	}
@@ -180,6 +182,21 @@ func (m *Manager) newLocal(item *pooled, opts SessionOptions) (*local, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.set, err = profile(opts.Profile, l.vfs, l.shell, l.eval)
+	l.set, err = profile(opts.Profile, files, l.shell, l.eval)
 	return l, err
+}
+
+// newFiles opens the workspace of a session for the tools.
+func newFiles(dir *overlay.Dir, opts SessionOptions) (*vfs.FS, error) {
+	o := &vfs.Options{
+		Root: dir.Workspace(), Tmp: dir.Tmp(), Lock: dir.Lock, ReadBeforeWrite: opts.ReadBeforeWrite,
+		VersionsFile: filepath.Join(filepath.Dir(dir.WorkspacePath()), "versions.json"),
+	}
+	if user := dir.State().User; user != nil {
+		o.Owner = &vfs.Owner{UID: user.UID, GID: user.GID}
+	}
+	if !opts.Kept { // nobody will come back to an ephemeral one
+		o.VersionsFile = ""
+	}
+	return vfs.New(o)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/wisbox/wisbox/podman"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
 )
 
 // Manager opens, finds and removes the sessions of one state root. Its methods
@@ -133,13 +134,16 @@ func (m *Manager) Open(ctx context.Context, opts *SessionOptions) (*Session, err
 func (m *Manager) createDir(ctx context.Context, o SessionOptions, settings json.RawMessage) (*overlay.Dir, error) {
 	owner := m.owner(ctx)
 	return m.store.Create(ctx, &overlay.CreateOptions{
-		ID: o.Name, Kept: o.Kept, Owner: &owner, TTL: o.TTL, Idle: o.Idle, Settings: settings,
+		ID: o.Name, Kept: o.Kept, Owner: &owner, TTL: o.TTL, Idle: o.Idle, Disk: o.Limits.Disk, Inodes: o.Limits.Inodes, Settings: settings,
 	})
 }
 
 // fill copies the mounts into a new session and makes it ready.
 func (m *Manager) fill(ctx context.Context, item *pooled, o SessionOptions, settings json.RawMessage) (*Session, error) {
 	if err := m.copyMounts(ctx, item.dir, o); err != nil {
+		return nil, err
+	}
+	if err := item.dir.Room(ctx); err != nil {
 		return nil, err
 	}
 	err := item.dir.Update(ctx, func(s *overlay.State) error {
@@ -207,14 +211,22 @@ func (m *Manager) openDir(dir *overlay.Dir, held bool) (*Session, error) {
 }
 
 func (m *Manager) sessionOf(item *pooled, o SessionOptions, held bool) (*Session, error) {
-	if held && o.Kept {
-		return m.newSession(item.dir, o, m.newRemote(item.dir, o))
-	}
-	l, err := m.newLocal(item, o)
+	files, err := newFiles(item.dir, o)
 	if err != nil {
 		return nil, err
 	}
-	return m.newSession(item.dir, o, l)
+	h, err := m.hostOf(item, o, files, held && o.Kept)
+	if err != nil {
+		return nil, errors.Join(err, files.Close())
+	}
+	return m.newSession(item.dir, o, files, h)
+}
+
+func (m *Manager) hostOf(item *pooled, o SessionOptions, files *vfs.FS, held bool) (host, error) {
+	if held {
+		return m.newRemote(item.dir, o), nil
+	}
+	return m.newLocal(item, o, files)
 }
 
 // Remove ends a session by name: its holder, its container, then its files. It

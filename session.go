@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"io/fs"
 	"sync"
 	"time"
@@ -23,6 +24,7 @@ type Session struct {
 	m    *Manager
 	opts SessionOptions
 	dir  *overlay.Dir
+	vfs  *vfs.FS
 	host host
 
 	ctx    context.Context // ends with Close
@@ -37,7 +39,6 @@ type Session struct {
 // holds a kept session ([remote]).
 type host interface {
 	tools() *tool.Set
-	files() fs.FS
 	call(ctx context.Context, name string, raw json.RawMessage) (*tool.Result, error)
 	run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error)
 	start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error)
@@ -48,8 +49,8 @@ type host interface {
 	close(ctx context.Context, keep bool) error
 }
 
-func (m *Manager) newSession(dir *overlay.Dir, opts SessionOptions, h host) (*Session, error) {
-	s := &Session{m: m, opts: opts, dir: dir, host: h}
+func (m *Manager) newSession(dir *overlay.Dir, opts SessionOptions, files *vfs.FS, h host) (*Session, error) {
+	s := &Session{m: m, opts: opts, dir: dir, vfs: files, host: h}
 	s.ctx, s.cancel = context.WithCancel(m.ctx)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -75,7 +76,33 @@ func (s *Session) Tools() *tool.Set { return s.host.tools() }
 func (s *Session) WorkspacePath() string { return s.dir.WorkspacePath() }
 
 // Files is the workspace as a read-only file system that can't be left.
-func (s *Session) Files() fs.FS { return s.host.files() }
+func (s *Session) Files() fs.FS { return s.vfs.FS() }
+
+// Import unpacks a tar stream below a directory of the workspace, see
+// [vfs.FS.Import]: it can't write elsewhere, whatever the stream says.
+func (s *Session) Import(ctx context.Context, stream io.Reader, dest string) (*vfs.Transfer, error) {
+	event := Event{Tool: "import", Path: clip(dest)}
+	return observe(ctx, s, event, func(ctx context.Context) (*vfs.Transfer, *tool.Result, error) {
+		done, err := s.vfs.Import(ctx, stream, dest)
+		return done, &tool.Result{}, err
+	})
+}
+
+// Export writes a file or directory of the workspace as a tar stream that
+// unpacks nowhere else, see [vfs.FS.Export].
+func (s *Session) Export(ctx context.Context, path string, w io.Writer) (*vfs.Transfer, error) {
+	event := Event{Tool: "export", Path: clip(path)}
+	return observe(ctx, s, event, func(ctx context.Context) (*vfs.Transfer, *tool.Result, error) {
+		done, err := s.vfs.Export(ctx, path, w)
+		return done, &tool.Result{}, err
+	})
+}
+
+// Watch tells of changes below a directory of the workspace, by tools and by
+// programs, until ctx ends or the session is closed, see [vfs.FS.Watch].
+func (s *Session) Watch(ctx context.Context, path string) (<-chan vfs.Change, error) {
+	return s.vfs.Watch(ctx, path)
+}
 
 // Call runs a tool by name with the JSON object of its arguments. Every error
 // is a *tool.Error. ctx's end kills what the call started.
@@ -181,7 +208,7 @@ func (s *Session) end(ctx context.Context, keepSandbox bool) error {
 	s.m.forget(s)
 	s.cancel()
 	s.calls.Wait()
-	errs := []error{s.host.close(ctx, keepSandbox), s.dir.Close()}
+	errs := []error{s.host.close(ctx, keepSandbox), s.vfs.Close(), s.dir.Close()}
 	if !s.opts.Kept {
 		errs = append(errs, s.m.Remove(ctx, s.ID()))
 	}
@@ -190,14 +217,16 @@ func (s *Session) end(ctx context.Context, keepSandbox bool) error {
 
 // Inspection is what `wisbox session inspect` shows.
 type Inspection struct {
-	ID        string        `json:"id"`
-	Kept      bool          `json:"kept"`
-	State     string        `json:"state"`
-	Created   time.Time     `json:"created_at"`
-	Image     string        `json:"image"`
-	Workspace string        `json:"workspace"`
-	Sandbox   *sandbox.Info `json:"sandbox,omitempty"`
-	Gaps      []string      `json:"gaps,omitempty"`
+	ID        string    `json:"id"`
+	Kept      bool      `json:"kept"`
+	State     string    `json:"state"`
+	Created   time.Time `json:"created_at"`
+	Image     string    `json:"image"`
+	Workspace string    `json:"workspace"`
+	// Disk is what keeps the limits of the workspace, also before there is a sandbox.
+	Disk    []sandbox.LimitState `json:"disk,omitempty"`
+	Sandbox *sandbox.Info        `json:"sandbox,omitempty"`
+	Gaps    []string             `json:"gaps,omitempty"`
 }
 
 // Inspect tells what the session is and which limits its sandbox enforces. It

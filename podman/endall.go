@@ -6,6 +6,8 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
+var _ sandbox.Ender = (*Sandbox)(nil)
+
 // EndAll ends every program that this handle runs, with the status given: for a
 // limit that is watched from outside. It starts no agent and doesn't wait for the
 // programs to end. Where the image has no Python they are killed all the same,
