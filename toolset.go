@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/wisbox/wisbox/evaltool"
+	profiles "github.com/wisbox/wisbox/profile"
 	"github.com/wisbox/wisbox/shelltool"
 	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
@@ -16,9 +17,8 @@ func ToolSet() *tool.Set {
 	return set
 }
 
-// ToolProfile is ToolSet for a profile: "wisbox" (or ""), or "vfs", which has
-// the older names list_directory and delete_file beside ls and rm. Another name
-// is invalid.
+// ToolProfile is ToolSet under the names and in the shapes that some models were
+// trained on, see [profiles.Names]. An unknown profile is invalid.
 func ToolProfile(name string) (*tool.Set, error) {
 	var files *vfs.FS
 	eval, err := evaltool.New(&evaltool.Options{Files: files})
@@ -30,15 +30,8 @@ func ToolProfile(name string) (*tool.Set, error) {
 
 // profile is the order in which the tools are listed.
 func profile(name string, files *vfs.FS, shell *shelltool.Shell, eval *evaltool.Evaluator) (*tool.Set, error) {
-	all := slices.Concat(files.Tools(), shell.Tools(), eval.Tools())
-	switch name {
-	case "", "wisbox":
-	case "vfs":
-		all = slices.Concat(files.CompatTools(), all)
-	default:
-		return nil, tool.Errorf(tool.Invalid, "there is no profile %q; the profiles are wisbox and vfs", name).In("profile")
-	}
-	return tool.NewSet(all...), nil
+	own := tool.NewSet(slices.Concat(files.Tools(), shell.Tools(), eval.Tools())...)
+	return profiles.New(name, own, own)
 }
 
 // Guidance tells a model how the tools go together.

@@ -103,6 +103,12 @@ func (t Tool) Renamed(name string) Tool {
 	return t
 }
 
+// Via is the same tool, run by call with the arguments as they came.
+func (t Tool) Via(call func(ctx context.Context, raw json.RawMessage) (*Result, error)) Tool {
+	t.call = call
+	return t
+}
+
 func resultOf(value any) (*Result, error) {
 	res := &Result{Value: value}
 	if v, ok := value.(texter); ok {

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/hostmount"
 	"github.com/wisbox/wisbox/mcpserver"
+	"github.com/wisbox/wisbox/profile"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -47,7 +49,7 @@ written to when there is none.`,
 	opts.sessionFlags.register(cmd.Flags())
 	flags := cmd.Flags()
 	flags.StringVar(&opts.session, "session", "", "kept session for every connection (default: one each)")
-	flags.StringVar(&opts.profile, "profile", "wisbox", "names of the tools: wisbox, or vfs for the older ones beside them")
+	flags.StringVar(&opts.profile, "profile", "wisbox", "names and shapes of the tools: "+strings.Join(profile.Names(), ", "))
 	flags.StringVar(&opts.http, "http", "", "serve HTTP on this address: 127.0.0.1:PORT or unix:PATH")
 	flags.StringVar(&opts.tokenFile, "token-file", "", "file of the bearer token for --http (mode 600; made when it is missing)")
 	flags.StringArrayVar(&opts.origins, "allow-origin", nil, "web origin that may ask, as https://host:port; repeatable")
@@ -66,7 +68,6 @@ func (a *app) runMCP(ctx context.Context, opts *mcpOptions) error {
 	if err != nil {
 		return err
 	}
-	so.Profile = opts.profile
 	if err := checkMounts(ctx, so); err != nil {
 		return err
 	}
@@ -79,15 +80,35 @@ func (a *app) runMCP(ctx context.Context, opts *mcpOptions) error {
 		Version: version, Instructions: wisbox.Guidance(), Logger: a.logger(),
 		Open: func(ctx context.Context) (mcpserver.Session, error) {
 			if opts.session != "" {
-				return m.Attach(ctx, opts.session)
+				return profiled(opts.profile)(m.Attach(ctx, opts.session))
 			}
-			return m.Open(ctx, so)
+			return profiled(opts.profile)(m.Open(ctx, so))
 		},
 	})
 	if opts.http != "" {
 		return a.serveHTTP(ctx, server, opts)
 	}
 	return server.ServeStdio(ctx, io.NopCloser(a.in), a.out)
+}
+
+// profiledSession is a session whose tools are those of a profile.
+type profiledSession struct {
+	*wisbox.Session
+	set *tool.Set
+}
+
+func (s profiledSession) Call(ctx context.Context, name string, args json.RawMessage) (*tool.Result, error) {
+	return s.set.Call(ctx, name, args)
+}
+
+func profiled(name string) func(*wisbox.Session, error) (mcpserver.Session, error) {
+	return func(s *wisbox.Session, err error) (mcpserver.Session, error) {
+		if err != nil {
+			return nil, err
+		}
+		set, err := profile.New(name, wisbox.ToolSet(), s)
+		return profiledSession{s, set}, err
+	}
 }
 
 // checkMounts refuses to start with a mount that the first call would fail on.

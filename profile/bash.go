@@ -1,0 +1,173 @@
+package profile
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+const (
+	bashTimeout   = 120 * time.Second
+	bashWait      = 30       // seconds of one look at the output
+	maxWrite      = 40_000   // characters of one process_write
+	maxCommand    = 32 << 10 // bytes
+	maxBashOutput = 32 << 10 // bytes kept of one command's output
+	bashGrace     = 5 * time.Second
+)
+
+// bash is one shell that lives as long as the session: directory, variables and
+// background jobs stay from call to call.
+type bash struct {
+	to Caller
+
+	turn chan struct{} // holds one token: a shell runs one command at a time
+	id   string        // of the process, "" when there is none
+	read int64         // offset of the output that was not read yet
+}
+
+type bashParams struct {
+	Command string `json:"command,omitempty" jsonschema:"command or script for bash; required unless restart is true"`
+	Restart bool   `json:"restart,omitempty" default:"false" jsonschema:"true ends the shell and starts a new one"`
+}
+
+type bashResult struct {
+	Output   string `json:"output" jsonschema:"stdout and stderr in the order in which they came"`
+	ExitCode int    `json:"exit_code" jsonschema:"124 for a timeout"`
+	TimedOut bool   `json:"timed_out"`
+	Note     string `json:"note,omitempty" jsonschema:"what became of the shell"`
+}
+
+func (r bashResult) Failed() bool { return r.TimedOut }
+
+func (r bashResult) Text() string {
+	var b strings.Builder
+	b.WriteString(ended(r.Output))
+	if r.ExitCode != 0 || r.Output == "" && r.Note == "" {
+		fmt.Fprintf(&b, "[exit code %d]\n", r.ExitCode)
+	}
+	if r.Note != "" {
+		fmt.Fprintf(&b, "[%s]\n", r.Note)
+	}
+	return b.String()
+}
+
+func (s *bash) tool() tool.Tool {
+	s.turn = make(chan struct{}, 1)
+	s.turn <- struct{}{}
+	return tool.New(tool.Spec{
+		Name: "bash", Title: "Run a command in a shell", Destructive: true,
+		Description: "Runs a command in a bash shell that stays between calls, in the workspace, without network. " +
+			"A command that runs over 120 s ends the shell. Its standard input is empty.",
+	}, s.call)
+}
+
+func (s *bash) call(ctx context.Context, p bashParams) (bashResult, error) {
+	switch {
+	case !p.Restart && p.Command == "":
+		return bashResult{}, tool.Errorf(tool.Invalid, "command is missing; give a command, or restart true").In("command")
+	case len(p.Command) > maxCommand:
+		return bashResult{}, tool.Errorf(tool.Invalid, "command has %d bytes; at most %d are taken: write it to a file and run that", len(p.Command), maxCommand).In("command")
+	case strings.ContainsRune(p.Command, 0):
+		return bashResult{}, tool.Errorf(tool.Invalid, "command holds a NUL character").In("command")
+	}
+	select {
+	case <-s.turn:
+		defer func() { s.turn <- struct{}{} }()
+	case <-ctx.Done():
+		return bashResult{}, ctx.Err()
+	}
+	if p.Restart {
+		s.kill(ctx)
+		if p.Command == "" {
+			return bashResult{Note: "the shell was restarted"}, nil
+		}
+	}
+	return s.run(ctx, p.Command)
+}
+
+// run gives the shell the command and reads until its end. The mark behind the
+// command's output can't be guessed; it is quoted in two parts, so that a shell
+// that echoes its input doesn't print it.
+func (s *bash) run(ctx context.Context, command string) (bashResult, error) {
+	if err := s.start(ctx); err != nil {
+		return bashResult{}, err
+	}
+	mark := rand.Text()
+	line := fmt.Sprintf("eval %s </dev/null; printf '\\n%%s%%s %%d\\n' %s %s $?\n", quote(command), mark[:8], mark[8:])
+	if err := s.write(ctx, line); err != nil {
+		s.kill(ctx)
+		return bashResult{}, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, bashTimeout, errBashTimeout)
+	defer cancel()
+	return s.follow(ctx, mark)
+}
+
+// write sends text in parts that one process_write takes.
+func (s *bash) write(ctx context.Context, text string) error {
+	for part := range slices.Chunk([]rune(text), maxWrite) {
+		if err := do(ctx, s.to, "process_write", args{"process_id": s.id, "data": string(part)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start starts a shell where there is none, or where the last one ended or was
+// lost with its container.
+func (s *bash) start(ctx context.Context) error {
+	if s.id != "" && s.alive(ctx) {
+		return nil
+	}
+	s.id, s.read = "", 0
+	p, err := ask[struct {
+		ID string `json:"process_id"`
+	}](ctx, s.to, "process_start", args{"commands": []string{"bash", "--norc", "--noprofile"}})
+	if err != nil {
+		return err
+	}
+	s.id = p.ID
+	return nil
+}
+
+func (s *bash) alive(ctx context.Context) bool {
+	read := s.read
+	p, err := s.look(ctx, 0)
+	s.read = read // what jobs wrote meanwhile belongs to the next command's output
+	return err == nil && p.State == "running"
+}
+
+// look is what the shell wrote since the last look.
+type look struct {
+	Output string `json:"output"`
+	Next   int64  `json:"next_offset"`
+	State  string `json:"state"`
+	Exit   *int   `json:"exit_code"`
+	More   bool   `json:"truncated"`
+}
+
+func (s *bash) look(ctx context.Context, wait float64) (*look, error) {
+	l, err := ask[look](ctx, s.to, "process_read", args{"process_id": s.id, "offset": s.read, "wait_seconds": wait})
+	if err == nil {
+		s.read = l.Next
+	}
+	return l, err
+}
+
+func (s *bash) kill(ctx context.Context) {
+	if s.id == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bashGrace)
+	defer cancel()
+	_ = do(ctx, s.to, "process_signal", args{"process_id": s.id, "signal": "KILL"})
+	s.id, s.read = "", 0
+}
+
+// quote makes one word of any text for bash.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

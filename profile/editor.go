@@ -1,0 +1,126 @@
+package profile
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// editor is str_replace_based_edit_tool: one tool with four commands.
+type editor struct{ to Caller }
+
+type editorParams struct {
+	Command    string  `json:"command" enum:"view|create|str_replace|insert" jsonschema:"view a file or directory, create or overwrite a file, replace one exact text, insert text after a line"`
+	Path       string  `json:"path" jsonschema:"file, or directory to view: /workspace/dir/file or relative to the workspace"`
+	ViewRange  []int64 `json:"view_range,omitempty" jsonschema:"for view of a file: first and last line, from 1; -1 as last is the end"`
+	FileText   *string `json:"file_text,omitempty" jsonschema:"for create: the whole content"`
+	OldStr     *string `json:"old_str,omitempty" jsonschema:"for str_replace: exact text that stands once in the file"`
+	NewStr     *string `json:"new_str,omitempty" jsonschema:"for str_replace: the text instead; left out deletes"`
+	InsertLine *int64  `json:"insert_line,omitempty" jsonschema:"for insert: the line to insert after, 0 for the beginning"`
+	InsertText *string `json:"insert_text,omitempty" jsonschema:"for insert: the text"`
+}
+
+type editorResult struct {
+	Message string `json:"message" jsonschema:"what was done, or what was viewed: lines with their numbers, or the paths of a directory"`
+}
+
+func (r editorResult) Text() string { return r.Message }
+
+func (e *editor) tool() tool.Tool {
+	return tool.New(tool.Spec{
+		Name: "str_replace_based_edit_tool", Title: "View and edit files", Destructive: true,
+		Description: "Views, creates and edits text files of the workspace. str_replace needs a text that stands exactly once. " +
+			"insert puts whole lines after insert_line. A directory is viewed two levels deep, hidden names left out.",
+	}, e.call)
+}
+
+// editorNames are the parameters of wisbox's own tools in this contract.
+var editorNames = map[string]string{"file_path": "path", "content": "file_text", "old_string": "old_str", "new_string": "new_str"}
+
+func (e *editor) call(ctx context.Context, p editorParams) (editorResult, error) {
+	var message string
+	var err error
+	switch p.Command {
+	case "view":
+		message, err = e.view(ctx, p)
+	case "create":
+		message, err = e.create(ctx, p)
+	case "str_replace":
+		message, err = e.replace(ctx, p)
+	case "insert":
+		message, err = e.insert(ctx, p)
+	}
+	return editorResult{message}, renamed(err, editorNames)
+}
+
+// missing is the error of a parameter that a command needs.
+func missing(command, field string) error {
+	return tool.Errorf(tool.Invalid, "%s is missing; the command %s needs it", field, command).In(field)
+}
+
+func (e *editor) create(ctx context.Context, p editorParams) (string, error) {
+	if p.FileText == nil {
+		return "", missing(p.Command, "file_text")
+	}
+	write := func(mode string) error {
+		return do(ctx, e.to, "write_file", args{"file_path": p.Path, "content": *p.FileText, "mode": mode})
+	}
+	err := write("create")
+	if tool.KindOf(err) != tool.Exists {
+		return "File created: " + p.Path, err
+	}
+	return "File overwritten: " + p.Path, write("overwrite")
+}
+
+func (e *editor) replace(ctx context.Context, p editorParams) (string, error) {
+	if p.OldStr == nil {
+		return "", missing(p.Command, "old_str")
+	}
+	now := ""
+	if p.NewStr != nil {
+		now = *p.NewStr
+	}
+	r, err := ask[struct {
+		Diff string `json:"diff"`
+	}](ctx, e.to, "edit_file", args{"file_path": p.Path, "old_string": *p.OldStr, "new_string": now})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("File edited: %s\n%s", p.Path, r.Diff), nil
+}
+
+func (e *editor) insert(ctx context.Context, p editorParams) (string, error) {
+	if p.InsertLine == nil {
+		return "", missing(p.Command, "insert_line")
+	}
+	if p.InsertText == nil {
+		return "", missing(p.Command, "insert_text")
+	}
+	whole, err := readWhole(ctx, e.to, p.Path)
+	if err != nil {
+		return "", err
+	}
+	lines := splitLines(whole)
+	at := *p.InsertLine
+	if at < 0 || at > int64(len(lines)) {
+		return "", tool.Errorf(tool.Invalid, "insert_line is %d; it must be from 0 to %d, the lines of the file", at, len(lines)).In("insert_line")
+	}
+	err = inserted(p.Path, lines, int(at), *p.InsertText).apply(ctx, e.to)
+	return fmt.Sprintf("Text inserted after line %d: %s", at, p.Path), err
+}
+
+// inserted puts whole lines behind line at. A last line without an end gets one,
+// and the new last line none in its place.
+func inserted(path string, lines []string, at int, text string) change {
+	c := change{path: path, from: at, to: at, old: lines, now: text}
+	if at == len(lines) && at > 0 && !strings.HasSuffix(lines[at-1], "\n") {
+		c.from, c.now = at-1, lines[at-1]+"\n"+strings.TrimSuffix(text, "\n")
+		return c
+	}
+	if !strings.HasSuffix(text, "\n") {
+		c.now += "\n"
+	}
+	return c
+}

@@ -1,0 +1,117 @@
+// Package profile gives the tools of a session the names and shapes that
+// language models were trained on: Anthropic's bash and text editor, OpenAI's
+// shell and apply_patch, the tools of deepagents.
+//
+// A profile is a layer of adapters. Each takes the arguments of the foreign
+// contract, calls one or more of wisbox's own tools by name, and lays out their
+// results. It reaches files and programs by no other way, so what those tools
+// refuse stays refused.
+package profile
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Caller runs wisbox's own tools: a session, or a *tool.Set. Its Call may be used
+// from many goroutines at once.
+type Caller interface {
+	Call(ctx context.Context, name string, raw json.RawMessage) (*tool.Result, error)
+}
+
+// Names are the profiles, the default first.
+func Names() []string { return []string{"wisbox", "vfs", "anthropic", "openai", "deepagents"} }
+
+// New makes the tools of a profile for one session. base describes wisbox's own
+// tools; calls go to to, the session that they are of. The name "" is "wisbox";
+// an unknown one is invalid.
+func New(name string, base *tool.Set, to Caller) (*tool.Set, error) {
+	a := &adapters{base: base, to: to}
+	var tools []tool.Tool
+	switch name {
+	case "", "wisbox":
+		tools = a.own()
+	case "vfs":
+		tools = append([]tool.Tool{a.as("ls", "list_directory"), a.as("rm", "delete_file")}, a.own()...)
+	case "anthropic":
+		tools = a.anthropic()
+	case "openai":
+		tools = a.openAI()
+	case "deepagents":
+		tools = a.deepAgents()
+	default:
+		return nil, tool.Errorf(tool.Invalid, "there is no profile %q; the profiles are %s", name, strings.Join(Names(), ", ")).In("profile")
+	}
+	return tool.NewSet(tools...), nil
+}
+
+type adapters struct {
+	base *tool.Set
+	to   Caller
+}
+
+func (a *adapters) own() []tool.Tool {
+	var out []tool.Tool
+	for _, t := range a.base.Tools() {
+		out = append(out, a.as(t.Name, t.Name))
+	}
+	return out
+}
+
+// as is one of wisbox's own tools under another name. It panics where there is
+// no such tool, which the first test of a profile shows.
+func (a *adapters) as(name, shown string) tool.Tool {
+	t, ok := a.base.Lookup(name)
+	if !ok {
+		panic(fmt.Sprintf("profile: there is no tool %q", name))
+	}
+	return t.Renamed(shown).Via(func(ctx context.Context, raw json.RawMessage) (*tool.Result, error) {
+		return a.to.Call(ctx, name, raw)
+	})
+}
+
+// args are the arguments of a call of wisbox's own tools.
+type args map[string]any
+
+// ask calls one of wisbox's own tools and reads its result object.
+func ask[R any](ctx context.Context, to Caller, name string, arguments args) (*R, error) {
+	raw, err := json.Marshal(arguments)
+	if err != nil {
+		return nil, fmt.Errorf("marshal the arguments of %s: %w", name, err)
+	}
+	res, err := to.Call(ctx, name, raw)
+	if err != nil {
+		return nil, err
+	}
+	value, err := json.Marshal(res.Value)
+	if err != nil {
+		return nil, fmt.Errorf("marshal the result of %s: %w", name, err)
+	}
+	out := new(R)
+	if err := json.Unmarshal(value, out); err != nil {
+		return nil, fmt.Errorf("read the result of %s: %w", name, err)
+	}
+	return out, nil
+}
+
+// do is ask where only the error matters.
+func do(ctx context.Context, to Caller, name string, arguments args) error {
+	_, err := ask[struct{}](ctx, to, name, arguments)
+	return err
+}
+
+// renamed gives an error the parameter's name in the foreign contract.
+func renamed(err error, names map[string]string) error {
+	e := tool.AsError(err)
+	if e == nil {
+		return nil
+	}
+	if name, ok := names[e.Field]; ok {
+		return tool.Errorf(e.Kind, "%s", strings.ReplaceAll(e.Message, e.Field, name)).In(name).Because(err)
+	}
+	return err
+}

@@ -1,0 +1,151 @@
+package profile
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// filePatch is what a V4A patch does to one file.
+type filePatch struct {
+	action string // add, update, delete
+	path   string
+	moveTo string
+	lines  []string // of an added file
+	chunks []chunk
+}
+
+// chunk is one place of an update.
+type chunk struct {
+	headers []string // lines to find first, each behind the one before
+	lines   []patchLine
+	atEnd   bool // the old lines are the last of the file
+}
+
+type patchLine struct {
+	kind byte // ' ', '+', '-'
+	text string
+}
+
+// old are the lines that the chunk must find.
+func (c chunk) old() []string {
+	var out []string
+	for _, l := range c.lines {
+		if l.kind != '+' {
+			out = append(out, l.text)
+		}
+	}
+	return out
+}
+
+var fileHeads = map[string]string{"*** Add File: ": "add", "*** Update File: ": "update", "*** Delete File: ": "delete"}
+
+// parsePatch reads a patch, from the line "*** Begin Patch" to "*** End Patch".
+func parsePatch(text string) ([]filePatch, error) {
+	lines := strings.Split(strings.ReplaceAll(strings.TrimSpace(text), "\r\n", "\n"), "\n")
+	if len(lines) < 2 || strings.TrimSpace(lines[0]) != "*** Begin Patch" || strings.TrimSpace(lines[len(lines)-1]) != "*** End Patch" {
+		return nil, badPatch(0, `a patch begins with the line "*** Begin Patch" and ends with "*** End Patch"`)
+	}
+	p := &patchParser{seen: map[string]bool{}}
+	for i, line := range lines[1 : len(lines)-1] {
+		if err := p.take(line); err != "" {
+			return nil, badPatch(i+2, err)
+		}
+	}
+	for _, f := range p.files {
+		if f.action == "update" && len(f.chunks) == 0 && f.moveTo == "" {
+			return nil, badPatch(0, "the update of "+f.path+" changes nothing")
+		}
+	}
+	if len(p.files) == 0 {
+		return nil, badPatch(0, "the patch names no file")
+	}
+	return p.files, nil
+}
+
+func badPatch(line int, why string) error {
+	if line > 0 {
+		return tool.Errorf(tool.Invalid, "line %d of the patch: %s", line, why).In("input")
+	}
+	return tool.Errorf(tool.Invalid, "%s", why).In("input")
+}
+
+type patchParser struct {
+	files []filePatch
+	seen  map[string]bool
+	ended bool // the chunk got its end; the next line begins another one
+}
+
+// take reads one line; the answer says what is wrong with it.
+func (p *patchParser) take(line string) string {
+	for head, action := range fileHeads {
+		if path, ok := strings.CutPrefix(line, head); ok {
+			return p.begin(action, strings.TrimSpace(path))
+		}
+	}
+	if len(p.files) == 0 {
+		return `it must begin a file: "*** Add File: PATH", "*** Update File: PATH" or "*** Delete File: PATH"`
+	}
+	switch f := &p.files[len(p.files)-1]; f.action {
+	case "add":
+		return f.takeAdded(line)
+	case "delete":
+		return "a deleted file has no lines"
+	default:
+		return p.takeUpdate(f, line)
+	}
+}
+
+func (p *patchParser) begin(action, path string) string {
+	if path == "" || p.seen[path] {
+		return "the path is empty, or the patch names it twice"
+	}
+	p.seen[path] = true
+	p.files, p.ended = append(p.files, filePatch{action: action, path: path}), true
+	return ""
+}
+
+func (f *filePatch) takeAdded(line string) string {
+	text, ok := strings.CutPrefix(line, "+")
+	if !ok {
+		return "each line of an added file begins with +"
+	}
+	f.lines = append(f.lines, text)
+	return ""
+}
+
+func (p *patchParser) takeUpdate(f *filePatch, line string) string {
+	if to, ok := strings.CutPrefix(line, "*** Move to: "); ok && len(f.chunks) == 0 {
+		f.moveTo = strings.TrimSpace(to)
+		return ""
+	}
+	if header, ok := strings.CutPrefix(line, "@@"); ok {
+		c := p.next(f, len(f.chunks) > 0 && len(f.chunks[len(f.chunks)-1].lines) > 0)
+		if header = strings.TrimPrefix(header, " "); header != "" {
+			c.headers = append(c.headers, header)
+		}
+		return ""
+	}
+	if line == "*** End of File" && !p.ended {
+		f.chunks[len(f.chunks)-1].atEnd, p.ended = true, true
+		return ""
+	}
+	if line == "" { // a blank line of the context whose leading blank was lost
+		line = " "
+	}
+	if !slices.Contains([]byte{' ', '+', '-'}, line[0]) {
+		return `a line of an update begins with "+", "-", a blank or "@@"`
+	}
+	c := p.next(f, false)
+	c.lines = append(c.lines, patchLine{line[0], line[1:]})
+	return ""
+}
+
+// next gives the chunk that a line belongs to, a new one where it must be.
+func (p *patchParser) next(f *filePatch, fresh bool) *chunk {
+	if fresh || p.ended || len(f.chunks) == 0 {
+		f.chunks, p.ended = append(f.chunks, chunk{}), false
+	}
+	return &f.chunks[len(f.chunks)-1]
+}
