@@ -1,0 +1,251 @@
+// Package digest writes the summary of a workspace that a model reads first:
+// layout, languages, the commands that build, test and lint it, and caveats.
+//
+// [Build] makes it from the files, by code: it runs nothing, and of what stands
+// in the files it repeats only names, in a narrow alphabet, because a workspace's
+// text is not to be trusted in a prompt. A caller may replace it, for a session or
+// for all of them: a [Digester] answers with the session's own digest, else with
+// the one of the override store, else with what the files tell, else with a
+// placeholder and a warning in the log. It knows nothing of sessions, engines or
+// models; a better text comes from a producer of the caller's ([Digester.Optimize]).
+package digest
+
+import (
+	"context"
+	"io/fs"
+	"log/slog"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// SectionKey names the digest among the sections of a prompt.
+const SectionKey = "workspace-digest"
+
+// Level is how much is told.
+type Level string
+
+// The levels of a digest.
+const (
+	Summary Level = "summary" // what it is and how to test it
+	Full    Level = "full"    // layout, languages, all commands, caveats
+)
+
+// Scope is where a replaced digest holds.
+type Scope string
+
+// The scopes of a digest.
+const (
+	Session Scope = "session" // this session
+	Global  Scope = "global"  // every session that uses the override store and tag
+)
+
+// Source says where a digest comes from, in the order in which they are asked.
+type Source string
+
+// The sources of a digest.
+const (
+	FromSession     Source = "session"
+	FromOverrides   Source = "override"
+	FromFiles       Source = "files"
+	FromPlaceholder Source = "placeholder"
+)
+
+// Text is a digest in two lengths, as Markdown. Summary may be empty: the full
+// text stands for it then.
+type Text struct {
+	Summary string `json:"summary,omitempty"`
+	Full    string `json:"full"`
+}
+
+func (t Text) at(level Level) string {
+	if level == Summary && t.Summary != "" {
+		return t.Summary
+	}
+	return t.Full
+}
+
+const maxText = 64 << 10 // characters of a digest that a caller sets
+
+func (t Text) check() error {
+	if n := max(utf8.RuneCountInString(t.Full), utf8.RuneCountInString(t.Summary)); n > maxText {
+		return tool.Errorf(tool.TooLarge, "the digest has %d characters; at most %d are taken", n, maxText).In("set")
+	}
+	if !utf8.ValidString(t.Full) || !utf8.ValidString(t.Summary) {
+		return tool.Errorf(tool.NotText, "the digest must be UTF-8 text").In("set")
+	}
+	return nil
+}
+
+// Overrides keeps digests beyond a session, under a key and a tag. Get answers
+// fs.ErrNotExist where there is none. Both may be called from many goroutines at
+// once. [Dir] is one.
+type Overrides interface {
+	Get(ctx context.Context, key, tag string) (Text, error)
+	Put(ctx context.Context, key, tag string, text Text) error
+}
+
+// DefaultTag is the tag of the override store where none is given.
+const DefaultTag = "latest"
+
+// Options says what a Digester works on; nil is all defaults.
+type Options struct {
+	// Files is the workspace; nil means that there is none to read.
+	Files fs.FS
+	// Overrides is asked after the session; nil means none.
+	Overrides Overrides
+	Key, Tag  string // in Overrides; default SectionKey and DefaultTag
+	// Kept is the session's own digest from an earlier process, and Keep takes a
+	// new one (nil: it was taken back) to be kept; both may be nil.
+	Kept *Text
+	Keep func(context.Context, *Text) error
+	// Log is told when only a placeholder can be answered (default: nobody).
+	Log *slog.Logger
+}
+
+// Digester answers with the digest of one workspace. Its methods may be called
+// from many goroutines at once.
+type Digester struct {
+	opts Options
+
+	mu  sync.Mutex
+	own *Text // the session's
+}
+
+// New makes a Digester.
+func New(opts *Options) *Digester {
+	if opts == nil {
+		opts = &Options{}
+	}
+	d := &Digester{opts: *opts, own: opts.Kept}
+	if d.opts.Key == "" {
+		d.opts.Key = SectionKey
+	}
+	if d.opts.Tag == "" {
+		d.opts.Tag = DefaultTag
+	}
+	if d.opts.Log == nil {
+		d.opts.Log = slog.New(slog.DiscardHandler)
+	}
+	return d
+}
+
+const placeholder = "No digest of this workspace exists yet: look at it with `ls`, `glob` and `grep`.\n"
+
+// Get answers with the digest that counts, and where it comes from. It fails
+// only when ctx ends.
+func (d *Digester) Get(ctx context.Context) (Text, Source, error) {
+	if err := ctx.Err(); err != nil {
+		return Text{}, "", tool.AsError(err)
+	}
+	if own := d.session(); own != nil {
+		return *own, FromSession, nil
+	}
+	if text, ok := d.override(ctx); ok {
+		return text, FromOverrides, nil
+	}
+	report, err := d.Report(ctx)
+	if err == nil {
+		return report.Text(), FromFiles, nil
+	}
+	if ctx.Err() != nil {
+		return Text{}, "", tool.AsError(ctx.Err())
+	}
+	d.opts.Log.WarnContext(ctx, "no digest of the workspace: a placeholder is used", "key", d.opts.Key, "tag", d.opts.Tag, "cause", err)
+	return Text{Full: placeholder}, FromPlaceholder, nil
+}
+
+// Report is what the files tell, whatever was set.
+func (d *Digester) Report(ctx context.Context) (*Report, error) {
+	if d.opts.Files == nil {
+		return nil, fs.ErrNotExist
+	}
+	return Build(ctx, d.opts.Files)
+}
+
+func (d *Digester) session() *Text {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.own
+}
+
+func (d *Digester) override(ctx context.Context) (Text, bool) {
+	if d.opts.Overrides == nil {
+		return Text{}, false
+	}
+	text, err := d.opts.Overrides.Get(ctx, d.opts.Key, d.opts.Tag)
+	return text, err == nil
+}
+
+// Set replaces the digest at a scope. Without an override store there is no
+// global one: unsupported.
+func (d *Digester) Set(ctx context.Context, text Text, scope Scope) error {
+	if err := text.check(); err != nil {
+		return err
+	}
+	switch scope {
+	case Session:
+		return d.keep(ctx, &text)
+	case Global:
+		if d.opts.Overrides == nil {
+			return tool.Errorf(tool.Unsupported, "there is no store for digests beyond this session")
+		}
+		return failed(d.opts.Overrides.Put(ctx, d.opts.Key, d.opts.Tag, text))
+	}
+	return tool.Errorf(tool.Invalid, "scope is %q; it must be session or global", scope).In("scope")
+}
+
+// Clear takes the session's own digest back.
+func (d *Digester) Clear(ctx context.Context) error { return d.keep(ctx, nil) }
+
+func (d *Digester) keep(ctx context.Context, text *Text) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.opts.Keep != nil {
+		if err := d.opts.Keep(ctx, text); err != nil {
+			return failed(err)
+		}
+	}
+	d.own = text
+	return nil
+}
+
+func failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return tool.AsError(err)
+}
+
+// Producer writes a better digest, with a model for instance. It gets the one
+// that counts and what the files tell (nil where there are none).
+type Producer func(ctx context.Context, now Text, report *Report) (Text, error)
+
+// Optimized is what [Digester.Optimize] has stored.
+type Optimized struct {
+	Digest     Text   `json:"digest"`
+	Scope      Scope  `json:"scope"`
+	SectionKey string `json:"section_key"`
+}
+
+// Optimize lets a producer write the digest and stores it at scope. The
+// producer's error is returned as it is, and nothing is stored then.
+func (d *Digester) Optimize(ctx context.Context, produce Producer, scope Scope) (Optimized, error) {
+	now, _, err := d.Get(ctx)
+	if err != nil {
+		return Optimized{}, err
+	}
+	report, err := d.Report(ctx)
+	if err != nil {
+		report = nil
+	}
+	text, err := produce(ctx, now, report)
+	if err != nil {
+		return Optimized{}, err
+	}
+	if err := d.Set(ctx, text, scope); err != nil {
+		return Optimized{}, err
+	}
+	return Optimized{Digest: text, Scope: scope, SectionKey: d.opts.Key}, nil
+}

@@ -1,0 +1,69 @@
+package digest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Dir is an override store in a directory: one JSON file a key and tag, each
+// replaced by rename, so that several processes may share it.
+type Dir struct{ Root *os.Root }
+
+var nameRule = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,63}$`)
+
+func fileOf(key, tag string) (string, error) {
+	if !nameRule.MatchString(key) || !nameRule.MatchString(tag) {
+		return "", tool.Errorf(tool.Invalid, "a key or tag of a digest has up to 64 lower-case letters, digits, dots and dashes").In("tag")
+	}
+	return key + "@" + tag + ".json", nil
+}
+
+// Get reads the digest of a key and tag.
+func (d Dir) Get(_ context.Context, key, tag string) (text Text, err error) {
+	name, err := fileOf(key, tag)
+	if err != nil {
+		return text, err
+	}
+	info, err := d.Root.Stat(name)
+	if err != nil {
+		return text, err
+	}
+	if info.Size() > 1<<20 {
+		return text, fs.ErrInvalid
+	}
+	b, err := d.Root.ReadFile(name)
+	if err != nil {
+		return text, err
+	}
+	return text, json.Unmarshal(b, &text)
+}
+
+// Put replaces the digest of a key and tag.
+func (d Dir) Put(_ context.Context, key, tag string, text Text) error {
+	name, err := fileOf(key, tag)
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(text)
+	if err != nil {
+		return err
+	}
+	temp := "tmp-" + strings.ToLower(ulid.Make().String())
+	err = d.Root.WriteFile(temp, b, 0o600)
+	if err == nil {
+		err = d.Root.Rename(temp, name)
+	}
+	if err != nil {
+		return errors.Join(err, d.Root.Remove(temp))
+	}
+	return nil
+}

@@ -1,0 +1,49 @@
+package digest
+
+import (
+	"context"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Tools is workspace_digest.
+func (d *Digester) Tools() []tool.Tool {
+	return []tool.Tool{tool.New(tool.Spec{
+		Name: "workspace_digest", Title: "Summary of the workspace",
+		Description: "The summary of the workspace: layout, languages, commands that build, test and lint it, caveats. With set, replace it for this session; an empty set takes that back.",
+		Idempotent:  true,
+	}, d.call)}
+}
+
+type params struct {
+	Set   *string `json:"set,omitempty" jsonschema:"Markdown that replaces the digest for this session; empty: back to what the files tell"`
+	Level Level   `json:"level,omitempty" default:"full" enum:"summary|full" jsonschema:"how much to tell"`
+}
+
+// Answer is the result of workspace_digest.
+type Answer struct {
+	Digest     string `json:"digest" jsonschema:"Markdown"`
+	Level      Level  `json:"level"`
+	Source     Source `json:"source" jsonschema:"session, override, files or placeholder"`
+	SectionKey string `json:"section_key"`
+}
+
+// Text is the digest itself.
+func (a Answer) Text() string { return a.Digest }
+
+func (d *Digester) call(ctx context.Context, p params) (Answer, error) {
+	if p.Set != nil {
+		if err := d.replace(ctx, *p.Set); err != nil {
+			return Answer{}, err
+		}
+	}
+	text, source, err := d.Get(ctx)
+	return Answer{Digest: text.at(p.Level), Level: p.Level, Source: source, SectionKey: d.opts.Key}, err
+}
+
+func (d *Digester) replace(ctx context.Context, text string) error {
+	if text == "" {
+		return d.Clear(ctx)
+	}
+	return d.Set(ctx, Text{Full: text}, Session)
+}
