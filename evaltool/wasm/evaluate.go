@@ -35,6 +35,7 @@ type request struct {
 	Reads   map[string]string `json:"reads"` // name to the file with the text
 	Names   []string          `json:"names"`
 	Eval    bool              `json:"eval"`
+	Real    bool              `json:"real"` // random numbers begin anew
 }
 
 // task is one evaluation, of whichever contract.
@@ -101,6 +102,7 @@ func newWorkspace() *memoryFiles { return newFiles(filesRoom, dirWorkspace, dirT
 // evaluate runs a task from an image. keep, if there is one, gets the memory of a
 // driver that came to its end.
 func (i *interpreter) evaluate(ctx context.Context, t *task, from *image, files *memoryFiles, keep func(memory []byte) error) (*outcome, error) {
+	t.request.Real = i.real
 	if err := t.give(files); err != nil {
 		return nil, err
 	}

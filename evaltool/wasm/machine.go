@@ -2,6 +2,7 @@ package wasm
 
 import (
 	"context"
+	crand "crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -129,7 +130,9 @@ func (j *job) config(c *clock) wazero.ModuleConfig {
 		WithWalltime(c.walltime, sys.ClockResolution(time.Millisecond)).
 		WithNanotime(c.nanotime, sys.ClockResolution(time.Millisecond)).
 		WithFSConfig(wazero.NewFSConfig().(sysfs.FSConfig).WithSysFSMount(j.files, "/"))
-	if !j.real {
+	if j.real {
+		config = config.WithRandSource(crand.Reader)
+	} else {
 		config = config.WithRandSource(rand.NewChaCha8([32]byte{}))
 	}
 	for name, value := range j.env {

@@ -107,6 +107,8 @@ def evaluate_once():
     with open("/.wisbox/request", encoding="utf-8") as file:
         request = json.load(file)
     reads = {name: whole(path) for name, path in request["reads"].items()}
+    if request["real"]:
+        random.seed()
     if SESSION is None:
         SESSION = WasmSession(None, WasmPlain, "/workspace")
     answer = SESSION.evaluate(request, reads)
