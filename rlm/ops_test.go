@@ -3,7 +3,6 @@ package rlm_test
 import (
 	"context"
 	"encoding/json"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -106,32 +105,6 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 			assert.Contains(t, err.Error(), c.message)
 			assert.NotContains(t, err.Error(), "abc")
 		})
-	}
-}
-
-// TestGrepIsTheSameByEveryEngine holds the fast ways through large texts to the
-// plain one, line by line.
-func TestGrepIsTheSameByEveryEngine(t *testing.T) {
-	lines := []string{"", "alpha 12", "beta\r", "ERROR at 7: é", "x\ty", "error", "aaa", "日本 12 alpha", "$", "end."}
-	var b strings.Builder
-	for i := 0; b.Len() < 5<<20; i++ {
-		b.WriteString(lines[(i*7+i/13)%len(lines)])
-		b.WriteByte('\n')
-	}
-	text := b.String()
-	for _, pattern := range []string{"", "alpha", "ERROR.*7", "(?i)error", `\d+`, `^$`, `\s`, `\Aa+\z`, `[^a-z]$`, `x?`, `(?s)a.*`, `\bERROR\b|日`, `^[^\d]*$`} {
-		re := regexp.MustCompile(pattern)
-		var want []string
-		for line := range strings.SplitSeq(text, "\n") {
-			if re.MatchString(line) {
-				want = append(want, line)
-			}
-		}
-		args, err := json.Marshal(map[string]string{"pattern": pattern})
-		require.NoError(t, err)
-		got, err := rlm.Apply("grep", args, bound("context", text))
-		require.NoError(t, err)
-		require.True(t, strings.Join(want, "\n") == got, "pattern %q", pattern)
 	}
 }
 

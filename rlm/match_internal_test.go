@@ -1,0 +1,49 @@
+package rlm
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestGrepIsTheSameByEveryEngine holds the ways through small and large texts to
+// the plain one, line by line, over several blocks.
+func TestGrepIsTheSameByEveryEngine(t *testing.T) {
+	lines := []string{"", "alpha 12", "beta\r", "ERROR at 7: é", "x\ty", "error", "aaa", "日本 12 alpha", "$", "end."}
+	var b strings.Builder
+	for i := 0; b.Len() < 50_000; i++ {
+		b.WriteString(lines[(i*7+i/13)%len(lines)])
+		b.WriteByte('\n')
+	}
+	text := b.String()
+	for _, pattern := range []string{"", "alpha", "ERROR.*7", "(?i)error", `\d+`, `^$`, `\s`, `\Aa+\z`, `[^a-z]$`, `x?`, `(?s)a.*`, `\bERROR\b|日`, `^[^\d]*$`} {
+		re := regexp.MustCompile(pattern)
+		var want []string
+		for line := range strings.SplitSeq(text, "\n") {
+			if re.MatchString(line) {
+				want = append(want, line)
+			}
+		}
+		for _, size := range []int{0, largeText} {
+			m, err := newMatcher(pattern, size)
+			require.NoError(t, err)
+			require.True(t, strings.Join(want, "\n") == grep(text, m), "pattern %q", pattern)
+		}
+	}
+}
+
+func TestBlocksHoldWholeLinesAndAllOfThem(t *testing.T) {
+	text := strings.Repeat(strings.Repeat("x", 99)+"\n", 30_000) + strings.Repeat("y", 3*blockSize)
+	at := 0
+	for _, block := range cutBlocks(text) {
+		require.Equal(t, at, block.from)
+		require.True(t, block.to == len(text) || text[block.to] == '\n')
+		at = block.to + 1
+	}
+	require.Equal(t, len(text)+1, at)
+	m, err := newMatcher("x", 0)
+	require.NoError(t, err)
+	require.Equal(t, 30_000-1, strings.Count(grep(text, m), "\n"))
+}
