@@ -64,7 +64,6 @@ func (m *Manager) listen(s *Session) (release func(), l net.Listener, err error)
 func (m *Manager) newRemote(dir *overlay.Dir, o SessionOptions) *remote {
 	name := dir.ID()
 	return &remote{
-		fs:    dir.Workspace().FS(),
 		about: func() *Inspection { return about(dir, o) },
 		held: func(ctx context.Context) bool {
 			c, err := m.dialHolder(ctx, name)

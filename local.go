@@ -172,6 +172,7 @@ func (m *Manager) newLocal(item *pooled, opts SessionOptions, files *vfs.FS) (*l
 	if l.box == nil {
 		l.box = newBox(l.makeSandbox, m.log)
 	}
+	l.disk = &diskWatch{dir: l.dir, box: l.box}
 	var err error
 	l.shell, err = shelltool.New(&shelltool.Options{Runner: l.runner, Files: files, Output: l.dir.Output(), MaxTimeout: opts.MaxTimeout})
 	if err != nil {

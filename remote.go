@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"io/fs"
 	"sync"
 
 	"github.com/wisbox/wisbox/internal/holdwire"
@@ -21,11 +20,9 @@ type remote struct {
 	dial  func(ctx context.Context) (*holdwire.Conn, error)
 	held  func(ctx context.Context) bool // the holder runs
 	about func() *Inspection             // what is known without it
-	fs    fs.FS
 }
 
 func (r *remote) tools() *tool.Set { return ToolSet() }
-func (r *remote) files() fs.FS     { return r.fs }
 func (r *remote) records() bool    { return false }
 
 func (r *remote) close(context.Context, bool) error { return nil }

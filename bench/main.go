@@ -161,7 +161,7 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 func (b *bench) print(w io.Writer) {
 	fmt.Fprintf(w, "# What programs cost\n\nMade by `make bench` on %s: %d processors, %s, Podman %s (%s, cgroup %s), kernel %s.\n",
 		time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), runtime.Version(), b.service.Version, b.service.Runtime, b.service.CgroupVersion, b.service.Kernel)
-	fmt.Fprintf(w, "Medians (and p99) of %d calls each, ours with all controls and the log on; each base was measured in the same run, in turn.\nThe service runs with `exec_command_delay` at its least.\n\n", b.n)
+	fmt.Fprintf(w, "Medians (and p99) of %d calls each, ours with all controls and the log on; each base was measured in the same run, in turn.\nThe bases are at their best: warm caches, the interpreter itself and no shim, a service whose `exit_command_delay` is 1 s.\n\n", b.n)
 	fmt.Fprintln(w, "| what | ours, median (p99) ms | base | base, median (p99) ms | ratio | must reach | |\n|---|---|---|---|---|---|---|")
 	for _, r := range b.rows {
 		verdict := "met"

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"archive/tar"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+)
+
+// pack writes the host's file or directory as a tar whose top is name. - is
+// stdin, which is read whole first: a tar names sizes in advance.
+func (a *app) pack(w io.Writer, from, name string) error {
+	tw := tar.NewWriter(w)
+	if from == "-" {
+		if err := a.packStdin(tw, name); err != nil {
+			return err
+		}
+		return tw.Close()
+	}
+	err := filepath.WalkDir(from, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, p)
+		if err != nil {
+			return err
+		}
+		return packEntry(tw, p, path.Join(name, filepath.ToSlash(rel)), d)
+	})
+	if err != nil { // without its end the tar is no whole one
+		return err
+	}
+	return tw.Close()
+}
+
+func (a *app) packStdin(tw *tar.Writer, name string) error {
+	spool, err := os.CreateTemp("", "wisbox-cp-*")
+	if err != nil {
+		return err
+	}
+	defer spool.Close()
+	_ = os.Remove(spool.Name())
+	size, err := io.Copy(spool, a.in)
+	if err != nil {
+		return err
+	}
+	if _, err := spool.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: size}); err != nil {
+		return err
+	}
+	_, err = io.Copy(tw, spool)
+	return err
+}
+
+func packEntry(tw *tar.Writer, hostPath, name string, d fs.DirEntry) error {
+	info, err := d.Info()
+	if err != nil {
+		return err
+	}
+	target := ""
+	switch {
+	case info.Mode()&fs.ModeSymlink != 0:
+		if target, err = os.Readlink(hostPath); err != nil {
+			return err
+		}
+	case !info.IsDir() && !info.Mode().IsRegular():
+		return nil // a FIFO, socket or device has no content to copy
+	}
+	header, err := tar.FileInfoHeader(info, target)
+	if err != nil {
+		return err
+	}
+	header.Name = name
+	header.Uname, header.Gname = "", ""
+	if !info.Mode().IsRegular() {
+		return tw.WriteHeader(header)
+	}
+	f, err := os.Open(hostPath)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := tw.WriteHeader(header); err != nil {
+		return err
+	}
+	_, err = io.CopyN(tw, f, header.Size)
+	return err
+}
+
+// unpackFile writes the one file of a session's tar to the host, or to stdout.
+func (a *app) unpackFile(r io.Reader, to string) error {
+	tr := tar.NewReader(r)
+	header, err := tr.Next()
+	if err != nil {
+		return err
+	}
+	if to == "-" {
+		_, err := io.Copy(a.out, tr)
+		return err
+	}
+	f, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, fs.FileMode(header.Mode).Perm())
+	if err != nil {
+		return hostError(err)
+	}
+	_, err = io.Copy(f, tr)
+	return hostError(errors.Join(err, f.Close()))
+}
+
+// unpackDir writes a session's tar below a directory of the host and nowhere
+// else: every name goes through an os.Root, and links are made last.
+func unpackDir(r io.Reader, to string) error {
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return hostError(err)
+	}
+	root, err := os.OpenRoot(to)
+	if err != nil {
+		return hostError(err)
+	}
+	defer root.Close()
+	var links []*tar.Header
+	for tr := tar.NewReader(r); ; {
+		header, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return hostError(makeLinks(root, links))
+		}
+		if err != nil {
+			return err
+		}
+		if header.Typeflag == tar.TypeSymlink {
+			links = append(links, header)
+			continue
+		}
+		if err := unpackEntry(root, header, tr); err != nil {
+			return hostError(err)
+		}
+	}
+}
+
+func unpackEntry(root *os.Root, header *tar.Header, content io.Reader) error {
+	name := filepath.FromSlash(path.Clean(header.Name))
+	if header.Typeflag == tar.TypeDir {
+		return root.MkdirAll(name, 0o755)
+	}
+	f, err := root.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, fs.FileMode(header.Mode).Perm())
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, content)
+	return errors.Join(err, f.Close())
+}
+
+func makeLinks(root *os.Root, links []*tar.Header) error {
+	for _, header := range links {
+		name := filepath.FromSlash(path.Clean(header.Name))
+		if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := root.Symlink(header.Linkname, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

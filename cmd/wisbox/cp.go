@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	units "github.com/docker/go-units"
+	"github.com/spf13/cobra"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
+)
+
+func (a *app) newCpCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "cp HOST-PATH|- SESSION:PATH  |  cp SESSION:PATH HOST-PATH|-",
+		Short: "Copy files and directories into a session, or out of one",
+		Long: `Copies a file or a directory with all below it. Where the destination is a
+directory the copy goes into it, else it becomes the destination. - is stdin or
+stdout, for one file. Nothing in a workspace can make a copy write elsewhere: links
+that leave, devices and FIFOs are skipped and told.`,
+		Example: `  wisbox cp report.csv box:data/
+  wisbox cp box:results ./results
+  wisbox cp box:out.json - | jq .`,
+		Args: exactArgs("SOURCE", "DESTINATION"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.runCp(cmd.Context(), args[0], args[1]) },
+	}
+}
+
+// place is one end of a copy: in a session, or (session "") on the host.
+type place struct{ session, path string }
+
+// placeOf reads SESSION:PATH. A host path with a colon is written ./a:b.
+func placeOf(s string) place {
+	name, rest, ok := strings.Cut(s, ":")
+	if !ok || strings.ContainsAny(name, "/.") || name == "" {
+		return place{path: s}
+	}
+	return place{session: name, path: rest}
+}
+
+func (a *app) runCp(ctx context.Context, from, to string) error {
+	src, dst := placeOf(from), placeOf(to)
+	if (src.session == "") == (dst.session == "") {
+		return usageError{errors.New("one of the two must be SESSION:PATH, and the other a path on the host or -")}
+	}
+	m, err := a.manager(ctx)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	s, err := m.Attach(ctx, src.session+dst.session)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = a.closeSession(ctx, s) }()
+	var done *vfs.Transfer
+	if dst.session != "" {
+		done, err = a.upload(ctx, s, src.path, dst.path)
+	} else {
+		done, err = a.download(ctx, s, src.path, dst.path)
+	}
+	if err != nil {
+		return err
+	}
+	return a.reportCopy(done, to == "-")
+}
+
+// reportCopy says what was copied: on stderr where stdout is the copy.
+func (a *app) reportCopy(done *vfs.Transfer, quiet bool) error {
+	for _, skipped := range done.Skipped {
+		fmt.Fprintf(a.err, "skipped %s: %s\n", skipped.Name, skipped.Reason)
+	}
+	if quiet {
+		return nil
+	}
+	return a.print(done, func(w io.Writer) {
+		fmt.Fprintf(w, "%d files, %d directories, %s\n", done.Files, done.Directories, units.HumanSize(float64(done.Bytes)))
+	})
+}
+
+// upload streams a tar of the host's file or directory into the session.
+func (a *app) upload(ctx context.Context, s *wisbox.Session, from, to string) (*vfs.Transfer, error) {
+	rel, err := vfs.ParsePath(to)
+	if err != nil {
+		return nil, err
+	}
+	dir, name := path.Split(rel)
+	if info, err := fs.Stat(s.Files(), path.Join(".", rel)); strings.HasSuffix(to, "/") || rel == "" || err == nil && info.IsDir() {
+		dir, name = rel, filepath.Base(from)
+	}
+	if name == "-" || name == "." || name == "/" {
+		return nil, tool.Errorf(tool.Invalid, "the name of the copy is missing; write it as %s/NAME", strings.TrimSuffix(to, "/")).In("destination")
+	}
+	r, w := io.Pipe()
+	bar := a.newProgress()
+	defer bar.end()
+	packed := make(chan error, 1)
+	go func() {
+		err := a.pack(io.MultiWriter(w, bar), from, name)
+		_ = w.CloseWithError(err)
+		packed <- err
+	}()
+	done, err := s.Import(ctx, r, strings.TrimSuffix(dir, "/"))
+	_ = r.Close() // an import that gave up ends the packing
+	if perr := <-packed; perr != nil && !errors.Is(perr, io.ErrClosedPipe) {
+		err = hostError(perr)
+	}
+	return done, err
+}
+
+// download unpacks a tar of the session's file or directory on the host.
+func (a *app) download(ctx context.Context, s *wisbox.Session, from, to string) (*vfs.Transfer, error) {
+	write, err := a.receiver(s, from, to)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r, w := io.Pipe()
+	bar := a.newProgress()
+	defer bar.end()
+	written := make(chan error, 1)
+	go func() {
+		err := write(r)
+		_, _ = io.Copy(io.Discard, r) // what stands behind the last entry
+		_ = r.CloseWithError(io.ErrClosedPipe)
+		written <- err
+	}()
+	done, err := s.Export(ctx, from, io.MultiWriter(w, bar))
+	_ = w.CloseWithError(err)
+	if werr := <-written; werr != nil && err == nil {
+		err = werr
+	}
+	return done, err
+}
+
+// receiver is how the copy is written on the host: as one file, or as a tree.
+func (a *app) receiver(s *wisbox.Session, from, to string) (func(io.Reader) error, error) {
+	rel, err := vfs.ParsePath(from)
+	if err != nil {
+		return nil, err
+	}
+	info, err := fs.Stat(s.Files(), path.Join(".", rel))
+	if err != nil {
+		return nil, tool.Errorf(tool.NotFound, "there is no %s in the session's workspace", rel).In("source").Because(err)
+	}
+	if to == "-" && info.IsDir() {
+		return nil, tool.Errorf(tool.IsDir, "only a file can be copied to stdout").In("source")
+	}
+	if st, err := os.Stat(to); to != "-" && (err == nil && st.IsDir() || strings.HasSuffix(to, "/")) {
+		to = filepath.Join(to, path.Base("/"+rel))
+	}
+	if info.IsDir() {
+		return func(r io.Reader) error { return unpackDir(r, to) }, nil
+	}
+	return func(r io.Reader) error { return a.unpackFile(r, to) }, nil
+}
+
+// progress counts what passes and shows it on a terminal.
+type progress struct {
+	out   io.Writer // nil: no terminal
+	total int64
+	shown int64
+}
+
+func (a *app) newProgress() *progress {
+	if !isTerminal(a.err) {
+		return &progress{}
+	}
+	return &progress{out: a.err}
+}
+
+const progressStep = 1 << 20
+
+func (p *progress) Write(b []byte) (int, error) {
+	p.total += int64(len(b))
+	if p.out != nil && p.total-p.shown >= progressStep {
+		p.shown = p.total
+		fmt.Fprintf(p.out, "\r%10s", units.HumanSize(float64(p.total)))
+	}
+	return len(b), nil
+}
+
+func (p *progress) end() {
+	if p.out != nil && p.shown > 0 {
+		fmt.Fprint(p.out, "\r          \r")
+	}
+}
+
+// hostError says what failed on the host, to the person who named the path.
+func hostError(err error) error {
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) {
+		kind := tool.Unavailable
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			kind = tool.NotFound
+		case errors.Is(err, fs.ErrPermission):
+			kind = tool.Permission
+		case errors.Is(err, os.ErrExist):
+			kind = tool.Exists
+		}
+		return tool.Errorf(kind, "%v", err)
+	}
+	return err
+}
