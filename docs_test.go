@@ -1,0 +1,89 @@
+package wisbox_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox"
+)
+
+const toolsDoc = "docs/tools.md"
+
+const toolsIntro = `# The tools
+
+Every surface (the Go API, the command line, the MCP server) has the same tools. A call's parameters are one JSON object,
+decoded strictly: an unknown, repeated, missing or null field or a wrong type is the error ` + "`invalid`" + `, naming the field, and
+nothing has changed. What a program did (exit code, signal, timeout, out of memory, an exception) is data in the result, marked
+failed where a caller should notice. An error has a kind:
+` + "`invalid not_found exists is_dir not_dir not_regular not_text escape permission too_large no_match ambiguous conflict limit\nno_space unsupported busy timeout unavailable closed internal`" + `.
+
+A path is relative to the workspace; a leading ` + "`/`, `/workspace/` or `workspace/`" + ` is taken off. It is ASCII, at most 16 segments of
+80 characters, without ` + "`.` and `..`" + ` segments.
+
+This page is made from the code (` + "`WISBOX_UPDATE=1 go test -run TestToolsPage .`" + `).
+`
+
+// TestToolsPage holds the page about the tools to the code.
+func TestToolsPage(t *testing.T) {
+	var b strings.Builder
+	b.WriteString(toolsIntro)
+	for _, tl := range wisbox.ToolSet().Tools() {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n", tl.Name, strings.TrimSpace(tl.Description))
+		writeFields(&b, "parameter", tl.Input)
+		writeFields(&b, "result", tl.Output)
+	}
+	if os.Getenv("WISBOX_UPDATE") != "" {
+		require.NoError(t, os.WriteFile(toolsDoc, []byte(b.String()), 0o644))
+	}
+	page, err := os.ReadFile(toolsDoc)
+	require.NoError(t, err)
+	require.Equal(t, b.String(), string(page), "make it anew: WISBOX_UPDATE=1 go test -run TestToolsPage .")
+}
+
+func writeFields(b *strings.Builder, title string, s *jsonschema.Schema) {
+	if len(s.PropertyOrder) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n| %s | type | |\n|---|---|---|\n", title)
+	for _, name := range s.PropertyOrder {
+		p := s.Properties[name]
+		fmt.Fprintf(b, "| `%s` | %s | %s |\n", name, typeOf(p), strings.Join(notes(title, s, name, p), "; "))
+	}
+}
+
+func typeOf(p *jsonschema.Schema) string {
+	if p.Type == "array" && p.Items != nil {
+		return "list of " + typeOf(p.Items)
+	}
+	if p.Type == "object" && len(p.PropertyOrder) > 0 {
+		return "{" + strings.Join(p.PropertyOrder, ", ") + "}"
+	}
+	return p.Type
+}
+
+func notes(title string, s *jsonschema.Schema, name string, p *jsonschema.Schema) []string {
+	var out []string
+	if p.Description != "" {
+		out = append(out, strings.ReplaceAll(p.Description, "|", "\\|"))
+	}
+	if title == "parameter" && slices.Contains(s.Required, name) {
+		out = append(out, "required")
+	}
+	if len(p.Default) > 0 {
+		out = append(out, fmt.Sprintf("default `%s`", p.Default))
+	}
+	if len(p.Enum) > 0 {
+		var values []string
+		for _, v := range p.Enum {
+			values = append(values, fmt.Sprintf("`%v`", v))
+		}
+		out = append(out, "one of "+strings.Join(values, ", "))
+	}
+	return out
+}
