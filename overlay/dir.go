@@ -275,7 +275,7 @@ func (d *Dir) release() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error
-	for _, root := range []*os.Root{d.workspace, d.tmp, d.output, d.snapshots, d.dir} {
+	for _, root := range []*os.Root{d.workspace, d.tmp, d.output, d.snapshots} {
 		if root != nil {
 			errs = append(errs, root.Close())
 		}
@@ -286,5 +286,7 @@ func (d *Dir) release() error {
 		}
 	}
 	d.log = nil
-	return errors.Join(append(errs, d.life.Unlock())...)
+	errs = append(errs, d.life.Unlock())
+	d.unmountAlone()
+	return errors.Join(append(errs, d.dir.Close())...)
 }

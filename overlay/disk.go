@@ -88,6 +88,7 @@ func (d *Dir) makeFiles(ctx context.Context, o CreateOptions) (Pin, *Disk, error
 	case err != nil:
 	case d.imaged: // whole from now on, see isHalfMade
 		err = d.dir.Rename(newImage, imageFile)
+		_ = d.dir.Symlink(d.at(workspaceDir), workspaceDir) // for people who look there
 	case d.store.able(DiskProject):
 		err = d.tryProject(disk)
 	}
@@ -186,6 +187,22 @@ func (d *Dir) mountDisk(ctx context.Context, kept bool) error {
 	}
 	d.clearTmp()
 	return nil
+}
+
+// unmountAlone unmounts the session's image when its last client leaves, so that
+// a session in nobody's use is nothing but files. Where that can't be, the next
+// to leave does it, or Remove.
+func (d *Dir) unmountAlone() {
+	if !d.imaged {
+		return
+	}
+	if alone, _ := d.life.TryLock(); !alone {
+		return
+	}
+	defer d.life.Unlock()
+	if d.isCurrent() {
+		_ = quota.TryUnmount(d.hostPath(diskDir))
+	}
 }
 
 // unmountDisk frees what a session in the trash has mounted.

@@ -54,6 +54,14 @@ func IsMounted(at string) bool {
 // that is just removed, for one.
 const unmountWait = 2 * time.Second
 
+// TryUnmount ends a mount that nobody uses; nothing there is no error.
+func TryUnmount(at string) error {
+	if !IsMounted(at) {
+		return nil
+	}
+	return unix.Unmount(at, unix.UMOUNT_NOFOLLOW)
+}
+
 // Unmount ends whatever is mounted on a directory; nothing there is no error. A
 // mount that stays in use is taken out of sight and ends with its last user.
 func Unmount(ctx context.Context, at string) error {
