@@ -81,7 +81,7 @@ type SessionOptions struct {
 
 var sessionName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
-// Bounds of Env, from TOOLS.md, "Limits".
+// Bounds of Env: those of shell_execute's env.
 const (
 	maxEnv      = 64
 	maxEnvName  = 80

@@ -67,7 +67,7 @@ type WinSize struct {
 	Rows uint16 `json:"rows"`
 }
 
-// Status is how a program ended; the values are those of TOOLS.md.
+// Status is how a program ended; the values are the public contract (docs/tools.md).
 type Status string
 
 const (

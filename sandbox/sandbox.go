@@ -46,7 +46,7 @@ type Limits struct {
 	FileSize int64   `json:"file_bytes,omitempty"`   // bytes of one file, default Disk
 }
 
-// WithDefaults fills the zero fields with the numbers of TOOLS.md, "Limits".
+// WithDefaults fills the zero fields with the public contract's numbers (docs/tools.md).
 func (l Limits) WithDefaults() Limits {
 	def := func(v *int64, d int64) {
 		if *v == 0 {

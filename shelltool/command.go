@@ -11,7 +11,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Limits of TOOLS.md on a command.
+// Limits of the public contract on a command.
 const (
 	maxArgvChars   = 4096
 	maxArgs        = 4096

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// MaxArguments bounds the JSON of one call's arguments, in bytes (THREATS.md T15).
+// MaxArguments bounds the JSON of one call's arguments, in bytes: well over every limit on content.
 const MaxArguments = 4 << 20
 
 // Decode reads a call's arguments into params, a pointer to a struct, strictly:

@@ -9,7 +9,7 @@ import (
 // Kind classifies an error. The set is closed: callers may switch over it.
 type Kind string
 
-// The kinds of TOOLS.md, all of them.
+// The kinds, all of them (docs/tools.md).
 const (
 	Invalid     Kind = "invalid"     // an argument breaks a rule
 	NotFound    Kind = "not_found"   // nothing of that name
@@ -34,7 +34,7 @@ const (
 	Internal    Kind = "internal"    // a defect of wisbox
 )
 
-// Kinds lists every Kind in the order of TOOLS.md.
+// Kinds lists every Kind in the order of docs/tools.md.
 func Kinds() []Kind {
 	return []Kind{
 		Invalid, NotFound, Exists, IsDir, NotDir, NotRegular, NotText, Escape, Permission, TooLarge, NoMatch,

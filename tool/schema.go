@@ -31,10 +31,9 @@ func refine(s *jsonschema.Schema, t reflect.Type, nulls bool) {
 	case reflect.Struct:
 		for _, f := range fieldsOf(t) {
 			if prop := s.Properties[f.name]; prop != nil {
-				types := prop.Types
 				refine(prop, f.typ, nulls)
 				if nulls && f.required && f.typ.Kind() == reflect.Pointer {
-					prop.Type, prop.Types = "", types
+					orNull(prop)
 				}
 				f.describe(prop)
 			}
@@ -48,6 +47,13 @@ func refine(s *jsonschema.Schema, t reflect.Type, nulls bool) {
 			refine(s.AdditionalProperties, t.Elem(), nulls)
 		}
 	}
+}
+
+// orNull allows null in the form that most hosts take: no list of types.
+func orNull(s *jsonschema.Schema) {
+	value := *s
+	value.Description = ""
+	*s = jsonschema.Schema{Description: s.Description, AnyOf: []*jsonschema.Schema{{Type: "null"}, &value}}
 }
 
 func dropNull(s *jsonschema.Schema) {

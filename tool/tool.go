@@ -47,7 +47,7 @@ type Blob struct {
 
 // Result is what a tool answers when it was able to do its work.
 type Result struct {
-	Value  any    // marshals to the result object of TOOLS.md
+	Value  any    // marshals to the result object
 	Text   string // the same, laid out for a model to read; never empty
 	Failed bool   // what the program did is a failure that a caller should notice
 	Blobs  []Blob

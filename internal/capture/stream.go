@@ -7,7 +7,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// Sizes of TOOLS.md, in bytes of one stream.
+// Sizes of the public contract, in bytes of one stream.
 const (
 	DefaultKeep  = 32 << 10
 	DefaultSpill = 8 << 20
