@@ -155,6 +155,8 @@ func (o *openFile) Pwrite(buf []byte, off int64) (int, experimental.Errno) {
 		return 0, experimental.EBADF
 	case off < 0:
 		return 0, experimental.EINVAL
+	case len(buf) == 0: // writes nothing, not even zeros up to off
+		return 0, 0
 	}
 	if end := off + int64(len(buf)); end > o.node.size() {
 		if errno := o.resize(end); errno != 0 {
