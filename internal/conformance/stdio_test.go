@@ -41,7 +41,7 @@ func fakeServer(mode string, args []string) int {
 		return 3
 	}
 	if mode == "stay" {
-		select {}
+		time.Sleep(time.Hour) // not select {}: the runtime would call that a deadlock
 	}
 	return 0
 }
