@@ -3,7 +3,11 @@ import _signal
 import os
 
 from .streams import In
-from .wire import CTL_IN, REQUEST, STDIN, WITH_CONTROL, WITH_CTL_IN, WITH_STDIN, WITH_TTY
+from .wire import CTL_IN, REQUEST, STDIN, WITH_CONTROL, WITH_CTL_IN, WITH_STDIN, WITH_TTY, to_json
+
+NOTHING = (0, 0.0, 0.0, 0, False)
+EXIT_JSON = ('{"status":%s,"code":%d,"signal":%d,"ns":%d,"out":[%d,%d],"user":%f,"system":%f,"rss":%d,'
+             '"shared":%s,"notices":%s,"error":%s}')
 
 
 class Call:
@@ -23,9 +27,8 @@ class Call:
 
     def verdict(self, events):
         """How the call ended, as an exit frame says it."""
-        status, user, system, rss, killed = self.report or (0, 0.0, 0.0, 0, False)
-        result = {"status": "exited", "code": 0, "signal": 0, "ns": self.lasted, "out": self.totals[1:3], "user": user,
-                  "system": system, "rss": rss << 10, "shared": bool(self.shared), "notices": [], "error": self.error}
+        status, user, system, rss, killed = self.report or NOTHING
+        result = {"status": "exited", "signal": 0, "code": 0, "notices": []}
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
             result.update(status="signaled", signal=number, code=128 + number)
@@ -36,7 +39,9 @@ class Call:
             result.update(status=self.reason, signal=0, code=code)
         if self.before is not None:
             self.blame(events, result, killed)
-        return result
+        return EXIT_JSON % (to_json(result["status"]), result["code"], result["signal"], self.lasted, self.totals[1], self.totals[2],
+                            user, system, rss << 10, "true" if self.shared else "false",
+                            to_json(result["notices"]), to_json(self.error))
 
     def blame(self, events, result, killed):
         oom, pids = (now - then for now, then in zip(events.read(), self.before))

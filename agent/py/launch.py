@@ -21,6 +21,7 @@ from .wire import NOTIFY, REPORT, REQUEST, WITH_CONTROL, WITH_TTY
 
 INLINE = 64 << 10            # larger requests come in a memfd
 PATIENCE = 3.0               # seconds a program waits for a process to be had
+NULL = "/dev/null"
 WORKSPACE = ""               # set by main
 SHELL_PATH = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 BASE_ENV = {b"HOME": b"/tmp/home", b"PATH": SHELL_PATH, b"LANG": b"C.UTF-8", b"PYTHONDONTWRITEBYTECODE": b"1"}
@@ -185,8 +186,7 @@ class Start:
 
     def spawn(self, path, argv, env):
         pid, deadline = ctypes.c_int(), time.monotonic() + PATIENCE
-        argv = strings(argv)
-        env = strings([k + b"=" + v for k, v in env.items()])
+        argv, env = strings(argv), strings([b"%b=%b" % pair for pair in env.items()])
         while True:
             error = libc.posix_spawn(ctypes.byref(pid), path, self.actions, self.attributes, argv, env)
             if error not in (errno.EAGAIN, errno.ENOMEM):

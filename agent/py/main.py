@@ -209,7 +209,7 @@ class Agent(Streams, Slots):
         for channel, tail in call.tails:
             for at in range(0, len(tail), CHUNK):
                 self.send(TAIL | channel, call.number, tail[at:at + CHUNK])
-        self.send(EXIT, call.number, to_json(call.verdict(self.events)).encode())
+        self.send(EXIT, call.number, call.verdict(self.events).encode())
         self.done = self.done or self.once
 
 

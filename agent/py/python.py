@@ -9,10 +9,21 @@ import sys
 from . import launch
 from .kernel import (PR_SET_PDEATHSIG, ROOT, USER, adopt_socket, close_all, hear, kill, prctl, told, user_pipes)
 from .monitor import become_monitor, keep_only, see_to_end
-from .wire import NOTIFY
+from .wire import NOTIFY, REQUEST
 
 REST = 0.0005                # seconds a monitor leaves the processor to the report
+HIGHEST = 64                 # the descriptors of a fresh monitor's child are below it
+REHEARSAL = REQUEST.pack(0, 0.0, 0, 0, 0, 0, 0, 0, 1, b"") + b"\0x\0"
 STREAMS = launch.STREAMS + (True, False)         # control in and out
+
+
+class Main:
+    """What a source defines: main, and warm, which goes the same way with nothing
+    to do, where it has one."""
+
+    def __init__(self, module):
+        self.main = module.main
+        self.warm = getattr(module, "warm", lambda inp, out: None)
 
 
 def template(control, parent, name, source):
@@ -53,6 +64,7 @@ def fork_monitor(parent, main, fd):
 
 
 def load(name, source):
+    import atexit  # noqa: F401, for end_threads
     import io
     import site
     import traceback  # noqa: F401, for run_main
@@ -69,7 +81,7 @@ def load(name, source):
     exec(compile(source, "<%s>" % name, "exec"), module.__dict__)
     gc.collect()
     gc.freeze()
-    return module.main
+    return Main(module)
 
 
 def monitor(sock, parent, main):
@@ -106,18 +118,18 @@ def program(sock, fds, main):
     try:
         parent = os.getppid()
         prepare(fds)
-        rehearse()
+        rehearse(main.warm)
         payload = launch.receive(sock)
         if not payload:
             os._exit(0)
-        drop(parent)
+        drop_with(parent, USER)
         request = launch.Request(payload)
         launch.enter(request.dir)
         launch.make_home()
         if request.flags & NOTIFY:
             told(sock, b"S")
         sock.close()
-        code = call(main, request)
+        code = call(main.main, request)
     except launch.StartError as e:
         told(sock, b"E" + "\0".join(e.args).encode())
     except BaseException as e:
@@ -133,41 +145,51 @@ def prepare(fds):
     launch.lower_rank()
     for target, fd in enumerate(fds):
         os.dup2(fd, target)
-    close_all(fds)
+    os.closerange(5, HIGHEST)
     for number in (_signal.SIGXFSZ, _signal.SIGINT):
         _signal.signal(number, _signal.SIG_DFL)
     _signal.pthread_sigmask(_signal.SIG_SETMASK, [])
 
 
-def rehearse():
-    """Touches what the way from request to program touches, so that the pages
+def rehearse(warm):
+    """Goes the way from request to program with nothing in it, so that the pages
     which the fork shares are copied now and not then."""
     if ROOT:
         os.setresuid(0, 0, 0)
-    prctl(PR_SET_PDEATHSIG, _signal.SIGKILL)
-    os.getppid()
+    drop_with(os.getppid(), 0)
+    request = launch.Request(REHEARSAL)
     try:
-        launch.enter(b"")
+        launch.enter(request.dir)
     except launch.StartError:
         pass
+    set_environment(request.env)
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    gc.enable()
+    gc.disable()
+    with open(launch.NULL, "rb") as inp, open(launch.NULL, "wb", 0) as out:
+        run_main(lambda: warm(inp, out))
 
 
-def drop(parent):
+def drop_with(parent, user):
     if ROOT:
-        os.setresuid(USER, USER, USER)
+        os.setresuid(user, user, user)
     prctl(PR_SET_PDEATHSIG, _signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(0)
 
 
 def call(main, request):
-    os.closerange(5, 300)
-    os.environb.clear()
-    os.environb.update(request.env)
+    set_environment(request.env)
     sys.argv = [request.argv[0].decode()]
     _signal.signal(_signal.SIGINT, _signal.default_int_handler)
     gc.enable()
     return run_main(lambda: main(open(3, "rb"), open(4, "wb", 0)))
+
+
+def set_environment(env):
+    if dict(os.environb) != env:
+        os.environb.clear()
+        os.environb.update(env)
 
 
 def run_main(main):
@@ -194,5 +216,4 @@ def run_main(main):
 def end_threads():
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()
-    import atexit
-    atexit._run_exitfuncs()
+    sys.modules["atexit"]._run_exitfuncs()
