@@ -1,0 +1,82 @@
+package lisp
+
+import (
+	"context"
+	"regexp"
+	"strings"
+)
+
+type noParams struct{}
+
+// LastError is the result of describe-last-error and get-backtrace: null where
+// there was no error.
+type LastError struct {
+	Error *Condition `json:"error"`
+
+	text string
+}
+
+// Text implements tool.New's interface.
+func (e LastError) Text() string { return e.text }
+
+const noError = "No error has been signalled in this session."
+
+func (l *Lisp) last() *Condition {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failure
+}
+
+func (l *Lisp) lastError(context.Context, noParams) (LastError, error) {
+	c := l.last()
+	if c == nil {
+		return LastError{text: noError}, nil
+	}
+	return LastError{c.shown(), "Type: " + c.Type + "\nMessage: " + c.Message}, nil
+}
+
+type backtraceParams struct {
+	MaxFrames int `json:"max-frames,omitempty" default:"20" min:"1" max:"100" jsonschema:"frames to show"`
+}
+
+func (l *Lisp) backtrace(_ context.Context, p backtraceParams) (LastError, error) {
+	c := l.last()
+	if c == nil {
+		return LastError{text: noError}, nil
+	}
+	short := *c
+	short.Backtrace = c.Backtrace[:min(len(c.Backtrace), p.MaxFrames)]
+	lines := append([]string{"Backtrace of " + c.Type + ":"}, numbered(c.Backtrace, p.MaxFrames)...)
+	if len(c.Backtrace) == 0 {
+		lines = append(lines, "(no frames)")
+	}
+	return LastError{&short, strings.Join(lines, "\n")}, nil
+}
+
+// Reset is the result of reset-session.
+type Reset struct {
+	Package string `json:"package"`
+}
+
+// Text implements tool.New's interface.
+func (r Reset) Text() string {
+	return "Session reset: all definitions are gone, the package is " + r.Package + "."
+}
+
+// reset ends SBCL: nothing of what was defined can stay. The next call starts it.
+func (l *Lisp) reset(ctx context.Context, _ noParams) (Reset, error) {
+	if err := l.take(ctx); err != nil {
+		return Reset{}, err
+	}
+	defer l.release()
+	l.end()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.defs, l.failure = record{}, nil
+	return Reset{"COMMON-LISP-USER"}, nil
+}
+
+// runtimeNoise is what SBCL's runtime writes beside the condition that it signals.
+var runtimeNoise = regexp.MustCompile(`(?m)^INFO: (Control|Binding|Alien) stack guard page (un|re)protected\n`)
+
+func withoutRuntimeNoise(stderr string) string { return runtimeNoise.ReplaceAllString(stderr, "") }

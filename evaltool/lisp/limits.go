@@ -1,0 +1,59 @@
+package lisp
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// limits are what configure-limits sets.
+type limits struct {
+	seconds int // 0 is none
+	output  int // characters of each text
+}
+
+var defaultLimits = limits{seconds: 30, output: 100_000}
+
+type limitParams struct {
+	Timeout   *int `json:"timeout,omitempty" min:"0" max:"86400" jsonschema:"seconds that one evaluation may take; 0 is no limit"`
+	MaxOutput *int `json:"max-output,omitempty" min:"0" max:"1000000" jsonschema:"characters that are kept of each stream and of the values"`
+}
+
+// Limits is the result of configure-limits: those that hold now.
+type Limits struct {
+	Timeout   int    `json:"timeout"`    // seconds, 0 is none
+	MaxOutput int    `json:"max_output"` // characters
+	Warning   string `json:"warning,omitempty"`
+}
+
+// Text implements tool.New's interface.
+func (l Limits) Text() string {
+	text := fmt.Sprintf("Current limits:\n  timeout: %d seconds\n  max-output: %d characters", l.Timeout, l.MaxOutput)
+	if l.Warning != "" {
+		text += "\nWARNING: " + l.Warning
+	}
+	return text
+}
+
+func (l *Lisp) configure(_ context.Context, p limitParams) (Limits, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p.Timeout != nil {
+		l.limits.seconds = *p.Timeout
+	}
+	if p.MaxOutput != nil {
+		l.limits.output = *p.MaxOutput
+	}
+	out := Limits{Timeout: l.limits.seconds, MaxOutput: l.limits.output}
+	if out.Timeout == 0 {
+		out.Warning = "the timeout is disabled; an endless evaluation ends only when its caller cancels it"
+	}
+	return out, nil
+}
+
+// request begins a request under the limits of the session.
+func (l *Lisp) request(what op) request {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return request{op: what, limit: l.limits.output, timeout: time.Duration(l.limits.seconds) * time.Second}
+}

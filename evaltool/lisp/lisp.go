@@ -1,0 +1,228 @@
+// Package lisp is evaluate-lisp and its tools: Common Lisp in one SBCL that
+// lives as long as its session, so that definitions stay. SBCL runs in the
+// session's container as a program like any other, with a driver of wisbox's own
+// (driver.lisp), and is started with the first call that needs it.
+//
+// It is not a boundary: the container is. The driver shares its process with the
+// evaluated code, so its answers are read as hostile input: bounded, checked,
+// and never trusted with more than the code could do anyway. When SBCL dies, for
+// whatever reason, the next call starts another one and says so.
+package lisp
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+//go:embed driver.lisp
+var driver []byte
+
+// Driver is the source of the Lisp program in the sandbox, for images that keep
+// it ready as a saved core (see [CorePath]).
+func Driver() []byte { return slices.Clone(driver) }
+
+// Options configure a Lisp.
+type Options struct {
+	// Runner gives what runs programs, and makes it on first use. Its errors wrap
+	// those of package sandbox or are *tool.Error. Required.
+	Runner func(ctx context.Context) (sandbox.Runner, error)
+	// Memory of the sandbox in bytes, default 1 GiB: Lisp's heap takes half of it.
+	Memory int64
+	// Definitions that the session begins with, those of the session that it was
+	// cloned from for instance; see [Lisp.Definitions].
+	Definitions []Definition
+	// Logger gets one line for each start and end of SBCL, at debug; nil logs nothing.
+	Logger *slog.Logger
+}
+
+// Lisp is the tools of one session and the SBCL behind them. It may be used from
+// many goroutines at once: evaluations wait for each other.
+type Lisp struct {
+	opts   Options
+	core   string          // the saved core to look for
+	life   context.Context // ends with Close
+	cancel context.CancelFunc
+	turn   chan struct{} // holds a token while an evaluation or a reset is on
+
+	// guarded by turn
+	live *process // nil before the first call and after its end
+	lost bool     // a live one has ended and nobody was told
+
+	mu      sync.Mutex // guards what follows
+	limits  limits
+	failure *Condition // the last one
+	defs    record
+}
+
+// New makes a Lisp. It starts nothing.
+func New(opts *Options) *Lisp {
+	l := &Lisp{opts: *opts, core: CorePath(), turn: make(chan struct{}, 1), limits: defaultLimits}
+	if l.opts.Memory <= 0 {
+		l.opts.Memory = sandbox.Limits{}.WithDefaults().Memory
+	}
+	if l.opts.Logger == nil {
+		l.opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	l.defs.add(opts.Definitions)
+	l.life, l.cancel = context.WithCancel(context.Background())
+	return l
+}
+
+// Busy tells whether an evaluation is on right now.
+func (l *Lisp) Busy() bool { return len(l.turn) > 0 }
+
+// Definitions are the definitions that this session has made at top level and
+// that a clone of it begins with, oldest first.
+func (l *Lisp) Definitions() []Definition {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.defs.list()
+}
+
+// Close ends SBCL and returns when it is gone; an evaluation that is on is
+// cancelled. Calls after it are refused.
+func (l *Lisp) Close() error {
+	l.cancel()
+	l.turn <- struct{}{}
+	defer l.release()
+	l.end()
+	return nil
+}
+
+// end needs the turn.
+func (l *Lisp) end() {
+	if l.live != nil {
+		l.live.kill()
+		l.opts.Logger.Debug("lisp.end", slog.String("event", "lisp.end"))
+	}
+	l.live, l.lost = nil, false
+}
+
+func (l *Lisp) release() { <-l.turn }
+
+func (l *Lisp) take(ctx context.Context) error {
+	select {
+	case l.turn <- struct{}{}:
+	case <-ctx.Done():
+		return tool.AsError(ctx.Err())
+	}
+	if l.life.Err() != nil {
+		l.release()
+		return tool.Errorf(tool.Closed, "the session is closed")
+	}
+	return nil
+}
+
+const (
+	lostNote   = "Lisp had ended since the last call and was started again: its definitions are lost"
+	failedNote = "definitions of the source session could not be made again: "
+)
+
+// ask does one request on the live SBCL, which it starts where there is none.
+func (l *Lisp) ask(ctx context.Context, r request) (*reply, error) {
+	if err := l.take(ctx); err != nil {
+		return nil, err
+	}
+	defer l.release()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(l.life, cancel)()
+	notes, err := l.ready(ctx)
+	if err != nil {
+		return nil, toolError(err)
+	}
+	rep, err := l.send(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	rep.notes = append(notes, rep.notes...)
+	return rep, nil
+}
+
+// ready makes sure that SBCL lives.
+func (l *Lisp) ready(ctx context.Context) (notes []string, err error) {
+	if l.live != nil && l.live.ended() {
+		l.drop()
+	}
+	if l.live == nil {
+		if l.live, err = start(ctx, l.opts.Runner, l.core, l.opts.Memory); err != nil {
+			return nil, err
+		}
+		l.opts.Logger.DebugContext(ctx, "lisp.start", slog.String("event", "lisp.start"), slog.Bool("again", l.lost))
+		notes = l.replay(ctx)
+	}
+	if l.lost {
+		notes, l.lost = append(notes, lostNote), false
+	}
+	return notes, nil
+}
+
+// drop forgets an SBCL that has ended, and what was defined in it.
+func (l *Lisp) drop() {
+	l.live, l.lost = nil, true
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.defs = record{}
+}
+
+// replay makes the definitions that a new session begins with.
+func (l *Lisp) replay(ctx context.Context) (notes []string) {
+	for _, d := range l.Definitions() {
+		r := l.request(opEvaluate)
+		r.Code, r.Package = d.Source, d.Package
+		rep, err := l.send(ctx, r)
+		if err != nil || rep.status != StatusOK {
+			notes = append(notes, failedNote+d.Name)
+		}
+		if l.live == nil {
+			return notes
+		}
+	}
+	return notes
+}
+
+// send does one request and takes over what it changed.
+func (l *Lisp) send(ctx context.Context, r request) (*reply, error) {
+	rep, err := l.live.ask(ctx, r)
+	if err != nil {
+		return nil, toolError(err)
+	}
+	if rep.status == StatusEnded {
+		l.drop()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.defs.add(rep.Definitions)
+	if rep.Error != nil {
+		l.failure = rep.Error
+	}
+	return rep, nil
+}
+
+// toolError says in the tools' words why the sandbox did not run the code.
+func toolError(err error) error {
+	if known := (*tool.Error)(nil); errors.As(err, &known) {
+		return err
+	}
+	for _, m := range []struct {
+		err  error
+		kind tool.Kind
+	}{
+		{sandbox.ErrUnavailable, tool.Unavailable},
+		{sandbox.ErrLost, tool.Unavailable},
+		{sandbox.ErrNotFound, tool.Unavailable},
+		{sandbox.ErrUnsupported, tool.Unsupported},
+	} {
+		if errors.Is(err, m.err) {
+			return tool.Errorf(m.kind, "%w", err)
+		}
+	}
+	return tool.AsError(err)
+}

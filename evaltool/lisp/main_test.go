@@ -1,0 +1,114 @@
+package lisp_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/evaltool/lisp"
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/sandbox/sandboxtest"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// core is the driver as an image has it: saved once for all tests.
+var core string
+
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+
+func runTests(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "lisp-core-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	core = filepath.Join(dir, "driver.core")
+	save := exec.Command("sbcl", "--noinform", "--no-sysinit", "--no-userinit", "--non-interactive",
+		"--eval", `(with-compilation-unit () (load "driver.lisp"))`, "--eval", `(wisbox.driver:save "`+core+`")`)
+	if out, err := save.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "save the driver's core (these tests need SBCL, Debian's package sbcl): %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// session is the tools over a sandbox on the host itself.
+type session struct {
+	*lisp.Lisp
+	set  *tool.Set
+	host *sandboxtest.Host
+}
+
+const boxID = "lisp-test"
+
+func newSession(t testing.TB) *session { return newSessionWith(t, lisp.Options{}) }
+
+func newSessionWith(t testing.TB, opts lisp.Options) *session {
+	t.Helper()
+	host := sandboxtest.NewHost()
+	box, err := host.Create(context.Background(), sandbox.Spec{ID: boxID, Image: "host", Workspace: t.TempDir()})
+	require.NoError(t, err)
+	opts.Runner = func(context.Context) (sandbox.Runner, error) { return box, nil }
+	l := lisp.New(&opts).WithCore(core)
+	t.Cleanup(func() {
+		assert.NoError(t, l.Close())
+		assert.NoError(t, box.Close(context.Background()))
+	})
+	return &session{l, tool.NewSet(l.Tools()...), host}
+}
+
+type args map[string]any
+
+func (s *session) call(t testing.TB, name string, a args) *tool.Result {
+	t.Helper()
+	raw, err := json.Marshal(a)
+	require.NoError(t, err)
+	res, err := s.set.Call(context.Background(), name, raw)
+	require.NoError(t, err)
+	return res
+}
+
+func (s *session) refused(t testing.TB, name string, a args) *tool.Error {
+	t.Helper()
+	raw, err := json.Marshal(a)
+	require.NoError(t, err)
+	_, err = s.set.Call(context.Background(), name, raw)
+	require.Error(t, err)
+	return tool.AsError(err)
+}
+
+// eval is evaluate-lisp and its text.
+func (s *session) eval(t testing.TB, code string) string {
+	t.Helper()
+	return s.call(t, "evaluate-lisp", args{"code": code}).Text
+}
+
+// evalFull is evaluate-lisp and its parts.
+func (s *session) evalFull(t testing.TB, code string) lisp.Evaluation {
+	t.Helper()
+	return s.call(t, "evaluate-lisp", args{"code": code}).Value.(lisp.Evaluation)
+}
+
+func (s *session) limits(t testing.TB, a args) {
+	t.Helper()
+	s.call(t, "configure-limits", a)
+}
+
+// alive checks that the session still answers and kept what was defined.
+func (s *session) alive(t testing.TB) {
+	t.Helper()
+	require.Equal(t, "=> 3", s.eval(t, "(+ 1 2)"))
+}
+
+func join(lines ...string) string { return strings.Join(lines, "\n") }
+
+func lastLine(text string) string { return text[strings.LastIndexByte(text, '\n')+1:] }

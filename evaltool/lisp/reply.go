@@ -1,0 +1,79 @@
+package lisp
+
+import "github.com/wisbox/wisbox/tool"
+
+// Status is how an evaluation ended.
+type Status string
+
+// The statuses of an [Evaluation].
+const (
+	StatusOK        Status = "ok"
+	StatusError     Status = "error"     // a condition was not handled
+	StatusTimedOut  Status = "timed_out" // the timeout of configure-limits passed
+	StatusCancelled Status = "cancelled" // the caller's context ended
+	StatusEnded     Status = "ended"     // SBCL died, or had to be killed: definitions are lost
+)
+
+// reply is an answer with what the process did and wrote.
+type reply struct {
+	answer
+	status         Status
+	late           Status // why it was interrupted, or ""
+	stdout, stderr excerpt
+	notes          []string
+}
+
+const killedNote = "the code could not be interrupted, so Lisp was ended: the definitions of this session are lost, the next call starts it again"
+
+// reply makes the reply of what came back: a is nil when the process is gone,
+// why is set when it was interrupted.
+func (p *process) reply(r request, a *answer, why Status) (*reply, error) {
+	rep := &reply{late: why}
+	rep.stdout.Text, rep.stdout.Dropped = p.stdout.text()
+	rep.stderr.Text, rep.stderr.Dropped = p.stderr.text()
+	rep.stderr.Text = withoutRuntimeNoise(rep.stderr.Text)
+	if a == nil {
+		rep.died(p, why)
+		return rep, nil
+	}
+	if a.Outcome == outcomeNoPackage {
+		return nil, tool.Errorf(tool.NotFound, "there is no package %q", clip(r.Package)).In("package")
+	}
+	rep.answer = *a
+	rep.stdout.Dropped += a.OutDropped
+	rep.stderr.Dropped += a.ErrDropped
+	switch a.Outcome {
+	case outcomeDone:
+		rep.status = StatusOK
+	case outcomeError:
+		rep.status = StatusError
+	default:
+		rep.status = why
+		if why == "" { // by somebody else's signal
+			rep.status = StatusCancelled
+		}
+	}
+	return rep, nil
+}
+
+func (rep *reply) died(p *process, why Status) {
+	rep.status = StatusEnded
+	if why != "" {
+		rep.notes = append(rep.notes, killedNote)
+		return
+	}
+	rep.Error = &Condition{
+		Type:    "LISP-ENDED",
+		Message: "SBCL is gone: " + how(p.result) + "; the definitions of this session are lost, the next call starts it again",
+	}
+	rep.notes = append(rep.notes, p.result.Notices...)
+}
+
+// clip keeps a caller's own words short enough to repeat in a message.
+func clip(s string) string {
+	const most = 80
+	if r := []rune(s); len(r) > most {
+		return string(r[:most]) + "…"
+	}
+	return s
+}

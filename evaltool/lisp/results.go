@@ -1,0 +1,156 @@
+package lisp
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Condition is one that was not handled, with the stack at the signal.
+type Condition struct {
+	Type      string   `json:"type"`
+	Message   string   `json:"message"`
+	Backtrace []string `json:"backtrace,omitempty"` // innermost first
+}
+
+// Warning is one that was signalled; Style says that it is a style warning.
+type Warning struct {
+	Type    string `json:"type"`
+	Message string `json:"message"`
+	Style   bool   `json:"style,omitempty"`
+}
+
+// Timing is what an evaluation took.
+type Timing struct {
+	RealMicros int64 `json:"real_us"`
+	RunMicros  int64 `json:"run_us"`
+	GCMicros   int64 `json:"gc_us"`
+	Bytes      int64 `json:"bytes_consed"`
+}
+
+// Evaluation is the result of evaluate-lisp. Its Text has the parts in order.
+type Evaluation struct {
+	Status        Status     `json:"status"`
+	Stdout        string     `json:"stdout,omitempty"`
+	StdoutDropped int64      `json:"stdout_dropped,omitempty"` // characters over max-output
+	Stderr        string     `json:"stderr,omitempty"`
+	StderrDropped int64      `json:"stderr_dropped,omitempty"` // characters over max-output
+	Warnings      []Warning  `json:"warnings,omitempty"`
+	Values        []string   `json:"values"`
+	Error         *Condition `json:"error,omitempty"`
+	Timing        *Timing    `json:"timing,omitempty"`
+	Package       string     `json:"package,omitempty"` // the session's, after the call
+	Notes         []string   `json:"notes,omitempty"`
+	TimeoutS      int        `json:"timeout_seconds,omitempty"` // the limit that a timed out call exceeded
+}
+
+// Failed implements tool.New's interface.
+func (e Evaluation) Failed() bool { return e.Status != StatusOK }
+
+// Text implements tool.New's interface.
+func (e Evaluation) Text() string {
+	parts := e.before()
+	parts = append(parts, e.end()...)
+	if e.Timing != nil {
+		parts = append(parts, e.Timing.line())
+	}
+	return strings.Join(append(parts, comments(e.Notes)...), "\n")
+}
+
+// before is what came before the values or the error.
+func (e Evaluation) before() []string {
+	parts := append(stream("[stdout]", e.Stdout, e.StdoutDropped), stream("[stderr]", e.Stderr, e.StderrDropped)...)
+	if len(e.Warnings) > 0 {
+		parts = append(parts, "[warnings]")
+	}
+	for _, w := range e.Warnings {
+		parts = append(parts, w.Type+": "+w.Message)
+	}
+	return parts
+}
+
+// end is the values, or why there are none.
+func (e Evaluation) end() []string {
+	switch {
+	case e.TimeoutS > 0:
+		return []string{timeoutText(e.TimeoutS, e.Status != StatusEnded)}
+	case e.Error != nil:
+		return []string{e.Error.text()}
+	case e.Status == StatusOK && len(e.Values) == 0:
+		return []string{"; No values"}
+	case e.Status == StatusCancelled:
+		return []string{"[CANCELLED] The evaluation was interrupted; definitions are kept"}
+	}
+	var lines []string
+	for _, v := range e.Values {
+		lines = append(lines, "=> "+v)
+	}
+	return lines
+}
+
+// timeoutText tells what the limit was and how to raise it.
+func timeoutText(seconds int, kept bool) string {
+	text := fmt.Sprintf("[TIMEOUT] Evaluation exceeded %d second(s)\nUse configure-limits to change the timeout.", seconds)
+	if kept {
+		text += " Definitions are kept."
+	}
+	return text
+}
+
+func comments(notes []string) []string {
+	lines := make([]string, len(notes))
+	for i, n := range notes {
+		lines[i] = "; Note: " + n
+	}
+	return lines
+}
+
+// stream is a section, nothing where there was no output.
+func stream(header, text string, dropped int64) []string {
+	if text == "" && dropped == 0 {
+		return nil
+	}
+	return []string{header, excerpt{text, dropped}.cut()}
+}
+
+// cut is the text, with a line that says how much is missing.
+func (x excerpt) cut() string {
+	if x.Dropped == 0 {
+		return x.Text
+	}
+	shown := int64(len([]rune(x.Text)))
+	return fmt.Sprintf("%s\n[output cut: %s of %s characters shown; configure-limits changes max-output]", x.Text, thousands(shown), thousands(shown+x.Dropped))
+}
+
+// errorFrames is how much of a backtrace an error shows; get-backtrace has more.
+const errorFrames = 20
+
+func (c *Condition) text() string {
+	text := "[ERROR] " + c.Type + "\n" + c.Message
+	if len(c.Backtrace) == 0 {
+		return text
+	}
+	return text + "\n\n[Backtrace]\n" + strings.Join(numbered(c.Backtrace, errorFrames), "\n")
+}
+
+func numbered(frames []string, most int) []string {
+	lines := make([]string, min(len(frames), most))
+	for i := range lines {
+		lines[i] = strconv.Itoa(i) + ": " + frames[i]
+	}
+	return lines
+}
+
+func (t Timing) line() string {
+	return fmt.Sprintf("; Timing: %dms real, %dms run, %dms GC, %s bytes consed",
+		t.RealMicros/1000, t.RunMicros/1000, t.GCMicros/1000, thousands(t.Bytes))
+}
+
+// thousands writes 1234567 as 1,234,567.
+func thousands(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
