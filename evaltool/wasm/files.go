@@ -25,6 +25,7 @@ type memoryFiles struct {
 
 	mu    sync.Mutex
 	nodes map[string]*node // by clean path, "." being the root
+	room  int64            // bytes that programs may have here
 	left  int64            // bytes that may still be written
 	inode sys.Inode
 
@@ -39,10 +40,12 @@ type node struct {
 	dir   bool
 	data  []byte
 	text  string // of a file that was given and not written to since
+	opens int    // how often it is open now
+	gone  bool   // it has no name any more
 }
 
 func newFiles(room int64, dirs ...string) *memoryFiles {
-	f := &memoryFiles{nodes: map[string]*node{}, left: room}
+	f := &memoryFiles{nodes: map[string]*node{}, room: room, left: room}
 	f.add(".", &node{dir: true})
 	for _, dir := range dirs {
 		f.give(dir, &node{dir: true})
@@ -85,11 +88,16 @@ func (f *memoryFiles) content(name string) []byte {
 	return nil
 }
 
-// begin starts a run: what is read of the host ends with ctx.
+// begin starts a run: what is read of the host ends with ctx, and what an earlier
+// run had open is not open any more.
 func (f *memoryFiles) begin(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.ctx, f.hostLeft = ctx, evaltool.MaxReadBytes
+	f.ctx, f.hostLeft, f.left = ctx, evaltool.MaxReadBytes, f.room
+	for _, n := range f.nodes {
+		n.opens = 0
+		f.left -= int64(len(n.data))
+	}
 }
 
 // openHost opens a file of the host, to read. mu is held.
@@ -102,7 +110,7 @@ func (f *memoryFiles) openHost(name string) (experimental.File, experimental.Err
 		return nil, errno
 	}
 	f.hostLeft -= int64(len(text))
-	return &openFile{files: f, node: &node{text: text}}, 0
+	return &openFile{files: f, node: &node{text: text, opens: 1}}, 0
 }
 
 func clean(name string) string { return path.Clean(strings.TrimLeft(name, "/")) }
@@ -147,6 +155,7 @@ func (f *memoryFiles) OpenFile(name string, flag experimental.Oflag, _ fs.FileMo
 	if writes && flag&experimental.O_TRUNC != 0 {
 		errno = open.resize(0)
 	}
+	n.opens++
 	return open, errno
 }
 
@@ -225,9 +234,24 @@ func (f *memoryFiles) unlink(name string, dir bool) experimental.Errno {
 	case n.dir && (name == "." || len(f.children(name)) > 0):
 		return experimental.ENOTEMPTY
 	}
-	f.left += int64(len(n.data))
-	delete(f.nodes, name)
+	f.unname(name, n)
 	return 0
+}
+
+// unname takes a node's name away. mu is held.
+func (f *memoryFiles) unname(name string, n *node) {
+	delete(f.nodes, name)
+	n.gone = true
+	f.reclaim(n)
+}
+
+// reclaim gives the bytes of a file back when nothing can reach it any more: one
+// that is open has them although it has no name. mu is held.
+func (f *memoryFiles) reclaim(n *node) {
+	if n.gone && n.opens == 0 {
+		f.left += int64(len(n.data))
+		n.data = nil
+	}
 }
 
 // Rename implements experimental/sys.FS.
@@ -246,8 +270,7 @@ func (f *memoryFiles) Rename(from, to string) experimental.Errno {
 		if old.dir {
 			return experimental.EISDIR
 		}
-		delete(f.nodes, to)
-		f.left += int64(len(old.data))
+		f.unname(to, old)
 	}
 	if _, errno := f.create(to, n); errno != 0 {
 		return errno

@@ -1,6 +1,7 @@
 package wasm
 
 import (
+	"bytes"
 	"io"
 	"io/fs"
 	"path"
@@ -69,6 +70,7 @@ type openFile struct {
 	node            *node
 	at              int64
 	writes, appends bool
+	closed          bool
 }
 
 func (o *openFile) Ino() (sys.Inode, experimental.Errno)  { return o.node.inode, 0 }
@@ -77,7 +79,6 @@ func (o *openFile) IsAppend() bool                        { return o.appends }
 func (o *openFile) Sync() experimental.Errno              { return 0 }
 func (o *openFile) Datasync() experimental.Errno          { return 0 }
 func (o *openFile) Utimens(_, _ int64) experimental.Errno { return 0 }
-func (o *openFile) Close() experimental.Errno             { return 0 }
 
 // SetAppend implements experimental/sys.File.
 func (o *openFile) SetAppend(enable bool) experimental.Errno {
@@ -163,7 +164,9 @@ func (o *openFile) Pwrite(buf []byte, off int64) (int, experimental.Errno) {
 			return 0, errno
 		}
 	}
-	o.own()
+	if errno := o.own(); errno != 0 {
+		return 0, errno
+	}
 	return copy(o.node.data[off:], buf), 0
 }
 
@@ -182,24 +185,48 @@ func (o *openFile) Truncate(size int64) experimental.Errno {
 
 // resize makes the file that long, within the bytes that are left. mu is held.
 func (o *openFile) resize(size int64) experimental.Errno {
-	given := int64(len(o.node.text))
-	if size-o.node.size()+given > o.files.left || size < 0 {
+	n := o.node
+	if size == 0 {
+		n.text = "" // it need not be copied
+	}
+	if errno := o.own(); errno != 0 {
+		return errno
+	}
+	grows := size - int64(len(n.data))
+	if grows > o.files.left {
 		return experimental.EIO
 	}
-	o.files.left -= size - o.node.size() + given
-	o.own()
-	if size <= int64(len(o.node.data)) {
-		clear(o.node.data[size:])
-		o.node.data = o.node.data[:size]
-		return 0
+	o.files.left -= grows
+	if grows > 0 {
+		n.data = append(n.data, make([]byte, grows)...)
+	} else {
+		n.data = bytes.Clone(n.data[:size]) // lets go of the rest
 	}
-	o.node.data = append(o.node.data, make([]byte, size-int64(len(o.node.data)))...)
 	return 0
 }
 
 // own copies a text that was given before it is changed. mu is held.
-func (o *openFile) own() {
-	if o.node.text != "" {
+func (o *openFile) own() experimental.Errno {
+	given := int64(len(o.node.text))
+	if given > o.files.left {
+		return experimental.EIO
+	}
+	if given > 0 {
+		o.files.left -= given
 		o.node.data, o.node.text = []byte(o.node.text), ""
 	}
+	return 0
+}
+
+// Close implements experimental/sys.File.
+func (o *openFile) Close() experimental.Errno {
+	o.files.mu.Lock()
+	defer o.files.mu.Unlock()
+	if o.closed {
+		return 0
+	}
+	o.closed = true
+	o.node.opens--
+	o.files.reclaim(o.node)
+	return 0
 }
