@@ -191,7 +191,7 @@ func (m *Manager) newLocal(item *pooled, opts SessionOptions, files *vfs.FS) (*l
 func newFiles(dir *overlay.Dir, opts SessionOptions) (*vfs.FS, error) {
 	o := &vfs.Options{
 		Root: dir.Workspace(), Tmp: dir.Tmp(), Lock: dir.Lock, ReadBeforeWrite: opts.ReadBeforeWrite,
-		VersionsFile: filepath.Join(filepath.Dir(dir.WorkspacePath()), "versions.json"),
+		VersionsFile: filepath.Join(sessionPath(dir), "versions.json"),
 	}
 	if user := dir.State().User; user != nil {
 		o.Owner = &vfs.Owner{UID: user.UID, GID: user.GID}

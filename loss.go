@@ -17,7 +17,7 @@ const heldMark = "held"
 
 // markHeld sets the mark and tells whether it was there.
 func markHeld(dir *overlay.Dir) (killed bool) {
-	path := filepath.Join(filepath.Dir(dir.WorkspacePath()), heldMark)
+	path := filepath.Join(sessionPath(dir), heldMark)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err == nil {
 		_ = f.Close()
@@ -26,8 +26,11 @@ func markHeld(dir *overlay.Dir) (killed bool) {
 }
 
 func unmarkHeld(dir *overlay.Dir) {
-	_ = os.Remove(filepath.Join(filepath.Dir(dir.WorkspacePath()), heldMark))
+	_ = os.Remove(filepath.Join(sessionPath(dir), heldMark))
 }
+
+// sessionPath is the host directory of a session, which no program sees.
+func sessionPath(dir *overlay.Dir) string { return filepath.Dir(dir.SnapshotsPath()) }
 
 // lossText says what went with a holder that was killed.
 const lossText = "the process that held this session was killed: the processes, kept interpreters and their names from before are lost; files are not"

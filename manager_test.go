@@ -70,7 +70,10 @@ func TestASessionGoesWithItsFilesWhenItIsClosed(t *testing.T) {
 	text(t, s, "write_file", `{"file_path":"a/b","content":"x"}`)
 	assert.Contains(t, text(t, s, "shell_execute", `{"commands":["cat","a/b"]}`), `"stdout":"x"`)
 	require.NoError(t, s.Close(t.Context()))
-	assert.NoDirExists(t, filepath.Dir(s.WorkspacePath()))
+	entries, err := m.List(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, entries)
+	assert.NoDirExists(t, s.WorkspacePath())
 	list, err := host.List(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, list)
@@ -116,7 +119,8 @@ func TestAFailedMountLeavesNothing(t *testing.T) {
 func TestEveryCallIsAnEventWithoutContent(t *testing.T) {
 	var mu sync.Mutex
 	var events []wisbox.Event
-	m, _ := manager(t, wisbox.Options{OnEvent: func(e wisbox.Event) {
+	cache := filepath.Join(t.TempDir(), "state")
+	m, _ := manager(t, wisbox.Options{CacheDir: cache, OnEvent: func(e wisbox.Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		events = append(events, e)
@@ -138,7 +142,7 @@ func TestEveryCallIsAnEventWithoutContent(t *testing.T) {
 		assert.NotEmpty(t, e.Call)
 		assert.Positive(t, e.Duration)
 	}
-	log, err := os.ReadFile(filepath.Join(filepath.Dir(s.WorkspacePath()), "log.jsonl"))
+	log, err := os.ReadFile(filepath.Join(cache, "sessions", s.ID(), "log.jsonl"))
 	require.NoError(t, err)
 	assert.Equal(t, 3, strings.Count(string(log), "\n"))
 	assert.NotContains(t, string(log), "secret words")
@@ -270,8 +274,15 @@ func held(t *testing.T, idle time.Duration) (client *wisbox.Session, m *wisbox.M
 
 	ready, done := make(chan struct{}), make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())
-	go func() { done <- holder.Hold(ctx, "box", idle, func() { close(ready) }) }()
-	t.Cleanup(cancel)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		done <- holder.Hold(ctx, "box", idle, func() { close(ready) })
+	}()
+	t.Cleanup(func() { // the holder lets go of the session before its directory goes
+		cancel()
+		<-stopped
+	})
 	select {
 	case <-ready:
 	case err := <-done:

@@ -109,7 +109,7 @@ func open(t *testing.T, opts *wisbox.SessionOptions) *wisbox.Session {
 // requireGone checks that a closed ephemeral session left neither directory nor container.
 func requireGone(t *testing.T, s *wisbox.Session) {
 	t.Helper()
-	require.NoDirExists(t, filepath.Dir(s.WorkspacePath()))
+	require.NoDirExists(t, filepath.Join(env.root, "sessions", s.ID()))
 	list, err := env.backend.List(context.Background())
 	require.NoError(t, err)
 	for _, info := range list {
