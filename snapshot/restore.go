@@ -262,7 +262,7 @@ func (r *restore) compare(p *plan, at *place, have, want *dir) error {
 		if a != nil {
 			inside = a.dir
 		}
-		return r.compare(p, &place{up: at, name: b.name}, inside, b.dir)
+		return r.compare(p, &place{up: at, name: b.name, depth: at.depth + 1}, inside, b.dir)
 	})
 }
 
@@ -274,11 +274,16 @@ func needsStaging(a, b *entry) bool {
 
 func (r *restore) note(p *plan, at *place, e *entry, count *int64) {
 	p.differs = true
-	path := at.path(e.name)
 	if r.again {
-		name(&r.out.Conflicts, path)
+		name(&r.out.Conflicts, at.path(e.name))
 		return
 	}
 	*count++
-	r.changed = append(r.changed, path)
+	if at.depth <= maxReported {
+		r.changed = append(r.changed, at.path(e.name))
+	}
 }
+
+// maxReported is how deep the paths are that Changed is told; no tool reaches
+// anything near it.
+const maxReported = 64

@@ -30,9 +30,9 @@ func (s *Store) verify(ctx context.Context) ([]Damage, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &verifier{ctx: ctx, objects: s.objects, good: map[Hash]bool{}, left: s.opts.Limits.Entries}
+	v := &verifier{ctx: ctx, objects: s.objects, good: map[Hash]bool{}}
 	for _, id := range ids {
-		v.id = id
+		v.id, v.left = id, s.opts.Limits.Entries
 		r, err := s.readRecord(id, "snapshot_id")
 		if err != nil {
 			v.note(nil)
@@ -67,7 +67,14 @@ func (v *verifier) note(p *place) {
 // tree says in good which trees are whole, so that each is read once.
 func (v *verifier) tree(e *entry, up *place) error {
 	at := &place{up: up, name: e.name}
+	if up != nil {
+		at.depth = up.depth + 1
+	}
 	if v.good[e.hash] {
+		return nil
+	}
+	if at.depth > maxDepth {
+		v.note(at)
 		return nil
 	}
 	before := len(v.found)
