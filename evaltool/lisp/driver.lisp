@@ -50,20 +50,25 @@
             (write-char #\] out))
     (list (write-json-object value out))))
 
-(defvar *requests*)
 (defvar *answers*)
-
-(defun read-size ()
-  (let ((size 0))
-    (dotimes (i 4 size)
-      (setf size (logior (ash size 8) (or (read-byte *requests* nil) (end-of-session)))))))
 
 (defun end-of-session () (sb-sys:os-exit 0 :abort t))
 
+(defun read-octets (size)
+  "SIZE bytes of descriptor 3. A stream would poll, which it must not without interrupts."
+  (let ((octets (make-array size :element-type '(unsigned-byte 8))) (start 0))
+    (sb-sys:with-pinned-objects (octets)
+      (loop while (< start size)
+            do (multiple-value-bind (count errno)
+                   (sb-unix:unix-read 3 (sb-sys:sap+ (sb-sys:vector-sap octets) start) (- size start))
+                 (cond ((and count (plusp count)) (incf start count))
+                       ((and (not count) (= errno sb-unix:eintr)))
+                       (t (end-of-session))))))
+    octets))
+
 (defun read-request ()
-  (let ((octets (make-array (read-size) :element-type '(unsigned-byte 8))))
-    (when (< (read-sequence octets *requests*) (length octets))
-      (end-of-session))
+  (let* ((size (reduce (lambda (high low) (+ (ash high 8) low)) (read-octets 4)))
+         (octets (read-octets size)))
     (with-standard-io-syntax
       (let ((*read-eval* nil)
             (*package* (find-package "KEYWORD")))
@@ -118,6 +123,9 @@
   nil)
 
 (defmethod sb-gray:stream-force-output ((stream capture)) (sb-gray:stream-finish-output stream))
+
+(defmethod print-object ((stream capture) out)
+  (print-unreadable-object (stream out) (write-string "session output" out)))
 
 (defmethod close ((stream capture) &key abort) (declare (ignore abort)) t)
 
@@ -204,13 +212,20 @@
                (symbol (eq (symbol-package name) (symbol-package 'driver-frame-p))))))
     (ours-p (let ((name (car frame))) (if (consp name) (ignore-errors (copy-list name)) name)))))
 
+(defun internal-frame-p (frame)
+  (let ((name (car frame)))
+    (and (symbolp name)
+         (member (symbol-package name)
+                 (load-time-value (mapcar #'find-package '("SB-IMPL" "SB-INT" "SB-KERNEL" "SB-VM" "SB-UNIX")))))))
+
 (defun user-frames ()
-  "The stack between the signal and the driver, as text."
+  "The stack between the signal and the driver, without SBCL's internals, as text."
   (let* ((frames (sb-debug:list-backtrace :count 400))
          (signal (position-if #'signalling-frame-p frames :from-end t :end (min 16 (length frames))))
          (frames (if signal (nthcdr (1+ signal) frames) frames))
          (end (or (position-if #'driver-frame-p frames) (length frames))))
-    (map 'vector #'frame-text (subseq frames 0 (min *frame-limit* end)))))
+    (setf frames (remove-if #'internal-frame-p (subseq frames 0 end)))
+    (map 'vector #'frame-text (subseq frames 0 (min *frame-limit* (length frames))))))
 
 (defun fail (condition)
   (setf *failure* (list :type (type-name condition) :message (message condition)
@@ -307,6 +322,14 @@
             collect (cons form (string-trim '(#\Space #\Newline #\Tab) (subseq code start (file-position in))))
             do (setf *package* (next-package form))))))
 
+(defun read-user-forms (code)
+  "As READ-FORMS; a readtable whose macros fail does not stay, for nothing could be read to mend it."
+  (let ((sound nil))
+    (unwind-protect
+         (handler-bind (((or reader-error end-of-file) (lambda (e) (declare (ignore e)) (setf sound t))))
+           (prog1 (read-forms code) (setf sound t)))
+      (unless sound (setf *readtable* (copy-readtable nil))))))
+
 ;;; Evaluating
 
 (defvar *values*)
@@ -362,7 +385,7 @@
                values))))
 
 (defun do-evaluate (request)
-  (let ((forms (read-forms (getf request :code))))
+  (let ((forms (read-user-forms (getf request :code))))
     (show-values (timed (lambda () (evaluate-forms forms))))
     nil))
 
@@ -547,7 +570,6 @@
   (close-input)
   (setf *main* sb-thread:*current-thread*
         *first-packages* (list-all-packages)
-        *requests* (sb-sys:make-fd-stream 3 :input t :element-type '(unsigned-byte 8) :buffering :full)
         *answers* (sb-sys:make-fd-stream 4 :output t :element-type '(unsigned-byte 8) :buffering :full)
         *out* (descriptor-stream 1)
         *err* (descriptor-stream 2)

@@ -66,7 +66,7 @@ func TestAnErrorTellsTypeMessageAndStack(t *testing.T) {
 	} {
 		res := s.call(t, "evaluate-lisp", args{"code": c.code})
 		assert.True(t, res.Failed, c.code)
-		assert.Regexp(t, `(?s)^\[ERROR\] [A-Z-]*`+c.kind+`[A-Z-]*\n`, res.Text, c.code)
+		assert.Regexp(t, `(?s)^(\[(?:warnings|stdout)\].*)?\[ERROR\] [A-Z-]*`+c.kind+`[A-Z-]*\n`, res.Text, c.code)
 		assert.Contains(t, res.Text, c.says, c.code)
 		assert.NotContains(t, res.Text, "WISBOX.DRIVER", c.code)
 	}
