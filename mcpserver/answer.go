@@ -24,15 +24,11 @@ func (s *Server) answer(ctx context.Context, req *mcp.CallToolRequest, call func
 	if isNull(req.Params.Arguments) {
 		req.Params.Arguments = nil
 	}
-	if err := awaitTaken(ctx); err != nil {
+	leave, err := s.turn(ctx)
+	if err != nil {
 		return errorResult(err), nil
 	}
-	select {
-	case s.slots <- struct{}{}:
-		defer func() { <-s.slots }()
-	case <-ctx.Done():
-		return errorResult(ctx.Err()), nil
-	}
+	defer leave()
 	ctx, done := s.reportProgress(ctx, req)
 	defer done()
 	res, err := s.guarded(ctx, req.Params.Name, call)
@@ -41,6 +37,19 @@ func (s *Server) answer(ctx context.Context, req *mcp.CallToolRequest, call func
 		return errorResult(err), nil
 	}
 	return toolResult(res), nil
+}
+
+// turn waits until one more may run.
+func (s *Server) turn(ctx context.Context) (leave func(), err error) {
+	if err := awaitTaken(ctx); err != nil {
+		return nil, err
+	}
+	select {
+	case s.slots <- struct{}{}:
+		return func() { <-s.slots }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // guarded keeps a defect of one tool from ending the server.

@@ -51,6 +51,24 @@ func (s *Server) bindingOf(conn *mcp.ServerSession, owner string) *binding {
 	return b
 }
 
+// findOpen finds the session of a connection where it is open already.
+func (s *Server) findOpen(conn *mcp.ServerSession, owner, name string) (Session, func(), error) {
+	s.mu.Lock()
+	b := s.bindings[conn]
+	s.mu.Unlock()
+	if b == nil || b.owner != owner {
+		return nil, nil, errNoSession
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.current == nil || name != "" && name != b.current.ID() {
+		return nil, nil, errNoSession
+	}
+	return b.current, func() {}, nil
+}
+
+var errNoSession = tool.Errorf(tool.NotFound, "there is no such session")
+
 // ownedBy says whether the session of a connection was opened by that client.
 func (s *Server) ownedBy(conn *mcp.ServerSession, owner string) bool {
 	s.mu.Lock()

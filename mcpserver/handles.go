@@ -33,7 +33,8 @@ type held struct {
 }
 
 func newHandles(s *Server, h *HTTPHandler) *handles {
-	own := &handles{server: s, http: h, open: map[string]*held{}, sdk: s.newSDKServer()}
+	own := &handles{server: s, http: h, open: map[string]*held{}}
+	own.sdk = s.newSDKServer(own.find)
 	for _, t := range s.set.Tools() {
 		d := describe(t)
 		d.InputSchema = schemaJSON(withSession(t.Input))
@@ -110,12 +111,7 @@ func (o *handles) handler(name string) mcp.ToolHandler {
 	}
 }
 
-func ownerOf(req *mcp.CallToolRequest) string {
-	if req.Extra == nil {
-		return ""
-	}
-	return userOf(req.Extra.TokenInfo)
-}
+func ownerOf(req *mcp.CallToolRequest) string { return ownerOfExtra(req.Extra) }
 
 // start opens a session at once, so that what stands in the way is said now.
 func (o *handles) start(ctx context.Context, owner string) (string, error) {
@@ -151,6 +147,20 @@ func (o *handles) enter(handle, owner string) (*held, error) {
 	h.calls++
 	h.idle.Stop()
 	return h, nil
+}
+
+// find finds a session by its handle, for its owner's resources.
+func (o *handles) find(_ *mcp.ServerSession, owner, handle string) (Session, func(), error) {
+	h, err := o.enter(handle, owner)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := h.binding.outcome()
+	if err != nil {
+		o.leave(h)
+		return nil, nil, err
+	}
+	return s, func() { o.leave(h) }, nil
 }
 
 func (o *handles) leave(h *held) {

@@ -86,19 +86,24 @@ type Server struct {
 func New(set *tool.Set, opts *Options) *Server {
 	s := &Server{opts: opts.orDefaults(), set: set, bindings: map[*mcp.ServerSession]*binding{}}
 	s.slots = make(chan struct{}, s.opts.MaxCalls)
-	s.sdk = s.newSDKServer()
+	s.sdk = s.newSDKServer(s.findOpen)
 	for _, t := range set.Tools() {
 		s.sdk.AddTool(describe(t), s.handler(t.Name))
 	}
 	return s
 }
 
-func (s *Server) newSDKServer() *mcp.Server {
+func (s *Server) newSDKServer(find finder) *mcp.Server {
 	info := &mcp.Implementation{Name: s.opts.Name, Title: s.opts.Title, Version: s.opts.Version}
-	return mcp.NewServer(info, &mcp.ServerOptions{
-		Instructions: s.opts.Instructions,
-		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}},
+	sdk := mcp.NewServer(info, &mcp.ServerOptions{
+		Instructions: s.opts.Instructions, CompletionHandler: (&resources{s, find}).complete,
+		Capabilities: &mcp.ServerCapabilities{
+			Tools: &mcp.ToolCapabilities{}, Resources: &mcp.ResourceCapabilities{}, Prompts: &mcp.PromptCapabilities{},
+		},
 	})
+	s.addResources(sdk, find)
+	s.addGuide(sdk)
+	return sdk
 }
 
 // handler answers the calls of one tool on connections that have a session.

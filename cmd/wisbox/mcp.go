@@ -101,6 +101,9 @@ func (s profiledSession) Call(ctx context.Context, name string, args json.RawMes
 	return s.set.Call(ctx, name, args)
 }
 
+// Underlying is the session with wisbox's own tools, for the server's resources.
+func (s profiledSession) Underlying() mcpserver.Session { return s.Session }
+
 func profiled(name string) func(*wisbox.Session, error) (mcpserver.Session, error) {
 	return func(s *wisbox.Session, err error) (mcpserver.Session, error) {
 		if err != nil {

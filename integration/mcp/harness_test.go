@@ -45,7 +45,10 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, bin: binary(t), cache: filepath.Join(t.TempDir(), "state")}
-	t.Cleanup(func() { assert.Empty(t, w.sessions(), "sessions are left") })
+	t.Cleanup(func() {
+		gone := func() bool { return len(w.sessions()) == 0 }
+		assert.Eventually(t, gone, 10*time.Second, 20*time.Millisecond, "sessions are left: %v", w.sessions())
+	})
 	return w
 }
 

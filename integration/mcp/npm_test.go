@@ -1,0 +1,175 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/gofrs/flock"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// npm is a directory of installed packages, pinned by testdata/package.json.
+type npm struct {
+	t   *testing.T
+	dir string
+}
+
+// newNPM installs the packages into the user's cache, once. Where npm or its
+// registry is out of reach the test skips, or fails with WISBOX_REQUIRE_NPM.
+func newNPM(t *testing.T) *npm {
+	t.Helper()
+	manifest, err := os.ReadFile("testdata/package.json")
+	require.NoError(t, err)
+	cache, err := os.UserCacheDir()
+	require.NoError(t, err)
+	sum := sha256.Sum256(manifest)
+	n := &npm{t, filepath.Join(cache, "wisbox-test", "npm-"+hex.EncodeToString(sum[:6]))}
+	if out, err := n.install(manifest); err != nil {
+		if os.Getenv("WISBOX_REQUIRE_NPM") != "" {
+			t.Fatalf("the packages are required (WISBOX_REQUIRE_NPM): %v\n%s", err, out)
+		}
+		t.Skipf("the packages can't be installed: %v\n%s", err, out)
+	}
+	return n
+}
+
+func (n *npm) install(manifest []byte) ([]byte, error) {
+	require.NoError(n.t, os.MkdirAll(n.dir, 0o700))
+	lock := flock.New(n.dir + ".lock")
+	require.NoError(n.t, lock.Lock())
+	defer lock.Close()
+	done := filepath.Join(n.dir, "installed")
+	if _, err := os.Stat(done); err == nil {
+		return nil, nil
+	}
+	require.NoError(n.t, os.WriteFile(filepath.Join(n.dir, "package.json"), manifest, 0o600))
+	ctx, cancel := context.WithTimeout(n.t.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "npm", "install", "--no-audit", "--no-fund", "--loglevel=error")
+	cmd.Dir = n.dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return out, err
+	}
+	if out, err := exec.CommandContext(ctx, n.node(), "--version").CombinedOutput(); err != nil {
+		return out, err
+	}
+	return nil, os.WriteFile(done, nil, 0o600)
+}
+
+func (n *npm) node() string { return filepath.Join(n.dir, "node_modules/node/bin/node") }
+
+// run runs a script of a package, or one of ours that was put beside them.
+func (n *npm) run(w *world, script string, args ...string) (stdout []byte, stderr string, err error) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(n.t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, n.node(), append([]string{script}, args...)...)
+	var out, errs bytes.Buffer
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = n.dir, w.command().Env, &out, &errs
+	cmd.WaitDelay = 5 * time.Second
+	err = cmd.Run()
+	return out.Bytes(), errs.String(), err
+}
+
+const (
+	inspectorScript   = "node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
+	conformanceScript = "node_modules/@modelcontextprotocol/conformance/dist/index.js"
+)
+
+func (n *npm) inspect(w *world, args ...string) map[string]any {
+	n.t.Helper()
+	out, errs, err := n.run(w, inspectorScript, append([]string{"--cli"}, args...)...)
+	require.NoError(n.t, err, "%v: %s %s", args, out, errs)
+	var answer map[string]any
+	require.NoError(n.t, json.Unmarshal(out, &answer), "%s", out)
+	if len(args) > 0 && args[len(args)-1] == "--strict" {
+		assert.NotContains(n.t, errs, "Issue:", "a schema that not every host takes")
+	}
+	return answer
+}
+
+func TestTheInspectorsCommandLine(t *testing.T) {
+	n, w := newNPM(t), newWorld(t).needsPodman()
+	s := w.serve("127.0.0.1:0")
+	for name, target := range map[string][]string{
+		"stdio": {w.bin, "mcp"},
+		"http":  {s.url(), "--transport", "http", "--header", "Authorization: Bearer " + s.token},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n.t = t
+			inspect := func(args ...string) map[string]any { return n.inspect(w, append(target[:len(target):len(target)], args...)...) }
+			assert.Greater(t, len(inspect("--method", "tools/list", "--strict")["tools"].([]any)), 10)
+			res := inspect("--method", "tools/call", "--tool-name", "shell_execute", "--tool-arg", `commands=["echo","hi"]`)
+			assert.Equal(t, "hi\n", res["structuredContent"].(args)["stdout"])
+			assert.Contains(t, inspect("--method", "resources/list"), "resources")
+		})
+	}
+}
+
+func TestTheTypeScriptClient(t *testing.T) {
+	n, w := newNPM(t), newWorld(t).needsPodman()
+	script, err := os.ReadFile("testdata/client.mjs")
+	require.NoError(t, err)
+	beside := filepath.Join(n.dir, "client.mjs")
+	require.NoError(t, os.WriteFile(beside, script, 0o600))
+	out, errs, err := n.run(w, beside, w.bin, "mcp")
+	assert.NoError(t, err, "%s\n%s", out, errs)
+}
+
+// scenarios of the conformance suite that a server takes part in without the
+// suite's own tools, resources and prompts.
+var scenarios = []string{
+	"server-initialize", "server-session-lifecycle", "server-stateless", "ping", "tools-list",
+	"dns-rebinding-protection", "http-header-validation", "resources-list", "prompts-list",
+}
+
+func TestTheConformanceSuite(t *testing.T) {
+	n, w := newNPM(t), newWorld(t)
+	proxy := httptest.NewUnstartedServer(nil)
+	defer proxy.Close()
+	s := w.serve("127.0.0.1:0", "--allow-origin", "http://"+proxy.Listener.Addr().String())
+	proxy.Config.Handler = withToken(t, s)
+	proxy.Start()
+	for _, name := range scenarios {
+		t.Run(name, func(t *testing.T) {
+			n.t = t
+			out, errs, err := n.run(w, conformanceScript, "server", "--url", proxy.URL+"/mcp", "--scenario", name)
+			if err != nil && failures(out) == 0 {
+				return // some checks need the suite's own tools
+			}
+			assert.NoError(t, err, "%s\n%s", out, errs)
+		})
+	}
+}
+
+// failures counts the checks that failed, without those that the suite could not
+// make because its own tools are not there.
+func failures(out []byte) int {
+	const untested = "Error: Not testable: server does not list the diagnostic tool"
+	return bytes.Count(out, []byte("    Error: ")) - bytes.Count(out, []byte("    "+untested))
+}
+
+// withToken adds the token, for clients that can't, and changes nothing else.
+func withToken(t *testing.T, s *httpServer) http.Handler {
+	target, err := url.Parse(s.url())
+	require.NoError(t, err)
+	target.Path = ""
+	return &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(target)
+		r.Out.Host = r.In.Host
+		r.Out.Header.Set("Authorization", "Bearer "+s.token)
+	}}
+}

@@ -1,0 +1,92 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// ask calls a tool and reads its result object.
+func ask(ctx context.Context, s Session, name string, args map[string]any, into any) error {
+	raw, err := json.Marshal(args)
+	if err != nil {
+		return err
+	}
+	res, err := s.Call(ctx, name, raw)
+	if err != nil {
+		return err
+	}
+	value, err := json.Marshal(res.Value)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(value, into)
+}
+
+type filePage struct {
+	Content   string `json:"content"`
+	Limit     int64  `json:"limit"`
+	SizeBytes int64  `json:"size_bytes"`
+	Truncated bool   `json:"truncated"`
+}
+
+// readFile gives a file as text, or as bytes where it isn't.
+func readFile(ctx context.Context, s Session, path string) (*mcp.ResourceContents, error) {
+	text, err := pages(func(offset int64) (filePage, error) {
+		var p filePage
+		return p, ask(ctx, s, "read_file", map[string]any{"file_path": path, "offset": offset}, &p)
+	})
+	if err == nil {
+		return &mcp.ResourceContents{Text: text, MIMEType: "text/plain"}, nil
+	}
+	if tool.KindOf(err) != tool.NotText {
+		return nil, err
+	}
+	data, err := pages(func(offset int64) (filePage, error) {
+		var p filePage
+		if err := ask(ctx, s, "read_file", map[string]any{"file_path": path, "offset": offset, "encoding": "base64"}, &p); err != nil {
+			return p, err
+		}
+		raw, err := base64.StdEncoding.DecodeString(p.Content)
+		p.Content = string(raw)
+		return p, err
+	})
+	return &mcp.ResourceContents{Blob: []byte(data), MIMEType: "application/octet-stream"}, err
+}
+
+// pages reads on until the end. What a program changes meanwhile is its matter.
+func pages(next func(offset int64) (filePage, error)) (string, error) {
+	var b strings.Builder
+	for offset := int64(0); ; {
+		p, err := next(offset)
+		if err != nil {
+			return "", err
+		}
+		b.WriteString(p.Content)
+		if !p.Truncated {
+			return b.String(), nil
+		}
+		if offset += p.Limit; p.Limit == 0 || p.SizeBytes > maxResource || b.Len() > maxResource {
+			return "", tool.Errorf(tool.TooLarge, "the resource has more than %d bytes; read parts of it with the tools", maxResource)
+		}
+	}
+}
+
+func readOutput(ctx context.Context, s Session, rest string) (*mcp.ResourceContents, error) {
+	id, stream, _ := strings.Cut(rest, "/")
+	text, err := pages(func(offset int64) (filePage, error) {
+		var p struct {
+			Content    string `json:"content"`
+			NextOffset int64  `json:"next_offset"`
+			Truncated  bool   `json:"truncated"`
+		}
+		err := ask(ctx, s, "read_output", map[string]any{"output_id": id, "stream": stream, "offset": offset}, &p)
+		return filePage{Content: p.Content, Limit: p.NextOffset - offset, Truncated: p.Truncated}, err
+	})
+	return &mcp.ResourceContents{Text: text, MIMEType: "text/plain"}, err
+}
