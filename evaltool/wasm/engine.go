@@ -23,7 +23,7 @@ const (
 // Options configure an Engine. The zero value works.
 type Options struct {
 	// Module is the path of a python.wasm; "" is the environment variable
-	// WISBOX_WASM_PYTHON or, without it, the one that [Install] fetched.
+	// WISBOX_WASM_PYTHON or, without it, the one that [Install] put into CacheDir.
 	Module string
 	// CacheDir holds what is compiled and started once; "" is wisbox/wasm in the
 	// user's cache directory. Whoever can write to it decides what code runs.
@@ -103,7 +103,7 @@ func (e *Engine) identify() error {
 	if e.source != nil {
 		return nil
 	}
-	source, err := findSource(e.opts.Module)
+	source, err := findSource(e.opts.Module, e.opts.CacheDir)
 	if err != nil {
 		return err
 	}

@@ -61,6 +61,16 @@ func TestAnInterpreterThatExitsIsSaid(t *testing.T) {
 	assert.Contains(t, resp.Notes[0], "exit code 9")
 }
 
+// TestACrashIsSaidAndHurtsNobody: endless recursion in C runs off the stack.
+func TestACrashIsSaidAndHurtsNobody(t *testing.T) {
+	resp := run(t, "class A:\n def __repr__(self): return repr(self)\nrepr(A())")
+	assert.True(t, resp.Failed())
+	if resp.Ended {
+		assert.Contains(t, resp.Notes[0], "crashed")
+	}
+	assert.Equal(t, "2", *run(t, "1+1").Value)
+}
+
 // TestEveryLoopEndsByItsFuel: what runs in the interpreter's own C code as well.
 func TestEveryLoopEndsByItsFuel(t *testing.T) {
 	for _, code := range []string{
@@ -178,6 +188,21 @@ func TestKeptInterpretersAreBounded(t *testing.T) {
 		_, err := s.Evaluate(context.Background(), evaltool.Request{Code: "1", Kept: true, Context: strings.Repeat("c", i), Timeout: 5 * time.Second})
 		assert.Equal(t, i == wasm.MaxContexts, tool.KindOf(err) == tool.Limit)
 	}
+}
+
+func TestKeptMemoryIsBoundedTogether(t *testing.T) {
+	s := newEngine(t, &wasm.Options{Memory: 40 << 20}).Session(nil)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	kept := func(name string) error {
+		_, err := s.Evaluate(context.Background(), evaltool.Request{Code: "x = b'x' * (15 << 20)", Kept: true, Context: name, Timeout: 5 * time.Second})
+		return err
+	}
+	require.NoError(t, kept("a"))
+	require.NoError(t, kept("a"), "in place of the one before")
+	require.NoError(t, kept("b"))
+	assert.Equal(t, tool.Limit, tool.KindOf(kept("c")))
+	require.NoError(t, s.Reset(context.Background(), "a"))
+	assert.NoError(t, kept("c"))
 }
 
 func TestLimitsAboveTheEnginesAreRefused(t *testing.T) {

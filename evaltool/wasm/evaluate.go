@@ -3,6 +3,7 @@ package wasm
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -165,7 +166,7 @@ func respond(t *task, out *outcome, stdout, stderr *evaltool.Stream) evaltool.Re
 	resp := evaltool.Response{Status: evaltool.StatusExited, Stdout: stdout.Text(), Stderr: stderr.Text()}
 	a := out.answer
 	switch {
-	case out.stopped != nil && out.stopped != errCancel: //nolint:errorlint // they are not wrapped
+	case out.stopped != nil && !errors.Is(out.stopped, errCancel):
 		resp.Status, resp.Stderr = evaltool.StatusTimedOut, stderr.TextWith(evaltool.TimeoutText)
 		resp.Notes = append(resp.Notes, out.why(t))
 	case out.stopped != nil:
@@ -184,9 +185,9 @@ func respond(t *task, out *outcome, stdout, stderr *evaltool.Stream) evaltool.Re
 // why says in words how an evaluation ended that did not come to its end.
 func (o *outcome) why(t *task) string {
 	switch {
-	case o.stopped == errFuel: //nolint:errorlint // it is not wrapped
+	case errors.Is(o.stopped, errFuel):
 		return fmt.Sprintf("the fuel of %d units was used up", t.fuel)
-	case o.stopped == errLate: //nolint:errorlint // it is not wrapped
+	case errors.Is(o.stopped, errLate):
 		return fmt.Sprintf("the time of %v was over", t.timeout)
 	case o.stopped != nil:
 		return o.stopped.Error()

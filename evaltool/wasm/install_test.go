@@ -67,9 +67,11 @@ func TestWhatIsNoModuleIsUnsupported(t *testing.T) {
 
 func TestACacheThatOthersMayWriteToIsRefused(t *testing.T) {
 	needModule(t)
+	installed, err := install()
+	require.NoError(t, err)
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o777))
-	e, err := wasm.New(&wasm.Options{CacheDir: dir})
+	e, err := wasm.New(&wasm.Options{Module: installed.Path, CacheDir: dir})
 	require.NoError(t, err)
 	assert.Equal(t, tool.Unavailable, tool.KindOf(e.Warm(context.Background())))
 }

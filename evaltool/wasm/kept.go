@@ -12,7 +12,8 @@ import (
 // keeper holds the names of one kept interpreter: the memory as it was after the
 // last evaluation that came to its end. One that was stopped changes nothing.
 type keeper struct {
-	turn chan struct{} // holds a token while an evaluation or a reset is on
+	session *Session
+	turn    chan struct{} // holds a token while an evaluation or a reset is on
 
 	// guarded by turn
 	image *image // nil: nothing was kept yet
@@ -28,7 +29,7 @@ func (s *Session) keeper(name string) (*keeper, error) {
 	if len(s.kept) >= MaxContexts {
 		return nil, tool.Errorf(tool.Limit, "there are %d kept interpreters, which is the limit; reset one", MaxContexts).In("context")
 	}
-	k := &keeper{turn: make(chan struct{}, 1)}
+	k := &keeper{session: s, turn: make(chan struct{}, 1)}
 	s.kept[name] = k
 	return k, nil
 }
@@ -76,17 +77,42 @@ func (s *Session) evaluateKept(ctx context.Context, python *interpreter, name st
 
 // keep replaces the image.
 func (k *keeper) keep(memory []byte) error {
+	if err := k.session.account(int64(len(memory)) - k.size()); err != nil {
+		return err
+	}
 	img, err := newImage(memory)
 	if err != nil {
+		_ = k.session.account(k.size() - int64(len(memory)))
 		return tool.Errorf(tool.Unavailable, "there is no memory to keep the names in").Because(err)
 	}
-	k.forget()
+	if k.image != nil {
+		k.image.close()
+	}
 	k.image = img
+	return nil
+}
+
+func (k *keeper) size() int64 {
+	if k.image == nil {
+		return 0
+	}
+	return int64(k.image.size)
+}
+
+// account adds to what the session keeps, within its bound.
+func (s *Session) account(bytes int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if most := 2 * s.engine.opts.Memory; bytes > 0 && s.keptBytes+bytes > most {
+		return tool.Errorf(tool.Limit, "the kept interpreters would have more than %d bytes together; the names are as they were before this call: delete large values, or reset an interpreter", most).In("state")
+	}
+	s.keptBytes += bytes
 	return nil
 }
 
 func (k *keeper) forget() {
 	if k.image != nil {
+		_ = k.session.account(-k.size())
 		k.image.close()
 	}
 	k.image = nil

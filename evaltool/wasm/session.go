@@ -13,7 +13,8 @@ import (
 	"github.com/wisbox/wisbox/vfs"
 )
 
-// MaxContexts is how many kept interpreters one Session has at a time.
+// MaxContexts is how many kept interpreters one Session has at a time. Together
+// they keep at most twice the memory that one evaluation may have.
 const MaxContexts = 8
 
 // Files is what read_text reads from; *vfs.FS is one.
@@ -27,8 +28,9 @@ type Session struct {
 	engine *Engine
 	files  Files
 
-	mu   sync.Mutex
-	kept map[string]*keeper
+	mu        sync.Mutex
+	kept      map[string]*keeper
+	keptBytes int64 // of their images
 }
 
 var (

@@ -45,21 +45,16 @@ func DefaultCacheDir() (string, error) {
 	return filepath.Join(dir, "wisbox", "wasm"), nil
 }
 
-// Locate gives the path of the module that an Engine with that option would use:
-// explicit, else the environment variable, else the installed one. It need not
-// exist.
-func Locate(explicit string) (path string, installed bool, err error) {
+// locate gives the path of the module: the explicit one, else that of the
+// environment variable, else the one installed in dir. It need not exist.
+func locate(explicit, dir string) (path string, installed bool) {
 	if explicit != "" {
-		return explicit, false, nil
+		return explicit, false
 	}
 	if named := os.Getenv(ModuleVariable); named != "" {
-		return named, false, nil
+		return named, false
 	}
-	dir, err := DefaultCacheDir()
-	if err != nil {
-		return "", false, err
-	}
-	return filepath.Join(dir, moduleFile), true, nil
+	return filepath.Join(dir, moduleFile), true
 }
 
 // errMissing says both ways to get a module.
@@ -67,11 +62,8 @@ func errMissing(cause error) error {
 	return tool.Errorf(tool.Unsupported, "python in WebAssembly is not installed: run `wisbox wasm install`, or name a python.wasm with --wasm-python or %s", ModuleVariable).In("sandbox").Because(cause)
 }
 
-func findSource(explicit string) (*source, error) {
-	path, installed, err := Locate(explicit)
-	if err != nil {
-		return nil, err
-	}
+func findSource(explicit, dir string) (*source, error) {
+	path, installed := locate(explicit, dir)
 	module, err := readModule(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
