@@ -295,18 +295,17 @@ class Slots:
             self.finish(call)
 
     def shut(self):
-        """Ends every program: each monitor kills its tree and goes."""
+        """Ends every program: each monitor kills its tree and goes; one that
+        doesn't is killed, and what it leaves after it."""
         self.done = True
-        for pid in self.own:
-            kill(pid, _signal.SIGTERM)
         for slot in self.slots:
             slot.sock.close()
-        deadline = time.monotonic() + 2
-        while time.monotonic() < deadline:
-            self.sweep()
-            if not children(os.getpid()):
-                return
-            time.sleep(0.005)
-        for pid in children(os.getpid()):
-            kill(pid, _signal.SIGKILL)
-        self.reap()
+        begin = time.monotonic()
+        for number, patience in ((_signal.SIGTERM, 0.3), (_signal.SIGKILL, 1.7)):
+            for pid in self.own:
+                kill(pid, number)
+            while time.monotonic() < begin + patience:
+                self.sweep()
+                if not children(os.getpid()):
+                    return
+                time.sleep(0.002)

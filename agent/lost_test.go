@@ -1,0 +1,168 @@
+package agent_test
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/agent"
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// childrenOf gives a process's children as this machine numbers them.
+func childrenOf(t *testing.T, pid int) []int {
+	t.Helper()
+	files, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
+	require.NoError(t, err)
+	var found []int
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		for _, word := range strings.Fields(string(text)) {
+			child, err := strconv.Atoi(word)
+			require.NoError(t, err)
+			found = append(found, child)
+		}
+	}
+	return found
+}
+
+// monitors gives the agent's children.
+func (f *fixture) monitors(t *testing.T) []int {
+	shell := childrenOf(t, f.cmd.Process.Pid)
+	require.Len(t, shell, 1)
+	self := childrenOf(t, shell[0])
+	require.Len(t, self, 1)
+	return childrenOf(t, self[0])
+}
+
+func TestAKilledMonitorCostsItsOwnCallOnly(t *testing.T) {
+	needsRoot(t)
+	if os.Getenv("WISBOX_AGENT_TEST_EXEC") != "" {
+		t.Skip("the agent's processes are not children of this one")
+	}
+	f := start(t, agent.Options{})
+	for range 3 {
+		p, err := f.Start(context.Background(), sandbox.Cmd{Argv: []string{"sh", "-c", "setsid sleep 4713 & sleep 4713"}, Stdin: neverEnds(t)})
+		require.NoError(t, err)
+		for _, pid := range f.monitors(t) {
+			require.NoError(t, unix.Kill(pid, unix.SIGKILL))
+		}
+		got, err := p.Wait(context.Background())
+		require.NoError(t, err)
+		require.Equal(t, sandbox.StatusSignaled, got.Status)
+		require.Equal(t, "KILL", got.Signal)
+		require.Equal(t, "0\n", f.sh(t, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c 'slee[p] 4713'").out)
+	}
+}
+
+func TestAStoppedMonitorDoesNotDelayATimeout(t *testing.T) {
+	needsRoot(t)
+	if os.Getenv("WISBOX_AGENT_TEST_EXEC") != "" {
+		t.Skip("the agent's processes are not children of this one")
+	}
+	f := start(t, agent.Options{})
+	begin := time.Now()
+	p, err := f.Start(context.Background(), sandbox.Cmd{Argv: []string{"sleep", "60"}, Timeout: 500 * time.Millisecond})
+	require.NoError(t, err)
+	for _, pid := range f.monitors(t) {
+		require.NoError(t, unix.Kill(pid, unix.SIGSTOP))
+	}
+	got, err := p.Wait(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, sandbox.StatusTimedOut, got.Status)
+	require.Less(t, time.Since(begin), 1500*time.Millisecond)
+}
+
+func TestEndAllEndsWithTheReasonGiven(t *testing.T) {
+	f := start(t, agent.Options{})
+	var programs []sandbox.Process
+	for range 3 {
+		p, err := f.Start(context.Background(), sandbox.Cmd{Argv: []string{"sleep", "60"}})
+		require.NoError(t, err)
+		programs = append(programs, p)
+	}
+	f.EndAll(sandbox.StatusDiskLimit)
+	for _, p := range programs {
+		got, err := p.Wait(context.Background())
+		require.NoError(t, err)
+		require.Equal(t, sandbox.StatusDiskLimit, got.Status)
+		require.Equal(t, 137, got.ExitCode)
+	}
+	require.Equal(t, "hi\n", f.sh(t, "echo hi").out)
+}
+
+func TestACallThatWaitsCanBeCancelled(t *testing.T) {
+	f := start(t, agent.Options{})
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	slow := &sandbox.PythonProgram{Name: "slow", Source: "import time\ntime.sleep(30)\ndef main(inp, out): pass"}
+	begin := time.Now()
+	got, err := f.Run(ctx, sandbox.Cmd{Python: slow, Control: &sandbox.Control{Out: io.Discard}})
+	require.NoError(t, err)
+	require.Equal(t, sandbox.StatusCancelled, got.Status)
+	require.Less(t, time.Since(begin), 900*time.Millisecond)
+}
+
+// TestKillingAllInALoopNeverConfusesCalls: a program may kill what runs as its
+// user, and so the moment in which another one starts; more it can't do.
+func TestKillingAllInALoopNeverConfusesCalls(t *testing.T) {
+	needsRoot(t)
+	f := start(t, agent.Options{})
+	killer, err := f.Start(context.Background(), sandbox.Cmd{Argv: []string{"python3", "-c", `
+import os
+while True:
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            try: os.kill(int(name), 9)
+            except OSError: pass
+`}})
+	require.NoError(t, err)
+	for range 100 {
+		got := f.run(t, sandbox.Cmd{Argv: []string{"echo", "hi"}, Timeout: 10 * time.Second})
+		if got.Status == sandbox.StatusSignaled {
+			require.Equal(t, "KILL", got.Signal)
+			continue
+		}
+		require.Equal(t, sandbox.StatusExited, got.Status)
+		require.Equal(t, "hi\n", got.out)
+	}
+	require.NoError(t, killer.Kill())
+	got, err := killer.Wait(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, sandbox.StatusCancelled, got.Status)
+	require.Equal(t, "hi\n", f.sh(t, "echo hi").out)
+	require.LessOrEqual(t, f.programs(t), 0)
+}
+
+// TestAChangedRankIsNotHandedOn: what a program does to the priority of a
+// starting process doesn't reach the calls after it.
+func TestAChangedRankIsNotHandedOn(t *testing.T) {
+	needsRoot(t)
+	f := start(t, agent.Options{})
+	slower, err := f.Start(context.Background(), sandbox.Cmd{Argv: []string{"python3", "-c", `
+import os
+while True:
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            try: os.setpriority(os.PRIO_PROCESS, int(name), 19)
+            except OSError: pass
+`}})
+	require.NoError(t, err)
+	for range 100 {
+		require.Equal(t, "hi\n", f.run(t, sandbox.Cmd{Argv: []string{"echo", "hi"}, Timeout: 10 * time.Second}).out)
+	}
+	require.NoError(t, slower.Kill())
+	_, err = slower.Wait(context.Background())
+	require.NoError(t, err)
+	for range 20 {
+		require.Equal(t, "10\n", f.run(t, sandbox.Cmd{Argv: []string{"nice"}}).out)
+	}
+}
