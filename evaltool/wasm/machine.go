@@ -3,12 +3,10 @@ package wasm
 import (
 	"context"
 	crand "crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"sync/atomic"
 	"time"
 
 	"github.com/tetratelabs/wazero"
@@ -17,18 +15,6 @@ import (
 	"github.com/tetratelabs/wazero/experimental/sysfs"
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 	"github.com/tetratelabs/wazero/sys"
-)
-
-// slice is how much fuel an instance gets at a time: between two grants nobody
-// looks at the clock. It is about 10 ms of work.
-const slice = 1_000_000
-
-// How a run was stopped.
-var (
-	errFuel   = errors.New("the fuel is used up")
-	errLate   = errors.New("the time is over")
-	errCancel = errors.New("the caller cancelled the call")
-	errOutput = errors.New("the output is too long")
 )
 
 // machine is a compiled module and what it needs of the host.
@@ -156,81 +142,6 @@ func (r *ran) ended(err error) {
 	}
 }
 
-// stopError travels from a host function, as a panic, through the program to run.
-type stopError struct{ reason error }
-
-func (e stopError) Error() string { return e.reason.Error() }
-
-// stopping lets a writer that has enough stop the program: its error is the
-// reason.
-type stopping struct{ io.Writer }
-
-func (w *stopping) Write(p []byte) (int, error) {
-	n, err := w.Writer.Write(p)
-	if errors.Is(err, errOutput) {
-		panic(stopError{errOutput})
-	}
-	return n, err
-}
-
-// meter counts the fuel of one run and watches its end.
-type meter struct {
-	ctx   context.Context
-	clock *clock
-	fuel  api.MutableGlobal
-	left  int64 // not yet granted
-}
-
-type meterKey struct{}
-
-func meterOf(ctx context.Context) *meter { return ctx.Value(meterKey{}).(*meter) }
-
-func (m *meter) attach(mod api.Module) error {
-	fuel, ok := mod.ExportedGlobal(exportFuel).(api.MutableGlobal)
-	if !ok {
-		return errModule
-	}
-	m.fuel = fuel
-	m.grant(0)
-	return nil
-}
-
-// grant adds the next slice to what the program has.
-func (m *meter) grant(has int64) {
-	next := min(slice, m.left)
-	m.left -= next
-	m.fuel.Set(uint64(has + next))
-}
-
-func (m *meter) remaining() int64 { return m.left + int64(m.fuel.Get()) }
-
-// check stops the program when its time is over or its caller gone.
-func (m *meter) check() {
-	if m.ctx.Err() == nil {
-		return
-	}
-	if errors.Is(context.Cause(m.ctx), errLate) || errors.Is(m.ctx.Err(), context.DeadlineExceeded) {
-		panic(stopError{errLate})
-	}
-	panic(stopError{errCancel})
-}
-
-// refuel is sched_yield: the program calls it, and the counting code does when
-// the fuel is below zero.
-func refuel(ctx context.Context, _ api.Module, stack []uint64) {
-	m := meterOf(ctx)
-	stack[0] = 0
-	m.check()
-	has := int64(m.fuel.Get())
-	if has >= 0 {
-		return
-	}
-	if m.left == 0 {
-		panic(stopError{errFuel})
-	}
-	m.grant(has)
-}
-
 // exit is proc_exit. The module stays open, so that its memory can be read.
 func exit(_ context.Context, _ api.Module, stack []uint64) {
 	panic(sys.NewExitError(uint32(stack[0])))
@@ -264,38 +175,3 @@ func start(fn api.Function) (func(context.Context) error, error) {
 		return err
 	}, nil
 }
-
-// clock is the time of one run. Unless it is the real one it begins at a fixed
-// instant and moves by a millisecond a look, and by what the program sleeps.
-type clock struct {
-	real bool
-	now  atomic.Int64 // nanoseconds since the epoch
-}
-
-// epoch is 2024-01-01T00:00:00Z.
-const epoch = 1_704_067_200_000_000_000
-
-func newClock(real bool) *clock {
-	c := &clock{real: real}
-	c.now.Store(epoch)
-	return c
-}
-
-func (c *clock) look() int64 {
-	if c.real {
-		return time.Now().UnixNano()
-	}
-	return c.now.Add(int64(time.Millisecond))
-}
-
-func (c *clock) walltime() (int64, int32) {
-	now := c.look()
-	return now / int64(time.Second), int32(now % int64(time.Second))
-}
-
-func (c *clock) nanotime() int64 { return c.look() }
-
-// slept moves the clock after a sleep.
-func (c *clock) slept(d time.Duration) { c.now.Add(int64(d)) }
-
-var little = binary.LittleEndian

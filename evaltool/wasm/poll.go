@@ -2,6 +2,7 @@ package wasm
 
 import (
 	"context"
+	"encoding/binary"
 	"math"
 	"time"
 
@@ -18,6 +19,8 @@ const (
 	errnoInval       = 28
 	errnoFault       = 21
 )
+
+var little = binary.LittleEndian
 
 type subscription struct {
 	userdata uint64
