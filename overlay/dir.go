@@ -11,6 +11,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/wisbox/wisbox/internal/audit"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -40,8 +41,7 @@ type Dir struct {
 	tmp       *os.Root
 	output    *os.Root
 	snapshots *os.Root
-	log       *os.File
-	torn      bool // log.jsonl may end within a record
+	log       *audit.Log
 	touched   Stamp
 	closed    bool
 
@@ -280,10 +280,13 @@ func (d *Dir) release() error {
 			errs = append(errs, root.Close())
 		}
 	}
-	for _, f := range []*os.File{d.log, d.counts[0], d.counts[1]} {
+	for _, f := range d.counts {
 		if f != nil {
 			errs = append(errs, f.Close())
 		}
+	}
+	if d.log != nil {
+		errs = append(errs, d.log.Close())
 	}
 	d.log = nil
 	errs = append(errs, d.life.Unlock())

@@ -1,68 +1,78 @@
 package overlay
 
 import (
-	"encoding/json"
-	"io"
+	"errors"
+	"io/fs"
 	"os"
 
+	"github.com/wisbox/wisbox/internal/audit"
 	"github.com/wisbox/wisbox/tool"
 )
 
 const logFile = "log.jsonl"
 
-// AppendLog adds one record to log.jsonl as a line of JSON, in one write, so that
-// the records of many clients never mix. It waits for no disk: [Dir.SyncLog]
-// does. A record that a crash cut short is ended by the next one.
+// LogReport is what [Store.VerifyLog] found.
+type LogReport = audit.Report
+
+// AppendLog adds one record to log.jsonl as a line of JSON that holds the hash of
+// the line before. The records of many clients follow one another in one chain.
+// It waits for no disk: [Dir.SyncLog] does. A record that a crash cut short is
+// ended by the next one.
 func (d *Dir) AppendLog(record any) error {
-	line, err := json.Marshal(record)
-	if err != nil {
-		return tool.Errorf(tool.Internal, "a record of the log can't be written as JSON").Because(err)
-	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return tool.Errorf(tool.Closed, "the session is closed").In("session")
 	}
 	if d.log == nil {
-		if err := d.openLog(); err != nil {
+		log, err := audit.Open(d.dir, logFile)
+		if err != nil {
 			return ioError(err, "open the session's log")
 		}
+		d.log = log
 	}
-	line = append(line, '\n')
-	if d.torn {
-		line = append([]byte{'\n'}, line...)
-	}
-	_, err = d.log.Write(line)
-	d.torn = err != nil
-	return ioError(err, "write the session's log")
-}
-
-// openLog also looks whether the last record is whole.
-func (d *Dir) openLog() error {
-	f, err := d.dir.OpenFile(logFile, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
-	if err != nil {
-		return err
-	}
-	d.log = f
-	size, err := f.Seek(0, io.SeekEnd)
-	if err != nil || size == 0 {
-		return err
-	}
-	last := make([]byte, 1)
-	if _, err := f.ReadAt(last, size-1); err != nil {
-		return err
-	}
-	d.torn = last[0] != '\n'
-	return nil
+	return ioError(d.log.Append(record), "write the session's log")
 }
 
 // SyncLog returns when every record that this Dir appended is on disk.
 func (d *Dir) SyncLog() error {
 	d.mu.Lock()
-	f := d.log
+	log := d.log
 	d.mu.Unlock()
-	if f == nil {
+	if log == nil {
 		return nil
 	}
-	return ioError(f.Sync(), "write the session's log")
+	return ioError(log.Sync(), "write the session's log")
+}
+
+// Log gives each whole record of a session's log, the oldest first, as the JSON
+// of its line. The session may be in use, or lost. An unknown name is not_found.
+func (s *Store) Log(id string, each func(line []byte) error) error {
+	return s.withLog(id, func(dir *os.Root) error { return audit.Records(dir, logFile, each) })
+}
+
+// VerifyLog tells where a session's log isn't what was written: records that were
+// changed, removed, added or cut short. An unknown name is not_found.
+func (s *Store) VerifyLog(id string) (report *LogReport, err error) {
+	err = s.withLog(id, func(dir *os.Root) error {
+		report, err = audit.Verify(dir, logFile)
+		return err
+	})
+	return report, err
+}
+
+func (s *Store) withLog(id string, do func(*os.Root) error) error {
+	if err := CheckID(id); err != nil {
+		return err
+	}
+	dir, err := s.openSession(id)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	err = do(dir)
+	if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
+		return notFound(id)
+	}
+	return ioError(err, "read the session's log")
 }

@@ -1,0 +1,13 @@
+// Package audit keeps a log of records as lines of JSON, each with the hash of
+// the line before it, so that a record that was changed, removed or cut short is
+// found, with its place. Many processes append to one log.
+//
+//	{"seq":1,"prev":"","time":…}
+//	{"seq":2,"prev":"sha256 of line 1, without its newline","time":…}
+//
+// Beside the log stands its head: the number and hash of the last line. It tells
+// when lines at the end are missing, which the chain alone can't.
+//
+// It is no defence against who can write both files: such a one can make a new
+// chain. Keep a head elsewhere (it is what [Verify] reports) to find that too.
+package audit
