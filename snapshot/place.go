@@ -46,6 +46,14 @@ func (p *place) below(name string) *place {
 	return c
 }
 
+// child is below without anything to give back: good for its path, and to be
+// opened while the way to it is short.
+func (p *place) child(name string) *place {
+	c := &place{up: p, name: name, depth: p.depth + 1}
+	c.fd.Store(-1)
+	return c
+}
+
 func (p *place) hold() *place {
 	p.refs.Add(1)
 	return p

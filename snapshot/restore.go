@@ -229,7 +229,7 @@ func (r *restore) plan(have *entry) (*plan, error) {
 		return p, nil
 	}
 	p.differs = have.mode != r.want.mode || have.mtime != r.want.mtime
-	return p, r.compare(p, &place{}, have.dir, r.want.dir)
+	return p, r.compare(p, newPlace(int(r.store.top.Fd())), have.dir, r.want.dir)
 }
 
 // compare notes what differs below a directory. A missing directory counts entry
@@ -262,7 +262,7 @@ func (r *restore) compare(p *plan, at *place, have, want *dir) error {
 		if a != nil {
 			inside = a.dir
 		}
-		return r.compare(p, &place{up: at, name: b.name, depth: at.depth + 1}, inside, b.dir)
+		return r.compare(p, at.child(b.name), inside, b.dir)
 	})
 }
 
