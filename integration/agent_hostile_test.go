@@ -1,0 +1,165 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// attack starts a program that goes on until it is stopped, and gives that. It
+// calls up() once it is at work.
+func attack(t *testing.T, s *wisbox.Session, python string) (stop func()) {
+	t.Helper()
+	const up = "def up():\n    open('up', 'w').close()\n"
+	call(t, s, "write_file", args{"file_path": "attack.py", "content": up + python})
+	id := call(t, s, "process_start", args{"script": "exec python3 -S attack.py"}).str("process_id")
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(filepath.Join(s.WorkspacePath(), "up"))
+		return err == nil
+	}, 20*time.Second, 5*time.Millisecond)
+	return func() {
+		list := call(t, s, "process_list", args{})
+		require.Contains(t, fmt.Sprint(list), "running", "the attack had ended by itself")
+		call(t, s, "process_signal", args{"process_id": id, "signal": "KILL"})
+	}
+}
+
+// TestProgramsCanNotTrace: what runs as uid 0 can't be traced, read or written;
+// and what the seccomp profile denies is denied for a program's own children too.
+func TestProgramsCanNotTrace(t *testing.T) {
+	s := open(t, nil)
+	call(t, s, "evaluate_python", args{"code": "1"}) // so that the warm interpreter is there
+	call(t, s, "write_file", args{"file_path": "trace.py", "content": `
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+class IOVec(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("size", ctypes.c_size_t)]
+def uid(pid):
+    return int(open("/proc/%d/status" % pid).read().split("Uid:")[1].split()[0])
+own = os.fork()
+if own == 0:
+    os.read(os.pipe()[0], 1)
+pids = [own] + [p for p in map(int, filter(str.isdigit, os.listdir("/proc"))) if uid(p) == 0]
+print(len(pids) > 4)
+for pid in pids:
+    for request in (16, 0x4206):
+        if libc.ptrace(request, pid, 0, 0) == 0:
+            print("traced", pid)
+    buf = ctypes.create_string_buffer(8)
+    vec = IOVec(ctypes.addressof(buf), 8)
+    for name in ("process_vm_readv", "process_vm_writev"):
+        if getattr(libc, name)(pid, ctypes.byref(vec), 1, ctypes.byref(vec), 1, 0) > 0:
+            print(name, pid)
+for pid in pids[1:]:
+    for name in ("mem", "maps", "environ", "fd/0", "fd/1", "auxv", "syscall"):
+        for flags in (os.O_RDONLY, os.O_WRONLY):
+            try:
+                os.open("/proc/%d/%s" % (pid, name), flags)
+                print("opened", name, pid)
+            except OSError:
+                pass
+os.kill(own, 9)
+`})
+	require.Equal(t, "True\n", output(t, s, "python3 -S trace.py"))
+}
+
+// TestFreshEvaluationsStayRightUnderAttack: a program that writes into the
+// memory of all it can, and kills all it can, poisons no result: an evaluation
+// is right or was killed, and says so.
+func TestFreshEvaluationsStayRightUnderAttack(t *testing.T) {
+	for name, attacker := range map[string]string{
+		"memory": `
+import os
+me = os.getpid()
+up()
+while True:
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != me:
+            try:
+                ranges = [l.split() for l in open("/proc/%s/maps" % name) if " rw-p " in l]
+                with open("/proc/%s/mem" % name, "r+b", 0) as mem:
+                    for r in ranges:
+                        mem.seek(int(r[0].split("-")[0], 16))
+                        mem.write(b"poison" * 600)
+            except (OSError, ValueError):
+                pass
+`,
+		"kill": `
+import os
+me = os.getpid()
+up()
+while True:
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != me:
+            try:
+                os.kill(int(name), 9)
+            except OSError:
+                pass
+`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, nil)
+			stop := attack(t, s, attacker)
+			right := 0
+			for range 30 {
+				a, err := try(t, s, "evaluate_python", args{"code": "sum(range(1000))"})
+				require.NoError(t, err)
+				if a.str("status") == "exited" {
+					require.Equal(t, "499500", a.str("value_repr"), "%v", a)
+					right++
+				}
+			}
+			t.Logf("%d of 30 were not killed", right)
+			if name == "memory" {
+				require.Equal(t, 30, right)
+			}
+			stop()
+			require.Equal(t, "499500", call(t, s, "evaluate_python", args{"code": "sum(range(1000))"}).str("value_repr"))
+			require.Equal(t, "hi\n", output(t, s, "echo hi"))
+		})
+	}
+}
+
+// TestCallsGoOnBesideAGreedyProgram: one that fills memory or the process table
+// may make other programs fail, and they say so; the sandbox stays.
+func TestCallsGoOnBesideAGreedyProgram(t *testing.T) {
+	for name, greedy := range map[string]string{
+		"memory": `
+import os
+up()
+while True:
+    if os.fork() == 0:
+        held = []
+        while True: held.append(bytearray(16 << 20))
+    os.wait()
+`,
+		"processes": `
+import os
+up()
+while True:
+    try: os.fork()
+    except OSError: pass
+`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, &wisbox.SessionOptions{Limits: sandbox.Limits{Memory: 256 << 20, PIDs: 64}})
+			stop := attack(t, s, greedy)
+			for range 10 {
+				a := call(t, s, "shell_execute", args{"commands": []string{"/bin/echo hi"}, "timeout": 20})
+				require.Contains(t, []string{"exited", "signaled", "oom_killed", "pids_limit", "timed_out"}, a.str("status"), "%v", a)
+				if a.str("status") == "exited" && a.num("exit_code") == 0 {
+					require.Equal(t, "hi\n", a.str("stdout"))
+				}
+			}
+			stop()
+			require.Equal(t, "hi\n", output(t, s, "echo hi"))
+		})
+	}
+}
