@@ -26,7 +26,12 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if left := leftMounts(); left != "" {
+		fmt.Fprintln(os.Stderr, "the tests left mounts or loop devices behind:", left)
+		code = max(code, 1)
+	}
+	os.Exit(code)
 }
 
 var jobs = map[string]func(ctx context.Context, s *Store) error{
@@ -46,7 +51,9 @@ var jobs = map[string]func(ctx context.Context, s *Store) error{
 		}
 		return d.Reset(ctx)
 	},
-	"count": count,
+	"count":      count,
+	"createdisk": createDisk,
+	"watch":      watchAsNobody,
 }
 
 func child(args []string) error {
@@ -69,10 +76,15 @@ func start(t *testing.T, job ...string) *exec.Cmd {
 	t.Helper()
 	exe, err := os.Executable()
 	require.NoError(t, err)
-	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), childEnv+"="+strings.Join(job, " "))
+	cmd := commandFor(exe, job...)
 	cmd.Stderr = os.Stderr
 	require.NoError(t, cmd.Start())
+	return cmd
+}
+
+func commandFor(exe string, job ...string) *exec.Cmd {
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), childEnv+"="+strings.Join(job, " "))
 	return cmd
 }
 

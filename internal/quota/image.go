@@ -21,13 +21,15 @@ const (
 	// can't hold many more, and a small disk not the entries for them.
 	bytesPerInode = 1024
 	journalBlocks = 1024 // 4 MiB, the smallest that mkfs makes
+	minJournaled  = 2048 // blocks; mkfs makes no journal below that
 	minBlocks     = 256
 )
 
 // FormatImage writes an empty ext4 file system into a new file of mode 0600, which
 // takes only what is used of it from the disk around it. It has room for
 // limit.Bytes of files beside what ext4 needs for itself. durable is for files
-// that must survive a crash of the host: it costs a journal.
+// that must survive a crash of the host: it costs a journal, which images of less
+// than 4 MiB have no room for.
 //
 // It takes some 10 ms, whatever the size, and wraps [ErrUnable] where there is no
 // mkfs.ext4 or where limit.Bytes is 0.
@@ -40,7 +42,12 @@ func FormatImage(ctx context.Context, path string, limit Limit, durable bool) er
 		return fmt.Errorf("%w: %w", ErrUnable, err)
 	}
 	inodes := imageInodes(limit)
-	if err := sparseFile(path, imageBlocks(limit.Bytes, inodes, durable)*blockSize); err != nil {
+	blocks := imageBlocks(limit.Bytes, inodes)
+	durable = durable && blocks+journalBlocks >= minJournaled
+	if durable {
+		blocks += journalBlocks
+	}
+	if err := sparseFile(path, blocks*blockSize); err != nil {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, mkfs, append(formatArgs(inodes, durable), path)...)
@@ -71,14 +78,11 @@ func imageInodes(limit Limit) int64 {
 }
 
 // imageBlocks is the size of an image that has room for so much: ext4 needs the
-// inodes' table, some blocks a group, perhaps a journal, and withholds a fiftieth,
-// but at most 4096 blocks, for its own metadata.
-func imageBlocks(bytes, inodes int64, durable bool) int64 {
+// inodes' table and some blocks a group, and withholds a fiftieth, but at most
+// 4096 blocks, for its own metadata. A journal comes on top.
+func imageBlocks(bytes, inodes int64) int64 {
 	blocks := ceilDiv(bytes, blockSize) + ceilDiv(inodes*inodeSize, blockSize)
 	blocks += 4*ceilDiv(blocks, groupBlocks) + 16
-	if durable {
-		blocks += journalBlocks
-	}
 	blocks += min(blocks/49, groupBlocks/8)
 	return max(blocks, minBlocks)
 }

@@ -1,0 +1,175 @@
+package quota
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+const mib = 1 << 20
+
+// mounted gives a mounted image and where it is.
+func mounted(t *testing.T, limit Limit, durable bool) (image, at string) {
+	t.Helper()
+	dir := t.TempDir()
+	image, at = filepath.Join(dir, "image"), filepath.Join(dir, "at")
+	require.NoError(t, os.Mkdir(at, 0o700))
+	err := FormatImage(t.Context(), image, limit, durable)
+	if err == nil {
+		err = MountImage(image, at, durable)
+	}
+	if errors.Is(err, ErrUnable) {
+		t.Skipf("an image can't be mounted here: %v", err)
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, Unmount(t.Context(), at))
+		require.Eventually(t, func() bool { return !attached(dir) }, 5*time.Second, 10*time.Millisecond, "a loop device is left")
+	})
+	return image, at
+}
+
+// attached says whether a loop device is made of a file in dir.
+func attached(dir string) bool {
+	files, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, file := range files {
+		if raw, err := os.ReadFile(file); err == nil && strings.Contains(string(raw), dir) {
+			return true
+		}
+	}
+	return false
+}
+
+func blocksOf(t *testing.T, path string) int64 {
+	t.Helper()
+	var st unix.Stat_t
+	require.NoError(t, unix.Lstat(path, &st))
+	return st.Blocks * 512
+}
+
+// writeUntilFull says how many bytes went into a file.
+func writeUntilFull(t *testing.T, path string) int64 {
+	t.Helper()
+	f, err := os.Create(path)
+	require.NoError(t, err)
+	defer f.Close()
+	block := make([]byte, 64<<10)
+	var n, all int
+	for err == nil {
+		n, err = f.Write(block)
+		all += n
+	}
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	return int64(all)
+}
+
+func TestAnImageHasRoomForItsLimitAndNoMore(t *testing.T) {
+	for _, limit := range []Limit{{mib, 0}, {mib, 200_000}, {3 * mib, 100}, {40 * mib, 5000}, {130 * mib, 100_000}} {
+		for _, durable := range []bool{false, true} {
+			t.Run(fmt.Sprint(limit, durable), func(t *testing.T) {
+				_, at := mounted(t, limit, durable)
+				var st unix.Statfs_t
+				require.NoError(t, unix.Statfs(at, &st))
+				free := int64(st.Bavail) * st.Bsize
+				assert.GreaterOrEqual(t, free, limit.Bytes-limit.Bytes/500-64<<10)
+				assert.LessOrEqual(t, free, limit.Bytes+limit.Bytes/20+mib)
+				assert.InDelta(t, limit.Bytes, writeUntilFull(t, filepath.Join(at, "f")), float64(limit.Bytes/20+mib))
+				if limit.Inodes > 0 && limit.Inodes <= limit.Bytes/bytesPerInode {
+					assert.GreaterOrEqual(t, int64(st.Ffree), limit.Inodes)
+					assert.LessOrEqual(t, int64(st.Ffree), limit.Inodes+256)
+				}
+			})
+		}
+	}
+}
+
+func TestAnImageTakesOnlyWhatIsUsedAndGivesItBack(t *testing.T) {
+	image, at := mounted(t, Limit{2 << 30, 200_000}, true)
+	assert.Less(t, blocksOf(t, image), int64(8*mib), "an empty image")
+	require.NoError(t, os.WriteFile(filepath.Join(at, "f"), make([]byte, 20*mib), 0o600))
+	unix.Sync()
+	assert.Greater(t, blocksOf(t, image), int64(20*mib))
+	require.NoError(t, os.Remove(filepath.Join(at, "f")))
+	assert.Eventually(t, func() bool { unix.Sync(); return blocksOf(t, image) < 10*mib }, 10*time.Second, 50*time.Millisecond)
+}
+
+func TestAMountRunsProgramsButNoDevicesAndStaysPrivate(t *testing.T) {
+	_, at := mounted(t, Limit{4 * mib, 100}, false)
+	raw, err := os.ReadFile("/proc/self/mountinfo")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(raw)) {
+		if !strings.Contains(line, " "+at+" ") {
+			continue
+		}
+		assert.Contains(t, line, "nosuid")
+		assert.Contains(t, line, "nodev")
+		assert.NotContains(t, line, "noexec")
+		assert.NotContains(t, line, "shared:")
+		return
+	}
+	t.Fatal("the mount is not there")
+}
+
+func TestAnImageHasOneDeviceHoweverOftenItIsMounted(t *testing.T) {
+	image, at := mounted(t, Limit{4 * mib, 100}, true)
+	again := t.TempDir()
+	require.NoError(t, MountImage(image, again, true))
+	defer func() { require.NoError(t, Unmount(t.Context(), again)) }()
+	require.NoError(t, os.WriteFile(filepath.Join(at, "f"), []byte("x"), 0o600))
+	raw, err := os.ReadFile(filepath.Join(again, "f"))
+	require.NoError(t, err, "the two are one file system")
+	assert.Equal(t, "x", string(raw))
+}
+
+func TestAMountInUseIsTakenOutOfSight(t *testing.T) {
+	_, at := mounted(t, Limit{4 * mib, 100}, false)
+	f, err := os.Create(filepath.Join(at, "f"))
+	require.NoError(t, err)
+	require.ErrorIs(t, TryUnmount(at), unix.EBUSY)
+	hurry, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NoError(t, Unmount(hurry, at))
+	assert.False(t, IsMounted(at))
+	_, err = f.Write([]byte("x"))
+	assert.NoError(t, err, "its user goes on")
+	require.NoError(t, f.Close())
+}
+
+func TestWhatCannotBeDoneSaysSoAndLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	image := filepath.Join(dir, "image")
+	require.ErrorIs(t, FormatImage(t.Context(), image, Limit{Inodes: 5}, false), ErrUnable)
+	require.NoError(t, os.WriteFile(image, make([]byte, mib), 0o600))
+	require.ErrorIs(t, MountImage(image, dir, false), ErrUnable, "no file system")
+	assert.Eventually(t, func() bool { return !attached(dir) }, 5*time.Second, 10*time.Millisecond)
+	require.Error(t, FormatImage(t.Context(), image, Limit{Bytes: mib}, false), "the file is there")
+	require.NoError(t, Unmount(t.Context(), filepath.Join(dir, "nothing")))
+}
+
+func TestAProjectQuotaHoldsOrIsNotHadAtAll(t *testing.T) {
+	dir, err := os.Open(t.TempDir())
+	require.NoError(t, err)
+	defer dir.Close()
+	limit := Limit{Bytes: mib, Inodes: 10}
+	project, err := SetProject(limit, dir)
+	if err != nil {
+		require.ErrorIs(t, err, ErrUnable)
+		return
+	}
+	defer func() { require.NoError(t, FreeProject(dir, project)) }()
+	require.NoError(t, os.WriteFile(filepath.Join(dir.Name(), "f"), []byte("x"), 0o600))
+	taken, got, err := ProjectUsage(dir, project)
+	require.NoError(t, err)
+	assert.Equal(t, limit.Bytes, got.Bytes)
+	assert.EqualValues(t, 2, taken.Inodes)
+}
