@@ -79,6 +79,7 @@ func (s *Shell) Execute(ctx context.Context, p ExecuteParams) (*ExecuteResult, e
 	record := s.outputs.record()
 	if p.CaptureOutput == nil || *p.CaptureOutput {
 		record.attach(&cmd)
+		withProgress(ctx, &cmd)
 	}
 	res, err := s.run(ctx, cmd)
 	if err != nil {

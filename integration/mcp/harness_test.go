@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -132,19 +133,24 @@ type httpServer struct {
 	cmd   *exec.Cmd
 	addr  string
 	token string
+
+	silent chan struct{} // closed when it says no more
+	more   []byte
 }
 
 // serve starts a server on a free port, or on addr, and waits until it listens.
 func (w *world) serve(addr string, flags ...string) *httpServer {
 	w.t.Helper()
 	tokenFile := filepath.Join(w.t.TempDir(), "token")
-	s := &httpServer{w: w, cmd: w.command(append([]string{"mcp", "--http", addr, "--token-file", tokenFile}, flags...)...)}
+	s := &httpServer{w: w, cmd: w.command(append([]string{"mcp", "--http", addr, "--token-file", tokenFile}, flags...)...), silent: make(chan struct{})}
 	errs, err := s.cmd.StderrPipe()
 	require.NoError(w.t, err)
 	require.NoError(w.t, s.cmd.Start())
 	w.t.Cleanup(s.stop)
-	line, err := bufio.NewReader(errs).ReadString('\n')
+	said := bufio.NewReader(errs)
+	line, err := said.ReadString('\n')
 	require.NoError(w.t, err)
+	go s.listen(said)
 	_, s.addr, _ = strings.Cut(strings.TrimSpace(line), "serving MCP on ")
 	token, err := os.ReadFile(tokenFile)
 	require.NoError(w.t, err)
@@ -152,12 +158,19 @@ func (w *world) serve(addr string, flags ...string) *httpServer {
 	return s
 }
 
+// listen keeps what the server says after its first line, for a test that fails.
+func (s *httpServer) listen(said io.Reader) {
+	defer close(s.silent)
+	s.more, _ = io.ReadAll(said)
+}
+
 func (s *httpServer) stop() {
-	if s.cmd.ProcessState != nil {
-		return
-	}
 	_ = s.cmd.Process.Signal(os.Interrupt)
+	<-s.silent
 	_ = s.cmd.Wait()
+	if s.w.t.Failed() && len(s.more) > 0 {
+		s.w.t.Logf("the server said: %s", s.more)
+	}
 }
 
 func (s *httpServer) url() string { return "http://" + s.addr + "/mcp" }

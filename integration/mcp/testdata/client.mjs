@@ -29,6 +29,7 @@ const told = [];
 const slow = await call("shell_execute", { script: "echo begun; sleep 5" }, { onprogress: (p) => told.push(p) });
 assert.equal(slow.structuredContent.stdout, "begun\n");
 assert.ok(told.length >= 1, "no progress came");
+assert.ok(told.every((one) => one.message.startsWith("begun")), "progress tells the output so far");
 
 const cancel = new AbortController();
 const waiting = call("shell_execute", { commands: ["sleep", "100"], timeout: 100 }, { signal: cancel.signal });
