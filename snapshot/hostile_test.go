@@ -172,7 +172,7 @@ func TestWhatIsWrittenDuringARestoreIsInConflicts(t *testing.T) {
 			}
 			_ = os.WriteFile(filepath.Join(b.ws, "a"), bytes.Repeat([]byte("x"), i%100), 0o644)
 			_ = os.Rename(filepath.Join(b.ws, "c"), filepath.Join(b.ws, "moved"))
-			_ = os.Symlink("/etc", filepath.Join(b.ws, "c"))
+			_ = os.Symlink("/nowhere", filepath.Join(b.ws, "c"))
 			_ = os.Remove(filepath.Join(b.ws, "c"))
 			_ = os.Rename(filepath.Join(b.ws, "moved"), filepath.Join(b.ws, "c"))
 			if i == 3 {
@@ -273,7 +273,7 @@ func TestAnArchiveCarriesAWorkspace(t *testing.T) {
 	b.write("d/f", strings.Repeat("v1 ", 100))
 	b.create()
 	b.write("d/f", "v2")
-	require.NoError(t, os.Symlink("/etc", filepath.Join(b.ws, "l")))
+	require.NoError(t, os.Symlink("/nowhere", filepath.Join(b.ws, "l")))
 	want := tree(t, b.ws)
 	var archive bytes.Buffer
 	_, err := b.store.Export(context.Background(), &archive, map[string][]byte{"session.json": []byte("{}")})
