@@ -249,6 +249,35 @@
   (declare (ignore function arguments))
   (error 'exit-refused))
 
+;;; The heap. A collection copies what lives, so it fails for good where more than
+;;; half of the heap lives: code that comes near that gets an error in time.
+
+(define-condition heap-exhausted-error (sb-kernel::heap-exhausted-error) ()
+  (:report (lambda (condition out)
+             (declare (ignore condition))
+             (format out "Heap exhausted: ~:d of ~:d bytes are in use, and a collection needs as much again."
+                     (sb-kernel:dynamic-usage) (sb-ext:dynamic-space-size)))))
+
+(defun heap-full-p ()
+  (> (* 100 (sb-kernel:dynamic-usage)) (* 42 (sb-ext:dynamic-space-size))))
+
+(defun heap-full ()
+  "Signals past the handler that SBCL puts around its hooks."
+  (let ((sb-kernel:*handler-clusters* (cdr sb-kernel:*handler-clusters*)))
+    (error 'heap-exhausted-error)))
+
+(defun guard-heap ()
+  "Runs after each collection, in the thread that made it necessary."
+  (when (and (heap-full-p)
+             (if (eq sb-thread:*current-thread* *main*)
+                 *interruptible*
+                 (not (eq sb-thread:*current-thread* sb-impl::*finalizer-thread*))))
+    (heap-full)))
+
+(defun tidy-heap ()
+  "What an evaluation that filled the heap has left is garbage now."
+  (when (heap-full-p) (sb-ext:gc :full t)))
+
 ;;; Warnings and notes are kept, at most as many as anybody reads.
 
 (defparameter *warning-limit* 200)
@@ -270,6 +299,8 @@
 (defun call-user (function)
   "Calls FUNCTION with nothing around it that user code could wait for or get lost in."
   (let ((*package* *package*)
+        (*read-base* 10)
+        (*read-suppress* nil)
         (sb-ext:*invoke-debugger-hook* #'on-debugger)
         (*debugger-hook* nil)
         (*standard-output* *out*)
@@ -532,6 +563,7 @@
                                       (setf result (funcall (operation (getf request :op)) request))
                                    (setf *user-readtable* *readtable*)
                                    (unless (getf request :package) (setf *user-package* *package*))))))))
+    (tidy-heap)
     (ignore-errors (finish-output sb-sys:*stdout*) (finish-output sb-sys:*stderr*))
     (answer (append (list :id (getf request :id) :outcome (string-downcase outcome)
                           :out-dropped (end-capture *out* (getf request :mark))
@@ -552,6 +584,11 @@
         (progn (end-capture *out* (getf request :mark))
                (end-capture *err* (getf request :mark))
                (answer (list :id (getf request :id) :outcome "no_package"))))))
+
+(defun answer-lost (request)
+  "The code found a way around CALL-USER."
+  (answer (list :id (getf request :id) :outcome "error"
+                :error (list :type "CONTROL-ERROR" :message "the evaluation was left in a way that gives no values"))))
 
 (defun interrupted ()
   (incf *interrupts*)
@@ -578,7 +615,9 @@
         sb-ext:*posix-argv* (list "sbcl")
         sb-ext:*invoke-debugger-hook* #'on-debugger
         sb-ext:*evaluator-mode* :compile
-        *package* (find-package "COMMON-LISP-USER"))
+        *package* (find-package "COMMON-LISP-USER")
+        (sb-ext:bytes-consed-between-gcs) (floor (sb-ext:dynamic-space-size) 25))
+  (push 'guard-heap sb-ext:*after-gc-hooks*)
   (sb-int:encapsulate 'sb-ext:exit 'wisbox #'refuse-exit)
   (sb-sys:enable-interrupt sb-unix:sigint #'on-sigint))
 
@@ -590,7 +629,12 @@
       (catch 'idle
         (sb-sys:without-interrupts (setf request (read-request))))
       (when request
-        (catch 'idle (serve request))))))
+        (catch 'idle
+          (serve request)
+          (setf request nil)))
+      (when request
+        (handler-case (answer-lost request)
+          (serious-condition () (end-of-session)))))))
 
 (defun save (path)
   "Saves a core that begins in MAIN."

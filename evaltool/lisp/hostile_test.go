@@ -96,10 +96,14 @@ func TestConsingUntilTheHeapIsFull(t *testing.T) {
 	} {
 		e := s.evalFull(t, code)
 		require.NotNil(t, e.Error, code)
-		t.Log(e.Error.Type, e.Status, len(e.Stderr))
+		assert.Equal(t, "HEAP-EXHAUSTED-ERROR", e.Error.Type, code+e.Stderr)
 		assert.Equal(t, "=> 3", lastLine(strings.Split(s.eval(t, "(setf *all* nil) (+ 1 2)"), "\n;")[0]), code)
 		s.alive(t)
 	}
+	assert.Equal(t, "=> :CAUGHT", s.eval(t, "(handler-case (let ((x nil)) (loop (push 1 x))) (storage-condition () :caught))"))
+	assert.Equal(t, "=> 30000000", s.eval(t, "(length (make-array 30000000 :element-type '(unsigned-byte 8)))"), "what fits is no error")
+	s.eval(t, "(sb-thread:join-thread (sb-thread:make-thread (lambda () (let ((x nil)) (loop (push 1 x))))))")
+	s.alive(t)
 }
 
 func TestNothingEndsTheSession(t *testing.T) {
@@ -117,7 +121,6 @@ func TestNothingEndsTheSession(t *testing.T) {
 		"(sleep 0.1)",
 		"(defun car (x) x)", "(defun wisbox.driver::answer (x) x)", "(setf wisbox.driver::*limit* 1)",
 		"(setf *standard-output* nil)", "(setf *error-output* 1)", "(close *standard-output*)", "(setf *package* 7)",
-		"(set-macro-character #\\( (lambda (s c) (error \"x\")))", "(kept)",
 		"(setf *readtable* (copy-readtable nil))",
 		"(setf *print-pretty* 1 *read-base* 36)", "(setf *debugger-hook* (lambda (c h) (loop)))",
 		"(setf sb-ext:*invoke-debugger-hook* nil) (error \"x\")",
@@ -188,4 +191,14 @@ func TestALostSandboxIsUnavailable(t *testing.T) {
 	err := s.refused(t, "evaluate-lisp", args{"code": "1"})
 	assert.Equal(t, "unavailable", string(err.Kind))
 	_ = sandbox.ErrLost
+}
+
+func TestABrokenReadtableIsMended(t *testing.T) {
+	s := newSession(t)
+	s.eval(t, "(defun kept () :kept)")
+	s.eval(t, `(set-macro-character #\! (lambda (s c) (declare (ignore s c)) :bang))`)
+	assert.Equal(t, "=> :BANG", s.eval(t, "!"), "a sound one stays")
+	s.eval(t, `(set-macro-character #\( (lambda (s c) (declare (ignore s c)) (error "x")))`)
+	assert.Contains(t, s.eval(t, "(kept)"), "[ERROR]")
+	s.keeps(t, "mended")
 }
