@@ -170,16 +170,18 @@ var clientConfigs = map[string]string{
 func (a *app) newMCPConfigCmd() *cobra.Command {
 	var client string
 	cmd := &cobra.Command{
-		Use:   "config",
+		Use:   "config [--client NAME] [-- FLAG...]",
 		Short: "Print the configuration that an agent runtime needs to start this server",
-		Args:  noArgs,
-		RunE:  func(*cobra.Command, []string) error { return a.runMCPConfig(client) },
+		Long:  "Prints the configuration for an agent runtime, in the form that it reads. Flags of wisbox mcp go behind --.",
+		Example: `  wisbox mcp config --client claude
+  wisbox mcp config --client codex -- --mount /home/me/project --profile openai`,
+		RunE: func(_ *cobra.Command, args []string) error { return a.runMCPConfig(client, args) },
 	}
 	cmd.Flags().StringVar(&client, "client", "generic", "claude, cursor, vscode, codex or generic")
 	return cmd
 }
 
-func (a *app) runMCPConfig(client string) error {
+func (a *app) runMCPConfig(client string, flags []string) error {
 	key, ok := clientConfigs[client]
 	if !ok {
 		return usageError{fmt.Errorf("--client is %q; it must be claude, cursor, vscode, codex or generic", client)}
@@ -188,15 +190,30 @@ func (a *app) runMCPConfig(client string) error {
 	if err != nil {
 		self = "wisbox"
 	}
+	args := append([]string{"mcp"}, flags...)
 	if client == "codex" {
-		fmt.Fprintf(a.out, "[%s.wisbox]\ncommand = %q\nargs = [\"mcp\"]\n", key, self)
-		return nil
+		return a.printCodexConfig(key, self, args)
 	}
 	enc := json.NewEncoder(a.out)
 	enc.SetIndent("", "  ")
-	server := map[string]any{"command": self, "args": []string{"mcp"}}
+	enc.SetEscapeHTML(false)
+	server := map[string]any{"command": self, "args": args}
 	if client == "vscode" {
 		server["type"] = "stdio"
 	}
 	return enc.Encode(map[string]any{key: map[string]any{"wisbox": server}})
+}
+
+// printCodexConfig writes TOML, whose strings and lists of strings are JSON's.
+func (a *app) printCodexConfig(key, self string, args []string) error {
+	command, err := json.Marshal(self)
+	if err != nil {
+		return err
+	}
+	list, err := json.Marshal(args)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.out, "[%s.wisbox]\ncommand = %s\nargs = %s\n", key, command, list)
+	return err
 }
