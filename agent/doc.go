@@ -1,24 +1,35 @@
 // Package agent is the resident process of a sandbox and the protocol to it:
-// programs start in about a millisecond, because nothing but a fork waits
-// between the request and the exec, and nothing that they start outlives them.
+// programs start in about a millisecond, because nothing is copied and nothing
+// is waited for between the request and the exec, and nothing that they start
+// outlives them.
 //
-// The process is one Python program, standard library only, Python 3.9 or
-// newer, embedded here and handed over the very stream that it then serves:
-// [Command] is what to execute as uid 0 in the sandbox, [Dial] does the rest
-// over its stdin and stdout. The package knows no container engine: any stream
-// will do. It isolates nothing by itself; the sandbox around it does.
+// The agent is a Python program of ten modules (py/), standard library only,
+// Python 3.9 or newer, embedded here and handed over the very stream that it
+// then serves: [Command] is what to execute as uid 0 in the sandbox, [Dial] does
+// the rest over its stdin and stdout. The package knows no container engine: any
+// stream will do. It isolates nothing by itself; the sandbox around it does.
 //
 // # Inside
 //
-// The agent pumps and keeps time. For each program there is a monitor, a uid 0
-// child subreaper forked in advance, which forks the program's process in
-// advance too. All descendants of a program are therefore descendants of its
-// monitor, double forks and new sessions included: when the program ends or is
-// to end, the monitor kills its children until it has none, and only then
-// reports. Monitors can't be signalled or traced by programs, which run as uid
-// 1000 without any capability, at nice 10, and first in line for the kernel's
-// out-of-memory killer. When the stream ends, or the agent dies, each monitor
+// The agent pumps and keeps time. Programs belong to monitors, uid 0 children
+// of the agent that are child subreapers: all descendants of a program are
+// descendants of its monitor, double forks and new sessions included. When the
+// program ends or is to end, its monitor kills its children until it has none,
+// and only then reports. A monitor that doesn't is killed by the agent, which
+// then does the same. When the stream ends, or the agent dies, each monitor
 // kills its tree.
+//
+// A plain program's monitor is a launcher, which serves one program after the
+// other. It starts each by posix_spawn; for that moment its real and effective
+// uid are those of programs and only the saved one is 0, so that the program has
+// all three of its own after the exec, and no capability. A program that signals
+// everything in that moment can kill the launcher as it could have killed the
+// program a moment later, and the call ends as one that was killed. It can't
+// trace the launcher, nor read or write its memory; a launcher whose scheduling
+// was changed is not used again. At any other time monitors can't be signalled.
+//
+// Programs run as uid 1000 without any capability, at nice 10, and first in line
+// for the kernel's out-of-memory killer.
 //
 // # Stream
 //
@@ -30,8 +41,10 @@
 // Numbers are big-endian. The host numbers the calls; a number is used once.
 // Types to the agent:
 //
-//	0x01 run      a line of JSON ([request]), then argv and environment as
-//	              NUL-ended byte strings
+//	0x01 run      flags u8, seconds f64, columns u16, rows u16, bytes of stdout
+//	              to forward (-1 all) and of tail i64 each, the same of stderr,
+//	              number of arguments u32, key of a Python source 32 bytes; then
+//	              directory, arguments and environment as NUL-ended byte strings
 //	0x02 kill     ends the call's whole tree; the payload is the status that
 //	              the exit then has
 //	0x03 signal   u8: to the program's process group
@@ -64,7 +77,11 @@
 //
 // A sandbox.PythonProgram is executed once, in a template that the agent forks:
 // its source as a module of the program's name, with the interpreter's site
-// packages but no user site. Each call is a fork of that template which gives
+// packages but no user site. Each call is a fork of that template, made before
+// the call is known. Where the source has a function warm(inp, out), it is called
+// there, with an empty inp and an out that leads nowhere, to do what main does
+// with nothing in it: the memory that it writes is then copied already. When the
+// call comes the fork gives
 // up its rights and then calls main(inp, out): inp is a buffered binary reader
 // of descriptor 3, out an unbuffered binary writer of descriptor 4 (Cmd.Control;
 // without it inp is empty and what goes to out is thrown away). sys.stdin,
