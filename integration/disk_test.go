@@ -91,7 +91,7 @@ func TestDiskThatIsFullTakesNoMoreUntilFilesAreDeleted(t *testing.T) {
 	assert.Equal(t, tool.NoSpace, kind(err), "%v", err)
 	call(t, s, "rm", args{"path": "a"})
 	call(t, s, "write_file", args{"file_path": "more", "content": "x"})
-	assert.Equal(t, "x", output(t, s, "cat more; rm b c"))
+	assert.Equal(t, "x", output(t, s, "cat more; rm -f b c"))
 }
 
 func TestDiskOfManyFilesEndsAtTheLimitOfInodes(t *testing.T) {

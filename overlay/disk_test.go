@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/wisbox/wisbox/internal/quota"
 	"github.com/wisbox/wisbox/tool"
@@ -369,4 +370,33 @@ func BenchmarkCreate(b *testing.B) {
 			}
 		})
 	}
+}
+
+func TestAMeterNeverSaysLessThanThereIs(t *testing.T) {
+	s := storeOnTmpfs(t, "size=64m") // where nobody else deletes
+	s.without = map[DiskWay]bool{DiskImage: true, DiskProject: true}
+	rapid.Check(t, func(rt *rapid.T) {
+		d, err := s.Create(context.Background(), &CreateOptions{Disk: mib, Inodes: 10})
+		require.NoError(rt, err)
+		defer func() {
+			require.NoError(rt, d.Close())
+			require.NoError(rt, s.Remove(context.Background(), d.ID()))
+		}()
+		rt.Repeat(map[string]func(*rapid.T){
+			"write": func(rt *rapid.T) {
+				name := rapid.StringMatching(`[a-d]`).Draw(rt, "name")
+				require.NoError(rt, d.Workspace().WriteFile(name, make([]byte, rapid.IntRange(0, mib/2).Draw(rt, "size")), 0o600))
+			},
+			"remove": func(rt *rapid.T) { _ = d.Workspace().Remove(rapid.StringMatching(`[a-d]`).Draw(rt, "name")) },
+			"": func(rt *rapid.T) {
+				said := tool.KindOf(d.Room(context.Background())) == tool.NoSpace
+				dirs, err := d.fileDirs()
+				require.NoError(rt, err)
+				defer closeAll(dirs)
+				taken, _, err := quota.Walk(context.Background(), quota.Limit{}, dirs...)
+				require.NoError(rt, err)
+				assert.Equal(rt, taken.Reaches(d.State().Disk.limit()), said, "%v", taken)
+			},
+		})
+	})
 }

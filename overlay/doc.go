@@ -8,6 +8,8 @@
 //	ROOT/sessions/ID/session.json  the session's [State]
 //	                 workspace/    what programs see; theirs to mangle
 //	                 tmp/          same file system, unseen by programs: staging
+//	                 disk.img      where a limit of the disk is kept by an image: it,
+//	                 disk/         and where it is mounted; the two above are in it then
 //	                 snapshots/    output/  log.jsonl
 //	                 life.lock     shared while a [Dir] is open, exclusive to delete
 //	                 write.lock    exclusive for each change by the file tools

@@ -1,8 +1,11 @@
 package overlay
 
 import (
+	"context"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -62,6 +65,41 @@ func TestOnAFullFileSystemNothingIsHalfMadeAndRemovalWorks(t *testing.T) {
 	require.NoError(t, s.Remove(t.Context(), "full"))
 	empty(t, s)
 	create(t, s, &CreateOptions{ID: "more"})
+}
+
+func TestASessionThatGrowsOnANearlyFullHostIsEnded(t *testing.T) {
+	for name, without := range map[string]map[DiskWay]bool{"as it comes": nil, "counted": {DiskImage: true, DiskProject: true}} {
+		t.Run(name, func(t *testing.T) {
+			s := storeOnTmpfs(t, "size=40m")
+			s.without = without
+			grows, rests := create(t, s, &CreateOptions{ID: "grows", Disk: 200 << 20}), create(t, s, &CreateOptions{ID: "rests", Disk: 200 << 20})
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			var innocent atomic.Bool
+			go rests.WatchDisk(ctx, func() { innocent.Store(true) })
+			go grows.WatchDisk(ctx, cancel)
+			f, err := grows.Workspace().Create("f")
+			require.NoError(t, err)
+			for block := make([]byte, 64<<10); ctx.Err() == nil && err == nil; {
+				_, err = f.Write(block)
+				_ = f.Sync()
+				pause(ctx)
+			}
+			require.ErrorIs(t, ctx.Err(), context.Canceled)
+			require.NoError(t, f.Close())
+			assert.False(t, innocent.Load())
+			assert.NoError(t, rests.Close())
+			assert.NoError(t, grows.Close())
+		})
+	}
+}
+
+// pause keeps a writer at a speed that a small file system can take.
+func pause(ctx context.Context) {
+	select {
+	case <-time.After(time.Millisecond):
+	case <-ctx.Done():
+	}
 }
 
 func TestAReadOnlyFileSystemIsAnErrorAndNothingIsHalfMade(t *testing.T) {

@@ -23,6 +23,11 @@ const (
 	// inodeCost is what an entry counts against that speed.
 	inodeCost = 16 << 10
 
+	// A session whose limit is far is walked through every walkEvery at most, and
+	// for one part of walkShare of the time, whichever is less.
+	walkEvery = time.Second
+	walkShare = 8
+
 	lookMin = 20 * time.Millisecond
 	lookMax = 500 * time.Millisecond
 )
@@ -31,13 +36,12 @@ const (
 type meter struct {
 	mu     sync.Mutex // one look at a time
 	taken  quota.Limit
+	base   quota.Limit // what the whole file system held when taken was counted
+	low    quota.Limit // the least that it has held since
 	known  bool
-	moved  fsState // of the file system, when taken was counted
+	due    time.Time // when it is counted again, if anything has changed
 	seenAt string
 }
-
-// fsState is what moves when anybody writes to a file system.
-type fsState struct{ blocks, files uint64 }
 
 // Room says whether the session may have more: the error is no_space where its
 // limit is reached and the kernel alone doesn't keep it. Programs and changes by
@@ -47,7 +51,7 @@ func (d *Dir) Room(ctx context.Context) error {
 	if disk == nil || disk.Way == DiskImage { // the kernel says so itself, to us too
 		return nil
 	}
-	taken, err := d.measure(ctx)
+	taken, err := d.measure(ctx, false)
 	if err != nil {
 		return ioError(err, "count the session's files")
 	}
@@ -64,23 +68,22 @@ func full(disk Disk, taken quota.Limit) error {
 	return tool.Errorf(tool.NoSpace, "the session's limit of %d files and directories is reached; delete some with rm", disk.Inodes)
 }
 
-// measure tells what the session's files take. It is a matter of microseconds
-// unless they must be counted, which they are when the file system has changed
-// since the last time.
-func (d *Dir) measure(ctx context.Context) (quota.Limit, error) {
+// measure tells what the session's files take, or a little more: see
+// [meter.count]. exactly counts them whatever that takes.
+func (d *Dir) measure(ctx context.Context, exactly bool) (quota.Limit, error) {
 	d.meter.mu.Lock()
 	defer d.meter.mu.Unlock()
 	workspace, tmp := d.looked()
 	switch disk := d.State().Disk; disk.Way {
 	case DiskImage:
 		st, err := statfs(workspace)
-		return quota.Limit{Bytes: int64(st.Blocks-st.Bfree) * st.Bsize, Inodes: int64(st.Files - st.Ffree)}, err
+		return usedOf(st), err
 	case DiskProject:
 		taken, _, err := quota.ProjectUsage(tmp, disk.Project)
 		taken.Inodes -= 2 // the two directories themselves
 		return taken, err
 	default:
-		return d.meter.count(ctx, disk.limit(), workspace, tmp)
+		return d.meter.count(ctx, disk.limit(), exactly, workspace, tmp)
 	}
 }
 
@@ -89,28 +92,50 @@ func statfs(dir *os.File) (st unix.Statfs_t, err error) {
 	return st, err
 }
 
-func (m *meter) count(ctx context.Context, limit quota.Limit, workspace, tmp *os.File) (quota.Limit, error) {
+func usedOf(st unix.Statfs_t) quota.Limit {
+	return quota.Limit{Bytes: int64(st.Blocks-st.Bfree) * st.Bsize, Inodes: int64(st.Files - st.Ffree)}
+}
+
+// count walks through the files only when it must. While the file system has not
+// changed, nothing has. While all that came to it since, whosever it is, would
+// not reach the limit together with what was counted then, neither has this
+// session; what others delete at the very moment could hide what it writes, so it
+// is counted all the same in due time.
+func (m *meter) count(ctx context.Context, limit quota.Limit, exactly bool, workspace, tmp *os.File) (quota.Limit, error) {
 	st, err := statfs(workspace)
 	if err != nil {
 		return m.taken, err
 	}
-	now := fsState{st.Blocks - st.Bfree, st.Files - st.Ffree}
-	if m.known && now == m.moved {
+	now := usedOf(st)
+	if m.known && now == m.base {
 		return m.taken, nil
 	}
+	m.low = quota.Limit{Bytes: min(m.low.Bytes, now.Bytes), Inodes: min(m.low.Inodes, now.Inodes)}
+	most := m.atMost(now)
+	if m.known && !exactly && !most.Reaches(limit) && time.Now().Before(m.due) {
+		return most, nil
+	}
+	began := time.Now()
 	taken, exact, err := quota.Walk(ctx, limit, workspace, tmp)
 	if err != nil {
 		return m.taken, err
 	}
 	unlinked := quota.Unlinked(workspace, m.seenAt)
-	taken.Bytes, taken.Inodes = taken.Bytes+unlinked.Bytes, taken.Inodes+unlinked.Inodes
-	if !exact && m.known { // then all that came to the file system is taken for ours
-		grown := int64(now.blocks-m.moved.blocks) * st.Bsize
-		taken.Bytes = max(taken.Bytes, m.taken.Bytes+grown)
-		taken.Inodes = max(taken.Inodes, m.taken.Inodes+int64(now.files-m.moved.files))
+	taken = quota.Limit{Bytes: taken.Bytes + unlinked.Bytes, Inodes: taken.Inodes + unlinked.Inodes}
+	if !exact && m.known { // then all that came is taken for ours
+		taken = quota.Limit{Bytes: max(taken.Bytes, most.Bytes), Inodes: max(taken.Inodes, most.Inodes)}
 	}
-	m.taken, m.moved, m.known = taken, now, exact || m.known
+	m.taken, m.base, m.low, m.known = taken, now, now, true
+	m.due = time.Now().Add(max(walkEvery, walkShare*time.Since(began)))
 	return taken, nil
+}
+
+// atMost is what the session takes if all that came to the file system is its own.
+func (m *meter) atMost(now quota.Limit) quota.Limit {
+	return quota.Limit{
+		Bytes:  m.taken.Bytes + now.Bytes - m.low.Bytes,
+		Inodes: m.taken.Inodes + now.Inodes - m.low.Inodes,
+	}
 }
 
 // WatchDisk looks after the session's disk until ctx ends and calls end each time
@@ -142,31 +167,48 @@ type watcher struct {
 	dir  *Dir
 	disk Disk
 	end  func()
-	last quota.Limit
+	low  bool        // the host was nearly full at the last look
+	last quota.Limit // what the session took then
 }
 
 // look ends programs where it must, and says when to look again.
 func (w *watcher) look(ctx context.Context) time.Duration {
-	taken, err := w.dir.measure(ctx)
-	if err != nil {
-		return lookMax
-	}
-	grew := taken.Bytes > w.last.Bytes || taken.Inodes > w.last.Inodes
-	w.last = taken
 	spare, err := w.dir.store.spare()
 	if err != nil {
 		return lookMax
 	}
-	if w.disk.Way == DiskWatch {
-		spare = min(spare, w.left(taken))
-		if taken.Reaches(w.disk.limit()) {
-			grew = true
-		}
+	if w.growsOnFullHost(ctx, spare) {
+		w.end()
+		return lookMin
 	}
-	if spare <= 0 && grew {
+	if w.disk.Way != DiskWatch {
+		return nextLook(spare)
+	}
+	taken, err := w.dir.measure(ctx, false)
+	if err != nil {
+		return lookMax
+	}
+	if taken.Reaches(w.disk.limit()) {
 		w.end()
 	}
-	return nextLook(spare)
+	return nextLook(min(spare, w.left(taken)))
+}
+
+// growsOnFullHost: of the sessions on a host that is nearly full only those must
+// stop that write on.
+func (w *watcher) growsOnFullHost(ctx context.Context, spare int64) bool {
+	was := w.low
+	w.low = spare <= 0
+	if !w.low {
+		return false
+	}
+	taken, err := w.dir.measure(ctx, true)
+	if err != nil {
+		return false
+	}
+	grew := taken.Bytes > w.last.Bytes || taken.Inodes > w.last.Inodes
+	w.last = taken
+	return was && grew
 }
 
 // left is how much more the session may write, entries taken for bytes.
