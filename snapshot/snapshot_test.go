@@ -27,7 +27,7 @@ type bench struct {
 
 func newBench(t testing.TB) *bench {
 	t.Helper()
-	b := &bench{t: t, dir: t.TempDir()}
+	b := &bench{t: t, dir: tempDir(t)}
 	b.ws = filepath.Join(b.dir, "ws")
 	for _, d := range []string{"ws", "tmp", "store"} {
 		require.NoError(t, os.Mkdir(filepath.Join(b.dir, d), 0o700))
@@ -36,6 +36,17 @@ func newBench(t testing.TB) *bench {
 	// The tests' own temporary directories can't be removed by path otherwise.
 	t.Cleanup(func() { clearDir(t, b.ws) })
 	return b
+}
+
+// tempDir lies in memory where it can: the tests make tens of thousands of files.
+func tempDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "wisbox-snapshot-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+	return dir
 }
 
 func openStore(t testing.TB, dir string) *Store {
