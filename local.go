@@ -4,14 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"path/filepath"
 	"sync/atomic"
 
-	"github.com/wisbox/wisbox/evaltool"
-	"github.com/wisbox/wisbox/evaltool/python"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
-	"github.com/wisbox/wisbox/shelltool"
 	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
 )
@@ -24,9 +20,8 @@ type local struct {
 	box  *box
 	disk *diskWatch
 
-	shell *shelltool.Shell
-	eval  *evaltool.Evaluator
-	set   *tool.Set
+	*services
+	set *tool.Set
 
 	lost   bool        // a holder before this one was killed
 	unsaid atomic.Bool // and no result has said so yet
@@ -151,12 +146,9 @@ func (l *local) running(ctx context.Context) (sandbox.Sandbox, func(), error) {
 	return sb, func() { _ = sb.Detach() }, nil
 }
 
-// busy tells whether a process that process_start began still runs.
-func (l *local) busy() bool { return l.shell.Running() > 0 }
-
 func (l *local) close(ctx context.Context, keep bool) error {
 	l.disk.end()
-	errs := []error{l.shell.Close(), l.eval.Close()}
+	errs := []error{l.services.close()}
 	if keep {
 		errs = append(errs, l.box.detach(ctx))
 	} else {
@@ -174,30 +166,9 @@ func (m *Manager) newLocal(item *pooled, opts SessionOptions, files *vfs.FS) (*l
 	}
 	l.disk = &diskWatch{dir: l.dir, box: l.box}
 	var err error
-	l.shell, err = shelltool.New(&shelltool.Options{Runner: l.runner, Files: files, Output: l.dir.Output(), MaxTimeout: opts.MaxTimeout})
-	if err != nil {
+	if l.services, err = l.newServices(files); err != nil {
 		return nil, err
 	}
-	engine := python.New(&python.Options{Runner: l.runner})
-	l.eval, err = evaltool.New(&evaltool.Options{Files: files, Container: engine, Logger: m.log, MaxCode: opts.MaxCode, MaxTimeout: opts.MaxEvalTimeout})
-	if err != nil {
-		return nil, err
-	}
-	l.set, err = profile(opts.Profile, files, l.shell, l.eval)
+	l.set, err = l.profile(opts.Profile)
 	return l, err
-}
-
-// newFiles opens the workspace of a session for the tools.
-func newFiles(dir *overlay.Dir, opts SessionOptions) (*vfs.FS, error) {
-	o := &vfs.Options{
-		Root: dir.Workspace(), Tmp: dir.Tmp(), Lock: dir.Lock, ReadBeforeWrite: opts.ReadBeforeWrite,
-		VersionsFile: filepath.Join(sessionPath(dir), "versions.json"),
-	}
-	if user := dir.State().User; user != nil {
-		o.Owner = &vfs.Owner{UID: user.UID, GID: user.GID}
-	}
-	if !opts.Kept { // nobody will come back to an ephemeral one
-		o.VersionsFile = ""
-	}
-	return vfs.New(o)
 }

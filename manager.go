@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/wisbox/wisbox/evaltool/wasm"
 	"github.com/wisbox/wisbox/hostmount"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/podman"
@@ -37,6 +38,7 @@ type Manager struct {
 
 	mu     sync.Mutex
 	open   map[*Session]struct{}
+	wasm   *wasm.Engine // nil before the first session
 	closed bool
 }
 
@@ -266,6 +268,9 @@ func (m *Manager) Close() error {
 	}
 	m.cancel()
 	m.tasks.Wait()
+	if m.wasm != nil {
+		errs = append(errs, m.wasm.Close())
+	}
 	if m.owned {
 		errs = append(errs, m.backend.Close())
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wisbox/wisbox/digest"
+	"github.com/wisbox/wisbox/evaltool/wasm"
 	"github.com/wisbox/wisbox/hostmount"
 	"github.com/wisbox/wisbox/images"
 	"github.com/wisbox/wisbox/podman"
@@ -28,6 +30,9 @@ type Options struct {
 	AllowedRoots []string
 	// Pool keeps started containers ready. Default none.
 	Pool PoolOptions
+	// Wasm configures Python in WebAssembly, the sandbox "wasm" of
+	// evaluate_python. The zero value works once the module is installed.
+	Wasm wasm.Options
 	// Holder is the command that holds a kept session for its clients: the
 	// session's name is added, and it calls [Manager.Hold] with [HoldReady].
 	// Default none: the kept session's work is done in this process, and its
@@ -73,6 +78,8 @@ type SessionOptions struct {
 	MaxEvalTimeout time.Duration `json:"max_eval_timeout,omitempty"`
 	// MaxCode of evaluate_python in characters, default 2,000.
 	MaxCode int `json:"max_code,omitempty"`
+	// Digest of the workspace that a caller has set; default what the files tell.
+	Digest *digest.Text `json:"digest,omitempty"`
 	// TTL ends a kept session that long after its creation; 0 never.
 	TTL time.Duration `json:"ttl,omitempty"`
 	// Idle ends a kept session that long after its last use; 0 never.

@@ -1,13 +1,9 @@
 package wisbox
 
 import (
-	"slices"
-
 	"github.com/wisbox/wisbox/evaltool"
-	profiles "github.com/wisbox/wisbox/profile"
-	"github.com/wisbox/wisbox/shelltool"
+	"github.com/wisbox/wisbox/rlm"
 	"github.com/wisbox/wisbox/tool"
-	"github.com/wisbox/wisbox/vfs"
 )
 
 // ToolSet describes the tools without a session: names, texts and schemas, for
@@ -18,20 +14,17 @@ func ToolSet() *tool.Set {
 }
 
 // ToolProfile is ToolSet under the names and in the shapes that some models were
-// trained on, see [profiles.Names]. An unknown profile is invalid.
+// trained on, see package profile. An unknown profile is invalid.
 func ToolProfile(name string) (*tool.Set, error) {
-	var files *vfs.FS
-	eval, err := evaltool.New(&evaltool.Options{Files: files})
-	if err != nil {
+	s := &services{}
+	var err error
+	if s.eval, err = evaltool.New(&evaltool.Options{Files: s.files}); err != nil {
 		return nil, err
 	}
-	return profile(name, files, nil, eval)
-}
-
-// profile is the order in which the tools are listed.
-func profile(name string, files *vfs.FS, shell *shelltool.Shell, eval *evaltool.Evaluator) (*tool.Set, error) {
-	own := tool.NewSet(slices.Concat(files.Tools(), shell.Tools(), eval.Tools())...)
-	return profiles.New(name, own, own)
+	if s.texts, err = rlm.New(nil); err != nil {
+		return nil, err
+	}
+	return s.profile(name)
 }
 
 // Guidance tells a model how the tools go together.
@@ -41,5 +34,8 @@ File tools (ls, read_file, write_file, edit_file, glob, grep, rm) need no progra
 shell_execute runs one command (commands, an argv) or a script (bash) to its end; nothing that it starts outlives the call.
 process_start begins what has to run on: read it with process_read, end it with process_signal.
 Programs have no network, run as an ordinary user, and have limits on memory, processes and time: a status other than "exited" says which one was hit.
-evaluate_python evaluates a snippet and gives the value of its last expression; state "kept" keeps names between calls.`
+evaluate_python evaluates a snippet and gives the value of its last expression; state "kept" keeps names between calls.
+evaluate-lisp does the same for Common Lisp; its definitions stay for the session.
+snapshot_create keeps the workspace as it is, snapshot_restore brings it back; take one before you try something.
+context_load and context_op work on texts that are too large to read.`
 }

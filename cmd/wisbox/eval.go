@@ -22,6 +22,7 @@ type evalOptions struct {
 	file       string
 	keep       bool
 	restricted bool
+	wasm       bool
 	globals    []string
 	reads      []string
 	writes     []string
@@ -68,6 +69,8 @@ that raises is exit code 1.`,
 	flags.StringVarP(&opts.file, "file", "f", "", "read the code from this file, - is stdin")
 	flags.BoolVar(&opts.keep, "keep", false, "keep names between calls of the session")
 	flags.BoolVar(&opts.restricted, "restricted", false, "use the small safe interpreter")
+	flags.BoolVar(&opts.wasm, "wasm", false, "use Python in WebAssembly, which needs no Podman; see: wisbox wasm install")
+	cmd.MarkFlagsMutuallyExclusive("restricted", "wasm")
 	flags.StringArrayVar(&opts.globals, "global", nil, "a name and its value as JSON, as `n=[1,2]`; repeatable")
 	flags.StringArrayVar(&opts.reads, "read", nil, "workspace file for the code; repeatable")
 	flags.StringArrayVar(&opts.writes, "write", nil, "file to write after success, as `PATH=TEMPLATE`; repeatable")
@@ -122,6 +125,9 @@ func (a *app) evalArguments(opts *evalOptions, args []string) (json.RawMessage, 
 	}
 	if opts.restricted {
 		params["sandbox"] = "restricted"
+	}
+	if opts.wasm {
+		params["sandbox"] = "wasm"
 	}
 	if opts.timeout != 0 {
 		params["timeout"] = opts.timeout

@@ -45,6 +45,20 @@ func DefaultCacheDir() (string, error) {
 	return filepath.Join(dir, "wisbox", "wasm"), nil
 }
 
+// IsInstalled tells whether an engine with these options finds a module.
+func IsInstalled(opts *Options) bool {
+	dir := opts.CacheDir
+	if dir == "" {
+		var err error
+		if dir, err = DefaultCacheDir(); err != nil {
+			return false
+		}
+	}
+	path, _ := locate(opts.Module, dir)
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
 // locate gives the path of the module: the explicit one, else that of the
 // environment variable, else the one installed in dir. It need not exist.
 func locate(explicit, dir string) (path string, installed bool) {

@@ -1,0 +1,133 @@
+package wisbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"slices"
+
+	"github.com/wisbox/wisbox/digest"
+	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/evaltool/lisp"
+	"github.com/wisbox/wisbox/evaltool/python"
+	"github.com/wisbox/wisbox/evaltool/wasm"
+	"github.com/wisbox/wisbox/overlay"
+	profiles "github.com/wisbox/wisbox/profile"
+	"github.com/wisbox/wisbox/rlm"
+	"github.com/wisbox/wisbox/shelltool"
+	"github.com/wisbox/wisbox/snapshot"
+	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
+)
+
+// services are the parts that make a session's tools. To list the tools, most of
+// them may be nil.
+type services struct {
+	files     *vfs.FS
+	shell     *shelltool.Shell
+	eval      *evaltool.Evaluator
+	lisp      *lisp.Lisp
+	snapshots *snapshot.Store
+	digest    *digest.Digester
+	texts     *rlm.Ops
+}
+
+// tools is the order in which the tools are listed.
+func (s *services) tools() *tool.Set {
+	return tool.NewSet(slices.Concat(s.files.Tools(), s.shell.Tools(), s.eval.Tools(), s.lisp.Tools(), s.snapshots.Tools(),
+		s.digest.Tools(), s.texts.Tools())...)
+}
+
+func (s *services) profile(name string) (*tool.Set, error) {
+	own := s.tools()
+	return profiles.New(name, own, own)
+}
+
+// busy tells whether something runs that the session's end would cut off.
+func (s *services) busy() bool { return s.shell.Running() > 0 || s.lisp.Busy() }
+
+// close ends what runs; the files belong to the session.
+func (s *services) close() error {
+	return errors.Join(s.shell.Close(), s.eval.Close(), s.lisp.Close(), s.snapshots.Close())
+}
+
+// newServices makes the parts of a session that works in this process.
+func (l *local) newServices(files *vfs.FS) (s *services, err error) {
+	s = &services{files: files}
+	runner, log := l.runner, l.m.log
+	s.shell, err = shelltool.New(&shelltool.Options{Runner: runner, Files: files, Output: l.dir.Output(), MaxTimeout: l.opts.MaxTimeout})
+	if err != nil {
+		return nil, err
+	}
+	engine, err := l.m.wasmEngine()
+	if err != nil {
+		return nil, err
+	}
+	s.eval, err = evaltool.New(&evaltool.Options{
+		Files: files, Container: python.New(&python.Options{Runner: runner}), Wasm: engine.Session(files), Logger: log,
+		MaxCode: l.opts.MaxCode, MaxTimeout: l.opts.MaxEvalTimeout,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.lisp = lisp.New(&lisp.Options{Runner: runner, Memory: l.opts.Limits.Memory, Logger: log})
+	if s.snapshots, err = newSnapshots(l.dir); err != nil {
+		return nil, err
+	}
+	s.digest = newDigest(l, files)
+	s.texts, err = rlm.New(&rlm.Options{Files: files, Eval: engine, Logger: log})
+	return s, err
+}
+
+func newSnapshots(dir *overlay.Dir) (*snapshot.Store, error) {
+	o := &snapshot.Options{Workspace: dir.Workspace(), Tmp: dir.Tmp(), Store: dir.Snapshots(), Lock: dir.Lock}
+	if user := dir.State().User; user != nil {
+		o.Owner = &snapshot.Owner{UID: user.UID, GID: user.GID}
+	}
+	return snapshot.New(o)
+}
+
+// newDigest keeps a digest that a caller has set with the session's settings.
+func newDigest(l *local, files *vfs.FS) *digest.Digester {
+	return digest.New(&digest.Options{
+		Files: files.FS(), Log: l.m.log, Kept: l.opts.Digest,
+		Keep: func(ctx context.Context, text *digest.Text) error {
+			return l.dir.Update(ctx, func(s *overlay.State) error {
+				o := l.opts
+				o.Digest = text
+				settings, err := json.Marshal(o)
+				s.Settings = settings
+				return err
+			})
+		},
+	})
+}
+
+// wasmEngine is one for all sessions: it loads its module on first use.
+func (m *Manager) wasmEngine() (*wasm.Engine, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.wasm != nil {
+		return m.wasm, nil
+	}
+	opts := m.opts.Wasm
+	engine, err := wasm.New(&opts)
+	m.wasm = engine
+	return engine, err
+}
+
+// newFiles opens the workspace of a session for the tools.
+func newFiles(dir *overlay.Dir, opts SessionOptions) (*vfs.FS, error) {
+	o := &vfs.Options{
+		Root: dir.Workspace(), Tmp: dir.Tmp(), Lock: dir.Lock, ReadBeforeWrite: opts.ReadBeforeWrite,
+		VersionsFile: filepath.Join(sessionPath(dir), "versions.json"),
+	}
+	if user := dir.State().User; user != nil {
+		o.Owner = &vfs.Owner{UID: user.UID, GID: user.GID}
+	}
+	if !opts.Kept { // nobody will come back to an ephemeral one
+		o.VersionsFile = ""
+	}
+	return vfs.New(o)
+}
