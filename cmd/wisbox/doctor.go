@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/doctor"
+	"github.com/wisbox/wisbox/images"
+	"github.com/wisbox/wisbox/podman"
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+func (a *app) newDoctorCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "doctor",
+		Short: "Try whether this machine can hold what wisbox promises, and say how to repair it",
+		Long: `Finds Podman, looks at what it needs, then opens sessions with small limits and
+lets programs go over each: memory, processor, processes, disk, files; looks for
+a way to the network and for rights a program shouldn't have. A few seconds.
+
+Each line is ok, not enforced (wisbox works, without that promise) or broken,
+with what to do. The exit code is 1 if anything is broken.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.runDoctor(cmd.Context()) },
+	}
+}
+
+func (a *app) runDoctor(ctx context.Context) error {
+	m, err := wisbox.NewManager(ctx, a.options(a.logger()))
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	opts := &doctor.Options{}
+	if !a.json {
+		opts.Line = func(l doctor.Line) { printLine(a.out, l) }
+	}
+	report := doctor.Examine(ctx, patient{m, m.Backend().(*podman.Backend)}, opts)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err := a.print(report, func(w io.Writer) { printVerdict(w, report) }); err != nil {
+		return err
+	}
+	if report.Broken() {
+		return exitCode(exitError)
+	}
+	return nil
+}
+
+func printLine(w io.Writer, l doctor.Line) {
+	fmt.Fprintf(w, "%-12s  %-15s %s\n", l.Status, l.Name, printable(l.Detail))
+	if l.Fix != "" {
+		fmt.Fprintf(w, "%-12s  %-15s to do: %s\n", "", "", l.Fix)
+	}
+}
+
+func printVerdict(w io.Writer, r *doctor.Report) {
+	count := map[doctor.Status]int{}
+	for _, l := range r.Lines {
+		count[l.Status]++
+	}
+	fmt.Fprintf(w, "\n%d ok, %d not enforced, %d broken, in %.1f s\n", count[doctor.OK], count[doctor.NotEnforced], count[doctor.Broken], r.Took.Seconds())
+}
+
+// patient is this program as package doctor sees it.
+type patient struct {
+	m *wisbox.Manager
+	b *podman.Backend
+}
+
+func (p patient) Service(ctx context.Context) (doctor.Service, error) {
+	s, err := p.b.Service(ctx)
+	return doctor.Service{
+		From: s.From, Version: s.Version, Runtime: s.Runtime, Kernel: s.Kernel, Rootless: s.Rootless,
+		CgroupVersion: s.CgroupVersion, CgroupManager: s.CgroupManager, StorageDriver: s.StorageDriver,
+	}, err
+}
+
+func (p patient) Image(ctx context.Context) (string, error) {
+	_, err := p.b.ImageInfo(ctx, images.Default)
+	return images.Default, err
+}
+
+func (p patient) Open(ctx context.Context, limits sandbox.Limits) (doctor.Session, error) {
+	s, err := p.m.Open(ctx, &wisbox.SessionOptions{Limits: limits})
+	if err != nil {
+		return nil, err
+	}
+	return trialSession{s}, nil
+}
+
+// trialSession gives a session the few methods that trials need.
+type trialSession struct{ *wisbox.Session }
+
+func (s trialSession) Limits(ctx context.Context) ([]sandbox.LimitState, error) {
+	in, err := s.Inspect(ctx)
+	if err != nil || in.Sandbox == nil {
+		return nil, err
+	}
+	return in.Sandbox.Limits, nil
+}
+
+func (s trialSession) Write(ctx context.Context, path, content string) error {
+	_, err := s.call(ctx, "write_file", map[string]any{"file_path": path, "content": content})
+	return err
+}
+
+func (s trialSession) Read(ctx context.Context, path string) (string, error) {
+	res, err := s.call(ctx, "read_file", map[string]any{"file_path": path})
+	if err != nil {
+		return "", err
+	}
+	raw, err := json.Marshal(res.Value)
+	if err != nil {
+		return "", err
+	}
+	var file struct{ Content string }
+	err = json.Unmarshal(raw, &file)
+	return file.Content, err
+}
+
+func (s trialSession) Remove(ctx context.Context, path string) error {
+	_, err := s.call(ctx, "rm", map[string]any{"path": path})
+	return err
+}
+
+func (s trialSession) call(ctx context.Context, name string, args map[string]any) (*tool.Result, error) {
+	raw, err := json.Marshal(args)
+	if err != nil {
+		return nil, err
+	}
+	return s.Call(ctx, name, raw)
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/overlay"
+)
+
+func (a *app) newLogCmd() *cobra.Command {
+	var tail int
+	cmd := &cobra.Command{
+		Use:   "log SESSION",
+		Short: "Show every call of a session: when, what, how it ended, how long it took",
+		Long: `Shows the session's log: one record a call, without content, code or variables.
+With --json each record is a line as it stands in the log.`,
+		Example: `  wisbox log box --tail 20
+  wisbox log verify box`,
+		Args: exactArgs("SESSION"),
+		RunE: func(_ *cobra.Command, args []string) error { return a.runLog(args[0], tail) },
+	}
+	cmd.Flags().IntVarP(&tail, "tail", "n", 0, "only the last records (default all)")
+	cmd.AddCommand(a.newLogVerifyCmd())
+	return cmd
+}
+
+func (a *app) newLogVerifyCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "verify SESSION",
+		Short: "Look whether a session's log is what was written",
+		Long: `Every record holds the hash of the one before. This finds records that were
+changed, removed, added or cut short, and says where; the exit code is then 1.
+The head that it prints is the hash of the last record: kept elsewhere, it shows
+later that the log up to there is the same.`,
+		Args: exactArgs("SESSION"),
+		RunE: func(_ *cobra.Command, args []string) error { return a.runLogVerify(args[0]) },
+	}
+}
+
+func (a *app) runLog(session string, tail int) error {
+	store, err := overlay.OpenStore(a.cache)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	var lines ring
+	lines.max = tail
+	if err := store.Log(session, lines.add); err != nil {
+		return err
+	}
+	if a.json {
+		for _, line := range lines.kept {
+			fmt.Fprintf(a.out, "%s\n", line)
+		}
+		return nil
+	}
+	printLog(a.out, lines.kept)
+	return nil
+}
+
+// ring keeps the last lines; all where max is 0.
+type ring struct {
+	max  int
+	kept [][]byte
+}
+
+func (r *ring) add(line []byte) error {
+	r.kept = append(r.kept, line)
+	if r.max > 0 && len(r.kept) > r.max {
+		r.kept = r.kept[1:]
+	}
+	return nil
+}
+
+func printLog(w io.Writer, lines [][]byte) {
+	if len(lines) == 0 {
+		fmt.Fprintln(w, "no call was made in this session yet")
+		return
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "TIME\tTOOL\tOUTCOME\tTOOK\tPATH")
+	for _, line := range lines {
+		var e wisbox.Event
+		if json.Unmarshal(line, &e) != nil {
+			continue // another version's
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", e.Time.Local().Format(time.DateTime), printable(e.Tool), e.Outcome,
+			e.Duration.Round(10*time.Microsecond), oneLine(about(e)))
+	}
+	_ = tw.Flush()
+}
+
+// about is what a call was about: its path, and what went wrong.
+func about(e wisbox.Event) string {
+	switch {
+	case e.Message == "":
+		return e.Path
+	case e.Path == "":
+		return e.Message
+	}
+	return e.Path + ": " + e.Message
+}
+
+// oneLine keeps a table a table.
+func oneLine(s string) string { return printable(strings.Join(strings.Fields(s), " ")) }
+
+func (a *app) runLogVerify(session string) error {
+	store, err := overlay.OpenStore(a.cache)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	report, err := store.VerifyLog(session)
+	if err != nil {
+		return err
+	}
+	if err := a.print(report, func(w io.Writer) { printLogReport(w, report) }); err != nil {
+		return err
+	}
+	if len(report.Problems) > 0 {
+		return exitCode(exitError)
+	}
+	return nil
+}
+
+func printLogReport(w io.Writer, r *overlay.LogReport) {
+	for _, p := range r.Problems {
+		fmt.Fprintf(w, "line %d: %s: %s\n", p.Line, p.Kind, p.Message)
+	}
+	if len(r.Problems) == 0 {
+		fmt.Fprintln(w, "the log is what was written")
+	}
+	fmt.Fprintf(w, "%d records; head %d %s\n", r.Records, r.Head.Seq, r.Head.Hash)
+}

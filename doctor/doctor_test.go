@@ -1,0 +1,177 @@
+package doctor_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/doctor"
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// host is a machine that is as told.
+type host struct {
+	service    doctor.Service
+	noPodman   error
+	noImage    error
+	noSession  error
+	noProgram  error
+	says       map[string]string         // a word of a program's source -> what it prints
+	ends       map[string]sandbox.Status // how it ends
+	unenforced bool
+	open       atomic.Int32
+}
+
+// well is a machine without a fault.
+func well() *host {
+	return &host{
+		service: doctor.Service{From: "a test", Version: "5.4.2", Runtime: "runc 1.4.3", Kernel: "6.12.0", CgroupVersion: "v2", CgroupManager: "systemd", StorageDriver: "overlay"},
+		says: map[string]string{
+			"children_user": "0.51", "signal.pause": "59",
+			`"/tmp/doctor"`: "full: No space left on device after 8192 KiB", "os.dup": "253", "socket.if_nameindex": "closed", "CapBnd": "closed",
+			"ptrace": "closed", "sys/kernel/hostname": "closed", `"doctor" + str(n)`: "full: No space left after 990 files", `open("doctor"`: "full: No space left after 32768 KiB",
+			"own/tool.txt": "fine",
+		},
+		ends: map[string]sandbox.Status{"bytearray": sandbox.StatusOOMKilled},
+	}
+}
+
+func (h *host) Service(context.Context) (doctor.Service, error) { return h.service, h.noPodman }
+func (h *host) Image(context.Context) (string, error)           { return "localhost/wisbox:x", h.noImage }
+
+func (h *host) Open(context.Context, sandbox.Limits) (doctor.Session, error) {
+	if h.noSession != nil {
+		return nil, h.noSession
+	}
+	h.open.Add(1)
+	return session{h}, nil
+}
+
+type session struct{ *host }
+
+func (s session) Run(_ context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
+	source := cmd.Argv[len(cmd.Argv)-1]
+	res := sandbox.Result{Status: sandbox.StatusExited}
+	longest := ""
+	for word := range s.says {
+		if strings.Contains(source, word) && len(word) > len(longest) {
+			longest = word
+		}
+	}
+	_, err := io.WriteString(cmd.Stdout, s.says[longest]+"\n")
+	for word, status := range s.ends {
+		if strings.Contains(source, word) {
+			res.Status = status
+		}
+	}
+	return res, errors.Join(err, s.noProgram)
+}
+
+func (s session) Limits(context.Context) ([]sandbox.LimitState, error) {
+	var out []sandbox.LimitState
+	for _, name := range []string{"cpus", "memory", "pids", "tmp", "nofile", "disk", "inodes"} {
+		out = append(out, sandbox.LimitState{Name: name, Enforced: !s.unenforced, By: "a test"})
+	}
+	return out, nil
+}
+
+func (s session) Write(context.Context, string, string) error  { return nil }
+func (s session) Read(context.Context, string) (string, error) { return "program", nil }
+func (s session) Remove(context.Context, string) error         { return nil }
+func (s session) Close(context.Context) error                  { s.open.Add(-1); return nil }
+func lines(r *doctor.Report, st doctor.Status) (names []string) {
+	for _, l := range r.Lines {
+		if l.Status == st {
+			names = append(names, l.Name)
+		}
+	}
+	return names
+}
+
+// machine is a root directory with what Podman needs.
+func machine(t *testing.T) *doctor.Options {
+	t.Helper()
+	root := t.TempDir()
+	for _, name := range []string{"newuidmap", "newgidmap"} {
+		path := filepath.Join(root, "usr/bin", name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, nil, 0o755))
+	}
+	return &doctor.Options{Root: root}
+}
+
+func TestAWellMachineIsWell(t *testing.T) {
+	h := well()
+	seen := 0
+	opts := machine(t)
+	opts.Line = func(doctor.Line) { seen++ }
+	r := doctor.Examine(t.Context(), h, opts)
+	if os.Geteuid() == 0 { // the lines of a user without rights are tested on their own
+		assert.Empty(t, lines(r, doctor.Broken), "%+v", r.Lines)
+		assert.Empty(t, lines(r, doctor.NotEnforced), "%+v", r.Lines)
+		assert.False(t, r.Broken())
+	}
+	assert.Equal(t, len(r.Lines), seen)
+	assert.Zero(t, h.open.Load(), "sessions are closed")
+	for _, name := range []string{"podman", "image", "first program", "memory", "cpus", "pids", "tmp", "nofile", "network", "rights", "seccomp", "root", "ownership", "disk", "inodes"} {
+		assert.Contains(t, lines(r, doctor.OK), name)
+	}
+}
+
+func TestEachFaultHasItsLineAndAFix(t *testing.T) {
+	fault := errors.New("it is not there")
+	for _, c := range []struct {
+		name   string
+		line   string
+		status doctor.Status
+		spoil  func(*host)
+	}{
+		{"no podman", "podman", doctor.Broken, func(h *host) { h.noPodman = fault }},
+		{"an old podman", "podman", doctor.Broken, func(h *host) { h.service.Version = "3.4.4" }},
+		{"no image", "image", doctor.Broken, func(h *host) { h.noImage = fault }},
+		{"no session", "session", doctor.Broken, func(h *host) { h.noSession = fault }},
+		{"no program", "first program", doctor.Broken, func(h *host) { h.noProgram = fault }},
+		{"vfs", "storage", doctor.NotEnforced, func(h *host) { h.service.StorageDriver = "vfs" }},
+		{"cgroup v1", "cgroup", doctor.NotEnforced, func(h *host) { h.service.Rootless, h.service.CgroupVersion = true, "v1" }},
+		{"an old runc", "runtime", doctor.NotEnforced, func(h *host) { h.service.Runtime = "runc 1.1.5" }},
+		{"an old crun", "runtime", doctor.NotEnforced, func(h *host) { h.service.Runtime = "crun version 1.8.1" }},
+		{"an old kernel", "kernel", doctor.NotEnforced, func(h *host) { h.service.Kernel = "5.4.0-1" }},
+		{"Dirty Pipe", "kernel", doctor.NotEnforced, func(h *host) { h.service.Kernel = "5.15.10" }},
+		{"no memory limit", "memory", doctor.NotEnforced, func(h *host) { h.ends = nil }},
+		{"no cpu limit", "cpus", doctor.NotEnforced, func(h *host) { h.says["children_user"] = "1.98" }},
+		{"cpus held by a busy machine only", "cpus", doctor.NotEnforced, func(h *host) { h.unenforced = true }},
+		{"no limit of processes", "pids", doctor.NotEnforced, func(h *host) { h.says["signal.pause"] = "84" }},
+		{"no limit of /tmp", "tmp", doctor.NotEnforced, func(h *host) { h.says[`"/tmp/doctor"`] = "all of it after 12288 KiB" }},
+		{"no disk limit", "disk", doctor.NotEnforced, func(h *host) { h.says[`open("doctor"`] = "all of it after 65536 KiB" }},
+		{"no limit of files", "inodes", doctor.NotEnforced, func(h *host) { h.says[`"doctor" + str(n)`] = "all of it after 1999 files" }},
+		{"a network", "network", doctor.Broken, func(h *host) { h.says["socket.if_nameindex"] = "eth0 1.1.1.1" }},
+		{"a capability", "rights", doctor.Broken, func(h *host) { h.says["CapBnd"] = "CapEff=0000000000000001" }},
+		{"no filter", "seccomp", doctor.Broken, func(h *host) { h.says["ptrace"] = "no filter" }},
+		{"a root that can be written", "root", doctor.Broken, func(h *host) { h.says["sys/kernel/hostname"] = "/x" }},
+		{"files that the program can't change", "ownership", doctor.Broken, func(h *host) { h.says["own/tool.txt"] = "permission denied" }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := well()
+			c.spoil(h)
+			r := doctor.Examine(t.Context(), h, machine(t))
+			assert.Contains(t, lines(r, c.status), c.line, "%+v", r.Lines)
+			for _, l := range r.Lines {
+				if l.Name == c.line {
+					assert.NotEmpty(t, l.Fix)
+				}
+			}
+			if c.status == doctor.Broken {
+				assert.True(t, r.Broken())
+			}
+			assert.Zero(t, h.open.Load(), "sessions are closed")
+		})
+	}
+}

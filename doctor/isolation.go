@@ -1,0 +1,105 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// expect is the line of a promise that must hold: a program says "closed" where
+// it does, else what it found open.
+func (t *trial) expect(ctx context.Context, name, ok, source string) Line {
+	_, out, broken := t.python(ctx, name, source)
+	if broken != nil {
+		return *broken
+	}
+	if out == "closed" {
+		return Line{name, OK, ok, ""}
+	}
+	return Line{name, Broken, "a program found: " + firstLine(out), "don't run anything you don't trust here, and tell us: see SECURITY.md"}
+}
+
+func (t *trial) network(ctx context.Context) Line {
+	return t.expect(ctx, "network", "closed: no interface but loopback, no address, no name can be reached", `
+import os, socket
+found = [i for _, i in socket.if_nameindex() if i != "lo"]
+for host, port in (("1.1.1.1", 53), ("169.254.169.254", 80), ("10.88.0.1", 53), ("2606:4700:4700::1111", 53)):
+    try:
+        socket.create_connection((host, port), 1).close(); found.append(host)
+    except OSError: pass
+for name in ("example.com", "host.containers.internal"):
+    try:
+        socket.getaddrinfo(name, 80); found.append(name)
+    except OSError: pass
+print(" ".join(found) or "closed")`)
+}
+
+func (t *trial) rights(ctx context.Context) Line {
+	return t.expect(ctx, "rights", "uid 1000, no capability, no new privileges", `
+import os
+status = dict(l.rstrip("\n").split(":\t", 1) for l in open("/proc/self/status") if ":\t" in l)
+found = [k + "=" + status[k] for k in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb") if int(status[k], 16)]
+if status["NoNewPrivs"] != "1": found.append("new privileges")
+if os.getuid() != 1000 or os.geteuid() != 1000: found.append("uid %d" % os.getuid())
+try:
+    os.setuid(0); found.append("setuid(0)")
+except OSError: pass
+print(" ".join(found) or "closed")`)
+}
+
+// filter tries calls that the profile of wisbox forbids and Podman's own allows.
+func (t *trial) filter(ctx context.Context) Line {
+	return t.expect(ctx, "seccomp", "on: no user namespace, no ptrace, no vsock can be made", `
+import ctypes, socket
+found = []
+status = dict(l.rstrip("\n").split(":\t", 1) for l in open("/proc/self/status") if ":\t" in l)
+if status["Seccomp"] != "2": found.append("no filter")
+try:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(0x10000000) == 0: found.append("unshare")
+    if libc.ptrace(0, 0, 0, 0) == 0: found.append("ptrace")
+except OSError: pass
+try:
+    socket.socket(40, socket.SOCK_STREAM).close(); found.append("vsock")
+except OSError: pass
+print(" ".join(found) or "closed")`)
+}
+
+func (t *trial) readOnly(ctx context.Context) Line {
+	return t.expect(ctx, "root", "read-only; /workspace and /tmp are not", `
+found = []
+for path in ("/x", "/etc/x", "/usr/bin/x", "/dev/x", "/proc/sys/kernel/hostname"):
+    try:
+        open(path, "w").close(); found.append(path)
+    except OSError: pass
+for path in ("/workspace/doctor", "/tmp/doctor"):
+    open(path, "w").close()
+print(" ".join(found) or "closed")`)
+}
+
+const ownershipFix = "remove the session directory's odd file system or mount options (idmapped, squashed or noacl mounts): set WISBOX_CACHE to a local disk"
+
+// ownership lets each side change and delete what the other made.
+func (t *trial) ownership(ctx context.Context) Line {
+	if problem := t.bothWays(ctx); problem != "" {
+		return Line{"ownership", Broken, problem, ownershipFix}
+	}
+	return Line{"ownership", OK, "programs and tools change each other's files", ""}
+}
+
+func (t *trial) bothWays(ctx context.Context) string {
+	if err := t.s.Write(ctx, "own/tool.txt", "tool"); err != nil {
+		return "the tools can't write: " + text(err)
+	}
+	_, out, err := t.run(ctx, "sh", "-c", "umask 077; printf +program >> own/tool.txt && mkdir closed && printf program > closed/f && rm -r own && echo fine")
+	if err != nil || !strings.HasSuffix(out, "fine") {
+		return "a program can't change what the tools wrote: " + firstLine(out)
+	}
+	if got, err := t.s.Read(ctx, "closed/f"); err != nil || got != "program" {
+		return fmt.Sprintf("the tools can't read what a program wrote (%v)", err)
+	}
+	if err := t.s.Remove(ctx, "closed"); err != nil {
+		return "the tools can't delete what a program made: " + text(err)
+	}
+	return ""
+}

@@ -1,0 +1,199 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// verdict is the line of a limit: held by what was seen, not by what was said.
+func (t *trial) verdict(name string, held bool, seen string) Line {
+	said := t.limits[name]
+	switch {
+	case held && said.Enforced:
+		return Line{name, OK, seen + ", by " + said.By, ""}
+	case held:
+		return Line{name, OK, seen, ""}
+	}
+	return Line{name, NotEnforced, seen, t.fix(name)}
+}
+
+func (t *trial) fix(name string) string {
+	s := t.e.service
+	switch {
+	case name == "disk" || name == "inodes":
+		return "put the state root (WISBOX_CACHE) on ext4 or xfs with project quotas, or run as root, where wisbox uses a mounted image"
+	case name == "tmp" || name == "nofile":
+		return "use a Podman of 4.3 or later with runc or crun"
+	case s.Rootless && s.CgroupVersion == "v1":
+		return cgroupV1Fix
+	case s.Rootless:
+		return delegateFix
+	}
+	return "see that the cgroup controllers cpu, memory and pids are there (/proc/cgroups) and that Podman may use them"
+}
+
+// memory takes half as much again as the limit, page by page.
+func (t *trial) memory(ctx context.Context) Line {
+	res, out, broken := t.python(ctx, "memory", fmt.Sprintf(`
+keep = []
+for _ in range(%d):
+    keep.append(bytearray(b"x" * (1 << 20)))
+print(len(keep))`, small.Memory*3/2>>20))
+	if broken != nil {
+		return *broken
+	}
+	if res.Status == sandbox.StatusOOMKilled {
+		return t.verdict("memory", true, "a program over 128 MiB was ended")
+	}
+	return t.verdict("memory", false, fmt.Sprintf("a program with a limit of 128 MiB ended as %s (%s)", res.Status, firstLine(out)))
+}
+
+// cpus runs two busy loops under half a processor.
+func (t *trial) cpus(ctx context.Context) Line {
+	_, out, broken := t.python(ctx, "cpus", `
+import os, time
+began = time.monotonic()
+kids = []
+for _ in range(2):
+    pid = os.fork()
+    if pid == 0:
+        while time.monotonic() - began < 1.2: pass
+        os._exit(0)
+    kids.append(pid)
+for pid in kids: os.waitpid(pid, 0)
+spent = os.times()
+print((spent.children_user + spent.children_system) / (time.monotonic() - began))`)
+	if broken != nil {
+		return *broken
+	}
+	share, err := strconv.ParseFloat(out, 64)
+	if err != nil {
+		return Line{"cpus", Broken, "two busy loops said: " + firstLine(out), "see: wisbox --debug doctor"}
+	}
+	held := share < 0.75 && (t.limits["cpus"].Enforced || len(t.limits) == 0) // a machine that is busy holds nobody
+	return t.verdict("cpus", held, fmt.Sprintf("two busy loops took %.2f processors with a limit of 0.5", share))
+}
+
+func (t *trial) processes(ctx context.Context) Line {
+	_, out, broken := t.python(ctx, "pids", fmt.Sprintf(`
+import os, signal
+kids = []
+try:
+    for _ in range(%d):
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+        kids.append(pid)
+except OSError: pass
+for pid in kids: os.kill(pid, 9)
+print(len(kids))`, small.PIDs+20))
+	if broken != nil {
+		return *broken
+	}
+	n, err := strconv.ParseInt(out, 10, 64)
+	return t.verdict("pids", err == nil && n <= small.PIDs, fmt.Sprintf("%s processes could be started with a limit of %d", firstLine(out), small.PIDs))
+}
+
+func (t *trial) tmp(ctx context.Context) Line {
+	_, out, broken := t.python(ctx, "tmp", fill("/tmp/doctor", small.Tmp*3/2, 1, false))
+	if broken != nil {
+		return *broken
+	}
+	return t.verdict("tmp", strings.Contains(out, "full"), fmt.Sprintf("/tmp with a limit of 8 MiB took %s", firstLine(out)))
+}
+
+func (t *trial) descriptors(ctx context.Context) Line {
+	_, out, broken := t.python(ctx, "nofile", fmt.Sprintf(`
+import os
+n = 0
+try:
+    for n in range(%d): os.dup(0)
+except OSError: pass
+print(n)`, 2*small.NoFile))
+	if broken != nil {
+		return *broken
+	}
+	n, err := strconv.ParseInt(out, 10, 64)
+	return t.verdict("nofile", err == nil && n <= small.NoFile, fmt.Sprintf("%s files could be opened with a limit of %d", firstLine(out), small.NoFile))
+}
+
+// fill writes files until total bytes or an error, says which, and deletes them.
+// Where a watcher keeps the limit it comes within a moment: wait gives it time.
+func fill(name string, total int64, files int, wait bool) string {
+	pause := 0
+	if wait {
+		pause = 4
+	}
+	return fmt.Sprintf(`
+import os, time
+done, what, block = 0, "all of it", b"x" * 65536
+try:
+    for i in range(%d):
+        with open(%q + str(i), "wb", buffering=0) as f:
+            for _ in range(%d):
+                done += f.write(block)
+    time.sleep(%d)
+except OSError as e: what = "full: " + e.strerror
+for i in range(%d):
+    try: os.unlink(%q + str(i))
+    except OSError: pass
+print(what, "after %%d KiB" %% (done >> 10))`, files, name, total/int64(files)/65536, pause, files, name)
+}
+
+// disk writes twice the limit, in files that are smaller than it.
+func (t *trial) disk(ctx context.Context) Line {
+	res, out, broken := t.python(ctx, "disk", fill("doctor", 2*small.Disk, 8, true))
+	if broken != nil {
+		return *broken
+	}
+	return t.workspaceLimit("disk", res, out, "a workspace with a limit of 32 MiB")
+}
+
+func (t *trial) files(ctx context.Context) Line {
+	res, out, broken := t.python(ctx, "inodes", fmt.Sprintf(`
+import time
+what, n = "all of it", 0
+try:
+    for n in range(%d): open("doctor" + str(n), "w").close()
+    time.sleep(4)
+except OSError as e: what = "full: " + e.strerror
+print(what, "after", n, "files")`, 2*small.Inodes))
+	if broken != nil {
+		return *broken
+	}
+	return t.workspaceLimit("inodes", res, out, "a workspace with a limit of 1,000 files")
+}
+
+func (t *trial) workspaceLimit(name string, res sandbox.Result, out, what string) Line {
+	if res.Status == sandbox.StatusDiskLimit {
+		return t.verdict(name, true, what+" had its program ended")
+	}
+	return t.verdict(name, strings.Contains(out, "full"), what+" took "+firstLine(out))
+}
+
+// rounds of `true` are enough for a median.
+const rounds = 15
+
+func (t *trial) speed(ctx context.Context) Line {
+	took := make([]time.Duration, 0, rounds)
+	for range rounds {
+		began := time.Now()
+		if _, _, err := t.run(ctx, "true"); err != nil {
+			return Line{"speed", Broken, text(err), "see: wisbox --debug doctor"}
+		}
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	return Line{"speed", OK, fmt.Sprintf("`true` takes %s once the container runs", round(took[rounds/2])), ""}
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line[:min(len(line), 200)]
+}

@@ -1,0 +1,103 @@
+package doctor
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// version is major, minor, patch; all zero where the text holds none.
+type version [3]int
+
+var versionText = regexp.MustCompile(`(\d+)\.(\d+)(?:\.(\d+))?`)
+
+func parseVersion(text string) (v version) {
+	m := versionText.FindStringSubmatch(text)
+	for i := 1; i < len(m); i++ {
+		v[i-1], _ = strconv.Atoi(m[i]) // digits, or nothing
+	}
+	return v
+}
+
+func (v version) known() bool { return v != version{} }
+
+func (v version) before(major, minor, patch int) bool {
+	for i, n := range []int{major, minor, patch} {
+		if v[i] != n {
+			return v[i] < n
+		}
+	}
+	return false
+}
+
+// hole is a way out of a container that versions of a program have.
+type hole struct {
+	name string
+	open func(version) bool
+	fix  string
+}
+
+// runcHoles, the worst first. Each branch of releases has its own repair.
+var runcHoles = []hole{
+	{"CVE-2024-21626", func(v version) bool { return v.before(1, 1, 12) }, "update runc to 1.2.8, 1.3.3 or later"},
+	{"CVE-2025-31133, -52565 and -52881", func(v version) bool {
+		return v.before(1, 2, 8) || !v.before(1, 3, 0) && v.before(1, 3, 3)
+	}, "update runc to 1.2.8, 1.3.3 or later"},
+	{"CVE-2026-41579", func(v version) bool { return v.before(1, 3, 6) || !v.before(1, 4, 0) && v.before(1, 4, 3) }, "update runc to 1.3.6, 1.4.3 or later"},
+}
+
+var crunHoles = []hole{
+	{"CVE-2022-27650", func(v version) bool { return v.before(1, 4, 4) }, "update crun to 1.20 or later"},
+	{"CVE-2025-24965 (with its krun handler)", func(v version) bool { return v.before(1, 20, 0) }, "update crun to 1.20 or later"},
+}
+
+var kernelHoles = []hole{
+	{"CVE-2022-0847 (Dirty Pipe)", func(v version) bool {
+		return !v.before(5, 8, 0) && v.before(5, 16, 11) && (v[1] != 10 || v[2] < 102) && (v[1] != 15 || v[2] < 25)
+	}, "update the kernel and boot it"},
+}
+
+// patched says that a distribution's version may be repaired without a new number.
+const patched = "; your distribution may have repaired that without changing the number"
+
+func judge(name, text string, holes []hole) Line {
+	l := Line{name, OK, text, ""}
+	v := parseVersion(text)
+	if !v.known() {
+		l.Detail += ": its version can't be told"
+		return l
+	}
+	var open []string
+	for _, h := range holes {
+		if h.open(v) {
+			open = append(open, h.name)
+			l.Fix = h.fix
+		}
+	}
+	if len(open) > 0 {
+		l.Status = NotEnforced
+		l.Detail = fmt.Sprintf("%s has a known way out of containers, %s%s", text, strings.Join(open, ", "), patched)
+	}
+	return l
+}
+
+func (e *examination) runtime() Line {
+	text := e.service.Runtime
+	switch {
+	case strings.HasPrefix(text, "runc"):
+		return judge("runtime", text, runcHoles)
+	case strings.HasPrefix(text, "crun"):
+		return judge("runtime", text, crunHoles)
+	}
+	return Line{"runtime", OK, text, ""}
+}
+
+// kernel: openat2, which the file tools are fast and safe by, came with 5.6.
+func (e *examination) kernel() Line {
+	text := e.service.Kernel
+	if v := parseVersion(text); v.known() && v.before(5, 6, 0) {
+		return Line{"kernel", NotEnforced, text + " has no openat2: the file tools go the slower way", "boot a kernel of 5.6 or later"}
+	}
+	return judge("kernel", text, kernelHoles)
+}
