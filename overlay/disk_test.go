@@ -227,8 +227,16 @@ func TestProcessesThatOpenAtOnceShareOneMount(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(string(mounts), s.path))
 }
 
+// alone gives a store that has to count where nobody else deletes anything.
+func alone(t *testing.T) *Store {
+	t.Helper()
+	s := storeOnTmpfs(t, "size=64m")
+	s.without = map[DiskWay]bool{DiskImage: true, DiskProject: true}
+	return s
+}
+
 func TestWhatIsCountedHasNoRoomAtItsLimitUntilSomethingGoes(t *testing.T) {
-	d := create(t, counted(t), &onDisk)
+	d := create(t, alone(t), &onDisk)
 	assert.Equal(t, DiskWatch, d.State().Disk.Way)
 	assert.Contains(t, d.DiskState()[0].By, "watcher")
 	require.NoError(t, d.Room(t.Context()))
@@ -373,8 +381,7 @@ func BenchmarkCreate(b *testing.B) {
 }
 
 func TestAMeterNeverSaysLessThanThereIs(t *testing.T) {
-	s := storeOnTmpfs(t, "size=64m") // where nobody else deletes
-	s.without = map[DiskWay]bool{DiskImage: true, DiskProject: true}
+	s := alone(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		d, err := s.Create(context.Background(), &CreateOptions{Disk: mib, Inodes: 10})
 		require.NoError(rt, err)

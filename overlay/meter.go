@@ -24,9 +24,11 @@ const (
 	inodeCost = 16 << 10
 
 	// A session whose limit is far is walked through every walkEvery at most, and
-	// for one part of walkShare of the time, whichever is less.
+	// its walks take an eighth of the time; half of it from three quarters of the
+	// limit on.
 	walkEvery = time.Second
 	walkShare = 8
+	nearShare = 2
 
 	lookMin = 20 * time.Millisecond
 	lookMax = 500 * time.Millisecond
@@ -39,7 +41,8 @@ type meter struct {
 	base   quota.Limit // what the whole file system held when taken was counted
 	low    quota.Limit // the least that it has held since
 	known  bool
-	due    time.Time // when it is counted again, if anything has changed
+	at     time.Time     // when that was
+	cost   time.Duration // and how long it took
 	seenAt string
 }
 
@@ -112,7 +115,7 @@ func (m *meter) count(ctx context.Context, limit quota.Limit, exactly bool, work
 	}
 	m.low = quota.Limit{Bytes: min(m.low.Bytes, now.Bytes), Inodes: min(m.low.Inodes, now.Inodes)}
 	most := m.atMost(now)
-	if m.known && !exactly && !most.Reaches(limit) && time.Now().Before(m.due) {
+	if m.known && !exactly && m.isGoodFor(most, limit) {
 		return most, nil
 	}
 	began := time.Now()
@@ -126,8 +129,21 @@ func (m *meter) count(ctx context.Context, limit quota.Limit, exactly bool, work
 		taken = quota.Limit{Bytes: max(taken.Bytes, most.Bytes), Inodes: max(taken.Inodes, most.Inodes)}
 	}
 	m.taken, m.base, m.low, m.known = taken, now, now, true
-	m.due = time.Now().Add(max(walkEvery, walkShare*time.Since(began)))
+	m.at, m.cost = time.Now(), time.Since(began)
 	return taken, nil
+}
+
+// isGoodFor says whether the last count is recent enough.
+func (m *meter) isGoodFor(most, limit quota.Limit) bool {
+	age := time.Since(m.at)
+	near := quota.Limit{Bytes: most.Bytes + most.Bytes/3 + 1, Inodes: most.Inodes + most.Inodes/3 + 1}
+	switch {
+	case most.Reaches(limit):
+		return false
+	case near.Reaches(limit):
+		return age < nearShare*m.cost
+	}
+	return age < max(walkEvery, walkShare*m.cost)
 }
 
 // atMost is what the session takes if all that came to the file system is its own.
