@@ -37,6 +37,7 @@ var layers = map[string][]string{
 	"rlm":             {"tool", "vfs"},
 	"snapshot":        {"tool"},
 	"digest":          {"tool"},
+	"doctor":          {"sandbox", "tool"},
 	"profile":         {"tool"},
 	"mcpserver":       {"tool"},
 
