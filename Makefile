@@ -57,9 +57,22 @@ test-race: ## unit tests with the race detector
 test-integration: ## integration tests, one package after the other
 	go test -p 1 -count=1 -timeout 30m ./integration/...
 
+.PHONY: wasm
+wasm: build ## Python in WebAssembly, for the sandbox wasm, if it is not there
+	bin/wisbox wasm install
+
 .PHONY: bench
-bench: ## benchmarks
+bench: setup image ## the tables under docs/benchmarks, next to peers measured in the same run
+	go run ./bench -o docs/benchmarks/programs.md
+	@cat docs/benchmarks/programs.md
+
+.PHONY: bench-go
+bench-go: ## the Go benchmarks of the packages
 	go test -run '^$$' -bench . -benchmem $(UNIT)
+
+.PHONY: model
+model: ## check the model of the rlm protocol (needs spin and gcc)
+	docs/model/check.sh
 
 .PHONY: soak
 soak: setup image ## the integration tests again and again: N=5

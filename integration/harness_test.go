@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/evaltool/wasm"
 	"github.com/wisbox/wisbox/images"
 	"github.com/wisbox/wisbox/podman"
 	"github.com/wisbox/wisbox/tool"
@@ -61,6 +62,9 @@ func setUp() error {
 		return err
 	}
 	env.manager, env.backend = m, m.Backend().(*podman.Backend)
+	if _, err := wasm.Install(ctx, nil); err != nil {
+		fmt.Fprintln(os.Stderr, "Python in WebAssembly is not installed, its cases will fail:", err)
+	}
 	if archive := os.Getenv("WISBOX_TEST_IMAGE"); archive != "" {
 		return loadImage(ctx, archive)
 	}
