@@ -9,6 +9,8 @@ from .kernel import F_DUPFD_CLOEXEC, F_SETPIPE_SZ
 from .wire import CHUNK, CREDIT, CTL_IN, CTL_OUT, DATA, STDERR, STDIN, STDOUT, WINDOW, Lost
 
 BACKLOG = 512 << 10          # bytes queued for the host before programs wait
+END_OF_FILE = b"\4"          # as typed on a terminal
+REOPENED = 0.05              # seconds until a terminal that was closed is looked at again
 DRAIN = 1 << 20              # bytes of the buffer that thrown-away output is read into
 
 
@@ -35,7 +37,7 @@ class In:
 
 
 class Streams:
-    """The part of the agent that pumps. It needs send, watch, unwatch and finish."""
+    """The part of the agent that pumps. It needs send, watch, unwatch, after and finish."""
 
     def __init__(self):
         self.stalled, self.drain = set(), None
@@ -58,7 +60,10 @@ class Streams:
 
     def terminal(self, call, master):
         os.set_blocking(master, False)
-        self.add_in(call, STDIN, fcntl.fcntl(master, F_DUPFD_CLOEXEC, 3))
+        if STDIN in call.ins:
+            self.add_in(call, STDIN, fcntl.fcntl(master, F_DUPFD_CLOEXEC, 3))
+        else:
+            os.write(master, END_OF_FILE)
         self.add_out(call, STDOUT, master, *call.bounds[:2])
 
     def add_in(self, call, channel, fd):
@@ -115,7 +120,9 @@ class Streams:
             n = self.throw_away(out) if out.forward == 0 else self.pass_on(out)
         except BlockingIOError:
             return out.rest is not None and self.close_out(out)
-        except OSError:                          # a terminal's way to say end of file
+        except OSError:                          # nobody has the terminal open now
+            if out.rest is None:
+                return self.look_later(out)
             n = 0
         if n is None:
             return self.hold_out(out)
@@ -127,6 +134,11 @@ class Streams:
         if n >= CHUNK and not out.grown:
             self.grow(out)
         return True
+
+    def look_later(self, out):
+        """A terminal that we closed would hang up its program, which may open it again."""
+        self.after(REOPENED, lambda: self.poll_out(out))
+        return self.hold_out(out)
 
     def pass_on(self, out):
         room = min(CHUNK, out.window) if out.forward < 0 else min(CHUNK, out.window, out.forward)
@@ -222,7 +234,7 @@ class Streams:
     def finish_in(self, stream):
         if stream.channel == STDIN and stream.call.tty:
             stream.eof = False
-            stream.queue.append(b"\4")
+            stream.queue.append(END_OF_FILE)
             stream.queued += 1
             stream.owed -= 1
             self.push(stream)
