@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -70,22 +71,25 @@ func TestOnAFullFileSystemNothingIsHalfMadeAndRemovalWorks(t *testing.T) {
 func TestASessionThatGrowsOnANearlyFullHostIsEnded(t *testing.T) {
 	for name, without := range map[string]map[DiskWay]bool{"as it comes": nil, "counted": {DiskImage: true, DiskProject: true}} {
 		t.Run(name, func(t *testing.T) {
-			s := storeOnTmpfs(t, "size=40m")
+			s := storeOnTmpfs(t, "size=20m")
 			s.without = without
 			grows, rests := create(t, s, &CreateOptions{ID: "grows", Disk: 200 << 20}), create(t, s, &CreateOptions{ID: "rests", Disk: 200 << 20})
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			var innocent atomic.Bool
-			go rests.WatchDisk(ctx, func() { innocent.Store(true) })
-			go grows.WatchDisk(ctx, cancel)
+			var watchers sync.WaitGroup
+			watchers.Go(func() { rests.WatchDisk(ctx, func() { innocent.Store(true) }) })
+			watchers.Go(func() { grows.WatchDisk(ctx, cancel) })
 			f, err := grows.Workspace().Create("f")
 			require.NoError(t, err)
-			for block := make([]byte, 64<<10); ctx.Err() == nil && err == nil; {
+			_, err = f.Write(make([]byte, 14<<20)) // far enough from the reserve
+			for block := make([]byte, 8<<10); ctx.Err() == nil && err == nil; {
 				_, err = f.Write(block)
 				_ = f.Sync()
 				pause(ctx)
 			}
 			require.ErrorIs(t, ctx.Err(), context.Canceled)
+			watchers.Wait()
 			require.NoError(t, f.Close())
 			assert.False(t, innocent.Load())
 			assert.NoError(t, rests.Close())

@@ -158,7 +158,7 @@ func (m *meter) atMost(now quota.Limit) quota.Limit {
 // that it finds programs to be ended: when a limit is reached that the kernel
 // doesn't keep, and when the session grows on a host that is nearly full, whatever
 // keeps its limit. end must not wait for the programs. A session that was
-// made without limits isn't watched.
+// made without limits isn't watched. It must have returned before Close.
 //
 // It looks again when the session could have reached the limit at 1 GiB/s, after
 // 20 ms at least and half a second at most; between changes of the file system
