@@ -413,4 +413,5 @@ func TestAStateRootThatIsDeletedUnderASessionLeavesNoMount(t *testing.T) {
 	_ = os.RemoveAll(s.path) // stops at the mount
 	_ = d.Close()
 	assert.False(t, quota.IsMounted(d.hostPath(diskDir)))
+	require.NoError(t, os.RemoveAll(s.path))
 }
