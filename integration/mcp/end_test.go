@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -110,6 +112,53 @@ func TestASignalEndsServerProgramAndSession(t *testing.T) {
 			require.NoError(t, r.cmd.Process.Signal(sig))
 			assert.Equal(t, code, r.endsWithin(5*time.Second))
 			assert.False(t, runs(mark))
+		})
+	}
+}
+
+// beginOver has a server on HTTP run a program, in a session that is named or in
+// the connection's; the call ends with ctx.
+func beginOver(ctx context.Context, c *client, session string) (mark string) {
+	mark = fmt.Sprintf("7%d", time.Now().UnixNano()%1_000_000_000)
+	with := func(a args) args {
+		if session != "" {
+			a["session"] = session
+		}
+		return a
+	}
+	c.call("shell_execute", with(args{"commands": []string{"true"}}))
+	go func() {
+		_, _ = c.CallTool(ctx, &sdk.CallToolParams{Name: "shell_execute", Arguments: with(args{"commands": []string{"sleep", mark}, "timeout": 100})})
+	}()
+	require.Eventually(c.t, func() bool { return runs(mark) }, 10*time.Second, 20*time.Millisecond)
+	return mark
+}
+
+func TestOverHTTPASignalEndsEverything(t *testing.T) {
+	s := newWorld(t).needsPodman().serve("127.0.0.1:0")
+	mark := beginOver(t.Context(), s.connect("2025-11-25"), "")
+	began := time.Now()
+	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
+	<-s.silent
+	assert.Less(t, time.Since(began), 5*time.Second)
+	_ = s.cmd.Wait()
+	assert.Equal(t, 143, s.cmd.ProcessState.ExitCode())
+	assert.False(t, runs(mark))
+}
+
+func TestOverHTTPTheProgramEndsWithItsCaller(t *testing.T) {
+	for _, version := range []string{"2025-11-25", "2026-07-28"} {
+		t.Run(version, func(t *testing.T) {
+			c := newWorld(t).needsPodman().serve("127.0.0.1:0").connect(version)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			session := ""
+			if version == "2026-07-28" {
+				session = c.call("session_open", args{})["session"].(string)
+			}
+			mark := beginOver(ctx, c, session)
+			cancel()
+			assert.Eventually(t, func() bool { return !runs(mark) }, 5*time.Second, 20*time.Millisecond)
 		})
 	}
 }
