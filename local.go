@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
@@ -22,6 +23,8 @@ type local struct {
 
 	*services
 	set *tool.Set
+
+	reserved atomic.Int64 // when the host last had free space, since started
 
 	lost   bool        // a holder before this one was killed
 	unsaid atomic.Bool // and no result has said so yet
@@ -47,6 +50,9 @@ func (l *local) call(ctx context.Context, name string, raw json.RawMessage) (*to
 }
 
 func (l *local) run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
+	if err := l.dir.Check(ctx); err != nil {
+		return sandbox.Result{}, err
+	}
 	runner, err := l.runner(ctx)
 	if err != nil {
 		return sandbox.Result{}, err
@@ -55,6 +61,9 @@ func (l *local) run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error
 }
 
 func (l *local) start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error) {
+	if err := l.dir.Check(ctx); err != nil {
+		return nil, err
+	}
 	runner, err := l.runner(ctx)
 	if err != nil {
 		return nil, err
@@ -62,14 +71,12 @@ func (l *local) start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, er
 	return runner.Start(ctx, cmd)
 }
 
-// runner is how the tools reach the sandbox. The workspace is looked at first,
-// so that a deleted one is said in our words and not in the runtime's, and a
-// host or session that is full starts no program that could fill it more.
+// runner is how the tools reach the sandbox, once the call has looked whether
+// the workspace is still there (so that a deleted one is said in our words and
+// not in the runtime's). A host or session that is full starts no program that
+// could fill it more.
 func (l *local) runner(ctx context.Context) (sandbox.Runner, error) {
-	if err := l.dir.Check(ctx); err != nil {
-		return nil, err
-	}
-	if err := l.dir.Reserve(ctx); err != nil {
+	if err := l.reserve(ctx); err != nil {
 		return nil, err
 	}
 	if err := l.dir.Room(ctx); err != nil {
@@ -78,6 +85,25 @@ func (l *local) runner(ctx context.Context) (sandbox.Runner, error) {
 	l.disk.begin()
 	return l.box, nil
 }
+
+// reserveEvery is how long an answer about the host's free space is good for: a
+// disk doesn't fill in that time by more than the reserve.
+const reserveEvery = 200 * time.Millisecond
+
+func (l *local) reserve(ctx context.Context) error {
+	now := time.Since(started)
+	if last := time.Duration(l.reserved.Load()); last != 0 && now-last < reserveEvery {
+		return nil
+	}
+	if err := l.dir.Reserve(ctx); err != nil {
+		return err
+	}
+	l.reserved.Store(int64(now))
+	return nil
+}
+
+// started is what monotonic times are told from.
+var started = time.Now()
 
 // makeSandbox opens the session's running sandbox or makes it.
 func (l *local) makeSandbox(ctx context.Context) (sandbox.Sandbox, error) {

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/google/jsonschema-go/jsonschema"
 )
@@ -88,7 +89,19 @@ type field struct {
 	enum     []string
 }
 
+// known keeps what fieldsOf has read: a call's arguments are decoded often.
+var known sync.Map // reflect.Type -> []field
+
 func fieldsOf(t reflect.Type) []field {
+	if fields, ok := known.Load(t); ok {
+		return fields.([]field)
+	}
+	fields := readFields(t)
+	known.Store(t, fields)
+	return fields
+}
+
+func readFields(t reflect.Type) []field {
 	var fields []field
 	for _, sf := range reflect.VisibleFields(t) {
 		if !sf.IsExported() || sf.Anonymous {
