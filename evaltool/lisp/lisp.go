@@ -1,7 +1,7 @@
 // Package lisp is evaluate-lisp and its tools: Common Lisp in one SBCL that
 // lives as long as its session, so that definitions stay. SBCL runs in the
 // session's container as a program like any other, with a driver of wisbox's own
-// (driver.lisp), and is started with the first call that needs it.
+// (package driver), and is started with the first call that needs it.
 //
 // It is not a boundary: the container is. The driver shares its process with the
 // evaluated code, so its answers are read as hostile input: bounded, checked,
@@ -11,22 +11,14 @@ package lisp
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"log/slog"
-	"slices"
 	"sync"
 
+	"github.com/wisbox/wisbox/evaltool/lisp/driver"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
-
-//go:embed driver.lisp
-var driver []byte
-
-// Driver is the source of the Lisp program in the sandbox, for images that keep
-// it ready as a saved core (see [CorePath]).
-func Driver() []byte { return slices.Clone(driver) }
 
 // Options configure a Lisp.
 type Options struct {
@@ -46,7 +38,7 @@ type Options struct {
 // many goroutines at once: evaluations wait for each other.
 type Lisp struct {
 	opts   Options
-	core   string          // the saved core to look for
+	driver string          // the compiled driver to look for
 	life   context.Context // ends with Close
 	cancel context.CancelFunc
 	turn   chan struct{} // holds a token while an evaluation or a reset is on
@@ -63,7 +55,7 @@ type Lisp struct {
 
 // New makes a Lisp. It starts nothing.
 func New(opts *Options) *Lisp {
-	l := &Lisp{opts: *opts, core: CorePath(), turn: make(chan struct{}, 1), limits: defaultLimits}
+	l := &Lisp{opts: *opts, driver: driver.CompiledPath(), turn: make(chan struct{}, 1), limits: defaultLimits}
 	if l.opts.Memory <= 0 {
 		l.opts.Memory = sandbox.Limits{}.WithDefaults().Memory
 	}
@@ -152,7 +144,7 @@ func (l *Lisp) ready(ctx context.Context) (notes []string, err error) {
 		l.drop()
 	}
 	if l.live == nil {
-		if l.live, err = start(ctx, l.opts.Runner, l.core, l.opts.Memory); err != nil {
+		if l.live, err = start(ctx, l.opts.Runner, l.driver, l.opts.Memory); err != nil {
 			return nil, err
 		}
 		l.opts.Logger.DebugContext(ctx, "lisp.start", slog.String("event", "lisp.start"), slog.Bool("again", l.lost))

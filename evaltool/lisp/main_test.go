@@ -19,23 +19,23 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// core is the driver as an image has it: saved once for all tests.
-var core string
+// compiled is the driver as an image has it: compiled once for all tests.
+var compiled string
 
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
 func runTests(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "lisp-core-")
+	dir, err := os.MkdirTemp("", "lisp-driver-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	core = filepath.Join(dir, "driver.core")
-	save := exec.Command("sbcl", "--noinform", "--no-sysinit", "--no-userinit", "--non-interactive",
-		"--eval", `(with-compilation-unit () (load "driver.lisp"))`, "--eval", `(wisbox.driver:save "`+core+`")`)
-	if out, err := save.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "save the driver's core (these tests need SBCL, Debian's package sbcl): %v\n%s", err, out)
+	compiled = filepath.Join(dir, "driver.fasl")
+	compile := exec.Command("sbcl", "--noinform", "--no-sysinit", "--no-userinit", "--non-interactive",
+		"--eval", `(compile-file "driver/driver.lisp" :output-file "`+compiled+`")`)
+	if out, err := compile.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "compile the driver (these tests need SBCL, Debian's package sbcl): %v\n%s", err, out)
 		return 1
 	}
 	return m.Run()
@@ -58,7 +58,7 @@ func newSessionWith(t testing.TB, opts lisp.Options) *session {
 	box, err := host.Create(context.Background(), sandbox.Spec{ID: boxID, Image: "host", Workspace: t.TempDir()})
 	require.NoError(t, err)
 	opts.Runner = func(context.Context) (sandbox.Runner, error) { return box, nil }
-	l := lisp.New(&opts).WithCore(core)
+	l := lisp.New(&opts).WithDriver(compiled)
 	t.Cleanup(func() {
 		assert.NoError(t, l.Close())
 		assert.NoError(t, box.Close(context.Background()))

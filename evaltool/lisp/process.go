@@ -1,15 +1,14 @@
 package lisp
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/wisbox/wisbox/evaltool/lisp/driver"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -22,34 +21,27 @@ const (
 	// streamWait is how long after the answer the streams may still be on their
 	// way; they are longer only if the code took the descriptors away.
 	streamWait = 500 * time.Millisecond
-	// startWait bounds the start, which compiles the driver where no core is.
+	// startWait bounds the start, which compiles the driver where the image has none.
 	startWait = 30 * time.Second
 	// stackSize of every thread, in MiB.
 	stackSize = 8
 )
 
-// CorePath is where an image keeps the driver as a saved core. The name tells
-// which driver it is; without it the driver's source is loaded at each start.
-func CorePath() string {
-	sum := sha256.Sum256(driver)
-	return "/usr/local/lib/wisbox/lisp-" + hex.EncodeToString(sum[:6]) + ".core"
-}
-
-// startScript runs the core $1 or, where it isn't, the driver from stdin.
-const startScript = `core=$1; shift
+// startScript loads the compiled driver $1 or, where it isn't, the source from
+// stdin.
+const startScript = `driver=$1; shift
 command -v sbcl >/dev/null || exit 127
-[ -r "$core" ] && exec sbcl --core "$core" "$@"
-exec sbcl "$@" --no-sysinit --no-userinit --eval '(with-compilation-unit () (load "/dev/stdin"))' --eval '(wisbox.driver:main)'`
+[ -r "$driver" ] || driver=/dev/stdin
+exec sbcl "$@" --no-sysinit --no-userinit --load "$driver" --eval '(wisbox.driver:main)'`
 
-func startCmd(core string, memory int64) sandbox.Cmd {
+func startCmd(compiled string, memory int64) sandbox.Cmd {
 	return sandbox.Cmd{
 		Argv: []string{
-			"sh", "-c", startScript, "lisp", core, "--noinform", "--disable-ldb",
+			"sh", "-c", startScript, "lisp", compiled, "--noinform", "--disable-ldb",
 			"--dynamic-space-size", strconv.FormatInt(max(memory/2>>20, 64), 10) + "MB",
 			"--control-stack-size", strconv.Itoa(stackSize) + "MB", "--end-runtime-options",
 		},
-		Env:   []string{"SBCL_HOME=/usr/lib/sbcl"}, // a core elsewhere would look for its libraries beside itself
-		Stdin: bytes.NewReader(driver),
+		Stdin: strings.NewReader(driver.Source),
 	}
 }
 
@@ -67,14 +59,14 @@ type process struct {
 }
 
 // start returns when SBCL is ready for requests.
-func start(ctx context.Context, runner func(context.Context) (sandbox.Runner, error), core string, memory int64) (*process, error) {
+func start(ctx context.Context, runner func(context.Context) (sandbox.Runner, error), compiled string, memory int64) (*process, error) {
 	r, err := runner(ctx)
 	if err != nil {
 		return nil, err
 	}
 	in, requests := io.Pipe()
 	p := &process{requests: requests, answers: newFrames(), stdout: newMarked(), stderr: newMarked(), done: make(chan struct{})}
-	cmd := startCmd(core, memory)
+	cmd := startCmd(compiled, memory)
 	cmd.Stdout, cmd.Stderr, cmd.Control = p.stdout, p.stderr, &sandbox.Control{In: in, Out: p.answers}
 	if p.proc, err = r.Start(ctx, cmd); err != nil {
 		return nil, err

@@ -9,7 +9,7 @@
 
 (defpackage "WISBOX.DRIVER"
   (:use "COMMON-LISP")
-  (:export "MAIN" "SAVE"))
+  (:export "MAIN"))
 
 (in-package "WISBOX.DRIVER")
 
@@ -635,10 +635,6 @@
       (when request
         (handler-case (answer-lost request)
           (serious-condition () (end-of-session)))))))
-
-(defun save (path)
-  "Saves a core that begins in MAIN."
-  (sb-ext:save-lisp-and-die path :toplevel #'main))
 
 (sb-ext:lock-package "WISBOX.DRIVER")
 (in-package "COMMON-LISP-USER")
