@@ -169,5 +169,14 @@ func (s *bash) kill(ctx context.Context) {
 	s.id, s.read = "", 0
 }
 
+// close ends the shell when the command that it runs, if any, has been given up.
+func (s *bash) close(ctx context.Context) {
+	select {
+	case <-s.turn:
+		s.kill(ctx)
+	case <-ctx.Done():
+	}
+}
+
 // quote makes one word of any text for bash.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

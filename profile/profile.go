@@ -26,10 +26,33 @@ type Caller interface {
 // Names are the profiles, the default first.
 func Names() []string { return []string{"wisbox", "vfs", "anthropic", "openai", "deepagents"} }
 
-// New makes the tools of a profile for one session. base describes wisbox's own
-// tools; calls go to to, the session that they are of. The name "" is "wisbox";
-// an unknown one is invalid.
+// New makes the tools of a profile for one session that ends with its user. base
+// describes wisbox's own tools; calls go to to, the session that they are of. The
+// name "" is "wisbox"; an unknown one is invalid.
 func New(name string, base *tool.Set, to Caller) (*tool.Set, error) {
+	p, err := Open(name, base, to)
+	if err != nil {
+		return nil, err
+	}
+	return p.Set, nil
+}
+
+// Profile is the tools of one user of a session.
+type Profile struct {
+	*tool.Set
+	shell *bash // nil where the profile has none
+}
+
+// Close ends what the tools keep between calls, for sessions that go on without
+// this user. The tools must not be called afterwards.
+func (p *Profile) Close(ctx context.Context) {
+	if p.shell != nil {
+		p.shell.close(ctx)
+	}
+}
+
+// Open is New for a user who may leave before the session ends.
+func Open(name string, base *tool.Set, to Caller) (*Profile, error) {
 	a := &adapters{base: base, to: to}
 	var tools []tool.Tool
 	switch name {
@@ -46,12 +69,13 @@ func New(name string, base *tool.Set, to Caller) (*tool.Set, error) {
 	default:
 		return nil, tool.Errorf(tool.Invalid, "there is no profile %q; the profiles are %s", name, strings.Join(Names(), ", ")).In("profile")
 	}
-	return tool.NewSet(tools...), nil
+	return &Profile{tool.NewSet(tools...), a.shell}, nil
 }
 
 type adapters struct {
-	base *tool.Set
-	to   Caller
+	base  *tool.Set
+	to    Caller
+	shell *bash
 }
 
 func (a *adapters) own() []tool.Tool {

@@ -94,11 +94,17 @@ func (a *app) runMCP(ctx context.Context, opts *mcpOptions) error {
 // profiledSession is a session whose tools are those of a profile.
 type profiledSession struct {
 	*wisbox.Session
-	set *tool.Set
+	tools *profile.Profile
 }
 
 func (s profiledSession) Call(ctx context.Context, name string, args json.RawMessage) (*tool.Result, error) {
-	return s.set.Call(ctx, name, args)
+	return s.tools.Call(ctx, name, args)
+}
+
+// Close ends what this client started for itself, then leaves the session.
+func (s profiledSession) Close(ctx context.Context) error {
+	s.tools.Close(ctx)
+	return s.Session.Close(ctx)
 }
 
 // Underlying is the session with wisbox's own tools, for the server's resources.
@@ -109,8 +115,8 @@ func profiled(name string) func(*wisbox.Session, error) (mcpserver.Session, erro
 		if err != nil {
 			return nil, err
 		}
-		set, err := profile.New(name, wisbox.ToolSet(), s)
-		return profiledSession{s, set}, err
+		tools, err := profile.Open(name, wisbox.ToolSet(), s)
+		return profiledSession{s, tools}, err
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestTheAnthropicProfileHasAShellThatStaysAndAnEditor(t *testing.T) {
@@ -58,4 +59,23 @@ func TestTheDeepAgentsProfile(t *testing.T) {
 	files := c.call("grep", args{"pattern": "f(x)", "output_mode": "content"})["files"].([]any)
 	assert.EqualValues(t, 2, files[0].(args)["count"])
 	assert.Equal(t, "out\nerr\n", c.call("execute", args{"command": "echo out; echo err >&2"})["output"])
+}
+
+func TestAShellGoesWithItsClientAndTheSessionStays(t *testing.T) {
+	w := newWorld(t).needsPodman()
+	out, err := w.command("session", "create", "box").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	defer func() {
+		out, err := w.command("session", "rm", "box").CombinedOutput()
+		assert.NoError(t, err, "%s", out)
+	}()
+	first := w.stdio("--session", "box", "--profile", "anthropic")
+	first.call("bash", args{"command": "echo kept > file"})
+	require.NoError(t, first.Close())
+	second := w.stdio("--session", "box")
+	for _, one := range second.call("process_list", args{})["processes"].([]any) {
+		assert.NotEqual(t, "running", one.(args)["state"])
+	}
+	assert.Equal(t, "kept\n", second.call("read_file", args{"file_path": "file"})["content"])
+	require.NoError(t, second.Close())
 }
