@@ -28,12 +28,12 @@ var layers = map[string][]string{
 	"vfs":             {"tool"},
 	"agent":           {"sandbox"},
 	"podman":          {"sandbox", "agent"},
-	"images":          {"sandbox", "tool"},
+	"images":          {"evaltool/lisp/driver", "sandbox", "tool"},
 	"shelltool":       {"sandbox", "tool", "vfs"},
 	"evaltool":        {"tool", "vfs"},
 	"evaltool/python": {"evaltool", "evaltool/python/driver", "sandbox", "tool", "vfs"},
 	"evaltool/wasm":   {"evaltool", "evaltool/python/driver", "tool", "vfs"},
-	"evaltool/lisp":   {"evaltool", "sandbox", "tool"},
+	"evaltool/lisp":   {"evaltool/lisp/driver", "sandbox", "tool"},
 	"rlm":             {"tool", "vfs"},
 	"snapshot":        {"tool"},
 	"digest":          {"tool"},
@@ -42,6 +42,7 @@ var layers = map[string][]string{
 	"mcpserver":       {"tool"},
 
 	"evaltool/python/driver": {},
+	"evaltool/lisp/driver":   {},
 	"": {
 		"tool", "sandbox", "overlay", "hostmount", "vfs", "podman", "images", "shelltool", "evaltool", "evaltool/python", "evaltool/wasm",
 		"evaltool/lisp", "rlm", "snapshot", "digest", "profile",

@@ -9,6 +9,8 @@ import (
 	"io"
 	"io/fs"
 	"sync"
+
+	"github.com/wisbox/wisbox/evaltool/lisp/driver"
 )
 
 //go:embed Containerfile finish.sh packages.txt sitecustomize.py wisbox-init
@@ -35,14 +37,18 @@ func contextTar() io.Reader {
 		panic(err)
 	}
 	for _, e := range entries {
-		data := mustRead(e.Name())
-		hdr := &tar.Header{Name: e.Name(), Mode: 0o755, Size: int64(len(data)), Format: tar.FormatUSTAR}
-		mustNil(tw.WriteHeader(hdr))
-		_, err := tw.Write(data)
-		mustNil(err)
+		addFile(tw, e.Name(), mustRead(e.Name()))
 	}
+	addFile(tw, "lisp-driver.lisp", []byte(driver.Source))
 	mustNil(tw.Close())
 	return &buf
+}
+
+func addFile(tw *tar.Writer, name string, data []byte) {
+	hdr := &tar.Header{Name: name, Mode: 0o755, Size: int64(len(data)), Format: tar.FormatUSTAR}
+	mustNil(tw.WriteHeader(hdr))
+	_, err := tw.Write(data)
+	mustNil(err)
 }
 
 // The files are part of the program and the buffer is memory: neither can fail.
