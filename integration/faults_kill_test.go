@@ -1,0 +1,241 @@
+package integration
+
+import (
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestFault_F01_KilledDuringCreate(t *testing.T) {
+	h := newHome(t)
+	h.do("run", "--", "true") // Podman's service runs
+	for i := range 20 {
+		cmd := h.start("run", "--", "true")
+		time.Sleep(time.Duration(i) * 30 * time.Millisecond) // the point in time is the fault
+		killed(t, cmd)
+		require.LessOrEqual(t, h.containers(), 1, "at point %d", i)
+	}
+	h.requireNothing()
+	for i := range 5 {
+		cmd := h.start("session", "create", "box")
+		time.Sleep(time.Duration(i) * 8 * time.Millisecond)
+		killed(t, cmd)
+		h.do("prune")
+		if len(h.sessions()) > 0 {
+			h.do("call", "box", "write_file", `{"file_path":"f","content":"x"}`)
+			h.do("session", "rm", "box")
+		}
+	}
+	h.requireNothing()
+}
+
+func TestFault_F02_TheOwnerIsKilledDuringACommand(t *testing.T) {
+	h := newHome(t)
+	id := mark()
+	program := []string{"sh", "-c", "setsid sleep " + id + " & sleep " + id}
+	cmd := h.start(append([]string{"run", "--"}, program...)...)
+	awaitSleep(t, id)
+	killed(t, cmd)
+	requireAwake(t, id, 3*time.Second)
+	h.requireNothing()
+
+	h.do("session", "create", "box")
+	cmd = h.start(append([]string{"exec", "box", "--"}, program...)...) // the client of a holder
+	awaitSleep(t, id)
+	killed(t, cmd)
+	requireAwake(t, id, 3*time.Second)
+	cmd = h.start(append([]string{"exec", "box", "--"}, program...)...)
+	awaitSleep(t, id)
+	killHolder(t, "box", h)
+	requireAwake(t, id, 3*time.Second)
+	_ = cmd.Wait()
+	began := time.Now()
+	h.do("exec", "box", "--", "true")
+	assert.Less(t, time.Since(began), 8*time.Second)
+	h.do("session", "rm", "box")
+	h.requireNothing()
+}
+
+func TestFault_F03_KilledDuringWriteAndEdit(t *testing.T) {
+	h := newHome(t)
+	h.do("session", "create", "box")
+	s, err := h.manager().Attach(t.Context(), "box")
+	require.NoError(t, err)
+	path := filepath.Join(s.WorkspacePath(), "f")
+	h.do("call", "box", "write_file", `{"file_path":"f","content":"x"}`)
+	for range 50 {
+		cmd, out := h.helper("write", "box")
+		require.True(t, out.Scan())
+		time.Sleep(rand.N(8 * time.Millisecond))
+		killed(t, cmd)
+		raw, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Len(t, raw, wholeSize)
+		require.Equal(t, strings.Repeat(string(raw[:1]), wholeSize), string(raw), "a part of a write")
+	}
+	require.NoError(t, s.Close(t.Context()))
+	s, err = h.manager().Attach(t.Context(), "box") // who is alone clears what the dead left
+	require.NoError(t, err)
+	temps, err := os.ReadDir(filepath.Join(filepath.Dir(filepath.Dir(path)), "tmp"))
+	require.NoError(t, err)
+	assert.Empty(t, temps)
+	require.NoError(t, s.Close(t.Context()))
+	h.do("session", "rm", "box")
+	h.requireNothing()
+}
+
+func TestFault_F06_KilledDuringDelete(t *testing.T) {
+	h := newHome(t)
+	for i := range 5 {
+		h.do("session", "create", "box")
+		h.do("exec", "box", "--", "sh", "-c", "for i in $(seq 40); do mkdir d$i; for j in $(seq 40); do : > d$i/f$j; done; done")
+		cmd := h.start("session", "rm", "box")
+		time.Sleep(time.Duration(i) * 70 * time.Millisecond)
+		killed(t, cmd)
+		if i%2 == 0 { // a second removal finishes it, or a prune; one that had not begun stays
+			command(t, h.cache, "session", "rm", "box")
+		} else if h.do("prune"); len(h.sessions()) > 0 {
+			h.do("session", "rm", "box")
+		}
+		h.requireNothing()
+	}
+}
+
+func TestFault_F23_ASignalDuringARun(t *testing.T) {
+	h := newHome(t)
+	for sig, code := range map[syscall.Signal]int{syscall.SIGTERM: 143, syscall.SIGINT: 130} {
+		id := mark()
+		cmd := h.start("run", "--", "sleep", id)
+		awaitSleep(t, id)
+		began := time.Now()
+		require.NoError(t, cmd.Process.Signal(sig))
+		_ = cmd.Wait()
+		assert.Less(t, time.Since(began), 5*time.Second)
+		assert.Equal(t, code, cmd.ProcessState.ExitCode())
+		assert.False(t, asleep(id))
+		assert.Empty(t, h.sessions())
+		assert.Zero(t, h.containers())
+	}
+}
+
+func TestFault_F32_TheOwnerIsStopped(t *testing.T) {
+	h := newHome(t)
+	id := mark()
+	cmd := h.start("run", "--timeout", "2s", "--", "sleep", id)
+	awaitSleep(t, id)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
+	requireAwake(t, id, 5*time.Second)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
+	_ = cmd.Wait()
+	assert.Equal(t, 124, cmd.ProcessState.ExitCode())
+	h.requireNothing()
+}
+
+func TestFault_F36_ATreeThatIsHardToDelete(t *testing.T) {
+	h := newHome(t)
+	h.do("session", "create", "box")
+	h.do("exec", "box", "--", "python3", "-c", `
+import os
+for i in range(3000):
+    os.mkdir("d"); os.chdir("d")
+open("f", "w").close(); os.chmod("f", 0)
+os.chdir("/workspace")
+os.mkdir("closed"); open("closed/f", "w").close(); os.chmod("closed", 0)
+os.chmod("d", 0)`)
+	began := time.Now()
+	h.do("session", "rm", "box")
+	assert.Less(t, time.Since(began), 30*time.Second)
+	h.requireNothing()
+}
+
+func TestFault_F38_TheAgentIsKilledDuringACall(t *testing.T) {
+	s := open(t, nil)
+	if os.Getuid() != 0 {
+		t.Skip("the agent is a subordinate user's: only root can kill it from the host")
+	}
+	output(t, s, "echo kept > f")
+	id := mark()
+	done := make(chan answer, 1)
+	go func() {
+		a, _ := try(t, s, "shell_execute", args{"script": "sleep " + id, "timeout": 60})
+		done <- a
+	}()
+	awaitSleep(t, id)
+	kill(t, agentOf(t, inspected(t, env.manager, s.ID(), "Pid")), syscall.SIGKILL)
+	select {
+	case a := <-done:
+		assert.Equal(t, "sandbox_lost", a.str("status"))
+	case <-time.After(10 * time.Second):
+		t.Fatal("the call did not end")
+	}
+	requireAwake(t, id, 5*time.Second)
+	assert.Equal(t, "kept\n", output(t, s, "cat f"))
+}
+
+// agentOf finds the agent beside a container's first process: in its namespace,
+// with a parent outside of it.
+func agentOf(t *testing.T, first int) int {
+	t.Helper()
+	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", first))
+	require.NoError(t, err)
+	for _, dir := range processDirs() {
+		var pid, parent int
+		if ns, _ := os.Readlink(dir + "/ns/pid"); ns != space {
+			continue
+		}
+		stat, _ := os.ReadFile(dir + "/stat")
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		var state string
+		if _, err := fmt.Sscan(rest, &state, &parent); err != nil {
+			continue
+		}
+		outside, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", parent))
+		if _, err := fmt.Sscan(filepath.Base(dir), &pid); err == nil && pid != first && outside != space {
+			return pid
+		}
+	}
+	t.Fatal("no agent found")
+	return 0
+}
+
+func TestFault_F40_TheOwnerIsKilledAtRandom(t *testing.T) {
+	h := newHome(t)
+	h.do("session", "create", "box")
+	id := mark()
+	var acknowledged []string
+	for i := range 30 {
+		cmd, out := h.helper("calls", "box", fmt.Sprint("r", i), id)
+		time.AfterFunc(100*time.Millisecond+rand.N(1200*time.Millisecond), func() { _ = cmd.Process.Kill() })
+		for out.Scan() {
+			acknowledged = append(acknowledged, out.Text())
+		}
+		_ = cmd.Wait()
+		require.Equal(t, -1, cmd.ProcessState.ExitCode(), "it was killed and did not fail")
+	}
+	requireAwake(t, id, 5*time.Second)
+	require.NotEmpty(t, acknowledged)
+	h.do("prune")
+	assert.Equal(t, []string{"box"}, h.sessions())
+	s, err := h.manager().Attach(t.Context(), "box")
+	require.NoError(t, err)
+	for _, name := range acknowledged {
+		raw, err := fs.ReadFile(s.Files(), name)
+		require.NoError(t, err)
+		require.Equal(t, name, string(raw), "an acknowledged write is lost")
+	}
+	out, _, _ := command(t, h.cache, "log", "verify", "box")
+	assert.NotRegexp(t, `: (changed|removed|added|no_head):`, out)
+	t.Logf("%d acknowledged writes; %s", len(acknowledged), out)
+	require.NoError(t, s.Close(t.Context()))
+	h.do("session", "rm", "box")
+	h.requireNothing()
+}
