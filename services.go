@@ -88,7 +88,14 @@ func newSnapshots(dir *overlay.Dir) (*snapshot.Store, error) {
 	if user := dir.State().User; user != nil {
 		o.Owner = &snapshot.Owner{UID: user.UID, GID: user.GID}
 	}
-	return snapshot.New(o)
+	store, err := snapshot.New(o)
+	if err != nil {
+		return nil, err
+	}
+	// A restore that its process did not live to finish is finished now, before
+	// any program sees the half of it.
+	_, err = store.Recover(context.Background())
+	return store, err
 }
 
 // newDigest keeps a digest that a caller has set with the session's settings.

@@ -83,6 +83,9 @@ func (s *Session) Files() fs.FS { return s.vfs.FS() }
 func (s *Session) Import(ctx context.Context, stream io.Reader, dest string) (*vfs.Transfer, error) {
 	event := Event{Tool: "import", Path: clip(dest)}
 	return observe(ctx, s, event, func(ctx context.Context) (*vfs.Transfer, *tool.Result, error) {
+		if err := s.dir.Room(ctx); err != nil {
+			return nil, nil, err
+		}
 		done, err := s.vfs.Import(ctx, stream, dest)
 		return done, &tool.Result{}, err
 	})
