@@ -31,8 +31,9 @@ const (
 // stdin.
 const startScript = `driver=$1; shift
 command -v sbcl >/dev/null || exit 127
-[ -r "$driver" ] || driver=/dev/stdin
-exec sbcl "$@" --no-sysinit --no-userinit --load "$driver" --eval '(wisbox.driver:main)'`
+load="(load \"$driver\")"
+[ -r "$driver" ] || load='(load sb-sys:*stdin*)'
+exec sbcl "$@" --no-sysinit --no-userinit --eval "$load" --eval '(wisbox.driver:main)'`
 
 func startCmd(compiled string, memory int64) sandbox.Cmd {
 	return sandbox.Cmd{
