@@ -267,12 +267,14 @@
     (error 'heap-exhausted-error)))
 
 (defun guard-heap ()
-  "Runs after each collection, in the thread that made it necessary."
-  (when (and (heap-full-p)
-             (if (eq sb-thread:*current-thread* *main*)
-                 *interruptible*
-                 (not (eq sb-thread:*current-thread* sb-impl::*finalizer-thread*))))
-    (heap-full)))
+  "Runs after each collection: in the thread that made it necessary, or in SBCL's finalizer."
+  (when (heap-full-p)
+    (cond ((eq sb-thread:*current-thread* sb-impl::*finalizer-thread*)
+           (sb-thread:interrupt-thread *main* (lambda ()
+                                                (when (and *interruptible* (heap-full-p))
+                                                  (error 'heap-exhausted-error)))))
+          ((or *interruptible* (not (eq sb-thread:*current-thread* *main*)))
+           (heap-full)))))
 
 (defun tidy-heap ()
   "What an evaluation that filled the heap has left is garbage now."
