@@ -22,7 +22,6 @@ type Conn struct {
 	hello  Hello
 	done   chan struct{} // closed when the connection has ended; err is set then
 	err    error
-	wg     sync.WaitGroup
 
 	mu      sync.Mutex
 	last    uint32                 // number of the last call or question

@@ -29,7 +29,6 @@ type row struct {
 	// to be faster.
 	ratio float64
 	met   bool
-	note  string
 }
 
 type samples []time.Duration

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
-	"strings"
 	"sync/atomic"
 
 	"github.com/wisbox/wisbox/sandbox"
@@ -112,11 +111,4 @@ func (b *Backend) Remove(ctx context.Context, id string) error {
 // owns keeps us away from a container that only bears one of our names.
 func (b *Backend) owns(labels map[string]string, id string) bool {
 	return labels[labelRoot] == b.opts.Root && labels[labelSandbox] == id
-}
-
-func shortID(id string) string { return id[:min(12, len(id))] }
-
-func firstLine(s string) string {
-	line, _, _ := strings.Cut(s, "\n")
-	return line
 }

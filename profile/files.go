@@ -85,7 +85,7 @@ func (c change) unique() (old, now string) {
 
 func once(whole, part string) bool {
 	i := strings.Index(whole, part)
-	return i >= 0 && strings.Index(whole[i+1:], part) < 0
+	return i >= 0 && !strings.Contains(whole[i+1:], part)
 }
 
 // whole is the new text of the file.

@@ -3,7 +3,6 @@ package snapshot
 import (
 	"encoding/binary"
 	"errors"
-	"io/fs"
 	"slices"
 	"strings"
 
@@ -54,14 +53,6 @@ type entry struct {
 
 // dir is a directory's entries, sorted by name.
 type dir struct{ entries []entry }
-
-func (d *dir) find(name string) *entry {
-	i, ok := slices.BinarySearchFunc(d.entries, name, func(e entry, name string) int { return strings.Compare(e.name, name) })
-	if !ok {
-		return nil
-	}
-	return &d.entries[i]
-}
 
 func (e *entry) take(st *unix.Stat_t) {
 	e.mode, e.mtime, e.size = st.Mode&0o7777, st.Mtim.Nano(), st.Size
@@ -251,6 +242,3 @@ func decodePieces(b []byte, size int64) ([]piece, error) {
 	}
 	return pieces, nil
 }
-
-// fsMode is the mode as package fs knows it, for diffs.
-func (e *entry) fsMode() fs.FileMode { return fs.FileMode(e.mode & 0o777) }

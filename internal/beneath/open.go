@@ -38,10 +38,9 @@ func (t *Tree) OpenDir(rel string) (*Handle, error) {
 func (t *Tree) Look(rel string) (*Handle, error) { return t.open(rel, unix.O_PATH) }
 
 func (t *Tree) open(rel string, flags int) (*Handle, error) {
-	path, err := rel, error(unix.ELOOP)
 	for range maxTries {
-		var fd int
-		if fd, path, err = t.openOnce(rel, flags); err == nil {
+		fd, path, err := t.openOnce(rel, flags)
+		if err == nil {
 			return t.handle(fd, path)
 		}
 		if !errors.Is(err, errSwapped) {
