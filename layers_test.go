@@ -58,7 +58,7 @@ type goPackage struct {
 func TestLayers(t *testing.T) {
 	for _, p := range packages(t) {
 		name := short(p.ImportPath)
-		if strings.HasPrefix(name, "cmd/") || name == "bench" || name == "internal/deps" || strings.HasPrefix(name, "examples") || strings.HasSuffix(name, "test") || strings.HasPrefix(name, "integration") || strings.Contains(name, "/internal/") {
+		if strings.HasPrefix(name, "cmd/") || name == "bench" || strings.HasPrefix(name, "examples") || strings.HasSuffix(name, "test") || strings.HasPrefix(name, "integration") || strings.Contains(name, "/internal/") {
 			continue
 		}
 		allowed, known := layers[name]
@@ -80,7 +80,7 @@ func TestLayers(t *testing.T) {
 }
 
 func TestOnlyPodmanLinksTheBindings(t *testing.T) {
-	users := []string{"podman", "", "cmd/wisbox", "bench", "internal/deps"}
+	users := []string{"podman", "", "cmd/wisbox", "bench"}
 	for _, p := range packages(t) {
 		name := short(p.ImportPath)
 		if slices.Contains(users, name) || strings.HasPrefix(name, "podman/") || strings.HasPrefix(name, "integration") || strings.HasPrefix(name, "examples") {

@@ -3,7 +3,6 @@ package snapshot
 import (
 	"encoding/binary"
 	"errors"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
