@@ -289,3 +289,24 @@ func TestFault_F42_TheLogIsCut(t *testing.T) {
 	assert.NotContains(t, out, "line 3", "the next record is whole")
 	h.do("session", "rm", "box")
 }
+
+func TestFault_F37_LimitsThatTheHostCantEnforceAreSaid(t *testing.T) {
+	s := open(t, nil)
+	var unheld []string
+	for name, l := range enforced(t, s) {
+		if !l.Enforced {
+			unheld = append(unheld, name)
+			assert.Contains(t, l.By, "nothing", name)
+		}
+	}
+	strict := open(t, &wisbox.SessionOptions{Strict: true})
+	_, err := try(t, strict, "shell_execute", args{"script": "true"})
+	if len(unheld) == 0 {
+		assert.NoError(t, err)
+		return
+	}
+	assert.Equal(t, tool.Unavailable, kind(err))
+	for _, name := range unheld {
+		assert.ErrorContains(t, err, name)
+	}
+}
