@@ -154,6 +154,7 @@ func observe[T any](ctx context.Context, s *Session, event Event, do func(contex
 		return none, err
 	}
 	defer done()
+	s.dir.Touch()
 	began := time.Now()
 	event.Time, event.Session, event.Call = began.UTC(), s.ID(), ulid.Make().String()
 	out, res, err := do(ctx)

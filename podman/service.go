@@ -172,7 +172,7 @@ func (s *service) spawn(env []string, socket string) (*exec.Cmd, <-chan error, e
 	}
 	defer out.Close()
 	cmd := exec.Command(s.podman, "system", "service", "--time", serviceIdle, "unix://"+socket)
-	cmd.Env, cmd.Dir = env, "/"
+	cmd.Env, cmd.Dir = env, s.dir // conmon leaves an empty file "oom" where it was started
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
