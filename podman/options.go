@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+
+	"github.com/wisbox/wisbox/internal/rundir"
 )
 
 // Options configure a Backend; nil and zero fields work.
@@ -58,7 +60,7 @@ func (o *Options) withDefaults() Options {
 		}
 	}
 	def(&out.Root, "default")
-	def(&out.RuntimeDir, defaultRuntimeDir())
+	def(&out.RuntimeDir, rundir.Default())
 	if out.BaseURL == "" && out.Connection == "" {
 		def(&out.BaseURL, os.Getenv("PODMAN_BASE_URL"), os.Getenv("CONTAINER_HOST"))
 		def(&out.Connection, os.Getenv("PODMAN_CONNECTION"), os.Getenv("CONTAINER_CONNECTION"))

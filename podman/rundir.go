@@ -7,47 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"syscall"
 )
-
-// defaultRuntimeDir is a short path: sockets below it must stay under 100 bytes.
-func defaultRuntimeDir() string {
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" && ownedByUs(dir) == nil {
-		return filepath.Join(dir, "wisbox")
-	}
-	if os.Getuid() == 0 {
-		return "/run/wisbox"
-	}
-	return filepath.Join("/tmp", "wisbox-"+strconv.Itoa(os.Getuid()))
-}
-
-// privateDir makes dir, or checks that it is a real directory of ours that
-// nobody else may enter.
-func privateDir(dir string) error {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return err
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	if err := ownedByUs(dir); err != nil {
-		return err
-	}
-	return os.Chmod(dir, 0o700)
-}
-
-func ownedByUs(dir string) error {
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return err
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !info.IsDir() || !ok || int(st.Uid) != os.Getuid() {
-		return fmt.Errorf("%s is not a directory of ours", dir)
-	}
-	return nil
-}
 
 // trustedSocket refuses a socket that another user than us or root answers on.
 func trustedSocket(path string) error {

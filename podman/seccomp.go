@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"os"
 
+	"github.com/wisbox/wisbox/internal/rundir"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -35,7 +36,7 @@ func (b *Backend) writeHostFiles() (hostFiles, error) {
 		}
 		profile = data
 	}
-	err := privateDir(b.opts.RuntimeDir)
+	err := rundir.Private(b.opts.RuntimeDir)
 	if err == nil {
 		sum := sha256.Sum256(profile)
 		out.seccomp, err = keepFile(b.opts.RuntimeDir, "seccomp-"+hex.EncodeToString(sum[:6])+".json", profile, 0o644)

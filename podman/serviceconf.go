@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/rundir"
 )
 
 // serviceEnv are the variables of ours that the service gets; nothing else of
@@ -26,12 +28,12 @@ func (b *Backend) newService() (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := privateDir(b.opts.RuntimeDir); err != nil {
+	if err := rundir.Private(b.opts.RuntimeDir); err != nil {
 		return nil, err
 	}
 	s := &service{podman: podman, runtime: b.opts.Runtime, log: b.log}
 	s.dir = filepath.Join(b.opts.RuntimeDir, "podman-"+s.key())
-	return s, privateDir(s.dir)
+	return s, rundir.Private(s.dir)
 }
 
 // key separates services that would behave differently.

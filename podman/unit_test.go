@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/wisbox/wisbox/agent"
+	"github.com/wisbox/wisbox/internal/rundir"
 	"github.com/wisbox/wisbox/podman/podmantest"
 	"github.com/wisbox/wisbox/sandbox"
 )
@@ -157,16 +158,16 @@ func TestARuntimeDirectoryMustBeOurs(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(dir, "link")
 	require.NoError(t, os.Symlink("/tmp", link))
-	require.Error(t, privateDir(link))
+	require.Error(t, rundir.Private(link))
 	open := filepath.Join(dir, "open")
 	require.NoError(t, os.Mkdir(open, 0o777))
-	require.NoError(t, privateDir(open))
+	require.NoError(t, rundir.Private(open))
 	info, err := os.Stat(open)
 	require.NoError(t, err)
 	require.Equal(t, fs.FileMode(0o700), info.Mode().Perm())
 	if os.Getuid() == 0 {
 		require.NoError(t, os.Chown(open, 1, 1))
-		require.Error(t, privateDir(open))
+		require.Error(t, rundir.Private(open))
 	}
 }
 
