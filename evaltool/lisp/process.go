@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/wisbox/wisbox/evaltool/lisp/driver"
+	"github.com/wisbox/wisbox/internal/framed"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -51,7 +52,7 @@ func startCmd(compiled string, memory int64) sandbox.Cmd {
 type process struct {
 	proc           sandbox.Process
 	requests       *io.PipeWriter
-	answers        *frames
+	answers        *framed.Inbox
 	stdout, stderr *marked
 	sent           int           // interrupts, ever
 	done           chan struct{} // closed when the process is gone
@@ -66,7 +67,7 @@ func start(ctx context.Context, runner func(context.Context) (sandbox.Runner, er
 		return nil, err
 	}
 	in, requests := io.Pipe()
-	p := &process{requests: requests, answers: newFrames(), stdout: newMarked(), stderr: newMarked(), done: make(chan struct{})}
+	p := &process{requests: requests, answers: framed.New(maxMessage), stdout: newMarked(), stderr: newMarked(), done: make(chan struct{})}
 	cmd := startCmd(compiled, memory)
 	cmd.Stdout, cmd.Stderr, cmd.Control = p.stdout, p.stderr, &sandbox.Control{In: in, Out: p.answers}
 	if p.proc, err = r.Start(ctx, cmd); err != nil {
@@ -121,7 +122,7 @@ func (p *process) kill() {
 // is gone.
 func (p *process) ask(ctx context.Context, r request) (*reply, error) {
 	id, mark := secret(), secret()
-	p.answers.take()
+	p.answers.Take()
 	p.stdout.begin(mark, r.limit)
 	p.stderr.begin(mark, r.limit)
 	go p.write(r.encode(id, mark, p.sent))
@@ -149,7 +150,7 @@ func after(d time.Duration) <-chan time.Time {
 func (p *process) await(id string, late <-chan time.Time, stop <-chan struct{}) (*answer, Status) {
 	for {
 		select {
-		case message := <-p.answers.arrived:
+		case message := <-p.answers.Arrived():
 			if message == nil { // more than an answer may have: it will make no sense of itself again
 				p.kill()
 				return nil, ""

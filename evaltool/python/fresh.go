@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/internal/framed"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -21,7 +22,7 @@ func (e *Engine) fresh(ctx context.Context, req evaltool.Request) (evaltool.Resp
 		return evaltool.Response{}, err
 	}
 	var stdout, stderr evaltool.Stream
-	out := newFrames()
+	out := framed.New(maxMessage)
 	res, err := runner.Run(ctx, sandbox.Cmd{
 		Python: program(), Stdout: &stdout, Stderr: &stderr, Timeout: req.Timeout,
 		Capture: &sandbox.Capture{Forward: evaltool.StreamBytes},
@@ -30,7 +31,7 @@ func (e *Engine) fresh(ctx context.Context, req evaltool.Request) (evaltool.Resp
 	if err != nil {
 		return evaltool.Response{}, toolError(err)
 	}
-	return freshResponse(r.ID, res, out.take(), &stdout, &stderr)
+	return freshResponse(r.ID, res, out.Take(), &stdout, &stderr)
 }
 
 // freshResponse puts together how the process ended and what it answered. The

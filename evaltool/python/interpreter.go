@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/internal/framed"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -24,7 +25,7 @@ const (
 type interpreter struct {
 	proc           sandbox.Process
 	requests       *io.PipeWriter
-	answers        *frames
+	answers        *framed.Inbox
 	stdout, stderr *marked
 	done           chan struct{} // closed when the process is gone
 	result         sandbox.Result
@@ -37,7 +38,7 @@ func startInterpreter(ctx context.Context, runner func(context.Context) (sandbox
 		return nil, err
 	}
 	in, requests := io.Pipe()
-	i := &interpreter{requests: requests, answers: newFrames(), stdout: newMarked(), stderr: newMarked(), done: make(chan struct{})}
+	i := &interpreter{requests: requests, answers: framed.New(maxMessage), stdout: newMarked(), stderr: newMarked(), done: make(chan struct{})}
 	i.proc, err = r.Start(ctx, sandbox.Cmd{
 		Python: program(), Stdout: i.stdout, Stderr: i.stderr, Control: &sandbox.Control{In: in, Out: i.answers},
 	})
@@ -77,7 +78,7 @@ func (i *interpreter) evaluate(ctx context.Context, req evaltool.Request) (evalt
 	if err != nil {
 		return evaltool.Response{}, true, err
 	}
-	i.answers.take()
+	i.answers.Take()
 	i.stdout.begin(r.Mark)
 	i.stderr.begin(r.Mark)
 	go i.send(message)
@@ -121,7 +122,7 @@ func (i *interpreter) await(ctx context.Context, id string, timeout time.Duratio
 func (i *interpreter) awaitUntil(id string, late <-chan time.Time, stop <-chan struct{}) (*answer, ending) {
 	for {
 		select {
-		case message := <-i.answers.arrived:
+		case message := <-i.answers.Arrived():
 			if message == nil { // more than an answer may have: it will make no sense of itself again
 				i.kill()
 				return nil, ""
@@ -142,7 +143,7 @@ func (i *interpreter) awaitUntil(id string, late <-chan time.Time, stop <-chan s
 // lastWords is the answer that came just before the end, if it is one: the
 // library that the image lacks is said so.
 func (i *interpreter) lastWords(id string) *answer {
-	if a, err := parseAnswer(i.answers.take(), id); err == nil && a.Unsupported != "" {
+	if a, err := parseAnswer(i.answers.Take(), id); err == nil && a.Unsupported != "" {
 		return &a
 	}
 	return nil

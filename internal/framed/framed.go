@@ -1,0 +1,80 @@
+// Package framed takes the answers of a driver that runs untrusted code beside
+// itself: whatever is sent, at most one message is held, the newest.
+//
+//	message  [u32 length, big endian][body]
+package framed
+
+import (
+	"encoding/binary"
+	"sync"
+)
+
+// Inbox is the writer that a driver's channel ends in. It holds one message at
+// most and the newest complete one. Its methods may be called at the same time.
+type Inbox struct {
+	max uint32
+
+	mu      sync.Mutex
+	buf     []byte
+	broken  bool
+	arrived chan []byte // of length 1: the newest message
+}
+
+// New makes an Inbox for messages of at most max bytes. A longer one breaks the
+// channel: a nil message tells so, and nothing more is taken.
+func New(max uint32) *Inbox { return &Inbox{max: max, arrived: make(chan []byte, 1)} }
+
+// Write implements io.Writer; it never fails and never blocks.
+func (f *Inbox) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.broken {
+		return len(p), nil
+	}
+	f.buf = append(f.buf, p...)
+	for f.next() {
+	}
+	return len(p), nil
+}
+
+// next takes one whole message out of the buffer.
+func (f *Inbox) next() bool {
+	if len(f.buf) < 4 {
+		return false
+	}
+	size := binary.BigEndian.Uint32(f.buf)
+	if size > f.max {
+		f.broken, f.buf = true, nil
+		f.publish(nil)
+		return false
+	}
+	end := 4 + int(size)
+	if len(f.buf) < end {
+		return false
+	}
+	f.publish(f.buf[4:end:end])
+	f.buf = append([]byte(nil), f.buf[end:]...)
+	return true
+}
+
+// publish replaces what nobody has read: code may send as much as it likes.
+func (f *Inbox) publish(message []byte) {
+	select {
+	case <-f.arrived:
+	default:
+	}
+	f.arrived <- message
+}
+
+// Arrived gives the newest message once it is there; nil is the broken channel.
+func (f *Inbox) Arrived() <-chan []byte { return f.arrived }
+
+// Take gives the newest message, or nil.
+func (f *Inbox) Take() []byte {
+	select {
+	case m := <-f.arrived:
+		return m
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,40 @@
+package framed
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"pgregory.net/rapid"
+)
+
+func frame(body string) []byte {
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
+}
+
+func TestFramesKeepTheNewestMessageHoweverItIsCut(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		bodies := rapid.SliceOfN(rapid.StringN(0, 40, 80), 1, 5).Draw(t, "bodies")
+		var data []byte
+		for _, body := range bodies {
+			data = append(data, frame(body)...)
+		}
+		f := New(1 << 24)
+		for len(data) > 0 {
+			n := rapid.IntRange(1, len(data)).Draw(t, "n")
+			_, _ = f.Write(data[:n])
+			data = data[n:]
+		}
+		assert.Equal(t, bodies[len(bodies)-1], string(f.Take()))
+		assert.Nil(t, f.Take())
+	})
+}
+
+func TestAnOversizedFrameBreaksTheChannelWithoutItsMemory(t *testing.T) {
+	f := New(1 << 24)
+	_, _ = f.Write([]byte{0xff, 0, 0, 0, 1})
+	_, _ = f.Write(make([]byte, 1<<20))
+	assert.Empty(t, f.buf)
+	assert.Len(t, f.arrived, 1)
+	assert.Nil(t, f.Take())
+}
