@@ -182,7 +182,8 @@ func (s *Session) enter(ctx context.Context) (context.Context, func(), error) {
 // record writes the call to the session's log and tells the embedder. A log
 // that can't be written doesn't fail the call: its work is done.
 func (s *Session) record(event Event, err error) {
-	if s.host.records() {
+	here := event.Tool == "import" || event.Tool == "export" // a holder has no part in these
+	if s.host.records() || here {
 		if err := s.dir.AppendLog(event); err != nil {
 			s.m.log.Warn("append to the session's log", "session", s.ID(), "error", err)
 		}

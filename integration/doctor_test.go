@@ -83,9 +83,10 @@ func TestTheLogTellsEachCallAndShowsWhenItWasChanged(t *testing.T) {
 	_, _, code := command(t, cache, "call", "box", "read_file", `{"file_path":"missing"}`)
 	require.Equal(t, 1, code)
 	must("exec", "box", "--", "true")
+	must("cp", t.TempDir(), "box:copied")
 
 	text := must("log", "box")
-	for _, want := range []string{"write_file", "a/b.txt", "read_file", "not_found", "ok"} {
+	for _, want := range []string{"write_file", "a/b.txt", "read_file", "not_found", "ok", "start", "import"} {
 		assert.Contains(t, text, want)
 	}
 	assert.NotContains(t, text, "secret words")

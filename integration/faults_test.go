@@ -310,3 +310,18 @@ func TestFault_F37_LimitsThatTheHostCantEnforceAreSaid(t *testing.T) {
 		assert.ErrorContains(t, err, name)
 	}
 }
+
+func TestUseIsNotedWhileASessionIsOpen(t *testing.T) {
+	h := newHome(t)
+	m := h.manager()
+	s, err := m.Open(t.Context(), &wisbox.SessionOptions{Name: "box", Kept: true, Idle: time.Hour})
+	require.NoError(t, err)
+	before, err := m.List(t.Context())
+	require.NoError(t, err)
+	call(t, s, "write_file", args{"file_path": "f", "content": "x"})
+	after, err := m.List(t.Context())
+	require.NoError(t, err)
+	assert.Greater(t, after[0].State.LastUsed.Boot, before[0].State.LastUsed.Boot, "a killed owner must not make it look unused")
+	require.NoError(t, s.Close(t.Context()))
+	h.do("session", "rm", "box")
+}
