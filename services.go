@@ -79,7 +79,11 @@ func (l *local) newServices(files *vfs.FS) (s *services, err error) {
 		return nil, err
 	}
 	s.digest = newDigest(l, files)
-	s.texts, err = rlm.New(&rlm.Options{Files: files, Eval: engine, Logger: log})
+	cache, err := rlm.OpenCache(filepath.Join(l.m.store.Path(), "operations"), 0)
+	if err != nil { // results are then worked out each time
+		log.Warn("open the cache of operations", "error", err)
+	}
+	s.texts, err = rlm.New(&rlm.Options{Files: files, Eval: engine, Cache: cache, Logger: log})
 	return s, err
 }
 

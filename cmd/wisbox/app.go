@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/evaltool/wasm"
 	"github.com/wisbox/wisbox/podman"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
@@ -26,6 +27,8 @@ type app struct {
 	debug bool
 	cache string
 	url   string
+
+	wasmPython string // of the commands that have the flag
 }
 
 // Exit codes. run, exec and shell pass the program's own code on.
@@ -103,7 +106,9 @@ func (a *app) manager(ctx context.Context) (*wisbox.Manager, error) {
 }
 
 func (a *app) options(log *slog.Logger) *wisbox.Options {
-	return &wisbox.Options{CacheDir: a.cache, Podman: podman.Options{BaseURL: a.url}, Logger: log}
+	return &wisbox.Options{
+		CacheDir: a.cache, Podman: podman.Options{BaseURL: a.url}, Logger: log, Wasm: wasm.Options{Module: a.wasmPython},
+	}
 }
 
 // logger is silent without --debug: what matters is said as an error.

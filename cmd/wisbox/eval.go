@@ -71,6 +71,7 @@ that raises is exit code 1.`,
 	flags.BoolVar(&opts.restricted, "restricted", false, "use the small safe interpreter")
 	flags.BoolVar(&opts.wasm, "wasm", false, "use Python in WebAssembly, which needs no Podman; see: wisbox wasm install")
 	cmd.MarkFlagsMutuallyExclusive("restricted", "wasm")
+	flags.StringVar(&a.wasmPython, "wasm-python", "", "python.wasm for --wasm (default the installed one)")
 	flags.StringArrayVar(&opts.globals, "global", nil, "a name and its value as JSON, as `n=[1,2]`; repeatable")
 	flags.StringArrayVar(&opts.reads, "read", nil, "workspace file for the code; repeatable")
 	flags.StringArrayVar(&opts.writes, "write", nil, "file to write after success, as `PATH=TEMPLATE`; repeatable")

@@ -43,7 +43,9 @@ func (a *app) runRun(ctx context.Context, opts *runOptions, argv []string) error
 		return a.engineError(ctx, err)
 	}
 	defer m.Close()
+	shown := a.showMounts(so)
 	s, err := m.Open(ctx, so)
+	shown()
 	if err != nil {
 		return a.engineError(ctx, err)
 	}

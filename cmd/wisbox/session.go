@@ -64,7 +64,9 @@ func (a *app) runSessionCreate(ctx context.Context, flags *sessionFlags, args []
 		return err
 	}
 	defer m.Close()
+	shown := a.showMounts(opts)
 	s, err := m.Open(ctx, opts)
+	shown()
 	if err != nil {
 		return err
 	}

@@ -110,6 +110,17 @@ func (f *sessionFlags) addMounts(opts *wisbox.SessionOptions) error {
 	return nil
 }
 
+// showMounts draws on a terminal how far the copying of the mounts is.
+func (a *app) showMounts(opts *wisbox.SessionOptions) (end func()) {
+	if !isTerminal(a.err) || len(opts.Mounts) == 0 {
+		return func() {}
+	}
+	opts.OnMount = func(p hostmount.Progress) {
+		fmt.Fprintf(a.err, "\rcopying %d of %d files, %s of %s ", p.Files, p.TotalFiles, units.HumanSize(float64(p.Bytes)), units.HumanSize(float64(p.TotalBytes)))
+	}
+	return func() { fmt.Fprint(a.err, "\r\x1b[K") }
+}
+
 // isTerminal tells whether w is a terminal: colour and progress go only there.
 func isTerminal(w any) bool {
 	f, ok := w.(*os.File)
