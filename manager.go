@@ -63,6 +63,7 @@ func NewManager(ctx context.Context, opts *Options) (*Manager, error) {
 		}
 	}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	m.tasks.Go(m.keepSwept)
 	if m.opts.Pool.Min > 0 {
 		var err error
 		if m.pool, err = newPool(m, m.opts.Pool); err != nil {

@@ -27,6 +27,23 @@ func (m *Manager) sweep(ctx context.Context) {
 	m.logSwept(swept, err)
 }
 
+// sweepEvery is how often a long-lived manager looks for what has died meanwhile.
+const sweepEvery = time.Minute
+
+// keepSwept sweeps until the manager closes.
+func (m *Manager) keepSwept() {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			m.sweep(m.ctx)
+		case <-m.ctx.Done():
+			return
+		}
+	}
+}
+
 // sweepSandboxes removes orphaned containers once, beside the first container's
 // making: nobody waits for it but Close.
 func (m *Manager) sweepSandboxes() {
