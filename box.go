@@ -95,8 +95,10 @@ func (b *box) drop(ctx context.Context, lost sandbox.Sandbox) {
 // began is made again, once.
 func (b *box) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
 	return attempt(ctx, b, func(sb sandbox.Sandbox) (sandbox.Result, bool, error) {
+		guard := b.watch(ctx, sb, cmd.Timeout)
 		res, err := sb.Run(ctx, cmd)
-		return res, res.Status == sandbox.StatusSandboxLost, err
+		lost := res.Status == sandbox.StatusSandboxLost
+		return guard.end(ctx, res), lost, err
 	})
 }
 
@@ -104,7 +106,12 @@ func (b *box) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) 
 func (b *box) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error) {
 	return attempt(ctx, b, func(sb sandbox.Sandbox) (sandbox.Process, bool, error) {
 		p, err := sb.Start(ctx, cmd)
-		return p, false, err
+		if err != nil {
+			return nil, false, err
+		}
+		w := &watched{Process: p, guard: b.watch(context.Background(), sb, cmd.Timeout)}
+		go w.guard.follow(p)
+		return w, false, nil
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 
 // growing are the tools by which the host side writes into a workspace. They
 // ask for room as programs do; rm must not.
-var growing = map[string]bool{"write_file": true, "edit_file": true}
+var growing = map[string]bool{"write_file": true, "edit_file": true, "snapshot_create": true, "snapshot_restore": true}
 
 // diskWatch ends the programs of a session that is at its disk's limit. It begins
 // with the first program.

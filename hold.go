@@ -61,6 +61,7 @@ type holder struct {
 var (
 	errIdle    = errors.New("idle")
 	errStopped = errors.New("stopped by a client")
+	errExpired = errors.New("the session's time to live is over")
 )
 
 // Hold keeps a session's sandbox, interpreters and processes for its clients
@@ -84,6 +85,10 @@ func (m *Manager) Hold(ctx context.Context, name string, idle time.Duration, rea
 	ctx, cancel := context.WithCancelCause(ctx)
 	h := &holder{s: s, idle: idle, cancel: cancel}
 	h.timer = time.AfterFunc(idle, h.lookIdle)
+	if o := s.Options(); o.TTL > 0 {
+		left := time.Until(s.dir.State().Created.At.Add(o.TTL))
+		defer time.AfterFunc(left, func() { cancel(errExpired) }).Stop()
+	}
 	ready()
 	h.serve(ctx, listener)
 	m.log.Info("holder ends", "session", name, "cause", context.Cause(ctx))
@@ -190,7 +195,7 @@ func (h *holder) dispatch(ctx context.Context, cancel func(), c *holdwire.Conn, 
 		h.stop(c)
 		return nil
 	}
-	return tool.Errorf(tool.Unsupported, "this session is held by another version of wisbox; end it with: wisbox session stop %s", h.s.ID())
+	return tool.Errorf(tool.Unsupported, "this session is held by another version of wisbox; remove it with: wisbox session rm %s, or use that version", h.s.ID())
 }
 
 // stop ends the holder. The client's connection stays open to the very end: its

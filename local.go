@@ -38,7 +38,7 @@ func (l *local) call(ctx context.Context, name string, raw json.RawMessage) (*to
 		return nil, err
 	}
 	if growing[name] {
-		if err := l.dir.Room(ctx); err != nil {
+		if err := errors.Join(l.reserve(ctx), l.dir.Room(ctx)); err != nil {
 			return nil, err
 		}
 	}

@@ -209,6 +209,9 @@ func (m *Manager) openDir(dir *overlay.Dir, held bool) (*Session, error) {
 	if err := json.Unmarshal(state.Settings, &o); err != nil {
 		return nil, tool.Errorf(tool.Unavailable, "the settings of session %s can't be read; remove it with: wisbox session rm %s", dir.ID(), dir.ID()).Because(err)
 	}
+	if reason, expired := state.Expired(overlay.Now()); expired && state.Kept {
+		return nil, tool.Errorf(tool.Closed, "session %s has ended: %s; make another one", dir.ID(), reason)
+	}
 	o.Name, o.Kept = dir.ID(), state.Kept
 	return m.sessionOf(&pooled{dir: dir}, o, held)
 }

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"maps"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -95,6 +96,10 @@ const (
 	maxEnvValue = 512
 )
 
+// maxDisk is the largest workspace, in bytes: what an image file may have on the
+// usual file systems.
+const maxDisk = 8 << 40
+
 // withDefaults checks the options and fills what was left out.
 func (o *SessionOptions) withDefaults() (SessionOptions, error) {
 	var opts SessionOptions
@@ -109,6 +114,12 @@ func (o *SessionOptions) withDefaults() (SessionOptions, error) {
 	}
 	if err := checkEnv(opts.Env); err != nil {
 		return opts, err
+	}
+	if opts.TTL < 0 || opts.Idle < 0 {
+		return opts, tool.Errorf(tool.Invalid, "ttl and idle are times from now; they can't be negative").In("ttl")
+	}
+	if opts.Limits.Disk > maxDisk {
+		return opts, tool.Errorf(tool.Invalid, "disk is %d bytes; it must be at most %d", opts.Limits.Disk, int64(maxDisk)).In("disk")
 	}
 	if opts.Image == "" {
 		opts.Image = images.Default
@@ -133,11 +144,14 @@ func checkLimits(l sandbox.Limits) error {
 		{"file_bytes", float64(l.FileSize), 1 << 20},
 	} {
 		if c.value != 0 && !(c.value >= c.min) {
-			return tool.Errorf(tool.Invalid, "%s is %v; it must be at least %v", c.name, c.value, c.min).In(c.name)
+			return tool.Errorf(tool.Invalid, "%s is %s; it must be at least %s", c.name, plain(c.value), plain(c.min)).In(c.name)
 		}
 	}
 	return nil
 }
+
+// plain writes a number without an exponent.
+func plain(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
 func checkEnv(env map[string]string) error {
 	if len(env) > maxEnv {

@@ -72,11 +72,25 @@ func failure(raw []byte) error {
 }
 
 func (r *remote) call(ctx context.Context, name string, args json.RawMessage) (*tool.Result, error) {
+	if err := checkArguments(args); err != nil {
+		return nil, err
+	}
 	var w wireResult
 	if err := r.ask(ctx, request{Op: "call", Tool: name, Args: args}, &w); err != nil {
 		return nil, err
 	}
 	return &tool.Result{Value: w.Value, Text: w.Text, Failed: w.Failed, Blobs: w.Blobs}, nil
+}
+
+// checkArguments refuses what can't go over the wire, as the tool itself would.
+func checkArguments(args json.RawMessage) error {
+	switch {
+	case len(args) > tool.MaxArguments:
+		return tool.Errorf(tool.TooLarge, "the arguments have %d bytes; at most %d are taken", len(args), tool.MaxArguments)
+	case len(args) > 0 && !json.Valid(args):
+		return tool.Errorf(tool.Invalid, "the arguments must be one JSON object")
+	}
+	return nil
 }
 
 // inspect starts no holder: where there is none, no container runs.

@@ -75,7 +75,22 @@ func (s *Sandbox) startAgent(last *dialing) (*agent.Conn, error) {
 			return nil, err
 		}
 	}
-	return s.dial(ctx, false)
+	return s.dialAgain(ctx)
+}
+
+// dialTries is how often an agent is started before it counts as impossible: a
+// service under load breaks an attach now and then.
+const dialTries = 3
+
+func (s *Sandbox) dialAgain(ctx context.Context) (conn *agent.Conn, err error) {
+	for try := range dialTries {
+		conn, err = s.dial(ctx, false)
+		if err == nil || !errors.Is(err, sandbox.ErrUnavailable) || ctx.Err() != nil {
+			return conn, err
+		}
+		pause(ctx, try+1)
+	}
+	return conn, err
 }
 
 func errClosed(cause error) error {

@@ -29,8 +29,8 @@ wisbox session create --mount. This shows what would be copied.`,
 		},
 	}
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "list, copy nothing")
-	cmd.Flags().StringArrayVar(&flags.mounts, "mount", nil, "as for `wisbox run`; repeatable")
-	cmd.Flags().StringArrayVar(&flags.allowRoots, "allow-root", nil, "as for `wisbox run`; repeatable")
+	cmd.Flags().StringArrayVar(&flags.mounts, "mount", nil, "as for wisbox run; repeatable")
+	cmd.Flags().StringArrayVar(&flags.allowRoots, "allow-root", nil, "as for wisbox run; repeatable")
 	return cmd
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/internal/capture"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -35,16 +35,19 @@ func needCommand(cmd *cobra.Command, args []string) error {
 // result as one object. Its exit code becomes ours.
 func (a *app) runProgram(ctx context.Context, s *wisbox.Session, f programFlags, argv []string) error {
 	cmd := sandbox.Cmd{Argv: argv, Dir: f.dir, Stdin: a.in, Stdout: a.out, Stderr: a.err, Timeout: f.timeout}
-	var stdout, stderr bytes.Buffer
+	stdout, stderr := capture.NewStream(&capture.Options{Keep: jsonKeep}), capture.NewStream(&capture.Options{Keep: jsonKeep})
 	if a.json {
-		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		cmd.Stdout, cmd.Stderr = stdout, stderr
 	}
 	res, err := s.Run(ctx, cmd)
 	if err != nil {
 		return a.engineError(ctx, err)
 	}
 	if a.json {
-		if err := a.printJSON(programResult{argv, res.ExitCode, res.Status, res.Signal, stdout.String(), stderr.String(), res.Duration.Milliseconds()}); err != nil {
+		out, errs := stdout.Finish(res.Stdout), stderr.Finish(res.Stderr)
+		if err := a.printJSON(programResult{
+			argv, res.ExitCode, res.Status, res.Signal, out.Text, errs.Text, out.Dropped, errs.Dropped, res.Duration.Milliseconds(),
+		}); err != nil {
 			return err
 		}
 	} else {
@@ -55,14 +58,21 @@ func (a *app) runProgram(ctx context.Context, s *wisbox.Session, f programFlags,
 
 // programResult is what run and exec print with --json.
 type programResult struct {
-	Command    []string       `json:"command"`
-	ExitCode   int            `json:"exit_code"`
-	Status     sandbox.Status `json:"status"`
-	Signal     string         `json:"signal,omitempty"`
-	Stdout     string         `json:"stdout"`
-	Stderr     string         `json:"stderr"`
-	DurationMS int64          `json:"duration_ms"`
+	Command  []string       `json:"command"`
+	ExitCode int            `json:"exit_code"`
+	Status   sandbox.Status `json:"status"`
+	Signal   string         `json:"signal,omitempty"`
+	Stdout   string         `json:"stdout"`
+	Stderr   string         `json:"stderr"`
+	// Dropped counts the bytes that are missing from the middle of a stream.
+	StdoutDropped int64 `json:"stdout_dropped"`
+	StderrDropped int64 `json:"stderr_dropped"`
+	DurationMS    int64 `json:"duration_ms"`
 }
+
+// jsonKeep is how many bytes of each stream a result object holds: a program
+// must not fill this process's memory.
+const jsonKeep = 1 << 20
 
 // explain says on stderr why a program ended, where its exit code alone doesn't.
 func (a *app) explain(f programFlags, res sandbox.Result) {
@@ -75,6 +85,8 @@ func (a *app) explain(f programFlags, res sandbox.Result) {
 		fmt.Fprintln(a.err, "wisbox: the command hit the limit of processes; give it more with --pids")
 	case sandbox.StatusDiskLimit:
 		fmt.Fprintln(a.err, "wisbox: the command filled the workspace; give it more with --disk")
+	case sandbox.StatusCancelled:
+		fmt.Fprintln(a.err, "wisbox: the command was ended, because its session was")
 	case sandbox.StatusSandboxLost:
 		fmt.Fprintln(a.err, "wisbox: the sandbox was lost under the command; run it again")
 	}
@@ -82,7 +94,7 @@ func (a *app) explain(f programFlags, res sandbox.Result) {
 
 func exitOf(ctx context.Context, res sandbox.Result) error {
 	switch {
-	case res.Status == sandbox.StatusCancelled:
+	case res.Status == sandbox.StatusCancelled && ctx.Err() != nil:
 		return ctx.Err()
 	case res.Status == sandbox.StatusSandboxLost:
 		return exitCode(exitEngine)

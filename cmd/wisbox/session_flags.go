@@ -34,7 +34,7 @@ type sessionFlags struct {
 }
 
 func (f *sessionFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.image, "image", "", "image to run (default: the one that `wisbox image build` makes)")
+	flags.StringVar(&f.image, "image", "", "image to run (default: the one that wisbox image build makes)")
 	flags.Float64Var(&f.cpus, "cpus", 0, "processors (default 1)")
 	flags.StringVar(&f.memory, "memory", "", "memory without swap, as 512m or 2g (default 1g)")
 	flags.Int64Var(&f.pids, "pids", 0, "processes and threads (default 256)")
@@ -42,7 +42,7 @@ func (f *sessionFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.disk, "disk", "", "size of the workspace (default 2g)")
 	flags.Int64Var(&f.inodes, "inodes", 0, "entries of the workspace (default 200000)")
 	flags.StringArrayVar(&f.env, "env", nil, "variable for every program, as NAME=VALUE; repeatable")
-	flags.StringArrayVar(&f.mounts, "mount", nil, "host file or folder to copy in: `HOST[:DEST][,include=GLOB][,exclude=GLOB][,max-bytes=N][,follow-symlinks]`; repeatable")
+	flags.StringArrayVar(&f.mounts, "mount", nil, "host file or folder to copy in, as `HOST[:DEST]`[,include=GLOB][,exclude=GLOB][,max-bytes=N][,follow-symlinks]; repeatable")
 	flags.StringArrayVar(&f.allowRoots, "allow-root", nil, "with it, every mount must lie under one of these folders; repeatable")
 	flags.BoolVar(&f.rbw, "read-before-write", false, "refuse to change an existing file that the session has not read")
 	flags.BoolVar(&f.strict, "strict", false, "refuse to start where the host doesn't enforce every limit")

@@ -21,6 +21,7 @@ const (
 	maxGlobals      = 20_000
 	maxDisplay      = 32
 	maxDisplayBytes = 4 << 20
+	maxDisplayTotal = 8 << 20 // of all of them
 	maxQueued       = 64
 )
 
@@ -139,10 +140,15 @@ func wrongDisplay(d display) bool {
 	return !mimePattern.MatchString(d.MIME) || len(d.Data) > maxDisplayBytes
 }
 
-// shown are the displays of the answer; a picture that is no base64 is none.
+// shown are the displays of the answer, as far as they fit together; a picture
+// that is no base64 is none.
 func (a answer) shown() []evaltool.Display {
 	var out []evaltool.Display
+	total := 0
 	for _, d := range a.Display {
+		if total += len(d.Data); total > maxDisplayTotal {
+			break
+		}
 		if strings.HasPrefix(d.MIME, "image/") && d.MIME != "image/svg+xml" {
 			if _, err := base64.StdEncoding.DecodeString(d.Data); err != nil {
 				continue

@@ -32,29 +32,35 @@ func (f *Inbox) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	f.buf = append(f.buf, p...)
-	for f.next() {
+	rest := f.buf
+	for {
+		message, after, ok := f.cut(rest)
+		if !ok {
+			break
+		}
+		rest = after
+		f.publish(message)
 	}
+	f.buf = append(f.buf[:0:0], rest...) // a copy: what was published stays as it is
 	return len(p), nil
 }
 
-// next takes one whole message out of the buffer.
-func (f *Inbox) next() bool {
-	if len(f.buf) < 4 {
-		return false
+// cut takes one whole message off the front of b.
+func (f *Inbox) cut(b []byte) (message, rest []byte, ok bool) {
+	if f.broken || len(b) < 4 {
+		return nil, b, false
 	}
-	size := binary.BigEndian.Uint32(f.buf)
+	size := binary.BigEndian.Uint32(b)
 	if size > f.max {
-		f.broken, f.buf = true, nil
+		f.broken = true
 		f.publish(nil)
-		return false
+		return nil, nil, false
 	}
 	end := 4 + int(size)
-	if len(f.buf) < end {
-		return false
+	if len(b) < end {
+		return nil, b, false
 	}
-	f.publish(f.buf[4:end:end])
-	f.buf = append([]byte(nil), f.buf[end:]...)
-	return true
+	return b[4:end:end], b[end:], true
 }
 
 // publish replaces what nobody has read: code may send as much as it likes.

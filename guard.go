@@ -1,0 +1,107 @@
+package wisbox
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// overdue is how long after its time limit, its caller's end or its kill a
+// program may still be there. The limit is kept inside the sandbox; one that a
+// hostile program got in the way of is kept here, by removing the sandbox.
+const overdue = 5 * time.Second
+
+// guard is that backstop for one program.
+type guard struct {
+	b  *box
+	sb sandbox.Sandbox
+
+	fired atomic.Bool
+
+	mu    sync.Mutex
+	timer *time.Timer // nil while the program may run on
+	stop  func() bool // of the look at the caller's context
+	ended bool
+}
+
+func (b *box) watch(ctx context.Context, sb sandbox.Sandbox, timeout time.Duration) *guard {
+	g := &guard{b: b, sb: sb}
+	if timeout > 0 {
+		g.arm(timeout + overdue)
+	}
+	g.stop = context.AfterFunc(ctx, func() { g.arm(overdue) })
+	return g
+}
+
+// arm gives the program that long from now, unless it has less already.
+func (g *guard) arm(d time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ended {
+		return
+	}
+	if g.timer != nil {
+		g.timer.Stop()
+	}
+	g.timer = time.AfterFunc(d, g.fire)
+}
+
+func (g *guard) fire() {
+	g.fired.Store(true)
+	g.b.log.Warn("a program outlived its end: the sandbox is removed")
+	g.b.drop(context.Background(), g.sb)
+}
+
+// end takes the guard away and puts the result right where it had to act.
+func (g *guard) end(ctx context.Context, res sandbox.Result) sandbox.Result {
+	g.release()
+	if !g.fired.Load() {
+		return res
+	}
+	res.Status, res.ExitCode, res.Signal = sandbox.StatusTimedOut, sandbox.ExitTimeout, ""
+	if ctx.Err() != nil {
+		res.Status, res.ExitCode = sandbox.StatusCancelled, sandbox.ExitSignalBase+9
+	}
+	res.Notices = append(res.Notices, "the program could not be ended and its sandbox was removed; the next call has another one, over the same files")
+	return res
+}
+
+// follow takes the guard away when the program ends, whether anybody waits or not.
+func (g *guard) follow(p sandbox.Process) {
+	_, _ = p.Wait(context.Background())
+	g.release()
+}
+
+func (g *guard) release() {
+	g.stop()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ended = true
+	if g.timer != nil {
+		g.timer.Stop()
+	}
+}
+
+// watched is a started program with its guard.
+type watched struct {
+	sandbox.Process
+	guard *guard
+}
+
+// Kill implements sandbox.Process.
+func (w *watched) Kill() error {
+	w.guard.arm(overdue)
+	return w.Process.Kill()
+}
+
+// Wait implements sandbox.Process.
+func (w *watched) Wait(ctx context.Context) (sandbox.Result, error) {
+	res, err := w.Process.Wait(ctx)
+	if err != nil {
+		return res, err
+	}
+	return w.guard.end(context.Background(), res), nil
+}
