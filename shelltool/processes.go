@@ -58,9 +58,15 @@ func (s *Shell) StartProcess(ctx context.Context, p StartParams) (*ProcessInfo, 
 	if err := s.launch(ctx, proc, cmd); err != nil {
 		return nil, fault(err)
 	}
+	// A look at how it begins: one that fails at once is told as ended, and what
+	// the caller does next doesn't overtake the program's own start.
+	_ = proc.waitFor(ctx, 0, startLook) // it runs, whatever becomes of the look
 	info := proc.info()
 	return &info, nil
 }
+
+// startLook is how long process_start waits for the first output or the end.
+const startLook = 100 * time.Millisecond
 
 // launch takes a place first, so that many starts at once stay within the limit.
 func (s *Shell) launch(ctx context.Context, p *process, cmd sandbox.Cmd) error {
