@@ -71,7 +71,8 @@ bench-go: ## the Go benchmarks of the packages
 	go test -run '^$$' -bench . -benchmem $(UNIT)
 
 .PHONY: model
-model: ## check the model of the rlm protocol (needs spin and gcc)
+model: ## check the model of the rlm protocol with spin
+	@scripts/setup.sh spin:spin
 	docs/model/check.sh
 
 .PHONY: soak

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what wisbox needs on Debian: Podman with a runtime, what rootless
-# containers and the image's base need, and what building and testing need. Says
-# nothing and touches nothing where all is there. Go itself is not installed.
+# containers and the image's base need, and what building and testing need; more
+# may be named as package:command. Says nothing and touches nothing where all is
+# there. Go itself is not installed.
 set -eu
 
 # package:command, or package:/file where the package brings no command of its own.
@@ -10,7 +11,7 @@ podman:podman runc:runc crun:crun uidmap:newuidmap slirp4netns:slirp4netns
 fuse-overlayfs:fuse-overlayfs netavark:/usr/lib/podman/netavark mmdebstrap:mmdebstrap
 e2fsprogs:mkfs.ext4 sbcl:sbcl git:git make:make gcc:gcc libc6-dev:/usr/include/stdlib.h
 ca-certificates:/etc/ssl/certs/ca-certificates.crt
-"
+$*"
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
 is_there() {
