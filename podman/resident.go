@@ -85,12 +85,17 @@ const dialTries = 3
 func (s *Sandbox) dialAgain(ctx context.Context) (conn *agent.Conn, err error) {
 	for try := range dialTries {
 		conn, err = s.dial(ctx, false)
-		if err == nil || !errors.Is(err, sandbox.ErrUnavailable) || ctx.Err() != nil {
+		if err == nil || !brokeOff(err) || ctx.Err() != nil {
 			return conn, err
 		}
 		pause(ctx, try+1)
 	}
 	return conn, err
+}
+
+func brokeOff(err error) bool {
+	var ours *Error
+	return errors.As(err, &ours) && errors.Is(ours.Kind, sandbox.ErrUnavailable) && isTransport(ours.Cause)
 }
 
 func errClosed(cause error) error {

@@ -25,7 +25,6 @@ from .wire import (CREDIT, CTL_IN, CTL_OUT, CHUNK, DATA, EXIT, HEAD, HELLO, KILL
                    RESIZE, RUN, SIGNAL, SOURCE, STDERR, STDIN, STDOUT, TAIL, Lost, to_json)
 
 OVERDUE = 0.4                # seconds a monitor has to end its tree before the agent does
-LOSE = 0.1                   # and then to be seen gone by itself
 
 
 class Agent(Streams, Slots):
@@ -195,17 +194,10 @@ class Agent(Streams, Slots):
         if slot:
             slot.doomed = True
             self.signal(slot, 15)
-            self.after(OVERDUE, lambda: self.overdue(slot, call))
+            self.after(OVERDUE, lambda: slot.call is call and self.signal(slot, 9))
         else:
             self.pools[call.key].waiting.remove(call)
             self.finish(call)
-
-    def overdue(self, slot, call):
-        """Kills a monitor that does not end its tree. A program that was stopped on the way to its exec
-        holds a copy of the monitor's socket, so the socket's end is not waited for."""
-        if slot.call is call:
-            self.signal(slot, 9)
-            self.after(LOSE, lambda: slot.call is call and self.lose(slot))
 
     def ended(self, call):
         call.lasted = time.monotonic_ns() - call.began

@@ -41,6 +41,9 @@ func (f *Inbox) Write(p []byte) (int, error) {
 		rest = after
 		f.publish(message)
 	}
+	if f.broken {
+		rest = nil
+	}
 	f.buf = append(f.buf[:0:0], rest...) // a copy: what was published stays as it is
 	return len(p), nil
 }
