@@ -1,7 +1,6 @@
 package python
 
 import (
-	"encoding/binary"
 	"fmt"
 	"strings"
 	"testing"
@@ -47,10 +46,6 @@ func FuzzParseAnswerNeverPanicsAndKeepsItsBounds(f *testing.F) {
 		require.LessOrEqual(t, len(a.Writes), maxQueued)
 		require.LessOrEqual(t, len(a.shown()), maxDisplay)
 	})
-}
-
-func frame(body string) []byte {
-	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
 }
 
 func TestMarksCutAStreamHoweverItArrives(t *testing.T) {
