@@ -6,7 +6,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 export CGO_ENABLED := 0
-export GOFLAGS := -buildvcs=false -tags=remote,exclude_graphdriver_btrfs,exclude_graphdriver_devicemapper,btrfs_noversion,containers_image_openpgp
+TAGS := remote,exclude_graphdriver_btrfs,exclude_graphdriver_devicemapper,btrfs_noversion,containers_image_openpgp
+export GOFLAGS := -buildvcs=false -tags=$(TAGS)
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -54,7 +55,9 @@ test-race: ## unit tests with the race detector
 	CGO_ENABLED=1 go test -race $(UNIT)
 
 .PHONY: test-integration
-test-integration: ## integration tests, one package after the other
+test-integration: ## integration tests, one package after the other; first the suite that every backend passes
+	WISBOX_TEST_IMAGE="$$(bin/wisbox version | awk '$$1 == "image" { print $$2 }')" \
+		go test -count=1 -timeout 10m -tags=$(TAGS),integration -run TestPodmanPassesTheSuite ./podman
 	go test -p 1 -count=1 -timeout 30m ./integration/...
 
 .PHONY: wasm
