@@ -66,8 +66,8 @@ wasm: build ## Python in WebAssembly, for the sandbox wasm, if it is not there
 
 .PHONY: bench
 bench: setup image ## the tables under docs/benchmarks, next to peers measured in the same run
-	go run ./bench -o docs/benchmarks/programs.md
-	@cat docs/benchmarks/programs.md
+	go run ./bench -o docs/benchmarks
+	@cat docs/benchmarks/*.md
 
 .PHONY: bench-go
 bench-go: ## the Go benchmarks of the packages

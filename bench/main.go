@@ -1,8 +1,9 @@
 // Command bench measures what wisbox costs, next to the floor or the peer that
-// was measured in the same run, and prints a Markdown table. Machines differ:
-// the ratios count. It needs Podman and the image.
+// was measured in the same run, and prints Markdown tables. Machines differ: the
+// ratios count. It needs Podman and the image.
 //
-//	go run ./bench -n 200 -o docs/benchmarks/programs.md
+//	go run ./bench -o docs/benchmarks              # every table
+//	go run ./bench -table programs -n 1000         # one, to standard output
 package main
 
 import (
@@ -11,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"time"
@@ -91,61 +93,95 @@ func faster(what, baseName string, ours, base samples, bar float64) row {
 	return row{what: what, baseName: baseName, ours: ours, base: base, ratio: r, bar: fmt.Sprintf("≥ %.1f× faster", bar), met: r >= bar}
 }
 
+// table is one page of results: its rows come in the order of its parts.
+type table struct {
+	name, title string
+	about       string // how it was measured, in whole sentences
+	parts       []func(*bench, context.Context) error
+}
+
+// tables are all there are, in the order in which they are run.
+var tables = []table{programsTable, pythonTable}
+
 func main() {
 	n := flag.Int("n", 200, "calls of each kind")
 	sessions := flag.Int("sessions", 100, "sessions open at once")
 	bin := flag.String("bin", "bin/wisbox", "the wisbox binary")
-	out := flag.String("o", "", "file for the table (default stdout)")
+	name := flag.String("table", "", "the one table to make (default all)")
+	dir := flag.String("o", "", "directory for the tables (default standard output)")
 	flag.Parse()
-	if err := run(*n, *sessions, *bin, *out); err != nil {
+	if err := run(*name, *dir, bench{n: *n, sessions: *sessions, bin: *bin}); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(n, sessions int, bin, out string) error {
-	ctx := context.Background()
-	root, err := os.MkdirTemp("", "wisbox-bench-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(root)
-	m, err := wisbox.NewManager(ctx, &wisbox.Options{CacheDir: root + "/state"})
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	b := &bench{m: m, n: n, sessions: sessions, bin: bin, root: root + "/state"}
-	if b.service, err = m.Backend().(*podman.Backend).Service(ctx); err != nil {
-		return err
-	}
-	for _, part := range []func(context.Context) error{b.programs, b.evaluations, b.opening, b.parallel, b.commandLine, b.many} {
-		if err := part(ctx); err != nil {
+func run(name, dir string, blank bench) error {
+	ctx, found := context.Background(), false
+	for _, t := range tables {
+		if name != "" && name != t.name {
+			continue
+		}
+		found = true
+		b := blank
+		if err := b.make(ctx, t); err != nil {
+			return fmt.Errorf("table %s: %w", t.name, err)
+		}
+		if err := b.save(dir, t); err != nil {
 			return err
 		}
 	}
-	w := io.Writer(os.Stdout)
-	if out != "" {
-		f, err := os.Create(out)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		w = f
+	if !found {
+		return fmt.Errorf("there is no table %q", name)
 	}
-	b.print(w)
 	return nil
 }
 
-// bench is one run: its rows come in the order of its parts.
+// bench is one run of one table.
 type bench struct {
 	m           *wisbox.Manager
 	service     podman.Service
-	root        string
+	root        string // of the manager's state
 	n, sessions int
 	bin         string
 	rows        []row
 	notes       []string
+}
+
+// make runs the parts of a table, each table with a manager of its own.
+func (b *bench) make(ctx context.Context, t table) error {
+	dir, err := os.MkdirTemp("", "wisbox-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	b.root = dir + "/state"
+	if b.m, err = wisbox.NewManager(ctx, &wisbox.Options{CacheDir: b.root}); err != nil {
+		return err
+	}
+	defer b.m.Close()
+	if b.service, err = b.m.Backend().(*podman.Backend).Service(ctx); err != nil {
+		return err
+	}
+	for _, part := range t.parts {
+		if err := part(b, ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) save(dir string, t table) error {
+	if dir == "" {
+		b.print(os.Stdout, t)
+		return nil
+	}
+	f, err := os.Create(filepath.Join(dir, t.name+".md"))
+	if err != nil {
+		return err
+	}
+	b.print(f, t)
+	return f.Close()
 }
 
 func (b *bench) add(rows ...row) {
@@ -157,10 +193,10 @@ func (b *bench) add(rows ...row) {
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-func (b *bench) print(w io.Writer) {
-	fmt.Fprintf(w, "# What programs cost\n\nMade by `make bench` on %s: %d processors, %s, Podman %s (%s, cgroup %s), kernel %s.\n",
-		time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), runtime.Version(), b.service.Version, b.service.Runtime, b.service.CgroupVersion, b.service.Kernel)
-	fmt.Fprintf(w, "Medians (and p99) of %d calls each, ours with all controls and the log on; each base was measured in the same run, in turn.\nThe bases are at their best: warm caches, the interpreter itself and no shim, a service whose `exit_command_delay` is 1 s.\n\n", b.n)
+func (b *bench) print(w io.Writer, t table) {
+	fmt.Fprintf(w, "# %s\n\nMade by `make bench` on %s: %d processors, %s, Podman %s (%s, cgroup %s), kernel %s.\n",
+		t.title, time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), runtime.Version(), b.service.Version, b.service.Runtime, b.service.CgroupVersion, b.service.Kernel)
+	fmt.Fprintf(w, "%s\nEach base was measured in the same run, in turn with ours where that can be.\n\n", t.about)
 	fmt.Fprintln(w, "| what | ours, median (p99) ms | base | base, median (p99) ms | ratio | must reach | |\n|---|---|---|---|---|---|---|")
 	for _, r := range b.rows {
 		verdict := "met"

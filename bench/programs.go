@@ -20,6 +20,12 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
+var programsTable = table{
+	name: "programs", title: "What programs cost",
+	about: "Medians (and p99), ours through the whole of `Session.Call` with all controls and the log on. The bases are at their best: warm caches, a service whose `exit_command_delay` is 1 s. The rows of `evaluate_python` are in python.md.",
+	parts: []func(*bench, context.Context) error{(*bench).programs, (*bench).opening, (*bench).parallel, (*bench).commandLine, (*bench).many},
+}
+
 // open opens a session that a part closes itself.
 func (b *bench) open(ctx context.Context, opts *wisbox.SessionOptions) (*wisbox.Session, error) {
 	s, err := b.m.Open(ctx, opts)
@@ -82,48 +88,6 @@ func (b *bench) programs(ctx context.Context) error {
 	}
 	b.add(faster("the same", "`podman exec`", ours, viaCLI, 80))
 	return nil
-}
-
-func (b *bench) evaluations(ctx context.Context) error {
-	s, err := b.open(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer s.Close(ctx)
-	fresh := func() error { return tool(ctx, s, "evaluate_python", `{"code":"1+1"}`) }
-	python, err := hostPython()
-	if err != nil {
-		return err
-	}
-	host := func() error { return exec.Command(python, "-I", "-c", "1+1").Run() }
-	ours, base, err := alternate(b.n, fresh, host)
-	if err != nil {
-		return err
-	}
-	b.add(faster("`evaluate_python` of `1+1`, fresh", "`python3 -I -c 1+1` on the host", ours, base, 4))
-	kept, base, err := alternate(b.n, func() error { return tool(ctx, s, "evaluate_python", `{"code":"1+1","state":"kept"}`) }, host)
-	if err != nil {
-		return err
-	}
-	b.add(faster("the same, kept", "the same", kept, base, 10))
-	return nil
-}
-
-// hostPython is the fastest interpreter of the host: what stands first on PATH
-// may be a shim, or a build of its own that starts slowly.
-func hostPython() (string, error) {
-	out, err := exec.Command("python3", "-I", "-c", "import sys; print(sys.executable)").Output()
-	if err != nil {
-		return "", err
-	}
-	best, least := "", time.Duration(0)
-	for _, path := range []string{strings.TrimSpace(string(out)), "/usr/bin/python3"} {
-		took, err := measure(10, func() error { return exec.Command(path, "-I", "-c", "1+1").Run() })
-		if err == nil && (best == "" || took.median() < least) {
-			best, least = path, took.median()
-		}
-	}
-	return best, nil
 }
 
 // opening measures a session with its first program, cold and from the pool.
