@@ -12,6 +12,9 @@ type limits struct {
 	output  int // characters of each text
 }
 
+// maxOutput is the most that max-output can be set to, in characters.
+const maxOutput = 1_000_000
+
 var defaultLimits = limits{seconds: 30, output: 100_000}
 
 type limitParams struct {

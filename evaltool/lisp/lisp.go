@@ -91,7 +91,7 @@ func (l *Lisp) Close() error {
 // end needs the turn.
 func (l *Lisp) end() {
 	if l.live != nil {
-		l.live.kill()
+		l.live.Kill()
 		l.opts.Logger.Debug("lisp.end", slog.String("event", "lisp.end"))
 	}
 	l.live, l.lost = nil, false
@@ -140,7 +140,7 @@ func (l *Lisp) ask(ctx context.Context, r request) (*reply, error) {
 
 // ready makes sure that SBCL lives.
 func (l *Lisp) ready(ctx context.Context) (notes []string, err error) {
-	if l.live != nil && l.live.ended() {
+	if l.live != nil && l.live.Ended() {
 		l.drop()
 	}
 	if l.live == nil {

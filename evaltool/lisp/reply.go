@@ -29,8 +29,8 @@ const killedNote = "the code could not be interrupted, so Lisp was ended: the de
 // why is set when it was interrupted.
 func (p *process) reply(r request, a *answer, why Status) (*reply, error) {
 	rep := &reply{late: why}
-	rep.stdout.Text, rep.stdout.Dropped = p.stdout.text()
-	rep.stderr.Text, rep.stderr.Dropped = p.stderr.text()
+	stdout, stderr := p.Output()
+	rep.stdout, rep.stderr = stdout.excerpt(r.limit), stderr.excerpt(r.limit)
 	rep.stderr.Text = withoutRuntimeNoise(rep.stderr.Text)
 	if a == nil {
 		rep.died(p, why)
@@ -64,9 +64,9 @@ func (rep *reply) died(p *process, why Status) {
 	}
 	rep.Error = &Condition{
 		Type:    "LISP-ENDED",
-		Message: "SBCL is gone: " + how(p.result) + "; the definitions of this session are lost, the next call starts it again",
+		Message: "SBCL is gone: " + how(p.Result()) + "; the definitions of this session are lost, the next call starts it again",
 	}
-	rep.notes = append(rep.notes, p.result.Notices...)
+	rep.notes = append(rep.notes, p.Result().Notices...)
 }
 
 // clip keeps a caller's own words short enough to repeat in a message.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/wisbox/wisbox/evaltool"
-	"github.com/wisbox/wisbox/internal/framed"
+	"github.com/wisbox/wisbox/internal/interp"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -22,7 +22,7 @@ func (e *Engine) fresh(ctx context.Context, req evaltool.Request) (evaltool.Resp
 		return evaltool.Response{}, err
 	}
 	var stdout, stderr evaltool.Stream
-	out := framed.New(maxMessage)
+	out := interp.NewInbox(maxMessage)
 	res, err := runner.Run(ctx, sandbox.Cmd{
 		Python: program(), Stdout: &stdout, Stderr: &stderr, Timeout: req.Timeout,
 		Capture: &sandbox.Capture{Forward: evaltool.StreamBytes},

@@ -83,7 +83,7 @@ func (k *keeper) evaluate(ctx context.Context, req evaltool.Request) (evaltool.R
 // ready makes sure that an interpreter lives and says when the last one has
 // ended since its last call.
 func (k *keeper) ready(ctx context.Context) (notes []string, err error) {
-	if k.live != nil && k.live.ended() {
+	if k.live != nil && k.live.Ended() {
 		k.live = nil
 		notes = append(notes, "the kept interpreter had ended since the last call: its names are lost and a new one was started")
 	}
@@ -100,7 +100,7 @@ func (k *keeper) end(ctx context.Context) error {
 	}
 	defer k.release()
 	if k.live != nil {
-		k.live.kill()
+		k.live.Kill()
 	}
 	k.live, k.gone = nil, true
 	k.cancel()

@@ -1,13 +1,11 @@
 package python
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/wisbox/wisbox/evaltool"
 )
@@ -46,34 +44,6 @@ func FuzzParseAnswerNeverPanicsAndKeepsItsBounds(f *testing.F) {
 		require.LessOrEqual(t, len(a.Writes), maxQueued)
 		require.LessOrEqual(t, len(a.shown()), maxDisplay)
 	})
-}
-
-func TestMarksCutAStreamHoweverItArrives(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		m := newMarked()
-		for i := range rapid.IntRange(1, 4).Draw(t, "calls") {
-			mark := fmt.Sprintf("mark%028d", i)
-			said := rapid.StringOf(rapid.RuneFrom([]rune("mark0\n"))).Draw(t, "said")
-			m.begin(mark)
-			for data := []byte(said + mark); len(data) > 0; {
-				n := rapid.IntRange(1, len(data)).Draw(t, "n")
-				_, _ = m.Write(data[:n])
-				data = data[n:]
-			}
-			<-m.reached()
-			assert.Equal(t, said, m.text().Text())
-		}
-	})
-}
-
-func TestTheTextWithoutItsMarkIsNotLost(t *testing.T) {
-	m := newMarked()
-	m.begin(strings.Repeat("m", 32))
-	_, _ = m.Write([]byte("said mm"))
-	assert.Equal(t, "said mm", m.text().Text())
-	_, _ = m.Write([]byte("late"))
-	m.begin("x")
-	assert.Equal(t, "late", m.text().Text())
 }
 
 func TestTheDriverIsOneProgram(t *testing.T) {

@@ -1,39 +1,39 @@
-package python
+package interp
 
 import (
 	"bytes"
+	"io"
 	"sync"
-
-	"github.com/wisbox/wisbox/evaltool"
 )
 
-// marked cuts the endless stream of a kept interpreter into calls: the driver
-// writes a mark, which no output can hold by chance, when a call's output is
-// over. What comes between two calls, from a thread for instance, belongs to the
-// next one.
-type marked struct {
+// marked cuts the endless stream of a process into calls: the driver writes a
+// mark, which no output can hold by chance, when a call's output is over. What
+// comes between two calls, from a thread for instance, belongs to the next one.
+type marked[S io.Writer] struct {
+	fresh func() S
+
 	mu   sync.Mutex
 	mark []byte
 	tail []byte // the last bytes, which may be the beginning of the mark
-	out  *evaltool.Stream
+	out  S
 	hit  chan struct{} // closed when the mark has come
 }
 
-func newMarked() *marked {
-	m := &marked{out: &evaltool.Stream{}, hit: make(chan struct{})}
+func newMarked[S io.Writer](fresh func() S) *marked[S] {
+	m := &marked[S]{fresh: fresh, out: fresh(), hit: make(chan struct{})}
 	close(m.hit)
 	return m
 }
 
 // begin starts a call whose output ends with mark.
-func (m *marked) begin(mark string) {
+func (m *marked[S]) begin(mark string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.mark, m.hit = []byte(mark), make(chan struct{})
 }
 
 // Write implements io.Writer; it never fails and never blocks.
-func (m *marked) Write(p []byte) (int, error) {
+func (m *marked[S]) Write(p []byte) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	data := append(m.tail, p...)
@@ -50,19 +50,19 @@ func (m *marked) Write(p []byte) (int, error) {
 }
 
 // reached is closed when the current call's mark has come.
-func (m *marked) reached() <-chan struct{} {
+func (m *marked[S]) reached() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.hit
 }
 
-// text ends the call: its output is the caller's, and the next output the next
+// take ends the call: its output is the caller's, and the next output the next
 // call's.
-func (m *marked) text() *evaltool.Stream {
+func (m *marked[S]) take() S {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := m.out
 	_, _ = out.Write(m.tail)
-	m.out, m.tail, m.mark = &evaltool.Stream{}, nil, nil
+	m.out, m.tail, m.mark = m.fresh(), nil, nil
 	return out
 }

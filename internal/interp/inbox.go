@@ -1,16 +1,13 @@
-// Package framed takes the answers of a driver that runs untrusted code beside
-// itself: whatever is sent, at most one message is held, the newest.
-//
-//	message  [u32 length, big endian][body]
-package framed
+package interp
 
 import (
 	"encoding/binary"
 	"sync"
 )
 
-// Inbox is the writer that a driver's channel ends in. It holds one message at
-// most and the newest complete one. Its methods may be called at the same time.
+// Inbox is the writer that a driver's channel ends in: frames of [u32 length, big
+// endian][body]. Whatever is sent, it holds one message at most, the newest
+// complete one. Its methods may be called at the same time.
 type Inbox struct {
 	max uint32
 
@@ -20,9 +17,9 @@ type Inbox struct {
 	arrived chan []byte // of length 1: the newest message
 }
 
-// New makes an Inbox for messages of at most max bytes. A longer one breaks the
+// NewInbox makes an Inbox for messages of at most max bytes. A longer one breaks the
 // channel: a nil message tells so, and nothing more is taken.
-func New(max uint32) *Inbox { return &Inbox{max: max, arrived: make(chan []byte, 1)} }
+func NewInbox(max uint32) *Inbox { return &Inbox{max: max, arrived: make(chan []byte, 1)} }
 
 // Write implements io.Writer; it never fails and never blocks.
 func (f *Inbox) Write(p []byte) (int, error) {

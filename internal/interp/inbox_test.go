@@ -1,4 +1,4 @@
-package framed
+package interp
 
 import (
 	"encoding/binary"
@@ -19,7 +19,7 @@ func TestFramesKeepTheNewestMessageHoweverItIsCut(t *testing.T) {
 		for _, body := range bodies {
 			data = append(data, frame(body)...)
 		}
-		f := New(1 << 24)
+		f := NewInbox(1 << 24)
 		for len(data) > 0 {
 			n := rapid.IntRange(1, len(data)).Draw(t, "n")
 			_, _ = f.Write(data[:n])
@@ -31,7 +31,7 @@ func TestFramesKeepTheNewestMessageHoweverItIsCut(t *testing.T) {
 }
 
 func TestAnOversizedFrameBreaksTheChannelWithoutItsMemory(t *testing.T) {
-	f := New(1 << 24)
+	f := NewInbox(1 << 24)
 	_, _ = f.Write([]byte{0xff, 0, 0, 0, 1})
 	_, _ = f.Write(make([]byte, 1<<20))
 	assert.Empty(t, f.buf)
