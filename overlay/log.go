@@ -25,7 +25,7 @@ func (d *Dir) AppendLog(record any) error {
 		return tool.Errorf(tool.Closed, "the session is closed").In("session")
 	}
 	if d.log == nil {
-		log, err := audit.Open(d.dir, logFile)
+		log, err := audit.Open(d.dir, logFile, nil)
 		if err != nil {
 			return ioError(err, "open the session's log")
 		}

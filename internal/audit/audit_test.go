@@ -38,7 +38,7 @@ func newBench(t *testing.T) bench {
 
 func (b bench) write(from, to int) {
 	b.t.Helper()
-	l, err := audit.Open(b.root, name)
+	l, err := audit.Open(b.root, name, nil)
 	require.NoError(b.t, err)
 	for i := from; i <= to; i++ {
 		require.NoError(b.t, l.Append(map[string]any{"n": i, "text": "line\nbreak"}))
@@ -146,7 +146,7 @@ func TestACutRecordIsOneAndTheNextFollowsIt(t *testing.T) {
 
 func TestRecordsThatAreNoObjectsAreKept(t *testing.T) {
 	b := newBench(t)
-	l, err := audit.Open(b.root, name)
+	l, err := audit.Open(b.root, name, nil)
 	require.NoError(t, err)
 	defer l.Close()
 	for _, v := range []any{1, "x", []int{2}, nil, map[string]int{}, struct{}{}} {
@@ -162,7 +162,7 @@ func TestManyWritersMakeOneChain(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			l, err := audit.Open(b.root, name)
+			l, err := audit.Open(b.root, name, nil)
 			if !assert.NoError(t, err) {
 				return
 			}
@@ -182,12 +182,132 @@ func TestManyWritersMakeOneChain(t *testing.T) {
 
 func TestALongRecordIsFoundFromTheEnd(t *testing.T) {
 	b := newBench(t)
-	l, err := audit.Open(b.root, name)
+	l, err := audit.Open(b.root, name, nil)
 	require.NoError(t, err)
 	require.NoError(t, l.Append(strings.Repeat("x", 200_000)))
 	require.NoError(t, l.Close())
 	b.write(2, 2)
 	assert.Empty(t, b.problems())
+}
+
+// small makes a log turn over after every few records.
+var small = &audit.Options{MaxSize: 1000, Keep: 3}
+
+func (b bench) writeSmall(from, to int) {
+	b.t.Helper()
+	l, err := audit.Open(b.root, name, small)
+	require.NoError(b.t, err)
+	defer l.Close()
+	for i := from; i <= to; i++ {
+		require.NoError(b.t, l.Append(map[string]int{"n": i}))
+	}
+}
+
+func (b bench) files() (names []string) {
+	b.t.Helper()
+	entries, err := os.ReadDir(filepath.Dir(b.path))
+	require.NoError(b.t, err)
+	for _, e := range entries {
+		info, err := e.Info()
+		require.NoError(b.t, err)
+		assert.LessOrEqual(b.t, info.Size(), int64(1200))
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestAFullLogGoesOnInTheNextFileAndIsOneChain(t *testing.T) {
+	b := newBench(t)
+	b.writeSmall(1, 20)
+	b.writeSmall(21, 25) // another process
+	assert.Equal(t, []string{name, name + ".1", name + ".2", name + ".head"}, b.files())
+	assert.Empty(t, b.problems())
+	report, err := audit.Verify(b.root, name)
+	require.NoError(t, err)
+	assert.Equal(t, 25, report.Records)
+	n := 0
+	require.NoError(t, audit.Records(b.root, name, func([]byte) error { n++; return nil }))
+	assert.Equal(t, 25, n)
+}
+
+func TestTheOldestFilesGoAndThatIsNoLoss(t *testing.T) {
+	b := newBench(t)
+	b.writeSmall(1, 200)
+	assert.Equal(t, []string{name, name + ".1", name + ".2", name + ".3", name + ".head"}, b.files())
+	assert.Empty(t, b.problems())
+	report, err := audit.Verify(b.root, name)
+	require.NoError(t, err)
+	assert.EqualValues(t, 200, report.Head.Seq)
+	assert.Less(t, report.Records, 100)
+
+	require.NoError(t, os.Rename(b.path+".3", b.path+".away"))
+	assert.Equal(t, []string{"removed@1"}, b.problems(), "a whole file that something else removed")
+	require.NoError(t, os.Rename(b.path+".away", b.path+".3"))
+
+	raw, err := os.ReadFile(b.path + ".2")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(b.path+".2", bytes.Replace(raw, []byte(`"n":1`), []byte(`"n":7`), 1), 0o600))
+	report, err = audit.Verify(b.root, name)
+	require.NoError(t, err)
+	require.Len(t, report.Problems, 1)
+	assert.Equal(t, audit.Changed, report.Problems[0].Kind)
+	assert.Equal(t, name+".2", report.Problems[0].File)
+}
+
+func TestACrashBetweenTheStepsOfARotationLosesNothing(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		crash func(b bench)
+	}{
+		{"the oldest moved over, the log not yet moved", func(b bench) {
+			require.NoError(b.t, os.Rename(b.path+".2", b.path+".3"))
+			require.NoError(b.t, os.Rename(b.path+".1", b.path+".2"))
+		}},
+		{"no next file yet", func(b bench) {
+			for n := 2; n > 0; n-- {
+				require.NoError(b.t, os.Rename(fmt.Sprintf("%s.%d", b.path, n), fmt.Sprintf("%s.%d", b.path, n+1)))
+			}
+			require.NoError(b.t, os.Rename(b.path, b.path+".1"))
+		}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			b := newBench(t)
+			for n := 1; len(b.files()) < 4; n++ { // the log, two older ones, the head
+				b.writeSmall(n, n)
+			}
+			before, err := audit.Verify(b.root, name)
+			require.NoError(t, err)
+			c.crash(b)
+			assert.Empty(t, b.problems())
+			b.writeSmall(1, 1)
+			assert.Empty(t, b.problems())
+			after, err := audit.Verify(b.root, name)
+			require.NoError(t, err)
+			assert.Equal(t, before.Records+1, after.Records)
+		})
+	}
+}
+
+func TestManyWritersRotateOneLog(t *testing.T) {
+	b := newBench(t)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			l, err := audit.Open(b.root, name, small)
+			if !assert.NoError(t, err) {
+				return
+			}
+			defer l.Close()
+			for i := range 50 {
+				assert.NoError(t, l.Append(map[string]int{"n": i}))
+			}
+		})
+	}
+	wg.Wait()
+	assert.Empty(t, b.problems())
+	report, err := audit.Verify(b.root, name)
+	require.NoError(t, err)
+	assert.EqualValues(t, 400, report.Head.Seq)
 }
 
 // writerEnv makes this test binary a writer that is killed.
@@ -205,7 +325,7 @@ func writeForever(dir string) {
 	if err != nil {
 		panic(err)
 	}
-	l, err := audit.Open(root, name)
+	l, err := audit.Open(root, name, &audit.Options{MaxSize: 100_000, Keep: 1000})
 	if err != nil {
 		panic(err)
 	}

@@ -8,6 +8,10 @@
 // Beside the log stands its head: the number and hash of the last line. It tells
 // when lines at the end are missing, which the chain alone can't.
 //
+// A full file is moved to log.jsonl.1, that one to log.jsonl.2 and so on, and the
+// chain goes on in the next. The head also says where the oldest file that is
+// left begins, so that what rotation removed isn't taken for a loss.
+//
 // It is no defence against who can write both files: such a one can make a new
 // chain. Keep a head elsewhere (it is what [Verify] reports) to find that too.
 package audit

@@ -5,23 +5,45 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// headSuffix makes a head's name from its log's.
-const headSuffix = ".head"
+// Options bound a log; nil and zero fields work. All that write one log must
+// agree on them.
+type Options struct {
+	// MaxSize is how large a file may become, in bytes, before the next record
+	// begins another one. Default 8 MiB.
+	MaxSize int64
+	// Keep is how many full files stay beside the one that is written. Default 3.
+	Keep int
+}
 
-// Log appends to one file. Its methods are for one goroutine at a time, but for
-// Sync; other Logs on the same file, of any process, may append meanwhile.
+func (o *Options) withDefaults() Options {
+	out := Options{MaxSize: 8 << 20, Keep: 3}
+	if o != nil && o.MaxSize > 0 {
+		out.MaxSize = o.MaxSize
+	}
+	if o != nil && o.Keep > 0 {
+		out.Keep = o.Keep
+	}
+	return out
+}
+
+// Log appends to one log. Its methods are for one goroutine at a time, but for
+// Sync; other Logs on the same files, of any process, may append meanwhile.
 type Log struct {
-	file, head *os.File
-	end        int64 // the file's size when at was read or written; -1: unknown
-	torn       bool  // the last line has no end
-	at         Position
+	dir  *os.Root
+	name string
+	opts Options
+
+	file, headFile *os.File
+	end            int64 // the file's size when at was read or written; -1: unknown
+	torn           bool  // the last line has no end
+	at             Position
+	start          Position // see head
 }
 
 // Position is a place in a chain: the number of a line, and its hash.
@@ -31,17 +53,23 @@ type Position struct {
 }
 
 // Open opens the log of a name in a directory for appending, making it where it
-// is missing.
-func Open(dir *os.Root, name string) (*Log, error) {
-	file, err := dir.OpenFile(name, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
+// is missing. The directory stays the caller's and must outlive the Log.
+func Open(dir *os.Root, name string, opts *Options) (*Log, error) {
+	headFile, err := dir.OpenFile(name+headSuffix, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	head, err := dir.OpenFile(name+headSuffix, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, errors.Join(err, file.Close())
+	l := &Log{dir: dir, name: name, opts: opts.withDefaults(), headFile: headFile}
+	if err := l.openFile(); err != nil {
+		return nil, errors.Join(err, headFile.Close())
 	}
-	return &Log{file: file, head: head, end: -1}, nil
+	return l, nil
+}
+
+func (l *Log) openFile() (err error) {
+	l.end = -1
+	l.file, err = l.dir.OpenFile(l.name, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
+	return err
 }
 
 // Append adds a record as one line, in one write. It waits for other writers, not
@@ -52,7 +80,7 @@ func (l *Log) Append(record any) error {
 	if err != nil {
 		return err
 	}
-	unlock, err := lock(l.file)
+	unlock, err := lock(l.headFile)
 	if err != nil {
 		return err
 	}
@@ -73,6 +101,8 @@ func (l *Log) Append(record any) error {
 	l.at = Position{l.at.Seq + 1, sum(line)}
 	return l.saveHead()
 }
+
+func (l *Log) saveHead() error { return head{l.at, l.start}.save(l.headFile) }
 
 // undo takes back what was written of a record that didn't fit.
 func (l *Log) undo(written int) error {
@@ -99,59 +129,112 @@ func chained(after Position, body []byte) []byte {
 
 // catchUp finds where the chain goes on after what others wrote. The head wins
 // over lines that don't reach it: the new line then tells of the gap for good.
+// Only a full file is ever moved away, so that one which isn't full is the one
+// that has the name.
 func (l *Log) catchUp() error {
-	info, err := l.file.Stat()
-	if err != nil || info.Size() == l.end {
-		return err
+	for {
+		info, err := l.file.Stat()
+		if err != nil {
+			return err
+		}
+		if info.Size() != l.end {
+			if err := l.readEnd(info.Size()); err != nil {
+				return err
+			}
+		}
+		if l.end < l.opts.MaxSize {
+			return nil
+		}
+		if err := l.turnOver(info); err != nil {
+			return err
+		}
 	}
-	last, torn, err := lastLine(l.file, info.Size())
+}
+
+func (l *Log) readEnd(size int64) error {
+	last, torn, err := lastLine(l.file, size)
 	if err != nil {
 		return err
 	}
-	l.at, l.torn, l.end = last, torn, info.Size()
-	if head, ok := readHead(l.head); ok && head.Seq >= last.Seq {
-		l.at = head
+	l.at, l.torn, l.end = last, torn, size
+	if h, ok := readHead(l.headFile); ok {
+		l.start = h.Start
+		if h.Seq >= last.Seq {
+			l.at = h.Position
+		}
 	}
 	return nil
 }
 
-// Sync returns when every record that was appended is on disk.
-func (l *Log) Sync() error { return errors.Join(l.file.Sync(), l.head.Sync()) }
+// turnOver goes on in the next file after a full one, which another process may
+// have begun already.
+func (l *Log) turnOver(full os.FileInfo) error {
+	now, err := l.dir.Lstat(l.name)
+	if err == nil && os.SameFile(full, now) {
+		err = l.rotate()
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	old := l.file
+	if err := l.openFile(); err != nil {
+		l.file = old
+		return err
+	}
+	return old.Close()
+}
 
-// Close ends the use of the log.
-func (l *Log) Close() error { return errors.Join(l.file.Close(), l.head.Close()) }
+// rotate moves each file on by one, over the oldest. The head is right before
+// anything moves: after a crash at any step the next writer goes on.
+func (l *Log) rotate() error {
+	if err := l.startAfter(older(l.name, l.opts.Keep)); err != nil {
+		return err
+	}
+	if err := l.saveHead(); err != nil {
+		return err
+	}
+	for n := l.opts.Keep; n > 1; n-- {
+		err := l.dir.Rename(older(l.name, n-1), older(l.name, n))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return l.dir.Rename(l.name, older(l.name, 1))
+}
 
-// headSize is fixed, so that a head is always replaced as a whole.
-const headSize = 128
-
-func (l *Log) saveHead() error {
-	raw, err := json.Marshal(l.at)
+// startAfter makes the log begin after a file that is about to go.
+func (l *Log) startAfter(oldest string) error {
+	f, err := l.dir.Open(oldest)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	block := bytes.Repeat([]byte{' '}, headSize)
-	copy(block, raw)
-	block[headSize-1] = '\n'
-	_, err = l.head.WriteAt(block, 0)
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	l.start, _, err = lastLine(f, info.Size())
 	return err
 }
 
-func readHead(r io.ReaderAt) (p Position, ok bool) {
-	raw := make([]byte, headSize)
-	n, _ := r.ReadAt(raw, 0)
-	ok = json.Unmarshal(raw[:n], &p) == nil && p.Seq > 0
-	return p, ok
-}
+// Sync returns when every record that was appended is on disk.
+func (l *Log) Sync() error { return errors.Join(l.file.Sync(), l.headFile.Sync()) }
+
+// Close ends the use of the log.
+func (l *Log) Close() error { return errors.Join(l.file.Close(), l.headFile.Close()) }
 
 const (
 	lockWait = 2 * time.Second // a record takes microseconds
 	lockPoll = time.Millisecond
 )
 
-// lock takes the file for this Log alone. A writer that was stopped within its
-// write doesn't hold up the others for ever.
-func lock(f *os.File) (unlock func(), err error) {
-	fd := int(f.Fd())
+// lock takes the log by its head for this Log alone. A writer that was stopped
+// within its write doesn't hold up the others for ever.
+func lock(head *os.File) (unlock func(), err error) {
+	fd := int(head.Fd())
 	for deadline := time.Now().Add(lockWait); ; {
 		err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
 		switch {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 )
 
@@ -20,6 +19,7 @@ const (
 
 // Problem is one place where a log isn't what was written.
 type Problem struct {
+	File    string `json:"file"` // of the log and those that it was moved to when full
 	Line    int    `json:"line"` // in the file, from 1
 	Kind    string `json:"kind"`
 	Message string `json:"message"`
@@ -32,71 +32,47 @@ type Report struct {
 	Problems []Problem `json:"problems"`
 }
 
-// Verify reads the log of a name in a directory and tells where it isn't what was
-// written. A log that isn't there is an empty one. It waits for a writer that is
-// at work.
+// Verify reads the log of a name in a directory, its older files too, and tells
+// where it isn't what was written. A log that isn't there is an empty one. It
+// looks at the log between two records; writers don't wait for it.
 func Verify(dir *os.Root, name string) (*Report, error) {
-	v := verifier{report: Report{Problems: []Problem{}}}
-	if err := v.readLog(dir, name); err != nil {
+	log, err := open(dir, name)
+	if err != nil {
 		return nil, err
 	}
+	defer log.close()
+	v := verifier{report: Report{Problems: []Problem{}}, file: name, start: log.head.Start, at: log.head.Start}
+	for _, p := range log.parts {
+		v.file, v.n = p.name, 0
+		if err := lines(p.reader(), v.line); err != nil {
+			return nil, err
+		}
+	}
+	v.closeWith(log)
 	v.report.Head = v.at
 	return &v.report, nil
 }
 
-func (v *verifier) readLog(dir *os.Root, name string) error {
-	file, err := dir.Open(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return v.readHead(dir, name)
-	}
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	unlock, err := lock(file)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if err := lines(file, v.line); err != nil {
-		return err
-	}
-	return v.readHead(dir, name)
-}
-
-func (v *verifier) readHead(dir *os.Root, name string) error {
-	head, err := dir.Open(name + headSuffix)
-	if errors.Is(err, fs.ErrNotExist) {
-		if v.n > 0 {
-			v.found(NoHead, "the log's head is missing, so whether records are missing at the end can't be told")
-		}
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer head.Close()
-	v.closeWith(head)
-	return nil
-}
-
-// Records gives each whole record of a log, the oldest first, as the JSON of its
-// line; what is cut is left out.
+// Records gives each whole record of a log and its older files, the oldest first,
+// as the JSON of its line; what is cut is left out.
 func Records(dir *os.Root, name string, each func(line []byte) error) error {
-	file, err := dir.Open(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+	log, err := open(dir, name)
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	return lines(file, func(line []byte) error {
-		if _, ok := parse(line); !ok {
-			return nil
+	defer log.close()
+	for _, p := range log.parts {
+		err := lines(p.reader(), func(line []byte) error {
+			if _, ok := parse(line); !ok {
+				return nil
+			}
+			return each(line)
+		})
+		if err != nil {
+			return err
 		}
-		return each(line)
-	})
+	}
+	return nil
 }
 
 // lines gives each line without its newline, the last also where it has none.
@@ -122,19 +98,23 @@ func lines(r io.Reader, each func([]byte) error) error {
 
 type verifier struct {
 	report Report
-	n      int  // lines
-	torn   bool // the line before was incomplete, and that has been said
+	file   string
+	n      int      // lines of the file
+	read   int      // lines of the log
+	torn   bool     // the line before was incomplete, and that has been said
+	start  Position // what the oldest file goes on from
 	at     Position
 }
 
 func (v *verifier) found(kind, format string, args ...any) {
-	v.report.Problems = append(v.report.Problems, Problem{v.n, kind, fmt.Sprintf(format, args...)})
+	v.report.Problems = append(v.report.Problems, Problem{v.file, v.n, kind, fmt.Sprintf(format, args...)})
 }
 
 // line follows the chain by one line. After a problem it goes on from there, so
 // that each is told once.
 func (v *verifier) line(line []byte) error {
 	v.n++
+	v.read++
 	l, ok := parse(line)
 	if !ok {
 		v.found(Cut, "record %d is incomplete: its writer was ended while it wrote", v.at.Seq+1)
@@ -142,6 +122,9 @@ func (v *verifier) line(line []byte) error {
 		return nil
 	}
 	v.report.Records++
+	if v.read == 1 && l.Seq <= v.start.Seq { // a file that a crash kept from being removed
+		v.at = Position{l.Seq - 1, *l.Prev}
+	}
 	v.judge(l)
 	v.torn = false
 	v.at = Position{l.Seq, sum(line)}
@@ -157,7 +140,7 @@ func (v *verifier) judge(l link) {
 	case l.Seq < next:
 		v.found(Added, "record %d stands where record %d should: it was moved or added", l.Seq, next)
 	case v.torn: // what was lost of that line can't be told from what was changed in it
-	case v.n == 1:
+	case v.read == 1:
 		v.found(Removed, "the first record says that there were others before it")
 	default:
 		v.found(Changed, "record %d was changed after it was written", v.at.Seq)
@@ -166,11 +149,14 @@ func (v *verifier) judge(l link) {
 
 // closeWith compares the chain's end with the head. A writer that is killed
 // between its two writes leaves the head one record behind, never more.
-func (v *verifier) closeWith(file io.ReaderAt) {
-	head, ok := readHead(file)
+func (v *verifier) closeWith(log *view) {
+	head := log.head
 	switch {
-	case !ok && v.at.Seq <= 1:
-	case !ok:
+	case !log.headFile && v.read == 0:
+	case !log.headFile:
+		v.found(NoHead, "the log's head is missing, so whether records are missing at the end can't be told")
+	case !log.headRead && v.at.Seq <= 1:
+	case !log.headRead:
 		v.found(NoHead, "the log's head can't be read, so whether records are missing at the end can't be told")
 	case head.Seq > v.at.Seq:
 		v.found(Removed, "%s missing at the end: removed, or lost when the machine lost power", span(v.at.Seq+1, head.Seq))

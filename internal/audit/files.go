@@ -1,0 +1,141 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const headSuffix = ".head"
+
+// older names the file that is n rotations old: log.jsonl.1 was the last one.
+func older(name string, n int) string { return name + "." + strconv.Itoa(n) }
+
+// head is what stands beside the log: its last line, and the one before its
+// first, where rotation has removed what was older.
+type head struct {
+	Position
+	Start Position `json:"start,omitzero"`
+}
+
+// headSize is fixed, so that a head is always replaced as a whole.
+const headSize = 256
+
+func (h head) save(to io.WriterAt) error {
+	raw, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	block := bytes.Repeat([]byte{' '}, headSize)
+	copy(block, raw)
+	block[headSize-1] = '\n'
+	_, err = to.WriteAt(block, 0)
+	return err
+}
+
+func readHead(r io.ReaderAt) (h head, ok bool) {
+	raw := make([]byte, headSize)
+	n, _ := r.ReadAt(raw, 0)
+	ok = json.Unmarshal(raw[:n], &h) == nil && h.Seq > 0
+	return h, ok
+}
+
+// part is one file of a log, as long as it was when it was opened.
+type part struct {
+	name string
+	*os.File
+	size int64
+}
+
+func (p part) reader() io.Reader { return io.NewSectionReader(p, 0, p.size) }
+
+// view is a log at one moment: what is appended or rotated afterwards isn't in it.
+type view struct {
+	parts    []part // the oldest first
+	head     head
+	headRead bool // it is there and whole
+	headFile bool // it is there
+}
+
+// open looks at a log between two records, so that no writer waits for a reader.
+func open(dir *os.Root, name string) (v *view, err error) {
+	v = &view{}
+	defer func() {
+		if err != nil {
+			v.close()
+		}
+	}()
+	h, err := dir.Open(name + headSuffix)
+	switch {
+	case err == nil:
+		defer h.Close()
+		unlock, err := lock(h)
+		if err != nil {
+			return v, err
+		}
+		defer unlock()
+		v.headFile = true
+		v.head, v.headRead = readHead(h)
+	case !errors.Is(err, fs.ErrNotExist):
+		return v, err
+	}
+	return v, v.openParts(dir, name)
+}
+
+func (v *view) openParts(dir *os.Root, name string) error {
+	rotated, err := rotations(dir, name)
+	if err != nil {
+		return err
+	}
+	for _, n := range slices.Backward(rotated) {
+		if err := v.add(dir, older(name, n)); err != nil {
+			return err
+		}
+	}
+	return v.add(dir, name)
+}
+
+// rotations are the numbers of the older files; a crash may leave a gap.
+func rotations(dir *os.Root, name string) (numbers []int, err error) {
+	d, err := dir.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	files, err := d.Readdirnames(-1)
+	for _, file := range files {
+		if n, err := strconv.Atoi(strings.TrimPrefix(file, name+".")); err == nil && older(name, n) == file {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers, err
+}
+
+func (v *view) add(dir *os.Root, name string) error {
+	f, err := dir.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	v.parts = append(v.parts, part{name, f, info.Size()})
+	return nil
+}
+
+func (v *view) close() {
+	for _, p := range v.parts {
+		_ = p.Close()
+	}
+}
