@@ -1,56 +1,135 @@
 package wisbox
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
+	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
 
 // Event is the record of one tool call: a line of the session's log.jsonl and
-// what [Options.OnEvent] gets. It holds no content, no environment, no code.
+// what [Options.OnEvent] gets. It holds no content, no environment, no code, and
+// no value of a secret.
 type Event struct {
-	Time       time.Time `json:"time"`
-	Session    string    `json:"session"`
-	Call       string    `json:"call"`
-	Tool       string    `json:"tool"`
-	Path       string    `json:"path,omitempty"`
-	Mode       string    `json:"mode,omitempty"`
-	ResultSize int       `json:"result_bytes"`
+	Time    time.Time `json:"time"`
+	Session string    `json:"session"`
+	Call    string    `json:"call"`
+	// Caller is who made the call, see [WithCaller].
+	Caller string `json:"caller"`
+	Tool   string `json:"tool"`
+	Path   string `json:"path,omitempty"`
+	Mode   string `json:"mode,omitempty"`
+	// Args are the other arguments: numbers and switches as they are, names and
+	// command lines cut after 300 bytes, of everything else only its size.
+	Args       map[string]any `json:"args,omitempty"`
+	ResultSize int            `json:"result_bytes"`
+	// Changes are the files that the tool changed; what a program changed isn't known.
+	Changes []tool.Change `json:"changes,omitempty"`
 	// Outcome is ok, failed, or the kind of the error.
 	Outcome  string        `json:"outcome"`
 	Message  string        `json:"message,omitempty"`
 	Duration time.Duration `json:"duration_ns"`
 }
 
-// subject is what of a call's arguments an Event may tell.
-type subject struct {
-	FilePath string `json:"file_path"`
-	Path     string `json:"path"`
-	Mode     string `json:"mode"`
+type callerKey struct{}
+
+// WithCaller names who makes the calls of a context, in at most 300 bytes: a
+// user, an agent, a client. The default is the process, as wisbox[1234].
+func WithCaller(ctx context.Context, who string) context.Context {
+	return context.WithValue(ctx, callerKey{}, clip(who))
 }
 
-const maxEventText = 300
+var thisProcess = fmt.Sprintf("%s[%d]", filepath.Base(os.Args[0]), os.Getpid())
 
-func (e *Event) describe(raw json.RawMessage) {
-	var s subject
-	_ = json.Unmarshal(raw, &s) // what isn't there or is no string stays empty
-	e.Path, e.Mode = clip(s.FilePath), clip(s.Mode)
-	if e.Path == "" {
-		e.Path = clip(s.Path)
+func callerOf(ctx context.Context) string {
+	if who, ok := ctx.Value(callerKey{}).(string); ok && who != "" {
+		return who
 	}
+	return thisProcess
+}
+
+const (
+	maxEventText = 300 // bytes of one text of an Event
+	maxEventArgs = 32  // arguments of one call that are told
+)
+
+// tellable are the arguments whose text an Event tells: what was worked on, not
+// what was put there. Of any other, new ones too, it tells only the size.
+var tellable = map[string]bool{
+	"command": true, "commands": true, "script": true, "cwd": true, "tty": true, "signal": true, "stream": true,
+	"process_id": true, "output_id": true, "snapshot_id": true, "label": true, "from": true, "to": true, "package": true,
+	"pattern": true, "glob": true, "encoding": true, "sandbox": true, "op": true, "level": true, "reads": true, "section_key": true,
+}
+
+// describe takes over what of a call's arguments may be told.
+func (e *Event) describe(raw json.RawMessage) {
+	var args map[string]json.RawMessage
+	if json.Unmarshal(raw, &args) != nil {
+		return
+	}
+	e.Mode = textOf(args, "mode")
+	if e.Path = textOf(args, "file_path"); e.Path == "" {
+		e.Path = textOf(args, "path")
+	}
+	for name, value := range args {
+		if len(e.Args) == maxEventArgs {
+			return
+		}
+		e.tell(name, value)
+	}
+}
+
+// textOf takes a text out of args: it is told elsewhere.
+func textOf(args map[string]json.RawMessage, name string) (text string) {
+	if json.Unmarshal(args[name], &text) == nil {
+		delete(args, name)
+	}
+	return clip(text)
+}
+
+func (e *Event) tell(name string, value json.RawMessage) {
+	if e.Args == nil {
+		e.Args = map[string]any{}
+	}
+	name = clip(name)
+	var text string
+	switch plain := !bytes.ContainsAny(value[:1], `"[{`); {
+	case (plain || tellable[name]) && len(value) <= maxEventText:
+		e.Args[name] = value
+	case tellable[name] && json.Unmarshal(value, &text) == nil:
+		e.Args[name] = clip(text) + "…"
+	case tellable[name]:
+		e.Args[name] = clip(string(value)) + "…"
+	default:
+		e.Args[name] = fmt.Sprintf("[%d bytes]", len(value))
+	}
+}
+
+// argsOf are those of a program that a caller runs with its own streams.
+func argsOf(cmd sandbox.Cmd) map[string]any {
+	line := []string{}
+	for _, arg := range cmd.Argv[:min(len(cmd.Argv), maxEventArgs)] {
+		line = append(line, clip(arg))
+	}
+	return map[string]any{"command": line, "cwd": clip(cmd.Dir)}
 }
 
 func (e *Event) finish(res *tool.Result, err error, began time.Time) {
 	e.Duration = time.Since(began)
-	switch {
-	case err != nil:
+	if err != nil {
 		te := tool.AsError(err)
 		e.Outcome, e.Message = string(te.Kind), clip(te.Message)
-	case res.Failed:
-		e.Outcome, e.ResultSize = "failed", len(res.Text)
-	default:
-		e.Outcome, e.ResultSize = "ok", len(res.Text)
+		return
+	}
+	e.Outcome, e.ResultSize, e.Changes = "ok", len(res.Text), res.Changes
+	if res.Failed {
+		e.Outcome = "failed"
 	}
 }
 

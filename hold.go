@@ -22,6 +22,7 @@ const HoldIdle = 10 * time.Minute
 // request is the first frame of an operation.
 type request struct {
 	Op   string          `json:"op"` // call, run, inspect, stop
+	By   string          `json:"by"` // who asks, for the log
 	Tool string          `json:"tool,omitempty"`
 	Args json.RawMessage `json:"args,omitempty"`
 	Cmd  *wireCmd        `json:"cmd,omitempty"`
@@ -167,7 +168,7 @@ func (h *holder) operate(ctx context.Context, c *holdwire.Conn) {
 	if json.Unmarshal(raw, &req) != nil {
 		return
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(WithCaller(ctx, req.By))
 	defer cancel()
 	if err := h.dispatch(ctx, cancel, c, req); err != nil {
 		_ = c.SendJSON(holdwire.Failure, tool.AsError(err))

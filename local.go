@@ -42,7 +42,7 @@ func (l *local) call(ctx context.Context, name string, raw json.RawMessage) (*to
 			return nil, err
 		}
 	}
-	res, err := l.set.Call(ctx, name, raw)
+	res, err := collectChanges(ctx, func(ctx context.Context) (*tool.Result, error) { return l.set.Call(ctx, name, raw) })
 	if err != nil {
 		return nil, err
 	}

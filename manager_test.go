@@ -54,6 +54,13 @@ func call(t *testing.T, s *wisbox.Session, name, args string) (*tool.Result, err
 }
 
 // text is the JSON of a call's result.
+func mustJSON(t *testing.T, v any) string {
+	t.Helper()
+	raw, err := json.Marshal(v)
+	require.NoError(t, err)
+	return string(raw)
+}
+
 func text(t *testing.T, s *wisbox.Session, name, args string) string {
 	t.Helper()
 	res, err := call(t, s, name, args)
@@ -137,7 +144,11 @@ func TestEveryCallIsAnEventWithoutContent(t *testing.T) {
 	assert.Equal(t, "write_file f create ok", strings.Join([]string{events[0].Tool, events[0].Path, events[0].Mode, events[0].Outcome}, " "))
 	assert.Equal(t, "not_found", events[1].Outcome)
 	assert.Equal(t, "failed", events[2].Outcome)
+	assert.Equal(t, `"[14 bytes]"`, mustJSON(t, events[0].Args["content"]))
+	assert.Equal(t, []tool.Change{{Path: "f", SHA256: "90e132a8e71a48078f8c7dd31c62b6518c497b07863ec1e70403b906e5e202d5"}}, events[0].Changes)
+	assert.JSONEq(t, `{"commands":["sleep","60"],"timeout":1}`, mustJSON(t, events[2].Args))
 	for _, e := range events {
+		assert.Contains(t, e.Caller, "[")
 		assert.Equal(t, s.ID(), e.Session)
 		assert.NotEmpty(t, e.Call)
 		assert.Positive(t, e.Duration)
@@ -146,6 +157,30 @@ func TestEveryCallIsAnEventWithoutContent(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 3, strings.Count(string(log), "\n"))
 	assert.NotContains(t, string(log), "secret words")
+}
+
+func TestTheLogSaysWhoCalledAndWhatChanged(t *testing.T) {
+	var last wisbox.Event
+	m, _ := manager(t, wisbox.Options{OnEvent: func(e wisbox.Event) { last = e }})
+	s, err := m.Open(t.Context(), &wisbox.SessionOptions{Profile: "anthropic"})
+	require.NoError(t, err)
+	defer s.Close(t.Context())
+	ctx := wisbox.WithCaller(t.Context(), "ann")
+	_, err = s.Call(ctx, "str_replace_based_edit_tool", json.RawMessage(`{"command":"create","path":"/workspace/a","file_text":"x"}`))
+	require.NoError(t, err)
+	assert.Equal(t, "ann", last.Caller)
+	require.Len(t, last.Changes, 1, "a profile's tools tell what they changed")
+	assert.Equal(t, "a", last.Changes[0].Path)
+	assert.Equal(t, `"[3 bytes]"`, mustJSON(t, last.Args["file_text"]))
+
+	_, err = s.Run(ctx, sandbox.Cmd{Argv: []string{"true", strings.Repeat("x", 1000)}})
+	require.NoError(t, err)
+	assert.Len(t, last.Args["command"].([]string)[1], 300)
+
+	long := strings.Repeat("y", 1000)
+	_, _ = s.Call(ctx, "bash", json.RawMessage(`{"command":"echo `+long+`","n":1,"secret":{"a":"b"}}`))
+	assert.Equal(t, 300+len("…"), len(last.Args["command"].(string)))
+	assert.Equal(t, `"[9 bytes]"`, mustJSON(t, last.Args["secret"]))
 }
 
 func TestALostSandboxIsMadeAgainOverTheSameFiles(t *testing.T) {

@@ -32,6 +32,7 @@ var errHolderLost = tool.Errorf(tool.Unavailable,
 
 // begin opens an operation. The returned function ends it.
 func (r *remote) begin(ctx context.Context, req request) (*holdwire.Conn, func(), error) {
+	req.By = callerOf(ctx)
 	c, err := r.dial(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -119,7 +120,7 @@ func (r *remote) start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, e
 	if cmd.Python != nil || cmd.Control != nil || cmd.Capture != nil {
 		return nil, tool.Errorf(tool.Unsupported, "a program with private channels runs only in the process that holds the session; use Call")
 	}
-	req := request{Op: "run", Cmd: &wireCmd{
+	req := request{Op: "run", By: callerOf(ctx), Cmd: &wireCmd{
 		Argv: cmd.Argv, Dir: cmd.Dir, Env: cmd.Env, Timeout: cmd.Timeout, TTY: cmd.TTY, Stdin: cmd.Stdin != nil,
 		Quiet: [2]bool{cmd.Stdout == nil, cmd.Stderr == nil},
 	}}

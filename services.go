@@ -44,7 +44,7 @@ func (s *services) profile(name string) (*tool.Set, error) {
 	if name == "" || name == "wisbox" {
 		return own, nil
 	}
-	return profiles.New(name, own, own)
+	return profiles.New(name, own, changesOf{own})
 }
 
 // busy tells whether something runs that the session's end would cut off.

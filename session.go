@@ -121,7 +121,7 @@ func (s *Session) Call(ctx context.Context, name string, raw json.RawMessage) (*
 // Run runs one program with the caller's own streams and without the bounds of
 // shell_execute: no cap on output, no time limit but cmd.Timeout.
 func (s *Session) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
-	return observe(ctx, s, Event{Tool: "run"}, func(ctx context.Context) (sandbox.Result, *tool.Result, error) {
+	return observe(ctx, s, Event{Tool: "run", Args: argsOf(cmd)}, func(ctx context.Context) (sandbox.Result, *tool.Result, error) {
 		dir, err := vfs.ParsePath(cmd.Dir)
 		if err != nil {
 			return sandbox.Result{}, nil, err
@@ -135,7 +135,7 @@ func (s *Session) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, err
 // Start begins a program and returns: it lives until it ends, is killed, or the
 // session is closed. With cmd.TTY it is what a terminal needs.
 func (s *Session) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error) {
-	return observe(ctx, s, Event{Tool: "start"}, func(ctx context.Context) (sandbox.Process, *tool.Result, error) {
+	return observe(ctx, s, Event{Tool: "start", Args: argsOf(cmd)}, func(ctx context.Context) (sandbox.Process, *tool.Result, error) {
 		dir, err := vfs.ParsePath(cmd.Dir)
 		if err != nil {
 			return nil, nil, err
@@ -156,7 +156,7 @@ func observe[T any](ctx context.Context, s *Session, event Event, do func(contex
 	defer done()
 	s.dir.Touch()
 	began := time.Now()
-	event.Time, event.Session, event.Call = began.UTC(), s.ID(), ulid.Make().String()
+	event.Time, event.Session, event.Call, event.Caller = began.UTC(), s.ID(), ulid.Make().String(), callerOf(ctx)
 	out, res, err := do(ctx)
 	event.finish(res, err, began)
 	s.record(event, err)

@@ -108,7 +108,7 @@ func nothingWritten(err error) error {
 func writesDone(writes []vfs.Write, done []vfs.Written) []WriteDone {
 	out := make([]WriteDone, len(done))
 	for i, d := range done {
-		out[i] = WriteDone{Path: d.Path, Mode: string(writes[i].Mode), SizeBytes: d.SizeBytes, Version: d.Version}
+		out[i] = WriteDone{Path: d.Path, Mode: string(writes[i].Mode), SizeBytes: d.SizeBytes, Version: d.Version, sum: d.SHA256}
 	}
 	return out
 }

@@ -70,10 +70,21 @@ type WriteDone struct {
 	Mode      string `json:"mode"`
 	SizeBytes int64  `json:"size_bytes"`
 	Version   int64  `json:"version"`
+
+	sum string
 }
 
 // Failed marks every evaluation that raised, timed out or was ended.
 func (r Result) Failed() bool { return r.failed }
+
+// Changes tells the audit log what was written for the code.
+func (r Result) Changes() []tool.Change {
+	var out []tool.Change
+	for _, w := range r.Writes {
+		out = append(out, tool.Change{Path: w.Path, SHA256: w.sum})
+	}
+	return out
+}
 
 // Blobs are the pictures of the display, for surfaces that show them.
 func (r Result) Blobs() []tool.Blob {

@@ -51,14 +51,26 @@ type Result struct {
 	Text   string // the same, laid out for a model to read; never empty
 	Failed bool   // what the program did is a failure that a caller should notice
 	Blobs  []Blob
+
+	// Changes are the files that the tool itself changed, for the audit log; what
+	// programs changed isn't among them.
+	Changes []Change
+}
+
+// Change is what a tool did to one path of the workspace.
+type Change struct {
+	Path    string `json:"path"`
+	SHA256  string `json:"sha256,omitempty"`  // of the new content, hexadecimal
+	Removed bool   `json:"removed,omitempty"` // with all below it
 }
 
 // A result type may implement these to shape its Result. Text defaults to
-// indented JSON, Failed to false.
+// indented JSON, Failed to false, the others to none.
 type (
-	texter interface{ Text() string }
-	failer interface{ Failed() bool }
-	blober interface{ Blobs() []Blob }
+	texter  interface{ Text() string }
+	failer  interface{ Failed() bool }
+	blober  interface{ Blobs() []Blob }
+	changer interface{ Changes() []Change }
 )
 
 // Tool is a named function over JSON. Its methods may be called from many
@@ -125,6 +137,9 @@ func resultOf(value any) (*Result, error) {
 	}
 	if v, ok := value.(blober); ok {
 		res.Blobs = v.Blobs()
+	}
+	if v, ok := value.(changer); ok {
+		res.Changes = v.Changes()
 	}
 	return res, nil
 }

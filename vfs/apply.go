@@ -2,6 +2,8 @@ package vfs
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io"
 	"io/fs"
@@ -35,6 +37,7 @@ type Written struct {
 	SizeBytes int64 // of the whole file
 	Version   int64
 	Created   bool
+	SHA256    string // of the whole file, hexadecimal
 }
 
 const (
@@ -123,6 +126,7 @@ type change struct {
 	old    *unix.Stat_t // what is replaced; nil: nothing
 	fits   func(*unix.Stat_t) bool
 	temp   *beneath.Temp
+	sum    string // of the new content
 	undo   func() // removes the parents that were made
 	placed bool
 }
@@ -229,14 +233,17 @@ func (c *change) stage(mode fs.FileMode, head io.Reader, content []byte) (err er
 	if c.temp, err = c.f.staging.Create(mode); err != nil {
 		return err
 	}
+	sum := sha256.New()
 	if head != nil {
-		if _, err := io.Copy(c.temp.File, head); err != nil {
+		if _, err := io.Copy(io.MultiWriter(c.temp.File, sum), head); err != nil {
 			return err
 		}
 	}
 	if _, err := c.temp.Write(content); err != nil {
 		return err
 	}
+	sum.Write(content)
+	c.sum = hex.EncodeToString(sum.Sum(nil))
 	return c.temp.Flush()
 }
 
@@ -260,7 +267,7 @@ func (c *change) rollback() {
 
 // written counts the change and says what came of it.
 func (c *change) written() Written {
-	w := Written{Path: Display(c.rel), Created: c.old == nil}
+	w := Written{Path: Display(c.rel), Created: c.old == nil, SHA256: c.sum}
 	var st unix.Stat_t
 	if err := unix.Fstat(int(c.temp.Fd()), &st); err != nil {
 		return w

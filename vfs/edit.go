@@ -26,7 +26,12 @@ type EditResult struct {
 	Replacements int    `json:"replacements"`
 	Version      int64  `json:"version"`
 	Diff         string `json:"diff" jsonschema:"unified; shortened when it is long"`
+
+	sum string
 }
+
+// Changes tells the audit log what was written.
+func (r *EditResult) Changes() []tool.Change { return []tool.Change{{Path: r.Path, SHA256: r.sum}} }
 
 func (f *FS) editTool() tool.Tool {
 	return tool.New(tool.Spec{
@@ -92,7 +97,7 @@ func (f *FS) editOnce(ctx context.Context, rel string, p editParams) (*EditResul
 		return nil, err
 	}
 	w := c.written()
-	return &EditResult{Path: w.Path, Replacements: len(at), Version: w.Version, Diff: unified(rel, text, at, p)}, nil
+	return &EditResult{Path: w.Path, Replacements: len(at), Version: w.Version, Diff: unified(rel, text, at, p), sum: w.SHA256}, nil
 }
 
 // text is the content of the file to edit.

@@ -69,6 +69,14 @@ func (f *FS) remove(ctx context.Context, rel string, allowMissing bool) (*Remova
 	return &Removal{Path: Display(rel), Deleted: n}, nil
 }
 
+// Changes tells the audit log what was removed.
+func (r *Removal) Changes() []tool.Change {
+	if r.Deleted == 0 {
+		return nil
+	}
+	return []tool.Change{{Path: r.Path, Removed: true}}
+}
+
 // removeTime bounds a removal against programs that add as fast as it removes.
 const removeTime = 2 * time.Minute
 

@@ -23,7 +23,12 @@ type WriteResult struct {
 	SizeBytes int64  `json:"size_bytes" jsonschema:"of the whole file"`
 	Version   int64  `json:"version"`
 	Created   bool   `json:"created"`
+
+	sum string
 }
+
+// Changes tells the audit log what was written.
+func (r *WriteResult) Changes() []tool.Change { return []tool.Change{{Path: r.Path, SHA256: r.sum}} }
 
 func (f *FS) writeTool() tool.Tool {
 	return tool.New(tool.Spec{
@@ -47,7 +52,7 @@ func (f *FS) write(ctx context.Context, p writeParams) (*WriteResult, error) {
 		return nil, in(err, "file_path")
 	}
 	w := done[0]
-	return &WriteResult{Path: w.Path, Mode: p.Mode, SizeBytes: w.SizeBytes, Version: w.Version, Created: w.Created}, nil
+	return &WriteResult{Path: w.Path, Mode: p.Mode, SizeBytes: w.SizeBytes, Version: w.Version, Created: w.Created, sum: w.SHA256}, nil
 }
 
 func (f *FS) decode(content, encoding string) ([]byte, error) {

@@ -20,7 +20,8 @@ func (a *app) newLogCmd() *cobra.Command {
 		Use:   "log SESSION",
 		Short: "Show every call of a session: when, what, how it ended, how long it took",
 		Long: `Shows the session's log: one record a call, without content, code or variables.
-With --json each record is a line as it stands in the log.`,
+With --json each record is a line as it stands in the log: who called, with which
+arguments, and the hashes of the files that the tool changed.`,
 		Example: `  wisbox log box --tail 20
   wisbox log verify box`,
 		Args: exactArgs("SESSION"),
@@ -132,7 +133,7 @@ func (a *app) runLogVerify(session string) error {
 
 func printLogReport(w io.Writer, r *overlay.LogReport) {
 	for _, p := range r.Problems {
-		fmt.Fprintf(w, "line %d: %s: %s\n", p.Line, p.Kind, p.Message)
+		fmt.Fprintf(w, "%s:%d: %s: %s\n", p.File, p.Line, p.Kind, p.Message)
 	}
 	if len(r.Problems) == 0 {
 		fmt.Fprintln(w, "the log is what was written")
