@@ -22,12 +22,12 @@ const name = "log.jsonl"
 
 // bench is a directory with a log.
 type bench struct {
-	t    *testing.T
+	t    testing.TB
 	root *os.Root
 	path string
 }
 
-func newBench(t *testing.T) bench {
+func newBench(t testing.TB) bench {
 	t.Helper()
 	dir := t.TempDir()
 	root, err := os.OpenRoot(dir)
