@@ -74,7 +74,7 @@ func (l *local) newServices(files *vfs.FS) (s *services, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.lisp = lisp.New(&lisp.Options{Runner: runner, Memory: l.opts.Limits.Memory, Logger: log})
+	s.lisp = lisp.New(&lisp.Options{Runner: runner, Memory: l.opts.Limits.Memory, Record: filepath.Join(sessionPath(l.dir), lispRecord), Logger: log})
 	if s.snapshots, err = newSnapshots(l.dir); err != nil {
 		return nil, err
 	}
@@ -86,6 +86,10 @@ func (l *local) newServices(files *vfs.FS) (s *services, err error) {
 	s.texts, err = rlm.New(&rlm.Options{Files: files, Eval: engine, Cache: cache, Logger: log})
 	return s, err
 }
+
+// lispRecord keeps, in the session's directory, what the session has defined in
+// Lisp. A clone that is to begin with it gets a copy of the file before it opens.
+const lispRecord = "lisp.json"
 
 func newSnapshots(dir *overlay.Dir) (*snapshot.Store, error) {
 	o := &snapshot.Options{Workspace: dir.Workspace(), Tmp: dir.Tmp(), Store: dir.Snapshots(), Lock: dir.Lock}

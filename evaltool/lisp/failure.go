@@ -70,9 +70,11 @@ func (l *Lisp) reset(ctx context.Context, _ noParams) (Reset, error) {
 	}
 	defer l.release()
 	l.end()
+	l.started = true // what an earlier session defined is gone too
+	l.forget()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.defs, l.failure = record{}, nil
+	l.failure = nil
 	return Reset{"COMMON-LISP-USER"}, nil
 }
 

@@ -12,6 +12,7 @@ package lisp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 
@@ -27,9 +28,12 @@ type Options struct {
 	Runner func(ctx context.Context) (sandbox.Runner, error)
 	// Memory of the sandbox in bytes, default 1 GiB: Lisp's heap takes half of it.
 	Memory int64
-	// Definitions that the session begins with, those of the session that it was
-	// cloned from for instance; see [Lisp.Definitions].
-	Definitions []Definition
+	// Record is a file outside of any workspace that keeps the definitions which
+	// the session makes at top level, as their source; "" keeps none. They are
+	// made again when SBCL is first started and the file is there already: for a
+	// clone, which begins with a copy of another session's file, and for a kept
+	// session that is opened again.
+	Record string
 	// Logger gets one line for each start and end of SBCL, at debug; nil logs nothing.
 	Logger *slog.Logger
 }
@@ -44,13 +48,14 @@ type Lisp struct {
 	turn   chan struct{} // holds a token while an evaluation or a reset is on
 
 	// guarded by turn
-	live *process // nil before the first call and after its end
-	lost bool     // a live one has ended and nobody was told
+	live    *process // nil before the first call and after its end
+	started bool     // there was one
+	lost    bool     // a live one has ended and nobody was told
+	defs    record
 
 	mu      sync.Mutex // guards what follows
 	limits  limits
 	failure *Condition // the last one
-	defs    record
 }
 
 // New makes a Lisp. It starts nothing.
@@ -62,21 +67,13 @@ func New(opts *Options) *Lisp {
 	if l.opts.Logger == nil {
 		l.opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	l.defs.add(opts.Definitions)
+	l.defs.path = opts.Record
 	l.life, l.cancel = context.WithCancel(context.Background())
 	return l
 }
 
 // Busy tells whether an evaluation is on right now.
 func (l *Lisp) Busy() bool { return len(l.turn) > 0 }
-
-// Definitions are the definitions that this session has made at top level and
-// that a clone of it begins with, oldest first.
-func (l *Lisp) Definitions() []Definition {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.defs.list()
-}
 
 // Close ends SBCL and returns when it is gone; an evaluation that is on is
 // cancelled. Calls after it are refused.
@@ -114,7 +111,8 @@ func (l *Lisp) take(ctx context.Context) error {
 
 const (
 	lostNote   = "Lisp had ended since the last call and was started again: its definitions are lost"
-	failedNote = "definitions of the source session could not be made again: "
+	madeNote   = "Lisp was started anew: %d recorded definitions were made again; values that were set after their definition are not"
+	failedNote = "this recorded definition could not be made again: "
 )
 
 // ask does one request on the live SBCL, which it starts where there is none.
@@ -134,6 +132,9 @@ func (l *Lisp) ask(ctx context.Context, r request) (*reply, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(rep.Definitions) > 0 {
+		l.save()
+	}
 	rep.notes = append(notes, rep.notes...)
 	return rep, nil
 }
@@ -148,7 +149,10 @@ func (l *Lisp) ready(ctx context.Context) (notes []string, err error) {
 			return nil, err
 		}
 		l.opts.Logger.DebugContext(ctx, "lisp.start", slog.String("event", "lisp.start"), slog.Bool("again", l.lost))
-		notes = l.replay(ctx)
+	}
+	if !l.started {
+		l.started = true
+		notes = l.restore(ctx)
 	}
 	if l.lost {
 		notes, l.lost = append(notes, lostNote), false
@@ -159,23 +163,44 @@ func (l *Lisp) ready(ctx context.Context) (notes []string, err error) {
 // drop forgets an SBCL that has ended, and what was defined in it.
 func (l *Lisp) drop() {
 	l.live, l.lost = nil, true
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.defs = record{}
+	l.forget()
 }
 
-// replay makes the definitions that a new session begins with.
-func (l *Lisp) replay(ctx context.Context) (notes []string) {
-	for _, d := range l.Definitions() {
+func (l *Lisp) forget() {
+	l.defs.clear()
+	l.save()
+}
+
+// save costs a clone its definitions where it fails, not a call.
+func (l *Lisp) save() {
+	if err := l.defs.save(); err != nil {
+		l.opts.Logger.Warn("lisp.record", slog.String("event", "lisp.record"), slog.Any("error", err))
+	}
+}
+
+// restore makes the definitions that the session begins with.
+func (l *Lisp) restore(ctx context.Context) (notes []string) {
+	begun := record{path: l.defs.path}
+	if err := begun.load(); err != nil {
+		l.opts.Logger.Warn("lisp.record", slog.String("event", "lisp.record"), slog.Any("error", err))
+	}
+	made := 0
+	for _, d := range begun.defs {
 		r := l.request(opEvaluate)
 		r.Code, r.Package = d.Source, d.Package
 		rep, err := l.send(ctx, r)
-		if err != nil || rep.status != StatusOK {
+		if l.live == nil {
+			return append(notes, failedNote+d.Name)
+		}
+		if err == nil && rep.status == StatusOK {
+			made++
+		} else {
 			notes = append(notes, failedNote+d.Name)
 		}
-		if l.live == nil {
-			return notes
-		}
+	}
+	if made > 0 {
+		notes = append(notes, fmt.Sprintf(madeNote, made))
+		l.save()
 	}
 	return notes
 }
@@ -189,10 +214,10 @@ func (l *Lisp) send(ctx context.Context, r request) (*reply, error) {
 	if rep.status == StatusEnded {
 		l.drop()
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.defs.add(rep.Definitions)
 	if rep.Error != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		l.failure = rep.Error
 	}
 	return rep, nil

@@ -91,7 +91,7 @@ type answer struct {
 	Warnings    []Warning    `json:"warnings"`
 	Notes       []string     `json:"notes"`
 	Timing      *Timing      `json:"timing"`
-	Definitions []Definition `json:"definitions"`
+	Definitions []definition `json:"definitions"`
 	Values      []excerpt    `json:"values"`
 
 	excerpt             // of what was asked for: an expansion, a description

@@ -1,30 +1,42 @@
 package lisp
 
-import "slices"
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+)
 
-// Definition is a top-level definition as its source, with the package that it
-// was read in.
-type Definition struct {
+// definition is a top-level form that defines something, as its source, with the
+// package that it was read in.
+type definition struct {
 	Operator string `json:"operator"` // DEFUN
 	Name     string `json:"name"`
 	Package  string `json:"package"`
 	Source   string `json:"source"`
 }
 
-func (d Definition) same(other Definition) bool {
+func (d definition) same(other definition) bool {
 	return d.Operator == other.Operator && d.Name == other.Name && d.Package == other.Package
 }
 
-// record is the definitions of a session, the newest of each name, at most
-// maxDefinitions bytes: what goes beyond that is not recorded.
+func (d definition) size() int { return len(d.Operator) + len(d.Name) + len(d.Package) + len(d.Source) }
+
+// record is the definitions of a session, oldest first and the newest of each
+// name, at most maxDefinitions bytes: what goes beyond that is not recorded. It
+// is kept in a file where path names one.
 type record struct {
-	defs  []Definition
+	path  string
+	defs  []definition
 	bytes int
 }
 
-func (r *record) list() []Definition { return slices.Clone(r.defs) }
-
-func (r *record) add(defs []Definition) {
+func (r *record) add(defs []definition) {
 	for _, d := range defs {
 		if i := slices.IndexFunc(r.defs, d.same); i >= 0 {
 			r.bytes -= r.defs[i].size()
@@ -37,4 +49,54 @@ func (r *record) add(defs []Definition) {
 	}
 }
 
-func (d Definition) size() int { return len(d.Operator) + len(d.Name) + len(d.Package) + len(d.Source) }
+func (r *record) clear() { r.defs, r.bytes = nil, 0 }
+
+// load takes the definitions of the file, if there is one.
+func (r *record) load() error {
+	if r.path == "" {
+		return nil
+	}
+	f, err := os.Open(r.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open the recorded definitions: %w", err)
+	}
+	defer f.Close()
+	var defs []definition
+	if err := json.NewDecoder(io.LimitReader(f, 8*maxDefinitions)).Decode(&defs); err != nil {
+		return fmt.Errorf("read the recorded definitions: %w", err)
+	}
+	r.add(defs)
+	return nil
+}
+
+// save replaces the file, so that a reader sees the old one or the new one.
+func (r *record) save() error {
+	switch {
+	case r.path == "":
+		return nil
+	case len(r.defs) == 0:
+		if err := os.Remove(r.path); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	var data bytes.Buffer
+	if err := json.NewEncoder(&data).Encode(r.defs); err != nil {
+		return fmt.Errorf("record definitions: %w", err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(r.path), filepath.Base(r.path)+".*")
+	if err != nil {
+		return fmt.Errorf("record definitions: %w", err)
+	}
+	_, err = f.Write(data.Bytes())
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), r.path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("record definitions: %w", err), os.Remove(f.Name()))
+	}
+	return nil
+}

@@ -80,17 +80,6 @@ func TestTheLastErrorIsKept(t *testing.T) {
 	assert.Contains(t, s.call(t, "get-backtrace", args{}).Text, "0: ")
 }
 
-func TestSessionsAreApartAndACloneBeginsWithTheDefinitions(t *testing.T) {
-	a := newSession(t)
-	a.eval(t, "(defun f () 1) (defun f () 2) (defmacro m () '(f)) (defpackage :p (:use :cl))")
-	a.call(t, "evaluate-lisp", args{"code": "(defun in-p () (cl-user::f))", "package": "p"})
-	b := newSession(t)
-	assert.Equal(t, "=> NIL", b.eval(t, "(fboundp 'f)"))
-	c := newSessionWith(t, lisp.Options{Definitions: a.Definitions()})
-	assert.Equal(t, "=> 2\n=> 2", c.eval(t, "(values (m) (p::in-p))"))
-	assert.Len(t, c.Definitions(), 4)
-}
-
 func TestWithoutACompiledDriverTheSourceIsLoaded(t *testing.T) {
 	s := newSession(t)
 	s.WithDriver("/nowhere/driver.fasl")

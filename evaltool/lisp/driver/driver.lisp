@@ -369,14 +369,36 @@
 (defvar *timing*)
 (defvar *definitions*)
 
+;;; What is recorded of a session, for one that begins with the same definitions.
+
+(defparameter *wrapping-operators* '(progn let let* locally eval-when flet labels macrolet symbol-macrolet))
+
+(defparameter *recorded-operators*
+  '(declaim proclaim export unexport import shadow shadowing-import use-package unuse-package rename-package
+    delete-package unintern fmakunbound makunbound remove-method)
+  "Beside those whose name begins with DEF, as defining operators do by custom.")
+
+(defun defining-operator-p (operator)
+  (let ((name (symbol-name operator)))
+    (and (> (length name) 3) (string= "DEF" name :end2 3))))
+
+(defun defined-names (form)
+  "What FORM defines, in a list, for it is one definition or has some in it."
+  (cond ((not (and (consp form) (symbolp (car form)) (consp (cdr form)))) '())
+        ((member (car form) *wrapping-operators*) (mapcan #'defined-names (copy-list (cdr form))))
+        ((member (car form) *recorded-operators*) (list (cdr form)))
+        ((eq (car form) 'defmethod) (list (method-key form)))
+        ((defining-operator-p (car form)) (list (defined-name (cadr form))))))
+
+(defun defined-name (name)
+  "(SETF F) names itself, (STRUCTURE OPTION…) begins with its name."
+  (if (and (consp name) (not (eq (car name) 'setf))) (car name) name))
+
 (defun definition (form text package)
-  "What FORM defines, or NIL: defining operators begin with DEF by custom."
-  (when (and (consp form) (symbolp (car form)) (consp (cdr form))
-             (let ((name (symbol-name (car form))))
-               (and (> (length name) 3) (string= "DEF" name :end2 3))))
-    (let ((name (if (and (consp (cadr form)) (not (eq (caadr form) 'setf))) (caadr form) (cadr form))))
+  (let ((names (defined-names form)))
+    (when names
       (list :operator (symbol-name (car form))
-            :name (frame-text (if (eq (car form) 'defmethod) (method-key form) name))
+            :name (getf (shown (lambda (out) (let ((*print-pretty* nil)) (prin1 (if (cdr names) names (car names)) out))) 4000) :text)
             :package (package-name package) :source text))))
 
 (defun method-key (form)
