@@ -147,8 +147,20 @@ func newCall(c *Conn, cmd *sandbox.Cmd, started chan struct{}) *call {
 	}
 	if cmd.Control != nil && cmd.Control.Out != nil {
 		call.outs[chanCtlOut] = newOutStream(call, chanCtlOut, cmd.Control.Out)
+		call.outs[chanCtlOut].first = call.outputs()
 	}
 	return call
+}
+
+// outputs are the streams that a message on the control channel comes after.
+func (c *call) outputs() []*outStream {
+	var outs []*outStream
+	for _, ch := range []channel{chanStdout, chanStderr} {
+		if c.outs[ch] != nil {
+			outs = append(outs, c.outs[ch])
+		}
+	}
+	return outs
 }
 
 // guard is the backstop of a deadline that the agent keeps: an agent that is

@@ -67,7 +67,9 @@
 //
 // Each channel starts with a credit of 256 KiB in its direction. So one writer
 // that blocks on the host stops its own stream only, and memory is bounded on
-// both sides. Everything but data is small and never waits for credit.
+// both sides. Everything but data is small and never waits for credit. Only
+// control out waits for others: what the program had written to its stdout and
+// stderr goes to the host, and there to its writers, before the message.
 //
 // The host takes the other end for hostile: a frame that is too large, an
 // unknown type or call, more data than granted or a second exit ends the

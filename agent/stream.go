@@ -22,10 +22,17 @@ type outStream struct {
 	writing chan struct{} // closed when the writing goroutine ends; nil without one
 	closed  bool          // no more credit is of use
 	dead    bool          // the writer is not called any more
+	taken   int64         // bytes that ever came
+	written int64         // of them
+	moved   sync.Cond     // written or dead has changed
+
+	first []*outStream // what came on these before goes to their writers before
 }
 
 func newOutStream(c *call, ch channel, w io.Writer) *outStream {
-	return &outStream{call: c, ch: ch, w: w, granted: window}
+	s := &outStream{call: c, ch: ch, w: w, granted: window}
+	s.moved.L = &s.mu
+	return s
 }
 
 // put takes data from the reader, which it never keeps waiting.
@@ -40,6 +47,7 @@ func (s *outStream) put(data []byte) error {
 		s.refill()
 		return nil
 	}
+	s.taken += int64(len(data))
 	s.buf = append(s.buf, data...)
 	if s.writing == nil && len(s.buf) > 0 {
 		s.writing = make(chan struct{})
@@ -58,6 +66,9 @@ func (s *outStream) write(done chan struct{}) {
 		if data == nil {
 			return
 		}
+		for _, other := range s.first {
+			other.flush()
+		}
 		if _, err := s.w.Write(data); err != nil {
 			s.discard()
 		}
@@ -73,6 +84,8 @@ func (s *outStream) next() (data []byte, credit int) {
 		s.writing = nil
 		return nil, 0
 	}
+	s.written = s.taken - int64(len(s.buf))
+	s.moved.Broadcast()
 	data, s.buf, s.spare = s.buf, s.spare[:0], s.buf
 	if owed := window - s.granted - len(data); owed >= window/4 && !s.closed {
 		credit = owed
@@ -85,12 +98,22 @@ func (s *outStream) next() (data []byte, credit int) {
 	return data, credit
 }
 
+// flush waits until all that has come so far is written, or never will be.
+func (s *outStream) flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for goal := s.taken; s.written < goal && !s.dead; {
+		s.moved.Wait()
+	}
+}
+
 // discard gives up the writer, which may be blocked: what still comes is
 // thrown away and granted again at once.
 func (s *outStream) discard() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dead, s.buf = true, nil
+	s.moved.Broadcast()
 	s.refill()
 }
 

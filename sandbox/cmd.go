@@ -56,6 +56,8 @@ type Capture struct {
 }
 
 // Control is a pair of private streams. In may be nil (end of file at once).
+// What the program writes to Out comes after all that it had written to its
+// Stdout and Stderr: when Out's Write is called, theirs have returned.
 type Control struct {
 	In  io.Reader
 	Out io.Writer

@@ -3,6 +3,7 @@ import fcntl
 import os
 import select
 import struct
+import termios
 from _collections import deque
 
 from .kernel import F_DUPFD_CLOEXEC, F_SETPIPE_SZ
@@ -17,7 +18,7 @@ DRAIN = 1 << 20              # bytes of the buffer that thrown-away output is re
 class Out:
     """One stream from a program: forwarded while it may be, then thrown away
     but for its tail."""
-    __slots__ = ("call", "channel", "fd", "forward", "keep", "window", "total", "tail", "rest", "polled", "grown")
+    __slots__ = ("call", "channel", "fd", "forward", "keep", "window", "total", "tail", "rest", "polled", "grown", "first")
 
     def __init__(self, call, channel, fd, forward, keep):
         self.call, self.channel, self.fd = call, channel, fd
@@ -25,6 +26,7 @@ class Out:
         self.window, self.total, self.tail = WINDOW, 0, b""
         self.rest = None                         # once the tree is gone: bytes that the pipe may still hold
         self.polled, self.grown = False, False
+        self.first = None                        # of a control channel: outputs and the totals that go before it
 
 
 class In:
@@ -113,6 +115,8 @@ class Streams:
 
     def pump(self, out):
         """Moves one piece; false when there is nothing more to move now."""
+        if out.channel == CTL_OUT and not self.is_next(out):
+            return self.hold_out(out)
         if self.out_size > BACKLOG and out.forward:
             self.stalled.add(out)
             return self.hold_out(out)
@@ -133,6 +137,21 @@ class Streams:
             return self.close_out(out)
         if n >= CHUNK and not out.grown:
             self.grow(out)
+        return True
+
+    def is_next(self, message):
+        """Passes on what the program's outputs held when its message was seen: the
+        host gets it first. False when that can't be now."""
+        if message.first is None:
+            message.first = [(out, out.total + pending(out.fd)) for out in message.call.outs.values()
+                             if out is not message and not out.call.tty]
+        for out, total in message.first:
+            while out.fd >= 0 and out.total < total:
+                if not self.pump(out) and out.fd >= 0:
+                    if out in self.stalled:
+                        self.stalled.add(message)
+                    return False
+        message.first = None
         return True
 
     def look_later(self, out):
@@ -185,6 +204,9 @@ class Streams:
     def credit(self, out, n):
         out.window += n
         self.poll_out(out)
+        message = out.call.outs.get(CTL_OUT)
+        if message:                              # it may have waited for that
+            self.poll_out(message)
 
     # ---- to a program
 
@@ -248,3 +270,7 @@ class Streams:
         if stream.fd >= 0:
             os.close(stream.fd)
         stream.fd, stream.closed = -1, True
+
+
+def pending(fd):
+    return struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))[0]

@@ -83,11 +83,11 @@ func (p *process) awaitReady(ctx context.Context) error {
 // ask is one request. The reply says how it ended; after StatusEnded the process
 // is gone.
 func (p *process) ask(ctx context.Context, r request) (*reply, error) {
-	id, mark := secret(), secret()
+	id := secret()
 	var a *answer
 	var err error
 	_, late := p.Ask(ctx, interp.Request{
-		Message: bytes.NewReader(r.encode(id, mark, p.Interrupts())), Mark: mark, Timeout: r.timeout,
+		Message: bytes.NewReader(r.encode(id, p.Interrupts())), Timeout: r.timeout,
 		Accept: func(message []byte) bool { a, err = parseAnswer(message, id); return err == nil },
 	})
 	return p.reply(r, a, Status(late))

@@ -37,10 +37,10 @@ type request struct {
 }
 
 // encode is the request as it travels: its length and a plist.
-func (r request) encode(id, mark string, interrupts int) []byte {
+func (r request) encode(id string, interrupts int) []byte {
 	var b bytes.Buffer
 	b.Write(make([]byte, 4))
-	b.WriteString("(:op :" + string(r.op) + " :id " + quote(id) + " :mark " + quote(mark))
+	b.WriteString("(:op :" + string(r.op) + " :id " + quote(id))
 	b.WriteString(" :interrupts " + strconv.Itoa(interrupts) + " :limit " + strconv.Itoa(r.limit))
 	for _, f := range []struct{ name, value string }{
 		{"code", r.Code}, {"package", r.Package}, {"name", r.Name}, {"pattern", r.Pattern}, {"type", r.Type},

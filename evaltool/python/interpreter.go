@@ -34,7 +34,7 @@ func (i *interpreter) evaluate(ctx context.Context, req evaltool.Request) (evalt
 	}
 	var a answer
 	answered, late := i.Ask(ctx, interp.Request{
-		Message: message, Mark: r.Mark, Timeout: req.Timeout,
+		Message: message, Timeout: req.Timeout,
 		Accept: func(message []byte) bool { a, err = parseAnswer(message, r.ID); return err == nil },
 	})
 	if answered && a.Unsupported != "" {

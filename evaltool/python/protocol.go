@@ -34,7 +34,6 @@ type request struct {
 	Names      []string          `json:"names"`
 	Restricted bool              `json:"restricted"`
 	Kept       bool              `json:"kept"`
-	Mark       string            `json:"mark"`
 }
 
 type readHeader struct {
@@ -42,10 +41,10 @@ type readHeader struct {
 	Size int    `json:"size"`
 }
 
-// newRequest gives a request its id and its stream mark, both unpredictable.
+// newRequest gives a request its id, which is unpredictable.
 func newRequest(req evaltool.Request) request {
 	r := request{
-		ID: secret(), Mark: secret(), Code: req.Code, Globals: req.Globals, Reads: []readHeader{},
+		ID: secret(), Code: req.Code, Globals: req.Globals, Reads: []readHeader{},
 		Names: append([]string{}, req.Names...), Restricted: req.Sandbox == evaltool.SandboxRestricted, Kept: req.Kept,
 	}
 	if r.Globals == nil {

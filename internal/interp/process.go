@@ -21,9 +21,6 @@ import (
 const (
 	interrupts    = 3
 	interruptWait = 250 * time.Millisecond
-	// streamWait is how long after the answer the streams may still be on their
-	// way; they are longer only if the code took the descriptors away.
-	streamWait = 500 * time.Millisecond
 )
 
 // Process is one interpreter with its driver. Output is kept in values of type
@@ -33,7 +30,7 @@ type Process[S io.Writer] struct {
 	proc           sandbox.Process
 	requests       *io.PipeWriter
 	answers        *Inbox
-	stdout, stderr *marked[S]
+	stdout, stderr *output[S]
 	interrupts     int
 	done           chan struct{} // closed when the process is gone
 	result         sandbox.Result
@@ -47,7 +44,7 @@ func Start[S io.Writer](ctx context.Context, r sandbox.Runner, cmd sandbox.Cmd, 
 	in, requests := io.Pipe()
 	p := &Process[S]{
 		requests: requests, answers: NewInbox(maxAnswer), done: make(chan struct{}),
-		stdout: newMarked(fresh), stderr: newMarked(fresh),
+		stdout: newOutput(fresh), stderr: newOutput(fresh),
 	}
 	cmd.Stdout, cmd.Stderr, cmd.Control = p.stdout, p.stderr, &sandbox.Control{In: in, Out: p.answers}
 	var err error
@@ -108,8 +105,6 @@ func (p *Process[S]) Await(ctx context.Context, timeout time.Duration, accept fu
 // Request is one request to the driver.
 type Request struct {
 	Message io.Reader
-	// Mark is what the driver writes to both streams when the call's output is over.
-	Mark string
 	// Timeout after which the evaluation is stopped; 0 is none.
 	Timeout time.Duration
 	// Accept tells whether a message is the answer; others are ignored.
@@ -118,17 +113,14 @@ type Request struct {
 
 // Ask does one request. It was answered, or the process is gone; late says why it
 // was stopped, timed out or cancelled, or is empty. The call's output is there
-// when it returns.
+// when it returns: an answer comes after what was written before it.
 func (p *Process[S]) Ask(ctx context.Context, r Request) (answered bool, late sandbox.Status) {
 	p.answers.Take() // nobody asked for it
-	p.stdout.begin(r.Mark)
-	p.stderr.begin(r.Mark)
 	go p.send(r.Message)
 	answered, late = p.Await(ctx, r.Timeout, r.Accept)
 	if late != "" {
 		answered = p.interrupt(r.Accept)
 	}
-	p.awaitStreams()
 	return answered, late
 }
 
@@ -181,18 +173,4 @@ func (p *Process[S]) interrupt(accept func([]byte) bool) bool {
 	}
 	p.Kill()
 	return false
-}
-
-// awaitStreams waits until the driver's mark has come through both streams.
-func (p *Process[S]) awaitStreams() {
-	late := time.NewTimer(streamWait)
-	defer late.Stop()
-	for _, s := range []*marked[S]{p.stdout, p.stderr} {
-		select {
-		case <-s.reached():
-		case <-p.done:
-		case <-late.C:
-			return
-		}
-	}
 }

@@ -28,6 +28,7 @@ type hostProcess struct {
 	shared     atomic.Bool
 	pumps      sync.WaitGroup
 	out, errs  counter
+	outs       []*source // stdout and stderr, where they are pipes
 	done       chan struct{}
 	result     sandbox.Result // valid once done is closed
 
@@ -144,15 +145,17 @@ func (p *hostProcess) wire(w *wiring, cmd sandbox.Cmd) {
 		p.wireTerminal(w, cmd)
 	} else {
 		p.feed(w, cmd.Stdin)
-		p.drain(w, w.output(), cmd.Stdout, cmd.Capture, &p.out)
-		p.drain(w, w.output(), cmd.Stderr, cmd.Capture, &p.errs)
+		stdout := p.drain(w, w.output(), cmd.Stdout, cmd.Capture, &p.out)
+		stderr := p.drain(w, w.output(), cmd.Stderr, cmd.Capture, &p.errs)
+		p.outs = []*source{stdout, stderr}
 	}
 	control := cmd.Control
 	if control == nil {
 		control = &sandbox.Control{}
 	}
 	p.feed(w, control.In)
-	p.drain(w, w.output(), control.Out, nil, &counter{})
+	message := p.drain(w, w.output(), control.Out, nil, &counter{})
+	message.first = p.outs
 }
 
 func (p *hostProcess) wireTerminal(w *wiring, cmd sandbox.Cmd) {
@@ -184,14 +187,13 @@ func (p *hostProcess) feed(w *wiring, from io.Reader) {
 	})
 }
 
-func (p *hostProcess) drain(w *wiring, from *os.File, to io.Writer, c *sandbox.Capture, n *counter) {
+func (p *hostProcess) drain(w *wiring, from *os.File, to io.Writer, c *sandbox.Capture, n *counter) *source {
 	n.to, n.capture = to, c
+	s := &source{from: from, to: n}
 	w.pumps = append(w.pumps, func() {
-		p.pumps.Go(func() {
-			_, _ = io.Copy(n, from)
-			_ = from.Close()
-		})
+		p.pumps.Go(s.pump)
 	})
+	return s
 }
 
 // finish waits for the verdict and for the streams, in this order, and makes

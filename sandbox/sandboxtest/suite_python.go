@@ -3,7 +3,9 @@ package sandboxtest
 import (
 	"bytes"
 	"context"
+	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,6 +29,45 @@ def main(inp, out):
     out.write(json.dumps(answer).encode())
     sys.exit(request.get("exit", 0))
 `
+
+// orderProgram writes, between its messages, more than any window holds.
+const orderProgram = `
+import os, time
+
+def main(inp, out):
+    for text in b"", b"x", b"x" * 300_001, b"x":
+        for fd in 1, 2:
+            left = memoryview(text)
+            while left:
+                left = left[os.write(fd, left):]
+        out.write(b"m")
+        out.flush()
+        time.sleep(0.05)  # a message a write
+`
+
+// ordered notes how much had been written to its streams when a message came.
+type ordered struct {
+	bytes  atomic.Int64
+	before []int64
+}
+
+func (o *ordered) Write(p []byte) (int, error) {
+	for range p {
+		o.before = append(o.before, o.bytes.Load())
+	}
+	return len(p), nil
+}
+
+func (o *ordered) stream() io.Writer { return slowly{&o.bytes} }
+
+// slowly is a writer that takes its time, so that what overtakes it is seen.
+type slowly struct{ bytes *atomic.Int64 }
+
+func (s slowly) Write(p []byte) (int, error) {
+	time.Sleep(time.Millisecond)
+	s.bytes.Add(int64(len(p)))
+	return len(p), nil
+}
 
 func pythonProgram(source string) sandbox.Cmd {
 	return sandbox.Cmd{Python: &sandbox.PythonProgram{Name: "suite", Source: source}, Timeout: time.Minute}
@@ -64,6 +105,15 @@ var pythonChecks = []check{
 		o := f.run(t, cmd)
 		assert.Equal(t, 0, o.ExitCode, o.err)
 		assert.True(t, bytes.Equal(data, out.Bytes()))
+	}},
+	{"a python program's message comes after what it wrote before", func(t *testing.T, f *fixture) {
+		seen := &ordered{}
+		cmd := pythonProgram(orderProgram)
+		cmd.Stdout, cmd.Stderr, cmd.Control = seen.stream(), seen.stream(), &sandbox.Control{Out: seen}
+		res, err := f.box.Run(context.Background(), cmd)
+		require.NoError(t, err)
+		assert.Equal(t, 0, res.ExitCode)
+		assert.Equal(t, []int64{0, 2, 600_004, 600_006}, seen.before)
 	}},
 	{"an exception in a python program is exit 1 with a traceback", func(t *testing.T, f *fixture) {
 		o := f.run(t, pythonProgram("def main(inp, out):\n    raise ValueError('boom')\n"))

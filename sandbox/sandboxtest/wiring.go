@@ -3,8 +3,10 @@ package sandboxtest
 import (
 	"io"
 	"os"
+	"sync"
 
 	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/sandbox"
 )
@@ -68,6 +70,75 @@ func closeAll(files []*os.File) {
 	for _, f := range files {
 		_ = f.Close()
 	}
+}
+
+// source is a stream from a program.
+type source struct {
+	from  *os.File
+	to    *counter
+	first []*source // what was written to these before goes before
+
+	mu sync.Mutex // held from the read to the return of the write
+}
+
+// pump passes on to the end.
+func (s *source) pump() {
+	defer s.from.Close()
+	raw, err := s.from.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Read(func(fd uintptr) bool {
+		for s.ready(fd) {
+			for _, other := range s.first {
+				other.catchUp()
+			}
+			if s.move(fd) == 0 {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// ready tells whether a read of it, now, is no wait.
+func (s *source) ready(fd uintptr) bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	return n > 0 || err != nil && err != unix.EINTR
+}
+
+// catchUp passes on what is there.
+func (s *source) catchUp() {
+	raw, err := s.from.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		held, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ)
+		for n := 0; err == nil && held > 0; held -= n {
+			if n = s.move(fd); n <= 0 {
+				return
+			}
+		}
+	})
+	s.mu.Lock() // what another goroutine has just read is written when this succeeds
+	s.mu.Unlock()
+}
+
+// move passes one piece on: 0 is the end, less is nothing now.
+func (s *source) move(fd uintptr) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var piece [32 << 10]byte
+	n, err := unix.Read(int(fd), piece[:])
+	switch {
+	case err == unix.EAGAIN || err == unix.EINTR:
+		return -1
+	case n <= 0 || err != nil:
+		return 0
+	}
+	_, _ = s.to.Write(piece[:n])
+	return n
 }
 
 // counter is the source's side of a stream: it counts, forwards and cuts as

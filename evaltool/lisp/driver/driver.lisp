@@ -4,8 +4,8 @@
 ;;;; confusing the session by accident, and the Go half trusts nothing that it says.
 ;;;;
 ;;;; A request is a plist as text, an answer a JSON object; both follow their length
-;;;; in bytes (4, big-endian). Output goes through descriptors 1 and 2, and a mark
-;;;; from the request ends a call's part of each.
+;;;; in bytes (4, big-endian). A call's output goes through descriptors 1 and 2,
+;;;; before its answer.
 
 (defpackage "WISBOX.DRIVER"
   (:use "COMMON-LISP")
@@ -132,12 +132,9 @@
 (defun begin-capture (stream size)
   (setf (space-left stream) size (dropped stream) 0 (column stream) 0))
 
-(defun end-capture (stream mark)
-  "Writes MARK past all limits and says how many characters were dropped."
-  (ignore-errors
-   (sb-thread:with-recursive-lock ((lock stream))
-     (write-string mark (sink stream))
-     (finish-output (sink stream))))
+(defun end-capture (stream)
+  "Says how many characters were dropped."
+  (ignore-errors (finish-output stream))
   (dropped stream))
 
 (defvar *out*)
@@ -590,8 +587,8 @@
     (tidy-heap)
     (ignore-errors (finish-output sb-sys:*stdout*) (finish-output sb-sys:*stderr*))
     (answer (append (list :id (getf request :id) :outcome (string-downcase outcome)
-                          :out-dropped (end-capture *out* (getf request :mark))
-                          :err-dropped (end-capture *err* (getf request :mark))
+                          :out-dropped (end-capture *out*)
+                          :err-dropped (end-capture *err*)
                           :package (package-name (live-package)) :error *failure*
                           :warnings *warnings* :notes *notes* :timing *timing*
                           :definitions (coerce (reverse *definitions*) 'vector) :values *values*)
@@ -605,8 +602,8 @@
     (begin-capture *err* (getf request :limit))
     (if package
         (perform request package)
-        (progn (end-capture *out* (getf request :mark))
-               (end-capture *err* (getf request :mark))
+        (progn (end-capture *out*)
+               (end-capture *err*)
                (answer (list :id (getf request :id) :outcome "no_package"))))))
 
 (defun answer-lost (request)
