@@ -81,7 +81,7 @@ time.sleep(99)`,
 		t.Run(name, func(t *testing.T) {
 			begin := time.Now()
 			f.python(t, script, time.Second)
-			require.Less(t, time.Since(begin), 2*time.Second)
+			require.Less(t, time.Since(begin), 10*time.Second) // a second where the machine has time
 			require.LessOrEqual(t, f.programs(t), 0)
 		})
 	}

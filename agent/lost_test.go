@@ -52,13 +52,17 @@ func TestAKilledMonitorCostsItsOwnCallOnly(t *testing.T) {
 	for range 3 {
 		p, err := f.Start(context.Background(), sandbox.Cmd{Argv: []string{"sh", "-c", "setsid sleep 4713 & sleep 4713"}, Stdin: neverEnds(t)})
 		require.NoError(t, err)
-		for _, pid := range f.monitors(t) {
+		killed := f.monitors(t)
+		for _, pid := range killed {
 			require.NoError(t, unix.Kill(pid, unix.SIGKILL))
 		}
 		got, err := p.Wait(context.Background())
 		require.NoError(t, err)
 		require.Equal(t, sandbox.StatusSignaled, got.Status)
 		require.Equal(t, "KILL", got.Signal)
+		for _, pid := range killed { // a call that meets one of them dying would be ended with it
+			reaped(t, pid)
+		}
 		require.Equal(t, "0\n", f.sh(t, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c 'slee[p] 4713'").out)
 	}
 }
@@ -79,6 +83,82 @@ func TestAStoppedMonitorDoesNotDelayATimeout(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, sandbox.StatusTimedOut, got.Status)
 	require.Less(t, time.Since(begin), 1500*time.Millisecond)
+}
+
+// TestStoppingWhatStartsHoldsNoCall: a program may stop what runs as its user, and
+// so the one that is on its way to exec with its monitor waiting for it.
+func TestStoppingWhatStartsHoldsNoCall(t *testing.T) {
+	needsRoot(t)
+	f := start(t, agent.Options{})
+	stopper, err := f.Start(context.Background(), sandbox.Cmd{Argv: []string{"python3", "-c", `
+import os
+open("ready", "w")
+while True:
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            try: os.kill(int(name), 19)
+            except OSError: pass
+`}})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(filepath.Join(f.dir, "ready"))
+		return err == nil
+	}, 10*time.Second, time.Millisecond)
+	results := make(chan sandbox.Result)
+	const calls = 40
+	for range calls {
+		go func() {
+			got, _ := f.Run(context.Background(), sandbox.Cmd{Argv: []string{"echo", "hi"}, Timeout: 500 * time.Millisecond})
+			results <- got
+		}()
+	}
+	for range calls {
+		select {
+		case got := <-results:
+			require.Contains(t, []sandbox.Status{sandbox.StatusExited, sandbox.StatusTimedOut}, got.Status)
+		case <-time.After(20 * time.Second):
+			t.Fatal("a call never ended")
+		}
+	}
+	require.NoError(t, stopper.Kill())
+	_, err = stopper.Wait(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, "hi\n", f.sh(t, "echo hi").out)
+	require.LessOrEqual(t, f.programs(t), 0)
+}
+
+// TestAMonitorThatIsSentAwayLeavesNoZombie: also one that takes its time to go.
+func TestAMonitorThatIsSentAwayLeavesNoZombie(t *testing.T) {
+	needsRoot(t)
+	if os.Getenv("WISBOX_AGENT_TEST_EXEC") != "" {
+		t.Skip("the agent's processes are not children of this one")
+	}
+	f := start(t, agent.Options{})
+	p, err := f.Start(context.Background(), sandbox.Cmd{Argv: []string{"sleep", "60"}})
+	require.NoError(t, err)
+	var monitor int
+	require.Eventually(t, func() bool {
+		for _, pid := range f.monitors(t) {
+			if len(childrenOf(t, pid)) > 0 {
+				monitor = pid
+			}
+		}
+		return monitor != 0
+	}, 5*time.Second, time.Millisecond)
+	require.NoError(t, unix.Kill(monitor, unix.SIGSTOP))
+	require.NoError(t, p.Kill())
+	got, err := p.Wait(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, sandbox.StatusCancelled, got.Status)
+	reaped(t, monitor)
+}
+
+func reaped(t *testing.T, pid int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		_, err := os.Stat("/proc/" + strconv.Itoa(pid))
+		return os.IsNotExist(err)
+	}, 10*time.Second, time.Millisecond)
 }
 
 func TestEndAllEndsWithTheReasonGiven(t *testing.T) {
@@ -116,14 +196,21 @@ func TestACallThatWaitsCanBeCancelled(t *testing.T) {
 func TestKillingAllInALoopNeverConfusesCalls(t *testing.T) {
 	needsRoot(t)
 	f := start(t, agent.Options{})
+	begin, trigger := io.Pipe()
+	defer trigger.Close()
 	killer, err := f.Start(context.Background(), sandbox.Cmd{Argv: []string{"python3", "-c", `
-import os
+import os, sys
+sys.stdin.readline()
 while True:
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
             try: os.kill(int(name), 9)
             except OSError: pass
-`}})
+`}, Stdin: begin})
+	require.NoError(t, err)
+	// Its own monitor is its user, too, for a moment after it has started.
+	require.Equal(t, "hi\n", f.sh(t, "sleep 0.2; echo hi").out)
+	_, err = io.WriteString(trigger, "\n")
 	require.NoError(t, err)
 	for range 100 {
 		got := f.run(t, sandbox.Cmd{Argv: []string{"echo", "hi"}, Timeout: 10 * time.Second})

@@ -194,7 +194,7 @@ class Agent(Streams, Slots):
         if slot:
             slot.doomed = True
             self.signal(slot, 15)
-            self.after(OVERDUE, lambda: slot.call is call and self.signal(slot, 9))
+            self.after(OVERDUE, lambda: slot.call is call and self.give_up(slot))
         else:
             self.pools[call.key].waiting.remove(call)
             self.finish(call)

@@ -12,13 +12,14 @@ from .wire import REPORT, STARTED
 SLOTS = 100                  # programs at once
 IDLE = 5.0                   # seconds after which spare slots go
 START = 3.0                  # seconds a call waits for a process to be had
+PATIENT = 100                # rounds of a sweep a millisecond apart; what is left then is killed
 
 
 class Slot:
     """A monitor that is ready for a call, or sees one to its end."""
 
-    def __init__(self, pool, sock, pid):
-        self.pool, self.sock, self.pid, self.fds, self.call, self.since = pool, sock, pid, (), None, 0.0
+    def __init__(self, pool, sock):
+        self.pool, self.sock, self.pid, self.fds, self.call, self.since = pool, sock, 0, (), None, 0.0
         self.born = False                        # it said once that it is ready
         self.doomed = False                      # it was signalled: a late signal must not meet its next call
 
@@ -39,8 +40,9 @@ class Slots:
     def __init__(self, once):
         self.once = once
         self.pools, self.slots = {"": Pool(1 if once else 2)}, set()
-        self.own = set()                         # our children that are not programs
-        self.left, self.fates, self.rounds, self.sweeping = [], {}, 0, False
+        self.own = {}                            # our children that are not programs: the slot, None of a template
+        self.leaving = {}                        # of them those that are to end: the call that waits for it
+        self.fates, self.rounds, self.sweeping = {}, 0, False
 
     def fill(self, pool):
         """Has as many processes ready as are waited for, and the spare ones."""
@@ -57,13 +59,15 @@ class Slots:
             finally:
                 its.close()
             mine.setblocking(False)
-            self.add_slot(Slot(pool, mine, pid))
+            self.add_slot(Slot(pool, mine), pid)
 
     def wants(self, pool):
         coming = len(pool.ready) + pool.births
         return coming < len(pool.waiting) or pool.size < pool.spare or not coming and not self.once
 
-    def add_slot(self, slot):
+    def add_slot(self, slot, pid):
+        if pid:
+            slot.pid, self.own[pid] = pid, slot
         slot.pool.births += 1
         slot.pool.size += 1
         self.slots.add(slot)
@@ -82,7 +86,7 @@ class Slots:
         pid = os.fork()
         if pid == 0:
             child(args[0], parent, *args[1:])
-        self.own.add(pid)
+        self.own[pid] = None
         return pid
 
     def has_template(self, pool):
@@ -117,11 +121,11 @@ class Slots:
             self.finish(call)
 
     def heard(self, slot):
-        """One message of a monitor or of its program."""
+        """One message of a monitor or of its program; false when there is none."""
         try:
             data, fds = hear(slot.sock, 4096)
         except BlockingIOError:
-            return
+            return False
         except OSError:
             data, fds = b"", ()
         kind, call = data[:1], slot.call
@@ -129,7 +133,7 @@ class Slots:
             self.has_ended(slot, REPORT.unpack(data[1:]), fds)
         elif kind == b"R":
             slot.pid = int(data[1:])
-            self.own.add(slot.pid)
+            self.own[slot.pid] = slot
             self.is_ready(slot, fds)
         elif kind == b"":
             self.lose(slot)
@@ -146,6 +150,7 @@ class Slots:
         elif kind == b"E":
             why, _, text = data[1:].decode("utf-8", "replace").partition("\0")
             call.error = {"kind": why, "message": text}
+        return True
 
     def is_ready(self, slot, fds):
         pool = slot.pool
@@ -189,6 +194,13 @@ class Slots:
         self.signal(slot, _signal.SIGTERM)
         self.lose(slot)
 
+    def give_up(self, slot):
+        """Kills a monitor that doesn't end its tree. Its socket tells nothing: a
+        child that a program stopped on its way to exec has it open as well."""
+        self.signal(slot, _signal.SIGKILL)
+        self.leaving.setdefault(slot.pid, None)
+        self.start_sweep()
+
     def drop_ready(self, slot):
         if slot in slot.pool.ready:
             slot.pool.ready.remove(slot)
@@ -205,30 +217,36 @@ class Slots:
         slot.pool.size -= 1
         if not slot.born:
             slot.pool.births -= 1
-        if slot.call:
-            self.left.append((slot.call, slot.pid))
-            slot.call = None
+        if slot.pid:
+            self.leaving[slot.pid], slot.call = slot.call, None
+        self.start_sweep()
+        self.after(0.05, lambda: self.fill(slot.pool))
+
+    def start_sweep(self):
         if not self.sweeping:
             self.sweeping = True
             self.after(0.001, self.sweep)
-        self.after(0.05, lambda: self.fill(slot.pool))
 
     def sweep(self):
         """Reaps our dead children and kills programs that lost their monitor, round
-        by round; then the calls of lost monitors have ended."""
+        by round, until neither are left; then the calls of those monitors have ended."""
         self.rounds += 1
         self.reap()
         orphans = [p for p in children(os.getpid()) if self.is_program(p)]
         kill_trees(orphans, self.rounds)
-        alive = any(pid in self.own for _, pid in self.left)
+        alive = [pid for pid in self.leaving if pid in self.own]
+        if self.rounds == PATIENT:
+            for pid in alive:
+                kill(pid, _signal.SIGKILL)
         self.sweeping = not self.done and bool(orphans or alive or self.rounds < 3)
         if self.sweeping:
-            self.after(0.001 if self.rounds < 100 else 0.02, self.sweep)
+            self.after(0.001 if self.rounds < PATIENT else 0.02, self.sweep)
             return
         self.rounds = 0
-        left, self.left = self.left, []
-        for call, pid in left:
-            self.bury(call, self.fates.pop(pid, 0))
+        leaving, self.leaving = self.leaving, {}
+        for pid, call in leaving.items():
+            if call:
+                self.bury(call, self.fates.get(pid, 0))
         self.fates.clear()
 
     def reap(self):
@@ -239,8 +257,15 @@ class Slots:
                 return
             if pid == 0:
                 return
-            self.own.discard(pid)
             self.fates[pid] = status
+            self.has_died(self.own.pop(pid, None))
+
+    def has_died(self, slot):
+        """Of a monitor that is reaped the last words count, and no end of file is waited for."""
+        while slot in self.slots and self.heard(slot):
+            pass
+        if slot in self.slots:
+            self.lose(slot)
 
     def bury(self, call, status):
         """A monitor that was killed at the start of its program was killed as that."""
