@@ -57,7 +57,7 @@ test-race: ## unit tests with the race detector
 .PHONY: test-integration
 test-integration: ## integration tests, one package after the other; first the suite that every backend passes
 	WISBOX_TEST_IMAGE="$$(bin/wisbox version | awk '$$1 == "image" { print $$2 }')" \
-		go test -count=1 -timeout 10m -tags=$(TAGS),integration -run TestPodmanPassesTheSuite ./podman
+		go test -count=1 -timeout 10m -tags=$(TAGS),integration -run 'TestPodmanPassesTheSuite|TestAgentIsReached' ./podman
 	go test -p 1 -count=1 -timeout 30m ./integration/...
 
 .PHONY: wasm

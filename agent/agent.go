@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"embed"
 	"encoding/json"
 	"fmt"
@@ -14,11 +15,11 @@ var sources embed.FS
 
 // modules are the agent's, in the order in which they are executed: each
 // imports only earlier ones.
-var modules = []string{"wire", "kernel", "cgroup", "monitor", "launch", "python", "streams", "calls", "slots", "main"}
+var modules = []string{"wire", "kernel", "direct", "cgroup", "monitor", "launch", "python", "streams", "calls", "slots", "main"}
 
 // version is the protocol's; both ends come from this package, so another one
 // in the hello means that something else answered.
-const version = 2
+const version = 3
 
 // bootstrap reads the agent's source from the stream and executes it. -I keeps
 // the environment and the current directory out, -S the site packages.
@@ -47,6 +48,11 @@ type Options struct {
 	// Workspace is the directory that Cmd.Dir is relative to, in the sandbox;
 	// default [sandbox.WorkspaceDir].
 	Workspace string
+	// PID finds the agent's process among this machine's, for the host to take the
+	// end of a socket out of it that the agent made: the frames then go that way, and
+	// no relay has to be woken up for each. Without PID, or where it or the taking
+	// fails, they stay on the stream.
+	PID func(ctx context.Context, hello Hello) (int, error)
 }
 
 // Hello is what the agent says of itself and its surroundings.
@@ -65,6 +71,9 @@ type Hello struct {
 	Limits map[string]string `json:"limits"`
 	// Rlimits are soft and hard limits by lower-case name: nofile, fsize, core. -1 is none.
 	Rlimits map[string][2]int64 `json:"rlimits"`
+	// Socket is the agent's descriptor of the host's end of a socket, and that
+	// socket's inode number, see [Options.PID].
+	Socket [2]uint64 `json:"socket"`
 	// Gaps says in sentences which guarantee doesn't hold.
 	Gaps []string `json:"gaps"`
 }

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -60,6 +62,11 @@ func start(t testing.TB, opts agent.Options) *fixture {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	opts.Workspace = dir
+	if opts.PID == nil && os.Getenv("WISBOX_AGENT_TEST_EXEC") == "" {
+		opts.PID = func(_ context.Context, hello agent.Hello) (int, error) {
+			return descendant(t, cmd.Process.Pid, hello.PID), nil
+		}
+	}
 	conn, err := agent.Dial(ctx, pipes{stdout, stdin, stdout}, &opts)
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -67,6 +74,23 @@ func start(t testing.TB, opts agent.Options) *fixture {
 		_ = cmd.Wait()
 	})
 	return &fixture{conn, dir, cmd}
+}
+
+// descendant is the process below another that its namespace numbers so.
+func descendant(t testing.TB, pid, inside int) int {
+	for {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		require.NoError(t, err)
+		name, numbers, _ := strings.Cut(string(status), "\nNSpid:")
+		numbers, _, _ = strings.Cut(numbers, "\n")
+		if strings.HasPrefix(name, "Name:\tpython") && strings.HasSuffix(numbers, "\t"+strconv.Itoa(inside)) {
+			return pid
+		}
+		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+		require.NoError(t, err)
+		_, err = fmt.Sscan(string(children), &pid)
+		require.NoError(t, err)
+	}
 }
 
 // workspace makes a directory that uid 1000 owns and can reach.

@@ -47,7 +47,7 @@ func Dial(ctx context.Context, stream io.ReadWriteCloser, opts *Options) (*Conn,
 	}
 	c.out.w = stream
 	shaken := make(chan error, 1)
-	go func() { shaken <- c.handshake(opts.withDefaults()) }()
+	go func() { shaken <- c.handshake(ctx, opts.withDefaults()) }()
 	var err error
 	select {
 	case err = <-shaken:
@@ -57,14 +57,14 @@ func Dial(ctx context.Context, stream io.ReadWriteCloser, opts *Options) (*Conn,
 		err = fmt.Errorf("%w: the agent did not start in time: %w", sandbox.ErrUnavailable, ctx.Err())
 	}
 	if err != nil {
-		stream.Close()
+		c.stream.Close()
 		return nil, err
 	}
 	go c.read()
 	return c, nil
 }
 
-func (c *Conn) handshake(opts *Options) error {
+func (c *Conn) handshake(ctx context.Context, opts *Options) error {
 	if err := handOver(c.stream, opts); err != nil {
 		return fmt.Errorf("%w: hand the agent over: %w", sandbox.ErrUnavailable, err)
 	}
@@ -78,11 +78,17 @@ func (c *Conn) handshake(opts *Options) error {
 	if f.typ != typeHello || json.Unmarshal(f.payload, &c.hello) != nil || c.hello.Version != version {
 		return fmt.Errorf("%w: the agent speaks another protocol", sandbox.ErrUnsupported)
 	}
-	return nil
+	return c.goDirect(ctx, opts.PID)
 }
 
 // Hello is what the agent said at the start.
 func (c *Conn) Hello() Hello { return c.hello }
+
+// Direct tells whether the frames go by the agent's own socket, see [Options.PID].
+func (c *Conn) Direct() bool {
+	_, yes := c.stream.(both)
+	return yes
+}
 
 // Done is closed when the connection has ended, from either side.
 func (c *Conn) Done() <-chan struct{} { return c.done }

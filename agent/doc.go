@@ -3,7 +3,7 @@
 // is waited for between the request and the exec, and nothing that they start
 // outlives them.
 //
-// The agent is a Python program of ten modules (py/), standard library only,
+// The agent is a Python program of eleven modules (py/), standard library only,
 // Python 3.9 or newer, embedded here and handed over the very stream that it
 // then serves: [Command] is what to execute as uid 0 in the sandbox, [Dial] does
 // the rest over its stdin and stdout. The package knows no container engine: any
@@ -52,6 +52,8 @@
 //	0x05 source   "key name\n" and a Python source, to be called by key
 //	0x06 ping     answered with a pong of the same payload
 //	0x07 limits   answered with the cgroup's limits
+//	0x08 move     at most once: from now on both directions go by the socket that
+//	              the hello named; answered there by a pong of the same payload
 //	0x10+channel  data: stdin 0, control in 3; an empty frame is the end of file
 //	0x20+channel  credit u32: so many more bytes may be sent to the host
 //
@@ -74,6 +76,18 @@
 // The host takes the other end for hostile: a frame that is too large, an
 // unknown type or call, more data than granted or a second exit ends the
 // connection, and the calls in flight are lost; nothing else happens.
+//
+// # Socket
+//
+// What the agent was started through is likely a chain of relays, each to be woken
+// up for each frame. So it makes a socket pair and names the host's end in its
+// hello. A host on the same machine that may trace the agent takes that end out of
+// it (pidfd_getfd) and has it move; the agent then closes its copy. The socket has
+// no name in any file system or network, programs can't trace the agent, and no
+// child of it keeps a descriptor of it: nothing in the sandbox can get at it. The
+// host makes sure of the process, of the kind of the descriptor and of its inode
+// number, and that who answers there knows what was said on the stream. Where any
+// of that fails before the move, the stream serves as well.
 //
 // # Python programs
 //

@@ -28,6 +28,7 @@ const (
 	typeSource frameType = 0x05
 	typePing   frameType = 0x06
 	typeLimits frameType = 0x07
+	typeMove   frameType = 0x08
 
 	typeData   frameType = 0x10
 	typeCredit frameType = 0x20

@@ -17,6 +17,7 @@ import (
 
 const (
 	attachTimeout = 10 * time.Second // to create and start an exec session
+	pidTimeout    = 2 * time.Second  // to ask for its process, which can be done without
 	maxStderr     = 8 << 10          // bytes kept of what an exec session writes there
 	frameHeader   = 8
 
@@ -55,6 +56,21 @@ func (b *Backend) exec(ctx context.Context, name string, config execConfig) (*st
 		return nil, err
 	}
 	return e.attach(ctx, session.Id)
+}
+
+// execPID is the process of an exec session among this machine's, if it is one of this
+// machine's: behind a socket in the file system is a service that sees our files.
+func (b *Backend) execPID(ctx context.Context, session string) (int, error) {
+	e, err := b.engine(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if e.conn.URI.Scheme != "unix" {
+		return 0, errors.New("the service may be on another machine")
+	}
+	var exec struct{ Pid int }
+	err = b.do(ctx, request{method: http.MethodGet, path: "/exec/" + session + "/json", out: &exec, limit: pidTimeout})
+	return exec.Pid, err
 }
 
 // attach starts an exec session and takes over the connection.

@@ -114,7 +114,11 @@ func (s *Sandbox) dial(ctx context.Context, once bool) (*agent.Conn, error) {
 	if err != nil {
 		return nil, s.diagnose(ctx, err)
 	}
-	conn, err := agent.Dial(ctx, stream, &agent.Options{Once: once})
+	opts := &agent.Options{Once: once}
+	if !once {
+		opts.PID = func(ctx context.Context, _ agent.Hello) (int, error) { return s.b.execPID(ctx, stream.session) }
+	}
+	conn, err := agent.Dial(ctx, stream, opts)
 	if err == nil {
 		return conn, nil
 	}

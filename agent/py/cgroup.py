@@ -46,12 +46,12 @@ def limits():
     return found
 
 
-def hello(gaps):
+def hello(gaps, direct):
     with open("/proc/self/status") as f:
         status = dict(line.split(":\t", 1) for line in f if ":\t" in line)
     return {"version": VERSION, "python": "%d.%d.%d" % sys.version_info[:3], "uid": os.getuid(), "pid": os.getpid(),
             "caps": status.get("CapPrm", "").strip(), "bounding": status.get("CapBnd", "").strip(),
             "seccomp": status.get("Seccomp", "").strip() == "2",
             "cgroup": 2 if os.path.exists("/sys/fs/cgroup/cgroup.controllers") else 1,
-            "limits": limits(), "gaps": gaps,
+            "limits": limits(), "gaps": gaps, "socket": direct,
             "rlimits": {n[7:].lower(): resource.getrlimit(getattr(resource, n)) for n in dir(resource) if n.startswith("RLIMIT_")}}

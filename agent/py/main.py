@@ -18,10 +18,11 @@ from _heapq import heappop, heappush
 from . import launch
 from .calls import Call
 from .cgroup import Events, hello, limits
+from .direct import Direct
 from .kernel import RT, give_up_rights
 from .slots import START, Pool, Slots
 from .streams import Streams
-from .wire import (CREDIT, CTL_IN, CTL_OUT, CHUNK, DATA, EXIT, HEAD, HELLO, KILL, LIMITS, LIMITS_ARE, MAX_FRAME, PING, PONG,
+from .wire import (CREDIT, CTL_IN, CTL_OUT, CHUNK, DATA, EXIT, HEAD, HELLO, KILL, LIMITS, LIMITS_ARE, MAX_FRAME, MOVE, PING, PONG,
                    RESIZE, RUN, SIGNAL, SOURCE, STDERR, STDIN, STDOUT, TAIL, Lost, to_json)
 
 OVERDUE = 0.4                # seconds a monitor has to end its tree before the agent does
@@ -35,7 +36,7 @@ class Agent(Streams, Slots):
         self.calls, self.timers, self.tick, self.deadlines = {}, [], 0, {}
         self.inbuf, self.out, self.out_size = bytearray(), deque(), 0
         self.writing, self.done = False, False
-        self.events = Events()
+        self.events, self.direct = Events(), None
 
     # ---- stream
 
@@ -47,7 +48,8 @@ class Agent(Streams, Slots):
         gc.freeze()
         gc.disable()
         self.fill(self.pools[""])
-        self.send(HELLO, 0, to_json(hello(gaps)).encode())
+        self.direct = Direct()                   # after the forks: none has it
+        self.send(HELLO, 0, to_json(hello(gaps, self.direct.told())).encode())
         while not (self.done and not self.out):
             self.flush()
             for fd, event in self.epoll.poll(self.patience()):
@@ -144,6 +146,8 @@ class Agent(Streams, Slots):
             self.run(number, payload)
         elif kind == PING:
             self.send(PONG, number, payload)
+        elif kind == MOVE and self.direct:
+            self.move(number, payload)
         elif kind == LIMITS:
             self.send(LIMITS_ARE, number, to_json(limits()).encode())
         elif kind == SOURCE:
@@ -168,6 +172,13 @@ class Agent(Streams, Slots):
                 launch.set_size(call.outs[STDOUT].fd, struct.unpack(">HH", payload))
         else:
             raise Lost("unknown frame")
+
+    def move(self, number, payload):
+        self.unwatch(0)
+        self.direct.move()
+        self.direct = None
+        self.watch(0, select.EPOLLIN, self.read_host)
+        self.send(PONG, number, payload)
 
     def run(self, number, payload):
         if number in self.calls:

@@ -1,13 +1,13 @@
 """The numbers of the protocol; package agent (doc.go) says what they mean."""
 import struct
 
-VERSION = 2
+VERSION = 3
 MAX_FRAME = 1 << 20          # bytes of payload, both directions
 CHUNK = 64 << 10             # bytes of data in one frame
 WINDOW = 256 << 10           # bytes in flight on one channel
 HEAD = struct.Struct(">IBI")                     # length, type, call
 
-RUN, KILL, SIGNAL, RESIZE, SOURCE, PING, LIMITS = range(0x01, 0x08)
+RUN, KILL, SIGNAL, RESIZE, SOURCE, PING, LIMITS, MOVE = range(0x01, 0x09)
 DATA, CREDIT, TAIL = 0x10, 0x20, 0x30            # | channel
 HELLO, PONG, LIMITS_ARE, STARTED, EXIT = range(0x41, 0x46)
 STDIN, STDOUT, STDERR, CTL_IN, CTL_OUT = range(5)

@@ -1,0 +1,89 @@
+//go:build integration
+
+package podman
+
+import (
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// relay is a TCP address of a service's socket, as that of another machine.
+type relay struct {
+	net.Listener
+	socket string
+
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func newRelay(t *testing.T, socket string) *relay {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	r := &relay{Listener: l, socket: socket}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { r.serve(c) })
+		}
+	})
+	t.Cleanup(func() { l.Close(); r.cut(); all.Wait() })
+	return r
+}
+
+func (r *relay) serve(c net.Conn) {
+	defer c.Close()
+	up, err := net.Dial("unix", r.socket)
+	if err != nil {
+		return
+	}
+	r.mu.Lock()
+	r.conns = append(r.conns, c, up)
+	r.mu.Unlock()
+	go func() { _, _ = io.Copy(up, c); up.Close() }()
+	_, _ = io.Copy(c, up)
+}
+
+// cut breaks all connections there are.
+func (r *relay) cut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.conns {
+		c.Close()
+	}
+	r.conns = nil
+}
+
+// TestAgentIsReachedByItsSocketOrThroughTheService: on the service's machine
+// without it, from another one through it.
+func TestAgentIsReachedByItsSocketOrThroughTheService(t *testing.T) {
+	near := newHost(t, nil)
+	s := near.create(near.spec("near"))
+	out, _ := sh(t, s, "echo hi")
+	require.Equal(t, "hi\n", out)
+	require.True(t, s.agent.conn.Direct())
+
+	service, err := near.Service(t.Context())
+	require.NoError(t, err)
+	r := newRelay(t, strings.TrimPrefix(service.URL, "unix://"))
+	far := newHost(t, &Options{BaseURL: "tcp://" + r.Addr().String()})
+	s = far.create(far.spec("far"))
+	out, _ = sh(t, s, "echo hi")
+	require.Equal(t, "hi\n", out)
+	require.False(t, s.agent.conn.Direct())
+	got := sleeping(t, s)
+	r.cut()
+	require.Equal(t, sandbox.StatusSandboxLost, ended(t, got).Status)
+	out, _ = sh(t, s, "ps -eo args | grep -c '[s]leep 300'; true")
+	require.Equal(t, "0\n", out, "what the lost agent ran is gone, and there is another one")
+}
