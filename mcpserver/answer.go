@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -16,27 +17,36 @@ import (
 // ErrorMeta is the key under which an answer carries its error object.
 const ErrorMeta = "wisbox/error"
 
-// answer runs a call when its turn comes and puts what came of it into the
-// protocol's form. A tool's error is an answer, never an error of the protocol.
-func (s *Server) answer(ctx context.Context, req *mcp.CallToolRequest, call func(context.Context) (*tool.Result, error)) (*mcp.CallToolResult, error) {
+type call = func(context.Context) (*tool.Result, error)
+
+// answer puts what came of a call into the protocol's form. A tool's error is an
+// answer, never an error of the protocol.
+func (s *Server) answer(ctx context.Context, req *mcp.CallToolRequest, do call) (*mcp.CallToolResult, error) {
 	ctx, stop := s.untilRequestEnds(ctx, req)
 	defer stop()
 	if isNull(req.Params.Arguments) {
 		req.Params.Arguments = nil
 	}
-	leave, err := s.turn(ctx)
-	if err != nil {
-		return errorResult(err), nil
-	}
-	defer leave()
-	ctx, done := s.reportProgress(ctx, req)
-	defer done()
-	res, err := s.guarded(ctx, req.Params.Name, call)
+	began := time.Now()
+	res, err := s.inTurn(ctx, req, do)
+	s.tellOf(ctx, req, res, err, time.Since(began))
 	if err != nil {
 		s.logFailure(req.Params.Name, err)
 		return errorResult(err), nil
 	}
 	return toolResult(res), nil
+}
+
+// inTurn runs a call when its turn comes.
+func (s *Server) inTurn(ctx context.Context, req *mcp.CallToolRequest, do call) (*tool.Result, error) {
+	leave, err := s.turn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	ctx, done := s.reportProgress(ctx, req)
+	defer done()
+	return s.guarded(ctx, req.Params.Name, do)
 }
 
 // turn waits until one more may run.
@@ -53,14 +63,14 @@ func (s *Server) turn(ctx context.Context) (leave func(), err error) {
 }
 
 // guarded keeps a defect of one tool from ending the server.
-func (s *Server) guarded(ctx context.Context, name string, call func(context.Context) (*tool.Result, error)) (res *tool.Result, err error) {
+func (s *Server) guarded(ctx context.Context, name string, do call) (res *tool.Result, err error) {
 	defer func() {
 		if defect := recover(); defect != nil {
 			s.opts.Logger.Error("a tool panicked", "tool", name, "panic", defect, "stack", string(debug.Stack()))
 			res, err = nil, fmt.Errorf("panic: %v", defect)
 		}
 	}()
-	return call(ctx)
+	return do(ctx)
 }
 
 func (s *Server) logFailure(name string, err error) {

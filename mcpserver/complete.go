@@ -2,50 +2,57 @@ package mcpserver
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// complete gives the paths that a half-written one may become.
+// complete gives the paths that a half-written one may become, and the snapshots
+// that there are.
 func (r *resources) complete(ctx context.Context, req *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
 	out := &mcp.CompleteResult{Completion: mcp.CompletionResultDetails{Values: []string{}}}
 	p := req.Params
-	if p.Ref == nil || p.Ref.URI != fileTemplate || p.Argument.Name != "path" {
+	if p.Ref == nil {
+		return out, nil
+	}
+	find := completers[p.Ref.URI+" "+p.Argument.Name]
+	if find == nil {
 		return out, nil
 	}
 	name := ""
 	if p.Context != nil {
 		name = p.Context.Arguments["session"]
 	}
-	session, done, err := r.enter(ctx, req.Session, req.Extra, name)
+	session, done, err := r.enter(ctx, req.Session, name)
 	if err != nil {
 		return out, nil
 	}
 	defer done()
-	values := completions(ctx, under(session), p.Argument.Value)
+	values := find(ctx, under(session), p.Argument.Value)
 	out.Completion.Total = len(values)
 	out.Completion.Values = values[:min(len(values), maxCompletions)]
 	out.Completion.HasMore = len(values) > maxCompletions
 	return out, nil
 }
 
+// completers give the values of a template's variable that begin like what is
+// there of it.
+var completers = map[string]func(ctx context.Context, s Session, begun string) []string{
+	fileTemplate + " path": paths, diffTemplate + " from": snapshotsLike, diffToTemplate + " from": snapshotsLike, diffToTemplate + " to": snapshotsLike,
+}
+
 // maxCompletions is what the protocol allows.
 const maxCompletions = 100
 
-func completions(ctx context.Context, s Session, begun string) []string {
+func paths(ctx context.Context, s Session, begun string) []string {
 	dir := begun[:strings.LastIndex(begun, "/")+1]
-	var list struct {
-		Entries []struct {
-			Name string `json:"name"`
-			Kind string `json:"kind"`
-		} `json:"entries"`
-	}
+	list, err := entries(ctx, s, dir)
 	values := []string{}
-	if err := ask(ctx, s, "ls", map[string]any{"path": "/" + dir}, &list); err != nil {
+	if err != nil {
 		return values
 	}
-	for _, e := range list.Entries {
+	for _, e := range list {
 		value := dir + e.Name
 		if e.Kind == "directory" {
 			value += "/"
@@ -55,4 +62,8 @@ func completions(ctx context.Context, s Session, begun string) []string {
 		}
 	}
 	return values
+}
+
+func snapshotsLike(ctx context.Context, s Session, begun string) []string {
+	return slices.DeleteFunc(append([]string{}, snapshots(ctx, s)...), func(id string) bool { return !strings.HasPrefix(id, begun) })
 }

@@ -13,6 +13,12 @@
 // Where the protocol has no connections (HTTP, revision 2026-07-28) a client
 // opens a session by the tool session_open and names it in every call.
 //
+// # What clients see beside the tools
+//
+// Files, diffs against snapshots, outputs that were too long and the summary of
+// the workspace are resources, which a client can list page by page, read, and be
+// told of when they change. A client that sets a level gets a line of log a call.
+//
 // # What a client can't do
 //
 // Nothing that it sends ends the server: garbage, over-long lines, batches,

@@ -59,8 +59,6 @@ type (
 	}
 )
 
-type ownerKey struct{}
-
 func (o *handles) tools() []tool.Tool {
 	return []tool.Tool{
 		tool.New(tool.Spec{
@@ -79,16 +77,11 @@ func (o *handles) tools() []tool.Tool {
 	}
 }
 
-func ownerFrom(ctx context.Context) string {
-	owner, _ := ctx.Value(ownerKey{}).(string)
-	return owner
-}
-
 // direct answers the calls of a tool that needs no session.
 func (o *handles) direct(t tool.Tool) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return o.server.answer(ctx, req, func(ctx context.Context) (*tool.Result, error) {
-			return t.Call(context.WithValue(ctx, ownerKey{}, ownerOf(req)), req.Params.Arguments)
+			return t.Call(ctx, req.Params.Arguments)
 		})
 	}
 }
@@ -101,7 +94,7 @@ func (o *handles) handler(name string) mcp.ToolHandler {
 			if err != nil {
 				return nil, err
 			}
-			h, err := o.enter(handle, ownerOf(req))
+			h, err := o.enter(handle, ownerFrom(ctx))
 			if err != nil {
 				return nil, err
 			}
@@ -110,8 +103,6 @@ func (o *handles) handler(name string) mcp.ToolHandler {
 		})
 	}
 }
-
-func ownerOf(req *mcp.CallToolRequest) string { return ownerOfExtra(req.Extra) }
 
 // start opens a session at once, so that what stands in the way is said now.
 func (o *handles) start(ctx context.Context, owner string) (string, error) {

@@ -11,13 +11,31 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// ask calls a tool and reads its result object.
-func ask(ctx context.Context, s Session, name string, args map[string]any, into any) error {
+const (
+	textPlain    = "text/plain"
+	textDiff     = "text/x-diff"
+	textMarkdown = "text/markdown"
+)
+
+// readers read the kinds of resources. rest is what follows the kind in a URI.
+var readers = map[string]func(ctx context.Context, s Session, rest string) (*mcp.ResourceContents, error){
+	"file": readFile, "output": readOutput, "diff": readDiff, "digest": readDigest,
+}
+
+func callWith(ctx context.Context, s Session, name string, args map[string]any) (*tool.Result, error) {
+	if args == nil {
+		return s.Call(ctx, name, nil)
+	}
 	raw, err := json.Marshal(args)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	res, err := s.Call(ctx, name, raw)
+	return s.Call(ctx, name, raw)
+}
+
+// ask calls a tool and reads its result object.
+func ask(ctx context.Context, s Session, name string, args map[string]any, into any) error {
+	res, err := callWith(ctx, s, name, args)
 	if err != nil {
 		return err
 	}
@@ -42,7 +60,7 @@ func readFile(ctx context.Context, s Session, path string) (*mcp.ResourceContent
 		return p, ask(ctx, s, "read_file", map[string]any{"file_path": path, "offset": offset}, &p)
 	})
 	if err == nil {
-		return &mcp.ResourceContents{Text: text, MIMEType: "text/plain"}, nil
+		return &mcp.ResourceContents{Text: text, MIMEType: textPlain}, nil
 	}
 	if tool.KindOf(err) != tool.NotText {
 		return nil, err
@@ -72,9 +90,13 @@ func pages(next func(offset int64) (filePage, error)) (string, error) {
 			return b.String(), nil
 		}
 		if offset += p.Limit; p.Limit == 0 || p.SizeBytes > maxResource || b.Len() > maxResource {
-			return "", tool.Errorf(tool.TooLarge, "the resource has more than %d bytes; read parts of it with the tools", maxResource)
+			return "", tooLargeResource()
 		}
 	}
+}
+
+func tooLargeResource() error {
+	return tool.Errorf(tool.TooLarge, "the resource has more than %d bytes; read parts of it with the tools", maxResource)
 }
 
 func readOutput(ctx context.Context, s Session, rest string) (*mcp.ResourceContents, error) {
@@ -88,5 +110,30 @@ func readOutput(ctx context.Context, s Session, rest string) (*mcp.ResourceConte
 		err := ask(ctx, s, "read_output", map[string]any{"output_id": id, "stream": stream, "offset": offset}, &p)
 		return filePage{Content: p.Content, Limit: p.NextOffset - offset, Truncated: p.Truncated}, err
 	})
-	return &mcp.ResourceContents{Text: text, MIMEType: "text/plain"}, err
+	return &mcp.ResourceContents{Text: text, MIMEType: textPlain}, err
+}
+
+func readDiff(ctx context.Context, s Session, rest string) (*mcp.ResourceContents, error) {
+	from, to, _ := strings.Cut(rest, "/")
+	args := map[string]any{"from": from}
+	if to != "" {
+		args["to"] = to
+	}
+	return readText(ctx, s, "snapshot_diff", args, textDiff)
+}
+
+func readDigest(ctx context.Context, s Session, _ string) (*mcp.ResourceContents, error) {
+	return readText(ctx, s, "workspace_digest", nil, textMarkdown)
+}
+
+// readText gives the readable form of a tool's result.
+func readText(ctx context.Context, s Session, name string, args map[string]any, mimeType string) (*mcp.ResourceContents, error) {
+	res, err := callWith(ctx, s, name, args)
+	if err != nil {
+		return nil, err
+	}
+	if len(res.Text) > maxResource {
+		return nil, tooLargeResource()
+	}
+	return &mcp.ResourceContents{Text: res.Text, MIMEType: mimeType}, nil
 }

@@ -27,34 +27,39 @@ func under(s Session) Session {
 const (
 	fileTemplate   = "wisbox://{session}/file/{+path}"
 	outputTemplate = "wisbox://{session}/output/{id}/{stream}"
+	diffTemplate   = "wisbox://{session}/diff/{from}"
+	diffToTemplate = "wisbox://{session}/diff/{from}/{to}"
+	digestTemplate = "wisbox://{session}/digest"
 )
 
-const (
-	maxResource  = 4 << 20 // bytes of one resource that is read
-	maxResources = 2000    // that are listed
-)
+// maxResource is how many bytes a resource may have that is read.
+const maxResource = 4 << 20
 
 // finder gives the session that a client means by a name, or with "" the one of
 // its connection. done is called when it is no longer used.
 type finder func(conn *mcp.ServerSession, owner, name string) (s Session, done func(), err error)
 
 // resources offers the files of sessions and the outputs that were too long for a
-// result, as resources that clients may show or attach.
+// result, as resources that clients may show, attach or watch.
 type resources struct {
 	server *Server
+	sdk    *mcp.Server
 	find   finder
+	watches
 }
 
-func (s *Server) addResources(sdk *mcp.Server, find finder) {
-	r := &resources{s, find}
-	sdk.AddResourceTemplate(&mcp.ResourceTemplate{
-		URITemplate: fileTemplate, Name: "file", Title: "A file of the workspace",
-		Description: "A file by its path in the workspace. Text as it is, other content as base64; at most 4 MiB.",
-	}, r.read)
-	sdk.AddResourceTemplate(&mcp.ResourceTemplate{
-		URITemplate: outputTemplate, Name: "output", Title: "The output of a command", MIMEType: "text/plain",
-		Description: "What a command wrote to stdout or stderr, by the output_id of its result; at most 4 MiB.",
-	}, r.read)
+// offer puts the resources into a server of the SDK.
+func (r *resources) offer(sdk *mcp.Server) {
+	r.sdk = sdk
+	for _, t := range []mcp.ResourceTemplate{
+		{URITemplate: fileTemplate, Name: "file", Title: "A file of the workspace", Description: "A file by its path in the workspace. Text as it is, other content as base64; at most 4 MiB."},
+		{URITemplate: outputTemplate, Name: "output", Title: "The output of a command", MIMEType: textPlain, Description: "What a command wrote to stdout or stderr, by the output_id of its result; at most 4 MiB."},
+		{URITemplate: diffTemplate, Name: "diff", Title: "What has changed since a snapshot", MIMEType: textDiff, Description: "The paths that were added (A), changed (M) and removed (D) since a snapshot, by its id, and unified diffs of text."},
+		{URITemplate: diffToTemplate, Name: "diff-to", Title: "What changed between two snapshots", MIMEType: textDiff, Description: "The same from one snapshot to a later one."},
+		{URITemplate: digestTemplate, Name: "digest", Title: "The summary of the workspace", MIMEType: textMarkdown, Description: "Layout, languages, commands and caveats."},
+	} {
+		sdk.AddResourceTemplate(&t, r.read)
+	}
 	sdk.AddReceivingMiddleware(r.listing)
 }
 
@@ -64,17 +69,12 @@ func (r *resources) read(ctx context.Context, req *mcp.ReadResourceRequest) (*mc
 	if !ok {
 		return nil, mcp.ResourceNotFoundError(uri)
 	}
-	session, done, err := r.enter(ctx, req.Session, req.Extra, name)
+	session, done, err := r.enter(ctx, req.Session, name)
 	if err != nil {
 		return nil, mcp.ResourceNotFoundError(uri)
 	}
 	defer done()
-	var content *mcp.ResourceContents
-	if kind == "output" {
-		content, err = readOutput(ctx, under(session), rest)
-	} else {
-		content, err = readFile(ctx, under(session), rest)
-	}
+	content, err := readers[kind](ctx, under(session), rest)
 	if err != nil {
 		return nil, resourceError(uri, err)
 	}
@@ -83,8 +83,8 @@ func (r *resources) read(ctx context.Context, req *mcp.ReadResourceRequest) (*mc
 }
 
 // enter finds a session and waits for its turn.
-func (r *resources) enter(ctx context.Context, conn *mcp.ServerSession, extra *mcp.RequestExtra, name string) (Session, func(), error) {
-	session, done, err := r.find(conn, ownerOfExtra(extra), name)
+func (r *resources) enter(ctx context.Context, conn *mcp.ServerSession, name string) (Session, func(), error) {
+	session, done, err := r.find(conn, ownerFrom(ctx), name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -96,17 +96,25 @@ func (r *resources) enter(ctx context.Context, conn *mcp.ServerSession, extra *m
 	return session, func() { leave(); done() }, nil
 }
 
+// splitURI takes a URI of ours apart. kind is one that there is a reader for.
 func splitURI(uri string) (session, kind, rest string, ok bool) {
 	u, err := url.Parse(uri)
-	if err != nil || u.Scheme != "wisbox" || u.Host == "" {
+	if err != nil || u.Scheme != scheme || u.Host == "" {
 		return "", "", "", false
 	}
-	kind, rest, ok = strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
-	return u.Host, kind, rest, ok && rest != ""
+	kind, rest, deeper := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
+	_, known := readers[kind]
+	return u.Host, kind, rest, known && deeper == (kind != "digest") && deeper == (rest != "")
+}
+
+const scheme = "wisbox"
+
+func uriOf(session, kind, rest string) string {
+	return (&url.URL{Scheme: scheme, Host: session, Path: "/" + kind + rest}).String()
 }
 
 func fileURI(session, path string) string {
-	return (&url.URL{Scheme: "wisbox", Host: session, Path: "/file/" + strings.TrimPrefix(path, "/")}).String()
+	return uriOf(session, "file", "/"+strings.TrimPrefix(path, "/"))
 }
 
 // resourceError says as much as the tools would. What is wrong with a path is, to
@@ -121,56 +129,4 @@ func resourceError(uri string, err error) error {
 		code = jsonrpc.CodeInternalError
 	}
 	return &jsonrpc.Error{Code: int64(code), Message: e.Error()}
-}
-
-// listing puts the files of the connection's session into resources/list. A
-// connection that has no session yet has no files.
-func (r *resources) listing(next mcp.MethodHandler) mcp.MethodHandler {
-	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		res, err := next(ctx, method, req)
-		list, ok := res.(*mcp.ListResourcesResult)
-		if err != nil || !ok {
-			return res, err
-		}
-		conn, ok := req.GetSession().(*mcp.ServerSession)
-		if !ok {
-			return res, nil
-		}
-		session, done, err := r.enter(ctx, conn, req.GetExtra(), "")
-		if err != nil {
-			return res, nil
-		}
-		defer done()
-		list.CacheScope = "private"
-		list.Resources = append(list.Resources, r.files(ctx, session)...)
-		return list, nil
-	}
-}
-
-func (r *resources) files(ctx context.Context, session Session) []*mcp.Resource {
-	var found struct {
-		Matches []struct {
-			Path      string `json:"path"`
-			Kind      string `json:"kind"`
-			SizeBytes int64  `json:"size_bytes"`
-		} `json:"matches"`
-	}
-	if err := ask(ctx, under(session), "glob", map[string]any{"pattern": "**"}, &found); err != nil {
-		r.server.logFailure("resources/list", err)
-		return nil
-	}
-	var out []*mcp.Resource
-	for _, f := range found.Matches {
-		if f.Kind == "file" && len(out) < maxResources {
-			out = append(out, &mcp.Resource{URI: fileURI(session.ID(), f.Path), Name: f.Path, Size: f.SizeBytes})
-		}
-	}
-	return out
-}
-
-func ownerOfExtra(extra *mcp.RequestExtra) string {
-	if extra == nil {
-		return ""
-	}
-	return userOf(extra.TokenInfo)
 }

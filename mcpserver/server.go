@@ -44,6 +44,11 @@ type Options struct {
 	CloseWithin time.Duration
 	// Logger takes what clients must not see. Default: nothing is logged.
 	Logger *slog.Logger
+
+	// Extend adds to the servers of the SDK, of which there are two: one for
+	// connections, one for clients without. It is for what belongs to no session,
+	// and such tools, resources and prompts may come and go. Default: nothing.
+	Extend func(*mcp.Server)
 }
 
 func (o *Options) orDefaults() Options {
@@ -95,22 +100,49 @@ func New(set *tool.Set, opts *Options) *Server {
 
 func (s *Server) newSDKServer(find finder) *mcp.Server {
 	info := &mcp.Implementation{Name: s.opts.Name, Title: s.opts.Title, Version: s.opts.Version}
+	changing := s.opts.Extend != nil
+	r := &resources{server: s, find: find}
 	sdk := mcp.NewServer(info, &mcp.ServerOptions{
-		Instructions: s.opts.Instructions, CompletionHandler: (&resources{s, find}).complete,
+		Instructions: s.opts.Instructions, CompletionHandler: r.complete,
+		SubscribeHandler: r.subscribe, UnsubscribeHandler: r.unsubscribe,
 		Capabilities: &mcp.ServerCapabilities{
-			Tools: &mcp.ToolCapabilities{}, Resources: &mcp.ResourceCapabilities{}, Prompts: &mcp.PromptCapabilities{},
+			Tools: &mcp.ToolCapabilities{ListChanged: changing}, Prompts: &mcp.PromptCapabilities{ListChanged: changing},
+			Resources: &mcp.ResourceCapabilities{ListChanged: changing},
+			//lint:ignore SA1019 clients of the revisions before 2026-07-28 have no other log
+			Logging: &mcp.LoggingCapabilities{},
 		},
 	})
-	s.addResources(sdk, find)
+	r.offer(sdk)
 	s.addGuide(sdk)
+	if changing {
+		s.opts.Extend(sdk)
+	}
+	sdk.AddReceivingMiddleware(withOwner, checkLevel)
 	return sdk
+}
+
+type ownerKey struct{}
+
+// withOwner tells whatever answers a request which client it is from.
+func withOwner(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		if extra := req.GetExtra(); extra != nil {
+			ctx = context.WithValue(ctx, ownerKey{}, userOf(extra.TokenInfo))
+		}
+		return next(ctx, method, req)
+	}
+}
+
+func ownerFrom(ctx context.Context) string {
+	owner, _ := ctx.Value(ownerKey{}).(string)
+	return owner
 }
 
 // handler answers the calls of one tool on connections that have a session.
 func (s *Server) handler(name string) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return s.answer(ctx, req, func(ctx context.Context) (*tool.Result, error) {
-			return s.bindingOf(req.Session, ownerOf(req)).call(ctx, name, req.Params.Arguments)
+			return s.bindingOf(req.Session, ownerFrom(ctx)).call(ctx, name, req.Params.Arguments)
 		})
 	}
 }

@@ -107,6 +107,26 @@ func (s profiledSession) Close(ctx context.Context) error {
 	return s.Session.Close(ctx)
 }
 
+// Changes tells the server which files change, for those who subscribed.
+func (s profiledSession) Changes(ctx context.Context) (<-chan string, error) {
+	changes, err := s.Watch(ctx, "/")
+	if err != nil {
+		return nil, err
+	}
+	paths := make(chan string)
+	go func() {
+		defer close(paths)
+		for change := range changes { // an overflow has no path, which means any
+			select {
+			case paths <- change.Path:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return paths, nil
+}
+
 // Underlying is the session with wisbox's own tools, for the server's resources.
 func (s profiledSession) Underlying() mcpserver.Session { return s.Session }
 

@@ -1,8 +1,17 @@
 package mcp
 
 import (
+	"bufio"
+	"context"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
@@ -38,7 +47,7 @@ func TestFilesAreResources(t *testing.T) {
 			write(c, profile, "dir/a b.txt", "one\ntwo\n")
 			write(c, profile, "bytes", "x")
 			uris := c.resources()
-			assert.Len(t, uris, 2)
+			assert.ElementsMatch(t, []string{"digest", "bytes", "dir/a b.txt"}, slices.Collect(maps.Keys(uris)))
 			got, err := c.read(uris["dir/a b.txt"])
 			require.NoError(t, err)
 			assert.Equal(t, "one\ntwo\n", got.Text)
@@ -80,6 +89,142 @@ func TestLongOutputAndBytesAreResources(t *testing.T) {
 	assert.ErrorContains(t, err, "not_regular")
 	_, err = c.read("wisbox://" + session + "/output/nope/stdout")
 	assert.Error(t, err)
+}
+
+func TestTheDigestAndDiffsAreResources(t *testing.T) {
+	c := newWorld(t).stdio()
+	c.call("write_file", args{"file_path": "a", "content": "one\n"})
+	from := c.call("snapshot_create", args{})["snapshot_id"].(string)
+	c.call("write_file", args{"file_path": "a", "content": "two\n", "mode": "overwrite"})
+	to := c.call("snapshot_create", args{})["snapshot_id"].(string)
+	c.call("rm", args{"path": "a"})
+	uris := c.resources()
+	got, err := c.read(uris["digest"])
+	require.NoError(t, err)
+	assert.Equal(t, "text/markdown", got.MIMEType)
+	got, err = c.read(uris["diff "+from])
+	require.NoError(t, err)
+	assert.Contains(t, got.Text, "D a\n")
+	got, err = c.read(uris["diff "+from] + "/" + to)
+	require.NoError(t, err)
+	assert.Contains(t, got.Text, "M a\n")
+	assert.Contains(t, got.Text, "\n-one\n+two\n")
+	_, err = c.read(uris["diff "+from] + "x")
+	assert.Error(t, err)
+	done, err := c.Complete(t.Context(), &sdk.CompleteParams{
+		Ref: &sdk.CompleteReference{Type: "ref/resource", URI: "wisbox://{session}/diff/{from}"}, Argument: sdk.CompleteParamsArgument{Name: "from", Value: ""},
+	})
+	require.NoError(t, err)
+	assert.Equal(t, []string{from, to}, done.Completion.Values)
+}
+
+func TestManyFilesAreListedInPages(t *testing.T) {
+	project := t.TempDir()
+	for i := range 1100 {
+		dir := filepath.Join(project, strconv.Itoa(i/100))
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), nil, 0o644))
+	}
+	c := newWorld(t).stdio("--mount", project+":/")
+	c.call("ls", args{})
+	first, err := c.ListResources(t.Context(), nil)
+	require.NoError(t, err)
+	assert.Less(t, len(first.Resources), 1100)
+	assert.NotEmpty(t, first.NextCursor)
+	assert.Len(t, c.resources(), 1100+1) // the digest
+	_, err = c.ListResources(t.Context(), &sdk.ListResourcesParams{Cursor: "nonsense"})
+	assert.Error(t, err)
+}
+
+// told waits until a client was told of each of these resources, whatever else.
+func told(t *testing.T, updates <-chan string, uris ...string) {
+	t.Helper()
+	missing := map[string]bool{}
+	for _, uri := range uris {
+		missing[uri] = true
+	}
+	for len(missing) > 0 {
+		select {
+		case uri := <-updates:
+			delete(missing, uri)
+		case <-time.After(10 * time.Second):
+			require.Fail(t, "nothing was told of", "%v", missing)
+		}
+	}
+}
+
+func watcher() (*sdk.ClientOptions, <-chan string) {
+	updates := make(chan string, 100)
+	return &sdk.ClientOptions{ResourceUpdatedHandler: func(_ context.Context, r *sdk.ResourceUpdatedNotificationRequest) {
+		updates <- r.Params.URI
+	}}, updates
+}
+
+func TestChangesAreToldToWhoSubscribed(t *testing.T) {
+	w := newWorld(t).needsPodman()
+	opts, updates := watcher()
+	c := w.connect(&sdk.CommandTransport{Command: w.command("mcp")}, opts, &sdk.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+	c.call("write_file", args{"file_path": "a", "content": "1"})
+	uris := c.resources()
+	for _, uri := range []string{uris["a"], uris["digest"]} {
+		require.NoError(t, c.Subscribe(t.Context(), &sdk.SubscribeParams{URI: uri}))
+	}
+	for _, bad := range []string{"wisbox://another/file/a", "file:///etc/passwd", "", strings.Replace(uris["a"], "/file/a", "/output/x/stdout", 1)} {
+		assert.Error(t, c.Subscribe(t.Context(), &sdk.SubscribeParams{URI: bad}), bad)
+	}
+	c.call("write_file", args{"file_path": "a", "content": "2", "mode": "overwrite"})
+	told(t, updates, uris["a"], uris["digest"])
+	c.call("shell_execute", args{"script": "echo 3 > b"})
+	told(t, updates, uris["digest"])
+	require.NoError(t, c.Unsubscribe(t.Context(), &sdk.UnsubscribeParams{URI: uris["a"]}))
+	for len(updates) > 0 { // what was on its way
+		<-updates
+	}
+	c.call("shell_execute", args{"script": "echo 4 > a"})
+	told(t, updates, uris["digest"])
+	for len(updates) > 0 {
+		assert.Equal(t, uris["digest"], <-updates)
+	}
+}
+
+func TestOverStatelessHTTPChangesAreToldToWhoListens(t *testing.T) {
+	s := newWorld(t).serve("127.0.0.1:0")
+	c := s.connect("2026-07-28")
+	handle := c.call("session_open", args{})["session"].(string)
+	c.call("write_file", args{"session": handle, "file_path": "a", "content": "1"})
+	uri := "wisbox://" + handle + "/file/a"
+	lines := s.subscribe(t, uri)
+	until := func(text string) {
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), text) {
+				return
+			}
+		}
+		require.Fail(t, "the stream ended", "without %s: %v", text, lines.Err())
+	}
+	until("notifications/subscriptions/acknowledged")
+	c.call("write_file", args{"session": handle, "file_path": "a", "content": "2", "mode": "overwrite"})
+	until("notifications/resources/updated")
+	assert.Contains(t, lines.Text(), uri)
+}
+
+// subscribe asks to be told of a resource's changes and gives the stream.
+func (s *httpServer) subscribe(t *testing.T, uri string) *bufio.Scanner {
+	t.Helper()
+	body := `{"jsonrpc":"2.0","id":7,"method":"subscriptions/listen","params":{"notifications":{"resourceSubscriptions":["` + uri + `"]},
+		"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url(), strings.NewReader(body))
+	require.NoError(t, err)
+	for k, v := range map[string]string{
+		"Authorization": "Bearer " + s.token, "Content-Type": "application/json", "Accept": "application/json, text/event-stream",
+		"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "subscriptions/listen",
+	} {
+		r.Header.Set(k, v)
+	}
+	res, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = res.Body.Close() })
+	return bufio.NewScanner(res.Body)
 }
 
 func TestOverStatelessHTTPResourcesGoByHandle(t *testing.T) {

@@ -39,8 +39,8 @@ const { structuredContent: left } = await call("shell_execute", { script: "pgrep
 assert.equal(left.stdout, "");
 
 const { resources } = await client.listResources();
-assert.deepEqual(resources.map((one) => one.name), ["a.txt"]);
-const { contents } = await client.readResource({ uri: resources[0].uri });
+assert.deepEqual(resources.map((one) => one.name), ["digest", "a.txt"]);
+const { contents } = await client.readResource({ uri: resources[1].uri });
 assert.equal(contents[0].text, "one\ntwo\n");
 const { prompts } = await client.listPrompts();
 assert.equal(prompts[0].name, "guide");

@@ -1,0 +1,79 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// tree is a session that has files and no other tools than ls.
+type tree []string
+
+func (tree) ID() string                  { return "t" }
+func (tree) Close(context.Context) error { return nil }
+
+func (t tree) Call(_ context.Context, name string, raw json.RawMessage) (*tool.Result, error) {
+	var p struct{ Path string }
+	if err := json.Unmarshal(raw, &p); name != "ls" || err != nil {
+		return nil, tool.Errorf(tool.NotFound, "there is no tool %q", name)
+	}
+	dir, kinds := strings.TrimPrefix(p.Path, "/"), map[string]string{}
+	for _, path := range t {
+		if rest, below := strings.CutPrefix(path, dir); below {
+			first, _, deeper := strings.Cut(rest, "/")
+			kinds[first] = map[bool]string{true: "directory", false: "file"}[deeper]
+		}
+	}
+	list := []entry{}
+	for _, name := range slices.Sorted(maps.Keys(kinds)) {
+		list = append(list, entry{Name: name, Kind: kinds[name]})
+	}
+	return &tool.Result{Value: map[string]any{"entries": list}}, nil
+}
+
+// listAll follows the cursors from page to page.
+func (t tree) listAll(tb rapid.TB, pages *int) (paths []string) {
+	for after := ""; ; *pages++ { // pages beside the first
+		w := &walk{session: t, last: after}
+		require.NoError(tb, w.dir(context.Background(), "", strings.Split(after, "/")))
+		for _, one := range w.found {
+			paths = append(paths, one.Name)
+		}
+		if !w.full {
+			return paths
+		}
+		next, ours := readCursor(writeCursor(w.last))
+		require.True(tb, ours)
+		require.NotEqual(tb, after, next, "each page goes on")
+		after = next
+	}
+}
+
+func TestPagesHaveEachFileOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		paths := rapid.SliceOfNDistinct(rapid.StringMatching(`([a-c]{1,2}/){0,3}[a-c!.-]{1,5}\.f`), 0, 40, rapid.ID).Draw(t, "paths")
+		pages := 0
+		assert.ElementsMatch(t, paths, tree(paths).listAll(t, &pages))
+	})
+}
+
+func TestAPageIsBoundedInFilesAndDirectories(t *testing.T) {
+	for name, template := range map[string]string{"files": "a/%", "directories": "%/a"} {
+		var paths tree
+		for i := range 1200 {
+			paths = append(paths, strings.ReplaceAll(template, "%", string([]byte{byte('a' + i/100), byte('a' + i/10%10), byte('a' + i%10)})))
+		}
+		pages := 0
+		assert.Len(t, paths.listAll(t, &pages), 1200, name)
+		assert.Equal(t, 2, pages, name)
+	}
+}

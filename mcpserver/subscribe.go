@@ -1,0 +1,165 @@
+package mcpserver
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// Watched is implemented by a session that tells of changes of its files: without
+// it no resource can be subscribed to.
+type Watched interface {
+	// Changes has the path of what changed, or "" for anything, until ctx ends or
+	// the session is closed.
+	Changes(ctx context.Context) (<-chan string, error)
+}
+
+const (
+	maxSubscriptions = 256                    // of one client in one session
+	tellEvery        = 200 * time.Millisecond // at most, what changes in between is told together
+)
+
+// watches are the sessions that clients have subscribed to resources of.
+type watches struct {
+	mu  sync.Mutex
+	all map[watchKey]*watch
+}
+
+type watchKey struct {
+	conn    *mcp.ServerSession
+	session string
+}
+
+// watch is one client's subscriptions in one session.
+type watch struct {
+	uris map[string]string // subscribed URI -> path, "" where any change matters
+	stop func()
+}
+
+// subscribe begins to watch a resource. What Extend added is not ours to watch.
+func (r *resources) subscribe(ctx context.Context, req *mcp.SubscribeRequest) error {
+	uri := req.Params.URI
+	name, kind, rest, ok := splitURI(uri)
+	switch {
+	case !ok && r.server.opts.Extend != nil && !strings.HasPrefix(uri, scheme+":"):
+		return nil
+	case !ok || kind == "output":
+		return mcp.ResourceNotFoundError(uri)
+	}
+	path := ""
+	if kind == "file" {
+		path = strings.Trim(rest, "/")
+	}
+	key := watchKey{req.Session, name}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.all[key]
+	if w == nil {
+		var err error
+		if w, err = r.watch(ctx, key); err != nil {
+			return err
+		}
+	}
+	if len(w.uris) == maxSubscriptions {
+		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "256 resources are subscribed to, the most that may; unsubscribe from others first"}
+	}
+	w.uris[uri] = path
+	return nil
+}
+
+// watch starts to follow the changes of a session. It ends with the session, or
+// with the last subscription.
+func (r *resources) watch(ctx context.Context, key watchKey) (*watch, error) {
+	session, done, err := r.find(key.conn, ownerFrom(ctx), key.session)
+	if err != nil {
+		return nil, mcp.ResourceNotFoundError(uriOf(key.session, "", ""))
+	}
+	watched, ok := session.(Watched)
+	if !ok {
+		done()
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "this session doesn't tell of changes"}
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // the request ends, the subscription stays
+	changes, err := watched.Changes(ctx)
+	if err != nil {
+		stop()
+		done()
+		return nil, resourceError(uriOf(key.session, "", ""), err)
+	}
+	w := &watch{uris: map[string]string{}, stop: stop}
+	if r.all == nil {
+		r.all = map[watchKey]*watch{}
+	}
+	r.all[key] = w
+	go func() {
+		defer done()
+		defer stop()
+		r.follow(w, changes)
+		r.forget(key, w)
+	}()
+	return w, nil
+}
+
+// unsubscribe ends a subscription, also one that there is none of.
+func (r *resources) unsubscribe(_ context.Context, req *mcp.UnsubscribeRequest) error {
+	name, _, _, ok := splitURI(req.Params.URI)
+	if !ok {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := watchKey{req.Session, name}
+	if w := r.all[key]; w != nil {
+		if delete(w.uris, req.Params.URI); len(w.uris) == 0 {
+			w.stop()
+			delete(r.all, key)
+		}
+	}
+	return nil
+}
+
+func (w *watches) forget(key watchKey, one *watch) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.all[key] == one {
+		delete(w.all, key)
+	}
+}
+
+// follow tells of changes until there are no more. While a client is slow to take
+// what it is told, the session gathers what comes.
+func (r *resources) follow(w *watch, changes <-chan string) {
+	for path := range changes {
+		touched := map[string]bool{}
+		r.touch(w, path, touched)
+		pause := time.After(tellEvery)
+		for gathering := true; gathering; {
+			select {
+			case path, more := <-changes:
+				if gathering = more; more {
+					r.touch(w, path, touched)
+				}
+			case <-pause:
+				gathering = false
+			}
+		}
+		for uri := range touched {
+			_ = r.sdk.ResourceUpdated(context.Background(), &mcp.ResourceUpdatedNotificationParams{URI: uri})
+		}
+	}
+}
+
+// touch adds the URIs that a change of path matters to.
+func (r *resources) touch(w *watch, path string, to map[string]bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for uri, watched := range w.uris {
+		if path == "" || watched == "" || watched == path {
+			to[uri] = true
+		}
+	}
+}
