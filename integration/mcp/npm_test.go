@@ -14,12 +14,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"testing"
 	"time"
 
 	"github.com/gofrs/flock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/mcpserver"
 )
 
 // npm is a directory of installed packages, pinned by testdata/package.json.
@@ -132,51 +136,65 @@ func TestTheTypeScriptClient(t *testing.T) {
 	assert.NoError(t, err, "%s\n%s", out, errs)
 }
 
-// scenarios of the conformance suite that a server takes part in without the
-// suite's own tools, resources and prompts.
-var scenarios = []string{
-	"server-initialize", "server-session-lifecycle", "server-stateless", "ping", "tools-list",
-	"dns-rebinding-protection", "http-header-validation", "resources-list", "prompts-list",
-}
-
+// TestTheConformanceSuite holds the server, with the suite's fixtures beside its
+// own tools, against what the suite asks of one: all active scenarios, which are
+// those of the revisions with connections, and what the newest revision requires.
+// Scenarios of extensions run too and are not scored.
 func TestTheConformanceSuite(t *testing.T) {
-	n, w := newNPM(t), newWorld(t)
-	proxy := httptest.NewUnstartedServer(nil)
-	defer proxy.Close()
-	s := w.serve("127.0.0.1:0", "--allow-origin", "http://"+proxy.Listener.Addr().String())
-	proxy.Config.Handler = withToken(t, s)
-	proxy.Start()
-	for _, name := range scenarios {
+	n := newNPM(t)
+	url := conformingServer(t)
+	for name, which := range map[string][]string{
+		"active":     {"--suite", "active"},
+		"2026-07-28": {"--requirements", "2026-07-28"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			n.t = t
-			out, errs, err := n.run(w, conformanceScript, "server", "--url", proxy.URL+"/mcp", "--scenario", name)
-			if err != nil && failures(out) == 0 {
-				return // some checks need the suite's own tools
-			}
+			out, errs, err := n.run(newWorld(t), conformanceScript, append([]string{"server", "--url", url}, which...)...)
 			assert.NoError(t, err, "%s\n%s", out, errs)
+			t.Logf("%s", total.Find(out))
 		})
 	}
 }
 
-// failures counts the checks that failed, without those that the suite could not
-// make because its own tools are not there.
-func failures(out []byte) int {
-	const untested = "Error: Not testable: server does not list the diagnostic tool"
-	return bytes.Count(out, []byte("    Error: ")) - bytes.Count(out, []byte("    "+untested))
+var total = regexp.MustCompile(`(?m)^Total: .*$`)
+
+// conformingServer serves the tools and the fixtures, behind a proxy that has the
+// token.
+func conformingServer(t *testing.T) (url string) {
+	t.Helper()
+	m, err := wisbox.NewManager(t.Context(), &wisbox.Options{CacheDir: filepath.Join(t.TempDir(), "state")})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, m.Close()) })
+	server := mcpserver.New(wisbox.ToolSet(), &mcpserver.Options{
+		Instructions: wisbox.Guidance(), Extend: fixtures,
+		Open: func(ctx context.Context) (mcpserver.Session, error) { return m.Open(ctx, nil) },
+	})
+	proxy := httptest.NewUnstartedServer(nil)
+	opts := &mcpserver.HTTPOptions{Tokens: []string{mcpserver.NewToken()}, Origins: []string{"http://" + proxy.Listener.Addr().String()}}
+	handler, err := server.Handler(opts)
+	require.NoError(t, err)
+	behind := httptest.NewServer(handler)
+	proxy.Config.Handler = withToken(t, behind.URL, opts.Tokens[0])
+	proxy.Start()
+	t.Cleanup(func() {
+		assert.NoError(t, handler.Close())
+		proxy.Close()
+		behind.Close()
+	})
+	return proxy.URL + "/mcp"
 }
 
 // withToken adds the token, for clients that can't, and changes nothing else. It
 // reads a request whole first: a transport that still reads the body when the
 // answer comes may take the body's end for an error and drop the answer.
-func withToken(t *testing.T, s *httpServer) http.Handler {
-	target, err := url.Parse(s.url())
+func withToken(t *testing.T, to, token string) http.Handler {
+	target, err := url.Parse(to)
 	require.NoError(t, err)
-	target.Path = ""
 	return &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
 		body, _ := io.ReadAll(r.In.Body)
 		r.Out.Body = io.NopCloser(bytes.NewReader(body))
 		r.SetURL(target)
 		r.Out.Host = r.In.Host
-		r.Out.Header.Set("Authorization", "Bearer "+s.token)
+		r.Out.Header.Set("Authorization", "Bearer "+token)
 	}}
 }
