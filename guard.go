@@ -59,13 +59,25 @@ func (g *guard) fire() {
 func (g *guard) end(ctx context.Context, res sandbox.Result) sandbox.Result {
 	g.release()
 	if !g.fired.Load() {
-		return res
+		return sayLost(res)
 	}
 	res.Status, res.ExitCode, res.Signal = sandbox.StatusTimedOut, sandbox.ExitTimeout, ""
 	if ctx.Err() != nil {
 		res.Status, res.ExitCode = sandbox.StatusCancelled, sandbox.ExitSignalBase+9
 	}
 	res.Notices = append(res.Notices, "the program could not be ended and its sandbox was removed; the next call has another one, over the same files")
+	return res
+}
+
+// lostNotice says what a lost sandbox took with it, and what often takes one: its
+// memory holds /tmp too.
+const lostNotice = "the sandbox ended under the program, perhaps because it ran out of memory, which files in /tmp count to; " +
+	"the next call has another one, over the same workspace, without other processes and what was in /tmp"
+
+func sayLost(res sandbox.Result) sandbox.Result {
+	if res.Status == sandbox.StatusSandboxLost {
+		res.Notices = append(res.Notices, lostNotice)
+	}
 	return res
 }
 

@@ -193,6 +193,21 @@ func TestALostSandboxIsMadeAgainOverTheSameFiles(t *testing.T) {
 	assert.Contains(t, text(t, s, "shell_execute", `{"commands":["cat","f"]}`), `kept`)
 }
 
+func TestAProgramWhoseSandboxIsLostSaysWhatWentWithIt(t *testing.T) {
+	m, host := manager(t, wisbox.Options{})
+	s, err := m.Open(t.Context(), nil)
+	require.NoError(t, err)
+	defer s.Close(t.Context())
+	p, err := s.Start(t.Context(), sandbox.Cmd{Argv: []string{"sleep", "60"}})
+	require.NoError(t, err)
+	host.Lose(s.ID())
+	res, err := p.Wait(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, sandbox.StatusSandboxLost, res.Status)
+	require.Len(t, res.Notices, 1)
+	assert.Contains(t, res.Notices[0], "/tmp")
+}
+
 func TestTheFirstProgramsOfASessionShareOneSandbox(t *testing.T) {
 	m, host := manager(t, wisbox.Options{})
 	s, err := m.Open(t.Context(), nil)

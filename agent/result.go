@@ -78,6 +78,8 @@ func (e *StartError) Error() string {
 		return "load the python program: " + e.Message
 	case "internal":
 		return "start the program: " + e.Message
+	case "permission":
+		return "enter the directory: " + e.Message + "; give its mode back with chmod, or take another cwd"
 	}
 	return "enter the directory: " + e.Message
 }

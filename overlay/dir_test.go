@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -146,6 +147,31 @@ func TestADeletedWorkspaceIsSaidAndMadeAnew(t *testing.T) {
 	require.NoError(t, d.Check(t.Context()))
 	put(t, d.Workspace(), "again", "x")
 	assert.FileExists(t, filepath.Join(d.WorkspacePath(), "again"))
+}
+
+func TestAWorkspaceThatAProgramShutIsOpenedAgain(t *testing.T) {
+	s := newStore(t)
+	d := create(t, s, &CreateOptions{ID: "x", Kept: true})
+	put(t, d.Workspace(), "f", "hello")
+	opened := func() fs.FileMode {
+		info, err := os.Stat(d.WorkspacePath())
+		require.NoError(t, err)
+		return info.Mode().Perm()
+	}
+	require.NoError(t, os.Chmod(d.WorkspacePath(), 0))
+	require.NoError(t, d.Check(t.Context()))
+	assert.Equal(t, fs.FileMode(0o700), opened())
+	require.NoError(t, os.Chmod(d.WorkspacePath(), 0o005))
+	again, err := s.Open(t.Context(), "x")
+	require.NoError(t, err)
+	defer again.Close()
+	assert.Equal(t, fs.FileMode(0o705), opened())
+	raw, err := again.Workspace().ReadFile("f")
+	require.NoError(t, err)
+	assert.Equal(t, "hello", string(raw))
+	require.NoError(t, os.Chmod(d.WorkspacePath(), 0o711))
+	require.NoError(t, d.Check(t.Context()))
+	assert.Equal(t, fs.FileMode(0o711), opened(), "any other mode is the program's business")
 }
 
 func TestALinkInPlaceOfTheWorkspaceIsRefused(t *testing.T) {

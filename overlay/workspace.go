@@ -118,6 +118,7 @@ func (d *Dir) openWorkspace(state State) (*os.Root, error) {
 	if !info.IsDir() || !state.pins(pinOf(info)) {
 		return nil, d.workspaceReplaced()
 	}
+	d.regain(info)
 	root, err := d.dir.OpenRoot(d.at(workspaceDir))
 	if err != nil {
 		return nil, d.workspaceGone(err)
@@ -128,6 +129,15 @@ func (d *Dir) openWorkspace(state State) (*os.Root, error) {
 		return nil, d.workspaceReplaced()
 	}
 	return root, nil
+}
+
+// regain gives the owner the rights on the workspace that a program took away
+// (chmod 0 /workspace): no later program could enter it to undo that. No program
+// writes the directory that the name stands in.
+func (d *Dir) regain(info fs.FileInfo) {
+	if mode := info.Mode(); mode&0o700 != 0o700 {
+		_ = d.dir.Chmod(d.at(workspaceDir), mode|0o700) // else the program that is to enter it says so
+	}
 }
 
 func (d *Dir) workspaceGone(cause error) error {
@@ -141,7 +151,8 @@ func (d *Dir) workspaceReplaced() error {
 // Check says whether the session's workspace is still the directory that this
 // Dir opened. It is closed where the whole session is gone, and unavailable
 // where the workspace was deleted, replaced (by a link, say), or made anew by
-// another client; [Dir.Remake] helps then. It takes microseconds.
+// another client; [Dir.Remake] helps then. One that its owner may not enter any
+// more is made so that he may again. It takes microseconds.
 func (d *Dir) Check(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -153,10 +164,12 @@ func (d *Dir) Check(ctx context.Context) error {
 	if err != nil {
 		return d.workspaceGone(err)
 	}
-	ours, err := d.Workspace().Stat(".")
+	workspace, _ := d.looked() // open, so whatever its mode
+	ours, err := workspace.Stat()
 	if err != nil || !os.SameFile(info, ours) {
 		return d.workspaceReplaced()
 	}
+	d.regain(info)
 	return nil
 }
 

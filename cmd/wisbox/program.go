@@ -80,7 +80,7 @@ func (a *app) explain(f programFlags, res sandbox.Result) {
 	case sandbox.StatusTimedOut:
 		fmt.Fprintf(a.err, "wisbox: the command was ended after %s (--timeout)\n", f.timeout)
 	case sandbox.StatusOOMKilled:
-		fmt.Fprintln(a.err, "wisbox: the command ran out of memory; give it more with --memory")
+		fmt.Fprintln(a.err, "wisbox: the command ran out of memory, which files in /tmp count to; give it more with --memory")
 	case sandbox.StatusPIDsLimit:
 		fmt.Fprintln(a.err, "wisbox: the command hit the limit of processes; give it more with --pids")
 	case sandbox.StatusDiskLimit:
