@@ -174,10 +174,13 @@ func (m *Manager) copyMounts(ctx context.Context, dir *overlay.Dir, o SessionOpt
 		return nil
 	}
 	user := dir.State().User
-	_, err := hostmount.Copy(ctx, o.Mounts, &hostmount.Options{
+	report, err := hostmount.Copy(ctx, o.Mounts, &hostmount.Options{
 		AllowedRoots: slices.Concat(m.opts.AllowedRoots, o.AllowedRoots), Dest: dir.Workspace(), Staging: dir.Tmp(),
 		Owner: &hostmount.Owner{UID: user.UID, GID: user.GID}, Progress: o.OnMount,
 	})
+	if err == nil && o.OnMounted != nil {
+		o.OnMounted(report)
+	}
 	return err
 }
 

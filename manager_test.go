@@ -108,6 +108,23 @@ func TestBadOptionsNameTheField(t *testing.T) {
 	assert.Empty(t, entries, "nothing was made")
 }
 
+func TestMountsTellWhatTheyLeftOut(t *testing.T) {
+	m, _ := manager(t, wisbox.Options{})
+	src := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(src, "a"), []byte("x"), 0o600))
+	require.NoError(t, os.Symlink("a", filepath.Join(src, "link")))
+	var report *hostmount.Report
+	s, err := m.Open(t.Context(), &wisbox.SessionOptions{
+		Mounts: []hostmount.Mount{{HostPath: src, MountPath: "."}}, AllowedRoots: []string{src},
+		OnMounted: func(r *hostmount.Report) { report = r },
+	})
+	require.NoError(t, err)
+	defer s.Close(t.Context())
+	require.NotNil(t, report)
+	assert.EqualValues(t, 1, report.Files)
+	assert.Equal(t, map[hostmount.Reason]int64{hostmount.Link: 1}, report.Mounts[0].Skipped)
+}
+
 func TestAFailedMountLeavesNothing(t *testing.T) {
 	m, _ := manager(t, wisbox.Options{})
 	outside := t.TempDir()

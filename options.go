@@ -67,6 +67,8 @@ type SessionOptions struct {
 	AllowedRoots []string `json:"-"`
 	// OnMount is told how the copying goes.
 	OnMount func(hostmount.Progress) `json:"-"`
+	// OnMounted is told what the mounts brought, and what they left out and why.
+	OnMounted func(*hostmount.Report) `json:"-"`
 	// ReadBeforeWrite refuses to change an existing file that wasn't read.
 	ReadBeforeWrite bool `json:"read_before_write,omitempty"`
 	// Profile is the names of the tools, see [ToolProfile]. Default "wisbox".

@@ -57,7 +57,7 @@ func planAll(ctx context.Context, mounts []Mount, opts Options, all bool) ([]*pl
 			return nil, err
 		}
 	}
-	roots, err := openRoots(opts)
+	roots, err := openRoots(mounts, opts)
 	if err != nil {
 		return nil, err
 	}

@@ -200,7 +200,7 @@ func TestARootCanBeAFileOrALink(t *testing.T) {
 	h.refused(tool.Permission, "allowed/repo")
 	h.refused(tool.Permission, "allowed/repo/.git/HEAD")
 	h.opts.AllowedRoots = []string{"relative"}
-	assert.Equal(t, "allowed_roots", h.refused(tool.Invalid, "allowed/repo").Field)
+	assert.Equal(t, "allowed_roots[0]", h.refused(tool.Invalid, "allowed/repo").Field)
 	h.opts.AllowedRoots = []string{h.path("none")}
 	h.refused(tool.NotFound, "allowed/repo")
 }

@@ -86,7 +86,7 @@ func linkReason(err error) Reason {
 func (p *plan) look(dir *os.File, at *place, name, as string) error {
 	var st unix.Stat_t
 	if err := unix.Fstatat(int(dir.Fd()), name, &st, 0); err != nil {
-		return tool.AsError(sourceError(err, "the mount's source")).In(p.at + ".host_path")
+		return tool.AsError(sourceError(err, mountSource)).In(p.at + ".host_path")
 	}
 	dst := join(at.dst, as)
 	if why := p.filter.refuses(name, false); why != "" {
@@ -126,7 +126,7 @@ func (p *plan) add(it *item) error {
 	p.items = append(p.items, it)
 	p.budget.files++
 	if p.budget.files > p.budget.maxFiles {
-		return tool.Errorf(tool.Limit, "the mounts hold more than %d files and directories; exclude some or raise the limit", p.budget.maxFiles).In(p.at)
+		return tool.Errorf(tool.Limit, "the mounts hold more than %d files and directories; exclude some, or bring them in once the session is open", p.budget.maxFiles).In(p.at)
 	}
 	return p.charge(it.size)
 }
@@ -136,10 +136,10 @@ func (p *plan) charge(n int64) error {
 	p.budget.bytes += n
 	p.report.Bytes += n
 	if limit := p.mount.MaxBytes; limit > 0 && p.report.Bytes > limit {
-		return tool.Errorf(tool.TooLarge, "the mount holds more than its %d bytes; exclude files or raise max_bytes", limit).In(p.at + ".max_bytes")
+		return tool.Errorf(tool.TooLarge, "the mount holds more than its %d bytes; exclude files or raise that", limit).In(p.at + ".max_bytes")
 	}
 	if p.budget.bytes > p.budget.maxBytes {
-		return tool.Errorf(tool.TooLarge, "the mounts hold more than %d bytes; exclude files or raise the limit", p.budget.maxBytes).In(p.at)
+		return tool.Errorf(tool.TooLarge, "the mounts hold more than %d bytes; exclude files, or bring them in once the session is open", p.budget.maxBytes).In(p.at)
 	}
 	return nil
 }

@@ -64,19 +64,40 @@ func (o *Options) withDefaults() Options {
 // Reason says why something of a source was not copied.
 type Reason string
 
+// The reasons; [Reason.Text] has them in words.
 const (
-	Excluded    Reason = "excluded"         // an exclude glob matches it; of a directory, all below
-	NotIncluded Reason = "not_included"     // no include glob matches it
-	Link        Reason = "link"             // a symbolic link, and they are not followed
-	LinkOutside Reason = "link_outside"     // leads out of the source
-	LinkBroken  Reason = "link_broken"      // leads to nothing, or in a circle
-	Special     Reason = "special"          // FIFO, socket or device
-	HardLink    Reason = "hard_link"        // has other names and another owner than the source
-	Unreadable  Reason = "unreadable"       // its mode, or an error of the disk, forbids reading it
-	OtherDisk   Reason = "other_filesystem" // something is mounted there
-	TooDeep     Reason = "too_deep"         // over 512 levels or 3,900 bytes of path
-	Changed     Reason = "changed"          // removed or replaced during the copy
+	Excluded    Reason = "excluded"
+	NotIncluded Reason = "not_included"
+	Link        Reason = "link"
+	LinkOutside Reason = "link_outside"
+	LinkBroken  Reason = "link_broken"
+	Special     Reason = "special"
+	HardLink    Reason = "hard_link"
+	Unreadable  Reason = "unreadable"
+	OtherDisk   Reason = "other_filesystem"
+	TooDeep     Reason = "too_deep"
+	Changed     Reason = "changed"
 )
+
+var reasons = map[Reason]string{
+	Excluded:    "an exclude glob matches it",
+	NotIncluded: "no include glob matches it",
+	Link:        "it is a symbolic link; follow-symlinks takes those that stay in the source",
+	LinkOutside: "it is a link that leads out of the source",
+	LinkBroken:  "it is a link that leads to nothing, or in a circle",
+	Special:     "it is a FIFO, a socket or a device",
+	HardLink:    "it has other names too, and another owner than the source",
+	Unreadable:  "its mode, or an error of the disk, forbids reading it",
+	OtherDisk:   "something is mounted there",
+	TooDeep:     "it lies over 512 levels deep, or its path has over 3,900 bytes",
+	Changed:     "it was removed or replaced during the copy",
+}
+
+// Text is the reason in words for a person.
+func (r Reason) Text() string { return reasons[r] }
+
+// Asked says that the mount's own globs left something out.
+func (r Reason) Asked() bool { return r == Excluded || r == NotIncluded }
 
 // Entry is one name of a source, as [Preview] lists it.
 type Entry struct {

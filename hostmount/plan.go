@@ -111,7 +111,7 @@ func (p *plan) directory(at *place) ([]*place, error) {
 	}
 	if err != nil {
 		if at.up == nil {
-			return nil, tool.AsError(sourceError(err, "the mount's source")).In(p.at + ".host_path")
+			return nil, tool.AsError(sourceError(err, mountSource)).In(p.at + ".host_path")
 		}
 		p.skip(at.dst, reasonOf(err))
 		return nil, nil

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -36,22 +38,30 @@ func (a *allowed) source(rel string) (*source, error) {
 
 func (a *allowed) close() { _ = a.root.Close() }
 
-// openRoots opens the allowed roots.
-func openRoots(opts Options) ([]*allowed, error) {
+// openRoots opens the allowed roots. What is wrong with one that a mount names
+// itself is said of that mount.
+func openRoots(mounts []Mount, opts Options) ([]*allowed, error) {
 	if len(opts.AllowedRoots) == 0 {
 		return nil, tool.Errorf(tool.Permission, "host mounts need an allowed root: none is configured").In("allowed_roots")
 	}
 	var roots []*allowed
-	for _, dir := range opts.AllowedRoots {
-		a, err := openRoot(dir, opts.AllowWideRoots)
+	for i, dir := range opts.AllowedRoots {
+		what, field := "the allowed root", "allowed_roots["+strconv.Itoa(i)+"]"
+		if m := slices.IndexFunc(mounts, func(m Mount) bool { return m.HostPath == dir }); m >= 0 {
+			what, field = mountSource, mountName(m)+".host_path"
+		}
+		a, err := openRoot(dir, what, opts.AllowWideRoots)
 		if err != nil {
 			closeRoots(roots)
-			return nil, tool.AsError(err).In("allowed_roots")
+			return nil, tool.AsError(err).In(field)
 		}
 		roots = append(roots, a)
 	}
 	return roots, nil
 }
+
+// mountSource is what errors call the HostPath of a mount.
+const mountSource = "the mount's source"
 
 func closeRoots(roots []*allowed) {
 	for _, a := range roots {
@@ -59,30 +69,30 @@ func closeRoots(roots []*allowed) {
 	}
 }
 
-func openRoot(dir string, wide bool) (*allowed, error) {
+func openRoot(dir, what string, wide bool) (*allowed, error) {
 	if !filepath.IsAbs(dir) {
 		return nil, tool.Errorf(tool.Invalid, "an allowed root is an absolute path")
 	}
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
-		return nil, sourceError(err, "the allowed root")
+		return nil, sourceError(err, what)
 	}
 	if !wide && isWide(real) {
-		return nil, tool.Errorf(tool.Permission, "an allowed root may not be / or hold the home directory; name a directory below")
+		return nil, tool.Errorf(tool.Permission, "%s may not be / or hold the home directory; name a directory below", what)
 	}
 	info, err := os.Stat(real)
 	if err != nil {
-		return nil, sourceError(err, "the allowed root")
+		return nil, sourceError(err, what)
 	}
 	a := &allowed{dir: real, paths: []string{filepath.Clean(dir), real}}
 	switch {
 	case info.Mode().IsRegular():
 		a.dir, a.file = filepath.Split(real)
 	case !info.IsDir():
-		return nil, sourceError(beneath.ErrNotRegular, "the allowed root")
+		return nil, sourceError(beneath.ErrNotRegular, what)
 	}
 	a.root, err = os.OpenRoot(a.dir)
-	return a, sourceError(err, "the allowed root")
+	return a, sourceError(err, what)
 }
 
 // isWide says whether a directory holds the home directory, as / always does.
@@ -178,7 +188,7 @@ func openRelative(host string, roots []*allowed) (*source, error) {
 func openBelow(root *os.Root, rel, dir string) (*source, error) {
 	info, err := root.Stat(rel)
 	if err != nil {
-		return nil, sourceError(err, "the mount's source")
+		return nil, sourceError(err, mountSource)
 	}
 	src := &source{rel: rel}
 	at := rel
@@ -189,11 +199,11 @@ func openBelow(root *os.Root, rel, dir string) (*source, error) {
 		return nil, tool.Errorf(tool.NotRegular, "the mount's source is neither a file nor a directory")
 	}
 	if src.root, err = root.OpenRoot(at); err != nil {
-		return nil, sourceError(err, "the mount's source")
+		return nil, sourceError(err, mountSource)
 	}
 	if err := src.open(filepath.Join(dir, at)); err != nil {
 		src.close()
-		return nil, sourceError(err, "the mount's source")
+		return nil, sourceError(err, mountSource)
 	}
 	return src, nil
 }

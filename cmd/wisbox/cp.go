@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	units "github.com/docker/go-units"
@@ -79,12 +80,24 @@ func (a *app) reportCopy(done *vfs.Transfer, quiet bool) error {
 	for _, skipped := range done.Skipped {
 		fmt.Fprintf(a.err, "skipped %s: %s\n", skipped.Name, skipped.Reason)
 	}
+	if done.More > 0 {
+		fmt.Fprintf(a.err, "skipped %d more\n", done.More)
+	}
 	if quiet {
 		return nil
 	}
 	return a.print(done, func(w io.Writer) {
-		fmt.Fprintf(w, "%d files, %d directories, %s\n", done.Files, done.Directories, units.HumanSize(float64(done.Bytes)))
+		fmt.Fprintf(w, "%s, %s, %s\n", quantity(int64(done.Files), "file", "files"),
+			quantity(int64(done.Directories), "directory", "directories"), units.HumanSize(float64(done.Bytes)))
 	})
+}
+
+// quantity is a number with its unit.
+func quantity(n int64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.FormatInt(n, 10) + " " + many
 }
 
 // upload streams a tar of the host's file or directory into the session.

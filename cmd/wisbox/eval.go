@@ -111,7 +111,7 @@ func (a *app) evalSession(ctx context.Context, m *wisbox.Manager, opts *evalOpti
 		return nil, err
 	}
 	so.MaxCode = tool.MaxArguments // a person's own file is not a model's snippet
-	return m.Open(ctx, so)
+	return a.open(ctx, m, &opts.sessionFlags, so)
 }
 
 func (a *app) evalArguments(opts *evalOptions, args []string) (json.RawMessage, error) {

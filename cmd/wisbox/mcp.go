@@ -68,7 +68,7 @@ func (a *app) runMCP(ctx context.Context, opts *mcpOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := checkMounts(ctx, so); err != nil {
+	if err := a.checkMounts(ctx, &opts.sessionFlags, so); err != nil {
 		return err
 	}
 	m, err := a.manager(ctx)
@@ -140,13 +140,18 @@ func profiled(name string) func(*wisbox.Session, error) (mcpserver.Session, erro
 	}
 }
 
-// checkMounts refuses to start with a mount that the first call would fail on.
-func checkMounts(ctx context.Context, so *wisbox.SessionOptions) error {
+// checkMounts refuses to start with a mount that the first call would fail on,
+// and says what the mounts leave out.
+func (a *app) checkMounts(ctx context.Context, f *sessionFlags, so *wisbox.SessionOptions) error {
 	if len(so.Mounts) == 0 {
 		return nil
 	}
-	_, err := hostmount.Preview(ctx, so.Mounts, &hostmount.Options{AllowedRoots: so.AllowedRoots})
-	return err
+	report, err := hostmount.Preview(ctx, so.Mounts, &hostmount.Options{AllowedRoots: so.AllowedRoots})
+	if err != nil {
+		return f.mountError(err)
+	}
+	f.sayLeftOut(a.err, report)
+	return nil
 }
 
 func (a *app) serveHTTP(ctx context.Context, server *mcpserver.Server, opts *mcpOptions) error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -25,6 +26,9 @@ wisbox session create --mount. This shows what would be copied.`,
 			if !dry {
 				return usageError{fmt.Errorf("--dry-run is missing: a mount is made by `wisbox run` and `wisbox session create`")}
 			}
+			if len(flags.mounts) == 0 {
+				return usageError{errors.New("--mount is missing: name what would be copied")}
+			}
 			return a.runMountDry(cmd.Context(), flags)
 		},
 	}
@@ -41,23 +45,30 @@ func (a *app) runMountDry(ctx context.Context, flags *sessionFlags) error {
 	}
 	report, err := hostmount.Preview(ctx, opts.Mounts, &hostmount.Options{AllowedRoots: opts.AllowedRoots})
 	if err != nil {
-		return err
+		return flags.mountError(err)
 	}
 	return a.print(report, func(w io.Writer) { printPreview(w, report) })
 }
 
 func printPreview(w io.Writer, report *hostmount.Report) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var left int64
 	for _, m := range report.Mounts {
 		for _, e := range m.Entries {
-			if e.Kind != "directory" || e.Skipped != "" {
-				fmt.Fprintf(tw, "%s\t%d\t%s\n", e, e.Size, e.Skipped)
+			switch {
+			case e.Skipped != "":
+				fmt.Fprintf(tw, "%s\tleft out: %s\n", e, e.Skipped.Text())
+			case e.Kind != "directory":
+				fmt.Fprintf(tw, "%s\t%d\n", e, e.Size)
 			}
+		}
+		for _, n := range m.Skipped {
+			left += n
 		}
 		if m.Truncated {
 			fmt.Fprintln(tw, "…")
 		}
 	}
 	_ = tw.Flush()
-	fmt.Fprintf(w, "%d files, %d bytes\n", report.Files, report.Bytes)
+	fmt.Fprintf(w, "%s, %d bytes; %d left out\n", quantity(report.Files, "file", "files"), report.Bytes, left)
 }

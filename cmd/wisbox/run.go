@@ -43,9 +43,7 @@ func (a *app) runRun(ctx context.Context, opts *runOptions, argv []string) error
 		return a.engineError(ctx, err)
 	}
 	defer m.Close()
-	shown := a.showMounts(so)
-	s, err := m.Open(ctx, so)
-	shown()
+	s, err := a.open(ctx, m, &opts.sessionFlags, so)
 	if err != nil {
 		return a.engineError(ctx, err)
 	}

@@ -64,9 +64,7 @@ func (a *app) runSessionCreate(ctx context.Context, flags *sessionFlags, args []
 		return err
 	}
 	defer m.Close()
-	shown := a.showMounts(opts)
-	s, err := m.Open(ctx, opts)
-	shown()
+	s, err := a.open(ctx, m, flags, opts)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -11,9 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/wisbox/wisbox"
-	"github.com/wisbox/wisbox/hostmount"
 	"github.com/wisbox/wisbox/sandbox"
-	"github.com/wisbox/wisbox/tool"
 )
 
 // sessionFlags are the flags of every command that opens a session.
@@ -87,38 +84,6 @@ func (f *sessionFlags) environment() (map[string]string, error) {
 		env[name] = value
 	}
 	return env, nil
-}
-
-// addMounts parses the mounts. A mount that a person typed allows its own path;
-// with --allow-root every mount must lie under one.
-func (f *sessionFlags) addMounts(opts *wisbox.SessionOptions) error {
-	opts.AllowedRoots = f.allowRoots
-	for _, spec := range f.mounts {
-		m, err := hostmount.Parse(spec)
-		if err != nil {
-			e := tool.AsError(err)
-			return tool.Errorf(e.Kind, "--mount %q: %s", spec, e.Message).In(e.Field)
-		}
-		if m.HostPath, err = filepath.Abs(m.HostPath); err != nil {
-			return tool.Errorf(tool.Invalid, "the host path of --mount can't be made absolute").Because(err)
-		}
-		opts.Mounts = append(opts.Mounts, m)
-		if len(f.allowRoots) == 0 {
-			opts.AllowedRoots = append(opts.AllowedRoots, m.HostPath)
-		}
-	}
-	return nil
-}
-
-// showMounts draws on a terminal how far the copying of the mounts is.
-func (a *app) showMounts(opts *wisbox.SessionOptions) (end func()) {
-	if !isTerminal(a.err) || len(opts.Mounts) == 0 {
-		return func() {}
-	}
-	opts.OnMount = func(p hostmount.Progress) {
-		fmt.Fprintf(a.err, "\rcopying %d of %d files, %s of %s ", p.Files, p.TotalFiles, units.HumanSize(float64(p.Bytes)), units.HumanSize(float64(p.TotalBytes)))
-	}
-	return func() { fmt.Fprint(a.err, "\r\x1b[K") }
 }
 
 // isTerminal tells whether w is a terminal: colour and progress go only there.

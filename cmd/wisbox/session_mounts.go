@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	units "github.com/docker/go-units"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/hostmount"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// addMounts parses the mounts. A mount that a person typed allows its own path;
+// with --allow-root every mount must lie under one.
+func (f *sessionFlags) addMounts(opts *wisbox.SessionOptions) error {
+	opts.AllowedRoots = f.allowRoots
+	for i, spec := range f.mounts {
+		m, err := hostmount.Parse(spec)
+		if err != nil {
+			e := tool.AsError(err)
+			return f.mountError(e.In(fmt.Sprintf("mounts[%d]", i) + strings.TrimPrefix(e.Field, "mount")))
+		}
+		if m.HostPath, err = filepath.Abs(m.HostPath); err != nil {
+			return tool.Errorf(tool.Invalid, "the host path of --mount can't be made absolute").Because(err)
+		}
+		opts.Mounts = append(opts.Mounts, m)
+		if len(f.allowRoots) == 0 {
+			opts.AllowedRoots = append(opts.AllowedRoots, m.HostPath)
+		}
+	}
+	return nil
+}
+
+var indexed = regexp.MustCompile(`^(mounts|allowed_roots)\[([0-9]+)\]`)
+
+// mountError says what is wrong with a mount of the flag that it came from: who
+// typed it knows no fields.
+func (f *sessionFlags) mountError(err error) error {
+	e := tool.AsError(err)
+	if e == nil {
+		return nil
+	}
+	at := indexed.FindStringSubmatch(e.Field)
+	if at == nil {
+		return err
+	}
+	flag, typed := "mount", f.mounts
+	if at[1] == "allowed_roots" {
+		flag, typed = "allow-root", f.allowRoots
+	}
+	i, _ := strconv.Atoi(at[2])
+	if i >= len(typed) {
+		return err
+	}
+	return tool.Errorf(e.Kind, "--%s %q: %s", flag, typed[i], e.Message).In(flag + e.Field[len(at[0]):]).Because(err)
+}
+
+// open opens a session as the flags say. It shows on a terminal how far the
+// copying of the mounts is, and says on stderr what they leave out.
+func (a *app) open(ctx context.Context, m *wisbox.Manager, f *sessionFlags, opts *wisbox.SessionOptions) (*wisbox.Session, error) {
+	shown := a.showMounts(opts)
+	opts.OnMounted = func(report *hostmount.Report) {
+		shown()
+		f.sayLeftOut(a.err, report)
+	}
+	s, err := m.Open(ctx, opts)
+	if err != nil {
+		shown()
+	}
+	return s, f.mountError(err)
+}
+
+// showMounts draws on a terminal how far the copying of the mounts is.
+func (a *app) showMounts(opts *wisbox.SessionOptions) (end func()) {
+	if !isTerminal(a.err) || len(opts.Mounts) == 0 {
+		return func() {}
+	}
+	opts.OnMount = func(p hostmount.Progress) {
+		fmt.Fprintf(a.err, "\rcopying %d of %d files, %s of %s ", p.Files, p.TotalFiles, units.HumanSize(float64(p.Bytes)), units.HumanSize(float64(p.TotalBytes)))
+	}
+	return func() { fmt.Fprint(a.err, "\r\x1b[K") }
+}
+
+const leftOutNames = 3 // of each reason, that are said
+
+// sayLeftOut names what no glob of a mount has asked to leave out, and is left
+// out all the same.
+func (f *sessionFlags) sayLeftOut(w io.Writer, report *hostmount.Report) {
+	for i, m := range report.Mounts {
+		names := map[hostmount.Reason][]string{}
+		var reasons []hostmount.Reason
+		for _, e := range m.Entries {
+			if e.Skipped == "" || e.Skipped.Asked() {
+				continue
+			}
+			if names[e.Skipped] == nil {
+				reasons = append(reasons, e.Skipped)
+			}
+			if len(names[e.Skipped]) < leftOutNames {
+				names[e.Skipped] = append(names[e.Skipped], e.String())
+			}
+		}
+		for _, r := range reasons {
+			said := strings.Join(names[r], ", ")
+			if more := m.Skipped[r] - int64(len(names[r])); more > 0 {
+				said += fmt.Sprintf(" and %d more", more)
+			}
+			fmt.Fprintf(w, "wisbox: --mount %q leaves out %s: %s\n", f.mounts[i], said, r.Text())
+		}
+	}
+}
