@@ -29,12 +29,22 @@ type Event struct {
 	// command lines cut after 300 bytes, of everything else only its size.
 	Args       map[string]any `json:"args,omitempty"`
 	ResultSize int            `json:"result_bytes"`
-	// Changes are the files that the tool changed; what a program changed isn't known.
-	Changes []tool.Change `json:"changes,omitempty"`
 	// Outcome is ok, failed, or the kind of the error.
 	Outcome  string        `json:"outcome"`
 	Message  string        `json:"message,omitempty"`
 	Duration time.Duration `json:"duration_ns"`
+	Effects
+}
+
+// Effects are what a call did to the workspace: what the tools themselves wrote
+// always, what programs wrote where [SessionOptions.AutoSnapshot] is on.
+type Effects struct {
+	Changes []tool.Change `json:"changes,omitempty"` // the first 200
+	More    int64         `json:"more_changes,omitempty"`
+	// Unknown says that programs ran and nothing tells what they did.
+	Unknown bool `json:"changes_unknown,omitempty"`
+	// RolledBack says that the call failed and the workspace is what it was before.
+	RolledBack bool `json:"rolled_back,omitempty"`
 }
 
 type callerKey struct{}
@@ -127,7 +137,7 @@ func (e *Event) finish(res *tool.Result, err error, began time.Time) {
 		e.Outcome, e.Message = string(te.Kind), clip(te.Message)
 		return
 	}
-	e.Outcome, e.ResultSize, e.Changes = "ok", len(res.Text), res.Changes
+	e.Outcome, e.ResultSize = "ok", len(res.Text)
 	if res.Failed {
 		e.Outcome = "failed"
 	}

@@ -21,8 +21,9 @@ const HoldIdle = 10 * time.Minute
 
 // request is the first frame of an operation.
 type request struct {
-	Op   string          `json:"op"` // call, run, inspect, stop
-	By   string          `json:"by"` // who asks, for the log
+	Op   string          `json:"op"`             // call, run, inspect, reset, stop
+	By   string          `json:"by"`             // who asks, for the log
+	Call string          `json:"call,omitempty"` // the client's id of the call
 	Tool string          `json:"tool,omitempty"`
 	Args json.RawMessage `json:"args,omitempty"`
 	Cmd  *wireCmd        `json:"cmd,omitempty"`
@@ -45,6 +46,7 @@ type wireResult struct {
 	Text   string          `json:"text"`
 	Failed bool            `json:"failed,omitempty"`
 	Blobs  []tool.Blob     `json:"blobs,omitempty"`
+	Effects
 }
 
 // holder serves one session on a unix socket.
@@ -176,6 +178,8 @@ func (h *holder) operate(ctx context.Context, c *holdwire.Conn) {
 }
 
 func (h *holder) dispatch(ctx context.Context, cancel func(), c *holdwire.Conn, req request) error {
+	done := &call{id: req.Call}
+	ctx = context.WithValue(ctx, givenKey{}, done)
 	if req.Op == "run" && req.Cmd != nil {
 		return h.run(ctx, c, *req.Cmd)
 	}
@@ -185,13 +189,18 @@ func (h *holder) dispatch(ctx context.Context, cancel func(), c *holdwire.Conn, 
 	}()
 	switch req.Op {
 	case "call":
-		return h.call(ctx, c, req)
+		return h.call(ctx, c, req, done)
 	case "inspect":
 		in, err := h.s.Inspect(ctx)
 		if err != nil {
 			return err
 		}
 		return c.SendJSON(holdwire.Answer, in)
+	case "reset":
+		if err := h.s.Reset(ctx); err != nil {
+			return err
+		}
+		return c.SendJSON(holdwire.Answer, struct{}{})
 	case "stop":
 		h.stop(c)
 		return nil
@@ -208,7 +217,7 @@ func (h *holder) stop(c *holdwire.Conn) {
 	h.cancel(errStopped)
 }
 
-func (h *holder) call(ctx context.Context, c *holdwire.Conn, req request) error {
+func (h *holder) call(ctx context.Context, c *holdwire.Conn, req request, done *call) error {
 	res, err := h.s.Call(ctx, req.Tool, req.Args)
 	if err != nil {
 		return err
@@ -217,5 +226,5 @@ func (h *holder) call(ctx context.Context, c *holdwire.Conn, req request) error 
 	if err != nil {
 		return fmt.Errorf("marshal the result of %s: %w", req.Tool, err)
 	}
-	return c.SendJSON(holdwire.Answer, wireResult{value, res.Text, res.Failed, res.Blobs})
+	return c.SendJSON(holdwire.Answer, wireResult{value, res.Text, res.Failed, res.Blobs, done.effects()})
 }

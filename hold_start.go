@@ -64,6 +64,7 @@ func (m *Manager) listen(s *Session) (release func(), l net.Listener, err error)
 func (m *Manager) newRemote(dir *overlay.Dir, o SessionOptions) *remote {
 	name := dir.ID()
 	return &remote{
+		dir: dir, opts: o,
 		about: func() *Inspection { return about(dir, o) },
 		held: func(ctx context.Context) bool {
 			c, err := m.dialHolder(ctx, name)

@@ -42,7 +42,7 @@ func (l *local) call(ctx context.Context, name string, raw json.RawMessage) (*to
 			return nil, err
 		}
 	}
-	res, err := collectChanges(ctx, func(ctx context.Context) (*tool.Result, error) { return l.set.Call(ctx, name, raw) })
+	res, err := l.set.Call(ctx, name, raw)
 	if err != nil {
 		return nil, err
 	}
@@ -53,22 +53,30 @@ func (l *local) run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error
 	if err := l.dir.Check(ctx); err != nil {
 		return sandbox.Result{}, err
 	}
-	runner, err := l.runner(ctx)
-	if err != nil {
-		return sandbox.Result{}, err
-	}
-	return runner.Run(ctx, cmd)
+	var out sandbox.Result
+	_, err := callOf(ctx).change(ctx, byRun, func(ctx context.Context) (*tool.Result, error) {
+		runner, err := l.runner(ctx)
+		if err == nil {
+			out, err = runner.Run(ctx, cmd)
+		}
+		return &tool.Result{Failed: out.Status != sandbox.StatusExited}, err
+	})
+	return out, err
 }
 
 func (l *local) start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error) {
 	if err := l.dir.Check(ctx); err != nil {
 		return nil, err
 	}
-	runner, err := l.runner(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return runner.Start(ctx, cmd)
+	var p sandbox.Process
+	_, err := callOf(ctx).change(ctx, byLasting, func(ctx context.Context) (_ *tool.Result, err error) {
+		runner, err := l.runner(ctx)
+		if err == nil {
+			p, err = runner.Start(ctx, cmd)
+		}
+		return &tool.Result{}, err
+	})
+	return p, err
 }
 
 // runner is how the tools reach the sandbox, once the call has looked whether

@@ -108,6 +108,13 @@ func (m *Manager) Backend() sandbox.Backend { return m.backend }
 // Open returns, its container comes with the first program. A name that is
 // taken is exists. On any error nothing of it is left. nil options work.
 func (m *Manager) Open(ctx context.Context, opts *SessionOptions) (*Session, error) {
+	return m.openWith(ctx, opts, m.copyMounts)
+}
+
+// populate fills the workspace of a session that is being made.
+type populate func(ctx context.Context, dir *overlay.Dir, o SessionOptions) error
+
+func (m *Manager) openWith(ctx context.Context, opts *SessionOptions, files populate) (*Session, error) {
 	o, err := opts.withDefaults()
 	if err != nil {
 		return nil, err
@@ -126,7 +133,7 @@ func (m *Manager) Open(ctx context.Context, opts *SessionOptions) (*Session, err
 		item = &pooled{dir: dir}
 	}
 	o.Name = item.dir.ID()
-	s, err := m.fill(ctx, item, o, settings)
+	s, err := m.fill(ctx, item, o, settings, files)
 	if err != nil {
 		m.discard(item)
 		return nil, err
@@ -141,9 +148,9 @@ func (m *Manager) createDir(ctx context.Context, o SessionOptions, settings json
 	})
 }
 
-// fill copies the mounts into a new session and makes it ready.
-func (m *Manager) fill(ctx context.Context, item *pooled, o SessionOptions, settings json.RawMessage) (*Session, error) {
-	if err := m.copyMounts(ctx, item.dir, o); err != nil {
+// fill gives a new session its files and makes it ready.
+func (m *Manager) fill(ctx context.Context, item *pooled, o SessionOptions, settings json.RawMessage, files populate) (*Session, error) {
+	if err := files(ctx, item.dir, o); err != nil {
 		return nil, err
 	}
 	if err := item.dir.Room(ctx); err != nil {

@@ -333,9 +333,15 @@ func TestToolsAreListedWithoutASession(t *testing.T) {
 // held starts a holder for a kept session and gives a client of it.
 func held(t *testing.T, idle time.Duration) (client *wisbox.Session, m *wisbox.Manager, ended <-chan error) {
 	t.Helper()
+	return heldWith(t, idle, wisbox.SessionOptions{})
+}
+
+func heldWith(t *testing.T, idle time.Duration, so wisbox.SessionOptions) (client *wisbox.Session, m *wisbox.Manager, ended <-chan error) {
+	t.Helper()
 	cache := filepath.Join(t.TempDir(), "state")
 	holder, host := manager(t, wisbox.Options{CacheDir: cache})
-	s, err := holder.Open(t.Context(), &wisbox.SessionOptions{Name: "box", Kept: true})
+	so.Name, so.Kept = "box", true
+	s, err := holder.Open(t.Context(), &so)
 	require.NoError(t, err)
 	require.NoError(t, s.Close(t.Context()))
 

@@ -63,14 +63,26 @@ type SessionOptions struct {
 	Env map[string]string `json:"env,omitempty"`
 	// Mounts are copied into the workspace when the session opens, in order.
 	Mounts []hostmount.Mount `json:"mounts,omitempty"`
-	// AllowedRoots for these mounts, beside the Manager's.
-	AllowedRoots []string `json:"-"`
+	// AllowedRoots for these mounts, beside the Manager's. They are kept with the
+	// session, whose mounts [Session.Reset] copies again.
+	AllowedRoots []string `json:"allowed_roots,omitempty"`
 	// OnMount is told how the copying goes.
 	OnMount func(hostmount.Progress) `json:"-"`
 	// OnMounted is told what the mounts brought, and what they left out and why.
 	OnMounted func(*hostmount.Report) `json:"-"`
 	// ReadBeforeWrite refuses to change an existing file that wasn't read.
 	ReadBeforeWrite bool `json:"read_before_write,omitempty"`
+	// AutoSnapshot makes a step before each call that can change the workspace: a
+	// snapshot with the call's id, to which [Session.Undo] goes back. Calls then
+	// take as long as two looks at the whole workspace more.
+	AutoSnapshot bool `json:"auto_snapshot,omitempty"`
+	// RollbackOnFailure makes a call that fails (an error, or a result that is
+	// marked failed; not a program's exit code) leave the workspace as it was
+	// before. It implies AutoSnapshot, and calls that can change the workspace
+	// wait for each other. What a program that runs on writes meanwhile is lost.
+	RollbackOnFailure bool `json:"rollback_on_failure,omitempty"`
+	// OnEvent is called after every call of this session instead of the Manager's.
+	OnEvent func(Event) `json:"-"`
 	// Profile is the names of the tools, see [ToolProfile]. Default "wisbox".
 	Profile string `json:"profile,omitempty"`
 	// Strict refuses to start where the host doesn't enforce every limit.

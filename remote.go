@@ -9,7 +9,9 @@ import (
 	"sync"
 
 	"github.com/wisbox/wisbox/internal/holdwire"
+	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/snapshot"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -20,12 +22,17 @@ type remote struct {
 	dial  func(ctx context.Context) (*holdwire.Conn, error)
 	held  func(ctx context.Context) bool // the holder runs
 	about func() *Inspection             // what is known without it
+	dir   *overlay.Dir
+	opts  SessionOptions
+
+	mu        sync.Mutex
+	snapshots *snapshot.Store // opened when it is needed
 }
 
 func (r *remote) tools() *tool.Set { return ToolSet() }
 func (r *remote) records() bool    { return false }
 
-func (r *remote) close(context.Context, bool) error { return nil }
+func (r *remote) close(context.Context, bool) error { return r.closeStore() }
 
 var errHolderLost = tool.Errorf(tool.Unavailable,
 	"the process that holds this session ended during the call; its programs, kept interpreters and their state are lost, files are not; call again")
@@ -77,9 +84,11 @@ func (r *remote) call(ctx context.Context, name string, args json.RawMessage) (*
 		return nil, err
 	}
 	var w wireResult
-	if err := r.ask(ctx, request{Op: "call", Tool: name, Args: args}, &w); err != nil {
+	c := callOf(ctx)
+	if err := r.ask(ctx, request{Op: "call", Call: c.id, Tool: name, Args: args}, &w); err != nil {
 		return nil, err
 	}
+	c.settle(w.Effects)
 	return &tool.Result{Value: w.Value, Text: w.Text, Failed: w.Failed, Blobs: w.Blobs}, nil
 }
 
@@ -120,7 +129,7 @@ func (r *remote) start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, e
 	if cmd.Python != nil || cmd.Control != nil || cmd.Capture != nil {
 		return nil, tool.Errorf(tool.Unsupported, "a program with private channels runs only in the process that holds the session; use Call")
 	}
-	req := request{Op: "run", By: callerOf(ctx), Cmd: &wireCmd{
+	req := request{Op: "run", By: callerOf(ctx), Call: callOf(ctx).id, Cmd: &wireCmd{
 		Argv: cmd.Argv, Dir: cmd.Dir, Env: cmd.Env, Timeout: cmd.Timeout, TTY: cmd.TTY, Stdin: cmd.Stdin != nil,
 		Quiet: [2]bool{cmd.Stdout == nil, cmd.Stderr == nil},
 	}}

@@ -35,8 +35,27 @@ type services struct {
 
 // tools is the order in which the tools are listed.
 func (s *services) tools() *tool.Set {
-	return tool.NewSet(slices.Concat(s.files.Tools(), s.shell.Tools(), s.eval.Tools(), s.lisp.Tools(), s.snapshots.Tools(),
-		s.digest.Tools(), s.texts.Tools())...)
+	return tool.NewSet(slices.Concat(
+		changing(s.files.Tools(), always(byTools)), changing(s.shell.Tools(), shellEffect), changing(s.eval.Tools(), always(byRun)),
+		changing(s.lisp.Tools(), always(byRun)), restoring(s.snapshots.Tools()), s.digest.Tools(), s.texts.Tools())...)
+}
+
+// shellEffect tells what ends with its call from what runs on.
+func shellEffect(name string) effect {
+	if name == "shell_execute" {
+		return byRun
+	}
+	return byLasting
+}
+
+// restoring: of the snapshots' tools one changes the workspace.
+func restoring(tools []tool.Tool) []tool.Tool {
+	for i, t := range tools {
+		if t.Name == "snapshot_restore" {
+			copy(tools[i:], changing(tools[i:i+1], always(byTools)))
+		}
+	}
+	return tools
 }
 
 func (s *services) profile(name string) (*tool.Set, error) {
@@ -44,7 +63,7 @@ func (s *services) profile(name string) (*tool.Set, error) {
 	if name == "" || name == "wisbox" {
 		return own, nil
 	}
-	return profiles.New(name, own, changesOf{own})
+	return profiles.New(name, own, own)
 }
 
 // busy tells whether something runs that the session's end would cut off.
@@ -75,7 +94,7 @@ func (l *local) newServices(files *vfs.FS) (s *services, err error) {
 		return nil, err
 	}
 	s.lisp = lisp.New(&lisp.Options{Runner: runner, Memory: l.opts.Limits.Memory, Record: filepath.Join(sessionPath(l.dir), lispRecord), Logger: log})
-	if s.snapshots, err = newSnapshots(l.dir); err != nil {
+	if s.snapshots, err = newSnapshots(l.dir, l.quiesce); err != nil {
 		return nil, err
 	}
 	s.digest = newDigest(l, files)
@@ -91,8 +110,8 @@ func (l *local) newServices(files *vfs.FS) (s *services, err error) {
 // Lisp. A clone that is to begin with it gets a copy of the file before it opens.
 const lispRecord = "lisp.json"
 
-func newSnapshots(dir *overlay.Dir) (*snapshot.Store, error) {
-	o := &snapshot.Options{Workspace: dir.Workspace(), Tmp: dir.Tmp(), Store: dir.Snapshots(), Lock: dir.Lock}
+func newSnapshots(dir *overlay.Dir, quiesce func(context.Context) (func(), error)) (*snapshot.Store, error) {
+	o := &snapshot.Options{Workspace: dir.Workspace(), Tmp: dir.Tmp(), Store: dir.Snapshots(), Lock: dir.Lock, Quiesce: quiesce}
 	if user := dir.State().User; user != nil {
 		o.Owner = &snapshot.Owner{UID: user.UID, GID: user.GID}
 	}

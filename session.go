@@ -7,12 +7,12 @@ import (
 	"io"
 	"io/fs"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"github.com/oklog/ulid/v2"
 
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/snapshot"
 	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
 )
@@ -21,11 +21,9 @@ import (
 // from many goroutines at once: programs run side by side, only changes of
 // files by tools wait for each other. After Close every call is closed.
 type Session struct {
+	*work
 	m    *Manager
 	opts SessionOptions
-	dir  *overlay.Dir
-	vfs  *vfs.FS
-	host host
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -33,6 +31,36 @@ type Session struct {
 
 	mu     sync.Mutex
 	closed bool
+}
+
+// work is what the handles on one session share, see [Session.Clone].
+type work struct {
+	dir     *overlay.Dir
+	handles atomic.Int32
+	turn    chan struct{} // see [Session.takeTurn]
+	steps   atomic.Int64  // that this process has made
+
+	// gate is held for reading by every call, and taken to replace what follows.
+	gate sync.RWMutex
+	vfs  *vfs.FS
+	host host
+	life context.Context // ends the calls under way when the session is reset
+	stop context.CancelCauseFunc
+}
+
+// join holds what the session works with for one call, until leave.
+func (w *work) join(ctx context.Context) (_ context.Context, leave func()) {
+	w.gate.RLock()
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(w.life, func() { cancel(context.Cause(w.life)) })
+	return ctx, func() { stop(); cancel(nil); w.gate.RUnlock() }
+}
+
+// files is the workspace as the tools see it now.
+func (w *work) files() *vfs.FS {
+	w.gate.RLock()
+	defer w.gate.RUnlock()
+	return w.vfs
 }
 
 // host does a session's work: in this process ([local]), or in the process that
@@ -43,6 +71,10 @@ type host interface {
 	run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error)
 	start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error)
 	inspect(ctx context.Context) (*Inspection, error)
+	// snapshots are the session's own store of them.
+	store() (*snapshot.Store, error)
+	// reset gives the session an empty workspace and no programs.
+	reset(ctx context.Context) (*vfs.FS, error)
 	// records tells whether this process writes the session's log.
 	records() bool
 	// close ends the host; the sandbox goes too unless keep is set.
@@ -50,7 +82,14 @@ type host interface {
 }
 
 func (m *Manager) newSession(dir *overlay.Dir, opts SessionOptions, files *vfs.FS, h host) (*Session, error) {
-	s := &Session{m: m, opts: opts, dir: dir, vfs: files, host: h}
+	w := &work{dir: dir, vfs: files, host: h, turn: newTurn()}
+	w.life, w.stop = context.WithCancelCause(m.ctx)
+	return m.newHandle(w, opts)
+}
+
+// newHandle is one more session over the same work.
+func (m *Manager) newHandle(w *work, opts SessionOptions) (*Session, error) {
+	s := &Session{work: w, m: m, opts: opts}
 	s.ctx, s.cancel = context.WithCancel(m.ctx)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -58,6 +97,7 @@ func (m *Manager) newSession(dir *overlay.Dir, opts SessionOptions, files *vfs.F
 		return nil, tool.Errorf(tool.Closed, "the manager is closed")
 	}
 	m.open[s] = struct{}{}
+	w.handles.Add(1)
 	return s, nil
 }
 
@@ -68,7 +108,11 @@ func (s *Session) ID() string { return s.dir.ID() }
 func (s *Session) Options() SessionOptions { return s.opts }
 
 // Tools are the session's tools.
-func (s *Session) Tools() *tool.Set { return s.host.tools() }
+func (s *Session) Tools() *tool.Set {
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	return s.host.tools()
+}
 
 // WorkspacePath is the host directory that programs see as /workspace. A
 // program may change it at any time, links included: use [Session.Files] or the
@@ -76,7 +120,7 @@ func (s *Session) Tools() *tool.Set { return s.host.tools() }
 func (s *Session) WorkspacePath() string { return s.dir.WorkspacePath() }
 
 // Files is the workspace as a read-only file system that can't be left.
-func (s *Session) Files() fs.FS { return s.vfs.FS() }
+func (s *Session) Files() fs.FS { return s.files().FS() }
 
 // Import unpacks a tar stream below a directory of the workspace, see
 // [vfs.FS.Import]: it can't write elsewhere, whatever the stream says.
@@ -86,8 +130,12 @@ func (s *Session) Import(ctx context.Context, stream io.Reader, dest string) (*v
 		if err := s.dir.Room(ctx); err != nil {
 			return nil, nil, err
 		}
-		done, err := s.vfs.Import(ctx, stream, dest)
-		return done, &tool.Result{}, err
+		var done *vfs.Transfer
+		res, err := callOf(ctx).change(ctx, byTools, func(ctx context.Context) (_ *tool.Result, err error) {
+			done, err = s.vfs.Import(ctx, stream, dest)
+			return &tool.Result{Changes: []tool.Change{{Path: clip(dest)}}}, err
+		})
+		return done, res, err
 	})
 }
 
@@ -104,7 +152,7 @@ func (s *Session) Export(ctx context.Context, path string, w io.Writer) (*vfs.Tr
 // Watch tells of changes below a directory of the workspace, by tools and by
 // programs, until ctx ends or the session is closed, see [vfs.FS.Watch].
 func (s *Session) Watch(ctx context.Context, path string) (<-chan vfs.Change, error) {
-	return s.vfs.Watch(ctx, path)
+	return s.files().Watch(ctx, path)
 }
 
 // Call runs a tool by name with the JSON object of its arguments. Every error
@@ -128,7 +176,7 @@ func (s *Session) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, err
 		}
 		cmd.Dir = dir
 		res, err := s.host.run(ctx, cmd)
-		return res, &tool.Result{Failed: res.Status != sandbox.StatusExited}, err
+		return res, &tool.Result{Failed: err == nil && res.Status != sandbox.StatusExited}, err
 	})
 }
 
@@ -154,11 +202,22 @@ func observe[T any](ctx context.Context, s *Session, event Event, do func(contex
 		return none, err
 	}
 	defer done()
+	return recorded(ctx, s, event, func(ctx context.Context) (T, *tool.Result, error) {
+		ctx, leave := s.join(ctx)
+		defer leave()
+		return do(ctx)
+	})
+}
+
+// recorded makes an event of what a call did.
+func recorded[T any](ctx context.Context, s *Session, event Event, do func(context.Context) (T, *tool.Result, error)) (T, error) {
 	s.dir.Touch()
 	began := time.Now()
-	event.Time, event.Session, event.Call, event.Caller = began.UTC(), s.ID(), ulid.Make().String(), callerOf(ctx)
-	out, res, err := do(ctx)
+	c := newCall(ctx, s, event.Tool)
+	event.Time, event.Session, event.Call, event.Caller = began.UTC(), s.ID(), c.id, callerOf(ctx)
+	out, res, err := do(context.WithValue(ctx, callKey{}, c))
 	event.finish(res, err, began)
+	event.Effects = c.effects()
 	s.record(event, err)
 	if err != nil {
 		return out, tool.AsError(err)
@@ -182,8 +241,7 @@ func (s *Session) enter(ctx context.Context) (context.Context, func(), error) {
 // record writes the call to the session's log and tells the embedder. A log
 // that can't be written doesn't fail the call: its work is done.
 func (s *Session) record(event Event, err error) {
-	here := event.Tool == "import" || event.Tool == "export" // a holder has no part in these
-	if s.host.records() || here {
+	if s.host.records() || ownCalls[event.Tool] {
 		if err := s.dir.AppendLog(event); err != nil {
 			s.m.log.Warn("append to the session's log", "session", s.ID(), "error", err)
 		}
@@ -191,14 +249,20 @@ func (s *Session) record(event Event, err error) {
 	if cause := errors.Unwrap(err); cause != nil {
 		s.m.log.Info("call", "session", s.ID(), "tool", event.Tool, "outcome", event.Outcome, "cause", cause)
 	}
-	if s.m.opts.OnEvent != nil {
+	if s.opts.OnEvent != nil {
+		s.opts.OnEvent(event)
+	} else if s.m.opts.OnEvent != nil {
 		s.m.opts.OnEvent(event)
 	}
 }
 
+// ownCalls are those in which a holder has no part: this process records them.
+var ownCalls = map[string]bool{"import": true, "export": true, "clone": true, "undo": true, "snapshot_remove": true, "save": true}
+
 // Close ends the session: calls in flight are cancelled, programs killed. An
 // ephemeral session goes with its container, files and all; a kept one stays
-// for the next client. A second Close does nothing.
+// for the next client. Of several handles ([Session.Clone]) the last one does
+// that. A second Close does nothing.
 func (s *Session) Close(ctx context.Context) error { return s.end(ctx, s.opts.Kept) }
 
 // end closes the session once; keepSandbox leaves the container for others.
@@ -213,6 +277,9 @@ func (s *Session) end(ctx context.Context, keepSandbox bool) error {
 	s.m.forget(s)
 	s.cancel()
 	s.calls.Wait()
+	if s.handles.Add(-1) > 0 {
+		return nil
+	}
 	errs := []error{s.host.close(ctx, keepSandbox), s.vfs.Close(), s.dir.Close()}
 	if !s.opts.Kept {
 		errs = append(errs, s.m.Remove(ctx, s.ID()))
@@ -242,5 +309,7 @@ func (s *Session) Inspect(ctx context.Context) (*Inspection, error) {
 		return nil, err
 	}
 	defer done()
+	ctx, leave := s.join(ctx)
+	defer leave()
 	return s.host.inspect(ctx)
 }

@@ -117,38 +117,103 @@ func (a *exporter) stream(name string, size int64, r io.Reader) error {
 	return err
 }
 
-// Import takes an archive into a store that has no snapshots, brings its
-// workspace back and gives the caller's own files. An archive may come from
-// anywhere: every object is checked first, and after an error nothing of it stays.
-func (s *Store) Import(ctx context.Context, r io.Reader) (extra map[string][]byte, err error) {
-	head, extra, err := s.takeIn(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := s.Restore(ctx, head, nil); err != nil {
-		return nil, err
-	}
-	return extra, nil
+// Archive is an archive that is being read: what the caller put in, then packs
+// and records.
+type Archive struct {
+	Extra map[string][]byte // by name
+
+	in   *tar.Reader
+	info archiveInfo
+	next *tar.Header // the first that is not the caller's; nil at the end
 }
 
-func (s *Store) takeIn(ctx context.Context, r io.Reader) (head string, extra map[string][]byte, err error) {
+// OpenArchive reads an archive up to the snapshots. It may come from anywhere.
+func OpenArchive(r io.Reader) (*Archive, error) {
+	a := &Archive{Extra: map[string][]byte{}, in: tar.NewReader(r)}
+	if err := a.head(); err != nil {
+		return nil, archiveError(err)
+	}
+	return a, nil
+}
+
+func (a *Archive) head() error {
+	if err := a.step(); err != nil {
+		return err
+	}
+	if a.next == nil || a.next.Name != archiveHead {
+		return errFormat
+	}
+	b, err := a.small()
+	if err != nil || json.Unmarshal(b, &a.info) != nil || a.info.Format != archiveFormat {
+		return errors.Join(errFormat, err)
+	}
+	for {
+		if err := a.step(); err != nil || a.next == nil {
+			return err
+		}
+		name, ok := strings.CutPrefix(a.next.Name, extraDir)
+		if !ok {
+			return nil
+		}
+		if !extraName.MatchString(name) || len(a.Extra) == maxExtras {
+			return errFormat
+		}
+		if a.Extra[name], err = a.small(); err != nil {
+			return err
+		}
+	}
+}
+
+func (a *Archive) step() (err error) {
+	if a.next, err = a.in.Next(); errors.Is(err, io.EOF) {
+		a.next = nil
+		return nil
+	}
+	if err != nil {
+		return errors.Join(errFormat, err)
+	}
+	if a.next.Typeflag != tar.TypeReg {
+		return errFormat
+	}
+	return nil
+}
+
+func (a *Archive) small() ([]byte, error) {
+	if a.next.Size > maxExtra {
+		return nil, errFormat
+	}
+	return io.ReadAll(a.in)
+}
+
+// Import takes an archive into a store that has no snapshots and brings its
+// workspace back. Every object is checked first, and after an error nothing of it
+// stays.
+func (s *Store) Import(ctx context.Context, a *Archive) error {
+	if err := s.takeIn(ctx, a); err != nil {
+		return err
+	}
+	_, err := s.Restore(ctx, a.info.Head, nil)
+	return err
+}
+
+func (s *Store) takeIn(ctx context.Context, from *Archive) error {
 	unlock, err := s.lock(ctx)
 	if err != nil {
-		return "", nil, err
+		return err
 	}
 	defer unlock()
 	if ids, err := s.ids(); err != nil || len(ids) > 0 || len(s.objects.packs) > 0 {
-		return "", nil, errors.Join(storeError(err), tool.Errorf(tool.Exists, "the session has snapshots already; load the archive into a new session"))
+		return errors.Join(storeError(err), tool.Errorf(tool.Exists, "the session has snapshots already; load the archive into a new session"))
 	}
-	a := &importer{ctx: ctx, store: s, in: tar.NewReader(r), left: 4 * s.opts.Limits.Bytes, extra: map[string][]byte{}}
+	a := &importer{ctx: ctx, store: s, Archive: from, left: 4 * s.opts.Limits.Bytes}
 	err = a.run()
 	if err == nil {
 		err = s.accept(ctx, a)
 	}
 	if err != nil {
-		return "", nil, archiveError(errors.Join(err, a.undo()))
+		return archiveError(errors.Join(err, a.undo()))
 	}
-	return a.info.Head, a.extra, nil
+	return nil
 }
 
 func archiveError(err error) error {
@@ -166,63 +231,38 @@ func badArchive(why string) *tool.Error {
 }
 
 type importer struct {
+	*Archive
 	ctx   context.Context
 	store *Store
-	in    *tar.Reader
 	left  int64
-	info  archiveInfo
-	extra map[string][]byte
 	packs []string
 	ids   []string
 }
 
 func (a *importer) run() error {
-	for first := true; ; first = false {
-		h, err := a.in.Next()
-		if errors.Is(err, io.EOF) && !first {
-			return nil
-		}
-		if err != nil {
-			return errors.Join(errFormat, err)
-		}
-		if h.Typeflag != tar.TypeReg || first != (h.Name == archiveHead) {
-			return errFormat
-		}
-		if a.left -= h.Size; a.left < 0 {
+	for a.next != nil {
+		if a.left -= a.next.Size; a.left < 0 {
 			return badArchive("is too large")
 		}
-		if err := errors.Join(a.ctx.Err(), a.entry(h)); err != nil {
+		if err := errors.Join(a.ctx.Err(), a.entry(a.next)); err != nil {
+			return err
+		}
+		if err := a.step(); err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
 func (a *importer) entry(h *tar.Header) error {
 	folder, name, _ := strings.Cut(h.Name, "/")
-	switch {
-	case h.Name == archiveHead:
-		b, err := a.small(h)
-		if err != nil || json.Unmarshal(b, &a.info) != nil || a.info.Format != archiveFormat {
-			return errors.Join(errFormat, err)
-		}
-		return nil
-	case folder+"/" == extraDir && extraName.MatchString(name) && len(a.extra) < maxExtras:
-		b, err := a.small(h)
-		a.extra[name] = b
-		return err
-	case folder == "packs":
+	switch folder {
+	case "packs":
 		return a.pack(name)
-	case folder == "records":
+	case "records":
 		return a.record(h, name)
 	}
 	return errFormat
-}
-
-func (a *importer) small(h *tar.Header) ([]byte, error) {
-	if h.Size > maxExtra {
-		return nil, errFormat
-	}
-	return io.ReadAll(a.in)
 }
 
 func (a *importer) pack(name string) error {

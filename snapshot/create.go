@@ -5,11 +5,16 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/wisbox/wisbox/tool"
 )
 
 // CreateOptions describe a new snapshot; nil is all defaults.
 type CreateOptions struct {
 	Label string // one line, at most 200 characters
+	// Call makes the snapshot a step: it is the state before the call of that id,
+	// at most 80 characters.
+	Call string
 	// Quiesce pauses the workspace's programs meanwhile, where the host can.
 	Quiesce bool
 }
@@ -21,8 +26,8 @@ func (s *Store) Create(ctx context.Context, opts *CreateOptions) (Info, error) {
 	if opts == nil {
 		opts = &CreateOptions{}
 	}
-	if err := checkLabel(opts.Label); err != nil {
-		return Info{}, err
+	if err := errors.Join(checkLine(opts.Label, maxLabel, "label"), checkLine(opts.Call, maxCall, "call")); err != nil {
+		return Info{}, tool.AsError(err)
 	}
 	unlock, err := s.lock(ctx)
 	if err != nil {
@@ -45,7 +50,7 @@ func (s *Store) create(ctx context.Context, opts *CreateOptions) (*record, error
 		return nil, err
 	}
 	r := &record{Format: recordFormat, Root: root.hash.String(), Mode: root.mode, Mtime: root.mtime}
-	r.ID, r.Label, r.CreatedAt = newID(), opts.Label, time.Now().UTC().Truncate(time.Millisecond)
+	r.ID, r.Label, r.Call, r.CreatedAt = newID(), opts.Label, opts.Call, time.Now().UTC().Truncate(time.Millisecond)
 	r.count(root, unstable)
 	if r.NewBytes, err = s.objects.flush(); err != nil {
 		return nil, err

@@ -105,18 +105,11 @@ func (d *differ) compare(at *place, old, now *dir) error {
 }
 
 func (d *differ) inside(at *place, a, b *entry) error {
-	var old, now *dir
-	name := ""
-	if a != nil {
-		old, name = a.dir, a.name
-	}
-	if b != nil {
-		now, name = b.dir, b.name
-	}
+	old, now := inside(a), inside(b)
 	if old == nil && now == nil || a != nil && b != nil && sameTree(a, b) {
 		return nil
 	}
-	below := at.below(name)
+	below := at.below(either(a, b).name)
 	defer below.release()
 	return d.compare(below, old, now)
 }

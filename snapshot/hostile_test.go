@@ -280,15 +280,23 @@ func TestAnArchiveCarriesAWorkspace(t *testing.T) {
 	require.NoError(t, err)
 
 	other := newBench(t)
-	extra, err := other.store.Import(context.Background(), bytes.NewReader(archive.Bytes()))
+	extra, err := load(other, archive.Bytes())
 	require.NoError(t, err, causeOf(err))
 	assert.Equal(t, map[string][]byte{"session.json": []byte("{}")}, extra)
 	assert.Equal(t, want, tree(t, other.ws))
 	list, err := other.store.List(context.Background())
 	require.NoError(t, err)
 	assert.Len(t, list, 2)
-	_, err = other.store.Import(context.Background(), bytes.NewReader(archive.Bytes()))
+	_, err = load(other, archive.Bytes())
 	assert.Equal(t, tool.Exists, tool.KindOf(err))
+}
+
+func load(b *bench, archive []byte) (map[string][]byte, error) {
+	a, err := OpenArchive(bytes.NewReader(archive))
+	if err != nil {
+		return nil, err
+	}
+	return a.Extra, b.store.Import(context.Background(), a)
 }
 
 func TestADamagedArchiveLeavesNothing(t *testing.T) {
@@ -305,7 +313,7 @@ func TestADamagedArchiveLeavesNothing(t *testing.T) {
 		} else {
 			harmed[rapid.IntRange(0, len(harmed)-1).Draw(rt, "at")] ^= byte(rapid.IntRange(1, 255).Draw(rt, "bits"))
 		}
-		_, err := other.store.Import(context.Background(), bytes.NewReader(harmed))
+		_, err := load(other, harmed)
 		if err == nil { // the harm fell on padding
 			list, err := other.store.List(context.Background())
 			require.NoError(rt, err)

@@ -20,6 +20,7 @@ import (
 type Info struct {
 	ID        string    `json:"id"`
 	Label     string    `json:"label,omitempty"`
+	Call      string    `json:"call,omitempty"` // that it was made before, see CreateOptions
 	CreatedAt time.Time `json:"created_at"`
 	Files     int64     `json:"files"`     // regular files
 	Bytes     int64     `json:"bytes"`     // their sizes together
@@ -45,15 +46,16 @@ const (
 	maxRecord    = 4 << 20
 	maxNamed     = 1_000
 	maxLabel     = 200 // characters
+	maxCall      = 80  // characters
 )
 
-// checkLabel keeps a label to one line of readable text.
-func checkLabel(label string) error {
-	if n := utf8.RuneCountInString(label); n > maxLabel {
-		return tool.Errorf(tool.Invalid, "label has %d characters; at most %d are taken", n, maxLabel).In("label")
+// checkLine keeps a text to one line that can be read.
+func checkLine(text string, most int, field string) error {
+	if n := utf8.RuneCountInString(text); n > most {
+		return tool.Errorf(tool.Invalid, "%s has %d characters; at most %d are taken", field, n, most).In(field)
 	}
-	if !utf8.ValidString(label) || strings.ContainsFunc(label, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return tool.Errorf(tool.Invalid, "label must be one line of printable text").In("label")
+	if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return tool.Errorf(tool.Invalid, "%s must be one line of printable text", field).In(field)
 	}
 	return nil
 }

@@ -28,7 +28,12 @@ type Restored struct {
 	// each, made printable.
 	Conflicts []string `json:"conflicts,omitempty"`
 	Skipped   []string `json:"skipped,omitempty"`
+
+	changes []tool.Change
 }
+
+// Changes are the first 1,000 paths that the restore has changed.
+func (r Restored) Changes() []tool.Change { return r.changes }
 
 // rounds is how often a restore begins again when programs write meanwhile.
 const rounds = 3
@@ -279,6 +284,9 @@ func (r *restore) note(p *plan, at *place, e *entry, count *int64) {
 		return
 	}
 	*count++
+	if len(r.out.changes) < maxNamed {
+		r.out.changes = append(r.out.changes, tool.Change{Path: clipPath(shown(at.path(e.name))), Removed: count == &r.out.Removed})
+	}
 	if at.depth <= maxReported {
 		r.changed = append(r.changed, at.path(e.name))
 	}

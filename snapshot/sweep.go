@@ -9,6 +9,16 @@ import (
 
 // Remove forgets snapshots and gives back the room that nothing else needs.
 func (s *Store) Remove(ctx context.Context, ids ...string) error {
+	return s.forget(ctx, ids, s.sweep)
+}
+
+// Forget is Remove without looking for the room, which takes reading all other
+// snapshots: the next Remove gives it back.
+func (s *Store) Forget(ctx context.Context, ids ...string) error {
+	return s.forget(ctx, ids, func(context.Context) error { return nil })
+}
+
+func (s *Store) forget(ctx context.Context, ids []string, sweep func(context.Context) error) error {
 	unlock, err := s.lock(ctx)
 	if err != nil {
 		return err
@@ -24,7 +34,7 @@ func (s *Store) Remove(ctx context.Context, ids ...string) error {
 			return storeError(err)
 		}
 	}
-	return storeError(s.sweep(ctx))
+	return storeError(sweep(ctx))
 }
 
 // removable lets a snapshot with a damaged record go, too.

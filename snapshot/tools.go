@@ -15,13 +15,15 @@ func (s *Store) Tools() []tool.Tool {
 }
 
 type createParams struct {
-	Label string `json:"label,omitempty" jsonschema:"one line that says what the snapshot is, at most 200 characters"`
+	Label   string `json:"label,omitempty" jsonschema:"one line that says what the snapshot is, at most 200 characters"`
+	Quiesce bool   `json:"quiesce,omitempty" jsonschema:"pause the running programs meanwhile, where the host can"`
 }
 
 // Created is the answer of snapshot_create and one line of snapshot_list.
 type Created struct {
 	ID        string   `json:"snapshot_id"`
 	Label     string   `json:"label,omitempty"`
+	Call      string   `json:"call,omitempty" jsonschema:"of a step: the call that it is the state before"`
 	CreatedAt string   `json:"created_at"`
 	Files     int64    `json:"files" jsonschema:"regular files"`
 	Bytes     int64    `json:"bytes" jsonschema:"their sizes together"`
@@ -31,7 +33,7 @@ type Created struct {
 }
 
 func created(i Info) Created {
-	return Created{i.ID, i.Label, timeText(i.CreatedAt), i.Files, i.Bytes, i.NewBytes, i.Unstable, i.Skipped}
+	return Created{i.ID, i.Label, i.Call, timeText(i.CreatedAt), i.Files, i.Bytes, i.NewBytes, i.Unstable, i.Skipped}
 }
 
 func timeText(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
@@ -65,7 +67,7 @@ func (s *Store) createTool() tool.Tool {
 		Name: "snapshot_create", Title: "Keep the workspace",
 		Description: "Keep the whole workspace as it is now: all files, modes, links and empty directories. It costs only what has changed since the last one. snapshot_restore brings it back.",
 	}, func(ctx context.Context, p createParams) (Created, error) {
-		info, err := s.Create(ctx, &CreateOptions{Label: p.Label})
+		info, err := s.Create(ctx, &CreateOptions{Label: p.Label, Quiesce: p.Quiesce})
 		return created(info), err
 	})
 }
@@ -137,7 +139,8 @@ func (s *Store) diffTool() tool.Tool {
 }
 
 type restoreParams struct {
-	ID string `json:"snapshot_id" jsonschema:"as snapshot_create or snapshot_list gave it"`
+	ID      string `json:"snapshot_id" jsonschema:"as snapshot_create or snapshot_list gave it"`
+	Quiesce bool   `json:"quiesce,omitempty" jsonschema:"pause the running programs meanwhile, where the host can"`
 }
 
 // Text says in one line what was done.
@@ -154,5 +157,7 @@ func (s *Store) restoreTool() tool.Tool {
 		Name: "snapshot_restore", Title: "Bring a snapshot back",
 		Description: "Make the whole workspace exactly what it was when the snapshot was made; what was made since is removed. Running programs see the restored files. All or nothing: on an error nothing has changed.",
 		Destructive: true, Idempotent: true,
-	}, func(ctx context.Context, p restoreParams) (Restored, error) { return s.Restore(ctx, p.ID, nil) })
+	}, func(ctx context.Context, p restoreParams) (Restored, error) {
+		return s.Restore(ctx, p.ID, &RestoreOptions{Quiesce: p.Quiesce})
+	})
 }

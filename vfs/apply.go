@@ -91,7 +91,7 @@ func (f *FS) applyOnce(ctx context.Context, rels []string, writes []Write) ([]Wr
 		}
 	}()
 	for i, w := range writes {
-		c := &change{f: f, rel: rels[i], undo: func() {}}
+		c := &change{f: f, rel: rels[i]}
 		changes = append(changes, c)
 		if err := c.prepare(ctx, w); err != nil {
 			undoAll(changes)
@@ -126,8 +126,8 @@ type change struct {
 	old    *unix.Stat_t // what is replaced; nil: nothing
 	fits   func(*unix.Stat_t) bool
 	temp   *beneath.Temp
-	sum    string // of the new content
-	undo   func() // removes the parents that were made
+	sum    string       // of the new content
+	made   beneath.Made // parents
 	placed bool
 }
 
@@ -144,7 +144,7 @@ func (c *change) prepare(ctx context.Context, w Write) error {
 }
 
 func (c *change) prepareNew(content []byte) (err error) {
-	if c.parent, c.undo, err = c.f.tree.MakeParent(c.rel, c.f.staging); err != nil {
+	if c.parent, c.made, err = c.f.tree.MakeParent(c.rel, c.f.staging); err != nil {
 		return err
 	}
 	var st unix.Stat_t
@@ -262,7 +262,8 @@ func (c *change) rollback() {
 		_ = c.temp.Back(c.parent, c.old != nil)
 		c.placed = false
 	}
-	c.undo()
+	c.made.Undo()
+	c.made = nil
 }
 
 // written counts the change and says what came of it.
@@ -284,4 +285,5 @@ func (c *change) release() {
 	if c.parent != nil {
 		c.parent.Close()
 	}
+	c.made.Close()
 }

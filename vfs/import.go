@@ -160,10 +160,11 @@ func (im *importing) locked(rel string, do func(*beneath.Parent) error) error {
 		return err
 	}
 	defer unlock()
-	p, _, err := im.f.tree.MakeParent(rel, im.f.staging)
+	p, made, err := im.f.tree.MakeParent(rel, im.f.staging)
 	if err != nil {
 		return err
 	}
+	made.Close()
 	defer p.Close()
 	return do(p)
 }

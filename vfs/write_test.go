@@ -156,3 +156,11 @@ func TestAClosedWorkspaceSaysSo(t *testing.T) {
 	w.refused(tool.Closed, "ls", `{}`)
 	w.refused(tool.Closed, "write_file", `{"file_path":"n","content":"x"}`)
 }
+
+// A descriptor that stays open keeps the session's disk mounted.
+func TestAWriteLeavesNothingOpen(t *testing.T) {
+	w := newWorld(t)
+	before := openFiles(t)
+	w.ok("write_file", `{"file_path":"a/b/c/f","content":"x"}`)
+	assert.Equal(t, before, openFiles(t))
+}

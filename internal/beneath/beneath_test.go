@@ -200,12 +200,12 @@ func TestParentsAreMadeInsideOnly(t *testing.T) {
 	require.ErrorIs(t, err, beneath.ErrEscape)
 	_, _, err = w.tree.MakeParent("dangling/a/f", w.staging)
 	require.ErrorIs(t, err, unix.ENOENT)
-	p, undo, err := w.tree.MakeParent("in/a/b/f", w.staging)
+	p, made, err := w.tree.MakeParent("in/a/b/f", w.staging)
 	require.NoError(t, err)
 	assert.Equal(t, "real/a/b/f", p.Path)
 	assert.DirExists(t, w.at("real/a/b"))
 	p.Close()
-	undo()
+	made.Undo()
 	assert.NoDirExists(t, w.at("real/a"))
 	assert.NoFileExists(t, filepath.Join(w.outside, "a"))
 }
@@ -271,7 +271,8 @@ func TestRacingSwapsNeverLeave(t *testing.T) {
 			if content, _, err := w.read("d/secret"); err == nil {
 				require.Equal(w, "inside", content)
 			}
-			p, _, err := w.tree.MakeParent(fmt.Sprintf("d/n%d/f", i%50), w.staging)
+			p, made, err := w.tree.MakeParent(fmt.Sprintf("d/n%d/f", i%50), w.staging)
+			made.Close()
 			if err == nil {
 				p.Close()
 			}

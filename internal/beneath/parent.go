@@ -45,37 +45,47 @@ func (t *Tree) Target(rel string) (*Parent, error) {
 	return t.Parent(path)
 }
 
+// Made are directories that [Tree.MakeParent] has made, the top one first. They
+// are open until Undo or Close.
+type Made []*Parent
+
+// Undo removes those that are still empty.
+func (m Made) Undo() {
+	for i := len(m) - 1; i >= 0; i-- {
+		_ = unix.Unlinkat(int(m[i].dir.Fd()), m[i].Name, unix.AT_REMOVEDIR)
+	}
+	m.Close()
+}
+
+// Close lets go of them.
+func (m Made) Close() {
+	for _, p := range m {
+		p.Close()
+	}
+}
+
 // MakeParent is [Tree.Parent] that makes the directories that are missing, with
-// mode 0755 and the owner of s. undo removes those again that are still empty.
-func (t *Tree) MakeParent(rel string, s *Staging) (p *Parent, undo func(), err error) {
-	undo = func() {}
+// mode 0755 and the owner of s.
+func (t *Tree) MakeParent(rel string, s *Staging) (p *Parent, made Made, err error) {
 	for range maxTries {
 		if p, err = t.Parent(rel); err == nil || !errors.Is(err, unix.ENOENT) {
-			return p, undo, err
+			break
 		}
-		made, err := t.makeDirs(rel, s)
-		undo = undoAll(undo, made)
-		if err != nil && !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.ENOENT) {
-			undo()
-			return nil, func() {}, err
+		more, failed := t.makeDirs(rel, s)
+		made = append(made, more...)
+		if failed != nil && !errors.Is(failed, unix.EEXIST) && !errors.Is(failed, unix.ENOENT) {
+			err = failed
+			break
 		}
 	}
-	undo()
-	return nil, func() {}, err
-}
-
-func undoAll(undo func(), made []*Parent) func() {
-	return func() {
-		for i := len(made) - 1; i >= 0; i-- {
-			_ = unix.Unlinkat(int(made[i].dir.Fd()), made[i].Name, unix.AT_REMOVEDIR)
-			made[i].Close()
-		}
-		made = nil
-		undo()
+	if err != nil {
+		made.Undo()
+		return nil, nil, err
 	}
+	return p, made, nil
 }
 
-func (t *Tree) makeDirs(rel string, s *Staging) (made []*Parent, err error) {
+func (t *Tree) makeDirs(rel string, s *Staging) (made Made, err error) {
 	dir, _ := splitLast(rel)
 	base, missing, err := t.resolve(dir)
 	if err != nil {

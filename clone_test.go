@@ -1,0 +1,153 @@
+package wisbox_test
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/hostmount"
+	"github.com/wisbox/wisbox/tool"
+)
+
+func mounts(host, at string) []hostmount.Mount {
+	return []hostmount.Mount{{HostPath: host, MountPath: at}}
+}
+
+// sink collects events.
+type sink struct {
+	mu   sync.Mutex
+	seen []string
+}
+
+func (s *sink) take(e wisbox.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen = append(s.seen, e.Tool+" "+e.Path)
+}
+
+func TestAFullCloneIsItsOwn(t *testing.T) {
+	eachHost(t, wisbox.SessionOptions{Env: map[string]string{"WHO": "both"}}, func(t *testing.T, s *wisbox.Session) {
+		text(t, s, "write_file", `{"file_path":"d/f","content":"1"}`)
+		text(t, s, "workspace_digest", `{"set":"said"}`)
+		var events sink
+		c, err := s.Clone(t.Context(), &wisbox.CloneOptions{OnEvent: events.take})
+		require.NoError(t, err)
+		defer c.Close(t.Context())
+		assert.NotEqual(t, s.ID(), c.ID())
+		assert.Equal(t, "1", content(t, c, "d/f"))
+		text(t, c, "write_file", `{"file_path":"d/f","content":"2","mode":"overwrite"}`)
+		script(t, c, "echo c >c; printenv WHO >who")
+		script(t, s, "echo s >s")
+		assert.Equal(t, "1", content(t, s, "d/f"))
+		assert.Equal(t, "2", content(t, c, "d/f"))
+		assert.Equal(t, "(none)", content(t, s, "c"))
+		assert.Equal(t, "(none)", content(t, c, "s"))
+		assert.Equal(t, "both\n", content(t, c, "who"), "settings go along")
+		assert.Contains(t, text(t, c, "workspace_digest", `{}`), "said")
+		assert.Equal(t, []string{"write_file d/f", "shell_execute ", "workspace_digest "}, events.seen)
+		assert.NotContains(t, text(t, s, "snapshot_list", `{}`), "cloned", "the source keeps no snapshot of it")
+	})
+}
+
+func TestASharedCloneIsAnotherHandle(t *testing.T) {
+	eachHost(t, wisbox.SessionOptions{}, func(t *testing.T, s *wisbox.Session) {
+		c, err := s.Clone(t.Context(), &wisbox.CloneOptions{Isolation: wisbox.Shared})
+		require.NoError(t, err)
+		assert.Equal(t, s.ID(), c.ID())
+		script(t, s, "echo 1 >f")
+		assert.Contains(t, script(t, c, "cat f"), `1\n`)
+		require.NoError(t, s.Close(t.Context()))
+		_, err = call(t, s, "ls", `{}`)
+		assert.Equal(t, tool.Closed, tool.KindOf(err))
+		assert.Contains(t, script(t, c, "cat f"), `1\n`, "the last one closes")
+		path := c.WorkspacePath()
+		require.NoError(t, c.Close(t.Context()))
+		if !c.Options().Kept {
+			assert.NoDirExists(t, path)
+		}
+	})
+}
+
+func TestAForkIsSeveralClonesOfOneState(t *testing.T) {
+	s := session(t, wisbox.SessionOptions{})
+	text(t, s, "write_file", `{"file_path":"f","content":"1"}`)
+	forks, err := s.Fork(t.Context(), 3, &wisbox.CloneOptions{Name: "try", Kept: true})
+	require.NoError(t, err)
+	for i, f := range forks {
+		assert.Equal(t, "try-"+string(rune('1'+i)), f.ID())
+		assert.Equal(t, "1", content(t, f, "f"))
+		text(t, f, "write_file", `{"file_path":"own","content":"`+f.ID()+`"}`)
+	}
+	assert.Equal(t, "(none)", content(t, s, "own"))
+	_, err = s.Fork(t.Context(), 2, &wisbox.CloneOptions{Name: "try", Kept: true})
+	assert.Equal(t, tool.Exists, tool.KindOf(err))
+	_, err = s.Fork(t.Context(), 0, nil)
+	assert.Equal(t, "n", tool.AsError(err).Field)
+	_, err = s.Fork(t.Context(), 1, &wisbox.CloneOptions{Isolation: wisbox.Shared})
+	assert.Equal(t, "isolation", tool.AsError(err).Field)
+	_, err = s.Clone(t.Context(), &wisbox.CloneOptions{Isolation: "some"})
+	assert.Equal(t, "isolation", tool.AsError(err).Field)
+}
+
+func TestACloneCopiesTheMountsAgainWhenAsked(t *testing.T) {
+	host := t.TempDir()
+	file := filepath.Join(host, "m")
+	require.NoError(t, os.WriteFile(file, []byte("1"), 0o600))
+	s := session(t, wisbox.SessionOptions{Mounts: mounts(host, "p"), AllowedRoots: []string{host}})
+	text(t, s, "write_file", `{"file_path":"own","content":"x"}`)
+	require.NoError(t, os.WriteFile(file, []byte("2"), 0o600))
+	for again, want := range map[bool]string{false: "1", true: "2"} {
+		c, err := s.Clone(t.Context(), &wisbox.CloneOptions{Remount: again})
+		require.NoError(t, err)
+		assert.Equal(t, want, content(t, c, "p/m"))
+		assert.Equal(t, "x", content(t, c, "own"))
+	}
+}
+
+func TestASavedSessionIsLoadedElsewhere(t *testing.T) {
+	eachHost(t, wisbox.SessionOptions{Env: map[string]string{"A": "b"}, MaxTimeout: 7 * time.Second}, func(t *testing.T, s *wisbox.Session) {
+		text(t, s, "write_file", `{"file_path":"f","content":"1"}`)
+		text(t, s, "snapshot_create", `{"label":"first"}`)
+		script(t, s, "printf 2 >f; ln -s f l; mkdir -m 700 e")
+		var archive bytes.Buffer
+		_, err := s.Save(t.Context(), &archive)
+		require.NoError(t, err)
+
+		m, _ := manager(t, wisbox.Options{})
+		l, err := m.Load(t.Context(), bytes.NewReader(archive.Bytes()), &wisbox.LoadOptions{Name: "there", Kept: true})
+		require.NoError(t, err)
+		assert.Equal(t, "there", l.ID())
+		assert.Equal(t, "2", content(t, l, "l"))
+		assert.Equal(t, 7*time.Second, l.Options().MaxTimeout)
+		assert.Contains(t, script(t, l, "echo $A; stat -c %a e"), `b\n700`)
+		assert.Contains(t, text(t, l, "snapshot_list", `{}`), "first")
+		_, err = m.Load(t.Context(), bytes.NewReader(archive.Bytes()[:archive.Len()/2]), &wisbox.LoadOptions{Name: "cut"})
+		assert.Equal(t, tool.Invalid, tool.KindOf(err))
+		_, err = m.Attach(t.Context(), "cut")
+		assert.Equal(t, tool.NotFound, tool.KindOf(err), "nothing is left")
+	})
+}
+
+func TestAnArchiveReadsNoHostFile(t *testing.T) {
+	host := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(host, "secret"), []byte("s"), 0o600))
+	s := session(t, wisbox.SessionOptions{Mounts: mounts(host, "p"), AllowedRoots: []string{host}})
+	text(t, s, "rm", `{"path":"p"}`)
+	var archive bytes.Buffer
+	_, err := s.Save(t.Context(), &archive)
+	require.NoError(t, err)
+	assert.NotContains(t, archive.String(), host, "no path of the host is in it")
+	m, _ := manager(t, wisbox.Options{AllowedRoots: []string{host}})
+	l, err := m.Load(t.Context(), io.MultiReader(&archive), nil)
+	require.NoError(t, err)
+	assert.Empty(t, l.Options().Mounts)
+	assert.Equal(t, "(none)", content(t, l, "p/secret"))
+}
