@@ -14,9 +14,9 @@ import (
 // settingsName is the archive's file of the session's settings.
 const settingsName = "settings.json"
 
-// Save writes an archive of the session: its workspace as it is, its snapshots
-// and its settings (the variables of its programs too, so treat the archive as
-// you treat them). [Manager.Load] makes a session of it, here or on another
+// Save writes an archive of the session: its workspace as it is, its snapshots,
+// what it has defined in Lisp, and its settings (the variables of its programs
+// too, so treat the archive as you treat them). [Manager.Load] makes a session of it, here or on another
 // machine. What runs and what interpreters keep is not in it.
 func (s *Session) Save(ctx context.Context, w io.Writer) (snapshot.Info, error) {
 	return observe(ctx, s, Event{Tool: "save"}, func(ctx context.Context) (snapshot.Info, *tool.Result, error) {
@@ -33,7 +33,13 @@ func (s *Session) Save(ctx context.Context, w io.Writer) (snapshot.Info, error) 
 		if err != nil {
 			return snapshot.Info{}, nil, err
 		}
-		info, err := store.Export(ctx, w, map[string][]byte{settingsName: raw})
+		extra := map[string][]byte{settingsName: raw}
+		if defined, err := readLisp(s.dir); err != nil {
+			return snapshot.Info{}, nil, err
+		} else if defined != nil {
+			extra[lispRecord] = defined
+		}
+		info, err := store.Export(ctx, w, extra)
 		return info, &tool.Result{}, err
 	})
 }
@@ -65,7 +71,11 @@ func (m *Manager) Load(ctx context.Context, r io.Reader, opts *LoadOptions) (*Se
 		if err != nil {
 			return err
 		}
-		return errors.Join(store.Import(ctx, archive), store.Close())
+		err = errors.Join(store.Import(ctx, archive), store.Close())
+		if defined := archive.Extra[lispRecord]; err == nil && defined != nil {
+			err = writeLisp(dir, defined)
+		}
+		return err
 	})
 }
 

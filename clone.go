@@ -38,9 +38,10 @@ type CloneOptions struct {
 }
 
 // Clone gives a second session that begins as this one is: its files, its
-// settings and its digest, not its processes and not what interpreters keep. A full clone is made
-// from a snapshot, whose content the two share on the disk; programs that write
-// meanwhile are treated as by snapshot_create.
+// settings, its digest and what it has defined in Lisp; not its processes, and
+// not what Python keeps. A full clone is made from a snapshot, whose content the
+// two share on the disk; programs that write meanwhile are treated as by
+// snapshot_create.
 func (s *Session) Clone(ctx context.Context, opts *CloneOptions) (*Session, error) {
 	o := CloneOptions{}
 	if opts != nil {
@@ -163,7 +164,7 @@ func (f *frozen) open(ctx context.Context, name string) (*Session, error) {
 	o := f.opts
 	o.Name = name
 	return f.s.m.openWith(ctx, &o, func(ctx context.Context, dir *overlay.Dir, o SessionOptions) error {
-		if err := f.copyTo(ctx, dir); err != nil || !f.again {
+		if err := errors.Join(f.copyTo(ctx, dir), f.copyLisp(dir)); err != nil || !f.again {
 			return err
 		}
 		return f.s.m.copyMounts(ctx, dir, o)
@@ -177,6 +178,15 @@ func (f *frozen) copyTo(ctx context.Context, dir *overlay.Dir) error {
 	}
 	_, err = f.store.CloneTo(ctx, f.id, dst)
 	return errors.Join(err, dst.Close())
+}
+
+// copyLisp gives the clone what the source has defined in Lisp.
+func (f *frozen) copyLisp(dir *overlay.Dir) error {
+	raw, err := readLisp(f.s.dir)
+	if err != nil || raw == nil {
+		return err
+	}
+	return writeLisp(dir, raw)
 }
 
 // settings are the session's as they stand on disk, with what was set since it

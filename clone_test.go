@@ -57,6 +57,18 @@ func TestAFullCloneIsItsOwn(t *testing.T) {
 	})
 }
 
+func TestACloneBeginsWithWhatWasDefinedInLisp(t *testing.T) {
+	s := session(t, wisbox.SessionOptions{})
+	record := func(s *wisbox.Session) string { return filepath.Join(sessionDir(s), "lisp.json") }
+	require.NoError(t, os.WriteFile(record(s), []byte("[]"), 0o600))
+	c, err := s.Clone(t.Context(), nil)
+	require.NoError(t, err)
+	assert.FileExists(t, record(c))
+	require.NoError(t, c.Reset(t.Context()))
+	assert.NoFileExists(t, record(c))
+	assert.FileExists(t, record(s))
+}
+
 func TestASharedCloneIsAnotherHandle(t *testing.T) {
 	eachHost(t, wisbox.SessionOptions{}, func(t *testing.T, s *wisbox.Session) {
 		c, err := s.Clone(t.Context(), &wisbox.CloneOptions{Isolation: wisbox.Shared})

@@ -51,7 +51,7 @@ func (l *local) reset(ctx context.Context) (*vfs.FS, error) {
 	if err := l.box.close(ctx); err != nil {
 		return nil, asToolError(err)
 	}
-	if err := l.dir.Reset(ctx); err != nil {
+	if err := errors.Join(l.dir.Reset(ctx), removeLisp(l.dir)); err != nil {
 		return nil, err
 	}
 	files, err := newFiles(l.dir, l.opts)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -93,7 +95,7 @@ func (l *local) newServices(files *vfs.FS) (s *services, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.lisp = lisp.New(&lisp.Options{Runner: runner, Memory: l.opts.Limits.Memory, Record: filepath.Join(sessionPath(l.dir), lispRecord), Logger: log})
+	s.lisp = lisp.New(&lisp.Options{Runner: runner, Memory: l.opts.Limits.Memory, Record: lispFile(l.dir), Logger: log})
 	if s.snapshots, err = newSnapshots(l.dir, l.quiesce); err != nil {
 		return nil, err
 	}
@@ -109,6 +111,26 @@ func (l *local) newServices(files *vfs.FS) (s *services, err error) {
 // lispRecord keeps, in the session's directory, what the session has defined in
 // Lisp. A clone that is to begin with it gets a copy of the file before it opens.
 const lispRecord = "lisp.json"
+
+func lispFile(dir *overlay.Dir) string { return filepath.Join(sessionPath(dir), lispRecord) }
+
+// readLisp gives that file; a session that has defined nothing has none.
+func readLisp(dir *overlay.Dir) ([]byte, error) {
+	raw, err := os.ReadFile(lispFile(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return raw, err
+}
+
+func writeLisp(dir *overlay.Dir, raw []byte) error { return os.WriteFile(lispFile(dir), raw, 0o600) }
+
+func removeLisp(dir *overlay.Dir) error {
+	if err := os.Remove(lispFile(dir)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
 
 func newSnapshots(dir *overlay.Dir, quiesce func(context.Context) (func(), error)) (*snapshot.Store, error) {
 	o := &snapshot.Options{Workspace: dir.Workspace(), Tmp: dir.Tmp(), Store: dir.Snapshots(), Lock: dir.Lock, Quiesce: quiesce}

@@ -52,14 +52,18 @@ func content(t *testing.T, s *wisbox.Session, path string) string {
 	return string(b)
 }
 
-// logged are the records of a session's log.
-func logged(t *testing.T, s *wisbox.Session) []wisbox.Event {
-	t.Helper()
+func sessionDir(s *wisbox.Session) string {
 	dir := s.WorkspacePath()
 	for filepath.Base(dir) != s.ID() { // the workspace may lie on a disk of its own
 		dir = filepath.Dir(dir)
 	}
-	b, err := os.ReadFile(filepath.Join(dir, "log.jsonl"))
+	return dir
+}
+
+// logged are the records of a session's log.
+func logged(t *testing.T, s *wisbox.Session) []wisbox.Event {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(sessionDir(s), "log.jsonl"))
 	require.NoError(t, err)
 	var out []wisbox.Event
 	for line := range strings.Lines(string(b)) {
