@@ -11,14 +11,12 @@ package python
 import (
 	"context"
 	"crypto/rand"
-	"embed"
 	"encoding/hex"
 	"errors"
-	"io/fs"
-	"strings"
 	"sync"
 
 	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/evaltool/python/driver"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -26,25 +24,9 @@ import (
 // MaxContexts is how many kept interpreters one Engine has at a time.
 const MaxContexts = 8
 
-//go:embed driver/*.py
-var driverFiles embed.FS
-
-// program is the driver, its parts joined in the order of their names.
+// program is the driver.
 var program = sync.OnceValue(func() *sandbox.PythonProgram {
-	names, err := fs.Glob(driverFiles, "driver/*.py")
-	if err != nil {
-		panic(err)
-	}
-	var source strings.Builder
-	for _, name := range names {
-		part, err := driverFiles.ReadFile(name)
-		if err != nil {
-			panic(err)
-		}
-		source.Write(part)
-		source.WriteString("\n\n")
-	}
-	return &sandbox.PythonProgram{Name: "evaluate", Source: source.String()}
+	return &sandbox.PythonProgram{Name: "evaluate", Source: driver.Source()}
 })
 
 // Options configure an Engine.

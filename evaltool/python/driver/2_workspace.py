@@ -38,10 +38,10 @@ def file_path(path):
 
 
 class Workspace:
-    """The files at root, with the writes of one call queued on top."""
+    """The files at root, a real path, with the writes of one call queued on top."""
 
     def __init__(self, root):
-        self.root = os.path.realpath(root)
+        self.root = root
         self.queue = {}
 
     def helpers(self):

@@ -18,6 +18,9 @@ METHODS_OF_MIME = (
 )
 
 
+PLAIN = {type(None), bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset}  # show nothing
+
+
 class Display:
     """Collects what fits; dropped counts the rest."""
 
@@ -38,7 +41,7 @@ class Display:
         self.items.append({"mime": mime, "data": text})
 
     def value(self, value):
-        if value is None or isinstance(value, type) or answers_anything(value):
+        if type(value) in PLAIN or isinstance(value, type) or answers_anything(value):
             return
         shown = self.bundle(value)
         for mime, method in METHODS_OF_MIME:

@@ -8,6 +8,7 @@
 import atexit
 import builtins
 import fcntl
+import functools
 import gc
 import inspect
 import linecache
@@ -28,8 +29,12 @@ class Channel:
         self.inp, self.out = hide(inp), hide(out)
 
     def receive(self):
+        """A request and the texts of its reads; None and none at the end."""
         size = self.exactly(4, optional=True)
-        return None if size is None else json.loads(self.exactly(struct.unpack(">I", size)[0]))
+        if size is None:
+            return None, {}
+        request = json.loads(self.exactly(struct.unpack(">I", size)[0]))
+        return request, {read["path"]: self.exactly(read["size"]).decode() for read in request["reads"]}
 
     def exactly(self, count, optional=False):
         data = bytearray(count)
@@ -44,12 +49,21 @@ class Channel:
         return bytes(data)
 
     def send(self, message):
-        data = json.dumps(message).encode()
+        data = framed(message)
         if len(data) > MESSAGE_BYTES:
-            data = json.dumps(bare(message["id"], "the result is too large to be sent\n")).encode()
-        left = memoryview(struct.pack(">I", len(data)) + data)
+            data = framed(bare(message["id"], "the result is too large to be sent\n"))
+        left = memoryview(data)
         while left:
             left = left[os.write(self.out, left):]
+
+    def close(self):
+        os.close(self.inp)
+        os.close(self.out)
+
+
+def framed(message):
+    data = json.dumps(message).encode()
+    return struct.pack(">I", len(data)) + data
 
 
 def hide(file):
@@ -82,7 +96,8 @@ class Plain:
         remember_source(code, filename)
         tree = ast.parse(code, filename)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        self.execute(compiled(tree, filename, "exec"))
+        if tree.body:
+            self.execute(compiled(tree, filename, "exec"))
         if last is None:
             return None
         return self.execute(compiled(ast.Expression(last.value), filename, "eval"))
@@ -265,61 +280,68 @@ def text_streams():
     sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="replace", closefd=False)
 
 
+@functools.cache
 def ordinary_interpreter():
-    """What the isolated start left out: installed packages, the workspace's
-    modules, exit and help. And no state of the one that was forked."""
-    sys.argv = [""]
+    """Makes of this process, once, an interpreter as people know it: streams, and
+    what an isolated start leaves out, installed packages, exit and help. And no
+    state of the one that was forked."""
+    text_streams()
     for folder in site.getsitepackages():
-        site.addsitedir(folder)
+        if folder not in sys.path:
+            site.addsitedir(folder)
     site.setquit()
     site.sethelper()
     if "random" in sys.modules:
         sys.modules["random"].seed()
-    os.environ.setdefault("MPLBACKEND", "agg")
-
-
-def take_reads(channel, request):
-    return {read["path"]: channel.exactly(read["size"]).decode() for read in request["reads"]}
 
 
 def session_for(channel, request):
     ordinary_interpreter()
     if request["restricted"]:
         return Session(channel, Restricted, os.getcwd())
-    sys.path.insert(0, "")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
     return Session(channel, Plain, os.getcwd())
 
 
 def warm(inp, out):
-    """One evaluation of nothing, before the call is known: what is forked for each
-    call then has for its own already most of the memory that it writes."""
-    text_streams()
-    ordinary_interpreter()
-    request = {"id": "", "code": "1+1", "globals": {}, "names": []}
-    out.write(json.dumps(Session(None, Plain, os.getcwd()).evaluate(request, {})).encode())
-    flush()
+    """The way of main with a request for nothing, before the call is known: what is
+    forked for each call then has for its own already most of the memory that it
+    writes."""
+    request = {"id": "", "code": "1+1", "globals": {}, "reads": [], "names": [], "restricted": False}
+    inp, feed = os.pipe()
+    os.write(feed, framed(request))
+    os.close(feed)
+    channel = Channel(open(inp, "rb"), out)
+    request, reads = channel.receive()
+    session = session_for(channel, request)
+    channel.send(session.evaluate(request, reads))
+    finish(session)
+    channel.close()
 
 
 def main(inp, out):
     channel = Channel(inp, out)
-    text_streams()
     gc.freeze()
-    request = channel.receive()
+    sys.argv = [""]
+    os.environ.setdefault("MPLBACKEND", "agg")
+    request, reads = channel.receive()
     if request is None:
         return
-    reads = take_reads(channel, request)
     try:
         session = session_for(channel, request)
     except Unsupported as missing:
         channel.send({**bare(request["id"], ""), "unsupported": str(missing)})
         os._exit(0)
+    code = 0
     if request["kept"]:
         serve(channel, session, request, reads)
     else:
         answer = session.evaluate(request, reads)
         channel.send(answer)
-        leave(session, 0 if answer["status"] == "exited" else 1)
-    leave(session, 0)
+        code = 0 if answer["status"] == "exited" else 1
+    finish(session)
+    os._exit(code)
 
 
 def serve(channel, session, request, reads):
@@ -330,11 +352,10 @@ def serve(channel, session, request, reads):
         for fd, saved in streams:
             os.dup2(saved, fd)
         channel.send(answer)
-        request = channel.receive()
-        reads = take_reads(channel, request) if request else {}
+        request, reads = channel.receive()
 
 
-def leave(session, code):
+def finish(session):
     """Ends as an interpreter does, but for threads that still run: what is open
     is flushed and closed, what was registered for the exit runs."""
     names = session.space.names
@@ -343,7 +364,6 @@ def leave(session, code):
             step()
         except BaseException:
             pass
-    os._exit(code)
 
 
 def close_loop(space):

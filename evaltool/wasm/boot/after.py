@@ -144,8 +144,8 @@ def boot():
             pass
     for name in STAND_INS:
         del sys.modules[name]
-    text_streams()
     ordinary_interpreter()
+    sys.argv = [""]
     sys.path.insert(0, "/workspace")
     os.environ.clear()
     os.chdir("/workspace")
