@@ -27,6 +27,9 @@ type request struct {
 	Tool string          `json:"tool,omitempty"`
 	Args json.RawMessage `json:"args,omitempty"`
 	Cmd  *wireCmd        `json:"cmd,omitempty"`
+	// What the caller of a tool asked for beside.
+	Progress bool          `json:"progress,omitempty"`
+	Polling  time.Duration `json:"polling,omitempty"`
 }
 
 // wireCmd is what of a sandbox.Cmd goes over the wire.
@@ -218,7 +221,12 @@ func (h *holder) stop(c *holdwire.Conn) {
 }
 
 func (h *holder) call(ctx context.Context, c *holdwire.Conn, req request, done *call) error {
-	res, err := h.s.Call(ctx, req.Tool, req.Args)
+	if req.Progress {
+		var silent func()
+		ctx, silent = reportTo(ctx, c)
+		defer silent()
+	}
+	res, err := h.s.Call(tool.WithPolling(ctx, req.Polling), req.Tool, req.Args)
 	if err != nil {
 		return err
 	}
@@ -227,4 +235,42 @@ func (h *holder) call(ctx context.Context, c *holdwire.Conn, req request, done *
 		return fmt.Errorf("marshal the result of %s: %w", req.Tool, err)
 	}
 	return c.SendJSON(holdwire.Answer, wireResult{value, res.Text, res.Failed, res.Blobs, done.effects()})
+}
+
+// reportEvery is the shortest time between two reports of a call's progress.
+const reportEvery = 500 * time.Millisecond
+
+// reportTo sends a client what a call tells of its progress: the newest, now and
+// then. After done nothing more is sent.
+func reportTo(ctx context.Context, c *holdwire.Conn) (_ context.Context, done func()) {
+	newest := make(chan string, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	var sender sync.WaitGroup
+	sender.Go(func() {
+		tick := time.NewTicker(reportEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			select {
+			case text := <-newest:
+				_ = c.Send(holdwire.Progress, []byte(text)) // to a client that is gone: dispatch sees it
+			default:
+			}
+		}
+	})
+	var mu sync.Mutex
+	report := func(text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		select {
+		case <-newest:
+		default:
+		}
+		newest <- text
+	}
+	return tool.WithProgress(ctx, report), func() { cancel(); sender.Wait() }
 }

@@ -386,6 +386,38 @@ func TestClientsWorkThroughTheHolder(t *testing.T) {
 	assert.NotNil(t, in.Sandbox)
 }
 
+// The program waits until its output was told, so that progress comes while it runs.
+func TestProgressComesThroughTheHolder(t *testing.T) {
+	s, _, _ := held(t, time.Minute)
+	told := make(chan string, 1000)
+	ctx := tool.WithProgress(t.Context(), func(text string) { told <- text })
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, err := s.Call(ctx, "shell_execute", json.RawMessage(`{"script":"echo begun; until [ -e go ]; do sleep 0.05; done"}`))
+		assert.NoError(t, err)
+	}()
+	assert.Equal(t, "begun\n", <-told)
+	text(t, s, "write_file", `{"file_path":"go","content":""}`)
+	<-ended
+}
+
+func TestACallThroughTheHolderCanBecomeAProcess(t *testing.T) {
+	s, _, _ := held(t, time.Minute)
+	ctx := tool.WithPolling(t.Context(), 100*time.Millisecond)
+	res, err := s.Call(ctx, "shell_execute", json.RawMessage(`{"commands":["sleep","600"]}`))
+	require.NoError(t, err)
+	var r struct {
+		Status    string
+		ProcessID string `json:"process_id"`
+	}
+	raw, err := json.Marshal(res.Value)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(raw, &r))
+	assert.Equal(t, "running", r.Status)
+	assert.Contains(t, text(t, s, "process_list", `{}`), r.ProcessID)
+}
+
 func TestStreamsGoThroughTheHolderWhole(t *testing.T) {
 	s, _, _ := held(t, time.Minute)
 	sent := bytes.Repeat([]byte("0123456789abcde\n"), 200_000)

@@ -59,16 +59,23 @@ func (r *remote) ask(ctx context.Context, req request, answer any) error {
 		return err
 	}
 	defer done()
-	kind, raw, err := c.Receive()
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case err != nil:
-		return errHolderLost
-	case kind == holdwire.Failure:
-		return failure(raw)
+	for {
+		kind, raw, err := c.Receive()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			return errHolderLost
+		case kind == holdwire.Failure:
+			return failure(raw)
+		case kind == holdwire.Progress:
+			if report := tool.Progress(ctx); report != nil {
+				report(string(raw))
+			}
+		default:
+			return json.Unmarshal(raw, answer)
+		}
 	}
-	return json.Unmarshal(raw, answer)
 }
 
 func failure(raw []byte) error {
@@ -85,7 +92,8 @@ func (r *remote) call(ctx context.Context, name string, args json.RawMessage) (*
 	}
 	var w wireResult
 	c := callOf(ctx)
-	if err := r.ask(ctx, request{Op: "call", Call: c.id, Tool: name, Args: args}, &w); err != nil {
+	req := request{Op: "call", Call: c.id, Tool: name, Args: args, Progress: tool.Progress(ctx) != nil, Polling: tool.Polling(ctx)}
+	if err := r.ask(ctx, req, &w); err != nil {
 		return nil, err
 	}
 	c.settle(w.Effects)

@@ -37,6 +37,23 @@ func (s *Server) answer(ctx context.Context, req *mcp.CallToolRequest, do call) 
 	return toolResult(res), nil
 }
 
+// PollMeta is the key under which a client says, by true in a call's _meta, that it
+// would rather poll a process than wait for long: many give up on an answer after a
+// minute.
+const PollMeta = "wisbox/poll"
+
+// polling lets a call answer with a process, for a client that asked and has the
+// tool to read from one.
+func (s *Server) polling(ctx context.Context, req *mcp.CallToolRequest) context.Context {
+	if asked, _ := req.Params.GetMeta()[PollMeta].(bool); !asked {
+		return ctx
+	}
+	if _, can := s.set.Lookup("process_read"); !can {
+		return ctx
+	}
+	return tool.WithPolling(ctx, s.opts.PollAfter)
+}
+
 // inTurn runs a call when its turn comes.
 func (s *Server) inTurn(ctx context.Context, req *mcp.CallToolRequest, do call) (*tool.Result, error) {
 	leave, err := s.turn(ctx)
@@ -46,7 +63,7 @@ func (s *Server) inTurn(ctx context.Context, req *mcp.CallToolRequest, do call) 
 	defer leave()
 	ctx, done := s.reportProgress(ctx, req)
 	defer done()
-	return s.guarded(ctx, req.Params.Name, do)
+	return s.guarded(s.polling(ctx, req), req.Params.Name, do)
 }
 
 // turn waits until one more may run.

@@ -81,6 +81,18 @@ func (f *fakes) set() *tool.Set {
 	)
 }
 
+// pollable has a tool that answers with how long its caller would wait, and one to
+// poll with.
+func pollable(more ...string) *tool.Set {
+	tools := []tool.Tool{tool.New(tool.Spec{Name: "long"}, func(ctx context.Context, _ struct{}) (statusResult, error) {
+		return statusResult{tool.Polling(ctx).String()}, nil
+	})}
+	for _, name := range more {
+		tools = append(tools, tool.New(tool.Spec{Name: name}, func(context.Context, struct{}) (struct{}, error) { return struct{}{}, nil }))
+	}
+	return tool.NewSet(tools...)
+}
+
 func (f *fakes) wait(ctx context.Context, _ struct{}) (struct{}, error) {
 	now := f.running.Add(1)
 	defer f.running.Add(-1)

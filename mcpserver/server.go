@@ -40,6 +40,9 @@ type Options struct {
 	// ProgressEvery is the shortest time between two progress notifications of a
 	// call. Default 2 s.
 	ProgressEvery time.Duration
+	// PollAfter is how long a call of a client that asked to poll runs before it
+	// answers with a process. Default 50 s.
+	PollAfter time.Duration
 	// CloseWithin bounds the closing of one session. Default 8 s.
 	CloseWithin time.Duration
 	// Logger takes what clients must not see. Default: nothing is logged.
@@ -60,6 +63,7 @@ func (o *Options) orDefaults() Options {
 	opts.Version = or(opts.Version, "0.0.0")
 	opts.MaxCalls = or(opts.MaxCalls, 64)
 	opts.ProgressEvery = or(opts.ProgressEvery, 2*time.Second)
+	opts.PollAfter = or(opts.PollAfter, 50*time.Second)
 	opts.CloseWithin = or(opts.CloseWithin, 8*time.Second)
 	opts.Logger = or(opts.Logger, slog.New(slog.DiscardHandler))
 	return opts

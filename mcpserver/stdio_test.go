@@ -243,6 +243,25 @@ func TestProgressIsToldToWhoAsks(t *testing.T) {
 	r.end()
 }
 
+func TestWhoAsksToPollWaitsForAMinuteAtMost(t *testing.T) {
+	for _, c := range []struct {
+		set  *tool.Set
+		meta string
+		want string
+	}{
+		{pollable("process_read"), `{"wisbox/poll":true}`, "50s"},
+		{pollable("process_read"), `{"wisbox/poll":false}`, "0s"},
+		{pollable("process_read"), `{"wisbox/poll":"yes"}`, "0s"},
+		{pollable("process_read"), `{}`, "0s"},
+		{pollable(), `{"wisbox/poll":true}`, "0s"}, // a profile without a tool to poll with
+	} {
+		r := startReady(t, New(c.set, nil))
+		r.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"long","arguments":{},"_meta":` + c.meta + `}}`)
+		assert.JSONEq(t, `{"status":"`+c.want+`"}`, string(r.next().Result.StructuredContent), c.meta)
+		r.end()
+	}
+}
+
 func TestASessionOpensWithTheFirstCallAndClosesWithTheConnection(t *testing.T) {
 	all := newSessions(newFakes().set())
 	r := startReady(t, New(all.set, &Options{Open: all.open}))

@@ -38,8 +38,8 @@ type ExecuteParams struct {
 type ExecuteResult struct {
 	Command       []string       `json:"command" jsonschema:"the program and its arguments, long ones cut; of a script only how it was run"`
 	Cwd           string         `json:"cwd"`
-	ExitCode      int            `json:"exit_code" jsonschema:"124 for a timeout, 128+n for signal n, -1 when the sandbox was lost"`
-	Status        sandbox.Status `json:"status" jsonschema:"exited, signaled, timed_out, oom_killed, pids_limit, disk_limit, cancelled or sandbox_lost"`
+	ExitCode      int            `json:"exit_code" jsonschema:"124 for a timeout, 128+n for signal n, -1 when the sandbox was lost or the program still runs"`
+	Status        sandbox.Status `json:"status" jsonschema:"exited, signaled, timed_out, oom_killed, pids_limit, disk_limit, cancelled or sandbox_lost; running where the caller asked to poll"`
 	Signal        string         `json:"signal,omitempty"`
 	Stdout        string         `json:"stdout"`
 	Stderr        string         `json:"stderr"`
@@ -48,16 +48,20 @@ type ExecuteResult struct {
 	TimedOut      bool           `json:"timed_out"`
 	DurationMS    int64          `json:"duration_ms"`
 	OutputID      string         `json:"output_id,omitempty" jsonschema:"for read_output, when a stream was cut"`
+	ProcessID     string         `json:"process_id,omitempty" jsonschema:"of a program that still runs, for process_read, which has its output from the beginning"`
 	Shared        bool           `json:"shared,omitempty" jsonschema:"other programs ran in the sandbox meanwhile"`
 	Notices       []string       `json:"notices,omitempty"`
 }
 
 // Failed marks what a caller should notice: any end but an exit.
-func (r ExecuteResult) Failed() bool { return r.Status != sandbox.StatusExited }
+func (r ExecuteResult) Failed() bool {
+	return r.Status != sandbox.StatusExited && r.Status != stateRunning
+}
 
 // Execute runs one program to its end. What the program did is the result; an
 // error means that it didn't run. When ctx ends the program is killed and the
-// status is cancelled.
+// status is cancelled. A caller that asked by [tool.WithPolling] gets, when the
+// time is over, the id of a process that goes on, within its timeout.
 func (s *Shell) Execute(ctx context.Context, p ExecuteParams) (*ExecuteResult, error) {
 	timeout, notices, err := s.timeout(p.Timeout)
 	if err != nil {
@@ -73,18 +77,20 @@ func (s *Shell) Execute(ctx context.Context, p ExecuteParams) (*ExecuteResult, e
 	}
 	defer done()
 	cmd.Timeout = timeout
-	if p.Stdin != "" {
-		cmd.Stdin = strings.NewReader(p.Stdin)
-	}
 	record := s.outputs.record()
 	if p.CaptureOutput == nil || *p.CaptureOutput {
 		record.attach(&cmd)
 		withProgress(ctx, &cmd)
 	}
-	res, err := s.run(ctx, cmd)
-	if err != nil {
+	res, goesOn, err := s.runFor(ctx, cmd, shown, p.Stdin)
+	if err != nil || goesOn != nil {
 		record.abandon()
+	}
+	switch {
+	case err != nil:
 		return nil, fault(err)
+	case goesOn != nil:
+		return goesOn.handedOver(notices), nil
 	}
 	r := &ExecuteResult{Command: shown, Cwd: workspacePath(cmd.Dir), Notices: append(notices, res.Notices...), Shared: res.Shared}
 	r.tell(res)
@@ -92,12 +98,21 @@ func (s *Shell) Execute(ctx context.Context, p ExecuteParams) (*ExecuteResult, e
 	return r, nil
 }
 
-func (s *Shell) run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
+// runFor runs a program to its end, or until its caller would rather poll: then
+// there is a process instead of a result.
+func (s *Shell) runFor(ctx context.Context, cmd sandbox.Cmd, shown []string, stdin string) (sandbox.Result, *process, error) {
+	if after := tool.Polling(ctx); after > 0 {
+		return s.runUntil(ctx, cmd, shown, stdin, after)
+	}
+	if stdin != "" {
+		cmd.Stdin = strings.NewReader(stdin)
+	}
 	runner, err := s.opts.Runner(ctx)
 	if err != nil {
-		return sandbox.Result{}, err
+		return sandbox.Result{}, nil, err
 	}
-	return runner.Run(ctx, cmd)
+	res, err := runner.Run(ctx, cmd)
+	return res, nil, err
 }
 
 func (r *ExecuteResult) tell(res sandbox.Result) {

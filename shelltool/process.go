@@ -38,6 +38,13 @@ type process struct {
 	flushes []*textWriter
 }
 
+func newProcess(shown []string, cmd sandbox.Cmd, stdin string) *process {
+	return &process{
+		id: newID(), command: shown, cwd: workspacePath(cmd.Dir), tty: cmd.TTY != nil,
+		started: time.Now(), stdin: newInput(stdin), ended: make(chan struct{}),
+	}
+}
+
 // openLog gives the process a place for its output. The file has no name, so
 // that nothing stays of it after a crash.
 func (p *process) openLog(root *os.Root) error {
@@ -66,11 +73,15 @@ func (p *process) discard() {
 }
 
 // writer is for one stream. Both go to the same log, in the order in which they
-// come, but never into the middle of each other's characters.
-func (p *process) writer() io.Writer {
+// come, but never into the middle of each other's characters; and to a writer of
+// their own, if there is one.
+func (p *process) writer(own io.Writer) io.Writer {
 	w := &textWriter{process: p}
 	p.flushes = append(p.flushes, w)
-	return w
+	if own == nil {
+		return w
+	}
+	return io.MultiWriter(own, w)
 }
 
 type textWriter struct {
@@ -175,7 +186,7 @@ type ProcessInfo struct {
 	Command     []string `json:"command" jsonschema:"the program and its arguments; of a script only how it is run"`
 	Cwd         string   `json:"cwd"`
 	TTY         bool     `json:"tty,omitempty"`
-	State       string   `json:"state" jsonschema:"running, or how it ended: exited, signaled, oom_killed, pids_limit, disk_limit, cancelled or sandbox_lost"`
+	State       string   `json:"state" jsonschema:"running, or how it ended: exited, signaled, timed_out, oom_killed, pids_limit, disk_limit, cancelled or sandbox_lost"`
 	ExitCode    *int     `json:"exit_code,omitempty"`
 	Signal      string   `json:"signal,omitempty"`
 	StartedAt   string   `json:"started_at"`

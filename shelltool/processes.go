@@ -48,13 +48,10 @@ func (s *Shell) StartProcess(ctx context.Context, p StartParams) (*ProcessInfo, 
 		return nil, err
 	}
 	defer done()
-	proc := &process{
-		id: newID(), command: shown, cwd: workspacePath(cmd.Dir), tty: p.TTY,
-		started: time.Now(), stdin: newInput(p.Stdin), ended: make(chan struct{}),
-	}
 	if p.TTY {
 		cmd.TTY = &size
 	}
+	proc := newProcess(shown, cmd, p.Stdin)
 	if err := s.launch(ctx, proc, cmd); err != nil {
 		return nil, fault(err)
 	}
@@ -73,12 +70,14 @@ func (s *Shell) launch(ctx context.Context, p *process, cmd sandbox.Cmd) error {
 	if err := s.reserve(); err != nil {
 		return err
 	}
-	err := s.startIn(ctx, p, cmd)
+	err := s.startIn(ctx, p, cmd, true)
 	s.settle(p, err == nil)
 	return err
 }
 
-func (s *Shell) startIn(ctx context.Context, p *process, cmd sandbox.Cmd) error {
+// startIn starts the program. What it writes goes to the process's log, if that is
+// wanted, and to the command's own writers.
+func (s *Shell) startIn(ctx context.Context, p *process, cmd sandbox.Cmd, logged bool) error {
 	if err := p.openLog(s.opts.Output); err != nil {
 		return tool.Errorf(tool.NoSpace, "there is no room on the host for the program's output").Because(err)
 	}
@@ -86,9 +85,15 @@ func (s *Shell) startIn(ctx context.Context, p *process, cmd sandbox.Cmd) error 
 	if err != nil {
 		return err
 	}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.stdin, p.writer(), p.writer()
-	p.proc, err = runner.Start(ctx, cmd)
-	return err
+	cmd.Stdin = p.stdin
+	if logged {
+		cmd.Stdout, cmd.Stderr = p.writer(cmd.Stdout), p.writer(cmd.Stderr)
+	}
+	if p.proc, err = runner.Start(ctx, cmd); err != nil {
+		return err
+	}
+	go p.watch()
+	return nil
 }
 
 func (s *Shell) reserve() error {
@@ -110,7 +115,6 @@ func (s *Shell) settle(p *process, started bool) {
 		p.discard()
 		return
 	}
-	go p.watch()
 	s.processes = append(s.processes, p)
 	s.forgetOld()
 }

@@ -12,6 +12,11 @@ func (r ExecuteResult) Text() string {
 	var b strings.Builder
 	block(&b, "", r.Stdout)
 	block(&b, "[stderr]", r.Stderr)
+	if r.Status == stateRunning {
+		fmt.Fprintf(&b, "[still running after %d ms; process_read with process_id %s gives its output]", r.DurationMS, r.ProcessID)
+		notices(&b, r.Notices)
+		return b.String()
+	}
 	fmt.Fprintf(&b, "[%s, %d ms]", ending(string(r.Status), r.ExitCode, r.Signal), r.DurationMS)
 	if n := r.StdoutDropped + r.StderrDropped; n > 0 {
 		fmt.Fprintf(&b, "\n[%d bytes of output are not shown", n)

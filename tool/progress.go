@@ -1,8 +1,14 @@
 package tool
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
-type progressKey struct{}
+type (
+	progressKey struct{}
+	pollKey     struct{}
+)
 
 // WithProgress gives the calls under ctx somewhere to tell how far they are, the
 // output so far for instance. report must be quick and safe for concurrent use;
@@ -15,4 +21,17 @@ func WithProgress(ctx context.Context, report func(text string)) context.Context
 func Progress(ctx context.Context) func(text string) {
 	report, _ := ctx.Value(progressKey{}).(func(string))
 	return report
+}
+
+// WithPolling says that the caller would rather poll than wait for longer than
+// that: a call that can, answers then and goes on by itself.
+func WithPolling(ctx context.Context, after time.Duration) context.Context {
+	return context.WithValue(ctx, pollKey{}, after)
+}
+
+// Polling is how long a call may wait before it answers with something to poll; 0
+// where the caller waits for the end.
+func Polling(ctx context.Context) time.Duration {
+	after, _ := ctx.Value(pollKey{}).(time.Duration)
+	return after
 }

@@ -6,7 +6,7 @@
 //	frame    [u8 type][u32 length, big endian][payload]
 //	client   Request first; then Stdin, StdinEnd, Signal, Resize of a program
 //	holder   Answer or Failure, once and last; before it Stdout, Stderr
-//	         and, for a started program, Started
+//	         and, for a started program, Started; of a call Progress
 package holdwire
 
 import (
@@ -27,6 +27,7 @@ const (
 	Answer   Type = 'A' // JSON, the operation's own
 	Failure  Type = 'F' // JSON of a tool.Error
 	Started  Type = 'P' // the program runs
+	Progress Type = 'p' // text: how far the call is, in place of what was said before
 	Stdin    Type = 'i'
 	StdinEnd Type = 'e'
 	Stdout   Type = 'o'
