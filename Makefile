@@ -60,6 +60,23 @@ test-integration: ## integration tests, one package after the other; first the s
 		go test -count=1 -timeout 10m -tags=$(TAGS),integration -run 'TestPodmanPassesTheSuite|TestAgentIsReached' ./podman
 	go test -p 1 -count=1 -timeout 30m ./integration/...
 
+RUNSC := gvisor.dev/gvisor/runsc@v0.0.0-20260224225140-573d5e7127a8
+# What gVisor does otherwise, see docs/gvisor.md; F38 looks for the agent among the
+# host's processes, where gVisor's programs are not.
+GVISOR_DIFFERS := TestProgramsCanNotTrace|TestCallsGoOnBesideAGreedyProgram|TestAProgramIsUser1000WithoutAnyCapability|TestTheRootIsReadOnlyAndTheWorkspaceIsNot|TestProbes|TestMemoryOverTheLimitIsKilled|TestAForkStormStopsAtTheLimitOfProcesses|TestFault_F38|TestDisk|TestDoctor|TestRootless
+
+.PHONY: test-gvisor
+test-gvisor: setup image ## the backend's suite and the integration tests with --isolation gvisor; builds runsc if it is missing
+	[ -x .cache/runsc ] || GOFLAGS= GOBIN=$(CURDIR)/.cache go install $(RUNSC)
+	WISBOX_TEST_IMAGE="$$(bin/wisbox version | awk '$$1 == "image" { print $$2 }')" WISBOX_RUNSC=$(CURDIR)/.cache/runsc \
+		go test -count=1 -timeout 20m -tags=$(TAGS),integration -run TestGVisorPassesTheSuite ./podman
+	WISBOX_ISOLATION=gvisor WISBOX_RUNSC=$(CURDIR)/.cache/runsc WISBOX_CASES='^(shell|process|python|lisp)\.' \
+		go test -count=1 -timeout 40m -skip '$(GVISOR_DIFFERS)' ./integration
+
+.PHONY: test-podman5
+test-podman5: setup image ## the backend's suite and some commands on Debian trixie's Podman 5, rootful and rootless
+	scripts/podman5.sh $(SUITE)
+
 .PHONY: wasm
 wasm: build ## Python in WebAssembly, for the sandbox wasm, if it is not there
 	bin/wisbox wasm install

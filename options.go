@@ -83,8 +83,15 @@ type SessionOptions struct {
 	RollbackOnFailure bool `json:"rollback_on_failure,omitempty"`
 	// OnEvent is called after every call of this session instead of the Manager's.
 	OnEvent func(Event) `json:"-"`
+	// Fsync puts each change of a file tool on disk before it is acknowledged, so
+	// that it outlives a crash of the machine too. Default: a crash of processes.
+	Fsync bool `json:"fsync,omitempty"`
 	// Profile is the names of the tools, see [ToolProfile]. Default "wisbox".
 	Profile string `json:"profile,omitempty"`
+	// Isolation is how far programs are kept from the host's kernel; default
+	// [sandbox.IsolationDefault]. Where the level isn't there the first program is
+	// unavailable, and the error says what to install.
+	Isolation sandbox.Isolation `json:"isolation,omitempty"`
 	// Strict refuses to start where the host doesn't enforce every limit.
 	Strict bool `json:"strict,omitempty"`
 	// MaxTimeout of shell_execute, default 120 s.
@@ -134,6 +141,11 @@ func (o *SessionOptions) withDefaults() (SessionOptions, error) {
 	}
 	if opts.Limits.Disk > maxDisk {
 		return opts, tool.Errorf(tool.Invalid, "disk is %d bytes; it must be at most %d", opts.Limits.Disk, int64(maxDisk)).In("disk")
+	}
+	switch opts.Isolation {
+	case "", sandbox.IsolationDefault, sandbox.IsolationGVisor:
+	default:
+		return opts, tool.Errorf(tool.Invalid, "isolation is %q; it must be %s or %s", opts.Isolation, sandbox.IsolationDefault, sandbox.IsolationGVisor).In("isolation")
 	}
 	if opts.Image == "" {
 		opts.Image = images.Default

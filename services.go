@@ -179,7 +179,7 @@ func (m *Manager) wasmEngine() (*wasm.Engine, error) {
 // newFiles opens the workspace of a session for the tools.
 func newFiles(dir *overlay.Dir, opts SessionOptions) (*vfs.FS, error) {
 	o := &vfs.Options{
-		Root: dir.Workspace(), Tmp: dir.Tmp(), Lock: dir.Lock, ReadBeforeWrite: opts.ReadBeforeWrite,
+		Root: dir.Workspace(), Tmp: dir.Tmp(), Lock: dir.Lock, ReadBeforeWrite: opts.ReadBeforeWrite, Fsync: opts.Fsync,
 		VersionsFile: filepath.Join(sessionPath(dir), "versions.json"),
 	}
 	if user := dir.State().User; user != nil {

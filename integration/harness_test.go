@@ -18,6 +18,7 @@ import (
 	"github.com/wisbox/wisbox/evaltool/wasm"
 	"github.com/wisbox/wisbox/images"
 	"github.com/wisbox/wisbox/podman"
+	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -99,7 +100,7 @@ func need(t *testing.T) {
 func open(t *testing.T, opts *wisbox.SessionOptions) *wisbox.Session {
 	t.Helper()
 	need(t)
-	s, err := env.manager.Open(t.Context(), opts)
+	s, err := env.manager.Open(t.Context(), isolated(opts))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -108,6 +109,16 @@ func open(t *testing.T, opts *wisbox.SessionOptions) *wisbox.Session {
 		requireGone(t, s)
 	})
 	return s
+}
+
+// isolated is opts at the level of isolation that this run is about.
+func isolated(opts *wisbox.SessionOptions) *wisbox.SessionOptions {
+	var o wisbox.SessionOptions
+	if opts != nil {
+		o = *opts
+	}
+	o.Isolation = sandbox.Isolation(os.Getenv("WISBOX_ISOLATION"))
+	return &o
 }
 
 // requireGone checks that a closed ephemeral session left neither directory nor container.

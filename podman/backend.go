@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"sync"
 	"sync/atomic"
 
 	"github.com/wisbox/wisbox/sandbox"
@@ -19,6 +20,9 @@ type Backend struct {
 	eng     atomic.Pointer[engine] // the connection in use, nil until needed
 	finding chan struct{}          // held by the one who looks for it
 	creates chan struct{}          // a place in it is a create under way
+
+	isolation sandbox.Isolation // of the sandboxes that it makes
+	gvisor    func() *Backend   // the one for IsolationGVisor, made once
 }
 
 var _ sandbox.Backend = (*Backend)(nil)
@@ -32,17 +36,26 @@ func New(_ context.Context, opts *Options) (*Backend, error) {
 	if !validID.MatchString(o.Root) {
 		return nil, fail(sandbox.ErrInvalid, nil, "the state root's ID must match %s", validID)
 	}
-	return &Backend{
-		opts: o, log: o.Logger,
-		finding: make(chan struct{}, 1),
-		creates: make(chan struct{}, o.MaxCreates),
-	}, nil
+	b := newBackend(o, sandbox.IsolationDefault)
+	b.gvisor = sync.OnceValue(func() *Backend { return newBackend(o, sandbox.IsolationGVisor) })
+	return b, nil
 }
 
-// Close gives up the connection. Sandboxes and the private service stay.
+func newBackend(o Options, isolation sandbox.Isolation) *Backend {
+	return &Backend{
+		opts: o, log: o.Logger, isolation: isolation,
+		finding: make(chan struct{}, 1),
+		creates: make(chan struct{}, o.MaxCreates),
+	}
+}
+
+// Close gives up the connections. Sandboxes and the private services stay.
 func (b *Backend) Close() error {
 	if e := b.eng.Load(); e != nil {
 		b.forget(e)
+	}
+	if b.gvisor != nil {
+		return b.gvisor().Close()
 	}
 	return nil
 }

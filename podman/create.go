@@ -27,6 +27,7 @@ func (b *Backend) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbo
 	if err != nil {
 		return nil, err
 	}
+	b = b.level(spec.Isolation)
 	select {
 	case b.creates <- struct{}{}:
 		defer func() { <-b.creates }()
@@ -105,7 +106,8 @@ func (b *Backend) container(ctx context.Context, spec sandbox.Spec) (container, 
 	}
 	return container{
 		name: b.name(spec.ID), image: spec.Image, init: image.init(), workspace: spec.Workspace, files: files,
-		limits: spec.Limits, userns: b.userns(e), selinux: e.info.Host.Security.SELinuxEnabled, labels: b.labels(spec),
+		limits: spec.Limits, userns: b.userns(e), selinux: e.info.Host.Security.SELinuxEnabled,
+		gvisor: b.isGVisor(), labels: b.labels(spec),
 	}, nil
 }
 

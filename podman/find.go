@@ -72,6 +72,9 @@ func (b *Backend) find(ctx context.Context) (*engine, error) {
 	for _, p := range places {
 		e, err := p.connect(ctx)
 		if err == nil {
+			err = b.suits(e)
+		}
+		if err == nil {
 			return e, nil
 		}
 		if ctx.Err() != nil {
@@ -80,6 +83,9 @@ func (b *Backend) find(ctx context.Context) (*engine, error) {
 		b.log.Warn("podman place failed", "place", p.name, "error", err)
 		tried = append(tried, p.name+" ("+reason(err)+")")
 		causes = append(causes, fmt.Errorf("%s: %w", p.name, err))
+	}
+	if b.isGVisor() {
+		return nil, fail(sandbox.ErrUnavailable, errors.Join(causes...), howToGVisor, strings.Join(tried, ", "))
 	}
 	return nil, fail(sandbox.ErrUnavailable, errors.Join(causes...),
 		"no podman service could be reached; tried %s; start one with `systemctl --user start podman.socket`, "+
@@ -90,6 +96,10 @@ func (b *Backend) find(ctx context.Context) (*engine, error) {
 func reason(err error) string {
 	var start *startError
 	switch {
+	case errors.Is(err, errNoRunsc):
+		return errNoRunsc.Error()
+	case errors.Is(err, errOtherRuntime):
+		return errOtherRuntime.Error()
 	case errors.As(err, &start):
 		return start.hint()
 	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errHung):

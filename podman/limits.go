@@ -31,6 +31,11 @@ func (s *Sandbox) readBack(ctx context.Context) ([]sandbox.LimitState, []string,
 	} else if now, err := conn.Limits(ctx); err == nil {
 		hello.Limits = now
 	}
+	if s.b.isGVisor() {
+		if hello, err = s.asOnHost(ctx, hello); err != nil {
+			return nil, nil, err
+		}
+	}
 	gaps := slices.Clone(hello.Gaps)
 	if !hello.Seccomp {
 		gaps = append(gaps, "no seccomp filter is in force")

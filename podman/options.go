@@ -33,6 +33,9 @@ type Options struct {
 	// path ("runc", "/usr/local/bin/runsc"). Default: the first of crun and runc
 	// that works on this host.
 	Runtime string
+	// Runsc is gVisor's runtime for sandboxes of [sandbox.IsolationGVisor], a name
+	// on PATH or an absolute path. Default $WISBOX_RUNSC, then "runsc".
+	Runsc string
 	// Seccomp is a profile file to use in place of the embedded one.
 	Seccomp string
 	// OneShot starts the agent anew for every program instead of keeping one: the
@@ -67,6 +70,7 @@ func (o *Options) withDefaults() Options {
 	}
 	def(&out.Identity, os.Getenv("PODMAN_IDENTITY"), os.Getenv("CONTAINER_SSHKEY"))
 	def(&out.Podman, "podman")
+	def(&out.Runsc, os.Getenv("WISBOX_RUNSC"), runscName)
 	if out.MaxCreates <= 0 {
 		out.MaxCreates = max(4, 2*runtime.NumCPU())
 	}

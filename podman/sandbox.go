@@ -53,6 +53,7 @@ func (b *Backend) Open(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 	if err != nil {
 		return nil, err
 	}
+	b = b.level(spec.Isolation)
 	data, err := b.inspectMade(ctx, b.name(spec.ID))
 	switch {
 	case isNotFound(err):
@@ -228,6 +229,9 @@ func (s *Sandbox) Info(ctx context.Context) (sandbox.Info, error) {
 	}
 	if data.State.Running && !data.State.Paused {
 		info.Limits, info.Gaps, err = s.readBack(ctx)
+	}
+	if s.b.isGVisor() {
+		info.Gaps = slices.Concat(info.Gaps, gvisorGaps)
 	}
 	return info, err
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -28,9 +29,11 @@ const (
 // service is wisbox's private Podman service: one process for all wisbox
 // processes of a user, found through a small file in dir. Nobody kills it.
 type service struct {
-	dir     string // 0700
-	podman  string // the program
-	runtime string // as the caller chose it, "" to try
+	dir     string   // 0700
+	podman  string   // the program
+	runtime string   // as the caller chose it, "" to try
+	runsc   string   // path of gVisor's, "" where there is none
+	flags   []string // of podman, before its command
 	log     interface {
 		Info(msg string, args ...any)
 	}
@@ -171,7 +174,7 @@ func (s *service) spawn(env []string, socket string) (*exec.Cmd, <-chan error, e
 		return nil, nil, err
 	}
 	defer out.Close()
-	cmd := exec.Command(s.podman, "system", "service", "--time", serviceIdle, "unix://"+socket)
+	cmd := exec.Command(s.podman, slices.Concat(s.flags, []string{"system", "service", "--time", serviceIdle, "unix://" + socket})...)
 	cmd.Env, cmd.Dir = env, s.dir // conmon leaves an empty file "oom" where it was started
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

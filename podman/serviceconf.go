@@ -31,7 +31,13 @@ func (b *Backend) newService() (*service, error) {
 	if err := rundir.Private(b.opts.RuntimeDir); err != nil {
 		return nil, err
 	}
-	s := &service{podman: podman, runtime: b.opts.Runtime, log: b.log}
+	s := &service{podman: podman, runtime: b.opts.Runtime, runsc: runtimePath(b.opts.Runsc), log: b.log}
+	if b.isGVisor() {
+		if s.runsc == "" {
+			return nil, errNoRunsc
+		}
+		s.runtime, s.flags = runscName, runscFlags()
+	}
 	s.dir = filepath.Join(b.opts.RuntimeDir, "podman-"+s.key())
 	return s, rundir.Private(s.dir)
 }
@@ -39,7 +45,7 @@ func (b *Backend) newService() (*service, error) {
 // key separates services that would behave differently.
 func (s *service) key() string {
 	h := sha256.New()
-	fmt.Fprintf(h, "%s\n%s\n", s.podman, s.runtime)
+	fmt.Fprintf(h, "%s\n%s\n%s\n%s\n", s.podman, s.runtime, s.runsc, s.flags)
 	for _, name := range serviceEnv {
 		if name != "PATH" && name != "DBUS_SESSION_BUS_ADDRESS" {
 			fmt.Fprintf(h, "%s=%s\n", name, os.Getenv(name))
@@ -110,8 +116,12 @@ func (s *service) writeConf(name, runtime string) (string, error) {
 	if runtime != "" {
 		fmt.Fprintf(&b, "runtime = %q\n", filepath.Base(runtime))
 	}
+	b.WriteString("\n[engine.runtimes]\n")
 	if filepath.IsAbs(runtime) {
-		fmt.Fprintf(&b, "\n[engine.runtimes]\n%q = [%q]\n", filepath.Base(runtime), runtime)
+		fmt.Fprintf(&b, "%q = [%q]\n", filepath.Base(runtime), runtime)
+	}
+	if s.runsc != "" && filepath.Base(runtime) != runscName || runtime == runscName {
+		fmt.Fprintf(&b, "%q = [%q]\n", runscName, s.runsc) // every service removes what the other made
 	}
 	return writeFile(s.dir, name, []byte(b.String()), 0o600)
 }

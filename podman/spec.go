@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/containers/podman/v5/libpod/define"
 	"github.com/containers/podman/v5/pkg/specgen"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	storage "go.podman.io/storage/types"
@@ -66,12 +67,13 @@ type container struct {
 	limits    sandbox.Limits // filled in
 	userns    usernsMode
 	selinux   bool
+	gvisor    bool // the runtime must be gVisor's
 	labels    map[string]string
 }
 
 // generate is the one place where a container's isolation is written down.
 func (c container) generate() *specgen.SpecGenerator {
-	g := &specgen.SpecGenerator{}
+	g := &specgen.SpecGenerator{ContainerHealthCheckConfig: noHealthCheck}
 	c.basics(&g.ContainerBasicConfig)
 	c.storage(&g.ContainerStorageConfig)
 	c.security(&g.ContainerSecurityConfig)
@@ -81,6 +83,14 @@ func (c container) generate() *specgen.SpecGenerator {
 	g.NetNS = specgen.Namespace{NSMode: specgen.NoNetwork}
 	g.UseImageHosts = ptr(true) // no names and addresses of the host
 	return g
+}
+
+// noHealthCheck is what a client of Podman sends when there is none: Podman 5.3
+// and later refuse an empty destination.
+var noHealthCheck = specgen.ContainerHealthCheckConfig{
+	HealthLogDestination: define.DefaultHealthCheckLocalDestination,
+	HealthMaxLogCount:    define.DefaultHealthMaxLogCount,
+	HealthMaxLogSize:     define.DefaultHealthMaxLogSize,
 }
 
 func (c container) basics(g *specgen.ContainerBasicConfig) {
@@ -101,7 +111,7 @@ func (c container) storage(g *specgen.ContainerStorageConfig) {
 	g.Image, g.RawImageName = c.image, c.image
 	g.ImageVolumeMode = "ignore"
 	g.Init = ptr(false)
-	g.IpcNS, g.ShmSize = private(), ptr(int64(shmSize))
+	g.IpcNS = private()
 	g.WorkDir = "/"
 	workspace := []string{"bind", "private", "rw", "nosuid", "nodev"}
 	if c.selinux {
@@ -112,6 +122,7 @@ func (c container) storage(g *specgen.ContainerStorageConfig) {
 		{Destination: "/etc/resolv.conf", Type: "bind", Source: c.files.empty, Options: []string{"bind", "private", "ro", "nosuid", "nodev", "noexec"}},
 		tmpfs("/tmp", c.limits.Tmp, "mode=1777"),
 		tmpfs("/run", runSize, "mode=0755", "noexec"),
+		tmpfs("/dev/shm", shmSize, "mode=1777", "noexec"), // Podman 5's own is read-only where the root is
 	}
 }
 

@@ -66,6 +66,17 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
+// Isolation is how far programs are kept from the host's kernel.
+type Isolation string
+
+const (
+	// IsolationDefault shares the kernel: namespaces, a seccomp profile, no
+	// capability.
+	IsolationDefault Isolation = "default"
+	// IsolationGVisor puts gVisor's kernel between programs and the host's.
+	IsolationGVisor Isolation = "gvisor"
+)
+
 // Spec is all that a backend needs to make a sandbox. The network is always
 // none, the root read-only, programs without any capability: none of that is an
 // option.
@@ -83,6 +94,9 @@ type Spec struct {
 	Labels map[string]string
 	// Strict refuses to make a sandbox in which any limit isn't enforced.
 	Strict bool
+	// Isolation, "" for IsolationDefault. A backend that lacks the level wraps
+	// ErrUnavailable and says what to install; it never makes a weaker sandbox.
+	Isolation Isolation
 }
 
 // Backend makes and finds sandboxes. Its methods may be called from many

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -162,23 +163,31 @@ func TestReadersSeeTheOldFileOrTheNew(t *testing.T) {
 	}
 }
 
-// TestAFullDiskLeavesTheOldFileWhole needs a file system of its own.
+// TestAFullDiskLeavesTheOldFileWhole needs a file system of its own: one that
+// runs out of bytes, and one that runs out of inodes.
 func TestAFullDiskLeavesTheOldFileWhole(t *testing.T) {
-	w := newWorldIn(t, smallDisk(t))
-	w.ok("write_file", args(map[string]any{"file_path": "f", "content": strings.Repeat("o", 40_000)}))
-	big := args(map[string]any{"file_path": "f", "content": strings.Repeat("n", 48_000), "mode": "append"})
-	for i := 0; ; i++ {
-		if _, err := w.call("write_file", args(map[string]any{"file_path": fmt.Sprintf("fill%d", i), "content": strings.Repeat("x", 48_000)})); err != nil {
-			require.Equal(t, tool.NoSpace, tool.KindOf(err))
-			break
-		}
-		require.Less(t, i, 100)
+	for name, options := range map[string]string{"bytes": "size=1m", "inodes": "size=16m,nr_inodes=40"} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorldIn(t, smallDisk(t, options))
+			w.ok("write_file", args(map[string]any{"file_path": "f", "content": strings.Repeat("o", 40_000)}))
+			big := args(map[string]any{"file_path": "f", "content": strings.Repeat("n", 48_000), "mode": "append"})
+			for i := 0; ; i++ {
+				if _, err := w.call("write_file", args(map[string]any{"file_path": fmt.Sprintf("fill%d", i), "content": strings.Repeat("x", 48_000)})); err != nil {
+					require.Equal(t, tool.NoSpace, tool.KindOf(err))
+					break
+				}
+				require.Less(t, i, 100)
+			}
+			w.refused(tool.NoSpace, "write_file", big)
+			assert.Equal(t, strings.Repeat("o", 40_000), w.content("f"))
+			temps, err := os.ReadDir(filepath.Join(filepath.Dir(w.path), "tmp"))
+			require.NoError(t, err)
+			assert.Empty(t, temps, "a temporary file is left")
+			w.ok("rm", `{"path":"fill0"}`)
+			w.ok("rm", `{"path":"fill1"}`)
+			w.ok("write_file", big)
+		})
 	}
-	w.refused(tool.NoSpace, "write_file", big)
-	assert.Equal(t, strings.Repeat("o", 40_000), w.content("f"))
-	w.ok("rm", `{"path":"fill0"}`)
-	w.ok("rm", `{"path":"fill1"}`)
-	w.ok("write_file", big)
 }
 
 func TestSlowLocksEndWithTheirCaller(t *testing.T) {

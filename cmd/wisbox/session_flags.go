@@ -26,7 +26,9 @@ type sessionFlags struct {
 	mounts     []string
 	allowRoots []string
 	rbw        bool
+	fsync      bool
 	strict     bool
+	isolation  string
 	ttl, idle  time.Duration
 }
 
@@ -42,7 +44,9 @@ func (f *sessionFlags) register(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.mounts, "mount", nil, "host file or folder to copy in, as `HOST[:DEST]`[,include=GLOB][,exclude=GLOB][,max-bytes=N][,follow-symlinks]; repeatable")
 	flags.StringArrayVar(&f.allowRoots, "allow-root", nil, "with it, every mount must lie under one of these folders; repeatable")
 	flags.BoolVar(&f.rbw, "read-before-write", false, "refuse to change an existing file that the session has not read")
+	flags.BoolVar(&f.fsync, "fsync", false, "acknowledge a change of a file tool only once it is on disk")
 	flags.BoolVar(&f.strict, "strict", false, "refuse to start where the host doesn't enforce every limit")
+	flags.StringVar(&f.isolation, "isolation", os.Getenv("WISBOX_ISOLATION"), "default, or gvisor: programs run on gVisor's kernel, which needs runsc on PATH or in $WISBOX_RUNSC (default $WISBOX_ISOLATION, then default)")
 	flags.DurationVar(&f.ttl, "ttl", 0, "end the session this long after its creation, as 2h (default never)")
 	flags.DurationVar(&f.idle, "idle", 0, "end the session this long after its last use, as 30m (default never)")
 }
@@ -50,7 +54,7 @@ func (f *sessionFlags) register(flags *pflag.FlagSet) {
 // options turns the flags into session options, naming the flag that is wrong.
 func (f *sessionFlags) options() (*wisbox.SessionOptions, error) {
 	opts := &wisbox.SessionOptions{
-		Image: f.image, ReadBeforeWrite: f.rbw, Strict: f.strict, TTL: f.ttl, Idle: f.idle,
+		Image: f.image, ReadBeforeWrite: f.rbw, Fsync: f.fsync, Strict: f.strict, Isolation: sandbox.Isolation(f.isolation), TTL: f.ttl, Idle: f.idle,
 		Limits: sandbox.Limits{CPUs: f.cpus, PIDs: f.pids, Inodes: f.inodes},
 	}
 	for _, size := range []struct {

@@ -1,0 +1,123 @@
+// Package syscalltest tells a test which system calls a child process makes that
+// decide what a crash of the machine leaves: fsync and rename, in their order.
+package syscalltest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	ptraceGetSyscallInfo = 0x420e // PTRACE_GET_SYSCALL_INFO
+	exitKill             = 0x100000
+	syscallStop          = syscall.SIGTRAP | 0x80
+	onEntry              = 1
+)
+
+// info is the head of struct ptrace_syscall_info, the same for every processor.
+type info struct {
+	op   uint8
+	_    [3]byte
+	arch uint32
+	_    [2]uint64 // instruction and stack pointer
+	nr   uint64
+	args [6]uint64
+}
+
+// Order runs cmd to its end and gives its calls in their order: "fsync PATH"
+// with the path at that moment, and "rename". It skips the test where a process
+// may not be traced.
+func Order(t *testing.T, cmd *exec.Cmd) []string {
+	t.Helper()
+	runtime.LockOSThread() // a tracer is a thread
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
+	if err := cmd.Start(); err != nil {
+		t.Skipf("a process can't be traced here: %v", err)
+	}
+	pid := cmd.Process.Pid
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(pid, &status, syscall.WALL, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.PtraceSetOptions(pid, syscall.PTRACE_O_TRACESYSGOOD|syscall.PTRACE_O_TRACECLONE|exitKill); err != nil {
+		t.Fatal(err)
+	}
+	calls, end := follow(pid)
+	_ = cmd.Process.Release()
+	if !end.Exited() || end.ExitStatus() != 0 {
+		t.Fatalf("the traced process ended with %#x", end)
+	}
+	return calls
+}
+
+// follow lets the process and its threads go on until it ends.
+func follow(pid int) (calls []string, status syscall.WaitStatus) {
+	_ = syscall.PtraceSyscall(pid, 0)
+	for {
+		tid, err := syscall.Wait4(-1, &status, syscall.WALL|unix.WNOTHREAD, nil)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil || tid == pid && (status.Exited() || status.Signaled()) {
+			return calls, status
+		}
+		pass := 0
+		switch {
+		case !status.Stopped():
+			continue
+		case status.StopSignal() == syscallStop:
+			calls = append(calls, entered(tid)...)
+		case status.StopSignal() != syscall.SIGTRAP && status.StopSignal() != syscall.SIGSTOP:
+			pass = int(status.StopSignal())
+		}
+		_ = syscall.PtraceSyscall(tid, pass)
+	}
+}
+
+var renames = []uint64{unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2}
+
+// entered names the call that a thread has just begun, if it is one that counts.
+func entered(tid int) []string {
+	var i info
+	_, _, errno := syscall.Syscall6(syscall.SYS_PTRACE, ptraceGetSyscallInfo, uintptr(tid), unsafe.Sizeof(i), uintptr(unsafe.Pointer(&i)), 0, 0)
+	switch {
+	case errno != 0 || i.op != onEntry:
+	case i.nr == unix.SYS_FSYNC || i.nr == unix.SYS_FDATASYNC:
+		path, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", tid, i.args[0]))
+		return []string{"fsync " + path}
+	case slices.Contains(renames, i.nr):
+		return []string{"rename"}
+	}
+	return nil
+}
+
+// Below keeps of calls the renames and the fsyncs below dir, their paths
+// relative to it; random parts of names, after the last hyphen, are left out.
+func Below(dir string, calls []string) []string {
+	var out []string
+	for _, call := range calls {
+		if path, ok := strings.CutPrefix(call, "fsync "); ok {
+			rel, err := filepath.Rel(dir, path)
+			if err != nil || !filepath.IsLocal(rel) {
+				continue
+			}
+			if i := strings.LastIndexByte(rel, '-'); i >= 0 {
+				rel = rel[:i]
+			}
+			call = "fsync " + rel
+		}
+		out = append(out, call)
+	}
+	return out
+}

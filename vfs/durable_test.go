@@ -1,0 +1,63 @@
+package vfs_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/internal/syscalltest"
+	"github.com/wisbox/wisbox/vfs"
+)
+
+const durableEnv = "WISBOX_TEST_DURABLE"
+
+func init() {
+	if base := os.Getenv(durableEnv); base != "" {
+		if err := writeDurably(base); err != nil {
+			panic(err)
+		}
+		os.Exit(0)
+	}
+}
+
+// writeDurably makes a file and replaces it.
+func writeDurably(base string) error {
+	root, err := os.OpenRoot(filepath.Join(base, "workspace"))
+	if err != nil {
+		return err
+	}
+	tmp, err := os.OpenRoot(filepath.Join(base, "tmp"))
+	if err != nil {
+		return err
+	}
+	files, err := vfs.New(&vfs.Options{Root: root, Tmp: tmp, Fsync: true})
+	if err != nil {
+		return err
+	}
+	for _, raw := range []string{`{"file_path":"f","content":"old"}`, `{"file_path":"f","content":"new","mode":"overwrite"}`} {
+		if _, err := byName(files)["write_file"].Call(context.Background(), json.RawMessage(raw)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestFault_F35_AWriteReachesTheDiskBeforeItsName: the content, then the name,
+// then the directory that has the name.
+func TestFault_F35_AWriteReachesTheDiskBeforeItsName(t *testing.T) {
+	base := t.TempDir()
+	for _, dir := range []string{"workspace", "tmp"} {
+		require.NoError(t, os.Mkdir(filepath.Join(base, dir), 0o755))
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), durableEnv+"="+base)
+	cmd.Stderr = os.Stderr
+	once := []string{"fsync tmp/wisbox-tmp", "rename", "fsync workspace"}
+	assert.Equal(t, append(once, once...), syscalltest.Below(base, syscalltest.Order(t, cmd)))
+}
