@@ -38,6 +38,7 @@ type Dir struct {
 	mu        sync.Mutex
 	state     State
 	workspace *os.Root
+	is        fs.FileInfo // of workspace
 	tmp       *os.Root
 	output    *os.Root
 	snapshots *os.Root

@@ -70,11 +70,11 @@ func pinOf(info fs.FileInfo) Pin {
 
 // openRoots opens the session's directories; the workspace must be the pinned one.
 func (d *Dir) openRoots() error {
-	workspace, err := d.openWorkspace(d.state)
+	workspace, is, err := d.openWorkspace(d.state)
 	if err != nil {
 		return err
 	}
-	d.workspace = workspace
+	d.workspace, d.is = workspace, is
 	for _, r := range []struct {
 		field **os.Root
 		name  string
@@ -110,25 +110,26 @@ func (d *Dir) looked() (workspace, tmp *os.File) {
 	return d.counts[0], d.counts[1]
 }
 
-func (d *Dir) openWorkspace(state State) (*os.Root, error) {
+// openWorkspace also tells what it opened, which nothing else can be while it is open.
+func (d *Dir) openWorkspace(state State) (*os.Root, fs.FileInfo, error) {
 	info, err := d.dir.Lstat(d.at(workspaceDir))
 	if err != nil {
-		return nil, d.workspaceGone(err)
+		return nil, nil, d.workspaceGone(err)
 	}
 	if !info.IsDir() || !state.pins(pinOf(info)) {
-		return nil, d.workspaceReplaced()
+		return nil, nil, d.workspaceReplaced()
 	}
 	d.regain(info)
 	root, err := d.dir.OpenRoot(d.at(workspaceDir))
 	if err != nil {
-		return nil, d.workspaceGone(err)
+		return nil, nil, d.workspaceGone(err)
 	}
 	now, err := root.Stat(".")
 	if err != nil || !os.SameFile(now, info) {
 		_ = root.Close()
-		return nil, d.workspaceReplaced()
+		return nil, nil, d.workspaceReplaced()
 	}
-	return root, nil
+	return root, now, nil
 }
 
 // regain gives the owner the rights on the workspace that a program took away
@@ -157,20 +158,20 @@ func (d *Dir) Check(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if !d.isCurrent() {
+	info, err := os.Lstat(d.WorkspacePath())
+	d.mu.Lock()
+	is := d.is
+	d.mu.Unlock()
+	switch {
+	case err == nil && os.SameFile(info, is):
+		d.regain(info)
+		return nil
+	case !d.isCurrent():
 		return tool.Errorf(tool.Closed, "session %q was deleted; make it again", d.id).In("session")
-	}
-	info, err := d.dir.Lstat(d.at(workspaceDir))
-	if err != nil {
+	case err != nil:
 		return d.workspaceGone(err)
 	}
-	workspace, _ := d.looked() // open, so whatever its mode
-	ours, err := workspace.Stat()
-	if err != nil || !os.SameFile(info, ours) {
-		return d.workspaceReplaced()
-	}
-	d.regain(info)
-	return nil
+	return d.workspaceReplaced()
 }
 
 // Remake gives the Dir a workspace again where Check finds fault: the one that
@@ -193,8 +194,8 @@ func (d *Dir) Remake(ctx context.Context) error {
 	if err := d.mountDisk(ctx, state.Kept); err != nil {
 		return err
 	}
-	if root, err := d.openWorkspace(state); err == nil {
-		d.swapRoot(root)
+	if root, is, err := d.openWorkspace(state); err == nil {
+		d.swapRoot(root, is)
 		return d.openCounts()
 	}
 	return d.replaceWorkspace(ctx)
@@ -262,18 +263,18 @@ func (d *Dir) adopt(ctx context.Context, pin Pin) error {
 	if err := d.Update(ctx, func(s *State) error { s.Workspace, s.Next = pin, nil; return nil }); err != nil {
 		return err
 	}
-	root, err := d.openWorkspace(d.State())
+	root, is, err := d.openWorkspace(d.State())
 	if err != nil {
 		return err
 	}
-	d.swapRoot(root)
+	d.swapRoot(root, is)
 	return d.openCounts()
 }
 
-func (d *Dir) swapRoot(root *os.Root) {
+func (d *Dir) swapRoot(root *os.Root, is fs.FileInfo) {
 	d.mu.Lock()
 	old := d.workspace
-	d.workspace = root
+	d.workspace, d.is = root, is
 	d.mu.Unlock()
 	_ = old.Close()
 }
