@@ -68,10 +68,11 @@ def launcher(sock, parent):
         told(sock, b"R%d" % os.getpid(), ours)
         close_all(ours)
         while theirs:
+            start = Start(sock, theirs)
             payload = receive(sock)
             if not payload:
                 break
-            theirs = launch(sock, payload, theirs, rank)
+            theirs = launch(sock, payload, start, rank)
     finally:
         os._exit(0)
 
@@ -90,10 +91,10 @@ def rank_now():
     return os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0), os.sched_getaffinity(0)
 
 
-def launch(sock, payload, theirs, rank):
+def launch(sock, payload, start, rank):
     """Runs one program and reports. Gives the next one's ends of the pipes, none
     when this launcher is not to be used again."""
-    pid, ours, after, start = 0, [], [], Start(sock, theirs)
+    pid, ours, after = 0, [], []
     if ROOT:
         os.setresuid(USER, USER, 0)
     try:
@@ -120,13 +121,16 @@ def launch(sock, payload, theirs, rank):
 
 
 class Start:
-    """One start of a program: what is opened for it is closed again."""
+    """One start of a program, made ready before its request is known. What is
+    opened for it is closed again."""
     attributes = None
 
     def __init__(self, sock, theirs):
         self.sock, self.fds, self.code = sock, theirs, 127
         self.actions = ctypes.create_string_buffer(256)
         libc.posix_spawn_file_actions_init(self.actions)
+        for target, fd in enumerate(theirs):
+            self.dup(fd, target)
         if Start.attributes is None:
             Start.attributes = attributes()
 
@@ -138,8 +142,6 @@ class Start:
         """Gives the program's pid, 0 where it can't be executed."""
         enter(request.dir)
         make_home()
-        for target, fd in enumerate(self.fds):
-            self.dup(fd, target)
         if request.flags & WITH_TTY:
             self.terminal(request.size)
         if request.flags & WITH_CONTROL:

@@ -34,7 +34,8 @@ class Agent(Streams, Slots):
         Slots.__init__(self, once)
         self.epoll, self.handlers = select.epoll(), {}
         self.calls, self.timers, self.tick, self.deadlines = {}, [], 0, {}
-        self.inbuf, self.out, self.out_size = bytearray(), deque(), 0
+        self.room, self.inbuf = memoryview(bytearray(CHUNK)), bytearray()
+        self.out, self.out_size = deque(), 0
         self.writing, self.done = False, False
         self.events, self.direct = Events(), None
 
@@ -88,13 +89,13 @@ class Agent(Streams, Slots):
 
     def read_host(self, event):
         try:
-            data = os.read(0, CHUNK * 4)
+            n = os.readv(0, [self.room])
         except BlockingIOError:
             return
-        if not data:
+        if n == 0:
             raise Lost("end of stream")
         buf, at = self.inbuf, 0
-        buf += data
+        buf += self.room[:n]
         while len(buf) - at >= HEAD.size:
             length, kind, number = HEAD.unpack_from(buf, at)
             if length > MAX_FRAME:
