@@ -145,7 +145,7 @@ func (d *Dir) tryImage(ctx context.Context, disk *Disk, kept bool) error {
 	if err := d.dir.Mkdir(diskDir, 0o700); err != nil {
 		return err
 	}
-	err := quota.FormatImage(ctx, d.hostPath(newImage), disk.limit(), kept)
+	err := quota.FormatImage(ctx, d.hostPath(newImage), disk.limit())
 	d.store.step("create.formatted")
 	if err == nil {
 		err = quota.MountImage(d.hostPath(newImage), d.hostPath(diskDir), kept)

@@ -27,13 +27,14 @@ const (
 
 // FormatImage writes an empty ext4 file system into a new file of mode 0600, which
 // takes only what is used of it from the disk around it. It has room for
-// limit.Bytes of files beside what ext4 needs for itself. durable is for files
-// that must survive a crash of the host: it costs a journal, which images of less
-// than 4 MiB have no room for.
+// limit.Bytes of files beside what ext4 needs for itself. It has a journal, unless
+// it is smaller than 4 MiB: without one ext4 avoids for minutes the inodes that
+// were deleted last and looks at each of them for every new file, so that removing
+// and making 100,000 files again takes 39 s where the first time took 3 s.
 //
 // It takes some 10 ms, whatever the size, and wraps [ErrUnable] where there is no
 // mkfs.ext4 or where limit.Bytes is 0.
-func FormatImage(ctx context.Context, path string, limit Limit, durable bool) error {
+func FormatImage(ctx context.Context, path string, limit Limit) error {
 	if limit.Bytes <= 0 {
 		return fmt.Errorf("%w: an image needs a size", ErrUnable)
 	}
@@ -43,14 +44,14 @@ func FormatImage(ctx context.Context, path string, limit Limit, durable bool) er
 	}
 	inodes := imageInodes(limit)
 	blocks := imageBlocks(limit.Bytes, inodes)
-	durable = durable && blocks+journalBlocks >= minJournaled
-	if durable {
+	journaled := blocks+journalBlocks >= minJournaled
+	if journaled {
 		blocks += journalBlocks
 	}
 	if err := sparseFile(path, blocks*blockSize); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, mkfs, append(formatArgs(inodes, durable), path)...)
+	cmd := exec.CommandContext(ctx, mkfs, append(formatArgs(inodes, journaled), path)...)
 	cmd.Env = []string{"LC_ALL=C"}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return errors.Join(fmt.Errorf("%w: mkfs.ext4: %w: %.200q", ErrUnable, err, out), os.Remove(path))
@@ -58,15 +59,15 @@ func FormatImage(ctx context.Context, path string, limit Limit, durable bool) er
 	return nil
 }
 
-func formatArgs(inodes int64, durable bool) []string {
+func formatArgs(inodes int64, journaled bool) []string {
 	features, args := "^resize_inode", []string{}
-	if durable {
+	if journaled {
 		args = append(args, "-J", "size="+strconv.Itoa(journalBlocks*blockSize>>20))
 	} else {
 		features += ",^has_journal"
 	}
 	return append(args, "-q", "-F", "-b", strconv.Itoa(blockSize), "-I", strconv.Itoa(inodeSize), "-m", "0",
-		"-N", strconv.FormatInt(inodes+reservedInodes, 10), "-O", features, "-E", "lazy_itable_init=1,nodiscard")
+		"-N", strconv.FormatInt(inodes+reservedInodes, 10), "-O", features, "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard")
 }
 
 func imageInodes(limit Limit) int64 {

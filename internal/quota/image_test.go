@@ -24,7 +24,7 @@ func mounted(t *testing.T, limit Limit, durable bool) (image, at string) {
 	dir := t.TempDir()
 	image, at = filepath.Join(dir, "image"), filepath.Join(dir, "at")
 	require.NoError(t, os.Mkdir(at, 0o700))
-	err := FormatImage(t.Context(), image, limit, durable)
+	err := FormatImage(t.Context(), image, limit)
 	if err == nil {
 		err = MountImage(image, at, durable)
 	}
@@ -103,6 +103,18 @@ func TestAnImageTakesOnlyWhatIsUsedAndGivesItBack(t *testing.T) {
 	assert.Eventually(t, func() bool { unix.Sync(); return blocksOf(t, image) < 10*mib }, 10*time.Second, 50*time.Millisecond)
 }
 
+// TestAnImageHasAJournal: see FormatImage for what goes slowly without.
+func TestAnImageHasAJournal(t *testing.T) {
+	image, _ := mounted(t, Limit{2 << 30, 200_000}, false)
+	f, err := os.Open(image)
+	require.NoError(t, err)
+	defer f.Close()
+	features := make([]byte, 1)
+	_, err = f.ReadAt(features, 1024+0x5c) // s_feature_compat of the superblock
+	require.NoError(t, err)
+	assert.NotZero(t, features[0]&4, "EXT4_FEATURE_COMPAT_HAS_JOURNAL")
+}
+
 func TestAMountRunsProgramsButNoDevicesAndStaysPrivate(t *testing.T) {
 	_, at := mounted(t, Limit{4 * mib, 100}, false)
 	raw, err := os.ReadFile("/proc/self/mountinfo")
@@ -148,11 +160,11 @@ func TestAMountInUseIsTakenOutOfSight(t *testing.T) {
 func TestWhatCannotBeDoneSaysSoAndLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	image := filepath.Join(dir, "image")
-	require.ErrorIs(t, FormatImage(t.Context(), image, Limit{Inodes: 5}, false), ErrUnable)
+	require.ErrorIs(t, FormatImage(t.Context(), image, Limit{Inodes: 5}), ErrUnable)
 	require.NoError(t, os.WriteFile(image, make([]byte, mib), 0o600))
 	require.ErrorIs(t, MountImage(image, dir, false), ErrUnable, "no file system")
 	assert.Eventually(t, func() bool { return !attached(dir) }, 5*time.Second, 10*time.Millisecond)
-	require.Error(t, FormatImage(t.Context(), image, Limit{Bytes: mib}, false), "the file is there")
+	require.Error(t, FormatImage(t.Context(), image, Limit{Bytes: mib}), "the file is there")
 	require.NoError(t, Unmount(t.Context(), filepath.Join(dir, "nothing")))
 }
 

@@ -13,7 +13,8 @@ import (
 
 // MountImage mounts an image of [FormatImage] on an existing directory. Programs
 // in it may be executed, devices and set-uid bits mean nothing there, and the
-// mount takes part in no propagation. durable is what the image was made with. It
+// mount takes part in no propagation. durable is for files that must survive a
+// crash of the host: it costs a flush of the disk where its journal is written. It
 // wraps [ErrUnable] where the host doesn't let us. One caller at a time for
 // one image.
 func MountImage(image, at string, durable bool) error {
