@@ -18,8 +18,10 @@ func (a *app) newLogCmd() *cobra.Command {
 	var tail int
 	cmd := &cobra.Command{
 		Use:   "log SESSION",
-		Short: "Show every call of a session: when, what, how it ended, how long it took",
+		Short: "Show every call of a session: when, what, how it ended, what files it changed",
 		Long: `Shows the session's log: one record a call, without content, code or variables.
+What files programs changed is known where the session has --auto-snapshot, else
+CHANGED says unknown. wisbox undo takes the id under CALL.
 With --json each record is a line as it stands in the log: who called, with which
 arguments, and the hashes of the files that the tool changed.`,
 		Example: `  wisbox log box --tail 20
@@ -86,14 +88,14 @@ func printLog(w io.Writer, lines [][]byte) {
 		return
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "TIME\tTOOL\tOUTCOME\tTOOK\tPATH")
+	fmt.Fprintln(tw, "TIME\tCALL\tTOOL\tOUTCOME\tTOOK\tCHANGED\tPATH")
 	for _, line := range lines {
 		var e wisbox.Event
 		if json.Unmarshal(line, &e) != nil {
 			continue // another version's
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", e.Time.Local().Format(time.DateTime), printable(e.Tool), e.Outcome,
-			e.Duration.Round(10*time.Microsecond), oneLine(about(e)))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.Time.Local().Format(time.DateTime), oneLine(e.Call), oneLine(e.Tool), e.Outcome,
+			e.Duration.Round(10*time.Microsecond), oneLine(changed(e.Effects)), oneLine(about(e)))
 	}
 	_ = tw.Flush()
 }
@@ -107,6 +109,33 @@ func about(e wisbox.Event) string {
 		return e.Message
 	}
 	return e.Path + ": " + e.Message
+}
+
+const namedChanges = 3 // of a call in the table
+
+// changed names the files that a call changed, those that went with a minus.
+func changed(e wisbox.Effects) string {
+	switch {
+	case e.RolledBack:
+		return "rolled back"
+	case e.Unknown && len(e.Changes) == 0:
+		return "unknown"
+	}
+	var names []string
+	for _, c := range e.Changes[:min(len(e.Changes), namedChanges)] {
+		sign := ""
+		if c.Removed {
+			sign = "-"
+		}
+		names = append(names, sign+c.Path)
+	}
+	if more := e.More + int64(len(e.Changes)-len(names)); more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	if e.Unknown {
+		names = append(names, "others unknown")
+	}
+	return strings.Join(names, ", ")
 }
 
 // oneLine keeps a table a table.

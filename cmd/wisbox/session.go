@@ -18,11 +18,12 @@ import (
 func (a *app) newSessionCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "session",
-		Short: "Create, list, inspect and remove sessions",
+		Short: "Create, list, inspect, clone, save and remove sessions",
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.newSessionCreateCmd(), a.newSessionListCmd(), a.newSessionInspectCmd(), a.newSessionRmCmd())
+	cmd.AddCommand(a.newSessionCreateCmd(), a.newSessionListCmd(), a.newSessionInspectCmd(), a.newSessionRmCmd(),
+		a.newSessionCloneCmd(), a.newSessionResetCmd(), a.newSessionSaveCmd(), a.newSessionLoadCmd())
 	return cmd
 }
 
@@ -68,14 +69,7 @@ func (a *app) runSessionCreate(ctx context.Context, flags *sessionFlags, args []
 	if err != nil {
 		return err
 	}
-	in, err := s.Inspect(ctx)
-	if err != nil {
-		return err
-	}
-	if err := a.closeSession(ctx, s); err != nil {
-		return err
-	}
-	return a.print(in, func(w io.Writer) { fmt.Fprintln(w, in.ID) })
+	return a.leave(ctx, s)
 }
 
 func (a *app) newSessionListCmd() *cobra.Command {
@@ -146,21 +140,13 @@ func (a *app) newSessionInspectCmd() *cobra.Command {
 }
 
 func (a *app) runSessionInspect(ctx context.Context, name string) error {
-	m, err := a.manager(ctx)
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	s, err := m.Attach(ctx, name)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = a.closeSession(ctx, s) }()
-	in, err := s.Inspect(ctx)
-	if err != nil {
-		return err
-	}
-	return a.print(in, func(w io.Writer) { printInspection(w, in) })
+	return a.withSession(ctx, name, func(s *wisbox.Session) error {
+		in, err := s.Inspect(ctx)
+		if err != nil {
+			return err
+		}
+		return a.print(in, func(w io.Writer) { printInspection(w, in) })
+	})
 }
 
 func printInspection(w io.Writer, in *wisbox.Inspection) {

@@ -29,6 +29,8 @@ type sessionFlags struct {
 	fsync      bool
 	strict     bool
 	isolation  string
+	steps      bool
+	rollback   bool
 	ttl, idle  time.Duration
 }
 
@@ -45,6 +47,8 @@ func (f *sessionFlags) register(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.allowRoots, "allow-root", nil, "with it, every mount must lie under one of these folders; repeatable")
 	flags.BoolVar(&f.rbw, "read-before-write", false, "refuse to change an existing file that the session has not read")
 	flags.BoolVar(&f.fsync, "fsync", false, "acknowledge a change of a file tool only once it is on disk")
+	flags.BoolVar(&f.steps, "auto-snapshot", false, "make a step before each call that can change the workspace, for wisbox undo")
+	flags.BoolVar(&f.rollback, "rollback-on-failure", false, "a call that fails leaves the workspace as it was before; implies --auto-snapshot")
 	flags.BoolVar(&f.strict, "strict", false, "refuse to start where the host doesn't enforce every limit")
 	flags.StringVar(&f.isolation, "isolation", os.Getenv("WISBOX_ISOLATION"), "default, or gvisor: programs run on gVisor's kernel, which needs runsc on PATH or in $WISBOX_RUNSC (default $WISBOX_ISOLATION, then default)")
 	flags.DurationVar(&f.ttl, "ttl", 0, "end the session this long after its creation, as 2h (default never)")
@@ -54,7 +58,8 @@ func (f *sessionFlags) register(flags *pflag.FlagSet) {
 // options turns the flags into session options, naming the flag that is wrong.
 func (f *sessionFlags) options() (*wisbox.SessionOptions, error) {
 	opts := &wisbox.SessionOptions{
-		Image: f.image, ReadBeforeWrite: f.rbw, Fsync: f.fsync, Strict: f.strict, Isolation: sandbox.Isolation(f.isolation), TTL: f.ttl, Idle: f.idle,
+		Image: f.image, ReadBeforeWrite: f.rbw, Fsync: f.fsync, AutoSnapshot: f.steps, RollbackOnFailure: f.rollback,
+		Strict: f.strict, Isolation: sandbox.Isolation(f.isolation), TTL: f.ttl, Idle: f.idle,
 		Limits: sandbox.Limits{CPUs: f.cpus, PIDs: f.pids, Inodes: f.inodes},
 	}
 	for _, size := range []struct {

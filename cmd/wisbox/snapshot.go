@@ -4,8 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"maps"
 
 	"github.com/spf13/cobra"
+
+	"github.com/wisbox/wisbox"
 )
 
 func (a *app) newSnapshotCmd() *cobra.Command {
@@ -16,13 +20,23 @@ func (a *app) newSnapshotCmd() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	var label string
+	var quiesce bool
 	create := &cobra.Command{
 		Use: "create SESSION", Short: "Keep the workspace as it is", Args: exactArgs("SESSION"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.runTool(cmd.Context(), args[0], "snapshot_create", optional("label", label))
+			return a.runTool(cmd.Context(), args[0], "snapshot_create", given(map[string]any{"label": label, "quiesce": quiesce}))
 		},
 	}
 	create.Flags().StringVar(&label, "label", "", "one line that says what it is")
+	restore := &cobra.Command{
+		Use: "restore SESSION SNAPSHOT", Short: "Bring the workspace back, in place", Args: exactArgs("SESSION", "SNAPSHOT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.runTool(cmd.Context(), args[0], "snapshot_restore", given(map[string]any{"snapshot_id": args[1], "quiesce": quiesce}))
+		},
+	}
+	for _, c := range []*cobra.Command{create, restore} {
+		c.Flags().BoolVar(&quiesce, "quiesce", false, "pause the session's programs meanwhile, where the host can")
+	}
 	diff := &cobra.Command{
 		Use: "diff SESSION SNAPSHOT [SNAPSHOT]", Short: "Compare a snapshot with the workspace, or with another one",
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -32,14 +46,14 @@ func (a *app) newSnapshotCmd() *cobra.Command {
 			return exactArgs("SESSION", "SNAPSHOT")(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			params := map[string]string{"from": args[1]}
+			params := map[string]any{"from": args[1]}
 			if len(args) == 3 {
 				params["to"] = args[2]
 			}
 			return a.runTool(cmd.Context(), args[0], "snapshot_diff", params)
 		},
 	}
-	cmd.AddCommand(create, diff,
+	cmd.AddCommand(create, diff, restore,
 		&cobra.Command{
 			Use: "list SESSION", Aliases: []string{"ls"}, Short: "List the snapshots", Args: exactArgs("SESSION"),
 			RunE: func(cmd *cobra.Command, args []string) error {
@@ -47,23 +61,41 @@ func (a *app) newSnapshotCmd() *cobra.Command {
 			},
 		},
 		&cobra.Command{
-			Use: "restore SESSION SNAPSHOT", Short: "Bring the workspace back, in place", Args: exactArgs("SESSION", "SNAPSHOT"),
+			Use: "rm SESSION SNAPSHOT…", Short: "Forget snapshots and give their room back",
+			Args: func(cmd *cobra.Command, args []string) error {
+				if len(args) > 2 {
+					return nil
+				}
+				return exactArgs("SESSION", "SNAPSHOT")(cmd, args)
+			},
 			RunE: func(cmd *cobra.Command, args []string) error {
-				return a.runTool(cmd.Context(), args[0], "snapshot_restore", map[string]string{"snapshot_id": args[1]})
+				return a.runSnapshotRm(cmd.Context(), args[0], args[1:])
 			},
 		})
 	return cmd
 }
 
-func optional(name, value string) map[string]string {
-	if value == "" {
-		return nil
-	}
-	return map[string]string{name: value}
+// given leaves out what was not asked for.
+func given(params map[string]any) map[string]any {
+	maps.DeleteFunc(params, func(_ string, v any) bool { return v == "" || v == false })
+	return params
+}
+
+func (a *app) runSnapshotRm(ctx context.Context, session string, ids []string) error {
+	return a.withSession(ctx, session, func(s *wisbox.Session) error {
+		if err := s.RemoveSnapshots(ctx, ids...); err != nil {
+			return err
+		}
+		return a.print(map[string]any{"removed": ids}, func(w io.Writer) {
+			for _, id := range ids {
+				fmt.Fprintln(w, id)
+			}
+		})
+	})
 }
 
 // runTool calls a tool for a person: its text, or with --json its result object.
-func (a *app) runTool(ctx context.Context, session, name string, params map[string]string) error {
+func (a *app) runTool(ctx context.Context, session, name string, params map[string]any) error {
 	var raw json.RawMessage
 	if params != nil {
 		var err error
@@ -71,23 +103,11 @@ func (a *app) runTool(ctx context.Context, session, name string, params map[stri
 			return err
 		}
 	}
-	m, err := a.manager(ctx)
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	s, err := m.Attach(ctx, session)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = a.closeSession(ctx, s) }()
-	res, err := s.Call(ctx, name, raw)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		return a.printJSON(res.Value)
-	}
-	fmt.Fprintln(a.out, printable(res.Text))
-	return nil
+	return a.withSession(ctx, session, func(s *wisbox.Session) error {
+		res, err := s.Call(ctx, name, raw)
+		if err != nil {
+			return err
+		}
+		return a.print(res.Value, func(w io.Writer) { fmt.Fprintln(w, printable(res.Text)) })
+	})
 }

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+func (a *app) newSessionCloneCmd() *cobra.Command {
+	var again bool
+	cmd := &cobra.Command{
+		Use:   "clone SESSION NAME",
+		Short: "Make a second session that begins with a session's files and settings",
+		Args:  exactArgs("SESSION", "NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.runSessionClone(cmd.Context(), args[0], wisbox.CloneOptions{Name: args[1], Kept: true, Remount: again})
+		},
+	}
+	cmd.Flags().BoolVar(&again, "remount", false, "copy the session's mounts again, over the files that it has now")
+	return cmd
+}
+
+func (a *app) runSessionClone(ctx context.Context, name string, opts wisbox.CloneOptions) error {
+	return a.withSession(ctx, name, func(s *wisbox.Session) error {
+		c, err := s.Clone(ctx, &opts)
+		if err != nil {
+			return err
+		}
+		return a.leave(ctx, c)
+	})
+}
+
+// leave prints a session that was made and leaves it for later commands.
+func (a *app) leave(ctx context.Context, s *wisbox.Session) error {
+	in, err := s.Inspect(ctx)
+	if err = errors.Join(err, a.closeSession(ctx, s)); err != nil {
+		return err
+	}
+	return a.print(in, func(w io.Writer) { fmt.Fprintln(w, in.ID) })
+}
+
+func (a *app) newSessionResetCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "reset SESSION",
+		Short: "Empty a session: no programs, and only the mounts' files, copied again",
+		Long: `Ends the session's programs and interpreters, gives it an empty workspace and
+copies its mounts again. Its snapshots and its log stay.`,
+		Args: exactArgs("SESSION"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withSession(cmd.Context(), args[0], func(s *wisbox.Session) error { return s.Reset(cmd.Context()) })
+		},
+	}
+}
+
+func (a *app) newSessionSaveCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "save SESSION FILE|-",
+		Short: "Write a session's workspace, snapshots and settings to a file",
+		Long: `Writes an archive that wisbox session load makes a session of, here or on another
+machine. It holds the variables of the session's programs (--env) too. FILE is
+replaced when the archive is whole; - is stdout.`,
+		Example: `  wisbox session save box box.wisbox
+  wisbox session save box - | ssh ci wisbox session load - box`,
+		Args: exactArgs("SESSION", "FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.runSessionSave(cmd.Context(), args[0], args[1])
+		},
+	}
+}
+
+func (a *app) runSessionSave(ctx context.Context, name, file string) error {
+	return a.withSession(ctx, name, func(s *wisbox.Session) error {
+		if file == "-" {
+			_, err := s.Save(ctx, a.out)
+			return err
+		}
+		info, err := saveTo(ctx, s, file)
+		if err != nil {
+			return err
+		}
+		return a.print(info, func(w io.Writer) { fmt.Fprintf(w, "%s: %d files, %d bytes\n", file, info.Files, info.Bytes) })
+	})
+}
+
+// saved is what save prints.
+type saved struct {
+	File  string `json:"file"`
+	Files int64  `json:"files"`
+	Bytes int64  `json:"bytes"`
+}
+
+// saveTo writes the archive beside the file and renames it when it is whole.
+func saveTo(ctx context.Context, s *wisbox.Session, file string) (saved, error) {
+	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
+	if err != nil {
+		return saved{}, fileError("written", err)
+	}
+	defer os.Remove(f.Name())
+	info, err := s.Save(ctx, f)
+	if err != nil {
+		return saved{}, errors.Join(err, f.Close())
+	}
+	if err := errors.Join(f.Close(), os.Rename(f.Name(), file)); err != nil {
+		return saved{}, fileError("written", err)
+	}
+	return saved{File: file, Files: info.Files, Bytes: info.Bytes}, nil
+}
+
+// fileError tells a person what is wrong with a file that they named.
+func fileError(done string, err error) error {
+	return tool.Errorf(tool.Invalid, "FILE can't be %s: %s", done, err).In("FILE").Because(err)
+}
+
+func (a *app) newSessionLoadCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "load FILE|- [NAME]",
+		Short: "Make a session of a file that wisbox session save has written",
+		Long: `Makes a session that stays, with the archive's workspace, snapshots and settings
+(not its mounts: they are paths of another machine). Every part of the archive is
+checked first. Prints the session's name.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 2 {
+				return nil
+			}
+			return exactArgs("FILE")(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.runSessionLoad(cmd.Context(), args) },
+	}
+}
+
+func (a *app) runSessionLoad(ctx context.Context, args []string) error {
+	in := a.in
+	if args[0] != "-" {
+		f, err := os.Open(args[0])
+		if err != nil {
+			return fileError("read", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	opts := &wisbox.LoadOptions{Kept: true}
+	if len(args) == 2 {
+		opts.Name = args[1]
+	}
+	m, err := a.manager(ctx)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	s, err := m.Load(ctx, in, opts)
+	if err != nil {
+		return err
+	}
+	return a.leave(ctx, s)
+}
