@@ -266,6 +266,18 @@ func TestAFailedEvaluationWritesNothingAndSaysSo(t *testing.T) {
 	}
 }
 
+func TestWhatWasNotWrittenIsSaidOnlyToWhoAskedForIt(t *testing.T) {
+	for args, said := range map[string]bool{
+		`{"code":"1/0"}`: false, `{"code":"write_text('a','b')\n1/0"}`: true, `{"code":"1/0","writes":[{"path":"o","content":""}]}`: true,
+	} {
+		s := newStage(t, nil)
+		s.engine.resp.Status = evaltool.StatusException
+		res, err := s.call(t, args)
+		require.NoError(t, err)
+		assert.Equal(t, said, strings.Contains(res.Text, "nothing was written"), res.Text)
+	}
+}
+
 func TestWhatAnEngineAnswersIsHeldToTheLimits(t *testing.T) {
 	s := newStage(t, nil)
 	long := strings.Repeat("é", 10_000)

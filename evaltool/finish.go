@@ -16,7 +16,10 @@ func (e *Evaluator) finish(ctx context.Context, c *call, resp Response) (Result,
 	result.Globals, result.GlobalsDropped = boundGlobals(resp.Globals, resp.Dropped)
 	notes := append(c.notes, resp.Notes...)
 	if result.failed {
-		result.Message = sentences(append(notes, notWritten(resp)))
+		if c.asksForWrites() {
+			notes = append(notes, notWritten(resp))
+		}
+		result.Message = sentences(notes)
 		return result, nil
 	}
 	result.Message = sentences(notes)
@@ -26,6 +29,11 @@ func (e *Evaluator) finish(ctx context.Context, c *call, resp Response) (Result,
 	}
 	result.Writes = done
 	return result, nil
+}
+
+// asksForWrites tells whether the caller or the code may wait for a file.
+func (c *call) asksForWrites() bool {
+	return len(c.writes) > 0 || strings.Contains(c.request.Code, "write_text")
 }
 
 func clipped(value *string) *string {

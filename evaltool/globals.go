@@ -15,7 +15,7 @@ func checkGlobals(p Params) error {
 	for _, name := range sortedNames(p.Globals) {
 		field := "globals." + Clip(name, maxPathFold)
 		if !isIdentifier(name) || name == "reads" {
-			return tool.Errorf(tool.Invalid, "globals: %q can't be a global; give an ASCII Python identifier that is no keyword, not \"reads\" and not __like_this__", Clip(name, maxPathFold)).In(field)
+			return tool.Errorf(tool.Invalid, "globals: %q can't be a global; give a Python identifier that is no keyword, not \"reads\" and not __like_this__", Clip(name, maxPathFold)).In(field)
 		}
 		if why := jsonFault(p.Globals[name]); why != "" {
 			return tool.Errorf(tool.Invalid, "globals: %s %s; its value must be JSON text, a string with its quotes for instance", name, why).In(field)

@@ -3,6 +3,9 @@ package evaltool
 import (
 	"slices"
 	"strings"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // keywords of Python can't be the names of globals.
@@ -12,18 +15,23 @@ var keywords = []string{
 	"not", "or", "pass", "raise", "return", "try", "while", "with", "yield",
 }
 
-// isIdentifier tells whether name can be a global: an ASCII identifier of
-// Python, no keyword, and none of the interpreter's own __names__.
+// isIdentifier tells whether name can be a global: an identifier of Python as its
+// parser would store it (NFKC), no keyword, and none of the interpreter's own
+// __names__.
 func isIdentifier(name string) bool {
-	if name == "" || isDigit(name[0]) || slices.Contains(keywords, name) {
+	if name == "" || slices.Contains(keywords, name) || !norm.NFKC.IsNormalString(name) {
 		return false
 	}
-	for _, c := range []byte(name) {
-		if c != '_' && !isDigit(c) && (c|0x20 < 'a' || c|0x20 > 'z') {
+	for i, c := range name {
+		if !begins(c) && (i == 0 || !unicode.In(c, unicode.Mn, unicode.Mc, unicode.Nd, unicode.Pc, unicode.Other_ID_Continue)) {
 			return false
 		}
 	}
 	return !strings.HasPrefix(name, "__") || !strings.HasSuffix(name, "__")
 }
 
-func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+// begins tells whether an identifier may begin with c.
+func begins(c rune) bool {
+	return c == '_' || unicode.In(c, unicode.L, unicode.Nl, unicode.Other_ID_Start) &&
+		!unicode.In(c, unicode.Pattern_Syntax, unicode.Pattern_White_Space)
+}

@@ -147,6 +147,7 @@ func TestWhatRaisesIsAnExceptionWithTheUsersOwnLines(t *testing.T) {
 		{"input", "input()", "EOFError"},
 		{"repr", "class A:\n def __repr__(s): raise ValueError('no')\nA()", "ValueError: no"},
 		{"exit code", "import sys; sys.exit(3)", "SystemExit: 3"},
+		{"exit of a repr", "class A:\n def __repr__(s): raise SystemExit\nA()", "SystemExit: None"},
 		{"exit text", "import sys; sys.exit('stop here')", "stop here"},
 		{"interrupt", "raise KeyboardInterrupt", "KeyboardInterrupt"},
 		{"its text raises", "class E(Exception):\n def __str__(s): raise s\nraise E", "E"},
@@ -161,7 +162,7 @@ func TestWhatRaisesIsAnExceptionWithTheUsersOwnLines(t *testing.T) {
 			resp := b.code(t, c.code)
 			assert.Equal(t, evaltool.StatusException, resp.Status)
 			assert.Contains(t, resp.Stderr, c.says)
-			assert.NotContains(t, resp.Stderr, "evaluate", "no frame of the driver")
+			assert.NotContains(t, resp.Stderr, "valuate", "no frame of the driver")
 			assert.LessOrEqual(t, len([]rune(resp.Stderr)), evaltool.StreamChars)
 			assert.Nil(t, resp.Value)
 		})
@@ -294,6 +295,10 @@ _private = lam = lambda: 1
 class Bad:
     def __repr__(self): raise ValueError
 bad = Bad()
+class Leaves:
+    def __repr__(self): raise SystemExit(3)
+leaves = Leaves()
+nämé = 1
 `)
 	require.Equal(t, evaltool.StatusExited, resp.Status, resp.Stderr)
 	short := resp.Globals["bigrepr"]
@@ -302,6 +307,7 @@ bad = Bad()
 		"l": "[1, [2.5]]", "d": `{"a": [1]}`, "t": `[1, "x"]`, "n": "null", "b": "true", "s": `"hé"`,
 		"sets": "!repr:{1}", "cpx": "!repr:(3+4j)", "nan": "!repr:nan", "keys": "!repr:{1: 2}", "raw": "!repr:b'x'",
 		"deep": "!repr:{'a': {1}}", "cycle": "!repr:[[...]]", "bad": "!repr:<Bad object; its repr raised ValueError>",
+		"leaves": "!repr:<Leaves object; its repr raised SystemExit>", "nämé": "1",
 	}, resp.Globals)
 	assert.Len(t, short, evaltool.StreamChars)
 	assert.True(t, strings.HasSuffix(short, "..."))
@@ -336,6 +342,12 @@ func TestALargeReadIsGivenWhole(t *testing.T) {
 func TestTemplatesGetTextsNotReprs(t *testing.T) {
 	resp := newBench(t).eval(t, evaltool.Request{Code: "t = 'a\\nb'\nn = 6 * 7", Names: []string{"t", "n", "missing"}})
 	assert.Equal(t, map[string]string{"t": "a\nb", "n": "42"}, resp.Names)
+}
+
+func TestALoneSurrogateFitsNoTemplate(t *testing.T) {
+	resp := newBench(t).eval(t, evaltool.Request{Code: `t = '\ud800'`, Names: []string{"t"}})
+	assert.Equal(t, evaltool.StatusException, resp.Status)
+	assert.Contains(t, resp.Stderr, "UnicodeEncodeError")
 }
 
 func TestNothingReachesTheNextFreshCall(t *testing.T) {

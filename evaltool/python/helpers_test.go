@@ -69,6 +69,8 @@ func TestHelpersRefuseWhatTheFileToolsRefuse(t *testing.T) {
 		{"read_text('fifo')", "not a regular file"},
 		{"read_text('bin')", "UnicodeDecodeError"},
 		{"read_text('none')", "FileNotFoundError"},
+		{"import os; os.mkdir('dir')\nread_text('dir')", "Is a directory: 'dir'"},
+		{"write_text('x')", "write_text() missing 1 required"},
 		{"write_text('old', 'x', 'create')", "FileExistsError"},
 		{"write_text('x', 'x', 'w')", "create, overwrite or append"},
 		{"write_text('x', b'x')", "TypeError"},

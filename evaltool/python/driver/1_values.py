@@ -7,6 +7,7 @@ import json
 import types
 
 CUT = "..."
+RAISED = (Exception, SystemExit, GeneratorExit)  # what a value's methods may raise: not the interrupt of a call
 TEXT_CHARS = 4096
 GLOBALS_CHARS = 32 * 1024
 HIDDEN = (
@@ -120,14 +121,15 @@ def global_text(value):
         return "".join(writer.pieces)
     except TooLong:
         return None
-    except Exception:  # whatever its methods did: it is no JSON
-        return repr_text(value)
+    except RAISED:  # whatever its methods did: it is no JSON
+        pass
+    return repr_text(value)
 
 
 def repr_text(value):
     try:
         return "!repr:" + short_repr(value, TEXT_CHARS - len("!repr:"))
-    except Exception as problem:
+    except RAISED as problem:
         return f"!repr:<{type(value).__name__} object; its repr raised {type(problem).__name__}>"
 
 

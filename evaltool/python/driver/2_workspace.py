@@ -45,7 +45,10 @@ class Workspace:
         self.queue = {}
 
     def helpers(self):
-        return {"read_text": self.reader(), "write_text": self.writer(), "list_files": self.lister()}
+        found = {"read_text": self.reader(), "write_text": self.writer(), "list_files": self.lister()}
+        for name, helper in found.items():
+            helper.__qualname__ = name  # as messages and reprs show it
+        return found
 
     # Plain functions, not bound methods: nothing of the driver hangs on them.
 
@@ -84,13 +87,16 @@ class Workspace:
 
     def stored(self, path):
         fd = os.open(self.real(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(fd, "rb") as file:
+        try:
             info = os.fstat(fd)
             if stat.S_ISDIR(info.st_mode):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
             if not stat.S_ISREG(info.st_mode):
                 raise OSError(errno.EINVAL, "not a regular file", path)
-            data = file.read(READ_BYTES + 1)
+            with open(fd, "rb", closefd=False) as file:
+                data = file.read(READ_BYTES + 1)
+        finally:
+            os.close(fd)
         if len(data) > READ_BYTES:
             raise OSError(errno.EFBIG, f"more than {READ_BYTES >> 20} MiB", path)
         return data.decode()

@@ -77,7 +77,7 @@ def call(value, method, **options):
     try:
         found = getattr(value, method, None)
         return found(**options) if callable(found) else None
-    except Exception:
+    except RAISED:
         return None
 
 
@@ -90,7 +90,7 @@ def answers_anything(value):
     """Whether it has every attribute that one asks for, as mocks do."""
     try:
         return hasattr(value, "_wisbox_no_such_method_")
-    except Exception:
+    except RAISED:
         return True
 
 

@@ -235,6 +235,7 @@ class Session:
             if name in names:
                 value = names[name]
                 texts[name] = (value if isinstance(value, str) else str(value))[: WRITE_CHARS + 1]
+                texts[name].encode()  # a lone surrogate can't be stored: say so here
         return texts
 
     def fail(self, request, answer, problem):
@@ -253,7 +254,7 @@ class Session:
     def explained(self, request, problem):
         if isinstance(problem, SystemExit):
             code = problem.code
-            return f"SystemExit: {code}\n" if isinstance(code, int) else cut(str(code)) + "\n"
+            return f"SystemExit: {code}\n" if code is None or isinstance(code, int) else cut(str(code)) + "\n"
         text = self.space.explain(problem, request["code"])
         if len(text) <= TEXT_CHARS - 96:
             return text
