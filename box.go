@@ -18,8 +18,11 @@ type box struct {
 	make func(context.Context) (sandbox.Sandbox, error)
 	log  *slog.Logger
 
-	turn chan struct{} // holds one token; who has it may read and change cur
+	turn chan struct{} // holds one token; who has it may read and change the rest
 	cur  sandbox.Sandbox
+	// ready is called with a sandbox before its first program; nil does nothing.
+	ready   func(context.Context, sandbox.Sandbox) error
+	isReady bool // ready was called for cur
 }
 
 func newBox(make func(context.Context) (sandbox.Sandbox, error), log *slog.Logger) *box {
@@ -51,15 +54,30 @@ func (b *box) get(ctx context.Context) (sandbox.Sandbox, error) {
 		return nil, err
 	}
 	defer b.unlock()
-	if b.cur != nil {
-		return b.cur, nil
+	if b.cur == nil {
+		sb, err := b.make(ctx)
+		if err != nil {
+			return nil, err
+		}
+		b.cur, b.isReady = sb, false
 	}
-	sb, err := b.make(ctx)
-	if err != nil {
-		return nil, err
+	if b.ready != nil && !b.isReady {
+		if err := b.ready(ctx, b.cur); err != nil {
+			return b.cur, err
+		}
+		b.isReady = true
 	}
-	b.cur = sb
-	return sb, nil
+	return b.cur, nil
+}
+
+// readyBy makes ready be called before the next program.
+func (b *box) readyBy(ctx context.Context, ready func(context.Context, sandbox.Sandbox) error) error {
+	if err := b.lock(ctx); err != nil {
+		return err
+	}
+	defer b.unlock()
+	b.ready, b.isReady = ready, false
+	return nil
 }
 
 // peek gives the sandbox if there is one.
@@ -118,11 +136,15 @@ func (b *box) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, erro
 func attempt[T any](ctx context.Context, b *box, do func(sandbox.Sandbox) (T, bool, error)) (T, error) {
 	var none T
 	for again := true; ; again = false {
+		var out T
+		var lost bool
 		sb, err := b.get(ctx)
-		if err != nil {
+		if err == nil {
+			out, lost, err = do(sb)
+		}
+		if sb == nil {
 			return none, asToolError(err)
 		}
-		out, lost, err := do(sb)
 		if lost || errors.Is(err, sandbox.ErrLost) {
 			b.drop(ctx, sb)
 		}

@@ -38,8 +38,8 @@ type CloneOptions struct {
 }
 
 // Clone gives a second session that begins as this one is: its files, its
-// settings, its digest and what it has defined in Lisp; not its processes, and
-// not what Python keeps. A full clone is made from a snapshot, whose content the
+// settings, its digest and what it has defined in Lisp; not its processes, not
+// what Python keeps, and not the secrets that only its holder knows. A full clone is made from a snapshot, whose content the
 // two share on the disk; programs that write meanwhile are treated as by
 // snapshot_create.
 func (s *Session) Clone(ctx context.Context, opts *CloneOptions) (*Session, error) {
@@ -142,6 +142,9 @@ func (s *Session) freeze(ctx context.Context, o CloneOptions) (*frozen, error) {
 		return nil, err
 	}
 	opts.Kept, opts.OnEvent = o.Kept, o.OnEvent
+	if l, ok := s.host.(*local); ok { // what a holder has in memory stays with it
+		opts.Secrets = l.secrets.copy()
+	}
 	store, err := s.host.store()
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/wisbox/wisbox/internal/holdwire"
+	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -21,7 +22,7 @@ const HoldIdle = 10 * time.Minute
 
 // request is the first frame of an operation.
 type request struct {
-	Op   string          `json:"op"`             // call, run, inspect, reset, stop
+	Op   string          `json:"op"`             // call, run, inspect, secrets, reset, stop
 	By   string          `json:"by"`             // who asks, for the log
 	Call string          `json:"call,omitempty"` // the client's id of the call
 	Tool string          `json:"tool,omitempty"`
@@ -30,6 +31,14 @@ type request struct {
 	// What the caller of a tool asked for beside.
 	Progress bool          `json:"progress,omitempty"`
 	Polling  time.Duration `json:"polling,omitempty"`
+
+	Secrets map[string]wireSecret `json:"secrets,omitempty"`
+}
+
+// wireSecret is a Secret on the wire, the only place where a value is marshalled.
+type wireSecret struct {
+	File  string `json:"file,omitempty"`
+	Value []byte `json:"value,omitempty"`
 }
 
 // wireCmd is what of a sandbox.Cmd goes over the wire.
@@ -157,11 +166,18 @@ func (h *holder) lookIdle() {
 	defer h.mu.Unlock()
 	switch {
 	case h.conns > 0:
-	case h.s.host.(*local).busy():
+	case h.s.host.(*local).busy(), h.neededForSecrets():
 		h.timer.Reset(h.idle)
 	default:
 		h.cancel(errIdle)
 	}
+}
+
+// neededForSecrets tells whether values would be lost with the holder that its
+// session, which isn't over, still needs.
+func (h *holder) neededForSecrets() bool {
+	_, expired := h.s.dir.State().Expired(overlay.Now())
+	return !expired && h.s.host.(*local).secrets.inMemory()
 }
 
 func (h *holder) operate(ctx context.Context, c *holdwire.Conn) {
@@ -199,6 +215,15 @@ func (h *holder) dispatch(ctx context.Context, cancel func(), c *holdwire.Conn, 
 			return err
 		}
 		return c.SendJSON(holdwire.Answer, in)
+	case "secrets":
+		all := make(map[string]Secret, len(req.Secrets))
+		for name, s := range req.Secrets {
+			all[name] = Secret(s)
+		}
+		if err := h.s.SetSecrets(ctx, all); err != nil {
+			return err
+		}
+		return c.SendJSON(holdwire.Answer, struct{}{})
 	case "reset":
 		if err := h.s.Reset(ctx); err != nil {
 			return err

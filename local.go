@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +21,8 @@ type local struct {
 	opts SessionOptions
 	box  *box
 	disk *diskWatch
+
+	secrets *vault
 
 	*services
 	set *tool.Set
@@ -46,7 +49,40 @@ func (l *local) call(ctx context.Context, name string, raw json.RawMessage) (*to
 	if err != nil {
 		return nil, err
 	}
-	return l.sayLoss(res), nil
+	return l.secrets.cleanResult(l.sayLoss(res)), nil
+}
+
+// setSecrets keeps names and files with the session, values in memory.
+func (l *local) setSecrets(ctx context.Context, all map[string]Secret) error {
+	l.secrets.set(all)
+	err := l.updateSettings(ctx, func(o *SessionOptions) {
+		if o.Secrets == nil {
+			o.Secrets = map[string]Secret{}
+		}
+		maps.Copy(o.Secrets, all)
+	})
+	return errors.Join(err, l.box.readyBy(ctx, l.secrets.hand))
+}
+
+// updateSettings changes what session.json says of the session's options.
+func (l *local) updateSettings(ctx context.Context, change func(*SessionOptions)) error {
+	return l.dir.Update(ctx, func(s *overlay.State) error {
+		var o SessionOptions
+		if err := json.Unmarshal(s.Settings, &o); err != nil {
+			return err
+		}
+		change(&o)
+		settings, err := json.Marshal(o)
+		s.Settings = settings
+		return err
+	})
+}
+
+func (l *local) clean(event Event, err error) (Event, error) {
+	if r := l.secrets.redactor(); r != nil {
+		event = r.Value(event).(Event) // it marshals and unmarshals
+	}
+	return event, l.secrets.cleanError(err)
 }
 
 func (l *local) run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
@@ -91,6 +127,9 @@ func (l *local) runner(ctx context.Context) (sandbox.Runner, error) {
 		return nil, err
 	}
 	l.disk.begin()
+	if r := l.secrets.redactor(); r != nil {
+		return redacted{l.box, r}, nil
+	}
 	return l.box, nil
 }
 
@@ -135,6 +174,9 @@ func (l *local) inspect(ctx context.Context) (*Inspection, error) {
 	out := about(l.dir, l.opts)
 	if l.lost {
 		out.Gaps = append(out.Gaps, lossText)
+	}
+	if _, err := l.secrets.values(); err != nil {
+		out.Gaps = append(out.Gaps, tool.AsError(firstOf(err)).Message)
 	}
 	sb, done, err := l.running(ctx)
 	if err != nil { // what is known of the session is worth telling all the same
@@ -197,6 +239,10 @@ func (m *Manager) newLocal(item *pooled, opts SessionOptions, files *vfs.FS) (*l
 	l := &local{m: m, dir: item.dir, opts: opts, box: item.box}
 	if l.box == nil {
 		l.box = newBox(l.makeSandbox, m.log)
+	}
+	l.secrets = newVault(l.dir.ID(), opts.Secrets)
+	if len(opts.Secrets) > 0 {
+		l.box.ready = l.secrets.hand
 	}
 	l.disk = &diskWatch{dir: l.dir, box: l.box}
 	var err error

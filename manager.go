@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 
@@ -108,6 +109,11 @@ func (m *Manager) Backend() sandbox.Backend { return m.backend }
 // Open returns, its container comes with the first program. A name that is
 // taken is exists. On any error nothing of it is left. nil options work.
 func (m *Manager) Open(ctx context.Context, opts *SessionOptions) (*Session, error) {
+	if opts != nil {
+		if err := checkSecrets(opts.Secrets); err != nil {
+			return nil, err
+		}
+	}
 	return m.openWith(ctx, opts, m.copyMounts)
 }
 
@@ -138,7 +144,23 @@ func (m *Manager) openWith(ctx context.Context, opts *SessionOptions, files popu
 		m.discard(item)
 		return nil, err
 	}
+	if err := m.handOver(ctx, s, o.Secrets); err != nil {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropGrace)
+		defer cancel()
+		return nil, errors.Join(err, s.end(end, false), m.Remove(end, s.ID()))
+	}
 	return s, nil
+}
+
+// handOver gives the holder of a new session the secrets that stand in no file.
+func (m *Manager) handOver(ctx context.Context, s *Session, all map[string]Secret) error {
+	r, held := s.host.(*remote)
+	all = maps.Clone(all)
+	maps.DeleteFunc(all, func(_ string, s Secret) bool { return s.Value == nil })
+	if !held || len(all) == 0 {
+		return nil
+	}
+	return r.setSecrets(ctx, all)
 }
 
 func (m *Manager) createDir(ctx context.Context, o SessionOptions, settings json.RawMessage) (*overlay.Dir, error) {

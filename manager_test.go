@@ -53,7 +53,6 @@ func call(t *testing.T, s *wisbox.Session, name, args string) (*tool.Result, err
 	return s.Call(t.Context(), name, json.RawMessage(args))
 }
 
-// text is the JSON of a call's result.
 func mustJSON(t *testing.T, v any) string {
 	t.Helper()
 	raw, err := json.Marshal(v)
@@ -61,6 +60,7 @@ func mustJSON(t *testing.T, v any) string {
 	return string(raw)
 }
 
+// text is the JSON of a call's result.
 func text(t *testing.T, s *wisbox.Session, name, args string) string {
 	t.Helper()
 	res, err := call(t, s, name, args)

@@ -61,6 +61,9 @@ type SessionOptions struct {
 	// Env is added for every program: at most 64 entries, names of 80 and
 	// values of 512 characters. Nothing of the host's environment is passed on.
 	Env map[string]string `json:"env,omitempty"`
+	// Secrets are files that programs find in /run/secrets, see [Secret]: at most
+	// 64, each with a line of 8 bytes at least and 64 KiB at most.
+	Secrets map[string]Secret `json:"secrets,omitempty"`
 	// Mounts are copied into the workspace when the session opens, in order.
 	Mounts []hostmount.Mount `json:"mounts,omitempty"`
 	// AllowedRoots for these mounts, beside the Manager's. They are kept with the

@@ -60,7 +60,7 @@ func newPool(m *Manager, opts PoolOptions) (*pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	template.Name, template.Kept, template.Mounts = "", false, nil
+	template.Name, template.Kept, template.Mounts, template.Secrets = "", false, nil, nil
 	opts.Max = max(opts.Max, opts.Min)
 	p := &pool{m: m, opts: opts, template: template, target: opts.Min, wake: make(chan struct{}, 1)}
 	m.tasks.Go(p.fill)

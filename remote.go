@@ -111,6 +111,18 @@ func checkArguments(args json.RawMessage) error {
 	return nil
 }
 
+// setSecrets hands the values to the holder, which lives on for them.
+func (r *remote) setSecrets(ctx context.Context, all map[string]Secret) error {
+	wire := make(map[string]wireSecret, len(all))
+	for name, s := range all {
+		wire[name] = wireSecret(s)
+	}
+	return r.ask(ctx, request{Op: "secrets", Secrets: wire}, &struct{}{})
+}
+
+// clean has nothing to do: what comes from the holder is clean.
+func (r *remote) clean(event Event, err error) (Event, error) { return event, err }
+
 // inspect starts no holder: where there is none, no container runs.
 func (r *remote) inspect(ctx context.Context) (*Inspection, error) {
 	if !r.held(ctx) {

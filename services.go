@@ -2,7 +2,6 @@ package wisbox
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -152,13 +151,7 @@ func newDigest(l *local, files *vfs.FS) *digest.Digester {
 	return digest.New(&digest.Options{
 		Files: files.FS(), Log: l.m.log, Kept: l.opts.Digest,
 		Keep: func(ctx context.Context, text *digest.Text) error {
-			return l.dir.Update(ctx, func(s *overlay.State) error {
-				o := l.opts
-				o.Digest = text
-				settings, err := json.Marshal(o)
-				s.Settings = settings
-				return err
-			})
+			return l.updateSettings(ctx, func(o *SessionOptions) { o.Digest = text })
 		},
 	})
 }

@@ -70,6 +70,9 @@ type host interface {
 	call(ctx context.Context, name string, raw json.RawMessage) (*tool.Result, error)
 	run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error)
 	start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error)
+	setSecrets(ctx context.Context, all map[string]Secret) error
+	// clean takes the secrets out of what is logged and of an error's text.
+	clean(event Event, err error) (Event, error)
 	inspect(ctx context.Context) (*Inspection, error)
 	// snapshots are the session's own store of them.
 	store() (*snapshot.Store, error)
@@ -89,6 +92,7 @@ func (m *Manager) newSession(dir *overlay.Dir, opts SessionOptions, files *vfs.F
 
 // newHandle is one more session over the same work.
 func (m *Manager) newHandle(w *work, opts SessionOptions) (*Session, error) {
+	opts.Secrets = named(opts.Secrets)
 	s := &Session{work: w, m: m, opts: opts}
 	s.ctx, s.cancel = context.WithCancel(m.ctx)
 	m.mu.Lock()
@@ -218,6 +222,7 @@ func recorded[T any](ctx context.Context, s *Session, event Event, do func(conte
 	out, res, err := do(context.WithValue(ctx, callKey{}, c))
 	event.finish(res, err, began)
 	event.Effects = c.effects()
+	event, err = s.host.clean(event, err)
 	s.record(event, err)
 	if err != nil {
 		return out, tool.AsError(err)

@@ -70,12 +70,20 @@ func (s *Sandbox) startAgent(last *dialing) (*agent.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if last != nil {
-		if err := s.revive(ctx, last); err != nil {
-			return nil, err
-		}
+	if last == nil {
+		return s.dialAgain(ctx)
 	}
-	return s.dialAgain(ctx)
+	if err := s.revive(ctx, last); err != nil {
+		return nil, err
+	}
+	conn, err := s.dialAgain(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := putSecrets(ctx, conn, s.keptSecrets()); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
 }
 
 // dialTries is how often an agent is started before it counts as impossible: a

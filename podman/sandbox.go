@@ -30,11 +30,16 @@ type Sandbox struct {
 	mu    sync.Mutex
 	agent *dialing // the last one, nil before the first program
 	plain *plain   // runs programs where the image has no Python
+	// secrets are the files of sandbox.SecretsDir
+	secrets map[string][]byte
 
 	closing sync.Mutex // one Close at a time
 }
 
-var _ sandbox.Sandbox = (*Sandbox)(nil)
+var (
+	_ sandbox.Sandbox      = (*Sandbox)(nil)
+	_ sandbox.SecretKeeper = (*Sandbox)(nil)
+)
 
 func (b *Backend) newSandbox(spec sandbox.Spec, pin dirPin) *Sandbox {
 	s := &Sandbox{b: b, spec: spec, pin: pin, name: b.name(spec.ID)}

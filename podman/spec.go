@@ -16,6 +16,7 @@ import (
 
 const (
 	runSize   = 1 << 20  // bytes of /run
+	secrets   = 1 << 20  // bytes of sandbox.SecretsDir
 	shmSize   = 64 << 20 // bytes of /dev/shm
 	cpuPeriod = 100_000  // microseconds
 
@@ -122,6 +123,7 @@ func (c container) storage(g *specgen.ContainerStorageConfig) {
 		{Destination: "/etc/resolv.conf", Type: "bind", Source: c.files.empty, Options: []string{"bind", "private", "ro", "nosuid", "nodev", "noexec"}},
 		tmpfs("/tmp", c.limits.Tmp, "mode=1777"),
 		tmpfs("/run", runSize, "mode=0755", "noexec"),
+		tmpfs(sandbox.SecretsDir, secrets, "mode=1777", "noexec"),
 		tmpfs("/dev/shm", shmSize, "mode=1777", "noexec"), // Podman 5's own is read-only where the root is
 	}
 }

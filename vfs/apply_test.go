@@ -2,6 +2,8 @@ package vfs_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -30,9 +32,14 @@ func TestApplyMakesAllWrites(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Len(t, done, 4)
-	assert.Equal(t, vfs.Written{Path: "n/e/w", SizeBytes: 3, Version: 1, Created: true}, done[0])
-	assert.Equal(t, vfs.Written{Path: "log", SizeBytes: 2, Version: 2}, done[2])
+	assert.Equal(t, vfs.Written{Path: "n/e/w", SizeBytes: 3, Version: 1, Created: true, SHA256: sum("new")}, done[0])
+	assert.Equal(t, vfs.Written{Path: "log", SizeBytes: 2, Version: 2, SHA256: sum("ab")}, done[2])
 	assert.Equal(t, []string{"new", "2", "ab"}, []string{w.content("n/e/w"), w.content("old"), w.content("log")})
+}
+
+func sum(content string) string {
+	s := sha256.Sum256([]byte(content))
+	return hex.EncodeToString(s[:])
 }
 
 func TestApplyMakesAllWritesOrNone(t *testing.T) {

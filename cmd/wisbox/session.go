@@ -22,7 +22,7 @@ func (a *app) newSessionCmd() *cobra.Command {
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.newSessionCreateCmd(), a.newSessionListCmd(), a.newSessionInspectCmd(), a.newSessionRmCmd(),
+	cmd.AddCommand(a.newSessionCreateCmd(), a.newSessionListCmd(), a.newSessionInspectCmd(), a.newSessionSecretCmd(), a.newSessionRmCmd(),
 		a.newSessionCloneCmd(), a.newSessionResetCmd(), a.newSessionSaveCmd(), a.newSessionLoadCmd())
 	return cmd
 }

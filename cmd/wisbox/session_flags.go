@@ -23,6 +23,7 @@ type sessionFlags struct {
 	disk       string
 	inodes     int64
 	env        []string
+	secrets    []string
 	mounts     []string
 	allowRoots []string
 	rbw        bool
@@ -43,6 +44,7 @@ func (f *sessionFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.disk, "disk", "", "size of the workspace (default 2g)")
 	flags.Int64Var(&f.inodes, "inodes", 0, "entries of the workspace (default 200000)")
 	flags.StringArrayVar(&f.env, "env", nil, "variable for every program, as NAME=VALUE; repeatable")
+	flags.StringArrayVar(&f.secrets, "secret", nil, "file for programs in /run/secrets, as `NAME=FILE`, or NAME=env for the value of this process's variable NAME; repeatable")
 	flags.StringArrayVar(&f.mounts, "mount", nil, "host file or folder to copy in, as `HOST[:DEST]`[,include=GLOB][,exclude=GLOB][,max-bytes=N][,follow-symlinks]; repeatable")
 	flags.StringArrayVar(&f.allowRoots, "allow-root", nil, "with it, every mount must lie under one of these folders; repeatable")
 	flags.BoolVar(&f.rbw, "read-before-write", false, "refuse to change an existing file that the session has not read")
@@ -80,6 +82,9 @@ func (f *sessionFlags) options() (*wisbox.SessionOptions, error) {
 		return nil, err
 	}
 	opts.Env = env
+	if opts.Secrets, err = parseSecrets(f.secrets); err != nil {
+		return nil, err
+	}
 	return opts, f.addMounts(opts)
 }
 

@@ -115,6 +115,19 @@ func (h *Host) Lose(id string) {
 	}
 }
 
+// Secrets are what a sandbox was given to keep, by name.
+func (h *Host) Secrets(id string) map[string]string {
+	h.mu.Lock()
+	box := h.boxes[id]
+	h.mu.Unlock()
+	if box == nil {
+		return nil
+	}
+	box.mu.Lock()
+	defer box.mu.Unlock()
+	return maps.Clone(box.secrets)
+}
+
 func (h *Host) take(id string) *hostBox {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -23,6 +23,7 @@ type hostBox struct {
 	mu      sync.Mutex
 	gone    bool
 	running map[*hostProcess]*hostHandle
+	secrets map[string]string
 }
 
 func newHostBox(spec sandbox.Spec) (*hostBox, error) {
@@ -105,6 +106,23 @@ func (b *hostBox) forget(p *hostProcess) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.running, p)
+}
+
+// KeepSecrets implements [sandbox.SecretKeeper]. Programs of this backend have no
+// directory of their own for them: a test asks [Host.Secrets].
+func (h *hostHandle) KeepSecrets(_ context.Context, values map[string][]byte) error {
+	h.box.mu.Lock()
+	defer h.box.mu.Unlock()
+	if h.box.gone {
+		return fmt.Errorf("%w: it was closed or removed", sandbox.ErrLost)
+	}
+	if h.box.secrets == nil {
+		h.box.secrets = map[string]string{}
+	}
+	for name, value := range values {
+		h.box.secrets[name] = string(value)
+	}
+	return nil
 }
 
 // endPrograms kills what the handle started, or everything for a nil handle,

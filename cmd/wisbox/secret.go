@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// fromEnv is what stands in the place of a file for the value of a variable.
+const fromEnv = "env"
+
+// parseSecrets reads NAME=FILE and NAME=env.
+func parseSecrets(specs []string) (map[string]wisbox.Secret, error) {
+	out := make(map[string]wisbox.Secret, len(specs))
+	for _, spec := range specs {
+		name, source, ok := strings.Cut(spec, "=")
+		if !ok || name == "" || source == "" {
+			return nil, usageError{fmt.Errorf("a secret is written as NAME=FILE, or NAME=env for the value of the variable NAME")}
+		}
+		secret, err := secretFrom(name, source)
+		if err != nil {
+			return nil, err
+		}
+		out[name] = secret
+	}
+	return out, nil
+}
+
+func secretFrom(name, source string) (wisbox.Secret, error) {
+	if source == fromEnv {
+		value, set := os.LookupEnv(name)
+		if !set {
+			return wisbox.Secret{}, tool.Errorf(tool.NotFound, "--secret %s=env: there is no variable %s; set it, or name a file", name, name).In("secrets")
+		}
+		_ = os.Unsetenv(name) // no child of this process gets it
+		return wisbox.Secret{Value: []byte(value)}, nil
+	}
+	path, err := filepath.Abs(source)
+	if err == nil {
+		_, err = os.Stat(path)
+	}
+	if err != nil {
+		return wisbox.Secret{}, tool.Errorf(tool.NotFound, "--secret %s: the file can't be read; write NAME=FILE, or NAME=env for the value of the variable", name).In("secrets").Because(err)
+	}
+	return wisbox.Secret{File: path}, nil
+}
+
+func (a *app) newSessionSecretCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "secret SESSION NAME=FILE|env…",
+		Short: "Give a kept session secrets, or give them again",
+		Long: `Programs that begin afterwards find each value in /run/secrets/NAME. What has a
+file is read again whenever the session's container is made; what comes from the
+environment is in the memory of the process that holds the session, which then
+stays until the session ends. If that process is killed, programs of the session
+are unavailable until the secret is given again.`,
+		Example: `  wisbox session secret box TOKEN=./token
+  GH_TOKEN=… wisbox session secret box GH_TOKEN=env`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return exactArgs("SESSION", "NAME=FILE|env")(cmd, args)
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.runSessionSecret(cmd.Context(), args[0], args[1:])
+		},
+	}
+}
+
+func (a *app) runSessionSecret(ctx context.Context, name string, specs []string) error {
+	secrets, err := parseSecrets(specs)
+	if err != nil {
+		return err
+	}
+	m, err := a.manager(ctx)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	s, err := m.Attach(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = a.closeSession(ctx, s) }()
+	return s.SetSecrets(ctx, secrets)
+}
