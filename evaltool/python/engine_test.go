@@ -3,7 +3,6 @@ package python_test
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -24,6 +23,7 @@ type bench struct {
 	*python.Engine
 	workspace string
 	host      *sandboxtest.Host
+	prelude   string // Python before the driver
 }
 
 const boxID = "eval-test"
@@ -33,43 +33,34 @@ func newBench(t *testing.T) *bench {
 	host, dir := sandboxtest.NewHost(), t.TempDir()
 	box, err := host.Create(context.Background(), sandbox.Spec{ID: boxID, Image: "host", Workspace: dir})
 	require.NoError(t, err)
-	engine := python.New(&python.Options{Runner: func(context.Context) (sandbox.Runner, error) { return withLibraries{box}, nil }})
+	b := &bench{workspace: dir, host: host}
+	b.Engine = python.New(&python.Options{Runner: func(context.Context) (sandbox.Runner, error) { return preluded{box, b}, nil }})
 	t.Cleanup(func() {
-		assert.NoError(t, engine.Close())
+		assert.NoError(t, b.Close())
 		assert.NoError(t, box.Close(context.Background()))
 	})
-	return &bench{engine, dir, host}
+	return b
 }
 
-// withLibraries lets a driver on the host find packages in a directory of the
-// tester's, where asteval isn't installed: WISBOX_TEST_PYTHONPATH.
-type withLibraries struct{ sandbox.Runner }
-
-func (w withLibraries) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
-	return w.Runner.Run(ctx, extended(cmd))
+// preluded runs drivers with a few lines of Python before them.
+type preluded struct {
+	sandbox.Runner
+	bench *bench
 }
 
-func (w withLibraries) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error) {
-	return w.Runner.Start(ctx, extended(cmd))
+func (p preluded) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
+	return p.Runner.Run(ctx, p.extended(cmd))
 }
 
-func extended(cmd sandbox.Cmd) sandbox.Cmd {
-	if dir := os.Getenv("WISBOX_TEST_PYTHONPATH"); dir != "" {
-		longer := *cmd.Python
-		longer.Source = "import sys; sys.path.append('" + dir + "')\n" + longer.Source
-		cmd.Python = &longer
-	}
+func (p preluded) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error) {
+	return p.Runner.Start(ctx, p.extended(cmd))
+}
+
+func (p preluded) extended(cmd sandbox.Cmd) sandbox.Cmd {
+	longer := *cmd.Python
+	longer.Source = p.bench.prelude + "\n" + longer.Source
+	cmd.Python = &longer
 	return cmd
-}
-
-// needAsteval skips a test of the restricted sandbox where its library is not.
-func needAsteval(t *testing.T) {
-	t.Helper()
-	cmd := exec.Command("/usr/bin/python3", "-c", "import asteval")
-	cmd.Env = []string{"PYTHONPATH=" + os.Getenv("WISBOX_TEST_PYTHONPATH")}
-	if cmd.Run() != nil {
-		t.Skip("the host's python3 has no asteval: install python3-asteval or name its directory in WISBOX_TEST_PYTHONPATH")
-	}
 }
 
 func (b *bench) eval(t *testing.T, req evaltool.Request) evaltool.Response {

@@ -29,6 +29,7 @@ func TestHelpersSeeQueuedWritesAndTheFiles(t *testing.T) {
 		{"two appends", "write_text('n', 'x', 'append')\nwrite_text('n', 'y', 'append')\nread_text('n')", "'xy'"},
 		{"not written yet", "write_text('new', 'x')\nimport os; os.path.exists('new')", "False"},
 		{"listed", "write_text('d/q', '')\nlist_files()", "['d/f', 'd/q']"},
+		{"listed in a new directory", "write_text('n/q', '')\nlist_files('n')", "['n/q']"},
 		{"listed below", "write_text('x', '')\nlist_files('d')", "['d/f']"},
 	} {
 		t.Run(c.name, func(t *testing.T) { assert.Equal(t, c.value, value(b.keptCode(t, c.code))) })

@@ -130,10 +130,12 @@ class Workspace:
         self.queue[path] = (merged(before, mode), content)
 
     def list(self, path):
+        found = {name for name in self.queue if not path or name.startswith(path + "/")}
+        if found and not self.exists(path):
+            return sorted(found)
         top = self.real(path) if path else self.root
         if not os.path.isdir(top):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
-        found = {name for name in self.queue if not path or name.startswith(path + "/")}
         for folder, _, names in os.walk(top):
             below = os.path.relpath(folder, top)
             for name in names:

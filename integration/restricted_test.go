@@ -1,28 +1,41 @@
-package python_test
+package integration
 
 import (
-	"context"
-	"os"
-	"path/filepath"
+	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
-	"github.com/wisbox/wisbox/evaltool"
-	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox"
 )
 
-func (b *bench) restricted(t *testing.T, code string, kept bool) evaltool.Response {
+// The restricted sandbox is tested where asteval is: in the image. One session
+// serves all; its kept interpreter shows that no trick breaks it.
+
+func restricted(t *testing.T, s *wisbox.Session, code, state string) answer {
 	t.Helper()
-	return b.eval(t, evaltool.Request{Code: code, Sandbox: evaltool.SandboxRestricted, Kept: kept})
+	return call(t, s, "evaluate_python", args{"code": code, "sandbox": "restricted", "state": state})
 }
 
-func TestRestrictedCodeRunsAsAReaderExpects(t *testing.T) {
-	needAsteval(t)
-	b := newBench(t)
+func TestRestricted(t *testing.T) {
+	s := open(t, nil)
+	output(t, s, "mkdir /tmp/outside && echo WISBOX-SECRET > /tmp/outside/secret && ln -s /tmp/outside/secret out && ln -s /tmp/outside way && mkfifo fifo")
+	for _, part := range []struct {
+		name string
+		test func(*testing.T, *wisbox.Session)
+	}{
+		{"code runs as a reader expects", testRestrictedCodeRunsAsAReaderExpects},
+		{"errors are readable and said once", testRestrictedErrorsAreReadableAndSaidOnce},
+		{"globals are data only", testRestrictedGlobalsAreDataOnly},
+		{"a timeout keeps the names", testRestrictedTimesOutAndKeepsItsNames},
+		{"escapes are refused", testEscapesFromTheRestrictedSandboxAreRefused},
+	} {
+		t.Run(part.name, func(t *testing.T) { part.test(t, s) })
+	}
+}
+
+func testRestrictedCodeRunsAsAReaderExpects(t *testing.T, s *wisbox.Session) {
 	for _, c := range []struct{ code, value, stdout string }{
 		{"total = 0\nfor value in range(5):\n    total += value\nprint(total)\ntotal", "10", "10\n"},
 		{"statistics.mean([1,2,3])", "2", ""},
@@ -36,29 +49,26 @@ func TestRestrictedCodeRunsAsAReaderExpects(t *testing.T) {
 		{"{k: v for k, v in enumerate('ab') if k}", "{1: 'b'}", ""},
 		{"sum(i * i for i in range(4))", "14", ""},
 		{"f'{math.pi:.2f} {1!r:>3} {[2][0]}'", "'3.14   1 2'", ""},
-		{"for i in range(5):\n  if i == 1: continue\n  if i == 3: break\n  print(i)\nelse: print('no')", "<none>", "0\n2\n"},
-		{"try:\n  1/0\nexcept (ValueError, ZeroDivisionError) as e:\n  print(e.args)\nelse:\n  print('no')", "<none>", "('division by zero',)\n"},
-		{"try:\n  try: raise KeyError('k')\n  finally: print('f')\nexcept KeyError: print('c')", "<none>", "f\nc\n"},
-		{"print('a', 'b', sep='-', end='!')", "<none>", "a-b!"},
+		{"for i in range(5):\n  if i == 1: continue\n  if i == 3: break\n  print(i)\nelse: print('no')", "", "0\n2\n"},
+		{"try:\n  1/0\nexcept (ValueError, ZeroDivisionError) as e:\n  print(e.args)\nelse:\n  print('no')", "", "('division by zero',)\n"},
+		{"try:\n  try: raise KeyError('k')\n  finally: print('f')\nexcept KeyError: print('c')", "", "f\nc\n"},
+		{"print('a', 'b', sep='-', end='!')", "", "a-b!"},
 		{"a, (b, c) = 1, (2, 3)\na, b = b, a\n(a, b, c)", "(2, 1, 3)", ""},
 		{"d = {'a': 1}\nd['a'] += 2\ndel d['a']\nd", "{}", ""},
 		{"sorted({'b': 1, 'a': 2}.items(), key=lambda_free) if False else sorted([3, 1])", "[1, 3]", ""},
 		{"','.join(str(abs(v)) for v in [-1, 2]).upper().split(',')", "['1', '2']", ""},
-		{"write_text('z', '1')\nread_text('z') + str(list_files())", `"1['z']"`, ""},
+		{"write_text('d/z', '1')\nread_text('d/z') + str(list_files('d'))", `"1['d/z']"`, ""},
 		{"x = set([1, 1])\nx.add(2)\n(len(x), tuple(zip(list('a'), [1.5])), round(2.6), max(1, 2), min([3]), bool(0), float('1'))",
 			"(2, (('a', 1.5),), 3, 2, 3, False, 1.0)", ""},
 	} {
-		resp := b.restricted(t, c.code, true)
-		require.Equal(t, evaltool.StatusExited, resp.Status, "%s\n%s", c.code, resp.Stderr)
-		assert.Equal(t, c.value, value(resp), c.code)
-		assert.Equal(t, c.stdout, resp.Stdout, c.code)
-		require.NoError(t, b.Reset(context.Background(), ""))
+		resp := restricted(t, s, c.code, "fresh")
+		assert.Equal(t, "exited", resp.str("status"), "%s\n%s", c.code, resp.str("stderr"))
+		assert.Equal(t, c.value, resp.str("value_repr"), c.code)
+		assert.Equal(t, c.stdout, resp.str("stdout"), c.code)
 	}
 }
 
-func TestRestrictedErrorsAreReadableAndSaidOnce(t *testing.T) {
-	needAsteval(t)
-	b := newBench(t)
+func testRestrictedErrorsAreReadableAndSaidOnce(t *testing.T, s *wisbox.Session) {
 	for _, c := range []struct{ code, stderr string }{
 		{"1/0", "  File \"<code>\", line 1\n    1/0\nZeroDivisionError: division by zero\n"},
 		{"x = 1\nif x:\n  y = nope", "  File \"<code>\", line 3\n    y = nope\nNameError: name 'nope' is not defined\n"},
@@ -66,45 +76,29 @@ func TestRestrictedErrorsAreReadableAndSaidOnce(t *testing.T) {
 		{"raise ValueError('bad')", "  File \"<code>\", line 1\n    raise ValueError('bad')\nValueError: bad\n"},
 		{"assert 1 == 2, 'no'", "  File \"<code>\", line 1\n    assert 1 == 2, 'no'\nAssertionError: no\n"},
 	} {
-		resp := b.restricted(t, c.code, true)
-		assert.Equal(t, evaltool.StatusException, resp.Status)
-		assert.Equal(t, c.stderr, resp.Stderr)
+		resp := restricted(t, s, c.code, "kept")
+		assert.Equal(t, "exception", resp.str("status"))
+		assert.Equal(t, c.stderr, resp.str("stderr"))
 	}
 	for _, code := range []string{"def def", "return 1", "break", "def f(): return f()\nf()"} {
-		resp := b.restricted(t, code, true)
-		assert.Equal(t, evaltool.StatusException, resp.Status)
-		assert.Equal(t, 1, strings.Count(resp.Stderr, "Error: "), resp.Stderr)
+		resp := restricted(t, s, code, "kept")
+		assert.Equal(t, "exception", resp.str("status"))
+		assert.Equal(t, 1, strings.Count(resp.str("stderr"), "Error: "), resp.str("stderr"))
 	}
 }
 
-func TestRestrictedGlobalsAreDataOnly(t *testing.T) {
-	needAsteval(t)
-	resp := newBench(t).eval(t, evaltool.Request{
-		Code: "def f(): return x\ny = f() + 1\nm = math", Globals: map[string]string{"x": "41"}, Sandbox: evaltool.SandboxRestricted,
+func testRestrictedGlobalsAreDataOnly(t *testing.T, s *wisbox.Session) {
+	resp := call(t, s, "evaluate_python", args{
+		"code": "def f(): return x\ny = f() + 1\nm = math", "globals": args{"x": "41"}, "sandbox": "restricted",
 	})
-	assert.Equal(t, map[string]string{"x": "41", "y": "42"}, resp.Globals)
+	assert.Equal(t, map[string]any{"x": "41", "y": "42"}, resp["globals"])
 }
 
-func TestRestrictedTimesOutAndKeepsItsNames(t *testing.T) {
-	needAsteval(t)
-	b := newBench(t)
-	b.restricted(t, "z = 5", true)
-	resp := b.eval(t, evaltool.Request{Code: "while True: pass", Sandbox: evaltool.SandboxRestricted, Kept: true, Timeout: 200 * time.Millisecond})
-	assert.Equal(t, evaltool.StatusTimedOut, resp.Status)
-	assert.Equal(t, "5", value(b.restricted(t, "z", true)))
-}
-
-func TestWithoutAstevalRestrictedIsUnsupportedAndNamesIt(t *testing.T) {
-	b := newBench(t)
-	t.Setenv("WISBOX_TEST_PYTHONPATH", "")
-	for _, kept := range []bool{false, true} {
-		_, err := b.Evaluate(context.Background(), evaltool.Request{Code: "1", Sandbox: evaltool.SandboxRestricted, Kept: kept, Timeout: 20 * time.Second})
-		if err == nil {
-			t.Skip("the host's python3 has asteval")
-		}
-		assert.Equal(t, tool.Unsupported, tool.KindOf(err))
-		assert.ErrorContains(t, err, "python3-asteval")
-	}
+func testRestrictedTimesOutAndKeepsItsNames(t *testing.T, s *wisbox.Session) {
+	restricted(t, s, "z = 5", "kept")
+	resp := call(t, s, "evaluate_python", args{"code": "while True: pass", "sandbox": "restricted", "state": "kept", "timeout": 0.2})
+	assert.Equal(t, "timed_out", resp.str("status"))
+	assert.Equal(t, "5", restricted(t, s, "z", "kept").str("value_repr"))
 }
 
 // escapes are tricks against Python sandboxes. Those under "library" use what
@@ -140,7 +134,8 @@ var escapes = []struct {
 	{"formats", []string{
 		"'{0.__class__}'.format(1)", "'{a.b}'.format_map({})", "str.format('{0.__class__}', 1)", "str.format_map('{a}', {})", "f'{().__class__}'",
 		"f'{1:{().__class__}}'", "f'{1!r:{math.__dict__}}'", "f\"{'x'.__class__!s}\"", "f\"{1:{'}{__fstring__.__class__'}}\"", "f\"{[1]:{'!r'}}\"",
-		"'{}'.format", "map(str.format, ['{0.__class__}'])", "sorted(['{0.__class__}'], key=str.format)", "max(['a'], key=''.format)",
+		"'{}'.format", "map(str.format, ['{0.__class__}'])", "sorted(['{0.__class__}'], key=str.format)",
+		"f\"{dict.mro()[1]!s:{'{__fstring__.__getattribute__.s}'}}\"", "'{0.gi_frame}'.format(x for x in [1])", "f'{(lambda: 1)()}'", "max(['a'], key=''.format)",
 	}},
 	{"statements", []string{
 		"lambda: 1", "class A: pass", "async def f(): pass", "await x", "def f(): yield 1\nf()", "global x\nx = 1", "def f():\n nonlocal x", "@print\ndef f(): pass",
@@ -154,22 +149,17 @@ var escapes = []struct {
 	}},
 }
 
-func TestEscapesFromTheRestrictedSandboxAreRefused(t *testing.T) {
-	needAsteval(t)
-	b := newBench(t)
-	outside := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(outside, "secret"), []byte("WISBOX-SECRET"), 0o600))
-	require.NoError(t, os.Symlink(filepath.Join(outside, "secret"), filepath.Join(b.workspace, "out")))
-	require.NoError(t, os.Symlink(outside, filepath.Join(b.workspace, "way")))
+func testEscapesFromTheRestrictedSandboxAreRefused(t *testing.T, s *wisbox.Session) {
+	restricted(t, s, "q = 1", "kept")
 	for _, group := range escapes {
 		t.Run(group.group, func(t *testing.T) {
 			for _, code := range group.codes {
-				resp := b.restricted(t, code, true)
-				assert.Equal(t, evaltool.StatusException, resp.Status, "%s gave %s", code, value(resp))
-				assert.False(t, resp.Ended, code)
-				assert.NotContains(t, resp.Stdout+resp.Stderr+value(resp), "WISBOX-SECRET", code)
-				assert.Empty(t, resp.Writes, code)
+				resp := restricted(t, s, code, "kept")
+				assert.Equal(t, "exception", resp.str("status"), "%s gave %v", code, resp)
+				assert.NotContains(t, fmt.Sprint(resp), "WISBOX-SECRET", code)
+				assert.Empty(t, resp["writes"], code)
 			}
 		})
 	}
+	assert.Equal(t, "1", restricted(t, s, "q", "kept").str("value_repr"), "the interpreter is the same")
 }
