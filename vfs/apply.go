@@ -51,10 +51,7 @@ const (
 func (f *FS) Apply(ctx context.Context, writes []Write) ([]Written, error) {
 	rels := make([]string, len(writes))
 	for i, w := range writes {
-		rel, err := clean(w.Path)
-		if err == nil && rel == "" {
-			err = tool.Errorf(tool.Invalid, "path is the workspace itself; name a file in it")
-		}
+		rel, err := notTop(clean(w.Path))
 		if err != nil {
 			return nil, in(err, "path")
 		}
@@ -64,16 +61,11 @@ func (f *FS) Apply(ctx context.Context, writes []Write) ([]Written, error) {
 }
 
 func (f *FS) apply(ctx context.Context, rels []string, writes []Write) (done []Written, err error) {
-	leave, err := f.enter(ctx)
+	leave, err := f.enterToChange(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	unlock, err := f.lock(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
 	for range retries {
 		done, err = f.applyOnce(ctx, rels, writes)
 		if !errors.Is(err, beneath.ErrChanged) {

@@ -42,9 +42,9 @@ func (f *FS) editTool() tool.Tool {
 }
 
 func (f *FS) edit(ctx context.Context, p editParams) (*EditResult, error) {
-	rel, err := fileAt(p.FilePath, "file_path")
+	rel, err := parseFile(p.FilePath)
 	if err != nil {
-		return nil, err
+		return nil, in(err, "file_path")
 	}
 	if p.OldString == "" {
 		return nil, tool.Errorf(tool.Invalid, "old_string is empty; give the exact text to replace").In("old_string")
@@ -52,16 +52,11 @@ func (f *FS) edit(ctx context.Context, p editParams) (*EditResult, error) {
 	if err := errors.Join(f.checkLength("old_string", p.OldString), f.checkLength("new_string", p.NewString)); err != nil {
 		return nil, tool.AsError(err)
 	}
-	leave, err := f.enter(ctx)
+	leave, err := f.enterToChange(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	unlock, err := f.lock(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
 	return f.editLocked(ctx, rel, p)
 }
 

@@ -31,7 +31,8 @@ type globParams struct {
 type Globbing struct {
 	Path      string      `json:"path"`
 	Matches   []GlobMatch `json:"matches" jsonschema:"sorted by path"`
-	Truncated bool        `json:"truncated" jsonschema:"there are more than 2,000 matches, or the search met a limit"`
+	Truncated bool        `json:"truncated" jsonschema:"there are more than 2,000 matches, or the search met a limit: see notices"`
+	Notices   []string    `json:"notices,omitempty" jsonschema:"why it is truncated"`
 }
 
 // GlobMatch is one path that matched. Links are not followed.
@@ -50,40 +51,32 @@ func (f *FS) globTool() tool.Tool {
 }
 
 func (f *FS) glob(ctx context.Context, p globParams) (*Globbing, error) {
-	rel, err := dirAt(p.Path, "path")
-	if err != nil {
-		return nil, err
-	}
 	pattern, err := glob.Compile(p.Pattern)
 	if err != nil {
 		return nil, in(err, "pattern")
 	}
-	leave, err := f.enter(ctx)
+	base, err := f.reach(ctx, p.Path, "path", ParsePath, f.tree.OpenDir)
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
-	base, err := f.tree.OpenDir(rel)
-	if err != nil {
-		return nil, in(fail(err, rel), "path")
-	}
-	defer base.Close()
+	defer base.close()
 	g := &globbing{pattern: pattern}
 	w := &walk{descend: pattern.Descend, visit: g.visit}
-	if err := w.run(ctx, base); err != nil {
-		return nil, in(fail(err, rel), "path")
+	g.cuts = &w.cuts
+	if err := w.run(ctx, base.Handle); err != nil {
+		return nil, in(fail(err, base.rel), "path")
 	}
-	return f.globbed(rel, base, g, w.cut.Load()), nil
+	return f.globbed(base, g), nil
 }
 
 // globbing gathers what matches.
 type globbing struct {
 	pattern *glob.Pattern
+	cuts    *cuts
 
 	mu     sync.Mutex
 	found  []dirName // whole paths from the base
 	memory int
-	full   bool
 }
 
 func (g *globbing) visit(_ int, d *openDir, names []dirName) {
@@ -118,7 +111,7 @@ func (g *globbing) add(found []dirName, memory int) {
 func (g *globbing) prune() {
 	slices.SortFunc(g.found, func(a, b dirName) int { return cmp.Compare(a.name, b.name) })
 	if len(g.found) > maxGlob {
-		g.full = true
+		g.cuts.add(answerFull)
 		g.found = slices.Clone(g.found[:maxGlob])
 	}
 	g.memory = 0
@@ -128,13 +121,14 @@ func (g *globbing) prune() {
 	}
 }
 
-func (f *FS) globbed(rel string, base *beneath.Handle, g *globbing, cut bool) *Globbing {
+func (f *FS) globbed(base *reached, g *globbing) *Globbing {
 	g.prune()
-	out := &Globbing{Path: Display(rel), Matches: make([]GlobMatch, 0, len(g.found)), Truncated: g.full || cut}
+	notices := g.cuts.notices()
+	out := &Globbing{Path: Display(base.rel), Matches: make([]GlobMatch, 0, len(g.found)), Truncated: notices != nil, Notices: notices}
 	look := &looker{f: f}
 	defer look.close()
 	for _, n := range g.found {
-		m := GlobMatch{Path: Display(join(rel, n.name)), Kind: kindOfType(n.kind)}
+		m := GlobMatch{Path: Display(join(base.rel, n.name)), Kind: kindOfType(n.kind)}
 		st, err := look.at(join(base.Path, n.name))
 		if errors.Is(err, unix.ENOENT) {
 			continue
@@ -193,8 +187,6 @@ func (g *Globbing) Text() string {
 		}
 		b.WriteByte('\n')
 	}
-	if g.Truncated {
-		b.WriteString("(there are more; search a subdirectory or use a narrower pattern)\n")
-	}
+	writeNotices(&b, g.Notices)
 	return b.String()
 }

@@ -36,9 +36,10 @@ type grepParams struct {
 // Grepping is what grep answers.
 type Grepping struct {
 	Matches       []GrepMatch `json:"matches" jsonschema:"sorted by path and line"`
-	Truncated     bool        `json:"truncated" jsonschema:"there are more matches, or the search met a limit"`
+	Truncated     bool        `json:"truncated" jsonschema:"there are more matches, or the search met a limit: see notices"`
 	FilesSearched int64       `json:"files_searched"`
 	FilesSkipped  int64       `json:"files_skipped" jsonschema:"binary, unreadable or too large"`
+	Notices       []string    `json:"notices,omitempty" jsonschema:"why it is truncated"`
 }
 
 // GrepMatch is one line that matched.
@@ -90,9 +91,9 @@ func (p grepParams) compile() (*grepQuery, error) {
 }
 
 func (f *FS) grep(ctx context.Context, p grepParams) (*Grepping, error) {
-	rel, err := dirAt(p.Path, "path")
+	rel, err := ParsePath(p.Path)
 	if err != nil {
-		return nil, err
+		return nil, in(err, "path")
 	}
 	query, err := p.compile()
 	if err != nil {
@@ -104,8 +105,9 @@ func (f *FS) grep(ctx context.Context, p grepParams) (*Grepping, error) {
 	}
 	defer leave()
 	g := &grepping{query: query, dev: f.tree.Dev(), searches: make([]fileSearch, workers())}
+	g.walk = &walk{visit: g.visit, denied: func() { g.skipped.Add(1) }, shared: true}
 	for i := range g.searches {
-		g.searches[i] = fileSearch{want: query, finder: lineFinder{p: query.pattern}}
+		g.searches[i] = fileSearch{want: query, finder: lineFinder{p: query.pattern, cuts: &g.walk.cuts}}
 	}
 	if err := f.grepAt(ctx, g, rel); err != nil {
 		return nil, in(fail(err, rel), "path")
@@ -123,16 +125,10 @@ func (f *FS) grepAt(ctx context.Context, g *grepping, rel string) error {
 		return err
 	}
 	defer base.Close()
-	w := &walk{visit: g.visit, denied: func() { g.skipped.Add(1) }, shared: true}
 	if g.query.glob != nil {
-		w.descend = g.query.glob.Descend
+		g.walk.descend = g.query.glob.Descend
 	}
-	g.walk = w
-	err = w.run(ctx, base)
-	if w.cut.Load() {
-		g.cut.Store(true)
-	}
-	return err
+	return g.walk.run(ctx, base)
 }
 
 func (f *FS) grepFile(ctx context.Context, g *grepping, rel string) error {
@@ -158,7 +154,6 @@ type grepping struct {
 	searches []fileSearch // one a worker
 	searched atomic.Int64
 	skipped  atomic.Int64
-	cut      atomic.Bool
 	last     atomic.Pointer[string] // nothing in paths after this one can be part of the answer
 
 	mu     sync.Mutex
@@ -205,8 +200,11 @@ func (g *grepping) file(ctx context.Context, worker, fd int, path string) {
 	case how == skipped:
 		g.skipped.Add(1)
 	}
-	if err != nil || s.full || s.finder.cut {
-		g.cut.Store(true)
+	if err != nil {
+		g.walk.cuts.add(walkLimited)
+	}
+	if s.full {
+		g.walk.cuts.add(answerFull)
 	}
 	if how == searched && len(s.matches) > 0 {
 		g.add(path, s.matches, s.memory)
@@ -238,7 +236,7 @@ func (g *grepping) prune() {
 		keep++
 	}
 	if keep < len(g.found) && keep > 0 {
-		g.cut.Store(true)
+		g.walk.cuts.add(answerFull)
 		last := g.found[keep-1].Path
 		g.last.Store(&last)
 		clear(g.found[keep:])
@@ -256,8 +254,9 @@ func (g *grepping) answer(rel string) *Grepping {
 		}
 		g.found[i].Path = Display(path)
 	}
+	notices := g.walk.cuts.notices()
 	return &Grepping{
-		Matches: append([]GrepMatch{}, g.found...), Truncated: g.cut.Load(),
+		Matches: append([]GrepMatch{}, g.found...), Truncated: notices != nil, Notices: notices,
 		FilesSearched: g.searched.Load(), FilesSkipped: g.skipped.Load(),
 	}
 }
@@ -278,9 +277,7 @@ func (g *Grepping) Text() string {
 		}
 		m.write(&b)
 	}
-	if g.Truncated {
-		b.WriteString("(there is more; narrow the search with path, glob or the pattern)\n")
-	}
+	writeNotices(&b, g.Notices)
 	return b.String()
 }
 

@@ -66,6 +66,7 @@ func TestGrepIsSortedAndBounded(t *testing.T) {
 	a := w.ok("grep", `{"pattern":"x","max_matches":3}`)
 	assert.Equal(t, []any{"a", "a", "b"}, a.each("matches", "path"))
 	assert.Equal(t, true, a["truncated"])
+	assert.Contains(t, a["text"], "(there are more matches than one answer holds; ")
 	w.file("cp/t", strings.Repeat("x\n", 100_000))
 	a = w.ok("grep", `{"pattern":"x","path":"cp","max_matches":5000}`)
 	assert.Len(t, a["matches"], 1000)
@@ -201,6 +202,13 @@ func TestGrepReadsLargeFilesBlockByBlock(t *testing.T) {
 	require.Len(t, a["matches"], 1)
 	assert.Equal(t, float64(3<<20+1), a.each("matches", "column")[0])
 	w.file("endless", strings.Repeat("z", 6<<20)+"needle")
-	a = w.ok("grep", `{"pattern":"needle","path":"endless"}`)
-	assert.Equal(t, true, a["truncated"], "a line that is too long is not searched to its end, and that is said")
+	for _, c := range []struct{ path, pattern, notice string }{
+		{"endless", "needle", "a file with a line over 4 MiB"},
+		{"one", "[m-o]e+d", "a line was too long for this pattern"},
+	} {
+		a = w.ok("grep", args(map[string]any{"pattern": c.pattern, "path": c.path}))
+		assert.Equal(t, true, a["truncated"], c.path)
+		assert.Len(t, a["notices"], 1, c.path)
+		assert.Contains(t, a["text"], c.notice)
+	}
 }

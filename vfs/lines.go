@@ -17,7 +17,7 @@ type lineFinder struct {
 	next []int // where each needed literal occurs next; -1: nowhere
 	rare []int // by which byte each is looked for
 	real bool  // rare is by what was read, not by what texts are like
-	cut  bool  // a line was too long to be searched to its end
+	cuts *cuts
 }
 
 // find calls hit for each matching line of text from from on, a whole number of
@@ -135,7 +135,7 @@ func (f *lineFinder) verify(text []byte, h *lineHit) bool {
 	line := text[h.start:h.end]
 	if len(line) > f.p.piece {
 		line = line[:f.p.piece]
-		f.cut = true
+		f.cuts.add(lineCut)
 	}
 	loc := f.p.std.FindIndex(line)
 	if loc == nil {

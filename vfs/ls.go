@@ -45,26 +45,17 @@ func (f *FS) lsTool() tool.Tool {
 }
 
 func (f *FS) ls(ctx context.Context, p lsParams) (*Listing, error) {
-	rel, err := dirAt(p.Path, "path")
+	dir, err := f.reach(ctx, p.Path, "path", ParsePath, f.tree.OpenDir)
 	if err != nil {
 		return nil, err
 	}
-	leave, err := f.enter(ctx)
+	defer dir.close()
+	names, more, err := listNames(ctx, dir.Handle)
 	if err != nil {
-		return nil, err
+		return nil, in(fail(err, dir.rel), "path")
 	}
-	defer leave()
-	dir, err := f.tree.OpenDir(rel)
-	if err != nil {
-		return nil, in(fail(err, rel), "path")
-	}
-	defer dir.Close()
-	names, more, err := listNames(ctx, dir)
-	if err != nil {
-		return nil, in(fail(err, rel), "path")
-	}
-	l := &Listing{Path: Display(rel), Entries: make([]ListEntry, 0, min(len(names), maxList)), Truncated: more}
-	f.list(l, dir, rel, names)
+	l := &Listing{Path: Display(dir.rel), Entries: make([]ListEntry, 0, min(len(names), maxList)), Truncated: more}
+	f.list(l, dir, names)
 	return l, nil
 }
 
@@ -93,28 +84,28 @@ func listNames(ctx context.Context, dir *beneath.Handle) (names []dirName, more 
 	return names, more, err
 }
 
-func (f *FS) list(l *Listing, dir *beneath.Handle, rel string, names []dirName) {
+func (f *FS) list(l *Listing, dir *reached, names []dirName) {
 	for _, n := range names {
 		if len(l.Entries) == maxList {
 			l.Truncated = true
 			return
 		}
-		if e, there := f.listEntry(dir, rel, n); there {
+		if e, there := f.listEntry(dir, n); there {
 			l.Entries = append(l.Entries, e)
 		}
 	}
 }
 
 // listEntry looks at one name; a program may have removed it since.
-func (f *FS) listEntry(dir *beneath.Handle, rel string, n dirName) (ListEntry, bool) {
+func (f *FS) listEntry(dir *reached, n dirName) (ListEntry, bool) {
 	var st unix.Stat_t
 	fd := int(dir.Fd())
 	if err := unix.Fstatat(fd, n.name, &st, unix.AT_SYMLINK_NOFOLLOW); err == unix.ENOENT { //nolint:errorlint // an errno
 		return ListEntry{}, false
 	} else if err != nil { // a directory that may be listed but not entered
-		return ListEntry{Name: escape(n.name), Path: Display(join(rel, n.name)), Kind: kindOfType(n.kind)}, true
+		return ListEntry{Name: escape(n.name), Path: Display(join(dir.rel, n.name)), Kind: kindOfType(n.kind)}, true
 	}
-	e := ListEntry{Name: escape(n.name), Path: Display(join(rel, n.name)), Kind: kindOf(&st), UpdatedAt: timestamp(modified(&st))}
+	e := ListEntry{Name: escape(n.name), Path: Display(join(dir.rel, n.name)), Kind: kindOf(&st), UpdatedAt: timestamp(modified(&st))}
 	switch e.Kind {
 	case File:
 		size := st.Size

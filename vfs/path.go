@@ -44,18 +44,14 @@ func clean(s string) (string, error) {
 	return checked(segments)
 }
 
-// fileAt is [ParsePath] for a parameter that must not be the workspace itself.
-func fileAt(s, field string) (string, error) {
-	rel, err := ParsePath(s)
-	if err == nil && rel == "" {
-		err = tool.Errorf(tool.Invalid, "%s is the workspace itself; name something in it", field)
-	}
-	return rel, in(err, field)
-}
+// parseFile is [ParsePath] for what must not be the workspace itself.
+func parseFile(s string) (string, error) { return notTop(ParsePath(s)) }
 
-func dirAt(s, field string) (string, error) {
-	rel, err := ParsePath(s)
-	return rel, in(err, field)
+func notTop(rel string, err error) (string, error) {
+	if err == nil && rel == "" {
+		err = tool.Errorf(tool.Invalid, "the path is the workspace itself; name something in it")
+	}
+	return rel, err
 }
 
 func segmentsOf(s string) ([]string, error) {

@@ -51,25 +51,16 @@ func (f *FS) readTool() tool.Tool {
 }
 
 func (f *FS) read(ctx context.Context, p readParams) (*Reading, error) {
-	rel, err := fileAt(p.FilePath, "file_path")
+	file, err := f.reach(ctx, p.FilePath, "file_path", parseFile, f.tree.Open)
 	if err != nil {
 		return nil, err
 	}
-	leave, err := f.enter(ctx)
-	if err != nil {
-		return nil, err
+	defer file.close()
+	out := &Reading{Path: Display(file.rel), Encoding: p.Encoding, Offset: p.Offset, SizeBytes: file.Stat.Size, UpdatedAt: timestamp(modified(&file.Stat))}
+	if err := out.fill(ctx, file.Handle, p.Limit); err != nil {
+		return nil, in(fail(err, file.rel), "file_path")
 	}
-	defer leave()
-	h, err := f.tree.Open(rel)
-	if err != nil {
-		return nil, in(fail(err, rel), "file_path")
-	}
-	defer h.Close()
-	out := &Reading{Path: Display(rel), Encoding: p.Encoding, Offset: p.Offset, SizeBytes: h.Stat.Size, UpdatedAt: timestamp(modified(&h.Stat))}
-	if err := out.fill(ctx, h, p.Limit); err != nil {
-		return nil, in(fail(err, rel), "file_path")
-	}
-	out.Version = f.versions.saw(h.Path, &h.Stat).version
+	out.Version = f.versions.saw(file.Path, &file.Stat).version
 	return out, nil
 }
 

@@ -29,9 +29,9 @@ func (f *FS) rmTool() tool.Tool {
 		Name: "rm", Title: "Remove", Destructive: true,
 		Description: "Remove a file, or a directory with everything in it. A symlink is removed itself, never what it points to.",
 	}, func(ctx context.Context, p rmParams) (*Removal, error) {
-		rel, err := fileAt(p.Path, "path")
+		rel, err := parseFile(p.Path)
 		if err != nil {
-			return nil, err
+			return nil, in(err, "path")
 		}
 		return f.remove(ctx, rel, p.AllowMissing)
 	})
@@ -39,10 +39,7 @@ func (f *FS) rmTool() tool.Tool {
 
 // Delete removes path and everything below it and counts the entries.
 func (f *FS) Delete(ctx context.Context, path string) (int64, error) {
-	rel, err := clean(path)
-	if err == nil && rel == "" {
-		err = tool.Errorf(tool.Invalid, "path is the workspace itself; name something in it")
-	}
+	rel, err := notTop(clean(path))
 	if err != nil {
 		return 0, in(err, "path")
 	}

@@ -71,7 +71,7 @@ func (s *fileSearch) search(ctx context.Context, fd int, dev uint64) (outcome, e
 		case last || s.full:
 			return searched, nil
 		case total > maxGrepFile || !s.shift():
-			s.finder.cut = true
+			s.finder.cuts.add(fileCut)
 			return searched, nil
 		}
 	}

@@ -34,28 +34,19 @@ type Info struct {
 
 // Stat looks at a path, over links that stay inside.
 func (f *FS) Stat(ctx context.Context, path string) (Info, error) {
-	leave, err := f.enter(ctx)
+	at, err := f.reach(ctx, path, "path", clean, f.tree.Look)
 	if err != nil {
 		return Info{}, err
 	}
-	defer leave()
-	rel, err := clean(path)
-	if err != nil {
-		return Info{}, in(err, "path")
-	}
-	h, err := f.tree.Look(rel)
-	if err != nil {
-		return Info{}, in(fail(err, rel), "path")
-	}
-	defer h.Close()
-	return f.info(rel, h), nil
+	defer at.close()
+	return f.info(at), nil
 }
 
-func (f *FS) info(rel string, h *beneath.Handle) Info {
-	info := Info{Path: Display(rel), Kind: kindOf(&h.Stat), Mode: beneath.Mode(&h.Stat), UpdatedAt: modified(&h.Stat)}
+func (f *FS) info(at *reached) Info {
+	info := Info{Path: Display(at.rel), Kind: kindOf(&at.Stat), Mode: beneath.Mode(&at.Stat), UpdatedAt: modified(&at.Stat)}
 	if info.Kind == File {
-		r := f.versions.look(h.Path, &h.Stat)
-		info.SizeBytes, info.Version, info.CreatedAt = h.Stat.Size, r.version, r.createdAt()
+		r := f.versions.look(at.Path, &at.Stat)
+		info.SizeBytes, info.Version, info.CreatedAt = at.Stat.Size, r.version, r.createdAt()
 	}
 	return info
 }

@@ -160,6 +160,52 @@ func (f *FS) enter(ctx context.Context) (leave func(), err error) {
 	}, nil
 }
 
+// reached is the one path of a call, opened.
+type reached struct {
+	*beneath.Handle
+	rel   string
+	leave func()
+}
+
+// reach begins a call about one path: parse reads it, open opens it. field names
+// the parameter in errors. The caller closes what it gets, which ends the call.
+func (f *FS) reach(ctx context.Context, text, field string, parse func(string) (string, error), open func(string) (*beneath.Handle, error)) (*reached, error) {
+	rel, err := parse(text)
+	if err != nil {
+		return nil, in(err, field)
+	}
+	leave, err := f.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	h, err := open(rel)
+	if err != nil {
+		leave()
+		return nil, in(fail(err, rel), field)
+	}
+	return &reached{Handle: h, rel: rel, leave: leave}, nil
+}
+
+func (r *reached) close() {
+	_ = r.Close()
+	r.leave()
+}
+
+// enterToChange begins a call that changes something: it is alone until
+// it calls what it gets.
+func (f *FS) enterToChange(ctx context.Context) (func(), error) {
+	leave, err := f.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := f.lock(ctx)
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	return func() { unlock(); leave() }, nil
+}
+
 const lockWait = 5 * time.Second
 
 // lock begins a change; every other one waits, at most 5 s.

@@ -33,7 +33,7 @@ type walk struct {
 	ctx  context.Context
 	pool *pool
 	open atomic.Int64 // directories held open
-	cut  atomic.Bool  // something was left out
+	cuts cuts         // why something was left out
 }
 
 // openDir is a directory that is held open by those that still need it.
@@ -83,7 +83,7 @@ func (w *walk) run(ctx context.Context, base *beneath.Handle) error {
 	w.push(place{anchor: w.opened(fd, "")})
 	w.pool.run(limited)
 	if limited.Err() != nil {
-		w.cut.Store(true)
+		w.cuts.add(walkLimited)
 	}
 	return ctx.Err()
 }
@@ -96,7 +96,7 @@ func (w *walk) push(at place) {
 		drop: at.anchor.release,
 	})
 	if !ok {
-		w.cut.Store(true)
+		w.cuts.add(walkLimited)
 	}
 }
 
@@ -126,7 +126,7 @@ func (w *walk) unlisted(err error) {
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
-		w.cut.Store(true)
+		w.cuts.add(walkLimited)
 	case w.denied != nil:
 		w.denied()
 	}
@@ -199,7 +199,7 @@ func (l *lister) down(name string) {
 		return
 	}
 	if l.below.anchor == l.dir && w.open.Load() > maxOpenDirs {
-		w.cut.Store(true)
+		w.cuts.add(walkLimited)
 		return
 	}
 	w.push(place{anchor: l.below.anchor.hold(), rel: join(l.below.rel, name), path: path})

@@ -12,29 +12,20 @@ import (
 // for whole files, 64 MiB), over links that stay inside. It counts as reading
 // the file for the option ReadBeforeWrite.
 func (f *FS) ReadWhole(ctx context.Context, path string, max int64) ([]byte, Info, error) {
-	leave, err := f.enter(ctx)
-	if err != nil {
-		return nil, Info{}, err
-	}
-	defer leave()
-	rel, err := clean(path)
-	if err != nil {
-		return nil, Info{}, in(err, "path")
-	}
 	if max <= 0 {
 		max = f.opts.Limits.WholeBytes
 	}
-	h, err := f.tree.Open(rel)
+	file, err := f.reach(ctx, path, "path", clean, f.tree.Open)
 	if err != nil {
-		return nil, Info{}, in(fail(err, rel), "path")
+		return nil, Info{}, err
 	}
-	defer h.Close()
-	data, err := readAll(ctx, h, max)
+	defer file.close()
+	data, err := readAll(ctx, file.Handle, max)
 	if err != nil {
-		return nil, Info{}, in(fail(err, rel), "path")
+		return nil, Info{}, in(fail(err, file.rel), "path")
 	}
-	f.versions.saw(h.Path, &h.Stat)
-	return data, f.info(rel, h), nil
+	f.versions.saw(file.Path, &file.Stat)
+	return data, f.info(file), nil
 }
 
 // readAll reads what is open, but no more than max bytes, also when it grows

@@ -39,9 +39,9 @@ func (f *FS) writeTool() tool.Tool {
 }
 
 func (f *FS) write(ctx context.Context, p writeParams) (*WriteResult, error) {
-	rel, err := fileAt(p.FilePath, "file_path")
+	rel, err := parseFile(p.FilePath)
 	if err != nil {
-		return nil, err
+		return nil, in(err, "file_path")
 	}
 	content, err := f.decode(p.Content, p.Encoding)
 	if err != nil {
