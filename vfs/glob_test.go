@@ -67,7 +67,7 @@ func TestGlobNeitherFollowsLinksNorStopsAtOddThings(t *testing.T) {
 }
 
 func TestWalksReachTheBottomOfDeepTrees(t *testing.T) {
-	w := newWorld(t)
+	w := newLargeWorld(t)
 	w.deep("deep", 5_000)
 	before := openFiles(t)
 	within(t, 10*time.Second, func() {

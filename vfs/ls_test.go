@@ -64,7 +64,7 @@ func TestADirectoryCalledWorkspaceIsShownSoThatItCanBeAddressed(t *testing.T) {
 }
 
 func TestLsOf100000EntriesIsBoundedAndQuick(t *testing.T) {
-	w := newWorld(t)
+	w := newLargeWorld(t)
 	w.many("many", 100_000)
 	within(t, 5*time.Second, func() {
 		a := w.ok("ls", `{"path":"many"}`)

@@ -85,7 +85,7 @@ func TestWatchRefuses(t *testing.T) {
 }
 
 func TestWatchSaysWhenItLosesChanges(t *testing.T) {
-	w := newWorld(t)
+	w := newLargeWorld(t)
 	changes, err := w.fs.Watch(t.Context(), "")
 	require.NoError(t, err)
 	w.many("many", 24_000) // more than the kernel keeps, and than is gathered

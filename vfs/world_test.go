@@ -38,6 +38,18 @@ func newWorld(t testing.TB, change ...func(*vfs.Options)) *world {
 	return newWorldIn(t, t.TempDir(), change...)
 }
 
+// newLargeWorld is for a test of very many entries: they are made in memory where
+// the host has a place for that.
+func newLargeWorld(t testing.TB) *world {
+	t.Helper()
+	base, err := os.MkdirTemp("/dev/shm", "wisbox-test-")
+	if err != nil {
+		return newWorld(t)
+	}
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(base)) })
+	return newWorldIn(t, base)
+}
+
 func newWorldIn(t testing.TB, base string, change ...func(*vfs.Options)) *world {
 	t.Helper()
 	w := &world{TB: t, path: filepath.Join(base, "workspace"), outside: filepath.Join(base, "outside")}
