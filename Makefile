@@ -95,9 +95,11 @@ model: ## check the model of the rlm protocol with spin
 	@scripts/setup.sh spin:spin
 	docs/model/check.sh
 
+SOAK := F03|F34|F40|TestRandomCallsStayFlat|TestSessionsOpenedAndClosedAtOnce
+
 .PHONY: soak
-soak: setup image ## the integration tests again and again: N=5
-	go test -p 1 -count=$(or $(N),5) -timeout 3h ./integration/...
+soak: setup image ## random calls, kills and sessions, as many as T hours of use bring: T=4h
+	WISBOX_SOAK=$(or $(T),1h) go test -v -count=1 -timeout 12h -run '$(SOAK)' ./integration
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for SECONDS_PER_FUZZ seconds

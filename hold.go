@@ -100,8 +100,7 @@ func (m *Manager) Hold(ctx context.Context, name string, idle time.Duration, rea
 	ctx, cancel := context.WithCancelCause(ctx)
 	h := &holder{s: s, idle: idle, cancel: cancel}
 	h.timer = time.AfterFunc(idle, h.lookIdle)
-	if o := s.Options(); o.TTL > 0 {
-		left := time.Until(s.dir.State().Created.At.Add(o.TTL))
+	if left, ok := s.dir.State().Left(overlay.Now()); ok {
 		defer time.AfterFunc(left, func() { cancel(errExpired) }).Stop()
 	}
 	ready()

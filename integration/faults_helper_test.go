@@ -23,12 +23,6 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// The tests of faults are named after the rows of the team's list of faults. Rows
-// that are proven elsewhere: F04, F05 and F41 in package snapshot; F08 and F12 in
-// lifecycle_test.go; F15, F17 and F22 in package overlay, F15 in package vfs too;
-// F24 in integration/mcp and F33 in package mcpserver; F27 to F30 in package
-// podman; F39 in package agent; F43 in disk_test.go.
-
 // home is a state root of a test's own, used by processes that are killed.
 type home struct {
 	t     *testing.T
@@ -250,9 +244,11 @@ const helperEnv = "WISBOX_FAULT_HELPER"
 
 // faultHelpers are what this binary does for tests in processes of its own.
 var faultHelpers = map[string]func(ctx context.Context, m *wisbox.Manager, args []string) error{
-	"write": helpWrite,
-	"count": helpCount,
-	"calls": helpCalls,
+	"write":   helpWrite,
+	"count":   helpCount,
+	"calls":   helpCalls,
+	"raise":   helpRaise,
+	"starved": helpStarved,
 }
 
 func init() {
@@ -333,33 +329,4 @@ func raise(ctx context.Context, s *wisbox.Session) error {
 	}
 	_, err = helpCall(ctx, s, "edit_file", args{"file_path": "counter", "old_string": fmt.Sprintf("n=%d.", n), "new_string": fmt.Sprintf("n=%d.", n+1)})
 	return err
-}
-
-// helpCalls makes calls in a session of its own and in a kept one until it is
-// killed, and says which writes were acknowledged.
-func helpCalls(ctx context.Context, m *wisbox.Manager, argv []string) error {
-	kept, err := m.Attach(ctx, argv[0])
-	if err != nil {
-		return err
-	}
-	var own *wisbox.Session
-	for i := 0; ; i++ {
-		name := fmt.Sprintf("%s-%d", argv[1], i)
-		if _, err := helpCall(ctx, kept, "write_file", args{"file_path": name, "content": name}); err != nil {
-			return err
-		}
-		fmt.Println(name)
-		if i%5 != 4 {
-			continue
-		}
-		if own == nil {
-			if own, err = m.Open(ctx, nil); err != nil {
-				return err
-			}
-		}
-		s := []*wisbox.Session{kept, own}[i/5%2]
-		if _, err := helpCall(ctx, s, "shell_execute", args{"script": "setsid sleep " + argv[2] + " & echo x > x; sleep 0.05"}); err != nil {
-			return err
-		}
-	}
 }

@@ -244,21 +244,13 @@ func TestFault_F25_TheHostWasRebooted(t *testing.T) {
 // killHolder kills the process that holds a session.
 func killHolder(t *testing.T, session string, h *home) {
 	t.Helper()
-	for _, dir := range processDirs() {
-		line, _ := os.ReadFile(dir + "/cmdline")
-		environ, _ := os.ReadFile(dir + "/environ")
-		if strings.HasSuffix(string(line), "__hold\x00"+session+"\x00") && strings.Contains(string(environ), h.cache) {
-			var pid int
-			_, err := fmt.Sscan(filepath.Base(dir), &pid)
-			require.NoError(t, err)
-			kill(t, pid, syscall.SIGKILL)
-			require.Eventually(t, func() bool { return syscall.Kill(pid, 0) != nil || isZombie(dir) }, 5*time.Second, 5*time.Millisecond)
-			return
-		}
-	}
-	t.Fatalf("nobody holds %s", session)
+	pids := holders(t, session, h)
+	require.Len(t, pids, 1, "who holds %s", session)
+	kill(t, pids[0], syscall.SIGKILL)
+	require.Eventually(t, func() bool { return isZombie(fmt.Sprintf("/proc/%d", pids[0])) }, 5*time.Second, 5*time.Millisecond)
 }
 
+// isZombie is true of a process that is gone, too.
 func isZombie(dir string) bool {
 	stat, err := os.ReadFile(dir + "/stat")
 	return err != nil || strings.Contains(string(stat), ") Z ")

@@ -175,26 +175,3 @@ func TestACancelledCallLeavesNoProcess(t *testing.T) {
 		return !strings.Contains(output(t, s, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '"), "sleep 4711 ")
 	}, 5*time.Second, 50*time.Millisecond)
 }
-
-func TestManySessionsAtOnce(t *testing.T) {
-	need(t)
-	const n = 12
-	errs := make(chan error, n)
-	for range n {
-		go func() {
-			s, err := env.manager.Open(t.Context(), nil)
-			if err != nil {
-				errs <- err
-				return
-			}
-			_, err = s.Run(t.Context(), sandbox.Cmd{Argv: []string{"true"}})
-			if cerr := s.Close(context.Background()); err == nil {
-				err = cerr
-			}
-			errs <- err
-		}()
-	}
-	for range n {
-		assert.NoError(t, <-errs)
-	}
-}

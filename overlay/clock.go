@@ -35,12 +35,12 @@ var bootID = sync.OnceValue(func() string {
 // only witness of how much time passed, so there it must say this much more.
 const rebootSlack = 25 * time.Hour
 
-// olderThan says whether at least age has passed from s to now for certain.
-func (s Stamp) olderThan(age time.Duration, now Stamp) bool {
+// passed is the time from s to now that is certain.
+func (s Stamp) passed(now Stamp) time.Duration {
 	if s.BootID == now.BootID {
-		return now.Boot-s.Boot >= age
+		return now.Boot - s.Boot
 	}
-	return now.Boot >= age || now.At.Sub(s.At) >= age+rebootSlack
+	return max(now.Boot, now.At.Sub(s.At)-rebootSlack)
 }
 
 // Process names a process for good: its number and when it started, in clock

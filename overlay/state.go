@@ -83,12 +83,18 @@ func (s State) pins(q Pin) bool {
 // sessions have a TTL or an idle time that counts.
 func (s State) Expired(now Stamp) (reason string, expired bool) {
 	switch {
-	case s.TTL > 0 && s.Created.olderThan(s.TTL, now):
+	case s.TTL > 0 && s.Created.passed(now) >= s.TTL:
 		return "its time to live of " + s.TTL.String() + " is over", true
-	case s.Idle > 0 && s.LastUsed.olderThan(s.Idle, now):
+	case s.Idle > 0 && s.LastUsed.passed(now) >= s.Idle:
 		return "unused for " + s.Idle.String(), true
 	}
 	return "", false
+}
+
+// Left is how long the session has to live at now, by its TTL; ok is false where
+// it has none. What the wall clock says doesn't count, but across a reboot.
+func (s State) Left(now Stamp) (left time.Duration, ok bool) {
+	return s.TTL - s.Created.passed(now), s.TTL > 0
 }
 
 // loadState reads a session.json. What is not one, whole and of a schema that

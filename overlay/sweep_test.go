@@ -160,6 +160,9 @@ func TestClocksThatJumpReapNothingEarly(t *testing.T) {
 	} {
 		_, expired := s.Expired(c.now)
 		assert.Equal(t, c.expired, expired, name)
+		left, ok := s.Left(c.now)
+		assert.True(t, ok)
+		assert.Equal(t, c.expired, left <= 0, "%s: a holder would end by %v", name, left)
 	}
 }
 

@@ -141,12 +141,22 @@ func (d *Dir) regain(info fs.FileInfo) {
 	}
 }
 
+// errNotOurs is behind an error that says that the workspace is gone. Any other
+// error may pass: nothing is put in the workspace's place for it.
+var errNotOurs = errors.New("not the directory of the session's record")
+
+// workspaceGone says why the workspace can't be opened.
 func (d *Dir) workspaceGone(cause error) error {
-	return tool.Errorf(tool.Unavailable, "the workspace of session %q was deleted on the host; reset the session, or remove it and make it again", d.id).In("session").Because(cause)
+	if !errors.Is(cause, fs.ErrNotExist) && !errors.Is(cause, syscall.ENOTDIR) && !errors.Is(cause, syscall.ELOOP) {
+		return ioError(cause, "look at the workspace")
+	}
+	return tool.Errorf(tool.Unavailable, "the workspace of session %q was deleted on the host; reset the session, or remove it and make it again", d.id).
+		In("session").Because(errors.Join(errNotOurs, cause))
 }
 
 func (d *Dir) workspaceReplaced() error {
-	return tool.Errorf(tool.Unavailable, "the workspace of session %q was replaced on the host by something else; reset the session, or remove it and make it again", d.id).In("session")
+	return tool.Errorf(tool.Unavailable, "the workspace of session %q was replaced on the host by something else; reset the session, or remove it and make it again", d.id).
+		In("session").Because(errNotOurs)
 }
 
 // Check says whether the session's workspace is still the directory that this
@@ -179,8 +189,8 @@ func (d *Dir) Check(ctx context.Context) error {
 // its place goes to the trash. A container that has the old one mounted must be
 // made again, and what came from Workspace before is of no use any more.
 func (d *Dir) Remake(ctx context.Context) error {
-	if tool.KindOf(d.Check(ctx)) != tool.Unavailable {
-		return d.Check(ctx)
+	if err := d.Check(ctx); !errors.Is(err, errNotOurs) {
+		return err
 	}
 	unlock, err := d.Lock(ctx)
 	if err != nil {
@@ -194,11 +204,15 @@ func (d *Dir) Remake(ctx context.Context) error {
 	if err := d.mountDisk(ctx, state.Kept); err != nil {
 		return err
 	}
-	if root, is, err := d.openWorkspace(state); err == nil {
+	root, is, err := d.openWorkspace(state)
+	switch {
+	case err == nil:
 		d.swapRoot(root, is)
 		return d.openCounts()
+	case errors.Is(err, errNotOurs):
+		return d.replaceWorkspace(ctx)
 	}
-	return d.replaceWorkspace(ctx)
+	return err
 }
 
 // Reset empties the session's files by giving it a new, empty workspace; the old
