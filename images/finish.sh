@@ -58,15 +58,15 @@ compile_python() {
     python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash -x '/(test|tests|lib2to3|config-3)' "$lib"
 }
 
-# The driver of evaluate-lisp; its name tells which one it is. Without the file Lisp
-# only starts a little slower.
-compile_lisp_driver() {
+# The core of evaluate-lisp; its name tells which driver it has. Without the file Lisp
+# only starts slower.
+save_lisp_core() {
     driver=$here/lisp-driver.lisp
     [ -r "$driver" ] || return 0
     mkdir -p /usr/local/lib/wisbox
-    compiled=/usr/local/lib/wisbox/lisp-$(sha256sum "$driver" | cut -c 1-12).fasl
     sbcl --noinform --no-sysinit --no-userinit --non-interactive \
-        --eval "(unless (compile-file \"$driver\" :output-file \"$compiled\") (sb-ext:exit :code 1))" >/dev/null
+        --eval "(load (compile-file \"$driver\" :output-file \"/tmp/lisp-driver.fasl\"))" \
+        --eval "(wisbox.driver:save \"/usr/local/lib/wisbox/lisp-$(sha256sum "$driver" | cut -c 1-12).core\")" >/dev/null
 }
 
 add_user() {
@@ -86,7 +86,7 @@ install_packages
 install_asteval
 complete_python
 compile_python
-compile_lisp_driver
+save_lisp_core
 add_user
 tidy
 say "python $(python3 -c 'import platform; print(platform.python_version())'), $(git --version), $(rg --version | head -n 1), $(sbcl --version)"

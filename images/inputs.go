@@ -39,7 +39,7 @@ func contextTar() io.Reader {
 	for _, e := range entries {
 		addFile(tw, e.Name(), mustRead(e.Name()))
 	}
-	addFile(tw, "lisp-driver.lisp", []byte(driver.Source))
+	addFile(tw, "lisp-driver.lisp", []byte(driver.Source()))
 	mustNil(tw.Close())
 	return &buf
 }

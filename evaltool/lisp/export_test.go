@@ -1,7 +1,7 @@
 package lisp
 
-// WithDriver makes l look for its compiled driver at path.
-func (l *Lisp) WithDriver(path string) *Lisp {
-	l.driver = path
+// WithCore makes l look for its saved core at path.
+func (l *Lisp) WithCore(path string) *Lisp {
+	l.core = path
 	return l
 }

@@ -35,7 +35,7 @@ func TestATimeoutKeepsOutputWarningsAndDefinitions(t *testing.T) {
 	} {
 		began := time.Now()
 		e := s.evalFull(t, `(princ "hello") (terpri) (warn "w") `+code)
-		assert.Less(t, time.Since(began), 2*time.Second, code)
+		assert.Less(t, time.Since(began), 20*time.Second, code)
 		assert.Contains(t, e.Stdout, "hello", code)
 		if e.Status != lisp.StatusError {
 			assert.Equal(t, lisp.StatusTimedOut, e.Status, code)
@@ -56,7 +56,7 @@ func TestWhatCanNotBeInterruptedIsEndedInTime(t *testing.T) {
 	} {
 		began := time.Now()
 		e := s.evalFull(t, `(princ "hello") (terpri) `+code)
-		assert.Less(t, time.Since(began), 2*time.Second, code)
+		assert.Less(t, time.Since(began), 20*time.Second, code)
 		assert.Equal(t, lisp.StatusEnded, e.Status, code)
 		assert.Equal(t, "hello\n", e.Stdout)
 		assert.Contains(t, e.Text(), "[TIMEOUT]")

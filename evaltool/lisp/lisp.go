@@ -42,7 +42,7 @@ type Options struct {
 // many goroutines at once: evaluations wait for each other.
 type Lisp struct {
 	opts   Options
-	driver string          // the compiled driver to look for
+	core   string          // the saved core to look for
 	life   context.Context // ends with Close
 	cancel context.CancelFunc
 	turn   chan struct{} // holds a token while an evaluation or a reset is on
@@ -60,7 +60,7 @@ type Lisp struct {
 
 // New makes a Lisp. It starts nothing.
 func New(opts *Options) *Lisp {
-	l := &Lisp{opts: *opts, driver: driver.CompiledPath(), turn: make(chan struct{}, 1), limits: defaultLimits}
+	l := &Lisp{opts: *opts, core: driver.Core(), turn: make(chan struct{}, 1), limits: defaultLimits}
 	if l.opts.Memory <= 0 {
 		l.opts.Memory = sandbox.Limits{}.WithDefaults().Memory
 	}
@@ -145,7 +145,7 @@ func (l *Lisp) ready(ctx context.Context) (notes []string, err error) {
 		l.drop()
 	}
 	if l.live == nil {
-		if l.live, err = start(ctx, l.opts.Runner, l.driver, l.opts.Memory); err != nil {
+		if l.live, err = start(ctx, l.opts.Runner, l.core, l.opts.Memory); err != nil {
 			return nil, err
 		}
 		l.opts.Logger.DebugContext(ctx, "lisp.start", slog.String("event", "lisp.start"), slog.Bool("again", l.lost))

@@ -14,13 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox/evaltool/lisp"
+	"github.com/wisbox/wisbox/evaltool/lisp/driver"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/sandbox/sandboxtest"
 	"github.com/wisbox/wisbox/tool"
 )
 
-// compiled is the driver as an image has it: compiled once for all tests.
-var compiled string
+// core is the driver as an image has it: saved once for all tests.
+var core string
 
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
@@ -31,14 +32,25 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	compiled = filepath.Join(dir, "driver.fasl")
-	compile := exec.Command("sbcl", "--noinform", "--no-sysinit", "--no-userinit", "--non-interactive",
-		"--eval", `(compile-file "driver/driver.lisp" :output-file "`+compiled+`")`)
-	if out, err := compile.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "compile the driver (these tests need SBCL, Debian's package sbcl): %v\n%s", err, out)
+	if err := saveCore(dir); err != nil {
+		fmt.Fprintf(os.Stderr, "save the driver's core (these tests need SBCL, Debian's package sbcl): %v\n", err)
 		return 1
 	}
 	return m.Run()
+}
+
+func saveCore(dir string) error {
+	source := filepath.Join(dir, "driver.lisp")
+	if err := os.WriteFile(source, []byte(driver.Source()), 0o600); err != nil {
+		return err
+	}
+	core = filepath.Join(dir, "driver.core")
+	out, err := exec.Command("sbcl", "--noinform", "--no-sysinit", "--no-userinit", "--non-interactive",
+		"--eval", `(load (compile-file "`+source+`"))`, "--eval", `(wisbox.driver:save "`+core+`")`).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
 }
 
 // session is the tools over a sandbox on the host itself.
@@ -58,7 +70,7 @@ func newSessionWith(t testing.TB, opts lisp.Options) *session {
 	box, err := host.Create(context.Background(), sandbox.Spec{ID: boxID, Image: "host", Workspace: t.TempDir()})
 	require.NoError(t, err)
 	opts.Runner = func(context.Context) (sandbox.Runner, error) { return box, nil }
-	l := lisp.New(&opts).WithDriver(compiled)
+	l := lisp.New(&opts).WithCore(core)
 	t.Cleanup(func() {
 		assert.NoError(t, l.Close())
 		assert.NoError(t, box.Close(context.Background()))

@@ -21,22 +21,21 @@ const (
 	stackSize = 8
 )
 
-// startScript loads the compiled driver $1 or, where it isn't, the source from
+// startScript runs the saved core $1 or, where it isn't, loads the source from
 // stdin.
-const startScript = `driver=$1; shift
+const startScript = `core=$1; shift
 command -v sbcl >/dev/null || exit 127
-load="(load \"$driver\")"
-[ -r "$driver" ] || load='(load sb-sys:*stdin*)'
-exec sbcl "$@" --no-sysinit --no-userinit --eval "$load" --eval '(wisbox.driver:main)'`
+[ -r "$core" ] && exec sbcl --core "$core" "$@"
+exec sbcl "$@" --no-sysinit --no-userinit --eval '(load sb-sys:*stdin*)' --eval '(wisbox.driver:main)'`
 
-func startCmd(compiled string, memory int64) sandbox.Cmd {
+func startCmd(core string, memory int64) sandbox.Cmd {
 	return sandbox.Cmd{
 		Argv: []string{
-			"sh", "-c", startScript, "lisp", compiled, "--noinform", "--disable-ldb",
+			"sh", "-c", startScript, "lisp", core, "--noinform", "--disable-ldb",
 			"--dynamic-space-size", strconv.FormatInt(max(memory/2>>20, 64), 10) + "MB",
 			"--control-stack-size", strconv.Itoa(stackSize) + "MB", "--end-runtime-options",
 		},
-		Stdin: strings.NewReader(driver.Source),
+		Stdin: strings.NewReader(driver.Source()),
 	}
 }
 
@@ -47,34 +46,46 @@ type process struct {
 }
 
 // start returns when SBCL is ready for requests.
-func start(ctx context.Context, runner func(context.Context) (sandbox.Runner, error), compiled string, memory int64) (*process, error) {
+func start(ctx context.Context, runner func(context.Context) (sandbox.Runner, error), core string, memory int64) (*process, error) {
 	r, err := runner(ctx)
 	if err != nil {
 		return nil, err
 	}
-	started, err := interp.Start(ctx, r, startCmd(compiled, memory), maxMessage, func() *head { return &head{} })
+	p, err := launch(ctx, r, startCmd(core, memory))
+	if err == nil && p.Ended() { // the core of another SBCL than the one that is there
+		p, err = launch(ctx, r, startCmd("", memory))
+	}
+	if err == nil && p.Ended() {
+		return nil, p.notStarted()
+	}
+	return p, err
+}
+
+// launch gives a process that is ready, or that has ended before it was.
+func launch(ctx context.Context, r sandbox.Runner, cmd sandbox.Cmd) (*process, error) {
+	started, err := interp.Start(ctx, r, cmd, maxMessage, func() *head { return &head{} })
 	if err != nil {
 		return nil, err
 	}
 	p := &process{started}
-	return p, p.awaitReady(ctx)
-}
-
-func (p *process) awaitReady(ctx context.Context) error {
 	ready, late := p.Await(ctx, startWait, func(message []byte) bool {
 		_, err := parseAnswer(message, readyID)
 		return err == nil
 	})
 	if ready {
 		p.Output() // what SBCL said at its start is nobody's
-		return nil
+		return p, nil
 	}
 	p.Kill()
+	if late == sandbox.StatusCancelled {
+		return nil, ctx.Err()
+	}
+	return p, nil
+}
+
+func (p *process) notStarted() error {
 	res := p.Result()
-	switch {
-	case late == sandbox.StatusCancelled:
-		return ctx.Err()
-	case res.Status == sandbox.StatusExited && res.ExitCode == sandbox.ExitNotFound:
+	if res.Status == sandbox.StatusExited && res.ExitCode == sandbox.ExitNotFound {
 		return tool.Errorf(tool.Unsupported, "this image has no SBCL: install the package sbcl in it")
 	}
 	return tool.Errorf(tool.Unavailable, "SBCL did not start: %s; give the session more memory or call again", how(res))

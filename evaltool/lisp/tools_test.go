@@ -2,6 +2,8 @@ package lisp_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -80,11 +82,15 @@ func TestTheLastErrorIsKept(t *testing.T) {
 	assert.Contains(t, s.call(t, "get-backtrace", args{}).Text, "0: ")
 }
 
-func TestWithoutACompiledDriverTheSourceIsLoaded(t *testing.T) {
-	s := newSession(t)
-	s.WithDriver("/nowhere/driver.fasl")
-	assert.Equal(t, "=> 3", s.eval(t, "(+ 1 2)"))
-	assert.Contains(t, s.eval(t, "(read-line sb-sys:*stdin*)"), "END-OF-FILE")
+func TestWithoutASavedCoreTheSourceIsLoaded(t *testing.T) {
+	foreign := filepath.Join(t.TempDir(), "foreign.core")
+	require.NoError(t, os.WriteFile(foreign, []byte("of another SBCL"), 0o600))
+	for _, path := range []string{"/nowhere/driver.core", foreign} {
+		s := newSession(t)
+		s.WithCore(path)
+		assert.Equal(t, "=> 3", s.eval(t, "(+ 1 2)"))
+		assert.Contains(t, s.eval(t, "(read-line sb-sys:*stdin*)"), "END-OF-FILE")
+	}
 }
 
 func TestToolsOfANilLispCanBeListed(t *testing.T) {

@@ -1,25 +1,42 @@
 // Package driver is the Lisp program that package lisp runs in a sandbox, as
-// source. Images keep it compiled, so that SBCL starts in a moment; where they
-// don't, the source itself is loaded at each start.
+// source. Images keep a saved core with it, so that SBCL starts in a moment;
+// where they don't, the source itself is loaded at each start.
 package driver
 
 import (
 	"crypto/sha256"
-	_ "embed"
+	"embed"
 	"encoding/hex"
+	"io/fs"
+	"strings"
+	"sync"
 )
 
-// Source is the program.
-//
-//go:embed driver.lisp
-var Source string
+//go:embed *.lisp
+var files embed.FS
 
-// Name tells this driver from those of other versions; it is the beginning of
-// the SHA-256 of Source.
-func Name() string {
-	sum := sha256.Sum256([]byte(Source))
-	return hex.EncodeToString(sum[:6])
+// Source is the whole program, its parts joined in the order of their names.
+var Source = sync.OnceValue(func() string {
+	names, err := fs.Glob(files, "*.lisp")
+	if err != nil {
+		panic(err) // the pattern is a constant
+	}
+	var source strings.Builder
+	for _, name := range names {
+		part, err := files.ReadFile(name)
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		source.Write(part)
+		source.WriteByte('\n')
+	}
+	return source.String()
+})
+
+// Core is where an image keeps the core that its own SBCL has saved. Its name
+// tells this driver from those of other versions: it has the beginning of the
+// SHA-256 of Source.
+func Core() string {
+	sum := sha256.Sum256([]byte(Source()))
+	return "/usr/local/lib/wisbox/lisp-" + hex.EncodeToString(sum[:6]) + ".core"
 }
-
-// CompiledPath is where an image keeps the driver compiled by its own SBCL.
-func CompiledPath() string { return "/usr/local/lib/wisbox/lisp-" + Name() + ".fasl" }

@@ -1,0 +1,175 @@
+;;; One call. All that belongs to it is in these variables.
+
+(defvar *main* nil "The thread that evaluates.")
+(defvar *interruptible* nil "True while user code runs.")
+(defvar *interrupts* 0 "Interrupts that have come, ever.")
+(defvar *limit* 0 "Characters of each text.")
+(defvar *warnings*)
+(defvar *notes*)
+(defvar *failure*)
+(defvar *user-package* (find-package "COMMON-LISP-USER"))
+(defvar *user-readtable* (copy-readtable nil))
+
+(define-condition exit-refused (error) ()
+  (:report "this code asked Lisp to exit; the session goes on, end it with reset-session"))
+
+(defun type-name (condition) (symbol-name (type-of condition)))
+
+(defmacro with-user-printing (() &body body)
+  `(let ((*print-readably* nil) (*print-escape* t) (*print-base* 10) (*print-radix* nil)
+         (*print-case* :upcase) (*print-gensym* t) (*print-array* t) (*print-lines* nil)
+         (*print-length* 100) (*print-level* 10) (*print-circle* t) (*print-pretty* t)
+         (*print-right-margin* nil))
+     ,@body))
+
+(defun shown (printer &optional (limit *limit*))
+  "What PRINTER, a function of a stream, writes: its first LIMIT characters and how many more there are."
+  (let* ((sink (make-string-output-stream))
+         (stream (make-instance 'capture :sink sink :space-left limit)))
+    (with-user-printing () (funcall printer stream))
+    (list :text (get-output-stream-string sink) :dropped (dropped stream))))
+
+(defun message (condition &optional (limit (min *limit* 4000)))
+  (handler-case
+      (getf (shown (lambda (out) (let ((*print-escape* nil)) (princ condition out))) limit) :text)
+    (serious-condition () "(its message can't be printed)")))
+
+;;; Failures
+
+(defparameter *frame-limit* 100)
+
+(defun frame-text (frame)
+  (handler-case
+      (getf (shown (lambda (out)
+                     (let ((*print-length* 8) (*print-level* 4) (*print-pretty* nil))
+                       (prin1 frame out)))
+                   300)
+            :text)
+    (serious-condition () "(a frame that can't be printed)")))
+
+(defparameter *signalling-functions*
+  '(error cerror signal break invoke-debugger sb-debug::%break sb-debug::run-hook sb-kernel:internal-error
+    sb-sys:invoke-interruption on-debugger fail user-frames))
+
+(defun signalling-frame-p (frame)
+  (or (member (car frame) *signalling-functions*)
+      (and (stringp (car frame)) (eql 0 (search "foreign function" (car frame))))))
+
+(defun driver-frame-p (frame)
+  (labels ((ours-p (name)
+             (typecase name
+               (cons (some #'ours-p name))
+               (symbol (eq (symbol-package name) (symbol-package 'driver-frame-p))))))
+    (ours-p (let ((name (car frame))) (if (consp name) (ignore-errors (copy-list name)) name)))))
+
+(defun internal-frame-p (frame)
+  (let ((name (car frame)))
+    (and (symbolp name)
+         (member (symbol-package name)
+                 (load-time-value (mapcar #'find-package '("SB-IMPL" "SB-INT" "SB-KERNEL" "SB-VM" "SB-UNIX")))))))
+
+(defun user-frames ()
+  "The stack between the signal and the driver, without SBCL's internals, as text."
+  (let* ((frames (sb-debug:list-backtrace :count 400))
+         (signal (position-if #'signalling-frame-p frames :from-end t :end (min 16 (length frames))))
+         (frames (if signal (nthcdr (1+ signal) frames) frames))
+         (end (or (position-if #'driver-frame-p frames) (length frames))))
+    (setf frames (remove-if #'internal-frame-p (subseq frames 0 end)))
+    (map 'vector #'frame-text (subseq frames 0 (min *frame-limit* (length frames))))))
+
+(defun fail (condition)
+  (setf *failure* (list :type (type-name condition) :message (message condition)
+                        :backtrace (or (ignore-errors (user-frames)) (vector))))
+  (throw 'stopped :error))
+
+(defun on-debugger (condition hook)
+  (declare (ignore hook))
+  (let ((sb-ext:*invoke-debugger-hook* #'on-debugger))
+    (cond ((not (eq sb-thread:*current-thread* *main*)) (thread-failed condition))
+          (*interruptible* (fail condition))
+          (t (throw 'idle nil)))))
+
+(defun thread-failed (condition)
+  (ignore-errors
+   (format *err* "~&[thread ~a ended: ~a: ~a]~%" (sb-thread:thread-name sb-thread:*current-thread*)
+           (type-name condition) (message condition 1000)))
+  (sb-thread:abort-thread))
+
+(defun refuse-exit (function &rest arguments)
+  (declare (ignore function arguments))
+  (error 'exit-refused))
+
+;;; The heap. A collection copies what lives, so it fails for good where more than
+;;; half of the heap lives: code that comes near that gets an error in time.
+
+(define-condition heap-exhausted-error (sb-kernel::heap-exhausted-error) ()
+  (:report (lambda (condition out)
+             (declare (ignore condition))
+             (format out "Heap exhausted: ~:d of ~:d bytes are in use, and a collection needs as much again."
+                     (sb-kernel:dynamic-usage) (sb-ext:dynamic-space-size)))))
+
+(defun heap-full-p ()
+  (> (* 100 (sb-kernel:dynamic-usage)) (* 42 (sb-ext:dynamic-space-size))))
+
+(defun heap-full ()
+  "Signals past the handler that SBCL puts around its hooks."
+  (let ((sb-kernel:*handler-clusters* (cdr sb-kernel:*handler-clusters*)))
+    (error 'heap-exhausted-error)))
+
+(defun guard-heap ()
+  "Runs after each collection: in the thread that made it necessary, or in SBCL's finalizer."
+  (when (heap-full-p)
+    (cond ((eq sb-thread:*current-thread* sb-impl::*finalizer-thread*)
+           (sb-thread:interrupt-thread *main* (lambda ()
+                                                (when (and *interruptible* (heap-full-p))
+                                                  (error 'heap-exhausted-error)))))
+          ((or *interruptible* (not (eq sb-thread:*current-thread* *main*)))
+           (heap-full)))))
+
+(defun tidy-heap ()
+  "What an evaluation that filled the heap has left is garbage now."
+  (when (heap-full-p) (sb-ext:gc :full t)))
+
+;;; Warnings and notes are kept, at most as many as anybody reads.
+
+(defparameter *warning-limit* 200)
+
+(defun note-warning (warning)
+  (when (eq sb-thread:*current-thread* *main*)
+    (when (< (length *warnings*) *warning-limit*)
+      (vector-push-extend (list :type (type-name warning) :message (message warning)
+                                :style (typep warning 'style-warning))
+                          *warnings*))
+    (let ((restart (find-restart 'muffle-warning warning)))
+      (when restart (invoke-restart restart)))))
+
+(defun note-note (note)
+  (when (and (eq sb-thread:*current-thread* *main*) (< (length *notes*) *warning-limit*))
+    (vector-push-extend (message note) *notes*))
+  (muffle-warning note))
+
+(defun call-user (function)
+  "Calls FUNCTION with nothing around it that user code could wait for or get lost in."
+  (let ((*package* *package*)
+        (*read-base* 10)
+        (*read-suppress* nil)
+        (sb-ext:*invoke-debugger-hook* #'on-debugger)
+        (*debugger-hook* nil)
+        (*standard-output* *out*)
+        (*error-output* *err*)
+        (*trace-output* *err*)
+        (*standard-input* *nothing*)
+        (*terminal-io* (make-two-way-stream *nothing* *out*))
+        (*query-io* (make-two-way-stream *nothing* *out*))
+        (*debug-io* (make-two-way-stream *nothing* *out*)))
+    (handler-bind ((warning #'note-warning)
+                   (sb-ext:compiler-note #'note-note))
+      (with-compilation-unit (:override t)
+        (catch 'stopped
+          (unwind-protect (with-simple-restart (abort "End this evaluation.")
+                            (setf *interruptible* t)
+                            (funcall function)
+                            (throw 'stopped :done))
+            (setf *interruptible* nil))
+          (setf *failure* (list :type "ABORT" :message "the restart ABORT ended this evaluation" :backtrace (vector)))
+          :error)))))
