@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -55,7 +57,9 @@ func (b *box) get(ctx context.Context) (sandbox.Sandbox, error) {
 	}
 	defer b.unlock()
 	if b.cur == nil {
-		sb, err := b.make(ctx)
+		making, span := startSpan(ctx, "container")
+		sb, err := b.make(making)
+		span.End()
 		if err != nil {
 			return nil, err
 		}
@@ -114,7 +118,10 @@ func (b *box) drop(ctx context.Context, lost sandbox.Sandbox) {
 func (b *box) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
 	return attempt(ctx, b, func(sb sandbox.Sandbox) (sandbox.Result, bool, error) {
 		guard := b.watch(ctx, sb, cmd.Timeout)
+		ctx, span := startSpan(ctx, "program")
 		res, err := sb.Run(ctx, cmd)
+		span.SetAttributes(attribute.String("wisbox.verdict", string(res.Status)), attribute.Int("wisbox.exit_code", res.ExitCode))
+		span.End()
 		lost := res.Status == sandbox.StatusSandboxLost
 		return guard.end(ctx, res), lost, err
 	})

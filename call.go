@@ -16,6 +16,7 @@ type call struct {
 	s        *Session
 	id, tool string
 	step     string // the snapshot from before the first change
+	streamed int    // bytes that went past the result, to the caller's own streams
 
 	mu   sync.Mutex
 	seen Effects

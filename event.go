@@ -28,9 +28,13 @@ type Event struct {
 	// Args are the other arguments: numbers and switches as they are, names and
 	// command lines cut after 300 bytes, of everything else only its size.
 	Args       map[string]any `json:"args,omitempty"`
-	ResultSize int            `json:"result_bytes"`
+	ArgsSize   int            `json:"argument_bytes"`
+	ResultSize int            `json:"result_bytes"` // of a program that a caller runs with its own streams: what it wrote
 	// Outcome is ok, failed, or the kind of the error.
-	Outcome  string        `json:"outcome"`
+	Outcome string `json:"outcome"`
+	// Verdict is how the program that the call ran ended, as [sandbox.Status]; empty
+	// where it ran none, or one that lives on.
+	Verdict  string        `json:"verdict,omitempty"`
 	Message  string        `json:"message,omitempty"`
 	Duration time.Duration `json:"duration_ns"`
 	Effects
@@ -79,6 +83,7 @@ var tellable = map[string]bool{
 
 // describe takes over what of a call's arguments may be told.
 func (e *Event) describe(raw json.RawMessage) {
+	e.ArgsSize = len(raw)
 	var args map[string]json.RawMessage
 	if json.Unmarshal(raw, &args) != nil {
 		return
@@ -137,7 +142,7 @@ func (e *Event) finish(res *tool.Result, err error, began time.Time) {
 		e.Outcome, e.Message = string(te.Kind), clip(te.Message)
 		return
 	}
-	e.Outcome, e.ResultSize = "ok", len(res.Text)
+	e.Outcome, e.Verdict, e.ResultSize = "ok", res.Verdict, len(res.Text)
 	if res.Failed {
 		e.Outcome = "failed"
 	}

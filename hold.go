@@ -54,10 +54,11 @@ type wireCmd struct {
 
 // wireResult is a tool.Result on the wire.
 type wireResult struct {
-	Value  json.RawMessage `json:"value"`
-	Text   string          `json:"text"`
-	Failed bool            `json:"failed,omitempty"`
-	Blobs  []tool.Blob     `json:"blobs,omitempty"`
+	Value   json.RawMessage `json:"value"`
+	Text    string          `json:"text"`
+	Failed  bool            `json:"failed,omitempty"`
+	Verdict string          `json:"verdict,omitempty"`
+	Blobs   []tool.Blob     `json:"blobs,omitempty"`
 	Effects
 }
 
@@ -258,7 +259,7 @@ func (h *holder) call(ctx context.Context, c *holdwire.Conn, req request, done *
 	if err != nil {
 		return fmt.Errorf("marshal the result of %s: %w", req.Tool, err)
 	}
-	return c.SendJSON(holdwire.Answer, wireResult{value, res.Text, res.Failed, res.Blobs, done.effects()})
+	return c.SendJSON(holdwire.Answer, wireResult{value, res.Text, res.Failed, res.Verdict, res.Blobs, done.effects()})
 }
 
 // reportEvery is the shortest time between two reports of a call's progress.

@@ -40,6 +40,7 @@ var layers = map[string][]string{
 	"doctor":          {"sandbox", "tool"},
 	"profile":         {"tool"},
 	"mcpserver":       {"tool"},
+	"metrics":         {"", "profile"},
 
 	"evaltool/python/driver": {},
 	"evaltool/lisp/driver":   {},
@@ -80,7 +81,7 @@ func TestLayers(t *testing.T) {
 }
 
 func TestOnlyPodmanLinksTheBindings(t *testing.T) {
-	users := []string{"podman", "", "cmd/wisbox", "bench"}
+	users := []string{"podman", "", "cmd/wisbox", "metrics", "bench"}
 	for _, p := range packages(t) {
 		name := short(p.ImportPath)
 		if slices.Contains(users, name) || strings.HasPrefix(name, "podman/") || strings.HasPrefix(name, "integration") || strings.HasPrefix(name, "examples") {

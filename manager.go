@@ -39,6 +39,7 @@ type Manager struct {
 
 	mu     sync.Mutex
 	open   map[*Session]struct{}
+	opened int64        // handles on sessions, ever
 	wasm   *wasm.Engine // nil before the first session
 	closed bool
 }
@@ -288,6 +289,26 @@ func (m *Manager) removeSandbox(ctx context.Context, name string) error {
 
 // List tells what sessions the state root holds, those that are lost too.
 func (m *Manager) List(ctx context.Context) ([]overlay.Entry, error) { return m.store.List(ctx) }
+
+// Stats are what a Manager has open and has done.
+type Stats struct {
+	Sessions int   // handles on sessions that are open
+	Opened   int64 // and that were ever opened or attached
+	Pool     PoolStats
+}
+
+// PoolStats are those of the pool, all 0 without one.
+type PoolStats struct {
+	Ready, Making int   // containers now
+	Taken, Missed int64 // sessions that found one, and that had to make theirs
+}
+
+// Stats may be called at any time.
+func (m *Manager) Stats() Stats {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return Stats{Sessions: len(m.open), Opened: m.opened, Pool: m.pool.stats()}
+}
 
 // Close closes the sessions that this Manager opened and frees the rest.
 func (m *Manager) Close() error {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/wisbox/wisbox/digest"
 	"github.com/wisbox/wisbox/evaltool/wasm"
 	"github.com/wisbox/wisbox/hostmount"
@@ -44,6 +46,18 @@ type Options struct {
 	Logger *slog.Logger
 	// OnEvent is called after every tool call, from the call's goroutine.
 	OnEvent func(Event)
+	// Meter counts the calls of all sessions. Default none; package metrics has one.
+	Meter Meter
+	// TracerProvider gets a span for each call, and below it one for each
+	// container that is made and each program that runs. Default none.
+	TracerProvider trace.TracerProvider
+}
+
+// Meter takes the measure of a Manager. Its methods may be called from many
+// goroutines at once.
+type Meter interface {
+	// Call is called after every call of every session, whatever has its events.
+	Call(Event)
 }
 
 // SessionOptions configure a session. The zero value is an ephemeral session

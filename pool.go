@@ -46,6 +46,8 @@ type pool struct {
 	target int
 	missed time.Time // when a session last found the pool empty
 	retry  time.Duration
+	taken  int64 // containers that sessions got from the pool
+	misses int64 // and that they had to make
 	closed bool
 }
 
@@ -78,12 +80,23 @@ func (p *pool) take(o SessionOptions) *pooled {
 	defer p.nudge()
 	if len(p.ready) == 0 {
 		p.missed = time.Now()
+		p.misses++
 		p.target = min(p.target+1, p.opts.Max)
 		return nil
 	}
+	p.taken++
 	got := p.ready[0]
 	p.ready = p.ready[1:]
 	return got
+}
+
+func (p *pool) stats() PoolStats {
+	if p == nil {
+		return PoolStats{}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return PoolStats{Ready: len(p.ready), Making: p.making, Taken: p.taken, Missed: p.misses}
 }
 
 func (p *pool) fits(o SessionOptions) bool {

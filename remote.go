@@ -97,7 +97,7 @@ func (r *remote) call(ctx context.Context, name string, args json.RawMessage) (*
 		return nil, err
 	}
 	c.settle(w.Effects)
-	return &tool.Result{Value: w.Value, Text: w.Text, Failed: w.Failed, Blobs: w.Blobs}, nil
+	return &tool.Result{Value: w.Value, Text: w.Text, Failed: w.Failed, Verdict: w.Verdict, Blobs: w.Blobs}, nil
 }
 
 // checkArguments refuses what can't go over the wire, as the tool itself would.

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/snapshot"
@@ -101,6 +103,7 @@ func (m *Manager) newHandle(w *work, opts SessionOptions) (*Session, error) {
 		return nil, tool.Errorf(tool.Closed, "the manager is closed")
 	}
 	m.open[s] = struct{}{}
+	m.opened++
 	w.handles.Add(1)
 	return s, nil
 }
@@ -180,7 +183,8 @@ func (s *Session) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, err
 		}
 		cmd.Dir = dir
 		res, err := s.host.run(ctx, cmd)
-		return res, &tool.Result{Failed: err == nil && res.Status != sandbox.StatusExited}, err
+		callOf(ctx).streamed = int(res.Stdout.Bytes + res.Stderr.Bytes)
+		return res, &tool.Result{Failed: err == nil && res.Status != sandbox.StatusExited, Verdict: string(res.Status)}, err
 	})
 }
 
@@ -219,11 +223,14 @@ func recorded[T any](ctx context.Context, s *Session, event Event, do func(conte
 	began := time.Now()
 	c := newCall(ctx, s, event.Tool)
 	event.Time, event.Session, event.Call, event.Caller = began.UTC(), s.ID(), c.id, callerOf(ctx)
-	out, res, err := do(context.WithValue(ctx, callKey{}, c))
+	ctx, span := startSpan(context.WithValue(ctx, callKey{}, c), event.Tool, attribute.String("wisbox.session", event.Session), attribute.String("wisbox.call", event.Call))
+	out, res, err := do(ctx)
 	event.finish(res, err, began)
 	event.Effects = c.effects()
+	event.ResultSize += c.streamed
 	event, err = s.host.clean(event, err)
 	s.record(event, err)
+	endSpan(span, event)
 	if err != nil {
 		return out, tool.AsError(err)
 	}
@@ -253,6 +260,9 @@ func (s *Session) record(event Event, err error) {
 	}
 	if cause := errors.Unwrap(err); cause != nil {
 		s.m.log.Info("call", "session", s.ID(), "tool", event.Tool, "outcome", event.Outcome, "cause", cause)
+	}
+	if s.m.opts.Meter != nil {
+		s.m.opts.Meter.Call(event)
 	}
 	if s.opts.OnEvent != nil {
 		s.opts.OnEvent(event)

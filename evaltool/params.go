@@ -77,6 +77,9 @@ type WriteDone struct {
 // Failed marks every evaluation that raised, timed out or was ended.
 func (r Result) Failed() bool { return r.failed }
 
+// Verdict tells the audit log how the code ended.
+func (r Result) Verdict() string { return r.Status }
+
 // Changes tells the audit log what was written for the code.
 func (r Result) Changes() []tool.Change {
 	var out []tool.Change

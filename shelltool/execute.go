@@ -58,6 +58,9 @@ func (r ExecuteResult) Failed() bool {
 	return r.Status != sandbox.StatusExited && r.Status != stateRunning
 }
 
+// Verdict tells the audit log how the program ended.
+func (r ExecuteResult) Verdict() string { return string(r.Status) }
+
 // Execute runs one program to its end. What the program did is the result; an
 // error means that it didn't run. When ctx ends the program is killed and the
 // status is cancelled. A caller that asked by [tool.WithPolling] gets, when the

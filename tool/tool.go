@@ -52,6 +52,8 @@ type Result struct {
 	Failed bool   // what the program did is a failure that a caller should notice
 	Blobs  []Blob
 
+	// Verdict is how the program that the tool ran ended; empty where it ran none.
+	Verdict string
 	// Changes are the files that the tool itself changed, for the audit log; what
 	// programs changed isn't among them.
 	Changes []Change
@@ -71,6 +73,7 @@ type (
 	failer  interface{ Failed() bool }
 	blober  interface{ Blobs() []Blob }
 	changer interface{ Changes() []Change }
+	verdict interface{ Verdict() string }
 )
 
 // Tool is a named function over JSON. Its methods may be called from many
@@ -137,6 +140,9 @@ func resultOf(value any) (*Result, error) {
 	}
 	if v, ok := value.(blober); ok {
 		res.Blobs = v.Blobs()
+	}
+	if v, ok := value.(verdict); ok {
+		res.Verdict = v.Verdict()
 	}
 	if v, ok := value.(changer); ok {
 		res.Changes = v.Changes()

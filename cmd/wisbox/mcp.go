@@ -26,6 +26,7 @@ type mcpOptions struct {
 	origins   []string
 	hosts     []string
 	cert, key string
+	metrics   string
 }
 
 func (a *app) newMCPCmd() *cobra.Command {
@@ -55,6 +56,7 @@ written to when there is none.`,
 	flags.StringArrayVar(&opts.origins, "allow-origin", nil, "web origin that may ask, as https://host:port; repeatable")
 	flags.StringArrayVar(&opts.hosts, "allow-host", nil, "host name that requests may be addressed to; repeatable")
 	flags.StringVar(&opts.cert, "tls-cert", "", "certificate, to listen beyond loopback")
+	flags.StringVar(&opts.metrics, "metrics", "", metricsHelp)
 	flags.StringVar(&opts.key, "tls-key", "", "key of the certificate")
 	return cmd
 }
@@ -71,7 +73,9 @@ func (a *app) runMCP(ctx context.Context, opts *mcpOptions) error {
 	if err := a.checkMounts(ctx, &opts.sessionFlags, so); err != nil {
 		return err
 	}
-	m, err := a.manager(ctx)
+	options := a.options(a.logger())
+	options.Holder = a.holdCommand()
+	m, err := metered(ctx, options, opts.metrics)
 	if err != nil {
 		return err
 	}
