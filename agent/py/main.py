@@ -222,6 +222,7 @@ class Agent(Streams, Slots):
             for at in range(0, len(tail), CHUNK):
                 self.send(TAIL | channel, call.number, tail[at:at + CHUNK])
         self.send(EXIT, call.number, call.verdict(self.events).encode())
+        call.ins.clear()                         # they hold the call: there is no collector here
         self.done = self.done or self.once
 
 

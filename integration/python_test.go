@@ -1,0 +1,124 @@
+package integration
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// What one evaluation does to its interpreter is data, and the next call of
+// either kind is right. The Host backend of the unit tests has no limits, so
+// what ends at a limit is tried here.
+func TestEvaluationsEndAtTheirLimitsAndTheNextIsRight(t *testing.T) {
+	s := open(t, &wisbox.SessionOptions{Limits: sandbox.Limits{Memory: 192 << 20, PIDs: 64}})
+	for _, c := range []struct {
+		name, code string
+		statuses   []string
+		stdout     string
+	}{
+		{"a crash", "import ctypes\nctypes.string_at(0)", []string{"signaled"}, ""},
+		{"memory", "x = []\nwhile True: x.append(b'x' * (1 << 20))", []string{"oom_killed", "exception"}, ""},
+		{"recursion without a limit", "import sys\nsys.setrecursionlimit(10**9)\ndef f(): f()\nf()", []string{"oom_killed", "signaled", "exception", "timed_out"}, ""},
+		{"forks", "import os\nfor _ in range(200): os.fork() or os._exit(0)", []string{"pids_limit", "exception"}, ""},
+		{"1 GB of output", "import sys\nfor _ in range(1024): n = sys.stdout.write('x' * (1 << 20))", []string{"exited", "timed_out"}, strings.Repeat("x", 4093) + "..."},
+	} {
+		for _, state := range []string{"fresh", "kept"} {
+			t.Run(c.name+" "+state, func(t *testing.T) {
+				resp := call(t, s, "evaluate_python", args{"code": c.code, "state": state})
+				assert.Contains(t, c.statuses, resp.str("status"), "%.500v", resp)
+				assert.Equal(t, c.stdout, resp.str("stdout"))
+				for _, next := range []string{"fresh", "kept"} {
+					assert.Equal(t, "2", call(t, s, "evaluate_python", args{"code": "1 + 1", "state": next}).str("value_repr"))
+				}
+			})
+		}
+	}
+}
+
+// footprint is what a session costs at a moment.
+type footprint struct {
+	processes, descriptors int
+	memory                 int64 // bytes, proportional
+}
+
+// footprintOf counts the processes in the session's container, their descriptors
+// and ours.
+func footprintOf(t *testing.T, object string) footprint {
+	t.Helper()
+	var f footprint
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	require.NoError(t, err)
+	for _, dir := range dirs {
+		cgroup, err := os.ReadFile(dir + "/cgroup")
+		if err != nil || !strings.Contains(string(cgroup), object) {
+			continue
+		}
+		fds, err := os.ReadDir(dir + "/fd")
+		if err != nil {
+			continue // it has just ended
+		}
+		f.processes++
+		f.descriptors += len(fds)
+		f.memory += proportional(dir)
+	}
+	own, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	f.descriptors += len(own)
+	return f
+}
+
+// A thousand fresh calls leave memory, processes and descriptors where they were,
+// in the container and here.
+func TestAThousandFreshCallsLeaveNothing(t *testing.T) {
+	s := open(t, nil)
+	calls := func(n int) {
+		for range n {
+			require.Equal(t, "2", call(t, s, "evaluate_python", args{"code": "1+1"}).str("value_repr"))
+		}
+	}
+	calls(50)
+	in, err := s.Inspect(t.Context())
+	require.NoError(t, err)
+	before, heap, goroutines := footprintOf(t, in.Sandbox.Object), heapInUse(), runtime.NumGoroutine()
+	calls(1000)
+	var after footprint
+	assert.Eventually(t, func() bool { // spare processes come and go
+		after = footprintOf(t, in.Sandbox.Object)
+		return after.processes <= before.processes && after.descriptors <= before.descriptors && after.memory < before.memory+1<<20
+	}, 20*time.Second, 250*time.Millisecond)
+	t.Logf("before %+v, after %+v", before, after)
+	assert.Less(t, heapInUse(), heap+2<<20, "bytes of our heap")
+	assert.LessOrEqual(t, runtime.NumGoroutine(), goroutines+2)
+}
+
+func heapInUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapInuse
+}
+
+// proportional is the process's share of the memory that it has, in bytes.
+func proportional(dir string) int64 {
+	rollup, err := os.ReadFile(dir + "/smaps_rollup")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(rollup)) {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == "Pss:" {
+			kib, _ := strconv.ParseInt(f[1], 10, 64)
+			return kib << 10
+		}
+	}
+	return 0
+}
