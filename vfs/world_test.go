@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/wisbox/wisbox/internal/dirtest"
 	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
 )
@@ -38,16 +39,10 @@ func newWorld(t testing.TB, change ...func(*vfs.Options)) *world {
 	return newWorldIn(t, t.TempDir(), change...)
 }
 
-// newLargeWorld is for a test of very many entries: they are made in memory where
-// the host has a place for that.
+// newLargeWorld is for very many entries.
 func newLargeWorld(t testing.TB) *world {
 	t.Helper()
-	base, err := os.MkdirTemp("/dev/shm", "wisbox-test-")
-	if err != nil {
-		return newWorld(t)
-	}
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(base)) })
-	return newWorldIn(t, base)
+	return newWorldIn(t, dirtest.InMemory(t))
 }
 
 func newWorldIn(t testing.TB, base string, change ...func(*vfs.Options)) *world {

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/dirtest"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -34,7 +35,11 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	base := t.TempDir()
+	return newWorldIn(t, t.TempDir())
+}
+
+func newWorldIn(t *testing.T, base string) *world {
+	t.Helper()
 	w := &world{T: t, path: filepath.Join(base, "workspace"), outside: filepath.Join(base, "outside")}
 	for _, dir := range []string{w.path, w.outside, filepath.Join(base, "tmp")} {
 		require.NoError(t, os.Mkdir(dir, 0o755))
@@ -323,7 +328,7 @@ func TestRemoveAllCountsWhatItRemoves(t *testing.T) {
 }
 
 func TestRemoveAllOfDeepAndWideTrees(t *testing.T) {
-	w := newWorld(t)
+	w := newWorldIn(t, dirtest.InMemory(t))
 	deep(t, w.at(""), "deep", 5_000)
 	for i := range 1_500 { // more subdirectories than wait at the top in one go
 		require.NoError(t, os.MkdirAll(w.at(fmt.Sprintf("wide/m/%d/x/y", i)), 0o755))
@@ -360,7 +365,7 @@ func deep(t *testing.T, dir, name string, levels int) {
 }
 
 func TestRemoveAllOfManyFiles(t *testing.T) {
-	w := newWorld(t)
+	w := newWorldIn(t, dirtest.InMemory(t))
 	require.NoError(t, os.Mkdir(w.at("many"), 0o755))
 	dir, err := os.Open(w.at("many"))
 	require.NoError(t, err)

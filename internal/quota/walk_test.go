@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/wisbox/wisbox/internal/dirtest"
 )
 
 func opendir(t testing.TB, path string) *os.File {
@@ -90,7 +92,7 @@ func TestAWalkStopsAtItsLimitAndWithItsContext(t *testing.T) {
 }
 
 func TestAWalkGoesAsDeepAsTheTreeWithTwoDescriptors(t *testing.T) {
-	top := t.TempDir()
+	top := dirtest.InMemory(t)
 	const levels = 3000
 	deep(t, top, levels)
 	before := walkedDescriptors(t)
