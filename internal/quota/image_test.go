@@ -34,7 +34,7 @@ func mounted(t *testing.T, limit Limit, durable bool) (image, at string) {
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, Unmount(t.Context(), at))
-		require.Eventually(t, func() bool { return !attached(dir) }, 5*time.Second, 10*time.Millisecond, "a loop device is left")
+		require.Eventually(t, func() bool { return !attached(dir) }, 30*time.Second, 10*time.Millisecond, "a loop device is left")
 	})
 	return image, at
 }
