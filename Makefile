@@ -77,6 +77,11 @@ test-gvisor: setup image ## the backend's suite and the integration tests with -
 test-podman5: setup image ## the backend's suite and some commands on Debian trixie's Podman 5, rootful and rootless
 	scripts/podman5.sh $(SUITE)
 
+.PHONY: test-quota
+test-quota: ## project quotas, on a kernel that has them: User Mode Linux
+	@scripts/setup.sh user-mode-linux:linux.uml kmod:insmod
+	scripts/quota-kernel.sh
+
 .PHONY: wasm
 wasm: build ## Python in WebAssembly, for the sandbox wasm, if it is not there
 	bin/wisbox wasm install

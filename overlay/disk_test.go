@@ -93,6 +93,36 @@ func TestASessionWithoutLimitsIsNotBounded(t *testing.T) {
 	d.WatchDisk(t.Context(), nil)
 }
 
+// scripts/quota-kernel.sh runs this one where there are project quotas.
+func TestAProjectQuotaIsTakenWhereThereIsOne(t *testing.T) {
+	s := newStore(t)
+	d := create(t, s, &onDisk)
+	defer d.Close()
+	if d.State().Disk.Way != DiskProject {
+		require.Empty(t, os.Getenv("WISBOX_PROJECT_QUOTA"), "there is one, but the session has: %v", d.DiskState())
+		return
+	}
+	assert.Equal(t, DiskLimit{"disk", 8 * mib, true, "project quota"}, d.DiskState()[0])
+	fill := func() {
+		assert.NoError(t, d.Room(t.Context()))
+		_ = d.Workspace().WriteFile("big", make([]byte, 20*mib), 0o600) // root may write over a quota
+		assert.Equal(t, tool.NoSpace, tool.KindOf(d.Room(t.Context())))
+	}
+	fill()
+	require.NoError(t, d.Workspace().Remove("big"))
+	fill()
+	require.NoError(t, d.Reset(t.Context()))
+	fill()
+	project := d.State().Disk.Project
+	require.NoError(t, d.Close())
+	require.NoError(t, s.Remove(t.Context(), "x"))
+	dir, err := os.Open(s.path)
+	require.NoError(t, err)
+	defer dir.Close()
+	_, left, _ := quota.ProjectUsage(dir, project)
+	assert.Equal(t, quota.Limit{}, left, "its limits went with it")
+}
+
 func TestAnImageHoldsForTheHostSideToo(t *testing.T) {
 	s := imaged(t)
 	d := create(t, s, &onDisk)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -168,6 +169,8 @@ func TestWhatCannotBeDoneSaysSoAndLeavesNothing(t *testing.T) {
 	require.NoError(t, Unmount(t.Context(), filepath.Join(dir, "nothing")))
 }
 
+// Where TMPDIR has project quotas the whole way is tested, else that it says so:
+// scripts/quota-kernel.sh runs it on a kernel that has them.
 func TestAProjectQuotaHoldsOrIsNotHadAtAll(t *testing.T) {
 	dir, err := os.Open(t.TempDir())
 	require.NoError(t, err)
@@ -176,12 +179,59 @@ func TestAProjectQuotaHoldsOrIsNotHadAtAll(t *testing.T) {
 	project, err := SetProject(limit, dir)
 	if err != nil {
 		require.ErrorIs(t, err, ErrUnable)
+		require.Empty(t, os.Getenv("WISBOX_PROJECT_QUOTA"), "%v", err)
 		return
 	}
-	defer func() { require.NoError(t, FreeProject(dir, project)) }()
-	require.NoError(t, os.WriteFile(filepath.Join(dir.Name(), "f"), []byte("x"), 0o600))
-	taken, got, err := ProjectUsage(dir, project)
-	require.NoError(t, err)
-	assert.Equal(t, limit.Bytes, got.Bytes)
-	assert.EqualValues(t, 2, taken.Inodes)
+	defer func() {
+		require.NoError(t, FreeProject(dir, project))
+		_, got, err := ProjectUsage(dir, project)
+		assert.True(t, errors.Is(err, unix.ENOENT) || got == Limit{}, "%v %v", got, err)
+	}()
+	t.Run("counts", func(t *testing.T) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir.Name(), "f"), []byte("x"), 0o600))
+		taken, got, err := ProjectUsage(dir, project)
+		require.NoError(t, err)
+		assert.Equal(t, Limit{limit.Bytes, limit.Inodes + 1}, got, "the directory itself is let in")
+		assert.EqualValues(t, 2, taken.Inodes)
+	})
+	t.Run("bytes end", func(t *testing.T) {
+		name := filepath.Join(dir.Name(), "large")
+		defer os.Remove(name)
+		assert.ErrorIs(t, unprivileged(func() error { return os.WriteFile(name, make([]byte, 2*mib), 0o600) }), unix.EDQUOT)
+		assert.LessOrEqual(t, blocksOf(t, name), limit.Bytes)
+	})
+	t.Run("inodes end, in directories too", func(t *testing.T) {
+		below := filepath.Join(dir.Name(), "below")
+		require.NoError(t, unprivileged(func() error { return os.Mkdir(below, 0o700) }))
+		made := 0
+		err := unprivileged(func() error {
+			for ; ; made++ {
+				if err := os.Mkdir(filepath.Join(below, fmt.Sprint(made)), 0o700); err != nil {
+					return err
+				}
+			}
+		})
+		assert.ErrorIs(t, err, unix.EDQUOT)
+		assert.EqualValues(t, limit.Inodes-2, made, "f and below are there already")
+	})
+}
+
+// unprivileged does something without CAP_SYS_RESOURCE, which is above quotas.
+func unprivileged(do func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var caps [2]unix.CapUserData
+		err := unix.Capget(&header, &caps[0])
+		caps[0].Effective &^= 1 << unix.CAP_SYS_RESOURCE
+		if err == nil {
+			err = unix.Capset(&header, &caps[0])
+		}
+		if err == nil {
+			err = do()
+		}
+		done <- err
+	}()
+	return <-done
 }
