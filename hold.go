@@ -246,12 +246,12 @@ func (h *holder) stop(c *holdwire.Conn) {
 }
 
 func (h *holder) call(ctx context.Context, c *holdwire.Conn, req request, done *call) error {
+	silent := func() {}
 	if req.Progress {
-		var silent func()
 		ctx, silent = reportTo(ctx, c)
-		defer silent()
 	}
 	res, err := h.s.Call(tool.WithPolling(ctx, req.Polling), req.Tool, req.Args)
+	silent() // before the answer, which is the last frame
 	if err != nil {
 		return err
 	}

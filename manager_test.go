@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/hostmount"
+	"github.com/wisbox/wisbox/profile"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/sandbox/sandboxtest"
 	"github.com/wisbox/wisbox/tool"
@@ -328,6 +330,19 @@ func TestToolsAreListedWithoutASession(t *testing.T) {
 	assert.True(t, ok)
 	_, err = wisbox.ToolProfile("nosuch")
 	assert.Equal(t, tool.Invalid, tool.KindOf(err))
+}
+
+func TestTheGuidanceNamesOnlyToolsThatAreThere(t *testing.T) {
+	for _, name := range profile.Names() {
+		set, err := wisbox.ToolProfile(name)
+		require.NoError(t, err)
+		for _, word := range regexp.MustCompile(`[a-z_-]+`).FindAllString(wisbox.Guidance(name), -1) {
+			if _, isTool := wisbox.ToolSet().Lookup(word); isTool {
+				_, there := set.Lookup(word)
+				assert.True(t, there, "%s of the profile %s", word, name)
+			}
+		}
+	}
 }
 
 // held starts a holder for a kept session and gives a client of it.

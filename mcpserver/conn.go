@@ -111,11 +111,16 @@ func (c *conn) accept(l line) (jsonrpc.Message, *refusal) {
 
 // Write sends a message and returns when it is written, or the connection closed.
 func (c *conn) Write(ctx context.Context, message jsonrpc.Message) error {
+	response, ok := message.(*jsonrpc.Response)
+	if ok && response.Error != nil {
+		said := *response
+		said.Error = presentable(response.Error)
+		message = &said
+	}
 	raw, err := jsonrpc.EncodeMessage(message)
 	if err != nil {
 		return fmt.Errorf("encode a message: %w", err)
 	}
-	response, ok := message.(*jsonrpc.Response)
 	if !ok {
 		return c.out.write(ctx, raw)
 	}

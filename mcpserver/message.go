@@ -3,8 +3,10 @@ package mcpserver
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"math"
 	"regexp"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -69,6 +71,19 @@ func tooLong(e envelope) *refusal {
 		r.call = tool.Errorf(tool.TooLarge, "the call is longer than 8 MiB; its arguments may have %d bytes: write large content in parts", tool.MaxArguments)
 	}
 	return r
+}
+
+// presentable gives an error of the SDK the code that the protocol has for it, and
+// words that a client's developer understands who knows no Go.
+func presentable(err error) error {
+	if method, ok := strings.CutPrefix(err.Error(), "handling '"); ok {
+		method, _, _ = strings.Cut(method, "'")
+		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "the params are missing or not what " + method + " takes"}
+	}
+	if e := (*jsonrpc.Error)(nil); !errors.As(err, &e) {
+		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: err.Error()}
+	}
+	return err
 }
 
 func notBlank(r rune) bool { return r != ' ' && r != '\t' && r != '\r' && r != '\n' }

@@ -60,7 +60,7 @@ func (r *resources) subscribe(ctx context.Context, req *mcp.SubscribeRequest) er
 	w := r.all[key]
 	if w == nil {
 		var err error
-		if w, err = r.watch(ctx, key); err != nil {
+		if w, err = r.watch(ctx, key, uri); err != nil {
 			return err
 		}
 	}
@@ -73,10 +73,10 @@ func (r *resources) subscribe(ctx context.Context, req *mcp.SubscribeRequest) er
 
 // watch starts to follow the changes of a session. It ends with the session, or
 // with the last subscription.
-func (r *resources) watch(ctx context.Context, key watchKey) (*watch, error) {
+func (r *resources) watch(ctx context.Context, key watchKey, uri string) (*watch, error) {
 	session, done, err := r.find(key.conn, ownerFrom(ctx), key.session)
 	if err != nil {
-		return nil, mcp.ResourceNotFoundError(uriOf(key.session, "", ""))
+		return nil, mcp.ResourceNotFoundError(uri)
 	}
 	watched, ok := session.(Watched)
 	if !ok {
@@ -88,7 +88,7 @@ func (r *resources) watch(ctx context.Context, key watchKey) (*watch, error) {
 	if err != nil {
 		stop()
 		done()
-		return nil, resourceError(uriOf(key.session, "", ""), err)
+		return nil, resourceError(uri, err)
 	}
 	w := &watch{uris: map[string]string{}, stop: stop}
 	if r.all == nil {

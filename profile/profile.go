@@ -53,6 +53,9 @@ func (p *Profile) Close(ctx context.Context) {
 
 // Open is New for a user who may leave before the session ends.
 func Open(name string, base *tool.Set, to Caller) (*Profile, error) {
+	if words := advice[name]; words != nil {
+		to = advised{to, words}
+	}
 	a := &adapters{base: base, to: to}
 	var tools []tool.Tool
 	switch name {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/hostmount"
@@ -27,6 +28,23 @@ type mcpOptions struct {
 	hosts     []string
 	cert, key string
 	metrics   string
+
+	ofSession []string // the flags that a new session takes
+}
+
+// check refuses flags that would do nothing.
+func (o *mcpOptions) check(flags *pflag.FlagSet) error {
+	for _, name := range o.ofSession {
+		if o.session != "" && flags.Changed(name) {
+			return usageError{fmt.Errorf("--%s is for a new session; --session %s has what it was created with", name, o.session)}
+		}
+	}
+	for _, name := range []string{"token-file", "allow-origin", "allow-host", "tls-cert", "tls-key"} {
+		if o.http == "" && flags.Changed(name) {
+			return usageError{fmt.Errorf("--%s is for --http, which is not given", name)}
+		}
+	}
+	return nil
 }
 
 func (a *app) newMCPCmd() *cobra.Command {
@@ -44,11 +62,17 @@ written to when there is none.`,
   wisbox mcp --session box
   wisbox mcp --http 127.0.0.1:8080 --token-file ~/.config/wisbox/token`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.runMCP(cmd.Context(), opts) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := opts.check(cmd.Flags()); err != nil {
+				return err
+			}
+			return a.runMCP(cmd.Context(), opts)
+		},
 	}
 	cmd.AddCommand(a.newMCPConfigCmd())
-	opts.sessionFlags.register(cmd.Flags())
 	flags := cmd.Flags()
+	opts.sessionFlags.register(flags)
+	flags.VisitAll(func(f *pflag.Flag) { opts.ofSession = append(opts.ofSession, f.Name) })
 	flags.StringVar(&opts.session, "session", "", "kept session for every connection (default: one each)")
 	flags.StringVar(&opts.profile, "profile", "wisbox", "names and shapes of the tools: "+strings.Join(profile.Names(), ", "))
 	flags.StringVar(&opts.http, "http", "", "serve HTTP on this address: 127.0.0.1:PORT or unix:PATH")
@@ -80,8 +104,11 @@ func (a *app) runMCP(ctx context.Context, opts *mcpOptions) error {
 		return err
 	}
 	defer m.Close()
+	if err := checkSession(ctx, m, opts.session); err != nil {
+		return err
+	}
 	server := mcpserver.New(set, &mcpserver.Options{
-		Version: version, Instructions: wisbox.Guidance(), Logger: a.logger(),
+		Version: version, Instructions: wisbox.Guidance(opts.profile), Logger: a.logger(),
 		Open: func(ctx context.Context) (mcpserver.Session, error) {
 			if opts.session != "" {
 				return profiled(opts.profile)(m.Attach(ctx, opts.session))
@@ -158,6 +185,18 @@ func (a *app) checkMounts(ctx context.Context, f *sessionFlags, so *wisbox.Sessi
 	return nil
 }
 
+// checkSession refuses to start with a session that the first call would not find.
+func checkSession(ctx context.Context, m *wisbox.Manager, name string) error {
+	if name == "" {
+		return nil
+	}
+	s, err := m.Attach(ctx, name)
+	if err != nil {
+		return err
+	}
+	return s.Close(ctx)
+}
+
 func (a *app) serveHTTP(ctx context.Context, server *mcpserver.Server, opts *mcpOptions) error {
 	token, err := bearerToken(opts.tokenFile)
 	if err != nil {
@@ -195,60 +234,4 @@ func bearerToken(path string) (string, error) {
 	}
 	token := mcpserver.NewToken()
 	return token, mcpserver.WriteToken(path, token)
-}
-
-// clientConfigs are the forms in which agent runtimes want to be told of a server.
-var clientConfigs = map[string]string{
-	"claude": "mcpServers", "cursor": "mcpServers", "vscode": "servers", "codex": "mcp_servers", "generic": "mcpServers",
-}
-
-func (a *app) newMCPConfigCmd() *cobra.Command {
-	var client string
-	cmd := &cobra.Command{
-		Use:   "config [--client NAME] [-- FLAG...]",
-		Short: "Print the configuration that an agent runtime needs to start this server",
-		Long:  "Prints the configuration for an agent runtime, in the form that it reads. Flags of wisbox mcp go behind --.",
-		Example: `  wisbox mcp config --client claude
-  wisbox mcp config --client codex -- --mount /home/me/project --profile openai`,
-		RunE: func(_ *cobra.Command, args []string) error { return a.runMCPConfig(client, args) },
-	}
-	cmd.Flags().StringVar(&client, "client", "generic", "claude, cursor, vscode, codex or generic")
-	return cmd
-}
-
-func (a *app) runMCPConfig(client string, flags []string) error {
-	key, ok := clientConfigs[client]
-	if !ok {
-		return usageError{fmt.Errorf("--client is %q; it must be claude, cursor, vscode, codex or generic", client)}
-	}
-	self, err := os.Executable()
-	if err != nil {
-		self = "wisbox"
-	}
-	args := append([]string{"mcp"}, flags...)
-	if client == "codex" {
-		return a.printCodexConfig(key, self, args)
-	}
-	enc := json.NewEncoder(a.out)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	server := map[string]any{"command": self, "args": args}
-	if client == "vscode" {
-		server["type"] = "stdio"
-	}
-	return enc.Encode(map[string]any{key: map[string]any{"wisbox": server}})
-}
-
-// printCodexConfig writes TOML, whose strings and lists of strings are JSON's.
-func (a *app) printCodexConfig(key, self string, args []string) error {
-	command, err := json.Marshal(self)
-	if err != nil {
-		return err
-	}
-	list, err := json.Marshal(args)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(a.out, "[%s.wisbox]\ncommand = %s\nargs = %s\n", key, command, list)
-	return err
 }

@@ -14,6 +14,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script",
 		UpdateScripts: os.Getenv("WISBOX_UPDATE") != "",
+		Cmds:          map[string]func(*testscript.TestScript, bool, []string){"converse": converse},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("WISBOX_CACHE", e.WorkDir+"/cache")
 			e.Setenv("XDG_RUNTIME_DIR", "")

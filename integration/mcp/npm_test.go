@@ -126,6 +126,22 @@ func TestTheInspectorsCommandLine(t *testing.T) {
 	}
 }
 
+// What is printed for a client's configuration starts a server in a client.
+func TestTheInspectorTakesThePrintedConfiguration(t *testing.T) {
+	n, w := newNPM(t), newWorld(t)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "note"), []byte("from the host\n"), 0o600))
+	print := w.command("mcp", "config", "--client", "claude", "--", "--mount", "note:/note")
+	print.Dir = dir
+	config, err := print.Output()
+	require.NoError(t, err)
+	file := filepath.Join(dir, "config.json")
+	require.NoError(t, os.WriteFile(file, config, 0o600))
+	res := n.inspect(w, "--config", file, "--server", "wisbox", "-e", "WISBOX_CACHE="+w.cache,
+		"--method", "tools/call", "--tool-name", "read_file", "--tool-arg", "file_path=note")
+	assert.Equal(t, "from the host\n", res["structuredContent"].(args)["content"])
+}
+
 func TestTheTypeScriptClient(t *testing.T) {
 	n, w := newNPM(t), newWorld(t).needsPodman()
 	script, err := os.ReadFile("testdata/client.mjs")
@@ -166,7 +182,7 @@ func conformingServer(t *testing.T) (url string) {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, m.Close()) })
 	server := mcpserver.New(wisbox.ToolSet(), &mcpserver.Options{
-		Instructions: wisbox.Guidance(), Extend: fixtures,
+		Instructions: wisbox.Guidance(""), Extend: fixtures,
 		Open: func(ctx context.Context) (mcpserver.Session, error) { return m.Open(ctx, nil) },
 	})
 	proxy := httptest.NewUnstartedServer(nil)

@@ -16,16 +16,29 @@ import (
 // everywhere: sun_path has 108, tools that add a suffix want some of it.
 const MaxSocketPath = 100
 
-// Default is wisbox in $XDG_RUNTIME_DIR where that is the user's own, else
-// /run/wisbox for root and /tmp/wisbox-UID for others.
+// Default is wisbox in $XDG_RUNTIME_DIR where that is the user's own, or in
+// /run/user/UID: an agent runtime may start us without the variable, and has to
+// find what the user's shell has started. Else it is /run/wisbox for root and
+// /tmp/wisbox-UID for others.
 func Default() string {
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" && len(dir) < MaxSocketPath/2 && OwnedByUs(dir) == nil {
+	uid := strconv.Itoa(os.Getuid())
+	if dir := firstOfOurs(os.Getenv("XDG_RUNTIME_DIR"), "/run/user/"+uid); dir != "" {
 		return filepath.Join(dir, "wisbox")
 	}
 	if os.Getuid() == 0 {
 		return "/run/wisbox"
 	}
-	return filepath.Join("/tmp", "wisbox-"+strconv.Itoa(os.Getuid()))
+	return filepath.Join("/tmp", "wisbox-"+uid)
+}
+
+// firstOfOurs is the first directory that is ours and leaves room for a socket.
+func firstOfOurs(dirs ...string) string {
+	for _, dir := range dirs {
+		if dir != "" && len(dir) < MaxSocketPath/2 && OwnedByUs(dir) == nil {
+			return dir
+		}
+	}
+	return ""
 }
 
 // Private makes dir, or checks that it is a real directory of ours, and closes

@@ -1,0 +1,39 @@
+package profile
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// advice is what the errors of wisbox's own tools say to do next, and what to say
+// where a profile lacks the tool or parameter for that.
+var advice = map[string]*strings.Replacer{
+	"anthropic": strings.NewReplacer(
+		", or set replace_all", "", "ls shows what does", "view a directory to see what does",
+		"write it in parts with mode append", "write the rest with insert",
+	),
+	"openai": strings.NewReplacer(
+		"ls shows what does", "the shell can list what does", "write it in parts with mode append", "add the rest with another patch",
+	),
+	"deepagents": strings.NewReplacer(
+		"use mode overwrite or append, or edit_file", "change it with edit_file", "write it in parts with mode append", "add the rest with edit_file",
+	),
+}
+
+// advised is a Caller whose errors give a profile's own advice.
+type advised struct {
+	Caller
+	words *strings.Replacer
+}
+
+func (a advised) Call(ctx context.Context, name string, raw json.RawMessage) (*tool.Result, error) {
+	res, err := a.Caller.Call(ctx, name, raw)
+	if err == nil {
+		return res, nil
+	}
+	e := tool.AsError(err)
+	return nil, tool.Errorf(e.Kind, "%s", a.words.Replace(e.Message)).In(e.Field).Because(err)
+}
