@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,16 +32,26 @@ func tarOf(t *testing.T, files map[string]string) *bytes.Buffer {
 	return &out
 }
 
+// buildImage makes an image from the test's and further lines, which may copy the
+// file f and use WHO. It goes with the test.
+func (h *host) buildImage(lines string, progress func(string)) (tag string) {
+	h.t.Helper()
+	if progress == nil {
+		progress = func(s string) { h.t.Log(s) }
+	}
+	tag = "localhost/wisbox-test-" + strings.ToLower(rand.Text()[:8]) + ":1"
+	h.t.Cleanup(func() {
+		_ = h.do(context.Background(), request{method: "DELETE", path: imagePath(tag, ""), query: url.Values{"force": {"true"}}})
+	})
+	files := map[string]string{"Containerfile": "FROM " + testImage() + "\n" + lines, "f": "content"}
+	require.NoError(h.t, h.BuildImage(h.t.Context(), tarOf(h.t, files), tag, map[string]string{"WHO": "you"}, progress))
+	return tag
+}
+
 func TestAnImageIsBuiltSavedAndLoaded(t *testing.T) {
 	h := newHost(t, nil)
-	tag := "localhost/wisbox-test-" + strings.ToLower(rand.Text()[:8]) + ":1"
-	defer h.do(context.Background(), request{method: "DELETE", path: imagePath(tag, "")})
 	var lines []string
-	err := h.BuildImage(t.Context(), tarOf(t, map[string]string{
-		"Containerfile": "FROM " + testImage() + "\nARG WHO\nCOPY f /f\nRUN echo \"hello $WHO\" && cp /f /g\nLABEL made=yes\n", "f": "content",
-	}), tag, map[string]string{"WHO": "you"}, func(s string) { lines = append(lines, s) })
-	t.Log(strings.Join(lines, "\n"))
-	require.NoError(t, err)
+	tag := h.buildImage("ARG WHO\nCOPY f /f\nRUN echo \"hello $WHO\" && cp /f /g\nLABEL made=yes\n", func(s string) { lines = append(lines, s) })
 	require.Contains(t, strings.Join(lines, "\n"), "hello you")
 	info, err := h.ImageInfo(t.Context(), tag)
 	require.NoError(t, err)

@@ -131,20 +131,3 @@ func TestAProgramRunsInANewContainer(t *testing.T) {
 	require.NoError(t, err)
 	t.Logf("%+v", info)
 }
-
-func TestProbesInsideAllPass(t *testing.T) {
-	probes := os.Getenv("WISBOX_PROBES")
-	if probes == "" {
-		t.Skip("WISBOX_PROBES names no file of probes")
-	}
-	h := newHost(t, nil)
-	s := h.create(h.spec("p"))
-	f, err := os.Open(probes)
-	require.NoError(t, err)
-	defer f.Close()
-	var out bytes.Buffer
-	result, err := s.Run(t.Context(), sandbox.Cmd{Argv: []string{"python3", "-"}, Stdin: f, Stdout: &out, Stderr: &out, Timeout: time.Minute})
-	require.NoError(t, err)
-	t.Log(out.String())
-	require.Equal(t, 0, result.ExitCode)
-}
