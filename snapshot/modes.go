@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -13,9 +14,26 @@ import (
 // modes opens what its own mode forbids its owner to open. A file gets its mode
 // back at once, a directory when the walk is over. All of it goes by
 // descriptors: whatever a name means meanwhile, no other entry is touched.
+//
+// Reading leaves the access times alone where the kernel allows it to us: else
+// each look at a tree that was just written would write every inode of it again.
 type modes struct {
+	touches atomic.Bool // it doesn't
+
 	mu   sync.Mutex
 	dirs []changedMode
+}
+
+// quietly opens for reading.
+func (m *modes) quietly(open func(flags int) (int, error)) (int, error) {
+	if !m.touches.Load() {
+		fd, err := open(unix.O_RDONLY | unix.O_NOATIME)
+		if !errors.Is(err, unix.EPERM) {
+			return fd, err
+		}
+		m.touches.Store(true)
+	}
+	return open(unix.O_RDONLY)
 }
 
 type changedMode struct {
@@ -24,7 +42,7 @@ type changedMode struct {
 }
 
 func (m *modes) openFile(dir int, name string) (int, error) {
-	fd, err := beneath.OpenAt(dir, name, unix.O_RDONLY)
+	fd, err := m.quietly(func(flags int) (int, error) { return beneath.OpenAt(dir, name, flags) })
 	if !errors.Is(err, unix.EACCES) {
 		return fd, err
 	}
@@ -46,7 +64,7 @@ func (m *modes) openFile(dir int, name string) (int, error) {
 
 // openDir opens a directory for listing, with the right to go through it.
 func (m *modes) openDir(at *place) (int, error) {
-	fd, err := at.open(unix.O_RDONLY)
+	fd, err := m.quietly(at.open)
 	if errors.Is(err, unix.EACCES) {
 		if fd, err = at.open(unix.O_PATH); err == nil {
 			defer unix.Close(fd)

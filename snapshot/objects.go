@@ -21,6 +21,7 @@ type objects struct {
 	sync bool
 	enc  *zstd.Encoder
 	dec  *zstd.Decoder
+	bufs sync.Pool // of what is compressed
 
 	mu    sync.Mutex
 	packs map[string]*pack
@@ -32,6 +33,7 @@ type objects struct {
 
 func openObjects(root *os.Root, durable bool) (*objects, error) {
 	o := &objects{root: root, sync: durable, packs: map[string]*pack{}, index: map[Hash]location{}, claim: map[Hash]struct{}{}}
+	o.bufs.New = func() any { return new([]byte) }
 	var err error
 	if o.enc, err = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false), zstd.WithEncoderConcurrency(runtime.GOMAXPROCS(0))); err != nil {
 		return nil, err
@@ -135,7 +137,10 @@ func (o *objects) put(content []byte) (Hash, error) {
 	if !o.mine(h) {
 		return h, nil
 	}
-	stored := o.enc.EncodeAll(content, make([]byte, 0, len(content)/2+64))
+	buf := o.bufs.Get().(*[]byte)
+	defer o.bufs.Put(buf)
+	stored := o.enc.EncodeAll(content, (*buf)[:0])
+	*buf = stored
 	if len(stored) >= len(content) {
 		stored = content
 	}

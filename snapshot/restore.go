@@ -183,7 +183,7 @@ func (r *restore) round(ctx context.Context) (same bool, err error) {
 		return false, err
 	}
 	a := &apply{store: r.store, stage: st}
-	if err := a.dir(newPlace(int(r.store.top.Fd())), have, r.want); err != nil {
+	if err := a.run(have, r.want); err != nil {
 		return false, err
 	}
 	r.again = true

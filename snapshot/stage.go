@@ -260,7 +260,11 @@ func (st *stage) take(e *entry) (string, error) {
 }
 
 // drop notes what is to be removed at the end.
-func (st *stage) drop(name string) { st.trash = append(st.trash, name) }
+func (st *stage) drop(name string) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.trash = append(st.trash, name)
+}
 
 // discard removes all that is still beside the workspace.
 func (st *stage) discard() {

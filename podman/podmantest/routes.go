@@ -21,6 +21,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /containers/{name}/json", s.with(s.inspect))
 	mux.HandleFunc("GET /containers/{name}/exists", s.with(noContent))
 	mux.HandleFunc("POST /containers/{name}/start", s.with(s.start))
+	mux.HandleFunc("POST /containers/{name}/pause", s.with(s.pause))
 	mux.HandleFunc("POST /containers/{name}/unpause", s.with(s.start))
 	mux.HandleFunc("POST /containers/{name}/exec", s.with(s.execCreate))
 	mux.HandleFunc("DELETE /containers/{name}", s.with(s.remove))
@@ -122,6 +123,11 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) start(w http.ResponseWriter, _ *http.Request, c *Container) {
 	c.State = "running"
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (s *Server) pause(w http.ResponseWriter, _ *http.Request, c *Container) {
+	c.State = "paused"
 	w.WriteHeader(http.StatusNoContent)
 }
 
