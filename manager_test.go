@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -330,6 +331,27 @@ func TestToolsAreListedWithoutASession(t *testing.T) {
 	assert.True(t, ok)
 	_, err = wisbox.ToolProfile("nosuch")
 	assert.Equal(t, tool.Invalid, tool.KindOf(err))
+}
+
+func TestEveryParameterOfEveryToolIsDescribed(t *testing.T) {
+	for _, name := range profile.Names() {
+		set, err := wisbox.ToolProfile(name)
+		require.NoError(t, err)
+		for _, one := range set.Tools() {
+			described(t, one.Name, one.Input)
+		}
+	}
+}
+
+func described(t *testing.T, where string, s *jsonschema.Schema) {
+	t.Helper()
+	for name, p := range s.Properties {
+		assert.NotEmpty(t, p.Description, where+"."+name)
+		described(t, where+"."+name, p)
+		if p.Items != nil {
+			described(t, where+"."+name, p.Items)
+		}
+	}
 }
 
 func TestTheGuidanceNamesOnlyToolsThatAreThere(t *testing.T) {

@@ -35,7 +35,7 @@ type Read struct {
 type Write struct {
 	Path    string `json:"path" jsonschema:"path in the workspace"`
 	Content string `json:"content" jsonschema:"text in which {name} is the final global of that name; {{ and }} are braces"`
-	Mode    string `json:"mode,omitempty" default:"create" enum:"create|overwrite|append"`
+	Mode    string `json:"mode,omitempty" default:"create" enum:"create|overwrite|append" jsonschema:"create makes a new file, overwrite and append change one that is there"`
 }
 
 // Result is the result of evaluate_python.

@@ -26,7 +26,7 @@ const killGrace = 5 * time.Second
 
 // SignalParams are the parameters of process_signal.
 type SignalParams struct {
-	ProcessID string `json:"process_id"`
+	ProcessID string `json:"process_id" jsonschema:"as process_start gave it"`
 	Signal    string `json:"signal" jsonschema:"name without SIG: TERM, KILL, INT, HUP, USR1, …"`
 }
 
@@ -69,9 +69,9 @@ func (p *process) signal(ctx context.Context, name string) error {
 
 // ResizeParams are the parameters of process_resize.
 type ResizeParams struct {
-	ProcessID string `json:"process_id"`
-	Cols      int    `json:"cols" min:"1" max:"1000"`
-	Rows      int    `json:"rows" min:"1" max:"1000"`
+	ProcessID string `json:"process_id" jsonschema:"as process_start gave it"`
+	Cols      int    `json:"cols" min:"1" max:"1000" jsonschema:"width of the terminal"`
+	Rows      int    `json:"rows" min:"1" max:"1000" jsonschema:"height of the terminal"`
 }
 
 // ResizeProcess changes a terminal's size; a process without one is unsupported.

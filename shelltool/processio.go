@@ -24,7 +24,7 @@ const maxWait = 60 * time.Second
 
 // ReadParams are the parameters of process_read.
 type ReadParams struct {
-	ProcessID   string  `json:"process_id"`
+	ProcessID   string  `json:"process_id" jsonschema:"as process_start gave it"`
 	Offset      int64   `json:"offset,omitempty" default:"0" min:"0" jsonschema:"the first byte to read, counted from the beginning of the output"`
 	WaitSeconds float64 `json:"wait_seconds,omitempty" default:"0" jsonschema:"how long to wait for new output or the end, 0 to 60; brought into that range"`
 }
@@ -106,7 +106,7 @@ func (p *process) read(offset int64) (*ReadResult, error) {
 
 // WriteParams are the parameters of process_write.
 type WriteParams struct {
-	ProcessID string `json:"process_id"`
+	ProcessID string `json:"process_id" jsonschema:"as process_start gave it"`
 	Data      string `json:"data,omitempty" jsonschema:"text for the program's input, at most 48000 characters; on a terminal \r is the enter key and \u0003 is control-C"`
 	EOF       bool   `json:"eof,omitempty" default:"false" jsonschema:"close the input afterwards"`
 }

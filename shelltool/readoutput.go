@@ -22,7 +22,7 @@ const pageBytes = 32 << 10
 // ReadOutputParams are the parameters of read_output.
 type ReadOutputParams struct {
 	OutputID string `json:"output_id" jsonschema:"the output_id of a shell_execute result"`
-	Stream   string `json:"stream,omitempty" default:"stdout" enum:"stdout|stderr"`
+	Stream   string `json:"stream,omitempty" default:"stdout" enum:"stdout|stderr" jsonschema:"which of the two to read"`
 	Offset   int64  `json:"offset,omitempty" default:"0" min:"0" jsonschema:"the first byte to read"`
 	Limit    int    `json:"limit,omitempty" default:"32768" min:"1" jsonschema:"bytes to read, at most 32768; more is lowered"`
 }

@@ -27,7 +27,7 @@ type grepParams struct {
 	Pattern    string `json:"pattern" jsonschema:"RE2 regular expression, asked of each line; at most 1,000 characters"`
 	Path       string `json:"path,omitempty" default:"/" jsonschema:"directory or file to search, relative to the workspace"`
 	Glob       string `json:"glob,omitempty" jsonschema:"search only files whose path, relative to path, matches; as for the tool glob"`
-	IgnoreCase bool   `json:"ignore_case,omitempty" default:"false"`
+	IgnoreCase bool   `json:"ignore_case,omitempty" default:"false" jsonschema:"match upper and lower case alike"`
 	Before     int    `json:"before,omitempty" default:"0" min:"0" max:"100" jsonschema:"lines to show before each match"`
 	After      int    `json:"after,omitempty" default:"0" min:"0" max:"100" jsonschema:"lines to show after each match"`
 	MaxMatches int    `json:"max_matches,omitempty" default:"1000" min:"1" jsonschema:"at most 1000"`
