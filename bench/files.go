@@ -30,7 +30,7 @@ var filesTable = table{
 
 const (
 	fileCalls = 15 // of each kind, at most: these calls are long
-	coldCalls = 7
+	coldCalls = 5
 )
 
 // searches compares grep and glob with ripgrep and find.
