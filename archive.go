@@ -24,7 +24,7 @@ func (s *Session) Save(ctx context.Context, w io.Writer) (snapshot.Info, error) 
 		if err != nil {
 			return snapshot.Info{}, nil, err
 		}
-		opts.Mounts, opts.AllowedRoots, opts.Secrets = nil, nil, nil // paths of this host
+		opts.dropHostPaths()
 		raw, err := json.Marshal(opts)
 		if err != nil {
 			return snapshot.Info{}, nil, err
@@ -55,8 +55,8 @@ type LoadOptions struct {
 }
 
 // Load makes a session of an archive that [Session.Save] wrote. Every object of
-// it is checked first, and no host file is read for it: mounts and secrets in its
-// settings are left out. On any error nothing is left.
+// it is checked first, and no host file is read for it: mounts, secrets and a seccomp
+// profile in its settings are left out. On any error nothing is left.
 func (m *Manager) Load(ctx context.Context, r io.Reader, opts *LoadOptions) (*Session, error) {
 	archive, err := snapshot.OpenArchive(r)
 	if err != nil {
@@ -79,6 +79,11 @@ func (m *Manager) Load(ctx context.Context, r io.Reader, opts *LoadOptions) (*Se
 	})
 }
 
+// dropHostPaths leaves out what names files of one host.
+func (o *SessionOptions) dropHostPaths() {
+	o.Mounts, o.AllowedRoots, o.Secrets, o.Seccomp = nil, nil, nil, ""
+}
+
 func (o *LoadOptions) settings(a *snapshot.Archive) (*SessionOptions, error) {
 	if o != nil && o.Settings != nil {
 		return o.Settings, checkSecrets(o.Settings.Secrets)
@@ -91,7 +96,7 @@ func (o *LoadOptions) settings(a *snapshot.Archive) (*SessionOptions, error) {
 	if err != nil {
 		return nil, tool.Errorf(tool.Invalid, "the archive's settings can't be read").Because(err)
 	}
-	s.Mounts, s.AllowedRoots, s.Secrets = nil, nil, nil
+	s.dropHostPaths()
 	if o != nil {
 		s.Name, s.Kept = o.Name, o.Kept
 	}

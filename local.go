@@ -166,7 +166,7 @@ func (l *local) makeSandbox(ctx context.Context) (sandbox.Sandbox, error) {
 func (l *local) spec() sandbox.Spec {
 	return sandbox.Spec{
 		ID: l.dir.ID(), Image: l.opts.Image, Workspace: l.dir.WorkspacePath(), Limits: l.opts.Limits,
-		Env: l.opts.Env, Strict: l.opts.Strict, Isolation: l.opts.Isolation,
+		Env: l.opts.Env, Strict: l.opts.Strict, Isolation: l.opts.Isolation, Seccomp: l.opts.Seccomp,
 	}
 }
 

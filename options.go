@@ -3,6 +3,7 @@ package wisbox
 import (
 	"log/slog"
 	"maps"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -109,6 +110,11 @@ type SessionOptions struct {
 	// [sandbox.IsolationDefault]. Where the level isn't there the first program is
 	// unavailable, and the error says what to install.
 	Isolation sandbox.Isolation `json:"isolation,omitempty"`
+	// Seccomp is a host file with a seccomp profile to use in place of wisbox's own,
+	// absolute. It must deny what it doesn't name. What it allows beyond wisbox's
+	// own is told by [Session.Inspect], and refused with Strict. A kept session
+	// keeps the path, and reads it for each container.
+	Seccomp string `json:"seccomp,omitempty"`
 	// Strict refuses to start where the host doesn't enforce every limit.
 	Strict bool `json:"strict,omitempty"`
 	// MaxTimeout of shell_execute, default 120 s.
@@ -163,6 +169,14 @@ func (o *SessionOptions) withDefaults() (SessionOptions, error) {
 	case "", sandbox.IsolationDefault, sandbox.IsolationGVisor:
 	default:
 		return opts, tool.Errorf(tool.Invalid, "isolation is %q; it must be %s or %s", opts.Isolation, sandbox.IsolationDefault, sandbox.IsolationGVisor).In("isolation")
+	}
+	if opts.Seccomp != "" {
+		if !filepath.IsAbs(opts.Seccomp) {
+			return opts, tool.Errorf(tool.Invalid, "seccomp must be an absolute path").In("seccomp")
+		}
+		if _, err := podman.CheckSeccomp(opts.Seccomp); err != nil {
+			return opts, tool.AsError(asToolError(err)).In("seccomp")
+		}
 	}
 	if opts.Image == "" {
 		opts.Image = images.Default

@@ -100,7 +100,7 @@ func (b *Backend) container(ctx context.Context, spec sandbox.Spec) (container, 
 	if err != nil {
 		return container{}, explain(ctx, "look at the image", err)
 	}
-	files, err := b.writeHostFiles()
+	files, err := b.writeHostFiles(spec)
 	if err != nil {
 		return container{}, err
 	}

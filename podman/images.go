@@ -199,7 +199,7 @@ func (b *Backend) PrepareImage(ctx context.Context, ref string) error {
 	if err != nil {
 		return err
 	}
-	files, err := b.writeHostFiles()
+	files, err := b.writeHostFiles(sandbox.Spec{})
 	if err != nil {
 		return err
 	}

@@ -37,6 +37,15 @@ func (s *Sandbox) readBack(ctx context.Context) ([]sandbox.LimitState, []string,
 		}
 	}
 	gaps := slices.Clone(hello.Gaps)
+	if s.spec.Seccomp != "" {
+		gap, err := CheckSeccomp(s.spec.Seccomp)
+		if err != nil {
+			return nil, nil, err
+		}
+		if gap != "" {
+			gaps = append(gaps, gap)
+		}
+	}
 	if !hello.Seccomp {
 		gaps = append(gaps, "no seccomp filter is in force")
 	}

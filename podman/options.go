@@ -36,8 +36,6 @@ type Options struct {
 	// Runsc is gVisor's runtime for sandboxes of [sandbox.IsolationGVisor], a name
 	// on PATH or an absolute path. Default $WISBOX_RUNSC, then "runsc".
 	Runsc string
-	// Seccomp is a profile file to use in place of the embedded one.
-	Seccomp string
 	// OneShot starts the agent anew for every program instead of keeping one: the
 	// same guarantees, some 100 ms more a program.
 	OneShot bool

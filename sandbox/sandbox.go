@@ -97,6 +97,9 @@ type Spec struct {
 	// Isolation, "" for IsolationDefault. A backend that lacks the level wraps
 	// ErrUnavailable and says what to install; it never makes a weaker sandbox.
 	Isolation Isolation
+	// Seccomp is a host file, the profile of system calls in place of the backend's
+	// own. What it allows beyond that is told as a gap.
+	Seccomp string
 }
 
 // Backend makes and finds sandboxes. Its methods may be called from many

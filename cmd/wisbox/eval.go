@@ -106,7 +106,7 @@ func (a *app) evalSession(ctx context.Context, m *wisbox.Manager, opts *evalOpti
 	if opts.session != "" {
 		return m.Attach(ctx, opts.session)
 	}
-	so, err := opts.options()
+	so, err := a.sessionOptions(&opts.sessionFlags)
 	if err != nil {
 		return nil, err
 	}

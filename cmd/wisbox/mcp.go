@@ -90,7 +90,7 @@ func (a *app) runMCP(ctx context.Context, opts *mcpOptions) error {
 	if err != nil {
 		return err
 	}
-	so, err := opts.options()
+	so, err := a.sessionOptions(&opts.sessionFlags)
 	if err != nil {
 		return err
 	}

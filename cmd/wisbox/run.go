@@ -34,7 +34,7 @@ passed on; see: wisbox exit-codes.`,
 }
 
 func (a *app) runRun(ctx context.Context, opts *runOptions, argv []string) error {
-	so, err := opts.options()
+	so, err := a.sessionOptions(&opts.sessionFlags)
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ the first program. Prints the session's name.`,
 }
 
 func (a *app) runSessionCreate(ctx context.Context, flags *sessionFlags, args []string) error {
-	opts, err := flags.options()
+	opts, err := a.sessionOptions(flags)
 	if err != nil {
 		return err
 	}

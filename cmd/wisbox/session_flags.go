@@ -30,6 +30,7 @@ type sessionFlags struct {
 	fsync      bool
 	strict     bool
 	isolation  string
+	seccomp    string
 	steps      bool
 	rollback   bool
 	ttl, idle  time.Duration
@@ -52,6 +53,7 @@ func (f *sessionFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.steps, "auto-snapshot", false, "make a step before each call that can change the workspace, for wisbox undo")
 	flags.BoolVar(&f.rollback, "rollback-on-failure", false, "a call that fails leaves the workspace as it was before; implies --auto-snapshot")
 	flags.BoolVar(&f.strict, "strict", false, "refuse to start where the host doesn't enforce every limit")
+	flags.StringVar(&f.seccomp, "seccomp", "", "`FILE` with a seccomp profile in place of wisbox's own; what it allows beyond that is said, and refused with --strict")
 	flags.StringVar(&f.isolation, "isolation", os.Getenv("WISBOX_ISOLATION"), "default, or gvisor: programs run on gVisor's kernel, which needs runsc on PATH or in $WISBOX_RUNSC (default $WISBOX_ISOLATION, then default)")
 	flags.DurationVar(&f.ttl, "ttl", 0, "end the session this long after its creation, as 2h (default never)")
 	flags.DurationVar(&f.idle, "idle", 0, "end the session this long after its last use, as 30m (default never)")

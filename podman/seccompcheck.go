@@ -1,0 +1,154 @@
+package podman
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// profile is a seccomp profile as containers' tools write it.
+type profile struct {
+	DefaultAction string        `json:"defaultAction"`
+	Syscalls      []profileRule `json:"syscalls"`
+}
+
+type profileRule struct {
+	Names    []string    `json:"names"`
+	Name     string      `json:"name"` // of older profiles
+	Action   string      `json:"action"`
+	Args     []condition `json:"args"`
+	Includes struct {
+		Caps []string `json:"caps"`
+	} `json:"includes"`
+	Excludes struct {
+		Caps []string `json:"caps"`
+	} `json:"excludes"`
+}
+
+// condition is what an argument of a system call must be for a rule to hold.
+type condition struct {
+	Index    uint   `json:"index"`
+	Value    uint64 `json:"value"`
+	ValueTwo uint64 `json:"valueTwo"`
+	Op       string `json:"op"`
+}
+
+var (
+	denies = []string{"SCMP_ACT_ERRNO", "SCMP_ACT_KILL", "SCMP_ACT_KILL_PROCESS", "SCMP_ACT_KILL_THREAD", "SCMP_ACT_TRAP"}
+	allows = []string{"SCMP_ACT_ALLOW", "SCMP_ACT_LOG", "SCMP_ACT_NOTIFY", "SCMP_ACT_TRACE"}
+	// needed are calls without which neither the agent nor any program begins.
+	needed = []string{"capset", "clone", "close", "execve", "exit_group", "mmap", "prctl", "read", "setresuid", "socketpair", "wait4", "write"}
+)
+
+// CompareSeccomp checks a seccomp profile, JSON, that is to be used in place of
+// wisbox's own, and names the system calls that it allows and wisbox's own
+// doesn't, or only with certain arguments. A profile that allows what it doesn't
+// name, or under which no program could run, wraps sandbox.ErrInvalid.
+func CompareSeccomp(data []byte) (more []string, err error) {
+	given, err := parseProfile(data)
+	if err != nil {
+		return nil, err
+	}
+	own, err := parseProfile(seccompProfile)
+	if err != nil {
+		return nil, err
+	}
+	theirs, ours := given.allowed(), own.allowed()
+	for _, name := range needed {
+		if _, ok := theirs[name]; !ok {
+			return nil, fail(sandbox.ErrInvalid, nil, "the seccomp profile forbids %s, without which no program can run; allow it", name)
+		}
+	}
+	for name, how := range theirs {
+		if !how.within(ours[name]) {
+			more = append(more, name)
+		}
+	}
+	slices.Sort(more)
+	return more, nil
+}
+
+func parseProfile(data []byte) (p profile, err error) {
+	if err := json.Unmarshal(data, &p); err != nil {
+		return p, fail(sandbox.ErrInvalid, err, "the seccomp profile is not the JSON of one: %s", jsonWords(err))
+	}
+	switch {
+	case slices.Contains(allows, p.DefaultAction):
+		return p, fail(sandbox.ErrInvalid, nil, "the seccomp profile allows every call that it doesn't name (defaultAction is %s); make it SCMP_ACT_ERRNO and name what is allowed", p.DefaultAction)
+	case !slices.Contains(denies, p.DefaultAction):
+		return p, fail(sandbox.ErrInvalid, nil, "the seccomp profile's defaultAction is %q; make it SCMP_ACT_ERRNO", p.DefaultAction)
+	}
+	for i, r := range p.Syscalls {
+		if !slices.Contains(allows, r.Action) && !slices.Contains(denies, r.Action) {
+			return p, fail(sandbox.ErrInvalid, nil, "the seccomp profile's syscalls[%d].action is %q, which is no action", i, r.Action)
+		}
+		if r.Name != "" {
+			p.Syscalls[i].Names = append(r.Names, r.Name)
+		}
+		if len(p.Syscalls[i].Names) == 0 {
+			return p, fail(sandbox.ErrInvalid, nil, "the seccomp profile's syscalls[%d] has no names", i)
+		}
+	}
+	return p, nil
+}
+
+// jsonWords is where JSON is wrong, without its content.
+func jsonWords(err error) string {
+	switch e := err.(type) {
+	case *json.SyntaxError:
+		return fmt.Sprintf("there is an error at byte %d", e.Offset)
+	case *json.UnmarshalTypeError:
+		return fmt.Sprintf("%s has the wrong type", e.Field)
+	}
+	return "it is cut off"
+}
+
+// permission is under which arguments a call is allowed: any one of these; an
+// empty one is always.
+type permission [][]condition
+
+// allowed is what processes of a sandbox may call, by name. A rule that forbids
+// takes nothing back: runtimes leave out the ones that do what the default does.
+func (p profile) allowed() map[string]permission {
+	out := map[string]permission{}
+	for _, r := range p.Syscalls {
+		if !slices.Contains(allows, r.Action) || !r.applies() {
+			continue
+		}
+		for _, name := range r.Names {
+			out[name] = append(out[name], r.Args)
+		}
+	}
+	return out
+}
+
+// applies: a rule may hold only with, or without, capabilities that our containers
+// never have.
+func (r profileRule) applies() bool {
+	have := func(name string) bool { return slices.Contains(agentCaps, name) }
+	lacks := func(name string) bool { return !have(name) }
+	return !slices.ContainsFunc(r.Includes.Caps, lacks) && !slices.ContainsFunc(r.Excludes.Caps, have)
+}
+
+// within tells that each way to be allowed is one of the other's too.
+func (p permission) within(other permission) bool {
+	for _, mine := range p {
+		same := func(o []condition) bool { return len(o) == 0 || slices.Equal(o, mine) }
+		if !slices.ContainsFunc(other, same) {
+			return false
+		}
+	}
+	return true
+}
+
+// someOf names the first few.
+func someOf(names []string) string {
+	const few = 8
+	if len(names) <= few {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+}
