@@ -122,9 +122,14 @@ func (a *app) replEvaluate(ctx context.Context, s *wisbox.Session, c *console, s
 	if err != nil {
 		return
 	}
-	ctx, done := c.interruptible(ctx)
-	res, err := s.Call(ctx, "evaluate_python", raw)
+	running, done := c.interruptible(ctx)
+	res, err := s.Call(running, "evaluate_python", raw)
+	interrupted := running.Err() != nil
 	done()
+	if err != nil && interrupted && ctx.Err() == nil {
+		fmt.Fprintln(c, "KeyboardInterrupt")
+		return
+	}
 	if err != nil {
 		fmt.Fprintf(c, "wisbox: %s\n", printable(tool.AsError(err).Error()))
 		return
@@ -151,9 +156,8 @@ type console struct {
 	io.Writer
 	terminal *term.Terminal // nil without one
 	keys     chan []byte
-	rest     []byte
+	rest     []byte // keys that are still to be given to the editor
 	plain    *bufio.Reader
-	ctrlC    bool
 }
 
 func (a *app) newConsole() (*console, func(), error) {
@@ -170,6 +174,7 @@ func (a *app) newConsole() (*console, func(), error) {
 		io.Reader
 		io.Writer
 	}{c, a.out}, "")
+	c.terminal.AutoCompleteCallback = indent
 	c.Writer = c.terminal
 	go c.readKeys(f)
 	return c, func() { _ = term.Restore(int(f.Fd()), state) }, nil
@@ -191,7 +196,12 @@ func (c *console) readKeys(in io.Reader) {
 
 const keyCtrlC = 3
 
-// Read gives the line editor its keys.
+// clearLine goes to the end of the line and deletes all before.
+const clearLine = "\x05\x15"
+
+// Read gives the line editor its keys. Ctrl-C comes alone, when the editor has done
+// with what was typed before, and as an error: the editor takes its own Ctrl-C for
+// the end of the input, for ever.
 func (c *console) Read(p []byte) (int, error) {
 	if len(c.rest) == 0 {
 		keys, ok := <-c.keys
@@ -199,11 +209,27 @@ func (c *console) Read(p []byte) (int, error) {
 			return 0, io.EOF
 		}
 		c.rest = keys
-		c.ctrlC = bytes.IndexByte(keys, keyCtrlC) >= 0
 	}
-	n := copy(p, c.rest)
+	at := bytes.IndexByte(c.rest, keyCtrlC)
+	if at == 0 {
+		c.rest = c.rest[1:]
+		return copy(p, clearLine), errInterrupt
+	}
+	if at < 0 {
+		at = len(c.rest)
+	}
+	n := copy(p, c.rest[:at])
 	c.rest = c.rest[n:]
 	return n, nil
+}
+
+// indent is what Tab does.
+func indent(line string, pos int, key rune) (string, int, bool) {
+	const width = "    "
+	if key != '\t' {
+		return "", 0, false
+	}
+	return line[:pos] + width + line[pos:], pos + len(width), true
 }
 
 func (c *console) line(prompt string) (string, error) {
@@ -214,12 +240,10 @@ func (c *console) line(prompt string) (string, error) {
 		}
 		return strings.TrimSuffix(line, "\n"), err
 	}
-	c.ctrlC = false
 	c.terminal.SetPrompt(prompt)
 	line, err := c.terminal.ReadLine()
-	if errors.Is(err, io.EOF) && c.ctrlC { // the editor takes Ctrl-C for the end
+	if errors.Is(err, errInterrupt) {
 		fmt.Fprintln(c.terminal, "KeyboardInterrupt")
-		return "", errInterrupt
 	}
 	if errors.Is(err, term.ErrPasteIndicator) {
 		err = nil
@@ -227,7 +251,8 @@ func (c *console) line(prompt string) (string, error) {
 	return line, err
 }
 
-// interruptible is a context that Ctrl-C ends until done is called.
+// interruptible is a context that Ctrl-C ends until done is called. Other keys are
+// kept for the editor.
 func (c *console) interruptible(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	if c.terminal == nil {
@@ -243,6 +268,7 @@ func (c *console) interruptible(ctx context.Context) (context.Context, func()) {
 					cancel()
 					return
 				}
+				c.rest = append(c.rest, keys...)
 			case <-stop:
 				return
 			}
