@@ -81,7 +81,7 @@ func TestReplAtATerminal(t *testing.T) {
 	p.types("1/0\r", "ZeroDivisionError: division by zero\r\n")
 	p.types("while True: pass\r\r", "... \r\n")
 	p.types("\x03", "KeyboardInterrupt\r\n>>> ")
-	p.types("x\r", "\r\n41\r\n") // the names are still there
+	p.types("x\r", "\r\n41\r\n")                                   // the names are still there
 	p.types("import time; time.sleep(0.3)\rx + 2\r", "\r\n43\r\n") // typed ahead
 	p.types("half a line\x03", "KeyboardInterrupt\r\n>>> ")
 	p.types("x\r", "\r\n41\r\n")
