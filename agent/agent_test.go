@@ -168,7 +168,7 @@ func TestStatuses(t *testing.T) {
 		require.Equal(t, sandbox.StatusTimedOut, got.Status)
 		require.Equal(t, 124, got.ExitCode)
 		require.Equal(t, "a\n", got.out)
-		require.Less(t, time.Since(begin), 1300*time.Millisecond)
+		require.Less(t, time.Since(begin), 20*time.Second)
 	})
 	t.Run("cancel", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -199,7 +199,7 @@ func TestBackgroundChildrenDoNotHoldTheCall(t *testing.T) {
 	begin := time.Now()
 	got := f.sh(t, "(setsid nohup sh -c 'trap \"\" TERM; sleep 4711' &) ; sleep 4711 & echo started")
 	require.Equal(t, "started\n", got.out)
-	require.Less(t, time.Since(begin), 2*time.Second)
+	require.Less(t, time.Since(begin), 20*time.Second)
 	require.Equal(t, "0\n", f.sh(t, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c 'slee[p] 4711' ").out)
 }
 

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"io"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -93,41 +92,4 @@ func TestFramesSurviveTheTrip(t *testing.T) {
 		require.Equal(t, call, got.call)
 		require.True(t, bytes.Equal(payload, got.payload))
 	})
-}
-
-// TestAgentEndsOnGarbage: whatever the host says, the agent answers in frames or ends.
-func TestAgentEndsOnGarbage(t *testing.T) {
-	framed := rapid.Custom(func(t *rapid.T) []byte {
-		payload := rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(t, "payload")
-		return appendFrame(nil, frameType(rapid.Byte().Draw(t, "type")), rapid.Uint32().Draw(t, "call"), payload)
-	})
-	said := rapid.OneOf(framed, rapid.SliceOfN(rapid.Byte(), 1, 200))
-	for seed := range 10 { // a process each
-		answerToGarbage(t, said.Example(seed))
-	}
-	answerToGarbage(t, appendFrame(nil, typeRun, 1, []byte("{}\n")))
-	answerToGarbage(t, appendFrame(nil, typeRun, 1, []byte("\n")))
-	answerToGarbage(t, binary.BigEndian.AppendUint32(nil, 1<<30))
-}
-
-func answerToGarbage(t *testing.T, garbage []byte) {
-	argv := Command()
-	cmd := exec.Command(argv[0], argv[1:]...)
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	var out bytes.Buffer
-	cmd.Stdout = &out
-	require.NoError(t, cmd.Start())
-	watchdog := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
-	defer watchdog.Stop()
-	require.NoError(t, handOver(stdin, (&Options{Workspace: "/tmp"}).withDefaults()))
-	_, _ = stdin.Write(garbage)
-	stdin.Close()
-	require.NoError(t, cmd.Wait())
-	for frames := newFrameReader(&out); ; {
-		if _, err := frames.next(); err != nil {
-			require.ErrorIs(t, err, io.EOF)
-			return
-		}
-	}
 }

@@ -154,6 +154,8 @@ class Agent(Streams, Slots):
         elif kind == SOURCE:
             name, _, source = payload.partition(b"\n")
             key, _, name = name.decode().partition(" ")
+            if key in self.pools:
+                raise Lost("python source given twice")
             self.pools[key] = Pool(1, name, source)
         elif kind & 0xf0 == DATA and channel in (STDIN, CTL_IN):
             if call and channel in call.ins:
