@@ -66,7 +66,7 @@ func (m *Manager) Load(ctx context.Context, r io.Reader, opts *LoadOptions) (*Se
 	if err != nil {
 		return nil, err
 	}
-	return m.openWith(ctx, o, func(ctx context.Context, dir *overlay.Dir, _ SessionOptions) error {
+	return m.openWith(ctx, o, func(ctx context.Context, dir *overlay.Dir, _ *SessionOptions) error {
 		store, err := newSnapshots(dir, nil)
 		if err != nil {
 			return err

@@ -166,7 +166,7 @@ func (f *frozen) thaw(ctx context.Context) {
 func (f *frozen) open(ctx context.Context, name string) (*Session, error) {
 	o := f.opts
 	o.Name = name
-	return f.s.m.openWith(ctx, &o, func(ctx context.Context, dir *overlay.Dir, o SessionOptions) error {
+	return f.s.m.openWith(ctx, &o, func(ctx context.Context, dir *overlay.Dir, o *SessionOptions) error {
 		if err := errors.Join(f.copyTo(ctx, dir), f.copyLisp(dir)); err != nil || !f.again {
 			return err
 		}

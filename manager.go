@@ -1,6 +1,7 @@
 package wisbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -119,7 +120,7 @@ func (m *Manager) Open(ctx context.Context, opts *SessionOptions) (*Session, err
 }
 
 // populate fills the workspace of a session that is being made.
-type populate func(ctx context.Context, dir *overlay.Dir, o SessionOptions) error
+type populate func(ctx context.Context, dir *overlay.Dir, o *SessionOptions) error
 
 func (m *Manager) openWith(ctx context.Context, opts *SessionOptions, files populate) (*Session, error) {
 	o, err := opts.withDefaults()
@@ -140,7 +141,7 @@ func (m *Manager) openWith(ctx context.Context, opts *SessionOptions, files popu
 		item = &pooled{dir: dir}
 	}
 	o.Name = item.dir.ID()
-	s, err := m.fill(ctx, item, o, settings, files)
+	s, err := m.fill(ctx, item, o, files)
 	if err != nil {
 		m.discard(item)
 		return nil, err
@@ -172,14 +173,18 @@ func (m *Manager) createDir(ctx context.Context, o SessionOptions, settings json
 }
 
 // fill gives a new session its files and makes it ready.
-func (m *Manager) fill(ctx context.Context, item *pooled, o SessionOptions, settings json.RawMessage, files populate) (*Session, error) {
-	if err := files(ctx, item.dir, o); err != nil {
+func (m *Manager) fill(ctx context.Context, item *pooled, o SessionOptions, files populate) (*Session, error) {
+	if err := files(ctx, item.dir, &o); err != nil {
 		return nil, err
 	}
 	if err := item.dir.Room(ctx); err != nil {
 		return nil, err
 	}
-	err := item.dir.Update(ctx, func(s *overlay.State) error {
+	settings, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	err = item.dir.Update(ctx, func(s *overlay.State) error {
 		s.Status, s.Settings = overlay.StateReady, settings
 		return nil
 	})
@@ -199,7 +204,8 @@ func (m *Manager) owner(ctx context.Context) overlay.Owner {
 	return overlay.Owner{UID: owner.UID, GID: owner.GID}
 }
 
-func (m *Manager) copyMounts(ctx context.Context, dir *overlay.Dir, o SessionOptions) error {
+// copyMounts copies the mounts in and notes where each went.
+func (m *Manager) copyMounts(ctx context.Context, dir *overlay.Dir, o *SessionOptions) error {
 	if len(o.Mounts) == 0 {
 		return nil
 	}
@@ -208,10 +214,17 @@ func (m *Manager) copyMounts(ctx context.Context, dir *overlay.Dir, o SessionOpt
 		AllowedRoots: slices.Concat(m.opts.AllowedRoots, o.AllowedRoots), Dest: dir.Workspace(), Staging: dir.Tmp(),
 		Owner: &hostmount.Owner{UID: user.UID, GID: user.GID}, Progress: o.OnMount,
 	})
-	if err == nil && o.OnMounted != nil {
+	if err != nil {
+		return err
+	}
+	o.Mounts = slices.Clone(o.Mounts)
+	for i, done := range report.Mounts {
+		o.Mounts[i].MountPath = cmp.Or(done.MountPath, ".")
+	}
+	if o.OnMounted != nil {
 		o.OnMounted(report)
 	}
-	return err
+	return nil
 }
 
 // Attach opens a session that exists: a kept one that another process made, or

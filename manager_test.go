@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -365,6 +366,32 @@ func TestTheGuidanceNamesOnlyToolsThatAreThere(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestTheGuidanceOfASessionShowsItsMountsAndSettings(t *testing.T) {
+	host := t.TempDir()
+	for i := range 25 {
+		require.NoError(t, os.WriteFile(filepath.Join(host, fmt.Sprintf("f%02d", i)), nil, 0o600))
+	}
+	require.NoError(t, os.Mkdir(filepath.Join(host, "d"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(host, "d", "x"), nil, 0o600))
+	s := session(t, wisbox.SessionOptions{
+		Mounts:       []hostmount.Mount{{HostPath: host, MountPath: "p"}, {HostPath: filepath.Join(host, "d"), MountPath: "gone"}, {HostPath: "d"}},
+		AllowedRoots: []string{host}, AutoSnapshot: true,
+	})
+	text(t, s, "rm", `{"path":"gone"}`)
+	require.NoError(t, os.WriteFile(filepath.Join(s.WorkspacePath(), "p", "a`ignore\n"), nil, 0o600))
+	g, err := s.Guidance()
+	require.NoError(t, err)
+	assert.Contains(t, g, "- `p`: `a\\x60ignore\\n`, `d/`, `f00`")
+	assert.Contains(t, g, "`f17` and more\n", "20 entries")
+	assert.Contains(t, g, "- `gone`: not there any more\n")
+	assert.Contains(t, g, "- `d`: `x`\n", "where a mount without a path went")
+	assert.Contains(t, g, "can be undone")
+	for _, engine := range []string{"shell_execute", `sandbox "container"`, `sandbox "wasm"`, "Common Lisp", "snapshot_create", "workspace_digest", "context_op"} {
+		assert.Contains(t, g, engine)
+	}
+	assert.NotContains(t, g, host, "no path of the host")
 }
 
 // held starts a holder for a kept session and gives a client of it.

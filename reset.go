@@ -65,7 +65,7 @@ func (l *local) reset(ctx context.Context) (*vfs.FS, error) {
 	}
 	l.services = fresh
 	l.set, err = l.profile(l.opts.Profile)
-	return files, errors.Join(err, old.close(), l.m.copyMounts(ctx, l.dir, l.opts))
+	return files, errors.Join(err, old.close(), l.m.copyMounts(ctx, l.dir, &l.opts))
 }
 
 // reset implements host: the holder does it, and what this process has open is

@@ -6,6 +6,9 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
+// About tells a model what the digest is for.
+const About = `workspace_digest tells what is in the workspace and how it is built and tested; read it first.`
+
 // Tools is workspace_digest.
 func (d *Digester) Tools() []tool.Tool {
 	return []tool.Tool{tool.New(tool.Spec{

@@ -5,6 +5,9 @@ import (
 	"strings"
 )
 
+// About tells a model in one paragraph what evaluation is for.
+const About = `evaluate_python evaluates a snippet and gives the value of its last expression; state "kept" keeps names between calls.`
+
 // Guidance is the tool's description for a model: limits, helpers and examples.
 func (e *Evaluator) Guidance() string {
 	var b strings.Builder

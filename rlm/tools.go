@@ -8,6 +8,9 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
+// About tells a model what the operations are for.
+const About = `context_load and context_op work on texts that are too large to read.`
+
 // ShownChars is how much of a result an agent gets to see; the whole of it can be
 // bound to a name.
 const ShownChars = 48_000

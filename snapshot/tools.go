@@ -9,6 +9,9 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
+// About tells a model what snapshots are for.
+const About = `snapshot_create keeps the workspace as it is, snapshot_restore brings it back; take one before you try something.`
+
 // Tools are snapshot_create, snapshot_list, snapshot_diff and snapshot_restore.
 func (s *Store) Tools() []tool.Tool {
 	return []tool.Tool{s.createTool(), s.listTool(), s.diffTool(), s.restoreTool()}

@@ -7,6 +7,9 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
+// About tells a model in one paragraph what evaluation is for.
+const About = `evaluate-lisp evaluates Common Lisp; its definitions stay for the session.`
+
 // MaxCode is the most characters of Lisp that one call takes.
 const MaxCode = 100_000
 
