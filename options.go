@@ -34,6 +34,9 @@ type Options struct {
 	AllowedRoots []string
 	// Pool keeps started containers ready. Default none.
 	Pool PoolOptions
+	// Digests are asked for the digest of a session that has none of its own.
+	// Default: those that callers set at global scope, kept in the state root.
+	Digests digest.Overrides
 	// Wasm configures Python in WebAssembly, the sandbox "wasm" of
 	// evaluate_python. The zero value works once the module is installed.
 	Wasm wasm.Options
@@ -125,6 +128,9 @@ type SessionOptions struct {
 	MaxCode int `json:"max_code,omitempty"`
 	// Digest of the workspace that a caller has set; default what the files tell.
 	Digest *digest.Text `json:"digest,omitempty"`
+	// DigestTag chooses among the digests of [Options.Digests]; default
+	// [digest.DefaultTag].
+	DigestTag string `json:"digest_tag,omitempty"`
 	// TTL ends a kept session that long after its creation; 0 never.
 	TTL time.Duration `json:"ttl,omitempty"`
 	// Idle ends a kept session that long after its last use; 0 never.

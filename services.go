@@ -98,7 +98,7 @@ func (l *local) newServices(files *vfs.FS) (s *services, err error) {
 	if s.snapshots, err = newSnapshots(l.dir, l.quiesce); err != nil {
 		return nil, err
 	}
-	s.digest = newDigest(l, files)
+	s.digest = l.m.newDigest(l.dir, l.opts, files)
 	cache, err := rlm.OpenCache(filepath.Join(l.m.store.Path(), "operations"), 0)
 	if err != nil { // results are then worked out each time
 		log.Warn("open the cache of operations", "error", err)
@@ -144,16 +144,6 @@ func newSnapshots(dir *overlay.Dir, quiesce func(context.Context) (func(), error
 	// any program sees the half of it.
 	_, err = store.Recover(context.Background())
 	return store, err
-}
-
-// newDigest keeps a digest that a caller has set with the session's settings.
-func newDigest(l *local, files *vfs.FS) *digest.Digester {
-	return digest.New(&digest.Options{
-		Files: files.FS(), Log: l.m.log, Kept: l.opts.Digest,
-		Keep: func(ctx context.Context, text *digest.Text) error {
-			return l.updateSettings(ctx, func(o *SessionOptions) { o.Digest = text })
-		},
-	})
 }
 
 // wasmEngine is one for all sessions: it loads its module on first use.

@@ -1,6 +1,7 @@
 package wisbox_test
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/digest"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -224,4 +226,28 @@ func TestResetEndsCallsUnderWay(t *testing.T) {
 	require.NoError(t, s.Reset(t.Context()))
 	calls.Wait()
 	assert.Contains(t, script(t, s, "ls"), `"stdout":""`)
+}
+
+func TestADigestIsReplacedForASessionOrForAll(t *testing.T) {
+	eachHost(t, wisbox.SessionOptions{}, func(t *testing.T, s *wisbox.Session) {
+		text(t, s, "write_file", `{"file_path":"go.mod","content":"module example.com/x\n"}`)
+		source := func() string { return text(t, s, "workspace_digest", `{}`) }
+		assert.Contains(t, source(), `"source":"files"`)
+		require.NoError(t, s.Digest().Set(t.Context(), digest.Text{Full: "for all"}, digest.Global))
+		assert.Contains(t, source(), `"digest":"for all"`)
+		other, err := s.Clone(t.Context(), nil)
+		require.NoError(t, err)
+		defer other.Close(t.Context())
+		done, err := s.Digest().Optimize(t.Context(), func(_ context.Context, now digest.Text, r *digest.Report) (digest.Text, error) {
+			assert.Equal(t, "for all", now.Full)
+			assert.Equal(t, 1, r.Files)
+			return digest.Text{Full: "mine"}, nil
+		}, digest.Session)
+		require.NoError(t, err)
+		assert.Equal(t, digest.SectionKey, done.SectionKey)
+		assert.Contains(t, source(), `"digest":"mine"`)
+		assert.Contains(t, text(t, other, "workspace_digest", `{}`), `"source":"override"`)
+		text(t, s, "workspace_digest", `{"set":""}`)
+		assert.Contains(t, source(), `"source":"override"`)
+	})
 }

@@ -96,9 +96,10 @@ type Options struct {
 	// Overrides is asked after the session; nil means none.
 	Overrides Overrides
 	Key, Tag  string // in Overrides; default SectionKey and DefaultTag
-	// Kept is the session's own digest from an earlier process, and Keep takes a
-	// new one (nil: it was taken back) to be kept; both may be nil.
-	Kept *Text
+	// Kept gives the session's own digest (nil: it has none) and Keep takes a new
+	// one (nil: it was taken back), where several processes share a session. Both
+	// or none; without them the Digester keeps it itself.
+	Kept func(context.Context) (*Text, error)
 	Keep func(context.Context, *Text) error
 	// Log is told when only a placeholder can be answered (default: nobody).
 	Log *slog.Logger
@@ -118,7 +119,7 @@ func New(opts *Options) *Digester {
 	if opts == nil {
 		opts = &Options{}
 	}
-	d := &Digester{opts: *opts, own: opts.Kept}
+	d := &Digester{opts: *opts}
 	if d.opts.Key == "" {
 		d.opts.Key = SectionKey
 	}
@@ -139,7 +140,7 @@ func (d *Digester) Get(ctx context.Context) (Text, Source, error) {
 	if err := ctx.Err(); err != nil {
 		return Text{}, "", tool.AsError(err)
 	}
-	if own := d.session(); own != nil {
+	if own := d.session(ctx); own != nil {
 		return *own, FromSession, nil
 	}
 	if text, ok := d.override(ctx); ok {
@@ -164,7 +165,14 @@ func (d *Digester) Report(ctx context.Context) (*Report, error) {
 	return Build(ctx, d.opts.Files)
 }
 
-func (d *Digester) session() *Text {
+func (d *Digester) session(ctx context.Context) *Text {
+	if d.opts.Kept != nil {
+		kept, err := d.opts.Kept(ctx)
+		if err != nil {
+			d.opts.Log.WarnContext(ctx, "the session's own digest can't be read", "key", d.opts.Key, "cause", err)
+		}
+		return kept
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.own
@@ -200,13 +208,11 @@ func (d *Digester) Set(ctx context.Context, text Text, scope Scope) error {
 func (d *Digester) Clear(ctx context.Context) error { return d.keep(ctx, nil) }
 
 func (d *Digester) keep(ctx context.Context, text *Text) error {
+	if d.opts.Keep != nil {
+		return failed(d.opts.Keep(ctx, text))
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.opts.Keep != nil {
-		if err := d.opts.Keep(ctx, text); err != nil {
-			return failed(err)
-		}
-	}
 	d.own = text
 	return nil
 }

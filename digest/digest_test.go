@@ -113,7 +113,8 @@ func TestTheResolutionOrder(t *testing.T) {
 	files := os.DirFS(lay(t, digesttest.Projects["go"]))
 	var kept *Text
 	var log bytes.Buffer
-	opts := &Options{Files: files, Overrides: Dir{Root: root}, Tag: "v2", Keep: func(_ context.Context, text *Text) error { kept = text; return nil }, Log: slog.New(slog.NewTextHandler(&log, nil))}
+	opts := &Options{Files: files, Overrides: Dir{Root: root}, Tag: "v2",
+		Kept: func(context.Context) (*Text, error) { return kept, nil }, Keep: func(_ context.Context, text *Text) error { kept = text; return nil }, Log: slog.New(slog.NewTextHandler(&log, nil))}
 	d := New(opts)
 	source := func() Source {
 		_, s, err := d.Get(ctx)
