@@ -271,16 +271,22 @@ func memoryOf(names ...string) int64 {
 		if err != nil || !slices.Contains(names, strings.TrimSpace(string(comm))) {
 			continue
 		}
-		rollup, err := os.ReadFile("/proc/" + d.Name() + "/smaps_rollup")
-		if err != nil {
-			continue
-		}
-		for line := range strings.Lines(string(rollup)) {
-			if f := strings.Fields(line); len(f) == 3 && f[0] == "Pss:" {
-				kib, _ := strconv.ParseInt(f[1], 10, 64)
-				sum += kib << 10
-			}
-		}
+		sum += proportional("/proc/" + d.Name())
 	}
 	return sum
+}
+
+// proportional is a process's share of the memory that it has, in bytes; 0 when it is gone.
+func proportional(dir string) int64 {
+	rollup, err := os.ReadFile(dir + "/smaps_rollup")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(rollup)) {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == "Pss:" {
+			kib, _ := strconv.ParseInt(f[1], 10, 64)
+			return kib << 10
+		}
+	}
+	return 0
 }

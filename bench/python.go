@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -10,7 +13,7 @@ import (
 var pythonTable = table{
 	name: "python", title: "What evaluating Python costs",
 	about: "Medians (and p99), ours through the whole of `Session.Call` with all controls and the log on. The base is the host's fastest interpreter itself, no shim, with warm caches.",
-	parts: []func(*bench, context.Context) error{(*bench).evaluations},
+	parts: []func(*bench, context.Context) error{(*bench).evaluations, (*bench).bigRead, (*bench).thousandFresh},
 }
 
 func (b *bench) evaluations(ctx context.Context) error {
@@ -37,6 +40,94 @@ func (b *bench) evaluations(ctx context.Context) error {
 	b.add(faster("the same, kept", "the same", kept, base, 10))
 	return nil
 }
+
+// bigRead measures what a read file of 10 MB adds to a call.
+func (b *bench) bigRead(ctx context.Context) error {
+	const limit = 100 * time.Millisecond
+	s, err := b.open(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer s.Close(ctx)
+	if err := tool(ctx, s, "shell_execute", `{"script":"head -c 7500000 /dev/urandom | base64 -w 99 | head -c 10000000 > big"}`); err != nil {
+		return err
+	}
+	for _, state := range []string{"fresh", "kept"} {
+		call := func(reads string) func() error {
+			return func() error {
+				return tool(ctx, s, "evaluate_python", `{"code":"sum(map(len, reads.values()))","state":"`+state+`","reads":[`+reads+`]}`)
+			}
+		}
+		with, without, err := alternate(min(b.n, 40), call(`{"path":"big"}`), call(""))
+		if err != nil {
+			return err
+		}
+		more := with.median() - without.median()
+		b.notes = append(b.notes, fmt.Sprintf("a read of 10 MB, %s: %.1f ms more than a call without (p99 %.1f; at most %d ms: %s)",
+			state, ms(more), ms(with.at(0.99)-without.median()), limit.Milliseconds(), met(more <= limit)))
+	}
+	return nil
+}
+
+// thousandFresh looks at what a thousand fresh calls leave.
+func (b *bench) thousandFresh(ctx context.Context) error {
+	const calls, idle = 1000, 7 * time.Second // spare processes go after 5
+	s, err := b.open(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer s.Close(ctx)
+	run := func(n int) error {
+		for range n {
+			if err := tool(ctx, s, "evaluate_python", `{"code":"1+1"}`); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := run(50); err != nil {
+		return err
+	}
+	in, err := s.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	time.Sleep(idle)
+	before := leftIn(in.Sandbox.Object)
+	if err := run(calls); err != nil {
+		return err
+	}
+	time.Sleep(idle)
+	after := leftIn(in.Sandbox.Object)
+	b.notes = append(b.notes, fmt.Sprintf("%d fresh calls: processes in the container %d before, %d after; their memory %.1f and %.1f MiB; their descriptors and ours %d and %d",
+		calls, before.processes, after.processes, mib(before.memory), mib(after.memory), before.descriptors, after.descriptors))
+	return nil
+}
+
+// left is what a container's processes have at a moment; descriptors are ours too.
+type left struct {
+	processes, descriptors int
+	memory                 int64 // bytes, proportional
+}
+
+func leftIn(object string) left {
+	own, _ := os.ReadDir("/proc/self/fd")
+	l := left{descriptors: len(own)}
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		cgroup, err := os.ReadFile(dir + "/cgroup")
+		if err != nil || !strings.Contains(string(cgroup), object) {
+			continue
+		}
+		fds, _ := os.ReadDir(dir + "/fd")
+		l.processes++
+		l.descriptors += len(fds)
+		l.memory += proportional(dir)
+	}
+	return l
+}
+
+func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
 // hostPython is the fastest interpreter of the host: what stands first on PATH
 // may be a shim, or a build of its own that starts slowly.
