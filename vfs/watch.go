@@ -86,7 +86,9 @@ func watchError(err error) error {
 	return tool.AsError(err)
 }
 
-// watcher is one watch. It belongs to the goroutine that runs it.
+// watcher is one watch. It belongs to the goroutine that runs it. It speaks to
+// inotify itself: the libraries know directories by paths, which a program swaps
+// for links between a look and the call, and this one by what is open.
 type watcher struct {
 	base    *beneath.Handle
 	rel     string // base, as asked for

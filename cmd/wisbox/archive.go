@@ -8,19 +8,22 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+
+	"github.com/wisbox/wisbox/vfs"
 )
 
-// pack writes the host's file or directory as a tar whose top is name. - is
-// stdin, which is read whole first: a tar names sizes in advance.
-func (a *app) pack(w io.Writer, from, name string) error {
+// pack writes the host's file or directory as a tar whose top is name, and tells
+// what it left out. - is stdin, which is read whole first: a tar names sizes in
+// advance.
+func (a *app) pack(w io.Writer, from, name string) (skipped []vfs.Skipped, err error) {
 	tw := tar.NewWriter(w)
 	if from == "-" {
 		if err := a.packStdin(tw, name); err != nil {
-			return err
+			return nil, err
 		}
-		return tw.Close()
+		return nil, tw.Close()
 	}
-	err := filepath.WalkDir(from, func(p string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(from, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -28,12 +31,16 @@ func (a *app) pack(w io.Writer, from, name string) error {
 		if err != nil {
 			return err
 		}
+		if mode := d.Type(); !mode.IsDir() && !mode.IsRegular() && mode&fs.ModeSymlink == 0 {
+			skipped = append(skipped, vfs.Skipped{Name: printable(p), Reason: "is a FIFO, a socket or a device"})
+			return nil
+		}
 		return packEntry(tw, p, path.Join(name, filepath.ToSlash(rel)), d)
 	})
 	if err != nil { // without its end the tar is no whole one
-		return err
+		return skipped, err
 	}
-	return tw.Close()
+	return skipped, tw.Close()
 }
 
 func (a *app) packStdin(tw *tar.Writer, name string) error {
@@ -63,13 +70,10 @@ func packEntry(tw *tar.Writer, hostPath, name string, d fs.DirEntry) error {
 		return err
 	}
 	target := ""
-	switch {
-	case info.Mode()&fs.ModeSymlink != 0:
+	if info.Mode()&fs.ModeSymlink != 0 {
 		if target, err = os.Readlink(hostPath); err != nil {
 			return err
 		}
-	case !info.IsDir() && !info.Mode().IsRegular():
-		return nil // a FIFO, socket or device has no content to copy
 	}
 	header, err := tar.FileInfoHeader(info, target)
 	if err != nil {

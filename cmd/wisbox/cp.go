@@ -114,11 +114,13 @@ func (a *app) upload(ctx context.Context, s *wisbox.Session, from, to string) (*
 		return nil, tool.Errorf(tool.Invalid, "the name of the copy is missing; write it as %s/NAME", strings.TrimSuffix(to, "/")).In("destination")
 	}
 	r, w := io.Pipe()
-	bar := a.newProgress()
+	bar := a.newProgress(sizeBelow(os.DirFS(filepath.Dir(from)), filepath.Base(from)))
 	defer bar.end()
+	var left []vfs.Skipped
 	packed := make(chan error, 1)
 	go func() {
-		err := a.pack(io.MultiWriter(w, bar), from, name)
+		var err error
+		left, err = a.pack(io.MultiWriter(w, bar), from, name)
 		_ = w.CloseWithError(err)
 		packed <- err
 	}()
@@ -127,19 +129,26 @@ func (a *app) upload(ctx context.Context, s *wisbox.Session, from, to string) (*
 	if perr := <-packed; perr != nil && !errors.Is(perr, io.ErrClosedPipe) {
 		err = hostError(perr)
 	}
+	if done != nil {
+		done.Skipped = append(done.Skipped, left...)
+	}
 	return done, err
 }
 
 // download unpacks a tar of the session's file or directory on the host.
 func (a *app) download(ctx context.Context, s *wisbox.Session, from, to string) (*vfs.Transfer, error) {
-	write, err := a.receiver(s, from, to)
+	rel, err := vfs.ParsePath(from)
+	if err != nil {
+		return nil, err
+	}
+	write, err := a.receiver(s, rel, to)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r, w := io.Pipe()
-	bar := a.newProgress()
+	bar := a.newProgress(sizeBelow(s.Files(), path.Join(".", rel)))
 	defer bar.end()
 	written := make(chan error, 1)
 	go func() {
@@ -157,11 +166,7 @@ func (a *app) download(ctx context.Context, s *wisbox.Session, from, to string) 
 }
 
 // receiver is how the copy is written on the host: as one file, or as a tree.
-func (a *app) receiver(s *wisbox.Session, from, to string) (func(io.Reader) error, error) {
-	rel, err := vfs.ParsePath(from)
-	if err != nil {
-		return nil, err
-	}
+func (a *app) receiver(s *wisbox.Session, rel, to string) (func(io.Reader) error, error) {
 	info, err := fs.Stat(s.Files(), path.Join(".", rel))
 	if err != nil {
 		return nil, tool.Errorf(tool.NotFound, "there is no %s in the session's workspace", rel).In("source").Because(err)
@@ -178,51 +183,20 @@ func (a *app) receiver(s *wisbox.Session, from, to string) (func(io.Reader) erro
 	return func(r io.Reader) error { return a.unpackFile(r, to) }, nil
 }
 
-// progress counts what passes and shows it on a terminal.
-type progress struct {
-	out   io.Writer // nil: no terminal
-	total int64
-	shown int64
-}
-
-func (a *app) newProgress() *progress {
-	if !isTerminal(a.err) {
-		return &progress{}
-	}
-	return &progress{out: a.err}
-}
-
-const progressStep = 1 << 20
-
-func (p *progress) Write(b []byte) (int, error) {
-	p.total += int64(len(b))
-	if p.out != nil && p.total-p.shown >= progressStep {
-		p.shown = p.total
-		fmt.Fprintf(p.out, "\r%10s", units.HumanSize(float64(p.total)))
-	}
-	return len(b), nil
-}
-
-func (p *progress) end() {
-	if p.out != nil && p.shown > 0 {
-		fmt.Fprint(p.out, "\r          \r")
-	}
-}
-
 // hostError says what failed on the host, to the person who named the path.
 func hostError(err error) error {
 	var pathErr *fs.PathError
-	if errors.As(err, &pathErr) {
-		kind := tool.Unavailable
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			kind = tool.NotFound
-		case errors.Is(err, fs.ErrPermission):
-			kind = tool.Permission
-		case errors.Is(err, os.ErrExist):
-			kind = tool.Exists
-		}
-		return tool.Errorf(kind, "%v", err)
+	if !errors.As(err, &pathErr) {
+		return err
 	}
-	return err
+	kind, says := tool.Unavailable, "can't be read or written: "+pathErr.Err.Error()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		kind, says = tool.NotFound, "does not exist"
+	case errors.Is(err, fs.ErrPermission):
+		kind, says = tool.Permission, "may not be read or written by this user"
+	case errors.Is(err, fs.ErrExist):
+		kind, says = tool.Exists, "exists already as something else"
+	}
+	return tool.Errorf(kind, "%s on the host %s", pathErr.Path, says).Because(err)
 }

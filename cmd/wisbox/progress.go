@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+
+	units "github.com/docker/go-units"
+)
+
+// progress draws a bar of the bytes that pass, on a terminal only.
+type progress struct {
+	out   io.Writer // nil: no terminal
+	total int64     // about; 0: not known
+	done  int64
+	shown int64
+}
+
+// newProgress takes the total as a function: it is asked for a terminal alone.
+func (a *app) newProgress(total func() int64) *progress {
+	if !isTerminal(a.err) {
+		return &progress{}
+	}
+	return &progress{out: a.err, total: total()}
+}
+
+const (
+	progressStep  = 1 << 20 // bytes between two drawings
+	progressWidth = 30      // characters
+)
+
+func (p *progress) Write(b []byte) (int, error) {
+	p.done += int64(len(b))
+	if p.out != nil && p.done-p.shown >= progressStep {
+		p.shown = p.done
+		fmt.Fprintf(p.out, "\r%s", p)
+	}
+	return len(b), nil
+}
+
+// String is the bar with the bytes, or these alone where the total isn't known.
+func (p *progress) String() string {
+	done := fmt.Sprintf("%10s", units.HumanSize(float64(p.done)))
+	if p.total == 0 {
+		return done
+	}
+	part := min(p.done, p.total)
+	full := int(part * progressWidth / p.total)
+	return fmt.Sprintf("[%s%s] %3d %% %s", strings.Repeat("#", full), strings.Repeat(" ", progressWidth-full), part*100/p.total, done)
+}
+
+func (p *progress) end() {
+	if p.out != nil && p.shown > 0 {
+		fmt.Fprint(p.out, "\r\x1b[K")
+	}
+}
+
+// sizeBelow counts the bytes of the files at name; what can't be looked at
+// counts nothing.
+func sizeBelow(files fs.FS, name string) func() int64 {
+	return func() (sum int64) {
+		_ = fs.WalkDir(files, name, func(_ string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return nil //nolint:nilerr // the copy itself will say so
+			}
+			if info, err := d.Info(); err == nil {
+				sum += info.Size()
+			}
+			return nil
+		})
+		return sum
+	}
+}
