@@ -66,7 +66,7 @@ test-integration: ## integration tests, one package after the other; first those
 RUNSC := gvisor.dev/gvisor/runsc@v0.0.0-20260224225140-573d5e7127a8
 # What gVisor does otherwise, see docs/gvisor.md; F38 looks for the agent among the
 # host's processes, where gVisor's programs are not.
-GVISOR_DIFFERS := TestProgramsCanNotTrace|TestCallsGoOnBesideAGreedyProgram|TestAProgramIsUser1000WithoutAnyCapability|TestTheRootIsReadOnlyAndTheWorkspaceIsNot|TestProbes|TestMemoryOverTheLimitIsKilled|TestAForkStormStopsAtTheLimitOfProcesses|TestFault_F38|TestDisk|TestDoctor|TestRootless
+GVISOR_DIFFERS := TestProgramsCanNotTrace|TestCallsGoOnBesideAGreedyProgram|TestAProgramIsUser1000WithoutAnyCapability|TestTheRootIsReadOnlyAndTheWorkspaceIsNot|TestMemoryOverTheLimitIsKilled|TestAForkStormStopsAtTheLimitOfProcesses|TestFault_F38|TestDisk|TestDoctor|TestRootless
 
 .PHONY: test-gvisor
 test-gvisor: setup image ## the backend's suite and the integration tests with --isolation gvisor; builds runsc if it is missing

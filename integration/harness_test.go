@@ -28,6 +28,8 @@ var env struct {
 	manager *wisbox.Manager
 	backend *podman.Backend
 	problem string // why nothing can be tested
+
+	isolation sandbox.Isolation // of the sessions that tests open
 }
 
 func TestMain(m *testing.M) {
@@ -41,7 +43,7 @@ func runAll(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(root)
-	env.root = filepath.Join(root, "state")
+	env.root, env.isolation = filepath.Join(root, "state"), sandbox.Isolation(os.Getenv("WISBOX_ISOLATION"))
 	if err := setUp(); err != nil {
 		env.problem = err.Error()
 	}
@@ -117,7 +119,7 @@ func isolated(opts *wisbox.SessionOptions) *wisbox.SessionOptions {
 	if opts != nil {
 		o = *opts
 	}
-	o.Isolation = sandbox.Isolation(os.Getenv("WISBOX_ISOLATION"))
+	o.Isolation = env.isolation
 	return &o
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/sandbox"
 )
 
 func TestAProgramIsUser1000WithoutAnyCapability(t *testing.T) {
@@ -100,11 +101,34 @@ func TestProbes(t *testing.T) {
 			defer f.Close()
 			out := runWith(t, s, f, "python3", "-")
 			for _, line := range strings.Split(out, "\n") {
-				assert.NotRegexp(t, `^(FAIL|BROKEN)`, line)
+				if !differsOnGVisor(line) {
+					assert.NotRegexp(t, `^(FAIL|BROKEN)`, line)
+				}
 			}
 			assert.Regexp(t, `(PASS|OK) `, out)
 		})
 	}
+}
+
+// gvisorProbes fail on gVisor: what they reach is its own kernel's, or the file
+// that they look into has another form. docs/gvisor.md says so to users.
+var gvisorProbes = map[string]string{
+	"P002": "no CapAmb in /proc/self/status",
+	"P004": "no filter inside",
+	"P011": "user namespaces are gVisor's", "P014": "likewise", "P015": "likewise",
+	"P024": "key rings are gVisor's",
+	"P037": "/dev/fuse and /dev/net/tun are gVisor's",
+	"P086": "the groups that are shown are gVisor's",
+	"P090": "priorities are gVisor's",
+}
+
+func differsOnGVisor(line string) bool {
+	if env.isolation != sandbox.IsolationGVisor {
+		return false
+	}
+	words := append(strings.Fields(line), "", "")
+	_, differs := gvisorProbes[words[1]]
+	return words[0] == "FAIL" && differs
 }
 
 // shared finds a file of the conformance set, which lies beside the repository.
