@@ -192,7 +192,8 @@ func (l *local) inspect(ctx context.Context) (*Inspection, error) {
 		out.Gaps = append(out.Gaps, "the container can't be asked: "+tool.AsError(asToolError(err)).Message)
 		return out, nil
 	}
-	info.Limits = withDisk(info.Limits, out.Disk)
+	info.Limits = withDisk(info.Limits, diskLimits(l.dir))
+	out.Limits = info.Limits
 	out.Sandbox, out.Gaps = &info, append(out.Gaps, info.Gaps...)
 	return out, nil
 }
@@ -202,7 +203,8 @@ func about(dir *overlay.Dir, o SessionOptions) *Inspection {
 	state := dir.State()
 	return &Inspection{
 		ID: dir.ID(), Kept: o.Kept, State: string(state.Status), Created: state.Created.At,
-		Image: o.Image, Workspace: dir.WorkspacePath(), Disk: diskLimits(dir),
+		Image: o.Image, Workspace: dir.WorkspacePath(),
+		Limits: withDisk(o.Limits.Asked("nothing yet: the container comes with the first program"), diskLimits(dir)),
 	}
 }
 

@@ -150,6 +150,16 @@ const (
 // usual file systems.
 const maxDisk = 8 << 40
 
+// Check tells what is wrong with the options, before anything is made. Nothing of
+// the host but the files that they name is looked at.
+func (o *SessionOptions) Check() error {
+	opts, err := o.withDefaults()
+	if err != nil {
+		return err
+	}
+	return checkSecrets(opts.Secrets)
+}
+
 // withDefaults checks the options and fills what was left out.
 func (o *SessionOptions) withDefaults() (SessionOptions, error) {
 	var opts SessionOptions

@@ -310,8 +310,9 @@ type Inspection struct {
 	Created   time.Time `json:"created_at"`
 	Image     string    `json:"image"`
 	Workspace string    `json:"workspace"`
-	// Disk is what keeps the limits of the workspace, also before there is a sandbox.
-	Disk    []sandbox.LimitState `json:"disk,omitempty"`
+	// Limits are what was asked, whether it holds and by what. Before the first
+	// program only those of the workspace do.
+	Limits  []sandbox.LimitState `json:"limits"`
 	Sandbox *sandbox.Info        `json:"sandbox,omitempty"`
 	Gaps    []string             `json:"gaps,omitempty"`
 }

@@ -35,8 +35,11 @@ func limitsOf(t *testing.T, s *wisbox.Session) map[string]sandbox.LimitState {
 	t.Helper()
 	in, err := s.Inspect(t.Context())
 	require.NoError(t, err)
-	require.Len(t, in.Disk, 2)
-	return map[string]sandbox.LimitState{in.Disk[0].Name: in.Disk[0], in.Disk[1].Name: in.Disk[1]}
+	out := map[string]sandbox.LimitState{}
+	for _, l := range in.Limits {
+		out[l.Name] = l
+	}
+	return out
 }
 
 // watched says whether the limit is kept by ending programs, not by the kernel.

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/docker/go-units"
-
 	"github.com/wisbox/wisbox/agent"
 	"github.com/wisbox/wisbox/sandbox"
 )
@@ -54,37 +52,31 @@ func (s *Sandbox) readBack(ctx context.Context) ([]sandbox.LimitState, []string,
 
 // compare is what holds of l, by what the agent read.
 func compare(l sandbox.Limits, h agent.Hello, tmp int64) []sandbox.LimitState {
-	cgroup := fmt.Sprintf("cgroup v%d", h.CgroupVersion)
-	return []sandbox.LimitState{
-		state("cpus", strconv.FormatFloat(l.CPUs, 'f', -1, 64), cpusHold(l.CPUs, h.Limits), cgroup),
-		state("memory", units.BytesSize(float64(l.Memory)), atMost(h.Limits["memory"], l.Memory), cgroup+swapNote(l.Memory, h)),
-		state("pids", strconv.FormatInt(l.PIDs, 10), atMost(h.Limits["pids"], l.PIDs), cgroup),
-		state("tmp", units.BytesSize(float64(l.Tmp)), tmp > 0 && tmp <= l.Tmp+1<<16, "tmpfs size"),
-		rlimitState("nofile", strconv.FormatInt(l.NoFile, 10), h.Rlimits["nofile"], l.NoFile),
-		rlimitState("fsize", units.BytesSize(float64(l.FileSize)), h.Rlimits["fsize"], l.FileSize),
-		watched("disk", units.BytesSize(float64(l.Disk))),
-		watched("inodes", strconv.FormatInt(l.Inodes, 10)),
+	out := l.Asked(byWatcher)
+	judge := func(name string, holds bool, by string) {
+		if !holds {
+			by = "nothing: the host did not take it over into the " + strings.Fields(by)[0]
+		}
+		i := slices.IndexFunc(out, func(s sandbox.LimitState) bool { return s.Name == name })
+		out[i].Enforced, out[i].By = holds, by
 	}
+	rlimit := func(name string, want int64) {
+		got := h.Rlimits[name][1]
+		judge(name, got > 0 && got <= want, "rlimit")
+	}
+	cgroup := fmt.Sprintf("cgroup v%d", h.CgroupVersion)
+	judge("cpus", cpusHold(l.CPUs, h.Limits), cgroup)
+	judge("memory", atMost(h.Limits["memory"], l.Memory), cgroup+swapNote(l.Memory, h))
+	judge("pids", atMost(h.Limits["pids"], l.PIDs), cgroup)
+	judge("tmp", tmp > 0 && tmp <= l.Tmp+1<<16, "tmpfs size")
+	rlimit("nofile", l.NoFile)
+	rlimit("fsize", l.FileSize)
+	return out
 }
 
 // byWatcher is why a limit isn't ours: who keeps the workspace reports it, and
 // strict mode leaves it to them.
 const byWatcher = "not by podman: by who watches the workspace"
-
-func watched(name, asked string) sandbox.LimitState {
-	return sandbox.LimitState{Name: name, Asked: asked, By: byWatcher}
-}
-
-func state(name, asked string, holds bool, by string) sandbox.LimitState {
-	if !holds {
-		by = "nothing: the host did not take it over into the " + strings.Fields(by)[0]
-	}
-	return sandbox.LimitState{Name: name, Asked: asked, Enforced: holds, By: by}
-}
-
-func rlimitState(name, asked string, got [2]int64, want int64) sandbox.LimitState {
-	return state(name, asked, got[1] > 0 && got[1] <= want, "rlimit")
-}
 
 // atMost: the kernel's number is there and not above want.
 func atMost(text string, want int64) bool {
@@ -115,10 +107,10 @@ func swapNote(memory int64, h agent.Hello) string {
 
 // unknownLimits is what can be said without an agent.
 func unknownLimits(l sandbox.Limits) []sandbox.LimitState {
-	out := compare(l, agent.Hello{}, 0)
+	out := l.Asked("not checked: the image has no python3")
 	for i := range out {
-		if out[i].By != byWatcher {
-			out[i].By = "not checked: the image has no python3"
+		if out[i].Name == "disk" || out[i].Name == "inodes" {
+			out[i].By = byWatcher
 		}
 	}
 	return out

@@ -36,7 +36,7 @@ const (
 	exitOK     = 0
 	exitError  = 1   // an error object was printed
 	exitUsage  = 2   // the command line is wrong
-	exitEngine = 125 // run, exec, shell: wisbox or Podman failed, nothing ran
+	exitEngine = 125 // run, exec, shell: wisbox or Podman failed, or the sandbox was lost
 )
 
 // exitCode is an error that only sets the exit code: all has been said.
@@ -67,7 +67,11 @@ func (a *app) report(ctx context.Context, err error) int {
 	case errors.As(context.Cause(ctx), &sig):
 		return sandbox.ExitSignalBase + int(sig.sig)
 	case errors.As(err, &usage):
-		a.printError(tool.Errorf(tool.Invalid, "%s", usage.Error()))
+		known := (*tool.Error)(nil)
+		if !errors.As(usage.error, &known) {
+			known = tool.Errorf(tool.Invalid, "%s", usage.Error())
+		}
+		a.printError(known)
 		return exitUsage
 	}
 	a.printError(tool.AsError(err))

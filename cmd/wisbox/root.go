@@ -24,7 +24,7 @@ const exitCodesHelp = `0    done
 
 run, exec and shell pass the program's own exit code on, and
 124  the program was ended by --timeout
-125  wisbox or Podman failed and nothing ran
+125  wisbox or Podman failed: nothing ran, or the sandbox was lost under the program
 126  the program can't be executed
 127  there is no such program
 128+n  the program, or wisbox itself, was ended by signal n`

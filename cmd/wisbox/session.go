@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -155,8 +156,8 @@ func printInspection(w io.Writer, in *wisbox.Inspection) {
 		fmt.Fprintln(w, "container  none yet: it comes with the first program")
 	} else {
 		fmt.Fprintf(w, "container  %.12s (%s, %s)\n", in.Sandbox.Object, in.Sandbox.State, in.Sandbox.Runtime)
-		printLimits(w, in.Sandbox.Limits)
 	}
+	printLimits(w, in.Limits)
 	for _, gap := range in.Gaps {
 		fmt.Fprintf(w, "note: %s\n", printable(gap))
 	}
@@ -188,16 +189,22 @@ func (a *app) runSessionRm(ctx context.Context, names []string) error {
 		return err
 	}
 	defer m.Close()
+	removed, failed := []string{}, error(nil)
 	for _, name := range names {
-		if err := m.Remove(ctx, name); err != nil {
-			return err
+		if failed = m.Remove(ctx, name); failed != nil {
+			break
 		}
+		removed = append(removed, name)
 	}
-	return a.print(map[string]any{"removed": names}, func(w io.Writer) {
-		for _, name := range names {
+	if failed != nil && len(removed) == 0 {
+		return failed
+	}
+	err = a.print(map[string]any{"removed": removed}, func(w io.Writer) {
+		for _, name := range removed {
 			fmt.Fprintln(w, name)
 		}
 	})
+	return errors.Join(failed, err)
 }
 
 func rowOf(e overlay.Entry) sessionRow {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
 )
 
 // sessionFlags are the flags of every command that opens a session.
@@ -85,6 +86,11 @@ func (f *sessionFlags) options() (*wisbox.SessionOptions, error) {
 	}
 	opts.Env = env
 	if opts.Secrets, err = parseSecrets(f.secrets); err != nil {
+		return nil, err
+	}
+	if err := opts.Check(); tool.KindOf(err) == tool.Invalid {
+		return nil, usageError{err}
+	} else if err != nil {
 		return nil, err
 	}
 	return opts, f.addMounts(opts)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -40,22 +39,9 @@ func newHostBox(spec sandbox.Spec) (*hostBox, error) {
 func (b *hostBox) info() sandbox.Info {
 	return sandbox.Info{
 		ID: b.spec.ID, Object: "host:" + b.spec.ID, State: "running", Image: b.spec.Image, Runtime: "none",
-		Labels: b.spec.Labels, Created: b.created, Limits: limitStates(b.spec.Limits.WithDefaults()),
+		Labels: b.spec.Labels, Created: b.created, Limits: b.spec.Limits.WithDefaults().Asked("nothing: the host backend has no limits"),
 		Gaps: []string{"programs run on the host itself, as its user: nothing is isolated and no limit is enforced"},
 	}
-}
-
-func limitStates(l sandbox.Limits) []sandbox.LimitState {
-	number := func(n int64) string { return strconv.FormatInt(n, 10) }
-	states := []sandbox.LimitState{
-		{Name: "cpus", Asked: strconv.FormatFloat(l.CPUs, 'g', -1, 64)}, {Name: "memory", Asked: number(l.Memory)},
-		{Name: "pids", Asked: number(l.PIDs)}, {Name: "tmp", Asked: number(l.Tmp)}, {Name: "nofile", Asked: number(l.NoFile)},
-		{Name: "fsize", Asked: number(l.FileSize)}, {Name: "disk", Asked: number(l.Disk)}, {Name: "inodes", Asked: number(l.Inodes)},
-	}
-	for i := range states {
-		states[i].By = "nothing: the host backend has no limits"
-	}
-	return states
 }
 
 // environ is what a program sees: the fixed variables, the sandbox's and the
