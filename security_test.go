@@ -1,0 +1,99 @@
+package wisbox_test
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// threats is how many the threat model has, T01 and up.
+const threats = 30
+
+var (
+	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	quoted   = regexp.MustCompile("`([^`]+)`")
+)
+
+// sources gives every Go file of the module with its content.
+func sources(t *testing.T) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	require.NoError(t, filepath.WalkDir(".", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || filepath.Ext(path) != ".go" {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		out[filepath.ToSlash(path)] = string(raw)
+		return err
+	}))
+	return out
+}
+
+// testNames are all tests and fuzz targets, and where tests are.
+func testNames(t *testing.T) (names []string, places map[string]bool) {
+	t.Helper()
+	places = map[string]bool{}
+	for path, source := range sources(t) {
+		if !strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		for _, m := range testFunc.FindAllStringSubmatch(source, -1) {
+			names = append(names, m[1])
+			places[path], places[filepath.Dir(path)] = true, true
+		}
+	}
+	return names, places
+}
+
+// A control without a test that is there is a wish.
+func TestEveryControlHasItsTest(t *testing.T) {
+	page, err := os.ReadFile("SECURITY.md")
+	require.NoError(t, err)
+	makefile, err := os.ReadFile("Makefile")
+	require.NoError(t, err)
+	names, places := testNames(t)
+	there := func(shown string) bool {
+		start, cut := strings.CutSuffix(shown, "…")
+		switch target, make := strings.CutPrefix(shown, "make "); {
+		case make:
+			return strings.Contains(string(makefile), "\n"+target+":")
+		case regexp.MustCompile(`^F\d\d$`).MatchString(start): // the end of a range
+			start = "TestFault_" + start
+		}
+		return places[shown] || slices.ContainsFunc(names, func(n string) bool { return n == start || cut && strings.HasPrefix(n, start) })
+	}
+	var seen strings.Builder
+	for _, row := range strings.Split(string(page), "\n") {
+		cells := strings.Split(row, " | ")
+		if len(cells) != 4 || !strings.HasPrefix(row, "| T") {
+			continue
+		}
+		seen.WriteString(cells[0])
+		shown := quoted.FindAllStringSubmatch(cells[3], -1)
+		assert.NotEmpty(t, shown, "no test: %s", row)
+		for _, s := range shown {
+			assert.True(t, there(s[1]), "there is no %s, which shows %q", s[1], cells[1])
+		}
+	}
+	for n := 1; n <= threats; n++ {
+		assert.Contains(t, seen.String(), fmt.Sprintf("T%02d", n), "a threat without a control")
+	}
+}
+
+// Git on a hostile tree runs what the tree says.
+func TestNoGitIsRun(t *testing.T) {
+	git := regexp.MustCompile(`(Command|CommandContext|LookPath)\([^)]*"git"|Argv: *\[\]string\{"git"`)
+	for path, source := range sources(t) {
+		if !strings.HasSuffix(path, "_test.go") && !strings.HasPrefix(path, "bench/") && !strings.HasSuffix(filepath.Dir(path), "test") {
+			assert.False(t, git.MatchString(source), path)
+		}
+	}
+}
