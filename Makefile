@@ -108,6 +108,7 @@ SOAK := F03|F34|F40|TestRandomCallsStayFlat|TestSessionsOpenedAndClosedAtOnce
 .PHONY: soak
 soak: setup image ## random calls, kills and sessions, as many as T hours of use bring: T=4h
 	WISBOX_SOAK=$(or $(T),1h) go test -v -count=1 -timeout 12h -run '$(SOAK)' ./integration
+	WISBOX_LOAD_SECONDS=60 go test -v -count=1 -run TestManyCallsInFlight ./integration/mcp
 	WISBOX_SOAK=1 go test -count=20 -timeout 2h ./agent
 
 .PHONY: fuzz

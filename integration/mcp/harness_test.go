@@ -199,8 +199,10 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.next.RoundTrip(r)
 }
 
+func (s *httpServer) transport() sdk.Transport {
+	return &sdk.StreamableClientTransport{Endpoint: s.url(), HTTPClient: &http.Client{Transport: bearer{s.token, http.DefaultTransport}}}
+}
+
 func (s *httpServer) connect(version string) *client {
-	return s.w.connect(&sdk.StreamableClientTransport{
-		Endpoint: s.url(), HTTPClient: &http.Client{Transport: bearer{s.token, http.DefaultTransport}},
-	}, nil, &sdk.ClientSessionOptions{ProtocolVersion: version})
+	return s.w.connect(s.transport(), nil, &sdk.ClientSessionOptions{ProtocolVersion: version})
 }

@@ -162,8 +162,19 @@ func watcher() (*sdk.ClientOptions, <-chan string) {
 
 func TestChangesAreToldToWhoSubscribed(t *testing.T) {
 	w := newWorld(t).needsPodman()
+	for name, over := range map[string]sdk.Transport{
+		"stdio": &sdk.CommandTransport{Command: w.command("mcp")}, "http": w.serve("127.0.0.1:0").transport(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w.t = t
+			subscribeAndChange(t, w, over)
+		})
+	}
+}
+
+func subscribeAndChange(t *testing.T, w *world, over sdk.Transport) {
 	opts, updates := watcher()
-	c := w.connect(&sdk.CommandTransport{Command: w.command("mcp")}, opts, &sdk.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+	c := w.connect(over, opts, &sdk.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
 	c.call("write_file", args{"file_path": "a", "content": "1"})
 	uris := c.resources()
 	for _, uri := range []string{uris["a"], uris["digest"]} {
