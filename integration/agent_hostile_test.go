@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -57,7 +58,12 @@ for pid in pids:
     for name in ("process_vm_readv", "process_vm_writev"):
         if getattr(libc, name)(pid, ctypes.byref(vec), 1, ctypes.byref(vec), 1, 0) > 0:
             print(name, pid)
+PIDFD_OPEN, PIDFD_GETFD = 434, 438 # how the host itself comes to the agent's socket
 for pid in pids[1:]:
+    process = libc.syscall(PIDFD_OPEN, pid, 0)
+    for fd in range(16):
+        if process >= 0 and libc.syscall(PIDFD_GETFD, process, fd, 0) >= 0:
+            print("took", fd, pid)
     for name in ("mem", "maps", "environ", "fd/0", "fd/1", "auxv", "syscall"):
         for flags in (os.O_RDONLY, os.O_WRONLY):
             try:
@@ -68,6 +74,44 @@ for pid in pids[1:]:
 os.kill(own, 9)
 `})
 	require.Equal(t, "True\n", output(t, s, "python3 -S trace.py"))
+}
+
+// TestClosedStreamsEndNoCall: a program that closes its streams is waited for, and
+// one that gives them to a child that lives on is not.
+func TestClosedStreamsEndNoCall(t *testing.T) {
+	s := open(t, nil)
+	a := script(t, s, "echo out; exec <&- >&- 2>&-; sleep 0.3; touch done; exit 3")
+	require.Equal(t, "out\n", a.str("stdout"))
+	require.Equal(t, 3, a.num("exit_code"), "%v", a)
+	require.FileExists(t, filepath.Join(s.WorkspacePath(), "done"))
+	require.Equal(t, "left\n", output(t, s, "(setsid nohup sleep 600 &); echo left"))
+	require.Equal(t, "0\n", output(t, s, "ps -eo args | grep -c '[s]leep 600'; true"))
+}
+
+// TestSpinningProgramsHoldNoTimeout: as many as there may be, all at work.
+func TestSpinningProgramsHoldNoTimeout(t *testing.T) {
+	s := open(t, nil)
+	a := call(t, s, "shell_execute", args{"timeout": 1, "commands": []string{"python3", "-S", "-c",
+		"import os\nfor i in range(200):\n if os.fork() == 0: break\nwhile True: pass"}})
+	require.Equal(t, "timed_out", a.str("status"), "%v", a)
+	require.Equal(t, "hi\n", output(t, s, "echo hi"))
+}
+
+// TestMuchOutputCostsTheHostNoMemory: 1 GiB, and what comes without an end.
+func TestMuchOutputCostsTheHostNoMemory(t *testing.T) {
+	s := open(t, nil)
+	output(t, s, "head -c 1000000 /dev/zero | tr '\\0' x") // what is made once is there
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	a := script(t, s, "head -c 1G /dev/zero")
+	require.EqualValues(t, 1<<30, int64(a.num("stdout_dropped"))+int64(32<<10), "%v", a.str("status"))
+	require.NotEmpty(t, a.str("output_id"))
+	a = call(t, s, "shell_execute", args{"commands": []string{"yes"}, "timeout": 2})
+	require.Equal(t, "timed_out", a.str("status"))
+	require.Greater(t, a.num("stdout_dropped"), 16<<20)
+	runtime.ReadMemStats(&after)
+	require.Less(t, int64(after.Sys)-int64(before.Sys), int64(8<<20))
 }
 
 // TestFreshEvaluationsStayRightUnderAttack: a program that writes into the

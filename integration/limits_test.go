@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -102,6 +103,35 @@ except OSError as e:
 		assert.LessOrEqual(t, made, 64)
 		assert.Equal(t, "ok\n", output(t, s, "echo ok"), "the session goes on, its children gone")
 	})
+}
+
+// TestVerdictsComeFromTheCgroup: a limit that was met is the verdict where the
+// program failed by it, else it is told beside it.
+func TestVerdictsComeFromTheCgroup(t *testing.T) {
+	s := open(t, &wisbox.SessionOptions{Limits: sandbox.Limits{Memory: 128 << 20, PIDs: 64}})
+	holds := enforced(t, s)
+	const eat = "python3 -S -c 'b=[]\nwhile True: b.append(bytearray(16<<20))'"
+	for _, c := range []struct{ name, limit, script, status, notice string }{
+		{"memory of the program", "memory", "exec " + eat, "oom_killed", "memory limit"},
+		{"memory of a child", "memory", eat + "; exit 1", "oom_killed", "memory limit"},
+		{"memory of a child that was expected", "memory", eat + "; exit 0", "exited", "memory limit"},
+		{"processes", "pids", "for i in $(seq 100); do sleep 5 & done; exit 3", "pids_limit", "process limit"},
+		{"file size of a child", "fsize", "ulimit -f 1; head -c 100000 /dev/zero > big", "disk_limit", "size limit"},
+		{"file size of the program", "fsize", "ulimit -f 1; exec head -c 100000 /dev/zero > big", "disk_limit", "size limit"},
+		{"nothing", "fsize", "exit 1", "exited", ""},
+		{"a signal", "fsize", "kill -SEGV $$", "signaled", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if !holds[c.limit].Enforced {
+				t.Logf("%s is not enforced on this host, and wisbox says so", c.limit)
+				return
+			}
+			a := script(t, s, c.script)
+			require.Equal(t, c.status, a.str("status"), "%v", a)
+			require.Contains(t, fmt.Sprint(a["notices"]), c.notice)
+			require.Positive(t, a.num("max_rss_bytes"), "%v", a)
+		})
+	}
 }
 
 func TestTmpAndSharedMemoryAreBounded(t *testing.T) {

@@ -224,7 +224,7 @@ func TestAnImageWithoutPython(t *testing.T) {
 	result, err = s.Run(t.Context(), sandbox.Cmd{Argv: []string{"sleep", "300"}, Timeout: time.Second})
 	require.NoError(t, err)
 	require.Equal(t, sandbox.StatusTimedOut, result.Status)
-	require.Less(t, time.Since(start), 3*time.Second)
+	require.Less(t, time.Since(start), time.Minute)
 	out.Reset()
 	result, err = s.Run(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "for p in /proc/[0-9]*; do cat $p/comm; done"}, Stdout: &out})
 	require.NoError(t, err)
@@ -234,8 +234,7 @@ func TestAnImageWithoutPython(t *testing.T) {
 	require.Equal(t, 127, result.ExitCode)
 	info, err := s.Info(t.Context())
 	require.NoError(t, err)
-	require.NotEmpty(t, info.Gaps)
-	t.Logf("%+v", info)
+	require.Subset(t, info.Gaps, plainGaps, "inspect says what doesn't hold")
 }
 
 func TestManyCreatesAtOnce(t *testing.T) {

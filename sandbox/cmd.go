@@ -100,7 +100,7 @@ type Result struct {
 	Stdout   Stream        `json:"stdout"`
 	Stderr   Stream        `json:"stderr"`
 	Usage    Usage         `json:"usage"`
-	// Notices are limits that were hit without deciding the status, in sentences.
+	// Notices are limits that were hit, whether they decided the status or not, in sentences.
 	Notices []string `json:"notices,omitempty"`
 	// Shared says that other programs ran in the sandbox meanwhile, so that a
 	// verdict on memory or processes may be another one's doing.

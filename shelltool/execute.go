@@ -47,6 +47,8 @@ type ExecuteResult struct {
 	StderrDropped int64          `json:"stderr_dropped" jsonschema:"bytes that stderr lacks"`
 	TimedOut      bool           `json:"timed_out"`
 	DurationMS    int64          `json:"duration_ms"`
+	CPUMS         int64          `json:"cpu_ms,omitempty" jsonschema:"processor time of the program and the children that it waited for"`
+	MaxRSSBytes   int64          `json:"max_rss_bytes,omitempty" jsonschema:"the most memory that one of them held"`
 	OutputID      string         `json:"output_id,omitempty" jsonschema:"for read_output, when a stream was cut"`
 	ProcessID     string         `json:"process_id,omitempty" jsonschema:"of a program that still runs, for process_read, which has its output from the beginning"`
 	Shared        bool           `json:"shared,omitempty" jsonschema:"other programs ran in the sandbox meanwhile"`
@@ -122,6 +124,7 @@ func (r *ExecuteResult) tell(res sandbox.Result) {
 	r.ExitCode, r.Status, r.Signal = res.ExitCode, res.Status, res.Signal
 	r.TimedOut = res.Status == sandbox.StatusTimedOut
 	r.DurationMS = res.Duration.Milliseconds()
+	r.CPUMS, r.MaxRSSBytes = (res.Usage.User + res.Usage.System).Milliseconds(), res.Usage.MaxRSS
 }
 
 // timeout brings seconds into the range and says so.

@@ -55,8 +55,7 @@ class Call:
             limit_hit(result, "disk_limit", True, "a file reached the size limit")
 
 
-def limit_hit(result, status, decides, notice):
+def limit_hit(result, status, decides, evidence):
+    result["notices"].append(evidence)
     if decides and result["status"] in ("exited", "signaled"):
         result["status"] = status
-    else:
-        result["notices"].append(notice)
