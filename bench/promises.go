@@ -22,7 +22,7 @@ var promisesTable = table{
 	name: "promises", title: "How soon it ends",
 	about: "What is promised in seconds, whatever a program does: the base is the promise, and the slowest of all rounds counts. Of the neighbours the 95th percentiles are compared.",
 	parts: []func(*bench, context.Context) error{
-		(*bench).timeouts, (*bench).withoutManager, (*bench).hungPodman, (*bench).deadPodman, (*bench).mangled, (*bench).neighbours,
+		(*bench).timeouts, (*bench).withoutManager, (*bench).spinning, (*bench).hungPodman, (*bench).deadPodman, (*bench).mangled, (*bench).neighbours,
 	},
 }
 
@@ -34,6 +34,28 @@ func promised(what string, ours samples, limit time.Duration) row {
 
 // few is a number of rounds for what takes a second or more each.
 func (b *bench) few() int { return max(3, b.n/20) }
+
+// spinning: a time limit is kept by a process that has to get its turn.
+func (b *bench) spinning(ctx context.Context) error {
+	const limit = time.Second
+	s, err := b.open(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer s.Close(ctx)
+	const spin = "import os\nfor i in range(200):\n if os.fork() == 0: break\nwhile True: pass"
+	var late samples
+	for range b.few() {
+		began := time.Now()
+		res, err := s.Run(ctx, sandbox.Cmd{Argv: []string{"python3", "-S", "-c", spin}, Timeout: limit})
+		if err != nil || res.Status != sandbox.StatusTimedOut {
+			return errors.Join(err, fmt.Errorf("it ended as %s", res.Status))
+		}
+		late = append(late, time.Since(began)-limit)
+	}
+	b.add(promised("a time limit with 200 programs that spin: the answer after it", late, time.Second))
+	return nil
+}
 
 const stubborn = `for s in HUP INT TERM; do trap "" $s; done; setsid sleep %[1]s & sleep %[1]s`
 
