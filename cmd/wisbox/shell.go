@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -54,9 +55,11 @@ func (a *app) runShell(ctx context.Context, opts *programFlags, name string, arg
 
 // runTerminal joins this terminal, in raw mode, with the program's.
 func (a *app) runTerminal(ctx context.Context, s *wisbox.Session, tty *os.File, opts *programFlags, argv []string) error {
+	ctx, hangUp := context.WithCancel(ctx)
+	defer hangUp()
 	size := sizeOf(tty)
 	cmd := sandbox.Cmd{
-		Argv: argv, Dir: opts.dir, Timeout: opts.timeout, TTY: &size, Stdin: a.in, Stdout: a.out,
+		Argv: argv, Dir: opts.dir, Timeout: opts.timeout, TTY: &size, Stdin: &keys{a.in, hangUp}, Stdout: a.out,
 		Env: []string{"TERM=" + termName()},
 	}
 	raw, err := term.MakeRaw(int(tty.Fd()))
@@ -96,6 +99,22 @@ func (a *app) followTerminal(ctx context.Context, s *wisbox.Session, tty *os.Fil
 		}
 	}()
 	return p.Wait(context.WithoutCancel(ctx))
+}
+
+// keys are those of a terminal. In raw mode none is the end of the file, so where
+// it ends the terminal has gone: its program goes with it, whether or not somebody
+// sends us SIGHUP.
+type keys struct {
+	io.Reader
+	hangUp func()
+}
+
+func (k *keys) Read(p []byte) (int, error) {
+	n, err := k.Reader.Read(p)
+	if err != nil {
+		k.hangUp()
+	}
+	return n, err
 }
 
 func sizeOf(tty *os.File) sandbox.WinSize {
