@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -99,7 +101,7 @@ func (b *bench) thousandFresh(ctx context.Context) error {
 	}
 	time.Sleep(idle)
 	after := leftIn(in.Sandbox.Object)
-	b.notes = append(b.notes, fmt.Sprintf("%d fresh calls: processes in the container %d before, %d after; their memory %.1f and %.1f MiB; their descriptors and ours %d and %d",
+	b.notes = append(b.notes, fmt.Sprintf("%d fresh calls: processes in the container %d before, %d after; the agent's memory %.1f and %.1f MiB; their descriptors and ours %d and %d",
 		calls, before.processes, after.processes, mib(before.memory), mib(after.memory), before.descriptors, after.descriptors))
 	return nil
 }
@@ -107,12 +109,13 @@ func (b *bench) thousandFresh(ctx context.Context) error {
 // left is what a container's processes have at a moment; descriptors are ours too.
 type left struct {
 	processes, descriptors int
-	memory                 int64 // bytes, proportional
+	memory                 int64 // bytes, the agent's share: it is the oldest Python
 }
 
 func leftIn(object string) left {
 	own, _ := os.ReadDir("/proc/self/fd")
 	l := left{descriptors: len(own)}
+	agent := math.MaxInt
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range dirs {
 		cgroup, err := os.ReadFile(dir + "/cgroup")
@@ -122,7 +125,10 @@ func leftIn(object string) left {
 		fds, _ := os.ReadDir(dir + "/fd")
 		l.processes++
 		l.descriptors += len(fds)
-		l.memory += proportional(dir)
+		comm, _ := os.ReadFile(dir + "/comm")
+		if pid, _ := strconv.Atoi(filepath.Base(dir)); string(comm) == "python3\n" && pid < agent {
+			agent, l.memory = pid, proportional(dir)
+		}
 	}
 	return l
 }
