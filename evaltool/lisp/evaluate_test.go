@@ -52,8 +52,12 @@ func TestAnErrorTellsTypeMessageAndStack(t *testing.T) {
 		{"(define-condition mine (error) ()) (error 'mine)", "MINE", ""},
 		{"(signal 'serious-condition) (error 'serious-condition)", "SERIOUS-CONDITION", ""},
 		{"(outer 0)", "DIVISION-BY-ZERO", "0: (INNER 0)"},
-		{"(+ 1 2", "END-OF-FILE", ""},
-		{"(princ 1) (+ 1 2))", "READER-ERROR", ""},
+		{"(+ 1 2", "END-OF-FILE", "the form that begins at line 1, column 1 is not closed"},
+		{"(a) ; (\n\n  (b\n (c)", "END-OF-FILE", "the form that begins at line 3, column 3 is not closed"},
+		{"(princ 1)\n(+ 1 2))", "READER-ERROR", "unmatched close parenthesis (at line 2, column 8)"},
+		{`(print #\nosuch)`, "READER-ERROR", `unrecognized character name: "nosuch" (at line 1`},
+		{`(open "/nowhere/at/all")`, "FILE-DOES-NOT-EXIST", "/nowhere/at/all"},
+		{"(error \"outer: ~a\" (nth-value 1 (ignore-errors (error \"inner\"))))", "SIMPLE-ERROR", "outer: inner"},
 		{"#.(+ 1 2)", "READER-ERROR", "*READ-EVAL*"},
 		{"nosuchpackage:x", "PACKAGE", "NOSUCHPACKAGE"},
 		{"(throw 'nowhere 1)", "CONTROL-ERROR", "NOWHERE"},
@@ -103,6 +107,8 @@ func TestDefinitionsAndPackageStay(t *testing.T) {
 	s.eval(t, "(in-package :cl-user)")
 	s.eval(t, "(in-package :p) (defun in-p ())")
 	assert.Equal(t, "=> P::IN-P\n=> :INTERNAL", s.call(t, "evaluate-lisp", args{"code": `(find-symbol "IN-P" :p)`, "package": "cl-user"}).Text, "in-package holds for the forms after it")
+	assert.Equal(t, "=> Q::G", s.call(t, "evaluate-lisp", args{"code": "(defpackage :q (:use :cl)) (in-package :q) (defun g ()) (in-package :cl-user) (find-symbol \"G\" :q)"}).Text[:7],
+		"in a package that the same call made too")
 	s.eval(t, "(in-package :p)")
 	s.eval(t, "(delete-package *package*)")
 	s.alive(t)

@@ -21,7 +21,7 @@ func (s *session) keeps(t *testing.T, why string) {
 func TestATimeoutKeepsOutputWarningsAndDefinitions(t *testing.T) {
 	s := newSession(t)
 	s.eval(t, "(defun kept () :kept)")
-	s.limits(t, args{"timeout": 1})
+	s.SetTimeout(100 * time.Millisecond)
 	for _, code := range []string{
 		"(loop)", "(sleep 60)", "(loop (print 1))", "(loop (cons 1 2))", "(labels ((f () (f))) (f))",
 		"(handler-case (loop) (error () 1) (condition () 2))",
@@ -33,9 +33,7 @@ func TestATimeoutKeepsOutputWarningsAndDefinitions(t *testing.T) {
 		"(defmacro forever () (loop)) (forever)",
 		"(read-from-string (make-string-output-stream))", // an error, not an end
 	} {
-		began := time.Now()
 		e := s.evalFull(t, `(princ "hello") (terpri) (warn "w") `+code)
-		assert.Less(t, time.Since(began), 20*time.Second, code)
 		assert.Contains(t, e.Stdout, "hello", code)
 		if e.Status != lisp.StatusError {
 			assert.Equal(t, lisp.StatusTimedOut, e.Status, code)
@@ -49,14 +47,12 @@ func TestATimeoutKeepsOutputWarningsAndDefinitions(t *testing.T) {
 
 func TestWhatCanNotBeInterruptedIsEndedInTime(t *testing.T) {
 	s := newSession(t)
-	s.limits(t, args{"timeout": 1})
+	s.SetTimeout(100 * time.Millisecond)
 	for _, code := range []string{
 		"(sb-sys:without-interrupts (loop))",
 		"(sb-sys:enable-interrupt sb-unix:sigint :ignore) (loop)",
 	} {
-		began := time.Now()
 		e := s.evalFull(t, `(princ "hello") (terpri) `+code)
-		assert.Less(t, time.Since(began), 20*time.Second, code)
 		assert.Equal(t, lisp.StatusEnded, e.Status, code)
 		assert.Equal(t, "hello\n", e.Stdout)
 		assert.Contains(t, e.Text(), "[TIMEOUT]")
@@ -81,12 +77,13 @@ func TestSeriousConditionsAreCaught(t *testing.T) {
 		require.NotNil(t, e.Error, c.code)
 		assert.Contains(t, e.Error.Type, c.kind, c.code)
 		assert.Empty(t, e.Notes, c.code)
+		assert.Empty(t, e.Stderr, "what the runtime says of it is no output of the code: "+c.code)
 		s.keeps(t, c.code)
 	}
 }
 
 func TestConsingUntilTheHeapIsFull(t *testing.T) {
-	s := newSessionWith(t, lisp.Options{Memory: 512 << 20})
+	s := newSessionWith(t, lisp.Options{Memory: 256 << 20})
 	for _, code := range []string{
 		"(let ((x nil)) (loop (push (make-array 1000) x)))",
 		"(let ((x nil)) (loop (push 1 x)))",
@@ -100,7 +97,7 @@ func TestConsingUntilTheHeapIsFull(t *testing.T) {
 		s.alive(t)
 	}
 	assert.Equal(t, "=> :CAUGHT", s.eval(t, "(handler-case (let ((x nil)) (loop (push 1 x))) (storage-condition () :caught))"))
-	assert.Equal(t, "=> 30000000", s.eval(t, "(length (make-array 30000000 :element-type '(unsigned-byte 8)))"), "what fits is no error")
+	assert.Equal(t, "=> 10000000", s.eval(t, "(length (make-array 10000000 :element-type '(unsigned-byte 8)))"), "what fits is no error")
 	s.eval(t, "(sb-thread:join-thread (sb-thread:make-thread (lambda () (let ((x nil)) (loop (push 1 x))))))")
 	s.alive(t)
 }
@@ -127,6 +124,7 @@ func TestNothingEndsTheSession(t *testing.T) {
 		"(sb-ext:disable-debugger) (error \"x\")",
 		"(sb-ext:enable-debugger) (error \"x\")",
 		`(sb-ext:run-program "/bin/sh" '("-c" "echo out; echo err >&2; cat") :output t :error t :input t)`,
+		"(sb-alien:alien-funcall (sb-alien:extern-alien \"puts\" (function sb-alien:int sb-alien:c-string)) \"foreign\")",
 		"(sb-alien:alien-funcall (sb-alien:extern-alien \"write\" (function sb-alien:int sb-alien:int sb-alien:c-string sb-alien:int)) 1 \"foreign\" 7)",
 		"(throw 'wisbox.driver::idle nil)",
 		"(go nowhere)", "(return 1)", "(declare)", "(let ((x)) (setq 3 4))", "(1 2 3)", "(funcall 1)",
@@ -135,6 +133,19 @@ func TestNothingEndsTheSession(t *testing.T) {
 	} {
 		raw := s.eval(t, code)
 		s.keeps(t, code+"\n"+raw)
+	}
+}
+
+func TestOutputPastLispsStreamsIsOutput(t *testing.T) {
+	s := newSession(t)
+	for _, code := range []string{
+		`(sb-ext:run-program "/bin/echo" '("said") :output t)`,
+		`(sb-alien:alien-funcall (sb-alien:extern-alien "puts" (function sb-alien:int sb-alien:c-string)) "said")`,
+		`(sb-alien:alien-funcall (sb-alien:extern-alien "write" (function sb-alien:int sb-alien:int sb-alien:c-string sb-alien:int)) 1 "said" 4)`,
+		`(sb-thread:join-thread (sb-thread:make-thread (lambda () (princ "said"))))`,
+	} {
+		assert.Equal(t, "said", strings.TrimSpace(s.evalFull(t, code).Stdout), code)
+		assert.Empty(t, s.evalFull(t, "1").Stdout, code)
 	}
 }
 

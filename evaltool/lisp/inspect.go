@@ -103,6 +103,9 @@ func (l *Lisp) expand(ctx context.Context, p expandParams) (Expansion, error) {
 	if err != nil {
 		return Expansion{}, err
 	}
+	if rep.status == StatusOK && rep.Forms != 1 {
+		return Expansion{}, tool.Errorf(tool.Invalid, "form has %d forms; one is expanded at a time", rep.Forms).In("form")
+	}
 	return Expansion{rep.evaluation(r), rep.excerpt.cut()}, nil
 }
 
@@ -136,5 +139,5 @@ func (l *Lisp) describe(ctx context.Context, p describeParams) (Description, err
 	if rep.Missing {
 		return Description{}, tool.Errorf(tool.NotFound, "there is no symbol %q; apropos-search finds symbols by a part of their name", clip(p.Name)).In("name")
 	}
-	return Description{p.Name, rep.excerpt.cut()}, nil
+	return Description{p.Name, strings.TrimRight(rep.excerpt.cut(), "\n")}, nil
 }

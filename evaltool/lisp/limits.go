@@ -8,14 +8,14 @@ import (
 
 // limits are what configure-limits sets.
 type limits struct {
-	seconds int // 0 is none
-	output  int // characters of each text
+	timeout time.Duration // 0 is none
+	output  int           // characters of each text
 }
 
 // maxOutput is the most that max-output can be set to, in characters.
 const maxOutput = 1_000_000
 
-var defaultLimits = limits{seconds: 30, output: 100_000}
+var defaultLimits = limits{timeout: 30 * time.Second, output: 100_000}
 
 type limitParams struct {
 	Timeout   *int `json:"timeout,omitempty" min:"0" max:"86400" jsonschema:"seconds that one evaluation may take; 0 is no limit"`
@@ -42,12 +42,12 @@ func (l *Lisp) configure(_ context.Context, p limitParams) (Limits, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if p.Timeout != nil {
-		l.limits.seconds = *p.Timeout
+		l.limits.timeout = time.Duration(*p.Timeout) * time.Second
 	}
 	if p.MaxOutput != nil {
 		l.limits.output = *p.MaxOutput
 	}
-	out := Limits{Timeout: l.limits.seconds, MaxOutput: l.limits.output}
+	out := Limits{Timeout: int(l.limits.timeout.Seconds()), MaxOutput: l.limits.output}
 	if out.Timeout == 0 {
 		out.Warning = "the timeout is disabled; an endless evaluation ends only when its caller cancels it"
 	}
@@ -58,5 +58,5 @@ func (l *Lisp) configure(_ context.Context, p limitParams) (Limits, error) {
 func (l *Lisp) request(what op) request {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return request{op: what, limit: l.limits.output, timeout: time.Duration(l.limits.seconds) * time.Second}
+	return request{op: what, limit: l.limits.output, timeout: l.limits.timeout}
 }

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -20,38 +21,34 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// core is the driver as an image has it: saved once for all tests.
-var core string
+// dir holds the core, for all tests of a run.
+var dir string
 
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
 func runTests(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "lisp-driver-")
-	if err != nil {
+	var err error
+	if dir, err = os.MkdirTemp("", "lisp-driver-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	if err := saveCore(dir); err != nil {
-		fmt.Fprintf(os.Stderr, "save the driver's core (these tests need SBCL, Debian's package sbcl): %v\n", err)
-		return 1
-	}
 	return m.Run()
 }
 
-func saveCore(dir string) error {
-	source := filepath.Join(dir, "driver.lisp")
+// core is the driver as an image has it, saved when the first test needs it.
+var core = sync.OnceValues(func() (string, error) {
+	source, core := filepath.Join(dir, "driver.lisp"), filepath.Join(dir, "driver.core")
 	if err := os.WriteFile(source, []byte(driver.Source()), 0o600); err != nil {
-		return err
+		return "", err
 	}
-	core = filepath.Join(dir, "driver.core")
 	out, err := exec.Command("sbcl", "--noinform", "--no-sysinit", "--no-userinit", "--non-interactive",
 		"--eval", `(load (compile-file "`+source+`"))`, "--eval", `(wisbox.driver:save "`+core+`")`).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("%w: %s", err, out)
+		return "", fmt.Errorf("save the driver's core (these tests need SBCL, Debian's package sbcl): %w\n%s", err, out)
 	}
-	return nil
-}
+	return core, nil
+})
 
 // session is the tools over a sandbox on the host itself.
 type session struct {
@@ -69,8 +66,10 @@ func newSessionWith(t testing.TB, opts lisp.Options) *session {
 	host := sandboxtest.NewHost()
 	box, err := host.Create(context.Background(), sandbox.Spec{ID: boxID, Image: "host", Workspace: t.TempDir()})
 	require.NoError(t, err)
+	saved, err := core()
+	require.NoError(t, err)
 	opts.Runner = func(context.Context) (sandbox.Runner, error) { return box, nil }
-	l := lisp.New(&opts).WithCore(core)
+	l := lisp.New(&opts).WithCore(saved)
 	t.Cleanup(func() {
 		assert.NoError(t, l.Close())
 		assert.NoError(t, box.Close(context.Background()))

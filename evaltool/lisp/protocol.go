@@ -43,9 +43,9 @@ func (r request) encode(id string, interrupts int) []byte {
 	b.WriteString("(:op :" + string(r.op) + " :id " + quote(id))
 	b.WriteString(" :interrupts " + strconv.Itoa(interrupts) + " :limit " + strconv.Itoa(r.limit))
 	for _, f := range []struct{ name, value string }{
-		{"code", r.Code}, {"package", r.Package}, {"name", r.Name}, {"pattern", r.Pattern}, {"type", r.Type},
+		{"code", r.Code}, {"name", r.Name}, {"pattern", r.Pattern}, {"package", r.Package}, {"type", r.Type},
 	} {
-		if f.value != "" || f.name == "code" {
+		if f.value != "" || f.name != "package" && f.name != "type" { // those two are left out for the default
 			b.WriteString(" :" + f.name + " " + quote(f.value))
 		}
 	}

@@ -2,6 +2,7 @@ package lisp
 
 import (
 	"context"
+	"math"
 	"unicode/utf8"
 
 	"github.com/wisbox/wisbox/tool"
@@ -52,7 +53,7 @@ func (l *Lisp) Tools() []tool.Tool {
 // Guidance tells a model how to use Lisp.
 func (l *Lisp) Guidance() string {
 	return `Evaluates Common Lisp (SBCL) in the session's container. Definitions, variables and the package that in-package chose stay for later calls.
-All forms of code are read first, so a reader error means that nothing ran, and symbols of a package exist only after the call that made it. Then each is evaluated; the last one's values are shown as lines "=> value", after sections [stdout], [stderr] and [warnings].
+All forms of code are read first, so a reader error means that nothing ran, and pkg:name can be read only after the call that made pkg. Then each is evaluated; the last one's values are shown as lines "=> value", after sections [stdout], [stderr] and [warnings].
 An error is shown as [ERROR] with its type, message and backtrace; definitions stay. Input streams are at their end; #. is refused; exit is refused. An endless evaluation ends with [TIMEOUT] at the limit of configure-limits (30 seconds) and keeps definitions too.`
 }
 
@@ -107,7 +108,7 @@ func (rep *reply) evaluation(r request) Evaluation {
 		Warnings: rep.Warnings, Values: []string{}, Error: rep.Error.shown(), Timing: rep.Timing, Package: rep.Package, Notes: rep.notes,
 	}
 	if rep.late == StatusTimedOut && rep.status != StatusOK && rep.status != StatusError {
-		e.TimeoutS = int(r.timeout.Seconds())
+		e.TimeoutS = int(math.Ceil(r.timeout.Seconds()))
 	}
 	for _, v := range rep.answer.Values {
 		e.Values = append(e.Values, v.cut())

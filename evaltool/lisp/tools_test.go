@@ -37,6 +37,14 @@ func TestCompileFormRunsNothing(t *testing.T) {
 		assert.True(t, res.Failed, code)
 		assert.Regexp(t, `(?s)^Compilation FAILED\..*Errors \(\d+\):`, res.Text, code)
 	}
+	for _, code := range []string{
+		"(defmacro twice (x) `(* 2 ,x)) (twice 4)", "(defvar *v* 1) (list *v*)", "(defun f () (g)) (defun g () 1)",
+		"(defstruct point x) (point-x (make-point :x 1))", "(defgeneric area (s)) (area 1)", "(declaim (optimize speed))",
+	} {
+		assert.Equal(t, "Compilation successful.\nNo warnings or notes.", compile(code).Text, "what forms define is known to those after them: "+code)
+	}
+	assert.Equal(t, "=> (NIL NIL NIL)", s.eval(t, "(list (macro-function 'twice) (boundp '*v*) (fboundp 'make-point))"))
+	assert.NotContains(t, compile("(lambda (x) (declare (optimize speed)) (+ x 1))").Text, "#1", "notes are plain text")
 	compile("(setf *ran* 1)")
 	assert.Equal(t, "=> NIL", s.eval(t, "(boundp '*ran*)"))
 }
@@ -57,20 +65,32 @@ func TestLookingAtLisp(t *testing.T) {
 	assert.Contains(t, s.call(t, "apropos-search", args{"pattern": "mapca", "type": "function"}).Text, "COMMON-LISP:MAPCAR  function")
 	assert.Equal(t, "No symbol matches.", s.call(t, "apropos-search", args{"pattern": "no-such-symbol"}).Text)
 	assert.Contains(t, s.call(t, "validate-syntax", args{"code": "(a) (b)"}).Text, "valid: 2 form(s)")
-	assert.Contains(t, s.call(t, "validate-syntax", args{"code": "(a)\n(b"}).Text, "line 2")
+	assert.Equal(t, "Syntax is INVALID at line 2, column 5, after 1 form(s).\nEND-OF-FILE: end of file: the form that begins at line 2, column 3 is not closed",
+		s.call(t, "validate-syntax", args{"code": "(a)\n  (b\n"}).Text)
+	assert.Equal(t, tool.Invalid, s.refused(t, "macroexpand-form", args{"form": "(a) (b)"}).Kind)
+	assert.Equal(t, tool.Invalid, s.refused(t, "macroexpand-form", args{"form": ""}).Kind)
+	assert.Equal(t, "(+ 1 2)", s.call(t, "macroexpand-form", args{"form": "(+ 1 2)"}).Text, "no macro")
+	assert.Equal(t, tool.NotFound, s.refused(t, "describe-symbol", args{"name": ""}).Kind)
+	s.eval(t, "(defvar *unbound*) (defun none ())")
+	assert.Contains(t, s.call(t, "describe-symbol", args{"name": "*unbound*"}).Text, "unbound")
+	assert.Equal(t, "COMMON-LISP-USER::*UNBOUND*  variable\nCOMMON-LISP-USER::NONE  function  ()", s.call(t, "list-definitions", args{}).Text)
 }
 
 func TestResetForgetsAllThatWasDefined(t *testing.T) {
 	s := newSession(t)
 	assert.Equal(t, "No definitions.", s.call(t, "list-definitions", args{}).Text)
-	s.eval(t, "(defun f (x) x) (defvar *v* 1) (defclass c () ()) (defpackage :p)")
+	s.eval(t, `(defun f (x) x) (defvar *v* 1) (defclass c () ()) (defpackage :p) (defmacro m () 1) (defgeneric g (x)) (defstruct st a)
+		(defmethod print-object ((c c) o) (princ "mine" o)) (defun (setf f) (v) v) (define-symbol-macro sm 1) (deftype ty () 'fixnum)
+		(define-compiler-macro f (x) x) (setf (get 'cl-user::pl 'a) 1) (in-package :p)`)
 	text := s.call(t, "list-definitions", args{}).Text
 	for _, line := range []string{"COMMON-LISP-USER::F  function  (X)", "COMMON-LISP-USER::*V*  variable", "COMMON-LISP-USER::C  class", "P  package"} {
 		assert.Contains(t, text, line)
 	}
 	s.call(t, "reset-session", args{})
 	assert.Equal(t, "No definitions.", s.call(t, "list-definitions", args{}).Text)
-	assert.Equal(t, "=> (NIL NIL NIL NIL)", s.eval(t, `(list (fboundp 'f) (boundp '*v*) (find-class 'c nil) (find-package "P"))`))
+	assert.Equal(t, "=> (\"COMMON-LISP-USER\" NIL NIL NIL NIL NIL NIL NIL NIL NIL NIL NIL NIL)", lastLine(s.eval(t, `(list (package-name *package*)
+		(fboundp 'f) (boundp '*v*) (find-class 'c nil) (find-package "P") (macro-function 'm) (fboundp 'g) (find-class 'st nil) (fboundp '(setf f))
+		(nth-value 1 (macroexpand 'sm)) (ignore-errors (typep 1 'ty)) (compiler-macro-function 'f) (get 'pl 'a))`)))
 }
 
 func TestTheLastErrorIsKept(t *testing.T) {
@@ -82,15 +102,13 @@ func TestTheLastErrorIsKept(t *testing.T) {
 	assert.Contains(t, s.call(t, "get-backtrace", args{}).Text, "0: ")
 }
 
-func TestWithoutASavedCoreTheSourceIsLoaded(t *testing.T) {
+func TestTheSourceIsLoadedWhereTheCoreIsAnotherSBCLs(t *testing.T) {
 	foreign := filepath.Join(t.TempDir(), "foreign.core")
 	require.NoError(t, os.WriteFile(foreign, []byte("of another SBCL"), 0o600))
-	for _, path := range []string{"/nowhere/driver.core", foreign} {
-		s := newSession(t)
-		s.WithCore(path)
-		assert.Equal(t, "=> 3", s.eval(t, "(+ 1 2)"))
-		assert.Contains(t, s.eval(t, "(read-line sb-sys:*stdin*)"), "END-OF-FILE")
-	}
+	s := newSession(t)
+	s.WithCore(foreign)
+	assert.Equal(t, "=> 3", s.eval(t, "(+ 1 2)"))
+	assert.Contains(t, s.eval(t, "(read-line sb-sys:*stdin*)"), "END-OF-FILE")
 }
 
 func TestToolsOfANilLispCanBeListed(t *testing.T) {

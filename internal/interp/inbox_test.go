@@ -38,3 +38,20 @@ func TestAnOversizedFrameBreaksTheChannelWithoutItsMemory(t *testing.T) {
 	assert.Len(t, f.arrived, 1)
 	assert.Nil(t, f.Take())
 }
+
+func FuzzInboxHoldsNoMoreThanAMessage(f *testing.F) {
+	f.Add(frame("one"), []byte{0, 0, 0})
+	f.Add([]byte{0xff, 0, 0, 0, 1}, frame("after"))
+	f.Fuzz(func(t *testing.T, a, b []byte) {
+		const most = 64
+		f := NewInbox(most)
+		for _, p := range [][]byte{a, b, a} {
+			n, err := f.Write(p)
+			assert.NoError(t, err)
+			assert.Len(t, p, n)
+			assert.Less(t, len(f.buf), most+4)
+		}
+		assert.LessOrEqual(t, len(f.Take()), most)
+		assert.Nil(t, f.Take())
+	})
+}

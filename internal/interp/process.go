@@ -20,7 +20,7 @@ import (
 // process is killed. All together it takes less than a second.
 const (
 	interrupts    = 3
-	interruptWait = 250 * time.Millisecond
+	interruptWait = 200 * time.Millisecond
 )
 
 // Process is one interpreter with its driver. Output is kept in values of type

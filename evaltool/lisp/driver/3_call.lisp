@@ -7,6 +7,7 @@
 (defvar *warnings*)
 (defvar *notes*)
 (defvar *failure*)
+(defvar *problem* nil "What is known of the condition that ended reading, a plist.")
 (defvar *user-package* (find-package "COMMON-LISP-USER"))
 (defvar *user-readtable* (copy-readtable nil))
 
@@ -29,10 +30,14 @@
     (with-user-printing () (funcall printer stream))
     (list :text (get-output-stream-string sink) :dropped (dropped stream))))
 
+(defun problem-of (condition key)
+  (when (eq condition (getf *problem* :condition)) (getf *problem* key)))
+
 (defun message (condition &optional (limit (min *limit* 4000)))
-  (handler-case
-      (getf (shown (lambda (out) (let ((*print-escape* nil)) (princ condition out))) limit) :text)
-    (serious-condition () "(its message can't be printed)")))
+  (or (problem-of condition :message)
+      (handler-case
+          (getf (shown (lambda (out) (let ((*print-escape* nil)) (princ condition out))) limit) :text)
+        (serious-condition () "(its message can't be printed)"))))
 
 ;;; Failures
 
@@ -63,10 +68,12 @@
     (ours-p (let ((name (car frame))) (if (consp name) (ignore-errors (copy-list name)) name)))))
 
 (defun internal-frame-p (frame)
-  (let ((name (car frame)))
-    (and (symbolp name)
-         (member (symbol-package name)
-                 (load-time-value (mapcar #'find-package '("SB-IMPL" "SB-INT" "SB-KERNEL" "SB-VM" "SB-UNIX")))))))
+  "A frame's name is a symbol, or a list as (FLET NAME :IN FUNCTION)."
+  (let* ((name (car frame))
+         (function (if (consp name) (getf (member :in name) :in) name)))
+    (and (symbolp function)
+         (member (symbol-package function)
+                 (load-time-value (mapcar #'find-package '("SB-IMPL" "SB-INT" "SB-KERNEL" "SB-VM" "SB-UNIX" "SB-C" "SB-PCL")))))))
 
 (defun user-frames ()
   "The stack between the signal and the driver, without SBCL's internals, as text."
@@ -79,7 +86,8 @@
 
 (defun fail (condition)
   (setf *failure* (list :type (type-name condition) :message (message condition)
-                        :backtrace (or (ignore-errors (user-frames)) (vector))))
+                        :backtrace (let ((frame (problem-of condition :frame)))
+                                     (if frame (vector frame) (or (ignore-errors (user-frames)) (vector))))))
   (throw 'stopped :error))
 
 (defun on-debugger (condition hook)
@@ -145,7 +153,11 @@
 
 (defun note-note (note)
   (when (and (eq sb-thread:*current-thread* *main*) (< (length *notes*) *warning-limit*))
-    (vector-push-extend (message note) *notes*))
+    (vector-push-extend (getf (shown (lambda (out)
+                                       (let ((*print-escape* nil) (*print-circle* nil)) (princ note out)))
+                                     4000)
+                              :text)
+                        *notes*))
   (muffle-warning note))
 
 (defun call-user (function)

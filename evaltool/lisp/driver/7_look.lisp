@@ -29,7 +29,7 @@
                       ((typep (fdefinition symbol) 'generic-function) "generic-function")
                       (t "function"))
                 (cond ((constantp symbol) "constant")
-                      ((boundp symbol) "variable"))
+                      ((or (boundp symbol) (eq (sb-int:info :variable :kind symbol) :special)) "variable"))
                 (when (find-class symbol nil) "class"))))
 
 (defun kind-matches-p (wanted kinds)
@@ -42,10 +42,16 @@
   (with-standard-io-syntax
     (let ((*package* (find-package "KEYWORD"))) (prin1-to-string symbol))))
 
+(defun lambda-list-text (symbol)
+  (let ((lambda-list (sb-kernel:%fun-lambda-list (or (macro-function symbol) (fdefinition symbol))))
+        (*package* (symbol-package symbol)))
+    (if lambda-list
+        (getf (shown (lambda (out) (let ((*print-circle* nil) (*print-pretty* nil)) (prin1 lambda-list out))) 300) :text)
+        "()")))
+
 (defun entry (symbol kinds)
   (list :name (full-name symbol)
-        :lambda-list (when (and (fboundp symbol) (not (special-operator-p symbol)))
-                       (frame-text (sb-kernel:%fun-lambda-list (or (macro-function symbol) (fdefinition symbol)))))
+        :lambda-list (when (and (fboundp symbol) (not (special-operator-p symbol))) (lambda-list-text symbol))
         :kinds (coerce kinds 'vector)))
 
 (defparameter *entry-limit* 1000)

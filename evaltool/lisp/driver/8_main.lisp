@@ -9,9 +9,17 @@
   "Interrupts that were sent for calls before this one must not end it."
   (loop repeat 100 while (< *interrupts* count) do (sleep 0.002)))
 
+(defun flush-foreign-output ()
+  "What SBCL itself and C code have buffered."
+  (ignore-errors
+   (finish-output sb-sys:*stdout*)
+   (finish-output sb-sys:*stderr*)
+   (sb-alien:alien-funcall (sb-alien:extern-alien "fflush" (function sb-alien:int sb-sys:system-area-pointer))
+                           (sb-sys:int-sap 0))))
+
 (defun perform (request package)
   "Does REQUEST and answers it."
-  (let* ((*limit* (getf request :limit)) (*failure* nil) (*values* nil) (*timing* nil) (*definitions* '()) (result '())
+  (let* ((*limit* (getf request :limit)) (*failure* nil) (*problem* nil) (*values* nil) (*timing* nil) (*definitions* '()) (result '())
          (*warnings* (make-array 0 :adjustable t :fill-pointer t))
          (*notes* (make-array 0 :adjustable t :fill-pointer t))
          (*readtable* *user-readtable*)
@@ -22,7 +30,7 @@
                                    (setf *user-readtable* *readtable*)
                                    (unless (getf request :package) (setf *user-package* *package*))))))))
     (tidy-heap)
-    (ignore-errors (finish-output sb-sys:*stdout*) (finish-output sb-sys:*stderr*))
+    (flush-foreign-output)
     (answer (append (list :id (getf request :id) :outcome (string-downcase outcome)
                           :out-dropped (end-capture *out*)
                           :err-dropped (end-capture *err*)
@@ -107,7 +115,7 @@
          (*out* (descriptor-stream null))
          (*err* (descriptor-stream null))
          (*main* sb-thread:*current-thread*))
-    (dolist (code '("(+ 1 2)" "(print '(a . \"b\")) (values 1 2.5)" "(warn \"x\") (error \"y\")" "(car 1)" "(1 2" "(defun f (x) x) (f 1)"))
+    (dolist (code '("(+ 1 2)" "(print '(a . \"b\")) (values 1 2.5)" "(warn \"x\") (error \"y\")" "(car 1)" "(1 2" "(list 1) \";\"" "(defun f (x) x) (f 1)"))
       (serve (list :op :evaluate :id "" :interrupts 0 :limit 1000 :code code)))
     (fmakunbound 'cl-user::f)
     (mapc (lambda (name) (unintern (find-symbol name "COMMON-LISP-USER") "COMMON-LISP-USER")) '("A" "F" "X"))
