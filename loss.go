@@ -1,10 +1,13 @@
 package wisbox
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/evaltool"
 	"github.com/wisbox/wisbox/overlay"
@@ -18,11 +21,41 @@ const heldMark = "held"
 // markHeld sets the mark and tells whether it was there.
 func markHeld(dir *overlay.Dir) (killed bool) {
 	path := filepath.Join(sessionPath(dir), heldMark)
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err == nil {
-		_ = f.Close()
+	_, err := os.Lstat(path)
+	_ = os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())), 0o600)
+	return err == nil
+}
+
+// onlyHeld tells whether a session's holder is the only process that has it open:
+// nobody uses it then, though its programs may run.
+func onlyHeld(path string) bool {
+	raw, err := os.ReadFile(filepath.Join(path, heldMark))
+	holder, err2 := strconv.Atoi(string(raw))
+	if err != nil || err2 != nil {
+		return false
 	}
-	return errors.Is(err, fs.ErrExist)
+	who, err := lockers(filepath.Join(path, "life.lock"))
+	return err == nil && slices.Equal(slices.Compact(who), []int{holder})
+}
+
+// lockers are the processes that have a flock on a file, as the kernel lists them.
+func lockers(path string) (pids []int, err error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return nil, err
+	}
+	locks, err := os.ReadFile("/proc/locks")
+	for line := range strings.Lines(string(locks)) {
+		f := strings.Fields(line) // 1: FLOCK ADVISORY READ 14514 fe:00:10404933 0 EOF
+		if len(f) < 6 || f[1] != "FLOCK" || !strings.HasSuffix(f[5], ":"+strconv.FormatUint(st.Ino, 10)) {
+			continue
+		}
+		if pid, err := strconv.Atoi(f[4]); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids, err
 }
 
 func unmarkHeld(dir *overlay.Dir) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"path/filepath"
 	"slices"
 	"sync"
 
@@ -301,7 +302,15 @@ func (m *Manager) removeSandbox(ctx context.Context, name string) error {
 }
 
 // List tells what sessions the state root holds, those that are lost too.
-func (m *Manager) List(ctx context.Context) ([]overlay.Entry, error) { return m.store.List(ctx) }
+func (m *Manager) List(ctx context.Context) ([]overlay.Entry, error) {
+	all, err := m.store.List(ctx)
+	for i, e := range all {
+		if e.InUse && onlyHeld(filepath.Join(m.store.Path(), "sessions", e.ID)) {
+			all[i].InUse, all[i].Held = false, true
+		}
+	}
+	return all, err
+}
 
 // Stats are what a Manager has open and has done.
 type Stats struct {

@@ -45,6 +45,7 @@ func TestAKeptSessionsHolderKeepsItsSecrets(t *testing.T) {
 	require.NoError(t, os.Unsetenv("TOKEN")) // the next processes don't have it
 	covered := strings.Repeat("*", len(secretValue))
 	assert.Equal(t, covered, h.do("exec", "box", "--", "cat", "/run/secrets/TOKEN"))
+	assert.Regexp(t, `"in_use":false,"held":true`, h.do("session", "list", "--json"), "a holder alone is no use")
 	record, err := os.ReadFile(filepath.Join(h.cache, "sessions/box/session.json"))
 	require.NoError(t, err)
 	assert.Contains(t, string(record), "TOKEN")

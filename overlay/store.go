@@ -224,6 +224,8 @@ type Entry struct {
 	State State  `json:"state"` // only Status is set where the session is lost
 	// InUse says that somebody has the session open.
 	InUse bool `json:"in_use"`
+	// Held says that a session's holder has it open and nobody else.
+	Held bool `json:"held"`
 	// Problem says why the session can't be used; "" where it can.
 	Problem string `json:"problem,omitempty"`
 }

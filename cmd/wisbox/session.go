@@ -89,6 +89,7 @@ type sessionRow struct {
 	State    string     `json:"state"`
 	Kept     bool       `json:"kept"`
 	InUse    bool       `json:"in_use"`
+	Held     bool       `json:"held"`
 	Created  *time.Time `json:"created_at,omitempty"`
 	LastUsed *time.Time `json:"last_used,omitempty"`
 	Problem  string     `json:"problem,omitempty"`
@@ -126,7 +127,11 @@ func printSessions(w io.Writer, rows []sessionRow) {
 		if r.Created != nil {
 			created = r.Created.Local().Format(time.DateTime)
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%t\t%s\n", printable(r.ID), r.State, kind, r.InUse, created)
+		use := map[bool]string{true: "yes", false: "no"}[r.InUse]
+		if r.Held {
+			use = "held" // its container is kept for the next client
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", printable(r.ID), r.State, kind, use, created)
 	}
 	_ = tw.Flush()
 }
@@ -208,7 +213,7 @@ func (a *app) runSessionRm(ctx context.Context, names []string) error {
 }
 
 func rowOf(e overlay.Entry) sessionRow {
-	row := sessionRow{ID: e.ID, State: string(e.State.Status), Kept: e.State.Kept, InUse: e.InUse, Problem: e.Problem}
+	row := sessionRow{ID: e.ID, State: string(e.State.Status), Kept: e.State.Kept, InUse: e.InUse, Held: e.Held, Problem: e.Problem}
 	if !e.State.Created.At.IsZero() {
 		row.Created, row.LastUsed = &e.State.Created.At, &e.State.LastUsed.At
 	}
