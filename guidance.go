@@ -48,16 +48,20 @@ func ownNames(profile string) bool {
 // descriptions, as Markdown for a prompt: how the tools go together, what each
 // engine offers, what the session's settings mean for it, and what was mounted,
 // with the first 20 entries of each mount as they are now.
-func (s *Session) Guidance() (string, error) {
+func (s *Session) Guidance() (string, error) { return s.GuidanceAs(s.opts.Profile) }
+
+// GuidanceAs is Guidance for a client that has this session's tools in another
+// profile.
+func (s *Session) GuidanceAs(profile string) (string, error) {
 	var b strings.Builder
-	b.WriteString("# Tools\n\n" + Guidance(s.opts.Profile) + "\n")
+	b.WriteString("# Tools\n\n" + Guidance(profile) + "\n")
 	if s.opts.AutoSnapshot {
 		b.WriteString(aboutSteps + "\n")
 	}
 	if s.opts.RollbackOnFailure {
 		b.WriteString(aboutRollback + "\n")
 	}
-	if ownNames(s.opts.Profile) {
+	if ownNames(profile) {
 		if err := s.m.aboutEngines(&b); err != nil {
 			return "", err
 		}

@@ -117,7 +117,7 @@ func (s *Server) newSDKServer(find finder) *mcp.Server {
 		},
 	})
 	r.offer(sdk)
-	s.addGuide(sdk)
+	s.addGuide(sdk, find)
 	if changing {
 		s.opts.Extend(sdk)
 	}

@@ -125,8 +125,12 @@ func (a *app) runMCP(ctx context.Context, opts *mcpOptions) error {
 // profiledSession is a session whose tools are those of a profile.
 type profiledSession struct {
 	*wisbox.Session
-	tools *profile.Profile
+	profile string
+	tools   *profile.Profile
 }
+
+// Guidance is the session's, with the profile's tools.
+func (s profiledSession) Guidance() (string, error) { return s.GuidanceAs(s.profile) }
 
 func (s profiledSession) Call(ctx context.Context, name string, args json.RawMessage) (*tool.Result, error) {
 	return s.tools.Call(ctx, name, args)
@@ -167,7 +171,7 @@ func profiled(name string) func(*wisbox.Session, error) (mcpserver.Session, erro
 			return nil, err
 		}
 		tools, err := profile.Open(name, wisbox.ToolSet(), s)
-		return profiledSession{s, tools}, err
+		return profiledSession{s, name, tools}, err
 	}
 }
 

@@ -250,10 +250,19 @@ func TestOverStatelessHTTPResourcesGoByHandle(t *testing.T) {
 }
 
 func TestTheGuideIsAPrompt(t *testing.T) {
-	c := newWorld(t).stdio()
-	res, err := c.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "guide", Arguments: map[string]string{"task": "fix it"}})
-	require.NoError(t, err)
-	text := res.Messages[0].Content.(*sdk.TextContent).Text
-	assert.Contains(t, text, "/workspace")
-	assert.Contains(t, text, "fix it")
+	project := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(project, "a-file-of-the-project"), nil, 0o644))
+	s := newWorld(t).serve("127.0.0.1:0", "--mount", project+":/", "--profile", "anthropic")
+	guide := func(c *client, session string) string {
+		res, err := c.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "guide", Arguments: map[string]string{"task": "fix it", "session": session}})
+		require.NoError(t, err)
+		text := res.Messages[0].Content.(*sdk.TextContent).Text
+		assert.Contains(t, text, "/workspace")
+		assert.Contains(t, text, "fix it")
+		assert.NotContains(t, text, "read_file", "the profile has no such tool")
+		return text
+	}
+	c := s.connect("2026-07-28")
+	assert.NotContains(t, guide(c, ""), "a-file-of-the-project")
+	assert.Contains(t, guide(c, c.call("session_open", args{})["session"].(string)), "a-file-of-the-project")
 }
