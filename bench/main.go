@@ -101,7 +101,7 @@ type table struct {
 }
 
 // tables are all there are, in the order in which they are run.
-var tables = []table{programsTable, mcpTable, pythonTable, lispTable, filesTable, promisesTable}
+var tables = []table{programsTable, mcpTable, pythonTable, lispTable, filesTable, snapshotsTable, promisesTable}
 
 func main() {
 	n := flag.Int("n", 200, "calls of each kind")

@@ -12,14 +12,15 @@ import (
 
 // CloneTo gives another workspace the state of one snapshot of this one. dst,
 // whose workspace should be new, shares the packs by hard links where it lies on
-// the same file system; it has the snapshot too, under the same id. A write in
-// one workspace is never seen in the other.
+// the same file system, and the blocks of files that have not changed since where
+// that has reflinks; it has the snapshot too, under the same id. A write in one
+// workspace is never seen in the other.
 func (s *Store) CloneTo(ctx context.Context, id string, dst *Store) (Restored, error) {
 	r, err := s.shareWith(ctx, id, dst)
 	if err != nil {
 		return Restored{}, err
 	}
-	return dst.Restore(ctx, r.ID, nil)
+	return dst.restoreFrom(ctx, r.ID, nil, &twin{store: s})
 }
 
 func (s *Store) shareWith(ctx context.Context, id string, dst *Store) (*record, error) {

@@ -44,6 +44,10 @@ const rounds = 3
 // changes nothing. From then on it goes to its end; if the process is killed, the
 // next call or [Store.Recover] finishes it.
 func (s *Store) Restore(ctx context.Context, id string, opts *RestoreOptions) (Restored, error) {
+	return s.restoreFrom(ctx, id, opts, nil)
+}
+
+func (s *Store) restoreFrom(ctx context.Context, id string, opts *RestoreOptions, from *twin) (Restored, error) {
 	if opts == nil {
 		opts = &RestoreOptions{}
 	}
@@ -61,7 +65,7 @@ func (s *Store) Restore(ctx context.Context, id string, opts *RestoreOptions) (R
 		return Restored{}, tool.AsError(err)
 	}
 	defer resume()
-	return s.restore(ctx, r)
+	return s.restore(ctx, r, from)
 }
 
 // Recover finishes a restore that the end of its process has cut short. done
@@ -94,7 +98,7 @@ func (s *Store) recover(ctx context.Context) (bool, error) {
 	}
 	r, err := s.readRecord(in.ID, "snapshot_id")
 	if err == nil {
-		_, err = s.restore(ctx, r)
+		_, err = s.restore(ctx, r, nil)
 	}
 	if k := tool.KindOf(err); k == tool.Unavailable || k == tool.NotFound || k == tool.Invalid {
 		// It will never succeed: the workspace stays as it is.
@@ -103,7 +107,7 @@ func (s *Store) recover(ctx context.Context) (bool, error) {
 	return true, err
 }
 
-func (s *Store) restore(ctx context.Context, r *record) (Restored, error) {
+func (s *Store) restore(ctx context.Context, r *record, from *twin) (Restored, error) {
 	if s.opts.Lock != nil {
 		if err := s.staging.Sweep(); err != nil {
 			return Restored{}, beneath.Error(err, "the workspace")
@@ -113,7 +117,7 @@ func (s *Store) restore(ctx context.Context, r *record) (Restored, error) {
 	if err != nil {
 		return Restored{}, restoreError(err, r.ID)
 	}
-	w := &restore{store: s, want: want, out: Restored{ID: r.ID}}
+	w := &restore{store: s, want: want, twin: from, out: Restored{ID: r.ID}}
 	err = w.run(ctx)
 	if s.opts.Changed != nil && len(w.changed) > 0 {
 		s.opts.Changed(w.changed)
@@ -135,6 +139,7 @@ func restoreError(err error, id string) error {
 type restore struct {
 	store   *Store
 	want    *entry
+	twin    *twin // may be nil
 	out     Restored
 	changed []string
 	began   bool // the workspace may differ from what it was
@@ -174,7 +179,7 @@ func (r *restore) round(ctx context.Context) (same bool, err error) {
 	if err != nil || plan.empty() {
 		return true, err
 	}
-	st := newStage(r.store)
+	st := newStage(r.store, r.twin)
 	defer st.discard()
 	if err := st.fill(ctx, plan.files); err != nil {
 		return false, err

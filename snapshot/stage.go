@@ -16,6 +16,7 @@ import (
 // and takes what they replace.
 type stage struct {
 	store *Store
+	twin  *twin // may be nil
 	dir   int
 
 	mu    sync.Mutex
@@ -23,8 +24,8 @@ type stage struct {
 	trash []string          // what was taken out of the workspace
 }
 
-func newStage(s *Store) *stage {
-	return &stage{store: s, dir: int(s.staging.Dir().Fd()), names: map[*entry]string{}}
+func newStage(s *Store, t *twin) *stage {
+	return &stage{store: s, twin: t, dir: int(s.staging.Dir().Fd()), names: map[*entry]string{}}
 }
 
 // fill lays the files ready, all or an error.
@@ -67,15 +68,15 @@ func (st *stage) budget(files []wanted) error {
 func (st *stage) file(ctx context.Context, w wanted) error {
 	fd, err := st.unnamed(w.at)
 	if err != nil {
-		return st.named(ctx, w.entry)
+		return st.named(ctx, w)
 	}
 	defer unix.Close(fd)
-	if err := st.make(ctx, fd, w.entry); err != nil {
+	if err := st.make(ctx, fd, w); err != nil {
 		return err
 	}
 	name := st.store.staging.Name()
 	if err := unix.Linkat(unix.AT_FDCWD, procFD(fd), st.dir, name, unix.AT_SYMLINK_FOLLOW); err != nil {
-		return st.named(ctx, w.entry)
+		return st.named(ctx, w)
 	}
 	st.ready(w.entry, name)
 	return nil
@@ -101,13 +102,13 @@ func (st *stage) unnamed(at *place) (int, error) {
 
 // named is for a directory that isn't there yet, and for file systems that know
 // no files without a name.
-func (st *stage) named(ctx context.Context, e *entry) error {
+func (st *stage) named(ctx context.Context, w wanted) error {
 	t, err := st.store.staging.Create(0o600)
 	if err != nil {
 		return err
 	}
-	st.ready(e, t.Name())
-	return errors.Join(st.make(ctx, int(t.Fd()), e), t.Close())
+	st.ready(w.entry, t.Name())
+	return errors.Join(st.make(ctx, int(t.Fd()), w), t.Close())
 }
 
 func (st *stage) ready(e *entry, name string) {
@@ -117,9 +118,12 @@ func (st *stage) ready(e *entry, name string) {
 }
 
 // make gives a new file its content, mode and time.
-func (st *stage) make(ctx context.Context, fd int, e *entry) error {
-	if err := st.write(ctx, fd, e); err != nil {
-		return err
+func (st *stage) make(ctx context.Context, fd int, w wanted) error {
+	e := w.entry
+	if !st.twin.share(fd, w) {
+		if err := st.write(ctx, fd, e); err != nil {
+			return err
+		}
 	}
 	if err := unix.Fchmod(fd, e.mode); err != nil {
 		return err

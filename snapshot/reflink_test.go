@@ -1,0 +1,61 @@
+package snapshot
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// copying stands for the ioctl where the file system has no reflinks.
+func copying(t *testing.T, after func()) (shared *int) {
+	shared = new(int)
+	real := cloneFile
+	cloneFile = func(dst, src int) error {
+		buf := make([]byte, 1<<20)
+		n, err := unix.Pread(src, buf, 0)
+		if err != nil {
+			return err
+		}
+		*shared++
+		_, err = unix.Pwrite(dst, buf[:n], 0)
+		after()
+		return err
+	}
+	t.Cleanup(func() { cloneFile = real })
+	return shared
+}
+
+func TestACloneSharesBlocksOfWhatHasNotChanged(t *testing.T) {
+	b, other := newBench(t), newBench(t)
+	b.write("d/same", strings.Repeat("same", 1000))
+	b.write("d/changed", strings.Repeat("old", 1000))
+	time.Sleep(20 * time.Millisecond) // a file that is as young as its look isn't known by its times
+	want := tree(t, b.ws)
+	id := b.create().ID
+	b.write("d/changed", "new")
+	shared := copying(t, func() {})
+	_, err := b.store.CloneTo(context.Background(), id, other.store)
+	require.NoError(t, err)
+	assert.Equal(t, want, tree(t, other.ws))
+	assert.Equal(t, 1, *shared)
+}
+
+func TestAFileThatChangesWhileItIsSharedIsWrittenAnew(t *testing.T) {
+	b, other := newBench(t), newBench(t)
+	b.write("f", strings.Repeat("old", 1000))
+	time.Sleep(20 * time.Millisecond)
+	want := tree(t, b.ws)
+	id := b.create().ID
+	shared := copying(t, func() { require.NoError(t, os.WriteFile(filepath.Join(b.ws, "f"), []byte("x"), 0o600)) })
+	_, err := b.store.CloneTo(context.Background(), id, other.store)
+	require.NoError(t, err)
+	assert.Equal(t, 1, *shared)
+	assert.Equal(t, want, tree(t, other.ws))
+}
