@@ -201,6 +201,7 @@ func asToolError(err error) error {
 		{sandbox.ErrUnsupported, tool.Unsupported},
 		{sandbox.ErrInvalid, tool.Invalid},
 		{sandbox.ErrNotFound, tool.NotFound},
+		{sandbox.ErrExists, tool.Busy},
 		{sandbox.ErrUnavailable, tool.Unavailable},
 		{sandbox.ErrLost, tool.Unavailable},
 	} {

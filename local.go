@@ -156,12 +156,21 @@ var started = time.Now()
 func (l *local) makeSandbox(ctx context.Context) (sandbox.Sandbox, error) {
 	l.m.sweepSandboxes()
 	spec := l.spec()
-	sb, err := l.m.backend.Open(ctx, spec)
-	if errors.Is(err, sandbox.ErrNotFound) {
-		return l.m.backend.Create(ctx, spec)
+	for try := 1; ; try++ {
+		sb, err := l.m.backend.Open(ctx, spec)
+		if !errors.Is(err, sandbox.ErrNotFound) {
+			return sb, err
+		}
+		sb, err = l.m.backend.Create(ctx, spec)
+		if !errors.Is(err, sandbox.ErrExists) || try == makeTries {
+			return sb, err
+		}
 	}
-	return sb, err
 }
+
+// makeTries is how often a sandbox that another process makes, or ends, at the
+// same time is looked for again.
+const makeTries = 3
 
 func (l *local) spec() sandbox.Spec {
 	return sandbox.Spec{

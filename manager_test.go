@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -242,6 +243,35 @@ func TestTheFirstProgramsOfASessionShareOneSandbox(t *testing.T) {
 		})
 	}
 	all.Wait()
+	list, err := host.List(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, list, 1)
+}
+
+// overtaken is a backend on which another process makes each sandbox between
+// this one's look for it and its own try.
+type overtaken struct{ sandbox.Backend }
+
+func (o overtaken) Open(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	sb, err := o.Backend.Open(ctx, spec)
+	if errors.Is(err, sandbox.ErrNotFound) {
+		if _, made := o.Backend.Create(ctx, spec); made != nil {
+			return nil, made
+		}
+	}
+	return sb, err
+}
+
+func TestASandboxThatAnotherOwnerMakesMeanwhileIsUsed(t *testing.T) {
+	host := sandboxtest.NewHost()
+	m, err := wisbox.NewManager(t.Context(), &wisbox.Options{Backend: overtaken{host}, CacheDir: filepath.Join(t.TempDir(), "state")})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, m.Close()) })
+	s, err := m.Open(t.Context(), nil)
+	require.NoError(t, err)
+	defer s.Close(t.Context())
+	_, err = s.Run(t.Context(), sandbox.Cmd{Argv: []string{"true"}})
+	require.NoError(t, err)
 	list, err := host.List(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, list, 1)

@@ -133,7 +133,7 @@ func TestFault_F34_CommandsAreKilledAtRandom(t *testing.T) {
 	var workers sync.WaitGroup
 	for w := range 4 {
 		workers.Go(func() {
-			for i := range rounds(t, 2, 10) {
+			for i := range rounds(t, 1, 10) {
 				h.killedRound(fmt.Sprintf("w%d-%d", w, i), id)
 			}
 		})

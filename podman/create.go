@@ -134,7 +134,7 @@ func (b *Backend) make(ctx context.Context, c container, cleanup *undo) error {
 		err = b.post(ctx, c)
 	}
 	if isTaken(err) {
-		return fail(sandbox.ErrInvalid, err, "a sandbox of this ID was made meanwhile; open it")
+		return fail(sandbox.ErrExists, err, "another process made it meanwhile; open it")
 	}
 	if err == nil || !isAnswer(err) {
 		cleanup.add(func() { b.undoCreate(ctx, c) })
@@ -176,7 +176,7 @@ func (b *Backend) clear(ctx context.Context, c container) error {
 		return fail(sandbox.ErrUnavailable, nil, "a container that isn't wisbox's has the name of this sandbox; remove or rename it")
 	}
 	if labels[labelAttempt] != c.labels[labelAttempt] && (healthy(data) || beingMade(data)) {
-		return fail(sandbox.ErrInvalid, nil, "there is a sandbox of this ID; open it")
+		return fail(sandbox.ErrExists, nil, "another process made it; open it")
 	}
 	return b.remove(ctx, c.name)
 }

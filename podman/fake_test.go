@@ -216,8 +216,8 @@ func TestANameThatIsTaken(t *testing.T) {
 		{"stopped is replaced", podmantest.Container{State: "exited", Labels: ours}, nil},
 		{"of an earlier boot is replaced", podmantest.Container{State: "running", Labels: map[string]string{labelRoot: "test", labelSandbox: "one", labelBoot: "old"}}, nil},
 		{"one that a dead process was making is replaced", podmantest.Container{State: "created", Labels: made("999999999 1")}, nil},
-		{"one that is being made is refused", podmantest.Container{State: "created", Labels: made(maker(os.Getpid()))}, sandbox.ErrInvalid},
-		{"running is refused", podmantest.Container{State: "running", Labels: ours}, sandbox.ErrInvalid},
+		{"one that is being made is refused", podmantest.Container{State: "created", Labels: made(maker(os.Getpid()))}, sandbox.ErrExists},
+		{"running is refused", podmantest.Container{State: "running", Labels: ours}, sandbox.ErrExists},
 		{"a stranger is left alone", podmantest.Container{State: "exited"}, sandbox.ErrUnavailable},
 	} {
 		t.Run(c.name, func(t *testing.T) {

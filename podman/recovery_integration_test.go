@@ -267,7 +267,7 @@ func TestOneIDMadeTenTimesAtOnce(t *testing.T) {
 		all.Go(func() {
 			_, err := h.Create(t.Context(), spec)
 			if err != nil {
-				require.ErrorIs(t, err, sandbox.ErrInvalid)
+				require.ErrorIs(t, err, sandbox.ErrExists)
 				return
 			}
 			mu.Lock()

@@ -6,7 +6,7 @@
 //
 // What a program did is a [Result], never an error. An error means that wisbox
 // or the backend failed, and wraps one of [ErrUnavailable], [ErrLost],
-// [ErrNotFound], [ErrInvalid] or [ErrUnsupported], or a context's error.
+// [ErrNotFound], [ErrExists], [ErrInvalid] or [ErrUnsupported], or a context's error.
 package sandbox
 
 import (
@@ -21,6 +21,7 @@ var (
 	ErrUnavailable = errors.New("sandbox unavailable")    // no service, no image, no room: nothing was made
 	ErrLost        = errors.New("sandbox lost")           // it was there and is gone: make it again
 	ErrNotFound    = errors.New("sandbox not found")      // no sandbox of that ID
+	ErrExists      = errors.New("sandbox exists")         // Create: there is a sandbox of that ID, open it
 	ErrInvalid     = errors.New("invalid sandbox spec")   // the Spec or Cmd breaks a rule
 	ErrUnsupported = errors.New("unsupported by sandbox") // the image or backend lacks it
 )
@@ -106,7 +107,8 @@ type Spec struct {
 // goroutines at once; it retries what is known to pass by itself.
 type Backend interface {
 	// Create makes a sandbox and returns once a program can run in it. On any
-	// error, and when ctx ends, nothing of it is left.
+	// error, and when ctx ends, nothing of it is left. Of many that make one ID
+	// one succeeds; to the others it wraps ErrExists.
 	Create(ctx context.Context, spec Spec) (Sandbox, error)
 	// Open attaches to a running sandbox that another process made from the
 	// same spec, or wraps ErrNotFound. A stopped or broken one is removed first.

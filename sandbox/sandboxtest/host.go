@@ -37,7 +37,7 @@ func (h *Host) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, 
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.boxes[spec.ID] != nil {
-		return nil, invalid("there is a sandbox %q already", spec.ID)
+		return nil, fmt.Errorf("%w: %s; open it", sandbox.ErrExists, spec.ID)
 	}
 	box, err := newHostBox(spec)
 	if err != nil {

@@ -69,7 +69,7 @@ var lifeChecks = []check{
 	}},
 	{"an id is given once", func(t *testing.T, f *fixture) {
 		_, err := f.backend.Create(context.Background(), f.spec)
-		assert.Error(t, err)
+		assert.ErrorIs(t, err, sandbox.ErrExists)
 		assert.Equal(t, "on", f.must(t, "echo on"), "the first one goes on")
 	}},
 	{"what was never made is not found, and removing it is no error", func(t *testing.T, f *fixture) {
