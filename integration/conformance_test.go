@@ -28,7 +28,7 @@ func TestConformance(t *testing.T) {
 	if reason != "" {
 		t.Log("the shared cases are left out: ", reason)
 	}
-	own, err := filepath.Glob("../internal/conformance/testdata/cases/*.jsonl")
+	own, err := filepath.Glob("testdata/cases/*.jsonl")
 	require.NoError(t, err)
 	summary := conformance.Run(t, target, &conformance.Options{Skip: needsMissingTool}, append(files, own...)...)
 	t.Log(summary)
