@@ -19,7 +19,12 @@ import (
 
 func newStore(t *testing.T) *Store {
 	t.Helper()
-	s, err := OpenStore(filepath.Join(t.TempDir(), "root"))
+	return newStoreIn(t, t.TempDir())
+}
+
+func newStoreIn(t *testing.T, dir string) *Store {
+	t.Helper()
+	s, err := OpenStore(filepath.Join(dir, "root"))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
