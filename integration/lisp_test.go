@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"encoding/json"
 	"path/filepath"
 	"testing"
 
@@ -30,4 +31,37 @@ func TestRecordedLispDefinitionsAreMadeAgainInAFreshContainer(t *testing.T) {
 	require.NoError(t, again.Close(t.Context()))
 	require.NoError(t, env.manager.Remove(t.Context(), "lisp-record"))
 	requireGone(t, s)
+}
+
+// What a form can do to its own Lisp: each is answered, says what it was, and the
+// session has what it had defined. In the image's SBCL and the container's limits.
+func TestLispOutlivesWhatAFormDoesToIt(t *testing.T) {
+	s := open(t, nil)
+	call(t, s, "configure-limits", args{"timeout": 1})
+	call(t, s, "evaluate-lisp", args{"code": "(defun kept () :kept)"})
+	for _, c := range []struct{ code, says string }{
+		{"(princ :begun) (loop)", "(?s)BEGUN.*\\[TIMEOUT\\] Evaluation exceeded 1 second"},
+		{"(loop (print 1))", `\[output cut: 100,000 of [\d,]+ characters shown(?s:.*)\[TIMEOUT\]`},
+		{"(labels ((f (x) (1+ (f x)))) (f 1))", `\[ERROR\] [A-Z-]*STACK-EXHAUSTED`},
+		{"(make-array 10000000000)", `\A\[ERROR\] HEAP-EXHAUSTED-ERROR`},
+		{"(let ((x nil)) (loop (push (make-array 1000) x)))", `\A\[ERROR\] HEAP-EXHAUSTED-ERROR`},
+		{"(floor (sb-ext:dynamic-space-size) (* 1024 1024))", `\A=> 512\n`}, // half of the container's memory
+		{"(let ((x (list 1))) (setf (cdr x) x) x)", `\A=> #1=\(1 \. #1#\)`},
+		{"(sb-thread:join-thread (sb-thread:make-thread (lambda () (print :thread))))", `\[stdout\]\n\n:THREAD \n=> :THREAD`},
+		{"(sb-thread:join-thread (sb-thread:make-thread (lambda () (sb-thread:abort-thread))))", `\[ERROR\] JOIN-THREAD-ERROR`},
+		{"(sb-ext:exit :abort t)", `\[ERROR\] EXIT-REFUSED`},
+		{"(sb-thread:terminate-thread sb-thread:*current-thread*)", ``},
+		{"(read)", `\[ERROR\] END-OF-FILE`},
+		{"#.(sb-ext:exit)", `\[ERROR\] [A-Z-]*READER-ERROR`},
+		{"(defun cl:car (x) x)", `\[ERROR\]`},
+		{"(defun wisbox.driver::answer (x) x)", `\[ERROR\]`},
+		{`(sb-ext:run-program "/bin/echo" '("from a program") :output t) 1`, `\A\[stdout\]\nfrom a program\n\n=> 1`},
+	} {
+		raw, err := json.Marshal(args{"code": c.code})
+		require.NoError(t, err)
+		res, err := s.Call(t.Context(), "evaluate-lisp", raw)
+		require.NoError(t, err, c.code)
+		assert.Regexp(t, c.says, res.Text+"\n", c.code)
+		assert.Equal(t, []any{":KEPT"}, call(t, s, "evaluate-lisp", args{"code": "(kept)"})["values"], c.code)
+	}
 }
