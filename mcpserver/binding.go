@@ -83,6 +83,7 @@ func (s *Server) release(conn *mcp.ServerSession) {
 	b := s.bindings[conn]
 	delete(s.bindings, conn)
 	s.mu.Unlock()
+	s.resources.unwatch(conn)
 	if b != nil {
 		s.closeBinding(b)
 	}

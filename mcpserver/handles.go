@@ -34,7 +34,7 @@ type held struct {
 
 func newHandles(s *Server, h *HTTPHandler) *handles {
 	own := &handles{server: s, http: h, open: map[string]*held{}}
-	own.sdk = s.newSDKServer(own.find)
+	own.sdk, _ = s.newSDKServer(own.find)
 	for _, t := range s.set.Tools() {
 		d := describe(t)
 		d.InputSchema = schemaJSON(withSession(t.Input))

@@ -84,6 +84,8 @@ type Server struct {
 	slots chan struct{} // one for each call that runs
 	sdk   *mcp.Server
 
+	resources *resources // of the sessions of connections
+
 	mu       sync.Mutex
 	bindings map[*mcp.ServerSession]*binding
 
@@ -95,14 +97,14 @@ type Server struct {
 func New(set *tool.Set, opts *Options) *Server {
 	s := &Server{opts: opts.orDefaults(), set: set, bindings: map[*mcp.ServerSession]*binding{}}
 	s.slots = make(chan struct{}, s.opts.MaxCalls)
-	s.sdk = s.newSDKServer(s.findOpen)
+	s.sdk, s.resources = s.newSDKServer(s.findOpen)
 	for _, t := range set.Tools() {
 		s.sdk.AddTool(describe(t), s.handler(t.Name))
 	}
 	return s
 }
 
-func (s *Server) newSDKServer(find finder) *mcp.Server {
+func (s *Server) newSDKServer(find finder) (*mcp.Server, *resources) {
 	info := &mcp.Implementation{Name: s.opts.Name, Title: s.opts.Title, Version: s.opts.Version}
 	changing := s.opts.Extend != nil
 	r := &resources{server: s, find: find}
@@ -122,7 +124,7 @@ func (s *Server) newSDKServer(find finder) *mcp.Server {
 		s.opts.Extend(sdk)
 	}
 	sdk.AddReceivingMiddleware(withOwner, checkLevel)
-	return sdk
+	return sdk, r
 }
 
 type ownerKey struct{}

@@ -71,8 +71,8 @@ func (r *resources) subscribe(ctx context.Context, req *mcp.SubscribeRequest) er
 	return nil
 }
 
-// watch starts to follow the changes of a session. It ends with the session, or
-// with the last subscription.
+// watch starts to follow the changes of a session. It ends with the session, with
+// the last subscription, or with the connection.
 func (r *resources) watch(ctx context.Context, key watchKey, uri string) (*watch, error) {
 	session, done, err := r.find(key.conn, ownerFrom(ctx), key.session)
 	if err != nil {
@@ -120,6 +120,18 @@ func (r *resources) unsubscribe(_ context.Context, req *mcp.UnsubscribeRequest) 
 		}
 	}
 	return nil
+}
+
+// unwatch ends the subscriptions of a connection that has ended.
+func (w *watches) unwatch(conn *mcp.ServerSession) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for key, one := range w.all {
+		if key.conn == conn {
+			one.stop()
+			delete(w.all, key)
+		}
+	}
 }
 
 func (w *watches) forget(key watchKey, one *watch) {

@@ -21,6 +21,9 @@ assert.equal(read.content[0].text, "   1 | one\n   2 | two\n");
 const nothing = await call("evaluate_python", { code: "x = 1" });
 assert.equal(nothing.structuredContent.value_repr, null);
 
+const plot = await call("evaluate_python", { code: "class Plot:\n  def _repr_png_(self): return b'\\x89PNG\\r\\n\\x1a\\n'\nPlot()" });
+assert.deepEqual(plot.content[1], { type: "image", mimeType: "image/png", data: "iVBORw0KGgo=" });
+
 const wrong = await call("read_file", { file_path: "../etc/passwd" });
 assert.equal(wrong.isError, true);
 assert.equal(wrong._meta["wisbox/error"].kind, "invalid");
