@@ -28,8 +28,10 @@ type bench struct {
 
 const boxID = "eval-test"
 
+// newBench lets the test run beside others: it is called once a test.
 func newBench(t *testing.T) *bench {
 	t.Helper()
+	t.Parallel()
 	host, dir := sandboxtest.NewHost(), t.TempDir()
 	box, err := host.Create(context.Background(), sandbox.Spec{ID: boxID, Image: "host", Workspace: dir})
 	require.NoError(t, err)
@@ -116,8 +118,7 @@ func TestTheValueIsTheReprOfAFinalExpression(t *testing.T) {
 		{"exit without code", "exit()", "<none>"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			resp := b.code(t, c.code)
+			resp := b.keptCode(t, c.code)
 			assert.Equal(t, evaltool.StatusExited, resp.Status, resp.Stderr)
 			assert.Equal(t, c.value, value(resp))
 			assert.Empty(t, resp.Stderr)
@@ -149,8 +150,7 @@ func TestWhatRaisesIsAnExceptionWithTheUsersOwnLines(t *testing.T) {
 		{"huge int", "10 ** 5000", "4300 digits"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			resp := b.code(t, c.code)
+			resp := b.keptCode(t, c.code)
 			assert.Equal(t, evaltool.StatusException, resp.Status)
 			assert.Contains(t, resp.Stderr, c.says)
 			assert.NotContains(t, resp.Stderr, "valuate", "no frame of the driver")

@@ -19,12 +19,14 @@ func TestWithoutAstevalRestrictedIsUnsupportedAndNamesIt(t *testing.T) {
 		"missing": "import sys; sys.modules['asteval'] = None",
 		"old":     "import sys, types; sys.modules['asteval'] = types.SimpleNamespace(__version__='1.0.5')",
 	} {
-		b := newBench(t)
-		b.prelude = prelude
-		for _, kept := range []bool{false, true} {
-			_, err := b.Evaluate(context.Background(), evaltool.Request{Code: "1", Sandbox: evaltool.SandboxRestricted, Kept: kept, Timeout: 20 * time.Second})
-			assert.Equal(t, tool.Unsupported, tool.KindOf(err), name)
-			assert.ErrorContains(t, err, "python3-asteval")
-		}
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.prelude = prelude
+			for _, kept := range []bool{false, true} {
+				_, err := b.Evaluate(context.Background(), evaltool.Request{Code: "1", Sandbox: evaltool.SandboxRestricted, Kept: kept, Timeout: 20 * time.Second})
+				assert.Equal(t, tool.Unsupported, tool.KindOf(err))
+				assert.ErrorContains(t, err, "python3-asteval")
+			}
+		})
 	}
 }
