@@ -4,12 +4,13 @@
 // both sides can change each other's files. What can't be tried, such as known
 // holes of the runtime's version, it reads.
 //
-// It changes nothing on the machine and repairs nothing: each line that isn't
-// well says in a sentence what to do.
+// It changes nothing on the machine unless it is asked to repair (Options.Fix):
+// each line that isn't well says in a sentence what to do.
 package doctor
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -66,6 +67,12 @@ type Host interface {
 	// Image looks for the image that programs run in and gives its name, also
 	// with an error.
 	Image(ctx context.Context) (name string, err error)
+	// BuildImage makes that image.
+	BuildImage(ctx context.Context) error
+	// Leftovers counts what processes that were killed have left.
+	Leftovers(ctx context.Context) (int, error)
+	// Prune removes it.
+	Prune(ctx context.Context) error
 	// Open opens an ephemeral session.
 	Open(ctx context.Context, limits sandbox.Limits) (Session, error)
 }
@@ -87,6 +94,10 @@ type Session interface {
 type Options struct {
 	// Line is called for each line as soon as it is known.
 	Line func(Line)
+	// Fix repairs what wisbox can: it builds the image, removes what killed
+	// processes left, and as root gives the user who called by sudo the ids and
+	// switches that rootless Podman needs.
+	Fix bool
 	// Root is the file system to look at the machine in, for tests; default "/".
 	Root string
 }
@@ -131,22 +142,41 @@ func (e *examination) run(ctx context.Context) {
 	service, err := e.host.Service(ctx)
 	if err != nil {
 		e.say(Line{"podman", Broken, text(err), podmanFix})
-		e.say(e.rootless()...)
+		e.say(e.rootless(ctx)...)
 		e.say(Line{"sessions", Skipped, "nothing can be tried without Podman", ""})
 		return
 	}
 	e.service = service
 	e.say(e.podman())
-	e.say(e.rootless()...)
+	e.say(e.rootless(ctx)...)
 	e.say(e.storage(), e.cgroup(), e.runtime(), e.kernel())
-	image, err := e.host.Image(ctx)
-	if err != nil {
-		e.say(Line{"image", Broken, image + " is not there: " + text(err), "make it, once, with: wisbox image build"})
+	e.say(e.check(ctx, func() Line { return e.leftovers(ctx) }))
+	image := e.check(ctx, func() Line { return e.image(ctx) })
+	e.say(image)
+	if image.Status == Broken {
 		e.say(Line{"sessions", Skipped, "nothing can be tried without the image", ""})
 		return
 	}
-	e.say(Line{"image", OK, image, ""})
 	e.try(ctx)
+}
+
+func (e *examination) image(ctx context.Context) Line {
+	name, err := e.host.Image(ctx)
+	if err != nil {
+		return Line{"image", Broken, name + " is not there: " + text(err), "make it, once, with: wisbox image build"}
+	}
+	return Line{"image", OK, name, ""}
+}
+
+func (e *examination) leftovers(ctx context.Context) Line {
+	const fix = "remove it with: wisbox prune"
+	switch n, err := e.host.Leftovers(ctx); {
+	case err != nil:
+		return Line{"leftovers", NotEnforced, text(err), fix}
+	case n > 0:
+		return Line{"leftovers", NotEnforced, fmt.Sprintf("killed processes have left %d sessions, containers or mounts", n), fix}
+	}
+	return Line{"leftovers", OK, "nothing", ""}
 }
 
 const podmanFix = "install it, on Debian and Ubuntu with `apt-get install podman uidmap runc`, on Fedora with `dnf install podman`, or set PODMAN_BASE_URL to a service that runs"

@@ -27,6 +27,8 @@ type host struct {
 	says       map[string]string         // a word of a program's source -> what it prints
 	ends       map[string]sandbox.Status // how it ends
 	unenforced bool
+	left       int
+	repaired   []string
 	open       atomic.Int32
 }
 
@@ -46,6 +48,17 @@ func well() *host {
 
 func (h *host) Service(context.Context) (doctor.Service, error) { return h.service, h.noPodman }
 func (h *host) Image(context.Context) (string, error)           { return "localhost/wisbox:x", h.noImage }
+func (h *host) Leftovers(context.Context) (int, error)          { return h.left, nil }
+
+func (h *host) BuildImage(context.Context) error {
+	h.repaired, h.noImage = append(h.repaired, "image"), nil
+	return nil
+}
+
+func (h *host) Prune(context.Context) error {
+	h.repaired, h.left = append(h.repaired, "leftovers"), 0
+	return nil
+}
 
 func (h *host) Open(context.Context, sandbox.Limits) (doctor.Session, error) {
 	if h.noSession != nil {
@@ -137,6 +150,7 @@ func TestEachFaultHasItsLineAndAFix(t *testing.T) {
 		{"no podman", "podman", doctor.Broken, func(h *host) { h.noPodman = fault }},
 		{"an old podman", "podman", doctor.Broken, func(h *host) { h.service.Version = "3.4.4" }},
 		{"no image", "image", doctor.Broken, func(h *host) { h.noImage = fault }},
+		{"what killed processes left", "leftovers", doctor.NotEnforced, func(h *host) { h.left = 2 }},
 		{"no session", "session", doctor.Broken, func(h *host) { h.noSession = fault }},
 		{"no program", "first program", doctor.Broken, func(h *host) { h.noProgram = fault }},
 		{"vfs", "storage", doctor.NotEnforced, func(h *host) { h.service.StorageDriver = "vfs" }},
@@ -174,4 +188,16 @@ func TestEachFaultHasItsLineAndAFix(t *testing.T) {
 			assert.Zero(t, h.open.Load(), "sessions are closed")
 		})
 	}
+}
+
+func TestWhatCanBeRepairedIsRepairedWhenAsked(t *testing.T) {
+	h := well()
+	h.noImage, h.left = errors.New("it is not there"), 3
+	opts := machine(t)
+	opts.Fix = true
+	r := doctor.Examine(t.Context(), h, opts)
+	assert.Equal(t, []string{"leftovers", "image"}, h.repaired)
+	assert.Contains(t, lines(r, doctor.OK), "image")
+	assert.Contains(t, lines(r, doctor.OK), "leftovers")
+	assert.Contains(t, lines(r, doctor.OK), "first program", "what needed it is tried then")
 }

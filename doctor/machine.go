@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"os"
 	"os/user"
@@ -23,12 +24,18 @@ func (e *examination) podman() Line {
 	return l
 }
 
-// rootless looks at what Podman needs for a user without rights.
-func (e *examination) rootless() []Line {
-	if os.Geteuid() == 0 {
+// rootless looks at what Podman needs for a user without rights: for the one who
+// runs us, also by way of sudo.
+func (e *examination) rootless(ctx context.Context) []Line {
+	if patient().Uid == "0" {
 		return nil
 	}
-	return []Line{e.helpers(), e.subordinate("/etc/subuid"), e.subordinate("/etc/subgid"), e.namespaces()}
+	return []Line{
+		e.helpers(),
+		e.check(ctx, func() Line { return e.subordinate("/etc/subuid") }),
+		e.check(ctx, func() Line { return e.subordinate("/etc/subgid") }),
+		e.check(ctx, e.namespaces),
+	}
 }
 
 func (e *examination) helpers() Line {
@@ -56,7 +63,7 @@ const fewIDs = 65536
 // subordinate looks for the user's range of ids in a file.
 func (e *examination) subordinate(path string) Line {
 	name := strings.TrimPrefix(path, "/etc/")
-	who := me()
+	who := patient()
 	fix := fmt.Sprintf("give yourself a range, as root: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %s", who.Username)
 	raw, err := os.ReadFile(filepath.Join(e.opts.Root, path))
 	if err != nil {
@@ -72,7 +79,13 @@ func (e *examination) subordinate(path string) Line {
 	}
 }
 
-func me() *user.User {
+// patient is the user who is to run rootless Podman.
+func patient() *user.User {
+	if name := os.Getenv("SUDO_USER"); os.Geteuid() == 0 && name != "" {
+		if u, err := user.Lookup(name); err == nil {
+			return u
+		}
+	}
 	if u, err := user.Current(); err == nil {
 		return u
 	}
@@ -96,15 +109,19 @@ func rangeOf(file string, who *user.User) (sum int64) {
 	return sum
 }
 
-// namespaces looks at the switches by which distributions forbid user namespaces.
+// switches are those by which distributions forbid user namespaces.
+var switches = []struct{ file, forbids, allows string }{
+	{"user/max_user_namespaces", "0", "15000"},
+	{"kernel/unprivileged_userns_clone", "0", "1"},
+	{"kernel/apparmor_restrict_unprivileged_userns", "1", "0"},
+}
+
 func (e *examination) namespaces() Line {
-	for _, s := range []struct{ file, forbids, fix string }{
-		{"user/max_user_namespaces", "0", "allow them, as root: sysctl user.max_user_namespaces=15000"},
-		{"kernel/unprivileged_userns_clone", "0", "allow them, as root: sysctl kernel.unprivileged_userns_clone=1"},
-	} {
+	for _, s := range switches {
 		raw, err := os.ReadFile(filepath.Join(e.opts.Root, "proc/sys", s.file))
 		if err == nil && strings.TrimSpace(string(raw)) == s.forbids {
-			return Line{"user namespaces", Broken, "/proc/sys/" + s.file + " is " + s.forbids, s.fix}
+			fix := "allow them, as root: sysctl " + strings.ReplaceAll(s.file, "/", ".") + "=" + s.allows
+			return Line{"user namespaces", Broken, "/proc/sys/" + s.file + " is " + s.forbids, fix}
 		}
 	}
 	return Line{"user namespaces", OK, "allowed", ""}

@@ -40,6 +40,7 @@ type hole struct {
 
 // runcHoles, the worst first. Each branch of releases has its own repair.
 var runcHoles = []hole{
+	{"CVE-2019-5736 and CVE-2021-30465", func(v version) bool { return v.before(1, 0, 0) }, "update runc to 1.2.8, 1.3.3 or later"},
 	{"CVE-2024-21626", func(v version) bool { return v.before(1, 1, 12) }, "update runc to 1.2.8, 1.3.3 or later"},
 	{"CVE-2025-31133, -52565 and -52881", func(v version) bool {
 		return v.before(1, 2, 8) || !v.before(1, 3, 0) && v.before(1, 3, 3)
@@ -48,6 +49,7 @@ var runcHoles = []hole{
 }
 
 var crunHoles = []hole{
+	{"CVE-2019-18837", func(v version) bool { return v.before(0, 10, 5) }, "update crun to 1.20 or later"},
 	{"CVE-2022-27650", func(v version) bool { return v.before(1, 4, 4) }, "update crun to 1.20 or later"},
 	{"CVE-2025-24965 (with its krun handler)", func(v version) bool { return v.before(1, 20, 0) }, "update crun to 1.20 or later"},
 }
@@ -55,6 +57,9 @@ var crunHoles = []hole{
 var kernelHoles = []hole{
 	{"CVE-2022-0847 (Dirty Pipe)", func(v version) bool {
 		return !v.before(5, 8, 0) && v.before(5, 16, 11) && (v[1] != 10 || v[2] < 102) && (v[1] != 15 || v[2] < 25)
+	}, "update the kernel and boot it"},
+	{"CVE-2023-3269 (StackRot)", func(v version) bool {
+		return !v.before(6, 1, 0) && v.before(6, 4, 1) && (v[1] != 1 || v[2] < 37) && (v[1] != 3 || v[2] < 11)
 	}, "update the kernel and boot it"},
 }
 

@@ -17,31 +17,38 @@ import (
 )
 
 func (a *app) newDoctorCmd() *cobra.Command {
-	return &cobra.Command{
-		Use:   "doctor",
+	var fix bool
+	cmd := &cobra.Command{
+		Use:   "doctor [--fix]",
 		Short: "Try whether this machine can hold what wisbox promises, and say how to repair it",
 		Long: `Finds Podman, looks at what it needs, then opens sessions with small limits and
 lets programs go over each: memory, processor, processes, disk, files; looks for
 a way to the network and for rights a program shouldn't have. A few seconds.
 
 Each line is ok, not enforced (wisbox works, without that promise) or broken,
-with what to do. The exit code is 1 if anything is broken.`,
+with what to do. The exit code is 1 if anything is broken.
+
+With --fix it repairs what it can: it builds the image and removes what killed
+processes left. As root by sudo it gives the user who called the ids and switches
+that rootless Podman needs. It installs nothing.`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.runDoctor(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.runDoctor(cmd.Context(), fix) },
 	}
+	cmd.Flags().BoolVar(&fix, "fix", false, "repair what can be repaired")
+	return cmd
 }
 
-func (a *app) runDoctor(ctx context.Context) error {
+func (a *app) runDoctor(ctx context.Context, fix bool) error {
 	m, err := wisbox.NewManager(ctx, a.options(a.logger()))
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	opts := &doctor.Options{}
+	opts := &doctor.Options{Fix: fix}
 	if !a.json {
 		opts.Line = func(l doctor.Line) { printLine(a.out, l) }
 	}
-	report := doctor.Examine(ctx, patient{m, m.Backend().(*podman.Backend)}, opts)
+	report := doctor.Examine(ctx, patient{m, m.Backend().(*podman.Backend), a.err}, opts)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -73,6 +80,8 @@ func printVerdict(w io.Writer, r *doctor.Report) {
 type patient struct {
 	m *wisbox.Manager
 	b *podman.Backend
+	// progress of a repair goes there
+	progress io.Writer
 }
 
 func (p patient) Service(ctx context.Context) (doctor.Service, error) {
@@ -86,6 +95,21 @@ func (p patient) Service(ctx context.Context) (doctor.Service, error) {
 func (p patient) Image(ctx context.Context) (string, error) {
 	_, err := p.b.ImageInfo(ctx, images.Default)
 	return images.Default, err
+}
+
+func (p patient) BuildImage(ctx context.Context) error {
+	_, err := images.Build(ctx, p.b, &images.Options{Progress: func(line string) { fmt.Fprintln(p.progress, printable(line)) }})
+	return err
+}
+
+func (p patient) Leftovers(ctx context.Context) (int, error) {
+	swept, err := p.m.Prune(ctx, true)
+	return len(swept), err
+}
+
+func (p patient) Prune(ctx context.Context) error {
+	_, err := p.m.Prune(ctx, false)
+	return err
 }
 
 func (p patient) Open(ctx context.Context, limits sandbox.Limits) (doctor.Session, error) {
