@@ -40,7 +40,7 @@ func (p *pool) push(jobs ...job) {
 // run returns when no job is left, or the first error.
 func (p *pool) run() error {
 	var wg sync.WaitGroup
-	for range min(8, max(2, runtime.GOMAXPROCS(0))) {
+	for range min(8, 2*runtime.GOMAXPROCS(0)) { // more than run at once: some wait for the disk
 		wg.Go(p.work)
 	}
 	wg.Wait()

@@ -117,7 +117,7 @@ func (s *Store) restore(ctx context.Context, r *record, from *twin) (Restored, e
 	if err != nil {
 		return Restored{}, restoreError(err, r.ID)
 	}
-	w := &restore{store: s, want: want, twin: from, out: Restored{ID: r.ID}}
+	w := &restore{store: s, want: want, twin: from, placed: newPlaced(), out: Restored{ID: r.ID}}
 	err = w.run(ctx)
 	if s.opts.Changed != nil && len(w.changed) > 0 {
 		s.opts.Changed(w.changed)
@@ -140,6 +140,7 @@ type restore struct {
 	store   *Store
 	want    *entry
 	twin    *twin // may be nil
+	placed  *placed
 	out     Restored
 	changed []string
 	began   bool // the workspace may differ from what it was
@@ -158,7 +159,7 @@ func (r *restore) run(ctx context.Context) error {
 		ctx = context.WithoutCancel(ctx)
 	}
 	// What still differs is what programs keep writing.
-	have, err := r.store.look(ctx)
+	have, err := r.store.look(ctx, r.placed)
 	if err != nil {
 		return err
 	}
@@ -171,7 +172,7 @@ func (r *restore) run(ctx context.Context) error {
 
 // round brings what differs back, and says whether nothing did.
 func (r *restore) round(ctx context.Context) (same bool, err error) {
-	have, err := r.store.look(ctx)
+	have, err := r.store.look(ctx, r.placed)
 	if err != nil {
 		return false, err
 	}
@@ -179,7 +180,7 @@ func (r *restore) round(ctx context.Context) (same bool, err error) {
 	if err != nil || plan.empty() {
 		return true, err
 	}
-	st := newStage(r.store, r.twin)
+	st := newStage(r.store, r.twin, r.placed)
 	defer st.discard()
 	if err := st.fill(ctx, plan.files); err != nil {
 		return false, err

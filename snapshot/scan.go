@@ -29,6 +29,7 @@ type scan struct {
 	known  func(Hash) bool            // a cached hash is good only with this
 	put    func([]byte) (Hash, error) // takes each piece of content
 	limits Limits
+	placed *placed // what this restore has written; may be nil
 
 	pool    *pool
 	entries atomic.Int64
@@ -186,6 +187,9 @@ func (s *scan) handOut(at *place, d *dir) {
 
 func (s *scan) cached(e *entry) bool {
 	if e.size == 0 {
+		return true
+	}
+	if s.placed.holds(e) {
 		return true
 	}
 	found, ok := s.cache.lookup(e.stamp())

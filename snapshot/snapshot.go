@@ -255,10 +255,14 @@ func (s *Store) scan(ctx context.Context, put func([]byte) (Hash, error), known 
 	return root, w.unstable, err
 }
 
-// look is scan without storing anything.
-func (s *Store) look(ctx context.Context) (*entry, error) {
+// look is scan without storing anything. What was placed since is not read again.
+func (s *Store) look(ctx context.Context, since *placed) (*entry, error) {
 	hash := func(b []byte) (Hash, error) { return hashOf(b), nil }
-	root, _, err := s.scan(ctx, hash, func(Hash) bool { return true })
+	w := &scan{
+		top: int(s.top.Fd()), dev: s.dev, cache: s.cache, known: func(Hash) bool { return true }, put: hash,
+		limits: s.opts.Limits, placed: since,
+	}
+	root, err := w.run(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 type stage struct {
 	store *Store
 	twin  *twin // may be nil
+	done  *placed
 	dir   int
 
 	mu    sync.Mutex
@@ -24,8 +25,8 @@ type stage struct {
 	trash []string          // what was taken out of the workspace
 }
 
-func newStage(s *Store, t *twin) *stage {
-	return &stage{store: s, twin: t, dir: int(s.staging.Dir().Fd()), names: map[*entry]string{}}
+func newStage(s *Store, t *twin, done *placed) *stage {
+	return &stage{store: s, twin: t, done: done, dir: int(s.staging.Dir().Fd()), names: map[*entry]string{}}
 }
 
 // fill lays the files ready, all or an error.
@@ -128,7 +129,10 @@ func (st *stage) make(ctx context.Context, fd int, w wanted) error {
 	if err := unix.Fchmod(fd, e.mode); err != nil {
 		return err
 	}
-	return unix.UtimesNanoAt(unix.AT_FDCWD, procFD(fd), times(e), 0)
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, procFD(fd), times(e), 0); err != nil {
+		return err
+	}
+	return st.done.note(fd, e)
 }
 
 func (st *stage) write(ctx context.Context, fd int, e *entry) error {
