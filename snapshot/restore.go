@@ -159,7 +159,7 @@ func (r *restore) run(ctx context.Context) error {
 		ctx = context.WithoutCancel(ctx)
 	}
 	// What still differs is what programs keep writing.
-	have, err := r.store.look(ctx, r.placed)
+	have, err := r.store.look(ctx, r.want, r.placed)
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (r *restore) run(ctx context.Context) error {
 
 // round brings what differs back, and says whether nothing did.
 func (r *restore) round(ctx context.Context) (same bool, err error) {
-	have, err := r.store.look(ctx, r.placed)
+	have, err := r.store.look(ctx, r.want, r.placed)
 	if err != nil {
 		return false, err
 	}

@@ -30,6 +30,7 @@ type scan struct {
 	put    func([]byte) (Hash, error) // takes each piece of content
 	limits Limits
 	placed *placed // what this restore has written; may be nil
+	want   *entry  // what the tree is compared with; nil: nothing
 
 	pool    *pool
 	entries atomic.Int64
@@ -50,7 +51,7 @@ func (s *scan) run(ctx context.Context) (root *entry, err error) {
 	}
 	root = &entry{}
 	root.take(&st)
-	s.pushDir(newPlace(s.top), root)
+	s.pushDir(newPlace(s.top), root, s.want)
 	if err := s.pool.run(); err != nil {
 		return nil, err
 	}
@@ -60,12 +61,12 @@ func (s *scan) run(ctx context.Context) (root *entry, err error) {
 	return root, nil
 }
 
-func (s *scan) pushDir(at *place, e *entry) {
-	s.pool.push(job{do: func([]byte) error { return s.scanDir(at, e) }, drop: at.release})
+func (s *scan) pushDir(at *place, e, want *entry) {
+	s.pool.push(job{do: func([]byte) error { return s.scanDir(at, e, want) }, drop: at.release})
 }
 
 // scanDir lists a directory and hands out the work on its entries.
-func (s *scan) scanDir(at *place, e *entry) error {
+func (s *scan) scanDir(at *place, e, want *entry) error {
 	if at.depth > maxDepth {
 		return tool.Errorf(tool.Limit, "the workspace has directories nested deeper than %d levels; remove them, then retry", maxDepth)
 	}
@@ -78,7 +79,7 @@ func (s *scan) scanDir(at *place, e *entry) error {
 		return beneath.Error(err, shown(at.path("")))
 	}
 	e.dir = d
-	s.handOut(at, d)
+	s.handOut(at, d, want)
 	return nil
 }
 
@@ -165,15 +166,15 @@ func readlink(fd int, name string) string {
 }
 
 // handOut makes a job of each subdirectory and of each batch of files to read.
-func (s *scan) handOut(at *place, d *dir) {
+func (s *scan) handOut(at *place, d *dir, want *entry) {
 	var batch []*entry
 	for i := range d.entries {
 		switch e := &d.entries[i]; {
 		case e.kind == folder:
-			s.pushDir(at.below(e.name), e)
+			s.pushDir(at.below(e.name), e, want.child(e.name))
 		case e.kind == symlink && e.target == "":
 			e.kind = gone
-		case e.kind == file && !s.cached(e):
+		case e.kind == file && !s.differs(e, want) && !s.cached(e):
 			if batch = append(batch, e); len(batch) == fileBatch {
 				s.pushFiles(at, batch)
 				batch = nil
@@ -183,6 +184,16 @@ func (s *scan) handOut(at *place, d *dir) {
 	if len(batch) > 0 {
 		s.pushFiles(at, batch)
 	}
+}
+
+// differs says that a file can't have the wanted content, so there is no use in
+// reading it. Its hash stays zero, and that of its directories means nothing.
+func (s *scan) differs(e, want *entry) bool {
+	if s.want == nil {
+		return false
+	}
+	w := want.child(e.name)
+	return w == nil || w.kind != file || w.size != e.size
 }
 
 func (s *scan) cached(e *entry) bool {

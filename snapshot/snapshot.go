@@ -255,12 +255,13 @@ func (s *Store) scan(ctx context.Context, put func([]byte) (Hash, error), known 
 	return root, w.unstable, err
 }
 
-// look is scan without storing anything. What was placed since is not read again.
-func (s *Store) look(ctx context.Context, since *placed) (*entry, error) {
+// look is scan without storing anything. A restore compares it with what it
+// wants: what can't be that, and what it has placed itself, isn't read.
+func (s *Store) look(ctx context.Context, want *entry, since *placed) (*entry, error) {
 	hash := func(b []byte) (Hash, error) { return hashOf(b), nil }
 	w := &scan{
 		top: int(s.top.Fd()), dev: s.dev, cache: s.cache, known: func(Hash) bool { return true }, put: hash,
-		limits: s.opts.Limits, placed: since,
+		limits: s.opts.Limits, want: want, placed: since,
 	}
 	root, err := w.run(ctx)
 	if err != nil {

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -52,6 +53,18 @@ type entry struct {
 
 // dir is a directory's entries, sorted by name.
 type dir struct{ entries []entry }
+
+// child is an entry of a directory that is in memory, or nil.
+func (e *entry) child(name string) *entry {
+	if e == nil || e.dir == nil {
+		return nil
+	}
+	i, ok := slices.BinarySearchFunc(e.dir.entries, name, func(c entry, name string) int { return strings.Compare(c.name, name) })
+	if !ok {
+		return nil
+	}
+	return &e.dir.entries[i]
+}
 
 func (e *entry) take(st *unix.Stat_t) {
 	e.mode, e.mtime, e.size = st.Mode&0o7777, st.Mtim.Nano(), st.Size
