@@ -10,12 +10,17 @@ EXIT_JSON = ('{"status":%s,"code":%d,"signal":%d,"ns":%d,"out":[%d,%d],"user":%f
              '"shared":%s,"notices":%s,"error":%s}')
 
 
+def key_of(payload):
+    """The key of the Python source that a request names, "" for a plain program."""
+    return payload[REQUEST.size - 32:REQUEST.size].rstrip(b"\0").decode()
+
+
 class Call:
     def __init__(self, number, payload):
         self.number, self.request = number, payload
-        flags, self.timeout, _, _, *bounds, _, key = REQUEST.unpack_from(payload)
+        flags, self.timeout, _, _, *bounds, _, _ = REQUEST.unpack_from(payload)
         self.bounds = bounds                     # of stdout, then stderr: bytes to forward, bytes of tail
-        self.key = key.rstrip(b"\0").decode()
+        self.key = key_of(payload)
         self.tty, self.control = flags & WITH_TTY, flags & WITH_CONTROL
         self.slot, self.outs, self.ins, self.totals, self.tails = None, {}, {}, [0] * 5, []
         self.began, self.lasted, self.report, self.reason, self.error = 0, 0, None, None, None
@@ -41,7 +46,7 @@ class Call:
             self.blame(events, result, killed)
         return EXIT_JSON % (to_json(result["status"]), result["code"], result["signal"], self.lasted, self.totals[1], self.totals[2],
                             user, system, rss << 10, "true" if self.shared else "false",
-                            to_json(result["notices"]), to_json(self.error))
+                            to_json(result["notices"]) if result["notices"] else "[]", to_json(self.error) if self.error else "null")
 
     def blame(self, events, result, killed):
         oom, pids = (now - then for now, then in zip(events.read(), self.before))

@@ -42,13 +42,16 @@ class Request:
         self.flags, self.size = fixed[0], fixed[2:4]
         words = payload[REQUEST.size:].split(b"\0")
         end = 1 + fixed[8]
-        self.dir, self.argv = words[0], words[1:end]
-        self.env = dict(BASE_ENV)
+        self.dir, self.argv, self.pairs = words[0], words[1:end], words[end:-1]
+
+    def environment(self):
+        env = dict(BASE_ENV)
         if self.flags & WITH_TTY:
-            self.env[b"TERM"] = b"xterm-256color"
-        for pair in words[end:-1]:
+            env[b"TERM"] = b"xterm-256color"
+        for pair in self.pairs:
             key, _, value = pair.partition(b"=")
-            self.env[key] = value
+            env[key] = value
+        return env
 
 
 def receive(sock):
@@ -123,16 +126,17 @@ def launch(sock, payload, start, rank):
 class Start:
     """One start of a program, made ready before its request is known. What is
     opened for it is closed again."""
-    attributes = None
+    attributes = environ = None                  # made once: of all, and of those that add no variable
 
     def __init__(self, sock, theirs):
         self.sock, self.fds, self.code = sock, theirs, 127
+        self.pid = ctypes.c_int()
         self.actions = ctypes.create_string_buffer(256)
         libc.posix_spawn_file_actions_init(self.actions)
         for target, fd in enumerate(theirs):
             self.dup(fd, target)
         if Start.attributes is None:
-            Start.attributes = attributes()
+            Start.attributes, Start.environ = attributes(), environ(BASE_ENV)
 
     def close(self):
         libc.posix_spawn_file_actions_destroy(self.actions)
@@ -148,7 +152,10 @@ class Start:
             self.control()
         if request.flags & NOTIFY:
             told(self.sock, b"S")
-        return self.execute(request.argv, request.env)
+        if request.pairs or request.flags & WITH_TTY:
+            env = request.environment()
+            return self.execute(request.argv, env.get(b"PATH", SHELL_PATH), environ(env))
+        return self.execute(request.argv, SHELL_PATH, Start.environ)
 
     def dup(self, fd, target):
         libc.posix_spawn_file_actions_adddup2(self.actions, fd, target)
@@ -171,11 +178,11 @@ class Start:
         told(self.sock, b"C", ours)
         self.fds += ours + theirs
 
-    def execute(self, argv, env):
+    def execute(self, argv, search, env):
         """Starts the program, or says on stderr why not, as a shell does."""
-        name, failure = argv[0], errno.ENOENT
-        for path in candidates(name, env):
-            pid, error = self.spawn(path, argv, env)
+        name, failure, words = argv[0], errno.ENOENT, strings(argv)
+        for path in candidates(name, search):
+            pid, error = self.spawn(path, words, env)
             if pid:
                 return pid
             if error not in (errno.ENOENT, errno.ENOTDIR):
@@ -187,17 +194,21 @@ class Start:
         return 0
 
     def spawn(self, path, argv, env):
-        pid, deadline = ctypes.c_int(), time.monotonic() + PATIENCE
-        argv, env = strings(argv), strings([b"%b=%b" % pair for pair in env.items()])
+        deadline = None
         while True:
-            error = libc.posix_spawn(ctypes.byref(pid), path, self.actions, self.attributes, argv, env)
+            error = libc.posix_spawn(ctypes.byref(self.pid), path, self.actions, self.attributes, argv, env)
             if error not in (errno.EAGAIN, errno.ENOMEM):
-                return (0, error) if error else (pid.value, 0)
+                return (0, error) if error else (self.pid.value, 0)
+            deadline = deadline or time.monotonic() + PATIENCE
             if time.monotonic() > deadline:
                 told(self.sock, b"P")
                 return 0, error
             if _signal.sigtimedwait([_signal.SIGTERM], 0.05):
                 os._exit(0)
+
+
+def environ(env):
+    return strings([b"%b=%b" % pair for pair in env.items()])
 
 
 def strings(items):
@@ -217,10 +228,10 @@ def attributes():
     return attr
 
 
-def candidates(name, env):
+def candidates(name, search):
     if b"/" in name or not name:
         return [name] if name else []
-    paths = [d + b"/" + name for d in env.get(b"PATH", SHELL_PATH).split(b":") if d]
+    paths = [d + b"/" + name for d in search.split(b":") if d]
     return [path for path in paths if os.path.exists(path)]
 
 
@@ -244,7 +255,9 @@ def enter(directory):
 
 
 def make_home():
-    """It lies in a tmpfs that programs may empty."""
+    """It lies in a tmpfs that programs may empty. To look first is quicker."""
+    if os.path.exists(BASE_ENV[b"HOME"]):
+        return
     try:
         os.mkdir(BASE_ENV[b"HOME"], 0o700)
     except OSError:

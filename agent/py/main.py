@@ -16,7 +16,7 @@ from _collections import deque
 from _heapq import heappop, heappush
 
 from . import launch
-from .calls import Call
+from .calls import Call, key_of
 from .cgroup import Events, hello, limits
 from .direct import Direct
 from .kernel import RT, give_up_rights
@@ -186,12 +186,15 @@ class Agent(Streams, Slots):
     def run(self, number, payload):
         if number in self.calls:
             raise Lost("call number used twice")
-        call = self.calls[number] = Call(number, payload)
-        pool = self.pools.get(call.key)
+        pool = self.pools.get(key_of(payload))
         if pool is None:
             raise Lost("unknown python source")
-        if pool.ready:
-            self.dispatch(call, pool.ready.popleft())
+        slot = pool.ready.popleft() if pool.ready else None
+        if slot:                                 # first of all: the program waits for nothing else
+            self.request(slot, payload)
+        call = self.calls[number] = Call(number, payload)
+        if slot:
+            self.dispatch(call, slot)
         else:
             pool.waiting.append(call)
             self.fill(pool)

@@ -162,7 +162,7 @@ def rehearse(warm):
         launch.enter(request.dir)
     except launch.StartError:
         pass
-    set_environment(request.env)
+    set_environment(request.environment())
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     gc.enable()
     gc.disable()
@@ -179,7 +179,7 @@ def drop_with(parent, user):
 
 
 def call(main, request):
-    set_environment(request.env)
+    set_environment(request.environment())
     sys.argv = [request.argv[0].decode()]
     _signal.signal(_signal.SIGINT, _signal.default_int_handler)
     gc.enable()

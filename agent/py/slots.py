@@ -159,7 +159,9 @@ class Slots:
             slot.born = True
         slot.fds, slot.since = fds, time.monotonic()
         if pool.waiting:
-            self.dispatch(pool.waiting.popleft(), slot)
+            call = pool.waiting.popleft()
+            self.request(slot, call.request)
+            self.dispatch(call, slot)
         else:
             pool.ready.append(slot)
             if len(pool.ready) > pool.spare:
@@ -288,8 +290,8 @@ class Slots:
             return False
 
     def dispatch(self, call, slot):
+        """Joins a call to the slot that has its request."""
         slot.call, call.slot = call, slot
-        self.request(slot, call.request)
         call.began, call.request = time.monotonic_ns(), None
         call.shared = any(other.slot for other in self.calls.values() if other is not call)
         if call.shared:
