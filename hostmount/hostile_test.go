@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox/hostmount"
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -154,8 +155,8 @@ func TestHardLinksOfOthersAreSkipped(t *testing.T) {
 }
 
 func TestUnreadableFilesAreSkipped(t *testing.T) {
-	if os.Getuid() == 0 {
-		t.Skip("root reads everything")
+	if hosttest.AsNobody(t) {
+		return
 	}
 	h := newHost(t)
 	require.NoError(t, os.Chmod(h.path("allowed/repo/README.md"), 0))

@@ -84,9 +84,11 @@ func start(t *testing.T, job ...string) *exec.Cmd {
 
 func commandFor(exe string, job ...string) *exec.Cmd {
 	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), childEnv+"="+strings.Join(job, " "))
+	cmd.Env = append(os.Environ(), jobOf(job...))
 	return cmd
 }
+
+func jobOf(job ...string) string { return childEnv + "=" + strings.Join(job, " ") }
 
 // crash runs a job that must die at the point.
 func crash(t *testing.T, job, root, point string) {

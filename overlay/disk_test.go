@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/internal/quota"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -376,16 +377,8 @@ func TestAUserWithoutRightsIsWatched(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("this is what all other tests of a user without rights are")
 	}
-	place, err := os.MkdirTemp("/var/tmp", "wisbox-overlay-")
-	require.NoError(t, err)
-	defer os.RemoveAll(place)
-	require.NoError(t, os.Chown(place, 65534, 65534))
-	raw, err := os.ReadFile("/proc/self/exe")
-	require.NoError(t, err)
-	binary := filepath.Join(place, "test")
-	require.NoError(t, os.WriteFile(binary, raw, 0o755))
-	cmd := commandFor(binary, "watch", filepath.Join(place, "root"))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	cmd := hosttest.CommandOfNobody(t)
+	cmd.Env = append(cmd.Env, jobOf("watch", filepath.Join(cmd.Dir, "root")))
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }

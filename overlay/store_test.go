@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -309,8 +310,8 @@ func TestTheListSaysWhoIsInUse(t *testing.T) {
 }
 
 func TestAReadOnlyStateRootIsAnErrorThatSaysSo(t *testing.T) {
-	if os.Getuid() == 0 {
-		t.Skip("root writes where nobody may; the integration tests use a read-only mount")
+	if hosttest.AsNobody(t) {
+		return
 	}
 	dir := filepath.Join(t.TempDir(), "parent")
 	require.NoError(t, os.Mkdir(dir, 0o500))

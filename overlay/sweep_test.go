@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/wisbox/wisbox/internal/dirtest"
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -48,7 +48,7 @@ func TestASessionInUseIsNotRemoved(t *testing.T) {
 }
 
 func TestMangledTreesAreRemoved(t *testing.T) {
-	s := newStoreIn(t, dirtest.InMemory(t))
+	s := newStoreIn(t, hosttest.InMemory(t))
 	d := create(t, s, &CreateOptions{ID: "x"})
 	at, err := os.OpenRoot(d.WorkspacePath())
 	require.NoError(t, err)

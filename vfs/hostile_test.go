@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -80,8 +81,7 @@ func TestConcurrentRewritesAreNotLost(t *testing.T) {
 }
 
 func TestForbiddenModes(t *testing.T) {
-	if os.Getuid() == 0 {
-		asNobody(t)
+	if hosttest.AsNobody(t) {
 		return
 	}
 	w := newWorld(t)

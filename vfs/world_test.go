@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"syscall"
@@ -17,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/wisbox/wisbox/internal/dirtest"
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
 )
@@ -42,7 +41,7 @@ func newWorld(t testing.TB, change ...func(*vfs.Options)) *world {
 // newLargeWorld is for very many entries.
 func newLargeWorld(t testing.TB) *world {
 	t.Helper()
-	return newWorldIn(t, dirtest.InMemory(t))
+	return newWorldIn(t, hosttest.InMemory(t))
 }
 
 func newWorldIn(t testing.TB, base string, change ...func(*vfs.Options)) *world {
@@ -228,21 +227,4 @@ func (w *world) swapping(a, b string) (stop func()) {
 	stop = func() { cancel(); <-done }
 	w.Cleanup(stop)
 	return stop
-}
-
-// asNobody runs a test once more as a user whom modes bind.
-func asNobody(t *testing.T) {
-	dir, err := os.MkdirTemp("", "vfs")
-	require.NoError(t, err)
-	defer os.RemoveAll(dir)
-	require.NoError(t, os.Chmod(dir, 0o777))
-	exe, err := os.ReadFile("/proc/self/exe")
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "test"), exe, 0o755))
-	cmd := exec.Command(filepath.Join(dir, "test"), "-test.run=^"+t.Name()+"$", "-test.count=1")
-	cmd.Dir, cmd.Env = dir, []string{"TMPDIR=" + dir}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	require.Contains(t, string(out), "PASS")
 }

@@ -88,7 +88,7 @@ func (a *app) explain(f programFlags, res sandbox.Result) {
 	case sandbox.StatusCancelled:
 		fmt.Fprintln(a.err, "wisbox: the command was ended, because its session was")
 	case sandbox.StatusSandboxLost:
-		fmt.Fprintln(a.err, "wisbox: the sandbox was lost under the command; run it again")
+		fmt.Fprintln(a.err, "wisbox: the sandbox was lost under the command, perhaps out of memory, which files in /tmp count to; run it again")
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -20,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/beneath"
-	"github.com/wisbox/wisbox/internal/dirtest"
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -328,7 +327,7 @@ func TestRemoveAllCountsWhatItRemoves(t *testing.T) {
 }
 
 func TestRemoveAllOfDeepAndWideTrees(t *testing.T) {
-	w := newWorldIn(t, dirtest.InMemory(t))
+	w := newWorldIn(t, hosttest.InMemory(t))
 	deep(t, w.at(""), "deep", 5_000)
 	for i := range 1_500 { // more subdirectories than wait at the top in one go
 		require.NoError(t, os.MkdirAll(w.at(fmt.Sprintf("wide/m/%d/x/y", i)), 0o755))
@@ -365,7 +364,7 @@ func deep(t *testing.T, dir, name string, levels int) {
 }
 
 func TestRemoveAllOfManyFiles(t *testing.T) {
-	w := newWorldIn(t, dirtest.InMemory(t))
+	w := newWorldIn(t, hosttest.InMemory(t))
 	require.NoError(t, os.Mkdir(w.at("many"), 0o755))
 	dir, err := os.Open(w.at("many"))
 	require.NoError(t, err)
@@ -387,10 +386,8 @@ func TestRemoveAllEndsWithItsContext(t *testing.T) {
 	assert.ErrorIs(t, err, context.Canceled)
 }
 
-// TestForbiddenModes runs as a user whom modes bind; root starts itself again.
 func TestForbiddenModes(t *testing.T) {
-	if os.Getuid() == 0 {
-		asNobody(t)
+	if hosttest.AsNobody(t) {
 		return
 	}
 	w := newWorld(t)
@@ -407,21 +404,4 @@ func TestForbiddenModes(t *testing.T) {
 	n, err := beneath.RemoveAll(w.tree.Dir(), "t")
 	require.NoError(t, err)
 	assert.EqualValues(t, 5, n)
-}
-
-func asNobody(t *testing.T) {
-	dir, err := os.MkdirTemp("", "beneath")
-	require.NoError(t, err)
-	defer os.RemoveAll(dir)
-	require.NoError(t, os.Chmod(dir, 0o777))
-	exe := filepath.Join(dir, "test")
-	data, err := os.ReadFile("/proc/self/exe")
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(exe, data, 0o755))
-	cmd := exec.Command(exe, "-test.run=^"+t.Name()+"$", "-test.count=1")
-	cmd.Dir, cmd.Env = dir, []string{"TMPDIR=" + dir}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	require.Contains(t, string(out), "PASS")
 }

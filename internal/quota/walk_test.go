@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -15,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/wisbox/wisbox/internal/dirtest"
+	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
 func opendir(t testing.TB, path string) *os.File {
@@ -92,7 +91,7 @@ func TestAWalkStopsAtItsLimitAndWithItsContext(t *testing.T) {
 }
 
 func TestAWalkGoesAsDeepAsTheTreeWithTwoDescriptors(t *testing.T) {
-	top := dirtest.InMemory(t)
+	top := hosttest.InMemory(t)
 	const levels = 3000
 	deep(t, top, levels)
 	before := walkedDescriptors(t)
@@ -178,12 +177,8 @@ func TestFilesWithoutANameAreFoundWithWhoHasThemOpen(t *testing.T) {
 	assert.Zero(t, Unlinked(root, dir))
 }
 
-// closedEnv makes the test binary do its work again as a user without rights.
-const closedEnv = "WISBOX_QUOTA_TEST_CLOSED"
-
 func TestDirectoriesThatTheirOwnerClosedAreCountedAndStayClosed(t *testing.T) {
-	if os.Getuid() == 0 && os.Getenv(closedEnv) == "" {
-		againAsNobody(t)
+	if hosttest.AsNobody(t) {
 		return
 	}
 	dir := t.TempDir()
@@ -207,25 +202,4 @@ func TestDirectoriesThatTheirOwnerClosedAreCountedAndStayClosed(t *testing.T) {
 			require.NoError(t, os.Chmod(at(name), 0o700))
 		}
 	}
-}
-
-func againAsNobody(t *testing.T) {
-	t.Helper()
-	place, err := os.MkdirTemp("/var/tmp", "wisbox-quota-")
-	require.NoError(t, err)
-	defer os.RemoveAll(place)
-	require.NoError(t, os.Chown(place, 65534, 65534))
-	exe, err := os.Executable()
-	require.NoError(t, err)
-	raw, err := os.ReadFile(exe)
-	require.NoError(t, err)
-	binary := filepath.Join(place, "test")
-	require.NoError(t, os.WriteFile(binary, raw, 0o755))
-	cmd := exec.Command(binary, "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), closedEnv+"=1", "TMPDIR="+place, "HOME="+place)
-	cmd.Dir = place
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	require.True(t, strings.Contains(string(out), "--- PASS"), "%s", out)
 }
