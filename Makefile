@@ -77,7 +77,7 @@ test-gvisor: setup image ## the backend's suite and the integration tests with -
 		go test -count=1 -timeout 40m -skip '$(GVISOR_DIFFERS)' ./integration
 
 .PHONY: test-podman5
-test-podman5: setup image ## the backend's suite and some commands on Debian trixie's Podman 5, rootful and rootless
+test-podman5: setup image ## the backend's suite and some commands on Debian's next Podman, rootful and rootless: SUITE=trixie or forky
 	scripts/podman5.sh $(SUITE)
 
 .PHONY: test-quota
@@ -106,8 +106,8 @@ model: ## check the model of the rlm protocol with spin
 SOAK := F03|F34|F40|TestRandomCallsStayFlat|TestSessionsOpenedAndClosedAtOnce
 
 .PHONY: soak
-soak: setup image ## random calls, kills and sessions, as many as T hours of use bring: T=4h
-	WISBOX_SOAK=$(or $(T),1h) go test -v -count=1 -timeout 12h -run '$(SOAK)' ./integration
+soak: setup image ## random calls, kills and sessions under the race detector, as many as T hours of use bring: T=4h
+	CGO_ENABLED=1 WISBOX_SOAK=$(or $(T),1h) go test -race -v -count=1 -timeout 12h -run '$(SOAK)' ./integration
 	WISBOX_LOAD_SECONDS=60 go test -v -count=1 -run TestManyCallsInFlight ./integration/mcp
 	WISBOX_SOAK=1 go test -count=20 -timeout 2h ./agent
 
