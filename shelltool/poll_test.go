@@ -55,16 +55,16 @@ func TestAProgramThatRunsOnBecomesAProcess(t *testing.T) {
 
 func TestAProcessFromACallKeepsTheCallsTimeout(t *testing.T) {
 	b := newBench(t)
-	got := b.poll(t.Context(), 100*time.Millisecond, `{"commands":["sleep","600"],"timeout":1}`)
+	got := b.poll(t.Context(), 100*time.Millisecond, `{"commands":["sleep","600"],"timeout":2}`)
 	_, r := b.readUntil(got.ProcessID, "")
 	assert.Equal(t, "timed_out", r.State)
 }
 
 func TestACancelledCallLeavesNoProcess(t *testing.T) {
 	b := newBench(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	got := b.poll(ctx, time.Minute, `{"commands":["sleep","600"]}`)
+	ctx, cancel := context.WithCancel(t.Context())
+	begun := tool.WithProgress(ctx, func(string) { cancel() })
+	got := b.poll(begun, time.Minute, `{"script":"echo begun; sleep 600"}`)
 	assert.EqualValues(t, "cancelled", got.Status)
 	assert.Zero(t, b.shell.Running())
 }

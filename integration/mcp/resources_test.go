@@ -147,7 +147,7 @@ func told(t *testing.T, updates <-chan string, uris ...string) {
 		select {
 		case uri := <-updates:
 			delete(missing, uri)
-		case <-time.After(10 * time.Second):
+		case <-time.After(30 * time.Second):
 			require.Fail(t, "nothing was told of", "%v", missing)
 		}
 	}
