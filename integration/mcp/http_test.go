@@ -2,12 +2,20 @@ package mcp
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
@@ -64,6 +72,7 @@ func TestRequestsWithoutTheTokenGetNothing(t *testing.T) {
 		"a page":        {map[string]string{"Authorization": "Bearer " + s.token, "Origin": "http://evil.example"}, http.StatusForbidden},
 		"rebinding":     {map[string]string{"Authorization": "Bearer " + s.token, "Host": "evil.example"}, http.StatusForbidden},
 		"a plain form":  {map[string]string{"Authorization": "Bearer " + s.token, "Content-Type": "text/plain"}, http.StatusUnsupportedMediaType},
+		"long header":   {map[string]string{"Authorization": "Bearer " + s.token, "X-Long": strings.Repeat("x", 80<<10)}, http.StatusRequestHeaderFieldsTooLarge},
 		"the page asks": {map[string]string{"Authorization": "Bearer " + s.token, "Sec-Fetch-Site": "cross-site"}, http.StatusForbidden},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -105,4 +114,43 @@ func dialer(path string) func(ctx context.Context, network, addr string) (net.Co
 	return func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	}
+}
+
+// certificate makes a key and a certificate for 127.0.0.1 that it signs itself.
+func certificate(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	about := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	der, err := x509.CreateCertificate(rand.Reader, about, about, key.Public(), key)
+	require.NoError(t, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	write := func(name, kind string, raw []byte) string {
+		path := filepath.Join(t.TempDir(), name)
+		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: raw}), 0o600))
+		return path
+	}
+	pool = x509.NewCertPool()
+	made, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	pool.AddCert(made)
+	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", secret), pool
+}
+
+func TestBeyondLoopbackTLSIsServedWithTheToken(t *testing.T) {
+	w := newWorld(t)
+	cert, key, pool := certificate(t)
+	s := w.serve("0.0.0.0:0", "--tls-cert", cert, "--tls-key", key)
+	_, port, err := net.SplitHostPort(s.addr)
+	require.NoError(t, err)
+	over := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}
+	defer over.CloseIdleConnections()
+	url := "https://127.0.0.1:" + port + "/mcp"
+	c := w.connect(&sdk.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: bearer{s.token, over}}}, nil, nil)
+	assert.NotEmpty(t, listed(t, c))
+	res, err := (&http.Client{Transport: over}).Post(url, "application/json", strings.NewReader("{}"))
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	assert.Equal(t, http.StatusUnauthorized, res.StatusCode)
 }
