@@ -37,26 +37,29 @@ func TestRecordedLispDefinitionsAreMadeAgainInAFreshContainer(t *testing.T) {
 // session has what it had defined. In the image's SBCL and the container's limits.
 func TestLispOutlivesWhatAFormDoesToIt(t *testing.T) {
 	s := open(t, nil)
-	call(t, s, "configure-limits", args{"timeout": 1})
 	call(t, s, "evaluate-lisp", args{"code": "(defun kept () :kept)"})
-	for _, c := range []struct{ code, says string }{
-		{"(princ :begun) (loop)", "(?s)BEGUN.*\\[TIMEOUT\\] Evaluation exceeded 1 second"},
-		{"(loop (print 1))", `\[output cut: 100,000 of [\d,]+ characters shown(?s:.*)\[TIMEOUT\]`},
-		{"(labels ((f (x) (1+ (f x)))) (f 1))", `\[ERROR\] [A-Z-]*STACK-EXHAUSTED`},
-		{"(make-array 10000000000)", `\A\[ERROR\] HEAP-EXHAUSTED-ERROR`},
-		{"(let ((x nil)) (loop (push (make-array 1000) x)))", `\A\[ERROR\] HEAP-EXHAUSTED-ERROR`},
-		{"(floor (sb-ext:dynamic-space-size) (* 1024 1024))", `\A=> 512\n`}, // half of the container's memory
-		{"(let ((x (list 1))) (setf (cdr x) x) x)", `\A=> #1=\(1 \. #1#\)`},
-		{"(sb-thread:join-thread (sb-thread:make-thread (lambda () (print :thread))))", `\[stdout\]\n\n:THREAD \n=> :THREAD`},
-		{"(sb-thread:join-thread (sb-thread:make-thread (lambda () (sb-thread:abort-thread))))", `\[ERROR\] JOIN-THREAD-ERROR`},
-		{"(sb-ext:exit :abort t)", `\[ERROR\] EXIT-REFUSED`},
-		{"(sb-thread:terminate-thread sb-thread:*current-thread*)", ``},
-		{"(read)", `\[ERROR\] END-OF-FILE`},
-		{"#.(sb-ext:exit)", `\[ERROR\] [A-Z-]*READER-ERROR`},
-		{"(defun cl:car (x) x)", `\[ERROR\]`},
-		{"(defun wisbox.driver::answer (x) x)", `\[ERROR\]`},
-		{`(sb-ext:run-program "/bin/echo" '("from a program") :output t) 1`, `\A\[stdout\]\nfrom a program\n\n=> 1`},
+	for _, c := range []struct {
+		code, says string
+		timeout    int
+	}{
+		{"(princ :begun) (loop)", `(?s)BEGUN.*\[TIMEOUT\] Evaluation exceeded 1 second`, 1},
+		{"(loop (print 1))", `\[output cut: 100,000 of [\d,]+ characters shown(?s:.*)\[TIMEOUT\]`, 1},
+		{"(labels ((f (x) (1+ (f x)))) (f 1))", `\[ERROR\] [A-Z-]*STACK-EXHAUSTED`, 30},
+		{"(make-array 10000000000)", `\A\[ERROR\] HEAP-EXHAUSTED-ERROR`, 30},
+		{"(let ((x nil)) (loop (push (make-array 1000) x)))", `\A\[ERROR\] HEAP-EXHAUSTED-ERROR`, 30},
+		{"(floor (sb-ext:dynamic-space-size) (* 1024 1024))", `\A=> 512\n`, 30}, // half of the container's memory
+		{"(let ((x (list 1))) (setf (cdr x) x) x)", `\A=> #1=\(1 \. #1#\)`, 30},
+		{"(sb-thread:join-thread (sb-thread:make-thread (lambda () (print :thread))))", `\[stdout\]\n\n:THREAD \n=> :THREAD`, 30},
+		{"(sb-thread:join-thread (sb-thread:make-thread (lambda () (sb-thread:abort-thread))))", `\[ERROR\] JOIN-THREAD-ERROR`, 30},
+		{"(sb-ext:exit :abort t)", `\[ERROR\] EXIT-REFUSED`, 30},
+		{"(sb-thread:terminate-thread sb-thread:*current-thread*)", ``, 30},
+		{"(read)", `\[ERROR\] END-OF-FILE`, 30},
+		{"#.(sb-ext:exit)", `\[ERROR\] [A-Z-]*READER-ERROR`, 30},
+		{"(defun cl:car (x) x)", `\[ERROR\]`, 30},
+		{"(defun wisbox.driver::answer (x) x)", `\[ERROR\]`, 30},
+		{`(sb-ext:run-program "/bin/echo" '("from a program") :output t) 1`, `\A\[stdout\]\nfrom a program\n\n=> 1`, 30},
 	} {
+		call(t, s, "configure-limits", args{"timeout": c.timeout})
 		raw, err := json.Marshal(args{"code": c.code})
 		require.NoError(t, err)
 		res, err := s.Call(t.Context(), "evaluate-lisp", raw)

@@ -51,6 +51,7 @@ func TestWhatCanNotBeInterruptedIsEndedInTime(t *testing.T) {
 	for _, code := range []string{
 		"(sb-sys:without-interrupts (loop))",
 		"(sb-sys:enable-interrupt sb-unix:sigint :ignore) (loop)",
+		"(finish-output) (in-package :wisbox.driver) (defun answer (x) x)", // its own package is not locked to who is in it
 	} {
 		e := s.evalFull(t, `(princ "hello") (terpri) `+code)
 		assert.Equal(t, lisp.StatusEnded, e.Status, code)
@@ -129,6 +130,7 @@ func TestNothingEndsTheSession(t *testing.T) {
 		"(throw 'wisbox.driver::idle nil)",
 		"(go nowhere)", "(return 1)", "(declare)", "(let ((x)) (setq 3 4))", "(1 2 3)", "(funcall 1)",
 		"(rename-package :cl-user :other)", "(rename-package :other :cl-user)",
+		"(in-package :cl) (defun car (x) x) (defun list (&rest x) 1) (in-package :cl-user)",
 		"(sb-ext:gc :full t)", "(proclaim '(optimize (safety 0) (debug 0)))",
 	} {
 		raw := s.eval(t, code)
@@ -179,8 +181,25 @@ func TestOutputOverTheLimitIsCut(t *testing.T) {
 		assert.Len(t, e.Stdout, 100)
 	}
 	e = s.evalFull(t, `(error (make-string 10000000 :initial-element #\x))`)
-	assert.LessOrEqual(t, len(e.Error.Message), 5000)
+	assert.Equal(t, strings.Repeat("x", 100)+"… [9,999,900 more characters]", e.Error.Message)
 	s.alive(t)
+}
+
+func TestMoreThanAnybodyReadsIsCut(t *testing.T) {
+	s := newSession(t)
+	text := s.eval(t, "(values-list (loop for i below 20000 collect i))")
+	assert.Contains(t, text, "=> 999\n; 19,000 more values are not shown")
+	s.eval(t, `(dotimes (i 1200) (make-package (format nil "P~d" i)))`)
+	assert.Len(t, s.call(t, "list-definitions", args{}).Value.(lisp.Listing).Packages, 1000)
+	assert.Equal(t, lisp.StatusOK, s.evalFull(t, strings.Repeat("(defvar v)", 9000)).Status)
+	for _, code := range []string{
+		strings.Repeat("(", 90_000), strings.Repeat("'", 90_000) + "a", strings.Repeat("#(", 40_000), strings.Repeat("(1+ ", 10_000) + "1" + strings.Repeat(")", 10_000),
+		strings.Repeat("(let () ", 10_000) + "1" + strings.Repeat(")", 10_000), strings.Repeat("\"x\" ", 20_000), strings.Repeat("a", 99_999),
+	} {
+		e := s.evalFull(t, code)
+		assert.NotEqual(t, lisp.StatusEnded, e.Status, code[:10]+e.Stderr)
+		s.alive(t)
+	}
 }
 
 func TestACancelledCallKeepsDefinitions(t *testing.T) {

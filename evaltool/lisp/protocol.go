@@ -93,6 +93,7 @@ type answer struct {
 	Timing      *Timing      `json:"timing"`
 	Definitions []definition `json:"definitions"`
 	Values      []excerpt    `json:"values"`
+	MoreValues  int          `json:"more_values"`
 
 	excerpt             // of what was asked for: an expansion, a description
 	Errors   []Warning  `json:"errors"`
@@ -127,7 +128,7 @@ func parseAnswer(body []byte, id string) (*answer, error) {
 func (a *answer) valid() bool {
 	return slices.Contains([]outcome{outcomeDone, outcomeError, outcomeInterrupted, outcomeNoPackage}, a.Outcome) &&
 		(a.Outcome == outcomeError) == (a.Error != nil) &&
-		min(a.OutDropped, a.ErrDropped, a.Dropped) >= 0 && min(a.Forms, a.Position, a.Total) >= 0 &&
+		min(a.OutDropped, a.ErrDropped, a.Dropped) >= 0 && min(a.Forms, a.Position, a.Total, a.MoreValues) >= 0 &&
 		max(len(a.Warnings), len(a.Notes), len(a.Values), len(a.Errors), len(a.Entries), len(a.Packages), len(a.Definitions)) <= maxItems &&
 		!slices.ContainsFunc(a.Values, func(v excerpt) bool { return v.Dropped < 0 })
 }

@@ -36,7 +36,8 @@ type Evaluation struct {
 	Stderr        string     `json:"stderr,omitempty"`
 	StderrDropped int64      `json:"stderr_dropped,omitempty"` // characters over max-output
 	Warnings      []Warning  `json:"warnings,omitempty"`
-	Values        []string   `json:"values"`
+	Values        []string   `json:"values"` // at most 1,000
+	ValuesDropped int        `json:"values_dropped,omitempty"`
 	Error         *Condition `json:"error,omitempty"`
 	Timing        *Timing    `json:"timing,omitempty"`
 	Package       string     `json:"package,omitempty"` // the session's, after the call
@@ -84,6 +85,9 @@ func (e Evaluation) end() []string {
 	var lines []string
 	for _, v := range e.Values {
 		lines = append(lines, "=> "+v)
+	}
+	if e.ValuesDropped > 0 {
+		lines = append(lines, fmt.Sprintf("; %s more values are not shown", thousands(int64(e.ValuesDropped))))
 	}
 	return lines
 }

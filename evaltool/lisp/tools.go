@@ -105,7 +105,7 @@ func (l *Lisp) evaluate(ctx context.Context, p evaluateParams) (Evaluation, erro
 func (rep *reply) evaluation(r request) Evaluation {
 	e := Evaluation{
 		Status: rep.status, Stdout: rep.stdout.Text, StdoutDropped: rep.stdout.Dropped, Stderr: rep.stderr.Text, StderrDropped: rep.stderr.Dropped,
-		Warnings: rep.Warnings, Values: []string{}, Error: rep.Error.shown(), Timing: rep.Timing, Package: rep.Package, Notes: rep.notes,
+		Warnings: rep.Warnings, Values: []string{}, ValuesDropped: rep.answer.MoreValues, Error: rep.Error.shown(), Timing: rep.Timing, Package: rep.Package, Notes: rep.notes,
 	}
 	if rep.late == StatusTimedOut && rep.status != StatusOK && rep.status != StatusError {
 		e.TimeoutS = int(math.Ceil(r.timeout.Seconds()))

@@ -33,10 +33,16 @@
 (defun problem-of (condition key)
   (when (eq condition (getf *problem* :condition)) (getf *problem* key)))
 
+(defun cut-text (shown)
+  "What SHOWN has given, with how much is missing."
+  (if (plusp (getf shown :dropped))
+      (format nil "~a… [~:d more characters]" (getf shown :text) (getf shown :dropped))
+      (getf shown :text)))
+
 (defun message (condition &optional (limit (min *limit* 4000)))
   (or (problem-of condition :message)
       (handler-case
-          (getf (shown (lambda (out) (let ((*print-escape* nil)) (princ condition out))) limit) :text)
+          (cut-text (shown (lambda (out) (let ((*print-escape* nil)) (princ condition out))) limit))
         (serious-condition () "(its message can't be printed)"))))
 
 ;;; Failures
@@ -153,10 +159,9 @@
 
 (defun note-note (note)
   (when (and (eq sb-thread:*current-thread* *main*) (< (length *notes*) *warning-limit*))
-    (vector-push-extend (getf (shown (lambda (out)
-                                       (let ((*print-escape* nil) (*print-circle* nil)) (princ note out)))
-                                     4000)
-                              :text)
+    (vector-push-extend (cut-text (shown (lambda (out)
+                                           (let ((*print-escape* nil) (*print-circle* nil)) (princ note out)))
+                                         4000))
                         *notes*))
   (muffle-warning note))
 

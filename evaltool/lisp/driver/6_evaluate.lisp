@@ -1,6 +1,7 @@
 ;;; Evaluating
 
 (defvar *values*)
+(defvar *more-values*)
 (defvar *timing*)
 (defvar *definitions*)
 
@@ -31,14 +32,16 @@
                            :gc-us (floor (- sb-ext:*gc-run-time* gc) unit)
                            :bytes-consed (max 0 (- (sb-ext:get-bytes-consed) bytes)))))))
 
+(defparameter *value-limit* 1000 "Values that are shown.")
+
 (defun show-values (values)
   (let ((room *limit*))
-    (setf *values*
-          (map 'vector (lambda (value)
-                         (let ((shown (shown (lambda (out) (prin1 value out)) room)))
-                           (decf room (length (getf shown :text)))
-                           shown))
-               values))))
+    (setf *more-values* (max 0 (- (length values) *value-limit*))
+          *values* (map 'vector (lambda (value)
+                                  (let ((shown (shown (lambda (out) (prin1 value out)) room)))
+                                    (decf room (length (getf shown :text)))
+                                    shown))
+                        (subseq values 0 (min (length values) *value-limit*))))))
 
 (defun do-evaluate (request)
   (let* ((code (getf request :code)) (units (read-user-units code)))

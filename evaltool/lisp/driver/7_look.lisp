@@ -56,6 +56,9 @@
 
 (defparameter *entry-limit* 1000)
 
+(defun first-entries (list)
+  (coerce (subseq list 0 (min *entry-limit* (length list))) 'vector))
+
 (defun entries (symbols wanted)
   (let ((found (loop for symbol in symbols
                      for kinds = (symbol-kinds symbol)
@@ -63,7 +66,7 @@
                        collect (entry symbol kinds))))
     (setf found (sort found #'string< :key (lambda (entry) (getf entry :name))))
     (list :total (length found)
-          :entries (coerce (subseq found 0 (min *entry-limit* (length found))) 'vector))))
+          :entries (first-entries found))))
 
 (defun do-apropos (request)
   (let ((package (and (getf request :package) *package*))
@@ -86,4 +89,4 @@
         (when (eq (symbol-package symbol) package) (push symbol symbols))))
     (append (unless (equal wanted "package") (entries (delete-duplicates symbols) wanted))
             (list :packages (when (or (null wanted) (string= wanted "package"))
-                              (sort (map 'vector #'package-name (cdr (user-packages))) #'string<))))))
+                              (first-entries (sort (mapcar #'package-name (cdr (user-packages))) #'string<)))))))

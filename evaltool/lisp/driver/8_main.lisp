@@ -19,7 +19,7 @@
 
 (defun perform (request package)
   "Does REQUEST and answers it."
-  (let* ((*limit* (getf request :limit)) (*failure* nil) (*problem* nil) (*values* nil) (*timing* nil) (*definitions* '()) (result '())
+  (let* ((*limit* (getf request :limit)) (*failure* nil) (*problem* nil) (*values* nil) (*more-values* 0) (*timing* nil) (*definitions* '()) (result '())
          (*warnings* (make-array 0 :adjustable t :fill-pointer t))
          (*notes* (make-array 0 :adjustable t :fill-pointer t))
          (*readtable* *user-readtable*)
@@ -36,7 +36,7 @@
                           :err-dropped (end-capture *err*)
                           :package (package-name (live-package)) :error *failure*
                           :warnings *warnings* :notes *notes* :timing *timing*
-                          :definitions (coerce (reverse *definitions*) 'vector) :values *values*)
+                          :definitions (first-entries (reverse *definitions*)) :values *values* :more-values *more-values*)
                     result))))
 
 (defun serve (request)
