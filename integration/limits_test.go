@@ -141,6 +141,18 @@ func TestTmpAndSharedMemoryAreBounded(t *testing.T) {
 	assert.Regexp(t, `(?i)/run/f.*(permission denied|no space)`, a.str("stdout"))
 }
 
+// TestFilesInMemoryLeaveRoomForPrograms: no out-of-memory kill frees them, so where
+// they could fill the memory no program would run any more, not even rm.
+func TestFilesInMemoryLeaveRoomForPrograms(t *testing.T) {
+	opts := wisbox.SessionOptions{Limits: sandbox.Limits{Memory: 64 << 20}}
+	unlessUnenforced(t, opts, "memory", func(t *testing.T, s *wisbox.Session) {
+		a := script(t, s, "for d in /tmp /dev/shm; do head -c 300M /dev/zero > $d/f; done; ls -l /tmp /dev/shm | grep -c f$")
+		assert.Equal(t, "exited", a.str("status"), "%v", a)
+		assert.Equal(t, 2, strings.Count(a.str("stderr"), "No space left"), "%v", a)
+		assert.Equal(t, "ok\n", output(t, s, "rm /tmp/f /dev/shm/f; echo ok"))
+	})
+}
+
 func TestLimitsOfOneProcessAreSet(t *testing.T) {
 	s := open(t, &wisbox.SessionOptions{Limits: sandbox.Limits{NoFile: 256, FileSize: 4 << 20}})
 	assert.Equal(t, "256\n0\n", output(t, s, "ulimit -n; ulimit -c"))

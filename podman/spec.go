@@ -17,7 +17,7 @@ import (
 const (
 	runSize   = 1 << 20  // bytes of /run
 	secrets   = 1 << 20  // bytes of sandbox.SecretsDir
-	shmSize   = 64 << 20 // bytes of /dev/shm
+	shmSize   = 64 << 20 // bytes of /dev/shm, at most a quarter of the memory, to which they count
 	cpuPeriod = 100_000  // microseconds
 
 	// maxProcs is RLIMIT_NPROC. It counts by user, on old kernels over all
@@ -124,7 +124,7 @@ func (c container) storage(g *specgen.ContainerStorageConfig) {
 		tmpfs("/tmp", c.limits.Tmp, "mode=1777"),
 		tmpfs("/run", runSize, "mode=0755", "noexec"),
 		tmpfs(sandbox.SecretsDir, secrets, "mode=1777", "noexec"),
-		tmpfs("/dev/shm", shmSize, "mode=1777", "noexec"), // Podman 5's own is read-only where the root is
+		tmpfs("/dev/shm", min(shmSize, c.limits.Memory/4), "mode=1777", "noexec"), // Podman 5's own is read-only where the root is
 	}
 }
 

@@ -40,7 +40,7 @@ type Limits struct {
 	CPUs     float64 `json:"cpus,omitempty"`         // processors, default 1
 	Memory   int64   `json:"memory_bytes,omitempty"` // bytes without swap, default 1 GiB
 	PIDs     int64   `json:"pids,omitempty"`         // processes and threads, default 256
-	Tmp      int64   `json:"tmp_bytes,omitempty"`    // bytes of /tmp, default 256 MiB
+	Tmp      int64   `json:"tmp_bytes,omitempty"`    // bytes of /tmp, which count to Memory; default 256 MiB, at most half of it
 	Disk     int64   `json:"disk_bytes,omitempty"`   // bytes of the workspace, default 2 GiB
 	Inodes   int64   `json:"inodes,omitempty"`       // entries of the workspace, default 200,000
 	NoFile   int64   `json:"nofile,omitempty"`       // open descriptors of a process, default 16,384, at most the host's hard limit
@@ -59,7 +59,7 @@ func (l Limits) WithDefaults() Limits {
 	}
 	def(&l.Memory, 1<<30)
 	def(&l.PIDs, 256)
-	def(&l.Tmp, 256<<20)
+	def(&l.Tmp, min(256<<20, l.Memory/2))
 	def(&l.Disk, 2<<30)
 	def(&l.Inodes, 200_000)
 	def(&l.NoFile, 16_384)

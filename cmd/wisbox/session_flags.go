@@ -42,7 +42,7 @@ func (f *sessionFlags) register(flags *pflag.FlagSet) {
 	flags.Float64Var(&f.cpus, "cpus", 0, "processors (default 1)")
 	flags.StringVar(&f.memory, "memory", "", "memory without swap, as 512m or 2g (default 1g)")
 	flags.Int64Var(&f.pids, "pids", 0, "processes and threads (default 256)")
-	flags.StringVar(&f.tmp, "tmp", "", "size of /tmp (default 256m)")
+	flags.StringVar(&f.tmp, "tmp", "", "size of /tmp (default 256m, at most half of the memory)")
 	flags.StringVar(&f.disk, "disk", "", "size of the workspace (default 2g)")
 	flags.Int64Var(&f.inodes, "inodes", 0, "entries of the workspace (default 200000)")
 	flags.StringArrayVar(&f.env, "env", nil, "variable for every program, as NAME=VALUE; repeatable")
