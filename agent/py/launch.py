@@ -119,17 +119,18 @@ def launch(sock, payload, start, rank):
             close_all(ours + after)
             ours, after = [], []
     told(sock, b"X" + report, ours)
-    close_all(ours)
+    close_all(ours + start.outputs)
     return after
 
 
 class Start:
-    """One start of a program, made ready before its request is known. What is
-    opened for it is closed again."""
+    """One start of a program, made ready before its request is known. What is opened
+    for it is closed again; its outputs after its report only: the agent would wake
+    up for the end of each while the kernel is still taking the program apart."""
     attributes = environ = None                  # made once: of all, and of those that add no variable
 
     def __init__(self, sock, theirs):
-        self.sock, self.fds, self.code = sock, theirs, 127
+        self.sock, self.fds, self.outputs, self.code = sock, theirs[:1], theirs[1:], 127
         self.pid = ctypes.c_int()
         self.actions = ctypes.create_string_buffer(256)
         libc.posix_spawn_file_actions_init(self.actions)
@@ -189,7 +190,7 @@ class Start:
                 failure = error
         missing = failure == errno.ENOENT
         text = "command not found" if missing and b"/" not in name else os.strerror(failure).lower()
-        os.write(self.fds[2], (name or b"''") + b": " + text.encode() + b"\n")
+        os.write(self.outputs[1], (name or b"''") + b": " + text.encode() + b"\n")
         self.code = 127 if missing else 126
         return 0
 

@@ -102,12 +102,15 @@ def watch_one(sock, main):
         return told(sock, b"F%d" % e.errno) and _signal.sigtimedwait([_signal.SIGTERM], 0.05) is None
     if pid == 0:
         program(sock, theirs, main)
+    outputs = [theirs.pop(i) for i in (4, 2, 1)]
     close_all(theirs)
     if not told(sock, b"R%d" % os.getpid(), ours):
         kill(pid, _signal.SIGKILL)
     close_all(ours)
     report, asked = see_to_end(pid)
-    if not told(sock, b"X" + report) or asked:
+    heard = told(sock, b"X" + report)
+    close_all(outputs)                           # not before, see Start in launch
+    if not heard or asked:
         return False
     return _signal.sigtimedwait([_signal.SIGTERM], REST) is None
 
