@@ -173,10 +173,14 @@ func (l *local) makeSandbox(ctx context.Context) (sandbox.Sandbox, error) {
 const makeTries = 3
 
 func (l *local) spec() sandbox.Spec {
-	return sandbox.Spec{
+	spec := sandbox.Spec{
 		ID: l.dir.ID(), Image: l.opts.Image, Workspace: l.dir.WorkspacePath(), Limits: l.opts.Limits,
 		Env: l.opts.Env, Strict: l.opts.Strict, Isolation: l.opts.Isolation, Seccomp: l.opts.Seccomp,
 	}
+	if user := l.dir.State().User; l.opts.UserNS == usernsAuto && user != nil {
+		spec.Owner = sandbox.Owner{UID: user.UID, GID: user.GID}
+	}
+	return spec
 }
 
 func (l *local) inspect(ctx context.Context) (*Inspection, error) {

@@ -167,7 +167,10 @@ func (m *Manager) handOver(ctx context.Context, s *Session, all map[string]Secre
 }
 
 func (m *Manager) createDir(ctx context.Context, o SessionOptions, settings json.RawMessage) (*overlay.Dir, error) {
-	owner := m.owner(ctx)
+	owner, err := m.owner(ctx, o)
+	if err != nil {
+		return nil, err
+	}
 	return m.store.Create(ctx, &overlay.CreateOptions{
 		ID: o.Name, Kept: o.Kept, Owner: &owner, TTL: o.TTL, Idle: o.Idle, Disk: o.Limits.Disk, Inodes: o.Limits.Inodes, Settings: settings,
 	})
@@ -197,12 +200,35 @@ func (m *Manager) fill(ctx context.Context, item *pooled, o SessionOptions, file
 
 // owner is the host user of the workspace's files. Files need no Podman: where
 // it can't be asked the owner is what it would most likely say.
-func (m *Manager) owner(ctx context.Context) overlay.Owner {
+func (m *Manager) owner(ctx context.Context, o SessionOptions) (overlay.Owner, error) {
+	if o.UserNS == usernsAuto {
+		return m.ownRange(ctx)
+	}
 	owner, err := m.backend.Owner(ctx)
 	if err != nil {
 		m.log.Info("the service can't be asked for the files' owner", "error", err)
 	}
-	return overlay.Owner{UID: owner.UID, GID: owner.GID}
+	return overlay.Owner(owner), nil
+}
+
+// ownRange is the owner of files of a session whose IDs no other session has.
+func (m *Manager) ownRange(ctx context.Context) (overlay.Owner, error) {
+	ranger, ok := m.backend.(sandbox.Ranger)
+	if !ok {
+		return overlay.Owner{}, tool.Errorf(tool.Unsupported, "this backend has no user namespaces").In("userns")
+	}
+	all, err := m.store.List(ctx)
+	if err != nil {
+		return overlay.Owner{}, err
+	}
+	var taken []sandbox.Owner
+	for _, e := range all {
+		if u := e.State.User; u != nil {
+			taken = append(taken, sandbox.Owner{UID: u.UID, GID: u.GID})
+		}
+	}
+	owner, err := ranger.OwnRange(ctx, taken)
+	return overlay.Owner(owner), asToolError(err)
 }
 
 // copyMounts copies the mounts in and notes where each went.

@@ -113,6 +113,10 @@ type SessionOptions struct {
 	// [sandbox.IsolationDefault]. Where the level isn't there the first program is
 	// unavailable, and the error says what to install.
 	Isolation sandbox.Isolation `json:"isolation,omitempty"`
+	// UserNS "auto" gives the session's programs user IDs that no other session has,
+	// where Podman is rootful. Default: one range of IDs for all sessions of this
+	// host user.
+	UserNS string `json:"userns,omitempty"`
 	// Seccomp is a host file with a seccomp profile to use in place of wisbox's own,
 	// absolute. It must deny what it doesn't name. What it allows beyond wisbox's
 	// own is told by [Session.Inspect], and refused with Strict. A kept session
@@ -138,6 +142,9 @@ type SessionOptions struct {
 }
 
 var sessionName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+
+// usernsAuto is the only value of UserNS.
+const usernsAuto = "auto"
 
 // Bounds of Env: those of shell_execute's env.
 const (
@@ -185,6 +192,9 @@ func (o *SessionOptions) withDefaults() (SessionOptions, error) {
 	case "", sandbox.IsolationDefault, sandbox.IsolationGVisor:
 	default:
 		return opts, tool.Errorf(tool.Invalid, "isolation is %q; it must be %s or %s", opts.Isolation, sandbox.IsolationDefault, sandbox.IsolationGVisor).In("isolation")
+	}
+	if opts.UserNS != "" && opts.UserNS != usernsAuto {
+		return opts, tool.Errorf(tool.Invalid, "userns is %q; it must be %s, or left out", opts.UserNS, usernsAuto).In("userns")
 	}
 	if opts.Seccomp != "" {
 		if !filepath.IsAbs(opts.Seccomp) {

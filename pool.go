@@ -21,7 +21,7 @@ type PoolOptions struct {
 	// quiet minute it is back at Min.
 	Max int
 	// Session is what the containers are made for. A session takes one when its
-	// image, limits, environment, Strict, Isolation and Seccomp are the same and it isn't kept.
+	// image, limits, environment, Strict, Isolation, Seccomp and UserNS are the same and it isn't kept.
 	Session SessionOptions
 }
 
@@ -101,7 +101,7 @@ func (p *pool) stats() PoolStats {
 
 func (p *pool) fits(o SessionOptions) bool {
 	t := p.template
-	return !o.Kept && o.Name == "" && o.Image == t.Image && o.Limits == t.Limits && o.Strict == t.Strict && o.Isolation == t.Isolation && o.Seccomp == t.Seccomp && maps.Equal(o.Env, t.Env)
+	return !o.Kept && o.Name == "" && o.Image == t.Image && o.Limits == t.Limits && o.Strict == t.Strict && o.Isolation == t.Isolation && o.Seccomp == t.Seccomp && o.UserNS == t.UserNS && maps.Equal(o.Env, t.Env)
 }
 
 func (p *pool) nudge() {

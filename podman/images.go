@@ -206,7 +206,7 @@ func (b *Backend) PrepareImage(ctx context.Context, ref string) error {
 	spec := sandbox.Spec{ID: "prepare-" + strings.ToLower(rand.Text())}
 	c := container{
 		name: b.name(spec.ID), image: ref, init: reaper, workspace: b.opts.RuntimeDir, files: files,
-		limits: sandbox.Limits{}.WithDefaults(), userns: b.userns(e), labels: b.labels(spec), caps: agentCaps,
+		limits: sandbox.Limits{}.WithDefaults(), userns: b.userns(e, spec), labels: b.labels(spec), caps: agentCaps,
 	}
 	var cleanup undo
 	defer cleanup.run()

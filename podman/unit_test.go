@@ -285,3 +285,36 @@ func TestACutStreamKeepsHeadAndTail(t *testing.T) {
 		}
 	})
 }
+
+func TestAnOwnRangeIsNobodyElses(t *testing.T) {
+	b, _ := newFake(t)
+	var taken []sandbox.Owner
+	usual := modeFor(false).base
+	for range 50 {
+		o, err := b.OwnRange(t.Context(), taken)
+		require.NoError(t, err)
+		base := o.UID - sandbox.UserID
+		require.True(t, isSlot(base))
+		require.NotEqual(t, usual, base)
+		require.NotContains(t, taken, o)
+		taken = append(taken, o)
+	}
+	for slot := range rangeSlots {
+		taken = append(taken, usernsMode{base: rangeStart + slot*rangeSize}.owner())
+	}
+	_, err := b.OwnRange(t.Context(), taken)
+	require.ErrorIs(t, err, sandbox.ErrUnavailable)
+}
+
+func TestOnlyARangeOfOursIsTakenFromAnOwner(t *testing.T) {
+	e := &engine{}
+	b := &Backend{}
+	usual := modeFor(false)
+	require.Equal(t, usual, b.userns(e, sandbox.Spec{}))
+	require.Equal(t, usual, b.userns(e, sandbox.Spec{Owner: sandbox.Owner{UID: sandbox.UserID}}), "the host's own ids are never mapped")
+	require.Equal(t, usual, b.userns(e, sandbox.Spec{Owner: sandbox.Owner{UID: rangeStart + 1}}))
+	own := rangeStart + 7*rangeSize
+	require.Equal(t, usernsMode{base: own}, b.userns(e, sandbox.Spec{Owner: sandbox.Owner{UID: own + sandbox.UserID}}))
+	e.info.Host.Security.Rootless = true
+	require.True(t, b.userns(e, sandbox.Spec{Owner: sandbox.Owner{UID: own + sandbox.UserID}}).keepID)
+}

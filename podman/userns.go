@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"strconv"
 	"strings"
@@ -15,7 +16,8 @@ import (
 
 // Rootful containers of one host user share one range of IDs, so that Podman
 // makes the image's mapped layer once, and files of one session stay readable
-// for the next. The ranges lie above what systemd and the usual /etc/subuid give
+// for the next; a session that asks for it has a range of its own, which costs a
+// mapped layer where the kernel or Podman can't shift ids. The ranges lie above what systemd and the usual /etc/subuid give
 // away (524288 to 1879048191) and below 2^31: 4,096 slots, the first by our own
 // uid, then the next that /etc/subuid and /etc/subgid don't name.
 const (
@@ -30,8 +32,39 @@ type usernsMode struct {
 	base   int  // rootful: inside 0 is base
 }
 
-func (b *Backend) userns(e *engine) usernsMode {
-	return modeFor(e.info.Host.Security.Rootless)
+func (b *Backend) userns(e *engine, spec sandbox.Spec) usernsMode {
+	mode := modeFor(e.info.Host.Security.Rootless)
+	if base := spec.Owner.UID - sandbox.UserID; !mode.keepID && isSlot(base) {
+		mode.base = base
+	}
+	return mode
+}
+
+// isSlot tells whether a range of ours can begin there.
+func isSlot(base int) bool {
+	return base >= rangeStart && base < rangeStart+rangeSlots*rangeSize && (base-rangeStart)%rangeSize == 0
+}
+
+// OwnRange implements [sandbox.Ranger] for a rootful service: a slot at random
+// that isn't taken, so that two who ask at once hardly get the same.
+func (b *Backend) OwnRange(ctx context.Context, taken []sandbox.Owner) (sandbox.Owner, error) {
+	e, err := b.engine(ctx)
+	if err != nil {
+		return sandbox.Owner{}, err
+	}
+	if e.info.Host.Security.Rootless {
+		return sandbox.Owner{}, fail(sandbox.ErrUnsupported, nil, "user namespace auto needs a rootful podman: in a rootless one programs have the ids of the user who runs it; leave it out")
+	}
+	ranges := append(subIDs("/etc/subuid"), subIDs("/etc/subgid")...)
+	ranges = append(ranges, idRange{modeFor(false).base, rangeSize})
+	for _, o := range taken {
+		ranges = append(ranges, idRange{o.UID - sandbox.UserID, rangeSize})
+	}
+	base := freeRange(rand.IntN(rangeSlots), ranges)
+	if overlaps(base, ranges) {
+		return sandbox.Owner{}, fail(sandbox.ErrUnavailable, nil, "every range of user ids is in use; remove some sessions, or leave out user namespace auto")
+	}
+	return usernsMode{base: base}.owner(), nil
 }
 
 func modeFor(rootless bool) usernsMode {
@@ -69,7 +102,7 @@ func (b *Backend) Owner(ctx context.Context) (sandbox.Owner, error) {
 	if err != nil {
 		return modeFor(os.Getuid() != 0).owner(), err
 	}
-	return b.userns(e).owner(), nil
+	return b.userns(e, sandbox.Spec{}).owner(), nil
 }
 
 type idRange struct{ start, size int }

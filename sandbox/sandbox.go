@@ -98,6 +98,9 @@ type Spec struct {
 	// Isolation, "" for IsolationDefault. A backend that lacks the level wraps
 	// ErrUnavailable and says what to install; it never makes a weaker sandbox.
 	Isolation Isolation
+	// Owner of the workspace's files on the host, where it isn't [Backend.Owner]: one
+	// that [Ranger.OwnRange] gave, and with it user IDs of this sandbox alone.
+	Owner Owner
 	// Seccomp is a host file, the profile of system calls in place of the backend's
 	// own. What it allows beyond that is told as a gap.
 	Seccomp string
@@ -124,6 +127,13 @@ type Backend interface {
 	Owner(ctx context.Context) (Owner, error)
 	// Close frees what the Backend holds; sandboxes stay.
 	Close() error
+}
+
+// Ranger is a [Backend] that can give a sandbox user IDs that no other has.
+type Ranger interface {
+	// OwnRange gives the owner of a new sandbox's workspace, whose range overlaps
+	// none of taken. It wraps ErrUnsupported where programs run as the caller.
+	OwnRange(ctx context.Context, taken []Owner) (Owner, error)
 }
 
 // Owner is a host user and group.

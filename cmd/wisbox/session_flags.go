@@ -32,6 +32,7 @@ type sessionFlags struct {
 	strict     bool
 	isolation  string
 	seccomp    string
+	userns     string
 	steps      bool
 	rollback   bool
 	ttl, idle  time.Duration
@@ -54,6 +55,7 @@ func (f *sessionFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.steps, "auto-snapshot", false, "make a step before each call that can change the workspace, for wisbox undo")
 	flags.BoolVar(&f.rollback, "rollback-on-failure", false, "a call that fails leaves the workspace as it was before; implies --auto-snapshot")
 	flags.BoolVar(&f.strict, "strict", false, "refuse to start where the host doesn't enforce every limit")
+	flags.StringVar(&f.userns, "userns", "", "auto: user IDs on the host that no other session has, with a rootful Podman (default one range for all)")
 	flags.StringVar(&f.seccomp, "seccomp", "", "`FILE` with a seccomp profile in place of wisbox's own; what it allows beyond that is said, and refused with --strict")
 	flags.StringVar(&f.isolation, "isolation", os.Getenv("WISBOX_ISOLATION"), "default, or gvisor: programs run on gVisor's kernel, which needs runsc on PATH or in $WISBOX_RUNSC (default $WISBOX_ISOLATION, then default)")
 	flags.DurationVar(&f.ttl, "ttl", 0, "end the session this long after its creation, as 2h (default never)")
@@ -64,7 +66,7 @@ func (f *sessionFlags) register(flags *pflag.FlagSet) {
 func (f *sessionFlags) options() (*wisbox.SessionOptions, error) {
 	opts := &wisbox.SessionOptions{
 		Image: f.image, ReadBeforeWrite: f.rbw, Fsync: f.fsync, AutoSnapshot: f.steps, RollbackOnFailure: f.rollback,
-		Strict: f.strict, Isolation: sandbox.Isolation(f.isolation), TTL: f.ttl, Idle: f.idle,
+		Strict: f.strict, Isolation: sandbox.Isolation(f.isolation), UserNS: f.userns, TTL: f.ttl, Idle: f.idle,
 		Limits: sandbox.Limits{CPUs: f.cpus, PIDs: f.pids, Inodes: f.inodes},
 	}
 	for _, size := range []struct {
