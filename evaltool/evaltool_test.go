@@ -122,6 +122,8 @@ func TestBadArgumentsAreRefusedByNameBeforeAnythingRuns(t *testing.T) {
 		{"global no JSON", `{"code":"1","globals":{"bad":"not json"}}`, tool.Invalid, "globals.bad", "bad is not JSON"},
 		{"global NaN", `{"code":"1","globals":{"bad":"NaN"}}`, tool.Invalid, "globals.bad", "is not JSON"},
 		{"global too deep", `{"code":"1","globals":{"bad":"` + long("[", 201) + long("]", 201) + `"}}`, tool.Invalid, "globals.bad", "200 levels"},
+		{"global too large", `{"code":"1","globals":{"bad":"[1e400]"}}`, tool.Invalid, "globals.bad", "bad has a number that is too large"},
+		{"global too long", `{"code":"1","globals":{"bad":"-` + long("1", 4301) + `"}}`, tool.Invalid, "globals.bad", "too large"},
 		{"global name", `{"code":"1","globals":{"not valid":"1"}}`, tool.Invalid, "globals.not valid", "not valid"},
 		{"global empty", `{"code":"1","globals":{"":"1"}}`, tool.Invalid, "globals.", "identifier"},
 		{"global digit", `{"code":"1","globals":{"1a":"1"}}`, tool.Invalid, "globals.1a", "1a"},

@@ -3,13 +3,17 @@ package evaltool
 import (
 	"encoding/json"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/wisbox/wisbox/tool"
 )
 
-// maxDepth is how deeply a global may be nested.
-const maxDepth = 200
+// What JSON may hold and Python's json module gives back equal.
+const (
+	maxDepth  = 200  // levels of nesting
+	maxDigits = 4300 // of a whole number: Python converts no longer ones
+)
 
 func checkGlobals(p Params) error {
 	for _, name := range sortedNames(p.Globals) {
@@ -28,28 +32,32 @@ func jsonFault(text string) string {
 	if !utf8.ValidString(text) || !json.Valid([]byte(text)) {
 		return "is not JSON"
 	}
-	if depthOf(text) > maxDepth {
-		return "is nested more than " + strconv.Itoa(maxDepth) + " levels deep"
-	}
-	return ""
-}
-
-// depthOf is how deeply valid JSON is nested.
-func depthOf(text string) int {
-	depth, deepest, inString := 0, 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case inString && c == '\\':
-			i++
-		case c == '"':
-			inString = !inString
-		case inString:
-		case c == '[' || c == '{':
-			depth++
-			deepest = max(deepest, depth)
-		case c == ']' || c == '}':
-			depth--
+	dec := json.NewDecoder(strings.NewReader(text))
+	dec.UseNumber()
+	for depth := 0; ; {
+		token, err := dec.Token()
+		if err != nil {
+			return ""
+		}
+		switch t := token.(type) {
+		case json.Delim:
+			depth += map[json.Delim]int{'[': 1, '{': 1, ']': -1, '}': -1}[t]
+			if depth > maxDepth {
+				return "is nested more than " + strconv.Itoa(maxDepth) + " levels deep"
+			}
+		case json.Number:
+			if !fits(string(t)) {
+				return "has a number that is too large"
+			}
 		}
 	}
-	return deepest
+}
+
+// fits tells whether Python reads the number as a finite one.
+func fits(number string) bool {
+	if !strings.ContainsAny(number, ".eE") {
+		return len(strings.TrimPrefix(number, "-")) <= maxDigits
+	}
+	_, err := strconv.ParseFloat(number, 64)
+	return err == nil
 }

@@ -82,7 +82,7 @@ func TestANoteIsKeptWhole(t *testing.T) {
 	}
 }
 
-func FuzzDepthOfNeverPanics(f *testing.F) {
+func FuzzJSONFaultNeverPanics(f *testing.F) {
 	f.Add(`[{"a":"[\"["}]`)
 	f.Fuzz(func(t *testing.T, text string) { _ = jsonFault(text) })
 }

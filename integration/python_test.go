@@ -45,6 +45,43 @@ func TestEvaluationsEndAtTheirLimitsAndTheNextIsRight(t *testing.T) {
 	}
 }
 
+// What one fresh call does to its process doesn't reach the next, which is a fork
+// of the same warm interpreter.
+func TestNothingOfAFreshCallReachesTheNext(t *testing.T) {
+	s := open(t, nil)
+	const state = `
+import builtins, gc, json, os, random, resource, signal, sys, threading, zlib
+short = lambda names: zlib.crc32(repr(sorted(names)).encode())
+seen = [sorted(globals()), short(sys.modules), short(vars(builtins)), type(builtins.print).__name__, hasattr(json, "mine"), os.getcwd(), dict(os.environ),
+    sorted(os.listdir("/proc/self/fd")), threading.active_count(), sorted(os.listdir("/proc/self/task"))[1:], [type(signal.getsignal(n)).__name__ + str(signal.getsignal(n))[:1] for n in range(1, 32)],
+    os.umask(0o22), sys.path[:], sys.argv[:], sys.getrecursionlimit(), resource.getrlimit(resource.RLIMIT_NOFILE), gc.isenabled(), sys.gettrace() is None, signal.getitimer(0), os.getpriority(0, 0)]
+`
+	const spoil = `
+x = 1
+builtins.print = json.mine = 2
+os.chdir("/tmp"); os.environ["Q"] = "1"; os.umask(0); os.nice(1)
+kept = open("/workspace/f", "w"), os.pipe(), threading.Thread(target=threading.Event().wait, daemon=True).start()
+for n in (10, 15): signal.signal(n, signal.SIG_IGN)
+signal.setitimer(0, 60)
+sys.path.append("/x"); sys.argv.append("y"); sys.setrecursionlimit(99); sys.settrace(lambda *a: None); gc.disable()
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)); random.seed(1); sys.modules["mine"] = json; import decimal
+`
+	look := func(more string) string {
+		resp := call(t, s, "evaluate_python", args{"code": state + more + "\njson.dumps(seen)"})
+		require.Equal(t, "exited", resp.str("status"), "%v", resp)
+		require.False(t, strings.HasSuffix(resp.str("value_repr"), "..."), "cut: %v", resp)
+		return resp.str("value_repr")
+	}
+	before := look("")
+	for range 3 { // more than there are processes ready
+		assert.Equal(t, before, look(spoil))
+	}
+	assert.Equal(t, before, look(""))
+	seeded := "import random\nrandom.random()"
+	first := call(t, s, "evaluate_python", args{"code": seeded}).str("value_repr")
+	assert.NotEqual(t, first, call(t, s, "evaluate_python", args{"code": seeded}).str("value_repr"))
+}
+
 // footprint is what a session costs at a moment.
 type footprint struct {
 	processes, descriptors int
