@@ -55,8 +55,8 @@ type LoadOptions struct {
 }
 
 // Load makes a session of an archive that [Session.Save] wrote. Every object of
-// it is checked first, and no host file is read for it: mounts, secrets and a seccomp
-// profile in its settings are left out. On any error nothing is left.
+// it is checked first, and no host file is read for it: mounts, secrets and a
+// seccomp profile in its settings are left out. On any error nothing is left.
 func (m *Manager) Load(ctx context.Context, r io.Reader, opts *LoadOptions) (*Session, error) {
 	archive, err := snapshot.OpenArchive(r)
 	if err != nil {
@@ -66,8 +66,8 @@ func (m *Manager) Load(ctx context.Context, r io.Reader, opts *LoadOptions) (*Se
 	if err != nil {
 		return nil, err
 	}
-	return m.openWith(ctx, o, func(ctx context.Context, dir *overlay.Dir, _ *SessionOptions) error {
-		store, err := newSnapshots(dir, nil)
+	return m.openWith(ctx, o, func(ctx context.Context, dir *overlay.Dir, o *SessionOptions) error {
+		store, err := newSnapshots(dir, *o, nil)
 		if err != nil {
 			return err
 		}

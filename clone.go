@@ -39,9 +39,9 @@ type CloneOptions struct {
 
 // Clone gives a second session that begins as this one is: its files, its
 // settings, its digest and what it has defined in Lisp; not its processes, not
-// what Python keeps, and not the secrets that only its holder knows. A full clone is made from a snapshot, whose content the
-// two share on the disk; programs that write meanwhile are treated as by
-// snapshot_create.
+// what Python keeps, and not the secrets that only its holder knows. A full clone
+// is made from a snapshot, whose content the two share on the disk; programs that
+// write meanwhile are treated as by snapshot_create.
 func (s *Session) Clone(ctx context.Context, opts *CloneOptions) (*Session, error) {
 	o := CloneOptions{}
 	if opts != nil {
@@ -175,7 +175,7 @@ func (f *frozen) open(ctx context.Context, name string) (*Session, error) {
 }
 
 func (f *frozen) copyTo(ctx context.Context, dir *overlay.Dir) error {
-	dst, err := newSnapshots(dir, nil)
+	dst, err := newSnapshots(dir, f.opts, nil)
 	if err != nil {
 		return err
 	}

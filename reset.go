@@ -89,7 +89,7 @@ func (r *remote) store() (*snapshot.Store, error) {
 		return r.snapshots, nil
 	}
 	var err error
-	r.snapshots, err = newSnapshots(r.dir, nil)
+	r.snapshots, err = newSnapshots(r.dir, r.opts, nil)
 	return r.snapshots, err
 }
 

@@ -95,7 +95,7 @@ func (l *local) newServices(files *vfs.FS) (s *services, err error) {
 		return nil, err
 	}
 	s.lisp = lisp.New(&lisp.Options{Runner: runner, Memory: l.opts.Limits.Memory, Record: lispFile(l.dir), Logger: log})
-	if s.snapshots, err = newSnapshots(l.dir, l.quiesce); err != nil {
+	if s.snapshots, err = newSnapshots(l.dir, l.opts, l.quiesce); err != nil {
 		return nil, err
 	}
 	s.digest = l.m.newDigest(l.dir, l.opts, files)
@@ -131,8 +131,8 @@ func removeLisp(dir *overlay.Dir) error {
 	return nil
 }
 
-func newSnapshots(dir *overlay.Dir, quiesce func(context.Context) (func(), error)) (*snapshot.Store, error) {
-	o := &snapshot.Options{Workspace: dir.Workspace(), Tmp: dir.Tmp(), Store: dir.Snapshots(), Lock: dir.Lock, Quiesce: quiesce}
+func newSnapshots(dir *overlay.Dir, opts SessionOptions, quiesce func(context.Context) (func(), error)) (*snapshot.Store, error) {
+	o := &snapshot.Options{Workspace: dir.Workspace(), Tmp: dir.Tmp(), Store: dir.Snapshots(), Lock: dir.Lock, Quiesce: quiesce, Fsync: opts.Fsync}
 	if user := dir.State().User; user != nil {
 		o.Owner = &snapshot.Owner{UID: user.UID, GID: user.GID}
 	}
