@@ -110,6 +110,7 @@ soak: setup image ## random calls, kills and sessions under the race detector, a
 	CGO_ENABLED=1 WISBOX_SOAK=$(or $(T),1h) go test -race -v -count=1 -timeout 12h -run '$(SOAK)' ./integration
 	WISBOX_LOAD_SECONDS=60 go test -v -count=1 -run TestManyCallsInFlight ./integration/mcp
 	WISBOX_SOAK=1 go test -count=20 -timeout 2h ./agent
+	WISBOX_KILLS=200 go test -count=1 -timeout 1h -run Killed ./snapshot
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for SECONDS_PER_FUZZ seconds
