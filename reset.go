@@ -107,20 +107,21 @@ func (r *remote) closeStore() error {
 // store implements host.
 func (l *local) store() (*snapshot.Store, error) { return l.snapshots, nil }
 
-// quiesce pauses the session's programs, if any run and the host can do it.
-func (l *local) quiesce(ctx context.Context) (resume func(), err error) {
+// quiesce pauses the session's programs, if any run and the host can do it. Where
+// this process has no sandbox another one may have.
+func (l *local) quiesce(ctx context.Context) (resume func(), still bool, err error) {
 	sb, err := l.box.peek(ctx)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	p, ok := sb.(sandbox.Pauser)
 	if !ok {
-		return func() {}, nil
+		return func() {}, false, nil
 	}
 	resume, err = p.Pause(ctx)
 	if errors.Is(err, sandbox.ErrUnsupported) {
 		l.m.log.Info("programs go on during a snapshot", "cause", err)
-		return func() {}, nil
+		return func() {}, false, nil
 	}
-	return resume, asToolError(err)
+	return resume, true, asToolError(err)
 }

@@ -131,7 +131,7 @@ func removeLisp(dir *overlay.Dir) error {
 	return nil
 }
 
-func newSnapshots(dir *overlay.Dir, opts SessionOptions, quiesce func(context.Context) (func(), error)) (*snapshot.Store, error) {
+func newSnapshots(dir *overlay.Dir, opts SessionOptions, quiesce func(context.Context) (func(), bool, error)) (*snapshot.Store, error) {
 	o := &snapshot.Options{Workspace: dir.Workspace(), Tmp: dir.Tmp(), Store: dir.Snapshots(), Lock: dir.Lock, Quiesce: quiesce, Fsync: opts.Fsync}
 	if user := dir.State().User; user != nil {
 		o.Owner = &snapshot.Owner{UID: user.UID, GID: user.GID}

@@ -68,7 +68,7 @@ func (s *Store) create(ctx context.Context, opts *CreateOptions) (*record, error
 
 // store takes all that is new into the packs and gives the workspace's tree.
 func (s *Store) store(ctx context.Context, quiesce bool) (*entry, []string, error) {
-	resume, err := s.quiesce(ctx, quiesce)
+	resume, _, err := s.quiesce(ctx, quiesce)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -80,9 +80,9 @@ func (s *Store) store(ctx context.Context, quiesce bool) (*entry, []string, erro
 	return root, unstable, finish(root, s.objects.put)
 }
 
-func (s *Store) quiesce(ctx context.Context, wanted bool) (resume func(), err error) {
+func (s *Store) quiesce(ctx context.Context, wanted bool) (resume func(), still bool, err error) {
 	if !wanted || s.opts.Quiesce == nil {
-		return func() {}, nil
+		return func() {}, false, nil
 	}
 	return s.opts.Quiesce(ctx)
 }

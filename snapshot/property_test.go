@@ -73,7 +73,7 @@ func TestAnySnapshotComesBackInAnyOrder(t *testing.T) {
 				continue
 			}
 			id := rapid.SampledFrom(ids).Draw(rt, "id")
-			r, err := b.store.Restore(ctx, id, nil)
+			r, err := b.store.Restore(ctx, id, &RestoreOptions{Quiesce: rapid.Bool().Draw(rt, "quiesce")})
 			require.NoError(rt, err, causeOf(err))
 			require.Empty(rt, r.Conflicts)
 			require.Equal(rt, kept[id], tree(t, b.ws))

@@ -60,12 +60,12 @@ func (s *Store) restoreFrom(ctx context.Context, id string, opts *RestoreOptions
 	if err != nil {
 		return Restored{}, err
 	}
-	resume, err := s.quiesce(ctx, opts.Quiesce)
+	resume, still, err := s.quiesce(ctx, opts.Quiesce)
 	if err != nil {
 		return Restored{}, tool.AsError(err)
 	}
 	defer resume()
-	return s.restore(ctx, r, from)
+	return s.restore(ctx, &restore{twin: from, still: still}, r)
 }
 
 // Recover finishes a restore that the end of its process has cut short. done
@@ -98,7 +98,7 @@ func (s *Store) recover(ctx context.Context) (bool, error) {
 	}
 	r, err := s.readRecord(in.ID, "snapshot_id")
 	if err == nil {
-		_, err = s.restore(ctx, r, nil)
+		_, err = s.restore(ctx, &restore{}, r)
 	}
 	if k := tool.KindOf(err); k == tool.Unavailable || k == tool.NotFound || k == tool.Invalid {
 		// It will never succeed: the workspace stays as it is.
@@ -107,7 +107,7 @@ func (s *Store) recover(ctx context.Context) (bool, error) {
 	return true, err
 }
 
-func (s *Store) restore(ctx context.Context, r *record, from *twin) (Restored, error) {
+func (s *Store) restore(ctx context.Context, w *restore, r *record) (Restored, error) {
 	if s.opts.Lock != nil {
 		if err := s.staging.Sweep(); err != nil {
 			return Restored{}, beneath.Error(err, "the workspace")
@@ -117,7 +117,7 @@ func (s *Store) restore(ctx context.Context, r *record, from *twin) (Restored, e
 	if err != nil {
 		return Restored{}, restoreError(err, r.ID)
 	}
-	w := &restore{store: s, want: want, twin: from, placed: newPlaced(), out: Restored{ID: r.ID}}
+	w.store, w.want, w.placed, w.out = s, want, newPlaced(), Restored{ID: r.ID}
 	err = w.run(ctx)
 	if s.opts.Changed != nil && len(w.changed) > 0 {
 		s.opts.Changed(w.changed)
@@ -140,6 +140,7 @@ type restore struct {
 	store   *Store
 	want    *entry
 	twin    *twin // may be nil
+	still   bool  // nothing else writes: one round is exact
 	placed  *placed
 	out     Restored
 	changed []string
@@ -153,7 +154,7 @@ func (r *restore) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if same {
+		if same || r.still {
 			return r.end()
 		}
 		ctx = context.WithoutCancel(ctx)

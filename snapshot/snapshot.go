@@ -51,7 +51,8 @@ type Options struct {
 	Lock func(context.Context) (unlock func(), err error)
 	// Quiesce pauses the workspace's programs until resume; nil where the host
 	// can't. It is asked only where a call wants it.
-	Quiesce func(context.Context) (resume func(), err error)
+	// still says that it did and nothing writes the workspace meanwhile.
+	Quiesce func(context.Context) (resume func(), still bool, err error)
 	// Changed is told the paths that a restore has changed; may be nil.
 	Changed func(paths []string)
 	// Fsync makes each snapshot durable before it is acknowledged.

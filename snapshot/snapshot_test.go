@@ -67,7 +67,8 @@ func options(t testing.TB, dir string) *Options {
 	}
 	return &Options{
 		Workspace: root("ws"), Tmp: root("tmp"), Store: root("store"),
-		Lock: func(context.Context) (func(), error) { return func() {}, nil },
+		Lock:    func(context.Context) (func(), error) { return func() {}, nil },
+		Quiesce: func(context.Context) (func(), bool, error) { return func() {}, true, nil },
 	}
 }
 
