@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/hostmount"
+	"github.com/wisbox/wisbox/internal/rundir"
 	"github.com/wisbox/wisbox/mcpserver"
 	"github.com/wisbox/wisbox/profile"
 	"github.com/wisbox/wisbox/tool"
@@ -57,7 +59,8 @@ Each connection has a session of its own, opened by its first call and removed w
 it ends; --session shares a kept one.
 
 Over HTTP a bearer token is needed: --token-file names the file it is read from, or
-written to when there is none.`,
+written to when there is none. Without the flag each server makes one, in a file that
+it names at its start and removes at its end.`,
 		Example: `  wisbox mcp --mount ./project
   wisbox mcp --session box
   wisbox mcp --http 127.0.0.1:8080 --token-file ~/.config/wisbox/token`,
@@ -202,7 +205,14 @@ func checkSession(ctx context.Context, m *wisbox.Manager, name string) error {
 }
 
 func (a *app) serveHTTP(ctx context.Context, server *mcpserver.Server, opts *mcpOptions) error {
-	token, err := bearerToken(opts.tokenFile)
+	file, err := opts.tokenFile, error(nil)
+	if file == "" {
+		if file, err = ownTokenFile(); err != nil {
+			return err
+		}
+		defer os.Remove(file)
+	}
+	token, err := bearerToken(file)
 	if err != nil {
 		return refused("--token-file", err)
 	}
@@ -212,9 +222,7 @@ func (a *app) serveHTTP(ctx context.Context, server *mcpserver.Server, opts *mcp
 		return refused("--http", err)
 	}
 	fmt.Fprintf(a.err, "wisbox: serving MCP on %s\n", l.Addr())
-	if opts.tokenFile == "" {
-		fmt.Fprintf(a.err, "wisbox: bearer token %s\n", token)
-	}
+	fmt.Fprintf(a.err, "wisbox: the bearer token is in %s\n", file)
 	if err := server.Serve(ctx, l, ho); err != nil {
 		return err
 	}
@@ -227,12 +235,21 @@ func refused(flag string, err error) error {
 	return tool.Errorf(tool.Invalid, "%s: %s", flag, err).In(flag).Because(err)
 }
 
-// bearerToken reads the token, or makes one and keeps it where there is a file
-// for it.
-func bearerToken(path string) (string, error) {
-	if path == "" {
-		return mcpserver.NewToken(), nil
+// ownTokenFile is where a server puts its token that was given no file for it: one
+// that is this user's alone and goes with the server. A token on a terminal would
+// stay in its history and in logs.
+func ownTokenFile() (string, error) {
+	dir := rundir.Default()
+	if err := rundir.Private(dir); err != nil {
+		return "", tool.Errorf(tool.Unavailable, "there is no private directory for the token; give --token-file").Because(err)
 	}
+	file := filepath.Join(dir, fmt.Sprintf("mcp-%d.token", os.Getpid()))
+	_ = os.Remove(file) // of a server that was killed
+	return file, nil
+}
+
+// bearerToken reads the token, or makes one and keeps it in the file.
+func bearerToken(path string) (string, error) {
 	if _, err := os.Lstat(path); err == nil {
 		return mcpserver.ReadToken(path)
 	}

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bufio"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -8,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"io"
 	"math/big"
 	"net"
 	"net/http"
@@ -114,6 +116,29 @@ func dialer(path string) func(ctx context.Context, network, addr string) (net.Co
 	return func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	}
+}
+
+func TestAServersOwnTokenIsInAPrivateFileWhileItRuns(t *testing.T) {
+	cmd := newWorld(t).command("mcp", "--http", "127.0.0.1:0")
+	said, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	defer cmd.Process.Kill()
+	lines := bufio.NewScanner(said)
+	require.True(t, lines.Scan() && lines.Scan(), "two lines")
+	_, file, _ := strings.Cut(lines.Text(), "token is in ")
+	info, err := os.Stat(file)
+	require.NoError(t, err, lines.Text())
+	assert.Equal(t, os.FileMode(0o600), info.Mode())
+	token, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Greater(t, len(token), 22)
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	rest, err := io.ReadAll(said)
+	require.NoError(t, err)
+	assert.NotContains(t, string(rest), strings.TrimSpace(string(token)))
+	_ = cmd.Wait()
+	assert.NoFileExists(t, file)
 }
 
 // certificate makes a key and a certificate for 127.0.0.1 that it signs itself.
