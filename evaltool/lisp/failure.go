@@ -82,5 +82,3 @@ func (l *Lisp) reset(ctx context.Context, _ noParams) (Reset, error) {
 // the words differ between versions.
 var runtimeNoise = regexp.MustCompile(`(?m)^(INFO: )?(Control|Binding|Alien) stack guard page (unprotected|reprotected|re-protected|temporarily disabled).*\n` +
 	`|^Heap exhausted during allocation: (?s:.*?)\n   \*STOP-FOR-GC-PENDING\* = \w+\n(Collection trigger variables:\n(   \w+ = \d+\n)*)?`)
-
-func withoutRuntimeNoise(stderr string) string { return runtimeNoise.ReplaceAllString(stderr, "") }

@@ -1,6 +1,7 @@
 package lisp
 
 import (
+	"regexp"
 	"strings"
 	"unicode/utf8"
 )
@@ -22,6 +23,13 @@ func (h *head) Write(p []byte) (int, error) {
 		}
 	}
 	return len(p), nil
+}
+
+// remove takes what matches out of what was kept.
+func (h *head) remove(noise *regexp.Regexp) {
+	if len(h.kept) > 0 {
+		h.kept = noise.ReplaceAll(h.kept, nil)
+	}
 }
 
 // excerpt is the first limit characters, valid UTF-8 whatever was written.

@@ -65,6 +65,7 @@ func TestWhatCanNotBeInterruptedIsEndedInTime(t *testing.T) {
 
 func TestSeriousConditionsAreCaught(t *testing.T) {
 	s := newSession(t)
+	s.limits(t, args{"max-output": 500}) // less than the runtime says of a full heap
 	s.eval(t, "(defun kept () :kept)")
 	for _, c := range []struct{ code, kind string }{
 		{"(labels ((f (x) (1+ (f x)))) (f 1))", "EXHAUSTED"},
@@ -182,6 +183,15 @@ func TestOutputOverTheLimitIsCut(t *testing.T) {
 	}
 	e = s.evalFull(t, `(error (make-string 10000000 :initial-element #\x))`)
 	assert.Equal(t, strings.Repeat("x", 100)+"… [9,999,900 more characters]", e.Error.Message)
+	s.alive(t)
+}
+
+func TestAForkedChildIsNotHeard(t *testing.T) {
+	s := newSession(t)
+	s.eval(t, "(require :sb-posix)")
+	e := s.evalFull(t, `(let ((pid (sb-posix:fork))) (unless (zerop pid) (sb-posix:waitpid pid 0)) (princ "one each ") (zerop pid))`)
+	assert.Equal(t, []string{"NIL"}, e.Values)
+	assert.Equal(t, "one each one each ", e.Stdout)
 	s.alive(t)
 }
 

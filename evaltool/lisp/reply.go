@@ -30,8 +30,8 @@ const killedNote = "the code could not be interrupted, so Lisp was ended: the de
 func (p *process) reply(r request, a *answer, why Status) (*reply, error) {
 	rep := &reply{late: why}
 	stdout, stderr := p.Output()
+	stderr.remove(runtimeNoise)
 	rep.stdout, rep.stderr = stdout.excerpt(r.limit), stderr.excerpt(r.limit)
-	rep.stderr.Text = withoutRuntimeNoise(rep.stderr.Text)
 	if a == nil {
 		rep.died(p, why)
 		return rep, nil

@@ -51,6 +51,7 @@
     (list (write-json-object value out))))
 
 (defvar *answers*)
+(defvar *process* nil "The number of the process that answers: a fork of it does not.")
 
 (defun end-of-session () (sb-sys:os-exit 0 :abort t))
 
@@ -75,6 +76,7 @@
         (read-from-string (sb-ext:octets-to-string octets :external-format :utf-8))))))
 
 (defun answer (plist)
+  (unless (= *process* (sb-unix:unix-getpid)) (end-of-session))
   (let* ((text (with-standard-io-syntax
                  (with-output-to-string (out) (write-json plist out))))
          (octets (sb-ext:string-to-octets text :external-format :utf-8)))

@@ -54,7 +54,7 @@
 (defun answer-lost (request)
   "The code found a way around CALL-USER."
   (answer (list :id (getf request :id) :outcome "error"
-                :error (list :type "CONTROL-ERROR" :message "the evaluation was left in a way that gives no values"))))
+                :error (list :type "CONTROL-ERROR" :message "the evaluation was left in a way that gives no values; if that goes on, reset-session starts Lisp anew"))))
 
 (defun interrupted ()
   (incf *interrupts*)
@@ -73,6 +73,7 @@
   "What each start needs: the descriptors, the thread, the heap's size."
   (close-input)
   (setf *main* sb-thread:*current-thread*
+        *process* (sb-unix:unix-getpid)
         *first-packages* (list-all-packages)
         *answers* (sb-sys:make-fd-stream 4 :output t :element-type '(unsigned-byte 8) :buffering :full)
         *out* (descriptor-stream 1)
@@ -114,7 +115,8 @@
          (*answers* (sb-sys:make-fd-stream null :output t :element-type '(unsigned-byte 8) :buffering :full))
          (*out* (descriptor-stream null))
          (*err* (descriptor-stream null))
-         (*main* sb-thread:*current-thread*))
+         (*main* sb-thread:*current-thread*)
+         (*process* (sb-unix:unix-getpid)))
     (dolist (code '("(+ 1 2)" "(print '(a . \"b\")) (values 1 2.5)" "(warn \"x\") (error \"y\")" "(car 1)" "(1 2" "(list 1) \";\"" "(defun f (x) x) (f 1)"))
       (serve (list :op :evaluate :id "" :interrupts 0 :limit 1000 :code code)))
     (fmakunbound 'cl-user::f)
