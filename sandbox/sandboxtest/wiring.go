@@ -107,8 +107,10 @@ func (s *source) ready(fd uintptr) bool {
 	return n > 0 || err != nil && err != unix.EINTR
 }
 
-// catchUp passes on what is there.
+// catchUp passes on what is there, after what is just being passed on.
 func (s *source) catchUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	raw, err := s.from.SyscallConn()
 	if err != nil {
 		return
@@ -116,28 +118,30 @@ func (s *source) catchUp() {
 	_ = raw.Control(func(fd uintptr) {
 		held, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ)
 		for n := 0; err == nil && held > 0; held -= n {
-			if n = s.move(fd); n <= 0 {
+			if n = s.piece(fd); n <= 0 {
 				return
 			}
 		}
 	})
-	s.mu.Lock() // what another goroutine has just read is written when this succeeds
-	s.mu.Unlock()
 }
 
-// move passes one piece on: 0 is the end, less is nothing now.
 func (s *source) move(fd uintptr) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var piece [32 << 10]byte
-	n, err := unix.Read(int(fd), piece[:])
+	return s.piece(fd)
+}
+
+// piece passes one piece on: 0 is the end, less is nothing now. s.mu is held.
+func (s *source) piece(fd uintptr) int {
+	var data [32 << 10]byte
+	n, err := unix.Read(int(fd), data[:])
 	switch {
 	case err == unix.EAGAIN || err == unix.EINTR:
 		return -1
 	case n <= 0 || err != nil:
 		return 0
 	}
-	_, _ = s.to.Write(piece[:n])
+	_, _ = s.to.Write(data[:n])
 	return n
 }
 
