@@ -11,14 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/podman"
 	"github.com/wisbox/wisbox/tool"
 )
 
 // seccompProfile is wisbox's own with something in it replaced.
 func seccompProfile(t *testing.T, old, replacement string) string {
 	t.Helper()
-	own, err := os.ReadFile("../podman/seccomp.json")
-	require.NoError(t, err)
+	own := podman.SeccompProfile()
 	path := filepath.Join(t.TempDir(), "profile.json")
 	changed := bytes.ReplaceAll(own, []byte(old), []byte(replacement))
 	require.NotEqual(t, own, changed)

@@ -1,6 +1,7 @@
 package podman
 
 import (
+	"bytes"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
@@ -16,6 +17,9 @@ import (
 //
 //go:embed seccomp.json
 var seccompProfile []byte
+
+// SeccompProfile is wisbox's own profile, JSON: a good one to begin another from.
+func SeccompProfile() []byte { return bytes.Clone(seccompProfile) }
 
 // hostFiles are the small files that a container is made with; the service reads
 // them by path.
