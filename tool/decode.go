@@ -9,6 +9,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -157,13 +158,16 @@ func (f field) check(v reflect.Value, path string) *Error {
 		return nil
 	}
 	if f.min != nil && n < *f.min {
-		return Errorf(Invalid, "%s is %v; it must be at least %v", path, n, *f.min).In(path)
+		return Errorf(Invalid, "%s is %s; it must be at least %s", path, plain(n), plain(*f.min)).In(path)
 	}
 	if f.max != nil && n > *f.max {
-		return Errorf(Invalid, "%s is %v; it must be at most %v", path, n, *f.max).In(path)
+		return Errorf(Invalid, "%s is %s; it must be at most %s", path, plain(n), plain(*f.max)).In(path)
 	}
 	return nil
 }
+
+// plain writes a number as people do, 1000000 and not 1e+06.
+func plain(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
 func asFloat(v reflect.Value) (float64, bool) {
 	switch {

@@ -21,6 +21,7 @@ func TestLimitsAreToldSetAndChecked(t *testing.T) {
 	for _, bad := range []args{{"timeout": -1}, {"timeout": "60"}, {"max-output": -5}, {"timeout": 5, "max-output": -1}, {"timeout": 1.5}} {
 		assert.Equal(t, tool.Invalid, s.refused(t, "configure-limits", bad).Kind)
 	}
+	assert.Equal(t, "max-output is 2000000; it must be at most 1000000", s.refused(t, "configure-limits", args{"max-output": 2000000}).Message)
 	assert.Contains(t, s.call(t, "configure-limits", args{}).Text, "timeout: 30 seconds\n  max-output: 100000")
 	assert.Contains(t, s.call(t, "configure-limits", args{"timeout": 0}).Text, "WARNING")
 	s.alive(t)
