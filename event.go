@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
+	"github.com/wisbox/wisbox/internal/redact"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -133,6 +135,29 @@ func argsOf(cmd sandbox.Cmd) map[string]any {
 		line = append(line, clip(arg))
 	}
 	return map[string]any{"command": line, "cwd": clip(cmd.Dir)}
+}
+
+// redact takes the values out, also where clip has cut one in two.
+func (e *Event) redact(r *redact.Redactor) {
+	*e = r.Value(*e).(Event) // it marshals and unmarshals
+	e.Path, e.Message = r.Head(e.Path), r.Head(e.Message)
+	for name, value := range e.Args {
+		switch v := value.(type) {
+		case string:
+			cut := strings.TrimSuffix(v, "…")
+			e.Args[name] = r.Head(cut) + v[len(cut):]
+		case []string:
+			for i := range v {
+				v[i] = r.Head(v[i])
+			}
+		case []any: // of texts, when a value was found above
+			for i := range v {
+				if text, ok := v[i].(string); ok {
+					v[i] = r.Head(text)
+				}
+			}
+		}
+	}
 }
 
 func (e *Event) finish(res *tool.Result, err error, began time.Time) {

@@ -80,7 +80,7 @@ func (l *local) updateSettings(ctx context.Context, change func(*SessionOptions)
 
 func (l *local) clean(event Event, err error) (Event, error) {
 	if r := l.secrets.redactor(); r != nil {
-		event = r.Value(event).(Event) // it marshals and unmarshals
+		event.redact(r)
 	}
 	return event, l.secrets.cleanError(err)
 }

@@ -97,6 +97,11 @@ func TestAValueIsInNoAnswerAndNoFileOfTheSession(t *testing.T) {
 		res, err := call(t, s, c[0], c[1])
 		answers += mustJSON(t, res) + mustJSON(t, tool.AsError(err))
 	}
+	cutAt := strings.Repeat("x", 290) + token // the log keeps 300 bytes of an argument
+	_, _ = call(t, s, "shell_execute", `{"script":"`+cutAt+`"}`)
+	_, _ = call(t, s, "read_file", `{"file_path":"`+cutAt+`"}`)
+	_, _ = s.Run(t.Context(), sandbox.Cmd{Argv: []string{"true", cutAt}})
+	assert.NotContains(t, said.String(), "x"+token[:5])
 	var out bytes.Buffer
 	_, err = s.Run(t.Context(), sandbox.Cmd{Argv: []string{"cat", "f"}, Stdout: &out, Stderr: &out})
 	require.NoError(t, err)

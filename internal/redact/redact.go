@@ -121,6 +121,19 @@ func (r *Redactor) begun(text []byte) (longest int) {
 	return longest
 }
 
+// Head is a text whose end was cut off: also what a value begins with is covered
+// where the text ends with it.
+func (r *Redactor) Head(text string) string {
+	if r == nil {
+		return text
+	}
+	out := []byte(r.Text(text))
+	if n := r.begun([]byte(text)); n >= MinLength/2 {
+		stars(out[len(out)-n:])
+	}
+	return string(out)
+}
+
 // Tail is the end of a stream whose beginning is elsewhere: also what a value
 // ends with is covered where the text begins with it.
 func (r *Redactor) Tail(text []byte) []byte {

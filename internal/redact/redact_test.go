@@ -115,6 +115,8 @@ func TestAValueThatWasCutOffIsCovered(t *testing.T) {
 	assert.Equal(t, "key ******", stream(t, r, "key hunter", nil, 1000))
 	assert.Equal(t, "key hunter", stream(t, r, "key hunter", nil, 10))
 	assert.Equal(t, "******* rest", string(r.Tail([]byte("hunter2 rest"))))
+	assert.Equal(t, "rest ******", r.Head("rest hunter"))
+	assert.Equal(t, "rest hun", r.Head("rest hun"), "too little to tell")
 	assert.Equal(t, "r2 rest", string(r.Tail([]byte("r2 rest"))), "too little to tell")
 	assert.Equal(t, "x **************", string(r.Tail([]byte("x hunter2hunter2"))))
 }
