@@ -202,7 +202,7 @@ func (h *holder) dispatch(ctx context.Context, cancel func(), c *holdwire.Conn, 
 	if req.Op == "run" && req.Cmd != nil {
 		return h.run(ctx, c, *req.Cmd)
 	}
-	go func() { // a client sends nothing more: what comes is its end
+	go func() { // what comes now is a Kill or the end of the client
 		_, _, _ = c.Receive()
 		cancel()
 	}()

@@ -40,7 +40,14 @@ func manager(t *testing.T, opts wisbox.Options) (*wisbox.Manager, *sandboxtest.H
 	opts.Podman.RuntimeDir = runtimeDir(t)
 	m, err := wisbox.NewManager(t.Context(), &opts)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, m.Close()) })
+	t.Cleanup(func() { // kept sessions' sandboxes stay
+		require.NoError(t, m.Close())
+		left, err := host.List(context.Background())
+		require.NoError(t, err)
+		for _, info := range left {
+			require.NoError(t, host.Remove(context.Background(), info.ID))
+		}
+	})
 	return m, host
 }
 

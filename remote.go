@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/wisbox/wisbox/internal/holdwire"
 	"github.com/wisbox/wisbox/overlay"
@@ -37,6 +38,9 @@ func (r *remote) close(context.Context, bool) error { return r.closeStore() }
 var errHolderLost = tool.Errorf(tool.Unavailable,
 	"the process that holds this session ended during the call; its programs, kept interpreters and their state are lost, files are not; call again")
 
+// hangUp is how long a cancelled operation has to say how far it came.
+const hangUp = 2 * time.Second
+
 // begin opens an operation. The returned function ends it.
 func (r *remote) begin(ctx context.Context, req request) (*holdwire.Conn, func(), error) {
 	req.By = callerOf(ctx)
@@ -48,7 +52,10 @@ func (r *remote) begin(ctx context.Context, req request) (*holdwire.Conn, func()
 		_ = c.Close()
 		return nil, nil, errHolderLost
 	}
-	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	stop := context.AfterFunc(ctx, func() {
+		_ = c.Send(holdwire.Kill, nil)
+		time.AfterFunc(hangUp, func() { _ = c.Close() })
+	})
 	return c, func() { stop(); _ = c.Close() }, nil
 }
 
@@ -62,7 +69,7 @@ func (r *remote) ask(ctx context.Context, req request, answer any) error {
 	for {
 		kind, raw, err := c.Receive()
 		switch {
-		case ctx.Err() != nil:
+		case err != nil && ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
 			return errHolderLost

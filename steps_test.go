@@ -141,6 +141,22 @@ func TestTheLogTellsWhatFilesACallChanged(t *testing.T) {
 	})
 }
 
+// TestACancelledCallSaysHowFarItCame: whichever process it runs in.
+func TestACancelledCallSaysHowFarItCame(t *testing.T) {
+	eachHost(t, wisbox.SessionOptions{}, func(t *testing.T, s *wisbox.Session) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() {
+			assert.Eventually(t, func() bool { _, err := os.Stat(filepath.Join(s.WorkspacePath(), "begun")); return err == nil }, 20*time.Second, time.Millisecond)
+			cancel()
+		}()
+		res, err := s.Call(ctx, "shell_execute", json.RawMessage(`{"script":"echo so far; touch begun; sleep 60"}`))
+		require.NoError(t, err)
+		assert.True(t, res.Failed)
+		assert.Contains(t, res.Text, "so far")
+	})
+}
+
 // paths are what a call has changed, with a minus for what it removed.
 func paths(e wisbox.Event) (out []string) {
 	for _, c := range e.Changes {
