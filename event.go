@@ -53,19 +53,17 @@ type Effects struct {
 	RolledBack bool `json:"rolled_back,omitempty"`
 }
 
-type callerKey struct{}
-
 // WithCaller names who makes the calls of a context, in at most 300 bytes: a
 // user, an agent, a client. The default is the process, as wisbox[1234].
 func WithCaller(ctx context.Context, who string) context.Context {
-	return context.WithValue(ctx, callerKey{}, clip(who))
+	return tool.WithCaller(ctx, who)
 }
 
 var thisProcess = fmt.Sprintf("%s[%d]", filepath.Base(os.Args[0]), os.Getpid())
 
 func callerOf(ctx context.Context) string {
-	if who, ok := ctx.Value(callerKey{}).(string); ok && who != "" {
-		return who
+	if who := tool.Caller(ctx); who != "" {
+		return clip(who)
 	}
 	return thisProcess
 }

@@ -28,13 +28,22 @@ func (s *Server) answer(ctx context.Context, req *mcp.CallToolRequest, do call) 
 		req.Params.Arguments = nil
 	}
 	began := time.Now()
-	res, err := s.inTurn(ctx, req, do)
+	res, err := s.inTurn(tool.WithCaller(ctx, client(req)), req, do)
 	s.tellOf(ctx, req, res, err, time.Since(began))
 	if err != nil {
 		s.logFailure(req.Params.Name, err)
 		return errorResult(err), nil
 	}
 	return toolResult(res), nil
+}
+
+// client is what the other end calls itself: nothing vouches for it.
+func client(req *mcp.CallToolRequest) string {
+	said := req.Session.InitializeParams()
+	if said == nil || said.ClientInfo == nil {
+		return ""
+	}
+	return strings.TrimSpace(said.ClientInfo.Name + " " + said.ClientInfo.Version)
 }
 
 // PollMeta is the key under which a client says, by true in a call's _meta, that it

@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -260,6 +261,16 @@ func TestWhoAsksToPollWaitsForAMinuteAtMost(t *testing.T) {
 		assert.JSONEq(t, `{"status":"`+c.want+`"}`, string(r.next().Result.StructuredContent), c.meta)
 		r.end()
 	}
+}
+
+func TestACallKnowsWhichClientMakesIt(t *testing.T) {
+	who := tool.NewSet(tool.New(tool.Spec{Name: "who"}, func(ctx context.Context, _ struct{}) (statusResult, error) {
+		return statusResult{tool.Caller(ctx)}, nil
+	}))
+	r := startReady(t, New(who, nil))
+	r.call(1, "who", `{}`)
+	assert.JSONEq(t, `{"status":"t 1"}`, string(r.next().Result.StructuredContent))
+	r.end()
 }
 
 func TestASessionOpensWithTheFirstCallAndClosesWithTheConnection(t *testing.T) {

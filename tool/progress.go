@@ -8,6 +8,7 @@ import (
 type (
 	progressKey struct{}
 	pollKey     struct{}
+	callerKey   struct{}
 )
 
 // WithProgress gives the calls under ctx somewhere to tell how far they are, the
@@ -34,4 +35,15 @@ func WithPolling(ctx context.Context, after time.Duration) context.Context {
 func Polling(ctx context.Context) time.Duration {
 	after, _ := ctx.Value(pollKey{}).(time.Duration)
 	return after
+}
+
+// WithCaller names who makes the calls under ctx: a user, an agent, a client.
+func WithCaller(ctx context.Context, who string) context.Context {
+	return context.WithValue(ctx, callerKey{}, who)
+}
+
+// Caller is who makes a call; empty where nobody said so.
+func Caller(ctx context.Context) string {
+	who, _ := ctx.Value(callerKey{}).(string)
+	return who
 }
