@@ -274,11 +274,11 @@ func TestFault_F42_TheLogIsCut(t *testing.T) {
 	require.NoError(t, os.Truncate(path, info.Size()-20))
 	out, _, code := command(t, h.cache, "log", "verify", "box")
 	assert.Equal(t, 1, code)
-	assert.Contains(t, out, "line 2: cut")
+	assert.Contains(t, out, "log.jsonl:2: cut")
 	h.do("call", "box", "ls")
 	out, _, _ = command(t, h.cache, "log", "verify", "box")
-	assert.Contains(t, out, "line 2: cut")
-	assert.NotContains(t, out, "line 3", "the next record is whole")
+	assert.Contains(t, out, "log.jsonl:2: cut")
+	assert.NotContains(t, out, "log.jsonl:3", "the next record is whole")
 	h.do("session", "rm", "box")
 }
 

@@ -78,6 +78,6 @@ func TestAShellGoesWithItsTerminal(t *testing.T) {
 		_ = shell.Process.Kill()
 		t.Fatal("the shell stays without its terminal")
 	}
-	out, err := wisbox("exec", "box", "--", "sh", "-c", "! grep -l 'sleep.4711' /proc/[0-9]*/cmdline").CombinedOutput()
+	out, err := wisbox("exec", "box", "--", "sh", "-c", "! grep -lzx '471[1]' /proc/[0-9]*/cmdline").CombinedOutput()
 	assert.NoError(t, err, "%s", out)
 }

@@ -95,6 +95,23 @@ func value(resp evaltool.Response) string {
 	return *resp.Value
 }
 
+func TestAValueIsCutAsItsReprWouldBe(t *testing.T) {
+	b := newBench(t)
+	for _, v := range []string{
+		"[]", "()", "{}", "set()", "frozenset()", "(1,)", "(1, 2)", "[[1, ('a', b'b')], {2: {3.5, 3.5}}]", "frozenset({1})", "{'a': None, (1,): [True]}",
+		"'x' * 5000", "b'x' * 5000", "['x' * 3000] * 3", "list(range(5000))", "{i: str(i) for i in range(2000)}", "[[]] * 2000", "'\\'' + 'x' * 4090",
+		"a = []; a.append(a); a", "a = {}; a[1] = [a]; a", "a = ([],); a[0].append(a); a", "[bytearray(b'ab')]", "type('L', (list,), {})([1, 2])",
+	} {
+		at := strings.LastIndex(v, ";") + 1
+		resp := b.code(t, v[:at]+"v = "+strings.TrimSpace(v[at:])+"\nr = repr(v)\nprint(r if len(r) <= 4096 else r[:4093] + '...', end='')\nv")
+		assert.Equal(t, resp.Stdout, value(resp), v)
+		assert.NotEmpty(t, resp.Stdout, v)
+	}
+	deep := b.code(t, "v = []\nfor _ in range(100000): v = [v]\nv")
+	assert.Equal(t, strings.Repeat("[", 4093)+"...", value(deep))
+	assert.Equal(t, "2", value(b.keptCode(t, "huge = [b'x' * (1 << 20)] * 100000; 1 + 1")), "a repr of 100 GB is never made")
+}
+
 func TestTheValueIsTheReprOfAFinalExpression(t *testing.T) {
 	b := newBench(t)
 	for _, c := range []struct{ name, code, value string }{

@@ -2,7 +2,6 @@
 # either than a result may hold. The parts of the driver are joined into one
 # program, in the order of their names.
 
-import itertools
 import json
 import types
 
@@ -27,20 +26,53 @@ def cut(text, limit=TEXT_CHARS):
     return text if len(text) <= limit else text[: limit - len(CUT)] + CUT
 
 
+BRACKETS = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}"), set: ("{", "}"), frozenset: ("frozenset({", "})")}
+
+
 def short_repr(value, limit=TEXT_CHARS):
-    """repr, cut; of a huge builtin only what can be shown is looked at."""
-    return cut(repr(_front(value, limit)), limit)
+    """repr, cut; of huge builtins, nested ones too, only what can be shown is
+    looked at. Without recursion: a value may be as deep as its text is long."""
+    pieces, left, inside = [], limit, set()
+    open_parts = [_parts(value, limit, inside)]
+    while open_parts and left >= 0:
+        part = next(open_parts[-1], None)
+        if part is None:
+            open_parts.pop()
+        elif type(part) is str:
+            pieces.append(part)
+            left -= len(part)
+        else:
+            open_parts.append(_parts(part[0], limit, inside))
+    return cut("".join(pieces), limit)
 
 
-def _front(value, count):
+def _parts(value, limit, inside):
+    """Gives the texts that the repr of a value has, and what is nested in it as
+    tuples of one."""
     kind = type(value)
-    if kind not in (str, bytes, bytearray, list, tuple, dict, set, frozenset) or len(value) <= count:
-        return value
-    if kind is dict:
-        return dict(itertools.islice(value.items(), count))
-    if kind in (set, frozenset):
-        return kind(itertools.islice(value, count))
-    return value[:count]
+    if kind in (str, bytes, bytearray):
+        yield repr(value[:limit])
+        return
+    if kind not in BRACKETS or not value:
+        yield repr(value)
+        return
+    begin, end = BRACKETS[kind]
+    if id(value) in inside:
+        yield begin + CUT + end
+        return
+    inside.add(id(value))
+    yield begin
+    for i, item in enumerate(value.items() if kind is dict else value):
+        if i:
+            yield ", "
+        if kind is dict:
+            yield (item[0],)
+            yield ": "
+            yield (item[1],)
+        else:
+            yield (item,)
+    yield ",)" if kind is tuple and len(value) == 1 else end
+    inside.discard(id(value))
 
 
 class JSONText:

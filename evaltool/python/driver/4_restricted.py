@@ -3,6 +3,7 @@
 # object is of a plain builtin type and the attribute one of its public methods.
 # Errors are Python's own exceptions, raised once.
 
+import itertools
 import ast
 import builtins
 import importlib
