@@ -18,6 +18,8 @@ type binding struct {
 	ctx   context.Context // lives until close
 	stop  context.CancelFunc
 
+	ending sync.Once // who comes second waits
+
 	mu      sync.Mutex
 	current Session
 	err     error         // of the last attempt to open
@@ -77,16 +79,19 @@ func (s *Server) ownedBy(conn *mcp.ServerSession, owner string) bool {
 	return b != nil && b.owner == owner
 }
 
-// release closes the session of a connection, if it has one, and forgets it.
+// release closes the session of a connection, if it has one, and forgets it. It
+// returns when that is done, whoever began it.
 func (s *Server) release(conn *mcp.ServerSession) {
 	s.mu.Lock()
 	b := s.bindings[conn]
-	delete(s.bindings, conn)
 	s.mu.Unlock()
 	s.resources.unwatch(conn)
 	if b != nil {
-		s.closeBinding(b)
+		b.ending.Do(func() { s.closeBinding(b) })
 	}
+	s.mu.Lock()
+	delete(s.bindings, conn)
+	s.mu.Unlock()
 }
 
 func (s *Server) closeBinding(b *binding) {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -112,6 +113,7 @@ func (f *fakes) wait(ctx context.Context, _ struct{}) (struct{}, error) {
 type sessions struct {
 	set    *tool.Set
 	fail   error
+	slow   time.Duration // of a Close
 	mu     sync.Mutex
 	opened int
 	closed int
@@ -148,6 +150,7 @@ func (s *fakeSession) Call(ctx context.Context, name string, args json.RawMessag
 }
 
 func (s *fakeSession) Close(context.Context) error {
+	time.Sleep(s.all.slow)
 	s.all.mu.Lock()
 	s.all.closed++
 	s.all.mu.Unlock()

@@ -291,6 +291,20 @@ func TestASessionOpensWithTheFirstCallAndClosesWithTheConnection(t *testing.T) {
 	assert.Equal(t, [2]int{1, 1}, [2]int{opened, closed})
 }
 
+// TestTheServerEndsWhenItsSessionIsClosed: whoever saw the connection's end first.
+func TestTheServerEndsWhenItsSessionIsClosed(t *testing.T) {
+	for range 50 {
+		all := newSessions(newFakes().set())
+		all.slow = 5 * time.Millisecond
+		r := startReady(t, New(all.set, &Options{Open: all.open}))
+		r.call(1, "echo", `{"text":"x"}`)
+		assert.False(t, r.next().Result.IsError)
+		r.end()
+		_, closed := all.counts()
+		require.Equal(t, 1, closed)
+	}
+}
+
 func TestFailedOpeningIsSaidAndTriedAgain(t *testing.T) {
 	all := newSessions(newFakes().set())
 	all.fail = tool.Errorf(tool.Unavailable, "no Podman; start it").Because(errors.New("dial unix /run/x"))
