@@ -59,12 +59,15 @@ func TestReplAtATerminal(t *testing.T) {
 		return cmd
 	}
 	require.NoError(t, wisbox("session", "create", "box").Run())
-	defer func() { assert.NoError(t, wisbox("session", "rm", "box").Run()) }()
+	defer func() {
+		out, err := wisbox("session", "rm", "box").CombinedOutput()
+		assert.NoError(t, err, string(out))
+	}()
 
 	repl := wisbox("repl", "box")
 	screen, err := pty.Start(repl)
 	require.NoError(t, err)
-	defer screen.Close()
+	defer func() { _ = repl.Process.Kill(); _ = screen.Close(); _ = repl.Wait() }() // else a failed test leaves it attached
 	p := &typist{t: t, keys: screen}
 	go func() { _, _ = p.readAll() }()
 
@@ -81,6 +84,9 @@ func TestReplAtATerminal(t *testing.T) {
 	p.types("1/0\r", "ZeroDivisionError: division by zero\r\n")
 	p.types("while True: pass\r\r", "... \r\n")
 	p.types("\x03", "KeyboardInterrupt\r\n>>> ")
+	p.types("import time; print('so ' + 'far'); open('begun', 'w').close(); time.sleep(60)\r", "\r\n")
+	require.Eventually(t, func() bool { return wisbox("exec", "box", "--", "test", "-e", "begun").Run() == nil }, 20*time.Second, 50*time.Millisecond)
+	p.types("\x03", "so far\r\nKeyboardInterrupt\r\n>>> ")
 	p.types("x\r", "\r\n41\r\n")                                   // the names are still there
 	p.types("import time; time.sleep(0.3)\rx + 2\r", "\r\n43\r\n") // typed ahead
 	p.types("half a line\x03", "KeyboardInterrupt\r\n>>> ")

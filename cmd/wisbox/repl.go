@@ -139,6 +139,10 @@ func (a *app) replEvaluate(ctx context.Context, s *wisbox.Session, c *console, s
 		return
 	}
 	fmt.Fprint(c, printable(e.Stdout), printable(e.Stderr))
+	if interrupted && ctx.Err() == nil {
+		fmt.Fprintln(c, "KeyboardInterrupt")
+		return
+	}
 	if e.Value != nil {
 		fmt.Fprintln(c, printable(*e.Value))
 	}
