@@ -167,5 +167,8 @@ func printLogReport(w io.Writer, r *overlay.LogReport) {
 	if len(r.Problems) == 0 {
 		fmt.Fprintln(w, "the log is what was written")
 	}
+	if r.Waiting > 0 {
+		fmt.Fprintf(w, "%d more wait to be chained: another process holds the log, perhaps one that is stopped\n", r.Waiting)
+	}
 	fmt.Fprintf(w, "%d records; head %d %s\n", r.Records, r.Head.Seq, r.Head.Hash)
 }

@@ -12,6 +12,9 @@
 // chain goes on in the next. The head also says where the oldest file that is
 // left begins, so that what rotation removed isn't taken for a loss.
 //
+// A writer that is stopped in its write holds the log. Others don't wait for it:
+// their records stand in log.jsonl.aside-RANDOM, a file each, until it is free.
+//
 // It is no defence against who can write both files: such a one can make a new
 // chain. Keep a head elsewhere (it is what [Verify] reports) to find that too.
 package audit

@@ -58,12 +58,15 @@ func (p part) reader() io.Reader { return io.NewSectionReader(p, 0, p.size) }
 // view is a log at one moment: what is appended or rotated afterwards isn't in it.
 type view struct {
 	parts    []part // the oldest first
+	waiting  []part // records that aren't in the chain yet
 	head     head
 	headRead bool // it is there and whole
 	headFile bool // it is there
 }
 
 // open looks at a log between two records, so that no writer waits for a reader.
+// Where a writer was stopped in its write it looks all the same: nothing changes
+// meanwhile, and a head that is one record behind is no fault.
 func open(dir *os.Root, name string) (v *view, err error) {
 	v = &view{}
 	defer func() {
@@ -75,11 +78,12 @@ func open(dir *os.Root, name string) (v *view, err error) {
 	switch {
 	case err == nil:
 		defer h.Close()
-		unlock, err := lock(h)
-		if err != nil {
+		unlock, err := lock(h, readWait)
+		if err == nil {
+			defer unlock()
+		} else if !errors.Is(err, errHeld) {
 			return v, err
 		}
-		defer unlock()
 		v.headFile = true
 		v.head, v.headRead = readHead(h)
 	case !errors.Is(err, fs.ErrNotExist):
@@ -94,11 +98,18 @@ func (v *view) openParts(dir *os.Root, name string) error {
 		return err
 	}
 	for _, n := range slices.Backward(rotated) {
-		if err := v.add(dir, older(name, n)); err != nil {
+		if err := add(&v.parts, dir, older(name, n)); err != nil {
 			return err
 		}
 	}
-	return v.add(dir, name)
+	if err := add(&v.parts, dir, name); err != nil {
+		return err
+	}
+	waiting, err := asides(dir, name)
+	for _, name := range waiting {
+		err = errors.Join(err, add(&v.waiting, dir, name))
+	}
+	return err
 }
 
 // rotations are the numbers of the older files; a crash may leave a gap.
@@ -118,7 +129,7 @@ func rotations(dir *os.Root, name string) (numbers []int, err error) {
 	return numbers, err
 }
 
-func (v *view) add(dir *os.Root, name string) error {
+func add(to *[]part, dir *os.Root, name string) error {
 	f, err := dir.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -130,12 +141,12 @@ func (v *view) add(dir *os.Root, name string) error {
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
-	v.parts = append(v.parts, part{name, f, info.Size()})
+	*to = append(*to, part{name, f, info.Size()})
 	return nil
 }
 
 func (v *view) close() {
-	for _, p := range v.parts {
+	for _, p := range slices.Concat(v.parts, v.waiting) {
 		_ = p.Close()
 	}
 }

@@ -20,6 +20,9 @@ func parse(line []byte) (l link, ok bool) {
 	return l, ok
 }
 
+// whole tells whether a record that waits for the log was written to its end.
+func whole(body []byte) bool { return len(body) > 0 && json.Valid(body) }
+
 func sum(line []byte) string {
 	h := sha256.Sum256(line)
 	return hex.EncodeToString(h[:])

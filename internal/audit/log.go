@@ -44,6 +44,10 @@ type Log struct {
 	torn           bool  // the last line has no end
 	at             Position
 	start          Position // see head
+
+	held   bool     // another one held the log when it was last tried
+	aside  *os.File // of records that wait for it; nil where none do
+	looked bool     // for such files of writers that are gone
 }
 
 // Position is a place in a chain: the number of a line, and its hash.
@@ -72,19 +76,45 @@ func (l *Log) openFile() (err error) {
 	return err
 }
 
-// Append adds a record as one line, in one write. It waits for other writers, not
-// for the disk: [Log.Sync] does. What a crash cut short is ended first and stays
-// in the chain. Where the disk is full nothing of the record is left.
+// Append adds a record as one line, in one write. It waits for other writers as
+// long as a disk write may take, 20 ms, and not for the disk: [Log.Sync] does.
+// Where one of them was stopped in its write, and so holds the log, the record
+// waits in a file beside it and gets into the chain with the first one that finds
+// the log free. What a crash cut short is ended first and stays in the chain.
+// Where the disk is full nothing of the record is left.
 func (l *Log) Append(record any) error {
 	body, err := json.Marshal(record)
 	if err != nil {
 		return err
 	}
-	unlock, err := lock(l.headFile)
+	unlock, err := l.lock()
+	if errors.Is(err, errHeld) {
+		return l.setAside(body)
+	}
 	if err != nil {
 		return err
 	}
 	defer unlock()
+	if err := l.takeAside(); err != nil {
+		return err
+	}
+	return l.link(body)
+}
+
+// lock waits once for a log that is held; from then on, until it is free again,
+// it only looks.
+func (l *Log) lock() (unlock func(), err error) {
+	wait := appendWait
+	if l.held {
+		wait = 0
+	}
+	unlock, err = lock(l.headFile, wait)
+	l.held = errors.Is(err, errHeld)
+	return unlock, err
+}
+
+// link writes a record at the end of the chain.
+func (l *Log) link(body []byte) error {
 	if err := l.catchUp(); err != nil {
 		return err
 	}
@@ -223,27 +253,46 @@ func (l *Log) startAfter(oldest string) error {
 // Sync returns when every record that was appended is on disk.
 func (l *Log) Sync() error { return errors.Join(l.file.Sync(), l.headFile.Sync()) }
 
-// Close ends the use of the log.
-func (l *Log) Close() error { return errors.Join(l.file.Close(), l.headFile.Close()) }
+// Close ends the use of the log. Records that still wait are taken by the next Log.
+func (l *Log) Close() error {
+	if l.aside == nil {
+		return errors.Join(l.file.Close(), l.headFile.Close())
+	}
+	unlock, err := l.lock()
+	if err == nil {
+		err = l.takeAside()
+		unlock()
+	}
+	if errors.Is(err, errHeld) {
+		err = nil
+	}
+	if l.aside != nil {
+		err = errors.Join(err, l.aside.Close())
+	}
+	return errors.Join(err, l.file.Close(), l.headFile.Close())
+}
 
 const (
-	lockWait = 2 * time.Second // a record takes microseconds
-	lockPoll = time.Millisecond
+	appendWait = 20 * time.Millisecond // a record takes microseconds
+	readWait   = 2 * time.Second
+	lockPoll   = time.Millisecond
 )
 
-// lock takes the log by its head for this Log alone. A writer that was stopped
-// within its write doesn't hold up the others for ever.
-func lock(head *os.File) (unlock func(), err error) {
+var errHeld = errors.New("the log is held by another process")
+
+// lock takes the log by its head for its caller alone, or gives errHeld: a writer
+// that was stopped within its write doesn't hold up the others for ever.
+func lock(head *os.File, wait time.Duration) (unlock func(), err error) {
 	fd := int(head.Fd())
-	for deadline := time.Now().Add(lockWait); ; {
+	for deadline := time.Now().Add(wait); ; {
 		err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
 		switch {
 		case err == nil:
 			return func() { _ = unix.Flock(fd, unix.LOCK_UN) }, nil
 		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
-			return nil, err
-		case time.Now().After(deadline):
 			return nil, fmt.Errorf("lock the log: %w", err)
+		case !time.Now().Before(deadline):
+			return nil, errHeld
 		}
 		time.Sleep(lockPoll)
 	}

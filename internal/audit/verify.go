@@ -30,6 +30,9 @@ type Report struct {
 	Records  int       `json:"records"`
 	Head     Position  `json:"head"` // the last line: keep it to compare later
 	Problems []Problem `json:"problems"`
+	// Waiting counts records that aren't in the chain yet, so that nothing tells
+	// whether they are what was written: another process holds the log.
+	Waiting int `json:"waiting,omitempty"`
 }
 
 // Verify reads the log of a name in a directory, its older files too, and tells
@@ -50,11 +53,13 @@ func Verify(dir *os.Root, name string) (*Report, error) {
 	}
 	v.closeWith(log)
 	v.report.Head = v.at
-	return &v.report, nil
+	err = log.eachWaiting(func([]byte) error { v.report.Waiting++; return nil })
+	return &v.report, err
 }
 
 // Records gives each whole record of a log and its older files, the oldest first,
-// as the JSON of its line; what is cut is left out.
+// as the JSON of its line; what is cut is left out. Last come those that wait for
+// a log which another process holds: without a number and a hash.
 func Records(dir *os.Root, name string, each func(line []byte) error) error {
 	log, err := open(dir, name)
 	if err != nil {
@@ -64,6 +69,21 @@ func Records(dir *os.Root, name string, each func(line []byte) error) error {
 	for _, p := range log.parts {
 		err := lines(p.reader(), func(line []byte) error {
 			if _, ok := parse(line); !ok {
+				return nil
+			}
+			return each(line)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return log.eachWaiting(each)
+}
+
+func (v *view) eachWaiting(each func(line []byte) error) error {
+	for _, p := range v.waiting {
+		err := lines(p.reader(), func(line []byte) error {
+			if !whole(line) {
 				return nil
 			}
 			return each(line)

@@ -1,0 +1,129 @@
+package audit
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// asideSuffix and random letters name a file of records that wait for the log: a
+// line each, not yet in the chain. It belongs to the Log that locks it, and once
+// nobody does to the next one that is opened.
+const asideSuffix = ".aside-"
+
+// setAside keeps a record for when the log is free again.
+func (l *Log) setAside(body []byte) error {
+	if l.aside == nil {
+		f, err := l.dir.OpenFile(l.name+asideSuffix+rand.Text(), os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			return errors.Join(err, f.Close())
+		}
+		l.aside = f
+	}
+	info, err := l.aside.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() > l.opts.MaxSize {
+		return fmt.Errorf("another process holds the log, and %d bytes of records wait for it", info.Size())
+	}
+	if _, err := l.aside.Write(append(bytes.Clone(body), '\n')); err != nil {
+		return errors.Join(err, l.aside.Truncate(info.Size()))
+	}
+	return nil
+}
+
+// takeAside puts into the chain what waited for it: this Log's records, and once
+// those of writers that are gone. A crash meanwhile may leave a record twice,
+// never not at all.
+func (l *Log) takeAside() error {
+	if !l.looked {
+		if err := l.takeOrphans(); err != nil {
+			return err
+		}
+		l.looked = true
+	}
+	if l.aside == nil {
+		return nil
+	}
+	if err := l.take(l.aside); err != nil {
+		return err
+	}
+	err := l.aside.Close()
+	l.aside = nil
+	return err
+}
+
+func (l *Log) takeOrphans() error {
+	names, err := asides(l.dir, l.name)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := l.takeOrphan(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Log) takeOrphan(name string) error {
+	f, err := l.dir.OpenFile(name, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil // its writer lives
+	}
+	if err != nil {
+		return err
+	}
+	return l.take(f)
+}
+
+// take moves the records of a file into the chain and removes it. One that its
+// writer was killed in is left out.
+func (l *Log) take(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	err = lines(part{File: f, size: info.Size()}.reader(), func(body []byte) error {
+		if !whole(body) {
+			return nil
+		}
+		return l.link(body)
+	})
+	if err != nil {
+		return err
+	}
+	return l.dir.Remove(filepath.Base(f.Name()))
+}
+
+// asides names the files of records that wait for a log.
+func asides(dir *os.Root, log string) (names []string, err error) {
+	d, err := dir.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	names, err = d.Readdirnames(-1)
+	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, log+asideSuffix) })
+	return names, err
+}
