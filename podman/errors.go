@@ -105,6 +105,8 @@ func explain(ctx context.Context, doing string, err error) error {
 		return fail(sandbox.ErrUnavailable, err, "podman took too long to %s", doing)
 	case says(err, "no space left", "enospc"):
 		return fail(sandbox.ErrUnavailable, err, "podman's storage is full (%s); free some with `podman system prune`", doing)
+	case says(err, "session key") && says(err, "quota exceeded"):
+		return fail(sandbox.ErrUnavailable, err, "the kernel's keys are used up (%s); end sessions, or raise the sysctl kernel.keys.maxkeys", doing)
 	case says(err, "allocating lock", "no locks", "lock is exhausted"):
 		return fail(sandbox.ErrUnavailable, err, "podman has no locks left (%s); remove old containers, or raise num_locks", doing)
 	case isTransport(err):

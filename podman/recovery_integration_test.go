@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -255,6 +257,44 @@ func TestManyCreatesAtOnce(t *testing.T) {
 	}
 	all.Wait()
 	require.Empty(t, mustList(t, h))
+}
+
+// TestSandboxesTakeNoKeys: the kernel gives the user that all containers run as 200
+// keys, and a container with keyrings of its own takes two.
+func TestSandboxesTakeNoKeys(t *testing.T) {
+	h := newHost(t, nil)
+	first := h.create(h.spec("key-0"))
+	uid := rootOf(t, first)
+	before := keysOf(t, uid)
+	for i := range 4 {
+		s := h.create(h.spec(fmt.Sprintf("key-%d", i+1)))
+		require.Equal(t, uid, rootOf(t, s))
+	}
+	require.LessOrEqual(t, keysOf(t, uid), before)
+}
+
+// rootOf is the host's user that is root in a sandbox.
+func rootOf(t *testing.T, s *Sandbox) string {
+	t.Helper()
+	data, err := s.b.inspect(t.Context(), s.name)
+	require.NoError(t, err)
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", data.State.Pid))
+	require.NoError(t, err)
+	return regexp.MustCompile(`(?m)^Uid:\s+(\d+)`).FindStringSubmatch(string(status))[1]
+}
+
+// keysOf is how many keys a user has, of proc(5)'s key-users.
+func keysOf(t *testing.T, uid string) int {
+	t.Helper()
+	table, err := os.ReadFile("/proc/key-users")
+	require.NoError(t, err)
+	row := regexp.MustCompile(`(?m)^\s*` + uid + `:.* (\d+)/\d+ \d+/\d+$`).FindStringSubmatch(string(table))
+	if row == nil {
+		return 0
+	}
+	n, err := strconv.Atoi(row[1])
+	require.NoError(t, err)
+	return n
 }
 
 func TestOneIDMadeTenTimesAtOnce(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/containers/podman/v5/pkg/bindings"
 	"github.com/gofrs/flock"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -178,12 +180,30 @@ func (s *service) spawn(env []string, socket string) (*exec.Cmd, <-chan error, e
 	cmd.Env, cmd.Dir = env, s.dir // conmon leaves an empty file "oom" where it was started
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
+	if err := startWithOwnKeyring(cmd); err != nil {
 		return nil, nil, err
 	}
 	exited := make(chan error, 1)
 	go func() { exited <- cmd.Wait() }()
 	return cmd, exited, nil
+}
+
+// startWithOwnKeyring keeps the keys of the user's login from the service, and so
+// from its containers, which get no keyring of their own (see writeConf). It is an
+// empty one. Where the kernel has no keyrings, or an outer container's filter denies
+// them, there are no keys to keep either.
+func startWithOwnKeyring(cmd *exec.Cmd) error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()                                                 // and never unlocked: the thread ends, and its keyring with it
+		_, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0) // no name: a new one
+		if err != nil && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) {
+			started <- fmt.Errorf("join a new session keyring: %w", err)
+			return
+		}
+		started <- cmd.Start()
+	}()
+	return <-started
 }
 
 // logFlags starts the log over once it has grown.

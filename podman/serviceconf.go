@@ -106,11 +106,13 @@ func xdg(name, home, below string) string {
 
 // writeConf writes a containers.conf. exit_command_delay is how many seconds
 // conmon stays behind an API exec that has ended, by default 300: only who asks
-// for the exit code by inspect needs it, and that is at once. runtime is the OCI
-// runtime (a name or a path; "" is Podman's choice).
+// for the exit code by inspect needs it, and that is at once. Without a keyring of
+// its own a container takes none of the 200 keys that the kernel gives the user
+// that all containers run as (keyrings(7)): with one they end at 100 containers.
+// runtime is the OCI runtime (a name or a path; "" is Podman's choice).
 func (s *service) writeConf(name, runtime string) (string, error) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "[containers]\ndefault_ulimits = [\"nofile=%[1]d:%[1]d\", \"nproc=%[2]d:%[2]d\"]\nhttp_proxy = false\n",
+	fmt.Fprintf(&b, "[containers]\ndefault_ulimits = [\"nofile=%[1]d:%[1]d\", \"nproc=%[2]d:%[2]d\"]\nhttp_proxy = false\nkeyring = false\n",
 		capped(unix.RLIMIT_NOFILE, 16_384), capped(unix.RLIMIT_NPROC, maxProcs))
 	fmt.Fprintf(&b, "\n[engine]\ncgroup_manager = %q\nevents_logger = \"file\"\nexit_command_delay = 1\ndetach_keys = \"\"\n", cgroupManager())
 	if runtime != "" {

@@ -177,7 +177,7 @@ func TestTheServiceConfigurationFitsTheHost(t *testing.T) {
 	require.NoError(t, err)
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
-	for _, line := range []string{`runtime = "runsc"`, `"runsc" = ["/opt/bin/runsc"]`, `events_logger = "file"`, "exit_command_delay = 1", `detach_keys = ""`} {
+	for _, line := range []string{`runtime = "runsc"`, `"runsc" = ["/opt/bin/runsc"]`, `events_logger = "file"`, "exit_command_delay = 1", "keyring = false", `detach_keys = ""`} {
 		require.Contains(t, string(data), line)
 	}
 	var host syscall.Rlimit
