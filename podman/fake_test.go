@@ -174,6 +174,28 @@ func TestAHungServiceIsUnavailableWithinFiveSeconds(t *testing.T) {
 	require.Less(t, time.Since(start), 5*time.Second)
 }
 
+// TestASlowServiceThatAnswersIsFound: it is asked for its info, and for longer than
+// a service has that is silent.
+func TestASlowServiceThatAnswersIsFound(t *testing.T) {
+	t.Parallel()
+	b, server := newFake(t)
+	pings := 1 + int((findTimeout+pingAfter)/pingAfter) // one to connect, then one every pingAfter
+	server.Fault("GET", "/info", func(w http.ResponseWriter, r *http.Request) {
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for server.Count("GET", "/_ping") < pings {
+			select {
+			case <-tick.C:
+			case <-r.Context().Done():
+				return
+			}
+		}
+		server.Info(w, r)
+	})
+	_, err := b.Service(t.Context())
+	require.NoError(t, err)
+}
+
 func TestRemoveTriesAgainAndChecks(t *testing.T) {
 	t.Parallel()
 	busy := podmantest.Fails(500, "removing container: device or resource busy")

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// findTimeout is for services that should be up: connect, ping and info.
+	// findTimeout is for services that should be up: connect and ping.
 	findTimeout = 4 * time.Second
 	// startTimeout is for the private service, with the choice of a runtime.
 	startTimeout = 20 * time.Second
@@ -165,13 +165,12 @@ func (b *Backend) named(connection string) place {
 	}}
 }
 
-// open connects and asks the service about its host.
+// open connects and asks the service about its host: that may take longer, on a
+// busy machine, as long as it answers pings.
 func open(ctx context.Context, name string, o bindings.Options) (*engine, error) {
 	if err := checkURI(o.URI); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, findTimeout)
-	defer cancel()
 	conn, err := connect(ctx, o)
 	if err != nil {
 		return nil, err
@@ -187,6 +186,8 @@ func open(ctx context.Context, name string, o bindings.Options) (*engine, error)
 // connect makes the bindings' client. It runs aside, for ssh dials without a
 // context and a refused connection is tried three times with pauses.
 func connect(ctx context.Context, o bindings.Options) (*bindings.Connection, error) {
+	ctx, cancel := context.WithTimeout(ctx, findTimeout)
+	defer cancel()
 	type answer struct {
 		conn *bindings.Connection
 		err  error

@@ -14,7 +14,7 @@ var apiVersion = regexp.MustCompile(`^/v[0-9.]+/libpod`)
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /_ping", s.ping)
-	mux.HandleFunc("GET /info", s.info)
+	mux.HandleFunc("GET /info", s.Info)
 	mux.HandleFunc("GET /images/{ref}/json", s.image)
 	mux.HandleFunc("GET /containers/json", s.list)
 	mux.HandleFunc("POST /containers/create", s.create)
@@ -69,7 +69,8 @@ func (s *Server) ping(w http.ResponseWriter, _ *http.Request) {
 	w.Write([]byte("OK"))
 }
 
-func (s *Server) info(w http.ResponseWriter, _ *http.Request) {
+// Info is the answer to GET /info.
+func (s *Server) Info(w http.ResponseWriter, _ *http.Request) {
 	answer(w, 200, map[string]any{
 		"host": map[string]any{
 			"cgroupVersion": "v2", "kernel": "6.1", "security": map[string]any{"rootless": false},
