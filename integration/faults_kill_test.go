@@ -205,3 +205,48 @@ func agentOf(t *testing.T, first int) int {
 	t.Fatal("no agent found")
 	return 0
 }
+
+// TestAHolderKilledWhileItsProgramsStandStill: the container stays paused, and
+// nobody is left to resume it.
+func TestAHolderKilledWhileItsProgramsStandStill(t *testing.T) {
+	h := newHome(t)
+	h.do("session", "create", "box")
+	h.do("exec", "box", "--", "sh", "-c", "echo kept > f; for i in $(seq 40); do head -c 4M /dev/urandom > big$i; done")
+	before := strings.Count(h.do("call", "box", "snapshot_list"), "created_at")
+	pid := inspected(t, h.manager(), "box", "Pid")
+	cmd := h.start("call", "box", "snapshot_create", `{"quiesce":true}`)
+	if os.Getuid() == 0 { // a rootless service on cgroup v1 can't pause
+		require.Eventually(t, func() bool { return frozen(pid) }, 30*time.Second, time.Millisecond, "the snapshot pauses nothing")
+	}
+	killHolder(t, "box", h)
+	_ = cmd.Wait()
+	assert.NotZero(t, cmd.ProcessState.ExitCode(), "the snapshot was not made")
+	began := time.Now()
+	assert.Equal(t, "kept\n", h.do("exec", "box", "--", "cat", "f"))
+	assert.Less(t, time.Since(began), 10*time.Second)
+	assert.Equal(t, before, strings.Count(h.do("call", "box", "snapshot_list"), "created_at"))
+	h.do("session", "rm", "box")
+	h.requireNothing()
+}
+
+// frozen tells whether a process stands still, by its control group.
+func frozen(pid int) bool {
+	groups, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	for _, line := range strings.Split(string(groups), "\n") {
+		_, rest, _ := strings.Cut(line, ":")
+		controller, group, _ := strings.Cut(rest, ":")
+		switch controller {
+		case "freezer":
+			state, _ := os.ReadFile(filepath.Join("/sys/fs/cgroup/freezer", group, "freezer.state"))
+			if string(state) == "FROZEN\n" {
+				return true
+			}
+		case "":
+			state, _ := os.ReadFile(filepath.Join("/sys/fs/cgroup", group, "cgroup.freeze"))
+			if string(state) == "1\n" {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -176,10 +176,9 @@ func (s *Sandbox) revive(ctx context.Context, lost *dialing) error {
 		return explain(ctx, "look at the container", err)
 	case !healthy(data):
 		return fail(sandbox.ErrLost, cause, "the container is %s; make the sandbox again", data.State.Status)
-	case data.State.Paused:
-		if err := s.b.unpause(ctx, s.name); err != nil {
-			return explain(ctx, "unpause the container", err)
-		}
+	}
+	if err := s.b.wake(ctx, s.name, data); err != nil {
+		return err
 	}
 	if lost.conn == nil || s.emptied(ctx) {
 		return nil

@@ -51,7 +51,8 @@ func (b *Backend) newSandbox(spec sandbox.Spec, pin dirPin) *Sandbox {
 }
 
 // Open attaches to a running sandbox that another process made from the same
-// spec. One that doesn't run any more is removed, and sandbox.ErrNotFound wrapped.
+// spec. One that is paused goes on: who paused it may have been killed. One that
+// doesn't run any more is removed, and sandbox.ErrNotFound wrapped.
 func (b *Backend) Open(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	spec.Limits = spec.Limits.WithDefaults()
 	pin, err := check(spec)
@@ -71,7 +72,9 @@ func (b *Backend) Open(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 	s := b.newSandbox(spec, pin)
 	err = errors.New("it doesn't run")
 	if healthy(data) {
-		err = s.seesWorkspace(ctx)
+		if err = b.wake(ctx, s.name, data); err == nil {
+			err = s.seesWorkspace(ctx)
+		}
 	}
 	if err == nil {
 		return s, nil
