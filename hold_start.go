@@ -1,11 +1,15 @@
 package wisbox
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -22,7 +26,7 @@ import (
 )
 
 // startWait bounds the start of a holder.
-const startWait = 10 * time.Second
+const startWait = 30 * time.Second
 
 // holdPath names the socket (and with .lock the lock) of a session's holder.
 func (m *Manager) holdPath(name string) (string, error) {
@@ -120,20 +124,24 @@ func (m *Manager) startHolder(ctx context.Context, name string) error {
 	return readReady(ready, name)
 }
 
-// readyLine is what a holder prints once it listens; another line is why not.
+// readyLine is what a holder prints once it listens; another line is why not, in
+// the shape of the command line's errors.
 const readyLine = "ready"
 
-func readReady(r interface{ Read([]byte) (int, error) }, name string) error {
-	buf := make([]byte, 4096)
-	n, err := r.Read(buf)
-	switch {
-	case n > 0 && string(buf[:min(n, len(readyLine))]) == readyLine:
+func readReady(r io.Reader, name string) error {
+	line, err := bufio.NewReader(io.LimitReader(r, maxReady)).ReadBytes('\n')
+	if string(bytes.TrimSpace(line)) == readyLine {
 		return nil
-	case n > 0:
-		return failure(buf[:n])
 	}
-	return tool.Errorf(tool.Unavailable, "the process that holds session %s did not start; its log is holder.log in the session's directory", name).Because(err)
+	var said struct{ Error *tool.Error }
+	if json.Unmarshal(line, &said) == nil && said.Error != nil {
+		return said.Error
+	}
+	return tool.Errorf(tool.Unavailable, "the process that holds session %s did not start; call again, and if that doesn't help see `wisbox doctor`", name).
+		Because(fmt.Errorf("it said %q (%v)", line, err))
 }
+
+const maxReady = 64 << 10 // bytes of that line
 
 // HoldReady is what the holder's process passes to [Manager.Hold] so that its
 // starter knows: it prints the line that [Options.Holder] expects on stdout.

@@ -1,0 +1,39 @@
+package wisbox_test
+
+import (
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// TestAHolderThatDoesNotStartSaysWhy reads byte by byte, as a pipe may give it.
+func TestAHolderThatDoesNotStartSaysWhy(t *testing.T) {
+	for _, c := range []struct {
+		name, line string
+		kind       tool.Kind // "" where it started
+		says       string
+	}{
+		{"ready", "ready\n", "", ""},
+		{"an error", `{"error":{"kind":"not_found","field":"session","message":"there is no session"}}` + "\n", tool.NotFound, "there is no session"},
+		{"no line", "", tool.Unavailable, "wisbox doctor"},
+		{"half a line", "rea", tool.Unavailable, "wisbox doctor"},
+		{"another program's line", "{}\n", tool.Unavailable, "wisbox doctor"},
+		{"no end of it", strings.Repeat("x", 1<<20), tool.Unavailable, "wisbox doctor"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := wisbox.ReadReady(iotest.OneByteReader(strings.NewReader(c.line)), "box")
+			if c.kind == "" {
+				require.NoError(t, err)
+				return
+			}
+			assert.Equal(t, c.kind, tool.KindOf(err))
+			assert.Contains(t, err.Error(), c.says)
+		})
+	}
+}
