@@ -3,12 +3,14 @@ package integration
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/hostmount"
 )
 
 // TestSnapshotsAndClonesOfARunningSession shares one session, because each
@@ -50,4 +52,44 @@ while True:
 	require.NoError(t, s.Reset(t.Context()))
 	assert.Equal(t, "", output(t, s, "ls -A"))
 	assert.Equal(t, "clone\n", output(t, c, "cat f"))
+}
+
+// TestForksOfAHeldSession: the source's programs run in its holder, and each fork's
+// in one of its own.
+func TestForksOfAHeldSession(t *testing.T) {
+	need(t)
+	host := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(host, "given"), []byte("host\n"), 0o644))
+	cache := filepath.Join(t.TempDir(), "c")
+	m, err := wisbox.NewManager(t.Context(), &wisbox.Options{CacheDir: cache, Holder: []string{binary(t), "__hold", "--cache", cache}})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, m.Close()) })
+	s, err := m.Open(t.Context(), isolated(&wisbox.SessionOptions{
+		Name: "source", Kept: true, Mounts: []hostmount.Mount{{HostPath: host, MountPath: "in"}}, AllowedRoots: []string{host},
+	}))
+	require.NoError(t, err)
+	end := func(s *wisbox.Session) {
+		t.Cleanup(func() {
+			assert.NoError(t, s.Close(context.Background()))
+			assert.NoError(t, m.Remove(context.Background(), s.ID()))
+		})
+	}
+	end(s)
+	output(t, s, "echo changed >in/given; echo mine >own; mkfifo pipe; ln -s own link")
+
+	forks, err := s.Fork(t.Context(), 2, &wisbox.CloneOptions{Name: "fork", Kept: true, Remount: true})
+	require.NoError(t, err)
+	const seen = "cat in/given own; readlink link"
+	for _, f := range forks {
+		end(f)
+		assert.Equal(t, "host\nmine\nown\n", output(t, f, seen), "the mounts are copied again, the rest is the source's")
+		output(t, f, "echo "+f.ID()+" >own")
+	}
+	assert.Equal(t, []string{"fork-1", "fork-2"}, []string{forks[0].ID(), forks[1].ID()})
+	assert.Equal(t, "fork-1\n", output(t, forks[0], "cat own"))
+	assert.Equal(t, "changed\nmine\nown\n", output(t, s, seen))
+
+	require.NoError(t, forks[1].Reset(t.Context()))
+	assert.Equal(t, "in\n", output(t, forks[1], "ls -A"), "a reset copies the mounts again")
+	assert.Equal(t, "fork-1\n", output(t, forks[0], "cat own"))
 }
