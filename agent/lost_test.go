@@ -45,9 +45,6 @@ func (f *fixture) monitors(t *testing.T) []int {
 
 func TestAKilledMonitorCostsItsOwnCallOnly(t *testing.T) {
 	needsRoot(t)
-	if os.Getenv("WISBOX_AGENT_TEST_EXEC") != "" {
-		t.Skip("the agent's processes are not children of this one")
-	}
 	f := start(t, agent.Options{})
 	for range 3 {
 		p, err := f.Start(context.Background(), sandbox.Cmd{Argv: []string{"sh", "-c", "setsid sleep 4713 & sleep 4713"}, Stdin: neverEnds(t)})
@@ -69,9 +66,6 @@ func TestAKilledMonitorCostsItsOwnCallOnly(t *testing.T) {
 
 func TestAStoppedMonitorDoesNotDelayATimeout(t *testing.T) {
 	needsRoot(t)
-	if os.Getenv("WISBOX_AGENT_TEST_EXEC") != "" {
-		t.Skip("the agent's processes are not children of this one")
-	}
 	f := start(t, agent.Options{})
 	begin := time.Now()
 	p, err := f.Start(context.Background(), sandbox.Cmd{Argv: []string{"sleep", "60"}, Timeout: 500 * time.Millisecond})
@@ -130,9 +124,6 @@ while True:
 // TestAMonitorThatIsSentAwayLeavesNoZombie: also one that takes its time to go.
 func TestAMonitorThatIsSentAwayLeavesNoZombie(t *testing.T) {
 	needsRoot(t)
-	if os.Getenv("WISBOX_AGENT_TEST_EXEC") != "" {
-		t.Skip("the agent's processes are not children of this one")
-	}
 	f := start(t, agent.Options{})
 	p, err := f.Start(context.Background(), sandbox.Cmd{Argv: []string{"sleep", "60"}})
 	require.NoError(t, err)

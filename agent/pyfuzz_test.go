@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
@@ -214,16 +215,8 @@ func adoptOrphans(t testing.TB) {
 }
 
 func requireNoOrphans(t require.TestingT) {
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		left := orphans()
-		if len(left) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			require.Empty(t, left, "processes are left")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	assert.Eventually(t, func() bool { return len(orphans()) == 0 }, 10*time.Second, time.Millisecond)
+	require.Empty(t, orphans(), "processes are left")
 }
 
 // orphans are our children, but for those that have ended, which it reaps.

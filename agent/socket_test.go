@@ -29,12 +29,16 @@ func pair(t *testing.T) (theirs int, ours socket) {
 // TestASocketThatBlocksIsClosedAllTheSame: who shares the open socket with us may
 // have it block; a Read and a Write that are stuck end with the Close.
 func TestASocketThatBlocksIsClosedAllTheSame(t *testing.T) {
-	_, s := pair(t)
+	theirs, s := pair(t)
 	raw, err := s.SyscallConn()
 	require.NoError(t, err)
 	require.NoError(t, raw.Control(func(fd uintptr) { require.NoError(t, unix.SetNonblock(int(fd), false)) }))
-	ended := make(chan error, 2)
-	go func() { _, err := s.Read(make([]byte, 1)); ended <- err }()
+	reading, ended := make(chan struct{}), make(chan error, 2)
+	go func() {
+		close(reading)
+		_, err := s.Read(make([]byte, 1))
+		ended <- err
+	}()
 	go func() {
 		for {
 			if _, err := s.Write(make([]byte, 1<<20)); err != nil {
@@ -43,7 +47,9 @@ func TestASocketThatBlocksIsClosedAllTheSame(t *testing.T) {
 			}
 		}
 	}()
-	time.Sleep(50 * time.Millisecond) // that both are in it; the test holds without, too
+	<-reading
+	_, err = unix.Read(theirs, make([]byte, 1)) // waits for the Write
+	require.NoError(t, err)
 	require.NoError(t, s.Close())
 	for range 2 {
 		require.Error(t, <-ended)
