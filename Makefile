@@ -54,13 +54,10 @@ test-unit: ## unit tests: no Podman needed
 test-race: ## unit tests with the race detector
 	CGO_ENABLED=1 go test -race $(UNIT)
 
-# gVisor has a target of its own; the others measure, for minutes.
-NOT_HERE := TestGVisor|TestPhases|TestAHundred|TestAnIdleService
-
 .PHONY: test-integration
 test-integration: ## integration tests, one package after the other; first those of the backend
 	WISBOX_TEST_IMAGE="$$(bin/wisbox version | awk '$$1 == "image" { print $$2 }')" \
-		go test -count=1 -timeout 10m -tags=$(TAGS),integration -skip '$(NOT_HERE)' ./podman
+		go test -count=1 -timeout 10m -tags=$(TAGS),integration ./podman
 	go test -p 1 -count=1 -timeout 30m ./integration/...
 
 RUNSC := gvisor.dev/gvisor/runsc@v0.0.0-20260224225140-573d5e7127a8

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox"
@@ -132,10 +133,11 @@ func (h *home) sessions() []string {
 // Podman was still making for a dead process may need a second one.
 func (h *home) requireNothing() {
 	h.t.Helper()
-	require.Eventually(h.t, func() bool {
+	require.EventuallyWithT(h.t, func(c *assert.CollectT) {
 		h.do("prune")
-		return len(h.sessions()) == 0 && h.containers() == 0
-	}, 20*time.Second, 200*time.Millisecond, "something is left after prune: %v", h.sessions())
+		assert.Empty(c, h.sessions(), "sessions are left after prune")
+		assert.Zero(c, h.containers(), "containers are left after prune")
+	}, 20*time.Second, 200*time.Millisecond)
 	trash, err := os.ReadDir(filepath.Join(h.cache, "trash"))
 	require.NoError(h.t, err)
 	require.Empty(h.t, trash)

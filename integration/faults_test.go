@@ -92,11 +92,14 @@ func TestFault_F10_TheContainersFirstProcessIsKilled(t *testing.T) {
 
 func TestFault_F11_TheContainerIsPaused(t *testing.T) {
 	s := open(t, nil)
+	service, err := env.backend.Service(t.Context())
+	require.NoError(t, err)
+	if service.Rootless && service.CgroupVersion == "v1" {
+		t.Skip("rootless Podman can't pause on cgroup v1; root's run of this test does")
+	}
 	output(t, s, "echo kept > f")
 	status, body := api(t, env.manager, http.MethodPost, "/containers/"+object(t, env.manager, s.ID())+"/pause")
-	if status >= 300 {
-		t.Skipf("this Podman can't pause: %v", body)
-	}
+	require.Less(t, status, 300, "%v", body)
 	began := time.Now()
 	a, err := try(t, s, "shell_execute", args{"script": "true", "timeout": 2})
 	if err != nil {
@@ -128,9 +131,7 @@ func TestFault_F14_TheOverlayIsReplacedByALink(t *testing.T) {
 	s := open(t, nil)
 	target := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(target, "secret"), []byte("host"), 0o644))
-	if err := os.Rename(s.WorkspacePath(), s.WorkspacePath()+".away"); err != nil {
-		t.Skipf("the overlay can't be moved away: %v", err)
-	}
+	require.NoError(t, os.Rename(s.WorkspacePath(), s.WorkspacePath()+".away"))
 	require.NoError(t, os.Symlink(target, s.WorkspacePath()))
 	a, err := try(t, s, "shell_execute", args{"script": "ls; cat secret"})
 	assert.Error(t, err, "%v", a)

@@ -9,9 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/containers/podman/v5/pkg/bindings"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox/podman/podmantest"
@@ -194,6 +197,48 @@ func TestASlowServiceThatAnswersIsFound(t *testing.T) {
 	})
 	_, err := b.Service(t.Context())
 	require.NoError(t, err)
+}
+
+func TestOneProcessAsksTheOwnServiceForAll(t *testing.T) {
+	_, server := newFake(t)
+	s := &service{dir: t.TempDir()}
+	ask := func(socket string) error {
+		e, err := dial(t.Context(), "own", bindings.Options{URI: server.URL})
+		if err != nil {
+			return err
+		}
+		defer e.close()
+		err = s.describe(t.Context(), e, filepath.Join(s.dir, socket))
+		assert.Equal(t, "fake 1.0", e.info.runtimeName())
+		return err
+	}
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() { assert.NoError(t, ask("sONE")) })
+	}
+	all.Wait()
+	require.Equal(t, 1, server.Count("GET", "/info"))
+	require.NoError(t, ask("sTWO"))
+	require.Equal(t, 2, server.Count("GET", "/info"), "another service is asked itself")
+	require.NoError(t, os.WriteFile(filepath.Join(s.dir, infoFile("sTWO")), []byte(`{"host":`), 0o600))
+	require.NoError(t, ask("sTWO"))
+	require.Equal(t, 3, server.Count("GET", "/info"), "what is damaged is asked again")
+	s.removeSockets()
+	left, err := filepath.Glob(filepath.Join(s.dir, "s*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+func TestAServiceThatHangsWhenItIsFoundIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	b, server := newFake(t)
+	server.Fault("GET", "/_ping", nil, podmantest.Hang)
+	server.Fault("GET", "/info", podmantest.Hang)
+	start := time.Now()
+	_, err := b.Service(t.Context())
+	require.ErrorIs(t, err, sandbox.ErrUnavailable)
+	require.Contains(t, err.Error(), "does not answer")
+	require.Less(t, time.Since(start), startTimeout)
 }
 
 func TestRemoveTriesAgainAndChecks(t *testing.T) {

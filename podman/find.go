@@ -168,6 +168,19 @@ func (b *Backend) named(connection string) place {
 // open connects and asks the service about its host: that may take longer, on a
 // busy machine, as long as it answers pings.
 func open(ctx context.Context, name string, o bindings.Options) (*engine, error) {
+	e, err := dial(ctx, name, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.readInfo(ctx); err != nil {
+		e.close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// dial connects to a service of which nothing is known yet.
+func dial(ctx context.Context, name string, o bindings.Options) (*engine, error) {
 	if err := checkURI(o.URI); err != nil {
 		return nil, err
 	}
@@ -175,12 +188,7 @@ func open(ctx context.Context, name string, o bindings.Options) (*engine, error)
 	if err != nil {
 		return nil, err
 	}
-	e := newEngine(conn, name)
-	if err := e.readInfo(ctx); err != nil {
-		e.close()
-		return nil, err
-	}
-	return e, nil
+	return newEngine(conn, name), nil
 }
 
 // connect makes the bindings' client. It runs aside, for ssh dials without a

@@ -19,7 +19,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-func tarOf(t *testing.T, files map[string]string) *bytes.Buffer {
+func tarOf(t testing.TB, files map[string]string) *bytes.Buffer {
 	t.Helper()
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)

@@ -30,11 +30,11 @@ func testImage() string {
 // host is a backend with a state root of its own and a place for workspaces.
 type host struct {
 	*Backend
-	t *testing.T
+	t testing.TB
 }
 
 // newHost skips where Podman can't run, and fails with WISBOX_REQUIRE_PODMAN=1.
-func newHost(t *testing.T, opts *Options) *host {
+func newHost(t testing.TB, opts *Options) *host {
 	t.Helper()
 	if opts == nil {
 		opts = &Options{}
@@ -80,7 +80,7 @@ func haveImage(ctx context.Context, b *Backend) error {
 	return errors.Join(err, b.PrepareImage(ctx, testImage()))
 }
 
-type testWriter struct{ t *testing.T }
+type testWriter struct{ t testing.TB }
 
 func (w testWriter) Write(p []byte) (int, error) {
 	w.t.Log(strings.TrimSpace(string(p)))

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"time"
 
 	"github.com/wisbox/wisbox/internal/rundir"
 )
@@ -44,6 +45,8 @@ type Options struct {
 	MaxCreates int
 	// Logger gets the causes that errors leave out. Default slog.Default().
 	Logger *slog.Logger
+
+	idle time.Duration // the private service ends so long after its last connection: 60 s, in tests less
 }
 
 // withDefaults is a copy of o with everything filled in but what finding Podman
@@ -71,6 +74,9 @@ func (o *Options) withDefaults() Options {
 	def(&out.Runsc, os.Getenv("WISBOX_RUNSC"), runscName)
 	if out.MaxCreates <= 0 {
 		out.MaxCreates = max(4, 2*runtime.NumCPU())
+	}
+	if out.idle == 0 {
+		out.idle = time.Minute
 	}
 	if out.Logger == nil {
 		out.Logger = slog.Default()

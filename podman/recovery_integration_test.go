@@ -103,6 +103,44 @@ func TestAKilledAgentIsReplaced(t *testing.T) {
 	require.Equal(t, "0\n", out)
 }
 
+// TestAKilledMonitorCostsItsOwnCallOnly: the agent has a process that sees to each call.
+func TestAKilledMonitorCostsItsOwnCallOnly(t *testing.T) {
+	h := newHost(t, nil)
+	s := h.create(h.spec("monitor"))
+	one := sleeping(t, s)
+	pid := agentPID(t, s)
+	var killed []int
+	for _, monitor := range childrenOf(t, pid) {
+		if len(childrenOf(t, monitor)) > 0 {
+			killed = append(killed, monitor)
+		}
+	}
+	require.Len(t, killed, 1)
+	other := sleeping(t, s)
+	require.NoError(t, syscall.Kill(killed[0], syscall.SIGKILL))
+	got := ended(t, one)
+	require.Equal(t, sandbox.StatusSignaled, got.Status)
+	require.Equal(t, "KILL", got.Signal)
+	out, _ := sh(t, s, "ps -eo args | grep -c '[s]leep 300'")
+	require.Equal(t, "1\n", out, "the other call goes on")
+	require.Equal(t, pid, agentPID(t, s))
+	require.NoError(t, s.EndAll(t.Context(), sandbox.StatusDiskLimit))
+	require.Equal(t, sandbox.StatusDiskLimit, ended(t, other).Status)
+}
+
+// childrenOf gives a process's children as the host numbers them.
+func childrenOf(t *testing.T, pid int) (found []int) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	require.NoError(t, err)
+	for _, word := range strings.Fields(string(text)) {
+		child, err := strconv.Atoi(word)
+		require.NoError(t, err)
+		found = append(found, child)
+	}
+	return found
+}
+
 // agentPID is the agent's on the host: the python3 whose session is the exec's.
 func agentPID(t *testing.T, s *Sandbox) int {
 	t.Helper()
@@ -141,7 +179,7 @@ func nspid(status string) int {
 func TestAPausedContainerIsRemovedAndRecovered(t *testing.T) {
 	h := newHost(t, nil)
 	if h.eng.Load().info.Host.Security.Rootless && h.eng.Load().info.Host.CgroupsVersion == "v1" {
-		t.Skip("rootless podman can't pause on cgroup v1")
+		t.Skip("rootless Podman can't pause on cgroup v1; root's run of this test does")
 	}
 	s := h.create(h.spec("paused"))
 	h.post(containerPath(s.name, "/pause"))

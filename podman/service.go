@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -22,7 +23,6 @@ import (
 )
 
 const (
-	serviceIdle   = "60" // seconds after its last connection
 	maxServiceLog = 1 << 20
 	lockPoll      = 20 * time.Millisecond
 	maxSocketPath = 100 // bytes; the kernel's limit is 108
@@ -36,6 +36,7 @@ type service struct {
 	runtime string   // as the caller chose it, "" to try
 	runsc   string   // path of gVisor's, "" where there is none
 	flags   []string // of podman, before its command
+	idle    time.Duration
 	log     interface {
 		Info(msg string, args ...any)
 	}
@@ -96,12 +97,47 @@ func (s *service) open(ctx context.Context) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := open(ctx, "wisbox's own podman service", bindings.Options{URI: "unix://" + socket})
+	e, err := dial(ctx, "wisbox's own podman service", bindings.Options{URI: "unix://" + socket})
 	if err != nil {
+		return nil, err
+	}
+	if err := s.describe(ctx, e, socket); err != nil {
+		e.close()
 		return nil, err
 	}
 	e.own = true
 	return e, nil
+}
+
+// describe fills in what a service knows of its host. One process asks for all,
+// as long as the service lives: Podman runs a dozen programs for the answer.
+func (s *service) describe(ctx context.Context, e *engine, socket string) error {
+	if s.described(e, socket) {
+		return nil
+	}
+	lock, err := s.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if s.described(e, socket) {
+		return nil
+	}
+	if err := e.readInfo(ctx); err != nil {
+		return err
+	}
+	if data, err := json.Marshal(e.info); err == nil {
+		_, _ = writeFile(s.dir, infoFile(socket), data, 0o600) // without it the next one asks again
+	}
+	return nil
+}
+
+// infoFile is what the service of that socket said; it goes with the socket.
+func infoFile(socket string) string { return filepath.Base(socket) + ".json" }
+
+func (s *service) described(e *engine, socket string) bool {
+	data, err := os.ReadFile(filepath.Join(s.dir, infoFile(socket)))
+	return err == nil && json.Unmarshal(data, &e.info) == nil
 }
 
 // ensure gives the socket of a listening service.
@@ -109,15 +145,24 @@ func (s *service) ensure(ctx context.Context) (string, error) {
 	if socket, ok := s.listening(); ok {
 		return socket, nil
 	}
-	lock := flock.New(filepath.Join(s.dir, "lock"), flock.SetPermissions(0o600))
-	if _, err := lock.TryLockContext(ctx, lockPoll); err != nil {
-		return "", fmt.Errorf("wait for another start of the service: %w", err)
+	lock, err := s.lock(ctx)
+	if err != nil {
+		return "", err
 	}
 	defer lock.Close()
 	if socket, ok := s.listening(); ok {
 		return socket, nil
 	}
 	return s.start(ctx)
+}
+
+// lock is held by who starts the service or asks it what all will want to know.
+func (s *service) lock(ctx context.Context) (*flock.Flock, error) {
+	lock := flock.New(filepath.Join(s.dir, "lock"), flock.SetPermissions(0o600))
+	if _, err := lock.TryLockContext(ctx, lockPoll); err != nil {
+		return nil, fmt.Errorf("wait for another start of the service: %w", err)
+	}
+	return lock, nil
 }
 
 // listening tells whether the service of the pointer file accepts connections.
@@ -176,7 +221,7 @@ func (s *service) spawn(env []string, socket string) (*exec.Cmd, <-chan error, e
 		return nil, nil, err
 	}
 	defer out.Close()
-	cmd := exec.Command(s.podman, slices.Concat(s.flags, []string{"system", "service", "--time", serviceIdle, "unix://" + socket})...)
+	cmd := exec.Command(s.podman, slices.Concat(s.flags, []string{"system", "service", "--time", strconv.Itoa(int(s.idle.Seconds())), "unix://" + socket})...)
 	cmd.Env, cmd.Dir = env, s.dir // conmon leaves an empty file "oom" where it was started
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -239,6 +284,7 @@ func (s *service) logTail() string {
 	return strings.TrimSpace(string(data[max(0, len(data)-2000):]))
 }
 
+// removeSockets removes what earlier services left, their infoFile too.
 func (s *service) removeSockets() {
 	old, _ := filepath.Glob(filepath.Join(s.dir, "s[A-Z0-9]*"))
 	for _, path := range old {
