@@ -14,6 +14,7 @@ import (
 // it, closed once, whoever comes first.
 type binding struct {
 	open  func(context.Context) (Session, error)
+	set   *tool.Set       // what the session's tools are like
 	owner string          // the HTTP client, "" on pipes
 	ctx   context.Context // lives until close
 	stop  context.CancelFunc
@@ -28,7 +29,7 @@ type binding struct {
 }
 
 func (s *Server) newBinding() *binding {
-	b := &binding{open: s.opts.Open}
+	b := &binding{open: s.opts.Open, set: s.set}
 	if b.open == nil {
 		b.open = func(context.Context) (Session, error) { return fixed{s.set}, nil }
 	}
@@ -102,8 +103,14 @@ func (s *Server) closeBinding(b *binding) {
 	}
 }
 
-// call runs a tool in the session. It ends with the session.
+// call runs a tool in the session. It ends with the session. No session is opened
+// for arguments that its tool would refuse.
 func (b *binding) call(ctx context.Context, name string, args json.RawMessage) (*tool.Result, error) {
+	if t, ok := b.set.Lookup(name); ok && !b.isOpen() {
+		if err := t.Check(args); err != nil {
+			return nil, err
+		}
+	}
 	session, err := b.session(ctx)
 	if err != nil {
 		return nil, err
@@ -112,6 +119,12 @@ func (b *binding) call(ctx context.Context, name string, args json.RawMessage) (
 	defer cancel()
 	defer context.AfterFunc(b.ctx, cancel)()
 	return session.Call(ctx, name, args)
+}
+
+func (b *binding) isOpen() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.current != nil
 }
 
 // session is the session of the connection. When opening failed, the next call

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"io"
 	"log"
@@ -29,7 +30,23 @@ func (h *HTTPHandler) guard(next http.Handler) http.Handler {
 	next = h.withToken(next)
 	next = h.withOrigin(next)
 	next = h.withHost(next)
-	return h.withTurn(next)
+	next = h.withTurn(next)
+	return h.withDeadline(next)
+}
+
+// withDeadline bounds the time in which a whole request comes. Behind a request that
+// was refused without a look at its body net/http would wait for the rest for ever.
+func (h *HTTPHandler) withDeadline(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.opts.ReadTimeout))
+		next.ServeHTTP(w, r)
+	})
+}
+
+// refuse answers at once, though the body may still be on its way.
+func refuse(w http.ResponseWriter, status int, why string) {
+	w.Header().Set("Connection", "close")
+	http.Error(w, why, status)
 }
 
 // withTurn refuses what is too much at once.
@@ -41,7 +58,7 @@ func (h *HTTPHandler) withTurn(next http.Handler) http.Handler {
 			defer func() { <-turns }()
 			next.ServeHTTP(w, r)
 		default:
-			http.Error(w, "too many requests at once", http.StatusServiceUnavailable)
+			refuse(w, http.StatusServiceUnavailable, "too many requests at once")
 		}
 	})
 }
@@ -51,7 +68,7 @@ func (h *HTTPHandler) withTurn(next http.Handler) http.Handler {
 func (h *HTTPHandler) withHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !onUnixSocket(r) && !h.isOurName(r.Host) {
-			http.Error(w, "the Host header names another server", http.StatusForbidden)
+			refuse(w, http.StatusForbidden, "the Host header names another server")
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -88,7 +105,7 @@ func (h *HTTPHandler) withOrigin(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, origin := range r.Header.Values("Origin") {
 			if !slices.Contains(h.opts.Origins, origin) {
-				http.Error(w, "requests from this origin are not allowed", http.StatusForbidden)
+				refuse(w, http.StatusForbidden, "requests from this origin are not allowed")
 				return
 			}
 		}
@@ -107,7 +124,7 @@ func (h *HTTPHandler) withToken(next http.Handler) http.Handler {
 		}
 		if kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " "); !strings.EqualFold(kind, "Bearer") || h.owner(strings.TrimSpace(token)) == "" {
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			http.Error(w, "a bearer token is needed", http.StatusUnauthorized)
+			refuse(w, http.StatusUnauthorized, "a bearer token is needed")
 			return
 		}
 		known.ServeHTTP(w, r)
@@ -136,28 +153,60 @@ func (h *HTTPHandler) owner(token string) string {
 	return owner
 }
 
-// withBody reads a body whole, in bounded size and time, so that what comes
+// withBody reads a body whole, in bounded size, so that what comes
 // behind has only memory to read.
 func (h *HTTPHandler) withBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && !isJSON(r.Header.Get("Content-Type")) {
-			http.Error(w, "the Content-Type must be application/json", http.StatusUnsupportedMediaType)
+			refuse(w, http.StatusUnsupportedMediaType, "the Content-Type must be application/json")
 			return
 		}
-		control := http.NewResponseController(w)
-		_ = control.SetReadDeadline(time.Now().Add(readBodyTimeout))
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-		_ = control.SetReadDeadline(time.Time{})
 		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-			http.Error(w, "a request has at most 4 MiB", http.StatusRequestEntityTooLarge)
+			refuse(w, http.StatusRequestEntityTooLarge, "a request has at most 4 MiB")
 			return
 		} else if err != nil {
-			http.Error(w, "the body can't be read", http.StatusBadRequest)
+			refuse(w, http.StatusBadRequest, "the body can't be read")
+			return
+		}
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a call may take its time
+		if refused := refusalOf(body); r.Method == http.MethodPost && refused != nil {
+			answerRefusal(w, r, refused)
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		next.ServeHTTP(w, r)
 	})
+}
+
+// refusalOf says what is wrong with a body as with a line on stdin. Revision
+// 2025-03-26 has lists of messages, the SDK knows where.
+func refusalOf(body []byte) *refusal {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return nil // the SDK says it
+	}
+	messages := []json.RawMessage{body}
+	if batch := []json.RawMessage(nil); json.Unmarshal(body, &batch) == nil {
+		messages = batch
+	}
+	for _, text := range messages {
+		if _, refused := decode(line{text: text}); refused != nil {
+			return refused
+		}
+	}
+	return nil
+}
+
+// answerRefusal answers the request, where its id is known, as the revisions with
+// connections have it; else it is the whole of HTTP's request that was bad.
+func answerRefusal(w http.ResponseWriter, r *http.Request, refused *refusal) {
+	status := http.StatusBadRequest
+	if refused.id != nil && r.Header.Get("Mcp-Protocol-Version") < newRevision {
+		status = http.StatusOK
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(refused.line())
 }
 
 func isJSON(contentType string) bool {

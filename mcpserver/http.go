@@ -32,6 +32,8 @@ type HTTPOptions struct {
 	MaxRequests int
 	// IdleTimeout ends a session without requests. Default 30 minutes.
 	IdleTimeout time.Duration
+	// ReadTimeout bounds the time in which a request with its body comes. Default 30 s.
+	ReadTimeout time.Duration
 
 	// CertFile and KeyFile are PEM files. With them the server speaks TLS, which
 	// it must to be reached beyond the loopback interface.
@@ -43,7 +45,6 @@ const (
 	maxBody           = 4 << 20  // bytes
 	maxHeader         = 64 << 10 // bytes
 	readHeaderTimeout = 5 * time.Second
-	readBodyTimeout   = 30 * time.Second
 	keepAliveTimeout  = 2 * time.Minute
 	minToken          = 22 // characters
 )
@@ -59,6 +60,7 @@ func (o *HTTPOptions) orDefaults() (HTTPOptions, error) {
 	opts.MaxSessions = or(opts.MaxSessions, 64)
 	opts.MaxRequests = or(opts.MaxRequests, 256)
 	opts.IdleTimeout = or(opts.IdleTimeout, 30*time.Minute)
+	opts.ReadTimeout = or(opts.ReadTimeout, 30*time.Second)
 	for _, t := range opts.Tokens {
 		if len(t) < minToken {
 			return opts, errors.New("a bearer token needs at least 22 characters")
@@ -109,7 +111,7 @@ func (h *HTTPHandler) dispatch(w http.ResponseWriter, r *http.Request) {
 	id := r.Header.Get("Mcp-Session-Id")
 	switch {
 	case r.Method == http.MethodPost && id == "" && h.sessions() >= h.opts.MaxSessions:
-		http.Error(w, "too many sessions are open", http.StatusServiceUnavailable)
+		refuse(w, http.StatusServiceUnavailable, "too many sessions are open")
 		return
 	case r.Method == http.MethodDelete:
 		h.endSession(id, auth.TokenInfoFromContext(r.Context()))

@@ -420,3 +420,62 @@ func TestTokensAreKeptInPrivateFiles(t *testing.T) {
 	_, err = ReadToken(path)
 	assert.ErrorContains(t, err, "0600")
 }
+
+// Over HTTP as on pipes: our own words, without a name of the SDK's or of Go's, and
+// the id that was asked with.
+func TestWhatCanNotBeReadIsSaidOverHTTPInOurWords(t *testing.T) {
+	w := startWeb(t, New(newFakes().set(), nil), nil)
+	res, _ := w.do(w.request("POST", hello))
+	id := res.Header.Get("Mcp-Session-Id")
+	for _, c := range []struct {
+		name, body, says string
+		status           int
+	}{
+		{"text as params", `{"jsonrpc":"2.0","id":5,"method":"tools/call","params":"abc"}`, "the params of tools/call can't be read; they are {\\\"name\\\"", 200},
+		{"a list as params", `{"jsonrpc":"2.0","id":5,"method":"tools/call","params":[1]}`, "the params of tools/call can't be read", 200},
+		{"a number as name", `{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":5}}`, "name in the params of tools/call can't be read", 200},
+		{"text as _meta", `{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"echo","_meta":"x"}}`, "_meta in the params", 200},
+		{"no params", `{"jsonrpc":"2.0","id":5,"method":"tools/call"}`, "the params of tools/call are missing", 200},
+		{"null as params", `{"jsonrpc":"2.0","id":5,"method":"resources/read","params":null}`, "the params of resources/read are missing", 200},
+		{"a number as uri", `{"jsonrpc":"2.0","id":5,"method":"resources/read","params":{"uri":5}}`, "uri in the params of resources/read", 200},
+		{"not UTF-8", "{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"ping\",\"x\":\"\xff\"}", "the message is not UTF-8", 200},
+		{"an id that the SDK would round", `{"jsonrpc":"2.0","id":9007199254740993,"method":"ping"}`, `"id":9007199254740993`, 200},
+		{"a fraction as id", `{"jsonrpc":"2.0","id":1.5,"method":"ping"}`, `"id":1.5`, 200},
+		{"half a message", `{"jsonrpc":"2.0","method":"tools/ca`, "the message is not JSON", 400},
+		{"one bad of two", `[{"jsonrpc":"2.0","method":"notifications/x"},{"jsonrpc":"1.0","method":"ping"}]`, "no JSON-RPC 2.0", 400},
+	} {
+		r := w.request("POST", c.body)
+		r.Header.Set("Mcp-Session-Id", id)
+		res, body := w.do(r)
+		assert.Equal(t, c.status, res.StatusCode, c.name)
+		assert.Equal(t, "application/json", res.Header.Get("Content-Type"), c.name)
+		assert.Contains(t, body, c.says, c.name)
+		for _, foreign := range []string{"unmarshal", "mcp.", "Go "} {
+			assert.NotContains(t, body, foreign, c.name)
+		}
+	}
+	r := w.request("POST", `{"jsonrpc":"2.0","id":5,"method":"tools/call","params":[]}`)
+	r.Header.Set("Mcp-Protocol-Version", newRevision)
+	res, _ = w.do(r)
+	assert.Equal(t, 400, res.StatusCode, "the newest revision has it in the status too")
+}
+
+// A body that never comes holds neither the answer of a refusal nor the connection.
+func TestABodyThatNeverComesHoldsNothing(t *testing.T) {
+	w := startWeb(t, New(newFakes().set(), nil), &HTTPOptions{ReadTimeout: 300 * time.Millisecond})
+	for _, c := range []struct{ name, header, answer string }{
+		{"without a token", "Host: localhost\r\n", "401"},
+		{"for another host", "Host: evil.example\r\n", "403"},
+		{"with a token", "Host: localhost\r\nAuthorization: Bearer " + aToken + "\r\n", "400"},
+	} {
+		conn, err := net.Dial("tcp", w.Listener.Addr().String())
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = io.WriteString(conn, "POST / HTTP/1.1\r\n"+c.header+"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+		require.NoError(t, err)
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(soon)))
+		answer, err := io.ReadAll(conn)
+		require.NoError(t, err, "%s: the connection ends", c.name)
+		assert.Contains(t, strings.SplitN(string(answer), "\r\n", 2)[0], c.answer, c.name)
+	}
+}

@@ -49,7 +49,7 @@ func decode(l line) (jsonrpc.Message, *refusal) {
 	case !utf8.Valid(l.text):
 		return refuse(jsonrpc.CodeParseError, "the message is not UTF-8")
 	case !json.Valid(l.text):
-		return refuse(jsonrpc.CodeParseError, "the line is not JSON")
+		return refuse(jsonrpc.CodeParseError, "the message is not JSON")
 	case l.text[bytes.IndexFunc(l.text, notBlank)] != '{':
 		return refuse(jsonrpc.CodeInvalidRequest, "a message is one JSON object; batches are not taken")
 	}
@@ -59,6 +59,11 @@ func decode(l line) (jsonrpc.Message, *refusal) {
 	message, err := jsonrpc.DecodeMessage(l.text)
 	if err != nil {
 		return refuse(jsonrpc.CodeInvalidRequest, "the message is no JSON-RPC 2.0 request, notification or response")
+	}
+	if request, ok := message.(*jsonrpc.Request); ok && request.IsCall() {
+		if why := badParams(request); why != "" {
+			return refuse(jsonrpc.CodeInvalidParams, why)
+		}
 	}
 	return message, nil
 }

@@ -383,3 +383,19 @@ func TestAClientThatDoesNotReadIsNotServedForEver(t *testing.T) {
 	r.out.Close()
 	assert.Less(t, <-sent, 20000)
 }
+
+func TestBadArgumentsOpenNoSession(t *testing.T) {
+	all := newSessions(newFakes().set())
+	r := startReady(t, New(all.set, &Options{Open: all.open}))
+	for _, args := range []string{`{}`, `{"text":7}`, `{"text":"x","nope":1}`, `{"text":"x","times":0}`, `[]`} {
+		r.call(1, "echo", args)
+		assert.Contains(t, r.next().Line, "invalid: ", args)
+	}
+	opened, _ := all.counts()
+	assert.Zero(t, opened)
+	r.call(2, "echo", `{"text":"x"}`)
+	assert.Contains(t, r.next().Line, `"size":1`)
+	opened, _ = all.counts()
+	assert.Equal(t, 1, opened)
+	r.end()
+}

@@ -83,14 +83,16 @@ type Tool struct {
 	Input  *jsonschema.Schema // of the parameters
 	Output *jsonschema.Schema // of Result.Value
 
-	call func(context.Context, json.RawMessage) (*Result, error)
+	check func(json.RawMessage) error
+	call  func(context.Context, json.RawMessage) (*Result, error)
 }
 
 // New makes a tool from fn. P and R are structs. It panics when P or R can't be
 // described, which the tool's first test shows.
 func New[P, R any](spec Spec, fn func(context.Context, P) (R, error)) Tool {
 	in, out := schemaOf[P](false), schemaOf[R](true)
-	return Tool{Spec: spec, Input: in, Output: out, call: func(ctx context.Context, raw json.RawMessage) (*Result, error) {
+	check := func(raw json.RawMessage) error { return Decode(raw, new(P)) }
+	return Tool{Spec: spec, Input: in, Output: out, check: check, call: func(ctx context.Context, raw json.RawMessage) (*Result, error) {
 		var params P
 		if err := Decode(raw, &params); err != nil {
 			return nil, err
@@ -111,6 +113,11 @@ func (t Tool) Call(ctx context.Context, raw json.RawMessage) (*Result, error) {
 	}
 	return res, nil
 }
+
+// Check gives the error that Call would give at once for arguments whose form is not
+// that of the parameters, and does nothing. It is for callers that would have to start
+// something first. What is wrong with their values Call may still find.
+func (t Tool) Check(raw json.RawMessage) error { return t.check(raw) }
 
 // Renamed is the same tool under another name, for profiles.
 func (t Tool) Renamed(name string) Tool {

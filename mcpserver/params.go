@@ -1,0 +1,56 @@
+package mcpserver
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// paramsOf has the params of the requests that take some, and how they look. What the
+// SDK says of others is in the names of its Go types.
+var paramsOf = map[string]struct {
+	read   func(json.RawMessage) error
+	needed bool
+	looks  string
+}{
+	"initialize":               {as[mcp.InitializeParams], true, `{"protocolVersion": string, "capabilities": object, "clientInfo": object}`},
+	"tools/call":               {as[mcp.CallToolParamsRaw], true, `{"name": string, "arguments": object}`},
+	"tools/list":               {as[mcp.ListToolsParams], false, `{"cursor": string}`},
+	"resources/list":           {as[mcp.ListResourcesParams], false, `{"cursor": string}`},
+	"resources/templates/list": {as[mcp.ListResourceTemplatesParams], false, `{"cursor": string}`},
+	"resources/read":           {as[mcp.ReadResourceParams], true, `{"uri": string}`},
+	"resources/subscribe":      {as[mcp.SubscribeParams], true, `{"uri": string}`},
+	"resources/unsubscribe":    {as[mcp.UnsubscribeParams], true, `{"uri": string}`},
+	"prompts/list":             {as[mcp.ListPromptsParams], false, `{"cursor": string}`},
+	"prompts/get":              {as[mcp.GetPromptParams], true, `{"name": string, "arguments": object}`},
+	"completion/complete":      {as[mcp.CompleteParams], true, `{"ref": object, "argument": object}`},
+	"logging/setLevel":         {as[mcp.SetLoggingLevelParams], true, `{"level": string}`},
+}
+
+func as[T any](raw json.RawMessage) error { return json.Unmarshal(raw, new(T)) }
+
+// badParams says what is wrong with the types of a request's params, "" where nothing is.
+func badParams(r *jsonrpc.Request) string {
+	p, known := paramsOf[r.Method]
+	switch {
+	case !known:
+		return ""
+	case r.Params == nil || isNull(r.Params):
+		if p.needed {
+			return fmt.Sprintf("the params of %s are missing; they are %s", r.Method, p.looks)
+		}
+		return ""
+	}
+	err := p.read(r.Params)
+	if err == nil {
+		return ""
+	}
+	what := "the params"
+	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) && wrong.Field != "" {
+		what = wrong.Field + " in the params"
+	}
+	return fmt.Sprintf("%s of %s can't be read; they are %s", what, r.Method, p.looks)
+}
