@@ -83,7 +83,7 @@ func (a *app) report(ctx context.Context, err error) int {
 
 func (a *app) printError(err *tool.Error) {
 	if a.json {
-		_ = json.NewEncoder(a.err).Encode(map[string]*tool.Error{"error": err})
+		_ = writeJSON(a.err, map[string]*tool.Error{"error": err})
 		return
 	}
 	where := ""
@@ -132,10 +132,19 @@ func (a *app) print(v any, text func(io.Writer)) error {
 	return a.printJSON(v)
 }
 
-func (a *app) printJSON(v any) error {
-	enc := json.NewEncoder(a.out)
+func (a *app) printJSON(v any) error { return writeJSON(a.out, v) }
+
+// writeJSON writes v on one line, with escapes for what could steer a terminal and
+// JSON allows as it is.
+func writeJSON(w io.Writer, v any) error {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, printableJSON(b.String()))
+	return err
 }
 
 // exactArgs is cobra.ExactArgs as a usage error that names what is missing.

@@ -216,7 +216,7 @@ func (a *app) printEvaluation(res *tool.Result) error {
 	fmt.Fprint(a.out, e.Stdout)
 	fmt.Fprint(a.err, printable(e.Stderr))
 	if e.Value != nil {
-		fmt.Fprintln(a.out, *e.Value)
+		fmt.Fprintln(a.out, printable(*e.Value))
 	}
 	if e.Message != "" {
 		fmt.Fprintln(a.err, "wisbox:", printable(e.Message))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"unicode"
@@ -10,13 +11,22 @@ import (
 // newline and tab, and the Unicode characters that turn the direction of text.
 // Names and messages may come from a hostile program.
 func printable(s string) string {
+	return replaceUnsafe(s, func(r rune) string { return strings.Trim(strconv.QuoteRuneToASCII(r), "'") })
+}
+
+// printableJSON is printable for JSON text, where the same means the same.
+func printableJSON(s string) string {
+	return replaceUnsafe(s, func(r rune) string { return fmt.Sprintf(`\u%04x`, r) })
+}
+
+func replaceUnsafe(s string, by func(rune) string) string {
 	if strings.IndexFunc(s, unsafe) < 0 {
 		return s
 	}
 	var b strings.Builder
 	for _, r := range s {
 		if unsafe(r) {
-			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+			b.WriteString(by(r))
 			continue
 		}
 		b.WriteRune(r)
