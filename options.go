@@ -3,6 +3,7 @@ package wisbox
 import (
 	"log/slog"
 	"maps"
+	"math"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -186,9 +187,6 @@ func (o *SessionOptions) withDefaults() (SessionOptions, error) {
 	if opts.TTL < 0 || opts.Idle < 0 {
 		return opts, tool.Errorf(tool.Invalid, "ttl and idle are times from now; they can't be negative").In("ttl")
 	}
-	if opts.Limits.Disk > maxDisk {
-		return opts, tool.Errorf(tool.Invalid, "disk is %d bytes; it must be at most %d", opts.Limits.Disk, int64(maxDisk)).In("disk")
-	}
 	switch opts.Isolation {
 	case "", sandbox.IsolationDefault, sandbox.IsolationGVisor:
 	default:
@@ -215,20 +213,26 @@ func (o *SessionOptions) withDefaults() (SessionOptions, error) {
 
 func checkLimits(l sandbox.Limits) error {
 	for _, c := range []struct {
-		name       string
-		value, min float64
+		name            string
+		value, min, max float64
 	}{
-		{"cpus", l.CPUs, 0.01},
-		{"memory", float64(l.Memory), 16 << 20},
-		{"pids", float64(l.PIDs), 16},
-		{"tmp", float64(l.Tmp), 1 << 20},
-		{"disk", float64(l.Disk), 1 << 20},
-		{"inodes", float64(l.Inodes), 100},
-		{"nofile", float64(l.NoFile), 256},
-		{"file_bytes", float64(l.FileSize), 1 << 20},
+		{"cpus", l.CPUs, 0.01, 4096},
+		{"memory", float64(l.Memory), 16 << 20, math.MaxInt64},
+		{"pids", float64(l.PIDs), 16, 4 << 20}, // the kernel's own limit
+		{"tmp", float64(l.Tmp), 1 << 20, float64(l.WithDefaults().Memory / 2)},
+		{"disk", float64(l.Disk), 1 << 20, maxDisk},
+		{"inodes", float64(l.Inodes), 100, math.MaxUint32},
+		{"nofile", float64(l.NoFile), 256, math.MaxInt64},
+		{"file_bytes", float64(l.FileSize), 1 << 20, math.MaxInt64},
 	} {
-		if c.value != 0 && !(c.value >= c.min) {
+		switch {
+		case c.value == 0: // the default
+		case !(c.value >= c.min):
 			return tool.Errorf(tool.Invalid, "%s is %s; it must be at least %s", c.name, plain(c.value), plain(c.min)).In(c.name)
+		case c.value > c.max && c.name == "tmp":
+			return tool.Errorf(tool.Invalid, "tmp is %s; it must be at most half of the memory, here %s: what lies in /tmp is memory", plain(c.value), plain(c.max)).In(c.name)
+		case c.value > c.max:
+			return tool.Errorf(tool.Invalid, "%s is %s; it must be at most %s", c.name, plain(c.value), plain(c.max)).In(c.name)
 		}
 	}
 	return nil

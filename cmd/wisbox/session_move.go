@@ -120,23 +120,29 @@ func fileError(done string, err error) error {
 }
 
 func (a *app) newSessionLoadCmd() *cobra.Command {
-	return &cobra.Command{
+	var defaults bool
+	cmd := &cobra.Command{
 		Use:   "load FILE|- [NAME]",
 		Short: "Make a session of a file that wisbox session save has written",
 		Long: `Makes a session that stays, with the archive's workspace, snapshots and settings
 (not its mounts: they are paths of another machine). Every part of the archive is
-checked first. Prints the session's name.`,
+checked first. Prints the session's name.
+
+The settings are the image, the limits and the variables of programs: of an archive
+that somebody else made, --defaults takes wisbox's own instead.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 2 {
 				return nil
 			}
 			return exactArgs("FILE")(cmd, args)
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return a.runSessionLoad(cmd.Context(), args) },
+		RunE: func(cmd *cobra.Command, args []string) error { return a.runSessionLoad(cmd.Context(), args, defaults) },
 	}
+	cmd.Flags().BoolVar(&defaults, "defaults", false, "the default settings instead of the archive's")
+	return cmd
 }
 
-func (a *app) runSessionLoad(ctx context.Context, args []string) error {
+func (a *app) runSessionLoad(ctx context.Context, args []string, defaults bool) error {
 	in := a.in
 	if args[0] != "-" {
 		f, err := os.Open(args[0])
@@ -149,6 +155,9 @@ func (a *app) runSessionLoad(ctx context.Context, args []string) error {
 	opts := &wisbox.LoadOptions{Kept: true}
 	if len(args) == 2 {
 		opts.Name = args[1]
+	}
+	if defaults {
+		opts.Settings = &wisbox.SessionOptions{Name: opts.Name, Kept: true}
 	}
 	m, err := a.manager(ctx)
 	if err != nil {
