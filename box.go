@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -118,10 +116,9 @@ func (b *box) drop(ctx context.Context, lost sandbox.Sandbox) {
 func (b *box) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
 	return attempt(ctx, b, func(sb sandbox.Sandbox) (sandbox.Result, bool, error) {
 		guard := b.watch(ctx, sb, cmd.Timeout)
-		ctx, span := startSpan(ctx, "program")
+		ctx, end := programSpan(ctx)
 		res, err := sb.Run(ctx, cmd)
-		span.SetAttributes(attribute.String("wisbox.verdict", string(res.Status)), attribute.Int("wisbox.exit_code", res.ExitCode))
-		span.End()
+		end(res)
 		lost := res.Status == sandbox.StatusSandboxLost
 		return guard.end(ctx, res), lost, err
 	})
@@ -130,12 +127,14 @@ func (b *box) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) 
 // Start implements sandbox.Runner, as Run does.
 func (b *box) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error) {
 	return attempt(ctx, b, func(sb sandbox.Sandbox) (sandbox.Process, bool, error) {
+		ended := outliving(ctx)
 		p, err := sb.Start(ctx, cmd)
 		if err != nil {
+			ended(sandbox.Result{})
 			return nil, false, err
 		}
 		w := &watched{Process: p, guard: b.watch(context.Background(), sb, cmd.Timeout)}
-		go w.guard.follow(p)
+		go func() { ended(w.guard.follow(p)) }()
 		return w, false, nil
 	})
 }

@@ -17,6 +17,7 @@ type call struct {
 	id, tool string
 	step     string // the snapshot from before the first change
 	streamed int    // bytes that went past the result, to the caller's own streams
+	lasting  bool   // what it starts lives on after it
 
 	mu   sync.Mutex
 	seen Effects
@@ -77,6 +78,7 @@ func (c *call) change(ctx context.Context, how effect, do func(context.Context) 
 	if c == nil {
 		return do(ctx)
 	}
+	c.lasting = how == byLasting
 	act := func(ctx context.Context) (*tool.Result, error) {
 		res, err := do(ctx)
 		switch {

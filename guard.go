@@ -81,10 +81,15 @@ func sayLost(res sandbox.Result) sandbox.Result {
 	return res
 }
 
-// follow takes the guard away when the program ends, whether anybody waits or not.
-func (g *guard) follow(p sandbox.Process) {
-	_, _ = p.Wait(context.Background())
+// follow takes the guard away when the program ends, whether anybody waits or
+// not, and tells how it ended.
+func (g *guard) follow(p sandbox.Process) sandbox.Result {
+	res, _ := p.Wait(context.Background()) // with an error its status is empty
 	g.release()
+	if g.fired.Load() {
+		res.Status = sandbox.StatusTimedOut
+	}
+	return res
 }
 
 func (g *guard) release() {

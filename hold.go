@@ -22,7 +22,7 @@ const HoldIdle = 10 * time.Minute
 
 // request is the first frame of an operation.
 type request struct {
-	Op   string          `json:"op"`             // call, run, inspect, secrets, reset, stop
+	Op   string          `json:"op"`             // call, run, inspect, secrets, reset, metrics, stop
 	By   string          `json:"by"`             // who asks, for the log
 	Call string          `json:"call,omitempty"` // the client's id of the call
 	Tool string          `json:"tool,omitempty"`
@@ -33,6 +33,7 @@ type request struct {
 	Polling  time.Duration `json:"polling,omitempty"`
 
 	Secrets map[string]wireSecret `json:"secrets,omitempty"`
+	Trace   map[string]string     `json:"trace,omitempty"` // W3C Trace Context of who asks
 }
 
 // wireSecret is a Secret on the wire, the only place where a value is marshalled.
@@ -70,6 +71,7 @@ type holder struct {
 
 	mu    sync.Mutex
 	conns int
+	used  time.Time // when the last client that used the session left
 	timer *time.Timer
 	last  []*holdwire.Conn // clients that wait for the end
 }
@@ -99,7 +101,7 @@ func (m *Manager) Hold(ctx context.Context, name string, idle time.Duration, rea
 	defer release()
 	s.host.(*local).noteLoss(markHeld(s.dir))
 	ctx, cancel := context.WithCancelCause(ctx)
-	h := &holder{s: s, idle: idle, cancel: cancel}
+	h := &holder{s: s, idle: idle, cancel: cancel, used: time.Now()}
 	h.timer = time.AfterFunc(idle, h.lookIdle)
 	if left, ok := s.dir.State().Left(overlay.Now()); ok {
 		defer time.AfterFunc(left, func() { cancel(errExpired) }).Stop()
@@ -126,11 +128,11 @@ func (h *holder) serve(ctx context.Context, l net.Listener) {
 		if err != nil {
 			break
 		}
-		h.count(+1)
+		h.enter()
 		conns.Go(func() {
-			defer h.count(-1)
 			conn := holdwire.New(c)
-			h.operate(ctx, conn)
+			use := h.operate(ctx, conn)
+			defer h.leave(use)
 			if !h.keeps(conn) {
 				_ = c.Close()
 			}
@@ -148,15 +150,23 @@ func (h *holder) keeps(c *holdwire.Conn) bool {
 	return slices.Contains(h.last, c)
 }
 
-// count follows the clients; the idle time begins when the last one leaves.
-func (h *holder) count(delta int) {
+// enter and leave follow the clients; the idle time begins when the last one
+// leaves. One that only looks doesn't begin it anew.
+func (h *holder) enter() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.conns += delta
-	if h.conns == 0 {
-		h.timer.Reset(h.idle)
-	} else {
-		h.timer.Stop()
+	h.conns++
+	h.timer.Stop()
+}
+
+func (h *holder) leave(use bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if use {
+		h.used = time.Now()
+	}
+	if h.conns--; h.conns == 0 {
+		h.timer.Reset(max(0, h.idle-time.Since(h.used)))
 	}
 }
 
@@ -180,20 +190,22 @@ func (h *holder) neededForSecrets() bool {
 	return !expired && h.s.host.(*local).secrets.inMemory()
 }
 
-func (h *holder) operate(ctx context.Context, c *holdwire.Conn) {
+// operate does one operation, and tells whether it was a use of the session.
+func (h *holder) operate(ctx context.Context, c *holdwire.Conn) (use bool) {
 	kind, raw, err := c.Receive()
 	if err != nil || kind != holdwire.Request {
-		return
+		return true
 	}
 	var req request
 	if json.Unmarshal(raw, &req) != nil {
-		return
+		return true
 	}
-	ctx, cancel := context.WithCancel(WithCaller(ctx, req.By))
+	ctx, cancel := context.WithCancel(traced(WithCaller(ctx, req.By), req.Trace))
 	defer cancel()
 	if err := h.dispatch(ctx, cancel, c, req); err != nil {
 		_ = c.SendJSON(holdwire.Failure, tool.AsError(err))
 	}
+	return req.Op != opMetrics
 }
 
 func (h *holder) dispatch(ctx context.Context, cancel func(), c *holdwire.Conn, req request) error {
@@ -229,6 +241,8 @@ func (h *holder) dispatch(ctx context.Context, cancel func(), c *holdwire.Conn, 
 			return err
 		}
 		return c.SendJSON(holdwire.Answer, struct{}{})
+	case opMetrics:
+		return h.report(c)
 	case "stop":
 		h.stop(c)
 		return nil

@@ -439,8 +439,14 @@ func held(t *testing.T, idle time.Duration) (client *wisbox.Session, m *wisbox.M
 
 func heldWith(t *testing.T, idle time.Duration, so wisbox.SessionOptions) (client *wisbox.Session, m *wisbox.Manager, ended <-chan error) {
 	t.Helper()
+	return heldBy(t, idle, so, wisbox.Options{})
+}
+
+func heldBy(t *testing.T, idle time.Duration, so wisbox.SessionOptions, holding wisbox.Options) (client *wisbox.Session, m *wisbox.Manager, ended <-chan error) {
+	t.Helper()
 	cache := filepath.Join(t.TempDir(), "state")
-	holder, host := manager(t, wisbox.Options{CacheDir: cache})
+	holding.CacheDir = cache
+	holder, host := manager(t, holding)
 	so.Name, so.Kept = "box", true
 	s, err := holder.Open(t.Context(), &so)
 	require.NoError(t, err)

@@ -1,6 +1,7 @@
 package wisbox
 
 import (
+	"io"
 	"log/slog"
 	"maps"
 	"math"
@@ -54,7 +55,9 @@ type Options struct {
 	// Meter counts the calls of all sessions. Default none; package metrics has one.
 	Meter Meter
 	// TracerProvider gets a span for each call, and below it one for each
-	// container that is made and each program that runs. Default none.
+	// container that is made and each program that runs. Default none. Where a
+	// holder does the work its own provider, if it has one, gets those spans, below
+	// the client's: the trace goes with the request as W3C Trace Context.
 	TracerProvider trace.TracerProvider
 }
 
@@ -63,6 +66,18 @@ type Options struct {
 type Meter interface {
 	// Call is called after every call of every session, whatever has its events.
 	Call(Event)
+	// Ended is called when a program ended that had outlived its call, as those of
+	// [Session.Start] and process_start do, with its [sandbox.Status]. The holder of a
+	// session counts its own.
+	Ended(verdict string)
+}
+
+// Reporter is a Meter that can tell what it has counted. A holder with such a
+// one answers [Manager.HolderReports].
+type Reporter interface {
+	Meter
+	// Report writes all that was counted, in whatever form its reader knows.
+	Report(io.Writer) error
 }
 
 // SessionOptions configure a session. The zero value is an ephemeral session

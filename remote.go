@@ -43,7 +43,7 @@ const hangUp = 2 * time.Second
 
 // begin opens an operation. The returned function ends it.
 func (r *remote) begin(ctx context.Context, req request) (*holdwire.Conn, func(), error) {
-	req.By = callerOf(ctx)
+	req.By, req.Trace = callerOf(ctx), traceOf(ctx)
 	c, err := r.dial(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -156,7 +156,7 @@ func (r *remote) start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, e
 	if cmd.Python != nil || cmd.Control != nil || cmd.Capture != nil {
 		return nil, tool.Errorf(tool.Unsupported, "a program with private channels runs only in the process that holds the session; use Call")
 	}
-	req := request{Op: "run", By: callerOf(ctx), Call: callOf(ctx).id, Cmd: &wireCmd{
+	req := request{Op: "run", By: callerOf(ctx), Trace: traceOf(ctx), Call: callOf(ctx).id, Cmd: &wireCmd{
 		Argv: cmd.Argv, Dir: cmd.Dir, Env: cmd.Env, Timeout: cmd.Timeout, TTY: cmd.TTY, Stdin: cmd.Stdin != nil,
 		Quiet: [2]bool{cmd.Stdout == nil, cmd.Stderr == nil},
 	}}

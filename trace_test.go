@@ -2,6 +2,7 @@ package wisbox_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 
@@ -27,6 +28,7 @@ type span struct {
 	noop.Span
 	to           *spans
 	name, parent string
+	above        trace.SpanContext // of another process
 	attributes   map[attribute.Key]string
 	status       codes.Code
 }
@@ -42,6 +44,8 @@ func (t tracer) Start(ctx context.Context, name string, opts ...trace.SpanStartO
 	s := &span{to: t.to, name: name, attributes: map[attribute.Key]string{}}
 	if p, ok := trace.SpanFromContext(ctx).(*span); ok {
 		s.parent = p.name
+	} else {
+		s.above = trace.SpanContextFromContext(ctx)
 	}
 	c := trace.NewSpanStartConfig(opts...)
 	s.SetAttributes(c.Attributes()...)
@@ -60,6 +64,16 @@ func (s *span) End(...trace.SpanEndOption) {
 	s.to.mu.Lock()
 	defer s.to.mu.Unlock()
 	s.to.ended = append(s.to.ended, s)
+}
+
+// below tells whether a span of that name has ended whose parent is a span of
+// another process.
+func (s *spans) below(above trace.SpanContext, name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.ended, func(sp *span) bool {
+		return sp.name == name && sp.above.TraceID() == above.TraceID() && sp.above.SpanID() == above.SpanID()
+	})
 }
 
 func (s *spans) take() []*span {

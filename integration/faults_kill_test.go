@@ -82,8 +82,9 @@ func TestFault_F03_KilledDuringWriteAndEdit(t *testing.T) {
 		require.Equal(t, strings.Repeat(string(raw[:1]), wholeSize), string(raw), "a part of a write")
 	}
 	require.NoError(t, s.Close(t.Context()))
-	s, err = h.manager().Attach(t.Context(), "box") // who is alone clears what the dead left
+	s, err = h.manager().Attach(t.Context(), "box")
 	require.NoError(t, err)
+	call(t, s, "write_file", args{"file_path": "g", "content": "x"}) // a client's first change clears what the dead left
 	temps, err := os.ReadDir(filepath.Join(filepath.Dir(filepath.Dir(path)), "tmp"))
 	require.NoError(t, err)
 	assert.Empty(t, temps)

@@ -6,30 +6,37 @@
 //	m := metrics.New()
 //	manager, err := wisbox.NewManager(ctx, &wisbox.Options{Meter: m})
 //	m.Watch(manager.Stats)
-//	prometheus.MustRegister(m) // or m.Serve
+//	prometheus.MustRegister(m) // or Serve(ctx, listener, m)
+//
+// Programs of a kept session run in its holder, which counts on its own:
+// [Holders] gathers what all holders of a state root have counted.
 package metrics
 
 import (
+	"io"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/profile"
 )
 
-// Metrics is a wisbox.Meter and a prometheus.Collector. Its methods may be called
-// from many goroutines at once.
+// Metrics is a wisbox.Meter, a prometheus.Collector and, by itself alone, a
+// prometheus.Gatherer. Its methods may be called from many goroutines at once.
 type Metrics struct {
 	calls, programs, bytes *prometheus.CounterVec
 	seconds                *prometheus.HistogramVec
 	tools                  map[string]bool
 	stats                  atomic.Pointer[func() wisbox.Stats]
+	alone                  *prometheus.Registry
 }
 
 var (
-	_ wisbox.Meter         = (*Metrics)(nil)
+	_ wisbox.Reporter      = (*Metrics)(nil)
 	_ prometheus.Collector = (*Metrics)(nil)
+	_ prometheus.Gatherer  = (*Metrics)(nil)
 )
 
 // buckets reach from a file tool's tenths of a millisecond to a program's minutes,
@@ -41,15 +48,18 @@ func New() *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "wisbox", Name: name, Help: help}, labels)
 	}
-	return &Metrics{
+	m := &Metrics{
 		calls:    counter("calls_total", "Calls by tool and outcome: ok, failed, or the kind of the error.", "tool", "outcome"),
-		programs: counter("programs_total", "Programs that calls ran to their end, by verdict.", "verdict"),
+		programs: counter("programs_total", "Programs that ended, with their call or after it, by verdict.", "verdict"),
 		bytes:    counter("bytes_total", "Bytes of arguments (in) and results (out) by tool.", "tool", "direction"),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "wisbox", Name: "call_duration_seconds", Help: "Duration of calls by tool.", Buckets: buckets,
 		}, []string{"tool"}),
 		tools: toolNames(),
+		alone: prometheus.NewPedanticRegistry(),
 	}
+	m.alone.MustRegister(m)
+	return m
 }
 
 // sessionCalls are the events of a session's own methods, which are no tools.
@@ -88,6 +98,15 @@ func (m *Metrics) Call(e wisbox.Event) {
 		m.programs.WithLabelValues(e.Verdict).Inc()
 	}
 }
+
+// Ended implements wisbox.Meter.
+func (m *Metrics) Ended(verdict string) { m.programs.WithLabelValues(verdict).Inc() }
+
+// Gather implements prometheus.Gatherer.
+func (m *Metrics) Gather() ([]*dto.MetricFamily, error) { return m.alone.Gather() }
+
+// Report implements wisbox.Reporter: the text that Prometheus reads.
+func (m *Metrics) Report(w io.Writer) error { return Write(w, m) }
 
 // Watch adds the manager's sessions and pool.
 func (m *Metrics) Watch(stats func() wisbox.Stats) { m.stats.Store(&stats) }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -19,13 +20,13 @@ import (
 )
 
 // scrape serves the metrics and reads them as Prometheus does.
-func scrape(t *testing.T, m *metrics.Metrics, host string) (int, string) {
+func scrape(t *testing.T, m prometheus.Gatherer, host string) (int, string) {
 	t.Helper()
 	l, err := metrics.Listen("127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- m.Serve(ctx, l) }()
+	go func() { served <- metrics.Serve(ctx, l, m) }()
 	defer func() { cancel(); require.NoError(t, <-served) }()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+l.Addr().String()+"/metrics", nil)
 	require.NoError(t, err)

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/common/expfmt"
 )
 
 const (
@@ -17,12 +19,24 @@ const (
 	answerTimeout = 10 * time.Second
 )
 
+// Write writes what from gives as the text that Prometheus reads.
+func Write(w io.Writer, from prometheus.Gatherer) error {
+	families, err := from.Gather()
+	if err != nil {
+		return err
+	}
+	for _, family := range families {
+		if _, err := expfmt.MetricFamilyToText(w, family); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Handler answers with the text that Prometheus reads, below any path. A request
 // that a browser was made to send by another site is refused.
-func (m *Metrics) Handler() http.Handler {
-	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(m)
-	text := promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+func Handler(from prometheus.Gatherer) http.Handler {
+	text := promhttp.HandlerFor(from, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !loopbackName(r.Host) {
 			http.Error(w, "the host is not this machine's loopback interface", http.StatusForbidden)
@@ -54,8 +68,8 @@ func Listen(addr string) (net.Listener, error) {
 }
 
 // Serve answers on l until ctx ends.
-func (m *Metrics) Serve(ctx context.Context, l net.Listener) error {
-	server := &http.Server{Handler: m.Handler(), ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: answerTimeout}
+func Serve(ctx context.Context, l net.Listener, from prometheus.Gatherer) error {
+	server := &http.Server{Handler: Handler(from), ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: answerTimeout}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -9,30 +9,31 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/metrics"
 	"github.com/wisbox/wisbox/tool"
 )
 
 // newHoldCmd is the process behind a kept session: clients start it themselves.
 func (a *app) newHoldCmd() *cobra.Command {
 	var idle time.Duration
-	var metrics string
 	cmd := &cobra.Command{
 		Use:    "__hold SESSION",
 		Short:  "Hold a kept session for its clients",
 		Hidden: true,
 		Args:   exactArgs("SESSION"),
-		RunE:   func(cmd *cobra.Command, args []string) error { return a.runHold(cmd.Context(), args[0], idle, metrics) },
+		RunE:   func(cmd *cobra.Command, args []string) error { return a.runHold(cmd.Context(), args[0], idle) },
 	}
 	cmd.Flags().DurationVar(&idle, "hold-idle", wisbox.HoldIdle, "end after this long without clients and processes")
-	cmd.Flags().StringVar(&metrics, "metrics", "", metricsHelp)
 	return cmd
 }
 
 // runHold prints one line on stdout, for the client that started it: that it is
-// ready, or as JSON why not.
-func (a *app) runHold(ctx context.Context, name string, idle time.Duration, metrics string) error {
+// ready, or as JSON why not. What it counts `wisbox metrics` asks for.
+func (a *app) runHold(ctx context.Context, name string, idle time.Duration) error {
 	a.json, a.err = true, a.out
-	m, err := metered(ctx, a.options(slog.New(slog.DiscardHandler)), metrics)
+	opts := a.options(slog.New(slog.DiscardHandler))
+	opts.Meter = metrics.New()
+	m, err := wisbox.NewManager(ctx, opts)
 	if err != nil {
 		return err
 	}

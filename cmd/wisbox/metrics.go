@@ -2,12 +2,59 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"net"
+
+	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/metrics"
 )
 
 const metricsHelp = "serve metrics for Prometheus on this address of the loopback interface, as 127.0.0.1:9464"
+
+func (a *app) newMetricsCmd() *cobra.Command {
+	var addr string
+	cmd := &cobra.Command{
+		Use:   "metrics",
+		Short: "Print or serve metrics of the kept sessions, for Prometheus",
+		Long: `Gathers what the processes have counted that hold kept sessions: calls by tool and
+outcome, how long they took, how programs ended, bytes. Each number has the label
+session. A process counts from its start, and ends ten minutes after its session was
+last used; asking it is no use.
+
+What wisbox mcp does in sessions of its own it tells itself: wisbox mcp --metrics.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.runMetrics(cmd.Context(), addr) },
+	}
+	cmd.Flags().StringVar(&addr, "listen", "", metricsHelp+", instead of printing them once")
+	return cmd
+}
+
+func (a *app) runMetrics(ctx context.Context, addr string) error {
+	if a.json {
+		return usageError{fmt.Errorf("--json: metrics are text in the form that Prometheus reads")}
+	}
+	var l net.Listener
+	if addr != "" {
+		var err error
+		if l, err = metrics.Listen(addr); err != nil {
+			return refused("--listen", err)
+		}
+		defer l.Close()
+	}
+	m, err := a.manager(ctx)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	holders := metrics.NewHolders(m)
+	if l == nil {
+		return metrics.Write(a.out, holders)
+	}
+	fmt.Fprintf(a.err, "metrics on http://%s/metrics\n", l.Addr())
+	return metrics.Serve(ctx, l, holders)
+}
 
 // metered is a manager whose metrics are served on addr, if there is one, until
 // ctx ends.
@@ -27,6 +74,6 @@ func metered(ctx context.Context, opts *wisbox.Options, addr string) (*wisbox.Ma
 		return nil, err
 	}
 	counted.Watch(m.Stats)
-	go func() { _ = counted.Serve(ctx, l) }() // the process ends with ctx
+	go func() { _ = metrics.Serve(ctx, l, counted) }() // the process ends with ctx
 	return m, nil
 }

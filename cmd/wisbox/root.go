@@ -58,7 +58,7 @@ func (a *app) newRootCmd() *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		a.newRunCmd(), a.newExecCmd(), a.newShellCmd(), a.newCallCmd(), a.newEvalCmd(), a.newReplCmd(), a.newWasmCmd(), a.newRlmCmd(), a.newSnapshotCmd(), a.newUndoCmd(), a.newSessionCmd(), a.newCpCmd(), a.newToolsCmd(), a.newImageCmd(), a.newMountCmd(), a.newMCPCmd(),
-		a.newPruneCmd(), a.newDoctorCmd(), a.newLogCmd(), a.newVersionCmd(), a.newHoldCmd(),
+		a.newPruneCmd(), a.newDoctorCmd(), a.newLogCmd(), a.newMetricsCmd(), a.newVersionCmd(), a.newHoldCmd(),
 		&cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesHelp},
 	)
 	return root

@@ -1,0 +1,36 @@
+package mcp
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAServersMetricsAreServed(t *testing.T) {
+	w := newWorld(t).needsPodman()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := free.Addr().String()
+	require.NoError(t, free.Close())
+	c := w.stdio("--metrics", addr)
+	c.call("shell_execute", args{"commands": []string{"true"}})
+	c.call("process_start", args{"commands": []string{"sleep", "600"}})
+	res, err := http.Get("http://" + addr + "/metrics")
+	require.NoError(t, err)
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	for _, line := range []string{
+		`wisbox_calls_total{outcome="ok",tool="shell_execute"} 1`,
+		`wisbox_calls_total{outcome="ok",tool="process_start"} 1`,
+		`wisbox_programs_total{verdict="exited"} 1`,
+		`wisbox_sessions 1`,
+	} {
+		assert.Contains(t, string(text), line+"\n")
+	}
+	require.NoError(t, c.Close())
+}
