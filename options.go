@@ -137,7 +137,7 @@ type SessionOptions struct {
 	// Seccomp is a host file with a seccomp profile to use in place of wisbox's own,
 	// absolute. It must deny what it doesn't name. What it allows beyond wisbox's
 	// own is told by [Session.Inspect], and refused with Strict. A kept session
-	// keeps the path, and reads it for each container.
+	// keeps the path, and reads it for each container. Not with IsolationGVisor.
 	Seccomp string `json:"seccomp,omitempty"`
 	// Strict refuses to start where the host doesn't enforce every limit.
 	Strict bool `json:"strict,omitempty"`
@@ -213,6 +213,9 @@ func (o *SessionOptions) withDefaults() (SessionOptions, error) {
 	if opts.Seccomp != "" {
 		if !filepath.IsAbs(opts.Seccomp) {
 			return opts, tool.Errorf(tool.Invalid, "seccomp must be an absolute path").In("seccomp")
+		}
+		if opts.Isolation == sandbox.IsolationGVisor {
+			return opts, tool.Errorf(tool.Invalid, "seccomp and isolation gvisor exclude each other: gVisor answers programs' calls itself and loads no profile").In("seccomp")
 		}
 		if _, err := podman.CheckSeccomp(opts.Seccomp); err != nil {
 			return opts, tool.AsError(asToolError(err)).In("seccomp")

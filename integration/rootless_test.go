@@ -60,12 +60,25 @@ func TestRootless(t *testing.T) {
 		"HOME=" + u.home, "USER=" + rootlessUser, "XDG_RUNTIME_DIR=" + runtimeDir, "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
 		"LANG=C.UTF-8", "WISBOX_TEST_IMAGE=" + archive, "WISBOX_REQUIRE_PODMAN=" + os.Getenv("WISBOX_REQUIRE_PODMAN"),
 		"WISBOX_CONFORMANCE=" + sharedCopy(t, place), "TMPDIR=" + place,
+		"WISBOX_ISOLATION=" + string(env.isolation), "WISBOX_RUNSC=" + runscCopy(t, place),
 		"WISBOX_BIN=" + wisbox, "WISBOX_CASES=" + cmp.Or(os.Getenv("WISBOX_CASES"), rootlessCases),
 	}
 	out, err := cmd.CombinedOutput()
 	t.Logf("as %s:\n%s", rootlessUser, out)
 	require.NoError(t, err, "the tests fail as a user without rights")
 	require.Contains(t, string(out), "--- PASS: TestTheMainJob")
+}
+
+// runscCopy is gVisor's runtime where the user can reach it; "" where none is named.
+func runscCopy(t *testing.T, place string) string {
+	t.Helper()
+	runsc := os.Getenv("WISBOX_RUNSC")
+	if runsc == "" {
+		return ""
+	}
+	to := filepath.Join(place, "bin", "runsc")
+	copyFile(t, runsc, to, 0o755)
+	return to
 }
 
 // rootlessPlace is a directory that another user can reach: a test's own

@@ -3,7 +3,6 @@ package integration
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -21,19 +20,25 @@ func TestWithUserNamespaceAutoNoTwoSessionsShareIDs(t *testing.T) {
 		assert.Equal(t, tool.Unsupported, kind(err), "rootless programs have the user's ids")
 		return
 	}
-	seen := map[string]bool{strings.Fields(output(t, open(t, nil), "cat /proc/self/uid_map"))[1]: true}
+	seen := map[uint32]bool{idOfPrograms(t, open(t, nil)): true}
 	for range 2 {
 		s := open(t, &wisbox.SessionOptions{UserNS: "auto"})
-		base := strings.Fields(output(t, s, "cat /proc/self/uid_map; echo program >f"))[1]
-		assert.False(t, seen[base], "%s is another session's, or the default", base)
-		seen[base] = true
+		id := idOfPrograms(t, s)
+		assert.False(t, seen[id], "%d is another session's, or the default", id)
+		assert.Greater(t, id, uint32(0x70000000))
+		seen[id] = true
 		call(t, s, "edit_file", args{"file_path": "f", "old_string": "program", "new_string": "tool"})
 		assert.Equal(t, "tool\n", output(t, s, "cat f; echo more >>f"), "both sides change one file")
-		info, err := os.Stat(filepath.Join(s.WorkspacePath(), "f"))
-		require.NoError(t, err)
-		assert.Greater(t, int(info.Sys().(*syscall.Stat_t).Uid), 0x70000000)
-
 		require.NoError(t, env.backend.Remove(t.Context(), s.ID()))
 		assert.Equal(t, "tool\nmore\n", output(t, s, "cat f"), "another container of the session has the same")
 	}
+}
+
+// idOfPrograms is the user on the host that a session's programs write files as.
+func idOfPrograms(t *testing.T, s *wisbox.Session) uint32 {
+	t.Helper()
+	output(t, s, "rm -f f; echo program >f")
+	info, err := os.Stat(filepath.Join(s.WorkspacePath(), "f"))
+	require.NoError(t, err)
+	return info.Sys().(*syscall.Stat_t).Uid
 }

@@ -20,6 +20,8 @@ func check(spec sandbox.Spec) (dirPin, error) {
 		return dirPin{}, fail(sandbox.ErrInvalid, nil, "Image is empty")
 	case !slices.Contains([]sandbox.Isolation{"", sandbox.IsolationDefault, sandbox.IsolationGVisor}, spec.Isolation):
 		return dirPin{}, fail(sandbox.ErrInvalid, nil, "Isolation must be %s or %s", sandbox.IsolationDefault, sandbox.IsolationGVisor)
+	case spec.Isolation == sandbox.IsolationGVisor && spec.Seccomp != "":
+		return dirPin{}, fail(sandbox.ErrInvalid, nil, "Seccomp can't be given with isolation %s, which loads no profile", sandbox.IsolationGVisor)
 	case !filepath.IsAbs(spec.Workspace):
 		return dirPin{}, fail(sandbox.ErrInvalid, nil, "Workspace must be an absolute path")
 	case !(l.CPUs >= 0.01 && l.CPUs <= 4096):

@@ -37,6 +37,16 @@ func TestAnUnknownIsolationIsInvalid(t *testing.T) {
 	require.ErrorIs(t, err, sandbox.ErrInvalid)
 }
 
+// gVisor would leave it out without a word.
+func TestASeccompProfileForGVisorIsInvalid(t *testing.T) {
+	b, err := New(t.Context(), nil)
+	require.NoError(t, err)
+	spec := sandbox.Spec{ID: "a", Image: "i", Workspace: t.TempDir(), Isolation: sandbox.IsolationGVisor, Seccomp: "/profile.json"}
+	_, err = b.Create(t.Context(), spec)
+	require.ErrorIs(t, err, sandbox.ErrInvalid)
+	require.ErrorContains(t, err, "loads no profile")
+}
+
 // TestGVisorsLimitsAreReadOnTheHost: what gVisor shows inside is its own.
 func TestGVisorsLimitsAreReadOnTheHost(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -67,6 +67,7 @@ func (e *startError) hint() string {
 		{"newuidmap", "rootless podman needs the package uidmap"},
 		{"subuid", "the user has no range in /etc/subuid and /etc/subgid: add one with usermod --add-subuids"},
 		{"/proc/self/uid_map", "the kernel refused a user namespace"},
+		{"oci runtime", "it finds no OCI runtime: install runc or crun"},
 		{"no space left", "its storage is full"},
 		{"permission denied", "permission denied in its storage or runtime directory"},
 	} {

@@ -112,8 +112,11 @@ func xdg(name, home, below string) string {
 // runtime is the OCI runtime (a name or a path; "" is Podman's choice).
 func (s *service) writeConf(name, runtime string) (string, error) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "[containers]\ndefault_ulimits = [\"nofile=%[1]d:%[1]d\", \"nproc=%[2]d:%[2]d\"]\nhttp_proxy = false\nkeyring = false\n",
+	fmt.Fprintf(&b, "[containers]\ndefault_ulimits = [\"nofile=%[1]d:%[1]d\", \"nproc=%[2]d:%[2]d\"]\nhttp_proxy = false\n",
 		capped(unix.RLIMIT_NOFILE, 16_384), capped(unix.RLIMIT_NPROC, maxProcs))
+	if filepath.Base(runtime) != runscName { // which doesn't know the flag, and takes no keys
+		b.WriteString("keyring = false\n")
+	}
 	fmt.Fprintf(&b, "\n[engine]\ncgroup_manager = %q\nevents_logger = \"file\"\nexit_command_delay = 1\ndetach_keys = \"\"\n", cgroupManager())
 	if runtime != "" {
 		fmt.Fprintf(&b, "runtime = %q\n", filepath.Base(runtime))

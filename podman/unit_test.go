@@ -173,16 +173,23 @@ func TestARuntimeDirectoryMustBeOurs(t *testing.T) {
 
 func TestTheServiceConfigurationFitsTheHost(t *testing.T) {
 	s := &service{dir: t.TempDir()}
-	path, err := s.writeConf("c", "/opt/bin/runsc")
+	path, err := s.writeConf("c", "/opt/bin/crun")
 	require.NoError(t, err)
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
-	for _, line := range []string{`runtime = "runsc"`, `"runsc" = ["/opt/bin/runsc"]`, `events_logger = "file"`, "exit_command_delay = 1", "keyring = false", `detach_keys = ""`} {
+	for _, line := range []string{`runtime = "crun"`, `"crun" = ["/opt/bin/crun"]`, `events_logger = "file"`, "exit_command_delay = 1", "keyring = false", `detach_keys = ""`} {
 		require.Contains(t, string(data), line)
 	}
 	var host syscall.Rlimit
 	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &host))
 	require.Contains(t, string(data), fmt.Sprintf("nofile=%d:", min(host.Max, 16384)))
+
+	path, err = s.writeConf("c", runscName)
+	require.NoError(t, err)
+	data, err = os.ReadFile(path)
+	require.NoError(t, err)
+	require.Contains(t, string(data), `runtime = "runsc"`)
+	require.NotContains(t, string(data), "keyring", "no container of gVisor starts with it")
 }
 
 func TestTheServicesEnvironmentIsScrubbed(t *testing.T) {
@@ -317,4 +324,14 @@ func TestOnlyARangeOfOursIsTakenFromAnOwner(t *testing.T) {
 	require.Equal(t, usernsMode{base: own}, b.userns(e, sandbox.Spec{Owner: sandbox.Owner{UID: own + sandbox.UserID}}))
 	e.info.Host.Security.Rootless = true
 	require.True(t, b.userns(e, sandbox.Spec{Owner: sandbox.Owner{UID: own + sandbox.UserID}}).keepID)
+}
+
+func TestAServiceThatDidNotStartSaysWhatIsMissing(t *testing.T) {
+	for tail, want := range map[string]string{
+		`Error: default OCI runtime "crun" not found: invalid argument`: "install runc or crun",
+		`exec: "newuidmap": executable file not found in $PATH`:         "uidmap",
+		"something else": "it did not start",
+	} {
+		require.Contains(t, (&startError{tail: tail}).hint(), want)
+	}
 }
