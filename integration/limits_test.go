@@ -153,6 +153,36 @@ func TestFilesInMemoryLeaveRoomForPrograms(t *testing.T) {
 	})
 }
 
+// TestWhatOutlivesAProgramInMemoryLeavesRoomForOthers: empty files, semaphores and
+// segments of shared memory are memory too.
+func TestWhatOutlivesAProgramInMemoryLeavesRoomForOthers(t *testing.T) {
+	const fill = `
+import ctypes
+libc = ctypes.CDLL(None)
+for d in ("/tmp", "/dev/shm", "/run/secrets"):
+    n = 0
+    try:
+        while True:
+            open("%s/f%d" % (d, n), "w").close()
+            n += 1
+    except OSError as e:
+        print(d, e.strerror)
+if open("/proc/sys/kernel/shm_rmid_forced").read() == "1\n": # where the kernel lets it be bounded
+    while libc.semget(0, 250, 0o1600) >= 0: pass
+    while libc.msgget(0, 0o1600) >= 0: pass
+    libc.shmat.restype = ctypes.c_void_p
+    for i in range(4):
+        ctypes.memset(libc.shmat(libc.shmget(0, ctypes.c_size_t(8 << 20), 0o1600), None, 0), 1, 8 << 20)
+`
+	opts := wisbox.SessionOptions{Limits: sandbox.Limits{Memory: 128 << 20}}
+	unlessUnenforced(t, opts, "memory", func(t *testing.T, s *wisbox.Session) {
+		a := call(t, s, "shell_execute", args{"script": "cat > fill.py; python3 fill.py", "stdin": fill, "timeout": 60})
+		assert.Equal(t, "exited", a.str("status"), "%v", a)
+		assert.Equal(t, 3, strings.Count(a.str("stdout"), "No space left"), "%v", a)
+		assert.Equal(t, "20971520\n", output(t, s, "python3 -c \"print(len(b'x' * (20 << 20)))\""))
+	})
+}
+
 func TestLimitsOfOneProcessAreSet(t *testing.T) {
 	s := open(t, &wisbox.SessionOptions{Limits: sandbox.Limits{NoFile: 256, FileSize: 4 << 20}})
 	assert.Equal(t, "256\n0\n", output(t, s, "ulimit -n; ulimit -c"))

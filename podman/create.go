@@ -107,7 +107,7 @@ func (b *Backend) container(ctx context.Context, spec sandbox.Spec) (container, 
 	return container{
 		name: b.name(spec.ID), image: spec.Image, init: image.init(), workspace: spec.Workspace, files: files,
 		limits: spec.Limits, userns: b.userns(e, spec), selinux: e.info.Host.Security.SELinuxEnabled,
-		gvisor: b.isGVisor(), labels: b.labels(spec),
+		gvisor: b.isGVisor(), ipcBounds: e.info.boundsIPC() && !b.isGVisor(), labels: b.labels(spec),
 	}, nil
 }
 

@@ -2,6 +2,7 @@ package podman
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 )
@@ -39,6 +40,13 @@ func (i *hostInfo) runtimeName() string {
 		return i.Host.OCIRuntime.Name
 	}
 	return first
+}
+
+// boundsIPC tells whether ipcSysctls can be set on this kernel.
+func (i *hostInfo) boundsIPC() bool {
+	var major, minor int
+	_, err := fmt.Sscanf(i.Host.Kernel, "%d.%d", &major, &minor)
+	return err == nil && (major > 6 || major == 6 && minor >= 10)
 }
 
 func (e *engine) readInfo(ctx context.Context) error {

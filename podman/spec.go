@@ -20,6 +20,9 @@ const (
 	shmSize   = 64 << 20 // bytes of /dev/shm, at most a quarter of the memory, to which they count
 	cpuPeriod = 100_000  // microseconds
 
+	perEntry   = 8 << 10 // bytes of /tmp for each entry that it may have
+	minEntries = 1024    // that each tmpfs may have
+
 	// maxProcs is RLIMIT_NPROC. It counts by user, on old kernels over all
 	// containers: it is only there to be finite, the cgroup's pids limit is the one
 	// that holds. Podman lowers its own to the least pid_max, 32,768.
@@ -69,6 +72,7 @@ type container struct {
 	userns    usernsMode
 	selinux   bool
 	gvisor    bool // the runtime must be gVisor's
+	ipcBounds bool // the kernel lets ipcSysctls be set
 	labels    map[string]string
 }
 
@@ -82,6 +86,9 @@ func (c container) generate() *specgen.SpecGenerator {
 	g.CgroupNS = private()
 	g.CgroupsMode = "enabled"
 	g.NetNS = specgen.Namespace{NSMode: specgen.NoNetwork}
+	if c.ipcBounds {
+		g.Sysctl = ipcSysctls
+	}
 	g.UseImageHosts = ptr(true) // no names and addresses of the host
 	return g
 }
@@ -121,16 +128,30 @@ func (c container) storage(g *specgen.ContainerStorageConfig) {
 	g.Mounts = []specs.Mount{
 		{Destination: sandbox.WorkspaceDir, Type: "bind", Source: c.workspace, Options: workspace},
 		{Destination: "/etc/resolv.conf", Type: "bind", Source: c.files.empty, Options: []string{"bind", "private", "ro", "nosuid", "nodev", "noexec"}},
-		tmpfs("/tmp", c.limits.Tmp, "mode=1777"),
-		tmpfs("/run", runSize, "mode=0755", "noexec"),
-		tmpfs(sandbox.SecretsDir, secrets, "mode=1777", "noexec"),
-		tmpfs("/dev/shm", min(shmSize, c.limits.Memory/4), "mode=1777", "noexec"), // Podman 5's own is read-only where the root is
+		c.tmpfs("/tmp", c.limits.Tmp, c.limits.Tmp/perEntry, "mode=1777"),
+		c.tmpfs("/run", runSize, 0, "mode=0755", "noexec"),
+		c.tmpfs(sandbox.SecretsDir, secrets, 0, "mode=1777", "noexec"),
+		c.tmpfs("/dev/shm", min(shmSize, c.limits.Memory/4), 0, "mode=1777", "noexec"), // Podman 5's own is read-only where the root is
 	}
 }
 
-func tmpfs(dest string, size int64, more ...string) specs.Mount {
-	options := append([]string{"rw", "nosuid", "nodev", "notmpcopyup", "size=" + strconv.FormatInt(size, 10)}, more...)
+// tmpfs has a bound on its entries too: an empty file is a kilobyte of memory that no
+// kill frees. Podman knows no option for it, and hands on what follows a size.
+func (c container) tmpfs(dest string, size, entries int64, more ...string) specs.Mount {
+	bound := "size=" + strconv.FormatInt(size, 10)
+	if !c.gvisor { // its own tmpfs knows no such bound
+		bound += ",nr_inodes=" + strconv.FormatInt(max(entries, minEntries), 10)
+	}
+	options := append([]string{"rw", "nosuid", "nodev", "notmpcopyup", bound}, more...)
 	return specs.Mount{Destination: dest, Type: "tmpfs", Source: "tmpfs", Options: options}
+}
+
+// ipcSysctls bound what of System V's shared memory, semaphores and queues outlives the
+// program that made it, all of which is memory. Before 6.10 the kernel lets nobody set them in a user namespace.
+var ipcSysctls = map[string]string{
+	"kernel.shm_rmid_forced": "1", // a segment goes with the last process that has it
+	"kernel.sem":             "250 32000 100 128",
+	"kernel.msgmni":          "64",
 }
 
 func (c container) security(g *specgen.ContainerSecurityConfig) {

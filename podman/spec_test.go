@@ -16,7 +16,7 @@ func goldenContainer(userns usernsMode) container {
 	return container{
 		name: "wisbox-root-id", image: "localhost/wisbox:1", init: []string{"/usr/local/bin/wisbox-init"}, caps: agentCaps,
 		workspace: "/state/id/workspace", files: hostFiles{seccomp: "/run/wisbox/seccomp.json", empty: "/run/wisbox/empty"},
-		limits: sandbox.Limits{}.WithDefaults(), userns: userns, labels: map[string]string{labelRoot: "root", labelSandbox: "id"},
+		limits: sandbox.Limits{}.WithDefaults(), userns: userns, ipcBounds: true, labels: map[string]string{labelRoot: "root", labelSandbox: "id"},
 	}
 }
 
@@ -39,6 +39,17 @@ func TestTheWholeCreateSpec(t *testing.T) {
 			require.NoError(t, err)
 			require.JSONEq(t, string(want), string(got))
 		})
+	}
+}
+
+// Before 6.10 no container starts that asks for them.
+func TestTheBoundsOfSystemVNeedAKernelThatTakesThem(t *testing.T) {
+	for kernel, want := range map[string]bool{
+		"6.10.0": true, "6.18.44-fc-v657": true, "7.0": true, "6.9.12": false, "6.1.0-28-amd64": false, "5.15.0-1-generic": false, "": false,
+	} {
+		info := &hostInfo{}
+		info.Host.Kernel = kernel
+		require.Equal(t, want, info.boundsIPC(), kernel)
 	}
 }
 
