@@ -10,7 +10,9 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -52,9 +54,15 @@ func (r *Report) Broken() bool {
 	return false
 }
 
+// Whole tells whether every promise is held: no line is broken or not enforced.
+func (r *Report) Whole() bool {
+	return !r.Broken() && !slices.ContainsFunc(r.Lines, func(l Line) bool { return l.Status == NotEnforced })
+}
+
 // Service is what is known of the Podman service.
 type Service struct {
 	From, Version, Runtime, Kernel string
+	RuntimePackage                 string // as runc_1.1.5+ds1-1_amd64; "" or Unknown where it can't be told
 	Rootless                       bool
 	CgroupVersion, CgroupManager   string
 	StorageDriver                  string
@@ -161,9 +169,13 @@ func (e *examination) run(ctx context.Context) {
 }
 
 func (e *examination) image(ctx context.Context) Line {
+	const fix = "make it, once, with: wisbox image build"
 	name, err := e.host.Image(ctx)
-	if err != nil {
-		return Line{"image", Broken, name + " is not there: " + text(err), "make it, once, with: wisbox image build"}
+	switch {
+	case errors.Is(err, sandbox.ErrNotFound):
+		return Line{"image", Broken, name + " is not there", fix}
+	case err != nil:
+		return Line{"image", Broken, name + " can't be looked at: " + text(err), fix}
 	}
 	return Line{"image", OK, name, ""}
 }

@@ -1,9 +1,12 @@
 package doctor
 
 import (
+	"bytes"
+	"compress/gzip"
 	"os"
 	"os/user"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -61,10 +64,10 @@ func TestVersionsAreCompared(t *testing.T) {
 	for text, want := range map[string]Status{
 		"runc 1.1.5": NotEnforced, "runc 1.2.8": NotEnforced, "runc 1.3.6": OK, "runc 1.4.0": NotEnforced, "runc 1.4.3": OK, "runc next": OK,
 	} {
-		assert.Equal(t, want, judge("runtime", text, runcHoles).Status, text)
+		assert.Equal(t, want, judge("runtime", text, runcHoles, nil).Status, text)
 	}
 	for text, want := range map[string]Status{"5.10.101": NotEnforced, "5.10.102": OK, "5.15.24": NotEnforced, "5.15.25": OK, "5.16.10": NotEnforced, "5.16.11": OK, "5.7.1": OK, "6.0.9": OK, "6.1.36": NotEnforced, "6.1.37": OK, "6.2.1": NotEnforced, "6.3.11": OK, "6.4.0": NotEnforced, "6.4.1": OK, "6.18.44": OK} {
-		assert.Equal(t, want, judge("kernel", text, kernelHoles).Status, text)
+		assert.Equal(t, want, judge("kernel", text, kernelHoles, nil).Status, text)
 	}
 }
 
@@ -95,4 +98,47 @@ func TestWhatAUserLacksIsRepaired(t *testing.T) {
 	assert.Equal(t, who+":100000:65536\n", read("etc/subgid"))
 	assert.Equal(t, "user.max_user_namespaces = 15000\n", read("etc/sysctl.d/60-wisbox-max_user_namespaces.conf"))
 	assert.Equal(t, "0\n", read("proc/sys/kernel/apparmor_restrict_unprivileged_userns"))
+}
+
+// packed is a file of a package as Debian installs it.
+func packed(t *testing.T, text string) string {
+	t.Helper()
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	_, err := w.Write([]byte(text))
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return out.String()
+}
+
+func TestWhatADistributionHasRepairedIsNoHole(t *testing.T) {
+	const path = "usr/share/doc/runc/changelog.Debian.gz"
+	log := packed(t, "runc (1.1.5+ds1-1+deb12u1) bookworm-security; urgency=high\n\n  * CVE-2024-21626: several container breakouts\n")
+	service := Service{Runtime: "runc 1.1.5+ds1", RuntimePackage: "runc_1.1.5+ds1-1+deb12u1_amd64"}
+	for _, c := range []struct {
+		name, pkg string
+		files     map[string]string
+		repaired  bool
+	}{
+		{"the package's changelog", service.RuntimePackage, map[string]string{path: log}, true},
+		{"that of another version", "runc_1.1.5+ds1-1_amd64", map[string]string{path: log}, false},
+		{"no package", "Unknown", map[string]string{path: log}, false},
+		{"a package with a path", "../doc/runc_1.1.5+ds1-1+deb12u1_amd64", map[string]string{path: log}, false},
+		{"no changelog", service.RuntimePackage, nil, false},
+		{"what is no changelog", service.RuntimePackage, map[string]string{path: "x"}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := at(t, c.files)
+			e.service = service
+			e.service.RuntimePackage = c.pkg
+			l := e.runtime()
+			assert.Equal(t, NotEnforced, l.Status, "the others of its number stay")
+			assert.Contains(t, l.Detail, "CVE-2025-31133")
+			assert.Equal(t, !c.repaired, strings.Contains(l.Detail, "CVE-2024-21626"), l.Detail)
+			assert.Equal(t, !c.repaired, strings.Contains(l.Detail, "may have repaired"), l.Detail)
+		})
+	}
+	e := at(t, map[string]string{path: packed(t, "runc (1.1.5+ds1-1+deb12u9) x; urgency=high\n CVE-2024-21626 CVE-2025-31133 CVE-2025-52565 CVE-2025-52881 CVE-2026-41579\n")})
+	e.service = Service{Runtime: "runc 1.1.5+ds1", RuntimePackage: "runc_1.1.5+ds1-1+deb12u9_amd64"}
+	assert.Equal(t, OK, e.runtime().Status)
 }

@@ -33,40 +33,40 @@ func (v version) before(major, minor, patch int) bool {
 
 // hole is a way out of a container that versions of a program have.
 type hole struct {
-	name string
+	cves []string
+	when string // it can be gone through; "" always
 	open func(version) bool
 	fix  string
 }
 
 // runcHoles, the worst first. Each branch of releases has its own repair.
 var runcHoles = []hole{
-	{"CVE-2019-5736 and CVE-2021-30465", func(v version) bool { return v.before(1, 0, 0) }, "update runc to 1.2.8, 1.3.3 or later"},
-	{"CVE-2024-21626", func(v version) bool { return v.before(1, 1, 12) }, "update runc to 1.2.8, 1.3.3 or later"},
-	{"CVE-2025-31133, -52565 and -52881", func(v version) bool {
+	{[]string{"CVE-2019-5736", "CVE-2021-30465"}, "", func(v version) bool { return v.before(1, 0, 0) }, "update runc to 1.2.8, 1.3.3 or later"},
+	{[]string{"CVE-2024-21626"}, "", func(v version) bool { return v.before(1, 1, 12) }, "update runc to 1.2.8, 1.3.3 or later"},
+	{[]string{"CVE-2025-31133", "CVE-2025-52565", "CVE-2025-52881"}, "", func(v version) bool {
 		return v.before(1, 2, 8) || !v.before(1, 3, 0) && v.before(1, 3, 3)
 	}, "update runc to 1.2.8, 1.3.3 or later"},
-	{"CVE-2026-41579", func(v version) bool { return v.before(1, 3, 6) || !v.before(1, 4, 0) && v.before(1, 4, 3) }, "update runc to 1.3.6, 1.4.3 or later"},
+	{[]string{"CVE-2026-41579"}, "", func(v version) bool { return v.before(1, 3, 6) || !v.before(1, 4, 0) && v.before(1, 4, 3) }, "update runc to 1.3.6, 1.4.3 or later"},
 }
 
 var crunHoles = []hole{
-	{"CVE-2019-18837", func(v version) bool { return v.before(0, 10, 5) }, "update crun to 1.20 or later"},
-	{"CVE-2022-27650", func(v version) bool { return v.before(1, 4, 4) }, "update crun to 1.20 or later"},
-	{"CVE-2025-24965 (with its krun handler)", func(v version) bool { return v.before(1, 20, 0) }, "update crun to 1.20 or later"},
+	{[]string{"CVE-2019-18837"}, "", func(v version) bool { return v.before(0, 10, 5) }, "update crun to 1.20 or later"},
+	{[]string{"CVE-2022-27650"}, "", func(v version) bool { return v.before(1, 4, 4) }, "update crun to 1.20 or later"},
+	{[]string{"CVE-2025-24965"}, " (with its krun handler)", func(v version) bool { return v.before(1, 20, 0) }, "update crun to 1.20 or later"},
 }
 
 var kernelHoles = []hole{
-	{"CVE-2022-0847 (Dirty Pipe)", func(v version) bool {
+	{[]string{"CVE-2022-0847"}, " (Dirty Pipe)", func(v version) bool {
 		return !v.before(5, 8, 0) && v.before(5, 16, 11) && (v[1] != 10 || v[2] < 102) && (v[1] != 15 || v[2] < 25)
 	}, "update the kernel and boot it"},
-	{"CVE-2023-3269 (StackRot)", func(v version) bool {
+	{[]string{"CVE-2023-3269"}, " (StackRot)", func(v version) bool {
 		return !v.before(6, 1, 0) && v.before(6, 4, 1) && (v[1] != 1 || v[2] < 37) && (v[1] != 3 || v[2] < 11)
 	}, "update the kernel and boot it"},
 }
 
-// patched says that a distribution's version may be repaired without a new number.
-const patched = "; your distribution may have repaired that without changing the number"
-
-func judge(name, text string, holes []hole) Line {
+// judge looks for known holes of a version. What its package's changelog names,
+// which may be nil, is repaired in that package, whatever its number says.
+func judge(name, text string, holes []hole, log *changelog) Line {
 	l := Line{name, OK, text, ""}
 	v := parseVersion(text)
 	if !v.known() {
@@ -75,14 +75,14 @@ func judge(name, text string, holes []hole) Line {
 	}
 	var open []string
 	for _, h := range holes {
-		if h.open(v) {
-			open = append(open, h.name)
+		if left := log.without(h.cves); h.open(v) && len(left) > 0 {
+			open = append(open, strings.Join(left, ", ")+h.when)
 			l.Fix = h.fix
 		}
 	}
 	if len(open) > 0 {
 		l.Status = NotEnforced
-		l.Detail = fmt.Sprintf("%s has a known way out of containers, %s%s", text, strings.Join(open, ", "), patched)
+		l.Detail = fmt.Sprintf("%s has a known way out of containers, %s; %s", text, strings.Join(open, ", "), log.says())
 	}
 	return l
 }
@@ -91,9 +91,9 @@ func (e *examination) runtime() Line {
 	text := e.service.Runtime
 	switch {
 	case strings.HasPrefix(text, "runc"):
-		return judge("runtime", text, runcHoles)
+		return judge("runtime", text, runcHoles, e.changelog())
 	case strings.HasPrefix(text, "crun"):
-		return judge("runtime", text, crunHoles)
+		return judge("runtime", text, crunHoles, e.changelog())
 	}
 	return Line{"runtime", OK, text, ""}
 }
@@ -104,5 +104,5 @@ func (e *examination) kernel() Line {
 	if v := parseVersion(text); v.known() && v.before(5, 6, 0) {
 		return Line{"kernel", NotEnforced, text + " has no openat2: the file tools go the slower way", "boot a kernel of 5.6 or later"}
 	}
-	return judge("kernel", text, kernelHoles)
+	return judge("kernel", text, kernelHoles, nil)
 }

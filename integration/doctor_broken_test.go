@@ -1,12 +1,22 @@
 package integration
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -20,7 +30,8 @@ type broken struct {
 	t     *testing.T
 	place string
 	mount map[string]string // path of the machine -> what is there instead
-	path  string            // PATH
+	// ownPodman lets wisbox find and start Podman as ever; else there is none.
+	ownPodman bool
 }
 
 // nobodysUID is a user that no machine has: what it needs is what the test says.
@@ -31,7 +42,7 @@ func newBroken(t *testing.T) *broken {
 	if os.Getuid() != 0 {
 		t.Skip("it takes root to break a machine")
 	}
-	b := &broken{t: t, place: rootlessPlace(t), mount: map[string]string{}, path: "/nonexistent"}
+	b := &broken{t: t, place: rootlessPlace(t), mount: map[string]string{}}
 	b.put("/etc/subuid", nobodysUID+":100000:65536\n")
 	b.put("/etc/subgid", nobodysUID+":100000:65536\n")
 	b.put("/proc/sys/user/max_user_namespaces", "1000\n")
@@ -63,7 +74,9 @@ func (b *broken) examine(as string, env []string, args ...string) map[string]doc
 	require.NoError(b.t, exec.Command("chown", as, home).Run())
 	cmd := exec.Command("unshare", append([]string{"--mount", "sh", "-c", strings.Join(script, "\n"), "sh", bin, "doctor", "--json"}, args...)...)
 	cmd.Env = append([]string{"PATH=/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + home, "XDG_RUNTIME_DIR=" + home, "WISBOX_CACHE=" + home + "/c"}, env...)
-	cmd.Env = append(cmd.Env, "CONTAINER_HOST=unix://"+home+"/no.sock")
+	if !b.ownPodman {
+		cmd.Env = append(cmd.Env, "CONTAINER_HOST=unix://"+home+"/no.sock")
+	}
 	out, err := cmd.Output()
 	var report doctor.Report
 	require.NoError(b.t, json.Unmarshal(out, &report), "%s %v", out, err)
@@ -132,4 +145,147 @@ func TestDoctorRepairsWhatAUserLacks(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "other:100000:65536\nnobody:165536:65536\n", string(given))
 	assert.FileExists(t, filepath.Join(conf, "60-wisbox-max_user_namespaces.conf"))
+}
+
+// privateStore is a Podman service over an empty store of its own.
+func privateStore(t *testing.T, driver string) (url string) {
+	t.Helper()
+	place := rootlessPlace(t)
+	socket := filepath.Join(place, "s")
+	cmd := exec.Command("podman", "--root", filepath.Join(place, "root"), "--runroot", filepath.Join(place, "run"), "--tmpdir", filepath.Join(place, "tmp"), "--storage-driver", driver,
+		"system", "service", "--time", "0", "unix://"+socket)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+		_ = exec.Command("umount", filepath.Join(place, "root", driver)).Run() // Podman mounts it onto itself
+	})
+	require.Eventually(t, func() bool {
+		c, err := net.Dial("unix", socket)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil
+	}, 20*time.Second, 10*time.Millisecond, "Podman's service does not start")
+	return "unix://" + socket
+}
+
+func TestDoctorSaysThatTheImageIsMissing(t *testing.T) {
+	need(t)
+	lines, code := examine(t, "--podman", privateStore(t, "overlay"))
+	assert.Equal(t, 1, code)
+	assert.Equal(t, doctor.OK, lines["podman"].Status)
+	assert.Equal(t, doctor.OK, lines["storage"].Status)
+	assert.Equal(t, doctor.Broken, lines["image"].Status)
+	assert.Regexp(t, `^localhost/wisbox:\w+ is not there$`, lines["image"].Detail)
+	assert.Contains(t, lines["image"].Fix, "wisbox image build")
+	assert.Equal(t, doctor.Skipped, lines["sessions"].Status)
+}
+
+func TestDoctorSaysThatTheStorageDriverCopiesEveryFile(t *testing.T) {
+	need(t)
+	lines, _ := examine(t, "--podman", privateStore(t, "vfs"))
+	assert.Equal(t, doctor.NotEnforced, lines["storage"].Status)
+	assert.Contains(t, lines["storage"].Detail, "driver vfs")
+}
+
+// TestDoctorSaysThatThereIsNoRuntime: Podman is there, and nothing that it could
+// start a container with.
+func TestDoctorSaysThatThereIsNoRuntime(t *testing.T) {
+	need(t)
+	b := newBroken(t)
+	b.ownPodman = true
+	for _, name := range []string{"runc", "crun", "runsc", "kata-runtime", "youki"} {
+		for _, dir := range []string{"/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"} {
+			if path, err := filepath.EvalSymlinks(filepath.Join(dir, name)); err == nil {
+				b.mount[path] = "/dev/null"
+			}
+		}
+	}
+	store := filepath.Join(b.place, "storage.conf")
+	require.NoError(t, os.WriteFile(store, fmt.Appendf(nil, "[storage]\ndriver = \"overlay\"\ngraphroot = %q\nrunroot = %q\n",
+		filepath.Join(b.place, "root"), filepath.Join(b.place, "run")), 0o600))
+	lines := b.examine("0", []string{"CONTAINERS_STORAGE_CONF=" + store})
+	assert.Equal(t, doctor.Broken, lines["podman"].Status)
+	assert.Contains(t, lines["podman"].Detail, "finds no OCI runtime: install runc or crun")
+	assert.NotEmpty(t, lines["podman"].Fix)
+	assert.Equal(t, doctor.Skipped, lines["sessions"].Status)
+}
+
+// saying passes requests on to this run's Podman, and puts other words into what
+// it says of its host: this machine can't have both versions of cgroups.
+func saying(t *testing.T, change func(host map[string]any)) (url string) {
+	t.Helper()
+	service, err := env.backend.Service(t.Context())
+	require.NoError(t, err)
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "d" },
+		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(service.URL, "unix://"))
+		}},
+		ModifyResponse: func(r *http.Response) error {
+			if !strings.HasSuffix(r.Request.URL.Path, "/libpod/info") {
+				return nil
+			}
+			var info map[string]any
+			if err := json.NewDecoder(r.Body).Decode(&info); err != nil {
+				return err
+			}
+			change(info["host"].(map[string]any))
+			raw, err := json.Marshal(info)
+			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))
+			r.Header.Set("Content-Length", strconv.Itoa(len(raw)))
+			return err
+		},
+	}
+	socket := filepath.Join(rootlessPlace(t), "s")
+	l, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(socket, 0o666))
+	server := &http.Server{Handler: proxy}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
+	return "unix://" + socket
+}
+
+func TestDoctorSaysWhatIsNotDelegated(t *testing.T) {
+	need(t)
+	for has, missing := range map[string]string{"cpuset cpu io memory pids": "", "cpuset memory": "cpu, pids", "": "cpu, memory, pids"} {
+		b := newBroken(t)
+		url := saying(t, func(host map[string]any) {
+			host["cgroupVersion"] = "v2"
+			host["security"].(map[string]any)["rootless"] = true
+		})
+		groups := filepath.Join(b.place, "cgroup")
+		slice := filepath.Join(groups, "user.slice/user-"+nobodysUID+".slice/user@"+nobodysUID+".service")
+		require.NoError(t, os.MkdirAll(slice, 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(slice, "cgroup.controllers"), []byte(has+"\n"), 0o644))
+		b.mount["/sys/fs/cgroup"] = groups
+		l := b.examine(nobodysUID, nil, "--podman", url)["cgroup"]
+		if missing == "" {
+			assert.Equal(t, doctor.OK, l.Status, "%+v", l)
+			continue
+		}
+		assert.Equal(t, doctor.NotEnforced, l.Status, "%+v", l)
+		assert.Contains(t, l.Detail, "not delegated to you: "+missing)
+		assert.Contains(t, l.Fix, "Delegate=")
+	}
+}
+
+func TestDoctorRefusesAnOldRuntimeWhenItIsToBeStrict(t *testing.T) {
+	need(t)
+	for version, whole := range map[string]bool{"runc version 1.1.5\ncommit: x": false, "runc version 1.4.3": true} {
+		url := saying(t, func(host map[string]any) {
+			runtime := host["ociRuntime"].(map[string]any)
+			runtime["version"], runtime["package"] = version, "Unknown"
+		})
+		lines, code := examine(t, "--strict", "--podman", url)
+		if whole {
+			assert.Equal(t, doctor.OK, lines["runtime"].Status)
+			continue
+		}
+		assert.Equal(t, doctor.NotEnforced, lines["runtime"].Status)
+		assert.Contains(t, lines["runtime"].Detail, "known way out of containers, CVE-2024-21626")
+		assert.Equal(t, 1, code)
+	}
 }

@@ -16,6 +16,7 @@ type hostInfo struct {
 		Kernel         string `json:"kernel"`
 		OCIRuntime     struct {
 			Name    string `json:"name"`
+			Package string `json:"package"`
 			Path    string `json:"path"`
 			Version string `json:"version"`
 		} `json:"ociRuntime"`
@@ -62,6 +63,7 @@ type Service struct {
 	Version        string `json:"version"`
 	Rootless       bool   `json:"rootless"`
 	Runtime        string `json:"runtime"`
+	RuntimePackage string `json:"runtime_package"` // as its distribution names it, or Unknown
 	CgroupVersion  string `json:"cgroup_version"`
 	CgroupManager  string `json:"cgroup_manager"`
 	StorageDriver  string `json:"storage_driver"`
@@ -79,7 +81,7 @@ func (b *Backend) Service(ctx context.Context) (Service, error) {
 	h := e.info.Host
 	return Service{
 		From: e.from, Own: e.own, URL: e.conn.URI.Redacted(), Version: e.info.Version.Version,
-		Rootless: h.Security.Rootless, Runtime: e.info.runtimeName(),
+		Rootless: h.Security.Rootless, Runtime: e.info.runtimeName(), RuntimePackage: h.OCIRuntime.Package,
 		CgroupVersion: h.CgroupsVersion, CgroupManager: h.CgroupManager,
 		StorageDriver: e.info.Store.GraphDriverName, Kernel: h.Kernel, SELinuxEnabled: h.Security.SELinuxEnabled,
 	}, nil

@@ -17,28 +17,30 @@ import (
 )
 
 func (a *app) newDoctorCmd() *cobra.Command {
-	var fix bool
+	var fix, strict bool
 	cmd := &cobra.Command{
-		Use:   "doctor [--fix]",
+		Use:   "doctor [--fix] [--strict]",
 		Short: "Try whether this machine can hold what wisbox promises, and say how to repair it",
 		Long: `Finds Podman, looks at what it needs, then opens sessions with small limits and
 lets programs go over each: memory, processor, processes, disk, files; looks for
 a way to the network and for rights a program shouldn't have. A few seconds.
 
 Each line is ok, not enforced (wisbox works, without that promise) or broken,
-with what to do. The exit code is 1 if anything is broken.
+with what to do. The exit code is 1 if anything is broken, with --strict also if a
+promise isn't enforced: an old runtime or kernel with a known way out is one.
 
 With --fix it repairs what it can: it builds the image and removes what killed
 processes left. As root by sudo it gives the user who called the ids and switches
 that rootless Podman needs. It installs nothing.`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.runDoctor(cmd.Context(), fix) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.runDoctor(cmd.Context(), fix, strict) },
 	}
 	cmd.Flags().BoolVar(&fix, "fix", false, "repair what can be repaired")
+	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 where a promise isn't enforced, too")
 	return cmd
 }
 
-func (a *app) runDoctor(ctx context.Context, fix bool) error {
+func (a *app) runDoctor(ctx context.Context, fix, strict bool) error {
 	m, err := wisbox.NewManager(ctx, a.options(a.logger()))
 	if err != nil {
 		return err
@@ -55,7 +57,7 @@ func (a *app) runDoctor(ctx context.Context, fix bool) error {
 	if err := a.print(report, func(w io.Writer) { printVerdict(w, report) }); err != nil {
 		return err
 	}
-	if report.Broken() {
+	if report.Broken() || strict && !report.Whole() {
 		return exitCode(exitError)
 	}
 	return nil
@@ -87,7 +89,7 @@ type patient struct {
 func (p patient) Service(ctx context.Context) (doctor.Service, error) {
 	s, err := p.b.Service(ctx)
 	return doctor.Service{
-		From: s.From, Version: s.Version, Runtime: s.Runtime, Kernel: s.Kernel, Rootless: s.Rootless,
+		From: s.From, Version: s.Version, Runtime: s.Runtime, RuntimePackage: s.RuntimePackage, Kernel: s.Kernel, Rootless: s.Rootless,
 		CgroupVersion: s.CgroupVersion, CgroupManager: s.CgroupManager, StorageDriver: s.StorageDriver,
 	}, err
 }
