@@ -19,17 +19,16 @@ type binding struct {
 	ctx   context.Context // lives until close
 	stop  context.CancelFunc
 
-	ending sync.Once // who comes second waits
-
 	mu      sync.Mutex
 	current Session
 	err     error         // of the last attempt to open
 	opening chan struct{} // closed when the attempt that runs is over
-	closed  bool
+	closed  bool          // or being so
+	ended   chan struct{} // closed when that is done
 }
 
 func (s *Server) newBinding() *binding {
-	b := &binding{open: s.opts.Open, set: s.set}
+	b := &binding{open: s.opts.Open, set: s.set, ended: make(chan struct{})}
 	if b.open == nil {
 		b.open = func(context.Context) (Session, error) { return fixed{s.set}, nil }
 	}
@@ -88,7 +87,7 @@ func (s *Server) release(conn *mcp.ServerSession) {
 	s.mu.Unlock()
 	s.resources.unwatch(conn)
 	if b != nil {
-		b.ending.Do(func() { s.closeBinding(b) })
+		s.closeBinding(b)
 	}
 	s.mu.Lock()
 	delete(s.bindings, conn)
@@ -181,12 +180,17 @@ func (b *binding) outcome() (Session, error) {
 	return b.current, nil
 }
 
+// close closes the session. Who comes second waits until who came first has done it.
 func (b *binding) close(ctx context.Context) error {
 	b.mu.Lock()
-	again := b.closed
+	again, opening := b.closed, b.opening
 	b.closed = true
-	opening := b.opening
 	b.mu.Unlock()
+	if again {
+		<-b.ended
+		return nil
+	}
+	defer close(b.ended)
 	b.stop()
 	if opening != nil {
 		<-opening
@@ -195,7 +199,7 @@ func (b *binding) close(ctx context.Context) error {
 	session := b.current
 	b.current = nil
 	b.mu.Unlock()
-	if again || session == nil {
+	if session == nil {
 		return nil
 	}
 	return session.Close(ctx)

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -113,7 +112,7 @@ func (f *fakes) wait(ctx context.Context, _ struct{}) (struct{}, error) {
 type sessions struct {
 	set    *tool.Set
 	fail   error
-	slow   time.Duration // of a Close
+	hold   chan struct{} // a Close waits until it is closed, where there is one
 	mu     sync.Mutex
 	opened int
 	closed int
@@ -150,7 +149,9 @@ func (s *fakeSession) Call(ctx context.Context, name string, args json.RawMessag
 }
 
 func (s *fakeSession) Close(context.Context) error {
-	time.Sleep(s.all.slow)
+	if s.all.hold != nil {
+		<-s.all.hold
+	}
 	s.all.mu.Lock()
 	s.all.closed++
 	s.all.mu.Unlock()

@@ -29,7 +29,7 @@ type held struct {
 	owner   string
 	calls   int // that run
 	idle    *time.Timer
-	gone    bool
+	gone    bool // or going
 }
 
 func newHandles(s *Server, h *HTTPHandler) *handles {
@@ -132,7 +132,7 @@ func (o *handles) enter(handle, owner string) (*held, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	h := o.open[handle]
-	if h == nil || h.owner != owner {
+	if h == nil || h.gone || h.owner != owner {
 		return nil, tool.Errorf(tool.NotFound, "there is no such session; open one with session_open").In("session")
 	}
 	h.calls++
@@ -182,11 +182,11 @@ func (o *handles) expire(handle string) {
 	}
 }
 
-// drop forgets a session and closes it, with the calls that run in it.
+// drop closes a session, with the calls that run in it, and forgets it. It returns
+// when that is done, whoever began it.
 func (o *handles) drop(handle string) {
 	o.mu.Lock()
 	h := o.open[handle]
-	delete(o.open, handle)
 	if h != nil {
 		h.gone = true
 		h.idle.Stop()
@@ -196,6 +196,9 @@ func (o *handles) drop(handle string) {
 		return
 	}
 	o.server.closeBinding(h.binding)
+	o.mu.Lock()
+	delete(o.open, handle)
+	o.mu.Unlock()
 }
 
 func (o *handles) count() int {

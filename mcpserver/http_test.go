@@ -12,11 +12,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/tool"
 )
 
 const (
@@ -265,6 +268,29 @@ func TestIdleSessionsEnd(t *testing.T) {
 	_, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "hi"}})
 	require.NoError(t, err)
 	await(t, all.over)
+}
+
+// TestTheHandlerEndsWhenItsSessionsAreClosed: also one that was just ending by itself.
+func TestTheHandlerEndsWhenItsSessionsAreClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newSessions(newFakes().set())
+		all.hold = make(chan struct{})
+		h, err := New(all.set, &Options{Open: all.open}).Handler(nil)
+		require.NoError(t, err)
+		handle, err := h.own.start(t.Context(), "")
+		require.NoError(t, err)
+		go h.own.drop(handle)
+		synctest.Wait()
+		ended := make(chan error, 1)
+		go func() { ended <- h.Close() }()
+		synctest.Wait()
+		require.Empty(t, ended, "a session is not closed yet")
+		_, err = h.own.enter(handle, "")
+		require.Equal(t, tool.NotFound, tool.KindOf(err), "it takes no more calls")
+		close(all.hold)
+		require.NoError(t, <-ended)
+		require.Zero(t, h.own.count())
+	})
 }
 
 // stateless is a request of the revision without connections.

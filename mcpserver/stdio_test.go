@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -293,16 +295,28 @@ func TestASessionOpensWithTheFirstCallAndClosesWithTheConnection(t *testing.T) {
 
 // TestTheServerEndsWhenItsSessionIsClosed: whoever saw the connection's end first.
 func TestTheServerEndsWhenItsSessionIsClosed(t *testing.T) {
-	for range 50 {
+	synctest.Test(t, func(t *testing.T) {
 		all := newSessions(newFakes().set())
-		all.slow = 5 * time.Millisecond
-		r := startReady(t, New(all.set, &Options{Open: all.open}))
-		r.call(1, "echo", `{"text":"x"}`)
-		assert.False(t, r.next().Result.IsError)
-		r.end()
-		_, closed := all.counts()
-		require.Equal(t, 1, closed)
-	}
+		all.hold = make(chan struct{})
+		s, conn := New(all.set, &Options{Open: all.open}), new(mcp.ServerSession)
+		s.bindings[conn] = s.newBinding()
+		_, err := s.bindings[conn].session(t.Context())
+		require.NoError(t, err)
+		released := make(chan struct{}, 2)
+		for range cap(released) {
+			go func() {
+				s.release(conn)
+				released <- struct{}{}
+			}()
+		}
+		synctest.Wait()
+		require.Empty(t, released, "the session is not closed yet")
+		close(all.hold)
+		synctest.Wait()
+		require.Len(t, released, 2)
+		opened, closed := all.counts()
+		require.Equal(t, [2]int{1, 1}, [2]int{opened, closed})
+	})
 }
 
 func TestFailedOpeningIsSaidAndTriedAgain(t *testing.T) {
