@@ -2,12 +2,12 @@ package hostmount_test
 
 import (
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -15,10 +15,7 @@ import (
 func (h *host) onTmpfs(options string) {
 	h.t.Helper()
 	h.mkdir("small")
-	if err := syscall.Mount("tmpfs", h.path("small"), "tmpfs", 0, options); err != nil {
-		h.t.Skipf("a small file system can't be mounted here: %v", err)
-	}
-	h.t.Cleanup(func() { _ = syscall.Unmount(h.path("small"), syscall.MNT_DETACH) })
+	hosttest.Tmpfs(h.t, h.path("small"), options)
 	h.mkdir("small/workspace")
 	h.mkdir("small/tmp")
 	h.opts.Dest, h.opts.Staging = h.root("small/workspace"), h.root("small/tmp")

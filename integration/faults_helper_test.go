@@ -86,6 +86,13 @@ func killed(t *testing.T, cmd *exec.Cmd) {
 	_ = cmd.Wait()
 }
 
+// killedAfter kills a command wherever it is by then: the point in time is the fault.
+func killedAfter(t *testing.T, wait time.Duration, cmd *exec.Cmd) {
+	t.Helper()
+	time.Sleep(wait)
+	killed(t, cmd)
+}
+
 // helper starts this test binary as a process that works on the state root, see
 // faultHelpers, and gives what it prints.
 func (h *home) helper(mode string, args ...string) (*exec.Cmd, *bufio.Scanner) {

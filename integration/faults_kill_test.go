@@ -19,15 +19,13 @@ func TestFault_F01_KilledDuringCreate(t *testing.T) {
 	h.do("run", "--", "true") // Podman's service runs
 	for i := range 20 {
 		cmd := h.start("run", "--", "true")
-		time.Sleep(time.Duration(i) * 30 * time.Millisecond) // the point in time is the fault
-		killed(t, cmd)
+		killedAfter(t, time.Duration(i)*30*time.Millisecond, cmd)
 		require.LessOrEqual(t, h.containers(), 1, "at point %d", i)
 	}
 	h.requireNothing()
 	for i := range 5 {
 		cmd := h.start("session", "create", "box")
-		time.Sleep(time.Duration(i) * 8 * time.Millisecond)
-		killed(t, cmd)
+		killedAfter(t, time.Duration(i)*8*time.Millisecond, cmd)
 		h.do("prune")
 		if len(h.sessions()) > 0 {
 			h.do("call", "box", "write_file", `{"file_path":"f","content":"x"}`)
@@ -74,8 +72,7 @@ func TestFault_F03_KilledDuringWriteAndEdit(t *testing.T) {
 	for range rounds(t, 20, 50) {
 		cmd, out := h.helper("write", "box")
 		require.True(t, out.Scan())
-		time.Sleep(rand.N(8 * time.Millisecond))
-		killed(t, cmd)
+		killedAfter(t, rand.N(8*time.Millisecond), cmd)
 		raw, err := os.ReadFile(path)
 		require.NoError(t, err)
 		require.Len(t, raw, wholeSize)
@@ -99,8 +96,7 @@ func TestFault_F06_KilledDuringDelete(t *testing.T) {
 		h.do("session", "create", "box")
 		h.do("exec", "box", "--", "sh", "-c", "for i in $(seq 40); do mkdir d$i; for j in $(seq 40); do : > d$i/f$j; done; done")
 		cmd := h.start("session", "rm", "box")
-		time.Sleep(time.Duration(i) * 70 * time.Millisecond)
-		killed(t, cmd)
+		killedAfter(t, time.Duration(i)*70*time.Millisecond, cmd)
 		if i%2 == 0 { // a second removal finishes it, or a prune; one that had not begun stays
 			command(t, h.cache, "session", "rm", "box")
 		} else if h.do("prune"); len(h.sessions()) > 0 {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/internal/conformance"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -134,13 +135,9 @@ func differsOnGVisor(line string) bool {
 // shared finds a file of the conformance set, which lies beside the repository.
 func shared(t *testing.T, name string) string {
 	t.Helper()
-	dir := os.Getenv("WISBOX_CONFORMANCE")
-	if dir == "" {
-		dir = "../../shared/conformance"
+	dir, missing := conformance.SharedDir()
+	if missing != "" {
+		t.Skip(missing)
 	}
-	path := filepath.Join(dir, name)
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("%s is not here; set WISBOX_CONFORMANCE to the directory of the conformance set", path)
-	}
-	return path
+	return filepath.Join(dir, name)
 }

@@ -15,9 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox/images"
+	"github.com/wisbox/wisbox/internal/conformance"
 )
 
 const rootlessUser = "wisbox-it"
@@ -114,7 +116,7 @@ func makeUser(t *testing.T) account {
 	ensureSubIDs(t, "/etc/subuid")
 	ensureSubIDs(t, "/etc/subgid")
 	t.Cleanup(func() {
-		endProcessesOf(uid)
+		endProcessesOf(t, uid)
 		out, err := exec.Command("userdel", "--force", "--remove", rootlessUser).CombinedOutput()
 		if err != nil {
 			t.Logf("userdel: %s", out)
@@ -138,8 +140,9 @@ func ensureSubIDs(t *testing.T, file string) {
 
 // endProcessesOf ends what the test user left: Podman's pause process and the
 // private service, which would end by itself after a minute.
-func endProcessesOf(uid int) {
-	for range 50 {
+func endProcessesOf(t *testing.T, uid int) {
+	t.Helper()
+	assert.Eventually(t, func() bool {
 		left := 0
 		for _, dir := range processDirs() {
 			info, err := os.Stat(dir)
@@ -151,11 +154,8 @@ func endProcessesOf(uid int) {
 				left++
 			}
 		}
-		if left == 0 {
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return left == 0
+	}, 10*time.Second, 20*time.Millisecond, "processes of %s are left", rootlessUser)
 }
 
 func processDirs() []string {
@@ -187,12 +187,8 @@ func copyFile(t *testing.T, from, to string, mode os.FileMode) {
 // sharedCopy puts the conformance set where the user can read it.
 func sharedCopy(t *testing.T, place string) string {
 	t.Helper()
-	from := os.Getenv("WISBOX_CONFORMANCE")
-	if from == "" {
-		from = "../../shared/conformance"
-	}
 	to := filepath.Join(place, "conformance")
-	if _, err := os.Stat(from); err == nil {
+	if from, missing := conformance.SharedDir(); missing == "" {
 		require.NoError(t, os.CopyFS(to, os.DirFS(from)))
 		require.NoError(t, exec.Command("chmod", "-R", "a+rX", to).Run())
 	}

@@ -261,13 +261,14 @@ func (u used) String() string {
 	return fmt.Sprintf("%d MiB, %d descriptors, %d goroutines", u.memory>>20, u.descriptors, u.goroutines)
 }
 
-// usage waits for what is just ending: idle connections and their goroutines.
+// usage waits until no goroutine is just ending: those of idle connections do.
 func usage(t *testing.T) (u used) {
 	t.Helper()
-	for last := -1; last != u.goroutines; time.Sleep(200 * time.Millisecond) {
-		last = u.goroutines
+	require.Eventually(t, func() bool {
+		last := u.goroutines
 		u.goroutines = runtime.NumGoroutine()
-	}
+		return u.goroutines == last
+	}, time.Minute, 200*time.Millisecond)
 	debug.FreeOSMemory()
 	entries, err := os.ReadDir("/proc/self/fd")
 	require.NoError(t, err)

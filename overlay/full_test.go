@@ -11,16 +11,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/tool"
 )
 
 func storeOnTmpfs(t *testing.T, options string) *Store {
 	t.Helper()
 	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, options+",mode=700"); err != nil {
-		t.Skipf("a small file system can't be mounted here: %v", err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	hosttest.Tmpfs(t, dir, options+",mode=700")
 	s, err := OpenStore(dir)
 	require.NoError(t, err)
 	return s

@@ -130,7 +130,7 @@ func (b *Backend) places() []place {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
 		out = append(out, b.socket("the user's podman socket", filepath.Join(dir, "podman/podman.sock"))...)
 	}
-	return append(out, b.socket("the system's podman socket", "/run/podman/podman.sock")...)
+	return append(out, b.socket("the system's podman socket", o.systemSocket)...)
 }
 
 func (b *Backend) socket(name, path string) []place {

@@ -46,7 +46,10 @@ type Options struct {
 	// Logger gets the causes that errors leave out. Default slog.Default().
 	Logger *slog.Logger
 
-	idle time.Duration // the private service ends so long after its last connection: 60 s, in tests less
+	// What tests change: how long the private service stays after its last
+	// connection, default 60 s, and the system's socket.
+	idle         time.Duration
+	systemSocket string
 }
 
 // withDefaults is a copy of o with everything filled in but what finding Podman
@@ -71,6 +74,7 @@ func (o *Options) withDefaults() Options {
 	}
 	def(&out.Identity, os.Getenv("PODMAN_IDENTITY"), os.Getenv("CONTAINER_SSHKEY"))
 	def(&out.Podman, "podman")
+	def(&out.systemSocket, "/run/podman/podman.sock")
 	def(&out.Runsc, os.Getenv("WISBOX_RUNSC"), runscName)
 	if out.MaxCreates <= 0 {
 		out.MaxCreates = max(4, 2*runtime.NumCPU())

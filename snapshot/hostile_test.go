@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -345,10 +346,7 @@ func TestACloneIsItsOwn(t *testing.T) {
 
 func TestAFullDiskChangesNothing(t *testing.T) {
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
-		t.Skip("mounting a small file system needs root:", err)
-	}
-	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	hosttest.Tmpfs(t, dir, "size=1m")
 	for _, d := range []string{"ws", "tmp", "store"} {
 		require.NoError(t, os.Mkdir(filepath.Join(dir, d), 0o700))
 	}

@@ -106,11 +106,10 @@ func jsonValues() *rapid.Generator[any] {
 func TestAnyJSONValueComesOutEqual(t *testing.T) {
 	b := newBench(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		text, err := json.Marshal(jsonValues().Draw(rt, "value"))
+		// Escapes and blanks may make a longer one longer than a global may be.
+		short := jsonValues().Filter(func(v any) bool { text, err := json.Marshal(v); return err == nil && len(text) <= 1000 })
+		text, err := json.Marshal(short.Draw(rt, "value"))
 		require.NoError(rt, err)
-		if len(text) > 1000 { // escapes and blanks may make it longer than a global may be
-			rt.Skip("too long")
-		}
 		resp := b.eval(t, evaltool.Request{Code: "w = v", Globals: map[string]string{"v": string(text)}, Kept: true, Timeout: 20 * time.Second})
 		require.Equal(rt, evaltool.StatusExited, resp.Status, resp.Stderr)
 		assert.JSONEq(rt, string(text), resp.Globals["v"])

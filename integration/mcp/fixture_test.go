@@ -94,15 +94,11 @@ const richSchema = `{
 	"then": {"required": ["phone"]}, "else": {"required": ["email"]}, "additionalProperties": false
 }`
 
-// pause lies between notifications, which the suite wants to see one by one.
-const pause = 50 * time.Millisecond
-
 func logThrice(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 	for _, text := range []string{"Tool execution started", "Tool processing data", "Tool execution completed"} {
 		if err := r.Session.Log(ctx, &sdk.LoggingMessageParams{Level: "info", Data: text}); err != nil {
 			return nil, err
 		}
-		time.Sleep(pause)
 	}
 	return say("logged"), nil
 }
@@ -113,7 +109,6 @@ func progressThrice(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolR
 		if err := r.Session.NotifyProgress(ctx, &sdk.ProgressNotificationParams{ProgressToken: token, Progress: done, Total: 100}); err != nil {
 			return nil, err
 		}
-		time.Sleep(pause)
 	}
 	return say(fmt.Sprint(token)), nil
 }
@@ -139,7 +134,6 @@ func dropStream(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult,
 	if r.Extra != nil && r.Extra.CloseSSEStream != nil {
 		r.Extra.CloseSSEStream(sdk.CloseSSEStreamArgs{RetryAfter: 10 * time.Millisecond})
 	}
-	time.Sleep(2 * pause)
 	return say("Reconnection test completed successfully"), nil
 }
 

@@ -54,10 +54,7 @@ func newWorld(t *testing.T) *world {
 // which takes long to end, on a busy machine, leaves the session to the next start.
 func (w *world) requireEmpty() {
 	gone := func() bool { return len(w.sessions()) == 0 }
-	for end := time.Now().Add(5 * time.Second); !gone() && time.Now().Before(end); {
-		time.Sleep(20 * time.Millisecond)
-	}
-	if !gone() {
+	if !assert.Eventually(new(assert.CollectT), gone, 5*time.Second, 20*time.Millisecond) {
 		w.t.Log("a server was killed; the next start has to clean up")
 		out, err := w.command("run", "--", "true").CombinedOutput()
 		assert.NoError(w.t, err, "%s", out)

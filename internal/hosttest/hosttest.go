@@ -3,6 +3,7 @@
 package hosttest
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +24,18 @@ func InMemory(t testing.TB) string {
 	}
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	return dir
+}
+
+// Tmpfs mounts a small file system on dir, with tmpfs's options, until the test
+// ends. Where that is denied the test skips: root's run does it.
+func Tmpfs(t testing.TB, dir, options string) {
+	t.Helper()
+	err := syscall.Mount("tmpfs", dir, "tmpfs", 0, options)
+	if errors.Is(err, syscall.EPERM) {
+		t.Skip("only root mounts a file system; root's run of this test does")
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, syscall.MNT_DETACH)) })
 }
 
 // AsNobody runs a test that is root's once more as a user without rights, and
