@@ -10,5 +10,8 @@
 // What a program did (exit code, timeout, out of memory) is data in the result.
 // An error is a *tool.Error with a kind from a closed set.
 //
+// examples/embed is a whole program, the README has the build tags that Podman's
+// client needs.
+//
 // It is not a boundary against a kernel exploit: see SECURITY.md.
 package wisbox

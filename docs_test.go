@@ -87,3 +87,14 @@ func notes(title string, s *jsonschema.Schema, name string, p *jsonschema.Schema
 	}
 	return out
 }
+
+// TestTheReadmesProgramIsTheOneThatCompiles: make test builds examples/embed.
+func TestTheReadmesProgramIsTheOneThatCompiles(t *testing.T) {
+	program, err := os.ReadFile("examples/embed/main.go")
+	require.NoError(t, err)
+	_, body, found := strings.Cut(string(program), "\nfunc run(")
+	require.True(t, found)
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	require.Contains(t, string(readme), "```go\nfunc run("+body+"```\n")
+}

@@ -196,9 +196,11 @@ func undo(ctx context.Context, store *snapshot.Store, call string) (*Undone, err
 	if err != nil {
 		return nil, err
 	}
-	at := len(steps) - 1
-	if call != "" {
-		at = slices.IndexFunc(steps, func(i snapshot.Info) bool { return i.Call == call || i.ID == call })
+	at := slices.IndexFunc(steps, func(i snapshot.Info) bool { return i.Call == call || i.ID == call })
+	if call == "" {
+		if at, err = lastChange(ctx, store, steps); err != nil {
+			return nil, err
+		}
 	}
 	if at < 0 {
 		return nil, noStep(call)
@@ -215,11 +217,24 @@ func undo(ctx context.Context, store *snapshot.Store, call string) (*Undone, err
 	return &Undone{Call: undone[0].Call, Calls: len(undone), Before: before.ID, Restored: restored}, store.Forget(ctx, ids(undone)...)
 }
 
-func noStep(call string) error {
-	if call == "" {
-		return tool.Errorf(tool.NotFound, "there is nothing to undo: no call has left a step; steps are made where the session has auto_snapshot")
+// lastChange finds the last step from which the workspace differs, -1 where there is
+// none: a program that lives on leaves one whatever it does.
+func lastChange(ctx context.Context, store *snapshot.Store, steps []snapshot.Info) (int, error) {
+	for at := len(steps) - 1; at >= 0; at-- {
+		found, err := store.Changed(ctx, steps[at].ID, 1)
+		if err != nil || found.Total > 0 {
+			return at, err
+		}
 	}
-	return tool.Errorf(tool.NotFound, "call %q has left no step; the log shows the calls, and steps are made where the session has auto_snapshot", call).In("step")
+	return -1, nil
+}
+
+func noStep(call string) error {
+	const when = "calls leave steps in a session that was made with auto_snapshot (wisbox session create --auto-snapshot)"
+	if call == "" {
+		return tool.Errorf(tool.NotFound, "there is nothing to undo: no step is left that differs from the workspace; %s", when)
+	}
+	return tool.Errorf(tool.NotFound, "call %q has left no step; the log shows the calls, and %s", call, when).In("step")
 }
 
 // RemoveSnapshots forgets snapshots and gives back the room that no other needs.

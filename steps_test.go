@@ -15,6 +15,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/digest"
+	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -99,6 +100,30 @@ func TestUndoTakesCallsBackOneByOne(t *testing.T) {
 
 		text(t, s, "snapshot_restore", `{"snapshot_id":"`+u.Before+`"}`)
 		assert.Equal(t, "3", content(t, s, "f"), "an undo can be taken back")
+	})
+}
+
+// Programs that live on and those of exec leave a step each, whether they change
+// anything or not: nobody can tell when they are done.
+func TestUndoPassesOverStepsAfterWhichNothingHasChanged(t *testing.T) {
+	eachHost(t, wisbox.SessionOptions{AutoSnapshot: true}, func(t *testing.T, s *wisbox.Session) {
+		start := func(script string) {
+			p, err := s.Start(t.Context(), sandbox.Cmd{Argv: []string{"bash", "-c", script}})
+			require.NoError(t, err)
+			_, err = p.Wait(t.Context())
+			require.NoError(t, err)
+		}
+		start("printf 1 >f")
+		start("cat f")
+		start("ls")
+		u, err := s.Undo(t.Context(), "")
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, u.Restored.Removed)
+		assert.Equal(t, 3, u.Calls)
+		assert.Equal(t, "(none)", content(t, s, "f"))
+		start("ls")
+		_, err = s.Undo(t.Context(), "")
+		assert.Equal(t, tool.NotFound, tool.KindOf(err))
 	})
 }
 
