@@ -32,7 +32,7 @@ func (b *bench) open(ctx context.Context, opts *wisbox.SessionOptions) (*wisbox.
 	if err != nil {
 		return nil, err
 	}
-	return s, tool(ctx, s, "shell_execute", `{"commands":["/bin/true"]}`)
+	return s, runTrue(ctx, s)
 }
 
 // tool makes one call that must succeed.
@@ -47,6 +47,11 @@ func tool(ctx context.Context, s *wisbox.Session, name, args string) error {
 	return nil
 }
 
+// runTrue calls the shortest program that there is.
+func runTrue(ctx context.Context, s *wisbox.Session) error {
+	return tool(ctx, s, "shell_execute", `{"commands":["/bin/true"]}`)
+}
+
 // programs measures one short program against the host's own and Podman's ways.
 func (b *bench) programs(ctx context.Context) error {
 	s, err := b.open(ctx, nil)
@@ -54,7 +59,7 @@ func (b *bench) programs(ctx context.Context) error {
 		return err
 	}
 	defer s.Close(ctx)
-	truth := func() error { return tool(ctx, s, "shell_execute", `{"commands":["/bin/true"]}`) }
+	truth := func() error { return runTrue(ctx, s) }
 	ours, host, err := alternate(b.n, truth, func() error { return exec.Command("/bin/true").Run() })
 	if err != nil {
 		return err
@@ -99,7 +104,7 @@ func (b *bench) opening(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			err = tool(ctx, s, "shell_execute", `{"commands":["/bin/true"]}`)
+			err = runTrue(ctx, s)
 			go s.Close(ctx) // not part of what is measured
 			return err
 		}
@@ -238,7 +243,7 @@ func (b *bench) load(ctx context.Context, sessions []*wisbox.Session) error {
 	for i := range calls {
 		g.Go(func() error {
 			began := time.Now()
-			err := tool(ctx, sessions[i%len(sessions)], "shell_execute", `{"commands":["/bin/true"]}`)
+			err := runTrue(ctx, sessions[i%len(sessions)])
 			mu.Lock()
 			defer mu.Unlock()
 			took[i] = time.Since(began)

@@ -213,7 +213,7 @@ func firstCall(ctx context.Context, m *wisbox.Manager, works bool) (time.Duratio
 	}
 	defer s.Close(ctx)
 	began := time.Now()
-	err = tool(ctx, s, "shell_execute", `{"commands":["/bin/true"]}`)
+	err = runTrue(ctx, s)
 	took := time.Since(began)
 	if works == (err == nil) {
 		return took, nil
@@ -291,7 +291,7 @@ func (b *bench) neighbours(ctx context.Context) error {
 		return err
 	}
 	defer quiet.Close(ctx)
-	truth := func() error { return tool(ctx, quiet, "shell_execute", `{"commands":["/bin/true"]}`) }
+	truth := func() error { return runTrue(ctx, quiet) }
 	var alone, beside samples
 	for range 4 {
 		idle, err := measure(b.n/2, truth)

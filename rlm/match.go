@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	re2 "github.com/wasilibs/go-re2"
+
+	"github.com/wisbox/wisbox/internal/oneline"
 )
 
 // largeText is from when on the start of the faster engine, which has no prefilter
@@ -41,7 +43,8 @@ func newMatcher(pattern string, size int) (*matcher, error) {
 		m.line, err = regexp.Compile(pattern)
 		return m, err
 	}
-	within := "(?:" + oneLine(parsed).String() + ")[^\\n]*"
+	oneline.Rewrite(parsed)
+	within := "(?:" + parsed.String() + ")[^\\n]*"
 	if size >= largeText {
 		if fast, err := re2.Compile(within); err == nil {
 			m.block = fast
@@ -121,49 +124,4 @@ func required(re *syntax.Regexp) (string, bool) {
 		return longest, false
 	}
 	return "", false
-}
-
-// oneLine changes a pattern for one line so that it finds the same in many: the
-// ends of the text are those of a line, and nothing matches a newline.
-func oneLine(re *syntax.Regexp) *syntax.Regexp {
-	switch re.Op {
-	case syntax.OpAnyChar:
-		re.Op = syntax.OpAnyCharNotNL
-	case syntax.OpBeginText:
-		re.Op = syntax.OpBeginLine
-	case syntax.OpEndText:
-		re.Op = syntax.OpEndLine
-	case syntax.OpLiteral:
-		if strings.ContainsRune(string(re.Rune), '\n') {
-			re.Op, re.Rune = syntax.OpNoMatch, nil
-		}
-	case syntax.OpCharClass:
-		re.Rune = withoutNewline(re.Rune)
-		if len(re.Rune) == 0 {
-			re.Op = syntax.OpNoMatch
-		}
-	}
-	for _, sub := range re.Sub {
-		oneLine(sub)
-	}
-	return re
-}
-
-// withoutNewline takes "\n" out of the ranges of a class.
-func withoutNewline(ranges []rune) []rune {
-	var out []rune
-	for i := 0; i < len(ranges); i += 2 {
-		lo, hi := ranges[i], ranges[i+1]
-		if lo > '\n' || hi < '\n' {
-			out = append(out, lo, hi)
-			continue
-		}
-		if lo < '\n' {
-			out = append(out, lo, '\n'-1)
-		}
-		if hi > '\n' {
-			out = append(out, '\n'+1, hi)
-		}
-	}
-	return out
 }

@@ -10,6 +10,7 @@ import (
 
 	re2 "github.com/wasilibs/go-re2"
 
+	"github.com/wisbox/wisbox/internal/oneline"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -43,7 +44,7 @@ func compileLines(pattern string, ignoreCase bool) (*linePattern, error) {
 	if err != nil {
 		return nil, patternError(err)
 	}
-	oneLine(tree)
+	oneline.Rewrite(tree)
 	tree = tree.Simplify()
 	program, err := syntax.Compile(tree)
 	if err != nil || len(program.Inst) > maxProgram {
@@ -91,48 +92,4 @@ func unsupportedSyntax(e *syntax.Error) string {
 		return "a back-reference"
 	}
 	return ""
-}
-
-// oneLine rewrites a parsed pattern so that it means, in a text of many lines,
-// what it means in each of them alone.
-func oneLine(re *syntax.Regexp) {
-	switch re.Op {
-	case syntax.OpBeginText:
-		re.Op = syntax.OpBeginLine
-	case syntax.OpEndText:
-		re.Op, re.Flags = syntax.OpEndLine, re.Flags&^syntax.WasDollar
-	case syntax.OpAnyChar:
-		re.Op = syntax.OpAnyCharNotNL
-	case syntax.OpCharClass:
-		re.Rune = withoutNewline(re.Rune)
-		if len(re.Rune) == 0 {
-			re.Op = syntax.OpNoMatch
-		}
-	case syntax.OpLiteral:
-		if slices.Contains(re.Rune, '\n') {
-			re.Op, re.Rune = syntax.OpNoMatch, nil
-		}
-	}
-	for _, sub := range re.Sub {
-		oneLine(sub)
-	}
-}
-
-// withoutNewline takes one character out of pairs of bounds.
-func withoutNewline(class []rune) []rune {
-	var out []rune
-	for i := 0; i+1 < len(class); i += 2 {
-		lo, hi := class[i], class[i+1]
-		if lo > '\n' || hi < '\n' {
-			out = append(out, lo, hi)
-			continue
-		}
-		if lo < '\n' {
-			out = append(out, lo, '\n'-1)
-		}
-		if hi > '\n' {
-			out = append(out, '\n'+1, hi)
-		}
-	}
-	return out
 }

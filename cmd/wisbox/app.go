@@ -94,8 +94,11 @@ func (a *app) printError(err *tool.Error) {
 }
 
 // engineError gives the errors of run, exec and shell their exit code: 1 could
-// be the program's own.
+// be the program's own, which passes.
 func (a *app) engineError(ctx context.Context, err error) error {
+	if passed := exitCode(0); err == nil || errors.As(err, &passed) {
+		return err
+	}
 	if code := a.report(ctx, err); code != exitError {
 		return exitCode(code)
 	}
@@ -107,6 +110,20 @@ func (a *app) manager(ctx context.Context) (*wisbox.Manager, error) {
 	opts := a.options(a.logger())
 	opts.Holder = a.holdCommand()
 	return wisbox.NewManager(ctx, opts)
+}
+
+// withSession does something with a session that exists, and leaves it then.
+func (a *app) withSession(ctx context.Context, name string, do func(*wisbox.Session) error) error {
+	m, err := a.manager(ctx)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	s, err := m.Attach(ctx, name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(s), a.closeSession(ctx, s))
 }
 
 func (a *app) options(log *slog.Logger) *wisbox.Options {

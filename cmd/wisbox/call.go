@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -36,21 +37,13 @@ func (a *app) runCall(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	m, err := a.manager(ctx)
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	s, err := m.Attach(ctx, args[0])
-	if err != nil {
-		return err
-	}
-	defer func() { _ = a.closeSession(ctx, s) }()
-	res, err := s.Call(ctx, args[1], raw)
-	if err != nil {
-		return err
-	}
-	return a.printJSON(res.Value)
+	return a.withSession(ctx, args[0], func(s *wisbox.Session) error {
+		res, err := s.Call(ctx, args[1], raw)
+		if err != nil {
+			return err
+		}
+		return a.printJSON(res.Value)
+	})
 }
 
 func (a *app) arguments(args []string) (json.RawMessage, error) {

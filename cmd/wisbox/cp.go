@@ -53,26 +53,17 @@ func (a *app) runCp(ctx context.Context, from, to string) error {
 	if (src.session == "") == (dst.session == "") {
 		return usageError{errors.New("one of the two must be SESSION:PATH, and the other a path on the host or -")}
 	}
-	m, err := a.manager(ctx)
-	if err != nil {
-		return err
+	copyWith := a.upload
+	if src.session != "" {
+		copyWith = a.download
 	}
-	defer m.Close()
-	s, err := m.Attach(ctx, src.session+dst.session)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = a.closeSession(ctx, s) }()
-	var done *vfs.Transfer
-	if dst.session != "" {
-		done, err = a.upload(ctx, s, src.path, dst.path)
-	} else {
-		done, err = a.download(ctx, s, src.path, dst.path)
-	}
-	if err != nil {
-		return err
-	}
-	return a.reportCopy(done, to == "-")
+	return a.withSession(ctx, src.session+dst.session, func(s *wisbox.Session) error {
+		done, err := copyWith(ctx, s, src.path, dst.path)
+		if err != nil {
+			return err
+		}
+		return a.reportCopy(done, to == "-")
+	})
 }
 
 // reportCopy says what was copied: on stderr where stdout is the copy.

@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"github.com/spf13/cobra"
+
+	"github.com/wisbox/wisbox"
 )
 
 func (a *app) newExecCmd() *cobra.Command {
@@ -45,14 +47,7 @@ func (a *app) runExec(ctx context.Context, opts *programFlags, name string, argv
 	if len(argv) == 0 {
 		return usageError{errors.New("the command to run is missing; write it behind --")}
 	}
-	m, err := a.manager(ctx)
-	if err != nil {
-		return a.engineError(ctx, err)
-	}
-	defer m.Close()
-	s, err := m.Attach(ctx, name)
-	if err != nil {
-		return a.engineError(ctx, err)
-	}
-	return errors.Join(a.runProgram(ctx, s, *opts, argv), a.closeSession(ctx, s))
+	return a.engineError(ctx, a.withSession(ctx, name, func(s *wisbox.Session) error {
+		return a.runProgram(ctx, s, *opts, argv)
+	}))
 }

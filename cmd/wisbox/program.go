@@ -41,7 +41,7 @@ func (a *app) runProgram(ctx context.Context, s *wisbox.Session, f programFlags,
 	}
 	res, err := s.Run(ctx, cmd)
 	if err != nil {
-		return a.engineError(ctx, err)
+		return err
 	}
 	if a.json {
 		out, errs := stdout.Finish(res.Stdout), stderr.Finish(res.Stderr)

@@ -32,25 +32,17 @@ Without a terminal the lines come from stdin.`,
 }
 
 func (a *app) runRepl(ctx context.Context, name string) error {
-	m, err := a.manager(ctx)
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	s, err := m.Attach(ctx, name)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = a.closeSession(ctx, s) }()
-	if err := confirmKept(ctx, s); err != nil {
-		return err
-	}
-	console, restore, err := a.newConsole()
-	if err != nil {
-		return err
-	}
-	defer restore()
-	return a.replLoop(ctx, s, console)
+	return a.withSession(ctx, name, func(s *wisbox.Session) error {
+		if err := confirmKept(ctx, s); err != nil {
+			return err
+		}
+		console, restore, err := a.newConsole()
+		if err != nil {
+			return err
+		}
+		defer restore()
+		return a.replLoop(ctx, s, console)
+	})
 }
 
 // confirmKept starts the interpreter, so that what is wrong is said before the

@@ -38,14 +38,18 @@ func (a *app) runRun(ctx context.Context, opts *runOptions, argv []string) error
 	if err != nil {
 		return err
 	}
+	return a.engineError(ctx, a.runOnce(ctx, opts, so, argv))
+}
+
+func (a *app) runOnce(ctx context.Context, opts *runOptions, so *wisbox.SessionOptions, argv []string) error {
 	m, err := a.manager(ctx)
 	if err != nil {
-		return a.engineError(ctx, err)
+		return err
 	}
 	defer m.Close()
 	s, err := a.open(ctx, m, &opts.sessionFlags, so)
 	if err != nil {
-		return a.engineError(ctx, err)
+		return err
 	}
 	return errors.Join(a.runProgram(ctx, s, opts.programFlags, argv), a.closeSession(ctx, s))
 }

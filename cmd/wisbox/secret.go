@@ -80,15 +80,5 @@ func (a *app) runSessionSecret(ctx context.Context, name string, specs []string)
 	if err != nil {
 		return err
 	}
-	m, err := a.manager(ctx)
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	s, err := m.Attach(ctx, name)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = a.closeSession(ctx, s) }()
-	return s.SetSecrets(ctx, secrets)
+	return a.withSession(ctx, name, func(s *wisbox.Session) error { return s.SetSecrets(ctx, secrets) })
 }

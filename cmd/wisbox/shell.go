@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
 	"os"
 	"os/signal"
@@ -41,16 +40,9 @@ func (a *app) runShell(ctx context.Context, opts *programFlags, name string, arg
 	if !ok || !term.IsTerminal(int(tty.Fd())) {
 		return a.engineError(ctx, tool.Errorf(tool.Unsupported, "shell needs a terminal as its input; use: wisbox exec %s -- CMD", name))
 	}
-	m, err := a.manager(ctx)
-	if err != nil {
-		return a.engineError(ctx, err)
-	}
-	defer m.Close()
-	s, err := m.Attach(ctx, name)
-	if err != nil {
-		return a.engineError(ctx, err)
-	}
-	return errors.Join(a.runTerminal(ctx, s, tty, opts, argv), a.closeSession(ctx, s))
+	return a.engineError(ctx, a.withSession(ctx, name, func(s *wisbox.Session) error {
+		return a.runTerminal(ctx, s, tty, opts, argv)
+	}))
 }
 
 // runTerminal joins this terminal, in raw mode, with the program's.
@@ -64,12 +56,12 @@ func (a *app) runTerminal(ctx context.Context, s *wisbox.Session, tty *os.File, 
 	}
 	raw, err := term.MakeRaw(int(tty.Fd()))
 	if err != nil {
-		return a.engineError(ctx, tool.Errorf(tool.Unsupported, "this terminal has no raw mode").Because(err))
+		return tool.Errorf(tool.Unsupported, "this terminal has no raw mode").Because(err)
 	}
 	res, err := a.followTerminal(ctx, s, tty, cmd)
 	_ = term.Restore(int(tty.Fd()), raw)
 	if err != nil {
-		return a.engineError(ctx, err)
+		return err
 	}
 	a.explain(*opts, res)
 	return exitOf(ctx, res)

@@ -53,18 +53,3 @@ func andMore(n int) string {
 	}
 	return fmt.Sprintf(" and %d after it", n)
 }
-
-// withSession does something with a session that exists.
-func (a *app) withSession(ctx context.Context, name string, do func(*wisbox.Session) error) error {
-	m, err := a.manager(ctx)
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	s, err := m.Attach(ctx, name)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = a.closeSession(ctx, s) }()
-	return do(s)
-}

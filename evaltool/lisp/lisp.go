@@ -11,12 +11,12 @@ package lisp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 
 	"github.com/wisbox/wisbox/evaltool/lisp/driver"
+	"github.com/wisbox/wisbox/internal/interp"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -126,7 +126,7 @@ func (l *Lisp) ask(ctx context.Context, r request) (*reply, error) {
 	defer context.AfterFunc(l.life, cancel)()
 	notes, err := l.ready(ctx)
 	if err != nil {
-		return nil, toolError(err)
+		return nil, interp.ToolError(err)
 	}
 	rep, err := l.send(ctx, r)
 	if err != nil {
@@ -209,7 +209,7 @@ func (l *Lisp) restore(ctx context.Context) (notes []string) {
 func (l *Lisp) send(ctx context.Context, r request) (*reply, error) {
 	rep, err := l.live.ask(ctx, r)
 	if err != nil {
-		return nil, toolError(err)
+		return nil, interp.ToolError(err)
 	}
 	if rep.status == StatusEnded {
 		l.drop()
@@ -221,25 +221,4 @@ func (l *Lisp) send(ctx context.Context, r request) (*reply, error) {
 		l.failure = rep.Error
 	}
 	return rep, nil
-}
-
-// toolError says in the tools' words why the sandbox did not run the code.
-func toolError(err error) error {
-	if known := (*tool.Error)(nil); errors.As(err, &known) {
-		return err
-	}
-	for _, m := range []struct {
-		err  error
-		kind tool.Kind
-	}{
-		{sandbox.ErrUnavailable, tool.Unavailable},
-		{sandbox.ErrLost, tool.Unavailable},
-		{sandbox.ErrNotFound, tool.Unavailable},
-		{sandbox.ErrUnsupported, tool.Unsupported},
-	} {
-		if errors.Is(err, m.err) {
-			return tool.Errorf(m.kind, "%w", err)
-		}
-	}
-	return tool.AsError(err)
 }

@@ -14,7 +14,7 @@ import (
 func (e *Engine) fresh(ctx context.Context, req evaltool.Request) (evaltool.Response, error) {
 	runner, err := e.runner(ctx)
 	if err != nil {
-		return evaltool.Response{}, toolError(err)
+		return evaltool.Response{}, interp.ToolError(err)
 	}
 	r := newRequest(req)
 	in, err := r.encode(req.Reads)
@@ -29,7 +29,7 @@ func (e *Engine) fresh(ctx context.Context, req evaltool.Request) (evaltool.Resp
 		Control: &sandbox.Control{In: in, Out: out},
 	})
 	if err != nil {
-		return evaltool.Response{}, toolError(err)
+		return evaltool.Response{}, interp.ToolError(err)
 	}
 	return freshResponse(r.ID, res, out.Take(), &stdout, &stderr)
 }

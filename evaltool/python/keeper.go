@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/internal/interp"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -70,7 +71,7 @@ func (k *keeper) evaluate(ctx context.Context, req evaltool.Request) (evaltool.R
 	defer context.AfterFunc(k.life, cancel)()
 	notes, err := k.ready(ctx)
 	if err != nil {
-		return evaltool.Response{}, true, toolError(err)
+		return evaltool.Response{}, true, interp.ToolError(err)
 	}
 	resp, alive, err := k.live.evaluate(ctx, req)
 	if !alive {

@@ -12,13 +12,11 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"sync"
 
 	"github.com/wisbox/wisbox/evaltool"
 	"github.com/wisbox/wisbox/evaltool/python/driver"
 	"github.com/wisbox/wisbox/sandbox"
-	"github.com/wisbox/wisbox/tool"
 )
 
 // MaxContexts is how many kept interpreters one Engine has at a time.
@@ -76,28 +74,6 @@ func (e *Engine) Guidance() string {
 	return `- sandbox "container": all of the image's Python, in the session's container, without network.
 - sandbox "restricted": a small safe interpreter (asteval) without import, classes, lambda and attribute tricks, with math, statistics, read_text, write_text, list_files, print, int, float, bool, str, list, dict, tuple, set, sorted, min, max, sum, abs, round, range, len, enumerate, zip.
 - display holds what a notebook would show of the value (HTML, SVG, PNG, LaTeX, Markdown, JSON) and open matplotlib figures.`
-}
-
-// toolError says in the tools' words why the sandbox did not run the code.
-func toolError(err error) error {
-	var known *tool.Error
-	if errors.As(err, &known) {
-		return err
-	}
-	for _, m := range []struct {
-		err  error
-		kind tool.Kind
-	}{
-		{sandbox.ErrUnavailable, tool.Unavailable},
-		{sandbox.ErrLost, tool.Unavailable},
-		{sandbox.ErrNotFound, tool.Unavailable},
-		{sandbox.ErrUnsupported, tool.Unsupported},
-	} {
-		if errors.Is(err, m.err) {
-			return tool.Errorf(m.kind, "%w", err)
-		}
-	}
-	return tool.AsError(err)
 }
 
 // secret is a word that the code can't have known before its call.

@@ -7,31 +7,16 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"io/fs"
-	"strings"
 	"sync"
+
+	"github.com/wisbox/wisbox/internal/interp"
 )
 
 //go:embed *.lisp
 var files embed.FS
 
 // Source is the whole program, its parts joined in the order of their names.
-var Source = sync.OnceValue(func() string {
-	names, err := fs.Glob(files, "*.lisp")
-	if err != nil {
-		panic(err) // the pattern is a constant
-	}
-	var source strings.Builder
-	for _, name := range names {
-		part, err := files.ReadFile(name)
-		if err != nil {
-			panic(err) // it is embedded
-		}
-		source.Write(part)
-		source.WriteByte('\n')
-	}
-	return source.String()
-})
+var Source = sync.OnceValue(func() string { return interp.Source(files, "*.lisp", "\n") })
 
 // Core is where an image keeps the core that its own SBCL has saved. Its name
 // tells this driver from those of other versions: it has the beginning of the

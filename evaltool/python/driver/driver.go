@@ -5,9 +5,9 @@ package driver
 
 import (
 	"embed"
-	"io/fs"
-	"strings"
 	"sync"
+
+	"github.com/wisbox/wisbox/internal/interp"
 )
 
 //go:embed *.py
@@ -15,19 +15,4 @@ var files embed.FS
 
 // Source is the whole driver, its parts joined in the order of their names. It
 // defines functions and does nothing until its main is called.
-var Source = sync.OnceValue(func() string {
-	names, err := fs.Glob(files, "*.py")
-	if err != nil {
-		panic(err) // the pattern is a constant
-	}
-	var source strings.Builder
-	for _, name := range names {
-		part, err := files.ReadFile(name)
-		if err != nil {
-			panic(err) // it is embedded
-		}
-		source.Write(part)
-		source.WriteString("\n\n")
-	}
-	return source.String()
-})
+var Source = sync.OnceValue(func() string { return interp.Source(files, "*.py", "\n\n") })
