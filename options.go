@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	units "github.com/docker/go-units"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/wisbox/wisbox/digest"
@@ -199,8 +200,11 @@ func (o *SessionOptions) withDefaults() (SessionOptions, error) {
 	if err := checkEnv(opts.Env); err != nil {
 		return opts, err
 	}
-	if opts.TTL < 0 || opts.Idle < 0 {
-		return opts, tool.Errorf(tool.Invalid, "ttl and idle are times from now; they can't be negative").In("ttl")
+	if opts.TTL < 0 {
+		return opts, tool.Errorf(tool.Invalid, "ttl is %s; it is a time from now and can't be negative", opts.TTL).In("ttl")
+	}
+	if opts.Idle < 0 {
+		return opts, tool.Errorf(tool.Invalid, "idle is %s; it is a time from now and can't be negative", opts.Idle).In("idle")
 	}
 	switch opts.Isolation {
 	case "", sandbox.IsolationDefault, sandbox.IsolationGVisor:
@@ -233,24 +237,25 @@ func checkLimits(l sandbox.Limits) error {
 	for _, c := range []struct {
 		name            string
 		value, min, max float64
+		write           func(float64) string
 	}{
-		{"cpus", l.CPUs, 0.01, 4096},
-		{"memory", float64(l.Memory), 16 << 20, math.MaxInt64},
-		{"pids", float64(l.PIDs), 16, 4 << 20}, // the kernel's own limit
-		{"tmp", float64(l.Tmp), 1 << 20, float64(l.WithDefaults().Memory / 2)},
-		{"disk", float64(l.Disk), 1 << 20, maxDisk},
-		{"inodes", float64(l.Inodes), 100, math.MaxUint32},
-		{"nofile", float64(l.NoFile), 256, math.MaxInt64},
-		{"file_bytes", float64(l.FileSize), 1 << 20, math.MaxInt64},
+		{"cpus", l.CPUs, 0.01, 4096, plain},
+		{"memory", float64(l.Memory), 16 << 20, math.MaxInt64, units.BytesSize},
+		{"pids", float64(l.PIDs), 16, 4 << 20, plain}, // the kernel's own limit
+		{"tmp", float64(l.Tmp), 1 << 20, float64(l.WithDefaults().Memory / 2), units.BytesSize},
+		{"disk", float64(l.Disk), 1 << 20, maxDisk, units.BytesSize},
+		{"inodes", float64(l.Inodes), 100, math.MaxUint32, plain},
+		{"nofile", float64(l.NoFile), 256, math.MaxInt64, plain},
+		{"file_bytes", float64(l.FileSize), 1 << 20, math.MaxInt64, units.BytesSize},
 	} {
 		switch {
 		case c.value == 0: // the default
 		case !(c.value >= c.min):
-			return tool.Errorf(tool.Invalid, "%s is %s; it must be at least %s", c.name, plain(c.value), plain(c.min)).In(c.name)
+			return tool.Errorf(tool.Invalid, "%s is %s; it must be at least %s", c.name, c.write(c.value), c.write(c.min)).In(c.name)
 		case c.value > c.max && c.name == "tmp":
-			return tool.Errorf(tool.Invalid, "tmp is %s; it must be at most half of the memory, here %s: what lies in /tmp is memory", plain(c.value), plain(c.max)).In(c.name)
+			return tool.Errorf(tool.Invalid, "tmp is %s; it must be at most half of the memory, here %s: what lies in /tmp is memory", c.write(c.value), c.write(c.max)).In(c.name)
 		case c.value > c.max:
-			return tool.Errorf(tool.Invalid, "%s is %s; it must be at most %s", c.name, plain(c.value), plain(c.max)).In(c.name)
+			return tool.Errorf(tool.Invalid, "%s is %s; it must be at most %s", c.name, c.write(c.value), c.write(c.max)).In(c.name)
 		}
 	}
 	return nil

@@ -34,6 +34,9 @@ func Listen(addr string, opts *HTTPOptions) (net.Listener, error) {
 	return l, nil
 }
 
+// ErrNoTLS is that of an address that other machines reach, without a certificate.
+var ErrNoTLS = errors.New("beyond the loopback interface TLS is needed: give a certificate and its key")
+
 // mayServe refuses addresses that more people reach than the options allow for.
 func mayServe(addr net.Addr, opts HTTPOptions) error {
 	tcp, ok := addr.(*net.TCPAddr)
@@ -44,7 +47,7 @@ func mayServe(addr net.Addr, opts HTTPOptions) error {
 		return fmt.Errorf("listen on %s: a bearer token is needed", addr)
 	}
 	if !tcp.IP.IsLoopback() && (opts.CertFile == "" || opts.KeyFile == "") {
-		return fmt.Errorf("listen on %s: beyond the loopback interface TLS is needed: give a certificate and its key", addr)
+		return fmt.Errorf("listen on %s: %w", addr, ErrNoTLS)
 	}
 	return nil
 }

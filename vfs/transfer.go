@@ -13,18 +13,18 @@ import (
 
 // Transfer tells what Import or Export moved and what it left out.
 type Transfer struct {
-	Files       int
-	Directories int
-	Links       int
-	Bytes       int64     // of the files
-	Skipped     []Skipped // the first 1,000
-	More        int       // skipped beyond those
+	Files       int       `json:"files"`
+	Directories int       `json:"directories"`
+	Links       int       `json:"links"`
+	Bytes       int64     `json:"bytes"`             // of the files
+	Skipped     []Skipped `json:"skipped,omitempty"` // the first 1,000
+	More        int       `json:"more,omitempty"`    // skipped beyond those
 }
 
 // Skipped is one entry that was left out.
 type Skipped struct {
-	Name   string // escaped where it is not printable ASCII
-	Reason string
+	Name   string `json:"name"` // escaped where it is not printable ASCII
+	Reason string `json:"reason"`
 }
 
 const maxSkipped = 1_000

@@ -9,8 +9,6 @@ import (
 	"log/slog"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/evaltool/wasm"
 	"github.com/wisbox/wisbox/podman"
@@ -43,9 +41,6 @@ const (
 type exitCode int
 
 func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
-
-// usageError marks what cobra and our own checks say of the command line.
-type usageError struct{ error }
 
 func (a *app) main(ctx context.Context, args []string) int {
 	root := a.newRootCmd()
@@ -121,7 +116,7 @@ func (a *app) withSession(ctx context.Context, name string, do func(*wisbox.Sess
 	defer m.Close()
 	s, err := m.Attach(ctx, name)
 	if err != nil {
-		return err
+		return asUsage(err)
 	}
 	return errors.Join(do(s), a.closeSession(ctx, s))
 }
@@ -163,18 +158,3 @@ func writeJSON(w io.Writer, v any) error {
 	_, err := io.WriteString(w, printableJSON(b.String()))
 	return err
 }
-
-// exactArgs is cobra.ExactArgs as a usage error that names what is missing.
-func exactArgs(names ...string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		switch {
-		case len(args) < len(names):
-			return usageError{fmt.Errorf("%s is missing; see: %s --help", names[len(args)], cmd.CommandPath())}
-		case len(args) > len(names):
-			return usageError{fmt.Errorf("unexpected argument %q; see: %s --help", args[len(names)], cmd.CommandPath())}
-		}
-		return nil
-	}
-}
-
-func noArgs(cmd *cobra.Command, args []string) error { return exactArgs()(cmd, args) }

@@ -21,12 +21,7 @@ with exit code 1. "wisbox tools" lists the tools.`,
 		Example: `  wisbox call box ls
   wisbox call box grep '{"pattern":"TODO","glob":"*.py"}'
   wisbox call box shell_execute '{"script":"python3 -m unittest","timeout":60}'`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 3 {
-				return nil
-			}
-			return exactArgs("SESSION", "TOOL")(cmd, args)
-		},
+		Args: exactArgs("SESSION", "TOOL", "[JSON|-]"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runCall(cmd.Context(), args) },
 	}
 }

@@ -102,7 +102,7 @@ func (a *app) upload(ctx context.Context, s *wisbox.Session, from, to string) (*
 		dir, name = rel, filepath.Base(from)
 	}
 	if name == "-" || name == "." || name == "/" {
-		return nil, tool.Errorf(tool.Invalid, "the name of the copy is missing; write it as %s/NAME", strings.TrimSuffix(to, "/")).In("destination")
+		return nil, tool.Errorf(tool.Invalid, "the name of the copy is missing; write it as SESSION:%sNAME", slash(to)).In("destination")
 	}
 	r, w := io.Pipe()
 	bar := a.newProgress(sizeBelow(os.DirFS(filepath.Dir(from)), filepath.Base(from)))
@@ -124,6 +124,14 @@ func (a *app) upload(ctx context.Context, s *wisbox.Session, from, to string) (*
 		done.Skipped = append(done.Skipped, left...)
 	}
 	return done, err
+}
+
+// slash ends a directory's path with one.
+func slash(dir string) string {
+	if dir == "" {
+		return ""
+	}
+	return strings.TrimSuffix(dir, "/") + "/"
 }
 
 // download unpacks a tar of the session's file or directory on the host.

@@ -9,10 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/evaltool"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -31,14 +33,7 @@ type evalOptions struct {
 }
 
 func (a *app) newEvalCmd() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "eval",
-		Short: "Evaluate code in a sandbox",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(a.newEvalPythonCmd())
-	return cmd
+	return group("eval", "Evaluate code in a sandbox", a.newEvalPythonCmd())
 }
 
 func (a *app) newEvalPythonCmd() *cobra.Command {
@@ -61,22 +56,26 @@ that raises is exit code 1.`,
 			}
 			return exactArgs("CODE")(cmd, args)
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return a.runEvalPython(cmd.Context(), opts, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := opts.check(); err != nil {
+				return err
+			}
+			return a.runEvalPython(cmd.Context(), opts, args)
+		},
 	}
 	opts.sessionFlags.register(cmd.Flags())
 	flags := cmd.Flags()
-	flags.StringVar(&opts.session, "session", "", "kept session to evaluate in (default: one of its own)")
-	flags.StringVarP(&opts.file, "file", "f", "", "read the code from this file, - is stdin")
+	flags.StringVar(&opts.session, "session", "", "kept session, its `NAME`, to evaluate in (default: one of its own)")
+	flags.StringVarP(&opts.file, "file", "f", "", "read the code from this `FILE`, - is stdin")
 	flags.BoolVar(&opts.keep, "keep", false, "keep names between calls of the session")
 	flags.BoolVar(&opts.restricted, "restricted", false, "use the small safe interpreter")
 	flags.BoolVar(&opts.wasm, "wasm", false, "use Python in WebAssembly, which needs no Podman; see: wisbox wasm install")
-	cmd.MarkFlagsMutuallyExclusive("restricted", "wasm")
-	flags.StringVar(&a.wasmPython, "wasm-python", "", "python.wasm for --wasm (default the installed one)")
-	flags.StringArrayVar(&opts.globals, "global", nil, "a name and its value as JSON, as `n=[1,2]`; repeatable")
-	flags.StringArrayVar(&opts.reads, "read", nil, "workspace file for the code; repeatable")
+	flags.StringVar(&a.wasmPython, "wasm-python", "", "`FILE` python.wasm for --wasm (default the installed one)")
+	flags.StringArrayVar(&opts.globals, "global", nil, "a name and its value, as `NAME=JSON`; repeatable")
+	flags.StringArrayVar(&opts.reads, "read", nil, "`FILE` of the workspace for the code; repeatable")
 	flags.StringArrayVar(&opts.writes, "write", nil, "file to write after success, as `PATH=TEMPLATE`; repeatable")
-	flags.Float64Var(&opts.timeout, "timeout", 0, "seconds (default 5)")
-	flags.StringVar(&opts.out, "out", "", "directory for what the code displays, pictures above all")
+	flags.Float64Var(&opts.timeout, "timeout", 0, "`SECONDS`, from 0.1; a kept session has a limit of its own (default 5)")
+	flags.StringVar(&opts.out, "out", "", "`DIR` for what the code displays, pictures above all")
 	return cmd
 }
 
@@ -111,6 +110,7 @@ func (a *app) evalSession(ctx context.Context, m *wisbox.Manager, opts *evalOpti
 		return nil, err
 	}
 	so.MaxCode = tool.MaxArguments // a person's own file is not a model's snippet
+	so.MaxEvalTimeout = max(evaltool.DefaultMaxTimeout, time.Duration(opts.timeout*float64(time.Second)))
 	return a.open(ctx, m, &opts.sessionFlags, so)
 }
 
@@ -136,8 +136,8 @@ func (a *app) evalArguments(opts *evalOptions, args []string) (json.RawMessage, 
 	globals := map[string]string{}
 	for _, g := range opts.globals {
 		name, value, ok := strings.Cut(g, "=")
-		if !ok {
-			return nil, usageError{fmt.Errorf("--global is %q; write it as NAME=JSON", g)}
+		if !ok || !json.Valid([]byte(value)) {
+			return nil, usageError{fmt.Errorf("--global is %q; write it as NAME=JSON, a string with its quotes for instance", g)}
 		}
 		globals[name] = value
 	}
@@ -171,17 +171,32 @@ func (a *app) code(opts *evalOptions, args []string) (string, error) {
 	if opts.file != "-" {
 		f, err := os.Open(opts.file)
 		if err != nil {
-			return "", tool.Errorf(tool.NotFound, "the file of --file can't be read: %v", err).In("file")
+			return "", hostError(err)
 		}
 		defer f.Close()
 		in = f
 	}
 	raw, err := io.ReadAll(io.LimitReader(in, tool.MaxArguments))
 	if err != nil {
-		return "", tool.Errorf(tool.Invalid, "the code can't be read: %v", err).In("file")
+		return "", hostError(err)
 	}
 	return string(raw), nil
 }
+
+// check refuses flags that say nothing, or nothing together.
+func (o *evalOptions) check() error {
+	switch {
+	case o.restricted && o.wasm:
+		return usageError{errors.New("--restricted and --wasm are two interpreters; take one of them")}
+	case !(o.timeout >= 0 && o.timeout <= maxEvalTimeout.Seconds()):
+		return usageError{fmt.Errorf("--timeout is %v; it must be from 0.1 to %v seconds", o.timeout, maxEvalTimeout.Seconds())}
+	}
+	return o.refuseFor(o.session)
+}
+
+// maxEvalTimeout is how long a person's own code may run; a session's own limit is
+// for a model's.
+const maxEvalTimeout = 24 * time.Hour
 
 // evaluation is what of a result a person wants to see.
 type evaluation struct {
@@ -246,7 +261,7 @@ func saveDisplay(res *tool.Result, dir string) error {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return tool.Errorf(tool.Invalid, "the directory of --out can't be made: %v", err).In("out")
+		return hostError(err)
 	}
 	pictures := res.Blobs
 	for i, d := range e.Display {
@@ -259,7 +274,7 @@ func saveDisplay(res *tool.Result, dir string) error {
 			ext = ".txt"
 		}
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d%s", i+1, ext)), data, 0o644); err != nil {
-			return tool.Errorf(tool.Invalid, "a file in the directory of --out can't be written: %v", err).In("out")
+			return hostError(err)
 		}
 	}
 	return nil

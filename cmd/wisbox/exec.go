@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,8 +21,11 @@ output and passes its exit code on; see: wisbox exit-codes.`,
 		Example: `  wisbox exec box -- python3 -m unittest
   echo hello | wisbox exec box -- cat`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if err := atLeastSession(cmd, args); err != nil {
+			if err := atLeast("SESSION")(cmd, args); err != nil {
 				return err
+			}
+			if len(args) > 1 && args[1] != "--" && strings.HasPrefix(args[1], "-") {
+				return usageError{fmt.Errorf("%q stands behind SESSION; flags go before it, and the command behind --", args[1])}
 			}
 			return needCommand(cmd, args[1:])
 		},
@@ -33,19 +38,15 @@ output and passes its exit code on; see: wisbox exit-codes.`,
 	return cmd
 }
 
-func atLeastSession(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return exactArgs("SESSION")(cmd, args)
-	}
-	return nil
-}
-
 func (a *app) runExec(ctx context.Context, opts *programFlags, name string, argv []string) error {
 	if argv[0] == "--" { // with flags before SESSION only, cobra leaves the marker in
 		argv = argv[1:]
 	}
 	if len(argv) == 0 {
 		return usageError{errors.New("the command to run is missing; write it behind --")}
+	}
+	if err := opts.check(); err != nil {
+		return err
 	}
 	return a.engineError(ctx, a.withSession(ctx, name, func(s *wisbox.Session) error {
 		return a.runProgram(ctx, s, *opts, argv)

@@ -39,10 +39,10 @@ else on a base made from Debian's packages and a relocatable CPython.`,
 			return a.runImageBuild(cmd.Context(), opts)
 		},
 	}
-	cmd.Flags().StringVar(&opts.Tag, "tag", "", "name of the image (default "+images.Default+")")
-	cmd.Flags().StringVar(&base, "base", "", "registry or debian (default: the registry's where one answers)")
+	cmd.Flags().StringVar(&opts.Tag, "tag", "", "`NAME` of the image (default "+images.Default+")")
+	cmd.Flags().StringVar(&base, "base", "", "`KIND`: registry or debian (default: the registry's where one answers)")
 	cmd.Flags().BoolVar(&opts.Rebuild, "rebuild", false, "build even where it is there, with fresh packages")
-	cmd.Flags().StringVar(&opts.Mirror, "mirror", "", "Debian mirror for the debian base")
+	cmd.Flags().StringVar(&opts.Mirror, "mirror", "", "`URL` of a Debian mirror, for the debian base")
 	return cmd
 }
 
@@ -51,6 +51,9 @@ func (a *app) runImageBuild(ctx context.Context, opts *images.Options) error {
 	case images.BaseAuto, images.BaseRegistry, images.BaseDebian:
 	default:
 		return usageError{fmt.Errorf("--base is %q; it must be registry or debian", opts.Base)}
+	}
+	if err := checkImage("tag", opts.Tag); err != nil {
+		return err
 	}
 	m, err := a.manager(ctx)
 	if err != nil {

@@ -29,7 +29,7 @@ arguments, and the hashes of the files that the tool changed.`,
 		Args: exactArgs("SESSION"),
 		RunE: func(_ *cobra.Command, args []string) error { return a.runLog(args[0], tail) },
 	}
-	cmd.Flags().IntVarP(&tail, "tail", "n", 0, "only the last records (default all)")
+	cmd.Flags().IntVarP(&tail, "tail", "n", 0, "only the last `N` records (default all)")
 	cmd.AddCommand(a.newLogVerifyCmd())
 	return cmd
 }
@@ -48,6 +48,9 @@ later that the log up to there is the same.`,
 }
 
 func (a *app) runLog(session string, tail int) error {
+	if tail < 0 {
+		return usageError{fmt.Errorf("--tail is %d; it can't be negative", tail)}
+	}
 	store, err := overlay.OpenStore(a.cache)
 	if err != nil {
 		return err
@@ -95,9 +98,19 @@ func printLog(w io.Writer, lines [][]byte) {
 			continue // another version's
 		}
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.Time.Local().Format(time.DateTime), oneLine(e.Call), oneLine(e.Tool), e.Outcome,
-			e.Duration.Round(10*time.Microsecond), oneLine(changed(e.Effects)), oneLine(about(e)))
+			rounded(e.Duration), oneLine(changed(e.Effects)), oneLine(about(e)))
 	}
 	_ = tw.Flush()
+}
+
+// rounded leaves of a duration what a person reads: three digits or so.
+func rounded(d time.Duration) time.Duration {
+	for _, step := range []time.Duration{time.Minute, time.Second, time.Millisecond} {
+		if d >= step {
+			return d.Round(step / 100)
+		}
+	}
+	return d.Round(10 * time.Microsecond)
 }
 
 // about is what a call was about: its path, and what went wrong.

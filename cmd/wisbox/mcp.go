@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,16 +32,15 @@ type mcpOptions struct {
 	hosts     []string
 	cert, key string
 	metrics   string
-
-	ofSession []string // the flags that a new session takes
 }
 
 // check refuses flags that would do nothing.
 func (o *mcpOptions) check(flags *pflag.FlagSet) error {
-	for _, name := range o.ofSession {
-		if o.session != "" && flags.Changed(name) {
-			return usageError{fmt.Errorf("--%s is for a new session; --session %s has what it was created with", name, o.session)}
-		}
+	if err := o.refuseFor(o.session); err != nil {
+		return err
+	}
+	if (o.cert == "") != (o.key == "") {
+		return usageError{errors.New("--tls-cert and --tls-key go together; give both")}
 	}
 	for _, name := range []string{"token-file", "allow-origin", "allow-host", "tls-cert", "tls-key"} {
 		if o.http == "" && flags.Changed(name) {
@@ -75,23 +76,22 @@ it names at its start and removes at its end.`,
 	cmd.AddCommand(a.newMCPConfigCmd())
 	flags := cmd.Flags()
 	opts.sessionFlags.register(flags)
-	flags.VisitAll(func(f *pflag.Flag) { opts.ofSession = append(opts.ofSession, f.Name) })
-	flags.StringVar(&opts.session, "session", "", "kept session for every connection (default: one each)")
-	flags.StringVar(&opts.profile, "profile", "wisbox", "names and shapes of the tools: "+strings.Join(profile.Names(), ", "))
-	flags.StringVar(&opts.http, "http", "", "serve HTTP on this address: 127.0.0.1:PORT or unix:PATH")
-	flags.StringVar(&opts.tokenFile, "token-file", "", "file of the bearer token for --http (mode 600; made when it is missing)")
-	flags.StringArrayVar(&opts.origins, "allow-origin", nil, "web origin that may ask, as https://host:port; repeatable")
-	flags.StringArrayVar(&opts.hosts, "allow-host", nil, "host name that requests may be addressed to; repeatable")
-	flags.StringVar(&opts.cert, "tls-cert", "", "certificate, to listen beyond loopback")
+	flags.StringVar(&opts.session, "session", "", "kept session, its `NAME`, for every connection (default: one each)")
+	flags.StringVar(&opts.profile, "profile", "wisbox", "names and shapes of the tools, a `NAME` of: "+strings.Join(profile.Names(), ", "))
+	flags.StringVar(&opts.http, "http", "", "serve HTTP on this `ADDRESS`: 127.0.0.1:PORT or unix:PATH")
+	flags.StringVar(&opts.tokenFile, "token-file", "", "`FILE` of the bearer token for --http (mode 600; made when it is missing)")
+	flags.StringArrayVar(&opts.origins, "allow-origin", nil, "web `ORIGIN` that may ask, as https://host:port; repeatable")
+	flags.StringArrayVar(&opts.hosts, "allow-host", nil, "`HOST` name that requests may be addressed to; repeatable")
+	flags.StringVar(&opts.cert, "tls-cert", "", "`FILE` with a certificate, to listen beyond loopback; goes with --tls-key")
 	flags.StringVar(&opts.metrics, "metrics", "", metricsHelp)
-	flags.StringVar(&opts.key, "tls-key", "", "key of the certificate")
+	flags.StringVar(&opts.key, "tls-key", "", "`FILE` with the key of the certificate")
 	return cmd
 }
 
 func (a *app) runMCP(ctx context.Context, opts *mcpOptions) error {
 	set, err := wisbox.ToolProfile(opts.profile)
 	if err != nil {
-		return err
+		return asUsage(err)
 	}
 	so, err := a.sessionOptions(&opts.sessionFlags)
 	if err != nil {
@@ -214,12 +214,12 @@ func (a *app) serveHTTP(ctx context.Context, server *mcpserver.Server, opts *mcp
 	}
 	token, err := bearerToken(file)
 	if err != nil {
-		return refused("--token-file", err)
+		return refused("--token-file", file, err)
 	}
 	ho := &mcpserver.HTTPOptions{Tokens: []string{token}, Hosts: opts.hosts, Origins: opts.origins, CertFile: opts.cert, KeyFile: opts.key}
 	l, err := mcpserver.Listen(opts.http, ho)
 	if err != nil {
-		return refused("--http", err)
+		return cannotListen("--http", opts.http, err)
 	}
 	fmt.Fprintf(a.err, "wisbox: serving MCP on %s\n", l.Addr())
 	fmt.Fprintf(a.err, "wisbox: the bearer token is in %s\n", file)
@@ -231,8 +231,25 @@ func (a *app) serveHTTP(ctx context.Context, server *mcpserver.Server, opts *mcp
 
 // refused tells the person who started the server what is wrong with a flag: the
 // error is about what they typed, so its text hides nothing from them.
-func refused(flag string, err error) error {
-	return tool.Errorf(tool.Invalid, "%s: %s", flag, err).In(flag).Because(err)
+func refused(flag, value string, err error) error {
+	return usageError{tool.Errorf(tool.Invalid, "%s %q: %s", flag, value, err).In(flag).Because(err)}
+}
+
+// cannotListen tells why the server has no address. One that is taken or can't be
+// had is not wrong on the command line.
+func cannotListen(flag, addr string, err error) error {
+	var op *net.OpError
+	var taken *os.SyscallError
+	if errors.As(err, &taken) {
+		return tool.Errorf(tool.Unavailable, "%s %q: can't listen there: %s; take another address", flag, addr, taken.Err).In(flag).Because(err)
+	}
+	switch {
+	case errors.Is(err, mcpserver.ErrNoTLS):
+		err = fmt.Errorf("%w, with --tls-cert and --tls-key", mcpserver.ErrNoTLS)
+	case errors.As(err, &op):
+		err = op.Err // without the network's name
+	}
+	return refused(flag, addr, err)
 }
 
 // ownTokenFile is where a server puts its token that was given no file for it: one

@@ -18,6 +18,9 @@ var clientConfigs = map[string]string{
 	"claude": "mcpServers", "cursor": "mcpServers", "vscode": "servers", "codex": "mcp_servers", "generic": "mcpServers",
 }
 
+// clients are their names, as the help has them.
+var clients = []string{"claude", "cursor", "vscode", "codex", "generic"}
+
 func (a *app) newMCPConfigCmd() *cobra.Command {
 	var client string
 	cmd := &cobra.Command{
@@ -28,16 +31,22 @@ wisbox mcp go behind --; paths in them become absolute, since the runtime starts
 server wherever it likes.`,
 		Example: `  wisbox mcp config --client claude
   wisbox mcp config --client codex -- --mount /home/me/project --profile openai`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
+				return usageError{fmt.Errorf("unexpected argument %q; flags of wisbox mcp go behind --", args[0])}
+			}
+			return nil
+		},
 		RunE: func(_ *cobra.Command, args []string) error { return a.runMCPConfig(client, args) },
 	}
-	cmd.Flags().StringVar(&client, "client", "generic", "claude, cursor, vscode, codex or generic")
+	cmd.Flags().StringVar(&client, "client", "generic", "`NAME`: "+strings.Join(clients, ", "))
 	return cmd
 }
 
 func (a *app) runMCPConfig(client string, flags []string) error {
 	key, ok := clientConfigs[client]
 	if !ok {
-		return usageError{fmt.Errorf("--client is %q; it must be claude, cursor, vscode, codex or generic", client)}
+		return usageError{fmt.Errorf("--client is %q; it must be one of %s", client, strings.Join(clients, ", "))}
 	}
 	self, err := os.Executable()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/wisbox/wisbox/metrics"
 )
 
-const metricsHelp = "serve metrics for Prometheus on this address of the loopback interface, as 127.0.0.1:9464"
+const metricsHelp = "serve metrics for Prometheus on this `ADDRESS` of the loopback interface, as 127.0.0.1:9464"
 
 func (a *app) newMetricsCmd() *cobra.Command {
 	var addr string
@@ -64,7 +64,7 @@ func metered(ctx context.Context, opts *wisbox.Options, addr string) (*wisbox.Ma
 	}
 	l, err := metrics.Listen(addr)
 	if err != nil {
-		return nil, refused("--metrics", err)
+		return nil, cannotListen("--metrics", addr, err)
 	}
 	counted := metrics.New()
 	opts.Meter = counted

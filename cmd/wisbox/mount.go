@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/hostmount"
 )
 
@@ -33,14 +34,14 @@ wisbox session create --mount. This shows what would be copied.`,
 		},
 	}
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "list, copy nothing")
-	cmd.Flags().StringArrayVar(&flags.mounts, "mount", nil, "as for wisbox run; repeatable")
-	cmd.Flags().StringArrayVar(&flags.allowRoots, "allow-root", nil, "as for wisbox run; repeatable")
+	cmd.Flags().StringArrayVar(&flags.mounts, "mount", nil, "host file or folder, as `HOST[:DEST]` and more, as for wisbox run; repeatable")
+	cmd.Flags().StringArrayVar(&flags.allowRoots, "allow-root", nil, "`DIR`, as for wisbox run; repeatable")
 	return cmd
 }
 
 func (a *app) runMountDry(ctx context.Context, flags *sessionFlags) error {
-	opts, err := flags.options()
-	if err != nil {
+	opts := &wisbox.SessionOptions{}
+	if err := flags.addMounts(opts); err != nil {
 		return err
 	}
 	report, err := hostmount.Preview(ctx, opts.Mounts, &hostmount.Options{AllowedRoots: opts.AllowedRoots})

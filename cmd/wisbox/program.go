@@ -11,6 +11,8 @@ import (
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/internal/capture"
 	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
 )
 
 // programFlags are the flags of commands that run one program.
@@ -20,8 +22,19 @@ type programFlags struct {
 }
 
 func (f *programFlags) register(flags *pflag.FlagSet) {
-	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this long, as 90s (default never)")
-	flags.StringVar(&f.dir, "cwd", "", "directory to run in, relative to the workspace")
+	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this `TIME`, as 90s (default never)")
+	flags.StringVar(&f.dir, "cwd", "", "`DIR` to run in, relative to the workspace")
+}
+
+// check says what is wrong with the flags before a session is opened for them.
+func (f *programFlags) check() error {
+	if f.timeout < 0 {
+		return usageError{fmt.Errorf("--timeout is %s; it can't be negative", f.timeout)}
+	}
+	if _, err := vfs.ParsePath(f.dir); err != nil {
+		return asUsage(tool.Errorf(tool.KindOf(err), "--cwd %q: %s", f.dir, tool.AsError(err).Message).Because(err))
+	}
+	return nil
 }
 
 func needCommand(cmd *cobra.Command, args []string) error {

@@ -27,12 +27,6 @@ type rlmOptions struct {
 
 func (a *app) newRlmCmd() *cobra.Command {
 	opts := &rlmOptions{}
-	cmd := &cobra.Command{
-		Use:   "rlm",
-		Short: "Have a model answer a question about a text larger than its context",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
 	run := &cobra.Command{
 		Use:   "run -q QUESTION -c FILE --model MODEL [--base-url URL]",
 		Short: "Ask a model behind an OpenAI-compatible endpoint",
@@ -52,18 +46,17 @@ environment.`,
 		},
 	}
 	flags := run.Flags()
-	flags.StringVarP(&opts.question, "question", "q", "", "what to ask")
-	flags.StringVarP(&opts.context, "context", "c", "", "file with the text, - is stdin")
-	flags.StringVar(&opts.baseURL, "base-url", "https://api.openai.com/v1", "address of the endpoint, with its version")
-	flags.StringVar(&opts.model, "model", "", "name of the model")
-	flags.StringVar(&opts.child, "child-model", "", "name of the model for parts (default the same)")
-	flags.StringVar(&opts.keyVariable, "key-env", "OPENAI_API_KEY", "variable that holds the key")
-	flags.Float64Var(&opts.temperature, "temperature", 0, "temperature (default the endpoint's)")
-	flags.StringVar(&opts.wasmPython, "wasm-python", "", "python.wasm for eval (default the installed one)")
-	flags.IntVar(&opts.limits.Explore, "max-explore", 0, "explore steps (default 20)")
-	flags.IntVar(&opts.limits.Commits, "max-commits", 0, "commits (default 5)")
-	cmd.AddCommand(run)
-	return cmd
+	flags.StringVarP(&opts.question, "question", "q", "", "`TEXT` of the question")
+	flags.StringVarP(&opts.context, "context", "c", "", "`FILE` with the text, - is stdin")
+	flags.StringVar(&opts.baseURL, "base-url", "https://api.openai.com/v1", "`URL` of the endpoint, with its version")
+	flags.StringVar(&opts.model, "model", "", "`NAME` of the model")
+	flags.StringVar(&opts.child, "child-model", "", "`NAME` of the model for parts (default the same)")
+	flags.StringVar(&opts.keyVariable, "key-env", "OPENAI_API_KEY", "`VARIABLE` that holds the key")
+	flags.Float64Var(&opts.temperature, "temperature", 0, "temperature, a `NUMBER` (default the endpoint's)")
+	flags.StringVar(&opts.wasmPython, "wasm-python", "", "`FILE` python.wasm for eval (default the installed one)")
+	flags.IntVar(&opts.limits.Explore, "max-explore", 0, "at most `N` explore steps (default 20)")
+	flags.IntVar(&opts.limits.Commits, "max-commits", 0, "at most `N` commits (default 5)")
+	return group("rlm", "Have a model answer a question about a text larger than its context", run)
 }
 
 func (a *app) runRlm(ctx context.Context, opts *rlmOptions, temperature *float64) error {
@@ -72,17 +65,22 @@ func (a *app) runRlm(ctx context.Context, opts *rlmOptions, temperature *float64
 			return usageError{fmt.Errorf("%s is missing; see: wisbox rlm run --help", need.flag)}
 		}
 	}
+	for flag, n := range map[string]int{"max-explore": opts.limits.Explore, "max-commits": opts.limits.Commits} {
+		if n < 0 {
+			return usageError{fmt.Errorf("--%s is %d; it can't be negative", flag, n)}
+		}
+	}
 	text, err := a.readText(opts.context)
 	if err != nil {
 		return err
 	}
 	run := &rlm.RunOptions{Query: opts.question, Context: text, Limits: opts.limits}
 	if run.Model, err = opts.endpoint(opts.model, temperature); err != nil {
-		return err
+		return asUsage(err)
 	}
 	if opts.child != "" {
 		if run.Child, err = opts.endpoint(opts.child, temperature); err != nil {
-			return err
+			return asUsage(err)
 		}
 	}
 	engine, err := opts.engine()

@@ -1,9 +1,10 @@
 package main
 
 import (
-	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 const rootHelp = `wisbox gives an agent a workspace: a directory on this machine that programs
@@ -36,30 +37,59 @@ func (a *app) newRootCmd() *cobra.Command {
 		Long:          rootHelp,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usageError{fmt.Errorf("there is no command %q; see: wisbox --help", args[0])}
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Version:       version,
+		Args:          noSuchCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("%w; see: %s --help", err, cmd.CommandPath())}
-	})
+	root.SetFlagErrorFunc(flagError)
+	root.SetHelpCommand(newHelpCmd(root))
+	root.SetUsageTemplate(wrappedUsage(root))
 	flags := root.PersistentFlags()
 	flags.BoolVar(&a.json, "json", false, "print results and errors as JSON")
 	flags.BoolVar(&a.debug, "debug", false, "log what happens to stderr")
-	flags.StringVar(&a.cache, "cache", "", "state root that holds the sessions (default $WISBOX_CACHE or the XDG cache directory)")
-	flags.StringVar(&a.url, "podman", "", "address of a Podman service, as unix:///path or ssh://host (default: find one or start one)")
-	root.CompletionOptions.HiddenDefaultCmd = true
+	flags.StringVar(&a.cache, "cache", "", "`DIR` that holds the sessions (default $WISBOX_CACHE, or wisbox in the XDG cache directory)")
+	flags.StringVar(&a.url, "podman", "", "`URL` of a Podman service, as unix:///path or ssh://host (default: find one or start one)")
 	root.AddCommand(
-		a.newRunCmd(), a.newExecCmd(), a.newShellCmd(), a.newCallCmd(), a.newEvalCmd(), a.newReplCmd(), a.newWasmCmd(), a.newRlmCmd(), a.newSnapshotCmd(), a.newUndoCmd(), a.newSessionCmd(), a.newCpCmd(), a.newToolsCmd(), a.newImageCmd(), a.newMountCmd(), a.newMCPCmd(),
+		a.newRunCmd(), a.newExecCmd(), a.newShellCmd(), a.newCallCmd(), a.newEvalCmd(), a.newReplCmd(), a.newWasmCmd(), a.newRlmCmd(),
+		a.newSnapshotCmd(), a.newUndoCmd(), a.newSessionCmd(), a.newCpCmd(), a.newToolsCmd(), a.newImageCmd(), a.newMountCmd(), a.newMCPCmd(),
 		a.newPruneCmd(), a.newDoctorCmd(), a.newLogCmd(), a.newMetricsCmd(), a.newVersionCmd(), a.newHoldCmd(),
 		&cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesHelp},
 	)
+	a.complete(root)
 	return root
+}
+
+// helpWidth is how many columns the lines of flags have.
+const helpWidth = 99
+
+// wrappedUsage is cobra's own template with the lines of flags broken.
+func wrappedUsage(root *cobra.Command) string {
+	cobra.AddTemplateFunc("wrapped", func(f *pflag.FlagSet) string { return f.FlagUsagesWrapped(helpWidth) })
+	t := strings.ReplaceAll(root.UsageTemplate(), ".LocalFlags.FlagUsages", "wrapped .LocalFlags")
+	return strings.ReplaceAll(t, ".InheritedFlags.FlagUsages", "wrapped .InheritedFlags")
+}
+
+// newHelpCmd is cobra's help, that fails where there is no such command.
+func newHelpCmd(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND…]",
+		Short: "Help about any command",
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			return commandsBelow(root, args), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err == nil && len(rest) > 0 {
+				err = noSuchCommand(cmd, rest)
+			}
+			if err != nil {
+				return asUsage(err)
+			}
+			cmd.InitDefaultHelpFlag()
+			return cmd.Help()
+		},
+	}
 }

@@ -34,9 +34,12 @@ passed on; see: wisbox exit-codes.`,
 }
 
 func (a *app) runRun(ctx context.Context, opts *runOptions, argv []string) error {
+	if err := opts.check(); err != nil {
+		return err
+	}
 	so, err := a.sessionOptions(&opts.sessionFlags)
 	if err != nil {
-		return err
+		return a.engineError(ctx, err)
 	}
 	return a.engineError(ctx, a.runOnce(ctx, opts, so, argv))
 }

@@ -23,7 +23,8 @@ func (a *app) sessionOptions(f *sessionFlags) (*wisbox.SessionOptions, error) {
 	}
 	gap, err := podman.CheckSeccomp(opts.Seccomp)
 	if err != nil {
-		return nil, tool.Errorf(tool.Invalid, "--seccomp: %s", strings.TrimPrefix(err.Error(), sandbox.ErrInvalid.Error()+": ")).In("seccomp").Because(err)
+		says := strings.TrimPrefix(err.Error(), sandbox.ErrInvalid.Error()+": ")
+		return nil, asUsage(tool.Errorf(tool.Invalid, "--seccomp %q: %s", f.seccomp, says).In("seccomp").Because(err))
 	}
 	if gap != "" {
 		fmt.Fprintf(a.err, "wisbox: %s\n", printable(gap))

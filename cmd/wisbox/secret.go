@@ -22,7 +22,7 @@ func parseSecrets(specs []string) (map[string]wisbox.Secret, error) {
 	for _, spec := range specs {
 		name, source, ok := strings.Cut(spec, "=")
 		if !ok || name == "" || source == "" {
-			return nil, usageError{fmt.Errorf("a secret is written as NAME=FILE, or NAME=env for the value of the variable NAME")}
+			return nil, usageError{fmt.Errorf("the secret %q has no value; write it as NAME=FILE, or NAME=env for the value of the variable NAME", name)}
 		}
 		secret, err := secretFrom(name, source)
 		if err != nil {
@@ -63,12 +63,7 @@ stays until the session ends. If that process is killed, programs of the session
 are unavailable until the secret is given again.`,
 		Example: `  wisbox session secret box TOKEN=./token
   GH_TOKEN=… wisbox session secret box GH_TOKEN=env`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) < 2 {
-				return exactArgs("SESSION", "NAME=FILE|env")(cmd, args)
-			}
-			return nil
-		},
+		Args: atLeast("SESSION", "NAME=FILE|env"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.runSessionSecret(cmd.Context(), args[0], args[1:])
 		},

@@ -17,15 +17,9 @@ import (
 )
 
 func (a *app) newSessionCmd() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "session",
-		Short: "Create, list, inspect, clone, save and remove sessions",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(a.newSessionCreateCmd(), a.newSessionListCmd(), a.newSessionInspectCmd(), a.newSessionSecretCmd(), a.newSessionRmCmd(),
+	return group("session", "Create, list, inspect, clone, save and remove sessions",
+		a.newSessionCreateCmd(), a.newSessionListCmd(), a.newSessionInspectCmd(), a.newSessionSecretCmd(), a.newSessionRmCmd(),
 		a.newSessionCloneCmd(), a.newSessionResetCmd(), a.newSessionSaveCmd(), a.newSessionLoadCmd())
-	return cmd
 }
 
 func (a *app) newSessionCreateCmd() *cobra.Command {
@@ -37,12 +31,7 @@ func (a *app) newSessionCreateCmd() *cobra.Command {
 the first program. Prints the session's name.`,
 		Example: `  wisbox session create box --mount ./project:project --memory 2g
   wisbox session create --ttl 2h`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				return nil
-			}
-			return noArgs(cmd, args)
-		},
+		Args: exactArgs("[NAME]"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runSessionCreate(cmd.Context(), flags, args) },
 	}
 	flags.register(cmd.Flags())
@@ -58,7 +47,7 @@ func (a *app) runSessionCreate(ctx context.Context, flags *sessionFlags, args []
 	if len(args) == 1 {
 		opts.Name = args[0]
 		if opts.Name == "" {
-			return tool.Errorf(tool.Invalid, "the name is empty; leave it out to get one").In("name")
+			return usageError{errors.New("the name is empty; leave it out to get one")}
 		}
 	}
 	m, err := a.manager(ctx)
@@ -181,9 +170,9 @@ func (a *app) newSessionRmCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm SESSION…",
 		Short: "Remove sessions: their containers and their files",
-		Args: func(cmd *cobra.Command, args []string) error {
-			return atLeastSession(cmd, args)
-		},
+		Long: `Removes sessions with their programs, files, snapshots and logs, and prints the
+names of those that went. What can't be removed is told, and the others go.`,
+		Args: atLeast("SESSION"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runSessionRm(cmd.Context(), args) },
 	}
 }
@@ -194,22 +183,29 @@ func (a *app) runSessionRm(ctx context.Context, names []string) error {
 		return err
 	}
 	defer m.Close()
-	removed, failed := []string{}, error(nil)
+	removed, failed := []string{}, []error{}
 	for _, name := range names {
-		if failed = m.Remove(ctx, name); failed != nil {
-			break
+		if err := m.Remove(ctx, name); err != nil {
+			failed = append(failed, err)
+			continue
 		}
 		removed = append(removed, name)
 	}
-	if failed != nil && len(removed) == 0 {
-		return failed
+	if len(removed) > 0 {
+		err = a.print(map[string]any{"removed": removed}, func(w io.Writer) {
+			for _, name := range removed {
+				fmt.Fprintln(w, name)
+			}
+		})
 	}
-	err = a.print(map[string]any{"removed": removed}, func(w io.Writer) {
-		for _, name := range removed {
-			fmt.Fprintln(w, name)
-		}
-	})
-	return errors.Join(failed, err)
+	if len(failed) == 0 {
+		return err
+	}
+	last := len(failed) - 1
+	for _, err := range failed[:last] {
+		a.printError(tool.AsError(err))
+	}
+	return errors.Join(asUsage(failed[last]), err)
 }
 
 func rowOf(e overlay.Entry) sessionRow {

@@ -48,7 +48,7 @@ func (f *sessionFlags) mountError(err error) error {
 	}
 	at := indexed.FindStringSubmatch(e.Field)
 	if at == nil {
-		return err
+		return asUsage(err)
 	}
 	flag, typed := "mount", f.mounts
 	if at[1] == "allowed_roots" {
@@ -58,7 +58,7 @@ func (f *sessionFlags) mountError(err error) error {
 	if i >= len(typed) {
 		return err
 	}
-	return tool.Errorf(e.Kind, "--%s %q: %s", flag, typed[i], e.Message).In(flag + e.Field[len(at[0]):]).Because(err)
+	return asUsage(tool.Errorf(e.Kind, "--%s %q: %s", flag, typed[i], e.Message).In(flag + e.Field[len(at[0]):]).Because(err))
 }
 
 // open opens a session as the flags say. It shows on a terminal how far the

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
-	"github.com/wisbox/wisbox/tool"
 )
 
 func (a *app) newSessionCloneCmd() *cobra.Command {
@@ -32,7 +32,7 @@ func (a *app) runSessionClone(ctx context.Context, name string, opts wisbox.Clon
 	return a.withSession(ctx, name, func(s *wisbox.Session) error {
 		c, err := s.Clone(ctx, &opts)
 		if err != nil {
-			return err
+			return asUsage(err)
 		}
 		return a.leave(ctx, c)
 	})
@@ -101,7 +101,7 @@ type saved struct {
 func saveTo(ctx context.Context, s *wisbox.Session, file string) (saved, error) {
 	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
 	if err != nil {
-		return saved{}, fileError("written", err)
+		return saved{}, fileError(file, err)
 	}
 	defer os.Remove(f.Name())
 	info, err := s.Save(ctx, f)
@@ -109,14 +109,23 @@ func saveTo(ctx context.Context, s *wisbox.Session, file string) (saved, error) 
 		return saved{}, errors.Join(err, f.Close())
 	}
 	if err := errors.Join(f.Close(), os.Rename(f.Name(), file)); err != nil {
-		return saved{}, fileError("written", err)
+		return saved{}, fileError(file, err)
 	}
 	return saved{File: file, Files: info.Files, Bytes: info.Bytes}, nil
 }
 
-// fileError tells a person what is wrong with a file that they named.
-func fileError(done string, err error) error {
-	return tool.Errorf(tool.Invalid, "FILE can't be %s: %s", done, err).In("FILE").Because(err)
+// fileError tells what is wrong with the file that a person named, where another
+// one stands for it until it is whole.
+func fileError(file string, err error) error {
+	var path *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path):
+		err = path.Err
+	case errors.As(err, &link):
+		err = link.Err
+	}
+	return hostError(&fs.PathError{Op: "write", Path: file, Err: err})
 }
 
 func (a *app) newSessionLoadCmd() *cobra.Command {
@@ -130,12 +139,7 @@ checked first. Prints the session's name.
 
 The settings are the image, the limits and the variables of programs: of an archive
 that somebody else made, --defaults takes wisbox's own instead.`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 2 {
-				return nil
-			}
-			return exactArgs("FILE")(cmd, args)
-		},
+		Args: exactArgs("FILE", "[NAME]"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runSessionLoad(cmd.Context(), args, defaults) },
 	}
 	cmd.Flags().BoolVar(&defaults, "defaults", false, "the default settings instead of the archive's")
@@ -147,7 +151,7 @@ func (a *app) runSessionLoad(ctx context.Context, args []string, defaults bool) 
 	if args[0] != "-" {
 		f, err := os.Open(args[0])
 		if err != nil {
-			return fileError("read", err)
+			return hostError(err)
 		}
 		defer f.Close()
 		in = f

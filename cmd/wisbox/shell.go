@@ -22,7 +22,7 @@ func (a *app) newShellCmd() *cobra.Command {
 		Short: "Open a terminal in a session",
 		Long: `Runs bash, or the command given, in the session with a terminal of its own: keys
 go to the program, Ctrl-C too, and the terminal's size follows this one's.`,
-		Args: atLeastSession,
+		Args: atLeast("SESSION"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			argv := args[1:]
 			if len(argv) == 0 {
@@ -36,6 +36,9 @@ go to the program, Ctrl-C too, and the terminal's size follows this one's.`,
 }
 
 func (a *app) runShell(ctx context.Context, opts *programFlags, name string, argv []string) error {
+	if err := opts.check(); err != nil {
+		return err
+	}
 	tty, ok := a.in.(*os.File)
 	if !ok || !term.IsTerminal(int(tty.Fd())) {
 		return a.engineError(ctx, tool.Errorf(tool.Unsupported, "shell needs a terminal as its input; use: wisbox exec %s -- CMD", name))

@@ -13,12 +13,6 @@ import (
 )
 
 func (a *app) newSnapshotCmd() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "snapshot",
-		Short: "Keep a session's workspace as it is, compare it, bring it back",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
 	var label string
 	var quiesce bool
 	create := &cobra.Command{
@@ -27,7 +21,7 @@ func (a *app) newSnapshotCmd() *cobra.Command {
 			return a.runTool(cmd.Context(), args[0], "snapshot_create", given(map[string]any{"label": label, "quiesce": quiesce}))
 		},
 	}
-	create.Flags().StringVar(&label, "label", "", "one line that says what it is")
+	create.Flags().StringVar(&label, "label", "", "one line of `TEXT` that says what it is, of at most 200 characters")
 	restore := &cobra.Command{
 		Use: "restore SESSION SNAPSHOT", Short: "Bring the workspace back, in place", Args: exactArgs("SESSION", "SNAPSHOT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -39,12 +33,7 @@ func (a *app) newSnapshotCmd() *cobra.Command {
 	}
 	diff := &cobra.Command{
 		Use: "diff SESSION SNAPSHOT [SNAPSHOT]", Short: "Compare a snapshot with the workspace, or with another one",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 3 {
-				return nil
-			}
-			return exactArgs("SESSION", "SNAPSHOT")(cmd, args)
-		},
+		Args: exactArgs("SESSION", "SNAPSHOT", "[SNAPSHOT]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			params := map[string]any{"from": args[1]}
 			if len(args) == 3 {
@@ -53,7 +42,7 @@ func (a *app) newSnapshotCmd() *cobra.Command {
 			return a.runTool(cmd.Context(), args[0], "snapshot_diff", params)
 		},
 	}
-	cmd.AddCommand(create, diff, restore,
+	return group("snapshot", "Keep a session's workspace as it is, compare it, bring it back", create, diff, restore,
 		&cobra.Command{
 			Use: "list SESSION", Aliases: []string{"ls"}, Short: "List the snapshots", Args: exactArgs("SESSION"),
 			RunE: func(cmd *cobra.Command, args []string) error {
@@ -62,17 +51,11 @@ func (a *app) newSnapshotCmd() *cobra.Command {
 		},
 		&cobra.Command{
 			Use: "rm SESSION SNAPSHOT…", Short: "Forget snapshots and give their room back",
-			Args: func(cmd *cobra.Command, args []string) error {
-				if len(args) > 2 {
-					return nil
-				}
-				return exactArgs("SESSION", "SNAPSHOT")(cmd, args)
-			},
+			Args: atLeast("SESSION", "SNAPSHOT"),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				return a.runSnapshotRm(cmd.Context(), args[0], args[1:])
 			},
 		})
-	return cmd
 }
 
 // given leaves out what was not asked for.
@@ -84,7 +67,7 @@ func given(params map[string]any) map[string]any {
 func (a *app) runSnapshotRm(ctx context.Context, session string, ids []string) error {
 	return a.withSession(ctx, session, func(s *wisbox.Session) error {
 		if err := s.RemoveSnapshots(ctx, ids...); err != nil {
-			return err
+			return asUsage(err)
 		}
 		return a.print(map[string]any{"removed": ids}, func(w io.Writer) {
 			for _, id := range ids {
@@ -106,7 +89,7 @@ func (a *app) runTool(ctx context.Context, session, name string, params map[stri
 	return a.withSession(ctx, session, func(s *wisbox.Session) error {
 		res, err := s.Call(ctx, name, raw)
 		if err != nil {
-			return err
+			return asUsage(err)
 		}
 		return a.print(res.Value, func(w io.Writer) { fmt.Fprintln(w, printable(res.Text)) })
 	})

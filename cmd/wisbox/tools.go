@@ -28,13 +28,8 @@ func (a *app) newToolsCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "tools [NAME]",
 		Short: "List the tools, or show one with its parameters",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				return nil
-			}
-			return noArgs(cmd, args)
-		},
-		RunE: func(_ *cobra.Command, args []string) error { return a.runTools(args) },
+		Args:  exactArgs("[NAME]"),
+		RunE:  func(_ *cobra.Command, args []string) error { return a.runTools(args) },
 	}
 }
 

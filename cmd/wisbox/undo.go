@@ -20,12 +20,7 @@ too. Steps are made where the session has --auto-snapshot. The state before the
 undo is kept as a snapshot, whose id is printed.`,
 		Example: `  wisbox undo box
   wisbox undo box 01j9z3k6t2v5c8x1y4b7n0m3qa`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 2 {
-				return nil
-			}
-			return exactArgs("SESSION")(cmd, args)
-		},
+		Args: exactArgs("SESSION", "[STEP]"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runUndo(cmd.Context(), args) },
 	}
 }

@@ -11,12 +11,6 @@ import (
 )
 
 func (a *app) newWasmCmd() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "wasm",
-		Short: "Install Python in WebAssembly",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
 	opts := &wasm.InstallOptions{}
 	install := &cobra.Command{
 		Use:   "install",
@@ -27,10 +21,9 @@ be named by the variable ` + wasm.ModuleVariable + `.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runWasmInstall(cmd.Context(), opts) },
 	}
-	install.Flags().StringVar(&opts.Dir, "dir", "", "where to (default wisbox/wasm in the user's cache directory)")
-	install.Flags().StringVar(&opts.URL, "url", "", "address of the package, a mirror for instance (default npm's)")
-	cmd.AddCommand(install)
-	return cmd
+	install.Flags().StringVar(&opts.Dir, "dir", "", "`DIR` to put it in (default wisbox/wasm in the user's cache directory)")
+	install.Flags().StringVar(&opts.URL, "url", "", "`URL` of the package, a mirror for instance (default npm's)")
+	return group("wasm", "Install Python in WebAssembly", install)
 }
 
 func (a *app) runWasmInstall(ctx context.Context, opts *wasm.InstallOptions) error {

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/distribution/reference"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// usageError marks what is wrong with the command line.
+type usageError struct{ error }
+
+// asUsage makes an error about the value of a flag or an argument one of the
+// command line, where that is what it is.
+func asUsage(err error) error {
+	if tool.KindOf(err) != tool.Invalid {
+		return err
+	}
+	return usageError{err}
+}
+
+// exactArgs is cobra.ExactArgs as a usage error that names what is missing. A last
+// name in brackets is one that may be.
+func exactArgs(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names) && !strings.HasPrefix(names[len(args)], "["):
+			return usageError{fmt.Errorf("%s is missing; see: %s --help", names[len(args)], cmd.CommandPath())}
+		case len(args) > len(names):
+			return usageError{fmt.Errorf("unexpected argument %q; see: %s --help", args[len(names)], cmd.CommandPath())}
+		}
+		return nil
+	}
+}
+
+// atLeast is for commands whose last argument may be repeated.
+func atLeast(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		return exactArgs(names...)(cmd, args[:min(len(args), len(names))])
+	}
+}
+
+func noArgs(cmd *cobra.Command, args []string) error { return exactArgs()(cmd, args) }
+
+// group is a command that only has others below it.
+func group(use, short string, below ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Args: noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(below...)
+	return cmd
+}
+
+// noSuchCommand refuses what stands where the name of a command should.
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2 // letters
+	meant := ""
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		meant = fmt.Sprintf("; did you mean %s?", strings.Join(near, " or "))
+	}
+	return usageError{fmt.Errorf("there is no command %q%s; see: %s --help", args[0], meant, cmd.CommandPath())}
+}
+
+// valueOf says what the value of a flag of a type looks like.
+var valueOf = map[string]string{
+	"float64":  "a number",
+	"int":      "a whole number that fits in 64 bits",
+	"int64":    "a whole number that fits in 64 bits",
+	"duration": "a time with its unit, as 90s or 2h",
+	"bool":     "true or false",
+}
+
+// flagError says what is wrong with a flag in words of our own.
+func flagError(cmd *cobra.Command, err error) error {
+	var bad *pflag.InvalidValueError
+	if errors.As(err, &bad) {
+		if want, ok := valueOf[bad.GetFlag().Value.Type()]; ok {
+			err = fmt.Errorf("--%s is %q; it must be %s", bad.GetFlag().Name, bad.GetValue(), want)
+		}
+	}
+	return usageError{fmt.Errorf("%w; see: %s --help", err, cmd.CommandPath())}
+}
+
+// named says the flag in an error that begins with the name of the field.
+func named(err error, flags *pflag.FlagSet) error {
+	e := tool.AsError(err)
+	field, rest, _ := strings.Cut(e.Message, " ")
+	if flag := flags.Lookup(strings.ReplaceAll(field, "_", "-")); flag != nil {
+		return tool.Errorf(e.Kind, "--%s %s", flag.Name, rest).In(flag.Name).Because(err)
+	}
+	return err
+}
+
+// checkImage refuses what can't be the name of an image, nor its id.
+func checkImage(flag, image string) error {
+	if _, err := reference.ParseAnyReference(image); image != "" && err != nil {
+		return usageError{fmt.Errorf("--%s is %q; write the name of an image as localhost/wisbox:1", flag, image)}
+	}
+	return nil
+}
+
+// refuseZero is for flags whose zero would be taken for the default.
+func refuseZero(flags *pflag.FlagSet, names ...string) error {
+	i := slices.IndexFunc(names, func(name string) bool {
+		f := flags.Lookup(name)
+		return f.Changed && f.Value.String() == "0"
+	})
+	if i < 0 {
+		return nil
+	}
+	return usageError{fmt.Errorf("--%s is 0; leave it out for the default", names[i])}
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// everyCommand calls do with every command that people see.
+func everyCommand(cmd *cobra.Command, do func(*cobra.Command)) {
+	do(cmd)
+	for _, below := range cmd.Commands() {
+		if !below.Hidden {
+			everyCommand(below, do)
+		}
+	}
+}
+
+func TestHelpFitsATerminal(t *testing.T) {
+	var out strings.Builder
+	a := &app{in: strings.NewReader(""), out: &out, err: io.Discard}
+	everyCommand(a.newRootCmd(), func(cmd *cobra.Command) {
+		out.Reset()
+		require.NoError(t, cmd.Help())
+		for line := range strings.Lines(out.String()) {
+			assert.Less(t, len([]rune(strings.TrimRight(line, "\n"))), 100, "%s: %s", cmd.CommandPath(), line)
+		}
+	})
+}
+
+func TestEveryFlagSaysWhatItTakes(t *testing.T) {
+	everyCommand((&app{}).newRootCmd(), func(cmd *cobra.Command) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			name, usage := pflag.UnquoteUsage(f)
+			assert.NotEmpty(t, usage, "%s --%s", cmd.CommandPath(), f.Name)
+			assert.NotContains(t, []string{"string", "stringArray", "float", "int", "duration"}, name,
+				"%s --%s: name its value in backquotes", cmd.CommandPath(), f.Name)
+		})
+	})
+}
+
+var word = regexp.MustCompile(`'[^']*'|[^ ']+`)
+
+// TestExamplesAreGoodCommandLines parses what the help says to type.
+func TestExamplesAreGoodCommandLines(t *testing.T) {
+	everyCommand((&app{}).newRootCmd(), func(described *cobra.Command) {
+		for line := range strings.Lines(described.Example + "\n" + rootHelp) {
+			line, ok := strings.CutPrefix(strings.TrimRight(line, "\n"), "  wisbox ")
+			if !ok {
+				continue
+			}
+			line, _, _ = strings.Cut(line, "  ") // what it is
+			line, _, _ = strings.Cut(line, " | ")
+			var args []string
+			for _, w := range word.FindAllString(line, -1) {
+				args = append(args, strings.Trim(w, "'"))
+			}
+			cmd, rest, err := (&app{in: strings.NewReader(""), out: io.Discard, err: io.Discard}).newRootCmd().Find(args)
+			require.NoError(t, err, line)
+			require.NoError(t, cmd.ParseFlags(rest), line)
+			assert.NoError(t, cmd.ValidateArgs(cmd.Flags().Args()), line)
+		}
+	})
+}
