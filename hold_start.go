@@ -111,6 +111,7 @@ func (m *Manager) startHolder(ctx context.Context, name string) error {
 	cmd := exec.Command(argv[0], append(argv[1:], name)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), "WISBOX_CACHE="+m.store.Path()) // ours may be relative
 	ready, err := cmd.StdoutPipe()
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ func ioError(err error, what string) error {
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		return tool.Errorf(tool.Limit, "%s: no file descriptors are left; close some sessions and try again", what).Because(err)
 	}
-	return tool.Errorf(tool.Unavailable, "%s: the state directory failed; the log says more", what).Because(err)
+	return tool.Errorf(tool.Unavailable, "%s: the state directory failed; set WISBOX_CACHE to another one, or see the log", what).Because(err)
 }
 
 func notFound(id string) error {

@@ -42,6 +42,9 @@ func DefaultRoot() (string, error) {
 // may name by mistake a directory that others need.
 func secureRoot(path string) (*os.Root, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+			return nil, tool.Errorf(tool.Invalid, "the state directory can't be made where it is asked for; set WISBOX_CACHE to another one").Because(err)
+		}
 		return nil, ioError(err, "make the state directory")
 	}
 	f, err := os.OpenFile(path, syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)

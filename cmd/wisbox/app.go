@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"syscall"
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/evaltool/wasm"
@@ -54,13 +55,18 @@ func (a *app) report(ctx context.Context, err error) int {
 	var code exitCode
 	var usage usageError
 	var sig signalled
+	var lost lostOutput
+	ended := context.Cause(ctx)
 	switch {
-	case err == nil:
-		return exitOK
+	case errors.As(ended, &sig) && (err != nil || sig.sig == syscall.SIGPIPE):
+		return sandbox.ExitSignalBase + int(sig.sig)
 	case errors.As(err, &code):
 		return int(code)
-	case errors.As(context.Cause(ctx), &sig):
-		return sandbox.ExitSignalBase + int(sig.sig)
+	case errors.As(ended, &lost):
+		a.printError(tool.Errorf(tool.Unavailable, "the output can't be written: %s", errors.Unwrap(lost.error)).Because(lost))
+		return exitError
+	case err == nil:
+		return exitOK
 	case errors.As(err, &usage):
 		known := (*tool.Error)(nil)
 		if !errors.As(usage.error, &known) {
@@ -91,13 +97,17 @@ func (a *app) printError(err *tool.Error) {
 // engineError gives the errors of run, exec and shell their exit code: 1 could
 // be the program's own, which passes.
 func (a *app) engineError(ctx context.Context, err error) error {
-	if passed := exitCode(0); err == nil || errors.As(err, &passed) {
+	if passed := exitCode(0); errors.As(err, &passed) {
 		return err
 	}
-	if code := a.report(ctx, err); code != exitError {
+	switch code := a.report(ctx, err); code {
+	case exitOK:
+		return nil
+	case exitError:
+		return exitCode(exitEngine)
+	default:
 		return exitCode(code)
 	}
-	return exitCode(exitEngine)
 }
 
 // manager opens the state root with the flags that every command has.
@@ -107,7 +117,8 @@ func (a *app) manager(ctx context.Context) (*wisbox.Manager, error) {
 	return wisbox.NewManager(ctx, opts)
 }
 
-// withSession does something with a session that exists, and leaves it then.
+// withSession does something with a session that exists, and leaves it then. What
+// was done until a signal came is no success.
 func (a *app) withSession(ctx context.Context, name string, do func(*wisbox.Session) error) error {
 	m, err := a.manager(ctx)
 	if err != nil {
@@ -118,7 +129,7 @@ func (a *app) withSession(ctx context.Context, name string, do func(*wisbox.Sess
 	if err != nil {
 		return asUsage(err)
 	}
-	return errors.Join(do(s), a.closeSession(ctx, s))
+	return errors.Join(do(s), ctx.Err(), a.closeSession(ctx, s))
 }
 
 func (a *app) options(log *slog.Logger) *wisbox.Options {

@@ -57,7 +57,7 @@ that raises is exit code 1.`,
 			return exactArgs("CODE")(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := opts.check(); err != nil {
+			if err := opts.check(a.wasmPython); err != nil {
 				return err
 			}
 			return a.runEvalPython(cmd.Context(), opts, args)
@@ -136,8 +136,11 @@ func (a *app) evalArguments(opts *evalOptions, args []string) (json.RawMessage, 
 	globals := map[string]string{}
 	for _, g := range opts.globals {
 		name, value, ok := strings.Cut(g, "=")
-		if !ok || !json.Valid([]byte(value)) {
-			return nil, usageError{fmt.Errorf("--global is %q; write it as NAME=JSON, a string with its quotes for instance", g)}
+		if !ok {
+			return nil, usageError{fmt.Errorf("--global is %q; write it as NAME=JSON", g)}
+		}
+		if !json.Valid([]byte(value)) {
+			return nil, usageError{fmt.Errorf("--global: the value of %s is not JSON; a string has its quotes for instance", name)}
 		}
 		globals[name] = value
 	}
@@ -184,12 +187,15 @@ func (a *app) code(opts *evalOptions, args []string) (string, error) {
 }
 
 // check refuses flags that say nothing, or nothing together.
-func (o *evalOptions) check() error {
+func (o *evalOptions) check(wasmPython string) error {
 	switch {
 	case o.restricted && o.wasm:
 		return usageError{errors.New("--restricted and --wasm are two interpreters; take one of them")}
 	case !(o.timeout >= 0 && o.timeout <= maxEvalTimeout.Seconds()):
 		return usageError{fmt.Errorf("--timeout is %v; it must be from 0.1 to %v seconds", o.timeout, maxEvalTimeout.Seconds())}
+	}
+	if o.session != "" && wasmPython != "" {
+		return usageError{errors.New("--wasm-python is for a session of eval's own; a kept one has the installed module, or that of WISBOX_WASM_PYTHON")}
 	}
 	return o.refuseFor(o.session)
 }

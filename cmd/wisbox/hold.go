@@ -53,10 +53,11 @@ func (a *app) holdCommand() []string {
 		return nil // the work is then done in this process
 	}
 	argv := []string{self, "__hold"}
-	for flag, value := range map[string]string{"--cache": a.cache, "--podman": a.url} {
-		if value != "" {
-			argv = append(argv, flag, value)
-		}
+	if a.cache != "" {
+		argv = append(argv, "--cache", absolute(a.cache))
+	}
+	if a.url != "" {
+		argv = append(argv, "--podman", a.url)
 	}
 	return argv
 }

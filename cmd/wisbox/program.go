@@ -64,7 +64,7 @@ func (a *app) runProgram(ctx context.Context, s *wisbox.Session, f programFlags,
 			return err
 		}
 	} else {
-		a.explain(f, res)
+		a.explain(ctx, f, res)
 	}
 	return exitOf(ctx, res)
 }
@@ -88,7 +88,10 @@ type programResult struct {
 const jsonKeep = 1 << 20
 
 // explain says on stderr why a program ended, where its exit code alone doesn't.
-func (a *app) explain(f programFlags, res sandbox.Result) {
+func (a *app) explain(ctx context.Context, f programFlags, res sandbox.Result) {
+	if ctx.Err() != nil { // who ended it knows
+		return
+	}
 	switch res.Status {
 	case sandbox.StatusTimedOut:
 		fmt.Fprintf(a.err, "wisbox: the command was ended after %s (--timeout)\n", f.timeout)

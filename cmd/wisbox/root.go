@@ -19,16 +19,17 @@ Begin with:
   wisbox call box read_file '{"file_path":"README.md"}'
   wisbox session rm box`
 
-const exitCodesHelp = `0    done
-1    an error: its kind and message are on stderr, as JSON with --json
-2    the command line is wrong
+const exitCodesHelp = `0      done
+1      an error: its kind and message are on stderr, as JSON with --json
+2      the command line is wrong: a flag or an argument that can't be
+128+n  wisbox was ended by signal n
 
 run, exec and shell pass the program's own exit code on, and
-124  the program was ended by --timeout
-125  wisbox or Podman failed: nothing ran, or the sandbox was lost under the program
-126  the program can't be executed
-127  there is no such program
-128+n  the program, or wisbox itself, was ended by signal n`
+124    the program was ended by --timeout
+125    wisbox or Podman failed: nothing ran, or the sandbox was lost under the program
+126    the program can't be executed
+127    there is no such program
+128+n  the program was ended by signal n`
 
 func (a *app) newRootCmd() *cobra.Command {
 	root := &cobra.Command{

@@ -131,7 +131,7 @@ func (f *sessionFlags) environment() (map[string]string, error) {
 
 // isTerminal tells whether w is a terminal: colour and progress go only there.
 func isTerminal(w any) bool {
-	f, ok := w.(*os.File)
+	f, ok := w.(interface{ Stat() (os.FileInfo, error) })
 	if !ok {
 		return false
 	}

@@ -66,7 +66,7 @@ func (a *app) runTerminal(ctx context.Context, s *wisbox.Session, tty *os.File, 
 	if err != nil {
 		return err
 	}
-	a.explain(*opts, res)
+	a.explain(ctx, *opts, res)
 	return exitOf(ctx, res)
 }
 
