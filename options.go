@@ -240,13 +240,13 @@ func checkLimits(l sandbox.Limits) error {
 		write           func(float64) string
 	}{
 		{"cpus", l.CPUs, 0.01, 4096, plain},
-		{"memory", float64(l.Memory), 16 << 20, math.MaxInt64, units.BytesSize},
+		{"memory", float64(l.Memory), 16 << 20, math.MaxInt64, size},
 		{"pids", float64(l.PIDs), 16, 4 << 20, plain}, // the kernel's own limit
-		{"tmp", float64(l.Tmp), 1 << 20, float64(l.WithDefaults().Memory / 2), units.BytesSize},
-		{"disk", float64(l.Disk), 1 << 20, maxDisk, units.BytesSize},
+		{"tmp", float64(l.Tmp), 1 << 20, float64(l.WithDefaults().Memory / 2), size},
+		{"disk", float64(l.Disk), 1 << 20, maxDisk, size},
 		{"inodes", float64(l.Inodes), 100, math.MaxUint32, plain},
 		{"nofile", float64(l.NoFile), 256, math.MaxInt64, plain},
-		{"file_bytes", float64(l.FileSize), 1 << 20, math.MaxInt64, units.BytesSize},
+		{"file_bytes", float64(l.FileSize), 1 << 20, math.MaxInt64, size},
 	} {
 		switch {
 		case c.value == 0: // the default
@@ -259,6 +259,15 @@ func checkLimits(l sandbox.Limits) error {
 		}
 	}
 	return nil
+}
+
+// size writes bytes in the largest unit that tells them exactly.
+func size(v float64) string {
+	s := units.BytesSize(v)
+	if n, err := units.RAMInBytes(s); err == nil && float64(n) == v {
+		return s
+	}
+	return plain(v) + " bytes"
 }
 
 // plain writes a number without an exponent.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 
@@ -39,7 +40,7 @@ func (a *app) runMetrics(ctx context.Context, addr string) error {
 	if addr != "" {
 		var err error
 		if l, err = metrics.Listen(addr); err != nil {
-			return refused("--listen", err)
+			return cannotListen("--listen", addr, err)
 		}
 		defer l.Close()
 	}
@@ -53,7 +54,7 @@ func (a *app) runMetrics(ctx context.Context, addr string) error {
 		return metrics.Write(a.out, holders)
 	}
 	fmt.Fprintf(a.err, "metrics on http://%s/metrics\n", l.Addr())
-	return metrics.Serve(ctx, l, holders)
+	return errors.Join(metrics.Serve(ctx, l, holders), ctx.Err())
 }
 
 // metered is a manager whose metrics are served on addr, if there is one, until
