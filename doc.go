@@ -4,8 +4,8 @@
 //
 // A [Manager] opens a [Session]. The session's directory is there at once, its
 // container comes with the first program. Every tool of the session is called
-// by name with JSON, as agents do it, through [Session.Call], or by a typed
-// method such as [Session.Execute].
+// by name with JSON, as agents do it, through [Session.Call]; [Session.Run] and
+// [Session.Start] run programs with the caller's own streams.
 //
 // What a program did (exit code, timeout, out of memory) is data in the result.
 // An error is a *tool.Error with a kind from a closed set.
