@@ -153,11 +153,19 @@ func try(t *testing.T, s *wisbox.Session, name string, args any) (answer, error)
 	if err != nil {
 		return nil, err
 	}
-	value, err := json.Marshal(res.Value)
+	a, err := answerOf(res)
 	require.NoError(t, err)
-	var a answer
-	require.NoError(t, json.Unmarshal(value, &a))
 	return a, nil
+}
+
+// answerOf is a result as its reader sees it.
+func answerOf(res *tool.Result) (answer, error) {
+	raw, err := json.Marshal(res.Value)
+	if err != nil {
+		return nil, err
+	}
+	var a answer
+	return a, json.Unmarshal(raw, &a)
 }
 
 // call calls a tool that must not answer with an error.

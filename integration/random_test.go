@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 
@@ -125,17 +124,11 @@ func (a *agentAtWork) leave(ctx context.Context) error {
 	if err != nil || rand.N(2) == 0 {
 		return err
 	}
-	raw, err := json.Marshal(res.Value)
+	started, err := answerOf(res)
 	if err != nil {
 		return err
 	}
-	var started struct {
-		ID string `json:"process_id"`
-	}
-	if err := json.Unmarshal(raw, &started); err != nil {
-		return err
-	}
-	return a.do(ctx, "process_signal", args{"process_id": started.ID, "signal": "KILL"})
+	return a.do(ctx, "process_signal", args{"process_id": started.str("process_id"), "signal": "KILL"})
 }
 
 func (a *agentAtWork) snapshot(ctx context.Context) error {
@@ -143,16 +136,10 @@ func (a *agentAtWork) snapshot(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("snapshot_create: %w", err)
 	}
-	raw, err := json.Marshal(res.Value)
+	made, err := answerOf(res)
 	if err != nil {
 		return err
 	}
-	var made struct {
-		ID string `json:"snapshot_id"`
-	}
-	if err := json.Unmarshal(raw, &made); err != nil {
-		return err
-	}
-	a.keep(promise{File: a.last, Snapshot: made.ID})
+	a.keep(promise{File: a.last, Snapshot: made.str("snapshot_id")})
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,16 +12,7 @@ import (
 	"github.com/wisbox/wisbox/internal/syscalltest"
 )
 
-const durableEnv = "WISBOX_TEST_DURABLE"
-
-func init() {
-	if root := os.Getenv(durableEnv); root != "" {
-		if err := changeState(root); err != nil {
-			panic(err)
-		}
-		os.Exit(0)
-	}
-}
+func init() { syscalltest.Child(changeState) }
 
 func changeState(root string) error {
 	s, err := OpenStore(root)
@@ -40,9 +30,5 @@ func changeState(root string) error {
 func TestFault_F35_ARecordReachesTheDiskBeforeItsName(t *testing.T) {
 	s := newStore(t)
 	require.NoError(t, create(t, s, &CreateOptions{ID: "box", Kept: true}).Close())
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), durableEnv+"="+s.path)
-	cmd.Stderr = os.Stderr
-	calls := syscalltest.Below(s.path, syscalltest.Order(t, cmd))
-	assert.Equal(t, []string{"fsync sessions/box/session.json.new", "rename", "fsync sessions/box"}, calls)
+	assert.Equal(t, []string{"fsync sessions/box/session.json.new", "rename", "fsync sessions/box"}, syscalltest.Order(t, s.path))
 }

@@ -157,23 +157,30 @@ func TestRecordsThatAreNoObjectsAreKept(t *testing.T) {
 	assert.Empty(t, b.problems())
 }
 
-func TestManyWritersMakeOneChain(t *testing.T) {
-	b := newBench(t)
+// writeAtOnce has 8 writers append 50 records each, and one more what may still wait.
+func (b bench) writeAtOnce(opts *audit.Options) {
+	b.t.Helper()
+	write := func(records int) {
+		l, err := audit.Open(b.root, name, opts)
+		if !assert.NoError(b.t, err) {
+			return
+		}
+		defer l.Close()
+		for i := range records {
+			assert.NoError(b.t, l.Append(map[string]int{"n": i}))
+		}
+	}
 	var wg sync.WaitGroup
 	for range 8 {
-		wg.Go(func() {
-			l, err := audit.Open(b.root, name, nil)
-			if !assert.NoError(t, err) {
-				return
-			}
-			defer l.Close()
-			for i := range 50 {
-				assert.NoError(t, l.Append(map[string]int{"n": i}))
-			}
-		})
+		wg.Go(func() { write(50) })
 	}
 	wg.Wait()
-	b.write(401, 401) // what may still wait is taken
+	write(1)
+}
+
+func TestManyWritersMakeOneChain(t *testing.T) {
+	b := newBench(t)
+	b.writeAtOnce(nil)
 	assert.Empty(t, b.problems())
 	report, err := audit.Verify(b.root, name)
 	require.NoError(t, err)
@@ -291,21 +298,7 @@ func TestACrashBetweenTheStepsOfARotationLosesNothing(t *testing.T) {
 
 func TestManyWritersRotateOneLog(t *testing.T) {
 	b := newBench(t)
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			l, err := audit.Open(b.root, name, small)
-			if !assert.NoError(t, err) {
-				return
-			}
-			defer l.Close()
-			for i := range 50 {
-				assert.NoError(t, l.Append(map[string]int{"n": i}))
-			}
-		})
-	}
-	wg.Wait()
-	b.writeSmall(401, 401) // what may still wait is taken
+	b.writeAtOnce(small)
 	assert.Empty(t, b.problems())
 	report, err := audit.Verify(b.root, name)
 	require.NoError(t, err)

@@ -3,6 +3,7 @@
 package syscalltest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -34,16 +35,44 @@ type info struct {
 	args [6]uint64
 }
 
-// Order runs cmd to its end and gives its calls in their order: "fsync PATH"
-// with the path at that moment, and "rename". It skips the test where a process
-// may not be traced.
-func Order(t *testing.T, cmd *exec.Cmd) []string {
+const dirEnv = "WISBOX_TEST_SYSCALLS_IN"
+
+// Child does the work that is looked at, with the directory given to Order, if this
+// process is the one that Order started. For an init function: it does not return then.
+func Child(work func(dir string) error) {
+	dir := os.Getenv(dirEnv)
+	if dir == "" {
+		return
+	}
+	if err := work(dir); err != nil {
+		panic(err)
+	}
+	os.Exit(0)
+}
+
+// Order has this test binary's Child do its work in dir, and gives the calls that
+// it makes, in their order: "rename", and "fsync PATH" with a path below dir. The
+// random part of a name, after its last hyphen, is left out.
+func Order(t *testing.T, dir string) []string {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), dirEnv+"="+dir)
+	cmd.Stderr = os.Stderr
+	return below(dir, trace(t, cmd))
+}
+
+// trace runs cmd to its end, and gives its calls with the paths of that moment.
+func trace(t *testing.T, cmd *exec.Cmd) []string {
 	t.Helper()
 	runtime.LockOSThread() // a tracer is a thread
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
-	if err := cmd.Start(); err != nil {
-		t.Skipf("a process can't be traced here: %v", err)
+	err := cmd.Start()
+	if errors.Is(err, syscall.EPERM) {
+		t.Skip("processes may not be traced here; where CI runs they may")
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	pid := cmd.Process.Pid
 	var status syscall.WaitStatus
@@ -102,9 +131,8 @@ func entered(tid int) []string {
 	return nil
 }
 
-// Below keeps of calls the renames and the fsyncs below dir, their paths
-// relative to it; random parts of names, after the last hyphen, are left out.
-func Below(dir string, calls []string) []string {
+// below keeps of calls the renames and the fsyncs below dir.
+func below(dir string, calls []string) []string {
 	var out []string
 	for _, call := range calls {
 		if path, ok := strings.CutPrefix(call, "fsync "); ok {
