@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -173,4 +174,32 @@ func proportional(dir string) int64 {
 		}
 	}
 	return 0
+}
+
+// What a kept interpreter has met once is not why it ends later.
+func TestAKeptInterpreterIsEndedByALimitOfItsOwnCallOnly(t *testing.T) {
+	s := open(t, &wisbox.SessionOptions{Limits: sandbox.Limits{PIDs: 64}})
+	if !enforced(t, s)["pids"].Enforced || env.isolation == sandbox.IsolationGVisor {
+		t.Log("pids is not enforced on this host by what counts, and wisbox says so")
+		return
+	}
+	const threads = `
+import os, threading
+done = threading.Event()
+try:
+    for _ in range(200): threading.Thread(target=done.wait, daemon=True).start()
+except RuntimeError:
+    %s
+`
+	kept := func(code string) answer { return call(t, s, "evaluate_python", args{"code": code, "state": "kept"}) }
+	end := func() answer { return kept("import os; os._exit(3)") }
+
+	require.Equal(t, "exited", kept(fmt.Sprintf(threads, "done.set()")).str("status"))
+	assert.Equal(t, "exited", end().str("status"), "a limit of an earlier call")
+
+	kept("1")
+	require.Equal(t, "pids_limit", call(t, s, "evaluate_python", args{"code": fmt.Sprintf(threads, "os._exit(4)")}).str("status"))
+	assert.Equal(t, "exited", end().str("status"), "a limit of another program")
+
+	assert.Equal(t, "pids_limit", kept(fmt.Sprintf(threads, "os._exit(4)")).str("status"))
 }

@@ -159,6 +159,8 @@ class Agent(Streams, Slots):
             self.pools[key] = Pool(1, name, source)
         elif kind & 0xf0 == DATA and channel in (STDIN, CTL_IN):
             if call and channel in call.ins:
+                if channel == CTL_IN and call.before is not None:
+                    call.before = self.events.read()  # for a new request: what was before is not its doing
                 self.feed(call.ins[channel], payload)
         elif kind & 0xf0 == CREDIT and len(payload) == 4 and channel in (STDOUT, STDERR, CTL_OUT):
             if call and channel in call.outs:

@@ -177,6 +177,18 @@ func TestWhatRaisesIsAnExceptionWithTheUsersOwnLines(t *testing.T) {
 	}
 }
 
+func TestACoroutineThatNobodyAwaitsIsNamedByTheUsersCode(t *testing.T) {
+	b := newBench(t)
+	for code, line := range map[string]string{
+		"async def f(): pass\nf()\n1":      "<code>:2: RuntimeWarning: coroutine 'f' was never awaited\n  f()\n",
+		"\nasync def f(): pass\nx = f()\n": "<code>:2: RuntimeWarning: coroutine 'f' was never awaited\n  async def f(): pass\n",
+	} {
+		resp := b.code(t, code)
+		assert.Equal(t, evaltool.StatusExited, resp.Status)
+		assert.Equal(t, line, resp.Stderr)
+	}
+}
+
 func TestStreamsAreApartExactAndCut(t *testing.T) {
 	b := newBench(t)
 	for _, c := range []struct{ name, code, stdout, stderr string }{

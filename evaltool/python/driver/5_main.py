@@ -16,6 +16,7 @@ import signal
 import site
 import struct
 import traceback
+import warnings
 
 SELF = inspect.currentframe().f_code.co_filename
 MESSAGE_BYTES = 32 << 20
@@ -155,6 +156,16 @@ def trim(report, seen):
         trim(inner, seen)
 
 
+def unawaited(coroutine):
+    """Python names what let go of the coroutine; where that is the driver, at the
+    end of the code, the user knows the function alone."""
+    frame, code = inspect.currentframe().f_back, coroutine.cr_code
+    where = code.co_filename, code.co_firstlineno
+    if frame and frame.f_code.co_filename != SELF:
+        where = frame.f_code.co_filename, frame.f_lineno
+    warnings.warn_explicit(f"coroutine '{coroutine.__qualname__}' was never awaited", RuntimeWarning, *where)
+
+
 class Session:
     """One namespace and what it takes to evaluate in it again and again."""
 
@@ -287,6 +298,7 @@ def ordinary_interpreter():
     what an isolated start leaves out, installed packages, exit and help. And no
     state of the one that was forked."""
     text_streams()
+    warnings._warn_unawaited_coroutine = unawaited
     for folder in site.getsitepackages():
         if folder not in sys.path:
             site.addsitedir(folder)
