@@ -2,6 +2,7 @@ package wisbox
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"io"
 	"maps"
@@ -14,6 +15,7 @@ import (
 	"github.com/wisbox/wisbox/internal/redact"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
 )
 
 // Secret is one value that programs find as a file, /run/secrets/NAME, in a
@@ -210,7 +212,23 @@ func (v *vault) cleanResult(res *tool.Result) *tool.Result {
 		return res
 	}
 	out := *res
-	out.Value, out.Text = r.Value(res.Value), r.Text(res.Text)
+	if read, ok := res.Value.(*vfs.Reading); ok && read.Encoding == "base64" {
+		out.Value = cleanBytes(r, read)
+		out.Text = out.Value.(*vfs.Reading).Text()
+	}
+	out.Value, out.Text = r.Value(out.Value), r.Text(out.Text)
+	return &out
+}
+
+// cleanBytes is what was read as base64 without the values, nor parts of them where it
+// was cut.
+func cleanBytes(r *redact.Redactor, read *vfs.Reading) *vfs.Reading {
+	data, err := base64.StdEncoding.DecodeString(read.Content)
+	if err != nil {
+		return read
+	}
+	out := *read
+	out.Content = base64.StdEncoding.EncodeToString([]byte(r.Head(string(r.Tail(data)))))
 	return &out
 }
 

@@ -2,6 +2,9 @@ package wisbox_test
 
 import (
 	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -117,6 +120,29 @@ func TestAValueIsInNoAnswerAndNoFileOfTheSession(t *testing.T) {
 		assert.NotContains(t, string(raw), token, path)
 		return err
 	}))
+}
+
+// Bytes are encoded by wisbox itself, so it looks before it does.
+func TestAValueInAFileOfBytesIsCoveredInItsBase64(t *testing.T) {
+	m, _ := manager(t, wisbox.Options{})
+	s, err := m.Open(t.Context(), withToken)
+	require.NoError(t, err)
+	defer s.Close(t.Context())
+	text(t, s, "shell_execute", `{"script":"printf 'a\\0\\377`+token+`z' >b"}`)
+	read := func(args string) string {
+		res, err := call(t, s, "read_file", args)
+		require.NoError(t, err)
+		var r struct{ Content string }
+		require.NoError(t, json.Unmarshal([]byte(mustJSON(t, res.Value)), &r))
+		raw, err := base64.StdEncoding.DecodeString(r.Content)
+		require.NoError(t, err)
+		assert.Contains(t, res.Text, r.Content)
+		return string(raw)
+	}
+	assert.Equal(t, "a\x00\xff"+stars+"z", read(`{"file_path":"b","encoding":"base64"}`))
+	n := len(token) - 3
+	assert.Equal(t, stars[:n]+"z", read(`{"file_path":"b","encoding":"base64","offset":6}`), "the end of one")
+	assert.Equal(t, "a\x00\xff"+stars[:n], read(fmt.Sprintf(`{"file_path":"b","encoding":"base64","limit":%d}`, 3+n)), "the beginning of one")
 }
 
 func TestAStartedProgramsStreamIsRedactedAndComesToItsEnd(t *testing.T) {
