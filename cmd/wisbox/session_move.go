@@ -55,7 +55,12 @@ func (a *app) newSessionResetCmd() *cobra.Command {
 copies its mounts again. Its snapshots and its log stay.`,
 		Args: exactArgs("SESSION"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withSession(cmd.Context(), args[0], func(s *wisbox.Session) error { return s.Reset(cmd.Context()) })
+			return a.withSession(cmd.Context(), args[0], func(s *wisbox.Session) error {
+				if err := s.Reset(cmd.Context()); err != nil {
+					return err
+				}
+				return a.print(map[string]string{"reset": s.ID()}, func(w io.Writer) { fmt.Fprintln(w, s.ID()) })
+			})
 		},
 	}
 }
