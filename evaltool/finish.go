@@ -61,12 +61,12 @@ func boundGlobals(globals map[string]string, dropped int) (map[string]string, in
 	const each, together = StreamChars, 32 * 1024
 	out, left := make(map[string]string, len(globals)), together
 	for _, name := range sortedNames(globals) {
-		n := utf8.RuneCountInString(globals[name])
-		if n > each || n > left {
+		key, n := utf8.RuneCountInString(name), utf8.RuneCountInString(globals[name])
+		if max(key, n) > each || key+n > left {
 			dropped++
 			continue
 		}
-		left -= n
+		left -= key + n
 		out[name] = globals[name]
 	}
 	return out, dropped

@@ -345,6 +345,28 @@ func TestAllGlobalsTogetherAreBounded(t *testing.T) {
 	assert.Positive(t, resp.Dropped)
 }
 
+// Names have room in the same bounds: what they take never costs the rest of the answer.
+func TestNamesOfGlobalsAreBounded(t *testing.T) {
+	b := newBench(t)
+	for name, code := range map[string]string{
+		"one long name":          "globals()['x' * 100_000] = 1\na = 2",
+		"many names":             "a = 2\nfor i in range(30_000): globals()[f'v{i}'] = 1",
+		"many long names":        "a = 2\nfor i in range(9_000): globals()['x' * 4000 + str(i)] = 1",
+		"a name of another type": "a = 2\nclass S(str):\n    def startswith(self, *_): raise ValueError\n    def __len__(self): return -1\nglobals()[S('x')] = 1",
+	} {
+		resp := b.code(t, code+"\na")
+		require.Equal(t, evaltool.StatusExited, resp.Status, "%s: %s", name, resp.Stderr)
+		require.NotNil(t, resp.Value, "%s: %v", name, resp.Notes)
+		assert.Equal(t, "2", *resp.Value, name)
+		assert.Equal(t, "2", resp.Globals["a"], name)
+		total := 0
+		for name, text := range resp.Globals {
+			total += len(name) + len(text)
+		}
+		assert.LessOrEqual(t, total, 32*1024, name)
+	}
+}
+
 func TestReadsAreGlobalsUnderTheirPath(t *testing.T) {
 	b := newBench(t)
 	files := []evaltool.File{{Path: "d/in.txt", Text: "hi"}, {Path: "plain", Text: "é\r\n"}}

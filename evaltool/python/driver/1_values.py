@@ -170,14 +170,14 @@ def global_texts(namespace, hidden):
     was there before the code ran, name to value."""
     texts, dropped, left = {}, 0, GLOBALS_CHARS
     for name, value in list(namespace.items()):
-        if not isinstance(name, str) or name.startswith("_") or isinstance(value, HIDDEN):
+        if type(name) is not str or name.startswith("_") or isinstance(value, HIDDEN):
             continue
         if name in hidden and hidden[name] is value:
             continue
-        text = global_text(value)
-        if text is None or len(text) > left:
+        text = global_text(value) if len(name) <= TEXT_CHARS else None
+        if text is None or len(name) + len(text) > left:
             dropped += 1
             continue
-        left -= len(text)
+        left -= len(name) + len(text)
         texts[name] = text
     return texts, dropped
