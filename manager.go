@@ -338,6 +338,27 @@ func (m *Manager) List(ctx context.Context) ([]overlay.Entry, error) {
 	return all, err
 }
 
+// SessionImages tells which image each kept session was created with, by the
+// session's name: none of its programs can run without it.
+func (m *Manager) SessionImages(ctx context.Context) (map[string]string, error) {
+	all, err := m.store.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]string{}
+	for _, e := range all {
+		if e.Problem != "" || len(e.State.Settings) == 0 {
+			continue // lost: no program runs in it
+		}
+		o, err := settingsOf(e.State.Settings)
+		if err != nil {
+			return nil, err
+		}
+		found[e.ID] = o.Image
+	}
+	return found, nil
+}
+
 // Stats are what a Manager has open and has done.
 type Stats struct {
 	Sessions int   // handles on sessions that are open

@@ -75,6 +75,8 @@ type Host interface {
 	// Image looks for the image that programs run in and gives its name, also
 	// with an error.
 	Image(ctx context.Context) (name string, err error)
+	// OldImages counts those of other versions, which nothing needs.
+	OldImages(ctx context.Context) (int, error)
 	// BuildImage makes that image.
 	BuildImage(ctx context.Context) error
 	// Leftovers counts what processes that were killed have left.
@@ -176,6 +178,9 @@ func (e *examination) image(ctx context.Context) Line {
 		return Line{"image", Broken, name + " is not there", fix}
 	case err != nil:
 		return Line{"image", Broken, name + " can't be looked at: " + text(err), fix}
+	}
+	if n, err := e.host.OldImages(ctx); err == nil && n > 0 {
+		name += fmt.Sprintf("; %d of other versions are there too: wisbox image prune removes what nobody uses", n)
 	}
 	return Line{"image", OK, name, ""}
 }

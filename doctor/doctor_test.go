@@ -28,6 +28,7 @@ type host struct {
 	ends       map[string]sandbox.Status // how it ends
 	unenforced bool
 	left       int
+	old        int
 	repaired   []string
 	open       atomic.Int32
 }
@@ -48,6 +49,7 @@ func well() *host {
 
 func (h *host) Service(context.Context) (doctor.Service, error) { return h.service, h.noPodman }
 func (h *host) Image(context.Context) (string, error)           { return "localhost/wisbox:x", h.noImage }
+func (h *host) OldImages(context.Context) (int, error)          { return h.old, nil }
 func (h *host) Leftovers(context.Context) (int, error)          { return h.left, nil }
 
 func (h *host) BuildImage(context.Context) error {
@@ -187,6 +189,17 @@ func TestEachFaultHasItsLineAndAFix(t *testing.T) {
 			}
 			assert.Zero(t, h.open.Load(), "sessions are closed")
 		})
+	}
+}
+
+func TestImagesOfOtherVersionsAreTold(t *testing.T) {
+	h := well()
+	h.old = 2
+	for _, l := range doctor.Examine(t.Context(), h, machine(t)).Lines {
+		if l.Name == "image" {
+			assert.Equal(t, doctor.OK, l.Status)
+			assert.Equal(t, "localhost/wisbox:x; 2 of other versions are there too: wisbox image prune removes what nobody uses", l.Detail)
+		}
 	}
 }
 

@@ -40,9 +40,12 @@ func imageConfig(diffID string) []byte {
 		"architecture": runtime.GOARCH,
 		"os":           "linux",
 		"created":      now,
-		"config":       map[string]any{"Env": []string{"PATH=/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin"}},
-		"rootfs":       map[string]any{"type": "layers", "diff_ids": []string{diffID}},
-		"history":      []map[string]any{{"created": now, "created_by": "wisbox: Debian " + suite + ", CPython " + pythonVersion}},
+		"config": map[string]any{
+			"Env":    []string{"PATH=/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin"},
+			"Labels": map[string]string{labelRecipe: recipeHash()},
+		},
+		"rootfs":  map[string]any{"type": "layers", "diff_ids": []string{diffID}},
+		"history": []map[string]any{{"created": now, "created_by": "wisbox: Debian " + suite + ", CPython " + pythonVersion}},
 	})
 }
 

@@ -42,9 +42,11 @@ func baseRecipe() string {
 		string(mustRead("packages.txt"))}, debootstrap...), "\n")
 }
 
-func debianRef() string {
+func debianRef() string { return "localhost/wisbox-base:" + recipeHash()[:12] }
+
+func recipeHash() string {
 	sum := sha256.Sum256([]byte(baseRecipe()))
-	return "localhost/wisbox-base:" + hex.EncodeToString(sum[:])[:12]
+	return hex.EncodeToString(sum[:])
 }
 
 // loadDebian makes the base's one layer in a temporary file, for its size and

@@ -129,6 +129,7 @@ func (b *build) run(ctx context.Context) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
+	before, _ := b.ImageInfo(ctx, b.opts.Tag) // for replaced: without one there is nothing to remove
 	args := map[string]string{"BASE": ref, "BASE_KIND": string(kind), "INPUTS": inputs()}
 	if err := b.BuildImage(ctx, contextTar(), b.opts.Tag, args, b.say); err != nil {
 		return Report{}, err
@@ -136,7 +137,23 @@ func (b *build) run(ctx context.Context) (Report, error) {
 	if err := b.prepare(ctx); err != nil {
 		return Report{}, err
 	}
-	return b.report(ctx, kind)
+	report, err := b.report(ctx, kind)
+	if err == nil {
+		b.replaced(ctx, before, report.ID)
+	}
+	return report, err
+}
+
+// replaced removes the image that had the tag before and has no name now, where it
+// was one of ours and no container has it.
+func (b *build) replaced(ctx context.Context, before sandbox.ImageInfo, now string) {
+	store, ok := b.Builder.(Store)
+	if !ok || before.ID == "" || before.ID == now || stateOf(before) == Other {
+		return
+	}
+	if err := store.RemoveImage(ctx, before.ID); err != nil {
+		b.say("the image that had this name before stays: " + err.Error())
+	}
 }
 
 // cached reports an image that was built from the same inputs before.
@@ -147,7 +164,7 @@ func (b *build) cached(ctx context.Context) (Report, bool, error) {
 		return Report{}, false, nil
 	case err != nil:
 		return Report{}, false, err
-	case b.opts.Rebuild || info.Labels["wisbox.inputs"] != inputs():
+	case b.opts.Rebuild || info.Labels[labelInputs] != inputs():
 		return Report{}, false, nil
 	}
 	base := Base(info.Labels["wisbox.base"])

@@ -93,3 +93,31 @@ func TestAPullWithoutARegistryEndsInTime(t *testing.T) {
 	require.Less(t, time.Since(start), 5*time.Second)
 	t.Log(err)
 }
+
+func TestAnImageIsListedByItsLabelAndRemovedOnceNoContainerHasIt(t *testing.T) {
+	h := newHost(t, nil)
+	label := "wisbox-test-" + strings.ToLower(rand.Text()[:8])
+	tag := h.buildImage("LABEL "+label+"=yes\n", nil)
+	found, err := h.Images(t.Context(), label)
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	info, err := h.ImageInfo(t.Context(), tag)
+	require.NoError(t, err)
+	require.Equal(t, info.ID, found[0].ID)
+	require.Equal(t, []string{tag}, found[0].Tags)
+	require.Equal(t, "yes", found[0].Labels[label])
+	require.WithinDuration(t, info.Created, found[0].Created, time.Minute)
+	require.Positive(t, found[0].Size)
+
+	spec := h.spec("image-in-use")
+	spec.Image = tag
+	s := h.create(spec)
+	require.ErrorIs(t, h.RemoveImage(t.Context(), info.ID), sandbox.ErrExists)
+	require.NoError(t, s.Close(t.Context()))
+	require.NoError(t, h.RemoveImage(t.Context(), info.ID))
+	_, err = h.ImageInfo(t.Context(), tag)
+	require.ErrorIs(t, err, sandbox.ErrNotFound)
+	require.NoError(t, h.RemoveImage(t.Context(), info.ID), "one that is gone is no error")
+	_, err = h.ImageInfo(t.Context(), testImage())
+	require.NoError(t, err, "what it stood on stays")
+}

@@ -70,6 +70,45 @@ func (b *Backend) ImageInfo(ctx context.Context, ref string) (ImageInfo, error) 
 	return ImageInfo{ID: i.ID, Tags: i.RepoTags, Labels: i.Labels, Size: i.Size, Created: i.Created}, nil
 }
 
+// Images are those of the store that have a label, without what is only a layer of
+// others.
+func (b *Backend) Images(ctx context.Context, label string) ([]ImageInfo, error) {
+	var found []struct {
+		ID      string            `json:"Id"`
+		Tags    []string          `json:"RepoTags"`
+		Labels  map[string]string `json:"Labels"`
+		Size    int64             `json:"Size"`
+		Created int64             `json:"Created"`
+	}
+	filters, err := json.Marshal(map[string][]string{"label": {label}})
+	if err != nil {
+		return nil, err
+	}
+	query := url.Values{"filters": {string(filters)}}
+	err = b.do(ctx, request{method: http.MethodGet, path: "/images/json", query: query, out: &found, doing: "list images"})
+	if err != nil {
+		return nil, explain(ctx, "list the images", err)
+	}
+	out := make([]ImageInfo, 0, len(found))
+	for _, i := range found {
+		out = append(out, ImageInfo{ID: i.ID, Tags: i.Tags, Labels: i.Labels, Size: i.Size, Created: time.Unix(i.Created, 0)})
+	}
+	return out, nil
+}
+
+// RemoveImage removes an image by its id. One that a container has, or that has
+// several names, is not removed: the error wraps sandbox.ErrExists.
+func (b *Backend) RemoveImage(ctx context.Context, id string) error {
+	err := b.do(ctx, request{method: http.MethodDelete, path: imagePath(id, ""), limit: imageTimeout, doing: "remove the image"})
+	switch {
+	case err == nil, isNotFound(err):
+		return nil
+	case hasStatus(err, http.StatusConflict) || says(err, "in use"):
+		return fail(sandbox.ErrExists, err, "the image %.12s is in use", id)
+	}
+	return explain(ctx, "remove the image", err)
+}
+
 // BuildImage builds the Containerfile at the top of a tar archive and tags the
 // result. args are its ARGs, line gets the output line by line (nil discards).
 // RUN steps use the host's network. When ctx ends Podman stops the build.

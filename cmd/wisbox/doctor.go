@@ -99,6 +99,18 @@ func (p patient) Image(ctx context.Context) (string, error) {
 	return images.Default, err
 }
 
+func (p patient) OldImages(ctx context.Context) (int, error) {
+	sessions, err := p.m.SessionImages(ctx)
+	if err != nil {
+		return 0, err
+	}
+	would, err := images.Prune(ctx, p.b, sessions, true)
+	if err != nil {
+		return 0, err
+	}
+	return len(would.Removed), nil
+}
+
 func (p patient) BuildImage(ctx context.Context) error {
 	_, err := images.Build(ctx, p.b, &images.Options{Progress: func(line string) { fmt.Fprintln(p.progress, printable(line)) }})
 	return err
