@@ -75,7 +75,7 @@ test-gvisor: setup image ## the backend's suite and the integration tests with -
 		go test -count=1 -timeout 20m -tags=$(TAGS),integration -run TestGVisorPassesTheSuite ./podman
 	WISBOX_ISOLATION=gvisor WISBOX_RUNSC=$(CURDIR)/.cache/runsc \
 		go test -count=1 -timeout 60m -skip '$(GVISOR_DIFFERS)' ./integration
-	WISBOX_ISOLATION=gvisor WISBOX_RUNSC=$(CURDIR)/.cache/runsc WISBOX_ROOTLESS_RUN='^($(GVISOR_ROOTLESS))' \
+	WISBOX_ISOLATION=gvisor WISBOX_RUNSC=$(CURDIR)/.cache/runsc WISBOX_ROOTLESS_RUN='^($(GVISOR_ROOTLESS))' WISBOX_CASES='^(shell|process|python)\.' \
 		go test -count=1 -timeout 20m -run '^TestRootless$$' ./integration
 
 .PHONY: test-podman5

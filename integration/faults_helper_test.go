@@ -222,13 +222,20 @@ func object(t *testing.T, m *wisbox.Manager, session string) string {
 	return ""
 }
 
-// inspected is a number of a container's state.
-func inspected(t *testing.T, m *wisbox.Manager, session, field string) int {
+// inspect is the state of a session's container.
+func inspect(t *testing.T, m *wisbox.Manager, session string) map[string]any {
 	t.Helper()
 	_, body := api(t, m, http.MethodGet, "/containers/"+object(t, m, session)+"/json")
 	state, _ := body["State"].(map[string]any)
+	return state
+}
+
+// inspected is a number of that.
+func inspected(t *testing.T, m *wisbox.Manager, session, field string) int {
+	t.Helper()
+	state := inspect(t, m, session)
 	n, _ := state[field].(float64)
-	require.NotZero(t, n, "%v", body)
+	require.NotZero(t, n, "%v", state)
 	return int(n)
 }
 

@@ -30,7 +30,7 @@ func TestWithUserNamespaceAutoNoTwoSessionsShareIDs(t *testing.T) {
 		call(t, s, "edit_file", args{"file_path": "f", "old_string": "program", "new_string": "tool"})
 		assert.Equal(t, "tool\n", output(t, s, "cat f; echo more >>f"), "both sides change one file")
 		require.NoError(t, env.backend.Remove(t.Context(), s.ID()))
-		assert.Equal(t, "tool\nmore\n", output(t, s, "cat f"), "another container of the session has the same")
+		assert.Equal(t, "tool\nmore\n", recovered(t, s, "cat f"), "another container of the session has the same")
 	}
 }
 

@@ -366,6 +366,16 @@ func TestAServiceThatSeesAnotherWorkspaceIsUnavailable(t *testing.T) {
 	require.Empty(t, server.Containers())
 }
 
+// gVisor, that the host kills for its memory, may end between a look at it and
+// its restart.
+func TestAContainerThatDoesNotRestartIsLost(t *testing.T) {
+	b, server := newFake(t)
+	s, err := b.Create(t.Context(), fakeSpec(t))
+	require.NoError(t, err)
+	server.Fault("POST", "/restart", podmantest.Fails(500, "container is not running"))
+	require.ErrorIs(t, s.(*Sandbox).restart(t.Context()), sandbox.ErrLost)
+}
+
 func TestAReplacedWorkspaceIsLost(t *testing.T) {
 	b, _ := newFake(t)
 	spec := fakeSpec(t)

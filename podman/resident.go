@@ -183,7 +183,14 @@ func (s *Sandbox) revive(ctx context.Context, lost *dialing) error {
 	if lost.conn == nil || s.emptied(ctx) {
 		return nil
 	}
-	err = s.b.do(ctx, request{method: http.MethodPost, path: containerPath(s.name, "/restart"), query: url.Values{"t": {"0"}}})
+	return s.restart(ctx)
+}
+
+func (s *Sandbox) restart(ctx context.Context) error {
+	err := s.b.do(ctx, request{method: http.MethodPost, path: containerPath(s.name, "/restart"), query: url.Values{"t": {"0"}}})
+	if isAnswer(err) { // it ended meanwhile, or can't be ended
+		return fail(sandbox.ErrLost, err, "the container did not restart; make the sandbox again")
+	}
 	return explain(ctx, "restart the container", err)
 }
 
