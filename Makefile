@@ -105,11 +105,13 @@ model: ## check the model of the rlm protocol with spin
 	@scripts/setup.sh spin:spin
 	docs/model/check.sh
 
-SOAK := F03|F34|F40|TestRandomCallsStayFlat|TestSessionsOpenedAndClosedAtOnce
+FLAT := TestRandomCallsStayFlat|TestSessionsOpenedAndClosedAtOnce
+SOAK := F03|F34|F40|$(FLAT)
 
 .PHONY: soak
 soak: setup image ## random calls, kills and sessions under the race detector, as many as T hours of use bring: T=4h
 	CGO_ENABLED=1 WISBOX_SOAK=$(or $(T),1h) go test -race -v -count=1 -timeout 12h -run '$(SOAK)' ./integration
+	WISBOX_SOAK=$(or $(T),1h) go test -v -count=1 -timeout 12h -run '$(FLAT)' ./integration
 	WISBOX_LOAD_SECONDS=60 go test -v -count=1 -run TestManyCallsInFlight ./integration/mcp
 	WISBOX_SOAK=1 go test -count=20 -timeout 2h ./agent
 	WISBOX_KILLS=200 go test -count=1 -timeout 1h -run Killed ./snapshot
