@@ -77,6 +77,9 @@ type HTTPHandler struct {
 	whole  http.Handler
 	own    *handles
 
+	mu      sync.Mutex
+	opening int // requests that may open a session, until they are answered
+
 	stateful, stateless http.Handler
 }
 
@@ -110,18 +113,33 @@ func (h *HTTPHandler) dispatch(w http.ResponseWriter, r *http.Request) {
 	}
 	id := r.Header.Get("Mcp-Session-Id")
 	switch {
-	case r.Method == http.MethodPost && id == "" && h.sessions() >= h.opts.MaxSessions:
-		refuse(w, http.StatusServiceUnavailable, "too many sessions are open")
-		return
+	case r.Method == http.MethodPost && id == "":
+		if !h.mayOpen() {
+			refuse(w, http.StatusServiceUnavailable, "too many sessions are open; end one with DELETE, or wait until one is idle for long")
+			return
+		}
+		defer h.opened()
 	case r.Method == http.MethodDelete:
 		h.endSession(id, auth.TokenInfoFromContext(r.Context()))
 	}
 	h.stateful.ServeHTTP(w, r)
 }
 
-// sessions counts those of both kinds.
-func (h *HTTPHandler) sessions() int {
-	return h.statefulSessions() + h.own.count()
+// mayOpen takes a place for a session that is about to be opened, until opened.
+func (h *HTTPHandler) mayOpen() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.statefulSessions()+h.own.count()+h.opening >= h.opts.MaxSessions {
+		return false
+	}
+	h.opening++
+	return true
+}
+
+func (h *HTTPHandler) opened() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.opening--
 }
 
 func (h *HTTPHandler) statefulSessions() int { return len(slices.Collect(h.server.sdk.Sessions())) }

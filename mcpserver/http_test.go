@@ -259,6 +259,34 @@ func TestSessionsOverHTTPAreBounded(t *testing.T) {
 	assert.Contains(t, body, "limit: 3 sessions are open")
 }
 
+func TestSessionsThatAreOpenedAtOnceAreBoundedToo(t *testing.T) {
+	w := startWeb(t, New(newFakes().set(), nil), &HTTPOptions{MaxSessions: 3})
+	statuses := make(chan int, 50)
+	for range cap(statuses) {
+		r := w.request("POST", hello)
+		go func() {
+			res, err := http.DefaultClient.Do(r)
+			if err != nil {
+				statuses <- 0
+				return
+			}
+			res.Body.Close()
+			statuses <- res.StatusCode
+		}()
+	}
+	opened := 0
+	for range cap(statuses) {
+		switch status := <-statuses; status {
+		case 200:
+			opened++
+		default:
+			assert.Equal(t, 503, status)
+		}
+	}
+	assert.LessOrEqual(t, opened, 3)
+	assert.Positive(t, opened)
+}
+
 func TestIdleSessionsEnd(t *testing.T) {
 	all := newSessions(newFakes().set())
 	w := startWeb(t, New(all.set, &Options{Open: all.open}), &HTTPOptions{IdleTimeout: 20 * time.Millisecond})
