@@ -69,6 +69,9 @@ func (ex *exporting) run(rel string) error {
 			return err
 		}
 		defer h.Close()
+		if sparse(&h.Stat) {
+			return tool.Errorf(tool.TooLarge, "%s is sparse and too large to go out: %d bytes, most of them holes; pack it with a program (tar -S) first", Display(rel), h.Stat.Size)
+		}
 		return ex.file(path.Base(rel), h.File, &h.Stat)
 	}
 	if err != nil {

@@ -151,6 +151,16 @@ func TestWhatIsExportedCanBeImported(t *testing.T) {
 	assert.Equal(t, "2", w.content("dst/here/c"))
 }
 
+func TestExportOfOneFileThatIsMostlyHolesIsRefused(t *testing.T) {
+	w := newWorld(t)
+	w.file("huge", "")
+	require.NoError(t, os.Truncate(w.at("huge"), 1<<40))
+	var b bytes.Buffer
+	_, err := w.fs.Export(t.Context(), "huge", &b)
+	assert.Equal(t, tool.TooLarge, tool.KindOf(err))
+	assert.ErrorContains(t, err, "huge is sparse")
+}
+
 func TestExportEndsWithItsReceiver(t *testing.T) {
 	w := newWorld(t)
 	w.file("f", strings.Repeat("x", 1<<20))
