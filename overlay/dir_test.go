@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -107,10 +108,12 @@ func TestAWriteLockThatStaysTakenIsBusyAfterItsWait(t *testing.T) {
 	unlock, err := a.Lock(t.Context())
 	require.NoError(t, err)
 	defer unlock()
-	begin := time.Now()
-	_, err = b.Lock(t.Context())
-	assert.Equal(t, tool.Busy, tool.KindOf(err))
-	assert.InDelta(t, LockWait.Seconds(), time.Since(begin).Seconds(), 2)
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		_, err := b.Lock(t.Context())
+		assert.Equal(t, tool.Busy, tool.KindOf(err))
+		assert.Equal(t, LockWait, time.Since(begin))
+	})
 }
 
 func TestGoroutinesThatShareADirTakeTheLockInTurn(t *testing.T) {

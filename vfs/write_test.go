@@ -69,7 +69,7 @@ func TestWriteMeetsWhatIsThere(t *testing.T) {
 	for _, name := range []string{"d", "p", "f", "out", "leak", "dangling"} {
 		w.refused(tool.Exists, "write_file", `{"file_path":"`+name+`","content":"pwned"}`)
 	}
-	within(t, time.Second, func() {
+	within(t, 10*time.Second, func() {
 		for name, kind := range map[string]tool.Kind{
 			"d": tool.IsDir, "p": tool.NotRegular, "out": tool.Escape, "leak": tool.Escape, "dangling": tool.NotFound, "outdir": tool.Escape, "outdir/leak.txt": tool.Escape,
 		} {
