@@ -37,15 +37,7 @@ func TestMain(m *testing.M) {
 // what it is about to do.
 func victim(args []string) error {
 	dir, id := args[0], args[1]
-	opts := &Options{Lock: func(context.Context) (func(), error) { return func() {}, nil }}
-	for name, root := range map[string]**os.Root{"ws": &opts.Workspace, "tmp": &opts.Tmp, "store": &opts.Store} {
-		r, err := os.OpenRoot(filepath.Join(dir, name))
-		if err != nil {
-			return err
-		}
-		*root = r
-	}
-	s, err := New(opts)
+	s, err := openAt(dir)
 	if err != nil {
 		return err
 	}
@@ -67,6 +59,19 @@ func victim(args []string) error {
 			return err
 		}
 	}
+}
+
+// openAt opens the store of a bench in another process.
+func openAt(dir string) (*Store, error) {
+	opts := &Options{Fsync: true, Lock: func(context.Context) (func(), error) { return func() {}, nil }}
+	for name, root := range map[string]**os.Root{"ws": &opts.Workspace, "tmp": &opts.Tmp, "store": &opts.Store} {
+		r, err := os.OpenRoot(filepath.Join(dir, name))
+		if err != nil {
+			return nil, err
+		}
+		*root = r
+	}
+	return New(opts)
 }
 
 func scribble(ws string, i int) error {

@@ -393,4 +393,24 @@ func TestForbiddenModesAreNoObstacle(t *testing.T) {
 	clearDir(t, b.ws)
 	b.restore(id)
 	assert.Equal(t, want, tree(t, b.ws))
+
+	clearDir(t, b.ws)
+	b.write("g/in", "where a file was")
+	b.write("locked", "where a directory was")
+	require.NoError(t, os.Chmod(filepath.Join(b.ws, "g"), fs.FileMode(0o500)))
+	b.restore(id)
+	assert.Equal(t, want, tree(t, b.ws))
+}
+
+func TestNamesOfOneFileGetTheirOwnModesBack(t *testing.T) {
+	b := newBench(t)
+	b.write("f", "x")
+	b.write("g", "x")
+	require.NoError(t, os.Chmod(filepath.Join(b.ws, "g"), 0o600))
+	want, id := tree(t, b.ws), b.create().ID
+	require.NoError(t, os.Remove(filepath.Join(b.ws, "g")))
+	require.NoError(t, os.Link(filepath.Join(b.ws, "f"), filepath.Join(b.ws, "g")))
+	require.NoError(t, os.Chmod(filepath.Join(b.ws, "f"), 0o640))
+	assert.Empty(t, b.restore(id).Conflicts)
+	assert.Equal(t, want, tree(t, b.ws))
 }

@@ -13,11 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copying stands for the ioctl where the file system has no reflinks.
-func copying(t *testing.T, after func()) (shared *int) {
+// copying stands for the ioctl where the file system has no reflinks; just before
+// it shares, a program may do something.
+func copying(t *testing.T, program func()) (shared *int) {
 	shared = new(int)
 	real := cloneFile
 	cloneFile = func(dst, src int) error {
+		program()
 		buf := make([]byte, 1<<20)
 		n, err := unix.Pread(src, buf, 0)
 		if err != nil {
@@ -25,7 +27,6 @@ func copying(t *testing.T, after func()) (shared *int) {
 		}
 		*shared++
 		_, err = unix.Pwrite(dst, buf[:n], 0)
-		after()
 		return err
 	}
 	t.Cleanup(func() { cloneFile = real })
@@ -60,10 +61,12 @@ func TestACloneSharesBlocksOfWhatHasNotChanged(t *testing.T) {
 func TestAFileThatChangesWhileItIsSharedIsWrittenAnew(t *testing.T) {
 	b, other := newBench(t), newBench(t)
 	b.write("f", strings.Repeat("old", 1000))
+	old := time.Now().Add(-time.Hour) // a time at which what was written once is believed
+	require.NoError(t, os.Chtimes(filepath.Join(b.ws, "f"), old, old))
 	b.settle("f")
 	want := tree(t, b.ws)
 	id := b.create().ID
-	shared := copying(t, func() { require.NoError(t, os.WriteFile(filepath.Join(b.ws, "f"), []byte("x"), 0o600)) })
+	shared := copying(t, func() { b.write("f", strings.Repeat("new", 1000)) })
 	_, err := b.store.CloneTo(context.Background(), id, other.store)
 	require.NoError(t, err)
 	assert.Equal(t, 1, *shared)

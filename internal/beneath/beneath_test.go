@@ -149,9 +149,10 @@ func TestOpenBelowFollowsNoLink(t *testing.T) {
 	w.file(w.at("a/b/f"), "x")
 	w.link("a", "l")
 	w.link(w.outside, "a/out")
+	require.NoError(t, unix.Mkfifo(w.at("a/fifo"), 0o644))
 	dir := int(w.tree.Dir().Fd())
 	for name, open := range map[string]func(int, string, int) (int, error){"openat2": beneath.OpenBelow, "stepwise": beneath.OpenStepwise} {
-		for _, rel := range []string{"", "a", "a/b", "a/b/f"} {
+		for _, rel := range []string{"", "a", "a/b", "a/b/f", "a/fifo"} { // a FIFO doesn't block
 			for _, flags := range []int{unix.O_RDONLY, unix.O_PATH} {
 				fd, err := open(dir, rel, flags)
 				require.NoError(t, err, "%s %q", name, rel)
@@ -171,6 +172,34 @@ func socket(t testing.TB, path string) {
 	require.NoError(t, err)
 	defer unix.Close(fd)
 	require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: path}))
+}
+
+func TestAnotherFileSystemIsNotBelow(t *testing.T) {
+	bothWays(t, func(w *world) {
+		require.NoError(w, os.Mkdir(w.at("mounted"), 0o755))
+		hosttest.Tmpfs(w, w.at("mounted"), "")
+		w.file(w.at("mounted/f"), "x")
+		_, _, err := w.read("mounted/f")
+		require.Error(w, err)
+		assert.Equal(w, tool.Escape, beneath.Error(err, "f").Kind, "%v", err)
+	})
+}
+
+func TestOnlyARegularFileGetsAnotherName(t *testing.T) {
+	w := newWorld(t)
+	require.NoError(t, unix.Mkfifo(w.at("fifo"), 0o644))
+	w.link(filepath.Join(w.outside, "secret"), "out")
+	to, err := w.tree.Parent("to")
+	require.NoError(t, err)
+	defer to.Close()
+	for _, name := range []string{"fifo", "out"} {
+		from, err := w.tree.Parent(name)
+		require.NoError(t, err)
+		assert.ErrorIs(t, to.Link(from), beneath.ErrNotRegular, name)
+		from.Close()
+		_, err = os.Lstat(w.at("to"))
+		assert.ErrorIs(t, err, os.ErrNotExist, name)
+	}
 }
 
 func TestLongChainsOfLinksEnd(t *testing.T) {
