@@ -162,7 +162,7 @@ func (l *local) makeSandbox(ctx context.Context) (sandbox.Sandbox, error) {
 			return sb, err
 		}
 		sb, err = l.m.backend.Create(ctx, spec)
-		if !errors.Is(err, sandbox.ErrExists) || try == makeTries {
+		if !errors.Is(err, sandbox.ErrExists) && !errors.Is(err, sandbox.ErrLost) || try == makeTries {
 			return sb, err
 		}
 	}

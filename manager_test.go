@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -638,4 +639,37 @@ func TestThePoolDrainsOnClose(t *testing.T) {
 	list, err := host.List(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, list)
+}
+
+// losing is a backend whose sandboxes are lost while they are made.
+type losing struct {
+	sandbox.Backend
+	times, tries atomic.Int32
+}
+
+func (l *losing) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	if l.tries.Add(1) <= l.times.Load() {
+		return nil, fmt.Errorf("its first program was killed: %w", sandbox.ErrLost)
+	}
+	return l.Backend.Create(ctx, spec)
+}
+
+func TestASandboxThatIsLostWhileItIsMadeIsMadeAgain(t *testing.T) {
+	for times, tries := range map[int32]int32{1: 2, 2: 3, 9: 3} {
+		b := &losing{Backend: sandboxtest.NewHost()}
+		b.times.Store(times)
+		m, err := wisbox.NewManager(t.Context(), &wisbox.Options{CacheDir: filepath.Join(t.TempDir(), "state"), Backend: b})
+		require.NoError(t, err)
+		s, err := m.Open(t.Context(), nil)
+		require.NoError(t, err)
+		_, err = s.Run(t.Context(), sandbox.Cmd{Argv: []string{"true"}})
+		assert.Equal(t, tries, b.tries.Load())
+		if times < tries {
+			assert.NoError(t, err)
+		} else {
+			assert.Equal(t, tool.Unavailable, tool.KindOf(err))
+		}
+		require.NoError(t, s.Close(t.Context()))
+		require.NoError(t, m.Close())
+	}
 }
