@@ -314,7 +314,7 @@ func requireFlat(t *testing.T, before, after used) {
 func TestTwoOwnersOfOneSession(t *testing.T) {
 	h := newHome(t)
 	const each = 10
-	h.do("session", "create", "box")
+	h.do("session", "create", "box", "--pids", "1024") // gVisor's own threads count
 	h.do("call", "box", "write_file", `{"file_path":"counter","content":"0\n"}`)
 	var ends []func() bool
 	for range 2 {
