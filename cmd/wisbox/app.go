@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 	"syscall"
 
@@ -108,6 +109,30 @@ func (a *app) engineError(ctx context.Context, err error) error {
 	default:
 		return exitCode(code)
 	}
+}
+
+// stdin is what a command reads whole. A read of a terminal or a pipe may last for
+// ever: this one ends with ctx.
+func (a *app) stdin(ctx context.Context) io.Reader {
+	r, w := io.Pipe()
+	go func() {
+		_, err := io.Copy(w, a.in)
+		_ = w.CloseWithError(err)
+	}()
+	context.AfterFunc(ctx, func() { _ = w.CloseWithError(ctx.Err()) })
+	return r
+}
+
+// openInput opens a file that a person named, where - is stdin.
+func (a *app) openInput(ctx context.Context, path string) (io.ReadCloser, error) {
+	if path == "-" {
+		return io.NopCloser(a.stdin(ctx)), nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, hostError(err)
+	}
+	return f, nil
 }
 
 // manager opens the state root with the flags that every command has.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/tar"
+	"context"
 	"errors"
 	"io"
 	"io/fs"
@@ -15,10 +16,10 @@ import (
 // pack writes the host's file or directory as a tar whose top is name, and tells
 // what it left out. - is stdin, which is read whole first: a tar names sizes in
 // advance.
-func (a *app) pack(w io.Writer, from, name string) (skipped []vfs.Skipped, err error) {
+func (a *app) pack(ctx context.Context, w io.Writer, from, name string) (skipped []vfs.Skipped, err error) {
 	tw := tar.NewWriter(w)
 	if from == "-" {
-		if err := a.packStdin(tw, name); err != nil {
+		if err := a.packStdin(ctx, tw, name); err != nil {
 			return nil, err
 		}
 		return nil, tw.Close()
@@ -43,14 +44,14 @@ func (a *app) pack(w io.Writer, from, name string) (skipped []vfs.Skipped, err e
 	return skipped, tw.Close()
 }
 
-func (a *app) packStdin(tw *tar.Writer, name string) error {
+func (a *app) packStdin(ctx context.Context, tw *tar.Writer, name string) error {
 	spool, err := os.CreateTemp("", "wisbox-cp-*")
 	if err != nil {
 		return err
 	}
 	defer spool.Close()
 	_ = os.Remove(spool.Name())
-	size, err := io.Copy(spool, a.in)
+	size, err := io.Copy(spool, a.stdin(ctx))
 	if err != nil {
 		return err
 	}

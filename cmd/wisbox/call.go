@@ -28,7 +28,7 @@ with exit code 1. "wisbox tools" lists the tools.`,
 
 func (a *app) runCall(ctx context.Context, args []string) error {
 	a.json = true // results are objects, so errors are too
-	raw, err := a.arguments(args[2:])
+	raw, err := a.arguments(ctx, args[2:])
 	if err != nil {
 		return err
 	}
@@ -41,14 +41,14 @@ func (a *app) runCall(ctx context.Context, args []string) error {
 	})
 }
 
-func (a *app) arguments(args []string) (json.RawMessage, error) {
+func (a *app) arguments(ctx context.Context, args []string) (json.RawMessage, error) {
 	if len(args) == 0 {
 		return nil, nil
 	}
 	if args[0] != "-" {
 		return json.RawMessage(args[0]), nil
 	}
-	raw, err := io.ReadAll(io.LimitReader(a.in, tool.MaxArguments+1))
+	raw, err := io.ReadAll(io.LimitReader(a.stdin(ctx), tool.MaxArguments+1))
 	if err != nil {
 		return nil, tool.Errorf(tool.Invalid, "stdin can't be read").Because(err)
 	}

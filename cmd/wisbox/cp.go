@@ -111,7 +111,7 @@ func (a *app) upload(ctx context.Context, s *wisbox.Session, from, to string) (*
 	packed := make(chan error, 1)
 	go func() {
 		var err error
-		left, err = a.pack(io.MultiWriter(w, bar), from, name)
+		left, err = a.pack(ctx, io.MultiWriter(w, bar), from, name)
 		_ = w.CloseWithError(err)
 		packed <- err
 	}()

@@ -80,7 +80,7 @@ that raises is exit code 1.`,
 }
 
 func (a *app) runEvalPython(ctx context.Context, opts *evalOptions, args []string) error {
-	raw, err := a.evalArguments(opts, args)
+	raw, err := a.evalArguments(ctx, opts, args)
 	if err != nil {
 		return err
 	}
@@ -114,9 +114,9 @@ func (a *app) evalSession(ctx context.Context, m *wisbox.Manager, opts *evalOpti
 	return a.open(ctx, m, &opts.sessionFlags, so)
 }
 
-func (a *app) evalArguments(opts *evalOptions, args []string) (json.RawMessage, error) {
+func (a *app) evalArguments(ctx context.Context, opts *evalOptions, args []string) (json.RawMessage, error) {
 	params := map[string]any{}
-	code, err := a.code(opts, args)
+	code, err := a.code(ctx, opts, args)
 	if err != nil {
 		return nil, err
 	}
@@ -166,19 +166,15 @@ func pathsOf(paths []string) []map[string]string {
 	return out
 }
 
-func (a *app) code(opts *evalOptions, args []string) (string, error) {
+func (a *app) code(ctx context.Context, opts *evalOptions, args []string) (string, error) {
 	if opts.file == "" {
 		return args[0], nil
 	}
-	in := a.in
-	if opts.file != "-" {
-		f, err := os.Open(opts.file)
-		if err != nil {
-			return "", hostError(err)
-		}
-		defer f.Close()
-		in = f
+	in, err := a.openInput(ctx, opts.file)
+	if err != nil {
+		return "", err
 	}
+	defer in.Close()
 	raw, err := io.ReadAll(io.LimitReader(in, tool.MaxArguments))
 	if err != nil {
 		return "", hostError(err)

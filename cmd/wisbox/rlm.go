@@ -70,7 +70,7 @@ func (a *app) runRlm(ctx context.Context, opts *rlmOptions, temperature *float64
 			return usageError{fmt.Errorf("--%s is %d; it can't be negative", flag, n)}
 		}
 	}
-	text, err := a.readText(opts.context)
+	text, err := a.readText(ctx, opts.context)
 	if err != nil {
 		return err
 	}
@@ -114,16 +114,12 @@ func (o *rlmOptions) engine() (*wasm.Engine, error) {
 	return wasm.New(wo)
 }
 
-func (a *app) readText(path string) (string, error) {
-	in := a.in
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return "", hostError(err)
-		}
-		defer f.Close()
-		in = f
+func (a *app) readText(ctx context.Context, path string) (string, error) {
+	in, err := a.openInput(ctx, path)
+	if err != nil {
+		return "", err
 	}
+	defer in.Close()
 	raw, err := io.ReadAll(io.LimitReader(in, rlm.DefaultMaxText+1))
 	if err != nil {
 		return "", hostError(err)

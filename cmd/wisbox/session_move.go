@@ -152,15 +152,11 @@ that somebody else made, --defaults takes wisbox's own instead.`,
 }
 
 func (a *app) runSessionLoad(ctx context.Context, args []string, defaults bool) error {
-	in := a.in
-	if args[0] != "-" {
-		f, err := os.Open(args[0])
-		if err != nil {
-			return hostError(err)
-		}
-		defer f.Close()
-		in = f
+	in, err := a.openInput(ctx, args[0])
+	if err != nil {
+		return err
 	}
+	defer in.Close()
 	opts := &wisbox.LoadOptions{Kept: true}
 	if len(args) == 2 {
 		opts.Name = args[1]

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// awaited is a stdin that never ends, and tells when it is read.
+type awaited struct {
+	io.Reader
+	read func()
+}
+
+func (a awaited) Read(p []byte) (int, error) {
+	a.read()
+	return a.Reader.Read(p)
+}
+
+func TestACommandThatWaitsForItsInputEndsWithASignal(t *testing.T) {
+	t.Setenv("WISBOX_CACHE", t.TempDir())
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	never, w, err := os.Pipe()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = w.Close() })
+	quiet := &app{in: never, out: io.Discard, err: io.Discard}
+	require.Zero(t, quiet.main(t.Context(), []string{"session", "create", "box"}))
+	for _, args := range [][]string{
+		{"call", "box", "ls", "-"}, {"eval", "python", "-f", "-"}, {"cp", "-", "box:f"}, {"session", "load", "-"},
+		{"rlm", "run", "-q", "why", "-c", "-", "--model", "m"},
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		a := &app{in: awaited{never, func() { cancel(signalled{syscall.SIGTERM}) }}, out: io.Discard, err: io.Discard}
+		assert.Equal(t, 128+15, a.main(ctx, args), "%v", args)
+	}
+	require.Zero(t, quiet.main(t.Context(), []string{"session", "rm", "box"}))
+}
