@@ -121,7 +121,7 @@ type SessionOptions struct {
 	RollbackOnFailure bool `json:"rollback_on_failure,omitempty"`
 	// OnEvent is called after every call of this session instead of the Manager's.
 	OnEvent func(Event) `json:"-"`
-	// Fsync puts each snapshot and each change of a file tool on disk before it is
+	// Fsync puts each snapshot, restore and change of a file tool on disk before it is
 	// acknowledged, so that it outlives a crash of the machine too. Default: a
 	// crash of processes.
 	Fsync bool `json:"fsync,omitempty"`

@@ -43,6 +43,7 @@ type dirWork struct {
 	at         *place
 	have, want *entry
 	left       atomic.Int32 // itself and the directories in it that aren't done
+	finished   bool         // it has its own mode and time already
 }
 
 func (a *apply) push(w *dirWork) {
@@ -62,6 +63,9 @@ func (a *apply) dir(w *dirWork) error {
 		return err
 	}
 	subdirs, err := a.entries(fd, w.have, w.want)
+	if err == nil && len(subdirs) == 0 {
+		w.finished, err = true, finishDir(fd, w.want)
+	}
 	if err = errors.Join(err, unix.Close(fd)); err != nil {
 		return err
 	}
@@ -76,7 +80,7 @@ func (a *apply) dir(w *dirWork) error {
 // directory in it. The last one finishes it.
 func (a *apply) done(w *dirWork) error {
 	for ; w != nil && w.left.Add(-1) == 0; w = w.up {
-		if err := finishDir(w.at, w.want); err != nil {
+		if err := w.finish(); err != nil {
 			return err
 		}
 		a.mu.Lock()
@@ -134,7 +138,7 @@ func (a *apply) put(fd int, free bool, want *entry) error {
 		if free {
 			err = unix.Renameat2(a.stage.dir, name, fd, want.name, unix.RENAME_NOREPLACE)
 		} else {
-			err = a.replace(fd, name, want)
+			err = a.exchange(fd, name, want)
 		}
 		if !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.ENOENT) {
 			break
@@ -142,13 +146,31 @@ func (a *apply) put(fd int, free bool, want *entry) error {
 		free = errors.Is(err, unix.ENOENT)
 	}
 	if err != nil {
-		a.stage.drop(name)
+		a.stage.trash.drop(name)
 	}
 	return skippable(err)
 }
 
-// replace puts a file over a file, which is then gone. Anything else is
-// exchanged: a directory can't be replaced, and none can replace something.
+// exchange puts what is staged in the place of what is there. For a file in the
+// place of a file a plain rename would do, but then the kernel writes the new one
+// to the disk and frees the old one before it lets any other rename begin.
+func (a *apply) exchange(fd int, staged string, want *entry) error {
+	err := unix.Renameat2(a.stage.dir, staged, fd, want.name, unix.RENAME_EXCHANGE)
+	if errors.Is(err, unix.EACCES) {
+		allowMove(fd, want.name)
+		err = unix.Renameat2(a.stage.dir, staged, fd, want.name, unix.RENAME_EXCHANGE)
+	}
+	switch {
+	case err == nil:
+		a.stage.trash.drop(staged)
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS):
+		return a.replace(fd, staged, want)
+	}
+	return err
+}
+
+// replace is for file systems that can't exchange names. What a file can't
+// replace is gone for a moment.
 func (a *apply) replace(fd int, staged string, want *entry) error {
 	if want.kind != folder {
 		err := unix.Renameat(a.stage.dir, staged, fd, want.name)
@@ -156,27 +178,10 @@ func (a *apply) replace(fd int, staged string, want *entry) error {
 			return err
 		}
 	}
-	err := a.exchange(fd, staged, want.name)
-	if err == nil {
-		a.stage.drop(staged)
-	}
-	return err
-}
-
-// exchange falls back to two renames where the file system can't do it in one.
-func (a *apply) exchange(fd int, staged, name string) error {
-	err := unix.Renameat2(a.stage.dir, staged, fd, name, unix.RENAME_EXCHANGE)
-	if errors.Is(err, unix.EACCES) {
-		allowMove(fd, name)
-		err = unix.Renameat2(a.stage.dir, staged, fd, name, unix.RENAME_EXCHANGE)
-	}
-	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
+	if err := a.takeOut(fd, want.name); err != nil {
 		return err
 	}
-	if err := a.takeOut(fd, name); err != nil {
-		return err
-	}
-	return unix.Renameat(a.stage.dir, staged, fd, name)
+	return unix.Renameat(a.stage.dir, staged, fd, want.name)
 }
 
 func (a *apply) takeOut(fd int, name string) error {
@@ -187,7 +192,7 @@ func (a *apply) takeOut(fd int, name string) error {
 		err = unix.Renameat(fd, name, a.stage.dir, fresh)
 	}
 	if err == nil {
-		a.stage.drop(fresh)
+		a.stage.trash.drop(fresh)
 	}
 	return err
 }
@@ -226,7 +231,7 @@ func (a *apply) attributes(fd int, have, want *entry) error {
 	if want.kind == symlink {
 		return skippable(unix.UtimesNanoAt(fd, want.name, times(want), unix.AT_SYMLINK_NOFOLLOW))
 	}
-	return setAttributes(at, want)
+	return setAttributes(at, &st, want)
 }
 
 // skippable forgives what only a program can have caused.
@@ -255,11 +260,23 @@ func openForChange(at *place) (int, error) {
 	return fd, err
 }
 
-func finishDir(at *place, want *entry) error {
-	fd, err := at.open(unix.O_PATH)
+// finish gives the directory its own mode and time after those below it have theirs.
+func (w *dirWork) finish() error {
+	if w.finished {
+		return nil
+	}
+	fd, err := w.at.open(unix.O_PATH)
 	if err != nil {
 		return skippable(err)
 	}
 	defer unix.Close(fd)
-	return setAttributes(fd, want)
+	return finishDir(fd, w.want)
+}
+
+func finishDir(fd int, want *entry) error {
+	var is unix.Stat_t
+	if err := unix.Fstat(fd, &is); err != nil {
+		return err
+	}
+	return setAttributes(fd, &is, want)
 }

@@ -22,7 +22,7 @@ func (s *Store) Changed(ctx context.Context, id string, max int) (Changed, error
 	if err != nil {
 		return Changed{}, storeError(err)
 	}
-	now, err := s.look(ctx, nil, nil)
+	now, err := s.look(ctx)
 	if err != nil {
 		return Changed{}, storeError(err)
 	}

@@ -73,7 +73,7 @@ func (s *Store) Diff(ctx context.Context, from, to string) (*Diff, error) {
 // state is a snapshot's tree, or the workspace's for no id.
 func (s *Store) state(ctx context.Context, id, field string) (*entry, error) {
 	if id == "" && field == "to" {
-		return s.look(ctx, nil, nil)
+		return s.look(ctx)
 	}
 	r, err := s.readRecord(id, field)
 	if err != nil {

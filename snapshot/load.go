@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/wisbox/wisbox/tool"
 )
@@ -13,36 +14,36 @@ func (s *Store) load(ctx context.Context, r *record) (*entry, error) {
 	if err != nil {
 		return nil, errFormat
 	}
-	l := &loader{ctx: ctx, objects: s.objects, left: s.opts.Limits.Entries}
-	return top, l.fill(top, nil, 0)
+	l := &loader{objects: s.objects, pool: newPool(ctx), most: s.opts.Limits.Entries}
+	l.push(top, &place{})
+	return top, l.pool.run()
 }
 
 type loader struct {
-	ctx     context.Context
 	objects *objects
-	left    int64
+	pool    *pool
+	most    int64
+	entries atomic.Int64
 }
 
-func (l *loader) fill(e *entry, up *place, depth int) error {
-	at := &place{up: up, name: e.name}
-	if err := l.ctx.Err(); err != nil {
-		return err
-	}
-	b, err := l.objects.get(e.hash)
+func (l *loader) push(e *entry, at *place) {
+	l.pool.push(job{do: func(buf []byte) error { return l.fill(e, at, buf) }, drop: func() {}})
+}
+
+func (l *loader) fill(e *entry, at *place, buf []byte) error {
+	b, err := l.objects.getInto(e.hash, buf)
 	if err != nil {
 		return atPath(err, at)
 	}
 	if e.dir, err = decodeDir(b); err != nil {
 		return atPath(&damage{hash: e.hash, why: err.Error()}, at)
 	}
-	if l.left -= int64(len(e.dir.entries)); l.left < 0 || depth > maxDepth {
+	if l.entries.Add(int64(len(e.dir.entries))) > l.most || at.depth > maxDepth {
 		return tool.Errorf(tool.Limit, "the snapshot has more entries than a workspace may hold")
 	}
 	for i := range e.dir.entries {
 		if c := &e.dir.entries[i]; c.kind == folder {
-			if err := l.fill(c, at, depth+1); err != nil {
-				return err
-			}
+			l.push(c, at.child(c.name))
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 
@@ -226,14 +227,17 @@ func (o *objects) abandon() error {
 
 // get reads an object and believes it only when its hash is right. One that is
 // not is forgotten, so that the next snapshot of the same content stores it anew.
-func (o *objects) get(h Hash) ([]byte, error) {
+func (o *objects) get(h Hash) ([]byte, error) { return o.getInto(h, nil) }
+
+// getInto is get into buf, if that is large enough.
+func (o *objects) getInto(h Hash, buf []byte) ([]byte, error) {
 	o.mu.Lock()
 	l, ok := o.index[h]
 	o.mu.Unlock()
 	if !ok {
 		return nil, &damage{hash: h, why: "is missing"}
 	}
-	content, err := o.read(l)
+	content, err := o.read(l, buf)
 	if err == nil && hashOf(content) == h {
 		return content, nil
 	}
@@ -243,13 +247,19 @@ func (o *objects) get(h Hash) ([]byte, error) {
 	return nil, &damage{hash: h, why: "is not what was stored"}
 }
 
-func (o *objects) read(l location) ([]byte, error) {
-	stored := make([]byte, l.stored)
-	if _, err := l.pack.file.ReadAt(stored, l.offset); err != nil {
-		return nil, err
+func (o *objects) read(l location, buf []byte) ([]byte, error) {
+	if int(l.length) > cap(buf) {
+		buf = make([]byte, l.length)
 	}
 	if l.stored == l.length {
-		return stored, nil
+		_, err := l.pack.file.ReadAt(buf[:l.length], l.offset)
+		return buf[:l.length], err
 	}
-	return o.dec.DecodeAll(stored, make([]byte, 0, l.length))
+	stored := o.bufs.Get().(*[]byte)
+	defer o.bufs.Put(stored)
+	*stored = slices.Grow((*stored)[:0], int(l.stored))[:l.stored]
+	if _, err := l.pack.file.ReadAt(*stored, l.offset); err != nil {
+		return nil, err
+	}
+	return o.dec.DecodeAll(*stored, buf[:0:l.length])
 }

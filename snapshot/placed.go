@@ -1,10 +1,6 @@
 package snapshot
 
-import (
-	"sync"
-
-	"golang.org/x/sys/unix"
-)
+import "sync"
 
 // placed are the files that a restore has written itself: the look that follows
 // need not read them again. A file that is still the same inode, as long and of
@@ -20,18 +16,13 @@ type placed struct {
 
 func newPlaced() *placed { return &placed{since: coarseNow(), files: map[uint64]*entry{}} }
 
-func (p *placed) note(fd int, e *entry) error {
+func (p *placed) note(ino uint64, e *entry) {
 	if e.mtime >= p.since {
-		return nil
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return err
+		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.files[st.Ino] = e
-	return nil
+	p.files[ino] = e
 }
 
 // holds gives an entry the content that was placed, if it is that file.
@@ -45,6 +36,6 @@ func (p *placed) holds(e *entry) bool {
 	if !ok || f.size != e.size || f.mtime != e.mtime {
 		return false
 	}
-	e.hash, e.list = f.hash, f.list
+	e.hash, e.list, e.sure = f.hash, f.list, true
 	return true
 }

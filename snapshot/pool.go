@@ -24,17 +24,19 @@ type job struct {
 	drop func()
 }
 
+var buffers = sync.Pool{New: func() any { return new([chunkSize]byte) }}
+
 func newPool(ctx context.Context) *pool {
 	p := &pool{ctx: ctx}
 	p.wake = sync.NewCond(&p.mu)
 	return p
 }
 
-func (p *pool) push(jobs ...job) {
+func (p *pool) push(j job) {
 	p.mu.Lock()
-	p.jobs = append(p.jobs, jobs...)
+	p.jobs = append(p.jobs, j)
 	p.mu.Unlock()
-	p.wake.Broadcast()
+	p.wake.Signal()
 }
 
 // run returns when no job is left, or the first error.
@@ -51,7 +53,8 @@ func (p *pool) run() error {
 }
 
 func (p *pool) work() {
-	buf := make([]byte, chunkSize)
+	buf := buffers.Get().(*[chunkSize]byte)
+	defer buffers.Put(buf)
 	for {
 		j, ok := p.take()
 		if !ok {
@@ -59,7 +62,7 @@ func (p *pool) work() {
 		}
 		err := p.ctx.Err()
 		if err == nil {
-			err = j.do(buf)
+			err = j.do(buf[:])
 		}
 		j.drop()
 		p.done(err)

@@ -16,7 +16,7 @@ import (
 var (
 	segment = rapid.SampledFrom([]string{"a", "b", "c", "-rf", "\xff\n", "ü", ".git", "d e"})
 	bytesOf = rapid.SampledFrom([]string{"", "x", "y", "hello\n", string(make([]byte, 300_000)), string(make([]byte, 400_000)) + "tail"})
-	modeOf  = rapid.SampledFrom([]os.FileMode{0o644, 0o600, 0o755, 0o400, 0o000})
+	modeOf  = rapid.SampledFrom([]os.FileMode{0o644, 0o600, 0o666, 0o755, 0o400, 0o000, os.ModeSetuid | 0o755})
 )
 
 func somePath(t *rapid.T) string {
@@ -81,6 +81,44 @@ func TestAnySnapshotComesBackInAnyOrder(t *testing.T) {
 		b.removeSome(rt, ids, kept)
 		require.Empty(rt, leftovers(t, b.dir))
 	})
+}
+
+// A look that knows an earlier one sees the same as one that knows nothing,
+// however soon after a change it comes.
+func TestALookAgainMissesNothing(t *testing.T) {
+	ctx := context.Background()
+	rapid.Check(t, func(rt *rapid.T) {
+		b := newBench(t)
+		for range rapid.IntRange(1, 10).Draw(rt, "before") {
+			edit(rt, b.ws)
+		}
+		b.write("same size", "x")
+		r, err := b.store.readRecord(b.create().ID, "")
+		require.NoError(rt, err)
+		want, err := b.store.load(ctx, r)
+		require.NoError(rt, err)
+		knowing := &restore{store: b.store, want: want}
+		for range rapid.IntRange(1, 4).Draw(rt, "looks") {
+			seen, err := knowing.look(ctx)
+			require.NoError(rt, err)
+			fresh, err := (&restore{store: b.store, want: want}).look(ctx)
+			require.NoError(rt, err)
+			require.Equal(rt, known(fresh), known(seen))
+			for range rapid.IntRange(0, 3).Draw(rt, "edits") {
+				edit(rt, b.ws)
+			}
+			b.write("same size", rapid.SampledFrom([]string{"x", "y"}).Draw(rt, "rewritten"))
+		}
+	})
+}
+
+// known is what a look tells of a workspace.
+func known(root *entry) map[string]entry {
+	out := map[string]entry{"": {mode: root.mode, mtime: root.mtime}}
+	walkTree(root.dir, nil, func(path func() string, e *entry) {
+		out[path()] = entry{kind: e.kind, list: e.list, mode: e.mode, mtime: e.mtime, size: e.size, hash: e.hash, target: e.target}
+	})
+	return out
 }
 
 // removeSome forgets a snapshot: the others must still come back.

@@ -48,7 +48,7 @@ func (s *scan) readOnce(dir int, e *entry, buf []byte) (same bool, err error) {
 	if stampOf(&before) != stampOf(&after) {
 		return false, nil
 	}
-	if e.size > 0 && e.ctime < now {
+	if e.sure = e.ctime < now; e.sure && e.size > 0 {
 		s.cache.add(content{stamp: e.stamp(), hash: e.hash, list: e.list})
 	}
 	return true, nil

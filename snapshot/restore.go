@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/wisbox/wisbox/internal/beneath"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -118,7 +120,9 @@ func (s *Store) restore(ctx context.Context, w *restore, r *record) (Restored, e
 		return Restored{}, restoreError(err, r.ID)
 	}
 	w.store, w.want, w.placed, w.out = s, want, newPlaced(), Restored{ID: r.ID}
+	w.trash = &trash{dir: s.staging.Dir()}
 	err = w.run(ctx)
+	w.trash.wait() // of an error
 	if s.opts.Changed != nil && len(w.changed) > 0 {
 		s.opts.Changed(w.changed)
 	}
@@ -142,6 +146,8 @@ type restore struct {
 	twin    *twin // may be nil
 	still   bool  // nothing else writes: one round is exact
 	placed  *placed
+	trash   *trash
+	seen    *entry // the workspace as it was at the last look
 	out     Restored
 	changed []string
 	began   bool // the workspace may differ from what it was
@@ -160,7 +166,7 @@ func (r *restore) run(ctx context.Context) error {
 		ctx = context.WithoutCancel(ctx)
 	}
 	// What still differs is what programs keep writing.
-	have, err := r.store.look(ctx, r.want, r.placed)
+	have, err := r.look(ctx)
 	if err != nil {
 		return err
 	}
@@ -171,9 +177,23 @@ func (r *restore) run(ctx context.Context) error {
 	return r.end()
 }
 
+// look looks at the workspace and compares it with what is wanted: what can't be
+// that, what the restore has placed itself and what has not changed since its
+// last look isn't read. Directories have no hashes.
+func (r *restore) look(ctx context.Context) (*entry, error) {
+	s := r.store
+	w := &scan{
+		top: int(s.top.Fd()), dev: s.dev, cache: s.cache, known: func(Hash) bool { return true }, put: justHash,
+		limits: s.opts.Limits, want: r.want, placed: r.placed, old: r.seen,
+	}
+	var err error
+	r.seen, err = w.run(ctx)
+	return r.seen, err
+}
+
 // round brings what differs back, and says whether nothing did.
 func (r *restore) round(ctx context.Context) (same bool, err error) {
-	have, err := r.store.look(ctx, r.want, r.placed)
+	have, err := r.look(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -181,7 +201,7 @@ func (r *restore) round(ctx context.Context) (same bool, err error) {
 	if err != nil || plan.empty() {
 		return true, err
 	}
-	st := newStage(r.store, r.twin, r.placed)
+	st := newStage(r.store, r)
 	defer st.discard()
 	if err := st.fill(ctx, plan.files); err != nil {
 		return false, err
@@ -218,6 +238,12 @@ func (r *restore) end() error {
 	if !r.began {
 		return nil
 	}
+	r.trash.wait() // what is left there if the process is killed goes when the restore is finished
+	if s := r.store; s.opts.Fsync {
+		if err := unix.Syncfs(int(s.top.Fd())); err != nil {
+			return storeError(err)
+		}
+	}
 	return storeError(ignoreMissing(r.store.opts.Store.Remove(intentName)))
 }
 
@@ -236,46 +262,79 @@ type wanted struct {
 func (p *plan) empty() bool { return !p.differs }
 
 func (r *restore) plan(have *entry) (*plan, error) {
-	p := &plan{}
-	if have.hash == r.want.hash && have.mode == r.want.mode && have.mtime == r.want.mtime {
-		return p, nil
-	}
-	p.differs = have.mode != r.want.mode || have.mtime != r.want.mtime
-	return p, r.compare(p, newPlace(int(r.store.top.Fd())), have.dir, r.want.dir)
+	p := &plan{differs: have.mode != r.want.mode || have.mtime != r.want.mtime}
+	_, err := r.compare(p, newPlace(int(r.store.top.Fd())), have.dir, r.want.dir)
+	return p, err
 }
 
-// compare notes what differs below a directory. A missing directory counts entry
-// by entry, one that goes counts once.
-func (r *restore) compare(p *plan, at *place, have, want *dir) error {
-	return pairs(have, want, func(a, b *entry) error {
+// compare notes what differs below a directory and says whether nothing does. A
+// missing directory counts entry by entry, one that goes counts once. One that is
+// the same gets the hash of the wanted one.
+func (r *restore) compare(p *plan, at *place, have, want *dir) (same bool, err error) {
+	have.prune()
+	same = true
+	visit := pairs
+	if have != nil && have.same {
+		visit = pairFolders
+	}
+	err = visit(have, want, func(a, b *entry) error {
+		if r.differs(p, at, a, b) {
+			same = false
+		}
 		switch {
-		case missing(b) && (a == nil || a.kind == special && b != nil):
-			if b != nil && a == nil && !r.again {
-				name(&r.out.Skipped, at.path(b.name))
-			}
+		case b == nil:
 			return nil
-		case missing(b):
-			r.note(p, at, a, &r.out.Removed)
-			return nil
-		case a == nil:
-			r.note(p, at, b, &r.out.Added)
-		case !sameContent(a, b) || !sameMode(a, b):
-			r.note(p, at, b, &r.out.Changed)
-		case a.mtime != b.mtime:
-			p.differs = true
-		}
-		if b.kind == file && needsStaging(a, b) {
+		case b.kind == file && needsStaging(a, b):
 			p.files = append(p.files, wanted{at: at, entry: b})
+		case b.kind == folder:
+			below, err := r.compare(p, at.child(b.name), inside(a), b.dir)
+			if err != nil {
+				return err
+			}
+			if below && a != nil {
+				a.hash = b.hash
+			}
+			same = same && below
 		}
-		if b.kind != folder || a != nil && sameTree(a, b) {
-			return nil
-		}
-		var inside *dir
-		if a != nil {
-			inside = a.dir
-		}
-		return r.compare(p, at.child(b.name), inside, b.dir)
+		return nil
 	})
+	return same, err
+}
+
+// pairFolders is pairs for two directories of the same names, without what isn't
+// a directory.
+func pairFolders(a, b *dir, visit func(a, b *entry) error) error {
+	for i := range a.entries {
+		if a.entries[i].kind != folder {
+			continue
+		}
+		if err := visit(&a.entries[i], &b.entries[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// differs notes an entry that isn't as it is wanted.
+func (r *restore) differs(p *plan, at *place, a, b *entry) bool {
+	switch {
+	case missing(b) && (a == nil || a.kind == special && b != nil):
+		if b != nil && a == nil && !r.again {
+			name(&r.out.Skipped, at.path(b.name))
+		}
+		return false
+	case missing(b):
+		r.note(p, at, a, &r.out.Removed)
+	case a == nil:
+		r.note(p, at, b, &r.out.Added)
+	case !sameContent(a, b) || !sameMode(a, b):
+		r.note(p, at, b, &r.out.Changed)
+	case a.mtime != b.mtime:
+		p.differs = true
+	default:
+		return false
+	}
+	return true
 }
 
 // needsStaging is false where mode and time can be set on the file that is

@@ -31,6 +31,7 @@ type scan struct {
 	limits Limits
 	placed *placed // what this restore has written; may be nil
 	want   *entry  // what the tree is compared with; nil: nothing
+	old    *entry  // the tree as it was at an earlier look; may be nil
 
 	pool    *pool
 	entries atomic.Int64
@@ -51,7 +52,7 @@ func (s *scan) run(ctx context.Context) (root *entry, err error) {
 	}
 	root = &entry{}
 	root.take(&st)
-	s.pushDir(newPlace(s.top), root, s.want)
+	s.pushDir(newPlace(s.top), root, s.want, s.old)
 	if err := s.pool.run(); err != nil {
 		return nil, err
 	}
@@ -61,16 +62,16 @@ func (s *scan) run(ctx context.Context) (root *entry, err error) {
 	return root, nil
 }
 
-func (s *scan) pushDir(at *place, e, want *entry) {
-	s.pool.push(job{do: func([]byte) error { return s.scanDir(at, e, want) }, drop: at.release})
+func (s *scan) pushDir(at *place, e, want, old *entry) {
+	s.pool.push(job{do: func([]byte) error { return s.scanDir(at, e, want, old) }, drop: at.release})
 }
 
 // scanDir lists a directory and hands out the work on its entries.
-func (s *scan) scanDir(at *place, e, want *entry) error {
+func (s *scan) scanDir(at *place, e, want, old *entry) error {
 	if at.depth > maxDepth {
 		return tool.Errorf(tool.Limit, "the workspace has directories nested deeper than %d levels; remove them, then retry", maxDepth)
 	}
-	d, err := s.list(at)
+	d, err := s.list(at, inside(old))
 	if vanished(err) {
 		e.kind = gone
 		return nil
@@ -79,7 +80,7 @@ func (s *scan) scanDir(at *place, e, want *entry) error {
 		return beneath.Error(err, shown(at.path("")))
 	}
 	e.dir = d
-	s.handOut(at, d, want)
+	s.handOut(at, d, want, old)
 	return nil
 }
 
@@ -88,14 +89,14 @@ func vanished(err error) bool {
 }
 
 // list reads the directory until it stays the same while it is read.
-func (s *scan) list(at *place) (*dir, error) {
+func (s *scan) list(at *place, old *dir) (*dir, error) {
 	fd, err := s.modes.openDir(at)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(fd)
 	for range tries {
-		d, same, err := s.listOnce(fd)
+		d, same, err := s.listOnce(fd, old)
 		if err != nil || same {
 			return d, err
 		}
@@ -104,11 +105,12 @@ func (s *scan) list(at *place) (*dir, error) {
 	s.mu.Lock()
 	s.unstable = append(s.unstable, at.path(""))
 	s.mu.Unlock()
-	d, _, err := s.listOnce(fd)
+	d, _, err := s.listOnce(fd, old)
 	return d, err
 }
 
-func (s *scan) listOnce(fd int) (d *dir, same bool, err error) {
+func (s *scan) listOnce(fd int, old *dir) (d *dir, same bool, err error) {
+	now := coarseNow()
 	var before, after unix.Stat_t
 	if err := unix.Fstat(fd, &before); err != nil {
 		return nil, false, err
@@ -116,44 +118,100 @@ func (s *scan) listOnce(fd int) (d *dir, same bool, err error) {
 	if uint64(before.Dev) != s.dev {
 		return nil, false, beneath.ErrEscape
 	}
-	if _, err := unix.Seek(fd, 0, 0); err != nil {
-		return nil, false, err
+	d = &dir{stamp: stampOf(&before), settled: before.Ctim.Nano() < now}
+	names := old.namesIf(d.stamp)
+	if names == nil {
+		if names, err = s.readNames(fd); err != nil {
+			return nil, false, err
+		}
 	}
-	d = &dir{}
-	if err := s.readNames(fd, d); err != nil {
+	if err := s.lookAtEach(fd, d, names, old); err != nil {
 		return nil, false, err
 	}
 	if err := unix.Fstat(fd, &after); err != nil {
 		return nil, false, err
 	}
-	slices.SortFunc(d.entries, func(a, b entry) int { return strings.Compare(a.name, b.name) })
-	d.entries = slices.CompactFunc(d.entries, func(a, b entry) bool { return a.name == b.name })
-	return d, stampOf(&before) == stampOf(&after), nil
+	return d, d.stamp == stampOf(&after), nil
 }
 
-func (s *scan) readNames(fd int, d *dir) error {
+// namesIf are the names of an earlier look, if they must be the same still.
+func (d *dir) namesIf(now stamp) []string {
+	if d == nil || !d.settled || d.stamp != now {
+		return nil
+	}
+	names := make([]string, len(d.entries))
+	for i := range d.entries {
+		names[i] = d.entries[i].name
+	}
+	return names
+}
+
+// readNames gives all names of a directory, sorted.
+func (s *scan) readNames(fd int) ([]string, error) {
+	if _, err := unix.Seek(fd, 0, 0); err != nil {
+		return nil, err
+	}
+	var text strings.Builder // of all of them: one piece of memory, not thousands
+	var ends []int
 	full := false
 	err := beneath.ReadDir(fd, func(n beneath.Entry) bool {
-		if s.entries.Add(1) > s.limits.Entries {
-			full = true
+		full = s.entries.Load()+int64(len(ends)) >= s.limits.Entries
+		if full {
 			return false
 		}
-		var st unix.Stat_t
-		if unix.Fstatat(fd, n.Name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
-			return true // gone since
+		text.WriteString(n.Name)
+		ends = append(ends, text.Len())
+		return s.pool.ctx.Err() == nil
+	})
+	if full {
+		return nil, s.tooMany()
+	}
+	names, at := make([]string, len(ends)), 0
+	for i, end := range ends {
+		names[i], at = text.String()[at:end], end
+	}
+	slices.Sort(names)
+	return slices.Compact(names), errors.Join(err, s.pool.ctx.Err())
+}
+
+func (s *scan) tooMany() error {
+	return tool.Errorf(tool.Limit, "the workspace has more than %d entries; remove some, then retry", s.limits.Entries)
+}
+
+// lookAtEach makes the entries of a directory. What an earlier look knows of
+// one that has not changed since is taken over.
+func (s *scan) lookAtEach(fd int, d *dir, names []string, old *dir) error {
+	if s.entries.Add(int64(len(names))) > s.limits.Entries {
+		return s.tooMany()
+	}
+	var known []entry
+	if old != nil {
+		known = old.entries
+	}
+	d.entries = make([]entry, 0, len(names))
+	for _, name := range names {
+		if err := s.pool.ctx.Err(); err != nil {
+			return err
 		}
-		e := entry{name: strings.Clone(n.Name)}
+		var st unix.Stat_t
+		if unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+			s.entries.Add(-1) // gone since
+			continue
+		}
+		e := entry{name: name}
 		e.take(&st)
+		for len(known) > 0 && known[0].name < name {
+			known = known[1:]
+		}
+		if len(known) > 0 && known[0].sure && known[0].name == name && known[0].stamp() == e.stamp() {
+			e.hash, e.list, e.sure = known[0].hash, known[0].list, true
+		}
 		if e.kind == symlink {
 			e.target = readlink(fd, e.name)
 		}
 		d.entries = append(d.entries, e)
-		return s.pool.ctx.Err() == nil
-	})
-	if full {
-		return tool.Errorf(tool.Limit, "the workspace has more than %d entries; remove some, then retry", s.limits.Entries)
 	}
-	return errors.Join(err, s.pool.ctx.Err())
+	return nil
 }
 
 func readlink(fd int, name string) string {
@@ -166,38 +224,46 @@ func readlink(fd int, name string) string {
 }
 
 // handOut makes a job of each subdirectory and of each batch of files to read.
-func (s *scan) handOut(at *place, d *dir, want *entry) {
+// It notes if there is nothing to read and all is as it is wanted, but for what is
+// in the subdirectories.
+func (s *scan) handOut(at *place, d *dir, want, old *entry) {
 	var batch []*entry
-	for i := range d.entries {
-		switch e := &d.entries[i]; {
-		case e.kind == folder:
-			s.pushDir(at.below(e.name), e, want.child(e.name))
-		case e.kind == symlink && e.target == "":
-			e.kind = gone
-		case e.kind == file && !s.differs(e, want) && !s.cached(e):
+	d.same = want != nil
+	_ = pairs(d, inside(want), func(e, w *entry) error {
+		if e == nil {
+			d.same = false
+			return nil
+		}
+		if e.kind == file && !s.differs(e, w) && !s.cached(e) {
+			d.same = false
 			if batch = append(batch, e); len(batch) == fileBatch {
 				s.pushFiles(at, batch)
 				batch = nil
 			}
+			return nil
 		}
-	}
+		if e.kind == symlink && e.target == "" {
+			e.kind = gone
+		}
+		d.same = d.same && w != nil && sameContent(e, w) && sameMode(e, w) && e.mtime == w.mtime
+		if e.kind == folder {
+			s.pushDir(at.below(e.name), e, w, old.child(e.name))
+		}
+		return nil
+	})
 	if len(batch) > 0 {
 		s.pushFiles(at, batch)
 	}
 }
 
 // differs says that a file can't have the wanted content, so there is no use in
-// reading it. Its hash stays zero, and that of its directories means nothing.
-func (s *scan) differs(e, want *entry) bool {
-	if s.want == nil {
-		return false
-	}
-	w := want.child(e.name)
-	return w == nil || w.kind != file || w.size != e.size
+// reading it. Its hash stays zero.
+func (s *scan) differs(e, w *entry) bool {
+	return s.want != nil && (w == nil || w.kind != file || w.size != e.size)
 }
 
 func (s *scan) cached(e *entry) bool {
-	if e.size == 0 {
+	if e.size == 0 || e.sure {
 		return true
 	}
 	if s.placed.holds(e) {
@@ -207,7 +273,7 @@ func (s *scan) cached(e *entry) bool {
 	if !ok || !s.known(found.hash) {
 		return false
 	}
-	e.hash, e.list = found.hash, found.list
+	e.hash, e.list, e.sure = found.hash, found.list, true
 	return true
 }
 

@@ -23,6 +23,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -55,7 +56,7 @@ type Options struct {
 	Quiesce func(context.Context) (resume func(), still bool, err error)
 	// Changed is told the paths that a restore has changed; may be nil.
 	Changed func(paths []string)
-	// Fsync makes each snapshot durable before it is acknowledged.
+	// Fsync makes each snapshot and each restore durable before it is acknowledged.
 	Fsync bool
 	// Limits; a zero field means its default.
 	Limits Limits
@@ -256,20 +257,16 @@ func (s *Store) scan(ctx context.Context, put func([]byte) (Hash, error), known 
 	return root, w.unstable, err
 }
 
-// look is scan without storing anything. A restore compares it with what it
-// wants: what can't be that, and what it has placed itself, isn't read.
-func (s *Store) look(ctx context.Context, want *entry, since *placed) (*entry, error) {
-	hash := func(b []byte) (Hash, error) { return hashOf(b), nil }
-	w := &scan{
-		top: int(s.top.Fd()), dev: s.dev, cache: s.cache, known: func(Hash) bool { return true }, put: hash,
-		limits: s.opts.Limits, want: want, placed: since,
-	}
-	root, err := w.run(ctx)
+// look is scan without storing anything.
+func (s *Store) look(ctx context.Context) (*entry, error) {
+	root, _, err := s.scan(ctx, justHash, func(Hash) bool { return true })
 	if err != nil {
 		return nil, err
 	}
-	return root, finish(root, hash)
+	return root, finish(root, justHash)
 }
+
+func justHash(b []byte) (Hash, error) { return hashOf(b), nil }
 
 // finish drops what was gone before it was read and gives every directory its
 // hash, the deepest first.
@@ -295,12 +292,13 @@ func finish(e *entry, put func([]byte) (Hash, error)) error {
 	return walk(e)
 }
 
+// prune drops what was gone before it was read.
 func (d *dir) prune() {
-	kept := d.entries[:0]
-	for _, e := range d.entries {
-		if e.kind != gone && (e.kind != folder || e.dir != nil) {
-			kept = append(kept, e)
-		}
+	if d == nil || !slices.ContainsFunc(d.entries, entry.lost) {
+		return
 	}
-	d.entries = kept
+	d.entries = slices.DeleteFunc(d.entries, entry.lost)
+	d.same = false
 }
+
+func (e entry) lost() bool { return e.kind == gone || e.kind == folder && e.dir == nil }

@@ -244,3 +244,21 @@ func TestASparseFileCostsWhatItHolds(t *testing.T) {
 	assert.Equal(t, "far out", string(got))
 	assert.Less(t, time.Since(began), 10*time.Second)
 }
+
+func TestARestoreCanBeDurable(t *testing.T) {
+	b := newBench(t)
+	opts := options(t, b.dir)
+	opts.Fsync = true
+	s, err := New(opts)
+	require.NoError(t, err)
+	defer s.Close()
+	b.write("d/f", "old")
+	want := tree(t, b.ws)
+	info, err := s.Create(t.Context(), nil)
+	require.NoError(t, err, causeOf(err))
+	b.write("d/f", "new")
+	_, err = s.Restore(t.Context(), info.ID, nil)
+	require.NoError(t, err, causeOf(err))
+	assert.Equal(t, want, tree(t, b.ws))
+	assert.Empty(t, leftovers(t, b.dir))
+}

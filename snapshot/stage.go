@@ -12,21 +12,20 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// stage lays files ready beside the workspace, each checked against its hash,
-// and takes what they replace.
+// stage lays files ready beside the workspace, each checked against its hash.
 type stage struct {
 	store *Store
 	twin  *twin // may be nil
 	done  *placed
+	trash *trash
 	dir   int
 
 	mu    sync.Mutex
 	names map[*entry]string // of the files that are ready
-	trash []string          // what was taken out of the workspace
 }
 
-func newStage(s *Store, t *twin, done *placed) *stage {
-	return &stage{store: s, twin: t, done: done, dir: int(s.staging.Dir().Fd()), names: map[*entry]string{}}
+func newStage(s *Store, r *restore) *stage {
+	return &stage{store: s, twin: r.twin, done: r.placed, trash: r.trash, dir: int(s.staging.Dir().Fd()), names: map[*entry]string{}}
 }
 
 // fill lays the files ready, all or an error.
@@ -36,7 +35,7 @@ func (st *stage) fill(ctx context.Context, files []wanted) error {
 	}
 	p := newPool(ctx)
 	for _, w := range files {
-		p.push(job{do: func([]byte) error { return atPath2(st.file(p.ctx, w), w) }, drop: func() {}})
+		p.push(job{do: func(buf []byte) error { return atPath2(st.file(p.ctx, w, buf), w) }, drop: func() {}})
 	}
 	return p.run()
 }
@@ -66,18 +65,18 @@ func (st *stage) budget(files []wanted) error {
 	return nil
 }
 
-func (st *stage) file(ctx context.Context, w wanted) error {
-	fd, err := st.unnamed(w.at)
+func (st *stage) file(ctx context.Context, w wanted, buf []byte) error {
+	fd, err := st.unnamed(w.at, w.entry.mode)
 	if err != nil {
-		return st.named(ctx, w)
+		return st.named(ctx, w, buf)
 	}
 	defer unix.Close(fd)
-	if err := st.make(ctx, fd, w); err != nil {
+	if err := st.make(ctx, fd, w, buf); err != nil {
 		return err
 	}
 	name := st.store.staging.Name()
-	if err := unix.Linkat(unix.AT_FDCWD, procFD(fd), st.dir, name, unix.AT_SYMLINK_FOLLOW); err != nil {
-		return st.named(ctx, w)
+	if err := linkInto(st.dir, name, fd); err != nil {
+		return st.named(ctx, w, buf)
 	}
 	st.ready(w.entry, name)
 	return nil
@@ -85,31 +84,35 @@ func (st *stage) file(ctx context.Context, w wanted) error {
 
 // unnamed begins a file that nobody sees in the very directory where it will
 // stand: file systems keep an inode near the directory that it was made in, and
-// thousands of them made in one directory take ext4 a millisecond each.
-func (st *stage) unnamed(at *place) (int, error) {
+// thousands of them made in one directory take ext4 a millisecond each. Nobody
+// else opens it, so it may have the mode that it will have at once.
+func (st *stage) unnamed(at *place, mode uint32) (int, error) {
 	dir, err := at.open(unix.O_PATH)
 	if err != nil {
 		return -1, err
 	}
 	defer unix.Close(dir)
-	fd, err := unix.Openat(dir, ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
-	if o := st.store.opts.Owner; err == nil && o != nil {
-		if err = unix.Fchown(fd, o.UID, o.GID); err != nil {
-			_ = unix.Close(fd)
-		}
+	return unix.Openat(dir, ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, mode&0o777)
+}
+
+// linkInto gives a file without a name one.
+func linkInto(dir int, name string, fd int) error {
+	err := unix.Linkat(fd, "", dir, name, unix.AT_EMPTY_PATH)
+	if errors.Is(err, unix.ENOENT) { // it takes a right of root before Linux 6.10
+		err = unix.Linkat(unix.AT_FDCWD, procFD(fd), dir, name, unix.AT_SYMLINK_FOLLOW)
 	}
-	return fd, err
+	return err
 }
 
 // named is for a directory that isn't there yet, and for file systems that know
 // no files without a name.
-func (st *stage) named(ctx context.Context, w wanted) error {
+func (st *stage) named(ctx context.Context, w wanted, buf []byte) error {
 	t, err := st.store.staging.Create(0o600)
 	if err != nil {
 		return err
 	}
 	st.ready(w.entry, t.Name())
-	return errors.Join(st.make(ctx, int(t.Fd()), w), t.Close())
+	return errors.Join(st.make(ctx, int(t.Fd()), w, buf), t.Close())
 }
 
 func (st *stage) ready(e *entry, name string) {
@@ -118,24 +121,29 @@ func (st *stage) ready(e *entry, name string) {
 	st.names[e] = name
 }
 
-// make gives a new file its content, mode and time.
-func (st *stage) make(ctx context.Context, fd int, w wanted) error {
+// make gives a new file its content, owner, mode and time.
+func (st *stage) make(ctx context.Context, fd int, w wanted, buf []byte) error {
 	e := w.entry
 	if !st.twin.share(fd, w) {
-		if err := st.write(ctx, fd, e); err != nil {
+		if err := st.write(ctx, fd, e, buf); err != nil {
 			return err
 		}
 	}
-	if err := unix.Fchmod(fd, e.mode); err != nil {
+	var is unix.Stat_t
+	if err := unix.Fstat(fd, &is); err != nil {
 		return err
 	}
-	if err := unix.UtimesNanoAt(unix.AT_FDCWD, procFD(fd), times(e), 0); err != nil {
-		return err
+	// The owner first: a change of it takes bits of the mode away.
+	if o := st.store.opts.Owner; o != nil && (is.Uid != uint32(o.UID) || is.Gid != uint32(o.GID)) {
+		if err := unix.Fchown(fd, o.UID, o.GID); err != nil {
+			return err
+		}
 	}
-	return st.done.note(fd, e)
+	st.done.note(is.Ino, e)
+	return setAttributes(fd, &is, e)
 }
 
-func (st *stage) write(ctx context.Context, fd int, e *entry) error {
+func (st *stage) write(ctx context.Context, fd int, e *entry, buf []byte) error {
 	pieces, err := st.store.objects.pieces(e)
 	if err != nil {
 		return err
@@ -146,7 +154,7 @@ func (st *stage) write(ctx context.Context, fd int, e *entry) error {
 		}
 	}
 	for _, p := range pieces {
-		content, err := st.store.objects.get(p.hash)
+		content, err := st.store.objects.getInto(p.hash, buf)
 		if err != nil {
 			return err
 		}
@@ -210,13 +218,22 @@ func writeAll(fd int, b []byte, at int64) error {
 	return nil
 }
 
-// setAttributes gives mode and time through a descriptor that may be a mere
-// place (O_PATH).
-func setAttributes(fd int, e *entry) error {
-	if err := chmod(fd, e.mode); err != nil {
-		return err
+// setAttributes gives what is open the mode and time of e, where it hasn't them.
+// The descriptor may be a mere place (O_PATH).
+func setAttributes(fd int, is *unix.Stat_t, e *entry) error {
+	if is.Mode&0o7777 != e.mode {
+		if err := chmod(fd, e.mode); err != nil {
+			return err
+		}
 	}
-	return unix.UtimesNanoAt(unix.AT_FDCWD, procFD(fd), times(e), 0)
+	if is.Mtim.Nano() == e.mtime {
+		return nil
+	}
+	err := unix.UtimesNanoAt(fd, "", times(e), unix.AT_EMPTY_PATH)
+	if errors.Is(err, unix.EINVAL) { // before Linux 5.8
+		err = unix.UtimesNanoAt(unix.AT_FDCWD, procFD(fd), times(e), 0)
+	}
+	return err
 }
 
 func times(e *entry) []unix.Timespec {
@@ -267,22 +284,12 @@ func (st *stage) take(e *entry) (string, error) {
 	return name, nil
 }
 
-// drop notes what is to be removed at the end.
-func (st *stage) drop(name string) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	st.trash = append(st.trash, name)
-}
-
-// discard removes all that is still beside the workspace.
+// discard gives up what is ready and wasn't taken, and begins to remove it and
+// all that was taken out of the workspace.
 func (st *stage) discard() {
 	for _, name := range st.names {
-		_ = unix.Unlinkat(st.dir, name, 0)
+		st.trash.drop(name)
 	}
-	for _, name := range st.trash {
-		if unix.Unlinkat(st.dir, name, 0) != nil {
-			_, _ = beneath.RemoveAll(st.store.staging.Dir(), name)
-		}
-	}
-	st.names, st.trash = nil, nil
+	st.names = nil
+	st.trash.empty()
 }

@@ -1,10 +1,12 @@
 package snapshot
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/zeebo/blake3"
@@ -39,36 +41,52 @@ type content struct {
 // A file whose change time is not before the moment of its reading is left out:
 // it could change once more without its times telling.
 type statCache struct {
+	// As of the last whole look, sorted by inode: the files of a directory mostly
+	// lie together, which makes looking them up cheap.
+	inodes []uint64
+	known  []content
+
 	mu    sync.Mutex
-	known map[uint64]content // by inode
+	fresh map[uint64]content // by inode, since then
 	dirty bool
 }
 
 func (c *statCache) lookup(s stamp) (content, bool) {
+	if i, ok := slices.BinarySearch(c.inodes, s.ino); ok && c.known[i].stamp == s {
+		return c.known[i], true
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	found, ok := c.known[s.ino]
+	found, ok := c.fresh[s.ino]
 	return found, ok && found.stamp == s
 }
 
 func (c *statCache) add(found content) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.known[found.ino], c.dirty = found, true
+	c.fresh[found.ino], c.dirty = found, true
 }
 
-// keep forgets all but what the tree of a whole look holds.
+// keep forgets all but what the tree of a whole look holds. Nothing may look
+// anything up meanwhile.
 func (c *statCache) keep(root *entry) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	live := make(map[uint64]content, len(c.known))
+	live := make([]content, 0, len(c.known)+len(c.fresh))
 	eachFile(root, func(e *entry) {
-		if found, ok := c.known[e.ino]; ok && found.stamp == e.stamp() {
-			live[e.ino] = found
+		if found, ok := c.lookup(e.stamp()); ok {
+			live = append(live, found)
 		}
 	})
 	c.dirty = c.dirty || len(live) != len(c.known)
-	c.known = live
+	c.set(live)
+}
+
+func (c *statCache) set(known []content) {
+	slices.SortFunc(known, func(a, b content) int { return cmp.Compare(a.ino, b.ino) })
+	known = slices.CompactFunc(known, func(a, b content) bool { return a.ino == b.ino }) // of other names
+	c.inodes, c.known, c.fresh = make([]uint64, len(known)), known, map[uint64]content{}
+	for i := range known {
+		c.inodes[i] = known[i].ino
+	}
 }
 
 func eachFile(e *entry, do func(*entry)) {
@@ -99,7 +117,7 @@ const (
 )
 
 func loadCache(root *os.Root) *statCache {
-	c := &statCache{known: map[uint64]content{}}
+	c := &statCache{fresh: map[uint64]content{}}
 	b, err := root.ReadFile(cacheName)
 	if err != nil || len(b) < len(cacheMagic)+8 || string(b[:len(cacheMagic)]) != cacheMagic {
 		return c
@@ -108,24 +126,24 @@ func loadCache(root *os.Root) *statCache {
 	if string(b[len(b)-8:]) != string(sum[:8]) || len(body)%cacheRecord != 0 {
 		return c
 	}
-	c.known = make(map[uint64]content, len(body)/cacheRecord)
+	known := make([]content, 0, len(body)/cacheRecord)
 	for ; len(body) > 0; body = body[cacheRecord:] {
 		le := binary.LittleEndian
 		s := stamp{le.Uint64(body), int64(le.Uint64(body[8:])), int64(le.Uint64(body[16:])), int64(le.Uint64(body[24:]))}
-		c.known[s.ino] = content{stamp: s, hash: Hash(body[32:64]), list: body[64] == 1}
+		known = append(known, content{stamp: s, hash: Hash(body[32:64]), list: body[64] == 1})
 	}
+	c.set(known)
 	return c
 }
 
-// save writes the cache if it has changed.
+// save writes what keep has left, if it has changed.
 func (c *statCache) save(root *os.Root) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if !c.dirty {
 		return nil
 	}
 	b := append(make([]byte, 0, 16+len(c.known)*cacheRecord), cacheMagic...)
-	for _, k := range c.known {
+	for i := range c.known {
+		k := &c.known[i]
 		for _, v := range []uint64{k.ino, uint64(k.size), uint64(k.mtime), uint64(k.ctime)} {
 			b = binary.LittleEndian.AppendUint64(b, v)
 		}

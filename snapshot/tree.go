@@ -48,11 +48,19 @@ type entry struct {
 	ino      uint64
 	ctime    int64
 	links    uint64
+	sure     bool // of a file: its content is known, and can't change without its times telling
 	unstable bool
 }
 
 // dir is a directory's entries, sorted by name.
-type dir struct{ entries []entry }
+type dir struct {
+	entries []entry
+
+	// What a look at the workspace knows beside, as in an entry.
+	stamp   stamp
+	settled bool // no name can come or go without the stamp telling
+	same    bool // all is as a restore wants it, but for what is in its directories
+}
 
 // child is an entry of a directory that is in memory, or nil.
 func (e *entry) child(name string) *entry {
@@ -126,11 +134,12 @@ var errFormat = errors.New("is not in the format of a snapshot")
 // decodeDir reads a stored directory. It believes nothing: an archive comes from
 // anywhere.
 func decodeDir(b []byte) (*dir, error) {
-	r := &reader{b: b}
+	r := &reader{b: b, all: string(b)}
 	if r.byte() != treeFormat {
 		return nil, errFormat
 	}
-	d := &dir{}
+	const usual = 64 // bytes of an entry
+	d := &dir{entries: make([]entry, 0, len(b)/usual+1)}
 	for len(r.b) > 0 && !r.bad {
 		e := r.entry()
 		if n := len(d.entries); r.bad || !validName(e.name) || n > 0 && d.entries[n-1].name >= e.name {
@@ -146,7 +155,8 @@ func validName(name string) bool {
 }
 
 type reader struct {
-	b   []byte
+	b   []byte // what is left
+	all string // where texts are cut from: one piece of memory, not thousands
 	bad bool
 }
 
@@ -191,7 +201,11 @@ func (r *reader) byte() byte {
 	return 0
 }
 
-func (r *reader) text() string { return string(r.next(r.uvarint())) }
+func (r *reader) text() string {
+	n := len(r.next(r.uvarint()))
+	end := len(r.all) - len(r.b)
+	return r.all[end-n : end]
+}
 
 func (r *reader) hash() (h Hash) {
 	copy(h[:], r.next(uint64(len(h))))

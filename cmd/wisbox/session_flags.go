@@ -56,7 +56,7 @@ func (f *sessionFlags) register(all *pflag.FlagSet) {
 	flags.StringArrayVar(&f.mounts, "mount", nil, "host file or folder to copy in, as `HOST[:DEST]` and, each behind a comma, include=GLOB, exclude=GLOB, max-bytes=N, follow-symlinks; repeatable")
 	flags.StringArrayVar(&f.allowRoots, "allow-root", nil, "with it, every mount must lie under one of these folders, a `DIR` each; repeatable")
 	flags.BoolVar(&f.rbw, "read-before-write", false, "refuse to change an existing file that the session has not read")
-	flags.BoolVar(&f.fsync, "fsync", false, "acknowledge a change of a file tool only once it is on disk")
+	flags.BoolVar(&f.fsync, "fsync", false, "acknowledge a change of a file tool, a snapshot or a restore only once it is on disk")
 	flags.BoolVar(&f.steps, "auto-snapshot", false, "make a step before each call that can change the workspace, for wisbox undo")
 	flags.BoolVar(&f.rollback, "rollback-on-failure", false, "a call that fails leaves the workspace as it was before; implies --auto-snapshot")
 	flags.BoolVar(&f.strict, "strict", false, "refuse to start where the host doesn't enforce every limit")
