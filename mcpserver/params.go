@@ -27,7 +27,8 @@ var paramsOf = map[string]struct {
 	"prompts/list":             {as[mcp.ListPromptsParams], false, `{"cursor": string}`},
 	"prompts/get":              {as[mcp.GetPromptParams], true, `{"name": string, "arguments": object}`},
 	"completion/complete":      {as[mcp.CompleteParams], true, `{"ref": object, "argument": object}`},
-	"logging/setLevel":         {as[mcp.SetLoggingLevelParams], true, `{"level": string}`},
+	//lint:ignore SA1019 clients of the revisions before 2026-07-28 have no other log
+	"logging/setLevel": {as[mcp.SetLoggingLevelParams], true, `{"level": string}`},
 }
 
 func as[T any](raw json.RawMessage) error { return json.Unmarshal(raw, new(T)) }

@@ -10,8 +10,9 @@
 // connection (PODMAN_CONNECTION) is used and nothing else. Otherwise wisbox runs
 // a service of its own: `podman system service` on a socket in a private
 // directory, with a containers.conf that fits the host and the user's own store.
-// All wisbox processes of a user share it; it ends by itself when it is idle and
-// is started again when it is needed. Where it can't be started, the user's
+// All wisbox processes of a user share it, and what the first of them asked it
+// about its host; it ends by itself when it is idle and is started again when it
+// is needed. Where it can't be started, the user's
 // socket and then the system's are tried.
 //
 // # What of the bindings is used
