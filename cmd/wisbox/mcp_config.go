@@ -70,7 +70,7 @@ func (a *app) runMCPConfig(client string, flags []string) error {
 }
 
 // pathFlags are those of wisbox mcp whose values begin with a path.
-var pathFlags = []string{"mount", "allow-root", "token-file", "tls-cert", "tls-key", "cache"}
+var pathFlags = []string{"mount", "allow-root", "token-file", "tls-cert", "tls-key", "cache", "seccomp"}
 
 // mcpArgs is the command line that starts the server, which must be a good one,
 // from any directory.
@@ -94,6 +94,9 @@ func mcpArgs(flags []string) ([]string, error) {
 		for _, value := range valuesOf(f) {
 			if slices.Contains(pathFlags, f.Name) {
 				value = absolute(value)
+			}
+			if name, file, ok := strings.Cut(value, "="); f.Name == "secret" && ok && file != fromEnv {
+				value = name + "=" + absolute(file)
 			}
 			if f.NoOptDefVal != "" { // its value needs the equals sign
 				args = append(args, "--"+f.Name+"="+value)
