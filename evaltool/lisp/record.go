@@ -21,8 +21,10 @@ type definition struct {
 	Source   string `json:"source"`
 }
 
-func (d definition) same(other definition) bool {
-	return d.Operator == other.Operator && d.Name == other.Name && d.Package == other.Package
+// what is the definition without its source: two of the same replace each other.
+func (d definition) what() definition {
+	d.Source = ""
+	return d
 }
 
 func (d definition) size() int { return len(d.Operator) + len(d.Name) + len(d.Package) + len(d.Source) }
@@ -36,15 +38,31 @@ type record struct {
 	bytes int
 }
 
+// add takes time by how many there are, not by its square: an archive's record comes
+// from anywhere.
 func (r *record) add(defs []definition) {
+	at := make(map[definition]int, len(r.defs)+len(defs))
+	for i, d := range r.defs {
+		at[d.what()] = i
+	}
+	all := slices.Clone(r.defs)
+	replaced := make([]bool, len(all), len(all)+len(defs))
 	for _, d := range defs {
-		if i := slices.IndexFunc(r.defs, d.same); i >= 0 {
-			r.bytes -= r.defs[i].size()
-			r.defs = slices.Delete(r.defs, i, i+1)
+		if i, known := at[d.what()]; known {
+			r.bytes -= all[i].size()
+			replaced[i] = true
+			delete(at, d.what())
 		}
 		if r.bytes+d.size() <= maxDefinitions {
-			r.defs = append(r.defs, d)
+			at[d.what()] = len(all)
+			all, replaced = append(all, d), append(replaced, false)
 			r.bytes += d.size()
+		}
+	}
+	r.defs = r.defs[:0:0]
+	for i, d := range all {
+		if !replaced[i] {
+			r.defs = append(r.defs, d)
 		}
 	}
 }
