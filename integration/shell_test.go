@@ -27,14 +27,14 @@ func TestShellIsATerminal(t *testing.T) {
 	p.types("while [ \"$(stty size)\" != '44 111' ]; do sleep 0.1; done; echo re''sized\r", "resized\r\nyes? ")
 	p.types("tty -s && echo 'a ter''minal'\r", "a terminal\r\nyes? ")
 	p.types("sh -c \"echo sta''rted; exec sleep 60\"; echo sl''ept\r", "started\r\n")
+	interrupted, edited := "^C", "half\x15whole\r" // the terminal's own line editing
 	if env.isolation == sandbox.IsolationGVisor {
-		p.types("\x03", "\x03") // shown as it is
-	} else {
-		p.types("\x03", "^C")
+		interrupted, edited = "\x03", "whole\r" // it shows the key as it is, and Ctrl-U edits nothing
 	}
+	p.types("\x03", interrupted)
 	p.types("", "yes? ") // the key went to the program, which is not the shell
 	p.types("echo re''ading; read x; echo got $x\r", "reading\r\n")
-	p.types("half\x15whole\r", "got whole\r\nyes? ") // the terminal's own line editing
+	p.types(edited, "got whole\r\nyes? ")
 	p.sends("exit 7\r")
 	var exit *exec.ExitError
 	require.ErrorAs(t, shell.Wait(), &exit)
