@@ -2,6 +2,7 @@ package integration
 
 import (
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -35,8 +36,17 @@ func TestReplAtATerminal(t *testing.T) {
 	p.types("import time; time.sleep(0.3)\rx + 2\r", "\r\n43\r\n") // typed ahead
 	p.types("half a line\x03", "KeyboardInterrupt\r\n>>> ")
 	p.types("x\r", "\r\n41\r\n")
-	p.sends("\x04")
+	p.types("while True: pass\r\r", "... \r\n")
+	p.sends("lost\x03\x04") // in one piece: Ctrl-C takes what is before it, not what follows
 	assert.NoError(t, repl.Wait())
+
+	repl = h.command("repl", "box")
+	p = atTerminal(t, repl, nil)
+	p.types("", ">>> ")
+	p.types("half a line", "half a line")
+	require.NoError(t, repl.Process.Signal(syscall.SIGTERM))
+	_ = repl.Wait()
+	assert.Equal(t, 128+int(syscall.SIGTERM), repl.ProcessState.ExitCode())
 
 	piped := h.command("repl", "box")
 	piped.Stdin = strings.NewReader("y = x + 1\nfor i in range(2):\n    print(i)\n\ny\n")

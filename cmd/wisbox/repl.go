@@ -36,7 +36,7 @@ func (a *app) runRepl(ctx context.Context, name string) error {
 		if err := confirmKept(ctx, s); err != nil {
 			return err
 		}
-		console, restore, err := a.newConsole()
+		console, restore, err := a.newConsole(ctx)
 		if err != nil {
 			return err
 		}
@@ -63,6 +63,9 @@ func (a *app) replLoop(ctx context.Context, s *wisbox.Session, c *console) error
 		if errors.Is(err, errInterrupt) {
 			block = nil
 			continue
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
 		if err != nil {
 			return a.replEnd(ctx, s, c, block)
@@ -152,11 +155,12 @@ type console struct {
 	io.Writer
 	terminal *term.Terminal // nil without one
 	keys     chan []byte
-	rest     []byte // keys that are still to be given to the editor
+	ended    <-chan struct{} // the command's end: no more keys are waited for
+	rest     []byte          // keys that are still to be given to the editor
 	plain    *bufio.Reader
 }
 
-func (a *app) newConsole() (*console, func(), error) {
+func (a *app) newConsole(ctx context.Context) (*console, func(), error) {
 	f, ok := a.in.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return &console{Writer: a.out, plain: bufio.NewReader(a.in)}, func() {}, nil
@@ -165,7 +169,7 @@ func (a *app) newConsole() (*console, func(), error) {
 	if err != nil {
 		return nil, nil, tool.Errorf(tool.Unsupported, "this terminal has no raw mode").Because(err)
 	}
-	c := &console{keys: make(chan []byte)}
+	c := &console{keys: make(chan []byte), ended: ctx.Done()}
 	c.terminal = term.NewTerminal(struct {
 		io.Reader
 		io.Writer
@@ -200,11 +204,15 @@ const clearLine = "\x05\x15"
 // the end of the input, for ever.
 func (c *console) Read(p []byte) (int, error) {
 	if len(c.rest) == 0 {
-		keys, ok := <-c.keys
-		if !ok {
+		select {
+		case keys, ok := <-c.keys:
+			if !ok {
+				return 0, io.EOF
+			}
+			c.rest = keys
+		case <-c.ended:
 			return 0, io.EOF
 		}
-		c.rest = keys
 	}
 	at := bytes.IndexByte(c.rest, keyCtrlC)
 	if at == 0 {
@@ -248,7 +256,7 @@ func (c *console) line(prompt string) (string, error) {
 }
 
 // interruptible is a context that Ctrl-C ends until done is called. Other keys are
-// kept for the editor.
+// kept for the editor, but for those before a Ctrl-C, as a terminal does it.
 func (c *console) interruptible(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	if c.terminal == nil {
@@ -260,11 +268,15 @@ func (c *console) interruptible(ctx context.Context) (context.Context, func()) {
 		for {
 			select {
 			case keys, ok := <-c.keys:
-				if !ok || bytes.IndexByte(keys, keyCtrlC) >= 0 {
+				at := bytes.LastIndexByte(keys, keyCtrlC)
+				if at >= 0 {
+					c.rest = nil
+				}
+				c.rest = append(c.rest, keys[at+1:]...)
+				if !ok || at >= 0 {
 					cancel()
 					return
 				}
-				c.rest = append(c.rest, keys...)
 			case <-stop:
 				return
 			}
