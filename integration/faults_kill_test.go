@@ -208,19 +208,18 @@ func agentOf(t *testing.T, first int) int {
 // TestAHolderKilledWhileItsProgramsStandStill: the container stays paused, and
 // nobody is left to resume it.
 func TestAHolderKilledWhileItsProgramsStandStill(t *testing.T) {
+	needPause(t)
 	h := newHome(t)
 	h.do("session", "create", "box")
 	h.do("exec", "box", "--", "sh", "-c", "echo kept > f; for i in $(seq 40); do head -c 4M /dev/urandom > big$i; done")
 	before := strings.Count(h.do("call", "box", "snapshot_list"), "created_at")
 	pid := inspected(t, h.manager(), "box", "Pid")
 	cmd := h.start("call", "box", "snapshot_create", `{"quiesce":true}`)
-	if os.Getuid() == 0 { // a rootless service on cgroup v1 can't pause
-		paused := func() bool { return frozen(pid) }
-		if env.isolation == sandbox.IsolationGVisor { // it pauses by itself, which Podman alone knows
-			paused = func() bool { return inspect(t, h.manager(), "box")["Paused"] == true }
-		}
-		require.Eventually(t, paused, 30*time.Second, time.Millisecond, "the snapshot pauses nothing")
+	paused := func() bool { return frozen(pid) }
+	if env.isolation == sandbox.IsolationGVisor { // it pauses by itself, which Podman alone knows
+		paused = func() bool { return inspect(t, h.manager(), "box")["Paused"] == true }
 	}
+	require.Eventually(t, paused, 30*time.Second, time.Millisecond, "the snapshot pauses nothing")
 	killHolder(t, "box", h)
 	_ = cmd.Wait()
 	assert.NotZero(t, cmd.ProcessState.ExitCode(), "the snapshot was not made")

@@ -45,7 +45,10 @@ func TestRootless(t *testing.T) {
 	wisbox := filepath.Join(place, "bin", "wisbox")
 	require.NoError(t, os.Mkdir(filepath.Dir(wisbox), 0o755))
 	copyFile(t, binary(t), wisbox, 0o755)
-	require.NoError(t, os.CopyFS(filepath.Join(place, "testdata"), os.DirFS("testdata")))
+	tests := filepath.Join(place, "integration")
+	require.NoError(t, os.CopyFS(filepath.Join(tests, "testdata"), os.DirFS("testdata")))
+	require.NoError(t, os.CopyFS(filepath.Join(place, "examples"), os.DirFS("../examples")))
+	copyFile(t, "../README.md", filepath.Join(place, "README.md"), 0o644)
 	runtimeDir := filepath.Join(place, "run")
 	require.NoError(t, os.Mkdir(runtimeDir, 0o700))
 	require.NoError(t, os.Chown(runtimeDir, u.uid, u.gid))
@@ -56,7 +59,7 @@ func TestRootless(t *testing.T) {
 	if pattern := os.Getenv("WISBOX_ROOTLESS_RUN"); pattern != "" {
 		cmd.Args = append(cmd.Args, "-test.run="+pattern)
 	}
-	cmd.Dir = place
+	cmd.Dir = tests
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(u.uid), Gid: uint32(u.gid)}, Setsid: true}
 	cmd.Env = []string{
 		"HOME=" + u.home, "USER=" + rootlessUser, "XDG_RUNTIME_DIR=" + runtimeDir, "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
