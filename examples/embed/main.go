@@ -1,4 +1,4 @@
-// Embed runs one program in a session of its own, by the library.
+// Command embed runs one program in a session of its own, by the library.
 package main
 
 import (
