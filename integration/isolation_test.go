@@ -11,6 +11,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/internal/conformance"
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -137,7 +138,7 @@ func shared(t *testing.T, name string) string {
 	t.Helper()
 	dir, missing := conformance.SharedDir()
 	if missing != "" {
-		t.Skip(missing)
+		hosttest.Lacks(t, "%s", missing)
 	}
 	return filepath.Join(dir, name)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/wisbox/wisbox/evaltool"
 	"github.com/wisbox/wisbox/evaltool/wasm"
 	"github.com/wisbox/wisbox/internal/conformance"
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/rlm"
 	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
@@ -25,7 +26,7 @@ import (
 func TestConformance(t *testing.T) {
 	dir, reason := conformance.SharedDir()
 	if dir == "" {
-		t.Skip(reason)
+		hosttest.Lacks(t, "%s", reason)
 	}
 	target := &conformance.InProcess{Start: func(context.Context, conformance.OpenOptions) (*conformance.Local, error) {
 		return &conformance.Local{Do: toolsOver(t, t.TempDir(), engine(t))}, nil

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
 func TestCasesRunAgainstAFunction(t *testing.T) {
@@ -80,7 +82,7 @@ func TestCasesWithWordsThatNobodyReadsAreRefused(t *testing.T) {
 func TestSharedCaseFilesAreInTheLanguage(t *testing.T) {
 	files, reason := SharedFiles()
 	if reason != "" {
-		t.Skip(reason)
+		hosttest.Lacks(t, "%s", reason)
 	}
 	for _, file := range files {
 		cases, err := Load(file)
