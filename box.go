@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strings"
 	"time"
 
+	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/sandbox"
-	"github.com/wisbox/wisbox/tool"
 )
 
 // box is a session's sandbox: made when the first program needs it, made again
@@ -149,7 +148,7 @@ func attempt[T any](ctx context.Context, b *box, do func(sandbox.Sandbox) (T, bo
 			out, lost, err = do(sb)
 		}
 		if sb == nil {
-			return none, asToolError(err)
+			return none, toolerr.Of(err)
 		}
 		if lost || errors.Is(err, sandbox.ErrLost) {
 			b.drop(ctx, sb)
@@ -158,7 +157,7 @@ func attempt[T any](ctx context.Context, b *box, do func(sandbox.Sandbox) (T, bo
 			b.log.Info("sandbox lost, making it again", "error", err)
 			continue
 		}
-		return out, asToolError(err)
+		return out, toolerr.Of(err)
 	}
 }
 
@@ -181,32 +180,5 @@ func (b *box) end(ctx context.Context, how func(sandbox.Sandbox) error) error {
 	}
 	sb := b.cur
 	b.cur = nil
-	return how(sb)
-}
-
-// asToolError gives the errors of package sandbox their kinds. Their text is
-// fit for an agent, so it is kept.
-func asToolError(err error) error {
-	if err == nil {
-		return nil
-	}
-	if e := (*tool.Error)(nil); errors.As(err, &e) {
-		return e
-	}
-	for _, m := range []struct {
-		is   error
-		kind tool.Kind
-	}{
-		{sandbox.ErrUnsupported, tool.Unsupported},
-		{sandbox.ErrInvalid, tool.Invalid},
-		{sandbox.ErrNotFound, tool.NotFound},
-		{sandbox.ErrExists, tool.Busy},
-		{sandbox.ErrUnavailable, tool.Unavailable},
-		{sandbox.ErrLost, tool.Unavailable},
-	} {
-		if errors.Is(err, m.is) { // the kind says already what the sentinel does
-			return tool.Errorf(m.kind, "%s", strings.TrimPrefix(err.Error(), m.is.Error()+": ")).Because(err)
-		}
-	}
-	return tool.AsError(err)
+	return toolerr.Of(how(sb))
 }

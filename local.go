@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
@@ -202,7 +203,7 @@ func (l *local) inspect(ctx context.Context) (*Inspection, error) {
 	defer done()
 	info, err := sb.Info(ctx)
 	if err != nil {
-		out.Gaps = append(out.Gaps, "the container can't be asked: "+tool.AsError(asToolError(err)).Message)
+		out.Gaps = append(out.Gaps, "the container can't be asked: "+tool.AsError(toolerr.Of(err)).Message)
 		return out, nil
 	}
 	info.Limits = withDisk(info.Limits, diskLimits(l.dir))
@@ -232,7 +233,7 @@ func (l *local) running(ctx context.Context) (sandbox.Sandbox, func(), error) {
 		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, nil, asToolError(err)
+		return nil, nil, toolerr.Of(err)
 	}
 	return sb, func() { _ = sb.Detach() }, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/wisbox/wisbox/evaltool/wasm"
 	"github.com/wisbox/wisbox/hostmount"
+	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/podman"
 	"github.com/wisbox/wisbox/sandbox"
@@ -99,7 +100,7 @@ func (m *Manager) findPodman(ctx context.Context) error {
 	opts.Root, opts.Logger = m.store.ID(), m.log
 	backend, err := podman.New(ctx, &opts)
 	if err != nil {
-		return asToolError(err)
+		return toolerr.Of(err)
 	}
 	m.backend, m.owned = backend, true
 	return nil
@@ -228,7 +229,7 @@ func (m *Manager) ownRange(ctx context.Context) (overlay.Owner, error) {
 		}
 	}
 	owner, err := ranger.OwnRange(ctx, taken)
-	return overlay.Owner(owner), asToolError(err)
+	return overlay.Owner(owner), toolerr.Of(err)
 }
 
 // copyMounts copies the mounts in and notes where each went.
@@ -324,7 +325,7 @@ func (m *Manager) removeSandbox(ctx context.Context, name string) error {
 		m.log.Warn("the container can't be removed now; a later start of wisbox does it", "session", name, "error", err)
 		return nil
 	}
-	return asToolError(err)
+	return toolerr.Of(err)
 }
 
 // List tells what sessions the state root holds, those that are lost too.

@@ -18,6 +18,7 @@ import (
 	"github.com/wisbox/wisbox/evaltool/wasm"
 	"github.com/wisbox/wisbox/hostmount"
 	"github.com/wisbox/wisbox/images"
+	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/podman"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
@@ -222,7 +223,7 @@ func (o *SessionOptions) withDefaults() (SessionOptions, error) {
 			return opts, tool.Errorf(tool.Invalid, "seccomp and isolation gvisor exclude each other: gVisor answers programs' calls itself and loads no profile").In("seccomp")
 		}
 		if _, err := podman.CheckSeccomp(opts.Seccomp); err != nil {
-			return opts, tool.AsError(asToolError(err)).In("seccomp")
+			return opts, tool.AsError(toolerr.Of(err)).In("seccomp")
 		}
 	}
 	if opts.Image == "" {

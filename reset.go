@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/snapshot"
 	"github.com/wisbox/wisbox/tool"
@@ -49,7 +50,7 @@ func (w *work) replace(ctx context.Context, renew func() (*vfs.FS, error)) error
 // workspace, a failure leaves the session as it was, but for its programs.
 func (l *local) reset(ctx context.Context) (*vfs.FS, error) {
 	if err := l.box.close(ctx); err != nil {
-		return nil, asToolError(err)
+		return nil, err
 	}
 	if err := errors.Join(l.dir.Reset(ctx), removeLisp(l.dir)); err != nil {
 		return nil, err
@@ -123,5 +124,5 @@ func (l *local) quiesce(ctx context.Context) (resume func(), still bool, err err
 		l.m.log.Info("programs go on during a snapshot", "cause", err)
 		return func() {}, false, nil
 	}
-	return resume, true, asToolError(err)
+	return resume, true, toolerr.Of(err)
 }

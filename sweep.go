@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/overlay"
 )
 
@@ -64,7 +65,7 @@ const sweepTime = time.Minute
 func (m *Manager) pruneSandboxes(ctx context.Context, dryRun bool) ([]overlay.Swept, error) {
 	boxes, err := m.backend.List(ctx)
 	if err != nil {
-		return nil, asToolError(err)
+		return nil, toolerr.Of(err)
 	}
 	entries, err := m.store.List(ctx)
 	if err != nil {
@@ -82,7 +83,7 @@ func (m *Manager) pruneSandboxes(ctx context.Context, dryRun bool) ([]overlay.Sw
 		s := overlay.Swept{ID: box.ID, Reason: "a container whose session is gone"}
 		if !dryRun {
 			if err := m.backend.Remove(ctx, box.ID); err != nil {
-				s.Problem = asToolError(err).Error()
+				s.Problem = toolerr.Of(err).Error()
 			}
 		}
 		swept = append(swept, s)

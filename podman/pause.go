@@ -50,7 +50,7 @@ func (b *Backend) wake(ctx context.Context, name string, data *define.InspectCon
 		if now, lookErr := b.inspect(ctx, name); lookErr == nil && !now.State.Paused {
 			return nil // another process was quicker
 		}
-		return fail(sandbox.ErrLost, err, "the container is paused and can't go on; make the sandbox again")
+		return fail(sandbox.ErrLost, err, "the container is paused and can't go on")
 	}
 	return explain(ctx, "unpause the container", err)
 }

@@ -151,11 +151,11 @@ func (s *Sandbox) diagnose(ctx context.Context, cause error) error {
 	data, err := s.b.inspect(ctx, s.name)
 	switch {
 	case isNotFound(err):
-		return fail(sandbox.ErrLost, cause, "the container is gone; make the sandbox again")
+		return fail(sandbox.ErrLost, cause, "the container is gone")
 	case err != nil:
 		return explain(ctx, "look at the container", err)
 	case !healthy(data):
-		return fail(sandbox.ErrLost, cause, "the container is %s; make the sandbox again", data.State.Status)
+		return fail(sandbox.ErrLost, cause, "the container is %s", data.State.Status)
 	}
 	return explain(ctx, "start the sandbox's agent", cause)
 }
@@ -171,11 +171,11 @@ func (s *Sandbox) revive(ctx context.Context, lost *dialing) error {
 	data, err := s.b.inspect(ctx, s.name)
 	switch {
 	case isNotFound(err):
-		return fail(sandbox.ErrLost, cause, "the container is gone; make the sandbox again")
+		return fail(sandbox.ErrLost, cause, "the container is gone")
 	case err != nil:
 		return explain(ctx, "look at the container", err)
 	case !healthy(data):
-		return fail(sandbox.ErrLost, cause, "the container is %s; make the sandbox again", data.State.Status)
+		return fail(sandbox.ErrLost, cause, "the container is %s", data.State.Status)
 	}
 	if err := s.b.wake(ctx, s.name, data); err != nil {
 		return err
@@ -189,7 +189,7 @@ func (s *Sandbox) revive(ctx context.Context, lost *dialing) error {
 func (s *Sandbox) restart(ctx context.Context) error {
 	err := s.b.do(ctx, request{method: http.MethodPost, path: containerPath(s.name, "/restart"), query: url.Values{"t": {"0"}}})
 	if isAnswer(err) { // it ended meanwhile, or can't be ended
-		return fail(sandbox.ErrLost, err, "the container did not restart; make the sandbox again")
+		return fail(sandbox.ErrLost, err, "the container did not restart")
 	}
 	return explain(ctx, "restart the container", err)
 }

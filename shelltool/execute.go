@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -93,7 +94,7 @@ func (s *Shell) Execute(ctx context.Context, p ExecuteParams) (*ExecuteResult, e
 	}
 	switch {
 	case err != nil:
-		return nil, fault(err)
+		return nil, toolerr.Of(err)
 	case goesOn != nil:
 		return goesOn.handedOver(notices), nil
 	}

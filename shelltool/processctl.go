@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -56,10 +57,10 @@ func (p *process) signal(ctx context.Context, name string) error {
 		if errors.Is(err, sandbox.ErrInvalid) {
 			return invalid("signal", "the sandbox doesn't know this signal; TERM, KILL, INT, HUP and USR1 are known")
 		}
-		return fault(err)
+		return toolerr.Of(err)
 	}
 	if err := p.kill(); err != nil {
-		return fault(err)
+		return toolerr.Of(err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, killGrace)
 	defer cancel()
@@ -89,7 +90,7 @@ func (s *Shell) ResizeProcess(_ context.Context, p ResizeParams) (*ProcessInfo, 
 	}
 	if proc.running() {
 		if err := proc.proc.Resize(size); err != nil {
-			return nil, fault(err)
+			return nil, toolerr.Of(err)
 		}
 	}
 	info := proc.info()

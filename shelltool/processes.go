@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -53,7 +54,7 @@ func (s *Shell) StartProcess(ctx context.Context, p StartParams) (*ProcessInfo, 
 	}
 	proc := newProcess(shown, cmd, p.Stdin)
 	if err := s.launch(ctx, proc, cmd); err != nil {
-		return nil, fault(err)
+		return nil, toolerr.Of(err)
 	}
 	// A look at how it begins: one that fails at once is told as ended, and what
 	// the caller does next doesn't overtake the program's own start.

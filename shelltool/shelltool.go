@@ -138,21 +138,3 @@ func (s *Shell) Close() error {
 	}
 	return errors.Join(errs...)
 }
-
-// fault turns an error of the sandbox into one for an agent.
-func fault(err error) error {
-	var known *tool.Error
-	switch {
-	case err == nil, errors.As(err, &known):
-		return err
-	case errors.Is(err, sandbox.ErrInvalid):
-		return tool.Errorf(tool.Invalid, "%w", err)
-	case errors.Is(err, sandbox.ErrUnsupported):
-		return tool.Errorf(tool.Unsupported, "%w", err)
-	case errors.Is(err, sandbox.ErrLost):
-		return tool.Errorf(tool.Unavailable, "%w; the files are there: call again, and the session makes the sandbox anew", err)
-	case errors.Is(err, sandbox.ErrUnavailable), errors.Is(err, sandbox.ErrNotFound):
-		return tool.Errorf(tool.Unavailable, "%w", err)
-	}
-	return tool.AsError(err)
-}

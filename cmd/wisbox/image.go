@@ -14,6 +14,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/images"
+	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -76,7 +77,7 @@ func withBackend[B any](ctx context.Context, a *app, do func(*wisbox.Manager, B)
 	if !ok {
 		return tool.Errorf(tool.Unsupported, "this backend has no images")
 	}
-	return do(m, backend)
+	return toolerr.Of(do(m, backend))
 }
 
 // buildError keeps the text of a failed build: it is for the person at the

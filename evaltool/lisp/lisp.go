@@ -16,7 +16,7 @@ import (
 	"sync"
 
 	"github.com/wisbox/wisbox/evaltool/lisp/driver"
-	"github.com/wisbox/wisbox/internal/interp"
+	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -126,7 +126,7 @@ func (l *Lisp) ask(ctx context.Context, r request) (*reply, error) {
 	defer context.AfterFunc(l.life, cancel)()
 	notes, err := l.ready(ctx)
 	if err != nil {
-		return nil, interp.ToolError(err)
+		return nil, toolerr.Of(err)
 	}
 	rep, err := l.send(ctx, r)
 	if err != nil {
@@ -209,7 +209,7 @@ func (l *Lisp) restore(ctx context.Context) (notes []string) {
 func (l *Lisp) send(ctx context.Context, r request) (*reply, error) {
 	rep, err := l.live.ask(ctx, r)
 	if err != nil {
-		return nil, interp.ToolError(err)
+		return nil, toolerr.Of(err)
 	}
 	if rep.status == StatusEnded {
 		l.drop()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/wisbox/wisbox/evaltool"
 	"github.com/wisbox/wisbox/internal/interp"
+	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -14,7 +15,7 @@ import (
 func (e *Engine) fresh(ctx context.Context, req evaltool.Request) (evaltool.Response, error) {
 	runner, err := e.runner(ctx)
 	if err != nil {
-		return evaltool.Response{}, interp.ToolError(err)
+		return evaltool.Response{}, toolerr.Of(err)
 	}
 	r := newRequest(req)
 	in, err := r.encode(req.Reads)
@@ -29,7 +30,7 @@ func (e *Engine) fresh(ctx context.Context, req evaltool.Request) (evaltool.Resp
 		Control: &sandbox.Control{In: in, Out: out},
 	})
 	if err != nil {
-		return evaltool.Response{}, interp.ToolError(err)
+		return evaltool.Response{}, toolerr.Of(err)
 	}
 	return freshResponse(r.ID, res, out.Take(), &stdout, &stderr)
 }

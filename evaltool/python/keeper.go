@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/wisbox/wisbox/evaltool"
-	"github.com/wisbox/wisbox/internal/interp"
+	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -71,7 +71,7 @@ func (k *keeper) evaluate(ctx context.Context, req evaltool.Request) (evaltool.R
 	defer context.AfterFunc(k.life, cancel)()
 	notes, err := k.ready(ctx)
 	if err != nil {
-		return evaltool.Response{}, true, interp.ToolError(err)
+		return evaltool.Response{}, true, toolerr.Of(err)
 	}
 	resp, alive, err := k.live.evaluate(ctx, req)
 	if !alive {
