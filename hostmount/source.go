@@ -236,7 +236,7 @@ func sourceError(err error, what string) error {
 	case err == nil, errors.As(err, &te):
 		return err
 	case errors.Is(err, fs.ErrNotExist):
-		return tool.Errorf(tool.NotFound, "%s does not exist", what).Because(err)
+		return tool.Errorf(tool.NotFound, "%s does not exist; give the path of one that does, or make it first", what).Because(err)
 	case errors.Is(err, fs.ErrPermission):
 		return tool.Errorf(tool.Permission, "%s can't be read by the user that runs wisbox", what).Because(err)
 	case errors.Is(err, beneath.ErrNotRegular), errors.Is(err, unix.ELOOP):

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -219,7 +220,7 @@ func (a *app) serveHTTP(ctx context.Context, server *mcpserver.Server, opts *mcp
 	ho := &mcpserver.HTTPOptions{Tokens: []string{token}, Hosts: opts.hosts, Origins: opts.origins, CertFile: opts.cert, KeyFile: opts.key}
 	l, err := mcpserver.Listen(opts.http, ho)
 	if err != nil {
-		return cannotListen("--http", opts.http, err)
+		return cannotListen("--http", opts.http, "HOST:PORT, as 127.0.0.1:8080, or unix:PATH", err)
 	}
 	fmt.Fprintf(a.err, "wisbox: serving MCP on %s\n", l.Addr())
 	fmt.Fprintf(a.err, "wisbox: the bearer token is in %s\n", file)
@@ -235,19 +236,22 @@ func refused(flag, value string, err error) error {
 	return usageError{tool.Errorf(tool.Invalid, "%s %q: %s", flag, value, err).In(flag).Because(err)}
 }
 
-// cannotListen tells why the server has no address. One that is taken or can't be
-// had is not wrong on the command line.
-func cannotListen(flag, addr string, err error) error {
-	var op *net.OpError
+// cannotListen tells why the server has no address, and what form of one the flag
+// takes. One that is taken or can't be had is not wrong on the command line.
+func cannotListen(flag, addr, form string, err error) error {
 	var taken *os.SyscallError
-	if errors.As(err, &taken) {
-		return tool.Errorf(tool.Unavailable, "%s %q: can't listen there: %s; take another address", flag, addr, taken.Err).In(flag).Because(err)
-	}
+	var dir *fs.PathError // of a socket
+	var malformed *net.AddrError
+	var unknown *net.DNSError
 	switch {
+	case errors.As(err, &taken):
+		return tool.Errorf(tool.Unavailable, "%s %q: can't listen there: %s; take another address", flag, addr, taken.Err).In(flag).Because(err)
+	case errors.As(err, &dir):
+		return tool.Errorf(tool.Unavailable, "%s %q: can't use %s: %s; take another address", flag, addr, dir.Path, dir.Err).In(flag).Because(err)
+	case errors.As(err, &malformed), errors.As(err, &unknown):
+		return usageError{tool.Errorf(tool.Invalid, "%s is %q; it must be %s", flag, addr, form).In(flag).Because(err)}
 	case errors.Is(err, mcpserver.ErrNoTLS):
 		err = fmt.Errorf("%w, with --tls-cert and --tls-key", mcpserver.ErrNoTLS)
-	case errors.As(err, &op):
-		err = op.Err // without the network's name
 	}
 	return refused(flag, addr, err)
 }

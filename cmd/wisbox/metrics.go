@@ -14,6 +14,9 @@ import (
 
 const metricsHelp = "serve metrics for Prometheus on this `ADDRESS` of the loopback interface, as 127.0.0.1:9464"
 
+// metricsAddress is the form of that address.
+const metricsAddress = "HOST:PORT on the loopback interface, as 127.0.0.1:9464"
+
 func (a *app) newMetricsCmd() *cobra.Command {
 	var addr string
 	cmd := &cobra.Command{
@@ -40,7 +43,7 @@ func (a *app) runMetrics(ctx context.Context, addr string) error {
 	if addr != "" {
 		var err error
 		if l, err = metrics.Listen(addr); err != nil {
-			return cannotListen("--listen", addr, err)
+			return cannotListen("--listen", addr, metricsAddress, err)
 		}
 		defer l.Close()
 	}
@@ -65,7 +68,7 @@ func metered(ctx context.Context, opts *wisbox.Options, addr string) (*wisbox.Ma
 	}
 	l, err := metrics.Listen(addr)
 	if err != nil {
-		return nil, cannotListen("--metrics", addr, err)
+		return nil, cannotListen("--metrics", addr, metricsAddress, err)
 	}
 	counted := metrics.New()
 	opts.Meter = counted
