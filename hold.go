@@ -119,6 +119,10 @@ func (m *Manager) Hold(ctx context.Context, name string, idle time.Duration, rea
 	return err
 }
 
+// farewell is how long, when the holder ends, a client has to take what is still to
+// be said: one that takes nothing more, or says nothing, must not keep it.
+const farewell = 5 * time.Second
+
 func (h *holder) serve(ctx context.Context, l net.Listener) {
 	var conns sync.WaitGroup
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
@@ -131,6 +135,7 @@ func (h *holder) serve(ctx context.Context, l net.Listener) {
 		h.enter()
 		conns.Go(func() {
 			conn := holdwire.New(c)
+			defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now().Add(farewell)) })()
 			use := h.operate(ctx, conn)
 			defer h.leave(use)
 			if !h.keeps(conn) {

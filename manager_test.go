@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -477,6 +478,36 @@ func heldBy(t *testing.T, idle time.Duration, so wisbox.SessionOptions, holding 
 	client, err = m.Attach(t.Context(), "box")
 	require.NoError(t, err)
 	return client, m, done
+}
+
+// TestAHolderEndsThoughAClientDoesNot has one client that takes no output, as
+// behind a pager, and one that says nothing.
+func TestAHolderEndsThoughAClientDoesNot(t *testing.T) {
+	s, m, ended := held(t, time.Minute)
+	screen, out := io.Pipe()
+	defer screen.Close()
+	_, err := s.Start(t.Context(), sandbox.Cmd{Argv: []string{"yes"}, Stdout: out})
+	require.NoError(t, err)
+	_, err = screen.Read(make([]byte, 1)) // and no more
+	require.NoError(t, err)
+	sockets, err := filepath.Glob(filepath.Join(m.RuntimeDir(), "hold-????????????????"))
+	require.NoError(t, err)
+	require.Len(t, sockets, 1)
+	silent, err := net.Dial("unix", sockets[0])
+	require.NoError(t, err)
+	defer silent.Close()
+
+	ctx, cancel := context.WithCancel(t.Context())
+	removed := make(chan error, 1)
+	go func() { removed <- m.Remove(ctx, "box") }()
+	select {
+	case err := <-ended:
+		assert.NoError(t, err)
+	case <-time.After(20 * time.Second):
+		assert.Fail(t, "the holder stays")
+	}
+	cancel()
+	assert.Error(t, <-removed, "the client has the session open")
 }
 
 func TestClientsWorkThroughTheHolder(t *testing.T) {
