@@ -71,17 +71,25 @@ func hasOpenat2(dir int) bool {
 	return true
 }
 
-// openat2 opens rel below dir and follows no link on the way.
+// openat2 opens rel below dir and follows no link on the way. What is renamed out
+// of dir while the kernel opens it is EXDEV, as a mount is: as the file tools replace
+// files so, it is looked up again.
 func openat2(dir int, rel string, flags int) (int, error) {
 	how := unix.OpenHow{
 		Flags:   uint64(flags) | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS,
 	}
-	for {
+	for tries := 1; ; {
 		fd, err := unix.Openat2(dir, rel, &how)
-		if err != unix.EINTR && err != unix.EAGAIN { //nolint:errorlint // errno values, compared as such
-			return fd, err
+		switch err { //nolint:errorlint // errno values, compared as such
+		case unix.EINTR, unix.EAGAIN:
+			continue
+		case unix.EXDEV:
+			if tries++; tries <= maxTries {
+				continue
+			}
 		}
+		return fd, err
 	}
 }
 

@@ -316,6 +316,23 @@ func TestRacingSwapsNeverLeave(t *testing.T) {
 	})
 }
 
+// What a file tool replaces leaves the tree by an exchange of names. Who opens it
+// just then was not led out.
+func TestAFileThatIsBeingReplacedDoesNotLeadOut(t *testing.T) {
+	bothWays(t, func(w *world) {
+		w.file(w.at("f"), "inside")
+		w.file(filepath.Join(w.outside, "f"), "replaced")
+		swapping(w, "f", "../outside/f")
+		for range 20_000 {
+			_, _, err := w.read("f")
+			require.NoError(w, err)
+			place, err := w.tree.Look("f")
+			require.NoError(w, err)
+			require.NoError(w, place.Close())
+		}
+	})
+}
+
 func swapping(w *world, a, b string) {
 	ctx, cancel := context.WithCancel(w.Context())
 	done := make(chan struct{})
