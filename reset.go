@@ -126,3 +126,18 @@ func (l *local) quiesce(ctx context.Context) (resume func(), still bool, err err
 	}
 	return resume, true, toolerr.Of(err)
 }
+
+// activity is the processor time that the session's programs have used, by
+// whatever process they were started.
+func (l *local) activity(ctx context.Context) (int64, error) {
+	sb, err := l.box.peek(ctx)
+	if err != nil {
+		return 0, err
+	}
+	m, ok := sb.(sandbox.Meter)
+	if !ok {
+		return 0, sandbox.ErrUnsupported
+	}
+	used, err := m.CPUTime(ctx)
+	return int64(used), err
+}

@@ -95,7 +95,7 @@ func (l *local) newServices(files *vfs.FS) (s *services, err error) {
 		return nil, err
 	}
 	s.lisp = lisp.New(&lisp.Options{Runner: runner, Memory: l.opts.Limits.Memory, Record: lispFile(l.dir), Logger: log})
-	if s.snapshots, err = newSnapshots(l.dir, l.opts, l.quiesce); err != nil {
+	if s.snapshots, err = newSnapshots(l.dir, l.opts, l); err != nil {
 		return nil, err
 	}
 	s.digest = l.m.newDigest(l.dir, l.opts, files)
@@ -131,8 +131,13 @@ func removeLisp(dir *overlay.Dir) error {
 	return nil
 }
 
-func newSnapshots(dir *overlay.Dir, opts SessionOptions, quiesce func(context.Context) (func(), bool, error)) (*snapshot.Store, error) {
-	o := &snapshot.Options{Workspace: dir.Workspace(), Tmp: dir.Tmp(), Store: dir.Snapshots(), Lock: dir.Lock, Quiesce: quiesce, Fsync: opts.Fsync}
+// newSnapshots opens the snapshots of a session. l is where its programs run; nil
+// where that is another process.
+func newSnapshots(dir *overlay.Dir, opts SessionOptions, l *local) (*snapshot.Store, error) {
+	o := &snapshot.Options{Workspace: dir.Workspace(), Tmp: dir.Tmp(), Store: dir.Snapshots(), Lock: dir.Lock, Fsync: opts.Fsync}
+	if l != nil {
+		o.Quiesce, o.Activity = l.quiesce, l.activity
+	}
 	if user := dir.State().User; user != nil {
 		o.Owner = &snapshot.Owner{UID: user.UID, GID: user.GID}
 	}

@@ -53,6 +53,25 @@ while True:
 	assert.Equal(t, "clone\n", output(t, c, "cat f"))
 }
 
+// TestARestoreOfALargeTreeFindsWhatAProgramWrites: of a large tree wisbox asks the
+// kernel whether something ran, before it looks a second time.
+func TestARestoreOfALargeTreeFindsWhatAProgramWrites(t *testing.T) {
+	s := open(t, nil)
+	output(t, s, "for d in $(seq 50); do mkdir $d; (cd $d; seq 100 | xargs touch); done; echo old >f")
+	id := call(t, s, "snapshot_create", nil).str("snapshot_id")
+
+	output(t, s, "echo new >f")
+	r := call(t, s, "snapshot_restore", args{"snapshot_id": id})
+	assert.Empty(t, r["conflicts"], "nothing runs")
+	assert.Equal(t, "old\n", output(t, s, "cat f"))
+
+	call(t, s, "process_start", args{"commands": []string{"sh", "-c", "while :; do date +%N >7/busy; done"}})
+	output(t, s, "until test -s 7/busy; do sleep 0.01; done; echo new >f")
+	r = call(t, s, "snapshot_restore", args{"snapshot_id": id})
+	assert.Equal(t, []any{"7/busy"}, r["conflicts"])
+	assert.Equal(t, "old\n", output(t, s, "cat f"))
+}
+
 // TestForksOfAHeldSession: the source's programs run in its holder, and each fork's
 // in one of its own.
 func TestForksOfAHeldSession(t *testing.T) {

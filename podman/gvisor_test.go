@@ -70,15 +70,20 @@ func TestGVisorsLimitsAreReadOnTheHost(t *testing.T) {
 		"no group at all": {nil, 2, map[string]string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := t.TempDir()
-			for file, text := range c.files {
-				path := filepath.Join(root, file)
-				require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-				require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
-			}
-			got, version := hostLimits(root, 7)
+			got, version := hostLimits(fakeHost(t, c.files), 7)
 			require.Equal(t, c.want, got)
 			require.Equal(t, c.version, version)
 		})
 	}
+}
+
+// fakeHost is a root directory with these files.
+func fakeHost(t *testing.T, files map[string]string) string {
+	root := t.TempDir()
+	for file, text := range files {
+		path := filepath.Join(root, file)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	return root
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -120,6 +121,7 @@ func (s *Store) restore(ctx context.Context, w *restore, r *record) (Restored, e
 		return Restored{}, restoreError(err, r.ID)
 	}
 	w.store, w.want, w.placed, w.out = s, want, newPlaced(), Restored{ID: r.ID}
+	w.large = r.Files >= largeTree
 	w.trash = &trash{dir: s.staging.Dir()}
 	err = w.run(ctx)
 	w.trash.wait() // of an error
@@ -145,6 +147,7 @@ type restore struct {
 	want    *entry
 	twin    *twin // may be nil
 	still   bool  // nothing else writes: one round is exact
+	large   bool  // a look costs more than to wait for a program's time to be counted
 	placed  *placed
 	trash   *trash
 	seen    *entry // the workspace as it was at the last look
@@ -156,11 +159,12 @@ type restore struct {
 
 func (r *restore) run(ctx context.Context) error {
 	for range rounds {
+		idle := r.watch(ctx)
 		same, err := r.round(ctx)
 		if err != nil {
 			return err
 		}
-		if same || r.still {
+		if same || r.still || idle() {
 			return r.end()
 		}
 		ctx = context.WithoutCancel(ctx)
@@ -175,6 +179,35 @@ func (r *restore) run(ctx context.Context) error {
 		return err
 	}
 	return r.end()
+}
+
+const (
+	// countedAfter is when what has run is counted at the latest: the longest tick
+	// of a kernel's clock (CONFIG_HZ=100).
+	countedAfter = 10 * time.Millisecond
+	// largeTree is how many files are looked at in about that time (4 µs each, on
+	// two processors).
+	largeTree = 4_000
+)
+
+// watch begins a round. idle, at its end, says that no program can have written
+// since: none has run.
+func (r *restore) watch(ctx context.Context) (idle func() bool) {
+	no := func() bool { return false }
+	if r.still || !r.large || r.store.opts.Activity == nil {
+		return no
+	}
+	before, err := r.store.opts.Activity(ctx)
+	if err != nil {
+		return no
+	}
+	return func() bool {
+		counted := time.After(countedAfter)
+		r.trash.wait() // takes about as long
+		<-counted
+		after, err := r.store.opts.Activity(context.WithoutCancel(ctx))
+		return err == nil && after == before
+	}
 }
 
 // look looks at the workspace and compares it with what is wanted: what can't be

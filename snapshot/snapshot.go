@@ -54,6 +54,11 @@ type Options struct {
 	// can't. It is asked only where a call wants it.
 	// still says that it did and nothing writes the workspace meanwhile.
 	Quiesce func(context.Context) (resume func(), still bool, err error)
+	// Activity gives a number that grows when a program runs that can write the
+	// workspace, at the latest 10 ms after: the processor time of them all. A restore
+	// during which it stays the same is spared its second look. With an error, or
+	// without Activity, programs may always have run.
+	Activity func(context.Context) (int64, error)
 	// Changed is told the paths that a restore has changed; may be nil.
 	Changed func(paths []string)
 	// Fsync makes each snapshot and each restore durable before it is acknowledged.

@@ -1,0 +1,66 @@
+package podman
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+var _ sandbox.Meter = (*Sandbox)(nil)
+
+// CPUTime reads what the kernel has counted for the container's group: it must
+// be the container's own, which rootless on cgroup v1 it isn't.
+func (s *Sandbox) CPUTime(ctx context.Context) (time.Duration, error) {
+	data, err := s.b.inspect(ctx, s.name)
+	if err != nil {
+		return 0, explain(ctx, "look at the container", err)
+	}
+	used, err := cpuTime("/", data.State.Pid, data.ID)
+	if err != nil {
+		return 0, fail(sandbox.ErrUnsupported, err, "the container's processor time isn't counted here")
+	}
+	return used, nil
+}
+
+var errNoOwnGroup = errors.New("the container has no group of its own")
+
+// cpuTime is what the group has used that is named after the container, and all
+// below it. root is "/" but in tests.
+func cpuTime(root string, pid int, container string) (time.Duration, error) {
+	groups, mount := groupsOf(root, pid), filepath.Join(root, "sys/fs/cgroup")
+	path, v1 := groups["cpuacct"]
+	if !v1 {
+		path = groups[""]
+	}
+	above, below, own := strings.Cut(path, container)
+	if !own || container == "" {
+		return 0, errNoOwnGroup
+	}
+	suffix, _, _ := strings.Cut(below, "/") // as in libpod-ID.scope/container
+	group := above + container + suffix
+	if v1 {
+		return readNumber(filepath.Join(mount, "cpuacct", group, "cpuacct.usage"), "", time.Nanosecond)
+	}
+	return readNumber(filepath.Join(mount, group, "cpu.stat"), "usage_usec ", time.Microsecond)
+}
+
+// readNumber gives the number that stands in a file behind prefix, as so many units.
+func readNumber(path, prefix string, unit time.Duration) (time.Duration, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, found := strings.CutPrefix(line, prefix); found {
+			n, err := strconv.ParseInt(strings.TrimSpace(rest), 10, 64)
+			return time.Duration(n) * unit, err
+		}
+	}
+	return 0, errNoOwnGroup
+}

@@ -1,0 +1,41 @@
+//go:build integration
+
+package podman
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// What is idle must use no time at all, or no restore would ever be spared a
+// look; and what runs must be seen, however short it is.
+func TestOnlyWhatRunsUsesProcessorTime(t *testing.T) {
+	h := newHost(t, nil)
+	s := h.create(h.spec("meter"))
+	used := func() time.Duration {
+		d, err := s.CPUTime(t.Context())
+		if os.Getuid() != 0 && !unifiedCgroups() {
+			require.ErrorIs(t, err, sandbox.ErrUnsupported)
+			return 0
+		}
+		require.NoError(t, err)
+		return d
+	}
+	for range 5 {
+		before := used()
+		sh(t, s, ":")
+		assert.Greater(t, used(), before)
+		var last time.Duration
+		require.Eventually(t, func() bool { // the agent makes the next process ready
+			was := last
+			last = used()
+			return last == was
+		}, 20*time.Second, 50*time.Millisecond, "an idle sandbox uses processor time")
+	}
+}
