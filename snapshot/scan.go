@@ -269,11 +269,11 @@ func (s *scan) cached(e *entry) bool {
 	if s.placed.holds(e) {
 		return true
 	}
-	found, ok := s.cache.lookup(e.stamp())
+	found, at, ok := s.cache.find(e.stamp())
 	if !ok || !s.known(found.hash) {
 		return false
 	}
-	e.hash, e.list, e.sure = found.hash, found.list, true
+	e.hash, e.list, e.sure, e.cached = found.hash, found.list, true, at
 	return true
 }
 

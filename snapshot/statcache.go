@@ -51,14 +51,22 @@ type statCache struct {
 	dirty bool
 }
 
+// lookup gives the content of a file with that stamp, if it is known.
 func (c *statCache) lookup(s stamp) (content, bool) {
+	found, _, ok := c.find(s)
+	return found, ok
+}
+
+// find is lookup that also says the content's place in known, counted from 1; 0
+// is that of what is fresh.
+func (c *statCache) find(s stamp) (found content, at int, ok bool) {
 	if i, ok := slices.BinarySearch(c.inodes, s.ino); ok && c.known[i].stamp == s {
-		return c.known[i], true
+		return c.known[i], i + 1, true
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	found, ok := c.fresh[s.ino]
-	return found, ok && found.stamp == s
+	found, ok = c.fresh[s.ino]
+	return found, 0, ok && found.stamp == s
 }
 
 func (c *statCache) add(found content) {
@@ -68,21 +76,47 @@ func (c *statCache) add(found content) {
 }
 
 // keep forgets all but what the tree of a whole look holds. Nothing may look
-// anything up meanwhile.
+// anything up meanwhile, nor since the look.
 func (c *statCache) keep(root *entry) {
-	live := make([]content, 0, len(c.known)+len(c.fresh))
+	live := make([]bool, len(c.known))
+	var fresh []content
 	eachFile(root, func(e *entry) {
-		if found, ok := c.lookup(e.stamp()); ok {
-			live = append(live, found)
+		switch {
+		case e.cached > 0:
+			live[e.cached-1] = true
+		case e.sure && e.size > 0:
+			fresh = append(fresh, content{stamp: e.stamp(), hash: e.hash, list: e.list})
 		}
 	})
-	c.dirty = c.dirty || len(live) != len(c.known)
-	c.set(live)
+	known := c.known[:0:0]
+	for i, is := range live {
+		if is {
+			known = append(known, c.known[i])
+		}
+	}
+	c.dirty = c.dirty || len(known) != len(c.known)
+	c.set(merge(known, fresh))
 }
 
+// merge puts what is new among what is sorted by inode already. Of two contents of
+// one file, which a program has changed between a look at two of its names, the new
+// one counts.
+func merge(known, fresh []content) []content {
+	slices.SortFunc(fresh, byInode)
+	out := make([]content, 0, len(known)+len(fresh))
+	for _, f := range fresh {
+		for len(known) > 0 && known[0].ino < f.ino {
+			out, known = append(out, known[0]), known[1:]
+		}
+		out = append(out, f)
+	}
+	return slices.CompactFunc(append(out, known...), func(a, b content) bool { return a.ino == b.ino })
+}
+
+func byInode(a, b content) int { return cmp.Compare(a.ino, b.ino) }
+
+// set takes what is sorted by inode, each once.
 func (c *statCache) set(known []content) {
-	slices.SortFunc(known, func(a, b content) int { return cmp.Compare(a.ino, b.ino) })
-	known = slices.CompactFunc(known, func(a, b content) bool { return a.ino == b.ino }) // of other names
 	c.inodes, c.known, c.fresh = make([]uint64, len(known)), known, map[uint64]content{}
 	for i := range known {
 		c.inodes[i] = known[i].ino
@@ -131,6 +165,9 @@ func loadCache(root *os.Root) *statCache {
 		le := binary.LittleEndian
 		s := stamp{le.Uint64(body), int64(le.Uint64(body[8:])), int64(le.Uint64(body[16:])), int64(le.Uint64(body[24:]))}
 		known = append(known, content{stamp: s, hash: Hash(body[32:64]), list: body[64] == 1})
+	}
+	if !slices.IsSortedFunc(known, byInode) {
+		return c
 	}
 	c.set(known)
 	return c

@@ -49,6 +49,7 @@ type entry struct {
 	ctime    int64
 	links    uint64
 	sure     bool // of a file: its content is known, and can't change without its times telling
+	cached   int  // of a file: where the cache of contents has it, see [statCache.find]
 	unstable bool
 }
 
