@@ -20,7 +20,7 @@ func TestProcessorTimeIsOfTheContainersOwnGroup(t *testing.T) {
 			"sys/fs/cgroup/cpuacct/p/libpod-abc/cpuacct.usage": "1234567\n",
 		}, 1234567},
 		"version 2": {map[string]string{
-			"proc/7/cgroup": "0::/p/libpod-abc\n",
+			"proc/7/cgroup":                       "0::/p/libpod-abc\n",
 			"sys/fs/cgroup/p/libpod-abc/cpu.stat": "usage_usec 42\nuser_usec 40\nsystem_usec 2\n",
 		}, 42 * time.Microsecond},
 		"systemd and crun": {map[string]string{
