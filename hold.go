@@ -71,6 +71,7 @@ type holder struct {
 
 	mu    sync.Mutex
 	conns int
+	empty bool      // the sandbox is removed, and no client came since
 	used  time.Time // when the last client that used the session left
 	timer *time.Timer
 	last  []*holdwire.Conn // clients that wait for the end
@@ -161,6 +162,7 @@ func (h *holder) enter() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.conns++
+	h.empty = false
 	h.timer.Stop()
 }
 
@@ -175,7 +177,9 @@ func (h *holder) leave(use bool) {
 	}
 }
 
-// lookIdle ends the holder unless a process still runs.
+// lookIdle ends the holder unless a process still runs. What takes time of that,
+// to remove the sandbox, comes first: a client that comes meanwhile waits, and is
+// served, where one that finds the holder ending is not.
 func (h *holder) lookIdle() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -183,8 +187,23 @@ func (h *holder) lookIdle() {
 	case h.conns > 0:
 	case h.s.host.(*local).busy(), h.neededForSecrets():
 		h.timer.Reset(h.idle)
+	case !h.empty:
+		h.removeSandbox()
+		h.empty = true
+		h.timer.Reset(lastCall)
 	default:
 		h.cancel(errIdle)
+	}
+}
+
+// lastCall is how long clients that waited have to come in.
+const lastCall = time.Second
+
+func (h *holder) removeSandbox() {
+	ctx, cancel := context.WithTimeout(context.Background(), dropGrace)
+	defer cancel()
+	if err := h.s.host.(*local).box.close(ctx); err != nil {
+		h.s.m.log.Warn("remove an idle sandbox", "session", h.s.ID(), "error", err)
 	}
 }
 

@@ -35,7 +35,9 @@ func TestMain(m *testing.M) { os.Exit(m.Run()) }
 func manager(t *testing.T, opts wisbox.Options) (*wisbox.Manager, *sandboxtest.Host) {
 	t.Helper()
 	host := sandboxtest.NewHost()
-	opts.Backend = host
+	if opts.Backend == nil {
+		opts.Backend = host
+	}
 	if opts.CacheDir == "" {
 		opts.CacheDir = filepath.Join(t.TempDir(), "state")
 	}
@@ -478,6 +480,47 @@ func heldBy(t *testing.T, idle time.Duration, so wisbox.SessionOptions, holding 
 	client, err = m.Attach(t.Context(), "box")
 	require.NoError(t, err)
 	return client, m, done
+}
+
+// slow is a backend whose sandboxes take their time to go.
+type slow struct {
+	sandbox.Backend
+	once        sync.Once
+	going, gone chan struct{} // closed when the first begins to go, and when it may
+}
+
+func (s *slow) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	sb, err := s.Backend.Create(ctx, spec)
+	return slowSandbox{sb, s}, err
+}
+
+type slowSandbox struct {
+	sandbox.Sandbox
+	*slow
+}
+
+func (s slowSandbox) Close(ctx context.Context) error {
+	s.once.Do(func() { close(s.going) })
+	select {
+	case <-s.gone:
+	case <-ctx.Done():
+	}
+	return s.Sandbox.Close(ctx)
+}
+
+func TestAClientThatComesWhileAnIdleHolderEndsIsServed(t *testing.T) {
+	b := &slow{Backend: sandboxtest.NewHost(), going: make(chan struct{}), gone: make(chan struct{})}
+	s, _, ended := heldBy(t, time.Second, wisbox.SessionOptions{}, wisbox.Options{Backend: b})
+	text(t, s, "shell_execute", `{"commands":["true"]}`)
+	<-b.going
+	served := make(chan error, 1)
+	go func() {
+		_, err := s.Call(t.Context(), "shell_execute", json.RawMessage(`{"commands":["true"]}`))
+		served <- err
+	}()
+	close(b.gone)
+	assert.NoError(t, <-served)
+	assert.NoError(t, <-ended, "idle again")
 }
 
 // TestAHolderEndsThoughAClientDoesNot has one client that takes no output, as
