@@ -197,7 +197,7 @@ func (h *holder) lookIdle() {
 }
 
 // lastCall is how long clients that waited have to come in.
-const lastCall = time.Second
+const lastCall = 200 * time.Millisecond
 
 func (h *holder) removeSandbox() {
 	ctx, cancel := context.WithTimeout(context.Background(), dropGrace)

@@ -53,7 +53,11 @@ func hasStatus(err error, status int) bool {
 	return errors.As(err, &api) && api.Status == status
 }
 
-func isNotFound(err error) bool { return hasStatus(err, http.StatusNotFound) }
+// isNotFound knows the answer about a container that is just being removed, too:
+// a 500 that says in its text what it is.
+func isNotFound(err error) bool {
+	return hasStatus(err, http.StatusNotFound) || hasStatus(err, http.StatusInternalServerError) && says(err, "no such container")
+}
 
 func says(err error, words ...string) bool {
 	if err == nil {

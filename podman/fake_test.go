@@ -316,6 +316,12 @@ func TestOpen(t *testing.T) {
 		_, err := b.Open(t.Context(), fakeSpec(t))
 		require.ErrorIs(t, err, sandbox.ErrNotFound)
 	})
+	t.Run("one that is just being removed", func(t *testing.T) {
+		b, server := newFake(t)
+		server.Fault("GET", "/json", podmantest.Fails(500, "container 0eb7 does not exist in database: no such container"))
+		_, err := b.Open(t.Context(), fakeSpec(t))
+		require.ErrorIs(t, err, sandbox.ErrNotFound)
+	})
 	t.Run("a paused one goes on", func(t *testing.T) {
 		b, server := newFake(t)
 		spec := fakeSpec(t)

@@ -18,7 +18,7 @@ func (b *Backend) remove(ctx context.Context, name string) error {
 	var err error
 	for try := 1; try <= maxTries; try++ {
 		err = b.do(ctx, request{method: http.MethodDelete, path: containerPath(name, ""), query: query, limit: removeTimeout})
-		if isNotFound(err) {
+		if hasStatus(err, http.StatusNotFound) {
 			return nil
 		}
 		gone, checkErr := b.isGone(ctx, name)
