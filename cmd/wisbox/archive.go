@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 
+	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
 )
 
@@ -93,7 +94,9 @@ func packEntry(tw *tar.Writer, hostPath, name string, d fs.DirEntry) error {
 	if err := tw.WriteHeader(header); err != nil {
 		return err
 	}
-	_, err = io.CopyN(tw, f, header.Size)
+	if _, err = io.CopyN(tw, f, header.Size); errors.Is(err, io.EOF) {
+		return tool.Errorf(tool.Conflict, "%s on the host has less than the %d bytes that it had; copy it when nothing writes to it", hostPath, header.Size)
+	}
 	return err
 }
 
@@ -110,7 +113,7 @@ func (a *app) unpackFile(r io.Reader, to string) error {
 	}
 	f, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, fs.FileMode(header.Mode).Perm())
 	if err != nil {
-		return hostError(err)
+		return fileError(to, err)
 	}
 	_, err = io.Copy(f, tr)
 	return hostError(errors.Join(err, f.Close()))

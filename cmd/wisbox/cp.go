@@ -190,6 +190,8 @@ func hostError(err error) error {
 	}
 	kind, says := tool.Unavailable, "can't be read or written: "+pathErr.Err.Error()
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && pathErr.Op == opWrite:
+		kind, says = tool.NotFound, "can't be written: its directory does not exist"
 	case errors.Is(err, fs.ErrNotExist):
 		kind, says = tool.NotFound, "does not exist"
 	case errors.Is(err, fs.ErrPermission):

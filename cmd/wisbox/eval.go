@@ -103,7 +103,8 @@ func (a *app) runEvalPython(ctx context.Context, opts *evalOptions, args []strin
 
 func (a *app) evalSession(ctx context.Context, m *wisbox.Manager, opts *evalOptions) (*wisbox.Session, error) {
 	if opts.session != "" {
-		return m.Attach(ctx, opts.session)
+		s, err := m.Attach(ctx, opts.session)
+		return s, asUsage(err)
 	}
 	so, err := a.sessionOptions(&opts.sessionFlags)
 	if err != nil {

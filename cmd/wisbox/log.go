@@ -59,7 +59,7 @@ func (a *app) runLog(session string, tail int) error {
 	var lines ring
 	lines.max = tail
 	if err := store.Log(session, lines.add); err != nil {
-		return err
+		return asUsage(err)
 	}
 	if a.json {
 		for _, line := range lines.kept {
@@ -162,7 +162,7 @@ func (a *app) runLogVerify(session string) error {
 	defer store.Close()
 	report, err := store.VerifyLog(session)
 	if err != nil {
-		return err
+		return asUsage(err)
 	}
 	if err := a.print(report, func(w io.Writer) { printLogReport(w, report) }); err != nil {
 		return err

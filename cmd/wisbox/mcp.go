@@ -200,7 +200,7 @@ func checkSession(ctx context.Context, m *wisbox.Manager, name string) error {
 	}
 	s, err := m.Attach(ctx, name)
 	if err != nil {
-		return err
+		return asUsage(err)
 	}
 	return s.Close(ctx)
 }

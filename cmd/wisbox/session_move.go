@@ -119,8 +119,8 @@ func saveTo(ctx context.Context, s *wisbox.Session, file string) (saved, error) 
 	return saved{File: file, Files: info.Files, Bytes: info.Bytes}, nil
 }
 
-// fileError tells what is wrong with the file that a person named, where another
-// one stands for it until it is whole.
+// fileError tells what is wrong with the file that a person named to be written,
+// where another one may stand for it until it is whole.
 func fileError(file string, err error) error {
 	var path *fs.PathError
 	var link *os.LinkError
@@ -130,8 +130,10 @@ func fileError(file string, err error) error {
 	case errors.As(err, &link):
 		err = link.Err
 	}
-	return hostError(&fs.PathError{Op: "write", Path: file, Err: err})
+	return hostError(&fs.PathError{Op: opWrite, Path: file, Err: err})
 }
+
+const opWrite = "write" // of what a person named to be written
 
 func (a *app) newSessionLoadCmd() *cobra.Command {
 	var defaults bool
@@ -152,15 +154,18 @@ that somebody else made, --defaults takes wisbox's own instead.`,
 }
 
 func (a *app) runSessionLoad(ctx context.Context, args []string, defaults bool) error {
+	opts := &wisbox.LoadOptions{Kept: true}
+	if len(args) == 2 {
+		opts.Name = args[1]
+	}
+	if err := (&wisbox.SessionOptions{Name: opts.Name, Kept: true}).Check(); err != nil {
+		return asUsage(err)
+	}
 	in, err := a.openInput(ctx, args[0])
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	opts := &wisbox.LoadOptions{Kept: true}
-	if len(args) == 2 {
-		opts.Name = args[1]
-	}
 	if defaults {
 		opts.Settings = &wisbox.SessionOptions{Name: opts.Name, Kept: true}
 	}
