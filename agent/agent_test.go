@@ -238,6 +238,7 @@ func TestDirStaysInTheWorkspace(t *testing.T) {
 		require.ErrorAs(t, err, &started, dir)
 		require.ErrorIs(t, err, sandbox.ErrInvalid)
 		require.Equal(t, kind, started.Kind, dir)
+		require.ErrorContains(t, err, "cwd can't be entered: ")
 		_, err = f.Start(context.Background(), sandbox.Cmd{Argv: []string{"pwd"}, Dir: dir})
 		require.ErrorAs(t, err, &started, dir)
 	}

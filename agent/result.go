@@ -79,9 +79,9 @@ func (e *StartError) Error() string {
 	case "internal":
 		return "start the program: " + e.Message
 	case "permission":
-		return "enter the directory: " + e.Message + "; give its mode back with chmod, or take another cwd"
+		return "cwd can't be entered: " + e.Message + "; give its mode back with chmod, or take another cwd"
 	}
-	return "enter the directory: " + e.Message
+	return "cwd can't be entered: " + e.Message
 }
 
 // Unwrap gives the error that a file system call would have given.
