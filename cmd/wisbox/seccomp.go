@@ -3,11 +3,10 @@ package main
 import (
 	"fmt"
 	"path/filepath"
-	"strings"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/podman"
-	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -23,8 +22,8 @@ func (a *app) sessionOptions(f *sessionFlags) (*wisbox.SessionOptions, error) {
 	}
 	gap, err := podman.CheckSeccomp(opts.Seccomp)
 	if err != nil {
-		says := strings.TrimPrefix(err.Error(), sandbox.ErrInvalid.Error()+": ")
-		return nil, asUsage(tool.Errorf(tool.Invalid, "--seccomp %q: %s", f.seccomp, says).In("seccomp").Because(err))
+		e := tool.AsError(toolerr.Of(err))
+		return nil, asUsage(tool.Errorf(e.Kind, "--seccomp %q: %s", f.seccomp, e.Message).In("seccomp").Because(err))
 	}
 	if gap != "" {
 		fmt.Fprintf(a.err, "wisbox: %s\n", printable(gap))
