@@ -191,13 +191,48 @@ func requireAwake(t *testing.T, mark string, within time.Duration) {
 	require.Eventually(t, func() bool { return !asleep(mark) }, within, 20*time.Millisecond, "a process of the program is left")
 }
 
+// dialPodman connects to a manager's Podman, past wisbox. Where its service has
+// ended wisbox has to start one first, and what the old one said last is shown:
+// Podman may crash when it is asked for many things at once.
+func dialPodman(ctx context.Context, m *wisbox.Manager) (net.Conn, error) {
+	b := m.Backend().(*podman.Backend)
+	service, err := b.Service(ctx)
+	if err != nil {
+		return nil, err
+	}
+	socket := strings.TrimPrefix(service.URL, "unix://")
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+	if err == nil {
+		return conn, nil
+	}
+	fmt.Fprintf(os.Stderr, "podman's service has ended: %v\n%s\n", err, lastWords(filepath.Join(filepath.Dir(socket), "service.log")))
+	if _, err := b.List(ctx); err != nil { // it notices
+		return nil, err
+	}
+	if service, err = b.Service(ctx); err != nil {
+		return nil, err
+	}
+	return new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(service.URL, "unix://"))
+}
+
+// lastWords are the end of a log: of a crash its beginning.
+func lastWords(log string) string {
+	raw, err := os.ReadFile(log)
+	if err != nil {
+		return err.Error()
+	}
+	text := string(raw)
+	if at := max(strings.LastIndex(text, "fatal error: "), strings.LastIndex(text, "panic: ")); at >= 0 {
+		return text[at:min(at+4000, len(text))]
+	}
+	return text[max(0, len(text)-1000):]
+}
+
 // api makes a request of a manager's Podman, past wisbox.
 func api(t *testing.T, m *wisbox.Manager, method, path string) (status int, body map[string]any) {
 	t.Helper()
-	service, err := m.Backend().(*podman.Backend).Service(t.Context())
-	require.NoError(t, err)
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(service.URL, "unix://"))
+		return dialPodman(ctx, m)
 	}}}
 	defer client.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(t.Context(), method, "http://d/v4.0.0/libpod"+path, nil)

@@ -186,23 +186,31 @@ func agentOf(t *testing.T, first int) int {
 	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", first))
 	require.NoError(t, err)
 	for _, dir := range processDirs() {
-		var pid, parent int
-		if ns, _ := os.Readlink(dir + "/ns/pid"); ns != space {
+		if ns, err := os.Readlink(dir + "/ns/pid"); err != nil || ns != space || pidOf(dir) == first {
 			continue
 		}
-		stat, _ := os.ReadFile(dir + "/stat")
-		_, rest, _ := strings.Cut(string(stat), ") ")
-		var state string
-		if _, err := fmt.Sscan(rest, &state, &parent); err != nil {
-			continue
+		parent, err := parentOf(dir)
+		if err != nil {
+			continue // it has just ended
 		}
-		outside, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", parent))
-		if _, err := fmt.Sscan(filepath.Base(dir), &pid); err == nil && pid != first && outside != space {
-			return pid
+		if outside, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", parent)); err == nil && outside != space {
+			return pidOf(dir)
 		}
 	}
 	t.Fatal("no agent found")
 	return 0
+}
+
+// parentOf is the parent of the process with that directory in /proc.
+func parentOf(dir string) (pid int, err error) {
+	stat, err := os.ReadFile(dir + "/stat")
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	var state string
+	_, err = fmt.Sscan(rest, &state, &pid)
+	return pid, err
 }
 
 // TestAHolderKilledWhileItsProgramsStandStill: the container stays paused, and

@@ -51,6 +51,8 @@ func TestFault_F07_TheServiceIsKilledDuringACall(t *testing.T) {
 	}
 	requireAwake(t, id, 5*time.Second)
 	assert.Equal(t, "again\n", output(t, s, "echo again"), "without a new start of wisbox")
+	status, _ := api(t, m, http.MethodGet, "/info")
+	assert.Equal(t, http.StatusOK, status, "these tests reach the new service too")
 	require.NoError(t, s.Close(t.Context()))
 }
 
@@ -64,10 +66,10 @@ func killService(t *testing.T, run string) {
 	require.NoError(t, err)
 	var p struct{ PID int }
 	require.NoError(t, json.Unmarshal(raw, &p))
-	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID))
-	if strings.Contains(string(line), run) {
-		kill(t, p.PID, syscall.SIGKILL)
-	}
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID))
+	require.NoError(t, err)
+	require.Contains(t, string(line), run, "the service has ended, and its number is another's")
+	kill(t, p.PID, syscall.SIGKILL)
 }
 
 func TestFault_F09_TheContainerIsRemoved(t *testing.T) {

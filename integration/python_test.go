@@ -1,7 +1,9 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -98,28 +100,29 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)); random.seed(1); sys.modu
 // footprint is what a session costs at a moment.
 type footprint struct {
 	processes, descriptors int
+	hidden                 bool   // some are a subordinate user's: their descriptors are not counted
 	agent                  string // its directory in /proc
 }
 
-// footprintOf counts the processes in the session's container, their descriptors
+// footprintOf counts the processes of the session's container, their descriptors
 // and ours. The agent is the oldest Python.
 func footprintOf(t *testing.T, object string) footprint {
 	t.Helper()
 	var f footprint
-	dirs, err := filepath.Glob("/proc/[0-9]*")
-	require.NoError(t, err)
-	for _, dir := range dirs {
-		cgroup, err := os.ReadFile(dir + "/cgroup")
-		if err != nil || !strings.Contains(string(cgroup), object) {
-			continue
-		}
-		fds, err := os.ReadDir(dir + "/fd")
+	for _, dir := range containerDirs(object) {
+		comm, err := os.ReadFile(dir + "/comm")
 		if err != nil {
 			continue // it has just ended
 		}
+		fds, err := os.ReadDir(dir + "/fd")
+		if errors.Is(err, fs.ErrPermission) {
+			f.hidden = true
+		} else if err != nil {
+			continue
+		}
 		f.processes++
 		f.descriptors += len(fds)
-		if comm, _ := os.ReadFile(dir + "/comm"); string(comm) == "python3\n" && (f.agent == "" || pidOf(dir) < pidOf(f.agent)) {
+		if string(comm) == "python3\n" && (f.agent == "" || pidOf(dir) < pidOf(f.agent)) {
 			f.agent = dir
 		}
 	}
@@ -127,6 +130,28 @@ func footprintOf(t *testing.T, object string) footprint {
 	require.NoError(t, err)
 	f.descriptors += len(own)
 	return f
+}
+
+// containerDirs are the directories in /proc of a container's processes: of each
+// conmon that names it, and of what descends from them. A control group doesn't
+// tell them everywhere: on cgroup v1 rootless Podman makes none.
+func containerDirs(object string) (found []string) {
+	children := map[int][]string{}
+	for _, dir := range processDirs() {
+		parent, err := parentOf(dir)
+		if err != nil {
+			continue // it has just ended
+		}
+		children[parent] = append(children[parent], dir)
+		line, err := os.ReadFile(dir + "/cmdline")
+		if program, rest, _ := strings.Cut(string(line), "\x00"); err == nil && filepath.Base(program) == "conmon" && strings.Contains(rest, object) {
+			found = append(found, dir)
+		}
+	}
+	for i := 0; i < len(found); i++ { // it grows
+		found = append(found, children[pidOf(found[i])]...)
+	}
+	return found
 }
 
 // A thousand fresh calls leave memory, processes and descriptors where they were,
@@ -142,14 +167,23 @@ func TestAThousandFreshCallsLeaveNothing(t *testing.T) {
 	in, err := s.Inspect(t.Context())
 	require.NoError(t, err)
 	before, heap, goroutines := footprintOf(t, in.Sandbox.Object), heapInUse(), runtime.NumGoroutine()
-	memory := anonymous(t, before.agent)
+	require.NotEmpty(t, before.agent, "the agent is not found: %+v", before)
+	var memory int64
+	if before.hidden {
+		t.Log("the agent is a subordinate user's: its memory and descriptors are hidden from us; root's run of this test looks at them")
+	} else {
+		memory = anonymous(t, before.agent)
+	}
 	calls(1000)
 	var after footprint
 	assert.Eventually(t, func() bool { // spare processes come and go
 		after = footprintOf(t, in.Sandbox.Object)
 		return after.processes <= before.processes && after.descriptors <= before.descriptors
 	}, 20*time.Second, 250*time.Millisecond)
-	assert.Less(t, anonymous(t, before.agent), memory+1<<20, "bytes of the agent; before %+v, after %+v", before, after)
+	assert.Equal(t, before.agent, after.agent, "the agent was replaced")
+	if !before.hidden {
+		assert.Less(t, anonymous(t, before.agent), memory+1<<20, "bytes of the agent; before %+v, after %+v", before, after)
+	}
 	assert.Less(t, heapInUse(), heap+2<<20, "bytes of our heap")
 	assert.LessOrEqual(t, runtime.NumGoroutine(), goroutines+2)
 }
