@@ -192,8 +192,8 @@ func requireAwake(t *testing.T, mark string, within time.Duration) {
 }
 
 // dialPodman connects to a manager's Podman, past wisbox. Where its service has
-// ended wisbox has to start one first, and what the old one said last is shown:
-// Podman may crash when it is asked for many things at once.
+// ended wisbox has to start one first; what the old one said last is shown, for it
+// may have crashed.
 func dialPodman(ctx context.Context, m *wisbox.Manager) (net.Conn, error) {
 	b := m.Backend().(*podman.Backend)
 	service, err := b.Service(ctx)
