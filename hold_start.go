@@ -119,7 +119,7 @@ func (m *Manager) startHolder(ctx context.Context, name string) error {
 	if err := cmd.Start(); err != nil {
 		return tool.Errorf(tool.Unavailable, "the process that holds the session can't be started").Because(err)
 	}
-	go func() { _ = cmd.Wait() }()
+	defer func() { go func() { _ = cmd.Wait() }() }() // not before its line is read: Wait closes the pipe of one that has ended
 	stop := context.AfterFunc(ctx, func() { _ = ready.Close() })
 	defer stop()
 	return readReady(ready, name)

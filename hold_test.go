@@ -2,6 +2,7 @@ package wisbox_test
 
 import (
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 
@@ -36,4 +37,15 @@ func TestAHolderThatDoesNotStartSaysWhy(t *testing.T) {
 			assert.Contains(t, err.Error(), c.says)
 		})
 	}
+}
+
+// A holder that another was quicker than is ready and ends at once: what it said is
+// read all the same. Many at once, so that some end before they are read.
+func TestWhatAHolderThatEndsAtOnceSaidIsRead(t *testing.T) {
+	m, _ := manager(t, wisbox.Options{Holder: []string{"sh", "-c", "echo ready"}})
+	var starts sync.WaitGroup
+	for range 300 {
+		starts.Go(func() { assert.NoError(t, m.StartHolder(t.Context(), "box")) })
+	}
+	starts.Wait()
 }
