@@ -12,3 +12,9 @@ var ReadReady = readReady
 func (m *Manager) StartHolder(ctx context.Context, name string) error {
 	return m.startHolder(ctx, name)
 }
+
+// HoldPath names the socket of a session's holder.
+func (m *Manager) HoldPath(name string) (string, error) { return m.holdPath(name) }
+
+// CacheDir is a manager's state root.
+func (m *Manager) CacheDir() string { return m.store.Path() }

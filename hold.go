@@ -20,10 +20,14 @@ import (
 // that process_start began.
 const HoldIdle = 10 * time.Minute
 
+// opStop ends a holder, also one that ends already.
+const opStop = "stop"
+
 // request is the first frame of an operation.
 type request struct {
 	Op   string          `json:"op"`             // call, run, inspect, secrets, reset, metrics, stop
 	By   string          `json:"by"`             // who asks, for the log
+	Ack  bool            `json:"ack,omitempty"`  // the client waits for Taken: older ones don't know it
 	Call string          `json:"call,omitempty"` // the client's id of the call
 	Tool string          `json:"tool,omitempty"`
 	Args json.RawMessage `json:"args,omitempty"`
@@ -86,7 +90,8 @@ var (
 // Hold keeps a session's sandbox, interpreters and processes for its clients
 // until ctx ends, a client stops it, or nobody has used it for idle (0:
 // [HoldIdle]). ready is called once clients can connect. At its end the
-// container is removed; the files stay. A second holder is an error of kind busy.
+// container is removed; the files stay. A second holder is an error of kind busy;
+// one that ends, or was killed, is waited for, at most 30 s.
 func (m *Manager) Hold(ctx context.Context, name string, idle time.Duration, ready func()) error {
 	if idle == 0 {
 		idle = HoldIdle
@@ -95,7 +100,7 @@ func (m *Manager) Hold(ctx context.Context, name string, idle time.Duration, rea
 	if err != nil {
 		return err
 	}
-	release, listener, err := m.listen(s)
+	release, listener, err := m.listen(ctx, s)
 	if err != nil {
 		return errors.Join(err, s.end(ctx, true))
 	}
@@ -139,6 +144,9 @@ func (h *holder) serve(ctx context.Context, l net.Listener) {
 			defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now().Add(farewell)) })()
 			use := h.operate(ctx, conn)
 			defer h.leave(use)
+			if ctx.Err() != nil { // first: a client that was not taken dials again, and finds the next holder
+				_ = l.Close()
+			}
 			if !h.keeps(conn) {
 				_ = c.Close()
 			}
@@ -179,7 +187,7 @@ func (h *holder) leave(use bool) {
 
 // lookIdle ends the holder unless a process still runs. What takes time of that,
 // to remove the sandbox, comes first: a client that comes meanwhile waits, and is
-// served, where one that finds the holder ending is not.
+// served, where one that finds the holder ending must start another.
 func (h *holder) lookIdle() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -221,7 +229,7 @@ func (h *holder) operate(ctx context.Context, c *holdwire.Conn) (use bool) {
 		return true
 	}
 	var req request
-	if json.Unmarshal(raw, &req) != nil {
+	if json.Unmarshal(raw, &req) != nil || !take(ctx, c, req) {
 		return true
 	}
 	ctx, cancel := context.WithCancel(traced(WithCaller(ctx, req.By), req.Trace))
@@ -230,6 +238,15 @@ func (h *holder) operate(ctx context.Context, c *holdwire.Conn) (use bool) {
 		_ = c.SendJSON(holdwire.Failure, tool.AsError(err))
 	}
 	return req.Op != opMetrics
+}
+
+// take tells the client that its operation begins. One that isn't told, or can't
+// be, has none: it may ask the next holder.
+func take(ctx context.Context, c *holdwire.Conn, req request) bool {
+	if ctx.Err() != nil && req.Op != opStop {
+		return false // this holder ends
+	}
+	return !req.Ack || c.Send(holdwire.Taken, nil) == nil
 }
 
 func (h *holder) dispatch(ctx context.Context, cancel func(), c *holdwire.Conn, req request) error {
@@ -267,7 +284,7 @@ func (h *holder) dispatch(ctx context.Context, cancel func(), c *holdwire.Conn, 
 		return c.SendJSON(holdwire.Answer, struct{}{})
 	case opMetrics:
 		return h.report(c)
-	case "stop":
+	case opStop:
 		h.stop(c)
 		return nil
 	}

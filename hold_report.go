@@ -3,6 +3,7 @@ package wisbox
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -77,13 +78,14 @@ func (m *Manager) HolderReports(ctx context.Context) ([]HolderReport, error) {
 func (m *Manager) holderReport(ctx context.Context, session string) (_ HolderReport, held bool) {
 	ctx, cancel := context.WithTimeout(ctx, reportWait)
 	defer cancel()
-	c, err := m.dialHolder(ctx, session)
-	if err != nil {
-		return HolderReport{}, false
-	}
-	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
-	r := &remote{dial: func(context.Context) (*holdwire.Conn, error) { return c, nil }}
+	running := line(func(ctx context.Context) (*holdwire.Conn, error) {
+		c, err := m.dialHolder(ctx, session)
+		if err == nil {
+			context.AfterFunc(ctx, func() { _ = c.Close() })
+		}
+		return c, err
+	})
 	out := HolderReport{Session: session}
-	out.Err = r.ask(ctx, request{Op: opMetrics}, &out.Report)
-	return out, true
+	out.Err = running.ask(ctx, request{Op: opMetrics}, &out.Report)
+	return out, !errors.Is(out.Err, errNoHolder)
 }

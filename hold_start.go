@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -46,14 +47,14 @@ func (m *Manager) holdPath(name string) (string, error) {
 }
 
 // listen makes this process the session's holder: one at a time.
-func (m *Manager) listen(s *Session) (release func(), l net.Listener, err error) {
+func (m *Manager) listen(ctx context.Context, s *Session) (release func(), l net.Listener, err error) {
 	path, err := m.holdPath(s.ID())
 	if err != nil {
 		return nil, nil, err
 	}
 	lock := flock.New(path + ".lock")
-	if ok, err := lock.TryLock(); err != nil || !ok {
-		return nil, nil, tool.Errorf(tool.Busy, "another process holds session %s", s.ID()).Because(err)
+	if ok, err := awaitLock(ctx, lock, path); err != nil || !ok {
+		return nil, nil, tool.Errorf(tool.Busy, "another process holds session %s", s.ID()).Because(errors.Join(err, lock.Close()))
 	}
 	_ = os.Remove(path) // a dead holder's: the lock says that nobody listens
 	l, err = net.Listen("unix", path)
@@ -63,41 +64,76 @@ func (m *Manager) listen(s *Session) (release func(), l net.Listener, err error)
 	return func() { _ = l.Close(); _ = os.Remove(path); _ = lock.Close() }, l, os.Chmod(path, 0o600)
 }
 
+// awaitLock takes a holder's lock unless another one listens. One that doesn't
+// listen yet soon does; one that no longer does ends, or is dead and the kernel
+// has not closed all its files yet.
+func awaitLock(ctx context.Context, lock *flock.Flock, path string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
+	for {
+		if ok, err := lock.TryLock(); ok || err != nil || listens(path) {
+			return ok, err
+		}
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-time.After(lockEvery):
+		}
+	}
+}
+
+const lockEvery = 10 * time.Millisecond
+
+// listens tells whether there is a process behind a socket, be it one that is too
+// busy to take a connection.
+func listens(path string) bool {
+	c, err := net.Dial("unix", path)
+	if err == nil {
+		_ = c.Close()
+	}
+	return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED)
+}
+
 // newRemote is the host of a kept session whose holder is another process,
 // started with the first operation that needs it.
 func (m *Manager) newRemote(dir *overlay.Dir, o SessionOptions) *remote {
 	name := dir.ID()
 	return &remote{
 		dir: dir, opts: o,
-		about: func() *Inspection { return about(dir, o) },
-		held: func(ctx context.Context) bool {
-			c, err := m.dialHolder(ctx, name)
-			if err == nil {
-				_ = c.Close()
-			}
-			return err == nil
-		},
-		dial: func(ctx context.Context) (*holdwire.Conn, error) {
+		about:   func() *Inspection { return about(dir, o) },
+		running: func(ctx context.Context) (*holdwire.Conn, error) { return m.dialHolder(ctx, name) },
+		holder: func(ctx context.Context) (*holdwire.Conn, error) {
 			if c, err := m.dialHolder(ctx, name); err == nil {
 				return c, nil
+			}
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
 			}
 			if err := m.startHolder(ctx, name); err != nil {
 				return nil, err
 			}
-			return m.dialHolder(ctx, name)
+			c, err := m.dialHolder(ctx, name)
+			if err != nil { // it ended at once, or another one did that was quicker
+				return nil, errNotTaken
+			}
+			return c, nil
 		},
 	}
 }
 
+// errNoHolder is why nobody answers where no holder is started.
+var errNoHolder = errors.New("there is no holder")
+
+// dialHolder connects to the holder that runs; without one the error is errNoHolder.
 func (m *Manager) dialHolder(ctx context.Context, name string) (*holdwire.Conn, error) {
 	path, err := m.holdPath(name)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(errNoHolder, err)
 	}
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", path)
 	if err != nil {
-		return nil, tool.Errorf(tool.Unavailable, "the process that holds session %s can't be reached; call again", name).Because(err)
+		return nil, errors.Join(errNoHolder, err)
 	}
 	return holdwire.New(c), nil
 }
@@ -165,7 +201,7 @@ func (m *Manager) stopHolder(ctx context.Context, name string) {
 	defer c.Close()
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
-	if c.SendJSON(holdwire.Request, request{Op: "stop"}) != nil {
+	if c.SendJSON(holdwire.Request, request{Op: opStop}) != nil {
 		return
 	}
 	for err == nil { // the answer, then the connection's end with the holder's

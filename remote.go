@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/wisbox/wisbox/internal/holdwire"
@@ -20,11 +21,11 @@ import (
 // connection of its own; a lost one is unavailable, and the next operation
 // starts the holder again.
 type remote struct {
-	dial  func(ctx context.Context) (*holdwire.Conn, error)
-	held  func(ctx context.Context) bool // the holder runs
-	about func() *Inspection             // what is known without it
-	dir   *overlay.Dir
-	opts  SessionOptions
+	holder  line               // starts one where there is none
+	running line               // starts none: errNoHolder
+	about   func() *Inspection // what is known without it
+	dir     *overlay.Dir
+	opts    SessionOptions
 
 	mu        sync.Mutex
 	snapshots *snapshot.Store // opened when it is needed
@@ -35,54 +36,115 @@ func (r *remote) records() bool    { return false }
 
 func (r *remote) close(context.Context, bool) error { return r.closeStore() }
 
-var errHolderLost = tool.Errorf(tool.Unavailable,
-	"the process that holds this session ended during the call; its programs, kept interpreters and their state are lost, files are not; call again")
+var (
+	errHolderLost = tool.Errorf(tool.Unavailable,
+		"the process that holds this session ended during the call; its programs, kept interpreters and their state are lost, files are not; call again")
+	errNotTaken = tool.Errorf(tool.Unavailable,
+		"the process that holds this session ended before it took the call, each time it was tried; nothing of the call was done; call again, and if that doesn't help see `wisbox doctor`")
+)
 
 // hangUp is how long a cancelled operation has to say how far it came.
 const hangUp = 2 * time.Second
 
-// begin opens an operation. The returned function ends it.
-func (r *remote) begin(ctx context.Context, req request) (*holdwire.Conn, func(), error) {
-	req.By, req.Trace = callerOf(ctx), traceOf(ctx)
-	c, err := r.dial(ctx)
-	if err != nil {
-		return nil, nil, err
+// line connects to a session's holder.
+type line func(ctx context.Context) (*holdwire.Conn, error)
+
+// tries is how many holders an operation is offered to. One that is killed may
+// refuse it twice: the kernel closes its connections and its socket in any order.
+const tries = 5
+
+// deliver has one operation done by a holder: do follows it over its connection,
+// and keeps that only without an error. What a holder has not taken has not begun,
+// so it goes to the next one. (A holder of a wisbox that didn't know Taken yet may
+// have begun before its first other frame.)
+func (l line) deliver(ctx context.Context, req request, do func(*operation) error) (err error) {
+	req.By, req.Trace, req.Ack = callerOf(ctx), traceOf(ctx), true
+	for range tries {
+		err = l.offer(ctx, req, do)
+		switch {
+		case !errors.Is(err, errNotTaken):
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
 	}
-	if err := c.SendJSON(holdwire.Request, req); err != nil {
-		_ = c.Close()
-		return nil, nil, errHolderLost
-	}
-	stop := context.AfterFunc(ctx, func() {
-		_ = c.Send(holdwire.Kill, nil)
-		time.AfterFunc(hangUp, func() { _ = c.Close() })
-	})
-	return c, func() { stop(); _ = c.Close() }, nil
+	return err
 }
 
-// ask does an operation that is one request and one answer.
-func (r *remote) ask(ctx context.Context, req request, answer any) error {
-	c, done, err := r.begin(ctx, req)
+func (l line) offer(ctx context.Context, req request, do func(*operation) error) error {
+	c, err := l(ctx)
 	if err != nil {
 		return err
 	}
-	defer done()
-	for {
-		kind, raw, err := c.Receive()
-		switch {
-		case err != nil && ctx.Err() != nil:
-			return ctx.Err()
-		case err != nil:
-			return errHolderLost
-		case kind == holdwire.Failure:
-			return failure(raw)
-		case kind == holdwire.Progress:
-			if report := tool.Progress(ctx); report != nil {
-				report(string(raw))
-			}
-		default:
-			return json.Unmarshal(raw, answer)
-		}
+	op := &operation{Conn: c}
+	stop := context.AfterFunc(ctx, op.cancel)
+	defer stop()
+	if op.SendJSON(holdwire.Request, req) != nil {
+		err = errNotTaken // no holder acts on half a request
+	} else {
+		err = do(op)
 	}
+	if err != nil {
+		_ = op.Close()
+	}
+	return err
+}
+
+// operation is a connection over which one thing is asked of the holder.
+type operation struct {
+	*holdwire.Conn
+	taken atomic.Bool // it may have begun
+}
+
+// next gives the operation's next frame. The connection's end is ctx's error,
+// errNotTaken or errHolderLost.
+func (o *operation) next(ctx context.Context) (holdwire.Type, []byte, error) {
+	kind, raw, err := o.Receive()
+	switch {
+	case err == nil:
+		o.taken.Store(true) // by whatever frame: an older holder doesn't say Taken
+		if kind == holdwire.Taken {
+			return o.next(ctx)
+		}
+		return kind, raw, nil
+	case ctx.Err() != nil:
+		return 0, nil, ctx.Err()
+	case o.taken.Load():
+		return 0, nil, errHolderLost
+	}
+	return 0, nil, errNotTaken
+}
+
+// cancel ends the operation. One that has begun may say how far it came.
+func (o *operation) cancel() {
+	if !o.taken.Load() {
+		_ = o.Close()
+		return
+	}
+	_ = o.Send(holdwire.Kill, nil)
+	time.AfterFunc(hangUp, func() { _ = o.Close() })
+}
+
+// ask does an operation that is one request and one answer.
+func (l line) ask(ctx context.Context, req request, answer any) error {
+	return l.deliver(ctx, req, func(op *operation) error {
+		defer op.Close()
+		for {
+			kind, raw, err := op.next(ctx)
+			switch {
+			case err != nil:
+				return err
+			case kind == holdwire.Failure:
+				return failure(raw)
+			case kind == holdwire.Progress:
+				if report := tool.Progress(ctx); report != nil {
+					report(string(raw))
+				}
+			default:
+				return json.Unmarshal(raw, answer)
+			}
+		}
+	})
 }
 
 func failure(raw []byte) error {
@@ -100,7 +162,7 @@ func (r *remote) call(ctx context.Context, name string, args json.RawMessage) (*
 	var w wireResult
 	c := callOf(ctx)
 	req := request{Op: "call", Call: c.id, Tool: name, Args: args, Progress: tool.Progress(ctx) != nil, Polling: tool.Polling(ctx)}
-	if err := r.ask(ctx, req, &w); err != nil {
+	if err := r.holder.ask(ctx, req, &w); err != nil {
 		return nil, err
 	}
 	c.settle(w.Effects)
@@ -124,7 +186,7 @@ func (r *remote) setSecrets(ctx context.Context, all map[string]Secret) error {
 	for name, s := range all {
 		wire[name] = wireSecret(s)
 	}
-	return r.ask(ctx, request{Op: "secrets", Secrets: wire}, &struct{}{})
+	return r.holder.ask(ctx, request{Op: "secrets", Secrets: wire}, &struct{}{})
 }
 
 // clean has nothing to do: what comes from the holder is clean.
@@ -132,11 +194,12 @@ func (r *remote) clean(event Event, err error) (Event, error) { return event, er
 
 // inspect starts no holder: where there is none, no container runs.
 func (r *remote) inspect(ctx context.Context) (*Inspection, error) {
-	if !r.held(ctx) {
+	in := &Inspection{}
+	err := r.running.ask(ctx, request{Op: "inspect"}, in)
+	if errors.Is(err, errNoHolder) {
 		return r.about(), nil
 	}
-	in := &Inspection{}
-	return in, r.ask(ctx, request{Op: "inspect"}, in)
+	return in, err
 }
 
 func (r *remote) run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
@@ -156,17 +219,12 @@ func (r *remote) start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, e
 	if cmd.Python != nil || cmd.Control != nil || cmd.Capture != nil {
 		return nil, tool.Errorf(tool.Unsupported, "a program with private channels runs only in the process that holds the session; use Call")
 	}
-	req := request{Op: "run", By: callerOf(ctx), Trace: traceOf(ctx), Call: callOf(ctx).id, Cmd: &wireCmd{
+	req := request{Op: "run", Call: callOf(ctx).id, Cmd: &wireCmd{
 		Argv: cmd.Argv, Dir: cmd.Dir, Env: cmd.Env, Timeout: cmd.Timeout, TTY: cmd.TTY, Stdin: cmd.Stdin != nil,
 		Quiet: [2]bool{cmd.Stdout == nil, cmd.Stderr == nil},
 	}}
-	c, err := r.dial(ctx)
-	if err != nil {
-		return nil, err
-	}
-	p := &remoteProcess{c: c, done: make(chan struct{}), window: newWindow(stdinWindow)}
-	if err := p.begin(ctx, req); err != nil {
-		_ = c.Close()
+	p := &remoteProcess{done: make(chan struct{}), window: newWindow(stdinWindow)}
+	if err := r.holder.deliver(ctx, req, func(op *operation) error { return p.begin(ctx, op) }); err != nil {
 		return nil, err
 	}
 	if cmd.Stdin != nil {
@@ -187,22 +245,19 @@ type remoteProcess struct {
 	killOnce sync.Once
 }
 
-func (p *remoteProcess) begin(ctx context.Context, req request) error {
-	stop := context.AfterFunc(ctx, func() { _ = p.c.Close() })
+// begin waits until the program runs. It can't say how far it came.
+func (p *remoteProcess) begin(ctx context.Context, op *operation) error {
+	stop := context.AfterFunc(ctx, func() { _ = op.Close() })
 	defer stop()
-	if err := p.c.SendJSON(holdwire.Request, req); err != nil {
-		return errHolderLost
-	}
-	kind, raw, err := p.c.Receive()
+	p.c = op.Conn
+	kind, raw, err := op.next(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case err != nil:
-		return errHolderLost
-	case kind == holdwire.Failure:
+	case err == nil && kind == holdwire.Failure:
 		return failure(raw)
 	}
-	return nil
+	return err
 }
 
 // feed sends input, never more than a window ahead of the program.

@@ -72,7 +72,7 @@ func (l *local) reset(ctx context.Context) (*vfs.FS, error) {
 // reset implements host: the holder does it, and what this process has open is
 // the old workspace.
 func (r *remote) reset(ctx context.Context) (*vfs.FS, error) {
-	if err := r.ask(ctx, request{Op: "reset"}, &struct{}{}); err != nil {
+	if err := r.holder.ask(ctx, request{Op: "reset"}, &struct{}{}); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(r.closeStore(), r.dir.Remake(ctx)); err != nil {

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/wisbox/wisbox/internal/rundir"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -211,6 +213,40 @@ func parentOf(dir string) (pid int, err error) {
 	var state string
 	_, err = fmt.Sscan(rest, &state, &pid)
 	return pid, err
+}
+
+// TestAHolderKilledBeforeItTakesACall: it stands still, so that the kernel has
+// taken the connection and nobody the request.
+func TestAHolderKilledBeforeItTakesACall(t *testing.T) {
+	h := newHome(t)
+	h.do("session", "create", "box")
+	h.do("exec", "box", "--", "sh", "-c", "echo kept > f")
+	pids := holders(t, "box", h)
+	require.Len(t, pids, 1)
+	kill(t, pids[0], syscall.SIGSTOP)
+	require.Eventually(t, func() bool {
+		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pids[0]))
+		return strings.Contains(string(stat), ") T ")
+	}, 5*time.Second, time.Millisecond)
+	before := connections(t)
+	cmd := h.command("exec", "box", "--", "sh", "-c", "echo once >> f; cat f")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	require.NoError(t, cmd.Start())
+	require.Eventually(t, func() bool { return connections(t) > before }, 20*time.Second, time.Millisecond, "nobody calls")
+	kill(t, pids[0], syscall.SIGKILL)
+	require.NoError(t, cmd.Wait(), errs.String())
+	assert.Equal(t, "kept\nonce\n", out.String())
+	h.do("session", "rm", "box")
+	h.requireNothing()
+}
+
+// connections are those to the holders of this user's sessions.
+func connections(t *testing.T) int {
+	t.Helper()
+	raw, err := os.ReadFile("/proc/net/unix")
+	require.NoError(t, err)
+	return strings.Count(string(raw), filepath.Join(rundir.Default(), "hold-"))
 }
 
 // TestAHolderKilledWhileItsProgramsStandStill: the container stays paused, and

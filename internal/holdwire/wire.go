@@ -5,8 +5,10 @@
 //
 //	frame    [u8 type][u32 length, big endian][payload]
 //	client   Request first; then Stdin, StdinEnd, Signal, Resize of a program
-//	holder   Answer or Failure, once and last; before it Stdout, Stderr
-//	         and, for a started program, Started; of a call Progress
+//	holder   Taken first, if the request asks for it: from then on the operation
+//	         may have begun, and without it nothing has; Answer or Failure, once
+//	         and last; before it Stdout, Stderr and, for a started program,
+//	         Started; of a call Progress
 package holdwire
 
 import (
@@ -24,6 +26,7 @@ type Type byte
 // The frame types.
 const (
 	Request  Type = 'Q' // JSON, see Call
+	Taken    Type = 'T' // the operation begins now
 	Answer   Type = 'A' // JSON, the operation's own
 	Failure  Type = 'F' // JSON of a tool.Error
 	Started  Type = 'P' // the program runs

@@ -1,0 +1,364 @@
+package wisbox_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gofrs/flock"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/internal/holdwire"
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// fake stands where a session's holder listens.
+type fake struct {
+	t *testing.T
+	*net.UnixListener
+}
+
+// faked gives a session whose holder is a fake, and how often its client started
+// another one: those are real, and there is at most one.
+func faked(t *testing.T) (fake, *wisbox.Session, *wisbox.Manager, <-chan struct{}) {
+	t.Helper()
+	holder, host := manager(t, wisbox.Options{})
+	so := &wisbox.SessionOptions{Name: "box", Kept: true}
+	made, err := holder.Open(t.Context(), so)
+	require.NoError(t, err)
+	require.NoError(t, made.Close(t.Context()))
+
+	fifo := filepath.Join(holder.RuntimeDir(), "fifo")
+	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+	opts := &wisbox.Options{CacheDir: holder.CacheDir(), Backend: host, Holder: []string{"sh", "-c", `cat "$0"`, fifo}}
+	opts.Podman.RuntimeDir = holder.RuntimeDir()
+	m, err := wisbox.NewManager(t.Context(), opts)
+	require.NoError(t, err)
+	s, err := m.Attach(t.Context(), "box")
+	require.NoError(t, err)
+
+	path, err := m.HoldPath("box")
+	require.NoError(t, err)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	require.NoError(t, err)
+	l.SetUnlinkOnClose(false) // as one that is killed
+	require.NoError(t, l.SetDeadline(time.Now().Add(20*time.Second)))
+	started := make(chan struct{})
+	stopped := make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer close(stopped)
+		ready, err := os.OpenFile(fifo, os.O_WRONLY, 0) // waits for the command
+		if err != nil || ctx.Err() != nil {
+			return
+		}
+		close(started)
+		assert.NoError(t, holder.Hold(ctx, "box", time.Minute, wisbox.HoldReady(ready)))
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if r, err := os.OpenFile(fifo, os.O_RDONLY|syscall.O_NONBLOCK, 0); err == nil {
+			defer r.Close()
+		}
+		<-stopped
+		_ = l.Close()
+		require.NoError(t, m.Close())
+	})
+	return fake{t, l}, s, m, started
+}
+
+// asked waits until a client has connected, and takes nothing from it.
+func (f fake) asked() {
+	raw, err := f.SyscallConn()
+	require.NoError(f.t, err)
+	require.NoError(f.t, raw.Control(func(fd uintptr) {
+		for {
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 10_000)
+			if !errors.Is(err, unix.EINTR) {
+				assert.NoError(f.t, err)
+				assert.Equal(f.t, 1, n, "nobody asks")
+				return
+			}
+		}
+	}))
+}
+
+// accept takes a client and what it asks for.
+func (f fake) accept() *holdwire.Conn {
+	c, err := f.Accept()
+	require.NoError(f.t, err)
+	conn := holdwire.New(c)
+	kind, _, err := conn.Receive()
+	assert.NoError(f.t, err)
+	assert.Equal(f.t, holdwire.Request, kind)
+	return conn
+}
+
+// deaths are how a holder can end without having taken an operation.
+var deaths = map[string]func(fake){
+	"before it accepts": func(f fake) {
+		f.asked()
+		_ = f.Close()
+	},
+	"before it reads": func(f fake) {
+		c, err := f.Accept()
+		require.NoError(f.t, err)
+		_ = c.Close() // and its socket after that, as the kernel may do it
+		f.asked()
+		_ = f.Close()
+	},
+	"before it takes what it read": func(f fake) {
+		c := f.accept()
+		_ = f.Close()
+		_ = c.Close()
+	},
+}
+
+func TestWhatNoHolderTookIsDoneByTheNext(t *testing.T) {
+	operations := map[string]func(*wisbox.Session) error{
+		"a call": func(s *wisbox.Session) error {
+			_, err := s.Call(context.Background(), "write_file", json.RawMessage(`{"file_path":"f","content":"x"}`))
+			return err
+		},
+		"a call whose request is longer than what a socket holds": func(s *wisbox.Session) error {
+			_, err := s.Call(context.Background(), "write_file", json.RawMessage(`{"file_path":"f","content":"`+strings.Repeat("x", 1<<20)+`"}`))
+			if tool.KindOf(err) == tool.TooLarge { // says the tool, which so was asked
+				return nil
+			}
+			return err
+		},
+		"a program": func(s *wisbox.Session) error {
+			var out strings.Builder
+			res, err := s.Run(context.Background(), sandbox.Cmd{Argv: []string{"cat"}, Stdin: strings.NewReader("in"), Stdout: &out})
+			if err == nil && out.String() != "in" {
+				return errors.New(string(res.Status) + ": " + out.String())
+			}
+			return err
+		},
+		"secrets": func(s *wisbox.Session) error {
+			return s.SetSecrets(context.Background(), map[string]wisbox.Secret{"TOKEN": {Value: []byte("a value of a secret")}})
+		},
+		"a reset": func(s *wisbox.Session) error { return s.Reset(context.Background()) },
+	}
+	for how, die := range deaths {
+		for name, do := range operations {
+			if how == "before it takes what it read" && strings.Contains(name, "longer") {
+				continue // it is read: the length makes no difference
+			}
+			t.Run(name+" "+how, func(t *testing.T) {
+				f, s, _, started := faked(t)
+				done := make(chan error, 1)
+				go func() { done <- do(s) }()
+				die(f)
+				require.NoError(t, <-done)
+				<-started
+			})
+		}
+	}
+}
+
+// TestAHolderThatEndsIsAwaited: it no longer listens, but has the session still.
+func TestAHolderThatEndsIsAwaited(t *testing.T) {
+	f, s, m, _ := faked(t)
+	_ = f.Close()
+	path, err := m.HoldPath("box")
+	require.NoError(t, err)
+	lock := flock.New(path + ".lock")
+	require.NoError(t, lock.Lock())
+	defer lock.Close()
+	done := make(chan error, 1)
+	go func() { _, err := s.Call(context.Background(), "ls", nil); done <- err }()
+	require.Eventually(t, func() bool { return opened(path+".lock") == 2 }, 20*time.Second, time.Millisecond, "the next holder wants the lock")
+	require.NoError(t, lock.Unlock())
+	require.NoError(t, <-done)
+}
+
+// opened is how often this process has a file open.
+func opened(path string) (n int) {
+	all, _ := filepath.Glob("/proc/self/fd/*")
+	for _, fd := range all {
+		if to, err := os.Readlink(fd); err == nil && to == path {
+			n++
+		}
+	}
+	return n
+}
+
+func TestAHolderThatEndsTakesNothing(t *testing.T) {
+	_, m, ended := held(t, time.Minute)
+	path, err := m.HoldPath("box")
+	require.NoError(t, err)
+	dial := func() *holdwire.Conn {
+		c, err := net.Dial("unix", path)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		return holdwire.New(c)
+	}
+	late, stopping := dial(), dial()
+	require.NoError(t, stopping.Send(holdwire.Request, []byte(`{"op":"stop"}`)))
+	require.Eventually(t, func() bool {
+		c, err := net.Dial("unix", path)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err != nil
+	}, 20*time.Second, time.Millisecond, "it listens no more")
+	require.NoError(t, late.Send(holdwire.Request, []byte(`{"op":"call","tool":"write_file","args":{"file_path":"f","content":"x"},"ack":true}`)))
+	_, _, err = late.Receive()
+	require.Error(t, err, "it is told nothing")
+	require.NoError(t, <-ended)
+	s, err := m.Attach(t.Context(), "box")
+	require.NoError(t, err)
+	_, err = fs.Stat(s.Files(), "f")
+	assert.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+func TestWhatAHolderTookIsNotDoneAgain(t *testing.T) {
+	for name, do := range map[string]func(*wisbox.Session) error{
+		"call": func(s *wisbox.Session) error { _, err := s.Call(context.Background(), "ls", nil); return err },
+		"program": func(s *wisbox.Session) error {
+			_, err := s.Start(context.Background(), sandbox.Cmd{Argv: []string{"true"}})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, s, _, started := faked(t)
+			done := make(chan error, 1)
+			go func() { done <- do(s) }()
+			c := f.accept()
+			require.NoError(t, c.Send(holdwire.Taken, nil))
+			_, _ = f.Close(), c.Close()
+			err := <-done
+			assert.Equal(t, tool.Unavailable, tool.KindOf(err))
+			assert.ErrorContains(t, err, "ended during the call")
+			select {
+			case <-started:
+				t.Error("it was asked of another holder")
+			default:
+			}
+		})
+	}
+}
+
+func TestAHolderThatTakesNothingIsAskedAFewTimes(t *testing.T) {
+	f, s, _, _ := faked(t)
+	done := make(chan error, 1)
+	go func() { _, err := s.Call(context.Background(), "ls", nil); done <- err }()
+	for range 5 {
+		_ = f.accept().Close()
+	}
+	err := <-done
+	assert.Equal(t, tool.Unavailable, tool.KindOf(err))
+	assert.ErrorContains(t, err, "nothing of the call was done")
+}
+
+// TestAnOlderHolderNeedNotSayThatItTakes: its first frame says it too.
+func TestAnOlderHolderNeedNotSayThatItTakes(t *testing.T) {
+	f, s, _, _ := faked(t)
+	done := make(chan error, 1)
+	go func() { _, err := s.Call(context.Background(), "ls", nil); done <- err }()
+	c := f.accept()
+	require.NoError(t, c.SendJSON(holdwire.Failure, tool.Errorf(tool.Unsupported, "of another version")))
+	assert.ErrorContains(t, <-done, "unsupported: of another version")
+	_ = c.Close()
+
+	go func() { _, err := s.Call(context.Background(), "ls", nil); done <- err }()
+	c = f.accept()
+	require.NoError(t, c.Send(holdwire.Progress, []byte("half")))
+	_ = c.Close()
+	assert.ErrorContains(t, <-done, "ended during the call")
+}
+
+func TestLookingStartsNoHolder(t *testing.T) {
+	for how, die := range deaths {
+		t.Run(how, func(t *testing.T) {
+			f, s, m, started := faked(t)
+			done := make(chan error, 1)
+			go func() { _, err := s.Inspect(context.Background()); done <- err }()
+			die(f)
+			require.NoError(t, <-done)
+			reports, err := m.HolderReports(t.Context())
+			require.NoError(t, err)
+			assert.Empty(t, reports)
+			select {
+			case <-started:
+				t.Error("a holder was started")
+			default:
+			}
+		})
+	}
+}
+
+func TestAHolderThatEndsUnaskedHasNoReport(t *testing.T) {
+	for how, die := range deaths {
+		t.Run(how, func(t *testing.T) {
+			f, _, m, _ := faked(t)
+			done := make(chan []wisbox.HolderReport, 1)
+			go func() { reports, _ := m.HolderReports(context.Background()); done <- reports }()
+			die(f)
+			assert.Empty(t, <-done)
+		})
+	}
+}
+
+// TestACallOfAHolderThatStandsStillEndsWithItsCaller: it is stopped, so that the
+// kernel takes the connection and nobody the request.
+func TestACallOfAHolderThatStandsStillEndsWithItsCaller(t *testing.T) {
+	for name, content := range map[string]string{"short": "x", "longer than what a socket holds": strings.Repeat("x", 1<<20)} {
+		t.Run(name, func(t *testing.T) {
+			f, s, m, _ := faked(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() {
+				_, err := s.Call(ctx, "write_file", json.RawMessage(`{"file_path":"f","content":"`+content+`"}`))
+				done <- err
+			}()
+			f.asked()
+			cancel()
+			select {
+			case err := <-done:
+				assert.Equal(t, tool.Closed, tool.KindOf(err))
+			case <-time.After(10 * time.Second):
+				t.Fatal("the call is held")
+			}
+			reports, err := m.HolderReports(t.Context())
+			require.NoError(t, err)
+			require.Len(t, reports, 1)
+			assert.Equal(t, tool.Timeout, tool.KindOf(reports[0].Err))
+		})
+	}
+}
+
+func TestAHolderSaysThatItTakesToWhomItConcerns(t *testing.T) {
+	_, m, _ := held(t, time.Minute)
+	path, err := m.HoldPath("box")
+	require.NoError(t, err)
+	ask := func(request string) (kinds []holdwire.Type) {
+		c, err := net.Dial("unix", path)
+		require.NoError(t, err)
+		defer c.Close()
+		conn := holdwire.New(c)
+		require.NoError(t, conn.Send(holdwire.Request, []byte(request)))
+		for {
+			kind, _, err := conn.Receive()
+			if err != nil {
+				return kinds
+			}
+			kinds = append(kinds, kind)
+		}
+	}
+	assert.Equal(t, []holdwire.Type{holdwire.Taken, holdwire.Answer}, ask(`{"op":"call","tool":"ls","args":{},"ack":true}`))
+	assert.Equal(t, []holdwire.Type{holdwire.Answer}, ask(`{"op":"call","tool":"ls","args":{}}`), "an older client knows no such frame")
+}
