@@ -3,8 +3,6 @@ package snapshot
 import (
 	"context"
 	"errors"
-	"sync"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -16,45 +14,21 @@ import (
 // meanwhile makes a step go another way or be left out, and the look that
 // follows finds it.
 type apply struct {
+	*dirWalk
 	store *Store
 	stage *stage
-	pool  *pool
-
-	mu   sync.Mutex
-	open map[*dirWork]struct{} // not done yet
 }
 
 // run makes the whole tree right, several directories at a time. It goes to its
 // end or to the first error.
 func (a *apply) run(have, want *entry) error {
-	a.pool, a.open = newPool(context.Background()), map[*dirWork]struct{}{}
-	a.push(&dirWork{at: newPlace(int(a.store.top.Fd())), have: have, want: want})
-	err := a.pool.run()
-	for w := range a.open { // after an error
-		w.at.release()
-	}
-	return err
+	a.dirWalk = newDirWalk(newPool(context.Background()))
+	defer a.release()
+	a.push(&dirWork{at: newPlace(int(a.store.top.Fd())), have: have, want: want}, a.dir)
+	return a.pool.run()
 }
 
-// dirWork is a directory to be made right: first what isn't a directory, then
-// those below, at last its own mode and time.
-type dirWork struct {
-	up         *dirWork
-	at         *place
-	have, want *entry
-	left       atomic.Int32 // itself and the directories in it that aren't done
-	finished   bool         // it has its own mode and time already
-}
-
-func (a *apply) push(w *dirWork) {
-	w.left.Store(1)
-	a.mu.Lock()
-	a.open[w] = struct{}{}
-	a.mu.Unlock()
-	a.pool.push(job{do: func([]byte) error { return a.dir(w) }, drop: func() {}})
-}
-
-func (a *apply) dir(w *dirWork) error {
+func (a *apply) dir(w *dirWork, _ []byte) error {
 	fd, err := openForChange(w.at)
 	if vanished(err) {
 		return a.done(w)
@@ -71,24 +45,9 @@ func (a *apply) dir(w *dirWork) error {
 	}
 	w.left.Add(int32(len(subdirs)))
 	for _, d := range subdirs {
-		a.push(&dirWork{up: w, at: w.at.below(d.want.name), have: d.have, want: d.want})
+		a.push(&dirWork{up: w, at: w.at.below(d.want.name), have: d.have, want: d.want}, a.dir)
 	}
 	return a.done(w)
-}
-
-// done is called when the directory's own entries are right, and for each
-// directory in it. The last one finishes it.
-func (a *apply) done(w *dirWork) error {
-	for ; w != nil && w.left.Add(-1) == 0; w = w.up {
-		if err := w.finish(); err != nil {
-			return err
-		}
-		a.mu.Lock()
-		delete(a.open, w)
-		a.mu.Unlock()
-		w.at.release()
-	}
-	return nil
 }
 
 type dirPair struct{ have, want *entry }
@@ -109,11 +68,14 @@ func (a *apply) entries(fd int, have, want *entry) (subdirs []dirPair, err error
 			if err := a.put(fd, x == nil, y); err != nil {
 				return err
 			}
-			x = nil
+			if y.kind == folder { // it is whole, but for its own mode and time
+				subdirs = append(subdirs, dirPair{y, y})
+			}
+			return nil
 		case y.kind != folder && (x.mtime != y.mtime || !sameMode(x, y)):
 			return a.attributes(fd, x, y)
 		}
-		if y.kind == folder && (x == nil || !sameTree(x, y) || x.mode != y.mode || x.mtime != y.mtime) {
+		if y.kind == folder && (!sameTree(x, y) || x.mode != y.mode || x.mtime != y.mtime) {
 			subdirs = append(subdirs, dirPair{x, y})
 		}
 		return nil
@@ -258,25 +220,4 @@ func openForChange(at *place) (int, error) {
 		err = chmod(fd, 0o700)
 	}
 	return fd, err
-}
-
-// finish gives the directory its own mode and time after those below it have theirs.
-func (w *dirWork) finish() error {
-	if w.finished {
-		return nil
-	}
-	fd, err := w.at.open(unix.O_PATH)
-	if err != nil {
-		return skippable(err)
-	}
-	defer unix.Close(fd)
-	return finishDir(fd, w.want)
-}
-
-func finishDir(fd int, want *entry) error {
-	var is unix.Stat_t
-	if err := unix.Fstat(fd, &is); err != nil {
-		return err
-	}
-	return setAttributes(fd, &is, want)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -93,12 +94,12 @@ func aPack(t *testing.T, dir string) string {
 }
 
 func TestADamagedFileIsNamedAndNothingIsChanged(t *testing.T) {
+	flip := func(b []byte) []byte {
+		b[bytes.Index(b, []byte("UNIQUE"))] ^= 1
+		return b
+	}
 	for name, harm := range map[string]func([]byte) []byte{
-		"changed": func(b []byte) []byte {
-			at := bytes.Index(b, []byte("UNIQUE"))
-			b[at] ^= 1
-			return b
-		},
+		"changed": flip, "changed, of a directory that is gone": flip,
 		"cut": func(b []byte) []byte { return b[:bytes.Index(b, []byte("UNIQUE"))+2] },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -108,6 +109,9 @@ func TestADamagedFileIsNamedAndNothingIsChanged(t *testing.T) {
 			b.write("sub/victim", "UNIQUE\x00\x01\x02\x03") // too short to be compressed
 			second := b.create().ID
 			b.write("sub/victim", "other")
+			if name == "changed, of a directory that is gone" {
+				require.NoError(t, os.RemoveAll(filepath.Join(b.ws, "sub")))
+			}
 			before := tree(t, b.ws)
 			require.NoError(t, b.store.Close())
 			entries, err := os.ReadDir(filepath.Join(b.dir, "store/packs"))
@@ -123,7 +127,7 @@ func TestADamagedFileIsNamedAndNothingIsChanged(t *testing.T) {
 			s := openStore(t, b.dir)
 			_, err = s.Restore(context.Background(), second, nil)
 			assert.Equal(t, tool.Unavailable, tool.KindOf(err))
-			if name == "changed" {
+			if name != "cut" {
 				assert.ErrorContains(t, err, "sub/victim")
 			}
 			assert.Equal(t, before, tree(t, b.ws), "nothing has changed")
@@ -152,6 +156,44 @@ func TestAPackWithoutItsIndexIsReadAllTheSame(t *testing.T) {
 	clearDir(t, b.ws)
 	b.restore(id)
 	assert.Equal(t, want, tree(t, b.ws))
+}
+
+// What may be written is bounded in directories that are missing as everywhere, and
+// an error leaves none of what was laid ready.
+func TestARestoreOfAMissingDirectoryIsBounded(t *testing.T) {
+	b := newBench(t)
+	b.write("d/e/f", strings.Repeat("x", 1000))
+	b.write("d/g", strings.Repeat("y", 1000))
+	id := b.create().ID
+	clearDir(t, b.ws)
+	b.store.opts.Limits.Bytes = 1999
+	_, err := b.store.Restore(context.Background(), id, nil)
+	assert.Equal(t, tool.Limit, tool.KindOf(err))
+	assert.Empty(t, leftovers(t, b.dir))
+	b.store.opts.Limits.Bytes = 2000
+	assert.EqualValues(t, 4, b.restore(id).Added)
+}
+
+// A directory with more files than one worker makes in one go, and more in each of
+// those below it, comes back whole, with the times of all.
+func TestALargeMissingDirectoryComesBackWhole(t *testing.T) {
+	b := newBench(t)
+	for i := range 3 * fileBatch {
+		b.write(fmt.Sprintf("d/%03d", i), "x")
+		b.write(fmt.Sprintf("d/e%d/%03d", i%3, i), "y")
+	}
+	require.NoError(t, os.Symlink("000", filepath.Join(b.ws, "d/link")))
+	require.NoError(t, os.Mkdir(filepath.Join(b.ws, "d/empty"), 0o711))
+	require.NoError(t, os.Chmod(filepath.Join(b.ws, "d"), 0o555))
+	t.Cleanup(func() { clearDir(t, b.ws) })
+	want := tree(t, b.ws)
+	id := b.create().ID
+	clearDir(t, b.ws)
+	b.write("d", "a file in its place")
+	r := b.restore(id)
+	assert.Equal(t, want, tree(t, b.ws))
+	assert.Empty(t, r.Conflicts)
+	assert.Empty(t, leftovers(t, b.dir))
 }
 
 func TestWhatIsWrittenDuringARestoreIsInConflicts(t *testing.T) {

@@ -19,30 +19,43 @@ type twin struct {
 // system of the machine can't.
 var cloneFile = unix.IoctlFileClone
 
-// share gives fd, an empty file, the content of the wanted one, if the twin has
-// it at the same path and it is known to be the same, and says whether it did.
-func (t *twin) share(fd int, w wanted) bool {
-	if t == nil || t.off.Load() || w.entry.size == 0 {
-		return false
+// open opens a directory of the twin, or gives -1.
+func (t *twin) open(path string) int {
+	if t == nil || t.off.Load() {
+		return -1
 	}
-	dir, err := beneath.OpenBelow(int(t.store.top.Fd()), w.at.path(""), unix.O_PATH|unix.O_DIRECTORY)
+	dir, err := beneath.OpenBelow(int(t.store.top.Fd()), path, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
+		return -1
+	}
+	return dir
+}
+
+func closeIf(fd int) {
+	if fd >= 0 {
+		_ = unix.Close(fd)
+	}
+}
+
+// share gives fd, an empty file, the content of e, if the twin has it in dir under
+// the same name and it is known to be the same, and says whether it did.
+func (t *twin) share(fd, dir int, e *entry) bool {
+	if dir < 0 || t.off.Load() || e.size == 0 {
 		return false
 	}
-	defer unix.Close(dir)
-	src, err := beneath.OpenAt(dir, w.entry.name, unix.O_RDONLY)
+	src, err := beneath.OpenAt(dir, e.name, unix.O_RDONLY)
 	if err != nil {
 		return false
 	}
 	defer unix.Close(src)
-	if !t.holds(src, w.entry) {
+	if !t.holds(src, e) {
 		return false
 	}
 	if err := cloneFile(fd, src); err != nil {
 		t.off.Store(true)
 		return false
 	}
-	if t.holds(src, w.entry) {
+	if t.holds(src, e) {
 		return true
 	}
 	_ = unix.Ftruncate(fd, 0) // it changed meanwhile; what is left would be written over

@@ -68,6 +68,7 @@ func (s *Store) restoreFrom(ctx context.Context, id string, opts *RestoreOptions
 		return Restored{}, tool.AsError(err)
 	}
 	defer resume()
+	still = still || from != nil // no program has a clone yet
 	return s.restore(ctx, &restore{twin: from, still: still}, r)
 }
 
@@ -236,7 +237,7 @@ func (r *restore) round(ctx context.Context) (same bool, err error) {
 	}
 	st := newStage(r.store, r)
 	defer st.discard()
-	if err := st.fill(ctx, plan.files); err != nil {
+	if err := st.fill(ctx, plan); err != nil {
 		return false, err
 	}
 	if err := r.begin(); err != nil {
@@ -283,14 +284,17 @@ func (r *restore) end() error {
 // plan is what differs between the workspace and the snapshot.
 type plan struct {
 	files   []wanted
+	trees   []wanted // directories that are not there
 	differs bool
 }
 
-// wanted is a file to be laid ready.
+// wanted is something to be laid ready.
 type wanted struct {
-	at    *place
+	at    *place // its directory in the workspace
 	entry *entry
 }
+
+func (w wanted) path() string { return w.at.path(w.entry.name) }
 
 func (p *plan) empty() bool { return !p.differs }
 
@@ -319,6 +323,10 @@ func (r *restore) compare(p *plan, at *place, have, want *dir) (same bool, err e
 			return nil
 		case b.kind == file && needsStaging(a, b):
 			p.files = append(p.files, wanted{at: at, entry: b})
+		case b.kind == folder && (a == nil || a.kind != folder):
+			p.trees = append(p.trees, wanted{at: at, entry: b})
+			_, err := r.compare(&plan{}, at.child(b.name), nil, b.dir) // it is only counted
+			return err
 		case b.kind == folder:
 			below, err := r.compare(p, at.child(b.name), inside(a), b.dir)
 			if err != nil {

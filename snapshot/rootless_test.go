@@ -17,7 +17,7 @@ func TestAUserWithoutRightsKeepsAndRestoresForbiddenModes(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("becoming another user needs root; TestForbiddenModesAreNoObstacle does the same as this one")
 	}
-	cmd := hosttest.CommandOfNobody(t, "-test.v", "-test.run", "^(TestForbiddenModes|TestARestore|TestAnySnapshot|TestWhatIsWritten)")
+	cmd := hosttest.CommandOfNobody(t, "-test.v", "-test.run", "^(TestForbiddenModes|TestARestore|TestALargeMissing|TestAnySnapshot|TestWhatIsWritten)")
 	out, err := cmd.CombinedOutput()
 	assert.NoError(t, err, string(out))
 	assert.Contains(t, string(out), "--- PASS: TestForbiddenModesAreNoObstacle")

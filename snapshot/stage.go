@@ -12,7 +12,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// stage lays files ready beside the workspace, each checked against its hash.
+// stage lays files and directories ready beside the workspace, each checked against its hash.
 type stage struct {
 	store *Store
 	twin  *twin // may be nil
@@ -21,45 +21,63 @@ type stage struct {
 	dir   int
 
 	mu    sync.Mutex
-	names map[*entry]string // of the files that are ready
+	names map[*entry]string // of the files and directories that are ready
 }
 
 func newStage(s *Store, r *restore) *stage {
 	return &stage{store: s, twin: r.twin, done: r.placed, trash: r.trash, dir: int(s.staging.Dir().Fd()), names: map[*entry]string{}}
 }
 
-// fill lays the files ready, all or an error.
-func (st *stage) fill(ctx context.Context, files []wanted) error {
-	if err := st.budget(files); err != nil {
+// fill lays all of the plan ready, or is an error.
+func (st *stage) fill(ctx context.Context, plan *plan) error {
+	if err := st.budget(plan); err != nil {
 		return err
 	}
 	p := newPool(ctx)
-	for _, w := range files {
-		p.push(job{do: func(buf []byte) error { return atPath2(st.file(p.ctx, w, buf), w) }, drop: func() {}})
+	for _, w := range plan.files {
+		p.push(job{do: func(buf []byte) error { return at(st.file(p.ctx, w, buf), w.path()) }, drop: func() {}})
+	}
+	walk := newDirWalk(p)
+	defer walk.release()
+	for _, w := range plan.trees {
+		p.push(job{do: func([]byte) error { return st.tree(walk, w) }, drop: func() {}})
 	}
 	return p.run()
 }
 
-func atPath2(err error, w wanted) error {
-	if err == nil {
-		return nil
-	}
-	return at(err, w.at.path(w.entry.name))
-}
-
 // budget refuses to write more than a workspace may hold: pieces can be named
 // many times over.
-func (st *stage) budget(files []wanted) error {
+func (st *stage) budget(plan *plan) error {
 	left := st.store.opts.Limits.Bytes
-	for _, w := range files {
-		pieces, err := st.store.objects.pieces(w.entry)
+	spend := func(path func() string, e *entry) error {
+		if e.kind != file {
+			return nil
+		}
+		pieces, err := st.store.objects.pieces(e)
 		if err != nil {
-			return atPath2(err, w)
+			return at(err, path())
 		}
 		for _, p := range pieces {
 			if left -= p.size; left < 0 {
 				return tool.Errorf(tool.Limit, "the snapshot has more than %d bytes to write; nothing was changed", st.store.opts.Limits.Bytes)
 			}
+		}
+		return nil
+	}
+	for _, w := range plan.files {
+		if err := spend(w.path, w.entry); err != nil {
+			return err
+		}
+	}
+	for _, w := range plan.trees {
+		var failed error
+		walkTree(w.entry.dir, w.at.child(w.entry.name), func(path func() string, e *entry) {
+			if failed == nil {
+				failed = spend(path, e)
+			}
+		})
+		if failed != nil {
+			return failed
 		}
 	}
 	return nil
@@ -71,7 +89,9 @@ func (st *stage) file(ctx context.Context, w wanted, buf []byte) error {
 		return st.named(ctx, w, buf)
 	}
 	defer unix.Close(fd)
-	if err := st.make(ctx, fd, w, buf); err != nil {
+	twin := st.twin.open(w.at.path(""))
+	defer closeIf(twin)
+	if err := st.make(ctx, fd, twin, w.entry, buf); err != nil {
 		return err
 	}
 	name := st.store.staging.Name()
@@ -104,15 +124,14 @@ func linkInto(dir int, name string, fd int) error {
 	return err
 }
 
-// named is for a directory that isn't there yet, and for file systems that know
-// no files without a name.
+// named is for file systems that know no files without a name.
 func (st *stage) named(ctx context.Context, w wanted, buf []byte) error {
 	t, err := st.store.staging.Create(0o600)
 	if err != nil {
 		return err
 	}
 	st.ready(w.entry, t.Name())
-	return errors.Join(st.make(ctx, int(t.Fd()), w, buf), t.Close())
+	return errors.Join(st.make(ctx, int(t.Fd()), -1, w.entry, buf), t.Close())
 }
 
 func (st *stage) ready(e *entry, name string) {
@@ -121,10 +140,10 @@ func (st *stage) ready(e *entry, name string) {
 	st.names[e] = name
 }
 
-// make gives a new file its content, owner, mode and time.
-func (st *stage) make(ctx context.Context, fd int, w wanted, buf []byte) error {
-	e := w.entry
-	if !st.twin.share(fd, w) {
+// make gives a new file its content, owner, mode and time. twin is the directory of
+// the twin that it may be in, or -1.
+func (st *stage) make(ctx context.Context, fd, twin int, e *entry, buf []byte) error {
+	if !st.twin.share(fd, twin, e) {
 		if err := st.write(ctx, fd, e, buf); err != nil {
 			return err
 		}
@@ -241,38 +260,34 @@ func times(e *entry) []unix.Timespec {
 	return []unix.Timespec{t, t}
 }
 
-// folder makes an empty directory ready; it gets its own mode when it is filled.
-func (st *stage) folder() (string, error) {
-	name := st.store.staging.Name()
-	if err := unix.Mkdirat(st.dir, name, 0o700); err != nil {
-		return "", err
+// folder makes an empty directory; it gets its own mode when it is filled.
+func (st *stage) folder(dir int, name string) error {
+	if err := unix.Mkdirat(dir, name, 0o700); err != nil {
+		return err
 	}
-	return name, st.own(name)
+	return st.own(dir, name)
 }
 
-func (st *stage) own(name string) error {
+func (st *stage) own(dir int, name string) error {
 	o := st.store.opts.Owner
 	if o == nil {
 		return nil
 	}
-	return unix.Fchownat(st.dir, name, o.UID, o.GID, unix.AT_SYMLINK_NOFOLLOW)
+	return unix.Fchownat(dir, name, o.UID, o.GID, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-func (st *stage) link(e *entry) (string, error) {
-	name := st.store.staging.Name()
-	if err := unix.Symlinkat(e.target, st.dir, name); err != nil {
-		return "", err
+func (st *stage) link(dir int, name string, e *entry) error {
+	if err := unix.Symlinkat(e.target, dir, name); err != nil {
+		return err
 	}
-	return name, errors.Join(st.own(name), unix.UtimesNanoAt(st.dir, name, times(e), unix.AT_SYMLINK_NOFOLLOW))
+	return errors.Join(st.own(dir, name), unix.UtimesNanoAt(dir, name, times(e), unix.AT_SYMLINK_NOFOLLOW))
 }
 
 // take is the staged form of e, made where it doesn't need to be checked first.
 func (st *stage) take(e *entry) (string, error) {
-	switch e.kind {
-	case folder:
-		return st.folder()
-	case symlink:
-		return st.link(e)
+	if e.kind == symlink {
+		name := st.store.staging.Name()
+		return name, st.link(st.dir, name, e)
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
