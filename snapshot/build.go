@@ -10,7 +10,7 @@ import (
 
 // build lays a directory that the workspace lacks ready with all that is in it,
 // under a name in the staging directory: one rename brings it in. Files are made
-// where they stay, which is a third of the work of making and moving each.
+// where they stay, which takes half as long as making and moving each.
 type build struct {
 	*dirWalk
 	stage *stage
