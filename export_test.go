@@ -1,6 +1,10 @@
 package wisbox
 
-import "context"
+import (
+	"context"
+	"testing"
+	"time"
+)
 
 // RuntimeDir is where a manager's holders listen.
 func (m *Manager) RuntimeDir() string { return m.opts.Podman.RuntimeDir }
@@ -18,3 +22,10 @@ func (m *Manager) HoldPath(name string) (string, error) { return m.holdPath(name
 
 // CacheDir is a manager's state root.
 func (m *Manager) CacheDir() string { return m.store.Path() }
+
+// SetTakeWait changes how long a holder has to take an operation.
+func SetTakeWait(t *testing.T, wait time.Duration) {
+	usual := takeWait
+	takeWait = wait
+	t.Cleanup(func() { takeWait = usual })
+}

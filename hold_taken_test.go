@@ -341,6 +341,37 @@ func TestACallOfAHolderThatStandsStillEndsWithItsCaller(t *testing.T) {
 	}
 }
 
+// TestAHolderThatStandsStillIsGivenUp: without a caller who gives up first.
+func TestAHolderThatStandsStillIsGivenUp(t *testing.T) {
+	wisbox.SetTakeWait(t, 100*time.Millisecond)
+	for name, content := range map[string]string{"short": "x", "longer than what a socket holds": strings.Repeat("x", 1<<20)} {
+		t.Run(name, func(t *testing.T) {
+			_, s, _, _ := faked(t)
+			_, err := s.Call(t.Context(), "write_file", json.RawMessage(`{"file_path":"f","content":"`+content+`"}`))
+			assert.Equal(t, tool.Unavailable, tool.KindOf(err))
+			assert.ErrorContains(t, err, "takes no call")
+			in, err := s.Inspect(t.Context())
+			require.NoError(t, err)
+			assert.Contains(t, strings.Join(in.Gaps, "\n"), "takes no call")
+		})
+	}
+}
+
+// TestAHolderHasAllTimeForWhatItTook: only the taking is bounded.
+func TestAHolderHasAllTimeForWhatItTook(t *testing.T) {
+	const wait = 100 * time.Millisecond
+	wisbox.SetTakeWait(t, wait)
+	f, s, _, _ := faked(t)
+	go func() {
+		c := f.accept()
+		assert.NoError(t, c.Send(holdwire.Taken, nil))
+		<-time.After(3 * wait)
+		assert.NoError(t, c.SendJSON(holdwire.Answer, map[string]any{"result": map[string]any{"text": "done"}}))
+	}()
+	_, err := s.Call(t.Context(), "ls", json.RawMessage(`{}`))
+	assert.NoError(t, err)
+}
+
 func TestAHolderSaysThatItTakesToWhomItConcerns(t *testing.T) {
 	_, m, _ := held(t, time.Minute)
 	path, err := m.HoldPath("box")

@@ -41,7 +41,13 @@ var (
 		"the process that holds this session ended during the call; its programs, kept interpreters and their state are lost, files are not; call again")
 	errNotTaken = tool.Errorf(tool.Unavailable,
 		"the process that holds this session ended before it took the call, each time it was tried; nothing of the call was done; call again, and if that doesn't help see `wisbox doctor`")
+	errStandsStill = tool.Errorf(tool.Unavailable,
+		"the process that holds this session takes no call: it may be stopped; nothing of the call was done; let it go on (SIGCONT) or kill it (`wisbox __hold` in the list of processes), then call again")
 )
+
+// takeWait is how long a holder has to take an operation. One that is only busy
+// takes milliseconds.
+var takeWait = 30 * time.Second
 
 // hangUp is how long a cancelled operation has to say how far it came.
 const hangUp = 2 * time.Second
@@ -79,8 +85,10 @@ func (l line) offer(ctx context.Context, req request, do func(*operation) error)
 	op := &operation{Conn: c}
 	stop := context.AfterFunc(ctx, op.cancel)
 	defer stop()
+	late := time.AfterFunc(takeWait, op.giveUp)
+	defer late.Stop()
 	if op.SendJSON(holdwire.Request, req) != nil {
-		err = errNotTaken // no holder acts on half a request
+		err = op.untaken() // no holder acts on half a request
 	} else {
 		err = do(op)
 	}
@@ -94,10 +102,27 @@ func (l line) offer(ctx context.Context, req request, do func(*operation) error)
 type operation struct {
 	*holdwire.Conn
 	taken atomic.Bool // it may have begun
+	still atomic.Bool // it was given up, because nobody takes it
+}
+
+// untaken is why nothing of the operation was done.
+func (o *operation) untaken() error {
+	if o.still.Load() {
+		return errStandsStill
+	}
+	return errNotTaken
+}
+
+// giveUp ends an operation that nobody has taken.
+func (o *operation) giveUp() {
+	if !o.taken.Load() {
+		o.still.Store(true)
+		_ = o.Close()
+	}
 }
 
 // next gives the operation's next frame. The connection's end is ctx's error,
-// errNotTaken or errHolderLost.
+// errNotTaken, errStandsStill or errHolderLost.
 func (o *operation) next(ctx context.Context) (holdwire.Type, []byte, error) {
 	kind, raw, err := o.Receive()
 	switch {
@@ -112,7 +137,7 @@ func (o *operation) next(ctx context.Context) (holdwire.Type, []byte, error) {
 	case o.taken.Load():
 		return 0, nil, errHolderLost
 	}
-	return 0, nil, errNotTaken
+	return 0, nil, o.untaken()
 }
 
 // cancel ends the operation. One that has begun may say how far it came.
@@ -198,6 +223,10 @@ func (r *remote) inspect(ctx context.Context) (*Inspection, error) {
 	err := r.running.ask(ctx, request{Op: "inspect"}, in)
 	if errors.Is(err, errNoHolder) {
 		return r.about(), nil
+	}
+	if errors.Is(err, errStandsStill) {
+		in = r.about()
+		in.Gaps, err = append(in.Gaps, "the process that holds the session takes no call: its container can't be asked"), nil
 	}
 	return in, err
 }
