@@ -2,6 +2,7 @@ package lisp_test
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -227,6 +228,11 @@ func TestALostSandboxIsUnavailable(t *testing.T) {
 	s := newSession(t)
 	s.alive(t)
 	s.host.Lose(boxID)
+	// The call that meets the end may say itself that Lisp is gone; the next one finds
+	// no sandbox to start it in.
+	if res, err := s.set.Call(context.Background(), "evaluate-lisp", json.RawMessage(`{"code":"1"}`)); err == nil {
+		assert.Contains(t, res.Text, "its sandbox was lost")
+	}
 	err := s.refused(t, "evaluate-lisp", args{"code": "1"})
 	assert.Equal(t, "unavailable", string(err.Kind))
 }
