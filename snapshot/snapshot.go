@@ -23,10 +23,12 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/beneath"
@@ -274,27 +276,43 @@ func (s *Store) look(ctx context.Context) (*entry, error) {
 func justHash(b []byte) (Hash, error) { return hashOf(b), nil }
 
 // finish drops what was gone before it was read and gives every directory its
-// hash, the deepest first.
-func finish(e *entry, put func([]byte) (Hash, error)) error {
-	buf := make([]byte, 0, 4096)
-	var walk func(*entry) error
-	walk = func(e *entry) (err error) {
-		e.dir.prune()
-		for i := range e.dir.entries {
-			if c := &e.dir.entries[i]; c.kind == folder {
-				if err := walk(c); err != nil {
-					return err
-				}
-			}
+// hash, the deepest first. What is below each directory of the top is done at the
+// same time as the others.
+func finish(top *entry, put func([]byte) (Hash, error)) error {
+	var below errgroup.Group
+	below.SetLimit(runtime.GOMAXPROCS(0))
+	top.dir.prune()
+	for i := range top.dir.entries {
+		if c := &top.dir.entries[i]; c.kind == folder {
+			below.Go(func() error { return finishTree(c, new([]byte), put) })
 		}
-		buf = e.dir.encode(buf)
-		if len(buf) > maxObject {
-			return tool.Errorf(tool.Limit, "a directory of the workspace has too many entries; remove some, then retry")
-		}
-		e.hash, err = put(buf)
+	}
+	if err := below.Wait(); err != nil {
 		return err
 	}
-	return walk(e)
+	return top.finish(new([]byte), put)
+}
+
+func finishTree(e *entry, buf *[]byte, put func([]byte) (Hash, error)) error {
+	e.dir.prune()
+	for i := range e.dir.entries {
+		if c := &e.dir.entries[i]; c.kind == folder {
+			if err := finishTree(c, buf, put); err != nil {
+				return err
+			}
+		}
+	}
+	return e.finish(buf, put)
+}
+
+// finish gives a directory its hash when those in it have theirs.
+func (e *entry) finish(buf *[]byte, put func([]byte) (Hash, error)) (err error) {
+	*buf = e.dir.encode(*buf)
+	if len(*buf) > maxObject {
+		return tool.Errorf(tool.Limit, "a directory of the workspace has too many entries; remove some, then retry")
+	}
+	e.hash, err = put(*buf)
+	return err
 }
 
 // prune drops what was gone before it was read.
