@@ -296,6 +296,15 @@ type wanted struct {
 
 func (w wanted) path() string { return w.at.path(w.entry.name) }
 
+// named names the path that damage lies at. There are thousands of paths, so none is
+// made without an error.
+func (w wanted) named(err error) error {
+	if err == nil {
+		return nil
+	}
+	return at(err, w.path())
+}
+
 func (p *plan) empty() bool { return !p.differs }
 
 func (r *restore) plan(have *entry) (*plan, error) {

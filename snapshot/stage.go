@@ -35,7 +35,7 @@ func (st *stage) fill(ctx context.Context, plan *plan) error {
 	}
 	p := newPool(ctx)
 	for _, w := range plan.files {
-		p.push(job{do: func(buf []byte) error { return at(st.file(p.ctx, w, buf), w.path()) }, drop: func() {}})
+		p.push(job{do: func(buf []byte) error { return w.named(st.file(p.ctx, w, buf)) }, drop: func() {}})
 	}
 	walk := newDirWalk(p)
 	defer walk.release()
