@@ -69,6 +69,6 @@ func (t *twin) holds(fd int, e *entry) bool {
 	if unix.Fstat(fd, &st) != nil {
 		return false
 	}
-	found, ok := t.store.cache.lookup(stampOf(&st))
+	found, _, ok := t.store.cache.find(stampOf(&st))
 	return ok && found.hash == e.hash && found.list == e.list
 }

@@ -51,14 +51,8 @@ type statCache struct {
 	dirty bool
 }
 
-// lookup gives the content of a file with that stamp, if it is known.
-func (c *statCache) lookup(s stamp) (content, bool) {
-	found, _, ok := c.find(s)
-	return found, ok
-}
-
-// find is lookup that also says the content's place in known, counted from 1; 0
-// is that of what is fresh.
+// find gives the content of a file with that stamp, if it is known, and its place
+// in known, counted from 1; 0 is that of what is fresh.
 func (c *statCache) find(s stamp) (found content, at int, ok bool) {
 	if i, ok := slices.BinarySearch(c.inodes, s.ino); ok && c.known[i].stamp == s {
 		return c.known[i], i + 1, true

@@ -29,12 +29,12 @@ func TestTheCacheKeepsWhatTheLookHasSeen(t *testing.T) {
 	c.keep(&entry{kind: folder, dir: &dir{entries: []entry{seen(2, 1, 1), {kind: folder, dir: below}}}})
 	assert.Equal(t, []content{of(1, 3), of(2, 1), of(4, 2), of(8, 1), of(9, 3)}, c.known)
 	for _, k := range c.known {
-		found, ok := c.lookup(k.stamp)
+		found, _, ok := c.find(k.stamp)
 		require.True(t, ok, "%+v", k)
 		assert.Equal(t, k, found)
 	}
 	for _, gone := range []content{of(4, 1), of(6, 1), of(7, 3)} {
-		_, ok := c.lookup(gone.stamp)
+		_, _, ok := c.find(gone.stamp)
 		assert.False(t, ok, "%+v", gone)
 	}
 	assert.True(t, c.dirty)
