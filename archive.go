@@ -1,12 +1,22 @@
 package wisbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
 
+	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/images"
+	"github.com/wisbox/wisbox/internal/box"
+	"github.com/wisbox/wisbox/internal/door"
 	"github.com/wisbox/wisbox/overlay"
+	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/snapshot"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -14,34 +24,55 @@ import (
 // settingsName is the archive's file of the session's settings.
 const settingsName = "settings.json"
 
-// Save writes an archive of the session: its workspace as it is, its snapshots,
-// what it has defined in Lisp, and its settings (the variables of its programs
-// too, so treat the archive as you treat them). [Manager.Load] makes a session of it, here or on another
-// machine. What runs and what interpreters keep is not in it.
-func (s *Session) Save(ctx context.Context, w io.Writer) (snapshot.Info, error) {
-	return observe(ctx, s, Event{Tool: "save"}, func(ctx context.Context) (snapshot.Info, *tool.Result, error) {
-		opts, err := s.settings()
-		if err != nil {
-			return snapshot.Info{}, nil, err
-		}
-		opts.dropHostPaths()
-		raw, err := json.Marshal(opts)
-		if err != nil {
-			return snapshot.Info{}, nil, err
-		}
-		store, err := s.host.store()
-		if err != nil {
-			return snapshot.Info{}, nil, err
-		}
-		extra := map[string][]byte{settingsName: raw}
-		if defined, err := readLisp(s.dir); err != nil {
-			return snapshot.Info{}, nil, err
-		} else if defined != nil {
-			extra[lispRecord] = defined
-		}
-		info, err := store.Export(ctx, w, extra)
-		return info, &tool.Result{}, err
-	})
+func (l *local) save(ctx context.Context, w io.Writer) (snapshot.Info, error) {
+	_, extra, err := l.carried(ctx)
+	if err != nil {
+		return snapshot.Info{}, err
+	}
+	if given, err := readGiven(l.dir); err != nil {
+		return snapshot.Info{}, err
+	} else if given != nil {
+		extra[givenRecord] = given
+	}
+	return l.snapshots.Export(ctx, w, extra)
+}
+
+// carried is what another session that begins as this one needs beside its files: the
+// settings, which stand in the map too, what was defined in Lisp, the files' versions.
+func (l *local) carried(ctx context.Context) (opts SessionOptions, extra map[string][]byte, err error) {
+	state, err := l.dir.Reload()
+	if err != nil {
+		return opts, nil, err
+	}
+	if opts, err = settingsOf(state.Settings); err != nil {
+		return opts, nil, err
+	}
+	opts.dropHostPaths()
+	raw, err := json.Marshal(opts)
+	if err != nil {
+		return opts, nil, err
+	}
+	extra = map[string][]byte{settingsName: raw}
+	defined, err := readLisp(l.dir)
+	if err != nil {
+		return opts, nil, err
+	}
+	if defined != nil {
+		extra[lispRecord] = defined
+	}
+	extra[versionsRecord], err = l.files.Carried(ctx)
+	return opts, extra, err
+}
+
+// writeCarried gives a session that is being made what was carried, but for the settings.
+func writeCarried(dir *overlay.Dir, extra map[string][]byte) (err error) {
+	if defined := extra[lispRecord]; defined != nil {
+		err = writeLisp(dir, defined)
+	}
+	if known := extra[versionsRecord]; err == nil && known != nil {
+		err = writeVersions(dir, known)
+	}
+	return err
 }
 
 // LoadOptions say what becomes of an archive; nil is all defaults.
@@ -49,56 +80,177 @@ type LoadOptions struct {
 	// Name and Kept as in [SessionOptions].
 	Name string
 	Kept bool
-	// Settings of the session instead of those in the archive; its Name and Kept
-	// count. Use it where the archive comes from somebody else.
+	// Settings of the session. Default: wisbox's own. The Name and Kept above count
+	// where these have none.
 	Settings *SessionOptions
+	// WithSettings takes the archive's settings too: its image, its programs'
+	// variables and so on, but no bound that is wider than that of Settings, no weaker
+	// isolation, and nothing that names a file of the host. Use it for archives of
+	// your own.
+	WithSettings bool
+	// OnLeftOut gets the settings of the archive that the session doesn't have.
+	OnLeftOut func(settings []string)
 }
 
-// Load makes a session of an archive that [Session.Save] wrote. Every object of
-// it is checked first, and no host file is read for it: mounts, secrets and a
-// seccomp profile in its settings are left out. On any error nothing is left.
+// Load makes a session of an archive that [Session.Save] wrote, which it reads to
+// its end. Every part of it is checked before a session is there, and no host file
+// is read for it. On any error nothing is left.
 func (m *Manager) Load(ctx context.Context, r io.Reader, opts *LoadOptions) (*Session, error) {
 	archive, err := snapshot.OpenArchive(r)
 	if err != nil {
 		return nil, err
 	}
-	o, err := opts.settings(archive)
+	o, left, err := opts.settings(archive)
 	if err != nil {
 		return nil, err
 	}
-	return m.openWith(ctx, o, func(ctx context.Context, dir *overlay.Dir, o *SessionOptions) error {
-		store, err := newSnapshots(dir, *o, nil)
+	s, err := m.openWith(ctx, o, func(ctx context.Context, dirs []*overlay.Dir, all []SessionOptions) error {
+		store, err := newSnapshots(dirs[0], all[0], nil)
 		if err != nil {
 			return err
 		}
 		err = errors.Join(store.Import(ctx, archive), store.Close())
-		if defined := archive.Extra[lispRecord]; err == nil && defined != nil {
-			err = writeLisp(dir, defined)
+		if err == nil {
+			err = writeCarried(dirs[0], archive.Extra)
+		}
+		if given := archive.Extra[givenRecord]; err == nil && given != nil {
+			err = writeGiven(dirs[0], given)
 		}
 		return err
 	})
+	if err == nil && opts != nil && opts.OnLeftOut != nil && len(left) > 0 {
+		opts.OnLeftOut(left)
+	}
+	return s, err
 }
 
-// dropHostPaths leaves out what names files of one host.
+// dropHostPaths leaves out what names files of one host, and what opens its network.
 func (o *SessionOptions) dropHostPaths() {
 	o.Mounts, o.AllowedRoots, o.Secrets, o.Seccomp = nil, nil, nil, ""
+	o.setRules(door.Rules{}) // who loads it opens the network, or doesn't
+	o.Services = nil         // and says which images it runs
 }
 
-func (o *LoadOptions) settings(a *snapshot.Archive) (*SessionOptions, error) {
-	if o != nil && o.Settings != nil {
-		return o.Settings, checkSecrets(o.Settings.Secrets)
+// settings are those of the session, and the names of the archive's that it lacks.
+func (o *LoadOptions) settings(a *snapshot.Archive) (*SessionOptions, []string, error) {
+	var opts LoadOptions
+	if o != nil {
+		opts = *o
+	}
+	own := SessionOptions{}
+	if opts.Settings != nil {
+		own = *opts.Settings
+	}
+	own.Name, own.Kept = cmp.Or(own.Name, opts.Name), own.Kept || opts.Kept
+	if err := box.CheckSecrets(inner(own.Secrets)); err != nil {
+		return nil, nil, err
 	}
 	raw, ok := a.Extra[settingsName]
 	if !ok {
-		return nil, tool.Errorf(tool.Invalid, "the archive has no settings of a session")
+		return nil, nil, tool.Errorf(tool.Invalid, "the archive has no settings of a session")
 	}
-	s, err := settingsOf(raw)
-	if err != nil {
-		return nil, tool.Errorf(tool.Invalid, "the archive's settings can't be read").Because(err)
+	for name := range a.Extra {
+		if name != settingsName && name != lispRecord && name != versionsRecord && name != givenRecord {
+			return nil, nil, tool.Errorf(tool.Invalid, "the archive has a file %s, which no session's archive has", name)
+		}
 	}
-	s.dropHostPaths()
-	if o != nil {
-		s.Name, s.Kept = o.Name, o.Kept
+	from, err := settingsOf(raw)
+	if err != nil || len(raw) > maxSettings {
+		return nil, nil, tool.Errorf(tool.Invalid, "the archive's settings can't be read").Because(err)
 	}
-	return &s, nil
+	merged, left := takeSettings(own, from, opts.WithSettings)
+	return &merged, left, nil
+}
+
+const maxSettings = 1 << 20 // bytes of an archive's settings
+
+// takeSettings adds to a session's own settings those of an archive, or tells only
+// which they are.
+func takeSettings(own, from SessionOptions, take bool) (_ SessionOptions, left []string) {
+	t := taker{take: take}
+	setting(&t, "image", &own.Image, from.Image, own.Image == "" && from.Image != images.Default)
+	t.limits(&own.Limits, from.Limits)
+	bound(&t, "snapshot_space", &own.SnapshotSpace, from.SnapshotSpace, own.snapshotSpace())
+	if len(from.Env) > 0 {
+		t.set("env", true, func() {
+			env := maps.Clone(from.Env)
+			maps.Copy(env, own.Env)
+			own.Env = env
+		})
+	}
+	for _, b := range []struct {
+		name string
+		own  *bool
+		from bool
+	}{
+		{"read_before_write", &own.ReadBeforeWrite, from.ReadBeforeWrite}, {"auto_snapshot", &own.AutoSnapshot, from.AutoSnapshot},
+		{"rollback_on_failure", &own.RollbackOnFailure, from.RollbackOnFailure}, {"fsync", &own.Fsync, from.Fsync}, {"strict", &own.Strict, from.Strict},
+	} {
+		setting(&t, b.name, b.own, b.from, b.from && !*b.own)
+	}
+	setting(&t, "profile", &own.Profile, from.Profile, own.Profile == "" && from.Profile != "")
+	setting(&t, "isolation", &own.Isolation, from.Isolation, own.Isolation == "" && from.Isolation == sandbox.IsolationGVisor)
+	setting(&t, "userns", &own.UserNS, from.UserNS, own.UserNS == "" && from.UserNS != "")
+	bound(&t, "max_timeout", &own.MaxTimeout, from.MaxTimeout, cmp.Or(own.MaxTimeout, 120*time.Second))
+	bound(&t, "max_eval_timeout", &own.MaxEvalTimeout, from.MaxEvalTimeout, cmp.Or(own.MaxEvalTimeout, 5*time.Second))
+	bound(&t, "max_output", &own.MaxOutput, from.MaxOutput, cmp.Or(own.MaxOutput, evaltool.StreamChars))
+	bound(&t, "max_code", &own.MaxCode, from.MaxCode, cmp.Or(own.MaxCode, 2_000))
+	setting(&t, "digest", &own.Digest, from.Digest, own.Digest == nil && from.Digest != nil)
+	setting(&t, "digest_tag", &own.DigestTag, from.DigestTag, own.DigestTag == "" && from.DigestTag != "")
+	setting(&t, "ttl", &own.TTL, from.TTL, own.TTL == 0 && from.TTL != 0)
+	setting(&t, "idle", &own.Idle, from.Idle, own.Idle == 0 && from.Idle != 0)
+	for name, has := range map[string]bool{
+		"mounts": len(from.Mounts) > 0, "allowed_roots": len(from.AllowedRoots) > 0, "secrets": len(from.Secrets) > 0, "seccomp": from.Seccomp != "",
+		"services": len(from.Services) > 0,
+		"egress":   !reflect.DeepEqual(from.rules(), door.Rules{}),
+	} {
+		if has {
+			t.left = append(t.left, name)
+		}
+	}
+	slices.Sort(t.left)
+	return own, t.left
+}
+
+// taker takes settings of an archive one by one, or notes that it doesn't.
+type taker struct {
+	take bool
+	left []string
+}
+
+func (t *taker) set(name string, may bool, take func()) {
+	if t.take && may {
+		take()
+		return
+	}
+	t.left = append(t.left, name)
+}
+
+// setting takes one that the archive has and the session not.
+func setting[T any](t *taker, name string, own *T, from T, has bool) {
+	if has {
+		t.set(name, true, func() { *own = from })
+	}
+}
+
+// bound takes one that makes a bound no wider than it is.
+func bound[T cmp.Ordered](t *taker, name string, own *T, from, is T) {
+	var none T
+	if from != none && from != is {
+		t.set(name, from > none && from < is, func() { *own = from })
+	}
+}
+
+func (t *taker) limits(own *sandbox.Limits, from sandbox.Limits) {
+	is, was := own.WithDefaults(), from.WithDefaults()
+	bound(t, "limits.cpus", &own.CPUs, was.CPUs, is.CPUs)
+	bound(t, "limits.memory", &own.Memory, was.Memory, is.Memory)
+	bound(t, "limits.pids", &own.PIDs, was.PIDs, is.PIDs)
+	bound(t, "limits.tmp", &own.Tmp, was.Tmp, is.Tmp)
+	bound(t, "limits.disk", &own.Disk, was.Disk, is.Disk)
+	bound(t, "limits.inodes", &own.Inodes, was.Inodes, is.Inodes)
+	bound(t, "limits.nofile", &own.NoFile, was.NoFile, is.NoFile)
+	if was.FileSize != was.Disk { // its default
+		bound(t, "limits.file_bytes", &own.FileSize, was.FileSize, is.FileSize)
+	}
 }

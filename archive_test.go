@@ -6,18 +6,63 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/snapshot"
+	"github.com/wisbox/wisbox/tool"
 )
+
+// strangers are settings that a stranger may have put into an archive.
+const strangers = `{"image":"evil","limits":{"pids":4194304,"memory_bytes":134217728,"disk_bytes":9000000000000},
+	"env":{"LD_PRELOAD":"/workspace/x.so"},"digest":{"full":"do as I say"},"max_timeout":99000000000000,"max_code":1000,
+	"secrets":{"KEY":{"file":"/etc/shadow"}},"seccomp":"/etc/profile.json","mounts":[{"host_path":"/etc"}],"allowed_roots":["/"]}`
+
+func archiveOf(settings string) *snapshot.Archive {
+	return &snapshot.Archive{Extra: map[string][]byte{settingsName: []byte(settings)}}
+}
+
+func TestAnArchivesSettingsAreLeftOutUnlessAskedFor(t *testing.T) {
+	o, left, err := (&LoadOptions{Name: "x", Kept: true}).settings(archiveOf(strangers))
+	require.NoError(t, err)
+	assert.Equal(t, &SessionOptions{Name: "x", Kept: true}, o)
+	assert.Equal(t, []string{
+		"allowed_roots", "digest", "env", "image", "limits.disk", "limits.memory", "limits.pids", "limits.tmp", "max_code", "max_timeout", "mounts", "seccomp", "secrets",
+	}, left)
+}
+
+func TestAnArchivesSettingsWidenNoBound(t *testing.T) {
+	own := &SessionOptions{Limits: sandbox.Limits{PIDs: 300}, Isolation: sandbox.IsolationGVisor}
+	o, left, err := (&LoadOptions{Settings: own, WithSettings: true}).settings(archiveOf(strangers))
+	require.NoError(t, err)
+	assert.Equal(t, "evil", o.Image)
+	assert.Equal(t, map[string]string{"LD_PRELOAD": "/workspace/x.so"}, o.Env)
+	assert.Equal(t, sandbox.Limits{PIDs: 300, Memory: 128 << 20, Tmp: 64 << 20}, o.Limits)
+	assert.Equal(t, sandbox.IsolationGVisor, o.Isolation)
+	assert.Equal(t, 1000, o.MaxCode)
+	assert.Zero(t, o.MaxTimeout)
+	assert.Equal(t, []string{"allowed_roots", "limits.disk", "limits.pids", "max_timeout", "mounts", "seccomp", "secrets"}, left)
+}
 
 // An archive may come from anybody: what it names on the host is not looked at.
 func TestAnArchivesSettingsNameNoFileOfTheHost(t *testing.T) {
-	a := &snapshot.Archive{Extra: map[string][]byte{settingsName: []byte(`{"image":"i",
-		"secrets":{"KEY":{"file":"/etc/shadow"}},"seccomp":"/etc/profile.json","mounts":[{"host_path":"/etc"}]}`)}}
-	o, err := (&LoadOptions{}).settings(a)
+	o, _, err := (&LoadOptions{WithSettings: true}).settings(archiveOf(strangers))
 	require.NoError(t, err)
-	assert.Equal(t, "i", o.Image)
 	assert.Empty(t, o.Secrets)
 	assert.Empty(t, o.Mounts)
 	assert.Empty(t, o.Seccomp)
 	assert.Empty(t, o.AllowedRoots)
+}
+
+func TestAnArchiveHasNoOtherFiles(t *testing.T) {
+	a := archiveOf(`{}`)
+	a.Extra["life.lock"] = []byte("x")
+	_, _, err := (&LoadOptions{}).settings(a)
+	assert.Equal(t, tool.Invalid, tool.KindOf(err))
+}
+
+func TestTheSpaceOfSnapshotsFollowsTheDisk(t *testing.T) {
+	assert.EqualValues(t, 4<<30, (&SessionOptions{}).snapshotSpace())
+	assert.EqualValues(t, 128<<20, (&SessionOptions{Limits: sandbox.Limits{Disk: 64 << 20}}).snapshotSpace())
+	assert.EqualValues(t, minSnapshotSpace, (&SessionOptions{Limits: sandbox.Limits{Disk: 1 << 20}}).snapshotSpace())
+	assert.EqualValues(t, 5<<20, (&SessionOptions{SnapshotSpace: 5 << 20}).snapshotSpace())
+	assert.Equal(t, "snapshot_space", tool.AsError((&SessionOptions{SnapshotSpace: 7}).Check()).Field)
 }

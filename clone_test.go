@@ -2,6 +2,7 @@ package wisbox_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"os"
 	"path/filepath"
@@ -69,9 +70,38 @@ func TestACloneBeginsWithWhatWasDefinedInLisp(t *testing.T) {
 	assert.FileExists(t, record(s))
 }
 
+// TestACopyKeepsVersionsAndTimes has a clone, a clone of it, and an archive.
+func TestACopyKeepsVersionsAndTimes(t *testing.T) {
+	eachHost(t, wisbox.SessionOptions{}, func(t *testing.T, s *wisbox.Session) {
+		text(t, s, "write_file", `{"file_path":"d/f","content":"1"}`)
+		text(t, s, "write_file", `{"file_path":"d/f","content":"2","mode":"overwrite"}`)
+		known := func(s *wisbox.Session) (at struct {
+			Version   int64  `json:"version"`
+			CreatedAt string `json:"created_at"`
+		}) {
+			require.NoError(t, json.Unmarshal([]byte(text(t, s, "read_file", `{"file_path":"d/f"}`)), &at))
+			return at
+		}
+		was := known(s)
+		require.EqualValues(t, 2, was.Version)
+		c, err := s.Clone(t.Context(), nil)
+		require.NoError(t, err)
+		defer c.Close(t.Context())
+		again, err := c.Clone(t.Context(), nil)
+		require.NoError(t, err)
+		defer again.Close(t.Context())
+		assert.Equal(t, was, known(again))
+		assert.Equal(t, was, known(c))
+		text(t, c, "write_file", `{"file_path":"d/f","content":"3","mode":"overwrite"}`)
+		assert.EqualValues(t, 3, known(c).Version)
+		assert.Equal(t, was.CreatedAt, known(c).CreatedAt)
+		assert.Equal(t, was, known(s))
+	})
+}
+
 func TestASharedCloneIsAnotherHandle(t *testing.T) {
 	eachHost(t, wisbox.SessionOptions{}, func(t *testing.T, s *wisbox.Session) {
-		c, err := s.Clone(t.Context(), &wisbox.CloneOptions{Isolation: wisbox.Shared})
+		c, err := s.Clone(t.Context(), &wisbox.CloneOptions{Mode: wisbox.Shared})
 		require.NoError(t, err)
 		assert.Equal(t, s.ID(), c.ID())
 		script(t, s, "echo 1 >f")
@@ -103,10 +133,10 @@ func TestAForkIsSeveralClonesOfOneState(t *testing.T) {
 	assert.Equal(t, tool.Exists, tool.KindOf(err))
 	_, err = s.Fork(t.Context(), 0, nil)
 	assert.Equal(t, "n", tool.AsError(err).Field)
-	_, err = s.Fork(t.Context(), 1, &wisbox.CloneOptions{Isolation: wisbox.Shared})
-	assert.Equal(t, "isolation", tool.AsError(err).Field)
-	_, err = s.Clone(t.Context(), &wisbox.CloneOptions{Isolation: "some"})
-	assert.Equal(t, "isolation", tool.AsError(err).Field)
+	_, err = s.Fork(t.Context(), 1, &wisbox.CloneOptions{Mode: wisbox.Shared})
+	assert.Equal(t, "mode", tool.AsError(err).Field)
+	_, err = s.Clone(t.Context(), &wisbox.CloneOptions{Mode: "some"})
+	assert.Equal(t, "mode", tool.AsError(err).Field)
 }
 
 func TestACloneCopiesTheMountsAgainWhenAsked(t *testing.T) {
@@ -134,10 +164,11 @@ func TestASavedSessionIsLoadedElsewhere(t *testing.T) {
 		require.NoError(t, err)
 
 		m, _ := manager(t, wisbox.Options{})
-		l, err := m.Load(t.Context(), bytes.NewReader(archive.Bytes()), &wisbox.LoadOptions{Name: "there", Kept: true})
+		l, err := m.Load(t.Context(), bytes.NewReader(archive.Bytes()), &wisbox.LoadOptions{Name: "there", Kept: true, WithSettings: true})
 		require.NoError(t, err)
 		assert.Equal(t, "there", l.ID())
 		assert.Equal(t, "2", content(t, l, "l"))
+		assert.Contains(t, text(t, l, "ls", `{}`), `"version":2,"created_at":"`, "versions go along")
 		assert.Equal(t, 7*time.Second, l.Options().MaxTimeout)
 		assert.Contains(t, script(t, l, "echo $A; stat -c %a e"), `b\n700`)
 		assert.Contains(t, text(t, l, "snapshot_list", `{}`), "first")
@@ -162,4 +193,97 @@ func TestAnArchiveReadsNoHostFile(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, l.Options().Mounts)
 	assert.Equal(t, "(none)", content(t, l, "p/secret"))
+}
+
+// atEnd calls do when all was read.
+type atEnd struct {
+	io.Reader
+	do func()
+}
+
+func (r *atEnd) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if err == io.EOF && r.do != nil {
+		r.do()
+		r.do = nil
+	}
+	return n, err
+}
+
+// TestASessionThatIsBeingMadeIsNotThereYet: nor is it where its maker was killed.
+func TestASessionThatIsBeingMadeIsNotThereYet(t *testing.T) {
+	eachHost(t, wisbox.SessionOptions{}, func(t *testing.T, s *wisbox.Session) {
+		text(t, s, "write_file", `{"file_path":"f","content":"1"}`)
+		var archive bytes.Buffer
+		_, err := s.Save(t.Context(), &archive)
+		require.NoError(t, err)
+		m, _ := manager(t, wisbox.Options{})
+		var early error
+		_, err = m.Load(t.Context(), &atEnd{&archive, func() { _, early = m.Attach(t.Context(), "there") }}, &wisbox.LoadOptions{Name: "there", Kept: true})
+		require.NoError(t, err)
+		require.ErrorContains(t, early, "session there isn't whole")
+		_, err = m.Attach(t.Context(), "there")
+		require.NoError(t, err)
+	})
+}
+
+func TestASessionBeginsWithATemplate(t *testing.T) {
+	opts := wisbox.SessionOptions{Kept: true, Env: map[string]string{"WHO": "both", "ONE": "1"}, TTL: time.Hour}
+	t.Run("local", func(t *testing.T) {
+		m, _ := manager(t, wisbox.Options{})
+		s, err := m.Open(t.Context(), &opts)
+		require.NoError(t, err)
+		testTemplate(t, m, s, func() {
+			require.NoError(t, s.Close(t.Context()))
+			require.NoError(t, m.Remove(t.Context(), s.ID()), "the template outlives it")
+		})
+	})
+	t.Run("held", func(t *testing.T) {
+		s, m, _ := heldWith(t, time.Minute, opts)
+		testTemplate(t, m, s, func() {})
+	})
+}
+
+func testTemplate(t *testing.T, m *wisbox.Manager, s *wisbox.Session, remove func()) {
+	ctx := t.Context()
+	text(t, s, "write_file", `{"file_path":"d/f","content":"1"}`)
+	script(t, s, "chmod 755 d/f; ln -s f d/link; mkdir empty")
+	made, err := s.CreateTemplate(ctx, &wisbox.TemplateOptions{Name: "begin"})
+	require.NoError(t, err)
+	assert.Positive(t, made.Disk)
+	assert.NotContains(t, text(t, s, "snapshot_list", `{}`), "template", "the source keeps no snapshot of it")
+	text(t, s, "write_file", `{"file_path":"d/f","content":"2","mode":"overwrite"}`)
+	remove()
+
+	host := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(host, "mounted"), []byte("m"), 0o600))
+	for _, ref := range []string{"begin", made.ID} {
+		n, err := m.Open(ctx, &wisbox.SessionOptions{Template: ref, Env: map[string]string{"ONE": "2"}, Mounts: mounts(host, "host"), AllowedRoots: []string{host}})
+		require.NoError(t, err)
+		assert.Equal(t, "1", content(t, n, "d/f"))
+		assert.Equal(t, "m", content(t, n, "host/mounted"))
+		script(t, n, `test -x d/f && test "$(readlink d/link)" = f && test -d empty && echo "$WHO $ONE" >who`)
+		assert.Equal(t, "both 2\n", content(t, n, "who"), "what the session says itself wins")
+		assert.Equal(t, made.ID, n.Options().Template)
+		assert.Zero(t, n.Options().TTL)
+		require.NoError(t, n.Close(ctx))
+	}
+	all, err := m.Templates()
+	require.NoError(t, err)
+	assert.Equal(t, []wisbox.Template{made}, all)
+	images, err := m.SessionImages(ctx)
+	require.NoError(t, err)
+	assert.Equal(t, made.Image, images["template "+made.ID], "no prune takes its image")
+
+	lives, err := m.Open(ctx, &wisbox.SessionOptions{Template: made.ID})
+	require.NoError(t, err)
+	defer lives.Close(ctx)
+	require.NoError(t, m.RemoveTemplate(ctx, made.ID))
+	assert.Equal(t, "1", content(t, lives, "d/f"))
+	text(t, lives, "write_file", `{"file_path":"d/f","content":"3","mode":"overwrite"}`)
+	for _, ref := range []string{"begin", made.ID, "../sessions"} {
+		_, err = m.Open(ctx, &wisbox.SessionOptions{Template: ref})
+		assert.Equal(t, tool.NotFound, tool.KindOf(err), "%v", err)
+	}
+	assert.Equal(t, tool.NotFound, tool.KindOf(m.RemoveTemplate(ctx, made.ID)))
 }

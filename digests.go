@@ -10,6 +10,7 @@ import (
 
 	"github.com/wisbox/wisbox/digest"
 	"github.com/wisbox/wisbox/overlay"
+	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
 )
 
@@ -17,15 +18,12 @@ import (
 // this session or for all that share the store and tag, and to have a better one
 // written ([digest.Digester.Optimize]). Agents have workspace_digest, which
 // replaces it for their session only.
-func (s *Session) Digest() *digest.Digester { return s.m.newDigest(s.dir, s.opts, s.files()) }
+func (s *Session) Digest() *digest.Digester { return s.m.here.newDigest(s.dir, s.opts, s.vfs.Load()) }
 
 // newDigest keeps a digest that a caller has set with the session's settings,
 // where every process that has the session open finds it.
-func (m *Manager) newDigest(dir *overlay.Dir, opts SessionOptions, files *vfs.FS) *digest.Digester {
-	o := &digest.Options{Files: files.FS(), Log: m.log, Overrides: m.opts.Digests, Tag: opts.DigestTag}
-	if o.Overrides == nil {
-		o.Overrides = digestDir(filepath.Join(m.store.Path(), "digests"))
-	}
+func (h *here) newDigest(dir *overlay.Dir, opts SessionOptions, files *vfs.FS) *digest.Digester {
+	o := &digest.Options{Files: files.FS(), Log: h.log, Overrides: h.digests(), Tag: opts.DigestTag}
 	o.Kept = func(context.Context) (*digest.Text, error) {
 		state, err := dir.Reload()
 		if err != nil {
@@ -46,6 +44,26 @@ func (m *Manager) newDigest(dir *overlay.Dir, opts SessionOptions, files *vfs.FS
 		})
 	}
 	return digest.New(o)
+}
+
+// Digest is the digest of all sessions that have none of their own, under the tag
+// [digest.DefaultTag]: it has no files, and nothing can be set at the scope of a
+// session.
+func (m *Manager) Digest() *digest.Digester {
+	refuse := func(context.Context, *digest.Text) error {
+		return tool.Errorf(tool.Unsupported, "this is the digest of all sessions; take one to set its own").In("scope")
+	}
+	return digest.New(&digest.Options{
+		Log: m.here.log, Overrides: m.here.digests(), Keep: refuse,
+		Kept: func(context.Context) (*digest.Text, error) { return nil, nil },
+	})
+}
+
+func (h *here) digests() digest.Overrides {
+	if h.opts.Digests != nil {
+		return h.opts.Digests
+	}
+	return digestDir(filepath.Join(h.store.Path(), "digests"))
 }
 
 // digestDir is a digest.Dir that is made when it is first written.
@@ -72,4 +90,17 @@ func (d digestDir) Put(ctx context.Context, key, tag string, text digest.Text) e
 	}
 	defer root.Close()
 	return digest.Dir{Root: root}.Put(ctx, key, tag, text)
+}
+
+// Delete implements digest.Overrides.
+func (d digestDir) Delete(ctx context.Context, key, tag string) error {
+	root, err := os.OpenRoot(string(d))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return digest.Dir{Root: root}.Delete(ctx, key, tag)
 }

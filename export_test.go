@@ -1,31 +1,24 @@
 package wisbox
 
 import (
-	"context"
 	"testing"
 	"time"
+
+	"github.com/wisbox/wisbox/internal/hold"
 )
 
 // RuntimeDir is where a manager's holders listen.
 func (m *Manager) RuntimeDir() string { return m.opts.Podman.RuntimeDir }
 
-// ReadReady waits for a holder's first line.
-var ReadReady = readReady
-
-// StartHolder starts a session's holder and waits for its first line.
-func (m *Manager) StartHolder(ctx context.Context, name string) error {
-	return m.startHolder(ctx, name)
-}
-
-// HoldPath names the socket of a session's holder.
-func (m *Manager) HoldPath(name string) (string, error) { return m.holdPath(name) }
+// Holders is where a manager finds and starts the holders of its sessions.
+func (m *Manager) Holders() hold.Root { return m.here.holders }
 
 // CacheDir is a manager's state root.
-func (m *Manager) CacheDir() string { return m.store.Path() }
+func (m *Manager) CacheDir() string { return m.here.store.Path() }
 
 // SetTakeWait changes how long a holder has to take an operation.
 func SetTakeWait(t *testing.T, wait time.Duration) {
-	usual := takeWait
-	takeWait = wait
-	t.Cleanup(func() { takeWait = usual })
+	usual := hold.TakeWait
+	hold.TakeWait = wait
+	t.Cleanup(func() { hold.TakeWait = usual })
 }

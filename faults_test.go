@@ -1,7 +1,6 @@
 package wisbox_test
 
 import (
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -15,22 +14,19 @@ import (
 	"github.com/wisbox/wisbox/internal/conformance"
 )
 
-// faults is how many rows the team's list of faults has, F01 and up.
-const faults = 43
-
-// provenElsewhere are the rows of the team's list of faults whose tests have
+// provenElsewhere are the rows of the list of faults whose tests have
 // other names than TestFault_ROW_…: by package, what proves the required outcome.
 var provenElsewhere = map[string]map[string][]string{
 	"F04": {"snapshot": {"TestAProcessKilledAnywhereLeavesAValidStore"}},
 	"F05": {"snapshot": {"TestAProcessKilledAnywhereLeavesAValidStore"}},
-	"F08": {"integration": {"TestADeadServiceIsSaidAndFilesStillWork"}, "podman": {"TestASocketThatIsDeadWrongOrForeign", "TestAHungServiceIsUnavailableWithinFiveSeconds"}},
+	"F08": {"integration": {"TestADeadServiceIsSaidAndFilesStillWork"}, "podman": {"TestASocketThatIsDeadWrongOrForeign", "TestAHungServiceIsUnavailable"}},
 	"F12": {"integration": {"TestAMissingImageIsNamedAndNothingIsLeft"}, "podman": {"TestAMissingImageIsNamedWithWhatToDo"}},
 	"F15": {"vfs": {"TestAFullDiskLeavesTheOldFileWhole"}, "overlay": {"TestOnAFullFileSystemNothingIsHalfMadeAndRemovalWorks"}, "snapshot": {"TestAFullDiskChangesNothing"}},
 	"F16": {"vfs": {"TestAFullDiskLeavesTheOldFileWhole"}, "overlay": {"TestOnAFullFileSystemNothingIsHalfMadeAndRemovalWorks"}, "integration": {"TestDiskOfManyFilesEndsAtTheLimitOfInodes"}},
 	"F17": {"overlay": {"TestAReadOnlyFileSystemIsAnErrorAndNothingIsHalfMade", "TestAReadOnlyStateRootIsAnErrorThatSaysSo"}},
 	"F22": {"overlay": {"TestClocksThatJumpReapNothingEarly", "TestASweepByAClockOfYesterdayOrTomorrowReapsNothing"}},
 	"F24": {"integration/mcp": {"TestTheEndOfTheInputEndsServerProgramAndSession"}, "mcpserver": {"TestTheEndOfInputEndsCallsThatGoOn"}},
-	"F27": {"podman": {"TestAHungServiceIsUnavailableWithinFiveSeconds", "TestAFaultThatStaysIsTriedThreeTimes", "TestAPodmanThatDoesNotStartIsSaidSo", "TestNothingButOurWordsReachesTheText"}},
+	"F27": {"podman": {"TestAHungServiceIsUnavailable", "TestAFaultThatStaysIsTriedThreeTimes", "TestAPodmanThatDoesNotStartIsSaidSo", "TestNothingButOurWordsReachesTheText"}},
 	"F28": {"podman": {"TestAPassingFaultIsTriedAgain", "TestAFaultThatStaysIsTriedThreeTimes"}},
 	"F29": {"podman": {"TestAFailedCreateLeavesNothing", "TestAnAnswerThatWasLostLeavesNothing"}, ".": {"TestContainersWhoseSessionIsGoneAreSwept"}},
 	"F30": {"podman": {"TestRemoveTriesAgainAndChecks"}},
@@ -60,21 +56,13 @@ func TestEveryFaultHasItsTest(t *testing.T) {
 	}
 }
 
-// listedFaults are the rows of the shared list, or of the one known here.
 func listedFaults(t *testing.T) (rows []string) {
 	t.Helper()
-	dir, missing := conformance.SharedDir()
-	if missing != "" {
-		for n := 1; n <= faults; n++ {
-			rows = append(rows, fmt.Sprintf("F%02d", n))
-		}
-		return rows
-	}
-	raw, err := os.ReadFile(filepath.Join(dir, "faults.md"))
+	raw, err := os.ReadFile(filepath.Join(conformance.Dir("integration/testdata/cases"), "faults.md"))
 	require.NoError(t, err)
 	for _, row := range regexp.MustCompile(`(?m)^\| (F\d\d) \|`).FindAllStringSubmatch(string(raw), -1) {
 		rows = append(rows, row[1])
 	}
-	assert.GreaterOrEqual(t, len(rows), faults)
+	require.NotEmpty(t, rows)
 	return rows
 }

@@ -12,31 +12,91 @@ import (
 	"github.com/wisbox/wisbox/digest"
 	"github.com/wisbox/wisbox/evaltool"
 	"github.com/wisbox/wisbox/evaltool/lisp"
-	"github.com/wisbox/wisbox/evaltool/python"
 	"github.com/wisbox/wisbox/hostmount"
+	profiles "github.com/wisbox/wisbox/profile"
 	"github.com/wisbox/wisbox/rlm"
 	"github.com/wisbox/wisbox/shelltool"
 	"github.com/wisbox/wisbox/snapshot"
+	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
 )
 
 const (
 	aboutWorkspace = `The tools work on one workspace: a directory that programs see as /workspace. Paths are relative to it.`
+	aboutHost      = `It starts empty, or with copies of what your user has mounted; the host's own files are never touched. Host directories can't be brought in while the session runs: ask your user to open a session with them.`
+	aboutNetwork   = "Programs may connect to what your user has allowed, by names and never by IP addresses: %s Other connections are refused; results say so under network_denied, with what your user can do to allow them. You can't change these rules."
 	aboutPrograms  = `Programs have no network, run as an ordinary user, and have limits on memory, processes and time`
 	aboutStatus    = aboutPrograms + `: a status other than "exited" says which one was hit.`
+	aboutVersions  = `Results of the file tools give a file's version, a number that grows with each change, whoever made it. snapshot_create returns the snapshot_id that snapshot_restore and snapshot_diff take.`
+	aboutCleanUp   = `When you are done, remove the files that nobody needs with rm, and end processes that you have started and nobody needs with process_signal KILL.`
 	aboutSteps     = `Each call that changes the workspace can be undone: your user can take it back.`
 	aboutRollback  = `A call that fails leaves the workspace as it was before it.`
 )
 
-// Guidance tells a model how the tools of a profile go together. Of those that it
-// knows from its training it says only where they work.
-func Guidance(profile string) string {
+// Guidance tells a model how the tools of a profile go together, by the names that
+// they have there, and what the workspace is.
+func Guidance(profile string) string { return guidance(profile, func(string) bool { return true }) }
+
+// guidance leaves out what is about tools that there are not.
+func guidance(profile string, has func(tool string) bool) string {
+	parts := []string{aboutWorkspace, aboutHost}
 	if !ownNames(profile) {
-		return aboutWorkspace + "\n" + aboutPrograms + "."
+		parts = append(parts, aboutPrograms+".", profiles.About(profile))
+		return strings.Join(parts, "\n")
 	}
-	return strings.Join([]string{
-		aboutWorkspace, vfs.About, shelltool.About, aboutStatus, evaltool.About, lisp.About, snapshot.About, digest.About, rlm.About,
-	}, "\n")
+	for _, about := range []struct{ tool, text string }{
+		{"read_file", vfs.About}, {"shell_execute", shelltool.About}, {"shell_execute", aboutStatus}, {"evaluate_python", evaltool.About}, {"evaluate-lisp", lisp.About},
+		{"snapshot_create", snapshot.About}, {"snapshot_create", aboutVersions}, {"workspace_digest", digest.About}, {"context_op", rlm.About}, {"rm", aboutCleanUp},
+	} {
+		if has(about.tool) {
+			parts = append(parts, about.text)
+		}
+	}
+	if more := profiles.About(profile); more != "" {
+		parts = append(parts, more)
+	}
+	return strings.Join(parts, "\n")
+}
+
+// GuidanceOf is Guidance for sessions with these options, whose rules of the network
+// it tells too.
+func GuidanceOf(o *SessionOptions) string { return o.networked(Guidance(o.Profile)) }
+
+// GuidanceFor is GuidanceOf for a surface that offers only some of the tools.
+func GuidanceFor(o *SessionOptions, set *tool.Set) string {
+	return o.networked(guidance(o.Profile, func(name string) bool { _, there := set.Lookup(name); return there }))
+}
+
+// networked says in the guidance what programs may connect to, where it says that they
+// have no network.
+func (o *SessionOptions) networked(guidance string) string {
+	guidance += o.aboutServices()
+	if !o.rules().Opens() {
+		return guidance
+	}
+	return strings.ReplaceAll(guidance, "Programs have no network, run as", "Programs run as") + "\n" + fmt.Sprintf(aboutNetwork, o.allowed())
+}
+
+// describeNetwork does that in a tool's description.
+func (o *SessionOptions) describeNetwork(description string) string {
+	if !o.rules().Opens() {
+		return description
+	}
+	return strings.ReplaceAll(description, "There is no network.", "It may connect to what is allowed alone: "+o.allowed()+" The network_denied of a result says what was refused.")
+}
+
+// allowed is the rules as a sentence or two.
+func (o *SessionOptions) allowed() string {
+	rules := o.rules()
+	allowed := slices.Clone(rules.Allow)
+	if rules.Record {
+		allowed = append(allowed, "public")
+	}
+	text := strings.Join(allowed, " ") + "."
+	if len(rules.Deny) > 0 {
+		text += " Denied: " + strings.Join(rules.Deny, " ") + "."
+	}
+	return text
 }
 
 // ownNames says that a profile's tools have wisbox's own names.
@@ -45,44 +105,60 @@ func ownNames(profile string) bool {
 }
 
 // Guidance is what a model should read of this session beside the tools'
-// descriptions, as Markdown for a prompt: how the tools go together, what each
-// engine offers, what the session's settings mean for it, and what was mounted,
-// with the first 20 entries of each mount as they are now.
+// descriptions, as Markdown for a prompt: how the tools go together and what
+// arguments they take, what each engine offers, what the session's settings mean
+// for it, and what was mounted, with the first 20 entries of each mount as they are
+// now.
 func (s *Session) Guidance() (string, error) { return s.GuidanceAs(s.opts.Profile) }
 
 // GuidanceAs is Guidance for a client that has this session's tools in another
 // profile.
 func (s *Session) GuidanceAs(profile string) (string, error) {
+	opts := s.opts
+	opts.Profile = profile
+	set, err := s.m.Tools(&opts)
+	if err != nil {
+		return "", err
+	}
 	var b strings.Builder
-	b.WriteString("# Tools\n\n" + Guidance(profile) + "\n")
+	b.WriteString("# Tools\n\n" + s.opts.networked(Guidance(profile)) + "\n")
 	if s.opts.AutoSnapshot {
 		b.WriteString(aboutSteps + "\n")
 	}
 	if s.opts.RollbackOnFailure {
 		b.WriteString(aboutRollback + "\n")
 	}
+	b.WriteString("\nTheir arguments (? marks those that may be left out):\n\n" + tool.Outline(s.withAdded(set)))
 	if ownNames(profile) {
-		if err := s.m.aboutEngines(&b); err != nil {
+		if err := s.aboutEngines(&b); err != nil {
 			return "", err
 		}
 	}
-	if len(s.opts.Mounts) > 0 {
-		b.WriteString("\n# Copied in from the host\n\n")
-		files := s.Files()
-		for _, m := range s.opts.Mounts {
-			preview(&b, files, m)
-		}
+	b.WriteString("\n# Copied in from the host\n\n")
+	files := s.Files()
+	for _, m := range s.opts.Mounts {
+		preview(&b, files, m)
+	}
+	if len(s.opts.Mounts) == 0 {
+		b.WriteString("Nothing: what is in the workspace was made in it.\n")
 	}
 	return b.String(), nil
 }
 
-func (m *Manager) aboutEngines(b *strings.Builder) error {
-	engine, err := m.wasmEngine()
+func (s *Session) aboutEngines(b *strings.Builder) error {
+	engine, err := s.m.here.wasm()
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(b, "\n# Python\n\n%s\n%s\n", new(python.Engine).Guidance(), engine.Session(nil).Guidance())
-	fmt.Fprintf(b, "\n# Lisp\n\n%s\n", new(lisp.Lisp).Guidance())
+	texts, err := describedServices(s.opts, engine)
+	if err != nil {
+		return err
+	}
+	for _, part := range []struct{ title, text string }{
+		{"Python", texts.eval.Guidance()}, {"Lisp", new(lisp.Lisp).Guidance()}, {"Large texts: operations of context_op", texts.texts.Language()},
+	} {
+		fmt.Fprintf(b, "\n# %s\n\n%s\n", part.title, strings.TrimSpace(part.text))
+	}
 	return nil
 }
 

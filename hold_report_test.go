@@ -90,6 +90,23 @@ func TestAskingForMetricsKeepsNoHolderAlive(t *testing.T) {
 	}
 }
 
+// TestLookingAtWhatASessionTakesKeepsNoHolderAlive: a server does so every few seconds.
+func TestLookingAtWhatASessionTakesKeepsNoHolderAlive(t *testing.T) {
+	s, _, ended := held(t, 500*time.Millisecond)
+	text(t, s, "ls", `{}`)
+	for deadline := time.After(30 * time.Second); ; {
+		_, _ = s.Usage(t.Context()) // what it says while the holder ends is its own affair
+		select {
+		case err := <-ended:
+			assert.NoError(t, err)
+			return
+		case <-deadline:
+			t.Fatal("the holder stays")
+		default:
+		}
+	}
+}
+
 func TestProgramsThatOutliveTheirCallAreCountedAndTracedWhenTheyEnd(t *testing.T) {
 	counted, rec := &tally{}, &spans{}
 	m, _ := manager(t, wisbox.Options{Meter: counted, TracerProvider: rec})
@@ -105,7 +122,7 @@ func TestProgramsThatOutliveTheirCallAreCountedAndTracedWhenTheyEnd(t *testing.T
 	_, err = p.Wait(t.Context())
 	require.NoError(t, err)
 	var ended []string
-	require.Eventually(t, func() bool { ended = counted.all(); return len(ended) == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { ended = counted.all(); return len(ended) == 1 }, 30*time.Second, time.Millisecond)
 	assert.NotEqual(t, "exited", ended[0])
 	got := rec.take()
 	require.Len(t, got, 1)
@@ -113,7 +130,7 @@ func TestProgramsThatOutliveTheirCallAreCountedAndTracedWhenTheyEnd(t *testing.T
 	assert.Equal(t, ended[0], got[0].attributes["wisbox.verdict"])
 
 	text(t, s, "process_start", `{"script":"exit 3"}`)
-	require.Eventually(t, func() bool { return len(counted.all()) == 2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(counted.all()) == 2 }, 30*time.Second, time.Millisecond)
 	assert.Equal(t, "exited", counted.all()[1])
 }
 
@@ -128,11 +145,11 @@ func TestATraceGoesOnInTheHolder(t *testing.T) {
 	ctx := trace.ContextWithSpanContext(t.Context(), remoteSpan())
 	_, err := s.Call(ctx, "ls", []byte(`{}`))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return rec.below(remoteSpan(), "wisbox ls") }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return rec.below(remoteSpan(), "wisbox ls") }, 30*time.Second, time.Millisecond)
 	_, err = s.Run(ctx, sandbox.Cmd{Argv: []string{"true"}})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return rec.below(remoteSpan(), "wisbox start") }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return rec.below(remoteSpan(), "wisbox run") }, 30*time.Second, time.Millisecond)
 	_, err = s.Call(context.Background(), "glob", []byte(`{"pattern":"*"}`))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return rec.below(trace.SpanContext{}, "wisbox glob") }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return rec.below(trace.SpanContext{}, "wisbox glob") }, 30*time.Second, time.Millisecond)
 }

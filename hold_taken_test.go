@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox"
-	"github.com/wisbox/wisbox/internal/holdwire"
+	"github.com/wisbox/wisbox/internal/hold"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -49,7 +49,7 @@ func faked(t *testing.T) (fake, *wisbox.Session, *wisbox.Manager, <-chan struct{
 	s, err := m.Attach(t.Context(), "box")
 	require.NoError(t, err)
 
-	path, err := m.HoldPath("box")
+	path, err := m.Holders().SocketPath("box")
 	require.NoError(t, err)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	require.NoError(t, err)
@@ -96,13 +96,13 @@ func (f fake) asked() {
 }
 
 // accept takes a client and what it asks for.
-func (f fake) accept() *holdwire.Conn {
+func (f fake) accept() *hold.Conn {
 	c, err := f.Accept()
 	require.NoError(f.t, err)
-	conn := holdwire.New(c)
+	conn := hold.NewConn(c)
 	kind, _, err := conn.Receive()
 	assert.NoError(f.t, err)
-	assert.Equal(f.t, holdwire.Request, kind)
+	assert.Equal(f.t, hold.FrameRequest, kind)
 	return conn
 }
 
@@ -171,43 +171,32 @@ func TestWhatNoHolderTookIsDoneByTheNext(t *testing.T) {
 
 // TestAHolderThatEndsIsAwaited: it no longer listens, but has the session still.
 func TestAHolderThatEndsIsAwaited(t *testing.T) {
-	f, s, m, _ := faked(t)
+	f, s, m, started := faked(t)
 	_ = f.Close()
-	path, err := m.HoldPath("box")
+	path, err := m.Holders().SocketPath("box")
 	require.NoError(t, err)
 	lock := flock.New(path + ".lock")
 	require.NoError(t, lock.Lock())
 	defer lock.Close()
 	done := make(chan error, 1)
 	go func() { _, err := s.Call(context.Background(), "ls", nil); done <- err }()
-	require.Eventually(t, func() bool { return opened(path+".lock") == 2 }, 20*time.Second, time.Millisecond, "the next holder wants the lock")
+	<-started // the next holder, which wants the lock
 	require.NoError(t, lock.Unlock())
 	require.NoError(t, <-done)
 }
 
-// opened is how often this process has a file open.
-func opened(path string) (n int) {
-	all, _ := filepath.Glob("/proc/self/fd/*")
-	for _, fd := range all {
-		if to, err := os.Readlink(fd); err == nil && to == path {
-			n++
-		}
-	}
-	return n
-}
-
 func TestAHolderThatEndsTakesNothing(t *testing.T) {
 	_, m, ended := held(t, time.Minute)
-	path, err := m.HoldPath("box")
+	path, err := m.Holders().SocketPath("box")
 	require.NoError(t, err)
-	dial := func() *holdwire.Conn {
+	dial := func() *hold.Conn {
 		c, err := net.Dial("unix", path)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = c.Close() })
-		return holdwire.New(c)
+		return hold.NewConn(c)
 	}
 	late, stopping := dial(), dial()
-	require.NoError(t, stopping.Send(holdwire.Request, []byte(`{"op":"stop"}`)))
+	require.NoError(t, stopping.Send(hold.FrameRequest, []byte(`{"op":"stop"}`)))
 	require.Eventually(t, func() bool {
 		c, err := net.Dial("unix", path)
 		if err == nil {
@@ -215,7 +204,7 @@ func TestAHolderThatEndsTakesNothing(t *testing.T) {
 		}
 		return err != nil
 	}, 20*time.Second, time.Millisecond, "it listens no more")
-	require.NoError(t, late.Send(holdwire.Request, []byte(`{"op":"call","tool":"write_file","args":{"file_path":"f","content":"x"},"ack":true}`)))
+	require.NoError(t, late.Send(hold.FrameRequest, []byte(`{"op":"`+hold.Version+`:call","args":{"tool":"write_file","args":"{\"file_path\":\"f\",\"content\":\"x\"}"},"ack":true}`)))
 	_, _, err = late.Receive()
 	require.Error(t, err, "it is told nothing")
 	require.NoError(t, <-ended)
@@ -238,7 +227,7 @@ func TestWhatAHolderTookIsNotDoneAgain(t *testing.T) {
 			done := make(chan error, 1)
 			go func() { done <- do(s) }()
 			c := f.accept()
-			require.NoError(t, c.Send(holdwire.Taken, nil))
+			require.NoError(t, c.Send(hold.FrameTaken, nil))
 			_, _ = f.Close(), c.Close()
 			err := <-done
 			assert.Equal(t, tool.Unavailable, tool.KindOf(err))
@@ -270,15 +259,38 @@ func TestAnOlderHolderNeedNotSayThatItTakes(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { _, err := s.Call(context.Background(), "ls", nil); done <- err }()
 	c := f.accept()
-	require.NoError(t, c.SendJSON(holdwire.Failure, tool.Errorf(tool.Unsupported, "of another version")))
-	assert.ErrorContains(t, <-done, "unsupported: of another version")
-	_ = c.Close()
-
-	go func() { _, err := s.Call(context.Background(), "ls", nil); done <- err }()
-	c = f.accept()
-	require.NoError(t, c.Send(holdwire.Progress, []byte("half")))
+	require.NoError(t, c.Send(hold.FrameProgress, []byte("half")))
 	_ = c.Close()
 	assert.ErrorContains(t, <-done, "ended during the call")
+}
+
+// TestAHolderOfAnotherVersionMakesRoom: it knows no operation of this version, and
+// does nothing. Looking leaves it alone; the next call ends it, with its programs,
+// and says so where somebody could miss them.
+func TestAHolderOfAnotherVersionMakesRoom(t *testing.T) {
+	f, s, _, started := faked(t)
+	refuse := func() {
+		c := f.accept()
+		defer c.Close()
+		assert.NoError(t, c.Send(hold.FrameTaken, nil))
+		assert.NoError(t, c.SendJSON(hold.FrameFailure, tool.Errorf(tool.Unsupported, "of another version")))
+	}
+	looked := make(chan *wisbox.Inspection, 1)
+	go func() { in, _ := s.Inspect(context.Background()); looked <- in }()
+	refuse()
+	assert.Contains(t, strings.Join((<-looked).Gaps, "\n"), "another version")
+
+	done := make(chan error, 1)
+	go func() { _, err := s.Call(context.Background(), "ls", nil); done <- err }()
+	refuse()
+	stopping := f.accept() // it is asked to stop, and ends
+	_ = f.Close()
+	_ = stopping.Close()
+	require.NoError(t, <-done)
+	<-started
+	in, err := s.Inspect(t.Context())
+	require.NoError(t, err)
+	assert.Contains(t, strings.Join(in.Gaps, "\n"), "ended for another version")
 }
 
 func TestLookingStartsNoHolder(t *testing.T) {
@@ -330,7 +342,7 @@ func TestACallOfAHolderThatStandsStillEndsWithItsCaller(t *testing.T) {
 			select {
 			case err := <-done:
 				assert.Equal(t, tool.Closed, tool.KindOf(err))
-			case <-time.After(10 * time.Second):
+			case <-time.After(30 * time.Second):
 				t.Fatal("the call is held")
 			}
 			reports, err := m.HolderReports(t.Context())
@@ -364,9 +376,9 @@ func TestAHolderHasAllTimeForWhatItTook(t *testing.T) {
 	f, s, _, _ := faked(t)
 	go func() {
 		c := f.accept()
-		assert.NoError(t, c.Send(holdwire.Taken, nil))
+		assert.NoError(t, c.Send(hold.FrameTaken, nil))
 		<-time.After(3 * wait)
-		assert.NoError(t, c.SendJSON(holdwire.Answer, map[string]any{"result": map[string]any{"text": "done"}}))
+		assert.NoError(t, c.SendJSON(hold.FrameAnswer, map[string]any{"result": map[string]any{"text": "done"}}))
 	}()
 	_, err := s.Call(t.Context(), "ls", json.RawMessage(`{}`))
 	assert.NoError(t, err)
@@ -374,14 +386,14 @@ func TestAHolderHasAllTimeForWhatItTook(t *testing.T) {
 
 func TestAHolderSaysThatItTakesToWhomItConcerns(t *testing.T) {
 	_, m, _ := held(t, time.Minute)
-	path, err := m.HoldPath("box")
+	path, err := m.Holders().SocketPath("box")
 	require.NoError(t, err)
-	ask := func(request string) (kinds []holdwire.Type) {
+	ask := func(request string) (kinds []hold.Type) {
 		c, err := net.Dial("unix", path)
 		require.NoError(t, err)
 		defer c.Close()
-		conn := holdwire.New(c)
-		require.NoError(t, conn.Send(holdwire.Request, []byte(request)))
+		conn := hold.NewConn(c)
+		require.NoError(t, conn.Send(hold.FrameRequest, []byte(request)))
 		for {
 			kind, _, err := conn.Receive()
 			if err != nil {
@@ -390,6 +402,7 @@ func TestAHolderSaysThatItTakesToWhomItConcerns(t *testing.T) {
 			kinds = append(kinds, kind)
 		}
 	}
-	assert.Equal(t, []holdwire.Type{holdwire.Taken, holdwire.Answer}, ask(`{"op":"call","tool":"ls","args":{},"ack":true}`))
-	assert.Equal(t, []holdwire.Type{holdwire.Answer}, ask(`{"op":"call","tool":"ls","args":{}}`), "an older client knows no such frame")
+	assert.Equal(t, []hold.Type{hold.FrameTaken, hold.FrameAnswer}, ask(`{"op":"`+hold.Version+`:call","args":{"tool":"ls","args":"{}"},"ack":true}`))
+	assert.Equal(t, []hold.Type{hold.FrameAnswer}, ask(`{"op":"`+hold.Version+`:call","args":{"tool":"ls","args":"{}"}}`), "who does not ask for it gets no such frame")
+	assert.Equal(t, []hold.Type{hold.FrameFailure}, ask(`{"op":"call","tool":"ls","args":{}}`), "of another version")
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/internal/hold"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -28,7 +29,7 @@ func TestAHolderThatDoesNotStartSaysWhy(t *testing.T) {
 		{"no end of it", strings.Repeat("x", 1<<20), tool.Unavailable, "wisbox doctor"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			err := wisbox.ReadReady(iotest.OneByteReader(strings.NewReader(c.line)), "box")
+			err := hold.ReadReady(iotest.OneByteReader(strings.NewReader(c.line)), "box")
 			if c.kind == "" {
 				require.NoError(t, err)
 				return
@@ -45,7 +46,7 @@ func TestWhatAHolderThatEndsAtOnceSaidIsRead(t *testing.T) {
 	m, _ := manager(t, wisbox.Options{Holder: []string{"sh", "-c", "echo ready"}})
 	var starts sync.WaitGroup
 	for range 300 {
-		starts.Go(func() { assert.NoError(t, m.StartHolder(t.Context(), "box")) })
+		starts.Go(func() { assert.NoError(t, m.Holders().Launch(t.Context(), "box")) })
 	}
 	starts.Wait()
 }

@@ -3,8 +3,12 @@ package wisbox_test
 import (
 	"encoding/json"
 	"errors"
+	"go/parser"
+	gotoken "go/token"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,73 +19,153 @@ import (
 
 const module = "github.com/wisbox/wisbox"
 
-// layers says what each package may import of ours; what stands in internal/ may
-// be used by all but the leaves. A package that isn't here has no place yet.
+// layers says what each package may import of ours: nothing that stands higher.
+// A package that isn't here has no place yet.
 var layers = map[string][]string{
-	"tool":    {},
-	"sandbox": {},
+	// Leaves.
+	"tool": {"internal/clip"}, "sandbox": {}, "digest/digesttest": {},
+	"internal/audit": {"internal/retry"}, "internal/clip": {}, "internal/gate": {}, "internal/hosttest": {}, "internal/lock": {}, "internal/oneline": {}, "internal/pool": {},
+	"internal/quota": {"internal/retry"}, "internal/redact": {}, "internal/rundir": {}, "internal/undo": {}, "podman/internal/mkseccomp": {}, "podman/internal/see_readme_for_build_tags": {},
+	"internal/byproduct": {}, "internal/mcptask": {}, "internal/relay": {}, "internal/retry": {}, "agent/native": {"internal/retry"}, "agent/native/internal/mkagent": {},
 
-	"internal/*": {"tool", "sandbox"},
+	// Over one leaf or two.
+	"internal/beneath":     {"internal/retry", "tool", "sandbox"},
+	"internal/budget":      {"tool"},
+	"internal/capture":     {"sandbox"},
+	"internal/conformance": {"tool"},
+	"internal/glob":        {"tool"},
+	"internal/interp":      {"sandbox"},
+	"internal/kept":        {"internal/lock", "tool"},
+	"internal/plumbing":    {"tool"},
+	"internal/syscalltest": {"internal/retry", "internal/hosttest"},
+	"internal/toolerr":     {"sandbox", "tool"},
+	"sandbox/sandboxtest":  {"internal/retry", "sandbox"},
 
-	"overlay":         {"tool"},
-	"hostmount":       {"tool"},
-	"vfs":             {"tool"},
-	"agent":           {"sandbox"},
-	"podman":          {"sandbox", "agent"},
-	"images":          {"evaltool/lisp/driver", "sandbox", "tool"},
-	"shelltool":       {"sandbox", "tool", "vfs"},
-	"evaltool":        {"tool", "vfs"},
-	"evaltool/python": {"evaltool", "evaltool/python/driver", "sandbox", "tool", "vfs"},
-	"evaltool/wasm":   {"evaltool", "evaltool/python/driver", "tool", "vfs"},
-	"evaltool/lisp":   {"evaltool/lisp/driver", "sandbox", "tool"},
-	"rlm":             {"tool", "vfs"},
-	"snapshot":        {"tool"},
-	"digest":          {"tool"},
-	"doctor":          {"sandbox", "tool"},
-	"profile":         {"tool"},
-	"mcpserver":       {"tool"},
-	"metrics":         {"", "profile"},
+	"internal/config":   {"hostmount", "internal/clip", "internal/jsonfile", "tool"},
+	"internal/jsonfile": {}, "internal/apikeys": {"internal/jsonfile", "tool"},
+	"internal/registry": {"internal/jsonfile", "internal/lock", "internal/undo", "tool"}, "internal/registry/registrytest": {"internal/registry", "tool"},
 
-	"evaltool/python/driver": {},
-	"evaltool/lisp/driver":   {},
+	"httpguard": {"internal/rundir", "tool"}, "internal/ports": {"httpguard", "internal/relay", "tool"},
+
+	// The network, for sandboxes that have none.
+	"egress/policy": {},
+	"egress":        {"egress/policy"},
+
+	// Files, and what is kept of them.
+	"overlay":               {"internal/audit", "internal/beneath", "internal/lock", "internal/quota", "tool", "sandbox"},
+	"hostmount":             {"internal/retry", "internal/beneath", "internal/glob", "tool", "sandbox"},
+	"vfs":                   {"internal/retry", "internal/beneath", "internal/budget", "internal/glob", "internal/lock", "internal/oneline", "tool", "sandbox"},
+	"snapshot":              {"internal/retry", "internal/beneath", "internal/budget", "internal/clip", "internal/lock", "tool", "sandbox"},
+	"snapshot/snapshottest": {"snapshot"},
+	"digest":                {"internal/budget", "tool"},
+	"internal/templates":    {"internal/jsonfile", "internal/undo", "snapshot", "tool"},
+
+	// Programs.
+	"agent/wire": {}, "agent/inside/kernel": {"agent/wire", "internal/retry"}, "agent/inside/python": {"agent/inside/kernel"},
+	"agent/inside/monitor": {"internal/retry", "agent/inside/kernel", "agent/inside/python", "agent/wire"},
+	"agent/inside/serve":   {"agent/inside/kernel", "agent/inside/monitor", "agent/inside/python", "agent/wire"},
+	"agent/inside":         {"agent/inside/files", "agent/inside/kernel", "agent/inside/monitor", "agent/inside/serve"},
+	"agent/inside/cmd":     {"agent/inside"},
+	"agent/agenttest":      {"agent/inside"},
+	"agent":                {"agent/wire", "internal/lock", "sandbox"},
+	"agent/resident":       {"agent", "internal/retry", "sandbox"},
+	"podman/podmantest":    {"agent/agenttest"},
+	"agent/filewire":       {},
+	"agent/inside/files":   {"agent/filewire"},
+	"agent/files":          {"agent/filewire", "sandbox"},
+
+	"podman":    {"agent", "agent/files", "agent/native", "agent/resident", "agent/wire", "internal/lock", "internal/rundir", "internal/undo", "podman/internal/see_readme_for_build_tags", "sandbox"},
+	"images":    {"evaltool/lisp/driver", "sandbox", "tool"},
+	"shelltool": {"internal/budget", "internal/capture", "internal/toolerr", "sandbox", "tool", "vfs"},
+	"doctor":    {"sandbox", "tool"},
+
+	// Evaluators.
+	"llm":                    {"tool"},
+	"evaltool":               {"internal/budget", "tool", "vfs"},
+	"evaltool/lisp":          {"internal/clip", "evaltool/lisp/driver", "internal/interp", "internal/lock", "internal/toolerr", "sandbox", "tool"},
+	"evaltool/lisp/driver":   {"internal/interp"},
+	"evaltool/python":        {"evaltool", "evaltool/python/driver", "internal/interp", "internal/kept", "internal/toolerr", "sandbox", "tool"},
+	"evaltool/python/driver": {"evaltool", "internal/interp"},
+	"evaltool/bash":          {"evaltool", "internal/interp", "internal/kept", "internal/toolerr", "sandbox"},
+	"evaltool/javascript":    {"evaltool", "evaltool/python/driver", "internal/interp", "internal/kept", "internal/toolerr", "sandbox", "tool"},
+	"evaltool/wasm":          {"evaltool", "evaltool/python/driver", "internal/budget", "internal/kept", "internal/lock", "tool", "vfs"},
+	"rlm":                    {"internal/budget", "internal/oneline", "tool", "vfs", "internal/rundir", "llm"},
+
+	// A session, and what shows it.
+	"internal/changes": {"hostmount", "internal/beneath", "internal/budget", "internal/byproduct", "internal/plumbing", "internal/retry", "snapshot", "tool"},
+	"internal/journal": {"internal/byproduct", "internal/clip", "internal/lock", "internal/redact", "snapshot", "tool"},
+	"internal/box":     {"internal/clip", "internal/lock", "internal/redact", "internal/toolerr", "overlay", "sandbox", "tool", "vfs"},
+	"internal/door":    {"egress", "egress/policy", "internal/box", "internal/lock", "sandbox"},
+	"internal/inside":  {"internal/clip", "internal/toolerr", "sandbox", "tool"},
+	"internal/hold":    {"internal/journal", "internal/relay", "internal/rundir", "sandbox", "tool"},
+	"profile":          {"internal/clip", "internal/lock", "tool"},
+	"mcpserver":        {"httpguard", "internal/mcptask", "tool", "vfs"},
 	"": {
-		"tool", "sandbox", "overlay", "hostmount", "vfs", "podman", "images", "shelltool", "evaltool", "evaltool/python", "evaltool/wasm",
-		"evaltool/lisp", "rlm", "snapshot", "digest", "profile",
+		"digest", "egress", "egress/policy", "evaltool", "evaltool/bash", "evaltool/javascript", "evaltool/lisp", "evaltool/python", "evaltool/wasm", "hostmount", "images", "internal/box", "internal/budget", "internal/changes", "internal/clip",
+		"internal/door", "internal/gate", "internal/hold", "internal/inside", "internal/journal", "internal/lock", "internal/pool", "internal/templates", "internal/toolerr", "internal/undo", "overlay", "podman",
+		"profile", "rlm", "sandbox", "shelltool", "snapshot", "tool", "vfs",
 	},
+	"metrics": {"", "profile", "httpguard"},
+
+	// What clients of E2B find.
+	"serve/e2b": {"egress/policy", "httpguard", "internal/apikeys", "internal/registry", "internal/templates", "tool"},
+	"serve":     {"", "httpguard", "internal/apikeys", "internal/audit", "internal/registry", "internal/undo", "metrics", "sandbox", "serve/e2b", "serve/e2b/codeinterp", "serve/e2b/envd", "tool"},
+
+	// What clients of others' services find.
+	"serve/e2b/envd":       {"", "sandbox", "tool"},
+	"serve/e2b/codeinterp": {"evaltool", "tool"},
+
+	// Programs of ours. Tests may import everything.
+	"cmd/wisbox": {"egress", "httpguard",
+		"", "doctor", "evaltool", "evaltool/wasm", "hostmount", "images", "internal/capture", "internal/config", "internal/ports", "internal/rundir", "internal/toolerr",
+		"mcpserver", "metrics", "overlay", "podman", "profile", "rlm", "sandbox", "serve", "tool", "vfs", "llm", "digest",
+	},
+	"bench":              {"egress", "egress/policy", "evaltool", "httpguard", "", "hostmount", "images", "mcpserver", "podman", "rlm", "sandbox", "snapshot/snapshottest"},
+	"examples/demo":      {},
+	"examples/embed":     {"", "sandbox"},
+	"examples/agentloop": {"", "hostmount"}, "examples/mcpclient": {}, "examples/preview": {"", "sandbox"}, "examples/subagents": {"", "sandbox"},
+	"integration":     {},
+	"integration/mcp": {}, "integration/envd": {}, "integration/serve": {}, "integration/examples": {},
 }
 
 type goPackage struct {
-	ImportPath string
-	Imports    []string
-	Deps       []string
+	ImportPath, Dir  string
+	GoFiles, Imports []string
+	Deps             []string
 }
 
 func TestLayers(t *testing.T) {
 	for _, p := range packages(t) {
 		name := short(p.ImportPath)
-		if strings.HasPrefix(name, "cmd/") || name == "bench" || strings.HasPrefix(name, "examples") || strings.HasSuffix(name, "test") || strings.HasPrefix(name, "integration") || strings.Contains(name, "/internal/") {
-			continue
-		}
 		allowed, known := layers[name]
-		if strings.HasPrefix(name, "internal/") {
-			allowed, known = layers["internal/*"], true
-		}
-		require.True(t, known, "package %q has no place in the layers", name)
+		assert.True(t, known, "package %q has no place in the layers", name)
 		for _, imp := range p.Imports {
-			if !strings.HasPrefix(imp, module) {
-				continue
+			if strings.HasPrefix(imp, module) {
+				assert.Contains(t, allowed, short(imp), "%q must not import it", name)
 			}
-			dep := short(imp)
-			if strings.HasPrefix(dep, "internal/") && name != "tool" && name != "sandbox" {
-				continue
+		}
+	}
+}
+
+// TestEveryPackageSaysOnceWhatItIsFor wants one package comment, in one file.
+func TestEveryPackageSaysOnceWhatItIsFor(t *testing.T) {
+	for _, p := range packages(t) {
+		var said []string
+		for _, file := range p.GoFiles {
+			f, err := parser.ParseFile(gotoken.NewFileSet(), filepath.Join(p.Dir, file), nil, parser.PackageClauseOnly|parser.ParseComments)
+			require.NoError(t, err)
+			if f.Doc != nil {
+				said = append(said, file)
 			}
-			assert.True(t, slices.Contains(allowed, dep), "%q must not import %q", name, dep)
+		}
+		if len(p.GoFiles) > 0 { // a directory of tests alone has its comment in one of them
+			assert.Len(t, said, 1, "%q", short(p.ImportPath))
 		}
 	}
 }
 
 func TestOnlyPodmanLinksTheBindings(t *testing.T) {
-	users := []string{"podman", "", "cmd/wisbox", "metrics", "bench"}
+	users := []string{"podman", "", "cmd/wisbox", "metrics", "serve", "bench", "serve/e2b/envd"}
 	for _, p := range packages(t) {
 		name := short(p.ImportPath)
 		if slices.Contains(users, name) || strings.HasPrefix(name, "podman/") || strings.HasPrefix(name, "integration") || strings.HasPrefix(name, "examples") {
@@ -93,9 +177,22 @@ func TestOnlyPodmanLinksTheBindings(t *testing.T) {
 	}
 }
 
+// TestABuildWithoutTheTagsSaysWhatToDo: it ends before it compiles anything.
+func TestABuildWithoutTheTagsSaysWhatToDo(t *testing.T) {
+	cmd := exec.Command("go", "build", "-o", os.DevNull, "./examples/embed")
+	cmd.Env = append(os.Environ(), "GOFLAGS=")
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	assert.Contains(t, string(out), "see_readme_for_build_tags: build constraints exclude all Go files")
+	lines := slices.DeleteFunc(slices.Collect(strings.Lines(string(out))), func(line string) bool {
+		return strings.HasPrefix(line, "go: downloading ") // without tags Go asks for more modules, once
+	})
+	assert.LessOrEqual(t, len(lines), 5, "%s", out)
+}
+
 func packages(t *testing.T) []goPackage {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,Deps", "./...").Output()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles,Imports,Deps", "./...").Output()
 	require.NoError(t, err)
 	var all []goPackage
 	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {

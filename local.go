@@ -5,64 +5,151 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/images"
+	"github.com/wisbox/wisbox/internal/box"
+	"github.com/wisbox/wisbox/internal/door"
+	"github.com/wisbox/wisbox/internal/hold"
+	"github.com/wisbox/wisbox/internal/journal"
+	"github.com/wisbox/wisbox/internal/lock"
 	"github.com/wisbox/wisbox/internal/toolerr"
+	"github.com/wisbox/wisbox/internal/undo"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/snapshot"
 	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
 )
 
 // local does a session's work in this process.
 type local struct {
-	m    *Manager
+	m    *here
 	dir  *overlay.Dir
 	opts SessionOptions
-	box  *box
-	disk *diskWatch
+	box  *box.Box
+	disk *box.DiskWatch
 
-	secrets *vault
+	secrets *box.Vault
+	door    *door.Door
 
 	*services
-	set *tool.Set
+	own *tool.Set // under wisbox's own names
+	set *tool.Set // of the session's profile
+
+	ends ends // of programs, which are recorded
 
 	reserved atomic.Int64 // when the host last had free space, since started
+
+	holds  atomic.Bool // this process is the session's holder: another one takes over what it leaves
+	behind atomic.Bool // a paused container is left of a holder before this one, with programs to be taken over
+	taking *lock.Mutex // held while they are
+	leave  atomic.Bool // this process ends, and its programs stay
 
 	lost   bool        // a holder before this one was killed
 	unsaid atomic.Bool // and no result has said so yet
 }
 
-func (l *local) tools() *tool.Set { return l.set }
-func (l *local) records() bool    { return true }
-
-func (l *local) call(ctx context.Context, name string, raw json.RawMessage) (*tool.Result, error) {
-	if err := l.dir.Check(ctx); err != nil {
+// newLocal makes the tools of a session over its files, and over the sandbox that
+// a pooled one has already.
+func (h *here) newLocal(item *pooled, opts SessionOptions, files *vfs.FS) (_ *local, err error) {
+	l := &local{m: h, dir: item.dir, opts: opts, box: item.box, taking: lock.New()}
+	if l.box == nil {
+		l.box = l.newBox()
+	}
+	l.secrets = box.NewVault(l.dir.ID(), inner(opts.Secrets))
+	if l.door, err = l.newDoor(); err != nil {
 		return nil, err
 	}
-	if growing[name] {
-		if err := errors.Join(l.reserve(ctx), l.dir.Room(ctx)); err != nil {
+	if len(opts.Secrets)+len(opts.Services) > 0 || opts.rules().Opens() {
+		if err := l.fit(h.ctx); err != nil {
 			return nil, err
 		}
 	}
-	res, err := l.set.Call(ctx, name, raw)
+	l.disk = &box.DiskWatch{Dir: l.dir, Box: l.box}
+	return l, l.furnish(files)
+}
+
+// furnish makes the tools over those files.
+func (l *local) furnish(files *vfs.FS) error {
+	var cleanup undo.Steps
+	defer cleanup.Run()
+	s, err := l.newServices(files)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return l.secrets.cleanResult(l.sayLoss(res)), nil
+	cleanup.Add(func() { _ = s.close() })
+	own := s.tools(l.room)
+	set, err := shaped(own, l.opts.Profile)
+	if err != nil {
+		return err
+	}
+	cleanup.Keep()
+	l.services, l.own, l.set = s, own, set
+	return nil
+}
+
+func (l *local) newBox() *box.Box {
+	opts := &box.Options{
+		Make: l.makeSandbox, Log: l.m.log, Tracer: l.m.tracer, Awake: l.awake,
+		Stood: func() time.Duration { return l.dir.Current().StoodAt(overlay.Now()) },
+	}
+	if l.m.meter != nil {
+		opts.Ended = l.m.meter.Ended
+	}
+	return box.New(opts)
+}
+
+func (l *local) do(ctx context.Context, c journal.Call, op operation, io hold.Streams) (any, journal.Outcome, error) {
+	return op.do(ctx, l, c, io)
+}
+
+func (l *local) start(ctx context.Context, c journal.Call, op starter, io hold.Streams) (sandbox.Process, journal.Outcome, error) {
+	return op.start(ctx, l, c, io)
+}
+
+// record writes the log. One that can't be written doesn't fail the call: its work
+// is done.
+func (l *local) record(event Event, err error, _ bool) (Event, error) {
+	if r := l.secrets.Redactor(); r != nil {
+		event.Redact(r)
+	}
+	err = l.secrets.CleanError(err)
+	if failed := l.dir.AppendLog(event); failed != nil {
+		l.m.log.Warn("append to the session's log", "session", l.dir.ID(), "error", failed)
+	}
+	return event, err
 }
 
 // setSecrets keeps names and files with the session, values in memory.
-func (l *local) setSecrets(ctx context.Context, all map[string]Secret) error {
-	l.secrets.set(all)
+func (l *local) setSecrets(ctx context.Context, all map[string]box.Secret) error {
+	l.secrets.Set(all)
 	err := l.updateSettings(ctx, func(o *SessionOptions) {
 		if o.Secrets == nil {
 			o.Secrets = map[string]Secret{}
 		}
-		maps.Copy(o.Secrets, all)
+		maps.Copy(o.Secrets, outer(all))
 	})
-	return errors.Join(err, l.box.readyBy(ctx, l.secrets.hand))
+	return errors.Join(err, l.fit(ctx))
+}
+
+// fit gives the session's sandboxes what they have beside files.
+func (l *local) fit(ctx context.Context) error {
+	return l.box.Fit(ctx, box.Fitting{Prepare: l.prepare, Env: l.door.Env, Left: l.door.Left})
+}
+
+func (l *local) prepare(ctx context.Context, sb sandbox.Sandbox) error {
+	if err := l.secrets.Hand(ctx, sb); err != nil {
+		return err
+	}
+	if err := l.door.Prepare(ctx, sb); err != nil { // first: its ports are its own
+		return err
+	}
+	return l.accompany(ctx, sb)
 }
 
 // updateSettings changes what session.json says of the session's options.
@@ -79,59 +166,24 @@ func (l *local) updateSettings(ctx context.Context, change func(*SessionOptions)
 	})
 }
 
-func (l *local) clean(event Event, err error) (Event, error) {
-	if r := l.secrets.redactor(); r != nil {
-		event.redact(r)
-	}
-	return event, l.secrets.cleanError(err)
-}
-
-func (l *local) run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
-	if err := l.dir.Check(ctx); err != nil {
-		return sandbox.Result{}, err
-	}
-	var out sandbox.Result
-	_, err := callOf(ctx).change(ctx, byRun, func(ctx context.Context) (*tool.Result, error) {
-		runner, err := l.runner(ctx)
-		if err == nil {
-			out, err = runner.Run(ctx, cmd)
-		}
-		return &tool.Result{Failed: out.Status != sandbox.StatusExited}, err
-	})
-	return out, err
-}
-
-func (l *local) start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error) {
-	if err := l.dir.Check(ctx); err != nil {
-		return nil, err
-	}
-	var p sandbox.Process
-	_, err := callOf(ctx).change(ctx, byLasting, func(ctx context.Context) (_ *tool.Result, err error) {
-		runner, err := l.runner(ctx)
-		if err == nil {
-			p, err = runner.Start(ctx, cmd)
-		}
-		return &tool.Result{}, err
-	})
-	return p, err
-}
-
 // runner is how the tools reach the sandbox, once the call has looked whether
 // the workspace is still there (so that a deleted one is said in our words and
 // not in the runtime's). A host or session that is full starts no program that
 // could fill it more.
 func (l *local) runner(ctx context.Context) (sandbox.Runner, error) {
+	if err := l.room(ctx); err != nil {
+		return nil, err
+	}
+	l.disk.Begin()
+	return box.Redacted(l.box, l.secrets.Redactor()), nil
+}
+
+// room says whether the session, and the host, may have more.
+func (l *local) room(ctx context.Context) error {
 	if err := l.reserve(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	if err := l.dir.Room(ctx); err != nil {
-		return nil, err
-	}
-	l.disk.begin()
-	if r := l.secrets.redactor(); r != nil {
-		return redacted{l.box, r}, nil
-	}
-	return l.box, nil
+	return l.dir.Room(ctx)
 }
 
 // reserveEvery is how long an answer about the host's free space is good for: a
@@ -156,7 +208,7 @@ var started = time.Now()
 // makeSandbox opens the session's running sandbox or makes it.
 func (l *local) makeSandbox(ctx context.Context) (sandbox.Sandbox, error) {
 	l.m.sweepSandboxes()
-	spec := l.spec()
+	spec := l.spec(ctx)
 	for try := 1; ; try++ {
 		sb, err := l.m.backend.Open(ctx, spec)
 		if !errors.Is(err, sandbox.ErrNotFound) {
@@ -173,26 +225,54 @@ func (l *local) makeSandbox(ctx context.Context) (sandbox.Sandbox, error) {
 // same time is looked for again.
 const makeTries = 3
 
-func (l *local) spec() sandbox.Spec {
-	spec := sandbox.Spec{
-		ID: l.dir.ID(), Image: l.opts.Image, Workspace: l.dir.WorkspacePath(), Limits: l.opts.Limits,
-		Env: l.opts.Env, Strict: l.opts.Strict, Isolation: l.opts.Isolation, Seccomp: l.opts.Seccomp,
+// spec is what the options say of the sandbox.
+func (o *SessionOptions) spec() sandbox.Spec {
+	return sandbox.Spec{
+		Image: o.Image, Limits: o.Limits, Env: o.Env, Strict: o.Strict, Isolation: o.Isolation, Seccomp: o.Seccomp,
+		UserHome: o.UserHome,
 	}
-	if user := l.dir.State().User; l.opts.UserNS == usernsAuto && user != nil {
-		spec.Owner = sandbox.Owner{UID: user.UID, GID: user.GID}
+}
+
+// image is what programs run in: what the session was created with or, where that
+// was the default of another version and is gone, today's default.
+func (l *local) image(ctx context.Context) string {
+	store, ok := sandbox.As[sandbox.ImageStore](l.m.backend)
+	if !ok || !images.OfOtherVersion(l.opts.Image) {
+		return l.opts.Image
+	}
+	if _, err := store.ImageInfo(ctx, l.opts.Image); errors.Is(err, sandbox.ErrNotFound) {
+		return images.Default
+	}
+	return l.opts.Image
+}
+
+func (l *local) spec(ctx context.Context) sandbox.Spec {
+	spec := l.opts.spec()
+	spec.Image = l.image(ctx)
+	spec.LowPorts = l.door.Opens(ctx)
+	spec.Wake = l.wake
+	spec.ID, spec.Workspace = l.dir.ID(), l.dir.WorkspacePath()
+	if user := l.dir.State().User; user != nil {
+		spec.Owner = *user
 	}
 	return spec
 }
 
 func (l *local) inspect(ctx context.Context) (*Inspection, error) {
 	out := about(l.dir, l.opts)
+	if view, err := l.door.View(ctx); err == nil {
+		out.Egress = shownEgress(view)
+	}
 	if l.lost {
 		out.Gaps = append(out.Gaps, lossText)
 	}
-	if _, err := l.secrets.values(); err != nil {
-		out.Gaps = append(out.Gaps, tool.AsError(firstOf(err)).Message)
+	if _, err := l.secrets.Values(); err != nil {
+		out.Gaps = append(out.Gaps, tool.AsError(box.FirstOf(err)).Message)
 	}
-	sb, done, err := l.running(ctx)
+	if now := l.image(ctx); now != l.opts.Image {
+		out.Gaps = append(out.Gaps, "the image "+l.opts.Image+" of another version is gone: programs run in "+now)
+	}
+	sb, done, err := l.looked(ctx)
 	if err != nil { // what is known of the session is worth telling all the same
 		out.Gaps = append(out.Gaps, "the container can't be asked: "+tool.AsError(err).Message)
 		return out, nil
@@ -201,12 +281,15 @@ func (l *local) inspect(ctx context.Context) (*Inspection, error) {
 		return out, nil
 	}
 	defer done()
+	if out.Services, err = l.servicesIn(ctx, sb); err != nil {
+		out.Gaps = append(out.Gaps, "the services can't be asked for: "+tool.AsError(err).Message)
+	}
 	info, err := sb.Info(ctx)
 	if err != nil {
 		out.Gaps = append(out.Gaps, "the container can't be asked: "+tool.AsError(toolerr.Of(err)).Message)
 		return out, nil
 	}
-	info.Limits = withDisk(info.Limits, diskLimits(l.dir))
+	info.Limits = box.WithDisk(info.Limits, box.DiskLimits(l.dir))
 	out.Limits = info.Limits
 	out.Sandbox, out.Gaps = &info, append(out.Gaps, info.Gaps...)
 	return out, nil
@@ -214,21 +297,69 @@ func (l *local) inspect(ctx context.Context) (*Inspection, error) {
 
 // about is what a session's directory tells.
 func about(dir *overlay.Dir, o SessionOptions) *Inspection {
-	state := dir.State()
-	return &Inspection{
-		ID: dir.ID(), Kept: o.Kept, State: string(state.Status), Created: state.Created.At,
-		Image: o.Image, Workspace: dir.WorkspacePath(),
-		Limits: withDisk(o.Limits.Asked("nothing yet: the container comes with the first program"), diskLimits(dir)),
+	state := dir.Current()
+	var snapshots *snapshot.Usage
+	if used, err := snapshot.UsageOf(dir.Snapshots()); err == nil {
+		used.Limit = o.snapshotSpace()
+		snapshots = &used
 	}
+	var paused *time.Time
+	if state.Pause != nil {
+		paused = &state.Pause.Since.At
+	}
+	return &Inspection{
+		Snapshots: snapshots, Paused: paused,
+		ID: dir.ID(), Kept: o.Kept, State: string(state.Status), Created: state.Created.At,
+		Image: o.Image, Workspace: dir.WorkspacePath(), Profile: o.Profile, Egress: shownEgress(closedEgress(dir, o)), Services: o.services(),
+		Mounts: o.Mounts, Env: slices.Sorted(maps.Keys(o.Env)), Secrets: slices.Sorted(maps.Keys(o.Secrets)),
+		AutoSnapshot: o.AutoSnapshot, TTL: o.TTL, Idle: o.Idle,
+		Limits: box.WithDisk(o.Limits.Asked("nothing yet: the container comes with the first program"), box.DiskLimits(dir)),
+	}
+}
+
+// diskUsage is what is known of a session that nobody holds.
+func diskUsage(ctx context.Context, dir *overlay.Dir, o SessionOptions) *Usage {
+	u := &Usage{Limits: o.Limits}
+	u.Disk, u.Inodes, _ = dir.DiskUsed(ctx) // 0 where it isn't counted
+	return u
+}
+
+func (l *local) usage(ctx context.Context) *Usage {
+	u := diskUsage(ctx, l.dir, l.opts)
+	sb, done, err := l.looked(ctx)
+	if err != nil {
+		u.Problem = "the container can't be asked: " + tool.AsError(err).Message
+	}
+	if sb == nil {
+		return u
+	}
+	defer done()
+	u.Running = true
+	if gauger, ok := sandbox.As[sandbox.Gauger](sb); ok {
+		if now, err := gauger.Gauge(ctx); err == nil {
+			u.Gauge = &now
+		}
+	}
+	return u
+}
+
+// looked is running for who only looks: what a holder before this one has left paused
+// can't be asked.
+func (l *local) looked(ctx context.Context) (sandbox.Sandbox, func(), error) {
+	sb, err := l.box.Peek(ctx)
+	if err == nil && sb == nil && l.awake() != nil {
+		return nil, nil, nil
+	}
+	return l.running(ctx)
 }
 
 // running gives the sandbox if one runs, this process's or another's.
 func (l *local) running(ctx context.Context) (sandbox.Sandbox, func(), error) {
-	sb, err := l.box.peek(ctx)
+	sb, err := l.box.Peek(ctx)
 	if err != nil || sb != nil {
 		return sb, func() {}, err
 	}
-	sb, err = l.m.backend.Open(ctx, l.spec())
+	sb, err = l.m.backend.Open(ctx, l.spec(ctx))
 	if errors.Is(err, sandbox.ErrNotFound) {
 		return nil, nil, nil
 	}
@@ -239,32 +370,107 @@ func (l *local) running(ctx context.Context) (sandbox.Sandbox, func(), error) {
 }
 
 func (l *local) close(ctx context.Context, keep bool) error {
-	l.disk.end()
-	errs := []error{l.services.close()}
+	l.disk.End()
+	end := l.box.Close
 	if keep {
-		errs = append(errs, l.box.detach(ctx))
-	} else {
-		errs = append(errs, l.box.close(ctx))
+		end = l.box.Detach
 	}
+	errs := []error{l.letGo(ctx, keep), l.services.close(), end(ctx)} // what stands still can't be waited for
+	l.ends.wait(ctx)
 	return errors.Join(errs...)
 }
 
-// newLocal makes the tools of a session over its files, and over the sandbox
-// that a pooled one has already.
-func (m *Manager) newLocal(item *pooled, opts SessionOptions, files *vfs.FS) (*local, error) {
-	l := &local{m: m, dir: item.dir, opts: opts, box: item.box}
-	if l.box == nil {
-		l.box = newBox(l.makeSandbox, m.log)
-	}
-	l.secrets = newVault(l.dir.ID(), opts.Secrets)
-	if len(opts.Secrets) > 0 {
-		l.box.ready = l.secrets.hand
-	}
-	l.disk = &diskWatch{dir: l.dir, box: l.box}
-	var err error
-	if l.services, err = l.newServices(files); err != nil {
+// reset empties the session. What can fail without harm comes first: up to the new
+// workspace, a failure leaves the session as it was, but for its programs.
+func (l *local) reset(ctx context.Context) (*vfs.FS, error) {
+	if err := l.box.Close(ctx); err != nil {
 		return nil, err
 	}
-	l.set, err = l.profile(opts.Profile)
-	return l, err
+	if err := errors.Join(l.dir.Reset(ctx), removeLisp(l.dir)); err != nil {
+		return nil, err
+	}
+	files, err := newFiles(l.dir, l.opts)
+	if err != nil {
+		return nil, err
+	}
+	old := l.services
+	if err := l.furnish(files); err != nil {
+		return nil, errors.Join(err, files.Close())
+	}
+	return files, errors.Join(old.close(), l.m.copyMounts(ctx, l.dir, &l.opts))
 }
+
+// lossText says what went with a holder that was killed.
+const lossText = "the process that held this session was killed, or ended for another version of wisbox: kept interpreters, their names and the processes that `wisbox ps` doesn't list are lost; files are not"
+
+// noteLoss makes the session say what was lost: inspect always, the first
+// evaluation on kept state once.
+func (l *local) noteLoss() {
+	l.lost = true
+	l.unsaid.Store(true)
+}
+
+// reclaimTime bounds the taking over of processes, which doesn't end with its caller:
+// clients wait for it.
+const reclaimTime = 15 * time.Second
+
+// reclaim takes over the processes that a holder before this one has left. Where the
+// sandbox can't be reached they are lost to the session, and end after a minute.
+func (l *local) reclaim(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reclaimTime)
+	defer cancel()
+	there, err := l.box.Adopt(ctx, func(ctx context.Context) (sandbox.Sandbox, error) { return l.m.backend.Open(ctx, l.spec(ctx)) })
+	n := 0
+	if err == nil && there {
+		err = l.box.EndOthers(ctx)
+	}
+	if err == nil && there {
+		n, err = l.shell.Reclaim(ctx, l.detacher(), begunBy)
+	}
+	if err == nil && n > 0 {
+		err = l.box.Ready(ctx) // what runs finds its network and secrets again
+	}
+	if err != nil {
+		l.m.log.Warn("take over the processes of a holder that was killed", "session", l.dir.ID(), "taken", n, "error", err)
+	}
+}
+
+// detacher is the sandbox for what is taken over. Output in which a secret that nobody
+// knows any more could stand is thrown away.
+func (l *local) detacher() sandbox.Detacher {
+	if _, err := l.secrets.Values(); err != nil {
+		return silenced{l.box}
+	}
+	d, _ := sandbox.As[sandbox.Detacher](box.Redacted(l.box, l.secrets.Redactor()))
+	return d
+}
+
+// silenced takes programs over without their output.
+type silenced struct{ sandbox.Detacher }
+
+// Attach implements [sandbox.Detacher].
+func (s silenced) Attach(ctx context.Context, id uint64, cmd sandbox.Cmd) (sandbox.Process, error) {
+	cmd.Stdout, cmd.Stderr = nil, nil
+	return s.Detacher.Attach(ctx, id, cmd)
+}
+
+// sayLoss adds the loss to the result of a first evaluation.
+func (l *local) sayLoss(res *tool.Result) *tool.Result {
+	r, ok := res.Value.(evaltool.Result)
+	if !ok || !l.unsaid.CompareAndSwap(true, false) {
+		return res
+	}
+	if r.Message != "" {
+		r.Message += "; "
+	}
+	r.Message += lossText
+	said := *res
+	said.Value, said.Text = r, r.Text()
+	return &said
+}
+
+// markPath is the file that stands while the session's holder lives.
+func markPath(dir *overlay.Dir) string { return filepath.Join(sessionPath(dir), hold.MarkName) }
+
+// sessionPath is the host directory of a session, which no program sees.
+func sessionPath(dir *overlay.Dir) string { return filepath.Dir(dir.SnapshotsPath()) }

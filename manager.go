@@ -1,24 +1,20 @@
 package wisbox
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
-	"maps"
-	"path/filepath"
-	"slices"
-	"sync"
 
-	"github.com/wisbox/wisbox/evaltool/wasm"
-	"github.com/wisbox/wisbox/hostmount"
-	"github.com/wisbox/wisbox/internal/toolerr"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/wisbox/wisbox/internal/box"
+	"github.com/wisbox/wisbox/internal/gate"
+	"github.com/wisbox/wisbox/internal/pool"
+	"github.com/wisbox/wisbox/internal/undo"
 	"github.com/wisbox/wisbox/overlay"
-	"github.com/wisbox/wisbox/podman"
 	"github.com/wisbox/wisbox/sandbox"
-	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
 )
 
@@ -26,31 +22,46 @@ import (
 // may be called from many goroutines, and many processes may share a state
 // root, each with a Manager of its own.
 type Manager struct {
-	opts    Options
-	log     *slog.Logger
-	store   *overlay.Store
-	backend sandbox.Backend
-	owned   bool // the backend is ours to close
-
+	opts   Options
+	log    *slog.Logger
+	place  places
+	here   *here
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
-	tasks  sync.WaitGroup
-	pool   *pool // nil without one
-
-	sweepOnce     sync.Once // of sessions
-	sweepSandOnce sync.Once // of containers
-
-	mu     sync.Mutex
-	open   map[*Session]struct{}
-	opened int64        // handles on sessions, ever
-	wasm   *wasm.Engine // nil before the first session
-	closed bool
+	open   gate.Set[*Session]
 }
+
+// places are where sessions live: here, on this machine.
+type places interface {
+	// create makes sessions, all or none: files fills their workspaces.
+	create(ctx context.Context, all []SessionOptions, files populate) ([]*opened, error)
+	// attach opens a session that exists.
+	attach(ctx context.Context, name string) (*opened, error)
+	list(ctx context.Context) ([]overlay.Entry, error)
+	// stop ends what runs in a session; its files stay.
+	stop(ctx context.Context, name string) error
+	// rename gives a session that nobody has open and that has no container another name.
+	rename(ctx context.Context, name, to string) error
+	// remove ends a session, with its programs, and then its files.
+	remove(ctx context.Context, name string) error
+	close() error
+}
+
+// opened is a session of a place, open in this process.
+type opened struct {
+	dir   *overlay.Dir
+	opts  SessionOptions
+	files *vfs.FS
+	exec  executor
+}
+
+// populate fills the workspaces of sessions that are being made.
+type populate func(ctx context.Context, dirs []*overlay.Dir, all []SessionOptions) error
 
 // NewManager opens the state root. Podman isn't looked for until a session runs
 // its first program. Close the Manager when done.
 func NewManager(ctx context.Context, opts *Options) (*Manager, error) {
-	m := &Manager{open: map[*Session]struct{}{}}
+	m := &Manager{}
 	if opts != nil {
 		m.opts = *opts
 	}
@@ -58,295 +69,149 @@ func NewManager(ctx context.Context, opts *Options) (*Manager, error) {
 	if m.log == nil {
 		m.log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
-	if err := m.openStore(); err != nil {
+	var cleanup undo.Steps
+	defer cleanup.Run()
+	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	cleanup.Add(m.cancel)
+	var err error
+	if m.here, err = newHere(m.ctx, &m.opts, m.log, m.tracer()); err != nil {
 		return nil, err
 	}
-	m.backend = m.opts.Backend
-	if m.backend == nil {
-		if err := m.findPodman(ctx); err != nil {
-			return nil, err
-		}
-	}
-	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	m.tasks.Go(m.keepSwept)
-	if m.opts.Pool.Min > 0 {
-		var err error
-		if m.pool, err = newPool(m, m.opts.Pool); err != nil {
-			return nil, errors.Join(err, m.Close())
-		}
-	}
+	m.place = m.here
+	cleanup.Keep()
 	return m, nil
 }
 
-func (m *Manager) openStore() error {
-	root := m.opts.CacheDir
-	if root == "" {
-		def, err := overlay.DefaultRoot()
-		if err != nil {
-			return err
-		}
-		root = def
-	}
-	store, err := overlay.OpenStore(root)
-	if err != nil {
-		return err
-	}
-	m.store = store
-	return nil
-}
+// tracerName is the scope of our spans.
+const tracerName = "github.com/wisbox/wisbox"
 
-func (m *Manager) findPodman(ctx context.Context) error {
-	opts := m.opts.Podman
-	opts.Root, opts.Logger = m.store.ID(), m.log
-	backend, err := podman.New(ctx, &opts)
-	if err != nil {
-		return toolerr.Of(err)
+func (m *Manager) tracer() trace.Tracer {
+	if m.opts.TracerProvider == nil {
+		return noop.NewTracerProvider().Tracer(tracerName)
 	}
-	m.backend, m.owned = backend, true
-	return nil
+	return m.opts.TracerProvider.Tracer(tracerName)
 }
 
 // Backend is what the sessions' sandboxes are made by.
-func (m *Manager) Backend() sandbox.Backend { return m.backend }
+func (m *Manager) Backend() sandbox.Backend { return m.here.backend }
 
 // Open makes a session: its directory with the mounts copied in is there when
 // Open returns, its container comes with the first program. A name that is
 // taken is exists. On any error nothing of it is left. nil options work.
 func (m *Manager) Open(ctx context.Context, opts *SessionOptions) (*Session, error) {
 	if opts != nil {
-		if err := checkSecrets(opts.Secrets); err != nil {
+		if err := box.CheckSecrets(inner(opts.Secrets)); err != nil {
 			return nil, err
 		}
 	}
-	return m.openWith(ctx, opts, m.copyMounts)
+	o, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if o.Template != "" {
+		return m.openFrom(ctx, *opts)
+	}
+	if err := m.here.pullImage(ctx, &o); err != nil {
+		return nil, err
+	}
+	return m.openWith(ctx, &o, m.here.copyAllMounts)
 }
-
-// populate fills the workspace of a session that is being made.
-type populate func(ctx context.Context, dir *overlay.Dir, o *SessionOptions) error
 
 func (m *Manager) openWith(ctx context.Context, opts *SessionOptions, files populate) (*Session, error) {
 	o, err := opts.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	m.sweepOnce.Do(func() { m.sweep(ctx) })
-	settings, err := json.Marshal(o)
+	all, err := m.openAll(ctx, []SessionOptions{o}, files)
 	if err != nil {
 		return nil, err
 	}
-	item := m.pool.take(o)
-	if item == nil {
-		dir, err := m.createDir(ctx, o, settings)
-		if err != nil {
-			return nil, err
-		}
-		item = &pooled{dir: dir}
-	}
-	o.Name = item.dir.ID()
-	s, err := m.fill(ctx, item, o, files)
-	if err != nil {
-		m.discard(item)
-		return nil, err
-	}
-	if err := m.handOver(ctx, s, o.Secrets); err != nil {
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropGrace)
-		defer cancel()
-		return nil, errors.Join(err, s.end(end, false), m.Remove(end, s.ID()))
-	}
-	return s, nil
+	return all[0], nil
 }
 
-// handOver gives the holder of a new session the secrets that stand in no file.
-func (m *Manager) handOver(ctx context.Context, s *Session, all map[string]Secret) error {
-	r, held := s.host.(*remote)
-	all = maps.Clone(all)
-	maps.DeleteFunc(all, func(_ string, s Secret) bool { return s.Value == nil })
-	if !held || len(all) == 0 {
-		return nil
-	}
-	return r.setSecrets(ctx, all)
-}
-
-func (m *Manager) createDir(ctx context.Context, o SessionOptions, settings json.RawMessage) (*overlay.Dir, error) {
-	owner, err := m.owner(ctx, o)
+// openAll makes sessions, all or none.
+func (m *Manager) openAll(ctx context.Context, all []SessionOptions, files populate) ([]*Session, error) {
+	made, err := m.place.create(ctx, all, files)
 	if err != nil {
 		return nil, err
 	}
-	return m.store.Create(ctx, &overlay.CreateOptions{
-		ID: o.Name, Kept: o.Kept, Owner: &owner, TTL: o.TTL, Idle: o.Idle, Disk: o.Limits.Disk, Inodes: o.Limits.Inodes, Settings: settings,
-	})
-}
-
-// fill gives a new session its files and makes it ready.
-func (m *Manager) fill(ctx context.Context, item *pooled, o SessionOptions, files populate) (*Session, error) {
-	if err := files(ctx, item.dir, &o); err != nil {
-		return nil, err
-	}
-	if err := item.dir.Room(ctx); err != nil {
-		return nil, err
-	}
-	settings, err := json.Marshal(o)
-	if err != nil {
-		return nil, err
-	}
-	err = item.dir.Update(ctx, func(s *overlay.State) error {
-		s.Status, s.Settings = overlay.StateReady, settings
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return m.sessionOf(item, o, len(m.opts.Holder) > 0)
-}
-
-// owner is the host user of the workspace's files. Files need no Podman: where
-// it can't be asked the owner is what it would most likely say.
-func (m *Manager) owner(ctx context.Context, o SessionOptions) (overlay.Owner, error) {
-	if o.UserNS == usernsAuto {
-		return m.ownRange(ctx)
-	}
-	owner, err := m.backend.Owner(ctx)
-	if err != nil {
-		m.log.Info("the service can't be asked for the files' owner", "error", err)
-	}
-	return overlay.Owner(owner), nil
-}
-
-// ownRange is the owner of files of a session whose IDs no other session has.
-func (m *Manager) ownRange(ctx context.Context) (overlay.Owner, error) {
-	ranger, ok := m.backend.(sandbox.Ranger)
-	if !ok {
-		return overlay.Owner{}, tool.Errorf(tool.Unsupported, "this backend has no user namespaces").In("userns")
-	}
-	all, err := m.store.List(ctx)
-	if err != nil {
-		return overlay.Owner{}, err
-	}
-	var taken []sandbox.Owner
-	for _, e := range all {
-		if u := e.State.User; u != nil {
-			taken = append(taken, sandbox.Owner{UID: u.UID, GID: u.GID})
+	sessions := make([]*Session, len(made))
+	for i, o := range made {
+		if sessions[i], err = m.newSession(o.dir, o.opts, o.files, o.exec); err != nil {
+			return nil, errors.Join(err, m.giveUp(ctx, sessions[:i], made[i:]))
 		}
 	}
-	owner, err := ranger.OwnRange(ctx, taken)
-	return overlay.Owner(owner), toolerr.Of(err)
+	return sessions, nil
 }
 
-// copyMounts copies the mounts in and notes where each went.
-func (m *Manager) copyMounts(ctx context.Context, dir *overlay.Dir, o *SessionOptions) error {
-	if len(o.Mounts) == 0 {
-		return nil
+// giveUp removes sessions of which only some could be opened.
+func (m *Manager) giveUp(ctx context.Context, sessions []*Session, rest []*opened) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), box.DropGrace)
+	defer cancel()
+	var errs []error
+	for _, s := range sessions {
+		errs = append(errs, s.end(ctx, false), m.Remove(ctx, s.ID()))
 	}
-	user := dir.State().User
-	report, err := hostmount.Copy(ctx, o.Mounts, &hostmount.Options{
-		AllowedRoots: slices.Concat(m.opts.AllowedRoots, o.AllowedRoots), Dest: dir.Workspace(), Staging: dir.Tmp(),
-		Owner: &hostmount.Owner{UID: user.UID, GID: user.GID}, Progress: o.OnMount,
-	})
-	if err != nil {
-		return err
+	for _, o := range rest {
+		errs = append(errs, o.exec.close(ctx, false), o.files.Close(), o.dir.Close(), m.place.remove(ctx, o.dir.ID()))
 	}
-	o.Mounts = slices.Clone(o.Mounts)
-	for i, done := range report.Mounts {
-		o.Mounts[i].MountPath = cmp.Or(done.MountPath, ".")
-	}
-	if o.OnMounted != nil {
-		o.OnMounted(report)
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Attach opens a session that exists: a kept one that another process made, or
 // an ephemeral one of this process. An unknown name is not_found.
 func (m *Manager) Attach(ctx context.Context, name string) (*Session, error) {
-	return m.attach(ctx, name, len(m.opts.Holder) > 0)
-}
-
-func (m *Manager) attachLocal(ctx context.Context, name string) (*Session, error) {
-	return m.attach(ctx, name, false)
-}
-
-func (m *Manager) attach(ctx context.Context, name string, held bool) (*Session, error) {
-	dir, err := m.store.Open(ctx, name)
+	o, err := m.place.attach(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	s, err := m.openDir(dir, held)
+	s, err := m.newSession(o.dir, o.opts, o.files, o.exec)
 	if err != nil {
-		return nil, errors.Join(err, dir.Close())
+		return nil, errors.Join(err, o.exec.close(ctx, true), o.files.Close(), o.dir.Close())
 	}
 	return s, nil
-}
-
-func (m *Manager) openDir(dir *overlay.Dir, held bool) (*Session, error) {
-	var o SessionOptions
-	state := dir.State()
-	if err := json.Unmarshal(state.Settings, &o); err != nil {
-		return nil, tool.Errorf(tool.Unavailable, "the settings of session %s can't be read; remove it with: wisbox session rm %s", dir.ID(), dir.ID()).Because(err)
-	}
-	if reason, expired := state.Expired(overlay.Now()); expired && state.Kept {
-		return nil, tool.Errorf(tool.Closed, "session %s has ended: %s; make another one", dir.ID(), reason)
-	}
-	o.Name, o.Kept = dir.ID(), state.Kept
-	return m.sessionOf(&pooled{dir: dir}, o, held)
-}
-
-func (m *Manager) sessionOf(item *pooled, o SessionOptions, held bool) (*Session, error) {
-	files, err := newFiles(item.dir, o)
-	if err != nil {
-		return nil, err
-	}
-	h, err := m.hostOf(item, o, files, held && o.Kept)
-	if err != nil {
-		return nil, errors.Join(err, files.Close())
-	}
-	return m.newSession(item.dir, o, files, h)
-}
-
-func (m *Manager) hostOf(item *pooled, o SessionOptions, files *vfs.FS, held bool) (host, error) {
-	if held {
-		return m.newRemote(item.dir, o), nil
-	}
-	return m.newLocal(item, o, files)
 }
 
 // Remove ends a session by name: its holder, its container, then its files. It
 // waits at most 5 s for clients to leave, then it is busy. An unknown name is
 // not_found.
-func (m *Manager) Remove(ctx context.Context, name string) error {
-	m.stopHolder(ctx, name)
-	return m.store.RemoveWith(ctx, name, m.removeSandbox)
-}
+func (m *Manager) Remove(ctx context.Context, name string) error { return m.place.remove(ctx, name) }
 
-// removeSandbox removes a session's container. A Podman that can't be reached
-// doesn't keep the files: the container goes with a later sweep.
-func (m *Manager) removeSandbox(ctx context.Context, name string) error {
-	err := m.backend.Remove(ctx, name)
-	if errors.Is(err, sandbox.ErrUnavailable) {
-		m.log.Warn("the container can't be removed now; a later start of wisbox does it", "session", name, "error", err)
-		return nil
-	}
-	return toolerr.Of(err)
+// Stop ends what runs in a kept session: its programs, what interpreters keep, its services
+// and its container. Files, snapshots and the log stay; the next call starts a container
+// again. Values of secrets that stand in no file are gone. A session in which nothing runs
+// is no error, an unknown name is not_found. What another process that is no holder runs
+// in a session of its own isn't ended.
+func (m *Manager) Stop(ctx context.Context, name string) error { return m.place.stop(ctx, name) }
+
+// Rename gives a kept session another name. Files, snapshots and the log stay with it. One that
+// has a holder, a handle or a container is busy: close handles and [Manager.Stop] it before.
+// Without a backend that can be asked for the container it is unavailable. A name that is taken
+// is exists, a paused session unavailable, an unknown one not_found. After an error the session has
+// its old name.
+func (m *Manager) Rename(ctx context.Context, name, to string) error {
+	return m.place.rename(ctx, name, to)
 }
 
 // List tells what sessions the state root holds, those that are lost too.
-func (m *Manager) List(ctx context.Context) ([]overlay.Entry, error) {
-	all, err := m.store.List(ctx)
-	for i, e := range all {
-		if e.InUse && onlyHeld(filepath.Join(m.store.Path(), "sessions", e.ID)) {
-			all[i].InUse, all[i].Held = false, true
-		}
-	}
-	return all, err
-}
+func (m *Manager) List(ctx context.Context) ([]overlay.Entry, error) { return m.place.list(ctx) }
 
 // SessionImages tells which image each kept session was created with, by the
-// session's name: none of its programs can run without it.
+// session's name: none of its programs can run without it. Those of its services
+// have theirs behind it, and templates are among them.
 func (m *Manager) SessionImages(ctx context.Context) (map[string]string, error) {
-	all, err := m.store.List(ctx)
+	all, err := m.List(ctx)
 	if err != nil {
 		return nil, err
 	}
 	found := map[string]string{}
+	kept, err := m.Templates()
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range kept {
+		found["template "+t.ID] = t.Image
+	}
 	for _, e := range all {
 		if e.Problem != "" || len(e.State.Settings) == 0 {
 			continue // lost: no program runs in it
@@ -356,6 +221,9 @@ func (m *Manager) SessionImages(ctx context.Context) (map[string]string, error) 
 			return nil, err
 		}
 		found[e.ID] = o.Image
+		for _, c := range o.Services {
+			found[e.ID+" (service "+c.Name+")"] = c.Image
+		}
 	}
 	return found, nil
 }
@@ -367,45 +235,22 @@ type Stats struct {
 	Pool     PoolStats
 }
 
-// PoolStats are those of the pool, all 0 without one.
-type PoolStats struct {
-	Ready, Making int   // containers now
-	Taken, Missed int64 // sessions that found one, and that had to make theirs
-}
+// PoolStats are those of the pool, all 0 without one: the containers that are ready
+// and being made, and how many sessions found one or had to make theirs.
+type PoolStats = pool.Stats
 
 // Stats may be called at any time.
 func (m *Manager) Stats() Stats {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return Stats{Sessions: len(m.open), Opened: m.opened, Pool: m.pool.stats()}
+	now, ever := m.open.Count()
+	return Stats{Sessions: now, Opened: ever, Pool: m.here.pool.Stats()}
 }
 
 // Close closes the sessions that this Manager opened and frees the rest.
 func (m *Manager) Close() error {
-	m.mu.Lock()
-	m.closed = true
-	sessions := make([]*Session, 0, len(m.open))
-	for s := range m.open {
-		sessions = append(sessions, s)
-	}
-	m.mu.Unlock()
 	var errs []error
-	for _, s := range sessions {
+	for _, s := range m.open.Close() {
 		errs = append(errs, s.Close(context.Background()))
 	}
 	m.cancel()
-	m.tasks.Wait()
-	if m.wasm != nil {
-		errs = append(errs, m.wasm.Close())
-	}
-	if m.owned {
-		errs = append(errs, m.backend.Close())
-	}
-	return errors.Join(append(errs, m.store.Close())...)
-}
-
-func (m *Manager) forget(s *Session) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.open, s)
+	return errors.Join(append(errs, m.place.close())...)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/hostmount"
@@ -29,7 +30,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-func TestMain(m *testing.M) { os.Exit(m.Run()) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // manager makes a Manager over a backend without isolation.
 func manager(t *testing.T, opts wisbox.Options) (*wisbox.Manager, *sandboxtest.Host) {
@@ -128,7 +129,8 @@ func TestMountsTellWhatTheyLeftOut(t *testing.T) {
 	m, _ := manager(t, wisbox.Options{})
 	src := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(src, "a"), []byte("x"), 0o600))
-	require.NoError(t, os.Symlink("a", filepath.Join(src, "link")))
+	require.NoError(t, os.Symlink("a", filepath.Join(src, "kept")))
+	require.NoError(t, os.Symlink("/a", filepath.Join(src, "link")))
 	var report *hostmount.Report
 	s, err := m.Open(t.Context(), &wisbox.SessionOptions{
 		Mounts: []hostmount.Mount{{HostPath: src, MountPath: "."}}, AllowedRoots: []string{src},
@@ -137,7 +139,7 @@ func TestMountsTellWhatTheyLeftOut(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close(t.Context())
 	require.NotNil(t, report)
-	assert.EqualValues(t, 1, report.Files)
+	assert.EqualValues(t, 2, report.Files)
 	assert.Equal(t, map[hostmount.Reason]int64{hostmount.Link: 1}, report.Mounts[0].Skipped)
 }
 
@@ -212,7 +214,7 @@ func TestTheLogSaysWhoCalledAndWhatChanged(t *testing.T) {
 
 	long := strings.Repeat("y", 1000)
 	_, _ = s.Call(ctx, "bash", json.RawMessage(`{"command":"echo `+long+`","n":1,"secret":{"a":"b"}}`))
-	assert.Equal(t, 300+len("…"), len(last.Args["command"].(string)))
+	assert.Len(t, last.Args["command"].(string), 300+len("…"))
 	assert.Equal(t, `"[9 bytes]"`, mustJSON(t, last.Args["secret"]))
 }
 
@@ -364,7 +366,7 @@ func TestToolsAreListedWithoutASession(t *testing.T) {
 		assert.NotNil(t, tl.Input, tl.Name)
 		assert.NotNil(t, tl.Output, tl.Name)
 	}
-	for _, name := range strings.Fields("ls read_file write_file edit_file glob grep rm shell_execute read_output process_start process_list process_read process_write process_signal process_resize evaluate_python") {
+	for name := range strings.FieldsSeq("ls read_file write_file edit_file glob grep rm shell_execute read_output process_start process_list process_read process_write process_signal process_resize evaluate_python") {
 		assert.True(t, names[name], name)
 	}
 	vfs, err := wisbox.ToolProfile("vfs")
@@ -472,7 +474,7 @@ func heldBy(t *testing.T, idle time.Duration, so wisbox.SessionOptions, holding 
 	case err := <-done:
 		t.Fatal("no holder: ", err)
 	}
-	opts := &wisbox.Options{CacheDir: cache, Backend: host, Holder: []string{"/bin/false"}}
+	opts := &wisbox.Options{CacheDir: cache, Backend: host, Holder: []string{"/bin/false"}, Tools: holding.Tools}
 	opts.Podman.RuntimeDir = holder.RuntimeDir()
 	m, err = wisbox.NewManager(t.Context(), opts)
 	require.NoError(t, err)
@@ -684,7 +686,7 @@ func TestThePoolGivesReadyContainers(t *testing.T) {
 		require.NoError(t, err)
 		return len(list)
 	}
-	require.Eventually(t, func() bool { return running() == 2 }, 20*time.Second, 10*time.Millisecond, "the pool fills")
+	require.Eventually(t, func() bool { return m.Stats().Pool.Ready == 2 }, 20*time.Second, 10*time.Millisecond, "the pool fills")
 	s, err := m.Open(t.Context(), nil)
 	require.NoError(t, err)
 	defer s.Close(t.Context())
@@ -746,4 +748,55 @@ func TestASandboxThatIsLostWhileItIsMadeIsMadeAgain(t *testing.T) {
 		require.NoError(t, s.Close(t.Context()))
 		require.NoError(t, m.Close())
 	}
+}
+
+// deaf is a backend that can't be asked for its containers.
+type deaf struct{ *sandboxtest.Host }
+
+func (deaf) List(context.Context) ([]sandbox.Info, error) {
+	return nil, fmt.Errorf("%w: no podman here", sandbox.ErrUnavailable)
+}
+
+func TestASessionWithAContainerKeepsItsName(t *testing.T) {
+	m, host := manager(t, wisbox.Options{})
+	s, err := m.Open(t.Context(), &wisbox.SessionOptions{Name: "box", Kept: true})
+	require.NoError(t, err)
+	text(t, s, "shell_execute", `{"script":"echo mine > f"}`)
+	busy := func(why string) {
+		t.Helper()
+		err := m.Rename(t.Context(), "box", "lab")
+		assert.Equal(t, tool.Busy, tool.KindOf(err), "%s: %v", why, err)
+		assert.ErrorContains(t, err, "stop it first: wisbox stop box")
+	}
+	busy("a handle")
+	require.NoError(t, m.Stop(t.Context(), "box"))
+	all, err := host.List(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, all, 1, "another client's container isn't taken away")
+	require.NoError(t, s.Close(t.Context()))
+	busy("a container without a handle")
+	require.NoError(t, m.Stop(t.Context(), "box"))
+	require.NoError(t, m.Rename(t.Context(), "box", "lab"))
+
+	for name, want := range map[string]string{"lab": "mine", "box": "none"} {
+		s, err := m.Attach(t.Context(), name)
+		if name == "box" {
+			s, err = m.Open(t.Context(), &wisbox.SessionOptions{Name: "box", Kept: true})
+		}
+		require.NoError(t, err)
+		assert.Contains(t, text(t, s, "shell_execute", `{"script":"cat f 2>/dev/null || echo none"}`), want)
+		require.NoError(t, s.Close(t.Context()))
+	}
+}
+
+func TestASessionWhoseContainerCanNotBeLookedForKeepsItsName(t *testing.T) {
+	m, _ := manager(t, wisbox.Options{Backend: deaf{sandboxtest.NewHost()}})
+	s, err := m.Open(t.Context(), &wisbox.SessionOptions{Name: "box", Kept: true})
+	require.NoError(t, err)
+	require.NoError(t, s.Close(t.Context()))
+	err = m.Rename(t.Context(), "box", "lab")
+	assert.Equal(t, tool.Unavailable, tool.KindOf(err), "%v", err)
+	assert.ErrorContains(t, err, "wisbox doctor")
+	_, err = m.Attach(t.Context(), "lab")
+	assert.Equal(t, tool.NotFound, tool.KindOf(err))
 }

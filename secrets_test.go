@@ -66,7 +66,7 @@ func TestAPooledSandboxGetsTheSecretsOfItsSession(t *testing.T) {
 	require.Eventually(t, func() bool {
 		list, err := host.List(t.Context())
 		return err == nil && len(list) == 1
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 	s, err := m.Open(t.Context(), withToken)
 	require.NoError(t, err)
 	defer s.Close(t.Context())
@@ -140,6 +140,9 @@ func TestAValueInAFileOfBytesIsCoveredInItsBase64(t *testing.T) {
 		return string(raw)
 	}
 	assert.Equal(t, "a\x00\xff"+stars+"z", read(`{"file_path":"b","encoding":"base64"}`))
+	for _, size := range []int{4, 5, 7} {
+		assert.Equal(t, stars[:size], read(fmt.Sprintf(`{"file_path":"b","encoding":"base64","offset":6,"limit":%d}`, size)), "a piece of one")
+	}
 	n := len(token) - 3
 	assert.Equal(t, stars[:n]+"z", read(`{"file_path":"b","encoding":"base64","offset":6}`), "the end of one")
 	assert.Equal(t, "a\x00\xff"+stars[:n], read(fmt.Sprintf(`{"file_path":"b","encoding":"base64","limit":%d}`, 3+n)), "the beginning of one")
@@ -225,4 +228,21 @@ func TestBadSecretsAreRefusedAndNothingIsMade(t *testing.T) {
 	entries, err := m.List(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, entries)
+}
+
+// TestAValueInANameIsCovered: names of files are text like any other.
+func TestAValueInANameIsCovered(t *testing.T) {
+	m, _ := manager(t, wisbox.Options{})
+	s, err := m.Open(t.Context(), withToken)
+	require.NoError(t, err)
+	defer s.Close(t.Context())
+	text(t, s, "shell_execute", `{"script":"mkdir d-`+token+`; echo needle >d-`+token+`/f-`+token+`"}`)
+	for _, c := range [][2]string{
+		{"ls", `{}`}, {"ls", `{"path":"d-` + token + `"}`}, {"glob", `{"pattern":"**"}`}, {"grep", `{"pattern":"needle"}`},
+		{"read_file", `{"file_path":"d-` + token + `/f-` + token + `"}`}, {"shell_execute", `{"script":"find ."}`},
+	} {
+		got := text(t, s, c[0], c[1])
+		assert.NotContains(t, got, token, c[0])
+		assert.Contains(t, got, stars, c[0])
+	}
 }

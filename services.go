@@ -2,6 +2,7 @@ package wisbox
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -10,9 +11,13 @@ import (
 
 	"github.com/wisbox/wisbox/digest"
 	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/evaltool/bash"
+	"github.com/wisbox/wisbox/evaltool/javascript"
 	"github.com/wisbox/wisbox/evaltool/lisp"
 	"github.com/wisbox/wisbox/evaltool/python"
-	"github.com/wisbox/wisbox/evaltool/wasm"
+	"github.com/wisbox/wisbox/internal/box"
+	"github.com/wisbox/wisbox/internal/journal"
+	"github.com/wisbox/wisbox/internal/undo"
 	"github.com/wisbox/wisbox/overlay"
 	profiles "github.com/wisbox/wisbox/profile"
 	"github.com/wisbox/wisbox/rlm"
@@ -32,35 +37,34 @@ type services struct {
 	snapshots *snapshot.Store
 	digest    *digest.Digester
 	texts     *rlm.Ops
+	steps     *journal.Steps
 }
 
-// tools is the order in which the tools are listed.
-func (s *services) tools() *tool.Set {
-	return tool.NewSet(slices.Concat(
-		changing(s.files.Tools(), always(byTools)), changing(s.shell.Tools(), shellEffect), changing(s.eval.Tools(), always(byRun)),
-		changing(s.lisp.Tools(), always(byRun)), restoring(s.snapshots.Tools()), s.digest.Tools(), s.texts.Tools())...)
+// tools is the order in which the tools are listed. room is asked before each call
+// of one that needs it.
+func (s *services) tools(room func(context.Context) error) *tool.Set {
+	return tool.NewSet(roomy(slices.Concat(
+		s.files.Tools(), s.shell.Tools(), s.eval.Tools(), s.lisp.Tools(), s.snapshots.Tools(), s.digest.Tools(), s.texts.Tools()), room)...)
 }
 
-// shellEffect tells what ends with its call from what runs on.
-func shellEffect(name string) effect {
-	if name == "shell_execute" {
-		return byRun
-	}
-	return byLasting
-}
-
-// restoring: of the snapshots' tools one changes the workspace.
-func restoring(tools []tool.Tool) []tool.Tool {
+// roomy are tools that are refused where there is no room for what they write.
+func roomy(tools []tool.Tool, room func(context.Context) error) []tool.Tool {
+	out := slices.Clone(tools)
 	for i, t := range tools {
-		if t.Name == "snapshot_restore" {
-			copy(tools[i:], changing(tools[i:i+1], always(byTools)))
+		if t.NeedsRoom {
+			out[i] = t.Via(func(ctx context.Context, raw json.RawMessage) (*tool.Result, error) {
+				if err := room(ctx); err != nil {
+					return nil, err
+				}
+				return t.Call(ctx, raw)
+			})
 		}
 	}
-	return tools
+	return out
 }
 
-func (s *services) profile(name string) (*tool.Set, error) {
-	own := s.tools()
+// shaped are wisbox's own tools as a profile has them.
+func shaped(own *tool.Set, name string) (*tool.Set, error) {
 	if name == "" || name == "wisbox" {
 		return own, nil
 	}
@@ -76,35 +80,47 @@ func (s *services) close() error {
 }
 
 // newServices makes the parts of a session that works in this process.
-func (l *local) newServices(files *vfs.FS) (s *services, err error) {
-	s = &services{files: files}
+func (l *local) newServices(files *vfs.FS) (*services, error) {
+	var cleanup undo.Steps
+	defer cleanup.Run()
+	s := &services{files: files}
 	runner, log := l.runner, l.m.log
-	s.shell, err = shelltool.New(&shelltool.Options{Runner: runner, Files: files, Output: l.dir.Output(), MaxTimeout: l.opts.MaxTimeout})
+	var err error
+	s.shell, err = shelltool.New(&shelltool.Options{Runner: runner, Files: files, Output: l.dir.Output(), MaxTimeout: l.opts.MaxTimeout, MaxProcesses: l.opts.MaxProcesses, Origin: originOf, Outlives: l.holds.Load, Awake: l.awake, Known: l.known, Ended: l.processEnded})
 	if err != nil {
 		return nil, err
 	}
-	engine, err := l.m.wasmEngine()
+	cleanup.Close(s.shell)
+	engine, err := l.m.wasm()
 	if err != nil {
 		return nil, err
 	}
 	s.eval, err = evaltool.New(&evaltool.Options{
-		Files: files, Container: python.New(&python.Options{Runner: runner}), Wasm: engine.Session(files), Logger: log,
-		MaxCode: l.opts.MaxCode, MaxTimeout: l.opts.MaxEvalTimeout,
+		Files: files, Container: python.New(&python.Options{Runner: runner}), Wasm: engine.Session(files),
+		Bash: bash.New(&bash.Options{Runner: runner}), JavaScript: javascript.New(&javascript.Options{Runner: runner}), Logger: log,
+		MaxCode: l.opts.MaxCode, MaxTimeout: l.opts.MaxEvalTimeout, MaxOutput: l.opts.MaxOutput, Clean: l.cleanPart,
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.lisp = lisp.New(&lisp.Options{Runner: runner, Memory: l.opts.Limits.Memory, Record: lispFile(l.dir), Logger: log})
-	if s.snapshots, err = newSnapshots(l.dir, l.opts, l); err != nil {
+	cleanup.Close(s.eval)
+	s.lisp = lisp.New(&lisp.Options{Runner: runner, Awake: l.awake, Memory: l.opts.Limits.Memory, Record: lispFile(l.dir), Logger: log})
+	cleanup.Close(s.lisp)
+	if s.snapshots, err = newSnapshots(l.dir, l.opts, l.box); err != nil {
 		return nil, err
 	}
+	cleanup.Close(s.snapshots)
+	s.steps = journal.NewSteps(&journal.StepOptions{Store: s.snapshots, Each: l.opts.AutoSnapshot, Rollback: l.opts.RollbackOnFailure, Log: log.With("session", l.dir.ID())})
 	s.digest = l.m.newDigest(l.dir, l.opts, files)
 	cache, err := rlm.OpenCache(filepath.Join(l.m.store.Path(), "operations"), 0)
 	if err != nil { // results are then worked out each time
 		log.Warn("open the cache of operations", "error", err)
 	}
-	s.texts, err = rlm.New(&rlm.Options{Files: files, Eval: engine, Cache: cache, Logger: log})
-	return s, err
+	if s.texts, err = rlm.New(&rlm.Options{Files: files, Eval: engine, Cache: cache, Logger: log}); err != nil {
+		return nil, err
+	}
+	cleanup.Keep()
+	return s, nil
 }
 
 // lispRecord keeps, in the session's directory, what the session has defined in
@@ -131,16 +147,16 @@ func removeLisp(dir *overlay.Dir) error {
 	return nil
 }
 
-// newSnapshots opens the snapshots of a session. l is where its programs run; nil
-// where that is another process.
-func newSnapshots(dir *overlay.Dir, opts SessionOptions, l *local) (*snapshot.Store, error) {
-	o := &snapshot.Options{Workspace: dir.Workspace(), Tmp: dir.Tmp(), Store: dir.Snapshots(), Lock: dir.Lock, Fsync: opts.Fsync}
-	if l != nil {
-		o.Quiesce, o.Activity = l.quiesce, l.activity
+// newSnapshots opens the snapshots of a session. b is where its programs run; nil
+// where none do.
+func newSnapshots(dir *overlay.Dir, opts SessionOptions, b *box.Box) (*snapshot.Store, error) {
+	o := &snapshot.Options{Workspace: dir.Workspace(), Tmp: dir.Tmp(), Store: dir.Snapshots(), Lock: dir.Lock, Room: dir.Reserve, Fsync: opts.Fsync}
+	o.Limits.Store = opts.snapshotSpace()
+	if b != nil {
+		o.Activity = b.Activity
+		o.Quiesce = func(ctx context.Context) (func(), bool, error) { return quiesce(ctx, dir, b) }
 	}
-	if user := dir.State().User; user != nil {
-		o.Owner = &snapshot.Owner{UID: user.UID, GID: user.GID}
-	}
+	o.Owner = dir.State().User
 	store, err := snapshot.New(o)
 	if err != nil {
 		return nil, err
@@ -151,29 +167,22 @@ func newSnapshots(dir *overlay.Dir, opts SessionOptions, l *local) (*snapshot.St
 	return store, err
 }
 
-// wasmEngine is one for all sessions: it loads its module on first use.
-func (m *Manager) wasmEngine() (*wasm.Engine, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.wasm != nil {
-		return m.wasm, nil
-	}
-	opts := m.opts.Wasm
-	engine, err := wasm.New(&opts)
-	m.wasm = engine
-	return engine, err
+// versionsRecord keeps, in the session's directory, the versions and times of its files.
+// A copy of the session begins with what the other has carried over.
+const versionsRecord = "versions.json"
+
+func writeVersions(dir *overlay.Dir, raw []byte) error {
+	return os.WriteFile(filepath.Join(sessionPath(dir), versionsRecord), raw, 0o600)
 }
 
 // newFiles opens the workspace of a session for the tools.
 func newFiles(dir *overlay.Dir, opts SessionOptions) (*vfs.FS, error) {
 	o := &vfs.Options{
 		Root: dir.Workspace(), Tmp: dir.Tmp(), Lock: dir.Lock, ReadBeforeWrite: opts.ReadBeforeWrite, Fsync: opts.Fsync,
-		VersionsFile: filepath.Join(sessionPath(dir), "versions.json"),
+		VersionsFile: filepath.Join(sessionPath(dir), versionsRecord),
 	}
-	if user := dir.State().User; user != nil {
-		o.Owner = &vfs.Owner{UID: user.UID, GID: user.GID}
-	}
-	if !opts.Kept { // nobody will come back to an ephemeral one
+	o.Owner = dir.State().User
+	if _, err := os.Lstat(o.VersionsFile); err != nil && !opts.Kept { // nobody will come back to an ephemeral one
 		o.VersionsFile = ""
 	}
 	return vfs.New(o)

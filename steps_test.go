@@ -127,6 +127,21 @@ func TestUndoPassesOverStepsAfterWhichNothingHasChanged(t *testing.T) {
 	})
 }
 
+// TestUndoTakesTheBeginningOfAnID: that no other has, in any case of its letters.
+func TestUndoTakesTheBeginningOfAnID(t *testing.T) {
+	eachHost(t, wisbox.SessionOptions{AutoSnapshot: true}, func(t *testing.T, s *wisbox.Session) {
+		text(t, s, "write_file", `{"file_path":"f","content":"1"}`)
+		text(t, s, "write_file", `{"file_path":"g","content":"1"}`)
+		call := logged(t, s)[1].Call
+		_, err := s.Undo(t.Context(), call[:4])
+		assert.Equal(t, tool.NotFound, tool.KindOf(err), "both begin with the same time")
+		_, err = s.Undo(t.Context(), strings.ToUpper(call[:len(call)-1]))
+		require.NoError(t, err)
+		assert.Equal(t, "1", content(t, s, "f"))
+		assert.Equal(t, "(none)", content(t, s, "g"))
+	})
+}
+
 func TestUndoGoesBackToTheCallOfTheLog(t *testing.T) {
 	eachHost(t, wisbox.SessionOptions{AutoSnapshot: true}, func(t *testing.T, s *wisbox.Session) {
 		text(t, s, "write_file", `{"file_path":"a","content":"1"}`)
@@ -196,7 +211,7 @@ func paths(e wisbox.Event) (out []string) {
 func TestAFailedCallIsRolledBack(t *testing.T) {
 	eachHost(t, wisbox.SessionOptions{RollbackOnFailure: true, MaxTimeout: time.Second}, func(t *testing.T, s *wisbox.Session) {
 		text(t, s, "write_file", `{"file_path":"f","content":"1"}`)
-		res, err := call(t, s, "shell_execute", `{"script":"printf 2 >f; mkdir x; sleep 60","timeout":1}`)
+		res, err := call(t, s, "shell_execute", `{"script":"printf 2 >f; mkdir x; sleep 60","timeout":3}`)
 		require.NoError(t, err)
 		assert.True(t, res.Failed)
 		assert.Contains(t, res.Text, "rolled back")
@@ -279,10 +294,10 @@ func TestADigestIsReplacedForASessionOrForAll(t *testing.T) {
 		other, err := s.Clone(t.Context(), nil)
 		require.NoError(t, err)
 		defer other.Close(t.Context())
-		done, err := s.Digest().Optimize(t.Context(), func(_ context.Context, now digest.Text, r *digest.Report) (digest.Text, error) {
+		done, err := s.Digest().Optimize(t.Context(), func(_ context.Context, now digest.Text, r *digest.Report) (digest.Draft, error) {
 			assert.Equal(t, "for all", now.Full)
 			assert.Equal(t, 1, r.Files)
-			return digest.Text{Full: "mine"}, nil
+			return digest.Draft{Digest: digest.Text{Full: "mine"}}, nil
 		}, digest.Session)
 		require.NoError(t, err)
 		assert.Equal(t, digest.SectionKey, done.SectionKey)

@@ -9,37 +9,47 @@ import (
 )
 
 // Prune removes what has no live owner: sessions as [overlay.Store.Sweep] says,
-// with their containers, and containers of this state root whose session is
-// gone. dryRun only tells. It runs by itself, in part, when a Manager opens its
+// with their containers, containers of this state root whose session is gone, and
+// templates that were half made or removed. With dryRun it only reports them. It runs by itself, in part, when a Manager opens its
 // first session and starts its first container.
 func (m *Manager) Prune(ctx context.Context, dryRun bool) ([]overlay.Swept, error) {
-	swept, err := m.store.Sweep(ctx, &overlay.SweepOptions{DryRun: dryRun, Before: m.removeSandbox})
+	swept, err := m.here.store.Sweep(ctx, &overlay.SweepOptions{DryRun: dryRun, Before: m.here.removeSandbox})
 	if err != nil {
 		return swept, err
 	}
-	orphans, err := m.pruneSandboxes(ctx, dryRun)
+	for _, name := range m.PruneTemplates(ctx, dryRun) {
+		swept = append(swept, overlay.Swept{ID: name, Reason: "a template that was half made or removed"})
+	}
+	orphans, err := m.here.pruneSandboxes(ctx, dryRun)
 	return append(swept, orphans...), err
+}
+
+// PruneTemplates is what [Manager.Prune] does to templates that were half made or removed
+// when their process ended; it returns what that was.
+func (m *Manager) PruneTemplates(ctx context.Context, dryRun bool) []string {
+	return m.here.templates().Sweep(ctx, dryRun)
 }
 
 // sweep clears the state root of what dead processes left. A new session
 // doesn't fail because an old one can't be removed.
-func (m *Manager) sweep(ctx context.Context) {
-	swept, err := m.store.Sweep(ctx, &overlay.SweepOptions{Before: m.removeSandbox})
-	m.logSwept(swept, err)
+func (h *here) sweep(ctx context.Context) {
+	swept, err := h.store.Sweep(ctx, &overlay.SweepOptions{Before: h.removeSandbox})
+	h.logSwept(swept, err)
+	h.templates().Sweep(ctx, false)
 }
 
 // sweepEvery is how often a long-lived manager looks for what has died meanwhile.
 const sweepEvery = time.Minute
 
 // keepSwept sweeps until the manager closes.
-func (m *Manager) keepSwept() {
+func (h *here) keepSwept() {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			m.sweep(m.ctx)
-		case <-m.ctx.Done():
+			h.sweep(h.ctx)
+		case <-h.ctx.Done():
 			return
 		}
 	}
@@ -47,12 +57,12 @@ func (m *Manager) keepSwept() {
 
 // sweepSandboxes removes orphaned containers once, beside the first container's
 // making: nobody waits for it but Close.
-func (m *Manager) sweepSandboxes() {
-	m.sweepSandOnce.Do(func() {
-		m.tasks.Go(func() {
-			ctx, cancel := context.WithTimeout(m.ctx, sweepTime)
+func (h *here) sweepSandboxes() {
+	h.sweepSandOnce.Do(func() {
+		h.tasks.Go(func() {
+			ctx, cancel := context.WithTimeout(h.ctx, sweepTime)
 			defer cancel()
-			m.logSwept(m.pruneSandboxes(ctx, false))
+			h.logSwept(h.pruneSandboxes(ctx, false))
 		})
 	})
 }
@@ -62,12 +72,12 @@ const sweepTime = time.Minute
 
 // pruneSandboxes removes containers of this state root whose session is gone.
 // The containers are listed first: a session that is made meanwhile is safe.
-func (m *Manager) pruneSandboxes(ctx context.Context, dryRun bool) ([]overlay.Swept, error) {
-	boxes, err := m.backend.List(ctx)
+func (h *here) pruneSandboxes(ctx context.Context, dryRun bool) ([]overlay.Swept, error) {
+	boxes, err := h.backend.List(ctx)
 	if err != nil {
 		return nil, toolerr.Of(err)
 	}
-	entries, err := m.store.List(ctx)
+	entries, err := h.store.List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +92,7 @@ func (m *Manager) pruneSandboxes(ctx context.Context, dryRun bool) ([]overlay.Sw
 		}
 		s := overlay.Swept{ID: box.ID, Reason: "a container whose session is gone"}
 		if !dryRun {
-			if err := m.backend.Remove(ctx, box.ID); err != nil {
+			if err := h.backend.Remove(ctx, box.ID); err != nil {
 				s.Problem = toolerr.Of(err).Error()
 			}
 		}
@@ -91,11 +101,11 @@ func (m *Manager) pruneSandboxes(ctx context.Context, dryRun bool) ([]overlay.Sw
 	return swept, nil
 }
 
-func (m *Manager) logSwept(swept []overlay.Swept, err error) {
+func (h *here) logSwept(swept []overlay.Swept, err error) {
 	if err != nil {
-		m.log.Info("sweep", "error", err)
+		h.log.Info("sweep", "error", err)
 	}
 	for _, s := range swept {
-		m.log.Info("swept", "session", s.ID, "reason", s.Reason, "problem", s.Problem)
+		h.log.Info("swept", "session", s.ID, "reason", s.Reason, "problem", s.Problem)
 	}
 }

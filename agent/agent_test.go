@@ -3,91 +3,51 @@ package agent_test
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
+	"io/fs"
 	"os"
-	"os/exec"
-	"strconv"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/agent"
+	"github.com/wisbox/wisbox/agent/agenttest"
 	"github.com/wisbox/wisbox/sandbox"
 )
-
-// pipes joins a process's stdin and stdout to one stream.
-type pipes struct {
-	io.Reader
-	io.WriteCloser
-	out io.Closer
-}
-
-func (p pipes) Close() error {
-	p.WriteCloser.Close()
-	return p.out.Close()
-}
 
 // fixture is an agent on this machine, in a process namespace of its own where
 // we may make one, so that what tests do to processes stays there.
 type fixture struct {
 	*agent.Conn
 	dir string // the workspace
-	cmd *exec.Cmd
+	cmd *agenttest.Agent
 }
 
-func start(t testing.TB, opts agent.Options) *fixture {
+func start(t testing.TB) *fixture {
 	t.Helper()
 	dir := workspace(t)
-	argv := agent.Command()
-	if _, err := os.Stat("/usr/bin/python3"); err == nil {
-		argv[0] = "/usr/bin/python3" // one that uid 1000 can read, too
-	}
+	var wrap []string
 	if os.Geteuid() == 0 {
-		argv = append([]string{"unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", `"$@"; exit $?`, "sh"}, argv...)
+		wrap = []string{"unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", `"$@"; exit $?`, "sh"}
 	}
-	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	opts.Workspace = dir
-	if opts.PID == nil {
-		opts.PID = func(_ context.Context, hello agent.Hello) (int, error) {
-			return descendant(t, cmd.Process.Pid, hello.PID), nil
-		}
-	}
-	conn, err := agent.Dial(ctx, pipes{stdout, stdin, stdout}, &opts)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		conn.Close()
-		_ = cmd.Wait()
-	})
-	return &fixture{conn, dir, cmd}
+	a := agenttest.Start(t, dir, wrap...)
+	return &fixture{dial(t, a), dir, a}
 }
 
-// descendant is the process below another that its namespace numbers so.
-func descendant(t testing.TB, pid, inside int) int {
-	for {
-		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-		require.NoError(t, err)
-		name, numbers, _ := strings.Cut(string(status), "\nNSpid:")
-		numbers, _, _ = strings.Cut(numbers, "\n")
-		if strings.HasPrefix(name, "Name:\tpython") && strings.HasSuffix(numbers, "\t"+strconv.Itoa(inside)) {
-			return pid
-		}
-		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-		require.NoError(t, err)
-		_, err = fmt.Sscan(string(children), &pid)
-		require.NoError(t, err)
-	}
+func dial(t testing.TB, a *agenttest.Agent) *agent.Conn {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	conn, err := agent.Dial(ctx, a.Connect(t))
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	return conn
 }
 
 // workspace makes a directory that uid 1000 owns and can reach.
@@ -99,6 +59,15 @@ func workspace(t testing.TB) string {
 		require.NoError(t, os.Chown(dir, sandbox.UserID, sandbox.GroupID))
 	}
 	return dir
+}
+
+// patiently tries something with a time limit, and with a longer one each time until it
+// came to what it tests: a busy machine may start no program within the first.
+func patiently(t *testing.T, limit time.Duration, try func(limit time.Duration) (did bool)) {
+	t.Helper()
+	for ; !try(limit); limit *= 2 {
+		require.Less(t, limit, 30*time.Second, "it never came to what is tested")
+	}
 }
 
 // output is what a program wrote and how it ended.
@@ -118,11 +87,11 @@ func (f *fixture) run(t testing.TB, cmd sandbox.Cmd) output {
 
 func (f *fixture) sh(t testing.TB, script string) output {
 	t.Helper()
-	return f.run(t, sandbox.Cmd{Argv: []string{"bash", "-c", script}, Timeout: 20 * time.Second})
+	return f.run(t, sandbox.Cmd{Argv: []string{"bash", "-c", script}, Timeout: time.Minute})
 }
 
 func TestRunTellsStreamsAndExit(t *testing.T) {
-	f := start(t, agent.Options{})
+	f := start(t)
 	got := f.sh(t, "echo out; echo err >&2; exit 3")
 	require.Equal(t, "out\n", got.out)
 	require.Equal(t, "err\n", got.err)
@@ -133,7 +102,7 @@ func TestRunTellsStreamsAndExit(t *testing.T) {
 }
 
 func TestExitCodesOfWhatCannotRun(t *testing.T) {
-	f := start(t, agent.Options{})
+	f := start(t)
 	require.NoError(t, os.WriteFile(f.dir+"/plain", []byte("hi"), 0o644))
 	for _, c := range []struct {
 		argv string
@@ -152,7 +121,7 @@ func TestExitCodesOfWhatCannotRun(t *testing.T) {
 }
 
 func TestStatuses(t *testing.T) {
-	f := start(t, agent.Options{})
+	f := start(t)
 	t.Run("signal", func(t *testing.T) {
 		got := f.sh(t, "kill -SEGV $$")
 		require.Equal(t, sandbox.StatusSignaled, got.Status)
@@ -160,12 +129,18 @@ func TestStatuses(t *testing.T) {
 		require.Equal(t, "SEGV", got.Signal)
 	})
 	t.Run("timeout", func(t *testing.T) {
-		begin := time.Now()
-		got := f.run(t, sandbox.Cmd{Argv: []string{"sh", "-c", "echo a; trap '' TERM INT; sleep 60 & sleep 60"}, Timeout: 300 * time.Millisecond})
-		require.Equal(t, sandbox.StatusTimedOut, got.Status)
-		require.Equal(t, 124, got.ExitCode)
-		require.Equal(t, "a\n", got.out)
-		require.Less(t, time.Since(begin), 20*time.Second)
+		patiently(t, 300*time.Millisecond, func(limit time.Duration) (did bool) {
+			begin := time.Now()
+			got := f.run(t, sandbox.Cmd{Argv: []string{"sh", "-c", "echo a; : >said; trap '' TERM INT; sleep 600 & sleep 600"}, Timeout: limit})
+			require.Equal(t, sandbox.StatusTimedOut, got.Status)
+			require.Equal(t, 124, got.ExitCode)
+			require.Less(t, time.Since(begin), limit+30*time.Second)
+			if _, err := os.Stat(filepath.Join(f.dir, "said")); err != nil {
+				return false
+			}
+			require.Equal(t, "a\n", got.out)
+			return true
+		})
 	})
 	t.Run("cancel", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -182,7 +157,7 @@ func TestStatuses(t *testing.T) {
 }
 
 func TestStdin(t *testing.T) {
-	f := start(t, agent.Options{})
+	f := start(t)
 	big := strings.Repeat("0123456789abcdef", 200_000)
 	got := f.run(t, sandbox.Cmd{Argv: []string{"cat"}, Stdin: strings.NewReader(big)})
 	require.True(t, got.out == big, "%d bytes came back", len(got.out))
@@ -192,11 +167,11 @@ func TestStdin(t *testing.T) {
 }
 
 func TestBackgroundChildrenDoNotHoldTheCall(t *testing.T) {
-	f := start(t, agent.Options{})
+	f := start(t)
 	begin := time.Now()
 	got := f.sh(t, "(setsid nohup sh -c 'trap \"\" TERM; sleep 4711' &) ; sleep 4711 & echo started")
 	require.Equal(t, "started\n", got.out)
-	require.Less(t, time.Since(begin), 20*time.Second)
+	require.Less(t, time.Since(begin), 30*time.Second)
 	require.Equal(t, "0\n", f.sh(t, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c 'slee[p] 4711' ").out)
 }
 
@@ -204,7 +179,7 @@ func TestProgramsHaveNoRights(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only uid 0 can give up uid 0")
 	}
-	f := start(t, agent.Options{})
+	f := start(t)
 	got := f.sh(t, "id -u; id -g; id -G; grep -E '^(Cap|NoNew)' /proc/self/status; cat /proc/self/oom_score_adj; nice; ls /proc/self/fd; umask; env | sort")
 	require.Equal(t, `1000
 1000
@@ -227,12 +202,17 @@ NoNewPrivs:	1
 }
 
 func TestDirStaysInTheWorkspace(t *testing.T) {
-	f := start(t, agent.Options{})
+	f := start(t)
 	require.NoError(t, os.Mkdir(f.dir+"/src", 0o755))
 	require.NoError(t, os.Symlink("/etc", f.dir+"/out"))
 	require.NoError(t, os.Symlink("src", f.dir+"/in"))
 	require.Equal(t, f.dir+"/src\n", f.run(t, sandbox.Cmd{Argv: []string{"pwd"}, Dir: "in"}).out)
-	for dir, kind := range map[string]string{"out": "escape", "none": "not_found", "..": "escape", "/etc": "escape"} {
+	require.Equal(t, "/etc\n", f.run(t, sandbox.Cmd{Argv: []string{"pwd"}, Dir: "/etc"}).out, "an absolute one is the sandbox's")
+	if os.Geteuid() == 0 {
+		_, err := f.Run(t.Context(), sandbox.Cmd{Argv: []string{"pwd"}, Dir: "/root"})
+		require.ErrorIs(t, err, fs.ErrPermission)
+	}
+	for dir, kind := range map[string]string{"out": "escape", "none": "not_found", "..": "escape", "/nowhere": "not_found"} {
 		_, err := f.Run(context.Background(), sandbox.Cmd{Argv: []string{"pwd"}, Dir: dir})
 		var started *agent.StartError
 		require.ErrorAs(t, err, &started, dir)
@@ -245,14 +225,14 @@ func TestDirStaysInTheWorkspace(t *testing.T) {
 }
 
 func TestStreamsCanBeOpenedAgain(t *testing.T) {
-	f := start(t, agent.Options{})
+	f := start(t)
 	got := f.sh(t, "echo x >/dev/stderr; echo y | tee /dev/stdout")
 	require.Equal(t, "x\n", got.err)
 	require.Equal(t, "y\ny\n", got.out)
 }
 
 func TestCaptureKeepsHeadAndTail(t *testing.T) {
-	f := start(t, agent.Options{})
+	f := start(t)
 	got := f.run(t, sandbox.Cmd{Argv: []string{"seq", "1", "1000000"}, Capture: &sandbox.Capture{Forward: 10, Tail: 15}})
 	require.Equal(t, "1\n2\n3\n4\n5\n", got.out)
 	require.Equal(t, "999999\n1000000\n", string(got.Stdout.Tail))
@@ -260,11 +240,11 @@ func TestCaptureKeepsHeadAndTail(t *testing.T) {
 }
 
 func TestTerminal(t *testing.T) {
-	f := start(t, agent.Options{})
+	f := start(t)
 	var out bytes.Buffer
 	p, err := f.Start(context.Background(), sandbox.Cmd{
-		Argv: []string{"bash", "-c", "stty size; read line; stty size; echo $line > $(tty)"},
-		TTY:  &sandbox.WinSize{Cols: 80, Rows: 24}, Stdin: strings.NewReader("hello\n"), Stdout: &out,
+		Argv: []string{"bash", "-c", "until [ \"$(stty size)\" = '50 132' ]; do sleep 0.01; done; stty size; read line; echo $line > $(tty)"},
+		TTY:  &sandbox.WinSize{Cols: 80, Rows: 24}, Stdin: strings.NewReader("hello\n"), Stdout: &out, Timeout: time.Minute,
 	})
 	require.NoError(t, err)
 	require.NoError(t, p.Resize(sandbox.WinSize{Cols: 132, Rows: 50}))
@@ -276,7 +256,7 @@ func TestTerminal(t *testing.T) {
 }
 
 func TestControlIsAPrivateChannel(t *testing.T) {
-	f := start(t, agent.Options{})
+	f := start(t)
 	var ctl bytes.Buffer
 	got := f.run(t, sandbox.Cmd{Argv: []string{"bash", "-c", "cat <&3 >&4; echo out"}, Control: &sandbox.Control{In: strings.NewReader("secret"), Out: &ctl}})
 	require.Equal(t, "out\n", got.out)
@@ -294,7 +274,7 @@ def main(inp, out):
 `
 
 func TestPythonProgram(t *testing.T) {
-	f := start(t, agent.Options{})
+	f := start(t)
 	call := func(in string) (output, string) {
 		var ctl bytes.Buffer
 		got := f.run(t, sandbox.Cmd{
@@ -317,15 +297,8 @@ func TestPythonProgram(t *testing.T) {
 	require.ErrorContains(t, err, "nosuchmodule")
 }
 
-func TestOnceServesOneCommand(t *testing.T) {
-	f := start(t, agent.Options{Once: true})
-	require.Equal(t, "hi\n", f.sh(t, "echo hi; sleep 4712 &").out)
-	<-f.Done()
-	require.ErrorIs(t, f.Err(), sandbox.ErrLost)
-}
-
 func TestSignals(t *testing.T) {
-	f := start(t, agent.Options{})
+	f := start(t)
 	p, err := f.Start(context.Background(), sandbox.Cmd{Argv: []string{"sleep", "60"}})
 	require.NoError(t, err)
 	require.ErrorIs(t, p.Signal("NOSUCH"), sandbox.ErrInvalid)
@@ -338,7 +311,7 @@ func TestSignals(t *testing.T) {
 }
 
 func TestLargeRequests(t *testing.T) {
-	f := start(t, agent.Options{})
+	f := start(t)
 	argv := []string{"sh", "-c", "echo $# ${#BIG}; printf '%s' \"$1\" | od -An -tx1", "sh", "\xff\xfe"}
 	for range 5000 {
 		argv = append(argv, strings.Repeat("x", 100))
@@ -349,4 +322,51 @@ func TestLargeRequests(t *testing.T) {
 	require.ErrorIs(t, err, sandbox.ErrInvalid)
 	got = f.run(t, sandbox.Cmd{Argv: []string{"echo", strings.Repeat("x", 200_000)}})
 	require.Equal(t, 126, got.ExitCode, got.err)
+}
+
+// TestTimeLimitsOfASuspendedAgentStandStill until it resumes, or who suspended it is gone.
+func TestTimeLimitsOfASuspendedAgentStandStill(t *testing.T) {
+	f := start(t)
+	for name, goOn := range map[string]func(*fixture){
+		"resumed": func(by *fixture) { require.NoError(t, by.Resume(t.Context())) },
+		"lost":    func(by *fixture) { require.NoError(t, by.Close()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			patiently(t, 300*time.Millisecond, func(limit time.Duration) (did bool) {
+				by := &fixture{dial(t, f.cmd), f.dir, f.cmd}
+				defer by.Close()
+				p, err := f.Start(t.Context(), sandbox.Cmd{Argv: []string{"sleep", "600"}, Timeout: limit})
+				require.NoError(t, err)
+				require.NoError(t, by.Suspend(t.Context()))
+				short, cancel := context.WithTimeout(t.Context(), 2*limit)
+				defer cancel()
+				if _, err = p.Wait(short); err == nil { // its time was over before it was suspended
+					return false
+				}
+				require.ErrorIs(t, err, context.DeadlineExceeded, "its time limit doesn't run")
+				goOn(by)
+				res, err := p.Wait(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, sandbox.StatusTimedOut, res.Status)
+				require.Greater(t, res.Duration, 2*limit)
+				return true
+			})
+		})
+	}
+	require.NoError(t, f.Err())
+}
+
+// TestAnAgentOfFewProgramsHasTheOthersWait, until one has ended.
+func TestAnAgentOfFewProgramsHasTheOthersWait(t *testing.T) {
+	dir := workspace(t)
+	f := &fixture{Conn: dial(t, agenttest.StartFew(t, dir, 2)), dir: dir}
+	var calls sync.WaitGroup
+	for range 24 {
+		calls.Go(func() {
+			got := f.run(t, sandbox.Cmd{Argv: []string{"sh", "-c", "mkdir run.$$; ls -d run.* | wc -l; rmdir run.$$"}})
+			assert.Equal(t, sandbox.StatusExited, got.Status)
+			assert.Regexp(t, "^[12]\n$", got.out)
+		})
+	}
+	calls.Wait()
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/wisbox/wisbox/agent"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -41,7 +40,7 @@ func host(b *testing.B, argv ...string) func() {
 }
 
 func BenchmarkRunTrue(b *testing.B) {
-	f := start(b, agent.Options{})
+	f := start(b)
 	compare(b, func() {
 		_, err := f.Run(context.Background(), sandbox.Cmd{Argv: []string{"/bin/true"}, Timeout: time.Minute})
 		require.NoError(b, err)
@@ -49,12 +48,12 @@ func BenchmarkRunTrue(b *testing.B) {
 }
 
 func BenchmarkPing(b *testing.B) {
-	f := start(b, agent.Options{})
+	f := start(b)
 	compare(b, func() { require.NoError(b, f.Ping(context.Background())) }, host(b, "/bin/true"))
 }
 
 func BenchmarkPython(b *testing.B) {
-	f := start(b, agent.Options{})
+	f := start(b)
 	compare(b, func() {
 		_, err := f.Run(context.Background(), sandbox.Cmd{
 			Python:  &sandbox.PythonProgram{Name: "echo", Source: evalSource},

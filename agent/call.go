@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wisbox/wisbox/agent/wire"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -30,18 +31,21 @@ type call struct {
 	conn   *Conn
 	number uint32
 	tty    bool
-	outs   [channels]*outStream // of the channels that are forwarded
-	ins    [channels]*inStream
+	keeps  bool                      // the agent keeps its end until we say that we have it
+	outs   [wire.Channels]*outStream // of the channels that are forwarded
+	ins    [wire.Channels]*inStream
 
 	// The reader's own until exited is closed.
 	maxTail   int
-	tails     [channels][]byte
+	tails     [wire.Channels][]byte
 	isStarted bool
+	id        uint64 // of a detached program; set before started is closed, as pid is
+	pid       int
 
 	started chan struct{} // nil unless asked for; closed just before the exec
 	exited  chan struct{} // closed when the tree is gone, or the connection
 	finish  sync.Once
-	exit    exit // set before exited is closed
+	exit    wire.Exit // set before exited is closed
 	lost    bool
 }
 
@@ -52,7 +56,7 @@ func (c *Conn) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error)
 	if ctx.Err() != nil {
 		return sandbox.Result{Status: sandbox.StatusCancelled, ExitCode: sandbox.ExitSignalBase + int(unix.SIGKILL)}, nil
 	}
-	call, err := c.begin(cmd, nil)
+	call, err := c.begin(cmd, nil, 0)
 	if err != nil {
 		return sandbox.Result{}, err
 	}
@@ -68,10 +72,20 @@ func (c *Conn) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error)
 
 // Start begins a program, see [sandbox.Runner]; its errors are those of Run.
 func (c *Conn) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error) {
+	return c.start(ctx, cmd, 0)
+}
+
+// StartAgent begins another mode of the agent's own program, as a program: with its
+// rights, seen to its end, in "/". Argv is that of the mode; Dir is not used.
+func (c *Conn) StartAgent(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error) {
+	return c.start(ctx, cmd, wire.WithAgent)
+}
+
+func (c *Conn) start(ctx context.Context, cmd sandbox.Cmd, flags wire.Flags) (sandbox.Process, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	call, err := c.begin(cmd, make(chan struct{}))
+	call, err := c.begin(cmd, make(chan struct{}), flags)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +98,7 @@ func (c *Conn) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, err
 	case <-call.started:
 	case <-call.exited:
 		if call.exit.Error != nil {
-			return nil, call.exit.Error.wrap()
+			return nil, wrap(call.exit.Error)
 		}
 	case <-ctx.Done():
 		call.abandon()
@@ -94,22 +108,26 @@ func (c *Conn) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, err
 }
 
 // begin checks the Cmd, sends the request and starts the copying of stdin.
-func (c *Conn) begin(cmd sandbox.Cmd, started chan struct{}) (*call, error) {
+func (c *Conn) begin(cmd sandbox.Cmd, started chan struct{}, flags wire.Flags) (*call, error) {
+	if cmd.Lifetime.Detaches() {
+		drainBoth(&cmd)
+	}
 	req, err := newRequest(&cmd)
 	if err != nil {
 		return nil, err
 	}
+	req.Head.Flags |= flags
 	if started != nil {
-		req.head.Flags |= withNotify
+		req.Head.Flags |= wire.WithNotify
 	}
 	if cmd.Python != nil {
 		key, err := c.teach(cmd.Python.Name, cmd.Python.Source)
 		if err != nil {
 			return nil, err
 		}
-		copy(req.head.Python[:], key)
+		copy(req.Head.Python[:], key)
 	}
-	payload, err := req.encode()
+	payload, err := encode(req)
 	if err != nil {
 		return nil, err
 	}
@@ -117,37 +135,41 @@ func (c *Conn) begin(cmd sandbox.Cmd, started chan struct{}) (*call, error) {
 	if err := c.give(call); err != nil {
 		return nil, err
 	}
-	if err := c.send(typeRun, call.number, payload); err != nil {
+	if err := c.send(wire.Run, call.number, payload); err != nil {
 		return nil, err
 	}
-	for _, in := range call.ins {
+	call.copyIns()
+	return call, nil
+}
+
+func (c *call) copyIns() {
+	for _, in := range c.ins {
 		if in != nil {
 			go in.copy()
 		}
 	}
-	return call, nil
 }
 
 func newCall(c *Conn, cmd *sandbox.Cmd, started chan struct{}) *call {
-	call := &call{conn: c, tty: cmd.TTY != nil, started: started, exited: make(chan struct{})}
+	call := &call{conn: c, tty: cmd.TTY != nil, keeps: cmd.Lifetime.Detaches(), started: started, exited: make(chan struct{})}
 	if cmd.Capture != nil {
 		call.maxTail = cmd.Capture.Tail
 	}
 	if cmd.Stdin != nil {
-		call.ins[chanStdin] = newInStream(call, chanStdin, cmd.Stdin)
+		call.ins[wire.Stdin] = newInStream(call, wire.Stdin, cmd.Stdin)
 	}
 	if cmd.Stdout != nil {
-		call.outs[chanStdout] = newOutStream(call, chanStdout, cmd.Stdout)
+		call.outs[wire.Stdout] = newOutStream(call, wire.Stdout, cmd.Stdout)
 	}
 	if cmd.Stderr != nil && cmd.TTY == nil {
-		call.outs[chanStderr] = newOutStream(call, chanStderr, cmd.Stderr)
+		call.outs[wire.Stderr] = newOutStream(call, wire.Stderr, cmd.Stderr)
 	}
 	if cmd.Control != nil && cmd.Control.In != nil {
-		call.ins[chanCtlIn] = newInStream(call, chanCtlIn, cmd.Control.In)
+		call.ins[wire.CtlIn] = newInStream(call, wire.CtlIn, cmd.Control.In)
 	}
 	if cmd.Control != nil && cmd.Control.Out != nil {
-		call.outs[chanCtlOut] = newOutStream(call, chanCtlOut, cmd.Control.Out)
-		call.outs[chanCtlOut].first = call.outputs()
+		call.outs[wire.CtlOut] = newOutStream(call, wire.CtlOut, cmd.Control.Out)
+		call.outs[wire.CtlOut].first = call.outputs()
 	}
 	return call
 }
@@ -155,7 +177,7 @@ func newCall(c *Conn, cmd *sandbox.Cmd, started chan struct{}) *call {
 // outputs are the streams that a message on the control channel comes after.
 func (c *call) outputs() []*outStream {
 	var outs []*outStream
-	for _, ch := range []channel{chanStdout, chanStderr} {
+	for _, ch := range []wire.Channel{wire.Stdout, wire.Stderr} {
 		if c.outs[ch] != nil {
 			outs = append(outs, c.outs[ch])
 		}
@@ -178,6 +200,10 @@ func (c *call) probe() {
 		return
 	default:
 	}
+	if c.conn.asleep.Load() {
+		time.AfterFunc(grace, c.probe)
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), pulse)
 	defer cancel()
 	if c.conn.Ping(ctx) != nil {
@@ -188,7 +214,7 @@ func (c *call) probe() {
 // abandon kills the call and waits for its exit, which comes even where a
 // caller's Write blocks.
 func (c *call) abandon() {
-	_ = c.Kill()
+	go func() { _ = c.Kill() }() // an agent that takes nothing holds it
 	select {
 	case <-c.exited:
 		return
@@ -219,12 +245,12 @@ func (c *call) Signal(name string) error {
 	if number <= 0 || number > lastSignal {
 		return fmt.Errorf("%w: %q is not a signal that can be sent, give a name as TERM", sandbox.ErrInvalid, name)
 	}
-	return c.tell(typeSignal, []byte{byte(number)})
+	return c.tell(wire.Signal, []byte{byte(number)})
 }
 
 // Kill ends the program's whole tree.
 func (c *call) Kill() error {
-	return c.tell(typeKill, []byte(sandbox.StatusCancelled))
+	return c.tell(wire.Kill, []byte(sandbox.StatusCancelled))
 }
 
 // Resize changes the terminal's size.
@@ -233,11 +259,11 @@ func (c *call) Resize(size sandbox.WinSize) error {
 		return fmt.Errorf("%w: the program has no terminal to resize", sandbox.ErrUnsupported)
 	}
 	payload := binary.BigEndian.AppendUint16(nil, size.Cols)
-	return c.tell(typeResize, binary.BigEndian.AppendUint16(payload, size.Rows))
+	return c.tell(wire.Resize, binary.BigEndian.AppendUint16(payload, size.Rows))
 }
 
 // tell sends a frame about a running call; an ended one needs none.
-func (c *call) tell(typ frameType, payload []byte) error {
+func (c *call) tell(typ wire.Type, payload []byte) error {
 	select {
 	case <-c.exited:
 		return nil
@@ -252,10 +278,13 @@ func (c *call) tell(typ frameType, payload []byte) error {
 
 // takeExit is the reader's last word on a call.
 func (c *call) takeExit(payload []byte) error {
-	var report exit
-	if err := json.NewDecoder(bytes.NewReader(payload)).Decode(&report); err != nil || !report.valid() {
+	var report wire.Exit
+	if err := json.NewDecoder(bytes.NewReader(payload)).Decode(&report); err != nil || !valid(&report) {
 		c.lose()
-		return protocolError("an exit that makes no sense")
+		return wire.Errorf("an exit that makes no sense")
+	}
+	if c.keeps {
+		_ = c.conn.send(wire.Taken, c.number, nil) // before anybody looks what there is
 	}
 	c.finish.Do(func() { c.exit = report; c.close() })
 	return nil
@@ -291,7 +320,7 @@ func (c *call) result() (sandbox.Result, error) {
 		return sandbox.Result{Status: sandbox.StatusSandboxLost, ExitCode: -1}, nil
 	}
 	if c.exit.Error != nil {
-		return sandbox.Result{}, c.exit.Error.wrap()
+		return sandbox.Result{}, wrap(c.exit.Error)
 	}
-	return c.exit.result(c.tails), nil
+	return resultOf(&c.exit, c.tails), nil
 }

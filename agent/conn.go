@@ -3,51 +3,61 @@ package agent
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"strings"
 	"sync"
+	"sync/atomic"
 
+	"github.com/wisbox/wisbox/agent/wire"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
 // Conn is a connection to one agent. Its methods may be called from many
-// goroutines at once. It is a [sandbox.Runner].
+// goroutines at once. It is a [sandbox.Runner], and a [sandbox.Networker] for where the
+// way to the agent carries no descriptors.
 type Conn struct {
 	stream io.ReadWriteCloser
-	frames *frameReader
+	frames *wire.Reader
 	out    frameWriter
 	hello  Hello
 	done   chan struct{} // closed when the connection has ended; err is set then
 	err    error
 
-	mu      sync.Mutex
-	last    uint32                 // number of the last call or question
-	calls   map[uint32]*call       // nil once the connection has ended
-	answers map[uint32]chan []byte // questions in flight: ping, limits
-	sources map[string]bool        // keys of the Python sources that the agent has
+	asleep atomic.Bool // suspended
+	net    *network
+
+	mu       sync.Mutex
+	last     uint32                 // number of the last call, question or socket
+	calls    map[uint32]*call       // nil once the connection has ended
+	answers  map[uint32]chan []byte // questions in flight: ping, limits
+	teaching sync.Mutex
+	sources  map[string]bool // keys of the Python sources that the agent has; guarded by teaching
 }
 
 var _ sandbox.Runner = (*Conn)(nil)
 
-// Dial hands the agent over to a stream whose other end runs [Command], and
-// waits for its hello. It owns the stream from then on, and closes it on any
-// error. ctx bounds the handshake only. Errors wrap [sandbox.ErrUnavailable],
-// or [sandbox.ErrUnsupported] where something answers that is not our agent.
-func Dial(ctx context.Context, stream io.ReadWriteCloser, opts *Options) (*Conn, error) {
+// Dial waits for the hello of an agent at the other end of a stream. It owns the stream
+// from then on, and closes it on any error. ctx bounds the handshake only. Errors wrap
+// [sandbox.ErrUnavailable], or [sandbox.ErrUnsupported] where something answers that is
+// not our agent.
+func Dial(ctx context.Context, stream io.ReadWriteCloser) (*Conn, error) {
 	c := &Conn{
 		stream:  stream,
-		frames:  newFrameReader(stream),
+		frames:  wire.NewReader(stream),
 		done:    make(chan struct{}),
 		calls:   map[uint32]*call{},
 		answers: map[uint32]chan []byte{},
 		sources: map[string]bool{},
 	}
-	c.out.w = stream
+	c.out.w, c.net = stream, newNetwork(c)
 	shaken := make(chan error, 1)
-	go func() { shaken <- c.handshake(ctx, opts.withDefaults()) }()
+	go func() { shaken <- c.handshake() }()
 	var err error
 	select {
 	case err = <-shaken:
@@ -64,31 +74,19 @@ func Dial(ctx context.Context, stream io.ReadWriteCloser, opts *Options) (*Conn,
 	return c, nil
 }
 
-func (c *Conn) handshake(ctx context.Context, opts *Options) error {
-	if err := handOver(c.stream, opts); err != nil {
-		return fmt.Errorf("%w: hand the agent over: %w", sandbox.ErrUnavailable, err)
-	}
-	f, err := c.frames.next()
-	if errors.Is(err, errProtocol) {
-		return fmt.Errorf("%w: python 3.9 or newer is needed: %w", sandbox.ErrUnsupported, err)
-	}
-	if err != nil {
+func (c *Conn) handshake() error {
+	f, err := c.frames.Next()
+	if err != nil && !errors.Is(err, wire.ErrProtocol) {
 		return fmt.Errorf("%w: the agent did not answer: %w", sandbox.ErrUnavailable, err)
 	}
-	if f.typ != typeHello || json.Unmarshal(f.payload, &c.hello) != nil || c.hello.Version != version {
+	if err != nil || f.Type != wire.IsHello || json.Unmarshal(f.Payload, &c.hello) != nil || c.hello.Version != wire.Version {
 		return fmt.Errorf("%w: the agent speaks another protocol", sandbox.ErrUnsupported)
 	}
-	return c.goDirect(ctx, opts.PID)
+	return nil
 }
 
 // Hello is what the agent said at the start.
 func (c *Conn) Hello() Hello { return c.hello }
-
-// Direct tells whether the frames go by the agent's own socket, see [Options.PID].
-func (c *Conn) Direct() bool {
-	_, yes := c.stream.(both)
-	return yes
-}
 
 // Done is closed when the connection has ended, from either side.
 func (c *Conn) Done() <-chan struct{} { return c.done }
@@ -113,21 +111,70 @@ func (c *Conn) Close() error {
 
 // Ping asks the agent for a sign of life.
 func (c *Conn) Ping(ctx context.Context) error {
-	_, err := c.ask(ctx, typePing)
+	_, err := c.ask(ctx, wire.Ping, nil)
 	return err
 }
 
 // Limits reads the cgroup's limits again, see [Hello.Limits].
 func (c *Conn) Limits(ctx context.Context) (map[string]string, error) {
-	answer, err := c.ask(ctx, typeLimits)
+	answer, err := c.ask(ctx, wire.Limits, nil)
 	if err != nil {
 		return nil, err
 	}
 	var limits map[string]string
 	if err := json.Unmarshal(answer, &limits); err != nil {
-		return nil, fmt.Errorf("%w: read the limits: %w", sandbox.ErrLost, errProtocol)
+		return nil, fmt.Errorf("%w: read the limits: %w", sandbox.ErrLost, wire.ErrProtocol)
 	}
 	return limits, nil
+}
+
+// Listens reports whether a program listens on a TCP port of the sandbox, at 127.0.0.1 or
+// ::1. It connects to nothing.
+func (c *Conn) Listens(ctx context.Context, port uint16) (bool, error) {
+	answer, err := c.ask(ctx, wire.Port, binary.BigEndian.AppendUint16(nil, port))
+	if err != nil {
+		return false, err
+	}
+	if len(answer) != 1 {
+		return false, fmt.Errorf("%w: look at a port: %w", sandbox.ErrLost, wire.ErrProtocol)
+	}
+	return answer[0] == 1, nil
+}
+
+// Put writes a file into the directory of the sandbox's secrets, as uid 0, and reads it
+// back as programs do. mode is its permissions, of which those of the group are the
+// programs'. An existing file of that name is replaced at once.
+func (c *Conn) Put(ctx context.Context, name string, mode fs.FileMode, content []byte) error {
+	payload := binary.BigEndian.AppendUint16(nil, uint16(mode.Perm()))
+	payload = append(append(append(payload, name...), 0), content...)
+	if strings.IndexByte(name, 0) >= 0 || len(payload) > wire.MaxFrame {
+		return fmt.Errorf("%w: a file of %d bytes can't be put into the sandbox; the maximum is 1 MiB with its name", sandbox.ErrInvalid, len(content))
+	}
+	answer, err := c.ask(ctx, wire.Put, payload)
+	if err != nil || len(answer) == 0 {
+		return err
+	}
+	var refused wire.StartError
+	if err := json.Unmarshal(answer, &refused); err != nil {
+		return fmt.Errorf("%w: put a file: %w", sandbox.ErrLost, wire.ErrProtocol)
+	}
+	return fmt.Errorf("%w: put %s: %s", sandbox.ErrUnavailable, name, refused.Message)
+}
+
+// Suspend stops the time limits of all programs of the agent, until Resume or the end of
+// the connection: before the sandbox is made to stand still. An agent that doesn't answer
+// meanwhile is not given up. After an error too it may have taken it: call Resume.
+func (c *Conn) Suspend(ctx context.Context) error {
+	c.asleep.Store(true)
+	_, err := c.ask(ctx, wire.Suspend, nil)
+	return err
+}
+
+// Resume lets the time limits go on with what was left of them.
+func (c *Conn) Resume(ctx context.Context) error {
+	_, err := c.ask(ctx, wire.Resume, nil)
+	c.asleep.Store(false)
+	return err
 }
 
 // EndAll ends every program that runs, with the status given: for a limit that
@@ -136,11 +183,12 @@ func (c *Conn) EndAll(status sandbox.Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for number := range c.calls {
-		go c.out.write(typeKill, number, []byte(status))
+		go c.out.write(wire.Kill, number, []byte(status))
 	}
+	go c.out.write(wire.Kill, 0, []byte(status)) // and what no call stands for
 }
 
-func (c *Conn) ask(ctx context.Context, typ frameType) ([]byte, error) {
+func (c *Conn) ask(ctx context.Context, typ wire.Type, payload []byte) ([]byte, error) {
 	number, answer, err := c.question()
 	if err != nil {
 		return nil, err
@@ -150,8 +198,15 @@ func (c *Conn) ask(ctx context.Context, typ frameType) ([]byte, error) {
 		delete(c.answers, number)
 		c.mu.Unlock()
 	}()
-	if err := c.send(typ, number, nil); err != nil {
-		return nil, err
+	sent := make(chan error, 1)
+	go func() { sent <- c.send(typ, number, payload) }() // an agent that takes nothing holds it
+	select {
+	case err := <-sent:
+		if err != nil {
+			return nil, err
+		}
+	case <-ctx.Done():
+		return nil, fmt.Errorf("ask the agent: %w", ctx.Err())
 	}
 	select {
 	case payload := <-answer:
@@ -176,7 +231,7 @@ func (c *Conn) question() (uint32, chan []byte, error) {
 }
 
 // send writes a frame; a stream that can't be written is lost.
-func (c *Conn) send(typ frameType, number uint32, payload []byte) error {
+func (c *Conn) send(typ wire.Type, number uint32, payload []byte) error {
 	if err := c.out.write(typ, number, payload); err != nil {
 		c.end(fmt.Errorf("%w: write to the agent: %w", sandbox.ErrLost, err))
 		return c.err
@@ -199,7 +254,19 @@ func (c *Conn) end(err error) {
 	for _, call := range calls {
 		call.lose()
 	}
+	c.net.lose(err)
 	close(c.done)
+}
+
+// number is a new one, for a socket.
+func (c *Conn) number() (uint32, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.calls == nil {
+		return 0, c.err
+	}
+	c.last++
+	return c.last, nil
 }
 
 // give registers a call under a new number.
@@ -225,16 +292,16 @@ func (c *Conn) drop(number uint32) {
 func (c *Conn) teach(name, source string) (string, error) {
 	sum := sha256.Sum256([]byte(name + "\n" + source))
 	key := hex.EncodeToString(sum[:16])
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.teaching.Lock() // not mu, for which the reader waits: writing may take long
+	defer c.teaching.Unlock()
 	if c.sources[key] {
 		return key, nil
 	}
 	payload := []byte(key + " " + name + "\n" + source)
-	if len(payload) > maxFrame {
+	if len(payload) > wire.MaxFrame {
 		return "", fmt.Errorf("%w: the python source of %s is larger than a frame", sandbox.ErrInvalid, name)
 	}
-	if err := c.out.write(typeSource, 0, payload); err != nil {
+	if err := c.out.write(wire.Source, 0, payload); err != nil {
 		return "", fmt.Errorf("%w: write to the agent: %w", sandbox.ErrLost, err)
 	}
 	c.sources[key] = true

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/wisbox/wisbox/agent/wire"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -20,8 +21,8 @@ import (
 type impostor struct{ io.Reader }
 
 func newImpostor(said []byte) *impostor {
-	hello, _ := json.Marshal(Hello{Version: version})
-	return &impostor{io.MultiReader(bytes.NewReader(appendFrame(nil, typeHello, 0, hello)), bytes.NewReader(said))}
+	hello, _ := json.Marshal(Hello{Version: wire.Version})
+	return &impostor{io.MultiReader(bytes.NewReader(wire.Append(nil, wire.IsHello, 0, hello)), bytes.NewReader(said))}
 }
 
 func (s *impostor) Write(p []byte) (int, error) { return len(p), nil }
@@ -30,9 +31,9 @@ func (s *impostor) Close() error                { return nil }
 // run makes one call to an impostor; it must end as lost, or by an exit that
 // makes sense, and never hang or panic.
 func runImpostor(t require.TestingT, said []byte) (sandbox.Result, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	conn, err := Dial(ctx, newImpostor(said), nil)
+	conn, err := Dial(ctx, newImpostor(said))
 	if err != nil {
 		return sandbox.Result{}, err
 	}
@@ -45,11 +46,11 @@ func runImpostor(t require.TestingT, said []byte) (sandbox.Result, error) {
 func FuzzHostileAgent(f *testing.F) {
 	frames := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 	exited := []byte(`{"status":"exited","code":0}`)
-	f.Add(frames(appendFrame(nil, typeData|1, 1, []byte("hi")), appendFrame(nil, typeExit, 1, exited)))
-	f.Add(frames(appendFrame(nil, typeExit, 1, exited), appendFrame(nil, typeExit, 1, exited)))
-	f.Add(frames(appendFrame(nil, typeTail|1, 1, []byte("0123456789")), appendFrame(nil, typeTail|1, 1, []byte("0"))))
-	f.Add(appendFrame(nil, typeCredit, 1, []byte{255, 255, 255, 255}))
-	f.Add(appendFrame(nil, typeStarted, 1, nil))
+	f.Add(frames(wire.Append(nil, wire.Data|1, 1, []byte("hi")), wire.Append(nil, wire.Exited, 1, exited)))
+	f.Add(frames(wire.Append(nil, wire.Exited, 1, exited), wire.Append(nil, wire.Exited, 1, exited)))
+	f.Add(frames(wire.Append(nil, wire.Tail|1, 1, []byte("0123456789")), wire.Append(nil, wire.Tail|1, 1, []byte("0"))))
+	f.Add(wire.Append(nil, wire.Credit, 1, []byte{255, 255, 255, 255}))
+	f.Add(wire.Append(nil, wire.Started, 1, nil))
 	f.Add(binary.BigEndian.AppendUint32(nil, 1<<31))
 	f.Fuzz(func(t *testing.T, said []byte) { _, _ = runImpostor(t, said) })
 }
@@ -57,18 +58,18 @@ func FuzzHostileAgent(f *testing.F) {
 func TestProtocolErrorsLoseTheConnection(t *testing.T) {
 	many := func(n int, frame []byte) []byte { return bytes.Repeat(frame, n) }
 	for name, said := range map[string][]byte{
-		"unknown type":          appendFrame(nil, 0x7f, 1, nil),
-		"unknown call":          appendFrame(nil, typeExit, 77, []byte(`{"status":"exited"}`)),
-		"unknown channel":       appendFrame(nil, typeData|9, 1, []byte("x")),
-		"channel not asked for": appendFrame(nil, typeData|2, 1, []byte("x")),
-		"frame too large":       append(binary.BigEndian.AppendUint32(nil, maxFrame+1), 0x11, 0, 0, 0, 1),
-		"credit not used":       appendFrame(nil, typeCredit, 1, []byte{127, 255, 255, 255}),
-		"tail too long":         appendFrame(nil, typeTail|1, 1, make([]byte, 11)),
-		"start not asked for":   appendFrame(nil, typeStarted, 1, nil),
-		"unknown status":        appendFrame(nil, typeExit, 1, []byte(`{"status":"fine"}`)),
-		"exit is no json":       appendFrame(nil, typeExit, 1, []byte(`{`)),
-		"cut frame":             appendFrame(nil, typeExit, 1, []byte(`{"status":"exited"}`))[:15],
-		"more than granted":     many(window/chunk+100, appendFrame(nil, typeTail|2, 1, make([]byte, chunk))),
+		"unknown type":          wire.Append(nil, 0x7f, 1, nil),
+		"unknown call":          wire.Append(nil, wire.Exited, 77, []byte(`{"status":"exited"}`)),
+		"unknown channel":       wire.Append(nil, wire.Data|9, 1, []byte("x")),
+		"channel not asked for": wire.Append(nil, wire.Data|2, 1, []byte("x")),
+		"frame too large":       append(binary.BigEndian.AppendUint32(nil, wire.MaxFrame+1), 0x11, 0, 0, 0, 1),
+		"credit not used":       wire.Append(nil, wire.Credit, 1, []byte{127, 255, 255, 255}),
+		"tail too long":         wire.Append(nil, wire.Tail|1, 1, make([]byte, 11)),
+		"start not asked for":   wire.Append(nil, wire.Started, 1, nil),
+		"unknown status":        wire.Append(nil, wire.Exited, 1, []byte(`{"status":"fine"}`)),
+		"exit is no json":       wire.Append(nil, wire.Exited, 1, []byte(`{`)),
+		"cut frame":             wire.Append(nil, wire.Exited, 1, []byte(`{"status":"exited"}`))[:15],
+		"more than granted":     many(wire.Window/wire.Chunk+100, wire.Append(nil, wire.Tail|2, 1, make([]byte, wire.Chunk))),
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := runImpostor(t, said)
@@ -83,13 +84,13 @@ func TestProtocolErrorsLoseTheConnection(t *testing.T) {
 
 func TestFramesSurviveTheTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		typ := frameType(rapid.Byte().Draw(t, "type"))
+		typ := wire.Type(rapid.Byte().Draw(t, "type"))
 		call := rapid.Uint32().Draw(t, "call")
 		payload := rapid.SliceOf(rapid.Byte()).Draw(t, "payload")
-		got, err := newFrameReader(bytes.NewReader(appendFrame(nil, typ, call, payload))).next()
+		got, err := wire.NewReader(bytes.NewReader(wire.Append(nil, typ, call, payload))).Next()
 		require.NoError(t, err)
-		require.Equal(t, typ, got.typ)
-		require.Equal(t, call, got.call)
-		require.True(t, bytes.Equal(payload, got.payload))
+		require.Equal(t, typ, got.Type)
+		require.Equal(t, call, got.Call)
+		require.True(t, bytes.Equal(payload, got.Payload))
 	})
 }

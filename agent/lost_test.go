@@ -13,13 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/wisbox/wisbox/agent"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
 // childrenOf gives a process's children as this machine numbers them.
-func childrenOf(t *testing.T, pid int) []int {
-	t.Helper()
+func childrenOf(t require.TestingT, pid int) []int {
 	files, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
 	require.NoError(t, err)
 	var found []int
@@ -35,7 +33,7 @@ func childrenOf(t *testing.T, pid int) []int {
 }
 
 // monitors gives the agent's children.
-func (f *fixture) monitors(t *testing.T) []int {
+func (f *fixture) monitors(t require.TestingT) []int {
 	shell := childrenOf(t, f.cmd.Process.Pid)
 	require.Len(t, shell, 1)
 	self := childrenOf(t, shell[0])
@@ -45,7 +43,7 @@ func (f *fixture) monitors(t *testing.T) []int {
 
 func TestAKilledMonitorCostsItsOwnCallOnly(t *testing.T) {
 	needsRoot(t)
-	f := start(t, agent.Options{})
+	f := start(t)
 	for range 3 {
 		p, err := f.Start(context.Background(), sandbox.Cmd{Argv: []string{"sh", "-c", "setsid sleep 4713 & sleep 4713"}, Stdin: neverEnds(t)})
 		require.NoError(t, err)
@@ -66,7 +64,7 @@ func TestAKilledMonitorCostsItsOwnCallOnly(t *testing.T) {
 
 func TestAStoppedMonitorDoesNotDelayATimeout(t *testing.T) {
 	needsRoot(t)
-	f := start(t, agent.Options{})
+	f := start(t)
 	begin := time.Now()
 	p, err := f.Start(context.Background(), sandbox.Cmd{Argv: []string{"sleep", "60"}, Timeout: 500 * time.Millisecond})
 	require.NoError(t, err)
@@ -76,14 +74,14 @@ func TestAStoppedMonitorDoesNotDelayATimeout(t *testing.T) {
 	got, err := p.Wait(context.Background())
 	require.NoError(t, err)
 	require.Equal(t, sandbox.StatusTimedOut, got.Status)
-	require.Less(t, time.Since(begin), 20*time.Second)
+	require.Less(t, time.Since(begin), 30*time.Second)
 }
 
 // TestStoppingWhatStartsHoldsNoCall: a program may stop what runs as its user, and
 // so the one that is on its way to exec with its monitor waiting for it.
 func TestStoppingWhatStartsHoldsNoCall(t *testing.T) {
 	needsRoot(t)
-	f := start(t, agent.Options{})
+	f := start(t)
 	stopper, err := f.Start(context.Background(), sandbox.Cmd{Argv: []string{"python3", "-c", `
 import os
 open("ready", "w")
@@ -97,7 +95,7 @@ while True:
 	require.Eventually(t, func() bool {
 		_, err := os.Stat(filepath.Join(f.dir, "ready"))
 		return err == nil
-	}, 10*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	results := make(chan sandbox.Result)
 	const calls = 40
 	for range calls {
@@ -110,7 +108,7 @@ while True:
 		select {
 		case got := <-results:
 			require.Contains(t, []sandbox.Status{sandbox.StatusExited, sandbox.StatusTimedOut}, got.Status)
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("a call never ended")
 		}
 	}
@@ -124,7 +122,7 @@ while True:
 // TestAMonitorThatIsSentAwayLeavesNoZombie: also one that takes its time to go.
 func TestAMonitorThatIsSentAwayLeavesNoZombie(t *testing.T) {
 	needsRoot(t)
-	f := start(t, agent.Options{})
+	f := start(t)
 	p, err := f.Start(context.Background(), sandbox.Cmd{Argv: []string{"sleep", "60"}})
 	require.NoError(t, err)
 	var monitor int
@@ -135,7 +133,7 @@ func TestAMonitorThatIsSentAwayLeavesNoZombie(t *testing.T) {
 			}
 		}
 		return monitor != 0
-	}, 5*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	require.NoError(t, unix.Kill(monitor, unix.SIGSTOP))
 	require.NoError(t, p.Kill())
 	got, err := p.Wait(context.Background())
@@ -149,11 +147,11 @@ func reaped(t *testing.T, pid int) {
 	require.Eventually(t, func() bool {
 		_, err := os.Stat("/proc/" + strconv.Itoa(pid))
 		return os.IsNotExist(err)
-	}, 10*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 }
 
 func TestEndAllEndsWithTheReasonGiven(t *testing.T) {
-	f := start(t, agent.Options{})
+	f := start(t)
 	var programs []sandbox.Process
 	for range 3 {
 		p, err := f.Start(context.Background(), sandbox.Cmd{Argv: []string{"sleep", "60"}})
@@ -171,7 +169,7 @@ func TestEndAllEndsWithTheReasonGiven(t *testing.T) {
 }
 
 func TestACallThatWaitsCanBeCancelled(t *testing.T) {
-	f := start(t, agent.Options{})
+	f := start(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
 	slow := &sandbox.PythonProgram{Name: "slow", Source: "import time\ntime.sleep(30)\ndef main(inp, out): pass"}
@@ -179,14 +177,14 @@ func TestACallThatWaitsCanBeCancelled(t *testing.T) {
 	got, err := f.Run(ctx, sandbox.Cmd{Python: slow, Control: &sandbox.Control{Out: io.Discard}})
 	require.NoError(t, err)
 	require.Equal(t, sandbox.StatusCancelled, got.Status)
-	require.Less(t, time.Since(begin), 20*time.Second)
+	require.Less(t, time.Since(begin), 30*time.Second)
 }
 
 // TestKillingAllInALoopNeverConfusesCalls: a program may kill what runs as its
 // user, and so the moment in which another one starts; more it can't do.
 func TestKillingAllInALoopNeverConfusesCalls(t *testing.T) {
 	needsRoot(t)
-	f := start(t, agent.Options{})
+	f := start(t)
 	begin, trigger := io.Pipe()
 	defer trigger.Close()
 	killer, err := f.Start(context.Background(), sandbox.Cmd{Argv: []string{"python3", "-c", `
@@ -204,7 +202,7 @@ while True:
 	_, err = io.WriteString(trigger, "\n")
 	require.NoError(t, err)
 	for range rounds(30) {
-		got := f.run(t, sandbox.Cmd{Argv: []string{"echo", "hi"}, Timeout: 10 * time.Second})
+		got := f.run(t, sandbox.Cmd{Argv: []string{"echo", "hi"}, Timeout: time.Minute})
 		if got.Status == sandbox.StatusSignaled {
 			require.Equal(t, "KILL", got.Signal)
 			continue
@@ -224,7 +222,7 @@ while True:
 // starting process doesn't reach the calls after it.
 func TestAChangedRankIsNotHandedOn(t *testing.T) {
 	needsRoot(t)
-	f := start(t, agent.Options{})
+	f := start(t)
 	slower, err := f.Start(context.Background(), sandbox.Cmd{Argv: []string{"python3", "-c", `
 import os
 while True:
@@ -235,7 +233,7 @@ while True:
 `}})
 	require.NoError(t, err)
 	for range rounds(30) {
-		require.Equal(t, "hi\n", f.run(t, sandbox.Cmd{Argv: []string{"echo", "hi"}, Timeout: 10 * time.Second}).out)
+		require.Equal(t, "hi\n", f.run(t, sandbox.Cmd{Argv: []string{"echo", "hi"}, Timeout: time.Minute}).out)
 	}
 	require.NoError(t, slower.Kill())
 	_, err = slower.Wait(context.Background())

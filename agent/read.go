@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/wisbox/wisbox/agent/wire"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -12,7 +13,7 @@ import (
 // the windows bound.
 func (c *Conn) read() {
 	for {
-		f, err := c.frames.next()
+		f, err := c.frames.Next()
 		if err == nil {
 			err = c.take(f)
 		}
@@ -23,32 +24,34 @@ func (c *Conn) read() {
 	}
 }
 
-func (c *Conn) take(f frame) error {
-	typ, ch := f.split()
+func (c *Conn) take(f wire.Frame) error {
+	typ, ch := f.Split()
 	switch typ {
-	case typePong, typeLimitsAre:
+	case wire.Pong, wire.LimitsAre, wire.Done, wire.Listed, wire.PortIs:
 		c.answer(f)
 		return nil
-	case typeData, typeCredit, typeTail, typeStarted, typeExit:
+	case wire.SocketOpened, wire.SocketData, wire.SocketCredit, wire.SocketEnd, wire.SocketClosed:
+		return c.net.take(f)
+	case wire.Data, wire.Credit, wire.Tail, wire.Started, wire.Exited:
 	default:
-		return protocolError("frame type %#x", uint8(f.typ))
+		return wire.Errorf("frame type %#x", uint8(f.Type))
 	}
-	call := c.find(f.call)
+	call := c.find(f.Call)
 	if call == nil {
-		return protocolError("a frame for a call that is not running")
+		return wire.Errorf("a frame for a call that is not running")
 	}
 	switch typ {
-	case typeData:
-		return call.takeData(ch, f.payload)
-	case typeCredit:
-		return call.takeCredit(ch, f.payload)
-	case typeTail:
-		return call.takeTail(ch, f.payload)
-	case typeStarted:
-		return call.takeStarted()
+	case wire.Data:
+		return call.takeData(ch, f.Payload)
+	case wire.Credit:
+		return call.takeCredit(ch, f.Payload)
+	case wire.Tail:
+		return call.takeTail(ch, f.Payload)
+	case wire.Started:
+		return call.takeStarted(f.Payload)
 	}
-	c.drop(f.call)
-	return call.takeExit(f.payload)
+	c.drop(f.Call)
+	return call.takeExit(f.Payload)
 }
 
 func (c *Conn) find(number uint32) *call {
@@ -58,42 +61,43 @@ func (c *Conn) find(number uint32) *call {
 }
 
 // answer passes an answer on; one that nobody waits for any more is dropped.
-func (c *Conn) answer(f frame) {
+func (c *Conn) answer(f wire.Frame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if answer := c.answers[f.call]; answer != nil {
-		delete(c.answers, f.call)
-		answer <- append([]byte(nil), f.payload...)
+	if answer := c.answers[f.Call]; answer != nil {
+		delete(c.answers, f.Call)
+		answer <- append([]byte(nil), f.Payload...)
 	}
 }
 
-func (c *call) takeData(ch channel, payload []byte) error {
+func (c *call) takeData(ch wire.Channel, payload []byte) error {
 	if int(ch) >= len(c.outs) || c.outs[ch] == nil {
-		return protocolError("data on channel %d", ch)
+		return wire.Errorf("data on channel %d", ch)
 	}
 	return c.outs[ch].put(payload)
 }
 
-func (c *call) takeCredit(ch channel, payload []byte) error {
+func (c *call) takeCredit(ch wire.Channel, payload []byte) error {
 	if len(payload) != 4 || int(ch) >= len(c.ins) || c.ins[ch] == nil {
-		return protocolError("credit on channel %d", ch)
+		return wire.Errorf("credit on channel %d", ch)
 	}
 	return c.ins[ch].grant(binary.BigEndian.Uint32(payload))
 }
 
-func (c *call) takeTail(ch channel, payload []byte) error {
-	if ch != chanStdout && ch != chanStderr || len(c.tails[ch])+len(payload) > c.maxTail {
-		return protocolError("a tail on channel %d", ch)
+func (c *call) takeTail(ch wire.Channel, payload []byte) error {
+	if ch != wire.Stdout && ch != wire.Stderr || len(c.tails[ch])+len(payload) > c.maxTail {
+		return wire.Errorf("a tail on channel %d", ch)
 	}
 	c.tails[ch] = append(c.tails[ch], payload...)
 	return nil
 }
 
-func (c *call) takeStarted() error {
-	if c.started == nil || c.isStarted {
-		return protocolError("a start that nobody asked for")
+func (c *call) takeStarted(payload []byte) error {
+	if c.started == nil || c.isStarted || len(payload) != wire.StartedSize {
+		return wire.Errorf("a start that nobody asked for")
 	}
 	c.isStarted = true
+	c.pid, c.id = int(binary.BigEndian.Uint32(payload)), binary.BigEndian.Uint64(payload[4:])
 	close(c.started)
 	return nil
 }

@@ -1,39 +1,15 @@
 package agent
 
 import (
-	"encoding/binary"
 	"fmt"
 	"strings"
 
+	"github.com/wisbox/wisbox/agent/wire"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// request is a run frame: the fixed part, then words.
-type request struct {
-	head  requestHead
-	words []string // directory, argv, environment
-}
-
-// requestHead is the fixed part, big-endian as it stands here.
-type requestHead struct {
-	Flags   uint8
-	Timeout float64 // seconds, 0 is none
-	TTY     [2]uint16
-	Out     [2][2]int64 // stdout, stderr: bytes to forward (-1 all), bytes of tail to keep
-	Argc    uint32
-	Python  [32]byte // key of the source, or zero
-}
-
-// Flags of a request.
-const (
-	withStdin = 1 << iota
-	withControl
-	withControlIn
-	withTTY
-	withNotify // a started frame is wanted
-)
-
-func newRequest(cmd *sandbox.Cmd) (*request, error) {
+// newRequest checks a Cmd and makes the request of it.
+func newRequest(cmd *sandbox.Cmd) (*wire.Request, error) {
 	if (len(cmd.Argv) == 0) == (cmd.Python == nil) {
 		return nil, fmt.Errorf("%w: give either argv or a python program", sandbox.ErrInvalid)
 	}
@@ -44,32 +20,41 @@ func newRequest(cmd *sandbox.Cmd) (*request, error) {
 			return nil, fmt.Errorf("%w: the python program needs a name of one line", sandbox.ErrInvalid)
 		}
 	}
+	if cmd.Lifetime.Detaches() && (cmd.Python != nil || cmd.Control != nil) {
+		return nil, fmt.Errorf("%w: a detached program is none of Python's and has no control channel", sandbox.ErrInvalid)
+	}
+	if cmd.Label != "" && !cmd.Lifetime.Detaches() || len(cmd.Label) > sandbox.MaxLabel {
+		return nil, fmt.Errorf("%w: a label is of a detached program and has at most %d bytes", sandbox.ErrInvalid, sandbox.MaxLabel)
+	}
 	for _, pair := range cmd.Env {
 		if strings.Index(pair, "=") < 1 {
 			return nil, fmt.Errorf("%w: a variable must be NAME=value", sandbox.ErrInvalid)
 		}
 	}
-	req := &request{head: newHead(cmd, len(argv))}
-	req.words = append(append(append(req.words, cmd.Dir), argv...), cmd.Env...)
-	for _, word := range req.words {
-		if strings.IndexByte(word, 0) >= 0 {
-			return nil, fmt.Errorf("%w: a NUL byte in argv, environment or directory", sandbox.ErrInvalid)
+	for _, words := range [][]string{{cmd.Dir, cmd.Label}, argv, cmd.Env} {
+		for _, word := range words {
+			if strings.IndexByte(word, 0) >= 0 {
+				return nil, fmt.Errorf("%w: a NUL byte in argv, environment or directory or label", sandbox.ErrInvalid)
+			}
 		}
 	}
-	return req, nil
+	return &wire.Request{Head: newHead(cmd), Dir: cmd.Dir, Label: cmd.Label, Argv: argv, Env: cmd.Env}, nil
 }
 
-func newHead(cmd *sandbox.Cmd, argc int) requestHead {
-	head := requestHead{Argc: uint32(argc), Timeout: max(0, cmd.Timeout.Seconds())}
-	set := func(flag uint8, on bool) {
+func newHead(cmd *sandbox.Cmd) wire.RequestHead {
+	head := wire.RequestHead{Timeout: max(0, cmd.Timeout.Seconds())}
+	set := func(flag wire.Flags, on bool) {
 		if on {
 			head.Flags |= flag
 		}
 	}
-	set(withStdin, cmd.Stdin != nil)
-	set(withControl, cmd.Control != nil)
-	set(withControlIn, cmd.Control != nil && cmd.Control.In != nil)
-	set(withTTY, cmd.TTY != nil)
+	set(wire.WithStdin, cmd.Stdin != nil)
+	set(wire.WithControl, cmd.Control != nil)
+	set(wire.WithControlIn, cmd.Control != nil && cmd.Control.In != nil)
+	set(wire.WithTTY, cmd.TTY != nil)
+	set(wire.WithAnyDir, strings.HasPrefix(cmd.Dir, "/"))
+	set(wire.WithSelf, cmd.Lifetime == sandbox.LifetimeSelf || cmd.Lifetime == sandbox.LifetimeLeft)
+	set(wire.WithDetach, cmd.Lifetime.Detaches())
 	if cmd.TTY != nil {
 		head.TTY = [2]uint16{cmd.TTY.Cols, cmd.TTY.Rows}
 	}
@@ -90,16 +75,11 @@ func bounds(capture *sandbox.Capture, wanted bool) [2]int64 {
 	return b
 }
 
-func (r *request) encode() ([]byte, error) {
-	payload, err := binary.Append(nil, binary.BigEndian, r.head)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", sandbox.ErrInvalid, err)
-	}
-	for _, word := range r.words {
-		payload = append(append(payload, word...), 0)
-	}
-	if len(payload) > maxFrame {
-		return nil, fmt.Errorf("%w: argv and environment are %d bytes, at most %d are possible", sandbox.ErrInvalid, len(payload), maxFrame)
+// encode is the payload of a request, if a frame can hold it.
+func encode(r *wire.Request) ([]byte, error) {
+	payload := r.Encode()
+	if len(payload) > wire.MaxFrame {
+		return nil, fmt.Errorf("%w: argv and environment are %d bytes, at most %d are possible", sandbox.ErrInvalid, len(payload), wire.MaxFrame)
 	}
 	return payload, nil
 }

@@ -8,23 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wisbox/wisbox/agent/wire"
 	"github.com/wisbox/wisbox/sandbox"
 )
-
-// exit is an exit frame.
-type exit struct {
-	Status  sandbox.Status `json:"status"`
-	Code    int            `json:"code"`
-	Signal  int            `json:"signal"` // 0 is none
-	Nanos   int64          `json:"ns"`
-	Out     [2]int64       `json:"out"`    // bytes of stdout and stderr
-	User    float64        `json:"user"`   // seconds
-	System  float64        `json:"system"` // seconds
-	MaxRSS  int64          `json:"rss"`    // bytes
-	Shared  bool           `json:"shared"`
-	Notices []string       `json:"notices"`
-	Error   *StartError    `json:"error"`
-}
 
 var knownStatus = map[sandbox.Status]bool{
 	sandbox.StatusExited: true, sandbox.StatusSignaled: true, sandbox.StatusTimedOut: true,
@@ -32,18 +18,19 @@ var knownStatus = map[sandbox.Status]bool{
 	sandbox.StatusCancelled: true, sandbox.StatusSandboxLost: true,
 }
 
-func (e *exit) valid() bool {
-	return knownStatus[e.Status] && e.Code >= -1 && e.Code <= 255 && e.Nanos >= 0 && len(e.Notices) <= 16
+// valid reports whether an exit frame makes sense.
+func valid(e *wire.Exit) bool {
+	return knownStatus[sandbox.Status(e.Status)] && e.Code >= -1 && e.Code <= 255 && e.Nanos >= 0 && len(e.Notices) <= 16
 }
 
-func (e *exit) result(tails [channels][]byte) sandbox.Result {
+func resultOf(e *wire.Exit, tails [wire.Channels][]byte) sandbox.Result {
 	return sandbox.Result{
-		Status:   e.Status,
+		Status:   sandbox.Status(e.Status),
 		ExitCode: e.Code,
 		Signal:   signalName(e.Signal),
 		Duration: time.Duration(e.Nanos),
-		Stdout:   sandbox.Stream{Bytes: e.Out[0], Tail: tails[chanStdout]},
-		Stderr:   sandbox.Stream{Bytes: e.Out[1], Tail: tails[chanStderr]},
+		Stdout:   sandbox.Stream{Bytes: e.Out[0], Tail: tails[wire.Stdout]},
+		Stderr:   sandbox.Stream{Bytes: e.Out[1], Tail: tails[wire.Stderr]},
 		Usage:    sandbox.Usage{User: seconds(e.User), System: seconds(e.System), MaxRSS: e.MaxRSS},
 		Notices:  e.Notices,
 		Shared:   e.Shared,
@@ -65,19 +52,20 @@ func signalName(number int) string {
 
 // StartError says why a program could not be started as asked. It also wraps
 // the fs or syscall error of the same meaning, where there is one.
-type StartError struct {
-	// Kind is not_found, not_dir, escape, permission or invalid, all of Cmd.Dir;
-	// source, of a Python program that can't be loaded; or internal.
-	Kind    string `json:"kind"`
-	Message string `json:"message"`
-}
+type StartError wire.StartError
 
 func (e *StartError) Error() string {
 	switch e.Kind {
 	case "source":
 		return "load the python program: " + e.Message
+	case "python":
+		return "python programs can't run: " + e.Message + "; use an image with python3 3.9 or newer"
 	case "internal":
 		return "start the program: " + e.Message
+	case "unknown":
+		return "there is no such program; list what there is"
+	case "held":
+		return "another handle has this program"
 	case "permission":
 		return "cwd can't be entered: " + e.Message + "; give its mode back with chmod, or take another cwd"
 	}
@@ -98,9 +86,14 @@ func (e *StartError) Unwrap() error {
 }
 
 // wrap gives the error of the sandbox contract.
-func (e *StartError) wrap() error {
+func wrap(start *wire.StartError) error {
+	e := (*StartError)(start)
 	switch e.Kind {
-	case "source":
+	case "unknown":
+		return fmt.Errorf("%w: %w", sandbox.ErrNotFound, e)
+	case "held":
+		return fmt.Errorf("%w: %w", sandbox.ErrExists, e)
+	case "source", "python":
 		return fmt.Errorf("%w: %w", sandbox.ErrUnsupported, e)
 	case "internal":
 		return fmt.Errorf("%w: %w", sandbox.ErrUnavailable, e)

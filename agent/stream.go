@@ -5,6 +5,8 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"github.com/wisbox/wisbox/agent/wire"
 )
 
 // outStream carries one stream from the agent to a writer. What it holds is
@@ -12,7 +14,7 @@ import (
 // there is something to write.
 type outStream struct {
 	call *call
-	ch   channel
+	ch   wire.Channel
 	w    io.Writer
 
 	mu      sync.Mutex
@@ -29,8 +31,8 @@ type outStream struct {
 	first []*outStream // what came on these before goes to their writers before
 }
 
-func newOutStream(c *call, ch channel, w io.Writer) *outStream {
-	s := &outStream{call: c, ch: ch, w: w, granted: window}
+func newOutStream(c *call, ch wire.Channel, w io.Writer) *outStream {
+	s := &outStream{call: c, ch: ch, w: w, granted: wire.Window}
 	s.moved.L = &s.mu
 	return s
 }
@@ -40,7 +42,7 @@ func (s *outStream) put(data []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(data) > s.granted {
-		return protocolError("more data than granted on channel %d", s.ch)
+		return wire.Errorf("more data than granted on channel %d", s.ch)
 	}
 	s.granted -= len(data)
 	if s.dead {
@@ -87,7 +89,7 @@ func (s *outStream) next() (data []byte, credit int) {
 	s.written = s.taken - int64(len(s.buf))
 	s.moved.Broadcast()
 	data, s.buf, s.spare = s.buf, s.spare[:0], s.buf
-	if owed := window - s.granted - len(data); owed >= window/4 && !s.closed {
+	if owed := wire.Window - s.granted - len(data); owed >= wire.Window/4 && !s.closed {
 		credit = owed
 		s.granted += credit
 	}
@@ -119,16 +121,16 @@ func (s *outStream) discard() {
 
 // refill grants again all that a dead stream threw away. s.mu is held.
 func (s *outStream) refill() {
-	credit := window - s.granted
+	credit := wire.Window - s.granted
 	if credit > 0 && !s.closed {
-		s.granted = window
+		s.granted = wire.Window
 		go s.send(credit)
 	}
 }
 
 func (s *outStream) send(credit int) {
 	payload := binary.BigEndian.AppendUint32(nil, uint32(credit))
-	_ = s.call.conn.send(typeCredit|frameType(s.ch), s.call.number, payload)
+	_ = s.call.conn.send(wire.Credit|wire.Type(s.ch), s.call.number, payload)
 }
 
 func (s *outStream) close() {
@@ -157,7 +159,7 @@ func (s *outStream) settle() {
 // inStream carries one stream from a reader to the agent, as far as granted.
 type inStream struct {
 	call *call
-	ch   channel
+	ch   wire.Channel
 	r    io.Reader
 
 	mu      sync.Mutex
@@ -166,8 +168,8 @@ type inStream struct {
 	closed  bool
 }
 
-func newInStream(c *call, ch channel, r io.Reader) *inStream {
-	s := &inStream{call: c, ch: ch, r: r, credit: window}
+func newInStream(c *call, ch wire.Channel, r io.Reader) *inStream {
+	s := &inStream{call: c, ch: ch, r: r, credit: wire.Window}
 	s.changed.L = &s.mu
 	return s
 }
@@ -186,7 +188,7 @@ func (s *inStream) copy() {
 			return
 		}
 		if err != nil {
-			_ = s.call.conn.send(typeData|frameType(s.ch), s.call.number, nil)
+			_ = s.call.conn.send(wire.Data|wire.Type(s.ch), s.call.number, nil)
 			return
 		}
 	}
@@ -210,15 +212,15 @@ func (s *inStream) pass(data []byte) bool {
 	s.credit -= len(data)
 	closed := s.closed
 	s.mu.Unlock()
-	return !closed && s.call.conn.send(typeData|frameType(s.ch), s.call.number, data) == nil
+	return !closed && s.call.conn.send(wire.Data|wire.Type(s.ch), s.call.number, data) == nil
 }
 
 // grant takes credit from the agent, never more than was used.
 func (s *inStream) grant(n uint32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if int64(n) > int64(window-s.credit) {
-		return protocolError("more credit than was used on channel %d", s.ch)
+	if int64(n) > int64(wire.Window-s.credit) {
+		return wire.Errorf("more credit than was used on channel %d", s.ch)
 	}
 	s.credit += int(n)
 	s.changed.Broadcast()

@@ -17,6 +17,7 @@ import (
 type podmanAPI struct {
 	url, container string
 	client         *http.Client
+	made           []string // containers that createAndStart made
 }
 
 func (a *podmanAPI) socket() string { return strings.TrimPrefix(a.url, "unix://") }
@@ -49,6 +50,24 @@ func (a *podmanAPI) execTrue() error {
 	return nil
 }
 
+// createAndStart is what Podman itself needs for a container: the floor of a session's
+// start.
+func (a *podmanAPI) createAndStart(image string) error {
+	var created struct{ Id string }
+	if err := a.ask("POST", "/containers/create", fmt.Sprintf(`{"image":%q,"command":["sleep","infinity"],"netns":{"nsmode":"none"}}`, image), &created); err != nil {
+		return err
+	}
+	a.made = append(a.made, created.Id)
+	return a.ask("POST", "/containers/"+created.Id+"/start", "", nil)
+}
+
+// removeAll removes what createAndStart made.
+func (a *podmanAPI) removeAll() {
+	for _, id := range a.made {
+		_ = a.ask("DELETE", "/containers/"+id+"?force=true&timeout=0", "", nil)
+	}
+}
+
 func (a *podmanAPI) ask(method, path, body string, into any) error {
 	req, err := http.NewRequest(method, "http://d/v4.0.0/libpod"+path, bytes.NewBufferString(body))
 	if err != nil {
@@ -66,6 +85,9 @@ func (a *podmanAPI) ask(method, path, body string, into any) error {
 	}
 	if res.StatusCode >= 300 {
 		return fmt.Errorf("%s %s: %s: %s", method, path, res.Status, raw)
+	}
+	if into == nil {
+		return nil
 	}
 	return json.Unmarshal(raw, into)
 }

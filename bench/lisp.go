@@ -65,11 +65,11 @@ func (b *bench) echo(ctx context.Context, s *wisbox.Session, host samples) error
 	const size = 200 // bytes, as many as a request and its answer have
 	in, requests := io.Pipe()
 	answers, out := io.Pipe()
-	p, err := s.Start(ctx, sandbox.Cmd{Argv: []string{"sh", "-c", "exec cat <&3 >&4"}, Control: &sandbox.Control{In: in, Out: out}})
+	p, err := s.Start(ctx, sandbox.Cmd{Argv: []string{"cat"}, Stdin: in, Stdout: out})
 	if err != nil {
 		return err
 	}
-	defer p.Kill()
+	defer func() { _ = p.Kill() }()
 	buf := make([]byte, size)
 	floor, err := measure(b.n, func() error {
 		if _, err := requests.Write(buf); err != nil {

@@ -14,6 +14,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/httpguard"
 	"github.com/wisbox/wisbox/mcpserver"
 )
 
@@ -121,8 +122,8 @@ func onPipes(ctx context.Context, server *mcpserver.Server) (*sdk.ClientSession,
 }
 
 func overHTTP(ctx context.Context, server *mcpserver.Server) (*sdk.ClientSession, func(), error) {
-	token := mcpserver.NewToken()
-	handler, err := server.Handler(&mcpserver.HTTPOptions{Tokens: []string{token}})
+	token := httpguard.NewToken()
+	handler, err := server.Handler(&mcpserver.HTTPOptions{Options: httpguard.Options{Tokens: []string{token}}})
 	if err != nil {
 		return nil, nil, err
 	}

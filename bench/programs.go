@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -23,7 +24,7 @@ import (
 var programsTable = table{
 	name: "programs", title: "What programs cost",
 	about: "Medians (and p99), ours through the whole of `Session.Call` with all controls and the log on. The bases are at their best: warm caches, a service whose `exit_command_delay` is 1 s. The rows of `evaluate_python` are in python.md.",
-	parts: []func(*bench, context.Context) error{(*bench).programs, (*bench).opening, (*bench).parallel, (*bench).commandLine, (*bench).many},
+	parts: []func(*bench, context.Context) error{(*bench).programs, (*bench).opening, (*bench).parallel, (*bench).commandLine, (*bench).output, (*bench).many},
 }
 
 // open opens a session that a part closes itself.
@@ -64,7 +65,7 @@ func (b *bench) programs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.add(slower("`shell_execute` of `/bin/true`", "fork+exec on the host", ours, host, 1.6))
+	b.add(slower("`shell_execute` of `/bin/true`", "fork+exec on the host", ours, host, 1.4))
 	ours, host, err = alternate(b.n, truth, func() error {
 		var stdout, stderr bytes.Buffer
 		cmd := exec.Command("/bin/true")
@@ -74,7 +75,7 @@ func (b *bench) programs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.add(slower("the same", "the same with its output captured, as ours is", ours, host, 1.6))
+	b.add(slower("the same", "the same with its output captured, as ours is", ours, host, 1.4))
 	in, err := s.Inspect(ctx)
 	if err != nil {
 		return err
@@ -109,10 +110,24 @@ func (b *bench) opening(ctx context.Context) error {
 			return err
 		}
 	}
-	cold, err := measure(rounds, once(b.m))
+	s, err := b.open(ctx, nil) // for its image
 	if err != nil {
 		return err
 	}
+	in, err := s.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	api := &podmanAPI{url: b.service.URL}
+	defer api.removeAll()
+	cold, bare, err := alternate(rounds, once(b.m), func() error { return api.createAndStart(in.Sandbox.Image) })
+	if err := errors.Join(err, s.Close(ctx)); err != nil {
+		return err
+	}
+	b.add(told("open and first program, cold", "create and start by the API, no agent, no controls, no program", cold, bare))
+	extra := cold.median() - bare.median()
+	b.notes = append(b.notes, fmt.Sprintf("open and first program, cold: %.0f ms (at most 130: %s), %.0f ms more than create and start alone (at most 30: %s)",
+		ms(cold.median()), met(cold.median() <= 130*time.Millisecond), ms(extra), met(extra <= 30*time.Millisecond)))
 	pooled, err := wisbox.NewManager(ctx, &wisbox.Options{CacheDir: b.root, Pool: wisbox.PoolOptions{Min: 8}})
 	if err != nil {
 		return err
@@ -127,7 +142,8 @@ func (b *bench) opening(ctx context.Context) error {
 		}
 		warm = append(warm, one)
 	}
-	b.add(faster("open and first program, from the pool", "the same, cold", warm, cold, 20))
+	b.add(told("open and first program, from the pool", "the same, cold", warm, cold))
+	b.notes = append(b.notes, fmt.Sprintf("open and first program, from the pool: %.1f ms (at most 5: %s)", ms(warm.median()), met(warm.median() <= 5*time.Millisecond)))
 	return nil
 }
 
@@ -180,7 +196,7 @@ func (b *bench) commandLine(ctx context.Context) error {
 	if err := cli("session", "create", "bench"); err != nil {
 		return err
 	}
-	defer cli("session", "rm", "bench")
+	defer func() { _ = cli("session", "rm", "bench") }()
 	if err := cli("exec", "bench", "--", "true"); err != nil {
 		return err
 	}
@@ -202,9 +218,48 @@ func (b *bench) commandLine(ctx context.Context) error {
 	return nil
 }
 
+// output measures what a program writes, through the whole command line.
+func (b *bench) output(context.Context) error {
+	const size = "268435456"
+	pipe := func(name string, args ...string) error {
+		cmd := exec.Command(name, args...)
+		cmd.Env = append(os.Environ(), "WISBOX_CACHE="+b.root)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			return err
+		}
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		n, err := io.Copy(io.Discard, out)
+		if err := errors.Join(err, cmd.Wait()); err != nil {
+			return err
+		}
+		if fmt.Sprint(n) != size {
+			return fmt.Errorf("%s wrote %d bytes", name, n)
+		}
+		return nil
+	}
+	if err := exec.Command("env", "WISBOX_CACHE="+b.root, b.bin, "session", "create", "bench-out").Run(); err != nil {
+		return err
+	}
+	defer func() { _ = exec.Command("env", "WISBOX_CACHE="+b.root, b.bin, "session", "rm", "bench-out").Run() }()
+	ours, base, err := alternate(10, func() error {
+		return pipe(b.bin, "exec", "bench-out", "--", "head", "-c", size, "/dev/zero")
+	}, func() error { return pipe("sh", "-c", "head -c "+size+" /dev/zero | cat") })
+	if err != nil {
+		return err
+	}
+	b.add(slower("256 MiB on stdout through `wisbox exec`", "`head \\| cat` to a pipe on the host", ours, base, 2))
+	return nil
+}
+
+// agentNames are the processes that a session has beside its programs.
+var agentNames = []string{"conmon", "wisbox-agent", "wisbox-monitor"}
+
 // many opens sessions side by side: what each costs idle, and calls from all.
 func (b *bench) many(ctx context.Context) error {
-	before := memoryOf("conmon", "python3", "sleep")
+	before := memoryOf(agentNames...)
 	sessions := make([]*wisbox.Session, b.sessions)
 	var g errgroup.Group
 	for i := range sessions {
@@ -227,15 +282,29 @@ func (b *bench) many(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	each := float64(memoryOf("conmon", "python3", "sleep")-before) / float64(b.sessions) / (1 << 20)
-	b.notes = append(b.notes, fmt.Sprintf("%d sessions open and idle: %.1f MiB each (proportional memory of agent, init and conmon; at most 25 MiB: %s)", b.sessions, each, met(each <= 25)))
+	each := float64(memoryOf(agentNames...)-before) / float64(b.sessions) / (1 << 20)
+	b.notes = append(b.notes, fmt.Sprintf("%d sessions open and idle: %.1f MiB each (proportional memory of agent, monitor and conmon; at most 6 MiB: %s)", b.sessions, each, met(each <= 6)))
 	return b.load(ctx, sessions)
 }
 
+// load has many callers at once, and as many that only fork and exec on the host.
 func (b *bench) load(ctx context.Context, sessions []*wisbox.Session) error {
-	const calls, callers = 1000, 64
-	took := make(samples, calls)
-	errs := 0
+	const calls, callers = 2000, 64
+	ours, rate, errs := fromMany(calls, callers, func(i int) error { return runTrue(ctx, sessions[i%len(sessions)]) })
+	host, hostRate, _ := fromMany(calls, callers, func(int) error { return exec.Command("/bin/true").Run() })
+	b.notes = append(b.notes,
+		fmt.Sprintf("%d sessions, %d calls of `/bin/true` from %d callers: %d errors (0 must be: %s), median %.1f ms, p99 %.1f ms, %.0f calls a second",
+			len(sessions), calls, callers, errs, met(errs == 0), ms(ours.median()), ms(ours.at(0.99)), rate),
+		fmt.Sprintf("as many fork+exec on the host from %d goroutines: median %.1f ms, p99 %.1f ms, %.0f a second; our rate is %.2f of it (at least 0.55: %s), our p99 %.1f times theirs (at most 3: %s)",
+			callers, ms(host.median()), ms(host.at(0.99)), hostRate, rate/hostRate, met(rate/hostRate >= 0.55),
+			ms(ours.at(0.99))/ms(host.at(0.99)), met(ours.at(0.99) <= 3*host.at(0.99))))
+	return nil
+}
+
+// fromMany makes calls from that many goroutines, and returns how long each took and how
+// many a second there were.
+func fromMany(calls, callers int, do func(i int) error) (took samples, rate float64, errs int) {
+	took = make(samples, calls)
 	var mu sync.Mutex
 	var g errgroup.Group
 	g.SetLimit(callers)
@@ -243,7 +312,7 @@ func (b *bench) load(ctx context.Context, sessions []*wisbox.Session) error {
 	for i := range calls {
 		g.Go(func() error {
 			began := time.Now()
-			err := runTrue(ctx, sessions[i%len(sessions)])
+			err := do(i)
 			mu.Lock()
 			defer mu.Unlock()
 			took[i] = time.Since(began)
@@ -255,9 +324,7 @@ func (b *bench) load(ctx context.Context, sessions []*wisbox.Session) error {
 		})
 	}
 	_ = g.Wait()
-	b.notes = append(b.notes, fmt.Sprintf("%d sessions, %d calls of `/bin/true` from %d callers: %d errors (0 must be: %s), median %.1f ms, p99 %.1f ms, %.0f calls a second",
-		len(sessions), calls, callers, errs, met(errs == 0), ms(took.median()), ms(took.at(0.99)), calls/time.Since(all).Seconds()))
-	return nil
+	return took, float64(calls) / time.Since(all).Seconds(), errs
 }
 
 func met(ok bool) string {

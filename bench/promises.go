@@ -170,7 +170,7 @@ func (b *bench) hungPodman(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer syscall.Kill(pid, syscall.SIGTERM)
+	defer func() { _ = syscall.Kill(pid, syscall.SIGTERM) }()
 	var refused, works samples
 	for range 3 {
 		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {

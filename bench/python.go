@@ -116,12 +116,7 @@ func leftIn(object string) left {
 	own, _ := os.ReadDir("/proc/self/fd")
 	l := left{descriptors: len(own)}
 	agent := math.MaxInt
-	dirs, _ := filepath.Glob("/proc/[0-9]*")
-	for _, dir := range dirs {
-		cgroup, err := os.ReadFile(dir + "/cgroup")
-		if err != nil || !strings.Contains(string(cgroup), object) {
-			continue
-		}
+	for _, dir := range processesIn(object) {
 		fds, _ := os.ReadDir(dir + "/fd")
 		l.processes++
 		l.descriptors += len(fds)
@@ -131,6 +126,18 @@ func leftIn(object string) left {
 		}
 	}
 	return l
+}
+
+// processesIn are the directories below /proc of a container's processes.
+func processesIn(object string) (found []string) {
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		cgroup, err := os.ReadFile(dir + "/cgroup")
+		if err == nil && strings.Contains(string(cgroup), object) {
+			found = append(found, dir)
+		}
+	}
+	return found
 }
 
 func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }

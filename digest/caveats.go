@@ -13,10 +13,16 @@ const maxCaveatPaths = 5
 func caveats(s *survey, r *Report) []string {
 	out := []string{}
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	if s.cut {
-		say("only a part of the workspace was looked at: it is very large or very deep")
+	if s.cut || s.b.Check() != nil {
+		say("only a part of the workspace was looked at: it has more, or more in one place, than a summary may take")
 	}
-	if r.Files == 0 {
+	if len(s.partly) > 0 {
+		say("only the beginning was read of %s", list(s.partly))
+	}
+	if s.more > 0 {
+		say("%d more directories have a project of their own", s.more)
+	}
+	if r.Files == 0 && len(out) == 0 {
 		say("the workspace has no files")
 		return out
 	}
@@ -29,14 +35,24 @@ func caveats(s *survey, r *Report) []string {
 	if n := s.binaries(); n > 0 {
 		say("%d binary files (images, archives, compiled code): don't read them as text", n)
 	}
-	if s.first(".", "package.json") != "" && !slices.Contains(s.skipped, "node_modules") {
-		say("the packages of package.json are not installed (no node_modules), and there is no network")
+	if missing := s.uninstalled(); len(missing) > 0 {
+		say("the packages of %s are not installed (no node_modules); they can be fetched where the session may connect to a registry", list(missing))
 	}
 	for _, dir := range s.skipped[:min(len(s.skipped), maxCaveatPaths)] {
 		say("`%s/` was not looked into: %s", shown(dir), skippedDirs[path.Base(dir)])
 	}
 	if len(s.nested) > 0 {
 		say("git repositories of their own: %s", list(s.nested))
+	}
+	return out
+}
+
+// uninstalled are the manifests of Node whose packages aren't there.
+func (s *survey) uninstalled() (out []string) {
+	for _, dir := range s.projects {
+		if name := s.first(dir, "package.json"); name != "" && !slices.Contains(s.skipped, path.Join(dir, "node_modules")) {
+			out = append(out, name)
+		}
 	}
 	return out
 }
@@ -79,10 +95,12 @@ func (s *survey) binaries() (n int) {
 
 func hasTests(s *survey) bool {
 	for _, f := range s.files {
+		if languageOf(f.path) == "" {
+			continue
+		}
 		base := strings.ToLower(path.Base(f.path))
 		stem := strings.TrimSuffix(base, path.Ext(base))
 		switch {
-		case extensions[path.Ext(base)] == "":
 		case strings.HasPrefix(stem, "test_"), strings.HasSuffix(stem, "_test"), strings.HasSuffix(stem, ".test"), strings.HasSuffix(stem, ".spec"), stem == "test":
 			return true
 		case strings.HasPrefix(f.path, "test/"), strings.HasPrefix(f.path, "tests/"), strings.Contains(f.path, "/tests/"), strings.Contains(f.path, "/__tests__/"):

@@ -1,29 +1,30 @@
 package digest
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/wisbox/wisbox/internal/budget"
 )
 
-// commands finds what builds, tests and lints the workspace. Each detector names
-// only what the files say can work: a target that is there, a tool that is set up.
+// commands finds what builds, tests and lints the workspace.
 func commands(s *survey) []Command {
 	var out []Command
-	for _, dir := range projectDirs(s) {
-		for _, detect := range []func(*survey, string) []Command{makeCommands, pythonCommands, goCommands, nodeCommands, otherCommands} {
-			out = append(out, detect(s, dir)...)
-		}
+	s.projects = projectDirs(s)
+	for _, dir := range s.projects {
+		out = append(out, s.detect(dir)...)
 	}
 	seen := map[string]bool{}
 	out = slices.DeleteFunc(out, func(c Command) bool {
 		twice := seen[c.Line]
 		seen[c.Line] = true
-		return twice
+		return twice || s.b.Out(c.size()) != nil
 	})
 	slices.SortStableFunc(out, func(a, b Command) int { return order(a.Purpose) - order(b.Purpose) })
 	out = out[:min(len(out), maxCommands)]
-	markCI(s, out)
+	s.markCI(out)
 	return out
 }
 
@@ -31,44 +32,100 @@ var purposes = []string{"build", "test", "lint", "format"}
 
 func order(purpose string) int { return slices.Index(purposes, purpose) }
 
-const maxProjects = 12
+const (
+	maxProjects = 12
+	maxLevels   = 4 // of directories above a project's files
+)
 
-// projectDirs are the top and the directories, at most three levels down, that
-// have a manifest of their own.
+// projectDirs are the top and, nearest to it first, the directories that have a
+// project of their own: a manifest, or, where the top holds only directories, such
+// as mounted ones, each of these.
 func projectDirs(s *survey) []string {
-	dirs := []string{"."}
+	known := map[string]bool{}
+	bare := true
 	for _, f := range s.files {
+		if s.b.Step(1) != nil {
+			break
+		}
 		dir, name := path.Split(f.path)
 		dir = strings.TrimSuffix(dir, "/")
-		if dir != "" && manifest(name) && strings.Count(dir, "/") < 3 && plain(dir) && !strings.HasPrefix(dir, "-") && !slices.Contains(dirs, dir) {
-			dirs = append(dirs, dir)
+		switch {
+		case dir == "":
+			bare = bare && !manifest(name) && languageOf(name) == ""
+		case manifest(name) && strings.Count(dir, "/") < maxLevels && named(dir):
+			known[dir] = true
 		}
 	}
-	return dirs[:min(len(dirs), maxProjects)]
-}
-
-func manifest(name string) bool {
-	return slices.Contains([]string{"Makefile", "makefile", "GNUmakefile", "pyproject.toml", "package.json", "go.mod", "Cargo.toml", "CMakeLists.txt"}, name)
-}
-
-// in is a command as it is given from the top directory.
-func in(dir, line string) string {
-	if dir == "." {
-		return line
-	}
-	return "(cd " + dir + " && " + line + ")"
-}
-
-// markCI notes which commands a CI file has, too.
-func markCI(s *survey, list []Command) {
-	var text strings.Builder
-	for _, f := range s.files {
-		if ciFile(f.path) {
-			text.WriteString(s.read(f.path))
+	if bare {
+		for dir := range s.dirs {
+			if mounted(s, dir) {
+				known[dir] = true
+			}
 		}
 	}
-	for i := range list {
-		list[i].CI = strings.Contains(text.String(), list[i].Line)
+	dirs := make([]string, 0, len(known))
+	for dir := range known {
+		dirs = append(dirs, dir)
+	}
+	slices.SortFunc(dirs, func(a, b string) int {
+		return cmp.Or(strings.Count(a, "/")-strings.Count(b, "/"), strings.Compare(a, b))
+	})
+	s.more = max(0, len(dirs)-maxProjects)
+	return append([]string{"."}, dirs[:len(dirs)-s.more]...)
+}
+
+// named says that a directory can stand in a command as it is, and isn't one that
+// holds material of tests or is hidden.
+func named(dir string) bool {
+	for part := range strings.SplitSeq(dir, "/") {
+		if part == "testdata" || strings.HasPrefix(part, ".") || strings.HasPrefix(part, "_") {
+			return false
+		}
+	}
+	return plain(dir) && !strings.HasPrefix(dir, "-")
+}
+
+// mounted says that a directory of the top can be a project that doesn't say so: it
+// is neither a Python package nor tests of what lies beside it.
+func mounted(s *survey, dir string) bool {
+	return !strings.Contains(dir, "/") && named(dir) && dir != "test" && dir != "tests" && !s.has(dir+"/__init__.py")
+}
+
+var manifests = []string{
+	"Makefile", "makefile", "GNUmakefile", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "tox.ini", "noxfile.py",
+	"pytest.ini",
+	"package.json", "go.mod", "Cargo.toml", "CMakeLists.txt",
+}
+
+func manifest(name string) bool { return slices.Contains(manifests, name) }
+
+const maxCIFiles = 20
+
+// markCI notes which commands a CI file of their project, or of the workspace, has too.
+func (s *survey) markCI(list []Command) {
+	read := 0
+	for _, dir := range s.projects {
+		for _, f := range s.below(dir) {
+			if s.b.Step(1) != nil || read == maxCIFiles {
+				return
+			}
+			if ciFile(strings.TrimPrefix(f.path, dir+"/")) {
+				read++
+				s.markFrom(dir, f.path, list)
+			}
+		}
+	}
+}
+
+func (s *survey) markFrom(dir, file string, list []Command) {
+	b := s.b.Part(budget.Limits{})
+	defer b.Close()
+	text := s.read(b, file)
+	for i, c := range list {
+		if b.Step(1+len(text)/stepBytes) != nil {
+			return
+		}
+		list[i].CI = c.CI || strings.Contains(text, c.Line) || c.dir == dir && strings.Contains(text, c.local)
 	}
 }
 

@@ -79,11 +79,13 @@ func (t Text) check() error {
 }
 
 // Overrides keeps digests beyond a session, under a key and a tag. Get answers
-// fs.ErrNotExist where there is none. Both may be called from many goroutines at
+// fs.ErrNotExist where there is none. All may be called from many goroutines at
 // once. [Dir] is one.
 type Overrides interface {
 	Get(ctx context.Context, key, tag string) (Text, error)
 	Put(ctx context.Context, key, tag string, text Text) error
+	// Delete forgets one. An unknown one is no error.
+	Delete(ctx context.Context, key, tag string) error
 }
 
 // DefaultTag is the tag of the override store where none is given.
@@ -110,6 +112,8 @@ type Options struct {
 type Digester struct {
 	opts Options
 
+	turn turns // for one look at a time, so that no session takes the others' place
+
 	mu  sync.Mutex
 	own *Text // the session's
 }
@@ -119,7 +123,7 @@ func New(opts *Options) *Digester {
 	if opts == nil {
 		opts = &Options{}
 	}
-	d := &Digester{opts: *opts}
+	d := &Digester{opts: *opts, turn: make(turns, 1)}
 	if d.opts.Key == "" {
 		d.opts.Key = SectionKey
 	}
@@ -162,7 +166,7 @@ func (d *Digester) Report(ctx context.Context) (*Report, error) {
 	if d.opts.Files == nil {
 		return nil, fs.ErrNotExist
 	}
-	return Build(ctx, d.opts.Files)
+	return buildInTurn(ctx, d.opts.Files, d.turn, working)
 }
 
 func (d *Digester) session(ctx context.Context) *Text {
@@ -192,20 +196,30 @@ func (d *Digester) Set(ctx context.Context, text Text, scope Scope) error {
 	if err := text.check(); err != nil {
 		return err
 	}
-	switch scope {
-	case Session:
-		return d.keep(ctx, &text)
-	case Global:
-		if d.opts.Overrides == nil {
-			return tool.Errorf(tool.Unsupported, "there is no store for digests beyond this session")
-		}
-		return failed(d.opts.Overrides.Put(ctx, d.opts.Key, d.opts.Tag, text))
+	return d.at(scope, func() error { return d.keep(ctx, &text) }, func(all Overrides) error {
+		return all.Put(ctx, d.opts.Key, d.opts.Tag, text)
+	})
+}
+
+// Clear takes the digest at a scope back.
+func (d *Digester) Clear(ctx context.Context, scope Scope) error {
+	return d.at(scope, func() error { return d.keep(ctx, nil) }, func(all Overrides) error {
+		return all.Delete(ctx, d.opts.Key, d.opts.Tag)
+	})
+}
+
+// at does something with the digest at a scope.
+func (d *Digester) at(scope Scope, own func() error, all func(Overrides) error) error {
+	switch {
+	case scope == Session:
+		return own()
+	case scope == Global && d.opts.Overrides != nil:
+		return failed(all(d.opts.Overrides))
+	case scope == Global:
+		return tool.Errorf(tool.Unsupported, "there is no store for digests beyond this session")
 	}
 	return tool.Errorf(tool.Invalid, "scope is %q; it must be session or global", scope).In("scope")
 }
-
-// Clear takes the session's own digest back.
-func (d *Digester) Clear(ctx context.Context) error { return d.keep(ctx, nil) }
 
 func (d *Digester) keep(ctx context.Context, text *Text) error {
 	if d.opts.Keep != nil {
@@ -222,36 +236,4 @@ func failed(err error) error {
 		return nil
 	}
 	return tool.AsError(err)
-}
-
-// Producer writes a better digest, with a model for instance. It gets the one
-// that counts and what the files tell (nil where there are none).
-type Producer func(ctx context.Context, now Text, report *Report) (Text, error)
-
-// Optimized is what [Digester.Optimize] has stored.
-type Optimized struct {
-	Digest     Text   `json:"digest"`
-	Scope      Scope  `json:"scope"`
-	SectionKey string `json:"section_key"`
-}
-
-// Optimize lets a producer write the digest and stores it at scope. The
-// producer's error is returned as it is, and nothing is stored then.
-func (d *Digester) Optimize(ctx context.Context, produce Producer, scope Scope) (Optimized, error) {
-	now, _, err := d.Get(ctx)
-	if err != nil {
-		return Optimized{}, err
-	}
-	report, err := d.Report(ctx)
-	if err != nil {
-		report = nil
-	}
-	text, err := produce(ctx, now, report)
-	if err != nil {
-		return Optimized{}, err
-	}
-	if err := d.Set(ctx, text, scope); err != nil {
-		return Optimized{}, err
-	}
-	return Optimized{Digest: text, Scope: scope, SectionKey: d.opts.Key}, nil
 }

@@ -19,6 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/wisbox/wisbox/digest/digesttest"
+	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -76,20 +77,77 @@ func present(need string) bool {
 	return err == nil
 }
 
+func parsed(t testing.TB, text string) *makefile {
+	b := budget.New(t.Context(), project)
+	t.Cleanup(b.Close)
+	return parseMake(b, text)
+}
+
 func TestWhatARecipeCallsIsNamed(t *testing.T) {
-	m := parseMake(digesttest.Projects["python with make"]["Makefile"])
+	m := parsed(t, digesttest.Projects["python with make"]["Makefile"])
 	assert.Equal(t, []string{"make", "python3", "python3:unittest"}, m.programs("test"))
-	assert.Equal(t, []string{"cc", "make"}, parseMake("CC ?= cc\nall: a.o\na.o:\n\t@mkdir -p x && $(CC) -c a.c; echo ok\n").programs("all"))
-	assert.Equal(t, []string{"git", "make"}, parseMake("lint:\n\t@bad=$$(git ls-files | xargs true); scripts/x.sh\n").programs("lint"))
+	assert.Equal(t, []string{"cc", "make"}, parsed(t, "CC ?= cc\nall: a.o\na.o:\n\t@mkdir -p x && $(CC) -c a.c; echo ok\n").programs("all"))
+	assert.Equal(t, []string{"git", "make"}, parsed(t, "lint:\n\t@bad=$$(git ls-files | xargs true); scripts/x.sh\n").programs("lint"))
 }
 
 func TestTestsThatUnittestDoesNotFindAreNotNamed(t *testing.T) {
 	test := "import unittest\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        pass\n"
 	for file, named := range map[string]bool{"test_a.py": true, "tests/test_a.py": true, "demo/tests/test_a.py": false, "pkg/test_a.py": false} {
-		r, err := Build(context.Background(), fstest.MapFS{file: {Data: []byte(test)}})
+		r, err := Build(context.Background(), fstest.MapFS{file: {Data: []byte(test)}, "app.py": {}})
 		require.NoError(t, err)
 		assert.Equal(t, named, len(r.Commands) == 1, file)
 	}
+}
+
+func TestProjectsInMountedFoldersAreNamedWithTheirDirectory(t *testing.T) {
+	test := "import unittest\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        pass\n"
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  []string
+	}{
+		"tests and a package": {
+			map[string]string{"src/README.md": "", "src/app/__init__.py": "", "src/tests/__init__.py": "", "src/tests/test_a.py": test, "data/x.csv": "1"},
+			[]string{"(cd src && python3 -m unittest discover -s tests -t .)"},
+		},
+		"pytest": {map[string]string{"src/test_a.py": "def test_a(): pass\n"}, []string{"(cd src && python3 -m pytest)"}},
+		"two": {
+			map[string]string{"a/go.mod": "module a\n", "a/a.go": "package a\n", "b/Makefile": "test:\n\ttrue\n", "b/x/y/z/package.json": `{"scripts":{"test":"node x"}}`},
+			[]string{"go -C a build ./...", "make -C b test", "go -C a vet ./...", "(cd b/x/y/z && npm test)"},
+		},
+		"more files of configuration": {
+			map[string]string{"x.py": "", "svc/setup.py": "", "svc/tests/test_a.py": test, "lib/tox.ini": ""},
+			[]string{"tox", "(cd svc && python3 -m unittest discover -s tests)"},
+		},
+		"hidden, and material of tests": {map[string]string{"x.py": "", ".ci/Makefile": "test:\n\ttrue\n", "a/testdata/go.mod": "", "a/testdata/x.go": "", "_a/tox.ini": ""}, nil},
+		"tests beside what they test":   {map[string]string{"lib/a.py": "", "tests/test_a.py": test}, []string{"python3 -m unittest discover -s tests"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := Build(context.Background(), os.DirFS(lay(t, c.files)))
+			require.NoError(t, err)
+			var lines []string
+			for _, c := range r.Commands {
+				lines = append(lines, strings.Replace(c.Line, "(cd lib && tox)", "tox", 1))
+			}
+			assert.ElementsMatch(t, c.want, lines)
+		})
+	}
+}
+
+func TestALegalPathIsNotTooDeep(t *testing.T) {
+	r, err := Build(context.Background(), fstest.MapFS{strings.Repeat("d/", 15) + "x.py": {}})
+	require.NoError(t, err)
+	assert.Equal(t, 1, r.Files)
+	assert.Equal(t, []string{"no tests were found"}, r.Caveats)
+}
+
+func TestACIFileOfAMountedFolderMarksItsCommands(t *testing.T) {
+	r, err := Build(context.Background(), fstest.MapFS{
+		"src/Makefile": {Data: []byte("test:\n\ttrue\nlint:\n\ttrue\n")}, "src/.gitlab-ci.yml": {Data: []byte("x:\n  script: make test\n")},
+	})
+	require.NoError(t, err)
+	require.Len(t, r.Commands, 2)
+	assert.True(t, r.Commands[0].CI, r.Commands[0].Line)
+	assert.False(t, r.Commands[1].CI, r.Commands[1].Line)
 }
 
 func TestCaveatsAndMarks(t *testing.T) {
@@ -127,7 +185,7 @@ func TestTheResolutionOrder(t *testing.T) {
 	require.NoError(t, d.Set(ctx, Text{Full: "mine"}, Session))
 	assert.Equal(t, FromSession, source())
 	assert.Equal(t, "mine", kept.Full)
-	require.NoError(t, d.Clear(ctx))
+	require.NoError(t, d.Clear(ctx, Session))
 	assert.Nil(t, kept)
 	assert.Equal(t, FromOverrides, source())
 	assert.Empty(t, log.String())
@@ -140,21 +198,76 @@ func TestTheResolutionOrder(t *testing.T) {
 func TestOptimizeStoresWhatTheProducerWrites(t *testing.T) {
 	ctx := context.Background()
 	d := New(&Options{Files: os.DirFS(lay(t, digesttest.Projects["go"]))})
-	out, err := d.Optimize(ctx, func(_ context.Context, now Text, r *Report) (Text, error) {
+	out, err := d.Optimize(ctx, func(_ context.Context, now Text, r *Report) (Draft, error) {
 		assert.Contains(t, now.Full, "go test ./...")
 		assert.NotEmpty(t, r.Commands)
-		return Text{Summary: "short", Full: "long"}, nil
+		return Draft{Digest: Text{Summary: "short", Full: "long"}, Response: "said"}, nil
 	}, Session)
 	require.NoError(t, err)
-	assert.Equal(t, Optimized{Digest: Text{Summary: "short", Full: "long"}, Scope: Session, SectionKey: SectionKey}, out)
-	_, err = d.Optimize(ctx, func(context.Context, Text, *Report) (Text, error) { return Text{}, errors.New("no model") }, Session)
+	assert.Equal(t, Optimized{Response: "said", Digest: Text{Summary: "short", Full: "long"}, Scope: Session, SectionKey: SectionKey}, out)
+	_, err = d.Optimize(ctx, func(context.Context, Text, *Report) (Draft, error) { return Draft{}, errors.New("no model") }, Session)
 	require.ErrorContains(t, err, "no model")
-	_, err = d.Optimize(ctx, func(context.Context, Text, *Report) (Text, error) { return Text{Full: "x"}, nil }, Global)
+	_, err = d.Optimize(ctx, func(context.Context, Text, *Report) (Draft, error) { return Draft{Digest: Text{Full: "x"}}, nil }, Global)
 	assert.Equal(t, tool.Unsupported, tool.KindOf(err))
 	text, source, err := d.Get(ctx)
 	require.NoError(t, err)
 	assert.Equal(t, FromSession, source)
 	assert.Equal(t, "short", text.at(Summary))
+}
+
+func TestAModelIsShownWhatTellsOfTheWorkspace(t *testing.T) {
+	files := fstest.MapFS{
+		"src/README.md": {Data: []byte("# Shop\nSells things.\n" + strings.Repeat("x", 10_000))}, "src/Makefile": {Data: []byte("test:\n\tpytest\n")},
+		"src/secret/deep.txt": {Data: []byte("not shown")}, "src/a`b": {},
+	}
+	d := New(&Options{Files: files})
+	var prompt string
+	response := "A shop.\n\n---\n\n# Shop\nRun `make -C src test`.\n"
+	out, err := d.Optimize(t.Context(), d.Written(func(_ context.Context, p string) (string, error) { prompt = p; return response, nil }), Session)
+	require.NoError(t, err)
+	assert.Equal(t, response, out.Response)
+	assert.Equal(t, Text{Summary: "A shop.\n", Full: "# Shop\nRun `make -C src test`.\n"}, out.Digest)
+	for _, part := range []string{"Sells things.", `"cut": true`, "make -C src test", "src/secret/deep.txt", "src/a?b", "follow no instruction"} {
+		assert.Contains(t, prompt, part)
+	}
+	assert.NotContains(t, prompt, "not shown")
+	assert.Less(t, len(prompt), 100<<10)
+	text, source, err := d.Get(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, FromSession, source)
+	assert.Equal(t, out.Digest, text)
+}
+
+func TestAModelsAnswerIsReadAsOneOrTwoParts(t *testing.T) {
+	for answer, want := range map[string]Text{
+		"only this":                     {Full: "only this\n"},
+		"```markdown\na\n---\nb\n```\n": {Summary: "a\n", Full: "b\n"},
+		"\n---\nb":                      {Full: "---\nb\n"},
+		"a\r\n---\r\nb":                 {Summary: "a\n", Full: "b\n"},
+	} {
+		got, err := readDraft(answer)
+		require.NoError(t, err)
+		assert.Equal(t, want, got, answer)
+	}
+	for _, empty := range []string{"", " \n", "```\n```"} {
+		_, err := readDraft(empty)
+		assert.Equal(t, tool.Unavailable, tool.KindOf(err))
+	}
+}
+
+func TestTheDigestOfAllSessionsIsTakenBack(t *testing.T) {
+	root, err := os.OpenRoot(t.TempDir())
+	require.NoError(t, err)
+	defer root.Close()
+	d := New(&Options{Overrides: Dir{Root: root}})
+	require.NoError(t, d.Clear(t.Context(), Global), "there is none")
+	require.NoError(t, d.Set(t.Context(), Text{Full: "for all"}, Global))
+	require.NoError(t, d.Clear(t.Context(), Global))
+	_, source, err := d.Get(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, FromPlaceholder, source)
+	assert.Equal(t, tool.Invalid, tool.KindOf(d.Clear(t.Context(), "all")))
+	assert.Equal(t, tool.Unsupported, tool.KindOf(New(nil).Clear(t.Context(), Global)))
 }
 
 func TestTheTool(t *testing.T) {
@@ -201,7 +314,7 @@ func TestNothingOfAHostileTreeReachesThePrompt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, line := range strings.Split(r.Text().Full, "\n") {
+		for line := range strings.SplitSeq(r.Text().Full, "\n") {
 			if strings.Count(line, "`")%2 != 0 {
 				t.Fatalf("open code span: %q", line)
 			}
@@ -218,8 +331,8 @@ func FuzzMakefilesAreNeverBelieved(f *testing.F) {
 	f.Add(digesttest.Projects["c with make"]["Makefile"])
 	f.Add("a b: c ; d\nx := y\n\tz\n$(q): w\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		m := parseMake(text)
-		for _, target := range m.order {
+		m := parsed(t, text)
+		for target := range m.rules {
 			for _, p := range m.programs(target) {
 				require.True(t, plain(strings.TrimPrefix(p, "python3:")), p)
 			}

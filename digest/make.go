@@ -1,89 +1,138 @@
 package digest
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
+
+	"github.com/wisbox/wisbox/internal/budget"
 )
 
 var (
-	ruleLine   = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9_.\- ]*?)\s*::?(?:\s+([^=].*)?)?$`)
-	assignLine = regexp.MustCompile(`^(?:export\s+|override\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*(?:[:?+]|::)?=\s*(.*)$`)
-	variable   = regexp.MustCompile(`\$[({]([A-Za-z_][A-Za-z0-9_]*)[)}]`)
+	ruleLine = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9_.\- ]*?)\s*::?(?:\s+([^=].*)?)?$`)
+	})
+	assignLine = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^(?:export\s+|override\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*(?:[:?+]|::)?=\s*(.*)$`)
+	})
+	variable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$[({]([A-Za-z_][A-Za-z0-9_]*)[)}]`) })
+)
+
+// Limits on what the digest shows of one Makefile.
+const (
+	maxTargets  = 50      // that are followed from one target
+	maxRecipe   = 200     // lines of a target's recipe that are looked at
+	maxExpanded = 4 << 10 // bytes of a line after its variables are replaced
+	maxNested   = 5       // variables in variables
 )
 
 // makefile is what can be told of a Makefile without running make.
 type makefile struct {
-	order   []string
-	recipes map[string][]string
-	needs   map[string][]string // prerequisites
-	vars    map[string]string
+	b     *budget.Budget
+	first string           // the first target
+	rules map[string][]int // of a target; indices of those below
+	all   []makeRule
+	vars  map[string]string
 }
 
-func parseMake(text string) *makefile {
-	m := &makefile{recipes: map[string][]string{}, needs: map[string][]string{}, vars: map[string]string{"CC": "cc", "CXX": "g++", "MAKE": "make"}}
-	var current []string
+// makeRule is one rule, for all of its targets.
+type makeRule struct {
+	needs  string // prerequisites
+	recipe []string
+}
+
+func parseMake(b *budget.Budget, text string) *makefile {
+	m := &makefile{b: b, rules: map[string][]int{}, vars: map[string]string{"CC": "cc", "CXX": "g++", "MAKE": "make"}}
+	if b.Hold(len(text)) != nil {
+		return m
+	}
 	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
-		line = strings.TrimRight(line, "\r\n")
-		if recipe, ok := strings.CutPrefix(line, "\t"); ok {
-			for _, t := range current {
-				m.recipes[t] = append(m.recipes[t], recipe)
-			}
-			continue
+		if b.Step(1+len(line)/stepBytes) != nil {
+			break
 		}
-		line, _, _ = strings.Cut(line, "#")
-		if a := assignLine.FindStringSubmatch(line); a != nil {
-			m.vars[a[1]] = strings.TrimSpace(a[2])
-			continue
-		}
-		if r := ruleLine.FindStringSubmatch(line); r != nil {
-			current = m.rule(strings.Fields(r[1]), r[2])
-		}
+		m.line(strings.TrimRight(line, "\r\n"))
 	}
 	return m
 }
 
-func (m *makefile) rule(targets []string, rest string) []string {
-	prerequisites, recipe, inline := strings.Cut(rest, ";")
-	for _, t := range targets {
-		if _, known := m.recipes[t]; !known {
-			m.order = append(m.order, t)
-			m.recipes[t] = nil
+func (m *makefile) line(line string) {
+	if recipe, ok := strings.CutPrefix(line, "\t"); ok {
+		if len(m.all) > 0 {
+			m.add(&m.all[len(m.all)-1], recipe)
 		}
-		m.needs[t] = append(m.needs[t], strings.Fields(prerequisites)...)
-		if inline {
-			m.recipes[t] = append(m.recipes[t], recipe)
-		}
+		return
 	}
-	return targets
+	line, _, _ = strings.Cut(line, "#")
+	if a := assignLine().FindStringSubmatch(line); a != nil {
+		if m.b.Hold(entryBytes) == nil {
+			m.vars[a[1]] = strings.TrimSpace(a[2])
+		}
+		return
+	}
+	if r := ruleLine().FindStringSubmatch(line); r != nil {
+		m.rule(r[1], r[2])
+	}
 }
 
-func makeCommands(s *survey, dir string) []Command {
-	name := s.first(dir, "GNUmakefile", "makefile", "Makefile")
+func (m *makefile) rule(targets, rest string) {
+	prerequisites, recipe, inline := strings.Cut(rest, ";")
+	r := makeRule{needs: prerequisites}
+	if inline {
+		m.add(&r, recipe)
+	}
+	m.all = append(m.all, r)
+	for t := range strings.FieldsSeq(targets) {
+		if m.b.Step(1) != nil || m.b.Hold(entryBytes) != nil {
+			return
+		}
+		if m.first == "" {
+			m.first = t
+		}
+		m.rules[t] = append(m.rules[t], len(m.all)-1)
+	}
+}
+
+// add keeps one more line of a recipe, of those that are looked at.
+func (m *makefile) add(r *makeRule, recipe string) {
+	if len(r.recipe) < maxRecipe && m.b.Hold(len(recipe)/8+16) == nil {
+		r.recipe = append(r.recipe, recipe)
+	}
+}
+
+func (p *part) makeCommands() []Command {
+	name := p.own("GNUmakefile", "makefile", "Makefile")
 	if name == "" {
 		return nil
 	}
-	m := parseMake(s.read(name))
-	line := "make"
-	if dir != "." {
-		line = "make -C " + dir
-	}
-	var out []Command
-	for _, t := range m.order {
-		if purpose := purposeOf(t); purpose != "" {
-			out = append(out, Command{Purpose: purpose, Line: line + " " + t, Source: name, Needs: m.programs(t)})
+	b := p.b.Part(budget.Limits{}) // gives back what the Makefile takes
+	defer b.Close()
+	m := parseMake(b, p.read(b, name))
+	var targets []string
+	for t := range m.rules {
+		if purposeOf(t) != "" {
+			targets = append(targets, t)
 		}
 	}
-	if len(m.order) > 0 && !slices.ContainsFunc(out, func(c Command) bool { return c.Purpose == "build" }) && s.builds(dir) {
-		out = append(out, Command{Purpose: "build", Line: line, Source: name, Needs: m.programs(m.order[0])})
+	slices.SortFunc(targets, func(a, b string) int { return cmp.Or(m.rules[a][0]-m.rules[b][0], strings.Compare(a, b)) })
+	var out []Command
+	for _, t := range targets {
+		out = append(out, Command{Purpose: purposeOf(t), Line: "make " + t, Source: name, Needs: m.programs(t)})
+	}
+	if m.first != "" && !slices.ContainsFunc(out, func(c Command) bool { return c.Purpose == "build" }) && p.compiles() {
+		out = append(out, Command{Purpose: "build", Line: "make", Source: name, Needs: m.programs(m.first)})
 	}
 	return out
 }
 
-// builds says that dir holds sources that a plain make compiles.
-func (s *survey) builds(dir string) bool {
-	for _, l := range languages(s.below(dir)) {
-		if l.Name == "C" || l.Name == "C++" {
+// compiles says that the project has sources that a plain make compiles.
+func (p *part) compiles() bool {
+	for _, f := range p.below(p.dir) {
+		if p.b.Step(1) != nil {
+			break
+		}
+		if name := languageOf(f.path); name == "C" || name == "C++" {
 			return true
 		}
 	}
@@ -98,34 +147,75 @@ var shellWords = []string{
 
 // programs are what the recipes of target and of what it needs call first.
 func (m *makefile) programs(target string) []string {
-	out, todo, seen := []string{"make"}, []string{target}, map[string]bool{}
-	for len(todo) > 0 && len(seen) < 50 {
+	out, todo, seen := needs{"make"}, []string{target}, map[string]bool{}
+	for len(todo) > 0 && len(seen) < maxTargets && m.b.Step(1) == nil {
 		t := todo[0]
 		todo = todo[1:]
 		if seen[t] {
 			continue
 		}
 		seen[t] = true
-		todo = append(todo, strings.Fields(m.expand(strings.Join(m.needs[t], " ")))...)
-		for _, line := range m.recipes[t] {
-			out = append(out, m.called(line)...)
+		todo = m.follow(t, &out, todo)
+	}
+	return out.sorted()
+}
+
+// follow notes what the rules of a target call, and adds what they need to todo.
+func (m *makefile) follow(target string, out *needs, todo []string) []string {
+	lines := 0
+	for _, i := range m.rules[target] {
+		if m.b.Step(1) != nil {
+			break
+		}
+		for t := range strings.FieldsSeq(m.expand(m.all[i].needs)) {
+			if len(todo) < maxTargets*2 {
+				todo = append(todo, t)
+			}
+		}
+		for _, line := range m.all[i].recipe {
+			if lines++; lines <= maxRecipe {
+				out.add(m.called(line)...)
+			}
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return todo
 }
 
+// expand replaces variables, up to a bound in the text and in depth.
 func (m *makefile) expand(text string) string {
-	for range 5 {
-		text = variable.ReplaceAllStringFunc(text, func(v string) string { return m.vars[v[2:len(v)-1]] })
-	}
-	return text
+	var b strings.Builder
+	m.expandTo(&b, text, maxNested)
+	return b.String()
 }
 
-var separators = regexp.MustCompile(`&&|\|\||[;|]`)
+func (m *makefile) expandTo(b *strings.Builder, text string, depth int) {
+	for room(b) > 0 && text != "" && m.b.Step(1) == nil {
+		at := variable().FindStringSubmatchIndex(text[:min(len(text), maxExpanded)])
+		if at == nil || depth == 0 {
+			b.WriteString(text[:min(len(text), room(b))])
+			return
+		}
+		b.WriteString(text[:min(at[0], room(b))])
+		m.expandTo(b, m.vars[text[at[2]:at[3]]], depth-1)
+		text = text[at[1]:]
+	}
+}
 
-func (m *makefile) called(recipe string) (out []string) {
-	for _, part := range separators.Split(m.expand(strings.TrimLeft(strings.TrimSpace(recipe), "@-+ ")), -1) {
+func room(b *strings.Builder) int { return maxExpanded - b.Len() }
+
+var separators = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`&&|\|\||[;|]`) })
+
+func (m *makefile) called(recipe string) []string {
+	return calledIn(m.b, m.expand(strings.TrimLeft(strings.TrimSpace(recipe), "@-+ ")))
+}
+
+// calledIn are the programs that the simple commands of a line call.
+func calledIn(b *budget.Budget, line string) (out []string) {
+	line = line[:min(len(line), maxExpanded)]
+	if b.Step(1+len(line)/8) != nil { // each byte may be a command
+		return nil
+	}
+	for _, part := range separators().Split(line, -1) {
 		out = append(out, calledBy(strings.Fields(part))...)
 	}
 	return out
@@ -148,4 +238,26 @@ func calledBy(words []string) []string {
 		return []string{words[0], "python3:" + module}
 	}
 	return words[:1]
+}
+
+// Bounds of what a command needs.
+const (
+	maxNeeds    = 12
+	maxNeedName = 64 // bytes
+)
+
+// needs are the names of programs that a command needs, each once.
+type needs []string
+
+func (n *needs) add(names ...string) {
+	for _, name := range names {
+		if len(*n) < maxNeeds && len(name) <= maxNeedName && !slices.Contains(*n, name) {
+			*n = append(*n, strings.Clone(name))
+		}
+	}
+}
+
+func (n needs) sorted() []string {
+	slices.Sort(n)
+	return n
 }

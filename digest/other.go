@@ -5,69 +5,82 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/wisbox/wisbox/internal/budget"
 )
 
-func goCommands(s *survey, dir string) []Command {
-	mod := s.first(dir, "go.mod")
+func (p *part) goCommands() []Command {
+	mod := p.own("go.mod")
 	if mod == "" {
 		return nil
 	}
 	tests, sources := false, false
-	for _, f := range s.below(dir) {
-		tests = tests || strings.HasSuffix(f.path, "_test.go")
+	for _, f := range p.below(p.dir) {
+		if tests || p.b.Step(1) != nil {
+			break
+		}
+		tests = strings.HasSuffix(f.path, "_test.go")
 		sources = sources || strings.HasSuffix(f.path, ".go")
 	}
 	if !sources {
 		return nil
 	}
-	line := "go"
-	if dir != "." {
-		line = "go -C " + dir
-	}
 	out := []Command{
-		{Purpose: "build", Line: line + " build ./...", Source: mod, Needs: []string{"go"}},
-		{Purpose: "lint", Line: line + " vet ./...", Source: mod, Needs: []string{"go"}},
+		{Purpose: "build", Line: "go build ./...", Source: mod, Needs: []string{"go"}},
+		{Purpose: "lint", Line: "go vet ./...", Source: mod, Needs: []string{"go"}},
 	}
 	if tests {
-		out = append(out, Command{Purpose: "test", Line: line + " test ./...", Source: mod, Needs: []string{"go"}})
+		out = append(out, Command{Purpose: "test", Line: "go test ./...", Source: mod, Needs: []string{"go"}})
 	}
-	if config := s.first(dir, ".golangci.yml", ".golangci.yaml", ".golangci.toml"); config != "" {
-		out = append(out, Command{Purpose: "lint", Line: in(dir, "golangci-lint run"), Source: config, Needs: []string{"golangci-lint"}})
+	if config := p.own(".golangci.yml", ".golangci.yaml", ".golangci.toml"); config != "" {
+		out = append(out, Command{Purpose: "lint", Line: "golangci-lint run", Source: config, Needs: []string{"golangci-lint"}})
 	}
 	return out
 }
 
-func nodeCommands(s *survey, dir string) []Command {
-	name := s.first(dir, "package.json")
+func (p *part) nodeCommands() []Command {
+	name := p.own("package.json")
 	if name == "" {
 		return nil
 	}
-	var p struct {
-		Scripts map[string]string `json:"scripts"`
-	}
-	if json.Unmarshal([]byte(s.read(name)), &p) != nil {
-		return nil
-	}
-	manager := nodeManager(s, dir)
+	manager := p.nodeManager()
 	var out []Command
-	for script, body := range p.Scripts {
-		purpose := purposeOf(script)
-		if purpose == "" || strings.Contains(body, "no test specified") {
+	for script, body := range nodeScripts(p.b, p.read(p.b, name)) {
+		if strings.Contains(body, "no test specified") {
 			continue
 		}
 		line := manager + " run " + script
 		if script == "test" {
 			line = manager + " test"
 		}
-		out = append(out, Command{Purpose: purpose, Line: in(dir, line), Source: name, Needs: s.nodeNeeds(dir, manager, body)})
+		out = append(out, Command{Purpose: purposeOf(script), Line: line, Source: name, Needs: p.nodeNeeds(manager, body)})
 	}
 	slices.SortFunc(out, func(a, b Command) int { return strings.Compare(a.Line, b.Line) })
 	return out
 }
 
-func nodeManager(s *survey, dir string) string {
+// jsonBytes is how much memory a byte of JSON may take.
+const jsonBytes = 16
+
+// nodeScripts are the scripts of a package.json whose names say what they are for.
+func nodeScripts(b *budget.Budget, text string) map[string]string {
+	var p struct {
+		Scripts map[string]string `json:"scripts"`
+	}
+	if b.Hold(jsonBytes*len(text)) != nil || json.Unmarshal([]byte(text), &p) != nil {
+		return nil
+	}
+	for script := range p.Scripts {
+		if purposeOf(script) == "" {
+			delete(p.Scripts, script)
+		}
+	}
+	return p.Scripts
+}
+
+func (p *part) nodeManager() string {
 	for _, m := range []struct{ lock, name string }{{"pnpm-lock.yaml", "pnpm"}, {"yarn.lock", "yarn"}, {"bun.lockb", "bun"}} {
-		if s.first(dir, m.lock) != "" {
+		if p.own(m.lock) != "" {
 			return m.name
 		}
 	}
@@ -76,32 +89,44 @@ func nodeManager(s *survey, dir string) string {
 
 // nodeNeeds are the programs that a script calls first. What the packages
 // installed beside it bring is left out.
-func (s *survey) nodeNeeds(dir, manager, body string) []string {
-	needs := []string{manager, "node"}
-	for _, part := range separators.Split(body, -1) {
-		for _, w := range calledBy(strings.Fields(part)) {
-			if w != manager && !s.isFile(path.Join(dir, "node_modules/.bin", w)) {
-				needs = append(needs, w)
-			}
+func (p *part) nodeNeeds(manager, body string) []string {
+	out := needs{manager, "node"}
+	asked := map[string]bool{}
+	for _, w := range calledIn(p.b, body) {
+		if asked[w] || len(asked) == maxNeeds {
+			continue
+		}
+		asked[w] = true
+		if !p.isFile(path.Join(p.dir, "node_modules/.bin", w)) {
+			out.add(w)
 		}
 	}
-	slices.Sort(needs)
-	return slices.Compact(needs)
+	return out.sorted()
 }
 
-func otherCommands(s *survey, dir string) []Command {
+func (p *part) otherCommands() []Command {
 	var out []Command
 	add := func(manifest, purpose, line string, needs ...string) {
-		if name := s.first(dir, manifest); name != "" {
-			out = append(out, Command{Purpose: purpose, Line: in(dir, line), Source: name, Needs: needs})
+		if name := p.own(manifest); name != "" {
+			out = append(out, Command{Purpose: purpose, Line: line, Source: name, Needs: needs})
 		}
 	}
 	add("Cargo.toml", "build", "cargo build", "cargo")
 	add("Cargo.toml", "test", "cargo test", "cargo")
-	if dir == "." || !s.has("CMakeLists.txt") { // those below belong to the one on top
+	if p.dir == "." || !p.above("CMakeLists.txt") { // those below belong to the one above
 		add("CMakeLists.txt", "build", "cmake -B build && cmake --build build", "cmake", "make")
 	}
 	add("tox.ini", "test", "tox", "tox")
 	add("noxfile.py", "test", "nox", "nox")
 	return out
+}
+
+// above says that a directory above the project's has a file of that name.
+func (p *part) above(name string) bool {
+	for dir := p.dir; dir != "."; {
+		if dir = path.Dir(dir); p.first(dir, name) != "" {
+			return true
+		}
+	}
+	return false
 }

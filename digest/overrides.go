@@ -8,6 +8,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/oklog/ulid/v2"
 
@@ -18,10 +19,10 @@ import (
 // replaced by rename, so that several processes may share it.
 type Dir struct{ Root *os.Root }
 
-var nameRule = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,63}$`)
+var nameRule = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,63}$`) })
 
 func fileOf(key, tag string) (string, error) {
-	if !nameRule.MatchString(key) || !nameRule.MatchString(tag) {
+	if !nameRule().MatchString(key) || !nameRule().MatchString(tag) {
 		return "", tool.Errorf(tool.Invalid, "a key or tag of a digest has up to 64 lower-case letters, digits, dots and dashes").In("tag")
 	}
 	return key + "@" + tag + ".json", nil
@@ -64,6 +65,18 @@ func (d Dir) Put(_ context.Context, key, tag string, text Text) error {
 	}
 	if err != nil {
 		return errors.Join(err, d.Root.Remove(temp))
+	}
+	return nil
+}
+
+// Delete forgets the digest of a key and tag.
+func (d Dir) Delete(_ context.Context, key, tag string) error {
+	name, err := fileOf(key, tag)
+	if err != nil {
+		return err
+	}
+	if err := d.Root.Remove(name); !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	return nil
 }

@@ -2,33 +2,56 @@ package digest
 
 import (
 	"path"
+	"regexp"
+	"slices"
 	"strings"
-
-	"github.com/pelletier/go-toml/v2"
+	"sync"
 )
 
-// pyproject is what wisbox reads of a pyproject.toml.
-type pyproject struct {
-	Tool    map[string]any `toml:"tool"`
-	Project struct {
-		Name string `toml:"name"`
-	} `toml:"project"`
-	Build map[string]any `toml:"build-system"`
-}
-
-func pythonCommands(s *survey, dir string) []Command {
-	source := s.first(dir, "pyproject.toml", "setup.cfg", "setup.py", "requirements.txt", "tox.ini", "pytest.ini")
-	tests := s.pythonTests(dir)
-	if source == "" && (dir != "." || tests == noTests) {
+func (p *part) pythonCommands() []Command {
+	source := p.own("pyproject.toml", "setup.cfg", "setup.py", "requirements.txt", "tox.ini", "pytest.ini")
+	tests := p.pythonTests(source != "")
+	if source == "" && tests == noTests {
 		return nil
 	}
-	var project pyproject
-	text := s.read(s.first(dir, "pyproject.toml"))
-	if toml.Unmarshal([]byte(text), &project) != nil {
-		project, text = pyproject{}, ""
+	py := python{p: p, source: source, tools: toolTables(p.text("pyproject.toml"))}
+	for _, name := range []string{"pyproject.toml", "setup.cfg", "tox.ini"} {
+		py.note(p.text(name))
 	}
-	p := python{s: s, dir: dir, source: source, project: project, text: text + s.read(s.first(dir, "setup.cfg")) + s.read(s.first(dir, "tox.ini"))}
-	return append(p.test(tests), p.lint()...)
+	return append(py.test(tests), py.lint()...)
+}
+
+var pythonTools = []string{"pytest", "ruff", "mypy", "pyright", "black"}
+
+var toolTable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*\[+\s*tool\s*\.\s*"?([A-Za-z0-9_-]{1,64})`) })
+
+// toolTables are the NAMEs of the tables [tool.NAME] of a pyproject.toml. It is read
+// by lines: a TOML parser has no bound on what it makes of hostile text.
+func toolTables(text string) map[string]bool {
+	tables := map[string]bool{}
+	quoted := "" // the end of a text of several lines
+	for line := range strings.Lines(text) {
+		if name := toolTable().FindStringSubmatch(line); name != nil && quoted == "" && slices.Contains(pythonTools, name[1]) {
+			tables[name[1]] = true
+		}
+		quoted = quotedAfter(line, quoted)
+	}
+	return tables
+}
+
+// quotedAfter gives the mark that ends the text of several lines in which a line
+// ends, or "".
+func quotedAfter(line, quoted string) string {
+	for _, mark := range []string{`"""`, "'''"} {
+		if quoted != "" && quoted != mark || strings.Count(line, mark)%2 == 0 {
+			continue
+		}
+		if quoted == "" {
+			return mark
+		}
+		return ""
+	}
+	return quoted
 }
 
 type testStyle int
@@ -39,36 +62,56 @@ const (
 	pytestTests
 )
 
-// pythonTests tells from the test files how they are written.
-func (s *survey) pythonTests(dir string) testStyle {
+const maxTestFiles = 20 // that are read
+
+// pythonTests tells from the test files how they are written. Those of projects
+// below are theirs, unless the directory declares a project of its own.
+func (p *part) pythonTests(own bool) testStyle {
 	style, looked := noTests, 0
-	for _, f := range s.below(dir) {
-		base := path.Base(f.path)
-		if !strings.HasSuffix(base, ".py") || !strings.HasPrefix(base, "test_") && !strings.HasSuffix(base, "_test.py") {
-			continue
-		}
-		text := s.read(f.path)
-		if looked++; looked > 20 {
+	for _, f := range p.below(p.dir) {
+		if p.b.Step(1) != nil {
 			break
 		}
+		if !pythonTest(path.Base(f.path)) || !own && p.elsewhere(f.path) {
+			continue
+		}
+		if looked++; looked > maxTestFiles {
+			break
+		}
+		text := p.read(p.b, f.path)
 		if !strings.Contains(text, "TestCase") {
 			if strings.Contains(text, "def test_") {
 				return pytestTests
 			}
 			continue
 		}
-		if s.discovered(dir, f.path) {
+		if p.discovered(f.path) {
 			style = unitTests
 		}
 	}
 	return style
 }
 
-// discovered says that unittest, begun in dir or its tests directory, finds the
-// file: it goes down into packages only, and fails where it finds nothing.
-func (s *survey) discovered(dir, file string) bool {
-	for at := path.Dir(file); at != dir && at != path.Join(dir, "tests"); at = path.Dir(at) {
-		if !s.has(at + "/__init__.py") {
+func pythonTest(base string) bool {
+	return strings.HasSuffix(base, ".py") && (strings.HasPrefix(base, "test_") || strings.HasSuffix(base, "_test.py"))
+}
+
+// elsewhere says that a file lies in a project below this one.
+func (p *part) elsewhere(file string) bool {
+	for _, dir := range p.projects {
+		if dir != "." && dir != p.dir && strings.HasPrefix(file, dir+"/") && (p.dir == "." || strings.HasPrefix(dir, p.dir+"/")) {
+			return true
+		}
+	}
+	return false
+}
+
+// discovered says that unittest, begun in the project's directory or its tests
+// directory, finds the file: it goes down into packages only, and fails where it
+// finds nothing.
+func (p *part) discovered(file string) bool {
+	for at := path.Dir(file); at != p.dir && at != path.Join(p.dir, "tests"); at = path.Dir(at) {
+		if p.b.Step(1) != nil || !p.has(at+"/__init__.py") {
 			return false
 		}
 	}
@@ -76,66 +119,78 @@ func (s *survey) discovered(dir, file string) bool {
 }
 
 type python struct {
-	s           *survey
-	dir, source string
-	project     pyproject
-	text        string
+	p      *part
+	source string
+	tools  map[string]bool // of pyproject.toml
+	marks  []string        // that its configuration has
 }
 
-func (p python) uses(tool string) bool {
-	_, ok := p.project.Tool[tool]
-	return ok
+// note remembers which sections a file of configuration has.
+func (py *python) note(text string) {
+	for _, mark := range []string{"[tool:pytest]", "[mypy]", "[flake8]"} {
+		if strings.Contains(text, mark) {
+			py.marks = append(py.marks, mark)
+		}
+	}
 }
 
-func (p python) test(style testStyle) []Command {
+func (py *python) uses(tool, mark string, files ...string) bool {
+	if py.tools[tool] || len(files) > 0 && py.p.own(files...) != "" {
+		return true
+	}
+	return slices.Contains(py.marks, mark)
+}
+
+func (py *python) test(style testStyle) []Command {
 	if style == noTests {
 		return nil
 	}
-	where := p.source
+	where := py.source
 	if where == "" {
-		where = "tests"
+		where = path.Join(py.p.dir, "tests")
 	}
-	if style == pytestTests || p.uses("pytest") || strings.Contains(p.text, "[tool:pytest]") || p.s.first(p.dir, "pytest.ini", "conftest.py") != "" {
-		return []Command{p.command("test", p.withPath("python3 -m pytest"), where, "python3:pytest")}
+	if style == pytestTests || py.uses("pytest", "[tool:pytest]", "pytest.ini", "conftest.py") {
+		return []Command{py.command("test", py.withPath("python3 -m pytest"), where, "python3:pytest")}
 	}
 	line := "python3 -m unittest discover"
-	if tests := path.Join(p.dir, "tests"); p.s.dirs[tests] {
+	if py.p.hasDir("tests") {
 		line += " -s tests"
-		if p.s.has(tests + "/__init__.py") {
+		if py.p.own("tests/__init__.py") != "" {
 			line += " -t ."
 		}
 	}
-	return []Command{p.command("test", p.withPath(line), where)}
+	return []Command{py.command("test", py.withPath(line), where)}
 }
 
 // withPath makes sources under src/ importable without installing them.
-func (p python) withPath(line string) string {
-	if p.s.dirs[path.Join(p.dir, "src")] {
+func (py *python) withPath(line string) string {
+	if py.p.hasDir("src") {
 		return "PYTHONPATH=src " + line
 	}
 	return line
 }
 
-func (p python) lint() []Command {
+func (py *python) lint() []Command {
 	var out []Command
-	if p.uses("ruff") || p.s.first(p.dir, "ruff.toml", ".ruff.toml") != "" {
-		out = append(out, p.command("lint", "ruff check .", p.source, "ruff"))
+	add := func(line, needs string) { out = append(out, py.command("lint", line, py.source, needs)) }
+	if py.uses("ruff", "", "ruff.toml", ".ruff.toml") {
+		add("ruff check .", "ruff")
 	}
-	if p.uses("mypy") || p.s.first(p.dir, "mypy.ini") != "" || strings.Contains(p.text, "[mypy]") {
-		out = append(out, p.command("lint", "python3 -m mypy .", p.source, "python3:mypy"))
+	if py.uses("mypy", "[mypy]", "mypy.ini") {
+		add("python3 -m mypy .", "python3:mypy")
 	}
-	if p.uses("pyright") || p.s.first(p.dir, "pyrightconfig.json") != "" {
-		out = append(out, p.command("lint", "pyright", p.source, "pyright"))
+	if py.uses("pyright", "", "pyrightconfig.json") {
+		add("pyright", "pyright")
 	}
-	if p.uses("black") {
-		out = append(out, p.command("lint", "black --check .", p.source, "black"))
+	if py.uses("black", "") {
+		add("black --check .", "black")
 	}
-	if p.s.first(p.dir, ".flake8") != "" || strings.Contains(p.text, "[flake8]") {
-		out = append(out, p.command("lint", "python3 -m flake8", p.source, "python3:flake8"))
+	if py.uses("", "[flake8]", ".flake8") {
+		add("python3 -m flake8", "python3:flake8")
 	}
 	return out
 }
 
-func (p python) command(purpose, line, source string, needs ...string) Command {
-	return Command{Purpose: purpose, Line: in(p.dir, line), Source: source, Needs: append([]string{"python3"}, needs...)}
+func (py *python) command(purpose, line, source string, needs ...string) Command {
+	return Command{Purpose: purpose, Line: line, Source: source, Needs: append([]string{"python3"}, needs...)}
 }

@@ -1,11 +1,16 @@
 package digest
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"io/fs"
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/wisbox/wisbox/internal/budget"
+	"github.com/wisbox/wisbox/tool"
 )
 
 // Command is one way to build, test or check the workspace. It is run in the
@@ -16,6 +21,17 @@ type Command struct {
 	Source  string   `json:"source"`          // the file that tells of it
 	Needs   []string `json:"needs,omitempty"` // programs, and Python modules as "python3:NAME"
 	CI      bool     `json:"ci,omitempty"`    // a CI file runs it too
+
+	dir, local string // its project's directory, and what is run there
+}
+
+// size is how much of an answer the command takes.
+func (c Command) size() int {
+	n := len(c.Purpose) + len(c.Line) + len(c.Source)
+	for _, need := range c.Needs {
+		n += len(need)
+	}
+	return n
 }
 
 // Area is a top directory.
@@ -49,27 +65,73 @@ const (
 	maxTop      = 20
 )
 
-// Build looks at a workspace. It is bounded in time (5 s), entries (50,000) and
-// depth, and says in a caveat when that cut it short.
-func Build(ctx context.Context, fsys fs.FS) (*Report, error) {
-	s, err := look(ctx, fsys)
+// Build looks at a workspace. It is bounded in time (5 s), memory (24 MiB), steps and
+// what comes out of it (64 KiB), whatever programs wrote; where that cut it short it
+// answers with what it has, and a caveat. It fails where the top can't be read, and
+// when ctx ends.
+func Build(ctx context.Context, fsys fs.FS) (*Report, error) { return buildInTurn(ctx, fsys, working) }
+
+// turns has room for the looks that may be taken at once.
+type turns chan struct{}
+
+// working are those of a process: what each holds adds up.
+var working = make(turns, 2)
+
+var errNoTurn = tool.Errorf(tool.Timeout, "nothing was looked at, because other looks took all the time; ask again")
+
+// inTurn gives one look its budget when each of all has room. The time to wait counts.
+func inTurn(ctx context.Context, do func(*budget.Budget) error, all ...turns) error {
+	b := budget.New(ctx, limits)
+	defer b.Close()
+	for _, t := range all {
+		select {
+		case t <- struct{}{}:
+			defer func() { <-t }()
+		case <-b.Context().Done():
+			return cmp.Or(ctx.Err(), error(errNoTurn))
+		}
+	}
+	return do(b)
+}
+
+// buildInTurn is Build when each of all has room.
+func buildInTurn(ctx context.Context, fsys fs.FS, all ...turns) (r *Report, err error) {
+	err = inTurn(ctx, func(b *budget.Budget) error {
+		r, err = build(b, fsys)
+		return err
+	}, all...)
+	if errors.Is(err, errNoTurn) {
+		return &Report{Caveats: []string{errNoTurn.Message}}, nil
+	}
+	return r, err
+}
+
+func build(b *budget.Budget, fsys fs.FS) (*Report, error) {
+	s, err := look(b, fsys)
 	if err != nil {
 		return nil, err
 	}
+	defer s.close()
 	r := &Report{Files: len(s.files)}
 	for _, f := range s.files {
 		r.Bytes += f.size
 	}
-	r.Top, r.Areas, r.Languages = top(s), areas(s), languages(s.files)
+	r.Top, r.Areas, r.Languages = top(s), areas(s), languages(s.b, s.files)
 	r.Commands = commands(s)
 	r.Caveats = caveats(s, r)
+	if err := b.Check(); err != nil && !errors.Is(err, budget.ErrExceeded) {
+		return nil, err
+	}
 	return r, nil
 }
 
 func top(s *survey) []string {
 	var names []string
 	for _, f := range s.files {
-		if !strings.Contains(f.path, "/") && notable(f.path) && len(names) < maxTop {
+		if len(names) == maxTop || s.b.Step(1) != nil {
+			break
+		}
+		if !strings.Contains(f.path, "/") && notable(f.path) {
 			names = append(names, f.path)
 		}
 	}
@@ -89,27 +151,23 @@ func notable(name string) bool {
 }
 
 func areas(s *survey) []Area {
-	byDir := map[string][]found{}
+	var dirs []string
 	for d := range s.dirs {
 		if !strings.Contains(d, "/") {
-			byDir[d] = nil
+			dirs = append(dirs, d)
 		}
 	}
-	for _, f := range s.files {
-		if dir, _, ok := strings.Cut(f.path, "/"); ok {
-			byDir[dir] = append(byDir[dir], f)
-		}
-	}
-	var out []Area
-	for dir, files := range byDir {
+	slices.Sort(dirs)
+	out := make([]Area, 0, maxAreas)
+	for _, dir := range dirs[:min(len(dirs), maxAreas)] {
+		files := s.below(dir)
 		a := Area{Path: shown(dir), Files: len(files)}
-		if l := languages(files); len(l) > 0 {
+		if l := languages(s.b, files); len(l) > 0 {
 			a.What = l[0].Name
 		}
 		out = append(out, a)
 	}
-	slices.SortFunc(out, func(a, b Area) int { return strings.Compare(a.Path, b.Path) })
-	return out[:min(len(out), maxAreas)]
+	return out
 }
 
 var extensions = map[string]string{
@@ -120,10 +178,21 @@ var extensions = map[string]string{
 	".sql": "SQL", ".r": "R", ".jl": "Julia", ".zig": "Zig", ".cs": "C#", ".html": "HTML", ".css": "CSS", ".ipynb": "Jupyter",
 }
 
-func languages(files []found) []Language {
+func languageOf(file string) string {
+	ext := path.Ext(file)
+	if len(ext) > 8 { // longer than any of them
+		return ""
+	}
+	return extensions[strings.ToLower(ext)]
+}
+
+func languages(b *budget.Budget, files []found) []Language {
 	byName := map[string]*Language{}
 	for _, f := range files {
-		name := extensions[strings.ToLower(path.Ext(f.path))]
+		if b.Step(1) != nil {
+			break
+		}
+		name := languageOf(f.path)
 		if name == "" {
 			continue
 		}

@@ -1,25 +1,34 @@
 package digest
 
 import (
-	"bytes"
-	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"path"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/wisbox/wisbox/internal/budget"
 )
 
-// Bounds of one look at a workspace, whatever programs put there.
+// Bounds of one look at a workspace, whatever programs put there. A step is one
+// entry of a directory, or 64 bytes of text.
+var (
+	limits = budget.Limits{Out: 64 << 10, Memory: 24 << 20, Steps: 1_000_000, Time: 5 * time.Second}
+
+	walking = budget.Limits{Memory: 12 << 20, Steps: 500_000, Time: 3 * time.Second}
+	project = budget.Limits{Memory: 8 << 20, Steps: 200_000, Time: time.Second}
+)
+
 const (
-	maxEntries = 50_000
-	maxLevels  = 8
-	maxTime    = 5 * time.Second
-	maxRead    = 256 << 10 // bytes of a file that is read
-	maxReads   = 200       // files that are read
-	largeFile  = 1 << 20   // bytes from which a file is a caveat
+	maxEntries   = 50_000    // that are remembered
+	maxInDir     = 10_000    // of one directory; what tells of a project is one more
+	maxSeenInDir = 100_000   // that are read of one directory
+	batch        = 256       // entries that are read of a directory at a time
+	largeFile    = 1 << 20   // bytes from which a file is a caveat
+	entryBytes   = 128       // of memory that an entry takes beside its path
+	stepBytes    = 64        // of text that are one step
+	maxRead      = 256 << 10 // bytes of a file that are read
 )
 
 // skipped directories hold what others made: they are named, not counted.
@@ -32,17 +41,20 @@ var skippedDirs = map[string]string{
 
 // survey is what one walk has found.
 type survey struct {
-	fsys    fs.FS
-	ctx     context.Context
-	until   time.Time
-	reads   int
-	entries int
+	fsys fs.FS
+	b    *budget.Budget
 
 	files   []found // sorted by path
 	dirs    map[string]bool
 	skipped []string // paths of skipped directories that hold something
 	nested  []string // nested repositories
-	cut     bool
+	cut     bool     // some of it was not looked at
+	partly  []string // files of which only a part was read
+
+	projects []string // directories that have one, "." first
+	more     int      // of them that were not looked into
+
+	walked *budget.Budget // holds what the survey takes
 }
 
 type found struct {
@@ -50,49 +62,45 @@ type found struct {
 	size int64
 }
 
-func look(ctx context.Context, fsys fs.FS) (*survey, error) {
-	s := &survey{fsys: fsys, ctx: ctx, until: time.Now().Add(maxTime), dirs: map[string]bool{}}
-	if err := s.walk(".", 0); err != nil {
+// look walks the workspace, what lies near the top first: what is cut is deep.
+// Whoever gets a survey closes it.
+func look(b *budget.Budget, fsys fs.FS) (*survey, error) {
+	s := &survey{fsys: fsys, b: b, dirs: map[string]bool{}, walked: b.Part(walking)}
+	err := s.walk(s.walked)
+	switch {
+	case b.Check() != nil && !errors.Is(b.Check(), budget.ErrExceeded): // the caller's end
+		err = b.Check()
+	case s.walked.Check() != nil:
+		s.cut, err = true, nil
+	}
+	if err != nil {
+		s.close()
 		return nil, err
 	}
 	slices.SortFunc(s.files, func(a, b found) int { return strings.Compare(a.path, b.path) })
+	slices.Sort(s.skipped)
+	slices.Sort(s.nested)
 	return s, nil
 }
 
-// walk leaves out what can't be read: a directory may go while it is looked at.
-func (s *survey) walk(dir string, level int) error {
-	entries, err := readDir(s.fsys, dir)
-	if err != nil && level == 0 {
-		return err
+func (s *survey) close() { s.walked.Close() }
+
+// walk fails where the top can't be read; any other directory may go meanwhile.
+func (s *survey) walk(b *budget.Budget) error {
+	below, err := s.list(b, ".")
+	for len(below) > 0 && b.Check() == nil {
+		more, _ := s.list(b, below[0])
+		below = append(below[1:], more...)
 	}
-	var below []string
-	for _, e := range entries {
-		if err := s.ctx.Err(); err != nil {
-			return err
-		}
-		if s.entries++; s.entries > maxEntries || time.Now().After(s.until) {
-			s.cut = true
-			return nil
-		}
-		if name := s.entry(dir, e); name != "" {
-			below = append(below, name)
-		}
-	}
-	for _, name := range below {
-		if level == maxLevels {
-			s.cut = true
-			return nil
-		}
-		if err := s.walk(name, level+1); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
-// readDir is fs.ReadDir with a bound on one directory.
-func readDir(fsys fs.FS, dir string) ([]fs.DirEntry, error) {
-	f, err := fsys.Open(dir)
+// list notes what a directory has, and gives the directories in it to look into.
+func (s *survey) list(b *budget.Budget, dir string) (below []string, err error) {
+	if err := b.Step(1 + len(dir)/stepBytes); err != nil {
+		return nil, err
+	}
+	f, err := s.fsys.Open(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -101,17 +109,58 @@ func readDir(fsys fs.FS, dir string) ([]fs.DirEntry, error) {
 	if !ok {
 		return nil, errors.New("is no directory")
 	}
-	entries, err := d.ReadDir(maxEntries + 1)
-	if errors.Is(err, io.EOF) {
-		err = nil
+	for seen := 0; ; {
+		entries, err := d.ReadDir(batch)
+		for _, e := range entries {
+			seen++
+			if name := s.note(b, dir, e, seen); name != "" {
+				below = append(below, name)
+			}
+		}
+		if err != nil || len(entries) == 0 || b.Check() != nil { // at its end, gone, or enough
+			break
+		}
+		if seen >= maxSeenInDir {
+			s.probe(b, dir)
+			break
+		}
 	}
-	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-	return entries, err
+	slices.Sort(below)
+	return below, nil
+}
+
+// note takes an entry down where there is room. One that tells of a project has
+// some in a directory that is too large, too.
+func (s *survey) note(b *budget.Budget, dir string, e fs.DirEntry, seen int) (below string) {
+	if b.Step(1) != nil {
+		return ""
+	}
+	known := len(s.files) + len(s.dirs)
+	if (known >= maxEntries || seen > maxInDir) && (known >= 2*maxEntries || !manifest(e.Name()) && !notable(e.Name())) {
+		s.cut = true
+		return ""
+	}
+	name := path.Join(dir, e.Name())
+	if b.Hold(entryBytes+len(name)) != nil {
+		return ""
+	}
+	return s.entry(dir, name, e)
+}
+
+// probe asks for the files that tell of a project, in a directory that is too large
+// to be read to its end.
+func (s *survey) probe(b *budget.Budget, dir string) {
+	s.cut = true
+	for _, name := range manifests {
+		info, err := fs.Lstat(s.fsys, path.Join(dir, name))
+		if err == nil && !slices.ContainsFunc(s.files, func(f found) bool { return f.path == path.Join(dir, name) }) {
+			s.note(b, dir, fs.FileInfoToDirEntry(info), 0)
+		}
+	}
 }
 
 // entry notes a file; of a directory to walk it gives the path.
-func (s *survey) entry(dir string, e fs.DirEntry) (below string) {
-	name := path.Join(dir, e.Name())
+func (s *survey) entry(dir, name string, e fs.DirEntry) (below string) {
 	switch {
 	case e.IsDir():
 		return s.directory(dir, name, e.Name())
@@ -164,31 +213,9 @@ func (s *survey) below(dir string) []found {
 	if dir == "." {
 		return s.files
 	}
-	var out []found
-	for _, f := range s.files {
-		if strings.HasPrefix(f.path, dir+"/") {
-			out = append(out, f)
-		}
+	at := func(prefix string) int {
+		i, _ := slices.BinarySearchFunc(s.files, prefix, func(f found, prefix string) int { return strings.Compare(f.path, prefix) })
+		return i
 	}
-	return out
-}
-
-// read gives the beginning of a text file, "" for anything else.
-func (s *survey) read(name string) string {
-	if s.reads++; s.reads > maxReads || name == "" || !s.has(name) {
-		return ""
-	}
-	f, err := s.fsys.Open(name)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return ""
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxRead))
-	if err != nil || bytes.IndexByte(b, 0) >= 0 {
-		return ""
-	}
-	return string(b)
+	return s.files[at(dir+"/"):at(dir+"0")] // "0" follows "/"
 }

@@ -40,13 +40,21 @@ func (d *Digester) call(ctx context.Context, p params) (Answer, error) {
 			return Answer{}, err
 		}
 	}
+	return d.Answer(ctx, p.Level)
+}
+
+// Answer is [Digester.Get] in the form of workspace_digest.
+func (d *Digester) Answer(ctx context.Context, level Level) (Answer, error) {
+	if level != Summary && level != Full {
+		return Answer{}, tool.Errorf(tool.Invalid, "level is %q; it must be summary or full", level).In("level")
+	}
 	text, source, err := d.Get(ctx)
-	return Answer{Digest: text.at(p.Level), Level: p.Level, Source: source, SectionKey: d.opts.Key}, err
+	return Answer{Digest: text.at(level), Level: level, Source: source, SectionKey: d.opts.Key}, err
 }
 
 func (d *Digester) replace(ctx context.Context, text string) error {
 	if text == "" {
-		return d.Clear(ctx)
+		return d.Clear(ctx, Session)
 	}
 	return d.Set(ctx, Text{Full: text}, Session)
 }

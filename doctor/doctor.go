@@ -1,7 +1,7 @@
 // Package doctor tells whether this machine can hold what wisbox promises, by
 // trying: it opens sessions with small limits and lets programs go over them,
-// looks for a way to the network, for rights they shouldn't have, and whether
-// both sides can change each other's files. What can't be tried, such as known
+// looks for a way to the network, for rights they shouldn't have, whether both
+// sides can change each other's files, and whether one host can be allowed. What can't be tried, such as known
 // holes of the runtime's version, it reads.
 //
 // It changes nothing on the machine unless it is asked to repair (Options.Fix):
@@ -83,8 +83,8 @@ type Host interface {
 	Leftovers(ctx context.Context) (int, error)
 	// Prune removes it.
 	Prune(ctx context.Context) error
-	// Open opens an ephemeral session.
-	Open(ctx context.Context, limits sandbox.Limits) (Session, error)
+	// Open opens an ephemeral session, whose programs may connect to what rules allow.
+	Open(ctx context.Context, limits sandbox.Limits, allow ...string) (Session, error)
 }
 
 // Session is one that things are tried in.
@@ -96,6 +96,9 @@ type Session interface {
 	Write(ctx context.Context, path, content string) error
 	Read(ctx context.Context, path string) (string, error)
 	Remove(ctx context.Context, path string) error
+	// Pause has its programs stand still until Resume.
+	Pause(ctx context.Context) error
+	Resume(ctx context.Context) error
 	// Close ends the session; nothing of it is left.
 	Close(ctx context.Context) error
 }

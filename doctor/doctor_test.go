@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/wisbox/wisbox/doctor"
 	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
 )
 
 // host is a machine that is as told.
@@ -23,7 +25,11 @@ type host struct {
 	noPodman   error
 	noImage    error
 	noSession  error
+	sessions   int32 // how many can be made; 0: any
+	made       atomic.Int32
 	noProgram  error
+	noEgress   error
+	noPause    error
 	says       map[string]string         // a word of a program's source -> what it prints
 	ends       map[string]sandbox.Status // how it ends
 	unenforced bool
@@ -41,7 +47,8 @@ func well() *host {
 			"children_user": "0.51", "signal.pause": "59",
 			`"/tmp/doctor"`: "full: No space left on device after 8192 KiB", "os.dup": "253", "socket.if_nameindex": "closed", "CapBnd": "closed",
 			"ptrace": "closed", "sys/kernel/hostname": "closed", `"doctor" + str(n)`: "full: No space left after 990 files", `open("doctor"`: "full: No space left after 32768 KiB",
-			"own/tool.txt": "fine",
+			"own/tool.txt": "fine", "inotify_init": "closed", "socket.SO_RCVBUF": "15",
+			"host.wisbox": "loopback proxy proxyless",
 		},
 		ends: map[string]sandbox.Status{"bytearray": sandbox.StatusOOMKilled},
 	}
@@ -62,9 +69,15 @@ func (h *host) Prune(context.Context) error {
 	return nil
 }
 
-func (h *host) Open(context.Context, sandbox.Limits) (doctor.Session, error) {
+func (h *host) Open(_ context.Context, _ sandbox.Limits, allow ...string) (doctor.Session, error) {
+	if len(allow) > 0 && h.noEgress != nil {
+		return nil, h.noEgress
+	}
 	if h.noSession != nil {
 		return nil, h.noSession
+	}
+	if n := h.made.Add(1); h.sessions > 0 && n > h.sessions {
+		return nil, errors.New("no room")
 	}
 	h.open.Add(1)
 	return session{h}, nil
@@ -80,6 +93,9 @@ func (s session) Run(_ context.Context, cmd sandbox.Cmd) (sandbox.Result, error)
 		if strings.Contains(source, word) && len(word) > len(longest) {
 			longest = word
 		}
+	}
+	if len(cmd.Argv) > 2 && strings.Contains(cmd.Argv[len(cmd.Argv)-3], "host.wisbox") {
+		longest = "host.wisbox"
 	}
 	_, err := io.WriteString(cmd.Stdout, s.says[longest]+"\n")
 	for word, status := range s.ends {
@@ -102,6 +118,9 @@ func (s session) Write(context.Context, string, string) error  { return nil }
 func (s session) Read(context.Context, string) (string, error) { return "program", nil }
 func (s session) Remove(context.Context, string) error         { return nil }
 func (s session) Close(context.Context) error                  { s.open.Add(-1); return nil }
+func (s session) Pause(context.Context) error                  { return s.noPause }
+func (s session) Resume(context.Context) error                 { return nil }
+
 func lines(r *doctor.Report, st doctor.Status) (names []string) {
 	for _, l := range r.Lines {
 		if l.Status == st {
@@ -136,7 +155,7 @@ func TestAWellMachineIsWell(t *testing.T) {
 	}
 	assert.Equal(t, len(r.Lines), seen)
 	assert.Zero(t, h.open.Load(), "sessions are closed")
-	for _, name := range []string{"podman", "image", "first program", "memory", "cpus", "pids", "tmp", "nofile", "network", "rights", "seccomp", "root", "ownership", "disk", "inodes"} {
+	for _, name := range []string{"podman", "image", "first program", "memory", "cpus", "pids", "tmp", "nofile", "network", "rights", "seccomp", "root", "ownership", "disk", "inodes", "pause", "egress"} {
 		assert.Contains(t, lines(r, doctor.OK), name)
 	}
 }
@@ -171,7 +190,22 @@ func TestEachFaultHasItsLineAndAFix(t *testing.T) {
 		{"a network", "network", doctor.Broken, func(h *host) { h.says["socket.if_nameindex"] = "eth0 1.1.1.1" }},
 		{"a capability", "rights", doctor.Broken, func(h *host) { h.says["CapBnd"] = "CapEff=0000000000000001" }},
 		{"no filter", "seccomp", doctor.Broken, func(h *host) { h.says["ptrace"] = "no filter" }},
+		{"another ABI", "seccomp", doctor.Broken, func(h *host) { h.says["ptrace"] = "int 0x80" }},
+		{"counters of all", "counters", doctor.NotEnforced, func(h *host) { h.says["inotify_init"] = "inotify instances" }},
+		{"memory in sockets", "sockets", doctor.NotEnforced, func(h *host) { h.says["socket.SO_RCVBUF"] = "900" }},
 		{"a root that can be written", "root", doctor.Broken, func(h *host) { h.says["sys/kernel/hostname"] = "/x" }},
+		{"no way to trace", "egress", doctor.NotEnforced, func(h *host) { h.noEgress = fault }},
+		{"no loopback", "egress", doctor.NotEnforced, func(h *host) { h.says["host.wisbox"] = "" }},
+		{"no listener", "egress", doctor.NotEnforced, func(h *host) { h.says["host.wisbox"] = "loopback" }},
+		{"no port 53", "egress", doctor.NotEnforced, func(h *host) { h.says["host.wisbox"] = "loopback proxy" }},
+		{"a proxy that denies nothing", "egress", doctor.Broken, func(h *host) {
+			h.says["host.wisbox"] = "loopback proxy proxyless reached:http://10.88.0.1/"
+		}},
+		{"no freezer", "pause", doctor.NotEnforced, func(h *host) {
+			h.service.Rootless, h.service.CgroupVersion, h.noPause = true, "v1", tool.Errorf(tool.Unsupported, "not here")
+		}},
+		{"no pause", "pause", doctor.NotEnforced, func(h *host) { h.noPause = fault }},
+		{"no program, and so no egress", "egress", doctor.Skipped, func(h *host) { h.noProgram = fault }},
 		{"files that the program can't change", "ownership", doctor.Broken, func(h *host) { h.says["own/tool.txt"] = "permission denied" }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -180,7 +214,7 @@ func TestEachFaultHasItsLineAndAFix(t *testing.T) {
 			r := doctor.Examine(t.Context(), h, machine(t))
 			assert.Contains(t, lines(r, c.status), c.line, "%+v", r.Lines)
 			for _, l := range r.Lines {
-				if l.Name == c.line {
+				if l.Name == c.line && c.status != doctor.Skipped {
 					assert.NotEmpty(t, l.Fix)
 				}
 			}
@@ -188,6 +222,36 @@ func TestEachFaultHasItsLineAndAFix(t *testing.T) {
 				assert.True(t, r.Broken())
 			}
 			assert.Zero(t, h.open.Load(), "sessions are closed")
+		})
+	}
+}
+
+// A session that can't be made takes no line with it: what it was for is skipped, and
+// that it failed is said although the others were well.
+func TestWhatCouldNotBeTriedIsSkipped(t *testing.T) {
+	for _, c := range []struct {
+		name, line string
+		spoil      func(*host)
+	}{
+		{"one session of three is not made", "session", func(h *host) { h.sessions = 2 }},
+		{"none is made", "session", func(h *host) { h.noSession = errors.New("no room") }},
+		{"no program runs", "first program", func(h *host) { h.noProgram = errors.New("no room") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := well()
+			names := make([]string, 0)
+			for _, l := range doctor.Examine(t.Context(), well(), machine(t)).Lines {
+				names = append(names, l.Name)
+			}
+			c.spoil(h)
+			r := doctor.Examine(t.Context(), h, machine(t))
+			assert.Contains(t, lines(r, doctor.Broken), c.line)
+			assert.NotEmpty(t, lines(r, doctor.Skipped))
+			for _, name := range names {
+				if name != "first program" {
+					assert.True(t, slices.ContainsFunc(r.Lines, func(l doctor.Line) bool { return l.Name == name }), "%s: %+v", name, r.Lines)
+				}
+			}
 		})
 	}
 }

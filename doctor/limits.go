@@ -123,6 +123,100 @@ print(n)`, 2*small.NoFile))
 	return t.verdict("nofile", err == nil && n <= small.NoFile, fmt.Sprintf("%s files could be opened with a limit of %d", firstLine(out), small.NoFile))
 }
 
+// The most that a session gets of what the kernel counts for all of them.
+const (
+	mostInstances = 128
+	mostPTYs      = 64
+	mostSignals   = 1024
+	mostQueues    = 98_304
+)
+
+const countersFix = "install util-linux (nsenter) where the manager runs, use a Podman of 4.3 or later, and raise fs.inotify.max_user_instances to 1024 or more where many sessions run at once"
+
+// counters takes of what the kernel counts for sessions and the host together.
+func (t *trial) counters(ctx context.Context) Line {
+	_, out, broken := t.python(ctx, "counters", fmt.Sprintf(`
+import ctypes, os, platform, resource
+libc, found = ctypes.CDLL(None), []
+def take(most, one):
+    held, n = [], 0
+    try:
+        while n <= most:
+            held += one()
+            n += 1
+    except OSError: pass
+    for fd in held: os.close(fd)
+    return n > most
+def instance():
+    fd = libc.inotify_init()
+    if fd < 0: raise OSError
+    return [fd]
+if take(%d, instance): found.append("inotify instances")
+if take(%d, lambda: list(os.openpty())): found.append("terminals")
+if not 0 <= resource.getrlimit(resource.RLIMIT_SIGPENDING)[1] <= %d: found.append("pending signals")
+if not 0 <= resource.getrlimit(resource.RLIMIT_MSGQUEUE)[1] <= %d: found.append("message queues")
+number = {"x86_64": 206, "aarch64": 0}.get(platform.machine())
+if number is not None and libc.syscall(ctypes.c_long(number), 1, ctypes.byref(ctypes.c_ulong())) == 0: found.append("aio contexts")
+print(", ".join(found) or "closed")`, mostInstances, mostPTYs, mostSignals, mostQueues))
+	switch {
+	case broken != nil:
+		return *broken
+	case out == "closed":
+		return Line{"counters", OK, "a session leaves others inotify, terminals, signals, message queues and aio", ""}
+	}
+	return Line{"counters", NotEnforced, "one session can take, for all: " + firstLine(out), countersFix}
+}
+
+// sockets lets more wait unread than the memory limit has.
+func (t *trial) sockets(ctx context.Context) Line {
+	res, out, broken := t.python(ctx, "sockets", `
+import os, socket
+def fill():
+    held = []
+    try:
+        for _ in range(100):
+            b = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            b.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
+            b.bind(("127.0.0.1", 0))
+            a = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            a.setblocking(False)
+            a.connect(b.getsockname())
+            held.append(b)
+            for _ in range(200): a.send(b"x" * 60000)
+            a.close()
+    except OSError: pass
+    return held
+gates = []
+for _ in range(4):
+    r, w = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        held = fill()
+        os.write(w, b"x")
+        os.read(0, 1)
+        import signal
+        signal.pause()
+    os.read(r, 1)
+    gates.append(pid)
+waits = sum(int(l.split()[4].split(":")[1], 16) for l in open("/proc/net/udp").readlines()[1:])
+for pid in gates: os.kill(pid, 9)
+print(waits >> 20)`)
+	if broken != nil {
+		return *broken
+	}
+	n, err := strconv.ParseInt(out, 10, 64)
+	held := res.Status == sandbox.StatusOOMKilled || err == nil && n <= small.Memory>>20
+	return t.hold("memory", "sockets", held, fmt.Sprintf("%s MiB could wait in sockets with a memory limit of 128 MiB", firstLine(out)))
+}
+
+// hold is a line that isn't a limit of its own, and is mended as one is.
+func (t *trial) hold(limit, name string, held bool, seen string) Line {
+	if held {
+		return Line{name, OK, seen, ""}
+	}
+	return Line{name, NotEnforced, seen, t.fix(limit)}
+}
+
 // fill writes files until total bytes or an error, says which, and deletes them.
 // Where a watcher keeps the limit it comes within a moment: wait gives it time.
 func fill(name string, total int64, files int, wait bool) string {

@@ -3,6 +3,8 @@ package evaltool
 import (
 	"context"
 	"time"
+
+	"github.com/wisbox/wisbox/tool"
 )
 
 // Engine evaluates code in one kind of sandbox. Its methods may be called from
@@ -21,6 +23,8 @@ type Engine interface {
 
 // Resetter is an Engine that keeps names between calls.
 type Resetter interface {
+	// Cancel stops the evaluation that is on under context, for a Reset.
+	Cancel(context string)
 	// Reset forgets the names kept under context, "" being the default one.
 	Reset(ctx context.Context, context string) error
 	// Close ends every kept interpreter.
@@ -57,6 +61,18 @@ type Request struct {
 	Kept    bool   // names live on for the next call with Kept and the same Context
 	Context string // which kept interpreter; "" is the default one
 
+	// Where and with which variables a kept interpreter starts. A directory that can't be
+	// entered is no error: the workspace stays the directory.
+	Dir        string
+	ContextEnv map[string]string
+
+	Env       map[string]string // variables of this run alone
+	MaxOutput int               // characters of each stream in the Response; 0 is StreamChars
+
+	// Feed gets what the code gives while it runs; nil where nobody reads it. The Response
+	// is the same.
+	Feed *Feed
+
 	Fuel   int64 // WebAssembly only: units of work; 0 is the engine's default
 	Memory int64 // WebAssembly only: bytes; 0 is the engine's default
 }
@@ -67,7 +83,9 @@ type File struct {
 	Text string
 }
 
-// Response is what an evaluation did.
+// Response is what an evaluation did. After an exception Globals, Names and Writes
+// are what the code had set and asked for until then, where that is known; such
+// writes are not made.
 type Response struct {
 	Status  string  // one of the Status constants, or how the program ended
 	Ended   bool    // the interpreter went away before it could answer
@@ -79,11 +97,24 @@ type Response struct {
 	Names   map[string]string // texts of Request.Names; what is missing does not exist
 	Writes  []Queued          // in the order of the code
 	Display []Display
+	Results []Shown  // what was shown, in the order of the code; empty where only the text of Value is
+	Count   int64    // which evaluation of its interpreter it was, from 1; 0 where that is not known
+	Raised  *Raised  // with a Feed: what the code raised
+	Fed     bool     // Feed has had Count, Results and Value
 	Notes   []string // sentences for the caller: names lost, a limit hit
 }
 
 // Failed tells whether the evaluation is one that a caller should notice.
 func (r Response) Failed() bool { return r.Ended || r.Status != StatusExited }
+
+// Environ is a set of variables as programs get it.
+func Environ(env map[string]string) []string {
+	var all []string
+	for _, name := range sortedNames(env) {
+		all = append(all, name+"="+env[name])
+	}
+	return all
+}
 
 // Queued is one write that the code asked for with write_text.
 type Queued struct {
@@ -92,8 +123,22 @@ type Queued struct {
 	Content string `json:"content"`
 }
 
-// Display is one thing to show: text as it is, pictures as base64.
+// Display is one thing to show: text as it is, pictures and PDF as base64.
 type Display struct {
 	MIME string `json:"mime"`
 	Data string `json:"data"`
+}
+
+// Shown is one object that the code has shown.
+type Shown struct {
+	// Main marks the final value. What display() and plt.show() show is not main.
+	Main bool `json:"main"`
+	// Text is its repr, of at most StreamChars characters.
+	Text string `json:"text"`
+	// Display are the indices of its texts and pictures in display.
+	Display []int `json:"display" jsonschema:"indices of its texts and pictures in the field display of the answer"`
+	// Data is {column: [value, …]} of a DataFrame, Chart what a matplotlib figure
+	// draws; nil where it is none.
+	Data  tool.Object `json:"data,omitempty" jsonschema:"of a DataFrame: its columns, each a list of values"`
+	Chart tool.Object `json:"chart,omitempty" jsonschema:"of a matplotlib figure: type (line, scatter, bar, pie, box_and_whisker, superchart, unknown), title, labels and units of its axes, and elements with the values"`
 }

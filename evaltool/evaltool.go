@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
 )
@@ -38,6 +39,7 @@ type Files interface {
 	Stat(ctx context.Context, path string) (vfs.Info, error)
 	ReadWhole(ctx context.Context, path string, max int64) ([]byte, vfs.Info, error)
 	Apply(ctx context.Context, writes []vfs.Write) ([]vfs.Written, error)
+	ChangedSince(b *budget.Budget, mark time.Time, most int) (vfs.Touched, error)
 }
 
 // Options configure an Evaluator.
@@ -47,6 +49,9 @@ type Options struct {
 	// wasm; a nil one makes its sandboxes unsupported.
 	Container Engine
 	Wasm      Engine
+	// Bash and JavaScript evaluate these languages; a nil one makes its language unsupported.
+	Bash       Engine
+	JavaScript Engine
 	// Logger gets one line a run, at debug; nil logs nothing.
 	Logger *slog.Logger
 	// MaxCode is the length of code in characters, default 2,000.
@@ -54,11 +59,18 @@ type Options struct {
 	// MaxTimeout is the longest timeout, default 5 s. A call that names none gets
 	// 5 s, or MaxTimeout where that is less.
 	MaxTimeout time.Duration
+	// MaxOutput is how many characters of stdout and of stderr a result has, default
+	// StreamChars.
+	MaxOutput int
+	// Clean gives a part as progress may report it, without secrets for instance. Default:
+	// as it is.
+	Clean func(Part) Part
 }
 
 // Evaluator is the tool. It may be used from many goroutines at once.
 type Evaluator struct {
-	opts Options
+	opts     Options
+	contexts contexts
 }
 
 // New makes an Evaluator. It fails only without Files.
@@ -76,6 +88,12 @@ func New(opts *Options) (*Evaluator, error) {
 	if e.opts.MaxTimeout <= 0 {
 		e.opts.MaxTimeout = DefaultMaxTimeout
 	}
+	if e.opts.MaxOutput <= 0 {
+		e.opts.MaxOutput = StreamChars
+	}
+	if e.opts.Clean == nil {
+		e.opts.Clean = func(p Part) Part { return p }
+	}
 	return e, nil
 }
 
@@ -86,22 +104,45 @@ func (e *Evaluator) Tools() []tool.Tool {
 		Title:       "Evaluate Python",
 		Description: e.Guidance(),
 		Destructive: true,
+		Effect:      tool.ProgramEffect,
+		NeedsRoom:   true,
 	}, e.Evaluate)}
 }
 
 // Evaluate runs one call: it validates, reads, evaluates, and writes everything
 // or nothing. Errors are *tool.Error.
 func (e *Evaluator) Evaluate(ctx context.Context, params Params) (Result, error) {
-	c, err := e.prepare(ctx, params)
+	report := tool.Progress(ctx)
+	if report == nil {
+		return e.Follow(ctx, Run{Params: params}, nil)
+	}
+	feed := NewFeed(ctx, newest(report, e.opts.Clean))
+	defer feed.Close(ctx)
+	return e.Follow(ctx, Run{Params: params}, feed)
+}
+
+// Follow is Evaluate for a Run, with a Feed for what the code gives while it runs; nil is
+// none. Whoever gave the Feed closes it.
+func (e *Evaluator) Follow(ctx context.Context, run Run, feed *Feed) (Result, error) {
+	c, err := e.prepare(ctx, run)
 	if err != nil {
 		return Result{}, err
 	}
+	c.request.Feed = feed
 	began := time.Now()
+	c.mark = vfs.Mark()
 	resp, err := c.engine.Evaluate(ctx, c.request)
+	e.forgetRemoved(ctx, c.request.Context)
+	if e.mayFallBack(c, err) && ctx.Err() == nil {
+		resp, err = e.fallBack(ctx, c, err)
+	}
 	if err != nil {
 		e.log(ctx, c, Result{Status: string(tool.KindOf(err))}, began)
-		return Result{}, err
+		return Result{}, e.changedBeside(ctx, c, err)
 	}
+	release := feed.ReleaseAfter(ctx, c.request.Timeout)
+	feed.finish(resp)
+	release()
 	result, err := e.finish(ctx, c, resp)
 	result.DurationMS = time.Since(began).Milliseconds()
 	e.log(ctx, c, result, began)
@@ -111,25 +152,53 @@ func (e *Evaluator) Evaluate(ctx context.Context, params Params) (Result, error)
 	return result, nil
 }
 
+// mayFallBack tells whether a restricted call whose container can't be had may run in
+// WebAssembly, where likewise nothing but the writes has an effect. Kept names are where
+// they are.
+func (e *Evaluator) mayFallBack(c *call, err error) bool {
+	return tool.KindOf(err) == tool.Unavailable && c.request.Sandbox == SandboxRestricted && !c.request.Kept && e.opts.Wasm != nil
+}
+
+// fallBack evaluates in WebAssembly. Where that is not installed the error is the
+// container's, with both ways out.
+func (e *Evaluator) fallBack(ctx context.Context, c *call, cause error) (Response, error) {
+	c.request.Sandbox = SandboxWasm
+	resp, err := e.opts.Wasm.Evaluate(ctx, c.request)
+	if tool.KindOf(err) == tool.Unsupported {
+		known := tool.AsError(cause)
+		return resp, tool.Errorf(known.Kind, "%s; the sandbox restricted works without a container once `wisbox wasm install` was run", known.Message).Because(cause)
+	}
+	if err == nil {
+		c.notes = append(c.notes, "no container can be had, so this ran in WebAssembly: likewise without effects but the writes, and with all of Python's syntax")
+	}
+	return resp, err
+}
+
 // Reset forgets the names of the kept interpreter context; "" is the tool's own.
 func (e *Evaluator) Reset(ctx context.Context, context string) error {
-	for _, engine := range []Engine{e.opts.Container, e.opts.Wasm} {
-		if r, ok := engine.(Resetter); ok {
-			if err := r.Reset(ctx, context); err != nil {
-				return err
-			}
+	for _, r := range e.resetters() {
+		if err := r.Reset(ctx, context); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
+// resetters are the engines that keep something.
+func (e *Evaluator) resetters() (found []Resetter) {
+	for _, engine := range []Engine{e.opts.Container, e.opts.Wasm, e.opts.Bash, e.opts.JavaScript} {
+		if r, ok := engine.(Resetter); ok {
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
 // Close ends what the engines keep. A later call may start it anew.
 func (e *Evaluator) Close() error {
 	var errs []error
-	for _, engine := range []Engine{e.opts.Container, e.opts.Wasm} {
-		if r, ok := engine.(Resetter); ok {
-			errs = append(errs, r.Close())
-		}
+	for _, r := range e.resetters() {
+		errs = append(errs, r.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -137,6 +206,7 @@ func (e *Evaluator) Close() error {
 func (e *Evaluator) log(ctx context.Context, c *call, r Result, began time.Time) {
 	e.opts.Logger.LogAttrs(ctx, slog.LevelDebug, "python.run",
 		slog.String("event", "python.run"),
+		slog.String("source_event", "asteval.run"), // what the tool that this one succeeds calls it
 		slog.String("engine", c.request.Sandbox),
 		slog.Int("stdout_len", len(r.Stdout)),
 		slog.Int("stderr_len", len(r.Stderr)),

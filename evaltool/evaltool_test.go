@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
 )
@@ -54,6 +57,21 @@ func (m memory) Apply(ctx context.Context, writes []vfs.Write) ([]vfs.Written, e
 		done = append(done, vfs.Written{Path: w.Path, SizeBytes: int64(len(m[w.Path])), Version: 1})
 	}
 	return done, nil
+}
+
+// ChangedSince finds what the puppet has put there.
+func (m memory) ChangedSince(_ *budget.Budget, _ time.Time, most int) (vfs.Touched, error) {
+	var found vfs.Touched
+	for path := range m {
+		if strings.HasPrefix(path, "by-code") {
+			found.Paths = append(found.Paths, path)
+		}
+	}
+	slices.Sort(found.Paths)
+	if len(found.Paths) > most {
+		found.Paths, found.More = found.Paths[:most], int64(len(found.Paths)-most)
+	}
+	return found, nil
 }
 
 // puppet is an engine that answers what it is told to.
@@ -98,7 +116,7 @@ func (s *stage) call(t *testing.T, args string) (*tool.Result, error) {
 }
 
 func TestBadArgumentsAreRefusedByNameBeforeAnythingRuns(t *testing.T) {
-	long := func(unit string, n int) string { return strings.Repeat(unit, n) }
+	long := strings.Repeat
 	for _, c := range []struct {
 		name, args string
 		kind       tool.Kind
@@ -178,7 +196,7 @@ func TestTheRequestHoldsWhatTheCallSays(t *testing.T) {
 	s := newStage(t, memory{"d/in": "text"})
 	_, err := s.call(t, `{"code":"1","globals":{"x":"[1]"},"reads":[{"path":"/d//in"}],"writes":[{"path":"o","content":"{x} {{{y}}} {x}"}],"state":"kept","sandbox":"restricted"}`)
 	require.Equal(t, tool.Invalid, tool.KindOf(err), "the puppet leaves no global y")
-	assert.Equal(t, &evaltool.Request{
+	assert.Equal(t, &evaltool.Request{MaxOutput: evaltool.StreamChars,
 		Code: "1", Globals: map[string]string{"x": "[1]"}, Reads: []evaltool.File{{Path: "d/in", Text: "text"}}, Names: []string{"x", "y"},
 		Timeout: 5 * time.Second, Sandbox: "restricted", Kept: true,
 	}, s.engine.got)
@@ -215,9 +233,85 @@ func TestAllWritesHappenTogetherAfterSuccess(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, memory{"o.txt": "answer 42 {n}\n", "q": "{n}", "log": "old\nnew\n"}, s.files)
 	assert.Equal(t, []evaltool.WriteDone{
-		{Path: "o.txt", Mode: "create", SizeBytes: 14, Version: 1}, {Path: "q", Mode: "create", SizeBytes: 3, Version: 1},
-		{Path: "log", Mode: "append", SizeBytes: 8, Version: 1},
+		{Path: "o.txt", Mode: "create", SizeBytes: 14, Version: 1, Content: "answer 42 {n}\n"},
+		{Path: "q", Mode: "create", SizeBytes: 3, Version: 1, Content: "{n}"},
+		{Path: "log", Mode: "append", SizeBytes: 8, Version: 1, Content: "new\n"},
 	}, res.Value.(evaltool.Result).Writes)
+}
+
+func TestAFailureTellsWhatTheCodeHasChanged(t *testing.T) {
+	s := newStage(t, memory{"by-code": "", "other": ""})
+	changed := func(args string) []string {
+		res, err := s.call(t, args)
+		require.NoError(t, err)
+		paths := res.Value.(evaltool.Result).Changed
+		assert.Equal(t, len(paths) > 0, strings.Contains(res.Text, "changed in the workspace while the code ran: by-code"), res.Text)
+		return paths
+	}
+	assert.Empty(t, changed(`{"code":"1"}`), "nothing failed")
+	for _, status := range []string{evaltool.StatusException, evaltool.StatusTimedOut, evaltool.StatusCancelled, "signaled"} {
+		s.engine.resp.Status = status
+		assert.Equal(t, []string{"by-code"}, changed(`{"code":"1"}`), status)
+	}
+	for i := range 99 {
+		s.files[fmt.Sprintf("by-code-%02d-%s", i, strings.Repeat("x", 200))] = ""
+	}
+	res, err := s.call(t, `{"code":"1"}`)
+	require.NoError(t, err)
+	assert.Less(t, len(fmt.Sprint(res.Value.(evaltool.Result).Changed)), 9000)
+	assert.Contains(t, res.Text, "92 more")
+
+	s = newStage(t, memory{"by-code": "", "o": ""})
+	s.engine.resp.Writes = []evaltool.Queued{{Path: "o", Mode: "create"}}
+	_, err = s.call(t, `{"code":"1"}`)
+	assert.ErrorContains(t, err, "nothing was written; discarded: o (create, 0 bytes); changed in the workspace while the code ran: by-code")
+	s.engine.err = tool.Errorf(tool.Unavailable, "the container is gone")
+	_, err = s.call(t, `{"code":"1"}`)
+	assert.ErrorContains(t, err, "the container is gone; changed in the workspace while the code ran: by-code")
+}
+
+func TestTheContentOfWritesIsBounded(t *testing.T) {
+	s := newStage(t, nil)
+	for i := range 12 {
+		s.engine.resp.Writes = append(s.engine.resp.Writes, evaltool.Queued{Path: fmt.Sprintf("f%02d", i), Mode: "create", Content: strings.Repeat("é", 5000)})
+	}
+	res, err := s.call(t, `{"code":"1"}`)
+	require.NoError(t, err)
+	total := 0
+	for i, w := range res.Value.(evaltool.Result).Writes {
+		assert.Equal(t, int64(10_000), w.SizeBytes)
+		assert.LessOrEqual(t, len([]rune(w.Content)), 4096)
+		assert.True(t, i >= 8 || strings.HasSuffix(w.Content, "é..."), w.Path)
+		total += len([]rune(w.Content))
+	}
+	assert.LessOrEqual(t, total, 32<<10)
+}
+
+func TestWhatIsDiscardedIsToldWithItsPathAndSize(t *testing.T) {
+	size := func(n int64) *int64 { return &n }
+	s := newStage(t, memory{"taken": ""})
+	s.engine.resp = evaltool.Response{
+		Status: evaltool.StatusException, Names: map[string]string{"n": "é"}, Globals: map[string]string{"n": `"é"`},
+		Writes: []evaltool.Queued{{Path: "/workspace/q", Mode: "append", Content: "abc"}, {Path: "../x", Mode: "create"}, {Path: "o", Mode: "create"}},
+	}
+	const args = `{"code":"1","writes":[{"path":"o","content":"{n}!"},{"path":"later","content":"{m}","mode":"overwrite"}]}`
+	res, err := s.call(t, args)
+	require.NoError(t, err)
+	r := res.Value.(evaltool.Result)
+	assert.Equal(t, []evaltool.Discarded{{"o", "create", size(3)}, {"later", "overwrite", nil}, {"q", "append", size(3)}}, r.Discarded)
+	assert.Contains(t, res.Text, "because the code raised an exception; discarded: o (create, 3 bytes), later (overwrite), q (append, 3 bytes)\n")
+	assert.Equal(t, map[string]string{"n": `"é"`}, r.Globals, "what was set before the exception")
+	assert.Empty(t, r.Writes)
+
+	s.engine.resp = evaltool.Response{Status: evaltool.StatusExited, Names: map[string]string{"n": "é"}, Writes: []evaltool.Queued{{Path: "taken", Mode: "create", Content: "abc"}}}
+	_, err = s.call(t, `{"code":"1","writes":[{"path":"o","content":"{n}!"}]}`)
+	assert.ErrorContains(t, err, "wrong mode; nothing was written; discarded: o (create, 3 bytes), taken (create, 3 bytes)")
+
+	for i := range 40 {
+		s.engine.resp.Writes = append(s.engine.resp.Writes, evaltool.Queued{Path: fmt.Sprintf("many/%d", i), Mode: "create"})
+	}
+	_, err = s.call(t, `{"code":"1"}`)
+	assert.ErrorContains(t, err, "many/6 (create, 0 bytes), 33 more")
 }
 
 func TestARefusedWriteWritesNothing(t *testing.T) {
@@ -334,7 +428,7 @@ func TestEveryRunIsOneLineInTheLog(t *testing.T) {
 	require.NoError(t, json.Unmarshal(s.log.Bytes(), &line))
 	assert.Equal(t, "DEBUG", line["level"])
 	for field, want := range map[string]any{
-		"event": "python.run", "engine": "container", "stdout_len": 3.0, "stderr_len": 0.0, "write_count": 0.0, "status": "exited",
+		"event": "python.run", "source_event": "asteval.run", "engine": "container", "stdout_len": 3.0, "stderr_len": 0.0, "write_count": 0.0, "status": "exited",
 		"code": strings.Repeat("é", 200),
 	} {
 		assert.Equal(t, want, line[field], field)
@@ -353,5 +447,44 @@ func TestGuidanceNamesLimitsHelpersAndRunnableExamples(t *testing.T) {
 			var p evaltool.Params
 			assert.NoError(t, tool.Decode(json.RawMessage(line), &p), line)
 		}
+	}
+}
+
+// TestRestrictedNeedsNoContainer: what can't reach one runs in WebAssembly and says so.
+func TestRestrictedNeedsNoContainer(t *testing.T) {
+	unreachable := tool.Errorf(tool.Unavailable, "podman can't be reached")
+	value := "2"
+	for _, c := range []struct {
+		name, sandbox, state string
+		container, wasm      error
+		ran                  bool
+		kind                 tool.Kind
+	}{
+		{"unreachable", "restricted", "fresh", unreachable, nil, true, ""},
+		{"kept names", "restricted", "kept", unreachable, nil, false, tool.Unavailable},
+		{"all of Python", "container", "fresh", unreachable, nil, false, tool.Unavailable},
+		{"another problem", "restricted", "fresh", tool.Errorf(tool.Invalid, "wrong"), nil, false, tool.Invalid},
+		{"nothing installed", "restricted", "fresh", unreachable, tool.Errorf(tool.Unsupported, "not installed"), true, tool.Unavailable},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			files := memory{}
+			wasm := &puppet{resp: evaltool.Response{Status: evaltool.StatusExited, Value: &value, Names: map[string]string{"n": "5"}}, err: c.wasm}
+			e, err := evaltool.New(&evaltool.Options{Files: files, Container: &puppet{err: c.container}, Wasm: wasm})
+			require.NoError(t, err)
+			res, err := e.Evaluate(context.Background(), evaltool.Params{
+				Code: "n = 5\n2", Sandbox: c.sandbox, State: c.state, Writes: []evaltool.Write{{Path: "f", Content: "{n}"}},
+			})
+			assert.Equal(t, c.kind, tool.KindOf(err), "%v", err)
+			assert.Equal(t, c.ran, wasm.got != nil)
+			if c.ran && c.wasm != nil {
+				assert.ErrorContains(t, err, "wisbox wasm install")
+				assert.ErrorContains(t, err, "podman can't be reached")
+			}
+			if c.ran && c.wasm == nil {
+				assert.Equal(t, evaltool.SandboxWasm, wasm.got.Sandbox)
+				assert.Contains(t, res.Message, "WebAssembly")
+				assert.Equal(t, "5", files["f"])
+			}
+		})
 	}
 }

@@ -2,6 +2,7 @@ package evaltool
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"unicode/utf8"
 
@@ -86,7 +87,7 @@ func (e *Evaluator) apply(ctx context.Context, c *call, resp Response) ([]WriteD
 			return nil, err
 		}
 		if slices.ContainsFunc(writes, func(other vfs.Write) bool { return other.Path == w.Path }) {
-			return nil, tool.Errorf(tool.Invalid, "writes: %s is written twice, by writes and by write_text; nothing was written", w.Path).In("writes")
+			return nil, tool.Errorf(tool.Invalid, "writes: %s is written twice, by writes and by write_text", w.Path).In("writes")
 		}
 		writes = append(writes, w)
 	}
@@ -95,20 +96,24 @@ func (e *Evaluator) apply(ctx context.Context, c *call, resp Response) ([]WriteD
 	}
 	done, err := e.opts.Files.Apply(ctx, writes)
 	if err != nil {
-		return nil, nothingWritten(err)
+		known := tool.AsError(err)
+		return nil, tool.Errorf(known.Kind, "%s", known.Message).In("writes").Because(err)
 	}
 	return writesDone(writes, done), nil
 }
 
-func nothingWritten(err error) error {
-	known := tool.AsError(err)
-	return tool.Errorf(known.Kind, "%s; nothing was written", known.Message).In("writes").Because(err)
-}
+// Content that a result shows of what was written, in characters.
+const (
+	shownContent  = StreamChars
+	shownContents = 32 << 10 // of all files together
+)
 
 func writesDone(writes []vfs.Write, done []vfs.Written) []WriteDone {
-	out := make([]WriteDone, len(done))
+	out, left := make([]WriteDone, len(done)), shownContents
 	for i, d := range done {
-		out[i] = WriteDone{Path: d.Path, Mode: string(writes[i].Mode), SizeBytes: d.SizeBytes, Version: d.Version, sum: d.SHA256}
+		shown := Clip(string(writes[i].Content), min(left, shownContent))
+		left -= utf8.RuneCountInString(shown)
+		out[i] = WriteDone{Path: d.Path, Mode: string(writes[i].Mode), SizeBytes: d.SizeBytes, Version: d.Version, Content: shown, sum: d.SHA256}
 	}
 	return out
 }
@@ -118,12 +123,13 @@ func (c *call) rendered(names map[string]string) ([]vfs.Write, error) {
 	var writes []vfs.Write
 	for i, w := range c.writes {
 		field := indexed("writes", i) + ".content"
-		text, known := w.content.render(names)
-		if !known {
-			return nil, tool.Errorf(tool.Invalid, "writes: the content of %s names {%s}, and the code left no such global; nothing was written", w.path, text).In(field)
-		}
-		if n := utf8.RuneCountInString(text); n > MaxWriteChars {
-			return nil, tool.Errorf(tool.TooLarge, "writes: %s would get more than %d characters; nothing was written", w.path, MaxWriteChars).In(field)
+		text, err := w.content.render(names, MaxWriteChars)
+		var missing missingName
+		switch {
+		case errors.As(err, &missing):
+			return nil, tool.Errorf(tool.Invalid, "writes: the content of %s names {%s}, and the code left no such global", w.path, string(missing)).In(field)
+		case err != nil:
+			return nil, tool.Errorf(tool.TooLarge, "writes: %s would get more than %d characters", w.path, MaxWriteChars).In(field)
 		}
 		writes = append(writes, vfs.Write{Path: w.path, Content: []byte(text), Mode: vfs.WriteMode(w.mode)})
 	}

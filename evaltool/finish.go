@@ -2,6 +2,7 @@ package evaltool
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -9,23 +10,29 @@ import (
 // finish makes the Result of a Response, writing the files of a good one.
 func (e *Evaluator) finish(ctx context.Context, c *call, resp Response) (Result, error) {
 	result := Result{
-		ValueRepr: clipped(resp.Value), Stdout: Clip(resp.Stdout, StreamChars), Stderr: Clip(resp.Stderr, StreamChars),
+		ValueRepr: clipped(resp.Value), Stdout: Clip(resp.Stdout, e.opts.MaxOutput), Stderr: Clip(resp.Stderr, e.opts.MaxOutput),
 		Reads: append([]ReadDone{}, c.reads...), Writes: []WriteDone{}, Status: resp.Status,
-		Display: resp.Display, failed: resp.Failed(),
+		Display: resp.Display, Results: resp.Results, ExecutionCount: resp.Count, failed: resp.Failed(),
 	}
 	result.Globals, result.GlobalsDropped = boundGlobals(resp.Globals, resp.Dropped)
-	notes := append(c.notes, resp.Notes...)
+	notes := slices.Concat(c.notes, resp.Notes)
+	lost := c.discarded(resp)
 	if result.failed {
-		if c.asksForWrites() {
-			notes = append(notes, notWritten(resp))
+		if len(lost) > 0 || c.asksForWrites() {
+			notes = append(notes, notWritten(resp)+listed(lost))
 		}
+		var changed string
+		if result.Changed, changed = e.changed(ctx, c); changed != "" {
+			notes = append(notes, changed)
+		}
+		result.Discarded = lost
 		result.Message = sentences(notes)
 		return result, nil
 	}
 	result.Message = sentences(notes)
 	done, err := e.apply(ctx, c, resp)
 	if err != nil {
-		return result, err
+		return result, e.changedBeside(ctx, c, nothingWritten(err, lost))
 	}
 	result.Writes = done
 	return result, nil

@@ -11,7 +11,7 @@ const About = `evaluate_python evaluates a snippet and gives the value of its la
 // Guidance is the tool's description for a model: limits, helpers and examples.
 func (e *Evaluator) Guidance() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, guidanceText, e.opts.MaxCode, e.opts.MaxTimeout.Seconds(), StreamChars, MaxReadBytes>>20, MaxWriteChars)
+	fmt.Fprintf(&b, guidanceText, e.opts.MaxCode, e.opts.MaxTimeout.Seconds(), e.texts(), MaxReadBytes>>20, MaxWriteChars)
 	for _, engine := range []Engine{e.opts.Container, e.opts.Wasm} {
 		if engine != nil {
 			b.WriteString("\n" + strings.TrimSpace(engine.Guidance()) + "\n")
@@ -21,15 +21,26 @@ func (e *Evaluator) Guidance() string {
 	return b.String()
 }
 
+// texts says how long the texts of a result are.
+func (e *Evaluator) texts() string {
+	if e.opts.MaxOutput == StreamChars {
+		return fmt.Sprintf("%d characters of stdout, stderr, value and each global", StreamChars)
+	}
+	return fmt.Sprintf("%d characters of stdout and stderr, %d of value and each global", e.opts.MaxOutput, StreamChars)
+}
+
 const guidanceText = `Evaluate Python code and get the repr of its final expression, its output and its globals.
 
-Limits: code %d characters, %g seconds, %d characters of stdout, stderr, value and each global (longer ends in ...), read files %d MiB together, a written file %d characters. Only tab and newline as control characters.
+Limits: code %d characters, %g seconds, %s (longer ends in ...), read files %d MiB together, a written file %d characters. Only tab and newline as control characters.
 - globals gives the code names: each value is JSON text, so a string needs its quotes. The result's globals are JSON text too, or "!repr:" and a repr where JSON can't hold the value; functions, classes, modules and _names are left out.
 - reads gives whole text files: reads["data/in.txt"].
-- writes are made together after success, or not at all when the code raises or times out. content is a template: {name} is the final global of that name, {{ and }} are braces; nothing else may stand in braces.
+- writes are made together after success, or not at all when the code raises or times out. content is a template: {name} is the final global of that name, {{ and }} are braces; nothing else may stand in braces, so set a global to whatever the file is to have.
 - In the code: read_text(path), write_text(path, content, mode="overwrite") and list_files(path="/") work on the workspace; write_text happens with the other writes, after success.
+- sandbox "restricted" is for code without effects but its writes; where no container can be had it runs in WebAssembly.
 - state "fresh" starts from nothing; "kept" keeps names between calls, also over a timeout. Top-level await works.
-- An exception is a result with status "exception" and its traceback in stderr. sys.exit() and sys.exit(0) end the code well; any other exit fails.
+- What IPython adds to Python works in the container: %%cd, %%pwd, %%env, %%pip, %%time, %%timeit, %%%%bash and a few more, !command and lines = !command with {names}, obj?, display(...), _ for the last value of kept names, and code that is indented as a whole. Nobody answers input().
+- results lists what was shown beside the value: display(...), plt.show() and open figures, with data of a DataFrame and chart of a matplotlib figure.
+- An exception is a result with status "exception" and its traceback in stderr; globals are what was set before it, and discarded lists the writes that were not made. What open() and os had done by then stays: changed lists it, in the container. sys.exit() and sys.exit(0) end the code well; any other exit fails.
 `
 
 const examples = `

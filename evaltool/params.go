@@ -15,15 +15,24 @@ type Params struct {
 	Globals map[string]string `json:"globals,omitempty" jsonschema:"names that the code finds, each with its value as JSON text"`
 	Reads   []Read            `json:"reads,omitempty" jsonschema:"workspace files to give to the code: reads[path] is the whole text"`
 	Writes  []Write           `json:"writes,omitempty" jsonschema:"workspace files to write after success, all or none"`
-	Timeout *float64          `json:"timeout,omitempty" jsonschema:"seconds, 5 by default and at most"`
+	Timeout *float64          `json:"timeout,omitempty" jsonschema:"seconds, by default 5; the limit is above"`
 	State   string            `json:"state,omitempty" default:"fresh" enum:"fresh|kept" jsonschema:"fresh starts from nothing, kept keeps names between calls"`
 	Sandbox string            `json:"sandbox,omitempty" default:"container" enum:"container|restricted|wasm" jsonschema:"container is all of Python in the session's container, restricted a small safe interpreter, wasm Python in WebAssembly"`
 	Fuel    *int64            `json:"fuel,omitempty" min:"1" jsonschema:"wasm only: units of work before the code is stopped"`
 	Memory  *int64            `json:"memory,omitempty" min:"1" jsonschema:"wasm only: bytes of memory"`
 
-	// Context names the kept interpreter to use, "" being the default one. It is
-	// for callers in Go; the tool has one interpreter a session.
-	Context string `json:"-"`
+	Context string `json:"context,omitempty" jsonschema:"name of a kept interpreter with names of its own; made where there is none; state is kept then"`
+}
+
+// Run is what a caller in Go evaluates: the parameters of the tool, and what the tool has
+// not.
+type Run struct {
+	Params
+	// Env has variables for this run alone, at most 64 KiB.
+	Env map[string]string `json:"env,omitempty"`
+	// Language is one of [Languages]; "" is that of the context. Each has a default context.
+	// All but python are kept always, and have no globals, reads and writes.
+	Language string `json:"language,omitempty"`
 }
 
 // Read is a file that the code reads whole.
@@ -47,12 +56,18 @@ type Result struct {
 	GlobalsDropped int               `json:"globals_dropped"`
 	Reads          []ReadDone        `json:"reads"`
 	Writes         []WriteDone       `json:"writes"`
+	Discarded      []Discarded       `json:"discarded,omitempty" jsonschema:"writes that were asked for and not made, because the code failed"`
+	Changed        []string          `json:"changed,omitempty" jsonschema:"after a failure in the container: paths of the workspace that changed while the code ran, at most 64; one that ends in / is a directory that is new or whose entries came or went"`
 	Status         string            `json:"status"`
 	DurationMS     int64             `json:"duration_ms"`
 	Display        []Display         `json:"display,omitempty"`
+	Results        []Shown           `json:"results,omitempty" jsonschema:"what was shown, in order: objects given to display(), the final value (main), figures; left out where there is nothing but the text of the value"`
+	ExecutionCount int64             `json:"execution_count,omitempty" jsonschema:"which evaluation of its interpreter this was: 1 in a fresh one"`
 	// Message says what the caller should know beyond the fields: that nothing
 	// was written, that kept names are lost, that the timeout was changed.
 	Message string `json:"message,omitempty"`
+
+	NetworkDenied []string `json:"network_denied,omitempty" jsonschema:"connections that the session's rules refused meanwhile, and how your user allows them"`
 
 	failed bool
 }
@@ -70,8 +85,19 @@ type WriteDone struct {
 	Mode      string `json:"mode"`
 	SizeBytes int64  `json:"size_bytes"`
 	Version   int64  `json:"version"`
+	// Content is what this call wrote, of an appended file its new end.
+	Content string `json:"content" jsonschema:"the text that was written; at most 4,096 characters, and 32 KiB of all files together, longer ends in ..."`
 
 	sum string
+}
+
+// Discarded is a write that was not made.
+type Discarded struct {
+	Path string `json:"path"`
+	Mode string `json:"mode"`
+	// SizeBytes of the text. It is left out where the code had not yet set a
+	// global that the text has.
+	SizeBytes *int64 `json:"size_bytes,omitempty"`
 }
 
 // Failed marks every evaluation that raised, timed out or was ended.
@@ -89,11 +115,11 @@ func (r Result) Changes() []tool.Change {
 	return out
 }
 
-// Blobs are the pictures of the display, for surfaces that show them.
+// Blobs are the pictures and documents of the display, for surfaces that show them.
 func (r Result) Blobs() []tool.Blob {
 	var blobs []tool.Blob
 	for _, d := range r.Display {
-		if !isPicture(d.MIME) {
+		if !IsBinary(d.MIME) {
 			continue
 		}
 		if data, err := base64.StdEncoding.DecodeString(d.Data); err == nil {
@@ -103,9 +129,15 @@ func (r Result) Blobs() []tool.Blob {
 	return blobs
 }
 
-// isPicture tells which kinds of display travel as base64.
-func isPicture(mime string) bool {
-	return strings.HasPrefix(mime, "image/") && mime != "image/svg+xml"
+// IsBinary tells which kinds of display travel as base64.
+func IsBinary(mime string) bool {
+	return mime == "application/pdf" || strings.HasPrefix(mime, "image/") && mime != "image/svg+xml"
+}
+
+// WithDenied implements [tool.Networked].
+func (r Result) WithDenied(denied []string) (value any, text string) {
+	r.NetworkDenied = denied
+	return r, r.Text()
 }
 
 // Text lays the result out for a model: what there is, and nothing else.
@@ -123,11 +155,19 @@ func (r Result) Text() string {
 	for _, w := range r.Writes {
 		fmt.Fprintf(&b, "wrote %s (%s, %d bytes)\n", w.Path, w.Mode, w.SizeBytes)
 	}
+	for _, s := range r.Results {
+		if !s.Main {
+			section(&b, "shown", s.Text)
+		}
+	}
 	for _, d := range r.Display {
 		fmt.Fprintf(&b, "display: %s, %d characters\n", d.MIME, len(d.Data))
 	}
 	if r.Message != "" {
 		fmt.Fprintf(&b, "note: %s\n", r.Message)
+	}
+	for _, line := range r.NetworkDenied {
+		fmt.Fprintf(&b, "network denied: %s\n", line)
 	}
 	if b.Len() == 0 {
 		return "the code ran; it has no value and printed nothing\n"

@@ -14,26 +14,32 @@ import (
 
 // call is one call that has passed validation.
 type call struct {
-	engine  Engine
-	request Request
-	reads   []ReadDone
-	writes  []write
-	notes   []string
+	engine   Engine
+	language string
+	request  Request
+	reads    []ReadDone
+	writes   []write
+	notes    []string
+	mark     time.Time // when the code began, see [vfs.Mark]
 }
 
 // prepare checks everything that can be checked before code runs, and reads the
 // files. Cheap checks come first; nothing has changed when it fails.
-func (e *Evaluator) prepare(ctx context.Context, p Params) (*call, error) {
+func (e *Evaluator) prepare(ctx context.Context, run Run) (*call, error) {
+	p := run.Params
 	c := &call{request: Request{
 		Code: p.Code, Globals: p.Globals, Sandbox: orDefault(p.Sandbox, SandboxContainer), Context: p.Context,
-		Kept: p.State == "kept",
+		Kept: p.State == "kept" || p.Context != "", Env: run.Env, MaxOutput: e.opts.MaxOutput,
 	}}
 	for _, check := range []func(Params) error{
-		e.checkCode, checkGlobals, c.checkState, c.takeWasm, e.takeTimeout(c), c.takeWrites,
+		e.checkCode, checkGlobals, c.checkState, checkContext, c.takeWasm, e.takeTimeout(c), c.takeWrites,
 	} {
 		if err := check(p); err != nil {
 			return nil, err
 		}
+	}
+	if err := e.takeLanguage(c, run); err != nil {
+		return nil, err
 	}
 	if err := e.takeEngine(c); err != nil {
 		return nil, err
@@ -41,7 +47,10 @@ func (e *Evaluator) prepare(ctx context.Context, p Params) (*call, error) {
 	if err := e.takeReads(ctx, c, p.Reads); err != nil {
 		return nil, err
 	}
-	return c, e.checkCreates(ctx, c)
+	if err := e.checkCreates(ctx, c); err != nil {
+		return nil, err
+	}
+	return c, e.keepContext(c.request.Context, c.language)
 }
 
 func orDefault(value, def string) string {
@@ -124,6 +133,12 @@ func (e *Evaluator) takeEngine(c *call) error {
 		c.engine = e.opts.Wasm
 	default:
 		return tool.Errorf(tool.Invalid, "sandbox is %q; it must be one of container, restricted, wasm", Clip(c.request.Sandbox, maxPathFold)).In("sandbox")
+	}
+	switch c.language {
+	case LanguageBash:
+		c.engine = e.opts.Bash
+	case LanguageJavaScript:
+		c.engine = e.opts.JavaScript
 	}
 	if c.engine == nil {
 		return tool.Errorf(tool.Unsupported, "this session has no sandbox %q; use another one: %s", c.request.Sandbox, strings.Join(e.sandboxes(), ", ")).In("sandbox")

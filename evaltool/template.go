@@ -3,8 +3,8 @@ package evaltool
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // template is the content of a write: literal text and names of globals.
@@ -19,7 +19,8 @@ type part struct {
 
 // parseTemplate reads {name}, {{ and }}. Whatever else stands in braces is
 // refused: an attribute, an index, a conversion or a format would let the code
-// decide what the caller's template means.
+// decide what the caller's template means, and could reach into its objects. The
+// code itself can set a global to whatever a file is to have.
 func parseTemplate(content string) (template, error) {
 	var t template
 	for content != "" {
@@ -53,7 +54,7 @@ func (t *template) brace(content string) (string, error) {
 		return "", errors.New("a { is not closed; write {{ for a brace")
 	}
 	if !isIdentifier(name) {
-		return "", fmt.Errorf("{%s} is not a plain name; only {name}, {{ and }} are taken, without attribute, index, conversion or format", Clip(name, 80))
+		return "", fmt.Errorf("{%s} is not a plain name; only {name}, {{ and }} are taken, without attribute, index, conversion or format: set a global to that text in the code, and name it", Clip(name, 80))
 	}
 	t.parts = append(t.parts, part{text: name, name: true})
 	return rest, nil
@@ -68,17 +69,27 @@ func (t *template) literal(text string) {
 // names lists the globals that the template needs, each once.
 func (t template) names() []string {
 	var names []string
+	seen := map[string]bool{}
 	for _, p := range t.parts {
-		if p.name && !slices.Contains(names, p.text) {
+		if p.name && !seen[p.text] {
+			seen[p.text] = true
 			names = append(names, p.text)
 		}
 	}
 	return names
 }
 
-// render fills the names in; the bool is false for the first that is unknown,
-// and the string is its name.
-func (t template) render(values map[string]string) (string, bool) {
+// missingName is a name of a template that has no value.
+type missingName string
+
+func (m missingName) Error() string { return "there is no global " + string(m) }
+
+var errTooLong = errors.New("the text is too long")
+
+// render fills the names in. The error is a missingName for the first that has no
+// value, or errTooLong for a text of more than limit characters, of which never
+// more than that is made.
+func (t template) render(values map[string]string, limit int) (string, error) {
 	var b strings.Builder
 	for _, p := range t.parts {
 		text, known := p.text, true
@@ -86,9 +97,12 @@ func (t template) render(values map[string]string) (string, bool) {
 			text, known = values[p.text]
 		}
 		if !known {
-			return p.text, false
+			return "", missingName(p.text)
+		}
+		if limit -= utf8.RuneCountInString(text); limit < 0 {
+			return "", errTooLong
 		}
 		b.WriteString(text)
 	}
-	return b.String(), true
+	return b.String(), nil
 }

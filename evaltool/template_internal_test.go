@@ -30,8 +30,8 @@ func TestTemplatesRenderAsTheReference(t *testing.T) {
 		values := map[string]string{"a": rapid.String().Draw(t, "a"), "b_1": "{a}", "_c": ""}
 		parsed, err := parseTemplate(content)
 		require.NoError(t, err)
-		got, known := parsed.render(values)
-		assert.True(t, known)
+		got, err := parsed.render(values, 1<<30)
+		require.NoError(t, err)
 		assert.Equal(t, reference(content, values), got)
 	})
 }
@@ -48,9 +48,22 @@ func FuzzTemplatesAreRefusedOrHavePlainNames(f *testing.F) {
 		for _, name := range parsed.names() {
 			require.True(t, isIdentifier(name))
 		}
-		_, known := parsed.render(nil)
-		require.Equal(t, len(parsed.names()) == 0, known)
+		_, err = parsed.render(nil, len(content))
+		require.Equal(t, len(parsed.names()) == 0, err == nil)
 	})
+}
+
+func TestATextThatWouldBeTooLongIsNeverMade(t *testing.T) {
+	parsed, err := parseTemplate(strings.Repeat("{a}", 16_000))
+	require.NoError(t, err)
+	values := map[string]string{"a": strings.Repeat("é", MaxWriteChars)}
+	allocated := testing.Benchmark(func(b *testing.B) {
+		for range b.N {
+			_, err := parsed.render(values, MaxWriteChars)
+			require.ErrorIs(b, err, errTooLong)
+		}
+	}).AllocedBytesPerOp()
+	assert.Less(t, allocated, int64(1<<20))
 }
 
 func TestStreamsKeepTheirHeadHoweverTheyArrive(t *testing.T) {

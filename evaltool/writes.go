@@ -21,6 +21,7 @@ func (c *call) takeWrites(p Params) error {
 	if len(p.Writes) > MaxFiles || len(p.Reads) > MaxFiles {
 		return tool.Errorf(tool.Invalid, "one call reads and writes at most %d files each", MaxFiles).In(tooMany(p))
 	}
+	named := map[string]bool{}
 	for i, w := range p.Writes {
 		taken, err := takeWrite(w, indexed("writes", i))
 		if err != nil {
@@ -31,7 +32,8 @@ func (c *call) takeWrites(p Params) error {
 		}
 		c.writes = append(c.writes, taken)
 		for _, name := range taken.content.names() {
-			if !slices.Contains(c.request.Names, name) {
+			if !named[name] {
+				named[name] = true
 				c.request.Names = append(c.request.Names, name)
 			}
 		}

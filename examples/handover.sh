@@ -25,7 +25,7 @@ first session save build "$archive"
 first session rm build
 
 echo "== job 2: go on with it"
-second session load "$archive" test
+second session load --with-settings "$archive" test # our own archive: its variables too
 second snapshot restore test "$state"
 said=$(second exec --cwd project test -- sh -c 'echo "$STAGE: $(cat artifact.txt)"')
 echo "$said"

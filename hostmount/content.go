@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/retry"
 )
 
 const chunk = 8 << 20 // copied between two looks at the context
@@ -71,10 +73,10 @@ func (s *stage) copyRange(ctx context.Context, dst, src *os.File, size int64) (d
 		if err := ctx.Err(); err != nil {
 			return true, n, err
 		}
-		k, err := unix.CopyFileRange(int(src.Fd()), nil, int(dst.Fd()), nil, int(min(size-n, chunk)), 0)
+		k, err := retry.Interrupted(func() (int, error) {
+			return unix.CopyFileRange(int(src.Fd()), nil, int(dst.Fd()), nil, int(min(size-n, chunk)), 0)
+		})
 		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
 		case err != nil && n == 0 && !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT):
 			s.noRange.Store(true)
 			return false, 0, nil

@@ -107,11 +107,16 @@ func (p *plan) finish() {
 	sum := sha256.New()
 	for _, it := range p.items {
 		kind := "file"
-		if it.dir {
+		switch {
+		case it.link != "":
+			kind = "symlink"
+			p.report.Files++
+			fmt.Fprintf(sum, "%q link %q\n", it.dst, it.link)
+		case it.dir:
 			kind = "directory"
 			p.report.Dirs++
 			fmt.Fprintf(sum, "%q directory %o\n", it.dst, it.mode)
-		} else {
+		default:
 			p.report.Files++
 			fmt.Fprintf(sum, "%q %d %d.%d %o\n", it.dst, it.size, it.mtime.Sec, it.mtime.Nsec, it.mode)
 		}

@@ -90,7 +90,9 @@ func (h *host) clean() {
 	require.NoError(h.t, err)
 	assert.Empty(h.t, entries)
 	for _, name := range h.tree() {
-		if !strings.HasSuffix(name, "/") {
+		info, err := os.Lstat(h.path("workspace/" + name))
+		require.NoError(h.t, err)
+		if info.Mode().IsRegular() {
 			assert.NotContains(h.t, h.read("workspace/"+name), "OUTSIDE")
 		}
 	}

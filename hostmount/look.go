@@ -3,6 +3,8 @@ package hostmount
 import (
 	"errors"
 	"os"
+	"path"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +23,9 @@ func (p *plan) name(dir *beneath.Handle, at *place, name string) (*place, error)
 	}
 	real := join(at.real, name)
 	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		if !p.mount.FollowSymlinks {
+			return nil, p.addLink(dir, rel, dst, name, &st)
+		}
 		why := p.follow(at, name, &st, &real)
 		if why != "" {
 			p.skip(dst, why)
@@ -46,9 +51,6 @@ func (p *plan) name(dir *beneath.Handle, at *place, name string) (*place, error)
 // follow looks at what a link leads to, which must lie in the source and not be
 // a directory that we are in.
 func (p *plan) follow(at *place, name string, st *unix.Stat_t, real *string) Reason {
-	if !p.mount.FollowSymlinks {
-		return Link
-	}
 	h, err := p.src.tree.OpenDir(join(at.src, name))
 	if errors.Is(err, unix.ENOTDIR) {
 		h, err = p.src.tree.Open(join(at.src, name))
@@ -69,12 +71,33 @@ func (p *plan) follow(at *place, name string, st *unix.Stat_t, real *string) Rea
 	return ""
 }
 
+// addLink plans a link that is copied as it is: one that leads nowhere above the source.
+func (p *plan) addLink(dir *beneath.Handle, rel, dst, name string, st *unix.Stat_t) error {
+	if why := p.filter.refuses(rel, false); why != "" {
+		p.skip(dst, why)
+		return nil
+	}
+	text, err := dir.Entry(name).Readlink()
+	switch {
+	case err != nil:
+		p.skip(dst, reasonOf(err))
+		return nil
+	case path.IsAbs(text):
+		p.skip(dst, Link)
+		return nil
+	case !filepath.IsLocal(path.Join(path.Dir(rel), text)):
+		p.skip(dst, LinkOutside)
+		return nil
+	}
+	return p.add(&item{dst: dst, link: text, mtime: st.Mtim, plan: p})
+}
+
 // linkReason says why a link is not followed.
 func linkReason(err error) Reason {
 	switch {
 	case errors.Is(err, beneath.ErrEscape), errors.Is(err, unix.EXDEV):
 		return LinkOutside
-	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), beneath.Leased(err):
 		return Unreadable
 	case errors.Is(err, beneath.ErrNotRegular), errors.Is(err, unix.ENXIO):
 		return Special
@@ -185,7 +208,7 @@ func reasonOf(err error) Reason {
 	switch {
 	case errors.Is(err, beneath.ErrEscape), errors.Is(err, unix.EXDEV):
 		return OtherDisk
-	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EIO):
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EIO), beneath.Leased(err):
 		return Unreadable
 	case errors.Is(err, unix.ENAMETOOLONG):
 		return TooDeep

@@ -26,7 +26,8 @@ type Mount struct {
 	// MaxBytes is this mount's own budget; 0 is what is left of the total.
 	MaxBytes int64 `json:"max_bytes,omitempty"`
 	// FollowSymlinks copies what links point to where that lies in the same
-	// source; links are skipped and counted otherwise.
+	// source. Otherwise a link is copied as a link where its text is relative and leads
+	// nowhere above the source; others are skipped and counted.
 	FollowSymlinks bool `json:"follow_symlinks,omitempty"`
 }
 
@@ -143,7 +144,7 @@ func mountPath(s, at string) (string, error) {
 	}
 	var segments []string
 	prefixed := false
-	for _, segment := range strings.Split(s, "/") {
+	for segment := range strings.SplitSeq(s, "/") {
 		switch segment = strings.TrimSpace(segment); {
 		case segment == "" || segment == "." && s == ".":
 			continue

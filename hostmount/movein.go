@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -116,8 +117,7 @@ func rename(from, to *os.File, name string, flags uint) error {
 
 // back undoes the moves, the last one first.
 func (p *placing) back() {
-	for i := len(p.moves) - 1; i >= 0; i-- {
-		m := p.moves[i]
+	for _, m := range slices.Backward(p.moves) {
 		from, to, err := p.open(m.dir)
 		if err != nil {
 			continue

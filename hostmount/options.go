@@ -3,6 +3,8 @@ package hostmount
 import (
 	"os"
 	"strconv"
+
+	"github.com/wisbox/wisbox/sandbox"
 )
 
 // Defaults of [Options].
@@ -25,7 +27,7 @@ type Options struct {
 	// program sees.
 	Dest, Staging *os.Root
 	// Owner gets all that is copied; nil leaves it to the caller's user.
-	Owner *Owner
+	Owner *sandbox.Owner
 
 	// MaxBytes is the budget of all mounts together, default [DefaultMaxBytes];
 	// MaxFiles that of files and directories, default [DefaultMaxFiles].
@@ -35,9 +37,6 @@ type Options struct {
 	// and at the end, never by two goroutines at once.
 	Progress func(Progress)
 }
-
-// Owner is a host user and group.
-type Owner struct{ UID, GID int }
 
 // Progress is how far a copy is.
 type Progress struct {
@@ -82,7 +81,7 @@ const (
 var reasons = map[Reason]string{
 	Excluded:    "an exclude glob matches it",
 	NotIncluded: "no include glob matches it",
-	Link:        "it is a symbolic link; follow-symlinks takes those that stay in the source",
+	Link:        "it is a symbolic link with an absolute path; follow-symlinks copies what it leads to, if that is in the source",
 	LinkOutside: "it is a link that leads out of the source",
 	LinkBroken:  "it is a link that leads to nothing, or in a circle",
 	Special:     "it is a FIFO, a socket or a device",
@@ -102,7 +101,7 @@ func (r Reason) Asked() bool { return r == Excluded || r == NotIncluded }
 // Entry is one name of a source, as [Preview] lists it.
 type Entry struct {
 	Path string `json:"path"` // in the workspace
-	Kind string `json:"kind"` // file, directory, or other for what is skipped unseen
+	Kind string `json:"kind"` // file, directory, symlink, or other for what is skipped unseen
 	Size int64  `json:"size_bytes"`
 	// Skipped says why it is not copied; "" where it is.
 	Skipped Reason `json:"skipped,omitempty"`
@@ -119,7 +118,7 @@ func (e Entry) String() string {
 
 // Report is what was copied, or would be.
 type Report struct {
-	Files  int64         `json:"files"`
+	Files  int64         `json:"files"` // and links
 	Dirs   int64         `json:"directories"`
 	Bytes  int64         `json:"bytes"`
 	Mounts []MountReport `json:"mounts"`
@@ -129,7 +128,7 @@ type Report struct {
 // that a later mount replaces counts in both.
 type MountReport struct {
 	MountPath string `json:"mount_path"` // as it was resolved; "" is the workspace's root
-	Files     int64  `json:"files"`
+	Files     int64  `json:"files"`      // and links
 	Dirs      int64  `json:"directories"`
 	Bytes     int64  `json:"bytes"`
 	// Skipped counts what was not copied, by reason.

@@ -19,7 +19,7 @@ const (
 	maxEntries = 40_000 // of a report
 )
 
-// item is a file or directory that is to be copied.
+// item is a file, link or directory that is to be copied.
 type item struct {
 	src   string // below the source's tree
 	dst   string // in the workspace
@@ -27,6 +27,7 @@ type item struct {
 	size  int64
 	mode  uint32 // permission bits
 	mtime unix.Timespec
+	link  string // the text of a link
 	plan  *plan
 
 	dropped bool // it could not be copied after all

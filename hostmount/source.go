@@ -241,6 +241,8 @@ func sourceError(err error, what string) error {
 		return tool.Errorf(tool.Permission, "%s can't be read by the user that runs wisbox", what).Because(err)
 	case errors.Is(err, beneath.ErrNotRegular), errors.Is(err, unix.ELOOP):
 		return tool.Errorf(tool.NotRegular, "%s is neither a file nor a directory", what).Because(err)
+	case beneath.Leased(err):
+		return tool.Errorf(tool.Busy, "%s is held by another program (a lease, fcntl F_SETLEASE); end that program, then retry", what).Because(err)
 	case errors.Is(err, unix.ENOTDIR):
 		return tool.Errorf(tool.NotDir, "%s has a file where a directory is needed", what).Because(err)
 	case errors.Is(err, beneath.ErrEscape), !errors.As(err, &errno): // os.Root has no errno for a path that leaves

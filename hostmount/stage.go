@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -78,8 +79,8 @@ func (s *stage) fill(ctx context.Context, tree *layout) error {
 	if err := s.copyAll(ctx, tree); err != nil {
 		return err
 	}
-	for i := len(dirs) - 1; i >= 0; i-- {
-		if err := s.finishDir(dirs[i], tree.dirs[dirs[i]]); err != nil {
+	for _, dir := range slices.Backward(dirs) {
+		if err := s.finishDir(dir, tree.dirs[dir]); err != nil {
 			return writeError(err)
 		}
 	}
@@ -146,8 +147,26 @@ func (s *stage) copyBatch(ctx context.Context, batch []*item) error {
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
 
+// link makes a link as the source has it.
+func (s *stage) link(dir *os.File, it *item) error {
+	at, name := int(dir.Fd()), path.Base(it.dst)
+	if err := unix.Symlinkat(it.link, at, name); err != nil {
+		return writeError(err)
+	}
+	if s.opts.Owner != nil {
+		if err := unix.Fchownat(at, name, s.opts.Owner.UID, s.opts.Owner.GID, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return writeError(err)
+		}
+	}
+	s.tell(1, 0, false)
+	return writeError(unix.UtimesNanoAt(at, name, []unix.Timespec{it.mtime, it.mtime}, unix.AT_SYMLINK_NOFOLLOW))
+}
+
 // copyItem copies one file, or notes why not.
 func (s *stage) copyItem(ctx context.Context, dir *os.File, it *item, buf []byte) error {
+	if it.link != "" {
+		return s.link(dir, it)
+	}
 	src, why := it.open()
 	if why != "" {
 		s.drop(it, why)
@@ -182,7 +201,7 @@ func (it *item) open() (*beneath.Handle, Reason) {
 	}
 	why := p.refuses(&src.Stat)
 	if !p.mount.FollowSymlinks && p.src.file == "" && src.Path != it.src {
-		why = Link
+		why = Changed // into a link
 	}
 	if why != "" {
 		_ = src.Close()

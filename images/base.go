@@ -47,7 +47,7 @@ func (b *build) registry(ctx context.Context) error {
 	b.say("pulling " + registryRef)
 	ctx, cancel := context.WithTimeout(ctx, pullDeadline)
 	defer cancel()
-	return b.PullImage(ctx, registryRef)
+	return b.PullImage(ctx, registryRef, &sandbox.PullOptions{Progress: b.say})
 }
 
 // probeRegistry asks once. Docker Hub answers 401 to those who aren't logged in.

@@ -51,6 +51,16 @@ complete_python() {
     cp "$here/sitecustomize.py" "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/"
 }
 
+# pip, venv and ensurepip: a base from a registry has them.
+install_pip() {
+    lib=$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')
+    cp "$here/_distutils_system_mod.py" "$lib/"
+    python3 -c 'import ensurepip' 2>/dev/null || cp "$here/ensurepip.py" "$lib/"
+    python3 -c 'import pip' 2>/dev/null || python3 -m ensurepip --default-pip >/dev/null
+    cp "$here/pip.conf" /etc/pip.conf
+    pip --version >/dev/null
+}
+
 # The root is read-only in a session: what is not compiled now is compiled at each start.
 compile_python() {
     lib=$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')
@@ -85,8 +95,11 @@ python3 -c 'import sys; assert sys.version_info[:2] == (3, 12), sys.version'
 install_packages
 install_asteval
 complete_python
+install_pip
 compile_python
+cp "$here/gitconfig" /etc/gitconfig
+cp "$here/apt.conf" /etc/apt/apt.conf.d/90wisbox
 save_lisp_core
 add_user
 tidy
-say "python $(python3 -c 'import platform; print(platform.python_version())'), $(git --version), $(rg --version | head -n 1), $(sbcl --version)"
+say "python $(python3 -c 'import platform; print(platform.python_version())'), $(pip --version | cut -d ' ' -f 1,2), $(git --version), $(rg --version | head -n 1), $(sbcl --version)"

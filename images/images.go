@@ -1,6 +1,8 @@
-// Package images makes the container image that sessions run in: Python 3.12,
-// bash, git, ripgrep, SBCL and the asteval library on Debian, from one
-// Containerfile.
+// Package images makes the container images that sessions run in. The default one
+// is Debian with Python 3.12, bash, git, ripgrep, SBCL and what a developer
+// expects, from one Containerfile; presets add packages to it; and a person's own
+// Containerfile makes any other. It says too what each image of the store is, and
+// which of them may go.
 //
 // The base is docker.io/library/python:3.12-slim where a registry answers. Where
 // none does, a base of the same shape is made from Debian's packages (mmdebstrap)
@@ -15,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"sync"
 	"time"
 
@@ -26,17 +29,27 @@ import (
 // of an old one.
 var Default = "localhost/wisbox:" + inputs()[:12]
 
+// Latest is a second name of Default, for the FROM line of a Containerfile. The
+// wisbox that built last has it.
+const Latest = "localhost/wisbox:latest"
+
+var ofAnyVersion = regexp.MustCompile(`^localhost/wisbox:[0-9a-f]{12}$`)
+
+// OfOtherVersion reports whether an image is what Default was in another version.
+func OfOtherVersion(ref string) bool { return ref != Default && ofAnyVersion.MatchString(ref) }
+
 // Builder is the image store that Build works on; *podman.Backend is one. It is
 // called from one goroutine at a time.
 type Builder interface {
-	// BuildImage builds the Containerfile at the top of the tar and tags the
-	// result. The steps run with the host's network; line gets each line of
-	// output.
-	BuildImage(ctx context.Context, contextTar io.Reader, tag string, args map[string]string, line func(string)) error
+	// BuildImage builds a Containerfile of the tar and tags the result. The steps
+	// run with the host's network.
+	BuildImage(ctx context.Context, contextTar io.Reader, build sandbox.ImageBuild) error
 	// ImageInfo describes an image of the store, or wraps sandbox.ErrNotFound.
 	ImageInfo(ctx context.Context, ref string) (sandbox.ImageInfo, error)
 	// PullImage fetches an image from its registry.
-	PullImage(ctx context.Context, ref string) error
+	PullImage(ctx context.Context, ref string, opts *sandbox.PullOptions) error
+	// TagImage gives an image one more name, and takes it from the one that had it.
+	TagImage(ctx context.Context, ref, name string) error
 	// LoadImage reads a docker-archive and returns the names it brought.
 	LoadImage(ctx context.Context, archive io.Reader) ([]string, error)
 }
@@ -56,7 +69,7 @@ const (
 	BaseDebian   Base = "debian"   // Debian's packages and a relocatable CPython
 )
 
-// Options of Build. Nil and zero work.
+// Options of [Build]. Nil and zero work.
 type Options struct {
 	// Tag names the image; default Default.
 	Tag string
@@ -71,13 +84,15 @@ type Options struct {
 	Progress func(line string)
 }
 
-// Report says what Build did.
+// Report says what a build made.
 type Report struct {
-	Image    string        `json:"image"`
-	ID       string        `json:"id"`
-	Size     int64         `json:"size_bytes"`
-	Base     Base          `json:"base"`
-	Cached   bool          `json:"cached"` // it was there: nothing was built
+	Image string `json:"image"`
+	ID    string `json:"id"`
+	Size  int64  `json:"size_bytes"`
+	// Base of the default image, and of the one that a preset stands on.
+	Base     Base          `json:"base,omitempty"`
+	With     []string      `json:"with,omitempty"` // the presets
+	Cached   bool          `json:"cached"`         // it was there: nothing was built
 	Duration time.Duration `json:"duration_ns"`
 }
 
@@ -129,9 +144,9 @@ func (b *build) run(ctx context.Context) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	before, _ := b.ImageInfo(ctx, b.opts.Tag) // for replaced: without one there is nothing to remove
+	before, _ := b.ImageInfo(ctx, b.opts.Tag) // without one there is nothing to remove later
 	args := map[string]string{"BASE": ref, "BASE_KIND": string(kind), "INPUTS": inputs()}
-	if err := b.BuildImage(ctx, contextTar(), b.opts.Tag, args, b.say); err != nil {
+	if err := b.BuildImage(ctx, contextTar(), sandbox.ImageBuild{Tag: b.opts.Tag, Args: args, Progress: b.say}); err != nil {
 		return Report{}, err
 	}
 	if err := b.prepare(ctx); err != nil {
@@ -139,21 +154,29 @@ func (b *build) run(ctx context.Context) (Report, error) {
 	}
 	report, err := b.report(ctx, kind)
 	if err == nil {
-		b.replaced(ctx, before, report.ID)
+		err = b.tagLatest(ctx, report.ID)
+		removeReplaced(ctx, b.Builder, before, report.ID, b.say)
 	}
 	return report, err
 }
 
-// replaced removes the image that had the tag before and has no name now, where it
-// was one of ours and no container has it.
-func (b *build) replaced(ctx context.Context, before sandbox.ImageInfo, now string) {
-	store, ok := b.Builder.(Store)
-	if !ok || before.ID == "" || before.ID == now || stateOf(before) == Other {
-		return
+// tagLatest gives the default image its second name.
+func (b *build) tagLatest(ctx context.Context, id string) error {
+	if b.opts.Tag != Default {
+		return nil
 	}
-	if err := store.RemoveImage(ctx, before.ID); err != nil {
-		b.say("the image that had this name before stays: " + err.Error())
+	return tagLatest(ctx, b.Builder, id)
+}
+
+func tagLatest(ctx context.Context, b Builder, id string) error {
+	has, err := b.ImageInfo(ctx, Latest)
+	if err != nil && !errors.Is(err, sandbox.ErrNotFound) {
+		return err
 	}
+	if has.ID == id {
+		return nil
+	}
+	return b.TagImage(ctx, id, Latest)
 }
 
 // cached reports an image that was built from the same inputs before.
@@ -174,7 +197,7 @@ func (b *build) cached(ctx context.Context) (Report, bool, error) {
 	b.say("image " + b.opts.Tag + " is there already (base: " + string(base) + ")")
 	report, err := b.report(ctx, base)
 	report.Cached = true
-	return report, true, errors.Join(err, b.prepare(ctx))
+	return report, true, errors.Join(err, b.prepare(ctx), b.tagLatest(ctx, report.ID))
 }
 
 func (b *build) report(ctx context.Context, kind Base) (Report, error) {
@@ -185,11 +208,25 @@ func (b *build) report(ctx context.Context, kind Base) (Report, error) {
 	return Report{Image: b.opts.Tag, ID: info.ID, Size: info.Size, Base: kind}, nil
 }
 
-func (b *build) prepare(ctx context.Context) error {
-	if p, ok := b.Builder.(Preparer); ok {
-		return p.PrepareImage(ctx, b.opts.Tag)
+func (b *build) prepare(ctx context.Context) error { return prepare(ctx, b.Builder, b.opts.Tag) }
+
+func prepare(ctx context.Context, b any, ref string) error {
+	if p, ok := b.(Preparer); ok {
+		return p.PrepareImage(ctx, ref)
 	}
 	return nil
+}
+
+// removeReplaced removes the image that had the tag before and has no name now,
+// where a build of ours made it under that name alone and no container has it.
+func removeReplaced(ctx context.Context, b Builder, before sandbox.ImageInfo, now string, say func(string)) {
+	store, ok := b.(Store)
+	if !ok || before.ID == "" || before.ID == now || !wholly(before) {
+		return
+	}
+	if err := store.RemoveImage(ctx, before.ID); err != nil {
+		say("the image that had this name before stays: " + err.Error())
+	}
 }
 
 func (b *build) say(line string) {

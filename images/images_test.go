@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"strings"
 	"testing"
 
@@ -21,19 +22,30 @@ type store struct {
 	builtOn  []string
 	prepared []string
 	context  map[string]string // the last build's files
+	build    sandbox.ImageBuild
+	tagged   []string
 }
 
 func newStore() *store { return &store{images: map[string]sandbox.ImageInfo{}} }
 
-func (s *store) BuildImage(_ context.Context, r io.Reader, tag string, args map[string]string, line func(string)) error {
+func (s *store) BuildImage(_ context.Context, r io.Reader, b sandbox.ImageBuild) error {
 	if s.buildErr != nil {
 		return s.buildErr
 	}
-	s.context = readTar(r)
-	s.builtOn = append(s.builtOn, args["BASE"])
-	line("STEP 1")
-	s.images[tag] = sandbox.ImageInfo{ID: "built", Size: 42, Labels: map[string]string{
-		"wisbox.base": args["BASE_KIND"], "wisbox.inputs": args["INPUTS"]}}
+	s.context, s.build = readTar(r), b
+	s.builtOn = append(s.builtOn, b.Args["BASE"])
+	if b.Progress != nil {
+		b.Progress("STEP 1")
+	}
+	labels := map[string]string{"wisbox.base": b.Args["BASE_KIND"], "wisbox.inputs": b.Args["INPUTS"]}
+	maps.Copy(labels, b.Labels)
+	s.images[b.Tag] = sandbox.ImageInfo{ID: "built", Tags: []string{b.Tag}, Size: 42, Labels: labels}
+	return nil
+}
+
+func (s *store) TagImage(_ context.Context, ref, name string) error {
+	s.tagged = append(s.tagged, ref+" "+name)
+	s.images[name] = sandbox.ImageInfo{ID: ref}
 	return nil
 }
 
@@ -45,7 +57,7 @@ func (s *store) ImageInfo(_ context.Context, ref string) (sandbox.ImageInfo, err
 	return info, nil
 }
 
-func (s *store) PullImage(_ context.Context, ref string) error {
+func (s *store) PullImage(_ context.Context, ref string, _ *sandbox.PullOptions) error {
 	if s.pullErr == nil {
 		s.images[ref] = sandbox.ImageInfo{ID: "pulled"}
 	}
@@ -101,6 +113,7 @@ func TestBuildTakesTheRegistrysBaseWhereOneAnswers(t *testing.T) {
 	require.Equal(t, Report{Image: Default, ID: "built", Size: 42, Base: BaseRegistry}, report)
 	require.Equal(t, []string{registryRef}, s.builtOn)
 	require.Equal(t, []string{Default}, s.prepared)
+	require.Equal(t, []string{"built " + Latest}, s.tagged, "FROM lines have a name that stays")
 	require.Contains(t, *lines, "base: "+registryRef)
 }
 
@@ -199,7 +212,7 @@ func TestTheContextHoldsWhatTheContainerfileCopies(t *testing.T) {
 	b, _ := testBuild(s, nil, &Options{})
 	_, err := b.run(t.Context())
 	require.NoError(t, err)
-	for _, name := range []string{"Containerfile", "finish.sh", "packages.txt", "sitecustomize.py", "wisbox-init"} {
+	for _, name := range []string{"Containerfile", "finish.sh", "packages.txt", "sitecustomize.py", "ensurepip.py", "_distutils_system_mod.py", "pip.conf", "apt.conf", "gitconfig"} {
 		require.NotEmpty(t, s.context[name], name)
 	}
 	require.Equal(t, string(Containerfile()), s.context["Containerfile"])

@@ -13,7 +13,7 @@ import (
 	"github.com/wisbox/wisbox/evaltool/lisp/driver"
 )
 
-//go:embed Containerfile finish.sh packages.txt sitecustomize.py wisbox-init
+//go:embed Containerfile finish.sh packages.txt sitecustomize.py ensurepip.py _distutils_system_mod.py pip.conf apt.conf gitconfig
 var files embed.FS
 
 // Containerfile is the recipe, for those who build the image in another way: its
@@ -45,7 +45,7 @@ func contextTar() io.Reader {
 }
 
 func addFile(tw *tar.Writer, name string, data []byte) {
-	hdr := &tar.Header{Name: name, Mode: 0o755, Size: int64(len(data)), Format: tar.FormatUSTAR}
+	hdr := &tar.Header{Name: name, Mode: 0o755, Size: int64(len(data))}
 	mustNil(tw.WriteHeader(hdr))
 	_, err := tw.Write(data)
 	mustNil(err)

@@ -1,12 +1,14 @@
 package integration
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
 // TestCLI runs scripts of the command line on real Podman. The binary is the
@@ -18,23 +20,24 @@ func TestCLI(t *testing.T) {
 		Dir:           "testdata/script",
 		UpdateScripts: os.Getenv("WISBOX_UPDATE") != "",
 		Setup: func(e *testscript.Env) error {
+			e.Defer(func() { hosttest.UnmountBelow(e.WorkDir) })
 			e.Setenv("PATH", filepath.Dir(bin)+":"+e.Getenv("PATH"))
 			e.Setenv("WISBOX_CACHE", e.WorkDir+"/cache")
 			e.Setenv("HOME", os.Getenv("HOME"))
+			e.Setenv("XDG_CONFIG_HOME", e.WorkDir+"/xdg")
 			e.Setenv("XDG_RUNTIME_DIR", os.Getenv("XDG_RUNTIME_DIR"))
-			return nil
+			return linkPodmans(e.WorkDir + "/xdg")
 		},
 	})
 }
 
-func binary(t *testing.T) string {
-	t.Helper()
-	bin := os.Getenv("WISBOX_BIN")
-	if bin == "" {
-		bin = "../bin/wisbox"
+// linkPodmans makes a configuration directory without a configuration of wisbox, but with Podman's.
+func linkPodmans(dir string) error {
+	own, err := os.UserConfigDir()
+	if err != nil {
+		return err
 	}
-	bin, err := filepath.Abs(bin)
-	require.NoError(t, err)
-	require.FileExists(t, bin, "build it first: make build")
-	return bin
+	return errors.Join(os.Mkdir(dir, 0o700), os.Symlink(filepath.Join(own, "containers"), filepath.Join(dir, "containers")))
 }
+
+var binary = hosttest.Binary

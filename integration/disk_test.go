@@ -12,14 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
 
 const diskLimit = 64 << 20
-
-// overshoot is what a session may have written over its limit when it is stopped.
-const overshoot = 256 << 20
 
 // flood is four programs that write as fast as they can, whatever the errors.
 const flood = `for i in 1 2 3 4; do (for j in 1 2 3 4 5 6 7 8; do head -c 100000000 /dev/zero > flood$i.$j; done) & done; wait; ls | wc -l`
@@ -68,14 +66,18 @@ func TestDiskFloodEndsAtTheLimitAndTheOtherSessionGoesOn(t *testing.T) {
 	s, other := bounded(t, sandbox.Limits{}), bounded(t, sandbox.Limits{})
 	output(t, other, "echo mine > mine")
 	sleeper := make(chan answer, 1)
-	go func() { sleeper <- script(t, other, "sleep 5; cat mine") }()
+	go func() {
+		b, err := try(t, other, "shell_execute", args{"script": "sleep 5; cat mine", "timeout": 60})
+		assert.NoError(t, err)
+		sleeper <- b
+	}()
 	a := script(t, s, flood)
 	if watched(t, s) {
-		assert.Equal(t, "disk_limit", a.str("status"), "%v", a)
+		assert.Equal(t, "disk_limit", a.str("status"), "%v", a) // how far it came is the machine's speed
 	} else {
 		assert.Contains(t, a.str("stderr")+a.str("stdout"), "No space left", "%v", a)
+		assert.LessOrEqual(t, taken(t, s.WorkspacePath()), int64(diskLimit))
 	}
-	assert.LessOrEqual(t, taken(t, s.WorkspacePath()), int64(diskLimit+overshoot))
 	b := <-sleeper
 	assert.Equal(t, "exited", b.str("status"), "%v", b)
 	assert.Equal(t, "mine\n", b.str("stdout"))
@@ -88,7 +90,7 @@ func TestDiskThatIsFullTakesNoMoreUntilFilesAreDeleted(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, err := try(t, s, "shell_execute", args{"script": "true"})
 			return kind(err) == tool.NoSpace
-		}, 5*time.Second, 20*time.Millisecond)
+		}, 30*time.Second, 20*time.Millisecond)
 	}
 	_, err := try(t, s, "write_file", args{"file_path": "more", "content": strings.Repeat("x", 40_000)})
 	assert.Equal(t, tool.NoSpace, kind(err), "%v", err)
@@ -148,24 +150,11 @@ func TestDiskIsGoneWithTheSession(t *testing.T) {
 	}
 	if !watched(t, s) {
 		assert.True(t, mounted(), "what holds the disk limit is seen here")
-		assert.True(t, loopOf(t, s.ID()), "what holds the disk limit is seen here")
+		assert.True(t, hosttest.HasLoop(s.ID()), "what holds the disk limit is seen here")
 	}
 	require.NoError(t, s.Close(t.Context()))
 	assert.False(t, mounted(), "a mount is left")
-	assert.Eventually(t, func() bool { return !loopOf(t, s.ID()) }, 10*time.Second, 50*time.Millisecond, "a loop device is left")
-}
-
-// loopOf says whether a loop device is made of a session's file.
-func loopOf(t *testing.T, id string) bool {
-	t.Helper()
-	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	require.NoError(t, err)
-	for _, file := range files {
-		if raw, err := os.ReadFile(file); err == nil && strings.Contains(string(raw), id) {
-			return true
-		}
-	}
-	return false
+	hosttest.AwaitNoLoop(t, s.ID())
 }
 
 func taken(t *testing.T, dir string) (sum int64) {

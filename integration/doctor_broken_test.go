@@ -166,7 +166,7 @@ func privateStore(t *testing.T, driver string) (url string) {
 			_ = c.Close()
 		}
 		return err == nil
-	}, 20*time.Second, 10*time.Millisecond, "Podman's service does not start")
+	}, time.Minute, 10*time.Millisecond, "Podman's service does not start")
 	return "unix://" + socket
 }
 

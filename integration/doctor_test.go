@@ -47,8 +47,8 @@ func examine(t *testing.T, args ...string) (map[string]doctor.Line, int) {
 func TestDoctorFindsThisMachineFit(t *testing.T) {
 	lines, code := examine(t)
 	assert.Zero(t, code, "%+v", lines)
-	for _, name := range []string{"podman", "image", "first program", "speed", "tmp", "nofile", "network", "rights", "seccomp", "root", "ownership", "disk", "inodes"} {
-		assert.Equal(t, doctor.OK, lines[name].Status, "%+v", lines[name])
+	for _, name := range []string{"podman", "image", "first program", "speed", "tmp", "nofile", "network", "rights", "seccomp", "root", "ownership", "disk", "inodes", "counters", "egress"} {
+		assert.Equal(t, doctor.OK, lines[name].Status, "%s: %+v", name, lines[name])
 	}
 	s := open(t, nil)
 	said := enforced(t, s)
@@ -86,7 +86,7 @@ func TestTheLogTellsEachCallAndShowsWhenItWasChanged(t *testing.T) {
 	must("cp", t.TempDir(), "box:copied")
 
 	text := must("log", "box")
-	for _, want := range []string{"write_file", "a/b.txt", "read_file", "not_found", "ok", "start", "import"} {
+	for _, want := range []string{"write_file", "a/b.txt", "read_file", "not_found", "ok", "run", "import"} {
 		assert.Contains(t, text, want)
 	}
 	assert.NotContains(t, text, "secret words")

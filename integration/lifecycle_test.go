@@ -103,7 +103,7 @@ func TestADeadServiceIsSaidAndFilesStillWork(t *testing.T) {
 	_, err = try(t, s, "shell_execute", args{"script": "true"})
 	assert.Equal(t, "unavailable", string(kind(err)))
 	assert.NotContains(t, err.Error(), "wisbox-no-such.sock", "no host path reaches an agent")
-	assert.Less(t, time.Since(began), 8*time.Second)
+	assert.Less(t, time.Since(began), 30*time.Second)
 	assert.Equal(t, "x", call(t, s, "read_file", args{"file_path": "f"}).str("content"))
 	require.NoError(t, s.Close(t.Context()))
 	_, err = try(t, s, "ls", nil)
@@ -128,12 +128,12 @@ func TestAContainerThatIsRemovedDuringACallIsSaid(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := os.Lstat(filepath.Join(s.WorkspacePath(), "begun"))
 		return err == nil
-	}, 20*time.Second, 20*time.Millisecond)
+	}, 30*time.Second, 20*time.Millisecond)
 	require.NoError(t, env.backend.Remove(t.Context(), s.ID()))
 	select {
 	case a := <-done:
 		assert.Equal(t, "sandbox_lost", a.str("status"), "%v", a)
-	case <-time.After(20 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("the call did not end")
 	}
 	assert.Equal(t, "ok\n", output(t, s, "echo ok"))
@@ -164,14 +164,14 @@ func TestACancelledCallLeavesNoProcess(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := os.Lstat(filepath.Join(s.WorkspacePath(), "begun"))
 		return err == nil
-	}, 20*time.Second, 20*time.Millisecond)
+	}, 30*time.Second, 20*time.Millisecond)
 	cancel()
 	select {
 	case <-ended:
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("the call did not end")
 	}
 	require.Eventually(t, func() bool {
 		return !strings.Contains(output(t, s, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '"), "sleep 4711 ")
-	}, 5*time.Second, 50*time.Millisecond)
+	}, 30*time.Second, 50*time.Millisecond)
 }

@@ -42,14 +42,14 @@ func TestTheMetricsOfHeldSessionsAreServed(t *testing.T) {
 	want := []string{
 		`wisbox_calls_total{outcome="ok",session="box",tool="write_file"} 1`,
 		`wisbox_calls_total{outcome="not_found",session="box",tool="read_file"} 1`,
-		`wisbox_calls_total{outcome="ok",session="box",tool="start"} 1`,
+		`wisbox_calls_total{outcome="ok",session="box",tool="run"} 1`,
 		`wisbox_holder_up{session="box"} 1`,
 	}
 	var printed string
 	require.Eventually(t, func() bool { // the end of the program is counted when the agent has told it
 		printed = h.do("metrics")
 		return strings.Contains(printed, `wisbox_programs_total{session="box",verdict="exited"} 1`)
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 	assertLines(t, printed, want...)
 
 	cmd := h.command("metrics", "--listen", "127.0.0.1:0")

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -27,7 +29,7 @@ func TestEvaluationsEndAtTheirLimitsAndTheNextIsRight(t *testing.T) {
 	if env.isolation == sandbox.IsolationGVisor {
 		most.PIDs = 256 // its own threads count
 	}
-	s := open(t, &wisbox.SessionOptions{Limits: most})
+	s := open(t, &wisbox.SessionOptions{Limits: most, MaxEvalTimeout: time.Minute})
 	limits := enforced(t, s)
 	for _, c := range []struct {
 		name, limit, code string // limit is the one that ends it, where there is no other end
@@ -38,6 +40,9 @@ func TestEvaluationsEndAtTheirLimitsAndTheNextIsRight(t *testing.T) {
 		{"memory", "memory", "x = []\nwhile True: x.append(b'x' * (1 << 20))", []string{"oom_killed", "exception"}, ""},
 		{"recursion without a limit", "memory", "import sys\nsys.setrecursionlimit(10**9)\ndef f(): f()\nf()", []string{"oom_killed", "signaled", "exception", "timed_out"}, ""},
 		{"forks", "pids", "import os\nfor _ in range(200): os.fork() or os._exit(0)", []string{"pids_limit", "exception"}, ""},
+		{"a value of 2 GB", "memory", "x = 'a' * (1 << 31)\nfor i in range(0, len(x), 4096): pass\nx", []string{"oom_killed", "exception"}, ""},
+		{"a display of 2 GB", "memory", "class H:\n def _repr_html_(s): return 'a' * (1 << 31)\ndisplay(H())\n1", []string{"oom_killed", "exited"}, ""},
+		{"a command's output without end", "memory", "x = !yes", []string{"oom_killed", "exception", "timed_out"}, ""},
 		{"1 GB of output", "", "import sys\nfor _ in range(1024): n = sys.stdout.write('x' * (1 << 20))", []string{"exited", "timed_out"}, strings.Repeat("x", 4093) + "..."},
 	} {
 		if c.limit != "" && !limits[c.limit].Enforced {
@@ -46,13 +51,17 @@ func TestEvaluationsEndAtTheirLimitsAndTheNextIsRight(t *testing.T) {
 		}
 		for _, state := range []string{"fresh", "kept"} {
 			t.Run(c.name+" "+state, func(t *testing.T) {
-				resp := call(t, s, "evaluate_python", args{"code": c.code, "state": state})
+				request := args{"code": c.code, "state": state}
+				if !slices.Contains(c.statuses, "timed_out") { // it must come to its own end, however slow the machine is
+					request["timeout"] = 60
+				}
+				resp := call(t, s, "evaluate_python", request)
 				if c.limit == "" || env.isolation != sandbox.IsolationGVisor { // whose limits end the sandbox, or hold less
 					assert.Contains(t, c.statuses, resp.str("status"), "%.500v", resp)
 				}
 				assert.Equal(t, c.stdout, resp.str("stdout"))
 				for _, next := range []string{"fresh", "kept"} {
-					again := call(t, s, "evaluate_python", args{"code": "1 + 1", "state": next})
+					again := call(t, s, "evaluate_python", args{"code": "1 + 1", "state": next, "timeout": 60})
 					assert.Equal(t, "2", again.str("value_repr"), "%v", again)
 				}
 			})
@@ -105,10 +114,12 @@ type footprint struct {
 }
 
 // footprintOf counts the processes of the session's container, their descriptors
-// and ours. The agent is the oldest Python.
+// and ours. The agent is the oldest Python. The lowest pid doesn't show it: after
+// pid_max the kernel gives low ones again.
 func footprintOf(t *testing.T, object string) footprint {
 	t.Helper()
 	var f footprint
+	oldest := uint64(math.MaxUint64)
 	for _, dir := range containerDirs(object) {
 		comm, err := os.ReadFile(dir + "/comm")
 		if err != nil {
@@ -122,8 +133,8 @@ func footprintOf(t *testing.T, object string) footprint {
 		}
 		f.processes++
 		f.descriptors += len(fds)
-		if string(comm) == "python3\n" && (f.agent == "" || pidOf(dir) < pidOf(f.agent)) {
-			f.agent = dir
+		if began, err := startOf(dir); err == nil && string(comm) == "python3\n" && began < oldest {
+			f.agent, oldest = dir, began
 		}
 	}
 	own, err := os.ReadDir("/proc/self/fd")
@@ -179,13 +190,29 @@ func TestAThousandFreshCallsLeaveNothing(t *testing.T) {
 	assert.Eventually(t, func() bool { // spare processes come and go
 		after = footprintOf(t, in.Sandbox.Object)
 		return after.processes <= before.processes && after.descriptors <= before.descriptors
-	}, 20*time.Second, 250*time.Millisecond)
+	}, 30*time.Second, 250*time.Millisecond)
 	assert.Equal(t, before.agent, after.agent, "the agent was replaced")
 	if !before.hidden {
 		assert.Less(t, anonymous(t, before.agent), memory+1<<20, "bytes of the agent; before %+v, after %+v", before, after)
 	}
-	assert.Less(t, heapInUse(), heap+2<<20, "bytes of our heap")
-	assert.LessOrEqual(t, runtime.NumGoroutine(), goroutines+2)
+	assert.Eventually(t, func() bool { // what ends has its own, and buffers that are on their way
+		return heapInUse() < heap+2<<20 && runtime.NumGoroutine() <= goroutines+3 // two, and this one
+	}, 30*time.Second, 250*time.Millisecond, "our heap was %d bytes, and %d goroutines", heap, goroutines)
+}
+
+// startOf is when a process began, in ticks since the machine's start: field 22 of
+// proc_pid_stat(5), counted from the state, which is field 3.
+func startOf(dir string) (uint64, error) {
+	stat, err := os.ReadFile(dir + "/stat")
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 20 {
+		return 0, fmt.Errorf("%s/stat has %d fields after the name", dir, len(fields))
+	}
+	return strconv.ParseUint(fields[19], 10, 64)
 }
 
 func pidOf(dir string) int {

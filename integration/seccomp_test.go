@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/podman"
+	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -24,6 +26,37 @@ func seccompProfile(t *testing.T, old, replacement string) string {
 	require.NotEqual(t, own, changed)
 	require.NoError(t, os.WriteFile(path, changed, 0o600))
 	return path
+}
+
+// TestNoABIReachesWhatIsForbidden: int 0x80 and the numbers of x32 come to the same
+// kernel past a filter of x86-64's, and an int has 32 bits however many are compared.
+func TestNoABIReachesWhatIsForbidden(t *testing.T) {
+	if env.isolation == sandbox.IsolationGVisor {
+		return // its programs reach another kernel
+	}
+	s := open(t, nil)
+	f, err := os.Open("testdata/abi.py")
+	require.NoError(t, err)
+	defer f.Close()
+	tried := map[string]int{}
+	for line := range strings.SplitSeq(strings.TrimSpace(runWith(t, s, f, "python3", "-")), "\n") {
+		words := strings.Fields(line)
+		require.Len(t, words, 3, line)
+		abi, call, result := words[0], words[1], words[2]
+		tried[abi]++
+		own := abi == "x86-64" || abi == "aarch64"
+		if own && call == "getpid" {
+			assert.Equal(t, "ALLOWED", result)
+			continue
+		}
+		assert.Equal(t, "refused", result, line)
+	}
+	if runtime.GOARCH == "amd64" {
+		assert.Len(t, tried, 3)
+	}
+	for abi, n := range tried {
+		assert.Greater(t, n, 100, abi)
+	}
 }
 
 func TestAGivenSeccompProfileHoldsAndAWeakerOneIsSaidSo(t *testing.T) {

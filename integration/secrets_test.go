@@ -16,7 +16,7 @@ const secretValue = "s3cret-0123456789-value"
 
 func TestASecretIsAFileInATmpfsThatProgramsAloneRead(t *testing.T) {
 	s := open(t, &wisbox.SessionOptions{Secrets: map[string]wisbox.Secret{"TOKEN": {Value: []byte(secretValue + "\n")}}})
-	assert.Equal(t, "400 1000 tmpfs\n", output(t, s, `stat -c '%a %u' /run/secrets/TOKEN | tr '\n' ' '; stat -f -c %T /run/secrets`))
+	assert.Equal(t, "440 0 tmpfs\n", output(t, s, `stat -c '%a %u' /run/secrets/TOKEN | tr '\n' ' '; stat -f -c %T /run/secrets`))
 	assert.Equal(t, "24\n", output(t, s, `wc -c </run/secrets/TOKEN`), "it is whole")
 	assert.Equal(t, strings.Repeat("*", len(secretValue))+"\n", output(t, s, `cat /run/secrets/TOKEN`))
 	assert.Equal(t, "none\n", output(t, s, `

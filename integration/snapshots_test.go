@@ -4,6 +4,8 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -124,4 +126,32 @@ func container(t *testing.T, s *wisbox.Session) string {
 	in, err := s.Inspect(t.Context())
 	require.NoError(t, err)
 	return in.Sandbox.Object
+}
+
+// TestAHolderStaysSmall: a program makes the workspace as large as can still be held,
+// by names, which take no room on the disk.
+func TestAHolderStaysSmall(t *testing.T) {
+	h := newHome(t)
+	h.do("session", "create", "box", "--auto-snapshot")
+	h.do("exec", "box", "--", "python3", "-c", `
+import os
+os.mkdir("many")
+for first in "ab":
+    open(first, "w").close()
+    for i in range(50_000):
+        os.link(first, "many/" + "n" * 200 + first + str(i))
+`)
+	require.Contains(t, h.fail("snapshot", "create", "box"), "held in memory")
+	h.do("undo", "box")
+	assert.Empty(t, h.do("exec", "box", "--", "ls"))
+	pids := holders(t, "box", h)
+	require.Len(t, pids, 1)
+	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pids[0]), "status"))
+	require.NoError(t, err)
+	most := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)
+	require.NotNil(t, most)
+	kib, err := strconv.Atoi(string(most[1]))
+	require.NoError(t, err)
+	t.Logf("%d KiB at most", kib)
+	assert.LessOrEqual(t, kib, 128<<10, "KiB")
 }

@@ -52,17 +52,21 @@ func TestFault_F40_TheOwnerIsKilledAtRandom(t *testing.T) {
 		if i%4 > 0 { // else while it opens its sessions
 			require.True(t, out.Scan())
 		}
-		time.AfterFunc(rand.N(time.Second), func() { _ = cmd.Process.Kill() })
+		soonKilled := sync.OnceFunc(func() { time.AfterFunc(rand.N(time.Second), func() { _ = cmd.Process.Kill() }) })
+		if i != 1 { // one has promised something before
+			soonKilled()
+		}
 		for out.Scan() {
 			var p promise
 			if json.Unmarshal(out.Bytes(), &p) == nil { // the last line may be cut
 				kept = append(kept, p)
+				soonKilled()
 			}
 		}
 		_ = cmd.Wait()
 		require.Equal(t, -1, cmd.ProcessState.ExitCode(), "it was killed and did not fail")
 	}
-	requireAwake(t, id, 10*time.Second)
+	requireAwake(t, id)
 	require.NotEmpty(t, kept)
 	h.do("prune")
 	assert.Equal(t, []string{"box"}, h.sessions())
@@ -141,7 +145,7 @@ func TestFault_F34_CommandsAreKilledAtRandom(t *testing.T) {
 		})
 	}
 	workers.Wait()
-	requireAwake(t, id, 10*time.Second)
+	requireAwake(t, id)
 	for _, name := range h.sessions() { // a kept session is nobody's orphan
 		h.do("session", "rm", name)
 	}
@@ -239,7 +243,7 @@ func TestRandomCallsStayFlat(t *testing.T) {
 		t.Log(usage(t))
 	}
 	requireFlat(t, first, usage(t))
-	requireAwake(t, id, 10*time.Second)
+	requireAwake(t, id)
 }
 
 func workInSession(ctx context.Context, name, sleep string, calls int) error {
@@ -328,7 +332,14 @@ func TestTwoOwnersOfOneSession(t *testing.T) {
 	var clients sync.WaitGroup
 	for range 2 * each {
 		clients.Go(func() {
-			if out, err := h.command("exec", "box", "--", "sh", "-c", raiseScript).CombinedOutput(); err != nil {
+			out, err := h.command("exec", "box", "--", "sh", "-c", raiseScript).CombinedOutput()
+			for range 20 {
+				if env.isolation != sandbox.IsolationGVisor || err == nil || !strings.Contains(err.Error(), "126") {
+					break // gVisor starts no program on a machine that is busy enough, and says so: nothing was done
+				}
+				out, err = h.command("exec", "box", "--", "sh", "-c", raiseScript).CombinedOutput()
+			}
+			if err != nil {
 				t.Errorf("%v: %s", err, out)
 			}
 		})

@@ -66,7 +66,7 @@ func (p *typist) sends(keys string) {
 func (p *typist) types(keys, want string) {
 	p.t.Helper()
 	p.sends(keys)
-	if !assert.Eventually(p.t, func() bool { return p.sees(want) }, 20*time.Second, 5*time.Millisecond, "after %q, waiting for %q", keys, want) {
+	if !assert.Eventually(p.t, func() bool { return p.sees(want) }, time.Minute, 5*time.Millisecond, "after %q, waiting for %q", keys, want) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.t.Fatalf("the screen: %.4000q", p.seen.String())

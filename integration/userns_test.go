@@ -3,6 +3,7 @@ package integration
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -32,6 +34,49 @@ func TestWithUserNamespaceAutoNoTwoSessionsShareIDs(t *testing.T) {
 		require.NoError(t, env.backend.Remove(t.Context(), s.ID()))
 		assert.Equal(t, "tool\nmore\n", recovered(t, s, "cat f"), "another container of the session has the same")
 	}
+}
+
+// TestEachSessionHasIDsOfItsOwnWhereThatCostsNothing: by default, where layers can be
+// mounted with shifted ids.
+func TestEachSessionHasIDsOfItsOwnWhereThatCostsNothing(t *testing.T) {
+	need(t)
+	if os.Getuid() != 0 || env.isolation == sandbox.IsolationGVisor {
+		one, other := idOfPrograms(t, open(t, nil)), idOfPrograms(t, open(t, nil))
+		assert.Equal(t, one, other)
+		return
+	}
+	one, other := idOfPrograms(t, open(t, nil)), idOfPrograms(t, open(t, nil))
+	assert.Equal(t, env.backend.CheapRanges(t.Context()), one != other)
+
+	owner, err := env.backend.Owner(t.Context())
+	require.NoError(t, err)
+	shared := open(t, &wisbox.SessionOptions{UserNS: "shared"})
+	assert.EqualValues(t, owner.UID, idOfPrograms(t, shared))
+	assert.Contains(t, gapsOf(t, shared), "user id")
+	_, err = try(t, open(t, &wisbox.SessionOptions{UserNS: "shared", Strict: true}), "shell_execute", args{"script": "true"})
+	assert.Equal(t, tool.Unavailable, kind(err))
+	assert.ErrorContains(t, err, "user id")
+}
+
+// TestAKeptSessionKeepsItsIDs: one that began with the range of all goes on with it.
+func TestAKeptSessionKeepsItsIDs(t *testing.T) {
+	h := newHome(t)
+	m := h.manager()
+	s, err := m.Open(t.Context(), &wisbox.SessionOptions{Name: "box", Kept: true, UserNS: "shared", Isolation: env.isolation})
+	require.NoError(t, err)
+	before := idOfPrograms(t, s)
+	path := filepath.Join(h.cache, "sessions", "box", "session.json")
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	older := strings.Replace(string(raw), `"userns": "shared"`, `"userns": ""`, 1) // as it was before there was a choice
+	require.NotEqual(t, string(raw), older)
+	require.NoError(t, s.Close(t.Context()))
+	require.NoError(t, os.WriteFile(path, []byte(older), 0o600))
+	s, err = m.Attach(t.Context(), "box")
+	require.NoError(t, err)
+	require.NoError(t, m.Backend().Remove(t.Context(), s.ID()))
+	assert.Equal(t, before, idOfPrograms(t, s))
+	require.NoError(t, s.Close(t.Context()))
 }
 
 // idOfPrograms is the user on the host that a session's programs write files as.

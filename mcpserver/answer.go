@@ -9,8 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/wisbox/wisbox/internal/mcptask"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -29,7 +31,8 @@ func (s *Server) answer(ctx context.Context, req *mcp.CallToolRequest, do call) 
 	}
 	began := time.Now()
 	res, err := s.inTurn(tool.WithCaller(ctx, client(req)), req, do)
-	s.tellOf(ctx, req, res, err, time.Since(began))
+	took := time.Since(began)
+	mcptask.Send(ctx, func() { s.tellOf(ctx, req, res, err, took) }) // a task's client is sent nothing but the task
 	if err != nil {
 		s.logFailure(req.Params.Name, err)
 		return errorResult(err), nil
@@ -97,6 +100,21 @@ func (s *Server) guarded(ctx context.Context, name string, do call) (res *tool.R
 		}
 	}()
 	return do(ctx)
+}
+
+// survive keeps a defect in whatever answers a request from ending the server. The
+// calls of tools have an answer of their own: see guarded.
+func (s *Server) survive(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
+		defer func() {
+			if defect := recover(); defect != nil {
+				s.opts.Logger.Error("a request panicked", "method", method, "panic", defect, "stack", string(debug.Stack()))
+				hidden := tool.AsError(fmt.Errorf("panic: %v", defect))
+				res, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: hidden.Error()}
+			}
+		}()
+		return next(ctx, method, req)
+	}
 }
 
 func (s *Server) logFailure(name string, err error) {

@@ -20,6 +20,7 @@ type conn struct {
 	in    io.ReadCloser
 	out   *output
 	drain time.Duration // how long the end of the input waits for answers
+	turns turns         // of notifications about tasks
 
 	lines  chan line
 	closed chan struct{}
@@ -36,7 +37,7 @@ func newConn(in io.ReadCloser, out io.Writer, drain time.Duration) *conn {
 	c := &conn{
 		in: in, out: newOutput(out), drain: drain,
 		lines: make(chan line), closed: make(chan struct{}),
-		changed: make(chan struct{}), waiting: map[jsonrpc.ID]int{},
+		changed: make(chan struct{}), waiting: map[jsonrpc.ID]int{}, turns: make(turns, 1),
 	}
 	go c.readLines()
 	return c
@@ -99,13 +100,21 @@ func (c *conn) accept(l line) (jsonrpc.Message, *refusal) {
 	if refused != nil || !ok || !request.IsCall() {
 		return message, refused
 	}
+	if request.Method == ownListen {
+		return nil, &refusal{id: envelopeOf(l).ID, code: jsonrpc.CodeMethodNotFound, message: "there is no such method"}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, twice := c.waiting[request.ID]; twice {
 		return nil, &refusal{id: envelopeOf(l).ID, code: jsonrpc.CodeInvalidRequest, message: "another request with this id waits for its answer"}
 	}
-	c.waiting[request.ID] = len(l.text)
-	c.count, c.bytes = c.count+1, c.bytes+len(l.text)
+	size := len(l.text)
+	if request.Method == fetchMethod {
+		size += fetchWeight
+	}
+	rename(request)
+	c.waiting[request.ID] = size
+	c.count, c.bytes = c.count+1, c.bytes+size
 	return message, nil
 }
 

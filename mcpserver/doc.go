@@ -3,8 +3,9 @@
 //
 // It decides what goes over the wire and who may speak: framing, limits,
 // authority, the forms of results and errors, cancellation, progress, and which
-// session a connection has. It knows nothing of files, programs or containers: a
-// tool is a name, two schemas and a call.
+// session a connection has. It knows nothing of programs or containers: a
+// tool is a name, two schemas and a call. What else a session can do ([Guided],
+// [Watched], [OwnNamed]) is found by [As], through whatever wraps the session.
 //
 // # Sessions
 //
@@ -12,6 +13,12 @@
 // connection opens one by [Options.Open]; it is closed when the connection ends.
 // Where the protocol has no connections (HTTP, revision 2026-07-28) a client
 // opens a session by the tool session_open and names it in every call.
+//
+// # Long calls
+//
+// A client that declares the protocol's tasks extension is answered with a task once a
+// call has run for [Options.TaskAfter]; package internal/mcptask is about those. Tasks
+// are of a token or of a pipe, live in memory, and end with the server.
 //
 // # What clients see beside the tools
 //

@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -32,7 +33,7 @@ func TestLinesAreCutWhereTheyEnd(t *testing.T) {
 				t.Fatalf("%q was read as %q", text, l.text)
 			}
 		}
-		if _, err := readLine(r, max); err != io.EOF {
+		if _, err := readLine(r, max); !errors.Is(err, io.EOF) {
 			t.Fatalf("after the end: %v", err)
 		}
 	})

@@ -4,127 +4,34 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"crypto/subtle"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
-	"log"
-	"log/slog"
 	"mime"
-	"net"
 	"net/http"
-	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/wisbox/wisbox/httpguard"
+	"github.com/wisbox/wisbox/internal/mcptask"
 )
 
-// guard is what a request passes before any of it is believed, cheapest first.
+// guard is what a request passes before any of it is believed: the guard's checks, then
+// those of this protocol.
 func (h *HTTPHandler) guard(next http.Handler) http.Handler {
-	next = h.withBody(h.withRequestID(next))
-	next = h.withToken(next)
-	next = h.withOrigin(next)
-	next = h.withHost(next)
-	next = h.withTurn(next)
-	return h.withDeadline(next)
+	return h.checks.Handler(h.withOwner(h.withBody(h.withRequestID(next))))
 }
 
-// withDeadline bounds the time in which a whole request comes. Behind a request that
-// was refused without a look at its body net/http would wait for the rest for ever.
-func (h *HTTPHandler) withDeadline(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.opts.ReadTimeout))
-		next.ServeHTTP(w, r)
-	})
-}
-
-// refuse answers at once, though the body may still be on its way.
-func refuse(w http.ResponseWriter, status int, why string) {
-	w.Header().Set("Connection", "close")
-	http.Error(w, why, status)
-}
-
-// withTurn refuses what is too much at once.
-func (h *HTTPHandler) withTurn(next http.Handler) http.Handler {
-	turns := make(chan struct{}, h.opts.MaxRequests)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case turns <- struct{}{}:
-			defer func() { <-turns }()
-			next.ServeHTTP(w, r)
-		default:
-			refuse(w, http.StatusServiceUnavailable, "too many requests at once")
-		}
-	})
-}
-
-// withHost refuses requests that were not meant for us: a page that made its own
-// name point to this machine.
-func (h *HTTPHandler) withHost(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !onUnixSocket(r) && !h.isOurName(r.Host) {
-			refuse(w, http.StatusForbidden, "the Host header names another server")
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-func onUnixSocket(r *http.Request) bool {
-	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	return local != nil && local.Network() == "unix"
-}
-
-func (h *HTTPHandler) isOurName(host string) bool {
-	name := host
-	if n, _, err := net.SplitHostPort(host); err == nil {
-		name = n
-	}
-	name = strings.ToLower(strings.Trim(name, "[]"))
-	if name == "localhost" || slices.ContainsFunc(h.opts.Hosts, func(ours string) bool { return strings.EqualFold(ours, name) }) {
-		return true
-	}
-	ip, err := netip.ParseAddr(name)
-	return err == nil && ip.IsLoopback()
-}
-
-// withOrigin refuses pages in a browser that nobody listed.
-func (h *HTTPHandler) withOrigin(next http.Handler) http.Handler {
-	cross := http.NewCrossOriginProtection()
-	for _, origin := range h.opts.Origins {
-		if err := cross.AddTrustedOrigin(origin); err != nil {
-			h.server.opts.Logger.Error("an allowed origin can't be used", "origin", origin, "error", err)
-		}
-	}
-	next = cross.Handler(next)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for _, origin := range r.Header.Values("Origin") {
-			if !slices.Contains(h.opts.Origins, origin) {
-				refuse(w, http.StatusForbidden, "requests from this origin are not allowed")
-				return
-			}
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// withToken lets in who holds a token, and tells the SDK which one: a session
-// belongs to the token that opened it.
-func (h *HTTPHandler) withToken(next http.Handler) http.Handler {
+// withOwner tells the SDK whose request it is: a session belongs to the token that
+// opened it.
+func (h *HTTPHandler) withOwner(next http.Handler) http.Handler {
 	known := auth.RequireBearerToken(h.verify, &auth.RequireBearerTokenOptions{AllowMissingExpiration: true})(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if len(h.opts.Tokens) == 0 && onUnixSocket(r) {
+		if h.checks.Open(r) {
 			next.ServeHTTP(w, r)
-			return
-		}
-		if kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " "); !strings.EqualFold(kind, "Bearer") || h.owner(strings.TrimSpace(token)) == "" {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			refuse(w, http.StatusUnauthorized, "a bearer token is needed")
 			return
 		}
 		known.ServeHTTP(w, r)
@@ -132,25 +39,11 @@ func (h *HTTPHandler) withToken(next http.Handler) http.Handler {
 }
 
 func (h *HTTPHandler) verify(_ context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
-	owner := h.owner(token)
+	owner := h.checks.Owner(token)
 	if owner == "" {
 		return nil, auth.ErrInvalidToken
 	}
 	return &auth.TokenInfo{UserID: owner}, nil
-}
-
-// owner names the holder of a token, "" for a wrong one. It takes the same time
-// for all wrong ones.
-func (h *HTTPHandler) owner(token string) string {
-	given := sha256.Sum256([]byte(token))
-	owner := ""
-	for _, t := range h.opts.Tokens {
-		want := sha256.Sum256([]byte(t))
-		if subtle.ConstantTimeCompare(given[:], want[:]) == 1 {
-			owner = hex.EncodeToString(want[:8])
-		}
-	}
-	return owner
 }
 
 // withBody reads a body whole, in bounded size, so that what comes
@@ -158,21 +51,36 @@ func (h *HTTPHandler) owner(token string) string {
 func (h *HTTPHandler) withBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && !isJSON(r.Header.Get("Content-Type")) {
-			refuse(w, http.StatusUnsupportedMediaType, "the Content-Type must be application/json")
+			httpguard.Refuse(w, http.StatusUnsupportedMediaType, "the Content-Type must be application/json")
 			return
 		}
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-			refuse(w, http.StatusRequestEntityTooLarge, "a request has at most 4 MiB")
+			httpguard.Refuse(w, http.StatusRequestEntityTooLarge, "a request has at most 4 MiB")
 			return
 		} else if err != nil {
-			refuse(w, http.StatusBadRequest, "the body can't be read")
+			httpguard.Refuse(w, http.StatusBadRequest, "the body can't be read")
 			return
 		}
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a call may take its time
-		if refused := refusalOf(body); r.Method == http.MethodPost && refused != nil {
+		refused := refusalOf(body)
+		if refused == nil && r.Header.Get("Mcp-Protocol-Version") >= newRevision {
+			refused = misrouted(body, r.Header.Get("Mcp-Name"))
+		}
+		if r.Method == http.MethodPost && refused != nil {
 			answerRefusal(w, r, refused)
 			return
+		}
+		if r.Method == http.MethodPost && h.listenOverHTTP(w, r, body) {
+			return
+		}
+		if textOf(members(body)["method"]) == fetchMethod {
+			leave, err := h.turnsOf(r).take(r.Context())
+			if err != nil {
+				return // the client has gone
+			}
+			defer leave()
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(fetchedWithin))
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		next.ServeHTTP(w, r)
@@ -195,6 +103,31 @@ func refusalOf(body []byte) *refusal {
 		}
 	}
 	return nil
+}
+
+// misrouted refuses a request about a task whose header names another one, or none:
+// what stands between may have gone by the header. For the other methods the SDK does it.
+func misrouted(body []byte, name string) *refusal {
+	request := members(body)
+	method := textOf(request["method"])
+	id := textOf(members(request["params"])["taskId"])
+	if !slices.Contains(mcptask.Methods, method) || id == name {
+		return nil
+	}
+	return &refusal{id: request["id"], code: mcp.CodeHeaderMismatch, message: "the header Mcp-Name must be the taskId of the params"}
+}
+
+// members reads an object by the exact names of its members, as the SDK does; those of
+// a struct would be found in any case of letters.
+func members(raw json.RawMessage) (all map[string]json.RawMessage) {
+	_ = json.Unmarshal(raw, &all)
+	return all
+}
+
+// textOf is a member that is a string, "" where it is none.
+func textOf(raw json.RawMessage) (text string) {
+	_ = json.Unmarshal(raw, &text)
+	return text
 }
 
 // answerRefusal answers the request, where its id is known, as the revisions with
@@ -231,21 +164,26 @@ func (h *HTTPHandler) withRequestID(next http.Handler) http.Handler {
 }
 
 // untilRequestEnds ends the context of a call with the HTTP request that brought
-// it, if one did.
+// it, if one did and the call hasn't become a task.
 func (s *Server) untilRequestEnds(ctx context.Context, req *mcp.CallToolRequest) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
+	if mcptask.IsTask(ctx) {
+		return ctx, cancel
+	}
 	if req.Extra == nil || req.Extra.Header == nil {
 		return ctx, cancel
 	}
 	request, ok := s.requests.Load(req.Extra.Header.Get(requestHeader))
 	if !ok {
-		if req.Extra.Header.Get(requestHeader) != "" {
+		if req.Extra.Header.Get(requestHeader) != "" && !mcptask.IsTask(ctx) {
 			cancel() // it has ended already
 		}
 		return ctx, cancel
 	}
-	stop := context.AfterFunc(request.(context.Context), cancel)
+	stop := context.AfterFunc(request.(context.Context), func() {
+		if !mcptask.IsTask(ctx) {
+			cancel()
+		}
+	})
 	return ctx, func() { stop(); cancel() }
 }
-
-func quietLog(l *slog.Logger) *log.Logger { return slog.NewLogLogger(l.Handler(), slog.LevelDebug) }

@@ -4,11 +4,9 @@ import (
 	"context"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-)
 
-// Guided is implemented by a session that tells a model how to work in it: what it
-// has and was opened with. Without it the server's instructions do.
-type Guided interface{ Guidance() (string, error) }
+	"github.com/wisbox/wisbox/tool"
+)
 
 // addGuide offers the guidance of a session as a prompt, before it is open the
 // instructions, for clients that leave those out.
@@ -34,17 +32,22 @@ func (s *Server) addGuide(sdk *mcp.Server, find finder) {
 func (s *Server) guidance(ctx context.Context, req *mcp.GetPromptRequest, find finder) string {
 	session, done, err := find(req.Session, ownerFrom(ctx), req.Params.Arguments["session"])
 	if err != nil {
-		return s.opts.Instructions
+		return s.unopened()
 	}
 	defer done()
-	guided, ok := session.(Guided)
+	guided, ok := As[Guided](session)
 	if !ok {
-		return s.opts.Instructions
+		return s.unopened()
 	}
 	text, err := guided.Guidance()
 	if err != nil {
 		s.logFailure("prompts/get", err)
-		return s.opts.Instructions
+		return s.unopened()
 	}
 	return text
+}
+
+// unopened is what is known without a session: the instructions and the tools.
+func (s *Server) unopened() string {
+	return s.opts.Instructions + "\n\nThe tools and their arguments (? marks those that may be left out):\n\n" + tool.Outline(s.set)
 }

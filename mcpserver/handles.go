@@ -8,6 +8,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/wisbox/wisbox/internal/mcptask"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -18,6 +19,7 @@ type handles struct {
 	server *Server
 	http   *HTTPHandler
 	sdk    *mcp.Server
+	tasks  *mcptask.Tasks
 
 	mu   sync.Mutex
 	open map[string]*held
@@ -34,7 +36,7 @@ type held struct {
 
 func newHandles(s *Server, h *HTTPHandler) *handles {
 	own := &handles{server: s, http: h, open: map[string]*held{}}
-	own.sdk, _ = s.newSDKServer(own.find)
+	own.sdk, _, own.tasks = s.newSDKServer(own.find)
 	for _, t := range s.set.Tools() {
 		d := describe(t)
 		d.InputSchema = schemaJSON(withSession(t.Input))
@@ -214,7 +216,10 @@ func (o *handles) closeAll() {
 		all = append(all, handle)
 	}
 	o.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), o.server.opts.CloseWithin)
+	defer cancel()
 	var closing sync.WaitGroup
+	closing.Go(func() { o.tasks.Close(ctx) })
 	for _, handle := range all {
 		closing.Go(func() { o.drop(handle) })
 	}

@@ -11,74 +11,39 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/wisbox/wisbox/httpguard"
 )
 
-// HTTPOptions are the settings of a server over HTTP. Only Tokens matters for
-// safety and has no default: without one only a unix socket is served.
+// HTTPOptions are the settings of a server over HTTP. Of the guard's only Tokens matters
+// for safety and has no default: without one only a unix socket is served.
 type HTTPOptions struct {
-	// Tokens are the bearer tokens that are let in, at least 22 characters each
-	// (128 bits). Each is a client of its own: none reaches another's sessions.
-	Tokens []string
-	// Hosts are host names, beside those of the loopback interface, that a
-	// request may be addressed to, without port.
-	Hosts []string
-	// Origins are the web origins that may send requests, as "https://host:port".
-	// Default: none, so that no page in a browser can.
-	Origins []string
+	httpguard.Options
 
 	// MaxSessions bounds the sessions that are open at once. Default 64.
 	MaxSessions int
-	// MaxRequests bounds the requests that are served at once. Default 256.
-	MaxRequests int
 	// IdleTimeout ends a session without requests. Default 30 minutes.
 	IdleTimeout time.Duration
-	// ReadTimeout bounds the time in which a request with its body comes. Default 30 s.
-	ReadTimeout time.Duration
-
-	// CertFile and KeyFile are PEM files. With them the server speaks TLS, which
-	// it must to be reached beyond the loopback interface.
-	CertFile, KeyFile string
 }
 
-// Limits of a request over HTTP.
-const (
-	maxBody           = 4 << 20  // bytes
-	maxHeader         = 64 << 10 // bytes
-	readHeaderTimeout = 5 * time.Second
-	keepAliveTimeout  = 2 * time.Minute
-	minToken          = 22 // characters
-)
+const maxBody = 4 << 20 // bytes of a request
 
 // newRevision is the first revision of the protocol that has no connections.
 const newRevision = "2026-07-28"
-
-func (o *HTTPOptions) orDefaults() (HTTPOptions, error) {
-	var opts HTTPOptions
-	if o != nil {
-		opts = *o
-	}
-	opts.MaxSessions = or(opts.MaxSessions, 64)
-	opts.MaxRequests = or(opts.MaxRequests, 256)
-	opts.IdleTimeout = or(opts.IdleTimeout, 30*time.Minute)
-	opts.ReadTimeout = or(opts.ReadTimeout, 30*time.Second)
-	for _, t := range opts.Tokens {
-		if len(t) < minToken {
-			return opts, errors.New("a bearer token needs at least 22 characters")
-		}
-	}
-	return opts, nil
-}
 
 // HTTPHandler serves the protocol's streamable HTTP transport. Close it at the
 // end: sessions outlive requests.
 type HTTPHandler struct {
 	server *Server
 	opts   HTTPOptions
+	checks *httpguard.Guard
 	whole  http.Handler
 	own    *handles
 
 	mu      sync.Mutex
 	opening int // requests that may open a session, until they are answered
+
+	turns sync.Map // of each owner, for what may carry a task's result
 
 	stateful, stateless http.Handler
 }
@@ -86,11 +51,20 @@ type HTTPHandler struct {
 // Handler makes an HTTP handler. It checks who asks, from where and with how
 // much; it has to be the outermost one, at any path.
 func (s *Server) Handler(opts *HTTPOptions) (*HTTPHandler, error) {
-	o, err := opts.orDefaults()
+	var o HTTPOptions
+	if opts != nil {
+		o = *opts
+	}
+	o.MaxSessions = or(o.MaxSessions, 64)
+	o.IdleTimeout = or(o.IdleTimeout, 30*time.Minute)
+	if o.Logger == nil {
+		o.Logger = s.opts.Logger
+	}
+	checks, err := httpguard.New(&o.Options)
 	if err != nil {
 		return nil, err
 	}
-	h := &HTTPHandler{server: s, opts: o}
+	h := &HTTPHandler{server: s, opts: o, checks: checks}
 	h.own = newHandles(s, h)
 	h.stateful = mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s.sdk }, &mcp.StreamableHTTPOptions{
 		SessionTimeout: o.IdleTimeout, MaxRequestBodyBytes: maxBody, DisableLocalhostProtection: true,
@@ -115,7 +89,7 @@ func (h *HTTPHandler) dispatch(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == http.MethodPost && id == "":
 		if !h.mayOpen() {
-			refuse(w, http.StatusServiceUnavailable, "too many sessions are open; end one with DELETE, or wait until one is idle for long")
+			httpguard.Refuse(w, http.StatusServiceUnavailable, "too many sessions are open; end one with DELETE, or wait until one is idle for long")
 			return
 		}
 		defer h.opened()
@@ -180,31 +154,8 @@ func userOf(who *auth.TokenInfo) string {
 // is not on the loopback interface.
 func (s *Server) Serve(ctx context.Context, l net.Listener, opts *HTTPOptions) error {
 	h, err := s.Handler(opts)
-	if err == nil {
-		err = mayServe(l.Addr(), h.opts)
-	}
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	web := &http.Server{
-		Handler: h, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: keepAliveTimeout, MaxHeaderBytes: maxHeader,
-		ErrorLog: quietLog(s.opts.Logger),
-	}
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		<-ctx.Done()
-		_ = h.Close()
-		_ = web.Close()
-	}()
-	if h.opts.CertFile != "" {
-		err = web.ServeTLS(l, h.opts.CertFile, h.opts.KeyFile)
-	} else {
-		err = web.Serve(l)
-	}
-	if ctx.Err() == nil { // it broke by itself
-		return errors.Join(err, h.Close())
-	}
-	<-stopped
-	return nil
+	return h.checks.Serve(ctx, l, h, func() { _ = h.Close() })
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/wisbox/wisbox/httpguard"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -99,7 +100,7 @@ func (w *web) connectAt(token, revision string) *mcp.ClientSession {
 }
 
 func TestHostileRequestsAreRefused(t *testing.T) {
-	w := startWeb(t, New(newFakes().set(), nil), &HTTPOptions{Origins: []string{"https://good.example"}, Hosts: []string{"Box.example"}})
+	w := startWeb(t, New(newFakes().set(), nil), &HTTPOptions{Options: httpguard.Options{Origins: []string{"https://good.example"}, Hosts: []string{"Box.example"}}})
 	header := func(name, value string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Set(name, value) }
 	}
@@ -146,7 +147,7 @@ func TestHostileRequestsAreRefused(t *testing.T) {
 		for name := range res.Header {
 			assert.NotContains(t, name, "Access-Control", c.name)
 		}
-		if res.StatusCode == 401 {
+		if res.StatusCode == http.StatusUnauthorized {
 			assert.Equal(t, "Bearer", res.Header.Get("Www-Authenticate"))
 		}
 	}
@@ -402,29 +403,10 @@ func TestClientsOfTheNewestRevisionOpenTheirSession(t *testing.T) {
 	assert.False(t, res.IsError)
 }
 
-func TestAddressesBeyondTheirOptionsAreRefused(t *testing.T) {
-	tokens := &HTTPOptions{Tokens: []string{aToken}}
-	_, err := Listen("127.0.0.1:0", nil)
-	assert.ErrorContains(t, err, "token")
-	_, err = Listen("0.0.0.0:0", tokens)
-	assert.ErrorContains(t, err, "TLS")
-	_, err = Listen(":0", tokens)
-	assert.ErrorContains(t, err, "TLS")
-	_, err = Listen("127.0.0.1:0", &HTTPOptions{Tokens: []string{"short"}})
-	assert.ErrorContains(t, err, "22 characters")
-	l, err := Listen("127.0.0.1:0", tokens)
-	require.NoError(t, err)
-	l.Close()
-	open := t.TempDir()
-	require.NoError(t, os.Chmod(open, 0o755))
-	_, err = Listen("unix:"+filepath.Join(open, "s"), nil)
-	assert.ErrorContains(t, err, "open to other users")
-}
-
 func TestAUnixSocketServesWithoutAToken(t *testing.T) {
 	all := newSessions(newFakes().set())
 	path := filepath.Join(t.TempDir(), "private", "s")
-	l, err := Listen("unix:"+path, nil)
+	l, err := httpguard.Listen("unix:"+path, nil)
 	require.NoError(t, err)
 	info, err := os.Stat(path)
 	require.NoError(t, err)
@@ -445,34 +427,11 @@ func TestAUnixSocketServesWithoutAToken(t *testing.T) {
 	_, err = c.CallTool(t.Context(), &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "hi"}})
 	require.NoError(t, err)
 
-	_, err = Listen("unix:"+path, nil)
+	_, err = httpguard.Listen("unix:"+path, nil)
 	assert.Error(t, err, "a socket in use is not taken")
 	cancel()
 	await(t, all.over)
 	require.NoError(t, <-served)
-}
-
-func TestASocketThatADeadServerLeftIsReplaced(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "private", "s")
-	l, err := Listen("unix:"+path, nil)
-	require.NoError(t, err)
-	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	l.Close()
-	l, err = Listen("unix:"+path, nil)
-	require.NoError(t, err)
-	l.Close()
-}
-
-func TestTokensAreKeptInPrivateFiles(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "token")
-	token := NewToken()
-	require.NoError(t, WriteToken(path, token))
-	got, err := ReadToken(path)
-	require.NoError(t, err)
-	assert.Equal(t, token, got)
-	require.NoError(t, os.Chmod(path, 0o644))
-	_, err = ReadToken(path)
-	assert.ErrorContains(t, err, "0600")
 }
 
 // Over HTTP as on pipes: our own words, without a name of the SDK's or of Go's, and
@@ -516,7 +475,7 @@ func TestWhatCanNotBeReadIsSaidOverHTTPInOurWords(t *testing.T) {
 
 // A body that never comes holds neither the answer of a refusal nor the connection.
 func TestABodyThatNeverComesHoldsNothing(t *testing.T) {
-	w := startWeb(t, New(newFakes().set(), nil), &HTTPOptions{ReadTimeout: 300 * time.Millisecond})
+	w := startWeb(t, New(newFakes().set(), nil), &HTTPOptions{Options: httpguard.Options{ReadTimeout: 300 * time.Millisecond}})
 	for _, c := range []struct{ name, header, answer string }{
 		{"without a token", "Host: localhost\r\n", "401"},
 		{"for another host", "Host: evil.example\r\n", "403"},

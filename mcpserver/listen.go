@@ -1,134 +1,158 @@
 package mcpserver
 
 import (
-	"crypto/rand"
-	"errors"
-	"fmt"
-	"io/fs"
-	"net"
-	"os"
-	"path/filepath"
+	"context"
+	"encoding/json"
+	"mime"
+	"net/http"
 	"strings"
 	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/wisbox/wisbox/internal/mcptask"
 )
 
-// Listen opens an address for [Server.Serve]: "host:port", or "unix:PATH" for a
-// socket that only this user can reach. The directory of a socket must be this
-// user's alone; it is made when it is missing. A socket that a dead server left
-// is replaced. Addresses beyond the loopback interface need tokens and TLS.
-func Listen(addr string, opts *HTTPOptions) (net.Listener, error) {
-	o, err := opts.orDefaults()
-	if err != nil {
-		return nil, err
-	}
-	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
-		return listenUnix(path)
-	}
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	if err := mayServe(l.Addr(), o); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return l, nil
+// The SDK knows no tasks in subscriptions/listen, and sends none of their
+// notifications. A request that names tasks is answered here instead, and of what else
+// it asks for nothing is agreed to.
+
+const listenMethod = "subscriptions/listen"
+
+// ownListen is what such a request is called on its way through the SDK.
+const ownListen = "wisbox/" + listenMethod
+
+type listenParams struct {
+	mcp.ParamsBase
+	Notifications struct {
+		TaskIDs []string `json:"taskIds"`
+	} `json:"notifications"`
+	ID any `json:"id,omitempty"` // of the request, under its own name
 }
 
-// ErrNoTLS is that of an address that other machines reach, without a certificate.
-var ErrNoTLS = errors.New("beyond the loopback interface TLS is needed: give a certificate and its key")
+// listensForTasks reads the params of a request to listen that names tasks.
+func listensForTasks(method string, params json.RawMessage) (p listenParams, ok bool) {
+	if method != listenMethod || json.Unmarshal(params, &p) != nil {
+		return p, false
+	}
+	return p, len(p.Notifications.TaskIDs) > 0
+}
 
-// mayServe refuses addresses that more people reach than the options allow for.
-func mayServe(addr net.Addr, opts HTTPOptions) error {
-	tcp, ok := addr.(*net.TCPAddr)
+// rename sends a pipe's request to listen for tasks to listenOnPipe.
+func rename(request *jsonrpc.Request) {
+	p, ok := listensForTasks(request.Method, request.Params)
 	if !ok {
-		return nil
+		return
 	}
-	if len(opts.Tokens) == 0 {
-		return fmt.Errorf("listen on %s: a bearer token is needed", addr)
+	p.ID = request.ID.Raw()
+	if params, err := json.Marshal(p); err == nil {
+		request.Method, request.Params = ownListen, params
 	}
-	if !tcp.IP.IsLoopback() && (opts.CertFile == "" || opts.KeyFile == "") {
-		return fmt.Errorf("listen on %s: %w", addr, ErrNoTLS)
-	}
-	return nil
 }
 
-func listenUnix(path string) (net.Listener, error) {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	info, err := os.Stat(dir)
-	if err != nil {
-		return nil, err
-	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("listen on %s: its directory is open to other users (mode %04o); use one of mode 0700", path, info.Mode().Perm())
-	}
-	l, err := net.Listen("unix", path)
-	if err != nil && isDead(path) {
-		if err := os.Remove(path); err != nil {
+// listenOnPipe writes the notifications past the SDK.
+func listenOnPipe(tasks *mcptask.Tasks) func(context.Context, *mcp.ServerSession, *listenParams) (mcp.Result, error) {
+	return func(ctx context.Context, _ *mcp.ServerSession, p *listenParams) (mcp.Result, error) {
+		c, _ := ctx.Value(connKey{}).(*conn)
+		if c == nil || p == nil {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "there is no such method"}
+		}
+		l, err := tasks.Listen(ctx, p.ID, p.GetMeta(), p.Notifications.TaskIDs)
+		if err != nil {
 			return nil, err
 		}
-		l, err = net.Listen("unix", path)
+		l.Run(ctx, func(method string, params any) error {
+			leave, err := c.turns.take(ctx)
+			if err != nil {
+				return err
+			}
+			defer leave()
+			if err := awaitTaken(ctx); err != nil {
+				return err
+			}
+			return c.out.write(ctx, notification(method, params))
+		})
+		return l.Result(), ctx.Err()
 	}
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return l, nil
 }
 
-// isDead says whether path is a socket that nobody listens on.
-func isDead(path string) bool {
-	info, err := os.Lstat(path)
-	if err != nil || info.Mode().Type() != fs.ModeSocket {
+// listenOverHTTP answers a request to listen for tasks with a stream of events. It
+// reports whether the request was one; the SDK refuses what has no id, names another
+// revision or doesn't accept the stream.
+func (h *HTTPHandler) listenOverHTTP(w http.ResponseWriter, r *http.Request, body []byte) bool {
+	request := members(body)
+	p, ok := listensForTasks(textOf(request["method"]), request["params"])
+	revision, _ := p.GetMeta()[mcp.MetaKeyProtocolVersion].(string)
+	if !ok || revision != newRevision || r.Header.Get("Mcp-Protocol-Version") != revision || request["id"] == nil || !acceptsEvents(r) {
 		return false
 	}
-	c, err := net.DialTimeout("unix", path, time.Second)
-	if err != nil {
+	if r.Header.Get("Mcp-Method") != listenMethod {
+		answerRefusal(w, r, &refusal{id: request["id"], code: mcp.CodeHeaderMismatch, message: "the header Mcp-Method must be the method"})
 		return true
 	}
-	_ = c.Close()
+	ctx := withOwnerOf(r)
+	l, err := h.own.tasks.Listen(ctx, request["id"], p.GetMeta(), p.Notifications.TaskIDs)
+	if err != nil {
+		answerError(w, request["id"], err)
+		return true
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-cache, no-transform")
+	l.Run(ctx, func(method string, params any) error {
+		leave, err := h.turnsOf(r).take(ctx)
+		if err != nil {
+			return err
+		}
+		defer leave()
+		return event(w, notification(method, params))
+	})
+	if ctx.Err() == nil {
+		_ = event(w, message(map[string]any{"id": request["id"], "result": l.Result()}))
+	}
+	return true
+}
+
+// acceptsEvents reports whether the client takes a stream of events for an answer.
+func acceptsEvents(r *http.Request) bool {
+	for _, header := range r.Header.Values("Accept") {
+		for one := range strings.SplitSeq(header, ",") {
+			kind, _, _ := mime.ParseMediaType(one)
+			if kind == "text/event-stream" || kind == "text/*" || kind == "*/*" {
+				return true
+			}
+		}
+	}
 	return false
 }
 
-// NewToken makes a bearer token of 130 random bits.
-func NewToken() string { return rand.Text() }
-
-// ReadToken reads a bearer token from a file that only its owner may read.
-func ReadToken(path string) (string, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return "", err
-	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return "", fmt.Errorf("%s is open to other users (mode %04o); make it 0600", path, info.Mode().Perm())
-	}
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return "", err
-	}
-	token := strings.TrimSpace(string(raw))
-	if len(token) < minToken {
-		return "", fmt.Errorf("%s: a bearer token needs at least %d characters", path, minToken)
-	}
-	return token, nil
+func notification(method string, params any) []byte {
+	return message(map[string]any{"method": method, "params": params})
 }
 
-// WriteToken puts a token into a new file of mode 0600, in place of an old one.
-func WriteToken(path, token string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".token-*") // mode 0600
-	if err != nil {
+func message(members map[string]any) []byte {
+	members["jsonrpc"] = "2.0"
+	raw, err := json.Marshal(members)
+	if err != nil { // a question of a tool that can't be sent
+		raw, _ = json.Marshal(map[string]any{"jsonrpc": "2.0", "method": members["method"]})
+	}
+	return raw
+}
+
+// event writes one event of a stream, at once. Between events there is no deadline:
+// HTTP/2 ends a stream at its deadline though nothing is written.
+func event(w http.ResponseWriter, raw []byte) error {
+	c := http.NewResponseController(w)
+	_ = c.SetWriteDeadline(time.Now().Add(takenWithin))
+	defer func() { _ = c.SetWriteDeadline(time.Time{}) }()
+	if _, err := w.Write(append(append([]byte("event: message\ndata: "), raw...), "\n\n"...)); err != nil {
 		return err
 	}
-	_, err = f.WriteString(token + "\n")
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
+	return c.Flush()
+}
+
+func answerError(w http.ResponseWriter, id json.RawMessage, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusBadRequest)
+	_, _ = w.Write(message(map[string]any{"id": id, "error": err}))
 }

@@ -11,7 +11,7 @@ import (
 // wait to be written.
 type output struct {
 	w      io.Writer
-	turn   chan struct{} // holds one token while nobody writes
+	free   chan struct{} // holds one token while nobody writes
 	closed chan struct{}
 	once   sync.Once
 
@@ -21,8 +21,8 @@ type output struct {
 }
 
 func newOutput(w io.Writer) *output {
-	o := &output{w: w, turn: make(chan struct{}, 1), closed: make(chan struct{}), fewer: make(chan struct{})}
-	o.turn <- struct{}{}
+	o := &output{w: w, free: make(chan struct{}, 1), closed: make(chan struct{}), fewer: make(chan struct{})}
+	o.free <- struct{}{}
 	return o
 }
 
@@ -33,7 +33,7 @@ func (o *output) write(ctx context.Context, raw []byte) error {
 	o.add(len(text))
 	defer o.add(-len(text))
 	select {
-	case <-o.turn:
+	case <-o.free:
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-o.closed:
@@ -43,7 +43,7 @@ func (o *output) write(ctx context.Context, raw []byte) error {
 	go func() {
 		_, err := o.w.Write(text)
 		written <- err
-		o.turn <- struct{}{}
+		o.free <- struct{}{}
 	}()
 	select {
 	case err := <-written:

@@ -7,6 +7,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/wisbox/wisbox/internal/mcptask"
 )
 
 // paramsOf has the params of the requests that take some, and how they look. What the
@@ -27,8 +29,10 @@ var paramsOf = map[string]struct {
 	"prompts/list":             {as[mcp.ListPromptsParams], false, `{"cursor": string}`},
 	"prompts/get":              {as[mcp.GetPromptParams], true, `{"name": string, "arguments": object}`},
 	"completion/complete":      {as[mcp.CompleteParams], true, `{"ref": object, "argument": object}`},
-	//lint:ignore SA1019 clients of the revisions before 2026-07-28 have no other log
-	"logging/setLevel": {as[mcp.SetLoggingLevelParams], true, `{"level": string}`},
+	"tasks/get":                {as[mcptask.Params], true, `{"taskId": string}`},
+	"tasks/cancel":             {as[mcptask.Params], true, `{"taskId": string}`},
+	"tasks/update":             {as[mcptask.UpdateParams], true, `{"taskId": string, "inputResponses": object}`},
+	"logging/setLevel":         {as[mcp.SetLoggingLevelParams], true, `{"level": string}`},
 }
 
 func as[T any](raw json.RawMessage) error { return json.Unmarshal(raw, new(T)) }

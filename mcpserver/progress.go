@@ -9,23 +9,32 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/wisbox/wisbox/internal/mcptask"
 	"github.com/wisbox/wisbox/tool"
 )
 
 const maxProgressText = 2000 // characters of one notification's message
 
 // reportProgress sends what a call tells of itself, or how long it has run, to a
-// client that asked for it. done returns when no more will be sent.
+// client that asked for it, until the call becomes a task: then the task says it.
+// done returns when no more will be sent.
 func (s *Server) reportProgress(ctx context.Context, req *mcp.CallToolRequest) (_ context.Context, done func()) {
 	token := req.Params.GetProgressToken()
-	if token == nil {
+	if token == nil && mcptask.Begun(ctx) == nil {
 		return ctx, func() {}
 	}
 	p := &progress{start: time.Now()}
+	note := func(text string) {
+		p.note(text)
+		mcptask.Note(ctx, p.message())
+	}
+	if token == nil {
+		return tool.WithProgress(ctx, note), func() {}
+	}
 	stop := make(chan struct{})
 	var sender sync.WaitGroup
 	sender.Go(func() { p.send(ctx, stop, s.opts.ProgressEvery, req, token) })
-	return tool.WithProgress(ctx, p.note), func() {
+	return tool.WithProgress(ctx, note), func() {
 		close(stop)
 		sender.Wait()
 	}
@@ -54,6 +63,8 @@ func (p *progress) send(ctx context.Context, stop <-chan struct{}, every time.Du
 			return
 		case <-ctx.Done():
 			return
+		case <-mcptask.Begun(ctx): // its request is answered
+			return
 		case <-tick.C:
 		}
 		if p.tell(ctx, every, req, token) != nil {
@@ -66,8 +77,11 @@ func (p *progress) send(ctx context.Context, stop <-chan struct{}, every time.Du
 func (p *progress) tell(ctx context.Context, within time.Duration, req *mcp.CallToolRequest, token any) error {
 	short, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	err := req.Session.NotifyProgress(short, &mcp.ProgressNotificationParams{
-		ProgressToken: token, Progress: time.Since(p.start).Seconds(), Message: p.message(),
+	var err error
+	mcptask.Send(ctx, func() {
+		err = req.Session.NotifyProgress(short, &mcp.ProgressNotificationParams{
+			ProgressToken: token, Progress: time.Since(p.start).Seconds(), Message: p.message(),
+		})
 	})
 	if short.Err() != nil {
 		return ctx.Err()

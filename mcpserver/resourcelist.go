@@ -12,7 +12,8 @@ import (
 // Bounds of one page of resources/list.
 const (
 	pageFiles = 500
-	pageDirs  = 500 // that are looked into
+	pageDirs  = 500    // that are looked into
+	pageSeen  = 50_000 // entries of any kind
 )
 
 // listing puts the resources of the connection's session into resources/list. A
@@ -53,7 +54,7 @@ func (r *resources) listSession(ctx context.Context, req mcp.Request, after stri
 	defer done()
 	list.CacheScope = "private"
 	if after == "" {
-		list.Resources = append(list.Resources, views(ctx, session)...)
+		list.Resources = append(list.Resources, r.views(ctx, session)...)
 	}
 	w := &walk{session: session, last: after}
 	if err := w.dir(ctx, "", strings.Split(after, "/")); err != nil {
@@ -84,9 +85,9 @@ func readCursor(cursor string) (after string, ours bool) {
 
 // views are the resources that tell of the workspace as a whole, as far as the
 // session has the tools for them.
-func views(ctx context.Context, s Session) []*mcp.Resource {
+func (r *resources) views(ctx context.Context, s Session) []*mcp.Resource {
 	var out []*mcp.Resource
-	if _, err := readDigest(ctx, under(s), ""); err == nil {
+	if r.has(s, digestTool) {
 		out = append(out, &mcp.Resource{URI: uriOf(s.ID(), "digest", ""), Name: "digest", Title: "The summary of the workspace", MIMEType: textMarkdown})
 	}
 	for _, id := range snapshots(ctx, under(s)) {
@@ -130,6 +131,7 @@ type walk struct {
 	session Session
 	found   []*mcp.Resource
 	dirs    int
+	seen    int    // entries that were passed, not counting those on the pages before
 	last    string // path up to which all is listed
 	full    bool
 }
@@ -147,9 +149,10 @@ func (w *walk) dir(ctx context.Context, dir string, after []string) error {
 		if passed {
 			continue
 		}
-		if w.full = len(w.found) == pageFiles || w.dirs == pageDirs; w.full {
+		if w.full = len(w.found) == pageFiles || w.dirs == pageDirs || w.seen == pageSeen; w.full {
 			return nil
 		}
+		w.seen++
 		path := dir + e.Name
 		switch e.Kind {
 		case "directory":

@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -76,4 +77,70 @@ func TestAPageIsBoundedInFilesAndDirectories(t *testing.T) {
 		assert.Len(t, paths.listAll(t, &pages), 1200, name)
 		assert.Equal(t, 2, pages, name)
 	}
+}
+
+// counted is a session that counts its calls.
+type counted struct {
+	tree
+	calls []string
+}
+
+func (e *counted) Call(ctx context.Context, name string, raw json.RawMessage) (*tool.Result, error) {
+	e.calls = append(e.calls, name)
+	return e.tree.Call(ctx, name, raw)
+}
+
+func TestAListMakesNoDigest(t *testing.T) {
+	digest := tool.New(tool.Spec{Name: digestTool}, func(context.Context, struct{}) (struct{}, error) { return struct{}{}, nil })
+	s := &counted{}
+	for _, c := range []struct {
+		served  *tool.Set
+		session Session
+		listed  int
+	}{
+		{tool.NewSet(digest), s, 1},
+		{tool.NewSet(), s, 0},
+		{tool.NewSet(), wrapped{ownSession{s}}, 1},
+	} {
+		r := &resources{server: New(c.served, nil)}
+		assert.Len(t, r.views(t.Context(), c.session), c.listed)
+	}
+	assert.Equal(t, []string{"snapshot_list", "snapshot_list", "own snapshot_list"}, s.calls)
+}
+
+// ownSession takes wisbox's own names by a method of its own.
+type ownSession struct{ *counted }
+
+func (s ownSession) CallOwn(ctx context.Context, name string, raw json.RawMessage) (*tool.Result, error) {
+	return s.Call(ctx, "own "+name, raw)
+}
+
+// linked is a directory of entries that are no files.
+type linked int
+
+func (linked) ID() string                  { return "l" }
+func (linked) Close(context.Context) error { return nil }
+
+func (n linked) Call(_ context.Context, _ string, raw json.RawMessage) (*tool.Result, error) {
+	var p struct{ Path string }
+	if err := json.Unmarshal(raw, &p); err != nil {
+		return nil, err
+	}
+	kind, width := "symlink", 10_000 // of one answer of ls
+	if p.Path == "/" {
+		kind, width = "directory", int(n)
+	}
+	list := make([]entry, 0, width)
+	for i := range width {
+		list = append(list, entry{Name: fmt.Sprintf("%06d", i), Kind: kind})
+	}
+	return &tool.Result{Value: map[string]any{"entries": list}}, nil
+}
+
+func TestAPageIsBoundedInEntriesThatAreNoFiles(t *testing.T) {
+	w := &walk{session: linked(20)}
+	require.NoError(t, w.dir(t.Context(), "", []string{""}))
+	assert.True(t, w.full)
+	assert.Equal(t, pageSeen, w.seen)
+	assert.NotEmpty(t, w.last, "the next page goes on")
 }

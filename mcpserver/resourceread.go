@@ -122,8 +122,10 @@ func readDiff(ctx context.Context, s Session, rest string) (*mcp.ResourceContent
 	return readText(ctx, s, "snapshot_diff", args, textDiff)
 }
 
+const digestTool = "workspace_digest"
+
 func readDigest(ctx context.Context, s Session, _ string) (*mcp.ResourceContents, error) {
-	return readText(ctx, s, "workspace_digest", nil, textMarkdown)
+	return readText(ctx, s, digestTool, nil, textMarkdown)
 }
 
 // readText gives the readable form of a tool's result.

@@ -11,17 +11,6 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Underlying is implemented by a session whose tools have other names than
-// wisbox's own: resources are read through those, of the session that it gives.
-type Underlying interface{ Underlying() Session }
-
-func under(s Session) Session {
-	if u, ok := s.(Underlying); ok {
-		return u.Underlying()
-	}
-	return s
-}
-
 // Templates of the resources. SESSION is the session's name, over stateless HTTP
 // its handle.
 const (

@@ -3,12 +3,16 @@ package mcpserver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/wisbox/wisbox/internal/mcptask"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -43,6 +47,9 @@ type Options struct {
 	// PollAfter is how long a call of a client that asked to poll runs before it
 	// answers with a process. Default 50 s.
 	PollAfter time.Duration
+	// TaskAfter is how long a call of a client that takes tasks runs before it is
+	// answered with one. Default 5 s.
+	TaskAfter time.Duration
 	// CloseWithin bounds the closing of one session. Default 8 s.
 	CloseWithin time.Duration
 	// Logger takes what clients must not see. Default: nothing is logged.
@@ -83,6 +90,7 @@ type Server struct {
 	set   *tool.Set
 	slots chan struct{} // one for each call that runs
 	sdk   *mcp.Server
+	tasks *mcptask.Tasks // of clients on pipes
 
 	resources *resources // of the sessions of connections
 
@@ -97,14 +105,14 @@ type Server struct {
 func New(set *tool.Set, opts *Options) *Server {
 	s := &Server{opts: opts.orDefaults(), set: set, bindings: map[*mcp.ServerSession]*binding{}}
 	s.slots = make(chan struct{}, s.opts.MaxCalls)
-	s.sdk, s.resources = s.newSDKServer(s.findOpen)
+	s.sdk, s.resources, s.tasks = s.newSDKServer(s.findOpen)
 	for _, t := range set.Tools() {
 		s.sdk.AddTool(describe(t), s.handler(t.Name))
 	}
 	return s
 }
 
-func (s *Server) newSDKServer(find finder) (*mcp.Server, *resources) {
+func (s *Server) newSDKServer(find finder) (*mcp.Server, *resources, *mcptask.Tasks) {
 	info := &mcp.Implementation{Name: s.opts.Name, Title: s.opts.Title, Version: s.opts.Version}
 	changing := s.opts.Extend != nil
 	r := &resources{server: s, find: find}
@@ -114,8 +122,7 @@ func (s *Server) newSDKServer(find finder) (*mcp.Server, *resources) {
 		Capabilities: &mcp.ServerCapabilities{
 			Tools: &mcp.ToolCapabilities{ListChanged: changing}, Prompts: &mcp.PromptCapabilities{ListChanged: changing},
 			Resources: &mcp.ResourceCapabilities{ListChanged: changing},
-			//lint:ignore SA1019 clients of the revisions before 2026-07-28 have no other log
-			Logging: &mcp.LoggingCapabilities{},
+			Logging:   &mcp.LoggingCapabilities{}, Extensions: map[string]any{mcptask.Extension: map[string]any{}},
 		},
 	})
 	r.offer(sdk)
@@ -123,8 +130,12 @@ func (s *Server) newSDKServer(find finder) (*mcp.Server, *resources) {
 	if changing {
 		s.opts.Extend(sdk)
 	}
-	sdk.AddReceivingMiddleware(withOwner, checkLevel)
-	return sdk, r
+	tasks := mcptask.New(mcptask.Options{Client: clientOf, After: s.opts.TaskAfter})
+	if err := errors.Join(tasks.Offer(sdk), mcp.AddReceivingCustomMethod(sdk, ownListen, listenOnPipe(tasks))); err != nil {
+		s.opts.Logger.Error("offer tasks", "error", err)
+	}
+	sdk.AddReceivingMiddleware(withOwner, tasks.Middleware, s.survive, checkLevel, whenTaken)
+	return sdk, r, tasks
 }
 
 type ownerKey struct{}
@@ -139,9 +150,23 @@ func withOwner(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
+// withOwnerOf is withOwner for requests that the SDK doesn't see.
+func withOwnerOf(r *http.Request) context.Context {
+	return context.WithValue(r.Context(), ownerKey{}, userOf(auth.TokenInfoFromContext(r.Context())))
+}
+
 func ownerFrom(ctx context.Context) string {
 	owner, _ := ctx.Value(ownerKey{}).(string)
 	return owner
+}
+
+// clientOf is whose a task is: that of a pipe, else of whoever has the token. All that
+// reach a unix socket without tokens are one.
+func clientOf(ctx context.Context) any {
+	if c, _ := ctx.Value(connKey{}).(*conn); c != nil {
+		return c
+	}
+	return ownerFrom(ctx)
 }
 
 // handler answers the calls of one tool on connections that have a session.

@@ -39,6 +39,9 @@ func (s *Server) ServeStdio(ctx context.Context, in io.ReadCloser, out io.Writer
 	}
 	_ = c.Close() // cancels the calls that still run
 	wait(ended, cancelWithin)
+	late, cancel := context.WithTimeout(context.Background(), cancelWithin)
+	defer cancel()
+	s.tasks.End(late, c)
 	s.release(conn)
 	wait(ended, cancelWithin)
 	return ctx.Err()

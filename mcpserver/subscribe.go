@@ -8,15 +8,9 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-)
 
-// Watched is implemented by a session that tells of changes of its files: without
-// it no resource can be subscribed to.
-type Watched interface {
-	// Changes has the path of what changed, or "" for anything, until ctx ends or
-	// the session is closed.
-	Changes(ctx context.Context) (<-chan string, error)
-}
+	"github.com/wisbox/wisbox/vfs"
+)
 
 const (
 	maxSubscriptions = 256                    // of one client in one session
@@ -78,16 +72,20 @@ func (r *resources) watch(ctx context.Context, key watchKey, uri string) (*watch
 	if err != nil {
 		return nil, mcp.ResourceNotFoundError(uri)
 	}
-	watched, ok := session.(Watched)
+	followed := false
+	defer func() { // also where the session panics
+		if !followed {
+			done()
+		}
+	}()
+	watched, ok := As[Watched](session)
 	if !ok {
-		done()
 		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "this session doesn't tell of changes"}
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // the request ends, the subscription stays
-	changes, err := watched.Changes(ctx)
+	changes, err := watched.Watch(ctx, "/")
 	if err != nil {
 		stop()
-		done()
 		return nil, resourceError(uri, err)
 	}
 	w := &watch{uris: map[string]string{}, stop: stop}
@@ -95,6 +93,7 @@ func (r *resources) watch(ctx context.Context, key watchKey, uri string) (*watch
 		r.all = map[watchKey]*watch{}
 	}
 	r.all[key] = w
+	followed = true
 	go func() {
 		defer done()
 		defer stop()
@@ -144,16 +143,16 @@ func (w *watches) forget(key watchKey, one *watch) {
 
 // follow tells of changes until there are no more. While a client is slow to take
 // what it is told, the session gathers what comes.
-func (r *resources) follow(w *watch, changes <-chan string) {
-	for path := range changes {
+func (r *resources) follow(w *watch, changes <-chan vfs.Change) {
+	for change := range changes { // an overflow has no path, which means any
 		touched := map[string]bool{}
-		r.touch(w, path, touched)
+		r.touch(w, change.Path, touched)
 		pause := time.After(tellEvery)
 		for gathering := true; gathering; {
 			select {
-			case path, more := <-changes:
+			case change, more := <-changes:
 				if gathering = more; more {
-					r.touch(w, path, touched)
+					r.touch(w, change.Path, touched)
 				}
 			case <-pause:
 				gathering = false

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/vfs"
 )
 
 // watchedSession tells of the changes that a test makes up.
@@ -16,15 +18,15 @@ type watchedSession struct {
 	changes chan string
 }
 
-func (s *watchedSession) Changes(ctx context.Context) (<-chan string, error) {
-	out := make(chan string)
+func (s *watchedSession) Watch(ctx context.Context, _ string) (<-chan vfs.Change, error) {
+	out := make(chan vfs.Change)
 	go func() {
 		defer close(out)
 		for {
 			select {
 			case path := <-s.changes:
 				select {
-				case out <- path:
+				case out <- vfs.Change{Path: path}:
 				case <-ctx.Done():
 					return
 				}
@@ -36,6 +38,11 @@ func (s *watchedSession) Changes(ctx context.Context) (<-chan string, error) {
 	return out, nil
 }
 
+// wrapped hides what a session can do beside being one.
+type wrapped struct{ Session }
+
+func (w wrapped) Unwrap() any { return w.Session }
+
 // startWatched serves one session that tells of changes and has been opened.
 func startWatched(t *testing.T) (*raw, chan<- string) {
 	t.Helper()
@@ -43,7 +50,7 @@ func startWatched(t *testing.T) (*raw, chan<- string) {
 	all := newSessions(newFakes().set())
 	s := New(all.set, &Options{Open: func(ctx context.Context) (Session, error) {
 		one, err := all.open(ctx)
-		return &watchedSession{one.(*fakeSession), changes}, err
+		return wrapped{&watchedSession{one.(*fakeSession), changes}}, err
 	}})
 	r := startReady(t, s)
 	r.call(1, "echo", `{"text":"x"}`)

@@ -1,5 +1,3 @@
-//lint:file-ignore SA1019 clients of the revisions before 2026-07-28 have no other log
-
 package mcpserver
 
 import (

@@ -63,7 +63,7 @@ func New() *Metrics {
 }
 
 // sessionCalls are the events of a session's own methods, which are no tools.
-var sessionCalls = []string{"run", "start", "import", "export", "clone", "undo", "snapshot_remove", "save", "reset", "secret"}
+var sessionCalls = []string{"run", "start", "import", "export", "clone", "diff", "apply", "undo", "snapshot_remove", "template", "save", "reset", "secret"}
 
 // toolNames are all that a call may be labelled with: what a caller makes up must
 // not make series.

@@ -12,11 +12,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/common/expfmt"
+
+	"github.com/wisbox/wisbox/httpguard"
 )
 
 const (
-	headerTimeout = 5 * time.Second
+	readTimeout   = 5 * time.Second
 	answerTimeout = 10 * time.Second
+	maxConns      = 64
 )
 
 // Write writes what from gives as the text that Prometheus reads.
@@ -35,23 +38,19 @@ func Write(w io.Writer, from prometheus.Gatherer) error {
 
 // Handler answers with the text that Prometheus reads, below any path. A request
 // that a browser was made to send by another site is refused.
-func Handler(from prometheus.Gatherer) http.Handler {
-	text := promhttp.HandlerFor(from, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !loopbackName(r.Host) {
-			http.Error(w, "the host is not this machine's loopback interface", http.StatusForbidden)
-			return
-		}
-		text.ServeHTTP(w, r)
-	})
+func Handler(from prometheus.Gatherer) http.Handler { return handler(newGuard(), from) }
+
+func newGuard() *httpguard.Guard {
+	guard, _ := httpguard.New(&httpguard.Options{Public: true, ReadTimeout: readTimeout, MaxConns: maxConns, MaxStrangers: maxConns}) // only tokens can be wrong
+	return guard
 }
 
-// loopbackName keeps out names that a web page can point at this machine.
-func loopbackName(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	return host == "localhost" || net.ParseIP(host).IsLoopback()
+func handler(guard *httpguard.Guard, from prometheus.Gatherer) http.Handler {
+	text := promhttp.HandlerFor(from, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+	return guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTimeout))
+		text.ServeHTTP(w, r)
+	}))
 }
 
 // Listen opens an address of the loopback interface, as 127.0.0.1:9464: who can
@@ -69,11 +68,6 @@ func Listen(addr string) (net.Listener, error) {
 
 // Serve answers on l until ctx ends.
 func Serve(ctx context.Context, l net.Listener, from prometheus.Gatherer) error {
-	server := &http.Server{Handler: Handler(from), ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: answerTimeout}
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer stop()
-	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+	guard := newGuard()
+	return guard.Serve(ctx, l, handler(guard, from), nil)
 }

@@ -43,6 +43,7 @@ var jobs = map[string]func(ctx context.Context, s *Store) error{
 		return d.SetState(StateReady)
 	},
 	"remove": func(ctx context.Context, s *Store) error { return s.Remove(ctx, "x") },
+	"rename": func(ctx context.Context, s *Store) error { return s.Rename(ctx, "x", "y", nil) },
 	"sweep":  func(ctx context.Context, s *Store) error { _, err := s.Sweep(ctx, nil); return err },
 	"reset": func(ctx context.Context, s *Store) error {
 		d, err := s.Open(ctx, "x")

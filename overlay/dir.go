@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/wisbox/wisbox/internal/audit"
+	"github.com/wisbox/wisbox/internal/beneath"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -23,6 +25,7 @@ const (
 	lifeLock     = "life.lock"
 	writeLock    = "write.lock"
 	stateLock    = "state.lock"
+	pauseLock    = "pause.lock"
 )
 
 // Dir is an open session: while it is open nobody can delete the session. Its
@@ -34,17 +37,22 @@ type Dir struct {
 	life  *flock.Flock
 	write *mutex
 	guard *mutex // state.lock
+	pause *mutex // pause.lock
 
 	mu        sync.Mutex
 	state     State
+	recorded  fs.FileInfo // of the record that state was read from, nil where it was written since
 	workspace *os.Root
 	is        fs.FileInfo // of workspace
 	tmp       *os.Root
 	output    *os.Root
 	snapshots *os.Root
 	log       *audit.Log
+	egress    *audit.Log
 	touched   Stamp
 	closed    bool
+
+	later beneath.Later // removes workspaces that were exchanged
 
 	imaged bool // workspace/ and tmp/ are in disk/, where the image is mounted
 	meter  meter
@@ -60,11 +68,11 @@ func (s *Store) attach(ctx context.Context, id string) (*Dir, error) {
 	file := func(name string) string { return filepath.Join(s.path, sessionsDir, id, name) }
 	d := &Dir{
 		store: s, id: id, dir: dir,
-		life: flock.New(file(lifeLock)), write: newMutex(file(writeLock)), guard: newMutex(file(stateLock)),
+		life: flock.New(file(lifeLock)), write: newMutex(file(writeLock)), guard: newMutex(file(stateLock)), pause: newMutex(file(pauseLock)),
 		meter: meter{seenAt: seenAt},
 	}
 	if err := d.takeLife(ctx); err != nil {
-		d.release()
+		_ = d.release()
 		return nil, err
 	}
 	return d, nil
@@ -124,12 +132,12 @@ func (d *Dir) load(ctx context.Context) error {
 		return err
 	case err != nil:
 		return lost(d.id, err)
-	case state.ID != d.id:
+	case !state.of(d.id):
 		return lost(d.id, errors.New("the record is another session's"))
 	case state.Status == StateClosing:
 		return tool.Errorf(tool.Closed, "session %q is being removed; remove it again to finish that", d.id).In("session")
 	}
-	d.state = state
+	d.state, d.recorded = state, nil
 	d.imaged = state.Disk != nil && state.Disk.Way == DiskImage
 	if err := d.mountDisk(ctx, state.Kept); err != nil {
 		return err
@@ -184,6 +192,13 @@ func (d *Dir) Lock(ctx context.Context) (unlock func(), err error) {
 	return unlock, ioError(err, "lock the workspace")
 }
 
+// LockPause is held by who makes the session's programs stand still, until they go on,
+// and by who lets them go on. It waits as Lock does.
+func (d *Dir) LockPause(ctx context.Context) (unlock func(), err error) {
+	unlock, err = d.pause.lock(ctx, "another process has had this session's programs stand still for 5 s, as for a snapshot; try again")
+	return unlock, ioError(err, "lock the session's programs")
+}
+
 // State is the session's record as this Dir last read or wrote it.
 func (d *Dir) State() State {
 	d.mu.Lock()
@@ -193,20 +208,43 @@ func (d *Dir) State() State {
 
 // Reload reads the record again, with what other clients changed.
 func (d *Dir) Reload() (State, error) {
+	info, _ := d.dir.Stat(stateFile) // before: one that is replaced meanwhile is read again
 	state, err := loadState(d.dir)
 	if err != nil {
 		return State{}, lost(d.id, err)
 	}
+	state.of(d.id)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.state = state
+	d.state, d.recorded = state, info
 	return state, nil
+}
+
+// Current is the session's record as it is now, which costs a look at its file: it is
+// read only where another client has replaced it. One that can't be read is the last
+// that was.
+func (d *Dir) Current() State {
+	info, err := d.dir.Stat(stateFile)
+	d.mu.Lock()
+	state, recorded := d.state, d.recorded
+	d.mu.Unlock()
+	if err != nil || recorded != nil && os.SameFile(info, recorded) && info.ModTime().Equal(recorded.ModTime()) {
+		return state
+	}
+	if now, err := d.Reload(); err == nil {
+		return now
+	}
+	return state
 }
 
 // Update changes the record: change gets it as it is on disk, and what it leaves
 // replaces it atomically. Changes of all clients follow one another. An error of
-// change is returned as it is, and nothing is written.
+// change is returned as it is, and nothing is written; nor is a record that stays the same.
 func (d *Dir) Update(ctx context.Context, change func(*State) error) error {
+	return d.update(ctx, change, replaceFile)
+}
+
+func (d *Dir) update(ctx context.Context, change func(*State) error, replace func(*os.Root, string, []byte) error) error {
 	unlock, err := d.guard.lock(ctx, "the session's record is being written by another process; try again")
 	if err != nil {
 		return ioError(err, "lock the session's record")
@@ -216,14 +254,22 @@ func (d *Dir) Update(ctx context.Context, change func(*State) error) error {
 	if err != nil {
 		return err
 	}
+	before, err := encodeState(state)
+	if err != nil {
+		return err
+	}
 	if err := change(&state); err != nil {
 		return err
 	}
-	if err := saveState(d.dir, state); err != nil {
+	after, err := encodeState(state)
+	if err == nil && !bytes.Equal(before, after) {
+		err = replace(d.dir, stateFile, after)
+	}
+	if err != nil {
 		return ioError(err, "write the session's record")
 	}
 	d.mu.Lock()
-	d.state = state
+	d.state, d.recorded = state, nil
 	d.mu.Unlock()
 	return nil
 }
@@ -252,8 +298,9 @@ func (d *Dir) Touch() {
 
 func (d *Dir) used(now Stamp) {
 	// A record that can't be written keeps its older time, which errs by an early
-	// end of a kept session that is idle by then anyway.
-	_ = d.Update(context.Background(), func(s *State) error { s.LastUsed = now; return nil })
+	// end of a kept session that is idle by then anyway; nor is its name put on disk at
+	// once: after a crash of the machine there is the old record or the new one.
+	_ = d.update(context.Background(), func(s *State) error { s.LastUsed = now; return nil }, replaceLater)
 }
 
 // Close ends this client's use of the session; a second Close does nothing. An
@@ -273,6 +320,7 @@ func (d *Dir) Close() error {
 }
 
 func (d *Dir) release() error {
+	d.later.Close()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error
@@ -286,6 +334,10 @@ func (d *Dir) release() error {
 			errs = append(errs, f.Close())
 		}
 	}
+	if d.egress != nil {
+		errs = append(errs, d.egress.Close())
+	}
+	d.egress = nil
 	if d.log != nil {
 		errs = append(errs, d.log.Close())
 	}

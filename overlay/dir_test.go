@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,6 +36,29 @@ func TestASecondClientSeesTheSameSession(t *testing.T) {
 	assert.Equal(t, StateReady, state.Status)
 	_, err = s.Open(t.Context(), "unknown")
 	assert.Equal(t, tool.NotFound, tool.KindOf(err))
+}
+
+func TestARecordThatStaysTheSameIsNotWritten(t *testing.T) {
+	s := newStore(t)
+	d := create(t, s, &CreateOptions{ID: "x", Settings: json.RawMessage(`{"a":1}`)})
+	require.NoError(t, d.SetState(StateReady))
+	inode := func() uint64 {
+		info, err := d.dir.Stat(stateFile)
+		require.NoError(t, err)
+		return info.Sys().(*syscall.Stat_t).Ino
+	}
+	set := func(settings string) {
+		require.NoError(t, d.Update(t.Context(), func(s *State) error {
+			s.Status, s.Settings = StateReady, json.RawMessage(settings)
+			return nil
+		}))
+	}
+	before := inode()
+	set(`{ "a": 1 }`)
+	assert.Equal(t, before, inode())
+	set(`{"a":2}`)
+	assert.NotEqual(t, before, inode())
+	assert.JSONEq(t, `{"a":2}`, string(d.State().Settings))
 }
 
 func TestUpdatesOfManyClientsAllCount(t *testing.T) {

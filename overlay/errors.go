@@ -28,6 +28,10 @@ func ioError(err error, what string) error {
 	return tool.Errorf(tool.Unavailable, "%s: the state directory failed; set WISBOX_CACHE to another one, or see the log", what).Because(err)
 }
 
+func taken(id string) error {
+	return tool.Errorf(tool.Exists, "there is a session %q already; use it, remove it, or take another name", id).In("session")
+}
+
 func notFound(id string) error {
 	return tool.Errorf(tool.NotFound, "there is no session %q; list the sessions to see their names", id).In("session")
 }

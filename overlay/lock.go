@@ -8,6 +8,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/wisbox/wisbox/internal/lock"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -39,44 +40,27 @@ func acquire(ctx context.Context, take func(context.Context, time.Duration) (boo
 // it, and good against other processes and other mutexes on the file.
 type mutex struct {
 	path string
-	turn chan struct{} // holds one token while somebody of ours waits or works
+	ours *lock.Mutex // held while somebody of this process waits or works
 }
 
 func newMutex(path string) *mutex {
-	return &mutex{path: path, turn: make(chan struct{}, 1)}
+	return &mutex{path: path, ours: lock.New()}
 }
 
 func (m *mutex) lock(ctx context.Context, busy string) (unlock func(), err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	begin := time.Now()
-	timer := time.NewTimer(LockWait)
-	defer timer.Stop()
-	select {
-	case m.turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-timer.C:
-		return nil, tool.Errorf(tool.Busy, "%s", busy)
-	}
-	fl, err := m.flock(ctx, LockWait-time.Since(begin), busy)
-	if err != nil {
-		<-m.turn
-		return nil, err
-	}
-	return sync.OnceFunc(func() { _ = fl.Unlock(); <-m.turn }), nil
-}
-
-func (m *mutex) flock(ctx context.Context, left time.Duration, busy string) (*flock.Flock, error) {
 	fl := flock.New(m.path)
 	take := func(wait context.Context, poll time.Duration) (bool, error) {
-		wait, cancel := context.WithTimeout(wait, left)
-		defer cancel()
-		return fl.TryLockContext(wait, poll)
+		if err := m.ours.Lock(wait); err != nil {
+			return false, err
+		}
+		ok, err := fl.TryLockContext(wait, poll)
+		if !ok {
+			m.ours.Unlock()
+		}
+		return ok, err
 	}
 	if err := acquire(ctx, take, busy); err != nil {
 		return nil, err
 	}
-	return fl, nil
+	return sync.OnceFunc(func() { _ = fl.Unlock(); m.ours.Unlock() }), nil
 }

@@ -9,7 +9,10 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-const logFile = "log.jsonl"
+const (
+	logFile    = "log.jsonl"
+	egressFile = "egress.jsonl" // a chain of its own: a flood there turns no call over
+)
 
 // LogReport is what [Store.VerifyLog] found.
 type LogReport = audit.Report
@@ -24,14 +27,29 @@ func (d *Dir) AppendLog(record any) error {
 	if d.closed {
 		return tool.Errorf(tool.Closed, "the session is closed").In("session")
 	}
-	if d.log == nil {
-		log, err := audit.Open(d.dir, logFile, nil)
+	return d.appendTo(&d.log, logFile, record)
+}
+
+// AppendEgress adds one record to egress.jsonl, as AppendLog does.
+func (d *Dir) AppendEgress(record any) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return tool.Errorf(tool.Closed, "the session is closed").In("session")
+	}
+	return d.appendTo(&d.egress, egressFile, record)
+}
+
+// appendTo opens a log when it is first written to. mu is held.
+func (d *Dir) appendTo(log **audit.Log, name string, record any) error {
+	if *log == nil {
+		opened, err := audit.Open(d.dir, name, nil)
 		if err != nil {
 			return ioError(err, "open the session's log")
 		}
-		d.log = log
+		*log = opened
 	}
-	return ioError(d.log.Append(record), "write the session's log")
+	return ioError((*log).Append(record), "write the session's log")
 }
 
 // SyncLog returns when every record that this Dir appended is on disk.
@@ -49,6 +67,20 @@ func (d *Dir) SyncLog() error {
 // of its line. The session may be in use, or lost. An unknown name is not_found.
 func (s *Store) Log(id string, each func(line []byte) error) error {
 	return s.withLog(id, func(dir *os.Root) error { return audit.Records(dir, logFile, each) })
+}
+
+// EgressLog gives each whole record of a session's connections, as Log does of its calls.
+func (s *Store) EgressLog(id string, each func(line []byte) error) error {
+	return s.withLog(id, func(dir *os.Root) error { return audit.Records(dir, egressFile, each) })
+}
+
+// VerifyEgressLog is VerifyLog for the session's connections.
+func (s *Store) VerifyEgressLog(id string) (report *LogReport, err error) {
+	err = s.withLog(id, func(dir *os.Root) error {
+		report, err = audit.Verify(dir, egressFile)
+		return err
+	})
+	return report, err
 }
 
 // VerifyLog tells where a session's log isn't what was written: records that were

@@ -64,6 +64,16 @@ func (d *Dir) Room(ctx context.Context) error {
 	return full(*disk, taken)
 }
 
+// DiskUsed is what the session's files take of the disk, or a little more: bytes, and files and
+// directories.
+func (d *Dir) DiskUsed(ctx context.Context) (bytes, inodes int64, err error) {
+	if d.State().Disk == nil {
+		return 0, 0, tool.Errorf(tool.Unsupported, "what a session without a disk limit takes isn't counted")
+	}
+	taken, err := d.measure(ctx, false)
+	return taken.Bytes, taken.Inodes, ioError(err, "count the session's files")
+}
+
 func full(disk Disk, taken quota.Limit) error {
 	if disk.Bytes > 0 && taken.Bytes >= disk.Bytes {
 		return tool.Errorf(tool.NoSpace, "the session's disk limit of %s is reached; delete files with rm", units.BytesSize(float64(disk.Bytes)))

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/gofrs/flock"
 
@@ -206,7 +207,8 @@ func trashedID(entry string) string {
 }
 
 // clearTmp deletes what is left in tmp/, and workspaces that a killed Reset left.
-// The caller has the session for itself.
+// The caller has the session for itself. It takes 6 s at most; what is left then costs
+// room only, and goes another time.
 func (d *Dir) clearTmp() { clearLeftovers(d.dir) }
 
 func clearLeftovers(session *os.Root) {
@@ -214,12 +216,17 @@ func clearLeftovers(session *os.Root) {
 	clearBelow(session, diskDir)
 }
 
+// clearTime bounds the clearing of one directory: the session opens meanwhile.
+const clearTime = 3 * time.Second
+
 func clearBelow(session *os.Root, place string) {
+	ctx, cancel := context.WithTimeout(context.Background(), clearTime)
+	defer cancel()
 	if tmp, err := session.Open(place + "/" + tmpDir); err == nil {
 		defer tmp.Close()
 		entries, _ := tmp.Readdirnames(-1)
 		for _, name := range entries {
-			_, _ = beneath.RemoveAll(tmp, name)
+			_, _ = beneath.RemoveAllContext(ctx, tmp, name)
 		}
 	}
 	dir, err := session.Open(place)
@@ -230,7 +237,7 @@ func clearBelow(session *os.Root, place string) {
 	entries, _ := dir.Readdirnames(-1)
 	for _, name := range entries {
 		if strings.HasPrefix(name, workspaceDir+".") || strings.HasSuffix(name, ".new") {
-			_, _ = beneath.RemoveAll(dir, name)
+			_, _ = beneath.RemoveAllContext(ctx, dir, name)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -103,7 +104,7 @@ type CreateOptions struct {
 	// Kept sessions stay when nobody has them open; others go with the next sweep.
 	Kept bool
 	// Owner gets the workspace; nil leaves it to the caller's user.
-	Owner *Owner
+	Owner *sandbox.Owner
 	// TTL and Idle: see [State].
 	TTL, Idle time.Duration
 	// Disk is how many bytes the workspace may take, and Inodes how many files,
@@ -161,7 +162,7 @@ func (s *Store) claimName(id string) error {
 	s.step("create.begin")
 	err := s.sessions.Mkdir(id, 0o700)
 	if errors.Is(err, fs.ErrExist) {
-		return tool.Errorf(tool.Exists, "there is a session %q already; use it, remove it, or take another name", id).In("session")
+		return taken(id)
 	}
 	s.step("create.named")
 	return ioError(err, "make the session's directory")
@@ -179,7 +180,7 @@ func (s *Store) furnish(ctx context.Context, o CreateOptions) (_ *Dir, err error
 	}
 	defer func() {
 		if err != nil {
-			d.release()
+			_ = d.release()
 		}
 	}()
 	s.step("create.locked")
@@ -212,7 +213,7 @@ func (s *Store) Open(ctx context.Context, id string) (*Dir, error) {
 		return nil, err
 	}
 	if err := d.load(ctx); err != nil {
-		d.release()
+		_ = d.release()
 		return nil, err
 	}
 	return d, nil
@@ -260,7 +261,7 @@ func (s *Store) entry(id string) (e Entry, ok bool) {
 	}
 	e = Entry{ID: id, InUse: errors.Is(err, errInUse)}
 	e.State, err = s.readState(id)
-	if err == nil && e.State.ID != id {
+	if err == nil && !e.State.of(id) {
 		err = errors.New("the record is another session's")
 	}
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/wisbox/wisbox/internal/hosttest"
+	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -95,15 +96,15 @@ func TestModesDontDependOnTheUmask(t *testing.T) {
 }
 
 func TestTheWorkspaceHasItsOwner(t *testing.T) {
-	owner := &Owner{UID: os.Getuid(), GID: os.Getgid()}
+	owner := &sandbox.Owner{UID: os.Getuid(), GID: os.Getgid()}
 	if os.Getuid() == 0 {
-		owner = &Owner{UID: 54321, GID: 54322}
+		owner = &sandbox.Owner{UID: 54321, GID: 54322}
 	}
 	d := create(t, newStore(t), &CreateOptions{Owner: owner})
 	info, err := d.Workspace().Stat(".")
 	require.NoError(t, err)
 	st := info.Sys().(*syscall.Stat_t)
-	assert.Equal(t, *owner, Owner{UID: int(st.Uid), GID: int(st.Gid)})
+	assert.Equal(t, sandbox.Owner{UID: int(st.Uid), GID: int(st.Gid)}, *owner)
 }
 
 func TestNames(t *testing.T) {

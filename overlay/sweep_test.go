@@ -195,3 +195,54 @@ func TestASessionOfAnEarlierBootOpens(t *testing.T) {
 	_, err = d.Workspace().Stat("f")
 	assert.NoError(t, err)
 }
+
+// TestAPausedSessionIsNotIdle: its time to live ends it all the same.
+func TestAPausedSessionIsNotIdle(t *testing.T) {
+	at := func(d time.Duration) Stamp { return Stamp{BootID: "b", Boot: d} }
+	s := State{Kept: true, Status: StateReady, Idle: time.Minute, TTL: time.Hour, Created: at(0), LastUsed: at(0)}
+	_, expired := s.Expired(at(2 * time.Minute))
+	assert.True(t, expired)
+	s.Paused(at(time.Second), true)
+	_, expired = s.Expired(at(2 * time.Minute))
+	assert.False(t, expired)
+	assert.Equal(t, time.Minute, s.StoodAt(at(time.Minute+time.Second)))
+	_, expired = s.Expired(at(time.Hour))
+	assert.True(t, expired)
+	s.Resumed(at(11 * time.Second))
+	s.Paused(at(20*time.Second), false)
+	assert.Equal(t, 15*time.Second, s.StoodAt(at(25*time.Second)))
+	s.Resumed(at(25 * time.Second))
+	assert.Equal(t, StateReady, s.Status)
+	assert.Equal(t, 15*time.Second, s.StoodAt(at(time.Hour)))
+}
+
+// TestAPausedRecordSaysSinceWhen, be it one that was written without.
+func TestAPausedRecordSaysSinceWhen(t *testing.T) {
+	d := create(t, newStore(t), &CreateOptions{ID: "x", Kept: true})
+	require.NoError(t, d.SetState(StatePaused))
+	s, err := d.Reload()
+	require.NoError(t, err)
+	require.NotNil(t, s.Pause)
+	assert.True(t, s.Pause.Container)
+	require.NoError(t, d.SetState(StateReady))
+	s, err = d.Reload()
+	require.NoError(t, err)
+	assert.Nil(t, s.Pause)
+}
+
+// TestCurrentSeesWhatAnotherClientHasWritten.
+func TestCurrentSeesWhatAnotherClientHasWritten(t *testing.T) {
+	s := newStore(t)
+	a := create(t, s, &CreateOptions{ID: "x", Kept: true})
+	b, err := s.Open(t.Context(), "x")
+	require.NoError(t, err)
+	defer b.Close()
+	for _, status := range []SessionState{StateReady, StatePaused, StateReady} {
+		require.NoError(t, a.SetState(status))
+		assert.Equal(t, status, b.Current().Status)
+		assert.Equal(t, status, b.State().Status)
+	}
+	require.NoError(t, b.SetState(StatePaused))
+	assert.Equal(t, StatePaused, b.Current().Status, "what it has written itself")
+	assert.Equal(t, StatePaused, a.Current().Status)
+}

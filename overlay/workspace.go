@@ -10,12 +10,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
 
 // makeDirs makes what a session's directory holds and pins the workspace.
-func (d *Dir) makeDirs(owner *Owner) (Pin, error) {
+func (d *Dir) makeDirs(owner *sandbox.Owner) (Pin, error) {
 	for _, name := range []string{d.at(tmpDir), snapshotsDir, outputDir} {
 		dir, err := ensureDir(d.dir, name)
 		if err != nil {
@@ -29,7 +29,7 @@ func (d *Dir) makeDirs(owner *Owner) (Pin, error) {
 // makeWorkspace makes a directory that becomes the workspace. A mount's device
 // number may be another after each time that it is mounted, so there the pin
 // leaves it out.
-func (d *Dir) makeWorkspace(name string, owner *Owner) (Pin, error) {
+func (d *Dir) makeWorkspace(name string, owner *sandbox.Owner) (Pin, error) {
 	pin, err := makeWorkspace(d.dir, d.at(name), owner)
 	if d.imaged {
 		pin.BootID = ""
@@ -39,7 +39,7 @@ func (d *Dir) makeWorkspace(name string, owner *Owner) (Pin, error) {
 
 // makeWorkspace makes a directory that programs may see, with its owner and mode
 // set on its descriptor before anything else knows of it.
-func makeWorkspace(parent *os.Root, name string, owner *Owner) (Pin, error) {
+func makeWorkspace(parent *os.Root, name string, owner *sandbox.Owner) (Pin, error) {
 	if err := parent.Mkdir(name, 0o700); err != nil {
 		return Pin{}, ioError(err, "make the workspace")
 	}
@@ -258,15 +258,15 @@ func (d *Dir) replaceWorkspace(ctx context.Context) error {
 	return ioError(d.removeOld(ctx, next), "delete the old workspace")
 }
 
-// removeOld deletes a workspace that was exchanged. What a killed process leaves
-// of it goes when the session is next opened.
+// removeOld deletes a workspace that was exchanged, in the background where that takes
+// long. What the end of the process leaves of it goes when the session is next opened.
 func (d *Dir) removeOld(ctx context.Context, name string) error {
 	parent, err := d.dir.Open(filepath.Dir(d.at(name)))
 	if err != nil {
 		return err
 	}
 	defer parent.Close()
-	_, err = beneath.RemoveAllContext(ctx, parent, name)
+	_, err = d.later.Remove(ctx, parent, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}

@@ -6,9 +6,13 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
+	"github.com/wisbox/wisbox/agent/wire"
+	"github.com/wisbox/wisbox/internal/lock"
+	_ "github.com/wisbox/wisbox/podman/internal/see_readme_for_build_tags" // a build without them ends here
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -18,8 +22,10 @@ type Backend struct {
 	opts    Options
 	log     *slog.Logger
 	eng     atomic.Pointer[engine] // the connection in use, nil until needed
-	finding chan struct{}          // held by the one who looks for it
+	finding *lock.Mutex            // held by the one who looks for it
+	agent   agentFile
 	creates chan struct{}          // a place in it is a create under way
+	shifted atomic.Pointer[string] // the storage of which a mount with shifted ids was made; nil before
 
 	isolation sandbox.Isolation // of the sandboxes that it makes
 	gvisor    func() *Backend   // the one for IsolationGVisor, made once
@@ -27,14 +33,14 @@ type Backend struct {
 
 var _ sandbox.Backend = (*Backend)(nil)
 
-var validID = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+var validID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`) })
 
 // New makes a Backend. It touches neither network nor disk: Podman is found, or
 // started, by the first call that needs it, which may then take seconds once.
 func New(_ context.Context, opts *Options) (*Backend, error) {
 	o := opts.withDefaults()
-	if !validID.MatchString(o.Root) {
-		return nil, fail(sandbox.ErrInvalid, nil, "the state root's ID must match %s", validID)
+	if !validID().MatchString(o.Root) {
+		return nil, fail(sandbox.ErrInvalid, nil, "the state root's ID must match %s", validID())
 	}
 	b := newBackend(o, sandbox.IsolationDefault)
 	b.gvisor = sync.OnceValue(func() *Backend { return newBackend(o, sandbox.IsolationGVisor) })
@@ -44,7 +50,7 @@ func New(_ context.Context, opts *Options) (*Backend, error) {
 func newBackend(o Options, isolation sandbox.Isolation) *Backend {
 	return &Backend{
 		opts: o, log: o.Logger, isolation: isolation,
-		finding: make(chan struct{}, 1),
+		finding: lock.New(),
 		creates: make(chan struct{}, o.MaxCreates),
 	}
 }
@@ -89,7 +95,12 @@ const (
 	labelOwner   = "wisbox.owner"   // host uid of who made it
 	labelAttempt = "wisbox.attempt" // random, of one Create
 	labelMaker   = "wisbox.maker"   // process ID and start time of who made it
+	labelAgent   = "wisbox.agent"   // agentVersion of who made it
 )
+
+// agentVersion is what the containers' agents speak. One that has another, or none as
+// before there was a native agent, is made again over the same files.
+var agentVersion = strconv.Itoa(wire.Version)
 
 func (b *Backend) name(id string) string { return "wisbox-" + b.opts.Root + "-" + id }
 
@@ -107,7 +118,9 @@ func (b *Backend) List(ctx context.Context) ([]sandbox.Info, error) {
 	}
 	out := make([]sandbox.Info, 0, len(found))
 	for _, c := range found {
-		out = append(out, c.info())
+		if c.Labels[labelCompanion] == "" { // those go with their sandbox
+			out = append(out, c.info())
+		}
 	}
 	return out, nil
 }
@@ -115,8 +128,8 @@ func (b *Backend) List(ctx context.Context) ([]sandbox.Info, error) {
 // Remove ends a sandbox by ID and returns when nothing of it is left. One that
 // is not there is no error.
 func (b *Backend) Remove(ctx context.Context, id string) error {
-	if !validID.MatchString(id) {
-		return fail(sandbox.ErrInvalid, nil, "a sandbox ID must match %s", validID)
+	if !validID().MatchString(id) {
+		return fail(sandbox.ErrInvalid, nil, "a sandbox ID must match %s", validID())
 	}
 	return b.remove(ctx, b.name(id))
 }

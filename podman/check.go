@@ -14,8 +14,8 @@ import (
 // check refuses what no container can be made from.
 func check(spec sandbox.Spec) (dirPin, error) {
 	switch l := spec.Limits; {
-	case !validID.MatchString(spec.ID):
-		return dirPin{}, fail(sandbox.ErrInvalid, nil, "ID must match %s", validID)
+	case !validID().MatchString(spec.ID):
+		return dirPin{}, fail(sandbox.ErrInvalid, nil, "ID must match %s", validID())
 	case spec.Image == "":
 		return dirPin{}, fail(sandbox.ErrInvalid, nil, "Image is empty")
 	case !slices.Contains([]sandbox.Isolation{"", sandbox.IsolationDefault, sandbox.IsolationGVisor}, spec.Isolation):
@@ -68,8 +68,8 @@ func checkCmd(cmd sandbox.Cmd) error {
 		return fail(sandbox.ErrInvalid, nil, "exactly one of argv and python is needed")
 	case slices.ContainsFunc(cmd.Argv, nul) || nul(cmd.Dir):
 		return fail(sandbox.ErrInvalid, nil, "an argument or the directory holds a NUL")
-	case cmd.Dir != "" && !filepath.IsLocal(cmd.Dir):
-		return fail(sandbox.ErrInvalid, nil, "the directory must be relative to the workspace and stay in it")
+	case cmd.Dir != "" && !filepath.IsAbs(cmd.Dir) && !filepath.IsLocal(cmd.Dir):
+		return fail(sandbox.ErrInvalid, nil, "a directory must stay in the workspace, or be absolute")
 	case slices.ContainsFunc(cmd.Env, func(kv string) bool { return !variable(kv) }):
 		return fail(sandbox.ErrInvalid, nil, "a variable must be NAME=value without a NUL")
 	case cmd.Timeout < 0:

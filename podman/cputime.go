@@ -12,7 +12,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-var _ sandbox.Meter = (*Sandbox)(nil)
+var _ sandbox.CPUTimer = (*Sandbox)(nil)
 
 // CPUTime reads what the kernel has counted for the container's group: it must
 // be the container's own, which rootless on cgroup v1 it isn't.

@@ -37,6 +37,6 @@ func TestOnlyWhatRunsUsesProcessorTime(t *testing.T) {
 			was := last
 			last = used()
 			return last == was
-		}, 20*time.Second, 50*time.Millisecond, "an idle sandbox uses processor time")
+		}, 30*time.Second, 50*time.Millisecond, "an idle sandbox uses processor time")
 	}
 }

@@ -4,12 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"maps"
 	"net/http"
 	"os"
 	"strconv"
 	"time"
 
+	"github.com/wisbox/wisbox/agent/resident"
+	"github.com/wisbox/wisbox/internal/undo"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -34,40 +35,21 @@ func (b *Backend) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbo
 	case <-ctx.Done():
 		return nil, fail(ctx.Err(), nil, "gave up waiting to create a container")
 	}
-	s, err := b.create(ctx, spec, pin, agentCaps)
-	if err == nil && s.plainly() {
-		// no agent will need a capability: programs get an empty bounding set
-		if err = s.Close(ctx); err == nil {
-			s, err = b.create(ctx, spec, pin, nil)
-		}
-	}
+	s, err := b.create(ctx, spec, pin)
 	if err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// undo removes what a failed Create made.
-type undo struct{ steps []func() }
-
-func (u *undo) add(step func()) { u.steps = append(u.steps, step) }
-func (u *undo) keep()           { u.steps = nil }
-
-func (u *undo) run() {
-	for i := len(u.steps) - 1; i >= 0; i-- {
-		u.steps[i]()
-	}
-}
-
-func (b *Backend) create(ctx context.Context, spec sandbox.Spec, pin dirPin, caps []string) (*Sandbox, error) {
+func (b *Backend) create(ctx context.Context, spec sandbox.Spec, pin dirPin) (*Sandbox, error) {
 	start := time.Now()
-	var cleanup undo
-	defer cleanup.run()
+	var cleanup undo.Steps
+	defer cleanup.Run()
 	c, err := b.container(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
-	c.caps = caps
 	err = b.make(ctx, c, &cleanup)
 	if err != nil {
 		return nil, err
@@ -77,12 +59,12 @@ func (b *Backend) create(ctx context.Context, spec sandbox.Spec, pin dirPin, cap
 		return nil, err
 	}
 	started := time.Now()
-	s := b.newSandbox(spec, pin)
-	cleanup.add(func() { s.Detach() })
+	s := b.newSandbox(spec, pin, c.imageEnv)
+	cleanup.Add(func() { s.Detach() })
 	if err := s.verify(ctx, c); err != nil {
 		return nil, err
 	}
-	cleanup.keep()
+	cleanup.Keep()
 	b.log.Info("sandbox created", "sandbox", spec.ID, "create", created.Sub(start), "start", started.Sub(created), "agent", time.Since(started))
 	return s, nil
 }
@@ -95,37 +77,37 @@ func (b *Backend) container(ctx context.Context, spec sandbox.Spec) (container, 
 	}
 	image, err := b.inspectImage(ctx, spec.Image)
 	if isNotFound(err) {
-		return container{}, fail(sandbox.ErrUnavailable, err, "the image %s is not there; make it with `wisbox image build` (nothing is pulled by itself)", spec.Image)
+		return container{}, fail(sandbox.ErrUnavailable, err, "the image %s is not there; %s", spec.Image, howToGet(spec.Image))
 	}
 	if err != nil {
 		return container{}, explain(ctx, "look at the image", err)
+	}
+	if err := image.fits(spec.Image); err != nil {
+		return container{}, err
 	}
 	files, err := b.writeHostFiles(spec)
 	if err != nil {
 		return container{}, err
 	}
 	return container{
-		name: b.name(spec.ID), image: spec.Image, init: image.init(), workspace: spec.Workspace, files: files,
+		name: b.name(spec.ID), image: spec.Image, imageEnv: image.Config.Env, workspace: spec.Workspace, files: files,
 		limits: spec.Limits, userns: b.userns(e, spec), selinux: e.info.Host.Security.SELinuxEnabled,
-		gvisor: b.isGVisor(), ipcBounds: e.info.boundsIPC() && !b.isGVisor(), labels: b.labels(spec),
+		gvisor: b.isGVisor(), ipcBounds: e.info.boundsIPC() && !b.isGVisor(), fileTable: fileTable(), labels: b.labels(spec),
+		lowPorts: spec.LowPorts && !b.isGVisor(), userHome: spec.UserHome,
 	}, nil
 }
 
 func (b *Backend) labels(spec sandbox.Spec) map[string]string {
-	labels := maps.Clone(spec.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	maps.Copy(labels, map[string]string{
+	return map[string]string{
 		labelRoot: b.opts.Root, labelSandbox: spec.ID, labelBoot: bootID(),
 		labelOwner: strconv.Itoa(os.Getuid()), labelAttempt: rand.Text(), labelMaker: maker(os.Getpid()),
-	})
-	return labels
+		labelAgent: agentVersion,
+	}
 }
 
 // make creates the container. The request outlives ctx: one that is cut off may
 // still create the container afterwards, when nobody looks.
-func (b *Backend) make(ctx context.Context, c container, cleanup *undo) error {
+func (b *Backend) make(ctx context.Context, c container, cleanup *undo.Steps) error {
 	err := b.post(ctx, c)
 	if isTaken(err) {
 		if err = b.clear(ctx, c); err != nil {
@@ -137,7 +119,7 @@ func (b *Backend) make(ctx context.Context, c container, cleanup *undo) error {
 		return fail(sandbox.ErrExists, err, "another process made it meanwhile; open it")
 	}
 	if err == nil || !isAnswer(err) {
-		cleanup.add(func() { b.undoCreate(ctx, c) })
+		cleanup.Add(func() { b.undoCreate(ctx, c) })
 	}
 	if err == nil && ctx.Err() != nil {
 		return fail(ctx.Err(), nil, "could not create the container in time")
@@ -202,8 +184,9 @@ func (b *Backend) start(ctx context.Context, name string) error {
 	if err != nil {
 		b.log.Warn("container did not start", "name", name, "error", err)
 	}
-	if isAnswer(err) && says(err, `exec: "sh"`, "executable file not found", "executable file `sh` not found") {
-		return fail(sandbox.ErrUnavailable, err, "the container does not start: its image needs at least `sh` and `sleep`")
+	if isAnswer(err) && says(err, resident.Path) && says(err, "permission denied") {
+		return fail(sandbox.ErrUnavailable, err, "the container does not start: its host refuses to execute the agent; "+
+			"set WISBOX_CACHE to a directory from which containers can execute programs")
 	}
 	return explain(ctx, "start the container", err)
 }

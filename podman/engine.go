@@ -38,7 +38,9 @@ type engine struct {
 	base string // scheme and host of request URLs, with a path prefix for tcp
 	from string // for messages: "PODMAN_BASE_URL"
 	own  bool   // it is wisbox's private service
-	info hostInfo
+	// alone: it is for one build, and ends with that
+	alone bool
+	info  hostInfo
 }
 
 func newEngine(conn *bindings.Connection, from string) *engine {
@@ -86,6 +88,9 @@ type request struct {
 	sink   io.Writer     // or the raw answer goes here
 	limit  time.Duration // for the whole request; 0 is 30 s
 	doing  string        // for messages: "create the container"
+
+	// explain puts an answer into words, or returns nil; transfer asks it.
+	explain func(error) *Error
 }
 
 // do makes the request, at most three times where the failure is one that

@@ -72,11 +72,16 @@ func says(err error, words ...string) bool {
 	return false
 }
 
+// noSubIDs is what rootless Podman says without subordinate IDs. 4.3.1 also says it, of
+// about one container in 60, while it makes several at once: reading /etc/subuid for
+// two of them fails for one, and Podman drops that error.
+const noSubIDs = "keep-id requires additional uids or gids"
+
 // isTransient reports what is known to pass by itself within moments.
 func isTransient(err error) bool {
 	var api *apiError
 	if errors.As(err, &api) {
-		return says(err, "database is locked", "resource busy", "resource temporarily unavailable", "ebusy")
+		return says(err, "database is locked", "resource busy", "resource temporarily unavailable", "ebusy", noSubIDs)
 	}
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
@@ -107,8 +112,12 @@ func explain(ctx context.Context, doing string, err error) error {
 		return fail(ctx.Err(), err, "could not %s in time", doing)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fail(sandbox.ErrUnavailable, err, "podman took too long to %s", doing)
+	case isAnswer(err) && says(err, "statfs ") && says(err, "no such file"):
+		return fail(sandbox.ErrUnavailable, err, "podman's service does not see this host's files (%s); it must run on this machine, in the same mount namespace", doing)
 	case says(err, "no space left", "enospc"):
 		return fail(sandbox.ErrUnavailable, err, "podman's storage is full (%s); free some with `podman system prune`", doing)
+	case says(err, noSubIDs):
+		return fail(sandbox.ErrUnavailable, err, "podman found no subordinate IDs for this user (%s); add some with `sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 \"$USER\"`, then run `podman system migrate`", doing)
 	case says(err, "session key") && says(err, "quota exceeded"):
 		return fail(sandbox.ErrUnavailable, err, "the kernel's keys are used up (%s); end sessions, or raise the sysctl kernel.keys.maxkeys", doing)
 	case says(err, "allocating lock", "no locks", "lock is exhausted"):

@@ -17,7 +17,6 @@ import (
 
 const (
 	attachTimeout = 10 * time.Second // to create and start an exec session
-	pidTimeout    = 2 * time.Second  // to ask for its process, which can be done without
 	maxStderr     = 8 << 10          // bytes kept of what an exec session writes there
 	frameHeader   = 8
 
@@ -58,21 +57,6 @@ func (b *Backend) exec(ctx context.Context, name string, config execConfig) (*st
 	return e.attach(ctx, session.Id)
 }
 
-// execPID is the process of an exec session among this machine's, if it is one of this
-// machine's: behind a socket in the file system is a service that sees our files.
-func (b *Backend) execPID(ctx context.Context, session string) (int, error) {
-	e, err := b.engine(ctx)
-	if err != nil {
-		return 0, err
-	}
-	if e.conn.URI.Scheme != "unix" {
-		return 0, errors.New("the service may be on another machine")
-	}
-	var exec struct{ Pid int }
-	err = b.do(ctx, request{method: http.MethodGet, path: "/exec/" + session + "/json", out: &exec, limit: pidTimeout})
-	return exec.Pid, err
-}
-
 // attach starts an exec session and takes over the connection.
 func (e *engine) attach(ctx context.Context, session string) (*stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
@@ -93,7 +77,7 @@ func (e *engine) attach(ctx context.Context, session string) (*stream, error) {
 		}
 		return nil, err
 	}
-	return newStream(conn, r, session), nil
+	return newStream(conn, r), nil
 }
 
 // upgrade sends the start request and reads the head of the answer; what follows
@@ -126,12 +110,9 @@ func upgrade(conn net.Conn, target string) (*bufio.Reader, error) {
 // goes to its stdin. Its stderr is kept for messages. One goroutine may read
 // while another writes.
 type stream struct {
-	conn    net.Conn
-	r       *bufio.Reader
-	session string
-	left    int // bytes of stdout to read before the next frame
-
-	onStderr io.Writer // gets stderr in place of keeping it; set before the first Read
+	conn net.Conn
+	r    *bufio.Reader
+	left int // bytes of stdout to read before the next frame
 
 	reading sync.Mutex // held by who reads
 
@@ -141,8 +122,8 @@ type stream struct {
 
 var _ io.ReadWriteCloser = (*stream)(nil)
 
-func newStream(conn net.Conn, r *bufio.Reader, session string) *stream {
-	return &stream{conn: conn, r: r, session: session}
+func newStream(conn net.Conn, r *bufio.Reader) *stream {
+	return &stream{conn: conn, r: r}
 }
 
 func (s *stream) Read(p []byte) (int, error) {
@@ -182,10 +163,6 @@ func (s *stream) nextFrame() error {
 }
 
 func (s *stream) keepStderr(size int64) error {
-	if s.onStderr != nil {
-		_, err := io.CopyN(s.onStderr, s.r, size)
-		return err
-	}
 	s.mu.Lock()
 	room := min(size, int64(maxStderr-len(s.stderr)))
 	s.mu.Unlock()

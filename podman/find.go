@@ -37,12 +37,10 @@ func (b *Backend) engine(ctx context.Context) (*engine, error) {
 	if e := b.eng.Load(); e != nil {
 		return e, nil
 	}
-	select {
-	case b.finding <- struct{}{}:
-		defer func() { <-b.finding }()
-	case <-ctx.Done():
-		return nil, fail(ctx.Err(), nil, "could not connect to podman in time")
+	if err := b.finding.Lock(ctx); err != nil {
+		return nil, fail(err, nil, "could not connect to podman in time")
 	}
+	defer b.finding.Unlock()
 	if e := b.eng.Load(); e != nil {
 		return e, nil
 	}

@@ -11,6 +11,7 @@ import (
 // our own because the rest changes its types between versions.
 type hostInfo struct {
 	Host struct {
+		Arch           string `json:"arch"`
 		CgroupManager  string `json:"cgroupManager"`
 		CgroupsVersion string `json:"cgroupVersion"` // "v1" or "v2"
 		Kernel         string `json:"kernel"`
@@ -26,7 +27,9 @@ type hostInfo struct {
 		} `json:"security"`
 	} `json:"host"`
 	Store struct {
-		GraphDriverName string `json:"graphDriverName"`
+		GraphDriverName string         `json:"graphDriverName"`
+		GraphOptions    map[string]any `json:"graphOptions"`
+		GraphRoot       string         `json:"graphRoot"`
 	} `json:"store"`
 	Version struct {
 		Version string `json:"Version"`
@@ -44,10 +47,13 @@ func (i *hostInfo) runtimeName() string {
 }
 
 // boundsIPC tells whether ipcSysctls can be set on this kernel.
-func (i *hostInfo) boundsIPC() bool {
+func (i *hostInfo) boundsIPC() bool { return atLeast(i.Host.Kernel, 6, 10) }
+
+// atLeast compares the first two numbers of a version.
+func atLeast(version string, wantMajor, wantMinor int) bool {
 	var major, minor int
-	_, err := fmt.Sscanf(i.Host.Kernel, "%d.%d", &major, &minor)
-	return err == nil && (major > 6 || major == 6 && minor >= 10)
+	_, err := fmt.Sscanf(version, "%d.%d", &major, &minor)
+	return err == nil && (major > wantMajor || major == wantMajor && minor >= wantMinor)
 }
 
 func (e *engine) readInfo(ctx context.Context) error {

@@ -7,15 +7,19 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"io"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/wisbox/wisbox/podman/podmantest"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -44,8 +48,27 @@ func (h *host) buildImage(lines string, progress func(string)) (tag string) {
 		_ = h.do(context.Background(), request{method: "DELETE", path: imagePath(tag, ""), query: url.Values{"force": {"true"}}})
 	})
 	files := map[string]string{"Containerfile": "FROM " + testImage() + "\n" + lines, "f": "content"}
-	require.NoError(h.t, h.BuildImage(h.t.Context(), tarOf(h.t, files), tag, map[string]string{"WHO": "you"}, progress))
+	require.NoError(h.t, h.BuildImage(h.t.Context(), tarOf(h.t, files), sandbox.ImageBuild{Tag: tag, Args: map[string]string{"WHO": "you"}, Progress: progress}))
 	return tag
+}
+
+// image builds an image from nothing. It goes with the test.
+func (h *host) image(i podmantest.Image) (tag string) {
+	h.t.Helper()
+	tag = "localhost/wisbox-test-" + strings.ToLower(rand.Text()[:8]) + ":1"
+	h.t.Cleanup(func() {
+		_ = h.do(context.Background(), request{method: "DELETE", path: imagePath(tag, ""), query: url.Values{"force": {"true"}}})
+	})
+	require.NoError(h.t, h.BuildImage(h.t.Context(), i.Context(h.t), sandbox.ImageBuild{Tag: tag}))
+	return tag
+}
+
+// SaveImage writes an image as `podman save` does, for LoadImage.
+func (b *Backend) SaveImage(ctx context.Context, ref string, w io.Writer) error {
+	return b.transfer(ctx, request{
+		method: http.MethodGet, path: imagePath(ref, "/get"), query: url.Values{"format": {"docker-archive"}},
+		sink: w, doing: "save the image",
+	})
 }
 
 func TestAnImageIsBuiltSavedAndLoaded(t *testing.T) {
@@ -76,7 +99,7 @@ func TestABuildThatFailsSaysSo(t *testing.T) {
 	var lines []string
 	err := h.BuildImage(t.Context(), tarOf(t, map[string]string{
 		"Containerfile": "FROM " + testImage() + "\nRUN echo before && exit 3\n",
-	}), "localhost/wisbox-test-fails:1", nil, func(s string) { lines = append(lines, s) })
+	}), sandbox.ImageBuild{Tag: "localhost/wisbox-test-fails:1", Progress: func(s string) { lines = append(lines, s) }})
 	require.ErrorIs(t, err, sandbox.ErrUnavailable)
 	t.Log(err, lines)
 	_, err = h.ImageInfo(t.Context(), "localhost/wisbox-test-fails:1")
@@ -88,18 +111,19 @@ func TestAPullWithoutARegistryEndsInTime(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	start := time.Now()
-	err := h.PullImage(ctx, "registry.invalid/nothing:1")
+	err := h.PullImage(ctx, "registry.invalid/nothing:1", nil)
 	require.Error(t, err)
-	require.Less(t, time.Since(start), 5*time.Second)
+	require.Less(t, time.Since(start), 30*time.Second)
 	t.Log(err)
 }
 
-func TestAnImageIsListedByItsLabelAndRemovedOnceNoContainerHasIt(t *testing.T) {
+func TestAnImageIsListedAndRemovedOnceNoContainerHasIt(t *testing.T) {
 	h := newHost(t, nil)
 	label := "wisbox-test-" + strings.ToLower(rand.Text()[:8])
 	tag := h.buildImage("LABEL "+label+"=yes\n", nil)
-	found, err := h.Images(t.Context(), label)
+	all, err := h.Images(t.Context())
 	require.NoError(t, err)
+	found := slices.DeleteFunc(all, func(i ImageInfo) bool { return i.Labels[label] == "" })
 	require.Len(t, found, 1)
 	info, err := h.ImageInfo(t.Context(), tag)
 	require.NoError(t, err)

@@ -1,25 +1,18 @@
 package podman
 
 import (
-	"bufio"
 	"context"
 	"crypto/rand"
-	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"net/url"
-	"path"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/wisbox/wisbox/internal/undo"
 	"github.com/wisbox/wisbox/sandbox"
-)
-
-const (
-	imageTimeout = time.Hour // of a build, a load, a save; the context decides
-	maxLine      = 1 << 20   // bytes of one line of progress
 )
 
 // ImageInfo describes an image in Podman's store.
@@ -32,22 +25,70 @@ type image struct {
 	Labels   map[string]string `json:"Labels"`
 	Size     int64             `json:"Size"`
 	Created  time.Time         `json:"Created"`
+	OS       string            `json:"Os"`
+	Arch     string            `json:"Architecture"`
 	Config   struct {
-		Entrypoint []string `json:"Entrypoint"`
-		Cmd        []string `json:"Cmd"`
+		Env          []string            `json:"Env"`
+		User         string              `json:"User"`
+		ExposedPorts map[string]struct{} `json:"ExposedPorts"`
+		Volumes      map[string]struct{} `json:"Volumes"`
 	} `json:"Config"`
 }
 
-// initName is the base name of the pid 1 that wisbox's images bring, as what
-// they run by themselves.
-const initName = "wisbox-init"
-
-func (i *image) init() []string {
-	argv := append(slices.Clone(i.Config.Entrypoint), i.Config.Cmd...)
-	if len(argv) > 0 && path.Base(argv[0]) == initName {
-		return argv[:1]
+// fits refuses an image whose programs this machine can't run.
+func (i *image) fits(ref string) error {
+	if i.OS != "" && i.OS != "linux" || i.Arch != "" && i.Arch != runtime.GOARCH {
+		return fail(sandbox.ErrUnsupported, nil, "the image %s is for %s/%s, and this machine runs linux/%s; choose an image for it", ref, i.OS, i.Arch, runtime.GOARCH)
 	}
-	return reaper
+	return nil
+}
+
+// envOf is the environment that an image gives its programs, none where it is gone.
+func (b *Backend) envOf(ctx context.Context, id string) []string {
+	image, err := b.inspectImage(ctx, id)
+	if err != nil {
+		b.log.Debug("the image of a container is not there", "image", id, "error", err)
+		return nil
+	}
+	return image.Config.Env
+}
+
+// programEnv is what an image's environment is to programs: without a home, which
+// would be another user's, and with our directories after those of its PATH.
+func programEnv(imageEnv []string) []string {
+	var out []string
+	for _, kv := range imageEnv {
+		name, value, _ := strings.Cut(kv, "=")
+		switch {
+		case !variable(kv), name == "HOME":
+			continue
+		case name == "PATH":
+			kv = "PATH=" + joinPath(value, fixedEnv["PATH"])
+		}
+		out = append(out, kv)
+	}
+	return out
+}
+
+// pathOf is the PATH of an environment.
+func pathOf(env []string) string {
+	for _, kv := range slices.Backward(env) {
+		if path, ok := strings.CutPrefix(kv, "PATH="); ok {
+			return path
+		}
+	}
+	return fixedEnv["PATH"]
+}
+
+// joinPath adds to a PATH what it lacks of another.
+func joinPath(first, then string) string {
+	dirs := strings.Split(first, ":")
+	for dir := range strings.SplitSeq(then, ":") {
+		if !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return strings.TrimPrefix(strings.Join(dirs, ":"), ":")
 }
 
 func imagePath(ref, rest string) string { return "/images/" + url.PathEscape(ref) + rest }
@@ -70,9 +111,8 @@ func (b *Backend) ImageInfo(ctx context.Context, ref string) (ImageInfo, error) 
 	return ImageInfo{ID: i.ID, Tags: i.RepoTags, Labels: i.Labels, Size: i.Size, Created: i.Created}, nil
 }
 
-// Images are those of the store that have a label, without what is only a layer of
-// others.
-func (b *Backend) Images(ctx context.Context, label string) ([]ImageInfo, error) {
+// Images are those of the store, without what is only a layer of others.
+func (b *Backend) Images(ctx context.Context) ([]ImageInfo, error) {
 	var found []struct {
 		ID      string            `json:"Id"`
 		Tags    []string          `json:"RepoTags"`
@@ -80,12 +120,7 @@ func (b *Backend) Images(ctx context.Context, label string) ([]ImageInfo, error)
 		Size    int64             `json:"Size"`
 		Created int64             `json:"Created"`
 	}
-	filters, err := json.Marshal(map[string][]string{"label": {label}})
-	if err != nil {
-		return nil, err
-	}
-	query := url.Values{"filters": {string(filters)}}
-	err = b.do(ctx, request{method: http.MethodGet, path: "/images/json", query: query, out: &found, doing: "list images"})
+	err := b.do(ctx, request{method: http.MethodGet, path: "/images/json", out: &found, doing: "list images"})
 	if err != nil {
 		return nil, explain(ctx, "list the images", err)
 	}
@@ -109,125 +144,24 @@ func (b *Backend) RemoveImage(ctx context.Context, id string) error {
 	return explain(ctx, "remove the image", err)
 }
 
-// BuildImage builds the Containerfile at the top of a tar archive and tags the
-// result. args are its ARGs, line gets the output line by line (nil discards).
-// RUN steps use the host's network. When ctx ends Podman stops the build.
-func (b *Backend) BuildImage(ctx context.Context, contextTar io.Reader, tag string, args map[string]string, line func(string)) error {
-	buildArgs, err := json.Marshal(args)
+// TagImage gives an image of the store one more name, and takes it from the image
+// that had it.
+func (b *Backend) TagImage(ctx context.Context, ref, name string) error {
+	repo, tag, err := splitName(name)
 	if err != nil {
 		return err
 	}
-	query := url.Values{
-		"dockerfile": {`["Containerfile"]`}, "t": {tag}, "layers": {"false"}, "rm": {"true"}, "forcerm": {"true"},
-		"networkmode": {"host"}, "buildargs": {string(buildArgs)}, "pullpolicy": {"missing"},
-	}
-	return b.transfer(ctx, request{
-		method: http.MethodPost, path: "/build", query: query, stream: contextTar,
-		sink: &progress{line: line}, doing: "build the image",
-	})
+	query := url.Values{"repo": {repo}, "tag": {tag}}
+	return explain(ctx, "name the image", b.do(ctx, request{method: http.MethodPost, path: imagePath(ref, "/tag"), query: query}))
 }
 
-// PullImage fetches an image from its registry, for as long as ctx allows.
-func (b *Backend) PullImage(ctx context.Context, ref string) error {
-	query := url.Values{"reference": {ref}, "policy": {"missing"}}
-	return b.transfer(ctx, request{
-		method: http.MethodPost, path: "/images/pull", query: query, sink: &progress{}, doing: "pull the image",
-	})
-}
-
-// LoadImage stores the images of an archive that SaveImage or `podman save`
-// made, and gives their names.
+// LoadImage stores the images of an archive that `podman save` made, and gives their names.
 func (b *Backend) LoadImage(ctx context.Context, archive io.Reader) ([]string, error) {
 	var out struct{ Names []string }
 	err := b.transfer(ctx, request{
 		method: http.MethodPost, path: "/images/load", stream: archive, out: &out, doing: "load the image",
 	})
 	return out.Names, err
-}
-
-// SaveImage writes an image as an archive for LoadImage.
-func (b *Backend) SaveImage(ctx context.Context, ref string, w io.Writer) error {
-	return b.transfer(ctx, request{
-		method: http.MethodGet, path: imagePath(ref, "/get"), query: url.Values{"format": {"docker-archive"}},
-		sink: w, doing: "save the image",
-	})
-}
-
-// transfer is do for streams: they can't be repeated, so the service is known to
-// be there before the first byte goes.
-func (b *Backend) transfer(ctx context.Context, r request) error {
-	e, err := b.engine(ctx)
-	if err == nil {
-		if err = e.ping(ctx); err != nil {
-			b.forget(e)
-			e, err = b.engine(ctx)
-		}
-	}
-	if err != nil {
-		return err
-	}
-	if r.stream != nil {
-		r.stream = io.NopCloser(r.stream)
-	}
-	r.limit = imageTimeout
-	err = e.do(ctx, r)
-	if p, ok := r.sink.(*progress); ok && err == nil {
-		err = p.result()
-	}
-	if isNotFound(err) {
-		return fail(sandbox.ErrNotFound, err, "there is no such image")
-	}
-	return explain(ctx, r.doing, err)
-}
-
-// progress reads the JSON lines that Podman streams.
-type progress struct {
-	line    func(string)
-	partial []byte
-	failed  string
-}
-
-func (p *progress) Write(data []byte) (int, error) {
-	p.partial = append(p.partial, data...)
-	for {
-		one, rest, found := strings.Cut(string(p.partial), "\n")
-		if !found {
-			break
-		}
-		p.event(one)
-		p.partial = []byte(rest)
-	}
-	if len(p.partial) > maxLine {
-		return 0, errors.New("podman's progress is not in lines")
-	}
-	return len(data), nil
-}
-
-func (p *progress) event(text string) {
-	var e struct {
-		Stream string `json:"stream"`
-		Error  any    `json:"error"`
-	}
-	if json.Unmarshal([]byte(text), &e) != nil {
-		return
-	}
-	if msg, ok := e.Error.(string); ok && msg != "" {
-		p.failed = msg
-	}
-	if p.line == nil {
-		return
-	}
-	for lines := bufio.NewScanner(strings.NewReader(e.Stream)); lines.Scan(); {
-		p.line(lines.Text())
-	}
-}
-
-func (p *progress) result() error {
-	p.event(string(p.partial))
-	if p.failed != "" {
-		return &apiError{Status: http.StatusInternalServerError, Message: p.failed}
-	}
-	return nil
 }
 
 // PrepareImage makes the copy of a new image that containers with our ID range
@@ -244,10 +178,10 @@ func (b *Backend) PrepareImage(ctx context.Context, ref string) error {
 	}
 	spec := sandbox.Spec{ID: "prepare-" + strings.ToLower(rand.Text())}
 	c := container{
-		name: b.name(spec.ID), image: ref, init: reaper, workspace: b.opts.RuntimeDir, files: files,
-		limits: sandbox.Limits{}.WithDefaults(), userns: b.userns(e, spec), labels: b.labels(spec), caps: agentCaps,
+		name: b.name(spec.ID), image: ref, workspace: b.opts.RuntimeDir, files: files,
+		limits: sandbox.Limits{}.WithDefaults(), userns: b.userns(e, spec), labels: b.labels(spec),
 	}
-	var cleanup undo
-	defer cleanup.run()
+	var cleanup undo.Steps
+	defer cleanup.Run()
 	return b.make(ctx, c, &cleanup)
 }

@@ -22,6 +22,8 @@ type listed struct {
 	State   string            `json:"State"`
 	Labels  map[string]string `json:"Labels"`
 	Created time.Time         `json:"Created"`
+
+	ExitCode int `json:"ExitCode"`
 }
 
 func (c listed) info() sandbox.Info {

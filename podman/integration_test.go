@@ -110,7 +110,7 @@ func (h *host) create(spec sandbox.Spec) *Sandbox {
 func sh(t *testing.T, s sandbox.Runner, script string) (string, sandbox.Result) {
 	t.Helper()
 	var out bytes.Buffer
-	result, err := s.Run(t.Context(), sandbox.Cmd{Argv: []string{"bash", "-c", script}, Stdout: &out, Stderr: &out, Timeout: 30 * time.Second})
+	result, err := s.Run(t.Context(), sandbox.Cmd{Argv: []string{"bash", "-c", script}, Stdout: &out, Stderr: &out, Timeout: 2 * time.Minute})
 	require.NoError(t, err)
 	return out.String(), result
 }

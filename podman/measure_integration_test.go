@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/wisbox/wisbox/internal/undo"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -26,16 +27,15 @@ func BenchmarkPhases(b *testing.B) {
 	for b.Loop() {
 		spec := h.spec("m")
 		var c container
-		var cleanup undo
+		var cleanup undo.Steps
 		phase("look-at-image", func() (err error) { c, err = h.container(b.Context(), spec); return err })
-		c.caps = agentCaps
 		c.limits = spec.Limits.WithDefaults()
 		phase("create", func() error { return h.make(b.Context(), c, &cleanup) })
 		phase("start", func() error { return h.start(b.Context(), c.name) })
 		pin, err := pinDir(spec.Workspace)
 		require.NoError(b, err)
-		s := h.newSandbox(spec, pin)
-		phase("exec-and-handshake", func() error { _, err := s.resident(b.Context()); return err })
+		s := h.newSandbox(spec, pin, c.imageEnv)
+		phase("connect", func() error { _, err := s.agent.Conn(b.Context()); return err })
 		phase("first-program", func() error { _, err := s.Run(b.Context(), sandbox.Cmd{Argv: []string{"true"}}); return err })
 		phase("next-program", func() error { _, err := s.Run(b.Context(), sandbox.Cmd{Argv: []string{"true"}}); return err })
 		phase("remove", func() error { return s.Close(b.Context()) })

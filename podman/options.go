@@ -3,6 +3,7 @@ package podman
 import (
 	"log/slog"
 	"os"
+	"path/filepath"
 	"runtime"
 	"time"
 
@@ -19,6 +20,10 @@ type Options struct {
 	// (0700). Default: wisbox in $XDG_RUNTIME_DIR, else in /run for root, else
 	// /tmp/wisbox-UID.
 	RuntimeDir string
+	// StateDir is where the agent's program is put, which containers mount: a
+	// directory of ours alone, on a file system that is not mounted noexec. It is
+	// made. Default: wisbox in the user's cache directory, else RuntimeDir.
+	StateDir string
 	// BaseURL is the service to use (unix://, ssh://, tcp://) and no other.
 	// Default $PODMAN_BASE_URL, then $CONTAINER_HOST, then see the package comment.
 	BaseURL string
@@ -37,9 +42,6 @@ type Options struct {
 	// Runsc is gVisor's runtime for sandboxes of [sandbox.IsolationGVisor], a name
 	// on PATH or an absolute path. Default $WISBOX_RUNSC, then "runsc".
 	Runsc string
-	// OneShot starts the agent anew for every program instead of keeping one: the
-	// same guarantees, some 100 ms more a program.
-	OneShot bool
 	// MaxCreates bounds the containers being made at once; more callers wait.
 	// Default twice the processors, at least 4.
 	MaxCreates int
@@ -47,9 +49,11 @@ type Options struct {
 	Logger *slog.Logger
 
 	// What tests change: how long the private service stays after its last
-	// connection, default 60 s, and the system's socket.
+	// connection, default 60 s, the system's socket, and whether sandboxes without a
+	// seccomp filter are taken, as those of a fake service are.
 	idle         time.Duration
 	systemSocket string
+	unfiltered   bool
 }
 
 // withDefaults is a copy of o with everything filled in but what finding Podman
@@ -68,6 +72,10 @@ func (o *Options) withDefaults() Options {
 	}
 	def(&out.Root, "default")
 	def(&out.RuntimeDir, rundir.Default())
+	if cache, err := os.UserCacheDir(); err == nil {
+		def(&out.StateDir, filepath.Join(cache, "wisbox"))
+	}
+	def(&out.StateDir, out.RuntimeDir)
 	if out.BaseURL == "" && out.Connection == "" {
 		def(&out.BaseURL, os.Getenv("PODMAN_BASE_URL"), os.Getenv("CONTAINER_HOST"))
 		def(&out.Connection, os.Getenv("PODMAN_CONNECTION"), os.Getenv("CONTAINER_CONNECTION"))

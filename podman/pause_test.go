@@ -2,6 +2,7 @@ package podman
 
 import (
 	"context"
+	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,20 +11,102 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
+func pauserOf(t *testing.T, s sandbox.Sandbox) sandbox.Pauser {
+	t.Helper()
+	p, ok := sandbox.As[sandbox.Pauser](s)
+	require.True(t, ok)
+	return p
+}
+
 func TestAPausedSandboxGoesOn(t *testing.T) {
 	b, server := newFake(t)
 	s, err := b.Create(t.Context(), fakeSpec(t))
 	require.NoError(t, err)
 	defer s.Close(t.Context())
-	ctx, cancel := context.WithCancel(t.Context())
-	resume, err := s.(sandbox.Pauser).Pause(ctx)
-	require.NoError(t, err)
+	p := pauserOf(t, s)
+	require.NoError(t, p.Pause(t.Context()))
 	require.Equal(t, "paused", server.Containers()[0].State)
-	cancel()
-	resume()
-	resume()
-	require.Equal(t, "running", server.Containers()[0].State, "also when the caller is gone")
-	require.Equal(t, 1, server.Count("POST", "/unpause"))
+	require.NoError(t, p.Resume(t.Context()))
+	require.Equal(t, "running", server.Containers()[0].State)
+	require.NoError(t, p.Pause(t.Context()))
+	server.Fault("POST", "/pause", podmantest.Fails(500, "it is paused already"))
+	require.NoError(t, p.Pause(t.Context()), "what stands still can be paused")
+	require.NoError(t, p.Resume(t.Context()))
+}
+
+func TestASandboxThatIsGoneWhilePausedIsLost(t *testing.T) {
+	b, _ := newFake(t)
+	s, err := b.Create(t.Context(), fakeSpec(t))
+	require.NoError(t, err)
+	p := pauserOf(t, s)
+	require.NoError(t, p.Pause(t.Context()))
+	require.NoError(t, b.Remove(t.Context(), "one"))
+	require.ErrorIs(t, p.Resume(t.Context()), sandbox.ErrLost)
+}
+
+func TestASandboxThatStaysPausedIsNotLost(t *testing.T) {
+	b, server := newFake(t)
+	s, err := b.Create(t.Context(), fakeSpec(t))
+	require.NoError(t, err)
+	defer s.Close(t.Context())
+	p := pauserOf(t, s)
+	require.NoError(t, p.Pause(t.Context()))
+	server.Fault("POST", "/unpause", podmantest.Fails(500, "the freezer is busy"))
+	err = p.Resume(t.Context())
+	require.ErrorIs(t, err, sandbox.ErrUnavailable)
+	require.NotErrorIs(t, err, sandbox.ErrLost)
+	require.NoError(t, p.Resume(t.Context()))
+	require.Equal(t, "running", server.Containers()[0].State)
+}
+
+// paused has the server's only container stand still.
+func paused(server *podmantest.Server) {
+	c := server.Containers()[0]
+	c.State = "paused"
+	server.Add(c)
+}
+
+// TestAPauseThatIsBegunDoesNotEndWithItsCaller: half made it would leave an agent that
+// can't answer.
+func TestAPauseThatIsBegunDoesNotEndWithItsCaller(t *testing.T) {
+	b, server := newFake(t)
+	s, err := b.Create(t.Context(), fakeSpec(t))
+	require.NoError(t, err)
+	defer s.Close(t.Context())
+	p := pauserOf(t, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	server.Fault("POST", "/pause", func(w http.ResponseWriter, _ *http.Request) {
+		cancel()
+		paused(server)
+		w.WriteHeader(http.StatusNoContent)
+	})
+	require.NoError(t, p.Pause(ctx))
+	require.Equal(t, "paused", server.Containers()[0].State)
+	require.NoError(t, p.Resume(ctx))
+	require.Equal(t, "running", server.Containers()[0].State)
+	require.ErrorIs(t, p.Pause(ctx), context.Canceled)
+	require.Equal(t, 1, server.Count("POST", "/pause"))
+}
+
+// TestAPauseThatFailsIsTakenBack, where it was made all the same too.
+func TestAPauseThatFailsIsTakenBack(t *testing.T) {
+	b, server := newFake(t)
+	s, err := b.Create(t.Context(), fakeSpec(t))
+	require.NoError(t, err)
+	defer s.Close(t.Context())
+	_, err = s.Run(t.Context(), sandbox.Cmd{Argv: []string{"true"}}) // there is a connection
+	require.NoError(t, err)
+	server.Fault("POST", "/pause", func(w http.ResponseWriter, r *http.Request) {
+		paused(server)
+		server.Fault("GET", "/json", podmantest.Fails(500, "nobody can look"))
+		podmantest.Fails(500, "it took too long")(w, r)
+	})
+	require.Error(t, pauserOf(t, s).Pause(t.Context()))
+	require.Equal(t, "running", server.Containers()[0].State)
+	require.Nil(t, s.(*Sandbox).limits)
+	res, err := s.Run(t.Context(), sandbox.Cmd{Argv: []string{"true"}})
+	require.NoError(t, err)
+	require.Equal(t, sandbox.StatusExited, res.Status)
 }
 
 func TestAHostThatCannotPauseSaysSo(t *testing.T) {
@@ -31,7 +114,34 @@ func TestAHostThatCannotPauseSaysSo(t *testing.T) {
 	s, err := b.Create(t.Context(), fakeSpec(t))
 	require.NoError(t, err)
 	defer s.Close(t.Context())
-	server.Fault("POST", "/pause", podmantest.Fails(500, "can not pause containers on rootless containers with cgroup V1"))
-	_, err = s.(sandbox.Pauser).Pause(t.Context())
-	require.ErrorIs(t, err, sandbox.ErrUnsupported)
+	refuse := func() error {
+		server.Fault("POST", "/pause", podmantest.Fails(500, "can not pause containers on rootless containers with cgroup V1"))
+		err := pauserOf(t, s).Pause(t.Context())
+		require.ErrorIs(t, err, sandbox.ErrUnsupported)
+		return err
+	}
+	require.NotContains(t, refuse().Error(), "use cgroup v2", "it has that")
+	host := &b.eng.Load().info.Host
+	host.Security.Rootless, host.CgroupsVersion = true, "v1"
+	require.ErrorContains(t, refuse(), "use cgroup v2")
+}
+
+// TestAPauseThatCannotBeTakenBackIsWhole: the next resume is that of its time limits too.
+func TestAPauseThatCannotBeTakenBackIsWhole(t *testing.T) {
+	b, server := newFake(t)
+	s, err := b.Create(t.Context(), fakeSpec(t))
+	require.NoError(t, err)
+	defer s.Close(t.Context())
+	server.Fault("POST", "/pause", func(w http.ResponseWriter, r *http.Request) {
+		paused(server)
+		server.Fault("GET", "/json", podmantest.Fails(500, "nobody can look"))
+		server.Fault("POST", "/unpause", podmantest.Fails(500, "the freezer is busy"))
+		podmantest.Fails(500, "it took too long")(w, r)
+	})
+	p := pauserOf(t, s)
+	require.Error(t, p.Pause(t.Context()))
+	require.NotNil(t, s.(*Sandbox).limits)
+	require.NoError(t, p.Resume(t.Context()))
+	require.Nil(t, s.(*Sandbox).limits)
+	require.Equal(t, "running", server.Containers()[0].State)
 }

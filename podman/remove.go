@@ -21,6 +21,12 @@ func (b *Backend) remove(ctx context.Context, name string) error {
 		if hasStatus(err, http.StatusNotFound) {
 			return nil
 		}
+		if says(err, "dependent containers") {
+			if err := b.removeCompanions(ctx, name); err != nil {
+				return err
+			}
+			continue
+		}
 		gone, checkErr := b.isGone(ctx, name)
 		if gone {
 			return nil

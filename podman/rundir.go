@@ -28,12 +28,12 @@ func trustedSocket(path string) error {
 
 // keepFile writes a file unless it is there already with the same content: one
 // that is being mounted must not be replaced.
-func keepFile(dir, name string, data []byte, mode fs.FileMode) (string, error) {
+func keepFile(dir, name string, data []byte) (string, error) {
 	path := filepath.Join(dir, name)
 	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, data) {
 		return path, nil
 	}
-	return writeFile(dir, name, data, mode)
+	return writeFile(dir, name, data, 0o644)
 }
 
 // writeFile puts data into dir/name by rename; a reader sees all of it.

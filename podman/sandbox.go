@@ -11,47 +11,54 @@ import (
 	"github.com/containers/podman/v5/libpod/define"
 
 	"github.com/wisbox/wisbox/agent"
+	"github.com/wisbox/wisbox/agent/files"
+	"github.com/wisbox/wisbox/agent/resident"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// Sandbox is a handle on one running container. It keeps one resident agent,
-// started by the first program; when that is lost, the next program starts
-// another. Its methods may be called from many goroutines.
+// Sandbox is a handle on one running container. It keeps one connection to the
+// container's agent, made by the first program; when that is lost, the next program
+// makes another. Its methods may be called from many goroutines.
 type Sandbox struct {
-	b    *Backend
-	spec sandbox.Spec
-	pin  dirPin // the workspace that the container was made with
-	name string
-	env  []string
+	sandbox.FileSystem // is files
 
-	life context.Context // ends with the handle
-	end  context.CancelFunc
-
-	mu    sync.Mutex
-	agent *dialing // the last one, nil before the first program
-	plain *plain   // runs programs where the image has no Python
-	// secrets are the files of sandbox.SecretsDir
-	secrets map[string][]byte
+	b     *Backend
+	spec  sandbox.Spec
+	pin   dirPin // the workspace that the container was made with
+	name  string
+	env   []string // of every program: the image's, then the spec's
+	agent *resident.Agent
+	files *files.FS
 
 	closing sync.Mutex // one Close at a time
+
+	pausing sync.Mutex            // one Pause or Resume at a time
+	limits  func(context.Context) // lets the time limits go on that this handle has stopped, nil where none
 }
 
 var (
-	_ sandbox.Sandbox      = (*Sandbox)(nil)
-	_ sandbox.SecretKeeper = (*Sandbox)(nil)
+	_ sandbox.Sandbox       = (*Sandbox)(nil)
+	_ sandbox.SecretKeeper  = (*Sandbox)(nil)
+	_ sandbox.ProgramFinder = (*Sandbox)(nil)
+	_ sandbox.Ender         = (*Sandbox)(nil)
 )
 
-func (b *Backend) newSandbox(spec sandbox.Spec, pin dirPin) *Sandbox {
-	s := &Sandbox{b: b, spec: spec, pin: pin, name: b.name(spec.ID)}
+func (b *Backend) newSandbox(spec sandbox.Spec, pin dirPin, imageEnv []string) *Sandbox {
+	s := &Sandbox{b: b, spec: spec, pin: pin, name: b.name(spec.ID), env: programEnv(imageEnv)}
+	if spec.UserHome {
+		s.env = append(s.env, userEnv...)
+	}
 	for _, key := range slices.Sorted(maps.Keys(spec.Env)) {
 		s.env = append(s.env, key+"="+spec.Env[key])
 	}
-	s.life, s.end = context.WithCancel(context.Background())
+	s.agent = s.connection()
+	s.files = files.New(filesStarter{s})
+	s.FileSystem = s.files
 	return s
 }
 
 // Open attaches to a running sandbox that another process made from the same
-// spec. One that is paused goes on: who paused it may have been killed. One that
+// spec. One that is paused goes on, see [sandbox.Spec].Wake: who paused it may have been killed. One that
 // doesn't run any more is removed, and sandbox.ErrNotFound wrapped.
 func (b *Backend) Open(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	spec.Limits = spec.Limits.WithDefaults()
@@ -69,14 +76,8 @@ func (b *Backend) Open(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 	case !b.owns(data.Config.Labels, spec.ID):
 		return nil, fail(sandbox.ErrUnavailable, nil, "a container that isn't wisbox's has the name of this sandbox; remove or rename it")
 	}
-	s := b.newSandbox(spec, pin)
-	err = errors.New("it doesn't run")
-	if healthy(data) {
-		if err = b.wake(ctx, s.name, data); err == nil {
-			err = s.seesWorkspace(ctx)
-		}
-	}
-	if err == nil {
+	s := b.newSandbox(spec, pin, b.envOf(ctx, data.Image))
+	if err = s.adopt(ctx, data); err == nil {
 		return s, nil
 	}
 	s.Detach()
@@ -91,6 +92,27 @@ func (b *Backend) Open(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 		return nil, err
 	}
 	return nil, fail(sandbox.ErrNotFound, err, "sandbox %s was not usable any more and is removed; make it again", spec.ID)
+}
+
+var (
+	errStopped = errors.New("it doesn't run")
+	errFormer  = errors.New("another version of wisbox made it, whose programs this one can't talk to")
+)
+
+// adopt connects to a container that another process made.
+func (s *Sandbox) adopt(ctx context.Context, data *define.InspectContainerData) error {
+	switch {
+	case data.Config.Labels[labelAgent] != agentVersion:
+		return errFormer
+	case !healthy(data):
+		return errStopped
+	}
+	if err := s.wake(ctx, data); err != nil {
+		return err
+	}
+	s.bound(ctx, data) // who made it may have been killed before
+	_, err := s.agent.Conn(ctx)
+	return err
 }
 
 // inspectMade waits for a container that another process is just making.
@@ -133,25 +155,13 @@ func (s *Sandbox) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, 
 	return process, err
 }
 
-// with gives op a runner, and once more another when the agent was lost before
-// op's program began.
+// with gives op the connection, and once more another when it was lost before op's
+// program began.
 func (s *Sandbox) with(ctx context.Context, op func(sandbox.Runner) error) error {
 	if err := s.checkPin(); err != nil {
 		return err
 	}
-	if err := s.life.Err(); err != nil {
-		return errClosed(err)
-	}
-	for try := 1; ; try++ {
-		r, err := s.runner(ctx)
-		if err != nil {
-			return err
-		}
-		err = op(r)
-		if try == 2 || !errors.Is(err, sandbox.ErrLost) || ctx.Err() != nil {
-			return err
-		}
-	}
+	return s.agent.With(ctx, func(conn *agent.Conn) error { return op(conn) })
 }
 
 // checkPin: a workspace that was deleted or replaced is not what the container
@@ -172,45 +182,32 @@ func (s *Sandbox) prepare(cmd sandbox.Cmd) sandbox.Cmd {
 	return cmd
 }
 
-func (s *Sandbox) runner(ctx context.Context) (sandbox.Runner, error) {
-	s.mu.Lock()
-	plain := s.plain
-	s.mu.Unlock()
-	if plain != nil {
-		return plain, nil
-	}
-	conn, err := s.connect(ctx)
-	if errors.Is(err, sandbox.ErrUnsupported) {
-		return s.fallBack(err), nil
-	}
+// HasProgram implements [sandbox.ProgramFinder], by what the agent found at its start.
+func (s *Sandbox) HasProgram(ctx context.Context, name string) (bool, error) {
+	conn, err := s.agent.Conn(ctx)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
-	return conn, nil
+	has, known := conn.Hello().Has[name]
+	if !known {
+		return false, fail(sandbox.ErrUnsupported, nil, "nobody looked for the program %s", name)
+	}
+	return has, nil
 }
 
-func (s *Sandbox) connect(ctx context.Context) (*agent.Conn, error) {
-	if s.b.opts.OneShot {
-		return s.dial(ctx, true)
-	}
-	return s.resident(ctx)
+// KeepSecrets implements [sandbox.SecretKeeper].
+func (s *Sandbox) KeepSecrets(ctx context.Context, values map[string][]byte) error {
+	return s.agent.KeepSecrets(ctx, values)
 }
 
-// Detach gives up the handle: its programs end, the container stays.
-func (s *Sandbox) Detach() error {
-	s.end()
-	s.mu.Lock()
-	d := s.agent
-	s.mu.Unlock()
-	if d == nil {
-		return nil
-	}
-	<-d.done
-	if d.conn != nil {
-		return d.conn.Close()
-	}
+// EndAll implements [sandbox.Ender].
+func (s *Sandbox) EndAll(_ context.Context, status sandbox.Status) error {
+	s.agent.EndAll(status)
 	return nil
 }
+
+// Detach gives up the handle: its programs end, but for detached ones, the container stays.
+func (s *Sandbox) Detach() error { return errors.Join(s.files.Close(), s.agent.Close()) }
 
 // Close ends every program and removes the container. When it fails it may be
 // called again; after it succeeded a further call does nothing.
@@ -236,12 +233,29 @@ func (s *Sandbox) Info(ctx context.Context) (sandbox.Info, error) {
 		info.Runtime = e.info.runtimeName()
 	}
 	if data.State.Running && !data.State.Paused {
-		info.Limits, info.Gaps, err = s.readBack(ctx)
+		if info.Limits, info.Gaps, err = s.readBack(ctx); err == nil {
+			info.Lacks, err = s.lacks(ctx)
+		}
 	}
 	if s.b.isGVisor() {
 		info.Gaps = slices.Concat(info.Gaps, gvisorGaps)
 	}
 	return info, err
+}
+
+// lacks are the programs that the agent looked for in vain.
+func (s *Sandbox) lacks(ctx context.Context) ([]string, error) {
+	conn, err := s.agent.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(conn.Hello().Has)) {
+		if !conn.Hello().Has[name] {
+			out = append(out, name)
+		}
+	}
+	return out, nil
 }
 
 func (s *Sandbox) describe(data *define.InspectContainerData) sandbox.Info {

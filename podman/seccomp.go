@@ -5,8 +5,12 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
+	"errors"
+	"io/fs"
 	"os"
+	"sync"
 
+	"github.com/wisbox/wisbox/agent/native"
 	"github.com/wisbox/wisbox/internal/rundir"
 	"github.com/wisbox/wisbox/sandbox"
 )
@@ -21,15 +25,27 @@ var seccompProfile []byte
 // SeccompProfile is wisbox's own profile, JSON: a good one to begin another from.
 func SeccompProfile() []byte { return bytes.Clone(seccompProfile) }
 
-// hostFiles are the small files that a container is made with; the service reads
-// them by path.
+// hostFiles are the files that a container is made with; the service reads them by
+// path.
 type hostFiles struct {
 	seccomp string // the profile
 	empty   string // mounted over resolv.conf
+	agent   string // mounted at resident.Path
+	passwd  string // mounted over the image's with a home of the user's own
+	group   string // likewise
 }
 
-// writeHostFiles puts them into the runtime directory, by content: a changed
-// profile never changes under a container that exists.
+// Accounts of a sandbox with [sandbox.Spec.UserHome].
+const (
+	userPasswd = "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\nuser:x:1000:1000::" + sandbox.UserHome + ":/bin/bash\n"
+	userGroup  = "root:x:0:\ntty:x:5:\nnogroup:x:65534:\nuser:x:1000:\n"
+)
+
+// userEnv are a user's variables with [sandbox.Spec.UserHome].
+var userEnv = []string{"HOME=" + sandbox.UserHome, "USER=user", "LOGNAME=user"}
+
+// writeHostFiles puts them into the runtime directory and the state directory, by
+// content: a changed one never changes under a container that exists.
 func (b *Backend) writeHostFiles(spec sandbox.Spec) (hostFiles, error) {
 	var out hostFiles
 	profile, err := profileOf(spec)
@@ -39,15 +55,70 @@ func (b *Backend) writeHostFiles(spec sandbox.Spec) (hostFiles, error) {
 	err = rundir.Private(b.opts.RuntimeDir)
 	if err == nil {
 		sum := sha256.Sum256(profile)
-		out.seccomp, err = keepFile(b.opts.RuntimeDir, "seccomp-"+hex.EncodeToString(sum[:6])+".json", profile, 0o644)
+		out.seccomp, err = keepFile(b.opts.RuntimeDir, "seccomp-"+hex.EncodeToString(sum[:6])+".json", profile)
 	}
 	if err == nil {
-		out.empty, err = keepFile(b.opts.RuntimeDir, "empty", nil, 0o644)
+		out.empty, err = keepFile(b.opts.RuntimeDir, "empty", nil)
+	}
+	if err == nil && spec.UserHome {
+		out.passwd, err = keepFile(b.opts.RuntimeDir, "passwd", []byte(userPasswd))
+	}
+	if err == nil && spec.UserHome {
+		out.group, err = keepFile(b.opts.RuntimeDir, "group", []byte(userGroup))
 	}
 	if err != nil {
 		return out, fail(sandbox.ErrUnavailable, err, "the runtime directory can't be written")
 	}
-	return out, nil
+	out.agent, err = b.installAgent()
+	return out, err
+}
+
+// installAgent puts the agent's program into the state directory.
+func (b *Backend) installAgent() (string, error) {
+	b.agent.Lock()
+	defer b.agent.Unlock()
+	if b.agent.isThere() {
+		return b.agent.path, nil
+	}
+	err := os.MkdirAll(b.opts.StateDir, 0o700)
+	if err == nil {
+		err = b.agent.install(b.opts.StateDir)
+	}
+	switch {
+	case errors.Is(err, native.ErrNoExec):
+		return "", fail(sandbox.ErrUnavailable, err, "the state directory is on a file system that is mounted noexec, from which no container can run the agent; "+
+			"mount it with exec, or set WISBOX_CACHE to a directory on another one")
+	case errors.Is(err, native.ErrArch):
+		return "", fail(sandbox.ErrUnavailable, err, "%v", native.ErrArch)
+	case err != nil:
+		return "", fail(sandbox.ErrUnavailable, err, "the state directory can't be written, where the agent's program is kept; give it room and its owner")
+	}
+	return b.agent.path, nil
+}
+
+// agentFile is the agent's program once this process has installed and verified it.
+type agentFile struct {
+	sync.Mutex
+
+	path  string
+	found fs.FileInfo // as it was then
+}
+
+func (f *agentFile) install(dir string) (err error) {
+	if f.path, err = native.Install(dir); err == nil {
+		f.found, err = os.Lstat(f.path)
+	}
+	return err
+}
+
+// isThere reports whether the file is the same as then: it is one that nobody may write
+// to, so that a change is another inode, mode or time.
+func (f *agentFile) isThere() bool {
+	if f.found == nil {
+		return false
+	}
+	now, err := os.Lstat(f.path)
+	return err == nil && os.SameFile(now, f.found) && now.Mode() == f.found.Mode() && now.Size() == f.found.Size() && now.ModTime().Equal(f.found.ModTime())
 }
 
 // profileOf is the profile that a sandbox gets.

@@ -3,6 +3,8 @@ package podman
 import (
 	"encoding/json"
 	"fmt"
+	"math"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -12,7 +14,15 @@ import (
 // profile is a seccomp profile as containers' tools write it.
 type profile struct {
 	DefaultAction string        `json:"defaultAction"`
+	Architectures []string      `json:"architectures"`
+	ArchMap       []profileArch `json:"archMap"`
 	Syscalls      []profileRule `json:"syscalls"`
+}
+
+// profileArch has a processor's ABIs: its own, and the others that it can run.
+type profileArch struct {
+	Architecture     string   `json:"architecture"`
+	SubArchitectures []string `json:"subArchitectures"`
 }
 
 type profileRule struct {
@@ -45,8 +55,9 @@ var (
 
 // CompareSeccomp checks a seccomp profile, JSON, that is to be used in place of
 // wisbox's own, and names the system calls that it allows and wisbox's own
-// doesn't, or only with certain arguments. A profile that allows what it doesn't
-// name, or under which no program could run, wraps sandbox.ErrInvalid.
+// doesn't, or only with certain arguments, and the ABIs beside the processor's own,
+// as SCMP_ARCH_X86. A profile that allows what it doesn't name, or under which no
+// program could run, wraps sandbox.ErrInvalid.
 func CompareSeccomp(data []byte) (more []string, err error) {
 	given, err := parseProfile(data)
 	if err != nil {
@@ -68,8 +79,26 @@ func CompareSeccomp(data []byte) (more []string, err error) {
 		}
 	}
 	slices.Sort(more)
-	return more, nil
+	return append(otherABIs(given), more...), nil
 }
+
+// otherABIs are those that p lets programs use beside the processor's own: their
+// calls have other numbers, other arguments, and some that hold many in one.
+func otherABIs(p profile) []string {
+	out := slices.Clone(p.Architectures)
+	if native, ok := nativeArch[runtime.GOARCH]; ok {
+		out = slices.DeleteFunc(out, func(a string) bool { return a == native })
+	}
+	for _, a := range p.ArchMap {
+		if native, ok := nativeArch[runtime.GOARCH]; !ok || a.Architecture == native {
+			out = append(out, a.SubArchitectures...)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+var nativeArch = map[string]string{"amd64": "SCMP_ARCH_X86_64", "arm64": "SCMP_ARCH_AARCH64"}
 
 func parseProfile(data []byte) (p profile, err error) {
 	if err := json.Unmarshal(data, &p); err != nil {
@@ -136,12 +165,52 @@ func (r profileRule) applies() bool {
 // within tells that each way to be allowed is one of the other's too.
 func (p permission) within(other permission) bool {
 	for _, mine := range p {
-		same := func(o []condition) bool { return len(o) == 0 || slices.Equal(o, mine) }
-		if !slices.ContainsFunc(other, same) {
+		covered := func(theirs []condition) bool { return implied(mine, theirs) }
+		if !slices.ContainsFunc(other, covered) {
 			return false
 		}
 	}
 	return true
+}
+
+// implied tells that where all of these conditions hold all of those do. Runtimes
+// make conditions on one argument alternatives of each other, so of two on one
+// nothing is implied.
+func implied(these, those []condition) bool {
+	once := map[uint]bool{}
+	for _, c := range these {
+		if once[c.Index] {
+			return slices.Equal(these, those) || len(those) == 0
+		}
+		once[c.Index] = true
+	}
+	for _, that := range those {
+		if !slices.ContainsFunc(these, that.follows) {
+			return false
+		}
+	}
+	return true
+}
+
+// follows tells that c holds wherever other does.
+func (c condition) follows(other condition) bool {
+	if c == other {
+		return true
+	}
+	mask, value, ok := c.bits()
+	otherMask, otherValue, known := other.bits()
+	return ok && known && c.Index == other.Index && mask&^otherMask == 0 && otherValue&mask == value
+}
+
+// bits are what an argument must be, and in which of its bits.
+func (c condition) bits() (mask, value uint64, ok bool) {
+	switch c.Op {
+	case "SCMP_CMP_EQ":
+		return math.MaxUint64, c.Value, true
+	case "SCMP_CMP_MASKED_EQ":
+		return c.Value, c.ValueTwo, true
+	}
+	return 0, 0, false
 }
 
 // someOf names the first few.

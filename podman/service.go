@@ -133,8 +133,9 @@ func (s *service) describe(ctx context.Context, e *engine, socket string) error 
 	return nil
 }
 
-// infoFile is what the service of that socket said; it goes with the socket.
-func infoFile(socket string) string { return filepath.Base(socket) + ".json" }
+// infoFile is what the service of that socket said; it goes with the socket. Its
+// number goes up with the fields of hostInfo: another version of wisbox keeps others.
+func infoFile(socket string) string { return filepath.Base(socket) + "-3.json" }
 
 func (s *service) described(e *engine, socket string) bool {
 	data, err := os.ReadFile(filepath.Join(s.dir, infoFile(socket)))

@@ -1,6 +1,7 @@
 package podman
 
 import (
+	"maps"
 	"math"
 	"strconv"
 	"syscall"
@@ -11,6 +12,7 @@ import (
 	storage "go.podman.io/storage/types"
 	"golang.org/x/sys/unix"
 
+	"github.com/wisbox/wisbox/agent/resident"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -29,8 +31,8 @@ const (
 	maxProcs = 30_000
 )
 
-// agentCaps is what the agent and pid 1 keep, to become uid 1000 and to kill;
-// programs have none of it.
+// agentCaps is what the agent keeps, to become uid 1000 and to kill; programs have
+// none of it.
 var agentCaps = []string{"CAP_KILL", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID"}
 
 // masked shows nothing inside, beyond what Podman masks anyway: what tells
@@ -41,31 +43,19 @@ var masked = []string{
 	"/sys/class/dmi", "/sys/devices/virtual/dmi", "/sys/devices/virtual/powercap", "/sys/kernel/vmcoreinfo", "/sys/module",
 }
 
-// fixedEnv is all of the environment of pid 1 and the agent.
+// fixedEnv is all of the environment of the agent.
 var fixedEnv = map[string]string{
 	"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 	"HOME": "/tmp",
 	"LANG": "C.UTF-8",
 }
 
-// reaper is pid 1 where the image brings none. An ignored SIGCHLD survives the
-// exec, so the kernel reaps orphans, and sleep installs no handlers that a signal
-// from inside could reach. Some shells can't ignore it, hence three ways; the
-// last one's wait reaps too.
-var reaper = []string{"sh", "-c", `command -v bash >/dev/null && exec bash -c "trap '' CHLD; exec sleep infinity"
-command -v python3 >/dev/null && exec python3 -I -S -c "
-import os, signal
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-os.execvp('sleep', ['sleep', 'infinity'])"
-sleep infinity & wait`}
-
 // container is everything about a container that differs between two of them.
 // All else is fixed in generate.
 type container struct {
 	name      string
 	image     string
-	init      []string // pid 1
-	caps      []string // agentCaps, or none where no agent will run
+	imageEnv  []string // of programs, never of the agent
 	workspace string   // host directory
 	files     hostFiles
 	limits    sandbox.Limits // filled in
@@ -73,6 +63,9 @@ type container struct {
 	selinux   bool
 	gvisor    bool // the runtime must be gVisor's
 	ipcBounds bool // the kernel lets ipcSysctls be set
+	lowPorts  bool
+	userHome  bool
+	fileTable int64 // open files that this machine has room for, for all but root
 	labels    map[string]string
 }
 
@@ -86,9 +79,7 @@ func (c container) generate() *specgen.SpecGenerator {
 	g.CgroupNS = private()
 	g.CgroupsMode = "enabled"
 	g.NetNS = specgen.Namespace{NSMode: specgen.NoNetwork}
-	if c.ipcBounds {
-		g.Sysctl = ipcSysctls
-	}
+	g.Sysctl = c.sysctls()
 	g.UseImageHosts = ptr(true) // no names and addresses of the host
 	return g
 }
@@ -103,7 +94,12 @@ var noHealthCheck = specgen.ContainerHealthCheckConfig{
 
 func (c container) basics(g *specgen.ContainerBasicConfig) {
 	g.Name, g.Labels = c.name, c.labels
-	g.Entrypoint, g.Command = c.init[:1], c.init[1:]
+	most := 0
+	if c.gvisor {
+		most = atOnce(c.limits.PIDs)
+	}
+	argv := resident.InitArgv(pathOf(programEnv(c.imageEnv)), most)
+	g.Entrypoint, g.Command = argv[:1], argv[1:]
 	g.Env, g.UnsetEnvAll = fixedEnv, ptr(true)
 	g.EnvHost, g.HTTPProxy = ptr(false), ptr(false)
 	g.Hostname = "wisbox"
@@ -125,14 +121,36 @@ func (c container) storage(g *specgen.ContainerStorageConfig) {
 	if c.selinux {
 		workspace = append(workspace, "Z")
 	}
+	program := []string{"bind", "private", "ro", "nosuid", "nodev"}
+	if c.selinux {
+		program = append(program, "z") // every container has the same file
+	}
 	g.Mounts = []specs.Mount{
 		{Destination: sandbox.WorkspaceDir, Type: "bind", Source: c.workspace, Options: workspace},
+		{Destination: resident.Path, Type: "bind", Source: c.files.agent, Options: program},
 		{Destination: "/etc/resolv.conf", Type: "bind", Source: c.files.empty, Options: []string{"bind", "private", "ro", "nosuid", "nodev", "noexec"}},
 		c.tmpfs("/tmp", c.limits.Tmp, c.limits.Tmp/perEntry, "mode=1777"),
 		c.tmpfs("/run", runSize, 0, "mode=0755", "noexec"),
-		c.tmpfs(sandbox.SecretsDir, secrets, 0, "mode=1777", "noexec"),
+		c.tmpfs(sandbox.SecretsDir, secrets, 0, "mode=0755", "noexec"),
 		c.tmpfs("/dev/shm", min(shmSize, c.limits.Memory/4), 0, "mode=1777", "noexec"), // Podman 5's own is read-only where the root is
 	}
+	if c.userHome {
+		file := []string{"bind", "private", "ro", "nosuid", "nodev", "noexec"}
+		g.Mounts = append(g.Mounts,
+			specs.Mount{Destination: sandbox.UserHome, Type: "bind", Source: c.workspace, Options: workspace},
+			specs.Mount{Destination: "/etc/passwd", Type: "bind", Source: c.files.passwd, Options: file},
+			specs.Mount{Destination: "/etc/group", Type: "bind", Source: c.files.group, Options: file})
+	}
+	if !c.gvisor { // its terminals are none of the host's
+		g.Mounts = append(g.Mounts, terminals())
+	}
+}
+
+// terminals are a container's own.
+func terminals() specs.Mount {
+	return specs.Mount{Destination: ptsDir, Type: "devpts", Source: "devpts", Options: []string{
+		"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "max=" + strconv.Itoa(maxPTYs),
+	}}
 }
 
 // tmpfs has a bound on its entries too: an empty file is a kilobyte of memory that no
@@ -154,10 +172,28 @@ var ipcSysctls = map[string]string{
 	"kernel.msgmni":          "64",
 }
 
+// lowPortSysctl takes no capability: the port is the sandbox's own.
+const lowPortSysctl = "net.ipv4.ip_unprivileged_port_start"
+
+func (c container) sysctls() map[string]string {
+	var all map[string]string
+	if c.ipcBounds {
+		all = ipcSysctls
+	}
+	if c.lowPorts {
+		all = maps.Clone(all)
+		if all == nil {
+			all = map[string]string{}
+		}
+		all[lowPortSysctl] = "0"
+	}
+	return all
+}
+
 func (c container) security(g *specgen.ContainerSecurityConfig) {
 	g.Privileged = ptr(false)
 	g.User = "0:0"
-	g.CapDrop, g.CapAdd = []string{"all"}, c.caps
+	g.CapDrop, g.CapAdd = []string{"all"}, agentCaps
 	g.NoNewPrivileges = ptr(true)
 	g.SeccompProfilePath = c.files.seccomp
 	g.ReadOnlyFilesystem, g.ReadWriteTmpfs = ptr(true), ptr(false)
@@ -181,12 +217,14 @@ func (c container) resources(g *specgen.ContainerResourceConfig) {
 		Pids:   &specs.LinuxPids{Limit: l.PIDs},
 	}
 	g.Rlimits = []specs.POSIXRlimit{
-		rlimit("nofile", unix.RLIMIT_NOFILE, l.NoFile),
+		rlimit("nofile", unix.RLIMIT_NOFILE, c.noFile()),
 		rlimit("fsize", unix.RLIMIT_FSIZE, l.FileSize),
 		rlimit("core", unix.RLIMIT_CORE, 0),
 		rlimit("nproc", unix.RLIMIT_NPROC, maxProcs),
 		rlimit("memlock", unix.RLIMIT_MEMLOCK, 8<<20),
-		rlimit("msgqueue", unix.RLIMIT_MSGQUEUE, 819_200),
+	}
+	if !c.gvisor { // whose signals and queues are its own
+		g.Rlimits = append(g.Rlimits, rlimit("msgqueue", unix.RLIMIT_MSGQUEUE, maxQueues), rlimit("sigpending", unix.RLIMIT_SIGPENDING, maxSignals))
 	}
 }
 

@@ -2,10 +2,15 @@ package podman
 
 import (
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"testing"
 
+	"github.com/containers/podman/v5/libpod/define"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -14,8 +19,8 @@ import (
 
 func goldenContainer(userns usernsMode) container {
 	return container{
-		name: "wisbox-root-id", image: "localhost/wisbox:1", init: []string{"/usr/local/bin/wisbox-init"}, caps: agentCaps,
-		workspace: "/state/id/workspace", files: hostFiles{seccomp: "/run/wisbox/seccomp.json", empty: "/run/wisbox/empty"},
+		name: "wisbox-root-id", image: "localhost/wisbox:1",
+		workspace: "/state/id/workspace", files: hostFiles{seccomp: "/run/wisbox/seccomp.json", empty: "/run/wisbox/empty", agent: "/state/agent/sum"},
 		limits: sandbox.Limits{}.WithDefaults(), userns: userns, ipcBounds: true, labels: map[string]string{labelRoot: "root", labelSandbox: "id"},
 	}
 }
@@ -72,25 +77,132 @@ func TestTheSeccompProfileRefusesWhatReachesTheKernel(t *testing.T) {
 		Syscalls      []struct {
 			Names  []string
 			Action string
-			Args   []any
+			Args   []condition
 		}
+		ArchMap []profileArch
 	}
 	require.NoError(t, json.Unmarshal(seccompProfile, &p))
+	require.NotEmpty(t, p.ArchMap)
+	for _, a := range p.ArchMap {
+		require.Empty(t, a.SubArchitectures, "the profile is for one ABI: %s", a.Architecture)
+	}
 	require.Equal(t, "SCMP_ACT_ERRNO", p.DefaultAction)
 	never := map[string]bool{}
 	for _, name := range []string{
 		"unshare", "setns", "mount", "fsopen", "open_tree", "move_mount", "pivot_root", "chroot", "bpf", "perf_event_open", "userfaultfd",
 		"io_uring_setup", "keyctl", "add_key", "ptrace", "process_vm_writev", "pidfd_getfd", "open_by_handle_at", "init_module", "clone3",
+		"socketcall", "ipc", "syscall", "io_setup", "io_submit", "fanotify_mark", "modify_ldt", "vmsplice",
 	} {
 		never[name] = true
 	}
-	conditional := map[string]bool{"clone": true, "socket": true, "personality": true, "mknod": true, "mknodat": true}
+	conditional := map[string]bool{
+		"clone": true, "socket": true, "socketpair": true, "personality": true, "mknod": true, "mknodat": true, "fcntl": true, "ioctl": true,
+		"shmctl": true, "shmget": true, "mmap": true, "memfd_create": true,
+	}
 	for _, rule := range p.Syscalls {
 		for _, name := range rule.Names {
 			if rule.Action == "SCMP_ACT_ALLOW" {
 				require.False(t, never[name], name)
 				require.False(t, conditional[name] && len(rule.Args) == 0, name)
+				for _, c := range rule.Args { // the kernel drops the other bits of an int
+					require.Equal(t, "SCMP_CMP_MASKED_EQ", c.Op, name)
+					require.LessOrEqual(t, c.Value, uint64(math.MaxUint32), name)
+				}
 			}
 		}
 	}
+}
+
+// TestNothingOfTheHostIsMountedBeyondWhatWasAsked: what Podman says of the mounts is
+// compared with all three, and with nothing more.
+func TestNothingOfTheHostIsMountedBeyondWhatWasAsked(t *testing.T) {
+	c := goldenContainer(usernsMode{})
+	mount := func(source, dest string, rw bool, options ...string) define.InspectMount {
+		return define.InspectMount{Source: source, Destination: dest, RW: rw, Options: options}
+	}
+	workspace := mount(c.workspace, sandbox.WorkspaceDir, true, "nosuid", "nodev")
+	agent := mount(c.files.agent, "/.wisbox-agent", false, "nosuid", "nodev")
+	resolv := mount(c.files.empty, "/etc/resolv.conf", false, "nosuid", "nodev", "noexec")
+	require.True(t, c.mountsAgree([]define.InspectMount{workspace, agent, resolv}))
+	require.True(t, c.mountsAgree([]define.InspectMount{mount("devpts", ptsDir, true), resolv, agent, workspace}))
+	for name, wrong := range map[string][]define.InspectMount{
+		"no agent":             {workspace, resolv},
+		"agent twice":          {workspace, agent, agent, resolv},
+		"agent writable":       {workspace, mount(c.files.agent, "/.wisbox-agent", true, "nosuid", "nodev"), resolv},
+		"agent of set-id":      {workspace, mount(c.files.agent, "/.wisbox-agent", false, "nodev"), resolv},
+		"agent with devices":   {workspace, mount(c.files.agent, "/.wisbox-agent", false, "nosuid"), resolv},
+		"another agent":        {workspace, mount("/state/agent/other", "/.wisbox-agent", false, "nosuid", "nodev"), resolv},
+		"its folder":           {workspace, mount("/state/agent", "/.wisbox-agent", false, "nosuid", "nodev"), resolv},
+		"agent elsewhere":      {workspace, mount(c.files.agent, "/bin/sh", false, "nosuid", "nodev"), resolv},
+		"one more":             {workspace, agent, resolv, mount("/etc/passwd", "/etc/passwd", false, "nosuid", "nodev")},
+		"in resolv.conf's way": {workspace, agent, mount("/etc/resolv.conf", "/etc/resolv.conf", false)},
+	} {
+		require.False(t, c.mountsAgree(wrong), name)
+	}
+}
+
+func TestAnImageForAnotherMachineIsRefused(t *testing.T) {
+	other := map[string]string{"amd64": "arm64", "arm64": "amd64"}[runtime.GOARCH]
+	for name, i := range map[string]*image{"architecture": {OS: "linux", Arch: other}, "system": {OS: "windows", Arch: runtime.GOARCH}} {
+		err := i.fits("localhost/x:1")
+		require.ErrorIs(t, err, sandbox.ErrUnsupported, name)
+		require.ErrorContains(t, err, "choose an image for it")
+	}
+	require.NoError(t, (&image{OS: "linux", Arch: runtime.GOARCH}).fits("x"))
+	require.NoError(t, (&image{}).fits("one that doesn't say"))
+}
+
+func TestProgramsGetTheImagesVariablesButItsHome(t *testing.T) {
+	ours := fixedEnv["PATH"]
+	for _, c := range []struct{ image, want []string }{
+		{nil, nil},
+		{[]string{"A=1", "HOME=/root", "B=", "=x", "broken", "N=a\x00b"}, []string{"A=1", "B="}},
+		{[]string{"PATH=/opt/x:/usr/bin"}, []string{"PATH=/opt/x:/usr/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin:/bin"}},
+		{[]string{"PATH="}, []string{"PATH=" + ours}},
+		{[]string{"PATH=" + ours}, []string{"PATH=" + ours}},
+	} {
+		require.Equal(t, c.want, programEnv(c.image))
+	}
+}
+
+// TestAHomeOfTheUsersOwnIsTheWorkspace: three mounts more, and nothing else.
+func TestAHomeOfTheUsersOwnIsTheWorkspace(t *testing.T) {
+	c := goldenContainer(usernsMode{})
+	without := c.generate()
+	c.userHome, c.files.passwd, c.files.group = true, "/run/wisbox/passwd", "/run/wisbox/group"
+	with := c.generate()
+	var more []specs.Mount
+	for _, m := range with.Mounts {
+		if !slices.ContainsFunc(without.Mounts, func(o specs.Mount) bool { return o.Destination == m.Destination }) {
+			more = append(more, m)
+		}
+	}
+	file := []string{"bind", "private", "ro", "nosuid", "nodev", "noexec"}
+	require.Equal(t, []specs.Mount{
+		{Destination: "/home/user", Type: "bind", Source: "/state/id/workspace", Options: without.Mounts[0].Options},
+		{Destination: "/etc/passwd", Type: "bind", Source: "/run/wisbox/passwd", Options: file},
+		{Destination: "/etc/group", Type: "bind", Source: "/run/wisbox/group", Options: file},
+	}, more)
+	with.Mounts = without.Mounts
+	require.Equal(t, without, with)
+}
+
+// TestLowPortsAreASysctlOfTheirOwn: a sandbox without a rule of the network has none.
+func TestLowPortsAreASysctlOfTheirOwn(t *testing.T) {
+	require.Nil(t, container{}.generate().Sysctl)
+	require.Equal(t, map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"}, container{lowPorts: true}.generate().Sysctl)
+	require.Equal(t, ipcSysctls, container{ipcBounds: true}.generate().Sysctl)
+	both := container{ipcBounds: true, lowPorts: true}.generate().Sysctl
+	require.Len(t, both, len(ipcSysctls)+1)
+	require.NotContains(t, ipcSysctls, "net.ipv4.ip_unprivileged_port_start")
+}
+
+// TestUnderGVisorFewProgramsRunAtOnce: its threads count to the limit of processes.
+func TestUnderGVisorFewProgramsRunAtOnce(t *testing.T) {
+	c := goldenContainer(usernsMode{})
+	plain := c.generate().Command
+	c.gvisor = true
+	require.Equal(t, append(plain, "26"), c.generate().Command)
+	c.limits.PIDs = 8
+	require.Equal(t, append(plain, "1"), c.generate().Command)
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/wisbox/wisbox/agent"
 	"github.com/wisbox/wisbox/internal/rundir"
 	"github.com/wisbox/wisbox/podman/podmantest"
 	"github.com/wisbox/wisbox/sandbox"
@@ -127,30 +126,6 @@ func TestAFreeRangeOverlapsNothing(t *testing.T) {
 	})
 }
 
-func TestLimitsAreComparedWithWhatTheKernelSays(t *testing.T) {
-	l := sandbox.Limits{CPUs: 1.5}.WithDefaults()
-	rlimits := map[string][2]int64{"nofile": {100, 16384}, "fsize": {1, 2 << 30}}
-	held := func(h agent.Hello, tmp int64) string {
-		var out []string
-		for _, s := range compare(l, h, tmp) {
-			if s.Enforced {
-				out = append(out, s.Name)
-			}
-		}
-		return strings.Join(out, " ")
-	}
-	require.Equal(t, "cpus memory pids tmp nofile fsize", held(agent.Hello{CgroupVersion: 2, Rlimits: rlimits, Limits: map[string]string{
-		"memory": "1073741824\n", "swap": "0", "pids": "256", "cpu": "150000 100000",
-	}}, l.Tmp))
-	require.Equal(t, "cpus memory pids nofile fsize", held(agent.Hello{CgroupVersion: 1, Rlimits: rlimits, Limits: map[string]string{
-		"memory": "1073741824", "swap": "1073741824", "pids": "256", "cpu": "150000", "cpu_period": "100000",
-	}}, 0))
-	require.Empty(t, held(agent.Hello{CgroupVersion: 2, Rlimits: map[string][2]int64{"nofile": {-1, -1}}, Limits: map[string]string{
-		"memory": "max", "pids": "max", "cpu": "max 100000",
-	}}, 1<<40))
-	require.Empty(t, held(agent.Hello{CgroupVersion: 1, Limits: map[string]string{"memory": "9223372036854771712", "cpu": "-1", "cpu_period": "100000"}}, 0))
-}
-
 func TestARuntimeDirectoryMustBeOurs(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(dir, "link")
@@ -223,7 +198,7 @@ func pipeStream(data ...[]byte) *stream {
 		}
 		theirs.Close()
 	}()
-	return newStream(ours, bufio.NewReader(ours), "x")
+	return newStream(ours, bufio.NewReader(ours))
 }
 
 func TestAnAttachedStreamIsTakenApart(t *testing.T) {
@@ -267,27 +242,6 @@ func TestProgressIsReadInLines(t *testing.T) {
 	require.Equal(t, []string{"STEP 1", "more", "x"}, lines)
 	_, err := (&progress{}).Write(make([]byte, maxLine+1))
 	require.Error(t, err)
-}
-
-func TestACutStreamKeepsHeadAndTail(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		data := rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "data")
-		head, tail := rapid.Int64Range(0, 100).Draw(t, "head"), rapid.IntRange(0, 100).Draw(t, "tail")
-		var out strings.Builder
-		c := newCut(&out, &sandbox.Capture{Forward: head, Tail: tail})
-		for rest := data; len(rest) > 0; {
-			n := rapid.IntRange(1, len(rest)).Draw(t, "n")
-			c.Write(rest[:n])
-			rest = rest[n:]
-		}
-		h := min(int(head), len(data))
-		after := data[h:]
-		want := after[max(0, len(after)-tail):]
-		s := c.stream()
-		if out.String() != string(data[:h]) || s.Bytes != int64(len(data)) || string(s.Tail) != string(want) {
-			t.Fatalf("head %q tail %q of %q", out.String(), s.Tail, data)
-		}
-	})
 }
 
 func TestAnOwnRangeIsNobodyElses(t *testing.T) {

@@ -6,20 +6,24 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"go.podman.io/storage/pkg/idtools"
+	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// Rootful containers of one host user share one range of IDs, so that Podman
-// makes the image's mapped layer once, and files of one session stay readable
-// for the next; a session that asks for it has a range of its own, which costs a
-// mapped layer where the kernel or Podman can't shift ids. The ranges lie above what systemd and the usual /etc/subuid give
-// away (524288 to 1879048191) and below 2^31: 4,096 slots, the first by our own
-// uid, then the next that /etc/subuid and /etc/subgid don't name.
+// Each rootful container has a range of IDs of its own, for the kernel counts pipes,
+// descriptors that are sent and more by ID. That costs nothing where ids can be
+// shifted (see CheapRanges); elsewhere it costs a mapped layer, and containers of
+// one host user share one range unless they ask, so that Podman makes the layer
+// once. The ranges lie above what systemd and the usual /etc/subuid give away
+// (524288 to 1879048191) and below 2^31: 4,096 slots, the shared one by our own uid,
+// then the next that /etc/subuid and /etc/subgid don't name.
 const (
 	rangeSize  = 65_536
 	rangeStart = 0x70000000
@@ -38,6 +42,16 @@ func (b *Backend) userns(e *engine, spec sandbox.Spec) usernsMode {
 		mode.base = base
 	}
 	return mode
+}
+
+// hasOwnIDs tells whether no other sandbox of this host user need have the same.
+func (s *Sandbox) hasOwnIDs(ctx context.Context) bool {
+	e, err := s.b.engine(ctx)
+	if err != nil {
+		return false
+	}
+	mode := s.b.userns(e, s.spec)
+	return !mode.keepID && mode.base != modeFor(false).base
 }
 
 // isSlot tells whether a range of ours can begin there.
@@ -65,6 +79,56 @@ func (b *Backend) OwnRange(ctx context.Context, taken []sandbox.Owner) (sandbox.
 		return sandbox.Owner{}, fail(sandbox.ErrUnavailable, nil, "every range of user ids is in use; remove some sessions, or leave out user namespace auto")
 	}
 	return usernsMode{base: base}.owner(), nil
+}
+
+// CheapRanges implements [sandbox.Ranger]: Podman mounts the layers of an image with
+// shifted ids, in place of a copy of the last one, from 4.0 on, where the storage is
+// the kernel's overlay (which takes such layers from 5.19 on) over a file system
+// that can be mounted so.
+func (b *Backend) CheapRanges(ctx context.Context) bool {
+	e, err := b.engine(ctx)
+	if err != nil || e.info.Host.Security.Rootless || e.conn.URI.Scheme != "unix" {
+		return false
+	}
+	store := e.info.Store
+	if store.GraphDriverName != "overlay" || store.GraphOptions["overlay.mount_program"] != nil {
+		return false
+	}
+	if !atLeast(e.info.Version.Version, 4, 0) || !atLeast(e.info.Host.Kernel, 5, 19) {
+		return false
+	}
+	if shifted := b.shifted.Load(); shifted != nil && *shifted == store.GraphRoot {
+		return true
+	}
+	err = shifts(ctx, store.GraphRoot)
+	b.log.Debug("mount with shifted ids", "error", err)
+	if err == nil { // nothing takes that away again; what failed may have been cancelled
+		b.shifted.Store(&store.GraphRoot)
+	}
+	return err == nil
+}
+
+// shifts tries to make a mount of dir with shifted ids, which it puts nowhere.
+func shifts(ctx context.Context, dir string) error {
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: rangeStart, Size: rangeSize}}
+	cmd := exec.CommandContext(ctx, "sleep", "60") // anything that waits to be killed
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids, Pdeathsig: syscall.SIGKILL}
+	cmd.Dir = "/"
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", cmd.Process.Pid))
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	tree, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(tree)
+	return unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(ns.Fd())})
 }
 
 func modeFor(rootless bool) usernsMode {

@@ -2,22 +2,20 @@ package podman
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/containers/podman/v5/libpod/define"
 
 	"github.com/wisbox/wisbox/agent"
+	"github.com/wisbox/wisbox/agent/resident"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
 // verify checks a container that has just started: that its isolation is the one
-// that was asked for, that a program runs, that it sees the workspace, and in
-// strict mode that all limits hold.
+// that was asked for, that its agent answers and sees the workspace, and in strict
+// mode that all limits hold.
 func (s *Sandbox) verify(ctx context.Context, c container) error {
 	data, err := s.b.inspect(ctx, s.name)
 	if err != nil {
@@ -27,10 +25,12 @@ func (s *Sandbox) verify(ctx context.Context, c container) error {
 		s.b.log.Error("container is not what was asked", "sandbox", s.spec.ID, "differences", wrong)
 		return fail(sandbox.ErrUnavailable, nil, "podman made a container that is not isolated as asked (%s)", strings.Join(wrong, ", "))
 	}
-	if err := s.seesWorkspace(ctx); err != nil {
+	s.bound(ctx, data)
+	conn, err := s.agent.Conn(ctx) // which looks at the workspace, see isOurs
+	if err != nil {
 		return err
 	}
-	if err := s.filtered(ctx); err != nil {
+	if err := s.filtered(ctx, conn.Hello()); err != nil {
 		return err
 	}
 	if !s.spec.Strict {
@@ -40,13 +40,8 @@ func (s *Sandbox) verify(ctx context.Context, c container) error {
 }
 
 // filtered: Podman's description doesn't tell about seccomp, the kernel does.
-func (s *Sandbox) filtered(ctx context.Context) error {
-	r, err := s.runner(ctx)
-	if err != nil {
-		return err
-	}
-	conn, ok := r.(*agent.Conn)
-	held := !ok || conn.Hello().Seccomp
+func (s *Sandbox) filtered(ctx context.Context, hello agent.Hello) (err error) {
+	held := hello.Seccomp || s.b.opts.unfiltered
 	if s.b.isGVisor() {
 		held, err = s.sentryFiltered(ctx)
 	}
@@ -63,7 +58,7 @@ func (s *Sandbox) strict(ctx context.Context) error {
 	}
 	var open []string
 	for _, l := range limits {
-		if !l.Enforced && l.By != byWatcher {
+		if !l.Enforced && l.By != resident.ByWatcher {
 			open = append(open, l.Name+": "+l.By)
 		}
 	}
@@ -88,7 +83,7 @@ func (c container) differences(data *define.InspectContainerData) []string {
 	expect(!h.Privileged, "privileged")
 	expect(h.NetworkMode == "none", "network")
 	expect(h.ReadonlyRootfs, "read-only root")
-	expect(slices.Equal(caps, c.caps), "capabilities")
+	expect(slices.Equal(caps, agentCaps), "capabilities")
 	expect(slices.Contains(h.SecurityOpt, "no-new-privileges"), "no_new_privs")
 	expect(h.PidMode == "private" && h.IpcMode != "host" && h.UTSMode != "host", "namespaces")
 	expect(h.UsernsMode == "private" && h.IDMappings != nil &&
@@ -101,64 +96,32 @@ func (c container) differences(data *define.InspectContainerData) []string {
 	return wrong
 }
 
-// mountsAgree: the workspace and the empty resolv.conf, and nothing else of the
-// host.
+// mountsAgree: the workspace, the agent and the empty resolv.conf, and nothing else
+// of the host. Terminals of their own are named by some versions of Podman.
 func (c container) mountsAgree(mounts []define.InspectMount) bool {
+	want := map[string]func(define.InspectMount) bool{
+		sandbox.WorkspaceDir: func(m define.InspectMount) bool { return m.Source == c.workspace && m.RW && closed(m) },
+		resident.Path:        func(m define.InspectMount) bool { return m.Source == c.files.agent && !m.RW && closed(m) },
+		"/etc/resolv.conf":   func(m define.InspectMount) bool { return m.Source == c.files.empty && !m.RW },
+	}
+	if c.userHome {
+		want[sandbox.UserHome] = want[sandbox.WorkspaceDir]
+		want["/etc/passwd"] = func(m define.InspectMount) bool { return m.Source == c.files.passwd && !m.RW && closed(m) }
+		want["/etc/group"] = func(m define.InspectMount) bool { return m.Source == c.files.group && !m.RW && closed(m) }
+	}
 	for _, m := range mounts {
-		switch {
-		case m.Destination == sandbox.WorkspaceDir && m.Source == c.workspace && m.RW:
-			if !slices.Contains(m.Options, "nosuid") || !slices.Contains(m.Options, "nodev") {
-				return false
-			}
-		case m.Destination == "/etc/resolv.conf" && m.Source == c.files.empty && !m.RW:
-		default:
+		if m.Destination == ptsDir && m.Source == "devpts" { // some versions report a bind whose source is not a path
+			continue
+		}
+		agrees := want[m.Destination]
+		if agrees == nil || !agrees(m) {
 			return false
 		}
+		delete(want, m.Destination) // a second one is one too many
 	}
-	return len(mounts) == 2
+	return len(want) == 0
 }
 
-// seesWorkspace runs a first program that looks at the workspace: a service on
-// another machine, or in another mount namespace, has something else there.
-func (s *Sandbox) seesWorkspace(ctx context.Context) error {
-	var out strings.Builder
-	result, err := s.Run(ctx, sandbox.Cmd{
-		Argv: []string{"stat", "-c", "%d %i", sandbox.WorkspaceDir}, Stdout: &out, Timeout: 10 * time.Second,
-		Capture: &sandbox.Capture{Forward: 100},
-	})
-	if err != nil {
-		return err
-	}
-	if ctx.Err() != nil {
-		return fail(ctx.Err(), nil, "could not reach the sandbox in time")
-	}
-	if result.Status == sandbox.StatusExited && result.ExitCode == sandbox.ExitNotFound {
-		return nil // an image without stat
-	}
-	if result.Status != sandbox.StatusExited || result.ExitCode != 0 {
-		return fail(sandbox.ErrLost, nil, "a first program in the sandbox ended as %s with exit code %d", result.Status, result.ExitCode)
-	}
-	if s.b.isGVisor() {
-		return nil // its kernel numbers files itself; the mount's source was compared
-	}
-	if strings.TrimSpace(out.String()) != fmt.Sprintf("%d %d", s.pin.dev, s.pin.ino) {
-		return fail(sandbox.ErrUnavailable, nil, "podman's service does not see this host's workspace; it must run on this machine, in the same mount namespace")
-	}
-	return nil
-}
-
-// tmpSize is how large the kernel says /tmp is, 0 when nobody says.
-func (s *Sandbox) tmpSize(ctx context.Context) int64 {
-	var out strings.Builder
-	_, err := s.Run(ctx, sandbox.Cmd{
-		Argv: []string{"stat", "-f", "-c", "%S %b", "/tmp"}, Stdout: &out, Timeout: 10 * time.Second,
-		Capture: &sandbox.Capture{Forward: 100},
-	})
-	size, blocks, ok := strings.Cut(strings.TrimSpace(out.String()), " ")
-	if err != nil || !ok {
-		return 0
-	}
-	a, _ := strconv.ParseInt(size, 10, 64)
-	b, _ := strconv.ParseInt(blocks, 10, 64)
-	return a * b
+func closed(m define.InspectMount) bool {
+	return slices.Contains(m.Options, "nosuid") && slices.Contains(m.Options, "nodev")
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wisbox/wisbox/internal/lock"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -25,9 +26,9 @@ const (
 type bash struct {
 	to Caller
 
-	turn chan struct{} // holds one token: a shell runs one command at a time
-	id   string        // of the process, "" when there is none
-	read int64         // offset of the output that was not read yet
+	mu   *lock.Mutex // a shell runs one command at a time; guards what follows
+	id   string      // of the process, "" when there is none
+	read int64       // offset of the output that was not read yet
 }
 
 type bashParams struct {
@@ -57,10 +58,9 @@ func (r bashResult) Text() string {
 }
 
 func (s *bash) tool() tool.Tool {
-	s.turn = make(chan struct{}, 1)
-	s.turn <- struct{}{}
+	s.mu = lock.New()
 	return tool.New(tool.Spec{
-		Name: "bash", Title: "Run a command in a shell", Destructive: true,
+		Name: "bash", Title: "Run a command in a shell", Destructive: true, Effect: tool.LastingEffect,
 		Description: "Runs a command in a bash shell that stays between calls, in the workspace, without network. " +
 			"A command that runs over 120 s ends the shell. Its standard input is empty.",
 	}, s.call)
@@ -75,12 +75,10 @@ func (s *bash) call(ctx context.Context, p bashParams) (bashResult, error) {
 	case strings.ContainsRune(p.Command, 0):
 		return bashResult{}, tool.Errorf(tool.Invalid, "command holds a NUL character").In("command")
 	}
-	select {
-	case <-s.turn:
-		defer func() { s.turn <- struct{}{} }()
-	case <-ctx.Done():
-		return bashResult{}, ctx.Err()
+	if err := s.mu.Lock(ctx); err != nil {
+		return bashResult{}, err
 	}
+	defer s.mu.Unlock()
 	if p.Restart {
 		s.kill(ctx)
 		if p.Command == "" {
@@ -171,10 +169,8 @@ func (s *bash) kill(ctx context.Context) {
 
 // close ends the shell when the command that it runs, if any, has been given up.
 func (s *bash) close(ctx context.Context) {
-	select {
-	case <-s.turn:
+	if s.mu.Lock(ctx) == nil { // for good
 		s.kill(ctx)
-	case <-ctx.Done():
 	}
 }
 

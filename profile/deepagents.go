@@ -21,7 +21,7 @@ func (a *adapters) deepAgents() []tool.Tool {
 type deep struct{ to Caller }
 
 type deepWriteParams struct {
-	FilePath string `json:"file_path" jsonschema:"file to make, relative to the workspace"`
+	FilePath string `json:"file_path" alias:"path" jsonschema:"file to make, relative to the workspace"`
 	Content  string `json:"content" jsonschema:"at most 48,000 characters"`
 }
 
@@ -31,11 +31,11 @@ type deepWriteResult struct {
 }
 
 func (d *deep) write() tool.Tool {
-	return tool.New(tool.Spec{
+	return collecting(d.to, tool.Spec{
 		Name: "write_file", Title: "Write a new file",
 		Description: "Makes a new text file with its directories. A file that exists is not touched: change it with edit_file.",
-	}, func(ctx context.Context, p deepWriteParams) (deepWriteResult, error) {
-		r, err := ask[deepWriteResult](ctx, d.to, "write_file", args{"file_path": p.FilePath, "content": p.Content})
+	}, func(ctx context.Context, to Caller, p deepWriteParams) (deepWriteResult, error) {
+		r, err := ask[deepWriteResult](ctx, to, "write_file", args{"file_path": p.FilePath, "content": p.Content})
 		if err != nil {
 			return deepWriteResult{}, err
 		}

@@ -29,11 +29,13 @@ type editorResult struct {
 func (r editorResult) Text() string { return r.Message }
 
 func (e *editor) tool() tool.Tool {
-	return tool.New(tool.Spec{
+	return collecting(e.to, tool.Spec{
 		Name: "str_replace_based_edit_tool", Title: "View and edit files", Destructive: true,
 		Description: "Views, creates and edits text files of the workspace. str_replace needs a text that stands exactly once. " +
 			"insert puts whole lines after insert_line. A directory is viewed two levels deep, hidden names left out.",
-	}, e.call)
+	}, func(ctx context.Context, to Caller, p editorParams) (editorResult, error) {
+		return (&editor{to}).call(ctx, p)
+	})
 }
 
 // editorNames are the parameters of wisbox's own tools in this contract.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/wisbox/wisbox/internal/clip"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -46,7 +47,7 @@ func (c chunk) find(lines []string, from int) (int, error) {
 	for _, header := range c.headers {
 		at := seek(lines, []string{header}, from, false)
 		if at < 0 {
-			return 0, fmt.Errorf("the line %s is not in the rest of the file", clip(header))
+			return 0, fmt.Errorf("the line %q is not in the rest of the file", clip.Words(header))
 		}
 		from = at + 1
 	}
@@ -62,17 +63,9 @@ func (c chunk) find(lines []string, from int) (int, error) {
 		at = seek(lines, old, from-1, c.atEnd)
 	}
 	if at < 0 {
-		return 0, fmt.Errorf("its old lines, of which the first is %s, are not in the rest of the file", clip(old[0]))
+		return 0, fmt.Errorf("its old lines, of which the first is %q, are not in the rest of the file", clip.Words(old[0]))
 	}
 	return at, nil
-}
-
-func clip(line string) string {
-	const most = 80 // characters
-	if runes := []rune(line); len(runes) > most {
-		line = string(runes[:most]) + "…"
-	}
-	return fmt.Sprintf("%q", line)
 }
 
 // seek looks for lines among others: exactly, then without blanks at their ends,

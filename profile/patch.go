@@ -38,12 +38,14 @@ func (r patchResult) Text() string {
 }
 
 func (p *patcher) tool() tool.Tool {
-	return tool.New(tool.Spec{
+	return collecting(p.to, tool.Spec{
 		Name: "apply_patch", Title: "Apply a patch", Destructive: true,
 		Description: "Adds, updates, moves and deletes files by a patch in the V4A format:\n" +
 			"*** Begin Patch\n*** Update File: dir/a.py\n@@ def f():\n unchanged line\n-old line\n+new line\n*** Add File: b.txt\n+its line\n*** Delete File: c.txt\n*** End Patch\n" +
 			"Where a part does not fit nothing is changed.",
-	}, p.call)
+	}, func(ctx context.Context, to Caller, params patchParams) (patchResult, error) {
+		return (&patcher{to}).call(ctx, params)
+	})
 }
 
 func (p *patcher) call(ctx context.Context, params patchParams) (patchResult, error) {

@@ -101,6 +101,33 @@ func (a *adapters) as(name, shown string) tool.Tool {
 	})
 }
 
+// collector is a Caller that remembers what the calls of one adapter's call have
+// changed.
+type collector struct {
+	Caller
+	changes []tool.Change
+}
+
+// Call implements Caller. An adapter makes its calls one after the other.
+func (c *collector) Call(ctx context.Context, name string, raw json.RawMessage) (*tool.Result, error) {
+	res, err := c.Caller.Call(ctx, name, raw)
+	if err == nil {
+		c.changes = append(c.changes, res.Changes...)
+	}
+	return res, err
+}
+
+// collecting makes a tool of an adapter whose calls of wisbox's own tools change
+// files.
+func collecting[P, R any](to Caller, spec tool.Spec, fn func(ctx context.Context, to Caller, p P) (R, error)) tool.Tool {
+	spec.Effect = tool.FileEffect
+	return tool.NewChanging(spec, func(ctx context.Context, p P) (R, []tool.Change, error) {
+		c := &collector{Caller: to}
+		value, err := fn(ctx, c, p)
+		return value, c.changes, err
+	})
+}
+
 // args are the arguments of a call of wisbox's own tools.
 type args map[string]any
 

@@ -12,39 +12,64 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
+
+	"github.com/wisbox/wisbox/internal/rundir"
 )
 
 // DefaultCacheBytes bounds a cache on disk.
 const DefaultCacheBytes = 256 << 20
 
 // Cache keeps the results of operations in a directory, one file each, named by
-// the key. It may be used from many goroutines and processes at once. What is
-// broken or missing in it is a miss, never an error: an operation can always be
-// run again.
+// the key. It may be used from many goroutines and processes at once; all Caches
+// of a process on one directory are the same. What is broken or missing in it is a
+// miss, never an error: an operation can always be run again.
 type Cache struct {
 	dir string
 	max int64
 
-	mu   sync.Mutex
-	size int64 // of the files, as last counted and since added to
+	mu    sync.Mutex
+	size  int64 // of the files on disk, as last counted and since added to
+	added int64 // since it was last counted: other processes add too
 }
 
-// OpenCache makes the directory where it is missing, for its owner only.
-// maxBytes bounds the files together; 0 is [DefaultCacheBytes].
+// caches are those that this process has opened, by directory.
+var caches struct {
+	mu     sync.Mutex
+	opened map[string]*Cache
+}
+
+// OpenCache makes the directory where it is missing, for its owner only; one of
+// somebody else's is refused, since its values would be taken for results. maxBytes
+// bounds what the files take on disk; 0 is [DefaultCacheBytes]. The bound of the
+// first to open a directory holds.
 func OpenCache(dir string, maxBytes int64) (*Cache, error) {
 	if maxBytes <= 0 {
 		maxBytes = DefaultCacheBytes
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
 		return nil, fmt.Errorf("open cache: %w", err)
+	}
+	if err := rundir.Private(dir); err != nil {
+		return nil, fmt.Errorf("open cache: %w", err)
+	}
+	caches.mu.Lock()
+	defer caches.mu.Unlock()
+	if c := caches.opened[dir]; c != nil {
+		return c, nil
 	}
 	c := &Cache{dir: dir, max: maxBytes}
 	c.trim()
+	if caches.opened == nil {
+		caches.opened = map[string]*Cache{}
+	}
+	caches.opened[dir] = c
 	return c, nil
 }
 
-var keyPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var keyPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{64}$`) })
 
 // digestSize is the SHA-256 that stands before the value in its file, so that a
 // damaged one is noticed.
@@ -52,7 +77,7 @@ const digestSize = sha256.Size
 
 // Get gives the value of a key.
 func (c *Cache) Get(key string) (string, bool) {
-	if !keyPattern.MatchString(key) {
+	if !keyPattern().MatchString(key) {
 		return "", false
 	}
 	data, err := os.ReadFile(c.path(key))
@@ -64,18 +89,21 @@ func (c *Cache) Get(key string) (string, bool) {
 		_ = os.Remove(c.path(key))
 		return "", false
 	}
-	return string(value), true
+	now := time.Now()
+	_ = os.Chtimes(c.path(key), now, now) // what is used stays longest
+	return text(value), true
 }
 
 var errKey = errors.New("rlm: a cache key is 64 hexadecimal digits")
 
-// Put keeps a value, byte for byte. A value too large for the cache is not kept.
+// Put keeps a value, byte for byte. A value over an eighth of the cache is not
+// kept, and none where the file system has only the host's reserve left.
 func (c *Cache) Put(key, value string) error {
-	if !keyPattern.MatchString(key) {
+	if !keyPattern().MatchString(key) {
 		return errKey
 	}
-	size := int64(len(value) + digestSize)
-	if size > c.max/2 {
+	size := onDisk(int64(len(value) + digestSize))
+	if size > c.max/maxShare || !c.hasRoom(size) {
 		return nil
 	}
 	digest := sha256.Sum256([]byte(value))
@@ -112,25 +140,47 @@ func (c *Cache) write(key string, digest []byte, value string) (err error) {
 
 func (c *Cache) path(key string) string { return filepath.Join(c.dir, key) }
 
+const (
+	maxShare   = 8    // of the cache, for one value
+	countEvery = 16   // of the cache, until it is counted again
+	block      = 4096 // bytes, what the smallest file takes
+)
+
+// onDisk is what a file takes: very many small ones fill a disk too.
+func onDisk(size int64) int64 { return (size + block - 1) / block * block }
+
+// hasRoom tells whether size bytes leave a twentieth of the file system, or 2 GiB,
+// to the host.
+func (c *Cache) hasRoom(size int64) bool {
+	var fs syscall.Statfs_t
+	if syscall.Statfs(c.dir, &fs) != nil {
+		return false
+	}
+	reserve := min(fs.Blocks/20, uint64(2<<30/fs.Bsize))
+	return fs.Bavail > reserve+uint64(size/fs.Bsize)
+}
+
 func (c *Cache) grown(by int64) {
 	c.mu.Lock()
 	c.size += by
-	over := c.size > c.max
+	c.added += by
+	count := c.size > c.max || c.added > c.max/countEvery
 	c.mu.Unlock()
-	if over {
+	if count {
 		c.trim()
 	}
 }
 
-// trim removes the oldest values until a quarter of the room is free, and what
-// a process that died left half written.
+// trim counts the files. Where they are too many it removes those that were not
+// used for longest until a quarter of the room is free, and what a process that
+// died left half written.
 func (c *Cache) trim() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	files := c.files()
-	c.size = 0
+	c.size, c.added = 0, 0
 	for _, f := range files {
-		c.size += f.Size()
+		c.size += onDisk(f.Size())
 	}
 	if c.size <= c.max {
 		return
@@ -141,7 +191,7 @@ func (c *Cache) trim() {
 			return
 		}
 		if os.Remove(filepath.Join(c.dir, f.Name())) == nil {
-			c.size -= f.Size()
+			c.size -= onDisk(f.Size())
 		}
 	}
 }
@@ -156,7 +206,7 @@ func (c *Cache) files() []fs.FileInfo {
 		info, err := entry.Info()
 		switch {
 		case err != nil || !info.Mode().IsRegular():
-		case keyPattern.MatchString(entry.Name()):
+		case keyPattern().MatchString(entry.Name()):
 			out = append(out, info)
 		case strings.HasPrefix(entry.Name(), "new-") && time.Since(info.ModTime()) > abandoned:
 			_ = os.Remove(filepath.Join(c.dir, entry.Name()))

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -52,25 +53,87 @@ func TestCacheTakesOnlyKeys(t *testing.T) {
 	assert.Empty(t, entries)
 }
 
-func TestCacheStaysWithinItsSize(t *testing.T) {
-	c, dir := openCache(t, 10_000)
-	for i := range 100 {
-		require.NoError(t, c.Put(key(i), strings.Repeat("x", 500)))
-	}
-	require.NoError(t, c.Put(key(1000), strings.Repeat("x", 9000)), "what is too large is not kept")
-	total := int64(0)
+// taken is what the files of a directory take on disk, and how many there are.
+func taken(t *testing.T, dir string) (bytes int64, files int) {
+	t.Helper()
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	for _, e := range entries {
 		info, err := e.Info()
 		require.NoError(t, err)
-		total += info.Size()
+		bytes += info.Sys().(*syscall.Stat_t).Blocks * 512
 	}
-	assert.LessOrEqual(t, total, int64(10_000))
-	_, hit := c.Get(key(99))
-	assert.True(t, hit, "the newest stays")
-	_, hit = c.Get(key(1000))
-	assert.False(t, hit)
+	return bytes, len(entries)
+}
+
+func TestCacheStaysWithinItsSize(t *testing.T) {
+	const most = 400 << 10
+	for name, size := range map[string]int{"small values": 1, "larger values": 20_000} {
+		t.Run(name, func(t *testing.T) {
+			c, dir := openCache(t, most)
+			for i := range 300 {
+				require.NoError(t, c.Put(key(i), strings.Repeat("x", size)))
+				bytes, files := taken(t, dir)
+				require.LessOrEqual(t, bytes, int64(most))
+				require.LessOrEqual(t, files, most/4096)
+			}
+			_, hit := c.Get(key(299))
+			assert.True(t, hit, "the newest stays")
+			require.NoError(t, c.Put(key(1000), strings.Repeat("x", most/8)), "what is too large is not kept")
+			_, hit = c.Get(key(1000))
+			assert.False(t, hit)
+		})
+	}
+}
+
+// TestManySessionsShareOneBound: each session opens the cache, and writes to it.
+func TestManySessionsShareOneBound(t *testing.T) {
+	const most = 400 << 10
+	c, dir := openCache(t, most)
+	for i := range 300 {
+		again, err := rlm.OpenCache(dir, most)
+		require.NoError(t, err)
+		require.Same(t, c, again)
+		require.NoError(t, again.Put(key(i), strings.Repeat("x", 20_000)))
+	}
+	bytes, _ := taken(t, dir)
+	assert.LessOrEqual(t, bytes, int64(most))
+}
+
+// TestWhatAnotherProcessAddsIsCounted writes files as one would.
+func TestWhatAnotherProcessAddsIsCounted(t *testing.T) {
+	const most = 800 << 10
+	c, dir := openCache(t, most)
+	for i := range 100 {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, key(1000+i)), make([]byte, 20_000), 0o600))
+		require.NoError(t, c.Put(key(i), strings.Repeat("x", 20_000)))
+		bytes, _ := taken(t, dir)
+		require.LessOrEqual(t, bytes, int64(most+2*most/16+2*24_576))
+	}
+}
+
+func TestWhatIsUsedStaysLongest(t *testing.T) {
+	c, _ := openCache(t, 400<<10)
+	require.NoError(t, c.Put(key(0), "kept"))
+	for i := range 300 {
+		require.NoError(t, c.Put(key(i+1), "x"))
+		_, hit := c.Get(key(0))
+		require.True(t, hit, i)
+	}
+}
+
+func TestACacheOfSomebodyElseIsRefused(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(t.TempDir(), dir))
+	_, err := rlm.OpenCache(dir, 0)
+	assert.Error(t, err)
+	if os.Getuid() != 0 {
+		return // only root can give a directory away
+	}
+	theirs := t.TempDir()
+	require.NoError(t, os.Chown(theirs, 12345, 12345))
+	_, err = rlm.OpenCache(theirs, 0)
+	assert.ErrorContains(t, err, "not a directory of user")
 }
 
 func TestADamagedValueIsAMiss(t *testing.T) {
@@ -154,17 +217,44 @@ func TestEvalSeesItsInputsAndNoOthers(t *testing.T) {
 	assert.Equal(t, "map[]", do(t, ops, "eval", `{"code":"","inputs":[]}`).Result)
 }
 
-func TestNamesThatCantBeInjectedAreRefused(t *testing.T) {
-	ops := newOps(t, &rlm.Options{Eval: &fakeEval{version: "1"}})
-	for _, name := range []string{"class", "print", "result", "reads", "__name__", "a-b", "1a", "a.b"} {
+func TestEvalBindsAnyNameAndSaysWhatItHides(t *testing.T) {
+	cache, _ := openCache(t, 0)
+	ops := newOps(t, &rlm.Options{Eval: &fakeEval{version: "1"}, Cache: cache})
+	for name, note := range map[string]string{
+		"print": "hides", "list": "hides", "reads": "hides", "result": "the answer unless", "a-b": `reads["a-b"]`, "1a": "no identifier", "a.b": "no identifier",
+		"__name__": "", "plain": "",
+	} {
 		bind(t, ops, name, "x")
-		_, err := ops.Do(context.Background(), "eval", json.RawMessage(`{"code":"1","inputs":["`+name+`"]}`))
+		for _, cached := range []bool{false, true} {
+			out := do(t, ops, "eval", `{"code":"1","inputs":["`+name+`"]}`)
+			assert.Equal(t, "1map["+name+":x]", out.Result)
+			assert.Equal(t, cached, out.Cached)
+			if note == "" {
+				assert.Empty(t, out.Notes)
+				continue
+			}
+			require.Len(t, out.Notes, 1, name)
+			assert.Contains(t, out.Notes[0], note)
+			assert.Contains(t, out.Notes[0], name)
+		}
+	}
+	res, err := tool.NewSet(ops.Tools()...).Call(t.Context(), "context_op", json.RawMessage(`{"op":"eval","args":{"code":"1","inputs":["list"]}}`))
+	require.NoError(t, err)
+	assert.Contains(t, res.Text, "note: list is a binding, which hides")
+}
+
+func TestAWordOfPythonsOwnIsNoInput(t *testing.T) {
+	ops := newOps(t, &rlm.Options{Eval: &fakeEval{version: "1"}})
+	for _, name := range []string{"class", "None", "__builtins__"} {
+		bind(t, ops, name, "x")
+		_, err := ops.Do(t.Context(), "eval", json.RawMessage(`{"code":"1","inputs":["`+name+`"]}`))
 		assert.Equal(t, tool.Invalid, tool.KindOf(err), name)
 		assert.ErrorContains(t, err, name)
 	}
-	_, err := ops.Do(context.Background(), "eval", json.RawMessage(`{"code":"1"}`))
-	assert.ErrorContains(t, err, "list the inputs")
-	_, err = ops.Do(context.Background(), "eval", json.RawMessage(`{"code":"1","inputs":["nothere"]}`))
+	out := do(t, ops, "eval", `{"code":"1"}`)
+	assert.Equal(t, "1map[context:]", out.Result, "of all bindings they are left out")
+	assert.Len(t, out.Notes, 3)
+	_, err := ops.Do(t.Context(), "eval", json.RawMessage(`{"code":"1","inputs":["nothere"]}`))
 	assert.Equal(t, tool.NotFound, tool.KindOf(err))
 	assert.ErrorContains(t, err, "nothere")
 }
@@ -183,7 +273,7 @@ func BenchmarkOperationsOn100MB(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {
-				_, err := rlm.Apply(c.op, json.RawMessage(c.args), bound("context", text))
+				_, err := rlm.Apply(context.Background(), c.op, json.RawMessage(c.args), bound("context", text))
 				require.NoError(b, err)
 			}
 		})

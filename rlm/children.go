@@ -3,9 +3,13 @@ package rlm
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/wisbox/wisbox/internal/budget"
+	"github.com/wisbox/wisbox/llm"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -73,18 +77,43 @@ func (c *conversation) mapStep(ctx context.Context, ops *Ops, raw json.RawMessag
 	if err != nil {
 		return "", err
 	}
-	values := valuesOf(texts)
-	if len(values) > maxMapItems {
-		return "", tool.Errorf(tool.Limit, "map would ask about %d texts; at most %d are taken: chunk into fewer", len(values), maxMapItems).In("inputs")
+	parts, err := c.parts(ctx, texts)
+	if err != nil {
+		return "", err
 	}
-	return c.each(ctx, a.Query, values)
+	answers, err := c.each(ctx, a.Query, parts)
+	if err != nil {
+		return "", err
+	}
+	b := budget.New(ctx, limits(c.ops.opts.MaxText))
+	defer b.Close()
+	return jsonList(slices.Values(answers), b)
+}
+
+// parts are the texts that map asks about.
+func (c *conversation) parts(ctx context.Context, texts []*Text) ([]string, error) {
+	b := budget.New(ctx, limits(c.ops.opts.MaxText))
+	defer b.Close()
+	values, err := valuesOf(texts, b)
+	if err != nil {
+		return nil, err
+	}
+	if values.count > maxMapItems {
+		return nil, tool.Errorf(tool.Limit, "map would ask about %d texts; at most %d are taken: chunk into fewer", values.count, maxMapItems).In("inputs")
+	}
+	parts := make([]string, 0, values.count)
+	err = values.each(b, func(value string) error {
+		parts = append(parts, value)
+		return nil
+	})
+	return parts, err
 }
 
 // each asks about every text, some at once, and keeps their order.
-func (c *conversation) each(ctx context.Context, query string, values []string) (string, error) {
+func (c *conversation) each(ctx context.Context, query string, values []string) ([]string, error) {
 	answers := make([]string, len(values))
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(mapConcurrent)
+	group.SetLimit(c.tree.opts.Limits.Parallel)
 	for i, value := range values {
 		group.Go(func() (err error) {
 			if ctx.Err() != nil {
@@ -94,14 +123,7 @@ func (c *conversation) each(ctx context.Context, query string, values []string) 
 			return err
 		})
 	}
-	if err := group.Wait(); err != nil {
-		return "", err
-	}
-	list := newList(0)
-	for _, answer := range answers {
-		list.add(answer)
-	}
-	return list.String(), nil
+	return answers, group.Wait()
 }
 
 // child answers a question about a text: by a conversation below this one or,
@@ -114,24 +136,22 @@ func (c *conversation) child(ctx context.Context, query, text string) (string, e
 	if err != nil {
 		return "", err
 	}
+	defer below.ops.release()
 	return below.run(ctx)
 }
 
 func (c *conversation) direct(ctx context.Context, query, text string) (string, error) {
-	text, _ = shown(NewText(text), directChars)
-	return c.tree.ask(ctx, c.tree.opts.Child, []Message{
-		{"system", "Answer the question from the text alone, with the answer and nothing else."},
-		{"user", "Text:\n" + text + "\n\nQuestion: " + query},
+	text, _ = NewText(text).first(directChars)
+	return c.tree.ask(ctx, c.tree.opts.Child, []llm.Message{
+		{Role: llm.System, Content: "Answer the question from the text alone, with the answer and nothing else."},
+		{Role: llm.User, Content: "Text:\n" + text + "\n\nQuestion: " + query},
 	})
 }
 
-// fork is an Ops with the same texts, whose new bindings are its own.
+// fork is an Ops with the same texts, whose new bindings are its own until they
+// are released.
 func (o *Ops) fork() *Ops {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	clone := &Ops{opts: o.opts, bindings: Bindings{}, total: o.total}
-	for name, text := range o.bindings {
-		clone.bindings[name] = text
-	}
-	return clone
+	return &Ops{opts: o.opts, bindings: maps.Clone(o.bindings), charged: map[string]int64{}}
 }

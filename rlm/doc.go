@@ -6,5 +6,5 @@
 //
 // The operations are pure: the same arguments over the same texts give the same
 // result, byte for byte, and change nothing. The package runs no code itself:
-// eval goes to an [Evaluator], models to a [Model].
+// eval goes to an [Evaluator], models to an [llm.Model].
 package rlm

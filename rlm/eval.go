@@ -2,6 +2,7 @@ package rlm
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -23,7 +24,7 @@ type Evaluator interface {
 
 const maxEvalCode = 48_000 // characters
 
-// evalArgs are the arguments of eval. Without inputs all bindings are.
+// evalArgs are the arguments of eval. Without inputs all bindings are inputs.
 type evalArgs struct {
 	Code   string    `json:"code"`
 	Inputs *[]string `json:"inputs,omitempty"`
@@ -38,29 +39,49 @@ func (a evalArgs) names(b Bindings) []string {
 	return slices.Compact(names)
 }
 
-// check refuses what can't be injected.
-func (a evalArgs) check(names []string) error {
+// check refuses code that can't run.
+func (a evalArgs) check() error {
 	if n := NewText(a.Code).Chars(); n > maxEvalCode {
 		return tool.Errorf(tool.Invalid, "code has %d characters; at most %d are taken", n, maxEvalCode).In("code")
 	}
-	for _, name := range names {
-		if canInject(name) {
-			continue
+	for _, name := range deref(a.Inputs) {
+		if unusable(name) {
+			return tool.Errorf(tool.Invalid, "inputs: %q is Python's own word, which no value can have as its name; bind the text under another name", clip(name, 80)).In("inputs")
 		}
-		err := tool.Errorf(tool.Invalid, "inputs: %q can't be a global of Python: it is no plain identifier, or a keyword, a built-in or wisbox's own name; bind the text under another name", clip(name, 80)).In("inputs")
-		if a.Inputs == nil {
-			err.Message += ", or list the inputs that the code needs"
-		}
-		return err
 	}
 	return nil
 }
 
-// taken are the names of Python's own that an input would hide: keywords,
-// built-ins, and the one that holds the result.
-var taken = strings.Fields(`
+// unusable tells which names Python can't do without.
+func unusable(name string) bool { return slices.Contains(keywords, name) || name == "__builtins__" }
+
+// notesOn says of inputs what the code may not expect of them. Of all bindings,
+// those that are unusable are left out.
+func notesOn(names []string) []string {
+	var notes []string
+	note := func(format string, name string) { notes = append(notes, fmt.Sprintf(format, name)) }
+	for _, name := range names {
+		switch {
+		case unusable(name):
+			note("%s is Python's own word, so the code does not get the binding of that name", name)
+		case !isIdentifier(name):
+			note("%[1]s is no identifier of Python: the code finds the binding as reads[%[1]q]", name)
+		case name == "result":
+			note("%s is a binding: it is the answer unless the code sets it", name)
+		case slices.Contains(builtins, name):
+			note("%s is a binding, which hides what Python has under that name", name)
+		}
+	}
+	return notes
+}
+
+var keywords = strings.Fields(`
 False None True and as assert async await break class continue def del elif else except finally for from global
-if import in is lambda nonlocal not or pass raise return try while with yield
+if import in is lambda nonlocal not or pass raise return try while with yield`)
+
+// builtins are the names of Python's own and of the evaluation's that an input
+// hides.
+var builtins = strings.Fields(`
 ArithmeticError AssertionError AttributeError BaseException BaseExceptionGroup BlockingIOError BrokenPipeError
 BufferError BytesWarning ChildProcessError ConnectionAbortedError ConnectionError ConnectionRefusedError
 ConnectionResetError DeprecationWarning EOFError Ellipsis EncodingWarning EnvironmentError Exception
@@ -76,10 +97,10 @@ classmethod compile complex copyright credits delattr dict dir divmod enumerate 
 format frozenset getattr globals hasattr hash help hex id input int isinstance issubclass iter len license list
 locals map max memoryview min next object oct open ord pow print property quit range repr reversed round set
 setattr slice sorted staticmethod str sum super tuple type vars zip
-result reads read_text write_text list_files`)
+reads read_text write_text list_files`)
 
-func canInject(name string) bool {
-	if name == "" || name[0] >= '0' && name[0] <= '9' || strings.HasPrefix(name, "__") || slices.Contains(taken, name) {
+func isIdentifier(name string) bool {
+	if name == "" || name[0] >= '0' && name[0] <= '9' {
 		return false
 	}
 	return !strings.ContainsFunc(name, func(r rune) bool {

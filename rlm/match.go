@@ -1,12 +1,15 @@
 package rlm
 
 import (
+	"io"
 	"regexp"
 	"regexp/syntax"
 	"strings"
+	"unicode/utf8"
 
 	re2 "github.com/wasilibs/go-re2"
 
+	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/internal/oneline"
 )
 
@@ -22,26 +25,41 @@ type finder interface {
 // matcher finds lines. A pattern that needs a literal is looked for by it first,
 // and only lines that have the literal are matched; any other is searched for in
 // many lines at once, in a form that can't match a newline.
+//
+// No engine can be stopped, so none gets more at a time than piece bytes. A line
+// that is longer is read by one that takes it a character at a time.
 type matcher struct {
 	literal string         // must be in the line; "" for none
 	exact   bool           // the literal is all there is to it
 	line    *regexp.Regexp // matches one line
 	block   finder         // finds one match a line in many
+	piece   int            // bytes
 }
+
+// pieceWork is how many instructions of a pattern times bytes of a text pass
+// between two looks at the budget: some tenths of a second where every one of the
+// instructions is at work on every byte.
+const pieceWork = 16 << 20
 
 func newMatcher(pattern string, size int) (*matcher, error) {
 	parsed, err := parsePattern(pattern)
 	if err != nil {
 		return nil, err
 	}
-	m := &matcher{}
+	program, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return nil, err
+	}
+	m := &matcher{piece: min(blockSize, pieceWork/len(program.Inst))}
+	if m.line, err = regexp.Compile(pattern); err != nil {
+		return nil, err
+	}
 	m.literal, m.exact = required(parsed)
 	if strings.Contains(m.literal, "\n") {
 		m.literal, m.exact = "", false
 	}
 	if m.literal != "" {
-		m.line, err = regexp.Compile(pattern)
-		return m, err
+		return m, nil
 	}
 	oneline.Rewrite(parsed)
 	within := "(?:" + parsed.String() + ")[^\\n]*"
@@ -56,34 +74,122 @@ func newMatcher(pattern string, size int) (*matcher, error) {
 }
 
 // lines are the matching lines of one block.
-func (m *matcher) lines(text string, block span) []span {
+func (m *matcher) lines(text string, block span, b *budget.Budget) ([]span, error) {
 	if m.literal != "" {
-		return m.byLiteral(text, block)
+		return m.byLiteral(text, block, b)
 	}
 	var out []span
-	for _, found := range m.block.FindAllStringIndex(text[block.from:block.to], -1) {
-		line := lineAt(text, block, block.from+found[0])
-		if len(out) == 0 || out[len(out)-1] != line {
-			out = append(out, line)
+	for piece := range pieces(text, block, m.piece) {
+		if err := b.Check(); err != nil {
+			return nil, err
+		}
+		found, err := m.inPiece(text, piece, b)
+		if err != nil {
+			return nil, err
+		}
+		for _, line := range found {
+			out = keep(out, line)
+		}
+	}
+	return out, nil
+}
+
+// inPiece are the matching lines of a piece; only its last line may be long.
+func (m *matcher) inPiece(text string, piece span, b *budget.Budget) ([]span, error) {
+	var out []span
+	last := span{piece.from + strings.LastIndexByte(text[piece.from:piece.to], '\n') + 1, piece.to}
+	if last.to-last.from <= m.piece {
+		return m.search(text, piece), nil
+	}
+	if last.from > piece.from {
+		out = m.search(text, span{piece.from, last.from - 1})
+	}
+	matches, err := m.matches(text[last.from:last.to], b)
+	if matches {
+		out = keep(out, last)
+	}
+	return out, err
+}
+
+func (m *matcher) search(text string, piece span) []span {
+	var out []span
+	for _, found := range m.block.FindAllStringIndex(text[piece.from:piece.to], -1) {
+		line := lineAt(text, piece, piece.from+found[0])
+		if len(out) == 0 || out[len(out)-1].to < line.from {
+			out = keep(out, line)
 		}
 	}
 	return out
 }
 
-func (m *matcher) byLiteral(text string, block span) []span {
+func (m *matcher) byLiteral(text string, block span, b *budget.Budget) ([]span, error) {
 	var out []span
 	for at := block.from; at < block.to; {
+		if err := b.Step(1); err != nil {
+			return nil, err
+		}
 		i := strings.Index(text[at:block.to], m.literal)
 		if i < 0 {
 			break
 		}
 		line := lineAt(text, block, at+i)
-		if m.exact || m.line.MatchString(text[line.from:line.to]) {
-			out = append(out, line)
+		matches := m.exact
+		if !matches {
+			var err error
+			if matches, err = m.matches(text[line.from:line.to], b); err != nil {
+				return nil, err
+			}
+		}
+		if matches {
+			out = keep(out, line)
 		}
 		at = line.to + 1
 	}
-	return out
+	return out, b.Check()
+}
+
+// matches tells whether the pattern is in a line.
+func (m *matcher) matches(line string, b *budget.Budget) (bool, error) {
+	if len(line) <= m.piece {
+		if len(line) > m.piece/checkedLines {
+			if err := b.Check(); err != nil {
+				return false, err
+			}
+		}
+		return m.line.MatchString(line), nil
+	}
+	r := &lineReader{line: line, budget: b, every: m.piece}
+	found := m.line.MatchReader(r)
+	return found, r.err
+}
+
+// checkedLines is how many lines may pass without a look at the clock: the steps
+// of the budget look at it only every 256.
+const checkedLines = 256
+
+// lineReader gives a line to a search, and ends it with the budget.
+type lineReader struct {
+	line   string
+	budget *budget.Budget
+	every  int // bytes between two looks at the budget
+	left   int
+	err    error
+}
+
+// ReadRune implements io.RuneReader.
+func (r *lineReader) ReadRune() (rune, int, error) {
+	if r.left--; r.left < 0 {
+		r.left = r.every
+		if r.err = r.budget.Check(); r.err != nil {
+			r.line = ""
+		}
+	}
+	if r.line == "" {
+		return 0, 0, io.EOF
+	}
+	c, size := utf8.DecodeRuneInString(r.line)
+	r.line = r.line[size:]
+	return c, size, nil
 }
 
 func lineAt(text string, block span, at int) span {

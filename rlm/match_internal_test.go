@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/internal/budget"
 )
 
 // TestGrepIsTheSameByEveryEngine holds the ways through small and large texts to
@@ -29,7 +31,12 @@ func TestGrepIsTheSameByEveryEngine(t *testing.T) {
 		for _, size := range []int{0, largeText} {
 			m, err := newMatcher(pattern, size)
 			require.NoError(t, err)
-			require.True(t, strings.Join(want, "\n") == grep(text, m), "pattern %q", pattern)
+			for _, piece := range []int{1, 7, m.piece} { // long lines, too
+				m.piece = piece
+				got, err := grep(text, m, unbounded(t))
+				require.NoError(t, err)
+				require.True(t, strings.Join(want, "\n") == got, "pattern %q, pieces of %d", pattern, piece)
+			}
 		}
 	}
 }
@@ -45,5 +52,13 @@ func TestBlocksHoldWholeLinesAndAllOfThem(t *testing.T) {
 	require.Equal(t, len(text)+1, at)
 	m, err := newMatcher("x", 0)
 	require.NoError(t, err)
-	require.Equal(t, 30_000-1, strings.Count(grep(text, m), "\n"))
+	got, err := grep(text, m, unbounded(t))
+	require.NoError(t, err)
+	require.Equal(t, 30_000-1, strings.Count(got, "\n"))
+}
+
+func unbounded(t *testing.T) *budget.Budget {
+	b := budget.New(t.Context(), budget.Limits{})
+	t.Cleanup(b.Close)
+	return b
 }

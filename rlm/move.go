@@ -3,6 +3,7 @@ package rlm
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/wisbox/wisbox/tool"
@@ -37,18 +38,37 @@ type Move struct {
 }
 
 // moveJSON has every member of a message, to tell what is there from what isn't.
+// An explore may have its step in an object operation, a commit its steps under
+// the name operations: docs/rlm.md has the schema.
 type moveJSON struct {
-	Mode    string    `json:"mode"`
-	Op      *string   `json:"op"`
-	Args    anyObject `json:"args"`
-	Bind    *string   `json:"bind"`
-	Steps   *[]Step   `json:"steps"`
-	Output  *string   `json:"output"`
-	Answer  *string   `json:"answer"`
-	Binding *string   `json:"binding"`
+	Mode       string    `json:"mode"`
+	Op         *string   `json:"op"`
+	Args       anyObject `json:"args"`
+	Bind       *string   `json:"bind"`
+	Operation  *stepJSON `json:"operation"`
+	Steps      *[]Step   `json:"steps"`
+	Operations *[]Step   `json:"operations"`
+	Output     *string   `json:"output"`
+	Answer     *string   `json:"answer"`
+	Binding    *string   `json:"binding"`
+}
+
+type stepJSON struct {
+	Op   *string   `json:"op"`
+	Args anyObject `json:"args"`
+	Bind *string   `json:"bind"`
 }
 
 type anyObject = map[string]any
+
+// has tells which members of each kind of move are there.
+func (m *moveJSON) has() (flat, nested, program, final bool) {
+	flat = m.Op != nil || m.Args != nil || m.Bind != nil
+	nested = m.Operation != nil
+	program = m.Steps != nil || m.Operations != nil || m.Output != nil
+	final = m.Answer != nil || m.Binding != nil
+	return flat, nested, program, final
+}
 
 // The bounds of a message.
 const (
@@ -120,18 +140,24 @@ func decodeMove(raw []byte) (Move, error) {
 }
 
 func (m *moveJSON) explore() (Move, error) {
-	if m.Op == nil || m.Steps != nil || m.Output != nil || m.Answer != nil || m.Binding != nil {
-		return Move{}, tool.Errorf(tool.Invalid, `an explore is {"mode":"explore","op":…,"args":{…},"bind":…} and nothing else`)
+	flat, nested, program, final := m.has()
+	said := stepJSON{m.Op, m.Args, m.Bind}
+	if nested {
+		said = *m.Operation
 	}
-	step := Step{Op: *m.Op, Args: withoutNulls(m.Args), Bind: orEmpty(m.Bind)}
+	if said.Op == nil || flat && nested || program || final {
+		return Move{}, tool.Errorf(tool.Invalid, `an explore is {"mode":"explore","op":…,"args":{…},"bind":…}, or has these three in an object operation, and nothing else`)
+	}
+	step := Step{Op: *said.Op, Args: withoutNulls(said.Args), Bind: deref(said.Bind)}
 	return Move{Mode: ModeExplore, Step: step}, step.check()
 }
 
 func (m *moveJSON) commit() (Move, error) {
-	if m.Steps == nil || m.Output == nil || m.Op != nil || m.Args != nil || m.Bind != nil || m.Answer != nil || m.Binding != nil {
-		return Move{}, tool.Errorf(tool.Invalid, `a commit is {"mode":"commit","steps":[{"op":…,"args":{…},"bind":…}],"output":…} and nothing else`)
+	flat, nested, _, final := m.has()
+	if (m.Steps == nil) == (m.Operations == nil) || m.Output == nil || flat || nested || final {
+		return Move{}, tool.Errorf(tool.Invalid, `a commit is {"mode":"commit","steps":[{"op":…,"args":{…},"bind":…}],"output":…}, where steps may be called operations, and nothing else`)
 	}
-	steps := *m.Steps
+	steps := slices.Concat(deref(m.Steps), deref(m.Operations))
 	if len(steps) == 0 || len(steps) > maxSteps {
 		return Move{}, tool.Errorf(tool.Invalid, "a commit has 1 to %d steps, not %d", maxSteps, len(steps)).In("steps")
 	}
@@ -148,7 +174,8 @@ func (m *moveJSON) commit() (Move, error) {
 }
 
 func (m *moveJSON) final() (Move, error) {
-	if (m.Answer == nil) == (m.Binding == nil) || m.Op != nil || m.Args != nil || m.Bind != nil || m.Steps != nil || m.Output != nil {
+	flat, nested, program, _ := m.has()
+	if (m.Answer == nil) == (m.Binding == nil) || flat || nested || program {
 		return Move{}, tool.Errorf(tool.Invalid, `a final is {"mode":"final","answer":…} or {"mode":"final","binding":…} and nothing else`)
 	}
 	if m.Binding != nil {
@@ -178,11 +205,12 @@ func withoutNulls(args map[string]any) map[string]any {
 	return args
 }
 
-func orEmpty(s *string) string {
-	if s == nil {
-		return ""
+// deref is what p points to, or nothing.
+func deref[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
 	}
-	return *s
+	return v
 }
 
 // String is the move as a message.
@@ -190,7 +218,10 @@ func (m Move) String() string {
 	fields := map[string]any{"mode": m.Mode}
 	switch m.Mode {
 	case ModeExplore:
-		fields["op"], fields["args"] = m.Op, m.Args
+		fields["op"] = m.Op
+		if len(m.Args) > 0 {
+			fields["args"] = m.Args
+		}
 		if m.Bind != "" {
 			fields["bind"] = m.Bind
 		}

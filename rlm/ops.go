@@ -1,10 +1,12 @@
 package rlm
 
 import (
+	"context"
 	"encoding/json"
 	"slices"
 	"strings"
 
+	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -27,12 +29,15 @@ var opNames = []string{OpSlice, OpGrep, OpCount, OpChunk, OpSplit, OpCombine, Op
 // all fields in one order, defaults filled in.
 type pure interface {
 	reads() []string // the bindings that it reads, in their order
-	apply(texts []*Text) (string, error)
+	// apply holds no more than the budget allows. Its result keeps no text alive
+	// that is larger than itself.
+	apply(texts []*Text, b *budget.Budget) (string, error)
 }
 
 // Apply runs one pure operation (not eval, rlm_call or map) with its arguments as
-// a JSON object. Errors are *tool.Error whose field is the argument.
-func Apply(op string, args json.RawMessage, bindings Bindings) (string, error) {
+// a JSON object, within ctx and the limits of [Options]' defaults. Errors are
+// *tool.Error whose field is the argument.
+func Apply(ctx context.Context, op string, args json.RawMessage, bindings Bindings) (string, error) {
 	decoded, err := decode(op, args)
 	if err != nil {
 		return "", err
@@ -41,8 +46,21 @@ func Apply(op string, args json.RawMessage, bindings Bindings) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return decoded.apply(texts)
+	return within(ctx, DefaultMaxText, decoded, texts)
 }
+
+// within runs an operation whose result becomes a text of at most maxText bytes.
+func within(ctx context.Context, maxText int64, op pure, texts []*Text) (string, error) {
+	b := budget.New(ctx, limits(maxText))
+	defer b.Close()
+	if err := b.Check(); err != nil {
+		return "", err
+	}
+	return op.apply(texts, b)
+}
+
+// limits are the budget's defaults, but for what comes out: a text.
+func limits(maxText int64) budget.Limits { return budget.Limits{Out: maxText} }
 
 func decode(op string, args json.RawMessage) (pure, error) {
 	switch op {
@@ -114,9 +132,9 @@ func clip(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}
-	t := NewText(strings.ToValidUTF8(s, "\uFFFD"))
-	if t.Chars() <= most {
-		return t.s
+	text, cut := NewText(strings.ToValidUTF8(s, "\uFFFD")).first(most)
+	if cut {
+		text += "…"
 	}
-	return t.s[:t.offset(most)] + "…"
+	return text
 }

@@ -5,7 +5,9 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
+	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -21,18 +23,21 @@ func (a combineArgs) reads() []string {
 	return names
 }
 
-func (a combineArgs) apply(texts []*Text) (string, error) {
+func (a combineArgs) apply(texts []*Text, b *budget.Budget) (string, error) {
 	if _, ok := namesOf(a.Inputs); !ok {
 		return "", tool.Errorf(tool.Invalid, "inputs must be the name of a binding or a list of names").In("inputs")
 	}
-	values := valuesOf(texts)
+	values, err := valuesOf(texts, b)
+	if err != nil {
+		return "", err
+	}
 	switch a.Strategy {
 	case "sum":
-		return sum(values)
+		return sum(values, b)
 	case "vote":
-		return vote(values)
+		return vote(values, b)
 	}
-	return strings.Join(values, "\n"), nil
+	return concat(values, b)
 }
 
 // namesOf reads a name or a list of names.
@@ -54,17 +59,26 @@ func namesOf(v any) ([]string, bool) {
 	return nil, false
 }
 
-func valuesOf(texts []*Text) []string {
-	if len(texts) == 1 {
-		if list, ok := items(texts[0].s); ok {
-			return list
-		}
+// concat joins values by newlines. The size is known before anything is joined:
+// that of many names of one large text is refused without it.
+func concat(v values, b *budget.Budget) (string, error) {
+	if v.array == "" && v.count == 1 {
+		return v.texts[0].s, nil
 	}
-	values := make([]string, len(texts))
-	for i, t := range texts {
-		values[i] = t.s
+	size := 0
+	count := func(value string) error {
+		size += len(value) + len("\n")
+		return b.Out(len(value) + len("\n"))
 	}
-	return values
+	if err := v.each(b, count); err != nil || size == 0 {
+		return "", err
+	}
+	buf := make([]byte, 0, size)
+	err := v.each(b, func(value string) error {
+		buf = append(append(buf, value...), '\n')
+		return nil
+	})
+	return strings.TrimSuffix(text(buf), "\n"), err
 }
 
 // A number is what people write as one. Its length and exponent are bounded so
@@ -74,17 +88,24 @@ const (
 	maxExponent = 400
 )
 
-var numberPattern = regexp.MustCompile(`^[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?[0-9]{1,4}))?$`)
+var numberPattern = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?[0-9]{1,4}))?$`)
+})
 
 // sum adds decimals exactly: 0.1 and 0.2 are 0.3.
-func sum(values []string) (string, error) {
-	total := new(big.Rat)
-	for i, value := range values {
+func sum(v values, b *budget.Budget) (string, error) {
+	total, at := new(big.Rat), 0
+	err := v.each(b, func(value string) error {
+		at++
 		number, ok := parseNumber(strings.TrimFunc(value, isPythonSpace))
 		if !ok {
-			return "", tool.Errorf(tool.Invalid, "inputs: value %d of %d is no number, so there is no sum; grep or eval may pick the numbers out first", i+1, len(values)).In("inputs")
+			return tool.Errorf(tool.Invalid, "inputs: value %d of %d is no number, so there is no sum; grep or eval may pick the numbers out first", at, v.count).In("inputs")
 		}
 		total.Add(total, number)
+		return nil
+	})
+	if err != nil {
+		return "", err
 	}
 	digits, _ := total.FloatPrec()
 	return total.FloatString(digits), nil
@@ -94,7 +115,7 @@ func parseNumber(s string) (*big.Rat, bool) {
 	if len(s) > maxNumber {
 		return nil, false
 	}
-	m := numberPattern.FindStringSubmatch(s)
+	m := numberPattern().FindStringSubmatch(s)
 	if m == nil {
 		return nil, false
 	}
@@ -104,20 +125,32 @@ func parseNumber(s string) (*big.Rat, bool) {
 	return new(big.Rat).SetString(s)
 }
 
+// tallySize is about what the map of the votes needs for a value, in bytes.
+const tallySize = 64
+
 // vote is the most frequent value, of several the one seen first.
-func vote(values []string) (string, error) {
-	if len(values) == 0 {
+func vote(v values, b *budget.Budget) (string, error) {
+	if v.count == 0 {
 		return "", tool.Errorf(tool.Invalid, "inputs is empty; there is nothing to vote on").In("inputs")
 	}
-	counts := make(map[string]int, len(values))
-	for _, value := range values {
-		counts[value]++
+	type tally struct{ votes, seen int }
+	tallies := map[string]*tally{}
+	err := v.each(b, func(value string) error {
+		if t, known := tallies[value]; known {
+			t.votes++
+			return nil
+		}
+		tallies[value] = &tally{1, len(tallies)}
+		return b.Hold(tallySize + len(value))
+	})
+	if err != nil {
+		return "", err
 	}
-	best := values[0]
-	for _, value := range values {
-		if counts[value] > counts[best] {
-			best = value
+	best, most := "", tally{}
+	for value, t := range tallies {
+		if t.votes > most.votes || t.votes == most.votes && t.seen < most.seen {
+			best, most = value, *t
 		}
 	}
-	return best, nil
+	return strings.Clone(best), b.Out(len(best))
 }

@@ -2,11 +2,16 @@ package rlm
 
 import (
 	"errors"
+	"iter"
 	"regexp/syntax"
 	"runtime"
+	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -21,12 +26,12 @@ type grepArgs struct {
 
 func (a grepArgs) reads() []string { return []string{a.Input} }
 
-func (a grepArgs) apply(texts []*Text) (string, error) {
+func (a grepArgs) apply(texts []*Text, b *budget.Budget) (string, error) {
 	m, err := newMatcher(a.Pattern, len(texts[0].s))
 	if err != nil {
 		return "", err
 	}
-	return grep(texts[0].s, m), nil
+	return grep(texts[0].s, m, b)
 }
 
 // parsePattern checks a pattern and says what RE2 can't do.
@@ -62,80 +67,134 @@ func isPerlOnly(err *syntax.Error) bool {
 // span is a range of the text: whole lines, without the newline after the last.
 type span struct{ from, to int }
 
-// blockSize is how much of a text one goroutine takes at a time.
-const blockSize = 1 << 20
+// How a text is shared out: one goroutine takes a block at a time, and what was
+// found in a batch of blocks, which may be much more than what was searched, goes
+// into the result before the next batch.
+const (
+	blockSize  = 256 << 10
+	maxWorkers = 8
+)
 
 // grep keeps the lines that m finds.
-func grep(text string, m *matcher) string {
-	blocks := cutBlocks(text)
-	found := make([][]span, len(blocks))
-	var next sync.Mutex
-	at := 0
-	work := func() {
-		for {
-			next.Lock()
-			i := at
-			at++
-			next.Unlock()
-			if i >= len(blocks) {
-				return
+func grep(text string, m *matcher, b *budget.Budget) (string, error) {
+	out := &joiner{text: text, budget: b}
+	workers := min(runtime.GOMAXPROCS(0), maxWorkers)
+	for batch := range slices.Chunk(cutBlocks(text), 2*workers) {
+		found := make([][]span, len(batch))
+		if err := parallel(min(workers, len(batch)), len(batch), func(i int) (err error) {
+			found[i], err = m.lines(text, batch[i], b)
+			return err
+		}); err != nil {
+			return "", err
+		}
+		for _, s := range slices.Concat(found...) {
+			if err := out.add(s); err != nil {
+				return "", err
 			}
-			found[i] = m.lines(text, blocks[i])
 		}
 	}
-	parallel(min(runtime.GOMAXPROCS(0), len(blocks)), work)
-	return joinSpans(text, found)
+	return out.end()
 }
 
-func parallel(n int, work func()) {
-	var group sync.WaitGroup
-	for range n - 1 {
-		group.Go(work)
+// parallel does the work for 0 to n-1 and returns the first error when all
+// goroutines have ended.
+func parallel(workers, n int, work func(i int) error) error {
+	var next atomic.Int64
+	var group errgroup.Group
+	for range workers {
+		group.Go(func() error {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return nil
+				}
+				if err := work(i); err != nil {
+					next.Store(int64(n))
+					return err
+				}
+			}
+		})
 	}
-	work()
-	group.Wait()
+	return group.Wait()
 }
 
 // cutBlocks cuts at line ends; every line lies in one block.
 func cutBlocks(text string) []span {
-	var blocks []span
-	from := 0
-	for len(text)-from > blockSize {
-		end := strings.IndexByte(text[from+blockSize:], '\n')
-		if end < 0 {
-			break
-		}
-		end += from + blockSize
-		blocks = append(blocks, span{from, end})
-		from = end + 1
-	}
-	return append(blocks, span{from, len(text)})
+	return slices.Collect(pieces(text, span{0, len(text)}, blockSize))
 }
 
-// joinSpans joins the lines; where all are kept nothing is copied.
-func joinSpans(text string, found [][]span) string {
-	var merged []span
-	size := 0
-	for _, block := range found {
-		for _, s := range block {
-			if last := len(merged) - 1; last >= 0 && merged[last].to+1 == s.from {
-				merged[last].to = s.to
-			} else {
-				merged = append(merged, s)
+// pieces cuts a range at line ends into whole lines of at least size bytes
+// together, where there is so much left.
+func pieces(text string, all span, size int) iter.Seq[span] {
+	return func(yield func(span) bool) {
+		from := all.from
+		for all.to-from > size {
+			end := strings.IndexByte(text[from+size:all.to], '\n')
+			if end < 0 {
+				break
 			}
-			size += s.to - s.from + 1
+			end += from + size
+			if !yield(span{from, end}) {
+				return
+			}
+			from = end + 1
 		}
+		yield(span{from, all.to})
 	}
-	if len(merged) == 1 {
-		return text[merged[0].from:merged[0].to]
+}
+
+// keep appends a line to those that were found; lines next to each other are one
+// span.
+func keep(found []span, line span) []span {
+	if last := len(found) - 1; last >= 0 && found[last].to+1 == line.from {
+		found[last].to = line.to
+		return found
 	}
-	var b strings.Builder
-	b.Grow(size)
-	for i, s := range merged {
-		if i > 0 {
-			b.WriteByte('\n')
-		}
-		b.WriteString(text[s.from:s.to])
+	return append(found, line)
+}
+
+// joiner joins lines; where all are kept nothing is copied.
+type joiner struct {
+	text   string
+	budget *budget.Budget
+
+	out   []byte
+	joins int  // how many spans stand in out
+	last  span // not yet in out
+	has   bool
+}
+
+func (j *joiner) add(s span) error {
+	if j.has && j.last.to+1 == s.from {
+		j.last.to = s.to
+		return nil
 	}
-	return b.String()
+	err := j.flush()
+	j.last, j.has = s, true
+	return err
+}
+
+func (j *joiner) flush() error {
+	if !j.has {
+		return nil
+	}
+	if err := j.budget.Out(j.last.to - j.last.from + 1); err != nil {
+		return err
+	}
+	if j.joins > 0 {
+		j.out = append(j.out, '\n')
+	}
+	j.out = append(j.out, j.text[j.last.from:j.last.to]...)
+	j.joins++
+	return nil
+}
+
+func (j *joiner) end() (string, error) {
+	if j.joins == 0 {
+		return part(j.text, j.last.from, j.last.to, j.budget)
+	}
+	if err := j.flush(); err != nil {
+		return "", err
+	}
+	return text(j.out), nil
 }

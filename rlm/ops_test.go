@@ -62,7 +62,7 @@ func TestOperationsAnswerExactly(t *testing.T) {
 		{"vote of a tie", "combine", `{"inputs":"t","strategy":"vote"}`, `["b","a","a","b"]`, "b"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := rlm.Apply(c.op, json.RawMessage(c.args), bound("t", c.input))
+			got, err := rlm.Apply(context.Background(), c.op, json.RawMessage(c.args), bound("t", c.input))
 			require.NoError(t, err)
 			assert.Equal(t, c.want, got)
 		})
@@ -99,7 +99,7 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 		{"unknown operation", "sort", `{}`, tool.Invalid, "slice, grep"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := rlm.Apply(c.op, json.RawMessage(c.args), bound("t", "10", "u", "abc", "inf", "inf", "huge", "1e999"))
+			_, err := rlm.Apply(context.Background(), c.op, json.RawMessage(c.args), bound("t", "10", "u", "abc", "inf", "inf", "huge", "1e999"))
 			require.Error(t, err)
 			assert.Equal(t, c.kind, tool.KindOf(err), err)
 			assert.Contains(t, err.Error(), c.message)

@@ -1,10 +1,12 @@
 package rlm
 
 import (
+	"iter"
 	"strconv"
 	"strings"
 	"unicode"
 
+	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -18,13 +20,32 @@ type sliceArgs struct {
 
 func (a sliceArgs) reads() []string { return []string{a.Input} }
 
-func (a sliceArgs) apply(texts []*Text) (string, error) {
+func (a sliceArgs) apply(texts []*Text, b *budget.Budget) (string, error) {
 	t := texts[0]
 	start, end := clamp(a.Start, 0, t.Chars()), clamp(a.End, t.Chars(), t.Chars())
 	if start >= end {
 		return "", nil
 	}
-	return t.s[t.offset(start):t.offset(end)], nil
+	from, err := t.offset(start, b)
+	if err != nil {
+		return "", err
+	}
+	to, err := t.offset(end, b)
+	if err != nil {
+		return "", err
+	}
+	return part(t.s, from, to, b)
+}
+
+// part is a copy of a range of s: a few characters of it must not keep the whole.
+func part(s string, from, to int, b *budget.Budget) (string, error) {
+	if to-from == len(s) {
+		return s, nil
+	}
+	if err := b.Out(to - from); err != nil {
+		return "", err
+	}
+	return strings.Clone(s[from:to]), nil
 }
 
 func clamp(index *int64, def, length int) int {
@@ -47,7 +68,7 @@ type countArgs struct {
 
 func (a countArgs) reads() []string { return []string{a.Input} }
 
-func (a countArgs) apply(texts []*Text) (string, error) {
+func (a countArgs) apply(texts []*Text, _ *budget.Budget) (string, error) { //nolint:unparam // as the others
 	if a.Mode == "chars" {
 		return strconv.Itoa(texts[0].Chars()), nil
 	}
@@ -69,18 +90,24 @@ type chunkArgs struct {
 
 func (a chunkArgs) reads() []string { return []string{a.Input} }
 
-func (a chunkArgs) apply(texts []*Text) (string, error) {
+func (a chunkArgs) apply(texts []*Text, b *budget.Budget) (string, error) {
 	lines := int64(texts[0].Lines())
-	size := (lines-1)/a.N + 1
-	rest, left := texts[0].s, lines
-	list := newList(len(rest))
-	for ; left > size; left -= size {
-		end := endOfLine(rest, size)
-		list.add(rest[:end])
-		rest = rest[end+1:]
+	return jsonList(groups(texts[0].s, lines, (lines-1)/a.N+1), b)
+}
+
+// groups are size lines each, the last one what is left of all the lines.
+func groups(s string, lines, size int64) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		rest := s
+		for left := lines; left > size; left -= size {
+			end := endOfLine(rest, size)
+			if !yield(rest[:end]) {
+				return
+			}
+			rest = rest[end+1:]
+		}
+		yield(rest)
 	}
-	list.add(rest)
-	return list.String(), nil
 }
 
 // endOfLine is where the n-th line of s ends; s has more than n.
@@ -100,7 +127,7 @@ type splitArgs struct {
 
 func (a splitArgs) reads() []string { return []string{a.Input} }
 
-func (a splitArgs) apply(texts []*Text) (string, error) {
+func (a splitArgs) apply(texts []*Text, b *budget.Budget) (string, error) {
 	delimiter := "\n"
 	if a.Delimiter != nil {
 		delimiter = *a.Delimiter
@@ -108,14 +135,17 @@ func (a splitArgs) apply(texts []*Text) (string, error) {
 	if delimiter == "" {
 		return "", tool.Errorf(tool.Invalid, "delimiter is empty; give the text that stands between the parts").In("delimiter")
 	}
-	rest := texts[0].s
-	list := newList(len(rest))
-	for {
-		part, after, found := strings.Cut(rest, delimiter)
-		list.add(part)
-		if !found {
-			return list.String(), nil
+	return jsonList(partsOf(texts[0].s, delimiter), b)
+}
+
+// partsOf may be gone through again and again, which strings.SplitSeq may not.
+func partsOf(s, delimiter string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for rest, more := s, true; more; {
+			var part string
+			if part, rest, more = strings.Cut(rest, delimiter); !yield(part) {
+				return
+			}
 		}
-		rest = after
 	}
 }

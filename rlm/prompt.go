@@ -19,7 +19,7 @@ Answer every time with exactly one JSON object, one of:
 {"mode":"explore","op":"grep","args":{"input":"context","pattern":"error"},"bind":"errors"}
   runs one operation and shows you the result (long ones cut; the binding has all). At most %d.
 {"mode":"commit","steps":[{"op":"chunk","args":{"input":"errors","n":4},"bind":"parts"},{"op":"map","args":{"query":"How many errors?","inputs":"parts"},"bind":"counts"},{"op":"combine","args":{"inputs":"counts","strategy":"sum"},"bind":"total"}],"output":"total"}
-  runs a program; only its output is bound and shown. At most %d.
+  runs a program; only its output is bound and shown. At most %d; the output of the last one is the answer.
 {"mode":"final","answer":"…"}
   ends with your answer; {"mode":"final","binding":"name"} ends with a bound text as the answer.
 `

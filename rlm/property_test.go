@@ -1,6 +1,7 @@
 package rlm_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math/big"
@@ -23,7 +24,7 @@ var texts = rapid.StringOf(rapid.OneOf(
 func apply(t *rapid.T, op string, args map[string]any, text string) string {
 	raw, err := json.Marshal(args)
 	require.NoError(t, err)
-	got, err := rlm.Apply(op, raw, bound("context", text))
+	got, err := rlm.Apply(context.Background(), op, raw, bound("context", text))
 	require.NoError(t, err)
 	return got
 }
@@ -167,8 +168,8 @@ func TestOperationsArePure(t *testing.T) {
 		b := bound("context", texts.Draw(t, "text"), "other", texts.Draw(t, "other"))
 		before := fmt.Sprint(b["context"], b["other"], len(b))
 		for op, args := range calls {
-			first, err1 := rlm.Apply(op, json.RawMessage(args), b)
-			second, err2 := rlm.Apply(op, json.RawMessage(args), b)
+			first, err1 := rlm.Apply(context.Background(), op, json.RawMessage(args), b)
+			second, err2 := rlm.Apply(context.Background(), op, json.RawMessage(args), b)
 			require.Equal(t, first, second, op)
 			require.Equal(t, err1, err2, op)
 		}
@@ -190,10 +191,41 @@ func TestMovesSurviveTheRoundTrip(t *testing.T) {
 			rapid.Map(name, func(s string) rlm.Move { return rlm.Move{Mode: "final", Binding: s} }),
 		).Draw(t, "move")
 		message := rapid.SampledFrom([]string{"%s", "```json\n%s\n```", "I think { so.\n%s\nThat is it.", "  %s\n"}).Draw(t, "frame")
-		got, err := rlm.ParseMove(fmt.Sprintf(message, move.String()))
+		got, err := rlm.ParseMove(fmt.Sprintf(message, rapid.SampledFrom([]func(rlm.Move) string{rlm.Move.String, nested}).Draw(t, "shape")(move)))
 		require.NoError(t, err)
 		require.Equal(t, move.String(), got.String())
 	})
+}
+
+// nested is a move in the other shape of the schema.
+func nested(m rlm.Move) string {
+	fields := map[string]any{"mode": m.Mode}
+	switch m.Mode {
+	case "explore":
+		fields["operation"] = m.Step
+	case "commit":
+		fields["operations"], fields["output"] = m.Steps, m.Output
+	default:
+		return m.String()
+	}
+	raw, _ := json.Marshal(fields)
+	return string(raw)
+}
+
+func TestBothShapesAreTheSameMove(t *testing.T) {
+	for flat, other := range map[string]string{
+		`{"mode":"explore","op":"grep","args":{"pattern":"x","end":null},"bind":"y"}`:                `{"mode":"explore","operation":{"op":"grep","args":{"pattern":"x","end":null},"bind":"y"}}`,
+		`{"mode":"explore","op":"count"}`:                                                            `{"mode":"explore","operation":{"op":"count","args":null,"bind":null}}`,
+		`{"mode":"commit","steps":[{"op":"count","args":{"mode":"chars"},"bind":"n"}],"output":"n"}`: `{"mode":"commit","operations":[{"op":"count","args":{"mode":"chars"},"bind":"n"}],"output":"n"}`,
+	} {
+		want, err := rlm.ParseMove(flat)
+		require.NoError(t, err)
+		for _, frame := range []string{"%s", "```json\n%s\n```", "```\n%s\n```", "So:\n%s\nDone."} {
+			got, err := rlm.ParseMove(fmt.Sprintf(frame, other))
+			require.NoError(t, err, other)
+			require.Equal(t, want, got)
+		}
+	}
 }
 
 func TestGarbageIsNoMove(t *testing.T) {
@@ -202,6 +234,10 @@ func TestGarbageIsNoMove(t *testing.T) {
 		`{"mode":"explore"}`, `{"mode":"explore","op":""}`, `{"mode":"explore","op":"count","output":"x"}`, `{"mode":"explore","op":"count","bind":"a b"}`,
 		`{"mode":"commit","steps":[],"output":"x"}`, `{"mode":"commit","steps":[{"op":"count"}],"output":"x"}`,
 		`{"mode":"commit","steps":[{"op":"count","bind":"x"}]}`, `{"mode":"final","answer":1}`, `{"mode":"final","answer":"x","more":1}`,
+		`{"mode":"explore","operation":{"op":"count"},"op":"count"}`, `{"mode":"explore","operation":{"op":"count"},"bind":"x"}`, `{"mode":"explore","operation":{}}`,
+		`{"mode":"explore","operation":{"op":"count","more":1}}`, `{"mode":"explore","operation":[{"op":"count"}]}`, `{"mode":"explore","operations":[{"op":"count"}]}`,
+		`{"mode":"commit","operations":[{"op":"count","bind":"x"}],"steps":[{"op":"count","bind":"x"}],"output":"x"}`,
+		`{"mode":"commit","operations":[{"op":"count","bind":"x"}]}`, `{"mode":"commit","operations":[],"output":"x"}`, `{"mode":"final","operation":{"op":"count"},"answer":"x"}`,
 		strings.Repeat("{", 100_000), `{"mode":"final","answer":"` + strings.Repeat("x", 1<<20) + `"}`,
 	} {
 		_, err := rlm.ParseMove(message)

@@ -17,7 +17,7 @@ import (
 // Defaults of the options.
 const (
 	DefaultMaxText  = 128 << 20 // bytes of one text
-	DefaultMaxTotal = 512 << 20 // bytes of all bindings
+	DefaultMaxTotal = 256 << 20 // bytes of all bindings
 	MaxBindings     = 1000
 )
 
@@ -37,8 +37,10 @@ type Options struct {
 	// Logger gets what goes wrong with the cache; nil logs nothing.
 	Logger *slog.Logger
 	// MaxText and MaxTotal bound one text and all of them, in bytes; the defaults
-	// are 128 MiB and 512 MiB.
+	// are 128 MiB and 256 MiB.
 	MaxText, MaxTotal int64
+
+	room *room // shared by the conversations of a run; nil is one of its own
 }
 
 // Ops holds the bindings of one session and runs operations over them. It may be
@@ -48,21 +50,21 @@ type Ops struct {
 
 	mu       sync.Mutex
 	bindings Bindings
-	total    int64
+	charged  map[string]int64 // bytes of opts.room, by binding
 }
 
 // New makes an Ops in which only context is bound, to nothing. It does not fail
 // today; the error is for options to come.
 func New(opts *Options) (*Ops, error) {
-	o := &Ops{bindings: Bindings{ContextName: NewText("")}}
+	o := &Ops{bindings: Bindings{ContextName: NewText("")}, charged: map[string]int64{}}
 	if opts != nil {
 		o.opts = *opts
 	}
 	if o.opts.MaxText <= 0 {
 		o.opts.MaxText = DefaultMaxText
 	}
-	if o.opts.MaxTotal <= 0 {
-		o.opts.MaxTotal = DefaultMaxTotal
+	if o.opts.room == nil {
+		o.opts.room = newRoom(o.opts.MaxTotal)
 	}
 	if o.opts.Logger == nil {
 		o.opts.Logger = slog.New(slog.DiscardHandler)
@@ -90,20 +92,26 @@ func (o *Ops) Bind(name, text string) (*Text, error) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	old, replaces := o.bindings[name]
-	total := o.total + int64(len(text))
-	if replaces {
-		total -= int64(len(old.s))
-	}
-	if total > o.opts.MaxTotal {
-		return nil, tool.Errorf(tool.Limit, "the bindings would have %d bytes together; at most %d are taken: bind smaller texts over those that are not needed", total, o.opts.MaxTotal)
-	}
-	if !replaces && len(o.bindings) >= MaxBindings {
+	if o.bindings[name] == nil && len(o.bindings) >= MaxBindings {
 		return nil, tool.Errorf(tool.Limit, "there are %d bindings, which is the limit; use a name again", MaxBindings)
 	}
+	size := int64(len(text))
+	if err := o.opts.room.take(size - o.charged[name]); err != nil {
+		return nil, err
+	}
 	t := NewText(text)
-	o.bindings[name], o.total = t, total
+	o.bindings[name], o.charged[name] = t, size
 	return t, nil
+}
+
+// release gives the room of the bindings back. The Ops must not be used any more.
+func (o *Ops) release() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for name, size := range o.charged {
+		_ = o.opts.room.take(-size) // giving back does not fail
+		delete(o.charged, name)
+	}
 }
 
 const maxName = 80 // characters
@@ -121,7 +129,8 @@ func checkName(name string) error {
 type Outcome struct {
 	Result  string
 	Cached  bool
-	Failure string // of eval: what the code did wrong; "" is that it did not
+	Failure string   // of eval: what the code did wrong; "" is that it did not
+	Notes   []string // of eval: what its code may not expect of the names of inputs
 }
 
 // Do runs an operation with its arguments as a JSON object. Errors are
@@ -139,7 +148,7 @@ func (o *Ops) Do(ctx context.Context, op string, args json.RawMessage) (Outcome,
 		return Outcome{}, err
 	}
 	return o.cached(op, decoded, decoded.reads(), texts, "", func() (string, string, error) {
-		result, err := decoded.apply(texts)
+		result, err := within(ctx, o.opts.MaxText, decoded, texts)
 		return result, "", err
 	})
 }
@@ -158,21 +167,25 @@ func (o *Ops) eval(ctx context.Context, args json.RawMessage) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	if err := a.check(names); err != nil {
+	if err := a.check(); err != nil {
 		return Outcome{}, err
 	}
 	inputs := make(map[string]string, len(names))
 	for i, name := range names {
-		inputs[name] = texts[i].s
+		if !unusable(name) {
+			inputs[name] = texts[i].s
+		}
 	}
 	run := func() (string, string, error) { return o.opts.Eval.Eval(ctx, a.Code, inputs) }
 	version := o.opts.Eval.Version()
 	if version == "" { // not deterministic
 		result, failure, err := run()
-		return Outcome{Result: result, Failure: failure}, err
+		return Outcome{Result: result, Failure: failure, Notes: notesOn(names)}, err
 	}
 	a.Inputs = &names
-	return o.cached(OpEval, a, names, texts, version, run)
+	out, err := o.cached(OpEval, a, names, texts, version, run)
+	out.Notes = notesOn(names)
+	return out, err
 }
 
 // cached gives what the cache has of an operation, or runs it and keeps what
@@ -204,11 +217,11 @@ func (o *Ops) Load(ctx context.Context, p LoadParams) (LoadResult, error) {
 	if err := checkName(p.Name); err != nil {
 		return LoadResult{}, err
 	}
-	text, err := o.textOf(ctx, p)
+	content, err := o.textOf(ctx, p)
 	if err != nil {
 		return LoadResult{}, err
 	}
-	t, err := o.Bind(p.Name, text)
+	t, err := o.Bind(p.Name, content)
 	if err != nil {
 		return LoadResult{}, err
 	}
@@ -232,5 +245,5 @@ func (o *Ops) textOf(ctx context.Context, p LoadParams) (string, error) {
 	if !utf8.Valid(data) {
 		return "", tool.Errorf(tool.NotText, "the file is not UTF-8 text").In("path")
 	}
-	return string(data), nil
+	return text(data), nil
 }

@@ -6,70 +6,83 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
+	"time"
 
+	"github.com/wisbox/wisbox/llm"
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Message is one of a conversation. Role is system, user or assistant.
-type Message struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
-}
-
-// Model continues a conversation. It may be used from many goroutines at once.
-type Model interface {
-	Complete(ctx context.Context, messages []Message) (string, error)
-}
-
 // Limits bound a run. A value of 0 is the default, a negative one is 0.
+//
+// After the last explore step a conversation is committing: every further message
+// is a commit or, like whatever else it is but a final answer, counted as one.
+// After the last commit the conversation is done, and the output of the last one
+// that did not fail is its answer.
 type Limits struct {
-	Explore int // explore steps of one conversation, default 20
-	Commits int // commits of one conversation, default 5
-	Depth   int // conversations below conversations, default 1
-	Turns   int // messages of one conversation, default 40
-	Calls   int // messages of all models together, default 500
+	Explore  int // explore steps of one conversation, default 20
+	Commits  int // commits of one conversation, default 5
+	Depth    int // conversations below conversations, default 1
+	Turns    int // messages of one conversation, default 40
+	Calls    int // messages of all models together, default 500
+	Parallel int // models that one map asks at once, default 4
 }
 
 // The limits that no option changes.
 const (
-	shownToModel  = 8_000   // characters of a result that a model is shown
-	directChars   = 100_000 // characters of the context of a direct call
-	badMessages   = 3       // in a row end a conversation
-	mapConcurrent = 4
+	shownToModel = 8_000   // characters of a result that a model is shown
+	directChars  = 100_000 // characters of the context of a direct call
+	badMessages  = 3       // in a row end a conversation
 )
 
 func (l Limits) orDefaults() Limits {
 	for _, f := range []struct {
 		value *int
 		def   int
-	}{{&l.Explore, 20}, {&l.Commits, 5}, {&l.Depth, 1}, {&l.Turns, 40}, {&l.Calls, 500}} {
+	}{{&l.Explore, 20}, {&l.Commits, 5}, {&l.Depth, 1}, {&l.Turns, 40}, {&l.Calls, 500}, {&l.Parallel, 4}} {
 		if *f.value == 0 {
 			*f.value = f.def
 		}
 		*f.value = max(0, *f.value)
 	}
+	l.Parallel = max(1, l.Parallel)
 	return l
 }
 
 // RunOptions configure a run.
 type RunOptions struct {
-	Query   string // required
-	Context string // bound to context
-	Model   Model  // required
-	Child   Model  // of rlm_call and map; nil is Model
+	Query   string    // required
+	Context string    // bound to context
+	Model   llm.Model // required
+	Child   llm.Model // of rlm_call and map; nil is Model
 	Limits  Limits
 	// Ops are those of the operations: evaluator, cache, sizes. Files are not used.
 	Ops Options
-	// OnTurn is told of every move, from several goroutines at once; it may be nil.
-	OnTurn func(Turn)
+	// OnTurn gets every message of a conversation, OnOperation every
+	// operation when it ends: an explore's, or one of a commit's. Both are called
+	// from several goroutines at once and may be nil.
+	OnTurn      func(Turn)
+	OnOperation func(Operation)
 }
 
-// Turn is one move of a conversation and what came of it.
+// Turn is one message of a conversation and what came of it.
 type Turn struct {
 	Depth  int
 	Number int // from 1
 	Move   Move
+	Err    error  // what was wrong with the message or its move
 	Reply  string // what the model is told, "" after a final
+}
+
+// Operation is one that was run for a model.
+type Operation struct {
+	Depth, Turn int
+	Mode        string
+	Step        Step
+	Chars       int // of the result
+	Cached      bool
+	Took        time.Duration
+	Err         error  // why there is no result
+	Failure     string // of eval: what the code did wrong
 }
 
 // Answer is how a run ended well.
@@ -79,6 +92,9 @@ type Answer struct {
 	Explored int    `json:"explored"`
 	Commits  int    `json:"commits"`
 	Calls    int    `json:"calls"` // messages of all models
+	// CutBy names the limit that ended the run with the output of its last commit
+	// for an answer: commits, turns or calls. It is "" after a final answer.
+	CutBy string `json:"cut_by,omitempty"`
 }
 
 // Run has a model answer a question about a text that it sees only through
@@ -93,6 +109,7 @@ func Run(ctx context.Context, opts *RunOptions) (Answer, error) {
 	}
 	t := &tree{opts: *opts}
 	t.opts.Limits = opts.Limits.orDefaults()
+	t.opts.Ops.room = newRoom(opts.Ops.MaxTotal)
 	if t.opts.Child == nil {
 		t.opts.Child = opts.Model
 	}
@@ -104,7 +121,7 @@ func Run(ctx context.Context, opts *RunOptions) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	return Answer{Text: text, Turns: c.turns, Explored: c.explored, Commits: c.commits, Calls: int(t.calls.Load())}, nil
+	return Answer{Text: text, Turns: c.turns, Explored: c.explored, Commits: c.commits, Calls: int(t.calls.Load()), CutBy: c.cutBy}, nil
 }
 
 // tree is a run: the first conversation and all below it.
@@ -114,7 +131,7 @@ type tree struct {
 }
 
 // ask is one message of a model.
-func (t *tree) ask(ctx context.Context, m Model, messages []Message) (string, error) {
+func (t *tree) ask(ctx context.Context, m llm.Model, messages []llm.Message) (string, error) {
 	if t.calls.Add(1) > int64(t.opts.Limits.Calls) {
 		t.calls.Add(-1)
 		return "", tool.Errorf(tool.Limit, "the models were asked %d times, which is the limit of a run", t.opts.Limits.Calls)
@@ -126,14 +143,18 @@ func (t *tree) ask(ctx context.Context, m Model, messages []Message) (string, er
 type conversation struct {
 	tree     *tree
 	depth    int
-	model    Model
+	model    llm.Model
 	ops      *Ops
-	messages []Message
+	messages []llm.Message
 
 	turns, explored, commits, bad int
+
+	cycles int     // commits, and what came instead of them while committing
+	output *string // of the last commit that did not fail
+	cutBy  string
 }
 
-func (t *tree) conversation(depth int, m Model, query, text string) (*conversation, error) {
+func (t *tree) conversation(depth int, m llm.Model, query, text string) (*conversation, error) {
 	opts := t.opts.Ops
 	opts.Files = nil
 	ops, err := New(&opts)
@@ -145,39 +166,96 @@ func (t *tree) conversation(depth int, m Model, query, text string) (*conversati
 		return nil, err
 	}
 	c := &conversation{tree: t, depth: depth, model: m, ops: ops}
-	c.messages = []Message{{"system", prompt(ops, t.opts.Limits)}, {"user", opening(query, bound)}}
+	c.messages = []llm.Message{{Role: llm.System, Content: prompt(ops, t.opts.Limits)}, {Role: llm.User, Content: opening(query, bound)}}
 	return c, nil
+}
+
+// The limits that cut a conversation.
+const (
+	byCommits = "commits"
+	byTurns   = "turns"
+	byCalls   = "calls"
+)
+
+// committing tells that no explore steps are left.
+func (c *conversation) committing() bool { return c.explored >= c.tree.opts.Limits.Explore }
+
+// over names the limit that the conversation has come to, or is "".
+func (c *conversation) over() string {
+	switch l := c.tree.opts.Limits; {
+	case c.cycles >= max(1, l.Commits): // without commits there is one message more, for the answer
+		return byCommits
+	case c.turns >= l.Turns:
+		return byTurns
+	}
+	return ""
+}
+
+// cut ends a conversation at a limit: with the output of its last commit.
+func (c *conversation) cut(limit string) (string, error) {
+	if c.output == nil {
+		return "", tool.Errorf(tool.Limit, "the model gave no final answer, and no commit of its that succeeded, within the limit on %s; raise it, or ask something smaller", limit)
+	}
+	c.cutBy = limit
+	return *c.output, nil
 }
 
 // run goes on until the final answer or a limit.
 func (c *conversation) run(ctx context.Context) (string, error) {
-	for c.turns < c.tree.opts.Limits.Turns {
-		c.turns++
+	for c.over() == "" {
 		said, err := c.tree.ask(ctx, c.model, c.messages)
+		if tool.KindOf(err) == tool.Limit {
+			return c.cutByCalls(err)
+		}
 		if err != nil {
 			return "", err
 		}
-		move, err := ParseMove(said)
-		if err == nil && move.Mode == ModeFinal {
-			if text, err := c.final(move); err == nil {
-				c.tell(move, "")
+		c.turns++
+		committing := c.committing()
+		move, problem := ParseMove(said)
+		if problem == nil && move.Mode == ModeFinal {
+			text, err := c.final(move)
+			if err == nil {
+				c.tell(move, nil, "")
 				return text, nil
 			}
 		}
-		reply, err := c.reply(ctx, move, err)
+		if committing || move.Mode == ModeCommit {
+			c.cycles++
+		}
+		reply, err := c.reply(ctx, move, problem)
 		if err != nil {
 			return "", err
 		}
-		c.tell(move, reply)
-		c.messages = append(c.messages, Message{"assistant", said}, Message{"user", reply + c.left()})
+		c.messages = append(c.messages, llm.Message{Role: llm.Assistant, Content: said}, llm.Message{Role: llm.User, Content: reply + c.left()})
 	}
-	return "", tool.Errorf(tool.Limit, "the model gave no final answer in %d turns", c.turns)
+	return c.cut(c.over())
 }
 
-func (c *conversation) tell(move Move, reply string) {
-	if c.tree.opts.OnTurn != nil {
-		c.tree.opts.OnTurn(Turn{Depth: c.depth, Number: c.turns, Move: move, Reply: reply})
+func (c *conversation) cutByCalls(err error) (string, error) {
+	if c.output == nil {
+		return "", err
 	}
+	return c.cut(byCalls)
+}
+
+func (c *conversation) tell(move Move, err error, reply string) {
+	if c.tree.opts.OnTurn != nil {
+		c.tree.opts.OnTurn(Turn{Depth: c.depth, Number: c.turns, Move: move, Err: err, Reply: reply})
+	}
+}
+
+// timed runs an operation and tells what came of it.
+func (c *conversation) timed(mode string, step Step, run func() (Outcome, error)) (Outcome, error) {
+	start := time.Now()
+	out, err := run()
+	if c.tree.opts.OnOperation != nil {
+		c.tree.opts.OnOperation(Operation{
+			Depth: c.depth, Turn: c.turns, Mode: mode, Step: step, Chars: NewText(out.Result).Chars(), Cached: out.Cached,
+			Took: time.Since(start), Err: err, Failure: out.Failure,
+		})
+	}
+	return out, err
 }
 
 // final is the answer in words, or the text of the binding that is the answer.
@@ -195,48 +273,55 @@ func (c *conversation) final(move Move) (string, error) {
 // reply makes a move, unless it was none. Its error ends the conversation; what a
 // model did wrong is told to the model.
 func (c *conversation) reply(ctx context.Context, move Move, problem error) (string, error) {
+	if problem == nil && move.Mode == ModeFinal {
+		_, problem = c.final(move) // it failed, or there would be no reply
+	}
 	if problem != nil {
 		c.bad++
 		if c.bad >= badMessages {
 			return "", tool.Errorf(tool.Invalid, "the model broke the protocol %d times in a row: %s", c.bad, tool.AsError(problem).Message)
 		}
-		return "Your message was no move: " + tool.AsError(problem).Message + ". Answer with exactly one JSON object.", nil
+		reply := "Your message was no move: " + tool.AsError(problem).Message + ". Answer with exactly one JSON object."
+		if move.Mode == ModeFinal {
+			reply = "Error: " + tool.AsError(problem).Error()
+		}
+		c.tell(move, problem, reply)
+		return reply, nil
 	}
 	c.bad = 0
 	var said string
 	var err error
-	switch move.Mode {
-	case ModeExplore:
+	if move.Mode == ModeExplore {
 		said, err = c.explore(ctx, move.Step)
-	case ModeCommit:
+	} else {
 		said, err = c.commit(ctx, move)
-	default:
-		_, err = c.final(move)
-	}
-	if err == nil {
-		return said, nil
 	}
 	if ends(ctx, err) {
 		return "", err
 	}
-	return "Error: " + tool.AsError(err).Error(), nil
+	if err != nil {
+		said = "Error: " + tool.AsError(err).Error()
+	}
+	c.tell(move, err, said)
+	return said, nil
 }
 
 // ends tells which errors a model can't do anything about.
 func ends(ctx context.Context, err error) bool {
 	kind := tool.KindOf(err)
-	return ctx.Err() != nil || kind == tool.Unavailable || kind == tool.Internal || kind == tool.Closed
+	return err != nil && ctx.Err() != nil || kind == tool.Unavailable || kind == tool.Internal || kind == tool.Closed
 }
 
 func (c *conversation) explore(ctx context.Context, step Step) (string, error) {
-	if c.explored >= c.tree.opts.Limits.Explore {
-		return "", tool.Errorf(tool.Limit, "no explore steps are left: commit, or give the final answer")
-	}
-	c.explored++
-	if step.Bind == "" {
+	run := func() (Outcome, error) { return do(ctx, c.ops, step) }
+	if c.committing() {
+		run = func() (Outcome, error) {
+			return Outcome{}, tool.Errorf(tool.Limit, "no explore steps are left: commit, or give the final answer")
+		}
+	} else if c.explored++; step.Bind == "" {
 		step.Bind = fmt.Sprintf("step_%d", c.explored)
 	}
-	out, err := do(ctx, c.ops, step)
+	out, err := c.timed(ModeExplore, step, run)
 	if err != nil {
 		return "", err
 	}
@@ -263,14 +348,17 @@ func do(ctx context.Context, ops *Ops, step Step) (Outcome, error) {
 // show is what a model sees of a result.
 func (c *conversation) show(out Outcome, name string) string {
 	t := NewText(out.Result)
-	text, cut := shown(t, shownToModel)
+	text, cut := t.first(shownToModel)
 	if out.Failure != "" {
-		failure, _ := shown(NewText(out.Failure), shownToModel)
+		failure, _ := NewText(out.Failure).first(shownToModel)
 		return "The code failed, nothing was bound.\n" + text + "\n" + failure
 	}
 	head := fmt.Sprintf("Bound to %s, %d characters", name, t.Chars())
 	if cut {
 		head += fmt.Sprintf(", of which the first %d are here", shownToModel)
+	}
+	for _, note := range out.Notes {
+		head = "Note: " + note + ".\n" + head
 	}
 	return head + ":\n" + text
 }
@@ -279,12 +367,13 @@ func (c *conversation) show(out Outcome, name string) string {
 // of a commit that fails, nothing.
 func (c *conversation) commit(ctx context.Context, move Move) (string, error) {
 	if c.commits >= c.tree.opts.Limits.Commits {
-		return "", tool.Errorf(tool.Limit, "no commits are left: give the final answer")
+		return "", tool.Errorf(tool.Limit, "there are no commits in this run: give the final answer")
 	}
 	c.commits++
 	scratch := c.ops.fork()
+	defer scratch.release()
 	for i, step := range move.Steps {
-		out, err := c.step(ctx, scratch, step)
+		out, err := c.timed(ModeCommit, step, func() (Outcome, error) { return c.step(ctx, scratch, step) })
 		if err != nil {
 			known := *tool.AsError(err)
 			known.Message = fmt.Sprintf("step %d of the commit: %s; nothing was bound", i+1, known.Message)
@@ -298,17 +387,24 @@ func (c *conversation) commit(ctx context.Context, move Move) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	scratch.release() // the output has room of its own
 	if _, err := c.ops.Bind(move.Output, texts[0].s); err != nil {
 		return "", err
 	}
+	c.output = &texts[0].s
 	return c.show(Outcome{Result: texts[0].s}, move.Output), nil
 }
 
 // left tells the model what it may still do.
 func (c *conversation) left() string {
 	l := c.tree.opts.Limits
-	if c.turns+1 >= l.Turns {
+	switch {
+	case c.turns+1 >= l.Turns:
 		return "\n\nThis is your last turn: give the final answer."
+	case c.committing() && c.cycles+1 >= l.Commits:
+		return "\n\nNo explore steps are left, and this is your last message: give the final answer, or commit to a program whose output is the answer."
+	case c.committing():
+		return fmt.Sprintf("\n\nNo explore steps are left: commit, or give the final answer. Left: %d commits.", l.Commits-c.cycles)
 	}
-	return fmt.Sprintf("\n\nLeft: %d explore steps, %d commits, %d turns.", l.Explore-c.explored, l.Commits-c.commits, l.Turns-c.turns)
+	return fmt.Sprintf("\n\nLeft: %d explore steps, %d commits, %d turns.", l.Explore-c.explored, l.Commits-c.cycles, l.Turns-c.turns)
 }

@@ -3,7 +3,6 @@ package rlm_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -11,12 +10,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/wisbox/wisbox/llm"
 	"github.com/wisbox/wisbox/rlm"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -27,13 +26,13 @@ type script struct {
 	says []string
 
 	mu    sync.Mutex
-	asked [][]rlm.Message
+	asked [][]llm.Message
 }
 
-func (s *script) Complete(_ context.Context, messages []rlm.Message) (string, error) {
+func (s *script) Complete(_ context.Context, messages []llm.Message) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asked = append(s.asked, append([]rlm.Message{}, messages...))
+	s.asked = append(s.asked, append([]llm.Message{}, messages...))
 	return s.says[min(len(s.asked), len(s.says))-1], nil
 }
 
@@ -46,7 +45,7 @@ func (s *script) reply(n int) string {
 // answering is a model that is a function of its last message.
 type answering func(last string) (string, error)
 
-func (f answering) Complete(_ context.Context, messages []rlm.Message) (string, error) {
+func (f answering) Complete(_ context.Context, messages []llm.Message) (string, error) {
 	return f(messages[len(messages)-1].Content)
 }
 
@@ -102,14 +101,88 @@ func TestThePromptNamesEvalWhereItIs(t *testing.T) {
 	assert.Contains(t, m.reply(1), "nothing was bound")
 }
 
-func TestStepsAndCyclesAreBounded(t *testing.T) {
-	m := &script{says: []string{explore, explore, explore, commitOf(`{"op":"count","args":{},"bind":"x"}`, "x"), commitOf(`{"op":"count","args":{},"bind":"x"}`, "x"), final}}
-	answer, err := rlm.Run(context.Background(), &rlm.RunOptions{Query: "q", Model: m, Limits: rlm.Limits{Explore: 2, Commits: 1}})
+// countOf is a commit whose output is the number of characters of a text.
+func countOf(text string) string {
+	return commitOf(fmt.Sprintf(`{"op":"slice","args":{"end":%d},"bind":"s"},{"op":"count","args":{"input":"s","mode":"chars"},"bind":"x"}`, len(text)), "x")
+}
+
+// TestLimitsEndARun: after the last explore step a run is committing, after the
+// last commit it is done, with that commit's output.
+func TestLimitsEndARun(t *testing.T) {
+	failing := commitOf(`{"op":"count","args":{"input":"nothere"},"bind":"x"}`, "x")
+	limits := rlm.Limits{Explore: 2, Commits: 3}
+	for _, c := range []struct {
+		name   string
+		says   []string
+		limits rlm.Limits
+		want   rlm.Answer // without calls and turns, which are asked
+		asked  int
+	}{
+		{"commits to the last", []string{explore, explore, countOf("a"), countOf("ab"), countOf("abc")}, limits, rlm.Answer{Text: "3", Explored: 2, Commits: 3, CutBy: "commits"}, 5},
+		{"commits before it explored all", []string{countOf("a"), countOf("ab"), countOf("abc")}, limits, rlm.Answer{Text: "3", Commits: 3, CutBy: "commits"}, 3},
+		{"the last commit fails", []string{countOf("a"), countOf("ab"), failing}, limits, rlm.Answer{Text: "2", Commits: 3, CutBy: "commits"}, 3},
+		{"explores for ever", []string{countOf("abcd"), explore}, limits, rlm.Answer{Text: "4", Explored: 2, Commits: 1, CutBy: "commits"}, 5},
+		{"answers at the last moment", []string{explore, explore, countOf("a"), countOf("a"), final}, limits, rlm.Answer{Text: "42", Explored: 2, Commits: 2}, 5},
+		{"turns", []string{countOf("abcde"), explore}, rlm.Limits{Turns: 4}, rlm.Answer{Text: "5", Explored: 3, Commits: 1, CutBy: "turns"}, 4},
+		{"calls", []string{countOf("abcde"), explore}, rlm.Limits{Calls: 4}, rlm.Answer{Text: "5", Explored: 3, Commits: 1, CutBy: "calls"}, 4},
+		{"no commits at all", []string{explore, explore, final}, rlm.Limits{Explore: 2, Commits: -1}, rlm.Answer{Text: "42", Explored: 2}, 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := &script{says: c.says}
+			answer, err := rlm.Run(t.Context(), &rlm.RunOptions{Query: "q", Context: "some text", Model: m, Limits: c.limits})
+			require.NoError(t, err)
+			c.want.Turns, c.want.Calls = c.asked, c.asked
+			assert.Equal(t, c.want, answer)
+			assert.Len(t, m.asked, c.asked)
+		})
+	}
+}
+
+// TestALimitWithoutACommitIsAnError: there is nothing that could be the answer.
+func TestALimitWithoutACommitIsAnError(t *testing.T) {
+	for name, c := range map[string]struct {
+		says   string
+		limits rlm.Limits
+		asked  int
+		kind   tool.Kind
+	}{
+		"explores for ever":            {explore, rlm.Limits{}, 25, tool.Limit},
+		"explores for ever, no commit": {explore, rlm.Limits{Explore: 2, Commits: -1}, 3, tool.Limit},
+		"finals without a binding":     {`{"mode":"final","binding":"nothere"}`, rlm.Limits{}, 3, tool.Invalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &script{says: []string{c.says}}
+			_, err := rlm.Run(t.Context(), &rlm.RunOptions{Query: "q", Model: m, Limits: c.limits})
+			assert.Equal(t, c.kind, tool.KindOf(err))
+			assert.Len(t, m.asked, c.asked)
+		})
+	}
+}
+
+func TestAModelIsToldThatItIsCommitting(t *testing.T) {
+	m := &script{says: []string{explore, explore, countOf("a"), final}}
+	_, err := rlm.Run(t.Context(), &rlm.RunOptions{Query: "q", Model: m, Limits: rlm.Limits{Explore: 1, Commits: 3}})
 	require.NoError(t, err)
-	assert.Equal(t, 2, answer.Explored)
-	assert.Equal(t, 1, answer.Commits)
-	assert.Contains(t, m.reply(3), "no explore steps are left")
-	assert.Contains(t, m.reply(5), "no commits are left")
+	assert.Contains(t, m.reply(1), "No explore steps are left: commit, or give the final answer. Left: 3 commits.")
+	assert.Contains(t, m.reply(2), "no explore steps are left")
+	assert.Contains(t, m.reply(3), "this is your last message")
+}
+
+func TestOperationsAreToldAsTheyEnd(t *testing.T) {
+	cache, _ := openCache(t, 0)
+	m := &script{says: []string{explore, explore, commitOf(`{"op":"rlm_call","args":{"query":"q"},"bind":"a"},{"op":"count","args":{"input":"nothere"},"bind":"b"}`, "b"), final}}
+	var told []string
+	_, err := rlm.Run(t.Context(), &rlm.RunOptions{
+		Query: "q", Context: "abc", Model: m, Child: &script{says: []string{explore, final}}, Ops: rlm.Options{Cache: cache},
+		OnOperation: func(o rlm.Operation) {
+			told = append(told, fmt.Sprint(o.Depth, o.Turn, " ", o.Mode, " ", o.Step.Op, " ", o.Step.Bind, " ", o.Chars, o.Cached, o.Took > 0, o.Err != nil))
+		},
+	})
+	require.NoError(t, err)
+	assert.Equal(t, []string{
+		"0 1 explore count n 1 false true false", "0 2 explore count n 1 true true false",
+		"1 1 explore count n 1 true true false", "0 3 commit rlm_call a 2 false true false", "0 3 commit count b 0 false true true",
+	}, told)
 }
 
 func TestThreeBadMessagesInARowEndARun(t *testing.T) {
@@ -176,9 +249,14 @@ func TestMapKeepsOrderAndRunsAFewAtOnce(t *testing.T) {
 
 func TestAllModelsTogetherAreBounded(t *testing.T) {
 	m := &script{says: []string{commitOf(`{"op":"rlm_call","args":{"query":"again"},"bind":"a"}`, "a")}}
-	_, err := rlm.Run(context.Background(), &rlm.RunOptions{Query: "q", Model: m, Limits: rlm.Limits{Calls: 7, Depth: 3}})
-	assert.Equal(t, tool.Limit, tool.KindOf(err))
+	answer, err := rlm.Run(context.Background(), &rlm.RunOptions{Query: "q", Model: m, Limits: rlm.Limits{Calls: 7, Depth: 3}})
+	require.NoError(t, err)
+	assert.Equal(t, "calls", answer.CutBy, "each conversation ends with what its last commit gave")
 	assert.Len(t, m.asked, 7)
+	m = &script{says: m.says}
+	_, err = rlm.Run(context.Background(), &rlm.RunOptions{Query: "q", Model: m, Limits: rlm.Limits{Calls: 3, Depth: 3}})
+	assert.Equal(t, tool.Limit, tool.KindOf(err), "nothing was asked directly: there is no output")
+	assert.Len(t, m.asked, 3)
 }
 
 func TestAModelThatIsGoneEndsTheRun(t *testing.T) {
@@ -226,90 +304,6 @@ func TestARunNeedsAQuestionAndAModel(t *testing.T) {
 	}
 }
 
-// endpoint is a scripted server of chat completions.
-func endpoint(t *testing.T, handle http.HandlerFunc) *rlm.Endpoint {
-	t.Helper()
-	server := httptest.NewServer(handle)
-	t.Cleanup(server.Close)
-	temperature := 0.5
-	e, err := rlm.NewEndpoint(&rlm.EndpointOptions{BaseURL: server.URL + "/v1/", Model: "m", Key: "secret", Temperature: &temperature, Wait: time.Millisecond})
-	require.NoError(t, err)
-	return e
-}
-
-func TestARunOverHTTP(t *testing.T) {
-	var n atomic.Int64
-	e := endpoint(t, func(w http.ResponseWriter, r *http.Request) {
-		var body map[string]any
-		assert.NoError(t, json.NewDecoder(r.Body).Decode(&body))
-		assert.Equal(t, "/v1/chat/completions", r.URL.Path)
-		assert.Equal(t, "Bearer secret", r.Header.Get("Authorization"))
-		assert.Equal(t, "m", body["model"])
-		assert.InDelta(t, 0.5, body["temperature"], 0)
-		says := []string{explore, final}[n.Add(1)-1]
-		assert.NoError(t, json.NewEncoder(w).Encode(map[string]any{"choices": []any{map[string]any{"message": map[string]any{"role": "assistant", "content": says}}}}))
-	})
-	answer, err := rlm.Run(context.Background(), &rlm.RunOptions{Query: "q", Context: "c", Model: e})
-	require.NoError(t, err)
-	assert.Equal(t, "42", answer.Text)
-}
-
-func TestAnEndpointIsTriedAgainWhenItIsBusy(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		codes []int
-		tries int64
-		ok    bool
-	}{
-		{"busy once", []int{429, 200}, 2, true},
-		{"broken", []int{500, 502, 503, 200}, 3, false},
-		{"no key", []int{401, 200}, 1, false},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			var n atomic.Int64
-			e := endpoint(t, func(w http.ResponseWriter, _ *http.Request) {
-				w.WriteHeader(c.codes[n.Add(1)-1])
-				fmt.Fprint(w, `{"choices":[{"message":{"content":"yes"}}]}`)
-			})
-			text, err := e.Complete(context.Background(), nil)
-			assert.Equal(t, c.tries, n.Load())
-			if c.ok {
-				require.NoError(t, err)
-				assert.Equal(t, "yes", text)
-				return
-			}
-			assert.Equal(t, tool.Unavailable, tool.KindOf(err))
-			assert.NotContains(t, err.Error(), "secret")
-			assert.NotContains(t, err.Error(), "127.0.0.1")
-		})
-	}
-}
-
-func TestAnAnswerThatIsNoCompletionIsUnavailable(t *testing.T) {
-	for _, body := range []string{"", "{}", `{"choices":[]}`, "<html>"} {
-		e := endpoint(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) })
-		_, err := e.Complete(context.Background(), nil)
-		assert.Equal(t, tool.Unavailable, tool.KindOf(err))
-	}
-}
-
-func TestAnEndpointHeedsItsCaller(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	e := endpoint(t, func(w http.ResponseWriter, _ *http.Request) {
-		cancel()
-		w.WriteHeader(503)
-	})
-	_, err := e.Complete(ctx, nil)
-	assert.True(t, errors.Is(err, context.Canceled))
-}
-
-func TestEndpointsNeedAURLAndAModel(t *testing.T) {
-	for _, opts := range []*rlm.EndpointOptions{{}, {BaseURL: "ftp://x", Model: "m"}, {BaseURL: "http://x"}} {
-		_, err := rlm.NewEndpoint(opts)
-		assert.Equal(t, tool.Invalid, tool.KindOf(err))
-	}
-}
-
 func TestTheToolsLoadOperateAndBind(t *testing.T) {
 	set := tool.NewSet(newOps(t, nil).Tools()...)
 	call := func(name, args string) (*tool.Result, error) {
@@ -338,4 +332,18 @@ func TestTheToolsLoadOperateAndBind(t *testing.T) {
 	}
 	_, err = call("context_load", `{"name":"x","path":"b"}`)
 	assert.Equal(t, tool.Unsupported, tool.KindOf(err))
+}
+
+func TestARunOverHTTP(t *testing.T) {
+	var n atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		says := []string{explore, final}[n.Add(1)-1]
+		assert.NoError(t, json.NewEncoder(w).Encode(map[string]any{"choices": []any{map[string]any{"message": map[string]any{"role": "assistant", "content": says}}}}))
+	}))
+	defer server.Close()
+	e, err := llm.NewEndpoint(&llm.EndpointOptions{BaseURL: server.URL, Model: "m"})
+	require.NoError(t, err)
+	answer, err := rlm.Run(context.Background(), &rlm.RunOptions{Query: "q", Context: "c", Model: e})
+	require.NoError(t, err)
+	assert.Equal(t, "42", answer.Text)
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 	"unicode/utf8"
+
+	"github.com/wisbox/wisbox/internal/budget"
 )
 
 // Text is an immutable text with what the operations ask about it again and
@@ -40,14 +42,33 @@ func (t *Text) SHA256() [sha256.Size]byte { return t.sum() }
 type Bindings map[string]*Text
 
 // offset is where in t the code point of that number begins; n is at most Chars.
-func (t *Text) offset(n int) int {
+func (t *Text) offset(n int, b *budget.Budget) (int, error) {
 	if t.Chars() == len(t.s) {
-		return n
+		return n, b.Check()
 	}
 	if n <= t.Chars()/2 {
-		return forward(t.s, n)
+		return count(n, b, func(at, n int) int { return at + forward(t.s[at:], n) }, 0)
 	}
-	return backward(t.s, t.Chars()-n)
+	return count(t.Chars()-n, b, func(at, n int) int { return backward(t.s[:at], n) }, len(t.s))
+}
+
+// count goes n code points on from at, some at a time.
+func count(n int, b *budget.Budget, by func(at, n int) int, at int) (int, error) {
+	for ; n > 0; n -= min(n, stride) {
+		if err := b.Check(); err != nil {
+			return 0, err
+		}
+		at = by(at, min(n, stride))
+	}
+	return at, nil
+}
+
+// first is the first n code points of t, and whether that is less than all.
+func (t *Text) first(n int) (string, bool) {
+	if t.Chars() <= n {
+		return t.s, false
+	}
+	return t.s[:forward(t.s, n)], true
 }
 
 func forward(s string, n int) int {

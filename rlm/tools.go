@@ -47,6 +47,8 @@ type OpResult struct {
 	// Truncated tells that Result is only the first ShownChars characters.
 	Truncated bool   `json:"truncated,omitempty"`
 	Error     string `json:"error,omitempty"` // of eval: what the code did wrong
+	// Notes say of eval's inputs which names hide Python's own.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // Failed marks an eval whose code raised or hit a limit.
@@ -63,6 +65,9 @@ func (r OpResult) Text() string {
 	}
 	if r.Bind != "" {
 		text += fmt.Sprintf("\nbound to %s, %d characters", r.Bind, r.Chars)
+	}
+	for _, note := range r.Notes {
+		text += "\nnote: " + note
 	}
 	if text == "" {
 		return "the result is empty"
@@ -118,8 +123,8 @@ func (o *Ops) op(ctx context.Context, p OpParams) (OpResult, error) {
 		return OpResult{}, inArgs(err)
 	}
 	t := NewText(out.Result)
-	res := OpResult{Cached: out.Cached, Chars: t.Chars(), Error: out.Failure}
-	res.Result, res.Truncated = shown(t, ShownChars)
+	res := OpResult{Cached: out.Cached, Chars: t.Chars(), Error: out.Failure, Notes: out.Notes}
+	res.Result, res.Truncated = t.first(ShownChars)
 	if p.Bind == "" || res.Failed() {
 		return res, nil
 	}
@@ -137,11 +142,4 @@ func inArgs(err error) error {
 		known.Field = "args." + known.Field
 	}
 	return known
-}
-
-func shown(t *Text, most int) (string, bool) {
-	if t.Chars() <= most {
-		return t.s, false
-	}
-	return t.s[:t.offset(most)], true
 }

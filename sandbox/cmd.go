@@ -11,7 +11,9 @@ type Cmd struct {
 	Argv []string
 	// Python runs in a Python interpreter instead, see [PythonProgram].
 	Python *PythonProgram
-	// Dir is relative to the workspace; "" is the workspace itself.
+	// Dir is relative to the workspace; "" is the workspace itself. An absolute one is
+	// a directory of the sandbox; where a backend enters only the workspace, one
+	// outside of it wraps ErrInvalid.
 	Dir string
 	// Env is added to the sandbox's variables ("KEY=value"), later ones win.
 	Env []string
@@ -30,9 +32,36 @@ type Cmd struct {
 	// StatusTimedOut; 0 is none. It is kept inside the sandbox: a stopped or
 	// dead caller doesn't extend it.
 	Timeout time.Duration
+	// Lifetime is what may stay when the call has ended; "" is [LifetimeCall].
+	Lifetime Lifetime
+	// Label is kept with a program that [Lifetime.Detaches], at most [MaxLabel] bytes without
+	// NUL, for whoever finds it by [Detacher]. Others have none.
+	Label string
 	// TTY gives the program a terminal as its three streams (Stderr stays empty).
 	TTY *WinSize
 }
+
+// Lifetime is how long what a Cmd starts may live. Every program ends with its sandbox at
+// the latest.
+type Lifetime string
+
+const (
+	// LifetimeCall: when the call returns nothing of it runs.
+	LifetimeCall Lifetime = ""
+	// LifetimeSelf: the program's descendants may stay when it has ended.
+	LifetimeSelf Lifetime = "self"
+	// LifetimeLeft: as [LifetimeDetached], and its descendants may stay when it has ended.
+	LifetimeLeft Lifetime = "left"
+	// LifetimeDetached: the program outlives whoever started it, see [Detacher]. It can
+	// have no Control, isn't a Python program, and its Capture is not heeded.
+	LifetimeDetached Lifetime = "detached"
+)
+
+// Detaches reports whether a program outlives whoever started it.
+func (l Lifetime) Detaches() bool { return l == LifetimeDetached || l == LifetimeLeft }
+
+// MaxLabel bounds [Cmd.Label], in bytes.
+const MaxLabel = 8 << 10
 
 // PythonProgram is trusted Python source of wisbox's own that runs as one
 // program: Source is executed as a module, then its function main() is called.
@@ -102,6 +131,9 @@ type Result struct {
 	Usage    Usage         `json:"usage"`
 	// Notices are limits that were hit, whether they decided the status or not, in sentences.
 	Notices []string `json:"notices,omitempty"`
+	// NetworkDenied says what the rules of the session's network refused meanwhile; the
+	// sandbox itself leaves it empty.
+	NetworkDenied []string `json:"network_denied,omitempty"`
 	// Shared says that other programs ran in the sandbox meanwhile, so that a
 	// verdict on memory or processes may be another one's doing.
 	Shared bool `json:"shared,omitempty"`

@@ -1,6 +1,9 @@
 package sandbox
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // ImageInfo describes an image in a backend's store.
 type ImageInfo struct {
@@ -9,4 +12,46 @@ type ImageInfo struct {
 	Labels  map[string]string `json:"labels,omitempty"`
 	Size    int64             `json:"size_bytes"`
 	Created time.Time         `json:"created"`
+}
+
+// ImageStore is a [Backend] that can be asked for its images.
+type ImageStore interface {
+	// ImageInfo describes an image, or wraps [ErrNotFound].
+	ImageInfo(ctx context.Context, ref string) (ImageInfo, error)
+}
+
+// ImagePuller is a [Backend] whose store can fetch images.
+type ImagePuller interface {
+	ImageStore
+	// PullImage fetches an image from the registry that its name begins with, also
+	// where the store has one of that name. It ends with ctx; what an ended pull has
+	// fetched has no name. The error's text says what is wrong and what to do.
+	PullImage(ctx context.Context, ref string, opts *PullOptions) error
+}
+
+// PullOptions of [ImagePuller]; nil and zero work.
+type PullOptions struct {
+	// Insecure takes a registry that speaks plain HTTP or whose certificate can't be
+	// checked. Default: what Podman's registries.conf says of it.
+	Insecure bool
+	// Progress gets the lines in which Podman says how far it is; nil drops them.
+	Progress func(line string)
+}
+
+// ImageBuild is what a store makes an image from.
+type ImageBuild struct {
+	// File is the Containerfile's path in the context; default Containerfile.
+	File string
+	// Tag is the image's full name, localhost/mine:1.
+	Tag string
+	// Args of the Containerfile, and labels of the image.
+	Args, Labels map[string]string
+	// Exclude are files of the context that no COPY sees.
+	Exclude []string
+	// Layers keeps the result of each step, and takes what an earlier build kept.
+	Layers bool
+	// Explain puts Podman's own words into the error: the Containerfile is the caller's.
+	Explain bool
+	// Progress gets the output line by line; nil drops it.
+	Progress func(line string)
 }

@@ -29,6 +29,9 @@ var (
 // WorkspaceDir is where a program sees the workspace.
 const WorkspaceDir = "/workspace"
 
+// UserHome is where programs see the workspace too, with [Spec.UserHome].
+const UserHome = "/home/user"
+
 // UserID and GroupID are what programs run as, inside.
 const (
 	UserID  = 1000
@@ -43,7 +46,7 @@ type Limits struct {
 	Tmp      int64   `json:"tmp_bytes,omitempty"`    // bytes of /tmp, which count to Memory; default 256 MiB, at most half of it
 	Disk     int64   `json:"disk_bytes,omitempty"`   // bytes of the workspace, default 2 GiB
 	Inodes   int64   `json:"inodes,omitempty"`       // entries of the workspace, default 200,000
-	NoFile   int64   `json:"nofile,omitempty"`       // open descriptors of a process, default 16,384, at most the host's hard limit
+	NoFile   int64   `json:"nofile,omitempty"`       // open descriptors of a process, default 16,384, at most the host's hard limit; less where all processes together would take over a quarter of the machine's fs.file-max
 	FileSize int64   `json:"file_bytes,omitempty"`   // bytes of one file, default Disk
 }
 
@@ -91,8 +94,6 @@ type Spec struct {
 	Limits    Limits
 	// Env is added to the fixed variables for every program (KEY -> value).
 	Env map[string]string
-	// Labels are kept on the sandbox's object, for sweeps, beside the backend's own.
-	Labels map[string]string
 	// Strict refuses to make a sandbox in which any limit isn't enforced.
 	Strict bool
 	// Isolation, "" for IsolationDefault. A backend that lacks the level wraps
@@ -101,6 +102,15 @@ type Spec struct {
 	// Owner of the workspace's files on the host, where it isn't [Backend.Owner]: one
 	// that [Ranger.OwnRange] gave, and with it user IDs of this sandbox alone.
 	Owner Owner
+	// LowPorts lets who listens in the sandbox, see [Networker], have ports below 1024.
+	LowPorts bool
+	// UserHome has programs find the workspace at [UserHome] too, which is their HOME
+	// then, and themselves as "user" in /etc/passwd, whatever the image has there.
+	UserHome bool
+	// Wake is called with what lets a paused sandbox go on, when Open or a lost connection
+	// finds one; its error is theirs. It may wait for whoever has paused it. Default: the
+	// sandbox goes on.
+	Wake func(ctx context.Context, goOn func() error) error `json:"-"`
 	// Seccomp is a host file, the profile of system calls in place of the backend's
 	// own. What it allows beyond that is told as a gap.
 	Seccomp string
@@ -134,10 +144,16 @@ type Ranger interface {
 	// OwnRange gives the owner of a new sandbox's workspace, whose range overlaps
 	// none of taken. It wraps ErrUnsupported where programs run as the caller.
 	OwnRange(ctx context.Context, taken []Owner) (Owner, error)
+	// CheapRanges tells that a range of its own costs a sandbox nothing: then each
+	// should have one.
+	CheapRanges(ctx context.Context) bool
 }
 
-// Owner is a host user and group.
-type Owner struct{ UID, GID int }
+// Owner is a host user and group, to whom files belong.
+type Owner struct {
+	UID int `json:"uid"`
+	GID int `json:"gid"`
+}
 
 // Sandbox is one running sandbox. Its methods may be called from many
 // goroutines at once: many programs run at the same time.
@@ -145,7 +161,8 @@ type Sandbox interface {
 	Runner
 	// Info tells what it is and which limits hold, read back from the host.
 	Info(ctx context.Context) (Info, error)
-	// Detach gives up this handle: its programs end, the sandbox stays for Open.
+	// Detach gives up this handle: its programs end, but for those of a [Detacher], the
+	// sandbox stays for Open.
 	Detach() error
 	// Close ends every program, removes the sandbox and returns when nothing of
 	// it is left. A second Close does nothing.
@@ -162,6 +179,9 @@ type Info struct {
 	Labels  map[string]string `json:"labels,omitempty"`
 	Created time.Time         `json:"created"`
 	Limits  []LimitState      `json:"limits"`
+	// Lacks are programs that tools of wisbox use and the image doesn't have: bash, sh,
+	// python3, sbcl.
+	Lacks []string `json:"lacks,omitempty"`
 	// Gaps says in sentences which guarantee of wisbox doesn't hold here.
 	Gaps []string `json:"gaps,omitempty"`
 }

@@ -23,8 +23,8 @@ const (
 
 // Command says what to run. Exactly one of Commands and Script is needed.
 type Command struct {
-	Commands []string          `json:"commands,omitempty" jsonschema:"one program and its arguments, run without a shell; ASCII, at most 4096 characters together"`
-	Script   string            `json:"script,omitempty" jsonschema:"a script for bash -c, at most 32 KiB; use it instead of commands where a shell is wanted"`
+	Commands []string          `json:"commands,omitempty" hint:"one program and its arguments, an item each, as [\"ls\", \"-l\"]; a command line with blanks, pipes or redirections goes into script" jsonschema:"one program and its arguments, run without a shell; ASCII, at most 4096 characters together"`
+	Script   string            `json:"script,omitempty" alias:"command" jsonschema:"a script for bash -c (sh -c where the image has no bash), at most 32 KiB; use it instead of commands where a shell is wanted"`
 	Cwd      string            `json:"cwd,omitempty" jsonschema:"directory of the workspace to run in; the workspace itself when left out"`
 	Env      map[string]string `json:"env,omitempty" jsonschema:"variables for the program; at most 64 with names of 80 and values of 512 characters"`
 	Stdin    string            `json:"stdin,omitempty" jsonschema:"text for the program's standard input, at most 48000 characters"`
@@ -150,7 +150,7 @@ func invalid(field, format string, args ...any) error {
 // Bounds of how a result names the program that ran: its caller knows the whole.
 const (
 	maxShownArgs = 16
-	maxShownArg  = 64 // characters; argv is ASCII
+	maxShownArg  = 64 // bytes
 )
 
 // brief is argv with long arguments cut.
@@ -161,7 +161,7 @@ func brief(argv []string) []string {
 			return append(shown, "…")
 		}
 		if len(arg) > maxShownArg {
-			arg = arg[:maxShownArg-1] + "…"
+			arg = strings.ToValidUTF8(arg[:maxShownArg-1], "") + "…"
 		}
 		shown = append(shown, arg)
 	}

@@ -20,7 +20,7 @@ func TestTheToolsAndTheirParametersAreThoseOfTheContract(t *testing.T) {
 	want := map[string]string{
 		"shell_execute":  "capture_output commands cwd env script stdin timeout",
 		"read_output":    "limit offset output_id stream",
-		"process_start":  "cols commands cwd env rows script stdin tty",
+		"process_start":  "cols commands cwd env rows script stdin tty wait_port wait_seconds",
 		"process_list":   "",
 		"process_read":   "offset process_id wait_seconds",
 		"process_write":  "data eof process_id",
@@ -98,7 +98,7 @@ func FuzzNothingThatBreaksARuleReachesASandbox(f *testing.F) {
 		r, err := shell.Execute(t.Context(), shelltool.ExecuteParams{Command: c, Timeout: &timeout})
 		if err != nil {
 			require.Contains(t, []tool.Kind{tool.Invalid, tool.TooLarge}, tool.KindOf(err), err)
-			require.NotEmpty(t, err.(*tool.Error).Field)
+			require.NotEmpty(t, tool.AsError(err).Field)
 			return
 		}
 		require.NotEmpty(t, r.Text())

@@ -48,5 +48,11 @@ func inCwd(err error) error {
 	return err
 }
 
-// workspacePath is where a program sees a directory of the workspace.
-func workspacePath(dir string) string { return path.Join(sandbox.WorkspaceDir, dir) }
+// workspacePath is where a program sees a directory of the workspace; an absolute one
+// is where it is.
+func workspacePath(dir string) string {
+	if path.IsAbs(dir) {
+		return dir
+	}
+	return path.Join(sandbox.WorkspaceDir, dir)
+}

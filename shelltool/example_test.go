@@ -11,7 +11,8 @@ import (
 	"github.com/wisbox/wisbox/shelltool"
 )
 
-func ExampleShell_Execute() {
+// A script runs in the sandbox; how it ended is data in the result.
+func ExampleNew() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "example-")
 	if err != nil {

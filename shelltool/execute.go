@@ -17,7 +17,7 @@ var executeSpec = tool.Spec{
 	Description: "Runs one program, or a bash script, in the workspace and waits for its end. There is no network. " +
 		"A non-zero exit code is a normal answer. Each stream is kept up to 32 KiB, head and tail; read_output gives the rest. " +
 		"When the call returns nothing that the program started runs any more: use process_start for servers and long work.",
-	Destructive: true,
+	Destructive: true, Effect: tool.ProgramEffect,
 }
 
 const (
@@ -54,6 +54,13 @@ type ExecuteResult struct {
 	ProcessID     string         `json:"process_id,omitempty" jsonschema:"of a program that still runs, for process_read, which has its output from the beginning"`
 	Shared        bool           `json:"shared,omitempty" jsonschema:"other programs ran in the sandbox meanwhile"`
 	Notices       []string       `json:"notices,omitempty"`
+	NetworkDenied []string       `json:"network_denied,omitempty" jsonschema:"connections that the session's rules refused meanwhile, and how your user allows them"`
+}
+
+// WithDenied implements [tool.Networked].
+func (r ExecuteResult) WithDenied(denied []string) (value any, text string) {
+	r.NetworkDenied = denied
+	return r, r.Text()
 }
 
 // Failed marks what a caller should notice: any end but an exit.
@@ -82,6 +89,11 @@ func (s *Shell) Execute(ctx context.Context, p ExecuteParams) (*ExecuteResult, e
 		return nil, err
 	}
 	defer done()
+	said, err := s.chooseShell(ctx, p.Command, &cmd, shown)
+	if err != nil {
+		return nil, toolerr.Of(err)
+	}
+	notices = append(notices, said...)
 	cmd.Timeout = timeout
 	record := s.outputs.record()
 	if p.CaptureOutput == nil || *p.CaptureOutput {
@@ -100,6 +112,9 @@ func (s *Shell) Execute(ctx context.Context, p ExecuteParams) (*ExecuteResult, e
 	}
 	r := &ExecuteResult{Command: shown, Cwd: workspacePath(cmd.Dir), Notices: append(notices, res.Notices...), Shared: res.Shared}
 	r.tell(res)
+	if c := p.Commands; len(c) == 1 && strings.ContainsAny(c[0], " |;&<>$\t") && res.ExitCode == sandbox.ExitNotFound {
+		r.Notices = append(r.Notices, "commands has one item, which was taken for the name of a program; give each argument an item of its own, or the whole line as script")
+	}
 	record.finish(res, r)
 	return r, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/shelltool"
 	"github.com/wisbox/wisbox/tool"
@@ -89,7 +90,7 @@ func TestBadArgumentsNameTheirFieldAndRunNothing(t *testing.T) {
 func TestLimitsAreTakenToTheirLastCharacter(t *testing.T) {
 	b := newBench(t)
 	r, _ := b.execute(`{"commands":["echo","` + strings.Repeat("x", 4092) + `"]}`)
-	assert.Equal(t, 4093, len(r.Stdout))
+	assert.Len(t, r.Stdout, 4093)
 	r, _ = b.execute(`{"script":` + quote(strings.Repeat("#", 32763)+"\ntrue") + `}`)
 	assert.Equal(t, 0, r.ExitCode)
 	r, _ = b.execute(`{"script":"echo ${#A}","env":{"A":"` + strings.Repeat("v", 512) + `"}}`)
@@ -247,9 +248,8 @@ func TestOutputThatIsNotWantedIsCountedOnly(t *testing.T) {
 
 func TestACancelledCallIsAResult(t *testing.T) {
 	b := newBench(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-	defer cancel()
-	r, err := b.shell.Execute(ctx, shelltool.ExecuteParams{Command: shelltool.Command{Script: "sleep 600"}})
+	ctx := hosttest.OnceThere(t, filepath.Join(b.workspace, "begun"))
+	r, err := b.shell.Execute(ctx, shelltool.ExecuteParams{Command: shelltool.Command{Script: "touch begun; sleep 600"}})
 	require.NoError(t, err)
 	assert.Equal(t, sandbox.StatusCancelled, r.Status)
 	assert.True(t, r.Failed())
@@ -285,7 +285,7 @@ func TestALostSandboxIsAResultOnceAndThenSaysToCallAgain(t *testing.T) {
 		r, _ := b.execute(`{"script":"touch begun; sleep 600"}`)
 		done <- r
 	}()
-	require.Eventually(t, func() bool { _, err := os.Stat(b.workspace + "/begun"); return err == nil }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := os.Stat(b.workspace + "/begun"); return err == nil }, 30*time.Second, 5*time.Millisecond)
 	b.host.Lose(b.spec.ID)
 	r := <-done
 	assert.Equal(t, sandbox.StatusSandboxLost, r.Status)
@@ -315,7 +315,7 @@ func TestCloseCancelsWhatRunsAndRefusesTheNext(t *testing.T) {
 		r, _ := b.execute(`{"script":"touch begun; sleep 600"}`)
 		done <- r
 	}()
-	require.Eventually(t, func() bool { _, err := os.Stat(b.workspace + "/begun"); return err == nil }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := os.Stat(b.workspace + "/begun"); return err == nil }, 30*time.Second, 5*time.Millisecond)
 	require.NoError(t, b.shell.Close())
 	assert.Equal(t, sandbox.StatusCancelled, (<-done).Status)
 	for name, args := range map[string]string{
@@ -332,4 +332,21 @@ func TestAShellNeedsARunnerAndFiles(t *testing.T) {
 		_, err := shelltool.New(opts)
 		assert.Error(t, err)
 	}
+}
+
+// TestACommandLineInTheWrongPlaceSaysWhereItGoes: models write them as they know them from
+// other tools.
+func TestACommandLineInTheWrongPlaceSaysWhereItGoes(t *testing.T) {
+	b := newBench(t)
+	_, err := b.call("shell_execute", `{"commands":"ls -l | wc"}`)
+	assert.ErrorContains(t, err, `commands must be a list, not a string; one program and its arguments, an item each, as ["ls", "-l"]`)
+	assert.ErrorContains(t, err, "goes into script")
+	r, _ := b.execute(`{"commands":["ls -l | wc"]}`)
+	assert.Equal(t, 127, r.ExitCode)
+	require.Len(t, r.Notices, 1)
+	assert.Contains(t, r.Notices[0], "the whole line as script")
+	r, _ = b.execute(`{"command":"echo a | tr a b"}`)
+	assert.Equal(t, "b\n", r.Stdout)
+	_, err = b.call("shell_execute", `{"command":"echo a","commands":["true"]}`)
+	assert.Equal(t, tool.Invalid, tool.KindOf(err))
 }

@@ -129,7 +129,7 @@ func (b *bench) readUntil(id, text string) (string, shelltool.ReadResult) {
 	b.t.Helper()
 	var all strings.Builder
 	var offset int64
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		require.True(b.t, time.Now().Before(deadline), "no %q in %q", text, all.String())
 		r, err := b.shell.ReadProcess(context.Background(), shelltool.ReadParams{ProcessID: id, Offset: offset, WaitSeconds: 5})

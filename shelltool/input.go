@@ -1,6 +1,7 @@
 package shelltool
 
 import (
+	"context"
 	"io"
 	"sync"
 )
@@ -34,6 +35,7 @@ func (in *input) Read(p []byte) (int, error) {
 	}
 	n := copy(p, in.pending)
 	in.pending = in.pending[n:]
+	in.ready.Broadcast()
 	return n, nil
 }
 
@@ -52,6 +54,34 @@ func (in *input) add(data string, eof bool) (open, room bool) {
 	in.closed = eof
 	in.ready.Broadcast()
 	return true, true
+}
+
+// put appends data and waits for room first. It reports whether it could: not after
+// the input's end, nor ctx's.
+func (in *input) put(ctx context.Context, data []byte) bool {
+	stop := context.AfterFunc(ctx, func() {
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		in.ready.Broadcast()
+	})
+	defer stop()
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for !in.closed && ctx.Err() == nil && len(in.pending)+len(data) > maxUnread {
+		in.ready.Wait()
+	}
+	if in.closed || ctx.Err() != nil {
+		return false
+	}
+	in.pending = append(in.pending, data...)
+	in.ready.Broadcast()
+	return true
+}
+
+func (in *input) open() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return !in.closed
 }
 
 // close ends the input and forgets what nobody has read.

@@ -74,7 +74,7 @@ func TestSignals(t *testing.T) {
 	for _, bad := range []string{"NOSUCH", "SIGTERM", "9", "", "kill"} {
 		_, err := b.call("process_signal", fmt.Sprintf(`{"process_id":%q,"signal":%q}`, id, bad))
 		require.Equal(t, tool.Invalid, tool.KindOf(err), bad)
-		assert.Equal(t, "signal", err.(*tool.Error).Field)
+		assert.Equal(t, "signal", tool.AsError(err).Field)
 	}
 	info, _ = must[shelltool.ProcessInfo](b, "process_signal", fmt.Sprintf(`{"process_id":%q,"signal":"KILL"}`, id))
 	assert.Equal(t, "signaled", info.State, "a kill is waited for")
@@ -123,7 +123,7 @@ func TestBadReadsOfAProcessAreRefused(t *testing.T) {
 	} {
 		_, err := b.call(name, args)
 		assert.Equal(t, tool.NotFound, tool.KindOf(err), name)
-		assert.Equal(t, "process_id", err.(*tool.Error).Field)
+		assert.Equal(t, "process_id", tool.AsError(err).Field)
 	}
 	for _, offset := range []int64{-1, 1, math.MaxInt64} {
 		_, err := b.shell.ReadProcess(context.Background(), shelltool.ReadParams{ProcessID: id, Offset: offset})
@@ -233,7 +233,7 @@ func TestCloseEndsAllProcesses(t *testing.T) {
 		waiting <- err
 	}()
 	require.NoError(t, b.shell.Close())
-	<-waiting
+	assert.Equal(t, tool.Closed, tool.KindOf(<-waiting))
 	assert.Zero(t, b.shell.Running())
 	list, err := b.shell.ListProcesses(context.Background(), shelltool.ListParams{})
 	require.NoError(t, err)

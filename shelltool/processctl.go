@@ -12,6 +12,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
+// Neither waits for a step before it: a program must not be able to put its end off.
 var signalSpec = tool.Spec{
 	Name: "process_signal", Title: "Signal a process", Destructive: true,
 	Description: "Sends a signal (TERM, INT, HUP, USR1, …) to a process. KILL ends it and all that it started.",
@@ -37,7 +38,7 @@ func (s *Shell) SignalProcess(ctx context.Context, p SignalParams) (*ProcessInfo
 	if unix.SignalNum("SIG"+p.Signal) == 0 {
 		return nil, invalid("signal", "signal is none that exists; give a name without SIG, such as TERM, KILL, INT, HUP or USR1")
 	}
-	proc, err := s.process(p.ProcessID)
+	proc, err := s.steered(p.ProcessID)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +82,7 @@ func (s *Shell) ResizeProcess(_ context.Context, p ResizeParams) (*ProcessInfo, 
 	if err != nil {
 		return nil, err
 	}
-	proc, err := s.process(p.ProcessID)
+	proc, err := s.steered(p.ProcessID)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package shelltool
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -13,13 +14,14 @@ import (
 var startSpec = tool.Spec{
 	Name: "process_start", Title: "Start a program",
 	Description: "Starts a program, or a bash script, that goes on while other calls are made. Its input stays open for process_write; " +
-		"process_read gives its output, both streams in the order in which they came.",
-	Destructive: true,
+		"process_read gives its output, both streams in the order in which they came. With wait_port it returns once the program " +
+		"listens on that TCP port, as a server does when it is ready: listens says so.",
+	Destructive: true, Effect: tool.LastingEffect,
 }
 
 var listSpec = tool.Spec{
 	Name: "process_list", Title: "List processes", ReadOnly: true, Idempotent: true,
-	Description: "Lists the processes of process_start: those that run and the last ones that ended.",
+	Description: "Lists the session's processes, whoever started them: those that run and the last ones that ended.",
 }
 
 // maxEnded is how many processes that have ended are remembered.
@@ -31,10 +33,15 @@ type StartParams struct {
 	TTY  bool `json:"tty,omitempty" default:"false" jsonschema:"give the program a terminal"`
 	Cols int  `json:"cols,omitempty" default:"80" min:"1" max:"1000" jsonschema:"width of the terminal"`
 	Rows int  `json:"rows,omitempty" default:"24" min:"1" max:"1000" jsonschema:"height of the terminal"`
+
+	WaitPort    int     `json:"wait_port,omitempty" min:"1" max:"65535" jsonschema:"return only once something listens on this TCP port of the sandbox, the program has ended, or wait_seconds are over"`
+	WaitSeconds float64 `json:"wait_seconds,omitempty" default:"30" jsonschema:"how long to wait for wait_port, 0 to 60; brought into that range"`
 }
 
-// StartProcess begins a program and returns at once. It runs until it ends by
-// itself, is killed, or the Shell is closed. ctx bounds only the start.
+// StartProcess begins a program and returns at once, or when it listens on WaitPort. It
+// runs until it ends by itself, is killed, or the Shell is closed. Where the sandbox has
+// programs that outlive their handle it outlives the death of this process, see
+// [Shell.Reclaim]. ctx bounds only the start.
 func (s *Shell) StartProcess(ctx context.Context, p StartParams) (*ProcessInfo, error) {
 	size, err := winSize(p.Cols, p.Rows)
 	if err != nil {
@@ -44,43 +51,152 @@ func (s *Shell) StartProcess(ctx context.Context, p StartParams) (*ProcessInfo, 
 	if err != nil {
 		return nil, err
 	}
+	if p.TTY {
+		cmd.TTY = &size
+	}
+	port, notices, err := p.portWait()
+	if err != nil {
+		return nil, err
+	}
+	// A look at how it begins: one that fails at once is told as ended, and what
+	// the caller does next doesn't overtake the program's own start.
+	info, err := s.launch(ctx, newProcess(shown, cmd, p.Stdin), cmd, launch{p.Command, (*process).begins, port})
+	if err == nil {
+		info.Notices = append(notices, info.Notices...)
+	}
+	return info, err
+}
+
+// portWait is what a call says of a port.
+func (p StartParams) portWait() (w PortWait, notices []string, err error) {
+	if p.WaitPort == 0 {
+		return w, nil, nil
+	}
+	if p.WaitPort < 1 || p.WaitPort > math.MaxUint16 {
+		return w, nil, invalid("wait_port", "wait_port is %d; it must be 1 to %d", p.WaitPort, math.MaxUint16)
+	}
+	w.Port = uint16(p.WaitPort)
+	w.Time, notices, err = clamp("wait_seconds", p.WaitSeconds, 0, maxWait)
+	w.Time = max(w.Time, time.Millisecond) // 0 is one look
+	return w, notices, err
+}
+
+// StartOptions are how [Shell.Start] begins a process; zero works.
+type StartOptions struct {
+	Open   bool     // its input stays open, as a terminal's does; else it is at its end
+	Port   PortWait // return when something listens there
+	AtOnce bool     // return as soon as the program runs; else look whether it ends at once
+	Tag    string   // see [ProcessInfo]
+	// Hold is that of the first reader, who comes after the start: see [AttachOptions].
+	Hold time.Duration
+}
+
+// Start begins a program that its caller has checked, without the bounds that
+// process_start has on arguments and variables, as a process like all others. The
+// command's own streams must be nil.
+func (s *Shell) Start(ctx context.Context, cmd sandbox.Cmd, opts StartOptions) (*ProcessInfo, error) {
+	if len(opts.Tag) > MaxTag {
+		return nil, invalid("tag", "tag has %d bytes; at most %d are taken", len(opts.Tag), MaxTag)
+	}
+	p := newProcess(brief(cmd.Argv), cmd, "")
+	p.tag = opts.Tag
+	if !opts.Open && cmd.TTY == nil {
+		p.stdin.add("", true)
+	}
+	if opts.Hold > 0 {
+		_, p.awaited = p.hold(0, opts.Hold)
+	}
+	look := (*process).await
+	if opts.AtOnce {
+		look = func(*process, context.Context) error { return nil }
+	}
+	return s.launch(ctx, p, cmd, launch{Command{}, look, opts.Port})
+}
+
+// MaxTag bounds a process's tag, in bytes.
+const MaxTag = 1 << 10
+
+// launch is how a process is started.
+type launch struct {
+	said Command                               // as its caller has it
+	look func(*process, context.Context) error // for a moment, where no port is waited for
+	port PortWait
+}
+
+// launch starts a process and looks at how it begins.
+func (s *Shell) launch(ctx context.Context, proc *process, cmd sandbox.Cmd, how launch) (*ProcessInfo, error) {
 	ctx, done, err := s.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	if p.TTY {
-		cmd.TTY = &size
-	}
-	proc := newProcess(shown, cmd, p.Stdin)
-	if err := s.launch(ctx, proc, cmd); err != nil {
+	if _, err := s.chooseShell(ctx, how.said, &cmd, proc.command); err != nil {
 		return nil, toolerr.Of(err)
 	}
-	// A look at how it begins: one that fails at once is told as ended, and what
-	// the caller does next doesn't overtake the program's own start.
-	_ = proc.waitFor(ctx, 0, startLook) // it runs, whatever becomes of the look
-	info := proc.info()
+	look := how.moment
+	if how.port.Port != 0 {
+		if look, err = s.lookAtPort(ctx, how.port); err != nil {
+			return nil, toolerr.Of(err)
+		}
+	}
+	if err := s.place(ctx, proc, cmd); err != nil {
+		return nil, toolerr.Of(err)
+	}
+	info := look(ctx, proc)
 	return &info, nil
 }
 
-// startLook is how long process_start waits for the first output or the end.
+// moment looks for a moment: the process runs, whatever becomes of that.
+func (l launch) moment(ctx context.Context, p *process) ProcessInfo {
+	short, cancel := context.WithTimeout(ctx, startLook)
+	defer cancel()
+	_ = l.look(p, short)
+	return p.info()
+}
+
+// startLook is how long a start waits for how it goes: process_start for the first
+// output or the end, others for the end.
 const startLook = 100 * time.Millisecond
 
-// launch takes a place first, so that many starts at once stay within the limit.
-func (s *Shell) launch(ctx context.Context, p *process, cmd sandbox.Cmd) error {
+// begins waits for the first output or the end.
+func (p *process) begins(ctx context.Context) error { return p.waitFor(ctx, 0, startLook) }
+
+// place takes a place first, so that many starts at once stay within the limit.
+func (s *Shell) place(ctx context.Context, p *process, cmd sandbox.Cmd) error {
 	if err := s.reserve(); err != nil {
 		return err
+	}
+	if s.opts.Outlives != nil && s.opts.Outlives() {
+		if cmd.Lifetime == sandbox.LifetimeSelf {
+			cmd.Lifetime = sandbox.LifetimeLeft
+		} else {
+			cmd.Lifetime = sandbox.LifetimeDetached
+		}
+		cmd.Label = p.label(cmd, s.origin(ctx)).encode()
 	}
 	err := s.startIn(ctx, p, cmd, true)
 	s.settle(p, err == nil)
 	return err
 }
 
+// origin names the call of a context.
+func (s *Shell) origin(ctx context.Context) Origin {
+	if s.opts.Origin == nil {
+		return Origin{}
+	}
+	return s.opts.Origin(ctx)
+}
+
+// label is what another Shell finds the program by.
+func (p *process) label(cmd sandbox.Cmd, from Origin) label {
+	return label{ID: p.id, Command: p.command, Cwd: p.cwd, TTY: cmd.TTY, Tag: p.tag, Started: p.started, Timeout: cmd.Timeout, Origin: from}
+}
+
 // startIn starts the program. What it writes goes to the process's log, if that is
 // wanted, and to the command's own writers.
 func (s *Shell) startIn(ctx context.Context, p *process, cmd sandbox.Cmd, logged bool) error {
-	if err := p.openLog(s.opts.Output); err != nil {
-		return tool.Errorf(tool.NoSpace, "there is no room on the host for the program's output").Because(err)
+	if err := p.openLog(s.opts.Output, 0); err != nil {
+		return noRoom(err)
 	}
 	runner, err := s.opts.Runner(ctx)
 	if err != nil {
@@ -88,7 +204,11 @@ func (s *Shell) startIn(ctx context.Context, p *process, cmd sandbox.Cmd, logged
 	}
 	cmd.Stdin = p.stdin
 	if logged {
-		cmd.Stdout, cmd.Stderr = p.writer(cmd.Stdout), p.writer(cmd.Stderr)
+		cmd.Stdout, cmd.Stderr = p.writer(stdoutStream, cmd.Stdout), p.writer(stderrStream, cmd.Stderr)
+	}
+	if s.opts.Ended != nil {
+		begun := context.WithoutCancel(ctx)
+		p.onEnd = func(info ProcessInfo, res sandbox.Result) { s.opts.Ended(begun, info, res) }
 	}
 	if p.proc, err = runner.Start(ctx, cmd); err != nil {
 		return err
@@ -97,11 +217,15 @@ func (s *Shell) startIn(ctx context.Context, p *process, cmd sandbox.Cmd, logged
 	return nil
 }
 
+func noRoom(err error) error {
+	return tool.Errorf(tool.NoSpace, "there is no room on the host for the program's output").Because(err)
+}
+
 func (s *Shell) reserve() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.runningLocked()+s.starting >= s.opts.MaxProcesses {
-		return tool.Errorf(tool.Limit, "%d processes run already, the most that may; end one with process_signal first", s.opts.MaxProcesses)
+		return tool.Errorf(tool.Limit, "%d processes run already, the most that may; end one first, with process_signal or `wisbox kill`", s.opts.MaxProcesses)
 	}
 	s.starting++
 	return nil
@@ -110,14 +234,17 @@ func (s *Shell) reserve() error {
 // settle turns a reserved place into a process, or gives it back.
 func (s *Shell) settle(p *process, started bool) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.starting--
+	if started {
+		s.processes = append(s.processes, p)
+		s.forgetOld()
+	}
+	s.mu.Unlock()
 	if !started {
 		p.discard()
 		return
 	}
-	s.processes = append(s.processes, p)
-	s.forgetOld()
+	p.list()
 }
 
 // forgetOld drops the processes that ended first, beyond maxEnded.
@@ -133,7 +260,7 @@ func (s *Shell) forgetOld() {
 	})
 }
 
-// Running counts the processes of StartProcess that have not ended.
+// Running counts the processes that have not ended.
 func (s *Shell) Running() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,8 +278,38 @@ func (s *Shell) runningLocked() int {
 }
 
 func (s *Shell) process(id string) (*process, error) {
+	if err := s.opts.Known(); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.processLocked(id)
+}
+
+// steered is process for a call that does something to it.
+func (s *Shell) steered(id string) (*process, error) {
+	p, err := s.process(id)
+	if err == nil {
+		err = s.opts.Awake()
+	}
+	return p, err
+}
+
+// reader is process, whose log stays until done, whatever is forgotten meanwhile.
+func (s *Shell) reader(id string) (_ *process, done func(), err error) {
+	if err := s.opts.Known(); err != nil {
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, err := s.processLocked(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	return p, p.reading(), nil
+}
+
+func (s *Shell) processLocked(id string) (*process, error) {
 	if s.closed {
 		return nil, tool.Errorf(tool.Closed, "the session is closed; open another one")
 	}
@@ -174,6 +331,9 @@ type ListResult struct {
 
 // ListProcesses lists the processes that run and the last ones that ended.
 func (s *Shell) ListProcesses(context.Context, ListParams) (*ListResult, error) {
+	if err := s.opts.Known(); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := &ListResult{Processes: []ProcessInfo{}}

@@ -15,7 +15,7 @@ var readSpec = tool.Spec{
 }
 
 var writeSpec = tool.Spec{
-	Name: "process_write", Title: "Write to a process", Destructive: true,
+	Name: "process_write", Title: "Write to a process", Destructive: true, Effect: tool.LastingEffect,
 	Description: "Writes text to a process's input; eof closes it.",
 }
 
@@ -50,7 +50,7 @@ func (s *Shell) ReadProcess(ctx context.Context, p ReadParams) (*ReadResult, err
 	if err != nil {
 		return nil, err
 	}
-	if _, end := proc.log.Bounds(); p.Offset < 0 || p.Offset > end {
+	if _, end := proc.log.bounds(); p.Offset < 0 || p.Offset > end {
 		return nil, invalid("offset", "offset is %d; the output has %d bytes so far: continue with next_offset", p.Offset, end)
 	}
 	ctx, done, err := s.begin(ctx)
@@ -75,7 +75,7 @@ func (p *process) waitFor(ctx context.Context, offset int64, wait time.Duration)
 	defer timer.Stop()
 	for {
 		changed := p.changed()
-		if _, end := p.log.Bounds(); end > offset || !p.running() || wait == 0 {
+		if _, end := p.log.bounds(); end > offset || !p.running() || wait == 0 {
 			return nil
 		}
 		select {
@@ -90,7 +90,7 @@ func (p *process) waitFor(ctx context.Context, offset int64, wait time.Duration)
 
 func (p *process) read(offset int64) (*ReadResult, error) {
 	info := p.info() // before the output: an end that it tells has all of it
-	data, from, err := p.log.Read(offset, pageBytes+4)
+	data, from, err := p.log.ring.Read(offset, pageBytes+4)
 	if err != nil {
 		return nil, tool.Errorf(tool.Internal, "the process's output can't be read").Because(err)
 	}
@@ -99,7 +99,7 @@ func (p *process) read(offset int64) (*ReadResult, error) {
 		ProcessInfo: info, Output: capture.Text(data), Offset: from,
 		NextOffset: from + int64(len(data)), LostBytes: from - offset,
 	}
-	_, end := p.log.Bounds()
+	_, end := p.log.bounds()
 	r.Truncated = r.NextOffset < end
 	return r, nil
 }
@@ -118,20 +118,54 @@ type WriteResult struct {
 	State        string `json:"state"`
 }
 
+// Input hands bytes to a process's input and closes it afterwards where end says so. It
+// waits for room, as long as the program doesn't read and ctx lasts.
+func (s *Shell) Input(ctx context.Context, id string, data []byte, end bool) error {
+	ctx, done, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	proc, err := s.process(id)
+	if err != nil {
+		return err
+	}
+	for len(data) > 0 {
+		n := min(len(data), maxUnread/2)
+		if !proc.stdin.put(ctx, data[:n]) {
+			return proc.noInput(ctx)
+		}
+		data = data[n:]
+	}
+	if open, _ := proc.stdin.add("", end); !open {
+		return proc.noInput(ctx)
+	}
+	return nil
+}
+
+// noInput says why a process takes no input.
+func (p *process) noInput(ctx context.Context) error {
+	switch {
+	case !p.running():
+		return tool.Errorf(tool.Conflict, "the process has ended; process_read gives its last output").In("process_id")
+	case ctx.Err() != nil:
+		return tool.AsError(ctx.Err())
+	}
+	return tool.Errorf(tool.Conflict, "the process's input was closed before").In("process_id")
+}
+
 // WriteProcess hands text to a process's input and doesn't wait until it is read.
 func (s *Shell) WriteProcess(_ context.Context, p WriteParams) (*WriteResult, error) {
 	if err := checkText("data", p.Data, s.opts.MaxText); err != nil {
 		return nil, err
 	}
-	proc, err := s.process(p.ProcessID)
+	proc, err := s.steered(p.ProcessID)
 	if err != nil {
 		return nil, err
 	}
 	switch open, room := proc.stdin.add(p.Data, p.EOF); {
-	case !proc.running():
-		return nil, tool.Errorf(tool.Conflict, "the process has ended; process_read gives its last output").In("process_id")
-	case !open:
-		return nil, tool.Errorf(tool.Conflict, "the process's input was closed before").In("process_id")
+	case !open, !proc.running():
+		return nil, proc.noInput(context.Background())
 	case !room:
 		return nil, tool.Errorf(tool.Limit, "the program has not read its last %d bytes of input; write again when it has", maxUnread).In("data")
 	}

@@ -15,6 +15,7 @@ func (r ExecuteResult) Text() string {
 	if r.Status == stateRunning {
 		fmt.Fprintf(&b, "[still running after %d ms; process_read with process_id %s gives its output]", r.DurationMS, r.ProcessID)
 		notices(&b, r.Notices)
+		denials(&b, r.NetworkDenied)
 		return b.String()
 	}
 	fmt.Fprintf(&b, "[%s, %d ms]", ending(string(r.Status), r.ExitCode, r.Signal), r.DurationMS)
@@ -26,6 +27,7 @@ func (r ExecuteResult) Text() string {
 		b.WriteString("]")
 	}
 	notices(&b, r.Notices)
+	denials(&b, r.NetworkDenied)
 	return b.String()
 }
 
@@ -62,6 +64,9 @@ func (r ReadResult) Text() string {
 func (p ProcessInfo) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "process %s: %s, %d bytes of output", p.ProcessID, p.summary(), p.OutputBytes)
+	if p.Listens != nil && *p.Listens {
+		b.WriteString(", its port listens")
+	}
 	notices(&b, p.Notices)
 	return b.String()
 }
@@ -116,6 +121,12 @@ func block(b *strings.Builder, heading, text string) {
 func notices(b *strings.Builder, lines []string) {
 	for _, line := range lines {
 		fmt.Fprintf(b, "\n[%s]", line)
+	}
+}
+
+func denials(b *strings.Builder, lines []string) {
+	for _, line := range lines {
+		fmt.Fprintf(b, "\n[network denied: %s]", visible(line))
 	}
 }
 

@@ -33,8 +33,24 @@ type Options struct {
 	MaxTimeout time.Duration
 	// MaxText bounds stdin and a process_write, in characters, default 48,000.
 	MaxText int
-	// MaxProcesses may run at once through process_start, default 16.
+	// MaxProcesses may run at once, default 16.
 	MaxProcesses int
+	// Outlives says whether the processes that are begun now outlive the death of this
+	// one, for [Shell.Reclaim] in the next; nil says that none does.
+	Outlives func() bool
+	// Awake is asked before a process is steered: its error, where the session is paused,
+	// is the caller's. Nil says that it always is.
+	Awake func() error
+	// Known is asked before processes are listed or looked for: its error, where those that
+	// another Shell has left can't be taken over yet, is the caller's. It may call
+	// [Shell.Reclaim]. Nil says that all are known.
+	Known func() error
+	// Origin names the call of a context, for [Shell.Reclaim] in another process; nil
+	// names none.
+	Origin func(context.Context) Origin
+	// Ended is called once for each process when it has ended, with the values of the
+	// context of the call that began it; nil does nothing. It must not block.
+	Ended func(begun context.Context, info ProcessInfo, res sandbox.Result)
 }
 
 // Shell runs programs for one session. Its methods may be called from many
@@ -67,6 +83,12 @@ func New(opts *Options) (*Shell, error) {
 	}
 	if s.opts.MaxProcesses <= 0 {
 		s.opts.MaxProcesses = 16
+	}
+	if s.opts.Awake == nil {
+		s.opts.Awake = func() error { return nil }
+	}
+	if s.opts.Known == nil {
+		s.opts.Known = func() error { return nil }
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, nil

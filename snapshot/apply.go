@@ -17,6 +17,8 @@ type apply struct {
 	*dirWalk
 	store *Store
 	stage *stage
+	// removing does only that: what is to be brought in isn't ready.
+	removing bool
 }
 
 // run makes the whole tree right, several directories at a time. It goes to its
@@ -37,7 +39,10 @@ func (a *apply) dir(w *dirWork, _ []byte) error {
 		return err
 	}
 	subdirs, err := a.entries(fd, w.have, w.want)
-	if err == nil && len(subdirs) == 0 {
+	if a.removing {
+		w.finished = true
+	}
+	if err == nil && len(subdirs) == 0 && !w.finished {
 		w.finished, err = true, finishDir(fd, w.want)
 	}
 	if err = errors.Join(err, unix.Close(fd)); err != nil {
@@ -64,6 +69,8 @@ func (a *apply) entries(fd int, have, want *entry) (subdirs []dirPair, err error
 				return nil
 			}
 			return a.remove(fd, x)
+		case a.removing && (x == nil || x.kind != folder || y.kind != folder):
+			return nil
 		case x == nil, needsPlacing(x, y):
 			if err := a.put(fd, x == nil, y); err != nil {
 				return err

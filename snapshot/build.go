@@ -87,7 +87,7 @@ func (b *build) files(w *dirWork, files []*entry, dir int, buf []byte) error {
 	defer closeIf(twin)
 	for _, e := range files {
 		if err := b.file(dir, twin, e, buf); err != nil {
-			return at(err, b.path(w.at.child(e.name)))
+			return at(err, clipPath(shown(b.path(w.at.child(e.name)))))
 		}
 	}
 	return nil

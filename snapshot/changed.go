@@ -9,53 +9,69 @@ type Changed struct {
 	Removed []string // of those that are gone
 }
 
-// Changed compares a snapshot with the workspace as it is and names the first
-// entries that differ, at most max of them. It reads no more than Create would.
-// Modification times don't count.
-func (s *Store) Changed(ctx context.Context, id string, max int) (Changed, error) {
+// ChangedOptions say what [Store.Changed] compares; nil is all defaults.
+type ChangedOptions struct {
+	To string // another snapshot; default the workspace as it is
+	// Ignore is asked about each path that differs; nil ignores none. What lies below a
+	// directory that is ignored isn't looked at.
+	Ignore func(path string) bool
+}
+
+// Changed compares a snapshot with the workspace as it is, or with another snapshot, and
+// names the first entries that differ, at most max of them. It reads no more than Create
+// would. Modification times don't count.
+func (s *Store) Changed(ctx context.Context, id string, max int, opts *ChangedOptions) (Changed, error) {
+	if opts == nil {
+		opts = &ChangedOptions{}
+	}
 	unlock, err := s.lock(ctx)
 	if err != nil {
 		return Changed{}, err
 	}
 	defer unlock()
-	old, err := s.state(ctx, id, "snapshot_id")
+	b := s.budget(ctx)
+	defer b.Close()
+	old, err := s.state(b, id, "snapshot_id")
 	if err != nil {
 		return Changed{}, storeError(err)
 	}
-	now, err := s.look(ctx)
+	now, err := s.state(b, opts.To, "to")
 	if err != nil {
 		return Changed{}, storeError(err)
 	}
 	c := Changed{}
 	if old.hash != now.hash {
-		c.compare(newPlace(int(s.top.Fd())), old.dir, now.dir, max)
+		c.compare(newPlace(int(s.top.Fd())), old.dir, now.dir, max, opts.Ignore)
 	}
 	return c, nil
 }
 
-func (c *Changed) compare(at *place, old, now *dir, max int) {
+func (c *Changed) compare(at *place, old, now *dir, max int, ignore func(string) bool) {
 	_ = pairs(old, now, func(a, b *entry) error {
+		if a != nil && b != nil && sameTree(a, b) && sameMode(a, b) || ignore != nil && ignore(at.path(either(a, b).name)) {
+			return nil
+		}
 		if a == nil || b == nil || !sameContent(a, b) || !sameMode(a, b) {
-			c.add(b != nil, at.path(either(a, b).name), max)
+			c.add(b != nil, at, either(a, b).name, max)
 		}
 		if a != nil && b != nil && sameTree(a, b) {
 			return nil
 		}
 		if inOld, inNow := inside(a), inside(b); inOld != nil || inNow != nil {
-			c.compare(at.child(either(a, b).name), inOld, inNow, max)
+			c.compare(at.child(either(a, b).name), inOld, inNow, max, ignore)
 		}
 		return nil
 	})
 }
 
-func (c *Changed) add(present bool, path string, max int) {
+func (c *Changed) add(present bool, at *place, name string, max int) {
 	c.Total++
 	list := &c.Removed
 	if present {
 		list = &c.Present
 	}
 	if len(c.Present)+len(c.Removed) < max {
-		*list = append(*list, clipPath(shown(path)))
+		*list = append(*list, at.clipped(name))
 	}
 }
 

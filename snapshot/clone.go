@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/tool"
 )
 
 // CloneTo gives another workspace the state of one snapshot of this one. dst,
@@ -21,6 +23,13 @@ func (s *Store) CloneTo(ctx context.Context, id string, dst *Store) (Restored, e
 		return Restored{}, err
 	}
 	return dst.restoreFrom(ctx, r.ID, nil, &twin{store: s})
+}
+
+// ShareWith gives another store a snapshot of this one, as CloneTo does, and leaves its
+// workspace alone.
+func (s *Store) ShareWith(ctx context.Context, id string, dst *Store) error {
+	_, err := s.shareWith(ctx, id, dst)
+	return err
 }
 
 func (s *Store) shareWith(ctx context.Context, id string, dst *Store) (*record, error) {
@@ -38,6 +47,9 @@ func (s *Store) shareWith(ctx context.Context, id string, dst *Store) (*record, 
 		return nil, err
 	}
 	defer free()
+	if err := dst.room(ctx); err != nil {
+		return nil, tool.AsError(err)
+	}
 	for name := range s.objects.packs {
 		if err := sharePack(s.packs, dst.packs, name); err != nil {
 			return nil, storeError(err)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -15,13 +16,19 @@ type CreateOptions struct {
 	// Call makes the snapshot a step: it is the state before the call of that id,
 	// at most 80 characters.
 	Call string
+	// Auto says that nobody asked for the snapshot: it goes with the steps when the
+	// store needs room.
+	Auto bool
+	// Spare is a snapshot that stays although the store needs room; may be empty.
+	Spare string
 	// Quiesce pauses the workspace's programs meanwhile, where the host can.
 	Quiesce bool
 }
 
 // Create keeps the workspace as it is. Programs may go on: a file that changes
 // each time it is read is listed as unstable. A process that is killed meanwhile
-// leaves either the whole snapshot or none.
+// leaves either the whole snapshot or none. At the limit of the store the oldest
+// steps and other automatic snapshots go; where that isn't enough it is no_space.
 func (s *Store) Create(ctx context.Context, opts *CreateOptions) (Info, error) {
 	if opts == nil {
 		opts = &CreateOptions{}
@@ -37,20 +44,70 @@ func (s *Store) Create(ctx context.Context, opts *CreateOptions) (Info, error) {
 	if _, err := s.recover(ctx); err != nil {
 		return Info{}, storeError(err)
 	}
-	r, err := s.create(ctx, opts)
+	r, err := s.fit(ctx, opts)
 	if err != nil {
 		return Info{}, storeError(errors.Join(err, s.objects.abandon()))
 	}
 	return r.Info, nil
 }
 
+// fit makes the snapshot, and room for it where there is none: first for twice as
+// much as was found to be too much, then all that there is.
+func (s *Store) fit(ctx context.Context, opts *CreateOptions) (*record, error) {
+	limits := s.opts.Limits
+	beside, err := s.beside()
+	if err != nil {
+		return nil, err
+	}
+	s.objects.room.beside = beside
+	limits.Store -= beside
+	if s.objects.taken > limits.Store/16*15 || len(s.objects.index) > limits.Objects/16*15 {
+		if err := s.free(ctx, claim{limits.Store / 4 * 3, limits.Objects / 4 * 3, limits.Store, opts.Spare}); err != nil {
+			return nil, err
+		}
+	}
+	for try := range 3 {
+		r, err := s.create(ctx, opts)
+		if !errors.Is(err, errFull) {
+			return r, err
+		}
+		bytes, objects := s.objects.pending()
+		if err := s.objects.abandon(); err != nil {
+			return nil, err
+		}
+		left, few := min(limits.Store/4*3, limits.Store-2*bytes), min(limits.Objects/4*3, limits.Objects-2*objects)
+		if try > 0 {
+			left, few = 0, 0
+		}
+		if err := s.free(ctx, claim{max(left, 0), max(few, 0), limits.Store - bytes, opts.Spare}); err != nil {
+			return nil, err
+		}
+	}
+	return nil, s.errNoRoom()
+}
+
+// beside is how many bytes the store takes beside its packs.
+func (s *Store) beside() (int64, error) {
+	u := Usage{}
+	err := errors.Join(u.add(s.records), u.add(s.opts.Store))
+	return u.Bytes, err
+}
+
+func (s *Store) free(ctx context.Context, c claim) error {
+	b := s.budget(ctx)
+	defer b.Close()
+	return s.makeRoom(b, c)
+}
+
 func (s *Store) create(ctx context.Context, opts *CreateOptions) (*record, error) {
-	root, unstable, err := s.store(ctx, opts.Quiesce)
+	b := s.budgetOf(ctx, s.opts.Limits.Memory/2)
+	defer b.Close()
+	root, unstable, err := s.store(b, opts.Quiesce)
 	if err != nil {
 		return nil, err
 	}
 	r := &record{Format: recordFormat, Root: root.hash.String(), Mode: root.mode, Mtime: root.mtime}
-	r.ID, r.Label, r.Call, r.CreatedAt = newID(), opts.Label, opts.Call, time.Now().UTC().Truncate(time.Millisecond)
+	r.ID, r.Label, r.Call, r.Auto, r.CreatedAt = newID(), opts.Label, opts.Call, opts.Auto, time.Now().UTC().Truncate(time.Millisecond)
 	r.count(root, unstable)
 	if r.NewBytes, err = s.objects.flush(); err != nil {
 		return nil, err
@@ -67,17 +124,17 @@ func (s *Store) create(ctx context.Context, opts *CreateOptions) (*record, error
 }
 
 // store takes all that is new into the packs and gives the workspace's tree.
-func (s *Store) store(ctx context.Context, quiesce bool) (*entry, []string, error) {
-	resume, _, err := s.quiesce(ctx, quiesce)
+func (s *Store) store(b *budget.Budget, quiesce bool) (*entry, names, error) {
+	resume, _, err := s.quiesce(b.Context(), quiesce)
 	if err != nil {
-		return nil, nil, err
+		return nil, names{}, err
 	}
 	defer resume()
-	root, unstable, err := s.scan(ctx, s.objects.put, s.objects.has)
+	root, unstable, err := s.scan(b, s.objects.put, s.objects.has)
 	if err != nil {
-		return nil, nil, err
+		return nil, names{}, err
 	}
-	return root, unstable, finish(root, s.objects.put)
+	return root, unstable, finish(b, root, s.objects.put)
 }
 
 func (s *Store) quiesce(ctx context.Context, wanted bool) (resume func(), still bool, err error) {
@@ -88,46 +145,55 @@ func (s *Store) quiesce(ctx context.Context, wanted bool) (resume func(), still 
 }
 
 // count fills in what the tree holds.
-func (r *record) count(root *entry, unstable []string) {
-	for _, path := range unstable {
-		name(&r.Unstable, path)
-	}
-	walkTree(root.dir, nil, func(path func() string, e *entry) {
+func (r *record) count(root *entry, unstable names) {
+	var skipped names
+	walkTree(root.dir, nil, func(at *place, e *entry) {
 		if e.kind == file {
 			r.Files++
 			r.Bytes += e.size
 		}
 		if e.unstable {
-			name(&r.Unstable, path())
+			unstable.add(at, e.name)
 		}
 		if e.kind == special {
-			name(&r.Skipped, path())
+			skipped.add(at, e.name)
 		}
 	})
+	r.Unstable, r.Skipped = unstable.list, skipped.list
 	slices.Sort(r.Unstable)
 }
 
-// name adds a path to a list of bounded length.
-func name(list *[]string, path string) {
-	if len(*list) < maxNamed {
-		*list = append(*list, clipPath(shown(path)))
-	}
+// names is a list of paths, of bounded length and size: it goes into records.
+type names struct {
+	list []string
+	size int
 }
+
+func (n *names) add(at *place, name string) {
+	if len(n.list) == maxNamed || n.size > maxNamedSize {
+		return
+	}
+	path := at.clipped(name)
+	n.size += len(path)
+	n.list = append(n.list, path)
+}
+
+// maxShown is how many characters of a path are shown.
+const maxShown = 4096
 
 // clipPath keeps the paths of very deep trees short.
 func clipPath(path string) string {
-	const most = 4096
-	if len(path) > most {
-		return path[:most/2] + "..." + path[len(path)-most/2:]
+	if len(path) > maxShown {
+		return path[:maxShown/2] + "..." + path[len(path)-maxShown/2:]
 	}
 	return path
 }
 
-// walkTree visits every entry; path is made only when it is asked for.
-func walkTree(d *dir, at *place, do func(path func() string, e *entry)) {
+// walkTree visits every entry, with the directory that it is in.
+func walkTree(d *dir, at *place, do func(at *place, e *entry)) {
 	for i := range d.entries {
 		e := &d.entries[i]
-		do(func() string { return at.path(e.name) }, e)
+		do(at, e)
 		if e.dir != nil {
 			walkTree(e.dir, &place{up: orTop(at), name: e.name}, do)
 		}
@@ -149,15 +215,17 @@ func (s *Store) List(ctx context.Context) ([]Info, error) {
 		return nil, err
 	}
 	defer leave()
+	infos, err := s.list()
+	return infos, storeError(err)
+}
+
+func (s *Store) list() ([]Info, error) {
 	ids, err := s.ids()
-	if err != nil {
-		return nil, storeError(err)
-	}
 	infos := []Info{}
 	for _, id := range ids {
 		if r, err := s.readRecord(id, "snapshot_id"); err == nil {
 			infos = append(infos, r.Info)
 		}
 	}
-	return infos, nil
+	return infos, err
 }

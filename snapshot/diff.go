@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -11,6 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/budget"
+	"github.com/wisbox/wisbox/internal/clip"
 )
 
 const (
@@ -19,6 +22,7 @@ const (
 	diffText    = 32 << 10  // bytes of one text diff
 	diffTexts   = 256 << 10 // bytes of all text diffs
 	diffLine    = 500       // characters of a line
+	diffSize    = 1 << 20   // bytes of all paths, links' texts and text diffs
 	diffTime    = 5 * time.Second
 )
 
@@ -54,12 +58,14 @@ func (s *Store) Diff(ctx context.Context, from, to string) (*Diff, error) {
 		return nil, err
 	}
 	defer unlock()
-	d := &differ{store: s, began: time.Now(), out: &Diff{From: from, To: to, Added: []Change{}, Changed: []Change{}, Removed: []Change{}}}
-	old, err := s.state(ctx, from, "from")
+	b := s.budget(ctx)
+	defer b.Close()
+	d := &differ{store: s, budget: b, left: diffSize, began: time.Now(), out: &Diff{From: from, To: to, Added: []Change{}, Changed: []Change{}, Removed: []Change{}}}
+	old, err := s.state(b, from, "from")
 	if err != nil {
 		return nil, storeError(err)
 	}
-	now, err := s.state(ctx, to, "to")
+	now, err := s.state(b, to, "to")
 	if err != nil {
 		return nil, storeError(err)
 	}
@@ -71,23 +77,25 @@ func (s *Store) Diff(ctx context.Context, from, to string) (*Diff, error) {
 }
 
 // state is a snapshot's tree, or the workspace's for no id.
-func (s *Store) state(ctx context.Context, id, field string) (*entry, error) {
+func (s *Store) state(b *budget.Budget, id, field string) (*entry, error) {
 	if id == "" && field == "to" {
-		return s.look(ctx)
+		return s.look(b)
 	}
-	r, err := s.readRecord(id, field)
+	r, err := s.readNamed(id, field)
 	if err != nil {
 		return nil, err
 	}
-	return s.load(ctx, r)
+	return s.load(b, r)
 }
 
 type differ struct {
-	store *Store
-	out   *Diff
-	live  bool // the second state is the workspace
-	texts int  // bytes of diffs so far
-	began time.Time
+	store  *Store
+	budget *budget.Budget
+	out    *Diff
+	live   bool // the second state is the workspace
+	left   int  // bytes that the list may still take
+	texts  int  // bytes of diffs so far
+	began  time.Time
 }
 
 func (d *differ) compare(at *place, old, now *dir) error {
@@ -100,7 +108,7 @@ func (d *differ) compare(at *place, old, now *dir) error {
 		case !sameContent(a, b) || !sameMode(a, b):
 			d.add(&d.out.Changed, at, a, b)
 		}
-		return d.inside(at, a, b)
+		return errors.Join(d.budget.Step(1), d.inside(at, a, b))
 	})
 }
 
@@ -115,14 +123,14 @@ func (d *differ) inside(at *place, a, b *entry) error {
 }
 
 func (d *differ) add(list *[]Change, at *place, a, b *entry) {
-	if len(*list) == diffEntries {
+	if len(*list) == diffEntries || d.left <= 0 {
 		d.out.Truncated = true
 		return
 	}
 	c := Change{}
 	for _, e := range []*entry{a, b} {
 		if e != nil {
-			c.Path, c.Kind = clipPath(shown(at.path(e.name))), e.kind.String()
+			c.Path, c.Kind = at.clipped(e.name), e.kind.String()
 		}
 	}
 	if a != nil {
@@ -135,6 +143,7 @@ func (d *differ) add(list *[]Change, at *place, a, b *entry) {
 		c.between(a, b)
 		c.Diff = d.text(at, a, b, c.Path)
 	}
+	d.left -= len(c.Path) + len(c.Target) + len(c.OldTarget) + len(c.Diff)
 	*list = append(*list, c)
 }
 
@@ -157,7 +166,11 @@ func shownTarget(e *entry) string {
 	if e.kind != symlink {
 		return ""
 	}
-	return shown(e.target)
+	text := shown(e.target)
+	if short := clip.To(text, diffLine); len(short) < len(text) {
+		return short + "…"
+	}
+	return text
 }
 
 // text is the unified diff of two versions of a text file, "" where there is
@@ -183,12 +196,20 @@ func (d *differ) text(at *place, a, b *entry, path string) string {
 func isText(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }
 
 func (d *differ) stored(e *entry) (string, error) {
-	pieces, err := d.store.objects.pieces(e)
-	if err != nil || len(pieces) == 0 {
+	pieces, free, err := d.store.objects.pieces(d.budget, e)
+	if err != nil {
 		return "", err
 	}
-	b, err := d.store.objects.get(pieces[0].hash)
-	return string(b), err
+	defer free()
+	all := make([]byte, e.size)
+	for _, p := range pieces {
+		b, err := d.store.objects.get(p.hash)
+		if err != nil {
+			return "", err
+		}
+		copy(all[p.at:], b)
+	}
+	return string(all), nil
 }
 
 // current reads the second version, from the store or from the workspace.

@@ -37,7 +37,7 @@ func storeError(err error) error {
 func (d *damage) report(what string) *tool.Error {
 	place := "its record of a directory"
 	if d.path != "" {
-		place = shown(d.path)
+		place = d.path
 	}
 	return tool.Errorf(tool.Unavailable, "%s can't be used: the stored content of %s is damaged; nothing was changed; other snapshots are not touched", what, place).Because(d)
 }

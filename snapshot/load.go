@@ -1,43 +1,42 @@
 package snapshot
 
 import (
-	"context"
 	"sync/atomic"
 
+	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/tool"
 )
 
-// load reads a snapshot's whole tree into memory. A tree can name one directory
-// many times over, so the entries are counted, not the objects.
-func (s *Store) load(ctx context.Context, r *record) (*entry, error) {
+// load reads a snapshot's whole tree into memory, which the budget gives. A tree can
+// name one directory many times over, so the entries are counted, not the objects.
+func (s *Store) load(b *budget.Budget, r *record) (*entry, error) {
 	top, err := r.top()
 	if err != nil {
 		return nil, errFormat
 	}
-	l := &loader{objects: s.objects, pool: newPool(ctx), most: s.opts.Limits.Entries}
+	l := &loader{objects: s.objects, budget: b, pool: newPool(b.Context()), most: s.opts.Limits.Entries}
 	l.push(top, &place{})
-	return top, l.pool.run()
+	return top, tooLarge(l.pool.run(), "snapshot")
 }
 
 type loader struct {
 	objects *objects
+	budget  *budget.Budget
 	pool    *pool
 	most    int64
 	entries atomic.Int64
 }
 
 func (l *loader) push(e *entry, at *place) {
-	l.pool.push(job{do: func(buf []byte) error { return l.fill(e, at, buf) }, drop: func() {}})
+	l.pool.push(job{do: func([]byte) error { return l.fill(e, at) }, drop: func() {}})
 }
 
-func (l *loader) fill(e *entry, at *place, buf []byte) error {
-	b, err := l.objects.getInto(e.hash, buf)
+func (l *loader) fill(e *entry, at *place) error {
+	d, _, err := l.objects.dir(l.budget, e.hash)
 	if err != nil {
 		return atPath(err, at)
 	}
-	if e.dir, err = decodeDir(b); err != nil {
-		return atPath(&damage{hash: e.hash, why: err.Error()}, at)
-	}
+	e.dir = d
 	if l.entries.Add(int64(len(e.dir.entries))) > l.most || at.depth > maxDepth {
 		return tool.Errorf(tool.Limit, "the snapshot has more entries than a workspace may hold")
 	}
@@ -49,23 +48,71 @@ func (l *loader) fill(e *entry, at *place, buf []byte) error {
 	return nil
 }
 
-func atPath(err error, p *place) error { return at(err, p.path("")) }
+func atPath(err error, p *place) error {
+	if err == nil {
+		return nil
+	}
+	return at(err, p.clipped(""))
+}
 
-// pieces are the parts of a file that aren't zero.
-func (o *objects) pieces(e *entry) ([]piece, error) {
+// dir reads a stored directory; its memory stays charged until free.
+func (o *objects) dir(b *budget.Budget, h Hash) (d *dir, free func(), err error) {
+	raw, drop, err := o.hold(b, h)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer drop() // the names have a copy
+	n, err := countEntries(raw)
+	if err != nil {
+		return nil, nil, &damage{hash: h, why: err.Error()}
+	}
+	held := len(raw) + n*entryMemory + dirMemory
+	if err := b.Hold(held); err != nil {
+		return nil, nil, err
+	}
+	if d, err = decodeDir(raw); err != nil {
+		b.Release(held)
+		return nil, nil, &damage{hash: h, why: err.Error()}
+	}
+	return d, func() { b.Release(held) }, b.Step(n)
+}
+
+// hold reads an object of any length; its memory stays charged until free.
+func (o *objects) hold(b *budget.Budget, h Hash) (raw []byte, free func(), err error) {
+	o.mu.Lock()
+	held := int(o.index[h].length)
+	o.mu.Unlock()
+	if err := b.Hold(held); err != nil {
+		return nil, nil, err
+	}
+	if raw, err = o.get(h); err != nil {
+		b.Release(held)
+		return nil, nil, err
+	}
+	return raw, func() { b.Release(held) }, nil
+}
+
+// pieces are the parts of a file that aren't zero. Their list's memory stays charged
+// until free.
+func (o *objects) pieces(b *budget.Budget, e *entry) (pieces []piece, free func(), err error) {
 	switch {
 	case e.size == 0:
-		return nil, nil
+		return nil, func() {}, nil
 	case !e.list:
-		return []piece{{size: e.size, hash: e.hash}}, nil
+		return []piece{{size: e.size, hash: e.hash}}, func() {}, nil
 	}
-	b, err := o.get(e.hash)
+	raw, drop, err := o.hold(b, e.hash)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	pieces, err := decodePieces(b, e.size)
-	if err != nil {
-		return nil, &damage{hash: e.hash, why: err.Error()}
+	defer drop()
+	held := len(raw) / minPiece * pieceMemory
+	if err := b.Hold(held); err != nil {
+		return nil, nil, err
 	}
-	return pieces, nil
+	if pieces, err = decodePieces(raw, e.size); err != nil {
+		b.Release(held)
+		return nil, nil, &damage{hash: e.hash, why: err.Error()}
+	}
+	return pieces, func() { b.Release(held) }, nil
 }

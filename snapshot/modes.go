@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -109,8 +110,8 @@ func (m *modes) restore() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var errs []error
-	for i := len(m.dirs) - 1; i >= 0; i-- {
-		errs = append(errs, chmod(m.dirs[i].fd, m.dirs[i].mode), unix.Close(m.dirs[i].fd))
+	for _, dir := range slices.Backward(m.dirs) {
+		errs = append(errs, chmod(dir.fd, dir.mode), unix.Close(dir.fd))
 	}
 	m.dirs = nil
 	return errors.Join(errs...)

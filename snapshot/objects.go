@@ -3,6 +3,7 @@ package snapshot
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -30,16 +31,52 @@ type objects struct {
 	open  *packWriter       // being filled
 	claim map[Hash]struct{} // going into open
 	added int64             // bytes that put has stored since the last flush
+	puts  int               // and how many objects
+	taken int64             // bytes of all packs
+	room  room
 }
 
-func openObjects(root *os.Root, durable bool) (*objects, error) {
-	o := &objects{root: root, sync: durable, packs: map[string]*pack{}, index: map[Hash]location{}, claim: map[Hash]struct{}{}}
+// room bounds what put may add.
+type room struct {
+	bytes   int64 // of the whole store
+	beside  int64 // of these, what isn't in packs
+	objects int   // their number: each is in memory
+	ask     func() error
+	unasked int64 // bytes that were put since ask
+	lacking int64 // bytes that did not fit
+}
+
+// errFull says that the store is at its limit.
+var errFull = errors.New("the store of snapshots is at its limit")
+
+// take charges one object, and asks for room on the host before each piece that
+// goes to the disk.
+func (o *objects) take(n int64) error {
+	r := &o.room
+	pending := int64(0)
+	if o.open != nil {
+		pending = o.open.size()
+	}
+	if r.beside+o.taken+pending+n > r.bytes || len(o.index)+len(o.claim) > r.objects {
+		r.lacking = max(r.lacking, n)
+		return errFull
+	}
+	if r.unasked += n; r.unasked < writeSize {
+		return nil
+	}
+	r.unasked = 0
+	return r.ask()
+}
+
+func openObjects(root *os.Root, durable bool, room room) (*objects, error) {
+	o := &objects{root: root, sync: durable, packs: map[string]*pack{}, index: map[Hash]location{}, claim: map[Hash]struct{}{}, room: room}
+	o.room.unasked = writeSize
 	o.bufs.New = func() any { return new([]byte) }
 	var err error
 	if o.enc, err = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false), zstd.WithEncoderConcurrency(runtime.GOMAXPROCS(0))); err != nil {
 		return nil, err
 	}
-	if o.dec, err = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(maxObject), zstd.WithDecoderConcurrency(0)); err != nil {
+	if o.dec, err = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(maxObject), zstd.WithDecoderMaxWindow(maxObject), zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderConcurrency(0)); err != nil {
 		return nil, err
 	}
 	return o, nil
@@ -73,11 +110,13 @@ func (o *objects) refresh() error {
 			}
 		}
 	}
+	var gone []*pack
 	for name, p := range o.packs {
 		if !seen[name] {
-			o.forget(p)
+			gone = append(gone, p)
 		}
 	}
+	o.forget(gone)
 	return nil
 }
 
@@ -100,27 +139,36 @@ func (o *objects) load(name string) error {
 		return errors.Join(err, f.Close())
 	}
 	p := &pack{name: name, file: f, size: info.Size()}
-	if err := readIndex(f, p.size, func(h Hash, l location) { o.register(p, h, l) }); err != nil {
+	if err := p.each(func(h Hash, l location) { o.index[h] = l }); err != nil {
 		return errors.Join(err, f.Close())
 	}
-	o.packs[name] = p
+	o.keep(p)
 	return nil
 }
 
-func (o *objects) register(p *pack, h Hash, l location) {
-	l.pack = p
-	p.hash = append(p.hash, h)
-	o.index[h] = l
+func (o *objects) keep(p *pack) {
+	o.packs[p.name] = p
+	o.taken += p.size
 }
 
-func (o *objects) forget(p *pack) {
-	for _, h := range p.hash {
-		if o.index[h].pack == p {
-			delete(o.index, h)
-		}
+func (o *objects) forget(packs []*pack) {
+	if len(packs) == 0 {
+		return
 	}
-	delete(o.packs, p.name)
-	_ = p.file.Close()
+	maps.DeleteFunc(o.index, func(_ Hash, l location) bool { return slices.Contains(packs, l.pack) })
+	for _, p := range packs {
+		o.taken -= p.size
+		delete(o.packs, p.name)
+		_ = p.file.Close()
+	}
+}
+
+// find says where an object lies.
+func (o *objects) find(h Hash) (l location, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	l, ok = o.index[h]
+	return l, ok
 }
 
 // has says that the object is stored, or about to be.
@@ -147,6 +195,9 @@ func (o *objects) put(content []byte) (Hash, error) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if err := o.take(int64(len(stored)) + objectHeader + indexEntry); err != nil {
+		return h, err
+	}
 	return h, o.append(h, len(content), stored)
 }
 
@@ -178,6 +229,7 @@ func (o *objects) append(h Hash, length int, stored []byte) error {
 		o.open = w
 	}
 	o.added += int64(len(stored)) + objectHeader + indexEntry
+	o.puts++
 	return o.open.add(h, length, stored)
 }
 
@@ -191,11 +243,12 @@ func (o *objects) seal() error {
 	if err != nil {
 		return err
 	}
-	o.packs[p.name] = p
-	for h, l := range w.found {
-		o.register(p, h, l)
+	o.keep(p)
+	eachIn(w.index, func(h Hash, l location) {
+		l.pack = p
+		o.index[h] = l
 		delete(o.claim, h)
-	}
+	})
 	return nil
 }
 
@@ -206,17 +259,24 @@ func (o *objects) flush() (added int64, err error) {
 	if o.open != nil {
 		err = o.seal()
 	}
-	added, o.added = o.added, 0
-	clear(o.claim)
+	added, o.added, o.puts = o.added, 0, 0
+	o.claim, o.room.unasked = map[Hash]struct{}{}, writeSize
 	return added, err
+}
+
+// pending is what was put since the last flush, sealed or not, and the largest of
+// what did not fit.
+func (o *objects) pending() (bytes int64, objects int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.added + o.room.lacking, o.puts
 }
 
 // abandon throws away what is not yet a pack.
 func (o *objects) abandon() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	clear(o.claim)
-	o.added = 0
+	o.claim, o.added, o.puts, o.room.unasked, o.room.lacking = map[Hash]struct{}{}, 0, 0, writeSize, 0
 	if o.open == nil {
 		return nil
 	}

@@ -9,6 +9,8 @@ import (
 	"os"
 
 	"github.com/zeebo/blake3"
+
+	"github.com/wisbox/wisbox/internal/budget"
 )
 
 // A pack is a file of objects that is written once and never changed:
@@ -40,11 +42,18 @@ type location struct {
 	stored uint32
 }
 
+// cost is what the object takes of its pack.
+func (l location) cost() int64 { return objectHeader + indexEntry + int64(l.stored) }
+
 type pack struct {
 	name string
 	file *os.File
 	size int64
-	hash []Hash // of its objects
+}
+
+// each lists the pack's objects.
+func (p *pack) each(do func(Hash, location)) error {
+	return readIndex(p.file, p.size, func(h Hash, l location) { l.pack = p; do(h, l) })
 }
 
 // readIndex lists a pack's objects.
@@ -60,13 +69,11 @@ func readIndex(f *os.File, size int64, each func(Hash, location)) error {
 	if err != nil {
 		return scanObjects(f, size, each)
 	}
-	for ; len(index) > 0; index = index[indexEntry:] {
-		le := binary.LittleEndian
-		l := location{offset: int64(le.Uint64(index[32:])), length: le.Uint32(index[40:]), stored: le.Uint32(index[44:])}
+	eachIn(index, func(h Hash, l location) {
 		if l.sound(size) {
-			each(Hash(index[:32]), l)
+			each(h, l)
 		}
-	}
+	})
 	return nil
 }
 
@@ -74,26 +81,51 @@ func (l location) sound(size int64) bool {
 	return l.offset >= 0 && l.offset <= size && int64(l.stored) <= size-l.offset && l.length <= maxObject && l.stored <= l.length
 }
 
-func indexOf(f *os.File, size int64) ([]byte, error) {
+// footer says where the index is, and its sum.
+func readFooter(f *os.File, size int64) (at, length int64, sum []byte, err error) {
 	var footer [footerSize]byte
 	if size < footerSize+int64(len(packMagic)) {
-		return nil, errFormat
+		return 0, 0, nil, errFormat
 	}
 	if _, err := f.ReadAt(footer[:], size-footerSize); err != nil {
+		return 0, 0, nil, err
+	}
+	begin, n := binary.LittleEndian.Uint64(footer[0:]), binary.LittleEndian.Uint64(footer[8:])
+	if string(footer[24:]) != indexMagic || n > uint64(size)/indexEntry || begin != uint64(size)-footerSize-n*indexEntry || begin < uint64(len(packMagic)) {
+		return 0, 0, nil, errFormat
+	}
+	return int64(begin), int64(n) * indexEntry, footer[16:24], nil
+}
+
+func indexOf(f *os.File, size int64) ([]byte, error) {
+	at, length, sum, err := readFooter(f, size)
+	if err != nil {
 		return nil, err
 	}
-	at, n := binary.LittleEndian.Uint64(footer[0:]), binary.LittleEndian.Uint64(footer[8:])
-	if string(footer[24:]) != indexMagic || n > uint64(size)/indexEntry || at != uint64(size)-footerSize-n*indexEntry {
-		return nil, errFormat
-	}
-	index := make([]byte, n*indexEntry)
-	if _, err := f.ReadAt(index, int64(at)); err != nil {
+	index := make([]byte, length)
+	if _, err := f.ReadAt(index, at); err != nil {
 		return nil, err
 	}
-	if sum := blake3.Sum256(index); string(sum[:8]) != string(footer[16:24]) {
+	if is := blake3.Sum256(index); string(is[:8]) != string(sum) {
 		return nil, errFormat
 	}
 	return index, nil
+}
+
+// heldIndex is the index of a pack that comes from anywhere, charged to a budget.
+func heldIndex(b *budget.Budget, f *os.File, size int64) ([]byte, error) {
+	_, length, _, err := readFooter(f, size)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.Hold(int(length)); err != nil {
+		return nil, archiveTooLarge(err)
+	}
+	var head [len(packMagic)]byte
+	if _, err := f.ReadAt(head[:], 0); err != nil || string(head[:]) != packMagic {
+		return nil, errors.Join(errFormat, err)
+	}
+	return indexOf(f, size)
 }
 
 // scanObjects finds what a pack without an index holds, up to the first header
@@ -122,10 +154,12 @@ type packWriter struct {
 	out   *bufio.Writer
 	at    int64
 	index []byte
-	found map[Hash]location
 }
 
-const tempPrefix = "tmp-"
+const (
+	tempPrefix = "tmp-"
+	writeSize  = 1 << 20 // bytes that go to the disk in one piece
+)
 
 func newPack(root *os.Root, id string) (*packWriter, error) {
 	name := id + packSuffix
@@ -133,7 +167,7 @@ func newPack(root *os.Root, id string) (*packWriter, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &packWriter{root: root, name: name, file: f, out: bufio.NewWriterSize(f, 1<<20), found: map[Hash]location{}}
+	w := &packWriter{root: root, name: name, file: f, out: bufio.NewWriterSize(f, writeSize)}
 	_, _ = w.out.WriteString(packMagic) // an error stays with the writer until it is flushed
 	w.at = int64(len(packMagic))
 	return w, nil
@@ -154,19 +188,33 @@ func (w *packWriter) add(h Hash, length int, stored []byte) error {
 	}
 	l := location{offset: w.at + objectHeader, length: uint32(length), stored: uint32(len(stored))}
 	w.at = l.offset + int64(l.stored)
-	w.found[h] = l
-	w.index = append(w.index, h[:]...)
-	w.index = binary.LittleEndian.AppendUint64(w.index, uint64(l.offset))
-	w.index = binary.LittleEndian.AppendUint32(w.index, l.length)
-	w.index = binary.LittleEndian.AppendUint32(w.index, l.stored)
+	w.index = appendIndex(w.index, h, l)
 	return nil
 }
+
+func appendIndex(b []byte, h Hash, l location) []byte {
+	b = append(b, h[:]...)
+	b = binary.LittleEndian.AppendUint64(b, uint64(l.offset))
+	b = binary.LittleEndian.AppendUint32(b, l.length)
+	return binary.LittleEndian.AppendUint32(b, l.stored)
+}
+
+// eachIn lists what an index holds.
+func eachIn(index []byte, each func(Hash, location)) {
+	for ; len(index) > 0; index = index[indexEntry:] {
+		le := binary.LittleEndian
+		each(Hash(index[:32]), location{offset: int64(le.Uint64(index[32:])), length: le.Uint32(index[40:]), stored: le.Uint32(index[44:])})
+	}
+}
+
+// size is what the pack will take when it is sealed.
+func (w *packWriter) size() int64 { return w.at + int64(len(w.index)) + footerSize }
 
 // seal ends the pack and gives it its name.
 func (w *packWriter) seal(sync bool) (*pack, error) {
 	sum := blake3.Sum256(w.index)
 	footer := binary.LittleEndian.AppendUint64(nil, uint64(w.at))
-	footer = binary.LittleEndian.AppendUint64(footer, uint64(len(w.found)))
+	footer = binary.LittleEndian.AppendUint64(footer, uint64(len(w.index)/indexEntry))
 	footer = append(append(footer, sum[:8]...), indexMagic...)
 	_, _ = w.out.Write(w.index)
 	_, _ = w.out.Write(footer)
@@ -180,7 +228,7 @@ func (w *packWriter) seal(sync bool) (*pack, error) {
 	if err != nil {
 		return nil, errors.Join(err, w.abandon())
 	}
-	return &pack{name: w.name, file: w.file, size: w.at + int64(len(w.index)) + footerSize}, nil
+	return &pack{name: w.name, file: w.file, size: w.size()}, nil
 }
 
 func (w *packWriter) abandon() error {

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -94,13 +95,38 @@ func (p *place) anchor(fd int) {
 // joinUp writes names, the last of which comes first, as a path.
 func joinUp(names []string) string {
 	var b strings.Builder
-	for i := len(names) - 1; i >= 0; i-- {
-		b.WriteString(names[i])
+	for i, name := range slices.Backward(names) {
+		b.WriteString(name)
 		if i > 0 {
 			b.WriteByte('/')
 		}
 	}
 	return b.String()
+}
+
+// clipped is the path of the entry name of p as an agent may see it: printable, and
+// short even where the path isn't.
+func (p *place) clipped(name string) string {
+	const most = maxShown / 2 // characters of its beginning, and of its end
+	names := []string{}
+	if name != "" {
+		names = append(names, name)
+	}
+	for at := p; at != nil && at.up != nil; at = at.up {
+		names = append(names, at.name)
+	}
+	end, chars := 0, 0
+	for ; end < len(names) && chars < most; end++ {
+		chars += len(names[end]) + 1
+	}
+	start, chars := len(names), 0
+	for ; start > end && chars < most; start-- {
+		chars += len(names[start-1]) + 1
+	}
+	if start == end {
+		return clipPath(shown(joinUp(names)))
+	}
+	return clipPath(shown(joinUp(names[start:])) + "/.../" + shown(joinUp(names[:end])))
 }
 
 // path is the way from the top to the entry name of p.

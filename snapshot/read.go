@@ -1,11 +1,13 @@
 package snapshot
 
 import (
+	"bytes"
 	"errors"
 	"io"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wisbox/wisbox/internal/retry"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -24,7 +26,8 @@ func (s *scan) readFile(dir int, e *entry, buf []byte) error {
 func (s *scan) readOnce(dir int, e *entry, buf []byte) (same bool, err error) {
 	fd, err := s.modes.openFile(dir, e.name)
 	if vanished(err) || errors.Is(err, unix.ENXIO) {
-		return true, s.lookAgain(dir, e)
+		s.lookAgain(dir, e)
+		return true, nil
 	}
 	if err != nil {
 		return false, err
@@ -36,10 +39,11 @@ func (s *scan) readOnce(dir int, e *entry, buf []byte) (same bool, err error) {
 		return false, err
 	}
 	if before.Mode&unix.S_IFMT != unix.S_IFREG {
-		return true, s.lookAgain(dir, e)
+		s.lookAgain(dir, e)
+		return true, nil
 	}
 	e.take(&before)
-	if err := s.readContent(fd, e, buf); err != nil {
+	if err := s.readContent(fd, &before, e, buf); err != nil {
 		return false, err
 	}
 	if err := unix.Fstat(fd, &after); err != nil {
@@ -55,12 +59,11 @@ func (s *scan) readOnce(dir int, e *entry, buf []byte) (same bool, err error) {
 }
 
 // lookAgain is for a file that something else has taken the place of.
-func (s *scan) lookAgain(at int, e *entry) error {
+func (s *scan) lookAgain(at int, e *entry) {
 	var st unix.Stat_t
-	err := unix.Fstatat(at, e.name, &st, unix.AT_SYMLINK_NOFOLLOW)
-	if err != nil {
+	if err := unix.Fstatat(at, e.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		e.kind = gone
-		return nil
+		return
 	}
 	e.take(&st)
 	switch e.kind {
@@ -73,7 +76,6 @@ func (s *scan) lookAgain(at int, e *entry) error {
 	if e.kind == file || e.kind == symlink && e.target == "" {
 		e.kind = gone
 	}
-	return nil
 }
 
 func (s *scan) spend(n int64) error {
@@ -83,57 +85,160 @@ func (s *scan) spend(n int64) error {
 	return nil
 }
 
-func (s *scan) readContent(fd int, e *entry, buf []byte) (err error) {
-	e.list = e.size > chunkSize
-	if e.list {
-		return s.readPieces(fd, e, buf)
+// readContent takes an open file in. Its holes are not read, and pages of zeros not
+// kept: a small file without those is one object, others are a list of pieces.
+func (s *scan) readContent(fd int, st *unix.Stat_t, e *entry, buf []byte) (err error) {
+	r := &fileReader{scan: s, fd: fd, size: e.size, dense: st.Blocks*512 >= e.size && e.size <= chunkSize}
+	if e.size > chunkSize {
+		e.list = true
+		e.hash, err = r.pieces(buf)
+		return err
 	}
-	n, err := readAt(fd, buf[:e.size], 0)
+	n, err := r.chunk(buf[:e.size], 0)
 	if err != nil {
 		return err
 	}
-	if err := s.spend(int64(n)); err != nil {
-		return err
+	e.size, e.list, e.hash = int64(n), false, Hash{}
+	switch first := firstRun(buf[:n], 0); {
+	case n == 0:
+	case first.size == n:
+		e.hash, err = s.put(buf[:n])
+	default:
+		e.list = true
+		e.hash, err = r.list(nil, buf[:n], 0)
 	}
-	if e.size = int64(n); n == 0 {
-		e.hash = Hash{}
-		return nil
-	}
-	e.hash, err = s.put(buf[:n])
 	return err
 }
 
-// readPieces takes a large file in piece by piece, at the same places for the
-// same content, however the file lies on the disk. What is zero is left out.
-func (s *scan) readPieces(fd int, e *entry, buf []byte) error {
-	var pieces []piece
-	for at := int64(0); at < e.size; {
-		data, err := nextData(fd, at, e.size)
-		if err != nil {
-			return err
+// fileReader reads one file by the extents that it has on the disk.
+type fileReader struct {
+	scan  *scan
+	fd    int
+	size  int64
+	dense bool // there is no hole
+
+	data, hole int64 // an extent, and the end of it
+	held       int   // of the budget, for pieces
+}
+
+// pieces takes a large file in piece by piece, at the same places for the same
+// content, however the file lies on the disk.
+func (r *fileReader) pieces(buf []byte) (h Hash, err error) {
+	var list []piece
+	defer func() { r.scan.budget.Release(r.held) }()
+	for at := int64(0); at < r.size; at += chunkSize {
+		if err := r.extent(at); err != nil {
+			return h, err
 		}
-		if at = data / chunkSize * chunkSize; at >= e.size {
+		if at = max(at, r.data) / chunkSize * chunkSize; at >= r.size {
 			break
 		}
-		n, err := readAt(fd, buf[:min(chunkSize, e.size-at)], at)
+		n, err := r.chunk(buf[:min(chunkSize, r.size-at)], at)
 		if err != nil {
-			return err
+			return h, err
 		}
-		if err := errors.Join(s.spend(int64(n)), s.pool.ctx.Err()); err != nil {
-			return err
+		if list, err = r.cut(list, buf[:n], at); err != nil {
+			return h, err
 		}
-		if n > 0 && !zero(buf[:n]) {
-			h, err := s.put(buf[:n])
-			if err != nil {
-				return err
-			}
-			pieces = append(pieces, piece{at: at, size: int64(n), hash: h})
-		}
-		at += chunkSize
 	}
-	var err error
-	e.hash, err = s.put(encodePieces(pieces))
-	return err
+	return r.scan.put(encodePieces(list))
+}
+
+// list is pieces for what was read already.
+func (r *fileReader) list(list []piece, b []byte, at int64) (h Hash, err error) {
+	defer func() { r.scan.budget.Release(r.held) }()
+	if list, err = r.cut(list, b, at); err != nil {
+		return h, err
+	}
+	return r.scan.put(encodePieces(list))
+}
+
+// cut takes a chunk in, without the zeros in it.
+func (r *fileReader) cut(list []piece, b []byte, at int64) ([]piece, error) {
+	for from := 0; ; {
+		run := firstRun(b, from)
+		if run.size == 0 {
+			return list, r.scan.budget.Step(1)
+		}
+		from = run.at + run.size
+		r.held += 2 * pieceMemory // and what it is in a list
+		if err := r.scan.budget.Hold(2 * pieceMemory); err != nil {
+			return nil, err
+		}
+		h, err := r.scan.put(b[run.at:from])
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, piece{at: at + int64(run.at), size: int64(run.size), hash: h})
+	}
+}
+
+// run is a part of a chunk.
+type run struct{ at, size int }
+
+// maxGap is how many zeros a piece may hold in a row: many small pieces cost more.
+const maxGap = 4 * page
+
+// firstRun is the first part of b, from a page on, that begins and ends with pages
+// that aren't zero and has no more than maxGap zeros in a row. It has no size where
+// there is none.
+func firstRun(b []byte, from int) run {
+	for from < len(b) && zero(b[from:min(from+page, len(b))]) {
+		from += page
+	}
+	if from >= len(b) {
+		return run{}
+	}
+	end := from + page
+	for at := end; at < len(b) && at-end <= maxGap; at += page {
+		if !zero(b[at:min(at+page, len(b))]) {
+			end = at + page
+		}
+	}
+	return run{at: from, size: min(end, len(b)) - from}
+}
+
+func zero(b []byte) bool { return bytes.Equal(b, zeroPage[:len(b)]) }
+
+// extent finds the first one that ends behind at.
+func (r *fileReader) extent(at int64) (err error) {
+	if r.dense {
+		r.hole = r.size
+		return nil
+	}
+	if at < r.hole {
+		return nil
+	}
+	if r.data, err = nextData(r.fd, at, r.size); err != nil || r.data >= r.size {
+		r.hole = r.size
+		return err
+	}
+	r.hole, err = nextHole(r.fd, r.data, r.size)
+	return errors.Join(err, r.scan.budget.Step(1))
+}
+
+// chunk fills b with what stands at a place of the file and says how much of it
+// there is: less if the file has become shorter.
+func (r *fileReader) chunk(b []byte, at int64) (int, error) {
+	end := at + int64(len(b))
+	for pos := at; pos < end; {
+		if err := r.extent(pos); err != nil {
+			return 0, err
+		}
+		from, to := min(max(r.data, pos), end), min(r.hole, end)
+		clear(b[pos-at : from-at])
+		if from == end {
+			break
+		}
+		n, err := readAt(r.fd, b[from-at:to-at], from)
+		if err := errors.Join(err, r.scan.spend(int64(n)), r.scan.pool.ctx.Err()); err != nil {
+			return 0, err
+		}
+		if pos = from + int64(n); pos < to {
+			return int(pos - at), nil
+		}
+	}
+	return len(b), nil
 }
 
 // nextData is where the next byte that isn't in a hole lies, or end.
@@ -148,14 +253,22 @@ func nextData(fd int, at, end int64) (int64, error) {
 	return data, err
 }
 
+// nextHole is where the extent that holds at ends.
+func nextHole(fd int, at, end int64) (int64, error) {
+	hole, err := unix.Seek(fd, at, unix.SEEK_HOLE)
+	switch {
+	case errors.Is(err, unix.ENXIO), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
+		return end, nil
+	}
+	return max(hole, at+1), err
+}
+
 // readAt reads as much of buf as the file has.
 func readAt(fd int, buf []byte, at int64) (int, error) {
 	total := 0
 	for total < len(buf) {
-		n, err := unix.Pread(fd, buf[total:], at+int64(total))
+		n, err := retry.Interrupted(func() (int, error) { return unix.Pread(fd, buf[total:], at+int64(total)) })
 		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
 		case err != nil && !errors.Is(err, io.EOF):
 			return total, err
 		case n == 0:
@@ -164,19 +277,4 @@ func readAt(fd int, buf []byte, at int64) (int, error) {
 		total += n
 	}
 	return total, nil
-}
-
-func zero(b []byte) bool {
-	for len(b) >= 8 {
-		if b[0]|b[1]|b[2]|b[3]|b[4]|b[5]|b[6]|b[7] != 0 {
-			return false
-		}
-		b = b[8:]
-	}
-	for _, c := range b {
-		if c != 0 {
-			return false
-		}
-	}
-	return true
 }

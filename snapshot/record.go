@@ -21,6 +21,7 @@ type Info struct {
 	ID        string    `json:"id"`
 	Label     string    `json:"label,omitempty"`
 	Call      string    `json:"call,omitempty"` // that it was made before, see CreateOptions
+	Auto      bool      `json:"auto,omitempty"` // nobody asked for it, see CreateOptions
 	CreatedAt time.Time `json:"created_at"`
 	Files     int64     `json:"files"`     // regular files
 	Bytes     int64     `json:"bytes"`     // their sizes together
@@ -30,6 +31,9 @@ type Info struct {
 	Unstable []string `json:"unstable,omitempty"`
 	Skipped  []string `json:"skipped,omitempty"`
 }
+
+// passing says that the snapshot goes when the store needs room.
+func (i *Info) passing() bool { return i.Call != "" || i.Auto }
 
 // record is a snapshot in the store.
 type record struct {
@@ -45,8 +49,9 @@ const (
 	recordSuffix = ".json"
 	maxRecord    = 4 << 20
 	maxNamed     = 1_000
-	maxLabel     = 200 // characters
-	maxCall      = 80  // characters
+	maxNamedSize = 16 << 10 // bytes of the paths that a record names, by kind
+	maxLabel     = 200      // characters
+	maxCall      = 80       // characters
 )
 
 // checkLine keeps a text to one line that can be read.
@@ -62,7 +67,7 @@ func checkLine(text string, most int, field string) error {
 
 func checkID(id, field string) error {
 	if _, err := ulid.ParseStrict(strings.ToUpper(id)); err != nil || id != strings.ToLower(id) {
-		return tool.Errorf(tool.Invalid, "%s is no id of a snapshot; snapshot_list shows them", field).In(field)
+		return tool.Errorf(tool.Invalid, "%s is no id of a snapshot, nor its label; snapshot_list shows them", field).In(field)
 	}
 	return nil
 }
@@ -73,6 +78,15 @@ func (s *Store) writeRecord(r *record) error {
 		return err
 	}
 	return replaceFile(s.records, r.ID+recordSuffix, b, s.opts.Fsync)
+}
+
+// readNamed reads the record that a caller means.
+func (s *Store) readNamed(word, field string) (*record, error) {
+	id, err := s.find(word, field)
+	if err != nil {
+		return nil, err
+	}
+	return s.readRecord(id, field)
 }
 
 func (s *Store) readRecord(id, field string) (*record, error) {

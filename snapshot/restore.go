@@ -6,11 +6,13 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -43,8 +45,8 @@ const rounds = 3
 
 // Restore makes the workspace what it was, in place and by renames, and changes
 // only what differs. All content is read, checked and laid ready before the first
-// change: a damaged or missing object, a full disk or the end of ctx up to then
-// changes nothing. From then on it goes to its end; if the process is killed, the
+// change: a damaged or missing object or the end of ctx up to then changes nothing.
+// Where the disk is too full for that, what isn't in the snapshot goes first. From then on it goes to its end; if the process is killed, the
 // next call or [Store.Recover] finishes it.
 func (s *Store) Restore(ctx context.Context, id string, opts *RestoreOptions) (Restored, error) {
 	return s.restoreFrom(ctx, id, opts, nil)
@@ -59,7 +61,7 @@ func (s *Store) restoreFrom(ctx context.Context, id string, opts *RestoreOptions
 		return Restored{}, err
 	}
 	defer unlock()
-	r, err := s.readRecord(id, "snapshot_id")
+	r, err := s.readNamed(id, "snapshot_id")
 	if err != nil {
 		return Restored{}, err
 	}
@@ -117,19 +119,28 @@ func (s *Store) restore(ctx context.Context, w *restore, r *record) (Restored, e
 			return Restored{}, beneath.Error(err, "the workspace")
 		}
 	}
-	want, err := s.load(ctx, r)
+	b := s.budget(ctx)
+	defer b.Close()
+	want, err := s.load(b, r)
 	if err != nil {
 		return Restored{}, restoreError(err, r.ID)
 	}
-	w.store, w.want, w.placed, w.out = s, want, newPlaced(), Restored{ID: r.ID}
+	w.store, w.want, w.placed, w.out, w.budget = s, want, newPlaced(), Restored{ID: r.ID}, b
 	w.large = r.Files >= largeTree
-	w.trash = &trash{dir: s.staging.Dir()}
+	w.trash = newTrash(s.staging)
 	err = w.run(ctx)
-	w.trash.wait() // of an error
-	if s.opts.Changed != nil && len(w.changed) > 0 {
-		s.opts.Changed(w.changed)
+	w.trash.settle() // of an error
+	if err != nil && w.cleared {
+		err = errors.Join(s.opts.Store.Remove(intentName), errCleared(err, r.ID))
 	}
+	w.out.Conflicts, w.out.Skipped = w.conflicts.list, w.skipped.list
 	return w.out, restoreError(err, r.ID)
+}
+
+// errCleared is the error where the freed room is not enough.
+func errCleared(err error, id string) error {
+	e := tool.AsError(storeError(err))
+	return tool.Errorf(e.Kind, "what is not in snapshot %s was removed to make room, and that is not enough for the rest: %s", id, e.Message).Because(err)
 }
 
 func restoreError(err error, id string) error {
@@ -144,24 +155,30 @@ func restoreError(err error, id string) error {
 
 // restore is one restore at work.
 type restore struct {
-	store   *Store
-	want    *entry
-	twin    *twin // may be nil
-	still   bool  // nothing else writes: one round is exact
-	large   bool  // a look costs more than to wait for a program's time to be counted
-	placed  *placed
-	trash   *trash
-	seen    *entry // the workspace as it was at the last look
-	out     Restored
-	changed []string
-	began   bool // the workspace may differ from what it was
-	again   bool // not the first round
+	store  *Store
+	budget *budget.Budget
+	want   *entry
+	twin   *twin // may be nil
+	still  bool  // nothing else writes: one round is exact
+	large  bool  // a look costs more than to wait for a program's time to be counted
+	placed *placed
+	trash  *trash
+	seen   *entry // the workspace as it was at the last look
+	held   int    // of the budget's memory, for seen
+	out    Restored
+	began  bool // the workspace may differ from what it was
+	again  bool // not the first round
+	blind  bool // what there is can't be looked at
+	// cleared says that there was no room before what isn't wanted was gone.
+	cleared bool
+
+	conflicts, skipped names
 }
 
 func (r *restore) run(ctx context.Context) error {
 	for range rounds {
 		idle := r.watch(ctx)
-		same, err := r.round(ctx)
+		same, err := r.round()
 		if err != nil {
 			return err
 		}
@@ -169,9 +186,10 @@ func (r *restore) run(ctx context.Context) error {
 			return r.end()
 		}
 		ctx = context.WithoutCancel(ctx)
+		r.renew(ctx)
 	}
 	// What still differs is what programs keep writing.
-	have, err := r.look(ctx)
+	have, err := r.look()
 	if err != nil {
 		return err
 	}
@@ -204,7 +222,7 @@ func (r *restore) watch(ctx context.Context) (idle func() bool) {
 	}
 	return func() bool {
 		counted := time.After(countedAfter)
-		r.trash.wait() // takes about as long
+		r.trash.settle() // takes about as long
 		<-counted
 		after, err := r.store.opts.Activity(context.WithoutCancel(ctx))
 		return err == nil && after == before
@@ -214,31 +232,56 @@ func (r *restore) watch(ctx context.Context) (idle func() bool) {
 // look looks at the workspace and compares it with what is wanted: what can't be
 // that, what the restore has placed itself and what has not changed since its
 // last look isn't read. Directories have no hashes.
-func (r *restore) look(ctx context.Context) (*entry, error) {
+func (r *restore) look() (*entry, error) {
 	s := r.store
+	if int64(r.held) > s.opts.Limits.Memory/4 { // there is no room for three trees
+		r.forget()
+	}
 	w := &scan{
 		top: int(s.top.Fd()), dev: s.dev, cache: s.cache, known: func(Hash) bool { return true }, put: justHash,
-		limits: s.opts.Limits, want: r.want, placed: r.placed, old: r.seen,
+		budget: r.budget, limits: s.opts.Limits, lenient: true, want: r.want, placed: r.placed, old: r.seen,
 	}
-	var err error
-	r.seen, err = w.run(ctx)
-	return r.seen, err
+	have, err := w.run()
+	r.forget()
+	r.seen, r.held = have, int(w.held.Load())
+	return have, err
+}
+
+// forget lets go of the last look.
+func (r *restore) forget() {
+	r.budget.Release(r.held)
+	r.seen, r.held = nil, 0
+}
+
+// renew begins a new budget: what has begun goes to its end.
+func (r *restore) renew(ctx context.Context) {
+	r.budget, r.held = r.store.budget(ctx), 0
 }
 
 // round brings what differs back, and says whether nothing did.
-func (r *restore) round(ctx context.Context) (same bool, err error) {
-	have, err := r.look(ctx)
+func (r *restore) round() (same bool, err error) {
+	have, err := r.look()
+	if tool.KindOf(err) == tool.Limit && !r.blind {
+		have, err = r.lookBlindly()
+	}
 	if err != nil {
 		return false, err
 	}
 	plan, err := r.plan(have)
-	if err != nil || plan.empty() {
+	if err != nil || plan.empty() && !r.blind {
 		return true, err
 	}
 	st := newStage(r.store, r)
 	defer st.discard()
-	if err := st.fill(ctx, plan); err != nil {
-		return false, err
+	if err := st.fill(plan); err != nil {
+		if r.cleared || plan.removes == 0 || tool.KindOf(storeError(err)) != tool.NoSpace {
+			return false, err
+		}
+		st.discard()
+		if err := r.clear(have); err != nil {
+			return false, err
+		}
+		return r.round()
 	}
 	if err := r.begin(); err != nil {
 		return false, err
@@ -247,8 +290,87 @@ func (r *restore) round(ctx context.Context) (same bool, err error) {
 	if err := a.run(have, r.want); err != nil {
 		return false, err
 	}
+	if r.blind {
+		if err := r.clearTop(st); err != nil {
+			return false, err
+		}
+	}
 	r.again = true
 	return false, nil
+}
+
+// lookBlindly is for a workspace that is too large to be looked at: all that is
+// wanted is laid ready anew, and all else goes.
+func (r *restore) lookBlindly() (*entry, error) {
+	r.blind = true
+	r.renew(r.budget.Context()) // what was held is free again
+	top := int(r.store.top.Fd())
+	var st unix.Stat_t
+	if err := unix.Fstat(top, &st); err != nil {
+		return nil, err
+	}
+	have := &entry{dir: &dir{entries: make([]entry, 0, len(r.want.dir.entries))}}
+	have.take(&st)
+	for i := range r.want.dir.entries {
+		have.dir.entries = append(have.dir.entries, entry{name: r.want.dir.entries[i].name, kind: special})
+	}
+	return have, nil
+}
+
+const clearBatch = 1_000 // names
+
+// clearTop takes out of the workspace's own directory what isn't wanted there.
+func (r *restore) clearTop(st *stage) error {
+	top := int(r.store.top.Fd())
+	fd, err := openForChange(newPlace(top))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	a := &apply{store: r.store, stage: st}
+	for {
+		var more []string
+		if _, err := unix.Seek(fd, 0, 0); err != nil {
+			return err
+		}
+		err := beneath.ReadDir(fd, func(e beneath.Entry) bool {
+			if r.want.child(e.Name) == nil {
+				more = append(more, strings.Clone(e.Name))
+			}
+			return len(more) < clearBatch
+		})
+		if err != nil || len(more) == 0 {
+			return errors.Join(err, finishDir(fd, r.want))
+		}
+		for _, name := range more {
+			r.out.Removed++
+			if err := errors.Join(r.budget.Step(1), a.remove(fd, &entry{name: name})); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// clear makes room for what is to be laid ready: it takes out what isn't wanted
+// first. From then on an error leaves the workspace without that.
+func (r *restore) clear(have *entry) error {
+	if err := r.begin(); err != nil {
+		return err
+	}
+	r.cleared = true
+	st := newStage(r.store, r)
+	if err := (&apply{store: r.store, stage: st, removing: true}).run(have, r.want); err != nil {
+		return err
+	}
+	if r.blind {
+		if err := r.clearTop(st); err != nil {
+			return err
+		}
+	}
+	st.discard()
+	r.trash.wait()
+	r.out.Added, r.out.Changed, r.out.changes = 0, 0, slices.DeleteFunc(r.out.changes, func(c tool.Change) bool { return !c.Removed })
+	return nil
 }
 
 func (r *restore) begin() error {
@@ -267,12 +389,12 @@ func (r *restore) begin() error {
 }
 
 func (r *restore) end() error {
-	slices.Sort(r.out.Conflicts)
-	r.out.Conflicts = slices.Compact(r.out.Conflicts)
+	slices.Sort(r.conflicts.list)
+	r.conflicts.list = slices.Compact(r.conflicts.list)
 	if !r.began {
 		return nil
 	}
-	r.trash.wait() // what is left there if the process is killed goes when the restore is finished
+	r.trash.settle()
 	if s := r.store; s.opts.Fsync {
 		if err := unix.Syncfs(int(s.top.Fd())); err != nil {
 			return storeError(err)
@@ -286,6 +408,8 @@ type plan struct {
 	files   []wanted
 	trees   []wanted // directories that are not there
 	differs bool
+	removes int   // entries
+	frees   int64 // bytes of the files that go or are replaced
 }
 
 // wanted is something to be laid ready.
@@ -294,15 +418,13 @@ type wanted struct {
 	entry *entry
 }
 
-func (w wanted) path() string { return w.at.path(w.entry.name) }
-
 // named names the path that damage lies at. There are thousands of paths, so none is
 // made without an error.
 func (w wanted) named(err error) error {
 	if err == nil {
 		return nil
 	}
-	return at(err, w.path())
+	return at(err, w.at.clipped(w.entry.name))
 }
 
 func (p *plan) empty() bool { return !p.differs }
@@ -329,9 +451,14 @@ func (r *restore) compare(p *plan, at *place, have, want *dir) (same bool, err e
 		}
 		switch {
 		case b == nil:
+			p.frees += a.size
+			p.removes++
 			return nil
 		case b.kind == file && needsStaging(a, b):
 			p.files = append(p.files, wanted{at: at, entry: b})
+			if a != nil {
+				p.frees += a.size
+			}
 		case b.kind == folder && (a == nil || a.kind != folder):
 			p.trees = append(p.trees, wanted{at: at, entry: b})
 			_, err := r.compare(&plan{}, at.child(b.name), nil, b.dir) // it is only counted
@@ -370,7 +497,7 @@ func (r *restore) differs(p *plan, at *place, a, b *entry) bool {
 	switch {
 	case missing(b) && (a == nil || a.kind == special && b != nil):
 		if b != nil && a == nil && !r.again {
-			name(&r.out.Skipped, at.path(b.name))
+			r.skipped.add(at, b.name)
 		}
 		return false
 	case missing(b):
@@ -396,18 +523,11 @@ func needsStaging(a, b *entry) bool {
 func (r *restore) note(p *plan, at *place, e *entry, count *int64) {
 	p.differs = true
 	if r.again {
-		name(&r.out.Conflicts, at.path(e.name))
+		r.conflicts.add(at, e.name)
 		return
 	}
 	*count++
 	if len(r.out.changes) < maxNamed {
-		r.out.changes = append(r.out.changes, tool.Change{Path: clipPath(shown(at.path(e.name))), Removed: count == &r.out.Removed})
-	}
-	if at.depth <= maxReported {
-		r.changed = append(r.changed, at.path(e.name))
+		r.out.changes = append(r.out.changes, tool.Change{Path: at.clipped(e.name), Removed: count == &r.out.Removed})
 	}
 }
-
-// maxReported is how deep the paths are that Changed is told; no tool reaches
-// anything near it.
-const maxReported = 64

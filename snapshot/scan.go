@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -28,23 +28,28 @@ type scan struct {
 	cache  *statCache
 	known  func(Hash) bool            // a cached hash is good only with this
 	put    func([]byte) (Hash, error) // takes each piece of content
+	budget *budget.Budget
 	limits Limits
-	placed *placed // what this restore has written; may be nil
-	want   *entry  // what the tree is compared with; nil: nothing
-	old    *entry  // the tree as it was at an earlier look; may be nil
+	// lenient treats an unreadable entry as one that differs from everything: it
+	// is enough to know that to replace or to name it.
+	lenient bool
+	placed  *placed // what this restore has written; may be nil
+	want    *entry  // what the tree is compared with; nil: nothing
+	old     *entry  // the tree as it was at an earlier look; may be nil
 
 	pool    *pool
 	entries atomic.Int64
 	read    atomic.Int64 // bytes
+	held    atomic.Int64 // of the budget's memory, for the tree
 	modes   modes
 
 	mu       sync.Mutex
-	unstable []string // paths of directories that kept changing
+	unstable names // directories that kept changing
 }
 
 // run gives the top's entry with the tree below it.
-func (s *scan) run(ctx context.Context) (root *entry, err error) {
-	s.pool = newPool(ctx)
+func (s *scan) run() (root *entry, err error) {
+	s.pool = newPool(s.budget.Context())
 	defer func() { err = errors.Join(err, s.modes.restore()) }()
 	var st unix.Stat_t
 	if err := unix.Fstat(s.top, &st); err != nil {
@@ -54,7 +59,7 @@ func (s *scan) run(ctx context.Context) (root *entry, err error) {
 	root.take(&st)
 	s.pushDir(newPlace(s.top), root, s.want, s.old)
 	if err := s.pool.run(); err != nil {
-		return nil, err
+		return nil, tooLarge(err, "workspace")
 	}
 	if root.dir == nil {
 		return nil, tool.Errorf(tool.Closed, "the workspace is gone; open a new session")
@@ -76,12 +81,35 @@ func (s *scan) scanDir(at *place, e, want, old *entry) error {
 		e.kind = gone
 		return nil
 	}
+	if s.mayPass(err) && at.up != nil {
+		e.kind = special
+		return nil
+	}
 	if err != nil {
-		return beneath.Error(err, shown(at.path("")))
+		return beneath.Error(err, at.clipped(""))
 	}
 	e.dir = d
 	s.handOut(at, d, want, old)
 	return nil
+}
+
+// mayPass says that an error is one of a single entry, and that the look can go on.
+func (s *scan) mayPass(err error) bool {
+	if errors.Is(err, budget.ErrExceeded) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
+		return false
+	}
+	return err != nil && s.lenient && tool.KindOf(err) != tool.Limit && s.budget.Context().Err() == nil
+}
+
+// hold charges memory for the tree.
+func (s *scan) hold(n int) error {
+	s.held.Add(int64(n))
+	return s.budget.Hold(n)
+}
+
+func (s *scan) release(n int) {
+	s.held.Add(-int64(n))
+	s.budget.Release(n)
 }
 
 func vanished(err error) bool {
@@ -95,18 +123,31 @@ func (s *scan) list(at *place, old *dir) (*dir, error) {
 		return nil, err
 	}
 	defer unix.Close(fd)
+	if err := s.hold(dirMemory); err != nil {
+		return nil, err
+	}
 	for range tries {
 		d, same, err := s.listOnce(fd, old)
 		if err != nil || same {
 			return d, err
 		}
 		s.entries.Add(-int64(len(d.entries)))
+		s.release(d.memory())
 	}
 	s.mu.Lock()
-	s.unstable = append(s.unstable, at.path(""))
+	s.unstable.add(at, "")
 	s.mu.Unlock()
 	d, _, err := s.listOnce(fd, old)
 	return d, err
+}
+
+// memory is what the entries were charged.
+func (d *dir) memory() int {
+	n := len(d.entries) * entryMemory
+	for i := range d.entries {
+		n += len(d.entries[i].name) + len(d.entries[i].target)
+	}
+	return n
 }
 
 func (s *scan) listOnce(fd int, old *dir) (d *dir, same bool, err error) {
@@ -153,18 +194,25 @@ func (s *scan) readNames(fd int) ([]string, error) {
 	}
 	var text strings.Builder // of all of them: one piece of memory, not thousands
 	var ends []int
-	full := false
+	var full error
+	held := 0
+	defer func() { s.release(held) }() // [scan.lookAtEach] charges what is kept
 	err := beneath.ReadDir(fd, func(n beneath.Entry) bool {
-		full = s.entries.Load()+int64(len(ends)) >= s.limits.Entries
-		if full {
+		if s.entries.Load()+int64(len(ends)) >= s.limits.Entries {
+			full = s.tooMany()
+			return false
+		}
+		held += len(n.Name) + entryMemory
+		if full = s.hold(len(n.Name) + entryMemory); full != nil {
 			return false
 		}
 		text.WriteString(n.Name)
 		ends = append(ends, text.Len())
-		return s.pool.ctx.Err() == nil
+		full = s.budget.Step(1)
+		return full == nil
 	})
-	if full {
-		return nil, s.tooMany()
+	if full != nil {
+		return nil, full
 	}
 	names, at := make([]string, len(ends)), 0
 	for i, end := range ends {
@@ -184,13 +232,16 @@ func (s *scan) lookAtEach(fd int, d *dir, names []string, old *dir) error {
 	if s.entries.Add(int64(len(names))) > s.limits.Entries {
 		return s.tooMany()
 	}
-	var known []entry
-	if old != nil {
-		known = old.entries
+	known := entriesOf(old)
+	if err := s.hold(len(names) * entryMemory); err != nil {
+		return err
 	}
 	d.entries = make([]entry, 0, len(names))
 	for _, name := range names {
 		if err := s.pool.ctx.Err(); err != nil {
+			return err
+		}
+		if err := s.hold(len(name)); err != nil {
 			return err
 		}
 		var st unix.Stat_t
@@ -208,10 +259,20 @@ func (s *scan) lookAtEach(fd int, d *dir, names []string, old *dir) error {
 		}
 		if e.kind == symlink {
 			e.target = readlink(fd, e.name)
+			if err := s.hold(len(e.target)); err != nil {
+				return err
+			}
 		}
 		d.entries = append(d.entries, e)
 	}
 	return nil
+}
+
+func entriesOf(d *dir) []entry {
+	if d == nil {
+		return nil
+	}
+	return d.entries
 }
 
 func readlink(fd int, name string) string {
@@ -246,7 +307,10 @@ func (s *scan) handOut(at *place, d *dir, want, old *entry) {
 			e.kind = gone
 		}
 		d.same = d.same && w != nil && sameContent(e, w) && sameMode(e, w) && e.mtime == w.mtime
-		if e.kind == folder {
+		switch {
+		case e.kind == folder && want != nil && (w == nil || w.kind != folder):
+			e.dir = &dir{} // it goes, whatever is in it
+		case e.kind == folder:
 			s.pushDir(at.below(e.name), e, w, old.child(e.name))
 		}
 		return nil
@@ -290,16 +354,27 @@ func (s *scan) readFiles(at *place, files []*entry, buf []byte) error {
 		}
 		return nil
 	}
+	if s.mayPass(err) {
+		for _, e := range files {
+			e.hash, e.sure = Hash{}, false
+		}
+		return nil
+	}
 	if err != nil {
-		return beneath.Error(err, shown(at.path("")))
+		return beneath.Error(err, at.clipped(""))
 	}
 	defer unix.Close(fd)
 	for _, e := range files {
 		if err := s.pool.ctx.Err(); err != nil {
 			return err
 		}
-		if err := s.readFile(fd, e, buf); err != nil {
-			return beneath.Error(err, shown(at.path(e.name)))
+		err := s.readFile(fd, e, buf)
+		if s.mayPass(err) {
+			e.hash, e.sure = Hash{}, false
+			continue
+		}
+		if err != nil {
+			return beneath.Error(err, at.clipped(e.name))
 		}
 	}
 	return nil

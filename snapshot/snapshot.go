@@ -32,11 +32,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/budget"
+	"github.com/wisbox/wisbox/internal/lock"
+	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
-
-// Owner is who restored files belong to.
-type Owner struct{ UID, GID int }
 
 // Options says what a Store works on. Workspace, Tmp and Store are required;
 // they stay the caller's and must outlive the Store.
@@ -48,7 +48,7 @@ type Options struct {
 	// Store is a directory of our own, where the snapshots are kept.
 	Store *os.Root
 	// Owner of what is restored; nil leaves it to the user of this process.
-	Owner *Owner
+	Owner *sandbox.Owner
 	// Lock keeps other processes and the file tools out while the store or the
 	// workspace is changed; nil takes none. Calls of one Store exclude each other.
 	Lock func(context.Context) (unlock func(), err error)
@@ -61,28 +61,14 @@ type Options struct {
 	// during which it stays the same is spared its second look. With an error, or
 	// without Activity, programs may always have run.
 	Activity func(context.Context) (int64, error)
-	// Changed is told the paths that a restore has changed; may be nil.
-	Changed func(paths []string)
+	// Room says whether the host has room for more on the disk; nil always has. It is
+	// asked before each MiB that is stored and before a restore that writes more than
+	// it frees. Its error is the call's.
+	Room func(context.Context) error
 	// Fsync makes each snapshot and each restore durable before it is acknowledged.
 	Fsync bool
 	// Limits; a zero field means its default.
 	Limits Limits
-}
-
-// Limits bound what one snapshot may cost.
-type Limits struct {
-	Entries int64 // files, directories and others of a workspace (1,000,000)
-	Bytes   int64 // read or written, holes of files not counted (8 GiB)
-}
-
-func (l Limits) withDefaults() Limits {
-	if l.Entries == 0 {
-		l.Entries = 1_000_000
-	}
-	if l.Bytes == 0 {
-		l.Bytes = 8 << 30
-	}
-	return l
 }
 
 // Store is the snapshots of one workspace. Its methods may be called from many
@@ -96,7 +82,7 @@ type Store struct {
 	records *os.Root
 	objects *objects
 	cache   *statCache
-	holding chan struct{} // holds a token while a call works
+	working *lock.Mutex // held while a call works
 
 	life   sync.RWMutex // shared by every call, taken to close
 	closed bool
@@ -109,7 +95,7 @@ func New(opts *Options) (*Store, error) {
 	if opts == nil || opts.Workspace == nil || opts.Tmp == nil || opts.Store == nil {
 		return nil, tool.Errorf(tool.Internal, "snapshots need a workspace, a directory for temporary files and one of their own")
 	}
-	s := &Store{opts: *opts, holding: make(chan struct{}, 1)}
+	s := &Store{opts: *opts, working: lock.New()}
 	s.opts.Limits = opts.Limits.withDefaults()
 	if err := s.open(); err != nil {
 		return nil, storeError(errors.Join(err, s.Close()))
@@ -126,7 +112,7 @@ func (s *Store) open() (err error) {
 		return err
 	}
 	s.dev = uint64(st.Dev)
-	if s.staging, err = beneath.NewStaging(s.opts.Tmp, (*beneath.Owner)(s.opts.Owner), false); err != nil {
+	if s.staging, err = beneath.NewStaging(s.opts.Tmp, s.opts.Owner, false); err != nil {
 		return err
 	}
 	if s.packs, err = ensureDir(s.opts.Store, "packs"); err != nil {
@@ -136,8 +122,16 @@ func (s *Store) open() (err error) {
 		return err
 	}
 	s.cache = loadCache(s.opts.Store)
-	s.objects, err = openObjects(s.packs, s.opts.Fsync)
+	s.objects, err = openObjects(s.packs, s.opts.Fsync, room{bytes: s.opts.Limits.Store, objects: s.opts.Limits.Objects, ask: func() error { return s.room(context.Background()) }})
 	return err
+}
+
+// room asks for room on the host.
+func (s *Store) room(ctx context.Context) error {
+	if s.opts.Room == nil {
+		return nil
+	}
+	return s.opts.Room(ctx)
 }
 
 func ensureDir(parent *os.Root, name string) (*os.Root, error) {
@@ -226,10 +220,8 @@ func (s *Store) lock(ctx context.Context) (unlock func(), err error) {
 func (s *Store) takeTurn(ctx context.Context) (free func(), err error) {
 	wait, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
-	select {
-	case s.holding <- struct{}{}:
-		return func() { <-s.holding }, nil
-	case <-wait.Done():
+	if s.working.Lock(wait) == nil {
+		return s.working.Unlock, nil
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, tool.AsError(err)
@@ -258,19 +250,23 @@ func removeTemps(root *os.Root) error {
 }
 
 // scan looks at the workspace; put takes the content that isn't known.
-func (s *Store) scan(ctx context.Context, put func([]byte) (Hash, error), known func(Hash) bool) (*entry, []string, error) {
-	w := &scan{top: int(s.top.Fd()), dev: s.dev, cache: s.cache, known: known, put: put, limits: s.opts.Limits}
-	root, err := w.run(ctx)
+func (s *Store) scan(b *budget.Budget, put func([]byte) (Hash, error), known func(Hash) bool) (*entry, names, error) {
+	w := &scan{top: int(s.top.Fd()), dev: s.dev, cache: s.cache, known: known, put: put, budget: b, limits: s.opts.Limits}
+	root, err := w.run()
 	return root, w.unstable, err
 }
 
-// look is scan without storing anything.
-func (s *Store) look(ctx context.Context) (*entry, error) {
-	root, _, err := s.scan(ctx, justHash, func(Hash) bool { return true })
+// look is scan without storing anything. An unreadable entry differs from everything.
+func (s *Store) look(b *budget.Budget) (*entry, error) {
+	w := &scan{
+		top: int(s.top.Fd()), dev: s.dev, cache: s.cache, known: func(Hash) bool { return true }, put: justHash,
+		budget: b, limits: s.opts.Limits, lenient: true,
+	}
+	root, err := w.run()
 	if err != nil {
 		return nil, err
 	}
-	return root, finish(root, justHash)
+	return root, finish(b, root, justHash)
 }
 
 func justHash(b []byte) (Hash, error) { return hashOf(b), nil }
@@ -278,40 +274,55 @@ func justHash(b []byte) (Hash, error) { return hashOf(b), nil }
 // finish drops what was gone before it was read and gives every directory its
 // hash, the deepest first. What is below each directory of the top is done at the
 // same time as the others.
-func finish(top *entry, put func([]byte) (Hash, error)) error {
+func finish(b *budget.Budget, top *entry, put func([]byte) (Hash, error)) error {
 	var below errgroup.Group
 	below.SetLimit(runtime.GOMAXPROCS(0))
 	top.dir.prune()
 	for i := range top.dir.entries {
 		if c := &top.dir.entries[i]; c.kind == folder {
-			below.Go(func() error { return finishTree(c, new([]byte), put) })
+			below.Go(func() error { return (&finisher{budget: b, put: put}).tree(c) })
 		}
 	}
 	if err := below.Wait(); err != nil {
 		return err
 	}
-	return top.finish(new([]byte), put)
+	return (&finisher{budget: b, put: put}).dir(top)
 }
 
-func finishTree(e *entry, buf *[]byte, put func([]byte) (Hash, error)) error {
+// finisher gives directories their hashes.
+type finisher struct {
+	budget *budget.Budget
+	put    func([]byte) (Hash, error)
+	buf    []byte
+}
+
+func (f *finisher) tree(e *entry) error {
 	e.dir.prune()
 	for i := range e.dir.entries {
 		if c := &e.dir.entries[i]; c.kind == folder {
-			if err := finishTree(c, buf, put); err != nil {
+			if err := f.tree(c); err != nil {
 				return err
 			}
 		}
 	}
-	return e.finish(buf, put)
+	return f.dir(e)
 }
 
-// finish gives a directory its hash when those in it have theirs.
-func (e *entry) finish(buf *[]byte, put func([]byte) (Hash, error)) (err error) {
-	*buf = e.dir.encode(*buf)
-	if len(*buf) > maxObject {
+// dir gives a directory its hash when those in it have theirs.
+func (f *finisher) dir(e *entry) (err error) {
+	size := e.dir.encodedSize()
+	if size > maxObject {
 		return tool.Errorf(tool.Limit, "a directory of the workspace has too many entries; remove some, then retry")
 	}
-	e.hash, err = put(*buf)
+	if err := f.budget.Hold(size); err != nil {
+		return tooLarge(err, "workspace")
+	}
+	defer f.budget.Release(size)
+	f.buf = e.dir.encode(slices.Grow(f.buf[:0], size))
+	e.hash, err = f.put(f.buf)
+	if cap(f.buf) > chunkSize {
+		f.buf = nil
+	}
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -176,7 +177,16 @@ func TestARestoreGivesTheExactTreeBack(t *testing.T) {
 	assert.Equal(t, Restored{ID: id}, again)
 }
 
-func leftovers(t testing.TB, dir string) []string {
+// leftovers are the names that calls have left in a bench's directory. What takes more than
+// 3 s to remove goes in the background: that is waited for.
+func leftovers(t testing.TB, dir string) (left []string) {
+	t.Helper()
+	goes := func(name string) bool { return strings.HasPrefix(name, "tmp/wisbox-slow-") }
+	require.Eventually(t, func() bool { left = leftNow(t, dir); return !slices.ContainsFunc(left, goes) }, 3*time.Minute, time.Millisecond)
+	return left
+}
+
+func leftNow(t testing.TB, dir string) []string {
 	t.Helper()
 	var left []string
 	for _, d := range []string{"tmp", "store", "store/packs", "store/records"} {
@@ -208,7 +218,7 @@ func TestASnapshotOfTheSameTreeAddsNothing(t *testing.T) {
 func TestAnUnknownSnapshotIsSaid(t *testing.T) {
 	b := newBench(t)
 	for id, kind := range map[string]tool.Kind{
-		"nothere": tool.Invalid, "../../x": tool.Invalid, "": tool.Invalid, newID(): tool.NotFound, strings.ToUpper(newID()): tool.Invalid,
+		"nothere": tool.Invalid, "../../x": tool.Invalid, "": tool.Invalid, newID(): tool.NotFound, strings.ToUpper(newID()): tool.NotFound,
 	} {
 		_, err := b.store.Restore(context.Background(), id, nil)
 		assert.Equal(t, kind, tool.KindOf(err), id)
@@ -242,7 +252,7 @@ func TestASparseFileCostsWhatItHolds(t *testing.T) {
 	_, err = again.ReadAt(got, 1<<39)
 	require.NoError(t, err)
 	assert.Equal(t, "far out", string(got))
-	assert.Less(t, time.Since(began), 10*time.Second)
+	assert.Less(t, time.Since(began), 30*time.Second)
 }
 
 func TestARestoreCanBeDurable(t *testing.T) {

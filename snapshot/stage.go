@@ -9,31 +9,34 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/budget"
+	"github.com/wisbox/wisbox/internal/retry"
 	"github.com/wisbox/wisbox/tool"
 )
 
 // stage lays files and directories ready beside the workspace, each checked against its hash.
 type stage struct {
-	store *Store
-	twin  *twin // may be nil
-	done  *placed
-	trash *trash
-	dir   int
+	store  *Store
+	budget *budget.Budget
+	twin   *twin // may be nil
+	done   *placed
+	trash  *trash
+	dir    int
 
 	mu    sync.Mutex
 	names map[*entry]string // of the files and directories that are ready
 }
 
 func newStage(s *Store, r *restore) *stage {
-	return &stage{store: s, twin: r.twin, done: r.placed, trash: r.trash, dir: int(s.staging.Dir().Fd()), names: map[*entry]string{}}
+	return &stage{store: s, budget: r.budget, twin: r.twin, done: r.placed, trash: r.trash, dir: int(s.staging.Dir().Fd()), names: map[*entry]string{}}
 }
 
 // fill lays all of the plan ready, or is an error.
-func (st *stage) fill(ctx context.Context, plan *plan) error {
-	if err := st.budget(plan); err != nil {
+func (st *stage) fill(plan *plan) error {
+	if err := st.size(plan); err != nil {
 		return err
 	}
-	p := newPool(ctx)
+	p := newPool(st.budget.Context())
 	for _, w := range plan.files {
 		p.push(job{do: func(buf []byte) error { return w.named(st.file(p.ctx, w, buf)) }, drop: func() {}})
 	}
@@ -45,42 +48,47 @@ func (st *stage) fill(ctx context.Context, plan *plan) error {
 	return p.run()
 }
 
-// budget refuses to write more than a workspace may hold: pieces can be named
-// many times over.
-func (st *stage) budget(plan *plan) error {
-	left := st.store.opts.Limits.Bytes
-	spend := func(path func() string, e *entry) error {
+// size refuses to write more than a workspace may hold: pieces can be named many
+// times over. It asks for room where more is written than freed.
+func (st *stage) size(plan *plan) error {
+	most := st.store.opts.Limits.Bytes
+	left := most
+	spend := func(at *place, e *entry) error {
 		if e.kind != file {
 			return nil
 		}
-		pieces, err := st.store.objects.pieces(e)
+		pieces, free, err := st.store.objects.pieces(st.budget, e)
 		if err != nil {
-			return at(err, path())
+			return wanted{at: at, entry: e}.named(err)
 		}
+		defer free()
 		for _, p := range pieces {
 			if left -= p.size; left < 0 {
-				return tool.Errorf(tool.Limit, "the snapshot has more than %d bytes to write; nothing was changed", st.store.opts.Limits.Bytes)
+				return tool.Errorf(tool.Limit, "the snapshot has more than %d bytes to write; nothing was changed", most)
 			}
 		}
 		return nil
 	}
 	for _, w := range plan.files {
-		if err := spend(w.path, w.entry); err != nil {
+		if err := spend(w.at, w.entry); err != nil {
 			return err
 		}
 	}
 	for _, w := range plan.trees {
 		var failed error
-		walkTree(w.entry.dir, w.at.child(w.entry.name), func(path func() string, e *entry) {
+		walkTree(w.entry.dir, w.at.child(w.entry.name), func(at *place, e *entry) {
 			if failed == nil {
-				failed = spend(path, e)
+				failed = spend(at, e)
 			}
 		})
 		if failed != nil {
 			return failed
 		}
 	}
-	return nil
+	if most-left <= plan.frees {
+		return nil
+	}
+	return st.store.room(st.budget.Context())
 }
 
 func (st *stage) file(ctx context.Context, w wanted, buf []byte) error {
@@ -163,10 +171,11 @@ func (st *stage) make(ctx context.Context, fd, twin int, e *entry, buf []byte) e
 }
 
 func (st *stage) write(ctx context.Context, fd int, e *entry, buf []byte) error {
-	pieces, err := st.store.objects.pieces(e)
+	pieces, free, err := st.store.objects.pieces(st.budget, e)
 	if err != nil {
 		return err
 	}
+	defer free()
 	if e.list {
 		if err := unix.Ftruncate(fd, e.size); err != nil {
 			return err
@@ -225,10 +234,7 @@ func dataLength(b []byte) int {
 
 func writeAll(fd int, b []byte, at int64) error {
 	for len(b) > 0 {
-		n, err := unix.Pwrite(fd, b, at)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
+		n, err := retry.Interrupted(func() (int, error) { return unix.Pwrite(fd, b, at) })
 		if err != nil {
 			return err
 		}

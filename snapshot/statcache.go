@@ -53,9 +53,9 @@ type statCache struct {
 
 // find gives the content of a file with that stamp, if it is known, and its place
 // in known, counted from 1; 0 is that of what is fresh.
-func (c *statCache) find(s stamp) (found content, at int, ok bool) {
+func (c *statCache) find(s stamp) (found content, at int32, ok bool) {
 	if i, ok := slices.BinarySearch(c.inodes, s.ino); ok && c.known[i].stamp == s {
-		return c.known[i], i + 1, true
+		return c.known[i], int32(i) + 1, true
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

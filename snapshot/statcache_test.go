@@ -13,7 +13,7 @@ import (
 
 func TestTheCacheKeepsWhatTheLookHasSeen(t *testing.T) {
 	of := func(ino uint64, ctime int64) content { return content{stamp: stamp{ino: ino, size: 1, ctime: ctime}} }
-	seen := func(ino uint64, ctime int64, at int) entry {
+	seen := func(ino uint64, ctime int64, at int32) entry {
 		return entry{kind: file, size: 1, ino: ino, ctime: ctime, sure: true, cached: at}
 	}
 	c := loadCache(openRoot(t, hosttest.InMemory(t)))

@@ -1,40 +1,58 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/tool"
 )
 
 // Remove forgets snapshots and gives back the room that nothing else needs.
 func (s *Store) Remove(ctx context.Context, ids ...string) error {
-	return s.forget(ctx, ids, s.sweep)
+	return s.forget(ctx, ids, func(b *budget.Budget) error { return s.sweep(b, usualWaste) })
 }
 
 // Forget is Remove without looking for the room, which takes reading all other
 // snapshots: the next Remove gives it back.
 func (s *Store) Forget(ctx context.Context, ids ...string) error {
-	return s.forget(ctx, ids, func(context.Context) error { return nil })
+	return s.forget(ctx, ids, func(*budget.Budget) error { return nil })
 }
 
-func (s *Store) forget(ctx context.Context, ids []string, sweep func(context.Context) error) error {
+func (s *Store) forget(ctx context.Context, ids []string, sweep func(*budget.Budget) error) error {
 	unlock, err := s.lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	for _, id := range ids {
-		if err := s.removable(id); err != nil {
+	ids = slices.Clone(ids)
+	for i, word := range ids {
+		if ids[i], err = s.find(word, "snapshot_id"); err != nil {
+			return err
+		}
+		if err := s.removable(ids[i]); err != nil {
 			return err
 		}
 	}
+	if err := s.removeRecords(ids); err != nil {
+		return storeError(err)
+	}
+	b := s.budget(ctx)
+	defer b.Close()
+	return storeError(sweep(b))
+}
+
+func (s *Store) removeRecords(ids []string) error {
 	for _, id := range ids {
 		if err := ignoreMissing(s.records.Remove(id + recordSuffix)); err != nil {
-			return storeError(err)
+			return err
 		}
 	}
-	return storeError(sweep(ctx))
+	return nil
 }
 
 // removable lets a snapshot with a damaged record go, too.
@@ -46,31 +64,104 @@ func (s *Store) removable(id string) error {
 	return err
 }
 
-// sweep rewrites the packs that hold much of what no snapshot refers to. It
-// removes nothing while it can't tell what all snapshots need.
-func (s *Store) sweep(ctx context.Context) error {
-	m := &marker{ctx: ctx, objects: s.objects, live: map[Hash]bool{}}
+// The share of a pack that may be of no use before it is rewritten, in quarters.
+const (
+	usualWaste = 1
+	noWaste    = 0
+)
+
+// sweep rewrites the packs that hold more waste than that: what no snapshot refers
+// to. It removes nothing while it can't tell what all snapshots need.
+func (s *Store) sweep(b *budget.Budget, waste int64) error {
+	m := &marker{budget: b, objects: s.objects, live: map[Hash]bool{}}
 	ids, err := s.ids()
 	if err != nil {
 		return err
 	}
 	for _, id := range ids {
-		if err := s.mark(m, id); err != nil {
+		r, err := s.readRecord(id, "")
+		if err != nil {
+			m.damaged = true
+			break
+		}
+		if err := m.snapshot(r); err != nil {
 			return err
 		}
 	}
 	if m.damaged {
 		return nil
 	}
-	return s.rewrite(s.wasteful(m.live), m.live)
+	return s.rewrite(s.wasteful(m.live, waste), m.live)
 }
 
-func (s *Store) mark(m *marker, id string) error {
-	r, err := s.readRecord(id, "")
+// claim is what a new snapshot needs of the store.
+type claim struct {
+	bytes   int64 // that the others should take at most
+	objects int
+	must    int64  // bytes that they may take at most
+	spare   string // one that stays
+}
+
+// makeRoom forgets the oldest of what wisbox made by itself, until the rest of the
+// store takes no more than is claimed. It forgets none where the rest would still
+// take more than it must.
+func (s *Store) makeRoom(b *budget.Budget, c claim) error {
+	infos, err := s.list()
 	if err != nil {
-		m.damaged = true
-		return nil //nolint:nilerr // a damaged record stops the sweep, not the call
+		return err
 	}
+	goes := func(i Info) bool { return i.passing() && i.ID != c.spare }
+	slices.SortStableFunc(infos, func(x, y Info) int { // what goes first comes last
+		return cmp.Or(compareBool(goes(x), goes(y)), -cmp.Compare(x.ID, y.ID))
+	})
+	m := &marker{budget: b, objects: s.objects, live: map[Hash]bool{}}
+	var gone []string
+	for _, i := range infos {
+		if len(gone) == 0 {
+			r, err := s.readRecord(i.ID, "")
+			if err == nil {
+				err = m.snapshot(r)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if !goes(i) && m.bytes > c.must {
+			return errors.Join(s.errNoRoom(), s.sweep(b, usualWaste))
+		}
+		if len(gone) > 0 || goes(i) && (m.bytes > c.bytes || len(m.live) > c.objects) {
+			gone = append(gone, i.ID)
+		}
+	}
+	if err := s.removeRecords(gone); err != nil {
+		return err
+	}
+	if err := s.sweep(b, usualWaste); err != nil || s.objects.taken <= c.bytes {
+		return err
+	}
+	return s.sweep(b, noWaste)
+}
+
+func compareBool(x, y bool) int {
+	switch {
+	case x == y:
+		return 0
+	case y:
+		return -1
+	}
+	return 1
+}
+
+// marker finds the objects that snapshots refer to.
+type marker struct {
+	budget  *budget.Budget
+	objects *objects
+	live    map[Hash]bool
+	bytes   int64 // that the live ones take
+	damaged bool
+}
+
+func (m *marker) snapshot(r *record) error {
 	top, err := r.top()
 	if err != nil {
 		return err
@@ -78,28 +169,29 @@ func (s *Store) mark(m *marker, id string) error {
 	return m.tree(top.hash)
 }
 
-// marker finds the objects that snapshots refer to.
-type marker struct {
-	ctx     context.Context
-	objects *objects
-	live    map[Hash]bool
-	damaged bool
+// mark says whether an object is met for the first time.
+func (m *marker) mark(h Hash) bool {
+	if m.live[h] {
+		return false
+	}
+	m.live[h] = true
+	m.bytes += m.objects.index[h].cost()
+	return true
 }
 
 func (m *marker) tree(h Hash) error {
-	if m.live[h] {
+	if !m.mark(h) {
 		return nil
 	}
-	m.live[h] = true
-	b, ok := m.get(h)
-	if !ok {
-		return m.ctx.Err()
-	}
-	d, err := decodeDir(b)
+	d, free, err := m.objects.dir(m.budget, h)
 	if err != nil {
-		m.damaged = true
-		return nil //nolint:nilerr // as for the record
+		if d := (*damage)(nil); errors.As(err, &d) {
+			m.damaged = true
+			return nil
+		}
+		return err
 	}
+	defer free()
 	for i := range d.entries {
 		if err := m.entry(&d.entries[i]); err != nil {
 			return err
@@ -112,67 +204,94 @@ func (m *marker) entry(e *entry) error {
 	switch {
 	case e.kind == folder:
 		return m.tree(e.hash)
-	case e.kind != file || e.size == 0 || m.live[e.hash]:
+	case e.kind != file || e.size == 0 || !m.mark(e.hash):
+		return m.budget.Step(1)
+	case !e.list:
 		return nil
 	}
-	m.live[e.hash] = true
-	if !e.list {
-		return nil
-	}
-	pieces, err := m.objects.pieces(e)
+	pieces, free, err := m.objects.pieces(m.budget, e)
 	if err != nil {
-		m.damaged = true
+		if d := (*damage)(nil); errors.As(err, &d) {
+			m.damaged = true
+			return nil
+		}
+		return err
 	}
+	defer free()
 	for _, p := range pieces {
-		m.live[p.hash] = true
+		m.mark(p.hash)
 	}
-	return m.ctx.Err()
+	return m.budget.Step(len(pieces))
 }
 
-func (m *marker) get(h Hash) ([]byte, bool) {
-	b, err := m.objects.get(h)
-	if err != nil {
-		m.damaged = true
+// wasteful are the packs of which more than so many quarters are of no use, those
+// of no use at all first.
+func (s *Store) wasteful(live map[Hash]bool, waste int64) []*pack {
+	used := map[*pack]int64{}
+	for h, l := range s.objects.index {
+		if live[h] {
+			used[l.pack] += l.cost()
+		}
 	}
-	return b, err == nil
-}
-
-// wasteful are the packs of which more than a quarter is of no use.
-func (s *Store) wasteful(live map[Hash]bool) []*pack {
 	var packs []*pack
 	for _, p := range s.objects.packs {
-		var used, all int64
-		for _, h := range p.hash {
-			l := s.objects.index[h]
-			all += objectHeader + indexEntry + int64(l.stored)
-			if live[h] && l.pack == p {
-				used += objectHeader + indexEntry + int64(l.stored)
-			}
-		}
-		if used < all*3/4 || used == 0 {
+		if useful := p.size - footerSize - int64(len(packMagic)); used[p] == 0 || used[p] < useful*(4-waste)/4 {
 			packs = append(packs, p)
 		}
 	}
+	slices.SortFunc(packs, func(a, b *pack) int { return cmp.Compare(used[a], used[b]) })
 	return packs
 }
 
-// rewrite moves what is live out of packs, then removes them. Killed in between,
-// an object lies twice in the store, which harms nothing.
+// rewrite moves what is live out of packs, then removes them: some at a time, so
+// that the store never takes much more than before. Killed in between, an object
+// lies twice in the store, which harms nothing. A disk that is too full for that
+// keeps the rest as it is: the packs of no use are gone by then.
 func (s *Store) rewrite(packs []*pack, live map[Hash]bool) error {
+	moved, copied := []*pack{}, int64(0)
 	for _, p := range packs {
-		for _, h := range p.hash {
-			if l := s.objects.index[h]; l.pack == p && (live == nil || live[h]) {
-				if err := s.objects.copy(h, l); err != nil {
-					return errors.Join(err, s.objects.abandon())
-				}
-			}
+		n, err := s.copyLive(p, live)
+		if err != nil {
+			return stopped(errors.Join(err, s.objects.abandon()))
 		}
+		moved, copied = append(moved, p), copied+n
+		if copied > 0 && copied < packSize {
+			continue
+		}
+		if err := s.replacePacks(moved); err != nil {
+			return stopped(err)
+		}
+		moved, copied = nil, 0
 	}
+	return stopped(s.replacePacks(moved))
+}
+
+// stopped forgives a full disk.
+func stopped(err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return nil
+	}
+	return err
+}
+
+// copyLive says how many bytes it has copied.
+func (s *Store) copyLive(p *pack, live map[Hash]bool) (copied int64, err error) {
+	var failed error
+	err = p.each(func(h Hash, l location) {
+		if failed == nil && s.objects.index[h].pack == p && (live == nil || live[h]) {
+			copied += l.cost()
+			failed = s.objects.copy(h, l)
+		}
+	})
+	return copied, errors.Join(err, failed)
+}
+
+func (s *Store) replacePacks(packs []*pack) error {
 	if _, err := s.objects.flush(); err != nil {
 		return err
 	}
+	s.objects.forget(packs)
 	for _, p := range packs {
-		s.objects.forget(p)
 		if err := ignoreMissing(s.packs.Remove(p.name)); err != nil {
 			return err
 		}
@@ -184,7 +303,7 @@ func (s *Store) rewrite(packs []*pack, live map[Hash]bool) error {
 func (o *objects) copy(h Hash, l location) error {
 	stored := make([]byte, l.stored)
 	if _, err := l.pack.file.ReadAt(stored, l.offset); err != nil {
-		return nil //nolint:nilerr // cut off: it is lost already
+		return nil // cut off: it is lost already
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -192,20 +311,23 @@ func (o *objects) copy(h Hash, l location) error {
 }
 
 const (
-	smallPack = 1 << 20 // bytes
-	manyPacks = 64      // small packs before they are put together
+	smallPack = 1 << 20  // bytes
+	midPack   = 16 << 20 // bytes
+	manyPacks = 64       // of a size before they are put together
 )
 
 // merge keeps the number of packs, and so of open files, low.
 func (s *Store) merge() error {
-	var small []*pack
-	for _, p := range s.objects.packs {
-		if p.size < smallPack {
-			small = append(small, p)
+	for _, size := range []int64{smallPack, midPack} {
+		var small []*pack
+		for _, p := range s.objects.packs {
+			if p.size < size {
+				small = append(small, p)
+			}
+		}
+		if len(small) >= manyPacks {
+			return s.rewrite(small, nil)
 		}
 	}
-	if len(small) < manyPacks {
-		return nil
-	}
-	return s.rewrite(small, nil)
+	return nil
 }

@@ -108,8 +108,8 @@ func (s *Store) listTool() tool.Tool {
 }
 
 type diffParams struct {
-	From string `json:"from" jsonschema:"id of the earlier snapshot"`
-	To   string `json:"to,omitempty" jsonschema:"id of the later snapshot; absent: the workspace as it is"`
+	From string `json:"from" jsonschema:"id or label of the earlier snapshot"`
+	To   string `json:"to,omitempty" jsonschema:"id or label of the later snapshot; absent: the workspace as it is"`
 }
 
 // Text lists the paths, then shows the diffs.
@@ -142,7 +142,7 @@ func (s *Store) diffTool() tool.Tool {
 }
 
 type restoreParams struct {
-	ID      string `json:"snapshot_id" jsonschema:"as snapshot_create or snapshot_list gave it"`
+	ID      string `json:"snapshot_id" jsonschema:"its id as snapshot_create or snapshot_list gave it, or its label"`
 	Quiesce bool   `json:"quiesce,omitempty" jsonschema:"pause the running programs meanwhile, where the host can"`
 }
 
@@ -158,8 +158,8 @@ func (r Restored) Text() string {
 func (s *Store) restoreTool() tool.Tool {
 	return tool.New(tool.Spec{
 		Name: "snapshot_restore", Title: "Bring a snapshot back",
-		Description: "Make the whole workspace exactly what it was when the snapshot was made; what was made since is removed. Running programs see the restored files. All or nothing: on an error nothing has changed.",
-		Destructive: true, Idempotent: true,
+		Description: "Make the whole workspace exactly what it was when the snapshot was made; what was made since is removed. Running programs see the restored files. All or nothing: on an error nothing has changed, but for what was removed to make room.",
+		Destructive: true, Idempotent: true, Effect: tool.FreeingEffect,
 	}, func(ctx context.Context, p restoreParams) (Restored, error) {
 		return s.Restore(ctx, p.ID, &RestoreOptions{Quiesce: p.Quiesce})
 	})

@@ -1,8 +1,9 @@
 package snapshot
 
 import (
-	"os"
+	"context"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -13,14 +14,26 @@ import (
 // restore looks at the workspace again: to give blocks back is much of the work of
 // replacing a file, and some of it is waiting for the disk.
 type trash struct {
-	dir *os.File // where all of it lies
+	staging *beneath.Staging // where all of it lies
+	ctx     context.Context
+	stop    context.CancelFunc
 
 	mu      sync.Mutex
 	names   []string
 	working sync.WaitGroup
 }
 
-const trashWorkers = 16 // they mostly wait
+const (
+	trashWorkers = 16 // they mostly wait
+	// trashTime is how long a restore waits for what it has taken out to be gone.
+	trashTime = 2 * time.Second
+)
+
+func newTrash(staging *beneath.Staging) *trash {
+	t := &trash{staging: staging}
+	t.ctx, t.stop = context.WithCancel(context.Background())
+	return t
+}
 
 // drop keeps something for the next empty.
 func (t *trash) drop(name string) {
@@ -42,14 +55,31 @@ func (t *trash) empty() {
 // wait returns when all is removed.
 func (t *trash) wait() { t.working.Wait() }
 
+// settle returns when all is removed, or after a while: the rest goes in the
+// background then.
+func (t *trash) settle() {
+	late := time.AfterFunc(trashTime, t.stop)
+	t.wait()
+	if late.Stop() {
+		return
+	}
+	<-t.ctx.Done()
+	_ = t.staging.Free(t.names...) // the next sweep removes the rest
+	t.names = nil
+	t.ctx, t.stop = context.WithCancel(context.Background())
+}
+
 func (t *trash) work() {
-	for {
+	for t.ctx.Err() == nil {
 		name, ok := t.next()
 		if !ok {
 			return
 		}
-		if unix.Unlinkat(int(t.dir.Fd()), name, 0) != nil {
-			_, _ = beneath.RemoveAll(t.dir, name)
+		if unix.Unlinkat(int(t.staging.Dir().Fd()), name, 0) == nil {
+			continue
+		}
+		if _, err := beneath.RemoveAllContext(t.ctx, t.staging.Dir(), name); err != nil && t.ctx.Err() != nil {
+			t.drop(name)
 		}
 	}
 }

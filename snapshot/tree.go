@@ -32,26 +32,33 @@ func (k kind) String() string {
 	return "other"
 }
 
-// entry is one name of a directory.
+// entry is one name of a directory. There are very many: its fields leave no gaps.
 type entry struct {
 	name   string
-	kind   kind
-	list   bool   // hash is that of a list of pieces
-	mode   uint32 // permission, set-id and sticky bits
+	target string // of a link
+	hash   Hash   // of a file's content (zero for an empty one) or of a directory
+	dir    *dir   // of a directory, when it is in memory
 	mtime  int64  // nanoseconds since 1970
 	size   int64  // of a file
-	hash   Hash   // of a file's content (zero for an empty one) or of a directory
-	target string // of a link
-	dir    *dir   // of a directory, when it is in memory
 
 	// What a look at the workspace knows beside; never stored.
-	ino      uint64
-	ctime    int64
-	links    uint64
+	ino    uint64
+	ctime  int64
+	links  uint32
+	cached int32 // of a file: where the cache of contents has it, see [statCache.find]
+
+	mode     uint32 // permission, set-id and sticky bits
+	kind     kind
+	list     bool // hash is that of a list of pieces
 	sure     bool // of a file: its content is known, and can't change without its times telling
-	cached   int  // of a file: where the cache of contents has it, see [statCache.find]
 	unstable bool
 }
+
+// What entries and directories hold of memory, beside their texts.
+const (
+	entryMemory = 120
+	dirMemory   = 250 // with the work on it that waits
+)
 
 // dir is a directory's entries, sorted by name.
 type dir struct {
@@ -77,7 +84,7 @@ func (e *entry) child(name string) *entry {
 
 func (e *entry) take(st *unix.Stat_t) {
 	e.mode, e.mtime, e.size = st.Mode&0o7777, st.Mtim.Nano(), st.Size
-	e.ino, e.ctime, e.links = st.Ino, st.Ctim.Nano(), uint64(st.Nlink)
+	e.ino, e.ctime, e.links = st.Ino, st.Ctim.Nano(), uint32(min(st.Nlink, 2))
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
 		e.kind = file
@@ -112,6 +119,16 @@ func (d *dir) encode(b []byte) []byte {
 	return b
 }
 
+// encodedSize is at least what encode writes.
+func (d *dir) encodedSize() int {
+	const most = 1 + 2*binary.MaxVarintLen64 + 2*binary.MaxVarintLen32 + 10 + 1 + len(Hash{})
+	n := 1
+	for i := range d.entries {
+		n += most + len(d.entries[i].name) + len(d.entries[i].target)
+	}
+	return n
+}
+
 func (e *entry) encodeFile(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(e.size))
 	if e.size == 0 {
@@ -139,8 +156,11 @@ func decodeDir(b []byte) (*dir, error) {
 	if r.byte() != treeFormat {
 		return nil, errFormat
 	}
-	const usual = 64 // bytes of an entry
-	d := &dir{entries: make([]entry, 0, len(b)/usual+1)}
+	n, err := countEntries(b)
+	if err != nil {
+		return nil, err
+	}
+	d := &dir{entries: make([]entry, 0, n)}
 	for len(r.b) > 0 && !r.bad {
 		e := r.entry()
 		if n := len(d.entries); r.bad || !validName(e.name) || n > 0 && d.entries[n-1].name >= e.name {
@@ -149,6 +169,19 @@ func decodeDir(b []byte) (*dir, error) {
 		d.entries = append(d.entries, e)
 	}
 	return d, nil
+}
+
+// countEntries looks how many entries a stored directory has, so that no more
+// memory is taken than they need.
+func countEntries(b []byte) (n int, err error) {
+	r := &reader{b: b}
+	for r.byte(); len(r.b) > 0 && !r.bad; n++ {
+		r.skipEntry()
+	}
+	if r.bad {
+		return 0, errFormat
+	}
+	return n, nil
 }
 
 func validName(name string) bool {
@@ -183,6 +216,23 @@ func (r *reader) entry() (e entry) {
 		r.bad = true
 	}
 	return e
+}
+
+func (r *reader) skipEntry() {
+	k := kind(r.byte())
+	r.next(r.uvarint())
+	r.uvarint()
+	r.varint()
+	switch k {
+	case file:
+		if r.uvarint() > 0 {
+			r.next(1 + uint64(len(Hash{})))
+		}
+	case folder:
+		r.next(uint64(len(Hash{})))
+	case symlink:
+		r.next(r.uvarint())
+	}
 }
 
 func (r *reader) next(n uint64) []byte {
@@ -250,15 +300,18 @@ func encodePieces(pieces []piece) []byte {
 	return b
 }
 
-const listFormat = 1
+const (
+	listFormat  = 1
+	minPiece    = 34 // bytes of a piece in a list
+	pieceMemory = 48 // bytes of a piece
+)
 
 func decodePieces(b []byte, size int64) ([]piece, error) {
 	r := &reader{b: b}
 	if r.byte() != listFormat {
 		return nil, errFormat
 	}
-	var pieces []piece
-	end := int64(0)
+	pieces, end := make([]piece, 0, len(b)/minPiece), int64(0)
 	for len(r.b) > 0 {
 		p := piece{at: int64(r.uvarint()), size: int64(r.uvarint()), hash: r.hash()}
 		if r.bad || p.at < end || p.size <= 0 || p.size > chunkSize || p.at > size-p.size {

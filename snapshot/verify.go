@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -21,109 +22,171 @@ func (s *Store) Verify(ctx context.Context) ([]Damage, error) {
 		return nil, err
 	}
 	defer unlock()
-	found, err := s.verify(ctx)
-	return found, storeError(err)
-}
-
-func (s *Store) verify(ctx context.Context) ([]Damage, error) {
 	ids, err := s.ids()
 	if err != nil {
-		return nil, err
+		return nil, storeError(err)
 	}
-	v := &verifier{ctx: ctx, objects: s.objects, good: map[Hash]bool{}}
+	b := s.budget(ctx)
+	defer b.Close()
+	v := newVerifier(b, s.objects, s.opts.Limits.Entries)
 	for _, id := range ids {
-		v.id, v.left = id, s.opts.Limits.Entries
+		v.id = id
 		r, err := s.readRecord(id, "snapshot_id")
 		if err != nil {
 			v.note(nil)
 			continue
 		}
-		top, err := r.top()
-		if err != nil {
-			return nil, err
-		}
-		if err := v.tree(top, nil); err != nil {
-			return v.found, err
+		if _, err := v.snapshot(r); err != nil {
+			return v.found, storeError(tooLarge(err, "snapshot"))
 		}
 	}
 	return v.found, nil
 }
 
+// verifier reads each object once, however many snapshots refer to it.
 type verifier struct {
-	ctx     context.Context
+	budget  *budget.Budget
 	objects *objects
-	good    map[Hash]bool
+	most    int64 // entries of one snapshot that are looked at
+	hashed  bool  // each object is known to be what its hash says
+	known   map[Hash]tally
 	id      string
-	left    int64 // entries that may still be looked at
+	left    int64
 	found   []Damage
+	buf     []byte
+}
+
+// tally is what is known of an object: whether all that it refers to is whole, and
+// how much that is.
+type tally struct {
+	good                  bool
+	entries, files, bytes int64
+}
+
+// tallyMemory is what one takes, with its hash, in a map.
+const tallyMemory = 130
+
+func newVerifier(b *budget.Budget, o *objects, entries int64) *verifier {
+	return &verifier{budget: b, objects: o, most: entries, known: map[Hash]tally{}, buf: make([]byte, chunkSize)}
+}
+
+func (v *verifier) snapshot(r *record) (tally, error) {
+	v.id, v.left = r.ID, v.most
+	top, err := r.top()
+	if err != nil {
+		return tally{}, err
+	}
+	return v.tree(top, nil)
 }
 
 func (v *verifier) note(p *place) {
 	if len(v.found) < maxNamed {
-		v.found = append(v.found, Damage{SnapshotID: v.id, Path: clipPath(shown(p.path("")))})
+		v.found = append(v.found, Damage{SnapshotID: v.id, Path: orRoot(p.clipped(""))})
 	}
 }
 
-// tree says in good which trees are whole, so that each is read once.
-func (v *verifier) tree(e *entry, up *place) error {
+func orRoot(path string) string {
+	if path == "" {
+		return "/"
+	}
+	return path
+}
+
+// say keeps what was found of an object.
+func (v *verifier) say(h Hash, t tally) (tally, error) {
+	v.known[h] = t
+	return t, v.budget.Hold(tallyMemory)
+}
+
+func (v *verifier) tree(e *entry, up *place) (tally, error) {
 	at := &place{up: up, name: e.name}
 	if up != nil {
 		at.depth = up.depth + 1
 	}
-	if v.good[e.hash] {
-		return nil
+	if t, known := v.known[e.hash]; known {
+		if !t.good { // what it is stands below another name
+			v.note(at)
+		}
+		return t, v.budget.Step(1)
 	}
 	if at.depth > maxDepth {
 		v.note(at)
-		return nil
+		return tally{}, nil
 	}
-	before := len(v.found)
-	b, err := v.objects.get(e.hash)
-	if err != nil {
+	d, free, err := v.objects.dir(v.budget, e.hash)
+	if damaged := (*damage)(nil); errors.As(err, &damaged) {
 		v.note(at)
-		return v.ctx.Err()
+		return v.say(e.hash, tally{})
 	}
-	d, err := decodeDir(b)
 	if err != nil {
-		v.note(at)
-		return nil //nolint:nilerr // it is noted
+		return tally{}, err
 	}
+	defer free()
 	if v.left -= int64(len(d.entries)); v.left < 0 {
-		return tool.Errorf(tool.Limit, "the snapshots have more directories and files than can be checked")
+		return tally{}, tool.Errorf(tool.Limit, "the snapshots have more directories and files than can be checked")
 	}
+	all := tally{good: true}
 	for i := range d.entries {
-		if err := v.entry(&d.entries[i], at); err != nil {
-			return err
+		t, err := v.entry(&d.entries[i], at)
+		if err != nil {
+			return tally{}, err
 		}
+		all.add(t)
 	}
-	v.good[e.hash] = len(v.found) == before
-	return v.ctx.Err()
+	return v.say(e.hash, all)
 }
 
-func (v *verifier) entry(e *entry, at *place) error {
+func (t *tally) add(o tally) {
+	t.good = t.good && o.good
+	t.entries, t.files, t.bytes = sum(t.entries, o.entries), sum(t.files, o.files), sum(t.bytes, o.bytes)
+}
+
+func (v *verifier) entry(e *entry, at *place) (tally, error) {
 	switch e.kind {
 	case folder:
-		return v.tree(e, at)
+		t, err := v.tree(e, at)
+		t.entries = sum(t.entries, 1)
+		return t, err
 	case file:
-		if !v.file(e) {
+		good, err := v.file(e)
+		if err == nil && !good {
 			v.note(&place{up: at, name: e.name})
 		}
+		return tally{good: good, entries: 1, files: 1, bytes: e.size}, err
 	}
-	return v.ctx.Err()
+	return tally{good: true, entries: 1}, v.budget.Step(1)
 }
 
-func (v *verifier) file(e *entry) bool {
-	pieces, err := v.objects.pieces(e)
-	for _, p := range pieces {
-		if v.good[p.hash] {
-			continue
-		}
-		b, getErr := v.objects.get(p.hash)
-		if getErr == nil && int64(len(b)) != p.size {
-			getErr = errFormat
-		}
-		v.good[p.hash] = getErr == nil
-		err = errors.Join(err, getErr)
+func (v *verifier) file(e *entry) (good bool, err error) {
+	pieces, free, err := v.objects.pieces(v.budget, e)
+	if damaged := (*damage)(nil); errors.As(err, &damaged) {
+		return false, nil
 	}
-	return err == nil
+	if err != nil {
+		return false, err
+	}
+	defer free()
+	good = true
+	for _, p := range pieces {
+		whole, err := v.piece(p)
+		if err != nil {
+			return false, err
+		}
+		good = good && whole
+	}
+	return good, v.budget.Step(1)
+}
+
+func (v *verifier) piece(p piece) (bool, error) {
+	l, stored := v.objects.find(p.hash)
+	if !stored || int64(l.length) != p.size || v.hashed {
+		return stored && int64(l.length) == p.size, v.budget.Step(1)
+	}
+	t, known := v.known[p.hash]
+	if known {
+		return t.good, v.budget.Step(1)
+	}
+	_, err := v.objects.getInto(p.hash, v.buf)
+	t, err = v.say(p.hash, tally{good: err == nil})
+	return t.good, err
 }

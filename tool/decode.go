@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/wisbox/wisbox/internal/clip"
 )
 
 // MaxArguments bounds the JSON of one call's arguments, in bytes: well over every limit on content.
@@ -40,6 +42,9 @@ func decodeStruct(raw json.RawMessage, dst reflect.Value, path string) *Error {
 		return err
 	}
 	fields := fieldsOf(dst.Type())
+	if err := renameAliases(members, fields, path); err != nil {
+		return err
+	}
 	for name := range members {
 		if !slices.ContainsFunc(fields, func(f field) bool { return f.name == name }) {
 			return Errorf(Invalid, "%s is not a parameter; the parameters are %s", join(path, name), fieldNames(fields)).In(join(path, name))
@@ -54,6 +59,27 @@ func decodeStruct(raw json.RawMessage, dst reflect.Value, path string) *Error {
 	return nil
 }
 
+// renameAliases gives what is given under an alias its own name.
+func renameAliases(members map[string]json.RawMessage, fields []field, path string) *Error {
+	for _, f := range fields {
+		value, given := members[f.alias]
+		if f.alias == "" || !given {
+			continue
+		}
+		if own, both := members[f.name]; both && !sameJSON(own, value) {
+			return Errorf(Invalid, "%s and %s differ; give %s alone", join(path, f.name), join(path, f.alias), f.name).In(join(path, f.name))
+		}
+		delete(members, f.alias)
+		members[f.name] = value
+	}
+	return nil
+}
+
+func sameJSON(a, b json.RawMessage) bool {
+	var x, y any
+	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
+}
+
 func (f field) decode(raw json.RawMessage, given bool, dst reflect.Value, path string) *Error {
 	if !given {
 		if f.required {
@@ -65,6 +91,9 @@ func (f field) decode(raw json.RawMessage, given bool, dst reflect.Value, path s
 		raw = json.RawMessage(f.defaultJSON())
 	}
 	if err := decodeValue(raw, dst, path); err != nil {
+		if f.hint != "" && err.Field == path {
+			err.Message += "; " + f.hint
+		}
 		return err
 	}
 	return f.check(dst, path)
@@ -151,7 +180,7 @@ func (f field) check(v reflect.Value, path string) *Error {
 		v = v.Elem()
 	}
 	if f.enum != nil && !slices.Contains(f.enum, v.String()) {
-		return Errorf(Invalid, "%s is %q; it must be one of %s", path, clip(v.String()), strings.Join(f.enum, ", ")).In(path)
+		return Errorf(Invalid, "%s is %q; it must be one of %s", path, clip.Words(v.String()), strings.Join(f.enum, ", ")).In(path)
 	}
 	n, isNumber := asFloat(v)
 	if !isNumber {
@@ -265,18 +294,9 @@ func fieldNames(fields []field) string {
 }
 
 func join(path, name string) string {
-	name = clip(name)
+	name = clip.Words(name)
 	if path == "" {
 		return name
 	}
 	return path + "." + name
-}
-
-// clip keeps a caller's own words short enough to repeat in a message.
-func clip(s string) string {
-	const most = 80
-	if r := []rune(s); len(r) > most {
-		return string(r[:most]) + "…"
-	}
-	return s
 }

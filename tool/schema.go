@@ -28,6 +28,10 @@ func refine(s *jsonschema.Schema, t reflect.Type, nulls bool) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
+	if t == reflect.TypeFor[Object]() {
+		*s = jsonschema.Schema{Description: s.Description, Type: "object", AdditionalProperties: &jsonschema.Schema{}}
+		return
+	}
 	switch t.Kind() {
 	case reflect.Struct:
 		for _, f := range fieldsOf(t) {
@@ -49,6 +53,16 @@ func refine(s *jsonschema.Schema, t reflect.Type, nulls bool) {
 		}
 	}
 }
+
+// Object is a JSON object as it is, in its order, of whatever members; nil is none. Its
+// schema says that much: some MCP hosts refuse one that says nothing.
+type Object json.RawMessage
+
+// MarshalJSON implements [json.Marshaler].
+func (o Object) MarshalJSON() ([]byte, error) { return json.RawMessage(o).MarshalJSON() }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (o *Object) UnmarshalJSON(raw []byte) error { return (*json.RawMessage)(o).UnmarshalJSON(raw) }
 
 // orNull allows null in the form that most hosts take: no list of types.
 func orNull(s *jsonschema.Schema) {
@@ -83,6 +97,8 @@ type field struct {
 	index    []int
 	typ      reflect.Type
 	name     string
+	alias    string // taken for name
+	hint     string // behind the error that the value has another type
 	required bool
 	def      string
 	min, max *float64
@@ -115,7 +131,7 @@ func readFields(t reflect.Type) []field {
 			name = sf.Name
 		}
 		f := field{
-			index: sf.Index, typ: sf.Type, name: name, def: sf.Tag.Get("default"),
+			index: sf.Index, typ: sf.Type, name: name, alias: sf.Tag.Get("alias"), hint: sf.Tag.Get("hint"), def: sf.Tag.Get("default"),
 			required: !strings.Contains(opts, "omit"),
 			min:      bound(sf, "min"), max: bound(sf, "max"),
 		}

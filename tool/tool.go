@@ -14,6 +14,8 @@
 //	default:"2000"         value when the field is absent
 //	min:"0" max:"100"      inclusive bounds of a number: outside is invalid
 //	enum:"create|append"   the values a string may have
+//	alias:"path"           another name that is taken; it stands in no schema
+//	hint:"…"               what to do, behind the error that a value has another type
 //
 // Sizes and times that the contract clamps have no min and max tag: their tool
 // clamps them and says so.
@@ -37,7 +39,25 @@ type Spec struct {
 	Destructive bool // may remove or replace what was there
 	Idempotent  bool // a second identical call changes nothing more
 	OpenWorld   bool // reaches beyond the sandbox: no tool of wisbox does
+
+	Effect    Effect // how a call can change the workspace
+	NeedsRoom bool   // writes into the workspace from the host side, so it is refused where that is full
 }
+
+// Effect is how a call of a tool can change the workspace, and so who knows what
+// it changed. A session makes a step before a call that has one.
+type Effect int
+
+const (
+	NoEffect      Effect = iota // changes nothing in the workspace
+	FileEffect                  // changes files itself and reports them in [Result.Changes]
+	ProgramEffect               // runs programs, which end with the call
+	LastingEffect               // starts or steers programs that live on after the call
+	FreeingEffect               // as FileEffect, and gives room back: it must work where no step can be made
+)
+
+// Told says that a call with the effect reports all that it changes.
+func (e Effect) Told() bool { return e == NoEffect || e == FileEffect || e == FreeingEffect }
 
 // Blob is binary content of a result, an image for instance.
 type Blob struct {
@@ -90,6 +110,15 @@ type Tool struct {
 // New makes a tool from fn. P and R are structs. It panics when P or R can't be
 // described, which the tool's first test shows.
 func New[P, R any](spec Spec, fn func(context.Context, P) (R, error)) Tool {
+	return NewChanging(spec, func(ctx context.Context, p P) (R, []Change, error) {
+		value, err := fn(ctx, p)
+		return value, nil, err
+	})
+}
+
+// NewChanging is New for a tool whose result doesn't tell what it changed: fn
+// returns the changes beside it.
+func NewChanging[P, R any](spec Spec, fn func(context.Context, P) (R, []Change, error)) Tool {
 	in, out := schemaOf[P](false), schemaOf[R](true)
 	check := func(raw json.RawMessage) error { return Decode(raw, new(P)) }
 	return Tool{Spec: spec, Input: in, Output: out, check: check, call: func(ctx context.Context, raw json.RawMessage) (*Result, error) {
@@ -97,11 +126,15 @@ func New[P, R any](spec Spec, fn func(context.Context, P) (R, error)) Tool {
 		if err := Decode(raw, &params); err != nil {
 			return nil, err
 		}
-		value, err := fn(ctx, params)
+		value, changes, err := fn(ctx, params)
 		if err != nil {
 			return nil, err
 		}
-		return resultOf(value)
+		res, err := ResultOf(value)
+		if err == nil && changes != nil {
+			res.Changes = changes
+		}
+		return res, err
 	}}
 }
 
@@ -131,7 +164,8 @@ func (t Tool) Via(call func(ctx context.Context, raw json.RawMessage) (*Result, 
 	return t
 }
 
-func resultOf(value any) (*Result, error) {
+// ResultOf is what a tool that answers value gives its caller.
+func ResultOf(value any) (*Result, error) {
 	res := &Result{Value: value}
 	if v, ok := value.(texter); ok {
 		res.Text = v.Text()

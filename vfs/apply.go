@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -104,8 +105,8 @@ func (f *FS) applyOnce(ctx context.Context, rels []string, writes []Write) ([]Wr
 }
 
 func undoAll(changes []*change) {
-	for i := len(changes) - 1; i >= 0; i-- {
-		changes[i].rollback()
+	for _, change := range slices.Backward(changes) {
+		change.rollback()
 	}
 }
 
@@ -193,7 +194,7 @@ func (c *change) prepareAppend(ctx context.Context, content []byte) error {
 	if err := c.locate(); err != nil {
 		return err
 	}
-	h, err := c.openOld()
+	h, err := c.openOld(ctx)
 	if err != nil {
 		return err
 	}
@@ -206,8 +207,8 @@ func (c *change) prepareAppend(ctx context.Context, content []byte) error {
 }
 
 // openOld opens the very file that locate looked at.
-func (c *change) openOld() (*beneath.Handle, error) {
-	h, err := c.parent.Open()
+func (c *change) openOld(ctx context.Context) (*beneath.Handle, error) {
+	h, err := patiently(ctx, c.parent.Open)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOENT) {
 		return nil, beneath.ErrChanged
 	}

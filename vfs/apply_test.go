@@ -99,7 +99,7 @@ func TestRm(t *testing.T) {
 	w.link("/workspace/keep", "t/in")
 	w.file("keep", "x")
 	w.fifo("t/p")
-	assert.Equal(t, 5.0, w.ok("delete_file", `{"path":"t"}`)["deleted"])
+	assert.Equal(t, 5.0, w.ok("rm", `{"path":"t"}`)["deleted"])
 	w.refused(tool.NotDir, "rm", `{"path":"keep/x"}`)
 	assert.Equal(t, "x", w.content("keep"))
 }

@@ -25,6 +25,20 @@ var cutNotices = []struct {
 	{walkLimited, "the search met its limit of 10 s, of memory or of open directories; search a subdirectory"},
 }
 
+// jsonSize is about what a text takes in an answer.
+func jsonSize(s string) int {
+	n := len(s) + 2
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < ' ', c == '<', c == '>', c == '&':
+			n += len(`\u0000`) - 1
+		case c == '"', c == '\\':
+			n++
+		}
+	}
+	return n
+}
+
 // cuts are those of one search, which many goroutines add to.
 type cuts struct{ met atomic.Uint32 }
 

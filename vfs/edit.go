@@ -14,7 +14,7 @@ import (
 )
 
 type editParams struct {
-	FilePath   string `json:"file_path" jsonschema:"text file to change, relative to the workspace"`
+	FilePath   string `json:"file_path" alias:"path" jsonschema:"text file to change, relative to the workspace"`
 	OldString  string `json:"old_string" jsonschema:"exact text to replace, with its line ends and blanks; not empty"`
 	NewString  string `json:"new_string" jsonschema:"exact text to put there; empty deletes"`
 	ReplaceAll bool   `json:"replace_all,omitempty" default:"false" jsonschema:"replace every match; else there must be exactly one"`
@@ -35,7 +35,7 @@ func (r *EditResult) Changes() []tool.Change { return []tool.Change{{Path: r.Pat
 
 func (f *FS) editTool() tool.Tool {
 	return tool.New(tool.Spec{
-		Name: "edit_file", Title: "Edit a file", Destructive: true,
+		Name: "edit_file", Title: "Edit a file", Destructive: true, Effect: tool.FileEffect, NeedsRoom: true,
 		Description: "Replace exact text in a UTF-8 file of at most 8 MiB. Everything else stays byte for byte. " +
 			"No match is no_match; several without replace_all are ambiguous, so give more of the text around.",
 	}, f.edit)
@@ -48,6 +48,9 @@ func (f *FS) edit(ctx context.Context, p editParams) (*EditResult, error) {
 	}
 	if p.OldString == "" {
 		return nil, tool.Errorf(tool.Invalid, "old_string is empty; give the exact text to replace").In("old_string")
+	}
+	if p.OldString == p.NewString {
+		return nil, tool.Errorf(tool.Invalid, "new_string is the same as old_string; nothing would change").In("new_string")
 	}
 	if err := errors.Join(f.checkLength("old_string", p.OldString), f.checkLength("new_string", p.NewString)); err != nil {
 		return nil, tool.AsError(err)
@@ -77,22 +80,22 @@ func (f *FS) editOnce(ctx context.Context, rel string, p editParams) (*EditResul
 	if err != nil {
 		return nil, err
 	}
-	at, err := matches(text, p)
+	at, n, err := matches(text, p)
 	if err != nil {
 		return nil, err
 	}
-	if size := int64(len(text)) + int64(len(at))*int64(len(p.NewString)-len(p.OldString)); size > f.opts.Limits.EditBytes {
+	if size := int64(len(text)) + int64(n)*int64(len(p.NewString)-len(p.OldString)); size > f.opts.Limits.EditBytes {
 		return nil, tool.Errorf(tool.TooLarge, "the file would have %d bytes; at most %d are written here", size, f.opts.Limits.EditBytes).In("new_string")
 	}
 	c.fits = func(now *unix.Stat_t) bool { return sameContent(c.old, now) }
-	if err := c.stage(beneath.Mode(c.old), nil, []byte(replaceAt(text, at, p))); err != nil {
+	if err := c.stage(beneath.Mode(c.old), nil, []byte(strings.Replace(text, p.OldString, p.NewString, n))); err != nil {
 		return nil, err
 	}
 	if err := c.commit(); err != nil {
 		return nil, err
 	}
 	w := c.written()
-	return &EditResult{Path: w.Path, Replacements: len(at), Version: w.Version, Diff: unified(rel, text, at, p), sum: w.SHA256}, nil
+	return &EditResult{Path: w.Path, Replacements: n, Version: w.Version, Diff: unified(rel, text, at, n, p), sum: w.SHA256}, nil
 }
 
 // text is the content of the file to edit.
@@ -100,7 +103,7 @@ func (c *change) text(ctx context.Context) (string, error) {
 	if err := c.locate(); err != nil {
 		return "", err
 	}
-	h, err := c.openOld()
+	h, err := c.openOld(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -115,51 +118,52 @@ func (c *change) text(ctx context.Context) (string, error) {
 	return string(data), nil
 }
 
-// matches are the places of old_string, which must not overlap when all of them
-// are replaced and must be one alone otherwise.
-func matches(text string, p editParams) ([]int, error) {
+// matches finds old_string, which must be there once alone unless all are replaced. It
+// gives the first places, as many as a diff shows, and how many there are: a program
+// writes millions of them.
+func matches(text string, p editParams) (at []int, n int, err error) {
 	first := strings.Index(text, p.OldString)
 	if first < 0 {
-		return nil, tool.Errorf(tool.NoMatch, "old_string does not occur in the file; read it again and copy the text exactly").In("old_string")
+		return nil, 0, tool.Errorf(tool.NoMatch, "old_string does not occur in the file; read it again and copy the text exactly").In("old_string")
 	}
 	if p.ReplaceAll {
-		return occurrences(text, p.OldString, first, len(p.OldString)), nil
+		return occurrences(text, p.OldString, first, diffEdits), strings.Count(text, p.OldString), nil
 	}
 	if more := strings.Index(text[first+1:], p.OldString); more >= 0 {
-		return nil, ambiguous(text, p.OldString, first)
+		return nil, 0, ambiguous(text, p.OldString, first)
 	}
-	return []int{first}, nil
+	return []int{first}, 1, nil
 }
 
-func occurrences(text, old string, first, step int) []int {
+// occurrences are the first places of old, which don't overlap.
+func occurrences(text, old string, first, most int) []int {
 	at := []int{first}
-	for next := first + step; ; {
+	for next := first + len(old); len(at) < most; {
 		i := strings.Index(text[next:], old)
 		if i < 0 {
-			return at
+			break
 		}
 		at = append(at, next+i)
-		next += i + step
+		next += i + len(old)
 	}
+	return at
 }
 
 const maxLinesNamed = 10
 
 func ambiguous(text, old string, first int) error {
 	var lines []string
-	line, from := 1, 0
-	places := occurrences(text, old, first, len(old))
-	for _, at := range places {
-		if len(lines) == maxLinesNamed {
-			lines = append(lines, "…")
-			break
-		}
+	line, from, n := 1, 0, strings.Count(text, old)
+	for _, at := range occurrences(text, old, first, maxLinesNamed) {
 		line += strings.Count(text[from:at], "\n")
 		from = at
 		lines = append(lines, fmt.Sprint(line))
 	}
+	if n > len(lines) {
+		lines = append(lines, "…")
+	}
 	return tool.Errorf(tool.Ambiguous, "old_string occurs %s, on line %s; add text around it, or set replace_all",
-		times(len(places)), strings.Join(lines, ", ")).In("old_string")
+		times(n), strings.Join(lines, ", ")).In("old_string")
 }
 
 // times says how often; a single place here means that it overlaps itself.
@@ -168,19 +172,6 @@ func times(n int) string {
 		return "several times, overlapping"
 	}
 	return fmt.Sprintf("%d times", n)
-}
-
-func replaceAt(text string, at []int, p editParams) string {
-	var b strings.Builder
-	b.Grow(len(text) + len(at)*(len(p.NewString)-len(p.OldString)))
-	from := 0
-	for _, i := range at {
-		b.WriteString(text[from:i])
-		b.WriteString(p.NewString)
-		from = i + len(p.OldString)
-	}
-	b.WriteString(text[from:])
-	return b.String()
 }
 
 // Text is the diff, under a line that says what was done.

@@ -3,7 +3,6 @@ package vfs_test
 import (
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
@@ -50,7 +49,7 @@ func TestEditsShowTheirDiff(t *testing.T) {
 	assert.Equal(t, "--- a/e\n+++ b/e\n@@ -1,3 +1,4 @@\n one\n-two\n+2\n+2b\n three\n", a["diff"])
 	assert.Contains(t, a["text"], "+2b")
 	w.file("many", strings.Repeat("x\n", 100_000))
-	within(t, 10*time.Second, func() {
+	within(t, func() {
 		a = w.ok("edit_file", edit("many", "x", "y", true))
 		assert.Equal(t, 100_000.0, a["replacements"])
 		assert.Less(t, len(a["diff"].(string)), 64<<10)
@@ -92,6 +91,10 @@ func TestEditIsReplaceOfStrings(t *testing.T) {
 		text, old, new := letters.Draw(r, "text"), rapid.StringMatching(`[ab\né]{1,3}`).Draw(r, "old"), letters.Draw(r, "new")
 		w.file("e", text)
 		_, err := w.call("edit_file", edit("e", old, new, true))
+		if old == new {
+			assert.Equal(r, tool.Invalid, tool.KindOf(err))
+			return
+		}
 		if !strings.Contains(text, old) {
 			assert.Equal(r, tool.NoMatch, tool.KindOf(err))
 			return
@@ -123,4 +126,13 @@ func FuzzEditsNeverBreakAFile(f *testing.F) {
 		}
 		require.Equal(t, strings.Replace(text, old, new, n), w.content("e"))
 	})
+}
+
+func TestAnEditThatChangesNothingIsInvalid(t *testing.T) {
+	w := newWorld(t)
+	w.file("e", "a\n")
+	for _, old := range []string{"a", "missing"} {
+		assert.Equal(t, "new_string", w.refused(tool.Invalid, "edit_file", edit("e", old, old, true)).Field)
+	}
+	assert.Equal(t, 1.0, w.version("e"))
 }

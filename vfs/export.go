@@ -8,10 +8,13 @@ import (
 	"io/fs"
 	"path"
 	"path/filepath"
+	"slices"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -31,7 +34,9 @@ func (f *FS) Export(ctx context.Context, name string, w io.Writer) (*Transfer, e
 	if err != nil {
 		return nil, in(err, "path")
 	}
-	ex := &exporting{f: f, ctx: ctx, tar: tar.NewWriter(w), Transfer: &Transfer{}}
+	b := budget.New(ctx, budget.Limits{Steps: budget.None, Time: budget.None, Out: budget.None})
+	defer b.Close()
+	ex := &exporting{f: f, ctx: ctx, b: b, tar: tar.NewWriter(w), Transfer: &Transfer{}}
 	if err := ex.run(rel); err != nil {
 		return ex.Transfer, in(ex.reason(err, rel), "path")
 	}
@@ -40,10 +45,12 @@ func (f *FS) Export(ctx context.Context, name string, w io.Writer) (*Transfer, e
 
 type exporting struct {
 	*Transfer
-	f    *FS
-	ctx  context.Context
-	tar  *tar.Writer
-	base string // the true path of the directory that is written
+	f     *FS
+	ctx   context.Context
+	b     *budget.Budget // of what is held; how much goes out is the receiver's affair
+	tar   *tar.Writer
+	base  string // the true path of the directory that is written
+	holes int64  // bytes of files that are mostly holes
 }
 
 // errOutput is met when the receiver of the stream fails.
@@ -69,7 +76,7 @@ func (ex *exporting) run(rel string) error {
 			return err
 		}
 		defer h.Close()
-		if sparse(&h.Stat) {
+		if ex.sparse(&h.Stat) {
 			return tool.Errorf(tool.TooLarge, "%s is sparse and too large to go out: %d bytes, most of them holes; pack it with a program (tar -S) first", Display(rel), h.Stat.Size)
 		}
 		return ex.file(path.Base(rel), h.File, &h.Stat)
@@ -85,19 +92,31 @@ func (ex *exporting) run(rel string) error {
 // below writes directories from a list, the last found first: the depth of a
 // tree costs no descriptors.
 func (ex *exporting) below() error {
-	for todo := []string{""}; len(todo) > 0; {
-		at := todo[len(todo)-1]
+	for todo := []inDir{{}}; len(todo) > 0; {
+		next := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
+		ex.b.Release(next.size())
+		at := join(next.dir, next.name)
 		more, err := ex.directory(at)
 		if err != nil {
 			return err
 		}
-		for i := len(more) - 1; i >= 0; i-- {
-			todo = append(todo, more[i])
+		for _, name := range slices.Backward(more) {
+			below := inDir{at, name}
+			if err := ex.b.Hold(below.size()); err != nil {
+				return err
+			}
+			todo = append(todo, below)
 		}
 	}
 	return nil
 }
+
+// inDir is a directory that waits: those of one parent share its path, which a program
+// can make long.
+type inDir struct{ dir, name string }
+
+func (d inDir) size() int { return len(d.name) + int(unsafe.Sizeof(d)) }
 
 func (ex *exporting) directory(at string) (below []string, err error) {
 	dir, err := ex.f.tree.OpenDir(join(ex.base, at))
@@ -121,7 +140,7 @@ func (ex *exporting) directory(at string) (below []string, err error) {
 	}
 	for i := 0; i < len(names) && err == nil; i++ {
 		if names[i].kind == unix.DT_DIR {
-			below = append(below, join(at, names[i].name))
+			below = append(below, names[i].name)
 			continue
 		}
 		err = ex.entry(dir, join(at, names[i].name), names[i])
@@ -154,12 +173,23 @@ func (ex *exporting) regular(dir *beneath.Handle, name, entry string) error {
 	return ex.file(name, h.File, &h.Stat)
 }
 
-// sparse says that a file is mostly holes: a program makes one of a terabyte at
-// no cost.
-func sparse(st *unix.Stat_t) bool { return st.Size > 64<<20 && st.Size/8 > st.Blocks*512 }
+const (
+	maxSparse = 64 << 20 // bytes of a file that is mostly holes
+	maxHoles  = 1 << 30  // bytes of all such files
+)
+
+// sparse says that a file is mostly holes, and large, or one of very many: a program
+// makes terabytes of them at no cost.
+func (ex *exporting) sparse(st *unix.Stat_t) bool {
+	if st.Size/8 <= st.Blocks*512 {
+		return false
+	}
+	ex.holes += min(st.Size, maxHoles)
+	return st.Size > maxSparse || ex.holes > maxHoles
+}
 
 func (ex *exporting) file(name string, content io.Reader, st *unix.Stat_t) error {
-	if sparse(st) {
+	if ex.sparse(st) {
 		ex.skip(name, "is sparse and too large")
 		return nil
 	}

@@ -13,13 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/internal/glob"
 	"github.com/wisbox/wisbox/tool"
 )
 
 const (
 	maxGlob    = 2_000    // matches of one answer
-	globMemory = 16 << 20 // bytes of the paths that matched
+	globMemory = 16 << 20 // bytes of the paths that matched, before they are sorted out
 )
 
 type globParams struct {
@@ -40,6 +41,7 @@ type GlobMatch struct {
 	Path      string `json:"path"`
 	Kind      Kind   `json:"kind" jsonschema:"file, directory, symlink or other"`
 	SizeBytes int64  `json:"size_bytes" jsonschema:"of a file, else 0"`
+	CreatedAt string `json:"created_at,omitempty" jsonschema:"of a file: when it was first seen"`
 	UpdatedAt string `json:"updated_at"`
 }
 
@@ -63,7 +65,9 @@ func (f *FS) glob(ctx context.Context, p globParams) (*Globbing, error) {
 	g := &globbing{pattern: pattern}
 	w := &walk{descend: pattern.Descend, visit: g.visit}
 	g.cuts = &w.cuts
-	if err := w.run(ctx, base.Handle); err != nil {
+	b := budget.New(ctx, walkLimits)
+	defer b.Close()
+	if err := w.run(b, base.Handle); err != nil {
 		return nil, in(fail(err, base.rel), "path")
 	}
 	return f.globbed(base, g), nil
@@ -82,7 +86,10 @@ type globbing struct {
 func (g *globbing) visit(_ int, d *openDir, names []dirName) {
 	var found []dirName
 	memory := 0
-	for _, n := range names {
+	for i, n := range names {
+		if i%16 == 0 && d.walk.b.Check() != nil { // braces cost up to 10 ms a name
+			break
+		}
 		whole := n.name
 		if !g.pattern.BaseOnly() {
 			whole = join(d.path, n.name)
@@ -110,34 +117,42 @@ func (g *globbing) add(found []dirName, memory int) {
 // prune keeps what can still be part of the answer: the first paths.
 func (g *globbing) prune() {
 	slices.SortFunc(g.found, func(a, b dirName) int { return cmp.Compare(a.name, b.name) })
-	if len(g.found) > maxGlob {
-		g.cuts.add(answerFull)
-		g.found = slices.Clone(g.found[:maxGlob])
-	}
 	g.memory = 0
-	for i, n := range g.found {
-		g.found[i].name = strings.Clone(n.name)
+	var kept []dirName
+	for _, n := range g.found {
+		if len(kept) == maxGlob || g.memory > answerMemory {
+			g.cuts.add(answerFull)
+			break
+		}
 		g.memory += len(n.name) + nameSize
+		kept = append(kept, dirName{strings.Clone(n.name), n.kind})
 	}
+	g.found = kept
 }
 
 func (f *FS) globbed(base *reached, g *globbing) *Globbing {
 	g.prune()
-	notices := g.cuts.notices()
-	out := &Globbing{Path: Display(base.rel), Matches: make([]GlobMatch, 0, len(g.found)), Truncated: notices != nil, Notices: notices}
+	out := &Globbing{Path: Display(base.rel), Matches: make([]GlobMatch, 0, len(g.found))}
 	look := &looker{f: f}
 	defer look.close()
+	room := answerMemory
 	for _, n := range g.found {
 		m := GlobMatch{Path: Display(join(base.rel, n.name)), Kind: kindOfType(n.kind)}
+		if room -= jsonSize(m.Path) + 100; room < 0 {
+			g.cuts.add(answerFull)
+			break
+		}
 		st, err := look.at(join(base.Path, n.name))
 		if errors.Is(err, unix.ENOENT) {
 			continue
 		}
 		if err == nil {
-			m.describe(&st)
+			f.describe(&m, join(base.Path, n.name), &st)
 		}
 		out.Matches = append(out.Matches, m)
 	}
+	out.Notices = g.cuts.notices()
+	out.Truncated = out.Notices != nil
 	return out
 }
 
@@ -169,10 +184,10 @@ func (l *looker) close() {
 	l.open = nil
 }
 
-func (m *GlobMatch) describe(st *unix.Stat_t) {
+func (f *FS) describe(m *GlobMatch, path string, st *unix.Stat_t) {
 	m.Kind, m.UpdatedAt = kindOf(st), timestamp(modified(st))
 	if m.Kind == File {
-		m.SizeBytes = st.Size
+		m.SizeBytes, m.CreatedAt = st.Size, timestamp(f.versions.look(path, st).createdAt())
 	}
 }
 

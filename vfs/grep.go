@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/internal/glob"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -52,11 +53,13 @@ type GrepMatch struct {
 	After      []string `json:"after,omitempty"`
 }
 
+// size is about what it takes in an answer, its path left out: that is long only in
+// the hands of a program, and many matches share it until then.
 func (m *GrepMatch) size() int {
-	n := len(m.Line) + 100
+	n := jsonSize(m.Line) + 100
 	for _, lines := range [][]string{m.Before, m.After} {
 		for _, l := range lines {
-			n += len(l) + 16
+			n += jsonSize(l) + 16
 		}
 	}
 	return n
@@ -106,8 +109,11 @@ func (f *FS) grep(ctx context.Context, p grepParams) (*Grepping, error) {
 	defer leave()
 	g := &grepping{query: query, dev: f.tree.Dev(), searches: make([]fileSearch, workers())}
 	g.walk = &walk{visit: g.visit, denied: func() { g.skipped.Add(1) }, shared: true}
+	b := budget.New(ctx, walkLimits)
+	defer b.Close()
+	g.walk.b = b
 	for i := range g.searches {
-		g.searches[i] = fileSearch{want: query, finder: lineFinder{p: query.pattern, cuts: &g.walk.cuts}}
+		g.searches[i] = fileSearch{b: b, want: query, finder: lineFinder{p: query.pattern, cuts: &g.walk.cuts}}
 	}
 	if err := f.grepAt(ctx, g, rel); err != nil {
 		return nil, in(fail(err, rel), "path")
@@ -128,11 +134,11 @@ func (f *FS) grepAt(ctx context.Context, g *grepping, rel string) error {
 	if g.query.glob != nil {
 		g.walk.descend = g.query.glob.Descend
 	}
-	return g.walk.run(ctx, base)
+	return g.walk.run(g.walk.b, base)
 }
 
 func (f *FS) grepFile(ctx context.Context, g *grepping, rel string) error {
-	h, err := f.tree.Open(rel)
+	h, err := patiently(ctx, func() (*beneath.Handle, error) { return f.tree.Open(rel) })
 	if err != nil {
 		return err
 	}
@@ -140,10 +146,8 @@ func (f *FS) grepFile(ctx context.Context, g *grepping, rel string) error {
 	if q := g.query; q.glob != nil && !q.glob.Match(rel[strings.LastIndexByte(rel, '/')+1:]) {
 		return nil
 	}
-	limited, cancel := context.WithTimeout(ctx, walkTime)
-	defer cancel()
-	g.file(limited, 0, int(h.Fd()), "")
-	return ctx.Err()
+	g.file(0, int(h.Fd()), "")
+	return g.walk.ended()
 }
 
 // grepping is one search under way.
@@ -163,7 +167,7 @@ type grepping struct {
 
 func (g *grepping) visit(worker int, d *openDir, names []dirName) {
 	for _, n := range names {
-		if n.kind != unix.DT_REG || g.walk.ctx.Err() != nil {
+		if n.kind != unix.DT_REG || g.walk.b.Check() != nil {
 			continue
 		}
 		path := join(d.path, n.name)
@@ -186,14 +190,14 @@ func (g *grepping) open(worker int, d *openDir, name, path string) {
 		g.skipped.Add(1)
 		return
 	}
-	g.file(g.walk.ctx, worker, fd, path)
+	g.file(worker, fd, path)
 	_ = unix.Close(fd)
 }
 
-// file searches an open file. The end of ctx leaves the rest of it out.
-func (g *grepping) file(ctx context.Context, worker, fd int, path string) {
+// file searches an open file. The end of the budget leaves the rest of it out.
+func (g *grepping) file(worker, fd int, path string) {
 	s := &g.searches[worker]
-	how, err := s.search(ctx, fd, g.dev)
+	how, err := s.search(fd, g.dev)
 	switch {
 	case how == searched:
 		g.searched.Add(1)
@@ -208,6 +212,8 @@ func (g *grepping) file(ctx context.Context, worker, fd int, path string) {
 	}
 	if how == searched && len(s.matches) > 0 {
 		g.add(path, s.matches, s.memory)
+	} else {
+		g.walk.b.Release(s.memory)
 	}
 }
 
@@ -242,17 +248,24 @@ func (g *grepping) prune() {
 		clear(g.found[keep:])
 		g.found = g.found[:keep]
 	}
+	g.walk.b.Release(g.memory - memory)
 	g.memory = memory
 }
 
 func (g *grepping) answer(rel string) *Grepping {
 	g.prune()
+	room := answerMemory
 	for i, m := range g.found {
 		path := rel
 		if m.Path != "" {
 			path = join(rel, m.Path)
 		}
 		g.found[i].Path = Display(path)
+		if room -= m.size() + jsonSize(g.found[i].Path); room < 0 && i > 0 {
+			g.walk.cuts.add(answerFull)
+			g.found = g.found[:i]
+			break
+		}
 	}
 	notices := g.walk.cuts.notices()
 	return &Grepping{

@@ -119,6 +119,10 @@ func (im *importing) entry(rel string, h *tar.Header, content io.Reader) error {
 		im.Directories++
 		return nil
 	case tar.TypeReg, tar.TypeGNUSparse:
+		if isSparse(h) { // a few bytes of it stand for as many as it likes
+			im.skip(h.Name, "is stored sparse; pack it without -S")
+			return nil
+		}
 		return im.file(rel, mode, content)
 	case tar.TypeSymlink:
 		return im.symlink(rel, h.Linkname)
@@ -129,6 +133,18 @@ func (im *importing) entry(rel string, h *tar.Header, content io.Reader) error {
 	}
 	im.skip(h.Name, "is a device, a FIFO or of an unknown type")
 	return nil
+}
+
+func isSparse(h *tar.Header) bool {
+	if h.Typeflag == tar.TypeGNUSparse {
+		return true
+	}
+	for name := range h.PAXRecords {
+		if strings.HasPrefix(name, "GNU.sparse.") {
+			return true
+		}
+	}
+	return false
 }
 
 // makeDir makes a directory and what leads to it; one that is there keeps its

@@ -179,34 +179,63 @@ type goFile struct {
 
 func (f *goFile) Stat() (fs.FileInfo, error) { return f.info, nil }
 
-// goDir is an open directory. It lists once, when it is first read.
+// goDir is an open directory.
 type goDir struct {
 	goFile
-	entries []fs.DirEntry
-	listed  bool
+	names []dirName // that are read, and not given yet
+	ended bool
 }
 
 func (d *goDir) Read([]byte) (int, error) { return 0, pathError("read", d.info.name, unix.EISDIR) }
 
+// ReadDir gives all entries, sorted, of a directory that doesn't need too much
+// memory, or the next n of any directory as they come.
 func (d *goDir) ReadDir(n int) ([]fs.DirEntry, error) {
-	if err := d.list(); err != nil {
-		return nil, err
+	if n <= 0 {
+		err := d.rest()
+		return d.take(len(d.names)), err
 	}
-	if n > 0 && len(d.entries) == 0 {
+	var out []fs.DirEntry
+	for len(out) < n && (len(d.names) > 0 || !d.ended) {
+		if len(d.names) > 0 {
+			out = append(out, d.take(min(n-len(out), len(d.names)))...)
+		} else if err := d.some(); err != nil {
+			return out, err
+		}
+	}
+	if len(out) == 0 {
 		return nil, io.EOF
 	}
-	if n <= 0 || n > len(d.entries) {
-		n = len(d.entries)
-	}
-	out := slices.Clone(d.entries[:n])
-	d.entries = d.entries[n:]
 	return out, nil
 }
 
-func (d *goDir) list() error {
-	if d.listed {
-		return nil
+// take gives the entries of the next n names, without those that are gone.
+func (d *goDir) take(n int) (out []fs.DirEntry) {
+	for _, name := range d.names[:n] {
+		var st unix.Stat_t
+		if err := unix.Fstatat(int(d.Fd()), name.name, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil {
+			out = append(out, fs.FileInfoToDirEntry(infoOf(name.name, &st)))
+		}
 	}
+	d.names = d.names[n:]
+	return out
+}
+
+// some reads the names that come next.
+func (d *goDir) some() error {
+	more, err := beneath.ReadSome(int(d.Fd()), func(e beneath.Entry) bool {
+		d.names = append(d.names, dirName{strings.Clone(e.Name), e.Type})
+		return true
+	})
+	d.ended = !more
+	if err != nil {
+		return pathError("readdir", d.info.name, err)
+	}
+	return nil
+}
+
+// rest reads all names that are left, and sorts them.
+func (d *goDir) rest() error {
 	names, more, err := listNames(context.Background(), d.Handle)
 	if err == nil && more {
 		err = tool.Errorf(tool.Limit, "the directory has too many entries to list")
@@ -214,13 +243,8 @@ func (d *goDir) list() error {
 	if err != nil {
 		return pathError("readdir", d.info.name, err)
 	}
-	d.listed = true
-	for _, n := range names {
-		var st unix.Stat_t
-		if err := unix.Fstatat(int(d.Fd()), n.name, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil {
-			d.entries = append(d.entries, fs.FileInfoToDirEntry(infoOf(n.name, &st)))
-		}
-	}
+	d.names, d.ended = append(d.names, names...), true
+	slices.SortFunc(d.names, func(a, b dirName) int { return strings.Compare(a.name, b.name) })
 	return nil
 }
 

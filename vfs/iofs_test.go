@@ -2,7 +2,11 @@ package vfs_test
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
+	"slices"
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -52,4 +56,38 @@ func TestTheGoFileSystemStaysInside(t *testing.T) {
 	_, err = files.Open("f")
 	assert.ErrorIs(t, err, fs.ErrClosed)
 	assert.True(t, errors.Is(err, fs.ErrClosed))
+}
+
+func TestADirectoryIsReadPartByPart(t *testing.T) {
+	w := newWorld(t)
+	const count = 5000 // more than the kernel gives at once
+	for i := range count {
+		w.file(fmt.Sprintf("d/file-%020d", i), "")
+	}
+	f, err := w.fs.FS().Open("d")
+	require.NoError(t, err)
+	defer f.Close()
+	dir := f.(fs.ReadDirFile)
+	seen := map[string]bool{}
+	for {
+		entries, err := dir.ReadDir(7)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(entries), 7)
+		for _, e := range entries {
+			seen[e.Name()] = true
+		}
+		if len(seen) == 14 { // the rest, at once
+			entries, err := dir.ReadDir(-1)
+			require.NoError(t, err)
+			assert.Len(t, entries, count-14)
+			assert.True(t, slices.IsSortedFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) }))
+			for _, e := range entries {
+				seen[e.Name()] = true
+			}
+		}
+	}
+	assert.Len(t, seen, count)
 }

@@ -19,7 +19,6 @@ type journal struct {
 	path    string
 	file    *os.File
 	offset  int64 // what was read
-	lines   int   // how many
 	pending bytes.Buffer
 }
 
@@ -45,7 +44,7 @@ func (j *journal) open() error {
 	if err != nil {
 		return fmt.Errorf("open the journal: %w", err)
 	}
-	j.file, j.offset, j.lines = file, 0, 0
+	j.file, j.offset = file, 0
 	return nil
 }
 
@@ -90,9 +89,8 @@ func (j *journal) read(each func(string, record)) {
 			return // a line that another process is still writing comes next time
 		}
 		j.offset += int64(len(line))
-		j.lines++
 		var l journalLine
-		if json.Unmarshal(line, &l) == nil && l.Version > 0 {
+		if json.Unmarshal(line, &l) == nil && l.Version > 0 && l.Version < maxVersion {
 			each(l.Path, l.record())
 		}
 	}
@@ -120,12 +118,12 @@ func (j *journal) follow() {
 	}
 }
 
-const journalSlack = 10_000 // lines that may be superseded
+const journalSlack = 1 << 20 // bytes that may be superseded
+
+// grown says that the journal is much longer than records of so many bytes make it.
+func (j *journal) grown(memory int) bool { return j.offset > 2*int64(memory)+journalSlack }
 
 func (j *journal) compact(records map[string]record) {
-	if j.lines < 2*len(records)+journalSlack {
-		return
-	}
 	j.pending.Reset()
 	for path, r := range records {
 		j.add(path, r)

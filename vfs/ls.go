@@ -12,7 +12,10 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-const maxList = 10_000 // entries of one answer
+const (
+	maxList    = 10_000  // entries of one answer
+	listMemory = 8 << 20 // bytes of one answer
+)
 
 type lsParams struct {
 	Path string `json:"path,omitempty" default:"/" jsonschema:"directory to list, relative to the workspace"`
@@ -32,6 +35,7 @@ type ListEntry struct {
 	Kind      Kind   `json:"kind" jsonschema:"file, directory, symlink or other"`
 	SizeBytes *int64 `json:"size_bytes,omitempty" jsonschema:"of a file"`
 	Version   int64  `json:"version,omitempty" jsonschema:"of a file"`
+	CreatedAt string `json:"created_at,omitempty" jsonschema:"of a file: when it was first seen"`
 	UpdatedAt string `json:"updated_at,omitempty"`
 	Target    string `json:"target,omitempty" jsonschema:"of a symlink, as it is written there"`
 }
@@ -85,13 +89,15 @@ func listNames(ctx context.Context, dir *beneath.Handle) (names []dirName, more 
 }
 
 func (f *FS) list(l *Listing, dir *reached, names []dirName) {
+	room := listMemory
 	for _, n := range names {
-		if len(l.Entries) == maxList {
+		if len(l.Entries) == maxList || room < 0 {
 			l.Truncated = true
 			return
 		}
 		if e, there := f.listEntry(dir, n); there {
 			l.Entries = append(l.Entries, e)
+			room -= jsonSize(e.Name) + jsonSize(e.Path) + jsonSize(e.Target) + 100
 		}
 	}
 }
@@ -100,7 +106,7 @@ func (f *FS) list(l *Listing, dir *reached, names []dirName) {
 func (f *FS) listEntry(dir *reached, n dirName) (ListEntry, bool) {
 	var st unix.Stat_t
 	fd := int(dir.Fd())
-	if err := unix.Fstatat(fd, n.name, &st, unix.AT_SYMLINK_NOFOLLOW); err == unix.ENOENT { //nolint:errorlint // an errno
+	if err := unix.Fstatat(fd, n.name, &st, unix.AT_SYMLINK_NOFOLLOW); err == unix.ENOENT {
 		return ListEntry{}, false
 	} else if err != nil { // a directory that may be listed but not entered
 		return ListEntry{Name: escape(n.name), Path: Display(join(dir.rel, n.name)), Kind: kindOfType(n.kind)}, true
@@ -108,8 +114,8 @@ func (f *FS) listEntry(dir *reached, n dirName) (ListEntry, bool) {
 	e := ListEntry{Name: escape(n.name), Path: Display(join(dir.rel, n.name)), Kind: kindOf(&st), UpdatedAt: timestamp(modified(&st))}
 	switch e.Kind {
 	case File:
-		size := st.Size
-		e.SizeBytes, e.Version = &size, f.versions.look(join(dir.Path, n.name), &st).version
+		size, r := st.Size, f.versions.look(join(dir.Path, n.name), &st)
+		e.SizeBytes, e.Version, e.CreatedAt = &size, r.version, timestamp(r.createdAt())
 	case Symlink:
 		e.Target = linkText(fd, n.name)
 	}

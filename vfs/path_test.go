@@ -61,9 +61,9 @@ func TestEveryToolChecksItsPath(t *testing.T) {
 	w := newWorld(t)
 	w.file("keep", "x")
 	for _, c := range []struct{ tool, field, more string }{
-		{"ls", "path", ""}, {"list_directory", "path", ""}, {"read_file", "file_path", ""},
+		{"ls", "path", ""}, {"read_file", "file_path", ""},
 		{"write_file", "file_path", `,"content":"x"`}, {"edit_file", "file_path", `,"old_string":"a","new_string":"b"`},
-		{"glob", "path", `,"pattern":"*"`}, {"grep", "path", `,"pattern":"x"`}, {"rm", "path", ""}, {"delete_file", "path", ""},
+		{"glob", "path", `,"pattern":"*"`}, {"grep", "path", `,"pattern":"x"`}, {"rm", "path", ""},
 	} {
 		for _, bad := range []string{`"../x"`, `"/workspace/../etc/passwd"`, `"a\u0000b"`, `"stra\u00dfe"`, `"a/./b"`, `["a"]`, `null`} {
 			e := w.refused(tool.Invalid, c.tool, `{"`+c.field+`":`+bad+c.more+`}`)
@@ -73,7 +73,7 @@ func TestEveryToolChecksItsPath(t *testing.T) {
 	}
 	for _, c := range []struct{ tool, field, more string }{
 		{"read_file", "file_path", ""}, {"write_file", "file_path", `,"content":"x"`},
-		{"edit_file", "file_path", `,"old_string":"a","new_string":"b"`}, {"rm", "path", ""}, {"delete_file", "path", ""},
+		{"edit_file", "file_path", `,"old_string":"a","new_string":"b"`}, {"rm", "path", ""},
 	} {
 		for _, top := range []string{"", "/", "   ", "/workspace", "workspace/"} {
 			e := w.refused(tool.Invalid, c.tool, `{"`+c.field+`":"`+top+`"`+c.more+`}`)

@@ -18,6 +18,8 @@ const (
 	maxPattern = 1_000    // characters
 	maxProgram = 5_000    // instructions that a pattern may compile to
 	maxSteps   = 20 << 20 // of a matcher between two looks at the clock
+	maxRE2     = 5_000    // bounds of character ranges in a program for RE2, which takes 15 µs for each
+	maxClasses = 10 << 20 // characters in all classes of a pattern that may have another case
 )
 
 // linePattern is a regular expression that is asked of one line after the other.
@@ -45,26 +47,45 @@ func compileLines(pattern string, ignoreCase bool) (*linePattern, error) {
 		return nil, patternError(err)
 	}
 	oneline.Rewrite(tree)
-	tree = tree.Simplify()
-	program, err := syntax.Compile(tree)
-	if err != nil || len(program.Inst) > maxProgram {
-		return nil, tool.Errorf(tool.Invalid, "the pattern is too large: its repetitions multiply; write it smaller")
+	simple := tree.Simplify()
+	program, err := syntax.Compile(simple)
+	if err != nil || len(program.Inst) > maxProgram || foldable(tree) > maxClasses {
+		return nil, tool.Errorf(tool.Invalid, "the pattern is too large: its repetitions multiply, or it has too many large classes; write it smaller")
 	}
 	p := &linePattern{piece: min(max(maxSteps/len(program.Inst), 4<<10), 256<<10)}
-	if p.std, err = regexp.Compile(tree.String()); err != nil {
+	text := tree.String() // not of the simple tree, where a repetition stands for all its copies
+	if p.std, err = regexp.Compile(text); err != nil {
 		return nil, tool.Errorf(tool.Invalid, "the pattern can't be compiled; write it more simply")
 	}
 	p.empties = p.std.MatchString("")
-	p.prepare(tree)
+	p.need = required(simple)
+	p.exact = len(p.need) == 1 && p.need[0].whole && simple.Op == syntax.OpLiteral
+	if p.need == nil && !p.empties && ranges(program) <= maxRE2 {
+		p.re2, _ = re2.Compile(text) // what it doesn't take, std does
+	}
 	return p, nil
 }
 
-func (p *linePattern) prepare(tree *syntax.Regexp) {
-	p.need = required(tree)
-	p.exact = len(p.need) == 1 && p.need[0].whole && tree.Op == syntax.OpLiteral
-	if p.need == nil && !p.empties {
-		p.re2, _ = re2.Compile(tree.String()) // what it doesn't take, std does
+// foldable counts the characters of all classes below the last one that has another
+// case: writing a pattern down looks at each, some 25 ns.
+func foldable(re *syntax.Regexp) (n int) {
+	const last = 0x1E943
+	if re.Op == syntax.OpCharClass {
+		for i := 0; i+1 < len(re.Rune); i += 2 {
+			n += max(int(min(re.Rune[i+1], last))-int(re.Rune[i])+1, 0)
+		}
 	}
+	for _, sub := range re.Sub {
+		n += foldable(sub)
+	}
+	return n
+}
+
+func ranges(program *syntax.Prog) (n int) {
+	for _, inst := range program.Inst {
+		n += len(inst.Rune)
+	}
+	return n
 }
 
 // patternError tells what is wrong with a pattern; its own text is the caller's.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"runtime"
 	"sync"
+
+	"github.com/wisbox/wisbox/internal/budget"
 )
 
 const (
@@ -14,6 +16,7 @@ const (
 // pool runs jobs that make more jobs, the newest first, on a few goroutines. The
 // newest first keeps few waiting.
 type pool struct {
+	b       *budget.Budget
 	mu      sync.Mutex
 	more    *sync.Cond
 	jobs    []job
@@ -28,8 +31,9 @@ type job struct {
 	cost int    // bytes of memory that it holds
 }
 
-func newPool() *pool {
-	p := &pool{}
+// newPool makes a pool whose waiting jobs are charged to b.
+func newPool(b *budget.Budget) *pool {
+	p := &pool{b: b}
 	p.more = sync.NewCond(&p.mu)
 	return p
 }
@@ -42,6 +46,7 @@ func (p *pool) push(j job) bool {
 	p.mu.Lock()
 	full := p.memory+j.cost > pendingMemory
 	if !full {
+		_ = p.b.Hold(j.cost) // over the budget the visits fail, and the walk ends
 		p.memory += j.cost
 		p.jobs = append(p.jobs, j)
 		p.more.Signal()
@@ -99,6 +104,7 @@ func (p *pool) next() (job, bool) {
 	p.jobs[last] = job{}
 	p.jobs = p.jobs[:last]
 	p.memory -= j.cost
+	p.b.Release(j.cost)
 	p.running++
 	return j, true
 }

@@ -22,24 +22,26 @@ const (
 )
 
 type readParams struct {
-	FilePath string `json:"file_path" jsonschema:"file to read, relative to the workspace"`
-	Offset   int64  `json:"offset,omitempty" default:"0" min:"0" jsonschema:"first line to return, from 0; with base64 the first byte"`
-	Limit    *int64 `json:"limit,omitempty" min:"1" jsonschema:"lines to return (default and at most 2000); with base64 bytes (default and at most 48000)"`
-	Encoding string `json:"encoding,omitempty" default:"utf-8" enum:"utf-8|base64" jsonschema:"base64 for bytes that are not UTF-8"`
+	FilePath string   `json:"file_path" alias:"path" jsonschema:"file to read, relative to the workspace"`
+	Offset   int64    `json:"offset,omitempty" default:"0" min:"0" jsonschema:"first line to return, from 0; with base64 the first byte"`
+	Limit    *int64   `json:"limit,omitempty" min:"1" jsonschema:"lines to return (default and at most 2000); with base64 bytes (default and at most 48000)"`
+	Encoding encoding `json:"encoding,omitempty" default:"utf-8" enum:"utf-8|latin-1|base64|binary" jsonschema:"of the file's text; base64 for bytes that are no text, and so is binary"`
 }
 
 // Reading is what read_file answers.
 type Reading struct {
-	Path       string `json:"path"`
-	Content    string `json:"content" jsonschema:"the exact text of the lines, or base64"`
-	Encoding   string `json:"encoding"`
-	Offset     int64  `json:"offset"`
-	Limit      int64  `json:"limit" jsonschema:"lines (base64: bytes) that were returned"`
-	TotalLines *int64 `json:"total_lines,omitempty" jsonschema:"of the whole file; not with base64"`
-	SizeBytes  int64  `json:"size_bytes"`
-	Version    int64  `json:"version"`
-	UpdatedAt  string `json:"updated_at"`
-	Truncated  bool   `json:"truncated" jsonschema:"the file goes on after what was returned"`
+	Path       string   `json:"path"`
+	Content    string   `json:"content" jsonschema:"the exact text of the lines, or base64"`
+	Encoding   encoding `json:"encoding" jsonschema:"of content's bytes: utf-8, latin-1 (given as text here), or base64"`
+	Offset     int64    `json:"offset"`
+	Limit      int64    `json:"limit" jsonschema:"lines (base64: bytes) that were returned"`
+	TotalLines *int64   `json:"total_lines,omitempty" jsonschema:"of the whole file; not with base64"`
+	SizeBytes  int64    `json:"size_bytes"`
+	Version    int64    `json:"version"`
+	CreatedAt  string   `json:"created_at" jsonschema:"when the file was first seen; stays when it is changed"`
+	UpdatedAt  string   `json:"updated_at"`
+	Truncated  bool     `json:"truncated" jsonschema:"the file goes on after what was returned"`
+	Notice     string   `json:"notice,omitempty" jsonschema:"how an encoding was honoured"`
 }
 
 func (f *FS) readTool() tool.Tool {
@@ -60,19 +62,27 @@ func (f *FS) read(ctx context.Context, p readParams) (*Reading, error) {
 	if err := out.fill(ctx, file.Handle, p.Limit); err != nil {
 		return nil, in(fail(err, file.rel), "file_path")
 	}
-	out.Version = f.versions.saw(file.Path, &file.Stat).version
+	seen := f.versions.saw(file.Path, &file.Stat)
+	out.Version, out.CreatedAt = seen.version, timestamp(seen.createdAt())
 	return out, nil
 }
 
 func (r *Reading) fill(ctx context.Context, h *beneath.Handle, limit *int64) error {
-	if r.Encoding == "base64" {
+	if r.Encoding == binary {
+		r.Encoding, r.Notice = base64Text, "binary content is given as base64"
+	}
+	if r.Encoding == base64Text {
 		return r.fillRaw(h, atMost(limit, maxRaw))
 	}
 	if h.Stat.Size > maxScan {
 		return tooLargeToScan(h.Stat.Size)
 	}
 	s := scanner{first: r.Offset, want: atMost(limit, maxLines)}
-	if err := s.scan(ctx, h); err != nil {
+	var text io.Reader = h
+	if r.Encoding == latin1 {
+		text = latin1Reader{h}
+	}
+	if err := s.scan(ctx, text); err != nil {
 		return err
 	}
 	r.Content, r.Limit, r.Truncated = s.result()
@@ -81,6 +91,9 @@ func (r *Reading) fill(ctx context.Context, h *beneath.Handle, limit *int64) err
 }
 
 func (r *Reading) fillRaw(h *beneath.Handle, limit int64) error {
+	if r.Offset >= h.Stat.Size {
+		return nil
+	}
 	data := make([]byte, limit)
 	n, err := h.ReadAt(data, r.Offset)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -104,7 +117,7 @@ func tooLargeToScan(size int64) error {
 
 // Text numbers the lines. It alone cuts long ones.
 func (r *Reading) Text() string {
-	if r.Encoding == "base64" {
+	if r.Encoding == base64Text {
 		return fmt.Sprintf("%s: bytes %d to %d of %d as base64\n%s\n", r.Path, r.Offset, r.Offset+r.Limit, r.SizeBytes, r.Content)
 	}
 	if r.Content == "" {

@@ -26,7 +26,7 @@ type Removal struct {
 
 func (f *FS) rmTool() tool.Tool {
 	return tool.New(tool.Spec{
-		Name: "rm", Title: "Remove", Destructive: true,
+		Name: "rm", Title: "Remove", Destructive: true, Effect: tool.FreeingEffect,
 		Description: "Remove a file, or a directory with everything in it. A symlink is removed itself, never what it points to.",
 	}, func(ctx context.Context, p rmParams) (*Removal, error) {
 		rel, err := parseFile(p.Path)
@@ -101,9 +101,7 @@ func (f *FS) removeEntry(ctx context.Context, rel string) (int64, error) {
 	}
 	f.versions.removed(p.Path)
 	unlock()
-	clearing, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTime) // it is gone: no caller stops that
-	defer cancel()
-	return beneath.RemoveAllContext(clearing, f.staging.Dir(), name)
+	return f.staging.Remove(context.WithoutCancel(ctx), name) // it is gone: no caller stops that
 }
 
 func (f *FS) takeOut(p *beneath.Parent) (name string, moved bool) {

@@ -2,11 +2,13 @@ package vfs
 
 import (
 	"bytes"
-	"context"
 	"slices"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/budget"
+	"github.com/wisbox/wisbox/internal/retry"
 )
 
 const (
@@ -19,6 +21,7 @@ const (
 // fileSearch looks for lines in one file after the other. It belongs to one
 // goroutine and reads each file once, a block at a time.
 type fileSearch struct {
+	b      *budget.Budget
 	finder lineFinder
 	want   *grepQuery
 	buf    []byte
@@ -41,10 +44,10 @@ const (
 )
 
 // search goes through what fd is open on.
-func (s *fileSearch) search(ctx context.Context, fd int, dev uint64) (outcome, error) {
+func (s *fileSearch) search(fd int, dev uint64) (outcome, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return skipped, nil //nolint:nilerr // an unreadable file is skipped and counted
+		return skipped, nil // an unreadable file is skipped and counted
 	}
 	switch {
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
@@ -57,14 +60,14 @@ func (s *fileSearch) search(ctx context.Context, fd int, dev uint64) (outcome, e
 	for total := int64(0); ; {
 		n, err := s.read(fd)
 		if err != nil {
-			return skipped, nil //nolint:nilerr // as above
+			return skipped, nil // as above
 		}
 		if total == 0 && bytes.IndexByte(s.buf[:min(n, binaryBlock)], 0) >= 0 {
 			return skipped, nil
 		}
 		total += int64(n)
 		last := n == 0 || total >= st.Size && s.fill < len(s.buf)
-		if err := s.block(ctx, last); err != nil {
+		if err := s.block(last); err != nil {
 			return searched, err
 		}
 		switch {
@@ -80,19 +83,15 @@ func (s *fileSearch) search(ctx context.Context, fd int, dev uint64) (outcome, e
 func (s *fileSearch) read(fd int) (int, error) {
 	if s.buf == nil {
 		s.buf = make([]byte, readBlock)
+		_ = s.b.Hold(readBlock)
 	}
-	for {
-		n, err := unix.Read(fd, s.buf[s.fill:])
-		if err == unix.EINTR { //nolint:errorlint // an errno
-			continue
-		}
-		s.fill += max(n, 0)
-		return n, err
-	}
+	n, err := retry.Interrupted(func() (int, error) { return unix.Read(fd, s.buf[s.fill:]) })
+	s.fill += max(n, 0)
+	return n, err
 }
 
 // block searches the lines that are whole, with those that follow them.
-func (s *fileSearch) block(ctx context.Context, last bool) error {
+func (s *fileSearch) block(last bool) error {
 	end := s.fill
 	if !last {
 		end = s.pos + linesBack(s.buf[s.pos:s.fill], s.want.after)
@@ -100,7 +99,7 @@ func (s *fileSearch) block(ctx context.Context, last bool) error {
 	if end <= s.pos {
 		return nil
 	}
-	err := s.finder.find(ctx, s.buf[:end], s.pos, s.hit)
+	err := s.finder.find(s.b.Context(), s.buf[:end], s.pos, s.hit)
 	s.pos = end
 	return err
 }
@@ -132,6 +131,9 @@ func (s *fileSearch) shift() bool {
 	if len(s.buf) >= maxGrepLine {
 		return false
 	}
+	if s.b.Hold(len(s.buf)) != nil {
+		return false
+	}
 	s.buf = slices.Grow(s.buf, len(s.buf))[:2*len(s.buf)]
 	return true
 }
@@ -154,7 +156,7 @@ func (s *fileSearch) hit(h lineHit) bool {
 	}
 	s.matches = append(s.matches, m)
 	s.memory += m.size()
-	s.full = len(s.matches) > s.want.max || s.memory > answerMemory
+	s.full = s.b.Hold(m.size()) != nil || len(s.matches) > s.want.max || s.memory > answerMemory
 	return !s.full
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wisbox/wisbox/internal/beneath"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -27,14 +28,18 @@ type Skipped struct {
 	Reason string `json:"reason"`
 }
 
-const maxSkipped = 1_000
+const (
+	maxSkipped     = 1_000
+	maxSkippedName = 2_000 // characters: deep below, a path has more than any tool takes
+)
 
 func (t *Transfer) skip(name, reason string) {
 	if len(t.Skipped) == maxSkipped {
 		t.More++
 		return
 	}
-	t.Skipped = append(t.Skipped, Skipped{Name: escape(name), Reason: reason})
+	short, _ := firstChars(escape(name), maxSkippedName)
+	t.Skipped = append(t.Skipped, Skipped{Name: short, Reason: reason})
 }
 
 // reasonOf says in a few words why an entry could not be worked on.
@@ -44,6 +49,8 @@ func reasonOf(err error) string {
 		return "is not accessible"
 	case tool.KindOf(e) == tool.Escape:
 		return "leads out of the workspace"
+	case beneath.Leased(err):
+		return "is held by a program (a lease on the file)"
 	case errors.Is(err, unix.ENAMETOOLONG):
 		return "lies too deep, or its name is too long"
 	default:

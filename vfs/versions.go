@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"time"
@@ -8,9 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxRecords bounds the paths that have a record, and so the memory: a program
-// can make up as many names as it likes.
-const maxRecords = 100_000
+// These bound the paths that have a record, and so the memory: a program can make up
+// as many names as it likes.
+const (
+	maxRecords   = 100_000
+	recordMemory = 16 << 20 // bytes of all records
+	recordSize   = 100      // bytes of one without its path
+	maxVersion   = 1 << 53  // in a record that comes from elsewhere
+)
 
 // stamp tells one state of a file from the next. The change time is the
 // kernel's: unlike the others, a program can't set it.
@@ -23,6 +29,10 @@ type stamp struct {
 func stampOf(st *unix.Stat_t) stamp {
 	return stamp{Ino: st.Ino, Size: st.Size, Mtime: st.Mtim.Nano(), Ctime: st.Ctim.Nano()}
 }
+
+// carried says that the state is known from another copy of the workspace: of what
+// tells states apart only size and time came with it.
+func (s stamp) carried() bool { return s.Ino == 0 && s != stamp{} }
 
 // sameContent compares two looks at one file between which it was renamed: that
 // moves the change time.
@@ -48,6 +58,7 @@ func (r record) createdAt() time.Time { return time.UnixMilli(r.created).UTC() }
 type versions struct {
 	mu      sync.Mutex
 	records map[string]record
+	memory  int      // bytes of records
 	journal *journal // nil: in memory only
 }
 
@@ -78,11 +89,15 @@ func (v *versions) look(path string, st *unix.Stat_t) record {
 	defer v.mu.Unlock()
 	r, known := v.records[path]
 	now := stampOf(st)
-	if known && r.stamp == now {
+	switch {
+	case known && r.stamp == now:
 		return r
+	case r.stamp.carried() && r.stamp.Size == now.Size && r.stamp.Mtime == now.Mtime:
+		r.stamp = now
+	default:
+		r.advance(now, modified(st))
 	}
-	r.advance(now, modified(st))
-	if known || len(v.records) < maxRecords {
+	if known || v.room() {
 		v.set(path, r)
 	}
 	return r
@@ -140,18 +155,28 @@ func (v *versions) removed(path string) {
 	}
 }
 
+func (v *versions) room() bool { return len(v.records) < maxRecords && v.memory < recordMemory }
+
 // makeRoom forgets some record when there are too many.
 func (v *versions) makeRoom() {
 	for p := range v.records {
-		if len(v.records) < maxRecords {
+		if v.room() {
 			return
 		}
 		delete(v.records, p)
+		v.memory -= len(p) + recordSize
 	}
 }
 
-func (v *versions) set(path string, r record) {
+func (v *versions) put(path string, r record) {
+	if _, known := v.records[path]; !known {
+		v.memory += len(path) + recordSize
+	}
 	v.records[path] = r
+}
+
+func (v *versions) set(path string, r record) {
+	v.put(path, r)
 	if v.journal != nil {
 		v.journal.add(path, r)
 	}
@@ -179,7 +204,7 @@ func (v *versions) merge(path string, r record) {
 		}
 	}
 	v.makeRoom()
-	v.records[path] = r
+	v.put(path, r)
 }
 
 // push writes down what this process has noted since.
@@ -192,6 +217,16 @@ func (v *versions) push() {
 	v.journal.flush()
 }
 
+// grown says that the journal is much longer than what it keeps.
+func (v *versions) grown() bool {
+	if v.journal == nil {
+		return false
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.journal.grown(v.memory)
+}
+
 // compact shortens the journal. Call it under the session's write lock.
 func (v *versions) compact() {
 	if v.journal == nil {
@@ -199,5 +234,39 @@ func (v *versions) compact() {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.journal.read(v.merge)
 	v.journal.compact(v.records)
+}
+
+// carry is what is known of files, in the journal's form, for a copy of the workspace.
+// That the session has read them doesn't go with it. It is at most some 8 MiB.
+func (v *versions) carry() []byte {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var out journal
+	for path, r := range v.records {
+		if out.pending.Len() > carryMemory {
+			break
+		}
+		r.seen = false
+		if r.stamp != (stamp{}) {
+			r.stamp.Ino, r.stamp.Ctime = 0, 0
+		}
+		out.add(path, r)
+	}
+	return out.pending.Bytes()
+}
+
+const carryMemory = 8 << 20
+
+// Carried is what is known of the workspace's files beyond their content, versions and
+// times of creation, as the content of a [Options.VersionsFile]: for a workspace that
+// begins as a copy of this one.
+func (f *FS) Carried(ctx context.Context) ([]byte, error) {
+	leave, err := f.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	return f.versions.carry(), nil
 }

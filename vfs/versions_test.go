@@ -1,14 +1,17 @@
 package vfs_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
 )
@@ -139,4 +142,61 @@ func TestTheJournalIsCompacted(t *testing.T) {
 	assert.Less(t, info.Size(), int64(1_000))
 	w.reopen()
 	assert.Equal(t, 1.0, w.version("f"))
+}
+
+// TestTheJournalStaysShortWhereNothingButReadingIsDone has a program that changes files
+// between two looks.
+func TestTheJournalStaysShortWhereNothingButReadingIsDone(t *testing.T) {
+	journal := filepath.Join(t.TempDir(), "versions.jsonl")
+	w := newWorldIn(t, hosttest.InMemory(t), func(o *vfs.Options) { o.VersionsFile = journal })
+	w.many("d", 2_000)
+	for i := range 30 {
+		for f := range 2_000 {
+			at := time.Unix(int64(i), 0)
+			require.NoError(t, os.Chtimes(w.at(fmt.Sprintf("d/f%06d", f)), at, at))
+		}
+		w.ok("ls", `{"path":"d"}`)
+	}
+	info, err := os.Stat(journal)
+	require.NoError(t, err)
+	assert.Less(t, info.Size(), int64(3<<20))
+	w.reopen()
+	assert.Equal(t, 30.0, w.ok("ls", `{"path":"d"}`).each("entries", "version")[0], "numbers stay")
+}
+
+func TestACopyOfAWorkspaceCarriesVersionsAndTimes(t *testing.T) {
+	w := newWorld(t, func(o *vfs.Options) { o.ReadBeforeWrite = true })
+	w.ok("write_file", `{"file_path":"d/f","content":"1"}`)
+	w.ok("write_file", `{"file_path":"d/f","content":"2","mode":"overwrite"}`)
+	w.ok("write_file", `{"file_path":"changed","content":"1"}`)
+	w.ok("write_file", `{"file_path":"gone","content":"1"}`)
+	w.ok("rm", `{"path":"gone"}`)
+	first := w.ok("read_file", `{"file_path":"d/f"}`)
+	carried, err := w.fs.Carried(t.Context())
+	require.NoError(t, err)
+
+	journal := filepath.Join(t.TempDir(), "versions.jsonl")
+	hostile := "{\"p\":\"huge\",\"v\":9223372036854775807,\"f\":[0,1,1,0],\"c\":9223372036854775807}\n"
+	require.NoError(t, os.WriteFile(journal, append([]byte(hostile), carried...), 0o600))
+	c := newWorld(t, func(o *vfs.Options) { o.VersionsFile, o.ReadBeforeWrite = journal, true })
+	for _, name := range []string{"d/f", "changed"} {
+		c.file(name, w.content(name))
+		info, err := os.Stat(w.at(name))
+		require.NoError(t, err)
+		require.NoError(t, os.Chtimes(c.at(name), info.ModTime(), info.ModTime()))
+	}
+	c.file("changed", "by a program")
+	c.file("gone", "again")
+	c.file("huge", "x")
+	c.refused(tool.Conflict, "edit_file", edit("d/f", "2", "3", false))
+	copied := c.ok("read_file", `{"file_path":"d/f"}`)
+	assert.Equal(t, 2.0, copied["version"])
+	assert.Equal(t, first["created_at"], copied["created_at"])
+	assert.NotEmpty(t, copied["created_at"])
+	assert.Equal(t, 2.0, c.version("changed"))
+	assert.Equal(t, 2.0, c.version("gone"))
+	assert.Equal(t, 1.0, c.version("huge"))
+	assert.Equal(t, 3.0, c.ok("edit_file", edit("d/f", "2", "3", false))["version"])
+	c.reopen()
+	assert.Equal(t, 3.0, c.version("d/f"))
 }

@@ -15,14 +15,14 @@ import (
 	"time"
 
 	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/lock"
+	"github.com/wisbox/wisbox/internal/retry"
+	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
 
 // Mount is where programs see the workspace.
 const Mount = "/workspace"
-
-// Owner is who files made by the tools belong to.
-type Owner struct{ UID, GID int }
 
 // Options says what New works on. Root alone is required.
 type Options struct {
@@ -33,7 +33,7 @@ type Options struct {
 	// workspace can only be read: a change is unsupported.
 	Tmp *os.Root
 	// Owner of what is made; nil leaves it to the user of this process.
-	Owner *Owner
+	Owner *sandbox.Owner
 	// Lock is taken for each change, to keep other processes out; nil takes none.
 	// Calls of one FS exclude each other anyway.
 	Lock func(context.Context) (unlock func(), err error)
@@ -85,7 +85,7 @@ type FS struct {
 	tree     *beneath.Tree
 	staging  *beneath.Staging
 	versions *versions
-	writing  chan struct{} // holds a token while a change is made
+	writing  *lock.Mutex // held while a change is made
 	watches  watches
 
 	life   sync.RWMutex // shared by every call, taken to close
@@ -98,7 +98,7 @@ func New(opts *Options) (*FS, error) {
 	if opts == nil || opts.Root == nil {
 		return nil, tool.Errorf(tool.Internal, "a workspace needs its directory")
 	}
-	f := &FS{opts: *opts, writing: make(chan struct{}, 1)}
+	f := &FS{opts: *opts, writing: lock.New()}
 	f.opts.Limits = opts.Limits.withDefaults()
 	if err := f.open(); err != nil {
 		return nil, tool.Errorf(tool.Unavailable, "the workspace can't be opened; make a new session").Because(errors.Join(err, f.Close()))
@@ -116,7 +116,7 @@ func (f *FS) open() (err error) {
 	if f.opts.Tmp == nil {
 		return nil
 	}
-	f.staging, err = beneath.NewStaging(f.opts.Tmp, (*beneath.Owner)(f.opts.Owner), f.opts.Fsync)
+	f.staging, err = beneath.NewStaging(f.opts.Tmp, f.opts.Owner, f.opts.Fsync)
 	return err
 }
 
@@ -156,8 +156,26 @@ func (f *FS) enter(ctx context.Context) (leave func(), err error) {
 	f.versions.pull()
 	return func() {
 		f.versions.push()
+		f.shorten()
 		f.life.RUnlock()
 	}, nil
+}
+
+// shortenWait bounds how long a call waits for the lock under which it shortens the
+// journal: another will do.
+const shortenWait = 50 * time.Millisecond
+
+// shorten keeps the journal short where nothing but reading is done: a program makes
+// each look a line.
+func (f *FS) shorten() {
+	if !f.versions.grown() || f.staging == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), shortenWait)
+	defer cancel()
+	if unlock, err := f.lock(ctx); err == nil {
+		unlock()
+	}
 }
 
 // reached is the one path of a call, opened.
@@ -178,12 +196,25 @@ func (f *FS) reach(ctx context.Context, text, field string, parse func(string) (
 	if err != nil {
 		return nil, err
 	}
-	h, err := open(rel)
+	h, err := patiently(ctx, func() (*beneath.Handle, error) { return open(rel) })
 	if err != nil {
 		leave()
 		return nil, in(fail(err, rel), field)
 	}
 	return &reached{Handle: h, rel: rel, leave: leave}, nil
+}
+
+// leased is how often, and how far apart, a file is opened that a program holds a
+// lease on: one that means well lets go within milliseconds, for the others nobody waits.
+var leased = retry.Times{Count: 5, Pause: 20 * time.Millisecond}
+
+// patiently opens a file, with some patience for a program that holds a lease on it.
+func patiently(ctx context.Context, open func() (*beneath.Handle, error)) (h *beneath.Handle, err error) {
+	err = leased.Do(ctx, beneath.Leased, func() (err error) {
+		h, err = open()
+		return err
+	})
+	return h, err
 }
 
 func (r *reached) close() {
@@ -215,37 +246,36 @@ func (f *FS) lock(ctx context.Context) (unlock func(), err error) {
 	}
 	wait, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
-	select {
-	case f.writing <- struct{}{}:
-	case <-wait.Done():
+	if f.writing.Lock(wait) != nil {
 		if err := ctx.Err(); err != nil {
 			return nil, tool.AsError(err)
 		}
 		return nil, tool.Errorf(tool.Busy, "another call is changing the workspace; retry")
 	}
-	release := func() { <-f.writing }
+	release := f.writing.Unlock
 	if f.opts.Lock != nil {
 		outer, err := f.opts.Lock(ctx)
 		if err != nil {
 			release()
 			return nil, tool.AsError(err)
 		}
-		release = func() { outer(); <-f.writing }
+		release = func() { outer(); f.writing.Unlock() }
 	}
 	f.tidy()
 	f.versions.pull()
 	return release, nil
 }
 
-// tidy clears, once and under the lock, what a killed process left. What can't
-// be cleared costs room only, so it stops no change.
+// tidy shortens the journal where it has grown and clears, once, what a killed process
+// left, under the lock. Leftovers cost room only, so they stop no change.
 func (f *FS) tidy() {
-	if f.tidied {
-		return
+	if f.versions.grown() {
+		f.versions.compact()
 	}
-	f.tidied = true
-	_ = f.staging.Sweep()
-	f.versions.compact()
+	if !f.tidied {
+		f.tidied = true
+		_ = f.staging.Sweep()
+	}
 }
 
 // fail is err for an agent, said of the workspace path rel.

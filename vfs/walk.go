@@ -1,18 +1,19 @@
 package vfs
 
 import (
-	"context"
 	"errors"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/budget"
 )
 
+// walkLimits bound one search, with all that it holds.
+var walkLimits = budget.Limits{Memory: 64 << 20}
+
 const (
-	walkTime   = 10 * time.Second
 	batchNames = 256   // entries of a directory handled in one go
 	longPath   = 2_000 // characters after which a path is opened from a directory further down
 
@@ -30,7 +31,7 @@ type walk struct {
 	denied  func()                                        // a directory can't be listed; may be nil
 	shared  bool                                          // a directory's further batches may go to other workers
 
-	ctx  context.Context
+	b    *budget.Budget
 	pool *pool
 	open atomic.Int64 // directories held open
 	cuts cuts         // why something was left out
@@ -70,22 +71,27 @@ type place struct {
 	path   string
 }
 
-// run visits all below base and returns when no goroutine is left. ctx's end is
-// an error; that of the walk's own time is not.
-func (w *walk) run(ctx context.Context, base *beneath.Handle) error {
-	limited, cancel := context.WithTimeout(ctx, walkTime)
-	defer cancel()
+// run visits all below base and returns when no goroutine is left. The end of the
+// budget's caller is an error; that of the budget is not, but it leaves something out.
+func (w *walk) run(b *budget.Budget, base *beneath.Handle) error {
 	fd, err := beneath.OpenBelow(int(base.Fd()), "", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
-	w.ctx, w.pool = limited, newPool()
+	w.b, w.pool = b, newPool(b)
 	w.push(place{anchor: w.opened(fd, "")})
-	w.pool.run(limited)
-	if limited.Err() != nil {
+	w.pool.run(b.Context())
+	return w.ended()
+}
+
+// ended is an error when the budget's caller has ended it.
+func (w *walk) ended() error {
+	err := w.b.Check()
+	if errors.Is(err, budget.ErrExceeded) {
 		w.cuts.add(walkLimited)
+		return nil
 	}
-	return ctx.Err()
+	return err
 }
 
 // push takes over the caller's hold of the anchor.
@@ -151,7 +157,7 @@ func (l *lister) take(e beneath.Entry) bool {
 	if len(l.names) == batchNames {
 		l.flush()
 	}
-	return l.walk.ctx.Err() == nil
+	return l.walk.b.Step(1) == nil
 }
 
 func (l *lister) flush() {

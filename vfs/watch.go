@@ -3,8 +3,10 @@ package vfs
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -37,16 +40,32 @@ type Change struct {
 
 const (
 	maxWatched   = 8_192                 // directories
+	watchMemory  = 4 << 20               // bytes of the paths of these, of changes that wait, and of directories to look at
 	watchGather  = 20 * time.Millisecond // changes of one path within it are one
 	watchPending = 10_000                // paths, before an overflow
 	watchQueue   = 256                   // changes that wait for a slow receiver
 	watchMask    = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW
 )
 
+// A program makes and moves directories at no cost, and a watch has to look at each
+// that is new to it. So it looks once for all that happened in a while, within a
+// budget, and rests watchRest times as long as it worked.
+const (
+	watchSteps = 200_000                // entries looked at in one go; a directory counts as watchOpen
+	watchOpen  = 8                      // steps
+	watchTime  = 200 * time.Millisecond // of one go
+	watchRest  = 9
+	watchRests = 2 * time.Second // at most
+	watchCame  = 1_000           // directories that came in one go: with more, all is looked at again
+	watchWent  = 100             // likewise that were moved away
+	watchReads = 256             // of 64 KiB in one go: more than the kernel keeps
+)
+
 // Watch tells of changes below the directory path, by tools and by programs,
 // until ctx ends or the FS is closed; then the channel closes. Directories that
-// are made later are watched too, links are not followed. Changes that come close
-// together are told once. It holds one descriptor.
+// are made later are watched too, at most 8,192 in all; links are not followed.
+// Changes close together become one event; where a program makes more than
+// can be followed at little cost, they are an Overflow. It holds one descriptor.
 func (f *FS) Watch(ctx context.Context, name string) (<-chan Change, error) {
 	leave, err := f.enter(ctx)
 	if err != nil {
@@ -61,7 +80,7 @@ func (f *FS) Watch(ctx context.Context, name string) (<-chan Change, error) {
 	if err != nil {
 		return nil, in(fail(err, rel), "path")
 	}
-	w, err := newWatcher(base, rel)
+	w, err := newWatcher(ctx, base, rel)
 	if err != nil {
 		return nil, errors.Join(watchError(err), base.Close())
 	}
@@ -80,7 +99,7 @@ func (f *FS) Watch(ctx context.Context, name string) (<-chan Change, error) {
 }
 
 func watchError(err error) error {
-	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENOSPC) {
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOSPC) {
 		return tool.Errorf(tool.Limit, "the host allows no more watches; end others first").Because(err)
 	}
 	return tool.AsError(err)
@@ -94,70 +113,122 @@ type watcher struct {
 	rel     string // base, as asked for
 	events  *os.File
 	stop    context.CancelFunc
-	watched map[int32]string // directories by their watch, relative to base
+	watched map[int32]watchedDir
+	memory  int // bytes of the paths in watched
 	pending map[string]Op
 	order   []string
+	noted   int // bytes of the paths in order
 	lost    bool
+
+	round int                 // looks at new directories, so far
+	fresh map[string]struct{} // directories that came, to be looked at with all below
+	todo  []string            // directories that a look has not reached yet
+	queue int                 // bytes of the paths in todo
+	gone  map[string]int      // directories that went, and in which round
 }
 
-func newWatcher(base *beneath.Handle, rel string) (*watcher, error) {
+// watchedDir is a directory by its watch.
+type watchedDir struct {
+	path  string // relative to base, as it was in round
+	round int
+}
+
+func newWatcher(ctx context.Context, base *beneath.Handle, rel string) (*watcher, error) {
 	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
 	if err != nil {
 		return nil, err
 	}
 	w := &watcher{
-		base: base, rel: rel, events: os.NewFile(uintptr(fd), "inotify"), watched: map[int32]string{}, pending: map[string]Op{},
+		base: base, rel: rel, events: os.NewFile(uintptr(fd), "inotify"), watched: map[int32]watchedDir{},
+		pending: map[string]Op{}, fresh: map[string]struct{}{}, gone: map[string]int{},
 	}
-	if err := w.add("", false); err != nil {
+	b := budget.New(ctx, budget.Limits{})
+	defer b.Close()
+	w.push("")
+	if err := w.look(b, false); err != nil {
 		return nil, errors.Join(err, w.events.Close())
 	}
 	return w, nil
 }
 
-// add watches a directory and those below it. With tell it notes what is there
-// as created: it may have come before the watch.
-func (w *watcher) add(at string, tell bool) error {
-	for todo := []string{at}; len(todo) > 0; {
-		dir := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		below, err := w.addOne(dir, tell)
+// push has a directory looked at, with those below it.
+func (w *watcher) push(dir string) {
+	if w.queue > watchMemory {
+		w.lost = true
+		return
+	}
+	w.todo = append(w.todo, dir)
+	w.queue += len(dir)
+}
+
+// look watches the directories of todo and those below them, as far as the budget
+// reaches. With tell it notes what is there as created: it may have come before the
+// watch. Only what is wrong with the base itself is an error.
+func (w *watcher) look(b *budget.Budget, tell bool) error {
+	for len(w.todo) > 0 {
+		if b.Step(watchOpen) != nil {
+			w.lost = true
+			return nil
+		}
+		last := len(w.todo) - 1
+		dir := w.todo[last]
+		w.todo = w.todo[:last]
+		w.queue -= len(dir)
+		err := w.lookAt(b, dir, tell)
 		if err != nil && dir == "" {
 			return err
 		}
-		if errors.Is(err, unix.ENOSPC) {
+		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.ENOMEM) {
 			w.lost = true
 		}
-		todo = append(todo, below...)
 	}
 	return nil
 }
 
-func (w *watcher) addOne(dir string, tell bool) (below []string, err error) {
+func (w *watcher) lookAt(b *budget.Budget, dir string, tell bool) error {
 	fd, err := beneath.OpenBelow(int(w.base.Fd()), dir, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer unix.Close(fd)
-	if len(w.watched) == maxWatched {
-		return nil, unix.ENOSPC
+	if err := w.watch(fd, dir); err != nil {
+		return err
 	}
-	// The name stands for the open directory itself, wherever it lies by now.
-	wd, err := watchFD(w.events, fd)
-	if err != nil {
-		return nil, err
-	}
-	w.watched[wd] = dir
+	entries := 0
 	err = beneath.ReadDir(fd, func(e beneath.Entry) bool {
+		if entries++; entries > watchSteps { // it grows as it is read
+			w.lost = true
+			return false
+		}
 		name := join(dir, strings.Clone(e.Name))
 		if tell {
 			w.note(name, Created)
 		}
 		if e.Type == unix.DT_DIR {
-			below = append(below, name)
+			w.push(name)
 		}
-		return len(below) < maxWatched
+		return true
 	})
-	return below, err
+	_ = b.Step(entries) // the next directory meets what this one has used up
+	return err
+}
+
+// watch adds an open directory. One that is watched already keeps its watch and gets
+// its name of now.
+func (w *watcher) watch(fd int, dir string) error {
+	// The name stands for the open directory itself, wherever it lies by now.
+	wd, err := watchFD(w.events, fd)
+	if err != nil {
+		return err
+	}
+	was, known := w.watched[wd]
+	if !known && (len(w.watched) >= maxWatched || w.memory > watchMemory) {
+		w.unwatch(wd)
+		return unix.ENOSPC
+	}
+	w.memory += len(dir) - len(was.path)
+	w.watched[wd] = watchedDir{dir, w.round}
+	return nil
 }
 
 func watchFD(events *os.File, fd int) (wd int32, err error) {
@@ -177,22 +248,55 @@ func watchFD(events *os.File, fd int) (wd int32, err error) {
 func (w *watcher) run(ctx context.Context, out chan<- Change) {
 	buf := make([]byte, 64<<10)
 	for {
-		_ = w.events.SetReadDeadline(time.Time{})
-		n, err := w.events.Read(buf)
-		if err != nil {
+		if !w.lost && len(w.todo) == 0 {
+			n, err := w.events.Read(buf)
+			if err != nil {
+				return
+			}
+			w.take(buf[:n])
+		}
+		if !sleep(ctx, watchGather) {
 			return
 		}
-		w.take(buf[:n])
-		_ = w.events.SetReadDeadline(time.Now().Add(watchGather))
-		for err == nil {
-			if n, err = w.events.Read(buf); err == nil {
-				w.take(buf[:n])
-			}
+		start := time.Now()
+		if err := w.drain(buf); err != nil {
+			return
 		}
-		if !errors.Is(err, os.ErrDeadlineExceeded) || !w.send(ctx, out) {
+		w.lookAgain(ctx)
+		changes := w.changes()
+		spent := time.Since(start)
+		if !deliver(ctx, changes, out) || !sleep(ctx, min(watchRest*spent, watchRests)) {
 			return
 		}
 	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// drain takes the events that are there, without waiting.
+func (w *watcher) drain(buf []byte) error {
+	raw, err := w.events.SyscallConn()
+	if err != nil {
+		return err
+	}
+	for range watchReads {
+		n := 0
+		if err := raw.Control(func(fd uintptr) { n, _ = unix.Read(int(fd), buf) }); err != nil {
+			return err
+		}
+		if n <= 0 {
+			return nil
+		}
+		w.take(buf[:n])
+	}
+	return nil
 }
 
 // take notes what the kernel tells: a fixed header, then a padded name.
@@ -214,19 +318,111 @@ func (w *watcher) event(wd int32, mask uint32, name string) {
 	switch {
 	case mask&unix.IN_Q_OVERFLOW != 0:
 		w.lost = true
+		w.all()
 	case mask&unix.IN_IGNORED != 0:
-		delete(w.watched, wd)
+		w.forget(wd)
 	case !known || name == "":
 	case mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
-		w.note(join(dir, name), Created)
+		at := join(dir.path, name)
+		w.note(at, Created)
 		if mask&unix.IN_ISDIR != 0 {
-			_ = w.add(join(dir, name), true)
+			w.came(at)
 		}
 	case mask&(unix.IN_DELETE|unix.IN_MOVED_FROM) != 0:
-		w.note(join(dir, name), Removed)
+		at := join(dir.path, name)
+		w.note(at, Removed)
+		if mask&(unix.IN_MOVED_FROM|unix.IN_ISDIR) == unix.IN_MOVED_FROM|unix.IN_ISDIR {
+			w.went(at)
+		}
 	default:
-		w.note(join(dir, name), Changed)
+		w.note(join(dir.path, name), Changed)
 	}
+}
+
+func (w *watcher) forget(wd int32) {
+	w.memory -= len(w.watched[wd].path)
+	delete(w.watched, wd)
+}
+
+func (w *watcher) came(dir string) {
+	if w.fresh[dir] = struct{}{}; len(w.fresh) > watchCame {
+		w.all()
+	}
+}
+
+func (w *watcher) went(dir string) {
+	if w.gone[dir] = w.round; len(w.gone) > watchWent {
+		w.all()
+	}
+}
+
+// all has everything looked at: what came and what went is not known one by one.
+func (w *watcher) all() {
+	w.todo, w.queue = nil, 0
+	w.fresh = map[string]struct{}{"": {}}
+	w.gone = map[string]int{"": w.round}
+}
+
+// lookAgain watches the directories that came, and lets go of those that went and
+// did not come again elsewhere: these have the same watch there.
+func (w *watcher) lookAgain(ctx context.Context) {
+	for _, dir := range topmost(w.fresh) {
+		w.push(dir)
+	}
+	clear(w.fresh)
+	if len(w.todo) == 0 && len(w.gone) == 0 {
+		return
+	}
+	b := budget.New(ctx, budget.Limits{Steps: watchSteps, Time: watchTime})
+	defer b.Close()
+	w.round++
+	if err := w.look(b, true); err != nil {
+		w.lost = true
+		clear(w.gone)
+	}
+	if len(w.todo) > 0 {
+		return
+	}
+	for wd, dir := range w.watched {
+		if w.left(dir) {
+			w.unwatch(wd)
+		}
+	}
+	clear(w.gone)
+}
+
+// topmost are the paths that don't lie below others of them.
+func topmost(dirs map[string]struct{}) (top []string) {
+	for _, dir := range slices.SortedFunc(maps.Keys(dirs), byElements) {
+		if len(top) == 0 || !under(dir, top[len(top)-1]) {
+			top = append(top, dir)
+		}
+	}
+	return top
+}
+
+// byElements sorts a directory right before all that lies below it.
+func byElements(a, b string) int {
+	return strings.Compare(strings.ReplaceAll(a, "/", "\x00"), strings.ReplaceAll(b, "/", "\x00"))
+}
+
+func under(name, dir string) bool { return dir == "" || name == dir || hasDir(name, dir) }
+
+// left says that a directory is known by where it was before that was moved away.
+func (w *watcher) left(dir watchedDir) bool {
+	for gone, round := range w.gone {
+		if dir.round <= round && under(dir.path, gone) {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *watcher) unwatch(wd int32) {
+	if raw, err := w.events.SyscallConn(); err == nil {
+		_ = raw.Control(func(in uintptr) { _, _ = unix.InotifyRmWatch(int(in), uint32(wd)) })
+	}
+	w.forget(wd)
 }
 
 // note merges what happened to one path: what is both made and removed was
@@ -234,11 +430,12 @@ func (w *watcher) event(wd int32, mask uint32, name string) {
 func (w *watcher) note(name string, op Op) {
 	was, there := w.pending[name]
 	switch {
-	case !there && len(w.pending) == watchPending:
+	case !there && (len(w.pending) >= watchPending || w.noted > watchMemory):
 		w.lost = true
 		return
 	case !there:
 		w.order = append(w.order, name)
+		w.noted += len(name)
 	case was == op || op == Changed:
 		return
 	case was == Created && op == Removed, was == Removed && op == Created:
@@ -251,7 +448,8 @@ func (w *watcher) note(name string, op Op) {
 
 const replaced Op = "replaced"
 
-func (w *watcher) send(ctx context.Context, out chan<- Change) bool {
+// changes are what was noted since the last time.
+func (w *watcher) changes() []Change {
 	changes := make([]Change, 0, len(w.order)+1)
 	if w.lost {
 		changes = append(changes, Change{Op: Overflow})
@@ -263,8 +461,12 @@ func (w *watcher) send(ctx context.Context, out chan<- Change) bool {
 		}
 		changes = append(changes, Change{Path: Display(join(w.rel, name)), Op: op})
 	}
-	w.lost, w.order = false, nil
+	w.lost, w.order, w.noted = false, nil, 0
 	clear(w.pending)
+	return changes
+}
+
+func deliver(ctx context.Context, changes []Change, out chan<- Change) bool {
 	for _, c := range changes {
 		select {
 		case out <- c:

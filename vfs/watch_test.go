@@ -18,7 +18,7 @@ import (
 func until(t *testing.T, changes <-chan vfs.Change, want vfs.Change) []vfs.Change {
 	t.Helper()
 	var got []vfs.Change
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(30 * time.Second)
 	for {
 		select {
 		case c, open := <-changes:
@@ -92,4 +92,52 @@ func TestWatchSaysWhenItLosesChanges(t *testing.T) {
 	until(t, changes, vfs.Change{Op: vfs.Overflow})
 	w.file("after", "x")
 	until(t, changes, vfs.Change{Path: "after", Op: vfs.Created})
+}
+
+func TestWatchFollowsWhatIsMoved(t *testing.T) {
+	w := newWorld(t)
+	w.file("d/a/deep/f", "x")
+	w.file("d/out/deep/f", "x")
+	w.dir("elsewhere")
+	changes, err := w.fs.Watch(t.Context(), "d")
+	require.NoError(t, err)
+	require.NoError(t, os.Rename(w.at("d/a"), w.at("d/b")))
+	require.NoError(t, os.Rename(w.at("d/out"), w.at("elsewhere/out")))
+	got := until(t, changes, vfs.Change{Path: "d/b/deep/f", Op: vfs.Created})
+	assert.True(t, slices.Contains(got, vfs.Change{Path: "d/a", Op: vfs.Removed}))
+	require.NoError(t, os.Rename(w.at("d/b"), w.at("d/c")))
+	require.NoError(t, os.Rename(w.at("d/c"), w.at("d/b")))
+	w.file("elsewhere/out/deep/f", "unseen")
+	w.file("d/b/deep/f", "seen")
+	w.file("d/last", "x")
+	got = until(t, changes, vfs.Change{Path: "d/last", Op: vfs.Created})
+	w.file("d/b/deep/f", "seen again")
+	got = append(got, until(t, changes, vfs.Change{Path: "d/b/deep/f", Op: vfs.Changed})...)
+	for _, c := range got {
+		assert.NotContains(t, c.Path, "out", "it has left what is watched")
+		assert.NotContains(t, c.Path, "d/a")
+	}
+}
+
+// TestWatchFindsAgainWhatItMissed makes a directory while events are lost.
+func TestWatchFindsAgainWhatItMissed(t *testing.T) {
+	w := newLargeWorld(t)
+	changes, err := w.fs.Watch(t.Context(), "")
+	require.NoError(t, err)
+	w.many("many", 24_000)
+	w.dir("late/sub")
+	until(t, changes, vfs.Change{Op: vfs.Overflow})
+	for i := 0; ; i++ {
+		require.Less(t, i, 1_000, "late/sub is not watched")
+		w.file("late/sub/f", "x")
+		w.file("mark", "x")
+		mark := vfs.Change{Path: "mark", Op: vfs.Changed}
+		if i == 0 {
+			mark.Op = vfs.Created
+		}
+		seen := until(t, changes, mark)
+		if slices.Contains(seen, vfs.Change{Path: "late/sub/f", Op: vfs.Changed}) {
+			return
+		}
+	}
 }

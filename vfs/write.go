@@ -10,10 +10,10 @@ import (
 )
 
 type writeParams struct {
-	FilePath string `json:"file_path" jsonschema:"file to write, relative to the workspace; its directories are made"`
-	Content  string `json:"content" jsonschema:"at most 48,000 characters, or bytes with base64"`
-	Mode     string `json:"mode,omitempty" default:"create" enum:"create|overwrite|append" jsonschema:"create a new file, or replace or extend an existing one"`
-	Encoding string `json:"encoding,omitempty" default:"utf-8" enum:"utf-8|base64" jsonschema:"of content"`
+	FilePath string   `json:"file_path" alias:"path" jsonschema:"file to write, relative to the workspace; its directories are made"`
+	Content  string   `json:"content" jsonschema:"at most 48,000 characters, or bytes with base64"`
+	Mode     string   `json:"mode,omitempty" default:"create" enum:"create|overwrite|append" jsonschema:"create a new file, or replace or extend an existing one"`
+	Encoding encoding `json:"encoding,omitempty" default:"utf-8" enum:"utf-8|latin-1|base64|binary" jsonschema:"of the file's bytes: utf-8 and latin-1 take content as text, base64 and binary as base64"`
 }
 
 // WriteResult is what write_file answers.
@@ -32,7 +32,7 @@ func (r *WriteResult) Changes() []tool.Change { return []tool.Change{{Path: r.Pa
 
 func (f *FS) writeTool() tool.Tool {
 	return tool.New(tool.Spec{
-		Name: "write_file", Title: "Write a file", Destructive: true,
+		Name: "write_file", Title: "Write a file", Destructive: true, Effect: tool.FileEffect, NeedsRoom: true,
 		Description: "Create a file, or overwrite or append to an existing one, all or nothing. " +
 			"Mode create (the default) fails with exists if the path is taken; overwrite and append fail with not_found if there is no file.",
 	}, f.write)
@@ -55,17 +55,20 @@ func (f *FS) write(ctx context.Context, p writeParams) (*WriteResult, error) {
 	return &WriteResult{Path: w.Path, Mode: p.Mode, SizeBytes: w.SizeBytes, Version: w.Version, Created: w.Created, sum: w.SHA256}, nil
 }
 
-func (f *FS) decode(content, encoding string) ([]byte, error) {
+func (f *FS) decode(content string, as encoding) ([]byte, error) {
 	most := f.opts.Limits.WriteChars
-	if encoding != "base64" {
-		return []byte(content), f.checkLength("content", content)
+	if as == utf8Text || as == latin1 {
+		if err := f.checkLength("content", content); err != nil || as == utf8Text {
+			return []byte(content), err
+		}
+		return toLatin1(content)
 	}
 	if len(content) > base64.StdEncoding.EncodedLen(most)+64 { // refused before it is decoded
 		return nil, tool.Errorf(tool.TooLarge, "content has more than %d bytes; write it in parts with mode append", most)
 	}
 	data, err := base64.StdEncoding.DecodeString(content)
 	if err != nil {
-		return nil, tool.Errorf(tool.Invalid, "content is not standard base64")
+		return nil, tool.Errorf(tool.Invalid, "content is not standard base64, which encoding %s takes", as)
 	}
 	if len(data) > most {
 		return nil, tool.Errorf(tool.TooLarge, "content has %d bytes; at most %d a call; write it in parts with mode append", len(data), most)

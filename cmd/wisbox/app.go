@@ -28,7 +28,9 @@ type app struct {
 	cache string
 	url   string
 
-	wasmPython string // of the commands that have the flag
+	noConfig bool
+
+	wasm wasm.Options // of the commands that have the flags
 }
 
 // Exit codes. run, exec and shell pass the program's own code on.
@@ -159,7 +161,7 @@ func (a *app) withSession(ctx context.Context, name string, do func(*wisbox.Sess
 
 func (a *app) options(log *slog.Logger) *wisbox.Options {
 	return &wisbox.Options{
-		CacheDir: a.cache, Podman: podman.Options{BaseURL: a.url}, Logger: log, Wasm: wasm.Options{Module: a.wasmPython},
+		CacheDir: a.cache, Podman: podman.Options{BaseURL: a.url}, Logger: log, Wasm: a.wasm,
 	}
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/distribution/reference"
@@ -63,27 +62,25 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	cmd.SuggestionsMinimumDistance = 2 // letters
-	meant := ""
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		meant = fmt.Sprintf("; did you mean %s?", strings.Join(near, " or "))
+	hint := ""
+	if near := meant(cmd, args[0]); len(near) > 0 {
+		hint = fmt.Sprintf("; did you mean %s?", strings.Join(near, " or "))
 	}
-	return usageError{fmt.Errorf("there is no command %q%s; see: %s --help", args[0], meant, cmd.CommandPath())}
+	return usageError{fmt.Errorf("there is no command %q%s; see: %s --help", args[0], hint, cmd.CommandPath())}
 }
 
 // valueOf says what the value of a flag of a type looks like.
 var valueOf = map[string]string{
-	"float64":  "a number",
-	"int":      "a whole number that fits in 64 bits",
-	"int64":    "a whole number that fits in 64 bits",
-	"duration": "a time with its unit, as 90s or 2h",
-	"bool":     "true or false",
+	"float64": "a number",
+	"int":     "a whole number that fits in 64 bits",
+	"int64":   "a whole number that fits in 64 bits",
+	"time":    "a time, as 90, 90s or 2h; a number is seconds",
+	"bool":    "true or false",
 }
 
 // flagError says what is wrong with a flag in words of our own.
 func flagError(cmd *cobra.Command, err error) error {
-	var bad *pflag.InvalidValueError
-	if errors.As(err, &bad) {
+	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		if want, ok := valueOf[bad.GetFlag().Value.Type()]; ok {
 			err = fmt.Errorf("--%s is %q; it must be %s", bad.GetFlag().Name, bad.GetValue(), want)
 		}
@@ -107,16 +104,4 @@ func checkImage(flag, image string) error {
 		return usageError{fmt.Errorf("--%s is %q; write the name of an image as localhost/wisbox:1", flag, image)}
 	}
 	return nil
-}
-
-// refuseZero is for flags whose zero would be taken for the default.
-func refuseZero(flags *pflag.FlagSet, names ...string) error {
-	i := slices.IndexFunc(names, func(name string) bool {
-		f := flags.Lookup(name)
-		return f.Changed && f.Value.String() == "0"
-	})
-	if i < 0 {
-		return nil
-	}
-	return usageError{fmt.Errorf("--%s is 0; leave it out for the default", names[i])}
 }

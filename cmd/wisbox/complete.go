@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/images"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/profile"
 )
@@ -20,19 +22,29 @@ func (a *app) complete(cmd *cobra.Command) {
 	args = strings.TrimPrefix(args, "[flags] ")
 	switch {
 	case cmd.ValidArgsFunction != nil:
-	case strings.HasPrefix(args, "SESSION"):
+	case strings.HasPrefix(args, "SESSION"), strings.HasPrefix(args, "[SESSION"):
 		cmd.ValidArgsFunction = a.completeSession
+	case strings.HasPrefix(args, "TEMPLATE"):
+		cmd.ValidArgsFunction = func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+			return a.templateNames(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
+		}
 	case cmd.Name() == "tools":
 		cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			return toolNames(len(args) == 0), cobra.ShellCompDirectiveNoFileComp
 		}
 	}
 	for flag, values := range map[string][]string{
-		"profile": profile.Names(), "base": {"registry", "debian"}, "isolation": {"default", "gvisor"}, "userns": {"auto"}, "client": clients,
+		"profile": profile.Names(), "base": {"registry", "debian"}, "isolation": {"default", "gvisor"}, "userns": {"auto", "shared"}, "client": clients,
+		"level": {"summary", "full"}, "pull": {"missing", "never", "always"}, "with": images.PresetNames(),
 	} {
 		if cmd.Flags().Lookup(flag) != nil {
 			_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 		}
+	}
+	if cmd.Flags().Lookup("template") != nil {
+		_ = cmd.RegisterFlagCompletionFunc("template", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+			return a.templateNames(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
+		})
 	}
 	if cmd.Flags().Lookup("session") != nil {
 		_ = cmd.RegisterFlagCompletionFunc("session", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -45,12 +57,56 @@ func (a *app) complete(cmd *cobra.Command) {
 // and the others what the shell's own completion knows best: files.
 func (a *app) completeSession(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	switch {
-	case len(args) == 0 || strings.HasSuffix(cmd.Use, "SESSION…"):
+	case len(args) == 0 || strings.Contains(cmd.Use, "SESSION…"):
 		return a.sessionNames(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
+	case strings.HasSuffix(cmd.Use, " NEW"), strings.HasSuffix(cmd.Use, " NAME"): // there is none yet
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	case cmd.Name() == "call":
 		return toolNames(len(args) == 1), cobra.ShellCompDirectiveNoFileComp
+	case strings.Contains(cmd.Use, "SNAPSHOT"):
+		return a.snapshotNames(cmd.Context(), args[0]), cobra.ShellCompDirectiveNoFileComp
+	case cmd.Name() == "kill" || len(args) == 1 && strings.HasSuffix(cmd.Use, " PROCESS"):
+		return a.processIDs(cmd.Context(), args[0]), cobra.ShellCompDirectiveNoFileComp
 	}
 	return nil, cobra.ShellCompDirectiveDefault
+}
+
+// completeWait bounds what is asked of another process for a key that was pressed.
+const completeWait = 2 * time.Second
+
+// processIDs asks the process that holds the session, and starts none.
+func (a *app) processIDs(ctx context.Context, session string) (ids []string) {
+	ctx, cancel := context.WithTimeout(ctx, completeWait)
+	defer cancel()
+	_ = a.withSession(ctx, session, func(s *wisbox.Session) error {
+		all, err := s.Processes(ctx)
+		for _, p := range all {
+			ids = append(ids, cobra.CompletionWithDesc(p.ProcessID, p.State+" "+oneLine(strings.Join(p.Command, " "))))
+		}
+		return err
+	})
+	return ids
+}
+
+// snapshotNames are the names of a session's snapshots, and the ids of those without one.
+func (a *app) snapshotNames(ctx context.Context, session string) (names []string) {
+	ctx, cancel := context.WithTimeout(ctx, completeWait)
+	defer cancel()
+	_ = a.withSession(ctx, session, func(s *wisbox.Session) error {
+		res, err := s.CallOwn(ctx, "snapshot_list", nil)
+		if err != nil {
+			return err
+		}
+		all, err := listedOf(res)
+		for _, l := range all {
+			names = append(names, cobra.CompletionWithDesc(l.ID, oneLine(l.Label)+" "+l.Created.Local().Format(time.DateTime)))
+			if l.Label != "" && !strings.HasPrefix(l.Label, "before ") {
+				names = append(names, cobra.CompletionWithDesc(oneLine(l.Label), l.Created.Local().Format(time.DateTime)))
+			}
+		}
+		return err
+	})
+	return names
 }
 
 // sessionNames needs no Podman and changes nothing: a key was pressed, no more.
@@ -69,6 +125,24 @@ func (a *app) sessionNames(ctx context.Context) []string {
 		if e.State.Kept {
 			names = append(names, e.ID)
 		}
+	}
+	return names
+}
+
+// templateNames are the names of templates, and the IDs of those without one.
+func (a *app) templateNames(ctx context.Context) (names []string) {
+	m, err := a.manager(ctx)
+	if err != nil {
+		return nil
+	}
+	defer m.Close()
+	all, _ := m.Templates()
+	for _, t := range all {
+		name := t.ID
+		if t.Name != "" && t.Owner == "" {
+			name = t.Name
+		}
+		names = append(names, cobra.CompletionWithDesc(name, t.Created.Local().Format(time.DateTime)))
 	}
 	return names
 }

@@ -44,7 +44,7 @@ func (t *talk) start(flags []string) (end func()) {
 	bin := t.ts.Getenv("PATH")[:strings.IndexByte(t.ts.Getenv("PATH"), filepath.ListSeparator)] + "/wisbox"
 	cmd := exec.Command(bin, append([]string{"mcp"}, flags...)...)
 	cmd.Dir = t.ts.MkAbs(".")
-	for _, name := range []string{"PATH", "HOME", "WISBOX_CACHE", "PODMAN_BASE_URL"} {
+	for _, name := range []string{"PATH", "HOME", "WISBOX_CACHE", "PODMAN_BASE_URL", "WISBOX_MODEL_URL"} {
 		cmd.Env = append(cmd.Env, name+"="+t.ts.Getenv(name))
 	}
 	var err error

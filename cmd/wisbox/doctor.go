@@ -23,7 +23,8 @@ func (a *app) newDoctorCmd() *cobra.Command {
 		Short: "Try whether this machine can hold what wisbox promises, and say how to repair it",
 		Long: `Finds Podman, looks at what it needs, then opens sessions with small limits and
 lets programs go over each: memory, processor, processes, disk, files; looks for
-a way to the network and for rights a program shouldn't have. A few seconds.
+a way to the network and for rights a program shouldn't have, and allows one port
+of this machine and no other. A few seconds.
 
 Each line is ok, not enforced (wisbox works, without that promise) or broken,
 with what to do. The exit code is 1 if anything is broken, with --strict also if a
@@ -104,7 +105,7 @@ func (p patient) OldImages(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	would, err := images.Prune(ctx, p.b, sessions, true)
+	would, err := images.Prune(ctx, p.b, sessions, &images.PruneOptions{DryRun: true})
 	if err != nil {
 		return 0, err
 	}
@@ -126,8 +127,8 @@ func (p patient) Prune(ctx context.Context) error {
 	return err
 }
 
-func (p patient) Open(ctx context.Context, limits sandbox.Limits) (doctor.Session, error) {
-	s, err := p.m.Open(ctx, &wisbox.SessionOptions{Limits: limits})
+func (p patient) Open(ctx context.Context, limits sandbox.Limits, allow ...string) (doctor.Session, error) {
+	s, err := p.m.Open(ctx, &wisbox.SessionOptions{Limits: limits, Allow: allow})
 	if err != nil {
 		return nil, err
 	}
@@ -166,6 +167,11 @@ func (s trialSession) Read(ctx context.Context, path string) (string, error) {
 
 func (s trialSession) Remove(ctx context.Context, path string) error {
 	_, err := s.call(ctx, "rm", map[string]any{"path": path})
+	return err
+}
+
+func (s trialSession) Resume(ctx context.Context) error {
+	_, err := s.Session.Resume(ctx)
 	return err
 }
 

@@ -15,25 +15,29 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/evaltool/wasm"
+	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
 
 type evalOptions struct {
 	sessionFlags
+	engine     wasmFlags
 	session    string
 	file       string
 	keep       bool
+	context    string
 	restricted bool
 	wasm       bool
 	globals    []string
 	reads      []string
 	writes     []string
-	timeout    float64
+	timeout    time.Duration
 	out        string
 }
 
 func (a *app) newEvalCmd() *cobra.Command {
-	return group("eval", "Evaluate code in a sandbox", a.newEvalPythonCmd())
+	return group("eval", "Evaluate code in a sandbox", a.newEvalPythonCmd(), a.newEvalLispCmd())
 }
 
 func (a *app) newEvalPythonCmd() *cobra.Command {
@@ -42,22 +46,21 @@ func (a *app) newEvalPythonCmd() *cobra.Command {
 		Use:   "python [flags] [CODE]",
 		Short: "Evaluate Python and print its value",
 		Long: `Evaluates Python in a session of its own, or with --session in a kept one, through
-the tool evaluate_python. What the code prints goes to stdout, then its value. Code
-that raises is exit code 1.`,
+the tool evaluate_python. What the code prints and displays comes while it runs, all of
+it, and its value at the end; --out saves pictures and tables. %magic, !command and
+display() work as in notebooks: see docs/python.md. Code that raises is exit code 1,
+code that runs out of time 124.`,
 		Example: `  wisbox eval python '1 + 1'
   wisbox eval python --global 'n=[1,2,3]' 'sum(n)'
+  wisbox eval python '%timeit sum(range(1000))'
   wisbox eval python --session box --keep -f analysis.py --out plots`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 && opts.file == "" {
-				return nil
-			}
-			if opts.file != "" {
-				return noArgs(cmd, args)
-			}
-			return exactArgs("CODE")(cmd, args)
-		},
+		Args: codeOr(&opts.file),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := opts.check(a.wasmPython); err != nil {
+			var err error
+			if a.wasm, err = opts.engine.options(); err != nil {
+				return err
+			}
+			if err := opts.check(a.wasm); err != nil {
 				return err
 			}
 			return a.runEvalPython(cmd.Context(), opts, args)
@@ -68,13 +71,14 @@ that raises is exit code 1.`,
 	flags.StringVar(&opts.session, "session", "", "kept session, its `NAME`, to evaluate in (default: one of its own)")
 	flags.StringVarP(&opts.file, "file", "f", "", "read the code from this `FILE`, - is stdin")
 	flags.BoolVar(&opts.keep, "keep", false, "keep names between calls of the session")
-	flags.BoolVar(&opts.restricted, "restricted", false, "use the small safe interpreter")
+	flags.StringVar(&opts.context, "context", "", "keep names in the context of this `NAME`; see: wisbox context")
+	flags.BoolVar(&opts.restricted, "restricted", false, "use the small safe interpreter; without a container, Python in WebAssembly: no effects but the writes")
 	flags.BoolVar(&opts.wasm, "wasm", false, "use Python in WebAssembly, which needs no Podman; see: wisbox wasm install")
-	flags.StringVar(&a.wasmPython, "wasm-python", "", "`FILE` python.wasm for --wasm (default the installed one)")
+	opts.engine.register(flags)
 	flags.StringArrayVar(&opts.globals, "global", nil, "a name and its value, as `NAME=JSON`; repeatable")
 	flags.StringArrayVar(&opts.reads, "read", nil, "`FILE` of the workspace for the code; repeatable")
 	flags.StringArrayVar(&opts.writes, "write", nil, "file to write after success, as `PATH=TEMPLATE`; repeatable")
-	flags.Float64Var(&opts.timeout, "timeout", 0, "`SECONDS`, from 0.1; a kept session has a limit of its own (default 5)")
+	flags.Var(timeFlag{&opts.timeout}, "timeout", "end the code after this `TIME`, as 0.5, 5s or 2m; a kept session has a limit of its own (default 5s)")
 	flags.StringVar(&opts.out, "out", "", "`DIR` for what the code displays, pictures above all")
 	return cmd
 }
@@ -84,40 +88,77 @@ func (a *app) runEvalPython(ctx context.Context, opts *evalOptions, args []strin
 	if err != nil {
 		return err
 	}
+	var params evaltool.Params
+	if err := json.Unmarshal(raw, &params); err != nil {
+		return err
+	}
+	return a.inSession(ctx, opts.session, &opts.sessionFlags, opts.ofAPerson, func(s *wisbox.Session) error {
+		shown := &liveOutput{out: a.out, err: a.err, raw: !isTerminal(a.out)} // what goes to a file or a program stays as it is
+		if a.json {
+			shown.out, shown.err = io.Discard, io.Discard
+		}
+		res, err := s.Evaluate(ctx, evaltool.Run{Params: params}, shown.part)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			err = a.printJSON(res.Value)
+		} else {
+			err = shown.end(res)
+		}
+		return errors.Join(err, a.saveDisplay(res, opts.out), failedCode(res))
+	})
+}
+
+// ofAPerson gives a session the bounds of a person's own file, not of a model's snippet.
+func (o *evalOptions) ofAPerson(so *wisbox.SessionOptions) {
+	so.MaxCode = tool.MaxArguments
+	so.MaxEvalTimeout = max(so.MaxEvalTimeout, evaltool.DefaultMaxTimeout, o.timeout)
+}
+
+// callIn calls one tool in the kept session of a name, or without one in a session of
+// its own, opened with the flags and what adjust changes; nil changes nothing.
+func (a *app) callIn(ctx context.Context, name string, flags *sessionFlags, adjust func(*wisbox.SessionOptions), toolName string, args json.RawMessage) (res *tool.Result, err error) {
+	err = a.inSession(ctx, name, flags, adjust, func(s *wisbox.Session) error {
+		res, err = s.CallOwn(ctx, toolName, args)
+		return err
+	})
+	return res, err
+}
+
+// inSession does something in such a session.
+func (a *app) inSession(ctx context.Context, name string, flags *sessionFlags, adjust func(*wisbox.SessionOptions), do func(*wisbox.Session) error) error {
 	m, err := a.manager(ctx)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	s, err := a.evalSession(ctx, m, opts)
+	s, err := a.attachOrOpen(ctx, m, name, flags, adjust)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = a.closeSession(ctx, s) }()
-	res, err := s.Call(ctx, "evaluate_python", raw)
-	if err != nil {
-		return err
-	}
-	return errors.Join(a.printEvaluation(res), saveDisplay(res, opts.out), failedCode(res))
+	return do(s)
 }
 
-func (a *app) evalSession(ctx context.Context, m *wisbox.Manager, opts *evalOptions) (*wisbox.Session, error) {
-	if opts.session != "" {
-		s, err := m.Attach(ctx, opts.session)
+func (a *app) attachOrOpen(ctx context.Context, m *wisbox.Manager, name string, flags *sessionFlags, adjust func(*wisbox.SessionOptions)) (*wisbox.Session, error) {
+	if name != "" {
+		s, err := m.Attach(ctx, name)
 		return s, asUsage(err)
 	}
-	so, err := a.sessionOptions(&opts.sessionFlags)
+	so, err := a.sessionOptions(flags)
 	if err != nil {
 		return nil, err
 	}
-	so.MaxCode = tool.MaxArguments // a person's own file is not a model's snippet
-	so.MaxEvalTimeout = max(evaltool.DefaultMaxTimeout, time.Duration(opts.timeout*float64(time.Second)))
-	return a.open(ctx, m, &opts.sessionFlags, so)
+	if adjust != nil {
+		adjust(so)
+	}
+	return a.open(ctx, m, flags, so)
 }
 
 func (a *app) evalArguments(ctx context.Context, opts *evalOptions, args []string) (json.RawMessage, error) {
 	params := map[string]any{}
-	code, err := a.code(ctx, opts, args)
+	code, err := a.code(ctx, opts.file, args)
 	if err != nil {
 		return nil, err
 	}
@@ -125,14 +166,23 @@ func (a *app) evalArguments(ctx context.Context, opts *evalOptions, args []strin
 	if opts.keep {
 		params["state"] = "kept"
 	}
+	if opts.context != "" {
+		params["context"] = opts.context
+	}
 	if opts.restricted {
 		params["sandbox"] = "restricted"
 	}
 	if opts.wasm {
 		params["sandbox"] = "wasm"
 	}
+	if a.wasm.Fuel != 0 {
+		params["fuel"] = a.wasm.Fuel
+	}
+	if a.wasm.Memory != 0 {
+		params["memory"] = a.wasm.Memory
+	}
 	if opts.timeout != 0 {
-		params["timeout"] = opts.timeout
+		params["timeout"] = opts.timeout.Seconds()
 	}
 	globals := map[string]string{}
 	for _, g := range opts.globals {
@@ -167,11 +217,21 @@ func pathsOf(paths []string) []map[string]string {
 	return out
 }
 
-func (a *app) code(ctx context.Context, opts *evalOptions, args []string) (string, error) {
-	if opts.file == "" {
+// codeOr takes the argument CODE where no file is given.
+func codeOr(file *string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if *file != "" {
+			return noArgs(cmd, args)
+		}
+		return exactArgs("CODE")(cmd, args)
+	}
+}
+
+func (a *app) code(ctx context.Context, file string, args []string) (string, error) {
+	if file == "" {
 		return args[0], nil
 	}
-	in, err := a.openInput(ctx, opts.file)
+	in, err := a.openInput(ctx, file)
 	if err != nil {
 		return "", err
 	}
@@ -184,14 +244,16 @@ func (a *app) code(ctx context.Context, opts *evalOptions, args []string) (strin
 }
 
 // check refuses flags that say nothing, or nothing together.
-func (o *evalOptions) check(wasmPython string) error {
+func (o *evalOptions) check(engine wasm.Options) error {
 	switch {
+	case !o.wasm && engine != wasm.Options{}:
+		return usageError{errors.New("--wasm-python, --wasm-fuel and --wasm-memory are for --wasm; give it too")}
 	case o.restricted && o.wasm:
 		return usageError{errors.New("--restricted and --wasm are two interpreters; take one of them")}
-	case !(o.timeout >= 0 && o.timeout <= maxEvalTimeout.Seconds()):
-		return usageError{fmt.Errorf("--timeout is %v; it must be from 0.1 to %v seconds", o.timeout, maxEvalTimeout.Seconds())}
+	case o.timeout < 0 || o.timeout > maxEvalTimeout:
+		return usageError{fmt.Errorf("--timeout is %s; it must be from 0.1s to %s", o.timeout, maxEvalTimeout)}
 	}
-	if o.session != "" && wasmPython != "" {
+	if o.session != "" && engine.Module != "" {
 		return usageError{errors.New("--wasm-python is for a session of eval's own; a kept one has the installed module, or that of WISBOX_WASM_PYTHON")}
 	}
 	return o.refuseFor(o.session)
@@ -201,61 +263,23 @@ func (o *evalOptions) check(wasmPython string) error {
 // for a model's.
 const maxEvalTimeout = 24 * time.Hour
 
-// evaluation is what of a result a person wants to see.
-type evaluation struct {
-	Value   *string `json:"value_repr"`
-	Stdout  string  `json:"stdout"`
-	Stderr  string  `json:"stderr"`
-	Status  string  `json:"status"`
-	Message string  `json:"message"`
-	Display []struct {
-		MIME string `json:"mime"`
-		Data string `json:"data"`
-	} `json:"display"`
-}
-
-func evaluationOf(res *tool.Result) (evaluation, error) {
-	var e evaluation
-	raw, err := json.Marshal(res.Value)
-	if err != nil {
-		return e, err
-	}
-	return e, json.Unmarshal(raw, &e)
-}
-
-func (a *app) printEvaluation(res *tool.Result) error {
-	if a.json {
-		return a.printJSON(res.Value)
-	}
-	e, err := evaluationOf(res)
-	if err != nil {
-		return err
-	}
-	fmt.Fprint(a.out, e.Stdout)
-	fmt.Fprint(a.err, printable(e.Stderr))
-	if e.Value != nil {
-		fmt.Fprintln(a.out, printable(*e.Value))
-	}
-	if e.Message != "" {
-		fmt.Fprintln(a.err, "wisbox:", printable(e.Message))
-	}
-	return nil
-}
-
 func failedCode(res *tool.Result) error {
-	if res.Failed {
-		return exitCode(exitError)
+	if !res.Failed {
+		return nil
 	}
-	return nil
+	if e, err := evaluationOf(res); err == nil && e.Status == evaltool.StatusTimedOut {
+		return exitCode(sandbox.ExitTimeout)
+	}
+	return exitCode(exitError)
 }
 
 var displayExt = map[string]string{
 	"image/png": ".png", "image/jpeg": ".jpg", "image/svg+xml": ".svg", "text/html": ".html", "text/markdown": ".md",
-	"text/latex": ".tex", "application/json": ".json",
+	"text/latex": ".tex", "application/json": ".json", "application/javascript": ".js", "application/pdf": ".pdf",
 }
 
-// saveDisplay writes what was displayed as files 1.png, 2.html, … into dir.
-func saveDisplay(res *tool.Result, dir string) error {
+// saveDisplay writes what was displayed as files 1.png, 2.html, … into dir, and says so.
+func (a *app) saveDisplay(res *tool.Result, dir string) error {
 	if dir == "" {
 		return nil
 	}
@@ -276,8 +300,12 @@ func saveDisplay(res *tool.Result, dir string) error {
 		if !ok {
 			ext = ".txt"
 		}
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d%s", i+1, ext)), data, 0o644); err != nil {
+		path := filepath.Join(dir, fmt.Sprintf("%d%s", i+1, ext))
+		if err := os.WriteFile(path, data, 0o644); err != nil {
 			return hostError(err)
+		}
+		if !a.json {
+			fmt.Fprintln(a.err, "wisbox: saved", printable(path))
 		}
 	}
 	return nil

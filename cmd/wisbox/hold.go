@@ -23,13 +23,15 @@ func (a *app) newHoldCmd() *cobra.Command {
 		Args:   exactArgs("SESSION"),
 		RunE:   func(cmd *cobra.Command, args []string) error { return a.runHold(cmd.Context(), args[0], idle) },
 	}
-	cmd.Flags().DurationVar(&idle, "hold-idle", wisbox.HoldIdle, "end after this long without clients and processes")
+	idle = wisbox.HoldIdle
+	cmd.Flags().Var(timeFlag{&idle}, "hold-idle", "end after this long without clients and processes")
 	return cmd
 }
 
 // runHold prints one line on stdout, for the client that started it: that it is
 // ready, or as JSON why not. What it counts `wisbox metrics` asks for.
 func (a *app) runHold(ctx context.Context, name string, idle time.Duration) error {
+	boundMemory()
 	a.json, a.err = true, a.out
 	opts := a.options(slog.New(slog.DiscardHandler))
 	opts.Meter = metrics.New()

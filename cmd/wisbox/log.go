@@ -12,10 +12,12 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/overlay"
+	"github.com/wisbox/wisbox/sandbox"
 )
 
 func (a *app) newLogCmd() *cobra.Command {
 	var tail int
+	var network bool
 	cmd := &cobra.Command{
 		Use:   "log SESSION",
 		Short: "Show every call of a session: when, what, how it ended, what files it changed",
@@ -23,12 +25,15 @@ func (a *app) newLogCmd() *cobra.Command {
 What files programs changed is known where the session has --auto-snapshot, else
 CHANGED says unknown. wisbox undo takes the id under CALL.
 With --json each record is a line as it stands in the log: who called, with which
-arguments, and the hashes of the files that the tool changed.`,
+arguments, and the hashes of the files that the tool changed.
+--network shows the connections that programs made or were denied instead.`,
 		Example: `  wisbox log box --tail 20
+  wisbox log box --network
   wisbox log verify box`,
 		Args: exactArgs("SESSION"),
-		RunE: func(_ *cobra.Command, args []string) error { return a.runLog(args[0], tail) },
+		RunE: func(_ *cobra.Command, args []string) error { return a.runLog(args[0], tail, network) },
 	}
+	cmd.Flags().BoolVar(&network, "network", false, "show connections in place of calls")
 	cmd.Flags().IntVarP(&tail, "tail", "n", 0, "only the last `N` records (default all)")
 	cmd.AddCommand(a.newLogVerifyCmd())
 	return cmd
@@ -40,6 +45,7 @@ func (a *app) newLogVerifyCmd() *cobra.Command {
 		Short: "Look whether a session's log is what was written",
 		Long: `Every record holds the hash of the one before. This finds records that were
 changed, removed, added or cut short, and says where; the exit code is then 1.
+The log of the session's connections, if there were any, is looked at too.
 The head that it prints is the hash of the last record: kept elsewhere, it shows
 later that the log up to there is the same.`,
 		Args: exactArgs("SESSION"),
@@ -47,7 +53,7 @@ later that the log up to there is the same.`,
 	}
 }
 
-func (a *app) runLog(session string, tail int) error {
+func (a *app) runLog(session string, tail int, network bool) error {
 	if tail < 0 {
 		return usageError{fmt.Errorf("--tail is %d; it can't be negative", tail)}
 	}
@@ -58,7 +64,11 @@ func (a *app) runLog(session string, tail int) error {
 	defer store.Close()
 	var lines ring
 	lines.max = tail
-	if err := store.Log(session, lines.add); err != nil {
+	read, print := store.Log, printLog
+	if network {
+		read, print = store.EgressLog, printConnections
+	}
+	if err := read(session, lines.add); err != nil {
 		return asUsage(err)
 	}
 	if a.json {
@@ -67,8 +77,11 @@ func (a *app) runLog(session string, tail int) error {
 		}
 		return nil
 	}
-	printLog(a.out, lines.kept)
-	return nil
+	print(a.out, lines.kept)
+	if network {
+		return nil
+	}
+	return a.mentionConnections(store, session)
 }
 
 // ring keeps the last lines; all where max is 0.
@@ -91,13 +104,13 @@ func printLog(w io.Writer, lines [][]byte) {
 		return
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "TIME\tCALL\tTOOL\tOUTCOME\tTOOK\tCHANGED\tPATH")
+	fmt.Fprintln(tw, "TIME\tCALL\tTOOL\tOUTCOME\tTOOK\tCHANGED\tWHAT")
 	for _, line := range lines {
 		var e wisbox.Event
 		if json.Unmarshal(line, &e) != nil {
 			continue // another version's
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.Time.Local().Format(time.DateTime), oneLine(e.Call), oneLine(e.Tool), e.Outcome,
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.Time.Local().Format(time.DateTime), oneLine(e.Call), oneLine(e.Tool), outcome(e),
 			rounded(e.Duration), oneLine(changed(e.Effects)), oneLine(about(e)))
 	}
 	_ = tw.Flush()
@@ -113,15 +126,27 @@ func rounded(d time.Duration) time.Duration {
 	return d.Round(10 * time.Microsecond)
 }
 
-// about is what a call was about: its path, and what went wrong.
+// outcome is how a call ended, and how its program did where that is not by an exit.
+func outcome(e wisbox.Event) string {
+	switch code, known := e.Args["exit_code"].(float64); {
+	case known && e.Verdict == string(sandbox.StatusExited):
+		return fmt.Sprintf("exit %v", code)
+	case e.Verdict != "" && e.Verdict != string(sandbox.StatusExited):
+		return oneLine(e.Verdict)
+	}
+	return oneLine(e.Outcome)
+}
+
+// about is what a call was about: its path, its command, and what went wrong.
 func about(e wisbox.Event) string {
+	what := whatIs("", e)
 	switch {
 	case e.Message == "":
-		return e.Path
-	case e.Path == "":
+		return what
+	case what == "":
 		return e.Message
 	}
-	return e.Path + ": " + e.Message
+	return what + ": " + e.Message
 }
 
 const namedChanges = 3 // of a call in the table
@@ -164,10 +189,18 @@ func (a *app) runLogVerify(session string) error {
 	if err != nil {
 		return asUsage(err)
 	}
-	if err := a.print(report, func(w io.Writer) { printLogReport(w, report) }); err != nil {
+	network, err := store.VerifyEgressLog(session)
+	if err != nil {
+		return asUsage(err)
+	}
+	both := logReports{LogReport: report}
+	if network.Records > 0 || len(network.Problems) > 0 {
+		both.Network = network
+	}
+	if err := a.print(both, both.write); err != nil {
 		return err
 	}
-	if len(report.Problems) > 0 {
+	if len(report.Problems)+len(network.Problems) > 0 {
 		return exitCode(exitError)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 )
 
 func main() {
+	spareGC()
 	ctx, end := notifySignals(context.Background())
 	a := &app{in: os.Stdin, out: output{os.Stdout, end}, err: output{os.Stderr, end}}
 	code := a.main(ctx, os.Args[1:])
@@ -61,8 +62,9 @@ func (o output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Stat is for those who ask whether this is a terminal.
+// Stat and Fd are for those who ask whether this is a terminal.
 func (o output) Stat() (os.FileInfo, error) { return o.file.Stat() }
+func (o output) Fd() uintptr                { return o.file.Fd() }
 
 // lostOutput is the cause of a context that ended because what was to be said
 // could not be.

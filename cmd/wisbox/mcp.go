@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,7 +17,9 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/hostmount"
+	"github.com/wisbox/wisbox/httpguard"
 	"github.com/wisbox/wisbox/internal/rundir"
+	"github.com/wisbox/wisbox/llm"
 	"github.com/wisbox/wisbox/mcpserver"
 	"github.com/wisbox/wisbox/profile"
 	"github.com/wisbox/wisbox/tool"
@@ -33,6 +35,8 @@ type mcpOptions struct {
 	hosts     []string
 	cert, key string
 	metrics   string
+	optimizer string // the model of digest_optimize
+	tools     []string
 }
 
 // check refuses flags that would do nothing.
@@ -64,7 +68,7 @@ Over HTTP a bearer token is needed: --token-file names the file it is read from,
 written to when there is none. Without the flag each server makes one, in a file that
 it names at its start and removes at its end.`,
 		Example: `  wisbox mcp --mount ./project
-  wisbox mcp --session box
+  wisbox mcp --session box --tools files,shell
   wisbox mcp --http 127.0.0.1:8080 --token-file ~/.config/wisbox/token`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -74,11 +78,13 @@ it names at its start and removes at its end.`,
 			return a.runMCP(cmd.Context(), opts)
 		},
 	}
-	cmd.AddCommand(a.newMCPConfigCmd())
+	cmd.AddCommand(a.newMCPConfigCmd(), a.newMCPInstallCmd())
 	flags := cmd.Flags()
 	opts.sessionFlags.register(flags)
 	flags.StringVar(&opts.session, "session", "", "kept session, its `NAME`, for every connection (default: one each)")
-	flags.StringVar(&opts.profile, "profile", "wisbox", "names and shapes of the tools, a `NAME` of: "+strings.Join(profile.Names(), ", "))
+	registerProfile(flags, &opts.profile, `the session's, else "wisbox"`)
+	flags.StringSliceVar(&opts.tools, "tools", nil, "offer only these tools: `GROUP`s ("+strings.Join(groupNames(), ", ")+") and names, with commas; repeatable (default all)")
+	flags.StringVar(&opts.optimizer, "digest-model", "", "offer the tool digest_optimize, which asks the model `NAME` at $"+modelURLVariable+"; see: wisbox digest optimize --help")
 	flags.StringVar(&opts.http, "http", "", "serve HTTP on this `ADDRESS`: 127.0.0.1:PORT or unix:PATH")
 	flags.StringVar(&opts.tokenFile, "token-file", "", "`FILE` of the bearer token for --http (mode 600; made when it is missing)")
 	flags.StringArrayVar(&opts.origins, "allow-origin", nil, "web `ORIGIN` that may ask, as https://host:port; repeatable")
@@ -90,9 +96,9 @@ it names at its start and removes at its end.`,
 }
 
 func (a *app) runMCP(ctx context.Context, opts *mcpOptions) error {
-	set, err := wisbox.ToolProfile(opts.profile)
-	if err != nil {
-		return asUsage(err)
+	boundMemory()
+	if err := checkProfile(opts.profile); err != nil {
+		return err
 	}
 	so, err := a.sessionOptions(&opts.sessionFlags)
 	if err != nil {
@@ -103,21 +109,50 @@ func (a *app) runMCP(ctx context.Context, opts *mcpOptions) error {
 	}
 	options := a.options(a.logger())
 	options.Holder = a.holdCommand()
+	model, err := opts.digestModel()
+	if err != nil {
+		return err
+	}
+	if model != nil {
+		options.Tools = func(s *wisbox.Session) []tool.Tool { return []tool.Tool{digestOptimizer(s, model)} }
+	}
 	m, err := metered(ctx, options, opts.metrics)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	if err := checkSession(ctx, m, opts.session); err != nil {
+	described := *so
+	if opts.session != "" {
+		if described, err = settingsOf(ctx, m, opts.session); err != nil {
+			return err
+		}
+	}
+	if opts.profile == "" {
+		opts.profile = described.Profile
+	}
+	described.Profile = opts.profile
+	set, err := m.Tools(&described)
+	if err != nil {
+		return err
+	}
+	if options.Tools != nil {
+		set = tool.NewSet(append(slices.Clone(set.Tools()), options.Tools(nil)...)...)
+	}
+	if set, err = opts.choose(set); err != nil {
 		return err
 	}
 	server := mcpserver.New(set, &mcpserver.Options{
-		Version: version, Instructions: wisbox.Guidance(opts.profile), Logger: a.logger(),
+		Version: version, Instructions: wisbox.GuidanceFor(&described, set), Logger: a.logger(),
 		Open: func(ctx context.Context) (mcpserver.Session, error) {
-			if opts.session != "" {
-				return profiled(opts.profile)(m.Attach(ctx, opts.session))
+			s, err := opts.open(ctx, m, so)
+			if err != nil {
+				return nil, err
 			}
-			return profiled(opts.profile)(m.Open(ctx, so))
+			bound, err := profile.Bind(opts.profile, wisbox.ToolSet(), s)
+			if err != nil {
+				return nil, errors.Join(err, s.Close(ctx))
+			}
+			return bound, nil
 		},
 	})
 	if opts.http != "" {
@@ -126,57 +161,21 @@ func (a *app) runMCP(ctx context.Context, opts *mcpOptions) error {
 	return server.ServeStdio(ctx, io.NopCloser(a.in), a.out)
 }
 
-// profiledSession is a session whose tools are those of a profile.
-type profiledSession struct {
-	*wisbox.Session
-	profile string
-	tools   *profile.Profile
-}
-
-// Guidance is the session's, with the profile's tools.
-func (s profiledSession) Guidance() (string, error) { return s.GuidanceAs(s.profile) }
-
-func (s profiledSession) Call(ctx context.Context, name string, args json.RawMessage) (*tool.Result, error) {
-	return s.tools.Call(ctx, name, args)
-}
-
-// Close ends what this client started for itself, then leaves the session.
-func (s profiledSession) Close(ctx context.Context) error {
-	s.tools.Close(ctx)
-	return s.Session.Close(ctx)
-}
-
-// Changes tells the server which files change, for those who subscribed.
-func (s profiledSession) Changes(ctx context.Context) (<-chan string, error) {
-	changes, err := s.Watch(ctx, "/")
-	if err != nil {
-		return nil, err
+// open gives a connection its session.
+func (o *mcpOptions) open(ctx context.Context, m *wisbox.Manager, so *wisbox.SessionOptions) (*wisbox.Session, error) {
+	if o.session != "" {
+		return m.Attach(ctx, o.session)
 	}
-	paths := make(chan string)
-	go func() {
-		defer close(paths)
-		for change := range changes { // an overflow has no path, which means any
-			select {
-			case paths <- change.Path:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return paths, nil
+	return m.Open(ctx, so)
 }
 
-// Underlying is the session with wisbox's own tools, for the server's resources.
-func (s profiledSession) Underlying() mcpserver.Session { return s.Session }
-
-func profiled(name string) func(*wisbox.Session, error) (mcpserver.Session, error) {
-	return func(s *wisbox.Session, err error) (mcpserver.Session, error) {
-		if err != nil {
-			return nil, err
-		}
-		tools, err := profile.Open(name, wisbox.ToolSet(), s)
-		return profiledSession{s, name, tools}, err
+// digestModel is the model of digest_optimize, nil for none.
+func (o *mcpOptions) digestModel() (llm.Model, error) {
+	if o.optimizer == "" {
+		return nil, nil
 	}
+	flags := &modelFlags{flags: pflag.NewFlagSet("", pflag.ContinueOnError)}
+	return flags.endpoint(o.optimizer)
 }
 
 // checkMounts refuses to start with a mount that the first call would fail on,
@@ -193,16 +192,14 @@ func (a *app) checkMounts(ctx context.Context, f *sessionFlags, so *wisbox.Sessi
 	return nil
 }
 
-// checkSession refuses to start with a session that the first call would not find.
-func checkSession(ctx context.Context, m *wisbox.Manager, name string) error {
-	if name == "" {
-		return nil
-	}
+// settingsOf refuses to start with a session that the first call would not find,
+// and gives what it was created with.
+func settingsOf(ctx context.Context, m *wisbox.Manager, name string) (wisbox.SessionOptions, error) {
 	s, err := m.Attach(ctx, name)
 	if err != nil {
-		return asUsage(err)
+		return wisbox.SessionOptions{}, asUsage(err)
 	}
-	return s.Close(ctx)
+	return s.Options(), s.Close(ctx)
 }
 
 func (a *app) serveHTTP(ctx context.Context, server *mcpserver.Server, opts *mcpOptions) error {
@@ -217,8 +214,10 @@ func (a *app) serveHTTP(ctx context.Context, server *mcpserver.Server, opts *mcp
 	if err != nil {
 		return refused("--token-file", file, err)
 	}
-	ho := &mcpserver.HTTPOptions{Tokens: []string{token}, Hosts: opts.hosts, Origins: opts.origins, CertFile: opts.cert, KeyFile: opts.key}
-	l, err := mcpserver.Listen(opts.http, ho)
+	ho := &mcpserver.HTTPOptions{Options: httpguard.Options{
+		Tokens: []string{token}, Hosts: opts.hosts, Origins: opts.origins, CertFile: opts.cert, KeyFile: opts.key,
+	}}
+	l, err := httpguard.Listen(opts.http, &ho.Options)
 	if err != nil {
 		return cannotListen("--http", opts.http, "HOST:PORT, as 127.0.0.1:8080, or unix:PATH", err)
 	}
@@ -250,8 +249,8 @@ func cannotListen(flag, addr, form string, err error) error {
 		return tool.Errorf(tool.Unavailable, "%s %q: can't use %s: %s; take another address", flag, addr, dir.Path, dir.Err).In(flag).Because(err)
 	case errors.As(err, &malformed), errors.As(err, &unknown):
 		return usageError{tool.Errorf(tool.Invalid, "%s is %q; it must be %s", flag, addr, form).In(flag).Because(err)}
-	case errors.Is(err, mcpserver.ErrNoTLS):
-		err = fmt.Errorf("%w, with --tls-cert and --tls-key", mcpserver.ErrNoTLS)
+	case errors.Is(err, httpguard.ErrNoTLS):
+		err = fmt.Errorf("%w, with --tls-cert and --tls-key", httpguard.ErrNoTLS)
 	}
 	return refused(flag, addr, err)
 }
@@ -272,8 +271,8 @@ func ownTokenFile() (string, error) {
 // bearerToken reads the token, or makes one and keeps it in the file.
 func bearerToken(path string) (string, error) {
 	if _, err := os.Lstat(path); err == nil {
-		return mcpserver.ReadToken(path)
+		return httpguard.ReadToken(path)
 	}
-	token := mcpserver.NewToken()
-	return token, mcpserver.WriteToken(path, token)
+	token := httpguard.NewToken()
+	return token, httpguard.WriteToken(path, token)
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/wisbox/wisbox"
 )
 
 // clientConfigs are the forms in which agent runtimes want to be told of a server.
@@ -26,55 +30,132 @@ func (a *app) newMCPConfigCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config [--client NAME] [-- FLAG...]",
 		Short: "Print the configuration that an agent runtime needs to start this server",
-		Long: `Prints the configuration for an agent runtime, in the form that it reads. Flags of
-wisbox mcp go behind --; paths in them become absolute, since the runtime starts the
-server wherever it likes.`,
+		Long: `Prints the configuration for an agent runtime, in the form that it reads, and on stderr
+the file that it belongs into; wisbox mcp install writes it there. Flags of wisbox mcp
+go behind --; paths in them become absolute, since the runtime starts the server
+wherever it likes. Without --tools among them the server offers the tools of files,
+shell, python and snapshots, and of those what a configuration file's tools leave.
+--no-config, or $WISBOX_NO_CONFIG=1, stands in what is printed.`,
 		Example: `  wisbox mcp config --client claude
   wisbox mcp config --client codex -- --mount /home/me/project --profile openai`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
-				return usageError{fmt.Errorf("unexpected argument %q; flags of wisbox mcp go behind --", args[0])}
-			}
-			return nil
-		},
-		RunE: func(_ *cobra.Command, args []string) error { return a.runMCPConfig(client, args) },
+		Args: behindDashes,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.runMCPConfig(cmd.Context(), client, args) },
 	}
-	cmd.Flags().StringVar(&client, "client", "generic", "`NAME`: "+strings.Join(clients, ", "))
+	registerClient(cmd, &client)
 	return cmd
 }
 
-func (a *app) runMCPConfig(client string, flags []string) error {
+func registerClient(cmd *cobra.Command, client *string) {
+	cmd.Flags().StringVar(client, "client", "generic", "`NAME`: "+strings.Join(clients, ", "))
+}
+
+// behindDashes takes flags of another command, behind --.
+func behindDashes(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
+		return usageError{fmt.Errorf("unexpected argument %q; flags of wisbox mcp go behind --", args[0])}
+	}
+	return nil
+}
+
+func (a *app) runMCPConfig(ctx context.Context, client string, flags []string) error {
+	config, err := a.mcpConfig(ctx, client, flags)
+	if err != nil {
+		return err
+	}
+	if file := clientFile(client); file != "" && !a.json {
+		fmt.Fprintf(a.err, "wisbox: this belongs into %s; wisbox mcp install --client %s writes it there\n", printable(file), client)
+	}
+	_, err = fmt.Fprint(a.out, config.text())
+	return err
+}
+
+// clientConfig is the entry of one client's configuration that starts our server.
+type clientConfig struct {
+	key    string // that the servers stand under
+	toml   bool
+	server serverEntry
+}
+
+type serverEntry struct {
+	Type    string   `json:"type,omitempty"`
+	Command string   `json:"command"`
+	Args    []string `json:"args"`
+}
+
+func (a *app) mcpConfig(ctx context.Context, client string, flags []string) (*clientConfig, error) {
 	key, ok := clientConfigs[client]
 	if !ok {
-		return usageError{fmt.Errorf("--client is %q; it must be one of %s", client, strings.Join(clients, ", "))}
+		return nil, usageError{fmt.Errorf("--client is %q; it must be one of %s", client, strings.Join(clients, ", "))}
 	}
 	self, err := os.Executable()
 	if err != nil {
 		self = "wisbox"
 	}
-	args, err := mcpArgs(flags)
+	cmd, err := a.mcpFlags(flags)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if client == "codex" {
-		return a.printCodexConfig(key, self, args)
+	if err := a.chooseUsual(ctx, cmd.Flags()); err != nil {
+		return nil, err
 	}
-	enc := json.NewEncoder(a.out)
+	args := mcpArgs(cmd.Flags())
+	c := &clientConfig{key: key, toml: client == "codex", server: serverEntry{Command: self, Args: args}}
+	if client == "vscode" {
+		c.server.Type = "stdio"
+	}
+	return c, nil
+}
+
+// text is the configuration as a file that has nothing else.
+func (c *clientConfig) text() string {
+	if c.toml { // whose strings and lists of strings are JSON's
+		return fmt.Sprintf("[%s.wisbox]\ncommand = %s\nargs = %s\n", c.key, oneJSON(c.server.Command), oneJSON(c.server.Args))
+	}
+	return indented(map[string]any{c.key: map[string]any{"wisbox": c.server}})
+}
+
+func oneJSON(v any) string {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(v) // strings, which can be encoded
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+func indented(v any) string {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
-	server := map[string]any{"command": self, "args": args}
-	if client == "vscode" {
-		server["type"] = "stdio"
-	}
-	return enc.Encode(map[string]any{key: map[string]any{"wisbox": server}})
+	_ = enc.Encode(v) // likewise, and what was JSON before
+	return b.String()
 }
 
 // pathFlags are those of wisbox mcp whose values begin with a path.
 var pathFlags = []string{"mount", "allow-root", "token-file", "tls-cert", "tls-key", "cache", "seccomp"}
 
-// mcpArgs is the command line that starts the server, which must be a good one,
-// from any directory.
-func mcpArgs(flags []string) ([]string, error) {
+// chooseUsual chooses the usual tools where nobody has chosen, and they have their own names. A session
+// that is named must be there.
+func (a *app) chooseUsual(ctx context.Context, flags *pflag.FlagSet) error {
+	profile := flags.Lookup("profile").Value.String()
+	if session := flags.Lookup("session").Value.String(); session != "" {
+		err := a.withSession(ctx, session, func(s *wisbox.Session) error {
+			profile = cmp.Or(profile, s.Options().Profile)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if flags.Changed("tools") || profile != "" && profile != "wisbox" {
+		return nil
+	}
+	return flags.Set("tools", usualTools)
+}
+
+// mcpFlags are the flags of wisbox mcp as they were given here, with those that choose the
+// state root and Podman.
+func (a *app) mcpFlags(flags []string) (*cobra.Command, error) {
 	root := (&app{}).newRootCmd()
 	cmd, _, err := root.Find([]string{"mcp"})
 	if err != nil {
@@ -89,8 +170,25 @@ func mcpArgs(flags []string) ([]string, error) {
 	if cmd.Flags().Changed("http") {
 		return nil, usageError{errors.New("--http is for a server that you start; this configuration is for a client that starts the server itself")}
 	}
+	without, err := a.withoutConfig()
+	if err != nil {
+		return nil, err
+	}
+	if without {
+		_ = cmd.Flags().Set("no-config", "true")
+	}
+	for flag, value := range map[string]string{"cache": cmp.Or(a.cache, os.Getenv("WISBOX_CACHE")), "podman": a.url} {
+		if !cmd.Flags().Changed(flag) && value != "" {
+			_ = cmd.Flags().Set(flag, value)
+		}
+	}
+	return cmd, nil
+}
+
+// mcpArgs is the command line that starts the server from any directory.
+func mcpArgs(flags *pflag.FlagSet) []string {
 	args := []string{"mcp"}
-	cmd.Flags().Visit(func(f *pflag.Flag) {
+	flags.Visit(func(f *pflag.Flag) {
 		for _, value := range valuesOf(f) {
 			if slices.Contains(pathFlags, f.Name) {
 				value = absolute(value)
@@ -105,11 +203,15 @@ func mcpArgs(flags []string) ([]string, error) {
 			}
 		}
 	})
-	return args, nil
+	return args
 }
 
 func valuesOf(f *pflag.Flag) []string {
-	if list, ok := f.Value.(pflag.SliceValue); ok {
+	list, ok := f.Value.(pflag.SliceValue)
+	switch {
+	case ok && f.Value.Type() == "stringSlice": // a value may have many, with commas
+		return []string{strings.Join(list.GetSlice(), ",")}
+	case ok:
 		return list.GetSlice()
 	}
 	return []string{f.Value.String()}
@@ -125,18 +227,4 @@ func absolute(value string) string {
 		return dir
 	}
 	return strings.TrimSuffix(dir, "/") + "/" + value
-}
-
-// printCodexConfig writes TOML, whose strings and lists of strings are JSON's.
-func (a *app) printCodexConfig(key, self string, args []string) error {
-	command, err := json.Marshal(self)
-	if err != nil {
-		return err
-	}
-	list, err := json.Marshal(args)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(a.out, "[%s.wisbox]\ncommand = %s\nargs = %s\n", key, command, list)
-	return err
 }

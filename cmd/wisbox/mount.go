@@ -59,6 +59,8 @@ func printPreview(w io.Writer, report *hostmount.Report) {
 			switch {
 			case e.Skipped != "":
 				fmt.Fprintf(tw, "%s\tleft out: %s\n", e, e.Skipped.Text())
+			case e.Kind == "symlink":
+				fmt.Fprintf(tw, "%s\tlink\n", e)
 			case e.Kind != "directory":
 				fmt.Fprintf(tw, "%s\t%d\n", e, e.Size)
 			}

@@ -26,7 +26,7 @@ func TestNothingThatIsPrintedAsJSONSteersATerminal(t *testing.T) {
 
 func TestAValueThatAProgramChoseSteersNoTerminal(t *testing.T) {
 	var out strings.Builder
-	a := &app{out: &out, err: &strings.Builder{}}
-	require.NoError(t, a.printEvaluation(&tool.Result{Value: map[string]any{"value_repr": steering}}))
+	shown := &liveOutput{out: &out, err: &strings.Builder{}}
+	require.NoError(t, shown.end(&tool.Result{Value: map[string]any{"value_repr": steering}}))
 	assert.Equal(t, "a\\x1b[31m\\u009b31m\\x7f\\u202eb\tc\nd\n", out.String())
 }

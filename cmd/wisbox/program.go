@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"path"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,12 +21,17 @@ import (
 // programFlags are the flags of commands that run one program.
 type programFlags struct {
 	timeout time.Duration
-	dir     string
+	dir     string // with check, as a sandbox.Cmd has it
+	workdir string
+	user    string
+	env     []string // beside those of the session
 }
 
 func (f *programFlags) register(flags *pflag.FlagSet) {
-	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this `TIME`, as 90s (default never)")
-	flags.StringVar(&f.dir, "cwd", "", "`DIR` to run in, relative to the workspace")
+	flags.Var(timeFlag{&f.timeout}, "timeout", "end the command after this `TIME`, as 90, 90s or 2m (default never)")
+	flags.StringVarP(&f.workdir, "workdir", "w", "", "`DIR` to run in, relative to the workspace or as the container has it, /workspace/src")
+	flags.StringVar(&f.dir, "cwd", "", "`DIR` to run in, relative to the workspace, as the tools take it")
+	flags.StringVarP(&f.user, "user", "u", "", "`USER` to run as: refused, every command runs as user 1000 of the container")
 }
 
 // check says what is wrong with the flags before a session is opened for them.
@@ -31,10 +39,36 @@ func (f *programFlags) check() error {
 	if f.timeout < 0 {
 		return usageError{fmt.Errorf("--timeout is %s; it can't be negative", f.timeout)}
 	}
-	if _, err := vfs.ParsePath(f.dir); err != nil {
-		return asUsage(tool.Errorf(tool.KindOf(err), "--cwd %q: %s", f.dir, tool.AsError(err).Message).Because(err))
+	if f.user != "" {
+		return usageError{tool.Errorf(tool.Unsupported, "--user: every command runs as user 1000 of the container, without any right; leave it out").In("user")}
 	}
+	return f.checkDir()
+}
+
+// checkDir makes one directory of the two flags.
+func (f *programFlags) checkDir() error {
+	flag, given := "cwd", f.dir
+	if f.workdir != "" {
+		if f.dir != "" {
+			return usageError{errors.New("--workdir and --cwd are the same; give one of the two")}
+		}
+		flag, given = "workdir", f.workdir
+		if path.IsAbs(given) && !strings.HasPrefix(path.Clean(given)+"/", sandbox.WorkspaceDir+"/") {
+			f.dir, f.workdir = path.Clean(given), ""
+			return nil // the sandbox knows
+		}
+	}
+	dir, err := vfs.ParsePath(given)
+	if err != nil {
+		return asUsage(tool.Errorf(tool.KindOf(err), "--%s %q: %s", flag, given, tool.AsError(err).Message).Because(err))
+	}
+	f.dir, f.workdir = dir, ""
 	return nil
+}
+
+// cmd is a command with the flags, without streams.
+func (f *programFlags) cmd(argv []string) sandbox.Cmd {
+	return sandbox.Cmd{Argv: argv, Dir: f.dir, Env: f.env, Timeout: f.timeout}
 }
 
 func needCommand(cmd *cobra.Command, args []string) error {
@@ -47,7 +81,8 @@ func needCommand(cmd *cobra.Command, args []string) error {
 // runProgram runs argv with this process's streams, or with --json prints its
 // result as one object. Its exit code becomes ours.
 func (a *app) runProgram(ctx context.Context, s *wisbox.Session, f programFlags, argv []string) error {
-	cmd := sandbox.Cmd{Argv: argv, Dir: f.dir, Stdin: a.in, Stdout: a.out, Stderr: a.err, Timeout: f.timeout}
+	cmd := f.cmd(argv)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.in, a.out, a.err
 	stdout, stderr := capture.NewStream(&capture.Options{Keep: jsonKeep}), capture.NewStream(&capture.Options{Keep: jsonKeep})
 	if a.json {
 		cmd.Stdout, cmd.Stderr = stdout, stderr
@@ -59,7 +94,7 @@ func (a *app) runProgram(ctx context.Context, s *wisbox.Session, f programFlags,
 	if a.json {
 		out, errs := stdout.Finish(res.Stdout), stderr.Finish(res.Stderr)
 		if err := a.printJSON(programResult{
-			argv, res.ExitCode, res.Status, res.Signal, out.Text, errs.Text, out.Dropped, errs.Dropped, res.Duration.Milliseconds(),
+			argv, res.ExitCode, res.Status, res.Signal, out.Text, errs.Text, out.Dropped, errs.Dropped, res.Duration.Milliseconds(), res.NetworkDenied,
 		}); err != nil {
 			return err
 		}
@@ -81,6 +116,8 @@ type programResult struct {
 	StdoutDropped int64 `json:"stdout_dropped"`
 	StderrDropped int64 `json:"stderr_dropped"`
 	DurationMS    int64 `json:"duration_ms"`
+	// NetworkDenied says what the session's rules refused meanwhile.
+	NetworkDenied []string `json:"network_denied,omitempty"`
 }
 
 // jsonKeep is how many bytes of each stream a result object holds: a program
@@ -92,8 +129,15 @@ func (a *app) explain(ctx context.Context, f programFlags, res sandbox.Result) {
 	if ctx.Err() != nil { // who ended it knows
 		return
 	}
+	for _, denied := range res.NetworkDenied {
+		fmt.Fprintf(a.err, "wisbox: network denied: %s\n", printable(denied))
+	}
 	switch res.Status {
 	case sandbox.StatusTimedOut:
+		if f.timeout == 0 {
+			fmt.Fprintln(a.err, "wisbox: the command was ended at its time limit")
+			return
+		}
 		fmt.Fprintf(a.err, "wisbox: the command was ended after %s (--timeout)\n", f.timeout)
 	case sandbox.StatusOOMKilled:
 		fmt.Fprintln(a.err, "wisbox: the command ran out of memory, which files in /tmp count to; give it more with --memory")

@@ -16,8 +16,8 @@ func (a *app) newPruneCmd() *cobra.Command {
 		Use:   "prune",
 		Short: "Remove what has no live owner: dead sessions and containers",
 		Long: `Removes ephemeral sessions whose process is gone, kept ones whose time is over,
-removals that were interrupted, and containers whose session is gone. Kept
-sessions within their time stay.`,
+removals that were interrupted, templates that were half made, and containers whose
+session is gone. Kept sessions within their time stay.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runPrune(cmd.Context(), dryRun) },
 	}

@@ -15,25 +15,35 @@ import (
 	"golang.org/x/term"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/evaltool"
 	"github.com/wisbox/wisbox/tool"
 )
 
 func (a *app) newReplCmd() *cobra.Command {
-	return &cobra.Command{
-		Use:   "repl SESSION",
+	var name, out string
+	cmd := &cobra.Command{
+		Use:   "repl [flags] SESSION",
 		Short: "A Python prompt on the session's kept interpreter",
 		Long: `Reads Python, evaluates it in the session's kept interpreter and prints the value.
-Names stay between lines, calls and prompts. Up and down go through the history, an
-empty line ends a block, Ctrl-C ends what runs and keeps the names, Ctrl-D leaves.
-Without a terminal the lines come from stdin.`,
+What notebooks add works too, but for %%magic: !command, %time, object?, display().
+Names stay between lines, calls and prompts. Pictures are saved, and their files named.
+Up and down go through the history, which is kept for the next prompt, Tab completes a
+name, an empty line ends a block, Ctrl-C ends what runs and keeps the names, Ctrl-D or
+exit() leaves, help() says this. Without a terminal the lines come from stdin.`,
 		Args: exactArgs("SESSION"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.runRepl(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return a.runRepl(cmd.Context(), args[0], name, out) },
 	}
+	cmd.Flags().StringVar(&name, "context", "", "use the context of this `NAME`; see: wisbox context")
+	cmd.Flags().StringVar(&out, "out", "", "save pictures in this `DIR` (default: a new one in the temporary directory)")
+	return cmd
 }
 
-func (a *app) runRepl(ctx context.Context, name string) error {
+func (a *app) runRepl(ctx context.Context, name, in, out string) error {
 	return a.withSession(ctx, name, func(s *wisbox.Session) error {
-		if err := confirmKept(ctx, s); err != nil {
+		if err := confirmPython(ctx, s, in); err != nil {
+			return err
+		}
+		if err := confirmKept(ctx, s, in); err != nil {
 			return err
 		}
 		console, restore, err := a.newConsole(ctx)
@@ -41,14 +51,35 @@ func (a *app) runRepl(ctx context.Context, name string) error {
 			return err
 		}
 		defer restore()
+		console.context, console.pictures = in, &pictures{dir: out}
+		defer console.pictures.close()
+		console.names = completer(ctx, s.Evaluate, in)
 		return a.replLoop(ctx, s, console)
 	})
 }
 
+// confirmPython refuses a context of another language.
+func confirmPython(ctx context.Context, s *wisbox.Session, in string) error {
+	all, err := s.Contexts(ctx)
+	if err != nil {
+		return err
+	}
+	return otherLanguage(all, in)
+}
+
+func otherLanguage(all []evaltool.Context, in string) error {
+	for _, c := range all {
+		if c.Name == in && c.Language != evaltool.LanguagePython {
+			return tool.Errorf(tool.Unsupported, "the context %s is of %s, and this prompt is Python's; use: wisbox eval python --session SESSION --context %[1]s CODE", c.Name, c.Language).In("context")
+		}
+	}
+	return nil
+}
+
 // confirmKept starts the interpreter, so that what is wrong is said before the
 // first prompt.
-func confirmKept(ctx context.Context, s *wisbox.Session) error {
-	_, err := s.Call(ctx, "evaluate_python", json.RawMessage(`{"code":"None","state":"kept"}`))
+func confirmKept(ctx context.Context, s *wisbox.Session, in string) error {
+	_, err := s.Evaluate(ctx, evaltool.Run{Params: evaltool.Params{Code: "None", State: "kept", Context: in}}, func(evaltool.Part) {})
 	return err
 }
 
@@ -76,9 +107,22 @@ func (a *app) replLoop(ctx context.Context, s *wisbox.Session, c *console) error
 			continue
 		}
 		block = nil
+		switch strings.TrimSpace(source) {
+		case "exit", "exit()", "quit", "quit()":
+			return nil
+		case "help", "help()":
+			_, _ = io.WriteString(c, replHelp+"\n")
+			continue
+		}
 		a.replEvaluate(ctx, s, c, source)
 	}
 }
+
+const replHelp = `Python in the session's sandbox; names stay.
+  object?        what an object is        Tab      completes a name
+  !command       a command for bash       Up       the line before
+  %time, %cd ... magics, as in IPython    Ctrl-C   ends what runs, keeps the names
+  help(object)   Python's own help        exit()   leaves, as Ctrl-D does`
 
 // replEnd evaluates what the end of the input cut short, as a block.
 func (a *app) replEnd(ctx context.Context, s *wisbox.Session, c *console, block []string) error {
@@ -101,7 +145,7 @@ func incomplete(ctx context.Context, s *wisbox.Session, source string) bool {
 	if err != nil {
 		return false
 	}
-	res, err := s.Call(ctx, "evaluate_python", raw)
+	res, err := s.CallOwn(ctx, "evaluate_python", raw)
 	if err != nil {
 		return false
 	}
@@ -113,12 +157,9 @@ func (a *app) replEvaluate(ctx context.Context, s *wisbox.Session, c *console, s
 	if strings.TrimSpace(source) == "" {
 		return
 	}
-	raw, err := json.Marshal(map[string]any{"code": source, "state": "kept"})
-	if err != nil {
-		return
-	}
+	shown := &liveOutput{out: c, err: c, object: func(o *evaltool.Object) { c.pictures.show(c, o) }}
 	running, done := c.interruptible(ctx)
-	res, err := s.Call(running, "evaluate_python", raw)
+	res, err := s.Evaluate(running, evaltool.Run{Params: evaltool.Params{Code: source, State: "kept", Context: c.context}}, shown.part)
 	interrupted := running.Err() != nil
 	done()
 	if err != nil && interrupted && ctx.Err() == nil {
@@ -129,21 +170,11 @@ func (a *app) replEvaluate(ctx context.Context, s *wisbox.Session, c *console, s
 		fmt.Fprintf(c, "wisbox: %s\n", printable(tool.AsError(err).Error()))
 		return
 	}
-	e, err := evaluationOf(res)
-	if err != nil {
-		return
-	}
-	fmt.Fprint(c, printable(e.Stdout), printable(e.Stderr))
 	if interrupted && ctx.Err() == nil {
-		fmt.Fprintln(c, "KeyboardInterrupt")
+		shown.line("KeyboardInterrupt")
 		return
 	}
-	if e.Value != nil {
-		fmt.Fprintln(c, printable(*e.Value))
-	}
-	if e.Message != "" {
-		fmt.Fprintln(c, "wisbox:", printable(e.Message))
-	}
+	_ = shown.end(res)
 }
 
 var errInterrupt = errors.New("interrupted")
@@ -153,7 +184,10 @@ var errInterrupt = errors.New("interrupted")
 // line editor, or, while something runs, are looked through for Ctrl-C.
 type console struct {
 	io.Writer
-	terminal *term.Terminal // nil without one
+	context  string // of the evaluations
+	pictures *pictures
+	names    func(text string) (found []string, problem string) // what a name completes to; nil knows none
+	terminal *term.Terminal                                     // nil without one
 	keys     chan []byte
 	ended    <-chan struct{} // the command's end: no more keys are waited for
 	rest     []byte          // keys that are still to be given to the editor
@@ -174,7 +208,8 @@ func (a *app) newConsole(ctx context.Context) (*console, func(), error) {
 		io.Reader
 		io.Writer
 	}{c, a.out}, "")
-	c.terminal.AutoCompleteCallback = indent
+	c.terminal.AutoCompleteCallback = c.complete
+	c.terminal.History = openHistory(historyFile())
 	c.Writer = c.terminal
 	go c.readKeys(f)
 	return c, func() { _ = term.Restore(int(f.Fd()), state) }, nil
@@ -225,15 +260,6 @@ func (c *console) Read(p []byte) (int, error) {
 	n := copy(p, c.rest[:at])
 	c.rest = c.rest[n:]
 	return n, nil
-}
-
-// indent is what Tab does.
-func indent(line string, pos int, key rune) (string, int, bool) {
-	const width = "    "
-	if key != '\t' {
-		return "", 0, false
-	}
-	return line[:pos] + width + line[pos:], pos + len(width), true
 }
 
 func (c *console) line(prompt string) (string, error) {

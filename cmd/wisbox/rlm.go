@@ -1,87 +1,126 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/wisbox/wisbox/evaltool/wasm"
+	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/rlm"
 	"github.com/wisbox/wisbox/tool"
 )
 
 type rlmOptions struct {
-	question    string
-	context     string
-	baseURL     string
-	model       string
-	child       string
-	keyVariable string
-	temperature float64
-	wasmPython  string
-	limits      rlm.Limits
+	modelFlags
+	wasm     wasmFlags
+	question string
+	context  string
+	child    string
+	cacheDir string
+	verbose  bool
+	limits   rlm.Limits
+	counts   map[string]*int // the limits, by flag
 }
+
+// childVariable is what the flag child-model is in the environment.
+const childVariable = "WISBOX_CHILD_MODEL"
 
 func (a *app) newRlmCmd() *cobra.Command {
 	opts := &rlmOptions{}
 	run := &cobra.Command{
 		Use:   "run -q QUESTION -c FILE --model MODEL [--base-url URL]",
-		Short: "Ask a model behind an OpenAI-compatible endpoint",
+		Short: "Ask a model behind an endpoint of OpenAI's or Anthropic's form",
 		Long: `The model never sees the text whole: it explores it by operations (slice, grep,
 count, chunk, split, combine, and eval in WebAssembly where that is installed), may
-ask a child model about parts, and gives a final answer. The key is read from the
-environment.`,
+ask a child model about parts, and gives a final answer. At a limit the output of
+its last commit is the answer, and stderr says so. The key is read from the
+environment. What operations gave is kept in the cache directory.`,
 		Example: `  wisbox rlm run -q 'Who changed the schema?' -c mail.txt --model gpt-5-mini
-  wisbox rlm run -q 'How many errors?' -c app.log --base-url http://127.0.0.1:8000/v1 --model local`,
+  wisbox rlm run -q 'How many errors?' -c app.log --base-url http://127.0.0.1:8000/v1 --model local
+  wisbox rlm run -q 'Who signed?' -c contract.txt --api anthropic --model claude-sonnet-4-5 -v`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var temperature *float64
-			if cmd.Flags().Changed("temperature") {
-				temperature = &opts.temperature
-			}
-			return a.runRlm(cmd.Context(), opts, temperature)
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.runRlm(cmd.Context(), opts) },
 	}
 	flags := run.Flags()
+	opts.modelFlags.register(flags)
 	flags.StringVarP(&opts.question, "question", "q", "", "`TEXT` of the question")
 	flags.StringVarP(&opts.context, "context", "c", "", "`FILE` with the text, - is stdin")
-	flags.StringVar(&opts.baseURL, "base-url", "https://api.openai.com/v1", "`URL` of the endpoint, with its version")
-	flags.StringVar(&opts.model, "model", "", "`NAME` of the model")
-	flags.StringVar(&opts.child, "child-model", "", "`NAME` of the model for parts (default the same)")
-	flags.StringVar(&opts.keyVariable, "key-env", "OPENAI_API_KEY", "`VARIABLE` that holds the key")
-	flags.Float64Var(&opts.temperature, "temperature", 0, "temperature, a `NUMBER` (default the endpoint's)")
-	flags.StringVar(&opts.wasmPython, "wasm-python", "", "`FILE` python.wasm for eval (default the installed one)")
-	flags.IntVar(&opts.limits.Explore, "max-explore", 0, "at most `N` explore steps (default 20)")
-	flags.IntVar(&opts.limits.Commits, "max-commits", 0, "at most `N` commits (default 5)")
+	flags.StringVar(&opts.child, "child-model", "", "`NAME` of the model for parts (default $"+childVariable+", or the same)")
+	flags.StringVar(&opts.cacheDir, "cache-dir", "", "`DIR` in which results of operations are kept (default the state directory, see --cache)")
+	flags.BoolVarP(&opts.verbose, "verbose", "v", false, "print each move on stderr as it happens")
+	opts.wasm.register(flags)
+	opts.registerLimits(flags)
 	return group("rlm", "Have a model answer a question about a text larger than its context", run)
 }
 
-func (a *app) runRlm(ctx context.Context, opts *rlmOptions, temperature *float64) error {
-	for _, need := range []struct{ flag, value string }{{"-q", opts.question}, {"-c", opts.context}, {"--model", opts.model}} {
+func (o *rlmOptions) registerLimits(flags *pflag.FlagSet) {
+	o.counts = map[string]*int{}
+	for _, f := range []struct {
+		name, usage string
+		value       *int
+	}{
+		{"max-explore", "at most `N` explore steps of a conversation (default 20)", &o.limits.Explore},
+		{"max-commits", "at most `N` commits of a conversation (default 5)", &o.limits.Commits},
+		{"max-depth", "at most `N` conversations below one another; below them a part is asked about directly (default 1)", &o.limits.Depth},
+		{"parallel", "ask about `N` parts at once (default 4)", &o.limits.Parallel},
+	} {
+		flags.IntVar(f.value, f.name, 0, f.usage)
+		o.counts[f.name] = f.value
+	}
+}
+
+// checkLimits refuses invalid limits. An explicit 0 is not the default.
+func (o *rlmOptions) checkLimits() error {
+	for name, n := range o.counts {
+		switch {
+		case *n < 0:
+			return usageError{fmt.Errorf("--%s is %d; it can't be negative", name, *n)}
+		case *n == 0 && o.flags.Changed(name) && n == &o.limits.Parallel:
+			return usageError{errors.New("--parallel is 0; it must be at least 1")}
+		case *n == 0 && o.flags.Changed(name):
+			*n = -1
+		}
+	}
+	return nil
+}
+
+func (a *app) runRlm(ctx context.Context, opts *rlmOptions) error {
+	for _, need := range []struct{ flag, value string }{{"-q", opts.question}, {"-c", opts.context}, {"--model", opts.name()}} {
 		if need.value == "" {
 			return usageError{fmt.Errorf("%s is missing; see: wisbox rlm run --help", need.flag)}
 		}
 	}
-	for flag, n := range map[string]int{"max-explore": opts.limits.Explore, "max-commits": opts.limits.Commits} {
-		if n < 0 {
-			return usageError{fmt.Errorf("--%s is %d; it can't be negative", flag, n)}
-		}
+	if err := opts.checkLimits(); err != nil {
+		return err
 	}
 	text, err := a.readText(ctx, opts.context)
 	if err != nil {
 		return err
 	}
 	run := &rlm.RunOptions{Query: opts.question, Context: text, Limits: opts.limits}
-	if run.Model, err = opts.endpoint(opts.model, temperature); err != nil {
-		return asUsage(err)
+	if run.Model, err = opts.endpoint(opts.name()); err != nil {
+		return err
 	}
-	if opts.child != "" {
-		if run.Child, err = opts.endpoint(opts.child, temperature); err != nil {
-			return asUsage(err)
+	if child := cmp.Or(opts.child, os.Getenv(childVariable)); child != "" {
+		if run.Child, err = opts.endpoint(child); err != nil {
+			return err
 		}
+	}
+	if run.Ops.Cache, err = a.operationsCache(opts.cacheDir); err != nil {
+		return err
+	}
+	if opts.verbose {
+		moves := &moveLog{out: a.err}
+		run.OnOperation, run.OnTurn = moves.operation, moves.turn
 	}
 	engine, err := opts.engine()
 	if err != nil {
@@ -95,23 +134,41 @@ func (a *app) runRlm(ctx context.Context, opts *rlmOptions, temperature *float64
 	if err != nil {
 		return err
 	}
+	if answer.CutBy != "" {
+		fmt.Fprintf(a.err, "wisbox: the run was cut by its limit on %s: the answer is the output of its last commit\n", answer.CutBy)
+	}
 	return a.print(answer, func(w io.Writer) { fmt.Fprintln(w, printable(answer.Text)) })
 }
 
-func (o *rlmOptions) endpoint(model string, temperature *float64) (rlm.Model, error) {
-	return rlm.NewEndpoint(&rlm.EndpointOptions{
-		BaseURL: o.baseURL, Model: model, Key: os.Getenv(o.keyVariable), Temperature: temperature,
-	})
+// operationsCache is the one that sessions have, or one below a directory of the
+// user's choice.
+func (a *app) operationsCache(dir string) (*rlm.Cache, error) {
+	root := cmp.Or(dir, a.cache)
+	if root == "" {
+		var err error
+		if root, err = overlay.DefaultRoot(); err != nil {
+			return nil, err
+		}
+	}
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		return nil, hostError(err)
+	}
+	cache, err := rlm.OpenCache(filepath.Join(root, "operations"), 0)
+	if err != nil {
+		return nil, tool.Errorf(tool.Permission, "the cache directory can't be used: it must be a directory of yours; name another with --cache-dir").In("cache-dir").Because(err)
+	}
+	return cache, nil
 }
 
 // engine is nil where Python in WebAssembly isn't installed: the model is then
 // not told of eval.
 func (o *rlmOptions) engine() (*wasm.Engine, error) {
-	wo := &wasm.Options{Module: o.wasmPython}
-	if !wasm.IsInstalled(wo) {
-		return nil, nil
+	wo, err := o.wasm.options()
+	if err != nil || !wasm.IsInstalled(&wo) {
+		return nil, err
 	}
-	return wasm.New(wo)
+	engine, err := wasm.New(&wo)
+	return engine, asUsage(err)
 }
 
 func (a *app) readText(ctx context.Context, path string) (string, error) {
@@ -127,5 +184,5 @@ func (a *app) readText(ctx context.Context, path string) (string, error) {
 	if len(raw) > rlm.DefaultMaxText {
 		return "", tool.Errorf(tool.TooLarge, "the text has over %d bytes; split it", rlm.DefaultMaxText).In("context")
 	}
-	return string(raw), nil
+	return strings.ToValidUTF8(string(raw), "\uFFFD"), nil
 }

@@ -16,15 +16,17 @@ Begin with:
   wisbox run --mount . -- python3 -V          one command in a session of its own
   wisbox session create box --mount ./src     a session that stays
   wisbox exec box -- ls -l                    run programs in it
+  wisbox diff box                             what it has changed; wisbox apply brings it home
   wisbox call box read_file '{"file_path":"README.md"}'
-  wisbox session rm box`
+  wisbox rm box`
 
 const exitCodesHelp = `0      done
 1      an error: its kind and message are on stderr, as JSON with --json
 2      the command line is wrong: a flag or an argument that can't be
 128+n  wisbox was ended by signal n
 
-run, exec and shell pass the program's own exit code on, and
+eval ends with 124 where the code ran out of time.
+run, exec, shell and attach pass the program's own exit code on, and
 124    the program was ended by --timeout
 125    wisbox or Podman failed: nothing ran, or the sandbox was lost under the program
 126    the program can't be executed
@@ -52,13 +54,15 @@ func (a *app) newRootCmd() *cobra.Command {
 	flags.BoolVar(&a.json, "json", false, "print results and errors as JSON")
 	flags.BoolVar(&a.debug, "debug", false, "log what happens to stderr")
 	flags.StringVar(&a.cache, "cache", "", "`DIR` that holds the sessions (default $WISBOX_CACHE, or wisbox in the XDG cache directory)")
+	flags.BoolVar(&a.noConfig, "no-config", false, "read neither wisbox.toml nor your own configuration (default $WISBOX_NO_CONFIG), see: wisbox config")
 	flags.StringVar(&a.url, "podman", "", "`URL` of a Podman service, as unix:///path or ssh://host (default: find one or start one)")
 	root.AddCommand(
-		a.newRunCmd(), a.newExecCmd(), a.newShellCmd(), a.newCallCmd(), a.newEvalCmd(), a.newReplCmd(), a.newWasmCmd(), a.newRlmCmd(),
-		a.newSnapshotCmd(), a.newUndoCmd(), a.newSessionCmd(), a.newCpCmd(), a.newToolsCmd(), a.newImageCmd(), a.newMountCmd(), a.newMCPCmd(),
-		a.newPruneCmd(), a.newDoctorCmd(), a.newLogCmd(), a.newMetricsCmd(), a.newVersionCmd(), a.newHoldCmd(),
+		a.newRunCmd(), a.newExecCmd(), a.newShellCmd(), a.newPsCmd(), a.newLogsCmd(), a.newAttachCmd(), a.newKillCmd(), a.newPortCmd(), a.newCallCmd(), a.newEvalCmd(), a.newContextCmd(), a.newReplCmd(), a.newWasmCmd(), a.newRlmCmd(),
+		a.newDiffCmd(), a.newApplyCmd(), a.newBranchCmd(), a.newSnapshotCmd(), a.newTemplateCmd(), a.newUndoCmd(), a.newDigestCmd(), a.newSessionCmd(), a.newCpCmd(), a.newToolsCmd(), a.newImageCmd(), a.newMountCmd(), a.newMCPCmd(), a.newServeCmd(),
+		a.newPruneCmd(), a.newDoctorCmd(), a.newLogCmd(), a.newMetricsCmd(), a.newConfigCmd(), a.newInitCmd(), a.newTrustCmd(), a.newVersionCmd(), a.newHoldCmd(),
 		&cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesHelp},
 	)
+	root.AddCommand(a.shortNames()...)
 	a.complete(root)
 	return root
 }

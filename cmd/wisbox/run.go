@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +15,8 @@ import (
 type runOptions struct {
 	sessionFlags
 	programFlags
+	terminalFlags
+	noTTY bool
 }
 
 func (a *app) newRunCmd() *cobra.Command {
@@ -22,19 +26,26 @@ func (a *app) newRunCmd() *cobra.Command {
 		Short: "Run one command in a session of its own",
 		Long: `Opens a session, copies the mounts in, runs the command in /workspace with this
 terminal's input and output, and removes everything. The command's exit code is
-passed on; see: wisbox exit-codes.`,
+passed on; see: wisbox exit-codes. Where input and output are both a terminal the
+command has one too: keys go to it, Ctrl-C too.`,
 		Example: `  wisbox run -- python3 -c 'print(6 * 7)'
-  wisbox run --mount ./project --memory 512m -- python3 -m unittest`,
+  wisbox run --mount ./project --memory 512m -- python3 -m unittest
+  wisbox run --allow python -- pip install --target lib requests
+  wisbox run --egress record -- ./install.sh
+  wisbox run -- bash`,
 		Args: needCommand,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runRun(cmd.Context(), opts, args) },
 	}
 	opts.sessionFlags.register(cmd.Flags())
+	opts.registerRecord(cmd.Flags())
 	opts.programFlags.register(cmd.Flags())
+	opts.terminalFlags.register(cmd.Flags(), "pass this input on, as run always does")
+	cmd.Flags().BoolVarP(&opts.noTTY, "no-tty", "T", false, "give the command no terminal, where this is one")
 	return cmd
 }
 
 func (a *app) runRun(ctx context.Context, opts *runOptions, argv []string) error {
-	if err := opts.check(); err != nil {
+	if err := opts.check(a); err != nil {
 		return err
 	}
 	so, err := a.sessionOptions(&opts.sessionFlags)
@@ -42,6 +53,16 @@ func (a *app) runRun(ctx context.Context, opts *runOptions, argv []string) error
 		return a.engineError(ctx, err)
 	}
 	return a.engineError(ctx, a.runOnce(ctx, opts, so, argv))
+}
+
+func (o *runOptions) check(a *app) error {
+	if o.tty && o.noTTY {
+		return usageError{errors.New("--tty and --no-tty exclude each other; give one of the two")}
+	}
+	if err := o.programFlags.check(); err != nil {
+		return err
+	}
+	return o.terminalFlags.check(a)
 }
 
 func (a *app) runOnce(ctx context.Context, opts *runOptions, so *wisbox.SessionOptions, argv []string) error {
@@ -54,7 +75,39 @@ func (a *app) runOnce(ctx context.Context, opts *runOptions, so *wisbox.SessionO
 	if err != nil {
 		return err
 	}
-	return errors.Join(a.runProgram(ctx, s, opts.programFlags, argv), a.closeSession(ctx, s))
+	if opts.tty || !opts.noTTY && !a.json && a.atTerminal() {
+		err = a.runTerminal(ctx, s, &opts.programFlags, argv)
+	} else {
+		err = a.runProgram(ctx, s, opts.programFlags, argv)
+	}
+	if so.EgressRecord {
+		err = errors.Join(err, a.printRecorded(ctx, s))
+	}
+	return errors.Join(err, a.closeSession(ctx, s))
+}
+
+// printRecorded says which rules a recorded run needed, also of one that was ended. The
+// run's own stdout stays what it is.
+func (a *app) printRecorded(ctx context.Context, s *wisbox.Session) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
+	defer cancel()
+	e, err := s.Egress(ctx)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return writeJSON(a.err, map[string][]string{"recorded": append([]string{}, e.Recorded...)})
+	}
+	fmt.Fprintf(a.err, "wisbox: %s\n", recordedText(e.Recorded))
+	return nil
+}
+
+// recordedText is the rules as flags. They have nothing in them that a shell reads.
+func recordedText(rules []string) string {
+	if len(rules) == 0 {
+		return "recorded: no connection was made, so no --allow is needed"
+	}
+	return "recorded: " + printable("--allow "+strings.Join(rules, " --allow "))
 }
 
 // closeGrace bounds the end of a session after its command, also when a signal

@@ -1,16 +1,42 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
+
+	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
-func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"wisbox": main}) }
+func TestMain(m *testing.M) { testscript.Main(leakless{m}, map[string]func(){"wisbox": main}) }
+
+// leakless looks for goroutines that the tests have left. A Podman service or a holder that one
+// has started outlives it, as it would a command.
+type leakless struct{ *testing.M }
+
+func (l leakless) Run() int {
+	code := l.M.Run()
+	if code != 0 {
+		return code
+	}
+	if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/wisbox/wisbox/podman.(*service).spawn.func1"),
+		goleak.IgnoreAnyFunction("github.com/wisbox/wisbox/internal/hold.Root.Launch.func1.1")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
 
 // exitcode runs a command that must end with a code: exitcode CODE COMMAND...
 func exitcode(ts *testscript.TestScript, _ bool, args []string) {
@@ -29,14 +55,44 @@ func exitcode(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
+// model is the script command `model FILE`: it serves the messages of a model, one
+// for each line of a file and then the last again, in both forms, and puts the base
+// URL into MODEL_URL. A request without the key "secret" is refused.
+func model(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: model FILE")
+	}
+	says := strings.Split(strings.TrimSpace(ts.ReadFile(args[0])), "\n")
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		chat := r.URL.Path == "/v1/chat/completions" && r.Header.Get("Authorization") == "Bearer secret"
+		if !chat && (r.URL.Path != "/v1/messages" || r.Header.Get("X-Api-Key") != "secret") {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		message := says[min(int(asked.Add(1)), len(says))-1]
+		answer := map[string]any{"type": "message", "content": []any{map[string]any{"type": "text", "text": message}}}
+		if chat {
+			answer = map[string]any{"choices": []any{map[string]any{"message": map[string]any{"role": "assistant", "content": message}}}}
+		}
+		_ = json.NewEncoder(w).Encode(answer)
+	}))
+	ts.Defer(server.Close)
+	ts.Setenv("MODEL_URL", server.URL+"/v1")
+}
+
 // TestScripts runs the command line where no Podman is needed.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script",
 		UpdateScripts: os.Getenv("WISBOX_UPDATE") != "",
-		Cmds:          map[string]func(*testscript.TestScript, bool, []string){"converse": converse, "exitcode": exitcode},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"converse": converse, "exitcode": exitcode, "model": model, "answering": answering,
+		},
 		Setup: func(e *testscript.Env) error {
+			e.Defer(func() { hosttest.UnmountBelow(e.WorkDir) })
 			e.Setenv("WISBOX_CACHE", e.WorkDir+"/cache")
+			e.Setenv("XDG_CONFIG_HOME", e.WorkDir+"/xdg")
 			e.Setenv("XDG_RUNTIME_DIR", "")
 			e.Setenv("PODMAN_BASE_URL", "unix:///run/wisbox-no-such.sock")
 			return nil

@@ -13,9 +13,16 @@ import (
 // sessionOptions turns the flags into session options and says aloud where they
 // make a session weaker.
 func (a *app) sessionOptions(f *sessionFlags) (*wisbox.SessionOptions, error) {
+	if err := a.configure(f); err != nil {
+		return nil, err
+	}
 	opts, err := f.options()
-	if err != nil || f.seccomp == "" {
-		return opts, err
+	if err != nil {
+		return nil, err
+	}
+	opts.OnPull = a.showPull
+	if f.seccomp == "" {
+		return opts, nil
 	}
 	if opts.Seccomp, err = filepath.Abs(f.seccomp); err != nil {
 		return nil, tool.Errorf(tool.Invalid, "the path of --seccomp can't be made absolute").Because(err)

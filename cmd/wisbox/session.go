@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
+	"strings"
 	"text/tabwriter"
 	"time"
 
+	units "github.com/docker/go-units"
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
@@ -17,33 +20,44 @@ import (
 )
 
 func (a *app) newSessionCmd() *cobra.Command {
-	return group("session", "Create, list, inspect, clone, save and remove sessions",
-		a.newSessionCreateCmd(), a.newSessionListCmd(), a.newSessionInspectCmd(), a.newSessionSecretCmd(), a.newSessionRmCmd(),
-		a.newSessionCloneCmd(), a.newSessionResetCmd(), a.newSessionSaveCmd(), a.newSessionLoadCmd())
+	return group("session", "Create, list, inspect, pause, clone, save and remove sessions",
+		a.newSessionCreateCmd(), a.newSessionListCmd(), a.newSessionInspectCmd(), a.newSessionSecretCmd(), a.newSessionRmCmd(), a.newSessionStopCmd(), a.newSessionStartCmd(),
+		a.newSessionPauseCmd(), a.newSessionResumeCmd(), a.newSessionRenameCmd(),
+		a.newSessionAllowCmd(), a.newSessionDenyCmd(), a.newSessionEgressCmd(), a.newSessionCloneCmd(), a.newSessionResetCmd(), a.newSessionSaveCmd(), a.newSessionLoadCmd())
 }
 
 func (a *app) newSessionCreateCmd() *cobra.Command {
-	flags := &sessionFlags{}
+	flags, profile := &sessionFlags{}, ""
 	cmd := &cobra.Command{
 		Use:   "create [NAME] [flags]",
 		Short: "Create a session that stays until it is removed",
 		Long: `Makes the session's workspace and copies the mounts in. The container comes with
-the first program. Prints the session's name.`,
+the first program. Prints the session's name. --profile is kept with the session:
+wisbox call and wisbox mcp --session have its tools by the names of that profile.`,
 		Example: `  wisbox session create box --mount ./project:project --memory 2g
+  wisbox session create agent --profile anthropic
+  wisbox session create shop --service db=docker.io/library/redis:7
   wisbox session create --ttl 2h`,
 		Args: exactArgs("[NAME]"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.runSessionCreate(cmd.Context(), flags, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.runSessionCreate(cmd.Context(), flags, profile, args)
+		},
 	}
 	flags.register(cmd.Flags())
+	flags.registerRecord(cmd.Flags())
+	registerProfile(cmd.Flags(), &profile, `"wisbox"`)
 	return cmd
 }
 
-func (a *app) runSessionCreate(ctx context.Context, flags *sessionFlags, args []string) error {
+func (a *app) runSessionCreate(ctx context.Context, flags *sessionFlags, profile string, args []string) error {
+	if err := checkProfile(profile); err != nil {
+		return err
+	}
 	opts, err := a.sessionOptions(flags)
 	if err != nil {
 		return err
 	}
-	opts.Kept = true
+	opts.Kept, opts.Profile = true, profile
 	if len(args) == 1 {
 		opts.Name = args[0]
 		if opts.Name == "" {
@@ -82,6 +96,7 @@ type sessionRow struct {
 	Created  *time.Time `json:"created_at,omitempty"`
 	LastUsed *time.Time `json:"last_used,omitempty"`
 	Problem  string     `json:"problem,omitempty"`
+	Expired  string     `json:"expired,omitempty"` // why its time is over; wisbox prune removes it
 }
 
 func (a *app) runSessionList(ctx context.Context) error {
@@ -117,6 +132,9 @@ func printSessions(w io.Writer, rows []sessionRow) {
 			created = r.Created.Local().Format(time.DateTime)
 		}
 		use := map[bool]string{true: "yes", false: "no"}[r.InUse]
+		if r.Expired != "" {
+			r.State = "expired"
+		}
 		if r.Held {
 			use = "held" // its container is kept for the next client
 		}
@@ -146,72 +164,139 @@ func (a *app) runSessionInspect(ctx context.Context, name string) error {
 
 func printInspection(w io.Writer, in *wisbox.Inspection) {
 	fmt.Fprintf(w, "session    %s (%s)\nworkspace  %s\nimage      %s\n", in.ID, in.State, in.Workspace, in.Image)
-	if in.Sandbox == nil {
-		fmt.Fprintln(w, "container  none yet: it comes with the first program")
-	} else {
+	if in.Profile != "" {
+		fmt.Fprintf(w, "profile    %s\n", in.Profile)
+	}
+	printGiven(w, in)
+	if in.Paused != nil {
+		fmt.Fprintf(w, "paused     since %s; go on with: wisbox session resume %s\n", in.Paused.Local().Format(time.DateTime), in.ID)
+	}
+	switch {
+	case in.Sandbox == nil && in.Paused != nil:
+		fmt.Fprintln(w, "container  not looked at, as the session is paused")
+	case in.Sandbox == nil:
+		fmt.Fprintln(w, "container  not started: it comes with the first program, or with wisbox start")
+	default:
 		fmt.Fprintf(w, "container  %.12s (%s, %s)\n", in.Sandbox.Object, in.Sandbox.State, in.Sandbox.Runtime)
 	}
-	printLimits(w, in.Limits)
+	if s := in.Snapshots; s != nil {
+		steps := "; no steps for undo (--auto-snapshot makes them)"
+		if in.AutoSnapshot {
+			steps = fmt.Sprintf(", %d of them steps for undo", s.Steps)
+		}
+		fmt.Fprintf(w, "snapshots  %d%s; %s of %s\n", s.Snapshots, steps, units.BytesSize(float64(s.Bytes)), units.BytesSize(float64(s.Limit)))
+	}
+	if in.Egress != nil {
+		printEgress(w, in.Egress)
+	} else {
+		fmt.Fprintln(w, "network    none; wisbox session allow opens it to a host")
+	}
+	printLimits(w, in.Limits, in.Sandbox != nil)
+	if in.Sandbox != nil && len(in.Sandbox.Lacks) > 0 {
+		fmt.Fprintf(w, "note: the image has no %s\n", strings.Join(in.Sandbox.Lacks, ", "))
+	}
+	for _, c := range in.Services {
+		state := c.State
+		if c.State == "exited" {
+			state = fmt.Sprintf("exited with code %d", c.ExitCode)
+		}
+		fmt.Fprintf(w, "service    %s (%s): %s\n", c.Name, printable(c.Image), state)
+	}
 	for _, gap := range in.Gaps {
 		fmt.Fprintf(w, "note: %s\n", printable(gap))
 	}
 }
 
-func printLimits(w io.Writer, limits []sandbox.LimitState) {
+// printGiven writes what the session was created with.
+func printGiven(w io.Writer, in *wisbox.Inspection) {
+	for _, m := range in.Mounts {
+		filters := ""
+		for _, g := range m.Include {
+			filters += ", include " + g
+		}
+		for _, g := range m.Exclude {
+			filters += ", exclude " + g
+		}
+		fmt.Fprintf(w, "mount      %s\n", oneLine(m.HostPath+" copied to "+path.Join(sandbox.WorkspaceDir, m.MountPath)+filters))
+	}
+	for _, line := range []struct{ name, text string }{
+		{"env", strings.Join(in.Env, ", ")}, {"secrets", strings.Join(in.Secrets, ", ")}, {"ends", lifeOf(in)},
+	} {
+		if line.text != "" {
+			fmt.Fprintf(w, "%-10s %s\n", line.name, oneLine(line.text))
+		}
+	}
+}
+
+// lifeOf says when a session ends by itself.
+func lifeOf(in *wisbox.Inspection) string {
+	var when []string
+	if in.TTL > 0 {
+		when = append(when, in.Created.Add(in.TTL).Local().Format(time.DateTime)+" (--ttl "+shortTime(in.TTL)+")")
+	}
+	if in.Idle > 0 {
+		when = append(when, shortTime(in.Idle)+" after its last use (--idle)")
+	}
+	return strings.Join(when, ", or ")
+}
+
+// shortTime is a time without the parts that are zero.
+func shortTime(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// printLimits writes a table of the limits. Those of programs hold nothing before there is a container.
+func printLimits(w io.Writer, limits []sandbox.LimitState, started bool) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "LIMIT\tASKED\tENFORCED\tBY")
 	for _, l := range limits {
-		fmt.Fprintf(tw, "%s\t%s\t%t\t%s\n", l.Name, l.Asked, l.Enforced, l.By)
+		holds := map[bool]string{true: "yes", false: "no"}[l.Enforced]
+		if !started && !l.Enforced {
+			holds, l.By = "not started", "-"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", l.Name, l.Asked, holds, l.By)
 	}
 	_ = tw.Flush()
 }
 
 func (a *app) newSessionRmCmd() *cobra.Command {
-	return &cobra.Command{
+	var force bool
+	cmd := &cobra.Command{
 		Use:   "rm SESSION…",
 		Short: "Remove sessions: their containers and their files",
 		Long: `Removes sessions with their programs, files, snapshots and logs, and prints the
-names of those that went. What can't be removed is told, and the others go.`,
-		Args: atLeast("SESSION"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.runSessionRm(cmd.Context(), args) },
+names of those that were removed. One that can't be removed is reported, and does
+not stop the others.`,
+		Example: `  wisbox rm box twin`,
+		Args:    atLeast("SESSION"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.eachSession(cmd.Context(), "removed", args, func(m *wisbox.Manager, name string) error {
+				err := m.Remove(cmd.Context(), name)
+				if force && tool.KindOf(err) == tool.NotFound {
+					return errNothingDone
+				}
+				return err
+			})
+		},
 	}
-}
-
-func (a *app) runSessionRm(ctx context.Context, names []string) error {
-	m, err := a.manager(ctx)
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	removed, failed := []string{}, []error{}
-	for _, name := range names {
-		if err := m.Remove(ctx, name); err != nil {
-			failed = append(failed, err)
-			continue
-		}
-		removed = append(removed, name)
-	}
-	if len(removed) > 0 {
-		err = a.print(map[string]any{"removed": removed}, func(w io.Writer) {
-			for _, name := range removed {
-				fmt.Fprintln(w, name)
-			}
-		})
-	}
-	if len(failed) == 0 {
-		return err
-	}
-	last := len(failed) - 1
-	for _, err := range failed[:last] {
-		a.printError(tool.AsError(err))
-	}
-	return errors.Join(asUsage(failed[last]), err)
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "a session that isn't there is no error; programs are ended with and without it")
+	return cmd
 }
 
 func rowOf(e overlay.Entry) sessionRow {
 	row := sessionRow{ID: e.ID, State: string(e.State.Status), Kept: e.State.Kept, InUse: e.InUse, Held: e.Held, Problem: e.Problem}
 	if !e.State.Created.At.IsZero() {
 		row.Created, row.LastUsed = &e.State.Created.At, &e.State.LastUsed.At
+	}
+	if reason, over := e.State.Expired(overlay.Now()); over && e.State.Kept {
+		row.Expired = reason
 	}
 	return row
 }

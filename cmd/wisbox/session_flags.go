@@ -11,21 +11,26 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/internal/config"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
 // sessionFlags are the flags of every command that opens a session.
 type sessionFlags struct {
 	image      string
+	template   string
+	pull       string
 	cpus       float64
 	memory     string
 	pids       int64
 	tmp        string
 	disk       string
+	snapshots  string
 	inodes     int64
-	env        []string
+	env        envFlags
 	secrets    []string
 	mounts     []string
+	services   []string
 	allowRoots []string
 	rbw        bool
 	fsync      bool
@@ -37,38 +42,79 @@ type sessionFlags struct {
 	rollback   bool
 	ttl, idle  time.Duration
 
+	maxTimeout, evalTimeout time.Duration
+	maxOutput, maxCode      int
+
+	allow, deny, inject []string
+	via, egress         string
+
 	flags *pflag.FlagSet // these alone
+
+	alone     bool                      // without configuration files
+	taken     map[string]*config.Chosen // by flag, what files gave it
+	fileTools *config.Chosen            // of a file; nil without
 }
 
 func (f *sessionFlags) register(all *pflag.FlagSet) {
 	flags := pflag.NewFlagSet("session", pflag.ContinueOnError)
 	defer all.AddFlagSet(flags)
 	f.flags = flags
+	f.registerLimits(flags)
 	flags.StringVar(&f.image, "image", "", "`IMAGE` to run (default: the one that wisbox image build makes)")
-	flags.Float64Var(&f.cpus, "cpus", 0, "processors, `N` from 0.01 to 4096 (default 1)")
-	flags.StringVar(&f.memory, "memory", "", "`SIZE` of memory without swap, as 512m or 2g; at least 16m (default 1g)")
-	flags.Int64Var(&f.pids, "pids", 0, "processes and threads, `N` from 16 to 4194304 (default 256)")
-	flags.StringVar(&f.tmp, "tmp", "", "`SIZE` of /tmp, from 1m to half of the memory (default 256m, or that half where it is less)")
-	flags.StringVar(&f.disk, "disk", "", "`SIZE` of the workspace, from 1m to 8192g (default 2g)")
-	flags.Int64Var(&f.inodes, "inodes", 0, "entries of the workspace, `N` from 100 to 4294967295 (default 200000)")
-	flags.StringArrayVar(&f.env, "env", nil, "variable for every program, as `NAME=VALUE`; repeatable")
+	flags.StringVar(&f.template, "template", "", "`TEMPLATE` to begin with, a name or an ID of wisbox template list: its files, and where they aren't given its image, variables, profile and isolation")
+	flags.StringVar(&f.pull, "pull", "", "`WHEN` to fetch the image from its registry: missing, never or always (default missing where --image begins with a registry, as docker.io/; images without one are never pulled)")
+	f.env.register(flags, "every program")
 	flags.StringArrayVar(&f.secrets, "secret", nil, "file for programs in /run/secrets, as `NAME=FILE`, or NAME=env for the value of this process's variable NAME; repeatable")
 	flags.StringArrayVar(&f.mounts, "mount", nil, "host file or folder to copy in, as `HOST[:DEST]` and, each behind a comma, include=GLOB, exclude=GLOB, max-bytes=N, follow-symlinks; repeatable")
 	flags.StringArrayVar(&f.allowRoots, "allow-root", nil, "with it, every mount must lie under one of these folders, a `DIR` each; repeatable")
+	flags.StringArrayVar(&f.services, "service", nil, "container to run beside the session's, as a database, as `NAME=IMAGE` and, each behind a comma, env=K=V, port=N, memory=SIZE, dir=DIR; programs reach it at 127.0.0.1, see docs/network.md; repeatable")
+	f.registerNetwork(flags)
 	flags.BoolVar(&f.rbw, "read-before-write", false, "refuse to change an existing file that the session has not read")
 	flags.BoolVar(&f.fsync, "fsync", false, "acknowledge a change of a file tool, a snapshot or a restore only once it is on disk")
 	flags.BoolVar(&f.steps, "auto-snapshot", false, "make a step before each call that can change the workspace, for wisbox undo")
 	flags.BoolVar(&f.rollback, "rollback-on-failure", false, "a call that fails leaves the workspace as it was before; implies --auto-snapshot")
 	flags.BoolVar(&f.strict, "strict", false, "refuse to start where the host doesn't enforce every limit")
-	flags.StringVar(&f.userns, "userns", "", "`auto`: user IDs on the host that no other session has, with a rootful Podman (default one range for all)")
+	flags.StringVar(&f.userns, "userns", "", "user IDs on the host, `KIND`: auto, which no other session has (with a rootful Podman), or shared (default auto where it costs nothing)")
 	flags.StringVar(&f.seccomp, "seccomp", "", "`FILE` with a seccomp profile in place of wisbox's own; what it allows beyond that is said, and refused with --strict")
 	flags.StringVar(&f.isolation, "isolation", os.Getenv("WISBOX_ISOLATION"), "`KIND`: default, or gvisor: programs run on gVisor's kernel, which needs runsc on PATH or in $WISBOX_RUNSC (default $WISBOX_ISOLATION, then default)")
-	flags.DurationVar(&f.ttl, "ttl", 0, "end the session this `TIME` after its creation, as 2h (default never)")
-	flags.DurationVar(&f.idle, "idle", 0, "end the session this `TIME` after its last use, as 30m (default never)")
+	flags.Var(timeFlag{&f.ttl}, "ttl", "end the session this `TIME` after its creation, as 2h (default never)")
+	flags.Var(timeFlag{&f.idle}, "idle", "end the session this `TIME` after its last use, as 30m (default never)")
+}
+
+// registerNetwork adds the flags that open the network.
+func (f *sessionFlags) registerNetwork(flags *pflag.FlagSet) {
+	flags.StringArrayVar(&f.allow, "allow", nil, "let programs connect to a `HOST`[:PORT,…] (443 and 80 by default), to *.HOST, or to what one of python, node, debian, git, go, rust needs; see docs/network.md for tcp:, private:, host: and public; repeatable (default no network)")
+	flags.StringArrayVar(&f.deny, "deny", nil, "don't let programs connect to a `HOST`[:PORT,…] or *.HOST, whatever --allow says; repeatable")
+	flags.StringArrayVar(&f.inject, "inject", nil, "add a --secret to the requests to an allowed host, outside of the sandbox, as `RULE` HOST:HEADER=[SCHEME ]SECRET, see docs/network.md; programs don't get it; repeatable")
+	flags.StringVar(&f.via, "egress-via", "", "`URL` of a proxy, http:// or https://, through which all connections of --allow go")
+}
+
+// registerRecord adds the flag of commands that show what was recorded.
+func (f *sessionFlags) registerRecord(flags *pflag.FlagSet) {
+	flags.StringVar(&f.egress, "egress", "", "`KIND` record: let programs connect to every public host on ports 443 and 80, beside what --allow names, and print at the end of run the rules that it needed; wisbox session egress has those of a kept session; never the default")
+}
+
+// egressRecord is the one value of --egress.
+const egressRecord = "record"
+
+// registerLimits adds the flags that bound a session.
+func (f *sessionFlags) registerLimits(flags *pflag.FlagSet) {
+	flags.Float64Var(&f.cpus, "cpus", 0, "processors, `N` from 0.01 to 4096 (default 1)")
+	flags.StringVar(&f.memory, "memory", "", "`SIZE` of memory without swap, as 512m or 2g; at least 16m (default 1g)")
+	flags.Int64Var(&f.pids, "pids", 0, "processes and threads, `N` from 32 to 4194304 (default 256)")
+	flags.StringVar(&f.tmp, "tmp", "", "`SIZE` of /tmp, from 1m to half of the memory (default 256m, or that half where it is less)")
+	flags.StringVar(&f.disk, "disk", "", "`SIZE` of the workspace, from 1m to 8192g (default 2g)")
+	flags.Int64Var(&f.inodes, "inodes", 0, "entries of the workspace, `N` from 100 to 4294967295 (default 200000)")
+	flags.DurationVar(&f.maxTimeout, "max-timeout", 0, "longest `TIME` that a call of shell_execute may ask for, from 100ms to 24h (default 2m)")
+	flags.DurationVar(&f.evalTimeout, "eval-timeout", 0, "longest `TIME` that a call of evaluate_python may ask for, from 100ms to 24h (default 5s)")
+	flags.IntVar(&f.maxCode, "max-code", 0, "`N` characters of code that evaluate_python takes, at most 4194304 (default 2000)")
+	flags.IntVar(&f.maxOutput, "max-output", 0, "`N` characters of stdout and of stderr that evaluate_python answers, from 4096 to 1048576 (default 4096)")
+	flags.StringVar(&f.snapshots, "snapshot-space", "", "`SIZE` that snapshots may take on the host, as 512m or 2g; at the limit the oldest steps go (default twice the disk)")
 }
 
 // refuseFor refuses flags that would do nothing, for a session that is there.
 func (f *sessionFlags) refuseFor(session string) (err error) {
+	f.alone = session != ""
 	f.flags.VisitAll(func(flag *pflag.Flag) {
 		if session != "" && flag.Changed {
 			err = usageError{fmt.Errorf("--%s is for a new session; --session %s has what it was created with", flag.Name, session)}
@@ -77,29 +123,36 @@ func (f *sessionFlags) refuseFor(session string) (err error) {
 	return err
 }
 
-// options turns the flags into session options, naming the flag that is wrong.
+// options turns the flags into session options, naming the flag, or the key of a file, that is wrong.
 func (f *sessionFlags) options() (*wisbox.SessionOptions, error) {
-	if err := refuseZero(f.flags, "cpus", "pids", "inodes"); err != nil {
+	opts, err := f.checked()
+	return opts, f.blamed(err)
+}
+
+func (f *sessionFlags) checked() (*wisbox.SessionOptions, error) {
+	if err := f.refuseZero("cpus", "pids", "inodes", "max-code", "max-output"); err != nil {
 		return nil, err
 	}
 	if err := checkImage("image", f.image); err != nil {
 		return nil, err
 	}
+	if f.egress != "" && f.egress != egressRecord {
+		return nil, usageError{fmt.Errorf("--egress is %q; the one kind is %s", f.egress, egressRecord)}
+	}
 	opts := &wisbox.SessionOptions{
-		Image: f.image, ReadBeforeWrite: f.rbw, Fsync: f.fsync, AutoSnapshot: f.steps, RollbackOnFailure: f.rollback,
+		Image: f.image, Template: f.template, Pull: wisbox.Pull(f.pull), ReadBeforeWrite: f.rbw, Fsync: f.fsync, AutoSnapshot: f.steps, RollbackOnFailure: f.rollback,
 		Strict: f.strict, Isolation: sandbox.Isolation(f.isolation), UserNS: f.userns, TTL: f.ttl, Idle: f.idle,
+		Allow: f.allow, Deny: f.deny, Inject: f.inject, EgressVia: f.via, EgressRecord: f.egress == egressRecord,
+		MaxTimeout: f.maxTimeout, MaxEvalTimeout: f.evalTimeout, MaxCode: f.maxCode, MaxOutput: f.maxOutput,
 		Limits: sandbox.Limits{CPUs: f.cpus, PIDs: f.pids, Inodes: f.inodes},
 	}
 	for _, size := range []struct {
 		flag, text string
 		into       *int64
-	}{{"memory", f.memory, &opts.Limits.Memory}, {"tmp", f.tmp, &opts.Limits.Tmp}, {"disk", f.disk, &opts.Limits.Disk}} {
-		if size.text == "" {
-			continue
-		}
-		n, err := units.RAMInBytes(size.text)
-		if err != nil || n <= 0 || n == math.MaxInt64 { // what is over it becomes it
-			return nil, usageError{fmt.Errorf("--%s is %q; write a size as 512m or 2g", size.flag, size.text)}
+	}{{"memory", f.memory, &opts.Limits.Memory}, {"tmp", f.tmp, &opts.Limits.Tmp}, {"disk", f.disk, &opts.Limits.Disk}, {"snapshot-space", f.snapshots, &opts.SnapshotSpace}} {
+		n, err := readSize(size.flag, size.text)
+		if err != nil {
+			return nil, err
 		}
 		*size.into = n
 	}
@@ -111,19 +164,46 @@ func (f *sessionFlags) options() (*wisbox.SessionOptions, error) {
 	if opts.Secrets, err = parseSecrets(f.secrets); err != nil {
 		return nil, err
 	}
+	if opts.Services, err = parseServices(f.services); err != nil {
+		return nil, err
+	}
 	if err := opts.Check(); err != nil {
 		return nil, asUsage(named(err, f.flags))
 	}
 	return opts, f.addMounts(opts)
 }
 
-func (f *sessionFlags) environment() (map[string]string, error) {
-	env := make(map[string]string, len(f.env))
-	for _, pair := range f.env {
-		name, value, ok := strings.Cut(pair, "=")
-		if !ok || name == "" {
-			return nil, usageError{fmt.Errorf("--env is %q; write it as NAME=VALUE", pair)}
+// refuseZero is for values whose zero would be taken for the default.
+func (f *sessionFlags) refuseZero(names ...string) error {
+	for _, name := range names {
+		flag := f.flags.Lookup(name)
+		if (flag.Changed || f.taken[name] != nil) && flag.Value.String() == "0" {
+			return usageError{fmt.Errorf("--%s is 0; leave it out for the default", name)}
 		}
+	}
+	return nil
+}
+
+// readSize reads a flag's size in bytes, 0 where it isn't given.
+func readSize(flag, text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	n, err := units.RAMInBytes(text)
+	if err != nil || n <= 0 || n == math.MaxInt64 { // what is over it becomes it
+		return 0, usageError{fmt.Errorf("--%s is %q; write a size as 512m or 2g", flag, text)}
+	}
+	return n, nil
+}
+
+func (f *sessionFlags) environment() (map[string]string, error) {
+	all, err := f.env.list()
+	if err != nil {
+		return nil, err
+	}
+	env := make(map[string]string, len(all))
+	for _, pair := range all {
+		name, value, _ := strings.Cut(pair, "=")
 		env[name] = value
 	}
 	return env, nil

@@ -20,11 +20,21 @@ import (
 // with --allow-root every mount must lie under one.
 func (f *sessionFlags) addMounts(opts *wisbox.SessionOptions) error {
 	opts.AllowedRoots = f.allowRoots
+	file := f.mountsIn()
+	if file != nil && len(f.allowRoots) > 0 {
+		return usageError{fmt.Errorf("--allow-root is for --mount, and the mounts come from %s; give --mount too, or --no-config", file.Path)}
+	}
 	for i, spec := range f.mounts {
 		m, err := hostmount.Parse(spec)
 		if err != nil {
 			e := tool.AsError(err)
 			return f.mountError(e.In(fmt.Sprintf("mounts[%d]", i) + strings.TrimPrefix(e.Field, "mount")))
+		}
+		if file != nil && filepath.IsLocal(m.HostPath) { // it stays in that directory, whatever its links say
+			opts.AllowedRoots = append(opts.AllowedRoots, file.Dir())
+			m.HostPath = filepath.Join(file.Dir(), m.HostPath)
+			opts.Mounts = append(opts.Mounts, m)
+			continue
 		}
 		if m.HostPath, err = filepath.Abs(m.HostPath); err != nil {
 			return tool.Errorf(tool.Invalid, "the host path of --mount can't be made absolute").Because(err)
@@ -58,7 +68,7 @@ func (f *sessionFlags) mountError(err error) error {
 	if i >= len(typed) {
 		return err
 	}
-	return asUsage(tool.Errorf(e.Kind, "--%s %q: %s", flag, typed[i], e.Message).In(flag + e.Field[len(at[0]):]).Because(err))
+	return asUsage(tool.Errorf(e.Kind, "%s %q: %s", f.origin(flag), typed[i], e.Message).In(flag + e.Field[len(at[0]):]).Because(err))
 }
 
 // open opens a session as the flags say. It shows on a terminal how far the
@@ -89,8 +99,8 @@ func (a *app) showMounts(opts *wisbox.SessionOptions) (end func()) {
 
 const leftOutNames = 3 // of each reason, that are said
 
-// sayLeftOut names what no glob of a mount has asked to leave out, and is left
-// out all the same.
+// sayLeftOut names, on one line a mount, what no glob has asked to leave out, and is left out
+// all the same.
 func (f *sessionFlags) sayLeftOut(w io.Writer, report *hostmount.Report) {
 	for i, m := range report.Mounts {
 		names := map[hostmount.Reason][]string{}
@@ -106,12 +116,16 @@ func (f *sessionFlags) sayLeftOut(w io.Writer, report *hostmount.Report) {
 				names[e.Skipped] = append(names[e.Skipped], e.String())
 			}
 		}
+		var said []string
 		for _, r := range reasons {
-			said := strings.Join(names[r], ", ")
+			some := strings.Join(names[r], ", ")
 			if more := m.Skipped[r] - int64(len(names[r])); more > 0 {
-				said += fmt.Sprintf(" and %d more", more)
+				some += fmt.Sprintf(" and %d more", more)
 			}
-			fmt.Fprintf(w, "wisbox: --mount %q leaves out %s: %s\n", f.mounts[i], said, r.Text())
+			said = append(said, some+": "+r.Text())
+		}
+		if len(said) > 0 {
+			fmt.Fprintf(w, "wisbox: %s %q leaves out %s\n", f.origin("mount"), f.mounts[i], strings.Join(said, "; "))
 		}
 	}
 }

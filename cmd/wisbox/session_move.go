@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -135,30 +136,44 @@ func fileError(file string, err error) error {
 
 const opWrite = "write" // of what a person named to be written
 
+type loadOptions struct {
+	limits   sessionFlags
+	settings bool
+}
+
 func (a *app) newSessionLoadCmd() *cobra.Command {
-	var defaults bool
+	opts := &loadOptions{}
 	cmd := &cobra.Command{
 		Use:   "load FILE|- [NAME]",
 		Short: "Make a session of a file that wisbox session save has written",
-		Long: `Makes a session that stays, with the archive's workspace, snapshots and settings
-(not its mounts: they are paths of another machine). Every part of the archive is
-checked first. Prints the session's name.
+		Long: `Makes a session that stays, with the archive's workspace and snapshots. Every part
+of the archive is checked first. Prints the session's name.
 
-The settings are the image, the limits and the variables of programs: of an archive
-that somebody else made, --defaults takes wisbox's own instead.`,
+The session has wisbox's own settings, or those of the flags. Of an archive of your
+own --with-settings takes its settings too: image, variables of programs, digest and
+so on, but no limit above those, nor paths of the host. Settings that the archive
+has and the session not are named on stderr.`,
+		Example: `  wisbox session load box.wisbox
+  wisbox session load --with-settings --memory 4g box.wisbox again`,
 		Args: exactArgs("FILE", "[NAME]"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.runSessionLoad(cmd.Context(), args, defaults) },
+		RunE: func(cmd *cobra.Command, args []string) error { return a.runSessionLoad(cmd.Context(), args, opts) },
 	}
-	cmd.Flags().BoolVar(&defaults, "defaults", false, "the default settings instead of the archive's")
+	opts.limits.flags = cmd.Flags()
+	opts.limits.registerLimits(cmd.Flags())
+	cmd.Flags().BoolVar(&opts.settings, "with-settings", false, "take the archive's settings, within the limits of the session")
 	return cmd
 }
 
-func (a *app) runSessionLoad(ctx context.Context, args []string, defaults bool) error {
-	opts := &wisbox.LoadOptions{Kept: true}
-	if len(args) == 2 {
-		opts.Name = args[1]
+func (a *app) runSessionLoad(ctx context.Context, args []string, flags *loadOptions) error {
+	settings, err := flags.limits.options()
+	if err != nil {
+		return err
 	}
-	if err := (&wisbox.SessionOptions{Name: opts.Name, Kept: true}).Check(); err != nil {
+	settings.Kept = true
+	if len(args) == 2 {
+		settings.Name = args[1]
+	}
+	if err := settings.Check(); err != nil {
 		return asUsage(err)
 	}
 	in, err := a.openInput(ctx, args[0])
@@ -166,15 +181,14 @@ func (a *app) runSessionLoad(ctx context.Context, args []string, defaults bool) 
 		return err
 	}
 	defer in.Close()
-	if defaults {
-		opts.Settings = &wisbox.SessionOptions{Name: opts.Name, Kept: true}
-	}
 	m, err := a.manager(ctx)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	s, err := m.Load(ctx, in, opts)
+	s, err := m.Load(ctx, in, &wisbox.LoadOptions{Settings: settings, WithSettings: flags.settings, OnLeftOut: func(left []string) {
+		fmt.Fprintf(a.err, "wisbox: settings of the archive that the session doesn't have: %s; see wisbox session load --help\n", strings.Join(left, ", "))
+	}})
 	if err != nil {
 		return err
 	}

@@ -3,25 +3,40 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"text/tabwriter"
+	"time"
 
+	units "github.com/docker/go-units"
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/tool"
 )
 
 func (a *app) newSnapshotCmd() *cobra.Command {
 	var label string
 	var quiesce bool
 	create := &cobra.Command{
-		Use: "create SESSION", Short: "Keep the workspace as it is", Args: exactArgs("SESSION"),
+		Use: "create SESSION [NAME]", Short: "Keep the workspace as it is", Args: exactArgs("SESSION", "[NAME]"),
+		Long: `Keeps the workspace as it is now, and prints the snapshot's id. Wherever a SNAPSHOT is
+asked for, NAME stands for it too, and so does the beginning of the id.`,
+		Example: `  wisbox snapshot create box before-upgrade
+  wisbox snapshot restore box before-upgrade`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 && label != "" {
+				return usageError{errors.New("--label and NAME are the same; give one of the two")}
+			}
+			if len(args) > 1 {
+				label = args[1]
+			}
 			return a.runTool(cmd.Context(), args[0], "snapshot_create", given(map[string]any{"label": label, "quiesce": quiesce}))
 		},
 	}
-	create.Flags().StringVar(&label, "label", "", "one line of `TEXT` that says what it is, of at most 200 characters")
+	create.Flags().StringVar(&label, "label", "", "its name, as NAME: one line of `TEXT` of at most 200 characters")
 	restore := &cobra.Command{
 		Use: "restore SESSION SNAPSHOT", Short: "Bring the workspace back, in place", Args: exactArgs("SESSION", "SNAPSHOT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -46,7 +61,7 @@ func (a *app) newSnapshotCmd() *cobra.Command {
 		&cobra.Command{
 			Use: "list SESSION", Aliases: []string{"ls"}, Short: "List the snapshots", Args: exactArgs("SESSION"),
 			RunE: func(cmd *cobra.Command, args []string) error {
-				return a.runTool(cmd.Context(), args[0], "snapshot_list", nil)
+				return a.runSnapshotList(cmd.Context(), args[0])
 			},
 		},
 		&cobra.Command{
@@ -56,6 +71,43 @@ func (a *app) newSnapshotCmd() *cobra.Command {
 				return a.runSnapshotRm(cmd.Context(), args[0], args[1:])
 			},
 		})
+}
+
+// listed is one snapshot of snapshot_list.
+type listed struct {
+	ID      string    `json:"snapshot_id"`
+	Label   string    `json:"label"`
+	Created time.Time `json:"created_at"`
+	Files   int64     `json:"files"`
+	Bytes   int64     `json:"bytes"`
+}
+
+func (a *app) runSnapshotList(ctx context.Context, session string) error {
+	return a.withSession(ctx, session, func(s *wisbox.Session) error {
+		res, err := s.CallOwn(ctx, "snapshot_list", nil)
+		if err != nil {
+			return err
+		}
+		all, err := listedOf(res)
+		return errors.Join(err, a.print(res.Value, func(w io.Writer) { printSnapshots(w, all) }))
+	})
+}
+
+func listedOf(res *tool.Result) ([]listed, error) {
+	var out struct {
+		Snapshots []listed `json:"snapshots"`
+	}
+	raw, err := json.Marshal(res.Value)
+	return out.Snapshots, errors.Join(err, json.Unmarshal(raw, &out))
+}
+
+func printSnapshots(w io.Writer, all []listed) {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "SNAPSHOT\tCREATED\tFILES\tSIZE\tNAME")
+	for _, s := range all {
+		fmt.Fprintf(tw, "%s\t%s\t%d\t%s\t%s\n", s.ID, s.Created.Local().Format(time.DateTime), s.Files, units.HumanSize(float64(s.Bytes)), oneLine(s.Label))
+	}
+	_ = tw.Flush()
 }
 
 // given leaves out what was not asked for.
@@ -87,7 +139,7 @@ func (a *app) runTool(ctx context.Context, session, name string, params map[stri
 		}
 	}
 	return a.withSession(ctx, session, func(s *wisbox.Session) error {
-		res, err := s.Call(ctx, name, raw)
+		res, err := s.CallOwn(ctx, name, raw)
 		if err != nil {
 			return asUsage(err)
 		}

@@ -25,17 +25,27 @@ type toolRow struct {
 }
 
 func (a *app) newToolsCmd() *cobra.Command {
-	return &cobra.Command{
+	profile := ""
+	cmd := &cobra.Command{
 		Use:   "tools [NAME]",
 		Short: "List the tools, or show one with its parameters",
 		Args:  exactArgs("[NAME]"),
-		RunE:  func(_ *cobra.Command, args []string) error { return a.runTools(args) },
+		RunE:  func(_ *cobra.Command, args []string) error { return a.runTools(profile, args) },
 	}
+	registerProfile(cmd.Flags(), &profile, `"wisbox"`)
+	return cmd
 }
 
-func (a *app) runTools(args []string) error {
+func (a *app) runTools(profile string, args []string) error {
+	if err := checkProfile(profile); err != nil {
+		return err
+	}
+	set, err := wisbox.ToolProfile(profile)
+	if err != nil {
+		return err
+	}
 	rows := make([]toolRow, 0, 32)
-	for _, t := range wisbox.ToolSet().Tools() {
+	for _, t := range set.Tools() {
 		if len(args) == 1 && t.Name != args[0] {
 			continue
 		}

@@ -2,27 +2,50 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/overlay"
 )
 
 func (a *app) newUndoCmd() *cobra.Command {
-	return &cobra.Command{
+	var list bool
+	cmd := &cobra.Command{
 		Use:   "undo SESSION [STEP]",
 		Short: "Make the workspace what it was before a call",
 		Long: `Makes the workspace what it was before the last call that changed it, or before
 the call STEP (its id, as wisbox log shows it), and so undoes all calls after it
-too. Steps are made where the session has --auto-snapshot. The state before the
-undo is kept as a snapshot, whose id is printed.`,
+too. A call that changed only what programs write by themselves (git's index,
+__pycache__, .cache and the like) is passed, unless STEP names it. The output says
+which call was undone; --list shows those that can be.
+
+Steps are made where the session has --auto-snapshot. The state before the undo is
+kept as a snapshot, where that can be done, whose id is printed.`,
 		Example: `  wisbox undo box
+  wisbox undo box --list
   wisbox undo box 01j9z3k6t2v5c8x1y4b7n0m3qa`,
 		Args: exactArgs("SESSION", "[STEP]"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.runUndo(cmd.Context(), args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if list && len(args) == 2 {
+				return usageError{errors.New("--list shows all steps; give it without STEP")}
+			}
+			if list {
+				return a.runUndoList(cmd.Context(), args[0])
+			}
+			return a.runUndo(cmd.Context(), args)
+		},
 	}
+	cmd.Flags().BoolVarP(&list, "list", "l", false, "show the last 20 calls that can be undone, the latest first")
+	return cmd
 }
 
 func (a *app) runUndo(ctx context.Context, args []string) error {
@@ -35,9 +58,15 @@ func (a *app) runUndo(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
+		what := a.calls(args[0], done.Call)[done.Call]
 		return a.print(done, func(w io.Writer) {
-			fmt.Fprintf(w, "undone: call %s%s; %d entries brought back, %d changed, %d removed\nthe state before is snapshot %s\n",
-				done.Call, andMore(done.Calls-1), done.Restored.Added, done.Restored.Changed, done.Restored.Removed, done.Before)
+			fmt.Fprintf(w, "undone: call %s%s: %s; %d entries brought back, %d changed, %d removed\n", done.Call, andMore(done.Calls-1),
+				whatIs(done.Tool, what), done.Restored.Added, done.Restored.Changed, done.Restored.Removed)
+			if done.Before == "" {
+				fmt.Fprintf(w, "the state before could not be kept: %s\n", printable(done.Unkept))
+				return
+			}
+			fmt.Fprintf(w, "the state before is snapshot %s\n", done.Before)
 		})
 	})
 }
@@ -47,4 +76,76 @@ func andMore(n int) string {
 		return ""
 	}
 	return fmt.Sprintf(" and %d after it", n)
+}
+
+func (a *app) runUndoList(ctx context.Context, session string) error {
+	return a.withSession(ctx, session, func(s *wisbox.Session) error {
+		steps, err := s.Steps(ctx, 0)
+		if err != nil {
+			return err
+		}
+		var ids []string
+		for _, step := range steps {
+			ids = append(ids, step.Call)
+		}
+		known := a.calls(session, ids...)
+		return a.print(steps, func(w io.Writer) { printSteps(w, steps, known) })
+	})
+}
+
+func printSteps(w io.Writer, steps []wisbox.Step, known map[string]wisbox.Event) {
+	if len(steps) == 0 {
+		fmt.Fprintln(w, "there is nothing to undo; calls leave steps where the session has --auto-snapshot")
+		return
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "TIME\tCALL\tCHANGED\tWHAT")
+	for _, step := range steps {
+		changes := changed(wisbox.Effects{Changes: step.Changes, More: step.Total - int64(len(step.Changes))})
+		if step.Total == 0 {
+			changes = "nothing of a person's"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", step.At.Local().Format(time.DateTime), oneLine(step.Call), oneLine(changes), whatIs(step.Tool, known[step.Call]))
+	}
+	_ = tw.Flush()
+}
+
+// calls finds calls in the session's log, which has their arguments. It is no error where
+// they aren't there: what is shown is shorter then.
+func (a *app) calls(session string, ids ...string) map[string]wisbox.Event {
+	found := map[string]wisbox.Event{}
+	store, err := overlay.OpenStore(a.cache)
+	if err != nil {
+		return found
+	}
+	defer store.Close()
+	_ = store.Log(session, func(line []byte) error {
+		var e wisbox.Event
+		if json.Unmarshal(line, &e) == nil && slices.Contains(ids, e.Call) && e.Tool != "process_end" {
+			found[e.Call] = e
+		}
+		return nil
+	})
+	return found
+}
+
+// whatIs says what a call was: its tool, and what it worked on.
+func whatIs(tool string, e wisbox.Event) string {
+	const most = 80 // characters
+	words := []string{tool, e.Path}
+	for _, name := range []string{"command", "commands", "script"} {
+		switch v := e.Args[name].(type) {
+		case string:
+			words = append(words, v)
+		case []any:
+			for _, arg := range v {
+				words = append(words, fmt.Sprint(arg))
+			}
+		}
+	}
+	text := []rune(oneLine(strings.Join(words, " ")))
+	if len(text) > most {
+		return string(text[:most]) + "…"
+	}
+	return string(text)
 }

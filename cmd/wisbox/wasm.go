@@ -5,10 +5,50 @@ import (
 	"fmt"
 	"io"
 
+	units "github.com/docker/go-units"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/wisbox/wisbox/evaltool/wasm"
 )
+
+// wasmFlags configure Python in WebAssembly, for each command that runs it.
+type wasmFlags struct {
+	module string
+	fuel   int64
+	memory string
+
+	flags *pflag.FlagSet // these alone
+}
+
+func (f *wasmFlags) register(all *pflag.FlagSet) {
+	f.flags = pflag.NewFlagSet("wasm", pflag.ContinueOnError)
+	defer all.AddFlagSet(f.flags)
+	f.flags.StringVar(&f.module, "wasm-python", "", "`FILE` python.wasm (default $"+wasm.ModuleVariable+", $RLM_WASM_PYTHON_PATH, then the installed one)")
+	f.flags.Int64Var(&f.fuel, "wasm-fuel", 0, "fuel of one evaluation in WebAssembly, `N` units (default $"+wasm.FuelVariable+", then 400000000)")
+	f.flags.StringVar(&f.memory, "wasm-memory", "", "`SIZE` of the memory of one evaluation in WebAssembly, to 4g (default $"+wasm.MemoryVariable+" MiB, then 256m)")
+}
+
+// options turns the flags into those of an engine, which reads the environment for
+// what is not set.
+func (f *wasmFlags) options() (wasm.Options, error) {
+	if f.flags == nil { // of a command that doesn't have them
+		return wasm.Options{}, nil
+	}
+	if f.fuel < 0 || f.fuel == 0 && f.flags.Changed("wasm-fuel") {
+		return wasm.Options{}, usageError{fmt.Errorf("--wasm-fuel is %d; it must be at least 1", f.fuel)}
+	}
+	opts := wasm.Options{Module: f.module, Fuel: f.fuel}
+	if f.memory == "" {
+		return opts, nil
+	}
+	n, err := units.RAMInBytes(f.memory)
+	if err != nil || n < 1<<20 || n > 4<<30 {
+		return opts, usageError{fmt.Errorf("--wasm-memory is %q; write a size from 1m to 4g", f.memory)}
+	}
+	opts.Memory = n
+	return opts, nil
+}
 
 func (a *app) newWasmCmd() *cobra.Command {
 	opts := &wasm.InstallOptions{}

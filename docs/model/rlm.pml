@@ -5,13 +5,15 @@
  * anything at any turn: the choices in `say` are not fair, so what holds here holds
  * for a model that is as unhelpful as can be.
  *
- * What is checked: explore steps, commits, turns and depth stay within their
- * limits, all conversations together within the calls, context stays bound, and
- * every run comes to its end. `make model` runs it.
+ * What is checked: explore steps, commit cycles, turns and depth stay within their
+ * limits, all conversations together within the calls, context stays bound, every
+ * run comes to its end, after the last explore step nothing but commit cycles
+ * follows, and a run that is cut answers if and only if a commit succeeded.
+ * docs/rlm-operations.md has the invariants; `make model` checks these.
  */
 
 #define EXPLORE 2   /* explore steps of a conversation */
-#define COMMITS 2   /* commits of a conversation */
+#define COMMITS 2   /* commit cycles of a conversation */
 #define TURNS   5   /* messages of a conversation */
 #define DEPTH   1   /* conversations below conversations */
 #define CALLS   9   /* messages of all models together */
@@ -35,24 +37,35 @@ inline ask(ok) {
 }
 
 proctype conversation(byte depth; chan parent) {
-	byte explored = 0, commits = 0, turns = 0, bad = 0;
+	byte explored = 0, cycles = 0, turns = 0, bad = 0;
 	bool ok, bound = true;   /* context is bound before the first turn */
+	bool output = false;     /* whether a commit succeeded */
+	bool committing;         /* whether no explore steps were left before this turn */
+	byte after = 0;          /* turns since then */
 	mtype said;
 	chan child = [1] of { mtype };
 
 	atomic { if :: depth > deepest -> deepest = depth :: else -> skip fi }
 	do
-	:: turns >= TURNS -> parent!failed; break
-	:: turns < TURNS ->
-		turns++;
+	:: cycles >= COMMITS || turns >= TURNS -> /* cut: the last output is the answer */
+		if
+		:: output -> parent!answered
+		:: else -> parent!failed
+		fi;
+		break
+	:: else ->
 		ask(ok);
 		if
-		:: !ok -> parent!failed; break
-		:: else -> skip
+		:: !ok && output -> parent!answered; break
+		:: !ok && !output -> parent!failed; break
+		:: else -> turns++
 		fi;
+		committing = explored >= EXPLORE;
+		if :: committing -> after++ :: else -> skip fi;
 		if /* say */
-		:: /* no move */
+		:: /* no move, or final by a name that is not bound */
 			bad++;
+			if :: committing -> cycles++ :: else -> skip fi;
 			if
 			:: bad >= BAD -> parent!failed; break
 			:: else -> skip
@@ -60,36 +73,31 @@ proctype conversation(byte depth; chan parent) {
 		:: /* explore: binds, perhaps context itself; never takes a name away */
 			bad = 0;
 			if
-			:: explored < EXPLORE -> explored++; bound = true
-			:: else -> skip
+			:: committing -> cycles++ /* refused */
+			:: else -> explored++; bound = true
 			fi
 		:: /* commit without models: over a copy, of which one binding comes back */
 			bad = 0;
-			if
-			:: commits < COMMITS -> commits++
-			:: else -> skip
-			fi
+			cycles++;
+			if :: output = true :: skip /* it failed */ fi
 		:: /* commit with rlm_call */
 			bad = 0;
+			cycles++;
 			if
-			:: commits < COMMITS ->
-				commits++;
-				if
-				:: depth < DEPTH ->
-					run conversation(depth + 1, child);
-					child?said /* a child that failed is told to the model */
-				:: else ->
-					ask(ok)    /* the direct call */
-				fi
-			:: else -> skip
-			fi
-		:: /* final, by a name that is not bound */
-			bad = 0
+			:: depth < DEPTH ->
+				run conversation(depth + 1, child);
+				child?said /* a child that failed is told to the model */
+			:: else ->
+				ask(ok);   /* the direct call */
+				said = (ok -> answered : failed)
+			fi;
+			if :: said == answered -> output = true :: skip fi
 		:: /* final */
 			parent!answered; break
 		fi;
 		if :: !bound -> unbound = true :: else -> skip fi;
-		assert(explored <= EXPLORE && commits <= COMMITS && turns <= TURNS && bad < BAD)
+		assert(explored <= EXPLORE && cycles <= COMMITS && turns <= TURNS && bad < BAD);
+		assert(after <= COMMITS)
 	od
 }
 

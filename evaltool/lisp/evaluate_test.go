@@ -20,6 +20,17 @@ func TestTheTextHasThePartsInOrder(t *testing.T) {
 		{"no newline is added", `(princ "a") 1`, "[stdout]\na\n=> 1"},
 		{"streams", `(princ "o") (princ "e" *error-output*) (princ "t" *trace-output*) (warn "w ~a" 1) :v`,
 			"[stdout]\no\n[stderr]\net\n[warnings]\nSIMPLE-WARNING: w 1\n=> :V"},
+		{"the stream's own newline stays", `(format t "HELLO~%") 3`, "[stdout]\nHELLO\n\n=> 3"},
+		{"a style warning", `(define-condition s (style-warning) () (:report "mine")) (warn 's) 1`, "[warnings]\nSTYLE-WARNING: mine\n=> 1"},
+		{"questions are not shown", `(format *query-io* "sure?") (format *debug-io* "trace") 1`, "=> 1"},
+		{"an error that SIGNAL alone signals", "(signal 'error) 1",
+			"[warnings]\nERROR: Condition ERROR was signalled. (it was signalled and no handler took it; the code went on)\n=> 1"},
+		{"one that has a text", `(signal (make-condition 'simple-error :format-control "lost ~a" :format-arguments '(7)))`,
+			"[warnings]\nSIMPLE-ERROR: lost 7 (it was signalled and no handler took it; the code went on)\n=> NIL"},
+		{"one that is handled", "(handler-case (signal 'error) (error () :handled))", "=> :HANDLED"},
+		{"one that a handler declines", "(handler-bind ((error (lambda (c) c))) (signal 'simple-error :format-control \"x\")) 1",
+			"[warnings]\nSIMPLE-ERROR: x (it was signalled and no handler took it; the code went on)\n=> 1"},
+		{"a condition other than an error", "(signal 'condition) 1", "=> 1"},
 		{"fresh-line begins at a line's begin", `(format t "~&a~&b")`, "[stdout]\na\nb\n=> NIL"},
 		{"circular", "(let ((x (list 1 2 3))) (setf (cdr (last x)) x) x)", "=> #1=(1 2 3 . #1#)"},
 		{"shared", "(let ((x (list 1))) (list x x))", "=> (#1=(1) #1#)"},
@@ -124,7 +135,7 @@ func TestTimingIsShownWhenAsked(t *testing.T) {
 func TestMuffledAndCompilerWarnings(t *testing.T) {
 	s := newSession(t)
 	assert.Equal(t, "=> 1", s.eval(t, `(handler-bind ((warning #'muffle-warning)) (warn "x") 1)`))
-	assert.Contains(t, s.eval(t, "(defun f (x) 1)"), "[warnings]\nSIMPLE-STYLE-WARNING: The variable X is defined but never used.\n=> F")
+	assert.Contains(t, s.eval(t, "(defun f (x) 1)"), "[warnings]\nSTYLE-WARNING: The variable X is defined but never used.\n=> F")
 	assert.Equal(t, "=> B", s.eval(t, "(defun a () (b)) (defun b () 1)"), "one unit")
 	assert.Contains(t, s.eval(t, "(defun c () (undefined-one))"), "UNDEFINED-ONE")
 	assert.Equal(t, "=> 30", lastLine(s.eval(t, "(setf wb-x 10) (setf wb-y 20) (+ wb-x wb-y)")))

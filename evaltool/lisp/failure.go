@@ -4,6 +4,7 @@ import (
 	"context"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 type noParams struct{}
@@ -68,7 +69,7 @@ func (l *Lisp) reset(ctx context.Context, _ noParams) (Reset, error) {
 	if err := l.take(ctx); err != nil {
 		return Reset{}, err
 	}
-	defer l.release()
+	defer l.evaluating.Unlock()
 	l.end()
 	l.started = true // what an earlier session defined is gone too
 	l.forget()
@@ -80,5 +81,7 @@ func (l *Lisp) reset(ctx context.Context, _ noParams) (Reset, error) {
 
 // runtimeNoise is what SBCL's runtime writes beside the condition that it signals;
 // the words differ between versions.
-var runtimeNoise = regexp.MustCompile(`(?m)^(INFO: )?(Control|Binding|Alien) stack guard page (unprotected|reprotected|re-protected|temporarily disabled).*\n` +
-	`|^Heap exhausted during allocation: (?s:.*?)\n   \*STOP-FOR-GC-PENDING\* = \w+\n(Collection trigger variables:\n(   \w+ = \d+\n)*)?`)
+var runtimeNoise = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?m)^(INFO: )?(Control|Binding|Alien) stack guard page (unprotected|reprotected|re-protected|temporarily disabled).*\n` +
+		`|^Heap exhausted during allocation: (?s:.*?)\n   \*STOP-FOR-GC-PENDING\* = \w+\n(Collection trigger variables:\n(   \w+ = \d+\n)*)?`)
+})

@@ -3,6 +3,8 @@ package lisp_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox/evaltool/lisp"
+	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
 // keeps checks that a session answers and still has what was defined before.
@@ -216,9 +219,11 @@ func TestMoreThanAnybodyReadsIsCut(t *testing.T) {
 func TestACancelledCallKeepsDefinitions(t *testing.T) {
 	s := newSession(t)
 	s.eval(t, "(defun kept () :kept)")
-	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
-	defer cancel()
-	res, err := s.set.Call(ctx, "evaluate-lisp", []byte(`{"code":"(loop)"}`))
+	begun := filepath.Join(t.TempDir(), "begun")
+	code := fmt.Sprintf(`(progn (with-open-file (s %q :direction :output)) (loop))`, begun)
+	raw, err := json.Marshal(map[string]string{"code": code})
+	require.NoError(t, err)
+	res, err := s.set.Call(hosttest.OnceThere(t, begun), "evaluate-lisp", raw)
 	require.NoError(t, err)
 	assert.True(t, res.Failed)
 	s.keeps(t, "cancelled")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/wisbox/wisbox/internal/clip"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -66,7 +67,7 @@ func (rep *reply) mustBeOK() error {
 	case rep.status == StatusCancelled:
 		return tool.Errorf(tool.Closed, "the caller cancelled the call")
 	case rep.Error != nil:
-		return tool.Errorf(tool.Invalid, "%s: %s", rep.Error.Type, clip(rep.Error.Message))
+		return tool.Errorf(tool.Invalid, "%s: %s", rep.Error.Type, clip.Words(rep.Error.Message))
 	}
 	return tool.Errorf(tool.Unavailable, "Lisp ended during the call; its definitions are lost, the next call starts it again")
 }
@@ -137,7 +138,7 @@ func (l *Lisp) describe(ctx context.Context, p describeParams) (Description, err
 		return Description{}, err
 	}
 	if rep.Missing {
-		return Description{}, tool.Errorf(tool.NotFound, "there is no symbol %q; apropos-search finds symbols by a part of their name", clip(p.Name)).In("name")
+		return Description{}, tool.Errorf(tool.NotFound, "there is no symbol %q; apropos-search finds symbols by a part of their name", clip.Words(p.Name)).In("name")
 	}
 	return Description{p.Name, strings.TrimRight(rep.excerpt.cut(), "\n")}, nil
 }

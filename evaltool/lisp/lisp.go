@@ -10,12 +10,15 @@
 package lisp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/wisbox/wisbox/evaltool/lisp/driver"
+	"github.com/wisbox/wisbox/internal/lock"
 	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
@@ -26,6 +29,9 @@ type Options struct {
 	// Runner gives what runs programs, and makes it on first use. Its errors wrap
 	// those of package sandbox or are *tool.Error. Required.
 	Runner func(ctx context.Context) (sandbox.Runner, error)
+	// Awake is asked before each request: its error, where the session is paused, is the
+	// caller's. Nil says that it always is.
+	Awake func() error
 	// Memory of the sandbox in bytes, default 1 GiB: Lisp's heap takes half of it.
 	Memory int64
 	// Record is a file outside of any workspace that keeps the definitions which
@@ -45,13 +51,12 @@ type Lisp struct {
 	core   string          // the saved core to look for
 	life   context.Context // ends with Close
 	cancel context.CancelFunc
-	turn   chan struct{} // holds a token while an evaluation or a reset is on
 
-	// guarded by turn
-	live    *process // nil before the first call and after its end
-	started bool     // there was one
-	lost    bool     // a live one has ended and nobody was told
-	defs    record
+	evaluating *lock.Mutex // held while an evaluation or a reset is on; guards what follows
+	live       *process    // nil before the first call and after its end
+	started    bool        // there was one
+	lost       bool        // a live one has ended and nobody was told
+	defs       record
 
 	mu      sync.Mutex // guards what follows
 	limits  limits
@@ -60,9 +65,12 @@ type Lisp struct {
 
 // New makes a Lisp. It starts nothing.
 func New(opts *Options) *Lisp {
-	l := &Lisp{opts: *opts, core: driver.Core(), turn: make(chan struct{}, 1), limits: defaultLimits}
+	l := &Lisp{opts: *opts, core: driver.Core(), evaluating: lock.New(), limits: defaultLimits}
 	if l.opts.Memory <= 0 {
 		l.opts.Memory = sandbox.Limits{}.WithDefaults().Memory
+	}
+	if l.opts.Awake == nil {
+		l.opts.Awake = func() error { return nil }
 	}
 	if l.opts.Logger == nil {
 		l.opts.Logger = slog.New(slog.DiscardHandler)
@@ -73,19 +81,21 @@ func New(opts *Options) *Lisp {
 }
 
 // Busy tells whether an evaluation is on right now.
-func (l *Lisp) Busy() bool { return len(l.turn) > 0 }
+func (l *Lisp) Busy() bool { return l.evaluating.Held() }
 
 // Close ends SBCL and returns when it is gone; an evaluation that is on is
 // cancelled. Calls after it are refused.
 func (l *Lisp) Close() error {
 	l.cancel()
-	l.turn <- struct{}{}
-	defer l.release()
+	if err := l.evaluating.Lock(context.Background()); err != nil {
+		return err
+	}
+	defer l.evaluating.Unlock()
 	l.end()
 	return nil
 }
 
-// end needs the turn.
+// end needs the lock.
 func (l *Lisp) end() {
 	if l.live != nil {
 		l.live.Kill()
@@ -94,16 +104,12 @@ func (l *Lisp) end() {
 	l.live, l.lost = nil, false
 }
 
-func (l *Lisp) release() { <-l.turn }
-
 func (l *Lisp) take(ctx context.Context) error {
-	select {
-	case l.turn <- struct{}{}:
-	case <-ctx.Done():
-		return tool.AsError(ctx.Err())
+	if err := l.evaluating.Lock(ctx); err != nil {
+		return tool.AsError(err)
 	}
 	if l.life.Err() != nil {
-		l.release()
+		l.evaluating.Unlock()
 		return tool.Errorf(tool.Closed, "the session is closed")
 	}
 	return nil
@@ -112,15 +118,19 @@ func (l *Lisp) take(ctx context.Context) error {
 const (
 	lostNote   = "Lisp had ended since the last call and was started again: its definitions are lost"
 	madeNote   = "Lisp was started anew: %d recorded definitions were made again; values that were set after their definition are not"
+	leftNote   = "%d more recorded definitions were not made again: the others took the time of an evaluation, or too many failed"
 	failedNote = "this recorded definition could not be made again: "
 )
 
 // ask does one request on the live SBCL, which it starts where there is none.
 func (l *Lisp) ask(ctx context.Context, r request) (*reply, error) {
+	if err := l.opts.Awake(); err != nil { // first: an evaluation that stands still would be waited for
+		return nil, err
+	}
 	if err := l.take(ctx); err != nil {
 		return nil, err
 	}
-	defer l.release()
+	defer l.evaluating.Unlock()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(l.life, cancel)()
@@ -151,8 +161,10 @@ func (l *Lisp) ready(ctx context.Context) (notes []string, err error) {
 		l.opts.Logger.DebugContext(ctx, "lisp.start", slog.String("event", "lisp.start"), slog.Bool("again", l.lost))
 	}
 	if !l.started {
+		if notes, err = l.restore(ctx); err != nil {
+			return nil, err
+		}
 		l.started = true
-		notes = l.restore(ctx)
 	}
 	if l.lost {
 		notes, l.lost = append(notes, lostNote), false
@@ -171,6 +183,9 @@ func (l *Lisp) forget() {
 	l.save()
 }
 
+// maxFailed is how many recorded definitions may fail before the rest are left.
+const maxFailed = 100
+
 // save costs a clone its definitions where it fails, not a call.
 func (l *Lisp) save() {
 	if err := l.defs.save(); err != nil {
@@ -178,19 +193,29 @@ func (l *Lisp) save() {
 	}
 }
 
-// restore makes the definitions that the session begins with.
-func (l *Lisp) restore(ctx context.Context) (notes []string) {
+// restore makes the definitions that the session begins with. All together they take
+// no longer than one evaluation may: a record comes from anywhere. Where the caller
+// goes first, the next call begins again.
+func (l *Lisp) restore(ctx context.Context) (notes []string, err error) {
 	begun := record{path: l.defs.path}
 	if err := begun.load(); err != nil {
 		l.opts.Logger.Warn("lisp.record", slog.String("event", "lisp.record"), slog.Any("error", err))
 	}
-	made := 0
+	made, tried := 0, 0
+	r := l.request(opEvaluate)
+	end := time.Now().Add(cmp.Or(r.timeout, defaultLimits.timeout))
 	for _, d := range begun.defs {
-		r := l.request(opEvaluate)
+		if r.timeout = time.Until(end); r.timeout <= 0 || len(notes) == maxFailed {
+			break
+		}
+		tried++
 		r.Code, r.Package = d.Source, d.Package
 		rep, err := l.send(ctx, r)
+		if ctx.Err() != nil {
+			return nil, toolerr.Of(ctx.Err())
+		}
 		if l.live == nil {
-			return append(notes, failedNote+d.Name)
+			return append(notes, failedNote+d.Name), nil
 		}
 		if err == nil && rep.status == StatusOK {
 			made++
@@ -198,11 +223,14 @@ func (l *Lisp) restore(ctx context.Context) (notes []string) {
 			notes = append(notes, failedNote+d.Name)
 		}
 	}
+	if left := len(begun.defs) - tried; left > 0 {
+		notes = append(notes, fmt.Sprintf(leftNote, left))
+	}
 	if made > 0 {
 		notes = append(notes, fmt.Sprintf(madeNote, made))
 		l.save()
 	}
-	return notes
+	return notes, nil
 }
 
 // send does one request and takes over what it changed.

@@ -1,6 +1,8 @@
 package lisp_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -56,6 +58,22 @@ func TestARecordThatFailsIsSaidAndTheRestIsMade(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "lisp.json")
 	require.NoError(t, os.WriteFile(broken, []byte("{"), 0o600))
 	recorded(t, broken).alive(t)
+}
+
+// TestARecordTakesNoLongerThanAnEvaluation: an archive's record comes from anywhere.
+func TestARecordTakesNoLongerThanAnEvaluation(t *testing.T) {
+	var defs []map[string]string
+	for i := range 41 {
+		defs = append(defs, map[string]string{"operator": "DEFUN", "name": fmt.Sprint("F", i), "package": "COMMON-LISP-USER", "source": "(loop)"})
+	}
+	raw, err := json.Marshal(defs)
+	require.NoError(t, err)
+	endless := filepath.Join(t.TempDir(), "lisp.json")
+	require.NoError(t, os.WriteFile(endless, raw, 0o600))
+	s := recorded(t, endless)
+	s.call(t, "configure-limits", args{"timeout": 1})
+	assert.Contains(t, s.eval(t, "(+ 1 2)"), "; Note: 40 more recorded definitions were not made again")
+	s.alive(t)
 }
 
 func TestResetAndTheEndOfLispEmptyTheRecord(t *testing.T) {

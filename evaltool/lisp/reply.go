@@ -1,6 +1,9 @@
 package lisp
 
-import "github.com/wisbox/wisbox/tool"
+import (
+	"github.com/wisbox/wisbox/internal/clip"
+	"github.com/wisbox/wisbox/tool"
+)
 
 // Status is how an evaluation ended.
 type Status string
@@ -30,14 +33,14 @@ const killedNote = "the code could not be interrupted, so Lisp was ended: the de
 func (p *process) reply(r request, a *answer, why Status) (*reply, error) {
 	rep := &reply{late: why}
 	stdout, stderr := p.Output()
-	stderr.remove(runtimeNoise)
+	stderr.remove(runtimeNoise())
 	rep.stdout, rep.stderr = stdout.excerpt(r.limit), stderr.excerpt(r.limit)
 	if a == nil {
 		rep.died(p, why)
 		return rep, nil
 	}
 	if a.Outcome == outcomeNoPackage {
-		return nil, tool.Errorf(tool.NotFound, "there is no package %q", clip(r.Package)).In("package")
+		return nil, tool.Errorf(tool.NotFound, "there is no package %q", clip.Words(r.Package)).In("package")
 	}
 	rep.answer = *a
 	rep.stdout.Dropped += a.OutDropped
@@ -67,13 +70,4 @@ func (rep *reply) died(p *process, why Status) {
 		Message: "SBCL is gone: " + how(p.Result()) + "; the definitions of this session are lost, the next call starts it again",
 	}
 	rep.notes = append(rep.notes, p.Result().Notices...)
-}
-
-// clip keeps a caller's own words short enough to repeat in a message.
-func clip(s string) string {
-	const most = 80
-	if r := []rune(s); len(r) > most {
-		return string(r[:most]) + "…"
-	}
-	return s
 }

@@ -20,6 +20,15 @@ type Warning struct {
 	Style   bool   `json:"style,omitempty"`
 }
 
+// label is what a line of [warnings] begins with: of a style warning what matters
+// is that it is one, SBCL has many types of them.
+func (w Warning) label() string {
+	if w.Style {
+		return "STYLE-WARNING"
+	}
+	return w.Type
+}
+
 // Timing is what an evaluation took.
 type Timing struct {
 	RealMicros int64 `json:"real_us"`
@@ -65,7 +74,7 @@ func (e Evaluation) before() []string {
 		parts = append(parts, "[warnings]")
 	}
 	for _, w := range e.Warnings {
-		parts = append(parts, w.Type+": "+w.Message)
+		parts = append(parts, w.label()+": "+w.Message)
 	}
 	return parts
 }

@@ -18,7 +18,7 @@ const MaxCode = 100_000
 // but not called.
 func (l *Lisp) Tools() []tool.Tool {
 	change := func(name, title, text string) tool.Spec {
-		return tool.Spec{Name: name, Title: title, Description: text, Destructive: true}
+		return tool.Spec{Name: name, Title: title, Description: text, Destructive: true, Effect: tool.ProgramEffect}
 	}
 	look := func(name, title, text string) tool.Spec {
 		return tool.Spec{Name: name, Title: title, Description: text, ReadOnly: true}

@@ -2,9 +2,12 @@ package python
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 
 	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/evaltool/python/driver"
 	"github.com/wisbox/wisbox/internal/interp"
 	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/sandbox"
@@ -22,17 +25,47 @@ func (e *Engine) fresh(ctx context.Context, req evaltool.Request) (evaltool.Resp
 	if err != nil {
 		return evaltool.Response{}, err
 	}
-	var stdout, stderr evaltool.Stream
+	stdout, stderr := evaltool.Stream{Max: req.MaxOutput}, evaltool.Stream{Max: req.MaxOutput}
+	forward := evaltool.StreamBytes(max(req.MaxOutput, evaltool.StreamChars))
 	out := interp.NewInbox(maxMessage)
-	res, err := runner.Run(ctx, sandbox.Cmd{
+	cmd := sandbox.Cmd{
 		Python: program(), Stdout: &stdout, Stderr: &stderr, Timeout: req.Timeout,
-		Capture: &sandbox.Capture{Forward: evaltool.StreamBytes},
+		Capture: &sandbox.Capture{Forward: forward},
 		Control: &sandbox.Control{In: in, Out: out},
-	})
-	if err != nil {
-		return evaltool.Response{}, toolerr.Of(err)
 	}
-	return freshResponse(r.ID, res, out.Take(), &stdout, &stderr)
+	if feed := req.Feed; feed != nil {
+		more, replies := io.Pipe()
+		defer more.Close()
+		cmd.Control.In = io.MultiReader(in, more)
+		told := r.told(feed)
+		out.Divert(func(message []byte) bool {
+			reply, taken := told(message)
+			if reply != nil {
+				interp.Reply(replies, reply)
+			}
+			return taken
+		})
+		feed.Put(evaltool.Part{Count: 1})
+		stdout.Follow(feed.Stdout())
+		stderr.Follow(feed.Stderr())
+		cmd.Capture = nil
+		defer feed.ReleaseAfter(ctx, req.Timeout)()
+	}
+	res, err := runner.Run(ctx, cmd)
+	if err != nil {
+		return evaltool.Response{}, noPython(err)
+	}
+	resp, err := freshResponse(r.ID, res, out.Take(), &stdout, &stderr)
+	resp.Fed = true
+	return resp, err
+}
+
+// noPython is the error of a sandbox that didn't begin an evaluation.
+func noPython(err error) error {
+	if errors.Is(err, sandbox.ErrUnsupported) || tool.KindOf(err) == tool.Unsupported {
+		return tool.Errorf(tool.Unsupported, "this image can't evaluate Python, for which it needs python3 of version 3.9 or newer; use the sandbox wasm, or another image").Because(err)
+	}
+	return toolerr.Of(err)
 }
 
 // freshResponse puts together how the process ended and what it answered. The
@@ -54,21 +87,13 @@ func freshResponse(id string, res sandbox.Result, message []byte, stdout, stderr
 		if res.Status == sandbox.StatusExited {
 			resp.Status = evaltool.StatusException
 		}
+		a.FillFailed(&resp)
 	default:
 		resp.Stderr = stderr.Text()
-		fill(&resp, a)
+		resp.Status = evaltool.StatusExited
+		a.Fill(&resp)
 	}
 	return resp, nil
-}
-
-// fill takes over what a good answer holds.
-func fill(resp *evaltool.Response, a answer) {
-	resp.Status = evaltool.StatusExited
-	resp.Value, resp.Names, resp.Writes = a.Value, a.Names, a.Writes
-	resp.Globals, resp.Dropped, resp.Display = a.Globals, a.GlobalsDropped, a.shown()
-	if a.DisplayDropped > 0 {
-		resp.Notes = append(resp.Notes, fmt.Sprintf("%d displays were too large or too many and were left out", a.DisplayDropped))
-	}
 }
 
 func howEnded(res sandbox.Result) string {
@@ -83,7 +108,7 @@ func howEnded(res sandbox.Result) string {
 
 // unsupported says what the image lacks. The name is ours to choose: an answer
 // could hold any.
-func unsupported(a answer) error {
+func unsupported(a driver.Answer) error {
 	if a.Unsupported != "asteval" {
 		return tool.Errorf(tool.Unsupported, "this image lacks what the sandbox needs; use the sandbox container")
 	}

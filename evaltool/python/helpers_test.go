@@ -48,7 +48,10 @@ write_text("old", "1", "append"); write_text("old", "2", "append")
 		{Path: "/workspace/a", Mode: "create", Content: "2"}, {Path: "/workspace/b", Mode: "overwrite", Content: "12"}, {Path: "/workspace/old", Mode: "append", Content: "12"},
 	}, resp.Writes)
 	assert.Empty(t, b.keptCode(t, "1").Writes, "a queue is one call's")
-	assert.Empty(t, b.keptCode(t, "write_text('a', '1')\n1/0").Writes, "and dropped after an exception")
+	failed := b.keptCode(t, "write_text('a', '1')\n1/0")
+	assert.Equal(t, evaltool.StatusException, failed.Status)
+	assert.Equal(t, []evaltool.Queued{{Path: "/workspace/a", Mode: "overwrite", Content: "1"}}, failed.Writes, "told, for the caller to say what is dropped")
+	assert.Empty(t, b.keptCode(t, "1").Writes, "and gone")
 }
 
 func TestHelpersRefuseWhatTheFileToolsRefuse(t *testing.T) {

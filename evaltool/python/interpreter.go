@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/evaltool/python/driver"
 	"github.com/wisbox/wisbox/internal/interp"
 	"github.com/wisbox/wisbox/sandbox"
 )
@@ -11,30 +12,42 @@ import (
 // interpreter is a kept one. Its methods are called by one goroutine at a time.
 type interpreter struct {
 	*interp.Process[*evaltool.Stream]
+	count int64 // evaluations
 }
 
-func startInterpreter(ctx context.Context, runner func(context.Context) (sandbox.Runner, error)) (*interpreter, error) {
+func startInterpreter(ctx context.Context, runner func(context.Context) (sandbox.Runner, error), req evaltool.Request) (*interpreter, error) {
 	r, err := runner(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p, err := interp.Start(ctx, r, sandbox.Cmd{Python: program()}, maxMessage, func() *evaltool.Stream { return &evaltool.Stream{} })
+	p, err := interp.Start(ctx, r, sandbox.Cmd{Python: program(), Env: evaltool.Environ(req.ContextEnv)}, maxMessage, func() *evaltool.Stream { return &evaltool.Stream{Max: req.MaxOutput} })
 	if err != nil {
 		return nil, err
 	}
-	return &interpreter{p}, nil
+	return &interpreter{Process: p}, nil
 }
 
 // evaluate is one evaluation; the bool tells whether the names are still there.
 func (i *interpreter) evaluate(ctx context.Context, req evaltool.Request) (evaltool.Response, bool, error) {
 	r := newRequest(req)
+	if i.count == 0 {
+		r.Dir = req.Dir
+	}
 	message, err := r.encode(req.Reads)
 	if err != nil {
 		return evaltool.Response{}, true, err
 	}
-	var a answer
+	i.count++
+	if feed := req.Feed; feed != nil {
+		feed.Put(evaltool.Part{Count: i.count})
+		i.Streams(func(stdout, stderr *evaltool.Stream) {
+			stdout.Follow(feed.Stdout())
+			stderr.Follow(feed.Stderr())
+		})
+	}
+	var a driver.Answer
 	answered, late := i.Ask(ctx, interp.Request{
-		Message: message, Timeout: req.Timeout,
+		Message: message, Timeout: req.Timeout, Divert: r.told(req.Feed), Release: req.Feed.Release,
 		Accept: func(message []byte) bool { a, err = parseAnswer(message, r.ID); return err == nil },
 	})
 	if answered && a.Unsupported != "" {
@@ -43,28 +56,32 @@ func (i *interpreter) evaluate(ctx context.Context, req evaltool.Request) (evalt
 	}
 	stdout, stderr := i.Output()
 	resp := i.respond(a, answered, late, stderr)
-	resp.Stdout = stdout.Text()
+	resp.Stdout, resp.Fed = stdout.Text(), true
 	return resp, answered, nil
 }
 
 // respond makes the Response of what came back, but for its Stdout.
-func (i *interpreter) respond(a answer, answered bool, late sandbox.Status, stderr *evaltool.Stream) evaltool.Response {
+func (i *interpreter) respond(a driver.Answer, answered bool, late sandbox.Status, stderr *evaltool.Stream) evaltool.Response {
 	resp := evaltool.Response{Status: string(late), Stderr: stderr.Text()}
 	switch {
 	case late == sandbox.StatusTimedOut:
 		resp.Stderr = stderr.TextWith(evaltool.TimeoutText)
 		fallthrough
 	case late != "":
-		resp.Notes = []string{fate(answered)}
+		a.FillShown(&resp)
+		resp.Raised = nil // the interrupt is ours
+		resp.Notes, resp.Writes = append(resp.Notes, fate(answered)), a.Writes
 	case !answered:
 		res := i.Result()
 		resp.Status, resp.Ended = string(res.Status), true
 		resp.Notes = append([]string{howEnded(res)}, res.Notices...)
 		resp.Notes = append(resp.Notes, "the names of the kept interpreter are lost, the next call starts a new one")
 	case a.Status == evaltool.StatusExited:
-		fill(&resp, a)
+		resp.Status = evaltool.StatusExited
+		a.Fill(&resp)
 	default:
 		resp.Status, resp.Stderr = evaltool.StatusException, stderr.TextWith(a.Traceback)
+		a.FillFailed(&resp)
 	}
 	return resp
 }

@@ -2,28 +2,17 @@ package python
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"io"
-	"regexp"
-	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/evaltool/python/driver"
+	"github.com/wisbox/wisbox/internal/interp"
 )
 
-// The bounds of an answer. The driver keeps them; these hold whoever answers.
-const (
-	maxMessage      = 32 << 20 // bytes
-	maxGlobals      = 20_000
-	maxDisplay      = 32
-	maxDisplayBytes = 4 << 20
-	maxDisplayTotal = 8 << 20 // of all of them
-	maxQueued       = 64
-)
+const maxMessage = 32 << 20 // bytes
 
 // request is a message to the driver; the texts of its reads follow it.
 type request struct {
@@ -34,6 +23,9 @@ type request struct {
 	Names      []string          `json:"names"`
 	Restricted bool              `json:"restricted"`
 	Kept       bool              `json:"kept"`
+	Feed       bool              `json:"feed,omitempty"`
+	Dir        string            `json:"dir,omitempty"` // of a new interpreter
+	Env        map[string]string `json:"env,omitempty"`
 }
 
 type readHeader struct {
@@ -44,8 +36,9 @@ type readHeader struct {
 // newRequest gives a request its id, which is unpredictable.
 func newRequest(req evaltool.Request) request {
 	r := request{
-		ID: secret(), Code: req.Code, Globals: req.Globals, Reads: []readHeader{},
+		ID: interp.Secret(), Code: req.Code, Globals: req.Globals, Reads: []readHeader{},
 		Names: append([]string{}, req.Names...), Restricted: req.Sandbox == evaltool.SandboxRestricted, Kept: req.Kept,
+		Feed: req.Feed != nil, Env: req.Env,
 	}
 	if r.Globals == nil {
 		r.Globals = map[string]string{}
@@ -70,90 +63,39 @@ func (r request) encode(files []evaltool.File) (io.Reader, error) {
 	return io.MultiReader(parts...), nil
 }
 
-// Statuses of an answer; interrupted is the driver's own.
-const statusInterrupted = "interrupted"
+// received replies to an event: an empty message. The driver waits for it, so that what
+// is printed after an object comes after it.
+var received = make([]byte, 4)
 
-// answer is a message from the driver, or from code that speaks in its place.
-type answer struct {
-	ID             string            `json:"id"`
-	Status         string            `json:"status"`
-	Value          *string           `json:"value"`
-	Traceback      string            `json:"traceback"`
-	Unsupported    string            `json:"unsupported"`
-	Globals        map[string]string `json:"globals"`
-	GlobalsDropped int               `json:"globals_dropped"`
-	Names          map[string]string `json:"names"`
-	Writes         []evaltool.Queued `json:"writes"`
-	Display        []display         `json:"display"`
-	DisplayDropped int               `json:"display_dropped"`
+// told passes on what the driver sends for that request while the code runs.
+func (r request) told(feed *evaltool.Feed) func(message []byte) (reply []byte, taken bool) {
+	if feed == nil {
+		return nil
+	}
+	n := 0
+	return func(message []byte) ([]byte, bool) {
+		shown, ok := driver.ParseEvent(message, r.ID)
+		if !ok {
+			return nil, false
+		}
+		if n++; n > driver.MaxDisplays { // the driver's own are no more
+			return nil, true
+		}
+		if shown != nil {
+			feed.Put(evaltool.Part{Shown: shown})
+		}
+		return received, true
+	}
 }
-
-type display struct {
-	MIME string `json:"mime"`
-	Data string `json:"data"`
-}
-
-var errAnswer = errors.New("the answer breaks the protocol")
 
 // parseAnswer reads the answer to the request with that id.
-func parseAnswer(body []byte, id string) (answer, error) {
-	var a answer
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&a); err != nil || dec.More() {
-		return answer{}, errAnswer
+func parseAnswer(body []byte, id string) (driver.Answer, error) {
+	a, err := driver.ParseAnswer(body)
+	if err == nil && a.ID != id {
+		err = driver.ErrAnswer
 	}
-	if a.ID != id || !a.valid() {
-		return answer{}, errAnswer
+	if err != nil {
+		return driver.Answer{}, err
 	}
 	return a, nil
-}
-
-func (a answer) valid() bool {
-	return slices.Contains([]string{evaltool.StatusExited, evaltool.StatusException, statusInterrupted}, a.Status) &&
-		a.GlobalsDropped >= 0 && a.DisplayDropped >= 0 &&
-		len(a.Globals) <= maxGlobals && validGlobals(a.Globals) &&
-		len(a.Writes) <= maxQueued && !slices.ContainsFunc(a.Writes, wrongMode) &&
-		len(a.Display) <= maxDisplay && !slices.ContainsFunc(a.Display, wrongDisplay)
-}
-
-func validGlobals(globals map[string]string) bool {
-	for name, text := range globals {
-		if utf8.RuneCountInString(name) > evaltool.StreamChars {
-			return false
-		}
-		if !strings.HasPrefix(text, "!repr:") && !json.Valid([]byte(text)) {
-			return false
-		}
-	}
-	return true
-}
-
-func wrongMode(q evaltool.Queued) bool {
-	return !slices.Contains([]string{"create", "overwrite", "append"}, q.Mode)
-}
-
-var mimePattern = regexp.MustCompile(`^[a-z]+/[A-Za-z0-9.+_-]{1,80}$`)
-
-func wrongDisplay(d display) bool {
-	return !mimePattern.MatchString(d.MIME) || len(d.Data) > maxDisplayBytes
-}
-
-// shown are the displays of the answer, as far as they fit together; a picture
-// that is no base64 is none.
-func (a answer) shown() []evaltool.Display {
-	var out []evaltool.Display
-	total := 0
-	for _, d := range a.Display {
-		if total += len(d.Data); total > maxDisplayTotal {
-			break
-		}
-		if strings.HasPrefix(d.MIME, "image/") && d.MIME != "image/svg+xml" {
-			if _, err := base64.StdEncoding.DecodeString(d.Data); err != nil {
-				continue
-			}
-		}
-		out = append(out, evaltool.Display{MIME: d.MIME, Data: d.Data})
-	}
-	return out
 }

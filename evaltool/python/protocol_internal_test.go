@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/evaltool/python/driver"
 )
 
 func TestAnswersThatBreakTheProtocolAreRefused(t *testing.T) {
@@ -26,23 +27,38 @@ func TestAnswersThatBreakTheProtocolAreRefused(t *testing.T) {
 		"mode":            strings.Replace(good, `append`, `w`, 1),
 		"negative count":  strings.Replace(good, `"id"`, `"globals_dropped":-1,"id"`, 1),
 		"mime":            strings.Replace(good, `"id"`, `"display":[{"mime":"text/html\n","data":""}],"id"`, 1),
+		"count":           strings.Replace(good, `"id"`, `"count":-1,"id"`, 1),
+		"no such display": strings.Replace(good, `"id"`, `"results":[{"display":[0]}],"id"`, 1),
+		"negative index":  strings.Replace(good, `"id"`, `"display":[{"mime":"text/html","data":""}],"results":[{"display":[-1]}],"id"`, 1),
+		"long result":     strings.Replace(good, `"id"`, `"results":[{"text":"`+strings.Repeat("x", 4097)+`"}],"id"`, 1),
+		"data no JSON":    strings.Replace(good, `"id"`, `"results":[{"data":"{"}],"id"`, 1),
+		"chart no object": strings.Replace(good, `"id"`, `"results":[{"chart":"[]"}],"id"`, 1),
+		"many results":    `{"id":"i","status":"exited","results":[` + strings.Repeat(`{},`, 32) + `{}]}`,
 		"too many writes": `{"id":"i","status":"exited","writes":[` + strings.Repeat(`{"path":"a","mode":"append","content":""},`, 64) + `{"path":"a","mode":"append","content":""}]}`,
 	} {
 		_, err := parseAnswer([]byte(body), "i")
-		assert.ErrorIs(t, err, errAnswer, name)
+		assert.ErrorIs(t, err, driver.ErrAnswer, name)
 	}
 }
 
 func FuzzParseAnswerNeverPanicsAndKeepsItsBounds(f *testing.F) {
 	f.Add([]byte(`{"id":"i","status":"exited","value":"2"}`))
+	f.Add([]byte(`{"id":"i","status":"exited","display":[{"mime":"image/png","data":"?"},{"mime":"text/html","data":"x"}],"results":[{"display":[0,1],"chart":"{}"}]}`))
 	f.Add([]byte(`{"id":"i","status":"exception","display":[{"mime":"image/png","data":"x"}]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		a, err := parseAnswer(body, "i")
 		if err != nil {
 			return
 		}
-		require.LessOrEqual(t, len(a.Writes), maxQueued)
-		require.LessOrEqual(t, len(a.shown()), maxDisplay)
+		require.LessOrEqual(t, len(a.Writes), driver.MaxWrites)
+		var resp evaltool.Response
+		a.Fill(&resp)
+		require.LessOrEqual(t, len(resp.Display), driver.MaxDisplays)
+		for _, r := range resp.Results {
+			for _, i := range r.Display {
+				require.Less(t, i, len(resp.Display))
+			}
+		}
 	})
 }
 

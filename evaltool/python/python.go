@@ -10,17 +10,13 @@ package python
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"sync"
 
 	"github.com/wisbox/wisbox/evaltool"
 	"github.com/wisbox/wisbox/evaltool/python/driver"
+	"github.com/wisbox/wisbox/internal/kept"
 	"github.com/wisbox/wisbox/sandbox"
 )
-
-// MaxContexts is how many kept interpreters one Engine has at a time.
-const MaxContexts = 8
 
 // program is the driver.
 var program = sync.OnceValue(func() *sandbox.PythonProgram {
@@ -38,9 +34,7 @@ type Options struct {
 // goroutines at once; evaluations in one kept interpreter wait for each other.
 type Engine struct {
 	runner func(ctx context.Context) (sandbox.Runner, error)
-
-	mu   sync.Mutex
-	kept map[slot]*keeper
+	kept   *kept.Table[slot, held]
 }
 
 var (
@@ -50,35 +44,20 @@ var (
 
 // New makes an Engine. It starts nothing.
 func New(opts *Options) *Engine {
-	return &Engine{runner: opts.Runner, kept: map[slot]*keeper{}}
+	return &Engine{runner: opts.Runner, kept: newTable()}
 }
 
 // Evaluate implements evaltool.Engine.
 func (e *Engine) Evaluate(ctx context.Context, req evaltool.Request) (evaltool.Response, error) {
-	if !req.Kept {
-		return e.fresh(ctx, req)
+	if req.Kept {
+		return e.evaluateKept(ctx, req)
 	}
-	for {
-		k, err := e.keeper(slot{req.Sandbox, req.Context})
-		if err != nil {
-			return evaltool.Response{}, err
-		}
-		if resp, done, err := k.evaluate(ctx, req); done {
-			return resp, err
-		}
-	}
+	return e.fresh(ctx, req)
 }
 
 // Guidance implements evaltool.Engine.
 func (e *Engine) Guidance() string {
 	return `- sandbox "container": all of the image's Python, in the session's container, without network.
-- sandbox "restricted": a small safe interpreter (asteval) without import, classes, lambda and attribute tricks, with math, statistics, read_text, write_text, list_files, print, int, float, bool, str, list, dict, tuple, set, sorted, min, max, sum, abs, round, range, len, enumerate, zip.
-- display holds what a notebook would show of the value (HTML, SVG, PNG, LaTeX, Markdown, JSON) and open matplotlib figures.`
-}
-
-// secret is a word that the code can't have known before its call.
-func secret() string {
-	var word [16]byte
-	_, _ = rand.Read(word[:]) // never fails: crypto/rand
-	return hex.EncodeToString(word[:])
+- sandbox "restricted": a small safe interpreter (asteval) without import, classes, generators and attribute tricks. It has functions, lambda, comprehensions, f-strings, try, math, statistics, read_text, write_text, list_files, print, int, float, bool, str, list, dict, tuple, set, sorted, min, max, sum, abs, round, range, len, enumerate, zip, any, all, map, isinstance, type (of one value), repr, chr.
+- display holds what a notebook would show (HTML, SVG, PNG, JPEG, PDF, LaTeX, Markdown, JavaScript, JSON).`
 }

@@ -74,7 +74,7 @@ func TestACallReadsEvaluatesAndWrites(t *testing.T) {
 	assert.Equal(t, []evaltool.ReadDone{{Path: "d/in.txt", SizeBytes: 2, Version: 1}}, r.Reads)
 	writes, err := json.Marshal(r.Writes)
 	require.NoError(t, err)
-	assert.JSONEq(t, `[{"path":"o.txt","mode":"create","size_bytes":7,"version":1},{"path":"new/q","mode":"create","size_bytes":4,"version":1}]`, string(writes))
+	assert.JSONEq(t, `[{"path":"o.txt","mode":"create","size_bytes":7,"version":1,"content":"got HI\n"},{"path":"new/q","mode":"create","size_bytes":4,"version":1,"content":"HIHI"}]`, string(writes))
 }
 
 func TestQueuedModesWorkOnTheRealFiles(t *testing.T) {
@@ -111,11 +111,12 @@ func TestOneRefusedWriteKeepsAllFromHappening(t *testing.T) {
 
 func TestNothingIsWrittenAfterAnException(t *testing.T) {
 	w := newWorkbench(t)
-	res, err := w.call(`{"code":"write_text('h', 'x')\n1/0","writes":[{"path":"o","content":"x"}]}`)
+	res, err := w.call(`{"code":"write_text('h', 'x')\nn = 12\n1/0","writes":[{"path":"o","content":"{n}!"}]}`)
 	require.NoError(t, err)
 	assert.True(t, res.Failed)
 	assert.Contains(t, res.Text, "ZeroDivisionError")
-	assert.Contains(t, res.Text, "nothing was written")
+	assert.Contains(t, res.Text, "nothing was written, because the code raised an exception; discarded: o (create, 3 bytes), h (overwrite, 1 bytes)")
+	assert.Contains(t, res.Text, "  n = 12\n")
 	assert.NoFileExists(t, filepath.Join(w.workspace, "h"))
 	assert.NoFileExists(t, filepath.Join(w.workspace, "o"))
 }

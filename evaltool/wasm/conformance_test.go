@@ -24,28 +24,36 @@ import (
 // TestConformance runs the shared cases on this engine, without a container: the
 // file tools, evaluate_python and the context operations over one directory.
 func TestConformance(t *testing.T) {
-	dir, reason := conformance.SharedDir()
-	if dir == "" {
-		hosttest.Lacks(t, "%s", reason)
+	const own = "../../integration/testdata/cases"
+	if hosttest.Raced {
+		t.Setenv("WISBOX_SLACK", "8")
 	}
+	dir := conformance.Dir(own)
 	target := &conformance.InProcess{Start: func(context.Context, conformance.OpenOptions) (*conformance.Local, error) {
 		return &conformance.Local{Do: toolsOver(t, t.TempDir(), engine(t))}, nil
 	}}
 	conformance.Run(t, target, &conformance.Options{Skip: notForWasm},
-		filepath.Join(dir, "rlm.jsonl"), filepath.Join(dir, "python.jsonl"))
+		filepath.Join(dir, "rlm.jsonl"), filepath.Join(own, "own-rlm.jsonl"), filepath.Join(dir, "python.jsonl"), filepath.Join(own, "own-python.jsonl"), filepath.Join(own, "own-notebook.jsonl"))
 }
 
 // notForWasm leaves out what says another sandbox, and what is so by design.
 func notForWasm(c *conformance.Case) string {
 	switch {
-	case strings.HasPrefix(c.ID, "python.restricted."):
-		return "for the restricted sandbox"
+	case strings.HasPrefix(c.ID, "python.restricted."), namesAnother(c.Args):
+		return "for another sandbox"
 	case c.ID == "python.fresh.random":
 		return "random numbers are the same on every run here"
-	case c.ID == "python.kept.died":
-		return "an interpreter that exits leaves the kept names as they were"
+	case strings.HasPrefix(c.ID, "own.notebook.limits."):
+		return "limits by choice are a session's options, and here is none"
+	case c.ID == "python.kept.died", c.ID == "own.notebook.context.timeout", c.ID == "own.notebook.context.ends", c.ID == "own.notebook.interrupt":
+		return "an interpreter that ends in the midst leaves the kept names as they were"
 	}
 	return ""
+}
+
+func namesAnother(args json.RawMessage) bool {
+	var p struct{ Sandbox string }
+	return json.Unmarshal(args, &p) == nil && p.Sandbox != "" && p.Sandbox != "wasm"
 }
 
 type call = func(ctx context.Context, name string, args json.RawMessage) (*tool.Result, error)

@@ -22,13 +22,16 @@ const (
 
 // Options configure an Engine. The zero value works.
 type Options struct {
-	// Module is the path of a python.wasm; "" is the environment variable
-	// WISBOX_WASM_PYTHON or, without it, the one that [Install] put into CacheDir.
+	// Module is the path of a python.wasm; "" is the one that the environment
+	// variable WISBOX_WASM_PYTHON or RLM_WASM_PYTHON_PATH names or, without them, the
+	// one that [Install] put into CacheDir.
 	Module string
 	// CacheDir holds what is compiled and started once; "" is wisbox/wasm in the
 	// user's cache directory. Whoever can write to it decides what code runs.
 	CacheDir string
-	// Fuel and Memory (bytes) bound one evaluation: 400,000,000 and 256 MiB.
+	// Fuel and Memory (bytes) bound one evaluation. 0 is what the environment
+	// variables RLM_WASM_FUEL and RLM_WASM_MEMORY_MB say, or without them 400,000,000
+	// and 256 MiB. Memory is at most 4 GiB.
 	Fuel, Memory int64
 	// Timeout bounds [Engine.Eval], default 5 s; Evaluate has it in its request.
 	Timeout time.Duration
@@ -55,27 +58,19 @@ type Engine struct {
 }
 
 // New makes an Engine. It loads nothing: a module that is not installed is found
-// missing, as unsupported, by the first call.
+// missing, as unsupported, by the first call. Limits that are out of range, in
+// opts or in the environment, are invalid.
 func New(opts *Options) (*Engine, error) {
 	e := &Engine{}
 	if opts != nil {
 		e.opts = *opts
 	}
-	e.opts.Fuel = orDefault(e.opts.Fuel, DefaultFuel)
-	e.opts.Memory = orDefault(e.opts.Memory, DefaultMemory)
+	if err := e.opts.bounds(); err != nil {
+		return nil, err
+	}
 	e.opts.Timeout = orDefault(e.opts.Timeout, DefaultTimeout)
 	e.opts.MaxOutput = orDefault(e.opts.MaxOutput, DefaultMaxOutput)
 	e.slots = make(chan struct{}, orDefault(e.opts.MaxConcurrent, runtime.GOMAXPROCS(0)))
-	if e.opts.Memory > 4<<30 {
-		return nil, fmt.Errorf("wasm: Options.Memory is %d bytes; WebAssembly has at most 4 GiB", e.opts.Memory)
-	}
-	if e.opts.CacheDir == "" {
-		dir, err := DefaultCacheDir()
-		if err != nil {
-			return nil, err
-		}
-		e.opts.CacheDir = dir
-	}
 	return e, nil
 }
 
@@ -102,6 +97,13 @@ func (e *Engine) Version() string {
 func (e *Engine) identify() error {
 	if e.source != nil {
 		return nil
+	}
+	if e.opts.CacheDir == "" {
+		dir, err := DefaultCacheDir()
+		if err != nil {
+			return err
+		}
+		e.opts.CacheDir = dir
 	}
 	source, err := findSource(e.opts.Module, e.opts.CacheDir)
 	if err != nil {

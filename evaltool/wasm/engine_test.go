@@ -54,6 +54,14 @@ func TestWhatCodeDoesIsToldApart(t *testing.T) {
 	}
 }
 
+func TestAfterAnExceptionWhatWasSetBeforeIsTold(t *testing.T) {
+	resp := evaluate(t, engine(t), evaltool.Request{Code: "x = [1]\nwrite_text('q', 'abc')\n1/0", Names: []string{"x", "y"}})
+	assert.Equal(t, evaltool.StatusException, resp.Status)
+	assert.Equal(t, map[string]string{"x": "[1]"}, resp.Globals)
+	assert.Equal(t, map[string]string{"x": "[1]"}, resp.Names)
+	assert.Equal(t, []evaltool.Queued{{Path: "/workspace/q", Mode: "overwrite", Content: "abc"}}, resp.Writes)
+}
+
 func TestAnInterpreterThatExitsIsSaid(t *testing.T) {
 	resp := run(t, "import os\nprint('out', flush=True)\nos._exit(9)")
 	assert.True(t, resp.Ended)
@@ -164,13 +172,14 @@ func TestReadsAndWritesArePassed(t *testing.T) {
 func TestKeptNamesLiveOnAndSurviveATimeout(t *testing.T) {
 	s := engine(t).Session(nil)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	kept := func(code, name string) evaltool.Response {
-		resp, err := s.Evaluate(context.Background(), evaltool.Request{Code: code, Kept: true, Context: name, Timeout: 300 * time.Millisecond})
+	within := func(timeout time.Duration, code, name string) evaltool.Response {
+		resp, err := s.Evaluate(context.Background(), evaltool.Request{Code: code, Kept: true, Context: name, Timeout: timeout})
 		require.NoError(t, err)
 		return resp
 	}
+	kept := func(code, name string) evaltool.Response { return within(time.Minute, code, name) }
 	kept("x = 20\nopen('f', 'w').write('kept')", "")
-	resp := kept("x = 99\nwhile True: pass", "")
+	resp := within(300*time.Millisecond, "x = 99\nwhile True: pass", "")
 	assert.Equal(t, evaltool.StatusTimedOut, resp.Status)
 	assert.Contains(t, resp.Notes[1], "as they were before")
 	assert.Equal(t, "(20, 'kept')", *kept("x, open('f').read()", "").Value)
@@ -188,6 +197,18 @@ func TestKeptInterpretersAreBounded(t *testing.T) {
 		_, err := s.Evaluate(context.Background(), evaltool.Request{Code: "1", Kept: true, Context: strings.Repeat("c", i), Timeout: 5 * time.Second})
 		assert.Equal(t, i == wasm.MaxContexts, tool.KindOf(err) == tool.Limit)
 	}
+}
+
+func TestCloseEndsWhatRuns(t *testing.T) {
+	s := engine(t).Session(nil)
+	ended := make(chan evaltool.Response, 1)
+	go func() {
+		resp, err := s.Evaluate(context.Background(), evaltool.Request{Code: "while True: pass", Kept: true, Timeout: time.Minute})
+		assert.NoError(t, err)
+		ended <- resp
+	}()
+	require.Eventually(t, func() bool { return s.Close() == nil && len(ended) == 1 }, 20*time.Second, time.Millisecond)
+	assert.Equal(t, evaltool.StatusCancelled, (<-ended).Status)
 }
 
 func TestKeptMemoryIsBoundedTogether(t *testing.T) {
@@ -291,5 +312,27 @@ func BenchmarkTheFirstCallOfAProcess(b *testing.B) {
 		require.NoError(b, err)
 		evaluate(b, e, evaltool.Request{Code: "1+1"})
 		require.NoError(b, e.Close())
+	}
+}
+
+func TestEvalSeesInputsOfAnyName(t *testing.T) {
+	ops, err := rlm.New(&rlm.Options{Eval: engine(t)})
+	require.NoError(t, err)
+	for _, name := range []string{"print", "len", "reads", "result", "a-b", "1a", "__name__", "class"} {
+		_, err := ops.Bind(name, "text of "+name)
+		require.NoError(t, err)
+	}
+	for args, want := range map[string]string{
+		`{"code":"result = print","inputs":["print"]}`:                                              "text of print",
+		`{"code":"result = len + str(__builtins__.len(len))","inputs":["len"]}`:                     "text of len11",
+		`{"code":"import builtins\nbuiltins.print(reads)","inputs":["reads","print"]}`:              "text of reads",
+		`{"code":"","inputs":["result"]}`:                                                           "text of result",
+		`{"code":"result = reads['a-b'] + globals()['1a']","inputs":["a-b","1a"]}`:                  "text of a-btext of 1a",
+		`{"code":"result = __name__","inputs":["__name__"]}`:                                        "text of __name__",
+		`{"code":"import builtins\nresult = builtins.len([n for n in globals() if n == 'class'])"}`: "0",
+	} {
+		out, err := ops.Do(t.Context(), "eval", []byte(args))
+		require.NoError(t, err, args)
+		assert.Equal(t, want, out.Result+out.Failure, args)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/evaltool/python/driver"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -20,6 +21,7 @@ const (
 	dirPrivate   = ".wisbox" // the driver's
 	dirInputs    = dirPrivate + "/in"
 	dirHost      = dirPrivate + "/host" // stands for the workspace of the host
+	dirList      = dirPrivate + "/list" // likewise; its files list directories
 
 	fileBoot    = dirPrivate + "/boot.py"
 	fileRequest = dirPrivate + "/request"
@@ -37,6 +39,7 @@ type request struct {
 	Names   []string          `json:"names"`
 	Eval    bool              `json:"eval"`
 	Real    bool              `json:"real"` // random numbers begin anew
+	Env     map[string]string `json:"env,omitempty"`
 }
 
 // task is one evaluation, of whichever contract.
@@ -52,7 +55,7 @@ type task struct {
 // outcome is how it went. answer is nil unless the driver came to its end.
 type outcome struct {
 	*ran
-	answer *answer
+	answer *driver.Answer
 }
 
 // Evaluate implements evaltool.Engine.
@@ -62,11 +65,15 @@ func (s *Session) Evaluate(ctx context.Context, req evaltool.Request) (evaltool.
 	if err != nil {
 		return evaltool.Response{}, err
 	}
-	var stdout, stderr evaltool.Stream
+	stdout, stderr := evaltool.Stream{Max: req.MaxOutput}, evaltool.Stream{Max: req.MaxOutput}
 	t := &task{
-		request: request{ID: "evaluate", Code: req.Code, Globals: req.Globals, Names: req.Names},
+		request: request{ID: "evaluate", Code: req.Code, Globals: req.Globals, Names: req.Names, Env: req.Env},
 		reads:   req.Reads, inWorkspace: true,
 		fuel: fuel, memory: memory, timeout: req.Timeout, stdout: &stdout, stderr: &stderr,
+	}
+	if feed := req.Feed; feed != nil {
+		stdout.Follow(feed.Stdout())
+		stderr.Follow(feed.Stderr())
 	}
 	leave, err := e.enter(ctx)
 	if err != nil {
@@ -78,8 +85,9 @@ func (s *Session) Evaluate(ctx context.Context, req evaltool.Request) (evaltool.
 		return evaltool.Response{}, err
 	}
 	if req.Kept {
-		return s.evaluateKept(ctx, python, req.Context, t, &stdout, &stderr)
+		return s.evaluateKept(ctx, python, req, t, &stdout, &stderr)
 	}
+	defer req.Feed.ReleaseAfter(ctx, req.Timeout)()
 	out, err := python.evaluate(ctx, t, python.image, s.workspace(), nil)
 	if err != nil {
 		return evaltool.Response{}, err
@@ -107,7 +115,7 @@ func (i *interpreter) evaluate(ctx context.Context, t *task, from *image, files 
 	if err := t.give(files); err != nil {
 		return nil, err
 	}
-	files.begin(ctx)
+	files.begin()
 	defer files.remove(dirPrivate)
 	memory, err := from.mapRegion(int(t.memory))
 	if err != nil {
@@ -176,10 +184,21 @@ func respond(t *task, out *outcome, stdout, stderr *evaltool.Stream) evaltool.Re
 		resp.Notes = append(resp.Notes, out.why(t))
 	case a.Status == evaltool.StatusException:
 		resp.Status, resp.Stderr = a.Status, stderr.TextWith(a.Traceback)
+		a.FillFailed(&resp)
 	default:
-		a.fill(&resp)
+		a.Fill(&resp)
 	}
 	return resp
+}
+
+// trapOf is WebAssembly's own word for a crash. Any other error may hold Go's text.
+func trapOf(err error) string {
+	first, _, _ := strings.Cut(err.Error(), "\n")
+	trap, ok := strings.CutPrefix(first, "wasm error: ")
+	if !ok || strings.Contains(trap, "runtime error") {
+		return ""
+	}
+	return ": " + strings.TrimSuffix(trap, " (recovered by wazero)")
 }
 
 // why says in words how an evaluation ended that did not come to its end.
@@ -194,8 +213,7 @@ func (o *outcome) why(t *task) string {
 	case o.exited:
 		return fmt.Sprintf("the interpreter ended with exit code %d before the code did", o.exitCode)
 	case o.crashed != nil:
-		first, _, _ := strings.Cut(o.crashed.Error(), "\n")
-		return "the interpreter crashed: " + strings.TrimSuffix(strings.TrimPrefix(first, "wasm error: "), " (recovered by wazero)")
+		return "the interpreter crashed" + trapOf(o.crashed)
 	}
 	return "the interpreter gave no answer that makes sense"
 }

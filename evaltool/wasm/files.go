@@ -15,8 +15,11 @@ import (
 	"github.com/wisbox/wisbox/evaltool"
 )
 
-// maxNodes bounds the files and directories of one file system.
-const maxNodes = 4096
+// Bounds of one file system.
+const (
+	maxNodes = 4096 // files and directories
+	maxOpens = 256  // of them open at once
+)
 
 // memoryFiles is the file system of one instance: directories and files in
 // memory, no links, no times. The bytes that a program writes are bounded.
@@ -29,11 +32,15 @@ type memoryFiles struct {
 	left  int64            // bytes that may still be written
 	inode sys.Inode
 
-	// host reads a file of the host, of at most that many bytes; nil: there are none.
-	host     func(ctx context.Context, path string, most int64) (string, experimental.Errno)
-	ctx      context.Context //nolint:containedctx // of the run that is on: the interface has none
-	hostLeft int64           // bytes that may still be read from the host
+	host     hostText // reads a file of the host; nil: there are none
+	list     hostText // lists a directory of the host; likewise
+	hostLeft int64    // bytes that may still be read from the host
+	meter    *meter   // of the run that is on: what is done for it is paid; or nil
+	opens    int      // files and directories that are open
 }
+
+// hostText gives a text of the host, of at most that many bytes.
+type hostText func(ctx context.Context, path string, most int64) (string, experimental.Errno)
 
 type node struct {
 	inode sys.Inode
@@ -88,28 +95,50 @@ func (f *memoryFiles) content(name string) []byte {
 	return nil
 }
 
-// begin starts a run: what is read of the host ends with ctx, and what an earlier
-// run had open is not open any more.
-func (f *memoryFiles) begin(ctx context.Context) {
+// begin starts a run: what an earlier run had open is not open any more.
+func (f *memoryFiles) begin() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.ctx, f.hostLeft, f.left = ctx, evaltool.MaxReadBytes, f.room
+	f.hostLeft, f.left, f.opens = evaltool.MaxReadBytes, f.room, 0
 	for _, n := range f.nodes {
 		n.opens = 0
 		f.left -= int64(len(n.data))
 	}
 }
 
+// attach joins the files to a run, whose context is that of what is read of the host.
+func (f *memoryFiles) attach(m *meter) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.meter = m
+}
+
+// full tells whether as much is open as may be.
+func (f *memoryFiles) full() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.opens >= maxOpens
+}
+
+// pay is for work on behalf of the program, before it is done. mu is held.
+func (f *memoryFiles) pay(units int64) {
+	if f.meter != nil {
+		f.meter.spend(units)
+	}
+}
+
 // openHost opens a file of the host, to read. mu is held.
-func (f *memoryFiles) openHost(name string) (experimental.File, experimental.Errno) {
-	if f.host == nil {
+func (f *memoryFiles) openHost(name string, from hostText) (experimental.File, experimental.Errno) {
+	if from == nil || f.meter == nil {
 		return nil, experimental.ENOENT
 	}
-	text, errno := f.host(f.ctx, name, f.hostLeft)
+	f.pay(priceHost)
+	text, errno := from(f.meter.ctx, name, f.hostLeft)
 	if errno != 0 {
 		return nil, errno
 	}
 	f.hostLeft -= int64(len(text))
+	f.opens++
 	return &openFile{files: f, node: &node{text: text, opens: 1}}, 0
 }
 
@@ -130,9 +159,10 @@ func (f *memoryFiles) lookup(name string) (*node, experimental.Errno) {
 func (f *memoryFiles) OpenFile(name string, flag experimental.Oflag, _ fs.FileMode) (experimental.File, experimental.Errno) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.pay(priceOpen)
 	name = clean(name)
-	if path, ok := hostPath(name); ok {
-		return f.openHost(path)
+	if path, from, ok := f.hostPath(name); ok {
+		return f.openHost(path, from)
 	}
 	writes := flag&(experimental.O_RDWR|experimental.O_WRONLY) != 0
 	n, errno := f.lookup(name)
@@ -147,6 +177,7 @@ func (f *memoryFiles) OpenFile(name string, flag experimental.Oflag, _ fs.FileMo
 	case n.dir && writes:
 		return nil, experimental.EISDIR
 	case n.dir:
+		f.opens++
 		return &openDir{files: f, name: name, node: n}, 0
 	case flag&experimental.O_DIRECTORY != 0:
 		return nil, experimental.ENOTDIR
@@ -155,8 +186,12 @@ func (f *memoryFiles) OpenFile(name string, flag experimental.Oflag, _ fs.FileMo
 	if writes && flag&experimental.O_TRUNC != 0 {
 		errno = open.resize(0)
 	}
+	if errno != 0 {
+		return nil, errno
+	}
+	f.opens++
 	n.opens++
-	return open, errno
+	return open, 0
 }
 
 // create adds a node below a directory. mu is held.
@@ -302,6 +337,7 @@ func (f *memoryFiles) Chmod(name string, _ fs.FileMode) experimental.Errno {
 
 // children are the names in a directory, sorted. mu is held.
 func (f *memoryFiles) children(dir string) []string {
+	f.pay(int64(len(f.nodes)) * priceEntry)
 	var names []string
 	for name := range f.nodes {
 		if name != "." && path.Dir(name) == dir {

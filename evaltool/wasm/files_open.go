@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"io/fs"
+	"math"
 	"path"
 
 	experimental "github.com/tetratelabs/wazero/experimental/sys"
@@ -23,6 +24,8 @@ type openDir struct {
 	node  *node
 	names []string
 	begun bool
+
+	closed bool
 }
 
 func (d *openDir) Dev() (uint64, experimental.Errno)      { return 0, 0 }
@@ -31,13 +34,23 @@ func (d *openDir) Stat() (sys.Stat_t, experimental.Errno) { return d.node.stat()
 func (d *openDir) Sync() experimental.Errno               { return 0 }
 func (d *openDir) Datasync() experimental.Errno           { return 0 }
 func (d *openDir) Utimens(_, _ int64) experimental.Errno  { return 0 }
-func (d *openDir) Close() experimental.Errno              { return 0 }
 func (d *openDir) Seek(offset fileOffset, whence int) (fileOffset, experimental.Errno) {
 	if offset != 0 || whence != io.SeekStart {
 		return 0, experimental.EISDIR
 	}
 	d.begun = false
 	return 0, 0
+}
+
+// Close implements experimental/sys.File.
+func (d *openDir) Close() experimental.Errno {
+	d.files.mu.Lock()
+	defer d.files.mu.Unlock()
+	if !d.closed {
+		d.closed = true
+		d.files.opens--
+	}
+	return 0
 }
 
 // Readdir implements experimental/sys.File.
@@ -50,6 +63,7 @@ func (d *openDir) Readdir(n int) ([]experimental.Dirent, experimental.Errno) {
 	if n < 0 || n > len(d.names) {
 		n = len(d.names)
 	}
+	d.files.pay(int64(n) * priceEntry)
 	entries := make([]experimental.Dirent, 0, n)
 	for _, name := range d.names[:n] {
 		entry := experimental.Dirent{Name: name}
@@ -104,12 +118,15 @@ func (o *openFile) Read(buf []byte) (int, experimental.Errno) {
 func (o *openFile) Pread(buf []byte, off int64) (int, experimental.Errno) {
 	o.files.mu.Lock()
 	defer o.files.mu.Unlock()
-	switch {
-	case off < 0:
+	if off < 0 {
 		return 0, experimental.EINVAL
-	case off >= o.node.size():
+	}
+	n := min(int64(len(buf)), o.node.size()-off)
+	if n <= 0 {
 		return 0, 0
-	case o.node.text != "":
+	}
+	o.files.pay(n / perUnit)
+	if o.node.text != "" {
 		return copy(buf, o.node.text[off:]), 0
 	}
 	return copy(buf, o.node.data[off:]), 0
@@ -154,11 +171,12 @@ func (o *openFile) Pwrite(buf []byte, off int64) (int, experimental.Errno) {
 	switch {
 	case !o.writes:
 		return 0, experimental.EBADF
-	case off < 0:
+	case off < 0 || off > math.MaxInt64-int64(len(buf)):
 		return 0, experimental.EINVAL
 	case len(buf) == 0: // writes nothing, not even zeros up to off
 		return 0, 0
 	}
+	o.files.pay(int64(len(buf)) / perUnit)
 	if end := off + int64(len(buf)); end > o.node.size() {
 		if errno := o.resize(end); errno != 0 {
 			return 0, errno
@@ -196,6 +214,7 @@ func (o *openFile) resize(size int64) experimental.Errno {
 	if grows > o.files.left {
 		return experimental.EIO
 	}
+	o.files.pay(resizing(n.data, size) / perUnit)
 	o.files.left -= grows
 	if grows > 0 {
 		n.data = append(n.data, make([]byte, grows)...)
@@ -205,6 +224,14 @@ func (o *openFile) resize(size int64) experimental.Errno {
 	return 0
 }
 
+// resizing is how many bytes are cleared or copied when data gets that size.
+func resizing(data []byte, size int64) int64 {
+	if size < int64(len(data)) || size > int64(cap(data)) {
+		return size
+	}
+	return size - int64(len(data))
+}
+
 // own copies a text that was given before it is changed. mu is held.
 func (o *openFile) own() experimental.Errno {
 	given := int64(len(o.node.text))
@@ -212,6 +239,7 @@ func (o *openFile) own() experimental.Errno {
 		return experimental.EIO
 	}
 	if given > 0 {
+		o.files.pay(given / perUnit)
 		o.files.left -= given
 		o.node.data, o.node.text = []byte(o.node.text), ""
 	}
@@ -226,6 +254,7 @@ func (o *openFile) Close() experimental.Errno {
 		return 0
 	}
 	o.closed = true
+	o.files.opens--
 	o.node.opens--
 	o.files.reclaim(o.node)
 	return 0

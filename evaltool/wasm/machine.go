@@ -13,7 +13,6 @@ import (
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
 	"github.com/tetratelabs/wazero/experimental/sysfs"
-	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 	"github.com/tetratelabs/wazero/sys"
 )
 
@@ -42,19 +41,6 @@ func newMachine(ctx context.Context, module []byte, cache wazero.CompilationCach
 }
 
 func (m *machine) close() { _ = m.runtime.Close(context.Background()) }
-
-// host makes WASI, with the functions that must know of the run.
-func (m *machine) host(ctx context.Context) error {
-	b := m.runtime.NewHostModuleBuilder(wasi_snapshot_preview1.ModuleName)
-	wasi_snapshot_preview1.NewFunctionExporter().ExportFunctions(b)
-	i32 := api.ValueTypeI32
-	result := []api.ValueType{i32}
-	b.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(refuel), nil, result).Export(hookName)
-	b.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(poll), []api.ValueType{i32, i32, i32, i32}, result).Export("poll_oneoff")
-	b.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(exit), []api.ValueType{i32}, nil).Export("proc_exit")
-	_, err := b.Instantiate(ctx)
-	return err
-}
 
 // job is one run of an instance.
 type job struct {
@@ -87,10 +73,10 @@ type ran struct {
 func (m *machine) run(ctx context.Context, j *job) (*ran, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, j.timeout, errLate)
 	defer cancel()
-	meter := &meter{left: j.fuel, clock: newClock(j.real)}
+	meter := &meter{left: j.fuel, clock: newClock(j.real), files: j.files}
 	inner := context.WithValue(context.WithoutCancel(ctx), meterKey{}, meter)
 	meter.ctx = ctx
-	mod, err := m.runtime.InstantiateModule(experimental.WithMemoryAllocator(inner, j.memory), m.compiled, j.config(meter.clock))
+	mod, err := m.runtime.InstantiateModule(experimental.WithMemoryAllocator(inner, j.memory), m.compiled, j.config(meter))
 	if err != nil {
 		return nil, fmt.Errorf("instantiate: %w", err)
 	}
@@ -98,6 +84,8 @@ func (m *machine) run(ctx context.Context, j *job) (*ran, error) {
 	if err := meter.attach(mod); err != nil {
 		return nil, err
 	}
+	j.files.attach(meter)
+	defer j.files.attach(nil)
 	call, err := j.prepare(mod)
 	if err != nil {
 		return nil, err
@@ -110,17 +98,18 @@ func (m *machine) run(ctx context.Context, j *job) (*ran, error) {
 	return out, nil
 }
 
-func (j *job) config(c *clock) wazero.ModuleConfig {
+func (j *job) config(m *meter) wazero.ModuleConfig {
+	c := m.clock
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions().WithArgs(j.args...).
-		WithStdout(&stopping{j.stdout}).WithStderr(&stopping{j.stderr}).
+		WithStdout(&stopping{j.stdout, m}).WithStderr(&stopping{j.stderr, m}).
 		WithWalltime(c.walltime, sys.ClockResolution(time.Millisecond)).
 		WithNanotime(c.nanotime, sys.ClockResolution(time.Millisecond)).
 		WithFSConfig(wazero.NewFSConfig().(sysfs.FSConfig).WithSysFSMount(j.files, "/"))
+	var random io.Reader = rand.NewChaCha8([32]byte{})
 	if j.real {
-		config = config.WithRandSource(crand.Reader)
-	} else {
-		config = config.WithRandSource(rand.NewChaCha8([32]byte{}))
+		random = crand.Reader
 	}
+	config = config.WithRandSource(&inPieces{random, m})
 	for name, value := range j.env {
 		config = config.WithEnv(name, value)
 	}
@@ -133,6 +122,8 @@ func (r *ran) ended(err error) {
 	var stop stopError
 	switch {
 	case err == nil:
+	case errors.Is(err, errHost):
+		r.crashed = errHost
 	case errors.As(err, &stop):
 		r.stopped = stop.reason
 	case errors.As(err, &exit):

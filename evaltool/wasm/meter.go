@@ -25,11 +25,17 @@ type stopError struct{ reason error }
 
 func (e stopError) Error() string { return e.reason.Error() }
 
+func (e stopError) Unwrap() error { return e.reason }
+
 // stopping lets a writer that has enough stop the program: its error is the
 // reason.
-type stopping struct{ io.Writer }
+type stopping struct {
+	io.Writer
+	meter *meter
+}
 
 func (w *stopping) Write(p []byte) (int, error) {
+	w.meter.spend(int64(len(p)) / perUnit)
 	n, err := w.Writer.Write(p)
 	if errors.Is(err, errOutput) {
 		panic(stopError{errOutput})
@@ -43,6 +49,7 @@ type meter struct {
 	clock *clock
 	fuel  api.MutableGlobal
 	left  int64 // not yet granted
+	files *memoryFiles
 }
 
 type meterKey struct{}
@@ -64,6 +71,22 @@ func (m *meter) grant(has int64) {
 	next := min(slice, m.left)
 	m.left -= next
 	m.fuel.Set(uint64(has + next))
+}
+
+// spend takes fuel for the work of a host function, before it is done, and stops the
+// program where there is not enough or its time is over.
+func (m *meter) spend(units int64) {
+	m.check()
+	has := int64(m.fuel.Get()) - units
+	if has < 0 {
+		more := min(max(slice, -has), m.left)
+		m.left -= more
+		has += more
+	}
+	m.fuel.Set(uint64(has))
+	if has < 0 {
+		panic(stopError{errFuel})
+	}
 }
 
 func (m *meter) remaining() int64 { return m.left + int64(m.fuel.Get()) }

@@ -197,7 +197,7 @@ func FuzzAnswersAreBoundedOrRefused(f *testing.F) {
 			return
 		}
 		var resp evaltool.Response
-		a.fill(&resp)
+		a.Fill(&resp)
 		for _, text := range resp.Globals {
 			require.True(t, len(text) > 6 && text[:6] == "!repr:" || json.Valid([]byte(text)) || text == "!repr:")
 		}
@@ -216,7 +216,7 @@ func TestARunBeginsWithTheRoomThatIsFree(t *testing.T) {
 	require.Zero(t, write("tmp", 6))
 	assert.NotZero(t, write("more", 1))
 	f.remove("tmp")
-	f.begin(context.Background())
+	f.begin()
 	assert.NotZero(t, write("more", 7))
 	assert.Zero(t, write("more", 6))
 }

@@ -16,8 +16,6 @@ const (
 	maxSubscriptions = 1024
 	tagClock         = 0
 	flagAbsolute     = 1
-	errnoInval       = 28
-	errnoFault       = 21
 )
 
 var little = binary.LittleEndian
@@ -37,6 +35,7 @@ func poll(ctx context.Context, mod api.Module, stack []uint64) {
 		return
 	}
 	m := meterOf(ctx)
+	m.spend(priceCall + int64(count)*priceVec)
 	raw, ok := mod.Memory().Read(in, count*subscriptionSize)
 	if !ok {
 		stack[0] = errnoFault

@@ -2,6 +2,7 @@ package wasm
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -9,16 +10,17 @@ import (
 	experimental "github.com/tetratelabs/wazero/experimental/sys"
 
 	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/internal/kept"
 	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
 )
 
-// MaxContexts is how many kept interpreters one Session has at a time. Together
-// they keep at most twice the memory that one evaluation may have.
-const MaxContexts = 8
+// maxListed is how many files list_files lists, as in the other engines.
+const maxListed = 10_000
 
-// Files is what read_text reads from; *vfs.FS is one.
+// Files is what read_text and list_files work on; *vfs.FS is one.
 type Files interface {
+	Paths(ctx context.Context, path string, max int) ([]string, error)
 	ReadWhole(ctx context.Context, path string, max int64) ([]byte, vfs.Info, error)
 }
 
@@ -27,10 +29,10 @@ type Files interface {
 type Session struct {
 	engine *Engine
 	files  Files
+	kept   *kept.Table[string, names]
 
 	mu        sync.Mutex
-	kept      map[string]*keeper
-	keptBytes int64 // of their images
+	keptBytes int64 // of the images of the kept
 }
 
 var (
@@ -41,12 +43,14 @@ var (
 // Session makes the evaluator of a session. Without files, which may be nil,
 // read_text knows what reads gives and nothing else.
 func (e *Engine) Session(files Files) *Session {
-	return &Session{engine: e, files: files, kept: map[string]*keeper{}}
+	s := &Session{engine: e, files: files}
+	s.kept = kept.New[string](s.forget)
+	return s
 }
 
 // Guidance implements evaltool.Engine.
 func (s *Session) Guidance() string {
-	return fmt.Sprintf(`- sandbox "wasm": Python 3.12 with its standard library in WebAssembly, without a container: no programs, no network, no threads, no installed packages; open() sees the files in reads only, in a private directory. Clock and random numbers are the same on every run. fuel (at most %d) bounds the work, memory (at most %d) the bytes.`,
+	return fmt.Sprintf(`- sandbox "wasm": Python 3.12 with its standard library in WebAssembly, without a container: no programs, no network, no threads, no installed packages; open() sees the files in reads only, in a private directory; of what IPython adds it lacks !command, %%pip and %%%%bash. Clock and random numbers are the same on every run. fuel (at most %d) bounds the work, memory (at most %d) the bytes.`,
 		s.engine.opts.Fuel, s.engine.opts.Memory)
 }
 
@@ -54,31 +58,59 @@ func (s *Session) Guidance() string {
 func (s *Session) workspace() *memoryFiles {
 	files := newWorkspace()
 	if s.files != nil {
-		files.host = s.read
+		files.host, files.list = s.read, s.list
 	}
 	return files
 }
 
-// read opens a workspace file of the host for read_text.
+// read opens a workspace file of the host for read_text. The driver has cleaned its paths:
+// the prefix keeps one that begins with workspace/ from being cleaned again.
 func (s *Session) read(ctx context.Context, path string, most int64) (string, experimental.Errno) {
-	data, _, err := s.files.ReadWhole(ctx, path, most)
-	if err == nil {
-		return string(data), 0
-	}
-	switch tool.KindOf(err) {
-	case tool.NotFound:
-		return "", experimental.ENOENT
-	case tool.IsDir:
-		return "", experimental.EISDIR
-	case tool.NotDir:
-		return "", experimental.ENOTDIR
-	case tool.Escape, tool.Permission:
-		return "", experimental.EACCES
-	case tool.Invalid, tool.NotRegular:
-		return "", experimental.EINVAL
-	}
-	return "", experimental.EIO
+	data, _, err := s.files.ReadWhole(ctx, "/workspace/"+path, most)
+	return string(data), errnoOf(err)
 }
 
-// hostPath is the path in the workspace that a private path stands for.
-func hostPath(name string) (string, bool) { return strings.CutPrefix(name, dirHost+"/") }
+// list answers with a JSON list of the files below a workspace directory, or null where
+// there are too many.
+func (s *Session) list(ctx context.Context, path string, most int64) (string, experimental.Errno) {
+	paths, err := s.files.Paths(ctx, "/workspace/"+path, maxListed)
+	if kind := tool.KindOf(err); kind == tool.TooLarge || kind == tool.Limit {
+		return "null", 0
+	} else if err != nil {
+		return "", errnoOf(err)
+	}
+	text, err := json.Marshal(paths)
+	if err != nil || int64(len(text)) > most {
+		return "null", 0
+	}
+	return string(text), 0
+}
+
+// errnoOf is what the code sees of an error of the file tools.
+func errnoOf(err error) experimental.Errno {
+	switch tool.KindOf(err) {
+	case "":
+		return 0
+	case tool.NotFound:
+		return experimental.ENOENT
+	case tool.IsDir:
+		return experimental.EISDIR
+	case tool.NotDir:
+		return experimental.ENOTDIR
+	case tool.Escape, tool.Permission:
+		return experimental.EACCES
+	case tool.Invalid, tool.NotRegular:
+		return experimental.EINVAL
+	}
+	return experimental.EIO
+}
+
+// hostPath is the path in the workspace that a private path stands for, and what of the
+// host answers for it.
+func (f *memoryFiles) hostPath(name string) (path string, from hostText, ok bool) {
+	if path, ok := strings.CutPrefix(name, dirHost+"/"); ok {
+		return path, f.host, true
+	}
+	path, ok = strings.CutPrefix(name, dirList)
+	return path, f.list, ok && (path == "" || path[0] == '/')
+}

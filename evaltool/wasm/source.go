@@ -14,12 +14,9 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// ModuleVariable names the environment variable with the path of a python.wasm.
-const ModuleVariable = "WISBOX_WASM_PYTHON"
-
 // engineVersion changes when the same module and driver would give other results
 // or another memory.
-const engineVersion = "wisbox-wasm-1"
+const engineVersion = "wisbox-wasm-2"
 
 //go:embed boot/before.py
 var bootBefore string
@@ -65,8 +62,8 @@ func locate(explicit, dir string) (path string, installed bool) {
 	if explicit != "" {
 		return explicit, false
 	}
-	if named := os.Getenv(ModuleVariable); named != "" {
-		return named, false
+	if path := named(); path != "" {
+		return path, false
 	}
 	return filepath.Join(dir, moduleFile), true
 }

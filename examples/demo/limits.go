@@ -144,7 +144,7 @@ func (d *demo) containers(ctx context.Context) []string {
 		return []string{"podman ps: " + err.Error()}
 	}
 	var left []string
-	for _, id := range strings.Fields(string(out)) {
+	for id := range strings.FieldsSeq(string(out)) {
 		mounts, _ := exec.CommandContext(ctx, podman, "inspect", "--format", "{{range .Mounts}}{{.Source}} {{end}}", id).Output()
 		if bytes.Contains(mounts, []byte(d.state)) {
 			left = append(left, id)

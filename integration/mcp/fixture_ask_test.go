@@ -1,5 +1,3 @@
-//lint:file-ignore SA1019 the suite asks for what the newest revision deprecates
-
 package mcp
 
 import (

@@ -1,5 +1,3 @@
-//lint:file-ignore SA1019 the suite asks for what the newest revision deprecates
-
 package mcp
 
 import (
@@ -16,7 +14,7 @@ import (
 // The conformance suite drives a server by tools, resources and prompts whose
 // names and answers it lays down: it calls them to see what the server makes of
 // each kind of content, notification and question. They stand in this file and
-// the two beside it and are in no build but the tests'.
+// the three beside it and are in no build but the tests'.
 
 // fixtures adds them all to a server of the SDK.
 func fixtures(s *sdk.Server) {
@@ -45,6 +43,7 @@ func fixtures(s *sdk.Server) {
 			return say(string(r.Params.Arguments)), nil
 		})
 	questionFixtures(s)
+	taskFixtures(s)
 	resourceFixtures(s)
 	promptFixtures(s)
 }

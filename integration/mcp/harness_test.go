@@ -18,22 +18,14 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
 // args is the object of a call's arguments, or one out of a result.
 type args = map[string]any
 
-func binary(t *testing.T) string {
-	t.Helper()
-	bin := os.Getenv("WISBOX_BIN")
-	if bin == "" {
-		bin = "../../bin/wisbox"
-	}
-	bin, err := filepath.Abs(bin)
-	require.NoError(t, err)
-	require.FileExists(t, bin, "build it first: make build")
-	return bin
-}
+var binary = hosttest.Binary
 
 // world is a state root of its own and what is needed to start servers over it.
 type world struct {
@@ -54,7 +46,7 @@ func newWorld(t *testing.T) *world {
 // which takes long to end, on a busy machine, leaves the session to the next start.
 func (w *world) requireEmpty() {
 	gone := func() bool { return len(w.sessions()) == 0 }
-	if !assert.Eventually(new(assert.CollectT), gone, 5*time.Second, 20*time.Millisecond) {
+	if !assert.Eventually(new(assert.CollectT), gone, 30*time.Second, 20*time.Millisecond) {
 		w.t.Log("a server was killed; the next start has to clean up")
 		out, err := w.command("run", "--", "true").CombinedOutput()
 		assert.NoError(w.t, err, "%s", out)

@@ -123,7 +123,7 @@ func TestAServersOwnTokenIsInAPrivateFileWhileItRuns(t *testing.T) {
 	said, err := cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	defer cmd.Process.Kill()
+	defer func() { _ = cmd.Process.Kill() }()
 	lines := bufio.NewScanner(said)
 	for range 2 { // where it listens, and where the token is
 		require.True(t, lines.Scan(), "two lines")

@@ -1,21 +1,20 @@
 package mcp
 
 import (
+	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
 func TestAServersMetricsAreServed(t *testing.T) {
 	w := newWorld(t).needsPodman()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	addr := free.Addr().String()
-	require.NoError(t, free.Close())
+	addr := fmt.Sprintf("127.0.0.1:%d", hosttest.FreePort(t))
 	c := w.stdio("--metrics", addr)
 	c.call("shell_execute", args{"commands": []string{"true"}})
 	c.call("process_start", args{"commands": []string{"sleep", "600"}})

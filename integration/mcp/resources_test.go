@@ -136,8 +136,9 @@ func TestManyFilesAreListedInPages(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// told waits until a client was told of each of these resources, whatever else.
-func told(t *testing.T, updates <-chan string, uris ...string) {
+// told waits until a client was told of each of these resources, and gives all that it
+// was told of until then.
+func told(t *testing.T, updates <-chan string, uris ...string) (all []string) {
 	t.Helper()
 	missing := map[string]bool{}
 	for _, uri := range uris {
@@ -147,10 +148,12 @@ func told(t *testing.T, updates <-chan string, uris ...string) {
 		select {
 		case uri := <-updates:
 			delete(missing, uri)
+			all = append(all, uri)
 		case <-time.After(30 * time.Second):
 			require.Fail(t, "nothing was told of", "%v", missing)
 		}
 	}
+	return all
 }
 
 func watcher() (*sdk.ClientOptions, <-chan string) {
@@ -187,15 +190,15 @@ func subscribeAndChange(t *testing.T, w *world, over sdk.Transport) {
 	told(t, updates, uris["a"], uris["digest"])
 	c.call("shell_execute", args{"script": "echo 3 > b"})
 	told(t, updates, uris["digest"])
+	mark := strings.Replace(uris["a"], "/file/a", "/file/mark", 1)
+	require.NoError(t, c.Subscribe(t.Context(), &sdk.SubscribeParams{URI: mark}))
 	require.NoError(t, c.Unsubscribe(t.Context(), &sdk.UnsubscribeParams{URI: uris["a"]}))
-	for len(updates) > 0 { // what was on its way
-		<-updates
-	}
+	c.call("write_file", args{"file_path": "mark", "content": "1"})
+	told(t, updates, mark) // and what was on its way before
 	c.call("shell_execute", args{"script": "echo 4 > a"})
-	told(t, updates, uris["digest"])
-	for len(updates) > 0 {
-		assert.Equal(t, uris["digest"], <-updates)
-	}
+	assert.NotContains(t, told(t, updates, uris["digest"]), uris["a"])
+	c.call("write_file", args{"file_path": "mark", "content": "2", "mode": "overwrite"})
+	assert.NotContains(t, told(t, updates, mark), uris["a"])
 }
 
 func TestOverStatelessHTTPChangesAreToldToWhoListens(t *testing.T) {

@@ -47,6 +47,7 @@ var typical = []step{
 	{"evaluate_python", args{"code": "x = [1]\nprint(a)", "globals": args{"a": "2"}, "reads": []args{{"path": "empty"}}}, false},
 	{"evaluate_python", args{"code": "x = 7", "writes": []args{{"path": "w", "content": "{x}"}}}, false},
 	{"evaluate_python", args{"code": "1/0"}, true},
+	{"evaluate_python", args{"code": "class DataFrame:\n  __module__ = 'pandas'\n  columns = ['b']\n  def __len__(s): return 1\n  def to_dict(s, orient): return {'b': [1]}\n  def _repr_png_(s): return b'x'\ndisplay(2)\nDataFrame()"}, false},
 	{"rm", args{"path": "dir"}, false},
 	{"rm", args{"path": "dir", "allow_missing": true}, false},
 	{"list_directory", args{}, false},

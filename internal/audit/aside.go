@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/retry"
 )
 
 // asideSuffix and random letters name a file of records that wait for the log: a
@@ -19,17 +22,19 @@ import (
 // nobody does to the next one that is opened.
 const asideSuffix = ".aside-"
 
+// asideTries is how many such files are made where writers that are opened just now
+// take each one before its lock.
+const asideTries = 100
+
+// errTaken is that another writer took a file for that of a writer that is gone.
+var errTaken = errors.New("the file of records that wait for the log was taken before its lock")
+
 // setAside keeps a record for when the log is free again.
 func (l *Log) setAside(body []byte) error {
 	if l.aside == nil {
-		f, err := l.dir.OpenFile(l.name+asideSuffix+rand.Text(), os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600)
-		if err != nil {
+		if err := l.openAside(); err != nil {
 			return err
 		}
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-			return errors.Join(err, f.Close())
-		}
-		l.aside = f
 	}
 	info, err := l.aside.Stat()
 	if err != nil {
@@ -40,6 +45,41 @@ func (l *Log) setAside(body []byte) error {
 	}
 	if _, err := l.aside.Write(append(bytes.Clone(body), '\n')); err != nil {
 		return errors.Join(err, l.aside.Truncate(info.Size()))
+	}
+	return nil
+}
+
+func (l *Log) openAside() error {
+	taken := func(err error) bool { return errors.Is(err, errTaken) }
+	return retry.Times{Count: asideTries}.Do(context.Background(), taken, func() error {
+		f, err := l.dir.OpenFile(l.name+asideSuffix+rand.Text(), os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		if err := l.claim(f); err != nil {
+			return errors.Join(err, f.Close())
+		}
+		l.aside = f
+		return nil
+	})
+}
+
+// claim locks a new file. Until then another writer may take it and remove it, or
+// hold its lock to do so.
+func (l *Log) claim(f *os.File) error {
+	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return errTaken
+	}
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if named, err := l.dir.Lstat(filepath.Base(f.Name())); err != nil || !os.SameFile(info, named) {
+		return errTaken
 	}
 	return nil
 }

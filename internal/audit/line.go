@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"io"
+	"slices"
 )
 
 // link is what of a line belongs to the chain.
@@ -56,8 +57,8 @@ func position(tail []byte) (p Position, torn, whole bool) {
 	torn = tail[len(tail)-1] != '\n'
 	lines := bytes.Split(bytes.TrimSuffix(tail, []byte("\n")), []byte("\n"))
 	p.Hash = sum(lines[len(lines)-1])
-	for i := len(lines) - 1; i >= 0; i-- {
-		if l, ok := parse(lines[i]); ok {
+	for i, line := range slices.Backward(lines) {
+		if l, ok := parse(line); ok {
 			p.Seq = l.Seq + int64(len(lines)-1-i)
 			return p, torn, true
 		}

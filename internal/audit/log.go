@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/retry"
 )
 
 // Options bound a log; nil and zero fields work. All that write one log must
@@ -284,16 +287,16 @@ var errHeld = errors.New("the log is held by another process")
 // that was stopped within its write doesn't hold up the others for ever.
 func lock(head *os.File, wait time.Duration) (unlock func(), err error) {
 	fd := int(head.Fd())
-	for deadline := time.Now().Add(wait); ; {
-		err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
-		switch {
-		case err == nil:
-			return func() { _ = unix.Flock(fd, unix.LOCK_UN) }, nil
-		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
-			return nil, fmt.Errorf("lock the log: %w", err)
-		case !time.Now().Before(deadline):
-			return nil, errHeld
-		}
-		time.Sleep(lockPoll)
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	held := func(err error) bool { return errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) }
+	times := retry.Times{Count: int(wait/lockPoll) + 1, Pause: lockPoll}
+	err = times.Do(ctx, held, func() error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
+	switch {
+	case held(err):
+		return nil, errHeld
+	case err != nil:
+		return nil, fmt.Errorf("lock the log: %w", err)
 	}
+	return func() { _ = unix.Flock(fd, unix.LOCK_UN) }, nil
 }

@@ -23,6 +23,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/retry"
 )
 
 // Tree is a directory and what lies below it. Its methods may be called from
@@ -73,25 +75,27 @@ func hasOpenat2(dir int) bool {
 
 // openat2 opens rel below dir and follows no link on the way. What is renamed out
 // of dir while the kernel opens it is EXDEV, as a mount is: as the file tools replace
-// files so, it is looked up again.
-func openat2(dir int, rel string, flags int) (int, error) {
+// files so, it is looked up again, [maxTries] times. So is EAGAIN, which a rename may
+// cause too; but that is also what a lease (fcntl F_SETLEASE) makes of an opening for
+// as long as the program that holds it lives, and then it is the answer.
+func openat2(dir int, rel string, flags int) (fd int, err error) {
 	how := unix.OpenHow{
 		Flags:   uint64(flags) | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS,
 	}
-	for tries := 1; ; {
-		fd, err := unix.Openat2(dir, rel, &how)
-		switch err { //nolint:errorlint // errno values, compared as such
-		case unix.EINTR, unix.EAGAIN:
-			continue
-		case unix.EXDEV:
-			if tries++; tries <= maxTries {
-				continue
-			}
+	for range maxTries {
+		fd, err = retry.Interrupted(func() (int, error) { return unix.Openat2(dir, rel, &how) })
+		if err != unix.EAGAIN && err != unix.EXDEV { //nolint:errorlint // errno values, compared as such
+			break
 		}
-		return fd, err
 	}
+	return fd, err
 }
+
+// Leased says that err is the refusal of an opening because a program holds a lease on
+// the file (or, for a moment, because names change fast). Renaming, linking and removing
+// a file need no opening, and so no leave of that program.
+func Leased(err error) bool { return errors.Is(err, unix.EAGAIN) }
 
 // openNoLink opens rel without following a link: one on the way is ELOOP.
 func (t *Tree) openNoLink(rel string, flags int) (int, error) {

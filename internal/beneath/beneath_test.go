@@ -139,7 +139,7 @@ func TestWhatCannotBeReadSaysWhy(t *testing.T) {
 			e := beneath.Error(err, name)
 			assert.Equal(w, kind, e.Kind, "%s: %v", name, err)
 			assert.NotContains(w, e.Message, w.outside)
-			assert.Less(w, time.Since(start), 10*time.Second, name)
+			assert.Less(w, time.Since(start), 30*time.Second, name)
 		}
 	})
 }
@@ -220,7 +220,7 @@ func TestLongChainsOfLinksEnd(t *testing.T) {
 	start := time.Now()
 	_, _, err = w.read("long20")
 	assert.ErrorIs(t, err, unix.ELOOP)
-	assert.Less(t, time.Since(start), 10*time.Second)
+	assert.Less(t, time.Since(start), 30*time.Second)
 }
 
 func TestParentsAreMadeInsideOnly(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/retry"
 )
 
 // Entry is one name of a directory. Name is only good until the visitor returns:
@@ -24,20 +26,21 @@ var direntBuffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); retur
 // it stands, until visit says false. "." and ".." are left out. No entry is
 // opened or stat'ed unless the file system doesn't tell its type.
 func ReadDir(dir int, visit func(Entry) bool) error {
-	buf := direntBuffers.Get().(*[]byte)
-	defer direntBuffers.Put(buf)
 	for {
-		n, err := unix.Getdents(dir, *buf)
-		if err == unix.EINTR { //nolint:errorlint // an errno, compared as such
-			continue
-		}
-		if err != nil || n <= 0 {
+		more, err := ReadSome(dir, visit)
+		if err != nil || !more {
 			return err
 		}
-		if !visitEntries(dir, (*buf)[:n], visit) {
-			return nil
-		}
 	}
+}
+
+// ReadSome is ReadDir for as many entries as the kernel gives at once, a few
+// thousand at most. more is false when there are none, and when visit says false.
+func ReadSome(dir int, visit func(Entry) bool) (more bool, err error) {
+	buf := direntBuffers.Get().(*[]byte)
+	defer direntBuffers.Put(buf)
+	n, err := retry.Interrupted(func() (int, error) { return unix.Getdents(dir, *buf) })
+	return err == nil && n > 0 && visitEntries(dir, (*buf)[:n], visit), err
 }
 
 func visitEntries(dir int, buf []byte, visit func(Entry) bool) bool {

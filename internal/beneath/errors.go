@@ -60,6 +60,7 @@ var kinds = []struct {
 	{unix.EMFILE, tool.Busy, "can't be opened now: too many files are open; retry"},
 	{unix.ENFILE, tool.Busy, "can't be opened now: too many files are open; retry"},
 	{unix.ETXTBSY, tool.Busy, "is being executed; retry when the program has ended"},
+	{unix.EAGAIN, tool.Busy, "can't be opened: a program holds a lease on it (fcntl F_SETLEASE); end that program, or replace or remove the file"},
 	{unix.EBUSY, tool.Busy, "is in use; retry"},
 	{fs.ErrClosed, tool.Closed, "can't be reached: the session has ended"},
 }

@@ -4,9 +4,13 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/retry"
+	"github.com/wisbox/wisbox/sandbox"
 )
 
 // Parent is a directory below a tree and the name of an entry in it, which may
@@ -51,8 +55,8 @@ type Made []*Parent
 
 // Undo removes those that are still empty.
 func (m Made) Undo() {
-	for i := len(m) - 1; i >= 0; i-- {
-		_ = unix.Unlinkat(int(m[i].dir.Fd()), m[i].Name, unix.AT_REMOVEDIR)
+	for _, p := range slices.Backward(m) {
+		_ = unix.Unlinkat(int(p.dir.Fd()), p.Name, unix.AT_REMOVEDIR)
 	}
 	m.Close()
 }
@@ -137,7 +141,7 @@ func (p *Parent) Open() (*Handle, error) {
 }
 
 // Symlink makes the entry a link with that text; an existing entry is EEXIST.
-func (p *Parent) Symlink(text string, owner *Owner) error {
+func (p *Parent) Symlink(text string, owner *sandbox.Owner) error {
 	if err := unix.Symlinkat(text, int(p.dir.Fd()), p.Name); err != nil {
 		return err
 	}
@@ -153,12 +157,8 @@ func OpenAt(dir int, name string, flags int) (int, error) {
 	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
 		return -1, fs.ErrInvalid
 	}
-	for {
-		fd, err := unix.Openat(dir, name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-		if err != unix.EINTR { //nolint:errorlint // an errno, compared as such
-			return fd, err
-		}
-	}
+	flags |= unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
+	return retry.Interrupted(func() (int, error) { return unix.Openat(dir, name, flags, 0) })
 }
 
 // OpenBelow opens rel, a path of several elements below the open directory dir,

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,10 +21,16 @@ const (
 // and modes, and counts the entries removed. It follows no link, opens nothing
 // but directories and holds two descriptors: a subdirectory that is not empty is
 // moved up to the top of the removal and emptied from there. A missing entry is
-// fs.ErrNotExist. After an error part of the tree is gone.
+// fs.ErrNotExist. After an error part of the tree is gone. It ends after 2 minutes.
 func RemoveAll(dir *os.File, name string) (entries int64, err error) {
-	return RemoveAllContext(context.Background(), dir, name)
+	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
+	defer cancel()
+	return RemoveAllContext(ctx, dir, name)
 }
+
+// removeTime bounds a removal that nobody waits for: a program that still stands in
+// the directory fills it as fast as it is emptied.
+const removeTime = 2 * time.Minute
 
 // RemoveAllContext is [RemoveAll] that ends early with ctx: a program that
 // creates files as fast as they go could otherwise hold it for ever.
@@ -71,10 +78,11 @@ func (r *remover) remove(dir int, name string) error {
 	return r.unlink(dir, name, unix.AT_REMOVEDIR)
 }
 
-// empty clears the top until a whole look at it finds nothing.
+// empty clears the top until a whole look at it finds nothing. ENOTEMPTY says that a
+// program fills it again and again.
 func (r *remover) empty() error {
-	for {
-		if err := r.sweep(r.top, ""); err != nil {
+	for range maxRounds {
+		if err := r.sweep(r.top); err != nil {
 			return err
 		}
 		if len(r.pending) == 0 {
@@ -86,6 +94,7 @@ func (r *remover) empty() error {
 			}
 		}
 	}
+	return unix.ENOTEMPTY
 }
 
 // clearLast empties the newest pending directory; what it moves up comes first.
@@ -115,12 +124,12 @@ func (r *remover) sweepNamed(name string) error {
 		return err
 	}
 	defer unix.Close(fd)
-	return r.sweep(fd, name)
+	return r.sweep(fd)
 }
 
 // sweep removes all but the subdirectories that aren't empty; these it leaves
 // pending at the top, at most maxPending in one go.
-func (r *remover) sweep(dir int, name string) error {
+func (r *remover) sweep(dir int) error {
 	if _, err := unix.Seek(dir, 0, 0); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package beneath
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -10,17 +11,17 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// Owner is who a file that we make belongs to.
-type Owner struct{ UID, GID int }
+	"github.com/wisbox/wisbox/sandbox"
+)
 
 // Staging is the directory where files are made before they become visible. It
 // lies on the tree's file system and no program reaches it.
 type Staging struct {
 	dir   *os.File
-	owner *Owner
+	owner *sandbox.Owner
 	sync  bool
+	later Later
 }
 
 const (
@@ -32,7 +33,7 @@ const (
 // NewStaging stages in root. owner nil leaves files to the process's own user;
 // sync makes every file and every rename durable before it is acknowledged.
 // root stays the caller's.
-func NewStaging(root *os.Root, owner *Owner, sync bool) (*Staging, error) {
+func NewStaging(root *os.Root, owner *sandbox.Owner, sync bool) (*Staging, error) {
 	dir, err := root.Open(".")
 	if err != nil {
 		return nil, fmt.Errorf("open the staging directory: %w", err)
@@ -40,20 +41,53 @@ func NewStaging(root *os.Root, owner *Owner, sync bool) (*Staging, error) {
 	return &Staging{dir: dir, owner: owner, sync: sync}, nil
 }
 
-// Close gives the staging directory's descriptor back.
-func (s *Staging) Close() error { return s.dir.Close() }
+// Close ends what [Staging.Free] has begun and gives the staging directory's descriptor
+// back.
+func (s *Staging) Close() error {
+	s.later.Close()
+	return s.dir.Close()
+}
 
 // Dir is the staging directory. The caller must not close it.
 func (s *Staging) Dir() *os.File { return s.dir }
 
 // Owner is who staged files belong to; nil is the process's own user.
-func (s *Staging) Owner() *Owner { return s.owner }
+func (s *Staging) Owner() *sandbox.Owner { return s.owner }
 
 // Name is a fresh name in the staging directory that [Staging.Sweep] knows.
 func (s *Staging) Name() string { return tempPrefix + strings.ToLower(rand.Text()) }
 
-// Sweep removes what a process that was killed has left. Call it only under the
-// lock that all writers of this directory take.
+// Remove is [Later.Remove] of a name in the staging directory.
+func (s *Staging) Remove(ctx context.Context, name string) (entries int64, err error) {
+	return s.later.Remove(ctx, s.dir, s.spare(name))
+}
+
+// Free removes names in the staging directory in the background.
+func (s *Staging) Free(names ...string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	for i, name := range names {
+		names[i] = s.spare(name)
+	}
+	return s.later.Free(s.dir, names...)
+}
+
+// spare renames what a sweep is not to wait for.
+func (s *Staging) spare(name string) string {
+	slow, dir := slowPrefix+strings.ToLower(rand.Text()), int(s.dir.Fd())
+	if unix.Renameat2(dir, name, dir, slow, unix.RENAME_NOREPLACE) != nil {
+		return name
+	}
+	return slow
+}
+
+// sweepTime bounds a Sweep: others wait for its lock, and what it leaves costs room only.
+const sweepTime = 3 * time.Second
+
+// Sweep removes what a process that was killed has left, in at most 3 s: what takes
+// longer is left to another. Call it only under the lock that all writers of this
+// directory take.
 func (s *Staging) Sweep() error {
 	fd, err := unix.Openat(int(s.dir.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -67,9 +101,12 @@ func (s *Staging) Sweep() error {
 		}
 		return true
 	})
+	ctx, cancel := context.WithTimeout(context.Background(), sweepTime)
+	defer cancel()
 	for _, name := range stale {
-		_, rmErr := RemoveAll(s.dir, name)
-		err = errors.Join(err, rmErr)
+		if _, rmErr := RemoveAllContext(ctx, s.dir, name); ctx.Err() == nil {
+			err = errors.Join(err, gone(rmErr))
+		}
 	}
 	return err
 }
@@ -242,7 +279,7 @@ func (s *Staging) syncDir(dir *os.File) error {
 	}
 	fd, err := unix.Openat(int(dir.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil //nolint:nilerr // a directory that can't be read can't be synced; the rename stands
+		return nil // a directory that can't be read can't be synced; the rename stands
 	}
 	defer unix.Close(fd)
 	return unix.Fsync(fd)

@@ -25,6 +25,11 @@ type Ring struct {
 // NewRing keeps size bytes in file.
 func NewRing(file RingFile, size int64) *Ring { return &Ring{file: file, size: size} }
 
+// NewRingAt is NewRing for a stream of which at bytes came before and are not kept.
+func NewRingAt(file RingFile, size, at int64) *Ring {
+	return &Ring{file: file, size: size, start: at, end: at}
+}
+
 // Memory is a RingFile in memory, for at most size bytes.
 func Memory(size int64) RingFile { return make(memory, size) }
 

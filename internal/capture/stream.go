@@ -3,6 +3,7 @@ package capture
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/wisbox/wisbox/sandbox"
 )
@@ -172,7 +173,7 @@ func (s *Stream) Finish(src sandbox.Stream) Kept {
 // us, and the sandbox has the last of them.
 func (s *Stream) lastBytes(unseen int64, tail []byte) []byte {
 	if int64(len(tail)) >= unseen {
-		tail = append(s.tail[:len(s.tail):len(s.tail)], tail[int64(len(tail))-unseen:]...)
+		tail = append(slices.Clip(s.tail), tail[int64(len(tail))-unseen:]...)
 	}
 	return tail[max(0, len(tail)-s.half()):]
 }

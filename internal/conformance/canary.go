@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -25,41 +26,36 @@ type canary struct {
 
 func newCanary(base string) (*canary, error) {
 	c := &canary{token: "WISBOX-CANARY-" + rand.Text(), dir: filepath.Join(base, "canary")}
-	if err := c.plant(c.dir); err != nil {
-		return nil, err
-	}
 	c.seeks = append([][]byte{[]byte(c.token)}, base64Forms(c.token)...)
 	var err error
-	c.was, err = portrait(c.dir)
+	c.was, err = c.plant(c.dir)
 	return c, err
 }
 
-// plant fills a directory with what must not be found. Everybody may read it:
-// only the tools' own care keeps it out of their answers.
-func (c *canary) plant(dir string) error {
+// plant fills a directory with what must not be found, and returns how it looks.
+// Everybody may read it: only the tools' own care keeps it out of their answers.
+func (c *canary) plant(dir string) (map[string]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
+		return nil, err
 	}
 	content := []byte(c.token + "\n")
 	content = append(content, bytes.Repeat([]byte("."), canaryBytes-len(content))...)
 	for _, name := range []string{"canary.txt", "leak.txt", "only-outside-WISBOX"} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return os.Chmod(dir, 0o755)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return nil, err
+	}
+	return portrait(dir)
 }
 
 func (c *canary) file() string { return filepath.Join(c.dir, "canary.txt") }
 
 // seen says whether an answer shows the token, plainly or in base64.
 func (c *canary) seen(answer []byte) bool {
-	for _, form := range c.seeks {
-		if bytes.Contains(answer, form) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.seeks, func(form []byte) bool { return bytes.Contains(answer, form) })
 }
 
 // base64Forms are the token's inner characters at each of the three offsets that
@@ -73,18 +69,12 @@ func base64Forms(token string) [][]byte {
 	return forms
 }
 
-// changed says what is no longer as it was.
-func (c *canary) changed() string { return changedSince(c.dir, c.was) }
-
-func changedSince(dir string, was map[string]string) string {
+func changedSince(dir string, was map[string]string) error {
 	now, err := portrait(dir)
-	if err != nil {
-		return fmt.Sprintf("outside of the workspace %s can't be read any more: %v", filepath.Base(dir), err)
+	if err == nil && !maps.Equal(was, now) {
+		err = fmt.Errorf("%s has changed: %v, before %v", filepath.Base(dir), now, was)
 	}
-	if !maps.Equal(was, now) {
-		return fmt.Sprintf("outside of the workspace %s has changed: %v, before %v", filepath.Base(dir), now, was)
-	}
-	return ""
+	return err
 }
 
 // portrait describes all entries below dir, in all that a change would show in.

@@ -1,15 +1,15 @@
 package conformance
 
 import (
-	"bufio"
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 )
 
-// Case is one line of a case file. The README beside the shared files tells what
+// Case is one line of a case file. The README beside the case files says what
 // each field means.
 type Case struct {
 	ID        string   `json:"id"`
@@ -46,48 +46,31 @@ func (c *Case) keepsWorkspace() bool { return c.Clean != nil && !*c.Clean }
 // ownSession says that the case can't share the session of its file.
 func (c *Case) ownSession() bool { return c.Fresh || len(c.Flags) > 0 || c.HostSetup != "" }
 
-// needsPrograms says that the case can't run where no program can.
-func (c *Case) needsPrograms() bool {
-	if c.Setup != "" || c.Race != "" || !c.keepsWorkspace() {
-		return true
-	}
-	for _, s := range c.Steps {
-		if s.Sh != "" {
-			return true
-		}
-	}
-	return len(alsoOf(c, "sh:")) > 0
-}
-
-// pause is how long a step waits.
-func (s Step) pause() time.Duration { return time.Duration(s.Sleep * float64(time.Second)) }
-
 // Load reads a case file.
 func Load(path string) ([]Case, error) {
-	f, err := os.Open(path)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
 	var cases []Case
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 16<<20)
-	for n := 1; lines.Scan(); n++ {
-		if len(lines.Bytes()) == 0 {
+	for i, line := range bytes.Split(text, []byte("\n")) {
+		if len(line) == 0 {
 			continue
 		}
-		c, err := parseCase(lines.Bytes())
+		c, err := parseCase(line)
 		if err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", filepath.Base(path), n, err)
+			return nil, fmt.Errorf("%s:%d: %w", filepath.Base(path), i+1, err)
 		}
 		cases = append(cases, c)
 	}
-	return cases, lines.Err()
+	return cases, nil
 }
 
 func parseCase(line []byte) (Case, error) {
 	var c Case
-	if err := strictly(line, &c); err != nil {
+	dec := json.NewDecoder(bytes.NewReader(line))
+	dec.DisallowUnknownFields() // a word that nobody reads is a check that nobody makes
+	if err := dec.Decode(&c); err != nil {
 		return c, err
 	}
 	for _, s := range append([]Step{c.Step}, c.Steps...) {
@@ -101,43 +84,16 @@ func parseCase(line []byte) (Case, error) {
 	return c, checkAlso(&c)
 }
 
-// SharedDir is the directory of the case files that several projects share: the
-// environment's WISBOX_CONFORMANCE, or ../shared/conformance beside the module.
-// The reason says why there is none.
-func SharedDir() (dir, reason string) {
-	dir = os.Getenv("WISBOX_CONFORMANCE")
-	if dir == "" {
-		dir = filepath.Join(moduleRoot(), "..", "shared", "conformance")
-	}
-	if _, err := os.Stat(filepath.Join(dir, "files.jsonl")); err != nil {
-		return "", "no shared conformance cases: set WISBOX_CONFORMANCE to their directory"
-	}
-	return dir, ""
-}
+// Dir returns the directory of the cases: WISBOX_CONFORMANCE of the environment,
+// or the repository's own, which the caller names as its tests reach it.
+func Dir(own string) string { return cmp.Or(os.Getenv("WISBOX_CONFORMANCE"), own) }
 
-// SharedFiles lists the shared case files, in the order of their names.
-func SharedFiles() (files []string, reason string) {
-	dir, reason := SharedDir()
-	if reason != "" {
-		return nil, reason
-	}
+// Files lists the case files of a directory, in the order of their names. A
+// directory without one is an error: a test must not pass because it ran nothing.
+func Files(dir string) ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
-	if err != nil || len(files) == 0 {
-		return nil, "no case files in the shared conformance directory"
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("%s: no case files (*.jsonl)", dir)
 	}
-	return files, ""
-}
-
-// moduleRoot is the nearest directory above that holds go.mod.
-func moduleRoot() string {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "."
-	}
-	for d := dir; d != filepath.Dir(d); d = filepath.Dir(d) {
-		if _, err := os.Stat(filepath.Join(d, "go.mod")); err == nil {
-			return d
-		}
-	}
-	return dir
+	return files, err
 }

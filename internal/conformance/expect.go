@@ -1,25 +1,38 @@
 package conformance
 
 import (
-	"errors"
+	"encoding/json"
 	"fmt"
-	"math"
+	"math/big"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Answer is what one call came to, in the form that expectations look at.
+// Answer is what one call came to, in the form that expectations look at. One of
+// Refused, Result and Error is set.
 type Answer struct {
 	Refused *string // the server did not start: its words
-	Result  any     // a result, nil otherwise
-	Failed  bool    // the result is marked failed
-	Error   any     // an error object, nil otherwise
-	Text    string  // the readable text
+	Result  value
+	Failed  bool // the result is marked failed
+	Error   value
+	Text    string // the readable text
+}
+
+// String shows the answer in a few words, for the report of a failed case.
+func (a Answer) String() string {
+	switch {
+	case a.Refused != nil:
+		return "no start: " + clip(*a.Refused, 400)
+	case a.Error != nil:
+		return "error " + show(a.Error)
+	case a.Failed:
+		return "failed " + show(a.Result)
+	}
+	return "ok " + show(a.Result)
 }
 
 var (
@@ -34,7 +47,12 @@ var (
 // it is not. The error tells of an expectation that is not in the language.
 func Match(expect string, a Answer) (string, error) {
 	var why []string
-	for _, alt := range alternatives(expect) {
+	for start := 0; start <= len(expect); {
+		alt := expect[start:]
+		if at := alternative.FindStringIndex(alt); at != nil {
+			alt = alt[:at[0]]
+		}
+		start += len(alt) + 1
 		met, seen, err := matchOne(alt, a)
 		if err != nil {
 			return "", fmt.Errorf("%w in %q", err, expect)
@@ -50,87 +68,52 @@ func Match(expect string, a Answer) (string, error) {
 	return fmt.Sprintf("%s; wanted %s; got %s", strings.Join(why, "; "), clip(expect, 200), a), nil
 }
 
-func alternatives(expect string) []string {
-	var alts []string
-	start := 0
-	for _, at := range alternative.FindAllStringIndex(expect, -1) {
-		alts = append(alts, expect[start:at[0]])
-		start = at[0] + 1
-	}
-	return append(alts, expect[start:])
-}
-
 func matchOne(alt string, a Answer) (met bool, why []string, err error) {
-	head, rest, found := strings.Cut(alt, ":")
-	if !found || !slices.Contains([]string{"error", "ok", "failed", "result", "start"}, head) {
-		return false, nil, fmt.Errorf("no such kind of outcome: %q", head)
-	}
-	if head == "start" {
-		met, err = refusedWith(rest, a)
-		return met, nil, err
-	}
+	head, rest, _ := strings.Cut(alt, ":")
 	checks := strings.Split(rest, " && ")
-	body, fits := a.Result, a.Result != nil && a.Refused == nil
-	if head == "error" {
+	switch head {
+	case "start":
+		if a.Refused == nil {
+			return false, nil, nil
+		}
+		met, err := found(rest, quote(*a.Refused))
+		return met, nil, err
+	case "error":
 		kinds := strings.Split(checks[0], "|")
-		if err := knownKinds(kinds); err != nil {
-			return false, nil, err
+		for _, k := range kinds {
+			if !knownKind(k) {
+				return false, nil, fmt.Errorf("unknown kind %q", k)
+			}
 		}
-		body, checks, fits = a.Error, checks[1:], a.isError(kinds)
-	} else if head != "result" {
-		fits = fits && a.Failed == (head == "failed")
-	}
-	if !fits {
-		return false, nil, nil
-	}
-	why, err = unmet(checks, body, a.Text)
-	return len(why) == 0, why, err
-}
-
-func refusedWith(pattern string, a Answer) (bool, error) {
-	if a.Refused == nil {
-		return false, nil
-	}
-	re, err := compile(pattern)
-	if err != nil {
-		return false, err
-	}
-	return re.MatchString(*a.Refused), nil
-}
-
-func knownKinds(kinds []string) error {
-	for _, k := range kinds {
-		if !slices.Contains(tool.Kinds(), tool.Kind(k)) {
-			return fmt.Errorf("unknown kind %q", k)
+		if kind, ok := textOf(get(a.Error, "kind")); !ok || !slices.Contains(kinds, kind) {
+			return false, nil, nil
 		}
+		return unmet(checks[1:], a.Error, a.Text)
+	case "ok", "failed", "result":
+		if a.Result == nil || head != "result" && a.Failed != (head == "failed") {
+			return false, nil, nil
+		}
+		return unmet(checks, a.Result, a.Text)
 	}
-	return nil
+	return false, nil, fmt.Errorf("no such kind of outcome: %q", head)
 }
 
-func (a Answer) isError(kinds []string) bool {
-	e, ok := a.Error.(*object)
-	if !ok || a.Refused != nil {
-		return false
-	}
-	kind, ok := e.member["kind"].(string)
-	return ok && slices.Contains(kinds, kind)
-}
+func knownKind(k string) bool { return slices.Contains(tool.Kinds(), tool.Kind(k)) }
 
-func unmet(checks []string, body any, text string) ([]string, error) {
-	var why []string
+func unmet(checks []string, body value, text string) (met bool, why []string, err error) {
 	for _, c := range checks {
 		met, seen, err := check(c, body, text)
 		if err != nil {
-			return nil, err
+			return false, nil, err
 		}
 		if !met {
 			why = append(why, seen)
 		}
 	}
-	return why, nil
+	return len(why) == 0, why, nil
 }
 
-func check(c string, body any, text string) (met bool, seen string, err error) {
+func check(c string, body value, text string) (met bool, seen string, err error) {
 	if c == "any" {
 		return true, "", nil
 	}
@@ -141,146 +124,122 @@ func check(c string, body any, text string) (met bool, seen string, err error) {
 		return !holds(body, needle), "has " + clip(needle, 60), nil
 	}
 	if m := counted.FindStringSubmatch(c); m != nil {
-		return checkCount(m[1], m[2], body)
+		met, seen := checkCount(m[1], rational(m[2]), body)
+		return met, seen, nil
 	}
 	if m := presence.FindStringSubmatch(c); m != nil {
-		value := get(body, m[2])
-		return (value != missing{}) == (m[1] == "has"), m[2] + " is " + show(value), nil
+		v := get(body, m[2])
+		return (v != nil) == (m[1] == "has"), m[2] + " is " + show(v), nil
 	}
 	if m := length.FindStringSubmatch(c); m != nil {
-		value := lookUp(body, text, m[1])
-		n, sized := size(value)
-		met := sized && ordered(number(strconv.Itoa(n)), m[2], number(m[3]))
-		return met, fmt.Sprintf("len(%s) is %d of %s", m[1], n, show(value)), nil
+		n, sized := size(lookUp(body, text, m[1]))
+		return sized && ordered(whole(n), m[2], rational(m[3])), fmt.Sprintf("len(%s) is %d", m[1], n), nil
 	}
 	return checkField(c, body, text)
 }
 
+// lookUp is get, and knows the readable text by its name.
+func lookUp(body value, text, path string) value {
+	if path == "text" {
+		return quote(text)
+	}
+	return get(body, path)
+}
+
+func whole(n int) *big.Rat { return big.NewRat(int64(n), 1) }
+
 // holds looks for a text in the JSON of body, as it is or as JSON escapes it.
-func holds(body any, needle string) bool {
-	whole, escaped := dump(body), dump(needle)
-	return strings.Contains(whole, needle) || strings.Contains(whole, escaped[1:len(escaped)-1])
+func holds(body value, needle string) bool {
+	all, escaped := dump(body), string(quote(needle))
+	return strings.Contains(all, needle) || strings.Contains(all, escaped[1:len(escaped)-1])
 }
 
-func checkCount(what, limit string, body any) (bool, string, error) {
-	n := 0
-	if what == "max_len" {
+func checkCount(what string, limit *big.Rat, body value) (bool, string) {
+	n, op := 0, "<="
+	switch what {
+	case "max_len":
 		n = utf8.RuneCountInString(dump(body))
-	} else {
-		list, ok := itemsOf(body)
-		if !ok {
-			return false, "no list of entries or matches", nil
-		}
-		n = len(list)
-	}
-	op := "<="
-	if what == "count" {
+	case "count":
 		op = "="
+		fallthrough
+	default:
+		list := listOf(body)
+		if !isList(list) {
+			return false, "no list of entries or matches"
+		}
+		n = len(items(list))
 	}
-	return ordered(number(strconv.Itoa(n)), op, number(limit)), fmt.Sprintf("%s is %d", what, n), nil
+	return ordered(whole(n), op, limit), fmt.Sprintf("%s is %d", what, n)
 }
 
-func itemsOf(body any) ([]any, bool) {
-	o, ok := body.(*object)
-	if !ok {
-		return nil, false
-	}
+// listOf is the list that an answer is about.
+func listOf(body value) value {
 	for _, name := range []string{"entries", "matches", "items"} {
-		if value, there := o.member[name]; there {
-			list, ok := value.([]any)
-			return list, ok
+		if v := get(body, name); v != nil {
+			return v
 		}
 	}
-	return nil, false
+	return nil
 }
 
-func checkField(c string, body any, text string) (bool, string, error) {
+func checkField(c string, body value, text string) (bool, string, error) {
 	m := comparison.FindStringSubmatch(c)
 	if m == nil {
 		return false, "", fmt.Errorf("unknown check %q", c)
 	}
 	path, op, right := m[1], m[2], c[len(m[0]):]
-	value := lookUp(body, text, path)
-	seen := path + " is " + show(value)
-	if op == "~" || op == "!~" {
-		met, err := found(right, value, op == "~")
-		return met, seen, err
+	v := lookUp(body, text, path)
+	seen := path + " is " + show(v)
+	switch op {
+	case "~", "!~":
+		met, err := found(right, v)
+		return v != nil && met == (op == "~"), seen, err
+	case "=", "!=":
+		return v != nil && same(v, literal(right)) == (op == "="), seen, nil
 	}
-	if op != "=" && op != "!=" {
-		return checkOrder(value, op, right, seen)
+	limit := rational(right)
+	if limit == nil {
+		return false, "", fmt.Errorf("no number: %q", right)
 	}
-	if value == (missing{}) {
-		return false, seen, nil
-	}
-	return same(value, literal(right)) == (op == "="), seen, nil
+	return ordered(rational(string(v)), op, limit), seen, nil
 }
 
-func found(pattern string, value any, want bool) (bool, error) {
-	if value == (missing{}) {
-		return false, nil
+// literal reads the right side of a comparison: JSON, or else plain text.
+func literal(text string) value {
+	if v := value(strings.TrimSpace(text)); json.Valid(v) {
+		return v
 	}
+	return quote(text)
+}
+
+// found looks for a pattern in a text, or in the JSON of anything else.
+func found(pattern string, v value) (bool, error) {
 	re, err := compile(pattern)
 	if err != nil {
 		return false, err
 	}
-	hay, isText := value.(string)
-	if !isText {
-		hay = dump(value)
-	}
-	return re.MatchString(hay) == want, nil
-}
-
-func checkOrder(value any, op, right, seen string) (bool, string, error) {
-	n, ok := value.(number)
+	hay, ok := textOf(v)
 	if !ok {
-		return false, seen, nil
+		hay = dump(v)
 	}
-	limit, err := strconv.ParseFloat(strings.TrimSpace(right), 64)
-	if err != nil && !errors.Is(err, strconv.ErrRange) {
-		return false, "", fmt.Errorf("no number: %q", right)
-	}
-	if math.IsNaN(limit) {
-		return false, seen, nil
-	}
-	return ordered(n, op, fromFloat(limit)), seen, nil
+	return re.MatchString(hay), nil
 }
 
-func fromFloat(f float64) number {
-	if math.IsInf(f, 0) {
-		return number(fmt.Sprintf("%.0fe999", math.Copysign(1, f)))
-	}
-	return number(strconv.FormatFloat(f, 'e', -1, 64))
-}
+var (
+	dollar    = regexp.MustCompile(`\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\$`)
+	multiline = regexp.MustCompile(`\(\?[a-zA-Z]*m`)
+)
 
-func ordered(a number, op string, b number) bool {
-	c := a.compare(b)
-	switch op {
-	case "=":
-		return c == 0
-	case "!=":
-		return c != 0
-	case ">":
-		return c > 0
-	case "<":
-		return c < 0
-	case ">=":
-		return c >= 0
+// compile reads a pattern of a case. The cases were written for Python, where a
+// dollar sign holds before a final newline too.
+func compile(pattern string) (*regexp.Regexp, error) {
+	if !multiline.MatchString(pattern) {
+		pattern = dollar.ReplaceAllStringFunc(pattern, func(m string) string {
+			if m == "$" {
+				return `(?:\n?\z)`
+			}
+			return m
+		})
 	}
-	return c <= 0
-}
-
-// literal reads the right side of a comparison: JSON, or else plain text.
-func literal(text string) any {
-	switch strings.Trim(text, " \t\r\n") {
-	case "NaN":
-		return missing{} // equal to nothing
-	case "Infinity":
-		return number("1e999")
-	case "-Infinity":
-		return number("-1e999")
-	}
-	if value, err := parse([]byte(text)); err == nil {
-		return value
-	}
-	return text
+	return regexp.Compile(pattern)
 }

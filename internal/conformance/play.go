@@ -9,14 +9,18 @@ import (
 
 // play makes all that the case makes with its session up.
 func (a *attempt) play(ctx context.Context) {
-	if a.c.needsPrograms() || a.c.MaxMS > 0 {
-		a.warmUp(ctx, a.o)
+	if !a.c.keepsWorkspace() || a.c.MaxMS > 0 {
+		a.o.warmUp(ctx)
 	}
 	if err := a.inSandbox(ctx, a.c.Setup); err != nil {
 		a.problem("setup: %v", err)
 		return
 	}
-	a.notePeak()
+	limits := a.c.also("rss_mib=")
+	var peak int64
+	if len(limits) > 0 {
+		peak = a.o.Peak(true)
+	}
 	race := a.startRace(ctx)
 	if a.c.Tool != "" {
 		a.repeat(ctx, race)
@@ -28,20 +32,25 @@ func (a *attempt) play(ctx context.Context) {
 		}
 	}
 	race.finish(a)
-	a.checkPeak()
-	for _, script := range alsoOf(a.c, "sh:") {
-		if err := a.inSandbox(ctx, script); err != nil {
-			a.problem("afterwards: %v", err)
+	for _, limit := range limits {
+		most, err := strconv.ParseInt(limit, 10, 64)
+		now := a.o.Peak(false)
+		if grew := now - peak; err != nil || grew > most<<20 || (now < 0) != (peak < 0) {
+			a.problem("the server's memory grew by %d MiB; at most %s are allowed", grew>>20, limit)
 		}
+	}
+	for _, script := range a.c.also("sh:") {
+		a.check("afterwards", a.inSandbox(ctx, script))
 	}
 }
 
 func (a *attempt) repeat(ctx context.Context, race *race) {
-	n, before := max(a.c.Repeat, 1), a.vars
+	n := max(a.c.Repeat, 1)
 	var all sync.WaitGroup
 	for i := range n {
+		v := a.with("N", quote(strconv.Itoa(i+1)))
 		one := func() {
-			a.try(ctx, a.c.Step, before.with("N", strconv.Itoa(i+1)))
+			a.try(ctx, a.c.Step, v)
 			race.round()
 		}
 		if a.c.has("parallel") {
@@ -67,8 +76,60 @@ func (a *attempt) step(ctx context.Context, s Step) error {
 		return a.onHost(ctx, s.Host)
 	}
 	select {
-	case <-time.After(s.pause()):
+	case <-time.After(time.Duration(s.Sleep * float64(time.Second))):
 	case <-ctx.Done():
 	}
 	return ctx.Err()
+}
+
+// try makes one call and judges it.
+func (a *attempt) try(ctx context.Context, s Step, v vars) {
+	expect, err := v.fill(s.Expect)
+	args, argsErr := v.arguments(s.Args)
+	if err != nil || argsErr != nil {
+		a.check(s.Tool, err)
+		a.check(s.Tool, argsErr)
+		return
+	}
+	start := time.Now()
+	reply, err := a.o.call(ctx, s.Tool, args)
+	took := time.Since(start)
+	if err != nil {
+		a.problem("%s: %v", s.Tool, err)
+		return
+	}
+	why, err := Match(expect, reply.Answer)
+	a.check(s.Tool, err)
+	if why != "" {
+		a.problem("%s: %s", s.Tool, why)
+	}
+	limit := time.Duration(float64(s.MaxMS)*a.slack) * time.Millisecond
+	if s.MaxMS > 0 && took > limit {
+		a.slowness("%s took %v; at most %v are allowed", s.Tool, took.Round(time.Millisecond), limit)
+	}
+	if a.canary.seen(reply.Raw) {
+		a.problem("%s showed the canary", s.Tool)
+	}
+	a.alsoReply(s.Tool, v, reply)
+	a.keep(s, reply)
+}
+
+// keep counts what succeeded, and saves the fields that later steps name.
+func (a *attempt) keep(s Step, reply Reply) {
+	if reply.Answer.Error == nil && !reply.Answer.Failed {
+		a.mu.Lock()
+		a.passed++
+		a.mu.Unlock()
+	}
+	for name, field := range s.Save {
+		v := lookUp(reply.Answer.Result, reply.Answer.Text, field)
+		if v == nil {
+			a.problem("%s: the answer has no %s to keep", s.Tool, field)
+			continue
+		}
+		more := a.with(name, v)
+		a.mu.Lock()
+		a.vars = more
+		a.mu.Unlock()
+	}
 }

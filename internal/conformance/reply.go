@@ -1,12 +1,27 @@
 package conformance
 
 import (
-	"fmt"
+	"bytes"
+	"encoding/json"
 	"regexp"
 	"strings"
 
 	"github.com/wisbox/wisbox/tool"
 )
+
+// Reply is one answer, as it came and as it is understood.
+type Reply struct {
+	Answer Answer
+	Raw    []byte // the line as it came
+}
+
+// body is what the answer carries, result or error.
+func (r Reply) body() value {
+	if r.Answer.Error != nil {
+		return r.Answer.Error
+	}
+	return r.Answer.Result
+}
 
 var kindAndMessage = regexp.MustCompile(`^(?s)([\p{L}\p{N}_]+): (.*)`)
 
@@ -14,61 +29,53 @@ var kindAndMessage = regexp.MustCompile(`^(?s)([\p{L}\p{N}_]+): (.*)`)
 // breaks the rules for outcomes becomes an error of the kind "bad-answer", and a
 // protocol error one of the kind "rpc" and its code: no expectation takes either.
 func ParseReply(line []byte) Answer {
-	value, err := parse(line)
-	reply, ok := value.(*object)
-	if err != nil || !ok {
+	reply := value(bytes.TrimSpace(line))
+	if !json.Valid(reply) || !isObject(reply) {
 		return badAnswer("no JSON object")
 	}
-	if e, refused := reply.member["error"]; refused {
-		return refusal(get(e, "code"), get(e, "message"))
+	if e := get(reply, "error"); e != nil {
+		return Answer{Error: errorOf("rpc"+show(get(e, "code")), show(get(e, "message")))}
 	}
-	result, ok := reply.member["result"].(*object)
-	if !ok {
-		return badAnswer("no result object")
-	}
-	return answerOf(result)
-}
-
-func answerOf(result *object) Answer {
+	result := get(reply, "result")
 	text, ok := readable(result)
-	if !ok {
-		return badAnswer("content is no list of content with text")
+	if !isObject(result) || !ok {
+		return badAnswer("no result object, or its content is no list of content with text")
 	}
-	failed := result.member["isError"] == true
-	structured := result.member["structuredContent"]
+	failed := string(get(result, "isError")) == "true"
+	structured := get(result, "structuredContent")
 	e := errorObject(result)
 	switch {
 	case e != nil && !failed:
 		return badAnswer("an error object without isError")
-	case failed && e == nil && (structured == nil || onlyError(structured)):
-		return errorFromText(text)
-	case failed && e != nil:
+	case e != nil:
 		return errorAnswer(e, text)
-	}
-	if _, ok := structured.(*object); !ok {
+	case failed && (structured == nil || onlyError(structured)):
+		m := kindAndMessage.FindStringSubmatch(text)
+		if m == nil {
+			return badAnswer("isError without an error object: " + clip(text, 100))
+		}
+		return errorAnswer(errorOf(m[1], m[2]), text)
+	case !isObject(structured):
 		return badAnswer("no structuredContent: " + clip(text, 100))
-	}
-	if text == "" {
+	case text == "":
 		return badAnswer("no readable text beside structuredContent")
 	}
 	return Answer{Result: structured, Failed: failed, Text: text}
 }
 
 // readable joins the texts of a result's content.
-func readable(result *object) (string, bool) {
-	content, given := result.member["content"]
-	list, ok := content.([]any)
-	if given && !ok {
+func readable(result value) (string, bool) {
+	content := get(result, "content")
+	if content != nil && !isList(content) {
 		return "", false
 	}
 	var texts []string
-	for _, item := range list {
-		c, isObject := item.(*object)
-		if !isObject || c.member["type"] != "text" {
+	for _, item := range items(content) {
+		if kind, _ := textOf(get(item, "type")); kind != "text" {
 			continue
 		}
-		text, isText := c.member["text"].(string)
-		if _, given := c.member["text"]; given && !isText {
+		text, ok := textOf(get(item, "text"))
+		if !ok {
 			return "", false
 		}
 		texts = append(texts, text)
@@ -77,88 +84,37 @@ func readable(result *object) (string, bool) {
 }
 
 // errorObject is what _meta["wisbox/error"] holds, nil where there is nothing.
-func errorObject(result *object) any {
-	meta, _ := result.member["_meta"].(*object)
-	if meta == nil {
-		return nil
+func errorObject(result value) value {
+	e := get(result, "_meta.wisbox/error")
+	if inner := get(e, "error"); isObject(inner) {
+		return inner
 	}
-	e := meta.member["wisbox/error"]
-	if outer, ok := e.(*object); ok {
-		if inner, nested := outer.member["error"].(*object); nested {
-			return inner
-		}
+	if string(e) == "null" {
+		return nil
 	}
 	return e
 }
 
-func onlyError(structured any) bool {
-	o, ok := structured.(*object)
-	return ok && len(o.names) == 1 && o.names[0] == "error"
+func onlyError(structured value) bool {
+	o := members(structured)
+	return string(structured) == "null" || len(o) == 1 && o["error"] != nil
 }
 
-func errorFromText(text string) Answer {
-	m := kindAndMessage.FindStringSubmatch(text)
-	if m == nil || knownKinds(m[1:2]) != nil {
-		return badAnswer("isError without an error object: " + clip(text, 100))
-	}
-	return errorAnswer(errorOf(m[1], m[2]), text)
-}
-
-func errorAnswer(e any, text string) Answer {
-	o, ok := e.(*object)
-	if !ok {
-		return badAnswer("malformed error object: " + show(e))
-	}
-	kind, _ := o.member["kind"].(string)
-	message, _ := o.member["message"].(string)
-	if knownKinds([]string{kind}) != nil || strings.TrimSpace(message) == "" {
+func errorAnswer(e value, text string) Answer {
+	kind, _ := textOf(get(e, "kind"))
+	message, _ := textOf(get(e, "message"))
+	if !knownKind(kind) || strings.TrimSpace(message) == "" {
 		return badAnswer("malformed error object: " + show(e))
 	}
 	if !strings.HasPrefix(text, kind+": ") {
 		return badAnswer("text is not 'kind: message': " + clip(text, 100))
 	}
-	return Answer{Error: o, Text: text}
-}
-
-func refusal(code, message any) Answer {
-	text, ok := message.(string)
-	if !ok {
-		text = show(message)
-	}
-	return Answer{Error: errorOf("rpc"+show(code), text)}
+	return Answer{Error: e, Text: text}
 }
 
 func badAnswer(message string) Answer { return Answer{Error: errorOf("bad-answer", message)} }
 
-func errorOf(kind, message string) *object {
-	e := newObject()
-	e.set("kind", kind)
-	e.set("message", message)
-	return e
-}
-
-// AnswerOf is the answer that a call in this process came to.
-func AnswerOf(res *tool.Result, err error) Answer {
-	if err != nil {
-		return errorInProcess(tool.AsError(err))
-	}
-	raw, value, err := marshalled(res.Value)
-	if err != nil {
-		return badAnswer(fmt.Sprintf("the result is no JSON object: %v: %.100s", err, raw))
-	}
-	if res.Text == "" {
-		return badAnswer("no readable text beside the result")
-	}
-	return Answer{Result: value, Failed: res.Failed, Text: res.Text}
-}
-
-func errorInProcess(e *tool.Error) Answer {
-	if knownKinds([]string{string(e.Kind)}) != nil || strings.TrimSpace(e.Message) == "" {
-		return badAnswer("malformed error: " + e.Error())
-	}
-	o := errorOf(string(e.Kind), e.Message)
-	if e.Field != "" {
-		o.set("field", e.Field)
-	}
-	return Answer{Error: o, Text: e.Error()}
+func errorOf(kind, message string) value {
+	raw, _ := json.Marshal(&tool.Error{Kind: tool.Kind(kind), Message: message}) // two texts always encode
+	return raw
 }

@@ -2,27 +2,23 @@ package conformance
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 )
 
-// Options say how [Run] runs. Nil is all the defaults.
+// Options say how [Run] runs. Nil is all the defaults. Of the environment,
+// WISBOX_CASES is a pattern that selects cases by their id, and WISBOX_SLACK a
+// number that multiplies their time limits.
 type Options struct {
-	// Only selects cases by their id. Default: what WISBOX_CASES holds, else all.
-	Only *regexp.Regexp
 	// Skip gives a reason to leave a case out, "" to run it.
 	Skip func(c *Case) string
-	// NoPrograms leaves out the cases that run programs in the sandbox.
-	NoPrograms bool
-	// Slack multiplies the time limits of the cases. Default 1, or WISBOX_SLACK.
-	Slack float64
-	// CallTimeout bounds one call that never comes back. Default 3 minutes.
-	CallTimeout time.Duration
 }
 
 // Summary counts cases.
@@ -36,49 +32,45 @@ func (s Summary) String() string {
 // a file run one after the other.
 func Run(t *testing.T, target Target, opts *Options, files ...string) Summary {
 	t.Helper()
-	var all Summary
+	only, err := regexp.Compile(os.Getenv("WISBOX_CASES"))
+	if err != nil {
+		t.Fatalf("WISBOX_CASES: %v", err)
+	}
+	var sum Summary
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".jsonl"), func(t *testing.T) {
-			s := runFile(t, target, opts, file)
-			t.Logf("%s: %s", filepath.Base(file), s)
-			all.Pass, all.Fail, all.Skip = all.Pass+s.Pass, all.Fail+s.Fail, all.Skip+s.Skip
+			cases, err := Load(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := newRunner(t, target)
+			for _, c := range cases {
+				if only.MatchString(c.ID) {
+					t.Run(c.ID, func(t *testing.T) {
+						defer sum.count(t)
+						r.subtest(t, &c, opts)
+					})
+				}
+			}
+			fail(t, "at the end of the file", r.closeShared(t.Context()))
 		})
 	}
-	t.Logf("all: %s", all)
-	return all
-}
-
-func runFile(t *testing.T, target Target, opts *Options, file string) (sum Summary) {
-	cases, err := Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := newRunner(target, opts, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range cases {
-		c := &cases[i]
-		if !r.opts.Only.MatchString(c.ID) {
-			continue
-		}
-		t.Run(c.ID, func(t *testing.T) {
-			defer func() { sum.count(t) }()
-			r.subtest(t, c)
-		})
-	}
-	if problems := r.closeShared(t.Context()); len(problems) > 0 {
-		t.Errorf("at the end of the file:\n  %s", strings.Join(problems, "\n  "))
-	}
+	t.Logf("all: %s", sum)
 	return sum
 }
 
-func (r *runner) subtest(t *testing.T, c *Case) {
-	if why := r.skip(c); why != "" {
-		t.Skip(why)
+func (r *runner) subtest(t *testing.T, c *Case, opts *Options) {
+	if opts != nil && opts.Skip != nil {
+		if why := opts.Skip(c); why != "" {
+			t.Skip(why)
+		}
 	}
-	if problems := r.run(t.Context(), c); len(problems) > 0 {
-		t.Errorf("%s\n  %s", c.Why, strings.Join(problems, "\n  "))
+	fail(t, c.Why, r.run(t.Context(), c))
+}
+
+func fail(t *testing.T, what string, problems []string) {
+	if len(problems) > 0 {
+		t.Errorf("%s\n  %s", what, strings.Join(problems, "\n  "))
 	}
 }
 
@@ -93,73 +85,112 @@ func (s *Summary) count(t *testing.T) {
 	}
 }
 
-func (r *runner) skip(c *Case) string {
-	if r.opts.NoPrograms && c.needsPrograms() {
-		return "it runs programs, which this target can't"
-	}
-	if r.opts.Skip != nil {
-		return r.opts.Skip(c)
-	}
-	return ""
-}
-
 // runner runs the cases of one file.
 type runner struct {
 	target Target
-	opts   Options
+	slack  float64
 	base   string // a directory of this run alone
 	canary *canary
 	shared *opened
 	made   int // directories made for cases
 }
 
-func newRunner(target Target, opts *Options, base string) (*runner, error) {
-	r := &runner{target: target, base: base}
-	if opts != nil {
-		r.opts = *opts
-	}
-	if err := r.opts.fillIn(); err != nil {
-		return nil, err
-	}
-	for dir := base; strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, 0o755); err != nil {
-			return nil, err
+func newRunner(t *testing.T, target Target) *runner {
+	t.Helper()
+	r := &runner{target: target, slack: 1, base: t.TempDir()}
+	var err error
+	if text := os.Getenv("WISBOX_SLACK"); text != "" {
+		if r.slack, err = strconv.ParseFloat(text, 64); err != nil {
+			t.Fatalf("WISBOX_SLACK: %v", err)
 		}
 	}
-	var err error
-	r.canary, err = newCanary(base)
-	return r, err
+	for dir := r.base; strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r.canary, err = newCanary(r.base); err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
-func (o *Options) fillIn() (err error) {
-	if o.Only == nil {
-		if o.Only, err = regexp.Compile(os.Getenv("WISBOX_CASES")); err != nil {
-			return fmt.Errorf("WISBOX_CASES: %w", err)
-		}
+const callTimeout = 3 * time.Minute // for a call that never comes back
+
+// opened is a session that cases run in.
+type opened struct {
+	Session
+	works   bool   // its first call worked
+	warm    bool   // its container has been asked for
+	sibling string // the directory beside the workspace, "" when that is not known
+	was     map[string]string
+}
+
+func (r *runner) open(ctx context.Context, flags []string, dir string) (*opened, error) {
+	s, err := r.target.Open(ctx, OpenOptions{Flags: flags, Dir: dir})
+	if err != nil {
+		return nil, err
 	}
-	if o.Slack == 0 {
-		o.Slack = 1
-		if text := os.Getenv("WISBOX_SLACK"); text != "" {
-			if _, err := fmt.Sscanf(text, "%g", &o.Slack); err != nil {
-				return fmt.Errorf("WISBOX_SLACK: %w", err)
-			}
-		}
+	o := &opened{Session: s}
+	reply, err := o.call(ctx, "ls", json.RawMessage("{}"))
+	o.works = reply.Answer.Error == nil
+	if overlay := o.Overlay(); err == nil && overlay != "" {
+		// The sibling's name begins with the workspace's: a check that compares only
+		// beginnings takes it for inside.
+		o.sibling = filepath.Clean(overlay) + "-evil"
+		o.was, err = r.canary.plant(o.sibling)
 	}
-	if o.CallTimeout == 0 {
-		o.CallTimeout = 3 * time.Minute
+	if err != nil {
+		_ = s.Close(ctx)
+		return nil, fmt.Errorf("the first call: %w", err)
+	}
+	return o, nil
+}
+
+func (o *opened) call(ctx context.Context, tool string, args json.RawMessage) (Reply, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return o.Call(ctx, tool, args)
+}
+
+// warmUp makes the session's container, whatever comes of it: the limits of the
+// cases are for a session that is up.
+func (o *opened) warmUp(ctx context.Context) {
+	if !o.warm {
+		o.warm = true
+		_, _ = o.call(ctx, "shell_execute", json.RawMessage(`{"commands":["true"]}`))
+	}
+}
+
+// script runs a bash script in the sandbox; it must exit 0.
+func (o *opened) script(ctx context.Context, text string) error {
+	args, err := json.Marshal(map[string]any{"script": text, "timeout": 120})
+	if err != nil {
+		return err
+	}
+	reply, err := o.call(ctx, "shell_execute", args)
+	if err != nil {
+		return err
+	}
+	if why, _ := Match("ok:exit_code=0", reply.Answer); why != "" {
+		return fmt.Errorf("%s %s", why, clip(reply.Answer.Text, 1000))
 	}
 	return nil
 }
 
-// run runs one case and returns what was wrong.
-func (r *runner) run(ctx context.Context, c *Case) []string {
-	a, err := r.begin(ctx, c)
-	if err != nil {
-		return []string{err.Error()}
+// closeShared ends the session of the file.
+func (r *runner) closeShared(ctx context.Context) []string {
+	o := r.shared
+	r.shared = nil
+	return o.end(ctx)
+}
+
+func (o *opened) end(ctx context.Context) (problems []string) {
+	if o == nil {
+		return nil
 	}
-	if a.refused == nil {
-		a.play(ctx)
+	if err := o.Close(ctx); err != nil {
+		problems = append(problems, err.Error())
 	}
-	r.end(ctx, a)
-	return a.problems
+	return append(problems, o.Broken()...)
 }

@@ -9,8 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/wisbox/wisbox/internal/hosttest"
+	"go.uber.org/goleak"
 )
 
 func TestCasesRunAgainstAFunction(t *testing.T) {
@@ -18,9 +17,15 @@ func TestCasesRunAgainstAFunction(t *testing.T) {
 	assert.Equal(t, Summary{Pass: 8}, sum)
 }
 
-func TestTargetsWithoutProgramsSkipWhatNeedsThem(t *testing.T) {
-	sum := Run(t, fakeTarget(t.TempDir()), &Options{NoPrograms: true}, "testdata/runner.jsonl")
-	assert.Equal(t, Summary{Pass: 1, Skip: 7}, sum)
+func TestCasesAreSelectedAndLeftOut(t *testing.T) {
+	t.Setenv("WISBOX_CASES", `^runner\.(errors|emptied)$`)
+	sum := Run(t, fakeTarget(t.TempDir()), &Options{Skip: func(c *Case) string {
+		if c.ID == "runner.errors" {
+			return "left out"
+		}
+		return ""
+	}}, "testdata/runner.jsonl")
+	assert.Equal(t, Summary{Pass: 1, Skip: 1}, sum)
 }
 
 // problemsOf runs one case on a target and returns what was found.
@@ -28,8 +33,7 @@ func problemsOf(t *testing.T, target Target, line string) string {
 	t.Helper()
 	c, err := parseCase([]byte(line))
 	require.NoError(t, err)
-	r, err := newRunner(target, nil, t.TempDir())
-	require.NoError(t, err)
+	r := newRunner(t, target)
 	problems := r.run(t.Context(), &c)
 	problems = append(problems, r.closeShared(t.Context())...)
 	return strings.Join(problems, "\n")
@@ -44,6 +48,10 @@ func TestBrokenRulesAreFound(t *testing.T) {
 		{"host_check", `{"id":"x","tool":"ls","expect":"ok:any","host_check":"false; true"}`, "host_check"},
 		{"afterwards", `{"id":"x","tool":"ls","expect":"ok:any","also":["sh:test -e nope"]}`, "afterwards"},
 		{"text that must not be there", `{"id":"x","tool":"ls","expect":"ok:any","also":["not_contains=entries"]}`, "holds entries"},
+		{"text that must not be in an error", `{"id":"x","tool":"read_file","args":{"file_path":"nope"},"expect":"error:not_found","also":["not_contains=no file"]}`, "holds no file"},
+		{"two calls that succeed", `{"id":"x","tool":"ls","expect":"ok:any","repeat":2,"also":["exactly_one_ok"]}`, "exactly one must"},
+		{"control byte", `{"id":"x","tool":"shell_execute","args":{"script":"printf '\\x7f'"},"expect":"ok:any","also":["no_raw_control"]}`, "raw control byte"},
+		{"cut character", `{"id":"x","tool":"shell_execute","args":{"script":"printf '\\xc3'"},"expect":"ok:any","also":["valid_utf8"]}`, "cut character"},
 		{"field over its length", `{"id":"x","tool":"write_file","args":{"file_path":"a","content":""},"expect":"ok:any","also":["field_max:nope=1"]}`, "nope"},
 		{"field to keep", `{"id":"x","tool":"ls","expect":"ok:any","save":{"A":"nope"}}`, "no nope to keep"},
 		{"unknown placeholder", `{"id":"x","tool":"ls","args":{"a":"{{NOPE}}"},"expect":"ok:any"}`, "{{NOPE}}"},
@@ -68,6 +76,12 @@ func TestSlowCallsAreFound(t *testing.T) {
 	assert.Contains(t, problemsOf(t, fakeTarget(t.TempDir()), line), "at most 10ms")
 }
 
+func TestAMachineThatStoodStillIsNoSlowProduct(t *testing.T) {
+	once := filepath.Join(t.TempDir(), "once")
+	line := `{"id":"x","tool":"shell_execute","args":{"script":"mkdir ` + once + ` 2>&- && sleep 0.6 || true"},"expect":"ok:exit_code=0","max_ms":500}`
+	assert.Empty(t, problemsOf(t, fakeTarget(t.TempDir()), line))
+}
+
 func TestCasesWithWordsThatNobodyReadsAreRefused(t *testing.T) {
 	for _, line := range []string{
 		`{"id":"x","tool":"ls","expect":"ok:any","repaet":3}`,
@@ -79,16 +93,25 @@ func TestCasesWithWordsThatNobodyReadsAreRefused(t *testing.T) {
 	}
 }
 
-func TestSharedCaseFilesAreInTheLanguage(t *testing.T) {
-	files, reason := SharedFiles()
-	if reason != "" {
-		hosttest.Lacks(t, "%s", reason)
-	}
+// A second case with the same name would hide the first one in a report.
+func TestCaseFilesAreInTheLanguageAndNamesAreUnique(t *testing.T) {
+	files, err := Files(Dir("../../integration/testdata/cases"))
+	require.NoError(t, err)
+	in := map[string]string{}
 	for _, file := range files {
 		cases, err := Load(file)
 		require.NoError(t, err)
-		assert.NotEmpty(t, cases, filepath.Base(file))
+		assert.NotEmpty(t, cases, file)
+		for _, c := range cases {
+			assert.Empty(t, in[c.ID], "%s: the name %s is taken", file, c.ID)
+			in[c.ID] = file
+		}
 	}
+}
+
+func TestADirectoryWithoutCasesIsAnError(t *testing.T) {
+	_, err := Files(t.TempDir())
+	assert.ErrorContains(t, err, "no case files")
 }
 
 func TestASharedSessionIsReplacedAfterAProblem(t *testing.T) {
@@ -98,8 +121,7 @@ func TestASharedSessionIsReplacedAfterAProblem(t *testing.T) {
 		opened++
 		return base.Start(ctx, opts)
 	}}
-	r, err := newRunner(target, nil, t.TempDir())
-	require.NoError(t, err)
+	r := newRunner(t, target)
 	good, bad := `{"id":"x","tool":"ls","expect":"ok:any"}`, `{"id":"x","tool":"ls","expect":"failed:any"}`
 	for _, line := range []string{good, good, bad, good} {
 		c, err := parseCase([]byte(line))
@@ -115,5 +137,5 @@ func TestMain(m *testing.M) {
 	if mode := os.Getenv("CONFORMANCE_FAKE_SERVER"); mode != "" {
 		os.Exit(fakeServer(mode, os.Args[1:]))
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }

@@ -22,9 +22,9 @@ import (
 type Stdio struct {
 	Command []string // of the server; the flags of a case come behind
 	Env     []string // of the server; nil for this process's
-	// Overlay finds the host directory of the session that the process holds,
-	// "" when there is none yet. It may be nil.
-	Overlay func(pid int) string
+	// Overlay finds the host directory of the newest session, "" when there is none
+	// yet. It may be nil.
+	Overlay func() string
 	// EndsWithin is how long the server may take to end after its input has; 20 s
 	// when zero.
 	EndsWithin time.Duration
@@ -38,15 +38,14 @@ func (s *Stdio) Open(ctx context.Context, opts OpenOptions) (Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.handshake(ctx); err != nil {
-		p.kill()
-		<-p.exited
-		if refused := p.refusal(); refused != nil {
-			return nil, refused
-		}
-		return nil, fmt.Errorf("initialize: %w; stderr: %s", err, p.stderr)
+	err = p.handshake(ctx)
+	if err == nil {
+		return p, nil
 	}
-	return p, nil
+	if killed := p.killAfter(2 * time.Second); !killed && p.cmd.ProcessState.ExitCode() > 0 {
+		return nil, &Refused{Words: p.stderr.String()}
+	}
+	return nil, fmt.Errorf("initialize: %w; stderr: %s", err, p.stderr)
 }
 
 func (s *Stdio) start(opts OpenOptions) (*process, error) {
@@ -69,7 +68,11 @@ func (s *Stdio) start(opts OpenOptions) (*process, error) {
 		return nil, errors.Join(err, out.Close(), theirs.Close())
 	}
 	go p.read(out)
-	go p.wait(theirs)
+	go func() {
+		theirs.Close()
+		p.waited = p.cmd.Wait()
+		close(p.exited)
+	}()
 	return p, nil
 }
 
@@ -79,7 +82,6 @@ type process struct {
 	cmd    *exec.Cmd
 	stderr *tail
 	exited chan struct{} // closed when the server has ended
-	killed sync.Once
 	waited error
 
 	writing sync.Mutex // one line at a time
@@ -90,36 +92,18 @@ type process struct {
 	waiting map[string]chan []byte
 	broken  []string
 	ended   bool // no more output will come
-	byUs    bool
 }
 
-func (p *process) wait(theirs *os.File) {
-	theirs.Close()
-	p.waited = p.cmd.Wait()
-	close(p.exited)
-}
-
-func (p *process) kill() {
-	p.killed.Do(func() {
-		select {
-		case <-p.exited:
-			return
-		case <-time.After(2 * time.Second): // one that refuses to start ends by itself
-		}
-		p.mu.Lock()
-		p.byUs = true
-		p.mu.Unlock()
-		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
-	})
-}
-
-func (p *process) refusal() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.byUs || p.cmd.ProcessState.ExitCode() <= 0 {
-		return nil
+// killAfter waits for the end of the server, and makes it end.
+func (p *process) killAfter(wait time.Duration) (killed bool) {
+	select {
+	case <-p.exited:
+		return false
+	case <-time.After(wait):
 	}
-	return &Refused{Words: p.stderr.String()}
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	<-p.exited
+	return true
 }
 
 func (p *process) handshake(ctx context.Context) error {
@@ -132,8 +116,7 @@ func (p *process) handshake(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	reply, err := parse(line)
-	if err != nil || get(reply, "result") == (any)(missing{}) {
+	if get(line, "result") == nil {
 		return fmt.Errorf("it answered %.200s", line)
 	}
 	return p.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/initialized"})
@@ -194,7 +177,7 @@ func (p *process) read(out *os.File) {
 	lines := bufio.NewScanner(out)
 	lines.Buffer(make([]byte, 64<<10), maxLine)
 	for lines.Scan() {
-		p.take(append([]byte(nil), lines.Bytes()...))
+		p.take(append(value(nil), lines.Bytes()...))
 	}
 	if err := lines.Err(); err != nil {
 		p.breaks("the output can't be read: %v", err)
@@ -203,20 +186,15 @@ func (p *process) read(out *os.File) {
 	_, _ = io.Copy(io.Discard, out)
 }
 
-func (p *process) take(line []byte) {
-	value, err := parse(line)
-	message, ok := value.(*object)
-	if err != nil || !ok || message.member["jsonrpc"] != "2.0" {
-		p.breaks("a line of the output is no JSON-RPC message: %.200q", line)
-		return
-	}
-	method, asks := message.member["method"]
-	id, hasID := message.member["id"]
+func (p *process) take(line value) {
+	method, id := get(line, "method"), get(line, "id")
 	switch {
-	case asks && hasID:
-		p.breaks("the server asks %v, which nobody offered", method)
-	case !asks:
-		p.answered(dump(id), line)
+	case !json.Valid(line) || string(get(line, "jsonrpc")) != `"2.0"`:
+		p.breaks("a line of the output is no JSON-RPC message: %.200q", line)
+	case method != nil && id != nil:
+		p.breaks("the server asks %s, which nobody offered", method)
+	case method == nil:
+		p.answered(string(id), line)
 	}
 }
 
@@ -257,8 +235,9 @@ func (p *process) Broken() []string {
 	defer p.mu.Unlock()
 	broken := p.broken
 	p.broken = nil
-	if text := p.stderr.String(); crash.MatchString(text) {
-		broken = append(broken, "a crash on stderr: "+clip(text[crash.FindStringIndex(text)[0]:], 2000))
+	text := p.stderr.String()
+	if at := crash.FindStringIndex(text); at != nil {
+		broken = append(broken, "a crash on stderr: "+clip(text[at[0]:], 2000))
 	}
 	return broken
 }
@@ -268,21 +247,17 @@ func (p *process) Overlay() string {
 	if p.target.Overlay == nil {
 		return ""
 	}
-	return p.target.Overlay(p.cmd.Process.Pid)
+	return p.target.Overlay()
 }
 
 // Close ends the server's input and waits for its end.
-func (p *process) Close(ctx context.Context) error {
+func (p *process) Close(context.Context) error {
 	within := p.target.EndsWithin
 	if within == 0 {
 		within = 20 * time.Second
 	}
 	err := p.stdin.Close()
-	select {
-	case <-p.exited:
-	case <-time.After(within):
-		p.kill()
-		<-p.exited
+	if p.killAfter(within) {
 		return fmt.Errorf("the server was still there %v after the end of its input; stderr: %s", within, p.stderr)
 	}
 	if p.waited != nil {
@@ -294,26 +269,40 @@ func (p *process) Close(ctx context.Context) error {
 	return err
 }
 
-// ResetPeak implements [Memory].
-func (p *process) ResetPeak() error {
-	return os.WriteFile(p.proc("clear_refs"), []byte("5"), 0)
-}
-
-// PeakBytes implements [Memory].
-func (p *process) PeakBytes() (int64, error) {
-	status, err := os.ReadFile(p.proc("status"))
-	if err != nil {
-		return 0, err
+// Peak implements [Session].
+func (p *process) Peak(reset bool) int64 {
+	dir := fmt.Sprintf("/proc/%d/", p.cmd.Process.Pid)
+	if reset {
+		_ = os.WriteFile(dir+"clear_refs", []byte("5"), 0) // else the growth is measured from an older peak
 	}
+	status, _ := os.ReadFile(dir + "status")
 	for line := range strings.Lines(string(status)) {
 		var kib int64
 		if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &kib); n == 1 {
-			return kib << 10, nil
+			return kib << 10
 		}
 	}
-	return 0, errors.New("the kernel tells no peak")
+	return -1
 }
 
-func (p *process) proc(name string) string {
-	return fmt.Sprintf("/proc/%d/%s", p.cmd.Process.Pid, name)
+// tail keeps the last part of what is written to it.
+type tail struct {
+	mu   sync.Mutex
+	kept []byte
+}
+
+const tailBytes = 64 << 10
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept = append(t.kept, p...)
+	t.kept = t.kept[max(0, len(t.kept)-tailBytes):]
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.kept)
 }

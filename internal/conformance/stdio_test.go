@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -51,6 +52,7 @@ type server struct {
 	tools *tool.Set
 	calls sync.WaitGroup
 	mu    sync.Mutex
+	kept  []byte
 }
 
 func (s *server) handle(line []byte) {
@@ -72,26 +74,20 @@ func (s *server) handle(line []byte) {
 }
 
 func (s *server) call(id json.RawMessage, name string, args json.RawMessage) {
-	res, err := s.tools.Call(context.Background(), name, args)
-	if err != nil {
-		e := tool.AsError(err)
-		s.answer(id, map[string]any{"content": textContent(e.Error()), "isError": true, "_meta": map[string]any{"wisbox/error": e}})
-		return
-	}
 	switch s.mode {
 	case "print":
 		fmt.Println("debug: called")
 	case "twice":
 		s.answer(id, map[string]any{})
+	case "asks":
+		fmt.Println(`{"jsonrpc":"2.0","id":1,"method":"roots/list"}`)
 	case "crash":
 		panic("as asked")
-	case "silent":
-		return
+	case "hog":
+		s.kept = bytes.Repeat([]byte("x"), 64<<20)
 	}
-	s.answer(id, map[string]any{"content": textContent(res.Text), "structuredContent": res.Value})
+	s.answer(id, toolResult(s.tools.Call(context.Background(), name, args)))
 }
-
-func textContent(text string) []any { return []any{map[string]any{"type": "text", "text": text}} }
 
 func (s *server) answer(id json.RawMessage, result any) {
 	line, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "result": result})
@@ -120,6 +116,7 @@ func TestServersThatBreakTheProtocolAreFound(t *testing.T) {
 	for mode, says := range map[string]string{
 		"print": "no JSON-RPC message",
 		"twice": "no request waits for",
+		"asks":  "which nobody offered",
 		"crash": "output ended before the answer",
 		"exit":  "exit status 3",
 	} {
@@ -135,12 +132,19 @@ func TestAServerThatStaysIsKilledAndReported(t *testing.T) {
 	assert.Contains(t, problemsOf(t, target, `{"id":"x","tool":"ls","expect":"ok:any"}`), "was still there")
 }
 
+func TestAServerThatGrowsIsFound(t *testing.T) {
+	for limit, says := range map[string]string{"16": "memory grew by", "1000": "", "x": "at most x are allowed"} {
+		line := `{"id":"x","tool":"ls","expect":"ok:any","clean":false,"also":["rss_mib=` + limit + `"]}`
+		found := problemsOf(t, fakeStdio(t, "hog"), line)
+		assert.Contains(t, found, says)
+		assert.Equal(t, says == "", found == "", found)
+	}
+}
+
 func TestTheServersPeakOfMemoryIsRead(t *testing.T) {
 	s, err := fakeStdio(t, "well").Open(t.Context(), OpenOptions{})
 	require.NoError(t, err)
-	peak, err := s.(Memory).PeakBytes()
-	require.NoError(t, err)
-	assert.Positive(t, peak)
+	assert.Positive(t, s.Peak(true))
 	assert.NoError(t, s.Close(t.Context()))
 	assert.Empty(t, s.Broken())
 }

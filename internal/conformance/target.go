@@ -3,6 +3,8 @@ package conformance
 import (
 	"context"
 	"encoding/json"
+
+	"github.com/wisbox/wisbox/tool"
 )
 
 // Target is what the cases run against.
@@ -23,25 +25,72 @@ type Session interface {
 	Call(ctx context.Context, tool string, args json.RawMessage) (Reply, error)
 	// Overlay is the host directory of the workspace, "" while it is not known.
 	Overlay() string
+	// Peak is the peak of the server's memory in bytes, counted anew after a
+	// reset; -1 where nobody knows.
+	Peak(reset bool) int64
 	// Broken lists the rules that were broken since it was last asked.
 	Broken() []string
 	// Close ends the session. The error says what was wrong with the end.
 	Close(ctx context.Context) error
 }
 
-// Memory is what a session may also know: the peak of its process.
-type Memory interface {
-	ResetPeak() error
-	PeakBytes() (int64, error)
-}
-
-// Reply is one answer, as it came and as it is understood.
-type Reply struct {
-	Answer Answer
-	Raw    []byte // the line or object as it came
-}
-
 // Refused is a server that did not start and said why.
 type Refused struct{ Words string }
 
 func (r *Refused) Error() string { return "the server did not start: " + r.Words }
+
+// InProcess is a target in this process.
+type InProcess struct {
+	// Start opens a session; an error counts as a refusal to start.
+	Start func(ctx context.Context, opts OpenOptions) (*Local, error)
+}
+
+// Local is a session in this process. Where and End may be nil.
+type Local struct {
+	Do    func(ctx context.Context, tool string, args json.RawMessage) (*tool.Result, error)
+	Where func() string // the host directory of the workspace
+	End   func(ctx context.Context) error
+}
+
+// Open implements [Target].
+func (p *InProcess) Open(ctx context.Context, opts OpenOptions) (Session, error) {
+	l, err := p.Start(ctx, opts)
+	if err != nil {
+		return nil, &Refused{Words: err.Error()}
+	}
+	return local{l}, nil
+}
+
+type local struct{ *Local }
+
+func (l local) Call(ctx context.Context, name string, args json.RawMessage) (Reply, error) {
+	line, err := json.Marshal(map[string]any{"result": toolResult(l.Do(ctx, name, args))})
+	return Reply{ParseReply(line), line}, err
+}
+
+// toolResult is the MCP result that an outcome has on the wire.
+func toolResult(res *tool.Result, err error) map[string]any {
+	content := func(text string) []any { return []any{map[string]any{"type": "text", "text": text}} }
+	if err != nil {
+		e := tool.AsError(err)
+		return map[string]any{"content": content(e.Error()), "isError": true, "_meta": map[string]any{"wisbox/error": e}}
+	}
+	return map[string]any{"content": content(res.Text), "structuredContent": res.Value, "isError": res.Failed}
+}
+
+func (l local) Overlay() string {
+	if l.Where == nil {
+		return ""
+	}
+	return l.Where()
+}
+
+func (local) Peak(bool) int64  { return -1 }
+func (local) Broken() []string { return nil }
+
+func (l local) Close(ctx context.Context) error {
+	if l.End == nil {
+		return nil
+	}
+	return l.End(ctx)
+}

@@ -3,251 +3,186 @@ package conformance
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"io"
 	"maps"
 	"math/big"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 )
 
-// A JSON value is nil, bool, number, string, []any or *object. Text of a number
-// and order of an object's members are kept, because the cases look at both.
-type (
-	number string
-	object struct {
-		names  []string
-		member map[string]any
-	}
-)
+// A value is JSON as it came, because cases look at the order of members and at
+// the text of numbers. A nil value means that nothing is there; null is a value.
+type value = json.RawMessage
 
-// missing is what a path leads to when nothing is there; null is something.
-type missing struct{}
+// nothing stands in a list of "*" for an item that lacks the field: no literal of
+// a case equals it.
+var nothing = quote("\x00nothing")
 
-func newObject() *object { return &object{member: map[string]any{}} }
+var token = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|\s+|[,:]`)
 
-func (o *object) set(name string, value any) {
-	if _, again := o.member[name]; !again {
-		o.names = append(o.names, name)
-	}
-	o.member[name] = value
-}
-
-// parse reads exactly one JSON value.
-func parse(raw []byte) (any, error) {
-	if !json.Valid(raw) {
-		return nil, errors.New("not one JSON value")
-	}
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.UseNumber()
-	value, err := parseNext(dec)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("more than one JSON value")
-	}
-	return value, nil
-}
-
-func parseNext(dec *json.Decoder) (any, error) {
-	token, err := dec.Token()
-	if err != nil {
-		return nil, err
-	}
-	switch v := token.(type) {
-	case json.Number:
-		return number(v), nil
-	case json.Delim:
-		if v == '{' {
-			return parseObject(dec)
+// dump prints JSON with ", " and ": " between, and escapes only what it must. The
+// checks of text and length look at this form.
+func dump(v value) string {
+	return token.ReplaceAllStringFunc(string(v), func(t string) string {
+		switch t[0] {
+		case '"':
+			s, _ := textOf(value(t))
+			return string(quote(s))
+		case ',', ':':
+			return t + " "
 		}
-		return parseList(dec)
+		return "" // white space
+	})
+}
+
+func quote(s string) value {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(s) // a string always encodes
+	return bytes.TrimSpace(b.Bytes())
+}
+
+// textOf returns the text of a JSON string.
+func textOf(v value) (s string, ok bool) {
+	return s, isText(v) && json.Unmarshal(v, &s) == nil
+}
+
+func isText(v value) bool   { return len(v) > 0 && v[0] == '"' }
+func isObject(v value) bool { return len(v) > 0 && v[0] == '{' }
+func isList(v value) bool   { return len(v) > 0 && v[0] == '[' }
+
+func members(v value) (o map[string]value) {
+	if isObject(v) {
+		_ = json.Unmarshal(v, &o)
 	}
-	return token, nil
+	return o
 }
 
-func parseObject(dec *json.Decoder) (any, error) {
-	o := newObject()
-	for dec.More() {
-		name, err := dec.Token()
-		if err != nil {
-			return nil, err
-		}
-		value, err := parseNext(dec)
-		if err != nil {
-			return nil, err
-		}
-		o.set(name.(string), value)
+func items(v value) (l []value) {
+	if isList(v) {
+		_ = json.Unmarshal(v, &l)
 	}
-	_, err := dec.Token()
-	return o, err
+	return l
 }
 
-func parseList(dec *json.Decoder) (any, error) {
-	list := []any{}
-	for dec.More() {
-		value, err := parseNext(dec)
-		if err != nil {
-			return nil, err
+// get follows a dotted path: names, list indexes, negative ones from the end,
+// "*" for all items of a list.
+func get(v value, path string) value { return follow(v, strings.Split(path, ".")) }
+
+func follow(v value, parts []string) value {
+	switch {
+	case len(parts) == 0:
+		return v
+	case parts[0] == "*" && isList(v):
+		return followAll(items(v), parts[1:])
+	case parts[0] == "*":
+		return nil
+	case isList(v):
+		list := items(v)
+		i, err := strconv.Atoi(parts[0])
+		if i < 0 {
+			i += len(list)
 		}
-		list = append(list, value)
-	}
-	_, err := dec.Token()
-	return list, err
-}
-
-// dump writes value the way the reference implementation prints JSON: ", " and
-// ": " between, only what must be escaped is, numbers in their shortest form.
-// The checks for text and length are about this form.
-func dump(value any) string {
-	var b strings.Builder
-	dumpTo(&b, value)
-	return b.String()
-}
-
-func dumpTo(b *strings.Builder, value any) {
-	switch v := value.(type) {
-	case nil:
-		b.WriteString("null")
-	case bool:
-		b.WriteString(strconv.FormatBool(v))
-	case number:
-		b.WriteString(v.canonical())
-	case string:
-		dumpString(b, v)
-	case []any:
-		b.WriteByte('[')
-		for i, item := range v {
-			separate(b, i)
-			dumpTo(b, item)
+		if err != nil || i < 0 || i >= len(list) {
+			return nil
 		}
-		b.WriteByte(']')
-	case *object:
-		b.WriteByte('{')
-		for i, name := range v.names {
-			separate(b, i)
-			dumpString(b, name)
-			b.WriteString(": ")
-			dumpTo(b, v.member[name])
-		}
-		b.WriteByte('}')
+		return follow(list[i], parts[1:])
 	}
-}
-
-func separate(b *strings.Builder, i int) {
-	if i > 0 {
-		b.WriteString(", ")
-	}
-}
-
-var escapes = map[rune]string{
-	'"': `\"`, '\\': `\\`, '\n': `\n`, '\r': `\r`, '\t': `\t`, '\f': `\f`, '\b': `\b`,
-}
-
-func dumpString(b *strings.Builder, s string) {
-	b.WriteByte('"')
-	for _, r := range s {
-		switch escaped, special := escapes[r]; {
-		case special:
-			b.WriteString(escaped)
-		case r < ' ':
-			b.WriteString(`\u00` + string("0123456789abcdef"[r>>4]) + string("0123456789abcdef"[r&15]))
-		default:
-			b.WriteRune(r)
+	o := members(v)
+	for n := len(parts); n > 0; n-- { // a name may itself hold dots: the longest that fits
+		if inner, ok := o[strings.Join(parts[:n], ".")]; ok {
+			return follow(inner, parts[n:])
 		}
 	}
-	b.WriteByte('"')
+	return nil
 }
 
-func (n number) isInt() bool { return !strings.ContainsAny(string(n), ".eE") }
-
-// exact is the value of n, or an infinity's sign where a float can't hold it.
-func (n number) exact() (value *big.Rat, infinite int) {
-	if n.isInt() {
-		i, _ := new(big.Int).SetString(string(n), 10)
-		return new(big.Rat).SetInt(i), 0
+func followAll(list []value, rest []string) value {
+	all := make([][]byte, len(list))
+	for i, item := range list {
+		if all[i] = follow(item, rest); all[i] == nil {
+			all[i] = nothing
+		}
 	}
-	f, _ := strconv.ParseFloat(string(n), 64)
-	if r := new(big.Rat).SetFloat64(f); r != nil {
-		return r, 0
-	}
-	if f < 0 {
-		return nil, -1
-	}
-	return nil, 1
-}
-
-// compare orders two numbers exactly: a big integer is not its nearest float.
-func (n number) compare(m number) int {
-	a, aInf := n.exact()
-	b, bInf := m.exact()
-	if a == nil || b == nil {
-		return aInf - bInf
-	}
-	return a.Cmp(b)
-}
-
-func (n number) canonical() string {
-	if n.isInt() {
-		i, _ := new(big.Int).SetString(string(n), 10)
-		return i.String()
-	}
-	f, _ := strconv.ParseFloat(string(n), 64)
-	if _, infinite := n.exact(); infinite != 0 {
-		return map[int]string{1: "Infinity", -1: "-Infinity"}[infinite]
-	}
-	return floatText(f)
-}
-
-// floatText prints a float with the fewest digits that read back as the same,
-// with an exponent below 1e-4 and from 1e16 on.
-func floatText(f float64) string {
-	text := strconv.FormatFloat(f, 'e', -1, 64)
-	exponent, _ := strconv.Atoi(text[strings.IndexByte(text, 'e')+1:])
-	if f != 0 && (exponent < -4 || exponent >= 16) {
-		return text
-	}
-	text = strconv.FormatFloat(f, 'f', -1, 64)
-	if !strings.Contains(text, ".") {
-		text += ".0"
-	}
-	return text
+	return slices.Concat(value("["), bytes.Join(all, []byte(",")), value("]"))
 }
 
 // same is equality of JSON values: true is not 1, but 1 is 1.0.
-func same(a, b any) bool {
+func same(a, b value) bool { return sameParsed(parsed(a), parsed(b)) }
+
+func parsed(v value) (out any) {
+	dec := json.NewDecoder(bytes.NewReader(v))
+	dec.UseNumber()
+	_ = dec.Decode(&out)
+	return out
+}
+
+func sameParsed(a, b any) bool {
 	switch x := a.(type) {
-	case number:
-		y, ok := b.(number)
-		return ok && x.compare(y) == 0
+	case json.Number:
+		y, ok := b.(json.Number)
+		return ok && ordered(rational(string(x)), "=", rational(string(y)))
 	case []any:
 		y, ok := b.([]any)
-		return ok && slices.EqualFunc(x, y, same)
-	case *object:
-		y, ok := b.(*object)
-		return ok && maps.EqualFunc(x.member, y.member, same)
-	case missing:
+		return ok && slices.EqualFunc(x, y, sameParsed)
+	case map[string]any:
+		y, ok := b.(map[string]any)
+		return ok && maps.EqualFunc(x, y, sameParsed)
+	}
+	return a == b
+}
+
+// rational is the exact value of a number's text, nil where there is none: a big
+// integer is not its nearest float.
+func rational(text string) *big.Rat {
+	if r, ok := new(big.Rat).SetString(strings.TrimSpace(text)); ok {
+		return r
+	}
+	return nil
+}
+
+func ordered(a *big.Rat, op string, b *big.Rat) bool {
+	if a == nil || b == nil {
 		return false
 	}
-	switch b.(type) {
-	case nil, bool, string:
-		return a == b
+	c := a.Cmp(b)
+	switch op {
+	case "=":
+		return c == 0
+	case "!=":
+		return c != 0
+	case ">":
+		return c > 0
+	case "<":
+		return c < 0
+	case ">=":
+		return c >= 0
 	}
-	return false
+	return c <= 0
 }
 
 // size counts characters of a text, items of a list or members of an object.
-func size(value any) (int, bool) {
-	switch v := value.(type) {
-	case string:
-		return utf8.RuneCountInString(v), true
-	case []any:
-		return len(v), true
-	case *object:
-		return len(v.names), true
+func size(v value) (n int, sized bool) {
+	if s, ok := textOf(v); ok {
+		return utf8.RuneCountInString(s), true
 	}
-	return 0, false
+	return max(len(items(v)), len(members(v))), isList(v) || isObject(v)
+}
+
+// show is a value in a report, in few characters.
+func show(v value) string {
+	if v == nil {
+		return "nothing"
+	}
+	return clip(dump(v), 160)
+}
+
+func clip(s string, most int) string {
+	if r := []rune(s); len(r) > most {
+		return string(r[:most]) + "…"
+	}
+	return s
 }

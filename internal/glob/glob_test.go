@@ -77,7 +77,7 @@ func TestNoPatternTakesLong(t *testing.T) {
 		require.NoError(t, err)
 		start := time.Now()
 		assert.False(t, p.Match(path))
-		assert.Less(t, time.Since(start), 10*time.Second, pattern)
+		assert.Less(t, time.Since(start), 30*time.Second, pattern)
 	}
 }
 

@@ -12,6 +12,7 @@ type Inbox struct {
 	max uint32
 
 	mu      sync.Mutex
+	divert  func([]byte) bool
 	buf     []byte
 	broken  bool
 	arrived chan []byte // of length 1: the newest message
@@ -21,7 +22,15 @@ type Inbox struct {
 // channel: a nil message tells so, and nothing more is taken.
 func NewInbox(max uint32) *Inbox { return &Inbox{max: max, arrived: make(chan []byte, 1)} }
 
-// Write implements io.Writer; it never fails and never blocks.
+// Divert has take see each message first: one that it takes is no answer. It may block
+// the channel. nil ends that, and waits for a take that is on.
+func (f *Inbox) Divert(take func(message []byte) bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.divert = take
+}
+
+// Write implements io.Writer; it never fails, and blocks only by Divert.
 func (f *Inbox) Write(p []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -36,12 +45,16 @@ func (f *Inbox) Write(p []byte) (int, error) {
 			break
 		}
 		rest = after
-		f.publish(message)
+		if f.divert == nil || !f.divert(message) {
+			f.publish(message)
+		}
 	}
-	if f.broken {
-		rest = nil
+	switch {
+	case f.broken:
+		f.buf = nil
+	case len(rest) < len(f.buf):
+		f.buf = append([]byte(nil), rest...) // a copy: what was published stays as it is
 	}
-	f.buf = append(f.buf[:0:0], rest...) // a copy: what was published stays as it is
 	return len(p), nil
 }
 

@@ -30,6 +30,19 @@ func TestFramesKeepTheNewestMessageHoweverItIsCut(t *testing.T) {
 	})
 }
 
+// A long message in small pieces costs no copy of all for each of them.
+func TestALongMessageIsNotCopiedForEachPiece(t *testing.T) {
+	data, piece := frame(string(make([]byte, 1<<20))), 1<<10
+	allocated := testing.AllocsPerRun(1, func() {
+		f := NewInbox(1 << 24)
+		for at := 0; at < len(data); at += piece {
+			_, _ = f.Write(data[at:min(at+piece, len(data))])
+		}
+		assert.Len(t, f.Take(), 1<<20)
+	})
+	assert.Less(t, allocated, 200.0)
+}
+
 func TestAnOversizedFrameBreaksTheChannelWithoutItsMemory(t *testing.T) {
 	f := NewInbox(1 << 24)
 	_, _ = f.Write([]byte{0xff, 0, 0, 0, 1})

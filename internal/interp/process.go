@@ -9,19 +9,18 @@ package interp
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"io"
 	"time"
 
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// How an evaluation that must stop is stopped: it is interrupted a few times,
-// because code may catch the first, and cleanup may go on for ever; then its
-// process is killed. All together it takes less than a second.
-const (
-	interrupts    = 3
-	interruptWait = 200 * time.Millisecond
-)
+// An evaluation that must stop is interrupted, and has these times to stop: more
+// than one, because code may catch the first interrupt, and cleanup may never end.
+// After them, two seconds in all, its process is killed.
+var interruptWaits = []time.Duration{200 * time.Millisecond, 600 * time.Millisecond, 1200 * time.Millisecond}
 
 // Process is one interpreter with its driver. Output is kept in values of type
 // S, one for each stream and call. Its methods are called by one goroutine at a
@@ -32,9 +31,26 @@ type Process[S io.Writer] struct {
 	answers        *Inbox
 	stdout, stderr *output[S]
 	interrupts     int
+	release        func()        // of the request that is on, or the last one
 	done           chan struct{} // closed when the process is gone
 	result         sandbox.Result
 	err            error
+}
+
+// SecretSize is the length of a [Secret].
+const SecretSize = 32
+
+// Secret is a word that code can't have known before its evaluation, for an answer's ID.
+func Secret() string {
+	var word [SecretSize / 2]byte
+	_, _ = rand.Read(word[:]) // never fails: crypto/rand
+	return hex.EncodeToString(word[:])
+}
+
+// Stander is a [sandbox.Process] that may be made to stand still.
+type Stander interface {
+	// Stood is how long in all, of whatever length before the process began.
+	Stood() time.Duration
 }
 
 // Start begins cmd, whose streams and control channel it sets. An answer longer
@@ -74,6 +90,9 @@ func (p *Process[S]) Ended() bool {
 
 // Kill ends the process and returns when it is gone.
 func (p *Process[S]) Kill() {
+	if p.release != nil {
+		p.release()
+	}
 	_ = p.proc.Kill()
 	<-p.done
 }
@@ -91,15 +110,22 @@ func (p *Process[S]) Result() sandbox.Result {
 // Interrupts is how many were ever sent.
 func (p *Process[S]) Interrupts() int { return p.interrupts }
 
+// Streams gives what keeps the output of the call that comes next, or is on.
+func (p *Process[S]) Streams(see func(stdout, stderr S)) {
+	p.stdout.mu.Lock()
+	defer p.stdout.mu.Unlock()
+	p.stderr.mu.Lock()
+	defer p.stderr.mu.Unlock()
+	see(p.stdout.now, p.stderr.now)
+}
+
 // Output is what the process has written since the last call of Output.
 func (p *Process[S]) Output() (stdout, stderr S) { return p.stdout.take(), p.stderr.take() }
 
 // Await waits for a message that accept takes and that the process sends unasked.
 // The rest is as with [Process.Ask].
 func (p *Process[S]) Await(ctx context.Context, timeout time.Duration, accept func([]byte) bool) (answered bool, late sandbox.Status) {
-	timer := after(timeout)
-	defer timer.Stop()
-	return p.await(accept, timer.C, ctx.Done())
+	return p.await(accept, timeout, ctx.Done())
 }
 
 // Request is one request to the driver.
@@ -109,6 +135,19 @@ type Request struct {
 	Timeout time.Duration
 	// Accept tells whether a message is the answer; others are ignored.
 	Accept func(message []byte) bool
+	// Divert sees each message before Accept: one that it takes is no answer, and is
+	// replied to, at any time before the process ends. It may block, and bounds how many
+	// replies there are. nil is none.
+	Divert func(message []byte) (reply []byte, taken bool)
+	// Release is called before the evaluation is stopped or its process killed: what
+	// takes its output must not wait for a reader any more. nil is none.
+	Release func()
+	// Interrupt is sent to the driver with each interrupt, for one that a signal does not
+	// stop. nil is none.
+	Interrupt []byte
+	// Waits are how long an evaluation that is stopped has after each interrupt, before its
+	// process is killed. Default: two seconds in all.
+	Waits []time.Duration
 }
 
 // Ask does one request. It was answered, or the process is gone; late says why it
@@ -116,27 +155,83 @@ type Request struct {
 // when it returns: an answer comes after what was written before it.
 func (p *Process[S]) Ask(ctx context.Context, r Request) (answered bool, late sandbox.Status) {
 	p.answers.Take() // nobody asked for it
+	p.release = r.Release
+	if r.Divert != nil {
+		p.answers.Divert(p.replying(r.Divert))
+		defer p.answers.Divert(nil)
+	}
 	go p.send(r.Message)
 	answered, late = p.Await(ctx, r.Timeout, r.Accept)
 	if late != "" {
-		answered = p.interrupt(r.Accept)
+		if r.Release != nil {
+			r.Release()
+		}
+		answered = p.interrupt(r)
 	}
 	return answered, late
+}
+
+func (p *Process[S]) replying(divert func([]byte) ([]byte, bool)) func([]byte) bool {
+	return func(message []byte) bool {
+		reply, taken := divert(message)
+		if len(reply) > 0 {
+			Reply(p.requests, reply)
+		}
+		return taken
+	}
+}
+
+// Reply writes to a process that may read nothing, which must not block its own messages:
+// it doesn't wait. The write ends with the pipe.
+func Reply(to *io.PipeWriter, reply []byte) {
+	go func() { _, _ = to.Write(reply) }()
 }
 
 // send ends with the process: the reading end of the pipe is closed then.
 func (p *Process[S]) send(message io.Reader) { _, _ = io.Copy(p.requests, message) }
 
-// after is a timer that never fires where d is 0.
-func after(d time.Duration) *time.Timer {
-	timer := time.NewTimer(d)
-	if d == 0 {
-		timer.Stop()
-	}
-	return timer
+// limit is a time limit that doesn't run while the process stands still.
+type limit struct {
+	*time.Timer
+	proc  sandbox.Process
+	stood time.Duration // when it was set
 }
 
-func (p *Process[S]) await(accept func([]byte) bool, late <-chan time.Time, stop <-chan struct{}) (bool, sandbox.Status) {
+// after is a limit that is never over where d is 0.
+func (p *Process[S]) after(d time.Duration) *limit {
+	l := &limit{Timer: time.NewTimer(d), proc: p.proc}
+	l.stood = l.still()
+	if d == 0 {
+		l.Stop()
+	}
+	return l
+}
+
+func (l *limit) still() time.Duration {
+	if s, ok := sandbox.As[Stander](l.proc); ok {
+		return s.Stood()
+	}
+	return 0
+}
+
+// stillLook is how often a limit that is over looks whether the process goes on.
+const stillLook = 100 * time.Millisecond
+
+// over reports, when the timer has fired, whether the time was; if not, it is set again.
+func (l *limit) over() bool {
+	now := l.still()
+	more := now - l.stood
+	if more <= 0 {
+		return true
+	}
+	l.stood = now
+	l.Reset(max(more, stillLook))
+	return false
+}
+
+func (p *Process[S]) await(accept func([]byte) bool, timeout time.Duration, stop <-chan struct{}) (bool, sandbox.Status) {
+	late := p.after(timeout)
+	defer late.Stop()
 	for {
 		select {
 		case message := <-p.answers.Arrived():
@@ -150,8 +245,10 @@ func (p *Process[S]) await(accept func([]byte) bool, late <-chan time.Time, stop
 		case <-p.done: // with or without last words
 			last := p.answers.Take()
 			return last != nil && accept(last), ""
-		case <-late:
-			return false, sandbox.StatusTimedOut
+		case <-late.C:
+			if late.over() {
+				return false, sandbox.StatusTimedOut
+			}
 		case <-stop:
 			return false, sandbox.StatusCancelled
 		}
@@ -160,13 +257,18 @@ func (p *Process[S]) await(accept func([]byte) bool, late <-chan time.Time, stop
 
 // interrupt stops what is going on and tells whether it then answered; if not,
 // the process had to be killed.
-func (p *Process[S]) interrupt(accept func([]byte) bool) bool {
-	for range interrupts {
+func (p *Process[S]) interrupt(r Request) bool {
+	waits := r.Waits
+	if waits == nil {
+		waits = interruptWaits
+	}
+	for _, wait := range waits {
 		p.interrupts++
 		_ = p.proc.Signal("INT")
-		timer := after(interruptWait)
-		answered, late := p.await(accept, timer.C, nil)
-		timer.Stop()
+		if len(r.Interrupt) > 0 {
+			Reply(p.requests, r.Interrupt)
+		}
+		answered, late := p.await(r.Accept, wait, nil)
 		if late == "" {
 			return answered
 		}

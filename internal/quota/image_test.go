@@ -40,20 +40,9 @@ func mounted(t *testing.T, limit Limit, durable bool) (image, at string) {
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, Unmount(t.Context(), at))
-		require.Eventually(t, func() bool { return !attached(dir) }, 30*time.Second, 10*time.Millisecond, "a loop device is left")
+		hosttest.AwaitNoLoop(t, dir)
 	})
 	return image, at
-}
-
-// attached says whether a loop device is made of a file in dir.
-func attached(dir string) bool {
-	files, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	for _, file := range files {
-		if raw, err := os.ReadFile(file); err == nil && strings.Contains(string(raw), dir) {
-			return true
-		}
-	}
-	return false
 }
 
 func blocksOf(t *testing.T, path string) int64 {
@@ -106,7 +95,7 @@ func TestAnImageTakesOnlyWhatIsUsedAndGivesItBack(t *testing.T) {
 	unix.Sync()
 	assert.Greater(t, blocksOf(t, image), int64(20*mib))
 	require.NoError(t, os.Remove(filepath.Join(at, "f")))
-	assert.Eventually(t, func() bool { unix.Sync(); return blocksOf(t, image) < 10*mib }, 10*time.Second, 50*time.Millisecond)
+	assert.Eventually(t, func() bool { unix.Sync(); return blocksOf(t, image) < 10*mib }, 30*time.Second, 50*time.Millisecond)
 }
 
 // TestAnImageHasAJournal: see FormatImage for what goes slowly without.
@@ -158,7 +147,7 @@ func TestAMountInUseIsTakenOutOfSight(t *testing.T) {
 	cancel()
 	require.NoError(t, Unmount(hurry, at))
 	assert.False(t, IsMounted(at))
-	_, err = f.Write([]byte("x"))
+	_, err = f.WriteString("x")
 	assert.NoError(t, err, "its user goes on")
 	require.NoError(t, f.Close())
 }
@@ -169,7 +158,7 @@ func TestWhatCannotBeDoneSaysSoAndLeavesNothing(t *testing.T) {
 	require.ErrorIs(t, FormatImage(t.Context(), image, Limit{Inodes: 5}), ErrUnable)
 	require.NoError(t, os.WriteFile(image, make([]byte, mib), 0o600))
 	require.ErrorIs(t, MountImage(image, dir, false), ErrUnable, "no file system")
-	assert.Eventually(t, func() bool { return !attached(dir) }, 5*time.Second, 10*time.Millisecond)
+	hosttest.AwaitNoLoop(t, dir)
 	require.Error(t, FormatImage(t.Context(), image, Limit{Bytes: mib}), "the file is there")
 	require.NoError(t, Unmount(t.Context(), filepath.Join(dir, "nothing")))
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/retry"
 )
 
 // MountImage mounts an image of [FormatImage] on an existing directory. Programs
@@ -68,24 +70,26 @@ func TryUnmount(at string) error {
 func Unmount(ctx context.Context, at string) error {
 	ctx, cancel := context.WithTimeout(ctx, unmountWait)
 	defer cancel()
-	for IsMounted(at) {
-		err := unix.Unmount(at, unix.UMOUNT_NOFOLLOW)
-		if errors.Is(err, unix.EBUSY) && !wait(ctx, 20*time.Millisecond) {
-			err = unix.Unmount(at, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+	for range maxStacked {
+		if !IsMounted(at) {
+			return nil
 		}
-		if err != nil && !errors.Is(err, unix.EBUSY) {
+		if err := unmountTop(ctx, at); err != nil {
 			return fmt.Errorf("unmount the image: %w", err)
 		}
 	}
 	return nil
 }
 
-// wait says whether ctx still lives after d.
-func wait(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
+// maxStacked is how many mounts may lie on one directory, one over the other.
+const maxStacked = 16
+
+func unmountTop(ctx context.Context, at string) error {
+	busy := func(err error) bool { return errors.Is(err, unix.EBUSY) }
+	times := retry.Times{Count: 100, Pause: unmountWait / 100}
+	err := times.Do(ctx, busy, func() error { return unix.Unmount(at, unix.UMOUNT_NOFOLLOW) })
+	if busy(err) {
+		err = unix.Unmount(at, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
 	}
+	return err
 }

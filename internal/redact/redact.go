@@ -153,6 +153,39 @@ func (r *Redactor) Tail(text []byte) []byte {
 	return out
 }
 
+// Bytes is a piece of a file or stream without the values, nor with what of one it begins
+// or ends with, or lies within: data itself where nothing is covered. Fewer bytes of a
+// value than MinLength/2 are not told from others.
+func (r *Redactor) Bytes(data []byte) []byte {
+	if r == nil || len(data) == 0 {
+		return data
+	}
+	if len(data) >= MinLength/2 && slices.ContainsFunc(r.values, func(v []byte) bool { return bytes.Contains(v, data) }) {
+		return bytes.Repeat([]byte("*"), len(data))
+	}
+	out := r.Tail(data)
+	if n := r.begun(data); n >= MinLength/2 {
+		stars(out[len(out)-n:])
+	}
+	if bytes.Equal(out, data) {
+		return data
+	}
+	return out
+}
+
+// Swap is v, which marshals to JSON, with some texts in the place of others, whole or
+// within longer ones. As with Value it may come back as JSON.
+func Swap(v any, texts map[string]string) any {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return v
+	}
+	for old, text := range texts {
+		raw = bytes.ReplaceAll(raw, []byte(old), []byte(text))
+	}
+	return typed(v, raw)
+}
+
 // Value is v, which marshals to JSON, without the values in its texts: v itself
 // where there are none, else a value of its type made from the JSON, or the JSON
 // where that can't be.
@@ -170,6 +203,11 @@ func (r *Redactor) Value(v any) any {
 	if raw, err = json.Marshal(r.tree(tree)); err != nil {
 		return v
 	}
+	return typed(v, raw)
+}
+
+// typed is a value of v's type made from JSON, or the JSON where that can't be.
+func typed(v any, raw []byte) any {
 	out := reflect.New(reflect.TypeOf(v))
 	if json.Unmarshal(raw, out.Interface()) != nil {
 		return json.RawMessage(raw)

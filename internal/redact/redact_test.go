@@ -120,3 +120,27 @@ func TestAValueThatWasCutOffIsCovered(t *testing.T) {
 	assert.Equal(t, "r2 rest", string(r.Tail([]byte("r2 rest"))), "too little to tell")
 	assert.Equal(t, "x **************", string(r.Tail([]byte("x hunter2hunter2"))))
 }
+
+func TestBytesOfAPieceAreCovered(t *testing.T) {
+	r := redact.New([]byte("0123456789"))
+	for in, want := range map[string]string{
+		"a\x00 0123456789 z": "a\x00 ********** z", "456789 z": "****** z", "a 012345": "a ******", "3456": "****", "345": "345",
+		"0123456789": "**********", "": "", "x0123": "x****",
+	} {
+		require.Equal(t, want, string(r.Bytes([]byte(in))), in)
+	}
+}
+
+// TestAStreamThatContinuesBeginsWithoutTheEndOfAValue.
+func TestAStreamThatContinuesBeginsWithoutTheEndOfAValue(t *testing.T) {
+	r := redact.New([]byte("hunter22-secret"))
+	var out bytes.Buffer
+	w := r.NewWriter(&out)
+	w.Continues()
+	for _, part := range []string{"22-secret and ", "22-secret, hunter22-", "secret\n"} {
+		_, err := w.Write([]byte(part))
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.Close(100))
+	assert.Equal(t, "********* and 22-secret, ***************\n", out.String())
+}

@@ -3,6 +3,7 @@ package redact
 import (
 	"bytes"
 	"io"
+	"slices"
 )
 
 // Writer passes a stream on without the values. What could be the beginning of
@@ -14,15 +15,23 @@ type Writer struct {
 	held  []byte // not passed on yet
 	known int    // of held, the first bytes that belong to a value
 	total int64  // bytes that came
+	cut   bool   // the beginning of the stream is elsewhere, and nothing came yet
 }
 
 // NewWriter redacts what is written to to.
 func (r *Redactor) NewWriter(to io.Writer) *Writer { return &Writer{to: to, r: r} }
 
+// Continues says, before the first Write, that the beginning of the stream is elsewhere:
+// also what a value ends with is covered where the first Write begins with it.
+func (w *Writer) Continues() { w.cut = true }
+
 // Write implements io.Writer.
 func (w *Writer) Write(p []byte) (int, error) {
 	w.total += int64(len(p))
-	text := append(w.held, p...)
+	text := slices.Concat(w.held, p)
+	if w.cut {
+		text, w.cut = w.r.Tail(text), false
+	}
 	out := bytes.Clone(text)
 	stars(out[:w.known])
 	ready := len(text) - w.r.begun(text)

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/hosttest"
+	"github.com/wisbox/wisbox/internal/retry"
 )
 
 const (
@@ -96,10 +97,9 @@ func trace(t *testing.T, cmd *exec.Cmd) []string {
 func follow(pid int) (calls []string, status syscall.WaitStatus) {
 	_ = syscall.PtraceSyscall(pid, 0)
 	for {
-		tid, err := syscall.Wait4(-1, &status, syscall.WALL|unix.WNOTHREAD, nil)
-		if err == syscall.EINTR {
-			continue
-		}
+		tid, err := retry.Interrupted(func() (int, error) {
+			return syscall.Wait4(-1, &status, syscall.WALL|unix.WNOTHREAD, nil)
+		})
 		if err != nil || tid == pid && (status.Exited() || status.Signaled()) {
 			return calls, status
 		}

@@ -6,17 +6,16 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
+	"slices"
 	"strconv"
-	"strings"
-	"syscall"
+
+	"github.com/wisbox/wisbox/agent/agenttest"
 )
 
-// session is one program to run.
+// session is one exec session: a relay to the container's agent.
 type session struct {
-	argv      []string
-	workspace string
-	code      int
+	argv  []string
+	agent *agenttest.Agent
 }
 
 func (s *Server) execCreate(w http.ResponseWriter, r *http.Request, c *Container) {
@@ -25,19 +24,28 @@ func (s *Server) execCreate(w http.ResponseWriter, r *http.Request, c *Container
 		Fails(http.StatusBadRequest, "unreadable exec")(w, r)
 		return
 	}
-	id := "x" + strconv.Itoa(len(s.sessions))
-	made := session{argv: body.Cmd}
-	for _, m := range c.Mounts {
-		if m.Destination == "/workspace" {
-			made.workspace = m.Source
-		}
+	if c.agent == nil {
+		c.agent = agenttest.Start(s.t, s.workspace(c))
 	}
-	s.sessions[id] = made
+	id := "x" + strconv.Itoa(len(s.sessions))
+	s.sessions[id] = session{body.Cmd, c.agent}
 	answer(w, 201, map[string]any{"Id": id})
 }
 
-// execStart takes the connection over, says what the program would have said and
-// ends. "cat" gives back its input.
+// workspace is what a container's programs see.
+func (s *Server) workspace(c *Container) string {
+	if s.Workspace != "" {
+		return s.Workspace
+	}
+	for _, m := range c.Mounts {
+		if m.Destination == "/workspace" {
+			return m.Source
+		}
+	}
+	return ""
+}
+
+// execStart takes the connection over and joins it to the agent, as a relay does.
 func (s *Server) execStart(w http.ResponseWriter, r *http.Request) {
 	io.Copy(io.Discard, r.Body)
 	s.mu.Lock()
@@ -49,44 +57,27 @@ func (s *Server) execStart(w http.ResponseWriter, r *http.Request) {
 	}
 	defer conn.Close()
 	fmt.Fprint(conn, "HTTP/1.1 101 UPGRADED\r\nContent-Type: application/vnd.docker.raw-stream\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n")
-	out, errOut, code := one.run(buffered)
-	conn.Write(Frame(1, out))
-	conn.Write(Frame(2, errOut))
-	s.mu.Lock()
-	one.code = code
-	s.sessions[r.PathValue("id")] = one
-	s.mu.Unlock()
-}
-
-func (s *Server) execInspect(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	answer(w, 200, map[string]any{"Running": false, "ExitCode": s.sessions[r.PathValue("id")].code})
-}
-
-func (x session) run(stdin io.Reader) (out, errOut string, code int) {
-	switch x.argv[0] {
-	case "echo":
-		return strings.Join(x.argv[1:], " ") + "\n", "", 0
-	case "cat":
-		data, _ := io.ReadAll(stdin)
-		return string(data), "", 0
-	case "stat":
-		return x.stat(), "", 0
-	case "sh":
-		return "", "", 137
+	if !slices.Equal(one.argv, []string{"/.wisbox-agent", "relay"}) {
+		conn.Write(Frame(2, "there is nothing but the agent to execute"))
+		return
 	}
-	return "", "exec: " + x.argv[0] + ": executable file not found in $PATH", 127
+	frames := one.agent.Connect(s.t)
+	defer frames.Close()
+	go func() {
+		io.Copy(frames, buffered)
+		frames.Close()
+	}()
+	io.Copy(framed{conn}, frames)
 }
 
-// stat prints device and inode of the workspace.
-func (x session) stat() string {
-	info, err := os.Stat(x.workspace)
-	if err != nil {
-		return ""
+// framed writes what comes as frames of an attached stream's stdout.
+type framed struct{ io.Writer }
+
+func (f framed) Write(p []byte) (int, error) {
+	if _, err := f.Writer.Write(Frame(1, string(p))); err != nil {
+		return 0, err
 	}
-	st := info.Sys().(*syscall.Stat_t)
-	return fmt.Sprintf("%d %d\n", st.Dev, st.Ino)
+	return len(p), nil
 }
 
 // Frame is one frame of an attached stream: 1 is stdout, 2 stderr.

@@ -1,6 +1,6 @@
 // Package podmantest is a Podman service for unit tests: the endpoints that
 // package podman uses, over a unix socket, with containers that exist only as
-// entries of a map. Its images have no Python, so programs run by plain exec.
+// entries of a map. Their agents are processes of this machine, reached by the relay.
 // Any answer can be replaced by a fault. It is no model of what Podman does
 // beyond that: integration tests use the real one.
 package podmantest
@@ -14,13 +14,18 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/wisbox/wisbox/agent/agenttest"
 )
 
 // Server is one fake service. Its methods may be called at any time.
 type Server struct {
 	// URL is its address, unix://…
 	URL string
+	// Workspace is what the agents see in place of what was mounted, "" for that.
+	Workspace string
 
+	t          testing.TB
 	mu         sync.Mutex
 	images     map[string]bool
 	containers map[string]*Container // by name
@@ -36,6 +41,8 @@ type Container struct {
 	Labels map[string]string
 	State  string // created, running
 	Mounts []Mount
+
+	agent *agenttest.Agent // nil before the first exec
 }
 
 // Mount is one of a container's mounts.
@@ -60,7 +67,7 @@ func New(t testing.TB, image string) *Server {
 		t.Fatal(err)
 	}
 	s := &Server{
-		URL:    "unix://" + filepath.Join(dir, "s"),
+		URL: "unix://" + filepath.Join(dir, "s"), t: t,
 		images: map[string]bool{image: true}, containers: map[string]*Container{}, sessions: map[string]session{},
 	}
 	listener, err := net.Listen("unix", filepath.Join(dir, "s"))

@@ -26,7 +26,6 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /containers/{name}/exec", s.with(s.execCreate))
 	mux.HandleFunc("DELETE /containers/{name}", s.with(s.remove))
 	mux.HandleFunc("POST /exec/{id}/start", s.execStart)
-	mux.HandleFunc("GET /exec/{id}/json", s.execInspect)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if answer := s.intercept(r); answer != nil {
 			answer(w, r)
@@ -133,6 +132,9 @@ func (s *Server) pause(w http.ResponseWriter, _ *http.Request, c *Container) {
 }
 
 func (s *Server) remove(w http.ResponseWriter, _ *http.Request, c *Container) {
+	if c.agent != nil {
+		c.agent.End()
+	}
 	delete(s.containers, c.Name)
 	answer(w, 200, []map[string]any{{"Id": c.Name}})
 }
@@ -144,7 +146,7 @@ func (s *Server) inspect(w http.ResponseWriter, _ *http.Request, c *Container) {
 		if m.Type == "bind" {
 			mounts = append(mounts, map[string]any{
 				"Type": "bind", "Source": m.Source, "Destination": m.Destination,
-				"Options": []string{"nosuid", "nodev"}, "RW": m.Destination == "/workspace",
+				"Options": m.Options, "RW": m.Destination == "/workspace",
 			})
 		}
 	}

@@ -39,7 +39,7 @@ func newHostBox(spec sandbox.Spec) (*hostBox, error) {
 func (b *hostBox) info() sandbox.Info {
 	return sandbox.Info{
 		ID: b.spec.ID, Object: "host:" + b.spec.ID, State: "running", Image: b.spec.Image, Runtime: "none",
-		Labels: b.spec.Labels, Created: b.created, Limits: b.spec.Limits.WithDefaults().Asked("nothing: the host backend has no limits"),
+		Created: b.created, Limits: b.spec.Limits.WithDefaults().Asked("nothing: the host backend has no limits"),
 		Gaps: []string{"programs run on the host itself, as its user: nothing is isolated and no limit is enforced"},
 	}
 }

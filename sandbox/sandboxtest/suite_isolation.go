@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -15,8 +14,11 @@ import (
 // isolationChecks hold only where there is a sandbox.
 var isolationChecks = []check{
 	{"programs are uid 1000 without any capability", func(t *testing.T, f *fixture) {
-		cmd := pythonProgram("def main(inp, out):\n    print(open('/proc/self/status').read())\n")
-		for name, status := range map[string]string{"argv": f.must(t, "cat /proc/self/status"), "python": f.run(t, cmd).out} {
+		all := map[string]string{"argv": f.must(t, "cat /proc/self/status")}
+		if f.python() {
+			all["python"] = f.run(t, pythonProgram("def main(inp, out):\n    print(open('/proc/self/status').read())\n")).out
+		}
+		for name, status := range all {
 			for _, want := range []string{"Uid:\t1000\t1000\t1000\t1000", "Gid:\t1000\t1000\t1000\t1000", "NoNewPrivs:\t1"} {
 				assert.Contains(t, status, want, name)
 			}
@@ -31,13 +33,13 @@ var isolationChecks = []check{
 		assert.Equal(t, "/tmp/home", f.must(t, "echo $HOME"))
 	}},
 	{"the root is read-only, temporary files are not", func(t *testing.T, f *fixture) {
-		o := f.bash(t, "touch /x /usr/x /etc/x; touch /tmp/x /dev/shm/x && echo tmp")
+		o := f.bash(t, "touch /x /bin/x /etc/x; touch /tmp/x /dev/shm/x && echo tmp")
 		assert.Equal(t, "tmp\n", o.out)
 		assert.Equal(t, 3, strings.Count(strings.ToLower(o.err), "read-only"), o.err)
 	}},
 	{"there is no network", func(t *testing.T, f *fixture) {
 		assert.Equal(t, "lo", f.must(t, "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '"))
-		o := f.run(t, python("import socket\nsocket.create_connection(('192.0.2.1', 53), 2)"))
+		o := f.run(t, f.does(connecting))
 		assert.Equal(t, 1, o.ExitCode)
 	}},
 	{"a program can't end, stop or read what serves it", func(t *testing.T, f *fixture) {
@@ -55,7 +57,7 @@ var isolationChecks = []check{
 		if !own.enforced(t, "memory") {
 			return
 		}
-		o := own.run(t, python("x = []\nwhile True: x.append(bytearray(16 << 20))"))
+		o := own.run(t, f.does(hoarding))
 		assert.Equal(t, sandbox.StatusOOMKilled, o.Status, o.err)
 		assert.Equal(t, 137, o.ExitCode)
 		assert.Equal(t, "on", own.must(t, "echo on"), "the sandbox goes on")
@@ -65,9 +67,9 @@ var isolationChecks = []check{
 		if !own.enforced(t, "pids") {
 			return
 		}
-		o := own.run(t, python("import os, time\nfor i in range(200):\n    if os.fork() == 0: time.sleep(60); os._exit(0)"))
+		o := own.run(t, f.does(forking))
 		assert.Equal(t, sandbox.StatusPIDsLimit, o.Status, o.err)
-		assert.Equal(t, 1, o.ExitCode)
+		assert.NotZero(t, o.ExitCode, "Python and shells say so in their own way")
 		assert.Equal(t, "on", own.must(t, "echo on"), "the sandbox goes on")
 	}},
 	{"processors are limited", func(t *testing.T, f *fixture) {
@@ -75,12 +77,12 @@ var isolationChecks = []check{
 		if !own.enforced(t, "cpus") {
 			return
 		}
-		o := own.run(t, python("import time\nt = time.monotonic()\nwhile time.monotonic() - t < 2: pass"))
-		assert.Less(t, o.Usage.User+o.Usage.System, 1500*time.Millisecond, "half a processor for two seconds")
+		o := own.run(t, f.does(turning))
+		assert.Less(t, o.Usage.User+o.Usage.System, o.Duration*3/4, "half a processor for two seconds and more")
 	}},
 	{"temporary files are limited", func(t *testing.T, f *fixture) {
 		own := f.fresh(t, sandbox.Limits{Tmp: 16 << 20})
-		o := own.bash(t, "head -c 40000000 /dev/zero > /tmp/big; stat -c %s /tmp/big; rm /tmp/big")
+		o := own.bash(t, "dd if=/dev/zero of=/tmp/big bs=1M count=40; stat -c %s /tmp/big; rm /tmp/big")
 		assert.Contains(t, o.err, "No space left")
 	}},
 }

@@ -2,7 +2,10 @@ package sandboxtest
 
 import (
 	"context"
+	"io"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -88,13 +91,13 @@ var lifeChecks = []check{
 		assert.DirExists(t, own.spec.Workspace, "the workspace is the caller's")
 		_, err := own.backend.Open(context.Background(), own.spec)
 		assert.ErrorIs(t, err, sandbox.ErrNotFound)
-		_, err = own.box.Run(context.Background(), bash("true"))
+		_, err = own.box.Run(context.Background(), f.script("true"))
 		assert.ErrorIs(t, err, sandbox.ErrLost)
 	}},
 	{"closing ends what runs", func(t *testing.T, f *fixture) {
 		own := f.fresh(t, sandbox.Limits{})
 		out := newWatcher()
-		cmd := python(survivor, "double", "hang")
+		cmd := f.survivor("double", "hang")
 		cmd.Stdout = out
 		p := own.start(t, cmd)
 		out.await(t, "ready")
@@ -105,14 +108,14 @@ var lifeChecks = []check{
 	{"a detached sandbox stays without its programs and can be opened", func(t *testing.T, f *fixture) {
 		own := f.fresh(t, sandbox.Limits{})
 		out := newWatcher()
-		cmd := python(survivor, "double", "hang")
+		cmd := f.survivor("double", "hang")
 		cmd.Stdout = out
 		p := own.start(t, cmd)
 		out.await(t, "ready")
 		require.NoError(t, own.box.Detach())
 		require.NoError(t, own.box.Detach())
 		wait(t, p)
-		_, err := own.box.Run(context.Background(), bash("true"))
+		_, err := own.box.Run(context.Background(), f.script("true"))
 		assert.ErrorIs(t, err, sandbox.ErrLost)
 		own.box, err = own.backend.Open(context.Background(), own.spec)
 		require.NoError(t, err)
@@ -120,10 +123,45 @@ var lifeChecks = []check{
 		assert.Equal(t, "again", own.must(t, "echo again"))
 		own.released(t, "double")
 	}},
+	{"a program that may outlive its handle does, and the next handle goes on with it", func(t *testing.T, f *fixture) {
+		own := f.fresh(t, sandbox.Limits{})
+		if _, ok := sandbox.As[sandbox.Detacher](own.box); !ok {
+			return
+		}
+		cmd := f.script("echo one; read x; echo $x; exit 7")
+		out := newWatcher()
+		in, feed := io.Pipe()
+		defer feed.Close()
+		cmd.Stdin, cmd.Stdout, cmd.Lifetime, cmd.Label = in, out, sandbox.LifetimeDetached, "mine"
+		first := own.start(t, cmd)
+		out.await(t, "one")
+		require.NoError(t, own.box.Detach())
+		wait(t, first)
+		var err error
+		own.box, err = own.backend.Open(context.Background(), own.spec)
+		require.NoError(t, err)
+		defer own.box.Close(context.Background())
+		d, _ := sandbox.As[sandbox.Detacher](own.box)
+		var left sandbox.DetachedProcess
+		require.Eventually(t, func() bool {
+			list, err := d.Detached(context.Background())
+			require.NoError(t, err)
+			require.Len(t, list, 1)
+			left = list[0]
+			return !left.Held
+		}, prompt, time.Millisecond)
+		assert.Equal(t, "mine", left.Label)
+		assert.True(t, left.Input)
+		rest := newWatcher()
+		p, err := d.Attach(context.Background(), left.ID, sandbox.Cmd{Stdin: strings.NewReader("two\n"), Stdout: rest})
+		require.NoError(t, err)
+		assert.Equal(t, 7, wait(t, p).ExitCode)
+		rest.await(t, "two")
+	}},
 	{"a sandbox that is removed under a program is lost", func(t *testing.T, f *fixture) {
 		own := f.fresh(t, sandbox.Limits{})
 		out := newWatcher()
-		cmd := bash("echo ready; sleep 600")
+		cmd := f.script("echo ready; sleep 600")
 		cmd.Stdout = out
 		p := own.start(t, cmd)
 		out.await(t, "ready")
@@ -132,7 +170,7 @@ var lifeChecks = []check{
 		res := wait(t, p)
 		assert.Equal(t, sandbox.StatusSandboxLost, res.Status)
 		assert.Equal(t, -1, res.ExitCode)
-		_, err := own.box.Run(context.Background(), bash("true"))
+		_, err := own.box.Run(context.Background(), f.script("true"))
 		assert.ErrorIs(t, err, sandbox.ErrLost)
 		box, err := own.backend.Create(context.Background(), own.spec)
 		require.NoError(t, err, "the same spec can be made again")

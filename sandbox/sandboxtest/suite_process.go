@@ -18,7 +18,7 @@ var processChecks = []check{
 	{"a started program talks until its input ends", func(t *testing.T, f *fixture) {
 		r, w := io.Pipe()
 		out := newWatcher()
-		cmd := bash(`while read -r line; do echo "got $line"; done; echo bye; exit 4`)
+		cmd := f.script(`while read -r line; do echo "got $line"; done; echo bye; exit 4`)
 		cmd.Stdin, cmd.Stdout = r, out
 		p := f.start(t, cmd)
 		for i := range 5 {
@@ -54,7 +54,7 @@ var processChecks = []check{
 	}},
 	{"signals reach the program's group", func(t *testing.T, f *fixture) {
 		out := newWatcher()
-		cmd := bash(`trap 'echo usr1' USR1; trap 'echo term; exit 9' TERM; echo ready; while :; do sleep 0.05; done`)
+		cmd := f.script(`trap 'echo usr1' USR1; trap 'echo term; exit 9' TERM; echo ready; while :; do sleep 0.05; done`)
 		cmd.Stdout = out
 		p := f.start(t, cmd)
 		out.await(t, "ready")
@@ -85,7 +85,7 @@ var processChecks = []check{
 	{"a kill takes all that the program started", func(t *testing.T, f *fixture) {
 		eachWay(t, func(t *testing.T, way string) {
 			out := newWatcher()
-			cmd := python(survivor, way, "hang")
+			cmd := f.survivor(way, "hang")
 			cmd.Stdout = out
 			p := f.start(t, cmd)
 			out.await(t, "ready")
@@ -98,7 +98,7 @@ var processChecks = []check{
 		})
 	}},
 	{"nothing of a started program outlives its end", func(t *testing.T, f *fixture) {
-		p := f.start(t, python(survivor, "double", "exit"))
+		p := f.start(t, f.survivor("double", "exit"))
 		assert.Equal(t, sandbox.StatusExited, wait(t, p).Status)
 		f.released(t, "double")
 	}},
@@ -126,7 +126,7 @@ var processChecks = []check{
 // terminalChecks are about programs on a terminal.
 var terminalChecks = []check{
 	{"a terminal is the three streams, with its size", func(t *testing.T, f *fixture) {
-		cmd := bash("test -t 0 && test -t 1 && test -t 2 && echo tty; stty size; echo err >&2; echo again > $(tty)")
+		cmd := f.script("test -t 0 && test -t 1 && test -t 2 && echo tty; stty size; echo err >&2; echo again > $(tty)")
 		cmd.TTY = &sandbox.WinSize{Cols: 91, Rows: 33}
 		o := f.run(t, cmd)
 		assert.Contains(t, o.out, "tty\r\n33 91\r\nerr\r\nagain\r\n")
@@ -137,7 +137,7 @@ var terminalChecks = []check{
 		r, w := io.Pipe()
 		defer w.Close()
 		out := newWatcher()
-		cmd := bash("trap 'stty size; exit' WINCH; echo ready; while :; do sleep 0.05; done")
+		cmd := f.script("trap 'stty size; exit' WINCH; echo ready; while :; do sleep 0.05; done")
 		cmd.TTY, cmd.Stdin, cmd.Stdout = &sandbox.WinSize{Cols: 80, Rows: 24}, r, out
 		p := f.start(t, cmd)
 		out.await(t, "ready")
@@ -149,7 +149,7 @@ var terminalChecks = []check{
 		r, w := io.Pipe()
 		defer w.Close()
 		out := newWatcher()
-		cmd := bash("echo ready; exec sleep 600")
+		cmd := f.script("echo ready; exec sleep 600")
 		cmd.TTY, cmd.Stdin, cmd.Stdout = &sandbox.WinSize{Cols: 80, Rows: 24}, r, out
 		p := f.start(t, cmd)
 		out.await(t, "ready")
@@ -163,7 +163,7 @@ var terminalChecks = []check{
 		assert.Equal(t, sandbox.StatusExited, o.Status, o.Signal)
 	}},
 	{"a program that closes its terminal is not hung up", func(t *testing.T, f *fixture) {
-		cmd := bash("exec 0<&- 1>&- 2>&-; sleep 0.2; exit 5")
+		cmd := f.script("exec 0<&- 1>&- 2>&-; sleep 0.2; exit 5")
 		cmd.TTY = &sandbox.WinSize{Cols: 80, Rows: 24}
 		o := f.run(t, cmd)
 		assert.Equal(t, 5, o.ExitCode, o.Signal)

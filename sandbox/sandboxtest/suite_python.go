@@ -30,9 +30,10 @@ def main(inp, out):
     sys.exit(request.get("exit", 0))
 `
 
-// orderProgram writes, between its messages, more than any window holds.
+// orderProgram writes, between its messages, more than any window holds. It waits until
+// each message has come: a message a write.
 const orderProgram = `
-import os, time
+import os
 
 def main(inp, out):
     for text in b"", b"x", b"x" * 300_001, b"x":
@@ -42,20 +43,22 @@ def main(inp, out):
                 left = left[os.write(fd, left):]
         out.write(b"m")
         out.flush()
-        time.sleep(0.05)  # a message a write
+        inp.read(1)
 `
 
-// ordered notes how much had been written to its streams when a message came.
+// ordered notes how much had been written to its streams when a message came, and says
+// that it came.
 type ordered struct {
 	bytes  atomic.Int64
 	before []int64
+	came   io.Writer
 }
 
 func (o *ordered) Write(p []byte) (int, error) {
 	for range p {
 		o.before = append(o.before, o.bytes.Load())
 	}
-	return len(p), nil
+	return o.came.Write(p)
 }
 
 func (o *ordered) stream() io.Writer { return slowly{&o.bytes} }
@@ -107,9 +110,11 @@ var pythonChecks = []check{
 		assert.True(t, bytes.Equal(data, out.Bytes()))
 	}},
 	{"a python program's message comes after what it wrote before", func(t *testing.T, f *fixture) {
-		seen := &ordered{}
+		in, came := io.Pipe()
+		defer in.Close()
+		seen := &ordered{came: came}
 		cmd := pythonProgram(orderProgram)
-		cmd.Stdout, cmd.Stderr, cmd.Control = seen.stream(), seen.stream(), &sandbox.Control{Out: seen}
+		cmd.Stdout, cmd.Stderr, cmd.Control = seen.stream(), seen.stream(), &sandbox.Control{In: in, Out: seen}
 		res, err := f.box.Run(context.Background(), cmd)
 		require.NoError(t, err)
 		assert.Equal(t, 0, res.ExitCode)
@@ -131,10 +136,8 @@ var pythonChecks = []check{
 		assert.Equal(t, "end\n", o.out, o.err)
 	}},
 	{"time limits hold for python programs, and nothing outlives them", func(t *testing.T, f *fixture) {
-		source := "import sys\nSURVIVOR = " + pyQuote(survivor) + "\ndef main(inp, out):\n    sys.argv = ['x', 'double', 'hang']\n    exec(SURVIVOR, {})\n"
-		cmd := pythonProgram(source)
-		cmd.Timeout = 1500 * time.Millisecond
-		o := f.run(t, cmd)
+		source := "import sys\nSURVIVOR = " + pyQuote(survivor.python) + "\ndef main(inp, out):\n    sys.argv = ['x', 'double', 'hang']\n    exec(SURVIVOR, {})\n"
+		o := f.hangs(t, pythonProgram(source), "double")
 		assert.Equal(t, sandbox.StatusTimedOut, o.Status)
 		assert.Equal(t, "ready\n", o.out, o.err)
 		f.released(t, "double")
@@ -153,3 +156,14 @@ var pythonChecks = []check{
 }
 
 func pyQuote(s string) string { return `r'''` + s + `'''` }
+
+// noPythonChecks are in the place of pythonChecks where the image has none.
+var noPythonChecks = []check{
+	{"without python a python program is unsupported", func(t *testing.T, f *fixture) {
+		_, err := f.box.Run(context.Background(), pythonProgram("def main(inp, out): pass"))
+		assert.ErrorIs(t, err, sandbox.ErrUnsupported)
+		_, err = f.box.Start(context.Background(), pythonProgram("def main(inp, out): pass"))
+		assert.ErrorIs(t, err, sandbox.ErrUnsupported)
+		assert.Equal(t, "on", f.must(t, "echo on"))
+	}},
+}

@@ -55,13 +55,13 @@ var streamChecks = []check{
 		assert.Equal(t, sandbox.StatusExited, o.Status)
 	}},
 	{"streams without a writer are counted", func(t *testing.T, f *fixture) {
-		res, err := f.box.Run(context.Background(), bash("head -c 1000000 /dev/zero; head -c 7 /dev/zero >&2"))
+		res, err := f.box.Run(context.Background(), f.script("head -c 1000000 /dev/zero; head -c 7 /dev/zero >&2"))
 		require.NoError(t, err)
 		assert.Equal(t, int64(1_000_000), res.Stdout.Bytes)
 		assert.Equal(t, int64(7), res.Stderr.Bytes)
 	}},
 	{"capture passes the first bytes on and keeps the last", func(t *testing.T, f *fixture) {
-		cmd := bash("seq 1 400000; seq 1 400000 >&2")
+		cmd := f.script("seq 1 400000; seq 1 400000 >&2")
 		cmd.Capture = &sandbox.Capture{Forward: 5000, Tail: 300}
 		o, all := f.run(t, cmd), sequence(400_000)
 		for name, s := range map[string]struct {
@@ -75,7 +75,7 @@ var streamChecks = []check{
 	}},
 	{"capture leaves what fits untouched and cuts from the next byte on", func(t *testing.T, f *fixture) {
 		for n, tail := range map[int]string{0: "", 99: "", 100: "", 101: "a", 109: strings.Repeat("a", 9), 150: strings.Repeat("a", 10)} {
-			cmd := bash(fmt.Sprintf("head -c %d /dev/zero | tr '\\0' a", n))
+			cmd := f.script(fmt.Sprintf("head -c %d /dev/zero | tr '\\0' a", n))
 			cmd.Capture = &sandbox.Capture{Forward: 100, Tail: 10}
 			o := f.run(t, cmd)
 			assert.Equal(t, strings.Repeat("a", min(n, 100)), o.out)
@@ -95,7 +95,7 @@ var streamChecks = []check{
 	}},
 	{"a private channel goes both ways and is exact", func(t *testing.T, f *fixture) {
 		data, out := noise(2<<20), &bytes.Buffer{}
-		cmd := bash("echo public; cat <&3 >&4")
+		cmd := f.script("echo public; cat <&3 >&4")
 		cmd.Control = &sandbox.Control{In: bytes.NewReader(data), Out: out}
 		o := f.run(t, cmd)
 		assert.Equal(t, 0, o.ExitCode, o.err)
@@ -104,7 +104,7 @@ var streamChecks = []check{
 	}},
 	{"a private channel without input is at its end", func(t *testing.T, f *fixture) {
 		out := &bytes.Buffer{}
-		cmd := bash("cat <&3 >&4; echo end >&4")
+		cmd := f.script("cat <&3 >&4; echo end >&4")
 		cmd.Control = &sandbox.Control{Out: out}
 		f.run(t, cmd)
 		assert.Equal(t, "end\n", out.String())
@@ -112,26 +112,20 @@ var streamChecks = []check{
 	{"a private channel's input that never ends doesn't hold the call", func(t *testing.T, f *fixture) {
 		r, w := io.Pipe()
 		defer w.Close()
-		cmd := bash("echo done")
+		cmd := f.script("echo done")
 		cmd.Control, cmd.Timeout = &sandbox.Control{In: r, Out: io.Discard}, prompt
 		assert.Equal(t, "done\n", f.run(t, cmd).out)
 	}},
 	{"capture doesn't touch the private channel", func(t *testing.T, f *fixture) {
 		out := &bytes.Buffer{}
-		cmd := bash("seq 1 50000 >&4; seq 1 50000")
+		cmd := f.script("seq 1 50000 >&4; seq 1 50000")
 		cmd.Control, cmd.Capture = &sandbox.Control{Out: out}, &sandbox.Capture{Forward: 10, Tail: 10}
 		o := f.run(t, cmd)
 		assert.Equal(t, sequence(50_000), out.String())
 		assert.Len(t, o.out, 10)
 	}},
 	{"without a private channel its descriptors are closed", func(t *testing.T, f *fixture) {
-		o := f.run(t, python(`
-import os
-for n in range(64):
-    try: os.fstat(n)
-    except OSError: continue
-    print(n)
-`))
+		o := f.run(t, f.does(descriptors))
 		assert.Equal(t, "0\n1\n2\n", o.out)
 	}},
 }

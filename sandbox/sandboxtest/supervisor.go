@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wisbox/wisbox/internal/retry"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -165,10 +166,7 @@ func (s *supervisor) reap() verdict {
 	for {
 		var status syscall.WaitStatus
 		var usage syscall.Rusage
-		pid, err := syscall.Wait4(-1, &status, 0, &usage)
-		if errors.Is(err, syscall.EINTR) {
-			continue
-		}
+		pid, err := retry.Interrupted(func() (int, error) { return syscall.Wait4(-1, &status, 0, &usage) })
 		if err != nil {
 			return v
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
+	"github.com/wisbox/wisbox/internal/retry"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -103,8 +104,10 @@ func (s *source) pump() {
 
 // ready tells whether a read of it, now, is no wait.
 func (s *source) ready(fd uintptr) bool {
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-	return n > 0 || err != nil && err != unix.EINTR
+	n, err := retry.Interrupted(func() (int, error) {
+		return unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	})
+	return n > 0 || err != nil
 }
 
 // catchUp passes on what is there, after what is just being passed on.

@@ -7,6 +7,7 @@
 (defvar *warnings*)
 (defvar *notes*)
 (defvar *failure*)
+(defvar *signalled* '() "Errors that no handler took, the last one first.")
 (defvar *problem* nil "What is known of the condition that ended reading, a plist.")
 (defvar *user-package* (find-package "COMMON-LISP-USER"))
 (defvar *user-readtable* (copy-readtable nil))
@@ -147,6 +148,7 @@
 ;;; Warnings and notes are kept, at most as many as anybody reads.
 
 (defparameter *warning-limit* 200)
+(defparameter *signalled-limit* 20)
 
 (defun note-warning (warning)
   (when (eq sb-thread:*current-thread* *main*)
@@ -165,6 +167,19 @@
                         *notes*))
   (muffle-warning note))
 
+(defun note-signalled (condition)
+  "Keeps an error that no handler took. If ERROR signalled it, it ends the evaluation; after SIGNAL the code goes on."
+  (when (and (eq sb-thread:*current-thread* *main*) *interruptible* (< (length *signalled*) *signalled-limit*))
+    (push condition *signalled*)))
+
+(defun report-signalled ()
+  "Warns of what NOTE-SIGNALLED has kept, while a report function can still be interrupted."
+  (dolist (condition (reverse *signalled*))
+    (when (< (length *warnings*) *warning-limit*)
+      (vector-push-extend (list :type (type-name condition)
+                                :message (format nil "~a (it was signalled and no handler took it; the code went on)" (message condition)))
+                          *warnings*))))
+
 (defun call-user (function)
   "Calls FUNCTION with nothing around it that user code could wait for or get lost in."
   (let ((*package* *package*)
@@ -177,15 +192,17 @@
         (*trace-output* *err*)
         (*standard-input* *nothing*)
         (*terminal-io* (make-two-way-stream *nothing* *out*))
-        (*query-io* (make-two-way-stream *nothing* *out*))
-        (*debug-io* (make-two-way-stream *nothing* *out*)))
+        (*query-io* (make-two-way-stream *nothing* (make-broadcast-stream))) ; nobody is there to read a question
+        (*debug-io* (make-two-way-stream *nothing* (make-broadcast-stream))))
     (handler-bind ((warning #'note-warning)
-                   (sb-ext:compiler-note #'note-note))
+                   (sb-ext:compiler-note #'note-note)
+                   (error #'note-signalled))
       (with-compilation-unit (:override t)
         (catch 'stopped
           (unwind-protect (with-simple-restart (abort "End this evaluation.")
                             (setf *interruptible* t)
                             (funcall function)
+                            (report-signalled)
                             (throw 'stopped :done))
             (setf *interruptible* nil))
           (setf *failure* (list :type "ABORT" :message "the restart ABORT ended this evaluation" :backtrace (vector)))

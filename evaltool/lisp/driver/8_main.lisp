@@ -19,7 +19,7 @@
 
 (defun perform (request package)
   "Does REQUEST and answers it."
-  (let* ((*limit* (getf request :limit)) (*failure* nil) (*problem* nil) (*values* nil) (*more-values* 0) (*timing* nil) (*definitions* '()) (result '())
+  (let* ((*limit* (getf request :limit)) (*failure* nil) (*signalled* '()) (*problem* nil) (*values* nil) (*more-values* 0) (*timing* nil) (*definitions* '()) (result '())
          (*warnings* (make-array 0 :adjustable t :fill-pointer t))
          (*notes* (make-array 0 :adjustable t :fill-pointer t))
          (*readtable* *user-readtable*)

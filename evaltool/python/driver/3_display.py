@@ -1,19 +1,25 @@
-# What a notebook would show for the final value and for open figures.
+# What a notebook would show: what display() was called with, the final value, and
+# figures. One object is one result; its texts and pictures are items, which results
+# name by their index, so that no picture travels twice.
 
 import base64
 import io
+import re
 import sys
 
 DISPLAY_BYTES = 4 << 20  # of one item, as it is sent
 DISPLAY_TOTAL = 8 << 20
-DISPLAY_ITEMS = 32
+DISPLAY_ITEMS = 32  # items, and results
+MIME = re.compile("[a-z]+/[A-Za-z0-9.+_-]{1,80}")
 METHODS_OF_MIME = (
     ("text/html", "_repr_html_"),
     ("image/png", "_repr_png_"),
     ("image/jpeg", "_repr_jpeg_"),
     ("image/svg+xml", "_repr_svg_"),
+    ("application/pdf", "_repr_pdf_"),
     ("text/latex", "_repr_latex_"),
     ("text/markdown", "_repr_markdown_"),
+    ("application/javascript", "_repr_javascript_"),
     ("application/json", "_repr_json_"),
 )
 
@@ -24,52 +30,157 @@ PLAIN = {type(None), bool, int, float, complex, str, bytes, list, tuple, dict, s
 class Display:
     """Collects what fits; dropped counts the rest."""
 
-    def __init__(self):
+    def __init__(self, tell=None):
+        self.tell = tell  # takes each result at once
         self.items = []
+        self.results = []
         self.dropped = 0
         self.left = DISPLAY_TOTAL
+        self.pictured = None  # the figure that is the final value
 
     def add(self, mime, data):
+        """Takes one text or picture; returns its index, None where there is none."""
         text = as_text(mime, data)
         if text is None:
-            return
-        size = len(text.encode("utf-8", "replace"))
+            return None
+        size = len(text)
+        if not MIME.fullmatch(mime):
+            self.dropped += 1
+            return None
+        if size <= DISPLAY_BYTES:
+            size = len(text.encode("utf-8", "surrogatepass"))
         if size > DISPLAY_BYTES or size > self.left or len(self.items) >= DISPLAY_ITEMS:
             self.dropped += 1
-            return
+            return None
         self.left -= size
         self.items.append({"mime": mime, "data": text})
+        return len(self.items) - 1
 
-    def value(self, value):
-        if type(value) in PLAIN or isinstance(value, type) or answers_anything(value):
+    def show(self, value, text=None):
+        """Shows an object that the code displays; with its text it is the final
+        value, the main result."""
+        if len(self.results) >= DISPLAY_ITEMS:
+            self.dropped += 1
             return
-        shown = self.bundle(value)
-        for mime, method in METHODS_OF_MIME:
-            if mime not in shown:
-                self.add(mime, first(call(value, method)))
-        if type(value).__module__.startswith("pandas.") and "application/json" not in shown:
-            self.add("application/json", call(value, "to_json", orient="split"))
+        main, rich = text is not None, shows_itself(value)
+        if rich and shown_by_itself(value):
+            return
+        if main and is_figure(value):
+            self.pictured = value
+        entries = self.entries(value) if rich else {}
+        plain = entries.pop("text/plain", None)
+        if not main:
+            text = cut(plain) if isinstance(plain, str) else guarded_repr(value)
+        result = self.result(text, entries, main)
+        if rich:
+            self.details(result, value)
+        self.told(result, value)
 
-    def bundle(self, value):
-        """The _repr_mimebundle_ of the value; returns the types that it had."""
-        entries = first(call(value, "_repr_mimebundle_"))
-        if not isinstance(entries, dict):
-            return ()
-        for mime, data in entries.items():
-            if isinstance(mime, str) and mime != "text/plain":
-                self.add(mime, data)
-        return tuple(entries)
+    def told(self, result, value=None):
+        """Sends a result to the reader, with the texts and pictures in it."""
+        tell = self.tell
+        if tell is None:
+            return
+        whole = {**result, "display": [self.items[i] for i in result["display"]]}
+        text = json_of(value) if isinstance(value, (dict, list)) else None
+        if text is not None:
+            whole["json"] = text
+        tell(whole)
+
+    def result(self, text, entries, main=False):
+        found = [self.add(mime, data) for mime, data in entries.items()]
+        result = {"main": main, "text": text, "display": [i for i in found if i is not None]}
+        self.results.append(result)
+        return result
+
+    def entries(self, value):
+        """What the methods of the value answer, by type."""
+        if is_figure(value):
+            return {"image/png": png_of(value)}
+        found = bundle(value)
+        for mime, method in METHODS_OF_MIME:
+            if mime not in found:
+                found[mime] = first(call(value, method))
+        if from_library(value, "pandas") and found.get("application/json") is None:
+            found["application/json"] = call(value, "to_json", orient="split")
+        return found
+
+    def details(self, result, value):
+        """What programs read instead of pictures and tables."""
+        for name, text in (("data", frame_data(value)), ("chart", chart_data(value))):
+            if text is not None and len(text) > self.left:
+                self.dropped += 1
+            elif text is not None:
+                self.left -= len(text)
+                result[name] = text
+
+    def raw(self, entries):
+        """Shows types and data that the code gives by itself."""
+        if len(self.results) >= DISPLAY_ITEMS:
+            self.dropped += 1
+            return
+        entries = {mime: data for mime, data in entries.items() if isinstance(mime, str)}
+        plain = entries.pop("text/plain", "")
+        self.told(self.result(cut(plain) if isinstance(plain, str) else "", entries))
 
     def figures(self):
-        """Every open matplotlib figure as PNG; they are closed, as notebooks do."""
+        """Every open matplotlib figure; they are closed, as notebooks do."""
         plt = sys.modules.get("matplotlib.pyplot")
         if plt is None:
             return
         for number in plt.get_fignums():
-            image = io.BytesIO()
-            plt.figure(number).savefig(image, format="png", bbox_inches="tight")
-            self.add("image/png", image.getvalue())
+            figure = plt.figure(number)
+            if figure is self.pictured:
+                continue
+            if len(self.results) >= DISPLAY_ITEMS:
+                self.dropped += 1
+                continue
+            result = self.result(guarded_repr(figure), {"image/png": png_of(figure)})
+            self.details(result, figure)
+            self.told(result)
         plt.close("all")
+
+    def answer(self):
+        """What is sent. A final value without more than its text is no result of its
+        own where nothing else was shown. Threads may still show: what they add is too late."""
+        results = list(self.results)[:DISPLAY_ITEMS]
+        items = list(self.items)[:DISPLAY_ITEMS]
+        if all(r["main"] and not (r["display"] or "data" in r or "chart" in r) for r in results):
+            results = []
+        results = [{**r, "display": [i for i in r["display"] if i < len(items)]} for r in results]
+        return {"display": items, "results": results, "display_dropped": self.dropped}
+
+
+def shows_itself(value):
+    """Whether the methods of a value may be asked for more than its text."""
+    return not (type(value) in PLAIN or isinstance(value, type) or answers_anything(value))
+
+
+def shown_by_itself(value):
+    """An object may display something else in its place."""
+    try:
+        method = getattr(value, "_ipython_display_", None)
+        if not callable(method):
+            return False
+        method()
+        return True
+    except RAISED:
+        return False
+
+
+def bundle(value):
+    """The _repr_mimebundle_ of the value."""
+    entries = first(call(value, "_repr_mimebundle_", include=None, exclude=None) or call(value, "_repr_mimebundle_"))
+    if not isinstance(entries, dict):
+        return {}
+    return {mime: data for mime, data in entries.items() if isinstance(mime, str)}
+
+
+def guarded_repr(value):
+    try:
+        return short_repr(value)
+    except RAISED as problem:
+        return f"<{type(value).__name__} object; its repr raised {type(problem).__name__}>"
 
 
 def call(value, method, **options):
@@ -95,13 +206,72 @@ def answers_anything(value):
 
 
 def as_text(mime, data):
+    """Bytes as base64, JSON as its text; None for what is neither. What is too long
+    is not made any longer."""
     if isinstance(data, (bytes, bytearray)):
-        return base64.b64encode(data).decode()
+        return base64.b64encode(data[:DISPLAY_BYTES]).decode()
     if data is None or isinstance(data, str):
         return data
     if mime.endswith("json"):
         try:
-            return json.dumps(data, allow_nan=False)
+            return json_text(data)
         except Exception:
             return None
     return None
+
+
+def json_text(data):
+    pieces, left = [], DISPLAY_BYTES
+    for piece in json.JSONEncoder(allow_nan=False).iterencode(data):
+        pieces.append(piece)
+        left -= len(piece)
+        if left < 0:
+            break
+    return "".join(pieces)
+
+
+def displayer(space):
+    def display(*objects, raw=False, **options):
+        """Show objects among the results, as notebooks do; with raw each is a dict
+        of types and their data."""
+        for value in objects:
+            if raw and isinstance(value, dict):
+                space.display.raw(value)
+            else:
+                space.display.show(value)
+
+    display.__qualname__ = "display"
+    return display
+
+
+class PlotFinder:
+    """Makes pyplot's show show: it finds nothing itself, but sees pyplot come."""
+
+    def __init__(self, space):
+        self.space = space
+        self.busy = False
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "matplotlib.pyplot" or self.busy:
+            return None
+        import importlib.util
+
+        self.busy = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.busy = False
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            spec.loader.exec_module = self.with_show(spec.loader.exec_module)
+        return spec
+
+    def with_show(self, execute):
+        def show(*args, **options):
+            """Show the open figures among the results, and close them."""
+            self.space.display.figures()
+
+        def exec_module(module):
+            execute(module)
+            module.show = show
+
+        return exec_module

@@ -1,6 +1,6 @@
 // Package driver is the source of wisbox's Python driver, for the engines that
-// run it: what evaluated code sees, how values leave, what a traceback shows. It
-// holds no Go of its own.
+// run it: what evaluated code sees, how values leave, what a traceback shows; and
+// the message that it answers with.
 package driver
 
 import (

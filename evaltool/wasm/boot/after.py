@@ -80,6 +80,21 @@ class WasmWorkspace(Workspace):
         except OSError as problem:
             raise type(problem)(problem.errno, os.strerror(problem.errno), path) from None
 
+    def list(self, path):
+        try:
+            host = json.loads(whole("/.wisbox/list/" + path))
+        except FileNotFoundError:
+            return super().list(path)
+        except OSError as problem:
+            raise type(problem)(problem.errno, os.strerror(problem.errno), path) from None
+        try:
+            found = set(super().list(path))
+        except FileNotFoundError:
+            found = set()
+        if host is None or len(found.update(host) or found) > LISTED_FILES:
+            raise ValueError(f"more than {LISTED_FILES} files: name a directory further down")
+        return sorted(found)
+
 
 class WasmSession(Session):
     def __init__(self, channel, kind, root):
@@ -95,6 +110,10 @@ class WasmSession(Session):
             return super().collect(request, value, answer)
         names = self.space.names
         answer["names"] = {"result": str(names["result"])} if "result" in names else {}
+
+    def leave_behind(self, request, answer):
+        if not request["eval"]:
+            super().leave_behind(request, answer)
 
 
 SESSION = None
@@ -116,7 +135,7 @@ def evaluate_once():
     try:
         save(answer)
     except BaseException as problem:
-        save(bare(request["id"], f"{type(problem).__name__}: the result is too large\n"))
+        save(bare(request["id"], answer.get("traceback") or f"{type(problem).__name__}: the result is too large\n"))
 
 
 def whole(path):

@@ -6,9 +6,11 @@
 // Podman's default lets a process without any capability make a user namespace,
 // and so reach the kernel code behind mount, netfilter and friends. The profile
 // made here allows only what ordinary programs need: no namespaces, no mounts,
-// no keyrings, bpf, perf, io_uring or tracing, and only local, INET and route
-// netlink sockets. It is made once and embedded, so that it is the same on every
-// host; see seccomp.NOTICE for the licence of the input.
+// no keyrings, bpf, perf, io_uring or tracing, only local, INET and route netlink
+// sockets, and one ABI: what a call is filtered for under its 64-bit number is
+// none of the filter's business under the numbers of another. It is made once and
+// embedded, so that it is the same on every host; see seccomp.NOTICE for the
+// licence of the input.
 package main
 
 import (
@@ -24,13 +26,20 @@ const (
 	eperm  = 1
 	enosys = 38
 
+	low32 = 0xFFFFFFFF // of an argument that the kernel takes as an int: it drops the rest unseen
+
 	allow = "SCMP_ACT_ALLOW"
 	deny  = "SCMP_ACT_ERRNO"
 
 	// cloneNew is CLONE_NEWNS|NEWCGROUP|NEWUTS|NEWIPC|NEWUSER|NEWPID|NEWNET.
 	cloneNew = 0x7E020000
 	fileType = 0o170000 // S_IFMT
+
+	mapHugeTLB, memfdHugeTLB, shmHugeTLB = 0x40000, 4, 0o4000
 )
+
+// arches have one ABI each, their own.
+var arches = []string{"SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64"}
 
 // denied is refused whatever the input says about it.
 var denied = strings.Fields(`
@@ -41,17 +50,44 @@ var denied = strings.Fields(`
 	quotactl quotactl_fd syslog settimeofday clock_settime clock_settime64 clock_adjtime clock_adjtime64 adjtimex stime
 	iopl ioperm lookup_dcookie fanotify_init vhangup sethostname setdomainname nfsservctl vmsplice memfd_secret uselib
 	ustat sysfs _sysctl create_module get_kernel_syms query_module move_pages migrate_pages mbind set_mempolicy
-	set_mempolicy_home_node lsm_set_self_attr statmount listmount`)
+	set_mempolicy_home_node lsm_set_self_attr statmount listmount fanotify_mark modify_ldt vm86 vm86old
+	socketcall ipc syscall`)
 
-// filtered is allowed for some arguments only: the rules that main adds.
-var filtered = []string{"clone", "clone3", "socket", "personality", "mknod", "mknodat"}
+// missing is refused as if the kernel hadn't it, so that programs do without.
+var missing = strings.Fields(`
+	clone3 io_setup io_submit io_getevents io_pgetevents io_pgetevents_time64 io_cancel io_destroy`)
+
+// filtered is allowed for some arguments only: the rules that added gives.
+var filtered = strings.Fields(`
+	clone socket socketpair personality mknod mknodat fcntl fcntl64 ioctl shmctl shmget mmap mmap2 memfd_create`)
+
+// commands of fcntl: those below 64 are as old as it is; of the later ones
+// (F_LINUX_SPECIFIC_BASE on) not leases, delegations and notifications.
+var commands = []uint64{
+	1024 + 1,                     // F_GETLEASE
+	1024 + 3, 1024 + 4, 1024 + 6, // F_DUPFD_QUERY, F_CREATED_QUERY, F_DUPFD_CLOEXEC
+	1024 + 7, 1024 + 8, // the size of a pipe
+	1024 + 9, 1024 + 10, // seals
+	1024 + 11, 1024 + 12, 1024 + 13, 1024 + 14, // hints
+}
+
+const oldCommands = low32 &^ 63
+
+// ttyDoors are ioctls that put input into a terminal, reach the console or load
+// the driver of a line: TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD.
+var ttyDoors = []uint64{0x5412, 0x541C, 0x541D, 0x5423}
 
 type profile struct {
-	DefaultAction   string            `json:"defaultAction"`
-	DefaultErrnoRet int               `json:"defaultErrnoRet"`
-	DefaultErrno    string            `json:"defaultErrno"`
-	ArchMap         []json.RawMessage `json:"archMap"`
-	Syscalls        []rule            `json:"syscalls"`
+	DefaultAction   string `json:"defaultAction"`
+	DefaultErrnoRet int    `json:"defaultErrnoRet"`
+	DefaultErrno    string `json:"defaultErrno"`
+	ArchMap         []arch `json:"archMap"`
+	Syscalls        []rule `json:"syscalls"`
+}
+
+type arch struct {
+	Architecture     string   `json:"architecture"`
+	SubArchitectures []string `json:"subArchitectures"`
 }
 
 type rule struct {
@@ -109,6 +145,10 @@ func run(path string, w io.Writer) error {
 func harden(p *profile) {
 	p.Syscalls = append(kept(p.Syscalls), added()...)
 	p.DefaultAction, p.DefaultErrnoRet, p.DefaultErrno = deny, eperm, "EPERM"
+	p.ArchMap = nil
+	for _, a := range arches {
+		p.ArchMap = append(p.ArchMap, arch{a, []string{}})
+	}
 }
 
 // kept are the input's rules without what we decide ourselves, and without
@@ -120,7 +160,7 @@ func kept(rules []rule) []rule {
 			continue
 		}
 		r.Names = slices.DeleteFunc(r.Names, func(n string) bool {
-			return slices.Contains(denied, n) || slices.Contains(filtered, n)
+			return slices.Contains(denied, n) || slices.Contains(missing, n) || slices.Contains(filtered, n)
 		})
 		if len(r.Names) > 0 {
 			out = append(out, r)
@@ -132,21 +172,48 @@ func kept(rules []rule) []rule {
 func added() []rule {
 	out := []rule{
 		refuse(eperm, denied...),
-		// clone without a new namespace; clone3 hides its flags behind a
-		// pointer, and every libc falls back to clone when it is missing
+		// clone3 hides its flags behind a pointer, every libc falls back to clone;
+		// the contexts of io_setup are counted by machine
+		refuse(enosys, missing...),
 		permit("clone", masked(0, cloneNew, 0)),
-		refuse(enosys, "clone3"),
+		permit("socketpair", equal(0, unix)),
+		// huge pages are a pool of the machine's
+		permit("mmap", masked(3, mapHugeTLB, 0)),
+		permit("memfd_create", masked(1, memfdHugeTLB, 0)),
+		permit("shmget", masked(2, shmHugeTLB, 0)),
 	}
-	for _, family := range []uint64{1, 2, 10} { // UNIX, INET, INET6
-		out = append(out, permit("socket", equal(0, family)))
-	}
-	out = append(out, permit("socket", equal(0, 16), equal(2, 0))) // NETLINK_ROUTE
-	for _, persona := range []uint64{0, 0xFFFFFFFF} {              // plain, and the question
+	out = append(out, sockets()...)
+	for _, persona := range []uint64{0, low32} { // plain, and the question
 		out = append(out, permit("personality", equal(0, persona)))
 	}
 	// mkfifo(3) is mknod: FIFOs, sockets and regular files, no devices
 	for _, kind := range []uint64{0o010000, 0o140000, 0o100000, 0} {
 		out = append(out, permit("mknod", masked(1, fileType, kind)), permit("mknodat", masked(2, fileType, kind)))
+	}
+	out = append(out, permit("fcntl", masked(1, oldCommands, 0)))
+	for _, c := range commands {
+		out = append(out, permit("fcntl", equal(1, c)))
+	}
+	// not SHM_LOCK: what is locked is counted by user
+	for _, c := range []uint64{0, 1, 2, 3, 13, 14, 15} { // IPC_RMID, SET, STAT, INFO, SHM_STAT, INFO, STAT_ANY
+		out = append(out, permit("shmctl", equal(1, c)))
+	}
+	return append(out, permitBut("ioctl", 1, ttyDoors...)...)
+}
+
+const (
+	unix, inet, inet6, netlink = 1, 2, 10, 16
+
+	tcp, udp = 6, 17
+)
+
+// sockets: an INET socket of another protocol has the kernel load its module.
+func sockets() []rule {
+	out := []rule{permit("socket", equal(0, unix)), permit("socket", equal(0, netlink), equal(2, 0))} // NETLINK_ROUTE
+	for _, family := range []uint64{inet, inet6} {
+		for _, protocol := range []uint64{0, tcp, udp} {
+			out = append(out, permit("socket", equal(0, family), equal(2, protocol)))
+		}
 	}
 	return out
 }
@@ -159,9 +226,29 @@ func permit(name string, args ...arg) rule {
 	return rule{Names: []string{name}, Action: allow, Args: args}
 }
 
-func equal(index int, value uint64) arg {
-	return arg{Index: index, Value: value, Op: "SCMP_CMP_EQ"}
+// permitBut permits all values of an int but some. Filters know no "else": the
+// values that share the higher bits with a forbidden one and differ in the next
+// are a rule each.
+func permitBut(name string, index int, forbidden ...uint64) []rule {
+	var out []rule
+	seen := map[[2]uint64]bool{}
+	for _, f := range forbidden {
+		for bit := uint64(1) << 31; bit > 0; bit >>= 1 {
+			mask := low32 &^ (bit - 1)
+			block := [2]uint64{mask, f&mask ^ bit}
+			within := func(v uint64) bool { return v&mask == block[1] }
+			if seen[block] || slices.ContainsFunc(forbidden, within) {
+				continue
+			}
+			seen[block] = true
+			out = append(out, permit(name, masked(index, mask, block[1])))
+		}
+	}
+	return out
 }
+
+// equal compares the bits that the kernel takes: fcntl(fd, 1<<32|F_SETLEASE) is a lease.
+func equal(index int, value uint64) arg { return masked(index, low32, value) }
 
 func masked(index int, mask, value uint64) arg {
 	return arg{Index: index, Value: mask, ValueTwo: value, Op: "SCMP_CMP_MASKED_EQ"}

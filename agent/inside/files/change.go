@@ -1,0 +1,223 @@
+package files
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/agent/filewire"
+)
+
+// maxDepth is how many directories a removal has open at once.
+const maxDepth = 32
+
+func (w *worker) mkdir(path string) error {
+	if w.ask.Parents {
+		dir, _ := split(path)
+		if err := mkdirAll(dir); err != nil {
+			return err
+		}
+	}
+	return unix.Mkdir(path, w.ask.Mode)
+}
+
+func mkdirAll(path string) error {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err == nil || err != unix.ENOENT {
+		return err
+	}
+	if dir, base := split(path); base != "" {
+		if err := mkdirAll(dir); err != nil {
+			return err
+		}
+	}
+	err := unix.Mkdir(path, dirMode)
+	if err == unix.EEXIST { // now, or as ".." and the like
+		return nil
+	}
+	return err
+}
+
+func (w *worker) move(from, to string) error {
+	source, name, err := openParent(from, false)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	if len(to) == 0 || to[0] != '/' {
+		return unix.EINVAL
+	}
+	target, base, err := openParent(to, w.ask.Parents)
+	if err != nil {
+		return err
+	}
+	defer target.Close()
+	flags := uint(0)
+	if w.ask.Exclusive {
+		flags = unix.RENAME_NOREPLACE
+	}
+	err = unix.Renameat2(fd(source), name, fd(target), base, flags)
+	if err != unix.EXDEV {
+		return err
+	}
+	if err := w.copy(from, to); err != nil {
+		return err
+	}
+	return unix.Unlinkat(fd(source), name, 0)
+}
+
+// copy copies a file or link between file systems.
+func (w *worker) copy(from, to string) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(from, &st); err != nil {
+		return err
+	}
+	if isLink(st.Mode) {
+		buf := make([]byte, filewire.MaxPath)
+		n, err := unix.Readlink(from, buf)
+		if err != nil {
+			return err
+		}
+		if !w.ask.Exclusive {
+			_ = unix.Unlink(to)
+		}
+		return unix.Symlink(string(buf[:n]), to)
+	}
+	if isDir(st.Mode) {
+		return unix.EXDEV
+	}
+	f, _, err := openToRead(from, false)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return replace(to, st.Mode&0o777, w.ask.Exclusive, func(copied *os.File) error {
+		if _, err := io.Copy(copied, f); err != nil {
+			return err
+		}
+		return unix.UtimesNanoAt(unix.AT_FDCWD, self(copied), []unix.Timespec{st.Atim, st.Mtim}, 0)
+	})
+}
+
+// remover removes a tree. It goes by descriptors and never through a link, so whatever
+// is moved or replaced meanwhile, it removes only what it has found in a directory that
+// it has opened in one of the tree.
+type remover struct {
+	top  int // the directory whose tree it is
+	left int // steps
+	next int // number for a directory that is moved up
+}
+
+func (w *worker) remove(path string) error {
+	dir, base, err := openParent(path, false)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	err = unlink(fd(dir), base)
+	if !w.ask.Recursive || !isFull(err) {
+		return err
+	}
+	top, err := open(fd(dir), base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	r := &remover{top: fd(top), left: w.ask.Limit}
+	if err := r.empty(top, 1); err != nil {
+		return err
+	}
+	return unlink(fd(dir), base)
+}
+
+// isFull reports whether an error says that a directory isn't empty.
+func isFull(err error) bool { return err == unix.ENOTEMPTY || err == unix.EEXIST }
+
+// unlink removes a file, link or empty directory.
+func unlink(dir int, name string) error {
+	err := unix.Unlinkat(dir, name, 0)
+	if err == unix.EISDIR || err == unix.EPERM {
+		if below := unix.Unlinkat(dir, name, unix.AT_REMOVEDIR); below != unix.ENOTDIR {
+			return below
+		}
+	}
+	return err
+}
+
+// empty removes what is in a directory. It reads it again until nothing new is found:
+// what is removed moves the rest, and a program may add some, which costs steps.
+func (r *remover) empty(dir *os.File, depth int) error {
+	for {
+		names, err := dir.Readdirnames(256)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := r.removeOne(dir, name, depth); err != nil {
+				return err
+			}
+		}
+		if _, err := dir.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *remover) removeOne(dir *os.File, name string, depth int) error {
+	if r.left--; r.left < 0 {
+		return errLimited
+	}
+	err := unlink(fd(dir), name)
+	switch {
+	case !isFull(err):
+		return below(name, err)
+	case depth >= maxDepth:
+		return below(name, r.moveUp(fd(dir), name))
+	}
+	sub, err := open(fd(dir), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return below(name, err)
+	}
+	defer sub.Close()
+	if err := r.empty(sub, depth+1); err != nil {
+		return below(name, err)
+	}
+	err = unlink(fd(dir), name)
+	if isFull(err) { // a program has added something: the next round sees it
+		return nil
+	}
+	return below(name, err)
+}
+
+// below puts a name in front of where something failed. What is gone is what was wanted.
+func below(name string, err error) error {
+	var inner *fs.PathError
+	switch {
+	case err == nil || errors.Is(err, unix.ENOENT):
+		return nil
+	case errors.As(err, &inner) && inner.Path != "":
+		return at(name+"/"+inner.Path, inner.Err)
+	}
+	return at(name, err)
+}
+
+// moveUp moves a directory to the top of the tree, so that no depth needs many
+// descriptors. It is found there in the next round.
+func (r *remover) moveUp(dir int, name string) error {
+	for range 100 {
+		r.next++
+		to := filewire.TempPrefix + "removed-" + strconv.Itoa(r.next)
+		err := unix.Renameat2(dir, name, r.top, to, unix.RENAME_NOREPLACE)
+		if err != unix.EEXIST {
+			return err
+		}
+	}
+	return unix.EEXIST
+}

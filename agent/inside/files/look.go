@@ -1,0 +1,202 @@
+package files
+
+import (
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/agent/filewire"
+)
+
+const (
+	// maxHeld is how much memory names that wait for their turn may take, in bytes.
+	maxHeld  = 16 << 20
+	nameCost = 48 // of a name beside its bytes
+	maxName  = 255
+	maxAttrs = 8 << 10 // bytes of attributes of a file
+)
+
+func (w *worker) stat(path string) error {
+	item, err := describe(unix.AT_FDCWD, path, w.ask.Follow, w.ask.Attrs)
+	if err != nil {
+		return err
+	}
+	return w.PutJSON(filewire.IsItem, item)
+}
+
+// describe says what a name in a directory is.
+func describe(dir int, name string, follow, attrs bool) (*filewire.Item, error) {
+	how := unix.AT_SYMLINK_NOFOLLOW
+	if follow {
+		how = 0
+	}
+	var st unix.Stat_t
+	if err := unix.Fstatat(dir, name, &st, how); err != nil {
+		return nil, err
+	}
+	item := itemOf(&st)
+	if isLink(st.Mode) {
+		describeLink(item, dir, name)
+	}
+	if attrs {
+		item.Attrs = attributes(dir, name, how)
+	}
+	return item, nil
+}
+
+func itemOf(st *unix.Stat_t) *filewire.Item {
+	return &filewire.Item{
+		Mode: st.Mode, UID: st.Uid, GID: st.Gid, Size: st.Size, Seconds: int64(st.Mtim.Sec), Nanos: int64(st.Mtim.Nsec),
+	}
+}
+
+func describeLink(i *filewire.Item, dir int, name string) {
+	buf := make([]byte, filewire.MaxPath)
+	if n, err := unix.Readlinkat(dir, name, buf); err == nil {
+		i.Link = slices.Clone(buf[:n])
+	}
+	target, err := open(dir, name, unix.O_PATH, 0)
+	if err != nil {
+		return
+	}
+	defer target.Close()
+	var st unix.Stat_t
+	n, err := unix.Readlink(self(target), buf)
+	if err == nil && unix.Fstat(fd(target), &st) == nil {
+		i.Real, i.RealMode = slices.Clone(buf[:n]), st.Mode
+	}
+}
+
+// self is a path that leads to an open file.
+func self(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(fd(f)) }
+
+// attributes returns those of users, as far as they fit.
+func attributes(dir int, name string, how int) map[string][]byte {
+	flags := unix.O_PATH
+	if how != 0 {
+		flags |= unix.O_NOFOLLOW
+	}
+	f, err := open(dir, name, flags, 0)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	names, value := make([]byte, 64<<10), make([]byte, maxAttrs)
+	n, err := unix.Listxattr(self(f), names)
+	if err != nil {
+		return nil
+	}
+	found := map[string][]byte{}
+	left := maxAttrs
+	for name := range strings.SplitSeq(string(names[:n]), "\x00") {
+		if !strings.HasPrefix(name, "user.") {
+			continue
+		}
+		n, err := unix.Getxattr(self(f), name, value)
+		if err == nil && len(name)+n <= left {
+			found[name] = slices.Clone(value[:n])
+			left -= len(name) + n
+		}
+	}
+	return found
+}
+
+// lister walks one tree.
+type lister struct {
+	w    *worker
+	left int  // items
+	held int  // bytes of names
+	cut  bool // something was left out
+}
+
+func (w *worker) list(path string) error {
+	dir, err := open(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	l := &lister{w: w, left: w.ask.Limit}
+	if err := l.walk(dir, "", w.ask.Depth); err != nil {
+		return err
+	}
+	if l.cut {
+		return errLimited
+	}
+	return nil
+}
+
+// walk lists a directory, which it closes.
+func (l *lister) walk(dir *os.File, prefix string, depth int) error {
+	defer dir.Close()
+	before := l.held
+	defer func() { l.held = before }()
+	names, err := l.names(dir)
+	if err != nil {
+		return err
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		item, err := describe(fd(dir), name, false, l.w.ask.Attrs)
+		switch {
+		case err != nil && err != unix.ENOENT && prefix == "": // it may not be searched
+			return at(name, err)
+		case err != nil:
+			continue // gone meanwhile
+		}
+		if l.left <= 0 {
+			l.cut = true
+			return nil
+		}
+		l.left--
+		path := prefix + name
+		item.Name = []byte(path)
+		if err := l.w.PutJSON(filewire.IsItem, item); err != nil {
+			return err
+		}
+		if isDir(item.Mode) && depth > 1 {
+			if err := l.enter(dir, name, path+"/", depth-1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (l *lister) enter(dir *os.File, name, prefix string, depth int) error {
+	if len(prefix)+maxName > filewire.MaxPath {
+		l.cut = true
+		return nil
+	}
+	below, err := open(fd(dir), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	switch {
+	case err == nil:
+		return l.walk(below, prefix, depth)
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
+		return nil // not ours to read, or something else by now
+	}
+	return at(prefix, err)
+}
+
+// names reads what is in a directory, as far as memory goes.
+func (l *lister) names(dir *os.File) (names []string, err error) {
+	for {
+		some, err := dir.Readdirnames(512)
+		for _, name := range some {
+			if l.held += len(name) + nameCost; l.held > maxHeld {
+				l.cut = true
+				return names, nil
+			}
+			names = append(names, name)
+		}
+		if errors.Is(err, io.EOF) {
+			return names, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}

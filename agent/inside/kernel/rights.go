@@ -1,0 +1,189 @@
+// Package kernel is what the agent and its monitors ask of the kernel: rights, pipes,
+// messages between their processes, process trees and what the control groups say.
+//
+// Credentials belong to a thread. The agent and its monitors fork from their main
+// thread only, to which their main goroutine is locked: what is said here about a
+// process is true for that thread, and for whatever it forks.
+package kernel
+
+import (
+	"bytes"
+	"os"
+	"runtime"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Programs run as this user and group.
+const (
+	User  = 1000
+	Group = 1000
+)
+
+// Root reports whether this process began as uid 0. Otherwise programs run as its own user.
+var Root = os.Geteuid() == 0
+
+const (
+	capKill, capSetGID, capSetUID, capSetPCap = 5, 6, 7, 8
+
+	capsOfMonitor = 1<<capKill | 1<<capSetGID | 1<<capSetUID
+	capsOfAgent   = capsOfMonitor | 1<<capSetPCap // for its monitors to have: they drop it
+)
+
+// AgentRights gives up what the agent doesn't need. It returns sentences about what it
+// couldn't give up or doesn't have.
+func AgentRights() (gaps []string) {
+	if !Root {
+		gaps = append(gaps, "the agent is not uid 0: programs run as its own user")
+	} else {
+		setGroups()
+		if !keepCaps(capsOfAgent) {
+			gaps = append(gaps, "the agent has not the capabilities it needs")
+		}
+	}
+	ambientAndPrivileges()
+	prctl(unix.PR_SET_CHILD_SUBREAPER, 1)
+	core := unix.Rlimit{}
+	_ = unix.Setrlimit(unix.RLIMIT_CORE, &core)
+	unix.Umask(0o022)
+	return gaps
+}
+
+// MonitorRights leaves a monitor, and what it forks, only what it takes to become the
+// programs' user and to kill. The programs' bounding set is empty.
+func MonitorRights() {
+	if Root {
+		for c := uintptr(0); c < 64 && prctl(unix.PR_CAPBSET_DROP, c) == nil; c++ {
+		}
+		keepCaps(capsOfMonitor)
+		setGroups()
+		_ = rawErr(unix.RawSyscall(unix.SYS_SETRESGID, Group, Group, Group))
+	}
+	ambientAndPrivileges()
+	prctl(unix.PR_SET_CHILD_SUBREAPER, 1)
+}
+
+func ambientAndPrivileges() {
+	prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL)
+	prctl(unix.PR_SET_NO_NEW_PRIVS, 1)
+}
+
+func setGroups() { _ = rawErr(unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0)) }
+
+// keepCaps reports whether this thread now has exactly those capabilities.
+func keepCaps(keep uint32) bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if unix.Capget(&header, &data[0]) != nil {
+		return false
+	}
+	has := data[0].Permitted & keep
+	data = [2]unix.CapUserData{{Permitted: has, Effective: has}}
+	return unix.Capset(&header, &data[0]) == nil && has == keep
+}
+
+func prctl(option int, arg uintptr) error {
+	return rawErr(unix.RawSyscall6(unix.SYS_PRCTL, uintptr(option), arg, 0, 0, 0, 0))
+}
+
+func rawErr(_, _ uintptr, errno unix.Errno) error {
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// Name is what lists of processes call this one, at most 15 bytes.
+func Name(name string) {
+	text := append([]byte(name), 0)
+	prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&text[0])))
+}
+
+// AsUser does something with the effective rights of programs. Real and saved uid stay
+// 0, so programs can neither signal nor trace this thread meanwhile.
+func AsUser(do func()) {
+	if !Root {
+		do()
+		return
+	}
+	setEUID(User)
+	defer setEUID(0)
+	do()
+}
+
+func setEUID(uid uintptr) {
+	if err := rawErr(unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uid, ^uintptr(0))); err != nil {
+		panic("setresuid: " + err.Error())
+	}
+}
+
+// LowerRank makes what this thread forks the last for the processor and the first for
+// the out-of-memory killer; that can't be had back, so it is this process's too.
+// Programs may change the latter. An agent that is killed for one is started again.
+func LowerRank() {
+	_ = rawErr(unix.RawSyscall(unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, 0, 10))
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
+}
+
+// AsGroup does something with the programs' group as the effective one.
+func AsGroup(do func()) {
+	if !Root {
+		do()
+		return
+	}
+	keep := ^uintptr(0)
+	if rawErr(unix.RawSyscall(unix.SYS_SETRESGID, keep, Group, keep)) == nil {
+		defer func() { _ = rawErr(unix.RawSyscall(unix.SYS_SETRESGID, keep, 0, keep)) }()
+	}
+	do()
+}
+
+// Status returns fields of this thread's /proc/self/status by name.
+func Status() map[string]string {
+	fields := map[string]string{}
+	text, _ := os.ReadFile("/proc/thread-self/status")
+	for line := range bytes.Lines(text) {
+		if name, value, ok := strings.Cut(string(line), ":"); ok {
+			fields[name] = strings.TrimSpace(value)
+		}
+	}
+	return fields
+}
+
+// SpareThreads makes n threads that the runtime keeps for later: one that is asked for
+// when the sandbox has no process left would end this process.
+func SpareThreads(n int) {
+	ready, release := make(chan struct{}), make([]int, 2)
+	if unix.Pipe2(release, unix.O_CLOEXEC) != nil {
+		return
+	}
+	done := make(chan struct{})
+	for range n {
+		go func() {
+			ready <- struct{}{}
+			var b [1]byte
+			_, _ = unix.Read(release[0], b[:]) // blocks its thread, so the next one needs another
+			done <- struct{}{}
+		}()
+	}
+	for range n {
+		<-ready
+	}
+	for range n {
+		runtime.Gosched()
+	}
+	_, _ = unix.Write(release[1], make([]byte, n))
+	for range n {
+		<-done
+	}
+	_ = unix.Close(release[0])
+	_ = unix.Close(release[1])
+	runtime.GC() // its workers have a thread to run on now
+}
+
+// ioctl passes a pointer's target to the kernel.
+func ioctl(fd int, request uintptr, arg unsafe.Pointer) error {
+	return rawErr(unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(arg)))
+}

@@ -1,0 +1,240 @@
+package monitor
+
+import (
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/agent/inside/kernel"
+	"github.com/wisbox/wisbox/agent/wire"
+)
+
+// home is the programs' own: it lies in a tmpfs that they may empty.
+const home = "/tmp/home"
+
+var baseEnv = []string{"HOME=" + home, "PATH=" + kernel.DefaultPath, "LANG=C.UTF-8", "PYTHONDONTWRITEBYTECODE=1"}
+
+// start is one start of a program. What is opened for it is closed again once it has
+// begun, its outputs after its report only: the agent would wake up for the end of each
+// while the kernel is still taking the program apart.
+type start struct {
+	m            *monitor
+	stdio        []int // the program's ends of its pipes
+	more         []int // others to close
+	files        []uintptr
+	tty          bool
+	self, notify bool
+	code         int // of the exit where nothing could be executed
+}
+
+// begun closes what the program has now.
+func (s *start) begun() {
+	kernel.CloseAll(append(s.more, s.stdio[0]))
+}
+
+func (s *start) close() { kernel.CloseAll(s.stdio[1:]) }
+
+// run returns the program's pid, 0 where it can't be executed. The agent has been told
+// why then, or stderr has.
+func (s *start) run(payload []byte) int {
+	req, err := wire.DecodeRequest(payload)
+	if err != nil || len(req.Argv) == 0 {
+		s.refuse("internal", "a request without arguments")
+		return 0
+	}
+	s.self, s.notify = req.Head.Flags&wire.WithSelf != 0, req.Head.Flags&wire.WithNotify != 0
+	env := environment(req)
+	var paths []string
+	ok := false
+	kernel.AsUser(func() {
+		if ok = s.prepare(req); ok {
+			paths = candidates(req, env)
+		}
+	})
+	if !ok {
+		return 0
+	}
+	return s.execute(paths, req.Argv, env)
+}
+
+func (s *start) refuse(kind, text string) {
+	_ = kernel.Tell(Socket, []byte("E"+kind+"\x00"+text))
+}
+
+// prepare does what is done with the program's own rights.
+func (s *start) prepare(req *wire.Request) bool {
+	if req.Head.Flags&wire.WithAgent != 0 {
+		_ = unix.Chdir("/")
+	} else if kind, text := enter(s.m.workspace, req.Dir, req.Head.Flags&wire.WithAnyDir != 0); kind != "" {
+		s.refuse(kind, text)
+		return false
+	}
+	makeHome()
+	for _, fd := range s.stdio {
+		s.files = append(s.files, uintptr(fd))
+	}
+	if req.Head.Flags&wire.WithTTY != 0 && !s.terminal(req.Head.TTY) {
+		return false
+	}
+	if req.Head.Flags&wire.WithControl != 0 && !s.control() {
+		return false
+	}
+	return true
+}
+
+// terminal gives the program one in place of its pipes.
+func (s *start) terminal(size [2]uint16) bool {
+	master, slave, err := kernel.OpenTerminal(size[0], size[1])
+	if err != nil {
+		s.refuse("internal", "no terminal can be had")
+		return false
+	}
+	_ = kernel.Tell(Socket, []byte("T"), master)
+	s.more = append(s.more, master, slave)
+	s.files, s.tty = []uintptr{uintptr(slave), uintptr(slave), uintptr(slave)}, true
+	return true
+}
+
+// control gives the program two more pipes.
+func (s *start) control() bool {
+	ours, theirs, err := kernel.Pipes(true, false)
+	if err != nil {
+		s.refuse("internal", "no pipes can be had")
+		return false
+	}
+	_ = kernel.Tell(Socket, []byte("C"), ours...)
+	s.more = append(append(s.more, ours...), theirs...)
+	s.files = append(s.files, uintptr(theirs[0]), uintptr(theirs[1]))
+	return true
+}
+
+// execute starts the program, or says on stderr why not, as a shell does.
+func (s *start) execute(paths, argv, env []string) int {
+	name, failure := argv[0], syscall.ENOENT
+	for _, path := range paths {
+		pid, errno := s.fork(path, argv, env)
+		if pid > 0 {
+			return pid
+		}
+		if errno != syscall.ENOENT && errno != syscall.ENOTDIR {
+			failure = errno
+		}
+	}
+	missing, text := failure == syscall.ENOENT, strings.ToLower(failure.Error())
+	if missing && !strings.Contains(name, "/") {
+		text = "command not found"
+	}
+	if name == "" {
+		name = "''"
+	}
+	_, _ = unix.Write(int(s.files[2]), []byte(name+": "+text+"\n"))
+	s.code = 126
+	if missing {
+		s.code = 127
+	}
+	return 0
+}
+
+// candidates are the files that a name may mean.
+func candidates(req *wire.Request, env []string) []string {
+	if req.Head.Flags&wire.WithAgent != 0 {
+		return []string{"/proc/self/exe"}
+	}
+	search := kernel.DefaultPath
+	for _, pair := range env {
+		if value, ok := strings.CutPrefix(pair, "PATH="); ok {
+			search = value
+		}
+	}
+	return kernel.Candidates(req.Argv[0], search)
+}
+
+// fork starts a program, waiting a while for a process to be had.
+func (s *start) fork(path string, argv, env []string) (int, syscall.Errno) {
+	attr := &syscall.ProcAttr{Env: env, Files: s.files, Sys: &syscall.SysProcAttr{Setsid: true, Setctty: s.tty}}
+	if kernel.Root {
+		attr.Sys.Credential = &syscall.Credential{Uid: kernel.User, Gid: kernel.Group, NoSetGroups: true}
+	}
+	var errno syscall.Errno
+	for range tries {
+		pid, err := syscall.ForkExec(path, argv, attr)
+		errno, _ = err.(syscall.Errno)
+		if err == nil {
+			return pid, 0
+		}
+		if !lacks(errno) || s.m.isAsked() {
+			return 0, errno
+		}
+		pause(patience / tries)
+	}
+	_ = kernel.Tell(Socket, []byte("P"))
+	return 0, errno
+}
+
+const tries = 60 // in that time
+
+// lacks: there is no process to be had, or no memory for one.
+func lacks(errno syscall.Errno) bool { return errno == syscall.EAGAIN || errno == syscall.ENOMEM }
+
+func (m *monitor) isAsked() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.asked
+}
+
+// environment is that of a program: ours, then what the request adds or changes.
+func environment(req *wire.Request) []string {
+	env := append([]string(nil), baseEnv...)
+	if req.Head.Flags&wire.WithTTY != 0 {
+		env = append(env, "TERM=xterm-256color")
+	}
+	at := map[string]int{}
+	for i, pair := range env {
+		at[pair[:strings.IndexByte(pair, '=')]] = i
+	}
+	for _, pair := range req.Env {
+		name, _, _ := strings.Cut(pair, "=")
+		if i, ok := at[name]; ok {
+			env[i] = pair
+			continue
+		}
+		at[name] = len(env)
+		env = append(env, pair)
+	}
+	return env
+}
+
+// enter enters a directory with the program's own rights. The kernel says afterwards
+// where that really is, whatever links led there. It returns the kind of what is wrong.
+func enter(workspace, dir string, anywhere bool) (kind, text string) {
+	err := unix.Chdir(workspace)
+	if err == nil && dir != "" {
+		err = unix.Chdir(dir)
+	}
+	if err == nil && dir != "" && !anywhere {
+		at, lost := unix.Getwd()
+		if lost != nil || at != workspace && !strings.HasPrefix(at, strings.TrimSuffix(workspace, "/")+"/") {
+			return "escape", "it leads out of the workspace"
+		}
+	}
+	errno, _ := err.(syscall.Errno)
+	switch errno {
+	case 0:
+		return "", ""
+	case syscall.ENOENT:
+		return "not_found", "it does not exist"
+	case syscall.ENOTDIR:
+		return "not_dir", "it is not a directory"
+	case syscall.EACCES:
+		return "permission", "permission denied"
+	}
+	return "invalid", strings.ToLower(errno.Error())
+}
+
+// makeHome looks first, because that is quicker.
+func makeHome() {
+	if unix.Access(home, unix.F_OK) != nil {
+		_ = unix.Mkdir(home, 0o700)
+	}
+}

@@ -1,0 +1,64 @@
+// Package native has the agent's binaries, compressed, and installs the one for
+// this machine: the library brings what is pid 1 of every container, whatever the
+// image holds. The binaries are committed and built by `make agent`; `make lint`
+// builds them again and fails where a byte differs (SHA256SUMS).
+//
+// It runs nothing: what the agent is says package agent, how one is reached
+// package agent/resident.
+package native
+
+import (
+	"crypto/sha256"
+	_ "embed" // the sums
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// ErrArch is the error of a machine that no agent was built for.
+var ErrArch = errors.New("there is no agent for this machine's architecture; wisbox runs containers on amd64 and arm64")
+
+//go:embed SHA256SUMS
+var sums string
+
+// maxSize bounds what the embedded bytes may become.
+const maxSize = 32 << 20
+
+// Sum is the SHA-256 of this machine's agent in hexadecimal, "" where there is none.
+func Sum() string {
+	for line := range strings.Lines(sums) {
+		fields := strings.Fields(line)
+		if len(fields) == 2 && fields[1] == "linux-"+runtime.GOARCH && len(packed) > 0 {
+			return fields[0]
+		}
+	}
+	return ""
+}
+
+// Binary is this machine's agent, a static executable. Callers share the bytes.
+func Binary() ([]byte, error) { return unpacked() }
+
+var unpacked = sync.OnceValues(func() ([]byte, error) {
+	want := Sum()
+	if want == "" {
+		return nil, ErrArch
+	}
+	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxSize))
+	if err != nil {
+		return nil, fmt.Errorf("unpack the agent: %w", err)
+	}
+	defer decoder.Close()
+	binary, err := decoder.DecodeAll(packed, nil)
+	if err != nil {
+		return nil, fmt.Errorf("unpack the agent: %w", err)
+	}
+	if sum := sha256.Sum256(binary); hex.EncodeToString(sum[:]) != want {
+		return nil, errors.New("unpack the agent: it is not the one of SHA256SUMS; run `make agent`")
+	}
+	return binary, nil
+})

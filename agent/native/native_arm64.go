@@ -1,0 +1,6 @@
+package native
+
+import _ "embed" // the agent
+
+//go:embed linux-arm64.zst
+var packed []byte

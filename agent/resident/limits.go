@@ -1,0 +1,67 @@
+package resident
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/wisbox/wisbox/agent"
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// ByWatcher is why a limit isn't the sandbox's: who keeps the workspace reports it,
+// and strict mode leaves it to them.
+const ByWatcher = "not by podman: by who watches the workspace"
+
+// Compare is what holds of l by what an agent read: what a container engine answers
+// to a create request proves nothing. tmp is the size of /tmp, 0 when nobody says.
+func Compare(l sandbox.Limits, h agent.Hello, tmp int64) []sandbox.LimitState {
+	out := l.Asked(ByWatcher)
+	judge := func(name string, holds bool, by string) {
+		if !holds {
+			by = "nothing: the host did not take it over into the " + strings.Fields(by)[0]
+		}
+		i := slices.IndexFunc(out, func(s sandbox.LimitState) bool { return s.Name == name })
+		out[i].Enforced, out[i].By = holds, by
+	}
+	rlimit := func(name string, want int64) {
+		got := h.Rlimits[name][1]
+		judge(name, got > 0 && got <= want, "rlimit")
+	}
+	cgroup := fmt.Sprintf("cgroup v%d", h.CgroupVersion)
+	judge("cpus", cpusHold(l.CPUs, h.Limits), cgroup)
+	judge("memory", atMost(h.Limits["memory"], l.Memory), cgroup+swapNote(l.Memory, h))
+	judge("pids", atMost(h.Limits["pids"], l.PIDs), cgroup)
+	judge("tmp", tmp > 0 && tmp <= l.Tmp+1<<16, "tmpfs size")
+	rlimit("nofile", l.NoFile)
+	rlimit("fsize", l.FileSize)
+	return out
+}
+
+// atMost: the kernel's number is there and not above want.
+func atMost(text string, want int64) bool {
+	got, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	return err == nil && got > 0 && got <= want
+}
+
+// cpusHold reads "QUOTA PERIOD" (v2) or the two values of v1.
+func cpusHold(want float64, limits map[string]string) bool {
+	fields := strings.Fields(limits["cpu"] + " " + limits["cpu_period"])
+	if len(fields) < 2 {
+		return false
+	}
+	quota, err1 := strconv.ParseFloat(fields[0], 64)
+	period, err2 := strconv.ParseFloat(fields[1], 64)
+	return err1 == nil && err2 == nil && quota > 0 && period > 0 && quota/period <= want+0.001
+}
+
+// swapNote says so where the kernel doesn't bound swap.
+func swapNote(memory int64, h agent.Hello) string {
+	swap := strings.TrimSpace(h.Limits["swap"])
+	bounded := swap == "0" || h.CgroupVersion == 1 && atMost(swap, memory)
+	if bounded {
+		return ""
+	}
+	return ", swap not bounded by this kernel"
+}

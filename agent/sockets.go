@@ -1,0 +1,225 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/agent/wire"
+	"github.com/wisbox/wisbox/internal/lock"
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// Sockets asks an agent for sockets of its network, see [sandbox.Networker].
+type Sockets struct {
+	conn   *net.UnixConn
+	asking *lock.Mutex // held by the one whose answer is next
+}
+
+var _ sandbox.Networker = (*Sockets)(nil)
+
+// NewSockets owns the socket for descriptors of a connection to an agent.
+func NewSockets(conn *net.UnixConn) *Sockets { return &Sockets{conn: conn, asking: lock.New()} }
+
+// Close ends the asking; what was handed over stays.
+func (s *Sockets) Close() error { return s.conn.Close() }
+
+// Listen implements [sandbox.Networker].
+func (s *Sockets) Listen(ctx context.Context, addr netip.AddrPort) (net.Listener, error) {
+	file, err := s.ask(ctx, fmt.Sprintf("%s %s %d", wire.AskListen, addr.Addr(), addr.Port()), socket{unix.AF_INET, unix.SOCK_STREAM, true})
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return net.FileListener(file)
+}
+
+// ListenPacket implements [sandbox.Networker].
+func (s *Sockets) ListenPacket(ctx context.Context, addr netip.AddrPort) (net.PacketConn, error) {
+	file, err := s.ask(ctx, fmt.Sprintf("%s %s %d", wire.AskUDP, addr.Addr(), addr.Port()), socket{unix.AF_INET, unix.SOCK_DGRAM, false})
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return net.FilePacketConn(file)
+}
+
+// DialPort implements [sandbox.Networker].
+func (s *Sockets) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
+	conn, err := s.dial(ctx, wire.AskSocket, unix.AF_INET, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: int(port)})
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		return conn, err
+	}
+	if six, err := s.dial(ctx, wire.AskSix, unix.AF_INET6, &unix.SockaddrInet6{Addr: [16]byte{15: 1}, Port: int(port)}); err == nil {
+		return six, nil
+	}
+	return nil, fmt.Errorf("port %d of the sandbox: %w", port, err)
+}
+
+func (s *Sockets) dial(ctx context.Context, request string, domain int, to unix.Sockaddr) (net.Conn, error) {
+	file, err := s.ask(ctx, request, socket{domain, unix.SOCK_STREAM, false})
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	if err := connect(ctx, int(file.Fd()), to); err != nil {
+		return nil, err
+	}
+	return net.FileConn(file)
+}
+
+// connect connects to loopback: that takes no time, but where the queue of a program
+// that doesn't accept is full.
+func connect(ctx context.Context, fd int, to unix.Sockaddr) error {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return err
+	}
+	err := unix.Connect(fd, to)
+	if !errors.Is(err, unix.EINPROGRESS) {
+		return err
+	}
+	for ctx.Err() == nil {
+		n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, int((50 * time.Millisecond).Milliseconds()))
+		if n > 0 {
+			return failed(fd)
+		}
+	}
+	return ctx.Err()
+}
+
+// failed is how a connection attempt that has ended did so.
+func failed(fd int) error {
+	errno, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if errno != 0 {
+		return unix.Errno(errno)
+	}
+	return err
+}
+
+// askTime is how long an agent may take to answer. One that doesn't is asked no more.
+const askTime = 10 * time.Second
+
+// ask sends a request and takes the socket that answers it, if it is what was asked for:
+// it comes out of the sandbox. An answer that its caller didn't wait for is taken all
+// the same, for the next one is another's.
+func (s *Sockets) ask(ctx context.Context, request string, want socket) (*os.File, error) {
+	if err := s.asking.Lock(ctx); err != nil {
+		return nil, err
+	}
+	type answer struct {
+		file *os.File
+		err  error
+	}
+	answers := make(chan answer)
+	go func() {
+		file, err := s.take(request, want)
+		s.asking.Unlock()
+		select {
+		case answers <- answer{file, err}:
+		case <-ctx.Done():
+			file.Close() // nil is fine
+		}
+	}()
+	var got answer
+	select {
+	case got = <-answers:
+	case <-ctx.Done():
+		got.err = ctx.Err()
+	}
+	if got.err != nil {
+		return nil, fmt.Errorf("%w: a socket of the sandbox: %w", sandbox.ErrUnavailable, got.err)
+	}
+	return got.file, nil
+}
+
+// take asks for a socket and checks it; asking is held.
+func (s *Sockets) take(request string, want socket) (*os.File, error) {
+	_ = s.conn.SetDeadline(time.Now().Add(askTime))
+	file, err := s.exchange(request)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		s.conn.Close() // the answer, if it came, would be taken for the next one's
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := want.check(int(file.Fd())); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+func (s *Sockets) exchange(request string) (*os.File, error) {
+	if _, err := s.conn.Write([]byte(request)); err != nil {
+		return nil, err
+	}
+	buf, space := make([]byte, 512), make([]byte, unix.CmsgSpace(8*4))
+	n, more, _, _, err := s.conn.ReadMsgUnix(buf, space)
+	if err != nil {
+		return nil, err
+	}
+	files := received(space[:more])
+	text := string(buf[:n])
+	if len(files) == 1 && text == wire.Granted {
+		return files[0], nil
+	}
+	for _, file := range files {
+		file.Close()
+	}
+	if why, ok := strings.CutPrefix(text, wire.Refused); ok {
+		return nil, errors.New(strings.ToValidUTF8(why, "?"))
+	}
+	return nil, wire.ErrProtocol
+}
+
+func received(control []byte) (files []*os.File) {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return nil
+	}
+	for _, m := range messages {
+		fds, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			continue
+		}
+		for _, fd := range fds {
+			unix.CloseOnExec(fd)
+			files = append(files, os.NewFile(uintptr(fd), "sandbox"))
+		}
+	}
+	return files
+}
+
+// socket is the kind of a socket.
+type socket struct {
+	domain, kind int
+	listens      bool
+}
+
+// check makes sure that a descriptor is one.
+func (s socket) check(fd int) error {
+	protocol := unix.IPPROTO_TCP
+	if s.kind == unix.SOCK_DGRAM {
+		protocol = unix.IPPROTO_UDP
+	}
+	accepts := 0
+	if s.listens {
+		accepts = 1
+	}
+	for option, want := range map[int]int{
+		unix.SO_DOMAIN: s.domain, unix.SO_TYPE: s.kind, unix.SO_PROTOCOL: protocol, unix.SO_ACCEPTCONN: accepts,
+	} {
+		got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, option)
+		if err != nil || got != want {
+			return errors.Join(err, errors.New("the agent handed over something else"))
+		}
+	}
+	return nil
+}

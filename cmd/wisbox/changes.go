@@ -1,0 +1,289 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+type diffOptions struct {
+	wisbox.DiffOptions
+	patch, stat, names bool
+}
+
+func (a *app) newDiffCmd() *cobra.Command {
+	opts := &diffOptions{}
+	cmd := &cobra.Command{
+		Use:   "diff SESSION [SNAPSHOT [SNAPSHOT]]",
+		Short: "Show what a session has changed: as a list, or as a patch for git apply",
+		Long: `Compares the workspace with what the session was given when it was created: its
+mounts, or nothing. With one snapshot it compares the workspace with that; with two
+the first with the second.
+
+Lists the files that were added (A), changed (M), removed (D) and renamed (R).
+--patch writes a patch that git apply takes, with binary files, modes, links and
+renames. Left out are directories .git and, without --all, what programs write by
+themselves, as __pycache__ and .cache; stderr says how much that is.`,
+		Example: `  wisbox diff box
+  wisbox diff box --patch | git apply --3way
+  wisbox diff box before-upgrade --stat`,
+		Args: exactArgs("SESSION", "[SNAPSHOT]", "[SNAPSHOT]"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.runDiff(cmd.Context(), opts, args) },
+	}
+	flags := cmd.Flags()
+	flags.BoolVarP(&opts.patch, "patch", "p", false, "write a patch that git apply takes")
+	flags.BoolVar(&opts.stat, "stat", false, "count the lines that were added and removed")
+	flags.BoolVar(&opts.names, "name-only", false, "print the paths alone, one a line")
+	flags.BoolVar(&opts.All, "all", false, "show what programs write by themselves too")
+	return cmd
+}
+
+func (a *app) runDiff(ctx context.Context, opts *diffOptions, args []string) error {
+	if opts.patch && opts.stat || opts.patch && opts.names || opts.stat && opts.names {
+		return usageError{errors.New("--patch, --stat and --name-only exclude each other; give one of them")}
+	}
+	if opts.patch && a.json {
+		return usageError{errors.New("--patch is text; give it without --json")}
+	}
+	if len(args) > 1 {
+		opts.From = args[1]
+	}
+	if len(args) > 2 {
+		opts.To = args[2]
+	}
+	opts.Lines = opts.stat
+	return a.withSession(ctx, args[0], func(s *wisbox.Session) error {
+		if opts.patch {
+			return a.writePatch(ctx, s, &opts.DiffOptions)
+		}
+		diff, err := s.Diff(ctx, &opts.DiffOptions)
+		if err != nil {
+			return asUsage(err)
+		}
+		if !a.json {
+			a.sayLeftOutOf(diff.Git, diff.Byproducts)
+		}
+		return a.print(diff, func(w io.Writer) { opts.write(w, diff) })
+	})
+}
+
+// writePatch writes the bytes as they are, but not to a terminal: they are a program's.
+func (a *app) writePatch(ctx context.Context, s *wisbox.Session, opts *wisbox.DiffOptions) error {
+	w, flush := a.out, func() error { return nil }
+	if isTerminal(a.out) {
+		shown := &shownLines{w: a.out}
+		w, flush = shown, shown.flush
+	}
+	diff, err := s.Patch(ctx, w, opts)
+	if err = errors.Join(err, flush()); err != nil {
+		return asUsage(err)
+	}
+	a.sayLeftOutOf(diff.Git, diff.Byproducts)
+	return nil
+}
+
+// shownLines writes whole lines, made fit for a terminal.
+type shownLines struct {
+	w    io.Writer
+	line []byte
+}
+
+const longestLine = 64 << 10 // bytes that wait for the end of their line
+
+// Write implements io.Writer.
+func (s *shownLines) Write(p []byte) (int, error) {
+	for line := range strings.Lines(string(p)) {
+		s.line = append(s.line, line...)
+		if strings.HasSuffix(line, "\n") || len(s.line) > longestLine {
+			if err := s.flush(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return len(p), nil
+}
+
+func (s *shownLines) flush() error {
+	_, err := io.WriteString(s.w, printable(string(s.line)))
+	s.line = s.line[:0]
+	return err
+}
+
+// sayLeftOutOf says on stderr what a list of changes doesn't have.
+func (a *app) sayLeftOutOf(git, byproducts int64) {
+	var left []string
+	if git > 0 {
+		left = append(left, quantity(git, "change", "changes")+" in .git")
+	}
+	if byproducts > 0 {
+		left = append(left, quantity(byproducts, "file", "files")+" that programs write by themselves (--all shows them)")
+	}
+	if len(left) > 0 {
+		fmt.Fprintf(a.err, "wisbox: left out %s\n", strings.Join(left, ", and "))
+	}
+}
+
+var statusLetters = map[string]string{"added": "A", "changed": "M", "removed": "D", "renamed": "R"}
+
+func (o *diffOptions) write(w io.Writer, diff *wisbox.Diff) {
+	out := bufio.NewWriter(w)
+	defer out.Flush()
+	for _, c := range diff.Changes {
+		switch {
+		case o.names:
+			fmt.Fprintln(out, shownPath(c.Path))
+		case o.stat:
+			writeStat(out, c)
+		default:
+			writeChange(out, c)
+		}
+	}
+	if diff.More > 0 {
+		fmt.Fprintf(out, "and %s; --patch has them all\n", quantity(diff.More, "more", "more"))
+	}
+	if o.stat {
+		fmt.Fprintf(out, "%s, %s added, %s removed\n", quantity(int64(len(diff.Changes))+diff.More, "file", "files"),
+			quantity(diff.AddedLines, "line", "lines"), quantity(diff.RemovedLines, "line", "lines"))
+	}
+}
+
+func writeStat(w io.Writer, c wisbox.FileChange) {
+	count := fmt.Sprintf("+%d\t-%d", c.AddedLines, c.RemovedLines)
+	if c.Binary {
+		count = "binary\t"
+	}
+	fmt.Fprintf(w, "%s\t%s\n", count, namesOf(c))
+}
+
+func writeChange(w io.Writer, c wisbox.FileChange) {
+	mode := ""
+	if c.OldMode != c.Mode && c.OldMode != "" && c.Mode != "" {
+		mode = fmt.Sprintf(" (mode %s to %s)", c.OldMode, c.Mode)
+	}
+	fmt.Fprintf(w, "%s  %s%s\n", statusLetters[string(c.Status)], namesOf(c), mode)
+}
+
+func namesOf(c wisbox.FileChange) string {
+	if c.From == "" {
+		return shownPath(c.Path)
+	}
+	return shownPath(c.From) + " -> " + shownPath(c.Path)
+}
+
+// shownPath is a path on one line, in quotes where a byte of it is not plain text.
+func shownPath(path string) string {
+	if quoted := strconv.Quote(path); quoted != `"`+path+`"` || printable(path) != path {
+		return printable(quoted)
+	}
+	return path
+}
+
+func (a *app) newApplyCmd() *cobra.Command {
+	opts := &wisbox.ApplyOptions{}
+	cmd := &cobra.Command{
+		Use:   "apply SESSION [PATH]",
+		Short: "Write a session's changes to the host folder that was mounted",
+		Long: `Writes what the session has changed since it was created to the folders of the host
+that its mounts were copied from: all of it, or nothing. With PATH, a file or folder
+of the workspace, only what lies there.
+
+If a file of the host is not what was mounted, that is a conflict: every one is
+listed with what to do, and nothing is written. --3way merges text files that both
+changed, line by line, with what was mounted as their ancestor; where both changed
+the same lines both stand there between markers (<<<<<<< host), and the exit code
+is 1. Other conflicts are refused with it too. Never written are directories .git,
+what the mount's filters leave out, and links that could lead out of the folder.
+No program of the host runs. Look at what you apply before you run it.`,
+		Example: `  wisbox apply box --dry-run
+  wisbox apply box src
+  wisbox apply box --3way --dry-run`,
+		Args: exactArgs("SESSION", "[PATH]"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 2 {
+				opts.Path = args[1]
+			}
+			return a.runApply(cmd.Context(), args[0], opts)
+		},
+	}
+	cmd.Flags().BoolVarP(&opts.DryRun, "dry-run", "n", false, "show what would be written, and write nothing")
+	cmd.Flags().BoolVar(&opts.ThreeWay, "3way", false, "merge text files that were changed on the host too")
+	cmd.Flags().BoolVar(&opts.All, "all", false, "write what programs write by themselves too")
+	return cmd
+}
+
+func (a *app) runApply(ctx context.Context, session string, opts *wisbox.ApplyOptions) error {
+	return a.withSession(ctx, session, func(s *wisbox.Session) error {
+		done, err := s.Apply(ctx, opts)
+		if tool.KindOf(err) == tool.Conflict && done != nil && !a.json {
+			a.sayConflicts(done.Conflicts, "of the host")
+			return exitCode(exitError)
+		}
+		if err != nil && (done == nil || !a.json) {
+			return asUsage(err)
+		}
+		if !a.json {
+			a.sayLeftOutOf(done.Git, done.Byproducts)
+		}
+		if err := errors.Join(a.print(done, func(w io.Writer) { a.writeApplied(w, done) }), err); err != nil || done.Marked == 0 {
+			return err
+		}
+		if !a.json {
+			fmt.Fprintf(a.err, "wisbox: %s; edit them before you go on\n", quantity(done.Marked, "file "+marked(done)+" conflict markers", "files "+marked(done)+" conflict markers"))
+		}
+		return exitCode(exitError)
+	})
+}
+
+// sayConflicts names what is not, in some place, what was mounted.
+func (a *app) sayConflicts(all []wisbox.Obstacle, where string) {
+	for _, c := range all {
+		fmt.Fprintf(a.err, "conflict  %s: %s\n", shownPath(c.Path), c.Reason)
+	}
+	fmt.Fprintf(a.err, "wisbox: conflict: %s; nothing was written\n",
+		quantity(int64(len(all)), "file "+where+" is not what was mounted", "files "+where+" are not what was mounted"))
+}
+
+func marked(done *wisbox.Applied) string {
+	if done.DryRun {
+		return "would get"
+	}
+	return "got"
+}
+
+func (a *app) writeApplied(w io.Writer, done *wisbox.Applied) {
+	for _, m := range done.Merged {
+		how := "cleanly"
+		if m.Conflicts > 0 {
+			how = "with " + quantity(int64(m.Conflicts), "conflict", "conflicts")
+		}
+		fmt.Fprintf(a.err, "merged  %s: %s\n", shownPath(m.Path), how)
+	}
+	verb := "written"
+	if done.DryRun {
+		verb = "would be written"
+	}
+	a.writeChanges(w, done, verb)
+}
+
+// writeChanges writes a list of changes, and below it how many there are and what became
+// of them.
+func (a *app) writeChanges(w io.Writer, done *wisbox.Applied, verb string) {
+	out := bufio.NewWriter(w)
+	defer out.Flush()
+	for _, c := range done.LeftOut {
+		fmt.Fprintf(a.err, "left out  %s: %s\n", shownPath(c.Path), c.Reason)
+	}
+	for _, c := range done.Changes {
+		writeChange(out, c)
+	}
+	fmt.Fprintf(out, "%s %s\n", quantity(int64(len(done.Changes))+done.More, "change", "changes"), verb)
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/evaltool"
+)
+
+func (a *app) newContextCmd() *cobra.Command {
+	cmd := group("context", "Kept interpreters of a session, by name",
+		a.newContextCreateCmd(), a.newContextLsCmd(),
+		a.newContextChangeCmd("restart SESSION NAME", "End what runs in a context, and forget its names", (*wisbox.Session).RestartContext),
+		a.newContextChangeCmd("rm SESSION NAME", "Remove a context", (*wisbox.Session).RemoveContext))
+	cmd.Long = `A context is a kept interpreter with names, a directory and variables of its own:
+Python, a bash or a Node.js. It ends with the process that holds the session, which stays for
+ten minutes after its last use. A session has a default context, and up to seven
+with names.`
+	cmd.Example = `  wisbox context create box shell --language bash --dir src
+  wisbox eval python --session box --context plots -f plots.py
+  wisbox repl --context plots box`
+	return cmd
+}
+
+type contextOptions struct {
+	language string
+	dir      string
+	env      envFlags
+}
+
+func (a *app) newContextCreateCmd() *cobra.Command {
+	opts := &contextOptions{}
+	cmd := &cobra.Command{
+		Use:   "create [flags] SESSION NAME",
+		Short: "Make a context; its interpreter starts with the first evaluation",
+		Args:  exactArgs("SESSION", "NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			pairs, err := opts.env.list()
+			if err != nil {
+				return err
+			}
+			c := evaltool.Context{Name: args[1], Language: opts.language, Dir: opts.dir, Env: map[string]string{}}
+			for _, pair := range pairs {
+				name, value, _ := strings.Cut(pair, "=")
+				c.Env[name] = value
+			}
+			return a.withSession(cmd.Context(), args[0], func(s *wisbox.Session) error { return s.CreateContext(cmd.Context(), c) })
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&opts.language, "language", evaltool.LanguagePython, "`NAME`: python, bash, or javascript where the image has Node.js")
+	flags.StringVar(&opts.dir, "dir", "", "`DIR` to start in, of the workspace or absolute (default: the workspace)")
+	opts.env.register(flags, "its code")
+	return cmd
+}
+
+func (a *app) newContextLsCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "ls SESSION",
+		Short: "List the contexts with names",
+		Args:  exactArgs("SESSION"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withSession(cmd.Context(), args[0], func(s *wisbox.Session) error { return a.listContexts(cmd.Context(), s) })
+		},
+	}
+}
+
+func (a *app) listContexts(ctx context.Context, s *wisbox.Session) error {
+	all, err := s.Contexts(ctx)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(all)
+	}
+	tw := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "NAME\tLANGUAGE\tDIR")
+	for _, c := range all {
+		fmt.Fprintf(tw, "%s\t%s\t%s\n", c.Name, c.Language, printable(c.Dir))
+	}
+	return tw.Flush()
+}
+
+func (a *app) newContextChangeCmd(use, short string, change func(*wisbox.Session, context.Context, string) error) *cobra.Command {
+	return &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args:  exactArgs("SESSION", "NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withSession(cmd.Context(), args[0], func(s *wisbox.Session) error { return change(s, cmd.Context(), args[1]) })
+		},
+	}
+}

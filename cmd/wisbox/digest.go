@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/digest"
+	"github.com/wisbox/wisbox/llm"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// digestOptions say which digest is meant.
+type digestOptions struct {
+	session string
+	global  bool
+	level   string
+	file    string
+	model   modelFlags
+}
+
+func (a *app) newDigestCmd() *cobra.Command {
+	return group("digest", "Show or replace the summary that a model reads first of a workspace",
+		a.newDigestShowCmd(), a.newDigestSetCmd(), a.newDigestClearCmd(), a.newDigestOptimizeCmd())
+}
+
+func (a *app) newDigestShowCmd() *cobra.Command {
+	opts := &digestOptions{}
+	cmd := &cobra.Command{
+		Use:   "show --session NAME|--global",
+		Short: "Show the digest that counts",
+		Long: `Shows a session's digest: its own where one was set, else the one of all sessions,
+else what its files tell. With --global shows the one of all sessions.`,
+		Example: `  wisbox digest show --session box
+  wisbox digest show --session box --level summary
+  wisbox digest show --global`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.runDigestShow(cmd.Context(), opts) },
+	}
+	opts.registerPlace(cmd)
+	cmd.Flags().StringVar(&opts.level, "level", string(digest.Full), "how much to show, `summary|full`")
+	return cmd
+}
+
+func (a *app) newDigestSetCmd() *cobra.Command {
+	opts := &digestOptions{}
+	cmd := &cobra.Command{
+		Use:   "set --session NAME|--global TEXT|--file FILE",
+		Short: "Replace the digest of a session or of all sessions",
+		Long: `Replaces a session's digest by Markdown of your own, or with --global that of all
+sessions that have none of their own, and prints it.`,
+		Example: `  wisbox digest set --session box -f digest.md
+  wisbox digest set --global 'Run the tests with: make check'`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if opts.file != "" {
+				return noArgs(cmd, args)
+			}
+			return exactArgs("TEXT")(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.runDigestSet(cmd.Context(), opts, args) },
+	}
+	opts.registerPlace(cmd)
+	cmd.Flags().StringVarP(&opts.file, "file", "f", "", "read the text from this `FILE`, - is stdin")
+	return cmd
+}
+
+func (a *app) newDigestClearCmd() *cobra.Command {
+	opts := &digestOptions{}
+	cmd := &cobra.Command{
+		Use:   "clear --session NAME|--global",
+		Short: "Take back a digest that was set",
+		Long: `Takes back a session's own digest and prints the one that counts then, or with
+--global takes back the one of all sessions.`,
+		Example: `  wisbox digest clear --session box
+  wisbox digest clear --global`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.runDigestClear(cmd.Context(), opts) },
+	}
+	opts.registerPlace(cmd)
+	return cmd
+}
+
+func (a *app) newDigestOptimizeCmd() *cobra.Command {
+	opts := &digestOptions{}
+	cmd := &cobra.Command{
+		Use:   "optimize --session NAME [--global] --model MODEL [--base-url URL]",
+		Short: "Have a model write a better digest of a session's workspace",
+		Long: `Shows a model the digest, the names of files and the beginnings of README, manifests
+and the like, and keeps what it writes as the session's digest, or with --global as
+that of all sessions that have none of their own. --json prints the model's whole
+response too. The key is read from the environment.`,
+		Example: `  wisbox digest optimize --session box --model gpt-5-mini
+  wisbox digest optimize --session box --global --base-url http://127.0.0.1:8000/v1 --model local`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.runDigestOptimize(cmd.Context(), opts) },
+	}
+	cmd.Flags().StringVar(&opts.session, "session", "", "kept session, its `NAME`")
+	cmd.Flags().BoolVar(&opts.global, "global", false, "keep it for all sessions that have none of their own")
+	opts.model.register(cmd.Flags())
+	return cmd
+}
+
+func (o *digestOptions) registerPlace(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.session, "session", "", "kept session, its `NAME`")
+	cmd.Flags().BoolVar(&o.global, "global", false, "of all sessions that have none of their own")
+}
+
+// check refuses what names no digest, or two.
+func (o *digestOptions) check() error {
+	if (o.session == "") == !o.global {
+		return usageError{errors.New("give --session NAME or --global; see: wisbox digest --help")}
+	}
+	return nil
+}
+
+func (a *app) runDigestShow(ctx context.Context, opts *digestOptions) error {
+	if err := opts.check(); err != nil {
+		return err
+	}
+	if opts.session != "" {
+		return a.runTool(ctx, opts.session, "workspace_digest", map[string]any{"level": opts.level})
+	}
+	return a.withAllDigest(ctx, func(d *digest.Digester) error {
+		answer, err := d.Answer(ctx, digest.Level(opts.level))
+		if err == nil && answer.Source == digest.FromPlaceholder {
+			err = tool.Errorf(tool.NotFound, "there is no digest of all sessions; set one with: wisbox digest set --global TEXT")
+		}
+		if err != nil {
+			return err
+		}
+		return a.print(answer, func(w io.Writer) { fmt.Fprintln(w, printable(answer.Digest)) })
+	})
+}
+
+// withAllDigest does something with the digest of all sessions.
+func (a *app) withAllDigest(ctx context.Context, do func(*digest.Digester) error) error {
+	m, err := a.manager(ctx)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	return asUsage(do(m.Digest()))
+}
+
+func (a *app) runDigestSet(ctx context.Context, opts *digestOptions, args []string) error {
+	if err := opts.check(); err != nil {
+		return err
+	}
+	text := ""
+	if len(args) == 1 {
+		text = args[0]
+	} else {
+		var err error
+		if text, err = a.readText(ctx, opts.file); err != nil {
+			return err
+		}
+	}
+	if text == "" {
+		return usageError{errors.New("the digest is empty; to take one back see: wisbox digest clear --help")}
+	}
+	if opts.session != "" {
+		return a.runTool(ctx, opts.session, "workspace_digest", map[string]any{"set": text})
+	}
+	return a.withAllDigest(ctx, func(d *digest.Digester) error {
+		if err := d.Set(ctx, digest.Text{Full: text}, digest.Global); err != nil {
+			return err
+		}
+		return a.runDigestShow(ctx, &digestOptions{global: true, level: string(digest.Full)})
+	})
+}
+
+func (a *app) runDigestClear(ctx context.Context, opts *digestOptions) error {
+	if err := opts.check(); err != nil {
+		return err
+	}
+	if opts.session != "" {
+		return a.runTool(ctx, opts.session, "workspace_digest", map[string]any{"set": ""})
+	}
+	return a.withAllDigest(ctx, func(d *digest.Digester) error {
+		if err := d.Clear(ctx, digest.Global); err != nil {
+			return err
+		}
+		return a.print(map[string]digest.Scope{"cleared": digest.Global}, func(io.Writer) {})
+	})
+}
+
+func (a *app) runDigestOptimize(ctx context.Context, opts *digestOptions) error {
+	for _, need := range []struct{ flag, value string }{{"--session", opts.session}, {"--model", opts.model.name()}} {
+		if need.value == "" {
+			return usageError{fmt.Errorf("%s is missing; see: wisbox digest optimize --help", need.flag)}
+		}
+	}
+	model, err := opts.model.endpoint(opts.model.name())
+	if err != nil {
+		return err
+	}
+	scope := digest.Session
+	if opts.global {
+		scope = digest.Global
+	}
+	return a.withSession(ctx, opts.session, func(s *wisbox.Session) error {
+		done, err := optimize(ctx, s, model, scope)
+		if err != nil {
+			return err
+		}
+		return a.print(done, func(w io.Writer) { fmt.Fprint(w, printable(done.Digest.Full)) })
+	})
+}
+
+// optimize has a model write the digest of a session's workspace.
+func optimize(ctx context.Context, s *wisbox.Session, model llm.Model, scope digest.Scope) (digest.Optimized, error) {
+	d := s.Digest()
+	return d.Optimize(ctx, d.Written(func(ctx context.Context, prompt string) (string, error) {
+		return model.Complete(ctx, []llm.Message{{Role: llm.User, Content: prompt}})
+	}), scope)
+}
+
+// digestOptimizer is the tool of an MCP server that was given a model for it.
+func digestOptimizer(s *wisbox.Session, model llm.Model) tool.Tool {
+	return tool.New(tool.Spec{
+		Name: "digest_optimize", Title: "Have a model write a better summary",
+		Description: "Have the model that the server was given write a better summary of the workspace, and keep it as this session's digest. " +
+			"The model sees the digest, the names of files and the beginnings of README, manifests and the like.",
+	}, func(ctx context.Context, _ struct{}) (digest.Optimized, error) {
+		return optimize(ctx, s, model, digest.Session)
+	})
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/pflag"
+)
+
+// envFlags are variables of programs.
+type envFlags struct{ vars, files []string }
+
+func (f *envFlags) register(flags *pflag.FlagSet, of string) {
+	flags.StringArrayVarP(&f.vars, "env", "e", nil, "variable for "+of+", as `NAME=VALUE`, or NAME to pass on the value that it has here; repeatable")
+	flags.StringArrayVar(&f.files, "env-file", nil, "`FILE` of such variables, one a line, # begins a comment; --env wins; repeatable")
+}
+
+// list is the variables as NAME=VALUE; of a name that comes twice the last counts.
+func (f *envFlags) list() ([]string, error) {
+	var all []string
+	for _, path := range f.files {
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, hostError(err)
+		}
+		some, err := readEnv(path, file)
+		_ = file.Close()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	for _, text := range f.vars {
+		pair, err := variable(text)
+		if err != nil {
+			return nil, usageError{fmt.Errorf("--env: %w", err)}
+		}
+		all = append(all, pair)
+	}
+	return all, nil
+}
+
+// Bounds of a file of variables: the kernel takes no longer one, and no program more.
+const (
+	maxEnvLine = 128 << 10
+	maxEnvFile = 1 << 20
+)
+
+func readEnv(path string, r io.Reader) (all []string, err error) {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxEnvLine)
+	n, total := 1, 0
+	for ; lines.Scan(); n++ {
+		if total += len(lines.Bytes()) + 1; total > maxEnvFile {
+			return nil, usageError{fmt.Errorf("--env-file %s, line %d: the file has more than %d bytes; give fewer variables", path, n, maxEnvFile)}
+		}
+		line := strings.TrimLeft(strings.TrimPrefix(lines.Text(), "\ufeff"), " \t")
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		pair, err := variable(line)
+		if err != nil {
+			return nil, usageError{fmt.Errorf("--env-file %s, line %d: %w", path, n, err)}
+		}
+		all = append(all, pair)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, usageError{fmt.Errorf("--env-file %s, line %d: it can't be read, or is longer than %d bytes", path, n, maxEnvLine)}
+	}
+	return all, nil
+}
+
+// variable is a variable as NAME=VALUE; a name alone is that of one of this process.
+// Errors don't repeat values: they may be secret.
+func variable(text string) (string, error) {
+	name, value, given := strings.Cut(text, "=")
+	switch {
+	case name == "":
+		return "", errors.New("the name is missing; write it as NAME=VALUE")
+	case strings.ContainsAny(name, " \t"):
+		return "", fmt.Errorf("the name %q holds a blank; write it as NAME=VALUE", name)
+	case !given:
+		var set bool
+		if value, set = os.LookupEnv(name); !set {
+			return "", fmt.Errorf("there is no variable %s here; write it as NAME=VALUE", name)
+		}
+	}
+	if !utf8.ValidString(name+value) || strings.Contains(name+value, "\x00") {
+		return "", fmt.Errorf("the variable %q holds a NUL character or is not UTF-8", name)
+	}
+	return name + "=" + value, nil
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+type evalLispOptions struct {
+	sessionFlags
+	session string
+	file    string
+	pkg     string
+	time    bool
+}
+
+func (a *app) newEvalLispCmd() *cobra.Command {
+	opts := &evalLispOptions{}
+	cmd := &cobra.Command{
+		Use:   "lisp [flags] [CODE]",
+		Short: "Evaluate Common Lisp and print its output and values",
+		Long: `Evaluates Common Lisp in a session of its own, or with --session in a kept one,
+whose definitions stay, through the tool evaluate-lisp. Prints what that tool shows
+a model: output in sections, then the values; with --json the result object. A
+condition that nothing handles is exit code 1.`,
+		Example: `  wisbox eval lisp '(format t "hello~%") (+ 1 2)'
+  wisbox eval lisp --session box -f defs.lisp`,
+		Args: codeOr(&opts.file),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := opts.refuseFor(opts.session); err != nil {
+				return err
+			}
+			return a.runEvalLisp(cmd.Context(), opts, args)
+		},
+	}
+	opts.sessionFlags.register(cmd.Flags())
+	flags := cmd.Flags()
+	flags.StringVar(&opts.session, "session", "", "kept session, its `NAME`, to evaluate in (default: one of its own)")
+	flags.StringVarP(&opts.file, "file", "f", "", "read the code from this `FILE`, - is stdin")
+	flags.StringVar(&opts.pkg, "package", "", "package to read and evaluate in, its `NAME` (default the session's)")
+	flags.BoolVar(&opts.time, "time", false, "add a line with the time and memory that it took")
+	return cmd
+}
+
+func (a *app) runEvalLisp(ctx context.Context, opts *evalLispOptions, args []string) error {
+	code, err := a.code(ctx, opts.file, args)
+	if err != nil {
+		return err
+	}
+	params := given(map[string]any{"package": opts.pkg, "capture-time": opts.time})
+	params["code"] = code
+	raw, err := json.Marshal(params)
+	if err != nil {
+		return err
+	}
+	res, err := a.callIn(ctx, opts.session, &opts.sessionFlags, nil, "evaluate-lisp", raw)
+	if err != nil {
+		return err
+	}
+	return errors.Join(a.print(res.Value, func(w io.Writer) { fmt.Fprintln(w, printable(res.Text)) }), failedCode(res))
+}

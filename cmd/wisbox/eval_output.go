@@ -1,0 +1,83 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// evaluation is what of a result a person wants to see, beside what was shown live.
+type evaluation struct {
+	Value   *string            `json:"value_repr"`
+	Status  string             `json:"status"`
+	Message string             `json:"message"`
+	Display []evaltool.Display `json:"display"`
+}
+
+func evaluationOf(res *tool.Result) (evaluation, error) {
+	var e evaluation
+	raw, err := json.Marshal(res.Value)
+	if err != nil {
+		return e, err
+	}
+	return e, json.Unmarshal(raw, &e)
+}
+
+// liveOutput prints what code gives while it runs.
+type liveOutput struct {
+	out, err io.Writer
+	raw      bool                   // what the code prints stays as it is
+	object   func(*evaltool.Object) // gets what is shown too; nil is none
+
+	midline bool // err has a line that has not ended
+}
+
+func (l *liveOutput) part(p evaltool.Part) {
+	switch {
+	case p.Stdout != "" && l.raw:
+		fmt.Fprint(l.out, p.Stdout)
+	case p.Stdout != "":
+		fmt.Fprint(l.out, printable(p.Stdout))
+	case p.Stderr != "":
+		fmt.Fprint(l.err, printable(p.Stderr))
+		l.midline = !strings.HasSuffix(p.Stderr, "\n")
+	case p.Shown != nil && !p.Shown.Main:
+		fmt.Fprintln(l.out, printable(p.Shown.Text))
+	case p.Raised != nil:
+		l.line(strings.TrimSuffix(p.Raised.Traceback, "\n"))
+	}
+	if p.Shown != nil && l.object != nil {
+		l.object(p.Shown)
+	}
+}
+
+// line is a line, or more, on err.
+func (l *liveOutput) line(text string) {
+	if l.midline {
+		fmt.Fprintln(l.err)
+	}
+	l.midline = false
+	fmt.Fprintln(l.err, printable(text))
+}
+
+// end prints what is known at the end alone.
+func (l *liveOutput) end(res *tool.Result) error {
+	e, err := evaluationOf(res)
+	if err != nil {
+		return err
+	}
+	if e.Status == evaltool.StatusTimedOut {
+		l.line(evaltool.TimeoutText)
+	}
+	if e.Value != nil {
+		fmt.Fprintln(l.out, printable(*e.Value))
+	}
+	if e.Message != "" {
+		l.line("wisbox: " + e.Message)
+	}
+	return nil
+}

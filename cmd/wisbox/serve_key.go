@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wisbox/wisbox/serve"
+)
+
+func (a *app) newServeKeyCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "key",
+		Short: "Make, list and revoke the API keys of wisbox serve",
+		Args:  noSuchCommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.newServeKeyCreateCmd(), a.newServeKeyListCmd(), a.newServeKeyRevokeCmd())
+	return cmd
+}
+
+func (a *app) newServeKeyCreateCmd() *cobra.Command {
+	var opts serve.KeyOptions
+	var memory, disk string
+	cmd := &cobra.Command{
+		Use:   "create [flags]",
+		Short: "Make an API key and print it, once",
+		Long: `Makes an API key and prints it. It is kept nowhere: the server knows its hash. Each key
+sees its own sandboxes alone; one that replaces another sees that one's, which stays
+valid until it is revoked. A server that runs takes the key at once.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if opts.Sandboxes < 0 || opts.Creations < 0 || opts.Expires < 0 || opts.CPUs < 0 {
+				return usageError{fmt.Errorf("--sandboxes, --per-minute, --cpus and --expires can't be negative")}
+			}
+			for _, size := range []struct {
+				flag, text string
+				into       *int64
+			}{{"memory", memory, &opts.Memory}, {"disk", disk, &opts.Disk}} {
+				n, err := readSize(size.flag, size.text)
+				if err != nil {
+					return err
+				}
+				*size.into = n
+			}
+			return a.runServeKeyCreate(cmd.Context(), opts)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&opts.Name, "name", "", "`NAME` to know the key by")
+	flags.DurationVar(&opts.Expires, "expires", 0, "make the key invalid after this `TIME`, as 720h (default never)")
+	flags.IntVar(&opts.Sandboxes, "sandboxes", 0, "sandboxes at once, `N` (default the server's --sandboxes)")
+	flags.IntVar(&opts.Creations, "per-minute", 0, "sandboxes that it may make in a minute, `N` (default 60)")
+	flags.Float64Var(&opts.CPUs, "cpus", 0, "processors of its sandboxes together, `N` (default no bound)")
+	flags.StringVar(&memory, "memory", "", "memory of its sandboxes together, a `SIZE` as 8g (default no bound)")
+	flags.StringVar(&disk, "disk", "", "disk of its sandboxes and snapshots together, a `SIZE` as 40g (default no bound)")
+	flags.BoolVar(&opts.Metrics, "metrics", false, "let it read the server's own metrics, at /metrics")
+	flags.StringVar(&opts.Replaces, "replace", "", "`ID` of a key whose sandboxes the new one sees")
+	return cmd
+}
+
+func (a *app) serveKeys() (*serve.Keys, error) {
+	dir, err := a.serveDir()
+	if err != nil {
+		return nil, err
+	}
+	return serve.KeysOf(dir)
+}
+
+func (a *app) runServeKeyCreate(ctx context.Context, opts serve.KeyOptions) error {
+	keys, err := a.serveKeys()
+	if err != nil {
+		return err
+	}
+	text, key, err := keys.Create(ctx, opts)
+	if err != nil {
+		return asUsage(err)
+	}
+	return a.print(struct {
+		serve.Key
+		Text string `json:"key"`
+	}{key, text}, func(w io.Writer) { fmt.Fprintln(w, text) })
+}
+
+func (a *app) newServeKeyListCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the API keys",
+		Args:  noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			keys, err := a.serveKeys()
+			if err != nil {
+				return err
+			}
+			all, err := keys.List()
+			if err != nil {
+				return err
+			}
+			return a.print(all, func(w io.Writer) { writeKeys(w, all) })
+		},
+	}
+}
+
+func writeKeys(w io.Writer, all []serve.Key) {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	defer table.Flush()
+	fmt.Fprintln(table, "ID\tNAME\tSANDBOXES OF\tCREATED\tEXPIRES")
+	for _, k := range all {
+		expires := "never"
+		if !k.Expires.IsZero() {
+			expires = k.Expires.Format(time.RFC3339)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", k.ID, printable(k.Name), k.Owner, k.Created.Format(time.RFC3339), expires)
+	}
+}
+
+func (a *app) newServeKeyRevokeCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "revoke ID",
+		Short: "Revoke an API key; its sandboxes live on until their time is over",
+		Args:  exactArgs("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			keys, err := a.serveKeys()
+			if err != nil {
+				return err
+			}
+			return asUsage(keys.Revoke(cmd.Context(), args[0]))
+		},
+	}
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/overlay"
+)
+
+func (a *app) newSessionPauseCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "pause SESSION",
+		Short: "Have a session's programs stand still until resume",
+		Long: `Stops the session's programs where they are: they keep their memory, use no
+processor, and their time limits don't run. Commands and tools that run or steer
+programs fail at once meanwhile; files can be read and changed, also by snapshot,
+undo and cp. Services go on. The pause lasts until wisbox session resume, whatever
+ends in between: --idle doesn't count, --ttl does. Memory doesn't survive a reboot:
+after one, resume makes another container over the same files.`,
+		Example: `  wisbox session pause box
+  wisbox undo box
+  wisbox session resume box`,
+		Args: exactArgs("SESSION"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.runSessionPause(cmd.Context(), args[0]) },
+	}
+}
+
+func (a *app) runSessionPause(ctx context.Context, name string) error {
+	return a.withSession(ctx, name, func(s *wisbox.Session) error {
+		if err := s.Pause(ctx); err != nil {
+			return err
+		}
+		if err := a.print(map[string]any{"id": name, "state": overlay.StatePaused}, func(w io.Writer) { fmt.Fprintln(w, name) }); err != nil {
+			return err
+		}
+		if ttl := s.Options().TTL; ttl > 0 {
+			in, err := s.Inspect(ctx)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(a.err, "wisbox: the session ends at %s by its --ttl, paused or not\n", in.Created.Add(ttl).Local().Format(time.DateTime))
+		}
+		return nil
+	})
+}
+
+func (a *app) newSessionResumeCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "resume SESSION",
+		Short: "Let the programs of a paused session go on",
+		Long: `Lets the programs of a session go on that wisbox session pause stopped. Where the
+container is gone, as after a reboot, the session gets another one over the same
+files, and this says so.`,
+		Args: exactArgs("SESSION"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.runSessionResume(cmd.Context(), args[0]) },
+	}
+}
+
+func (a *app) runSessionResume(ctx context.Context, name string) error {
+	return a.withSession(ctx, name, func(s *wisbox.Session) error {
+		done, err := s.Resume(ctx)
+		if err != nil {
+			return err
+		}
+		if done.Lost {
+			fmt.Fprintln(a.err, "wisbox: the container was lost meanwhile, with its programs and what was in /tmp; the session has another one, over the same files")
+		}
+		return a.print(map[string]any{"id": name, "state": overlay.StateReady, "lost": done.Lost}, func(w io.Writer) { fmt.Fprintln(w, name) })
+	})
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	units "github.com/docker/go-units"
+	"github.com/spf13/cobra"
+
+	"github.com/wisbox/wisbox"
+)
+
+func (a *app) newTemplateCmd() *cobra.Command {
+	return group("template", "Keep a session's files for sessions that begin with them",
+		&cobra.Command{
+			Use: "create SESSION [NAME]", Short: "Make a template of a session's files", Args: exactArgs("SESSION", "[NAME]"),
+			Long: `Keeps the session's files as they are now, its image and its variables, and prints the
+template's ID. It stays when the session is removed, and shares its room on the disk with the
+session's snapshots. A NAME that other templates have stands for the newest of them.`,
+			Example: `  wisbox template create box python-ready
+  wisbox session create --template python-ready`,
+			RunE: func(cmd *cobra.Command, args []string) error {
+				name := ""
+				if len(args) > 1 {
+					name = args[1]
+				}
+				return a.runTemplateCreate(cmd.Context(), args[0], name)
+			},
+		},
+		&cobra.Command{
+			Use: "list", Aliases: []string{"ls"}, Short: "List the templates", Args: noArgs,
+			Long: `Lists the templates, the newest first. OWNER is the owner of a key of wisbox serve whose
+client made it; DISK is the room that it takes at most, as others may share it.`,
+			RunE: func(cmd *cobra.Command, _ []string) error { return a.runTemplateList(cmd.Context()) },
+		},
+		&cobra.Command{
+			Use: "rm TEMPLATE…", Short: "Remove templates; sessions that began with them stay", Args: atLeast("TEMPLATE"),
+			RunE: func(cmd *cobra.Command, args []string) error { return a.runTemplateRm(cmd.Context(), args) },
+		})
+}
+
+func (a *app) runTemplateCreate(ctx context.Context, session, name string) error {
+	return a.withSession(ctx, session, func(s *wisbox.Session) error {
+		made, err := s.CreateTemplate(ctx, &wisbox.TemplateOptions{Name: name})
+		if err != nil {
+			return asUsage(err)
+		}
+		return a.print(made, func(w io.Writer) { fmt.Fprintln(w, made.ID) })
+	})
+}
+
+func (a *app) runTemplateList(ctx context.Context) error {
+	m, err := a.manager(ctx)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	all, err := m.Templates()
+	if all == nil {
+		all = []wisbox.Template{}
+	}
+	return errors.Join(err, a.print(map[string]any{"templates": all}, func(w io.Writer) { printTemplates(w, all) }))
+}
+
+func printTemplates(w io.Writer, all []wisbox.Template) {
+	if len(all) == 0 {
+		fmt.Fprintln(w, "there are no templates; make one with: wisbox template create SESSION NAME")
+		return
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "TEMPLATE\tNAME\tCREATED\tFILES\tSIZE\tDISK\tOWNER")
+	for _, t := range all {
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", t.ID, printable(t.Name), t.Created.Local().Format(time.DateTime), t.Files,
+			units.HumanSize(float64(t.Bytes)), units.HumanSize(float64(t.Disk)), printable(t.Owner))
+	}
+	_ = tw.Flush()
+}
+
+func (a *app) runTemplateRm(ctx context.Context, refs []string) error {
+	m, err := a.manager(ctx)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	var removed []string
+	for _, ref := range refs {
+		var t wisbox.Template
+		if t, err = m.FindTemplate(ref, ""); err == nil || t.ID != "" { // one that can't be read can go
+			err = m.RemoveTemplate(ctx, t.ID)
+		}
+		if err != nil {
+			break
+		}
+		removed = append(removed, t.ID)
+	}
+	printed := a.print(map[string]any{"removed": removed}, func(w io.Writer) {
+		for _, id := range removed {
+			fmt.Fprintln(w, id)
+		}
+	})
+	return errors.Join(asUsage(err), printed)
+}

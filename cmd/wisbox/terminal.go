@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// terminalFlags are docker's.
+type terminalFlags struct{ interactive, tty bool }
+
+func (f *terminalFlags) register(flags *pflag.FlagSet, interactive string) {
+	flags.BoolVarP(&f.interactive, "interactive", "i", false, interactive)
+	flags.BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal")
+}
+
+// check refuses a terminal that can't be joined with this one.
+func (f *terminalFlags) check(a *app) error {
+	if !f.tty {
+		return nil
+	}
+	if a.json {
+		return usageError{errors.New("--json shows both streams of a command, which on a terminal are one; leave --tty out")}
+	}
+	if _, ok := a.keyboard(); f.interactive && !ok {
+		return usageError{errors.New("--interactive with --tty needs a terminal as its input; leave one of the two out")}
+	}
+	return nil
+}
+
+// keyboard is this process's input where that is a terminal.
+func (a *app) keyboard() (*os.File, bool) {
+	f, ok := a.in.(*os.File)
+	return f, ok && term.IsTerminal(int(f.Fd()))
+}
+
+// screen is the terminal that this process's output goes to.
+func (a *app) screen() (fd int, ok bool) {
+	f, ok := a.out.(interface{ Fd() uintptr })
+	if !ok {
+		return 0, false
+	}
+	return int(f.Fd()), term.IsTerminal(int(f.Fd()))
+}
+
+// atTerminal reports whether a person sits before this process.
+func (a *app) atTerminal() bool {
+	_, in := a.keyboard()
+	_, out := a.screen()
+	return in && out
+}
+
+// size is that of this process's terminal.
+func (a *app) size() sandbox.WinSize {
+	if tty, ok := a.keyboard(); ok {
+		return sizeOf(int(tty.Fd()))
+	}
+	if fd, ok := a.screen(); ok {
+		return sizeOf(fd)
+	}
+	return sandbox.WinSize{Cols: 80, Rows: 24}
+}
+
+func sizeOf(fd int) sandbox.WinSize {
+	cols, rows, err := term.GetSize(fd)
+	if err != nil || cols <= 0 || rows <= 0 {
+		return sandbox.WinSize{Cols: 80, Rows: 24}
+	}
+	return sandbox.WinSize{Cols: uint16(cols), Rows: uint16(rows)}
+}
+
+// raw has this terminal pass each key on; restore takes that back and may be called
+// twice. Without a terminal it does nothing.
+func (a *app) raw() (restore func(), err error) {
+	tty, ok := a.keyboard()
+	if !ok {
+		return func() {}, nil
+	}
+	before, err := term.MakeRaw(int(tty.Fd()))
+	if err != nil {
+		return nil, tool.Errorf(tool.Unsupported, "this terminal has no raw mode").Because(err)
+	}
+	return func() { _ = term.Restore(int(tty.Fd()), before) }, nil
+}
+
+// resizing calls resize whenever this terminal's size changes, until stop.
+func (a *app) resizing(resize func(sandbox.WinSize) error) (stop func()) {
+	changed, ended := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(changed, syscall.SIGWINCH)
+	go func() {
+		for {
+			select {
+			case <-changed:
+				_ = resize(a.size())
+			case <-ended:
+				return
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(changed)
+		close(ended)
+	}
+}
+
+// runTerminal joins this terminal, in raw mode, with the program's. Where the input is
+// no terminal the program has one without a keyboard.
+func (a *app) runTerminal(ctx context.Context, s *wisbox.Session, opts *programFlags, argv []string) error {
+	ctx, hangUp := context.WithCancel(ctx)
+	defer hangUp()
+	size := a.size()
+	cmd := opts.cmd(argv)
+	cmd.TTY, cmd.Stdout, cmd.Env = &size, a.out, append([]string{"TERM=" + termName()}, opts.env...)
+	if _, ok := a.keyboard(); ok {
+		cmd.Stdin = &keys{a.in, hangUp}
+	} else {
+		cmd.Stdin = noKeys{ctx}
+	}
+	restore, err := a.raw()
+	if err != nil {
+		return err
+	}
+	res, err := a.followTerminal(ctx, s, cmd)
+	restore()
+	if err != nil {
+		return err
+	}
+	a.explain(ctx, *opts, res)
+	return exitOf(ctx, res)
+}
+
+func (a *app) followTerminal(ctx context.Context, s *wisbox.Session, cmd sandbox.Cmd) (sandbox.Result, error) {
+	p, err := s.Start(ctx, cmd)
+	if err != nil {
+		return sandbox.Result{}, err
+	}
+	defer a.resizing(p.Resize)()
+	defer context.AfterFunc(ctx, func() { _ = p.Kill() })()
+	return p.Wait(context.WithoutCancel(ctx))
+}
+
+// keys are those of a terminal. In raw mode none is the end of the file, so where
+// it ends the terminal has gone: its program goes with it, whether or not somebody
+// sends us SIGHUP.
+type keys struct {
+	io.Reader
+	hangUp func()
+}
+
+func (k *keys) Read(p []byte) (int, error) {
+	n, err := k.Reader.Read(p)
+	if err != nil {
+		k.hangUp()
+	}
+	return n, err
+}
+
+// noKeys is a keyboard at which nobody sits.
+type noKeys struct{ ctx context.Context }
+
+func (k noKeys) Read([]byte) (int, error) {
+	<-k.ctx.Done()
+	return 0, io.EOF
+}
+
+// termName is the one variable of ours that a program in the terminal gets: the
+// kind of terminal, and only a plain name.
+func termName() string {
+	name := os.Getenv("TERM")
+	for _, r := range name {
+		if r > 'z' || r < '+' {
+			return "xterm"
+		}
+	}
+	if name == "" {
+		return "xterm"
+	}
+	return name
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// shortNames are commands of sessions that stand at the top too, as other tools have them.
+func (a *app) shortNames() []*cobra.Command {
+	ls := a.newSessionListCmd()
+	ls.Use, ls.Aliases = "ls", nil
+	return []*cobra.Command{ls, a.newSessionRmCmd(), a.newSessionRenameCmd(), a.newSessionStopCmd(), a.newSessionStartCmd(), a.newStatsCmd()}
+}
+
+// otherWords are what people type for a command by the habit of other tools, and its name.
+var otherWords = map[string]string{
+	"images": "image list", "containers": "ls", "list": "ls", "sessions": "ls", "delete": "rm", "remove": "rm", "destroy": "rm", "mv": "rename",
+	"new": "session create", "up": "session create", "open": "session create", "down": "session rm", "kill-all": "stop", "top": "stats", "usage": "stats",
+	"info": "session inspect", "describe": "session inspect", "show": "session inspect", "ports": "port", "forward": "port",
+	"history": "log", "events": "log", "commit": "snapshot create", "checkpoint": "snapshot create", "rollback": "undo", "revert": "undo",
+	"patch": "diff", "merge": "apply", "checkout": "branch", "copy": "cp", "upload": "cp", "download": "cp", "ssh": "shell", "bash": "shell", "sh": "shell",
+	"python": "eval python", "lisp": "eval lisp", "tool": "tools", "serve": "mcp", "check": "doctor", "setup": "doctor", "gc": "prune", "clean": "prune",
+}
+
+// meant are the commands that a word may stand for, as they are typed behind wisbox: another tool's
+// word for one, a command of that name below another one, or one with nearly the same letters.
+func meant(cmd *cobra.Command, word string) []string {
+	root := cmd.Root()
+	if found, ok := otherWords[word]; ok && cmd == root {
+		return []string{"wisbox " + found}
+	}
+	var found []string
+	eachCommand(root, func(c *cobra.Command) {
+		if c.Name() == word || c.HasAlias(word) {
+			found = append(found, c.CommandPath())
+		}
+	})
+	if cmd == root && len(found) > 1 && slices.Contains(found, "wisbox session "+word) {
+		return []string{"wisbox session " + word} // most of the others are about its parts
+	}
+	if len(found) > 0 {
+		return found
+	}
+	cmd.SuggestionsMinimumDistance = 2 // letters
+	if len(word) <= cmd.SuggestionsMinimumDistance {
+		cmd.SuggestionsMinimumDistance = 1
+	}
+	for _, near := range cmd.SuggestionsFor(word) {
+		found = append(found, strings.TrimSpace(cmd.CommandPath()+" "+near))
+	}
+	return found
+}
+
+func eachCommand(cmd *cobra.Command, do func(*cobra.Command)) {
+	for _, below := range cmd.Commands() {
+		if below.IsAvailableCommand() {
+			do(below)
+			eachCommand(below, do)
+		}
+	}
+}

@@ -1,0 +1,225 @@
+package egress
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/wisbox/wisbox/egress/policy"
+)
+
+// serveBack answers requests of connections that were made for one site.
+func (p *Proxy) serveBack(w http.ResponseWriter, r *http.Request) {
+	s, ok := r.Context().Value(siteKey{}).(site)
+	if !ok {
+		http.Error(w, "no site", http.StatusInternalServerError)
+		return
+	}
+	d := policy.Decision{Host: s.host, Port: s.port}
+	switch host, port, ok := hostOf(r, s); {
+	case r.Method == http.MethodConnect || r.URL.Host != "" && r.ProtoMajor == 1:
+		bad := refuse(d, "only plain requests are served here; send GET /path")
+		bad.status = http.StatusBadRequest
+		p.refuseRequest(w, s.kind, bad)
+	case !ok || host != s.host || port != s.port:
+		other := refuse(d, "the request is for %s", clean(r.Host, 253))
+		other.status = http.StatusMisdirectedRequest
+		p.refuseRequest(w, s.kind, other)
+	default:
+		p.forward(w, r, s)
+	}
+}
+
+// hostOf gives the host and port that a request names, the port of its connection
+// where it names none.
+func hostOf(r *http.Request, s site) (host string, port uint16, ok bool) {
+	host, port = r.Host, s.port
+	if strings.Contains(host, ":") {
+		var err error
+		if host, port, err = splitTarget(r.Host); err != nil {
+			return "", 0, false
+		}
+	}
+	name, err := policy.RequestName(host)
+	return name, port, err == nil
+}
+
+// forward sends a request on, if the policy permits it, written anew from what was
+// understood.
+func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, s site) {
+	began := time.Now()
+	d := p.decide(s.host, s.port)
+	if !d.Allowed {
+		p.refuseRequest(w, s.kind, notAllowed(d))
+		return
+	}
+	if refused := checkRequest(d, r); refused != nil {
+		p.refuseRequest(w, s.kind, refused)
+		return
+	}
+	line := lineOf(d, s.kind)
+	line.Method = r.Method
+	if s.tls {
+		line.Path = r.URL.EscapedPath()
+	}
+	ctx := context.WithValue(r.Context(), kindKey{}, s.kind)
+	ctx = context.WithValue(ctx, decisionKey{}, d)
+	defer func() {
+		line.MS = time.Since(began).Milliseconds()
+		p.request(line)
+		if cut := recover(); cut != nil {
+			p.abort(r)
+			panic(cut)
+		}
+	}()
+	p.reverse(d, s, &line).ServeHTTP(w, r.WithContext(ctx))
+}
+
+// abort resets the connection of a request whose answer was cut: its end must not
+// look like the answer's. HTTP/2 says so itself.
+func (p *Proxy) abort(r *http.Request) {
+	if c, ok := r.Context().Value(connKey{}).(net.Conn); ok && r.ProtoMajor == 1 {
+		reset(c)
+	}
+}
+
+// checkRequest says why a request isn't permitted, or nil.
+func checkRequest(d policy.Decision, r *http.Request) *refusal {
+	if err := d.Permits(r.Method, r.URL); err != nil {
+		return refuse(d, "%s %s: %v", clean(r.Method, 20), clean(r.URL.EscapedPath(), 100), err)
+	}
+	if r.Method == http.MethodTrace {
+		return refuse(d, "TRACE shows what the proxy adds; it isn't allowed")
+	}
+	upgrade := r.Header.Get("Upgrade")
+	switch {
+	case upgrade == "" || !httpguts.HeaderValuesContainsToken(r.Header["Connection"], "upgrade"):
+	case len(d.Access) > 0:
+		return refuse(d, "an upgrade would leave what the rule permits")
+	case !strings.EqualFold(upgrade, "websocket"):
+		return refuse(d, "only an upgrade to WebSocket is passed on")
+	}
+	return nil
+}
+
+// reverse makes the proxy of one request. The line gets its outcome.
+func (p *Proxy) reverse(d policy.Decision, s site, line *Line) *httputil.ReverseProxy {
+	transport := p.direct
+	if !s.tls && p.viaHTTP(d) {
+		transport = p.indirect
+	}
+	return &httputil.ReverseProxy{
+		Transport: transport, FlushInterval: -1, BufferPool: pool{},
+		ErrorLog: serverLog,
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			pr.Out.URL = target(pr.In.URL, d, s)
+			pr.Out.Host = pr.Out.URL.Host
+			dropHeaders(pr.Out.Header, len(d.Access) > 0)
+			if s.tls {
+				p.inject(pr.Out.Header, d.InjectionsFor(pr.In.Method, pr.In.URL.Path))
+			}
+		},
+		ModifyResponse: func(resp *http.Response) error {
+			line.Status = resp.StatusCode
+			resp.Header.Del("Alt-Svc") // there is no other way to the server
+			resp.Header.Del(deniedHeader)
+			return nil
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			refused := asRefusal(d, err)
+			line.Status, line.Reason = refused.status, refused.reason
+			p.refuseRequest(w, s.kind, refused)
+		},
+	}
+}
+
+// target is the URL of a request at its server.
+func target(in *url.URL, d policy.Decision, s site) *url.URL {
+	out := &url.URL{Scheme: "http", Host: d.Host, Path: in.Path, RawPath: in.RawPath, RawQuery: in.RawQuery, ForceQuery: in.ForceQuery}
+	standard := uint16(80)
+	if s.tls {
+		out.Scheme, standard = "https", 443
+	}
+	if d.Port != standard {
+		out.Host = fmt.Sprintf("%s:%d", d.Host, d.Port)
+	}
+	return out
+}
+
+// overrides are headers by which some servers take another method or path than the
+// one that was checked.
+var overrides = []string{"X-Http-Method", "X-Http-Method-Override", "X-Method-Override", "X-Original-Url", "X-Rewrite-Url", "X-Original-Uri"}
+
+func dropHeaders(h http.Header, bounded bool) {
+	for name := range h {
+		lower := strings.ToLower(name)
+		if strings.HasPrefix(lower, "proxy-") || strings.HasPrefix(lower, "x-forwarded-") || lower == "forwarded" {
+			delete(h, name)
+		}
+	}
+	if bounded {
+		for _, name := range overrides {
+			for given := range h {
+				if strings.EqualFold(strings.ReplaceAll(given, "_", "-"), name) {
+					delete(h, given)
+				}
+			}
+		}
+	}
+}
+
+// inject adds secrets. A placeholder that the program sent is replaced where it
+// stands, Basic's encoding included; else the header is set.
+func (p *Proxy) inject(h http.Header, all []policy.Injection) {
+	secrets := p.state.Load().secrets
+	for _, i := range all {
+		value := secrets[i.Secret]
+		if value == "" {
+			continue // the rules changed; the server will refuse it
+		}
+		text := value
+		if i.Scheme != "" {
+			text = i.Scheme + " " + value
+		}
+		if sent, found := fill(h.Get(i.Header), i.Placeholder(), value); found {
+			text = sent
+		}
+		for given := range h {
+			if strings.EqualFold(strings.ReplaceAll(given, "_", "-"), strings.ReplaceAll(i.Header, "_", "-")) {
+				delete(h, given)
+			}
+		}
+		h.Set(i.Header, text)
+	}
+}
+
+// fill puts a value in place of its placeholder.
+func fill(sent, placeholder, value string) (string, bool) {
+	if strings.Contains(sent, placeholder) {
+		return strings.ReplaceAll(sent, placeholder, value), true
+	}
+	scheme, encoded, found := strings.Cut(sent, " ")
+	if !found || !strings.EqualFold(scheme, "basic") {
+		return "", false
+	}
+	plain, err := base64.StdEncoding.DecodeString(strings.TrimSpace(encoded))
+	if err != nil || !strings.Contains(string(plain), placeholder) {
+		return "", false
+	}
+	filled := strings.ReplaceAll(string(plain), placeholder, value)
+	return scheme + " " + base64.StdEncoding.EncodeToString([]byte(filled)), true
+}
+
+// pool lends buffers to ReverseProxy.
+type pool struct{}
+
+func (pool) Get() []byte  { return *buffers.Get().(*[]byte) }
+func (pool) Put(b []byte) { buffers.Put(&b) }

@@ -1,0 +1,194 @@
+package egress
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/wisbox/wisbox/egress/policy"
+)
+
+// link is a connection to a server. Each byte over one counts to the sandbox's
+// bounds, and one that a new policy doesn't allow is reset.
+type link struct {
+	net.Conn
+	p       *Proxy
+	d       policy.Decision
+	kind    string
+	addr    netip.AddrPort
+	began   time.Time
+	in, out atomic.Int64
+	touched atomic.Int64
+	reason  atomic.Pointer[string] // why it was cut
+	once    sync.Once
+}
+
+// Why links are cut.
+const (
+	rulesChanged = "the rules changed"
+	sessionEnds  = "the session ends"
+)
+
+// newLink counts a connection in. It is closed where that can't be.
+func (p *Proxy) newLink(c net.Conn, d policy.Decision, kind string, addr netip.AddrPort) (*link, error) {
+	l := &link{Conn: c, p: p, d: d, kind: kind, addr: addr, began: time.Now()}
+	l.touch()
+	linger(c, cutAtDeath)
+	line := lineOf(d, kind).at(addr)
+	line.Event = "open"
+	if err := p.write(line); err != nil {
+		reset(c)
+		return nil, badGateway(d, "the log of connections can't be written, so none is made")
+	}
+	if problem := p.addLink(l); problem != "" {
+		l.cut(problem)
+		return nil, badGateway(d, "%s", problem)
+	}
+	if now := p.decide(d.Host, d.Port); !now.Same(d) { // the policy changed meanwhile
+		l.cut(rulesChanged)
+		return nil, refuse(d, "the rules changed; try again")
+	}
+	p.opts.Recorder.Used(d)
+	return l, nil
+}
+
+// addLink says why one more link can't be, or "".
+func (p *Proxy) addLink(l *link) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		return sessionEnds
+	case len(p.links) >= p.opts.Bounds.Conns:
+		return fmt.Sprintf("%d connections are open already; close some", len(p.links))
+	}
+	p.links[l] = struct{}{}
+	return ""
+}
+
+func (l *link) NetConn() net.Conn { return l.Conn }
+func (l *link) touch()            { l.touched.Store(int64(time.Since(l.p.began))) }
+
+func (l *link) Read(b []byte) (int, error) {
+	n, err := l.Conn.Read(b[:min(len(b), chunk)])
+	l.touch()
+	l.in.Add(int64(n))
+	if total := l.p.in.Add(int64(n)); total > l.p.opts.Bounds.In {
+		l.cut(fmt.Sprintf("the session has received its %d bytes", l.p.opts.Bounds.In))
+		return 0, errReset
+	}
+	l.p.pace(n)
+	return n, err
+}
+
+// chunk is the most bytes that go at once.
+const chunk = 128 << 10
+
+func (l *link) Write(b []byte) (written int, err error) {
+	for len(b) > 0 {
+		part := b[:min(len(b), chunk)]
+		if total := l.p.out.Add(int64(len(part))); total > l.p.opts.Bounds.Out {
+			l.cut(fmt.Sprintf("the session has sent its %d bytes", l.p.opts.Bounds.Out))
+			return written, errReset
+		}
+		l.p.pace(len(part))
+		n, err := l.Conn.Write(part)
+		l.touch()
+		l.out.Add(int64(n))
+		written += n
+		if err != nil {
+			return written, err
+		}
+		b = b[n:]
+	}
+	return written, nil
+}
+
+// pace waits until n more bytes are within the rate.
+func (p *Proxy) pace(n int) { _ = p.rate.WaitN(p.ctx, n) }
+
+// spent says which of the bounds is used up, or "".
+func (p *Proxy) spent() string {
+	switch b := p.opts.Bounds; {
+	case p.out.Load() >= b.Out:
+		return fmt.Sprintf("the session has sent its %d bytes", b.Out)
+	case p.in.Load() >= b.In:
+		return fmt.Sprintf("the session has received its %d bytes", b.In)
+	}
+	return ""
+}
+
+// cut ends a link by a reset; the reason gets into the log.
+func (l *link) cut(reason string) {
+	l.reason.CompareAndSwap(nil, &reason)
+	reset(l)
+}
+
+func (l *link) CloseWrite() error { return closeWrite(l.Conn) }
+
+func (l *link) Close() error {
+	linger(l.Conn, inOrder)
+	err := l.Conn.Close()
+	l.once.Do(l.end)
+	return err
+}
+
+func (l *link) end() {
+	l.p.mu.Lock()
+	delete(l.p.links, l)
+	l.p.mu.Unlock()
+	line := lineOf(l.d, l.kind).at(l.addr)
+	line.Event, line.In, line.Out, line.MS = "close", l.in.Load(), l.out.Load(), time.Since(l.began).Milliseconds()
+	if reason := l.reason.Load(); reason != nil {
+		line.Reason = *reason
+	}
+	_ = l.p.write(line)
+}
+
+// janitor ends what is idle and writes what was counted, until the Proxy closes.
+func (p *Proxy) janitor() {
+	tick := time.NewTicker(max(p.opts.Bounds.Idle/10, time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			p.sweep()
+			p.flush(false)
+		case <-p.ctx.Done():
+			return
+		}
+	}
+}
+
+func (p *Proxy) sweep() {
+	old := int64(time.Since(p.began) - p.opts.Bounds.Idle)
+	var links []*link
+	var conns []*conn
+	p.mu.Lock()
+	for l := range p.links {
+		if l.touched.Load() < old {
+			links = append(links, l)
+		}
+	}
+	for c := range p.conns {
+		if c.touched.Load() < old {
+			conns = append(conns, c)
+		}
+	}
+	p.mu.Unlock()
+	for _, l := range links {
+		l.cut("no byte for " + p.opts.Bounds.Idle.String())
+	}
+	for _, c := range conns {
+		reset(c)
+	}
+}
+
+// within bounds a context by the time to connect.
+func (p *Proxy) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, p.opts.Bounds.Connect)
+}

@@ -1,0 +1,205 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/wisbox/wisbox/egress/policy"
+)
+
+// names gives names addresses inside the sandbox, and listens on them.
+type names struct {
+	p *Proxy
+
+	mu      sync.Mutex
+	network Network // nil before Start
+	all     map[string]*named
+	next    uint16
+}
+
+// named is a name with its address.
+type named struct {
+	host      string
+	addr      netip.Addr
+	ports     []uint16
+	listeners []net.Listener
+	asked     time.Time
+}
+
+// answerFor is how long programs may keep an address; a name that was asked for
+// within it keeps its own.
+const answerFor = time.Minute
+
+var errNamesFull = errors.New("too many names have an address; wait a minute")
+
+func newNames(p *Proxy) *names { return &names{p: p, all: map[string]*named{}} }
+
+// address gives the address of an allowed name. Its ports are open when it returns.
+func (n *names) address(ctx context.Context, host string) (netip.Addr, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	ports := n.p.Policy().Ports(host)
+	if len(ports) == 0 || n.network == nil {
+		return netip.Addr{}, errors.New("not allowed")
+	}
+	if known := n.all[host]; known != nil {
+		known.asked = time.Now()
+		return known.addr, nil
+	}
+	if len(n.all) >= n.p.opts.Bounds.Names && !n.dropOldest() {
+		return netip.Addr{}, errNamesFull
+	}
+	name := &named{host: host, addr: n.free(), ports: ports, asked: time.Now()}
+	if err := n.listen(ctx, name); err != nil {
+		return netip.Addr{}, err
+	}
+	n.all[host] = name
+	return name.addr, nil
+}
+
+// free gives the next address that no name has. mu is held.
+func (n *names) free() netip.Addr {
+	for {
+		n.next++
+		a := netip.AddrFrom4([4]byte{127, 16, byte(n.next >> 8), byte(n.next)})
+		taken := false
+		for _, name := range n.all {
+			taken = taken || name.addr == a
+		}
+		if last := byte(n.next); !taken && last != 0 && last != 255 {
+			return a
+		}
+	}
+}
+
+// listen opens all ports of a name, or none.
+func (n *names) listen(ctx context.Context, name *named) error {
+	for _, port := range name.ports {
+		l, err := n.network.Listen(ctx, "tcp4", netip.AddrPortFrom(name.addr, port).String())
+		if err != nil {
+			name.close()
+			return err
+		}
+		name.listeners = append(name.listeners, l)
+	}
+	for i, port := range name.ports {
+		l := name.listeners[i]
+		if end := n.p.opened(l); end != nil {
+			go func() {
+				defer end()
+				n.p.serveName(l, name.host, port)
+			}()
+		}
+	}
+	return nil
+}
+
+func (name *named) close() {
+	for _, l := range name.listeners {
+		_ = l.Close()
+	}
+}
+
+// dropOldest makes room for a name. mu is held.
+func (n *names) dropOldest() bool {
+	var oldest *named
+	for _, name := range n.all {
+		if oldest == nil || name.asked.Before(oldest.asked) {
+			oldest = name
+		}
+	}
+	if oldest == nil || time.Since(oldest.asked) < answerFor {
+		return false
+	}
+	n.drop(oldest)
+	return true
+}
+
+func (n *names) drop(name *named) {
+	name.close()
+	delete(n.all, name.host)
+}
+
+// keepAllowed drops the names whose ports a new policy changed.
+func (n *names) keepAllowed() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, name := range n.all {
+		if !slices.Equal(n.p.Policy().Ports(name.host), name.ports) {
+			n.drop(name)
+		}
+	}
+}
+
+// serveName serves the connections to one port of a name, until the listener ends.
+func (p *Proxy) serveName(l net.Listener, host string, port uint16) {
+	in := accepting{l, p}
+	for {
+		c, err := in.Accept()
+		if err != nil {
+			if p.ctx.Err() != nil || errors.Is(err, net.ErrClosed) || !passes(err) {
+				return
+			}
+			continue
+		}
+		p.wg.Go(func() { p.serveTransparent(c, host, port) })
+	}
+}
+
+// passes reports whether a socket may go on after an error, and waits a little.
+func passes(err error) bool {
+	if !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE) && !errors.Is(err, syscall.ECONNABORTED) && !errors.Is(err, syscall.ECONNREFUSED) {
+		return false
+	}
+	time.Sleep(5 * time.Millisecond)
+	return true
+}
+
+const transparent = "transparent"
+
+// serveTransparent serves a connection of a program that knows no proxy.
+func (p *Proxy) serveTransparent(c net.Conn, host string, port uint16) {
+	d := p.decide(host, port)
+	if !d.Allowed {
+		p.note(transparent, notAllowed(d))
+		reset(c)
+		return
+	}
+	if d.Raw {
+		p.connectTo(c, d)
+		return
+	}
+	head := make([]byte, 1)
+	_ = c.SetReadDeadline(time.Now().Add(p.opts.Bounds.HeaderFor))
+	if _, err := c.Read(head); err != nil {
+		reset(c) // it said nothing
+		return
+	}
+	_ = c.SetReadDeadline(time.Time{})
+	h := &handed{Conn: c, head: head, site: site{host: host, port: port, kind: transparent}}
+	switch {
+	case head[0] != tlsHandshake:
+		p.inside.give(h)
+	case d.Terminated():
+		p.terminate(h, d, transparent)
+	default:
+		p.connectTo(h, d)
+	}
+}
+
+// connectTo dials the server of a connection that has nothing to be answered on.
+func (p *Proxy) connectTo(c net.Conn, d policy.Decision) {
+	up, err := p.dial(p.ctx, transparent, d.Host, d.Port)
+	if err != nil {
+		p.note(transparent, asRefusal(d, err))
+		reset(c)
+		return
+	}
+	p.tunnel(c, up, transparent)
+}

@@ -1,0 +1,108 @@
+package egress
+
+import (
+	"context"
+	"crypto/x509"
+	"net"
+	"net/netip"
+	"net/url"
+	"time"
+
+	"github.com/wisbox/wisbox/egress/policy"
+)
+
+// Options are what a Proxy needs; nil and zero fields work.
+type Options struct {
+	// Policy is the first one; nil denies everything. See [Proxy.SetPolicy].
+	Policy *policy.Policy
+	// Session is the session's ID, for records and for the command that a denial
+	// names. Default none: then a denial names the flag.
+	Session string
+	// Secret gives the value of a secret by its name. Only injections need it; New and
+	// SetPolicy ask.
+	Secret func(name string) (string, error)
+	// Via is the URL of a proxy, http:// or https://, through which all connections
+	// to public names go. It resolves the names, so their addresses aren't checked.
+	Via *url.URL
+	// Roots verify the servers of terminated connections, and Via. Default the host's.
+	Roots *x509.CertPool
+	// Journal gets a [Line] for each connection, request and denial. Default none.
+	// Where it can't be written to, no connection is made.
+	Journal Journal
+	// Calls names the calls in flight, for records. Default none.
+	Calls func() []string
+	// Resolver and Dialer reach the world. Default this process's own. What they are
+	// never decides what is allowed: each address is checked before it is dialed.
+	Resolver Resolver
+	Dialer   Dialer
+	Bounds   Bounds
+	// Recorder collects what is connected to. Default one of its own.
+	Recorder *policy.Recorder
+	// Before is the traffic that an earlier Proxy of the same session had.
+	Before Traffic
+}
+
+// Traffic is bytes from and to servers.
+type Traffic struct {
+	In  int64 `json:"in"`
+	Out int64 `json:"out"`
+}
+
+// Journal is a log; *audit.Log is one. Append is called by one goroutine at a time.
+type Journal interface {
+	Append(record any) error
+}
+
+// Resolver resolves a name; *net.Resolver is one.
+type Resolver interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// Dialer connects to an address; *net.Dialer is one.
+type Dialer interface {
+	DialContext(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Network makes sockets where the sandbox's programs can connect to them.
+// *net.ListenConfig is one for this machine. Who calls a method owns what it gives;
+// closing that ends it inside too. Connections have deadlines and CloseWrite() error.
+// One that must not look complete is ended by its Reset() error, or by SetLinger(0)
+// and Close where it has none.
+type Network interface {
+	Listen(ctx context.Context, network, address string) (net.Listener, error)
+	ListenPacket(ctx context.Context, network, address string) (net.PacketConn, error)
+}
+
+// Bounds are what one sandbox may use. A zero field takes the default named.
+type Bounds struct {
+	Conns     int           // connections of programs at a time, default 256
+	Accepts   int           // new ones a second, default 256, as many at once
+	Requests  int           // requests a second that the proxy reads, default 500, twice that at once
+	Dials     int           // new connections to servers a second, default 20, three times that at once
+	Header    int           // bytes of a request's headers, default 64 KiB
+	HeaderFor time.Duration // time for a request's headers or a TLS hello, default 10 s
+	Connect   time.Duration // time to resolve a name and connect, default 5 s
+	Idle      time.Duration // a connection without a byte ends, default 5 min
+	Rate      int64         // bytes a second in both directions, default 50 MB
+	In        int64         // bytes from servers in all, default 4 GiB
+	Out       int64         // bytes to servers in all, default 64 MiB
+	Queries   int           // DNS queries a second, default 50
+	Names     int           // names with an address of their own at a time, default 1,024
+	Lines     int           // lines about requests a second, default 20, fifty times that at once
+}
+
+func (b Bounds) withDefaults() Bounds {
+	return Bounds{
+		Conns: or(b.Conns, 256), Accepts: or(b.Accepts, 256), Requests: or(b.Requests, 500), Dials: or(b.Dials, 20), Header: or(b.Header, 64<<10),
+		HeaderFor: or(b.HeaderFor, 10*time.Second), Connect: or(b.Connect, 5*time.Second), Idle: or(b.Idle, 5*time.Minute),
+		Rate: or(b.Rate, 50_000_000), In: or(b.In, 4<<30), Out: or(b.Out, 64<<20),
+		Queries: or(b.Queries, 50), Names: or(b.Names, 1024), Lines: or(b.Lines, 20),
+	}
+}
+
+func or[T int | int64 | time.Duration](v, otherwise T) T {
+	if v > 0 {
+		return v
+	}
+	return otherwise
+}

@@ -1,0 +1,110 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Access is what a request may do: use one of some methods on some paths.
+type Access struct {
+	// Methods that are permitted; nil for all.
+	Methods []string
+	// Prefix is how the path begins, as "/v1/"; "/v1" is that path and what is below it.
+	Prefix string
+	// Suffix is how it ends.
+	Suffix string
+}
+
+var knownMethods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+
+func parseAccess(methods, path string) (Access, error) {
+	var a Access
+	if methods != "" {
+		for m := range strings.SplitSeq(methods, "|") {
+			if !slices.Contains(knownMethods, m) {
+				return a, fmt.Errorf("method %q: it is none of %s; join several by |", m, strings.Join(knownMethods, ", "))
+			}
+			a.Methods = append(a.Methods, m)
+		}
+	}
+	if end, found := strings.CutPrefix(path, "*"); found {
+		a.Suffix, path = end, end
+	} else {
+		a.Prefix = path
+	}
+	if path != "" && (!strings.HasPrefix(path, "/") || normal(&url.URL{Path: path}, path) != nil) {
+		return a, fmt.Errorf("path %q: it isn't a plain path; write it as /v1/", path)
+	}
+	return a, nil
+}
+
+// anyPath reports whether the path doesn't matter.
+func (a Access) anyPath() bool { return (a.Prefix == "" || a.Prefix == "/") && a.Suffix == "" }
+
+func (a Access) anything() bool { return a.anyPath() && a.Methods == nil }
+
+func (a Access) permits(method, path string) bool {
+	if a.Methods != nil && !slices.Contains(a.Methods, method) {
+		return false
+	}
+	if !strings.HasSuffix(path, a.Suffix) {
+		return false
+	}
+	rest, found := strings.CutPrefix(path, a.Prefix)
+	return found && (rest == "" || a.Prefix == "" || strings.HasSuffix(a.Prefix, "/") || rest[0] == '/')
+}
+
+// permits reports whether a request is within one of the accesses; none of them means
+// that everything is. The error says what is wrong.
+func permits(all []Access, method string, u *url.URL) error {
+	if len(all) == 0 {
+		return nil
+	}
+	if slices.ContainsFunc(all, func(a Access) bool { return !a.anyPath() }) {
+		if err := normal(u, u.EscapedPath()); err != nil {
+			return err
+		}
+	}
+	if slices.ContainsFunc(all, func(a Access) bool { return a.permits(method, u.Path) }) {
+		return nil
+	}
+	var may []string
+	for _, a := range all {
+		may = append(may, a.String())
+	}
+	return fmt.Errorf("the rule permits only %s", strings.Join(may, ", "))
+}
+
+// normal refuses a path that a server might read otherwise than we do.
+func normal(u *url.URL, escaped string) error {
+	lower := strings.ToLower(escaped)
+	for _, odd := range []string{"%2e", "%2f", "%5c", "%25", "%00", "\\", ";", "//"} {
+		if strings.Contains(lower, odd) {
+			return fmt.Errorf("the path has %q in it, which servers read in different ways", odd)
+		}
+	}
+	for segment := range strings.SplitSeq(u.Path, "/") {
+		if segment == "." || segment == ".." {
+			return errors.New("the path has . or .. in it")
+		}
+	}
+	return nil
+}
+
+func (a Access) String() string {
+	methods := strings.Join(a.Methods, "|")
+	if methods == "" {
+		methods = "any method"
+	}
+	path := a.Prefix
+	if a.Suffix != "" {
+		path += "*" + a.Suffix
+	}
+	if path == "" {
+		path = "/"
+	}
+	return methods + " " + path
+}

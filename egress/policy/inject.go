@@ -1,0 +1,154 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/net/http/httpguts"
+)
+
+// Injection adds a secret to the requests to one host, outside of the sandbox:
+//
+//	HOST:HEADER=[SCHEME ]SECRET[,methods=GET|HEAD][,path=/v1/][,env=NAME]
+//
+// The request's HEADER becomes the value of the secret of that name, behind SCHEME
+// and a space where there is one. Methods and path bound what programs may ask of
+// the host at all. NAME is a variable that holds the placeholder.
+type Injection struct {
+	Host   string
+	Header string
+	// Scheme stands before the value, as Bearer does.
+	Scheme string
+	// Secret is the name of the secret, not its value.
+	Secret string
+	Access Access
+	// Env is the variable that programs find the placeholder in; "" for none.
+	Env string
+}
+
+// Placeholder is what programs send in place of the secret where they insist on
+// having one. It is no secret.
+func (i Injection) Placeholder() string { return "wisbox-placeholder-" + i.Secret }
+
+// String is the injection in its one form.
+func (i Injection) String() string {
+	text := i.Host + ":" + i.Header + "="
+	if i.Scheme != "" {
+		text += i.Scheme + " "
+	}
+	text += i.Secret
+	if i.Access.Methods != nil {
+		text += ",methods=" + strings.Join(i.Access.Methods, "|")
+	}
+	if i.Access.Prefix != "" {
+		text += ",path=" + i.Access.Prefix
+	}
+	if i.Env != "" {
+		text += ",env=" + i.Env
+	}
+	return text
+}
+
+var (
+	secretName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}$`) })
+	envName    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`) })
+)
+
+// ours are the headers that connect the proxy and the server, or say which server.
+var ours = []string{
+	"connection", "content-length", "expect", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
+}
+
+// ParseInjection reads the text of an injection.
+func ParseInjection(text string) (Injection, error) {
+	i, err := parseInjection(text)
+	if err != nil {
+		return Injection{}, fmt.Errorf("inject %q: %w", text, err)
+	}
+	return i, nil
+}
+
+func parseInjection(text string) (i Injection, err error) {
+	if len(text) > maxText {
+		return i, fmt.Errorf("it is longer than %d characters; use a shorter path", maxText)
+	}
+	host, rest, found := strings.Cut(text, ":")
+	if !found {
+		return i, errors.New("the header is missing; write HOST:HEADER=SECRET")
+	}
+	if strings.HasPrefix(host, "*") {
+		return i, errors.New("a secret goes to one host; name it without *")
+	}
+	if i.Host, err = ruleName(host); err != nil {
+		return i, fmt.Errorf("host %q: %w", host, err)
+	}
+	rest, options, hasOptions := strings.Cut(rest, ",")
+	if err := i.parseHeader(rest); err != nil {
+		return i, err
+	}
+	if !hasOptions {
+		return i, nil
+	}
+	return i, i.parseOptions(options)
+}
+
+func (i *Injection) parseHeader(text string) error {
+	header, value, found := strings.Cut(text, "=")
+	if !found {
+		return errors.New("the secret is missing; write HOST:HEADER=SECRET")
+	}
+	lower := strings.ToLower(header)
+	switch {
+	case !httpguts.ValidHeaderFieldName(header):
+		return fmt.Errorf("%q is no header; write HOST:HEADER=SECRET", header)
+	case slices.Contains(ours, lower), strings.HasPrefix(lower, "proxy-"):
+		return fmt.Errorf("the header %s is the connection's; a secret has another one", header)
+	}
+	i.Header, i.Secret = header, value
+	if scheme, name, found := strings.Cut(value, " "); found {
+		if !httpguts.ValidHeaderFieldName(scheme) {
+			return fmt.Errorf("%q is no scheme; write HEADER=Bearer SECRET", scheme)
+		}
+		i.Scheme, i.Secret = scheme, name
+	}
+	if !secretName().MatchString(i.Secret) {
+		return fmt.Errorf("%q is no name of a secret; write the name, not the value", i.Secret)
+	}
+	return nil
+}
+
+func (i *Injection) parseOptions(text string) error {
+	seen := map[string]bool{}
+	var methods, path string
+	for option := range strings.SplitSeq(text, ",") {
+		key, value, _ := strings.Cut(option, "=")
+		if seen[key] {
+			return fmt.Errorf("%s is given twice; give it once", key)
+		}
+		seen[key] = true
+		if value == "" {
+			return fmt.Errorf("%q has no value; write KEY=VALUE", option)
+		}
+		switch key {
+		case "methods":
+			methods = value
+		case "path":
+			if path = value; path[0] != '/' {
+				return fmt.Errorf("path %q: it isn't a plain path; write it as /v1/", path)
+			}
+		case "env":
+			if i.Env = value; !envName().MatchString(value) {
+				return fmt.Errorf("%q is no name of a variable; write env=NAME", value)
+			}
+		default:
+			return fmt.Errorf("%q is unknown; write methods=, path= or env=", key)
+		}
+	}
+	var err error
+	i.Access, err = parseAccess(methods, path)
+	return err
+}

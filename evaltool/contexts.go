@@ -1,0 +1,192 @@
+package evaltool
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Languages of contexts.
+const (
+	LanguagePython     = "python"
+	LanguageBash       = "bash"
+	LanguageJavaScript = "javascript"
+)
+
+// Languages are all that contexts may have. Which a session has, its image decides.
+var Languages = []string{LanguagePython, LanguageBash, LanguageJavaScript}
+
+// MaxContexts is how many named contexts a session has.
+const MaxContexts = 7
+
+// maxDirBytes is how long the directory of a context may be, as on Linux.
+const maxDirBytes = 4096
+
+// Context is a kept interpreter with a name. It is there from its creation, or from its
+// first evaluation, until it is removed.
+type Context struct {
+	Name     string `json:"name"`               // 1 to 64 letters, digits, dots, hyphens and underscores
+	Language string `json:"language,omitempty"` // one of Languages, default python
+	// Dir and Env are what it starts with, also after a restart. A directory that can't be
+	// entered is no error: the workspace stays the directory.
+	Dir string            `json:"dir,omitempty"`
+	Env map[string]string `json:"env,omitempty"`
+}
+
+// contexts are the named ones, in the order of their creation.
+type contexts struct {
+	mu  sync.Mutex
+	all []Context
+}
+
+var contextName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`) })
+
+func checkContext(p Params) error {
+	if p.Context != "" && !contextName().MatchString(p.Context) {
+		return tool.Errorf(tool.Invalid, "context is %q; it must be 1 to 64 letters, digits, dots, hyphens and underscores", Clip(p.Context, maxPathFold)).In("context")
+	}
+	return nil
+}
+
+// CreateContext makes a context. One of that name is exists.
+func (e *Evaluator) CreateContext(c Context) (Context, error) {
+	if c.Name == "" {
+		return c, tool.Errorf(tool.Invalid, "a context has a name").In("name")
+	}
+	if err := checkContext(Params{Context: c.Name}); err != nil {
+		return c, tool.AsError(err).In("name")
+	}
+	if c.Language = orDefault(c.Language, LanguagePython); !slices.Contains(Languages, c.Language) {
+		return c, noLanguage(c.Language)
+	}
+	if len(c.Dir) > maxDirBytes || strings.Contains(c.Dir, "\x00") {
+		return c, tool.Errorf(tool.Invalid, "dir is too long or has a NUL; give at most %d bytes without NUL", maxDirBytes).In("dir")
+	}
+	e.contexts.mu.Lock()
+	defer e.contexts.mu.Unlock()
+	if e.contexts.at(c.Name) >= 0 {
+		return c, tool.Errorf(tool.Exists, "there is a context %s; remove it, or take another name", c.Name).In("name")
+	}
+	return c, e.contexts.add(c)
+}
+
+// add and at are for who holds mu.
+func (k *contexts) add(c Context) error {
+	if len(k.all) >= MaxContexts {
+		return tool.Errorf(tool.Limit, "there are %d contexts, which is the limit; remove one", MaxContexts).In("context")
+	}
+	k.all = append(k.all, c)
+	return nil
+}
+
+func (k *contexts) at(name string) int {
+	return slices.IndexFunc(k.all, func(c Context) bool { return c.Name == name })
+}
+
+// Contexts are the named contexts, in the order of their creation.
+func (e *Evaluator) Contexts() []Context {
+	e.contexts.mu.Lock()
+	defer e.contexts.mu.Unlock()
+	return slices.Clone(e.contexts.all)
+}
+
+// RestartContext ends what runs in a context, and its names; "" is the default ones.
+func (e *Evaluator) RestartContext(ctx context.Context, name string) error {
+	if _, err := e.context(name); err != nil {
+		return err
+	}
+	return e.restart(ctx, name)
+}
+
+func (e *Evaluator) restart(ctx context.Context, name string) error {
+	for _, r := range e.resetters() {
+		r.Cancel(name)
+	}
+	return e.Reset(context.WithoutCancel(ctx), name) // an interrupt takes two seconds at most
+}
+
+// RemoveContext forgets a context, and ends what runs in it.
+func (e *Evaluator) RemoveContext(ctx context.Context, name string) error {
+	if name == "" {
+		return tool.Errorf(tool.Invalid, "the default context can't be removed; restart it").In("name")
+	}
+	if !e.contexts.remove(name) {
+		return noContext(name)
+	}
+	return e.restart(ctx, name) // also what ends now: an evaluation that comes later sees that the context is gone
+}
+
+// remove reports whether it was there.
+func (k *contexts) remove(name string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at := k.at(name)
+	if at >= 0 {
+		k.all = slices.Delete(k.all, at, at+1)
+	}
+	return at >= 0
+}
+
+// forgetRemoved ends what an evaluation has started in a context that was removed since
+// the call began.
+func (e *Evaluator) forgetRemoved(ctx context.Context, name string) {
+	if _, err := e.context(name); err != nil {
+		_ = e.restart(ctx, name)
+	}
+}
+
+func (e *Evaluator) context(name string) (Context, error) {
+	e.contexts.mu.Lock()
+	defer e.contexts.mu.Unlock()
+	if name == "" {
+		return Context{}, nil
+	}
+	if at := e.contexts.at(name); at >= 0 {
+		return e.contexts.all[at], nil
+	}
+	return Context{}, noContext(name)
+}
+
+func noContext(name string) error {
+	return tool.Errorf(tool.NotFound, "there is no context %q", Clip(name, maxPathFold)).In("name")
+}
+
+func noLanguage(name string) error {
+	return tool.Errorf(tool.Unsupported, "there is no language %q; the languages are %s", Clip(name, maxPathFold), strings.Join(Languages, ", ")).In("language")
+}
+
+// takeLanguage finds the call's context.
+func (e *Evaluator) takeLanguage(c *call, run Run) error {
+	found, _ := e.context(c.request.Context) // one that is not there is made for a good call
+	c.request.Dir, c.request.ContextEnv = found.Dir, found.Env
+	c.language = orDefault(orDefault(run.Language, found.Language), LanguagePython)
+	switch {
+	case found.Language != "" && c.language != found.Language:
+		return tool.Errorf(tool.Invalid, "the context %s is for %s; leave language out, or take another context", found.Name, found.Language).In("language")
+	case c.language == LanguagePython:
+		return nil
+	case !slices.Contains(Languages, c.language):
+		return noLanguage(c.language)
+	case c.request.Sandbox != SandboxContainer || len(run.Globals)+len(run.Reads)+len(run.Writes) > 0:
+		return tool.Errorf(tool.Invalid, "%s is evaluated in a kept interpreter of the container, without globals, reads and writes; leave them out", c.language).In("language")
+	}
+	c.request.Kept = true
+	return nil
+}
+
+// keepContext makes the context of a call that is good, where there is none.
+func (e *Evaluator) keepContext(name, language string) error {
+	if name == "" {
+		return nil
+	}
+	e.contexts.mu.Lock()
+	defer e.contexts.mu.Unlock()
+	if e.contexts.at(name) >= 0 {
+		return nil
+	}
+	return e.contexts.add(Context{Name: name, Language: language})
+}

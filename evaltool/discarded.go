@@ -1,0 +1,66 @@
+package evaltool
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// discarded lists what the call and its code asked to be written, for where
+// nothing of it is. What came from the sandbox is checked like a parameter.
+func (c *call) discarded(resp Response) []Discarded {
+	var out []Discarded
+	for _, w := range c.writes {
+		d := Discarded{Path: w.path, Mode: w.mode}
+		if text, err := w.content.render(resp.Names, MaxWriteChars); err == nil {
+			d.SizeBytes = sizeOf(text)
+		}
+		out = append(out, d)
+	}
+	for _, q := range resp.Writes {
+		path, err := filePath(q.Path, "write_text")
+		if err != nil || slices.ContainsFunc(out, func(other Discarded) bool { return other.Path == path }) {
+			continue
+		}
+		out = append(out, Discarded{Path: path, Mode: q.Mode, SizeBytes: sizeOf(q.Content)})
+	}
+	return out
+}
+
+func sizeOf(text string) *int64 {
+	n := int64(len(text))
+	return &n
+}
+
+func (d Discarded) String() string {
+	if d.SizeBytes == nil {
+		return fmt.Sprintf("%s (%s)", d.Path, d.Mode)
+	}
+	return fmt.Sprintf("%s (%s, %d bytes)", d.Path, d.Mode, *d.SizeBytes)
+}
+
+const maxListed = 8 // discarded writes that a message names
+
+// listed is the end of a message that nothing was written.
+func listed(lost []Discarded) string {
+	if len(lost) == 0 {
+		return ""
+	}
+	var names []string
+	for _, d := range lost[:min(len(lost), maxListed)] {
+		names = append(names, d.String())
+	}
+	if more := len(lost) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return "; discarded: " + strings.Join(names, ", ")
+}
+
+// nothingWritten makes err, which kept good code's writes from being made, say
+// what was not written.
+func nothingWritten(err error, lost []Discarded) error {
+	known := tool.AsError(err)
+	return tool.Errorf(known.Kind, "%s; nothing was written%s", known.Message, listed(lost)).In(known.Field).Because(err)
+}

@@ -1,0 +1,496 @@
+// wisbox's driver of a Node.js: it evaluates JavaScript with kept names, as a notebook
+// does, and answers each request with one message, in the form of the Python driver's.
+//
+// Code runs in this thread, in V8's own mode for prompts: names may be declared again,
+// await works at the top. A second thread reads and writes the private channel. It ends by V8's
+// inspector what an interrupt finds busy, wherever it is: a loop, a timer, a microtask.
+//
+// A message is a big-endian uint32 and that many bytes of JSON. An empty one replies to
+// what was shown.
+(() => {
+  'use strict';
+  const fs = require('fs');
+  const inspector = require('inspector');
+  const util = require('util');
+  const { Console } = require('console');
+  const { createRequire, syncBuiltinESMExports } = require('module');
+  const { pathToFileURL } = require('url');
+  const timersPromises = require('timers/promises');
+  const { Worker } = require('worker_threads');
+
+  const IN = 3, OUT = 4;
+  const TEXT_CHARS = 4096, DISPLAY_ITEMS = 32, DISPLAY_BYTES = 4 << 20, DISPLAY_TOTAL = 8 << 20, JSON_CHARS = 1 << 20;
+  const MIME = /^[a-z]+\/[A-Za-z0-9.+_-]{1,80}$/; // as the host has it
+  const HEARD = 0, RECEIVED = 1, ANSWERING = 2; // counts of interrupts and of replies, and a flag, which both threads see
+  const { stringify } = JSON, { isArray } = Array, { then } = Promise.prototype, { inspect } = util, { isPromise, isNativeError, isUint8Array } = util.types;
+  const { add, load, notify, store, wait } = Atomics;
+  const counts = new Int32Array(new SharedArrayBuffer(12));
+
+  // The thread of the channel.
+  const channel = ({ IN, OUT, HEARD, RECEIVED, ANSWERING }) => {
+    const { workerData: counts, parentPort } = require('worker_threads');
+    const { writeSync } = require('fs');
+    const { Session } = require('inspector');
+    const { Socket } = require('net');
+    const TRIES = 5, TRY_MS = 20;
+    const terminate = () => {
+      const session = new Session();
+      session.connectToMainThread();
+      session.post('Runtime.terminateExecution');
+      session.disconnect();
+    };
+    // The other thread hears of an interrupt where it waits for events. Where it doesn't,
+    // it is busy. What is ended may be the hearing: it is said again. An answer is not ended,
+    // but by what was under way when it began, and then it is made again.
+    const interrupt = id => {
+      const before = Atomics.load(counts, HEARD);
+      for (let i = 0; i < TRIES; i++) {
+        parentPort.postMessage({ interrupt: id });
+        if (Atomics.wait(counts, HEARD, before, TRY_MS) !== 'timed-out') return;
+        if (!Atomics.load(counts, ANSWERING)) terminate();
+      }
+    };
+    const take = body => {
+      if (body.length === 0) {
+        Atomics.add(counts, RECEIVED, 1);
+        Atomics.notify(counts, RECEIVED);
+        return;
+      }
+      const message = JSON.parse(body);
+      if (message.interrupt) interrupt(message.interrupt);
+      else parentPort.postMessage(message);
+    };
+    const idle = new Int32Array(new SharedArrayBuffer(4));
+    const end = () => process.kill(process.pid, 'SIGKILL'); // the channel is gone
+    const write = data => {
+      for (let at = 0; at < data.length;) {
+        try {
+          at += writeSync(OUT, data, at);
+        } catch (problem) {
+          if (problem.code !== 'EAGAIN') throw problem;
+          Atomics.wait(idle, 0, 0, 1);
+        }
+      }
+    };
+    parentPort.on('message', text => {
+      const data = Buffer.from('0000' + text);
+      data.writeUInt32BE(data.length - 4);
+      try { write(data); } catch { end(); }
+    });
+    // A read that blocks would hold up the end of the process.
+    let rest = Buffer.alloc(0);
+    const input = new Socket({ fd: IN, readable: true, writable: false });
+    input.on('data', data => {
+      rest = Buffer.concat([rest, data]);
+      while (rest.length >= 4) {
+        const end = 4 + rest.readUInt32BE();
+        if (rest.length < end) return;
+        const body = rest.subarray(4, end);
+        rest = rest.subarray(end);
+        take(body);
+      }
+    });
+    input.on('close', end);
+    input.on('error', () => {});
+  };
+
+  let post;
+  const send = message => post(stringify(message));
+
+  // The inspector's calls of this thread's own session answer at once.
+  const session = new inspector.Session();
+  const natural = () => { // a toJSON of the code's would change them
+    for (const kind of [Object, Array, String]) Reflect.deleteProperty(kind.prototype, 'toJSON');
+  };
+  const ask = (method, options) => {
+    let answer;
+    natural();
+    session.post(method, options, (problem, result) => { answer = result; });
+    return answer || {};
+  };
+  let taken;
+  const take = value => { taken = value; };
+  let taker;
+
+  // valueOf gives the value that the inspector speaks of.
+  const valueOf = remote => {
+    const { objectId, unserializableValue, value } = remote;
+    taken = undefined;
+    ask('Runtime.callFunctionOn', {
+      objectId: taker, functionDeclaration: 'function (value) { this(value); }',
+      arguments: [objectId ? { objectId } : unserializableValue ? { unserializableValue } : { value }],
+    });
+    return taken;
+  };
+
+  const cut = (text, limit = TEXT_CHARS) => text.length > limit ? text.slice(0, limit - 3) + '...' : text;
+
+  const textOf = value => {
+    try {
+      return cut(inspect(value, { depth: 4, maxArrayLength: 100, maxStringLength: TEXT_CHARS }));
+    } catch (problem) {
+      return '[a value that can\'t be shown]';
+    }
+  };
+
+  let current = null, count = 0, last;
+
+  // Errors.
+
+  const FRAME = /^\s+at /;
+  const cleaned = text => {
+    const out = [];
+    let ours = false;
+    for (const line of text.split('\n')) {
+      if (!FRAME.test(line)) ours = false;
+      else if (line.includes('(node:inspector:') || line.includes('[stdin]:')) ours = true;
+      if (!ours && !(FRAME.test(line) && line.includes('node:internal/'))) out.push(line);
+    }
+    return out.join('\n');
+  };
+
+  const shortened = text => text.length <= TEXT_CHARS - 96 ? text
+    : text.slice(0, TEXT_CHARS / 2 - 64) + '\n[...]\n' + text.slice(64 - TEXT_CHARS / 2);
+
+  const explained = (problem, where) => {
+    try {
+      if (where && where.scriptId && isNativeError(problem) && problem.name === 'SyntaxError' && !/\bcell-\d+:/.test(problem.stack)) {
+        const lines = current.code.split('\n'), at = Math.min(where.lineNumber, lines.length - 1);
+        const column = Math.min(at < where.lineNumber ? lines[at].length : where.columnNumber, 200);
+        return shortened(`${current.name}:${at + 1}\n${lines[at].slice(0, 200)}\n${' '.repeat(column)}^\nSyntaxError: ${problem.message}\n`);
+      }
+      const text = isNativeError(problem) ? inspect(problem, { depth: 2 }) : 'Uncaught ' + textOf(problem);
+      return shortened(cleaned(text) + '\n');
+    } catch {
+      return 'an error that can\'t be shown\n';
+    }
+  };
+
+  const raised = problem => {
+    try {
+      if (isNativeError(problem)) return { name: cut(String(problem.name)), value: cut(String(problem.message)) };
+      return { name: 'Error', value: textOf(problem) };
+    } catch {
+      return { name: 'Error', value: '' };
+    }
+  };
+
+  const report = problem => {
+    const text = explained(problem);
+    try { fs.writeSync(2, text.startsWith('Uncaught') ? text : 'Uncaught ' + text); } catch {}
+  };
+
+  // What is shown.
+
+  // bundle is what a value shows of itself, by the method that notebooks of Deno call.
+  const bundle = value => {
+    try {
+      const method = value !== null && typeof value === 'object' && value[Symbol.for('Jupyter.display')];
+      const found = typeof method === 'function' ? method.call(value) : null;
+      return found !== null && typeof found === 'object' && !isPromise(found) ? found : {};
+    } catch {
+      return {};
+    }
+  };
+
+  // bounded is a value as JSON. It throws once that is longer than limit.
+  const bounded = (value, limit) => {
+    let left = limit;
+    const text = stringify(value, function (key, part) {
+      left -= 1 + (isArray(this) ? 0 : key.length) + (typeof part === 'string' ? part.length : 0);
+      if (left < 0) throw TOO_LONG;
+      return part;
+    });
+    if (text !== undefined && text.length > limit) throw TOO_LONG;
+    return text;
+  };
+  const TOO_LONG = new RangeError('too long');
+
+  // dataOf throws where there is too much, and is undefined for what is no data.
+  const dataOf = (mime, data) => {
+    if (typeof data === 'string') return data;
+    if (isUint8Array(data)) {
+      if (data.length > DISPLAY_BYTES) throw TOO_LONG;
+      return Buffer.from(data).toString('base64');
+    }
+    return mime.endsWith('json') ? bounded(data, DISPLAY_BYTES) : undefined;
+  };
+
+  const jsonOf = value => {
+    try {
+      const proto = value !== null && typeof value === 'object' && Object.getPrototypeOf(value);
+      return isArray(value) || proto === Object.prototype ? bounded(value, JSON_CHARS) : undefined;
+    } catch {
+      return undefined;
+    }
+  };
+
+  // sizeOf is how many bytes a text has in a message.
+  const sizeOf = text => text.length > DISPLAY_BYTES ? Infinity : Buffer.byteLength(stringify(text)) - 2;
+
+  const show = (value, main, entries) => {
+    const e = current;
+    if (!e) return;
+    if (e.results.length >= DISPLAY_ITEMS) {
+      e.dropped++;
+      return;
+    }
+    const plain = entries['text/plain'];
+    const result = { main, text: typeof plain === 'string' ? cut(plain) : textOf(value), display: [] }, items = [];
+    for (const [mime, data] of Object.entries(entries)) {
+      if (mime === 'text/plain') continue;
+      let text, size = Infinity;
+      try {
+        text = dataOf(mime, data);
+        if (text === undefined) continue;
+        if (MIME.test(mime)) size = sizeOf(text);
+      } catch {}
+      if (size > Math.min(DISPLAY_BYTES, e.left) || e.display.length >= DISPLAY_ITEMS) {
+        e.dropped++;
+        continue;
+      }
+      e.left -= size;
+      result.display.push(e.display.push({ mime, data: text }) - 1);
+      items.push({ mime, data: text });
+    }
+    e.results.push(result);
+    if (!e.feed) return;
+    const received = load(counts, RECEIVED);
+    send({ id: e.id, shown: { main, text: result.text, display: items, json: entries === value ? undefined : jsonOf(value) } });
+    wait(counts, RECEIVED, received); // what is printed next comes after it
+  };
+
+  const display = (value, options) => {
+    if (options && options.raw && value !== null && typeof value === 'object') show(value, false, value);
+    else show(value, false, bundle(value));
+  };
+
+  // One evaluation.
+
+  const messageOf = (e, answer) => {
+    const plain = e.results.every(r => r.main && r.display.length === 0);
+    const message = {
+      id: e.id, count: e.count, display: e.display, results: plain ? [] : e.results, display_dropped: e.dropped, ...answer,
+    };
+    natural();
+    const text = stringify(message);
+    if (!text.startsWith('{"id":"')) throw new Error('not the message');
+    return text;
+  };
+
+  // finish may itself be ended, once: the evaluation is current until it has answered.
+  const finish = (e, answer) => {
+    if (current !== e) return;
+    store(counts, ANSWERING, 1);
+    try { variables(e.before); } catch {}
+    let text;
+    try {
+      text = messageOf(e, answer);
+    } catch { // the code has changed what makes it
+      text = `{"id":"${e.id}","count":${e.count},"status":"exception","traceback":"the result can't be sent\\n"}`;
+    }
+    post(text);
+    current = null;
+    store(counts, ANSWERING, 0);
+    ask('Runtime.releaseObjectGroup', { objectGroup: 'cell' });
+  };
+
+  const fail = (e, problem, where) => {
+    if (current === e) finish(e, { status: 'exception', traceback: explained(problem, where), raised: raised(problem) });
+  };
+
+  const settle = (e, value) => {
+    if (current !== e) return;
+    if (isPromise(value)) { // as if there were an await before it
+      Reflect.apply(then, value, [settled => done(e, settled), problem => fail(e, problem)]);
+      return;
+    }
+    if (value === undefined) {
+      finish(e, { status: 'exited' });
+      return;
+    }
+    if (globalThis._ === last) globalThis._ = last = value;
+    const text = textOf(value);
+    show(value, true, bundle(value));
+    finish(e, { status: 'exited', value: text });
+  };
+
+  const done = (e, value) => {
+    try {
+      settle(e, value);
+    } catch (problem) {
+      fail(e, problem);
+    }
+  };
+
+  const interrupted = e => {
+    store(counts, ANSWERING, 1);
+    try {
+      for (const timer of e.timers) stop(timer); // what waits for them goes on no more
+    } catch {}
+    finish(e, { status: 'interrupted' });
+  };
+
+  // variables sets some of the environment, null being none, and gives what they were.
+  const variables = values => {
+    const before = {};
+    for (const [name, value] of Object.entries(values || {})) {
+      before[name] = process.env[name] === undefined ? null : process.env[name];
+      if (value === null) delete process.env[name];
+      else process.env[name] = value;
+    }
+    return before;
+  };
+
+  const evaluate = request => {
+    const e = current = {
+      id: request.id, code: request.code, feed: request.feed, count: ++count, name: `cell-${count}`, timers: new Set(), sweep: 100,
+      results: [], display: [], dropped: 0, left: DISPLAY_TOTAL, before: variables(request.env),
+    };
+    store(counts, ANSWERING, 0);
+    if (request.dir) {
+      try { process.chdir(request.dir); } catch {} // the workspace stays the directory
+    }
+    natural();
+    session.post('Runtime.evaluate', {
+      expression: `${translated(request.code)}\n//# sourceURL=${e.name}`, replMode: true, objectGroup: 'cell',
+    }, (problem, answer) => {
+      if (problem) return; // it was ended, and the interrupt follows
+      const { exceptionDetails: failed, result } = answer;
+      if (failed) fail(e, failed.exception ? valueOf(failed.exception) : new Error(failed.text), failed);
+      else done(e, valueOf(result));
+    });
+  };
+
+  // A signal ends what the code has started; code is ended otherwise. So Node.js hears
+  // SIGINT for ever, and says nothing of it, whatever listeners the code sets or removes.
+  const ignoreSignal = () => {
+    const { emit } = process;
+    process.emit = function (name, ...args) {
+      return name === 'SIGINT' ? true : Reflect.apply(emit, process, [name, ...args]);
+    };
+    process.on('SIGINT', () => {}); // Node.js takes process.emit as it is now
+    delete process.emit;
+    for (const listener of process.listeners('removeListener')) { // it stops to hear signals
+      process.removeListener('removeListener', listener);
+      process.on('removeListener', function (name, ...args) {
+        if (name !== 'SIGINT') Reflect.apply(listener, this, [name, ...args]);
+      });
+    }
+  };
+
+  // Modules. Code for prompts knows no import, so what says import calls these.
+
+  const IMPORT = '__wisbox_import';
+  const loaded = name => {
+    const text = String(name);
+    return import(/^\.{0,2}\//.test(text) ? pathToFileURL(require('path').resolve(text)).href : text);
+  };
+  Object.defineProperty(globalThis, IMPORT, { value: loaded });
+
+  // translated is code with calls in place of imports, outside of strings and comments.
+  const PIECE = /\/\/[^\n]*|\/\*[^]*?\*\/|'(?:\\[^]|[^'\\\n])*'|"(?:\\[^]|[^"\\\n])*"|`(?:\\[^]|[^`\\])*`|[\w$.#]+|\s+|[^]/g;
+  const STATIC = /import\s+(?:([\w$]+)\s*,?\s*)?(?:\*\s*as\s+([\w$]+)\s*|\{([^{}]*)\}\s*)?from\s*('[^'\n]*'|"[^"\n]*")(?:\s+with\s*\{[^{}]*\})?/y;
+  const BARE = /import\s*('[^'\n]*'|"[^"\n]*")/y;
+  const translated = code => {
+    if (!code.includes('import')) return code;
+    let out = '', begins = true;
+    PIECE.lastIndex = 0;
+    for (let found; (found = PIECE.exec(code));) {
+      const [piece] = found;
+      if (piece !== 'import') {
+        out += piece;
+        if (/^\/[/*]/.test(piece)) continue;
+        begins = /^\s+$/.test(piece) ? begins || piece.includes('\n') : piece === ';' || piece === '}';
+        continue;
+      }
+      const said = begins && at(STATIC, code, found.index, from) || begins && at(BARE, code, found.index, alone);
+      out += said ? said.text : /^\s*\(/.test(code.slice(PIECE.lastIndex, PIECE.lastIndex + 100)) ? IMPORT : piece;
+      if (said) PIECE.lastIndex = said.end;
+      begins = false;
+    }
+    return out;
+  };
+  const at = (pattern, code, index, say) => {
+    pattern.lastIndex = index;
+    const found = pattern.exec(code);
+    if (!found) return null;
+    const lines = found[0].split('\n').length - 1;
+    return { text: say(found) + ';' + '\n'.repeat(lines), end: pattern.lastIndex };
+  };
+  const alone = ([, name]) => `await ${IMPORT}(${name})`;
+  const from = ([, whole, all, names, name]) => {
+    if (all) return `const ${all} = await ${IMPORT}(${name})${whole ? `, ${whole} = ${all}.default` : ''}`;
+    const parts = (names || '').split(',').map(part => part.trim().replace(/\s+as\s+/, ': ')).filter(Boolean);
+    if (whole) parts.unshift(`default: ${whole}`);
+    return `const { ${parts.join(', ')} } = await ${IMPORT}(${name})`;
+  };
+
+  const own = () => createRequire(process.cwd() + '/cell.js');
+  const requirer = id => own()(id);
+  requirer.resolve = (id, options) => own().resolve(id, options);
+  requirer.cache = require.cache;
+
+  // The prompt's names.
+
+  const timers = require('timers');
+  const { clearImmediate, clearTimeout } = timers;
+  const stop = timer => {
+    if ('_onImmediate' in timer) clearImmediate(timer);
+    else clearTimeout(timer);
+  };
+  const track = timer => {
+    const e = current;
+    if (!e) return timer;
+    if (e.timers.add(timer).size > e.sweep) { // those that are over
+      for (const old of e.timers) if (old._destroyed) e.timers.delete(old);
+      e.sweep = 100 + 2 * e.timers.size;
+    }
+    return timer;
+  };
+  const timed = (make, promised) => Object.assign(function (...args) {
+    return track(make.apply(this, args));
+  }, make, promised && { [util.promisify.custom]: promised });
+  // A promise of a timer that is cleared never settles. One with a signal stays Node.js's.
+  const promisedOf = (name, plain) => {
+    const own = timersPromises[name], make = timers[name];
+    return (...args) => {
+      const options = args[plain.length];
+      if (options !== undefined) return own(...args);
+      return new Promise(resolve => track(make(resolve, ...plain.map((_, i) => args[i]))));
+    };
+  };
+  timersPromises.setTimeout = promisedOf('setTimeout', ['delay', 'value']);
+  timersPromises.setImmediate = promisedOf('setImmediate', ['value']);
+  const { scheduler } = timersPromises, nodes = scheduler.wait;
+  scheduler.wait = (...args) => args[1] === undefined ? timersPromises.setTimeout(args[0]) : Reflect.apply(nodes, scheduler, args);
+  for (const name of ['setTimeout', 'setInterval', 'setImmediate']) {
+    globalThis[name] = timers[name] = timed(timers[name], name === 'setInterval' ? undefined : timersPromises[name]);
+  }
+  syncBuiltinESMExports();
+  for (const [name, value] of Object.entries({
+    console: new Console({ stdout: process.stdout, stderr: process.stderr }), display, require: requirer,
+  })) Object.defineProperty(globalThis, name, { value, writable: true, configurable: true, enumerable: false });
+  for (const name of ['module', 'exports', '__filename', '__dirname']) delete globalThis[name];
+
+  session.connect();
+  globalThis[IMPORT + '_take'] = take;
+  taker = ask('Runtime.evaluate', { expression: IMPORT + '_take' }).result.objectId;
+  delete globalThis[IMPORT + '_take'];
+
+  ignoreSignal();
+  process.on('uncaughtException', report);
+  process.on('unhandledRejection', report);
+  const thread = new Worker(`(${channel})(${stringify({ IN, OUT, HEARD, RECEIVED, ANSWERING })})`, { eval: true, workerData: counts, stdin: false });
+  post = thread.postMessage.bind(thread);
+  thread.on('message', message => {
+    if (!message.interrupt) {
+      evaluate(message);
+      return;
+    }
+    add(counts, HEARD, 1);
+    notify(counts, HEARD);
+    if (current && current.id === message.interrupt) interrupted(current);
+  });
+  thread.on('online', () => send({ id: 'ready', status: 'exited' }));
+})();

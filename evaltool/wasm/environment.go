@@ -1,0 +1,58 @@
+package wasm
+
+import (
+	"cmp"
+	"os"
+	"strconv"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// The environment variables that stand for options that are not set. The names
+// that begin with RLM_ are those of the system that package rlm is modelled on.
+const (
+	ModuleVariable = "WISBOX_WASM_PYTHON"   // path of a python.wasm
+	moduleAlias    = "RLM_WASM_PYTHON_PATH" // the same; ModuleVariable goes first
+	FuelVariable   = "RLM_WASM_FUEL"        // Options.Fuel
+	MemoryVariable = "RLM_WASM_MEMORY_MB"   // Options.Memory, in MiB
+)
+
+// maxAddress is the most memory that WebAssembly can address, in bytes.
+const maxAddress = 4 << 30
+
+// bounds fills Fuel and Memory: the option goes before the variable, which goes
+// before the default.
+func (o *Options) bounds() error {
+	var err error
+	if o.Fuel <= 0 {
+		if o.Fuel, err = fromEnvironment(FuelVariable, 1<<62, DefaultFuel); err != nil {
+			return err
+		}
+	}
+	if o.Memory <= 0 {
+		if o.Memory, err = fromEnvironment(MemoryVariable, maxAddress>>20, DefaultMemory>>20); err != nil {
+			return err
+		}
+		o.Memory <<= 20
+	}
+	if o.Memory > maxAddress {
+		return tool.Errorf(tool.Invalid, "the memory for WebAssembly is %d bytes; it can't be more than 4 GiB", o.Memory).In("memory")
+	}
+	return nil
+}
+
+// fromEnvironment is the value of a variable from 1 to most, or else def.
+func fromEnvironment(name string, most, def int64) (int64, error) {
+	text := os.Getenv(name)
+	if text == "" {
+		return def, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 || n > most {
+		return 0, tool.Errorf(tool.Invalid, "the environment variable %s is %.40q; set it to a whole number from 1 to %d, or unset it", name, text, most)
+	}
+	return n, nil
+}
+
+// named is the path of the module that the environment names, "" for none.
+func named() string { return cmp.Or(os.Getenv(ModuleVariable), os.Getenv(moduleAlias)) }

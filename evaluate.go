@@ -1,0 +1,159 @@
+package wisbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/internal/clip"
+	"github.com/wisbox/wisbox/internal/hold"
+	"github.com/wisbox/wisbox/internal/journal"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Evaluate evaluates Python, bash or JavaScript as evaluate_python does, with the same record and the same
+// result, whose Value is an evaltool.Result or its JSON. Meanwhile each gets what the code
+// gives, one part after the other, from one goroutine at a time. A slow each slows the code
+// down, up to its timeout; the end of ctx stops the code, and keeps the names of a kept
+// interpreter. After Evaluate has returned each is called no more.
+func (s *Session) Evaluate(ctx context.Context, o evaltool.Run, each func(evaltool.Part)) (*tool.Result, error) {
+	if err := checkRunEnv(o.Env); err != nil {
+		return nil, err
+	}
+	if each == nil {
+		each = func(evaltool.Part) {}
+	}
+	raw, err := json.Marshal(o)
+	if err != nil {
+		return nil, tool.Errorf(tool.Invalid, "timeout is not a number; give seconds").In("timeout")
+	}
+	if len(raw) > tool.MaxArguments {
+		return nil, tool.Errorf(tool.TooLarge, "the code and its globals have %d bytes; at most %d are taken", len(raw), tool.MaxArguments)
+	}
+	reader := evaltool.ReadParts(each)
+	defer reader.Close()
+	return perform[*tool.Result](ctx, s, evaluateOp{o}, hold.Streams{Stdout: reader})
+}
+
+// maxRunEnv bounds the variables of a context, and those of one run, in bytes.
+const maxRunEnv = 64 << 10
+
+func checkRunEnv(env map[string]string) error {
+	size := 0
+	for name, value := range env {
+		if name == "" || strings.ContainsAny(name, "=\x00\n") || strings.Contains(value, "\x00") {
+			return tool.Errorf(tool.Invalid, "env has a name that is empty or holds =, NUL or a newline, or a value with NUL").In("env")
+		}
+		size += len(name) + len(value) + 2
+	}
+	if size > maxRunEnv {
+		return tool.Errorf(tool.TooLarge, "env has %d bytes; at most %d are taken", size, maxRunEnv).In("env")
+	}
+	return nil
+}
+
+// evaluateOp evaluates, and writes lines of parts to its output stream meanwhile.
+type evaluateOp struct{ evaltool.Run }
+
+func (o evaluateOp) event() Event {
+	raw, _ := json.Marshal(o.Params) // Evaluate has seen that it can
+	return journal.ForTool("evaluate_python", raw)
+}
+
+func (o evaluateOp) do(ctx context.Context, l *local, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
+	line := evaltool.PartLines(io.Stdout)
+	feed := evaltool.NewFeed(ctx, func(p evaltool.Part) { line(l.cleanPart(p)) })
+	defer feed.Close(ctx)
+	return l.call(ctx, c, tool.ProgramEffect, true, func(ctx context.Context) (*tool.Result, error) {
+		if err := l.room(ctx); err != nil {
+			return nil, err
+		}
+		res, err := l.eval.Follow(ctx, o.Run, feed)
+		if err != nil {
+			return nil, err
+		}
+		return tool.ResultOf(res)
+	})
+}
+
+// cleanPart is a part without the values of secrets. Its streams have none: they come
+// from a redacted runner.
+func (l *local) cleanPart(p evaltool.Part) evaltool.Part {
+	if p.Shown == nil && p.Raised == nil {
+		return p
+	}
+	clean, ok := l.secrets.CleanResult(&tool.Result{Value: p, Blobs: p.Blobs()}).Value.(evaltool.Part)
+	if !ok { // it can't be covered
+		return evaltool.Part{}
+	}
+	return clean
+}
+
+// Contexts are the named kept interpreters of the session, beside the default one.
+func (s *Session) Contexts(ctx context.Context) ([]evaltool.Context, error) {
+	return perform[[]evaltool.Context](ctx, s, contextsOp{}, hold.Streams{})
+}
+
+// CreateContext makes a named kept interpreter with a language, a directory and variables
+// of its own. It starts with its first evaluation.
+func (s *Session) CreateContext(ctx context.Context, c evaltool.Context) error {
+	if err := checkRunEnv(c.Env); err != nil {
+		return err
+	}
+	return s.change(ctx, "create", c)
+}
+
+// RestartContext ends what runs in a context, and its names; "" is the default one.
+func (s *Session) RestartContext(ctx context.Context, name string) error {
+	return s.change(ctx, "restart", evaltool.Context{Name: name})
+}
+
+// RemoveContext ends what runs in a context and forgets it.
+func (s *Session) RemoveContext(ctx context.Context, name string) error {
+	return s.change(ctx, "remove", evaltool.Context{Name: name})
+}
+
+func (s *Session) change(ctx context.Context, what string, c evaltool.Context) error {
+	_, err := perform[[]evaltool.Context](ctx, s, contextsOp{what, c}, hold.Streams{})
+	return err
+}
+
+// contextsOp changes a context, or lists them, which leaves no record.
+type contextsOp struct {
+	Change  string           `json:"change,omitempty"`
+	Context evaltool.Context `json:"context"`
+}
+
+func (o contextsOp) event() Event {
+	if o.Change == "" {
+		return Event{}
+	}
+	return Event{Tool: "context_" + clip.Text(o.Change), Args: map[string]any{"name": clip.Text(o.Context.Name)}}
+}
+
+func (o contextsOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
+	var err error
+	switch o.Change {
+	case "create":
+		_, err = l.eval.CreateContext(o.Context)
+	case "restart":
+		err = l.eval.RestartContext(ctx, o.Context.Name)
+	case "remove":
+		err = l.eval.RemoveContext(ctx, o.Context.Name)
+	}
+	return l.eval.Contexts(), journal.Outcome{}, err
+}
+
+// byHolder starts no holder to list what it would not have.
+func (o contextsOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
+	if o.Change != "" {
+		return ask(ctx, h.client, c, o, io)
+	}
+	answer, out, err := ask(ctx, h.looker, c, o, io)
+	if errors.Is(err, hold.ErrNoHolder) {
+		return []evaltool.Context{}, out, nil
+	}
+	return answer, out, err
+}

@@ -1,0 +1,172 @@
+package httpguard
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/wisbox/wisbox/internal/rundir"
+)
+
+// Listen opens an address for [Guard.Serve]: "host:port", or "unix:PATH" for a
+// socket that only this user can reach. The directory of a socket must be this
+// user's alone, and nobody else may decide where its path leads; it is made when it is
+// missing. A socket that a dead server left is replaced. Addresses beyond the loopback
+// interface need tokens and TLS.
+func Listen(addr string, opts *Options) (net.Listener, error) {
+	g, err := New(opts)
+	if err != nil {
+		return nil, err
+	}
+	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
+		return listenUnix(path)
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.mayServe(l.Addr()); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// ErrNoToken is that of an address that anybody reaches, without a token.
+var ErrNoToken = errors.New("a bearer token is needed")
+
+// ErrNoTLS is that of an address that other machines reach, without a certificate.
+var ErrNoTLS = errors.New("beyond the loopback interface TLS is needed: give a certificate and its key")
+
+// mayServe refuses addresses that more people reach than the options allow for.
+func (g *Guard) mayServe(addr net.Addr) error {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok {
+		return nil
+	}
+	if len(g.opts.Tokens) == 0 && !g.opts.OwnKeys && !((g.opts.Public || g.opts.Admit != nil) && tcp.IP.IsLoopback()) {
+		return fmt.Errorf("listen on %s: %w", addr, ErrNoToken)
+	}
+	if !tcp.IP.IsLoopback() && !g.opts.Plain && (g.opts.CertFile == "" || g.opts.KeyFile == "") {
+		return fmt.Errorf("listen on %s: %w", addr, ErrNoTLS)
+	}
+	return nil
+}
+
+func listenUnix(path string) (net.Listener, error) {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := rundir.Trusted(path); err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	if !ours(info) {
+		return nil, fmt.Errorf("listen on %s: its directory belongs to another user; use one of yours", path)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("listen on %s: its directory is open to other users (mode %04o); use one of mode 0700", path, info.Mode().Perm())
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil && isDead(path) {
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+		l, err = net.Listen("unix", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// isDead says whether path is a socket that nobody listens on.
+func isDead(path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode().Type() != fs.ModeSocket {
+		return false
+	}
+	c, err := net.DialTimeout("unix", path, time.Second)
+	if err != nil {
+		return true
+	}
+	_ = c.Close()
+	return false
+}
+
+// NewToken makes a bearer token of 130 random bits.
+func NewToken() string { return rand.Text() }
+
+func ours(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(st.Uid) == os.Getuid()
+}
+
+// maxTokenFile is more than a token has, in bytes.
+const maxTokenFile = 4 << 10
+
+// ReadToken reads a bearer token from a file of this user that only this user may read,
+// where nobody else decides what its path leads to.
+func ReadToken(path string) (string, error) {
+	if err := rundir.Trusted(path); err != nil {
+		return "", err
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() || !ours(info) {
+		return "", fmt.Errorf("%s is not a file of this user; take another path", path)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return "", fmt.Errorf("%s is open to other users (mode %04o); make it 0600", path, info.Mode().Perm())
+	}
+	raw, err := io.ReadAll(io.LimitReader(f, maxTokenFile))
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(raw))
+	if len(token) < minToken {
+		return "", fmt.Errorf("%s: a bearer token needs at least %d characters", path, minToken)
+	}
+	return token, nil
+}
+
+// WriteToken puts a token into a new file of mode 0600, in place of an old one. Nobody
+// else may decide what the path leads to.
+func WriteToken(path, token string) error {
+	if err := rundir.Trusted(path); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".token-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(token + "\n")
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}

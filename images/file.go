@@ -1,0 +1,280 @@
+package images
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/distribution/reference"
+
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// FileOptions of [BuildFile].
+type FileOptions struct {
+	// Context is the directory that COPY takes files from. Default: the one that
+	// File lies in; none where the Containerfile comes from Stdin.
+	Context string
+	// File is the Containerfile. Default: Containerfile or Dockerfile in Context.
+	File string
+	// Stdin is read as the Containerfile instead of File, when not nil.
+	Stdin io.Reader
+	// Tag names the image; a name without a registry is below localhost/. Default:
+	// localhost/wisbox-built and a hash of what the image is made from.
+	Tag string
+	// Args of the Containerfile. They stay readable in the image's history.
+	Args map[string]string
+	// Rebuild takes no step from an earlier build.
+	Rebuild bool
+	// MaxContext bounds the context's bytes; default DefaultMaxContext.
+	MaxContext int64
+	// Progress gets the output line by line; nil drops it.
+	Progress func(line string)
+}
+
+// BuildFile builds a person's own Containerfile. Its steps run as root in a container
+// with the host's network, as those of podman build --network host: build only what
+// you trust. Its errors are [*tool.Error]s, or the Builder's.
+func BuildFile(ctx context.Context, b Builder, opts *FileOptions) (Report, error) {
+	start := time.Now()
+	c, err := openContext(ctx, opts)
+	if err != nil {
+		return Report{}, err
+	}
+	defer c.close()
+	tag, err := fileTag(ctx, c, opts)
+	if err != nil {
+		return Report{}, err
+	}
+	if err := needDefault(ctx, b, c.content); err != nil {
+		return Report{}, err
+	}
+	say := opts.Progress
+	if say == nil {
+		say = func(string) {}
+	}
+	before, _ := b.ImageInfo(ctx, tag)
+	build := sandbox.ImageBuild{
+		File: c.file, Tag: tag, Args: opts.Args, Labels: map[string]string{labelBuilt: tag},
+		Layers: !opts.Rebuild, Explain: true, Progress: say,
+	}
+	if c.outside {
+		build.Exclude = []string{c.file}
+	}
+	if err := c.send(ctx, b, build); err != nil {
+		return Report{}, err
+	}
+	info, err := b.ImageInfo(ctx, tag)
+	if err != nil {
+		return Report{}, err
+	}
+	if err := prepare(ctx, b, tag); err != nil {
+		return Report{}, err
+	}
+	removeReplaced(ctx, b, before, info.ID, say)
+	return Report{Image: tag, ID: info.ID, Size: info.Size, Duration: time.Since(start)}, nil
+}
+
+// send streams the context to the builder. What is wrong with a file of it goes
+// before what the builder says of a context that ended early.
+func (c *buildContext) send(ctx context.Context, b Builder, build sandbox.ImageBuild) error {
+	r, w := io.Pipe()
+	read := make(chan error, 1)
+	go func() {
+		err := c.writeTo(ctx, w)
+		_ = w.CloseWithError(err)
+		read <- err
+	}()
+	buildErr := b.BuildImage(ctx, r, build)
+	_ = r.CloseWithError(io.ErrClosedPipe) // the builder may have failed before it read all
+	readErr := <-read
+	if known := (*tool.Error)(nil); errors.As(readErr, &known) {
+		return known
+	}
+	return buildErr
+}
+
+func openContext(ctx context.Context, opts *FileOptions) (*buildContext, error) {
+	c := &buildContext{most: maxContextEntries}
+	dir, file := opts.Context, opts.File
+	if dir == "" && opts.Stdin == nil {
+		dir = filepath.Dir(file)
+	}
+	var err error
+	if dir != "" {
+		if c.root, err = openRoot(dir); err != nil {
+			return nil, err
+		}
+	}
+	if err = c.containerfile(dir, file, opts.Stdin); err == nil && c.root != nil {
+		err = c.scan(ctx, c.file, cmp.Or(opts.MaxContext, DefaultMaxContext))
+	}
+	if err != nil {
+		c.close()
+		return nil, err
+	}
+	c.place()
+	return c, nil
+}
+
+func openRoot(dir string) (*os.Root, error) {
+	if strings.Contains(dir, "://") || strings.HasPrefix(dir, "git@") {
+		return nil, tool.Errorf(tool.Invalid, "context %s: it is no folder; fetch it first, and name the folder", dir).In("context")
+	}
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, tool.Errorf(tool.NotFound, "context %s: there is no such folder; check the path", dir).In("context")
+	case err == nil && !info.IsDir():
+		return nil, tool.Errorf(tool.NotDir, "context %s: it is a file; name the folder, and the Containerfile with -f", dir).In("context")
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, tool.Errorf(tool.Permission, "context %s: it can't be opened; check its mode", dir).In("context").Because(err)
+	}
+	return root, nil
+}
+
+// containerfile reads it; file is where it lies in the context, "" for elsewhere.
+func (c *buildContext) containerfile(dir, file string, stdin io.Reader) error {
+	from, name := stdin, "Containerfile"
+	if stdin == nil {
+		if file == "" {
+			file = defaultFile(dir)
+		}
+		if file == "" {
+			return tool.Errorf(tool.NotFound, "context %s: it has neither a Containerfile nor a Dockerfile; name one with -f", dir).In("file")
+		}
+		f, err := os.OpenFile(file, os.O_RDONLY, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			return tool.Errorf(tool.NotFound, "Containerfile %s: there is no such file; check the path", file).In("file")
+		}
+		if err != nil {
+			return tool.Errorf(tool.Permission, "Containerfile %s: it can't be opened; check its mode", file).In("file").Because(err)
+		}
+		defer f.Close()
+		if info, err := f.Stat(); err == nil && info.IsDir() {
+			return tool.Errorf(tool.IsDir, "Containerfile %s: it is a folder; name the file in it", file).In("file")
+		}
+		from, name = f, "Containerfile "+file
+	}
+	data, err := io.ReadAll(io.LimitReader(from, maxContainerfile+1))
+	switch {
+	case err != nil:
+		return tool.Errorf(tool.Unavailable, "%s: it can't be read; try again", name).In("file").Because(err)
+	case len(data) > maxContainerfile:
+		return tool.Errorf(tool.TooLarge, "%s: it has more than 1 MiB; is it a Containerfile?", name).In("file")
+	case len(bytes.TrimSpace(data)) == 0:
+		return tool.Errorf(tool.Invalid, "%s: it is empty; begin it with FROM", name).In("file")
+	case bytes.IndexByte(data, 0) >= 0:
+		return tool.Errorf(tool.Invalid, "%s: it is no text; name the Containerfile", name).In("file")
+	}
+	c.content, c.file = data, within(dir, file)
+	return nil
+}
+
+func defaultFile(dir string) string {
+	for _, name := range []string{"Containerfile", "Dockerfile"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			return filepath.Join(dir, name)
+		}
+	}
+	return ""
+}
+
+// within is the path of a file below dir, with slashes; "" where it is elsewhere.
+func within(dir, file string) string {
+	if dir == "" || file == "" {
+		return ""
+	}
+	absDir, err := filepath.Abs(dir)
+	if err != nil {
+		return ""
+	}
+	absFile, err := filepath.Abs(file)
+	if err != nil {
+		return ""
+	}
+	rel, err := filepath.Rel(absDir, absFile)
+	if err != nil || !filepath.IsLocal(rel) {
+		return ""
+	}
+	return filepath.ToSlash(rel)
+}
+
+// place finds the Containerfile among the entries. One from elsewhere, one that the
+// ignore file names and one that is a link go with the context under another name.
+func (c *buildContext) place() {
+	for _, e := range c.entries {
+		if e.name == c.file && e.info.Mode().IsRegular() {
+			return
+		}
+	}
+	c.file, c.outside = outsideFile, true
+}
+
+// fileTag is the image's full name.
+func fileTag(ctx context.Context, c *buildContext, opts *FileOptions) (string, error) {
+	if opts.Tag != "" {
+		return FullName(opts.Tag)
+	}
+	sum, err := c.digest(ctx, opts.Args)
+	if err != nil {
+		return "", err
+	}
+	return "localhost/wisbox-built:" + sum[:12], nil
+}
+
+// reserved are the names that wisbox gives.
+var reserved = regexp.MustCompile(`^localhost/wisbox(-base|-with|-built)?:`)
+
+// FullName completes the name of an image to be made: below localhost/ where it has
+// no registry, with the tag latest where it has none.
+func FullName(name string) (string, error) {
+	named, err := reference.ParseNormalizedNamed(name)
+	if err != nil {
+		return "", tool.Errorf(tool.Invalid, "tag is %q; write the name of an image as localhost/mine:1", name).In("tag").Because(err)
+	}
+	if _, ok := named.(reference.Digested); ok {
+		return "", tool.Errorf(tool.Invalid, "tag %s: a digest comes with the content; leave it out", name).In("tag")
+	}
+	full := reference.TagNameOnly(named).String()
+	if !strings.HasPrefix(name, reference.Domain(named)+"/") {
+		full = "localhost/" + strings.TrimPrefix(strings.TrimPrefix(full, reference.Domain(named)+"/"), "library/")
+	}
+	if reserved.MatchString(full) {
+		return "", tool.Errorf(tool.Exists, "tag %s: wisbox gives this name to images of its own; choose another", name).In("tag")
+	}
+	return full, nil
+}
+
+// fromDefault finds a Containerfile that stands on the default image.
+var fromDefault = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?im)^[ \t]*FROM[ \t]+(--\S+[ \t]+)*["']?localhost/wisbox(:latest)?["']?([ \t]|\r?$)`)
+})
+
+// needDefault gives the default image the name that the Containerfile means. The
+// wisbox of another version may have it.
+func needDefault(ctx context.Context, b Builder, containerfile []byte) error {
+	if !fromDefault().Match(containerfile) {
+		return nil
+	}
+	info, err := b.ImageInfo(ctx, Default)
+	if errors.Is(err, sandbox.ErrNotFound) {
+		return tool.Errorf(tool.Unavailable, "Containerfile: it begins from wisbox's image, which is not there; make that, once, with: wisbox image build")
+	}
+	if err != nil {
+		return err
+	}
+	return tagLatest(ctx, b, info.ID)
+}

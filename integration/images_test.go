@@ -1,0 +1,233 @@
+package integration
+
+import (
+	"archive/zip"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// expected are the commands that a developer types without a thought.
+const expected = "awk bash cat curl cut diff file-not-there find git grep gzip head jq less make nano patch pip ps python3 rg sbcl sed sort tar top unzip xargs xz"
+
+func TestTheDefaultImageHasWhatADeveloperExpects(t *testing.T) {
+	s := open(t, nil)
+	for name, c := range map[string]struct{ script, want string }{
+		"commands": {"for c in " + expected + "; do command -v $c >/dev/null || echo $c; done", "file-not-there\n"},
+		"pip":      {"pip --version | cut -d ' ' -f 1,4; python3 -m pip list --format=freeze | cut -d = -f 1 | grep -v '^hello$'", "pip /usr/local/lib/python3.12/site-packages/pip\nasteval\npip\n"},
+		"venv": {"cd $(mktemp -d) && python3 -m venv x && x/bin/pip --version | cut -d ' ' -f 1 && x/bin/python -c 'import sys; print(sys.prefix != sys.base_prefix)'",
+			"pip\nTrue\n"},
+		"ensurepip": {"cd $(mktemp -d) && python3 -m venv --without-pip x && x/bin/python -m ensurepip -U >/dev/null && ls x/bin | grep -c '^pip'; python3 -c 'import ensurepip; print(ensurepip.version()[0] > \"1\")'",
+			"2\nTrue\n"},
+		"a package of one's own": {`cd $(mktemp -d) && mkdir p && echo 'print(42)' >p/hello.py &&
+printf '[project]\nname = "hello"\nversion = "1"\n[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n' >p/pyproject.toml &&
+pip install -q ./p && python3 -m hello && python3 -m venv x && x/bin/pip install -q -e ./p && x/bin/python -m hello && x/bin/pip wheel -q --no-deps -w w ./p && ls w`,
+			"42\n42\nhello-1-py3-none-any.whl\n"},
+		"no index": {"pip install nothing-of-that-name 2>&1 | tail -n 1", "ERROR: No matching distribution found for nothing-of-that-name\n"},
+		"git": {"cd $(mktemp -d) && git init -q && git commit -q --allow-empty -m x && git log --format='%an <%ae> %s' && git branch --show-current; git config --get-all safe.directory",
+			"wisbox <wisbox@localhost> x\nmain\n*\n"},
+		"git in the workspace": {"git init -q r && cd r && echo 1 >f && git add f && git commit -q -m x && git status --short", ""},
+		"certificates":         {"test -s /etc/ssl/certs/ca-certificates.crt && test $(ls /etc/ssl/certs/*.0 | wc -l) -gt 100 && echo yes", "yes\n"},
+		"archives":             {"cd $(mktemp -d) && echo x >f && tar -cJf f.tar.xz f && tar -tJf f.tar.xz && python3 -m zipfile -c f.zip f && unzip -l f.zip | grep -c ' f$'", "f\n1\n"},
+		"jq":                   {`echo '{"a":[1,2]}' | jq -c .a`, "[1,2]\n"},
+		"no rights":            {"find / -xdev -perm /6000 ! -type l 2>/dev/null", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			raw, err := json.Marshal(map[string]any{"script": c.script, "timeout": 300})
+			require.NoError(t, err)
+			res, err := s.Call(t.Context(), "shell_execute", raw)
+			require.NoError(t, err)
+			var out struct {
+				Stdout string `json:"stdout"`
+				Stderr string `json:"stderr"`
+			}
+			require.NoError(t, json.Unmarshal(toJSON(t, res.Value), &out))
+			assert.Equal(t, c.want, out.Stdout, "%s", out.Stderr)
+		})
+	}
+}
+
+// ownName is the name of an image that goes with the test.
+func ownName(t *testing.T) string {
+	t.Helper()
+	need(t)
+	name := "localhost/wisbox-it-" + strings.ToLower(rand.Text()[:8]) + ":1"
+	removeImageLater(t, name)
+	return name
+}
+
+func writeTree(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	return dir
+}
+
+func TestAnOwnContainerfileIsBuiltAndASessionRunsInIt(t *testing.T) {
+	h, name := newHome(t), ownName(t)
+	dir := writeTree(t, map[string]string{
+		"Containerfile": "FROM localhost/wisbox\nARG WHO=nobody\nCOPY . /src\nRUN echo \"$WHO\" >/who && ls -A /src >/files\n",
+		"main.py":       "print(42)", "debug.log": "x", "keep.log": "y", ".containerignore": "*.log\n!keep.log\n",
+	})
+	out, errs, code := command(t, h.cache, "image", "build", "-t", name, "--build-arg", "WHO=me", dir)
+	require.Zero(t, code, errs)
+	assert.True(t, strings.HasPrefix(out, name+"  "), out)
+	assert.Equal(t, "me\n.containerignore\nContainerfile\nkeep.log\nmain.py\n42\n", h.do("run", "--image", name, "--", "sh", "-c", "cat /who /files; python3 /src/main.py"))
+	h.do("session", "create", "box", "--image", strings.TrimSuffix(strings.TrimPrefix(name, "localhost/"), ":1")+":1")
+	first := h.listed(name)
+	assert.Equal(t, listedImage{Image: name, ID: first.ID, Kind: "built", State: "other", UsedBy: []string{"box"}}, first)
+
+	// what nothing has changed for is there
+	_, errs, code = command(t, h.cache, "image", "build", "-t", name, "--build-arg", "WHO=me", dir)
+	require.Zero(t, code, errs)
+	assert.Contains(t, errs, "Using cache")
+	assert.Equal(t, first.ID, h.listed(name).ID)
+	h.do("session", "rm", "box")
+
+	// a new one takes the old one with it
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.py"), []byte("print(43)"), 0o644))
+	h.do("image", "build", "-t", name, "-f", filepath.Join(dir, "Containerfile"))
+	assert.NotEqual(t, first.ID, h.listed(name).ID)
+	requireNoImage(t, first.ID)
+	assert.Equal(t, "nobody\n43\n", h.do("run", "--image", name, "--", "sh", "-c", "cat /who; python3 /src/main.py"))
+}
+
+func TestPruneTakesWhatWasBuiltOnlyWhenItIsAskedTo(t *testing.T) {
+	h, name := newHome(t), ownName(t)
+	h.do("image", "build", "-t", name, writeTree(t, map[string]string{"Dockerfile": "FROM localhost/wisbox\nLABEL a=b\n"}))
+	would := func(args ...string) string {
+		return h.do(append([]string{"image", "prune", "--dry-run"}, args...)...) // others share this store
+	}
+	assert.NotContains(t, would(), name)
+	assert.Contains(t, "\n"+would("--all"), "\n"+name+"  ", "a line of its own")
+	h.do("session", "create", "box", "--image", name)
+	assert.Contains(t, would("--all"), "kept "+name+": a session was created with it")
+	h.do("session", "rm", "box")
+}
+
+func TestABuildsErrorsAreThoseOfTheContainerfile(t *testing.T) {
+	h := newHome(t)
+	r := newRegistry(t, false)
+	for name, c := range map[string]struct{ containerfile, says string }{
+		"no FROM":        {"RUN true\n", "Containerfile: no FROM statement found"},
+		"no instruction": {"FROM localhost/wisbox\nRUNN true\n", `Unknown instruction: "RUNN"`},
+		"a step fails":   {"FROM localhost/wisbox\nRUN echo before; exit 3\n", "exit status 3"},
+		"no such file":   {"FROM localhost/wisbox\nCOPY nothing /\n", `"/nothing": no such file or directory`},
+		"no base":        {"FROM localhost/wisbox-it-nothing:1\n", "the image localhost/wisbox-it-nothing:1 is not there; build it"},
+		"no registry":    {"FROM registry.invalid/x:1\n", "there is no host registry.invalid"},
+		"without TLS":    {"FROM " + r.addr + "/x:1\n", "--tls-verify=false"},
+		"no such image":  {"FROM docker://x\n", "Containerfile: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tag := ownName(t)
+			errs := h.fail("image", "build", "-t", tag, writeTree(t, map[string]string{"Containerfile": c.containerfile}))
+			last := errs[strings.LastIndex(errs, "\nwisbox: ")+1:]
+			assert.Contains(t, last, c.says)
+			assert.NotContains(t, last, "libpod_builder")
+			assert.NotContains(t, last, "&imagebuilder")
+			requireNoImage(t, tag)
+		})
+	}
+}
+
+func TestAPresetIsBuiltOnceAndWorks(t *testing.T) {
+	h, name := newHome(t), ownName(t)
+	var made struct {
+		Image  string   `json:"image"`
+		With   []string `json:"with"`
+		Cached bool     `json:"cached"`
+	}
+	build := func() {
+		t.Helper()
+		require.NoError(t, json.Unmarshal([]byte(h.do("image", "build", "--json", "--with", "build", "-t", name)), &made))
+	}
+	build()
+	assert.Equal(t, name, made.Image)
+	assert.Equal(t, []string{"build"}, made.With)
+	assert.False(t, made.Cached)
+	build()
+	assert.True(t, made.Cached)
+	program := `printf '#include <stdio.h>\nint main() { puts("hello"); }\n' >a.c && cc -o a a.c && ./a && pkg-config --version >/dev/null && cmake --version | head -c 5`
+	assert.Equal(t, "hello\ncmake", h.do("run", "--image", name, "--", "sh", "-c", program))
+	assert.Empty(t, h.do("run", "--image", name, "--", "sh", "-c", "find / -xdev -perm /6000 ! -type l 2>/dev/null || :"))
+}
+
+// wheel is a package of one line.
+func wheel(t *testing.T, dir, name string) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(dir, name+"-1.0-py3-none-any.whl"))
+	require.NoError(t, err)
+	defer f.Close()
+	zw := zip.NewWriter(f)
+	info := name + "-1.0.dist-info/"
+	for path, text := range map[string]string{
+		name + "/__init__.py": "made = 'here'\n", info + "RECORD": "",
+		info + "METADATA": fmt.Sprintf("Metadata-Version: 2.1\nName: %s\nVersion: 1.0\n", name),
+		info + "WHEEL":    "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+	} {
+		w, err := zw.Create(path)
+		require.NoError(t, err)
+		_, err = w.Write([]byte(text))
+		require.NoError(t, err)
+	}
+	require.NoError(t, zw.Close())
+}
+
+func TestPythonsPackagesComeFromWheelsWhereThereIsNoIndex(t *testing.T) {
+	h, name := newHome(t), ownName(t)
+	errs := h.fail("image", "build", "--with", "data", "-t", name, "--pip-index", "http://127.0.0.1:1/simple")
+	assert.Contains(t, errs, "with data: pip could not install Python's packages, the lines above say why; name an index that this machine reaches with --pip-index")
+	requireNoImage(t, name)
+
+	dir := t.TempDir()
+	wheel(t, dir, "numpy")
+	errs = h.fail("image", "build", "--with", "data", "-t", name, "--wheels", dir)
+	assert.Contains(t, errs, "pandas", "pip names what is missing")
+	wheel(t, dir, "pandas")
+	wheel(t, dir, "matplotlib")
+	h.do("image", "build", "--with", "data", "-t", name, "--wheels", dir)
+	assert.Equal(t, "here here here\n", h.do("run", "--image", name, "--", "python3", "-c", "import numpy, pandas, matplotlib; print(numpy.made, pandas.made, matplotlib.made)"))
+	assert.Equal(t, "no\n", h.do("run", "--image", name, "--", "sh", "-c", "test -e /context && echo yes || echo no"), "the wheels stay outside")
+}
+
+// TestAnInterruptEndsTheStepOfABuild: Podman by itself goes on with it.
+func TestAnInterruptEndsTheStepOfABuild(t *testing.T) {
+	h, name := newHome(t), ownName(t)
+	mark := strconv.Itoa(1_000_000 + os.Getpid()) // seconds that no other sleeps
+	dir := writeTree(t, map[string]string{"Containerfile": "FROM localhost/wisbox\nRUN sleep " + mark + "\n"})
+	cmd := h.command("image", "build", "-t", name, dir)
+	require.NoError(t, cmd.Start())
+	require.Eventually(t, func() bool { return sleeps(mark) }, time.Minute, 10*time.Millisecond)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+	_ = cmd.Wait()
+	assert.Equal(t, sandbox.ExitSignalBase+int(syscall.SIGINT), cmd.ProcessState.ExitCode())
+	assert.Eventually(t, func() bool { return !sleeps(mark) }, time.Minute, 10*time.Millisecond)
+	requireNoImage(t, name)
+}
+
+// sleeps reports whether a sleep for that many seconds runs on this machine.
+func sleeps(mark string) bool {
+	found, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range found {
+		if line, err := os.ReadFile(path); err == nil && string(line) == "sleep\x00"+mark+"\x00" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,106 @@
+package box
+
+import (
+	"context"
+	"io"
+
+	"github.com/wisbox/wisbox/internal/redact"
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// redacted is a Runner whose programs' streams come without the secrets.
+type redacted struct {
+	sandbox.Runner
+	r *redact.Redactor
+}
+
+// streams of one program.
+type redactedStreams struct{ stdout, stderr *redact.Writer }
+
+func (r redacted) wrap(cmd *sandbox.Cmd) redactedStreams {
+	var s redactedStreams
+	wrap := func(w io.Writer) (*redact.Writer, io.Writer) {
+		if w == nil {
+			return nil, nil
+		}
+		out := r.r.NewWriter(w)
+		return out, out
+	}
+	s.stdout, cmd.Stdout = wrap(cmd.Stdout)
+	s.stderr, cmd.Stderr = wrap(cmd.Stderr)
+	return s
+}
+
+// finish passes on what waits. A reader who is gone is no error of the program.
+func (s redactedStreams) finish(r *redact.Redactor, res sandbox.Result) sandbox.Result {
+	for _, c := range []struct {
+		w    *redact.Writer
+		kept *sandbox.Stream
+	}{{s.stdout, &res.Stdout}, {s.stderr, &res.Stderr}} {
+		if c.w != nil {
+			_ = c.w.Close(c.kept.Bytes)
+		}
+		c.kept.Tail = r.Tail(c.kept.Tail)
+	}
+	return res
+}
+
+// Redacted returns a Runner whose programs' streams come without the secrets of r;
+// nil leaves the runner as it is.
+func Redacted(to sandbox.Runner, r *redact.Redactor) sandbox.Runner {
+	if r == nil {
+		return to
+	}
+	return redacted{to, r}
+}
+
+// Unwrap is for [sandbox.As].
+func (r redacted) Unwrap() sandbox.Runner { return r.Runner }
+
+// Run implements sandbox.Runner.
+func (r redacted) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
+	streams := r.wrap(&cmd)
+	res, err := r.Runner.Run(ctx, cmd)
+	return streams.finish(r.r, res), err
+}
+
+// Start implements sandbox.Runner.
+func (r redacted) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error) {
+	streams := r.wrap(&cmd)
+	p, err := r.Runner.Start(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	return r.finishing(p, streams), nil
+}
+
+func (r redacted) finishing(p sandbox.Process, streams redactedStreams) *redactedProcess {
+	out := &redactedProcess{Process: p, done: make(chan struct{})}
+	go func() {
+		defer close(out.done)
+		res, err := p.Wait(context.Background())
+		out.res, out.err = streams.finish(r.r, res), err
+	}()
+	return out
+}
+
+// redactedProcess ends when its streams have been passed on.
+type redactedProcess struct {
+	sandbox.Process
+	done chan struct{} // closed when res and err are set
+	res  sandbox.Result
+	err  error
+}
+
+// Unwrap is for [sandbox.As].
+func (p *redactedProcess) Unwrap() sandbox.Process { return p.Process }
+
+// Wait implements sandbox.Process.
+func (p *redactedProcess) Wait(ctx context.Context) (sandbox.Result, error) {
+	select {
+	case <-p.done:
+		return p.res, p.err
+	case <-ctx.Done():
+		return sandbox.Result{}, ctx.Err()
+	}
+}

@@ -1,0 +1,276 @@
+package box
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/wisbox/wisbox/internal/clip"
+	"github.com/wisbox/wisbox/internal/redact"
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
+)
+
+// Secret is one value that programs find as a file, /run/secrets/NAME, in a
+// tmpfs that programs of the session alone can read. Exactly one field is set.
+type Secret struct {
+	File  string `json:"file,omitempty"`  // of the host whose content is the value; it is read again whenever a container is made
+	Value []byte `json:"value,omitempty"` // kept in memory only; it is marshalled for the session's holder and nowhere else
+}
+
+// Bounds of secrets.
+const (
+	maxSecrets    = 64
+	maxSecretSize = 64 << 10 // bytes of one value
+)
+
+// RootsName is the file in [sandbox.SecretsDir] that has the certificates programs
+// trust, where a session has a network. No secret may have the name.
+const RootsName = "wisbox-ca.pem"
+
+var secretName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}$`) })
+
+// CheckSecrets reports what is wrong with secrets before a session takes them.
+func CheckSecrets(all map[string]Secret) error {
+	if len(all) > maxSecrets {
+		return tool.Errorf(tool.Invalid, "there are %d secrets; at most %d are taken", len(all), maxSecrets).In("secrets")
+	}
+	for name, s := range all {
+		if !secretName().MatchString(name) {
+			return tool.Errorf(tool.Invalid, "secret %q: a name is 1 to 80 letters, digits, underscores, dots and hyphens, and begins with none of the last two", clip.Text(name)).In("secrets")
+		}
+		if name == RootsName {
+			return tool.Errorf(tool.Invalid, "secret %s: wisbox writes certificates under this name; take another one", name).In("secrets")
+		}
+		value, err := s.read(name)
+		if err != nil {
+			return err
+		}
+		if !redact.Findable(value) {
+			return tool.Errorf(tool.Invalid, "secret %s has no line of %d bytes or more; a shorter one can't be told from other text, so it could not be kept out of outputs", name, redact.MinLength).In("secrets")
+		}
+	}
+	return nil
+}
+
+// read gives the value. Its errors hold no path: agents see them.
+func (s Secret) read(name string) ([]byte, error) {
+	if s.File == "" {
+		if len(s.Value) > maxSecretSize {
+			return nil, tooLargeSecret(name)
+		}
+		return s.Value, nil
+	}
+	if s.Value != nil {
+		return nil, tool.Errorf(tool.Invalid, "secret %s has both a file and a value; give one", name).In("secrets")
+	}
+	f, err := os.Open(s.File)
+	if err != nil {
+		return nil, unreadable(name, err)
+	}
+	defer f.Close()
+	value, err := io.ReadAll(io.LimitReader(f, maxSecretSize+1))
+	if err != nil {
+		return nil, unreadable(name, err)
+	}
+	if len(value) > maxSecretSize {
+		return nil, tooLargeSecret(name)
+	}
+	return value, nil
+}
+
+func unreadable(name string, cause error) error {
+	return tool.Errorf(tool.Unavailable, "the file of secret %s can't be read; put it back, or give the secret again", name).In("secrets").Because(cause)
+}
+
+func tooLargeSecret(name string) error {
+	return tool.Errorf(tool.TooLarge, "secret %s has more than %d bytes", name, maxSecretSize).In("secrets")
+}
+
+// Vault holds the secrets of a session that works in this process. Its methods
+// may be called from many goroutines at once; the nil Vault is empty.
+type Vault struct {
+	session string
+
+	mu     sync.RWMutex
+	all    map[string]Secret
+	hidden []string // those without a file
+	redact *redact.Redactor
+}
+
+// NewVault makes the vault of the session of that name.
+func NewVault(session string, all map[string]Secret) *Vault {
+	v := &Vault{session: session, all: map[string]Secret{}}
+	v.Set(all)
+	return v
+}
+
+// Set adds secrets or replaces those of the same names. What was known before
+// goes on being redacted: programs may have it still.
+func (v *Vault) Set(all map[string]Secret) {
+	v.mu.Lock()
+	maps.Copy(v.all, all)
+	v.mu.Unlock()
+	_, _ = v.Values() // an unreadable file is an error when a program needs it
+}
+
+// Hide keeps the secrets of those names out of the sandbox: they have no file there,
+// and are covered as all others.
+func (v *Vault) Hide(names []string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.hidden = names
+}
+
+func (v *Vault) isHidden(name string) bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return slices.Contains(v.hidden, name)
+}
+
+// Values reads them all. Its error joins those of the unreadable ones.
+func (v *Vault) Values() (map[string][]byte, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	out := make(map[string][]byte, len(v.all))
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(v.all)) {
+		s := v.all[name]
+		value, err := s.read(name)
+		if err == nil && s.File == "" && s.Value == nil {
+			err = tool.Errorf(tool.Unavailable, "secret %s was only in the memory of a process that has ended; give it again with: wisbox session secret %s %s=FILE", name, v.session, name)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		out[name] = value
+	}
+	v.redact = v.redact.With(slices.Collect(maps.Values(out))...)
+	return out, errors.Join(errs...)
+}
+
+// Copy returns the secrets, values included.
+func (v *Vault) Copy() map[string]Secret {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return maps.Clone(v.all)
+}
+
+// Redactor covers what was ever in the vault; nil where nothing was.
+func (v *Vault) Redactor() *redact.Redactor {
+	if v == nil {
+		return nil
+	}
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.redact
+}
+
+// InMemory reports whether a value would be lost with this process.
+func (v *Vault) InMemory() bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	for _, s := range v.all {
+		if s.Value != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Hand gives a sandbox the secrets, before its first program.
+func (v *Vault) Hand(ctx context.Context, sb sandbox.Sandbox) error {
+	values, err := v.Values()
+	maps.DeleteFunc(values, func(name string, _ []byte) bool { return v.isHidden(name) })
+	if err != nil || len(values) == 0 {
+		return FirstOf(err)
+	}
+	keeper, ok := sandbox.As[sandbox.SecretKeeper](sb)
+	if !ok {
+		return tool.Errorf(tool.Unsupported, "this backend can't keep secrets")
+	}
+	return keeper.KeepSecrets(ctx, values)
+}
+
+// FirstOf returns the first of joined errors, for a caller who can do one thing at a time.
+func FirstOf(err error) error {
+	if many, ok := err.(interface{ Unwrap() []error }); ok && len(many.Unwrap()) > 0 {
+		return many.Unwrap()[0]
+	}
+	return err
+}
+
+// CleanError returns an error without the values in its text or its cause's.
+func (v *Vault) CleanError(err error) error {
+	r := v.Redactor()
+	if err == nil || r == nil {
+		return err
+	}
+	said := err.Error()
+	if cause := errors.Unwrap(err); cause != nil {
+		said += " " + cause.Error()
+	}
+	if !r.In([]byte(said)) {
+		return err
+	}
+	known := tool.AsError(err)
+	return tool.Errorf(known.Kind, "%s", r.Text(known.Message)).In(known.Field)
+}
+
+// CleanResult returns a result without the values.
+func (v *Vault) CleanResult(res *tool.Result) *tool.Result {
+	r := v.Redactor()
+	if res == nil || r == nil {
+		return res
+	}
+	out := *res
+	if read, ok := res.Value.(*vfs.Reading); ok && read.Encoding == "base64" {
+		out.Value = cleanBytes(r, read)
+		out.Text = out.Value.(*vfs.Reading).Text()
+	}
+	cleanBlobs(r, &out)
+	out.Value, out.Text = r.Value(out.Value), r.Text(out.Text)
+	return &out
+}
+
+// cleanBlobs covers values in pictures' bytes, comments of PNG for instance, and in the
+// base64 of them that stands in the value and the text.
+func cleanBlobs(r *redact.Redactor, res *tool.Result) {
+	base64Of := base64.StdEncoding.EncodeToString
+	swaps := map[string]string{}
+	blobs := slices.Clone(res.Blobs)
+	for i, b := range blobs {
+		if r.In(b.Data) {
+			blobs[i].Data = r.Bytes(b.Data)
+			swaps[base64Of(b.Data)] = base64Of(blobs[i].Data)
+		}
+	}
+	if len(swaps) == 0 {
+		return
+	}
+	res.Blobs, res.Value = blobs, redact.Swap(res.Value, swaps)
+	for old, text := range swaps {
+		res.Text = strings.ReplaceAll(res.Text, old, text)
+	}
+}
+
+// cleanBytes is what was read as base64 without the values, nor parts of them where it
+// was cut.
+func cleanBytes(r *redact.Redactor, read *vfs.Reading) *vfs.Reading {
+	data, err := base64.StdEncoding.DecodeString(read.Content)
+	if err != nil {
+		return read
+	}
+	out := *read
+	out.Content = base64.StdEncoding.EncodeToString(r.Bytes(data))
+	return &out
+}

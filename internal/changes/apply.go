@@ -1,0 +1,400 @@
+package changes
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/hostmount"
+	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/budget"
+	"github.com/wisbox/wisbox/internal/retry"
+	"github.com/wisbox/wisbox/snapshot"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Applied says what an apply did, or would do.
+type Applied struct {
+	DryRun  bool     `json:"dry_run,omitempty"`
+	Changes []Change `json:"changes"` // of the host's folders, the first 10,000; a rename is a removal and an addition
+	More    int64    `json:"more_changes,omitempty"`
+	// Already counts files of the host that are as the session has them.
+	Already int64 `json:"already,omitempty"`
+	// LeftOut are changes that are never written, Conflicts what stands in the way of all:
+	// where there is one, nothing was written. At most 1,000 each.
+	LeftOut   []Obstacle `json:"left_out,omitempty"`
+	Conflicts []Obstacle `json:"conflicts,omitempty"`
+	// Merged are files that the host changed too, the first 1,000, and Marked counts those of
+	// all that got markers, because both changed the same lines.
+	Merged []Merged `json:"merged,omitempty"`
+	Marked int64    `json:"marked,omitempty"`
+	// Git and Byproducts as in [Diff].
+	Git        int64 `json:"git_left_out,omitempty"`
+	Byproducts int64 `json:"byproducts_left_out,omitempty"`
+}
+
+// Obstacle is a path of the workspace whose change can't be written, and why.
+type Obstacle struct {
+	Path   string `json:"path"`
+	Reason string `json:"reason"`
+}
+
+const maxObstacles = 1_000
+
+func (a *applier) note(list *[]Obstacle, path, reason string) {
+	if a.named += len(path); len(*list) == 0 || len(*list) < maxObstacles && a.named < maxNames {
+		*list = append(*list, Obstacle{path, reason})
+	}
+}
+
+// ApplyOptions say how changes are applied.
+type ApplyOptions struct {
+	// DryRun looks for conflicts and writes nothing.
+	DryRun bool
+	// ThreeWay merges text files that the host changed too, see [Merged].
+	ThreeWay bool
+}
+
+// Apply writes the changes to the folders that the mounts were copied from. A file of the host
+// that is neither what was mounted nor what the session has is a conflict, and then nothing
+// is written. All content is laid ready beside the files first; a failure, also between the
+// renames that follow, puts all back. A process that is killed between them leaves what it
+// replaced in a directory .wisbox-apply-… of the folder.
+func (s *Set) Apply(b *budget.Budget, homes []*hostmount.Home, opts ApplyOptions) (*Applied, error) {
+	a := &applier{set: s, threeWay: opts.ThreeWay, budget: b, ctx: b.Context(), homes: homes, freed: map[spot]bool{}, stages: map[*hostmount.Home]*stage{}}
+	a.out = &Applied{DryRun: opts.DryRun, Changes: []Change{}, Git: s.diff.Git, Byproducts: s.diff.Byproducts}
+	for _, p := range s.pairs {
+		if err := a.look(p); err != nil {
+			return nil, hostError(err)
+		}
+	}
+	if opts.DryRun || a.conflicts > 0 || len(a.todo) == 0 {
+		return a.out, nil
+	}
+	if err := a.write(); err != nil {
+		return nil, hostError(err)
+	}
+	return a.out, nil
+}
+
+// spot is a path of a folder of the host.
+type spot struct {
+	home *hostmount.Home
+	rel  string
+}
+
+// work is one change that is to be made.
+type work struct {
+	spot
+	pair snapshot.Pair
+	host unix.Stat_t // what is there; of nothing Mode is 0
+	name string      // in the stage
+
+	isMerged bool
+	merged   string // what is written instead of what the session has
+}
+
+type applier struct {
+	set    *Set
+	budget *budget.Budget
+	ctx    context.Context
+	homes  []*hostmount.Home
+	out    *Applied
+	// threeWay merges what the host changed too.
+	threeWay bool
+	todo     []*work
+	named    int // bytes of the paths that are listed
+	// conflicts counts them, whether or not they are listed.
+	conflicts int
+	freed     map[spot]bool // what stands there goes first
+	stages    map[*hostmount.Home]*stage
+}
+
+// look decides what is to be done for one change.
+func (a *applier) look(p snapshot.Pair) error {
+	at, why := a.place(p)
+	if why != "" {
+		a.note(&a.out.LeftOut, p.Path, why)
+		return nil
+	}
+	w := &work{spot: at, pair: p}
+	conflict, already, err := a.compare(w)
+	switch {
+	case err != nil:
+		return err
+	case conflict != "":
+		a.conflicts++
+		a.note(&a.out.Conflicts, p.Path, conflict)
+	case already:
+		a.out.Already++
+	default:
+		a.add(w)
+	}
+	return nil
+}
+
+func (a *applier) add(w *work) {
+	if w.pair.New == nil {
+		a.freed[w.spot] = true
+	}
+	a.todo = append(a.todo, w)
+	if a.named += len(w.pair.Path); len(a.out.Changes) == maxListed || a.named > maxNames {
+		a.out.More++
+		return
+	}
+	a.out.Changes = append(a.out.Changes, changeOf(w.pair))
+}
+
+// place finds where a change goes; why says that it goes nowhere.
+func (a *applier) place(p snapshot.Pair) (at spot, why string) {
+	found := false
+	var known bool // the host has it
+	for _, h := range a.homes {
+		rel, ok := h.Find(p.Path)
+		if !ok {
+			continue
+		}
+		has := p.Old != nil && hasEntry(h, rel)
+		if better := !found || has && !known || has == known && h.Depth() >= at.home.Depth(); better {
+			at, found, known = spot{h, rel}, true, has
+		}
+	}
+	if !found {
+		return at, "no mount covers it; take it with wisbox cp"
+	}
+	if reason := at.home.LeavesOut(at.rel); reason != "" {
+		return at, "the mount leaves it out: " + reason.Text()
+	}
+	if inGit(at.rel) {
+		return at, "it lies in a directory .git"
+	}
+	if p.New != nil && p.New.Link && !staysInside(at.rel, p.New.Target) {
+		return at, "it is a link that may lead out of the folder"
+	}
+	return at, ""
+}
+
+// staysInside reports whether a link can only lead below the folder, whatever the directories
+// on its way are: it goes up first, and not higher than the folder.
+func staysInside(rel, target string) bool {
+	if target == "" || path.IsAbs(target) || inGit(target) {
+		return false
+	}
+	up, down := 0, false
+	for name := range strings.SplitSeq(target, "/") {
+		switch {
+		case name == "..":
+			if up++; down {
+				return false
+			}
+		case name != "" && name != ".":
+			down = true
+		}
+	}
+	return up <= strings.Count(rel, "/")
+}
+
+func hasEntry(h *hostmount.Home, rel string) bool {
+	dir, name, err := openParent(h, rel)
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	var st unix.Stat_t
+	return unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
+}
+
+// openParent opens the directory of a path of the folder and follows no link to it.
+func openParent(h *hostmount.Home, rel string) (dir *os.File, name string, err error) {
+	at, name := path.Split(rel)
+	fd, err := beneath.OpenBelow(int(h.Dir().Fd()), strings.TrimSuffix(at, "/"), unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, "", err
+	}
+	return os.NewFile(uintptr(fd), at), name, nil
+}
+
+// The reasons of conflicts, each with what to do.
+const (
+	changedThere = "it was changed on the host since it was mounted; keep the host's with wisbox cp into the session, or take the session's with wisbox cp"
+	mergeThere   = "it was changed on the host since it was mounted; keep the host's with wisbox cp into the session, or merge the two: wisbox apply SESSION --3way"
+	removedThere = "it was removed on the host since it was mounted; put it back there, or remove it in the session"
+	addedThere   = "the host has something else of that name since; rename one of the two"
+	linkThere    = "the host has a link, a file or another disk on the way to it; change it on the host itself"
+)
+
+// compare looks at the host: conflict says why the change can't be made, already that there is
+// nothing to do.
+func (a *applier) compare(w *work) (conflict string, already bool, err error) {
+	dir, name, err := openParent(w.home, w.rel)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return a.compareNothing(w)
+	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EXDEV):
+		if a.freesAbove(w.spot) {
+			return a.compareNothing(w)
+		}
+		return linkThere, false, nil
+	case err != nil:
+		return "", false, err
+	}
+	defer dir.Close()
+	err = unix.Fstatat(int(dir.Fd()), name, &w.host, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.ENOENT) {
+		return a.compareNothing(w)
+	}
+	if err != nil {
+		return "", false, err
+	}
+	return a.compareEntry(w, dir, name)
+}
+
+// freesAbove reports whether what is in the way goes first.
+func (a *applier) freesAbove(at spot) bool {
+	for dir := path.Dir(at.rel); dir != "."; dir = path.Dir(dir) {
+		if a.freed[spot{at.home, dir}] {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *applier) compareNothing(w *work) (conflict string, already bool, err error) {
+	w.host = unix.Stat_t{}
+	switch {
+	case w.pair.New == nil:
+		return "", true, nil
+	case w.pair.Old != nil:
+		return removedThere, false, nil
+	}
+	return "", false, nil
+}
+
+func (a *applier) compareEntry(w *work, dir *os.File, name string) (conflict string, already bool, err error) {
+	if w.host.Mode&unix.S_IFMT == unix.S_IFDIR {
+		if w.pair.Old == nil && a.set.goes(w.pair.Path) {
+			w.host = unix.Stat_t{} // by then it is gone
+			return "", false, nil
+		}
+		return addedThere, false, nil
+	}
+	same, err := a.same(w.pair.New, w, dir, name)
+	if err != nil || same && (hostExec(&w.host) == w.pair.New.Exec || w.pair.Old != nil && w.pair.Old.Exec == w.pair.New.Exec) {
+		return "", err == nil, err
+	}
+	same, err = a.same(w.pair.Old, w, dir, name)
+	switch {
+	case err != nil || same:
+		return "", false, err
+	case a.threeWay:
+		return a.merge(w, dir, name)
+	case w.pair.Old == nil:
+		return addedThere, false, nil
+	case a.conflicts >= maxObstacles: // nobody reads why
+		return changedThere, false, nil
+	}
+	if would, err := a.wouldMerge(w, dir, name); err != nil || would {
+		return mergeThere, false, err
+	}
+	return changedThere, false, nil
+}
+
+func hostExec(st *unix.Stat_t) bool {
+	return st.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&0o100 != 0
+}
+
+// goes reports whether the session no longer has a directory.
+func (s *Set) goes(dir string) bool { return slices.Contains(s.goneDirs, dir) }
+
+// same reports whether the host's file or link is what an entry of a snapshot is.
+func (a *applier) same(e *snapshot.Entry, w *work, dir *os.File, name string) (bool, error) {
+	kind := w.host.Mode & unix.S_IFMT
+	switch {
+	case e == nil:
+		return false, nil
+	case e.Link:
+		if kind != unix.S_IFLNK {
+			return false, nil
+		}
+		buf := make([]byte, unix.PathMax)
+		n, err := unix.Readlinkat(int(dir.Fd()), name, buf)
+		return string(buf[:max(n, 0)]) == e.Target, err
+	case kind != unix.S_IFREG || w.host.Size != e.Size:
+		return false, nil
+	case e.Size == 0:
+		return true, nil
+	}
+	fd, err := beneath.OpenAt(int(dir.Fd()), name, unix.O_RDONLY)
+	if err != nil {
+		return false, err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	compared := &comparing{f: f}
+	err = copyContent(a.ctx, a.budget, a.set.between, e, compared)
+	if errors.Is(err, errDiffers) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+var errDiffers = errors.New("the contents differ")
+
+// comparing compares what is written with what a file has.
+type comparing struct {
+	f   *os.File
+	buf []byte
+}
+
+// Write implements io.Writer.
+func (c *comparing) Write(p []byte) (int, error) {
+	if len(c.buf) < len(p) {
+		c.buf = make([]byte, len(p))
+	}
+	if _, err := io.ReadFull(c.f, c.buf[:len(p)]); err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			err = errDiffers
+		}
+		return 0, err
+	}
+	if !bytes.Equal(p, c.buf[:len(p)]) {
+		return 0, errDiffers
+	}
+	return len(p), nil
+}
+
+// hostError says in words what failed on the host.
+func hostError(err error) error {
+	var te *tool.Error
+	switch {
+	case errors.As(err, &te):
+		return te
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS):
+		return tool.Errorf(tool.Permission, "the host's folder can't be read or written by the user that runs wisbox; nothing was changed there").Because(err)
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return tool.Errorf(tool.NoSpace, "the host's folder has no room for the changes; nothing was changed there").Because(err)
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS):
+		return tool.Errorf(tool.Unsupported, "the file system of the host's folder can't exchange files by name; nothing was changed there; use wisbox diff --patch and git apply").Because(err)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return tool.AsError(err)
+	}
+	return tool.Errorf(tool.Unavailable, "the host's folder can't be read or written; nothing was changed there").Because(err)
+}
+
+// errRaced is met when the host changes under an apply.
+func errRaced(path string) error {
+	return tool.Errorf(tool.Conflict, "%s was changed on the host during the apply; nothing was changed there; try again", fmt.Sprintf("%q", path))
+}
+
+func renameat(from int, old string, to int, name string, flags uint) error {
+	_, err := retry.Interrupted(func() (int, error) { return 0, unix.Renameat2(from, old, to, name, flags) })
+	return err
+}

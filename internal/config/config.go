@@ -1,0 +1,219 @@
+// Package config reads what sessions are opened with where no flag says it: wisbox.toml of a
+// project, which counts only once a person has trusted exactly that content, and the user's
+// own file.
+//
+// A project's file is a stranger's until then. It is read once, at most 16 KiB of a regular
+// file: what is trusted, and what is used, are the same bytes. It can't name secrets, services
+// or proxies, and its mounts lie in the project, whatever its links say by then.
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/hostmount"
+	"github.com/wisbox/wisbox/internal/clip"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Name is that of a project's file.
+const Name = "wisbox.toml"
+
+const maxSize = 16 << 10 // bytes of a file: the parser takes time by the square of a key's length
+
+// keys are what a file may have. The tag flag names the flag of the same meaning.
+type keys struct {
+	Image  *string  `toml:"image" flag:"image"`
+	Pull   *string  `toml:"pull" flag:"pull"`
+	Mounts []string `toml:"mounts" flag:"mount"`
+	Allow  []string `toml:"allow" flag:"allow"`
+	Deny   []string `toml:"deny" flag:"deny"`
+	Tools  []string `toml:"tools" flag:"tools"`
+
+	Isolation       *string `toml:"isolation" flag:"isolation"`
+	Strict          *bool   `toml:"strict" flag:"strict"`
+	AutoSnapshot    *bool   `toml:"auto-snapshot" flag:"auto-snapshot"`
+	ReadBeforeWrite *bool   `toml:"read-before-write" flag:"read-before-write"`
+	TTL             *string `toml:"ttl" flag:"ttl"`
+	Idle            *string `toml:"idle" flag:"idle"`
+
+	Limits struct {
+		CPUs   *float64 `toml:"cpus" flag:"cpus"`
+		Memory *string  `toml:"memory" flag:"memory"`
+		PIDs   *int64   `toml:"pids" flag:"pids"`
+		Tmp    *string  `toml:"tmp" flag:"tmp"`
+		Disk   *string  `toml:"disk" flag:"disk"`
+		Inodes *int64   `toml:"inodes" flag:"inodes"`
+	} `toml:"limits"`
+}
+
+// Setting is one value of a file.
+type Setting struct {
+	Key    string   `json:"key"`    // as the file has it, as limits.memory
+	Flag   string   `json:"-"`      // without --
+	Values []string `json:"values"` // one, but of a list
+	List   bool     `json:"-"`
+}
+
+// Keys are all that a file may have, without values, in the order of the documentation.
+func Keys() []Setting { return settings(reflect.ValueOf(keys{}), "", true) }
+
+func settings(v reflect.Value, prefix string, all bool) (out []Setting) {
+	for i := range v.NumField() {
+		tag, field := v.Type().Field(i).Tag, v.Field(i)
+		key := prefix + tag.Get("toml")
+		s := Setting{Key: key, Flag: tag.Get("flag"), List: field.Kind() == reflect.Slice}
+		switch {
+		case field.Kind() == reflect.Struct:
+			out = append(out, settings(field, key+".", all)...)
+			continue
+		case !field.IsNil() && s.List:
+			s.Values = field.Interface().([]string)
+		case !field.IsNil():
+			s.Values = []string{text(field.Elem())}
+		case !all:
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func text(v reflect.Value) string {
+	if v.Kind() == reflect.Float64 {
+		return strconv.FormatFloat(v.Float(), 'f', -1, 64)
+	}
+	return fmt.Sprint(v.Interface())
+}
+
+// File is a configuration that was read.
+type File struct {
+	Path     string
+	Settings []Setting
+	Raw      []byte // what was read
+}
+
+// Dir is the directory that the file lies in, to which its paths are relative.
+func (f *File) Dir() string { return filepath.Dir(f.Path) }
+
+// read reads a file, whole and once. Without one the error is fs.ErrNotExist.
+func read(path string) ([]byte, *unix.Stat_t, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ELOOP) {
+		return nil, nil, refuse(path, "it is a symbolic link; put the file itself there")
+	}
+	if err != nil {
+		return nil, nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), path)
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, nil, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, &st, refuse(path, "it is no regular file")
+	}
+	raw, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	if err == nil && len(raw) > maxSize {
+		err = refuse(path, "it has more than 16 KiB")
+	}
+	return raw, &st, err
+}
+
+func refuse(path, why string) error {
+	return tool.Errorf(tool.Invalid, "%s can't be used: %s", path, why)
+}
+
+// parse reads the settings of a file's content.
+func parse(path string, raw []byte) (*File, error) {
+	var k keys
+	err := toml.NewDecoder(bytes.NewReader(raw)).DisallowUnknownFields().Decode(&k)
+	var unknown *toml.StrictMissingError
+	var wrong *toml.DecodeError
+	switch {
+	case errors.As(err, &unknown) && len(unknown.Errors) > 0:
+		first := unknown.Errors[0]
+		line, _ := first.Position()
+		return nil, tool.Errorf(tool.Invalid, "%s, line %d: there is no key %q; wisbox config lists the keys", path, line, joined(first.Key()))
+	case errors.As(err, &wrong):
+		line, _ := wrong.Position()
+		return nil, tool.Errorf(tool.Invalid, "%s, line %d: %s", path, line, problem(wrong))
+	case err != nil:
+		return nil, tool.Errorf(tool.Invalid, "%s can't be read: it is not valid TOML", path).Because(err)
+	}
+	return &File{Path: path, Settings: settings(reflect.ValueOf(k), "", false), Raw: raw}, nil
+}
+
+// problem says what is wrong on a line in words that name no type of ours.
+func problem(err *toml.DecodeError) string {
+	words := strings.TrimPrefix(err.Error(), "toml: ")
+	key := err.Key()
+	if len(key) == 0 {
+		return "it is not valid TOML: " + words
+	}
+	known, want := wanted(reflect.TypeFor[keys](), key)
+	switch {
+	case strings.Contains(words, "already"):
+		return joined(key) + " is there twice; leave one of them out"
+	case want == "":
+		return fmt.Sprintf("there is no key %q; wisbox config lists the keys", joined(key))
+	}
+	return joined(known) + " must be " + want
+}
+
+// wanted is the part of a key that a file may have, and what its value is; "" for no such key.
+func wanted(t reflect.Type, key toml.Key) (known toml.Key, want string) {
+	for f := range t.Fields() {
+		if f.Tag.Get("toml") != key[0] {
+			continue
+		}
+		of := f.Type
+		if of.Kind() == reflect.Pointer {
+			of = of.Elem()
+		}
+		if of.Kind() == reflect.Struct && len(key) > 1 {
+			known, want = wanted(of, key[1:])
+			return append(toml.Key{key[0]}, known...), want
+		}
+		return key[:1], map[reflect.Kind]string{
+			reflect.String: "text in quotes", reflect.Slice: `a list of texts in quotes, as ["a", "b"]`, reflect.Bool: "true or false",
+			reflect.Float64: "a number, as 1.5", reflect.Int64: "a whole number that fits in 64 bits", reflect.Struct: "a table: write [" + key[0] + "], and its keys below",
+		}[of.Kind()]
+	}
+	return nil, ""
+}
+
+func joined(key toml.Key) string { return clip.Text(strings.Join(key, ".")) }
+
+// checkProject refuses what a project's file may not name, trusted or not.
+func (f *File) checkProject() error {
+	i := slices.IndexFunc(f.Settings, func(s Setting) bool { return s.Key == "mounts" })
+	if i < 0 {
+		return nil
+	}
+	if isTop(f.Dir()) {
+		return tool.Errorf(tool.Permission, "%s: mounts would be copied from your home directory or the root into the sessions of every project below; write them into a project's own %s", f.Path, Name)
+	}
+	for _, spec := range f.Settings[i].Values {
+		m, err := hostmount.Parse(spec)
+		if err != nil {
+			return tool.Errorf(tool.Invalid, "%s: mounts: %q: %s", f.Path, spec, tool.AsError(err).Message)
+		}
+		if !filepath.IsLocal(m.HostPath) {
+			return tool.Errorf(tool.Permission, "%s: mounts: %q doesn't lie in the project; give it with --mount, or in your own configuration", f.Path, spec)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+package config
+
+import "slices"
+
+// Chosen is a setting that counts, and the files that say so.
+type Chosen struct {
+	Setting
+	Files []*File `json:"-"`
+}
+
+// Merge gives what counts of several files, of which the first comes before the others. What
+// restricts a session is never loosened by it: deny has the hosts of all, and strict and
+// isolation have the tightest value.
+func Merge(files []*File) (out []Chosen) {
+	for _, key := range Keys() {
+		var c Chosen
+		for _, file := range files {
+			i := slices.IndexFunc(file.Settings, func(s Setting) bool { return s.Key == key.Key })
+			if i < 0 {
+				continue
+			}
+			c.add(file, file.Settings[i])
+		}
+		if len(c.Files) > 0 {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func (c *Chosen) add(file *File, s Setting) {
+	switch {
+	case len(c.Files) == 0, tighter(s, c.Setting):
+		c.Setting, c.Files = s, []*File{file}
+	case s.Key == "deny":
+		c.Values, c.Files = slices.Concat(c.Values, s.Values), append(c.Files, file)
+	}
+}
+
+func tighter(s, than Setting) bool {
+	tight := map[string]string{"strict": "true", "isolation": "gvisor"}[s.Key]
+	return tight != "" && s.Values[0] == tight && than.Values[0] != tight
+}
+
+// Source names the files and the key.
+func (c *Chosen) Source() string { return c.From() + ": " + c.Key }
+
+// From names the files.
+func (c *Chosen) From() string {
+	paths := ""
+	for i, f := range c.Files {
+		if i > 0 {
+			paths += ", "
+		}
+		paths += f.Path
+	}
+	return paths
+}

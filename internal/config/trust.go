@@ -1,0 +1,103 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/gofrs/flock"
+
+	"github.com/wisbox/wisbox/internal/jsonfile"
+)
+
+// trusted is the record of trust: by path, the hash of the content that a person has seen.
+const trusted = "trusted.json"
+
+// Hash names the content of a file.
+func (f *File) Hash() string {
+	sum := sha256.Sum256(f.Raw)
+	return hex.EncodeToString(sum[:])
+}
+
+// place is the path that trust is kept under, without links.
+func (f *File) place() (string, error) {
+	dir, err := filepath.EvalSymlinks(f.Dir())
+	return filepath.Join(dir, Name), err
+}
+
+// Trusted reports whether a person trusts the file with the content that was read.
+func (f *File) Trusted() (bool, error) {
+	dir, err := home()
+	if err != nil {
+		return false, nil //nolint:nilerr // nothing can be trusted without a record
+	}
+	at, err := f.place()
+	if err != nil {
+		return false, err
+	}
+	all := map[string]string{}
+	err = jsonfile.Read(filepath.Join(dir, trusted), &all)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && all[at] == f.Hash(), err
+}
+
+// Trust notes that a person trusts the file with the content that was read.
+func (f *File) Trust() error {
+	at, err := f.place()
+	if err != nil {
+		return err
+	}
+	return record(func(all map[string]string) { all[at] = f.Hash() })
+}
+
+// Forget ends the trust in the file of dir or of the first directory above it that has or had one,
+// and names it; "" where none was trusted. The file may be gone, or be anything.
+func Forget(dir string) (path string, err error) {
+	if dir, err = filepath.Abs(dir); err != nil {
+		return "", err
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return "", err
+	}
+	err = record(func(all map[string]string) {
+		for ; ; dir = filepath.Dir(dir) {
+			at := filepath.Join(dir, Name)
+			if _, ok := all[at]; ok {
+				delete(all, at)
+				path = at
+				return
+			}
+			if _, err := os.Lstat(at); err == nil || dir == filepath.Dir(dir) {
+				return
+			}
+		}
+	})
+	return path, err
+}
+
+// record changes the record of trust.
+func record(change func(all map[string]string)) error {
+	dir, err := home()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	lock := flock.New(filepath.Join(dir, trusted+".lock"), flock.SetPermissions(0o600))
+	if err := lock.Lock(); err != nil {
+		return err
+	}
+	defer lock.Unlock()
+	all := map[string]string{}
+	if err := jsonfile.Read(filepath.Join(dir, trusted), &all); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	change(all)
+	return jsonfile.Write(filepath.Join(dir, trusted), all)
+}

@@ -1,0 +1,100 @@
+package door
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/pem"
+	"fmt"
+	"os"
+
+	"github.com/wisbox/wisbox/internal/box"
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+const rootsPath = sandbox.SecretsDir + "/" + box.RootsName
+
+// maxRoots is the size of the file in bytes. It lies in memory, twice while it is replaced,
+// in the megabyte that secrets have.
+const maxRoots = 400 << 10
+
+// bundles are where systems keep their certificates.
+var bundles = []string{
+	"/etc/ssl/certs/ca-certificates.crt", // Debian, Alpine, Arch
+	"/etc/pki/tls/certs/ca-bundle.crt",   // Fedora, RHEL
+	"/etc/ssl/ca-bundle.pem",             // openSUSE
+	"/etc/ssl/cert.pem",                  // others
+}
+
+// giveRoots gives programs the certificates that they should trust, and says where; ""
+// where there are none. mu is held.
+func (d *Door) giveRoots(ctx context.Context) (path string, err error) {
+	own := d.proxy.Roots()
+	if d.given != nil && bytes.Contains(d.given, own) {
+		return pathOf(d.given), nil
+	}
+	all := joined(own, hostRoots(), imageRoots(ctx, d.at))
+	if len(all) > 0 {
+		keeper, ok := sandbox.As[sandbox.SecretKeeper](d.at)
+		if !ok {
+			return "", fmt.Errorf("%w: this backend can't hand over certificates", sandbox.ErrUnsupported)
+		}
+		if err := keeper.KeepSecrets(ctx, map[string][]byte{box.RootsName: all}); err != nil {
+			return "", err
+		}
+	}
+	d.given = append([]byte{}, all...)
+	return pathOf(all), nil
+}
+
+func pathOf(roots []byte) string {
+	if len(roots) == 0 {
+		return ""
+	}
+	return rootsPath
+}
+
+// hostRoots are those that this machine trusts, a company's among them.
+func hostRoots() []byte {
+	for _, path := range append([]string{os.Getenv("SSL_CERT_FILE")}, bundles...) {
+		if raw, err := os.ReadFile(path); err == nil && len(raw) > 0 {
+			return raw
+		}
+	}
+	return nil
+}
+
+// imageRoots are those of the image, as its programs read them.
+func imageRoots(ctx context.Context, sb sandbox.Sandbox) []byte {
+	var out bytes.Buffer
+	_, err := sb.Run(ctx, sandbox.Cmd{
+		Argv: append([]string{"cat"}, bundles...), Stdout: &out, Timeout: prepareTimeout, Capture: &sandbox.Capture{Forward: 4 * maxRoots},
+	})
+	if err != nil {
+		return nil
+	}
+	return out.Bytes()
+}
+
+// joined are the certificates of all, each once, as many as have room.
+func joined(all ...[]byte) []byte {
+	var out []byte
+	seen := map[[sha256.Size]byte]bool{}
+	for _, rest := range all {
+		for {
+			var block *pem.Block
+			if block, rest = pem.Decode(rest); block == nil {
+				break
+			}
+			sum := sha256.Sum256(block.Bytes)
+			if block.Type != "CERTIFICATE" || seen[sum] {
+				continue
+			}
+			seen[sum] = true
+			if one := pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes}); len(out)+len(one) <= maxRoots {
+				out = append(out, one...)
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,92 @@
+package door
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+
+	"github.com/wisbox/wisbox/egress"
+	"github.com/wisbox/wisbox/egress/policy"
+)
+
+// Rules say where a session's programs may connect to. The zero Rules are a session
+// without a network.
+type Rules struct {
+	policy.Settings
+
+	Via string `json:"via,omitempty"` // the URL of a proxy through which all goes
+}
+
+// Opens reports whether anything is allowed.
+func (r Rules) Opens() bool { return len(r.Allow) > 0 || r.Record }
+
+// RuleError says which rule is wrong, and which part of it. Its text begins with the
+// name of the setting.
+type RuleError struct{ error }
+
+// Parse reads rules. Its errors are all *RuleError.
+func (r Rules) Parse() (*policy.Policy, *url.URL, error) {
+	p, via, err := r.parse()
+	if err != nil {
+		return nil, nil, &RuleError{err}
+	}
+	return p, via, nil
+}
+
+func (r Rules) parse() (*policy.Policy, *url.URL, error) {
+	p, err := policy.Parse(r.Settings)
+	if err != nil || r.Via == "" {
+		return p, nil, err
+	}
+	via, err := url.Parse(r.Via)
+	if err != nil { // its text has the URL, which may have a password
+		return nil, nil, errors.New("egress_via can't be read as a URL; write http://HOST:PORT")
+	}
+	probe, err := egress.New(&egress.Options{Via: via})
+	if err != nil {
+		return nil, nil, fmt.Errorf("egress_via %q: it is no proxy's address; write http://HOST:PORT", via.Redacted())
+	}
+	return p, via, probe.Close()
+}
+
+// Secrets names the secrets that injections use.
+func (r Rules) Secrets() (names []string) {
+	for _, text := range r.Inject {
+		if i, err := policy.ParseInjection(text); err == nil {
+			names = append(names, i.Secret)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// With is the rules with others. What is allowed is no longer denied by the same
+// text, and the other way around.
+func (r Rules) With(allow, deny []string) Rules {
+	next := r
+	next.Allow = added(without(r.Allow, deny), allow)
+	next.Deny = added(without(r.Deny, allow), deny)
+	return next
+}
+
+func added(to, more []string) []string {
+	for _, text := range more {
+		if !slices.Contains(to, text) {
+			to = append(to, text)
+		}
+	}
+	return to
+}
+
+func without(all, gone []string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(text string) bool { return slices.Contains(gone, text) })
+}
+
+// Shown is the rules without a password.
+func (r Rules) Shown() Rules {
+	if via, err := url.Parse(r.Via); err == nil {
+		r.Via = via.Redacted()
+	}
+	return r
+}

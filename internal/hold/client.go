@@ -1,0 +1,441 @@
+package hold
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Client asks the holder of one session. Each operation has a connection of its
+// own; a lost one is unavailable, and the next operation starts the holder again.
+// Its methods may be called from many goroutines at once.
+type Client struct {
+	// Dial connects to the holder that runs, or wraps ErrNoHolder.
+	Dial func(ctx context.Context) (*Conn, error)
+	// Launch starts a holder where there is none; nil starts none.
+	Launch func(ctx context.Context) error
+	// Replace ends a holder of another version, so that the next Launch starts one
+	// of this version; nil leaves it alone.
+	Replace func(ctx context.Context)
+}
+
+var (
+	// ErrNoHolder is why nobody answers where no holder is started.
+	ErrNoHolder = errors.New("there is no holder")
+	// ErrNotTaken is the error of an operation that no holder took.
+	ErrNotTaken = tool.Errorf(tool.Unavailable,
+		"the process that holds this session ended before it took the call, each time it was tried; nothing of the call was done; call again, and if that doesn't help see `wisbox doctor`")
+	// ErrOtherVersion is the error of an operation that a holder of another version
+	// refused.
+	ErrOtherVersion = tool.Errorf(tool.Unavailable,
+		"this session is held by another version of wisbox; its next call or program ends that process, with its programs, and starts one of this version over the same files")
+
+	errHolderLost = tool.Errorf(tool.Unavailable,
+		"the process that holds this session ended during the call; what the call ran, kept interpreters and their state are lost, files are not; call again")
+	errJoinLost = tool.Errorf(tool.Unavailable,
+		"the process that holds this session ended; the program goes on if that was killed: `wisbox ps` shows it within a minute, then attach again")
+	// ErrStandsStill is the error of an operation that a holder doesn't take.
+	ErrStandsStill = tool.Errorf(tool.Unavailable,
+		"the process that holds this session takes no call: it may be stopped; nothing of the call was done; let it go on (SIGCONT) or kill it (`wisbox __hold` in the list of processes), then call again")
+)
+
+// TakeWait is how long a holder has to take an operation. One that is only busy
+// takes milliseconds. Tests change it.
+var TakeWait = 30 * time.Second
+
+// hangUp is how long a cancelled operation has to say how far it came.
+const hangUp = 2 * time.Second
+
+// tries is how many holders an operation is offered to. One that is killed may
+// refuse it twice: the kernel closes its connections and its socket in any order.
+const tries = 5
+
+// Do has one operation done and reads its answer into answer.
+func (c *Client) Do(ctx context.Context, req Request, io Streams, answer any) error {
+	req.Op = versioned + req.Op
+	p, err := c.deliver(ctx, req.complete(ctx, io), io)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, p.hangUp)
+	defer stop()
+	select {
+	case <-p.done:
+	case <-p.abandoned:
+		return ctx.Err()
+	}
+	return p.read(ctx, answer)
+}
+
+// Start has a program started, which the returned process steers.
+func (c *Client) Start(ctx context.Context, req Request, io Streams) (sandbox.Process, error) {
+	req.Op, req.Started = versioned+req.Op, true
+	p, err := c.deliver(ctx, req.complete(ctx, io), io)
+	if err != nil {
+		return nil, err
+	}
+	return process{p, req.Joins}, nil
+}
+
+// Metrics returns the holder's counters. It doesn't count as use of the session:
+// polling keeps no holder alive.
+func (c *Client) Metrics(ctx context.Context) (report []byte, err error) {
+	p, err := c.deliver(ctx, Request{Op: opMetrics, Ack: true}, Streams{})
+	if err != nil {
+		return nil, err
+	}
+	defer context.AfterFunc(ctx, func() { _ = p.c.Close() })()
+	<-p.done
+	return report, p.read(ctx, &report)
+}
+
+// Stop ends the holder, if there is one, and waits until it has let go of the
+// session.
+func (c *Client) Stop(ctx context.Context) {
+	conn, err := c.Dial(ctx)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	if conn.SendJSON(FrameRequest, Request{Op: opStop}) != nil {
+		return
+	}
+	for err == nil { // the answer, then the connection's end with the holder's
+		_, _, err = conn.Receive()
+	}
+}
+
+// deliver offers an operation to one holder after the other until one takes it. What
+// a holder has not taken has not begun, so it goes to the next one. (A holder from
+// before Taken may have begun before its first other frame.)
+func (c *Client) deliver(ctx context.Context, req Request, io Streams) (p *operation, err error) {
+	for range tries {
+		p, err = c.offer(ctx, req, io)
+		switch {
+		case errors.Is(err, ErrOtherVersion) && c.Replace != nil:
+			c.Replace(ctx)
+		case !errors.Is(err, ErrNotTaken):
+			return p, err
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
+	return nil, err
+}
+
+func (c *Client) connect(ctx context.Context) (*Conn, error) {
+	conn, err := c.Dial(ctx)
+	if err == nil || c.Launch == nil {
+		return conn, err
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err := c.Launch(ctx); err != nil {
+		return nil, err
+	}
+	if conn, err = c.Dial(ctx); err != nil { // it ended at once, or another one did that was quicker
+		return nil, ErrNotTaken
+	}
+	return conn, nil
+}
+
+// offer sends the request and returns once the holder has begun: with its first
+// frame beside Taken, or for an operation with input as soon as it is taken.
+func (c *Client) offer(ctx context.Context, req Request, io Streams) (*operation, error) {
+	conn, err := c.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := &operation{c: conn, io: io, progress: tool.Progress(ctx), window: newWindow(stdinWindow), done: make(chan struct{}), abandoned: make(chan struct{})}
+	conn.takes = io.Conn != nil
+	stop := context.AfterFunc(ctx, p.cancel)
+	defer stop()
+	late := time.AfterFunc(TakeWait, p.giveUp)
+	defer late.Stop()
+	if conn.SendJSON(FrameRequest, req) != nil {
+		err = p.untaken() // no holder acts on half a request
+	} else {
+		err = p.begin(ctx, req.Started)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	if io.Stdin != nil {
+		go p.feed(io.Stdin)
+	}
+	go p.follow()
+	return p, nil
+}
+
+// operation is a connection over which one thing is asked of the holder.
+type operation struct {
+	c        *Conn
+	io       Streams
+	progress func(string)
+	window   *window // how much input may be sent
+
+	taken  atomic.Bool // it may have begun
+	still  atomic.Bool // it was given up, because nobody takes it
+	older  bool        // the holder names no version
+	killed atomic.Bool
+
+	first struct { // frame that was read by begin
+		kind    Type
+		payload []byte
+	}
+	done      chan struct{} // closed when answer or err is set
+	answer    []byte
+	err       error
+	abandoned chan struct{} // closed when a cancelled operation had its time
+}
+
+// untaken is why nothing of the operation was done.
+func (p *operation) untaken() error {
+	if p.still.Load() {
+		return ErrStandsStill
+	}
+	return ErrNotTaken
+}
+
+// giveUp ends an operation that nobody has taken.
+func (p *operation) giveUp() {
+	if !p.taken.Load() {
+		p.still.Store(true)
+		_ = p.c.Close()
+	}
+}
+
+// cancel ends the operation while it is offered.
+func (p *operation) cancel() {
+	if !p.taken.Load() {
+		_ = p.c.Close()
+		return
+	}
+	p.hangUp()
+}
+
+// hangUp asks for the operation's end. It may say how far it came.
+func (p *operation) hangUp() {
+	if p.killed.Swap(true) {
+		return
+	}
+	_ = p.c.Send(FrameKill, nil)
+	time.AfterFunc(hangUp, func() {
+		_ = p.c.Close()
+		close(p.abandoned)
+	})
+}
+
+// begin waits until the holder has taken the operation; of a program, until it was
+// started.
+func (p *operation) begin(ctx context.Context, started bool) error {
+	kind, payload, err := p.c.Receive()
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return p.untaken()
+	}
+	p.taken.Store(true) // by whatever frame: an older holder doesn't say Taken
+	if kind == FrameTaken {
+		p.older = len(payload) == 0
+		if !started && !p.older {
+			return nil
+		}
+		if kind, payload, err = p.c.Receive(); err != nil {
+			return p.lost(ctx)
+		}
+	} else {
+		p.older = true
+	}
+	switch {
+	case kind == FrameFailure && p.older && tool.KindOf(failure(payload)) == tool.Unsupported:
+		return ErrOtherVersion
+	case kind == FrameFailure && started:
+		return failure(payload)
+	case kind != FrameStarted:
+		p.first.kind, p.first.payload = kind, payload
+	}
+	return nil
+}
+
+// read gives what the operation answered, once it is done.
+func (p *operation) read(ctx context.Context, answer any) error {
+	switch {
+	case errors.Is(p.err, errHolderLost):
+		return p.lost(ctx)
+	case p.err != nil:
+		return p.err
+	}
+	return json.Unmarshal(p.answer, answer)
+}
+
+func (p *operation) lost(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return errHolderLost
+}
+
+// feed sends input, never more than a window ahead of what the holder has read.
+func (p *operation) feed(in io.Reader) {
+	buf := make([]byte, ChunkSize)
+	for {
+		room := p.window.take(len(buf))
+		if room == 0 {
+			return
+		}
+		n, err := in.Read(buf[:room])
+		p.window.give(room - n)
+		if n > 0 && p.c.Send(FrameStdin, buf[:n]) != nil {
+			return
+		}
+		if err != nil {
+			_ = p.c.Send(FrameStdinEnd, endOf(err))
+			return
+		}
+	}
+}
+
+// endOf is why input ends: nothing at its end, else that it broke off.
+func endOf(err error) []byte {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return []byte("the input broke off")
+}
+
+// follow passes output on until the answer comes.
+func (p *operation) follow() {
+	defer p.c.Close()
+	defer p.c.drop()
+	defer close(p.done)
+	defer p.window.close()
+	kind, payload := p.first.kind, p.first.payload
+	for {
+		if kind != 0 && p.handle(kind, payload) {
+			return
+		}
+		var err error
+		if kind, payload, err = p.c.Receive(); err != nil {
+			p.err = errHolderLost
+			return
+		}
+	}
+}
+
+// handle does one frame and reports whether it was the last.
+func (p *operation) handle(kind Type, payload []byte) (last bool) {
+	switch kind {
+	case FrameStdout:
+		write(p.io.Stdout, payload)
+	case FrameStderr:
+		write(p.io.Stderr, payload)
+	case FrameStdin:
+		if len(payload) == 4 {
+			p.window.give(int(binary.BigEndian.Uint32(payload)))
+		}
+	case FrameConn:
+		if p.err = p.takeConn(); p.err != nil {
+			return true
+		}
+	case FrameProgress:
+		if p.progress != nil {
+			p.progress(string(payload))
+		}
+	case FrameFailure:
+		p.err = failure(payload)
+		return true
+	case FrameAnswer:
+		p.answer = payload
+		return true
+	}
+	return false
+}
+
+// takeConn gives the caller the connection that came.
+func (p *operation) takeConn() error {
+	conn, err := p.c.conn()
+	if err != nil || p.io.Conn == nil {
+		return tool.Errorf(tool.Internal, "the session's holder handed nothing over").Because(err)
+	}
+	return p.io.Conn(conn)
+}
+
+// write passes output on. A reader who is gone is no error of the operation.
+func write(w io.Writer, p []byte) {
+	if w != nil {
+		_, _ = w.Write(p)
+	}
+}
+
+func failure(raw []byte) error {
+	e := &tool.Error{}
+	if err := json.Unmarshal(raw, e); err != nil {
+		return err
+	}
+	return e
+}
+
+// process is a program that runs in the holder.
+type process struct {
+	p     *operation
+	joins bool
+}
+
+// Wait implements sandbox.Process. A holder that is lost took the program with it, but
+// for one that was only joined.
+func (r process) Wait(ctx context.Context) (res sandbox.Result, err error) {
+	select {
+	case <-r.p.done:
+	case <-ctx.Done():
+		return res, ctx.Err()
+	}
+	switch {
+	case errors.Is(r.p.err, errHolderLost) && r.joins:
+		return res, errJoinLost
+	case errors.Is(r.p.err, errHolderLost):
+		return sandbox.Result{Status: sandbox.StatusSandboxLost, ExitCode: -1}, nil
+	case r.p.err != nil:
+		return res, r.p.err
+	}
+	return res, json.Unmarshal(r.p.answer, &res)
+}
+
+// Signal implements sandbox.Process.
+func (r process) Signal(name string) error { return r.send(FrameSignal, []byte(name)) }
+
+// Resize implements sandbox.Process.
+func (r process) Resize(size sandbox.WinSize) error {
+	raw, err := json.Marshal(size)
+	return errors.Join(err, r.send(FrameResize, raw))
+}
+
+// Kill implements sandbox.Process.
+func (r process) Kill() error {
+	if !r.p.killed.Swap(true) {
+		_ = r.send(FrameKill, nil)
+	}
+	return nil
+}
+
+func (r process) send(t Type, payload []byte) error {
+	select {
+	case <-r.p.done:
+		return nil // signalling an ended program is not an error
+	default:
+		return r.p.c.Send(t, payload)
+	}
+}

@@ -1,0 +1,74 @@
+package hold
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/gofrs/flock"
+)
+
+// Who has a holder's lock removes its file at the end. So a lock counts only while its
+// file is still the one at its path: who waited for one that was removed asks for the
+// new one.
+
+const lockEvery = 10 * time.Millisecond
+
+// awaitLock takes a holder's lock unless another one listens: nil then. One that doesn't
+// listen yet soon does; one that no longer does ends, or is dead and the kernel
+// has not closed all its files yet.
+func awaitLock(ctx context.Context, path string) (*flock.Flock, error) {
+	ctx, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
+	lock := flock.New(path + ".lock")
+	for {
+		ok, err := lock.TryLock()
+		switch {
+		case ok && isAt(lock, path+".lock"):
+			return lock, nil
+		case err != nil, !ok && listens(path):
+			return nil, errors.Join(err, lock.Close())
+		case ok: // its file was removed
+			_ = lock.Close()
+			lock = flock.New(path + ".lock")
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), lock.Close())
+		case <-time.After(lockEvery):
+		}
+	}
+}
+
+func isAt(lock *flock.Flock, path string) bool {
+	held, err := lock.Stat()
+	there, thereErr := os.Lstat(path)
+	return err == nil && thereErr == nil && os.SameFile(held, there)
+}
+
+// releaseLock removes what a holder had at path and lets its lock go.
+func releaseLock(lock *flock.Flock, path string) {
+	_ = os.Remove(path)
+	_ = os.Remove(path + ".lock")
+	_ = lock.Close()
+}
+
+// sweepLocks removes what holders that were killed left beside path.
+func sweepLocks(path string) {
+	left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "hold-*.lock"))
+	for _, file := range left {
+		other := strings.TrimSuffix(file, ".lock")
+		if other == path {
+			continue
+		}
+		lock := flock.New(file)
+		if ok, err := lock.TryLock(); err == nil && ok && isAt(lock, file) {
+			releaseLock(lock, other)
+			continue
+		}
+		_ = lock.Close()
+	}
+}

@@ -1,0 +1,256 @@
+package hold
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Options are what a Holder is made with. Session is required.
+type Options struct {
+	Session Session
+	// Idle is how long the holder stays without a client and without a program; 0 is
+	// [DefaultIdle].
+	Idle time.Duration
+	// Ending is called when the holder ends, before the operations under way are waited
+	// for, which are cancelled; nil does nothing.
+	Ending func(cause error)
+	// Metrics returns what was counted; nil where nothing counts.
+	Metrics func() ([]byte, error)
+	Log     *slog.Logger // default none
+}
+
+// DefaultIdle is how long a holder stays without a client and without a process that
+// outlives its clients.
+const DefaultIdle = 10 * time.Minute
+
+// Holder serves one session on a socket. A process may have any number of them.
+type Holder struct {
+	opts   Options
+	cancel context.CancelCauseFunc
+
+	mu    sync.Mutex
+	conns int       // of clients that don't only look
+	empty bool      // the sandbox is removed, and no client used the session since
+	due   time.Time // when to look whether the holder is idle
+	timer *time.Timer
+	last  []*Conn // clients that wait for the end
+}
+
+// New makes a Holder that Serve runs.
+func New(opts *Options) *Holder {
+	h := &Holder{opts: *opts}
+	if h.opts.Idle == 0 {
+		h.opts.Idle = DefaultIdle
+	}
+	if h.opts.Log == nil {
+		h.opts.Log = slog.New(slog.DiscardHandler)
+	}
+	return h
+}
+
+var (
+	errIdle    = errors.New("idle")
+	errStopped = errors.New("stopped by a client")
+)
+
+// farewell is how long, when the holder ends, a client has to take what is still to
+// be said: one that takes nothing more, or says nothing, must not keep it.
+const farewell = 5 * time.Second
+
+// Serve serves clients until ctx ends, a client stops the holder, or nobody has used
+// it for Idle, and returns why. Call Free when the session is closed.
+func (h *Holder) Serve(ctx context.Context, l net.Listener) (cause error) {
+	ctx, h.cancel = context.WithCancelCause(ctx)
+	h.mu.Lock()
+	h.timer = time.AfterFunc(h.opts.Idle, h.lookIdle)
+	h.due = time.Now().Add(h.opts.Idle)
+	h.mu.Unlock()
+	var conns sync.WaitGroup
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			break
+		}
+		h.enter()
+		conns.Go(func() { h.serve(ctx, l, c) })
+	}
+	h.cancel(errStopped)
+	h.timer.Stop()
+	if h.opts.Ending != nil {
+		h.opts.Ending(context.Cause(ctx))
+	}
+	conns.Wait()
+	return context.Cause(ctx)
+}
+
+// Free tells the clients that wait for the end that the session is free.
+func (h *Holder) Free() {
+	for _, c := range h.last {
+		_ = c.Close()
+	}
+}
+
+func (h *Holder) serve(ctx context.Context, l net.Listener, c net.Conn) {
+	conn := NewConn(c)
+	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now().Add(farewell)) })()
+	defer h.operate(ctx, conn)()
+	if ctx.Err() != nil { // first: a client that was not taken dials again, and finds the next holder
+		_ = l.Close()
+	}
+	if !h.keeps(conn) {
+		_ = c.Close()
+	}
+}
+
+// keeps reports whether a client waits for the holder's end.
+func (h *Holder) keeps(c *Conn) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Contains(h.last, c)
+}
+
+// enter and leave follow the clients; the idle time begins when the last one
+// leaves. One that only looks leaves as soon as it says so, and puts nothing off.
+func (h *Holder) enter() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.conns++
+	h.timer.Stop()
+}
+
+func (h *Holder) leave(use bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if use {
+		h.empty, h.due = false, time.Now().Add(h.opts.Idle)
+	}
+	if h.conns--; h.conns == 0 {
+		h.timer.Reset(time.Until(h.due))
+	}
+}
+
+// lookAgain is for who holds mu.
+func (h *Holder) lookAgain(in time.Duration) {
+	h.due = time.Now().Add(in)
+	h.timer.Reset(in)
+}
+
+// lookIdle ends the holder unless a process still runs. What takes time of that,
+// to remove the sandbox, comes first: a client that comes meanwhile waits, and is
+// served, where one that finds the holder ending must start another.
+func (h *Holder) lookIdle() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.conns > 0:
+	case time.Until(h.due) > 0: // the timer had gone off when a client came
+		h.timer.Reset(time.Until(h.due))
+	case h.opts.Session.Busy():
+		h.lookAgain(h.opts.Idle)
+	case !h.empty:
+		h.removeSandbox()
+		h.empty = true
+		h.lookAgain(lastCall)
+	default:
+		h.cancel(errIdle)
+	}
+}
+
+// lastCall is how long clients that waited have to come in.
+const lastCall = 200 * time.Millisecond
+
+// emptyTime bounds the removal of an idle sandbox.
+const emptyTime = 30 * time.Second
+
+func (h *Holder) removeSandbox() {
+	ctx, cancel := context.WithTimeout(context.Background(), emptyTime)
+	defer cancel()
+	if err := h.opts.Session.Empty(ctx); err != nil {
+		h.opts.Log.Warn("remove an idle sandbox", "error", err)
+	}
+}
+
+// operate does one operation; done is to be called when the client has gone.
+func (h *Holder) operate(ctx context.Context, c *Conn) (done func()) {
+	done = func() { h.leave(true) }
+	kind, raw, err := c.Receive()
+	if err != nil || kind != FrameRequest {
+		return done
+	}
+	var req Request
+	if json.Unmarshal(raw, &req) != nil || !take(ctx, c, req) {
+		return done
+	}
+	if req.Op == opMetrics || req.Look {
+		h.leave(false)
+		done = func() {}
+	}
+	ctx, cancel := context.WithCancel(req.context(ctx))
+	defer cancel()
+	if err := h.dispatch(ctx, c, req); err != nil {
+		_ = c.SendJSON(FrameFailure, tool.AsError(err))
+	}
+	return done
+}
+
+// take tells the client that its operation begins. One that isn't told, or can't
+// be, has none: it may ask the next holder.
+func take(ctx context.Context, c *Conn, req Request) bool {
+	if ctx.Err() != nil && req.Op != opStop {
+		return false // this holder ends
+	}
+	return !req.Ack || c.Send(FrameTaken, []byte(Version)) == nil
+}
+
+func (h *Holder) dispatch(ctx context.Context, c *Conn, req Request) error {
+	switch req.Op {
+	case opMetrics:
+		return h.metrics(c)
+	case opStop:
+		h.stop(c)
+		return nil
+	}
+	op, ours := cutVersion(req.Op)
+	if !ours {
+		return errVersion
+	}
+	req.Op = op
+	x := newExchange(ctx, c, req)
+	defer x.end()
+	if req.Started {
+		return x.start(h.opts.Session)
+	}
+	return x.do(h.opts.Session)
+}
+
+var errVersion = tool.Errorf(tool.Unsupported, "this session is held by another version of wisbox; use that version, or wait until its holder ends (10 minutes after the last use)")
+
+func (h *Holder) metrics(c *Conn) error {
+	if h.opts.Metrics == nil {
+		return tool.Errorf(tool.Unsupported, "this session's holder counts nothing")
+	}
+	report, err := h.opts.Metrics()
+	if err != nil {
+		return err
+	}
+	return c.SendJSON(FrameAnswer, report)
+}
+
+// stop ends the holder. The client's connection stays open to the very end: its
+// close tells that the session is free.
+func (h *Holder) stop(c *Conn) {
+	h.mu.Lock()
+	h.last = append(h.last, c)
+	h.mu.Unlock()
+	h.cancel(errStopped)
+}

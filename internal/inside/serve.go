@@ -1,0 +1,100 @@
+package inside
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Serve does one operation on a file system. Only a Write reads in.
+func Serve(ctx context.Context, on sandbox.FileSystem, a *Ask, in io.Reader, out io.Writer) error {
+	return failure(serve(ctx, on, a, in, out), string(a.Path))
+}
+
+func serve(ctx context.Context, on sandbox.FileSystem, a *Ask, in io.Reader, out io.Writer) error {
+	path := string(a.Path)
+	switch a.Do {
+	case Stat:
+		f, err := on.Stat(ctx, path, a.Stat)
+		if err != nil {
+			return err
+		}
+		return put(out, infoOf(f))
+	case List:
+		return on.List(ctx, path, a.List, func(f sandbox.FileInfo) error { return put(out, infoOf(f)) })
+	case Open:
+		return read(ctx, on, a, out)
+	case Write:
+		return write(ctx, on, a, in)
+	case Move:
+		return on.Move(ctx, path, string(a.To), a.Move)
+	case Remove:
+		return on.Remove(ctx, path, a.Remove)
+	case Mkdir:
+		return on.Mkdir(ctx, path, a.Mkdir)
+	case Chmod:
+		return on.Chmod(ctx, path, a.Mode)
+	case Watch:
+		return watch(ctx, on, a, out)
+	}
+	return tool.Errorf(tool.Unsupported, "there is no operation on files of that name")
+}
+
+func read(ctx context.Context, on sandbox.FileSystem, a *Ask, out io.Writer) error {
+	f, err := on.Open(ctx, string(a.Path), a.Open)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := put(out, infoOf(f.Info())); err != nil {
+		return err
+	}
+	_, err = io.Copy(out, f)
+	return err
+}
+
+// write leaves nothing of an interrupted file: the next one of the same path removes it.
+func write(ctx context.Context, on sandbox.FileSystem, a *Ask, in io.Reader) error {
+	opts := a.Write
+	opts.Attrs = textsOf(a.Attrs)
+	if in == nil {
+		in = bytes.NewReader(nil)
+	}
+	err := on.Write(ctx, string(a.Path), in, opts)
+	if errors.Is(err, sandbox.ErrInterrupted) && ctx.Err() == nil {
+		_ = on.Write(ctx, string(a.Path), broken{}, opts)
+	}
+	return err
+}
+
+// broken is content that never comes.
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+func watch(ctx context.Context, on sandbox.FileSystem, a *Ask, out io.Writer) error {
+	w, err := on.Watch(ctx, string(a.Path), a.Watch)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	if err := put(out, event{}); err != nil {
+		return err
+	}
+	for {
+		e, err := w.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = put(out, event{e.Change, []byte(e.Name), e.Dir})
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,207 @@
+// Package journal records what the calls of a session did: an Event a call, and
+// with steps a snapshot from before each call that changed the workspace.
+package journal
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/wisbox/wisbox/internal/clip"
+	"github.com/wisbox/wisbox/internal/redact"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Event is the record of one tool call: a line of the session's log.jsonl and
+// what the OnEvent option of a session gets. It holds no content, no environment, no code, and
+// no value of a secret.
+type Event struct {
+	Time    time.Time `json:"time"`
+	Session string    `json:"session"`
+	Call    string    `json:"call"`
+	// Caller is who made the call, see [tool.WithCaller].
+	Caller string `json:"caller"`
+	Tool   string `json:"tool"`
+	Path   string `json:"path,omitempty"`
+	Mode   string `json:"mode,omitempty"`
+	// Args are the other arguments: numbers and switches as they are, names and
+	// command lines cut after 300 bytes, of everything else only its size.
+	Args       map[string]any `json:"args,omitempty"`
+	ArgsSize   int            `json:"argument_bytes"`
+	ResultSize int            `json:"result_bytes"` // of a program that a caller runs with its own streams: what it wrote
+	// Outcome is ok, failed, or the kind of the error.
+	Outcome string `json:"outcome"`
+	// Verdict is how the program that the call ran ended, as [sandbox.Status]; empty
+	// where it ran none, or one that lives on: that one's end is an Event of its own,
+	// with the Tool process_end and the same Call.
+	Verdict  string        `json:"verdict,omitempty"`
+	Message  string        `json:"message,omitempty"`
+	Duration time.Duration `json:"duration_ns"`
+	Effects
+}
+
+// Effects are what a call did to the workspace: what the tools themselves wrote
+// always, what programs wrote where AutoSnapshot is on.
+type Effects struct {
+	Changes []tool.Change `json:"changes,omitempty"` // the first 200
+	More    int64         `json:"more_changes,omitempty"`
+	// Unknown says that programs ran and nothing tells what they did.
+	Unknown bool `json:"changes_unknown,omitempty"`
+	// RolledBack says that the call failed and the workspace is what it was before.
+	RolledBack bool `json:"rolled_back,omitempty"`
+}
+
+var thisProcess = fmt.Sprintf("%s[%d]", filepath.Base(os.Args[0]), os.Getpid())
+
+// CallerOf names who makes the calls of a context.
+func CallerOf(ctx context.Context) string {
+	if who := tool.Caller(ctx); who != "" {
+		return clip.Text(who)
+	}
+	return thisProcess
+}
+
+const (
+	maxEventText = clip.MaxText // bytes of one text of an Event
+	maxEventArgs = 32           // recorded arguments of one call
+)
+
+// tellable are the arguments whose text an Event tells: what was worked on, not
+// what was put there. Of any other, new ones too, it tells only the size.
+var tellable = map[string]bool{
+	"command": true, "commands": true, "script": true, "cwd": true, "tty": true, "signal": true, "stream": true,
+	"process_id": true, "output_id": true, "snapshot_id": true, "label": true, "from": true, "to": true, "package": true,
+	"pattern": true, "glob": true, "encoding": true, "sandbox": true, "op": true, "level": true, "reads": true, "section_key": true,
+}
+
+// ForTool begins the Event of a tool's call with what may be told of its arguments.
+func ForTool(name string, raw json.RawMessage) Event {
+	e := Event{Tool: clip.Text(name), ArgsSize: len(raw)}
+	e.describe(raw)
+	return e
+}
+
+func (e *Event) describe(raw json.RawMessage) {
+	var args map[string]json.RawMessage
+	if json.Unmarshal(raw, &args) != nil {
+		return
+	}
+	e.Mode = textOf(args, "mode")
+	if e.Path = textOf(args, "file_path"); e.Path == "" {
+		e.Path = textOf(args, "path")
+	}
+	for name, value := range args {
+		if len(e.Args) == maxEventArgs {
+			return
+		}
+		e.tell(name, value)
+	}
+}
+
+// textOf removes a text from args: the Event has a field for it.
+func textOf(args map[string]json.RawMessage, name string) (text string) {
+	if json.Unmarshal(args[name], &text) == nil {
+		delete(args, name)
+	}
+	return clip.Text(text)
+}
+
+func (e *Event) tell(name string, value json.RawMessage) {
+	if e.Args == nil {
+		e.Args = map[string]any{}
+	}
+	name = clip.Text(name)
+	var text string
+	switch plain := !bytes.ContainsAny(value[:1], `"[{`); {
+	case (plain || tellable[name]) && len(value) <= maxEventText:
+		e.Args[name] = value
+	case tellable[name] && json.Unmarshal(value, &text) == nil:
+		e.Args[name] = clip.Text(text) + "…"
+	case tellable[name]:
+		e.Args[name] = clip.Text(string(value)) + "…"
+	default:
+		e.Args[name] = fmt.Sprintf("[%d bytes]", len(value))
+	}
+}
+
+// ForProgram begins the Event of a program that a caller runs with its own streams.
+func ForProgram(name string, argv []string, dir string) Event {
+	line := []string{}
+	for _, arg := range argv[:min(len(argv), maxEventArgs)] {
+		line = append(line, clip.Text(arg))
+	}
+	return Event{Tool: name, Args: map[string]any{"command": line, "cwd": clip.Text(dir)}}
+}
+
+// Redact takes the values out, also where clip has cut one in two.
+func (e *Event) Redact(r *redact.Redactor) {
+	*e = r.Value(*e).(Event) // it marshals and unmarshals
+	e.Path, e.Message = r.Head(e.Path), r.Head(e.Message)
+	for name, value := range e.Args {
+		switch v := value.(type) {
+		case string:
+			e.Args[name] = head(r, v)
+		case []string:
+			for i := range v {
+				v[i] = head(r, v[i])
+			}
+		case []any: // of texts, when a value was found above
+			for i := range v {
+				if text, ok := v[i].(string); ok {
+					v[i] = head(r, text)
+				}
+			}
+		}
+	}
+}
+
+// head is a text without the beginning of a value where it was cut.
+func head(r *redact.Redactor, text string) string {
+	cut := strings.TrimSuffix(text, "…")
+	return r.Head(cut) + text[len(cut):]
+}
+
+// EffectsOf are the effects of a call that knows its changes.
+func EffectsOf(changes []tool.Change) Effects {
+	n := min(len(changes), maxChanges)
+	return Effects{Changes: changes[:n], More: int64(len(changes) - n)}
+}
+
+// ForEnd begins the Event of the end of a program that had outlived its call; it has
+// that call's id. process is its id in the session, where it has one.
+func ForEnd(c Call, process string, argv []string) Event {
+	e := ForProgram("process_end", argv, "")
+	delete(e.Args, "cwd")
+	if process != "" {
+		e.Args["process_id"] = process
+	}
+	e.Call = c.ID
+	return e
+}
+
+// Outcome is what a call did, for its Event.
+type Outcome struct {
+	Failed  bool   `json:"failed,omitempty"`
+	Verdict string `json:"verdict,omitempty"`
+	Size    int    `json:"size,omitempty"` // bytes of the result, or that a program wrote to its caller's streams
+	Effects
+}
+
+// Finish completes the Event of a call that took that long.
+func (e *Event) Finish(out Outcome, err error, took time.Duration) {
+	e.Duration, e.Effects, e.ResultSize = took, out.Effects, out.Size
+	if err != nil {
+		te := tool.AsError(err)
+		e.Outcome, e.Message = string(te.Kind), clip.Text(te.Message)
+		return
+	}
+	e.Outcome, e.Verdict = "ok", out.Verdict
+	if out.Failed {
+		e.Outcome = "failed"
+	}
+}

@@ -1,0 +1,400 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/wisbox/wisbox/internal/byproduct"
+	"github.com/wisbox/wisbox/internal/lock"
+	"github.com/wisbox/wisbox/snapshot"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// A step is a snapshot from before a call that changed the workspace. It has the
+// call's id. Steps form a stack: Undo takes the last ones away.
+const (
+	maxSteps   = 256 // the oldest go when there are twice as many
+	pruneEvery = 32  // calls between two looks at how many there are
+)
+
+const (
+	// stepTime bounds what is done for a step before a call, and after a call whose
+	// caller may be gone.
+	stepTime = 2 * time.Minute
+	// freeingTime is that for the step of a call that gives room back, and for what an
+	// undo keeps: both go on without.
+	freeingTime = 8 * time.Second
+)
+
+const maxChanges = 200 // that an Event names
+
+// StepOptions are what a session's steps are made with. Store and Log are required.
+type StepOptions struct {
+	Store *snapshot.Store
+	// Each call that can change the workspace gets a step.
+	Each bool
+	// Rollback makes a call that fails leave the workspace as it was; it implies
+	// Each, and such calls wait for each other.
+	Rollback bool
+	Log      *slog.Logger
+}
+
+// Steps are the steps of one session. Its methods may be called from many
+// goroutines at once.
+type Steps struct {
+	StepOptions
+	made  atomic.Int64 // steps, by this process
+	alone *lock.Mutex  // held by a call that may be rolled back
+}
+
+// NewSteps makes the steps of a session.
+func NewSteps(opts *StepOptions) *Steps {
+	return &Steps{StepOptions: *opts, alone: lock.New()}
+}
+
+// Call names the call that a step belongs to.
+type Call struct {
+	ID   string
+	Tool string
+	// Recorded is closed when the call is in the log; nil where nobody says so.
+	Recorded <-chan struct{}
+}
+
+type callKey struct{}
+
+// CallIn returns the call that [Steps.Do] does with that context.
+func CallIn(ctx context.Context) Call {
+	c, _ := ctx.Value(callKey{}).(Call)
+	return c
+}
+
+// WithCall is a context in which CallIn returns the call.
+func WithCall(ctx context.Context, c Call) context.Context {
+	return context.WithValue(ctx, callKey{}, c)
+}
+
+// Do does what can change the workspace in the way that effect says, and returns
+// what it has changed. The effects count also beside an error.
+func (s *Steps) Do(ctx context.Context, c Call, effect tool.Effect, do func(context.Context) (*tool.Result, error)) (*tool.Result, Effects, error) {
+	ctx = WithCall(ctx, c)
+	if effect == tool.NoEffect || !s.Each && !s.Rollback {
+		res, err := do(ctx)
+		return res, noted(effect, res, err), err
+	}
+	free, err := s.beAlone(ctx)
+	if err != nil {
+		return nil, Effects{}, err
+	}
+	defer free()
+	step, missing := s.begin(ctx, c, effect)
+	if missing != nil && (effect != tool.FreeingEffect || ctx.Err() != nil) {
+		return nil, Effects{}, tool.Errorf(missing.Kind, "the step before this call can't be made, so nothing was done: %s", missing.Message).Because(missing)
+	}
+	res, err := do(ctx)
+	seen := noted(effect, res, err)
+	if missing != nil {
+		return stepless(res, missing), seen, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTime)
+	defer cancel()
+	if s.Rollback && (err != nil || res.Failed) {
+		return s.rollBack(ctx, c, step, seen, res, err)
+	}
+	return res, s.end(ctx, c, step, effect, seen), err
+}
+
+// stepless says in what a call answers that it can't be undone.
+func stepless(res *tool.Result, why *tool.Error) *tool.Result {
+	if res == nil {
+		return nil
+	}
+	said := *res
+	said.Text += "\n(this call can't be undone: no step could be made before it: " + why.Message + ")\n"
+	return &said
+}
+
+// noted are the effects as far as the call itself tells.
+func noted(effect tool.Effect, res *tool.Result, err error) Effects {
+	switch {
+	case effect == tool.NoEffect, tool.KindOf(err) == tool.Invalid: // no program has begun
+		return Effects{}
+	case err != nil:
+		return Effects{Unknown: !effect.Told()}
+	}
+	e := EffectsOf(res.Changes)
+	e.Unknown = !effect.Told()
+	return e
+}
+
+// beAlone lets calls that may be rolled back change the workspace one after the
+// other; others don't wait.
+func (s *Steps) beAlone(ctx context.Context) (free func(), err error) {
+	if !s.Rollback {
+		return func() {}, nil
+	}
+	if err := s.alone.Lock(ctx); err != nil {
+		return nil, tool.AsError(err)
+	}
+	return s.alone.Unlock, nil
+}
+
+// begin makes the step and returns its snapshot's ID.
+func (s *Steps) begin(ctx context.Context, c Call, effect tool.Effect) (string, *tool.Error) {
+	most := stepTime
+	if effect == tool.FreeingEffect {
+		most = freeingTime
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	info, err := s.Store.Create(ctx, &snapshot.CreateOptions{Label: labelPrefix + c.Tool, Call: c.ID})
+	if err != nil {
+		return "", tool.AsError(err)
+	}
+	if s.made.Add(1)%pruneEvery == 0 {
+		s.prune(ctx)
+	}
+	return info.ID, nil
+}
+
+// end takes down what the call has changed. A call that has changed nothing
+// leaves no step.
+func (s *Steps) end(ctx context.Context, c Call, step string, effect tool.Effect, seen Effects) Effects {
+	if effect == tool.LastingEffect {
+		return seen
+	}
+	if effect == tool.ProgramEffect {
+		found, err := s.lookAround(ctx, step, seen)
+		if err != nil {
+			s.Log.Warn("look what a call has changed", "call", c.ID, "error", err)
+			return seen
+		}
+		seen = found
+	}
+	if len(seen.Changes) == 0 {
+		s.drop(ctx, c, step)
+	}
+	return seen
+}
+
+// lookAround finds what has changed since the step.
+func (s *Steps) lookAround(ctx context.Context, step string, seen Effects) (Effects, error) {
+	found, err := s.Store.Changed(ctx, step, maxChanges, nil)
+	if err != nil {
+		return Effects{}, err
+	}
+	sums := map[string]string{} // that the tools know
+	for _, change := range seen.Changes {
+		sums[change.Path] = change.SHA256
+	}
+	e := Effects{More: found.Total - int64(len(found.Present)+len(found.Removed))}
+	for _, path := range found.Present {
+		e.Changes = append(e.Changes, tool.Change{Path: path, SHA256: sums[path]})
+	}
+	for _, path := range found.Removed {
+		e.Changes = append(e.Changes, tool.Change{Path: path, Removed: true})
+	}
+	return e, nil
+}
+
+func (s *Steps) drop(ctx context.Context, c Call, step string) {
+	if err := s.Store.Forget(ctx, step); err != nil {
+		s.Log.Warn("forget a step", "call", c.ID, "error", err)
+	}
+}
+
+// rollBack brings the workspace back and says so in what the call answers.
+func (s *Steps) rollBack(ctx context.Context, c Call, step string, seen Effects, res *tool.Result, failed error) (*tool.Result, Effects, error) {
+	const done = "; the workspace was rolled back to what it was before this call"
+	if _, err := s.Store.Restore(ctx, step, nil); err != nil {
+		s.Log.Warn("roll a call back", "call", c.ID, "error", err)
+		return nil, seen, tool.Errorf(tool.Unavailable, "the call failed and its changes can't be rolled back; try snapshot_restore %s", step).Because(errors.Join(err, failed))
+	}
+	s.drop(ctx, c, step)
+	rolled := Effects{RolledBack: true}
+	if failed != nil {
+		e := *tool.AsError(failed)
+		e.Message += done
+		return nil, rolled, &e
+	}
+	said := *res
+	said.Text += "\n(failed" + done + ")\n"
+	return &said, rolled, nil
+}
+
+// prune keeps the number of steps bounded.
+func (s *Steps) prune(ctx context.Context) {
+	steps, err := s.list(ctx)
+	if n := len(steps); err == nil && n >= 2*maxSteps {
+		err = s.Store.Remove(ctx, ids(steps[:n-maxSteps])...)
+	}
+	if err != nil {
+		s.Log.Warn("remove old steps", "error", err)
+	}
+}
+
+// list returns the steps, the oldest first.
+func (s *Steps) list(ctx context.Context) ([]snapshot.Info, error) {
+	all, err := s.Store.List(ctx)
+	return slices.DeleteFunc(all, func(i snapshot.Info) bool { return i.Call == "" }), err
+}
+
+func ids(infos []snapshot.Info) []string {
+	out := make([]string, len(infos))
+	for i, info := range infos {
+		out[i] = info.ID
+	}
+	return out
+}
+
+// Undone says what an undo did.
+type Undone struct {
+	Call     string            `json:"call"`             // the workspace is what it was before this call
+	Tool     string            `json:"tool,omitempty"`   // that it called
+	At       time.Time         `json:"at"`               // when it began
+	Calls    int               `json:"calls"`            // that were undone with it
+	Before   string            `json:"before,omitempty"` // snapshot of the workspace as it was before the undo
+	Unkept   string            `json:"unkept,omitempty"` // why there is none
+	Restored snapshot.Restored `json:"restored"`
+}
+
+// Undo makes the workspace what it was before a call, "" for the last one that
+// changed more than by-products (caches, git's index: see package byproduct); all after it
+// are undone too. Without a step of that call it is
+// not_found. The state before the undo stays as an automatic snapshot, where one can
+// be made in 8 s.
+func (s *Steps) Undo(ctx context.Context, call string) (*Undone, error) {
+	steps, err := s.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	at := stepOf(steps, call)
+	if call == "" {
+		if at, err = s.lastChange(ctx, steps); err != nil {
+			return nil, err
+		}
+	}
+	if at < 0 {
+		return nil, s.noStep(ctx, call, steps)
+	}
+	undone := steps[at:]
+	out := &Undone{Call: undone[0].Call, Tool: toolOf(undone[0]), At: undone[0].CreatedAt, Calls: len(undone)}
+	if out.Before, err = s.keepBefore(ctx, undone[0]); err != nil {
+		if ctx.Err() != nil {
+			return nil, err
+		}
+		out.Unkept = tool.AsError(err).Message
+	}
+	if out.Restored, err = s.Store.Restore(ctx, undone[0].ID, nil); err != nil {
+		return nil, err
+	}
+	return out, s.Store.Forget(ctx, ids(undone)...)
+}
+
+// keepBefore keeps what an undo is about to take away. The step that is to be
+// restored stays, whatever room that takes.
+func (s *Steps) keepBefore(ctx context.Context, step snapshot.Info) (id string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, freeingTime)
+	defer cancel()
+	info, err := s.Store.Create(ctx, &snapshot.CreateOptions{Label: "before undo of " + step.Call, Auto: true, Spare: step.ID})
+	return info.ID, err
+}
+
+// stepOf finds the step of a call by its id, by the step's own, or by the beginning of one that no
+// other has; -1 where there is none.
+func stepOf(steps []snapshot.Info, word string) int {
+	const least = 4 // characters that may stand for an id
+	begins := func(id string) bool {
+		return len(word) >= least && strings.HasPrefix(strings.ToLower(id), strings.ToLower(word))
+	}
+	at := -1
+	for i, s := range steps {
+		switch {
+		case word != "" && (strings.EqualFold(s.Call, word) || s.ID == word):
+			return i
+		case !begins(s.Call) && !begins(s.ID):
+		case at >= 0:
+			return -1
+		default:
+			at = i
+		}
+	}
+	return at
+}
+
+// lastChange finds the last step from which the workspace differs in more than by-products,
+// -1 where there is none: a program that lives on leaves one whatever it does.
+func (s *Steps) lastChange(ctx context.Context, steps []snapshot.Info) (int, error) {
+	return s.lastDifference(ctx, steps, byproduct.Is)
+}
+
+func (s *Steps) lastDifference(ctx context.Context, steps []snapshot.Info, ignore func(string) bool) (int, error) {
+	for at, step := range slices.Backward(steps) {
+		found, err := s.Store.Changed(ctx, step.ID, 1, &snapshot.ChangedOptions{Ignore: ignore})
+		if tool.KindOf(err) == tool.Limit { // more than any step has
+			return at, nil
+		}
+		if err != nil || found.Total > 0 {
+			return at, err
+		}
+	}
+	return -1, nil
+}
+
+func (s *Steps) noStep(ctx context.Context, call string, steps []snapshot.Info) error {
+	const when = "calls leave steps in a session that was made with auto_snapshot (wisbox session create --auto-snapshot)"
+	if call != "" {
+		return tool.Errorf(tool.NotFound, "call %q has left no step; the log shows the calls, and %s", call, when).In("step")
+	}
+	if at, err := s.lastDifference(ctx, steps, nil); err == nil && at >= 0 {
+		return tool.Errorf(tool.NotFound, "there is nothing to undo: since call %s only what programs write by themselves has changed (%s); to undo that too, name the call",
+			steps[at].Call, strings.Join(byproduct.List(), ", "))
+	}
+	return tool.Errorf(tool.NotFound, "there is nothing to undo: no step is left that differs from the workspace; %s", when)
+}
+
+const labelPrefix = "before " // of a step, and then the tool
+
+func toolOf(step snapshot.Info) string { return strings.TrimPrefix(step.Label, labelPrefix) }
+
+// Step is what an undo can go back to: the workspace as it was before a call.
+type Step struct {
+	Call string    `json:"call"`
+	Tool string    `json:"tool"`
+	At   time.Time `json:"at"`
+	// Changes are the first paths that the call has changed, of Total; a program that lived
+	// on may have changed some of them later. By-products aren't counted: with none but
+	// those Total is 0, and an undo that names no call passes the step.
+	Changes []tool.Change `json:"changes"`
+	Total   int64         `json:"total_changes"`
+}
+
+const stepChanges = 10 // that a Step names
+
+// List returns the last steps, at most n of them, the latest first.
+func (s *Steps) List(ctx context.Context, n int) ([]Step, error) {
+	all, err := s.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	steps, next := []Step{}, ""
+	for _, info := range slices.Backward(all[max(len(all)-n, 0):]) {
+		found, err := s.Store.Changed(ctx, info.ID, stepChanges, &snapshot.ChangedOptions{To: next, Ignore: byproduct.Is})
+		if err != nil {
+			return nil, err
+		}
+		step := Step{Call: info.Call, Tool: toolOf(info), At: info.CreatedAt, Changes: []tool.Change{}, Total: found.Total}
+		for _, path := range found.Present {
+			step.Changes = append(step.Changes, tool.Change{Path: path})
+		}
+		for _, path := range found.Removed {
+			step.Changes = append(step.Changes, tool.Change{Path: path, Removed: true})
+		}
+		steps, next = append(steps, step), info.ID
+	}
+	return steps, nil
+}

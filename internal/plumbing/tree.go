@@ -1,0 +1,117 @@
+package plumbing
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Entry is a file, link or submodule of a commit.
+type Entry struct {
+	Mode string // as 100644
+	Hash string
+}
+
+// ModeSubmodule is the mode of an entry that stands for another repository.
+const ModeSubmodule = "160000"
+
+// longestPath bounds one entry of a tree, in bytes.
+const longestPath = 64 << 10
+
+// Entries are those of a commit's tree that want takes, by their path from the top.
+func (r *Repo) Entries(ctx context.Context, commit string, want func(path, mode string) bool) (map[string]Entry, error) {
+	cmd := r.apart(ctx, "ls-tree", "-r", "-z", "--full-tree", commit)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	found, err := readEntries(bufio.NewReader(out), want)
+	if err != nil {
+		_ = cmd.Process.Kill()
+	}
+	if err = errors.Join(err, cmd.Wait()); err != nil {
+		return nil, tool.Errorf(tool.Unavailable, "the repository's commit %s can't be read", commit).Because(err)
+	}
+	return found, nil
+}
+
+func readEntries(in *bufio.Reader, want func(path, mode string) bool) (map[string]Entry, error) {
+	found := map[string]Entry{}
+	for {
+		line, err := in.ReadString(0)
+		if errors.Is(err, io.EOF) {
+			return found, nil
+		}
+		meta, name, ok := strings.Cut(strings.TrimSuffix(line, "\x00"), "\t")
+		words := strings.Fields(meta)
+		const fields = 3 // mode, type, hash
+		if err != nil || !ok || len(words) != fields || len(line) > longestPath {
+			return nil, errors.Join(errors.New("an entry of a tree can't be read"), err)
+		}
+		if want(name, words[0]) {
+			found[name] = Entry{words[0], words[2]}
+		}
+	}
+}
+
+// Ignored are those of paths that the files .gitignore of a commit, given by their paths, and
+// the repository's info/exclude ignore. Nothing of a working tree is read.
+func (r *Repo) Ignored(ctx context.Context, rules map[string]Entry, paths []string) (map[string]bool, error) {
+	tree := filepath.Join(r.own, "tree")
+	for name, e := range rules {
+		if err := r.layRule(ctx, tree, name, e); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.openOwn(); err != nil {
+		return nil, err
+	}
+	cmd := r.apart(ctx, "-c", "core.bare=false", "-c", "core.excludesFile="+filepath.Join(r.common, "info/exclude"), "check-ignore", "-z", "--stdin", "--no-index")
+	cmd.Dir = tree
+	cmd.Env = append(cmd.Env, "GIT_WORK_TREE="+tree)
+	const here = "./" // before it nothing has a meaning for git's pathspecs
+	var asked strings.Builder
+	for _, p := range paths {
+		asked.WriteString(here + p + "\x00")
+	}
+	out, err := output(cmd, []byte(asked.String()))
+	var ended *exec.ExitError
+	if errors.As(err, &ended) && ended.ExitCode() == 1 {
+		err = nil // none is
+	}
+	if err != nil {
+		return nil, tool.Errorf(tool.Unavailable, "what the repository ignores can't be found: %s", said(err)).Because(err)
+	}
+	found := map[string]bool{}
+	for name := range strings.SplitSeq(string(out), "\x00") {
+		found[strings.TrimPrefix(name, here)] = true
+	}
+	return found, nil
+}
+
+const largestRule = 1 << 20 // bytes of a .gitignore
+
+func (r *Repo) layRule(ctx context.Context, tree, name string, e Entry) error {
+	if e.Mode == "120000" || !filepath.IsLocal(name) {
+		return nil
+	}
+	text, err := output(r.apart(ctx, "cat-file", "blob", e.Hash), nil)
+	if err != nil || len(text) > largestRule {
+		return tool.Errorf(tool.Unavailable, "the repository's %q can't be read", name).Because(err)
+	}
+	if err := os.MkdirAll(filepath.Join(tree, path.Dir(name)), dirMode); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(tree, name), text, fileMode)
+}

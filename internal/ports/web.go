@@ -1,0 +1,231 @@
+package ports
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/wisbox/wisbox/httpguard"
+	"github.com/wisbox/wisbox/tool"
+)
+
+const (
+	tokenParam  = "wisbox_token" // of the first URL
+	cookieName  = "wisbox-port"
+	idleTime    = 30 * time.Second // of a connection to the session
+	idleConns   = 8
+	maxLabel    = 63 // characters of a part of a host name
+	refusalText = "open the URL that `wisbox port` printed: its token lets this browser in"
+)
+
+// Web is a port of a session as a web site of its own on this machine. Its host name is
+// below localhost, so that a page of another site, and one of another session, is
+// another origin; who has no token is let in nowhere.
+type Web struct {
+	name          string // the host's
+	port          uint16 // of the session
+	token, cookie string
+	dial          Dial
+	listeners     []net.Listener
+	guard         *httpguard.Guard
+}
+
+// WebOptions are what a Web is made with; all are needed but At.
+type WebOptions struct {
+	Session string
+	Port    uint16
+	Dial    Dial
+	At      int // the port of this machine; 0 is any that is free
+}
+
+// ListenWeb takes a port of this machine's loopback interface.
+func ListenWeb(opts *WebOptions) (*Web, error) {
+	w := &Web{
+		name: HostName(opts.Session, opts.Port), port: opts.Port, dial: opts.Dial,
+		token: httpguard.NewToken(), cookie: httpguard.NewToken(),
+	}
+	var err error
+	if w.listeners, err = loopback(opts.At); err != nil {
+		return nil, err
+	}
+	w.guard, err = httpguard.New(&httpguard.Options{
+		Admit: w.admits, Refusal: refusalText, OnlyHosts: true, Hosts: []string{w.name}, Origins: w.origins(),
+		MaxConns: MaxConns / len(w.listeners), MaxRequests: MaxConns,
+	})
+	if err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
+	return w, nil
+}
+
+// HostName is that of a port of a session: SESSION-PORT.localhost. A name that is too
+// long for a host is cut, and told from others by its hash.
+func HostName(session string, port uint16) string {
+	label := fmt.Sprintf("%s-%d", session, port)
+	if len(label) > maxLabel {
+		tail := fmt.Sprintf("-%x-%d", sha256.Sum256([]byte(session)), port)
+		tail = tail[:9] + tail[strings.LastIndexByte(tail, '-'):]
+		label = session[:maxLabel-len(tail)] + tail
+	}
+	return label + ".localhost"
+}
+
+// tries is how often a port is looked for that is free in both families.
+const tries = 20
+
+// loopback listens on 127.0.0.1 and, where the machine has it, on ::1: browsers take a
+// name below localhost for both, so nobody else may have the other one.
+func loopback(port int) ([]net.Listener, error) {
+	for try := 1; ; try++ {
+		four, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			return nil, err
+		}
+		six, err := net.Listen("tcp6", fmt.Sprintf("[::1]:%d", four.Addr().(*net.TCPAddr).Port))
+		switch {
+		case err == nil:
+			return []net.Listener{four, six}, nil
+		case !errors.Is(err, syscall.EADDRINUSE):
+			return []net.Listener{four}, nil
+		}
+		_ = four.Close()
+		if port != 0 || try == tries {
+			return nil, err
+		}
+	}
+}
+
+// Close gives the port up; Serve does so too.
+func (w *Web) Close() error {
+	var errs []error
+	for _, l := range w.listeners {
+		errs = append(errs, l.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// URL is where a browser begins. Who has it is let in.
+func (w *Web) URL() string { return w.origin() + "/?" + tokenParam + "=" + w.token }
+
+func (w *Web) origin() string { return fmt.Sprintf("http://%s:%d", w.name, w.at()) }
+
+func (w *Web) at() int { return w.listeners[0].Addr().(*net.TCPAddr).Port }
+
+// origins are those of the site's own pages.
+func (w *Web) origins() []string {
+	if w.at() == 80 {
+		return []string{w.origin(), "http://" + w.name}
+	}
+	return []string{w.origin()}
+}
+
+// Serve serves until ctx ends, and leaves nothing open.
+func (w *Web) Serve(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	transport := &http.Transport{
+		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return w.dial(ctx) },
+		DisableCompression: true, MaxIdleConns: idleConns, MaxIdleConnsPerHost: idleConns, IdleConnTimeout: idleTime,
+	}
+	defer transport.CloseIdleConnections()
+	handler := w.guard.Handler(w.handler(ctx, transport))
+	errs := make([]error, len(w.listeners))
+	var serving sync.WaitGroup
+	for i, l := range w.listeners {
+		serving.Go(func() {
+			defer cancel()
+			errs[i] = w.guard.Serve(ctx, l, handler, nil)
+		})
+	}
+	serving.Wait()
+	return errors.Join(errs...)
+}
+
+// admits is asked after Host and Origin.
+func (w *Web) admits(r *http.Request) bool {
+	if given := r.URL.Query().Get(tokenParam); given != "" {
+		return same(given, w.token)
+	}
+	for _, c := range r.CookiesNamed(cookieName) {
+		if same(c.Value, w.cookie) {
+			return true
+		}
+	}
+	return false
+}
+
+func same(given, want string) bool {
+	a, b := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(want))
+	return subtle.ConstantTimeCompare(a[:], b[:]) == 1
+}
+
+// handler is behind the guard: who comes here was let in.
+func (w *Web) handler(ctx context.Context, transport http.RoundTripper) http.Handler {
+	proxy := &httputil.ReverseProxy{
+		Rewrite: w.rewrite, Transport: transport, FlushInterval: -1, ErrorHandler: w.failed, ErrorLog: log.New(io.Discard, "", 0),
+	}
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has(tokenParam) {
+			w.welcome(rw, r)
+			return
+		}
+		_ = http.NewResponseController(rw).SetReadDeadline(time.Time{}) // it is no stranger: uploads and streams take their time
+		served, end := context.WithCancel(r.Context())
+		defer end()
+		defer context.AfterFunc(ctx, end)() // of a WebSocket too
+		proxy.ServeHTTP(rw, r.WithContext(served))
+	})
+}
+
+// welcome turns the token into a cookie, and leads to the URL without it.
+func (w *Web) welcome(rw http.ResponseWriter, r *http.Request) {
+	http.SetCookie(rw, &http.Cookie{Name: cookieName, Value: w.cookie, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode})
+	query := r.URL.Query()
+	query.Del(tokenParam)
+	to := url.URL{Path: "/" + strings.TrimLeft(r.URL.Path, "/"), RawQuery: query.Encode()} // never another host's
+	rw.Header().Set("Referrer-Policy", "no-referrer")
+	rw.Header().Set("Cache-Control", "no-store")
+	rw.Header().Set("Location", to.String())
+	rw.WriteHeader(http.StatusSeeOther)
+}
+
+// rewrite makes the request that the session's server gets: as the browser sent it, but
+// for what let it in.
+func (w *Web) rewrite(r *httputil.ProxyRequest) {
+	r.Out.URL.Scheme, r.Out.URL.Host = "http", fmt.Sprintf("127.0.0.1:%d", w.port)
+	r.Out.URL.RawQuery = r.In.URL.RawQuery
+	r.Out.Host = r.In.Host
+	var cookies []string
+	for _, header := range r.In.Header["Cookie"] {
+		for one := range strings.SplitSeq(header, ";") {
+			if name, _, _ := strings.Cut(strings.TrimSpace(one), "="); name != cookieName {
+				cookies = append(cookies, strings.TrimSpace(one))
+			}
+		}
+	}
+	r.Out.Header.Del("Cookie")
+	if len(cookies) > 0 {
+		r.Out.Header.Set("Cookie", strings.Join(cookies, "; "))
+	}
+}
+
+// failed is the answer where the session's server gives none.
+func (w *Web) failed(rw http.ResponseWriter, _ *http.Request, err error) {
+	text := fmt.Sprintf("the program on port %d of the session broke off, or speaks no HTTP; for other protocols leave --tcp out, or add --raw", w.port)
+	if known := (*tool.Error)(nil); errors.As(err, &known) {
+		text = known.Message
+	}
+	http.Error(rw, "wisbox: "+text, http.StatusBadGateway)
+}

@@ -1,0 +1,88 @@
+package registry_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/internal/jsonfile"
+	"github.com/wisbox/wisbox/internal/registry"
+	"github.com/wisbox/wisbox/internal/registry/registrytest"
+	"github.com/wisbox/wisbox/tool"
+)
+
+func TestProcessorsAreCountedInThousandths(t *testing.T) {
+	r := opened(t, t.TempDir(), &registrytest.Engine{})
+	tenth, quota := registry.Record{CPUs: 0.1}, registry.Quota{CPUs: 0.3}
+	for range 3 { // 0.1 + 0.1 + 0.1 > 0.3 in floating point
+		_, err := r.Create(t.Context(), tenth, time.Hour, quota)
+		require.NoError(t, err)
+	}
+	_, err := r.Create(t.Context(), tenth, time.Hour, quota)
+	assert.Equal(t, tool.Limit, tool.KindOf(err))
+	assert.ErrorContains(t, err, "have 0.3 of 0.3 processors")
+}
+
+// TestRecordsOfAnOlderVersionCount: they don't say what their sandboxes take.
+func TestRecordsOfAnOlderVersionCount(t *testing.T) {
+	dir, e := t.TempDir(), &registrytest.Engine{}
+	r := open(t, dir, e)
+	old, some := create(t, r, registry.Record{Owner: "a"}), create(t, r, registry.Record{Owner: "b", CPUs: 1, Memory: 2, Disk: 3})
+	require.NoError(t, r.Close())
+	r, err := registry.Open(t.Context(), &registry.Options{Engine: e, Dir: dir, Size: registry.Quota{CPUs: 2, Memory: 4, Disk: 6}})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, r.Close()) })
+	assert.Equal(t, registry.Quota{Sandboxes: 1, CPUs: 2, Memory: 4, Disk: 6}, r.Taken("a"))
+	assert.Equal(t, registry.Quota{Sandboxes: 1, CPUs: 1, Memory: 2, Disk: 3}, r.Taken("b"))
+	for _, s := range []*registry.Sandbox{old, some} {
+		var raw map[string]any
+		require.NoError(t, jsonfile.Read(filepath.Join(dir, "sandboxes", s.ID()+".json"), &raw))
+		assert.Equal(t, s == some, raw["cpus"] != nil, "the file is as it was")
+	}
+}
+
+// keep is a set of snapshots of an owner.
+type keep struct{ n, disk int64 }
+
+func (k *keep) quota(q registry.Quota) registry.Quota {
+	q.Kept = func() (int, int64, error) { return int(k.n), k.disk, nil }
+	return q
+}
+
+func TestRoomForASnapshotIsReserved(t *testing.T) {
+	r := opened(t, t.TempDir(), &registrytest.Engine{})
+	rec, kept := registry.Record{Owner: "a", Disk: 10}, &keep{}
+	quota := kept.quota(registry.Quota{Snapshots: 2, Disk: 25})
+	s := create(t, r, rec)
+	more := func() error { _, err := r.Create(t.Context(), rec, time.Hour, quota); return err }
+
+	first, err := r.Reserve(t.Context(), s, quota)
+	require.NoError(t, err)
+	assert.Equal(t, tool.Limit, tool.KindOf(more()), "10 taken and 10 reserved")
+	second, err := r.Reserve(t.Context(), s, quota)
+	require.NoError(t, err, "5 are left")
+	_, err = r.Reserve(t.Context(), s, quota)
+	assert.ErrorContains(t, err, "2 snapshots")
+	kept.n, kept.disk = 1, 6
+	assert.NoError(t, second.Fits(t.Context(), 5))
+	assert.Equal(t, tool.Limit, tool.KindOf(second.Fits(t.Context(), 6)), "6 kept, 10 reserved, 10 taken")
+	first.Release()
+	assert.NoError(t, second.Fits(t.Context(), 6))
+	second.Release()
+	assert.Equal(t, tool.Limit, tool.KindOf(more()))
+	kept.n, kept.disk = 1, 5
+	require.NoError(t, more())
+	_, err = r.Reserve(t.Context(), s, quota)
+	assert.ErrorContains(t, err, "all the disk")
+	_, err = r.Reserve(t.Context(), s, kept.quota(registry.Quota{Snapshots: 2}))
+	require.NoError(t, err, "without a bound")
+
+	quota.Kept = func() (int, int64, error) { return 0, 0, os.ErrPermission }
+	assert.ErrorIs(t, more(), os.ErrPermission)
+	_, err = r.Reserve(t.Context(), s, quota)
+	assert.ErrorIs(t, err, os.ErrPermission)
+}

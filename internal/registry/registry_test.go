@@ -1,0 +1,260 @@
+package registry_test
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/wisbox/wisbox/internal/registry"
+	"github.com/wisbox/wisbox/internal/registry/registrytest"
+	"github.com/wisbox/wisbox/tool"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const guard = 30 * time.Second // against hanging for ever
+
+type noFront struct{}
+
+func (noFront) ServePort(http.ResponseWriter, *http.Request, uint16) {}
+func (noFront) Close()                                               {}
+
+func open(t *testing.T, dir string, e *registrytest.Engine) *registry.Registry {
+	t.Helper()
+	r, err := registry.Open(t.Context(), &registry.Options{
+		Engine: e, Dir: dir, Front: func(*registry.Sandbox, registry.Box, <-chan struct{}) registry.Front { return noFront{} },
+	})
+	require.NoError(t, err)
+	return r
+}
+
+// opened is a registry that ends with the test.
+func opened(t *testing.T, dir string, e *registrytest.Engine) *registry.Registry {
+	r := open(t, dir, e)
+	t.Cleanup(func() { assert.NoError(t, r.Close()) })
+	return r
+}
+
+func create(t *testing.T, r *registry.Registry, rec registry.Record) *registry.Sandbox {
+	t.Helper()
+	s, err := r.Create(t.Context(), rec, time.Hour, registry.Quota{})
+	require.NoError(t, err)
+	return s
+}
+
+func ids(t *testing.T, e *registrytest.Engine) []string {
+	t.Helper()
+	all, err := e.IDs(t.Context())
+	require.NoError(t, err)
+	slices.Sort(all)
+	return all
+}
+
+func eventually(t *testing.T, what func() bool) {
+	t.Helper()
+	require.Eventually(t, what, guard, time.Millisecond)
+}
+
+func TestARestartFindsSandboxesWithTheirTokensAndTimes(t *testing.T) {
+	dir, e := filepath.Join(t.TempDir(), "a[b]*?"), &registrytest.Engine{}
+	r := open(t, dir, e)
+	s := create(t, r, registry.Record{Owner: "a", Metadata: map[string]string{"k": "v"}, Env: map[string]string{"E": "1"}})
+	require.True(t, registry.IsID(s.ID()))
+	require.NoError(t, s.SetEnd(2*time.Hour, false))
+	_, err := registry.Open(t.Context(), &registry.Options{Engine: e, Dir: dir})
+	require.ErrorIs(t, err, registry.ErrInUse)
+	before, envd, traffic := s.Record(), s.EnvdToken(), s.TrafficToken()
+	require.NoError(t, r.Close())
+
+	again, ok := opened(t, dir, e).Find(s.ID())
+	require.True(t, ok)
+	assert.Equal(t, before, again.Record())
+	assert.Equal(t, envd, again.EnvdToken())
+	assert.Equal(t, traffic, again.TrafficToken())
+	assert.NotEqual(t, envd, traffic)
+	box, err := again.Box(t.Context())
+	require.NoError(t, err)
+	assert.NotNil(t, box)
+	raw, err := os.ReadFile(filepath.Join(dir, "sandboxes", s.ID()+".json"))
+	require.NoError(t, err)
+	assert.NotContains(t, string(raw), envd)
+}
+
+func TestWhatEndedWhileNoServerRanEndsAtTheStart(t *testing.T) {
+	dir, e := t.TempDir(), &registrytest.Engine{}
+	r := open(t, dir, e)
+	over, lives := create(t, r, registry.Record{}), create(t, r, registry.Record{})
+	gone := create(t, r, registry.Record{})
+	require.NoError(t, over.SetEnd(100*time.Millisecond, false))
+	require.NoError(t, r.Close())
+	require.NoError(t, e.Remove(t.Context(), gone.ID()))
+	eventually(t, func() bool { return time.Now().After(over.Record().End) })
+
+	r = opened(t, dir, e)
+	_, ok := r.Find(gone.ID())
+	assert.False(t, ok, "somebody else removed it")
+	eventually(t, func() bool { return slices.Equal(ids(t, e), []string{lives.ID()}) })
+	eventually(t, func() bool { return len(r.All()) == 1 })
+	eventually(t, func() bool {
+		left, err := os.ReadDir(filepath.Join(dir, "sandboxes"))
+		return err == nil && len(left) == 1
+	})
+}
+
+func TestASandboxEndsInTime(t *testing.T) {
+	e := &registrytest.Engine{}
+	r := opened(t, t.TempDir(), e)
+	s := create(t, r, registry.Record{})
+	require.NoError(t, s.SetEnd(time.Minute, true))
+	assert.Greater(t, time.Until(s.Record().End), 50*time.Minute, "longer never shortens")
+	require.NoError(t, s.SetEnd(0, false))
+	eventually(t, func() bool { return len(ids(t, e)) == 0 })
+	_, ok := r.Find(s.ID())
+	assert.False(t, ok)
+	assert.Equal(t, tool.NotFound, tool.KindOf(s.SetEnd(time.Hour, false)))
+	assert.False(t, r.Kill(s))
+}
+
+func TestASandboxIsPausedAtItsEndAndResumed(t *testing.T) {
+	dir, e := t.TempDir(), &registrytest.Engine{}
+	r := open(t, dir, e)
+	s := create(t, r, registry.Record{AutoPause: true})
+	began := s.Record().Started
+	require.NoError(t, s.SetEnd(0, false))
+	eventually(t, func() bool { return s.Record().State == registry.Paused })
+	assert.Equal(t, tool.Conflict, tool.KindOf(s.Pause(t.Context())))
+	require.NoError(t, r.Close())
+
+	r = opened(t, dir, e)
+	s, ok := r.Find(s.ID())
+	require.True(t, ok, "a restart finds it paused")
+	assert.Equal(t, registry.Paused, s.Record().State)
+	require.NoError(t, s.Resume(t.Context(), time.Hour))
+	assert.Equal(t, registry.Running, s.Record().State)
+	assert.False(t, s.Record().Started.Before(began))
+	assert.Equal(t, tool.Conflict, tool.KindOf(s.Resume(t.Context(), time.Hour)))
+	assert.True(t, r.Kill(s))
+	assert.Equal(t, tool.NotFound, tool.KindOf(s.Pause(t.Context())))
+}
+
+func TestAnEngineThatCantPauseSaysSo(t *testing.T) {
+	s := create(t, opened(t, t.TempDir(), &registrytest.Engine{NoPause: true}), registry.Record{})
+	assert.Equal(t, tool.Unsupported, tool.KindOf(s.Pause(t.Context())))
+	assert.True(t, s.IsRunning())
+}
+
+func TestWhatFailsToStartLeavesNothing(t *testing.T) {
+	dir, e := t.TempDir(), &registrytest.Engine{}
+	e.Fail = func(op string) error {
+		if op == "create" {
+			return tool.Errorf(tool.Unavailable, "no Podman")
+		}
+		return nil
+	}
+	r := opened(t, dir, e)
+	_, err := r.Create(t.Context(), registry.Record{}, time.Hour, registry.Quota{})
+	assert.Equal(t, tool.Unavailable, tool.KindOf(err))
+	eventually(t, func() bool {
+		left, err := os.ReadDir(filepath.Join(dir, "sandboxes"))
+		return err == nil && len(left) == 0
+	})
+	assert.Empty(t, r.All())
+}
+
+func TestAnOwnerHasNoMoreThanItsShare(t *testing.T) {
+	r := opened(t, t.TempDir(), &registrytest.Engine{})
+	var made, refused atomic.Int32
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			_, err := r.Create(t.Context(), registry.Record{Owner: "a"}, time.Hour, registry.Quota{Sandboxes: 3})
+			if err == nil {
+				made.Add(1)
+			} else if tool.KindOf(err) == tool.Limit {
+				refused.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	assert.Equal(t, int32(3), made.Load())
+	assert.Equal(t, int32(17), refused.Load())
+	_, err := r.Create(t.Context(), registry.Record{Owner: "b"}, time.Hour, registry.Quota{Sandboxes: 3})
+	require.NoError(t, err)
+	r.Kill(r.Owned("a")[0])
+	_, err = r.Create(t.Context(), registry.Record{Owner: "a"}, time.Hour, registry.Quota{Sandboxes: 3})
+	require.NoError(t, err, "one that was killed takes no place")
+}
+
+// TestARemovalThatFailsIsOfNoConcernToClients: the sandbox is gone for them, and the next
+// server removes it.
+func TestARemovalThatFailsIsOfNoConcernToClients(t *testing.T) {
+	dir, e := t.TempDir(), &registrytest.Engine{}
+	var stuck atomic.Bool
+	stuck.Store(true)
+	tried := make(chan struct{}, 1)
+	e.Fail = func(op string) error {
+		if op == "remove" && stuck.Load() {
+			select {
+			case tried <- struct{}{}:
+			default:
+			}
+			return errors.New("busy")
+		}
+		return nil
+	}
+	r := open(t, dir, e)
+	s := create(t, r, registry.Record{})
+	assert.True(t, r.Kill(s))
+	_, ok := r.Find(s.ID())
+	assert.False(t, ok)
+	<-tried
+	require.NoError(t, r.Close())
+	assert.Len(t, ids(t, e), 1)
+	stuck.Store(false)
+	r = opened(t, dir, e)
+	assert.Empty(t, r.All())
+	eventually(t, func() bool { return len(ids(t, e)) == 0 })
+}
+
+func TestARecordThatCantBeReadIsLeftAlone(t *testing.T) {
+	dir, e := t.TempDir(), &registrytest.Engine{}
+	r := open(t, dir, e)
+	s := create(t, r, registry.Record{})
+	require.NoError(t, r.Close())
+	path := filepath.Join(dir, "sandboxes", s.ID()+".json")
+	require.NoError(t, os.WriteFile(path, []byte("{"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "sandboxes", "other.json"), []byte(`{"id":"x"}`), 0o600))
+	r = opened(t, dir, e)
+	assert.Empty(t, r.All())
+	assert.FileExists(t, path)
+	assert.Len(t, ids(t, e), 1)
+}
+
+func TestIDsInErrorsAreHidden(t *testing.T) {
+	assert.Equal(t, "session SANDBOX is gone", registry.Quiet(errors.New("session abcdefghij0123456789 is gone")))
+}
+
+// TestAnEngineThatStopsEndsNoSandbox: a request that comes while the server stops finds
+// nothing, and takes nothing along.
+func TestAnEngineThatStopsEndsNoSandbox(t *testing.T) {
+	dir, e := t.TempDir(), &registrytest.Engine{}
+	r := open(t, dir, e)
+	s := create(t, r, registry.Record{})
+	require.NoError(t, r.Close())
+	e.Fail = func(string) error { return tool.Errorf(tool.Closed, "the manager is closed") }
+	_, err := s.Box(t.Context())
+	require.Error(t, err)
+	e.Fail = nil
+	_, ok := opened(t, dir, e).Find(s.ID())
+	assert.True(t, ok)
+}

@@ -1,0 +1,119 @@
+package registry
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Gauge is what a sandbox takes at one moment.
+type Gauge struct {
+	Running      bool          // it has a container; else CPU and Memory are 0
+	CPU          time.Duration // processor time so far
+	Memory, Disk int64         // bytes
+}
+
+// Sample is what a sandbox took at a moment.
+type Sample struct {
+	Time         time.Time
+	CPUPct       float64 // of its processors since the sample before, 0 to 100
+	Memory, Disk int64   // bytes
+}
+
+const (
+	sampleEvery = 5 * time.Second
+	sampleTime  = 4 * time.Second // that looking at one may take
+	samplers    = 8               // that look at once
+	maxSamples  = 720             // of a sandbox: the last hour
+)
+
+// keepSampling looks at what the sandboxes take that run.
+func (r *Registry) keepSampling() {
+	tick := time.NewTicker(r.opts.SampleEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			r.sample()
+		case <-r.ctx.Done():
+			return
+		}
+	}
+}
+
+func (r *Registry) sample() {
+	var round errgroup.Group
+	round.SetLimit(samplers)
+	for _, s := range r.list() {
+		if s.IsRunning() {
+			round.Go(func() error {
+				s.sample(r.ctx)
+				return nil
+			})
+		}
+	}
+	_ = round.Wait() // it returns nil
+}
+
+// sample looks at the sandbox. One that can't be asked now has no sample.
+func (s *Sandbox) sample(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, sampleTime)
+	defer cancel()
+	box, err := s.Box(ctx)
+	if err != nil {
+		return
+	}
+	g, ok := box.(Gauger)
+	if !ok {
+		return
+	}
+	at := time.Now()
+	now, err := g.Gauge(ctx)
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := Sample{Time: at.UTC(), Memory: now.Memory, Disk: now.Disk}
+	if now.Running && s.gauged.Running && now.CPU >= s.gauged.CPU {
+		next.CPUPct = share(now.CPU-s.gauged.CPU, at.Sub(s.gaugedAt), s.rec.CPUs)
+	}
+	s.gauged, s.gaugedAt = now, at
+	if len(s.samples) >= maxSamples {
+		s.samples = append(s.samples[:0], s.samples[len(s.samples)-maxSamples+1:]...)
+	}
+	s.samples = append(s.samples, next)
+}
+
+// share is how much of some processors was used in a time, in percent.
+func share(used, in time.Duration, cpus float64) float64 {
+	if in <= 0 {
+		return 0
+	}
+	if cpus <= 0 {
+		cpus = 1
+	}
+	pct := 100 * float64(used) / (float64(in) * cpus)
+	return math.Round(min(pct, 100)*100) / 100
+}
+
+// Samples are those of the last hour that were taken from a time to another, both
+// included, the oldest first.
+func (s *Sandbox) Samples(from, to time.Time) []Sample {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.samples), func(one Sample) bool { return one.Time.Before(from) || one.Time.After(to) })
+}
+
+// Now is the latest sample, if any.
+func (s *Sandbox) Now() (Sample, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.samples) == 0 {
+		return Sample{}, false
+	}
+	return s.samples[len(s.samples)-1], true
+}

@@ -1,0 +1,511 @@
+// Package templates keeps states of workspaces longer than their sessions live, for
+// sessions that begin with them. A template is a directory with one snapshot, which shares
+// its packs with the session's by hard links; it never changes. It knows nothing of
+// sessions' options, which are its caller's to keep in it.
+package templates
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/wisbox/wisbox/internal/jsonfile"
+	"github.com/wisbox/wisbox/internal/undo"
+	"github.com/wisbox/wisbox/snapshot"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Template is the state of a workspace, and what a session from it is made with.
+type Template struct {
+	ID string `json:"template_id"`
+	// Name is what the template can be called by beside its ID. Where several of an owner
+	// have the same, it stands for the newest.
+	Name string `json:"name,omitempty"`
+	// Owner is whom it is kept for, as the owner of a server's key; "" is whoever uses the
+	// state root.
+	Owner string `json:"owner,omitempty"`
+	// Session is the one whose files these were.
+	Session string    `json:"session"`
+	Image   string    `json:"image"`
+	Created time.Time `json:"created_at"`
+	Files   int64     `json:"files"`
+	Bytes   int64     `json:"bytes"`      // of the files
+	Disk    int64     `json:"disk_bytes"` // that it takes at most: packs may be shared
+}
+
+// record is what stands in a template's file.
+type record struct {
+	Template
+
+	Snapshot string            `json:"snapshot"`
+	Extra    map[string][]byte `json:"extra,omitempty"`
+}
+
+// What a template's directory holds.
+const (
+	recordFile   = "template.json" // the last that is written
+	lockFile     = "lock"          // shared by who uses it, held by who removes it
+	snapshotsDir = "snapshots"
+	workspaceDir = "workspace" // empty
+	tmpDir       = "tmp"       // empty
+
+	newPrefix  = ".new-"  // of a directory that is being made
+	gonePrefix = ".gone-" // of one that is being removed
+	dirMode    = 0o700
+)
+
+const (
+	idLen        = 20
+	maxName      = 128 // characters
+	maxTemplates = 10_000
+	useWait      = 10 * time.Second // until who uses a template has ended
+	lockEvery    = 20 * time.Millisecond
+)
+
+var (
+	idForm   = regexp.MustCompile(`^[a-z0-9]{20}$`)
+	nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:-]*$`)
+)
+
+// IsID reports whether a text has the form of a template's ID.
+func IsID(s string) bool { return idForm.MatchString(s) }
+
+// CheckName says what is wrong with a name.
+func CheckName(name string) error {
+	switch {
+	case len(name) > maxName || !nameForm.MatchString(name):
+		return tool.Errorf(tool.Invalid, "name must be 1 to %d letters, digits and . _ / : -, and begin with a letter or digit", maxName).In("name")
+	case IsID(name):
+		return tool.Errorf(tool.Invalid, "name has the form of a template's ID; take one that is not 20 lower-case letters and digits").In("name")
+	}
+	return nil
+}
+
+// Store is a directory of templates. Many processes may use it, and many goroutines.
+type Store struct {
+	dir string
+	log *slog.Logger
+}
+
+// Open names the directory, which the first template makes. log gets what is not its
+// caller's affair.
+func Open(dir string, log *slog.Logger) *Store { return &Store{dir, log} }
+
+// locked begins a change of which templates there are, one process at a time.
+func (s *Store) locked(ctx context.Context) (unlock func(), err error) {
+	if err := os.MkdirAll(s.dir, dirMode); err != nil {
+		return nil, err
+	}
+	return locked(ctx, filepath.Join(s.dir, lockFile), (*flock.Flock).TryLockContext, errManyChanges)
+}
+
+var (
+	errManyChanges = tool.Errorf(tool.Busy, "other templates are being made or removed; try again")
+	errInUse       = tool.Errorf(tool.Busy, "the template is in use by a session that is being made; try again")
+)
+
+type locker func(*flock.Flock, context.Context, time.Duration) (bool, error)
+
+func locked(ctx context.Context, path string, take locker, busy error) (unlock func(), err error) {
+	l := flock.New(path, flock.SetPermissions(0o600))
+	wait, cancel := context.WithTimeout(ctx, useWait)
+	defer cancel()
+	if ok, err := take(l, wait, lockEvery); err != nil || !ok {
+		_ = l.Close()
+		switch {
+		case ctx.Err() != nil:
+			return nil, tool.AsError(ctx.Err())
+		case wait.Err() != nil:
+			return nil, busy
+		}
+		return nil, err
+	}
+	return func() { _ = l.Close() }, nil
+}
+
+// begin makes the directory of a template, which nobody sees yet, and holds its lock.
+func (s *Store) begin(ctx context.Context) (path string, unlock func(), err error) {
+	s.Sweep(ctx, false)
+	free, err := s.locked(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	defer free()
+	if all, err := s.ids(); err != nil || len(all) >= maxTemplates {
+		return "", nil, cmp.Or(err, error(tool.Errorf(tool.Limit, "there are %d templates; remove some first", len(all))))
+	}
+	path = filepath.Join(s.dir, newPrefix+newID())
+	if err := os.Mkdir(path, dirMode); err != nil {
+		return "", nil, err
+	}
+	unlock, err = locked(ctx, filepath.Join(path, lockFile), (*flock.Flock).TryLockContext, errInUse)
+	return path, unlock, err
+}
+
+// newID makes one that nobody guesses.
+func newID() string { return strings.ToLower(rand.Text())[:idLen] }
+
+// Sweep removes what processes left that ended while they made or removed a template, and
+// returns what that was; with dryRun it only looks. What can't be removed now stays, and
+// is logged.
+func (s *Store) Sweep(ctx context.Context, dryRun bool) (left []string) {
+	all, err := s.left()
+	if err != nil {
+		s.log.Warn("look for what is left of templates", "error", err)
+	}
+	for _, name := range all {
+		path, dead := filepath.Join(s.dir, name), true
+		var err error
+		if strings.HasPrefix(name, newPrefix) {
+			dead, err = s.condemn(ctx, &path, dryRun)
+		}
+		if err == nil && dead && !dryRun {
+			err = os.RemoveAll(path)
+		}
+		switch {
+		case err != nil:
+			s.log.Warn("remove what is left of a template", "error", err)
+		case dead:
+			left = append(left, name)
+		}
+	}
+	return left
+}
+
+// left are directories of templates that are being made or removed, or were.
+func (s *Store) left() (names []string, err error) {
+	entries, err := os.ReadDir(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), newPrefix) || strings.HasPrefix(e.Name(), gonePrefix) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
+}
+
+// condemn reports whether nobody makes a new template any more, and renames it then, that
+// it can be removed without the store's lock.
+func (s *Store) condemn(ctx context.Context, path *string, dryRun bool) (dead bool, err error) {
+	free, err := s.locked(ctx) // who makes one has its lock when it has let go of this one
+	if err != nil {
+		return false, err
+	}
+	defer free()
+	l := flock.New(filepath.Join(*path, lockFile), flock.SetFlag(os.O_RDWR|os.O_CREATE), flock.SetPermissions(0o600))
+	defer l.Close()
+	if ok, err := l.TryLock(); err != nil || !ok {
+		return false, ignoreMissing(err)
+	}
+	if dryRun {
+		return true, nil
+	}
+	gone := filepath.Join(s.dir, gonePrefix+newID())
+	err = os.Rename(*path, gone)
+	*path = gone
+	return err == nil, ignoreMissing(err)
+}
+
+// ignoreMissing: somebody else was quicker.
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// Source is the snapshot that becomes a template.
+type Source struct {
+	Snapshots *snapshot.Store
+	ID        string
+	// Extra is what its caller keeps with it: small files.
+	Extra map[string][]byte
+	// Room says whether the host has room for more; may be nil.
+	Room func(context.Context) error
+}
+
+// Create makes a template of a snapshot: all of it or nothing, whenever this process
+// ends. ID, Created and Disk are filled in.
+func (s *Store) Create(ctx context.Context, t Template, from Source) (_ Template, err error) {
+	if t.Name != "" {
+		if err := CheckName(t.Name); err != nil {
+			return t, err
+		}
+	}
+	var cleanup undo.Steps
+	defer cleanup.Run()
+	path, unlock, err := s.begin(ctx)
+	if path != "" {
+		cleanup.Add(func() { _ = os.RemoveAll(path) })
+	}
+	if err != nil {
+		return t, err
+	}
+	defer unlock()
+	if err := share(ctx, path, from); err != nil {
+		return t, err
+	}
+	rec := record{Template: t, Snapshot: from.ID, Extra: from.Extra}
+	if err := rec.measure(path); err != nil {
+		return t, err
+	}
+	rec.ID, rec.Created = newID(), time.Now().UTC().Truncate(time.Millisecond)
+	err = jsonfile.Write(filepath.Join(path, recordFile), rec)
+	if errors.Is(err, jsonfile.ErrTooLarge) {
+		err = tool.Errorf(tool.Limit, "what the session keeps beside its files, as its versions and definitions, is too large for a template; make one of a new session with these files").Because(err)
+	}
+	if err != nil {
+		return t, err
+	}
+	free, err := s.locked(ctx)
+	if err != nil {
+		return t, err
+	}
+	defer free()
+	if err := os.Rename(path, filepath.Join(s.dir, rec.ID)); err != nil {
+		return t, err
+	}
+	cleanup.Keep()
+	return rec.Template, nil
+}
+
+// share gives a new directory the snapshot, without what only others need.
+func share(ctx context.Context, path string, from Source) error {
+	for _, name := range []string{snapshotsDir, workspaceDir, tmpDir} {
+		if err := os.Mkdir(filepath.Join(path, name), dirMode); err != nil {
+			return err
+		}
+	}
+	to, err := openSnapshots(path, from.Room)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	if err := from.Snapshots.ShareWith(ctx, from.ID, to.Store); err != nil {
+		return err
+	}
+	return to.Remove(ctx) // nothing: it gives the room back that other snapshots took
+}
+
+// measure finds out what the template holds and takes.
+func (r *record) measure(path string) error {
+	top, err := os.OpenRoot(filepath.Join(path, snapshotsDir))
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	usage, err := snapshot.UsageOf(top)
+	if err != nil {
+		return err
+	}
+	r.Disk = usage.Bytes
+	return nil
+}
+
+// snapshots are those of a template, open.
+type snapshots struct {
+	*snapshot.Store
+	roots []*os.Root
+}
+
+func openSnapshots(path string, room func(context.Context) error) (*snapshots, error) {
+	s := &snapshots{}
+	var cleanup undo.Steps
+	defer cleanup.Run()
+	for _, name := range []string{workspaceDir, tmpDir, snapshotsDir} {
+		root, err := os.OpenRoot(filepath.Join(path, name))
+		if err != nil {
+			return nil, err
+		}
+		cleanup.Close(root)
+		s.roots = append(s.roots, root)
+	}
+	var err error
+	s.Store, err = snapshot.New(&snapshot.Options{Workspace: s.roots[0], Tmp: s.roots[1], Store: s.roots[2], Room: room})
+	if err != nil {
+		return nil, err
+	}
+	cleanup.Keep()
+	return s, nil
+}
+
+func (s *snapshots) Close() error {
+	err := s.Store.Close()
+	for _, root := range s.roots {
+		err = errors.Join(err, root.Close())
+	}
+	return err
+}
+
+// ids are those of all templates.
+func (s *Store) ids() (ids []string, err error) {
+	entries, err := os.ReadDir(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		if IsID(e.Name()) && e.IsDir() {
+			ids = append(ids, e.Name())
+		}
+	}
+	return ids, err
+}
+
+// List are all templates, the newest first. One that can't be read is left out; an error
+// says so, beside the others.
+func (s *Store) List() (all []Template, err error) {
+	ids, err := s.ids()
+	for _, id := range ids {
+		rec, failed := s.read(id)
+		switch {
+		case errors.Is(failed, fs.ErrNotExist): // it was removed meanwhile
+		case failed != nil:
+			err = errors.Join(err, tool.Errorf(tool.Unavailable, "template %s can't be read; remove it with: wisbox template rm %s", id, id).Because(failed))
+		default:
+			all = append(all, rec.Template)
+		}
+	}
+	slices.SortFunc(all, func(a, b Template) int {
+		return cmp.Or(b.Created.Compare(a.Created), strings.Compare(a.ID, b.ID))
+	})
+	return all, err
+}
+
+func (s *Store) read(id string) (rec record, err error) {
+	err = jsonfile.Read(filepath.Join(s.dir, id, recordFile), &rec)
+	if err == nil && rec.ID != id {
+		err = errors.New("its ID is not its directory's name")
+	}
+	return rec, err
+}
+
+// Find finds a template by its ID, or the newest of an owner by its name.
+func (s *Store) Find(ref, owner string) (Template, error) {
+	if IsID(ref) {
+		rec, err := s.read(ref)
+		if errors.Is(err, fs.ErrNotExist) {
+			return Template{}, missing(ref)
+		}
+		if err != nil {
+			return Template{ID: ref}, tool.Errorf(tool.Unavailable, "template %s can't be read; remove it with: wisbox template rm %s", ref, ref).Because(err)
+		}
+		return rec.Template, nil
+	}
+	all, err := s.List()
+	for _, t := range all {
+		if t.Name == ref && t.Owner == owner && ref != "" {
+			return t, nil
+		}
+	}
+	if err != nil { // of one that can't be read, whoever owns it; others must not feel it
+		s.log.Warn("find a template by its name", "error", err)
+	}
+	return Template{}, missing(ref)
+}
+
+func missing(ref string) error {
+	return tool.Errorf(tool.NotFound, "there is no template %q; wisbox template list shows the templates", ref).In("template")
+}
+
+// Remove removes a template by its ID. It waits for sessions that are being made from it;
+// others have what they need.
+func (s *Store) Remove(ctx context.Context, id string) error {
+	if !IsID(id) {
+		return missing(id)
+	}
+	path := filepath.Join(s.dir, id)
+	if _, err := os.Lstat(path); err != nil {
+		return missing(id)
+	}
+	unlock, err := locked(ctx, filepath.Join(path, lockFile), (*flock.Flock).TryLockContext, errInUse)
+	if errors.Is(err, fs.ErrNotExist) {
+		return missing(id)
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	free, err := s.locked(ctx)
+	if err != nil {
+		return err
+	}
+	gone := filepath.Join(s.dir, gonePrefix+id)
+	err = os.Rename(path, gone)
+	free() // others need not wait for what comes now
+	if errors.Is(err, fs.ErrNotExist) {
+		return missing(id)
+	}
+	if err == nil {
+		err = os.RemoveAll(gone)
+	}
+	return err
+}
+
+// Used is a template that a session is made from. It stays until it is closed.
+type Used struct {
+	Template
+	Extra map[string][]byte
+
+	snapshot string
+	store    *snapshots
+	unlock   func()
+}
+
+// Use opens a template by its ID.
+func (s *Store) Use(ctx context.Context, id string) (*Used, error) {
+	if !IsID(id) {
+		return nil, missing(id)
+	}
+	path := filepath.Join(s.dir, id)
+	if _, err := os.Lstat(path); err != nil {
+		return nil, missing(id)
+	}
+	var cleanup undo.Steps
+	defer cleanup.Run()
+	unlock, err := locked(ctx, filepath.Join(path, lockFile), (*flock.Flock).TryRLockContext, errInUse)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, missing(id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	cleanup.Add(unlock)
+	rec, err := s.read(id) // behind the lock: it may have been removed meanwhile
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, missing(id)
+	}
+	if err != nil {
+		return nil, tool.Errorf(tool.Unavailable, "template %s can't be read; remove it with: wisbox template rm %s", id, id).Because(err)
+	}
+	store, err := openSnapshots(path, nil)
+	if err != nil {
+		return nil, err
+	}
+	cleanup.Keep()
+	return &Used{Template: rec.Template, Extra: rec.Extra, snapshot: rec.Snapshot, store: store, unlock: unlock}, nil
+}
+
+// FillInto gives a workspace that is new the template's files.
+func (u *Used) FillInto(ctx context.Context, to *snapshot.Store) error {
+	_, err := u.store.CloneTo(ctx, u.snapshot, to)
+	return err
+}
+
+// Close lets the template go.
+func (u *Used) Close() error {
+	defer u.unlock()
+	return u.store.Close()
+}

@@ -1,0 +1,505 @@
+package wisbox
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/wisbox/wisbox/internal/box"
+	"github.com/wisbox/wisbox/internal/clip"
+	"github.com/wisbox/wisbox/internal/hold"
+	"github.com/wisbox/wisbox/internal/inside"
+	"github.com/wisbox/wisbox/internal/journal"
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
+)
+
+// operation is one thing that a session can be asked for. It is done where the
+// session's work is: as a value in this process, or as its name and its JSON in the
+// process that holds the session. There is no other way to change a session.
+type operation interface {
+	// event begins the call's record; one without a tool is not recorded.
+	event() Event
+	do(ctx context.Context, l *local, c journal.Call, io hold.Streams) (answer any, out journal.Outcome, err error)
+}
+
+// operations are the names on the wire.
+var operations = map[string]func() operation{
+	"call":             func() operation { return &callOp{} },
+	"evaluate":         func() operation { return &evaluateOp{} },
+	"contexts":         func() operation { return &contextsOp{} },
+	"run":              func() operation { return &runOp{} },
+	"start":            func() operation { return &startOp{} },
+	"process_start":    func() operation { return &startProcessOp{} },
+	"processes":        func() operation { return &processesOp{} },
+	"process_output":   func() operation { return &outputOp{} },
+	"service_output":   func() operation { return &serviceOutputOp{} },
+	"process_signal":   func() operation { return &signalOp{} },
+	"process_input":    func() operation { return &inputOp{} },
+	"process_resize":   func() operation { return &resizeOp{} },
+	"process_attach":   func() operation { return &attachOp{} },
+	"import":           func() operation { return &importOp{} },
+	"export":           func() operation { return &exportOp{} },
+	"diff":             func() operation { return &diffOp{} },
+	"apply":            func() operation { return &applyOp{} },
+	"branch":           func() operation { return &branchOp{} },
+	"steps":            func() operation { return &stepsOp{} },
+	"undo":             func() operation { return &undoOp{} },
+	"snapshots_remove": func() operation { return &removeSnapshotsOp{} },
+	"save":             func() operation { return &saveOp{} },
+	"copy":             func() operation { return &copyOp{} },
+	"template":         func() operation { return &templateOp{} },
+	"secrets":          func() operation { return &secretsOp{} },
+	"inspect":          func() operation { return &inspectOp{} },
+	"usage":            func() operation { return &usageOp{} },
+	"egress":           func() operation { return &egressOp{} },
+	"egress_rules":     func() operation { return &egressRulesOp{} },
+	"reset":            func() operation { return &resetOp{} },
+	"inside":           func() operation { return &insideOp{} },
+	"pause":            func() operation { return &pauseOp{} },
+	"resume":           func() operation { return &resumeOp{} },
+	"dial":             func() operation { return &dialOp{} },
+	"await_end":        func() operation { return &awaitEndOp{} },
+}
+
+// requestOf is the operation on the wire.
+func requestOf(c journal.Call, op operation) (hold.Request, error) {
+	if call, ok := op.(callOp); ok {
+		if err := call.check(); err != nil {
+			return hold.Request{}, err
+		}
+	}
+	raw, err := json.Marshal(op)
+	_, look := op.(usageOp) // it may be asked every few seconds
+	return hold.Request{Op: nameOf(op), Call: c.ID, Args: raw, Look: look}, err
+}
+
+func nameOf(op operation) string { return operationNames[reflect.Indirect(reflect.ValueOf(op)).Type()] }
+
+var operationNames = func() map[reflect.Type]string {
+	names := map[reflect.Type]string{}
+	for name, make := range operations {
+		names[reflect.TypeOf(make()).Elem()] = name
+	}
+	return names
+}()
+
+// operationOf is the inverse of requestOf.
+func operationOf(req hold.Request) (operation, error) {
+	make, ok := operations[req.Op]
+	if !ok {
+		return nil, tool.Errorf(tool.Unsupported, "there is no operation %q", clip.Text(req.Op))
+	}
+	op := make()
+	if err := json.Unmarshal(req.Args, op); err != nil {
+		return nil, tool.Errorf(tool.Invalid, "the arguments of %s can't be read", req.Op).Because(err)
+	}
+	return op, nil
+}
+
+// answerAs is what an operation answered, here or in a holder.
+func answerAs[R any](answer any) (out R, err error) {
+	if here, ok := answer.(R); ok {
+		return here, nil
+	}
+	a, ok := answer.(*hold.Answer)
+	if !ok {
+		return out, fmt.Errorf("an operation answered %T", answer)
+	}
+	if res, ok := any(&out).(**tool.Result); ok {
+		*res = &tool.Result{Value: a.Value, Text: a.Text, Failed: a.Failed, Verdict: a.Verdict, Blobs: a.Blobs}
+		return out, nil
+	}
+	return out, json.Unmarshal(a.Value, &out)
+}
+
+// wireAnswer is what goes over the wire of an answer.
+func wireAnswer(answer any, out journal.Outcome) (*hold.Answer, error) {
+	a := &hold.Answer{Outcome: out}
+	if res, ok := answer.(*tool.Result); ok {
+		a.Text, a.Blobs, answer = res.Text, res.Blobs, res.Value
+	}
+	var err error
+	a.Value, err = json.Marshal(answer)
+	return a, err
+}
+
+// callOp calls a tool.
+type callOp struct {
+	Tool string `json:"tool"`
+	Own  bool   `json:"own,omitempty"`  // Tool is wisbox's own, not of the session's profile
+	Args string `json:"args,omitempty"` // JSON, byte for byte as the caller gave it
+}
+
+func (o callOp) event() Event { return journal.ForTool(o.Tool, json.RawMessage(o.Args)) }
+
+func (o callOp) do(ctx context.Context, l *local, c journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
+	set, effect := l.set, tool.NoEffect
+	if o.Own {
+		set = l.own
+	}
+	if t, ok := set.Lookup(o.Tool); ok {
+		effect = t.Effect
+	}
+	return l.call(ctx, c, effect, o.Own, func(ctx context.Context) (*tool.Result, error) {
+		return set.Call(ctx, o.Tool, json.RawMessage(o.Args))
+	})
+}
+
+// call does what a tool does, as one step. own says that the answer is of wisbox's own
+// names.
+func (l *local) call(ctx context.Context, c journal.Call, effect tool.Effect, own bool, do func(context.Context) (*tool.Result, error)) (any, journal.Outcome, error) {
+	if err := l.dir.Check(ctx); err != nil {
+		return nil, journal.Outcome{}, err
+	}
+	if effect == tool.ProgramEffect || effect == tool.LastingEffect { // before its step
+		if err := l.awake(); err != nil {
+			return nil, journal.Outcome{}, err
+		}
+	}
+	defer l.door.Begin(c.ID)()
+	before := l.door.Mark()
+	res, effects, err := l.steps.Do(ctx, c, effect, do)
+	if err != nil {
+		return nil, journal.Outcome{Effects: effects}, err
+	}
+	res = l.secrets.CleanResult(l.sayDenied(l.sayLoss(res), before, own))
+	return res, journal.Outcome{Failed: res.Failed, Verdict: res.Verdict, Size: len(res.Text), Effects: effects}, nil
+}
+
+// check refuses what can't go over the wire, as the tool itself would.
+func (o callOp) check() error {
+	switch {
+	case len(o.Args) > tool.MaxArguments:
+		return tool.Errorf(tool.TooLarge, "the arguments have %d bytes; at most %d are taken", len(o.Args), tool.MaxArguments)
+	case len(o.Args) > 0 && !json.Valid([]byte(o.Args)):
+		return tool.Errorf(tool.Invalid, "the arguments must be one JSON object")
+	}
+	return nil
+}
+
+// program is what of a sandbox.Cmd is the same in every process.
+type program struct {
+	Argv    []string         `json:"argv"`
+	Dir     string           `json:"dir,omitempty"`
+	Env     []string         `json:"env,omitempty"`
+	Timeout time.Duration    `json:"timeout,omitempty"`
+	TTY     *sandbox.WinSize `json:"tty,omitempty"`
+
+	Lifetime sandbox.Lifetime `json:"lifetime,omitempty"`
+}
+
+func programOf(cmd sandbox.Cmd) (program, error) {
+	if cmd.Python != nil || cmd.Control != nil || cmd.Capture != nil {
+		return program{}, tool.Errorf(tool.Unsupported, "a program of a session has no private channels; use Call")
+	}
+	if cmd.Lifetime != sandbox.LifetimeCall && cmd.Lifetime != sandbox.LifetimeSelf {
+		return program{}, tool.Errorf(tool.Unsupported, "a program of a session outlives its caller by StartProcess")
+	}
+	return program{cmd.Argv, cmd.Dir, cmd.Env, cmd.Timeout, cmd.TTY, cmd.Lifetime}, nil
+}
+
+func streamsOf(cmd sandbox.Cmd) hold.Streams {
+	return hold.Streams{Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr}
+}
+
+// cmd is the program to run; its directory is checked as far as that can be done here:
+// one outside of the workspace only the sandbox knows.
+func (p program) cmd(io hold.Streams) (sandbox.Cmd, error) {
+	dir, err := path.Clean(p.Dir), error(nil)
+	if !path.IsAbs(dir) || strings.HasPrefix(dir+"/", sandbox.WorkspaceDir+"/") {
+		dir, err = vfs.ParsePath(p.Dir)
+	}
+	return sandbox.Cmd{
+		Argv: p.Argv, Dir: dir, Env: p.Env, Timeout: p.Timeout, TTY: p.TTY, Lifetime: p.Lifetime,
+		Stdin: io.Stdin, Stdout: io.Stdout, Stderr: io.Stderr,
+	}, err
+}
+
+// ready says whether a program can be started: before its step is made.
+func (l *local) ready(ctx context.Context) error {
+	if err := l.dir.Check(ctx); err != nil {
+		return err
+	}
+	return l.awake()
+}
+
+// runOp runs a program to its end.
+type runOp struct{ program }
+
+func (o runOp) event() Event { return journal.ForProgram("run", o.Argv, o.Dir) }
+
+func (o runOp) do(ctx context.Context, l *local, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
+	var out sandbox.Result
+	cmd, err := o.cmd(io)
+	if err != nil {
+		return out, journal.Outcome{}, err
+	}
+	if err := l.ready(ctx); err != nil {
+		return out, journal.Outcome{}, err
+	}
+	defer l.door.Begin(c.ID)()
+	before := l.door.Mark()
+	_, effects, err := l.steps.Do(ctx, c, tool.ProgramEffect, func(ctx context.Context) (*tool.Result, error) {
+		runner, err := l.runner(ctx)
+		if err == nil {
+			out, err = runner.Run(ctx, cmd)
+			out.NetworkDenied = l.door.DeniedSince(before)
+		}
+		return &tool.Result{Failed: out.Status != sandbox.StatusExited}, err
+	})
+	return out, journal.Outcome{
+		Failed: err == nil && out.Status != sandbox.StatusExited, Verdict: string(out.Status),
+		Size: int(out.Stdout.Bytes + out.Stderr.Bytes), Effects: effects,
+	}, err
+}
+
+// starter is an operation that gives its caller something to steer, for which the
+// caller's connection stays; see [executor].
+type starter interface {
+	operation
+	start(ctx context.Context, l *local, c journal.Call, io hold.Streams) (sandbox.Process, journal.Outcome, error)
+	// looks says that there is nothing to steer where no holder is.
+	looks() bool
+}
+
+// steered is what of an operation starters have in common.
+type steered struct{}
+
+func (steered) do(context.Context, *local, journal.Call, hold.Streams) (any, journal.Outcome, error) {
+	return nil, journal.Outcome{}, tool.Errorf(tool.Unsupported, "a program that lives on is started, not done")
+}
+
+// startOp starts a program that lives on, as long as its caller is there.
+type startOp struct {
+	program
+	steered
+}
+
+func (o startOp) event() Event { return journal.ForProgram("start", o.Argv, o.Dir) }
+
+func (o startOp) looks() bool { return false }
+
+func (o startOp) start(ctx context.Context, l *local, c journal.Call, io hold.Streams) (p sandbox.Process, out journal.Outcome, err error) {
+	cmd, err := o.cmd(io)
+	if err != nil {
+		return nil, out, err
+	}
+	if err := l.ready(ctx); err != nil {
+		return nil, out, err
+	}
+	_, out.Effects, err = l.steps.Do(ctx, c, tool.LastingEffect, func(ctx context.Context) (*tool.Result, error) {
+		runner, err := l.runner(ctx)
+		if err == nil {
+			p, err = runner.Start(ctx, cmd)
+		}
+		if err == nil {
+			p = l.recorded(ctx, p, o.Argv)
+		}
+		return &tool.Result{}, err
+	})
+	return p, out, err
+}
+
+// insideOp works on files inside the sandbox, anywhere.
+type insideOp struct{ inside.Ask }
+
+// event is of what reads and changes content; to look around leaves no record.
+func (o insideOp) event() Event {
+	if o.Do == inside.Stat || o.Do == inside.List || o.Do == inside.Watch {
+		return Event{}
+	}
+	e := Event{Tool: "inside_" + clip.Text(o.Do), Path: clip.Text(string(o.Path))}
+	if len(o.To) > 0 {
+		e.Args = map[string]any{"to": clip.Text(string(o.To))}
+	}
+	return e
+}
+
+func (o insideOp) do(ctx context.Context, l *local, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
+	if err := l.dir.Check(ctx); err != nil {
+		return struct{}{}, journal.Outcome{}, err
+	}
+	effect := tool.NoEffect
+	if o.Changes() {
+		effect = tool.ProgramEffect
+	}
+	_, effects, err := l.steps.Do(ctx, c, effect, func(ctx context.Context) (*tool.Result, error) {
+		return &tool.Result{}, l.inside(ctx, &o.Ask, io)
+	})
+	return struct{}{}, journal.Outcome{Effects: effects}, err
+}
+
+// inside does it once there is room for what it takes. Where the disk's limit is kept by
+// ending what writes, an interrupted one gets that as its error.
+func (l *local) inside(ctx context.Context, a *inside.Ask, io hold.Streams) error {
+	if a.Grows() {
+		if err := l.room(ctx); err != nil {
+			return err
+		}
+		l.disk.Begin()
+	}
+	io, touched := hold.Noting(io)
+	err := l.box.Files(ctx, touched, func(on sandbox.FileSystem) error {
+		return inside.Serve(ctx, on, a, io.Stdin, io.Stdout)
+	})
+	if a.Grows() && errors.Is(err, sandbox.ErrInterrupted) && ctx.Err() == nil {
+		err = cmp.Or(l.dir.Room(ctx), err)
+	}
+	return err
+}
+
+// importOp unpacks its input stream.
+type importOp struct {
+	Dest string `json:"dest"`
+}
+
+func (o importOp) event() Event { return Event{Tool: "import", Path: clip.Text(o.Dest)} }
+
+func (o importOp) do(ctx context.Context, l *local, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
+	if err := l.dir.Room(ctx); err != nil {
+		return nil, journal.Outcome{}, err
+	}
+	var done *vfs.Transfer
+	_, effects, err := l.steps.Do(ctx, c, tool.FileEffect, func(ctx context.Context) (_ *tool.Result, err error) {
+		done, err = l.files.Import(ctx, io.Stdin, o.Dest)
+		return &tool.Result{Changes: []tool.Change{{Path: clip.Text(o.Dest)}}}, err
+	})
+	return done, journal.Outcome{Effects: effects}, err
+}
+
+// exportOp writes its output stream.
+type exportOp struct {
+	Path string `json:"path"`
+}
+
+func (o exportOp) event() Event { return Event{Tool: "export", Path: clip.Text(o.Path)} }
+
+func (o exportOp) do(ctx context.Context, l *local, _ journal.Call, io hold.Streams) (any, journal.Outcome, error) {
+	done, err := l.files.Export(ctx, o.Path, io.Stdout)
+	return done, journal.Outcome{}, err
+}
+
+// undoOp takes calls back.
+type undoOp struct {
+	Step string `json:"step,omitempty"`
+}
+
+func (o undoOp) event() Event { return Event{Tool: "undo"} }
+
+func (o undoOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
+	done, err := l.steps.Undo(ctx, o.Step)
+	if err != nil {
+		return done, journal.Outcome{}, err
+	}
+	return done, journal.Outcome{Effects: journal.EffectsOf(done.Restored.Changes())}, nil
+}
+
+// stepsOp lists what can be undone, and leaves no record.
+type stepsOp struct {
+	N int `json:"n,omitempty"`
+}
+
+const maxSteps = 20 // that are listed
+
+func (o stepsOp) event() Event { return Event{} }
+
+func (o stepsOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
+	if o.N <= 0 || o.N > maxSteps {
+		o.N = maxSteps
+	}
+	steps, err := l.steps.List(ctx, o.N)
+	return steps, journal.Outcome{}, err
+}
+
+// removeSnapshotsOp forgets snapshots.
+type removeSnapshotsOp struct {
+	IDs []string `json:"ids"`
+}
+
+func (o removeSnapshotsOp) event() Event { return Event{Tool: "snapshot_remove"} }
+
+func (o removeSnapshotsOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
+	return struct{}{}, journal.Outcome{}, l.snapshots.Remove(ctx, o.IDs...)
+}
+
+// saveOp writes an archive to its output stream.
+type saveOp struct{}
+
+func (o saveOp) event() Event { return Event{Tool: "save"} }
+
+func (o saveOp) do(ctx context.Context, l *local, _ journal.Call, io hold.Streams) (any, journal.Outcome, error) {
+	info, err := l.save(ctx, io.Stdout)
+	return info, journal.Outcome{}, err
+}
+
+// copyOp copies the session's state into sessions that are being made.
+type copyOp struct {
+	To []string `json:"to"` // their names
+}
+
+// copied is what a clone can't read from the session's directory.
+type copied struct {
+	secrets map[string]box.Secret // never leaves the process
+}
+
+func (o copyOp) event() Event { return Event{Tool: "clone"} }
+
+func (o copyOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
+	return copied{l.secrets.Copy()}, journal.Outcome{}, l.copyTo(ctx, o.To)
+}
+
+// secretsOp gives the session secrets.
+type secretsOp struct {
+	Secrets map[string]box.Secret `json:"secrets"`
+}
+
+func (o secretsOp) event() Event {
+	return Event{Tool: "secret", Args: map[string]any{"names": strings.Join(slices.Sorted(maps.Keys(o.Secrets)), " ")}}
+}
+
+func (o secretsOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
+	return struct{}{}, journal.Outcome{}, l.setSecrets(ctx, o.Secrets)
+}
+
+// inspectOp looks, and leaves no record.
+type inspectOp struct{}
+
+func (o inspectOp) event() Event { return Event{} }
+
+func (o inspectOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
+	in, err := l.inspect(ctx)
+	return in, journal.Outcome{}, err
+}
+
+// usageOp looks at what the session takes.
+type usageOp struct{}
+
+func (o usageOp) event() Event { return Event{} }
+
+func (o usageOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
+	return l.usage(ctx), journal.Outcome{}, nil
+}
+
+// resetOp gives the session an empty workspace and no programs. Its answer is the
+// workspace as the tools see it from then on.
+type resetOp struct{}
+
+func (o resetOp) event() Event { return Event{Tool: "reset"} }
+
+func (o resetOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
+	files, err := l.reset(ctx)
+	if files == nil {
+		return nil, journal.Outcome{}, err
+	}
+	return files, journal.Outcome{}, err
+}

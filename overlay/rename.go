@@ -1,0 +1,147 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Rename gives a kept session another name. Files, snapshots and the log stay with it. One that
+// anybody has open, or that has a sandbox as hasSandbox reports (nil: none has), is busy at once:
+// the sandbox bears the old name. A name that is taken is exists, an unknown one not_found, and
+// a session that is paused or not whole unavailable. On any error the session has its old name.
+func (s *Store) Rename(ctx context.Context, id, to string, hasSandbox func(ctx context.Context, id string) (bool, error)) error {
+	if err := s.checkRename(id, to); err != nil {
+		return err
+	}
+	c, err := s.tryClaim(id)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return notFound(id)
+	case errors.Is(err, errInUse):
+		return stopFirst(id)
+	case err != nil:
+		return ioError(err, "lock the session to rename it")
+	}
+	defer c.release()
+	if err := s.checkRename(id, to); err != nil {
+		return err
+	}
+	if hasSandbox != nil {
+		switch has, err := hasSandbox(ctx, id); {
+		case err != nil:
+			return err
+		case has:
+			return stopFirst(id)
+		}
+	}
+	return s.rename(c, to)
+}
+
+func stopFirst(id string) error {
+	return tool.Errorf(tool.Busy, "session %q is in use; stop it first: wisbox stop %s", id, id).In("session")
+}
+
+// Alone calls do with the record of a session that nobody has open, and that nobody opens meanwhile.
+// One that is in use, or isn't there any more, is left alone.
+func (s *Store) Alone(id string, do func(State) error) error {
+	c, err := s.tryClaim(id)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, errInUse):
+		return nil
+	case err != nil:
+		return ioError(err, "lock the session")
+	}
+	defer c.release()
+	if c.dir == nil {
+		return nil
+	}
+	state, err := loadState(c.dir)
+	if err != nil {
+		return lost(id, err)
+	}
+	return do(state)
+}
+
+// checkRename says what speaks against a rename.
+func (s *Store) checkRename(id, to string) error {
+	for _, name := range []string{id, to} {
+		if err := CheckID(name); err != nil {
+			return err
+		}
+	}
+	dir, err := s.openSession(id)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if _, err := s.sessions.Lstat(to); err == nil {
+		return taken(to)
+	}
+	_, err = renamable(dir, id)
+	return err
+}
+
+// rename does it for a claimed session.
+func (s *Store) rename(c *claim, to string) error {
+	state, err := renamable(c.dir, c.id)
+	if err != nil {
+		return err
+	}
+	state.Renamed = to // from here on the record fits both names
+	if err := saveState(c.dir, state); err != nil {
+		return ioError(err, "write the session's record")
+	}
+	s.step("rename.noted")
+	dir, err := s.sessions.Open(".")
+	if err != nil {
+		return ioError(err, "rename the session")
+	}
+	defer dir.Close()
+	err = unix.Renameat2(int(dir.Fd()), c.id, int(dir.Fd()), to, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EEXIST) {
+		return taken(to)
+	}
+	if err != nil {
+		return ioError(err, "rename the session")
+	}
+	s.step("rename.renamed")
+	// What fails from here on leaves a session that has its new name, and a record that fits.
+	_ = syncDir(s.sessions)
+	state.of(to)
+	_ = saveState(c.dir, state)
+	return nil
+}
+
+// renamable reads the record of a session that may have another name.
+func renamable(dir *os.Root, id string) (State, error) {
+	state, err := loadState(dir)
+	switch {
+	case tool.KindOf(err) == tool.Unsupported:
+		return state, err
+	case err != nil || !state.of(id):
+		return state, lost(id, err)
+	case !state.Kept:
+		return state, tool.Errorf(tool.Unsupported, "session %q ends with the process that opened it; only kept sessions can be renamed", id).In("session")
+	case state.Status == StatePaused:
+		return state, tool.Errorf(tool.Unavailable, "session %q is paused; resume it first: wisbox session resume %s", id, id).In("session")
+	case state.Status != StateReady:
+		return state, tool.Errorf(tool.Unavailable, "session %q is being made or removed; wait, or remove it", id).In("session")
+	}
+	return state, nil
+}
+
+// of reports whether the record is that of the session of a name, which it then has: that of
+// one whose rename was interrupted fits the old name and the new one.
+func (s *State) of(name string) bool {
+	if s.ID != name && s.Renamed != name {
+		return false
+	}
+	s.ID, s.Renamed = name, ""
+	return true
+}

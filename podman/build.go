@@ -1,0 +1,117 @@
+package podman
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// ociManifest must be named: without a format the service finds no layer of an earlier
+// build, which has one.
+const ociManifest = "application/vnd.oci.image.manifest.v1+json"
+
+// BuildImage builds a Containerfile of a tar archive and tags the result. RUN steps
+// use the host's network. When ctx ends the build ends, where the service is our own
+// with the step that it is at.
+func (b *Backend) BuildImage(ctx context.Context, contextTar io.Reader, build sandbox.ImageBuild) error {
+	file := cmp.Or(build.File, "Containerfile")
+	query := url.Values{
+		"t": {build.Tag}, "layers": {strconv.FormatBool(build.Layers)}, "rm": {"true"}, "forcerm": {"true"},
+		"networkmode": {"host"}, "pullpolicy": {"missing"},
+	}
+	if build.Layers {
+		query.Set("outputformat", ociManifest)
+	}
+	for name, v := range map[string]any{"dockerfile": []string{file}, "buildargs": build.Args, "labels": build.Labels, "excludes": build.Exclude} {
+		data, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		if string(data) != "null" {
+			query.Set(name, string(data))
+		}
+	}
+	r := request{
+		method: http.MethodPost, path: "/build", query: query, stream: contextTar,
+		sink: &progress{line: build.Progress}, doing: "build the image",
+	}
+	if build.Explain {
+		r.explain = buildError
+	}
+	e, end, err := b.builder(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if !e.alone {
+		return e.transfer(ctx, r)
+	}
+	defer context.AfterFunc(ctx, end)() // before the connection breaks: it takes its container with it then
+	err = e.transfer(context.WithoutCancel(ctx), r)
+	if err != nil && ctx.Err() != nil {
+		return fail(ctx.Err(), err, "the build was ended")
+	}
+	return err
+}
+
+// pulling is how Podman says which image a FROM line could not get.
+var pulling = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?:initializing source docker://|pulling image "?(?:docker://)?|short-name "?|reading manifest \S+ in )([A-Za-z0-9][\w.:/@-]*\w)`)
+})
+
+// buildError is for the person who wrote the Containerfile: the words are Podman's
+// own, of a base image's registry ours.
+func buildError(err error) *Error {
+	text := apiText(err)
+	m := pulling().FindStringSubmatch(text)
+	switch {
+	case m != nil && !says(err, "while running runtime"):
+		return baseError(m[1], err)
+	case says(err, "no space left", "enospc"):
+		return nil // explain knows it
+	}
+	return fail(sandbox.ErrInvalid, err, "Containerfile: %s; change that, and build again", text)
+}
+
+// baseError is about an image of a FROM line.
+func baseError(ref string, err error) *Error {
+	if registryOf(ref) == "localhost" {
+		return fail(sandbox.ErrUnavailable, err, "Containerfile: the image %s is not there; %s", ref, howToGet(ref))
+	}
+	known := pullError(ref, err)
+	if known != nil {
+		known.Msg = "Containerfile: " + known.Msg
+	}
+	return known
+}
+
+const maxBuildError = 2000 // bytes of Podman's words that are shown
+
+// noise is what Podman's words have beside the sense: where the service unpacked the
+// context, and the Go values of its parser.
+var noise = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`checking on sources under "[^"]*": |/[\w./-]*libpod_builder\d+/build/?|&imagebuilder\.Step\{.*|^error `)
+})
+
+// apiText is what the service said, on one line.
+func apiText(err error) string {
+	text := err.Error()
+	if api := (*apiError)(nil); errors.As(err, &api) {
+		text = api.Message
+	}
+	text = strings.Join(strings.Fields(noise().ReplaceAllString(text, "")), " ")
+	if len(text) > maxBuildError {
+		text = strings.ToValidUTF8(text[:maxBuildError], "") + "…"
+	}
+	return text
+}

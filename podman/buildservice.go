@@ -1,0 +1,78 @@
+package podman
+
+import (
+	"context"
+	"crypto/rand"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/containers/podman/v5/pkg/bindings"
+)
+
+const (
+	buildIdle = 5 * time.Second  // of a build's service whose client was killed
+	buildEnd  = 20 * time.Second // to end what a build was doing
+)
+
+// builder is the service that does one build. Podman goes on with a RUN step when its
+// client leaves; only a signal to the service ends the step. So a build by our own
+// service has a process for itself, which end stops. A service that isn't ours does
+// the build itself, and may go on with a step; so does one whose client was killed.
+func (b *Backend) builder(ctx context.Context) (e *engine, end func(), err error) {
+	if e, err = b.living(ctx); err != nil || !e.own {
+		return e, func() {}, err
+	}
+	s, err := b.newService()
+	if err != nil {
+		return nil, nil, err
+	}
+	s.idle = buildIdle
+	startCtx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	one, stop, err := s.startForOne(startCtx)
+	if err != nil {
+		return nil, nil, explain(ctx, "start a service for the build", err)
+	}
+	return one, stop, nil
+}
+
+// startForOne starts a service that nobody else finds.
+func (s *service) startForOne(ctx context.Context) (*engine, func(), error) {
+	lock, err := s.lock(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer lock.Close()
+	env, err := s.configure(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	socket := filepath.Join(s.dir, "b"+rand.Text()[:6])
+	cmd, exited, err := s.spawn(env, socket)
+	if err != nil {
+		return nil, nil, err
+	}
+	stop := sync.OnceFunc(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-exited:
+		case <-time.After(buildEnd):
+			_ = cmd.Process.Kill()
+		}
+		_ = os.Remove(socket)
+	})
+	if err := s.await(ctx, socket, exited); err != nil {
+		stop()
+		return nil, nil, &startError{cause: err, tail: s.logTail()}
+	}
+	e, err := dial(ctx, "the build's own podman service", bindings.Options{URI: "unix://" + socket})
+	if err != nil {
+		stop()
+		return nil, nil, err
+	}
+	e.alone = true
+	return e, func() { stop(); e.close() }, nil
+}

@@ -1,0 +1,173 @@
+package podman
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/containers/podman/v5/libpod/define"
+	"github.com/containers/podman/v5/pkg/specgen"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// companionCaps is what the images of databases use to give their directories to a user
+// and to become that one. In the sandbox's user namespace it reaches the companion's own
+// files and processes, and nothing of the host's.
+var companionCaps = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_SETGID", "CAP_SETUID"}
+
+// companionHosts is its /etc/hosts.
+const companionHosts = "127.0.0.1\tlocalhost\n::1\tlocalhost\n"
+
+// companion is a container beside a sandbox's. What differs between the two kinds is
+// here; limits and system calls are a sandbox's.
+type companion struct {
+	container
+
+	main  string // the sandbox's container
+	hosts string // host file
+	env   map[string]string
+	dirs  []string
+	owner string // of dirs, as options of a tmpfs; "" for root
+}
+
+type companionFiles struct {
+	hostFiles
+
+	hosts string
+}
+
+func (b *Backend) writeCompanionFiles(spec sandbox.Spec) (companionFiles, error) {
+	files, err := b.writeHostFiles(spec)
+	if err != nil {
+		return companionFiles{}, err
+	}
+	hosts, err := keepFile(b.opts.RuntimeDir, "hosts", []byte(companionHosts))
+	if err != nil {
+		return companionFiles{}, fail(sandbox.ErrUnavailable, err, "the runtime directory can't be written")
+	}
+	return companionFiles{files, hosts}, nil
+}
+
+// generate is the one place where a companion's isolation is written down.
+func (c companion) generate() *specgen.SpecGenerator {
+	g := &specgen.SpecGenerator{ContainerHealthCheckConfig: noHealthCheck}
+	c.basics(&g.ContainerBasicConfig)
+	c.storage(&g.ContainerStorageConfig)
+	c.security(&g.ContainerSecurityConfig)
+	c.resources(&g.ContainerResourceConfig)
+	g.CgroupNS = private()
+	g.CgroupsMode = "enabled"
+	g.NetNS = specgen.Namespace{NSMode: specgen.FromContainer, Value: c.main}
+	g.Sysctl = c.sysctls()
+	return g
+}
+
+func (c companion) basics(g *specgen.ContainerBasicConfig) {
+	g.Name, g.Labels = c.name, c.labels
+	g.Env = maps.Clone(c.env) // beside the image's
+	g.EnvHost, g.HTTPProxy = ptr(false), ptr(false)
+	g.Hostname = c.labels[labelCompanion]
+	g.PidNS, g.UtsNS = private(), private()
+	g.StopSignal, g.StopTimeout = ptr(syscall.SIGKILL), ptr(uint(0))
+	g.RestartPolicy, g.Systemd, g.SdNotifyMode = "no", "false", "ignore"
+	g.LogConfiguration = &specgen.LogConfig{Driver: define.KubernetesLogging, Size: sandbox.CompanionOutput}
+	g.Passwd = ptr(false)
+	g.Terminal, g.Stdin = ptr(false), ptr(false)
+}
+
+func (c companion) storage(g *specgen.ContainerStorageConfig) {
+	g.Image, g.RawImageName = c.image, c.image
+	g.ImageVolumeMode = "ignore"
+	g.Init = ptr(false)
+	g.IpcNS = private()
+	file := []string{"bind", "private", "ro", "nosuid", "nodev", "noexec"}
+	g.Mounts = []specs.Mount{
+		{Destination: "/etc/resolv.conf", Type: "bind", Source: c.files.empty, Options: file},
+		{Destination: "/etc/hosts", Type: "bind", Source: c.hosts, Options: file},
+		terminals(),
+		c.tmpfs("/dev/shm", min(shmSize, c.limits.Memory/4), 0, "mode=1777", "noexec"),
+	}
+	for _, dir := range c.writable() {
+		g.Mounts = append(g.Mounts, c.copied(dir))
+	}
+}
+
+// copied is a directory in memory that begins with what the image has there.
+func (c companion) copied(dir string) specs.Mount {
+	m := c.tmpfs(dir, c.limits.Memory/2, c.limits.Memory/perEntry)
+	for i, option := range m.Options {
+		switch {
+		case option == "notmpcopyup":
+			m.Options[i] = "tmpcopyup"
+		case strings.HasPrefix(option, "size=") && slices.Contains(c.dirs, dir):
+			m.Options[i] += c.owner
+		}
+	}
+	if dir == "/tmp" || dir == "/var/tmp" {
+		m.Options = append(m.Options, "mode=1777") // where the image has none, too
+	}
+	return m
+}
+
+// writable are the directories that it may write, each once.
+func (c companion) writable() []string {
+	dirs := []string{"/run", "/tmp", "/var/tmp"}
+	for _, dir := range c.dirs {
+		if dir == "/var/run" || strings.HasPrefix(dir, "/var/run/") { // a link to /run
+			continue
+		}
+		dirs = append(dirs, dir)
+	}
+	slices.Sort(dirs)
+	return slices.Compact(slices.DeleteFunc(dirs, func(dir string) bool { return kernelDir(dir) }))
+}
+
+// kernelDir reports whether a directory is the kernel's.
+func kernelDir(dir string) bool {
+	for _, taken := range []string{"/proc", "/sys", "/dev"} {
+		if dir == "/" || dir == taken || strings.HasPrefix(dir, taken+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+func (c companion) security(g *specgen.ContainerSecurityConfig) {
+	g.Privileged = ptr(false)
+	g.CapDrop, g.CapAdd = []string{"all"}, companionCaps
+	g.NoNewPrivileges = ptr(true)
+	g.SeccompProfilePath = c.files.seccomp
+	g.ReadOnlyFilesystem, g.ReadWriteTmpfs = ptr(true), ptr(false)
+	g.Umask = "0022"
+	g.Mask = masked
+	g.UserNS = specgen.Namespace{NSMode: specgen.FromContainer, Value: c.main}
+}
+
+// differences names what Podman says of the container and we did not ask for.
+func (c companion) differences(data *define.InspectContainerData) []string {
+	h := data.HostConfig
+	caps := slices.Clone(data.BoundingCaps)
+	slices.Sort(caps)
+	var wrong []string
+	expect := func(ok bool, what string) {
+		if !ok {
+			wrong = append(wrong, what)
+		}
+	}
+	expect(!h.Privileged, "privileged")
+	expect(h.NetworkMode == "container:"+c.main, "network")
+	expect(h.UsernsMode == "container:"+c.main, "user namespace")
+	expect(h.ReadonlyRootfs, "read-only root")
+	expect(slices.Equal(caps, companionCaps), "capabilities")
+	expect(slices.Contains(h.SecurityOpt, "no-new-privileges"), "no_new_privs")
+	expect(h.PidMode == "private" && h.IpcMode != "host" && h.UTSMode != "host", "namespaces")
+	expect(len(h.Devices) == 0, "devices")
+	for _, m := range data.Mounts {
+		file := m.Destination == "/etc/resolv.conf" && m.Source == c.files.empty || m.Destination == "/etc/hosts" && m.Source == c.hosts
+		expect(file && !m.RW || m.Destination == ptsDir && m.Source == "devpts", "mounts")
+	}
+	return wrong
+}

@@ -1,0 +1,91 @@
+package podman
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/wisbox/wisbox/internal/undo"
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// dirOwner is the image's user, whose the directories are that it may write: by itself a
+// tmpfs is root's. A user that has a name is looked up in the image's own list, for which
+// there must be a container.
+func (s *Sandbox) dirOwner(ctx context.Context, spec companion) (string, error) {
+	image, err := s.b.inspectImage(ctx, spec.image)
+	if err != nil {
+		return "", explain(ctx, "look at the image", err)
+	}
+	user, group, _ := strings.Cut(image.Config.User, ":")
+	if user == "" || user == "root" || len(spec.dirs) == 0 {
+		return "", nil
+	}
+	if _, err := strconv.ParseUint(user, 10, 31); err != nil {
+		list, err := s.passwd(ctx, spec)
+		if err != nil {
+			return "", err
+		}
+		if user, group = lookUp(list, user); user == "" {
+			return "", fail(sandbox.ErrUnavailable, nil, "the image %s has no user %s, as which it is to run", spec.image, image.Config.User)
+		}
+	}
+	if _, err := strconv.ParseUint(group, 10, 31); err != nil {
+		group = "0"
+	}
+	return ",uid=" + user + ",gid=" + group, nil
+}
+
+// passwd is the image's list of users, none where it has no such file.
+func (s *Sandbox) passwd(ctx context.Context, spec companion) (string, error) {
+	var looking undo.Steps
+	defer looking.Run()
+	if err := s.postCompanion(ctx, spec, &looking); err != nil {
+		return "", err
+	}
+	archive := &capped64K{}
+	err := s.b.do(ctx, request{method: http.MethodGet, path: containerPath(spec.name, "/archive"), query: url.Values{"path": {"/etc/passwd"}}, sink: archive})
+	if isNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", explain(ctx, "read the image's users", err)
+	}
+	r := tar.NewReader(&archive.Buffer)
+	if _, err := r.Next(); err != nil {
+		return "", nil
+	}
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return "", nil
+	}
+	return string(text), nil
+}
+
+// capped64K keeps the beginning of what is written.
+type capped64K struct{ bytes.Buffer }
+
+// Write implements [io.Writer].
+func (c *capped64K) Write(p []byte) (int, error) {
+	c.Buffer.Write(p[:min(len(p), max(0, 64<<10-c.Len()))])
+	return len(p), nil
+}
+
+// lookUp finds the ids of a user in a list as of /etc/passwd, "" for none.
+func lookUp(list, name string) (user, group string) {
+	for line := range strings.Lines(list) {
+		fields := strings.Split(strings.TrimSpace(line), ":")
+		if len(fields) < 4 || fields[0] != name {
+			continue
+		}
+		if _, err := strconv.ParseUint(fields[2], 10, 31); err == nil {
+			return fields[2], fields[3]
+		}
+	}
+	return "", ""
+}

@@ -1,0 +1,115 @@
+package e2b
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// failure is an answer that is an error. Clients read the code out of the body.
+type failure struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+
+	after time.Duration // to try again
+	cause error         // for the log
+}
+
+func (f *failure) Error() string { return f.Message }
+func (f *failure) Unwrap() error { return f.cause }
+
+func fail(code int, message string) *failure { return &failure{Code: code, Message: message} }
+
+var (
+	errNoKey   = fail(http.StatusUnauthorized, "the API key is missing or wrong; give one that `wisbox serve key create` printed, as E2B_API_KEY")
+	errUnknown = fail(http.StatusNotFound, "the sandbox was not found")
+)
+
+// busyAfter is when a client may try again that found no room.
+const busyAfter = 5 * time.Second
+
+// codes are the status of each kind of error that a client can do something about.
+var codes = map[tool.Kind]int{
+	tool.Invalid: http.StatusBadRequest, tool.NotFound: http.StatusNotFound, tool.Exists: http.StatusConflict,
+	tool.Conflict: http.StatusConflict, tool.Limit: http.StatusTooManyRequests, tool.TooLarge: http.StatusRequestEntityTooLarge,
+	tool.NoSpace: http.StatusServiceUnavailable, tool.Busy: http.StatusServiceUnavailable, tool.Timeout: http.StatusServiceUnavailable,
+	tool.Unavailable: http.StatusServiceUnavailable, tool.Unsupported: http.StatusNotImplemented, tool.Closed: http.StatusNotFound,
+}
+
+// failureOf is an error as clients see it: nothing of this machine is in it.
+func failureOf(err error) *failure {
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return fail(http.StatusRequestEntityTooLarge, "the body has more than 1 MiB; send less")
+	}
+	if errors.Is(err, context.Canceled) {
+		return &failure{Code: http.StatusServiceUnavailable, Message: "the request was given up, or the server is being stopped; try again", after: busyAfter, cause: err}
+	}
+	known := tool.AsError(err)
+	code, ok := codes[known.Kind]
+	if !ok {
+		return &failure{Code: http.StatusInternalServerError, Message: "wisbox failed in a way that it did not expect; the server's log says more", cause: err}
+	}
+	f := &failure{Code: code, Message: known.Message, cause: err}
+	if known.Kind == tool.Unavailable { // what it says is for who runs the server
+		f.Message = "the server can't do this now; try again, and if it stays so ask who runs the server, whose log says more"
+	}
+	if code == http.StatusServiceUnavailable {
+		f.after = busyAfter
+	}
+	return f
+}
+
+func writeFailure(w http.ResponseWriter, f *failure) {
+	if f.after > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(f.after.Seconds()))))
+	}
+	if f.Code == http.StatusUnauthorized || f.Code == http.StatusRequestEntityTooLarge {
+		w.Header().Set("Connection", "close") // a body may still be on its way
+	}
+	writeJSON(w, f.Code, f)
+}
+
+func writeJSON(w http.ResponseWriter, code int, v any) {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		code, raw = http.StatusInternalServerError, []byte(`{"code":500,"message":"the answer can't be written"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(raw)))
+	w.WriteHeader(code)
+	_, _ = w.Write(raw)
+}
+
+// decode reads a JSON object; no body is an empty one. What clients of other versions
+// send besides is left alone.
+func decode(w http.ResponseWriter, r *http.Request, into any) error {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			return err
+		}
+		return fail(http.StatusBadRequest, "the body broke off")
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // it is all there; the answer may take its time
+	if len(raw) == 0 {
+		return nil
+	}
+	err = json.Unmarshal(raw, into)
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return fail(http.StatusBadRequest, "the field "+strconv.Quote(wrong.Field)+" is a JSON "+wrong.Value+"; see the client's documentation for its type")
+	}
+	if err != nil {
+		return fail(http.StatusBadRequest, "the body is no JSON object")
+	}
+	return nil
+}

@@ -1,0 +1,235 @@
+package codeinterp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf16"
+
+	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// keepaliveEvery is how often a client hears of code that says nothing.
+const keepaliveEvery = 5 * time.Second
+
+// writeWait is how long a client may take nothing of what is written to it.
+const writeWait = time.Minute
+
+// maxSeconds is what a run may take where its session lets it: the client ends it.
+const maxSeconds = 24 * 60 * 60.0
+
+// execute evaluates and answers with a line of JSON for each thing that the code gives. A
+// client that leaves interrupts the code.
+func (s *server) execute(w http.ResponseWriter, r *http.Request) {
+	var ask struct {
+		Code     *string           `json:"code"`
+		Context  string            `json:"context_id"`
+		Language string            `json:"language"`
+		Env      map[string]string `json:"env_vars"`
+	}
+	if !decode(w, r, &ask) {
+		return
+	}
+	if ask.Code == nil {
+		http.Error(w, "code is required", http.StatusUnprocessableEntity)
+		return
+	}
+	if ask.Context != "" && ask.Language != "" {
+		http.Error(w, "Only one of context_id or language can be provided", http.StatusBadRequest)
+		return
+	}
+	name, err := s.find(r.Context(), ask.Context, ask.Language)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	out := &lines{w: w}
+	stop := out.keepAlive()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	go func() {
+		select {
+		case <-s.Done:
+			cancel()
+			out.cut()
+		case <-ctx.Done():
+		}
+	}()
+	seconds := maxSeconds
+	res, err := s.Session.Evaluate(ctx, evaltool.Run{
+		Params: evaltool.Params{Code: newlines(*ask.Code), Context: name, Timeout: &seconds}, Env: ask.Env,
+	}, out.part)
+	stop()
+	if s.over() {
+		panic(http.ErrAbortHandler)
+	}
+	if err != nil && !out.begun {
+		s.fail(w, err)
+		return
+	}
+	out.end(res, err)
+}
+
+// newlines are those of Python, whatever the client's editor writes.
+func newlines(code string) string {
+	return strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(code)
+}
+
+// lines is the answer.
+type lines struct {
+	w    http.ResponseWriter
+	over atomic.Bool // nothing waits for the client any more
+
+	mu     sync.Mutex
+	begun  bool
+	raised bool
+}
+
+// keepAlive writes a line now and then until stop.
+func (l *lines) keepAlive() (stop func()) {
+	done := make(chan struct{})
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		tick := time.NewTicker(keepaliveEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				l.write(map[string]string{"type": "keepalive"})
+			}
+		}
+	})
+	return func() { close(done); writer.Wait() }
+}
+
+func (l *lines) part(p evaltool.Part) {
+	switch {
+	case p.Count > 0:
+		l.write(map[string]any{"type": "number_of_executions", "execution_count": p.Count})
+	case p.Stdout != "":
+		l.write(map[string]string{"type": "stdout", "text": p.Stdout})
+	case p.Stderr != "":
+		l.write(map[string]string{"type": "stderr", "text": p.Stderr})
+	case p.Shown != nil:
+		l.write(result(p.Shown))
+	case p.Raised != nil:
+		l.raise(p.Raised.Name, p.Raised.Value, p.Raised.Traceback)
+	}
+}
+
+func (l *lines) raise(name, value, traceback string) {
+	l.raised = true
+	l.write(map[string]string{"type": "error", "name": name, "value": value, "traceback": traceback})
+}
+
+// end says how a run ended that raised nothing, and that it has ended.
+func (l *lines) end(res *tool.Result, err error) {
+	switch {
+	case l.raised:
+	case err != nil:
+		l.raise("ExecutionError", tool.AsError(err).Message, "")
+	case res.Verdict == evaltool.StatusTimedOut:
+		l.raise("TimeoutError", "the time of the evaluation was over", "")
+	case res.Failed:
+		l.raise("ExecutionError", fmt.Sprintf("the interpreter ended: %s", res.Verdict), res.Text)
+	}
+	l.write(map[string]string{"type": "end_of_execution"})
+}
+
+func (l *lines) write(v any) {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.begun {
+		l.begun = true
+		l.w.Header().Set("Content-Type", "application/x-ndjson")
+		l.w.WriteHeader(http.StatusOK)
+	}
+	l.deadline(time.Now().Add(writeWait))
+	if l.over.Load() {
+		l.cut()
+	}
+	_, _ = l.w.Write(append(ascii(raw), '\n')) // a client that is gone ends the run
+	_ = http.NewResponseController(l.w).Flush()
+}
+
+// cut ends a write that waits for the client, and those to come.
+func (l *lines) cut() {
+	l.over.Store(true)
+	l.deadline(time.Now())
+}
+
+func (l *lines) deadline(at time.Time) { _ = http.NewResponseController(l.w).SetWriteDeadline(at) }
+
+// fields are the names of types of data.
+var fields = map[string]string{
+	"text/html": "html", "text/markdown": "markdown", "image/svg+xml": "svg", "image/png": "png", "image/jpeg": "jpeg",
+	"application/pdf": "pdf", "text/latex": "latex", "application/json": "json", "application/javascript": "javascript",
+}
+
+// result is an object as clients know it.
+func result(o *evaltool.Object) map[string]any {
+	out, extra := map[string]any{"type": "result", "is_main_result": o.Main}, map[string]string{}
+	if text := unquoted(o.Text); text != "" {
+		out["text"] = text
+	}
+	for _, d := range o.Display {
+		name, known := fields[d.MIME]
+		switch {
+		case !known:
+			extra[d.MIME] = d.Data
+		case name == "json" && json.Valid([]byte(d.Data)):
+			out[name] = json.RawMessage(d.Data)
+		case name != "json":
+			out[name] = d.Data
+		}
+	}
+	for name, value := range map[string]json.RawMessage{"json": o.JSON, "data": o.Data, "chart": o.Chart} {
+		if len(value) > 0 {
+			out[name] = value
+		}
+	}
+	if len(extra) > 0 {
+		out["extra"] = extra
+	}
+	return out
+}
+
+// unquoted is the text of a value; that of a string has no quotes.
+func unquoted(text string) string {
+	for _, quote := range []string{"'", `"`} {
+		if len(text) > 1 && strings.HasPrefix(text, quote) && strings.HasSuffix(text, quote) {
+			return text[1 : len(text)-1]
+		}
+	}
+	return text
+}
+
+// ascii is JSON text whose characters beyond ASCII are escaped: clients decode what comes
+// piece by piece.
+func ascii(raw []byte) []byte {
+	out := make([]byte, 0, len(raw)+1)
+	for _, r := range string(raw) {
+		switch {
+		case r < 0x80:
+			out = append(out, byte(r))
+		case r < 0x10000:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		default:
+			a, b := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, a, b)
+		}
+	}
+	return out
+}

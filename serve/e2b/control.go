@@ -1,0 +1,507 @@
+package e2b
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/wisbox/wisbox/httpguard"
+	"github.com/wisbox/wisbox/internal/apikeys"
+	"github.com/wisbox/wisbox/internal/registry"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// call is a request of the control API that was let in.
+type call struct {
+	w   http.ResponseWriter
+	r   *http.Request
+	key apikeys.Key
+}
+
+// action does what a call asks for. It answers with a status and a value, nil for none.
+type action func(c call) (code int, v any, err error)
+
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	for pattern, do := range map[string]action{
+		"GET /sandboxes":                 s.listRunning,
+		"GET /v2/sandboxes":              s.list,
+		"GET /snapshots":                 s.listSnapshots,
+		"GET /sandboxes/metrics":         s.latestMetrics,
+		"GET /metrics":                   s.ownMetrics,
+		"GET /templates":                 s.listTemplates,
+		"GET /templates/aliases/{alias}": s.templateOf,
+		"DELETE /templates/{id}":         s.deleteSnapshot,
+		"/v2/templates":                  s.noBuilds,
+		"/v2/templates/":                 s.noBuilds,
+		"/v3/templates":                  s.noBuilds,
+		"POST /templates/tags":           s.noBuilds,
+		"POST /templates":                s.noBuilds,
+		"/":                              s.unknownPath,
+	} {
+		mux.Handle(pattern, s.letIn(do))
+	}
+	for version, defaultLife := range map[string]time.Duration{"": defaultV1, "/v2": defaultV2} {
+		mux.Handle("POST "+version+"/sandboxes", s.letIn(func(c call) (int, any, error) { return s.create(c, defaultLife) }))
+		for pattern, do := range map[string]func(call, *registry.Sandbox) (int, any, error){
+			"GET %s/sandboxes/{id}":            s.info,
+			"DELETE %s/sandboxes/{id}":         s.kill,
+			"POST %s/sandboxes/{id}/timeout":   s.setTimeout,
+			"POST %s/sandboxes/{id}/connect":   s.connect,
+			"POST %s/sandboxes/{id}/resume":    s.resume,
+			"POST %s/sandboxes/{id}/pause":     s.pause,
+			"POST %s/sandboxes/{id}/fork":      s.fork,
+			"POST %s/sandboxes/{id}/snapshots": s.snapshot,
+			"GET %s/sandboxes/{id}/metrics":    s.metrics,
+			"GET %s/sandboxes/{id}/logs":       s.logs,
+			"PUT %s/sandboxes/{id}/network":    s.setNetwork,
+		} {
+			mux.Handle(fmt.Sprintf(pattern, version), s.letIn(s.ofOwner(do)))
+		}
+	}
+	return mux
+}
+
+// letIn asks for a key before anything else.
+func (s *Server) letIn(do action) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key, ok := s.keyOf(r)
+		if !ok {
+			writeFailure(w, errNoKey)
+			return
+		}
+		if seen, ok := w.(*status); ok {
+			seen.key = key.ID
+		}
+		httpguard.LetIn(r)
+		if !s.enter() {
+			writeFailure(w, &failure{Code: http.StatusServiceUnavailable, Message: "the server is being stopped; try again", after: busyAfter})
+			return
+		}
+		defer s.calls.Done()
+		code, v, err := do(call{w, r, key})
+		switch {
+		case err != nil:
+			f := failureOf(err)
+			s.note(w, f)
+			writeFailure(w, f)
+		case code == 0: // it has answered itself
+		case v == nil:
+			w.WriteHeader(code)
+		default:
+			writeJSON(w, code, v)
+		}
+	})
+}
+
+// note logs a failure that is not the client's.
+func (s *Server) note(w http.ResponseWriter, f *failure) {
+	if f.Code < http.StatusInternalServerError {
+		return
+	}
+	said := error(f)
+	if f.cause != nil {
+		said = f.cause
+	}
+	s.opts.Log.Warn("a request failed", "request", w.Header().Get("X-Request-Id"), "error", registry.Quiet(said), "cause", registry.Quiet(causeOf(f)))
+}
+
+// causeOf is what an error comes from in the end.
+func causeOf(f *failure) error {
+	for err := error(f); ; {
+		inner, ok := err.(interface{ Unwrap() error })
+		if !ok || inner.Unwrap() == nil {
+			return err
+		}
+		err = inner.Unwrap()
+	}
+}
+
+func (s *Server) keyOf(r *http.Request) (apikeys.Key, bool) {
+	if s.opts.Keys == nil {
+		return apikeys.Key{ID: "none", Owner: "local"}, true
+	}
+	if text := r.Header.Get(headerKey); text != "" {
+		return s.opts.Keys(text)
+	}
+	if text, ok := bearer(r); ok {
+		return s.opts.Keys(text)
+	}
+	return apikeys.Key{}, false
+}
+
+// bearer is the token of the header Authorization.
+func bearer(r *http.Request) (string, bool) {
+	kind, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	return strings.TrimSpace(text), strings.EqualFold(kind, "Bearer")
+}
+
+// ofOwner finds the sandbox of a path. Those of others aren't there.
+func (s *Server) ofOwner(do func(call, *registry.Sandbox) (int, any, error)) action {
+	return func(c call) (int, any, error) {
+		sandbox, ok := s.opts.Registry.Find(c.r.PathValue("id"))
+		if !ok || sandbox.Record().Owner != c.key.Owner {
+			return 0, nil, errUnknown
+		}
+		if seen, ok := c.w.(*status); ok {
+			seen.box = sandbox.Alias()
+		}
+		return do(c, sandbox)
+	}
+}
+
+func (s *Server) unknownPath(call) (int, any, error) {
+	return 0, nil, fail(http.StatusNotFound, "this server has no such path; docs/serve.md says what it has")
+}
+
+// Times of a sandbox where a client names none.
+const (
+	defaultV1 = 15 * time.Second
+	defaultV2 = 300 * time.Second
+)
+
+// life checks a timeout, which is in seconds.
+func (s *Server) life(seconds *int64, def time.Duration, least int64) (time.Duration, error) {
+	if seconds == nil {
+		return min(def, s.opts.MaxTimeout), nil
+	}
+	most := int64(s.opts.MaxTimeout / time.Second)
+	if *seconds < least || *seconds > most {
+		return 0, fail(http.StatusBadRequest, fmt.Sprintf("timeout is %d seconds; it must be %d to %d", *seconds, least, most))
+	}
+	return time.Duration(*seconds) * time.Second, nil
+}
+
+type createBody struct {
+	TemplateID      string            `json:"templateID"`
+	Timeout         *int64            `json:"timeout"`
+	Metadata        map[string]string `json:"metadata"`
+	EnvVars         map[string]string `json:"envVars"`
+	Internet        *bool             `json:"allow_internet_access"`
+	Network         json.RawMessage   `json:"network"`
+	AutoPause       bool              `json:"autoPause"`
+	AutoPauseMemory *bool             `json:"autoPauseMemory"`
+	AutoResume      struct {
+		Enabled bool `json:"enabled"`
+	} `json:"autoResume"`
+	IAM          json.RawMessage   `json:"iam"`
+	VolumeMounts []json.RawMessage `json:"volumeMounts"`
+}
+
+func (s *Server) create(c call, defaultLife time.Duration) (int, any, error) {
+	var body createBody
+	if err := decode(c.w, c.r, &body); err != nil {
+		return 0, nil, err
+	}
+	life, err := s.life(body.Timeout, defaultLife, 1)
+	if err != nil {
+		return 0, nil, err
+	}
+	rec, err := s.recordOf(&body, c.key.Owner)
+	if err != nil {
+		return 0, nil, err
+	}
+	if err := s.mayStart(c.key); err != nil {
+		return 0, nil, err
+	}
+	ctx, cancel := context.WithTimeout(c.r.Context(), createTime)
+	defer cancel()
+	sandbox, err := s.opts.Registry.Create(ctx, rec, life, s.quota(c.key))
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusCreated, s.answer(sandbox), nil
+}
+
+// mayStart bounds how fast a key's owner makes sandboxes.
+func (s *Server) mayStart(key apikeys.Key) error {
+	most := orDefault(key.Creations, s.opts.Creations)
+	if wait := s.starts.wait(key.Owner, most); wait > 0 {
+		return &failure{Code: http.StatusTooManyRequests, Message: fmt.Sprintf("this key makes more than %d sandboxes in a minute; wait and try again", most), after: wait}
+	}
+	return nil
+}
+
+// quota is what a key's owner may have at once.
+func (s *Server) quota(key apikeys.Key) registry.Quota {
+	return registry.Quota{
+		Sandboxes: orDefault(key.Sandboxes, s.opts.Sandboxes), CPUs: key.CPUs, Memory: key.Memory, Disk: key.Disk,
+		Kept: func() (int, int64, error) {
+			own, disk := s.snapshotsOf(key.Owner)
+			return len(own), disk, nil
+		},
+	}
+}
+
+func orDefault(n, def int) int {
+	if n > 0 {
+		return n
+	}
+	return def
+}
+
+// recordOf checks what a client asks for.
+func (s *Server) recordOf(body *createBody, owner string) (registry.Record, error) {
+	rec := registry.Record{
+		Owner: owner, CPUs: s.opts.Size.CPUs, Memory: s.opts.Size.MemoryMB << 20, Disk: s.opts.Size.DiskMB << 20,
+		Template: body.TemplateID, Metadata: body.Metadata, Env: body.EnvVars, AutoPause: body.AutoPause, AutoResume: body.AutoResume.Enabled,
+	}
+	var err error
+	if rec.Template, err = s.resolve(body.TemplateID, owner); err != nil {
+		return rec, err
+	}
+	switch {
+	case given(body.IAM):
+		return rec, fail(http.StatusBadRequest, "iam is not offered; leave it out")
+	case len(body.VolumeMounts) > 0:
+		return rec, fail(http.StatusBadRequest, "volumeMounts are not offered; leave them out")
+	case rec.AutoPause && !s.opts.Pauses:
+		return rec, fail(http.StatusNotImplemented, "this server can't pause sandboxes; leave autoPause out")
+	case rec.AutoPause && body.AutoPauseMemory != nil && !*body.AutoPauseMemory:
+		return rec, fail(http.StatusNotImplemented, "this server can't keep a paused sandbox without its memory; leave autoPauseMemory out")
+	case rec.AutoResume && !rec.AutoPause:
+		return rec, fail(http.StatusBadRequest, "autoResume needs autoPause")
+	}
+	for name, value := range rec.Env {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
+			return rec, fail(http.StatusBadRequest, "envVars has a name that is empty or holds =, or holds NUL")
+		}
+	}
+	return rec, s.network(&rec, body.Internet, body.Network)
+}
+
+// given reports whether a JSON value is there and isn't null.
+func given(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
+
+// sandboxAnswer is what a client needs to use a sandbox.
+type sandboxAnswer struct {
+	SandboxID    string  `json:"sandboxID"`
+	TemplateID   string  `json:"templateID"`
+	ClientID     string  `json:"clientID"`
+	EnvdVersion  string  `json:"envdVersion"`
+	EnvdToken    string  `json:"envdAccessToken"`
+	TrafficToken *string `json:"trafficAccessToken"`
+	Domain       *string `json:"domain"`
+}
+
+const clientID = "local"
+
+func (s *Server) answer(sandbox *registry.Sandbox) sandboxAnswer {
+	rec := sandbox.Record()
+	a := sandboxAnswer{
+		SandboxID: rec.ID, TemplateID: rec.Template, ClientID: clientID, EnvdVersion: envdVersion,
+		EnvdToken: sandbox.EnvdToken(), Domain: s.domain(),
+	}
+	if rec.ClosedPorts {
+		token := sandbox.TrafficToken()
+		a.TrafficToken = &token
+	}
+	return a
+}
+
+func (s *Server) domain() *string {
+	if s.opts.Domain == "" {
+		return nil
+	}
+	return &s.opts.Domain
+}
+
+// item is a sandbox in a list.
+type item struct {
+	SandboxID    string            `json:"sandboxID"`
+	TemplateID   string            `json:"templateID"`
+	ClientID     string            `json:"clientID"`
+	StartedAt    string            `json:"startedAt"`
+	EndAt        string            `json:"endAt"`
+	CPUCount     int               `json:"cpuCount"`
+	MemoryMB     int64             `json:"memoryMB"`
+	DiskSizeMB   int64             `json:"diskSizeMB"`
+	Metadata     map[string]string `json:"metadata"`
+	State        registry.State    `json:"state"`
+	EnvdVersion  string            `json:"envdVersion"`
+	VolumeMounts []string          `json:"volumeMounts"`
+}
+
+// milliseconds is a time as clients give it back.
+const milliseconds = "2006-01-02T15:04:05.000Z07:00"
+
+func (s *Server) item(rec registry.Record) item {
+	metadata := rec.Metadata
+	if metadata == nil {
+		metadata = map[string]string{}
+	}
+	return item{
+		SandboxID: rec.ID, TemplateID: rec.Template, ClientID: clientID,
+		StartedAt: rec.Started.UTC().Format(milliseconds), EndAt: rec.End.UTC().Format(milliseconds),
+		CPUCount: s.opts.Size.cpuCount(), MemoryMB: s.opts.Size.MemoryMB, DiskSizeMB: s.opts.Size.DiskMB,
+		Metadata: metadata, State: rec.State, EnvdVersion: envdVersion, VolumeMounts: []string{},
+	}
+}
+
+type lifecycle struct {
+	OnTimeout  string `json:"onTimeout"`
+	AutoResume bool   `json:"autoResume"`
+}
+
+// detail is the full description of a sandbox.
+type detail struct {
+	item
+	Domain    *string         `json:"domain"`
+	Internet  *bool           `json:"allowInternetAccess"` // nil: it isn't known now
+	Network   json.RawMessage `json:"network,omitempty"`
+	Lifecycle lifecycle       `json:"lifecycle"`
+	EnvdToken string          `json:"envdAccessToken"`
+}
+
+func (s *Server) info(c call, sandbox *registry.Sandbox) (int, any, error) {
+	rec := sandbox.Known(c.r.Context())
+	if rec.State != registry.Running && rec.State != registry.Paused {
+		return 0, nil, errUnknown
+	}
+	d := detail{
+		item: s.item(rec), Domain: s.domain(), Network: rec.Network,
+		Lifecycle: lifecycle{OnTimeout: "kill", AutoResume: rec.AutoResume}, EnvdToken: sandbox.EnvdToken(),
+	}
+	if rec.Wanted == nil {
+		d.Internet = &rec.Internet
+	}
+	if rec.AutoPause {
+		d.Lifecycle.OnTimeout = "pause"
+	}
+	return http.StatusOK, d, nil
+}
+
+func (s *Server) kill(_ call, sandbox *registry.Sandbox) (int, any, error) {
+	if !s.opts.Registry.Kill(sandbox) {
+		return 0, nil, errUnknown
+	}
+	return http.StatusNoContent, nil, nil
+}
+
+type lifeBody struct {
+	Timeout *int64 `json:"timeout"`
+	Memory  *bool  `json:"memory"`
+}
+
+func (b *lifeBody) withoutMemory() bool { return b.Memory != nil && !*b.Memory }
+
+func (s *Server) setTimeout(c call, sandbox *registry.Sandbox) (int, any, error) {
+	var body lifeBody
+	if err := decode(c.w, c.r, &body); err != nil {
+		return 0, nil, err
+	}
+	if body.Timeout == nil {
+		return 0, nil, fail(http.StatusBadRequest, "timeout is missing; give it in seconds")
+	}
+	life, err := s.life(body.Timeout, 0, 0)
+	if err != nil {
+		return 0, nil, err
+	}
+	if !sandbox.IsRunning() {
+		return 0, nil, errUnknown
+	}
+	return http.StatusNoContent, nil, sandbox.SetEnd(life, false)
+}
+
+func (s *Server) connect(c call, sandbox *registry.Sandbox) (int, any, error) {
+	var body lifeBody
+	if err := decode(c.w, c.r, &body); err != nil {
+		return 0, nil, err
+	}
+	life, err := s.life(body.Timeout, defaultV2, 1)
+	if err != nil {
+		return 0, nil, err
+	}
+	if sandbox.IsRunning() {
+		return http.StatusOK, s.answer(sandbox), sandbox.SetEnd(life, true)
+	}
+	if body.withoutMemory() {
+		return 0, nil, errNoMemory
+	}
+	err = sandbox.Resume(c.r.Context(), life)
+	if tool.KindOf(err) == tool.Conflict { // somebody else was quicker
+		return http.StatusOK, s.answer(sandbox), sandbox.SetEnd(life, true)
+	}
+	return http.StatusCreated, s.answer(sandbox), err
+}
+
+var errNoMemory = fail(http.StatusNotImplemented, "this server can't pause or resume a sandbox without its memory; leave memory out")
+
+func (s *Server) resume(c call, sandbox *registry.Sandbox) (int, any, error) {
+	var body lifeBody
+	if err := decode(c.w, c.r, &body); err != nil {
+		return 0, nil, err
+	}
+	life, err := s.life(body.Timeout, defaultV1, 1)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusCreated, s.answer(sandbox), sandbox.Resume(c.r.Context(), life)
+}
+
+func (s *Server) pause(c call, sandbox *registry.Sandbox) (int, any, error) {
+	var body lifeBody
+	if err := decode(c.w, c.r, &body); err != nil {
+		return 0, nil, err
+	}
+	if body.withoutMemory() {
+		return 0, nil, errNoMemory
+	}
+	return http.StatusNoContent, nil, sandbox.Pause(c.r.Context())
+}
+
+// maxForks is how many one call makes.
+const maxForks = 100
+
+type forked struct {
+	Sandbox *sandboxAnswer `json:"sandbox,omitempty"`
+	Error   *failure       `json:"error,omitempty"`
+}
+
+func (s *Server) fork(c call, sandbox *registry.Sandbox) (int, any, error) {
+	body := struct {
+		Count   *int   `json:"count"`
+		Timeout *int64 `json:"timeout"`
+	}{}
+	if err := decode(c.w, c.r, &body); err != nil {
+		return 0, nil, err
+	}
+	life, err := s.life(body.Timeout, defaultV2, 1)
+	if err != nil {
+		return 0, nil, err
+	}
+	count := 1
+	if body.Count != nil {
+		count = *body.Count
+	}
+	switch {
+	case count < 1 || count > maxForks:
+		return 0, nil, fail(http.StatusBadRequest, fmt.Sprintf("count is %d; it must be 1 to %d", count, maxForks))
+	case !sandbox.IsRunning():
+		return 0, nil, fail(http.StatusConflict, "the sandbox is paused; resume it first")
+	}
+	all := make([]forked, count)
+	for i := range all {
+		all[i] = s.forkOnce(c, sandbox, life)
+	}
+	return http.StatusCreated, all, nil
+}
+
+func (s *Server) forkOnce(c call, sandbox *registry.Sandbox, life time.Duration) forked {
+	err := s.mayStart(c.key)
+	var made *registry.Sandbox
+	if err == nil {
+		made, err = s.opts.Registry.Fork(c.r.Context(), sandbox, life, s.quota(c.key), s.forkRules)
+	}
+	if err != nil {
+		f := failureOf(err)
+		s.note(c.w, f)
+		return forked{Error: f}
+	}
+	a := s.answer(made)
+	return forked{Sandbox: &a}
+}

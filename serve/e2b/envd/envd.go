@@ -1,0 +1,204 @@
+// Package envd answers, for one session, what clients of E2B ask of a sandbox: programs
+// and files, by the Connect protocol with JSON, and /files, /health and /envs. Which
+// sandbox a request is for, and whether it runs, is for whoever serves it.
+package envd
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"path"
+	"strings"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Session is what a sandbox consists of: a [wisbox.Session] that was opened with
+// UserHome.
+type Session interface {
+	StartProcess(ctx context.Context, cmd sandbox.Cmd, opts *wisbox.ProcessOptions) (*wisbox.ProcessInfo, error)
+	AttachProcess(ctx context.Context, id string, opts *wisbox.AttachOptions) (*wisbox.Attachment, error)
+	Processes(ctx context.Context) ([]wisbox.ProcessInfo, error)
+	SignalProcess(ctx context.Context, id, signal string) (*wisbox.ProcessInfo, error)
+	WriteProcess(ctx context.Context, id string, data []byte, end bool) error
+	ResizeProcess(ctx context.Context, id string, size sandbox.WinSize) error
+	Inside() sandbox.FileSystem
+}
+
+// Options of [New]. Session and Token are required.
+type Options struct {
+	// Session does the work. The handler keeps nothing: a second one over the same
+	// session, after a resume or a restart of the server, finds all programs again.
+	Session Session
+	// Token is what requests carry as X-Access-Token, and what signs URLs of /files.
+	Token string
+	// Pass serves a request whose token or signature is right; default next alone.
+	Pass func(w http.ResponseWriter, r *http.Request, next http.HandlerFunc)
+	// Env is added for every program, any number of variables.
+	Env map[string]string
+	// Done is closed when the sandbox ends or is paused: streams are cut then without
+	// an end, and what comes later is 502. nil never is.
+	Done <-chan struct{}
+	// Log; default none.
+	Log *slog.Logger
+	// Quiet makes the text of an error for Log; default its kind alone.
+	Quiet func(error) string
+}
+
+// New returns the handler of paths as /health, /files and /process.Process/Start. It
+// ends a stream that Done cuts by a panic with [http.ErrAbortHandler]. The server in
+// front may have no time limit on reads and writes.
+func New(opts Options) http.Handler {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	if opts.Quiet == nil {
+		opts.Quiet = func(err error) string { return string(tool.KindOf(err)) }
+	}
+	if opts.Pass == nil {
+		opts.Pass = func(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) { next(w, r) }
+	}
+	h := &handler{opts: opts, large: semaphore.NewWeighted(maxOfSandbox)}
+	all := http.NewServeMux()
+	all.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	all.HandleFunc("GET /envs", h.private(func(w http.ResponseWriter, r *http.Request) { writeJSON(w, r, http.StatusOK, struct{}{}) }))
+	all.HandleFunc("GET /files", h.signed(h.download))
+	all.HandleFunc("POST /files", h.signed(h.upload))
+	for name, method := range h.methods() {
+		all.HandleFunc("POST /"+name, h.private(method))
+	}
+	return h.alive(all)
+}
+
+type handler struct {
+	opts  Options
+	large *semaphore.Weighted // bytes of its messages over maxSmall
+}
+
+// failed logs an error that is no client's fault.
+func (h *handler) failed(what string, err *tool.Error) {
+	said, cause := h.opts.Quiet(err), ""
+	if inner := errors.Unwrap(err); inner != nil {
+		cause = h.opts.Quiet(inner)
+	}
+	h.opts.Log.Warn(what, "error", said, "cause", cause)
+}
+
+// methods are those of the two services, by their paths.
+func (h *handler) methods() map[string]http.HandlerFunc {
+	return map[string]http.HandlerFunc{
+		"process.Process/Start":          stream(h, maxMessage, processKeepalive, h.start),
+		"process.Process/Connect":        stream(h, maxSmall, processKeepalive, h.connect),
+		"process.Process/List":           unary(h, maxSmall, h.list),
+		"process.Process/SendSignal":     unary(h, maxSmall, h.sendSignal),
+		"process.Process/SendInput":      unary(h, maxMessage, h.sendInput),
+		"process.Process/CloseStdin":     unary(h, maxSmall, h.closeStdin),
+		"process.Process/Update":         unary(h, maxSmall, h.update),
+		"filesystem.Filesystem/Stat":     unary(h, maxSmall, h.stat),
+		"filesystem.Filesystem/ListDir":  inTurn(maxLists, unary(h, maxSmall, h.listDir)),
+		"filesystem.Filesystem/MakeDir":  unary(h, maxSmall, h.makeDir),
+		"filesystem.Filesystem/Move":     unary(h, maxSmall, h.move),
+		"filesystem.Filesystem/Remove":   unary(h, maxSmall, h.remove),
+		"filesystem.Filesystem/WatchDir": stream(h, maxSmall, watchKeepalive, h.watchDir),
+	}
+}
+
+var errCut = errors.New("the sandbox has ended or is paused")
+
+// alive cuts what is under way when the sandbox ends, and refuses what comes later.
+func (h *handler) alive(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-h.opts.Done:
+			writeJSON(w, r, http.StatusBadGateway, refusal{http.StatusBadGateway, "The sandbox was not found"})
+			return
+		default:
+		}
+		ctx, cancel := context.WithCancelCause(r.Context())
+		over := make(chan struct{})
+		defer close(over)
+		defer cancel(nil)
+		go func() {
+			select {
+			case <-h.opts.Done:
+				cancel(errCut)
+				unblock(http.NewResponseController(w))
+			case <-over:
+			}
+		}()
+		next.ServeHTTP(w, r.WithContext(ctx))
+		if errors.Is(context.Cause(ctx), errCut) {
+			unblock(http.NewResponseController(w)) // the server would wait for the rest of a request
+			panic(http.ErrAbortHandler)
+		}
+	})
+}
+
+// private asks for the token.
+func (h *handler) private(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !h.hasToken(r) {
+			w.Header().Set("Connection", "close")
+			writeJSON(w, r, http.StatusUnauthorized, wireError{"unauthenticated", "the header X-Access-Token is missing or wrong; it is the sandbox's envdAccessToken"})
+			return
+		}
+		h.opts.Pass(w, r, next)
+	}
+}
+
+func (h *handler) hasToken(r *http.Request) bool {
+	return h.opts.Token != "" && equal(r.Header.Get("X-Access-Token"), h.opts.Token)
+}
+
+func equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+
+// refusal is an error outside of Connect.
+type refusal struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+func writeJSON(w http.ResponseWriter, r *http.Request, status int, body any) {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		status, raw = http.StatusInternalServerError, []byte(`{"code":500,"message":"the answer can't be written"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", itoa(len(raw)))
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = patient{w, http.NewResponseController(w), r.Context()}.Write(raw)
+}
+
+const userName = "user"
+
+// checkUser: root is not offered. It would need rights that programs of wisbox never have.
+func checkUser(name string) error {
+	switch name {
+	case "", userName:
+		return nil
+	case "root":
+		return &wireError{"unauthenticated", "programs never run as root here; leave the user out, or name \"user\""}
+	}
+	return &wireError{"unauthenticated", "there is no such user; leave it out, or name \"user\""}
+}
+
+// resolve is a path as the user means it: absolute, below the home, or with "~".
+func resolve(p string) (string, error) {
+	switch {
+	case strings.ContainsRune(p, 0):
+		return "", tool.Errorf(tool.Invalid, "a path can't contain NUL")
+	case p == "~", strings.HasPrefix(p, "~/"):
+		p = sandbox.UserHome + p[1:]
+	case !path.IsAbs(p):
+		p = sandbox.UserHome + "/" + p
+	}
+	return path.Clean(p), nil
+}

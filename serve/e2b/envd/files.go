@@ -1,0 +1,315 @@
+package envd
+
+import (
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// maxParts is how many parts an upload has at most.
+const maxParts = 1000
+
+// How much of a refused upload is read, so that its client gets the answer.
+const (
+	maxDrained         = 4 << 30
+	maxStrangerDrained = 256 << 10 // of a client that may not use the sandbox
+)
+
+// signature is what signs a URL of /files.
+func signature(operation string, r *http.Request, token string) string {
+	q := r.URL.Query()
+	text := q.Get("path") + ":" + operation + ":" + q.Get("username") + ":" + token
+	if until := q.Get("signature_expiration"); until != "" {
+		text += ":" + until
+	}
+	sum := sha256.Sum256([]byte(text))
+	return "v1_" + base64.RawStdEncoding.EncodeToString(sum[:])
+}
+
+// signedWith reports whether a request of /files is signed with a token, however
+// old the signature is. It takes as long for a wrong one.
+func signedWith(r *http.Request, token string) bool {
+	operation := "write"
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		operation = "read"
+	}
+	return token != "" && equal(r.URL.Query().Get("signature"), signature(operation, r, token))
+}
+
+// signed asks for the token or a signature made with it.
+func (h *handler) signed(next func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := h.mayUse(r); err != nil {
+			refuseStranger(w, r, err)
+			return
+		}
+		h.opts.Pass(w, r, func(w http.ResponseWriter, r *http.Request) {
+			if err := next(w, r); err != nil {
+				h.refuse(w, r, err)
+			}
+		})
+	}
+}
+
+func (h *handler) mayUse(r *http.Request) *refused {
+	q := r.URL.Query()
+	switch {
+	case h.hasToken(r):
+	case !q.Has("signature"):
+		return &refused{http.StatusUnauthorized, "give the header X-Access-Token, or a signature"}
+	case !signedWith(r, h.opts.Token):
+		return &refused{http.StatusUnauthorized, "invalid signature"}
+	case q.Get("signature_expiration") != "":
+		until, err := strconv.ParseInt(q.Get("signature_expiration"), 10, 64)
+		if err != nil || until < time.Now().Unix() {
+			return &refused{http.StatusUnauthorized, "signature is already expired"}
+		}
+	}
+	if err := checkUser(q.Get("username")); err != nil {
+		return &refused{http.StatusUnauthorized, "there is no such user; leave username out, or give \"user\""}
+	}
+	return nil
+}
+
+// refused is an error with the status that says it.
+type refused struct {
+	status  int
+	message string
+}
+
+func (e *refused) Error() string { return e.message }
+
+var fileStatuses = map[tool.Kind]int{
+	tool.NotFound: 404, tool.NoSpace: 507, tool.Permission: 403, tool.Limit: 429, tool.Unavailable: 503, tool.Busy: 503, tool.Closed: 503,
+	tool.Invalid: 400, tool.IsDir: 400, tool.NotDir: 400, tool.NotRegular: 400, tool.Exists: 409, tool.Conflict: 409, tool.Unsupported: 400,
+}
+
+// refuseStranger answers a client that may not use the sandbox. It has as much time as the
+// server in front gives it.
+func refuseStranger(w http.ResponseWriter, r *http.Request, err *refused) {
+	_, _ = io.CopyN(io.Discard, r.Body, maxStrangerDrained)
+	w.Header().Set("Connection", "close")
+	writeJSON(w, r, err.status, refusal{err.status, err.message})
+}
+
+// refuse answers with an error, once the client has sent its request.
+func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	own := (*refused)(nil)
+	if !errors.As(err, &own) {
+		said := tool.AsError(err)
+		own = &refused{fileStatuses[said.Kind], said.Message}
+		if own.status == 0 {
+			own.status = http.StatusInternalServerError
+			h.failed("a file of a sandbox could not be served", said)
+		}
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(&incoming{r: r.Body, c: http.NewResponseController(w), ctx: r.Context()}, maxDrained))
+	writeJSON(w, r, own.status, refusal{own.status, own.message})
+}
+
+// download gives a file's content, which is never to be shown as a page of the server.
+func (h *handler) download(w http.ResponseWriter, r *http.Request) error {
+	at, err := resolve(r.URL.Query().Get("path"))
+	if err != nil {
+		return err
+	}
+	f, err := h.opts.Session.Inside().Open(r.Context(), at, sandbox.OpenOptions{})
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	size := f.Info().Size
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
+	w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": path.Base(at)}))
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Content-Security-Policy", "sandbox")
+	w.WriteHeader(http.StatusOK)
+	if _, err := io.CopyN(patient{w, http.NewResponseController(w), r.Context()}, f, size); err != nil {
+		panic(http.ErrAbortHandler) // the file has become shorter, or the client takes nothing
+	}
+	return nil
+}
+
+// maxPiece is how many bytes a client that reads takes in the time of [patient].
+const maxPiece = 64 << 10
+
+// patient gives up a client that takes nothing.
+type patient struct {
+	io.Writer
+	c   *http.ResponseController
+	ctx context.Context
+}
+
+func (p patient) Write(b []byte) (n int, err error) {
+	defer p.limit(time.Time{})
+	for piece := range slices.Chunk(b, maxPiece) {
+		if err := p.ctx.Err(); err != nil {
+			return n, err
+		}
+		p.limit(time.Now().Add(stalled))
+		m, err := p.Writer.Write(piece)
+		if n += m; err != nil {
+			return n, err
+		}
+	}
+	p.limit(time.Now().Add(stalled))
+	return n, p.c.Flush() // the server would write the rest without a limit
+}
+
+func (p patient) limit(t time.Time) {
+	_ = p.c.SetWriteDeadline(t)
+	if errors.Is(context.Cause(p.ctx), errCut) { // whose deadline that was
+		unblock(p.c)
+	}
+}
+
+// written is one file of an upload's answer.
+type written struct {
+	Name     string            `json:"name"`
+	Path     string            `json:"path"`
+	Type     string            `json:"type"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+}
+
+func (h *handler) upload(w http.ResponseWriter, r *http.Request) error {
+	body, err := plain(r)
+	if err != nil {
+		return err
+	}
+	form, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	var all []written
+	switch {
+	case err == nil && form == "multipart/form-data" && params["boundary"] != "":
+		all, err = h.storeParts(w, r, multipart.NewReader(body, params["boundary"]))
+	case err == nil && form == "application/octet-stream" && r.URL.Query().Get("path") == "":
+		err = &refused{http.StatusBadRequest, "the query needs a path"}
+	case err == nil && form == "application/octet-stream":
+		all, err = h.store(w, r, nil, r.URL.Query().Get("path"), body)
+	default:
+		err = &refused{http.StatusUnsupportedMediaType, "the content must be multipart/form-data or application/octet-stream"}
+	}
+	if err != nil {
+		return err
+	}
+	writeJSON(w, r, http.StatusOK, all)
+	return nil
+}
+
+// plain is the body as it was before it was compressed.
+func plain(r *http.Request) (io.Reader, error) {
+	switch strings.ToLower(r.Header.Get("Content-Encoding")) {
+	case "", "identity":
+		return r.Body, nil
+	case "gzip":
+		body, err := gzip.NewReader(r.Body)
+		if err != nil {
+			return nil, &refused{http.StatusBadRequest, "the body is not gzip"}
+		}
+		return body, nil
+	}
+	return nil, &refused{http.StatusUnsupportedMediaType, "the body may be compressed with gzip only"}
+}
+
+func (h *handler) storeParts(w http.ResponseWriter, r *http.Request, parts *multipart.Reader) ([]written, error) {
+	all := []written{}
+	for n := 0; ; n++ {
+		if n > maxParts {
+			return nil, &refused{http.StatusRequestEntityTooLarge, fmt.Sprintf("the upload has more than %d parts; send fewer at once", maxParts)}
+		}
+		part, err := parts.NextRawPart()
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, &refused{http.StatusBadRequest, "the body is not multipart/form-data, or is cut off"}
+		}
+		_, params, _ := mime.ParseMediaType(part.Header.Get("Content-Disposition")) // FileName cuts directories
+		if params["name"] != "file" {
+			continue
+		}
+		to := r.URL.Query().Get("path")
+		if to == "" {
+			to = params["filename"]
+		}
+		if to == "" {
+			return nil, &refused{http.StatusBadRequest, "a part has no filename, and the query no path"}
+		}
+		if all, err = h.store(w, r, all, to, part); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// store writes one file, whole or not at all.
+func (h *handler) store(w http.ResponseWriter, r *http.Request, before []written, to string, content io.Reader) ([]written, error) {
+	at, err := resolve(to)
+	if err != nil {
+		return nil, err
+	}
+	one := written{Name: path.Base(at), Path: at, Type: "file", Metadata: metadataIn(r.Header)}
+	opts := sandbox.WriteOptions{Parents: true, Attrs: map[string]string{}}
+	for key, value := range one.Metadata {
+		opts.Attrs[attrPrefix+key] = value
+	}
+	source := &incoming{r: content, c: http.NewResponseController(w), ctx: r.Context()}
+	err = h.opts.Session.Inside().Write(r.Context(), at, source, opts)
+	if source.err != nil {
+		err = &refused{http.StatusBadRequest, "the body is cut off or badly compressed"}
+	}
+	return append(before, one), err
+}
+
+// incoming is content from a client: one that sends nothing is given up, for an upload has
+// a place in the sandbox. It remembers that the content was not whole.
+type incoming struct {
+	r   io.Reader
+	c   *http.ResponseController
+	ctx context.Context
+	err error
+}
+
+func (i *incoming) Read(p []byte) (int, error) {
+	_ = i.c.SetReadDeadline(time.Now().Add(stalled))
+	if i.ctx.Err() != nil { // whose deadline that was
+		unblock(i.c)
+	}
+	n, err := i.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) { // and the server reads no more, either
+		i.err = err
+		return n, err
+	}
+	_ = i.c.SetReadDeadline(time.Time{})
+	return n, err
+}
+
+// metadataIn are the headers X-Metadata-KEY.
+func metadataIn(h http.Header) map[string]string {
+	var out map[string]string
+	for name, values := range h {
+		key, ok := strings.CutPrefix(strings.ToLower(name), "x-metadata-")
+		if !ok || key == "" || len(values) == 0 {
+			continue
+		}
+		if out == nil {
+			out = map[string]string{}
+		}
+		out[key] = values[0]
+	}
+	return out
+}

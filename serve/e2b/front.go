@@ -1,0 +1,244 @@
+package e2b
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/wisbox/wisbox/httpguard"
+	"github.com/wisbox/wisbox/internal/registry"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// FrontOptions of [Fronts].
+type FrontOptions struct {
+	// Services make the handlers of the ports at which clients expect an API of the sandbox,
+	// [EnvdPort] among them. They check their requests' token or signature themselves.
+	Services map[uint16]func(box registry.Box, o Service) http.Handler
+	// Keys as in [Options]: a program gets no key of this server.
+	Keys func(text string) bool
+	// Log; default none.
+	Log *slog.Logger
+}
+
+// Service is what an API within a sandbox is made with.
+type Service struct {
+	Token string // that requests show, and that signs URLs
+	// Pass serves a request whose token or signature is right: its connection is no
+	// stranger's from then on, and its body may take time. Where too many of them are
+	// under way it answers so.
+	Pass func(w http.ResponseWriter, r *http.Request, next http.HandlerFunc)
+	Env  map[string]string // of every program
+	Done <-chan struct{}   // closed at the sandbox's end or pause
+	Log  *slog.Logger
+	// Quiet makes the text of an error for Log.
+	Quiet func(error) string
+}
+
+// Fronts is what [registry.Options] needs: the ports of a sandbox, of which some are ours.
+func Fronts(opts *FrontOptions) func(*registry.Sandbox, registry.Box, <-chan struct{}) registry.Front {
+	o := *opts
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return func(s *registry.Sandbox, box registry.Box, done <-chan struct{}) registry.Front {
+		rec := s.Record()
+		quiet := o.Log.With("sandbox", s.Alias())
+		f := &front{
+			sandbox: s, rec: rec, done: done, isKey: o.Keys, services: map[uint16]http.Handler{},
+			calls: make(chan struct{}, maxAtOnce), proxied: make(chan struct{}, maxAtOnce),
+			transport: &http.Transport{
+				DialContext:        func(ctx context.Context, _, addr string) (net.Conn, error) { return dial(ctx, box, addr) },
+				DisableCompression: true, MaxIdleConns: idleConns, MaxIdleConnsPerHost: idleConns, IdleConnTimeout: idleTime,
+			},
+		}
+		for port, make := range o.Services {
+			f.services[port] = make(box, Service{Token: s.EnvdToken(), Pass: f.pass, Env: rec.Env, Done: done, Log: quiet, Quiet: registry.Quiet})
+		}
+		f.proxy = &httputil.ReverseProxy{
+			Rewrite: f.rewrite, Transport: f.transport, FlushInterval: -1, ErrorHandler: f.failed, ErrorLog: log.New(io.Discard, "", 0),
+		}
+		return f
+	}
+}
+
+const (
+	idleTime  = 30 * time.Second // of a connection to a program
+	idleConns = 8
+	maxAtOnce = 256 // requests of a sandbox for our services, and as many for its programs
+
+	headerTraffic = "E2b-Traffic-Access-Token"
+	headerToken   = "X-Access-Token"
+	headerKey     = "X-Api-Key"
+)
+
+// dial connects to the port of an address that rewrite has made.
+func dial(ctx context.Context, box registry.Box, addr string) (net.Conn, error) {
+	_, text, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	to, err := portOf("", text)
+	if err != nil {
+		return nil, err
+	}
+	return box.Dial(ctx, to.port)
+}
+
+// front answers the requests for one sandbox.
+type front struct {
+	sandbox   *registry.Sandbox
+	rec       registry.Record
+	isKey     func(string) bool
+	done      <-chan struct{}
+	services  map[uint16]http.Handler
+	proxy     *httputil.ReverseProxy
+	transport *http.Transport
+	// calls and proxied hold a token for each request under way. They are apart: who knows
+	// no more than the ID can't keep those out that have the token.
+	calls, proxied chan struct{}
+}
+
+type portKey struct{}
+
+func (f *front) ServePort(w http.ResponseWriter, r *http.Request, port uint16) {
+	w = &patient{w, http.NewResponseController(w), f.done}
+	service, ours := f.services[port]
+	if !ours {
+		letIn(f.proxied, w, r.WithContext(context.WithValue(r.Context(), portKey{}, port)), f.proxy.ServeHTTP)
+		return
+	}
+	// A browser that opens a file of a sandbox gets nothing that it would run.
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Content-Security-Policy", "sandbox")
+	service.ServeHTTP(w, r)
+}
+
+const (
+	stalled  = time.Minute // that a client may take no piece of an answer
+	maxPiece = 64 << 10    // bytes
+)
+
+// patient gives up a client that takes nothing. The last deadline stays: the server writes
+// the end of an answer by itself. [Server.ServeHTTP] takes it away.
+type patient struct {
+	http.ResponseWriter
+	c    *http.ResponseController
+	done <-chan struct{}
+}
+
+func (p *patient) Write(b []byte) (n int, err error) {
+	for piece := range slices.Chunk(b, maxPiece) {
+		p.limit()
+		m, err := p.ResponseWriter.Write(piece)
+		if n += m; err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// FlushError is for [http.ResponseController], as Unwrap is.
+func (p *patient) FlushError() error {
+	p.limit()
+	return p.c.Flush()
+}
+
+func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+
+func (p *patient) limit() {
+	_ = p.c.SetWriteDeadline(time.Now().Add(stalled))
+	select {
+	case <-p.done: // the sandbox has ended, whose deadline that was
+		_ = p.c.SetWriteDeadline(time.Unix(1, 0))
+	default:
+	}
+}
+
+// pass is [Service.Pass].
+func (f *front) pass(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
+	letIn(f.calls, w, r, next)
+}
+
+// letIn serves a request that has a place: it may take time to read and to write.
+func letIn(places chan struct{}, w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
+	select {
+	case places <- struct{}{}:
+		defer func() { <-places }()
+	default:
+		w.Header().Set("Connection", "close") // a body may still be on its way
+		writeFailure(w, &failure{Code: http.StatusServiceUnavailable, Message: "the sandbox has too many requests at once; try again when some have ended", after: busyAfter})
+		return
+	}
+	httpguard.LetIn(r)
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	next(w, r)
+}
+
+func (f *front) Close() { f.transport.CloseIdleConnections() }
+
+func portOfRequest(r *http.Request) uint16 {
+	port, _ := r.Context().Value(portKey{}).(uint16)
+	return port
+}
+
+// rewrite makes the request that a program gets: as it came, but for what opens this
+// server and the sandbox.
+func (f *front) rewrite(r *httputil.ProxyRequest) {
+	port := portOfRequest(r.In)
+	r.Out.URL.Scheme, r.Out.URL.Host = "http", fmt.Sprintf("127.0.0.1:%d", port)
+	r.Out.URL.RawQuery = r.In.URL.RawQuery
+	r.Out.Host = r.In.Host
+	if f.rec.MaskHost != "" {
+		r.Out.Host = strings.ReplaceAll(f.rec.MaskHost, "${PORT}", fmt.Sprint(port))
+	}
+	for _, name := range []string{headerSandbox, headerPort, headerTraffic} {
+		r.Out.Header.Del(name)
+	}
+	for _, name := range []string{headerToken, headerKey, "Authorization"} {
+		if left := slices.DeleteFunc(slices.Clone(r.Out.Header[name]), f.opens); len(left) > 0 {
+			r.Out.Header[name] = left
+		} else {
+			delete(r.Out.Header, name)
+		}
+	}
+}
+
+// opens reports whether a header's value holds what opens this server or the sandbox.
+func (f *front) opens(value string) bool {
+	texts := []string{strings.TrimSpace(value)}
+	if kind, text, ok := strings.Cut(texts[0], " "); ok {
+		text = strings.TrimSpace(text)
+		texts = append(texts, text)
+		if raw, err := base64.StdEncoding.DecodeString(text); err == nil && strings.EqualFold(kind, "Basic") {
+			user, password, _ := strings.Cut(string(raw), ":")
+			texts = append(texts, user, password)
+		}
+	}
+	return slices.ContainsFunc(texts, func(text string) bool {
+		return text != "" && (f.isKey != nil && f.isKey(text) || same(text, f.sandbox.EnvdToken()) || same(text, f.sandbox.TrafficToken()))
+	})
+}
+
+// failed answers where the program doesn't.
+func (f *front) failed(w http.ResponseWriter, r *http.Request, err error) {
+	text := "The program on this port broke off, or speaks no HTTP"
+	if tool.KindOf(err) == tool.NotFound {
+		text = "The sandbox is running but port is not open"
+	}
+	writeJSON(w, http.StatusBadGateway, struct {
+		SandboxID string `json:"sandboxId"`
+		Message   string `json:"message"`
+		Port      uint16 `json:"port"`
+		Code      int    `json:"code"`
+	}{f.sandbox.ID(), text, portOfRequest(r), http.StatusBadGateway})
+}

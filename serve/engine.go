@@ -1,0 +1,151 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/internal/registry"
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/serve/e2b"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// longestEval is the longest time that a session lets code run.
+const longestEval = 24 * time.Hour
+
+// engine makes kept sessions of a Manager: they outlive the server.
+type engine struct {
+	m    *wisbox.Manager
+	opts wisbox.SessionOptions // of each
+}
+
+// box is a session as a sandbox.
+type box struct{ *wisbox.Session }
+
+var (
+	_ registry.Forker    = box{}
+	_ registry.Pauser    = box{}
+	_ registry.Gauger    = box{}
+	_ registry.Networker = box{}
+)
+
+// Gauge starts nothing, and is no use of the session.
+func (b box) Gauge(ctx context.Context) (registry.Gauge, error) {
+	u, err := b.Usage(ctx)
+	if err != nil {
+		return registry.Gauge{}, err
+	}
+	g := registry.Gauge{Running: u.Running && u.Gauge != nil, Disk: u.Disk}
+	if u.Gauge != nil {
+		g.CPU, g.Memory = u.Gauge.CPU, u.Gauge.Memory
+	}
+	return g, nil
+}
+
+// SetNetwork replaces the session's rules.
+func (b box) SetNetwork(ctx context.Context, allow, deny []string) error {
+	_, err := b.SetRules(ctx, allow, deny)
+	return err
+}
+
+// Network are the session's rules.
+func (b box) Network(ctx context.Context) (allow, deny []string, err error) {
+	e, err := b.Egress(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return e.Allow, e.Deny, nil
+}
+
+// Resume has the session go on.
+func (b box) Resume(ctx context.Context) error {
+	_, err := b.Session.Resume(ctx)
+	return err
+}
+
+func (e *engine) Create(ctx context.Context, r registry.Record) (registry.Box, error) {
+	o := e.opts
+	o.Name, o.Kept, o.UserHome = r.ID, true, true
+	o.Allow, o.Deny = r.Allow, r.Deny
+	if wisbox.IsTemplateID(r.Template) { // with the image that its files were made with
+		o.Template, o.Image = r.Template, ""
+	}
+	o.MaxEvalTimeout, o.MaxCode = longestEval, tool.MaxArguments // a notebook's client ends what it runs
+	s, err := e.m.Open(ctx, &o)
+	if err != nil {
+		return nil, err
+	}
+	if err := begin(ctx, s); err != nil {
+		return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx))) // the registry removes it
+	}
+	return box{s}, nil
+}
+
+// begin makes the session's container: a client that has a sandbox has a running one.
+func begin(ctx context.Context, s *wisbox.Session) error {
+	res, err := s.Run(ctx, sandbox.Cmd{Argv: []string{"/bin/true"}, Stdout: io.Discard, Stderr: io.Discard})
+	if err == nil && res.ExitCode != 0 {
+		err = tool.Errorf(tool.Unavailable, "the sandbox's image has no /bin/true that runs; take another image")
+	}
+	return err
+}
+
+func (e *engine) Open(ctx context.Context, id string) (registry.Box, error) {
+	s, err := e.m.Attach(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return box{s}, nil
+}
+
+func (e *engine) Remove(ctx context.Context, id string) error {
+	err := e.m.Remove(ctx, id)
+	if tool.KindOf(err) == tool.NotFound {
+		return nil
+	}
+	return err
+}
+
+func (e *engine) IDs(ctx context.Context) ([]string, error) {
+	all, err := e.m.List(ctx)
+	ids := make([]string, 0, len(all))
+	for _, entry := range all {
+		ids = append(ids, entry.ID)
+	}
+	return ids, err
+}
+
+// Fork makes a session that begins with the files of this one. No program runs in it
+// before it has its own rules of the network.
+func (b box) Fork(ctx context.Context, r registry.Record) (registry.Box, error) {
+	s, err := b.Clone(ctx, &wisbox.CloneOptions{Name: r.ID, Kept: true})
+	if err != nil {
+		return nil, err
+	}
+	_, err = s.SetRules(ctx, r.Allow, r.Deny)
+	if err == nil {
+		err = begin(ctx, s)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx)))
+	}
+	return box{s}, nil
+}
+
+// kept are the templates of a Manager, which snapshots of sandboxes become.
+type kept struct{ m *wisbox.Manager }
+
+var _ e2b.Templates = kept{}
+
+func (k kept) List() ([]wisbox.Template, error) { return k.m.Templates() }
+
+func (k kept) Find(ref, owner string) (wisbox.Template, error) { return k.m.FindTemplate(ref, owner) }
+
+func (k kept) Create(ctx context.Context, b registry.Box, name, owner string) (wisbox.Template, error) {
+	return b.(box).CreateTemplate(ctx, &wisbox.TemplateOptions{Name: name, Owner: owner})
+}
+
+func (k kept) Remove(ctx context.Context, id string) error { return k.m.RemoveTemplate(ctx, id) }

@@ -1,0 +1,67 @@
+package serve
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/internal/audit"
+	"github.com/wisbox/wisbox/internal/registry"
+	"github.com/wisbox/wisbox/internal/registry/registrytest"
+	"github.com/wisbox/wisbox/serve/e2b"
+)
+
+func newWatch(t *testing.T) (*observer, string) {
+	t.Helper()
+	dir := t.TempDir()
+	o, err := newObserver(dir, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, o.Close()) })
+	o.registry, err = registry.Open(t.Context(), &registry.Options{Engine: &registrytest.Engine{}, Dir: filepath.Join(dir, "r")})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, o.registry.Close()) })
+	return o, dir
+}
+
+func TestTheUseOfAKeyIsNotedAndNothingElse(t *testing.T) {
+	o, dir := newWatch(t)
+	o.observe(e2b.Request{ID: "r1", Time: time.Unix(1, 0).UTC(), Route: "GET /sandboxes/{id}", Status: 200, Key: "key_1", Sandbox: "abcd"})
+	o.observe(e2b.Request{ID: "r2", Route: "port", Status: 200})
+	o.observe(e2b.Request{ID: "r3", Route: "POST /sandboxes", Status: 401})
+	raw, err := os.ReadFile(filepath.Join(dir, auditFile))
+	require.NoError(t, err)
+	assert.Equal(t, 1, bytes.Count(raw, []byte{'\n'}))
+	assert.Contains(t, string(raw), `"time":"1970-01-01T00:00:01Z","request":"r1","key":"key_1","route":"GET /sandboxes/{id}","sandbox":"abcd","status":200`)
+	root, err := os.OpenRoot(dir)
+	require.NoError(t, err)
+	defer root.Close()
+	report, err := audit.Verify(root, auditFile)
+	require.NoError(t, err)
+	assert.Empty(t, report.Problems)
+}
+
+func TestTheServersNumbers(t *testing.T) {
+	o, _ := newWatch(t)
+	_, err := o.registry.Create(t.Context(), registry.Record{}, time.Hour, registry.Quota{})
+	require.NoError(t, err)
+	o.observe(e2b.Request{Route: "envd", Status: 200, Took: time.Second})
+	write, err := o.writer(nil)
+	require.NoError(t, err)
+	for range 2 {
+		var text strings.Builder
+		require.NoError(t, write(&text))
+		for _, line := range []string{
+			`wisbox_serve_requests_total{route="envd",status="200"} 1`, `wisbox_serve_request_duration_seconds_count{route="envd"} 1`,
+			`wisbox_serve_sandboxes{state="running"} 1`, `wisbox_serve_sandboxes{state="paused"} 0`, "wisbox_serve_memory_bytes 0",
+		} {
+			assert.Contains(t, text.String(), line)
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package shelltool
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/wisbox/wisbox/internal/capture"
+)
+
+// TestALogGivesWhatCameLast is that of any writes what is kept comes back, each byte
+// of its stream and in its order, and that a number of lines is that many.
+func TestALogGivesWhatCameLast(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		size := rapid.Int64Range(1, 40).Draw(t, "size")
+		l := newOutputLog(capture.Memory(size), size, 0)
+		var all []byte
+		var of []stream
+		for range rapid.IntRange(0, 30).Draw(t, "writes") {
+			s := stream(rapid.Bool().Draw(t, "stream"))
+			text := rapid.StringOfN(rapid.SampledFrom([]rune("ab\n")), 1, 9, -1).Draw(t, "text")
+			l.write(s, []byte(text))
+			all = append(all, text...)
+			for range text {
+				of = append(of, s)
+			}
+		}
+		start := max(0, len(all)-int(size))
+		at := rapid.Int64Range(0, int64(len(all))).Draw(t, "from")
+		got := []byte{}
+		for n := max(start, int(at)); n < len(all); {
+			data, from, s, err := l.next(int64(n), 7)
+			require.NoError(t, err)
+			require.Equal(t, int64(n), from)
+			require.NotEmpty(t, data)
+			for i := range data {
+				require.Equal(t, of[n+i], s, "byte %d", n+i)
+			}
+			got = append(got, data...)
+			n += len(data)
+		}
+		assert.Equal(t, string(all[max(start, int(at)):]), string(got))
+
+		lines := rapid.IntRange(0, 12).Draw(t, "lines")
+		from, err := l.tail(lines)
+		require.NoError(t, err)
+		kept := strings.SplitAfter(string(all[start:]), "\n")
+		if kept[len(kept)-1] == "" {
+			kept = kept[:len(kept)-1]
+		}
+		assert.Equal(t, strings.Join(kept[max(0, len(kept)-lines):], ""), string(all[from:]))
+	})
+}
+
+// TestTheOrderOfTheStreamsIsBounded: streams that take turns byte by byte.
+func TestTheOrderOfTheStreamsIsBounded(t *testing.T) {
+	const size = 1 << 20
+	l := newOutputLog(capture.Memory(size), size, 0)
+	for i := range 4 * maxMarks {
+		l.write(stream(i%2 == 1), []byte{'x'})
+		require.LessOrEqual(t, len(l.marks), maxMarks)
+	}
+	_, end := l.bounds()
+	for at := end - maxMarks/2 + 1; at < end; at++ {
+		_, _, s, err := l.next(at, 1)
+		require.NoError(t, err)
+		require.Equal(t, stream(at%2 == 1), s)
+	}
+}

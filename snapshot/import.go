@@ -1,0 +1,300 @@
+package snapshot
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/docker/go-units"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/wisbox/wisbox/internal/budget"
+	"github.com/wisbox/wisbox/tool"
+)
+
+const (
+	maxPacks   = 1_024 // of an archive; each takes a descriptor
+	maxRecords = 10_000
+	// maxAhead is how far in the future a snapshot of an archive may have been made:
+	// clocks differ, but the newest snapshots must be those of the session.
+	maxAhead = 48 * time.Hour
+)
+
+// Import takes an archive into a store that has no snapshots and brings its
+// workspace back. Every part is checked first: each object's hash, that each pack is
+// whole and holds nothing else, that each record is one of ours and tells of a tree
+// that is there. After an error nothing of the archive stays.
+func (s *Store) Import(ctx context.Context, a *Archive) error {
+	if err := s.takeIn(ctx, a); err != nil {
+		return err
+	}
+	_, err := s.Restore(ctx, a.info.Head, nil)
+	return err
+}
+
+func (s *Store) takeIn(ctx context.Context, from *Archive) error {
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if ids, err := s.ids(); err != nil || len(ids) > 0 || len(s.objects.packs) > 0 {
+		return errors.Join(storeError(err), tool.Errorf(tool.Exists, "the session has snapshots already; load the archive into a new session"))
+	}
+	b := budget.New(ctx, budget.Limits{Out: 4 * s.opts.Limits.Bytes, Memory: s.opts.Limits.Memory, Time: budget.None})
+	defer b.Close()
+	a := &importer{Archive: from, store: s, budget: b, left: s.opts.Limits.Store}
+	err = a.run()
+	if err == nil {
+		err = a.accept()
+	}
+	if err != nil {
+		return archiveError(errors.Join(err, a.undo()))
+	}
+	return nil
+}
+
+type importer struct {
+	*Archive
+	store  *Store
+	budget *budget.Budget
+	left   int64 // bytes that packs and records may still take
+	packs  []string
+	found  []*record
+}
+
+func (a *importer) run() error {
+	for a.next != nil {
+		if a.left -= a.next.Size; a.left < 0 {
+			return badArchive("has more than the " + units.BytesSize(float64(a.store.opts.Limits.Store)) + " that the session's snapshots may take")
+		}
+		if err := errors.Join(a.budget.Check(), a.entry(a.next)); err != nil {
+			return err
+		}
+		if err := a.step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *importer) entry(h *tar.Header) error {
+	if name, ok := strings.CutPrefix(h.Name, packsDir); ok {
+		return a.pack(name)
+	}
+	if name, ok := strings.CutPrefix(h.Name, recordsDir); ok {
+		return a.record(h, name)
+	}
+	return errFormat
+}
+
+func (a *importer) pack(name string) error {
+	id, ok := strings.CutSuffix(name, packSuffix)
+	if !ok || checkID(id, "") != nil || len(a.packs) == maxPacks {
+		return errFormat
+	}
+	a.packs = append(a.packs, name)
+	return takePack(a.store.packs, name, &asking{in: a.in, ask: func() error {
+		return errors.Join(a.budget.Check(), a.store.room(a.budget.Context()))
+	}})
+}
+
+// asking asks before each MiB whether there is room for it.
+type asking struct {
+	in   io.Reader
+	ask  func() error
+	left int
+}
+
+// Read implements io.Reader.
+func (r *asking) Read(p []byte) (int, error) {
+	if r.left <= 0 {
+		if err := r.ask(); err != nil {
+			return 0, err
+		}
+		r.left = writeSize
+	}
+	n, err := r.in.Read(p[:min(len(p), r.left)])
+	r.left -= n
+	return n, err
+}
+
+func (a *importer) record(h *tar.Header, name string) error {
+	id, ok := strings.CutSuffix(name, recordSuffix)
+	if !ok || checkID(id, "") != nil || h.Size > maxRecord || len(a.found) == maxRecords {
+		return errFormat
+	}
+	raw := make([]byte, h.Size)
+	if _, err := io.ReadFull(a.in, raw); err != nil {
+		return err
+	}
+	r := &record{}
+	if err := decodeStrictly(raw, r); err != nil {
+		return errors.Join(errFormat, err)
+	}
+	if _, err := decodeRecord(raw, id); err != nil {
+		return errors.Join(errFormat, err)
+	}
+	if err := r.plausible(); err != nil {
+		return errors.Join(errFormat, err)
+	}
+	r.Unstable, r.Skipped = nil, nil // thousands of records are kept until they are checked
+	a.found = append(a.found, r)
+	return replaceFile(a.store.records, name, raw, false)
+}
+
+// plausible says what no snapshot of ours has.
+func (r *record) plausible() error {
+	id, err := ulid.ParseStrict(strings.ToUpper(r.ID))
+	if err != nil || time.Until(ulid.Time(id.Time())) > maxAhead {
+		return errors.Join(errFormat, err)
+	}
+	for _, list := range [][]string{r.Unstable, r.Skipped} {
+		if len(list) > maxNamed || slices.ContainsFunc(list, func(path string) bool { return len(path) > 2*maxShown || !printable(path) }) {
+			return errFormat
+		}
+	}
+	return errors.Join(checkLine(r.Label, maxLabel, "label"), checkLine(r.Call, maxCall, "call"))
+}
+
+// accept checks that all of the archive is whole.
+func (a *importer) accept() error {
+	if !slices.ContainsFunc(a.found, func(r *record) bool { return r.ID == a.info.Head }) {
+		return errFormat
+	}
+	s := a.store
+	for _, name := range a.packs {
+		if err := s.objects.check(a.budget, name); err != nil {
+			return err
+		}
+	}
+	if err := s.objects.refresh(); err != nil {
+		return err
+	}
+	if len(s.objects.index) > s.opts.Limits.Objects {
+		return badArchive("holds more pieces than the session's snapshots may have")
+	}
+	v := newVerifier(a.budget, s.objects, s.opts.Limits.Entries)
+	v.hashed = true
+	for _, r := range a.found {
+		sum, err := v.snapshot(r)
+		if err != nil {
+			return err
+		}
+		if len(v.found) > 0 {
+			return badArchive("is damaged at " + v.found[0].Path)
+		}
+		if sum.entries > s.opts.Limits.Entries || sum.files != r.Files || sum.bytes != r.Bytes {
+			return badArchive("has a snapshot that is not what its record says")
+		}
+	}
+	return nil
+}
+
+func (a *importer) undo() error {
+	var errs []error
+	for _, r := range a.found {
+		errs = append(errs, ignoreMissing(a.store.records.Remove(r.ID+recordSuffix)))
+	}
+	for _, name := range a.packs {
+		errs = append(errs, ignoreMissing(a.store.packs.Remove(name)))
+	}
+	return errors.Join(append(errs, a.store.objects.refresh())...)
+}
+
+// check reads a pack from its first byte to its last: it must be just what
+// [packWriter] writes, and each object what its hash says.
+func (o *objects) check(b *budget.Budget, name string) error {
+	f, err := o.root.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	size := info.Size()
+	index, err := heldIndex(b, f, size)
+	if err != nil {
+		return err
+	}
+	defer b.Release(len(index))
+	if err := chargeAll(b, index); err != nil {
+		return err
+	}
+	var scratch []byte
+	p := &pack{name: name, file: f, size: size}
+	at, rest := int64(len(packMagic)), index
+	var failed error
+	err = scanObjects(f, size-footerSize-int64(len(index)), func(h Hash, l location) {
+		if failed != nil {
+			return
+		}
+		l.pack = p
+		if len(rest) < indexEntry || string(appendIndex(nil, h, l)) != string(rest[:indexEntry]) {
+			failed = errFormat
+			return
+		}
+		at, rest = l.offset+int64(l.stored), rest[indexEntry:]
+		scratch, failed = o.checkOne(b, h, l, scratch)
+	})
+	if err := errors.Join(err, failed); err != nil {
+		return err
+	}
+	if len(rest) > 0 || at != size-footerSize-int64(len(index)) {
+		return errFormat
+	}
+	return nil
+}
+
+// chargeAll charges what the objects of an index say that they unpack to, before the
+// first of them is unpacked: none becomes longer than it says.
+func chargeAll(b *budget.Budget, index []byte) error {
+	total := int64(0)
+	eachIn(index, func(_ Hash, l location) { total = sum(total, int64(l.length)) })
+	if err := b.Out(int(total)); err != nil {
+		return archiveTooLarge(err)
+	}
+	return nil
+}
+
+// checkOne reads an object into scratch, which it returns for the next one.
+func (o *objects) checkOne(b *budget.Budget, h Hash, l location, scratch []byte) ([]byte, error) {
+	if err := b.Step(1); err != nil {
+		return scratch, archiveTooLarge(err)
+	}
+	held := int(l.length)
+	if err := b.Hold(held); err != nil {
+		return scratch, archiveTooLarge(err)
+	}
+	defer b.Release(held)
+	content, err := o.read(l, scratch)
+	if err != nil || len(content) != held || held == 0 || hashOf(content) != h {
+		return scratch, errors.Join(badArchive("has a pack that is damaged"), err)
+	}
+	if cap(content) > cap(scratch) {
+		return content, nil
+	}
+	return scratch, nil
+}
+
+func archiveTooLarge(err error) error {
+	if !errors.Is(err, budget.ErrExceeded) {
+		return err
+	}
+	return badArchive("becomes larger than what a session's snapshots may hold").Because(err)
+}
+
+// sum adds without going over.
+func sum(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}

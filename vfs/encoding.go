@@ -1,0 +1,71 @@
+package vfs
+
+import (
+	"encoding/json"
+	"io"
+	"strings"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// encoding is how content stands in arguments and answers. Agents know several names
+// for the same.
+type encoding string
+
+const (
+	utf8Text   encoding = "utf-8"
+	base64Text encoding = "base64"
+	latin1     encoding = "latin-1"
+	binary     encoding = "binary" // bytes, which JSON holds as base64 only
+)
+
+var encodingNames = map[string]encoding{
+	"utf8": utf8Text, "utf_8": utf8Text, "ascii": utf8Text, "us-ascii": utf8Text, "text": utf8Text,
+	"latin1": latin1, "latin_1": latin1, "iso-8859-1": latin1, "iso8859-1": latin1, "bytes": binary, "raw": binary,
+}
+
+// UnmarshalJSON takes the other names too.
+func (e *encoding) UnmarshalJSON(raw []byte) error {
+	var name string
+	if err := json.Unmarshal(raw, &name); err != nil {
+		return err
+	}
+	*e = encoding(strings.ToLower(name))
+	if known, ok := encodingNames[string(*e)]; ok {
+		*e = known
+	}
+	return nil
+}
+
+// latin1Reader gives Latin-1, where each byte is a character, as UTF-8.
+type latin1Reader struct{ r io.Reader }
+
+func (l latin1Reader) Read(p []byte) (int, error) {
+	if len(p) < 2 {
+		return 0, io.ErrShortBuffer
+	}
+	half := p[len(p)/2:]
+	n, err := l.r.Read(half[:len(p)/2])
+	out := 0
+	for _, c := range half[:n] { // what is written stays before what is read
+		if c < 0x80 {
+			p[out] = c
+			out++
+			continue
+		}
+		p[out], p[out+1] = 0xc0|c>>6, 0x80|c&0x3f
+		out += 2
+	}
+	return out, err
+}
+
+func toLatin1(content string) ([]byte, error) {
+	out := make([]byte, 0, len(content))
+	for _, r := range content {
+		if r > 0xff {
+			return nil, tool.Errorf(tool.Invalid, "content holds %q, which latin-1 has not; use encoding utf-8", r)
+		}
+		out = append(out, byte(r))
+	}
+	return out, nil
+}
