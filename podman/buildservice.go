@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	buildIdle = 5 * time.Second  // of a build's service whose client was killed
-	buildEnd  = 20 * time.Second // to end what a build was doing
+	buildIdle = 5 * time.Second       // of a build's service whose client was killed
+	buildEnd  = 20 * time.Second      // to end what a build was doing
+	buildLook = 10 * time.Millisecond // between two looks at what a build that ends still does
 )
 
 // builder is the service that does one build. Podman goes on with a RUN step when its
@@ -56,12 +57,7 @@ func (s *service) startForOne(ctx context.Context) (*engine, func(), error) {
 		return nil, nil, err
 	}
 	stop := sync.OnceFunc(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-exited:
-		case <-time.After(buildEnd):
-			_ = cmd.Process.Kill()
-		}
+		endBuild(cmd.Process, exited)
 		_ = os.Remove(socket)
 	})
 	if err := s.await(ctx, socket, exited); err != nil {
@@ -75,4 +71,27 @@ func (s *service) startForOne(ctx context.Context) (*engine, func(), error) {
 	}
 	e.alone = true
 	return e, func() { stop(); e.close() }, nil
+}
+
+// endBuild stops a build's service, and what the service leaves: a signal that comes
+// just as a RUN step begins ends who watches the step, and not the step.
+func endBuild(service *os.Process, exited <-chan error) {
+	left := descendants{}
+	defer left.kill()
+	left.look(service.Pid)
+	_ = service.Signal(syscall.SIGTERM)
+	late := time.After(buildEnd)
+	again := time.NewTicker(buildLook)
+	defer again.Stop()
+	for {
+		select {
+		case <-exited:
+			return
+		case <-late:
+			_ = service.Kill()
+			late = nil
+		case <-again.C:
+			left.look(service.Pid)
+		}
+	}
 }

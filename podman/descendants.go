@@ -1,0 +1,60 @@
+package podman
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// descendants are the processes that one process began, as far as they were seen. Each
+// is held by a pidfd, so kill never ends another that has its number since.
+type descendants map[int]*os.Process
+
+// look adds what runs below pid now, and below those that were seen before: when a
+// process ends, its children get another parent.
+func (d descendants) look(pid int) {
+	d.below(pid)
+	for known := range d {
+		d.below(known)
+	}
+}
+
+func (d descendants) below(pid int) {
+	for _, child := range children(pid) {
+		if d[child] != nil {
+			continue
+		}
+		held, err := os.FindProcess(child)
+		if err != nil || !slices.Contains(children(pid), child) { // it ended meanwhile
+			continue
+		}
+		d[child] = held
+		d.below(child)
+	}
+}
+
+// kill ends all that were seen, and lets go of them.
+func (d descendants) kill() {
+	for pid, held := range d {
+		_ = held.Kill()
+		_ = held.Release()
+		delete(d, pid)
+	}
+}
+
+// children are the processes whose parent is pid.
+func children(pid int) (all []int) {
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, path := range lists {
+		text, _ := os.ReadFile(path) // "": the thread has ended
+		for field := range strings.FieldsSeq(string(text)) {
+			if child, err := strconv.Atoi(field); err == nil {
+				all = append(all, child)
+			}
+		}
+	}
+	return all
+}
