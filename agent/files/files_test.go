@@ -1,6 +1,7 @@
 package files_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -214,6 +215,34 @@ func TestListGoesDepthFirstByName(t *testing.T) {
 	require.ErrorIs(t, f.List(t.Context(), f.dir+"/b.txt", sandbox.ListOptions{}, nil), syscall.ENOTDIR)
 	require.ErrorIs(t, f.List(t.Context(), f.dir+"/none", sandbox.ListOptions{}, nil), fs.ErrNotExist)
 	require.ErrorIs(t, f.List(t.Context(), f.dir, sandbox.ListOptions{}, func(sandbox.FileInfo) error { return io.ErrShortWrite }), io.ErrShortWrite)
+}
+
+// TestAProcessThatEndedIsPassedBy: of one that its parent has not waited for, /proc
+// shows a net that nobody can read.
+func TestAProcessThatEndedIsPassedBy(t *testing.T) {
+	f := start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	from, to := io.Pipe()
+	var programs sync.WaitGroup
+	defer programs.Wait()
+	defer cancel()
+	programs.Go(func() {
+		_, _ = f.conn.Run(ctx, sandbox.Cmd{Stdout: to, Argv: []string{"bash", "-c", `(until grep -q sleep /proc/$$/comm; do :; done) & echo $!; exec sleep 1000`}})
+	})
+	pid, err := bufio.NewReader(from).ReadString('\n')
+	require.NoError(t, err)
+	dir := "/proc/" + strings.TrimSpace(pid)
+	require.Eventually(t, func() bool {
+		return strings.Contains(f.read(t, dir+"/status", sandbox.OpenOptions{Any: true}), "State:\tZ")
+	}, deadline, time.Millisecond)
+	var got []string
+	require.NoError(t, f.List(t.Context(), dir, sandbox.ListOptions{Depth: 2}, func(info sandbox.FileInfo) error {
+		got = append(got, info.Path)
+		return nil
+	}))
+	require.Contains(t, got, "net")
+	require.Contains(t, got, "status")
 }
 
 func TestTenThousandFilesAreListed(t *testing.T) {

@@ -135,7 +135,10 @@ func (l *lister) walk(dir *os.File, prefix string, depth int) error {
 	before := l.held
 	defer func() { l.held = before }()
 	names, err := l.names(dir)
-	if err != nil {
+	switch {
+	case err != nil && prefix != "" && passedBy(err):
+		return nil
+	case err != nil:
 		return err
 	}
 	slices.Sort(names)
@@ -175,10 +178,19 @@ func (l *lister) enter(dir *os.File, name, prefix string, depth int) error {
 	switch {
 	case err == nil:
 		return l.walk(below, prefix, depth)
-	case errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-		return nil // not ours to read, or something else by now
+	case passedBy(err):
+		return nil
 	}
 	return at(prefix, err)
+}
+
+// passedBy reports whether a directory below the one that is listed is left out: it is
+// not ours to read, or something else by now, or that of a process that has ended.
+func passedBy(err error) bool {
+	return slices.ContainsFunc([]unix.Errno{
+		unix.EACCES, unix.EPERM, unix.ENOENT, unix.ENOTDIR, unix.ELOOP,
+		unix.ESRCH, unix.EINVAL, // from /proc: EINVAL is proc(5)'s net of one that is not waited for yet
+	}, func(known unix.Errno) bool { return errors.Is(err, known) })
 }
 
 // names reads what is in a directory, as far as memory goes.
