@@ -61,8 +61,8 @@ func TestKeysLeaveAProcessAndAnotherTakesItOver(t *testing.T) {
 	two.types("", "from one\r\nyes? ")
 	one.types("\x10\x11", "detached; the process goes on: wisbox attach box "+id)
 	require.NoError(t, first.Wait())
-	two.types("sh -c \"echo sle''eps; sleep 60\"; echo sl''ept\r", "sleeps\r\n") // before that the key may be bash's
-	two.types("\x03", "yes? ")                                                   // the key went to the program
+	two.types(interruptible+"\r", "started\r\n")
+	two.types("\x03", "yes? ") // the key went to the program
 	two.sends("exit 9\r")
 	var exit *exec.ExitError
 	require.ErrorAs(t, second.Wait(), &exit)
