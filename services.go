@@ -71,7 +71,7 @@ func shaped(own *tool.Set, name string) (*tool.Set, error) {
 	return profiles.New(name, own, own)
 }
 
-// busy tells whether something runs that the session's end would cut off.
+// busy reports whether something runs that the session's end would cut off.
 func (s *services) busy() bool { return s.shell.Running() > 0 || s.lisp.Busy() }
 
 // close ends what runs; the files belong to the session.

@@ -66,7 +66,7 @@ func (s *span) End(...trace.SpanEndOption) {
 	s.to.ended = append(s.to.ended, s)
 }
 
-// below tells whether a span of that name has ended whose parent is a span of
+// below reports whether a span of that name has ended whose parent is a span of
 // another process.
 func (s *spans) below(above trace.SpanContext, name string) bool {
 	s.mu.Lock()

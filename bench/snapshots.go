@@ -92,7 +92,7 @@ func settled(into *samples, do func() error) error {
 	return err
 }
 
-// reflinks tells whether files below dir can share their blocks.
+// reflinks reports whether files below dir can share their blocks.
 func reflinks(dir string) bool {
 	from, err := os.CreateTemp(dir, "from-*")
 	if err != nil {

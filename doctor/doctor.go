@@ -1,4 +1,4 @@
-// Package doctor tells whether this machine can hold what wisbox promises, by
+// Package doctor checks whether this machine can hold what wisbox promises, by
 // trying: it opens sessions with small limits and lets programs go over them,
 // looks for a way to the network, for rights they shouldn't have, whether both
 // sides can change each other's files, and whether one host can be allowed. What can't be tried, such as known
@@ -44,7 +44,7 @@ type Report struct {
 	Took  time.Duration `json:"took_ns"`
 }
 
-// Broken tells whether any line is.
+// Broken reports whether any line is.
 func (r *Report) Broken() bool {
 	for _, l := range r.Lines {
 		if l.Status == Broken {
@@ -54,7 +54,7 @@ func (r *Report) Broken() bool {
 	return false
 }
 
-// Whole tells whether every promise is held: no line is broken or not enforced.
+// Whole reports whether every promise is held: no line is broken or not enforced.
 func (r *Report) Whole() bool {
 	return !r.Broken() && !slices.ContainsFunc(r.Lines, func(l Line) bool { return l.Status == NotEnforced })
 }

@@ -104,7 +104,7 @@ type Response struct {
 	Notes   []string // sentences for the caller: names lost, a limit hit
 }
 
-// Failed tells whether the evaluation is one that a caller should notice.
+// Failed reports whether the evaluation is one that a caller should notice.
 func (r Response) Failed() bool { return r.Ended || r.Status != StatusExited }
 
 // Environ is a set of variables as programs get it.

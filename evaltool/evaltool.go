@@ -152,7 +152,7 @@ func (e *Evaluator) Follow(ctx context.Context, run Run, feed *Feed) (Result, er
 	return result, nil
 }
 
-// mayFallBack tells whether a restricted call whose container can't be had may run in
+// mayFallBack reports whether a restricted call whose container can't be had may run in
 // WebAssembly, where likewise nothing but the writes has an effect. Kept names are where
 // they are.
 func (e *Evaluator) mayFallBack(c *call, err error) bool {

@@ -38,7 +38,7 @@ func (e *Evaluator) finish(ctx context.Context, c *call, resp Response) (Result,
 	return result, nil
 }
 
-// asksForWrites tells whether the caller or the code may wait for a file.
+// asksForWrites reports whether the caller or the code may wait for a file.
 func (c *call) asksForWrites() bool {
 	return len(c.writes) > 0 || strings.Contains(c.request.Code, "write_text")
 }

@@ -53,7 +53,7 @@ func jsonFault(text string) string {
 	}
 }
 
-// fits tells whether Python reads the number as a finite one.
+// fits reports whether Python reads the number as a finite one.
 func fits(number string) bool {
 	if !strings.ContainsAny(number, ".eE") {
 		return len(strings.TrimPrefix(number, "-")) <= maxDigits

@@ -15,7 +15,7 @@ var keywords = []string{
 	"not", "or", "pass", "raise", "return", "try", "while", "with", "yield",
 }
 
-// isIdentifier tells whether name can be a global: an identifier of Python as its
+// isIdentifier reports whether name can be a global: an identifier of Python as its
 // parser would store it (NFKC), no keyword, and none of the interpreter's own
 // __names__.
 func isIdentifier(name string) bool {
@@ -30,7 +30,7 @@ func isIdentifier(name string) bool {
 	return !strings.HasPrefix(name, "__") || !strings.HasSuffix(name, "__")
 }
 
-// begins tells whether an identifier may begin with c.
+// begins reports whether an identifier may begin with c.
 func begins(c rune) bool {
 	return c == '_' || unicode.In(c, unicode.L, unicode.Nl, unicode.Other_ID_Start) &&
 		!unicode.In(c, unicode.Pattern_Syntax, unicode.Pattern_White_Space)

@@ -98,7 +98,7 @@ func (cs *conns) take(raw net.Conn) *conn {
 	return c
 }
 
-// isOurs tells whether a client is on this machine, where all have one address.
+// isOurs reports whether a client is on this machine, where all have one address.
 func isOurs(addr net.Addr) bool {
 	tcp, ok := addr.(*net.TCPAddr)
 	return !ok || tcp.IP.IsLoopback()

@@ -237,7 +237,7 @@ func LetIn(r *http.Request) {
 	}
 }
 
-// Open tells whether a request needs no token.
+// Open reports whether a request needs no token.
 func (g *Guard) Open(r *http.Request) bool {
 	return len(g.opts.Tokens) == 0 && (g.opts.Public || onUnixSocket(r))
 }

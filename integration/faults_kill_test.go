@@ -286,7 +286,7 @@ func (h *home) killedWhilePaused(session string) bool {
 	return <-ended != nil
 }
 
-// frozen tells whether a process stands still, by its control group.
+// frozen reports whether a process stands still, by its control group.
 func frozen(pid int) bool {
 	groups, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	for line := range strings.SplitSeq(string(groups), "\n") {

@@ -46,7 +46,7 @@ func (i *hostInfo) runtimeName() string {
 	return first
 }
 
-// boundsIPC tells whether ipcSysctls can be set on this kernel.
+// boundsIPC reports whether ipcSysctls can be set on this kernel.
 func (i *hostInfo) boundsIPC() bool { return atLeast(i.Host.Kernel, 6, 10) }
 
 // atLeast compares the first two numbers of a version.

@@ -45,7 +45,7 @@ func (b *Backend) inspect(ctx context.Context, name string) (*define.InspectCont
 	return &data, nil
 }
 
-// healthy tells whether a program can be started in the container now: it runs
+// healthy reports whether a program can be started in the container now: it runs
 // (or is paused, which can be undone), since this boot, and its monitor lives.
 func healthy(data *define.InspectContainerData) bool {
 	s := data.State

@@ -167,7 +167,7 @@ func (s *service) lock(ctx context.Context) (*flock.Flock, error) {
 	return lock, nil
 }
 
-// listening tells whether the service of the pointer file accepts connections.
+// listening reports whether the service of the pointer file accepts connections.
 func (s *service) listening() (string, bool) {
 	data, err := os.ReadFile(filepath.Join(s.dir, "service.json"))
 	if err != nil {

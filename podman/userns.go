@@ -44,7 +44,7 @@ func (b *Backend) userns(e *engine, spec sandbox.Spec) usernsMode {
 	return mode
 }
 
-// hasOwnIDs tells whether no other sandbox of this host user need have the same.
+// hasOwnIDs reports whether no other sandbox of this host user need have the same.
 func (s *Sandbox) hasOwnIDs(ctx context.Context) bool {
 	e, err := s.b.engine(ctx)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Sandbox) hasOwnIDs(ctx context.Context) bool {
 	return !mode.keepID && mode.base != modeFor(false).base
 }
 
-// isSlot tells whether a range of ours can begin there.
+// isSlot reports whether a range of ours can begin there.
 func isSlot(base int) bool {
 	return base >= rangeStart && base < rangeStart+rangeSlots*rangeSize && (base-rangeStart)%rangeSize == 0
 }

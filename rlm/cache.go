@@ -149,7 +149,7 @@ const (
 // onDisk is what a file takes: very many small ones fill a disk too.
 func onDisk(size int64) int64 { return (size + block - 1) / block * block }
 
-// hasRoom tells whether size bytes leave a twentieth of the file system, or 2 GiB,
+// hasRoom reports whether size bytes leave a twentieth of the file system, or 2 GiB,
 // to the host.
 func (c *Cache) hasRoom(size int64) bool {
 	var fs syscall.Statfs_t

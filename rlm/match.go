@@ -148,7 +148,7 @@ func (m *matcher) byLiteral(text string, block span, b *budget.Budget) ([]span, 
 	return out, b.Check()
 }
 
-// matches tells whether the pattern is in a line.
+// matches reports whether the pattern is in a line.
 func (m *matcher) matches(line string, b *budget.Budget) (bool, error) {
 	if len(line) <= m.piece {
 		if len(line) > m.piece/checkedLines {

@@ -72,7 +72,7 @@ func New(opts *Options) (*Ops, error) {
 	return o, nil
 }
 
-// CanEval tells whether the operation eval is there.
+// CanEval reports whether the operation eval is there.
 func (o *Ops) CanEval() bool { return o.opts.Eval != nil }
 
 // Bindings is a copy of the names and texts as they are now.

@@ -103,7 +103,7 @@ func (o *outputs) sizes() map[string]int64 {
 	return sizes
 }
 
-// info tells whether there is an output of that name, and its sizes.
+// info reports whether there is an output of that name, and its sizes.
 func (o *outputs) info(id string) (outputInfo, bool) {
 	var info outputInfo
 	if o.root == nil || !outputID.MatchString(id) {

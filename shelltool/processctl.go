@@ -65,7 +65,7 @@ func (p *process) signal(ctx context.Context, name string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, killGrace)
 	defer cancel()
-	_ = p.await(ctx) // the state tells whether it is gone
+	_ = p.await(ctx) // the state says whether it is gone
 	return nil
 }
 

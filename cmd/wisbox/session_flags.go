@@ -209,7 +209,7 @@ func (f *sessionFlags) environment() (map[string]string, error) {
 	return env, nil
 }
 
-// isTerminal tells whether w is a terminal: colour and progress go only there.
+// isTerminal reports whether w is a terminal: colour and progress go only there.
 func isTerminal(w any) bool {
 	f, ok := w.(interface{ Stat() (os.FileInfo, error) })
 	if !ok {

@@ -80,7 +80,7 @@ func New(opts *Options) *Lisp {
 	return l
 }
 
-// Busy tells whether an evaluation is on right now.
+// Busy reports whether an evaluation is on right now.
 func (l *Lisp) Busy() bool { return l.evaluating.Held() }
 
 // Close ends SBCL and returns when it is gone; an evaluation that is on is

@@ -27,7 +27,7 @@ func startInterpreter(ctx context.Context, runner func(context.Context) (sandbox
 	return &interpreter{Process: p}, nil
 }
 
-// evaluate is one evaluation; the bool tells whether the names are still there.
+// evaluate is one evaluation; the bool reports whether the names are still there.
 func (i *interpreter) evaluate(ctx context.Context, req evaltool.Request) (evaltool.Response, bool, error) {
 	r := newRequest(req)
 	if i.count == 0 {

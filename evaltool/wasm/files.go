@@ -113,7 +113,7 @@ func (f *memoryFiles) attach(m *meter) {
 	f.meter = m
 }
 
-// full tells whether as much is open as may be.
+// full reports whether as much is open as may be.
 func (f *memoryFiles) full() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

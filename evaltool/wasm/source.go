@@ -42,7 +42,7 @@ func DefaultCacheDir() (string, error) {
 	return filepath.Join(dir, "wisbox", "wasm"), nil
 }
 
-// IsInstalled tells whether an engine with these options finds a module.
+// IsInstalled reports whether an engine with these options finds a module.
 func IsInstalled(opts *Options) bool {
 	dir := opts.CacheDir
 	if dir == "" {

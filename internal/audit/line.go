@@ -21,7 +21,7 @@ func parse(line []byte) (l link, ok bool) {
 	return l, ok
 }
 
-// whole tells whether a record that waits for the log was written to its end.
+// whole reports whether a record that waits for the log was written to its end.
 func whole(body []byte) bool { return len(body) > 0 && json.Valid(body) }
 
 func sum(line []byte) string {

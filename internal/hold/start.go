@@ -100,7 +100,7 @@ func (r Root) Listen(ctx context.Context, name string) (release func(), l net.Li
 	return func() { _ = l.Close(); releaseLock(lock, path) }, l, os.Chmod(path, 0o600)
 }
 
-// listens tells whether there is a process behind a socket, be it one that is too
+// listens reports whether there is a process behind a socket, be it one that is too
 // busy to take a connection.
 func listens(path string) bool {
 	c, err := net.Dial("unix", path)

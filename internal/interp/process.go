@@ -78,7 +78,7 @@ func (p *Process[S]) wait(in *io.PipeReader) {
 	close(p.done)
 }
 
-// Ended tells whether the process is gone.
+// Ended reports whether the process is gone.
 func (p *Process[S]) Ended() bool {
 	select {
 	case <-p.done:
@@ -133,7 +133,7 @@ type Request struct {
 	Message io.Reader
 	// Timeout after which the evaluation is stopped; 0 is none.
 	Timeout time.Duration
-	// Accept tells whether a message is the answer; others are ignored.
+	// Accept reports whether a message is the answer; others are ignored.
 	Accept func(message []byte) bool
 	// Divert sees each message before Accept: one that it takes is no answer, and is
 	// replied to, at any time before the process ends. It may block, and bounds how many
@@ -255,7 +255,7 @@ func (p *Process[S]) await(accept func([]byte) bool, timeout time.Duration, stop
 	}
 }
 
-// interrupt stops what is going on and tells whether it then answered; if not,
+// interrupt stops what is going on and reports whether it then answered; if not,
 // the process had to be killed.
 func (p *Process[S]) interrupt(r Request) bool {
 	waits := r.Waits

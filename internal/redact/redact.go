@@ -67,10 +67,10 @@ func (r *Redactor) add(value []byte) {
 	}
 }
 
-// Findable tells whether a value can be redacted at all.
+// Findable reports whether a value can be redacted at all.
 func Findable(value []byte) bool { return New(value) != nil }
 
-// In tells whether a text holds any of the values.
+// In reports whether a text holds any of the values.
 func (r *Redactor) In(text []byte) bool {
 	return r != nil && slices.ContainsFunc(r.values, func(v []byte) bool { return bytes.Contains(text, v) })
 }

@@ -102,7 +102,7 @@ func (s *source) pump() {
 	})
 }
 
-// ready tells whether a read of it, now, is no wait.
+// ready reports whether a read of it, now, is no wait.
 func (s *source) ready(fd uintptr) bool {
 	n, err := retry.Interrupted(func() (int, error) {
 		return unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
