@@ -80,19 +80,30 @@ func usageOf(ctx context.Context, m *wisbox.Manager, name string) (*wisbox.Usage
 }
 
 func (s sessionUsage) line() string {
-	state, cpu, memory, processes := "stopped", "-", "-", "-"
+	cpu := "-"
+	if s.Gauge != nil {
+		cpu = s.Gauge.CPU.Round(10 * time.Millisecond).String()
+	}
+	memory, processes := s.takes()
+	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", printable(s.Session), s.state(), cpu, memory, processes, bytesOf(s.Disk, s.Limits.Disk))
+}
+
+func (s sessionUsage) state() string {
 	switch {
 	case s.Running:
-		state = "running"
+		return "running"
 	case s.Problem != "":
-		state = "unknown"
+		return "unknown"
 	}
-	if g := s.Gauge; g != nil {
-		cpu = g.CPU.Round(10 * time.Millisecond).String()
-		memory = bytesOf(g.Memory, s.Limits.Memory)
-		processes = strconv.FormatInt(g.Processes, 10) + " of " + strconv.FormatInt(s.Limits.PIDs, 10)
+	return "stopped"
+}
+
+// takes is what the container has of what it may have.
+func (s sessionUsage) takes() (memory, processes string) {
+	if s.Gauge == nil {
+		return "-", "-"
 	}
-	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", printable(s.Session), state, cpu, memory, processes, bytesOf(s.Disk, s.Limits.Disk))
+	return bytesOf(s.Gauge.Memory, s.Limits.Memory), strconv.FormatInt(s.Gauge.Processes, 10) + " of " + strconv.FormatInt(s.Limits.PIDs, 10)
 }
 
 func bytesOf(n, most int64) string {

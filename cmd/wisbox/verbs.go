@@ -11,13 +11,13 @@ import (
 func (a *app) shortNames() []*cobra.Command {
 	ls := a.newSessionListCmd()
 	ls.Use, ls.Aliases = "ls", nil
-	return []*cobra.Command{ls, a.newSessionRmCmd(), a.newSessionRenameCmd(), a.newSessionStopCmd(), a.newSessionStartCmd(), a.newStatsCmd()}
+	return []*cobra.Command{ls, a.newSessionRmCmd(), a.newSessionRenameCmd(), a.newSessionStopCmd(), a.newSessionStartCmd(), a.newStatsCmd(), a.newTopCmd()}
 }
 
 // otherWords are what people type for a command by the habit of other tools, and its name.
 var otherWords = map[string]string{
 	"images": "image list", "containers": "ls", "list": "ls", "sessions": "ls", "delete": "rm", "remove": "rm", "destroy": "rm", "mv": "rename",
-	"new": "session create", "up": "session create", "open": "session create", "down": "session rm", "kill-all": "stop", "top": "stats", "usage": "stats",
+	"new": "session create", "up": "session create", "open": "session create", "down": "session rm", "kill-all": "stop", "watch": "top", "usage": "stats",
 	"info": "session inspect", "describe": "session inspect", "show": "session inspect", "ports": "port", "forward": "port",
 	"history": "log", "events": "log", "commit": "snapshot create", "checkpoint": "snapshot create", "rollback": "undo", "revert": "undo",
 	"patch": "diff", "merge": "apply", "checkout": "branch", "copy": "cp", "upload": "cp", "download": "cp", "ssh": "shell", "bash": "shell", "sh": "shell",

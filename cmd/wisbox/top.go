@@ -1,0 +1,332 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	units "github.com/docker/go-units"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/overlay"
+	"github.com/wisbox/wisbox/tool"
+)
+
+const (
+	minDelay = 200 * time.Millisecond
+	maxDelay = time.Minute
+)
+
+func (a *app) newTopCmd() *cobra.Command {
+	delay := 2 * time.Second
+	cmd := &cobra.Command{
+		Use:   "top [SESSION…]",
+		Short: "Watch sessions: what they take, their calls, connections and how the last call ended",
+		Long: `Shows a line for each session named, or for all kept ones, and shows it anew every
+other second. CPU is the share of one processor since the line before. CALLS counts
+the records of the session's log, LAST is how the last one ended. CONNECTIONS are
+those of its programs, with the denied ones behind. It starts nothing.
+
+Keys: up and down choose a session; s opens a shell in it, l shows its log, x stops
+it, q ends.`,
+		Example: `  wisbox top
+  wisbox top --delay 500ms box`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.runTop(cmd.Context(), args, delay)
+		},
+	}
+	cmd.Flags().VarP(timeFlag{&delay}, "delay", "d", "time from one look to the next, 200ms to 1m")
+	return cmd
+}
+
+// top is what is on the screen.
+type top struct {
+	a     *app
+	m     *wisbox.Manager
+	store *overlay.Store
+	names []string // that were asked for; none: all kept ones
+
+	rows []topRow
+	at   string // the session that keys are for
+	said string // at the foot, until the next key
+	sure bool   // the next key answers whether to stop
+}
+
+// topRow is a session as it was looked at last.
+type topRow struct {
+	sessionUsage
+	seen                time.Time
+	share               string // of a processor
+	calls, made, denied int
+	last                string
+}
+
+func (a *app) runTop(ctx context.Context, names []string, delay time.Duration) error {
+	switch {
+	case delay < minDelay || delay > maxDelay:
+		return usageError{fmt.Errorf("--delay is %s; it must be %s to %s", delay, minDelay, maxDelay)}
+	case a.json || !a.atTerminal():
+		return usageError{errors.New("top needs a terminal; use: wisbox stats, which prints once")}
+	}
+	store, err := overlay.OpenStore(a.cache)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	m, err := a.manager(ctx)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	for _, name := range names {
+		if _, err := usageOf(ctx, m, name); err != nil {
+			return asUsage(err)
+		}
+	}
+	t := &top{a: a, m: m, store: store, names: names}
+	leave, err := t.enter()
+	if err != nil {
+		return err
+	}
+	defer func() { leave() }()
+	var next time.Time
+	for ctx.Err() == nil {
+		if now := time.Now(); !now.Before(next) {
+			t.look(ctx)
+			next = now.Add(delay)
+		}
+		t.draw()
+		switch key := t.key(time.Until(next)); {
+		case key == "":
+			continue
+		case t.asks(key, "s", "l"):
+			leave()
+			t.said = t.outside(ctx, key)
+			if leave, err = t.enter(); err != nil {
+				return err
+			}
+			next = time.Time{}
+		case t.act(ctx, key):
+			return nil
+		}
+	}
+	return ctx.Err()
+}
+
+// enter takes the whole screen; leave gives it back as it was.
+func (t *top) enter() (leave func(), err error) {
+	restore, err := t.a.raw()
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprint(t.a.out, "\x1b[?1049h\x1b[?25l")
+	return func() {
+		fmt.Fprint(t.a.out, "\x1b[?25h\x1b[?1049l")
+		restore()
+	}, nil
+}
+
+// look asks what all take now.
+func (t *top) look(ctx context.Context) {
+	names := t.names
+	if len(names) == 0 {
+		names = t.a.sessionNames(ctx)
+	}
+	before := map[string]topRow{}
+	for _, row := range t.rows {
+		before[row.Session] = row
+	}
+	t.rows = nil
+	for _, name := range names {
+		u, err := usageOf(ctx, t.m, name)
+		if err != nil {
+			u = &wisbox.Usage{Problem: tool.AsError(err).Message}
+		}
+		row := topRow{sessionUsage: sessionUsage{name, u}, seen: time.Now(), share: "-"}
+		if old := before[name]; old.Usage != nil && old.Gauge != nil && u.Gauge != nil && u.Gauge.CPU >= old.Gauge.CPU {
+			row.share = strconv.Itoa(int(100*(u.Gauge.CPU-old.Gauge.CPU)/row.seen.Sub(old.seen))) + "%"
+		}
+		t.read(&row)
+		t.rows = append(t.rows, row)
+	}
+	if t.find() < 0 && len(t.rows) > 0 {
+		t.at = t.rows[0].Session
+	}
+}
+
+// read counts a session's records.
+func (t *top) read(row *topRow) {
+	var last []byte
+	_ = t.store.Log(row.Session, func(line []byte) error {
+		row.calls++
+		last = append(last[:0], line...)
+		return nil
+	})
+	var e wisbox.Event
+	row.last = "-"
+	if json.Unmarshal(last, &e) == nil {
+		row.last = e.Tool + " " + outcome(e)
+	}
+	_ = t.store.EgressLog(row.Session, func(line []byte) error {
+		switch {
+		case bytes.Contains(line, []byte(`"event":"open"`)):
+			row.made++
+		case bytes.Contains(line, []byte(`"event":"denied"`)):
+			row.denied++
+		}
+		return nil
+	})
+}
+
+// find is where the chosen session stands, -1 where it is gone.
+func (t *top) find() int {
+	for i, row := range t.rows {
+		if row.Session == t.at {
+			return i
+		}
+	}
+	return -1
+}
+
+// draw shows all at once, cut to the screen.
+func (t *top) draw() {
+	var table bytes.Buffer
+	tw := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "  SESSION\tSTATE\tCPU\tMEMORY\tPROCESSES\tDISK\tCALLS\tLAST\tCONNECTIONS")
+	for _, row := range t.rows {
+		fmt.Fprintln(tw, row.line(row.Session == t.at))
+	}
+	_ = tw.Flush()
+	size := t.a.size()
+	lines := strings.Split(strings.TrimSuffix(table.String(), "\n"), "\n")
+	if len(t.rows) == 0 {
+		lines = append(lines, "  no session is kept; wisbox session create makes one")
+	}
+	room := max(1, int(size.Rows)-3) // of sessions
+	if from := t.find() + 1 - room; from > 0 {
+		lines = append(lines[:1], lines[1+from:]...)
+	}
+	lines = append(lines[:min(len(lines), 1+room)], "", t.foot())
+	var screen bytes.Buffer
+	screen.WriteString("\x1b[H")
+	for i, line := range lines {
+		if runes := []rune(line); len(runes) >= int(size.Cols) {
+			line = string(runes[:max(0, int(size.Cols)-1)])
+		}
+		screen.WriteString(line + "\x1b[K")
+		if i < len(lines)-1 {
+			screen.WriteString("\r\n")
+		}
+	}
+	screen.WriteString("\x1b[J")
+	_, _ = t.a.out.Write(screen.Bytes())
+}
+
+func (t *top) foot() string {
+	if t.said != "" {
+		return printable(t.said)
+	}
+	return "up/down choose  s shell  l log  x stop  q quit"
+}
+
+func (r topRow) line(chosen bool) string {
+	mark, connections := "  ", strconv.Itoa(r.made)
+	if chosen {
+		mark = "> "
+	}
+	if r.denied > 0 {
+		connections += fmt.Sprintf(", %d denied", r.denied)
+	}
+	memory, processes := r.takes()
+	return fmt.Sprintf("%s%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s", mark, printable(r.Session), r.state(), r.share, memory, processes,
+		units.BytesSize(float64(r.Disk)), r.calls, printable(r.last), connections)
+}
+
+// key waits for keys; "" when the time is over.
+func (t *top) key(wait time.Duration) string {
+	tty, _ := t.a.keyboard()
+	fds := []unix.PollFd{{Fd: int32(tty.Fd()), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, int(max(0, wait).Milliseconds())+1)
+	if err != nil || n == 0 { // EINTR: the window's size has changed, or we are to end
+		return ""
+	}
+	buf := make([]byte, 16)
+	n, err = tty.Read(buf)
+	if err != nil {
+		return "q" // the terminal is gone
+	}
+	return string(buf[:n])
+}
+
+// asks reports whether the key is one of those, and for a session.
+func (t *top) asks(key string, known ...string) bool {
+	return slices.Contains(known, key) && t.find() >= 0
+}
+
+// act does what a key is for, and reports whether this is the end.
+func (t *top) act(ctx context.Context, key string) (end bool) {
+	sure := t.sure
+	t.said, t.sure = "", false
+	switch key {
+	case "q", "\x03", "\x04":
+		return true
+	case "\x1b[A", "\x1bOA", "k":
+		t.move(-1)
+	case "\x1b[B", "\x1bOB", "j":
+		t.move(1)
+	case "x":
+		if t.sure = t.find() >= 0; t.sure {
+			t.said = "stop " + t.at + "? its programs end, its files stay: y or n"
+		}
+	case "y":
+		if sure {
+			t.said = "stopped " + t.at
+			if err := t.m.Stop(ctx, t.at); err != nil {
+				t.said = tool.AsError(err).Message
+			}
+			t.look(ctx)
+		}
+	}
+	return false
+}
+
+func (t *top) move(by int) {
+	if to := t.find() + by; to >= 0 && to < len(t.rows) {
+		t.at = t.rows[to].Session
+	}
+}
+
+// outside does what needs the terminal, and returns what is said afterwards.
+func (t *top) outside(ctx context.Context, key string) string {
+	args := []string{"shell", t.at}
+	if key == "l" {
+		args = []string{"log", "--tail", strconv.Itoa(max(1, int(t.a.size().Rows)-4)), t.at}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "wisbox can't find its own binary; run: wisbox " + strings.Join(args, " ")
+	}
+	cmd := exec.CommandContext(ctx, self, append([]string{"--cache", t.a.cache, "--podman", t.a.url}, args...)...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	err = cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case err != nil && !errors.As(err, &exit):
+		return "the command can't be started; run: wisbox " + strings.Join(args, " ")
+	case key == "l" || exit != nil && exit.ExitCode() == exitEngine: // there is something to read
+		fmt.Fprint(t.a.out, "\nEnter goes back ")
+		_, _ = t.a.in.Read(make([]byte, 256))
+	}
+	return ""
+}
