@@ -41,8 +41,9 @@ var layers = map[string][]string{
 	"internal/toolerr":     {"sandbox", "tool"},
 	"sandbox/sandboxtest":  {"internal/retry", "sandbox"},
 
-	"internal/config":   {"hostmount", "internal/clip", "internal/jsonfile", "tool"},
-	"internal/jsonfile": {}, "internal/apikeys": {"internal/jsonfile", "tool"},
+	"internal/config":       {"hostmount", "internal/clip", "internal/jsonfile", "tool"},
+	"internal/devcontainer": {"tool"},
+	"internal/jsonfile":     {}, "internal/apikeys": {"internal/jsonfile", "tool"},
 	"internal/registry": {"internal/jsonfile", "internal/lock", "internal/undo", "tool"}, "internal/registry/registrytest": {"internal/registry", "tool"},
 
 	"httpguard": {"internal/rundir", "tool"}, "internal/ports": {"httpguard", "internal/relay", "tool"},
@@ -117,7 +118,7 @@ var layers = map[string][]string{
 
 	// Programs of ours. Tests may import everything.
 	"cmd/wisbox": {"egress", "httpguard",
-		"", "doctor", "evaltool", "evaltool/wasm", "hostmount", "images", "internal/capture", "internal/config", "internal/ports", "internal/rundir", "internal/toolerr",
+		"", "doctor", "evaltool", "evaltool/wasm", "hostmount", "images", "internal/capture", "internal/config", "internal/devcontainer", "internal/ports", "internal/rundir", "internal/toolerr",
 		"mcpserver", "metrics", "overlay", "podman", "profile", "rlm", "sandbox", "serve", "tool", "vfs", "llm", "digest",
 	},
 	"bench":              {"egress", "egress/policy", "evaltool", "httpguard", "", "hostmount", "images", "mcpserver", "podman", "rlm", "sandbox", "snapshot/snapshottest"},

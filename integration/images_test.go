@@ -231,3 +231,27 @@ func sleeps(mark string) bool {
 	}
 	return false
 }
+
+func TestADevcontainerIsASession(t *testing.T) {
+	h := newHome(t)
+	dir := writeTree(t, map[string]string{
+		"Containerfile": "FROM localhost/wisbox\nARG WORD\nRUN echo $WORD > /built\n",
+		"text":          "of the project\n",
+		".devcontainer/devcontainer.json": `{ // for editors too
+			"build": {"dockerfile": "../Containerfile", "context": "..", "args": {"WORD": "built"}},
+			"containerEnv": {"GREETING": "hello", "KEY": "${localEnv:HOME}"}, "features": {"x": {}},
+			"onCreateCommand": "cat /built text > made", "postCreateCommand": ["sh", "-c", "echo $GREETING$KEY >> made; exit 4"],
+		}`,
+	})
+	out, errs, code := command(t, h.cache, "session", "create", "box", "--devcontainer", dir, "-e", "GREETING=hi")
+	assert.Equal(t, "box\n", out)
+	assert.Equal(t, 1, code)
+	var in struct{ Image string }
+	require.NoError(t, json.Unmarshal([]byte(h.do("--json", "session", "inspect", "box")), &in))
+	removeImageLater(t, in.Image)
+	assert.Contains(t, errs, "not used: ${localEnv:HOME}, features")
+	assert.Contains(t, errs, "postCreateCommand exited with code 4; the session stays: go on in it with wisbox shell box")
+	assert.Equal(t, "built\nof the project\nhi\n", h.do("exec", "box", "--", "cat", "made"))
+	h.do("session", "rm", "box")
+	assert.Contains(t, h.fail("session", "create", "--devcontainer", t.TempDir()), "has no .devcontainer/devcontainer.json and no .devcontainer.json; write one")
+}

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"path"
+	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/internal/devcontainer"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
@@ -27,43 +30,60 @@ func (a *app) newSessionCmd() *cobra.Command {
 }
 
 func (a *app) newSessionCreateCmd() *cobra.Command {
-	flags, profile := &sessionFlags{}, ""
+	flags, profile, project := &sessionFlags{}, "", ""
 	cmd := &cobra.Command{
 		Use:   "create [NAME] [flags]",
 		Short: "Create a session that stays until it is removed",
 		Long: `Makes the session's workspace and copies the mounts in. The container comes with
 the first program. Prints the session's name. --profile is kept with the session:
-wisbox call and wisbox mcp --session have its tools by the names of that profile.`,
+wisbox call and wisbox mcp --session have its tools by the names of that profile.
+
+--devcontainer takes the image, build, containerEnv, remoteEnv, mounts and the commands
+onCreate, updateContent and postCreate of a project's devcontainer.json, and copies the
+project to /workspace; it says what it doesn't use. The file names nothing outside of the
+project and gets no variable of this machine; a build is as wisbox image build.`,
 		Example: `  wisbox session create box --mount ./project:project --memory 2g
   wisbox session create agent --profile anthropic
   wisbox session create shop --service db=docker.io/library/redis:7
+  wisbox session create box --devcontainer . --allow node
   wisbox session create --ttl 2h`,
 		Args: exactArgs("[NAME]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.runSessionCreate(cmd.Context(), flags, profile, args)
+			return a.runSessionCreate(cmd.Context(), flags, profile, project, args)
 		},
 	}
+	cmd.Flags().StringVar(&project, "devcontainer", "", "`DIR` of a project with .devcontainer/devcontainer.json or .devcontainer.json")
 	flags.register(cmd.Flags())
 	flags.registerRecord(cmd.Flags())
 	registerProfile(cmd.Flags(), &profile, `"wisbox"`)
 	return cmd
 }
 
-func (a *app) runSessionCreate(ctx context.Context, flags *sessionFlags, profile string, args []string) error {
+func (a *app) runSessionCreate(ctx context.Context, flags *sessionFlags, profile, project string, args []string) (err error) {
 	if err := checkProfile(profile); err != nil {
 		return err
+	}
+	name := strings.Join(args, "")
+	if len(args) == 1 && name == "" {
+		return usageError{errors.New("the name is empty; leave it out to get one")}
+	}
+	file := &devcontainer.File{}
+	if project != "" {
+		if project, err = filepath.Abs(project); err != nil {
+			return hostError(err)
+		}
+		if file, err = a.takeDevcontainer(ctx, flags, project); err != nil {
+			return err
+		}
 	}
 	opts, err := a.sessionOptions(flags)
 	if err != nil {
 		return err
 	}
-	opts.Kept, opts.Profile = true, profile
-	if len(args) == 1 {
-		opts.Name = args[0]
-		if opts.Name == "" {
-			return usageError{errors.New("the name is empty; leave it out to get one")}
-		}
+	if project != "" {
+		flags.mountProject(opts, project, file)
 	}
+	opts.Kept, opts.Profile, opts.Name = true, profile, name
 	m, err := a.manager(ctx)
 	if err != nil {
 		return err
@@ -73,7 +93,8 @@ func (a *app) runSessionCreate(ctx context.Context, flags *sessionFlags, profile
 	if err != nil {
 		return err
 	}
-	return a.leave(ctx, s)
+	failed := a.ready(ctx, s, file)
+	return cmp.Or(a.leave(ctx, s), failed)
 }
 
 func (a *app) newSessionListCmd() *cobra.Command {

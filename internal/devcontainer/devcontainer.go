@@ -1,0 +1,371 @@
+// Package devcontainer reads what a project's devcontainer.json says about a session.
+// The file is written by whoever wrote the project: it names nothing outside of the
+// project's folder, and gets no variable of this machine.
+//
+// The format: https://containers.dev/implementors/json_reference/.
+package devcontainer
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/tidwall/jsonc"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Workspace is where the project's folder is in a session.
+const Workspace = "/workspace"
+
+const maxSize = 1 << 20 // bytes of the file
+
+// places are where the file may lie in the project's folder, the first found counts.
+var places = []string{".devcontainer/devcontainer.json", ".devcontainer.json"}
+
+// File is what wisbox takes from a devcontainer.json.
+type File struct {
+	Path  string            // of the file, below the project's folder
+	Image string            // "" where Build is set, or neither
+	Build *Build            // nil where there is an image
+	Env   map[string]string // of every program
+	// Mounts are folders and files of the project at other places of the workspace.
+	Mounts []Mount
+	// Commands make the session ready, in this order.
+	Commands []Command
+	// Unused are the names of what the file says and wisbox doesn't do, sorted.
+	Unused []string
+}
+
+// Build is an image that is built. Both paths are below the project's folder.
+type Build struct {
+	File, Context string
+	Args          map[string]string
+}
+
+// Mount is a part of the project.
+type Mount struct{ Source, Dest string } // below the project's folder, below the workspace
+
+// Command is one step.
+type Command struct {
+	Name string // postCreateCommand, or with the name that the file gives a part of it
+	Argv []string
+}
+
+// content is the file's own form.
+type content struct {
+	Image      string             `json:"image"`
+	Dockerfile string             `json:"dockerFile"` // its older place
+	Context    string             `json:"context"`
+	Build      json.RawMessage    `json:"build"`
+	Container  map[string]string  `json:"containerEnv"`
+	Remote     map[string]*string `json:"remoteEnv"`
+	Mounts     []json.RawMessage  `json:"mounts"`
+	OnCreate   json.RawMessage    `json:"onCreateCommand"`
+	Update     json.RawMessage    `json:"updateContentCommand"`
+	PostCreate json.RawMessage    `json:"postCreateCommand"`
+}
+
+// used are the properties that content has, and those that say nothing about a session.
+var used = []string{
+	"$schema", "name", "customizations", "workspaceFolder",
+	"image", "dockerFile", "context", "build", "containerEnv", "remoteEnv", "mounts",
+	"onCreateCommand", "updateContentCommand", "postCreateCommand",
+}
+
+// Read reads the file of the project in dir. Its errors are [*tool.Error]s: NotFound
+// where there is none, Invalid where it can't be used.
+func Read(dir string) (*File, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, tool.Errorf(tool.NotFound, "%s is not a folder that can be read; name a project's", dir).In("devcontainer").Because(err)
+	}
+	defer root.Close()
+	for _, name := range places {
+		raw, err := read(root, name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			return nil, tool.Errorf(tool.Invalid, "%s can't be read as a file of at most %d bytes", name, maxSize).In("devcontainer").Because(err)
+		}
+		f, err := parse(name, filepath.Base(dir), raw)
+		if err != nil {
+			return nil, err
+		}
+		return f, f.isIn(root)
+	}
+	return nil, tool.Errorf(tool.NotFound, "%s has no %s; write one, or leave --devcontainer out", dir, strings.Join(places, " and no ")).In("devcontainer")
+}
+
+// isIn refuses what is not in the project's folder, or only by a link that leads out.
+func (f *File) isIn(root *os.Root) error {
+	var parts []string
+	if f.Build != nil {
+		parts = append(parts, f.Build.File, f.Build.Context)
+	}
+	for _, m := range f.Mounts {
+		parts = append(parts, m.Source)
+	}
+	for _, part := range parts {
+		if _, err := root.Stat(part); err != nil {
+			return tool.Errorf(tool.Invalid, "%s names %s, which is not in the project's folder; change the file, or leave --devcontainer out", f.Path, part).In("devcontainer").Because(err)
+		}
+	}
+	return nil
+}
+
+func read(root *os.Root, name string) ([]byte, error) {
+	info, err := root.Stat(name)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, errors.New("not a regular file")
+	}
+	f, err := root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	if err == nil && len(raw) > maxSize {
+		err = errors.New("too large")
+	}
+	return raw, err
+}
+
+// parser turns one file's words into ours.
+type parser struct {
+	path, base string
+	unused     map[string]bool
+	out        *File
+}
+
+func parse(name, base string, raw []byte) (*File, error) {
+	p := &parser{path: name, base: base, unused: map[string]bool{}, out: &File{Path: name, Env: map[string]string{}}}
+	text := jsonc.ToJSON(raw)
+	var all map[string]json.RawMessage
+	var c content
+	if err := json.Unmarshal(text, &all); err != nil {
+		return nil, p.invalid(err, "is not an object of JSON with comments")
+	}
+	if err := json.Unmarshal(text, &c); err != nil {
+		wrong := (*json.UnmarshalTypeError)(nil)
+		if errors.As(err, &wrong) {
+			return nil, p.invalid(err, "%s is a %s, which it can't be", wrong.Field, wrong.Value)
+		}
+		return nil, p.invalid(err, "can't be understood")
+	}
+	for key := range all {
+		if !slices.Contains(used, key) {
+			p.unused[key] = true
+		}
+	}
+	for _, part := range []func(*content) error{p.image, p.environment, p.mounts, p.commands} {
+		if err := part(&c); err != nil {
+			return nil, err
+		}
+	}
+	p.out.Unused = slices.Sorted(maps.Keys(p.unused))
+	return p.out, nil
+}
+
+func (p *parser) invalid(err error, format string, args ...any) error {
+	return tool.Errorf(tool.Invalid, p.path+": "+format+"; change the file, or leave --devcontainer out", args...).In("devcontainer").Because(err)
+}
+
+// image is either one by its name, or what it is built from.
+func (p *parser) image(c *content) error {
+	var b struct {
+		Dockerfile, Context string
+		Args                map[string]string
+	}
+	rest := map[string]json.RawMessage{}
+	if c.Build != nil {
+		if err := errors.Join(json.Unmarshal(c.Build, &b), json.Unmarshal(c.Build, &rest)); err != nil {
+			return p.invalid(err, "build is not an object with dockerfile, context and args")
+		}
+		for key := range rest {
+			if !slices.Contains([]string{"dockerfile", "context", "args"}, strings.ToLower(key)) {
+				p.unused["build."+key] = true
+			}
+		}
+	}
+	if b.Dockerfile == "" {
+		b.Dockerfile, b.Context = c.Dockerfile, first(b.Context, c.Context)
+	}
+	p.out.Image = p.expand(c.Image)
+	if b.Dockerfile == "" {
+		return nil
+	}
+	if c.Image != "" {
+		return p.invalid(nil, "it has both image and a Dockerfile, and needs one of them")
+	}
+	file, inside := p.inProject(path.Join(path.Dir(p.path), b.Dockerfile))
+	from, fromInside := p.inProject(path.Join(path.Dir(p.path), first(b.Context, ".")))
+	if !inside || !fromInside {
+		return p.invalid(nil, "build leads out of the project's folder")
+	}
+	p.out.Build = &Build{File: file, Context: from, Args: map[string]string{}}
+	for name, value := range b.Args {
+		p.out.Build.Args[name] = p.expand(value)
+	}
+	return nil
+}
+
+func first(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// inProject cleans a path that is relative to the project's folder.
+func (p *parser) inProject(name string) (string, bool) {
+	name = path.Clean(name)
+	return name, filepath.IsLocal(name)
+}
+
+func (p *parser) environment(c *content) error {
+	for name, value := range c.Container {
+		p.out.Env[name] = p.expand(value)
+	}
+	for name, value := range c.Remote {
+		switch {
+		case value == nil: // null takes a variable back
+			delete(p.out.Env, name)
+		case strings.Contains(*value, "${containerEnv:"): // known inside only
+			p.unused["remoteEnv."+name] = true
+		default:
+			p.out.Env[name] = p.expand(*value)
+		}
+	}
+	for name, value := range p.out.Env {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
+			return p.invalid(nil, "containerEnv or remoteEnv has a variable %q that can't be", name)
+		}
+	}
+	return nil
+}
+
+// mounts takes those of the project's own folder that go into the workspace.
+func (p *parser) mounts(c *content) error {
+	for _, raw := range c.Mounts {
+		fields := map[string]string{}
+		var text string
+		if json.Unmarshal(raw, &text) == nil {
+			for part := range strings.SplitSeq(text, ",") {
+				key, value, _ := strings.Cut(part, "=")
+				fields[strings.TrimSpace(key)] = value
+			}
+		} else {
+			var object map[string]any
+			if err := json.Unmarshal(raw, &object); err != nil {
+				return p.invalid(err, "an entry of mounts is neither text nor an object")
+			}
+			for key, value := range object {
+				fields[key], _ = value.(string)
+			}
+		}
+		from := p.expand(strings.ReplaceAll(first(fields["source"], fields["src"]), "${localWorkspaceFolder}", projectMark))
+		to := p.expand(first(fields["target"], first(fields["dst"], fields["destination"])))
+		source, below := under(from, projectMark)
+		dest, inside := under(to, Workspace)
+		if fields["type"] != "bind" || !below || !inside || dest == "." {
+			p.unused["mounts"] = true
+			continue
+		}
+		p.out.Mounts = append(p.out.Mounts, Mount{source, dest})
+	}
+	return nil
+}
+
+// under is the path that name has below a folder.
+func under(name, folder string) (string, bool) {
+	rest, ok := strings.CutPrefix(path.Clean(name), folder)
+	rest = strings.TrimPrefix(rest, "/")
+	return first(rest, "."), ok && (rest == "" || filepath.IsLocal(rest))
+}
+
+func (p *parser) commands(c *content) error {
+	for _, step := range []struct {
+		name string
+		raw  json.RawMessage
+	}{{"onCreateCommand", c.OnCreate}, {"updateContentCommand", c.Update}, {"postCreateCommand", c.PostCreate}} {
+		if step.raw == nil || bytes.Equal(step.raw, []byte("null")) {
+			continue
+		}
+		parts := map[string]json.RawMessage{}
+		if json.Unmarshal(step.raw, &parts) != nil {
+			parts = map[string]json.RawMessage{"": step.raw}
+		}
+		for _, part := range slices.Sorted(maps.Keys(parts)) {
+			argv, ok := p.argv(parts[part])
+			if !ok {
+				return p.invalid(nil, "%s is neither a command line, nor a list of words, nor an object of such", step.name)
+			}
+			if len(argv) > 0 {
+				p.out.Commands = append(p.out.Commands, Command{strings.TrimSuffix(step.name+" "+part, " "), argv})
+			}
+		}
+	}
+	return nil
+}
+
+// argv is a line for the shell, or words as they are.
+func (p *parser) argv(raw json.RawMessage) (argv []string, ok bool) {
+	var line string
+	if json.Unmarshal(raw, &line) == nil {
+		if strings.TrimSpace(line) == "" {
+			return nil, true
+		}
+		return []string{"/bin/sh", "-c", p.expand(line)}, true
+	}
+	if json.Unmarshal(raw, &argv) != nil {
+		return nil, false
+	}
+	for i := range argv {
+		argv[i] = p.expand(argv[i])
+	}
+	return argv, true
+}
+
+var variable = regexp.MustCompile(`\$\{([A-Za-z]+)(?::([^}:]*)(?::([^}]*))?)?\}`)
+
+// projectMark stands for the project's folder on this machine where mounts name it.
+const projectMark = "/\x00project"
+
+// expand puts in the format's variables. Those of this machine have the file's own
+// default, or are empty; those of the container stay for its shell. The project's folder
+// is where programs have it: none learns its path on this machine.
+func (p *parser) expand(text string) string {
+	return variable.ReplaceAllStringFunc(text, func(whole string) string {
+		m := variable.FindStringSubmatch(whole)
+		switch m[1] {
+		case "localWorkspaceFolder", "containerWorkspaceFolder":
+			return Workspace
+		case "localWorkspaceFolderBasename":
+			return p.base
+		case "containerWorkspaceFolderBasename":
+			return path.Base(Workspace)
+		case "devcontainerId":
+			return p.base
+		case "localEnv", "env":
+			p.unused["${localEnv:"+m[2]+"}"] = true
+			return m[3]
+		case "containerEnv":
+			return "${" + m[2] + "}"
+		}
+		return whole
+	})
+}
