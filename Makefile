@@ -9,7 +9,9 @@ export CGO_ENABLED := 0
 TAGS := remote,exclude_graphdriver_btrfs,exclude_graphdriver_devicemapper,btrfs_noversion,containers_image_openpgp
 export GOFLAGS := -buildvcs=false -tags=$(TAGS)
 
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+VERSION := $(shell git describe --tags --always --dirty --abbrev=12 2>/dev/null || echo dev)
+COMMIT := $(shell git rev-parse HEAD 2>/dev/null)
+export GO_LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 UNIT = $$(go list ./... | grep -v /integration)
 SECONDS_PER_FUZZ ?= 30
@@ -25,7 +27,12 @@ setup: ## install what is missing on Debian (Podman, a runtime, gcc, …)
 .PHONY: build
 build: ## bin/wisbox, static
 	@mkdir -p bin
-	go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/wisbox ./cmd/wisbox
+	go build -trimpath -ldflags "$(GO_LDFLAGS)" -o bin/wisbox ./cmd/wisbox
+
+# Needs a module cache that may grow; the first arm64 build takes minutes.
+.PHONY: dist
+dist: build ## dist/: static binaries for amd64 and arm64, SBOMs, deb and rpm with man pages and completions, checksums
+	VERSION=$(VERSION) scripts/dist.sh
 
 .PHONY: agent
 agent: ## the agent's binaries that are embedded, for each architecture; commit what it changes
@@ -132,7 +139,8 @@ soak: setup image ## random calls, kills and sessions under the race detector, a
 	WISBOX_KILLS=200 go test -count=1 -timeout 1h -run Killed ./snapshot
 
 .PHONY: nightly
-nightly: setup image ## proofs that are too long for each change: 1 GB by each way to an allowed host, all that a session may receive, Debian's Node.js
+nightly: setup image ## proofs that are too long for each change: 1 GB by each way to an allowed host, all that a session may receive, Debian's Node.js, dist twice
+	$(MAKE) --no-print-directory dist && cp dist/SHA256SUMS .cache/first && $(MAKE) --no-print-directory dist && cmp .cache/first dist/SHA256SUMS
 	WISBOX_NIGHTLY=1 go test -v -count=1 -timeout 1h -run 'TestEgress' ./integration
 
 .PHONY: fuzz
@@ -153,4 +161,4 @@ lint: ## gofmt, the linters of .golangci.yml, and that the agent's binaries are 
 
 .PHONY: clean
 clean: ## remove what the other targets made here
-	rm -rf bin
+	rm -rf bin dist

@@ -24,6 +24,10 @@ func (a *app) complete(cmd *cobra.Command) {
 	case cmd.ValidArgsFunction != nil:
 	case strings.HasPrefix(args, "SESSION"), strings.HasPrefix(args, "[SESSION"):
 		cmd.ValidArgsFunction = a.completeSession
+	case cmd.Name() == "cp":
+		cmd.ValidArgsFunction = a.completeCopy
+	case args == "", args == "[flags]", strings.HasPrefix(args, "[NAME]") && cmd.Name() != "tools":
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
 	case strings.HasPrefix(args, "TEMPLATE"):
 		cmd.ValidArgsFunction = func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 			return a.templateNames(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
@@ -53,22 +57,31 @@ func (a *app) complete(cmd *cobra.Command) {
 	}
 }
 
-// completeSession completes the name of a session, behind which call takes a tool
-// and the others what the shell's own completion knows best: files.
-func (a *app) completeSession(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+// completeSession completes the name of a session, and what the command takes behind it.
+func (a *app) completeSession(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	ctx, below := cmd.Context(), ""
+	if cmd.HasParent() {
+		below = cmd.Parent().Name()
+	}
 	switch {
 	case len(args) == 0 || strings.Contains(cmd.Use, "SESSION…"):
-		return a.sessionNames(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
-	case strings.HasSuffix(cmd.Use, " NEW"), strings.HasSuffix(cmd.Use, " NAME"): // there is none yet
-		return nil, cobra.ShellCompDirectiveNoFileComp
+		return a.sessionNames(ctx), cobra.ShellCompDirectiveNoFileComp
+	case below == "context" && cmd.Name() != "create" && len(args) == 1:
+		return a.contextNames(ctx, args[0]), cobra.ShellCompDirectiveNoFileComp
 	case cmd.Name() == "call":
 		return toolNames(len(args) == 1), cobra.ShellCompDirectiveNoFileComp
 	case strings.Contains(cmd.Use, "SNAPSHOT"):
-		return a.snapshotNames(cmd.Context(), args[0]), cobra.ShellCompDirectiveNoFileComp
+		return a.snapshotNames(ctx, args[0]), cobra.ShellCompDirectiveNoFileComp
+	case strings.Contains(cmd.Use, "[STEP]") && len(args) == 1:
+		return a.stepIDs(ctx, args[0]), cobra.ShellCompDirectiveNoFileComp
 	case cmd.Name() == "kill" || len(args) == 1 && strings.HasSuffix(cmd.Use, " PROCESS"):
-		return a.processIDs(cmd.Context(), args[0]), cobra.ShellCompDirectiveNoFileComp
+		return a.processIDs(ctx, args[0]), cobra.ShellCompDirectiveNoFileComp
+	case strings.Contains(cmd.Use, "CMD"):
+		return unfinished(a.workspacePaths(ctx, args[0], workdirOf(cmd), typed))
+	case strings.Contains(cmd.Use, "FILE"), strings.Contains(cmd.Use, "PATH"): // the host's, which the shell knows best
+		return nil, cobra.ShellCompDirectiveDefault
 	}
-	return nil, cobra.ShellCompDirectiveDefault
+	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeWait bounds what is asked of another process for a key that was pressed.
@@ -82,6 +95,34 @@ func (a *app) processIDs(ctx context.Context, session string) (ids []string) {
 		all, err := s.Processes(ctx)
 		for _, p := range all {
 			ids = append(ids, cobra.CompletionWithDesc(p.ProcessID, p.State+" "+oneLine(strings.Join(p.Command, " "))))
+		}
+		return err
+	})
+	return ids
+}
+
+// contextNames asks the process that holds the session, and starts none.
+func (a *app) contextNames(ctx context.Context, session string) (names []string) {
+	ctx, cancel := context.WithTimeout(ctx, completeWait)
+	defer cancel()
+	_ = a.withSession(ctx, session, func(s *wisbox.Session) error {
+		all, err := s.Contexts(ctx)
+		for _, c := range all {
+			names = append(names, cobra.CompletionWithDesc(c.Name, c.Language))
+		}
+		return err
+	})
+	return names
+}
+
+// stepIDs are the calls that can be undone.
+func (a *app) stepIDs(ctx context.Context, session string) (ids []string) {
+	ctx, cancel := context.WithTimeout(ctx, completeWait)
+	defer cancel()
+	_ = a.withSession(ctx, session, func(s *wisbox.Session) error {
+		all, err := s.Steps(ctx, 0)
+		for _, step := range all {
+			ids = append(ids, cobra.CompletionWithDesc(step.Call, step.At.Local().Format(time.DateTime)+" "+oneLine(step.Tool)))
 		}
 		return err
 	})

@@ -24,6 +24,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	_ "github.com/wisbox/wisbox/internal/beneath/internal/needs_linux_see_docs_install" // a build for another system ends here
 	"github.com/wisbox/wisbox/internal/retry"
 )
 
