@@ -31,7 +31,7 @@ func (a *attempt) play(ctx context.Context) {
 			break
 		}
 	}
-	race.finish(a)
+	race.finish(ctx, a)
 	for _, limit := range limits {
 		most, err := strconv.ParseInt(limit, 10, 64)
 		now := a.o.Peak(false)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 )
@@ -18,8 +19,21 @@ type race struct {
 
 const (
 	gate        = "race-gate" // a file that the script waits behind
+	over        = "race-over" // a file that ends it, once the calls were made
 	leastRounds = 10
 )
+
+// raced is the script between gate and end. What is left of it ends with its call.
+const raced = `: > ` + gate + `
+while test -e ` + gate + `; do sleep 0.01; done
+(
+%s
+) &
+while kill -0 $! 2>/dev/null; do
+  if test -e ` + over + `; then rm ` + over + `; kill $! 2>/dev/null && exit 0; fi
+  sleep 0.05
+done
+wait $!`
 
 // startRace starts the script and returns when it is about to run: it makes the
 // gate and waits, until the runner sees the gate and removes it.
@@ -35,7 +49,7 @@ func (a *attempt) startRace(ctx context.Context) *race {
 	r := &race{ended: make(chan error, 1)}
 	r.running.Store(true)
 	go func() {
-		err := a.o.script(ctx, ": > "+gate+"; while test -e "+gate+"; do sleep 0.01; done\n"+script)
+		err := a.o.script(ctx, fmt.Sprintf(raced, script))
 		r.running.Store(false)
 		r.ended <- err
 	}()
@@ -65,9 +79,12 @@ func (r *race) round() {
 	}
 }
 
-func (r *race) finish(a *attempt) {
+func (r *race) finish(ctx context.Context, a *attempt) {
 	if r == nil {
 		return
+	}
+	if r.running.Load() && len(a.c.Steps) == 0 { // else it is what the steps wait for
+		_, _ = a.o.call(ctx, "write_file", json.RawMessage(`{"file_path":"`+over+`","content":""}`))
 	}
 	if err := <-r.ended; err != nil {
 		a.problem("race: %v", err)
