@@ -117,7 +117,7 @@ var layers = map[string][]string{
 
 	// Programs of ours. Tests may import everything.
 	"cmd/wisbox": {"egress", "egress/policy", "httpguard",
-		"", "doctor", "evaltool", "evaltool/wasm", "hostmount", "images", "internal/capture", "internal/config", "internal/door", "internal/ports", "internal/rundir", "internal/toolerr",
+		"", "doctor", "evaltool", "evaltool/wasm", "hostmount", "images", "internal/capture", "internal/config", "internal/door", "internal/plumbing", "internal/ports", "internal/rundir", "internal/toolerr",
 		"mcpserver", "metrics", "overlay", "podman", "profile", "rlm", "sandbox", "serve", "tool", "vfs", "llm", "digest",
 	},
 	"bench":              {"egress", "egress/policy", "evaltool", "httpguard", "", "hostmount", "images", "mcpserver", "podman", "rlm", "sandbox", "snapshot/snapshottest"},

@@ -24,6 +24,7 @@ curl -sS "https://other.example.com/" -o /dev/null
 ls -A ~
 case $prompt in
 write) ` + taskScript + `;;
+log) echo x >a.log; echo x >x;;
 settings) mkdir .claude; echo '{"hooks":{}}' >.claude/settings.json; echo x >x;;
 fail) echo x >x; exit 3;;
 hang) echo x >x; echo begun; sleep 1000;;
@@ -153,6 +154,17 @@ func TestAnAgentWorksOnACopyWithoutItsKey(t *testing.T) {
 		assert.NotEmpty(t, again.report.NotHome)
 		assert.NoFileExists(t, filepath.Join(project, "x"))
 		w.do("rm", "claude", "claude-2")
+	})
+	t.Run("what a branch leaves out stays", func(t *testing.T) {
+		w := w.of(t)
+		ignoring := w.project("ignoring")
+		out, err := exec.Command("sh", "-ec", `cd "$1" && echo '*.log' >.gitignore && git add . && git -c user.name=me -c user.email=me@example.com commit -q -m ignore`, "sh", ignoring).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		a := w.agent("claude", ignoring, "--image", image, "-p", "log", "--branch", "b", "--name", "ignoring")
+		require.Zero(t, a.code, a.errs)
+		assert.Contains(t, a.errs, "left out   1 new file that the repository ignores")
+		assert.Contains(t, a.errs, "in the session ignoring, which stays")
+		w.do("rm", "ignoring")
 	})
 	t.Run("other ends", func(t *testing.T) {
 		w := w.of(t)

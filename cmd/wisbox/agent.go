@@ -22,6 +22,7 @@ import (
 	"github.com/wisbox/wisbox/hostmount"
 	"github.com/wisbox/wisbox/images"
 	"github.com/wisbox/wisbox/internal/door"
+	"github.com/wisbox/wisbox/internal/plumbing"
 	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
@@ -145,6 +146,9 @@ func (a *app) runAgent(ctx context.Context, o *agentOptions) error {
 	}
 	so, err := a.agentSession(o)
 	if err == nil {
+		err = o.checkBranch(ctx, so)
+	}
+	if err == nil {
 		err = a.runAgentIn(ctx, o, so)
 	}
 	return a.engineError(ctx, err)
@@ -168,6 +172,23 @@ func (a *app) runAgentIn(ctx context.Context, o *agentOptions, so *wisbox.Sessio
 	r := &agentReport{Agent: o.coder.name, Session: s.ID()}
 	ran := a.runCoder(ctx, s, o, r)
 	return a.finishAgent(ctx, m, s, o, r, ran)
+}
+
+// checkBranch finds out before the agent's work what would be in the branch's way after it.
+func (o *agentOptions) checkBranch(ctx context.Context, so *wisbox.SessionOptions) error {
+	if o.branch == "" || len(so.Mounts) == 0 {
+		return nil
+	}
+	repo, err := plumbing.Open(ctx, so.Mounts[len(so.Mounts)-1].HostPath)
+	if err != nil {
+		return err
+	}
+	defer repo.Close()
+	if err := repo.CheckBranch(ctx, o.branch); err != nil {
+		return asUsage(err)
+	}
+	_, err = repo.Resolve(ctx, "HEAD")
+	return err
 }
 
 // Limits of a session that flags and files give none: the programs are large, and start others.
@@ -395,12 +416,12 @@ func (a *app) runCoder(ctx context.Context, s *wisbox.Session, o *agentOptions, 
 			return toolerr.Of(err)
 		}
 	}
+	o.reported = true
 	r.Began = time.Now()
 	argv := o.coder.argv(o.prompt, o.args)
 	if o.prompt == "" {
 		return a.runTerminal(ctx, s, &o.programFlags, argv)
 	}
-	o.noInput = true
 	res, err := a.resultOf(ctx, s, o.programFlags, argv)
 	r.Program = res
 	return err

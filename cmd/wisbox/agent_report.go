@@ -62,14 +62,17 @@ func (a *app) finishAgent(ctx context.Context, m *wisbox.Manager, s *wisbox.Sess
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishGrace)
 	defer cancel()
 	err := r.look(ctx, s)
-	var home error
-	if err == nil && len(r.Changes.Changes) > 0 && (o.apply || o.branch != "") {
-		home = r.bringHome(ctx, s, o, ran)
+	changed := err == nil && len(r.Changes.Changes) > 0
+	if changed && (o.apply || o.branch != "") {
+		r.bringHome(ctx, s, o, ran)
 	}
 	err = errors.Join(err, a.closeSession(ctx, s), m.Stop(ctx, s.ID()), a.readLogs(r))
-	done := err == nil && home == nil && r.NotHome == "" && (len(r.Changes.Changes) == 0 || r.Applied != nil || r.Branched != nil)
-	if r.Kept = !done || o.keep; !r.Kept {
+	r.Kept = o.keep || err != nil || changed && !r.isHome()
+	if !r.Kept {
 		err = m.Remove(ctx, s.ID())
+	}
+	if err == nil && !changed && neverRan(ran) {
+		return ran
 	}
 	r.next()
 	if a.json {
@@ -77,10 +80,17 @@ func (a *app) finishAgent(ctx context.Context, m *wisbox.Manager, s *wisbox.Sess
 	} else {
 		a.writeAgentReport(a.err, r)
 	}
-	if ran == nil && home == nil && r.NotHome != "" {
-		home = exitCode(exitError)
+	if ran == nil && r.NotHome != "" {
+		ran = exitCode(exitError)
 	}
-	return errors.Join(ran, home, err)
+	return errors.Join(ran, err)
+}
+
+// neverRan reports whether the agent's end is an error of wisbox, and not its program's or a
+// signal's.
+func neverRan(err error) bool {
+	passed := exitCode(0)
+	return err != nil && !errors.As(err, &passed) && !errors.Is(err, context.Canceled)
 }
 
 // look finds what changed and which limits hold, while the container is there.
@@ -115,37 +125,36 @@ func runsByItself(path string) bool {
 	return slices.ContainsFunc(strings.Split(path, "/"), func(name string) bool { return slices.Contains(selfRunning, strings.ToLower(name)) })
 }
 
-// bringHome does what --apply and --branch ask, unless nobody could have meant it.
-func (r *agentReport) bringHome(ctx context.Context, s *wisbox.Session, o *agentOptions, ran error) (err error) {
+// bringHome does what --apply and --branch ask, or says why not.
+func (r *agentReport) bringHome(ctx context.Context, s *wisbox.Session, o *agentOptions, ran error) {
 	switch {
 	case ran != nil:
 		r.NotHome = "the agent did not end well"
 	case o.branch != "":
-		r.Branched, err = s.Branch(ctx, &wisbox.BranchOptions{Name: o.branch})
-		r.NotHome = whyNotHome(err)
-		if err != nil {
-			r.Branched = nil
+		done, err := s.Branch(ctx, &wisbox.BranchOptions{Name: o.branch})
+		switch {
+		case err != nil:
+			r.NotHome = tool.AsError(err).Message
+		case done.Commit == "":
+			r.NotHome = "the repository ignores what changed, or has it already"
+		default:
+			r.Branched = done
 		}
 	case len(r.RunByThemselves) > 0 || r.Changes.More > 0:
-		r.NotHome = "programs of this machine run some of the changed files by themselves; look at them first"
+		r.NotHome = "programs of this machine may run some of the changed files by themselves; look at them first"
 	default:
-		r.Applied, err = s.Apply(ctx, nil)
-		r.NotHome = whyNotHome(err)
-		if err != nil {
-			r.Applied = nil
+		if done, err := s.Apply(ctx, nil); err != nil {
+			r.NotHome = tool.AsError(err).Message
+		} else {
+			r.Applied = done
 		}
 	}
-	if tool.KindOf(err) == tool.Conflict || tool.KindOf(err) == tool.Exists || tool.KindOf(err) == tool.Invalid {
-		return nil // the report says it
-	}
-	return err
 }
 
-func whyNotHome(err error) string {
-	if err == nil {
-		return ""
-	}
-	return tool.AsError(err).Message
+// isHome reports whether nothing that changed is in the session alone.
+func (r *agentReport) isHome() bool {
+	return r.Applied != nil && len(r.Applied.LeftOut) == 0 ||
+		r.Branched != nil && len(r.Branched.LeftOut) == 0 && r.Branched.Ignored == 0
 }
 
 // readLogs reads the connections and the heads of both logs, after the last record.
@@ -240,6 +249,9 @@ func (a *app) writeAgentReport(w io.Writer, r *agentReport) {
 	for _, c := range r.Denied {
 		say("denied", "%s:%d, %s: %s", c.Host, c.Port, quantity(c.Count, "time", "times"), oneLine(c.Reason))
 	}
+	if len(r.Denied) > 0 {
+		say("", "--allow HOST allows one, where the agent needs it")
+	}
 	var held, not []string
 	for _, l := range r.Limits {
 		if l.Enforced {
@@ -260,16 +272,22 @@ func (a *app) writeAgentReport(w io.Writer, r *agentReport) {
 	if r.Log.Network != nil {
 		say("log", "of connections: %s", headText(r.Log.Network))
 	}
+	var left []wisbox.Obstacle
 	switch {
 	case r.Applied != nil:
 		say("applied", "%s", quantity(int64(len(r.Applied.Changes))+r.Applied.More, "change", "changes"))
-		for _, c := range r.Applied.LeftOut {
-			say("left out", "%s: %s", shownPath(c.Path), c.Reason)
-		}
+		left = r.Applied.LeftOut
 	case r.Branched != nil:
-		say("branch", "%s, commit %.12s", r.Branched.Branch, r.Branched.Commit)
+		say("branch", "%s, commit %.12s; look: git log -p %.12s..%[1]s", r.Branched.Branch, r.Branched.Commit, r.Branched.Base)
+		left = r.Branched.LeftOut
+		if n := r.Branched.Ignored; n > 0 {
+			say("left out", "%s that the repository ignores", quantity(n, "new file", "new files"))
+		}
 	case r.NotHome != "":
 		say("not done", "nothing was brought home: %s", r.NotHome)
+	}
+	for _, c := range left {
+		say("left out", "%s: %s", shownPath(c.Path), c.Reason)
 	}
 	for _, next := range r.Next {
 		say("next", "%s", next)

@@ -20,12 +20,12 @@ import (
 
 // programFlags are the flags of commands that run one program.
 type programFlags struct {
-	timeout time.Duration
-	dir     string // with check, as a sandbox.Cmd has it
-	workdir string
-	user    string
-	env     []string // beside those of the session
-	noInput bool     // the command's input is empty
+	timeout  time.Duration
+	dir      string // with check, as a sandbox.Cmd has it
+	workdir  string
+	user     string
+	env      []string // beside those of the session
+	reported bool     // the command has no input, and a report says what was denied
 }
 
 func (f *programFlags) register(flags *pflag.FlagSet) {
@@ -95,7 +95,7 @@ func (a *app) runProgram(ctx context.Context, s *wisbox.Session, f programFlags,
 func (a *app) resultOf(ctx context.Context, s *wisbox.Session, f programFlags, argv []string) (*programResult, error) {
 	cmd := f.cmd(argv)
 	cmd.Stdout, cmd.Stderr = a.out, a.err
-	if !f.noInput {
+	if !f.reported {
 		cmd.Stdin = a.in
 	}
 	stdout, stderr := capture.NewStream(&capture.Options{Keep: jsonKeep}), capture.NewStream(&capture.Options{Keep: jsonKeep})
@@ -141,6 +141,9 @@ func (a *app) explain(ctx context.Context, f programFlags, res sandbox.Result) {
 		return
 	}
 	for _, denied := range res.NetworkDenied {
+		if f.reported {
+			break
+		}
 		fmt.Fprintf(a.err, "wisbox: network denied: %s\n", printable(denied))
 	}
 	switch res.Status {
