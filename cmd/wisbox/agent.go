@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"os"
@@ -346,9 +347,7 @@ func (o *agentOptions) injectKey(so *wisbox.SessionOptions, api coderAPI, at *ur
 	if err != nil {
 		return "", err
 	}
-	for name, value := range so.Secrets {
-		secrets[name] = value
-	}
+	maps.Copy(secrets, so.Secrets)
 	so.Secrets = secrets
 	so.Allow = append(so.Allow, at.Hostname()+":"+cmp.Or(at.Port(), "443"))
 	rule := policy.Injection{Host: at.Hostname(), Header: api.header, Scheme: api.scheme, Secret: name, Env: api.key}
