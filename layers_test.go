@@ -118,8 +118,8 @@ var layers = map[string][]string{
 	"serve/e2b/codeinterp": {"evaltool", "tool"},
 
 	// Programs of ours. Tests may import everything.
-	"cmd/wisbox": {"egress", "httpguard",
-		"", "doctor", "evaltool", "evaltool/wasm", "hostmount", "images", "internal/capture", "internal/config", "internal/devcontainer", "internal/ports", "internal/rundir", "internal/toolerr",
+	"cmd/wisbox": {"egress", "egress/policy", "httpguard",
+		"", "doctor", "evaltool", "evaltool/wasm", "hostmount", "images", "internal/capture", "internal/config", "internal/devcontainer", "internal/door", "internal/plumbing", "internal/ports", "internal/rundir", "internal/toolerr",
 		"mcpserver", "metrics", "overlay", "podman", "profile", "rlm", "sandbox", "serve", "tool", "vfs", "llm", "digest",
 	},
 	"bench":              {"egress", "egress/policy", "evaltool", "httpguard", "", "hostmount", "images", "mcpserver", "podman", "rlm", "sandbox", "snapshot/snapshottest"},

@@ -38,6 +38,7 @@ var sites = map[string]http.HandlerFunc{
 	"pypi.org": pypi, "files.pythonhosted.org": pypi, "registry.npmjs.org": npmRegistry, "github.com": gitHost,
 	"deb.debian.org": debianMirror, "security.debian.org": debianMirror, "proxy.golang.org": goProxy,
 	"index.crates.io": crates, "static.crates.io": crates,
+	"api.anthropic.com": anthropicAPI, "api.openai.com": openaiAPI, "generativelanguage.googleapis.com": geminiAPI,
 }
 
 // internet serves on all addresses until it is killed.

@@ -20,11 +20,12 @@ import (
 
 // programFlags are the flags of commands that run one program.
 type programFlags struct {
-	timeout time.Duration
-	dir     string // with check, as a sandbox.Cmd has it
-	workdir string
-	user    string
-	env     []string // beside those of the session
+	timeout  time.Duration
+	dir      string // with check, as a sandbox.Cmd has it
+	workdir  string
+	user     string
+	env      []string // beside those of the session
+	reported bool     // the command has no input, and a report says what was denied
 }
 
 func (f *programFlags) register(flags *pflag.FlagSet) {
@@ -81,27 +82,37 @@ func needCommand(cmd *cobra.Command, args []string) error {
 // runProgram runs argv with this process's streams, or with --json prints its
 // result as one object. Its exit code becomes ours.
 func (a *app) runProgram(ctx context.Context, s *wisbox.Session, f programFlags, argv []string) error {
+	result, err := a.resultOf(ctx, s, f, argv)
+	if result != nil && a.json {
+		if err := a.printJSON(result); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// resultOf is runProgram without the print of the result. That is nil where nothing ran.
+func (a *app) resultOf(ctx context.Context, s *wisbox.Session, f programFlags, argv []string) (*programResult, error) {
 	cmd := f.cmd(argv)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.in, a.out, a.err
+	cmd.Stdout, cmd.Stderr = a.out, a.err
+	if !f.reported {
+		cmd.Stdin = a.in
+	}
 	stdout, stderr := capture.NewStream(&capture.Options{Keep: jsonKeep}), capture.NewStream(&capture.Options{Keep: jsonKeep})
 	if a.json {
 		cmd.Stdout, cmd.Stderr = stdout, stderr
 	}
 	res, err := s.Run(ctx, cmd)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if a.json {
-		out, errs := stdout.Finish(res.Stdout), stderr.Finish(res.Stderr)
-		if err := a.printJSON(programResult{
-			argv, res.ExitCode, res.Status, res.Signal, out.Text, errs.Text, out.Dropped, errs.Dropped, res.Duration.Milliseconds(), res.NetworkDenied,
-		}); err != nil {
-			return err
-		}
-	} else {
+	if !a.json {
 		a.explain(ctx, f, res)
 	}
-	return exitOf(ctx, res)
+	out, errs := stdout.Finish(res.Stdout), stderr.Finish(res.Stderr)
+	return &programResult{
+		argv, res.ExitCode, res.Status, res.Signal, out.Text, errs.Text, out.Dropped, errs.Dropped, res.Duration.Milliseconds(), res.NetworkDenied,
+	}, exitOf(ctx, res)
 }
 
 // programResult is what run and exec print with --json.
@@ -130,6 +141,9 @@ func (a *app) explain(ctx context.Context, f programFlags, res sandbox.Result) {
 		return
 	}
 	for _, denied := range res.NetworkDenied {
+		if f.reported {
+			break
+		}
 		fmt.Fprintf(a.err, "wisbox: network denied: %s\n", printable(denied))
 	}
 	switch res.Status {

@@ -33,7 +33,7 @@ func (d *Door) giveRoots(ctx context.Context) (path string, err error) {
 	if d.given != nil && bytes.Contains(d.given, own) {
 		return pathOf(d.given), nil
 	}
-	all := joined(own, hostRoots(), imageRoots(ctx, d.at))
+	all := joined(own, HostRoots(), imageRoots(ctx, d.at))
 	if len(all) > 0 {
 		keeper, ok := sandbox.As[sandbox.SecretKeeper](d.at)
 		if !ok {
@@ -54,8 +54,8 @@ func pathOf(roots []byte) string {
 	return rootsPath
 }
 
-// hostRoots are those that this machine trusts, a company's among them.
-func hostRoots() []byte {
+// HostRoots are those that this machine trusts, a company's among them.
+func HostRoots() []byte {
 	for _, path := range append([]string{os.Getenv("SSL_CERT_FILE")}, bundles...) {
 		if raw, err := os.ReadFile(path); err == nil && len(raw) > 0 {
 			return raw

@@ -1,0 +1,427 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/egress/policy"
+	"github.com/wisbox/wisbox/hostmount"
+	"github.com/wisbox/wisbox/images"
+	"github.com/wisbox/wisbox/internal/door"
+	"github.com/wisbox/wisbox/internal/plumbing"
+	"github.com/wisbox/wisbox/internal/toolerr"
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+type agentOptions struct {
+	sessionFlags
+	programFlags
+
+	coder    *coder
+	path     string // the folder; "" for none
+	args     []string
+	name     string
+	version  string
+	prompt   string
+	prompted bool // --prompt was given
+	keyEnv   string
+	apiURL   string
+	apply    bool
+	branch   string
+	keep     bool
+
+	all  *pflag.FlagSet    // of the command
+	home map[string]string // the coder's files, filled
+}
+
+func (a *app) newAgentCmd() *cobra.Command {
+	opts := &agentOptions{}
+	cmd := &cobra.Command{
+		Use:   "agent NAME [PATH] [flags] [-- ARG…]",
+		Short: "Run a coding agent (" + strings.Join(coderNames(), ", ") + ") on a copy of a folder",
+		Long: `Runs an agent's command line in a session of its own, with the folder PATH (default
+this one) copied to /workspace: at this terminal, or with --prompt by itself. Its image
+is built at the first use, with the agent from npm's registry. What stands behind --
+is passed to the agent.
+
+It connects to its API alone, and to what --allow names. The key is read from
+ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, or the variable that --key-env
+names, and added to requests outside of the sandbox: nothing inside has it. The
+agent's own sandbox and its questions are off, as the session is its sandbox.
+
+At the end stderr says which files changed, which connections were made and denied,
+which limits held, the head of the log, and what to do next. The folder stays as it
+was without --apply. The session stays where there are changes that weren't brought
+home, without what the agent keeps in its home.`,
+		Example: `  wisbox agent claude
+  wisbox agent codex ./project -p 'Fix the failing test' --allow python
+  wisbox agent claude . -p 'Add a test' --branch add-test -- --model opus
+  wisbox agent opencode --api-url http://localhost:11434/v1 --allow host:11434`,
+		Args: opts.take,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts.prompted = cmd.Flags().Changed("prompt")
+			return a.runAgent(cmd.Context(), opts)
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) == 0 {
+				return coderNames(), cobra.ShellCompDirectiveNoFileComp
+			}
+			return nil, cobra.ShellCompDirectiveFilterDirs
+		},
+	}
+	opts.register(cmd.Flags())
+	return cmd
+}
+
+func (o *agentOptions) register(flags *pflag.FlagSet) {
+	o.all = flags
+	o.sessionFlags.register(flags)
+	o.programFlags.register(flags)
+	flags.StringVar(&o.name, "name", "", "`NAME` of the session (default: the agent's, with a number where that is taken)")
+	flags.StringVarP(&o.prompt, "prompt", "p", "", "`TEXT` of the task, which the agent does by itself (default: it asks at this terminal)")
+	flags.StringVar(&o.version, "agent-version", "", "`VERSION` of the agent in npm's registry, as 1.2.3 (default: the one that this wisbox was tested with)")
+	flags.StringVar(&o.keyEnv, "key-env", "", "`NAME` of the variable of the API's key (default: the agent's own)")
+	flags.StringVar(&o.apiURL, "api-url", "", "base `URL` of the API, as the agent takes it: https://, or http://localhost:PORT with --allow host:PORT, which gets no key (default: the maker's)")
+	flags.BoolVar(&o.apply, "apply", false, "write the changes to PATH at the end")
+	flags.StringVar(&o.branch, "branch", "", "make a git branch `NAME` of the changes at the end, in PATH's repository")
+	flags.BoolVar(&o.keep, "keep", false, "keep the session in any case")
+}
+
+// take reads the arguments: the agent, the folder, and the agent's own behind --.
+func (o *agentOptions) take(cmd *cobra.Command, args []string) (err error) {
+	if at := cmd.ArgsLenAtDash(); at >= 0 {
+		args, o.args = args[:at], args[at:]
+	}
+	if err := exactArgs("NAME", "[PATH]")(cmd, args); err != nil {
+		return err
+	}
+	if o.coder, err = coderOf(args[0]); err != nil {
+		return err
+	}
+	if len(args) == 2 {
+		if o.path = args[1]; o.path == "" {
+			return usageError{errors.New("PATH is empty; leave it out for this folder")}
+		}
+	}
+	return nil
+}
+
+func (o *agentOptions) check(a *app) error {
+	if o.version == "" {
+		o.version = o.coder.version
+	}
+	switch {
+	case !exactVersion.MatchString(o.version):
+		return usageError{fmt.Errorf("--agent-version is %q; write one version, as %s", o.version, o.coder.version)}
+	case o.prompted && strings.TrimSpace(o.prompt) == "":
+		return usageError{errors.New("--prompt is empty; say what the agent is to do")}
+	case o.prompt == "" && a.json:
+		return usageError{errors.New("--json shows what a command wrote, which on a terminal it doesn't; give --prompt too")}
+	case o.prompt == "" && !a.atTerminal():
+		return usageError{errors.New("this is no terminal; say with --prompt what the agent is to do")}
+	case o.apply && o.branch != "":
+		return usageError{errors.New("--apply and --branch exclude each other; give one of the two")}
+	}
+	return o.programFlags.check()
+}
+
+func (a *app) runAgent(ctx context.Context, o *agentOptions) error {
+	if err := o.check(a); err != nil {
+		return err
+	}
+	so, err := a.agentSession(o)
+	if err == nil {
+		err = o.checkBranch(ctx, so)
+	}
+	if err == nil {
+		err = a.runAgentIn(ctx, o, so)
+	}
+	return a.engineError(ctx, err)
+}
+
+func (a *app) runAgentIn(ctx context.Context, o *agentOptions, so *wisbox.SessionOptions) error {
+	m, err := a.manager(ctx)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if so.Image == "" && so.Template == "" {
+		if so.Image, err = a.agentImage(ctx, m, o); err != nil {
+			return err
+		}
+	}
+	s, err := a.openAgent(ctx, m, o, so)
+	if err != nil {
+		return err
+	}
+	r := &agentReport{Agent: o.coder.name, Session: s.ID()}
+	ran := a.runCoder(ctx, s, o, r)
+	return a.finishAgent(ctx, m, s, o, r, ran)
+}
+
+// checkBranch finds out before the agent's work what would be in the branch's way after it.
+func (o *agentOptions) checkBranch(ctx context.Context, so *wisbox.SessionOptions) error {
+	if o.branch == "" || len(so.Mounts) == 0 {
+		return nil
+	}
+	repo, err := plumbing.Open(ctx, so.Mounts[len(so.Mounts)-1].HostPath)
+	if err != nil {
+		return err
+	}
+	defer repo.Close()
+	if err := repo.CheckBranch(ctx, o.branch); err != nil {
+		return asUsage(err)
+	}
+	_, err = repo.Resolve(ctx, "HEAD")
+	return err
+}
+
+// Limits of a session that flags and files give none: the programs are large, and start others.
+const (
+	agentCPUs   = 2
+	agentMemory = 4 << 30 // bytes
+	agentTmp    = 1 << 30 // bytes; its home is there
+	agentPIDs   = 1024
+)
+
+// agentSession is what the session is opened with.
+func (a *app) agentSession(o *agentOptions) (*wisbox.SessionOptions, error) {
+	so, err := a.sessionOptions(&o.sessionFlags)
+	if err != nil {
+		return nil, err
+	}
+	so.Kept, so.Name = true, o.name
+	if so.Limits.CPUs == 0 {
+		so.Limits.CPUs = float64(min(agentCPUs, runtime.NumCPU()))
+	}
+	if so.Limits.PIDs == 0 {
+		so.Limits.PIDs = agentPIDs
+	}
+	if so.Limits.Memory == 0 {
+		so.Limits.Memory = agentMemory
+		if so.Limits.Tmp == 0 {
+			so.Limits.Tmp = agentTmp
+		}
+	}
+	if err := o.mountFolder(so); err != nil {
+		return nil, err
+	}
+	if err := o.reachAPI(so); err != nil {
+		return nil, err
+	}
+	if err := so.Check(); err != nil {
+		return nil, asUsage(named(err, o.all))
+	}
+	return so, nil
+}
+
+// mountFolder has PATH copied to the workspace. Without one it is this folder, unless flags
+// or files say what to copy.
+func (o *agentOptions) mountFolder(so *wisbox.SessionOptions) error {
+	if o.path == "" {
+		if len(so.Mounts) > 0 {
+			return nil
+		}
+		o.path = "."
+	}
+	path, err := filepath.Abs(o.path)
+	if err != nil {
+		return tool.Errorf(tool.Invalid, "PATH can't be made absolute").Because(err)
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return asUsage(hostError(err))
+	case !info.IsDir():
+		return usageError{fmt.Errorf("PATH %q is a file; name a folder", o.path)}
+	}
+	so.Mounts = append(so.Mounts, hostmount.Mount{HostPath: path, MountPath: "."})
+	o.mounts = append(o.mounts, o.path)
+	if len(o.allowRoots) == 0 {
+		so.AllowedRoots = append(so.AllowedRoots, path)
+	}
+	return nil
+}
+
+// reachAPI opens the way to the API, with the key, and tells the agent where it is.
+func (o *agentOptions) reachAPI(so *wisbox.SessionOptions) error {
+	api := o.api()
+	at, err := o.apiAt(api)
+	if err != nil {
+		return err
+	}
+	key := "wisbox-no-key"
+	if at.Hostname() == policy.ThisMachine {
+		if rule := "host:" + at.Port(); !slices.Contains(so.Allow, rule) {
+			return usageError{fmt.Errorf("--api-url %s is a port of this machine, which is not allowed; add --allow %s", o.apiURL, rule)}
+		}
+		setDefault(&so.Env, api.key, key)
+	} else if key, err = o.injectKey(so, api, at); err != nil {
+		return err
+	}
+	for name, text := range o.coder.env {
+		setDefault(&so.Env, name, filled(text, at.String(), key))
+	}
+	o.home = map[string]string{}
+	for path, text := range o.coder.files {
+		o.home[path] = filled(text, at.String(), key)
+	}
+	return nil
+}
+
+func setDefault(env *map[string]string, name, value string) {
+	if *env == nil {
+		*env = map[string]string{}
+	}
+	if _, given := (*env)[name]; !given {
+		(*env)[name] = value
+	}
+}
+
+// api is the one whose key is there, by default the agent's first.
+func (o *agentOptions) api() coderAPI {
+	for _, api := range o.coder.apis {
+		if _, set := os.LookupEnv(api.key); o.keyEnv == api.key || o.keyEnv == "" && set {
+			return api
+		}
+	}
+	return o.coder.apis[0]
+}
+
+// apiAt is the base URL as programs of the session write it.
+func (o *agentOptions) apiAt(api coderAPI) (*url.URL, error) {
+	text := cmp.Or(o.apiURL, api.url)
+	bad := func(problem string) (*url.URL, error) {
+		return nil, usageError{fmt.Errorf("--api-url is %q: %s", text, problem)}
+	}
+	at, err := url.Parse(text)
+	switch {
+	case err != nil || at.Host == "" || at.Scheme != "https" && at.Scheme != "http":
+		return bad("it is no URL; write https://HOST, or http://localhost:PORT for a server of this machine")
+	case at.User != nil || at.RawQuery != "" || at.Fragment != "":
+		return bad("only a path may follow the host; give a key with --key-env")
+	}
+	name, ip := strings.ToLower(at.Hostname()), net.ParseIP(at.Hostname())
+	ours := name == "localhost" || name == policy.ThisMachine || ip != nil && ip.IsLoopback()
+	switch {
+	case ours && (at.Scheme != "http" || at.Port() == ""):
+		return bad("a server of this machine is reached without TLS; write http://localhost:PORT")
+	case ours:
+		at.Host = policy.ThisMachine + ":" + at.Port()
+	case at.Scheme != "https":
+		return bad("a key goes over TLS alone; write https://")
+	}
+	return at, nil
+}
+
+// shortestKey is how many bytes a secret needs to be kept out of outputs.
+const shortestKey = 8
+
+// injectKey has the key added to requests to the API outside of the sandbox, and gives
+// what stands for it inside.
+func (o *agentOptions) injectKey(so *wisbox.SessionOptions, api coderAPI, at *url.URL) (placeholder string, err error) {
+	name := cmp.Or(o.keyEnv, api.key)
+	switch value := os.Getenv(name); {
+	case value != "" && len(value) < shortestKey:
+		return "", usageError{fmt.Errorf("the variable %s is too short for a key; set it to the key of %s", name, at.Host)}
+	case value == "":
+		return "", tool.Errorf(tool.NotFound, "there is no key: the variable %s is not set; set it to the key of %s, or name the variable that has it with --key-env", name, at.Host).In("key-env")
+	}
+	secrets, err := parseSecrets([]string{name + "=" + fromEnv})
+	if err != nil {
+		return "", err
+	}
+	maps.Copy(secrets, so.Secrets)
+	so.Secrets = secrets
+	so.Allow = append(so.Allow, at.Hostname()+":"+cmp.Or(at.Port(), "443"))
+	rule := policy.Injection{Host: at.Hostname(), Header: api.header, Scheme: api.scheme, Secret: name, Env: api.key}
+	rule.Access.Prefix = strings.TrimSuffix(at.Path, "/")
+	so.Inject = append(so.Inject, rule.String())
+	return rule.Placeholder(), nil
+}
+
+// agentImage is the image that has the agent. It is built where it isn't there.
+func (a *app) agentImage(ctx context.Context, m *wisbox.Manager, o *agentOptions) (string, error) {
+	b, ok := m.Backend().(images.Builder)
+	if !ok {
+		return "", tool.Errorf(tool.Unsupported, "this backend has no images")
+	}
+	under := images.PresetName([]string{"node"})
+	tag := fmt.Sprintf("localhost/wisbox-agent:%s-%s-%s", o.coder.name, o.version, under[strings.LastIndexByte(under, '-')+1:])
+	if _, err := b.ImageInfo(ctx, tag); err == nil || !errors.Is(err, sandbox.ErrNotFound) {
+		return tag, toolerr.Of(err)
+	}
+	fmt.Fprintf(a.err, "wisbox: building the image of %s %s, once\n", o.coder.name, o.version)
+	say := func(line string) { fmt.Fprintln(a.err, printable(line)) }
+	if _, err := images.BuildPreset(ctx, b, &images.PresetOptions{With: []string{"node"}, Progress: say}); err != nil {
+		return "", buildError(err)
+	}
+	dir, err := os.MkdirTemp("", "wisbox-agent-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	for name, content := range map[string][]byte{"Containerfile": []byte(o.coder.containerfile(under, o.version)), rootsFile: door.HostRoots()} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			return "", hostError(err)
+		}
+	}
+	if _, err = images.BuildFile(ctx, b, &images.FileOptions{Context: dir, Tag: tag, Progress: say}); err != nil {
+		return "", tool.Errorf(tool.Unavailable, "the image of %s %s can't be built, the lines above say why; it comes from npm's registry: %s", o.coder.name, o.version, tool.AsError(buildError(err)).Message).Because(err)
+	}
+	return tag, nil
+}
+
+// openAgent opens the session. Where nobody has named it, it is the first name that is free.
+func (a *app) openAgent(ctx context.Context, m *wisbox.Manager, o *agentOptions, so *wisbox.SessionOptions) (*wisbox.Session, error) {
+	for n := 1; ; n++ {
+		if o.name == "" {
+			so.Name = o.coder.name
+			if n > 1 {
+				so.Name = fmt.Sprintf("%s-%d", o.coder.name, n)
+			}
+		}
+		s, err := a.open(ctx, m, &o.sessionFlags, so)
+		if taken := tool.KindOf(err) == tool.Exists && tool.AsError(err).Field == "session"; !taken || o.name != "" {
+			return s, err
+		}
+	}
+}
+
+// agentHome is $HOME of programs.
+const agentHome = "/tmp/home"
+
+// runCoder runs the agent to its end.
+func (a *app) runCoder(ctx context.Context, s *wisbox.Session, o *agentOptions, r *agentReport) error {
+	for path, text := range o.home {
+		opts := sandbox.WriteOptions{Mode: 0o600, Parents: true}
+		if err := s.Inside().Write(ctx, agentHome+"/"+path, strings.NewReader(text), opts); err != nil {
+			return toolerr.Of(err)
+		}
+	}
+	o.reported = true
+	r.Began = time.Now()
+	argv := o.coder.argv(o.prompt, o.args)
+	if o.prompt == "" {
+		return a.runTerminal(ctx, s, &o.programFlags, argv)
+	}
+	res, err := a.resultOf(ctx, s, o.programFlags, argv)
+	r.Program = res
+	return err
+}

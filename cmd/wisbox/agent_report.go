@@ -1,0 +1,312 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	units "github.com/docker/go-units"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/egress"
+	"github.com/wisbox/wisbox/overlay"
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// agentReport is what an agent did.
+type agentReport struct {
+	Agent   string         `json:"agent"`
+	Session string         `json:"session"`
+	Kept    bool           `json:"kept"` // the session is there still
+	Image   string         `json:"image"`
+	Began   time.Time      `json:"began_at"`
+	Program *programResult `json:"program,omitempty"` // absent for one at a terminal, and where nothing ran
+
+	Changes *wisbox.Diff `json:"changes,omitempty"`
+	// RunByThemselves are changed files that programs of the host may take settings or commands from.
+	RunByThemselves []string             `json:"run_by_themselves,omitempty"`
+	Connections     []connections        `json:"connections"`
+	Denied          []connections        `json:"denied"`
+	Limits          []sandbox.LimitState `json:"limits,omitempty"`
+	Log             logReports           `json:"log"`
+
+	Applied  *wisbox.Applied  `json:"applied,omitempty"`
+	Branched *wisbox.Branched `json:"branched,omitempty"`
+	NotHome  string           `json:"not_brought_home,omitempty"` // why --apply or --branch did nothing
+	Next     []string         `json:"next"`
+}
+
+// connections are those to one host and port.
+type connections struct {
+	Host   string `json:"host"`
+	Port   int    `json:"port"`
+	Count  int64  `json:"count"`
+	In     int64  `json:"bytes_in,omitempty"`
+	Out    int64  `json:"bytes_out,omitempty"`
+	Reason string `json:"reason,omitempty"` // of a denial, the last one's
+}
+
+// finishGrace bounds what follows the agent's end, also where a signal ended it.
+const finishGrace = 10 * time.Minute
+
+// finishAgent looks at what the agent has done, brings it home where that was asked, ends the
+// session, which gives up the key, and reports. ran is how the agent ended.
+func (a *app) finishAgent(ctx context.Context, m *wisbox.Manager, s *wisbox.Session, o *agentOptions, r *agentReport, ran error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishGrace)
+	defer cancel()
+	err := r.look(ctx, s)
+	changed := err == nil && len(r.Changes.Changes) > 0
+	if changed && (o.apply || o.branch != "") {
+		r.bringHome(ctx, s, o, ran)
+	}
+	err = errors.Join(err, a.closeSession(ctx, s), m.Stop(ctx, s.ID()), a.readLogs(r))
+	r.Kept = o.keep || err != nil || changed && !r.isHome()
+	if !r.Kept {
+		err = m.Remove(ctx, s.ID())
+	}
+	if err == nil && !changed && neverRan(ran) {
+		return ran
+	}
+	r.next()
+	if a.json {
+		err = errors.Join(err, a.printJSON(r))
+	} else {
+		a.writeAgentReport(a.err, r)
+	}
+	if ran == nil && r.NotHome != "" {
+		ran = exitCode(exitError)
+	}
+	return errors.Join(ran, err)
+}
+
+// neverRan reports whether the agent's end is an error of wisbox, and not its program's or a
+// signal's.
+func neverRan(err error) bool {
+	passed := exitCode(0)
+	return err != nil && !errors.As(err, &passed) && !errors.Is(err, context.Canceled)
+}
+
+// look finds what changed and which limits hold, while the container is there.
+func (r *agentReport) look(ctx context.Context, s *wisbox.Session) error {
+	in, err := s.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	r.Image = in.Image
+	if in.Sandbox != nil {
+		r.Limits = in.Limits
+	}
+	if r.Changes, err = s.Diff(ctx, &wisbox.DiffOptions{Lines: true}); err != nil {
+		return err
+	}
+	for _, c := range r.Changes.Changes {
+		if runsByItself(c.Path) && c.Status != "removed" {
+			r.RunByThemselves = append(r.RunByThemselves, c.Path)
+		}
+	}
+	return nil
+}
+
+// selfRunning are files and directories that editors, shells and agents of the host take
+// settings and commands from without being asked.
+var selfRunning = []string{
+	".claude", ".codex", ".gemini", ".opencode", ".cursor", ".mcp.json", "opencode.json", "opencode.jsonc",
+	".vscode", ".idea", ".devcontainer", ".devcontainer.json", ".envrc", ".husky", ".gitmodules",
+}
+
+func runsByItself(path string) bool {
+	return slices.ContainsFunc(strings.Split(path, "/"), func(name string) bool { return slices.Contains(selfRunning, strings.ToLower(name)) })
+}
+
+// bringHome does what --apply and --branch ask, or says why not.
+func (r *agentReport) bringHome(ctx context.Context, s *wisbox.Session, o *agentOptions, ran error) {
+	switch {
+	case ran != nil:
+		r.NotHome = "the agent did not end well"
+	case o.branch != "":
+		done, err := s.Branch(ctx, &wisbox.BranchOptions{Name: o.branch})
+		switch {
+		case err != nil:
+			r.NotHome = tool.AsError(err).Message
+		case done.Commit == "":
+			r.NotHome = "the repository ignores what changed, or has it already"
+		default:
+			r.Branched = done
+		}
+	case len(r.RunByThemselves) > 0 || r.Changes.More > 0:
+		r.NotHome = "programs of this machine may run some of the changed files by themselves; look at them first"
+	default:
+		if done, err := s.Apply(ctx, nil); err != nil {
+			r.NotHome = tool.AsError(err).Message
+		} else {
+			r.Applied = done
+		}
+	}
+}
+
+// isHome reports whether nothing that changed is in the session alone.
+func (r *agentReport) isHome() bool {
+	return r.Applied != nil && len(r.Applied.LeftOut) == 0 ||
+		r.Branched != nil && len(r.Branched.LeftOut) == 0 && r.Branched.Ignored == 0
+}
+
+// readLogs reads the connections and the heads of both logs, after the last record.
+func (a *app) readLogs(r *agentReport) error {
+	r.Connections, r.Denied = []connections{}, []connections{}
+	store, err := overlay.OpenStore(a.cache)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	calls, err := store.VerifyLog(r.Session)
+	if err != nil {
+		return err
+	}
+	r.Log.LogReport = calls
+	network, err := store.VerifyEgressLog(r.Session)
+	if err != nil {
+		return err
+	}
+	if network.Records > 0 || len(network.Problems) > 0 {
+		r.Log.Network = network
+	}
+	return store.EgressLog(r.Session, r.connection)
+}
+
+// connection counts a line of the log of connections.
+func (r *agentReport) connection(line []byte) error {
+	var l egress.Line
+	if json.Unmarshal(line, &l) != nil {
+		return nil // another version's
+	}
+	into, n := &r.Connections, int64(0)
+	switch l.Event {
+	case "open":
+		n = 1
+	case "close":
+	case "denied":
+		into, n = &r.Denied, max(1, l.Count) // a line with a count is of those after the first
+	default:
+		return nil
+	}
+	i := slices.IndexFunc(*into, func(c connections) bool { return c.Host == l.Host && c.Port == l.Port })
+	if i < 0 {
+		i = len(*into)
+		*into = append(*into, connections{Host: l.Host, Port: l.Port})
+	}
+	c := &(*into)[i]
+	c.Count, c.In, c.Out = c.Count+n, c.In+l.In, c.Out+l.Out
+	if l.Event == "denied" {
+		c.Reason = l.Reason
+	}
+	return nil
+}
+
+// next says what a person may do now.
+func (r *agentReport) next() {
+	r.Next = []string{}
+	if !r.Kept {
+		return
+	}
+	if r.Changes != nil && len(r.Changes.Changes) > 0 {
+		r.Next = append(r.Next, "wisbox diff "+r.Session+" --patch")
+		if r.Applied == nil && r.Branched == nil {
+			r.Next = append(r.Next, "wisbox apply "+r.Session, "wisbox branch "+r.Session)
+		}
+	}
+	r.Next = append(r.Next, "wisbox log "+r.Session, "wisbox rm "+r.Session)
+}
+
+// writeAgentReport writes lines of a name and a text. Names and paths are a program's.
+func (a *app) writeAgentReport(w io.Writer, r *agentReport) {
+	say := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%-10s %s\n", name, strings.TrimRight(printable(fmt.Sprintf(format, args...)), "\n"))
+	}
+	where := "which was removed"
+	if r.Kept {
+		where = "which stays"
+	}
+	fmt.Fprintf(w, "wisbox: the report of %s in the session %s, %s\n", r.Agent, r.Session, where)
+	if r.Changes != nil {
+		say("changes", "%s", r.changesText())
+	}
+	for _, path := range r.RunByThemselves {
+		say("careful", "%s: programs of this machine may run what it says by themselves", shownPath(path))
+	}
+	for _, c := range r.Connections {
+		say("connected", "%s:%d, %s, %s in, %s out", c.Host, c.Port, quantity(c.Count, "connection", "connections"), units.BytesSize(float64(c.In)), units.BytesSize(float64(c.Out)))
+	}
+	if len(r.Connections) == 0 {
+		say("connected", "to nothing")
+	}
+	for _, c := range r.Denied {
+		say("denied", "%s:%d, %s: %s", c.Host, c.Port, quantity(c.Count, "time", "times"), oneLine(c.Reason))
+	}
+	if len(r.Denied) > 0 {
+		say("", "--allow HOST allows one, where the agent needs it")
+	}
+	var held, not []string
+	for _, l := range r.Limits {
+		if l.Enforced {
+			held = append(held, l.Name+" "+l.Asked)
+		} else {
+			not = append(not, l.Name+" "+l.Asked+" ("+l.By+")")
+		}
+	}
+	if len(held) > 0 {
+		say("limits", "%s", strings.Join(held, ", "))
+	}
+	if len(not) > 0 {
+		say("not held", "%s", strings.Join(not, ", "))
+	}
+	if r.Log.LogReport != nil {
+		say("log", "%s", headText(r.Log.LogReport))
+	}
+	if r.Log.Network != nil {
+		say("log", "of connections: %s", headText(r.Log.Network))
+	}
+	var left []wisbox.Obstacle
+	switch {
+	case r.Applied != nil:
+		say("applied", "%s", quantity(int64(len(r.Applied.Changes))+r.Applied.More, "change", "changes"))
+		left = r.Applied.LeftOut
+	case r.Branched != nil:
+		say("branch", "%s, commit %.12s; look: git log -p %.12s..%[1]s", r.Branched.Branch, r.Branched.Commit, r.Branched.Base)
+		left = r.Branched.LeftOut
+		if n := r.Branched.Ignored; n > 0 {
+			say("left out", "%s that the repository ignores", quantity(n, "new file", "new files"))
+		}
+	case r.NotHome != "":
+		say("not done", "nothing was brought home: %s", r.NotHome)
+	}
+	for _, c := range left {
+		say("left out", "%s: %s", shownPath(c.Path), c.Reason)
+	}
+	for _, next := range r.Next {
+		say("next", "%s", next)
+	}
+}
+
+func (r *agentReport) changesText() string {
+	if len(r.Changes.Changes) == 0 {
+		return "none"
+	}
+	var b bytes.Buffer
+	(&diffOptions{stat: true}).write(&b, r.Changes)
+	return strings.ReplaceAll(strings.TrimSpace(b.String()), "\n", "\n"+strings.Repeat(" ", 11))
+}
+
+func headText(l *overlay.LogReport) string {
+	text := fmt.Sprintf("%s, head %d %s", quantity(int64(l.Records), "record", "records"), l.Head.Seq, l.Head.Hash)
+	if len(l.Problems) > 0 {
+		text += "; it is not what was written, see: wisbox log verify"
+	}
+	return text
+}

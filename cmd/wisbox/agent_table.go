@@ -1,0 +1,157 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// coder is a coding agent: a program of npm's registry, and how it is started in a session.
+// In its texts {url} is the API's base URL, {keyend} the end of the placeholder that stands
+// for the key, {prompt} what it is asked; an argument {args} is those of the command line.
+type coder struct {
+	name    string // also its program's
+	pkg     string // of npm
+	version string // without --agent-version
+	apis    []coderAPI
+
+	env   map[string]string
+	files map[string]string // by the path in its home, which is memory and goes with the container
+
+	// terminal and headless are its arguments with and without somebody who sits there. The
+	// agent's own sandbox and questions are off: the session is its sandbox.
+	terminal, headless []string
+}
+
+// coderAPI is what an agent asks its model by.
+type coderAPI struct {
+	key            string // the variable of the key, and inside of its placeholder
+	url            string // the base URL, in the form that the agent takes: requests are below its path
+	header, scheme string // that the key is sent by
+}
+
+var (
+	anthropicKey = coderAPI{key: "ANTHROPIC_API_KEY", header: "x-api-key"}
+	openaiKey    = coderAPI{key: "OPENAI_API_KEY", header: "Authorization", scheme: "Bearer"}
+	geminiKey    = coderAPI{key: "GEMINI_API_KEY", header: "x-goog-api-key"}
+)
+
+// at is an API at a base URL.
+func (k coderAPI) at(url string) coderAPI {
+	k.url = url
+	return k
+}
+
+// coders are all that there are. Who raises a version runs make nightly, which has each of
+// them do one task.
+var coders = []coder{
+	{
+		name: "claude", pkg: "@anthropic-ai/claude-code", version: "2.1.330",
+		apis: []coderAPI{anthropicKey.at("https://api.anthropic.com")},
+		env: map[string]string{
+			"ANTHROPIC_BASE_URL": "{url}", "IS_SANDBOX": "1", "DISABLE_AUTOUPDATER": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+		},
+		files: map[string]string{".claude.json": `{"hasCompletedOnboarding":true,"bypassPermissionsModeAccepted":true,` +
+			`"customApiKeyResponses":{"approved":["{keyend}"]},"projects":{"` + sandbox.WorkspaceDir + `":{"hasTrustDialogAccepted":true}}}`},
+		terminal: []string{"--dangerously-skip-permissions", "{args}"},
+		headless: []string{"-p", "--dangerously-skip-permissions", "{args}", "--", "{prompt}"},
+	},
+	{
+		name: "codex", pkg: "@openai/codex", version: "0.169.0",
+		apis: []coderAPI{openaiKey.at("https://api.openai.com/v1")},
+		files: map[string]string{".codex/config.toml": `check_for_update_on_startup = false
+model_provider = "wisbox"
+[model_providers.wisbox]
+name = "wisbox"
+base_url = "{url}"
+env_key = "OPENAI_API_KEY"
+wire_api = "responses"
+[analytics]
+enabled = false
+[features]
+daemon_auto_start = false
+plugins = false
+[projects."` + sandbox.WorkspaceDir + `"]
+trust_level = "trusted"
+`},
+		terminal: []string{"--dangerously-bypass-approvals-and-sandbox", "{args}"},
+		headless: []string{"exec", "--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check", "{args}", "--", "{prompt}"},
+	},
+	{
+		name: "gemini", pkg: "@google/gemini-cli", version: "0.61.0",
+		apis: []coderAPI{geminiKey.at("https://generativelanguage.googleapis.com")},
+		env:  map[string]string{"GOOGLE_GEMINI_BASE_URL": "{url}", "GEMINI_CLI_TRUST_WORKSPACE": "true"},
+		files: map[string]string{".gemini/settings.json": `{"security":{"auth":{"selectedType":"gemini-api-key"},"folderTrust":{"enabled":false}},` +
+			`"general":{"enableAutoUpdate":false,"enableAutoUpdateNotification":false},"privacy":{"usageStatisticsEnabled":false}}`},
+		terminal: []string{"--yolo", "{args}"},
+		headless: []string{"--yolo", "{args}", "--prompt={prompt}"},
+	},
+	{
+		name: "opencode", pkg: "opencode-ai", version: "1.18.33",
+		apis: []coderAPI{anthropicKey.at("https://api.anthropic.com/v1"), openaiKey.at("https://api.openai.com/v1")},
+		env: map[string]string{
+			"OPENCODE_CONFIG_CONTENT": `{"autoupdate":false,"share":"disabled","permission":"allow",` +
+				`"provider":{"anthropic":{"options":{"baseURL":"{url}"}},"openai":{"options":{"baseURL":"{url}"}}}}`,
+			"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+		},
+		terminal: []string{"{args}"},
+		headless: []string{"run", "{args}", "--", "{prompt}"},
+	},
+}
+
+func coderNames() (names []string) {
+	for _, c := range coders {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+func coderOf(name string) (*coder, error) {
+	for i := range coders {
+		if coders[i].name == name {
+			return &coders[i], nil
+		}
+	}
+	return nil, usageError{fmt.Errorf("there is no agent %q; the agents are %s", name, strings.Join(coderNames(), ", "))}
+}
+
+// keyEnd is how many characters of a key an agent's settings name it by.
+const keyEnd = 20
+
+// filled is a text of the table with the places of the API filled.
+func filled(text, url, key string) string {
+	return strings.NewReplacer("{url}", url, "{keyend}", key[max(0, len(key)-keyEnd):]).Replace(text)
+}
+
+// argv is the command line that starts the agent, without a prompt at a terminal.
+func (c *coder) argv(prompt string, args []string) []string {
+	form := c.terminal
+	if prompt != "" {
+		form = c.headless
+	}
+	argv := []string{c.name}
+	for _, arg := range form {
+		if arg == "{args}" {
+			argv = append(argv, args...)
+			continue
+		}
+		argv = append(argv, strings.ReplaceAll(arg, "{prompt}", prompt))
+	}
+	return argv
+}
+
+// exactVersion is one that names a single release, and is nothing else to a shell.
+var exactVersion = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]{1,60})?$`)
+
+// rootsFile are this machine's certificates beside the Containerfile: a company's proxy
+// has one of its own.
+const rootsFile = "roots.pem"
+
+// containerfile is that of the agent's image. The registry's own records say which files
+// a version has.
+func (c *coder) containerfile(from, version string) string {
+	return fmt.Sprintf("FROM %s\nRUN --mount=type=bind,source=%s,target=/%[2]s NODE_EXTRA_CA_CERTS=/%[2]s "+
+		"npm install -g --no-fund --no-audit --no-update-notifier --loglevel=error %s@%s && rm -rf /root/.npm /tmp/* && %s --version\n", from, rootsFile, c.pkg, version, c.name)
+}

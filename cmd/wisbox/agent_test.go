@@ -1,0 +1,140 @@
+package main
+
+import (
+	"encoding/json"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox"
+)
+
+// forAgent are the options of an agent's command line, with a key in the environment.
+func forAgent(t *testing.T, name string, set func(*agentOptions)) (*agentOptions, *wisbox.SessionOptions, error) {
+	t.Helper()
+	for _, c := range coders {
+		for _, api := range c.apis {
+			t.Setenv(api.key, "") // as if it were not there
+			require.NoError(t, os.Unsetenv(api.key))
+		}
+	}
+	c, err := coderOf(name)
+	require.NoError(t, err)
+	o := &agentOptions{coder: c, path: t.TempDir(), prompt: "x"}
+	t.Setenv(c.apis[0].key, "k3y-of-the-api")
+	o.register(pflag.NewFlagSet("agent", pflag.ContinueOnError))
+	o.alone = true
+	set(o)
+	so, err := (&app{}).agentSession(o)
+	return o, so, err
+}
+
+func TestEachAgentOfTheTableIsWhole(t *testing.T) {
+	for _, c := range coders {
+		t.Run(c.name, func(t *testing.T) {
+			o, so, err := forAgent(t, c.name, func(*agentOptions) {})
+			require.NoError(t, err)
+			assert.Regexp(t, exactVersion, c.version)
+			assert.Contains(t, strings.Join(c.argv("do it", []string{"--model", "m"}), " "), "--model m")
+			assert.Contains(t, strings.Join(c.argv("do it", nil), " "), "do it")
+			assert.NotContains(t, strings.Join(c.argv("", nil), " "), "{")
+			base, err := url.Parse(c.apis[0].url)
+			require.NoError(t, err)
+			assert.Equal(t, []string{base.Host + ":443"}, so.Allow)
+			require.Len(t, so.Inject, 1)
+			assert.Contains(t, so.Inject[0], ",env="+c.apis[0].key)
+			assert.Equal(t, []byte("k3y-of-the-api"), so.Secrets[c.apis[0].key].Value)
+			for name, value := range so.Env {
+				assert.NotContains(t, value, "k3y-of-the-api", name)
+				assert.NotRegexp(t, `\{[a-z]+\}`, value, name)
+			}
+			for path, text := range o.home {
+				assert.NotContains(t, text, "k3y-of-the-api", path)
+				assert.NotRegexp(t, `\{[a-z]+\}`, text, path)
+				var any map[string]any
+				if strings.HasSuffix(path, ".json") {
+					assert.NoError(t, json.Unmarshal([]byte(text), &any), path)
+				} else {
+					assert.NoError(t, toml.Unmarshal([]byte(text), &any), path)
+				}
+			}
+		})
+	}
+}
+
+func TestAPromptIsOneArgumentThatIsNoFlag(t *testing.T) {
+	for _, c := range coders {
+		argv := c.argv("--version {args}", []string{"{prompt}"})
+		last := argv[len(argv)-1]
+		if last != "--prompt=--version {args}" {
+			assert.Equal(t, []string{"--", "--version {args}"}, argv[len(argv)-2:], c.name)
+		}
+		assert.Contains(t, argv, "{prompt}", "what the command line has stays as it is")
+	}
+}
+
+func TestAnotherServerGetsTheKeyOverTLSAlone(t *testing.T) {
+	_, so, err := forAgent(t, "claude", func(o *agentOptions) { o.apiURL = "https://gateway.example.com:8443/a/" })
+	require.NoError(t, err)
+	assert.Equal(t, []string{"gateway.example.com:8443"}, so.Allow)
+	assert.Equal(t, []string{"gateway.example.com:x-api-key=ANTHROPIC_API_KEY,path=/a,env=ANTHROPIC_API_KEY"}, so.Inject)
+	assert.Equal(t, "https://gateway.example.com:8443/a/", so.Env["ANTHROPIC_BASE_URL"])
+
+	_, so, err = forAgent(t, "codex", func(o *agentOptions) { o.apiURL, o.allow = "http://127.0.0.1:11434/v1", []string{"host:11434"} })
+	require.NoError(t, err)
+	assert.Equal(t, []string{"host:11434"}, so.Allow)
+	assert.Empty(t, so.Inject)
+	assert.Empty(t, so.Secrets, "a server of this machine gets no key")
+	assert.Equal(t, "wisbox-no-key", so.Env["OPENAI_API_KEY"])
+}
+
+func TestAnAgentTakesTheAPIWhoseKeyIsThere(t *testing.T) {
+	_, so, err := forAgent(t, "opencode", func(*agentOptions) {
+		require.NoError(t, os.Unsetenv("ANTHROPIC_API_KEY"))
+		t.Setenv("OPENAI_API_KEY", "another-key")
+	})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"api.openai.com:443"}, so.Allow)
+	assert.NotContains(t, so.Secrets, "ANTHROPIC_API_KEY")
+}
+
+func TestWhatTheUserSetsWins(t *testing.T) {
+	_, so, err := forAgent(t, "claude", func(o *agentOptions) {
+		o.sessionFlags.env.vars = []string{"DISABLE_AUTOUPDATER=0"}
+		o.memory, o.pids = "1g", 64
+	})
+	require.NoError(t, err)
+	assert.Equal(t, "0", so.Env["DISABLE_AUTOUPDATER"])
+	assert.EqualValues(t, 1<<30, so.Limits.Memory)
+	assert.EqualValues(t, 64, so.Limits.PIDs)
+	assert.Zero(t, so.Limits.Tmp, "what the memory has room for")
+}
+
+func TestFilesThatRunByThemselvesAreKnown(t *testing.T) {
+	for _, path := range []string{".claude/settings.json", "sub/.vscode/tasks.json", ".envrc", ".MCP.json"} {
+		assert.True(t, runsByItself(path), path)
+	}
+	for _, path := range []string{"main.go", "claude/x", "docs/.gitignore"} {
+		assert.False(t, runsByItself(path), path)
+	}
+}
+
+func TestConnectionsAreCountedByTheirHost(t *testing.T) {
+	r := &agentReport{}
+	for _, line := range []string{
+		`{"event":"open","host":"a.example.com","port":443}`, `{"event":"close","host":"a.example.com","port":443,"bytes_in":5,"bytes_out":7}`,
+		`{"event":"open","host":"a.example.com","port":443}`, `{"event":"request","host":"a.example.com","port":443,"method":"GET"}`,
+		`{"event":"denied","host":"b.example.com","port":80,"reason":"no rule allows it"}`, `{"event":"denied","host":"b.example.com","port":80,"reason":"no rule allows it","count":3}`,
+		`not a record`,
+	} {
+		require.NoError(t, r.connection([]byte(line)))
+	}
+	assert.Equal(t, []connections{{Host: "a.example.com", Port: 443, Count: 2, In: 5, Out: 7}}, r.Connections)
+	assert.Equal(t, []connections{{Host: "b.example.com", Port: 80, Count: 4, Reason: "no rule allows it"}}, r.Denied)
+}
