@@ -161,8 +161,8 @@ def shell_class():
                 entries, facts = super().format(value, include, exclude)
             finally:
                 space.formatting -= 1
-            if entries and is_figure(value):
-                entries.setdefault("image/png", png_of(value))
+            if entries and is_figure(value) and not any(mime.startswith("image/") for mime in entries):
+                entries["image/png"] = png_of(value)
             return Formatted(with_table(value, entries) if entries else {}, value), facts
 
     class Shell(InteractiveShell):
