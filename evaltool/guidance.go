@@ -38,7 +38,7 @@ Limits: code %d characters, %g seconds, %s (longer ends in ...), read files %d M
 - In the code: read_text(path), write_text(path, content, mode="overwrite") and list_files(path="/") work on the workspace; write_text happens with the other writes, after success.
 - sandbox "restricted" is for code without effects but its writes; where no container can be had it runs in WebAssembly.
 - state "fresh" starts from nothing; "kept" keeps names between calls, also over a timeout. Top-level await works.
-- What IPython adds to Python works in the container: %%cd, %%pwd, %%env, %%pip, %%time, %%timeit, %%%%bash and a few more, !command and lines = !command with {names}, obj?, display(...), _ for the last value of kept names, and code that is indented as a whole. Nobody answers input().
+- What IPython adds to Python works in the container: %%cd, %%pwd, %%env, %%pip, %%time, %%timeit, %%%%bash and a few more, !command and lines = !command with {names}, obj?, display(...), _ for the last value of kept names, and code that is indented as a whole; where the image has IPython, kept names have all of it. Nobody answers input().
 - results lists what was shown beside the value: display(...), plt.show() and open figures, with data of a DataFrame and chart of a matplotlib figure.
 - An exception is a result with status "exception" and its traceback in stderr; globals are what was set before it, and discarded lists the writes that were not made. What open() and os had done by then stays: changed lists it, in the container. sys.exit() and sys.exit(0) end the code well; any other exit fails.
 `

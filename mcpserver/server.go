@@ -48,7 +48,7 @@ type Options struct {
 	// answers with a process. Default 50 s.
 	PollAfter time.Duration
 	// TaskAfter is how long a call of a client that takes tasks runs before it is
-	// answered with one. Default 5 s.
+	// answered with one. Default 2 s, less than an evaluation may take by default.
 	TaskAfter time.Duration
 	// CloseWithin bounds the closing of one session. Default 8 s.
 	CloseWithin time.Duration

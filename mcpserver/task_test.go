@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/wisbox/wisbox/evaltool"
 	"github.com/wisbox/wisbox/internal/mcptask"
 )
 
@@ -25,6 +26,10 @@ const takesTasks = `"_meta":{"io.modelcontextprotocol/protocolVersion":"` + newR
 
 // atOnce makes each call a task that isn't over at once.
 const atOnce = time.Nanosecond
+
+func TestAnEvaluationWithTheDefaultLimitsCanBecomeATask(t *testing.T) {
+	assert.Less(t, mcptask.DefaultAfter, evaltool.DefaultMaxTimeout)
+}
 
 // taskState is what the answers and notifications about a task have.
 type taskState struct {

@@ -55,6 +55,11 @@ type keys struct {
 		Tmp    *string  `toml:"tmp" flag:"tmp"`
 		Disk   *string  `toml:"disk" flag:"disk"`
 		Inodes *int64   `toml:"inodes" flag:"inodes"`
+
+		MaxTimeout  *string `toml:"max-timeout" flag:"max-timeout"`
+		EvalTimeout *string `toml:"eval-timeout" flag:"eval-timeout"`
+		MaxCode     *int64  `toml:"max-code" flag:"max-code"`
+		MaxOutput   *int64  `toml:"max-output" flag:"max-output"`
 	} `toml:"limits"`
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 )
 
 // Case is one line of a case file. The README beside the case files says what
@@ -30,14 +31,15 @@ type Case struct {
 
 // Step is a call, a script in the sandbox, one on the host, or a pause.
 type Step struct {
-	Tool   string            `json:"tool"`
-	Args   json.RawMessage   `json:"args"`
-	Expect string            `json:"expect"`
-	Save   map[string]string `json:"save"`
-	MaxMS  int               `json:"max_ms"`
-	Sh     string            `json:"sh"`
-	Host   string            `json:"host"`
-	Sleep  float64           `json:"sleep"`
+	Tool     string            `json:"tool"`
+	Args     json.RawMessage   `json:"args"`
+	Expect   string            `json:"expect"`
+	Progress string            `json:"progress"`
+	Save     map[string]string `json:"save"`
+	MaxMS    int               `json:"max_ms"`
+	Sh       string            `json:"sh"`
+	Host     string            `json:"host"`
+	Sleep    float64           `json:"sleep"`
 }
 
 // keepsWorkspace says that the case leaves the workspace as it found it.
@@ -79,6 +81,9 @@ func parseCase(line []byte) (Case, error) {
 		}
 		if _, err := Match(s.Expect, Answer{}); err != nil {
 			return c, fmt.Errorf("%s: %w", c.ID, err)
+		}
+		if _, err := regexp.Compile(s.Progress); err != nil {
+			return c, fmt.Errorf("%s: progress: %w", c.ID, err)
 		}
 	}
 	return c, checkAlso(&c)

@@ -58,6 +58,9 @@ func fakeTools(dir string) *tool.Set {
 			var out bytes.Buffer
 			cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &out
 			_ = cmd.Run()
+			if tell := tool.Progress(ctx); tell != nil {
+				tell(out.String())
+			}
 			return shellResult{cmd.ProcessState.ExitCode(), out.String()}, nil
 		}),
 	)

@@ -148,9 +148,14 @@ func (r *runner) open(ctx context.Context, flags []string, dir string) (*opened,
 }
 
 func (o *opened) call(ctx context.Context, tool string, args json.RawMessage) (Reply, error) {
+	return o.follow(ctx, tool, args, nil)
+}
+
+// follow is call with what it tells meanwhile.
+func (o *opened) follow(ctx context.Context, tool string, args json.RawMessage, progress func(string)) (Reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return o.Call(ctx, tool, args)
+	return o.Call(ctx, tool, args, progress)
 }
 
 // warmUp makes the session's container, whatever comes of it: the limits of the

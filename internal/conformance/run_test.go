@@ -14,7 +14,7 @@ import (
 
 func TestCasesRunAgainstAFunction(t *testing.T) {
 	sum := Run(t, fakeTarget(t.TempDir()), nil, "testdata/runner.jsonl")
-	assert.Equal(t, Summary{Pass: 8}, sum)
+	assert.Equal(t, Summary{Pass: 9}, sum)
 }
 
 func TestCasesAreSelectedAndLeftOut(t *testing.T) {
@@ -54,6 +54,7 @@ func TestBrokenRulesAreFound(t *testing.T) {
 		{"cut character", `{"id":"x","tool":"shell_execute","args":{"script":"printf '\\xc3'"},"expect":"ok:any","also":["valid_utf8"]}`, "cut character"},
 		{"field over its length", `{"id":"x","tool":"write_file","args":{"file_path":"a","content":""},"expect":"ok:any","also":["field_max:nope=1"]}`, "nope"},
 		{"field to keep", `{"id":"x","tool":"ls","expect":"ok:any","save":{"A":"nope"}}`, "no nope to keep"},
+		{"progress", `{"id":"x","tool":"shell_execute","args":{"script":"echo begun"},"expect":"ok:any","progress":"^end"}`, `no progress matches "^end"; the last was "begun`},
 		{"unknown placeholder", `{"id":"x","tool":"ls","args":{"a":"{{NOPE}}"},"expect":"ok:any"}`, "{{NOPE}}"},
 		{"race that fails", `{"id":"x","tool":"ls","expect":"ok:any","race":"exit 1"}`, "race: "},
 		{"race that ends early", `{"id":"x","tool":"shell_execute","args":{"script":"sleep 0.05"},"expect":"ok:any","race":"true","repeat":12}`, "fell into the run"},

@@ -50,7 +50,7 @@ func (s *Stdio) Open(ctx context.Context, opts OpenOptions) (Session, error) {
 
 func (s *Stdio) start(opts OpenOptions) (*process, error) {
 	argv := append(append([]string{}, s.Command...), opts.Flags...)
-	p := &process{target: s, waiting: map[string]chan []byte{}, exited: make(chan struct{}), stderr: &tail{}}
+	p := &process{target: s, waiting: map[string]chan []byte{}, heard: map[string]func(string){}, exited: make(chan struct{}), stderr: &tail{}}
 	p.cmd = exec.Command(argv[0], argv[1:]...)
 	p.cmd.Env, p.cmd.Dir, p.cmd.Stderr = s.Env, opts.Dir, p.stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -90,6 +90,8 @@ type process struct {
 	mu      sync.Mutex
 	next    int
 	waiting map[string]chan []byte
+	tokens  int
+	heard   map[string]func(string) // of calls that are on, by their tokens
 	broken  []string
 	ended   bool // no more output will come
 }
@@ -123,12 +125,45 @@ func (p *process) handshake(ctx context.Context) error {
 }
 
 // Call implements [Session].
-func (p *process) Call(ctx context.Context, tool string, args json.RawMessage) (Reply, error) {
-	line, err := p.request(ctx, "tools/call", map[string]any{"name": tool, "arguments": args})
+func (p *process) Call(ctx context.Context, tool string, args json.RawMessage, progress func(string)) (Reply, error) {
+	params := map[string]any{"name": tool, "arguments": args}
+	if progress != nil {
+		token, leave := p.listen(progress)
+		defer leave()
+		params["_meta"] = map[string]any{"progressToken": token}
+	}
+	line, err := p.request(ctx, "tools/call", params)
 	if err != nil {
 		return Reply{}, err
 	}
 	return Reply{Answer: ParseReply(line), Raw: line}, nil
+}
+
+// listen makes a token whose notifications progress gets, until leave.
+func (p *process) listen(progress func(string)) (token string, leave func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tokens++
+	token = "p" + strconv.Itoa(p.tokens)
+	p.heard[token] = progress
+	return token, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.heard, token)
+	}
+}
+
+func (p *process) tell(line value) {
+	token, _ := textOf(get(line, "params.progressToken"))
+	message, _ := textOf(get(line, "params.message"))
+	p.mu.Lock()
+	progress := p.heard[token]
+	p.mu.Unlock()
+	if progress == nil {
+		p.breaks("progress of a call that is over or didn't ask for it: %.200s", line)
+		return
+	}
+	progress(message)
 }
 
 func (p *process) request(ctx context.Context, method string, params any) ([]byte, error) {
@@ -195,6 +230,8 @@ func (p *process) take(line value) {
 		p.breaks("the server asks %s, which nobody offered", method)
 	case method == nil:
 		p.answered(string(id), line)
+	case string(method) == `"notifications/progress"`:
+		p.tell(line)
 	}
 }
 

@@ -62,6 +62,9 @@ func (s *server) handle(line []byte) {
 		Params struct {
 			Name      string          `json:"name"`
 			Arguments json.RawMessage `json:"arguments"`
+			Meta      struct {
+				Token string `json:"progressToken"`
+			} `json:"_meta"`
 		} `json:"params"`
 	}
 	switch err := json.Unmarshal(line, &req); {
@@ -69,11 +72,17 @@ func (s *server) handle(line []byte) {
 	case req.Method == "initialize":
 		s.answer(req.ID, map[string]any{})
 	default:
-		s.calls.Go(func() { s.call(req.ID, req.Params.Name, req.Params.Arguments) })
+		s.calls.Go(func() { s.call(req.ID, req.Params.Name, req.Params.Arguments, req.Params.Meta.Token) })
 	}
 }
 
-func (s *server) call(id json.RawMessage, name string, args json.RawMessage) {
+func (s *server) call(id json.RawMessage, name string, args json.RawMessage, token string) {
+	ctx := context.Background()
+	if token != "" || s.mode == "tells" {
+		ctx = tool.WithProgress(ctx, func(text string) {
+			s.write(map[string]any{"method": "notifications/progress", "params": map[string]any{"progressToken": token, "message": text}})
+		})
+	}
 	switch s.mode {
 	case "print":
 		fmt.Println("debug: called")
@@ -86,11 +95,16 @@ func (s *server) call(id json.RawMessage, name string, args json.RawMessage) {
 	case "hog":
 		s.kept = bytes.Repeat([]byte("x"), 64<<20)
 	}
-	s.answer(id, toolResult(s.tools.Call(context.Background(), name, args)))
+	s.answer(id, toolResult(s.tools.Call(ctx, name, args)))
 }
 
 func (s *server) answer(id json.RawMessage, result any) {
-	line, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "result": result})
+	s.write(map[string]any{"id": id, "result": result})
+}
+
+func (s *server) write(message map[string]any) {
+	message["jsonrpc"] = "2.0"
+	line, _ := json.Marshal(message)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, _ = os.Stdout.Write(append(line, '\n'))
@@ -108,17 +122,18 @@ func fakeStdio(t *testing.T, mode string) *Stdio {
 
 func TestCasesRunAgainstAServerOnPipes(t *testing.T) {
 	sum := Run(t, fakeStdio(t, "well"), nil, filepath.Join("testdata", "runner.jsonl"))
-	assert.Equal(t, Summary{Pass: 8}, sum)
+	assert.Equal(t, Summary{Pass: 9}, sum)
 }
 
 func TestServersThatBreakTheProtocolAreFound(t *testing.T) {
-	const line = `{"id":"x","tool":"ls","expect":"ok:any"}`
+	const line = `{"id":"x","tool":"shell_execute","args":{"script":"echo"},"expect":"ok:any"}`
 	for mode, says := range map[string]string{
 		"print": "no JSON-RPC message",
 		"twice": "no request waits for",
 		"asks":  "which nobody offered",
 		"crash": "output ended before the answer",
 		"exit":  "exit status 3",
+		"tells": "didn't ask for it",
 	} {
 		t.Run(mode, func(t *testing.T) {
 			assert.Contains(t, problemsOf(t, fakeStdio(t, mode), line), says)

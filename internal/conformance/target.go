@@ -22,7 +22,8 @@ type OpenOptions struct {
 // Session is one open session. Call may be used from many goroutines at once.
 type Session interface {
 	// Call makes one call. The error is of the way to the tool, never the tool's.
-	Call(ctx context.Context, tool string, args json.RawMessage) (Reply, error)
+	// Where progress isn't nil, it gets what the call tells until it is answered.
+	Call(ctx context.Context, tool string, args json.RawMessage, progress func(message string)) (Reply, error)
 	// Overlay is the host directory of the workspace, "" while it is not known.
 	Overlay() string
 	// Peak is the peak of the server's memory in bytes, counted anew after a
@@ -63,7 +64,10 @@ func (p *InProcess) Open(ctx context.Context, opts OpenOptions) (Session, error)
 
 type local struct{ *Local }
 
-func (l local) Call(ctx context.Context, name string, args json.RawMessage) (Reply, error) {
+func (l local) Call(ctx context.Context, name string, args json.RawMessage, progress func(string)) (Reply, error) {
+	if progress != nil {
+		ctx = tool.WithProgress(ctx, progress)
+	}
 	line, err := json.Marshal(map[string]any{"result": toolResult(l.Do(ctx, name, args))})
 	return Reply{ParseReply(line), line}, err
 }

@@ -28,6 +28,10 @@ import (
 // Extension is the identifier by which clients and servers declare tasks.
 const Extension = "io.modelcontextprotocol/tasks"
 
+// DefaultAfter is less than what an evaluation may take by default, so that one that
+// takes long is a task while it still runs.
+const DefaultAfter = 2 * time.Second
+
 const (
 	firstRevision = "2026-07-28" // of the protocol, in which the extension may be used
 	pollEvery     = time.Second  // suggested to clients
@@ -39,7 +43,7 @@ type Options struct {
 	// that created it and to no other. The value must be comparable.
 	Client func(context.Context) any
 
-	// After is how long a call runs before it becomes a task. Default 5 s.
+	// After is how long a call runs before it becomes a task. Default DefaultAfter.
 	After time.Duration
 	// Keep is how long a result can be fetched after its task has ended, and how
 	// long a task waits for an answer of its client. Default 30 minutes.
@@ -54,7 +58,7 @@ type Options struct {
 
 func (o Options) orDefaults() Options {
 	if o.After == 0 {
-		o.After = 5 * time.Second
+		o.After = DefaultAfter
 	}
 	if o.Keep == 0 {
 		o.Keep = 30 * time.Minute

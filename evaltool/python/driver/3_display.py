@@ -30,8 +30,9 @@ PLAIN = {type(None), bool, int, float, complex, str, bytes, list, tuple, dict, s
 class Display:
     """Collects what fits; dropped counts the rest."""
 
-    def __init__(self, tell=None):
-        self.tell = tell  # takes each result at once
+    def __init__(self, formatter=None):
+        self.formatter = formatter  # IPython's, in place of asking the object itself
+        self.tell = None  # takes each result at once
         self.items = []
         self.results = []
         self.dropped = 0
@@ -55,6 +56,15 @@ class Display:
         self.left -= size
         self.items.append({"mime": mime, "data": text})
         return len(self.items) - 1
+
+    def value(self, value):
+        """Shows the final value; returns its text."""
+        if self.formatter is not None:
+            entries = self.formatter.format(value)[0]
+            return self.raw(entries, value, main=True) if entries else guarded_repr(value)
+        text = short_repr(value)
+        self.show(value, text)
+        return text
 
     def show(self, value, text=None):
         """Shows an object that the code displays; with its text it is the final
@@ -101,9 +111,7 @@ class Display:
         for mime, method in METHODS_OF_MIME:
             if mime not in found:
                 found[mime] = first(call(value, method))
-        if from_library(value, "pandas") and found.get("application/json") is None:
-            found["application/json"] = call(value, "to_json", orient="split")
-        return found
+        return with_table(value, found)
 
     def details(self, result, value):
         """What programs read instead of pictures and tables."""
@@ -114,14 +122,22 @@ class Display:
                 self.left -= len(text)
                 result[name] = text
 
-    def raw(self, entries):
-        """Shows types and data that the code gives by itself."""
+    def raw(self, entries, value=None, main=False):
+        """Shows types and data that the code gives by itself, or what stands for a
+        value; returns the text."""
+        entries = {mime: data for mime, data in entries.items() if isinstance(mime, str)}
+        plain = entries.pop("text/plain", None)
+        text = cut(plain) if isinstance(plain, str) else "" if value is None else guarded_repr(value)
         if len(self.results) >= DISPLAY_ITEMS:
             self.dropped += 1
-            return
-        entries = {mime: data for mime, data in entries.items() if isinstance(mime, str)}
-        plain = entries.pop("text/plain", "")
-        self.told(self.result(cut(plain) if isinstance(plain, str) else "", entries))
+            return text
+        if main and is_figure(value):
+            self.pictured = value
+        result = self.result(text, entries, main)
+        if value is not None and shows_itself(value):
+            self.details(result, value)
+        self.told(result, value)
+        return text
 
     def figures(self):
         """Every open matplotlib figure; they are closed, as notebooks do."""
@@ -149,6 +165,13 @@ class Display:
             results = []
         results = [{**r, "display": [i for i in r["display"] if i < len(items)]} for r in results]
         return {"display": items, "results": results, "display_dropped": self.dropped}
+
+
+def with_table(value, entries):
+    """A table of pandas is JSON too."""
+    if from_library(value, "pandas") and entries.get("application/json") is None:
+        entries["application/json"] = call(value, "to_json", orient="split")
+    return entries
 
 
 def shows_itself(value):

@@ -414,6 +414,8 @@ def restricted_print(*values, sep=" ", end="\n", flush=False):
 class Restricted:
     """The restricted namespace; one lives as long as its names are kept."""
 
+    formatter = None
+
     def __init__(self, workspace):
         self.inner = make_interpreter(workspace.helpers())
         self.names = self.inner.symtable

@@ -92,6 +92,10 @@ def bare(ident, problem):
 class Plain:
     """Ordinary Python in a module of its own that is __main__."""
 
+    formatter = None  # of what is shown, where it isn't ours
+    machinery = (SELF,)  # what the names of files begin with whose frames tracebacks leave out
+    elsewhere = False  # whether code may stand in other files only
+
     def __init__(self, workspace):
         self.module = types.ModuleType("__main__")
         self.names = self.module.__dict__
@@ -150,7 +154,7 @@ class Plain:
 
     def explain(self, problem, code):
         report = traceback.TracebackException(type(problem), problem, problem.__traceback__, limit=-1000)
-        trim(report, set())
+        trim(report, self, set())
         return "".join(report.format())
 
 
@@ -168,20 +172,22 @@ def remember_source(code, filename):
         del linecache.cache[old]
 
 
-def trim(report, seen):
+def trim(report, space, seen):
     """Leaves of a traceback what the user wrote or called: no frame of the
-    driver and nothing above the first own line."""
+    machinery and nothing above the first own line."""
     if report is None or id(report) in seen:
         return
     seen.add(id(report))
-    frames = [f for f in report.stack or () if f.filename != SELF]
+    frames = [f for f in report.stack or () if not f.filename.startswith(space.machinery)]
     own = [i for i, f in enumerate(frames) if f.filename.startswith("<code")]
     if own:
         report.stack[:] = frames[own[0]:]
+    elif frames and space.elsewhere:
+        report.stack[:] = frames
     else:  # the code did not even compile
         report.stack = None
     for inner in (report.__cause__, report.__context__, *(getattr(report, "exceptions", None) or ())):
-        trim(inner, seen)
+        trim(inner, space, seen)
 
 
 def unawaited(coroutine):
@@ -252,9 +258,9 @@ class Session:
         """Always one answer, whatever the code did."""
         answer = {"id": request["id"], "status": "exited"}
         self.workspace.queue.clear()
-        self.display = self.space.display = Display()
+        self.display = self.space.display = Display(self.space.formatter)
         self.interrupted = self.late = False
-        self.hidden = {**self.space.hidden, **reads}
+        self.given = reads
         signal.signal(signal.SIGINT, self.interrupt)
         if request.get("feed"):
             self.feed(answer["id"])
@@ -285,8 +291,8 @@ class Session:
     def work(self, request, reads, answer):
         names = self.space.names
         names.update({name: json.loads(text) for name, text in request["globals"].items()})
-        names["reads"] = self.hidden["reads"] = dict(reads)
-        names.update(reads)
+        self.given = {"reads": dict(reads), **reads}
+        names.update(self.given)
         self.count += 1
         filename = "<code>" if self.count == 1 else f"<code {self.count}>"
         try:
@@ -312,14 +318,15 @@ class Session:
 
     def collect(self, request, value, answer):
         if value is not None:
-            answer["value"] = short_repr(value)
-            self.display.show(value, answer["value"])
+            answer["value"] = self.display.value(value)
         self.display.figures()
-        visible = self.space.visible()
-        answer["globals"], answer["globals_dropped"] = global_texts(visible, self.hidden)
+        answer["globals"], answer["globals_dropped"] = self.globals()
         answer["names"] = self.template_names(request["names"])
         answer["writes"] = self.workspace.queued()
         answer.update(self.display.answer())
+
+    def globals(self):
+        return global_texts(self.space.visible(), {**self.space.hidden, **self.given})
 
     def template_names(self, wanted):
         names, texts = self.space.names, {}
@@ -354,8 +361,7 @@ class Session:
         if self.interrupted:
             return
         try:
-            texts, dropped = global_texts(self.space.visible(), self.hidden)
-            answer["globals"], answer["globals_dropped"] = texts, dropped
+            answer["globals"], answer["globals_dropped"] = self.globals()
             answer["names"] = self.template_names(request["names"])
         except BaseException:  # of a repr: what was found so far stands
             pass
@@ -464,7 +470,7 @@ def session_for(channel, request):
         return Session(channel, Restricted, os.getcwd())
     if "" not in sys.path:
         sys.path.insert(0, "")
-    session = Session(channel, Plain, os.getcwd())
+    session = Session(channel, Interactive if request.get("kept") and has_ipython() else Plain, os.getcwd())
     if request.get("dir"):
         try:
             os.chdir(request["dir"])
