@@ -26,21 +26,30 @@ type Preset struct {
 	What   string   // in a few words
 	Debian []string // packages of Debian
 	Python []string // packages from an index, for the image's own Python
+	// DebianPython are packages of Debian for its own Python, where the image has that.
+	DebianPython []string
 }
 
 // Presets are all that there are.
 var Presets = []Preset{
 	{Name: "build", What: "a C and C++ compiler, make, CMake, pkg-config", Debian: []string{"build-essential", "cmake", "pkg-config"}},
-	{Name: "data", What: "NumPy, pandas, Matplotlib", Python: []string{"numpy", "pandas", "matplotlib"}},
+	{Name: "data", What: "NumPy, pandas, Matplotlib", Python: []string{"numpy", "pandas", "matplotlib"}, DebianPython: []string{"python3-numpy", "python3-pandas", "python3-matplotlib"}},
 	{Name: "node", What: "Node.js and npm", Debian: []string{"nodejs", "npm"}},
 }
+
+// DebianPython is the preset with Debian's Python in place of the image's own, whose
+// packages are then Debian's too: for machines that reach no index of Python packages.
+const DebianPython = "debian-python"
+
+// debianPython is chosen by a flag of its own, so Presets doesn't list it.
+var debianPython = Preset{Name: DebianPython, Debian: []string{"python3", "python3-asteval", "python3-pip", "python3-venv", "python-is-python3"}}
 
 //go:embed with
 var presetFiles embed.FS
 
 // PresetOptions of [BuildPreset].
 type PresetOptions struct {
-	// With are the presets' names, as ParseWith gives them.
+	// With are the presets' names, as ParseWith gives them, DebianPython among them.
 	With []string
 	// Tag names the image; default PresetName.
 	Tag string
@@ -63,7 +72,7 @@ func ParseWith(list string) ([]string, error) {
 	var found []string
 	for name := range strings.SplitSeq(list, ",") {
 		name = strings.TrimSpace(name)
-		if !slices.ContainsFunc(Presets, func(p Preset) bool { return p.Name == name }) {
+		if name != DebianPython && !slices.ContainsFunc(Presets, func(p Preset) bool { return p.Name == name }) {
 			return nil, tool.Errorf(tool.Invalid, "with is %q, and there is no preset %q; the presets are %s", list, name, strings.Join(PresetNames(), ", ")).In("with")
 		}
 		found = append(found, name)
@@ -97,9 +106,15 @@ func presetInputs(with []string) string {
 // presetTar is the build context of presets: the same bytes every time.
 func presetTar(with []string, more map[string][]byte) []byte {
 	var debian, python []string
-	for _, p := range Presets {
-		if slices.Contains(with, p.Name) {
-			debian, python = append(debian, p.Debian...), append(python, p.Python...)
+	for _, p := range append(slices.Clip(Presets), debianPython) {
+		if !slices.Contains(with, p.Name) {
+			continue
+		}
+		debian = append(debian, p.Debian...)
+		if slices.Contains(with, DebianPython) {
+			debian = append(debian, p.DebianPython...)
+		} else {
+			python = append(python, p.Python...)
 		}
 	}
 	files := map[string][]byte{"packages.txt": lines(debian), "python.txt": lines(python), "pip.conf": nil}
@@ -206,7 +221,7 @@ func (o *PresetOptions) python(with []string) (map[string][]byte, error) {
 	if o.Wheels == "" && o.Index == "" {
 		return more, nil
 	}
-	if !slices.ContainsFunc(Presets, func(p Preset) bool { return len(p.Python) > 0 && slices.Contains(with, p.Name) }) {
+	if slices.Contains(with, DebianPython) || !slices.ContainsFunc(Presets, func(p Preset) bool { return len(p.Python) > 0 && slices.Contains(with, p.Name) }) {
 		return nil, tool.Errorf(tool.Invalid, "%s goes with presets that have packages of Python, and %s has none; leave it out", map[bool]string{true: "wheels", false: "pip_index"}[o.Wheels != ""], strings.Join(with, ",")).In("with")
 	}
 	conf := "[global]\n"

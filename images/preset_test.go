@@ -47,6 +47,24 @@ func TestAPresetIsBuiltOnce(t *testing.T) {
 	assert.Len(t, s.builtOn, 2)
 }
 
+// TestDebiansPythonHasDebiansPackages, and pip's are not asked for.
+func TestDebiansPythonHasDebiansPackages(t *testing.T) {
+	with, err := ParseWith("data," + DebianPython)
+	require.NoError(t, err)
+	s := stocked()
+	report, err := BuildPreset(t.Context(), s, &PresetOptions{With: with})
+	require.NoError(t, err)
+	assert.Contains(t, report.Image, "localhost/wisbox-with:data-debian-python-")
+	assert.Contains(t, s.context["packages.txt"], "python3\n")
+	assert.Contains(t, s.context["packages.txt"], "python3-pandas\n")
+	assert.Empty(t, s.context["python.txt"])
+	_, err = BuildPreset(t.Context(), stocked(), &PresetOptions{With: with, Index: "https://pypi.example"})
+	assert.Equal(t, tool.Invalid, tool.KindOf(err))
+	kind, state := identify(s.images[report.Image])
+	assert.Equal(t, KindPreset, kind)
+	assert.Equal(t, Current, state)
+}
+
 func TestPresetsOfOtherNamesAreOtherImages(t *testing.T) {
 	seen := map[string]bool{}
 	for _, with := range [][]string{{"build"}, {"node"}, {"data"}, {"build", "node"}, {"build", "data", "node"}} {

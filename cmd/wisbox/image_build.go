@@ -24,6 +24,7 @@ type imageBuildOptions struct {
 	tag, base, mirror       string
 	rebuild                 bool
 	with, wheels, index     string
+	python                  string
 	file, context, maxBytes string
 	args                    []string
 
@@ -51,6 +52,7 @@ It prints the name; sessions take it with --image.`,
 		Example: `  wisbox image build
   wisbox image build --with node,build
   wisbox image build --with data --wheels ./wheels
+  wisbox image build --with data --python debian
   wisbox image build -f Containerfile -t mine
   wisbox image build -t mine ./project
   wisbox run --image localhost/mine -- node --version`,
@@ -68,6 +70,7 @@ It prints the name; sessions take it with --image.`,
 	opts.flags.StringVar(&opts.base, "base", "", "`KIND` of the default image's base: registry or debian (default: the registry's where one answers)")
 	opts.flags.StringVar(&opts.mirror, "mirror", "", "`URL` of a Debian mirror, for the debian base")
 	opts.flags.StringVar(&opts.with, "with", "", "`PRESETS` to add, as node,build; they are "+strings.Join(images.PresetNames(), ", "))
+	opts.flags.StringVar(&opts.python, "python", "", "`KIND` of Python: wisbox, 3.12, or debian, Debian's own, whose packages --with data is then installed from (default wisbox)")
 	opts.flags.StringVar(&opts.wheels, "wheels", "", "`DIR` with wheels for Python 3.12, which --with data is installed from")
 	opts.flags.StringVar(&opts.index, "pip-index", "", "`URL` of an index of Python packages for --with data (default: pip's own)")
 	opts.flags.StringVarP(&opts.file, "file", "f", "", "`CONTAINERFILE` to build, or - for stdin (default: Containerfile or Dockerfile in CONTEXT)")
@@ -87,7 +90,7 @@ func presetsHelp() string {
 // The flags that only one of the three takes.
 var (
 	presetFlags  = []string{"wheels", "pip-index"}
-	defaultFlags = []string{"base", "mirror"}
+	defaultFlags = []string{"base", "mirror", "python"}
 	fileFlags    = []string{"build-arg", "max-context"}
 )
 
@@ -95,6 +98,9 @@ func (a *app) runImageBuild(ctx context.Context, opts *imageBuildOptions) error 
 	own := opts.flags.Changed("file") || opts.context != ""
 	if err := opts.check(own); err != nil {
 		return err
+	}
+	if opts.python == "debian" {
+		opts.with = strings.TrimPrefix(opts.with+","+images.DebianPython, ",")
 	}
 	make := opts.makeDefault
 	switch {
@@ -131,6 +137,9 @@ func (o *imageBuildOptions) check(own bool) error {
 	}
 	if err := checkImage("tag", o.tag); err != nil {
 		return err
+	}
+	if o.python != "" && o.python != "wisbox" && o.python != "debian" {
+		return usageError{fmt.Errorf("--python is %q; it must be wisbox or debian", o.python)}
 	}
 	refuse := func(names []string, needs string) error {
 		for _, name := range names {

@@ -21,6 +21,9 @@ if [ -s packages.txt ]; then
     echo "with: Debian's $(tr '\n' ' ' <packages.txt)"
     debian || exit 71
 fi
+if grep -qx python3 packages.txt; then # in place of the image's own, which stays python3.12
+    rm -f /usr/local/bin/python /usr/local/bin/python3 /usr/local/bin/pip /usr/local/bin/pip3 /usr/lib/python3*/EXTERNALLY-MANAGED
+fi
 if [ -s python.txt ]; then
     echo "with: Python's $(tr '\n' ' ' <python.txt)"
     python || exit 72
