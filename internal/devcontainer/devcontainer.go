@@ -20,6 +20,7 @@ import (
 	"strings"
 
 	"github.com/tidwall/jsonc"
+	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/tool"
 )
@@ -63,23 +64,12 @@ type Command struct {
 
 // content is the file's own form.
 type content struct {
-	Image      string             `json:"image"`
-	Dockerfile string             `json:"dockerFile"` // its older place
-	Context    string             `json:"context"`
-	Build      json.RawMessage    `json:"build"`
-	Container  map[string]string  `json:"containerEnv"`
-	Remote     map[string]*string `json:"remoteEnv"`
-	Mounts     []json.RawMessage  `json:"mounts"`
-	OnCreate   json.RawMessage    `json:"onCreateCommand"`
-	Update     json.RawMessage    `json:"updateContentCommand"`
-	PostCreate json.RawMessage    `json:"postCreateCommand"`
-}
-
-// used are the properties that content has, and those that say nothing about a session.
-var used = []string{
-	"$schema", "name", "customizations", "workspaceFolder",
-	"image", "dockerFile", "context", "build", "containerEnv", "remoteEnv", "mounts",
-	"onCreateCommand", "updateContentCommand", "postCreateCommand",
+	Image, Dockerfile, Context   string
+	Build                        json.RawMessage
+	Container                    map[string]string
+	Remote                       map[string]*string
+	Mounts                       []json.RawMessage
+	OnCreate, Update, PostCreate json.RawMessage
 }
 
 // Read reads the file of the project in dir. Its errors are [*tool.Error]s: NotFound
@@ -109,34 +99,38 @@ func Read(dir string) (*File, error) {
 
 // isIn refuses what is not in the project's folder, or only by a link that leads out.
 func (f *File) isIn(root *os.Root) error {
-	var parts []string
+	outside := func(part string, err error) error {
+		return tool.Errorf(tool.Invalid, "%s names %s, which is not in the project's folder, or of another kind; change the file, or leave --devcontainer out", f.Path, part).In("devcontainer").Because(err)
+	}
 	if f.Build != nil {
-		parts = append(parts, f.Build.File, f.Build.Context)
+		if info, err := root.Stat(f.Build.File); err != nil || !info.Mode().IsRegular() {
+			return outside(f.Build.File, err)
+		}
+		if info, err := root.Stat(f.Build.Context); err != nil || !info.IsDir() {
+			return outside(f.Build.Context, err)
+		}
 	}
 	for _, m := range f.Mounts {
-		parts = append(parts, m.Source)
-	}
-	for _, part := range parts {
-		if _, err := root.Stat(part); err != nil {
-			return tool.Errorf(tool.Invalid, "%s names %s, which is not in the project's folder; change the file, or leave --devcontainer out", f.Path, part).In("devcontainer").Because(err)
+		if _, err := root.Stat(m.Source); err != nil {
+			return outside(m.Source, err)
 		}
 	}
 	return nil
 }
 
 func read(root *os.Root, name string) ([]byte, error) {
-	info, err := root.Stat(name)
-	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, errors.New("not a regular file")
-	}
-	f, err := root.Open(name)
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO waits for nobody
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("not a regular file")
+	}
+	if err != nil {
+		return nil, err
+	}
 	raw, err := io.ReadAll(io.LimitReader(f, maxSize+1))
 	if err == nil && len(raw) > maxSize {
 		err = errors.New("too large")
@@ -153,23 +147,15 @@ type parser struct {
 
 func parse(name, base string, raw []byte) (*File, error) {
 	p := &parser{path: name, base: base, unused: map[string]bool{}, out: &File{Path: name, Env: map[string]string{}}}
-	text := jsonc.ToJSON(raw)
-	var all map[string]json.RawMessage
 	var c content
-	if err := json.Unmarshal(text, &all); err != nil {
-		return nil, p.invalid(err, "is not an object of JSON with comments")
-	}
-	if err := json.Unmarshal(text, &c); err != nil {
-		wrong := (*json.UnmarshalTypeError)(nil)
-		if errors.As(err, &wrong) {
-			return nil, p.invalid(err, "%s is a %s, which it can't be", wrong.Field, wrong.Value)
-		}
-		return nil, p.invalid(err, "can't be understood")
-	}
-	for key := range all {
-		if !slices.Contains(used, key) {
-			p.unused[key] = true
-		}
+	err := p.object(jsonc.ToJSON(raw), "", map[string]any{
+		"image": &c.Image, "dockerFile": &c.Dockerfile, "context": &c.Context, "build": &c.Build,
+		"containerEnv": &c.Container, "remoteEnv": &c.Remote, "mounts": &c.Mounts,
+		"onCreateCommand": &c.OnCreate, "updateContentCommand": &c.Update, "postCreateCommand": &c.PostCreate,
+		"$schema": nil, "name": nil, "customizations": nil, "workspaceFolder": nil, // which say nothing about a session
+	})
+	if err != nil {
+		return nil, err
 	}
 	for _, part := range []func(*content) error{p.image, p.environment, p.mounts, p.commands} {
 		if err := part(&c); err != nil {
@@ -184,21 +170,56 @@ func (p *parser) invalid(err error, format string, args ...any) error {
 	return tool.Errorf(tool.Invalid, p.path+": "+format+"; change the file, or leave --devcontainer out", args...).In("devcontainer").Because(err)
 }
 
+// object puts the properties of an object into places by their exact names; what has
+// none is unused. A name that comes twice is refused: one reader would take the first,
+// another the last.
+func (p *parser) object(text []byte, within string, places map[string]any) error {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
+		return p.invalid(err, "%s is not an object of JSON with comments", first(strings.TrimSuffix(within, "."), "it"))
+	}
+	seen := map[string]bool{}
+	for dec.More() {
+		key, err := dec.Token()
+		name, ok := key.(string)
+		var value json.RawMessage
+		if err == nil {
+			err = dec.Decode(&value)
+		}
+		switch {
+		case err != nil || !ok:
+			return p.invalid(err, "it is not an object of JSON with comments")
+		case seen[name]:
+			return p.invalid(nil, "it has %s twice", within+name)
+		}
+		seen[name] = true
+		place, known := places[name]
+		switch {
+		case !known:
+			p.unused[within+name] = true
+		case place != nil:
+			if err := json.Unmarshal(value, place); err != nil {
+				return p.invalid(err, "%s has a value of another kind than it must", within+name)
+			}
+		}
+	}
+	_, end := dec.Token()
+	if _, more := dec.Token(); end != nil || !errors.Is(more, io.EOF) {
+		return p.invalid(end, "it is not one object of JSON with comments")
+	}
+	return nil
+}
+
 // image is either one by its name, or what it is built from.
 func (p *parser) image(c *content) error {
 	var b struct {
 		Dockerfile, Context string
 		Args                map[string]string
 	}
-	rest := map[string]json.RawMessage{}
 	if c.Build != nil {
-		if err := errors.Join(json.Unmarshal(c.Build, &b), json.Unmarshal(c.Build, &rest)); err != nil {
-			return p.invalid(err, "build is not an object with dockerfile, context and args")
-		}
-		for key := range rest {
-			if !slices.Contains([]string{"dockerfile", "context", "args"}, strings.ToLower(key)) {
-				p.unused["build."+key] = true
-			}
+		err := p.object(c.Build, "build.", map[string]any{"dockerfile": &b.Dockerfile, "context": &b.Context, "args": &b.Args})
+		if err != nil {
+			return err
 		}
 	}
 	if b.Dockerfile == "" {
@@ -292,8 +313,8 @@ func (p *parser) mounts(c *content) error {
 
 // under is the path that name has below a folder.
 func under(name, folder string) (string, bool) {
-	rest, ok := strings.CutPrefix(path.Clean(name), folder)
-	rest = strings.TrimPrefix(rest, "/")
+	rest, ok := strings.CutPrefix(path.Clean(name)+"/", folder+"/")
+	rest = strings.TrimSuffix(rest, "/")
 	return first(rest, "."), ok && (rest == "" || filepath.IsLocal(rest))
 }
 

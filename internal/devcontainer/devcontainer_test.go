@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/devcontainer"
 	"github.com/wisbox/wisbox/tool"
@@ -36,9 +37,12 @@ func TestAFileIsReadWithItsCommentsAndVariables(t *testing.T) {
 			{"source": "/etc", "target": "/workspace/etc", "type": "bind"},
 			"source=${localWorkspaceFolder}/../other,target=/workspace/other,type=bind",
 			"source=cache,target=/root/.cache,type=volume",
+			"source=${localWorkspaceFolder}2,target=/workspace/in,type=bind",
+			"source=${localWorkspaceFolder},target=/workspace2,type=bind",
 		],
 		"onCreateCommand": ["make", "${containerWorkspaceFolder}"],
 		"postCreateCommand": {"two": "echo two $HOME ${containerEnv:A}", "one": ["echo", "one"]},
+		"IMAGE": "another", "postcreatecommand": "evil", // another case is another name
 		"forwardPorts": [3000], "features": {},
 	}`, "data/x": ""}))
 	require.NoError(t, err)
@@ -51,7 +55,7 @@ func TestAFileIsReadWithItsCommentsAndVariables(t *testing.T) {
 			{Name: "postCreateCommand one", Argv: []string{"echo", "one"}},
 			{Name: "postCreateCommand two", Argv: []string{"/bin/sh", "-c", "echo two $HOME ${A}"}},
 		},
-		Unused: []string{"${localEnv:NONE}", "${localEnv:TOKEN}", "features", "forwardPorts", "mounts", "remoteEnv.PATH"},
+		Unused: []string{"${localEnv:NONE}", "${localEnv:TOKEN}", "IMAGE", "features", "forwardPorts", "mounts", "postcreatecommand", "remoteEnv.PATH"},
 	}, got)
 }
 
@@ -70,20 +74,25 @@ func TestAnImageMayBeBuilt(t *testing.T) {
 func TestAFileThatCanNotBeUsedSaysWhy(t *testing.T) {
 	for text, want := range map[string]string{
 		`[]`:           "is not an object of JSON with comments",
-		`{"image": 1}`: "image is a number, which it can't be",
+		`{"image": 1}`: "image has a value of another kind than it must",
 		`{"image": "a", "build": {"dockerfile": "b"}}`:                                                    "it has both image and a Dockerfile",
 		`{"build": {"dockerfile": "../../x"}}`:                                                            "build leads out of the project's folder",
 		`{"build": {"dockerfile": "/etc/passwd"}}`:                                                        "which is not in the project's folder",
 		`{"build": {"dockerfile": "link"}}`:                                                               "which is not in the project's folder",
 		`{"mounts": ["type=bind,source=${localWorkspaceFolder}/.devcontainer/link,target=/workspace/x"]}`: "which is not in the project's folder",
-		`{"build": 7}`:                                "build is not an object with dockerfile, context and args",
+		`{"build": 7}`:                                "build is not an object of JSON with comments",
 		`{"containerEnv": {"A=B": "x"}}`:              `has a variable "A=B" that can't be`,
+		`{"image": "a", "image": "b"}`:                "it has image twice",
+		`{"build": {"args": {}, "args": {}}}`:         "it has build.args twice",
+		`{} {}`:                                       "it is not one object",
+		`{"build": {"dockerfile": "fifo"}}`:           "or of another kind",
 		`{"postCreateCommand": 7}`:                    "postCreateCommand is neither a command line",
 		`{"mounts": [7]}`:                             "an entry of mounts is neither text nor an object",
 		`{"x": "` + strings.Repeat("x", 1<<20) + `"}`: "can't be read as a file of at most 1048576 bytes",
 	} {
 		dir := project(t, map[string]string{".devcontainer/devcontainer.json": text})
 		require.NoError(t, os.Symlink("/etc/passwd", filepath.Join(dir, ".devcontainer", "link")))
+		require.NoError(t, unix.Mkfifo(filepath.Join(dir, ".devcontainer", "fifo"), 0o644))
 		_, err := devcontainer.Read(dir)
 		require.ErrorContains(t, err, want)
 		require.Equal(t, tool.Invalid, tool.KindOf(err))
@@ -94,6 +103,10 @@ func TestAFileThatCanNotBeUsedSaysWhy(t *testing.T) {
 	require.NoError(t, os.Symlink("/etc/passwd", filepath.Join(dir, ".devcontainer.json")))
 	_, err = devcontainer.Read(dir)
 	require.Equal(t, tool.Invalid, tool.KindOf(err), "a link that leads out")
+	dir = project(t, nil)
+	require.NoError(t, unix.Mkfifo(filepath.Join(dir, ".devcontainer.json"), 0o644))
+	_, err = devcontainer.Read(dir)
+	require.Equal(t, tool.Invalid, tool.KindOf(err), "a FIFO, which nobody writes to")
 }
 
 func FuzzRead(f *testing.F) {
