@@ -47,7 +47,7 @@ var layers = map[string][]string{
 	"internal/jsonfile":     {}, "internal/apikeys": {"internal/jsonfile", "tool"},
 	"internal/registry": {"internal/jsonfile", "internal/lock", "internal/undo", "tool"}, "internal/registry/registrytest": {"internal/registry", "tool"},
 
-	"httpguard": {"internal/rundir", "tool"}, "internal/ports": {"httpguard", "internal/relay", "tool"},
+	"httpguard": {"internal/rundir", "tool"}, "internal/ports": {"httpguard", "internal/relay", "tool"}, "internal/sshd": {"internal/relay", "sandbox", "tool"},
 
 	// The network, for sandboxes that have none.
 	"egress/policy": {},
@@ -119,7 +119,7 @@ var layers = map[string][]string{
 
 	// Programs of ours. Tests may import everything.
 	"cmd/wisbox": {"egress", "egress/policy", "httpguard",
-		"", "doctor", "evaltool", "evaltool/wasm", "hostmount", "images", "internal/capture", "internal/config", "internal/devcontainer", "internal/door", "internal/plumbing", "internal/ports", "internal/rundir", "internal/toolerr",
+		"", "doctor", "evaltool", "evaltool/wasm", "hostmount", "images", "internal/capture", "internal/clip", "internal/config", "internal/devcontainer", "internal/door", "internal/plumbing", "internal/ports", "internal/rundir", "internal/sshd", "internal/toolerr",
 		"mcpserver", "metrics", "overlay", "podman", "profile", "rlm", "sandbox", "serve", "tool", "vfs", "llm", "digest",
 	},
 	"bench":              {"egress", "egress/policy", "evaltool", "httpguard", "", "hostmount", "images", "mcpserver", "podman", "rlm", "sandbox", "snapshot/snapshottest"},

@@ -240,18 +240,24 @@ func TestADevcontainerIsASession(t *testing.T) {
 		".devcontainer/devcontainer.json": `{ // for editors too
 			"build": {"dockerfile": "../Containerfile", "context": "..", "args": {"WORD": "built"}},
 			"containerEnv": {"GREETING": "hello", "KEY": "${localEnv:HOME}"}, "features": {"x": {}},
-			"onCreateCommand": "cat /built text > made", "postCreateCommand": ["sh", "-c", "echo $GREETING$KEY >> made; exit 4"],
+			"onCreateCommand": "cat /built text > made; printf '\\033[2J\\n'", "postCreateCommand": ["sh", "-c", "echo $GREETING$KEY >> made; exit 4"],
 		}`,
 	})
-	out, errs, code := command(t, h.cache, "session", "create", "box", "--devcontainer", dir, "-e", "GREETING=hi")
+	assert.Contains(t, h.fail("session", "create", "box", "--devcontainer", dir), "builds an image from Containerfile, whose steps are root in a container with this machine's network; look at it and add --build")
+	out, errs, code := command(t, h.cache, "session", "create", "box", "--devcontainer", dir, "--build", "-e", "GREETING=hi")
 	assert.Equal(t, "box\n", out)
 	assert.Equal(t, 1, code)
 	var in struct{ Image string }
 	require.NoError(t, json.Unmarshal([]byte(h.do("--json", "session", "inspect", "box")), &in))
 	removeImageLater(t, in.Image)
 	assert.Contains(t, errs, "not used: ${localEnv:HOME}, features")
+	assert.Contains(t, errs, `\x1b[2J`)
+	assert.NotContains(t, errs, "\x1b")
 	assert.Contains(t, errs, "postCreateCommand exited with code 4; the session stays: go on in it with wisbox shell box")
 	assert.Equal(t, "built\nof the project\nhi\n", h.do("exec", "box", "--", "cat", "made"))
 	h.do("session", "rm", "box")
+	pulls := writeTree(t, map[string]string{".devcontainer.json": `{"image": "127.0.0.1:1/x:1", "postCreateCommand": "true"}`})
+	assert.Contains(t, h.fail("session", "create", "box", "--devcontainer", pulls), "127.0.0.1:1/x:1")
+	assert.Empty(t, h.sessions(), "no command could run")
 	assert.Contains(t, h.fail("session", "create", "--devcontainer", t.TempDir()), "has no .devcontainer/devcontainer.json and no .devcontainer.json; write one")
 }

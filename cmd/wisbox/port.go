@@ -169,7 +169,7 @@ func (a *app) sayPort(s *wisbox.Session, port uint16, where, who string) error {
 }
 
 // untilEnd opens what serves, once the session is watched, and has it serve until ctx
-// ends or the session does.
+// ends, the session does, or there is nobody left to serve.
 func untilEnd(ctx context.Context, s *wisbox.Session, open func() (func(context.Context) error, error)) error {
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
@@ -187,8 +187,9 @@ func untilEnd(ctx context.Context, s *wisbox.Session, open func() (func(context.
 	if err == nil {
 		err = serve(serving)
 	}
+	left := serving.Err() == nil
 	stop()
-	if why := <-ended; ctx.Err() == nil && err == nil {
+	if why := <-ended; ctx.Err() == nil && err == nil && !left {
 		err = why
 	}
 	return errors.Join(err, ctx.Err())

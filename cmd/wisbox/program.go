@@ -140,30 +140,34 @@ func (a *app) explain(ctx context.Context, f programFlags, res sandbox.Result) {
 	if ctx.Err() != nil { // who ended it knows
 		return
 	}
+	for _, line := range explanations(f, res) {
+		fmt.Fprintf(a.err, "wisbox: %s\n", line)
+	}
+}
+
+// explanations are sentences about the end of a program.
+func explanations(f programFlags, res sandbox.Result) (lines []string) {
 	for _, denied := range res.NetworkDenied {
-		if f.reported {
-			break
+		if !f.reported {
+			lines = append(lines, "network denied: "+printable(denied))
 		}
-		fmt.Fprintf(a.err, "wisbox: network denied: %s\n", printable(denied))
 	}
-	switch res.Status {
-	case sandbox.StatusTimedOut:
-		if f.timeout == 0 {
-			fmt.Fprintln(a.err, "wisbox: the command was ended at its time limit")
-			return
-		}
-		fmt.Fprintf(a.err, "wisbox: the command was ended after %s (--timeout)\n", f.timeout)
-	case sandbox.StatusOOMKilled:
-		fmt.Fprintln(a.err, "wisbox: the command ran out of memory, which files in /tmp count to; give it more with --memory")
-	case sandbox.StatusPIDsLimit:
-		fmt.Fprintln(a.err, "wisbox: the command hit the limit of processes; give it more with --pids")
-	case sandbox.StatusDiskLimit:
-		fmt.Fprintln(a.err, "wisbox: the command filled the workspace; give it more with --disk")
-	case sandbox.StatusCancelled:
-		fmt.Fprintln(a.err, "wisbox: the command was ended, because its session was")
-	case sandbox.StatusSandboxLost:
-		fmt.Fprintln(a.err, "wisbox: the sandbox was lost under the command, perhaps out of memory, which files in /tmp count to; run it again")
+	switch {
+	case res.Status == sandbox.StatusTimedOut && f.timeout != 0:
+		lines = append(lines, fmt.Sprintf("the command was ended after %s (--timeout)", f.timeout))
+	case endings[res.Status] != "":
+		lines = append(lines, endings[res.Status])
 	}
+	return lines
+}
+
+var endings = map[sandbox.Status]string{
+	sandbox.StatusTimedOut:    "the command was ended at its time limit",
+	sandbox.StatusOOMKilled:   "the command ran out of memory, which files in /tmp count to; give it more with --memory",
+	sandbox.StatusPIDsLimit:   "the command hit the limit of processes; give it more with --pids",
+	sandbox.StatusDiskLimit:   "the command filled the workspace; give it more with --disk",
+	sandbox.StatusCancelled:   "the command was ended, because its session was",
+	sandbox.StatusSandboxLost: "the sandbox was lost under the command, perhaps out of memory, which files in /tmp count to; run it again",
 }
 
 func exitOf(ctx context.Context, res sandbox.Result) error {

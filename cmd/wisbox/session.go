@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"path"
-	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
-	"github.com/wisbox/wisbox/internal/devcontainer"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
@@ -30,7 +28,7 @@ func (a *app) newSessionCmd() *cobra.Command {
 }
 
 func (a *app) newSessionCreateCmd() *cobra.Command {
-	flags, profile, project := &sessionFlags{}, "", ""
+	flags, project, profile := &sessionFlags{}, &devcontainerFlags{}, ""
 	cmd := &cobra.Command{
 		Use:   "create [NAME] [flags]",
 		Short: "Create a session that stays until it is removed",
@@ -41,25 +39,27 @@ wisbox call and wisbox mcp --session have its tools by the names of that profile
 --devcontainer takes the image, build, containerEnv, remoteEnv, mounts and the commands
 onCreate, updateContent and postCreate of a project's devcontainer.json, and copies the
 project to /workspace; it says what it doesn't use. The file names nothing outside of the
-project and gets no variable of this machine; a build is as wisbox image build.`,
+project and gets no variable of this machine. It builds only with --build, and its image
+is pulled only with --pull.`,
 		Example: `  wisbox session create box --mount ./project:project --memory 2g
   wisbox session create agent --profile anthropic
   wisbox session create shop --service db=docker.io/library/redis:7
-  wisbox session create box --devcontainer . --allow node
+  wisbox session create box --devcontainer . --build --allow node
   wisbox session create --ttl 2h`,
 		Args: exactArgs("[NAME]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.runSessionCreate(cmd.Context(), flags, profile, project, args)
+			return a.runSessionCreate(cmd.Context(), flags, project, profile, args)
 		},
 	}
-	cmd.Flags().StringVar(&project, "devcontainer", "", "`DIR` of a project with .devcontainer/devcontainer.json or .devcontainer.json")
+	cmd.Flags().StringVar(&project.dir, "devcontainer", "", "`DIR` of a project with .devcontainer/devcontainer.json or .devcontainer.json")
+	cmd.Flags().BoolVar(&project.build, "build", false, "build the image that devcontainer.json describes: its steps are root in a container with this machine's network")
 	flags.register(cmd.Flags())
 	flags.registerRecord(cmd.Flags())
 	registerProfile(cmd.Flags(), &profile, `"wisbox"`)
 	return cmd
 }
 
-func (a *app) runSessionCreate(ctx context.Context, flags *sessionFlags, profile, project string, args []string) (err error) {
+func (a *app) runSessionCreate(ctx context.Context, flags *sessionFlags, project *devcontainerFlags, profile string, args []string) error {
 	if err := checkProfile(profile); err != nil {
 		return err
 	}
@@ -67,23 +67,21 @@ func (a *app) runSessionCreate(ctx context.Context, flags *sessionFlags, profile
 	if len(args) == 1 && name == "" {
 		return usageError{errors.New("the name is empty; leave it out to get one")}
 	}
-	file := &devcontainer.File{}
-	if project != "" {
-		if project, err = filepath.Abs(project); err != nil {
-			return hostError(err)
-		}
-		if file, err = a.takeDevcontainer(ctx, flags, project); err != nil {
-			return err
-		}
+	file, err := a.takeDevcontainer(flags, project)
+	if err != nil {
+		return err
 	}
 	opts, err := a.sessionOptions(flags)
 	if err != nil {
 		return err
 	}
-	if project != "" {
-		flags.mountProject(opts, project, file)
-	}
 	opts.Kept, opts.Profile, opts.Name = true, profile, name
+	if project.dir != "" {
+		flags.mountProject(opts, project.dir, file)
+	}
+	if err := a.buildDevcontainer(ctx, project.dir, file.Build, opts); err != nil {
+		return err
+	}
 	m, err := a.manager(ctx)
 	if err != nil {
 		return err
@@ -94,6 +92,9 @@ func (a *app) runSessionCreate(ctx context.Context, flags *sessionFlags, profile
 		return err
 	}
 	failed := a.ready(ctx, s, file)
+	if code := exitCode(0); failed != nil && !errors.As(failed, &code) { // none of its commands could run
+		return errors.Join(failed, a.closeSession(ctx, s), m.Remove(context.WithoutCancel(ctx), s.ID()))
+	}
 	return cmp.Or(a.leave(ctx, s), failed)
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -9,39 +10,57 @@ import (
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/hostmount"
 	"github.com/wisbox/wisbox/images"
+	"github.com/wisbox/wisbox/internal/clip"
 	"github.com/wisbox/wisbox/internal/devcontainer"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
+// devcontainerFlags are those of session create for a project.
+type devcontainerFlags struct {
+	dir   string // "" without one
+	build bool
+}
+
 // takeDevcontainer gives the flags what a project's devcontainer.json says, where they
-// don't say it. It builds the image if there is one to build.
-func (a *app) takeDevcontainer(ctx context.Context, f *sessionFlags, dir string) (*devcontainer.File, error) {
-	file, err := devcontainer.Read(dir)
+// don't say it. It makes nothing.
+func (a *app) takeDevcontainer(f *sessionFlags, d *devcontainerFlags) (*devcontainer.File, error) {
+	switch {
+	case d.dir == "" && d.build:
+		return nil, usageError{errors.New("--build goes with --devcontainer only; leave it out")}
+	case d.dir == "":
+		return &devcontainer.File{}, nil
+	}
+	var err error
+	if d.dir, err = filepath.Abs(d.dir); err != nil {
+		return nil, hostError(err)
+	}
+	file, err := devcontainer.Read(d.dir)
 	if err != nil {
 		return nil, asUsage(err)
 	}
 	if len(file.Unused) > 0 {
-		fmt.Fprintf(a.err, "wisbox: %s: not used: %s\n", file.Path, printable(strings.Join(file.Unused, ", ")))
+		fmt.Fprintf(a.err, "wisbox: %s: not used: %s\n", file.Path, clip.Text(oneLine(strings.Join(file.Unused, ", "))))
 	}
-	f.flags.Lookup("mount").Changed = true // wisbox.toml's own mounts would be the same folder again
+	f.flags.Lookup("mount").Changed = true // mounts of wisbox.toml would be the same folder again
 	var vars []string
 	for name, value := range file.Env {
 		vars = append(vars, name+"="+value)
 	}
 	f.env.vars = append(vars, f.env.vars...)
-	if f.flags.Changed("image") || f.flags.Changed("template") {
-		return file, nil
-	}
-	image := file.Image
-	if file.Build != nil {
-		if image, err = a.buildDevcontainer(ctx, dir, file.Build); err != nil {
+	switch {
+	case f.flags.Changed("image") || f.flags.Changed("template"):
+		file.Image, file.Build = "", nil
+	case file.Build != nil && !d.build:
+		return nil, usageError{fmt.Errorf("%s builds an image from %s, whose steps are root in a container with this machine's network; look at it and add --build, or name an image with --image", file.Path, oneLine(file.Build.File))}
+	case file.Image != "" && images.Registry(file.Image) != "" && !f.flags.Changed("pull"):
+		if err := f.flags.Set("pull", "never"); err != nil { // a stranger's word is no reason to fetch
 			return nil, err
 		}
+		fallthrough
+	case file.Image != "":
+		return file, f.flags.Set("image", file.Image)
 	}
-	if image == "" {
-		return file, nil
-	}
-	return file, f.flags.Set("image", image)
+	return file, nil
 }
 
 // mountProject puts the project before what the flags mount.
@@ -56,8 +75,12 @@ func (f *sessionFlags) mountProject(opts *wisbox.SessionOptions, dir string, fil
 	}
 }
 
-func (a *app) buildDevcontainer(ctx context.Context, dir string, b *devcontainer.Build) (image string, err error) {
-	err = withBackend(ctx, a, func(_ *wisbox.Manager, builder images.Builder) error {
+// buildDevcontainer makes the image, if there is one to make: the last thing before the session.
+func (a *app) buildDevcontainer(ctx context.Context, dir string, b *devcontainer.Build, opts *wisbox.SessionOptions) error {
+	if b == nil {
+		return nil
+	}
+	return withBackend(ctx, a, func(_ *wisbox.Manager, builder images.Builder) error {
 		report, err := images.BuildFile(ctx, builder, &images.FileOptions{
 			File: filepath.Join(dir, b.File), Context: filepath.Join(dir, b.Context), Args: b.Args,
 			Progress: func(line string) { fmt.Fprintln(a.err, printable(line)) },
@@ -65,26 +88,28 @@ func (a *app) buildDevcontainer(ctx context.Context, dir string, b *devcontainer
 		if err != nil {
 			return buildError(err)
 		}
-		image = report.Image
+		opts.Image = report.Image
 		return nil
 	})
-	return image, err
 }
 
 // ready runs the commands that make a session of a devcontainer ready; what they write
 // goes to stderr. The session stays if one fails.
 func (a *app) ready(ctx context.Context, s *wisbox.Session, file *devcontainer.File) error {
 	for _, c := range file.Commands {
-		fmt.Fprintf(a.err, "wisbox: %s: %s\n", printable(c.Name), printable(strings.Join(c.Argv, " ")))
-		res, err := s.Run(ctx, sandbox.Cmd{Argv: c.Argv, Stdout: a.err, Stderr: a.err})
-		switch {
-		case err != nil:
+		name := clip.Text(oneLine(c.Name))
+		fmt.Fprintf(a.err, "wisbox: %s: %s\n", name, clip.Text(oneLine(strings.Join(c.Argv, " "))))
+		shown := &shownLines{w: a.err}
+		res, err := s.Run(ctx, sandbox.Cmd{Argv: c.Argv, Stdout: shown, Stderr: shown})
+		if err = errors.Join(err, shown.flush()); err != nil {
 			return err
+		}
+		switch {
 		case res.Status != sandbox.StatusExited:
-			fmt.Fprintf(a.err, "wisbox: %s ended: %s; the session stays, see: wisbox log %s\n", printable(c.Name), res.Status, s.ID())
+			fmt.Fprintf(a.err, "wisbox: %s ended: %s; the session stays, see: wisbox log %s\n", name, res.Status, s.ID())
 			return exitCode(exitError)
 		case res.ExitCode != 0:
-			fmt.Fprintf(a.err, "wisbox: %s exited with code %d; the session stays: go on in it with wisbox shell %s, or remove it\n", printable(c.Name), res.ExitCode, s.ID())
+			fmt.Fprintf(a.err, "wisbox: %s exited with code %d; the session stays: go on in it with wisbox shell %s, or remove it\n", name, res.ExitCode, s.ID())
 			return exitCode(exitError)
 		}
 	}

@@ -20,7 +20,8 @@ var otherWords = map[string]string{
 	"new": "session create", "up": "session create", "open": "session create", "down": "session rm", "kill-all": "stop", "watch": "top", "usage": "stats",
 	"info": "session inspect", "describe": "session inspect", "show": "session inspect", "ports": "port", "forward": "port",
 	"history": "log", "events": "log", "commit": "snapshot create", "checkpoint": "snapshot create", "rollback": "undo", "revert": "undo",
-	"patch": "diff", "merge": "apply", "checkout": "branch", "copy": "cp", "upload": "cp", "download": "cp", "ssh": "shell", "bash": "shell", "sh": "shell",
+	"patch": "diff", "merge": "apply", "checkout": "branch", "copy": "cp", "upload": "cp", "download": "cp", "scp": "cp", "sftp": "ssh-config", "rsync": "ssh-config", "vscode": "ssh-config",
+	"ssh": "shell", "bash": "shell", "sh": "shell",
 	"python": "eval python", "lisp": "eval lisp", "tool": "tools", "serve": "mcp", "check": "doctor", "setup": "doctor", "gc": "prune", "clean": "prune",
 }
 

@@ -1,0 +1,123 @@
+package sshd
+
+import (
+	"errors"
+	"io"
+	"slices"
+
+	"github.com/pkg/sftp"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// download is a file that a client reads, in pieces that come in about their order. It is
+// read as one stream from the sandbox, of which the newest bytes are kept.
+type download struct {
+	f    *filer
+	path string
+
+	// filer.reads guards:
+	stream sandbox.FileReader // nil where there is none now
+	kept   []byte
+	from   int64 // where kept begins
+	ended  bool  // the file has no more than that
+}
+
+// ReadAt implements [io.ReaderAt].
+func (d *download) ReadAt(p []byte, off int64) (int, error) {
+	if off < 0 {
+		return 0, refuse(sftp.ErrSSHFxFailure, "no file has that many bytes")
+	}
+	d.f.reads.Lock()
+	defer d.f.reads.Unlock()
+	n, err := d.read(p, off)
+	return n, asSFTP(err)
+}
+
+func (d *download) read(p []byte, off int64) (int, error) {
+	if err := d.come(off); err != nil {
+		return 0, err
+	}
+	for !d.ended && d.from+int64(len(d.kept)) < off+int64(len(p)) {
+		if err := d.more(off); err != nil {
+			return 0, err
+		}
+	}
+	n := 0
+	if at := off - d.from; at < int64(len(d.kept)) {
+		n = copy(p, d.kept[at:])
+	}
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// come has a stream from which off can be read.
+func (d *download) come(off int64) error {
+	to := d.from + int64(len(d.kept))
+	near := off >= d.from && (off <= to+maxAhead/2 || d.ended)
+	if near && (d.stream != nil || d.ended) {
+		return nil
+	}
+	d.stop()
+	if near { // the pieces between come later
+		off = to
+	}
+	d.f.makeRoomToRead()
+	stream, err := d.f.files.Open(d.f.ctx, d.path, sandbox.OpenOptions{Offset: off})
+	if err != nil {
+		return err
+	}
+	d.f.reading = append(d.f.reading, d)
+	d.stream, d.kept, d.from, d.ended = stream, nil, off, false
+	return nil
+}
+
+// more reads on, and forgets what is far before off.
+func (d *download) more(off int64) error {
+	if len(d.kept) > maxAhead {
+		far := min(int64(len(d.kept)-maxAhead/2), max(off-d.from, 0))
+		d.kept, d.from = append([]byte(nil), d.kept[far:]...), d.from+far
+	}
+	n := len(d.kept)
+	d.kept = slices.Grow(d.kept, 64<<10)
+	got, err := d.stream.Read(d.kept[n : n+64<<10])
+	d.kept = d.kept[:n+got]
+	if errors.Is(err, io.EOF) {
+		d.ended = true
+		d.stop()
+		return nil
+	}
+	return err
+}
+
+// stop ends the stream; what was read stays.
+func (d *download) stop() {
+	if d.stream == nil {
+		return
+	}
+	_ = d.stream.Close()
+	d.stream = nil
+	d.f.reading = slices.DeleteFunc(d.f.reading, func(other *download) bool { return other == d })
+}
+
+// Close implements [io.Closer].
+func (d *download) Close() error {
+	d.f.reads.Lock()
+	defer d.f.reads.Unlock()
+	d.stop()
+	d.kept = nil
+	d.f.leave()
+	return nil
+}
+
+// makeRoomToRead ends the stream that was begun first, where there are too many; it begins
+// again when its file is read on.
+func (f *filer) makeRoomToRead() {
+	for len(f.reading) >= maxReads {
+		first := f.reading[0]
+		first.stop()
+		first.from, first.kept = first.from+int64(len(first.kept)), nil
+	}
+}

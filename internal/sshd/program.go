@@ -1,0 +1,260 @@
+package sshd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Bounds of the variables of a program that a client sets.
+const (
+	maxEnv     = 128       // variables
+	maxEnvSize = 128 << 10 // bytes of them
+)
+
+// exitEngine is the exit code where wisbox failed, and not the program: that of wisbox exec.
+const exitEngine = 125
+
+// program is what one session channel runs: one program, or SFTP.
+type program struct {
+	s  *server
+	ch ssh.Channel
+
+	begun   bool // what the channel is for was asked
+	env     []string
+	envSize int
+	tty     bool
+
+	mu      sync.Mutex
+	size    sandbox.WinSize
+	process sandbox.Process // once it runs
+}
+
+// serveSession serves a channel until the client has closed it. What runs then ends.
+func (s *server) serveSession(ctx context.Context, asked ssh.NewChannel) {
+	ch, requests, err := asked.Accept()
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer ch.Close()
+	defer cancel()
+	p := &program{s: s, ch: ch}
+	for r := range requests {
+		run, ok := p.handle(r)
+		if r.WantReply {
+			_ = r.Reply(ok, nil)
+		}
+		if run != nil {
+			running.Go(func() { run(ctx) })
+		}
+	}
+}
+
+// handle reports whether a request is granted, and what it begins.
+func (p *program) handle(r *ssh.Request) (run func(context.Context), ok bool) {
+	switch r.Type {
+	case "env":
+		return nil, !p.begun && p.addEnv(r.Payload)
+	case "pty-req":
+		return nil, !p.begun && p.addTerminal(r.Payload)
+	case "window-change":
+		return nil, p.resize(r.Payload)
+	case "signal":
+		return nil, p.signal(r.Payload)
+	case "shell", "exec", "subsystem":
+		if p.begun {
+			return nil, false
+		}
+		run, ok = p.begin(r)
+		p.begun = ok
+		return run, ok
+	}
+	return nil, false // agents, displays, and what nobody knows
+}
+
+// begin says what the channel's program is.
+func (p *program) begin(r *ssh.Request) (run func(context.Context), ok bool) {
+	if r.Type == "shell" {
+		return func(ctx context.Context) { p.run(ctx, "-l") }, true
+	}
+	var text struct{ Value string }
+	if ssh.Unmarshal(r.Payload, &text) != nil {
+		return nil, false
+	}
+	if r.Type == "exec" {
+		if !isText(text.Value) {
+			return func(context.Context) {
+				p.fail(tool.Errorf(tool.Invalid, "the command is not UTF-8, or has a NUL character; write such bytes with printf, or copy a script"))
+			}, true
+		}
+		return func(ctx context.Context) { p.run(ctx, "-c", text.Value) }, true
+	}
+	if text.Value != "sftp" || !p.s.freeSFTP.TryAcquire(1) {
+		return nil, false
+	}
+	return func(ctx context.Context) {
+		defer p.s.freeSFTP.Release(1)
+		serveSFTP(ctx, p.ch, p.s.opts.Session.Inside())
+		p.exit(0)
+	}, true
+}
+
+// isText reports whether a text can be passed on to a program as it is.
+func isText(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }
+
+var variableName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
+
+func (p *program) addEnv(payload []byte) bool {
+	var v struct{ Name, Value string }
+	if ssh.Unmarshal(payload, &v) != nil || !variableName().MatchString(v.Name) || !isText(v.Value) {
+		return false
+	}
+	pair := v.Name + "=" + v.Value
+	if len(p.env) == maxEnv || p.envSize+len(pair) > maxEnvSize {
+		return false
+	}
+	p.env, p.envSize = append(p.env, pair), p.envSize+len(pair)
+	return true
+}
+
+// windowSize is how SSH has a terminal's size.
+type windowSize struct{ Cols, Rows, Width, Height uint32 }
+
+// fit is a size that a terminal can have; 0 is the usual.
+func (w windowSize) fit() sandbox.WinSize {
+	fit := func(n, usual uint32) uint16 {
+		if n == 0 {
+			n = usual
+		}
+		return uint16(min(n, 1000))
+	}
+	return sandbox.WinSize{Cols: fit(w.Cols, 80), Rows: fit(w.Rows, 24)}
+}
+
+func (p *program) addTerminal(payload []byte) bool {
+	var t struct {
+		Term                      string
+		Cols, Rows, Width, Height uint32
+		Modes                     string
+	}
+	if p.tty || ssh.Unmarshal(payload, &t) != nil {
+		return false
+	}
+	p.tty, p.size = true, windowSize{t.Cols, t.Rows, t.Width, t.Height}.fit()
+	if len(t.Term) < 64 && terminalName().MatchString(t.Term) {
+		p.env = append([]string{"TERM=" + t.Term}, p.env...)
+	}
+	return true
+}
+
+var terminalName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[+-9A-Za-z_]+$`) })
+
+func (p *program) resize(payload []byte) bool {
+	var w windowSize
+	if !p.tty || ssh.Unmarshal(payload, &w) != nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.size = w.fit()
+	return p.process == nil || p.process.Resize(p.size) == nil
+}
+
+func (p *program) signal(payload []byte) bool {
+	var s struct{ Name string }
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return ssh.Unmarshal(payload, &s) == nil && p.process != nil && p.process.Signal(s.Name) == nil
+}
+
+// run runs the shell to its end and tells the client about that.
+func (p *program) run(ctx context.Context, args ...string) {
+	cmd := sandbox.Cmd{Argv: append([]string{p.s.opts.Shell(ctx)}, args...), Env: p.env, Stdin: p.ch, Stdout: p.ch, Stderr: p.ch.Stderr()}
+	p.mu.Lock()
+	if p.tty {
+		size := p.size
+		cmd.TTY = &size
+	}
+	p.mu.Unlock()
+	started, err := p.s.opts.Session.Start(ctx, cmd)
+	if err != nil {
+		p.fail(err)
+		return
+	}
+	defer context.AfterFunc(ctx, func() { _ = started.Kill() })()
+	p.runs(started)
+	res, err := started.Wait(context.WithoutCancel(ctx))
+	switch {
+	case err != nil:
+		p.fail(err)
+	case res.Status == sandbox.StatusSandboxLost:
+		p.say(p.s.opts.Explain(res)...)
+		p.exit(exitEngine)
+	default:
+		p.say(p.s.opts.Explain(res)...)
+		p.end(res)
+	}
+}
+
+// runs has the program's size and signals go to it.
+func (p *program) runs(started sandbox.Process) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.process = started
+	if p.tty {
+		_ = started.Resize(p.size) // it may have changed since
+	}
+}
+
+func (p *program) fail(err error) {
+	said := tool.AsError(err)
+	p.say(fmt.Sprintf("%s: %s", said.Kind, said.Message))
+	p.exit(exitEngine)
+}
+
+// say tells the person at the other end.
+func (p *program) say(lines ...string) {
+	to, end := p.ch.Stderr(), "\n"
+	if p.tty {
+		to, end = p.ch, "\r\n"
+	}
+	for _, line := range lines {
+		_, _ = io.WriteString(to, "wisbox: "+line+end)
+	}
+}
+
+// end says how the program ended, and closes the channel.
+func (p *program) end(res sandbox.Result) {
+	if res.Status != sandbox.StatusSignaled || res.Signal == "" {
+		p.exit(res.ExitCode)
+		return
+	}
+	_, _ = p.ch.SendRequest("exit-signal", false, ssh.Marshal(struct {
+		Signal     string
+		Core       bool
+		Text, Lang string
+	}{Signal: res.Signal}))
+	p.close()
+}
+
+func (p *program) exit(code int) {
+	_, _ = p.ch.SendRequest("exit-status", false, ssh.Marshal(struct{ Code uint32 }{uint32(code)}))
+	p.close()
+}
+
+func (p *program) close() {
+	_ = p.ch.CloseWrite()
+	_ = p.ch.Close()
+}

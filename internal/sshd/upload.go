@@ -1,0 +1,296 @@
+package sshd
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+
+	"github.com/pkg/sftp"
+
+	"github.com/wisbox/wisbox/sandbox"
+)
+
+// maxQueued is how many bytes of a file wait for the sandbox.
+const maxQueued = 1 << 20
+
+// upload is a file that a client writes: from its start to its end, or on from its end.
+// The library's workers bring the pieces in about their order; here they are put in order
+// and become the stream that the sandbox wants. Unless the file is written on from its end
+// readers see the old file or the whole new one.
+type upload struct {
+	f    *filer
+	path string
+	opts sandbox.WriteOptions
+	has  bool  // the file is there
+	size int64 // that it has then
+	trim bool  // what it has goes
+	done chan struct{}
+
+	// filer.writes guards:
+	began  bool
+	next   int64            // offset of the piece that comes next
+	early  map[int64][]byte // pieces that come after it
+	queue  []byte           // what is on its way into the sandbox
+	closed bool             // no more comes
+	err    error
+	mode   *fs.FileMode // to set at the end
+	wanted *uint64      // the size that the client says
+	unhook func() bool
+}
+
+// newUpload opens a file to write. Nothing is done to it before the first piece, or the end.
+func (f *filer) newUpload(r *sftp.Request) (*upload, error) {
+	flags := r.Pflags()
+	u := &upload{f: f, path: r.Filepath, early: map[int64][]byte{}, done: make(chan struct{}), trim: flags.Trunc}
+	info, err := f.files.Stat(f.ctx, u.path, sandbox.StatOptions{Follow: true})
+	switch {
+	case err == nil && flags.Creat && flags.Excl:
+		return nil, refuse(sftp.ErrSSHFxFailure, "%s exists", u.path)
+	case err == nil && !info.Mode.IsRegular():
+		return nil, refuse(sftp.ErrSSHFxFailure, "%s is not a regular file", u.path)
+	case err == nil:
+		u.has, u.size = true, info.Size
+	case asCode(err) != sftp.ErrSSHFxNoSuchFile || !flags.Creat:
+		return nil, err
+	default:
+		if err := u.create(r, flags); err != nil {
+			return nil, err
+		}
+	}
+	if flags.Append {
+		u.opts.How, u.next = sandbox.WriteAppend, u.size
+	}
+	if err := f.addUpload(u); err != nil {
+		return nil, err
+	}
+	u.unhook = context.AfterFunc(f.ctx, func() { u.fail(f.ctx.Err()) })
+	return u, nil
+}
+
+// create is for a file that is not there. Of what the client says of it the library hands
+// on the values and not which ones they are; permissions alone are four bytes.
+func (u *upload) create(r *sftp.Request, flags sftp.FileOpenFlags) error {
+	dir, err := u.f.files.Stat(u.f.ctx, path.Dir(u.path), sandbox.StatOptions{Follow: true})
+	if err != nil {
+		return err
+	}
+	if !dir.Mode.IsDir() {
+		return refuse(sftp.ErrSSHFxNoSuchFile, "%s is no directory", path.Dir(u.path))
+	}
+	u.trim, u.opts.Exclusive = true, flags.Excl
+	if len(r.Attrs) == 4 {
+		u.opts.Mode = fs.FileMode(binary.BigEndian.Uint32(r.Attrs)) & fs.ModePerm &^ umask
+	}
+	return nil
+}
+
+func asCode(err error) error {
+	var r *refusal
+	if errors.As(asSFTP(err), &r) {
+		return r.code
+	}
+	return nil
+}
+
+func (f *filer) addUpload(u *upload) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.uploads[u.path] != nil:
+		return refuse(sftp.ErrSSHFxFailure, "%s is being written already", u.path)
+	case len(f.uploads) == maxWrites:
+		return refuse(sftp.ErrSSHFxFailure, "%d files are being written; close one first", maxWrites)
+	}
+	f.uploads[u.path] = u
+	return nil
+}
+
+// WriteAt implements [io.WriterAt].
+func (u *upload) WriteAt(p []byte, off int64) (int, error) {
+	f := u.f
+	f.writes.Lock()
+	defer f.writes.Unlock()
+	for {
+		switch late := off > u.next; {
+		case u.err != nil:
+			return 0, asSFTP(u.err)
+		case off < u.next || late && u.early[off] != nil:
+			u.end(refuse(sftp.ErrSSHFxOpUnsupported, "wisbox writes a file from its start to its end, or on from its end: byte %d came where %d was next", off, u.next))
+			continue
+		case late && len(u.early) < maxWaiting:
+			u.early[off] = slices.Clone(p)
+			return len(p), nil
+		case !late && len(u.queue) < maxQueued:
+			u.take(p)
+			return len(p), nil
+		case late && f.waiting == sftp.SftpServerWorkerCount-1:
+			u.end(u.gap()) // nobody is left who could bring what is missing
+			continue
+		case late:
+			f.awaitPiece()
+		default:
+			f.moved.Wait()
+		}
+	}
+}
+
+// awaitPiece waits until the files have come further. Who was woken by that counts no more
+// from then on, though it may go on later.
+func (f *filer) awaitPiece() {
+	f.waiting++
+	before := f.pieces
+	f.moved.Wait()
+	if f.pieces == before {
+		f.waiting--
+	}
+}
+
+// cameFurther wakes who waits for a piece.
+func (f *filer) cameFurther() {
+	f.pieces, f.waiting = f.pieces+1, 0
+	f.moved.Broadcast()
+}
+
+func (u *upload) gap() error {
+	return refuse(sftp.ErrSSHFxOpUnsupported, "wisbox writes a file without gaps: byte %d is missing", u.next)
+}
+
+// take takes the piece that comes next, and those behind it that were early.
+func (u *upload) take(p []byte) {
+	for p != nil {
+		u.queue, u.next = append(u.queue, p...), u.next+int64(len(p))
+		early := u.early[u.next]
+		delete(u.early, u.next)
+		p = early
+	}
+	u.begin()
+	u.f.cameFurther()
+}
+
+// begin has the sandbox write what comes.
+func (u *upload) begin() {
+	if u.began {
+		return
+	}
+	u.began = true
+	go func() {
+		defer close(u.done)
+		if err := u.f.files.Write(u.f.ctx, u.path, u, u.opts); err != nil {
+			u.fail(err)
+		}
+	}()
+}
+
+// Read implements [io.Reader] for the sandbox.
+func (u *upload) Read(p []byte) (int, error) {
+	u.f.writes.Lock()
+	defer u.f.writes.Unlock()
+	for {
+		switch {
+		case u.err != nil:
+			return 0, u.err
+		case len(u.queue) > 0:
+			n := copy(p, u.queue)
+			if u.queue = u.queue[n:]; len(u.queue) == 0 {
+				u.queue = nil
+			}
+			u.f.moved.Broadcast()
+			return n, nil
+		case u.closed:
+			return 0, io.EOF
+		}
+		u.f.moved.Wait()
+	}
+}
+
+// fail ends the upload, and leaves the file as it was if it can.
+func (u *upload) fail(err error) {
+	u.f.writes.Lock()
+	defer u.f.writes.Unlock()
+	u.end(err)
+}
+
+func (u *upload) end(err error) {
+	if u.err == nil {
+		u.err, u.queue, u.early = err, nil, nil
+		u.f.cameFurther()
+	}
+}
+
+// TransferError implements [sftp.TransferError]: the client has gone.
+func (u *upload) TransferError(err error) { u.fail(err) }
+
+// setStat is for a file that is being written: its permissions are set at its end.
+func (u *upload) setStat(has sftp.FileAttrFlags, want *sftp.FileStat) error {
+	if has.UidGid && (want.UID != sandbox.UserID || want.GID != sandbox.GroupID) {
+		return refuse(sftp.ErrSSHFxPermissionDenied, "a file's owner can't be changed")
+	}
+	u.f.writes.Lock()
+	defer u.f.writes.Unlock()
+	if has.Permissions {
+		mode := want.FileMode().Perm()
+		u.mode = &mode
+	}
+	if has.Size {
+		if want.Size == 0 && !u.began {
+			u.trim = true
+		} else {
+			u.wanted = &want.Size
+		}
+	}
+	return nil
+}
+
+// info is what is known of a file that is not there yet.
+func (u *upload) info() sandbox.FileInfo {
+	u.f.writes.Lock()
+	defer u.f.writes.Unlock()
+	return sandbox.FileInfo{Size: u.next, Mode: 0o644, UID: sandbox.UserID, GID: sandbox.GroupID}
+}
+
+// Close implements [io.Closer]: the file is written when it returns.
+func (u *upload) Close() error {
+	if u.finish() {
+		<-u.done
+	}
+	u.unhook()
+	u.f.mu.Lock()
+	delete(u.f.uploads, u.path)
+	u.f.mu.Unlock()
+	u.f.writes.Lock()
+	err, mode := u.err, u.mode
+	u.f.writes.Unlock()
+	if err == nil && mode != nil {
+		err = u.f.files.Chmod(u.f.ctx, u.path, *mode)
+	}
+	return asSFTP(err)
+}
+
+// finish says that no more comes, if what has come is a whole file, and reports whether the
+// sandbox writes it.
+func (u *upload) finish() (began bool) {
+	u.f.writes.Lock()
+	defer u.f.writes.Unlock()
+	if u.err != nil {
+		return u.began
+	}
+	replaces := u.opts.How != sandbox.WriteAppend
+	switch untouched := !u.began && !u.trim; {
+	case len(u.early) > 0:
+		u.end(u.gap())
+	case untouched && (u.wanted == nil || *u.wanted == uint64(u.size)):
+	case untouched, u.wanted != nil && *u.wanted != uint64(u.next):
+		u.end(refuse(sftp.ErrSSHFxOpUnsupported, "the size of a file can't be set to another one than was written"))
+	case replaces && !u.trim && u.wanted == nil && u.next < u.size:
+		u.end(refuse(sftp.ErrSSHFxOpUnsupported, "wisbox writes a file as a whole: it had %d bytes, and %d were written over them", u.size, u.next))
+	default:
+		u.begin()
+	}
+	u.closed = true
+	u.f.moved.Broadcast()
+	return u.began
+}
