@@ -26,6 +26,10 @@ import (
 const (
 	minDelay = 200 * time.Millisecond
 	maxDelay = time.Minute
+
+	topPatience = 5 * time.Second        // for what all sessions take, in one look
+	topWake     = 100 * time.Millisecond // until a signal or a new size is seen
+	logsShare   = 10                     // logs have up to 32 MiB each: reading them takes at most one part in so many
 )
 
 func (a *app) newTopCmd() *cobra.Command {
@@ -60,7 +64,10 @@ type top struct {
 	rows []topRow
 	at   string // the session that keys are for
 	said string // at the foot, until the next key
-	sure bool   // the next key answers whether to stop
+	stop string // the session that the next key answers about
+
+	shown []byte    // on the screen
+	logs  time.Time // when to read logs again
 }
 
 // topRow is a session as it was looked at last.
@@ -94,7 +101,10 @@ func (a *app) runTop(ctx context.Context, names []string, delay time.Duration) e
 			return asUsage(err)
 		}
 	}
-	t := &top{a: a, m: m, store: store, names: names}
+	return (&top{a: a, m: m, store: store, names: names}).run(ctx, delay)
+}
+
+func (t *top) run(ctx context.Context, delay time.Duration) error {
 	leave, err := t.enter()
 	if err != nil {
 		return err
@@ -109,7 +119,6 @@ func (a *app) runTop(ctx context.Context, names []string, delay time.Duration) e
 		t.draw()
 		switch key := t.key(time.Until(next)); {
 		case key == "":
-			continue
 		case t.asks(key, "s", "l"):
 			leave()
 			t.said = t.outside(ctx, key)
@@ -131,6 +140,7 @@ func (t *top) enter() (leave func(), err error) {
 		return nil, err
 	}
 	fmt.Fprint(t.a.out, "\x1b[?1049h\x1b[?25l")
+	t.shown = nil
 	return func() {
 		fmt.Fprint(t.a.out, "\x1b[?25h\x1b[?1049l")
 		restore()
@@ -139,7 +149,9 @@ func (t *top) enter() (leave func(), err error) {
 
 // look asks what all take now.
 func (t *top) look(ctx context.Context) {
-	names := t.names
+	ctx, cancel := context.WithTimeout(ctx, topPatience)
+	defer cancel()
+	begin, names := time.Now(), t.names
 	if len(names) == 0 {
 		names = t.a.sessionNames(ctx)
 	}
@@ -157,8 +169,14 @@ func (t *top) look(ctx context.Context) {
 		if old := before[name]; old.Usage != nil && old.Gauge != nil && u.Gauge != nil && u.Gauge.CPU >= old.Gauge.CPU {
 			row.share = strconv.Itoa(int(100*(u.Gauge.CPU-old.Gauge.CPU)/row.seen.Sub(old.seen))) + "%"
 		}
-		t.read(&row)
+		old, seen := before[name]
+		if row.calls, row.made, row.denied, row.last = old.calls, old.made, old.denied, old.last; !seen || begin.After(t.logs) {
+			t.read(&row)
+		}
 		t.rows = append(t.rows, row)
+	}
+	if begin.After(t.logs) {
+		t.logs = begin.Add(logsShare * time.Since(begin))
 	}
 	if t.find() < 0 && len(t.rows) > 0 {
 		t.at = t.rows[0].Session
@@ -168,6 +186,7 @@ func (t *top) look(ctx context.Context) {
 // read counts a session's records.
 func (t *top) read(row *topRow) {
 	var last []byte
+	row.calls, row.made, row.denied = 0, 0, 0
 	_ = t.store.Log(row.Session, func(line []byte) error {
 		row.calls++
 		last = append(last[:0], line...)
@@ -230,12 +249,15 @@ func (t *top) draw() {
 		}
 	}
 	screen.WriteString("\x1b[J")
-	_, _ = t.a.out.Write(screen.Bytes())
+	if !bytes.Equal(screen.Bytes(), t.shown) {
+		t.shown = screen.Bytes()
+		_, _ = t.a.out.Write(t.shown)
+	}
 }
 
 func (t *top) foot() string {
 	if t.said != "" {
-		return printable(t.said)
+		return oneLine(t.said)
 	}
 	return "up/down choose  s shell  l log  x stop  q quit"
 }
@@ -250,15 +272,15 @@ func (r topRow) line(chosen bool) string {
 	}
 	memory, processes := r.takes()
 	return fmt.Sprintf("%s%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s", mark, printable(r.Session), r.state(), r.share, memory, processes,
-		units.BytesSize(float64(r.Disk)), r.calls, printable(r.last), connections)
+		units.BytesSize(float64(r.Disk)), r.calls, oneLine(r.last), connections)
 }
 
-// key waits for keys; "" when the time is over.
+// key waits for keys, and not long; "" without one.
 func (t *top) key(wait time.Duration) string {
 	tty, _ := t.a.keyboard()
 	fds := []unix.PollFd{{Fd: int32(tty.Fd()), Events: unix.POLLIN}}
-	n, err := unix.Poll(fds, int(max(0, wait).Milliseconds())+1)
-	if err != nil || n == 0 { // EINTR: the window's size has changed, or we are to end
+	n, err := unix.Poll(fds, int(min(max(0, wait), topWake).Milliseconds())+1)
+	if err != nil || n == 0 {
 		return ""
 	}
 	buf := make([]byte, 16)
@@ -276,8 +298,8 @@ func (t *top) asks(key string, known ...string) bool {
 
 // act does what a key is for, and reports whether this is the end.
 func (t *top) act(ctx context.Context, key string) (end bool) {
-	sure := t.sure
-	t.said, t.sure = "", false
+	stop := t.stop
+	t.said, t.stop = "", ""
 	switch key {
 	case "q", "\x03", "\x04":
 		return true
@@ -286,13 +308,14 @@ func (t *top) act(ctx context.Context, key string) (end bool) {
 	case "\x1b[B", "\x1bOB", "j":
 		t.move(1)
 	case "x":
-		if t.sure = t.find() >= 0; t.sure {
+		if t.find() >= 0 {
+			t.stop = t.at
 			t.said = "stop " + t.at + "? its programs end, its files stay: y or n"
 		}
 	case "y":
-		if sure {
-			t.said = "stopped " + t.at
-			if err := t.m.Stop(ctx, t.at); err != nil {
+		if stop != "" {
+			t.said = "stopped " + stop
+			if err := t.m.Stop(ctx, stop); err != nil {
 				t.said = tool.AsError(err).Message
 			}
 			t.look(ctx)
