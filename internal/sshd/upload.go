@@ -54,7 +54,7 @@ func (f *filer) newUpload(r *sftp.Request) (*upload, error) {
 		return nil, refuse(sftp.ErrSSHFxFailure, "%s is not a regular file", u.path)
 	case err == nil:
 		u.has, u.size = true, info.Size
-	case asCode(err) != sftp.ErrSSHFxNoSuchFile || !flags.Creat:
+	case !errors.Is(asCode(err), sftp.ErrSSHFxNoSuchFile) || !flags.Creat:
 		return nil, err
 	default:
 		if err := u.create(r, flags); err != nil {
@@ -89,8 +89,7 @@ func (u *upload) create(r *sftp.Request, flags sftp.FileOpenFlags) error {
 }
 
 func asCode(err error) error {
-	var r *refusal
-	if errors.As(asSFTP(err), &r) {
+	if r, ok := errors.AsType[*refusal](asSFTP(err)); ok {
 		return r.code
 	}
 	return nil
