@@ -266,6 +266,7 @@ func (o *agentOptions) reachAPI(so *wisbox.SessionOptions) error {
 	if err != nil {
 		return err
 	}
+	keys := o.keys()
 	key := "wisbox-no-key"
 	if at.Hostname() == policy.ThisMachine {
 		if rule := "host:" + at.Port(); !slices.Contains(so.Allow, rule) {
@@ -275,12 +276,54 @@ func (o *agentOptions) reachAPI(so *wisbox.SessionOptions) error {
 	} else if key, err = o.injectKey(so, api, at); err != nil {
 		return err
 	}
+	if err := keepOut(so, keys, key); err != nil {
+		return err
+	}
 	for name, text := range o.coder.env {
 		setDefault(&so.Env, name, filled(text, at.String(), key))
 	}
 	o.home = map[string]string{}
 	for path, text := range o.coder.files {
 		o.home[path] = filled(text, at.String(), key)
+	}
+	return nil
+}
+
+// keys are the variables that a key of the agent may be in, with their values here.
+func (o *agentOptions) keys() map[string]string {
+	keys := map[string]string{}
+	for _, api := range o.coder.apis {
+		keys[api.key] = os.Getenv(api.key)
+	}
+	if o.keyEnv != "" {
+		keys[o.keyEnv] = os.Getenv(o.keyEnv)
+	}
+	return keys
+}
+
+// keepOut refuses variables and secrets by which programs of the session would have a key.
+func keepOut(so *wisbox.SessionOptions, keys map[string]string, placeholder string) error {
+	isKey := func(name, value string) bool {
+		if _, is := keys[name]; is && value != placeholder {
+			return true
+		}
+		for _, key := range keys {
+			if len(key) >= shortestKey && strings.Contains(value, key) {
+				return true
+			}
+		}
+		return false
+	}
+	for _, name := range slices.Sorted(maps.Keys(so.Env)) {
+		if isKey(name, so.Env[name]) {
+			return usageError{fmt.Errorf("the variable %s would bring an API key into the session: the key is added outside of the sandbox; leave --env %[1]s (or the line of --env-file, or the env of wisbox.toml) out", name)}
+		}
+	}
+	hidden := door.Rules{Settings: policy.Settings{Inject: so.Inject}}.Secrets()
+	for _, name := range slices.Sorted(maps.Keys(so.Secrets)) {
+		if !slices.Contains(hidden, name) && isKey(name, string(so.Secrets[name].Value)) {
+			return usageError{fmt.Errorf("the secret %s would bring an API key into the session: the key is added outside of the sandbox; leave --secret %[1]s out", name)}
+		}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -114,6 +115,42 @@ func TestWhatTheUserSetsWins(t *testing.T) {
 	assert.EqualValues(t, 1<<30, so.Limits.Memory)
 	assert.EqualValues(t, 64, so.Limits.PIDs)
 	assert.Zero(t, so.Limits.Tmp, "what the memory has room for")
+}
+
+func TestNoKeyComesInByAVariableOrASecret(t *testing.T) {
+	file := filepath.Join(t.TempDir(), ".env")
+	require.NoError(t, os.WriteFile(file, []byte("A=1\nANTHROPIC_API_KEY=another-key\n"), 0o600))
+	for name, set := range map[string]func(*agentOptions){
+		"--env NAME":        func(o *agentOptions) { o.sessionFlags.env.vars = []string{"ANTHROPIC_API_KEY"} },
+		"--env-file":        func(o *agentOptions) { o.sessionFlags.env.files = []string{file} },
+		"another variable":  func(o *agentOptions) { o.sessionFlags.env.vars = []string{"ANTHROPIC_AUTH=Bearer k3y-of-the-api"} },
+		"the agent's other": func(o *agentOptions) { o.sessionFlags.env.vars = []string{"OPENAI_API_KEY=x"} },
+		"--key-env":         func(o *agentOptions) { o.keyEnv, o.sessionFlags.env.vars = "GATEWAY_KEY", []string{"GATEWAY_KEY"} },
+		"a readable secret": func(o *agentOptions) { o.keyEnv, o.secrets = "GATEWAY_KEY", []string{"ANTHROPIC_API_KEY=" + file} },
+		"a secret's value":  func(o *agentOptions) { o.secrets = []string{"SAME=env"} },
+		"a server of this one": func(o *agentOptions) {
+			o.apiURL, o.allow, o.secrets = "http://localhost:1/", []string{"host:1"}, []string{"OPENAI_API_KEY=" + file}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("GATEWAY_KEY", "g4teway-key")
+			t.Setenv("SAME", "k3y-of-the-api")
+			_, _, err := forAgent(t, "opencode", set)
+			require.ErrorContains(t, err, "the key is added outside of the sandbox; leave --")
+			assert.ErrorAs(t, err, &usageError{})
+			assert.NotContains(t, err.Error(), "k3y-of")
+		})
+	}
+	for _, set := range []func(*agentOptions){
+		func(o *agentOptions) {
+			o.sessionFlags.env.vars = []string{"ANTHROPIC_API_KEY=wisbox-placeholder-ANTHROPIC_API_KEY"}
+		},
+		func(o *agentOptions) { o.secrets = []string{"ANTHROPIC_API_KEY=" + file} }, // which programs can't read: it is added to requests
+		func(o *agentOptions) { o.secrets = []string{"OTHER=" + file} },
+	} {
+		_, _, err := forAgent(t, "opencode", set)
+		require.NoError(t, err)
+	}
 }
 
 func TestFilesThatRunByThemselvesAreKnown(t *testing.T) {

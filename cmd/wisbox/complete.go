@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -37,24 +38,54 @@ func (a *app) complete(cmd *cobra.Command) {
 			return toolNames(len(args) == 0), cobra.ShellCompDirectiveNoFileComp
 		}
 	}
+	if cmd.ValidArgsFunction != nil {
+		cmd.ValidArgsFunction = harmless(cmd.ValidArgsFunction)
+	}
 	for flag, values := range map[string][]string{
 		"profile": profile.Names(), "base": {"registry", "debian"}, "isolation": {"default", "gvisor"}, "userns": {"auto", "shared"}, "client": clients,
 		"level": {"summary", "full"}, "pull": {"missing", "never", "always"}, "with": images.PresetNames(),
 	} {
-		if cmd.Flags().Lookup(flag) != nil {
-			_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+		completeFlag(cmd, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	completeFlag(cmd, "template", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return a.templateNames(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
+	})
+	completeFlag(cmd, "session", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return a.sessionNames(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+func completeFlag(cmd *cobra.Command, flag string, values cobra.CompletionFunc) {
+	if cmd.Flags().Lookup(flag) != nil {
+		_ = cmd.RegisterFlagCompletionFunc(flag, harmless(values))
+	}
+}
+
+// harmless leaves out what a shell could run. Bash puts the common beginning of several names
+// on the line without quotes, and cobra's script then evaluates the line at the next key.
+func harmless(all cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		found, directive := all(cmd, args, typed)
+		var names []string
+		for _, text := range found {
+			name, about, described := strings.Cut(text, "\t")
+			if !harmlessName(name) {
+				continue
+			}
+			if described {
+				name = cobra.CompletionWithDesc(name, oneLine(about))
+			}
+			names = append(names, name)
 		}
+		return names, directive
 	}
-	if cmd.Flags().Lookup("template") != nil {
-		_ = cmd.RegisterFlagCompletionFunc("template", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-			return a.templateNames(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
-		})
-	}
-	if cmd.Flags().Lookup("session") != nil {
-		_ = cmd.RegisterFlagCompletionFunc("session", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-			return a.sessionNames(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
-		})
-	}
+}
+
+func harmlessName(name string) bool {
+	const activeHelp = "_activeHelp_" // cobra's mark of lines that are shown
+	return !strings.HasPrefix(name, "-") && !strings.HasPrefix(name, activeHelp) && strings.IndexFunc(name, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r) && !strings.ContainsRune("._+@%,=:/-", r)
+	}) < 0
 }
 
 // completeSession completes the name of a session, and what the command takes behind it.

@@ -95,7 +95,7 @@ func (a *app) workspacePaths(ctx context.Context, session, below, typed string) 
 }
 
 // namesIn are the names in a directory that begin as typed, hidden ones where the dot was typed.
-// Names that steer a terminal or hold what separates completions are left out.
+// Names that a shell could run are left out.
 func namesIn(tree fs.FS, dir, begin string) (names []string) {
 	f, err := tree.Open(dir)
 	if err != nil {
@@ -109,7 +109,7 @@ func namesIn(tree fs.FS, dir, begin string) (names []string) {
 	entries, _ := d.ReadDir(completeEntries)
 	for _, e := range entries {
 		name := e.Name()
-		if !strings.HasPrefix(name, begin) || begin == "" && name[0] == '.' || strings.ContainsAny(name, "\n\t") || printable(name) != name {
+		if !strings.HasPrefix(name, begin) || begin == "" && name[0] == '.' || !harmlessName(name) {
 			continue
 		}
 		if e.IsDir() {
