@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/pflag"
@@ -154,12 +156,37 @@ func TestNoKeyComesInByAVariableOrASecret(t *testing.T) {
 }
 
 func TestFilesThatRunByThemselvesAreKnown(t *testing.T) {
-	for _, path := range []string{".claude/settings.json", "sub/.vscode/tasks.json", ".envrc", ".MCP.json"} {
+	for _, path := range []string{".claude/settings.json", "sub/.vscode/tasks.json", ".envrc", ".MCP.json", "CLAUDE.md", "a/.envrc.local", "x.code-workspace", "a/.github/Workflows/b.yml", "Jenkinsfile", "venv/x.pth"} {
 		assert.True(t, runsByItself(path), path)
 	}
-	for _, path := range []string{"main.go", "claude/x", "docs/.gitignore"} {
+	for _, path := range []string{"main.go", "claude/x", "docs/.gitignore", ".github/CODEOWNERS", ".github/a/workflows", "pth"} {
 		assert.False(t, runsByItself(path), path)
 	}
+	for _, pattern := range selfRunning {
+		_, err := path.Match(pattern, "x")
+		require.NoError(t, err, pattern)
+		assert.Equal(t, strings.ToLower(pattern), pattern)
+	}
+}
+
+func TestRemovedAndRenamedFilesThatRunByThemselvesAreKnown(t *testing.T) {
+	assert.Equal(t, []string{".envrc", ".vscode/tasks.json"}, runByThemselves(fstest.MapFS{}, []wisbox.FileChange{
+		{Path: ".envrc", Status: "removed"}, {Path: "a.json", From: ".vscode/tasks.json", Status: "renamed"}, {Path: "main.go", Status: "changed"},
+	}))
+}
+
+func TestWhatLooksLikeABareRepositoryIsKnown(t *testing.T) {
+	file := &fstest.MapFile{}
+	tree := fstest.MapFS{
+		"a/HEAD": file, "a/config": file, "a/objects/x": file, "a/refs/heads/main": file,
+		"b/head": file, "b/commondir": file, "c/HEAD": file, "c/config": file, "c/refs/x": file,
+	}
+	assert.Equal(t, []string{"a/config", "a/refs/heads/main", "b/head"}, runByThemselves(tree, []wisbox.FileChange{
+		{Path: "a/config", Status: "changed"}, {Path: "a/refs/heads/main", Status: "added"}, {Path: "b/head", Status: "added"},
+		{Path: "c/config", Status: "added"}, {Path: "gone/HEAD", Status: "removed"},
+	}))
+	assert.Equal(t, []string{"\xff/x"}, runByThemselves(os.DirFS(t.TempDir()), []wisbox.FileChange{{Path: "\xff/x", Status: "added"}}), "who can't look is careful")
+	assert.Equal(t, []string{"config"}, runByThemselves(fstest.MapFS{"HEAD": file, "config": file, "objects/x": file, "refs/x": file}, []wisbox.FileChange{{Path: "config", Status: "added"}}))
 }
 
 func TestConnectionsAreCountedByTheirHost(t *testing.T) {
