@@ -222,7 +222,7 @@ func (o *PresetOptions) python(with []string) (map[string][]byte, error) {
 		return more, nil
 	}
 	if slices.Contains(with, DebianPython) || !slices.ContainsFunc(Presets, func(p Preset) bool { return len(p.Python) > 0 && slices.Contains(with, p.Name) }) {
-		return nil, tool.Errorf(tool.Invalid, "%s goes with presets that have packages of Python, and %s has none; leave it out", map[bool]string{true: "wheels", false: "pip_index"}[o.Wheels != ""], strings.Join(with, ",")).In("with")
+		return nil, tool.Errorf(tool.Invalid, "%s is for presets that pip installs, and pip installs nothing for %s; leave it out", map[bool]string{true: "wheels", false: "pip_index"}[o.Wheels != ""], strings.Join(with, ",")).In("with")
 	}
 	conf := "[global]\n"
 	switch {

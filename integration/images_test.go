@@ -243,7 +243,7 @@ func TestADevcontainerIsASession(t *testing.T) {
 			"onCreateCommand": "cat /built text > made; printf '\\033[2J\\n'", "postCreateCommand": ["sh", "-c", "echo $GREETING$KEY >> made; exit 4"],
 		}`,
 	})
-	assert.Contains(t, h.fail("session", "create", "box", "--devcontainer", dir), "builds an image from Containerfile, whose steps are root in a container with this machine's network; look at it and add --build")
+	assert.Contains(t, h.fail("session", "create", "box", "--devcontainer", dir), "builds an image from Containerfile; its steps run as root in a container with this machine's network: read that file and add --build")
 	out, errs, code := command(t, h.cache, "session", "create", "box", "--devcontainer", dir, "--build", "-e", "GREETING=hi")
 	assert.Equal(t, "box\n", out)
 	assert.Equal(t, 1, code)

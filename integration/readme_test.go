@@ -18,7 +18,7 @@ func TestTheReadmesCommandsWorkInTheirOrder(t *testing.T) {
 	need(t)
 	examples, err := filepath.Abs("../examples")
 	require.NoError(t, err)
-	as := strings.NewReplacer("bin/wisbox", binary(t), "./examples", examples, " /tmp ", " "+t.TempDir()+" ", " /tmp/", " "+t.TempDir()+"/")
+	as := strings.NewReplacer("bin/wisbox", binary(t), "~/.ssh/", t.TempDir()+"/", "./examples", examples, " /tmp ", " "+t.TempDir()+" ", " /tmp/", " "+t.TempDir()+"/")
 	environ := append(os.Environ(), "WISBOX_CACHE="+t.TempDir())
 	said := map[string]string{}
 	for _, line := range readmeCommands(t) {

@@ -55,20 +55,20 @@ func (a *app) newAgentCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent NAME [PATH] [flags] [-- ARG…]",
 		Short: "Run a coding agent (" + strings.Join(coderNames(), ", ") + ") on a copy of a folder",
-		Long: `Runs an agent's command line in a session of its own, with the folder PATH (default
-this one) copied to /workspace: at this terminal, or with --prompt by itself. Its image
-is built at the first use, with the agent from npm's registry. What stands behind --
-is passed to the agent.
+		Long: `Runs the agent NAME in a session of its own, on a copy of the folder PATH (default:
+this folder) in /workspace. The agent runs at this terminal; with --prompt it does one
+task without you. The first use builds the agent's image, with the agent from npm's
+registry. Arguments after -- go to the agent.
 
-It connects to its API alone, and to what --allow names. The key is read from
-ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, or the variable that --key-env
-names, and added to requests outside of the sandbox: nothing inside has it. The
-agent's own sandbox and its questions are off, as the session is its sandbox.
+The agent can connect only to its API and to what --allow names. wisbox reads the key
+from ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, or from the variable that
+--key-env names, and adds it to requests outside of the sandbox: no program inside has
+it. The agent's own sandbox and questions are off, because the session is its sandbox.
 
-At the end stderr says which files changed, which connections were made and denied,
-which limits held, the head of the log, and what to do next. The folder stays as it
-was without --apply. The session stays where there are changes that weren't brought
-home, without what the agent keeps in its home.`,
+At the end wisbox reports on stderr the changed files, the connections made and denied,
+the limits, the heads of the logs, and the next commands. It writes to the folder only
+with --apply. It keeps the session if changes are left that --apply or --branch didn't
+take; the agent's home directory goes with the container.`,
 		Example: `  wisbox agent claude
   wisbox agent codex ./project -p 'Fix the failing test' --allow python
   wisbox agent claude . -p 'Add a test' --branch add-test -- --model opus
@@ -94,10 +94,10 @@ func (o *agentOptions) register(flags *pflag.FlagSet) {
 	o.sessionFlags.register(flags)
 	o.programFlags.register(flags)
 	flags.StringVar(&o.name, "name", "", "`NAME` of the session (default: the agent's, with a number where that is taken)")
-	flags.StringVarP(&o.prompt, "prompt", "p", "", "`TEXT` of the task, which the agent does by itself (default: it asks at this terminal)")
+	flags.StringVarP(&o.prompt, "prompt", "p", "", "`TEXT` of a task, which the agent does without you (default: it runs at this terminal)")
 	flags.StringVar(&o.version, "agent-version", "", "`VERSION` of the agent in npm's registry, as 1.2.3 (default: the one that this wisbox was tested with)")
 	flags.StringVar(&o.keyEnv, "key-env", "", "`NAME` of the variable of the API's key (default: the agent's own)")
-	flags.StringVar(&o.apiURL, "api-url", "", "base `URL` of the API, as the agent takes it: https://, or http://localhost:PORT with --allow host:PORT, which gets no key (default: the maker's)")
+	flags.StringVar(&o.apiURL, "api-url", "", "base `URL` of the API, in the form that the agent takes: https://…, or http://localhost:PORT, which needs --allow host:PORT and gets no key (default: the maker's)")
 	flags.BoolVar(&o.apply, "apply", false, "write the changes to PATH at the end")
 	flags.StringVar(&o.branch, "branch", "", "make a git branch `NAME` of the changes at the end, in PATH's repository")
 	flags.BoolVar(&o.keep, "keep", false, "keep the session in any case")
@@ -132,9 +132,9 @@ func (o *agentOptions) check(a *app) error {
 	case o.prompted && strings.TrimSpace(o.prompt) == "":
 		return usageError{errors.New("--prompt is empty; say what the agent is to do")}
 	case o.prompt == "" && a.json:
-		return usageError{errors.New("--json shows what a command wrote, which on a terminal it doesn't; give --prompt too")}
+		return usageError{errors.New("--json can't report the output of an agent that runs at the terminal; give --prompt too")}
 	case o.prompt == "" && !a.atTerminal():
-		return usageError{errors.New("this is no terminal; say with --prompt what the agent is to do")}
+		return usageError{errors.New("the agent needs a terminal; run it at one, or give its task with --prompt")}
 	case o.apply && o.branch != "":
 		return usageError{errors.New("--apply and --branch exclude each other; give one of the two")}
 	}
@@ -316,13 +316,13 @@ func keepOut(so *wisbox.SessionOptions, keys map[string]string, placeholder stri
 	}
 	for _, name := range slices.Sorted(maps.Keys(so.Env)) {
 		if isKey(name, so.Env[name]) {
-			return usageError{fmt.Errorf("the variable %s would bring an API key into the session: the key is added outside of the sandbox; leave --env %[1]s (or the line of --env-file, or the env of wisbox.toml) out", name)}
+			return usageError{fmt.Errorf("the variable %s would bring an API key into the session; remove --env %[1]s, or its line in --env-file: wisbox adds the key outside of the sandbox", name)}
 		}
 	}
 	hidden := door.Rules{Settings: policy.Settings{Inject: so.Inject}}.Secrets()
 	for _, name := range slices.Sorted(maps.Keys(so.Secrets)) {
 		if !slices.Contains(hidden, name) && isKey(name, string(so.Secrets[name].Value)) {
-			return usageError{fmt.Errorf("the secret %s would bring an API key into the session: the key is added outside of the sandbox; leave --secret %[1]s out", name)}
+			return usageError{fmt.Errorf("the secret %s would bring an API key into the session; remove --secret %[1]s: wisbox adds the key outside of the sandbox", name)}
 		}
 	}
 	return nil
@@ -368,7 +368,7 @@ func (o *agentOptions) apiAt(api coderAPI) (*url.URL, error) {
 	case ours:
 		at.Host = policy.ThisMachine + ":" + at.Port()
 	case at.Scheme != "https":
-		return bad("a key goes over TLS alone; write https://")
+		return bad("the key is sent over TLS only; write https://HOST")
 	}
 	return at, nil
 }
@@ -382,9 +382,9 @@ func (o *agentOptions) injectKey(so *wisbox.SessionOptions, api coderAPI, at *ur
 	name := cmp.Or(o.keyEnv, api.key)
 	switch value := os.Getenv(name); {
 	case value != "" && len(value) < shortestKey:
-		return "", usageError{fmt.Errorf("the variable %s is too short for a key; set it to the key of %s", name, at.Host)}
+		return "", usageError{fmt.Errorf("the variable %s is too short for an API key; set it to your key for %s", name, at.Host)}
 	case value == "":
-		return "", tool.Errorf(tool.NotFound, "there is no key: the variable %s is not set; set it to the key of %s, or name the variable that has it with --key-env", name, at.Host).In("key-env")
+		return "", tool.Errorf(tool.NotFound, "there is no API key: the variable %s is not set; set it to your key for %s, or give --key-env the name of another variable", name, at.Host).In("key-env")
 	}
 	secrets, err := parseSecrets([]string{name + "=" + fromEnv})
 	if err != nil {
@@ -426,7 +426,7 @@ func (a *app) agentImage(ctx context.Context, m *wisbox.Manager, o *agentOptions
 		}
 	}
 	if _, err = images.BuildFile(ctx, b, &images.FileOptions{Context: dir, Tag: tag, Progress: say}); err != nil {
-		return "", tool.Errorf(tool.Unavailable, "the image of %s %s can't be built, the lines above say why; it comes from npm's registry: %s", o.coder.name, o.version, tool.AsError(buildError(err)).Message).Because(err)
+		return "", tool.Errorf(tool.Unavailable, "building the image of %s %s: %s; read the lines above, and check that this machine reaches npm's registry", o.coder.name, o.version, tool.AsError(buildError(err)).Message).Because(err)
 	}
 	return tag, nil
 }

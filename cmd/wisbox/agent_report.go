@@ -210,7 +210,7 @@ func (r *agentReport) bringHome(ctx context.Context, s *wisbox.Session, o *agent
 			r.Branched = done
 		}
 	case len(r.RunByThemselves) > 0 || r.Changes.More > 0:
-		r.NotHome = "programs of this machine may run some of the changed files by themselves; look at them first"
+		r.NotHome = "programs on this machine may run commands from some of the changed files without asking; check those files, then use wisbox apply"
 	default:
 		if done, err := s.Apply(ctx, nil); err != nil {
 			r.NotHome = tool.AsError(err).Message
@@ -307,7 +307,7 @@ func (a *app) writeAgentReport(w io.Writer, r *agentReport) {
 		say("changes", "%s", r.changesText())
 	}
 	for _, name := range r.RunByThemselves {
-		say("careful", "%s: programs of this machine may run what it says by themselves", shownPath(name))
+		say("careful", "%s: programs on this machine may run commands from this file without asking; check it first", shownPath(name))
 	}
 	for _, c := range r.Connections {
 		say("connected", "%s:%d, %s, %s in, %s out", c.Host, c.Port, quantity(c.Count, "connection", "connections"), units.BytesSize(float64(c.In)), units.BytesSize(float64(c.Out)))

@@ -138,7 +138,7 @@ func TestNoKeyComesInByAVariableOrASecret(t *testing.T) {
 			t.Setenv("GATEWAY_KEY", "g4teway-key")
 			t.Setenv("SAME", "k3y-of-the-api")
 			_, _, err := forAgent(t, "opencode", set)
-			require.ErrorContains(t, err, "the key is added outside of the sandbox; leave --")
+			require.ErrorContains(t, err, "would bring an API key into the session; remove --")
 			assert.ErrorAs(t, err, &usageError{})
 			assert.NotContains(t, err.Error(), "k3y-of")
 		})

@@ -70,7 +70,7 @@ It prints the name; sessions take it with --image.`,
 	opts.flags.StringVar(&opts.base, "base", "", "`KIND` of the default image's base: registry or debian (default: the registry's where one answers)")
 	opts.flags.StringVar(&opts.mirror, "mirror", "", "`URL` of a Debian mirror, for the debian base")
 	opts.flags.StringVar(&opts.with, "with", "", "`PRESETS` to add, as node,build; they are "+strings.Join(images.PresetNames(), ", "))
-	opts.flags.StringVar(&opts.python, "python", "", "`KIND` of Python: wisbox, 3.12, or debian, Debian's own, whose packages --with data is then installed from (default wisbox)")
+	opts.flags.StringVar(&opts.python, "python", "", "`KIND` of Python: wisbox, which is 3.12, or debian, which is Debian's own and takes --with data from Debian (default wisbox)")
 	opts.flags.StringVar(&opts.wheels, "wheels", "", "`DIR` with wheels for Python 3.12, which --with data is installed from")
 	opts.flags.StringVar(&opts.index, "pip-index", "", "`URL` of an index of Python packages for --with data (default: pip's own)")
 	opts.flags.StringVarP(&opts.file, "file", "f", "", "`CONTAINERFILE` to build, or - for stdin (default: Containerfile or Dockerfile in CONTEXT)")

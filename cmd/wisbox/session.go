@@ -36,11 +36,11 @@ func (a *app) newSessionCreateCmd() *cobra.Command {
 the first program. Prints the session's name. --profile is kept with the session:
 wisbox call and wisbox mcp --session have its tools by the names of that profile.
 
---devcontainer takes the image, build, containerEnv, remoteEnv, mounts and the commands
-onCreate, updateContent and postCreate of a project's devcontainer.json, and copies the
-project to /workspace; it says what it doesn't use. The file names nothing outside of the
-project and gets no variable of this machine. It builds only with --build, and its image
-is pulled only with --pull.`,
+--devcontainer takes image, build, containerEnv, remoteEnv, mounts, onCreateCommand,
+updateContentCommand and postCreateCommand from a project's devcontainer.json, copies the
+project to /workspace, and prints the settings that it ignores. The file can't use paths
+outside of the project or variables of this machine. An image is built only with --build,
+and pulled only with --pull missing.`,
 		Example: `  wisbox session create box --mount ./project:project --memory 2g
   wisbox session create agent --profile anthropic
   wisbox session create shop --service db=docker.io/library/redis:7
@@ -52,7 +52,7 @@ is pulled only with --pull.`,
 		},
 	}
 	cmd.Flags().StringVar(&project.dir, "devcontainer", "", "`DIR` of a project with .devcontainer/devcontainer.json or .devcontainer.json")
-	cmd.Flags().BoolVar(&project.build, "build", false, "build the image that devcontainer.json describes: its steps are root in a container with this machine's network")
+	cmd.Flags().BoolVar(&project.build, "build", false, "build the image that devcontainer.json describes; its steps run as root in a container, with this machine's network")
 	flags.register(cmd.Flags())
 	flags.registerRecord(cmd.Flags())
 	registerProfile(cmd.Flags(), &profile, `"wisbox"`)

@@ -31,11 +31,11 @@ func (a *app) newSSHConfigCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ssh-config [SESSION…]",
 		Short: "Print the configuration with which ssh, sftp, rsync and editors reach sessions",
-		Long: `Prints configuration for OpenSSH's client: a host SESSION.wisbox for each session given,
-or for every kept one. ssh, scp, sftp, rsync and editors that connect by ssh work in the
-session then. Each connection is a process of its own, wisbox ssh-proxy, to which ssh speaks
-over a pipe: nothing listens, and no password or key is asked for. Programs end with
-their connection. See docs/ssh.md.`,
+		Long: `Prints configuration for OpenSSH's client, with a host SESSION.wisbox for each session
+given, or for every kept session. With it ssh, scp, sftp, rsync and editors that use ssh
+work in a session. ssh starts the command wisbox ssh-proxy for each connection and speaks
+to it over a pipe: nothing listens on a port, and ssh asks for no password or key. When a
+connection ends, its programs end too. See docs/ssh.md.`,
 		Example: `  wisbox ssh-config > ~/.ssh/wisbox.conf    # and at the top of ~/.ssh/config: Include wisbox.conf
   ssh box.wisbox make test
   rsync -r box.wisbox:/workspace/out/ out/
@@ -80,8 +80,8 @@ func (a *app) runSSHConfig(ctx context.Context, names []string) error {
 	if a.json {
 		return a.printJSON(hosts)
 	}
-	fmt.Fprint(a.out, "# wisbox ssh-config > ~/.ssh/wisbox.conf makes this file, again when there is a new session.\n"+
-		"# The first line of ~/.ssh/config names it: Include wisbox.conf\n")
+	fmt.Fprint(a.out, "# Run this again after you create a session: wisbox ssh-config > ~/.ssh/wisbox.conf\n"+
+		"# Put this line at the top of ~/.ssh/config: Include wisbox.conf\n")
 	for _, h := range hosts {
 		fmt.Fprintf(a.out, "\nHost %s\n    ProxyCommand %s\n    HostKeyAlias %s\n    UserKnownHostsFile \"%s\"\n"+
 			"    StrictHostKeyChecking yes\n    UpdateHostKeys no\n    ForwardAgent no\n    ForwardX11 no\n", h.Host, h.Proxy, sshd.KnownAs, h.Known)
@@ -245,7 +245,7 @@ func shellOf(s *wisbox.Session) func(context.Context) string {
 func (a *app) pipe() (net.Conn, error) {
 	in, out := os.Stdin, os.Stdout
 	if term.IsTerminal(int(in.Fd())) {
-		return nil, usageError{errors.New("ssh-proxy speaks SSH with its input and output; it is for ssh's ProxyCommand, see: wisbox ssh-config --help")}
+		return nil, usageError{errors.New("ssh-proxy is a command that ssh starts, not you; set ssh up as in: wisbox ssh-config --help")}
 	}
 	c := &stdio{}
 	for from, to := range map[*os.File]**os.File{in: &c.in, out: &c.out} {

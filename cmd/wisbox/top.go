@@ -36,11 +36,12 @@ func (a *app) newTopCmd() *cobra.Command {
 	delay := 2 * time.Second
 	cmd := &cobra.Command{
 		Use:   "top [SESSION…]",
-		Short: "Watch sessions: what they take, their calls, connections and how the last call ended",
-		Long: `Shows a line for each session named, or for all kept ones, and shows it anew every
-other second. CPU is the share of one processor since the line before. CALLS counts
-the records of the session's log, LAST is how the last one ended. CONNECTIONS are
-those of its programs, with the denied ones behind. It starts nothing.
+		Short: "Watch the resources, calls and connections of sessions, live",
+		Long: `Shows a line for each session given, or for every kept session, and updates it every
+two seconds. CPU is the share of one processor since the last update. CALLS is the
+number of records in the session's log, LAST is the last call and how it ended, and
+CONNECTIONS counts those of the session's programs, then the denied ones. It starts
+no session.
 
 Keys: up and down choose a session; s opens a shell in it, l shows its log, x stops
 it, q ends.`,
@@ -50,7 +51,7 @@ it, q ends.`,
 			return a.runTop(cmd.Context(), args, delay)
 		},
 	}
-	cmd.Flags().VarP(timeFlag{&delay}, "delay", "d", "time from one look to the next, 200ms to 1m")
+	cmd.Flags().VarP(timeFlag{&delay}, "delay", "d", "`TIME` between two updates, from 200ms to 1m")
 	return cmd
 }
 

@@ -27,7 +27,7 @@ func withIPython(t *testing.T, source string) *bench {
 
 func TestAnIPythonThatCantBeUsedIsDoneWithout(t *testing.T) {
 	for name, c := range map[string]struct{ source, says string }{
-		"broken":       {"import no_such_module", "IPython is there but can't be used, so the code is read without it: ModuleNotFoundError: No module named 'no_such_module'"},
+		"broken":       {"import no_such_module", "IPython is installed but can't be used, so the code runs without it: ModuleNotFoundError: No module named 'no_such_module'"},
 		"old":          {"version_info, __version__ = (7, 34), '7.34'", "ImportError: IPython 7.34 is older than 8"},
 		"none at all":  {"", "AttributeError"},
 		"one that has": {"raise SystemExit(3)", "SystemExit: 3"},

@@ -100,7 +100,7 @@ func Read(dir string) (*File, error) {
 // isIn refuses what is not in the project's folder, or only by a link that leads out.
 func (f *File) isIn(root *os.Root) error {
 	outside := func(part string, err error) error {
-		return tool.Errorf(tool.Invalid, "%s names %s, which is not in the project's folder, or of another kind; change the file, or leave --devcontainer out", f.Path, part).In("devcontainer").Because(err)
+		return tool.Errorf(tool.Invalid, "%s names %s, which is not in the project's folder, or is of the wrong kind (file or folder); change the file, or leave --devcontainer out", f.Path, part).In("devcontainer").Because(err)
 	}
 	if f.Build != nil {
 		if info, err := root.Stat(f.Build.File); err != nil || !info.Mode().IsRegular() {
@@ -199,7 +199,7 @@ func (p *parser) object(text []byte, within string, places map[string]any) error
 			p.unused[within+name] = true
 		case place != nil:
 			if err := json.Unmarshal(value, place); err != nil {
-				return p.invalid(err, "%s has a value of another kind than it must", within+name)
+				return p.invalid(err, "%s has a value of the wrong type", within+name)
 			}
 		}
 	}
@@ -273,7 +273,7 @@ func (p *parser) environment(c *content) error {
 	}
 	for name, value := range p.out.Env {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
-			return p.invalid(nil, "containerEnv or remoteEnv has a variable %q that can't be", name)
+			return p.invalid(nil, "containerEnv or remoteEnv has the invalid variable %q", name)
 		}
 	}
 	return nil
@@ -333,7 +333,7 @@ func (p *parser) commands(c *content) error {
 		for _, part := range slices.Sorted(maps.Keys(parts)) {
 			argv, ok := p.argv(parts[part])
 			if !ok {
-				return p.invalid(nil, "%s is neither a command line, nor a list of words, nor an object of such", step.name)
+				return p.invalid(nil, "%s must be a command line, a list of words, or an object of these", step.name)
 			}
 			if len(argv) > 0 {
 				p.out.Commands = append(p.out.Commands, Command{strings.TrimSuffix(step.name+" "+part, " "), argv})

@@ -74,19 +74,19 @@ func TestAnImageMayBeBuilt(t *testing.T) {
 func TestAFileThatCanNotBeUsedSaysWhy(t *testing.T) {
 	for text, want := range map[string]string{
 		`[]`:           "is not an object of JSON with comments",
-		`{"image": 1}`: "image has a value of another kind than it must",
+		`{"image": 1}`: "image has a value of the wrong type",
 		`{"image": "a", "build": {"dockerfile": "b"}}`:                                                    "it has both image and a Dockerfile",
 		`{"build": {"dockerfile": "../../x"}}`:                                                            "build leads out of the project's folder",
 		`{"build": {"dockerfile": "/etc/passwd"}}`:                                                        "which is not in the project's folder",
 		`{"build": {"dockerfile": "link"}}`:                                                               "which is not in the project's folder",
 		`{"mounts": ["type=bind,source=${localWorkspaceFolder}/.devcontainer/link,target=/workspace/x"]}`: "which is not in the project's folder",
 		`{"build": 7}`:                                "build is not an object of JSON with comments",
-		`{"containerEnv": {"A=B": "x"}}`:              `has a variable "A=B" that can't be`,
+		`{"containerEnv": {"A=B": "x"}}`:              `has the invalid variable "A=B"`,
 		`{"image": "a", "image": "b"}`:                "it has image twice",
 		`{"build": {"args": {}, "args": {}}}`:         "it has build.args twice",
 		`{} {}`:                                       "it is not one object",
-		`{"build": {"dockerfile": "fifo"}}`:           "or of another kind",
-		`{"postCreateCommand": 7}`:                    "postCreateCommand is neither a command line",
+		`{"build": {"dockerfile": "fifo"}}`:           "or is of the wrong kind",
+		`{"postCreateCommand": 7}`:                    "postCreateCommand must be a command line",
 		`{"mounts": [7]}`:                             "an entry of mounts is neither text nor an object",
 		`{"x": "` + strings.Repeat("x", 1<<20) + `"}`: "can't be read as a file of at most 1048576 bytes",
 	} {

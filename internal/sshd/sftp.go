@@ -146,7 +146,7 @@ func (f *filer) command(r *sftp.Request) error {
 	case "Remove", "Rmdir":
 		return f.remove(r)
 	case "Symlink", "Link":
-		return refuse(sftp.ErrSSHFxOpUnsupported, "links are made by programs, as: ssh HOST ln -s TARGET NAME")
+		return refuse(sftp.ErrSSHFxOpUnsupported, "wisbox makes no links over SFTP; use: ssh HOST ln -s TARGET NAME")
 	}
 	return sftp.ErrSSHFxOpUnsupported
 }

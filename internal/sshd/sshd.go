@@ -97,7 +97,7 @@ func (s *server) serve(ctx context.Context, asked ssh.NewChannel) {
 	case "direct-tcpip":
 		s.forward(ctx, asked)
 	default:
-		_ = asked.Reject(ssh.UnknownChannelType, "wisbox has programs, SFTP, and TCP ports of the session; "+
-			"sockets, agents, displays and tunnels it has not")
+		_ = asked.Reject(ssh.UnknownChannelType, "wisbox serves programs, SFTP and TCP ports of the session; "+
+			"it refuses sockets, agents, displays and tunnels")
 	}
 }

@@ -118,7 +118,7 @@ func (u *upload) WriteAt(p []byte, off int64) (int, error) {
 		case u.err != nil:
 			return 0, asSFTP(u.err)
 		case off < u.next || late && u.early[off] != nil:
-			u.end(refuse(sftp.ErrSSHFxOpUnsupported, "wisbox writes a file from its start to its end, or on from its end: byte %d came where %d was next", off, u.next))
+			u.end(refuse(sftp.ErrSSHFxOpUnsupported, "wisbox writes a file from start to end, or appends to it: byte %d came where byte %d was next; write the whole file", off, u.next))
 			continue
 		case late && len(u.early) < maxWaiting:
 			u.early[off] = slices.Clone(p)

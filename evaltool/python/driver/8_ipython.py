@@ -39,7 +39,7 @@ class Interactive(Plain):
             shell = shell_class().over(self)
         except RAISED as problem:
             reason = cut(f"{type(problem).__name__}: {text_of(problem)}", 500)
-            print(f"IPython is there but can't be used, so the code is read without it: {reason}", file=sys.stderr)
+            print(f"IPython is installed but can't be used, so the code runs without it: {reason}", file=sys.stderr)
         else:
             self.names.pop("display", None)
             self.elsewhere = True  # in a file of %run, in what a magic runs
