@@ -37,7 +37,10 @@ type program struct {
 	mu      sync.Mutex
 	size    sandbox.WinSize
 	process sandbox.Process // once it runs
+	early   []string        // signals that came before
 }
+
+const maxEarly = 16 // signals
 
 // serveSession serves a channel until the client has closed it. What runs then ends.
 func (s *server) serveSession(ctx context.Context, asked ssh.NewChannel) {
@@ -176,7 +179,16 @@ func (p *program) signal(payload []byte) bool {
 	var s struct{ Name string }
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return ssh.Unmarshal(payload, &s) == nil && p.process != nil && p.process.Signal(s.Name) == nil
+	switch {
+	case ssh.Unmarshal(payload, &s) != nil:
+		return false
+	case p.process != nil:
+		return p.process.Signal(s.Name) == nil
+	case !p.begun || len(p.early) == maxEarly:
+		return false
+	}
+	p.early = append(p.early, s.Name) // what it writes may be there before Start has returned
+	return true
 }
 
 // run runs the shell to its end and tells the client about that.
@@ -215,6 +227,9 @@ func (p *program) runs(started sandbox.Process) {
 	p.process = started
 	if p.tty {
 		_ = started.Resize(p.size) // it may have changed since
+	}
+	for _, name := range p.early {
+		_ = started.Signal(name)
 	}
 }
 

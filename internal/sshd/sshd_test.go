@@ -163,6 +163,36 @@ func TestASignalThatEndsTheProgramIsSaid(t *testing.T) {
 	assert.Equal(t, "TERM", exit.Signal())
 }
 
+// late is a session whose programs run before Start returns.
+type late struct {
+	*session
+	release chan struct{}
+}
+
+func (l *late) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error) {
+	started, err := l.session.Start(ctx, cmd)
+	<-l.release
+	return started, err
+}
+
+// TestASignalThatComesEarlyIsKept: a program may have written before the server knows it.
+func TestASignalThatComesEarlyIsKept(t *testing.T) {
+	l := &late{newSession(t), make(chan struct{})}
+	s := newChannel(t, connect(t, l))
+	out, err := s.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, s.Start("echo up; exec sleep 1000"))
+	_, err = io.ReadFull(out, make([]byte, 3))
+	require.NoError(t, err)
+	require.NoError(t, s.Signal(ssh.SIGTERM))
+	_, err = s.SendRequest("after", true, nil) // answered behind the signal
+	require.NoError(t, err)
+	close(l.release)
+	var exit *ssh.ExitError
+	require.ErrorAs(t, s.Wait(), &exit)
+	assert.Equal(t, "TERM", exit.Signal())
+}
+
 func TestATerminalHasTheClientsSize(t *testing.T) {
 	s := newChannel(t, connect(t, newSession(t)))
 	in, err := s.StdinPipe()
