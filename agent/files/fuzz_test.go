@@ -181,6 +181,7 @@ func TestWhatDoesNotFitInterrupts(t *testing.T) {
 		{"list", "unsorted", names("b", "a")},
 		{"list", "parent after child", names("a/b", "a")},
 		{"list", "too many", names("a", "b", "c", "d")},
+		{"list", "too deep", names("a", "a/b", "a/b/c")},
 		{"list", "data", frames(filewire.IsData, "x")},
 		{"read", "too much", frames(filewire.IsItem, goodItem, filewire.IsData, "12345678901")},
 		{"read", "too much in parts", frames(filewire.IsItem, goodItem, filewire.IsData, "123456", filewire.IsData, "789012")},

@@ -1,6 +1,7 @@
 package files
 
 import (
+	"bytes"
 	"context"
 	"io/fs"
 
@@ -97,6 +98,8 @@ func (f *FS) List(ctx context.Context, path string, opts sandbox.ListOptions, ea
 			return o.end(o.lost(err))
 		case typ != filewire.IsItem || !isName(name) || limit < 0 || before != "" && !follows(string(name), before):
 			return o.end(o.lost(protocol("a listing out of order")))
+		case bytes.Count(name, []byte("/")) >= max(1, opts.Depth):
+			return o.end(o.lost(protocol("a listing of more levels than asked for")))
 		}
 		before, info.Path = string(name), string(name)
 		if err := each(info); err != nil {

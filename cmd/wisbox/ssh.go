@@ -210,7 +210,7 @@ func (a *app) runSSHProxy(ctx context.Context, name string) error {
 		}
 		return untilEnd(ctx, s, func() (func(context.Context) error, error) {
 			return func(ctx context.Context) error {
-				return sshd.Serve(ctx, conn, &sshd.Options{Session: s, HostKey: key, Shell: shellOf(s), Explain: func(res sandbox.Result) []string {
+				return sshd.Serve(ctx, conn, &sshd.Options{Session: s, HostKey: key, Shell: shellOf(s), OneAtATime: s.Options().RollbackOnFailure, Explain: func(res sandbox.Result) []string {
 					return explanations(programFlags{}, res)
 				}})
 			}, nil

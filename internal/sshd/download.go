@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/pkg/sftp"
 
@@ -19,8 +20,10 @@ type download struct {
 	// filer.reads guards:
 	stream sandbox.FileReader // nil where there is none now
 	kept   []byte
-	from   int64 // where kept begins
-	ended  bool  // the file has no more than that
+	from   int64             // where kept begins
+	ended  bool              // the file has no more than that
+	was    *sandbox.FileInfo // as it was opened first
+	idle   *time.Timer       // gives the stream back
 }
 
 // ReadAt implements [io.ReaderAt].
@@ -31,6 +34,10 @@ func (d *download) ReadAt(p []byte, off int64) (int, error) {
 	d.f.reads.Lock()
 	defer d.f.reads.Unlock()
 	n, err := d.read(p, off)
+	if err != nil && !errors.Is(err, io.EOF) {
+		d.pause()
+	}
+	d.await()
 	return n, asSFTP(err)
 }
 
@@ -69,6 +76,12 @@ func (d *download) come(off int64) error {
 	if err != nil {
 		return err
 	}
+	info := stream.Info()
+	if d.was != nil && (d.was.Size != info.Size || !d.was.Modified.Equal(info.Modified)) {
+		_ = stream.Close()
+		return refuse(sftp.ErrSSHFxFailure, "%s has changed while it was read; read it again", d.path)
+	}
+	d.was = &info
 	d.f.reading = append(d.f.reading, d)
 	d.stream, d.kept, d.from, d.ended = stream, nil, off, false
 	return nil
@@ -97,9 +110,36 @@ func (d *download) stop() {
 	if d.stream == nil {
 		return
 	}
+	if d.idle != nil {
+		d.idle.Stop()
+	}
 	_ = d.stream.Close()
 	d.stream = nil
 	d.f.reading = slices.DeleteFunc(d.f.reading, func(other *download) bool { return other == d })
+}
+
+// pause ends the stream; the next read begins another one where it was.
+func (d *download) pause() {
+	if d.stream != nil {
+		d.stop()
+		d.from, d.kept = d.from+int64(len(d.kept)), nil
+	}
+}
+
+// await gives the stream back unless more is read soon: sessions have few.
+func (d *download) await() {
+	if d.stream == nil {
+		return
+	}
+	if d.idle != nil {
+		d.idle.Reset(d.f.times.idle)
+		return
+	}
+	d.idle = time.AfterFunc(d.f.times.idle, func() {
+		d.f.reads.Lock()
+		defer d.f.reads.Unlock()
+		d.pause()
+	})
 }
 
 // Close implements [io.Closer].
@@ -116,8 +156,6 @@ func (d *download) Close() error {
 // again when its file is read on.
 func (f *filer) makeRoomToRead() {
 	for len(f.reading) >= maxReads {
-		first := f.reading[0]
-		first.stop()
-		first.from, first.kept = first.from+int64(len(first.kept)), nil
+		f.reading[0].pause()
 	}
 }

@@ -109,7 +109,7 @@ func (p *program) begin(r *ssh.Request) (run func(context.Context), ok bool) {
 	}
 	return func(ctx context.Context) {
 		defer p.s.freeSFTP.Release(1)
-		serveSFTP(ctx, p.ch, p.s.opts.Session.Inside())
+		serveSFTP(ctx, p.ch, &p.s.opts)
 		p.exit(0)
 	}, true
 }

@@ -20,29 +20,32 @@ import (
 
 // Bounds of one SFTP channel. A session has few streams of files for all its clients.
 const (
-	maxOpen    = 64      // files and directories
-	maxReads   = 1       // streams that read; others begin again when they are read on
-	maxWrites  = 2       // files that are being written
-	maxListed  = 100_000 // entries of the directories that are open
-	umask      = 0o022
-	maxAhead   = 512 << 10 // bytes of a file that are kept, for reads that come in another order
-	maxWaiting = 16        // pieces of a file that wait for one before them
+	maxOpen   = 64      // files and directories
+	maxReads  = 1       // streams that read; others begin again when they are read on
+	maxWrites = 2       // files that are being written
+	maxListed = 100_000 // entries of the directories that are open
+	umask     = 0o022
+	maxAhead  = 512 << 10 // bytes of a file that are kept, for reads that come in another order
+	maxEarly  = 2 << 20   // bytes of a file that wait for those before them; 64 pieces of OpenSSH
+	perPiece  = 64        // bytes that a piece takes besides its own
 )
 
 // serveSFTP serves files until the client ends its stream.
-func serveSFTP(ctx context.Context, ch ssh.Channel, files sandbox.FileSystem) {
+func serveSFTP(ctx context.Context, ch ssh.Channel, opts *Options) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	f := &filer{ctx: ctx, files: files, uploads: map[string]*upload{}}
+	f := &filer{ctx: ctx, files: brief{opts.Session.Inside(), opts.times.operation}, times: opts.times, alone: opts.OneAtATime, uploads: map[string]*upload{}}
 	f.moved = sync.NewCond(&f.writes)
 	handlers := sftp.Handlers{FileGet: f, FilePut: f, FileCmd: f, FileList: f}
-	_ = sftp.NewRequestServer(ch, handlers, sftp.WithStartDirectory(sandbox.WorkspaceDir)).Serve() // the client's end
+	_ = sftp.NewRequestServer(newFrames(ctx, ch), handlers, sftp.WithStartDirectory(sandbox.WorkspaceDir)).Serve() // the client's end
 }
 
 // filer has the files of a session as the SFTP library wants them.
 type filer struct {
 	ctx   context.Context
 	files sandbox.FileSystem
+	times times
+	alone bool // a change waits for each other one
 
 	reads   sync.Mutex  // comes before mu
 	reading []*download // those that have a stream, the first one first
@@ -122,16 +125,49 @@ func (f *filer) Fileread(r *sftp.Request) (io.ReaderAt, error) {
 }
 
 // Filewrite implements [sftp.FileWriter].
-func (f *filer) Filewrite(r *sftp.Request) (io.WriterAt, error) {
+func (f *filer) Filewrite(r *sftp.Request) (io.WriterAt, error) { return f.OpenFile(r) }
+
+// OpenFile implements [sftp.OpenFileWriter].
+func (f *filer) OpenFile(r *sftp.Request) (sftp.WriterAtReaderAt, error) {
+	if err := f.enter(); err != nil {
+		return nil, err
+	}
 	u, err := f.newUpload(r)
-	return u, asSFTP(err)
+	if err != nil {
+		f.leave()
+		return nil, asSFTP(err)
+	}
+	return &readWriter{u, &download{f: f, path: r.Filepath}}, nil
 }
 
 // Filecmd implements [sftp.FileCmder].
-func (f *filer) Filecmd(r *sftp.Request) error { return asSFTP(f.command(r)) }
+func (f *filer) Filecmd(r *sftp.Request) error {
+	if r.Method != "Setstat" {
+		if err := f.mayChange(); err != nil {
+			return err
+		}
+	}
+	return asSFTP(f.command(r))
+}
+
+// mayChange refuses a change that would wait for a file that is being written, and with it
+// for what the client sends next.
+func (f *filer) mayChange() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.alone && len(f.uploads) > 0 {
+		return errAlone
+	}
+	return nil
+}
+
+var errAlone = refuse(sftp.ErrSSHFxFailure, "this session rolls failed calls back, so it takes one change at a time: close the file first")
 
 // PosixRename implements [sftp.PosixRenameFileCmder]: what is there is replaced.
 func (f *filer) PosixRename(r *sftp.Request) error {
+	if err := f.mayChange(); err != nil {
+		return err
+	}
 	return asSFTP(f.files.Move(f.ctx, r.Filepath, r.Target, sandbox.MoveOptions{}))
 }
 
@@ -170,6 +206,9 @@ func (f *filer) remove(r *sftp.Request) error {
 // copies files asks for them with each. Owners and sizes can stay what they are.
 func (f *filer) setStat(r *sftp.Request) error {
 	has, want := r.AttrFlags(), r.Attributes()
+	if want == nil {
+		return refuse(sftp.ErrSSHFxBadMessage, "the attributes are shorter than they say")
+	}
 	if u := f.upload(r.Filepath); u != nil {
 		return u.setStat(has, want)
 	}
@@ -186,6 +225,9 @@ func (f *filer) setStat(r *sftp.Request) error {
 		}
 	}
 	if has.Permissions {
+		if err := f.mayChange(); err != nil {
+			return err
+		}
 		return f.files.Chmod(f.ctx, r.Filepath, want.FileMode().Perm())
 	}
 	return nil

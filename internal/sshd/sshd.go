@@ -4,12 +4,14 @@
 package sshd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"sync"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/sync/semaphore"
@@ -21,7 +23,7 @@ import (
 // Bounds of one connection.
 const (
 	maxChannels = 64 // at a time; each can make the library keep 2 MiB
-	maxSFTP     = 4  // of them that speak SFTP, which keeps up to 30 MiB
+	maxSFTP     = 2  // of them that speak SFTP, which keeps up to 60 MiB, and holds up to 3 streams of files
 )
 
 // Session is what a client works on: a [wisbox.Session].
@@ -41,7 +43,22 @@ type Options struct {
 	// Explain says in sentences how a program ended, where its exit code doesn't; the
 	// client's standard error gets them. Default: nothing is said.
 	Explain func(sandbox.Result) []string
+	// OneAtATime has SFTP make one change at a time, for a session that rolls failed
+	// calls back: a file that is being written keeps every other change waiting there.
+	OneAtATime bool
+
+	times times
 }
+
+// times are how long SFTP waits.
+type times struct {
+	gap       time.Duration // for a piece of a file, while later ones have come
+	idle      time.Duration // for the next read of a file, before its stream is given back
+	stuck     time.Duration // for the next bytes of a file that is being written
+	operation time.Duration // for all that is not the bytes of a file
+}
+
+var usual = times{20 * time.Second, 2 * time.Second, time.Minute, 30 * time.Second}
 
 // Serve speaks with one client until it leaves or ctx ends, and ends what the client has
 // started. It closes conn, whose Read and Write must end then. Neither of these ends is an
@@ -55,6 +72,7 @@ func Serve(ctx context.Context, conn net.Conn, opts *Options) error {
 	if s.opts.Explain == nil {
 		s.opts.Explain = func(sandbox.Result) []string { return nil }
 	}
+	s.opts.times = cmp.Or(s.opts.times, usual)
 	ctx, cancel := context.WithCancel(ctx)
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	defer cancel()

@@ -72,17 +72,18 @@ func newSession(t *testing.T) *session {
 // serve serves one client, and says how that ended.
 func serve(t *testing.T, s sshd.Session) (client net.Conn, ended chan error) {
 	t.Helper()
+	return serveWith(t, s, sshd.Options{})
+}
+
+func serveWith(t *testing.T, s sshd.Session, opts sshd.Options) (client net.Conn, ended chan error) {
+	t.Helper()
 	key, err := sshd.HostKey(filepath.Join(t.TempDir(), "ssh"))
 	require.NoError(t, err)
 	client, server := pipe(t)
 	ended = make(chan error, 1)
+	opts.Session, opts.HostKey = s, key
 	go func() {
-		ended <- sshd.Serve(context.Background(), server, &sshd.Options{Session: s, HostKey: key, Explain: func(res sandbox.Result) []string {
-			if res.Status == sandbox.StatusTimedOut {
-				return []string{"out of time"}
-			}
-			return nil
-		}})
+		ended <- sshd.Serve(context.Background(), server, &opts)
 		close(ended)
 	}()
 	t.Cleanup(func() {
@@ -111,7 +112,12 @@ func pipe(t *testing.T) (a, b net.Conn) {
 
 func connect(t *testing.T, s sshd.Session) *ssh.Client {
 	t.Helper()
-	conn, _ := serve(t, s)
+	return connectWith(t, s, sshd.Options{})
+}
+
+func connectWith(t *testing.T, s sshd.Session, opts sshd.Options) *ssh.Client {
+	t.Helper()
+	conn, _ := serveWith(t, s, opts)
 	c, channels, requests, err := ssh.NewClientConn(conn, "box.wisbox", &ssh.ClientConfig{HostKeyCallback: ssh.InsecureIgnoreHostKey(), User: "anybody"})
 	require.NoError(t, err)
 	client := ssh.NewClient(c, channels, requests)

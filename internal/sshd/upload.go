@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"time"
 
 	"github.com/pkg/sftp"
 
@@ -34,12 +35,52 @@ type upload struct {
 	began  bool
 	next   int64            // offset of the piece that comes next
 	early  map[int64][]byte // pieces that come after it
+	held   int              // bytes of those
+	late   *time.Timer      // ends the upload where the next piece doesn't come
+	stuck  *time.Timer      // ends the upload where nothing leaves the queue
 	queue  []byte           // what is on its way into the sandbox
 	closed bool             // no more comes
 	err    error
 	mode   *fs.FileMode // to set at the end
 	wanted *uint64      // the size that the client says
 	unhook func() bool
+	ctx    context.Context // of the writing
+	cancel context.CancelFunc
+}
+
+// readWriter is a file that was opened for writing: what it had can be read until the
+// first piece comes.
+type readWriter struct {
+	*upload
+	old *download
+}
+
+// ReadAt implements [io.ReaderAt].
+func (w *readWriter) ReadAt(p []byte, off int64) (int, error) {
+	if err := w.readable(); err != nil {
+		return 0, err
+	}
+	return w.old.ReadAt(p, off)
+}
+
+func (u *upload) readable() error {
+	u.f.writes.Lock()
+	defer u.f.writes.Unlock()
+	switch {
+	case u.err != nil:
+		return asSFTP(u.err)
+	case u.began || len(u.early) > 0:
+		return refuse(sftp.ErrSSHFxFailure, "%s is being written; close it, and open it again to read", u.path)
+	case u.trim:
+		return io.EOF
+	}
+	return nil
+}
+
+// Close implements [io.Closer].
+func (w *readWriter) Close() error {
+	_ = w.old.Close()
+	return w.upload.Close()
 }
 
 // newUpload opens a file to write. Nothing is done to it before the first piece, or the end.
@@ -67,6 +108,7 @@ func (f *filer) newUpload(r *sftp.Request) (*upload, error) {
 	if err := f.addUpload(u); err != nil {
 		return nil, err
 	}
+	u.ctx, u.cancel = context.WithCancel(f.ctx)
 	u.unhook = context.AfterFunc(f.ctx, func() { u.fail(f.ctx.Err()) })
 	return u, nil
 }
@@ -101,6 +143,8 @@ func (f *filer) addUpload(u *upload) error {
 	switch {
 	case f.uploads[u.path] != nil:
 		return refuse(sftp.ErrSSHFxFailure, "%s is being written already", u.path)
+	case f.alone && len(f.uploads) > 0:
+		return errAlone
 	case len(f.uploads) == maxWrites:
 		return refuse(sftp.ErrSSHFxFailure, "%d files are being written; close one first", maxWrites)
 	}
@@ -110,6 +154,9 @@ func (f *filer) addUpload(u *upload) error {
 
 // WriteAt implements [io.WriterAt].
 func (u *upload) WriteAt(p []byte, off int64) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
 	f := u.f
 	f.writes.Lock()
 	defer f.writes.Unlock()
@@ -120,8 +167,11 @@ func (u *upload) WriteAt(p []byte, off int64) (int, error) {
 		case off < u.next || late && u.early[off] != nil:
 			u.end(refuse(sftp.ErrSSHFxOpUnsupported, "wisbox writes a file from start to end, or appends to it: byte %d came where byte %d was next; write the whole file", off, u.next))
 			continue
-		case late && len(u.early) < maxWaiting:
+		case late && u.held+len(p)+perPiece <= maxEarly:
 			u.early[off] = slices.Clone(p)
+			if u.held += len(p) + perPiece; len(u.early) == 1 {
+				u.awaitNext()
+			}
 			return len(p), nil
 		case !late && len(u.queue) < maxQueued:
 			u.take(p)
@@ -158,14 +208,39 @@ func (u *upload) gap() error {
 	return refuse(sftp.ErrSSHFxOpUnsupported, "wisbox writes a file without gaps: byte %d is missing", u.next)
 }
 
+// awaitNext ends the upload if the piece that comes next doesn't, while others wait for it.
+func (u *upload) awaitNext() {
+	if u.late != nil {
+		u.late.Stop()
+	}
+	if len(u.early) == 0 {
+		return
+	}
+	at := u.next
+	u.late = time.AfterFunc(u.f.times.gap, func() {
+		u.f.writes.Lock()
+		defer u.f.writes.Unlock()
+		switch {
+		case u.next != at || len(u.early) == 0:
+		case len(u.queue) >= maxQueued: // it may be there, and wait for the sandbox
+			u.awaitNext()
+		default:
+			u.end(u.gap())
+		}
+	})
+}
+
 // take takes the piece that comes next, and those behind it that were early.
 func (u *upload) take(p []byte) {
 	for p != nil {
 		u.queue, u.next = append(u.queue, p...), u.next+int64(len(p))
 		early := u.early[u.next]
 		delete(u.early, u.next)
-		p = early
+		if p = early; p != nil {
+			u.held -= len(p) + perPiece
+		}
 	}
+	u.awaitNext()
 	u.begin()
 	u.f.cameFurther()
 }
@@ -176,9 +251,14 @@ func (u *upload) begin() {
 		return
 	}
 	u.began = true
+	u.stuck = time.AfterFunc(u.f.times.stuck, func() {
+		u.fail(refuse(sftp.ErrSSHFxFailure, "%s: no byte of it was written for %v; write it again", u.path, u.f.times.stuck))
+		u.cancel()
+	})
 	go func() {
 		defer close(u.done)
-		if err := u.f.files.Write(u.f.ctx, u.path, u, u.opts); err != nil {
+		defer u.stuck.Stop()
+		if err := u.f.files.Write(u.ctx, u.path, u, u.opts); err != nil {
 			u.fail(err)
 		}
 	}()
@@ -197,6 +277,7 @@ func (u *upload) Read(p []byte) (int, error) {
 			if u.queue = u.queue[n:]; len(u.queue) == 0 {
 				u.queue = nil
 			}
+			u.stuck.Reset(u.f.times.stuck)
 			u.f.moved.Broadcast()
 			return n, nil
 		case u.closed:
@@ -216,6 +297,7 @@ func (u *upload) fail(err error) {
 func (u *upload) end(err error) {
 	if u.err == nil {
 		u.err, u.queue, u.early = err, nil, nil
+		u.awaitNext()
 		u.f.cameFurther()
 	}
 }
@@ -257,6 +339,7 @@ func (u *upload) Close() error {
 		<-u.done
 	}
 	u.unhook()
+	u.cancel()
 	u.f.mu.Lock()
 	delete(u.f.uploads, u.path)
 	u.f.mu.Unlock()
