@@ -40,7 +40,7 @@ type program struct {
 	early   []string        // signals that came before
 }
 
-const maxEarly = 16 // signals
+const maxEarlySignals = 16 // signals
 
 // serveSession serves a channel until the client has closed it. What runs then ends.
 func (s *server) serveSession(ctx context.Context, asked ssh.NewChannel) {
@@ -184,7 +184,7 @@ func (p *program) signal(payload []byte) bool {
 		return false
 	case p.process != nil:
 		return p.process.Signal(s.Name) == nil
-	case !p.begun || len(p.early) == maxEarly:
+	case !p.begun || len(p.early) == maxEarlySignals:
 		return false
 	}
 	p.early = append(p.early, s.Name) // what it writes may be there before Start has returned
