@@ -91,15 +91,15 @@ func (a *attempt) try(ctx context.Context, s Step, v vars) {
 		a.check(s.Tool, argsErr)
 		return
 	}
-	told := follower(s)
+	seen := progressOf(s)
 	start := time.Now()
-	reply, err := a.o.follow(ctx, s.Tool, args, told.hear())
+	reply, err := a.o.follow(ctx, s.Tool, args, seen.hear())
 	took := time.Since(start)
 	if err != nil {
 		a.problem("%s: %v", s.Tool, err)
 		return
 	}
-	a.check(s.Tool, told.judge())
+	a.check(s.Tool, seen.judge())
 	why, err := Match(expect, reply.Answer)
 	a.check(s.Tool, err)
 	if why != "" {

@@ -1,6 +1,6 @@
 # IPython, where the interpreter can import it: a kept one is then its shell, and the
 # language that of IPython. The channel, limits, commands, what is shown, and how an
-# error is told stay those of the driver.
+# error is shown stay those of the driver.
 
 IPYTHON_SINCE = 8
 
