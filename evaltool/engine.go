@@ -46,6 +46,15 @@ const (
 	StatusCancelled = "cancelled"
 )
 
+// NotStarted is the answer of an Engine that couldn't start its interpreter because of
+// err: a Response with [StatusCancelled] if ctx has ended, as [Engine] promises, else err.
+func NotStarted(ctx context.Context, err error) (Response, error) {
+	if ctx.Err() != nil {
+		return Response{Status: StatusCancelled}, nil
+	}
+	return Response{}, err
+}
+
 // TimeoutText is what the standard error of a timed out evaluation ends with.
 const TimeoutText = "Execution timed out."
 

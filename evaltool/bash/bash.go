@@ -97,7 +97,8 @@ func (e *Engine) Evaluate(ctx context.Context, req evaltool.Request) (resp evalt
 		first := h.live == nil
 		if first {
 			if h.live, err = e.start(ctx, req); err != nil {
-				return toolerr.Of(err)
+				resp, err = evaltool.NotStarted(ctx, toolerr.Of(err))
+				return err
 			}
 		}
 		defer req.Feed.ReleaseAfter(ctx, req.Timeout)()

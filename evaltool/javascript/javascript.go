@@ -120,6 +120,7 @@ func (e *Engine) Evaluate(ctx context.Context, req evaltool.Request) (resp evalt
 		}
 		if h.live == nil {
 			if h.live, err = e.start(ctx, req); err != nil {
+				resp, err = evaltool.NotStarted(ctx, err)
 				return err
 			}
 		}

@@ -18,7 +18,7 @@ import (
 func (e *Engine) fresh(ctx context.Context, req evaltool.Request) (evaltool.Response, error) {
 	runner, err := e.runner(ctx)
 	if err != nil {
-		return evaltool.Response{}, toolerr.Of(err)
+		return evaltool.NotStarted(ctx, toolerr.Of(err))
 	}
 	r := newRequest(req)
 	in, err := r.encode(req.Reads)
@@ -53,7 +53,7 @@ func (e *Engine) fresh(ctx context.Context, req evaltool.Request) (evaltool.Resp
 	}
 	res, err := runner.Run(ctx, cmd)
 	if err != nil {
-		return evaltool.Response{}, noPython(err)
+		return evaltool.NotStarted(ctx, noPython(err))
 	}
 	resp, err := freshResponse(r.ID, res, out.Take(), &stdout, &stderr)
 	resp.Fed = true

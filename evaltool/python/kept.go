@@ -33,7 +33,8 @@ func (e *Engine) evaluateKept(ctx context.Context, req evaltool.Request) (resp e
 	err = e.kept.Do(ctx, slot{req.Sandbox, req.Context}, func(ctx context.Context, h *held) error {
 		notes, err := e.ready(ctx, h, req)
 		if err != nil {
-			return noPython(err)
+			resp, err = evaltool.NotStarted(ctx, noPython(err))
+			return err
 		}
 		defer req.Feed.ReleaseAfter(ctx, req.Timeout)()
 		var alive bool

@@ -354,7 +354,7 @@ class Session:
         self.leave_behind(request, answer)
 
     def leave_behind(self, request, answer):
-        """What was set and asked for until the code failed: it is told, not done. A
+        """What was set and asked for until the code failed: it is reported, not done. A
         call that was interrupted has no time left for the methods of its values."""
         answer["writes"] = self.workspace.queued()
         answer.update(self.display.answer())
