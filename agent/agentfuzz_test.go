@@ -180,7 +180,7 @@ func (h *anyHost) run() []byte {
 }
 
 // sayToAgent starts an agent, says something, waits until that is taken in, and
-// ends the connection. The agent serves the next one, and ends when told.
+// ends the connection. The agent serves the next one, and ends on request.
 func sayToAgent(t testing.TB, said []byte) {
 	dir, err := os.MkdirTemp("", "wisbox-agent-")
 	require.NoError(t, err)

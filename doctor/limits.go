@@ -209,7 +209,7 @@ print(waits >> 20)`)
 	return t.hold("memory", "sockets", held, fmt.Sprintf("%s MiB could wait in sockets with a memory limit of 128 MiB", firstLine(out)))
 }
 
-// hold is a line that isn't a limit of its own, and is mended as one is.
+// hold is a line that isn't a limit of its own, and is fixed as one is.
 func (t *trial) hold(limit, name string, held bool, seen string) Line {
 	if held {
 		return Line{name, OK, seen, ""}

@@ -28,7 +28,7 @@ func (e *Evaluator) changed(ctx context.Context, c *call) (paths []string, note 
 	defer b.Close()
 	found, err := e.opts.Files.ChangedSince(b, c.mark, maxChanged)
 	if err != nil {
-		return nil, "what the code changed in the workspace can't be told: " + tool.AsError(err).Message
+		return nil, "wisbox can't say what the code changed in the workspace: " + tool.AsError(err).Message
 	}
 	room := maxChangedBytes
 	for _, path := range found.Paths {

@@ -33,7 +33,7 @@ type Options struct {
 	// OwnKeys leaves it to the handler behind the guard to check who asks, where keys
 	// come and go for instance. It calls [LetIn] for a request that it lets in.
 	OwnKeys bool
-	// Refusal is what a request is told that lacks a token. Default: that it needs one.
+	// Refusal is the answer to a request that lacks a token. Default: that it needs one.
 	Refusal string
 	// OnlyHosts takes the names of the loopback interface out: those of Hosts are left.
 	OnlyHosts bool

@@ -215,7 +215,7 @@ const (
 	maxWheelBytes = 512 << 20
 )
 
-// python gives what pip is told beside the names: where to look.
+// python gives what pip gets beside the names: where to look.
 func (o *PresetOptions) python(with []string) (map[string][]byte, error) {
 	more := map[string][]byte{}
 	if o.Wheels == "" && o.Index == "" {

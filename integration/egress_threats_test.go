@@ -231,7 +231,7 @@ print(urllib.request.urlopen("https://www.example.com/served", timeout=50).read(
 	assert.Equal(t, "www.example.com /served auth=\n", got.out, got.errs)
 }
 
-// egressBoundsWhatASessionSends: 64 MiB, however it is sent; then nothing, and it is told.
+// egressBoundsWhatASessionSends: 64 MiB, however it is sent; then nothing, and the log says so.
 func egressBoundsWhatASessionSends(t *testing.T, w *world) {
 	w.create("box", "--allow", "www.example.com")
 	got := w.sh("box", `head -c 40000000 /dev/zero | curl -sSf -T - https://www.example.com/upload && `+unproxied+

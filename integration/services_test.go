@@ -187,7 +187,7 @@ func TestAServiceEndsWithItsSession(t *testing.T) {
 	h.do("session", "rm", "other")
 	assert.Empty(t, services(t, h.manager(), "other"))
 
-	// one that ends is told, and the session goes on
+	// one that ends is reported, and the session goes on
 	_, body := api(t, h.manager(), http.MethodPost, "/containers/"+services(t, h.manager(), "box")[0]+"/kill?signal=KILL")
 	require.Empty(t, body)
 	require.Eventually(t, func() bool { return strings.Contains(h.do("session", "inspect", "box"), "exited with code 137") }, 30*time.Second, 100*time.Millisecond)

@@ -32,7 +32,7 @@ type ExecuteParams struct {
 	// notices of the result tell; not a number is invalid.
 	Timeout *float64 `json:"timeout,omitempty" default:"30" jsonschema:"seconds until the program is ended, 1 to 120; brought into that range"`
 	// CaptureOutput false throws both streams away; nil is true.
-	CaptureOutput *bool `json:"capture_output,omitempty" default:"true" jsonschema:"false throws the output away, only its size is told"`
+	CaptureOutput *bool `json:"capture_output,omitempty" default:"true" jsonschema:"false throws the output away, only its size is reported"`
 }
 
 // ExecuteResult is the result of shell_execute.

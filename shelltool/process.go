@@ -186,7 +186,7 @@ func (p *process) watch() {
 	p.announce()
 }
 
-// list says that others know of the process: its end is told once, whichever
+// list says that others know of the process: its end is reported once, whichever
 // comes first.
 func (p *process) list() {
 	p.mu.Lock()

@@ -58,7 +58,7 @@ func (s *Shell) StartProcess(ctx context.Context, p StartParams) (*ProcessInfo, 
 	if err != nil {
 		return nil, err
 	}
-	// A look at how it begins: one that fails at once is told as ended, and what
+	// A look at how it begins: one that fails at once is reported as ended, and what
 	// the caller does next doesn't overtake the program's own start.
 	info, err := s.launch(ctx, newProcess(shown, cmd, p.Stdin), cmd, launch{p.Command, (*process).begins, port})
 	if err == nil {

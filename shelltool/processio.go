@@ -107,7 +107,7 @@ func (p *process) read(offset int64) (*ReadResult, error) {
 // WriteParams are the parameters of process_write.
 type WriteParams struct {
 	ProcessID string `json:"process_id" jsonschema:"as process_start gave it"`
-	Data      string `json:"data,omitempty" jsonschema:"text for the program's input, at most 48000 characters; on a terminal \r is the enter key and \u0003 is control-C"`
+	Data      string `json:"data,omitempty" jsonschema:"text for the program's input, at most 48000 characters; on a terminal \\r is the enter key and \\u0003 is control-C"`
 	EOF       bool   `json:"eof,omitempty" default:"false" jsonschema:"close the input afterwards"`
 }
 

@@ -83,7 +83,7 @@ const (
 
 // Reclaim takes over the processes that another Shell began and has left in the
 // sandbox, under their ids, and returns how many. Their output goes on where the last
-// reader stopped; of those that have ended meanwhile the end is told. What another
+// reader stopped; of those that have ended meanwhile the end is reported. What another
 // handle has and keeps is left alone. begun makes the context that Options.Ended gets.
 func (s *Shell) Reclaim(ctx context.Context, from sandbox.Detacher, begun func(Origin) context.Context) (n int, err error) {
 	ctx, done, err := s.begin(ctx)

@@ -67,7 +67,7 @@ var errStopped = errors.New("stopped")
 
 func protocol(text string) error { return fmt.Errorf("%w: %s", filewire.ErrProtocol, text) }
 
-// check refuses what the files mode would, or can't be told.
+// check refuses what the files mode would, or can't be given.
 func check(ask *filewire.Ask, payload []byte) error {
 	for _, path := range [][]byte{ask.Path, ask.To} {
 		if len(path) > filewire.MaxPath || bytes.IndexByte(path, 0) >= 0 || len(path) > 0 && path[0] != '/' {

@@ -263,7 +263,7 @@ func (a *Agent) With(ctx context.Context, op func(*agent.Conn) error) error {
 }
 
 // Suspend stops the time limits of all programs in the sandbox, until resume or the end of
-// the connection; without a connection there is nobody to tell.
+// the connection; without a connection nobody hears it.
 func (a *Agent) Suspend(ctx context.Context) (resume func(context.Context)) {
 	conn := a.current()
 	if conn == nil {

@@ -185,7 +185,7 @@ func TestWhatLooksLikeABareRepositoryIsKnown(t *testing.T) {
 		{Path: "a/config", Status: "changed"}, {Path: "a/refs/heads/main", Status: "added"}, {Path: "b/head", Status: "added"},
 		{Path: "c/config", Status: "added"}, {Path: "gone/HEAD", Status: "removed"},
 	}))
-	assert.Equal(t, []string{"\xff/x"}, runByThemselves(os.DirFS(t.TempDir()), []wisbox.FileChange{{Path: "\xff/x", Status: "added"}}), "who can't look is careful")
+	assert.Equal(t, []string{"\xff/x"}, runByThemselves(os.DirFS(t.TempDir()), []wisbox.FileChange{{Path: "\xff/x", Status: "added"}}), "a directory that can't be read counts")
 	assert.Equal(t, []string{"config"}, runByThemselves(fstest.MapFS{"HEAD": file, "config": file, "objects/x": file, "refs/x": file}, []wisbox.FileChange{{Path: "config", Status: "added"}}))
 }
 

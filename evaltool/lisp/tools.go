@@ -30,7 +30,7 @@ func (l *Lisp) Tools() []tool.Tool {
 		tool.New(change("time-execution", "Time Common Lisp",
 			"Evaluates Common Lisp and gives real, run and GC time in milliseconds, bytes consed, the values and the output."), l.time),
 		tool.New(tool.Spec{Name: "configure-limits", Title: "Limits of Lisp evaluations", Idempotent: true,
-			Description: "Sets timeout (seconds, 0 is none) and max-output (characters of each stream and of the values) of Lisp evaluations; without arguments it only tells them."}, l.configure),
+			Description: "Sets timeout (seconds, 0 is none) and max-output (characters of each stream and of the values) of Lisp evaluations; without arguments it only reports them."}, l.configure),
 		tool.New(look("validate-syntax", "Check Lisp syntax",
 			"Reads Common Lisp without evaluating it and says where it breaks, an unclosed form for instance."), l.validate),
 		tool.New(change("macroexpand-form", "Expand a macro",

@@ -134,7 +134,7 @@ func TestADoorOpensWithItsSandboxAndClosesWithIt(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, ask(t, proxyOf(d), "other.example.net"))
 	view, err := d.View(t.Context())
 	require.NoError(t, err)
-	require.Len(t, view.Denied, 2, "those of the former sandbox are told too")
+	require.Len(t, view.Denied, 2, "those of the former sandbox are listed too")
 	require.False(t, view.Transparent)
 	require.NotEmpty(t, view.Problem)
 	last := proxyOf(d)

@@ -203,7 +203,7 @@ func (h *Holder) operate(ctx context.Context, c *Conn) (done func()) {
 	return done
 }
 
-// take tells the client that its operation begins. One that isn't told, or can't
+// take tells the client that its operation begins. One that doesn't learn it, or can't
 // be, has none: it may ask the next holder.
 func take(ctx context.Context, c *Conn, req Request) bool {
 	if ctx.Err() != nil && req.Op != opStop {

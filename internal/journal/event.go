@@ -79,7 +79,7 @@ var tellable = map[string]bool{
 	"pattern": true, "glob": true, "encoding": true, "sandbox": true, "op": true, "level": true, "reads": true, "section_key": true,
 }
 
-// ForTool begins the Event of a tool's call with what may be told of its arguments.
+// ForTool begins the Event of a tool's call with what may be recorded of its arguments.
 func ForTool(name string, raw json.RawMessage) Event {
 	e := Event{Tool: clip.Text(name), ArgsSize: len(raw)}
 	e.describe(raw)

@@ -20,7 +20,7 @@ const MaxConns = 256
 type Dial func(ctx context.Context) (net.Conn, error)
 
 // Forward passes on what comes over the connections of l until ctx ends, and closes l.
-// failed is told why a connection couldn't be passed on; it is called from many
+// failed gets the reason why a connection couldn't be passed on; it is called from many
 // goroutines at once. Forward returns nil when ctx ended it, and leaves nothing open.
 func Forward(ctx context.Context, l net.Listener, dial Dial, failed func(error)) error {
 	ctx, cancel := context.WithCancel(ctx)

@@ -117,7 +117,7 @@ func TestABrokenConnectionIsNoWholeOne(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestWhereNothingListensTheConnectionEnds, and why is told; the next one is served.
+// TestWhereNothingListensTheConnectionEnds, and says why; the next one is served.
 func TestWhereNothingListensTheConnectionEnds(t *testing.T) {
 	why := errors.New("nothing listens")
 	var refuse atomic.Bool

@@ -71,7 +71,7 @@ func ListenWeb(opts *WebOptions) (*Web, error) {
 }
 
 // HostName is that of a port of a session: SESSION-PORT.localhost. A name that is too
-// long for a host is cut, and told from others by its hash.
+// long for a host is cut, and keeps apart from others by its hash.
 func HostName(session string, port uint16) string {
 	label := fmt.Sprintf("%s-%d", session, port)
 	if len(label) > maxLabel {

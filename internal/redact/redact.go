@@ -155,7 +155,7 @@ func (r *Redactor) Tail(text []byte) []byte {
 
 // Bytes is a piece of a file or stream without the values, nor with what of one it begins
 // or ends with, or lies within: data itself where nothing is covered. Fewer bytes of a
-// value than MinLength/2 are not told from others.
+// value than MinLength/2 are not distinguished from others.
 func (r *Redactor) Bytes(data []byte) []byte {
 	if r == nil || len(data) == 0 {
 		return data

@@ -154,7 +154,7 @@ func (c *conn) waitToWrite() {
 	}
 }
 
-// poller is a stream that goes on when it is told to.
+// poller is a stream that goes on when it is asked to.
 type poller interface{ poll() }
 
 // stall remembers a stream that waits for room in the queue.

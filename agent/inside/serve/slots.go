@@ -361,7 +361,7 @@ func (sl *slot) dropReady() {
 	sl.fds = nil
 }
 
-// lose forgets a monitor that is gone, or told to go. What a dead one leaves becomes our
+// lose forgets a monitor that is gone, or asked to go. What a dead one leaves becomes our
 // child; its call ends when that is gone.
 func (s *server) lose(slot *slot) {
 	if slot.gone {

@@ -41,7 +41,7 @@ const cancel = new AbortController();
 const waiting = call("shell_execute", { commands: ["sleep", "100"], timeout: 100 }, { signal: cancel.signal });
 setTimeout(() => cancel.abort(), 500);
 await assert.rejects(waiting);
-// A client that cancels isn't told of the end.
+// A client that cancels gets no word of the end.
 const { structuredContent: left } = await call("shell_execute", { script: "while pgrep -xf 'sleep 100'; do sleep 0.1; done" });
 assert.equal(left.exit_code, 0);
 
