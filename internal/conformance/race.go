@@ -30,7 +30,7 @@ while test -e ` + gate + `; do sleep 0.01; done
 %s
 ) &
 while kill -0 $! 2>/dev/null; do
-  if test -e ` + over + `; then rm ` + over + `; kill $! 2>/dev/null && exit 0; fi
+  if test -e ` + over + `; then rm ` + over + `; kill $!; wait $!; case $? in 0 | 143) exit 0 ;; *) exit 1 ;; esac; fi
   sleep 0.05
 done
 wait $!`
