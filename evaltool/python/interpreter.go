@@ -30,6 +30,7 @@ func startInterpreter(ctx context.Context, runner func(context.Context) (sandbox
 // evaluate is one evaluation; the bool reports whether the names are still there.
 func (i *interpreter) evaluate(ctx context.Context, req evaltool.Request) (evaltool.Response, bool, error) {
 	r := newRequest(req)
+	r.Interrupts = i.Interrupts()
 	if i.count == 0 {
 		r.Dir = req.Dir
 	}

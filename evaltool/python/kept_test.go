@@ -116,7 +116,12 @@ func TestAnInterpreterThatDiesIsSaidAndReplaced(t *testing.T) {
 
 func TestDyingBetweenCallsIsSaid(t *testing.T) {
 	b := newBench(t)
-	b.keptCode(t, "import os, threading\nthreading.Timer(0.05, os._exit, (0,)).start()")
+	b.keptCode(t, `import os, threading, time
+def die():
+    while not os.path.exists("die"): time.sleep(0.01)
+    os._exit(0)
+threading.Thread(target=die).start()`)
+	b.makeFile(t, "die")
 	require.Eventually(t, func() bool {
 		return strings.Contains(strings.Join(b.keptCode(t, "1").Notes, " "), "lost")
 	}, 30*time.Second, 20*time.Millisecond)

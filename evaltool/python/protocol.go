@@ -26,6 +26,7 @@ type request struct {
 	Feed       bool              `json:"feed,omitempty"`
 	Dir        string            `json:"dir,omitempty"` // of a new interpreter
 	Env        map[string]string `json:"env,omitempty"`
+	Interrupts int               `json:"interrupts,omitempty"` // that were sent to the interpreter, ever
 }
 
 type readHeader struct {

@@ -4,6 +4,7 @@
 # tokenizer, so that nothing within a string, a comment or brackets is taken for more.
 
 import ast
+import contextlib
 import re
 import tokenize
 
@@ -347,11 +348,13 @@ def run_program(command, capture=False):
     import subprocess
 
     flush()
-    process = subprocess.Popen(
-        command, shell=True, executable="/bin/bash" if os.path.exists("/bin/bash") else None, start_new_session=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if capture else None, encoding="utf-8", errors="replace",
-    )
+    process = None
     try:
+        with undisturbed():  # else it would run on unknown to us
+            process = subprocess.Popen(
+                command, shell=True, executable="/bin/bash" if os.path.exists("/bin/bash") else None, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if capture else None, encoding="utf-8", errors="replace",
+            )
         text, _ = process.communicate()
     except BaseException:
         end_group(process)
@@ -359,7 +362,26 @@ def run_program(command, capture=False):
     return process.returncode, text or ""
 
 
+@contextlib.contextmanager
+def undisturbed():
+    """An interrupt waits until the block has ended."""
+    handler, came = signal.getsignal(signal.SIGINT), []
+    try:
+        signal.signal(signal.SIGINT, lambda *args: came.append(args))
+    except ValueError:  # a thread, which no interrupt reaches
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if came and callable(handler):
+            handler(*came[-1])
+
+
 def end_group(process):
+    if process is None:
+        return
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except OSError:

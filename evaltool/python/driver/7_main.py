@@ -18,6 +18,7 @@ import struct
 import traceback
 import warnings
 import _thread
+from time import sleep
 
 SELF = inspect.currentframe().f_code.co_filename
 MESSAGE_BYTES = 32 << 20
@@ -209,6 +210,7 @@ class Session:
         self.space = kind(self.workspace)
         self.pid = os.getpid()
         self.interruptible = self.interrupted = False
+        self.interrupts = 0  # that have come, ever
         self.telling = self.late = False  # an interrupt must not cut a message
         self.listening = None  # the id of the evaluation that the host follows
         self.turn = _thread.allocate_lock()
@@ -217,12 +219,22 @@ class Session:
         signal.signal(signal.SIGINT, self.interrupt)
 
     def interrupt(self, number, frame):
+        self.interrupts += 1
         if self.interruptible:
             self.interrupted = True
             if self.telling:
                 self.late = True
                 return
             raise KeyboardInterrupt
+
+    def await_interrupts(self, sent):
+        """Interrupts of the evaluations before this one must not end it. Two that come
+        together are one, so that this waits 0.2 s and no longer."""
+        for _ in range(100):
+            if self.interrupts >= sent:
+                return
+            sleep(0.002)
+        self.interrupts = sent
 
     def teller(self, ident):
         """Sends events of this evaluation to the host while it runs, from any thread. A
@@ -262,6 +274,7 @@ class Session:
         self.interrupted = self.late = False
         self.given = reads
         signal.signal(signal.SIGINT, self.interrupt)
+        self.await_interrupts(request.get("interrupts", 0))
         if request.get("feed"):
             self.feed(answer["id"])
         before = with_variables(request.get("env"))
