@@ -1,5 +1,5 @@
-# One command a job; `make help` lists them. Everything that the Go tools must be
-# told stands here and nowhere else.
+# One command a job; `make help` lists them. All that the Go tools need to
+# know stands here and nowhere else.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c

@@ -193,10 +193,10 @@ func (m *Manager) Rename(ctx context.Context, name, to string) error {
 	return m.place.rename(ctx, name, to)
 }
 
-// List tells what sessions the state root holds, those that are lost too.
+// List reports what sessions the state root holds, those that are lost too.
 func (m *Manager) List(ctx context.Context) ([]overlay.Entry, error) { return m.place.list(ctx) }
 
-// SessionImages tells which image each kept session was created with, by the
+// SessionImages reports which image each kept session was created with, by the
 // session's name: none of its programs can run without it. Those of its services
 // have theirs behind it, and templates are among them.
 func (m *Manager) SessionImages(ctx context.Context) (map[string]string, error) {

@@ -305,7 +305,7 @@ func TestClosingEndsTheCallsInFlight(t *testing.T) {
 	assert.Equal(t, sandbox.StatusCancelled, (<-done).Status)
 }
 
-// signalWriter tells that something was written.
+// signalWriter reports each write.
 type signalWriter struct {
 	seen chan struct{}
 	once sync.Once

@@ -84,7 +84,7 @@ type Meter interface {
 	Ended(verdict string)
 }
 
-// Reporter is a Meter that can tell what it has counted. A holder with such a
+// Reporter is a Meter that can report what it has counted. A holder with such a
 // one answers [Manager.HolderReports].
 type Reporter interface {
 	Meter
@@ -246,7 +246,7 @@ const maxProcesses = 1000
 // usual file systems.
 const maxDisk = 8 << 40
 
-// Check tells what is wrong with the options, before anything is made. Nothing of
+// Check reports what is wrong with the options, before anything is made. Nothing of
 // the host but the files that they name is looked at.
 func (o *SessionOptions) Check() error {
 	opts, err := o.withDefaults()

@@ -267,7 +267,7 @@ func (s *Session) SetSecrets(ctx context.Context, all map[string]Secret) error {
 	return err
 }
 
-// Inspect tells what the session is and which limits its sandbox enforces. It
+// Inspect reports what the session is and which limits its sandbox enforces. It
 // opens a running sandbox, but makes none: Sandbox is nil before the first program.
 func (s *Session) Inspect(ctx context.Context) (*Inspection, error) {
 	return perform[*Inspection](ctx, s, inspectOp{}, hold.Streams{})

@@ -104,7 +104,7 @@ func TestUndoTakesCallsBackOneByOne(t *testing.T) {
 }
 
 // Programs that live on and those of exec leave a step each, whether they change
-// anything or not: nobody can tell when they are done.
+// anything or not: nobody knows when they are done.
 func TestUndoPassesOverStepsAfterWhichNothingHasChanged(t *testing.T) {
 	eachHost(t, wisbox.SessionOptions{AutoSnapshot: true}, func(t *testing.T, s *wisbox.Session) {
 		start := func(script string) {

@@ -91,7 +91,7 @@ func (c *Conn) Hello() Hello { return c.hello }
 // Done is closed when the connection has ended, from either side.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Err tells why the connection ended, nil before that; it wraps
+// Err returns why the connection ended, nil before that; it wraps
 // [sandbox.ErrLost].
 func (c *Conn) Err() error {
 	select {

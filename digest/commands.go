@@ -135,7 +135,7 @@ func ciFile(p string) bool {
 		path.Dir(p) == ".ci" || p == "Jenkinsfile"
 }
 
-// purposeOf tells what a target or script of that name is for, "" for what a
+// purposeOf reports what a target or script of that name is for, "" for what a
 // reader shouldn't run without thinking.
 func purposeOf(name string) string {
 	switch name {

@@ -7,7 +7,7 @@ import (
 )
 
 // About tells a model what the digest is for.
-const About = `workspace_digest tells what is in the workspace and how it is built and tested; read it first.`
+const About = `workspace_digest shows what is in the workspace and how to build and test it; read it first.`
 
 // Tools is workspace_digest.
 func (d *Digester) Tools() []tool.Tool {
@@ -19,8 +19,8 @@ func (d *Digester) Tools() []tool.Tool {
 }
 
 type params struct {
-	Set   *string `json:"set,omitempty" jsonschema:"Markdown that replaces the digest for this session; empty: back to what the files tell"`
-	Level Level   `json:"level,omitempty" default:"full" enum:"summary|full" jsonschema:"how much to tell"`
+	Set   *string `json:"set,omitempty" jsonschema:"Markdown that replaces the digest for this session; empty: back to what the files say"`
+	Level Level   `json:"level,omitempty" default:"full" enum:"summary|full" jsonschema:"how much to show"`
 }
 
 // Answer is the result of workspace_digest.

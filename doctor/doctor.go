@@ -62,7 +62,7 @@ func (r *Report) Whole() bool {
 // Service is what is known of the Podman service.
 type Service struct {
 	From, Version, Runtime, Kernel string
-	RuntimePackage                 string // as runc_1.1.5+ds1-1_amd64; "" or Unknown where it can't be told
+	RuntimePackage                 string // as runc_1.1.5+ds1-1_amd64; "" or Unknown where it isn't known
 	Rootless                       bool
 	CgroupVersion, CgroupManager   string
 	StorageDriver                  string
@@ -90,7 +90,7 @@ type Host interface {
 // Session is one that things are tried in.
 type Session interface {
 	Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error)
-	// Limits tells which the host says it holds, and by what.
+	// Limits reports which the host says it holds, and by what.
 	Limits(ctx context.Context) ([]sandbox.LimitState, error)
 	// Write, Read and Remove change files as the tools do.
 	Write(ctx context.Context, path, content string) error

@@ -69,7 +69,7 @@ func (e *examination) egress(ctx context.Context) Line {
 
 func egressLine(said []string) Line {
 	if i := slices.IndexFunc(said, func(s string) bool { return strings.HasPrefix(s, "reached:") }); i >= 0 {
-		return Line{"egress", Broken, "a program reached what no rule allows, " + strings.TrimPrefix(said[i], "reached:"), "don't use --allow here, and tell us: see SECURITY.md"}
+		return Line{"egress", Broken, "a program reached what no rule allows, " + strings.TrimPrefix(said[i], "reached:"), "don't use --allow here, and report it: see SECURITY.md"}
 	}
 	for _, need := range []struct{ name, lacks, fix string }{
 		{"loopback", "the loopback device of a container is down", "use another runtime: runc and crun raise it"},

@@ -16,7 +16,7 @@ func (t *trial) expect(ctx context.Context, name, ok, source string) Line {
 	if out == "closed" {
 		return Line{name, OK, ok, ""}
 	}
-	return Line{name, Broken, "a program found: " + firstLine(out), "don't run anything you don't trust here, and tell us: see SECURITY.md"}
+	return Line{name, Broken, "a program found: " + firstLine(out), "don't run anything you don't trust here, and report it: see SECURITY.md"}
 }
 
 func (t *trial) network(ctx context.Context) Line {

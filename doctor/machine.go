@@ -134,7 +134,7 @@ func (e *examination) storage() Line {
 	return Line{"storage", OK, "driver " + e.service.StorageDriver, ""}
 }
 
-// cgroup tells what limits can be expected; whether they hold is tried.
+// cgroup reports what limits can be expected; whether they hold is tried.
 func (e *examination) cgroup() Line {
 	s := e.service
 	l := Line{"cgroup", OK, fmt.Sprintf("%s, managed by %s", s.CgroupVersion, s.CgroupManager), ""}

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// check tells how one thing stands, after its repair where that was asked for and
+// check reports how one thing stands, after its repair where that was asked for and
 // wisbox knows one.
 func (e *examination) check(ctx context.Context, look func() Line) Line {
 	l := look()

@@ -70,7 +70,7 @@ func judge(name, text string, holes []hole, log *changelog) Line {
 	l := Line{name, OK, text, ""}
 	v := parseVersion(text)
 	if !v.known() {
-		l.Detail += ": its version can't be told"
+		l.Detail += ": its version is unknown"
 		return l
 	}
 	var open []string

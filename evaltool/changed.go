@@ -47,7 +47,7 @@ func changedText(paths []string, more int64, cut bool) string {
 	}
 	switch {
 	case len(names) == 0 && cut:
-		return "the workspace is too large to tell what changed in it while the code ran"
+		return "the workspace is too large to compare: it is unknown what changed in it while the code ran"
 	case len(names) == 0:
 		return ""
 	case cut:

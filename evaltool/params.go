@@ -103,10 +103,10 @@ type Discarded struct {
 // Failed marks every evaluation that raised, timed out or was ended.
 func (r Result) Failed() bool { return r.failed }
 
-// Verdict tells the audit log how the code ended.
+// Verdict reports to the audit log how the code ended.
 func (r Result) Verdict() string { return r.Status }
 
-// Changes tells the audit log what was written for the code.
+// Changes reports to the audit log what was written for the code.
 func (r Result) Changes() []tool.Change {
 	var out []tool.Change
 	for _, w := range r.Writes {
@@ -129,7 +129,7 @@ func (r Result) Blobs() []tool.Blob {
 	return blobs
 }
 
-// IsBinary tells which kinds of display travel as base64.
+// IsBinary reports which kinds of display travel as base64.
 func IsBinary(mime string) bool {
 	return mime == "application/pdf" || strings.HasPrefix(mime, "image/") && mime != "image/svg+xml"
 }

@@ -38,7 +38,7 @@ func Copy(ctx context.Context, mounts []Mount, opts *Options) (*Report, error) {
 	return report(plans), nil
 }
 
-// Preview tells what Copy would copy and why not the rest, without writing
+// Preview reports what Copy would copy and why not the rest, without writing
 // anything. With an error comes the report of what was seen until then.
 func Preview(ctx context.Context, mounts []Mount, opts *Options) (*Report, error) {
 	plans, err := planAll(ctx, mounts, opts.withDefaults(), true)

@@ -28,7 +28,7 @@ func bounded(t *testing.T, limits sandbox.Limits) *wisbox.Session {
 	return open(t, &wisbox.SessionOptions{Limits: limits})
 }
 
-// limitsOf tells what inspect says of the disk.
+// limitsOf reports what inspect says of the disk.
 func limitsOf(t *testing.T, s *wisbox.Session) map[string]sandbox.LimitState {
 	t.Helper()
 	in, err := s.Inspect(t.Context())

@@ -14,7 +14,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// enforced tells which limits the host holds for a session, by its own word,
+// enforced reports which limits the host holds for a session, by its own word,
 // after its first program.
 func enforced(t *testing.T, s *wisbox.Session) map[string]sandbox.LimitState {
 	t.Helper()

@@ -80,7 +80,7 @@ func (r *resources) watch(ctx context.Context, key watchKey, uri string) (*watch
 	}()
 	watched, ok := As[Watched](session)
 	if !ok {
-		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "this session doesn't tell of changes"}
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "this session doesn't report changes"}
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // the request ends, the subscription stays
 	changes, err := watched.Watch(ctx, "/")

@@ -120,6 +120,6 @@ func TestASessionThatTellsNothingCantBeSubscribedTo(t *testing.T) {
 	r := startReady(t, s)
 	r.call(1, "echo", `{"text":"x"}`)
 	r.next()
-	assert.Contains(t, r.subscription("subscribe", "wisbox://s1/file/a").Line, "doesn't tell of changes")
+	assert.Contains(t, r.subscription("subscribe", "wisbox://s1/file/a").Line, "doesn't report changes")
 	r.end()
 }

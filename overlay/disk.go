@@ -43,7 +43,7 @@ type DiskLimit struct {
 	By       string `json:"by"`
 }
 
-// DiskState tells which limits the session's files have, none where it was made
+// DiskState reports which limits the session's files have, none where it was made
 // without.
 func (d *Dir) DiskState() []DiskLimit {
 	disk := d.State().Disk

@@ -83,7 +83,7 @@ func (s *Store) VerifyEgressLog(id string) (report *LogReport, err error) {
 	return report, err
 }
 
-// VerifyLog tells where a session's log isn't what was written: records that were
+// VerifyLog reports where a session's log isn't what was written: records that were
 // changed, removed, added or cut short. An unknown name is not_found.
 func (s *Store) VerifyLog(id string) (report *LogReport, err error) {
 	err = s.withLog(id, func(dir *os.Root) error {

@@ -81,7 +81,7 @@ func full(disk Disk, taken quota.Limit) error {
 	return tool.Errorf(tool.NoSpace, "the session's limit of %d files and directories is reached; delete some with rm", disk.Inodes)
 }
 
-// measure tells what the session's files take, or a little more: see
+// measure reports what the session's files take, or a little more: see
 // [meter.count]. exactly counts them whatever that takes.
 func (d *Dir) measure(ctx context.Context, exactly bool) (quota.Limit, error) {
 	d.meter.mu.Lock()

@@ -231,7 +231,7 @@ type Entry struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// List tells which sessions there are, by name. One that can't be read is
+// List reports which sessions there are, by name. One that can't be read is
 // listed as lost and keeps no other from being listed.
 func (s *Store) List(ctx context.Context) ([]Entry, error) {
 	ids, err := names(s.sessions)

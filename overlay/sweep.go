@@ -12,7 +12,7 @@ import (
 
 // SweepOptions are how a sweep goes; nil works.
 type SweepOptions struct {
-	// DryRun only tells what a sweep would remove.
+	// DryRun only reports what a sweep would remove.
 	DryRun bool
 	// Now is the clock by which kept sessions expire; nil is [Now].
 	Now func() Stamp

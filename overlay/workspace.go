@@ -110,7 +110,7 @@ func (d *Dir) looked() (workspace, tmp *os.File) {
 	return d.counts[0], d.counts[1]
 }
 
-// openWorkspace also tells what it opened, which nothing else can be while it is open.
+// openWorkspace also reports what it opened, which nothing else can be while it is open.
 func (d *Dir) openWorkspace(state State) (*os.Root, fs.FileInfo, error) {
 	info, err := d.dir.Lstat(d.at(workspaceDir))
 	if err != nil {

@@ -78,7 +78,7 @@ func maker(pid int) string {
 	return fmt.Sprintf("%d %s", pid, fields[19])
 }
 
-// conmonLives is true when it can't be told: a conmon of another host or user.
+// conmonLives is true when it isn't known: a conmon of another host or user.
 func conmonLives(pid int) bool {
 	if pid <= 0 {
 		return true

@@ -218,7 +218,7 @@ func (s *Sandbox) Close(ctx context.Context) error {
 	return s.b.remove(ctx, s.name)
 }
 
-// Info tells what the container is, and which limits the kernel enforces.
+// Info reports what the container is, and which limits the kernel enforces.
 // Disk and inodes are listed as not enforced: who watches the workspace knows more.
 func (s *Sandbox) Info(ctx context.Context) (sandbox.Info, error) {
 	data, err := s.b.inspect(ctx, s.name)

@@ -162,7 +162,7 @@ func (r profileRule) applies() bool {
 	return !slices.ContainsFunc(r.Includes.Caps, lacks) && !slices.ContainsFunc(r.Excludes.Caps, have)
 }
 
-// within tells that each way to be allowed is one of the other's too.
+// within reports whether each way to be allowed is one of the other's too.
 func (p permission) within(other permission) bool {
 	for _, mine := range p {
 		covered := func(theirs []condition) bool { return implied(mine, theirs) }
@@ -173,7 +173,7 @@ func (p permission) within(other permission) bool {
 	return true
 }
 
-// implied tells that where all of these conditions hold all of those do. Runtimes
+// implied reports whether, where all of these conditions hold all of those do. Runtimes
 // make conditions on one argument alternatives of each other, so of two on one
 // nothing is implied.
 func implied(these, those []condition) bool {
@@ -192,7 +192,7 @@ func implied(these, those []condition) bool {
 	return true
 }
 
-// follows tells that c holds wherever other does.
+// follows reports whether c holds wherever other does.
 func (c condition) follows(other condition) bool {
 	if c == other {
 		return true

@@ -42,7 +42,7 @@ type service struct {
 	}
 }
 
-// pointer is the file that tells where the service listens. Each start takes a
+// pointer is the file that names the address where the service listens. Each start takes a
 // new socket name: an old service that is just ending removes only its own.
 type pointer struct {
 	Socket string `json:"socket"`

@@ -9,7 +9,7 @@ import (
 
 const jsonSpace = " \t\r\n"
 
-// errNoArray tells that a text is no JSON array.
+// errNoArray says that a text is not a JSON array.
 var errNoArray = errors.New("no JSON array")
 
 // eachItem cuts a JSON array at the commas between its items and calls take with

@@ -52,7 +52,7 @@ func (a evalArgs) check() error {
 	return nil
 }
 
-// unusable tells which names Python can't do without.
+// unusable reports the names that Python needs.
 func unusable(name string) bool { return slices.Contains(keywords, name) || name == "__builtins__" }
 
 // notesOn says of inputs what the code may not expect of them. Of all bindings,

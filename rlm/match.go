@@ -203,7 +203,7 @@ func lineAt(text string, block span, at int) span {
 	return line
 }
 
-// required is the longest literal that every match has; the bool tells that
+// required is the longest literal that every match has; the bool reports that
 // having it is enough.
 func required(re *syntax.Regexp) (string, bool) {
 	switch re.Op {

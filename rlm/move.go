@@ -37,7 +37,7 @@ type Move struct {
 	Binding string `json:"binding,omitempty"` // final, instead of answer
 }
 
-// moveJSON has every member of a message, to tell what is there from what isn't.
+// moveJSON has every member of a message, to distinguish what is there from what isn't.
 // An explore may have its step in an object operation, a commit its steps under
 // the name operations: docs/rlm.md has the schema.
 type moveJSON struct {
@@ -61,7 +61,7 @@ type stepJSON struct {
 
 type anyObject = map[string]any
 
-// has tells which members of each kind of move are there.
+// has reports which members of each kind of move are there.
 func (m *moveJSON) has() (flat, nested, program, final bool) {
 	flat = m.Op != nil || m.Args != nil || m.Bind != nil
 	nested = m.Operation != nil

@@ -177,7 +177,7 @@ const (
 	byCalls   = "calls"
 )
 
-// committing tells that no explore steps are left.
+// committing reports whether no explore steps are left.
 func (c *conversation) committing() bool { return c.explored >= c.tree.opts.Limits.Explore }
 
 // over names the limit that the conversation has come to, or is "".
@@ -245,7 +245,7 @@ func (c *conversation) tell(move Move, err error, reply string) {
 	}
 }
 
-// timed runs an operation and tells what came of it.
+// timed runs an operation and reports what came of it.
 func (c *conversation) timed(mode string, step Step, run func() (Outcome, error)) (Outcome, error) {
 	start := time.Now()
 	out, err := run()
@@ -306,7 +306,7 @@ func (c *conversation) reply(ctx context.Context, move Move, problem error) (str
 	return said, nil
 }
 
-// ends tells which errors a model can't do anything about.
+// ends reports which errors a model can't do anything about.
 func ends(ctx context.Context, err error) bool {
 	kind := tool.KindOf(err)
 	return err != nil && ctx.Err() != nil || kind == tool.Unavailable || kind == tool.Internal || kind == tool.Closed

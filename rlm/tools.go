@@ -44,7 +44,7 @@ type OpResult struct {
 	Cached bool   `json:"cached"`
 	Bind   string `json:"bind,omitempty"`
 	Chars  int    `json:"chars"` // of the whole result
-	// Truncated tells that Result is only the first ShownChars characters.
+	// Truncated says that Result is only the first ShownChars characters.
 	Truncated bool   `json:"truncated,omitempty"`
 	Error     string `json:"error,omitempty"` // of eval: what the code did wrong
 	// Notes say of eval's inputs which names hide Python's own.

@@ -139,7 +139,7 @@ type Result struct {
 	Shared bool `json:"shared,omitempty"`
 }
 
-// Stream tells what went through a stream.
+// Stream describes what went through a stream.
 type Stream struct {
 	Bytes int64  `json:"bytes"`          // all that the program wrote
 	Tail  []byte `json:"tail,omitempty"` // its last bytes, where Capture cut it

@@ -131,7 +131,7 @@ type Backend interface {
 	// Remove ends a sandbox by ID and returns when nothing of it is left.
 	// One that is not there is no error.
 	Remove(ctx context.Context, id string) error
-	// Owner tells which host user must own the workspace's files so that
+	// Owner reports which host user must own the workspace's files so that
 	// programs and the host side can both change them. With an error it still
 	// gives the most likely one: files can be worked on without a service.
 	Owner(ctx context.Context) (Owner, error)
@@ -144,7 +144,7 @@ type Ranger interface {
 	// OwnRange gives the owner of a new sandbox's workspace, whose range overlaps
 	// none of taken. It wraps ErrUnsupported where programs run as the caller.
 	OwnRange(ctx context.Context, taken []Owner) (Owner, error)
-	// CheapRanges tells that a range of its own costs a sandbox nothing: then each
+	// CheapRanges reports whether a range of its own costs a sandbox nothing: then each
 	// should have one.
 	CheapRanges(ctx context.Context) bool
 }
@@ -159,7 +159,7 @@ type Owner struct {
 // goroutines at once: many programs run at the same time.
 type Sandbox interface {
 	Runner
-	// Info tells what it is and which limits hold, read back from the host.
+	// Info reports what it is and which limits hold, read back from the host.
 	Info(ctx context.Context) (Info, error)
 	// Detach gives up this handle: its programs end, but for those of a [Detacher], the
 	// sandbox stays for Open.

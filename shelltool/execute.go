@@ -68,7 +68,7 @@ func (r ExecuteResult) Failed() bool {
 	return r.Status != sandbox.StatusExited && r.Status != stateRunning
 }
 
-// Verdict tells the audit log how the program ended.
+// Verdict reports to the audit log how the program ended.
 func (r ExecuteResult) Verdict() string { return string(r.Status) }
 
 // Execute runs one program to its end. What the program did is the result; an

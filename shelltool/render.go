@@ -83,7 +83,7 @@ func (r ListResult) Text() string {
 	return strings.Join(lines, "\n")
 }
 
-// Text tells what was written.
+// Text reports what was written.
 func (r WriteResult) Text() string {
 	return fmt.Sprintf("%d bytes written to process %s (%s)", r.WrittenBytes, r.ProcessID, r.State)
 }

@@ -29,7 +29,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// Spec tells what a tool is, for people, models and MCP clients.
+// Spec describes a tool, for people, models and MCP clients.
 type Spec struct {
 	Name        string
 	Title       string

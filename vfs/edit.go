@@ -30,7 +30,7 @@ type EditResult struct {
 	sum string
 }
 
-// Changes tells the audit log what was written.
+// Changes reports to the audit log what was written.
 func (r *EditResult) Changes() []tool.Change { return []tool.Change{{Path: r.Path, SHA256: r.sum}} }
 
 func (f *FS) editTool() tool.Tool {

@@ -88,7 +88,7 @@ func ranges(program *syntax.Prog) (n int) {
 	return n
 }
 
-// patternError tells what is wrong with a pattern; its own text is the caller's.
+// patternError reports what is wrong with a pattern; its own text is the caller's.
 func patternError(err error) error {
 	var e *syntax.Error
 	if !errors.As(err, &e) {

@@ -66,7 +66,7 @@ func (f *FS) remove(ctx context.Context, rel string, allowMissing bool) (*Remova
 	return &Removal{Path: Display(rel), Deleted: n}, nil
 }
 
-// Changes tells the audit log what was removed.
+// Changes reports to the audit log what was removed.
 func (r *Removal) Changes() []tool.Change {
 	if r.Deleted == 0 {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Transfer tells what Import or Export moved and what it left out.
+// Transfer lists what Import or Export moved and what it skipped.
 type Transfer struct {
 	Files       int       `json:"files"`
 	Directories int       `json:"directories"`
@@ -67,7 +67,7 @@ func fatal(err error) bool {
 	return false
 }
 
-// linkInside tells where a link's text leads by its words alone, as a path below
+// linkInside reports where a link's text leads by its words alone, as a path below
 // the workspace; from is the link's own path. It says false for one that leaves.
 func linkInside(from, text string) (string, bool) {
 	if strings.HasPrefix(text, "/") {

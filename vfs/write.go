@@ -27,7 +27,7 @@ type WriteResult struct {
 	sum string
 }
 
-// Changes tells the audit log what was written.
+// Changes reports to the audit log what was written.
 func (r *WriteResult) Changes() []tool.Change { return []tool.Change{{Path: r.Path, SHA256: r.sum}} }
 
 func (f *FS) writeTool() tool.Tool {

@@ -53,7 +53,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 }
 
 // report prints err and turns it into the exit code; the topic "exit-codes"
-// tells users the same.
+// says the same to users.
 func (a *app) report(ctx context.Context, err error) int {
 	var code exitCode
 	var usage usageError

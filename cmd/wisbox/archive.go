@@ -14,7 +14,7 @@ import (
 	"github.com/wisbox/wisbox/vfs"
 )
 
-// pack writes the host's file or directory as a tar whose top is name, and tells
+// pack writes the host's file or directory as a tar whose top is name, and reports
 // what it left out. - is stdin, which is read whole first: a tar names sizes in
 // advance.
 func (a *app) pack(ctx context.Context, w io.Writer, from, name string) (skipped []vfs.Skipped, err error) {

@@ -235,7 +235,7 @@ func refused(flag, value string, err error) error {
 	return usageError{tool.Errorf(tool.Invalid, "%s %q: %s", flag, value, err).In(flag).Because(err)}
 }
 
-// cannotListen tells why the server has no address, and what form of one the flag
+// cannotListen reports why the server has no address, and what form of one the flag
 // takes. One that is taken or can't be had is not wrong on the command line.
 func cannotListen(flag, addr, form string, err error) error {
 	var taken *os.SyscallError

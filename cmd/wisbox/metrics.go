@@ -27,7 +27,7 @@ outcome, how long they took, how programs ended, bytes. Each number has the labe
 session. A process counts from its start, and ends ten minutes after its session was
 last used; asking it is no use.
 
-What wisbox mcp does in sessions of its own it tells itself: wisbox mcp --metrics.`,
+wisbox mcp serves the metrics of its own sessions itself: wisbox mcp --metrics.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runMetrics(cmd.Context(), addr) },
 	}

@@ -21,7 +21,7 @@ session is gone. Kept sessions within their time stay.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runPrune(cmd.Context(), dryRun) },
 	}
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only tell what would go")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "list what would be removed, and remove nothing")
 	return cmd
 }
 

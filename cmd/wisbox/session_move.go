@@ -120,7 +120,7 @@ func saveTo(ctx context.Context, s *wisbox.Session, file string) (saved, error) 
 	return saved{File: file, Files: info.Files, Bytes: info.Bytes}, nil
 }
 
-// fileError tells what is wrong with the file that a person named to be written,
+// fileError reports what is wrong with the file that a person named to be written,
 // where another one may stand for it until it is whole.
 func fileError(file string, err error) error {
 	var path *fs.PathError

@@ -17,7 +17,7 @@ var (
 	commit  = ""
 )
 
-// build is what `wisbox version` tells.
+// build is what `wisbox version` shows.
 type build struct {
 	Version string `json:"version"`
 	Commit  string `json:"commit,omitempty"`

@@ -101,7 +101,7 @@ func (e Evaluation) end() []string {
 	return lines
 }
 
-// timeoutText tells what the limit was and how to raise it.
+// timeoutText reports what the limit was and how to raise it.
 func timeoutText(seconds int, kept bool) string {
 	text := fmt.Sprintf("[TIMEOUT] Evaluation exceeded %d second(s)\nUse configure-limits to change the timeout.", seconds)
 	if kept {

@@ -40,7 +40,7 @@ type InstallOptions struct {
 	Client *http.Client // nil is the default one
 }
 
-// Installed tells what Install did.
+// Installed describes what Install did.
 type Installed struct {
 	Path    string `json:"path"`    // of the module
 	License string `json:"license"` // of its license, beside it

@@ -106,7 +106,7 @@ const (
 	bootMemory  = 256 << 20
 )
 
-// bootAnswer is what the boot program tells when Python has started.
+// bootAnswer is what the boot program reports when Python has started.
 type bootAnswer struct {
 	Object  uint32 `json:"object"`
 	Version []int  `json:"version"`

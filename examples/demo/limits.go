@@ -32,7 +32,7 @@ func (d *demo) memory(ctx context.Context) error {
 	return errors.Join(err, want(!enforced, "status %q, and the limit is said to be enforced", a.text("status")))
 }
 
-// limit tells what session inspect says of one limit; a limit that it doesn't name
+// limit reports what session inspect says of one limit; a limit that it doesn't name
 // counts as enforced.
 func (d *demo) limit(ctx context.Context, name string) (enforced bool, by string, err error) {
 	a, err := d.ok(ctx, "session", "inspect", d.session)

@@ -14,7 +14,7 @@ const (
 	Removed = "removed" // records are missing
 	Cut     = "cut"     // a record is incomplete: its writer was killed
 	Added   = "added"   // a record that wisbox didn't write
-	NoHead  = "no_head" // what was last can't be told
+	NoHead  = "no_head" // what was last is unknown
 )
 
 // Problem is one place where a log isn't what was written.
@@ -159,7 +159,7 @@ func (v *verifier) judge(l link) {
 		v.found(Removed, "%s missing before record %d", span(next, l.Seq-1), l.Seq)
 	case l.Seq < next:
 		v.found(Added, "record %d stands where record %d should: it was moved or added", l.Seq, next)
-	case v.torn: // what was lost of that line can't be told from what was changed in it
+	case v.torn: // what was lost of that line can't be distinguished from what was changed in it
 	case v.read == 1:
 		v.found(Removed, "the first record says that there were others before it")
 	default:
@@ -174,10 +174,10 @@ func (v *verifier) closeWith(log *view) {
 	switch {
 	case !log.headFile && v.read == 0:
 	case !log.headFile:
-		v.found(NoHead, "the log's head is missing, so whether records are missing at the end can't be told")
+		v.found(NoHead, "the log's head is missing, so it is unknown whether records are missing at the end")
 	case !log.headRead && v.at.Seq <= 1:
 	case !log.headRead:
-		v.found(NoHead, "the log's head can't be read, so whether records are missing at the end can't be told")
+		v.found(NoHead, "the log's head can't be read, so it is unknown whether records are missing at the end")
 	case head.Seq > v.at.Seq:
 		v.found(Removed, "%s missing at the end: removed, or lost when the machine lost power", span(v.at.Seq+1, head.Seq))
 	case head.Seq == v.at.Seq && head.Hash != v.at.Hash && !v.torn:

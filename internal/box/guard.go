@@ -102,7 +102,7 @@ func (b *Box) sayLost(res sandbox.Result) sandbox.Result {
 }
 
 // follow takes the guard away when the program ends, whether anybody waits or
-// not, and tells how it ended.
+// not, and reports how it ended.
 func (g *guard) follow(p sandbox.Process) sandbox.Result {
 	res, _ := p.Wait(context.Background()) // with an error its status is empty
 	g.release()

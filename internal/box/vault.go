@@ -55,7 +55,7 @@ func CheckSecrets(all map[string]Secret) error {
 			return err
 		}
 		if !redact.Findable(value) {
-			return tool.Errorf(tool.Invalid, "secret %s has no line of %d bytes or more; a shorter one can't be told from other text, so it could not be kept out of outputs", name, redact.MinLength).In("secrets")
+			return tool.Errorf(tool.Invalid, "secret %s has no line of %d bytes or more; a shorter one can't be distinguished from other text, so it could not be kept out of outputs", name, redact.MinLength).In("secrets")
 		}
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 )
 
 // MarkName is the file of a session's directory that stands there while a holder
-// lives: found at the start of one, it tells that the last was killed.
+// lives: found at the start of one, it reports that the last was killed.
 const MarkName = "held"
 
 // Mark writes the mark, as a file of that path, and reports whether it was there.

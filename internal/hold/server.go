@@ -247,7 +247,7 @@ func (h *Holder) metrics(c *Conn) error {
 }
 
 // stop ends the holder. The client's connection stays open to the very end: its
-// close tells that the session is free.
+// close reports that the session is free.
 func (h *Holder) stop(c *Conn) {
 	h.mu.Lock()
 	h.last = append(h.last, c)

@@ -50,7 +50,7 @@ type Event struct {
 type Effects struct {
 	Changes []tool.Change `json:"changes,omitempty"` // the first 200
 	More    int64         `json:"more_changes,omitempty"`
-	// Unknown says that programs ran and nothing tells what they did.
+	// Unknown says that programs ran and nothing reports what they did.
 	Unknown bool `json:"changes_unknown,omitempty"`
 	// RolledBack says that the call failed and the workspace is what it was before.
 	RolledBack bool `json:"rolled_back,omitempty"`

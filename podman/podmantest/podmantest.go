@@ -109,7 +109,7 @@ func (s *Server) Add(c Container) {
 	s.containers[c.Name] = &c
 }
 
-// Count tells how many requests of the method had part in their path.
+// Count reports how many requests of the method had part in their path.
 func (s *Server) Count(method, part string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -104,7 +104,7 @@ type monitor struct {
 // pipes are those of a program that isn't known yet: its ends.
 type pipes struct{ fds []int }
 
-// ready tells the agent of this monitor and of its first program's pipes.
+// ready announces this monitor to the agent, with its first program's pipes.
 func (m *monitor) ready() bool {
 	ours, err := m.prepare()
 	if err != nil {
