@@ -153,9 +153,10 @@ fuzz: ## every fuzz target for SECONDS_PER_FUZZ seconds
 	done
 
 .PHONY: lint
-lint: ## gofmt, the linters of .golangci.yml, and that the agent's binaries are its source's; building them takes three minutes, once
+lint: ## gofmt, idioms that make readers stumble, the linters of .golangci.yml, and that the agent's binaries are its source's; building them takes three minutes, once
 	@bad=$$(git ls-files -co --exclude-standard '*.go' | xargs gofmt -l); \
 		[ -z "$$bad" ] || { echo "not formatted:"; echo "$$bad"; exit 1; }
+	scripts/idioms.sh
 	go run $(GOLANGCI_LINT) run --build-tags $(TAGS),integration
 	go run ./agent/native/internal/mkagent -check
 

@@ -165,7 +165,7 @@ func (s *Session) aboutEngines(b *strings.Builder) error {
 const previewEntries = 20
 
 // preview lists the first entries of a mount. What a program has put in their
-// place, or taken away, is said and harms nothing.
+// place, or taken away, is reported and harms nothing.
 func preview(b *strings.Builder, files fs.FS, m hostmount.Mount) {
 	at, err := vfs.ParsePath(m.MountPath)
 	if err != nil || at == "" {

@@ -167,7 +167,7 @@ func (l *local) updateSettings(ctx context.Context, change func(*SessionOptions)
 }
 
 // runner is how the tools reach the sandbox, once the call has looked whether
-// the workspace is still there (so that a deleted one is said in our words and
+// the workspace is still there (so that a deleted one is reported in our words and
 // not in the runtime's). A host or session that is full starts no program that
 // could fill it more.
 func (l *local) runner(ctx context.Context) (sandbox.Runner, error) {

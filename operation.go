@@ -176,7 +176,7 @@ func (l *local) call(ctx context.Context, c journal.Call, effect tool.Effect, ow
 	return res, journal.Outcome{Failed: res.Failed, Verdict: res.Verdict, Size: len(res.Text), Effects: effects}, nil
 }
 
-// check refuses what can't go over the wire, as the tool itself would.
+// check refuses arguments that the wire has no form for, as the tool itself would.
 func (o callOp) check() error {
 	switch {
 	case len(o.Args) > tool.MaxArguments:

@@ -301,7 +301,7 @@ func (l *local) stands() bool {
 	return err != nil || sb != nil
 }
 
-// quiesce has a session's programs stand still until resume. Who opens the session
+// quiesce has a session's programs stand still until resume. Whoever opens the session
 // meanwhile doesn't wake them.
 func quiesce(ctx context.Context, dir *overlay.Dir, b *box.Box) (resume func(), still bool, err error) {
 	unlock, err := dir.LockPause(ctx)

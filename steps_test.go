@@ -177,7 +177,7 @@ func TestTheLogTellsWhatFilesACallChanged(t *testing.T) {
 	eachHost(t, wisbox.SessionOptions{}, func(t *testing.T, s *wisbox.Session) {
 		events := calls(t, s)
 		assert.Equal(t, []string{"d/f"}, paths(events[0]))
-		assert.Equal(t, wisbox.Effects{Unknown: true}, events[1].Effects, "nothing tells what the program did")
+		assert.Equal(t, wisbox.Effects{Unknown: true}, events[1].Effects, "it is unknown what the program did")
 	})
 }
 

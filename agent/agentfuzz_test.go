@@ -25,11 +25,11 @@ import (
 	"github.com/wisbox/wisbox/agent/wire"
 )
 
-// barrier numbers the ping that ends what is said; no other frame has it.
+// barrier numbers the ping that ends what is sent; no other frame has it.
 const barrier = math.MaxUint32
 
 // FuzzAgent: whatever a host says, the agent answers in frames that make sense,
-// or ends; and nothing of it is left. What is said comes from a seed: no coverage
+// or ends; and nothing of it is left. What is sent comes from a seed: no coverage
 // guides into another process.
 func FuzzAgent(f *testing.F) {
 	adoptOrphans(f)

@@ -373,7 +373,7 @@ func (l *listener) data([]byte) error { return wire.Errorf("data of a socket tha
 // Addr implements [net.Listener].
 func (l *listener) Addr() net.Addr { return net.TCPAddrFromAddrPort(l.local) }
 
-// Accept implements [net.Listener]. Who waits takes no place of a connection.
+// Accept implements [net.Listener]. A waiting caller takes no place of a connection.
 func (l *listener) Accept() (net.Conn, error) {
 	s := newStream(l.net)
 	if !l.place(l.net.accepts) {

@@ -72,7 +72,7 @@ func open(number uint32) []byte {
 }
 
 // useImpostor uses the network of an agent that says anything. Everything ends with the
-// connection, which is lost when all is said.
+// connection, which is lost when all is sent.
 func useImpostor(t *testing.T, said []byte) (read []byte, lost error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()

@@ -90,7 +90,7 @@ func (b *bench) against(what, baseName string, ours, base func() error, bar floa
 	return err
 }
 
-// againstCold is [bench.against] without what the kernel has cached. Who may not
+// againstCold is [bench.against] without what the kernel has cached. A user who may not
 // drop that gets a note.
 func (b *bench) againstCold(what, baseName string, ours, base func() error, bar float64) error {
 	var took [2]samples

@@ -1,8 +1,8 @@
 // Package doctor checks whether this machine can hold what wisbox promises, by
 // trying: it opens sessions with small limits and lets programs go over them,
 // looks for a way to the network, for rights they shouldn't have, whether both
-// sides can change each other's files, and whether one host can be allowed. What can't be tried, such as known
-// holes of the runtime's version, it reads.
+// sides can change each other's files, and whether one host can be allowed. It reads what it can't
+// try, such as known holes of the runtime's version.
 //
 // It changes nothing on the machine unless it is asked to repair (Options.Fix):
 // each line that isn't well says in a sentence what to do.

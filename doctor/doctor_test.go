@@ -227,7 +227,7 @@ func TestEachFaultHasItsLineAndAFix(t *testing.T) {
 }
 
 // A session that can't be made takes no line with it: what it was for is skipped, and
-// that it failed is said although the others were well.
+// its failure is reported although the others were well.
 func TestWhatCouldNotBeTriedIsSkipped(t *testing.T) {
 	for _, c := range []struct {
 		name, line string

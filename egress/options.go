@@ -64,7 +64,7 @@ type Dialer interface {
 }
 
 // Network makes sockets where the sandbox's programs can connect to them.
-// *net.ListenConfig is one for this machine. Who calls a method owns what it gives;
+// *net.ListenConfig is one for this machine. The caller of a method owns what it returns;
 // closing that ends it inside too. Connections have deadlines and CloseWrite() error.
 // One that must not look complete is ended by its Reset() error, or by SetLinger(0)
 // and Close where it has none.

@@ -450,7 +450,7 @@ func TestGuidanceNamesLimitsHelpersAndRunnableExamples(t *testing.T) {
 	}
 }
 
-// TestRestrictedNeedsNoContainer: what can't reach one runs in WebAssembly and says so.
+// TestRestrictedNeedsNoContainer: without one it runs in WebAssembly and says so.
 func TestRestrictedNeedsNoContainer(t *testing.T) {
 	unreachable := tool.Errorf(tool.Unavailable, "podman can't be reached")
 	value := "2"

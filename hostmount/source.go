@@ -39,7 +39,7 @@ func (a *allowed) source(rel string) (*source, error) {
 func (a *allowed) close() { _ = a.root.Close() }
 
 // openRoots opens the allowed roots. What is wrong with one that a mount names
-// itself is said of that mount.
+// itself is reported for that mount.
 func openRoots(mounts []Mount, opts Options) ([]*allowed, error) {
 	if len(opts.AllowedRoots) == 0 {
 		return nil, tool.Errorf(tool.Permission, "host mounts need an allowed root: none is configured").In("allowed_roots")

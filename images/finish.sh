@@ -68,7 +68,7 @@ compile_python() {
     python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash -x '/(test|tests|lib2to3|config-3)' "$lib"
 }
 
-# The core of evaluate-lisp; its name tells which driver it has. Without the file Lisp
+# The core of evaluate-lisp; its name is that of its driver. Without the file Lisp
 # only starts slower.
 save_lisp_core() {
     driver=$here/lisp-driver.lisp

@@ -9,7 +9,7 @@ import (
 )
 
 // The APIs of models that coding agents ask, for one task: the first answer has a tool run
-// taskScript, the one to the tool's result ends. Who has not the key is refused.
+// taskScript, the one to the tool's result ends. A client without the key is refused.
 
 // taskScript writes hello.txt, and what it finds of the key inside.
 const taskScript = "echo 'hello from the agent' >hello.txt; env >env.txt; grep -rsl -D skip 's3cre[t]-' /proc/[0-9]*/environ /proc/[0-9]*/cmdline /run/secrets /workspace /tmp >found.txt; :"

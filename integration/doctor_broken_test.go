@@ -108,7 +108,7 @@ func TestDoctorNamesEachBrokenPrerequisite(t *testing.T) {
 			b := newBroken(t)
 			c.spoil(b)
 			lines := b.examine(nobodysUID, nil)
-			assert.Equal(t, doctor.Broken, lines["podman"].Status, "there is no service, and that is said too")
+			assert.Equal(t, doctor.Broken, lines["podman"].Status, "there is no service, and that is reported too")
 			for _, name := range prerequisites {
 				want := doctor.OK
 				if name == c.line {

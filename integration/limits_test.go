@@ -61,7 +61,7 @@ func TestManyCallsAtOnceTakeTurns(t *testing.T) {
 }
 
 // unlessUnenforced runs the proof of a limit that holds, and checks that one that
-// doesn't is said and refused with Strict.
+// doesn't is reported, and refused with Strict.
 func unlessUnenforced(t *testing.T, opts wisbox.SessionOptions, limit string, proof func(*testing.T, *wisbox.Session)) {
 	t.Helper()
 	s := open(t, &opts)

@@ -180,7 +180,7 @@ func (b *binding) outcome() (Session, error) {
 	return b.current, nil
 }
 
-// close closes the session. Who comes second waits until who came first has done it.
+// close closes the session. A second caller waits until the first has closed it.
 func (b *binding) close(ctx context.Context) error {
 	b.mu.Lock()
 	again, opening := b.closed, b.opening

@@ -106,7 +106,7 @@ func (o *handles) handler(name string) mcp.ToolHandler {
 	}
 }
 
-// start opens a session at once, so that what stands in the way is said now.
+// start opens a session at once, so that what stands in the way is reported now.
 func (o *handles) start(ctx context.Context, owner string) (string, error) {
 	handle := rand.Text()
 	h := &held{binding: o.server.newBinding(), owner: owner, calls: 1}

@@ -97,7 +97,7 @@ func (s *Store) openSession(id string) (*os.Root, error) {
 	return dir, ioError(err, "open the session")
 }
 
-// takeLife takes the shared life lock. Who finds nobody else there first clears
+// takeLife takes the shared life lock. If nobody else holds it, it first clears
 // what clients that were killed left in tmp/. A remover may have renamed the
 // directory away between our opening it and our locking it: then it is gone.
 func (d *Dir) takeLife(ctx context.Context) error {

@@ -169,7 +169,7 @@ func (d *Dir) forgetImage(ctx context.Context) error {
 }
 
 // mountDisk mounts the session's image where it isn't any more: after a reboot,
-// or when a person unmounted it. Who does so has the files for himself.
+// or when a person unmounted it. That person has the files alone.
 func (d *Dir) mountDisk(ctx context.Context, kept bool) error {
 	if !d.imaged || quota.IsMounted(d.hostPath(diskDir)) {
 		return nil

@@ -15,9 +15,9 @@ import (
 
 var _ sandbox.ImagePuller = (*Backend)(nil)
 
-// PullImage fetches an image from its registry, for as long as ctx allows. Who is
-// logged in there, and which registries may do without TLS, Podman knows itself:
-// podman login, registries.conf.
+// PullImage fetches an image from its registry, for as long as ctx allows. Podman
+// itself has the logins (podman login) and the registries that may do without TLS
+// (registries.conf).
 func (b *Backend) PullImage(ctx context.Context, ref string, opts *sandbox.PullOptions) error {
 	if opts == nil {
 		opts = &sandbox.PullOptions{}
@@ -36,7 +36,7 @@ func (b *Backend) PullImage(ctx context.Context, ref string, opts *sandbox.PullO
 	return b.checkPlatform(ctx, ref)
 }
 
-// checkPlatform refuses what can't run here: a registry may have the image for
+// checkPlatform refuses an image that can't run here: a registry may have the image for
 // other machines alone.
 func (b *Backend) checkPlatform(ctx context.Context, ref string) error {
 	e, err := b.engine(ctx)

@@ -243,7 +243,7 @@ func (s *Sandbox) Info(ctx context.Context) (sandbox.Info, error) {
 	return info, err
 }
 
-// lacks are the programs that the agent looked for in vain.
+// lacks are the programs that the agent didn't find.
 func (s *Sandbox) lacks(ctx context.Context) ([]string, error) {
 	conn, err := s.agent.Conn(ctx)
 	if err != nil {

@@ -67,7 +67,7 @@ func (p *patcher) call(ctx context.Context, params patchParams) (patchResult, er
 		}
 		out.Files = append(out.Files, done)
 	}
-	return out, runAll(ctx, slices.Concat(edits, removals)) // what can't be undone comes last
+	return out, runAll(ctx, slices.Concat(edits, removals)) // removals come last: they can't be undone
 }
 
 // step is one change of a file and its undoing.
@@ -82,7 +82,7 @@ func runAll(ctx context.Context, steps []step) error {
 		}
 		for _, done := range slices.Backward(steps[:i]) {
 			if done.undo != nil {
-				_ = done.undo(context.WithoutCancel(ctx)) // what can't be undone stays: a second error would hide the first
+				_ = done.undo(context.WithoutCancel(ctx)) // a failed undo isn't reported: its error would hide the first
 			}
 		}
 		return err

@@ -36,7 +36,7 @@ type SignalParams struct {
 // waited for. A process that has ended is no error: its state tells.
 func (s *Shell) SignalProcess(ctx context.Context, p SignalParams) (*ProcessInfo, error) {
 	if unix.SignalNum("SIG"+p.Signal) == 0 {
-		return nil, invalid("signal", "signal is none that exists; give a name without SIG, such as TERM, KILL, INT, HUP or USR1")
+		return nil, invalid("signal", "unknown signal; give a name without SIG, such as TERM, KILL, INT, HUP or USR1")
 	}
 	proc, err := s.steered(p.ProcessID)
 	if err != nil {

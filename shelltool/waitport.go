@@ -10,7 +10,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// DefaultPortWait is how long a start waits for a port where nothing else is said.
+// DefaultPortWait is how long a start waits for a port by default.
 const DefaultPortWait = 30 * time.Second
 
 // Pauses between two looks at a port: the first ones are short, for most servers begin

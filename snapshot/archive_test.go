@@ -88,7 +88,7 @@ func find(all []member, prefix string) *member {
 	return nil
 }
 
-// packOf is a pack of objects, each a content and what is said to be its stored form.
+// packOf is a pack of objects, each a content and what claims to be its stored form.
 func packOf(t testing.TB, objects ...[2][]byte) []byte {
 	t.Helper()
 	root := openRoot(t.(*testing.T), t.TempDir())

@@ -9,7 +9,7 @@ import (
 const leastPrefix = 4 // characters of an id that may stand for it
 
 // find is the id of the snapshot that a caller means: by its id, by its label, or by the
-// beginning of an id that no other has. Who calls holds the lock.
+// beginning of an id that no other has. The caller holds the lock.
 func (s *Store) find(word, field string) (string, error) {
 	id := strings.ToLower(word)
 	if checkID(id, field) == nil {

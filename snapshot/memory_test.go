@@ -58,7 +58,7 @@ var large = map[string]struct {
 const quarter = 20 << 20
 
 // Whatever lies in the workspace, no call takes more memory than a manager has, and
-// what is too large is said; the way back works all the same.
+// too large a file is reported; the way back works all the same.
 func TestNoWorkspaceTakesTheManagersMemory(t *testing.T) {
 	cwd, err := os.Getwd()
 	require.NoError(t, err)

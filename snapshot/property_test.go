@@ -27,7 +27,7 @@ func somePath(t *rapid.T) string {
 	return path
 }
 
-// edit makes one random change; what can't be done there is left. All goes
+// edit makes one random change; an impossible one is skipped. All goes
 // through an os.Root: the links that it makes lead out, and a test must not
 // follow them any more than the code does.
 func edit(t *rapid.T, top string) {

@@ -229,9 +229,9 @@ func (r *restore) watch(ctx context.Context) (idle func() bool) {
 	}
 }
 
-// look looks at the workspace and compares it with what is wanted: what can't be
-// that, what the restore has placed itself and what has not changed since its
-// last look isn't read. Directories have no hashes.
+// look compares the workspace with what is wanted. It doesn't read entries that
+// can't be that, that the restore has placed itself or that have not changed since
+// its last look. Directories have no hashes.
 func (r *restore) look() (*entry, error) {
 	s := r.store
 	if int64(r.held) > s.opts.Limits.Memory/4 { // there is no room for three trees

@@ -42,7 +42,7 @@ func (t *trash) drop(name string) {
 	t.names = append(t.names, name)
 }
 
-// empty begins to remove all that was dropped. What can't be removed is left to
+// empty begins to remove all that was dropped. Entries that can't be removed are left to
 // the next sweep.
 func (t *trash) empty() {
 	t.mu.Lock()

@@ -96,7 +96,7 @@
 // Each direction starts with a credit of 128 KiB, but UDP to the agent, which
 // sends a datagram at once or drops it. The agent accepts only what the host asks for, so
 // the host alone decides how many connections there are: others wait in the
-// kernel's queue. Who sees closed without an end before it takes what came for cut. When the
+// kernel's queue. To a reader closed without an end before it means that the data is cut. When the
 // host's connection ends, all its sockets are reset.
 //
 // The host treats the other end as hostile: a frame that is too large, an

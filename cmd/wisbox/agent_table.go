@@ -44,7 +44,7 @@ func (k coderAPI) at(url string) coderAPI {
 	return k
 }
 
-// coders are all that there are. Who raises a version runs make nightly, which has each of
+// coders are all that there are. After a change of a version run make nightly, which has each of
 // them do one task.
 var coders = []coder{
 	{

@@ -165,7 +165,7 @@ func (a *app) options(log *slog.Logger) *wisbox.Options {
 	}
 }
 
-// logger is silent without --debug: what matters is said as an error.
+// logger is silent without --debug: what matters is an error.
 func (a *app) logger() *slog.Logger {
 	if !a.debug {
 		return slog.New(slog.DiscardHandler)

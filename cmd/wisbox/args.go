@@ -98,7 +98,7 @@ func named(err error, flags *pflag.FlagSet) error {
 	return err
 }
 
-// checkImage refuses what can't be the name of an image, nor its id.
+// checkImage refuses text that is neither the name nor the id of an image.
 func checkImage(flag, image string) error {
 	if _, err := reference.ParseAnyReference(image); image != "" && err != nil {
 		return usageError{fmt.Errorf("--%s is %q; write the name of an image as localhost/wisbox:1", flag, image)}

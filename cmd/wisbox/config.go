@@ -196,7 +196,7 @@ func (a *app) runConfig() error {
 	flags := &sessionFlags{}
 	all := pflag.NewFlagSet("config", pflag.ContinueOnError)
 	flags.register(all)
-	if _, err := a.sessionOptions(flags); err != nil { // an error in a value is said here too
+	if _, err := a.sessionOptions(flags); err != nil { // an error in a value is reported here too
 		return err
 	}
 	chosen := config.Merge(files)

@@ -20,7 +20,7 @@ func (a *app) newDoctorCmd() *cobra.Command {
 	var fix, strict bool
 	cmd := &cobra.Command{
 		Use:   "doctor [--fix] [--strict]",
-		Short: "Try whether this machine can hold what wisbox promises, and say how to repair it",
+		Short: "Check this machine's isolation and limits, and show how to fix what is missing",
 		Long: `Finds Podman, looks at what it needs, then opens sessions with small limits and
 lets programs go over each: memory, processor, processes, disk, files; looks for
 a way to the network and for rights a program shouldn't have, and allows one port

@@ -30,8 +30,8 @@ func (a *app) newImagePullCmd() *cobra.Command {
 		Use:   "pull NAME",
 		Short: "Fetch an image from a registry, also where the store has one of that name",
 		Long: `Fetches an image into Podman's store, for --image. The name begins with its registry:
-docker.io/library/node:22, ghcr.io/owner/name:tag. Who is logged in there Podman knows
-(podman login), and which registries may do without TLS its registries.conf.`,
+docker.io/library/node:22, ghcr.io/owner/name:tag. The logins
+are Podman's (podman login); its registries.conf says which registries may do without TLS.`,
 		Example: `  wisbox image pull docker.io/library/node:22
   wisbox image pull --tls-verify=false localhost:5000/mine:1
   wisbox run --image docker.io/library/node:22 --pull always -- node --version`,

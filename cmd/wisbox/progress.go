@@ -56,7 +56,7 @@ func (p *progress) end() {
 	}
 }
 
-// sizeBelow counts the bytes of the files at name; what can't be looked at
+// sizeBelow counts the bytes of the files at name; an unreadable one
 // counts nothing.
 func sizeBelow(files fs.FS, name string) func() int64 {
 	return func() (sum int64) {

@@ -76,7 +76,7 @@ func otherLanguage(all []evaltool.Context, in string) error {
 	return nil
 }
 
-// confirmKept starts the interpreter, so that what is wrong is said before the
+// confirmKept starts the interpreter, so that errors are reported before the
 // first prompt.
 func confirmKept(ctx context.Context, s *wisbox.Session, in string) error {
 	_, err := s.Evaluate(ctx, evaltool.Run{Params: evaltool.Params{Code: "None", State: "kept", Context: in}}, func(evaltool.Part) {})

@@ -75,7 +75,7 @@ func (f *sessionFlags) register(all *pflag.FlagSet) {
 	flags.BoolVar(&f.rollback, "rollback-on-failure", false, "a call that fails leaves the workspace as it was before; implies --auto-snapshot")
 	flags.BoolVar(&f.strict, "strict", false, "refuse to start where the host doesn't enforce every limit")
 	flags.StringVar(&f.userns, "userns", "", "user IDs on the host, `KIND`: auto, which no other session has (with a rootful Podman), or shared (default auto where it costs nothing)")
-	flags.StringVar(&f.seccomp, "seccomp", "", "`FILE` with a seccomp profile in place of wisbox's own; what it allows beyond that is said, and refused with --strict")
+	flags.StringVar(&f.seccomp, "seccomp", "", "`FILE` with a seccomp profile in place of wisbox's own; what it allows beyond that is reported, and refused with --strict")
 	flags.StringVar(&f.isolation, "isolation", os.Getenv("WISBOX_ISOLATION"), "`KIND`: default, or gvisor: programs run on gVisor's kernel, which needs runsc on PATH or in $WISBOX_RUNSC (default $WISBOX_ISOLATION, then default)")
 	flags.Var(timeFlag{&f.ttl}, "ttl", "end the session this `TIME` after its creation, as 2h (default never)")
 	flags.Var(timeFlag{&f.idle}, "idle", "end the session this `TIME` after its last use, as 30m (default never)")

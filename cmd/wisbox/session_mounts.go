@@ -97,7 +97,7 @@ func (a *app) showMounts(opts *wisbox.SessionOptions) (end func()) {
 	return func() { fmt.Fprint(a.err, "\r\x1b[K") }
 }
 
-const leftOutNames = 3 // of each reason, that are said
+const leftOutNames = 3 // of each reason, that are shown
 
 // sayLeftOut names, on one line a mount, what no glob has asked to leave out, and is left out
 // all the same.

@@ -57,7 +57,7 @@ func (a *app) startSession(ctx context.Context, m *wisbox.Manager, name string) 
 var errNothingDone = errors.New("there was nothing to do")
 
 // eachSession does something with sessions by their names, and prints those with which it was
-// done. What fails is said, and the others are done.
+// done. Failures are reported, and the others are done.
 func (a *app) eachSession(ctx context.Context, done string, names []string, do func(*wisbox.Manager, string) error) error {
 	m, err := a.manager(ctx)
 	if err != nil {

@@ -331,7 +331,7 @@ func (t *top) move(by int) {
 	}
 }
 
-// outside does what needs the terminal, and returns what is said afterwards.
+// outside does what needs the terminal, and returns what is printed afterwards.
 func (t *top) outside(ctx context.Context, key string) string {
 	args := []string{"shell", t.at}
 	if key == "l" {

@@ -60,7 +60,7 @@ func (a *app) runUndo(ctx context.Context, args []string) error {
 		}
 		what := a.calls(args[0], done.Call)[done.Call]
 		return a.print(done, func(w io.Writer) {
-			fmt.Fprintf(w, "undone: call %s%s: %s; %d entries brought back, %d changed, %d removed\n", done.Call, andMore(done.Calls-1),
+			fmt.Fprintf(w, "undone: call %s%s: %s; %d brought back, %d changed, %d removed\n", done.Call, andMore(done.Calls-1),
 				whatIs(done.Tool, what), done.Restored.Added, done.Restored.Changed, done.Restored.Removed)
 			if done.Before == "" {
 				fmt.Fprintf(w, "the state before could not be kept: %s\n", printable(done.Unkept))

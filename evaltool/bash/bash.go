@@ -63,7 +63,7 @@ type shell struct {
 const maxAnswer = interp.SecretSize + 4
 
 // command reads commands from the control channel. What an interactive shell says about
-// the terminal that it lacks is said to nobody.
+// the terminal that it lacks is thrown away.
 const command = `exec 5>&2; exec bash --norc --noprofile --noediting +H -i <&3 3<&- 2>/dev/null`
 
 // setUp makes the shell answer after each evaluation, also after one that was interrupted,

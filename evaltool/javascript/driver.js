@@ -40,7 +40,7 @@
       session.disconnect();
     };
     // The other thread hears of an interrupt where it waits for events. Where it doesn't,
-    // it is busy. What is ended may be the hearing: it is said again. An answer is not ended,
+    // it is busy. What is ended may be the hearing: it is sent again. An answer is not ended,
     // but by what was under way when it began, and then it is made again.
     const interrupt = id => {
       const before = Atomics.load(counts, HEARD);

@@ -249,5 +249,5 @@ func TestABrokenReadtableIsMended(t *testing.T) {
 	assert.Equal(t, "=> :BANG", s.eval(t, "!"), "a sound one stays")
 	s.eval(t, `(set-macro-character #\( (lambda (s c) (declare (ignore s c)) (error "x")))`)
 	assert.Contains(t, s.eval(t, "(kept)"), "[ERROR]")
-	s.keeps(t, "mended")
+	s.keeps(t, "repaired")
 }

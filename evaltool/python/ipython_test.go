@@ -40,7 +40,7 @@ func TestAnIPythonThatCantBeUsedIsDoneWithout(t *testing.T) {
 			assert.Equal(t, map[string]string{"g": "1", "x": "2"}, resp.Globals)
 			resp = b.keptCode(t, "  y = %pwd\n  (_ + x, type(display).__name__)")
 			assert.Equal(t, "(4, 'function')", value(resp), "the language is wisbox's own: %s", resp.Stderr)
-			assert.Empty(t, resp.Stderr, "which is said once")
+			assert.Empty(t, resp.Stderr, "which is reported once")
 			assert.Equal(t, int64(3), b.keptCode(t, "x x").Count)
 		})
 	}

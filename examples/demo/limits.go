@@ -29,7 +29,7 @@ func (d *demo) memory(ctx context.Context) error {
 	}
 	enforced, reason, err := d.limit(ctx, "memory")
 	show("memory is not enforced here: " + reason)
-	return errors.Join(err, want(!enforced, "status %q, and the limit is said to be enforced", a.text("status")))
+	return errors.Join(err, want(!enforced, "status %q, and the limit is reported as enforced", a.text("status")))
 }
 
 // limit reports what session inspect says of one limit; a limit that it doesn't name

@@ -1,5 +1,5 @@
 // Command demo runs wisbox's main job through its command line, as a person would,
-// and asserts on every answer: it mounts a Python project, finds its bug, mends it
+// and asserts on every answer: it mounts a Python project, finds its bug, fixes it
 // in the session's copy, evaluates Python over its data, meets the limits, and
 // leaves nothing behind.
 //

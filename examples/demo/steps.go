@@ -23,11 +23,11 @@ var steps = []step{
 	{"read a file", (*demo).read},
 	{"look for a definition", (*demo).grep},
 	{"run the project's tests: one fails", (*demo).testsFail},
-	{"mend the bug", (*demo).edit},
+	{"fix the bug", (*demo).edit},
 	{"run the tests again: they pass", (*demo).testsPass},
 	{"the original on the host is as it was", (*demo).originalStays},
 	{"evaluate Python over the project's data", (*demo).evaluate},
-	{"run a program: the figures of the mended code", (*demo).execute},
+	{"run a program: the figures of the fixed code", (*demo).execute},
 	{"a path that leaves the workspace is refused", (*demo).escape},
 	{"a program over the memory limit is killed", (*demo).memory},
 	{"there is no network", (*demo).network},
@@ -36,8 +36,8 @@ var steps = []step{
 }
 
 const (
-	bug    = "    return ordered[len(ordered) // 2]\n"
-	mended = "    half = len(ordered) // 2\n    return (ordered[half] + ordered[~half]) / 2\n"
+	bug   = "    return ordered[len(ordered) // 2]\n"
+	fixed = "    half = len(ordered) // 2\n    return (ordered[half] + ordered[~half]) / 2\n"
 )
 
 func (d *demo) hasImage(ctx context.Context) error {
@@ -112,7 +112,7 @@ func (d *demo) testsFail(ctx context.Context) error {
 
 func (d *demo) edit(ctx context.Context) error {
 	a, err := d.call(ctx, "edit_file", map[string]any{
-		"file_path": "project/station/summary.py", "old_string": bug, "new_string": mended})
+		"file_path": "project/station/summary.py", "old_string": bug, "new_string": fixed})
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (d *demo) originalStays(context.Context) error {
 	text, err := os.ReadFile(filepath.Join(d.project, "station", "summary.py"))
 	wanted := bug
 	if d.broken {
-		wanted = mended
+		wanted = fixed
 	}
 	return errors.Join(err, want(strings.Contains(string(text), wanted), "the host's file was changed"))
 }

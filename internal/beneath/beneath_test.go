@@ -316,7 +316,7 @@ func TestRacingSwapsNeverLeave(t *testing.T) {
 	})
 }
 
-// What a file tool replaces leaves the tree by an exchange of names. Who opens it
+// What a file tool replaces leaves the tree by an exchange of names. A program that opens it
 // just then was not led out.
 func TestAFileThatIsBeingReplacedDoesNotLeadOut(t *testing.T) {
 	bothWays(t, func(w *world) {

@@ -209,7 +209,7 @@ func TestRulesChangeWhileTheDoorIsOpen(t *testing.T) {
 	require.ErrorIs(t, d.Change(t.Context(), nil, []string{"example.com"}, func(door.Rules) error { return full }), full)
 	view, err := d.View(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, saved.Allow, view.Allow, "what can't be kept isn't done")
+	require.Equal(t, saved.Allow, view.Allow, "a change that can't be stored isn't made")
 	require.Empty(t, view.Deny)
 
 	proxy := proxyOf(d)

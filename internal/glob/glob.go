@@ -70,7 +70,7 @@ func shape(pattern string) (prefix string, depth int) {
 }
 
 // Descend reports whether something below the directory dir may match; when not,
-// a walk need not look there. It may say true in vain.
+// a walk need not look there. It may be true where nothing is found.
 func (p *Pattern) Descend(dir string) bool {
 	if p.base {
 		return true

@@ -11,7 +11,7 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// Who has a holder's lock removes its file at the end. So a lock counts only while its
+// The owner of a holder's lock removes its file at the end. So a lock counts only while its
 // file is still the one at its path: who waited for one that was removed asks for the
 // new one.
 

@@ -116,7 +116,7 @@ func (w *Web) Close() error {
 	return errors.Join(errs...)
 }
 
-// URL is where a browser begins. Who has it is let in.
+// URL is where a browser begins. Its bearer is let in.
 func (w *Web) URL() string { return w.origin() + "/?" + tokenParam + "=" + w.token }
 
 func (w *Web) origin() string { return fmt.Sprintf("http://%s:%d", w.name, w.at()) }

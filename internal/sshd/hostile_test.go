@@ -230,7 +230,7 @@ func TestAFileThatIsWrittenFromItsMiddleEnds(t *testing.T) {
 			t.Error("no write was refused")
 		}
 		if f.Close() == nil {
-			t.Error("the file is said to be whole")
+			t.Error("the file is reported as whole")
 		}
 	})
 	on, err := os.ReadFile(path)

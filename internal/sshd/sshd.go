@@ -41,7 +41,7 @@ type Options struct {
 	// Shell names the shell of the session's image; default bash.
 	Shell func(ctx context.Context) string
 	// Explain says in sentences how a program ended, where its exit code doesn't; the
-	// client's standard error gets them. Default: nothing is said.
+	// client's standard error gets them. Default: nothing is printed.
 	Explain func(sandbox.Result) []string
 	// OneAtATime has SFTP make one change at a time, for a session that rolls failed
 	// calls back: a file that is being written keeps every other change waiting there.

@@ -187,7 +187,7 @@ func (u *upload) WriteAt(p []byte, off int64) (int, error) {
 	}
 }
 
-// awaitPiece waits until the files have come further. Who was woken by that counts no more
+// awaitPiece waits until the files have come further. A read that was woken by that counts no more
 // from then on, though it may go on later.
 func (f *filer) awaitPiece() {
 	f.waiting++

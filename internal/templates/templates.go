@@ -157,7 +157,7 @@ func (s *Store) begin(ctx context.Context) (path string, unlock func(), err erro
 func newID() string { return strings.ToLower(rand.Text())[:idLen] }
 
 // Sweep removes what processes left that ended while they made or removed a template, and
-// returns what that was; with dryRun it only looks. What can't be removed now stays, and
+// returns what that was; with dryRun it only looks. A template that can't be removed now stays, and
 // is logged.
 func (s *Store) Sweep(ctx context.Context, dryRun bool) (left []string) {
 	all, err := s.left()

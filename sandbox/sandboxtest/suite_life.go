@@ -15,7 +15,7 @@ import (
 
 // lifeChecks are about sandboxes as such: made, found, left, removed.
 var lifeChecks = []check{
-	{"a sandbox tells what it is", func(t *testing.T, f *fixture) {
+	{"a sandbox says what it is", func(t *testing.T, f *fixture) {
 		info, err := f.box.Info(context.Background())
 		require.NoError(t, err)
 		assert.Equal(t, f.spec.ID, info.ID)

@@ -105,7 +105,7 @@ func checkHost(host string) error {
 	return nil
 }
 
-// setNetwork replaces the hosts that a sandbox may connect to. Who may reach its ports
+// setNetwork replaces the hosts that a sandbox may connect to. Access to its ports
 // stays as it is.
 func (s *Server) setNetwork(c call, sandbox *registry.Sandbox) (int, any, error) {
 	var body struct {

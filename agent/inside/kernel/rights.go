@@ -2,7 +2,7 @@
 // messages between their processes, process trees and what the control groups say.
 //
 // Credentials belong to a thread. The agent and its monitors fork from their main
-// thread only, to which their main goroutine is locked: what is said here about a
+// thread only, to which their main goroutine is locked: what stands here about a
 // process is true for that thread, and for whatever it forks.
 package kernel
 

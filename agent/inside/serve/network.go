@@ -23,7 +23,7 @@ type socket interface {
 	close(reset bool)
 }
 
-// openSocket begins a socket. What came of it is said at once or, of one that has to
+// openSocket begins a socket. The result is reported at once or, of one that has to
 // wait for another end, later.
 func (c *conn) openSocket(number uint32, request string) bool {
 	if number == 0 || c.sockets[number] != nil {

@@ -66,7 +66,7 @@
     (nreverse units)))
 
 (defun read-user-units (code)
-  "As READ-UNITS; a readtable whose macros fail does not stay, for nothing could be read to mend it."
+  "As READ-UNITS; a readtable whose macros fail does not stay, for nothing could be read to repair it."
   (let ((sound nil))
     (unwind-protect
          (handler-bind (((or reader-error end-of-file) (lambda (e) (declare (ignore e)) (setf sound t))))

@@ -56,7 +56,7 @@ assert.equal(await Template.exists('base'), true)
 assert.equal(await Template.exists('no-such-template'), false)
 assert.match(sandbox.getHost(3000), new RegExp(`^3000-${sandbox.sandboxId}\\.`))
 
-// What is wrong is said as the SDK's own errors.
+// Errors are the SDK's own.
 await assert.rejects(Sandbox.create('no-such-template'), (err) => err instanceof Error && /404/.test(err.message))
 await assert.rejects(Sandbox.connect('a'.repeat(20)), NotFoundError)
 await assert.rejects(Sandbox.getInfo('a'.repeat(20)), NotFoundError)

@@ -1,0 +1,12 @@
+#!/bin/bash
+# Finds idioms of .idioms in comments, help, errors and docs.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+found=0
+while IFS=$'\t' read -r idiom instead; do
+    [[ $idiom = \#* ]] && continue
+    git grep -nPI -e "$idiom" -- . ':!.idioms' ':!docs/adr' ':!CHANGELOG.md' ':!integration/testdata/cases' ':!*package-lock.json' ':!page/assets' || continue
+    echo "  write instead: $instead" >&2
+    found=1
+done <.idioms
+exit $found
