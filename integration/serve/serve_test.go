@@ -209,7 +209,7 @@ func (s *server) port(id string, port int, path string) (int, string) {
 
 // TestTheSDKs run as npm has them; what their sandboxes leave is nothing.
 func TestTheSDKs(t *testing.T) {
-	for _, script := range []string{"control.mjs", "commands.mjs", "code.mjs"} {
+	for _, script := range []string{"control.mjs", "commands.mjs", "code.mjs", "agents.mjs"} {
 		t.Run(script, func(t *testing.T) {
 			w := newWorld(t)
 			s := w.serve()
