@@ -111,7 +111,7 @@ var layers = map[string][]string{
 
 	// What clients of E2B find.
 	"serve/e2b": {"egress/policy", "httpguard", "internal/apikeys", "internal/registry", "internal/templates", "tool"},
-	"serve":     {"", "httpguard", "internal/apikeys", "internal/audit", "internal/registry", "internal/undo", "metrics", "sandbox", "serve/e2b", "serve/e2b/codeinterp", "serve/e2b/envd", "tool"},
+	"serve":     {"", "httpguard", "internal/apikeys", "internal/audit", "internal/registry", "internal/undo", "mcpserver", "metrics", "sandbox", "serve/e2b", "serve/e2b/codeinterp", "serve/e2b/envd", "tool"},
 
 	// What clients of others' services find.
 	"serve/e2b/envd":       {"", "sandbox", "tool"},

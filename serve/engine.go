@@ -66,14 +66,21 @@ func (b box) Resume(ctx context.Context) error {
 	return err
 }
 
-func (e *engine) Create(ctx context.Context, r registry.Record) (registry.Box, error) {
+// options are those of every sandbox.
+func (e *engine) options() wisbox.SessionOptions {
 	o := e.opts
-	o.Name, o.Kept, o.UserHome = r.ID, true, true
+	o.Kept, o.UserHome = true, true
+	o.MaxEvalTimeout, o.MaxCode = longestEval, tool.MaxArguments // a notebook's client ends what it runs
+	return o
+}
+
+func (e *engine) Create(ctx context.Context, r registry.Record) (registry.Box, error) {
+	o := e.options()
+	o.Name = r.ID
 	o.Allow, o.Deny = r.Allow, r.Deny
 	if wisbox.IsTemplateID(r.Template) { // with the image that its files were made with
 		o.Template, o.Image = r.Template, ""
 	}
-	o.MaxEvalTimeout, o.MaxCode = longestEval, tool.MaxArguments // a notebook's client ends what it runs
 	s, err := e.m.Open(ctx, &o)
 	if err != nil {
 		return nil, err
