@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -15,6 +16,16 @@ import (
 
 // longestEval is the longest time that a session lets code run.
 const longestEval = 24 * time.Hour
+
+// besideDisk is what the host keeps of a session at most, in bytes, beside its workspace and
+// its snapshots: two logs of 32 MiB, and 256 MiB of what was cut from results.
+const besideDisk = 320 << 20
+
+// snapshotSpace is what a sandbox's snapshots may take: less than a session's own default,
+// for it counts whether it is used or not.
+func snapshotSpace(o *wisbox.SessionOptions) int64 {
+	return cmp.Or(o.SnapshotSpace, max(o.Limits.WithDefaults().Disk, 16<<20))
+}
 
 // engine makes kept sessions of a Manager: they outlive the server.
 type engine struct {
@@ -70,6 +81,7 @@ func (b box) Resume(ctx context.Context) error {
 func (e *engine) options() wisbox.SessionOptions {
 	o := e.opts
 	o.Kept, o.UserHome = true, true
+	o.SnapshotSpace = snapshotSpace(&o)
 	o.MaxEvalTimeout, o.MaxCode = longestEval, tool.MaxArguments // a notebook's client ends what it runs
 	return o
 }
@@ -153,6 +165,18 @@ func (k kept) Find(ref, owner string) (wisbox.Template, error) { return k.m.Find
 
 func (k kept) Create(ctx context.Context, b registry.Box, name, owner string) (wisbox.Template, error) {
 	return b.(box).CreateTemplate(ctx, &wisbox.TemplateOptions{Name: name, Owner: owner})
+}
+
+// disk is what those of all owners take. One that can't be read keeps nobody out: the list
+// of its owner's snapshots has the error in the log.
+func (k kept) disk() (sum int64, _ error) {
+	all, _ := k.m.Templates()
+	for _, t := range all {
+		if t.Owner != "" { // the others are the host's own
+			sum += t.Disk
+		}
+	}
+	return sum, nil
 }
 
 func (k kept) Remove(ctx context.Context, id string) error { return k.m.RemoveTemplate(ctx, id) }

@@ -53,6 +53,9 @@ type Options struct {
 	// Sandboxes is how many a key's owner has at once, where the key doesn't say.
 	// Default 20.
 	Sandboxes int
+	// Disk bounds what the sandboxes and snapshots of all keys may take together, with what
+	// the host keeps of each, in bytes. Default no bound.
+	Disk int64
 	// Metrics are numbers that /metrics has beside the server's own, as those of Manager
 	// by package metrics. Default none.
 	Metrics prometheus.Gatherer
@@ -113,6 +116,7 @@ func New(ctx context.Context, opts *Options) (*Server, error) {
 	size, made := s.size(), &engine{s.opts.Manager, s.opts.Session}
 	s.registry, err = registry.Open(ctx, &registry.Options{
 		Size:   registry.Quota{CPUs: size.CPUs, Memory: size.MemoryMB << 20, Disk: size.DiskMB << 20},
+		Beside: size.Beside, Disk: s.opts.Disk, Kept: kept{s.opts.Manager}.disk,
 		Engine: made, Dir: s.opts.Dir, Log: s.opts.Log,
 		Front: e2b.Fronts(&e2b.FrontOptions{Services: services, Keys: s.isKey, Log: s.opts.Log}),
 	})
@@ -154,7 +158,7 @@ func (s *Server) isKey(text string) bool {
 
 func (s *Server) size() e2b.Size {
 	limits := s.opts.Session.Limits.WithDefaults()
-	return e2b.Size{CPUs: limits.CPUs, MemoryMB: limits.Memory >> 20, DiskMB: limits.Disk >> 20}
+	return e2b.Size{CPUs: limits.CPUs, MemoryMB: limits.Memory >> 20, DiskMB: limits.Disk >> 20, Beside: snapshotSpace(&s.opts.Session) + besideDisk}
 }
 
 func (s *Server) guardOptions(domain string) httpguard.Options {

@@ -95,6 +95,13 @@ type Options struct {
 	Front func(s *Sandbox, box Box, done <-chan struct{}) Front
 	// Size is what a sandbox takes whose record doesn't say, as an older version's.
 	Size Quota
+	// Beside is what the host may keep beside the disk of such a sandbox.
+	Beside int64
+	// Disk bounds what the sandboxes and snapshots of all owners may take together, in
+	// bytes; 0 is no bound. Sandboxes count until they are removed.
+	Disk int64
+	// Kept is the disk that the snapshots of all owners take. It is needed with Disk.
+	Kept func() (int64, error)
 	// SampleEvery is how often is looked what sandboxes take. Default 5 s.
 	SampleEvery time.Duration
 	// Log gets what clients don't see. Default none.
@@ -115,6 +122,7 @@ type Registry struct {
 	closed bool
 	all    map[string]*Sandbox
 
+	change   *lock.Mutex         // held by who claims, reserves or releases: what is being made is always counted
 	accounts map[string]*account // by owner: who has a key
 }
 
@@ -131,7 +139,7 @@ var ErrInUse = errors.New("another server uses this directory")
 
 // Open reads the records of Dir. Sandboxes whose time ended meanwhile end now.
 func Open(ctx context.Context, opts *Options) (_ *Registry, err error) {
-	r := &Registry{opts: *opts, dir: filepath.Join(opts.Dir, "sandboxes"), all: map[string]*Sandbox{}, accounts: map[string]*account{}}
+	r := &Registry{opts: *opts, dir: filepath.Join(opts.Dir, "sandboxes"), all: map[string]*Sandbox{}, change: lock.New(), accounts: map[string]*account{}}
 	if r.opts.Log == nil {
 		r.opts.Log = slog.New(slog.DiscardHandler)
 	}
@@ -176,20 +184,42 @@ func secretOf(path string) (secret []byte, err error) {
 	return secret, err
 }
 
+// Records are those of a server's directory, also of one that another process serves;
+// which can't be read are left out.
+func Records(dir string) (all []Record, err error) {
+	dir = filepath.Join(dir, "sandboxes")
+	files, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, f := range files {
+		if rec, err := readRecord(dir, f.Name()); err == nil && filepath.Ext(f.Name()) == recordExt {
+			all = append(all, rec)
+		}
+	}
+	return all, err
+}
+
+const recordExt = ".json"
+
+func readRecord(dir, name string) (rec Record, err error) {
+	err = jsonfile.Read(filepath.Join(dir, name), &rec)
+	if err == nil && (!IsID(rec.ID) || name != rec.ID+recordExt) {
+		err = errors.New("its ID is not its name")
+	}
+	return rec, err
+}
+
 func (r *Registry) load(ctx context.Context) error {
 	files, err := os.ReadDir(r.dir)
 	if err != nil {
 		return err
 	}
 	for _, f := range files {
-		if filepath.Ext(f.Name()) != ".json" {
+		if filepath.Ext(f.Name()) != recordExt {
 			continue
 		}
-		var rec Record
-		err := jsonfile.Read(filepath.Join(r.dir, f.Name()), &rec)
-		if err == nil && (!IsID(rec.ID) || f.Name() != rec.ID+".json") {
-			err = errors.New("its ID is not its name")
-		}
+		rec, err := readRecord(r.dir, f.Name())
 		if err != nil {
 			r.opts.Log.Error("a sandbox's record can't be read; it is left alone", "error", Quiet(err))
 			continue
@@ -197,6 +227,7 @@ func (r *Registry) load(ctx context.Context) error {
 		rec.CPUs = cmp.Or(rec.CPUs, r.opts.Size.CPUs)
 		rec.Memory = cmp.Or(rec.Memory, r.opts.Size.Memory)
 		rec.Disk = cmp.Or(rec.Disk, r.opts.Size.Disk)
+		rec.Beside = cmp.Or(rec.Beside, r.opts.Beside)
 		r.all[rec.ID] = r.newSandbox(rec)
 	}
 	r.look(ctx)
@@ -297,6 +328,10 @@ func (r *Registry) claim(ctx context.Context, s *Sandbox, quota Quota) error {
 	if err != nil {
 		return err
 	}
+	left, err := r.left()
+	if err != nil {
+		return err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -307,6 +342,9 @@ func (r *Registry) claim(ctx context.Context, s *Sandbox, quota Quota) error {
 	if err := quota.check(taken, s.rec); err != nil {
 		return err
 	}
+	if s.rec.allDisk() > left {
+		return r.errFull()
+	}
 	r.all[s.id] = s
 	return nil
 }
@@ -314,12 +352,8 @@ func (r *Registry) claim(ctx context.Context, s *Sandbox, quota Quota) error {
 // taken is what the sandboxes of an owner may take together. mu is held.
 func (r *Registry) taken(owner string) (sum Quota) {
 	for _, other := range r.all {
-		if other.owner == owner && other.counts() {
-			rec := other.Record()
-			sum.Sandboxes++
-			sum.CPUs += rec.CPUs
-			sum.Memory += rec.Memory
-			sum.Disk += rec.Disk
+		if rec := other.Record(); other.owner == owner && rec.Counts() {
+			sum.Add(rec)
 		}
 	}
 	return sum
@@ -439,7 +473,7 @@ func (r *Registry) removeOnce(s *Sandbox) error {
 	return nil
 }
 
-func (r *Registry) path(id string) string { return filepath.Join(r.dir, id+".json") }
+func (r *Registry) path(id string) string { return filepath.Join(r.dir, id+recordExt) }
 
 func (r *Registry) save(rec Record) error { return jsonfile.Write(r.path(rec.ID), rec) }
 

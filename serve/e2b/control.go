@@ -289,7 +289,7 @@ func orDefault(n, def int) int {
 // recordOf checks what a client asks for.
 func (s *Server) recordOf(body *createBody, owner string) (registry.Record, error) {
 	rec := registry.Record{
-		Owner: owner, CPUs: s.opts.Size.CPUs, Memory: s.opts.Size.MemoryMB << 20, Disk: s.opts.Size.DiskMB << 20,
+		Owner: owner, CPUs: s.opts.Size.CPUs, Memory: s.opts.Size.MemoryMB << 20, Disk: s.opts.Size.DiskMB << 20, Beside: s.opts.Size.Beside,
 		Template: body.TemplateID, Metadata: body.Metadata, Env: body.EnvVars, AutoPause: body.AutoPause, AutoResume: body.AutoResume.Enabled,
 	}
 	var err error

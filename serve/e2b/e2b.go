@@ -62,6 +62,8 @@ type Options struct {
 type Size struct {
 	CPUs             float64
 	MemoryMB, DiskMB int64
+	// Beside are bytes that the host may keep of it beside that disk, which count too.
+	Beside int64
 }
 
 // cpuCount is a whole number for clients.
