@@ -45,7 +45,7 @@ var layers = map[string][]string{
 	"internal/config":       {"hostmount", "internal/clip", "internal/jsonfile", "tool"},
 	"internal/devcontainer": {"tool"},
 	"internal/jsonfile":     {}, "internal/apikeys": {"internal/jsonfile", "tool"},
-	"internal/registry": {"internal/jsonfile", "internal/lock", "internal/undo", "tool"}, "internal/registry/registrytest": {"internal/registry", "tool"},
+	"internal/registry": {"internal/jsonfile", "internal/lock", "internal/pool", "internal/undo", "tool"}, "internal/registry/registrytest": {"internal/registry", "tool"},
 
 	"httpguard": {"internal/rundir", "tool"}, "internal/ports": {"httpguard", "internal/relay", "tool"}, "internal/sshd": {"internal/relay", "sandbox", "tool"},
 

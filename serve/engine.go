@@ -41,6 +41,7 @@ var (
 	_ registry.Pauser    = box{}
 	_ registry.Gauger    = box{}
 	_ registry.Networker = box{}
+	_ registry.Readier   = box{}
 )
 
 // Gauge starts nothing, and is no use of the session.
@@ -101,6 +102,14 @@ func (e *engine) Create(ctx context.Context, r registry.Record) (registry.Box, e
 		return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx))) // the registry removes it
 	}
 	return box{s}, nil
+}
+
+// Ready is for a session that nobody used for long.
+func (b box) Ready(ctx context.Context) error { return begin(ctx, b.Session) }
+
+// isPlain reports whether a sandbox is as those that are kept ready.
+func isPlain(r registry.Record) bool {
+	return !wisbox.IsTemplateID(r.Template) && len(r.Allow) == 0 && len(r.Deny) == 0
 }
 
 // begin makes the session's container: a client that has a sandbox has a running one.

@@ -300,7 +300,7 @@ func TestKeysOfTheCommandLine(t *testing.T) {
 // TestAServersDiskIsOfAllItsKeys: another key's sandbox finds no room.
 func TestAServersDiskIsOfAllItsKeys(t *testing.T) {
 	w := newWorld(t)
-	s := w.serve("--total-disk", "5g")
+	s := w.serve("--total-disk", "5g", "--ready", "1")
 	s.create(w.key)
 	var said struct{ Message string }
 	other := w.wisbox("serve", "key", "create", "--disk", "40g")
@@ -337,4 +337,23 @@ func TestTheNetworkOfASandboxIsReplaced(t *testing.T) {
 	require.Equal(t, http.StatusCreated, s.ask(w.key, "POST", "/sandboxes/"+id+"/fork", `{}`, &forks))
 	said := w.wisbox("session", "egress", forks[0].Sandbox.SandboxID, "--json")
 	assert.NotContains(t, said, "two.example.com", "a server that opens nothing forks nothing open")
+}
+
+// TestSandboxesAreReadyBeforeAnybodyAsks, and go with the server where nobody took them.
+func TestSandboxesAreReadyBeforeAnybodyAsks(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve("--ready", "1")
+	require.Eventually(t, func() bool { return len(w.sandboxes()) == 1 }, hangGuard, time.Millisecond)
+	spare := w.sandboxes()[0]
+	var id string
+	for id != spare { // the first may come before it is ready
+		if id != "" {
+			require.Equal(t, http.StatusNoContent, s.ask(w.key, "DELETE", "/sandboxes/"+id, "", nil))
+		}
+		id = s.create(w.key)
+	}
+	assert.Equal(t, "user", w.wisbox("exec", id, "--", "id", "-un"))
+	require.Eventually(t, func() bool { return len(w.sandboxes()) > 1 }, hangGuard, time.Millisecond, "the next one")
+	s.stop()
+	assert.Equal(t, []string{id}, w.sandboxes())
 }

@@ -91,8 +91,9 @@ func (r *Registry) left() (int64, error) {
 		left -= a.disk
 	}
 	for _, s := range r.list() { // those too that are being removed: their files are there
-		rec := s.Record()
-		left -= rec.allDisk()
+		if rec := s.Record(); !s.spare {
+			left -= rec.allDisk()
+		}
 	}
 	return left, nil
 }

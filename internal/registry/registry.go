@@ -26,6 +26,7 @@ import (
 
 	"github.com/wisbox/wisbox/internal/jsonfile"
 	"github.com/wisbox/wisbox/internal/lock"
+	"github.com/wisbox/wisbox/internal/pool"
 	"github.com/wisbox/wisbox/internal/undo"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -102,6 +103,8 @@ type Options struct {
 	Disk int64
 	// Kept is the disk that the snapshots of all owners take. It is needed with Disk.
 	Kept func() (int64, error)
+	// Ready has sandboxes of Size made in advance. Default none.
+	Ready Ready
 	// SampleEvery is how often is looked what sandboxes take. Default 5 s.
 	SampleEvery time.Duration
 	// Log gets what clients don't see. Default none.
@@ -117,6 +120,7 @@ type Registry struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
+	ready  *pool.Pool[*Sandbox] // nil without one
 
 	mu     sync.Mutex
 	closed bool
@@ -166,6 +170,7 @@ func Open(ctx context.Context, opts *Options) (_ *Registry, err error) {
 	}
 	r.tasks.Go(r.keepLooking)
 	r.tasks.Go(r.keepSampling)
+	r.keepReady()
 	cleanup.Keep()
 	return r, nil
 }
@@ -284,9 +289,11 @@ func (r *Registry) look(ctx context.Context) {
 // Create makes a sandbox for its owner, who may have no more than the quota at once;
 // State, ID and Started are filled in, and End is that long from now.
 func (r *Registry) Create(ctx context.Context, rec Record, life time.Duration, quota Quota) (*Sandbox, error) {
-	return r.create(ctx, rec, life, quota, r.opts.Engine.Create)
+	return r.create(ctx, rec, life, quota, nil)
 }
 
+// create makes a sandbox by begin, or, where it is nil, takes one that is ready or has the
+// engine make it.
 func (r *Registry) create(ctx context.Context, rec Record, life time.Duration, quota Quota, begin func(context.Context, Record) (Box, error)) (*Sandbox, error) {
 	rec = rec.clone()
 	rec.ID, rec.State, rec.Started = newID(), creating, now()
@@ -295,10 +302,18 @@ func (r *Registry) create(ctx context.Context, rec Record, life time.Duration, q
 	if err := r.claim(ctx, s, quota); err != nil {
 		return nil, err
 	}
-	err := r.save(rec)
 	var box Box
-	if err == nil {
-		box, err = begin(ctx, rec)
+	var err error
+	if begin == nil {
+		begin = r.opts.Engine.Create
+		s, box = r.take(s)
+	}
+	if box == nil {
+		if err = r.save(rec); err == nil {
+			box, err = begin(ctx, rec)
+		}
+	} else {
+		err = ready(ctx, box)
 	}
 	if err != nil {
 		r.remove(s)
@@ -483,6 +498,7 @@ func (r *Registry) Close() error {
 	r.closed = true
 	r.mu.Unlock()
 	r.cancel()
+	r.ready.Close()
 	for _, s := range r.list() {
 		s.stop()
 	}

@@ -18,6 +18,7 @@ type Sandbox struct {
 	r         *Registry
 	id, owner string
 	change    *lock.Mutex // held by who pauses, resumes or opens
+	spare     bool        // it is kept ready, for nobody
 
 	mu     sync.Mutex
 	rec    Record
