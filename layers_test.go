@@ -122,7 +122,7 @@ var layers = map[string][]string{
 		"", "doctor", "evaltool", "evaltool/wasm", "hostmount", "images", "internal/capture", "internal/clip", "internal/config", "internal/devcontainer", "internal/door", "internal/plumbing", "internal/ports", "internal/rundir", "internal/sshd", "internal/toolerr",
 		"mcpserver", "metrics", "overlay", "podman", "profile", "rlm", "sandbox", "serve", "tool", "vfs", "llm", "digest",
 	},
-	"bench":              {"egress", "egress/policy", "evaltool", "httpguard", "", "hostmount", "images", "mcpserver", "podman", "rlm", "sandbox", "snapshot/snapshottest"},
+	"bench":              {"egress", "egress/policy", "evaltool", "httpguard", "", "hostmount", "images", "internal/hosttest", "mcpserver", "podman", "rlm", "sandbox", "snapshot/snapshottest"},
 	"examples/demo":      {},
 	"examples/embed":     {"", "sandbox"},
 	"examples/agentloop": {"", "hostmount"}, "examples/mcpclient": {}, "examples/preview": {"", "sandbox"}, "examples/subagents": {"", "sandbox"},

@@ -46,6 +46,9 @@ func (r *Registry) keepReady() {
 	})
 }
 
+// ReadyNow is how many are ready.
+func (r *Registry) ReadyNow() int { return r.ready.Stats().Ready }
+
 func (r *Registry) warm() {
 	for _, s := range r.list() {
 		s.mu.Lock()
