@@ -8,10 +8,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/wisbox/wisbox/internal/registry"
 	"github.com/wisbox/wisbox/internal/registry/registrytest"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestAConnectionsSandboxIsKeptWhileItLasts, but not beyond what the server allows; and not
 // long behind a server that was killed.
