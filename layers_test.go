@@ -45,7 +45,7 @@ var layers = map[string][]string{
 	"internal/config":       {"hostmount", "internal/clip", "internal/jsonfile", "tool"},
 	"internal/devcontainer": {"tool"},
 	"internal/jsonfile":     {}, "internal/apikeys": {"internal/jsonfile", "tool"},
-	"internal/registry": {"internal/jsonfile", "internal/lock", "internal/undo", "tool"}, "internal/registry/registrytest": {"internal/registry", "tool"},
+	"internal/registry": {"internal/jsonfile", "internal/lock", "internal/pool", "internal/undo", "tool"}, "internal/registry/registrytest": {"internal/registry", "tool"},
 
 	"httpguard": {"internal/rundir", "tool"}, "internal/ports": {"httpguard", "internal/relay", "tool"}, "internal/sshd": {"internal/relay", "sandbox", "tool"},
 
@@ -111,7 +111,7 @@ var layers = map[string][]string{
 
 	// What clients of E2B find.
 	"serve/e2b": {"egress/policy", "httpguard", "internal/apikeys", "internal/registry", "internal/templates", "tool"},
-	"serve":     {"", "httpguard", "internal/apikeys", "internal/audit", "internal/registry", "internal/undo", "metrics", "sandbox", "serve/e2b", "serve/e2b/codeinterp", "serve/e2b/envd", "tool"},
+	"serve":     {"", "httpguard", "internal/apikeys", "internal/audit", "internal/registry", "internal/undo", "mcpserver", "metrics", "sandbox", "serve/e2b", "serve/e2b/codeinterp", "serve/e2b/envd", "tool"},
 
 	// What clients of others' services find.
 	"serve/e2b/envd":       {"", "sandbox", "tool"},
@@ -122,7 +122,7 @@ var layers = map[string][]string{
 		"", "doctor", "evaltool", "evaltool/wasm", "hostmount", "images", "internal/capture", "internal/clip", "internal/config", "internal/devcontainer", "internal/door", "internal/plumbing", "internal/ports", "internal/rundir", "internal/sshd", "internal/toolerr",
 		"mcpserver", "metrics", "overlay", "podman", "profile", "rlm", "sandbox", "serve", "tool", "vfs", "llm", "digest",
 	},
-	"bench":              {"egress", "egress/policy", "evaltool", "httpguard", "", "hostmount", "images", "mcpserver", "podman", "rlm", "sandbox", "snapshot/snapshottest"},
+	"bench":              {"egress", "egress/policy", "evaltool", "httpguard", "", "hostmount", "images", "internal/hosttest", "mcpserver", "podman", "rlm", "sandbox", "snapshot/snapshottest"},
 	"examples/demo":      {},
 	"examples/embed":     {"", "sandbox"},
 	"examples/agentloop": {"", "hostmount"}, "examples/mcpclient": {}, "examples/preview": {"", "sandbox"}, "examples/subagents": {"", "sandbox"},

@@ -106,7 +106,7 @@ type table struct {
 }
 
 // tables are all there are, in the order in which they are run.
-var tables = []table{programsTable, mcpTable, pythonTable, evaluateTable, lispTable, filesTable, snapshotsTable, promisesTable, wasmTable, rlmTable, grepTable, egressTable}
+var tables = []table{programsTable, mcpTable, pythonTable, evaluateTable, lispTable, filesTable, snapshotsTable, promisesTable, wasmTable, rlmTable, grepTable, egressTable, serveTable}
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == clientRole {

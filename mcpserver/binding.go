@@ -27,12 +27,12 @@ type binding struct {
 	ended   chan struct{} // closed when that is done
 }
 
-func (s *Server) newBinding() *binding {
-	b := &binding{open: s.opts.Open, set: s.set, ended: make(chan struct{})}
+func (s *Server) newBinding(owner string) *binding {
+	b := &binding{open: s.opts.Open, set: s.set, owner: owner, ended: make(chan struct{})}
 	if b.open == nil {
 		b.open = func(context.Context) (Session, error) { return fixed{s.set}, nil }
 	}
-	b.ctx, b.stop = context.WithCancel(context.Background())
+	b.ctx, b.stop = context.WithCancel(context.WithValue(context.Background(), ownerKey{}, owner))
 	return b
 }
 
@@ -42,8 +42,7 @@ func (s *Server) bindingOf(conn *mcp.ServerSession, owner string) *binding {
 	defer s.mu.Unlock()
 	b := s.bindings[conn]
 	if b == nil {
-		b = s.newBinding()
-		b.owner = owner
+		b = s.newBinding(owner)
 		s.bindings[conn] = b
 		go func() {
 			_ = conn.Wait()

@@ -109,7 +109,7 @@ func (o *handles) handler(name string) mcp.ToolHandler {
 // start opens a session at once, so that what stands in the way is reported now.
 func (o *handles) start(ctx context.Context, owner string) (string, error) {
 	handle := rand.Text()
-	h := &held{binding: o.server.newBinding(), owner: owner, calls: 1}
+	h := &held{binding: o.server.newBinding(owner), owner: owner, calls: 1}
 	h.idle = time.AfterFunc(o.http.opts.IdleTimeout, func() { o.expire(handle) })
 	o.mu.Lock()
 	full := o.http.statefulSessions()+len(o.open) >= o.http.opts.MaxSessions

@@ -20,6 +20,10 @@ import (
 type HTTPOptions struct {
 	httpguard.Options
 
+	// Owner names the client of a request that was let in by what stands before the
+	// handler: the guard is left out then. It is not empty. Sessions, tasks and handles of
+	// a client are there for no other. Default: the guard's tokens say it.
+	Owner func(*http.Request) string
 	// MaxSessions bounds the sessions that are open at once. Default 64.
 	MaxSessions int
 	// IdleTimeout ends a session without requests. Default 30 minutes.

@@ -171,6 +171,38 @@ func TestASessionOverHTTPBelongsToItsToken(t *testing.T) {
 	}
 }
 
+// TestASessionBelongsToWhomTheServersOwnerSays: where something before the handler has let
+// a request in, that names the client, and Open learns it.
+func TestASessionBelongsToWhomTheServersOwnerSays(t *testing.T) {
+	all, opened := newSessions(newFakes().set()), make(chan string, 1)
+	s := New(all.set, &Options{Open: func(ctx context.Context) (Session, error) {
+		opened <- Owner(ctx)
+		return all.open(ctx)
+	}})
+	w := startWeb(t, s, &HTTPOptions{Owner: func(r *http.Request) string { return r.Header.Get("X-Client") }})
+	send := func(client, id, body string) (*http.Response, string) {
+		r := w.request("POST", body)
+		r.Header.Set("X-Client", client)
+		r.Header.Set("Authorization", "Bearer of something else")
+		if id != "" {
+			r.Header.Set("Mcp-Session-Id", id)
+		}
+		return w.do(r)
+	}
+	res, _ := send("", "", hello)
+	assert.Equal(t, 401, res.StatusCode)
+	res, _ = send("one", "", hello)
+	id := res.Header.Get("Mcp-Session-Id")
+	require.NotEmpty(t, id)
+	const call = `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"text":"hi"}}}`
+	res, _ = send("two", id, call)
+	assert.Equal(t, 403, res.StatusCode)
+	res, answer := send("one", id, call)
+	assert.Equal(t, 200, res.StatusCode)
+	assert.Contains(t, answer, "hi")
+	assert.Equal(t, "one", <-opened)
+}
+
 func TestASessionOverHTTPClosesWithItsConnection(t *testing.T) {
 	f := newFakes()
 	all := newSessions(f.set())

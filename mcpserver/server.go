@@ -30,7 +30,8 @@ type Session interface {
 // Options are the settings of a server. Nil and zero are fine.
 type Options struct {
 	// Open makes the session of a connection. The context lives as long as the
-	// connection. Nil: calls go to the set itself, and nothing is closed.
+	// connection, and [Owner] says whose it is. Nil: calls go to the set itself, and
+	// nothing is closed.
 	Open func(ctx context.Context) (Session, error)
 
 	// Name, Title and Version are what the server says it is. Default "wisbox".
@@ -154,6 +155,10 @@ func withOwner(next mcp.MethodHandler) mcp.MethodHandler {
 func withOwnerOf(r *http.Request) context.Context {
 	return context.WithValue(r.Context(), ownerKey{}, userOf(auth.TokenInfoFromContext(r.Context())))
 }
+
+// Owner is the client over HTTP for which [Options.Open] is called, as [HTTPOptions.Owner]
+// or the guard names it; "" is that of a pipe, and whoever needs no token.
+func Owner(ctx context.Context) string { return ownerFrom(ctx) }
 
 func ownerFrom(ctx context.Context) string {
 	owner, _ := ctx.Value(ownerKey{}).(string)

@@ -299,7 +299,7 @@ func TestTheServerEndsWhenItsSessionIsClosed(t *testing.T) {
 		all := newSessions(newFakes().set())
 		all.hold = make(chan struct{})
 		s, conn := New(all.set, &Options{Open: all.open}), new(mcp.ServerSession)
-		s.bindings[conn] = s.newBinding()
+		s.bindings[conn] = s.newBinding("")
 		_, err := s.bindings[conn].session(t.Context())
 		require.NoError(t, err)
 		released := make(chan struct{}, 2)

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -16,6 +17,16 @@ import (
 // longestEval is the longest time that a session lets code run.
 const longestEval = 24 * time.Hour
 
+// besideDisk is what the host keeps of a session at most, in bytes, beside its workspace and
+// its snapshots: two logs of 32 MiB, and 256 MiB of what was cut from results.
+const besideDisk = 320 << 20
+
+// snapshotSpace is what a sandbox's snapshots may take: less than a session's own default,
+// for it counts whether it is used or not.
+func snapshotSpace(o *wisbox.SessionOptions) int64 {
+	return cmp.Or(o.SnapshotSpace, max(o.Limits.WithDefaults().Disk, 16<<20))
+}
+
 // engine makes kept sessions of a Manager: they outlive the server.
 type engine struct {
 	m    *wisbox.Manager
@@ -30,6 +41,7 @@ var (
 	_ registry.Pauser    = box{}
 	_ registry.Gauger    = box{}
 	_ registry.Networker = box{}
+	_ registry.Readier   = box{}
 )
 
 // Gauge starts nothing, and is no use of the session.
@@ -66,14 +78,22 @@ func (b box) Resume(ctx context.Context) error {
 	return err
 }
 
-func (e *engine) Create(ctx context.Context, r registry.Record) (registry.Box, error) {
+// options are those of every sandbox.
+func (e *engine) options() wisbox.SessionOptions {
 	o := e.opts
-	o.Name, o.Kept, o.UserHome = r.ID, true, true
+	o.Kept, o.UserHome = true, true
+	o.SnapshotSpace = snapshotSpace(&o)
+	o.MaxEvalTimeout, o.MaxCode = longestEval, tool.MaxArguments // a notebook's client ends what it runs
+	return o
+}
+
+func (e *engine) Create(ctx context.Context, r registry.Record) (registry.Box, error) {
+	o := e.options()
+	o.Name = r.ID
 	o.Allow, o.Deny = r.Allow, r.Deny
 	if wisbox.IsTemplateID(r.Template) { // with the image that its files were made with
 		o.Template, o.Image = r.Template, ""
 	}
-	o.MaxEvalTimeout, o.MaxCode = longestEval, tool.MaxArguments // a notebook's client ends what it runs
 	s, err := e.m.Open(ctx, &o)
 	if err != nil {
 		return nil, err
@@ -82,6 +102,14 @@ func (e *engine) Create(ctx context.Context, r registry.Record) (registry.Box, e
 		return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx))) // the registry removes it
 	}
 	return box{s}, nil
+}
+
+// Ready is for a session that nobody used for long.
+func (b box) Ready(ctx context.Context) error { return begin(ctx, b.Session) }
+
+// isPlain reports whether a sandbox is as those that are kept ready.
+func isPlain(r registry.Record) bool {
+	return !wisbox.IsTemplateID(r.Template) && len(r.Allow) == 0 && len(r.Deny) == 0
 }
 
 // begin makes the session's container: a client that has a sandbox has a running one.
@@ -146,6 +174,18 @@ func (k kept) Find(ref, owner string) (wisbox.Template, error) { return k.m.Find
 
 func (k kept) Create(ctx context.Context, b registry.Box, name, owner string) (wisbox.Template, error) {
 	return b.(box).CreateTemplate(ctx, &wisbox.TemplateOptions{Name: name, Owner: owner})
+}
+
+// disk is what those of all owners take. One that can't be read keeps nobody out: the list
+// of its owner's snapshots has the error in the log.
+func (k kept) disk() (sum int64, _ error) {
+	all, _ := k.m.Templates()
+	for _, t := range all {
+		if t.Owner != "" { // the others are the host's own
+			sum += t.Disk
+		}
+	}
+	return sum, nil
 }
 
 func (k kept) Remove(ctx context.Context, id string) error { return k.m.RemoveTemplate(ctx, id) }

@@ -4,14 +4,19 @@ import (
 	"context"
 	"time"
 
+	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/internal/apikeys"
+	"github.com/wisbox/wisbox/internal/registry"
 )
 
 // Key is an API key without its text.
 type Key = apikeys.Key
 
 // Keys are the API keys of a server's directory. A server that runs notices a change.
-type Keys struct{ store *apikeys.Store }
+type Keys struct {
+	dir   string
+	store *apikeys.Store
+}
 
 // KeyOptions of [Keys.Create]; the zero value works.
 type KeyOptions struct {
@@ -21,8 +26,8 @@ type KeyOptions struct {
 	// Sandboxes is how many there may be at once, Creations how many may be made in a
 	// minute; 0 is the server's default.
 	Sandboxes, Creations int
-	// CPUs, Memory and Disk bound what the key's sandboxes may take together, Disk with the
-	// snapshots; 0 is no bound. Memory and Disk are bytes.
+	// CPUs, Memory and Disk bound what the key's sandboxes may take together, Disk with their
+	// logs and all snapshots; 0 is no bound. Memory and Disk are bytes.
 	CPUs         float64
 	Memory, Disk int64
 	// Metrics lets the key read the server's own metrics.
@@ -37,7 +42,7 @@ func KeysOf(dir string) (*Keys, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Keys{store}, nil
+	return &Keys{dir, store}, nil
 }
 
 // Create makes a key and returns its text, which is kept nowhere.
@@ -51,6 +56,49 @@ func (k *Keys) Create(ctx context.Context, o KeyOptions) (text string, _ Key, er
 
 // List are the keys, the oldest first.
 func (k *Keys) List() ([]Key, error) { return k.store.List() }
+
+// Taken is what the sandboxes of a key's owner may take together, with its snapshots: it
+// is what the key's bounds are compared with.
+type Taken struct {
+	Sandboxes int     `json:"sandboxes"`
+	Snapshots int     `json:"snapshots"`
+	CPUs      float64 `json:"cpus"`
+	Memory    int64   `json:"memory_bytes"`
+	Disk      int64   `json:"disk_bytes"`
+}
+
+// Taken is what the owners of keys have now, by [Key.Owner]; who has nothing is left out.
+// m is a Manager of the state root that the server uses.
+func (k *Keys) Taken(m *wisbox.Manager) (map[string]Taken, error) {
+	records, err := registry.Records(k.dir)
+	if err != nil {
+		return nil, err
+	}
+	sums := map[string]*registry.Quota{}
+	of := func(owner string) *registry.Quota {
+		if sums[owner] == nil {
+			sums[owner] = &registry.Quota{}
+		}
+		return sums[owner]
+	}
+	for _, rec := range records {
+		if rec.Counts() {
+			of(rec.Owner).Add(rec)
+		}
+	}
+	snapshots, err := m.Templates()
+	for _, t := range snapshots {
+		if t.Owner != "" {
+			of(t.Owner).Snapshots++
+			of(t.Owner).Disk += t.Disk
+		}
+	}
+	all := map[string]Taken{}
+	for owner, q := range sums {
+		all[owner] = Taken{q.Sandboxes, q.Snapshots, q.CPUs, q.Memory, q.Disk}
+	}
+	return all, err
+}
 
 // Revoke makes a key invalid. Its sandboxes live on until their time is over.
 func (k *Keys) Revoke(ctx context.Context, id string) error { return k.store.Revoke(ctx, id) }

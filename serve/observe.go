@@ -62,7 +62,7 @@ func newObserver(dir string, log *slog.Logger) (*observer, error) {
 			Namespace: "wisbox", Subsystem: "serve", Name: "request_duration_seconds", Help: "Duration of requests by route; streams last as long as their programs.",
 			Buckets: []float64{.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 120},
 		}, []string{"route"}),
-		boxes:  prometheus.NewDesc("wisbox_serve_sandboxes", "Sandboxes by state.", []string{"state"}, nil),
+		boxes:  prometheus.NewDesc("wisbox_serve_sandboxes", "Sandboxes by state; ready are those that nobody has taken yet.", []string{"state"}, nil),
 		memory: prometheus.NewDesc("wisbox_serve_memory_bytes", "Memory of all sandboxes when they were last looked at.", nil, nil),
 		log:    log, root: root, audit: uses,
 	}, nil
@@ -104,6 +104,7 @@ func (o *observer) Collect(to chan<- prometheus.Metric) {
 	for _, state := range []registry.State{registry.Running, registry.Paused} {
 		to <- prometheus.MustNewConstMetric(o.boxes, prometheus.GaugeValue, float64(states[state]), string(state))
 	}
+	to <- prometheus.MustNewConstMetric(o.boxes, prometheus.GaugeValue, float64(o.registry.ReadyNow()), "ready")
 	to <- prometheus.MustNewConstMetric(o.memory, prometheus.GaugeValue, float64(memory))
 }
 

@@ -59,7 +59,7 @@ func TestTheServersNumbers(t *testing.T) {
 		require.NoError(t, write(&text))
 		for _, line := range []string{
 			`wisbox_serve_requests_total{route="envd",status="200"} 1`, `wisbox_serve_request_duration_seconds_count{route="envd"} 1`,
-			`wisbox_serve_sandboxes{state="running"} 1`, `wisbox_serve_sandboxes{state="paused"} 0`, "wisbox_serve_memory_bytes 0",
+			`wisbox_serve_sandboxes{state="running"} 1`, `wisbox_serve_sandboxes{state="paused"} 0`, `wisbox_serve_sandboxes{state="ready"} 0`, "wisbox_serve_memory_bytes 0",
 		} {
 			assert.Contains(t, text.String(), line)
 		}

@@ -4,6 +4,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -52,6 +53,13 @@ type Options struct {
 	// Sandboxes is how many a key's owner has at once, where the key doesn't say.
 	// Default 20.
 	Sandboxes int
+	// Ready is how many sandboxes are kept ready, each with a container that runs, for
+	// clients that ask for no template and no network. Four times as many while they are
+	// taken quickly. Default none.
+	Ready int
+	// Disk bounds what the sandboxes and snapshots of all keys may take together, with what
+	// the host keeps of each, in bytes. Default no bound.
+	Disk int64
 	// Metrics are numbers that /metrics has beside the server's own, as those of Manager
 	// by package metrics. Default none.
 	Metrics prometheus.Gatherer
@@ -74,6 +82,7 @@ type Server struct {
 	guard    httpguard.Options
 	registry *registry.Registry
 	e2b      *e2b.Server
+	mcp      *mcpDoor
 	close    func() error
 }
 
@@ -108,10 +117,12 @@ func New(ctx context.Context, opts *Options) (*Server, error) {
 		check = nil
 	}
 	opts.Manager.PruneTemplates(ctx, false) // what a server left that was killed
-	size := s.size()
+	size, made := s.size(), &engine{s.opts.Manager, s.opts.Session}
 	s.registry, err = registry.Open(ctx, &registry.Options{
 		Size:   registry.Quota{CPUs: size.CPUs, Memory: size.MemoryMB << 20, Disk: size.DiskMB << 20},
-		Engine: &engine{s.opts.Manager, s.opts.Session}, Dir: s.opts.Dir, Log: s.opts.Log,
+		Ready:  registry.Ready{Min: s.opts.Ready, Max: 4 * s.opts.Ready, Fits: isPlain},
+		Beside: size.Beside, Disk: s.opts.Disk, Kept: kept{s.opts.Manager}.disk,
+		Engine: made, Dir: s.opts.Dir, Log: s.opts.Log,
 		Front: e2b.Fronts(&e2b.FrontOptions{Services: services, Keys: s.isKey, Log: s.opts.Log}),
 	})
 	if errors.Is(err, registry.ErrInUse) {
@@ -131,12 +142,16 @@ func New(ctx context.Context, opts *Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.mcp, err = newMCPDoor(s.opts.Manager, made.options(), s.opts.Log); err != nil {
+		return nil, err
+	}
 	s.close = sync.OnceValue(func() error { return errors.Join(s.registry.Close(), seen.Close()) })
 	s.e2b = e2b.New(&e2b.Options{
 		Registry: s.registry, Keys: check, Domain: domain, Size: size, MaxTimeout: s.opts.MaxTimeout,
 		Sandboxes: s.opts.Sandboxes, Internet: s.opts.Internet, Pauses: true, Log: s.opts.Log,
-		Templates: kept{s.opts.Manager}, Metrics: numbers, Observe: seen.observe,
+		Templates: kept{s.opts.Manager}, MCP: s.mcp.serve, Metrics: numbers, Observe: seen.observe,
 	})
+	s.mcp.e2b, s.mcp.registry, s.mcp.maxTimeout = s.e2b, s.registry, cmp.Or(s.opts.MaxTimeout, 24*time.Hour)
 	cleanup.Keep()
 	return s, nil
 }
@@ -148,7 +163,7 @@ func (s *Server) isKey(text string) bool {
 
 func (s *Server) size() e2b.Size {
 	limits := s.opts.Session.Limits.WithDefaults()
-	return e2b.Size{CPUs: limits.CPUs, MemoryMB: limits.Memory >> 20, DiskMB: limits.Disk >> 20}
+	return e2b.Size{CPUs: limits.CPUs, MemoryMB: limits.Memory >> 20, DiskMB: limits.Disk >> 20, Beside: snapshotSpace(&s.opts.Session) + besideDisk}
 }
 
 func (s *Server) guardOptions(domain string) httpguard.Options {
@@ -186,7 +201,15 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	return guard.Serve(ctx, l, guard.Handler(s.e2b), func() { s.e2b.Stop(stopTime) })
+	return guard.Serve(ctx, l, guard.Handler(s.e2b), s.stop)
+}
+
+// stop ends the connections over MCP, and waits for calls of the control API.
+func (s *Server) stop() {
+	var ending sync.WaitGroup
+	defer ending.Wait()
+	ending.Go(s.mcp.Close)
+	s.e2b.Stop(stopTime)
 }
 
 // Close leaves the sandboxes as they are.

@@ -35,6 +35,8 @@ type serveOptions struct {
 	internet   bool
 	maxTimeout time.Duration
 	sandboxes  int
+	totalDisk  string
+	ready      int
 }
 
 // check refuses flags that contradict each other.
@@ -50,6 +52,8 @@ func (o *serveOptions) check() error {
 		return usageError{fmt.Errorf("--max-timeout is %s; it must be at least 1s", o.maxTimeout)}
 	case o.sandboxes < 1:
 		return usageError{fmt.Errorf("--sandboxes is %d; it must be at least 1", o.sandboxes)}
+	case o.ready < 0 || o.ready > 1000:
+		return usageError{fmt.Errorf("--ready is %d; it must be 0 to 1000", o.ready)}
 	case strings.ContainsAny(o.domain, "/ *"):
 		return usageError{fmt.Errorf("--domain is %q; it must be a name as sandbox.example.com, maybe with a port", o.domain)}
 	}
@@ -94,8 +98,11 @@ func (o *serveOptions) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.internet, "allow-internet", false, "let clients open the network of their sandboxes, as E2B does by default; never on without this flag")
 	flags.DurationVar(&o.maxTimeout, "max-timeout", 24*time.Hour, "longest `TIME` that a client may give a sandbox")
 	flags.IntVar(&o.sandboxes, "sandboxes", 20, "sandboxes at once, `N` for each key that doesn't say")
+	flags.IntVar(&o.ready, "ready", 0, "keep `N` sandboxes ready, each with a container that runs, so that a client waits for no start")
+	flags.StringVar(&o.totalDisk, "total-disk", "", "disk of all sandboxes and snapshots together, of all keys, a `SIZE` as 200g (default no bound)")
 	o.flags = pflag.NewFlagSet("sandbox", pflag.ContinueOnError)
 	o.registerLimits(o.flags)
+	o.flags.Lookup("snapshot-space").Usage = "`SIZE` that a sandbox's own snapshots may take, as 512m or 2g (default as much as --disk)"
 	o.flags.StringVar(&o.image, "image", "", "`IMAGE` of every sandbox (default: the one that wisbox image build makes)")
 	o.flags.StringVar(&o.isolation, "isolation", os.Getenv("WISBOX_ISOLATION"), "`KIND`: default, or gvisor (default $WISBOX_ISOLATION, then default)")
 	o.flags.BoolVar(&o.strict, "strict", false, "refuse to start sandboxes where the host doesn't enforce every limit")
@@ -138,6 +145,10 @@ func (a *app) newServer(ctx context.Context, m *wisbox.Manager, so *wisbox.Sessi
 	if err != nil {
 		return nil, err
 	}
+	disk, err := readSize("total-disk", opts.totalDisk)
+	if err != nil {
+		return nil, err
+	}
 	level := slog.LevelInfo
 	if a.debug {
 		level = slog.LevelDebug
@@ -145,7 +156,7 @@ func (a *app) newServer(ctx context.Context, m *wisbox.Manager, so *wisbox.Sessi
 	return serve.New(ctx, &serve.Options{
 		Manager: m, Dir: dir, Session: *so, Keys: keysOfEnvironment(), NoKeys: opts.noKeys, Domain: opts.domain,
 		CertFile: opts.cert, KeyFile: opts.key, Insecure: opts.insecure, Internet: opts.internet,
-		MaxTimeout: opts.maxTimeout, Sandboxes: opts.sandboxes, Metrics: counted,
+		MaxTimeout: opts.maxTimeout, Sandboxes: opts.sandboxes, Disk: disk, Ready: opts.ready, Metrics: counted,
 		Log: slog.New(slog.NewJSONHandler(a.err, &slog.HandlerOptions{Level: level})),
 	})
 }

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
 	"time"
 
+	"github.com/docker/go-units"
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox/serve"
@@ -57,7 +59,7 @@ valid until it is revoked. A server that runs takes the key at once.`,
 	flags.IntVar(&opts.Creations, "per-minute", 0, "sandboxes that it may make in a minute, `N` (default 60)")
 	flags.Float64Var(&opts.CPUs, "cpus", 0, "processors of its sandboxes together, `N` (default no bound)")
 	flags.StringVar(&memory, "memory", "", "memory of its sandboxes together, a `SIZE` as 8g (default no bound)")
-	flags.StringVar(&disk, "disk", "", "disk of its sandboxes and snapshots together, a `SIZE` as 40g (default no bound)")
+	flags.StringVar(&disk, "disk", "", "disk of its sandboxes, their logs and snapshots together, a `SIZE` as 40g (default no bound)")
 	flags.BoolVar(&opts.Metrics, "metrics", false, "let it read the server's own metrics, at /metrics")
 	flags.StringVar(&opts.Replaces, "replace", "", "`ID` of a key whose sandboxes the new one sees")
 	return cmd
@@ -90,32 +92,62 @@ func (a *app) newServeKeyListCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the API keys",
-		Args:  noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			keys, err := a.serveKeys()
-			if err != nil {
-				return err
-			}
-			all, err := keys.List()
-			if err != nil {
-				return err
-			}
-			return a.print(all, func(w io.Writer) { writeKeys(w, all) })
-		},
+		Long: `Lists the API keys, with what the sandboxes of each may take now: the disk is that of
+their workspaces, their logs and all snapshots, and counts whole from the start. Keys
+whose SANDBOXES OF is the same share it.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.runServeKeyList(cmd.Context()) },
 	}
 }
 
-func writeKeys(w io.Writer, all []serve.Key) {
+// listedKey is a key, and what its owner has.
+type listedKey struct {
+	serve.Key
+	Taken serve.Taken `json:"taken"`
+}
+
+func (a *app) runServeKeyList(ctx context.Context) error {
+	keys, err := a.serveKeys()
+	if err != nil {
+		return err
+	}
+	all, err := keys.List()
+	if err != nil {
+		return err
+	}
+	m, err := a.manager(ctx)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	taken, err := keys.Taken(m)
+	listed := make([]listedKey, len(all))
+	for i, k := range all {
+		listed[i] = listedKey{k, taken[k.Owner]}
+	}
+	return errors.Join(err, a.print(listed, func(w io.Writer) { writeKeys(w, listed) }))
+}
+
+func writeKeys(w io.Writer, all []listedKey) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	defer table.Flush()
-	fmt.Fprintln(table, "ID\tNAME\tSANDBOXES OF\tCREATED\tEXPIRES")
+	fmt.Fprintln(table, "ID\tNAME\tSANDBOXES OF\tSANDBOXES\tSNAPSHOTS\tDISK\tCREATED\tEXPIRES")
 	for _, k := range all {
 		expires := "never"
 		if !k.Expires.IsZero() {
 			expires = k.Expires.Format(time.RFC3339)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", k.ID, printable(k.Name), k.Owner, k.Created.Format(time.RFC3339), expires)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", k.ID, printable(k.Name), k.Owner, share(fmt.Sprint(k.Taken.Sandboxes), k.Sandboxes > 0, fmt.Sprint(k.Sandboxes)),
+			k.Taken.Snapshots, share(units.BytesSize(float64(k.Taken.Disk)), k.Disk > 0, units.BytesSize(float64(k.Disk))), k.Created.Format(time.RFC3339), expires)
 	}
+}
+
+// share is what is taken, of what where that is bounded.
+func share(taken string, bounded bool, of string) string {
+	if !bounded {
+		return taken
+	}
+	return taken + " of " + of
 }
 
 func (a *app) newServeKeyRevokeCmd() *cobra.Command {

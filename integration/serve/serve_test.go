@@ -209,7 +209,7 @@ func (s *server) port(id string, port int, path string) (int, string) {
 
 // TestTheSDKs run as npm has them; what their sandboxes leave is nothing.
 func TestTheSDKs(t *testing.T) {
-	for _, script := range []string{"control.mjs", "commands.mjs", "code.mjs"} {
+	for _, script := range []string{"control.mjs", "commands.mjs", "code.mjs", "agents.mjs"} {
 		t.Run(script, func(t *testing.T) {
 			w := newWorld(t)
 			s := w.serve()
@@ -262,9 +262,18 @@ func TestKeysOfTheCommandLine(t *testing.T) {
 	id := s.create(key)
 	assert.Equal(t, http.StatusTooManyRequests, s.ask(key, "POST", "/sandboxes", `{}`, nil))
 	assert.Equal(t, http.StatusNotFound, s.ask(w.key, "GET", "/sandboxes/"+id, "", nil), "another key's")
-	var listed []struct{ ID, Name string }
+	var listed []struct {
+		ID, Name string
+		Taken    struct {
+			Sandboxes int64
+			Disk      int64 `json:"disk_bytes"`
+		}
+	}
 	require.NoError(t, json.Unmarshal([]byte(w.wisbox("serve", "key", "list", "--json")), &listed))
 	require.Len(t, listed, 1)
+	assert.Equal(t, int64(1), listed[0].Taken.Sandboxes)
+	assert.Equal(t, int64(2<<30+2<<30+320<<20), listed[0].Taken.Disk, "its workspace, its snapshots, its logs")
+	assert.Contains(t, w.wisbox("serve", "key", "list"), "1 of 1")
 	next := w.wisbox("serve", "key", "create", "--replace", listed[0].ID)
 	assert.Equal(t, http.StatusOK, s.ask(next, "GET", "/sandboxes/"+id, "", nil))
 	w.wisbox("serve", "key", "revoke", listed[0].ID)
@@ -286,6 +295,18 @@ func TestKeysOfTheCommandLine(t *testing.T) {
 		assert.NotContains(t, numbers, secret)
 		assert.NotContains(t, string(audit), secret)
 	}
+}
+
+// TestAServersDiskIsOfAllItsKeys: another key's sandbox finds no room.
+func TestAServersDiskIsOfAllItsKeys(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve("--total-disk", "5g", "--ready", "1")
+	s.create(w.key)
+	var said struct{ Message string }
+	other := w.wisbox("serve", "key", "create", "--disk", "40g")
+	assert.Equal(t, http.StatusServiceUnavailable, s.ask(other, "POST", "/sandboxes", `{}`, &said))
+	assert.Contains(t, said.Message, "at most 5GiB for the sandboxes and snapshots of all keys")
+	assert.Contains(t, w.wisbox("serve", "key", "list"), "0B of 40GiB")
 }
 
 // TestTheNetworkOfASandboxIsReplaced while it runs, and stays so in the next server.
@@ -316,4 +337,23 @@ func TestTheNetworkOfASandboxIsReplaced(t *testing.T) {
 	require.Equal(t, http.StatusCreated, s.ask(w.key, "POST", "/sandboxes/"+id+"/fork", `{}`, &forks))
 	said := w.wisbox("session", "egress", forks[0].Sandbox.SandboxID, "--json")
 	assert.NotContains(t, said, "two.example.com", "a server that opens nothing forks nothing open")
+}
+
+// TestSandboxesAreReadyBeforeAnybodyAsks, and go with the server where nobody took them.
+func TestSandboxesAreReadyBeforeAnybodyAsks(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve("--ready", "1")
+	require.Eventually(t, func() bool { return len(w.sandboxes()) == 1 }, hangGuard, time.Millisecond)
+	spare := w.sandboxes()[0]
+	var id string
+	for id != spare { // the first may come before it is ready
+		if id != "" {
+			require.Equal(t, http.StatusNoContent, s.ask(w.key, "DELETE", "/sandboxes/"+id, "", nil))
+		}
+		id = s.create(w.key)
+	}
+	assert.Equal(t, "user", w.wisbox("exec", id, "--", "id", "-un"))
+	require.Eventually(t, func() bool { return len(w.sandboxes()) > 1 }, hangGuard, time.Millisecond, "the next one")
+	s.stop()
+	assert.Equal(t, []string{id}, w.sandboxes())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
-	"github.com/stretchr/testify/require"
 )
 
 // NodePackages installs the packages of a package.json into the user's cache, once, and
@@ -19,40 +19,53 @@ import (
 // out of reach the test skips, or fails with WISBOX_REQUIRE_NPM.
 func NodePackages(t testing.TB, manifest string) string {
 	t.Helper()
-	text, err := os.ReadFile(manifest)
-	require.NoError(t, err)
-	cache, err := os.UserCacheDir()
-	require.NoError(t, err)
-	sum := sha256.Sum256(text)
-	dir := filepath.Join(cache, "wisbox-test", "npm-"+hex.EncodeToString(sum[:6]))
-	if out, err := installNode(t, dir, text); err != nil {
+	modules, err := InstallNode(t.Context(), manifest)
+	if err != nil {
 		if os.Getenv("WISBOX_REQUIRE_NPM") != "" {
-			t.Fatalf("the packages are required (WISBOX_REQUIRE_NPM): %v\n%s", err, out)
+			t.Fatalf("the packages are required (WISBOX_REQUIRE_NPM): %v", err)
 		}
-		t.Skipf("the packages can't be installed: %v\n%s", err, out)
+		t.Skipf("the packages can't be installed: %v", err)
 	}
-	return filepath.Join(dir, "node_modules")
+	return modules
 }
 
-func installNode(t testing.TB, dir string, manifest []byte) ([]byte, error) {
-	require.NoError(t, os.MkdirAll(dir, 0o700))
+// InstallNode is NodePackages for a program that is no test.
+func InstallNode(ctx context.Context, manifest string) (modules string, err error) {
+	text, err := os.ReadFile(manifest)
+	if err != nil {
+		return "", err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(text)
+	dir := filepath.Join(cache, "wisbox-test", "npm-"+hex.EncodeToString(sum[:6]))
+	modules = filepath.Join(dir, "node_modules")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
 	lock := flock.New(dir + ".lock")
-	require.NoError(t, lock.Lock())
+	if err := lock.Lock(); err != nil {
+		return "", err
+	}
 	defer lock.Close()
 	done := filepath.Join(dir, "installed")
 	if _, err := os.Stat(done); err == nil {
-		return nil, nil
+		return modules, nil
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "package.json"), manifest, 0o600))
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	if err := os.WriteFile(filepath.Join(dir, "package.json"), text, 0o600); err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "npm", "install", "--no-audit", "--no-fund", "--loglevel=error")
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return out, err
+		return "", fmt.Errorf("%w: %s", err, out)
 	}
-	if out, err := exec.CommandContext(ctx, filepath.Join(dir, "node_modules/node/bin/node"), "--version").CombinedOutput(); err != nil {
-		return out, err
+	if out, err := exec.CommandContext(ctx, filepath.Join(modules, "node/bin/node"), "--version").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
 	}
-	return nil, os.WriteFile(done, nil, 0o600)
+	return modules, os.WriteFile(done, nil, 0o600)
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/docker/go-units"
 
-	"github.com/wisbox/wisbox/internal/lock"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -14,10 +13,18 @@ import (
 type Quota struct {
 	Sandboxes, Snapshots int
 	CPUs                 float64
-	Memory, Disk         int64 // bytes; Disk is of sandboxes and snapshots
+	Memory, Disk         int64 // bytes; Disk is of sandboxes, with what is kept beside them, and snapshots
 	// Kept counts the owner's snapshots, and the disk that they take. nil where there are
 	// none.
 	Kept func() (snapshots int, disk int64, err error)
+}
+
+// Add counts a sandbox.
+func (q *Quota) Add(rec Record) {
+	q.Sandboxes++
+	q.CPUs += rec.CPUs
+	q.Memory += rec.Memory
+	q.Disk += rec.allDisk()
 }
 
 // kept is Kept where there is a bound that needs it.
@@ -38,8 +45,8 @@ func (q Quota) check(taken Quota, more Record) error {
 			float64(millicores(taken.CPUs))/1000, q.CPUs, more.CPUs)
 	case q.Memory > 0 && taken.Memory+more.Memory > q.Memory:
 		return tool.Errorf(tool.Limit, "this key's sandboxes have %s of %s of memory, and one more needs %s; kill one first, or ask for a larger limit", size(taken.Memory), size(q.Memory), size(more.Memory))
-	case q.Disk > 0 && taken.Disk+more.Disk > q.Disk:
-		return tool.Errorf(tool.Limit, "this key's sandboxes and snapshots have %s of %s of disk, and one more sandbox needs %s; kill one or delete a snapshot first, or ask for a larger limit", size(taken.Disk), size(q.Disk), size(more.Disk))
+	case q.Disk > 0 && taken.Disk+more.allDisk() > q.Disk:
+		return tool.Errorf(tool.Limit, "this key's sandboxes and snapshots have %s of %s of disk, and one more sandbox needs %s; kill one or delete a snapshot first, or ask for a larger limit", size(taken.Disk), size(q.Disk), size(more.allDisk()))
 	}
 	return nil
 }
@@ -52,21 +59,48 @@ func millicores(cpus float64) int64 { return int64(math.Round(cpus * 1000)) }
 // account is what an owner's snapshots take that are being made. Whoever claims, reserves
 // or releases something holds change: a snapshot is always reserved, kept, or both.
 type account struct {
-	change    *lock.Mutex
 	snapshots int
 	disk      int64
 }
 
-// account is an owner's, for who calls done.
+// account is an owner's, for who calls done. No other is changed meanwhile.
 func (r *Registry) account(ctx context.Context, owner string) (a *account, done func(), err error) {
-	r.mu.Lock()
+	if err := r.change.Lock(ctx); err != nil {
+		return nil, nil, err
+	}
 	a, ok := r.accounts[owner]
 	if !ok {
-		a = &account{change: lock.New()}
+		a = &account{}
 		r.accounts[owner] = a
 	}
-	r.mu.Unlock()
-	return a, a.change.Unlock, a.change.Lock(ctx)
+	return a, r.change.Unlock, nil
+}
+
+// left is the disk that nothing of any owner takes yet or may take. It is for who holds
+// change.
+func (r *Registry) left() (int64, error) {
+	if r.opts.Disk == 0 {
+		return math.MaxInt64, nil
+	}
+	kept, err := r.opts.Kept()
+	if err != nil {
+		return 0, err
+	}
+	left := r.opts.Disk - kept
+	for _, a := range r.accounts {
+		left -= a.disk
+	}
+	for _, s := range r.list() { // those too that are being removed: their files are there
+		if rec := s.Record(); !s.spare {
+			left -= rec.allDisk()
+		}
+	}
+	return left, nil
+}
+
+// errFull is a server's that has no room for anybody.
+func (r *Registry) errFull() error {
+	return tool.Errorf(tool.NoSpace, "this server keeps at most %s for the sandboxes and snapshots of all keys, and too little of it is left; kill a sandbox or delete a snapshot, or try again later", size(r.opts.Disk))
 }
 
 // Reservation is room for one snapshot that is being made.
@@ -93,13 +127,11 @@ func (r *Registry) Reserve(ctx context.Context, s *Sandbox, quota Quota) (*Reser
 		return nil, tool.Errorf(tool.Limit, "this key has %d snapshots, or is making them, which is its limit; delete one first", n+a.snapshots)
 	}
 	v := &Reservation{r: r, owner: s.owner, quota: quota}
-	if quota.Disk > 0 {
-		left := quota.Disk - disk - a.disk - r.Taken(s.owner).Disk
-		if left <= 0 {
-			return nil, errNoDisk
-		}
-		v.disk = min(s.Record().Disk, left)
+	left, err := v.left(disk, a, 1)
+	if err != nil {
+		return nil, err
 	}
+	v.disk = min(s.Record().Disk, left)
 	a.snapshots++
 	a.disk += v.disk
 	return v, nil
@@ -110,7 +142,7 @@ var errNoDisk = tool.Errorf(tool.Limit, "this key's sandboxes and snapshots take
 // Fits reports whether the snapshot, which is there now, may stay with the disk that it
 // takes.
 func (v *Reservation) Fits(ctx context.Context, disk int64) error {
-	if v.quota.Disk == 0 || disk <= v.disk {
+	if disk <= v.disk {
 		return nil
 	}
 	a, done, err := v.r.account(ctx, v.owner)
@@ -119,10 +151,30 @@ func (v *Reservation) Fits(ctx context.Context, disk int64) error {
 	}
 	defer done()
 	_, kept, err := v.quota.kept()
-	if err == nil && kept+a.disk-v.disk+v.r.Taken(v.owner).Disk > v.quota.Disk {
-		err = errNoDisk
+	if err != nil {
+		return err
 	}
+	a.disk -= v.disk // the snapshot itself is counted
+	defer func() { a.disk += v.disk }()
+	_, err = v.left(kept, a, 0)
 	return err
+}
+
+// left is the disk that the owner may take yet, beside what its snapshots take. Less than
+// least is an error.
+func (v *Reservation) left(kept int64, a *account, least int64) (int64, error) {
+	left, err := v.r.left()
+	if err == nil && left < least {
+		err = v.r.errFull()
+	}
+	if err != nil || v.quota.Disk == 0 {
+		return left, err
+	}
+	own := v.quota.Disk - kept - a.disk - v.r.Taken(v.owner).Disk
+	if own < least {
+		return 0, errNoDisk
+	}
+	return min(left, own), nil
 }
 
 // Release gives back what was reserved: the snapshot is kept, or gone.

@@ -1,8 +1,11 @@
 package registry_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -85,4 +88,88 @@ func TestRoomForASnapshotIsReserved(t *testing.T) {
 	assert.ErrorIs(t, more(), os.ErrPermission)
 	_, err = r.Reserve(t.Context(), s, quota)
 	assert.ErrorIs(t, err, os.ErrPermission)
+}
+
+// TestDiskIsBoundedWhoeverAsksAtOnce: for one owner, and for all of them together. What the
+// host keeps beside a sandbox's workspace counts.
+func TestDiskIsBoundedWhoeverAsksAtOnce(t *testing.T) {
+	blocked := make(chan struct{})
+	e := &registrytest.Engine{Fail: func(op string) error {
+		if op == "remove" {
+			<-blocked
+		}
+		return nil
+	}}
+	others := &keep{disk: 5} // snapshots
+	r, err := registry.Open(t.Context(), &registry.Options{Engine: e, Dir: t.TempDir(), Disk: 65, Kept: func() (int64, error) { return others.disk, nil }})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, r.Close()) })
+	once := sync.OnceFunc(func() { close(blocked) })
+	defer once()
+
+	quota := (&keep{}).quota(registry.Quota{Disk: 25})
+	create := func(owner string) (*registry.Sandbox, error) {
+		return r.Create(t.Context(), registry.Record{Owner: owner, Disk: 8, Beside: 2}, time.Hour, quota)
+	}
+	var made, own, total atomic.Int64
+	var all sync.WaitGroup
+	for i := range 40 {
+		all.Go(func() {
+			switch _, err := create(fmt.Sprint("owner ", i%4)); tool.KindOf(err) {
+			case tool.Limit:
+				own.Add(1)
+			case tool.NoSpace:
+				total.Add(1)
+			default:
+				assert.NoError(t, err)
+				made.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	assert.EqualValues(t, 6, made.Load(), "of 65 are 5 kept, and each takes 10")
+	assert.EqualValues(t, 34, own.Load()+total.Load())
+	for i := range 4 {
+		assert.LessOrEqual(t, r.Taken(fmt.Sprint("owner ", i)).Disk, int64(25))
+	}
+
+	_, err = create("another")
+	assert.ErrorContains(t, err, "at most 65B for the sandboxes and snapshots of all keys")
+	s := r.All()[0]
+	_, err = r.Reserve(t.Context(), s, registry.Quota{})
+	assert.Equal(t, tool.NoSpace, tool.KindOf(err))
+	require.True(t, r.Kill(s))
+	_, err = create("another")
+	assert.Equal(t, tool.NoSpace, tool.KindOf(err), "its files are still there")
+	once()
+	eventually(t, func() bool { _, err = create("another"); return err == nil })
+
+	others.disk -= 3
+	s = r.All()[0]
+	v, err := r.Reserve(t.Context(), s, registry.Quota{})
+	require.NoError(t, err, "3 are left")
+	_, err = r.Reserve(t.Context(), s, registry.Quota{})
+	assert.Equal(t, tool.NoSpace, tool.KindOf(err))
+	others.disk += 4
+	assert.Equal(t, tool.NoSpace, tool.KindOf(v.Fits(t.Context(), 4)))
+	others.disk--
+	assert.NoError(t, v.Fits(t.Context(), 3))
+	v.Release()
+}
+
+func TestRecordsAreReadWhereAServerRuns(t *testing.T) {
+	dir := t.TempDir()
+	none, err := registry.Records(dir)
+	require.NoError(t, err)
+	assert.Empty(t, none)
+	r := opened(t, dir, &registrytest.Engine{})
+	s := create(t, r, registry.Record{Owner: "a", Disk: 8, Beside: 2})
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "sandboxes", "x.json"), []byte("{"), 0o600))
+	all, err := registry.Records(dir)
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	assert.Equal(t, s.ID(), all[0].ID)
+	var sum registry.Quota
+	sum.Add(all[0])
+	assert.Equal(t, r.Taken("a"), sum)
 }

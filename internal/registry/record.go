@@ -27,10 +27,12 @@ type Record struct {
 	Owner    string `json:"owner"`
 	State    State  `json:"state"`
 	Template string `json:"template"`
-	// CPUs, Memory and Disk are what the sandbox may take, Memory and Disk in bytes.
+	// CPUs, Memory and Disk are what the sandbox may take, Memory and Disk in bytes. Beside is
+	// what the host may keep of it beside Disk: logs and the like.
 	CPUs     float64           `json:"cpus,omitempty"`
 	Memory   int64             `json:"memory,omitempty"`
 	Disk     int64             `json:"disk,omitempty"`
+	Beside   int64             `json:"beside,omitempty"`
 	Metadata map[string]string `json:"metadata,omitempty"`
 	Env      map[string]string `json:"env,omitempty"`
 	// Started and End are in whole milliseconds. A resume renews both.
@@ -64,6 +66,12 @@ type Rules struct {
 func (r *Rules) are(allow, deny []string) bool {
 	return slices.Equal(r.Allow, allow) && slices.Equal(r.Deny, deny)
 }
+
+// Counts reports whether the sandbox takes one of its owner's places.
+func (r *Record) Counts() bool { return r.State != ending }
+
+// allDisk is what the sandbox may take of the host's disk.
+func (r *Record) allDisk() int64 { return r.Disk + r.Beside }
 
 func (r Record) clone() Record {
 	r.Metadata, r.Env = maps.Clone(r.Metadata), maps.Clone(r.Env)

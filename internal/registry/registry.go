@@ -26,6 +26,7 @@ import (
 
 	"github.com/wisbox/wisbox/internal/jsonfile"
 	"github.com/wisbox/wisbox/internal/lock"
+	"github.com/wisbox/wisbox/internal/pool"
 	"github.com/wisbox/wisbox/internal/undo"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -95,6 +96,15 @@ type Options struct {
 	Front func(s *Sandbox, box Box, done <-chan struct{}) Front
 	// Size is what a sandbox takes whose record doesn't say, as an older version's.
 	Size Quota
+	// Beside is what the host may keep beside the disk of such a sandbox.
+	Beside int64
+	// Disk bounds what the sandboxes and snapshots of all owners may take together, in
+	// bytes; 0 is no bound. Sandboxes count until they are removed.
+	Disk int64
+	// Kept is the disk that the snapshots of all owners take. It is needed with Disk.
+	Kept func() (int64, error)
+	// Ready has sandboxes of Size made in advance. Default none.
+	Ready Ready
 	// SampleEvery is how often is looked what sandboxes take. Default 5 s.
 	SampleEvery time.Duration
 	// Log gets what clients don't see. Default none.
@@ -110,11 +120,13 @@ type Registry struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
+	ready  *pool.Pool[*Sandbox] // nil without one
 
 	mu     sync.Mutex
 	closed bool
 	all    map[string]*Sandbox
 
+	change   *lock.Mutex         // held by who claims, reserves or releases: what is being made is always counted
 	accounts map[string]*account // by owner: who has a key
 }
 
@@ -131,7 +143,7 @@ var ErrInUse = errors.New("another server uses this directory")
 
 // Open reads the records of Dir. Sandboxes whose time ended meanwhile end now.
 func Open(ctx context.Context, opts *Options) (_ *Registry, err error) {
-	r := &Registry{opts: *opts, dir: filepath.Join(opts.Dir, "sandboxes"), all: map[string]*Sandbox{}, accounts: map[string]*account{}}
+	r := &Registry{opts: *opts, dir: filepath.Join(opts.Dir, "sandboxes"), all: map[string]*Sandbox{}, change: lock.New(), accounts: map[string]*account{}}
 	if r.opts.Log == nil {
 		r.opts.Log = slog.New(slog.DiscardHandler)
 	}
@@ -158,6 +170,7 @@ func Open(ctx context.Context, opts *Options) (_ *Registry, err error) {
 	}
 	r.tasks.Go(r.keepLooking)
 	r.tasks.Go(r.keepSampling)
+	r.keepReady()
 	cleanup.Keep()
 	return r, nil
 }
@@ -176,20 +189,42 @@ func secretOf(path string) (secret []byte, err error) {
 	return secret, err
 }
 
+// Records are those of a server's directory, also of one that another process serves;
+// which can't be read are left out.
+func Records(dir string) (all []Record, err error) {
+	dir = filepath.Join(dir, "sandboxes")
+	files, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, f := range files {
+		if rec, err := readRecord(dir, f.Name()); err == nil && filepath.Ext(f.Name()) == recordExt {
+			all = append(all, rec)
+		}
+	}
+	return all, err
+}
+
+const recordExt = ".json"
+
+func readRecord(dir, name string) (rec Record, err error) {
+	err = jsonfile.Read(filepath.Join(dir, name), &rec)
+	if err == nil && (!IsID(rec.ID) || name != rec.ID+recordExt) {
+		err = errors.New("its ID is not its name")
+	}
+	return rec, err
+}
+
 func (r *Registry) load(ctx context.Context) error {
 	files, err := os.ReadDir(r.dir)
 	if err != nil {
 		return err
 	}
 	for _, f := range files {
-		if filepath.Ext(f.Name()) != ".json" {
+		if filepath.Ext(f.Name()) != recordExt {
 			continue
 		}
-		var rec Record
-		err := jsonfile.Read(filepath.Join(r.dir, f.Name()), &rec)
-		if err == nil && (!IsID(rec.ID) || f.Name() != rec.ID+".json") {
-			err = errors.New("its ID is not its name")
-		}
+		rec, err := readRecord(r.dir, f.Name())
 		if err != nil {
 			r.opts.Log.Error("a sandbox's record can't be read; it is left alone", "error", Quiet(err))
 			continue
@@ -197,6 +232,7 @@ func (r *Registry) load(ctx context.Context) error {
 		rec.CPUs = cmp.Or(rec.CPUs, r.opts.Size.CPUs)
 		rec.Memory = cmp.Or(rec.Memory, r.opts.Size.Memory)
 		rec.Disk = cmp.Or(rec.Disk, r.opts.Size.Disk)
+		rec.Beside = cmp.Or(rec.Beside, r.opts.Beside)
 		r.all[rec.ID] = r.newSandbox(rec)
 	}
 	r.look(ctx)
@@ -253,9 +289,11 @@ func (r *Registry) look(ctx context.Context) {
 // Create makes a sandbox for its owner, who may have no more than the quota at once;
 // State, ID and Started are filled in, and End is that long from now.
 func (r *Registry) Create(ctx context.Context, rec Record, life time.Duration, quota Quota) (*Sandbox, error) {
-	return r.create(ctx, rec, life, quota, r.opts.Engine.Create)
+	return r.create(ctx, rec, life, quota, nil)
 }
 
+// create makes a sandbox by begin, or, where it is nil, takes one that is ready or has the
+// engine make it.
 func (r *Registry) create(ctx context.Context, rec Record, life time.Duration, quota Quota, begin func(context.Context, Record) (Box, error)) (*Sandbox, error) {
 	rec = rec.clone()
 	rec.ID, rec.State, rec.Started = newID(), creating, now()
@@ -264,10 +302,18 @@ func (r *Registry) create(ctx context.Context, rec Record, life time.Duration, q
 	if err := r.claim(ctx, s, quota); err != nil {
 		return nil, err
 	}
-	err := r.save(rec)
 	var box Box
-	if err == nil {
-		box, err = begin(ctx, rec)
+	var err error
+	if begin == nil {
+		begin = r.opts.Engine.Create
+		s, box = r.take(s)
+	}
+	if box == nil {
+		if err = r.save(rec); err == nil {
+			box, err = begin(ctx, rec)
+		}
+	} else {
+		err = ready(ctx, box)
 	}
 	if err != nil {
 		r.remove(s)
@@ -297,6 +343,10 @@ func (r *Registry) claim(ctx context.Context, s *Sandbox, quota Quota) error {
 	if err != nil {
 		return err
 	}
+	left, err := r.left()
+	if err != nil {
+		return err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -307,6 +357,9 @@ func (r *Registry) claim(ctx context.Context, s *Sandbox, quota Quota) error {
 	if err := quota.check(taken, s.rec); err != nil {
 		return err
 	}
+	if s.rec.allDisk() > left {
+		return r.errFull()
+	}
 	r.all[s.id] = s
 	return nil
 }
@@ -314,12 +367,8 @@ func (r *Registry) claim(ctx context.Context, s *Sandbox, quota Quota) error {
 // taken is what the sandboxes of an owner may take together. mu is held.
 func (r *Registry) taken(owner string) (sum Quota) {
 	for _, other := range r.all {
-		if other.owner == owner && other.counts() {
-			rec := other.Record()
-			sum.Sandboxes++
-			sum.CPUs += rec.CPUs
-			sum.Memory += rec.Memory
-			sum.Disk += rec.Disk
+		if rec := other.Record(); other.owner == owner && rec.Counts() {
+			sum.Add(rec)
 		}
 	}
 	return sum
@@ -439,7 +488,7 @@ func (r *Registry) removeOnce(s *Sandbox) error {
 	return nil
 }
 
-func (r *Registry) path(id string) string { return filepath.Join(r.dir, id+".json") }
+func (r *Registry) path(id string) string { return filepath.Join(r.dir, id+recordExt) }
 
 func (r *Registry) save(rec Record) error { return jsonfile.Write(r.path(rec.ID), rec) }
 
@@ -449,6 +498,7 @@ func (r *Registry) Close() error {
 	r.closed = true
 	r.mu.Unlock()
 	r.cancel()
+	r.ready.Close()
 	for _, s := range r.list() {
 		s.stop()
 	}

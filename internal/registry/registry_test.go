@@ -258,3 +258,72 @@ func TestAnEngineThatStopsEndsNoSandbox(t *testing.T) {
 	_, ok := opened(t, dir, e).Find(s.ID())
 	assert.True(t, ok)
 }
+
+// TestSandboxesAreReadyBeforeAnybodyAsks: one that fits is taken, is its owner's from then
+// on, and what nobody took goes with the server.
+func TestSandboxesAreReadyBeforeAnybodyAsks(t *testing.T) {
+	dir, made, broken := t.TempDir(), make(chan struct{}, 100), &atomic.Bool{}
+	e := &registrytest.Engine{Fail: func(op string) error {
+		switch {
+		case op == "create":
+			made <- struct{}{}
+		case op == "remove" && broken.Load():
+			return errors.New("it stays")
+		}
+		return nil
+	}}
+	opts := &registry.Options{
+		Engine: e, Dir: dir, Disk: 10, Kept: func() (int64, error) { return 0, nil }, Size: registry.Quota{Disk: 10},
+		Ready: registry.Ready{Min: 1, Fits: func(r registry.Record) bool { return r.Template == "" }},
+	}
+	r, err := registry.Open(t.Context(), opts)
+	require.NoError(t, err)
+	<-made
+	spare := ""
+	eventually(t, func() bool {
+		all := ids(t, e)
+		if len(all) == 1 {
+			spare = all[0]
+		}
+		return spare != ""
+	})
+	_, found := r.Find(spare)
+	assert.False(t, found, "it is nobody's")
+	_, err = r.Create(t.Context(), registry.Record{Owner: "a", Disk: 11}, time.Hour, registry.Quota{})
+	assert.Equal(t, tool.NoSpace, tool.KindOf(err), "who is refused takes none")
+	var s *registry.Sandbox
+	eventually(t, func() bool { // once the pool knows of it
+		s, err = r.Create(t.Context(), registry.Record{Owner: "a", Disk: 10, Metadata: map[string]string{"k": "v"}}, time.Hour, registry.Quota{})
+		require.NoError(t, err)
+		if s.ID() == spare {
+			return true
+		}
+		require.True(t, r.Kill(s))
+		eventually(t, func() bool { return !slices.Contains(ids(t, e), s.ID()) })
+		return false
+	})
+	assert.Equal(t, "v", s.Record().Metadata["k"])
+	assert.Equal(t, registry.Running, s.Record().State)
+	assert.Equal(t, int64(10), r.Taken("a").Disk)
+	eventually(t, func() bool { return len(ids(t, e)) == 2 }) // the next one is ready
+	require.NoError(t, r.Close())
+	assert.Equal(t, []string{spare}, ids(t, e))
+
+	opts.Disk = 0
+	r, err = registry.Open(t.Context(), opts)
+	require.NoError(t, err)
+	assert.Len(t, r.Owned("a"), 1)
+	other, err := r.Create(t.Context(), registry.Record{Owner: "a", Template: "t"}, time.Hour, registry.Quota{})
+	require.NoError(t, err)
+	eventually(t, func() bool { return len(ids(t, e)) == 3 })
+	broken.Store(true) // as a server that is killed
+	require.NoError(t, r.Close())
+	assert.Len(t, ids(t, e), 3)
+	broken.Store(false)
+	opts.Ready.Min = 0
+	r, err = registry.Open(t.Context(), opts)
+	require.NoError(t, err)
+	eventually(t, func() bool { return len(ids(t, e)) == 2 })
+	assert.ElementsMatch(t, []string{spare, other.ID()}, ids(t, e))
+	require.NoError(t, r.Close())
+}

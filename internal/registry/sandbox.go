@@ -18,6 +18,7 @@ type Sandbox struct {
 	r         *Registry
 	id, owner string
 	change    *lock.Mutex // held by who pauses, resumes or opens
+	spare     bool        // it is kept ready, for nobody
 
 	mu     sync.Mutex
 	rec    Record
@@ -87,9 +88,6 @@ func (s *Sandbox) started() time.Time {
 }
 
 func (s *Sandbox) visible() bool { st := s.state(); return st == Running || st == Paused }
-
-// counts reports whether the sandbox takes one of its owner's places.
-func (s *Sandbox) counts() bool { return s.state() != ending }
 
 // IsRunning reports whether it neither is paused nor has ended.
 func (s *Sandbox) IsRunning() bool { return s.state() == Running }

@@ -41,6 +41,8 @@ func (s *Server) routes() http.Handler {
 		"/v3/templates":                  s.noBuilds,
 		"POST /templates/tags":           s.noBuilds,
 		"POST /templates":                s.noBuilds,
+		"/mcp":                           func(c call) (int, any, error) { return s.mcp(c, nil) },
+		"/mcp/{id}":                      s.ofOwner(s.mcp),
 		"/":                              s.unknownPath,
 	} {
 		mux.Handle(pattern, s.letIn(do))
@@ -71,6 +73,7 @@ func (s *Server) letIn(do action) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key, ok := s.keyOf(r)
 		if !ok {
+			w.Header().Set("WWW-Authenticate", "Bearer")
 			writeFailure(w, errNoKey)
 			return
 		}
@@ -205,16 +208,55 @@ func (s *Server) create(c call, defaultLife time.Duration) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if err := s.mayStart(c.key); err != nil {
-		return 0, nil, err
-	}
-	ctx, cancel := context.WithTimeout(c.r.Context(), createTime)
-	defer cancel()
-	sandbox, err := s.opts.Registry.Create(ctx, rec, life, s.quota(c.key))
+	sandbox, err := s.start(c.r.Context(), c.key, rec, life)
 	if err != nil {
 		return 0, nil, err
 	}
 	return http.StatusCreated, s.answer(sandbox), nil
+}
+
+// start makes a sandbox within the bounds of a key.
+func (s *Server) start(ctx context.Context, key apikeys.Key, rec registry.Record, life time.Duration) (*registry.Sandbox, error) {
+	if err := s.mayStart(key); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, createTime)
+	defer cancel()
+	return s.opts.Registry.Create(ctx, rec, life, s.quota(key))
+}
+
+// Create makes a sandbox for a key, within its bounds, that lives that long but not longer
+// than [Options.MaxTimeout]. It has no network. Every error is a *[tool.Error].
+func (s *Server) Create(ctx context.Context, key apikeys.Key, life time.Duration) (*registry.Sandbox, error) {
+	closed := false
+	rec, err := s.recordOf(&createBody{Internet: &closed}, key.Owner)
+	if err != nil {
+		return nil, toolError(err)
+	}
+	sandbox, err := s.start(ctx, key, rec, min(life, s.opts.MaxTimeout))
+	if err != nil {
+		return nil, toolError(err)
+	}
+	return sandbox, nil
+}
+
+// toolError is an error as tools report it: nothing of this machine is in it.
+func toolError(err error) error {
+	f := failureOf(err)
+	kind := tool.Unavailable
+	if f.Code == http.StatusTooManyRequests {
+		kind = tool.Limit
+	}
+	return tool.Errorf(kind, "%s", f.Message).Because(err)
+}
+
+// mcp is for MCP's clients. They wait for their answers, and for what comes by itself.
+func (s *Server) mcp(c call, sandbox *registry.Sandbox) (int, any, error) {
+	if s.opts.MCP == nil {
+		return s.unknownPath(c)
+	}
+	w := &patient{c.w, http.NewResponseController(c.w), nil}
+	return 0, nil, s.opts.MCP(w, c.r, c.key, sandbox)
 }
 
 // mayStart bounds how fast a key's owner makes sandboxes.
@@ -247,7 +289,7 @@ func orDefault(n, def int) int {
 // recordOf checks what a client asks for.
 func (s *Server) recordOf(body *createBody, owner string) (registry.Record, error) {
 	rec := registry.Record{
-		Owner: owner, CPUs: s.opts.Size.CPUs, Memory: s.opts.Size.MemoryMB << 20, Disk: s.opts.Size.DiskMB << 20,
+		Owner: owner, CPUs: s.opts.Size.CPUs, Memory: s.opts.Size.MemoryMB << 20, Disk: s.opts.Size.DiskMB << 20, Beside: s.opts.Size.Beside,
 		Template: body.TemplateID, Metadata: body.Metadata, Env: body.EnvVars, AutoPause: body.AutoPause, AutoResume: body.AutoResume.Enabled,
 	}
 	var err error

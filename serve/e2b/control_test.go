@@ -229,6 +229,22 @@ func TestWithoutPodmanAClientMayTryAgain(t *testing.T) {
 	assert.Empty(t, w.reg.All())
 }
 
+// TestAServerWithoutRoomNamesItsLimit, and is one that a client may ask again.
+func TestAServerWithoutRoomNamesItsLimit(t *testing.T) {
+	const bound = "this server keeps at most 1GiB for the sandboxes and snapshots of all keys"
+	w := newWorld(t, &registrytest.Engine{Fail: func(op string) error {
+		if op == "create" {
+			return tool.Errorf(tool.NoSpace, bound)
+		}
+		return nil
+	}}, nil)
+	var f said
+	res := w.ask(keyA, "POST", "/sandboxes", `{}`, &f)
+	assert.Equal(t, 503, res.StatusCode)
+	assert.NotEmpty(t, res.Header.Get("Retry-After"))
+	assert.Equal(t, bound, f.Message)
+}
+
 func TestAServerThatCantPauseSaysSo(t *testing.T) {
 	w := newWorld(t, &registrytest.Engine{NoPause: true}, func(o *Options) { o.Pauses = false })
 	w.refused(501, keyA, "POST", "/sandboxes", `{"autoPause":true}`)

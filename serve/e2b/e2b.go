@@ -45,6 +45,10 @@ type Options struct {
 	Templates Templates
 	// Snapshots is how many of them an owner has; default 100.
 	Snapshots int
+	// MCP serves a request over the Model Context Protocol: for the sandbox, or, where it is
+	// nil, for one that the connection gets. An error is answered where it returns one. nil
+	// has none.
+	MCP func(w http.ResponseWriter, r *http.Request, key apikeys.Key, sandbox *registry.Sandbox) error
 	// Metrics writes the server's own numbers for Prometheus, for keys with that right.
 	// nil has none.
 	Metrics func(w io.Writer) error
@@ -58,6 +62,8 @@ type Options struct {
 type Size struct {
 	CPUs             float64
 	MemoryMB, DiskMB int64
+	// Beside are bytes that the host may keep of it beside that disk, which count too.
+	Beside int64
 }
 
 // cpuCount is a whole number for clients.

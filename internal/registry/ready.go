@@ -1,0 +1,125 @@
+package registry
+
+import (
+	"context"
+	"time"
+
+	"github.com/wisbox/wisbox/internal/pool"
+)
+
+// Ready has sandboxes made before anybody asks for them, so that a client waits for no
+// start. They are nobody's and count for nobody. One that a server left that was killed is
+// removed by the next.
+type Ready struct {
+	// Min are kept ready; 0 is none. Max bounds those that are while they are taken faster
+	// than they are made; default Min.
+	Min, Max int
+	// Fits reports whether a sandbox that a client asks for is as they are.
+	Fits func(Record) bool
+}
+
+// Readier is a [Box] that may have let go of what it runs in while nobody used it.
+type Readier interface {
+	// Ready has it run again.
+	Ready(ctx context.Context) error
+}
+
+// warmEvery is how often those that are ready are used, so that they stay so.
+const warmEvery = 5 * time.Minute
+
+func (r *Registry) keepReady() {
+	if r.opts.Ready.Min <= 0 {
+		return
+	}
+	r.ready = pool.New(r.ctx, &pool.Options[*Sandbox]{Min: r.opts.Ready.Min, Max: r.opts.Ready.Max, Make: r.prepare, Discard: r.discard, Log: r.opts.Log})
+	r.tasks.Go(func() {
+		tick := time.NewTicker(warmEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				r.warm()
+			case <-r.ctx.Done():
+				return
+			}
+		}
+	})
+}
+
+// ReadyNow is how many are ready.
+func (r *Registry) ReadyNow() int { return r.ready.Stats().Ready }
+
+func (r *Registry) warm() {
+	for _, s := range r.list() {
+		s.mu.Lock()
+		box := s.box
+		s.mu.Unlock()
+		if !s.spare || box == nil {
+			continue
+		}
+		if err := ready(r.ctx, box); err != nil && r.ctx.Err() == nil {
+			r.opts.Log.Warn("use a sandbox that is kept ready", "sandbox", s.Alias(), "error", Quiet(err))
+		}
+	}
+}
+
+func ready(ctx context.Context, box Box) error {
+	if b, ok := box.(Readier); ok {
+		return b.Ready(ctx)
+	}
+	return nil
+}
+
+// prepare makes a sandbox that is nobody's yet.
+func (r *Registry) prepare(ctx context.Context) (*Sandbox, error) {
+	size := r.opts.Size
+	s := r.newSandbox(Record{ID: newID(), State: creating, CPUs: size.CPUs, Memory: size.Memory, Disk: size.Disk, Beside: r.opts.Beside})
+	s.spare = true
+	r.mu.Lock()
+	r.all[s.id] = s
+	r.mu.Unlock()
+	rec := s.Record()
+	err := r.save(rec)
+	var box Box
+	if err == nil {
+		box, err = r.opts.Engine.Create(ctx, rec)
+	}
+	if err != nil {
+		r.discard(s)
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.box = box
+	return s, nil
+}
+
+// discard removes one that nobody took. What can't be removed now the next start does.
+func (r *Registry) discard(s *Sandbox) {
+	if err := r.removeOnce(s); err != nil {
+		r.opts.Log.Warn("remove a sandbox that was kept ready", "sandbox", s.Alias(), "error", Quiet(err))
+	}
+}
+
+// take gives a sandbox that has its place one that is ready, where one fits: it has that
+// one's ID from then on. Else box is nil.
+func (r *Registry) take(s *Sandbox) (taken *Sandbox, box Box) {
+	rec := s.Record()
+	if r.ready == nil || !r.opts.Ready.Fits(rec) {
+		return s, nil
+	}
+	spare, ok := r.ready.Take()
+	if !ok {
+		return s, nil
+	}
+	spare.mu.Lock()
+	box, spare.box = spare.box, nil
+	spare.mu.Unlock()
+	rec.ID = spare.id
+	taken = r.newSandbox(rec)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.all, s.id)
+	r.all[taken.id] = taken
+	return taken, box
+}
