@@ -94,7 +94,7 @@ func (r *Registry) prepare(ctx context.Context) (*Sandbox, error) {
 	return s, nil
 }
 
-// discard removes one that nobody took. What can't be removed now the next start does.
+// discard removes one that nobody took. The next start tries again.
 func (r *Registry) discard(s *Sandbox) {
 	if err := r.removeOnce(s); err != nil {
 		r.opts.Log.Warn("remove a sandbox that was kept ready", "sandbox", s.Alias(), "error", Quiet(err))
