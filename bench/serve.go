@@ -205,8 +205,18 @@ func (n *nodeClient) close() {
 	_ = os.Remove(n.at)
 }
 
+// noteLoad says how busy the machine was before: what is measured here waits for several
+// processes.
+func (b *bench) noteLoad() {
+	if average, err := os.ReadFile("/proc/loadavg"); err == nil {
+		f := strings.Fields(string(average))
+		b.notes = append(b.notes, fmt.Sprintf("The machine's load before: %s, of the last minute, %s of five (beside other work where it is above 1)", f[0], f[1]))
+	}
+}
+
 // throughTheSDK measures one short command by E2B's SDK, and by HTTP alone.
 func (b *bench) throughTheSDK(ctx context.Context) error {
+	b.noteLoad()
 	server, err := b.serve(ctx)
 	if err != nil {
 		return err
@@ -305,6 +315,13 @@ func (b *bench) created(ctx context.Context, ready int) (took [2]samples, err er
 	return took, nil
 }
 
+// hostBash is the same command on the host, without the profile of whoever runs this.
+func hostBash(int) error {
+	cmd := exec.Command("/bin/bash", "-l", "-c", "true")
+	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=/nonexistent"}
+	return cmd.Run()
+}
+
 // manySandboxes measures the rate of commands in many sandboxes at once.
 func (b *bench) manySandboxes(ctx context.Context) error {
 	server, err := b.serve(ctx)
@@ -331,7 +348,7 @@ func (b *bench) manySandboxes(ctx context.Context) error {
 	}
 	calls := 20 * b.n
 	took, rate, errs := fromMany(calls, manyCallers, func(i int) error { return server.bash(ctx, boxes[i%len(boxes)]) })
-	host, floor, _ := fromMany(calls, manyCallers, func(int) error { return exec.Command("/bin/bash", "-l", "-c", "true").Run() })
+	host, floor, _ := fromMany(calls, manyCallers, hostBash)
 	b.notes = append(b.notes,
 		fmt.Sprintf("%d sandboxes, %d commands from %d callers: %d errors (0 must be: %s), median %.1f ms, p99 %.1f ms, %.0f commands a second (500 are asked for: %s)",
 			manyBoxes, calls, manyCallers, errs, met(errs == 0), ms(took.median()), ms(took.at(0.99)), rate, met(rate >= 500)),
