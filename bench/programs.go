@@ -289,9 +289,9 @@ func (b *bench) many(ctx context.Context) error {
 
 // load has many callers at once, and as many that only fork and exec on the host.
 func (b *bench) load(ctx context.Context, sessions []*wisbox.Session) error {
-	const calls, callers = 2000, 64
-	ours, rate, errs := fromMany(calls, callers, func(i int) error { return runTrue(ctx, sessions[i%len(sessions)]) })
-	host, hostRate, _ := fromMany(calls, callers, func(int) error { return exec.Command("/bin/true").Run() })
+	const calls = 2000
+	ours, rate, errs := fromMany(calls, func(i int) error { return runTrue(ctx, sessions[i%len(sessions)]) })
+	host, hostRate, _ := fromMany(calls, func(int) error { return exec.Command("/bin/true").Run() })
 	b.notes = append(b.notes,
 		fmt.Sprintf("%d sessions, %d calls of `/bin/true` from %d callers: %d errors (0 must be: %s), median %.1f ms, p99 %.1f ms, %.0f calls a second",
 			len(sessions), calls, callers, errs, met(errs == 0), ms(ours.median()), ms(ours.at(0.99)), rate),
@@ -301,9 +301,12 @@ func (b *bench) load(ctx context.Context, sessions []*wisbox.Session) error {
 	return nil
 }
 
-// fromMany makes calls from that many goroutines, and returns how long each took and how
+// callers are the goroutines of fromMany.
+const callers = 64
+
+// fromMany makes calls from many goroutines, and returns how long each took and how
 // many a second there were.
-func fromMany(calls, callers int, do func(i int) error) (took samples, rate float64, errs int) {
+func fromMany(calls int, do func(i int) error) (took samples, rate float64, errs int) {
 	took = make(samples, calls)
 	var mu sync.Mutex
 	var g errgroup.Group
