@@ -24,7 +24,7 @@ const module = "github.com/wisbox/wisbox"
 var layers = map[string][]string{
 	// Leaves.
 	"tool": {"internal/clip"}, "sandbox": {}, "digest/digesttest": {},
-	"internal/audit": {"internal/retry"}, "internal/clip": {}, "internal/gate": {}, "internal/hosttest": {}, "internal/lock": {}, "internal/oneline": {}, "internal/pool": {},
+	"internal/audit": {"internal/retry"}, "internal/clip": {}, "internal/gate": {}, "internal/hosttest": {}, "internal/lock": {}, "internal/oneline": {}, "internal/pathname": {}, "internal/pool": {},
 	"internal/quota": {"internal/retry"}, "internal/redact": {}, "internal/rundir": {}, "internal/undo": {}, "podman/internal/mkseccomp": {}, "podman/internal/see_readme_for_build_tags": {},
 	"internal/beneath/internal/needs_linux_see_docs_install": {},
 	"internal/byproduct": {}, "internal/mcptask": {}, "internal/relay": {}, "internal/retry": {}, "agent/native": {"internal/retry"}, "agent/native/internal/mkagent": {},
@@ -34,7 +34,7 @@ var layers = map[string][]string{
 	"internal/budget":      {"tool"},
 	"internal/capture":     {"sandbox"},
 	"internal/conformance": {"tool"},
-	"internal/glob":        {"tool"},
+	"internal/glob":        {"internal/pathname", "tool"},
 	"internal/interp":      {"sandbox"},
 	"internal/kept":        {"internal/lock", "tool"},
 	"internal/plumbing":    {"tool"},
@@ -55,8 +55,8 @@ var layers = map[string][]string{
 
 	// Files, and what is kept of them.
 	"overlay":               {"internal/audit", "internal/beneath", "internal/lock", "internal/quota", "tool", "sandbox"},
-	"hostmount":             {"internal/retry", "internal/beneath", "internal/glob", "tool", "sandbox"},
-	"vfs":                   {"internal/retry", "internal/beneath", "internal/budget", "internal/glob", "internal/lock", "internal/oneline", "tool", "sandbox"},
+	"hostmount":             {"internal/retry", "internal/beneath", "internal/glob", "internal/pathname", "tool", "sandbox"},
+	"vfs":                   {"internal/retry", "internal/beneath", "internal/budget", "internal/glob", "internal/lock", "internal/oneline", "internal/pathname", "tool", "sandbox"},
 	"snapshot":              {"internal/retry", "internal/beneath", "internal/budget", "internal/clip", "internal/lock", "tool", "sandbox"},
 	"snapshot/snapshottest": {"snapshot"},
 	"digest":                {"internal/budget", "tool"},

@@ -27,6 +27,7 @@ import (
 	profiles "github.com/wisbox/wisbox/profile"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
 )
 
 // Options configure a Manager. The zero value and nil work.
@@ -142,6 +143,9 @@ type SessionOptions struct {
 	// [Session.Apply] compare with. A kept session always does; for another it costs a
 	// look at all that was mounted when it opens, and room on the disk.
 	KeepGiven bool `json:"keep_given,omitempty"`
+	// Paths says which paths the tools take: [vfs.ASCII], the default, or [vfs.Any], with
+	// which the names of files and the commands of shell_execute may be Unicode.
+	Paths vfs.Grammar `json:"paths,omitempty"`
 	// ReadBeforeWrite refuses to change an existing file that wasn't read.
 	ReadBeforeWrite bool `json:"read_before_write,omitempty"`
 	// AutoSnapshot makes a step before each call that can change the workspace: a
@@ -290,6 +294,11 @@ func (o *SessionOptions) withDefaults() (SessionOptions, error) {
 	case "", sandbox.IsolationDefault, sandbox.IsolationGVisor:
 	default:
 		return opts, tool.Errorf(tool.Invalid, "isolation is %q; it must be %s or %s", opts.Isolation, sandbox.IsolationDefault, sandbox.IsolationGVisor).In("isolation")
+	}
+	switch opts.Paths {
+	case "", vfs.ASCII, vfs.Any:
+	default:
+		return opts, tool.Errorf(tool.Invalid, "paths is %q; it must be %s or %s", opts.Paths, vfs.ASCII, vfs.Any).In("paths")
 	}
 	if opts.Profile != "" && !slices.Contains(profiles.Names(), opts.Profile) {
 		return opts, tool.Errorf(tool.Invalid, "there is no profile %q; the profiles are %s", opts.Profile, strings.Join(profiles.Names(), ", ")).In("profile")

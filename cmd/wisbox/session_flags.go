@@ -13,6 +13,7 @@ import (
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/internal/config"
 	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/vfs"
 )
 
 // sessionFlags are the flags of every command that opens a session.
@@ -34,6 +35,7 @@ type sessionFlags struct {
 	allowRoots []string
 	rbw        bool
 	fsync      bool
+	paths      string
 	strict     bool
 	isolation  string
 	seccomp    string
@@ -70,6 +72,7 @@ func (f *sessionFlags) register(all *pflag.FlagSet) {
 	flags.StringArrayVar(&f.services, "service", nil, "container to run beside the session's, as a database, as `NAME=IMAGE` and, each behind a comma, env=K=V, port=N, memory=SIZE, dir=DIR; programs reach it at 127.0.0.1, see docs/network.md; repeatable")
 	f.registerNetwork(flags)
 	flags.BoolVar(&f.rbw, "read-before-write", false, "refuse to change an existing file that the session has not read")
+	flags.StringVar(&f.paths, "paths", "", "file names that the tools take, `KIND`: ascii, or any, which adds Unicode, and names of up to 255 bytes (default ascii)")
 	flags.BoolVar(&f.fsync, "fsync", false, "acknowledge a change of a file tool, a snapshot or a restore only once it is on disk")
 	flags.BoolVar(&f.steps, "auto-snapshot", false, "make a step before each call that can change the workspace, for wisbox undo")
 	flags.BoolVar(&f.rollback, "rollback-on-failure", false, "a call that fails leaves the workspace as it was before; implies --auto-snapshot")
@@ -140,7 +143,7 @@ func (f *sessionFlags) checked() (*wisbox.SessionOptions, error) {
 		return nil, usageError{fmt.Errorf("--egress is %q; the one kind is %s", f.egress, egressRecord)}
 	}
 	opts := &wisbox.SessionOptions{
-		Image: f.image, Template: f.template, Pull: wisbox.Pull(f.pull), ReadBeforeWrite: f.rbw, Fsync: f.fsync, AutoSnapshot: f.steps, RollbackOnFailure: f.rollback,
+		Image: f.image, Template: f.template, Pull: wisbox.Pull(f.pull), ReadBeforeWrite: f.rbw, Fsync: f.fsync, Paths: vfs.Grammar(f.paths), AutoSnapshot: f.steps, RollbackOnFailure: f.rollback,
 		Strict: f.strict, Isolation: sandbox.Isolation(f.isolation), UserNS: f.userns, TTL: f.ttl, Idle: f.idle,
 		Allow: f.allow, Deny: f.deny, Inject: f.inject, EgressVia: f.via, EgressRecord: f.egress == egressRecord,
 		MaxTimeout: f.maxTimeout, MaxEvalTimeout: f.evalTimeout, MaxCode: f.maxCode, MaxOutput: f.maxOutput,

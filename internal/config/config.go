@@ -45,6 +45,7 @@ type keys struct {
 	Strict          *bool   `toml:"strict" flag:"strict"`
 	AutoSnapshot    *bool   `toml:"auto-snapshot" flag:"auto-snapshot"`
 	ReadBeforeWrite *bool   `toml:"read-before-write" flag:"read-before-write"`
+	Paths           *string `toml:"paths" flag:"paths"`
 	TTL             *string `toml:"ttl" flag:"ttl"`
 	Idle            *string `toml:"idle" flag:"idle"`
 

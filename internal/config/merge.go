@@ -9,8 +9,8 @@ type Chosen struct {
 }
 
 // Merge gives what counts of several files, of which the first comes before the others. What
-// restricts a session is never loosened by it: deny has the hosts of all, and strict and
-// isolation have the tightest value.
+// restricts a session is never loosened by it: deny has the hosts of all, and strict,
+// isolation and paths have the tightest value.
 func Merge(files []*File) (out []Chosen) {
 	for _, key := range Keys() {
 		var c Chosen
@@ -38,7 +38,7 @@ func (c *Chosen) add(file *File, s Setting) {
 }
 
 func tighter(s, than Setting) bool {
-	tight := map[string]string{"strict": "true", "isolation": "gvisor"}[s.Key]
+	tight := map[string]string{"strict": "true", "isolation": "gvisor", "paths": "ascii"}[s.Key]
 	return tight != "" && s.Values[0] == tight && than.Values[0] != tight
 }
 
