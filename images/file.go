@@ -36,6 +36,9 @@ type FileOptions struct {
 	Args map[string]string
 	// Rebuild takes no step from an earlier build.
 	Rebuild bool
+	// Reuse takes the image of an earlier build from the same content, where there is
+	// one. Without Tag only.
+	Reuse bool
 	// MaxContext bounds the context's bytes; default DefaultMaxContext.
 	MaxContext int64
 	// Progress gets the output line by line; nil drops it.
@@ -63,7 +66,10 @@ func BuildFile(ctx context.Context, b Builder, opts *FileOptions) (Report, error
 	if say == nil {
 		say = func(string) {}
 	}
-	before, _ := b.ImageInfo(ctx, tag)
+	before, err := b.ImageInfo(ctx, tag)
+	if err == nil && opts.Reuse && opts.Tag == "" && before.Labels[labelBuilt] == tag {
+		return Report{Image: tag, ID: before.ID, Size: before.Size, Duration: time.Since(start)}, nil
+	}
 	build := sandbox.ImageBuild{
 		File: c.file, Tag: tag, Args: opts.Args, Labels: map[string]string{labelBuilt: tag},
 		Layers: !opts.Rebuild, Explain: true, Progress: say,

@@ -161,7 +161,7 @@ func (a *app) runAgentIn(ctx context.Context, o *agentOptions, so *wisbox.Sessio
 		return err
 	}
 	defer m.Close()
-	if so.Image == "" && so.Template == "" {
+	if so.Image == "" && so.Template == "" && o.build == "" {
 		if so.Image, err = a.agentImage(ctx, m, o); err != nil {
 			return err
 		}

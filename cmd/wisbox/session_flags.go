@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -19,6 +20,7 @@ import (
 // sessionFlags are the flags of every command that opens a session.
 type sessionFlags struct {
 	image      string
+	build      string // a Containerfile
 	template   string
 	pull       string
 	cpus       float64
@@ -63,6 +65,7 @@ func (f *sessionFlags) register(all *pflag.FlagSet) {
 	f.flags = flags
 	f.registerLimits(flags)
 	flags.StringVar(&f.image, "image", "", "`IMAGE` to run (default: the one that wisbox image build makes)")
+	flags.StringVar(&f.build, "containerfile", "", "`FILE` to build, as wisbox image build -f does, and to run; an image of the same content is taken as it is")
 	flags.StringVar(&f.template, "template", "", "`TEMPLATE` to begin with, a name or an ID of wisbox template list: its files, and where they aren't given its image, variables, profile and isolation")
 	flags.StringVar(&f.pull, "pull", "", "`WHEN` to fetch the image from its registry: missing, never or always (default missing where --image begins with a registry, as docker.io/; images without one are never pulled)")
 	f.env.register(flags, "every program")
@@ -138,6 +141,9 @@ func (f *sessionFlags) checked() (*wisbox.SessionOptions, error) {
 	}
 	if err := checkImage("image", f.image); err != nil {
 		return nil, err
+	}
+	if f.image != "" && f.build != "" {
+		return nil, usageError{errors.New("--image and --containerfile exclude each other; give one of the two")}
 	}
 	if f.egress != "" && f.egress != egressRecord {
 		return nil, usageError{fmt.Errorf("--egress is %q; the one kind is %s", f.egress, egressRecord)}

@@ -74,6 +74,9 @@ func (f *sessionFlags) mountError(err error) error {
 // open opens a session as the flags say. It shows on a terminal how far the
 // copying of the mounts is, and says on stderr what they leave out.
 func (a *app) open(ctx context.Context, m *wisbox.Manager, f *sessionFlags, opts *wisbox.SessionOptions) (*wisbox.Session, error) {
+	if err := a.buildImage(ctx, m, f, opts); err != nil {
+		return nil, err
+	}
 	shown := a.showMounts(opts)
 	opts.OnMounted = func(report *hostmount.Report) {
 		shown()

@@ -15,11 +15,12 @@ func Merge(files []*File) (out []Chosen) {
 	for _, key := range Keys() {
 		var c Chosen
 		for _, file := range files {
-			i := slices.IndexFunc(file.Settings, func(s Setting) bool { return s.Key == key.Key })
-			if i < 0 {
-				continue
+			if s, ok := file.setting(key.Key); ok {
+				c.add(file, s)
 			}
-			c.add(file, file.Settings[i])
+			if names(file, key.Key) {
+				break
+			}
 		}
 		if len(c.Files) > 0 {
 			out = append(out, c)
@@ -35,6 +36,14 @@ func (c *Chosen) add(file *File, s Setting) {
 	case s.Key == "deny":
 		c.Values, c.Files = slices.Concat(c.Values, s.Values), append(c.Files, file)
 	}
+}
+
+// names reports whether a file says by the other key which image counts, so that those behind
+// it don't.
+func names(file *File, key string) bool {
+	other := map[string]string{"image": "containerfile", "containerfile": "image"}[key]
+	_, ok := file.setting(other)
+	return ok
 }
 
 func tighter(s, than Setting) bool {

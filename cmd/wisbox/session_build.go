@@ -1,0 +1,34 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/images"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// buildImage makes the image of --containerfile, or of the key of a file, unless the store has
+// one of the same content. Of a file what was read is built: a person trusted exactly that.
+func (a *app) buildImage(ctx context.Context, m *wisbox.Manager, f *sessionFlags, opts *wisbox.SessionOptions) error {
+	if f.build == "" {
+		return nil
+	}
+	b, ok := m.Backend().(images.Builder)
+	if !ok {
+		return tool.Errorf(tool.Unsupported, "this backend builds no images")
+	}
+	build := &images.FileOptions{File: f.build, Reuse: true, Progress: func(line string) { fmt.Fprintln(a.err, printable(line)) }}
+	if c := f.taken["containerfile"]; c != nil {
+		build.File, build.Stdin, build.Context = "", bytes.NewReader(c.Files[0].Containerfile), c.Files[0].Dir()
+	}
+	report, err := images.BuildFile(ctx, b, build)
+	if err != nil {
+		e := tool.AsError(buildError(err))
+		return tool.Errorf(e.Kind, "%s: %s", f.origin("containerfile"), e.Message).Because(err)
+	}
+	opts.Image = report.Image
+	return nil
+}
