@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"path"
 	"strings"
-	"unicode/utf8"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
