@@ -411,8 +411,10 @@ func (a *app) agentImage(ctx context.Context, m *wisbox.Manager, o *agentOptions
 		return tag, toolerr.Of(err)
 	}
 	fmt.Fprintf(a.err, "wisbox: building the image of %s %s, once\n", o.coder.name, o.version)
-	say := func(line string) { fmt.Fprintln(a.err, printable(line)) }
-	if _, err := images.BuildPreset(ctx, b, &images.PresetOptions{With: []string{"node"}, Progress: say}); err != nil {
+	if err := a.watched(func(say func(string)) error {
+		_, err := images.BuildPreset(ctx, b, &images.PresetOptions{With: []string{"node"}, Progress: say})
+		return err
+	}); err != nil {
 		return "", buildError(err)
 	}
 	dir, err := os.MkdirTemp("", "wisbox-agent-")
@@ -425,7 +427,7 @@ func (a *app) agentImage(ctx context.Context, m *wisbox.Manager, o *agentOptions
 			return "", hostError(err)
 		}
 	}
-	if _, err = images.BuildFile(ctx, b, &images.FileOptions{Context: dir, Tag: tag, Progress: say}); err != nil {
+	if _, err = a.buildFile(ctx, b, &images.FileOptions{Context: dir, Tag: tag}); err != nil {
 		return "", tool.Errorf(tool.Unavailable, "building the image of %s %s: %s; read the lines above, and check that this machine reaches npm's registry", o.coder.name, o.version, tool.AsError(buildError(err)).Message).Because(err)
 	}
 	return tag, nil

@@ -83,9 +83,8 @@ func (a *app) buildDevcontainer(ctx context.Context, dir string, b *devcontainer
 		return nil
 	}
 	return withBackend(ctx, a, func(_ *wisbox.Manager, builder images.Builder) error {
-		report, err := images.BuildFile(ctx, builder, &images.FileOptions{
+		report, err := a.buildFile(ctx, builder, &images.FileOptions{
 			File: filepath.Join(dir, b.File), Context: filepath.Join(dir, b.Context), Args: b.Args,
-			Progress: func(line string) { fmt.Fprintln(a.err, printable(line)) },
 		})
 		if err != nil {
 			return buildError(err)
