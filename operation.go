@@ -11,8 +11,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"unicode/utf8"
 	"time"
+	"unicode/utf8"
 
 	"github.com/wisbox/wisbox/internal/box"
 	"github.com/wisbox/wisbox/internal/clip"

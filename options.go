@@ -209,6 +209,9 @@ type SessionOptions struct {
 	// EgressVia is the URL of a proxy through which all connections to public names go.
 	// It is kept with the session, a password in it too.
 	EgressVia string `json:"egress_via,omitempty"`
+	// EgressOut is how many bytes programs may send to other hosts in all, from 1 MiB to
+	// 1 TiB, default 64 MiB: it bounds what a leak can carry.
+	EgressOut int64 `json:"egress_out,omitempty"`
 	// EgressRecord allows what the rule public does, beside Allow; Deny wins over it. The
 	// Recorded of [Session.Egress] are the rules that the session needed, in all. A kept
 	// session's are kept with it.

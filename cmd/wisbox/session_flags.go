@@ -50,7 +50,7 @@ type sessionFlags struct {
 	maxOutput, maxCode      int
 
 	allow, deny, inject []string
-	via, egress         string
+	via, egress, out    string
 
 	flags *pflag.FlagSet // these alone
 
@@ -92,6 +92,7 @@ func (f *sessionFlags) registerNetwork(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.allow, "allow", nil, "let programs connect to a `HOST`[:PORT,…] (443 and 80 by default), to *.HOST, or to what one of python, node, debian, git, go, rust needs; see docs/network.md for tcp:, private:, host: and public; repeatable (default no network)")
 	flags.StringArrayVar(&f.deny, "deny", nil, "don't let programs connect to a `HOST`[:PORT,…] or *.HOST, whatever --allow says; repeatable")
 	flags.StringArrayVar(&f.inject, "inject", nil, "add a --secret to the requests to an allowed host, outside of the sandbox, as `RULE` HOST:HEADER=[SCHEME ]SECRET, see docs/network.md; programs don't get it; repeatable")
+	flags.StringVar(&f.out, "egress-out", "", "`SIZE` that programs may send to other hosts in all, from 1m to 1024g (default 64m)")
 	flags.StringVar(&f.via, "egress-via", "", "`URL` of a proxy, http:// or https://, through which all connections of --allow go")
 }
 
@@ -158,7 +159,7 @@ func (f *sessionFlags) checked() (*wisbox.SessionOptions, error) {
 	for _, size := range []struct {
 		flag, text string
 		into       *int64
-	}{{"memory", f.memory, &opts.Limits.Memory}, {"tmp", f.tmp, &opts.Limits.Tmp}, {"disk", f.disk, &opts.Limits.Disk}, {"snapshot-space", f.snapshots, &opts.SnapshotSpace}} {
+	}{{"memory", f.memory, &opts.Limits.Memory}, {"tmp", f.tmp, &opts.Limits.Tmp}, {"disk", f.disk, &opts.Limits.Disk}, {"snapshot-space", f.snapshots, &opts.SnapshotSpace}, {"egress-out", f.out, &opts.EgressOut}} {
 		n, err := readSize(size.flag, size.text)
 		if err != nil {
 			return nil, err

@@ -57,6 +57,7 @@ type keys struct {
 		Tmp    *string  `toml:"tmp" flag:"tmp"`
 		Disk   *string  `toml:"disk" flag:"disk"`
 		Inodes *int64   `toml:"inodes" flag:"inodes"`
+		Out    *string  `toml:"egress-out" flag:"egress-out"`
 
 		MaxTimeout  *string `toml:"max-timeout" flag:"max-timeout"`
 		EvalTimeout *string `toml:"eval-timeout" flag:"eval-timeout"`
