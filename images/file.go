@@ -32,6 +32,9 @@ type FileOptions struct {
 	// Tag names the image; a name without a registry is below localhost/. Default:
 	// localhost/wisbox-built and a hash of what the image is made from.
 	Tag string
+	// Own lets Tag be a name that wisbox gives to images of its own, which it refuses
+	// to others.
+	Own bool
 	// Args of the Containerfile. They stay readable in the image's history.
 	Args map[string]string
 	// Rebuild takes no step from an earlier build.
@@ -231,7 +234,10 @@ func (c *buildContext) place() {
 
 // fileTag is the image's full name.
 func fileTag(ctx context.Context, c *buildContext, opts *FileOptions) (string, error) {
-	if opts.Tag != "" {
+	switch {
+	case opts.Tag != "" && opts.Own:
+		return opts.Tag, nil
+	case opts.Tag != "":
 		return FullName(opts.Tag)
 	}
 	sum, err := c.digest(ctx, opts.Args)
@@ -242,7 +248,7 @@ func fileTag(ctx context.Context, c *buildContext, opts *FileOptions) (string, e
 }
 
 // reserved are the names that wisbox gives.
-var reserved = regexp.MustCompile(`^localhost/wisbox(-base|-with|-built)?:`)
+var reserved = regexp.MustCompile(`^localhost/wisbox(-base|-with|-built|-agent)?:`)
 
 // FullName completes the name of an image to be made: below localhost/ where it has
 // no registry, with the tag latest where it has none.

@@ -427,7 +427,7 @@ func (a *app) agentImage(ctx context.Context, m *wisbox.Manager, o *agentOptions
 			return "", hostError(err)
 		}
 	}
-	if _, err = a.buildFile(ctx, b, &images.FileOptions{Context: dir, Tag: tag}); err != nil {
+	if _, err = a.buildFile(ctx, b, &images.FileOptions{Context: dir, Tag: tag, Own: true}); err != nil {
 		return "", tool.Errorf(tool.Unavailable, "building the image of %s %s: %s; read the lines above, and check that this machine reaches npm's registry", o.coder.name, o.version, tool.AsError(buildError(err)).Message).Because(err)
 	}
 	return tag, nil
