@@ -65,7 +65,23 @@ func (a *app) newRootCmd() *cobra.Command {
 	)
 	root.AddCommand(a.shortNames()...)
 	a.complete(root)
+	strictCompletion(root)
 	return root
+}
+
+// strictCompletion has cobra's own command refuse what it doesn't know, in our words.
+func strictCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd("")
+	for _, cmd := range root.Commands() {
+		if cmd.Name() != "completion" {
+			continue
+		}
+		cmd.Args = noSuchCommand
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		for _, shell := range cmd.Commands() {
+			shell.Args = noArgs
+		}
+	}
 }
 
 // helpWidth is how many columns the lines of flags have.
