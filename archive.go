@@ -19,6 +19,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/snapshot"
 	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
 )
 
 // settingsName is the archive's file of the session's settings.
@@ -201,8 +202,8 @@ func takeSettings(own, from SessionOptions, take bool) (_ SessionOptions, left [
 	setting(&t, "idle", &own.Idle, from.Idle, own.Idle == 0 && from.Idle != 0)
 	for name, has := range map[string]bool{
 		"mounts": len(from.Mounts) > 0, "allowed_roots": len(from.AllowedRoots) > 0, "secrets": len(from.Secrets) > 0, "seccomp": from.Seccomp != "",
-		"services": len(from.Services) > 0,
-		"egress":   !reflect.DeepEqual(from.rules(), door.Rules{}),
+		"services": len(from.Services) > 0, "paths": from.Paths == vfs.Any && own.Paths != vfs.Any,
+		"egress": !reflect.DeepEqual(from.rules(), door.Rules{}),
 	} {
 		if has {
 			t.left = append(t.left, name)

@@ -273,7 +273,7 @@ func (o branchOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Strea
 
 // goHome does something with what the session has changed and the folders of its mounts.
 func (l *local) goHome(ctx context.Context, opts changes.Options, do func(*budget.Budget, *changes.Set, []*hostmount.Home) error) error {
-	below, err := vfs.ParsePath(opts.Below)
+	below, err := vfs.Any.Parse(opts.Below)
 	if err != nil {
 		return tool.AsError(err).In("path")
 	}

@@ -24,7 +24,8 @@ failed where a caller should notice. An error has a kind:
 ` + "`invalid not_found exists is_dir not_dir not_regular not_text escape permission too_large no_match ambiguous conflict limit\nno_space unsupported busy timeout unavailable closed internal`" + `.
 
 A path is relative to the workspace; a leading ` + "`/`, `/workspace/` or `workspace/`" + ` is taken off. It is ASCII, at most 16 segments of
-80 characters, without ` + "`.` and `..`" + ` segments. Where the name of a parameter is ` + "`file_path`, `path`" + ` is taken too.
+80 characters, without ` + "`.` and `..`" + ` segments; a session that is opened with ` + "`--paths any`" + ` takes Unicode too
+([configuration.md](configuration.md#file-names)). Where the name of a parameter is ` + "`file_path`, `path`" + ` is taken too.
 
 This page is made from the code (` + "`WISBOX_UPDATE=1 go test -run TestToolsPage .`" + `).
 `

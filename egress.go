@@ -51,12 +51,12 @@ func (s *Session) SetRules(ctx context.Context, allow, deny []string) (*Egress, 
 
 func (o *SessionOptions) rules() door.Rules {
 	return door.Rules{
-		Settings: policy.Settings{Allow: o.Allow, Deny: o.Deny, Inject: o.Inject, Record: o.EgressRecord}, Via: o.EgressVia,
+		Settings: policy.Settings{Allow: o.Allow, Deny: o.Deny, Inject: o.Inject, Record: o.EgressRecord}, Via: o.EgressVia, Out: o.EgressOut,
 	}
 }
 
 func (o *SessionOptions) setRules(r door.Rules) {
-	o.Allow, o.Deny, o.Inject, o.EgressRecord, o.EgressVia = r.Allow, r.Deny, r.Inject, r.Record, r.Via
+	o.Allow, o.Deny, o.Inject, o.EgressRecord, o.EgressVia, o.EgressOut = r.Allow, r.Deny, r.Inject, r.Record, r.Via, r.Out
 }
 
 // checkEgress says which rule is wrong, and which part of it.

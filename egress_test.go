@@ -99,6 +99,7 @@ func TestBadRulesAreInvalidAndNothingIsMade(t *testing.T) {
 		"deny":       {Deny: []string{"1.2.3.4"}},
 		"inject":     {Allow: []string{"example.com"}, Inject: []string{"example.com:X-Key=NONE"}},
 		"egress_via": {EgressVia: "ftp://example.com"},
+		"egress_out": {EgressOut: -1},
 	} {
 		_, err := m.Open(t.Context(), &opts)
 		require.Equal(t, tool.Invalid, tool.KindOf(err), name)

@@ -167,7 +167,7 @@ const previewEntries = 20
 // preview lists the first entries of a mount. What a program has put in their
 // place, or taken away, is reported and harms nothing.
 func preview(b *strings.Builder, files fs.FS, m hostmount.Mount) {
-	at, err := vfs.ParsePath(m.MountPath)
+	at, err := vfs.Any.Parse(m.MountPath)
 	if err != nil || at == "" {
 		at = "."
 	}

@@ -24,7 +24,7 @@ const module = "github.com/wisbox/wisbox"
 var layers = map[string][]string{
 	// Leaves.
 	"tool": {"internal/clip"}, "sandbox": {}, "digest/digesttest": {},
-	"internal/audit": {"internal/retry"}, "internal/clip": {}, "internal/gate": {}, "internal/hosttest": {}, "internal/lock": {}, "internal/oneline": {}, "internal/pool": {},
+	"internal/audit": {"internal/retry"}, "internal/clip": {}, "internal/gate": {}, "internal/hosttest": {}, "internal/lock": {}, "internal/oneline": {}, "internal/pathname": {}, "internal/pool": {},
 	"internal/quota": {"internal/retry"}, "internal/redact": {}, "internal/rundir": {}, "internal/undo": {}, "podman/internal/mkseccomp": {}, "podman/internal/see_readme_for_build_tags": {},
 	"internal/beneath/internal/needs_linux_see_docs_install": {},
 	"internal/byproduct": {}, "internal/mcptask": {}, "internal/relay": {}, "internal/retry": {}, "agent/native": {"internal/retry"}, "agent/native/internal/mkagent": {},
@@ -34,11 +34,12 @@ var layers = map[string][]string{
 	"internal/budget":      {"tool"},
 	"internal/capture":     {"sandbox"},
 	"internal/conformance": {"tool"},
-	"internal/glob":        {"tool"},
+	"internal/glob":        {"internal/pathname", "tool"},
 	"internal/interp":      {"sandbox"},
 	"internal/kept":        {"internal/lock", "tool"},
 	"internal/plumbing":    {"tool"},
 	"internal/syscalltest": {"internal/retry", "internal/hosttest"},
+	"internal/timing":      {},
 	"internal/toolerr":     {"sandbox", "tool"},
 	"sandbox/sandboxtest":  {"internal/retry", "sandbox"},
 
@@ -55,8 +56,8 @@ var layers = map[string][]string{
 
 	// Files, and what is kept of them.
 	"overlay":               {"internal/audit", "internal/beneath", "internal/lock", "internal/quota", "tool", "sandbox"},
-	"hostmount":             {"internal/retry", "internal/beneath", "internal/glob", "tool", "sandbox"},
-	"vfs":                   {"internal/retry", "internal/beneath", "internal/budget", "internal/glob", "internal/lock", "internal/oneline", "tool", "sandbox"},
+	"hostmount":             {"internal/retry", "internal/beneath", "internal/glob", "internal/pathname", "tool", "sandbox"},
+	"vfs":                   {"internal/retry", "internal/beneath", "internal/budget", "internal/glob", "internal/lock", "internal/oneline", "internal/pathname", "tool", "sandbox"},
 	"snapshot":              {"internal/retry", "internal/beneath", "internal/budget", "internal/clip", "internal/lock", "tool", "sandbox"},
 	"snapshot/snapshottest": {"snapshot"},
 	"digest":                {"internal/budget", "tool"},
@@ -119,10 +120,10 @@ var layers = map[string][]string{
 
 	// Programs of ours. Tests may import everything.
 	"cmd/wisbox": {"egress", "egress/policy", "httpguard",
-		"", "doctor", "evaltool", "evaltool/wasm", "hostmount", "images", "internal/capture", "internal/clip", "internal/config", "internal/devcontainer", "internal/door", "internal/plumbing", "internal/ports", "internal/rundir", "internal/sshd", "internal/toolerr",
+		"", "doctor", "evaltool", "evaltool/wasm", "hostmount", "images", "internal/capture", "internal/clip", "internal/config", "internal/devcontainer", "internal/door", "internal/plumbing", "internal/ports", "internal/rundir", "internal/sshd", "internal/timing", "internal/toolerr",
 		"mcpserver", "metrics", "overlay", "podman", "profile", "rlm", "sandbox", "serve", "tool", "vfs", "llm", "digest",
 	},
-	"bench":              {"egress", "egress/policy", "evaltool", "httpguard", "", "hostmount", "images", "internal/hosttest", "mcpserver", "podman", "rlm", "sandbox", "snapshot/snapshottest"},
+	"bench":              {"egress", "egress/policy", "evaltool", "httpguard", "", "hostmount", "images", "internal/hosttest", "internal/timing", "mcpserver", "podman", "rlm", "sandbox", "snapshot/snapshottest"},
 	"examples/demo":      {},
 	"examples/embed":     {"", "sandbox"},
 	"examples/agentloop": {"", "hostmount"}, "examples/mcpclient": {}, "examples/preview": {"", "sandbox"}, "examples/subagents": {"", "sandbox"},

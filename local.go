@@ -312,7 +312,7 @@ func about(dir *overlay.Dir, o SessionOptions) *Inspection {
 		ID: dir.ID(), Kept: o.Kept, State: string(state.Status), Created: state.Created.At,
 		Image: o.Image, Workspace: dir.WorkspacePath(), Profile: o.Profile, Egress: shownEgress(closedEgress(dir, o)), Services: o.services(),
 		Mounts: o.Mounts, Env: slices.Sorted(maps.Keys(o.Env)), Secrets: slices.Sorted(maps.Keys(o.Secrets)),
-		AutoSnapshot: o.AutoSnapshot, TTL: o.TTL, Idle: o.Idle,
+		Paths: o.Paths, AutoSnapshot: o.AutoSnapshot, TTL: o.TTL, Idle: o.Idle,
 		Limits: box.WithDisk(o.Limits.Asked("nothing yet: the container comes with the first program"), box.DiskLimits(dir)),
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/wisbox/wisbox/internal/box"
 	"github.com/wisbox/wisbox/internal/clip"
@@ -205,6 +206,11 @@ func programOf(cmd sandbox.Cmd) (program, error) {
 	if cmd.Lifetime != sandbox.LifetimeCall && cmd.Lifetime != sandbox.LifetimeSelf {
 		return program{}, tool.Errorf(tool.Unsupported, "a program of a session outlives its caller by StartProcess")
 	}
+	for i, arg := range cmd.Argv {
+		if !utf8.ValidString(arg) {
+			return program{}, tool.Errorf(tool.Invalid, "argument %d of the command is not UTF-8; pass the bytes by standard input or a file", i).In("argv")
+		}
+	}
 	return program{cmd.Argv, cmd.Dir, cmd.Env, cmd.Timeout, cmd.TTY, cmd.Lifetime}, nil
 }
 
@@ -217,7 +223,7 @@ func streamsOf(cmd sandbox.Cmd) hold.Streams {
 func (p program) cmd(io hold.Streams) (sandbox.Cmd, error) {
 	dir, err := path.Clean(p.Dir), error(nil)
 	if !path.IsAbs(dir) || strings.HasPrefix(dir+"/", sandbox.WorkspaceDir+"/") {
-		dir, err = vfs.ParsePath(p.Dir)
+		dir, err = vfs.Any.Parse(p.Dir)
 	}
 	return sandbox.Cmd{
 		Argv: p.Argv, Dir: dir, Env: p.Env, Timeout: p.Timeout, TTY: p.TTY, Lifetime: p.Lifetime,

@@ -27,6 +27,7 @@ import (
 	profiles "github.com/wisbox/wisbox/profile"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
 )
 
 // Options configure a Manager. The zero value and nil work.
@@ -142,6 +143,9 @@ type SessionOptions struct {
 	// [Session.Apply] compare with. A kept session always does; for another it costs a
 	// look at all that was mounted when it opens, and room on the disk.
 	KeepGiven bool `json:"keep_given,omitempty"`
+	// Paths says which paths the tools take: [vfs.ASCII], the default, or [vfs.Any], with
+	// which the names of files and the commands of shell_execute may be Unicode.
+	Paths vfs.Grammar `json:"paths,omitempty"`
 	// ReadBeforeWrite refuses to change an existing file that wasn't read.
 	ReadBeforeWrite bool `json:"read_before_write,omitempty"`
 	// AutoSnapshot makes a step before each call that can change the workspace: a
@@ -205,6 +209,9 @@ type SessionOptions struct {
 	// EgressVia is the URL of a proxy through which all connections to public names go.
 	// It is kept with the session, a password in it too.
 	EgressVia string `json:"egress_via,omitempty"`
+	// EgressOut is how many bytes programs may send to other hosts in all, from 1 MiB to
+	// 1 TiB, default 64 MiB: it bounds what a leak can carry.
+	EgressOut int64 `json:"egress_out,omitempty"`
 	// EgressRecord allows what the rule public does, beside Allow; Deny wins over it. The
 	// Recorded of [Session.Egress] are the rules that the session needed, in all. A kept
 	// session's are kept with it.
@@ -290,6 +297,11 @@ func (o *SessionOptions) withDefaults() (SessionOptions, error) {
 	case "", sandbox.IsolationDefault, sandbox.IsolationGVisor:
 	default:
 		return opts, tool.Errorf(tool.Invalid, "isolation is %q; it must be %s or %s", opts.Isolation, sandbox.IsolationDefault, sandbox.IsolationGVisor).In("isolation")
+	}
+	switch opts.Paths {
+	case "", vfs.ASCII, vfs.Any:
+	default:
+		return opts, tool.Errorf(tool.Invalid, "paths is %q; it must be %s or %s", opts.Paths, vfs.ASCII, vfs.Any).In("paths")
 	}
 	if opts.Profile != "" && !slices.Contains(profiles.Names(), opts.Profile) {
 		return opts, tool.Errorf(tool.Invalid, "there is no profile %q; the profiles are %s", opts.Profile, strings.Join(profiles.Names(), ", ")).In("profile")

@@ -95,6 +95,8 @@ func TestAProcessThatEndsByItself(t *testing.T) {
 		}
 		_, err := s.StartProcess(t.Context(), sandbox.Cmd{Argv: []string{"true"}, Dir: "/etc"}, nil)
 		assert.Equal(t, tool.Invalid, tool.KindOf(err), "this backend enters the workspace only")
+		_, err = s.StartProcess(t.Context(), sandbox.Cmd{Argv: []string{"cat", "caf\xe9"}}, nil)
+		assert.ErrorContains(t, err, "argument 1 of the command is not UTF-8")
 	})
 }
 

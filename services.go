@@ -86,7 +86,7 @@ func (l *local) newServices(files *vfs.FS) (*services, error) {
 	s := &services{files: files}
 	runner, log := l.runner, l.m.log
 	var err error
-	s.shell, err = shelltool.New(&shelltool.Options{Runner: runner, Files: files, Output: l.dir.Output(), MaxTimeout: l.opts.MaxTimeout, MaxProcesses: l.opts.MaxProcesses, Origin: originOf, Outlives: l.holds.Load, Awake: l.awake, Known: l.known, Ended: l.processEnded})
+	s.shell, err = shelltool.New(&shelltool.Options{Runner: runner, Files: files, Paths: l.opts.Paths, Output: l.dir.Output(), MaxTimeout: l.opts.MaxTimeout, MaxProcesses: l.opts.MaxProcesses, Origin: originOf, Outlives: l.holds.Load, Awake: l.awake, Known: l.known, Ended: l.processEnded})
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (l *local) newServices(files *vfs.FS) (*services, error) {
 		return nil, err
 	}
 	s.eval, err = evaltool.New(&evaltool.Options{
-		Files: files, Container: python.New(&python.Options{Runner: runner}), Wasm: engine.Session(files),
+		Files: files, Paths: l.opts.Paths, Container: python.New(&python.Options{Runner: runner}), Wasm: engine.Session(files),
 		Bash: bash.New(&bash.Options{Runner: runner}), JavaScript: javascript.New(&javascript.Options{Runner: runner}), Logger: log,
 		MaxCode: l.opts.MaxCode, MaxTimeout: l.opts.MaxEvalTimeout, MaxOutput: l.opts.MaxOutput, Clean: l.cleanPart,
 	})
@@ -178,7 +178,7 @@ func writeVersions(dir *overlay.Dir, raw []byte) error {
 // newFiles opens the workspace of a session for the tools.
 func newFiles(dir *overlay.Dir, opts SessionOptions) (*vfs.FS, error) {
 	o := &vfs.Options{
-		Root: dir.Workspace(), Tmp: dir.Tmp(), Lock: dir.Lock, ReadBeforeWrite: opts.ReadBeforeWrite, Fsync: opts.Fsync,
+		Root: dir.Workspace(), Tmp: dir.Tmp(), Lock: dir.Lock, ReadBeforeWrite: opts.ReadBeforeWrite, Fsync: opts.Fsync, Paths: opts.Paths,
 		VersionsFile: filepath.Join(sessionPath(dir), versionsRecord),
 	}
 	o.Owner = dir.State().User

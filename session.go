@@ -489,6 +489,7 @@ type Inspection struct {
 	Mounts       []hostmount.Mount `json:"mounts,omitempty"`
 	Env          []string          `json:"env,omitempty"`
 	Secrets      []string          `json:"secrets,omitempty"`
+	Paths        vfs.Grammar       `json:"paths,omitempty"` // as [SessionOptions.Paths]
 	AutoSnapshot bool              `json:"auto_snapshot,omitempty"`
 	TTL          time.Duration     `json:"ttl_ns,omitempty"`
 	Idle         time.Duration     `json:"idle_ns,omitempty"`

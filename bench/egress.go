@@ -107,7 +107,7 @@ func (b *bench) compareWays(ctx context.Context, ours, proxied, straight way) er
 		if err != nil {
 			return err
 		}
-		mb := func(s samples) float64 { return egressSize / 1e6 / s.median().Seconds() }
+		mb := func(s samples) float64 { return egressSize / 1e6 / s.Median().Seconds() }
 		a, c := took[ours.what], took[proxied.what]
 		rate := mb(a) / mb(c)
 		b.add(row{
@@ -123,10 +123,10 @@ func (b *bench) compareWays(ctx context.Context, ours, proxied, straight way) er
 			return err
 		}
 		a, c := took[ours.what], took[straight.what]
-		added := a.median() - c.median()
+		added := a.Median() - c.Median()
 		b.add(row{
 			what: fmt.Sprintf("a small request on a kept connection, %s: %.2f ms are added", kind, ms(added)), ours: a, base: c, baseName: "without a proxy, on the host",
-			ratio: float64(a.median()) / float64(c.median()), bar: "added ≤ 0.5 ms", met: added <= 500*time.Microsecond,
+			ratio: float64(a.Median()) / float64(c.Median()), bar: "added ≤ 0.5 ms", met: added <= 500*time.Microsecond,
 		})
 		b.add(told("the same", "the same proxy on the host's loopback", a, took[proxied.what]))
 	}

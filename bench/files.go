@@ -131,7 +131,7 @@ func (b *bench) listing(ctx context.Context) error {
 		return err
 	}
 	r := slower("`ls` of 100,000 entries (the first 10,000 are answered)", "`ls -l`", ours, base, 0)
-	r.bar, r.met = fmt.Sprintf("≤ %d ms", bar.Milliseconds()), ours.median() <= bar
+	r.bar, r.met = fmt.Sprintf("≤ %d ms", bar.Milliseconds()), ours.Median() <= bar
 	b.add(r)
 	return nil
 }

@@ -51,7 +51,7 @@ func (b *bench) throughput(ctx context.Context) error {
 		}
 		b.add(faster("`grep` of "+one.what, "GNU `grep -r`", ours, base, 1))
 		b.notes = append(b.notes, fmt.Sprintf("%s: %.0f MB a second, GNU grep %.0f", one.what,
-			files*size/1e6/ours.median().Seconds(), files*size/1e6/base.median().Seconds()))
+			files*size/1e6/ours.Median().Seconds(), files*size/1e6/base.Median().Seconds()))
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func (b *bench) lispCalls(ctx context.Context) error {
 		return fmt.Errorf("podman exec: %w", err)
 	}
 	b.add(faster("the same", "`podman exec` of `sbcl --script`, in the same container", ours, inside, 50))
-	b.notes = append(b.notes, fmt.Sprintf("`(+ 1 2)` once started: median %.2f ms (at most 2 ms: %s)", ms(ours.median()), met(ours.median() <= 2*time.Millisecond)))
+	b.notes = append(b.notes, fmt.Sprintf("`(+ 1 2)` once started: median %.2f ms (at most 2 ms: %s)", ms(ours.Median()), met(ours.Median() <= 2*time.Millisecond)))
 	return b.echo(ctx, s, host)
 }
 
@@ -83,7 +83,7 @@ func (b *bench) echo(ctx context.Context, s *wisbox.Session, host samples) error
 	}
 	b.notes = append(b.notes, fmt.Sprintf("the floor: %d bytes to `cat` in the container and back, through Podman, conmon and the agent, take %.2f ms; "+
 		"so nothing evaluated there is more than %.0f times as fast as `sbcl --script` on this host, which maps its core and starts in %.1f ms",
-		size, ms(floor.median()), float64(host.median())/float64(floor.median()), ms(host.median())))
+		size, ms(floor.Median()), float64(host.Median())/float64(floor.Median()), ms(host.Median())))
 	return nil
 }
 
@@ -116,7 +116,7 @@ func (b *bench) lispTimeouts(ctx context.Context) error {
 		}
 	}
 	b.notes = append(b.notes, fmt.Sprintf("a timeout is answered after its limit by: median %.0f ms, slowest %.0f ms of %d, a third of them endless without interrupts (at most 1 s: %s)",
-		ms(took.median()), ms(took.at(1)), len(took), met(took.at(1) <= time.Second)))
+		ms(took.Median()), ms(took.At(1)), len(took), met(took.At(1) <= time.Second)))
 	return nil
 }
 
@@ -143,7 +143,7 @@ func (b *bench) lispStart(ctx context.Context) error {
 	const mostTime, mostMemory = 150 * time.Millisecond, 60 << 20
 	worst := slices.Max(memory)
 	b.notes = append(b.notes,
-		fmt.Sprintf("start of SBCL to the first value, %d sessions: median %.0f ms, slowest %.0f ms (at most 150 ms always: %s)", rounds, ms(took.median()), ms(took.at(1)), met(took.at(1) <= mostTime)),
+		fmt.Sprintf("start of SBCL to the first value, %d sessions: median %.0f ms, slowest %.0f ms (at most 150 ms always: %s)", rounds, ms(took.Median()), ms(took.At(1)), met(took.At(1) <= mostTime)),
 		fmt.Sprintf("memory of an idle SBCL, proportional: at most %.1f MiB (at most 60 MiB: %s)", float64(worst)/(1<<20), met(worst <= mostMemory)))
 	return nil
 }

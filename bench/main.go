@@ -14,10 +14,10 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/internal/timing"
 	"github.com/wisbox/wisbox/podman"
 )
 
@@ -33,69 +33,44 @@ type row struct {
 	met   bool
 }
 
-type samples []time.Duration
+type samples = timing.Samples
 
-func (s samples) at(q float64) time.Duration {
-	if len(s) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(s))
-	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
-}
-
-func (s samples) median() time.Duration { return s.at(0.5) }
+// warm is how many calls aren't counted.
+const warm = 5
 
 // measure times n calls after a few that warm up.
 func measure(n int, do func() error) (samples, error) {
-	const warm = 5
-	out := make(samples, 0, n)
-	for i := range n + warm {
-		began := time.Now()
-		if err := do(); err != nil {
-			return nil, err
-		}
-		if i >= warm {
-			out = append(out, time.Since(began))
-		}
+	out, err := timing.Alternate(warm, n, do)
+	if err != nil {
+		return nil, err
 	}
-	return out, nil
+	return out[0], nil
 }
 
 // alternate times two things in turn, so that a noisy moment hits both.
 func alternate(n int, a, b func() error) (samples, samples, error) {
-	var as, bs samples
-	for i := range n + 5 {
-		for _, one := range []struct {
-			do  func() error
-			out *samples
-		}{{a, &as}, {b, &bs}} {
-			began := time.Now()
-			if err := one.do(); err != nil {
-				return nil, nil, err
-			}
-			if i >= 5 {
-				*one.out = append(*one.out, time.Since(began))
-			}
-		}
+	out, err := timing.Alternate(warm, n, a, b)
+	if err != nil {
+		return nil, nil, err
 	}
-	return as, bs, nil
+	return out[0], out[1], nil
 }
 
 // slower is a row where ours may cost at most bar times the base.
 func slower(what, baseName string, ours, base samples, bar float64) row {
-	r := float64(ours.median()) / float64(base.median())
+	r := float64(ours.Median()) / float64(base.Median())
 	return row{what: what, baseName: baseName, ours: ours, base: base, ratio: r, bar: fmt.Sprintf("≤ %.1f×", bar), met: r <= bar}
 }
 
 // faster is a row where ours must be at least bar times as fast as the base.
 func faster(what, baseName string, ours, base samples, bar float64) row {
-	r := float64(base.median()) / float64(ours.median())
+	r := float64(base.Median()) / float64(ours.Median())
 	return row{what: what, baseName: baseName, ours: ours, base: base, ratio: r, bar: fmt.Sprintf("≥ %.1f× faster", bar), met: r >= bar}
 }
 
 // told is a row without a promise.
 func told(what, baseName string, ours, base samples) row {
-	return row{what: what, baseName: baseName, ours: ours, base: base, ratio: float64(ours.median()) / float64(base.median()), bar: "—"}
+	return row{what: what, baseName: baseName, ours: ours, base: base, ratio: float64(ours.Median()) / float64(base.Median()), bar: "—"}
 }
 
 // table is one page of results: its rows come in the order of its parts.
@@ -198,7 +173,7 @@ func (b *bench) save(dir string, t table) error {
 
 func (b *bench) add(rows ...row) {
 	for _, r := range rows {
-		fmt.Fprintf(os.Stderr, "%-60s %8.3f ms  %6.1f×  %s\n", r.what, ms(r.ours.median()), r.ratio, r.bar)
+		fmt.Fprintf(os.Stderr, "%-60s %8.3f ms  %6.1f×  %s\n", r.what, ms(r.ours.Median()), r.ratio, r.bar)
 	}
 	b.rows = append(b.rows, rows...)
 }
@@ -219,7 +194,7 @@ func (b *bench) print(w io.Writer, t table) {
 			verdict = ""
 		}
 		fmt.Fprintf(w, "| %s | %.2f (%.2f) | %s | %.2f (%.2f) | %.1f | %s | %s |\n",
-			r.what, ms(r.ours.median()), ms(r.ours.at(0.99)), r.baseName, ms(r.base.median()), ms(r.base.at(0.99)), r.ratio, r.bar, verdict)
+			r.what, ms(r.ours.Median()), ms(r.ours.At(0.99)), r.baseName, ms(r.base.Median()), ms(r.base.At(0.99)), r.ratio, r.bar, verdict)
 	}
 	fmt.Fprintln(w)
 	for _, note := range b.notes {

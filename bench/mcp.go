@@ -84,16 +84,16 @@ func (b *bench) compare(ctx context.Context, s *wisbox.Session, c *sdk.ClientSes
 		return err
 	}
 	b.notes = append(b.notes, fmt.Sprintf("`read_file` of 48 KB %s: median %.2f ms, %.2f ms without the protocol; the answer has the text twice, as every result, and both ends write or read its JSON more than once",
-		over, ms(ours.median()), ms(base.median())))
+		over, ms(ours.Median()), ms(base.Median())))
 	return nil
 }
 
 // added is a row where ours may take at most so much more than the base.
 func added(what string, ours, base samples, most time.Duration) row {
-	more := ours.median() - base.median()
+	more := ours.Median() - base.Median()
 	return row{
 		what: what, ours: ours, base: base, baseName: fmt.Sprintf("`Session.Call`; the protocol adds %.2f ms", ms(more)),
-		ratio: float64(ours.median()) / float64(base.median()), bar: fmt.Sprintf("≤ %.0f ms more", ms(most)), met: more <= most,
+		ratio: float64(ours.Median()) / float64(base.Median()), bar: fmt.Sprintf("≤ %.0f ms more", ms(most)), met: more <= most,
 	}
 }
 

@@ -125,9 +125,9 @@ func (b *bench) opening(ctx context.Context) error {
 		return err
 	}
 	b.add(told("open and first program, cold", "create and start by the API, no agent, no controls, no program", cold, bare))
-	extra := cold.median() - bare.median()
+	extra := cold.Median() - bare.Median()
 	b.notes = append(b.notes, fmt.Sprintf("open and first program, cold: %.0f ms (at most 130: %s), %.0f ms more than create and start alone (at most 30: %s)",
-		ms(cold.median()), met(cold.median() <= 130*time.Millisecond), ms(extra), met(extra <= 30*time.Millisecond)))
+		ms(cold.Median()), met(cold.Median() <= 130*time.Millisecond), ms(extra), met(extra <= 30*time.Millisecond)))
 	pooled, err := wisbox.NewManager(ctx, &wisbox.Options{CacheDir: b.root, Pool: wisbox.PoolOptions{Min: 8}})
 	if err != nil {
 		return err
@@ -143,7 +143,7 @@ func (b *bench) opening(ctx context.Context) error {
 		warm = append(warm, one)
 	}
 	b.add(told("open and first program, from the pool", "the same, cold", warm, cold))
-	b.notes = append(b.notes, fmt.Sprintf("open and first program, from the pool: %.1f ms (at most 5: %s)", ms(warm.median()), met(warm.median() <= 5*time.Millisecond)))
+	b.notes = append(b.notes, fmt.Sprintf("open and first program, from the pool: %.1f ms (at most 5: %s)", ms(warm.Median()), met(warm.Median() <= 5*time.Millisecond)))
 	return nil
 }
 
@@ -294,10 +294,10 @@ func (b *bench) load(ctx context.Context, sessions []*wisbox.Session) error {
 	host, hostRate, _ := fromMany(calls, func(int) error { return exec.Command("/bin/true").Run() })
 	b.notes = append(b.notes,
 		fmt.Sprintf("%d sessions, %d calls of `/bin/true` from %d callers: %d errors (0 must be: %s), median %.1f ms, p99 %.1f ms, %.0f calls a second",
-			len(sessions), calls, callers, errs, met(errs == 0), ms(ours.median()), ms(ours.at(0.99)), rate),
+			len(sessions), calls, callers, errs, met(errs == 0), ms(ours.Median()), ms(ours.At(0.99)), rate),
 		fmt.Sprintf("as many fork+exec on the host from %d goroutines: median %.1f ms, p99 %.1f ms, %.0f a second; our rate is %.2f of it (at least 0.55: %s), our p99 %.1f times theirs (at most 3: %s)",
-			callers, ms(host.median()), ms(host.at(0.99)), hostRate, rate/hostRate, met(rate/hostRate >= 0.55),
-			ms(ours.at(0.99))/ms(host.at(0.99)), met(ours.at(0.99) <= 3*host.at(0.99))))
+			callers, ms(host.Median()), ms(host.At(0.99)), hostRate, rate/hostRate, met(rate/hostRate >= 0.55),
+			ms(ours.At(0.99))/ms(host.At(0.99)), met(ours.At(0.99) <= 3*host.At(0.99))))
 	return nil
 }
 

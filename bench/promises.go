@@ -28,8 +28,8 @@ var promisesTable = table{
 
 // promised is a row whose slowest round must be within limit.
 func promised(what string, ours samples, limit time.Duration) row {
-	r := float64(ours.at(1)) / float64(limit)
-	return row{what: what, ours: ours, base: samples{limit}, baseName: "the promise; slowest: " + ours.at(1).Round(time.Millisecond).String(), ratio: r, bar: "slowest ≤ 1.0×", met: r <= 1}
+	r := float64(ours.At(1)) / float64(limit)
+	return row{what: what, ours: ours, base: samples{limit}, baseName: "the promise; slowest: " + ours.At(1).Round(time.Millisecond).String(), ratio: r, bar: "slowest ≤ 1.0×", met: r <= 1}
 }
 
 // few is a number of rounds for what takes a second or more each.
@@ -304,10 +304,10 @@ func (b *bench) neighbours(ctx context.Context) error {
 		}
 		alone, beside = append(alone, idle...), append(beside, loud...)
 	}
-	r := float64(beside.at(0.95)) / float64(alone.at(0.95))
+	r := float64(beside.At(0.95)) / float64(alone.At(0.95))
 	b.add(row{
-		what: fmt.Sprintf("`/bin/true` beside a session that loops, floods and eats memory; 95th percentile %.1f ms", ms(beside.at(0.95))),
-		ours: beside, base: alone, baseName: fmt.Sprintf("the same alone; 95th percentile %.1f ms", ms(alone.at(0.95))),
+		what: fmt.Sprintf("`/bin/true` beside a session that loops, floods and eats memory; 95th percentile %.1f ms", ms(beside.At(0.95))),
+		ours: beside, base: alone, baseName: fmt.Sprintf("the same alone; 95th percentile %.1f ms", ms(alone.At(0.95))),
 		ratio: r, bar: "95th ≤ 3.0×", met: r <= 3,
 	})
 	b.notes = append(b.notes, "No call of the quiet session failed: "+strconv.Itoa(len(beside))+" beside the noise.")

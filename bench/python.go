@@ -64,9 +64,9 @@ func (b *bench) bigRead(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		more := with.median() - without.median()
+		more := with.Median() - without.Median()
 		b.notes = append(b.notes, fmt.Sprintf("a read of 10 MB, %s: %.1f ms more than a call without (p99 %.1f; at most %d ms: %s)",
-			state, ms(more), ms(with.at(0.99)-without.median()), limit.Milliseconds(), met(more <= limit)))
+			state, ms(more), ms(with.At(0.99)-without.Median()), limit.Milliseconds(), met(more <= limit)))
 	}
 	return nil
 }
@@ -152,8 +152,8 @@ func hostPython() (string, error) {
 	best, least := "", time.Duration(0)
 	for _, path := range []string{strings.TrimSpace(string(out)), "/usr/bin/python3"} {
 		took, err := measure(10, func() error { return exec.Command(path, "-I", "-c", "1+1").Run() })
-		if err == nil && (best == "" || took.median() < least) {
-			best, least = path, took.median()
+		if err == nil && (best == "" || took.Median() < least) {
+			best, least = path, took.Median()
 		}
 	}
 	return best, nil

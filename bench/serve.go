@@ -270,7 +270,7 @@ func (b *bench) creating(ctx context.Context) error {
 	const most = 25 * time.Millisecond
 	b.add(row{
 		what: "create, one that is ready (`--ready 4`), at the server", baseName: "one that is made then", ours: warm[0], base: cold[0],
-		ratio: float64(warm[0].median()) / float64(cold[0].median()), bar: "≤ 25 ms", met: warm[0].median() <= most,
+		ratio: float64(warm[0].Median()) / float64(cold[0].Median()), bar: "≤ 25 ms", met: warm[0].Median() <= most,
 	}, told("`Sandbox.create()` and `kill()` by the SDK in Node.js, one that is ready", "one that is made then", warm[1], cold[1]))
 	b.notes = append(b.notes, "What others publish of theirs, on their machines and measured by them: E2B starts a sandbox in \"~150ms\" (https://e2b.dev/docs, its source at github.com/e2b-dev/docs), "+
 		"Daytona is \"under 90ms from code to execution\" (https://www.daytona.io/docs). Both are services behind a network; neither was measured here.")
@@ -344,21 +344,12 @@ func (b *bench) manySandboxes(ctx context.Context) error {
 		return err
 	}
 	calls := 20 * b.n
-<<<<<<< HEAD
-	took, rate, errs := fromMany(calls, manyCallers, func(i int) error { return server.bash(ctx, boxes[i%len(boxes)]) })
-	host, floor, _ := fromMany(calls, manyCallers, func(int) error {
-		shell := exec.Command("/bin/bash", "-l", "-c", "true")
-		shell.Env = []string{"HOME=/nonexistent", "PATH=" + os.Getenv("PATH")} // the host's own profile may do anything
-		return shell.Run()
-	})
-=======
 	took, rate, errs := fromMany(calls, func(i int) error { return server.bash(ctx, boxes[i%len(boxes)]) })
 	host, floor, _ := fromMany(calls, hostBash)
->>>>>>> serve
 	b.notes = append(b.notes,
 		fmt.Sprintf("%d sandboxes, %d commands from %d callers: %d errors (0 must be: %s), median %.1f ms, p99 %.1f ms, %.0f commands a second (500 are asked for: %s)",
-			manyBoxes, calls, callers, errs, met(errs == 0), ms(took.median()), ms(took.at(0.99)), rate, met(rate >= 500)),
+			manyBoxes, calls, callers, errs, met(errs == 0), ms(took.Median()), ms(took.At(0.99)), rate, met(rate >= 500)),
 		fmt.Sprintf("as many `bash -l -c true` on the host, without any server or sandbox, from %d goroutines: median %.1f ms, p99 %.1f ms, %.0f a second; our rate is %.2f of it",
-			callers, ms(host.median()), ms(host.at(0.99)), floor, rate/floor))
+			callers, ms(host.Median()), ms(host.At(0.99)), floor, rate/floor))
 	return nil
 }

@@ -20,7 +20,7 @@ func (c *call) discarded(resp Response) []Discarded {
 		out = append(out, d)
 	}
 	for _, q := range resp.Writes {
-		path, err := filePath(q.Path, "write_text")
+		path, err := filePath(c.paths, q.Path, "write_text")
 		if err != nil || slices.ContainsFunc(out, func(other Discarded) bool { return other.Path == path }) {
 			continue
 		}

@@ -45,6 +45,8 @@ type Files interface {
 // Options configure an Evaluator.
 type Options struct {
 	Files Files // required
+	// Paths says which paths reads, writes and write_text take; default [vfs.ASCII].
+	Paths vfs.Grammar
 	// Container serves the sandboxes container and restricted, Wasm the sandbox
 	// wasm; a nil one makes its sandboxes unsupported.
 	Container Engine

@@ -38,7 +38,7 @@ func (c *call) readPaths(reads []Read) ([]string, error) {
 	var paths []string
 	for i, r := range reads {
 		field := indexed("reads", i) + ".path"
-		path, err := filePath(r.Path, field)
+		path, err := filePath(c.paths, r.Path, field)
 		if err != nil {
 			return nil, err
 		}
@@ -140,7 +140,7 @@ func (c *call) rendered(names map[string]string) ([]vfs.Write, error) {
 // so it is checked like a parameter. Unlike the tool's modes, overwrite and
 // append make a file that is missing, as open() of Python does.
 func (e *Evaluator) queued(ctx context.Context, q Queued) (vfs.Write, error) {
-	path, err := filePath(q.Path, "write_text")
+	path, err := filePath(e.opts.Paths, q.Path, "write_text")
 	if err != nil {
 		return vfs.Write{}, err
 	}

@@ -10,11 +10,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
 )
 
 // call is one call that has passed validation.
 type call struct {
 	engine   Engine
+	paths    vfs.Grammar
 	language string
 	request  Request
 	reads    []ReadDone
@@ -27,7 +29,7 @@ type call struct {
 // files. Cheap checks come first; nothing has changed when it fails.
 func (e *Evaluator) prepare(ctx context.Context, run Run) (*call, error) {
 	p := run.Params
-	c := &call{request: Request{
+	c := &call{paths: e.opts.Paths, request: Request{
 		Code: p.Code, Globals: p.Globals, Sandbox: orDefault(p.Sandbox, SandboxContainer), Context: p.Context,
 		Kept: p.State == "kept" || p.Context != "", Env: run.Env, MaxOutput: e.opts.MaxOutput,
 	}}

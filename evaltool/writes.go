@@ -23,7 +23,7 @@ func (c *call) takeWrites(p Params) error {
 	}
 	named := map[string]bool{}
 	for i, w := range p.Writes {
-		taken, err := takeWrite(w, indexed("writes", i))
+		taken, err := c.takeWrite(w, indexed("writes", i))
 		if err != nil {
 			return err
 		}
@@ -50,8 +50,8 @@ func tooMany(p Params) string {
 
 func indexed(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }
 
-func takeWrite(w Write, field string) (write, error) {
-	path, err := filePath(w.Path, field+".path")
+func (c *call) takeWrite(w Write, field string) (write, error) {
+	path, err := filePath(c.paths, w.Path, field+".path")
 	if err != nil {
 		return write{}, err
 	}
@@ -70,8 +70,8 @@ func takeWrite(w Write, field string) (write, error) {
 }
 
 // filePath is the clean path of a file; the workspace itself is none.
-func filePath(path, field string) (string, error) {
-	clean, err := vfs.ParsePath(path)
+func filePath(paths vfs.Grammar, path, field string) (string, error) {
+	clean, err := paths.Parse(path)
 	if err != nil {
 		return "", about(err, path, field)
 	}

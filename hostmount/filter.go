@@ -21,7 +21,7 @@ func (m Mount) filter(at string) (f filter, err error) {
 func compile(globs []string, at string) ([]*glob.Pattern, error) {
 	var patterns []*glob.Pattern
 	for i, g := range globs {
-		p, err := glob.Compile(g)
+		p, err := glob.CompileText(g)
 		if err != nil {
 			return nil, tool.AsError(err).In(at + "[" + strconv.Itoa(i) + "]")
 		}

@@ -5,15 +5,16 @@ import (
 
 	"github.com/docker/go-units"
 
+	"github.com/wisbox/wisbox/internal/pathname"
 	"github.com/wisbox/wisbox/tool"
 )
 
 // Mount is one source and where it goes.
 type Mount struct {
-	// HostPath is a file or directory on the host in ASCII: absolute and below
-	// an allowed root, or relative to one (the first that has it).
+	// HostPath is a file or directory on the host, in UTF-8 without control and
+	// invisible characters: absolute and below an allowed root, or relative to one (the first that has it).
 	HostPath string `json:"host_path"`
-	// MountPath is a path in the workspace, of the tools' grammar. A directory's
+	// MountPath is a path in the workspace, of the grammar any of package vfs. A directory's
 	// content goes below it; a file gets this name, or goes below it under its
 	// own name where MountPath ends in "/" or is the root. "." is the
 	// workspace's root; "" is the path that the source has below its allowed root.
@@ -107,8 +108,8 @@ func (m Mount) check(at string) error {
 	if m.HostPath == "" {
 		return invalid(at+".host_path", "a mount needs a host path")
 	}
-	if !printable(m.HostPath) {
-		return invalid(at+".host_path", "a host path is printable ASCII")
+	if !pathname.Text(m.HostPath) {
+		return invalid(at+".host_path", "a host path is UTF-8 without control characters and invisible ones")
 	}
 	if m.MaxBytes < 0 {
 		return invalid(at+".max_bytes", "max_bytes is more than zero, or 0 for what is left of the total")
@@ -122,25 +123,16 @@ func (m Mount) check(at string) error {
 	return err
 }
 
-func printable(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return true
-}
-
 const (
 	maxSegments = 16
-	maxSegment  = 80
+	maxSegment  = 255 // bytes, as the kernel has it
 )
 
 // mountPath is the path of the tools' grammar without its prefix; "" is the root.
 func mountPath(s, at string) (string, error) {
 	at += ".mount_path"
-	if !printable(s) {
-		return "", invalid(at, "a path in the workspace is printable ASCII")
+	if !pathname.Text(s) {
+		return "", invalid(at, "a path in the workspace is UTF-8 without control characters and invisible ones")
 	}
 	var segments []string
 	prefixed := false
@@ -151,7 +143,7 @@ func mountPath(s, at string) (string, error) {
 		case segment == "." || segment == "..":
 			return "", invalid(at, `a path in the workspace has no "." or ".." segment; "." alone is its root`)
 		case len(segment) > maxSegment:
-			return "", invalid(at, "a segment of a path has at most %d characters", maxSegment)
+			return "", invalid(at, "a segment of a path has at most %d bytes", maxSegment)
 		case segment == "workspace" && len(segments) == 0 && !prefixed:
 			prefixed = true
 			continue

@@ -29,6 +29,7 @@ func TestParseReadsTheWholeGrammar(t *testing.T) {
 			HostPath: "/a", MountPath: "p", Include: []string{"*.{c,h}", "*.go"}, Exclude: []string{"x/**"},
 		},
 		"/{a,b}:p": {HostPath: "/{a,b}", MountPath: "p"},
+		"/straße:日本/é,exclude=ü*": {HostPath: "/straße", MountPath: "日本/é", Exclude: []string{"ü*"}},
 	} {
 		got, err := hostmount.Parse(spec)
 		require.NoError(t, err, spec)
@@ -38,10 +39,10 @@ func TestParseReadsTheWholeGrammar(t *testing.T) {
 
 func TestParseRefusesWhatItDoesNotKnow(t *testing.T) {
 	for _, spec := range []string{
-		"", ":x", ",include=*", "/a:../x", "/a:b/../c", "/a:./b", "/a:é", "/é", "/a\n", "/a\x7f", "/a,", "/a,unknown", "/a,unknown=1",
+		"", ":x", ",include=*", "/a:../x", "/a:b/../c", "/a:./b", "/a:caf\xe9", "/caf\xe9", "/a\u202e", "/a:\u200b", "/a\n", "/a\x7f", "/a,", "/a,unknown", "/a,unknown=1",
 		"/a,include", "/a,include=", "/a,exclude=", "/a,include=[", "/a,max-bytes", "/a,max-bytes=", "/a,max-bytes=0", "/a,max-bytes=-1",
 		"/a,max-bytes=x", "/a,max-bytes=1,max-bytes=2", "/a,follow-symlinks=true",
-		"/a:" + strings.Repeat("x", 81), "/a:" + strings.Repeat("x/", 17),
+		"/a:" + strings.Repeat("x", 256), "/a:" + strings.Repeat("x/", 17),
 	} {
 		_, err := hostmount.Parse(spec)
 		assert.Equal(t, tool.Invalid, tool.KindOf(err), "%q", spec)

@@ -32,10 +32,16 @@ type FileOptions struct {
 	// Tag names the image; a name without a registry is below localhost/. Default:
 	// localhost/wisbox-built and a hash of what the image is made from.
 	Tag string
+	// Own lets Tag be a name that wisbox gives to images of its own, which it refuses
+	// to others.
+	Own bool
 	// Args of the Containerfile. They stay readable in the image's history.
 	Args map[string]string
 	// Rebuild takes no step from an earlier build.
 	Rebuild bool
+	// Reuse takes the image of an earlier build from the same content, where there is
+	// one. Without Tag only.
+	Reuse bool
 	// MaxContext bounds the context's bytes; default DefaultMaxContext.
 	MaxContext int64
 	// Progress gets the output line by line; nil drops it.
@@ -63,7 +69,10 @@ func BuildFile(ctx context.Context, b Builder, opts *FileOptions) (Report, error
 	if say == nil {
 		say = func(string) {}
 	}
-	before, _ := b.ImageInfo(ctx, tag)
+	before, err := b.ImageInfo(ctx, tag)
+	if err == nil && opts.Reuse && opts.Tag == "" && before.Labels[labelBuilt] == tag {
+		return Report{Image: tag, ID: before.ID, Size: before.Size, Duration: time.Since(start)}, nil
+	}
 	build := sandbox.ImageBuild{
 		File: c.file, Tag: tag, Args: opts.Args, Labels: map[string]string{labelBuilt: tag},
 		Layers: !opts.Rebuild, Explain: true, Progress: say,
@@ -225,7 +234,10 @@ func (c *buildContext) place() {
 
 // fileTag is the image's full name.
 func fileTag(ctx context.Context, c *buildContext, opts *FileOptions) (string, error) {
-	if opts.Tag != "" {
+	switch {
+	case opts.Tag != "" && opts.Own:
+		return opts.Tag, nil
+	case opts.Tag != "":
 		return FullName(opts.Tag)
 	}
 	sum, err := c.digest(ctx, opts.Args)
@@ -236,7 +248,7 @@ func fileTag(ctx context.Context, c *buildContext, opts *FileOptions) (string, e
 }
 
 // reserved are the names that wisbox gives.
-var reserved = regexp.MustCompile(`^localhost/wisbox(-base|-with|-built)?:`)
+var reserved = regexp.MustCompile(`^localhost/wisbox(-base|-with|-built|-agent)?:`)
 
 // FullName completes the name of an image to be made: below localhost/ where it has
 // no registry, with the tag latest where it has none.

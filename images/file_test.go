@@ -112,6 +112,7 @@ func TestWhatCanNotBeBuiltIsSaidBeforeAByteGoes(t *testing.T) {
 		"too many bytes":   {FileOptions{Context: good, MaxContext: 20}, tool.TooLarge, "--max-context"},
 		"a link out of it": {FileOptions{Context: out}, tool.Escape, "d/link"},
 		"bad pattern":      {FileOptions{Context: tree(t, map[string]string{"Containerfile": fromScratch, ".dockerignore": "[a\n"})}, tool.Invalid, ".dockerignore"},
+		"an agent's name":  {FileOptions{Context: good, Tag: "wisbox-agent:claude-1"}, tool.Exists, "choose another"},
 		"a reserved name":  {FileOptions{Context: good, Tag: "wisbox"}, tool.Exists, "choose another"},
 		"not a name":       {FileOptions{Context: good, Tag: "A B"}, tool.Invalid, "localhost/mine:1"},
 		"wisbox's is not there": {FileOptions{Stdin: strings.NewReader("ARG A\n from --platform=linux/amd64  localhost/wisbox AS x\n")}, tool.Unavailable,

@@ -103,3 +103,29 @@ func TestTheLogTellsEachCallAndShowsWhenItWasChanged(t *testing.T) {
 	assert.Contains(t, out, "record 2 was changed")
 	require.NoError(t, os.WriteFile(path, raw, 0o600))
 }
+
+// TestBenchMeasuresAndLeavesNothing, also where its image is not there.
+func TestBenchMeasuresAndLeavesNothing(t *testing.T) {
+	h := newHome(t)
+	var report struct {
+		Podman struct{ Version string }
+		Rows   []struct {
+			What, Beside string
+			Wisbox       int64 `json:"wisbox_ns"`
+			Podman       int64 `json:"podman_ns"`
+			Runs         int
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(h.do("bench", "--runs", "1", "--json")), &report))
+	assert.NotEmpty(t, report.Podman.Version)
+	require.Len(t, report.Rows, 6)
+	for _, r := range report.Rows {
+		assert.Positive(t, r.Wisbox, r.What)
+		assert.Positive(t, r.Runs, r.What)
+		assert.Equal(t, r.Beside != "", r.Podman > 0, r.What)
+	}
+	assert.Equal(t, "podman exec", report.Rows[1].Beside)
+	assert.Empty(t, h.sessions())
+	assert.Contains(t, h.fail("bench", "--image", "localhost/no-such:1"), "localhost/no-such:1")
+	assert.Empty(t, h.sessions())
+}

@@ -261,3 +261,40 @@ func TestADevcontainerIsASession(t *testing.T) {
 	assert.Empty(t, h.sessions(), "no command could run")
 	assert.Contains(t, h.fail("session", "create", "--devcontainer", t.TempDir()), "has no .devcontainer/devcontainer.json and no .devcontainer.json; write one")
 }
+
+// TestAProjectsContainerfileIsBuilt once, from what was trusted: with the files of the project.
+func TestAProjectsContainerfileIsBuilt(t *testing.T) {
+	h := newHome(t)
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	dir := writeTree(t, map[string]string{
+		"wisbox.toml": "containerfile = \"build/Containerfile\"\npaths = \"any\"\n", "word": "of the project\n",
+		"build/Containerfile": "FROM localhost/wisbox\nCOPY word /word\nRUN echo built >> /word\n",
+	})
+	run := func(want int, args ...string) (out, errs string) {
+		t.Helper()
+		cmd := h.command(args...)
+		var stdout, stderr strings.Builder
+		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &stdout, &stderr
+		_ = cmd.Run()
+		require.Equal(t, want, cmd.ProcessState.ExitCode(), stderr.String())
+		return stdout.String(), stderr.String()
+	}
+	_, errs := run(125, "run", "--", "cat", "/word")
+	assert.Contains(t, errs, "is not trusted")
+	run(0, "trust", "--yes")
+	_, errs = run(0, "session", "create", "box")
+	var in struct{ Image string }
+	require.NoError(t, json.Unmarshal([]byte(h.do("--json", "session", "inspect", "box")), &in))
+	removeImageLater(t, in.Image)
+	assert.Contains(t, errs, "RUN echo built")
+	assert.Equal(t, "of the project\nbuilt\n", h.do("exec", "box", "--", "cat", "/word"))
+	out, errs := run(0, "run", "--", "cat", "/word")
+	assert.Equal(t, "of the project\nbuilt\n", out)
+	assert.NotContains(t, errs, "RUN", "the image is there")
+
+	h.do("exec", "box", "--", "touch", "straße")
+	assert.Contains(t, h.do("call", "box", "shell_execute", `{"commands":["ls","straße"]}`), `"stdout":"straße\n"`)
+	h.do("session", "rm", "box")
+	_, errs = run(125, "--no-config", "run", "--containerfile", "build/Containerfile", "--", "true")
+	assert.Contains(t, errs, "--containerfile: ", "its context is its own folder, where no word is")
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
 )
 
 // Limits of the public contract on a command.
@@ -23,7 +24,7 @@ const (
 
 // Command says what to run. Exactly one of Commands and Script is needed.
 type Command struct {
-	Commands []string          `json:"commands,omitempty" hint:"one program and its arguments, an item each, as [\"ls\", \"-l\"]; a command line with blanks, pipes or redirections goes into script" jsonschema:"one program and its arguments, run without a shell; ASCII, at most 4096 characters together"`
+	Commands []string          `json:"commands,omitempty" hint:"one program and its arguments, an item each, as [\"ls\", \"-l\"]; a command line with blanks, pipes or redirections goes into script" jsonschema:"one program and its arguments, run without a shell; at most 4096 characters together, in ASCII unless the session has the option paths=any"`
 	Script   string            `json:"script,omitempty" alias:"command" jsonschema:"a script for bash -c (sh -c where the image has no bash), at most 32 KiB; use it instead of commands where a shell is wanted"`
 	Cwd      string            `json:"cwd,omitempty" jsonschema:"directory of the workspace to run in; the workspace itself when left out"`
 	Env      map[string]string `json:"env,omitempty" jsonschema:"variables for the program; at most 64 with names of 80 and values of 512 characters"`
@@ -33,7 +34,7 @@ type Command struct {
 // command checks c and makes the sandbox's command of it, with the argv to show.
 // A script is not repeated there: its caller has it.
 func (s *Shell) command(ctx context.Context, c Command) (cmd sandbox.Cmd, shown []string, err error) {
-	if err := c.check(s.opts.MaxText); err != nil {
+	if err := c.check(s.opts.Paths == vfs.Any, s.opts.MaxText); err != nil {
 		return cmd, nil, err
 	}
 	if cmd.Dir, err = s.dir(ctx, c.Cwd); err != nil {
@@ -49,7 +50,7 @@ func (s *Shell) command(ctx context.Context, c Command) (cmd sandbox.Cmd, shown 
 	return cmd, shown, nil
 }
 
-func (c Command) check(maxText int) error {
+func (c Command) check(unicode bool, maxText int) error {
 	switch {
 	case len(c.Commands) > 0 && c.Script != "":
 		return invalid("script", "commands and script are both given; give one of the two")
@@ -58,7 +59,7 @@ func (c Command) check(maxText int) error {
 			return err
 		}
 	default:
-		if err := checkArgv(c.Commands); err != nil {
+		if err := checkArgv(c.Commands, unicode); err != nil {
 			return err
 		}
 	}
@@ -68,7 +69,7 @@ func (c Command) check(maxText int) error {
 	return checkText("stdin", c.Stdin, maxText)
 }
 
-func checkArgv(argv []string) error {
+func checkArgv(argv []string, unicode bool) error {
 	if len(argv) == 0 {
 		return invalid("commands", "commands is empty; give a program and its arguments, or a script")
 	}
@@ -80,11 +81,14 @@ func checkArgv(argv []string) error {
 	}
 	total := 0
 	for _, arg := range argv {
-		if total += len(arg); total > maxArgvChars {
+		if total += utf8.RuneCountInString(arg); total > maxArgvChars {
 			return invalid("commands", "commands has more than %d characters together; put long input into a file, stdin or script", maxArgvChars)
 		}
-		if strings.ContainsFunc(arg, func(r rune) bool { return r >= utf8.RuneSelf }) {
+		if !unicode && strings.ContainsFunc(arg, func(r rune) bool { return r >= utf8.RuneSelf }) {
 			return invalid("commands", "commands takes ASCII only; use script, stdin or a file for other text")
+		}
+		if !utf8.ValidString(arg) {
+			return invalid("commands", "an entry of commands is not UTF-8")
 		}
 		if strings.ContainsRune(arg, 0) {
 			return invalid("commands", "an entry of commands holds a NUL character")

@@ -25,7 +25,7 @@ func (s *Shell) dir(ctx context.Context, cwd string) (string, error) {
 	if path.IsAbs(cwd) && cwd != sandbox.WorkspaceDir && !strings.HasPrefix(cwd, sandbox.WorkspaceDir+"/") {
 		return "", invalid("cwd", "cwd is absolute and not in %s; give a directory of the workspace, or leave it out", sandbox.WorkspaceDir)
 	}
-	dir, err := vfs.ParsePath(cwd)
+	dir, err := s.opts.Paths.Parse(cwd)
 	if err != nil || dir == "" {
 		return "", inCwd(err)
 	}

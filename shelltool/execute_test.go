@@ -19,6 +19,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/shelltool"
 	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
 )
 
 func TestBadArgumentsNameTheirFieldAndRunNothing(t *testing.T) {
@@ -99,6 +100,19 @@ func TestLimitsAreTakenToTheirLastCharacter(t *testing.T) {
 	assert.Equal(t, "48000\n", r.Stdout)
 	r, _ = b.execute(`{"commands":["true"],"stdin":"` + strings.Repeat("x", 48_000) + `"}`)
 	assert.Equal(t, 0, r.ExitCode)
+}
+
+// TestCommandsTakeUnicodeUnderAny counts characters, and takes no NUL.
+func TestCommandsTakeUnicodeUnderAny(t *testing.T) {
+	b := newBench(t, func(o *shelltool.Options) { o.Paths = vfs.Any })
+	r, _ := b.execute(`{"commands":["echo","straße 日本"]}`)
+	assert.Equal(t, "straße 日本\n", r.Stdout)
+	r, _ = b.execute(`{"commands":["echo","` + strings.Repeat("é", 4092) + `"]}`)
+	assert.Len(t, r.Stdout, 2*4092+1)
+	for _, args := range []string{`{"commands":["echo","` + strings.Repeat("é", 4093) + `"]}`, `{"commands":["echo","é\u0000"]}`} {
+		_, err := b.call("shell_execute", args)
+		assert.Equal(t, tool.Invalid, tool.KindOf(err))
+	}
 }
 
 func TestProgramsAnswerWhatTheyDid(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
 )
 
 // Options of a Shell. Zero fields take the default named.
@@ -25,6 +26,9 @@ type Options struct {
 	Runner func(ctx context.Context) (sandbox.Runner, error)
 	// Files looks at the workspace, for the directory of a call. Required.
 	Files Files
+	// Paths says which directories a call may run in; default [vfs.ASCII]. With [vfs.Any]
+	// commands takes Unicode too.
+	Paths vfs.Grammar
 	// Output is the directory for what doesn't fit into a result, the Shell's
 	// own. It stays the caller's to close. With nil nothing is kept there:
 	// results have no output_id, processes keep their last 256 KiB.

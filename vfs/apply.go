@@ -52,7 +52,7 @@ const (
 func (f *FS) Apply(ctx context.Context, writes []Write) ([]Written, error) {
 	rels := make([]string, len(writes))
 	for i, w := range writes {
-		rel, err := notTop(clean(w.Path))
+		rel, err := notTop(f.opts.Paths.clean(w.Path))
 		if err != nil {
 			return nil, in(err, "path")
 		}
@@ -151,9 +151,9 @@ func (c *change) prepareNew(content []byte) (err error) {
 
 func exists(rel string, st *unix.Stat_t) error {
 	if kindOf(st) == File {
-		return tool.Errorf(tool.Exists, "%s exists already; use mode overwrite or append, or edit_file", Display(rel))
+		return tool.Errorf(tool.Exists, "%s exists already; use mode overwrite or append, or edit_file", Any.Display(rel))
 	}
-	return tool.Errorf(tool.Exists, "%s exists already as a %s; choose another name, or remove it first", Display(rel), kindOf(st))
+	return tool.Errorf(tool.Exists, "%s exists already as a %s; choose another name, or remove it first", Any.Display(rel), kindOf(st))
 }
 
 // locate finds the file that is to be changed and looks at it.
@@ -175,7 +175,7 @@ func (c *change) allowed() error {
 	if known := c.f.versions.known(c.parent.Path, c.old); known || !c.f.opts.ReadBeforeWrite {
 		return nil
 	}
-	return tool.Errorf(tool.Conflict, "%s was not read in this session, or has changed since; read it first", Display(c.rel))
+	return tool.Errorf(tool.Conflict, "%s was not read in this session, or has changed since; read it first", c.f.opts.Paths.Display(c.rel))
 }
 
 // prepareOver replaces whatever file is there at the end, unless it must be the
@@ -261,7 +261,7 @@ func (c *change) rollback() {
 
 // written counts the change and says what came of it.
 func (c *change) written() Written {
-	w := Written{Path: Display(c.rel), Created: c.old == nil, SHA256: c.sum}
+	w := Written{Path: c.f.opts.Paths.Display(c.rel), Created: c.old == nil, SHA256: c.sum}
 	var st unix.Stat_t
 	if err := unix.Fstat(int(c.temp.Fd()), &st); err != nil {
 		return w

@@ -34,14 +34,14 @@ func Mark() time.Time {
 // goes by the times of status changes, which no program can set. What changed within
 // the same tick of the kernel's clock as the mark, at most 10 ms before it, is included.
 func (f *FS) ChangedSince(b *budget.Budget, mark time.Time, most int) (Touched, error) {
-	base, err := f.reach(b.Context(), "/", "path", ParsePath, f.tree.OpenDir)
+	base, err := f.reach(b.Context(), "/", "path", f.opts.Paths.Parse, f.tree.OpenDir)
 	if err != nil {
 		return Touched{}, err
 	}
 	defer base.close()
-	c := &changes{mark: mark, most: most}
+	c := &changes{paths: f.opts.Paths, mark: mark, most: most}
 	if !changedAt(&base.Stat).Before(mark) {
-		c.add(Display(""))
+		c.add(c.paths.Display(""))
 	}
 	w := &walk{shared: true, visit: c.visit}
 	w.denied = func() { w.cuts.add(walkLimited) }
@@ -55,8 +55,9 @@ func (f *FS) ChangedSince(b *budget.Budget, mark time.Time, most int) (Touched, 
 
 // changes gathers them.
 type changes struct {
-	mark time.Time
-	most int
+	paths Grammar
+	mark  time.Time
+	most  int
 
 	mu sync.Mutex
 	Touched
@@ -71,7 +72,7 @@ func (c *changes) visit(_ int, d *openDir, names []dirName) {
 		if unix.Fstatat(d.fd, n.name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || changedAt(&st).Before(c.mark) {
 			continue
 		}
-		path := Display(join(d.path, n.name))
+		path := c.paths.Display(join(d.path, n.name))
 		if kindOf(&st) == Directory {
 			path += "/"
 		}

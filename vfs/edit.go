@@ -42,7 +42,7 @@ func (f *FS) editTool() tool.Tool {
 }
 
 func (f *FS) edit(ctx context.Context, p editParams) (*EditResult, error) {
-	rel, err := parseFile(p.FilePath)
+	rel, err := f.opts.Paths.parseFile(p.FilePath)
 	if err != nil {
 		return nil, in(err, "file_path")
 	}
@@ -113,7 +113,7 @@ func (c *change) text(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if !utf8.Valid(data) {
-		return "", tool.Errorf(tool.NotText, "%s is not UTF-8 text; change it with a program", Display(c.rel))
+		return "", tool.Errorf(tool.NotText, "%s is not UTF-8 text; change it with a program", c.f.opts.Paths.Display(c.rel))
 	}
 	return string(data), nil
 }

@@ -30,7 +30,7 @@ func (f *FS) Export(ctx context.Context, name string, w io.Writer) (*Transfer, e
 		return nil, err
 	}
 	defer leave()
-	rel, err := clean(name)
+	rel, err := Any.clean(name)
 	if err != nil {
 		return nil, in(err, "path")
 	}
@@ -77,7 +77,7 @@ func (ex *exporting) run(rel string) error {
 		}
 		defer h.Close()
 		if ex.sparse(&h.Stat) {
-			return tool.Errorf(tool.TooLarge, "%s is sparse and too large to go out: %d bytes, most of them holes; pack it with a program (tar -S) first", Display(rel), h.Stat.Size)
+			return tool.Errorf(tool.TooLarge, "%s is sparse and too large to go out: %d bytes, most of them holes; pack it with a program (tar -S) first", Any.Display(rel), h.Stat.Size)
 		}
 		return ex.file(path.Base(rel), h.File, &h.Stat)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/wisbox/wisbox/internal/beneath"
 	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/internal/glob"
+
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -53,11 +54,11 @@ func (f *FS) globTool() tool.Tool {
 }
 
 func (f *FS) glob(ctx context.Context, p globParams) (*Globbing, error) {
-	pattern, err := glob.Compile(p.Pattern)
+	pattern, err := f.opts.Paths.compile(p.Pattern)
 	if err != nil {
 		return nil, in(err, "pattern")
 	}
-	base, err := f.reach(ctx, p.Path, "path", ParsePath, f.tree.OpenDir)
+	base, err := f.reach(ctx, p.Path, "path", f.opts.Paths.Parse, f.tree.OpenDir)
 	if err != nil {
 		return nil, err
 	}
@@ -132,12 +133,12 @@ func (g *globbing) prune() {
 
 func (f *FS) globbed(base *reached, g *globbing) *Globbing {
 	g.prune()
-	out := &Globbing{Path: Display(base.rel), Matches: make([]GlobMatch, 0, len(g.found))}
+	out := &Globbing{Path: f.opts.Paths.Display(base.rel), Matches: make([]GlobMatch, 0, len(g.found))}
 	look := &looker{f: f}
 	defer look.close()
 	room := answerMemory
 	for _, n := range g.found {
-		m := GlobMatch{Path: Display(join(base.rel, n.name)), Kind: kindOfType(n.kind)}
+		m := GlobMatch{Path: f.opts.Paths.Display(join(base.rel, n.name)), Kind: kindOfType(n.kind)}
 		if room -= jsonSize(m.Path) + 100; room < 0 {
 			g.cuts.add(answerFull)
 			break

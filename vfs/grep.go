@@ -77,15 +77,16 @@ func (f *FS) grepTool() tool.Tool {
 type grepQuery struct {
 	pattern       *linePattern
 	glob          *glob.Pattern // nil: all files
+	paths         Grammar
 	before, after int
 	max           int
 }
 
-func (p grepParams) compile() (*grepQuery, error) {
-	q := &grepQuery{before: p.Before, after: p.After, max: min(p.MaxMatches, maxMatches)}
+func (p grepParams) compile(paths Grammar) (*grepQuery, error) {
+	q := &grepQuery{paths: paths, before: p.Before, after: p.After, max: min(p.MaxMatches, maxMatches)}
 	var err error
 	if p.Glob != "" {
-		if q.glob, err = glob.Compile(p.Glob); err != nil {
+		if q.glob, err = paths.compile(p.Glob); err != nil {
 			return nil, in(err, "glob")
 		}
 	}
@@ -94,11 +95,11 @@ func (p grepParams) compile() (*grepQuery, error) {
 }
 
 func (f *FS) grep(ctx context.Context, p grepParams) (*Grepping, error) {
-	rel, err := ParsePath(p.Path)
+	rel, err := f.opts.Paths.Parse(p.Path)
 	if err != nil {
 		return nil, in(err, "path")
 	}
-	query, err := p.compile()
+	query, err := p.compile(f.opts.Paths)
 	if err != nil {
 		return nil, err
 	}
@@ -260,7 +261,7 @@ func (g *grepping) answer(rel string) *Grepping {
 		if m.Path != "" {
 			path = join(rel, m.Path)
 		}
-		g.found[i].Path = Display(path)
+		g.found[i].Path = g.query.paths.Display(path)
 		if room -= m.size() + jsonSize(g.found[i].Path); room < 0 && i > 0 {
 			g.walk.cuts.add(answerFull)
 			g.found = g.found[:i]

@@ -26,7 +26,7 @@ func (f *FS) Import(ctx context.Context, stream io.Reader, dest string) (*Transf
 		return nil, err
 	}
 	defer leave()
-	rel, err := clean(dest)
+	rel, err := Any.clean(dest)
 	if err != nil {
 		return nil, in(err, "dest")
 	}

@@ -56,7 +56,7 @@ func pathError(op, name string, err error) error {
 		err = fs.ErrPermission
 	case errors.Is(err, fs.ErrInvalid), errors.Is(err, fs.ErrClosed):
 	default:
-		err = beneath.Error(err, escape(name))
+		err = beneath.Error(err, Any.escape(name))
 	}
 	return &fs.PathError{Op: op, Path: name, Err: err}
 }

@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/wisbox/wisbox/internal/pathname"
 )
 
 // journal keeps records in a file of JSON lines that several processes append
@@ -53,7 +55,7 @@ func (j *journal) close() error { return j.file.Close() }
 // add takes a record down. Names that no path may have are left out: nobody can
 // ask for them.
 func (j *journal) add(path string, r record) {
-	if !isPrintable(path) {
+	if !pathname.Text(path) {
 		return
 	}
 	line, err := json.Marshal(journalLine{

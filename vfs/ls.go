@@ -49,7 +49,7 @@ func (f *FS) lsTool() tool.Tool {
 }
 
 func (f *FS) ls(ctx context.Context, p lsParams) (*Listing, error) {
-	dir, err := f.reach(ctx, p.Path, "path", ParsePath, f.tree.OpenDir)
+	dir, err := f.reach(ctx, p.Path, "path", f.opts.Paths.Parse, f.tree.OpenDir)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (f *FS) ls(ctx context.Context, p lsParams) (*Listing, error) {
 	if err != nil {
 		return nil, in(fail(err, dir.rel), "path")
 	}
-	l := &Listing{Path: Display(dir.rel), Entries: make([]ListEntry, 0, min(len(names), maxList)), Truncated: more}
+	l := &Listing{Path: f.opts.Paths.Display(dir.rel), Entries: make([]ListEntry, 0, min(len(names), maxList)), Truncated: more}
 	f.list(l, dir, names)
 	return l, nil
 }
@@ -109,26 +109,26 @@ func (f *FS) listEntry(dir *reached, n dirName) (ListEntry, bool) {
 	if err := unix.Fstatat(fd, n.name, &st, unix.AT_SYMLINK_NOFOLLOW); err == unix.ENOENT {
 		return ListEntry{}, false
 	} else if err != nil { // a directory that may be listed but not entered
-		return ListEntry{Name: escape(n.name), Path: Display(join(dir.rel, n.name)), Kind: kindOfType(n.kind)}, true
+		return ListEntry{Name: f.opts.Paths.escape(n.name), Path: f.opts.Paths.Display(join(dir.rel, n.name)), Kind: kindOfType(n.kind)}, true
 	}
-	e := ListEntry{Name: escape(n.name), Path: Display(join(dir.rel, n.name)), Kind: kindOf(&st), UpdatedAt: timestamp(modified(&st))}
+	e := ListEntry{Name: f.opts.Paths.escape(n.name), Path: f.opts.Paths.Display(join(dir.rel, n.name)), Kind: kindOf(&st), UpdatedAt: timestamp(modified(&st))}
 	switch e.Kind {
 	case File:
 		size, r := st.Size, f.versions.look(join(dir.Path, n.name), &st)
 		e.SizeBytes, e.Version, e.CreatedAt = &size, r.version, timestamp(r.createdAt())
 	case Symlink:
-		e.Target = linkText(fd, n.name)
+		e.Target = f.opts.Paths.linkText(fd, n.name)
 	}
 	return e, true
 }
 
-func linkText(dir int, name string) string {
+func (g Grammar) linkText(dir int, name string) string {
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(dir, name, buf)
 	if err != nil {
 		return ""
 	}
-	return escape(string(buf[:n]))
+	return g.escape(string(buf[:n]))
 }
 
 // Text lists one entry a line.

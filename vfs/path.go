@@ -5,47 +5,87 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/wisbox/wisbox/internal/glob"
+	"github.com/wisbox/wisbox/internal/pathname"
 	"github.com/wisbox/wisbox/tool"
 )
 
 const (
-	maxPath     = 4_096 // characters, before anything is looked at
-	maxSegments = 16
-	maxSegment  = 80 // characters
-	mountName   = "workspace"
+	maxPath       = 4_096 // bytes, before anything is looked at
+	maxSegments   = 16
+	maxSegment    = 80  // characters
+	maxAnySegment = 255 // bytes: what the kernel's file systems take
+	mountName     = "workspace"
 )
 
-// ParsePath reads a path as agents write it and gives it relative to the
+// Grammar says which paths the tools take. The zero value is [ASCII].
+type Grammar string
+
+const (
+	// ASCII takes printable ASCII, segments of at most 80 characters.
+	ASCII Grammar = "ascii"
+	// Any takes UTF-8 without control characters and invisible ones, segments of at
+	// most 255 bytes. It normalises nothing: a path names the file of the same bytes.
+	Any Grammar = "any"
+)
+
+// ParsePath is [Grammar.Parse] of [ASCII].
+func ParsePath(s string) (string, error) { return ASCII.Parse(s) }
+
+// Parse reads a path as agents write it and gives it relative to the
 // workspace, clean and slash-separated; "" is the workspace itself. A leading
 // "/", "/workspace/" or "workspace/" is stripped, "//" collapses, blanks around
 // a segment are trimmed. The error is a *tool.Error of kind invalid; the caller
 // adds the field.
-func ParsePath(s string) (string, error) {
-	segments, err := segmentsOf(s)
+func (g Grammar) Parse(s string) (string, error) {
+	segments, err := g.segmentsOf(s)
 	if err != nil {
 		return "", err
 	}
 	if len(segments) > 0 && segments[0] == mountName {
 		segments = segments[1:]
 	}
-	return checked(segments)
+	return g.checked(segments)
 }
 
-// clean reads a path that a Go caller gives: as [ParsePath], but a relative one
-// is taken at its word, so what ParsePath gave stays what it is.
-func clean(s string) (string, error) {
+// clean reads a path that a Go caller gives: as Parse, but a relative one
+// is taken at its word, so what Parse gave stays what it is.
+func (g Grammar) clean(s string) (string, error) {
 	if strings.HasPrefix(strings.TrimLeft(s, " "), "/") {
-		return ParsePath(s)
+		return g.Parse(s)
 	}
-	segments, err := segmentsOf(s)
+	segments, err := g.segmentsOf(s)
 	if err != nil {
 		return "", err
 	}
-	return checked(segments)
+	return g.checked(segments)
 }
 
-// parseFile is [ParsePath] for what must not be the workspace itself.
-func parseFile(s string) (string, error) { return notTop(ParsePath(s)) }
+// parseFile is Parse for what must not be the workspace itself.
+func (g Grammar) parseFile(s string) (string, error) { return notTop(g.Parse(s)) }
+
+// compile reads a pattern of names.
+func (g Grammar) compile(pattern string) (*glob.Pattern, error) {
+	if g == Any {
+		return glob.CompileText(pattern)
+	}
+	return glob.Compile(pattern)
+}
+
+// takes reports whether the characters of s may stand in a path.
+func (g Grammar) takes(s string) bool {
+	if g == Any {
+		return pathname.Text(s)
+	}
+	return pathname.ASCII(s)
+}
+
+func (g Grammar) maxSegment() int {
+	if g == Any {
+		return maxAnySegment
+	}
+	return maxSegment
+}
 
 func notTop(rel string, err error) (string, error) {
 	if err == nil && rel == "" {
@@ -54,12 +94,12 @@ func notTop(rel string, err error) (string, error) {
 	return rel, err
 }
 
-func segmentsOf(s string) ([]string, error) {
+func (g Grammar) segmentsOf(s string) ([]string, error) {
 	if len(s) > maxPath {
-		return nil, tool.Errorf(tool.Invalid, "the path has %d characters; at most %d segments of %d are taken", len(s), maxSegments, maxSegment)
+		return nil, tool.Errorf(tool.Invalid, "the path has %d characters; at most %d segments of %d are taken", utf8.RuneCountInString(s), maxSegments, g.maxSegment())
 	}
-	if !isPrintable(s) {
-		return nil, tool.Errorf(tool.Invalid, "the path holds a character that is not printable ASCII")
+	if !g.takes(s) {
+		return nil, tool.Errorf(tool.Invalid, "the path holds %s", g.refused())
 	}
 	var segments []string
 	for part := range strings.SplitSeq(s, "/") {
@@ -70,7 +110,14 @@ func segmentsOf(s string) ([]string, error) {
 	return segments, nil
 }
 
-func checked(segments []string) (string, error) {
+func (g Grammar) refused() string {
+	if g == Any {
+		return "a control character, an invisible one, or bytes that are not UTF-8"
+	}
+	return "a character that is not printable ASCII; a session with the option paths=any takes it, and so do programs"
+}
+
+func (g Grammar) checked(segments []string) (string, error) {
 	if len(segments) > maxSegments {
 		return "", tool.Errorf(tool.Invalid, "the path has %d segments; at most %d are taken", len(segments), maxSegments)
 	}
@@ -78,31 +125,25 @@ func checked(segments []string) (string, error) {
 		if s == "." || s == ".." {
 			return "", tool.Errorf(tool.Invalid, "the path has the segment %q; write it out from the workspace's top", s)
 		}
-		if len(s) > maxSegment {
-			return "", tool.Errorf(tool.Invalid, "a segment of the path has %d characters; at most %d are taken", len(s), maxSegment)
+		if len(s) > g.maxSegment() {
+			return "", tool.Errorf(tool.Invalid, "a segment of the path has %d bytes; at most %d are taken", len(s), g.maxSegment())
 		}
 	}
 	return strings.Join(segments, "/"), nil
 }
 
-func isPrintable(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return true
-}
+// Display is [Grammar.Display] of [ASCII].
+func Display(rel string) string { return ASCII.Display(rel) }
 
 // Display is a path of the workspace as results show it: relative, but "/" for
-// the workspace itself and absolute where [ParsePath] would strip a directory
-// that is really called workspace. Bytes that no path may hold are escaped as in
-// a Go string.
-func Display(rel string) string {
+// the workspace itself and absolute where [Grammar.Parse] would strip a directory
+// that is really called workspace. Characters that no path may hold are escaped
+// as in a Go string.
+func (g Grammar) Display(rel string) string {
 	if rel == "" {
 		return "/"
 	}
-	shown := escape(rel)
+	shown := g.escape(rel)
 	if first, _, _ := strings.Cut(shown, "/"); first == mountName {
 		return Mount + "/" + shown
 	}
@@ -110,15 +151,15 @@ func Display(rel string) string {
 }
 
 // escape makes a name that a program has chosen fit for one line of text.
-func escape(name string) string {
-	if isPrintable(name) {
+func (g Grammar) escape(name string) string {
+	if g.takes(name) {
 		return name
 	}
 	var b strings.Builder
 	for i := 0; i < len(name); {
 		r, size := utf8.DecodeRuneInString(name[i:])
-		if r >= ' ' && r <= '~' {
-			b.WriteByte(name[i])
+		if g.takes(name[i:i+size]) && r != utf8.RuneError {
+			b.WriteString(name[i : i+size])
 		} else {
 			quoted := strconv.QuoteToASCII(name[i : i+size])
 			b.WriteString(quoted[1 : len(quoted)-1])

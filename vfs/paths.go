@@ -16,7 +16,7 @@ import (
 // workspace. Links count as files unless they lead to a directory; none is followed
 // below path. No file is opened.
 func (f *FS) Paths(ctx context.Context, path string, max int) ([]string, error) {
-	base, err := f.reach(ctx, path, "path", ParsePath, f.tree.OpenDir)
+	base, err := f.reach(ctx, path, "path", f.opts.Paths.Parse, f.tree.OpenDir)
 	if err != nil {
 		return nil, err
 	}

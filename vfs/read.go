@@ -53,12 +53,12 @@ func (f *FS) readTool() tool.Tool {
 }
 
 func (f *FS) read(ctx context.Context, p readParams) (*Reading, error) {
-	file, err := f.reach(ctx, p.FilePath, "file_path", parseFile, f.tree.Open)
+	file, err := f.reach(ctx, p.FilePath, "file_path", f.opts.Paths.parseFile, f.tree.Open)
 	if err != nil {
 		return nil, err
 	}
 	defer file.close()
-	out := &Reading{Path: Display(file.rel), Encoding: p.Encoding, Offset: p.Offset, SizeBytes: file.Stat.Size, UpdatedAt: timestamp(modified(&file.Stat))}
+	out := &Reading{Path: f.opts.Paths.Display(file.rel), Encoding: p.Encoding, Offset: p.Offset, SizeBytes: file.Stat.Size, UpdatedAt: timestamp(modified(&file.Stat))}
 	if err := out.fill(ctx, file.Handle, p.Limit); err != nil {
 		return nil, in(fail(err, file.rel), "file_path")
 	}

@@ -29,7 +29,7 @@ func (f *FS) rmTool() tool.Tool {
 		Name: "rm", Title: "Remove", Destructive: true, Effect: tool.FreeingEffect,
 		Description: "Remove a file, or a directory with everything in it. A symlink is removed itself, never what it points to.",
 	}, func(ctx context.Context, p rmParams) (*Removal, error) {
-		rel, err := parseFile(p.Path)
+		rel, err := f.opts.Paths.parseFile(p.Path)
 		if err != nil {
 			return nil, in(err, "path")
 		}
@@ -39,7 +39,7 @@ func (f *FS) rmTool() tool.Tool {
 
 // Delete removes path and everything below it and counts the entries.
 func (f *FS) Delete(ctx context.Context, path string) (int64, error) {
-	rel, err := notTop(clean(path))
+	rel, err := notTop(f.opts.Paths.clean(path))
 	if err != nil {
 		return 0, in(err, "path")
 	}
@@ -58,12 +58,12 @@ func (f *FS) remove(ctx context.Context, rel string, allowMissing bool) (*Remova
 	defer leave()
 	n, err := f.removeEntry(ctx, rel)
 	if allowMissing && errors.Is(err, fs.ErrNotExist) {
-		return &Removal{Path: Display(rel)}, nil
+		return &Removal{Path: f.opts.Paths.Display(rel)}, nil
 	}
 	if err != nil {
 		return nil, in(fail(err, rel), "path")
 	}
-	return &Removal{Path: Display(rel), Deleted: n}, nil
+	return &Removal{Path: f.opts.Paths.Display(rel), Deleted: n}, nil
 }
 
 // Changes reports to the audit log what was removed.

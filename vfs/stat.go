@@ -34,7 +34,7 @@ type Info struct {
 
 // Stat looks at a path, over links that stay inside.
 func (f *FS) Stat(ctx context.Context, path string) (Info, error) {
-	at, err := f.reach(ctx, path, "path", clean, f.tree.Look)
+	at, err := f.reach(ctx, path, "path", f.opts.Paths.clean, f.tree.Look)
 	if err != nil {
 		return Info{}, err
 	}
@@ -43,7 +43,7 @@ func (f *FS) Stat(ctx context.Context, path string) (Info, error) {
 }
 
 func (f *FS) info(at *reached) Info {
-	info := Info{Path: Display(at.rel), Kind: kindOf(&at.Stat), Mode: beneath.Mode(&at.Stat), UpdatedAt: modified(&at.Stat)}
+	info := Info{Path: f.opts.Paths.Display(at.rel), Kind: kindOf(&at.Stat), Mode: beneath.Mode(&at.Stat), UpdatedAt: modified(&at.Stat)}
 	if info.Kind == File {
 		r := f.versions.look(at.Path, &at.Stat)
 		info.SizeBytes, info.Version, info.CreatedAt = at.Stat.Size, r.version, r.createdAt()

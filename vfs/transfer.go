@@ -38,7 +38,7 @@ func (t *Transfer) skip(name, reason string) {
 		t.More++
 		return
 	}
-	short, _ := firstChars(escape(name), maxSkippedName)
+	short, _ := firstChars(ASCII.escape(name), maxSkippedName)
 	t.Skipped = append(t.Skipped, Skipped{Name: short, Reason: reason})
 }
 

@@ -37,6 +37,9 @@ type Options struct {
 	// Lock is taken for each change, to keep other processes out; nil takes none.
 	// Calls of one FS exclude each other anyway.
 	Lock func(context.Context) (unlock func(), err error)
+	// Paths says which paths the tools take, and show as they are; default [ASCII].
+	// Import, Export and Watch take those of [Any], what programs call their files.
+	Paths Grammar
 	// ReadBeforeWrite makes it a conflict to change an existing file that was not
 	// read, or that changed since.
 	ReadBeforeWrite bool
@@ -77,7 +80,7 @@ func (l Limits) withDefaults() Limits {
 // FS is one workspace. Its methods may be called from many goroutines at once;
 // changes happen one after the other.
 //
-// Methods take a path in the workspace, relative as [ParsePath] gives it or
+// Methods take a path in the workspace, relative as [Grammar.Parse] gives it or
 // absolute as programs write it, and keep its rules. Every error is a
 // *tool.Error.
 type FS struct {
@@ -283,7 +286,7 @@ func fail(err error, rel string) error {
 	if err == nil {
 		return nil
 	}
-	return beneath.Error(err, Display(rel))
+	return beneath.Error(err, Any.Display(rel))
 }
 
 // in names the parameter that err is about, unless it names one already.

@@ -72,7 +72,7 @@ func (f *FS) Watch(ctx context.Context, name string) (<-chan Change, error) {
 		return nil, err
 	}
 	defer leave()
-	rel, err := clean(name)
+	rel, err := Any.clean(name)
 	if err != nil {
 		return nil, in(err, "path")
 	}
@@ -80,7 +80,7 @@ func (f *FS) Watch(ctx context.Context, name string) (<-chan Change, error) {
 	if err != nil {
 		return nil, in(fail(err, rel), "path")
 	}
-	w, err := newWatcher(ctx, base, rel)
+	w, err := newWatcher(ctx, base, f.opts.Paths, rel)
 	if err != nil {
 		return nil, errors.Join(watchError(err), base.Close())
 	}
@@ -110,6 +110,7 @@ func watchError(err error) error {
 // for links between a look and the call, and this one by what is open.
 type watcher struct {
 	base    *beneath.Handle
+	paths   Grammar
 	rel     string // base, as asked for
 	events  *os.File
 	stop    context.CancelFunc
@@ -133,13 +134,13 @@ type watchedDir struct {
 	round int
 }
 
-func newWatcher(ctx context.Context, base *beneath.Handle, rel string) (*watcher, error) {
+func newWatcher(ctx context.Context, base *beneath.Handle, paths Grammar, rel string) (*watcher, error) {
 	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
 	if err != nil {
 		return nil, err
 	}
 	w := &watcher{
-		base: base, rel: rel, events: os.NewFile(uintptr(fd), "inotify"), watched: map[int32]watchedDir{},
+		base: base, paths: paths, rel: rel, events: os.NewFile(uintptr(fd), "inotify"), watched: map[int32]watchedDir{},
 		pending: map[string]Op{}, fresh: map[string]struct{}{}, gone: map[string]int{},
 	}
 	b := budget.New(ctx, budget.Limits{})
@@ -459,7 +460,7 @@ func (w *watcher) changes() []Change {
 		if op == replaced {
 			op = w.now(name)
 		}
-		changes = append(changes, Change{Path: Display(join(w.rel, name)), Op: op})
+		changes = append(changes, Change{Path: w.paths.Display(join(w.rel, name)), Op: op})
 	}
 	w.lost, w.order, w.noted = false, nil, 0
 	clear(w.pending)

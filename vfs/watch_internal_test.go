@@ -21,7 +21,7 @@ func watched(t *testing.T, path string) *watcher {
 	require.NoError(t, err)
 	base, err := tree.OpenDir("")
 	require.NoError(t, err)
-	w, err := newWatcher(t.Context(), base, "")
+	w, err := newWatcher(t.Context(), base, ASCII, "")
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, w.events.Close())

@@ -15,7 +15,7 @@ func (f *FS) ReadWhole(ctx context.Context, path string, max int64) ([]byte, Inf
 	if max <= 0 {
 		max = f.opts.Limits.WholeBytes
 	}
-	file, err := f.reach(ctx, path, "path", clean, f.tree.Open)
+	file, err := f.reach(ctx, path, "path", f.opts.Paths.clean, f.tree.Open)
 	if err != nil {
 		return nil, Info{}, err
 	}

@@ -39,7 +39,7 @@ func (f *FS) writeTool() tool.Tool {
 }
 
 func (f *FS) write(ctx context.Context, p writeParams) (*WriteResult, error) {
-	rel, err := parseFile(p.FilePath)
+	rel, err := f.opts.Paths.parseFile(p.FilePath)
 	if err != nil {
 		return nil, in(err, "file_path")
 	}

@@ -45,6 +45,7 @@ type agentOptions struct {
 	apply    bool
 	branch   string
 	keep     bool
+	session  string // to go on in; "" for a new one
 
 	all  *pflag.FlagSet    // of the command
 	home map[string]string // the coder's files, filled
@@ -68,10 +69,11 @@ it. The agent's own sandbox and questions are off, because the session is its sa
 At the end wisbox reports on stderr the changed files, the connections made and denied,
 the limits, the heads of the logs, and the next commands. It writes to the folder only
 with --apply. It keeps the session if changes are left that --apply or --branch didn't
-take; the agent's home directory goes with the container.`,
+take, and --session goes on in it; the agent's home directory goes with the container.`,
 		Example: `  wisbox agent claude
   wisbox agent codex ./project -p 'Fix the failing test' --allow python
   wisbox agent claude . -p 'Add a test' --branch add-test -- --model opus
+  wisbox agent claude --session claude -p 'Now the documentation'
   wisbox agent opencode --api-url http://localhost:11434/v1 --allow host:11434`,
 		Args: opts.take,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -100,6 +102,7 @@ func (o *agentOptions) register(flags *pflag.FlagSet) {
 	flags.StringVar(&o.apiURL, "api-url", "", "base `URL` of the API, in the form that the agent takes: https://…, or http://localhost:PORT, which needs --allow host:PORT and gets no key (default: the maker's)")
 	flags.BoolVar(&o.apply, "apply", false, "write the changes to PATH at the end")
 	flags.StringVar(&o.branch, "branch", "", "make a git branch `NAME` of the changes at the end, in PATH's repository")
+	flags.StringVar(&o.session, "session", "", "`NAME` of a session that wisbox agent has left, to go on in: its files, image, rules and limits stay")
 	flags.BoolVar(&o.keep, "keep", false, "keep the session in any case")
 }
 
@@ -137,6 +140,13 @@ func (o *agentOptions) check(a *app) error {
 		return usageError{errors.New("the agent needs a terminal; run it at one, or give its task with --prompt")}
 	case o.apply && o.branch != "":
 		return usageError{errors.New("--apply and --branch exclude each other; give one of the two")}
+	case o.session != "" && o.path != "":
+		return usageError{errors.New("PATH is copied into a new session, and --session has its files; give one of the two")}
+	case o.session != "" && (o.name != "" || o.all.Changed("agent-version")):
+		return usageError{errors.New("--name and --agent-version are for a new session; --session has what it was created with")}
+	}
+	if err := o.refuseFor(o.session); err != nil {
+		return err
 	}
 	return o.programFlags.check()
 }
@@ -144,6 +154,9 @@ func (o *agentOptions) check(a *app) error {
 func (a *app) runAgent(ctx context.Context, o *agentOptions) error {
 	if err := o.check(a); err != nil {
 		return err
+	}
+	if o.session != "" {
+		return a.engineError(ctx, a.runAgentAgain(ctx, o))
 	}
 	so, err := a.agentSession(o)
 	if err == nil {
@@ -161,7 +174,7 @@ func (a *app) runAgentIn(ctx context.Context, o *agentOptions, so *wisbox.Sessio
 		return err
 	}
 	defer m.Close()
-	if so.Image == "" && so.Template == "" {
+	if so.Image == "" && so.Template == "" && o.build == "" {
 		if so.Image, err = a.agentImage(ctx, m, o); err != nil {
 			return err
 		}
@@ -173,6 +186,47 @@ func (a *app) runAgentIn(ctx context.Context, o *agentOptions, so *wisbox.Sessio
 	r := &agentReport{Agent: o.coder.name, Session: s.ID()}
 	ran := a.runCoder(ctx, s, o, r)
 	return a.finishAgent(ctx, m, s, o, r, ran)
+}
+
+// runAgentAgain runs the agent in a session that it has left. The session stays.
+func (a *app) runAgentAgain(ctx context.Context, o *agentOptions) error {
+	m, err := a.manager(ctx)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	s, err := m.Attach(ctx, o.session)
+	if err != nil {
+		return asUsage(err)
+	}
+	was := s.Options()
+	secrets, err := o.reachAgain(&was)
+	if err == nil {
+		err = o.checkBranch(ctx, &was)
+	}
+	if err == nil {
+		err = s.SetSecrets(ctx, secrets)
+	}
+	if err != nil {
+		return errors.Join(err, a.closeSession(ctx, s))
+	}
+	o.keep = true
+	r := &agentReport{Agent: o.coder.name, Session: s.ID()}
+	return a.finishAgent(ctx, m, s, o, r, a.runCoder(ctx, s, o, r))
+}
+
+// reachAgain is the key for a session whose rules bring it to the API already.
+func (o *agentOptions) reachAgain(was *wisbox.SessionOptions) (map[string]wisbox.Secret, error) {
+	now := &wisbox.SessionOptions{Allow: slices.Clone(was.Allow)}
+	if err := o.reachAPI(now); err != nil {
+		return nil, err
+	}
+	for _, rule := range now.Inject {
+		if !slices.Contains(was.Inject, rule) {
+			return nil, tool.Errorf(tool.Conflict, "the session %s has no rule that brings this key to this API, so it was not made by wisbox agent %s with them; begin a new one without --session", o.session, o.coder.name).In("session")
+		}
+	}
+	return now.Secrets, nil
 }
 
 // checkBranch finds out before the agent's work what would be in the branch's way after it.
@@ -411,8 +465,10 @@ func (a *app) agentImage(ctx context.Context, m *wisbox.Manager, o *agentOptions
 		return tag, toolerr.Of(err)
 	}
 	fmt.Fprintf(a.err, "wisbox: building the image of %s %s, once\n", o.coder.name, o.version)
-	say := func(line string) { fmt.Fprintln(a.err, printable(line)) }
-	if _, err := images.BuildPreset(ctx, b, &images.PresetOptions{With: []string{"node"}, Progress: say}); err != nil {
+	if err := a.watched(func(say func(string)) error {
+		_, err := images.BuildPreset(ctx, b, &images.PresetOptions{With: []string{"node"}, Progress: say})
+		return err
+	}); err != nil {
 		return "", buildError(err)
 	}
 	dir, err := os.MkdirTemp("", "wisbox-agent-")
@@ -425,7 +481,7 @@ func (a *app) agentImage(ctx context.Context, m *wisbox.Manager, o *agentOptions
 			return "", hostError(err)
 		}
 	}
-	if _, err = images.BuildFile(ctx, b, &images.FileOptions{Context: dir, Tag: tag, Progress: say}); err != nil {
+	if _, err = a.buildFile(ctx, b, &images.FileOptions{Context: dir, Tag: tag, Own: true}); err != nil {
 		return "", tool.Errorf(tool.Unavailable, "building the image of %s %s: %s; read the lines above, and check that this machine reaches npm's registry", o.coder.name, o.version, tool.AsError(buildError(err)).Message).Because(err)
 	}
 	return tag, nil

@@ -7,11 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"path"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	units "github.com/docker/go-units"
@@ -109,89 +106,8 @@ func (r *agentReport) look(ctx context.Context, s *wisbox.Session) error {
 	if r.Changes, err = s.Diff(ctx, &wisbox.DiffOptions{Lines: true}); err != nil {
 		return err
 	}
-	r.RunByThemselves = runByThemselves(s.Files(), r.Changes.Changes)
+	r.RunByThemselves = runByThemselves(s.Files(), r.Changes.Changes, hookFolders(ctx, s.Options().Mounts))
 	return nil
-}
-
-// selfRunning are files and directories, in lower case and as [path.Match] has them, that
-// programs of the host take settings and commands from without being asked.
-var selfRunning = slices.Concat(
-	[]string{ // agents
-		".claude", "claude.md", "claude.local.md", ".codex", "agents.md", ".gemini", "gemini.md", ".opencode", "opencode.json", "opencode.jsonc",
-		".cursor", ".cursorrules", ".windsurf", ".windsurfrules", ".clinerules", ".roo", ".kiro", ".amazonq", ".continue", ".aider*", ".mcp.json",
-	},
-	[]string{ // editors
-		".vscode", "*.code-workspace", ".idea", "*.iml", ".ideavimrc", ".zed", ".fleet", ".nova", "*.sublime-project", ".dir-locals.el",
-		".vim", ".exrc", ".vimrc", ".nvimrc", ".nvim.lua", ".lvimrc", ".devcontainer", ".devcontainer.json",
-	},
-	[]string{ // shells and environments
-		".envrc*", ".direnv", ".mise*", "mise.toml", ".tool-versions", ".rvmrc", ".autoenv*", "*.pth", "sitecustomize.py",
-	},
-	[]string{ // tools
-		".gitmodules", ".githooks", ".husky", ".pre-commit-config.yaml", "lefthook*", ".npmrc", ".yarnrc", ".yarnrc.yml", ".yarn", ".pnpmfile.cjs",
-		".cargo", ".bundle", ".bazelrc", ".gdbinit", ".lldbinit",
-	},
-	[]string{ // continuous integration
-		".github/workflows", ".github/actions", ".gitlab-ci.yml", ".circleci", "jenkinsfile",
-	},
-)
-
-// runByThemselves are the changed paths, removed ones too, that the host's programs may take
-// settings or commands from.
-func runByThemselves(tree fs.FS, all []wisbox.FileChange) (found []string) {
-	bare := bareRepositories(tree)
-	for _, c := range all {
-		for _, name := range []string{c.Path, c.From} {
-			if name != "" && (runsByItself(name) || bare(name)) {
-				found = append(found, name)
-			}
-		}
-	}
-	return found
-}
-
-func runsByItself(name string) bool {
-	names := strings.Split(strings.ToLower(name), "/")
-	return slices.ContainsFunc(selfRunning, func(pattern string) bool {
-		n := strings.Count(pattern, "/") + 1
-		for i := 0; i+n <= len(names); i++ {
-			if ok, _ := path.Match(pattern, strings.Join(names[i:i+n], "/")); ok {
-				return true
-			}
-		}
-		return false
-	})
-}
-
-// bareRepositories finds whether a path is below a directory that git takes for a repository
-// without being asked: its config names programs that git runs.
-func bareRepositories(tree fs.FS) (below func(name string) bool) {
-	known := map[string]bool{}
-	looks := func(dir string) bool {
-		is, ok := known[dir]
-		if !ok {
-			entries, err := fs.ReadDir(tree, dir)
-			has := map[string]bool{}
-			for _, e := range entries {
-				has[strings.ToLower(e.Name())] = true
-			}
-			gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
-			unknown := err != nil && !gone // as with a name that is not UTF-8
-			is = unknown || has["head"] && (has["commondir"] || has["objects"] && has["refs"])
-			known[dir] = is
-		}
-		return is
-	}
-	return func(name string) bool {
-		for dir := path.Dir(name); ; dir = path.Dir(dir) {
-			if looks(dir) {
-				return true
-			}
-			if dir == "." {
-				return false
-			}
-		}
-	}
 }
 
 // bringHome does what --apply and --branch ask, or says why not.

@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"io/fs"
 	"net/url"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
@@ -16,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/hostmount"
 )
 
 // forAgent are the options of an agent's command line, with a key in the environment.
@@ -156,7 +159,7 @@ func TestNoKeyComesInByAVariableOrASecret(t *testing.T) {
 }
 
 func TestFilesThatRunByThemselvesAreKnown(t *testing.T) {
-	for _, path := range []string{".claude/settings.json", "sub/.vscode/tasks.json", ".envrc", ".MCP.json", "CLAUDE.md", "a/.envrc.local", "x.code-workspace", "a/.github/Workflows/b.yml", "Jenkinsfile", "venv/x.pth"} {
+	for _, path := range []string{".claude/settings.json", "sub/.gitattributes", "sub/.vscode/tasks.json", ".envrc", ".MCP.json", "CLAUDE.md", "a/.envrc.local", "x.code-workspace", "a/.github/Workflows/b.yml", "Jenkinsfile", "venv/x.pth"} {
 		assert.True(t, runsByItself(path), path)
 	}
 	for _, path := range []string{"main.go", "claude/x", "docs/.gitignore", ".github/CODEOWNERS", ".github/a/workflows", "pth"} {
@@ -172,7 +175,7 @@ func TestFilesThatRunByThemselvesAreKnown(t *testing.T) {
 func TestRemovedAndRenamedFilesThatRunByThemselvesAreKnown(t *testing.T) {
 	assert.Equal(t, []string{".envrc", ".vscode/tasks.json"}, runByThemselves(fstest.MapFS{}, []wisbox.FileChange{
 		{Path: ".envrc", Status: "removed"}, {Path: "a.json", From: ".vscode/tasks.json", Status: "renamed"}, {Path: "main.go", Status: "changed"},
-	}))
+	}, nil))
 }
 
 func TestWhatLooksLikeABareRepositoryIsKnown(t *testing.T) {
@@ -184,9 +187,49 @@ func TestWhatLooksLikeABareRepositoryIsKnown(t *testing.T) {
 	assert.Equal(t, []string{"a/config", "a/refs/heads/main", "b/head"}, runByThemselves(tree, []wisbox.FileChange{
 		{Path: "a/config", Status: "changed"}, {Path: "a/refs/heads/main", Status: "added"}, {Path: "b/head", Status: "added"},
 		{Path: "c/config", Status: "added"}, {Path: "gone/HEAD", Status: "removed"},
-	}))
-	assert.Equal(t, []string{"\xff/x"}, runByThemselves(os.DirFS(t.TempDir()), []wisbox.FileChange{{Path: "\xff/x", Status: "added"}}), "a directory that can't be read counts")
-	assert.Equal(t, []string{"config"}, runByThemselves(fstest.MapFS{"HEAD": file, "config": file, "objects/x": file, "refs/x": file}, []wisbox.FileChange{{Path: "config", Status: "added"}}))
+	}, nil))
+	assert.Equal(t, []string{"\xff/x"}, runByThemselves(os.DirFS(t.TempDir()), []wisbox.FileChange{{Path: "\xff/x", Status: "added"}}, nil), "a directory that can't be read counts")
+	assert.Equal(t, []string{"config"}, runByThemselves(fstest.MapFS{"HEAD": file, "config": file, "objects/x": file, "refs/x": file}, []wisbox.FileChange{{Path: "config", Status: "added"}}, nil))
+}
+
+func TestWhatALinkOfAnotherNameLeadsToIsKnown(t *testing.T) {
+	file, link := &fstest.MapFile{}, func(to string) *fstest.MapFile { return &fstest.MapFile{Mode: fs.ModeSymlink, Data: []byte(to)} }
+	tree := fstest.MapFS{
+		"env.sh": file, ".envrc": link("env.sh"), "ci/build.yml": file, ".github/workflows": link("../ci"), "plain": link("main.go"), "main.go": file,
+		"abs": file, "sub/.envrc": link("/workspace/abs"), "x": file, "hop": link("x"), ".npmrc": link("hop"), "loop": link("pool"), "pool": link("loop"),
+	}
+	var changes []wisbox.FileChange
+	for _, name := range []string{"env.sh", "ci/build.yml", "main.go", "abs", "x", "loop", "hooks/pre-commit", "hooksx"} {
+		changes = append(changes, wisbox.FileChange{Path: name, Status: "changed"})
+	}
+	assert.Equal(t, []string{"env.sh", "ci/build.yml", "abs", "x", "hooks/pre-commit"}, runByThemselves(tree, changes, []string{"hooks"}))
+	assert.Len(t, runByThemselves(tree, changes, []string{"."}), len(changes), "the folder itself has hooks")
+}
+
+// TestHooksOfTheRepositoryAreFound whatever they are called.
+func TestHooksOfTheRepositoryAreFound(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	dir := t.TempDir()
+	git := func(args ...string) {
+		out, err := exec.Command("git", append([]string{"-C", dir}, args...)...).CombinedOutput()
+		require.NoError(t, err, string(out))
+	}
+	git("init", "-q")
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "sub", "tools"), 0o755))
+	folders := func(below, at string) []string {
+		return hookFolders(t.Context(), []hostmount.Mount{{HostPath: filepath.Join(dir, below), MountPath: at}})
+	}
+	assert.Empty(t, folders("", "."))
+	git("config", "core.hooksPath", "sub/tools")
+	assert.Equal(t, []string{"sub/tools"}, folders("", "."))
+	assert.Equal(t, []string{"p/tools"}, folders("sub", "p"))
+	assert.Equal(t, []string{"."}, folders("sub/tools", "."))
+	git("config", "core.hooksPath", filepath.Join(dir, "sub"))
+	assert.Equal(t, []string{"sub"}, folders("", "."))
+	assert.Equal(t, []string{"."}, folders("sub/tools", "."))
+	git("config", "core.hooksPath", t.TempDir())
+	assert.Empty(t, folders("", "."))
+	assert.Empty(t, hookFolders(t.Context(), []hostmount.Mount{{HostPath: t.TempDir(), MountPath: "."}}))
 }
 
 func TestConnectionsAreCountedByTheirHost(t *testing.T) {

@@ -42,7 +42,7 @@ func (a *app) complete(cmd *cobra.Command) {
 		cmd.ValidArgsFunction = harmless(cmd.ValidArgsFunction)
 	}
 	for flag, values := range map[string][]string{
-		"profile": profile.Names(), "base": {"registry", "debian"}, "isolation": {"default", "gvisor"}, "userns": {"auto", "shared"}, "client": clients,
+		"profile": profile.Names(), "base": {"registry", "debian"}, "isolation": {"default", "gvisor"}, "userns": {"auto", "shared"}, "paths": {"ascii", "any"}, "client": clients,
 		"level": {"summary", "full"}, "pull": {"missing", "never", "always"}, "with": images.PresetNames(),
 	} {
 		completeFlag(cmd, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))

@@ -81,7 +81,7 @@ func (a *app) workspacePaths(ctx context.Context, session, below, typed string) 
 	if strings.HasPrefix(at, "/") && at != "/workspace" && !strings.HasPrefix(at, "/workspace/") {
 		return nil // of the container
 	}
-	rel, err := vfs.ParsePath(at)
+	rel, err := vfs.Any.Parse(at)
 	if err != nil {
 		return nil
 	}

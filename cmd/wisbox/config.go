@@ -36,7 +36,7 @@ func (a *app) files() (found []*config.File, err error) {
 			return nil, hostError(err)
 		}
 		if !trusted {
-			return nil, tool.Errorf(tool.Permission, "%s is not trusted, or was changed since; see what it sets and trust it with: wisbox trust %s; or leave it out with --no-config", project.Path, project.Dir())
+			return nil, tool.Errorf(tool.Permission, "%s is not trusted, or was changed since, or the Containerfile that it names was; see what it sets and trust it with: wisbox trust %s; or leave it out with --no-config", project.Path, project.Dir())
 		}
 		found = append(found, project)
 	}
@@ -102,6 +102,8 @@ func (f *sessionFlags) take(c config.Chosen) error {
 		return nil
 	case c.Flag == "deny":
 		c.Values = slices.Concat(f.deny, c.Values)
+	case c.Flag == "image" && f.flags.Changed("containerfile"), c.Flag == "containerfile" && f.flags.Changed("image"):
+		return nil
 	case flag.Changed, c.Flag == "isolation" && flag.DefValue != "":
 		return nil
 	}
@@ -180,7 +182,7 @@ func (a *app) newConfigCmd() *cobra.Command {
 from. A flag of a command counts before $WISBOX_ISOLATION, that before wisbox.toml of
 the project, that before your own file, wisbox/config.toml in $XDG_CONFIG_HOME
 (~/.config). A project does not loosen what your own file restricts: deny is joined,
-strict and isolation have the tighter value. wisbox.toml is looked for in this
+strict, isolation and paths have the tighter value. wisbox.toml is looked for in this
 directory and those above it, and counts once you have trusted it: wisbox trust.
 With $WISBOX_NO_CONFIG=1, as with --no-config, neither file counts.`,
 		Args: noArgs,
@@ -238,9 +240,9 @@ func (a *app) newTrustCmd() *cobra.Command {
 		Short: "Trust a project's wisbox.toml, with the content that it has now",
 		Long: `Shows what the wisbox.toml of a project sets, asks, and notes the hash of its content.
 Sessions that are opened in the project have these settings then. Once the file
-changes it has to be trusted again. The file is that of DIR (the working directory)
-or the first above it; --yes, which does not ask, takes DIR's own alone. --remove
-ends the trust.`,
+changes, or the Containerfile that it names, it has to be trusted again. The file is
+that of DIR (the working directory) or the first above it; --yes, which does not ask,
+takes DIR's own alone. --remove ends the trust.`,
 		Example: `  wisbox trust
   wisbox trust --yes ./project
   wisbox trust --remove ./project`,
@@ -288,6 +290,9 @@ func (a *app) runTrust(ctx context.Context, dir string, yes bool) error {
 		rows = append(rows, configured{s, f.Path})
 	}
 	printSettings(a.err, rows)
+	if f.Containerfile != nil {
+		fmt.Fprintf(a.err, "\nwhat is built, by steps that run as root in a container with this machine's network:\n%s\n", shownText(string(f.Containerfile)))
+	}
 	if !yes && !a.agrees(ctx, "trust "+f.Path+" with these settings?") {
 		fmt.Fprintln(a.err, "wisbox: it is not trusted")
 		return exitCode(exitError)
@@ -298,10 +303,20 @@ func (a *app) runTrust(ctx context.Context, dir string, yes bool) error {
 	return a.print(map[string]string{"trusted": f.Path, "sha256": f.Hash()}, func(w io.Writer) { fmt.Fprintln(w, printable(f.Path)) })
 }
 
+// shownText is a text with each line printable and moved in.
+func shownText(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString("  " + printable(strings.TrimRight(line, "\r\n")) + "\n")
+	}
+	return b.String()
+}
+
 const initText = `# What wisbox opens sessions with in this project; flags count before it.
 # wisbox config shows what counts, and wisbox trust makes a changed file count.
 
 # image = "docker.io/library/python:3.12-slim"
+# containerfile = "Containerfile"   # to build, in place of image
 mounts = [".,exclude=.env"]
 # allow = ["python"]                # hosts, or what python, node, debian, git, go, rust need
 # tools = ["files", "shell"]        # of wisbox mcp

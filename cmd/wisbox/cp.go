@@ -93,7 +93,7 @@ func quantity(n int64, one, many string) string {
 
 // upload streams a tar of the host's file or directory into the session.
 func (a *app) upload(ctx context.Context, s *wisbox.Session, from, to string) (*vfs.Transfer, error) {
-	rel, err := vfs.ParsePath(to)
+	rel, err := vfs.Any.Parse(to)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func slash(dir string) string {
 
 // download unpacks a tar of the session's file or directory on the host.
 func (a *app) download(ctx context.Context, s *wisbox.Session, from, to string) (*vfs.Transfer, error) {
-	rel, err := vfs.ParsePath(from)
+	rel, err := vfs.Any.Parse(from)
 	if err != nil {
 		return nil, err
 	}

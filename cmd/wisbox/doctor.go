@@ -51,7 +51,7 @@ func (a *app) runDoctor(ctx context.Context, fix, strict bool) error {
 	if !a.json {
 		opts.Line = func(l doctor.Line) { printLine(a.out, l) }
 	}
-	report := doctor.Examine(ctx, patient{m, m.Backend().(*podman.Backend), a.err}, opts)
+	report := doctor.Examine(ctx, patient{m, m.Backend().(*podman.Backend), a}, opts)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -83,8 +83,8 @@ func printVerdict(w io.Writer, r *doctor.Report) {
 type patient struct {
 	m *wisbox.Manager
 	b *podman.Backend
-	// progress of a repair goes there
-	progress io.Writer
+	// a shows how far a repair is
+	a *app
 }
 
 func (p patient) Service(ctx context.Context) (doctor.Service, error) {
@@ -113,8 +113,10 @@ func (p patient) OldImages(ctx context.Context) (int, error) {
 }
 
 func (p patient) BuildImage(ctx context.Context) error {
-	_, err := images.Build(ctx, p.b, &images.Options{Progress: func(line string) { fmt.Fprintln(p.progress, printable(line)) }})
-	return err
+	return p.a.watched(func(say func(string)) error {
+		_, err := images.Build(ctx, p.b, &images.Options{Progress: say})
+		return err
+	})
 }
 
 func (p patient) Leftovers(ctx context.Context) (int, error) {

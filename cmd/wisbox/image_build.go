@@ -112,7 +112,11 @@ func (a *app) runImageBuild(ctx context.Context, opts *imageBuildOptions) error 
 		make = opts.makePreset
 	}
 	return withBackend(ctx, a, func(_ *wisbox.Manager, b images.Builder) error {
-		report, err := make(ctx, b, func(line string) { fmt.Fprintln(a.err, printable(line)) })
+		var report images.Report
+		err := a.watched(func(say func(string)) (err error) {
+			report, err = make(ctx, b, say)
+			return err
+		})
 		if err != nil {
 			return buildError(err)
 		}

@@ -89,21 +89,10 @@ func (a *app) showPull(p wisbox.PullProgress) {
 	if p.Step != "" {
 		line += ": " + p.Step
 	}
-	switch {
-	case !isTerminal(a.err) && !p.Done:
-		fmt.Fprintln(a.err, printable(line))
-	case isTerminal(a.err) && p.Done:
-		fmt.Fprint(a.err, "\r\x1b[K")
-	case isTerminal(a.err):
-		fmt.Fprintf(a.err, "\r\x1b[K%s", firstRunes(printable(line), pullColumns))
+	s := a.newStatus()
+	if p.Done {
+		s.end(nil)
+		return
 	}
-}
-
-const pullColumns = 79 // a longer line would wrap, and stay
-
-func firstRunes(s string, n int) string {
-	if r := []rune(s); len(r) > n {
-		return string(r[:n])
-	}
-	return s
+	s.say(line)
 }

@@ -121,6 +121,9 @@ func (a *app) runMCP(ctx context.Context, opts *mcpOptions) error {
 		return err
 	}
 	defer m.Close()
+	if err := a.buildImage(ctx, m, &opts.sessionFlags, so); err != nil {
+		return err
+	}
 	described := *so
 	if opts.session != "" {
 		if described, err = settingsOf(ctx, m, opts.session); err != nil {

@@ -132,7 +132,7 @@ func indented(v any) string {
 }
 
 // pathFlags are those of wisbox mcp whose values begin with a path.
-var pathFlags = []string{"mount", "allow-root", "token-file", "tls-cert", "tls-key", "cache", "seccomp"}
+var pathFlags = []string{"mount", "allow-root", "token-file", "tls-cert", "tls-key", "cache", "seccomp", "containerfile"}
 
 // chooseUsual chooses the usual tools where nobody has chosen, and they have their own names. A session
 // that is named must be there.

@@ -7,6 +7,7 @@ import (
 	"path"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -59,7 +60,7 @@ func (f *programFlags) checkDir() error {
 			return nil // the sandbox knows
 		}
 	}
-	dir, err := vfs.ParsePath(given)
+	dir, err := vfs.Any.Parse(given)
 	if err != nil {
 		return asUsage(tool.Errorf(tool.KindOf(err), "--%s %q: %s", flag, given, tool.AsError(err).Message).Because(err))
 	}
@@ -75,6 +76,11 @@ func (f *programFlags) cmd(argv []string) sandbox.Cmd {
 func needCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return usageError{fmt.Errorf("the command to run is missing; write it behind --; see: %s --help", cmd.CommandPath())}
+	}
+	for i, arg := range args {
+		if !utf8.ValidString(arg) {
+			return usageError{fmt.Errorf("argument %d of the command, %q, is not UTF-8; pass the bytes by standard input or a file", i, arg)}
+		}
 	}
 	return nil
 }

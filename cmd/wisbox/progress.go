@@ -19,11 +19,14 @@ type progress struct {
 
 // newProgress takes the total as a function: it is asked for a terminal alone.
 func (a *app) newProgress(total func() int64) *progress {
-	if !isTerminal(a.err) {
+	if !a.isLive() {
 		return &progress{}
 	}
 	return &progress{out: a.err, total: total()}
 }
+
+// unknown is a total that nobody knows before the end.
+func unknown() int64 { return 0 }
 
 const (
 	progressStep  = 1 << 20 // bytes between two drawings
@@ -45,9 +48,14 @@ func (p *progress) String() string {
 	if p.total == 0 {
 		return done
 	}
-	part := min(p.done, p.total)
-	full := int(part * progressWidth / p.total)
-	return fmt.Sprintf("[%s%s] %3d %% %s", strings.Repeat("#", full), strings.Repeat(" ", progressWidth-full), part*100/p.total, done)
+	return bar(p.done, p.total, progressWidth) + done
+}
+
+// bar draws a part of a total, which isn't 0.
+func bar(part, total, width int64) string {
+	part = max(0, min(part, total))
+	full := int(part * width / total)
+	return fmt.Sprintf("[%s%s] %3d %% ", strings.Repeat("#", full), strings.Repeat(" ", int(width)-full), part*100/total)
 }
 
 func (p *progress) end() {

@@ -60,12 +60,28 @@ func (a *app) newRootCmd() *cobra.Command {
 	root.AddCommand(
 		a.newRunCmd(), a.newAgentCmd(), a.newExecCmd(), a.newShellCmd(), a.newPsCmd(), a.newLogsCmd(), a.newAttachCmd(), a.newKillCmd(), a.newPortCmd(), a.newSSHConfigCmd(), a.newSSHProxyCmd(), a.newCallCmd(), a.newEvalCmd(), a.newContextCmd(), a.newReplCmd(), a.newWasmCmd(), a.newRlmCmd(),
 		a.newDiffCmd(), a.newApplyCmd(), a.newBranchCmd(), a.newSnapshotCmd(), a.newTemplateCmd(), a.newUndoCmd(), a.newDigestCmd(), a.newSessionCmd(), a.newCpCmd(), a.newToolsCmd(), a.newImageCmd(), a.newMountCmd(), a.newMCPCmd(), a.newServeCmd(),
-		a.newPruneCmd(), a.newDoctorCmd(), a.newLogCmd(), a.newMetricsCmd(), a.newConfigCmd(), a.newInitCmd(), a.newTrustCmd(), a.newVersionCmd(), a.newHoldCmd(),
+		a.newPruneCmd(), a.newDoctorCmd(), a.newBenchCmd(), a.newLogCmd(), a.newMetricsCmd(), a.newConfigCmd(), a.newInitCmd(), a.newTrustCmd(), a.newVersionCmd(), a.newHoldCmd(),
 		&cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesHelp},
 	)
 	root.AddCommand(a.shortNames()...)
 	a.complete(root)
+	strictCompletion(root)
 	return root
+}
+
+// strictCompletion has cobra's own command refuse what it doesn't know, in our words.
+func strictCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd("")
+	for _, cmd := range root.Commands() {
+		if cmd.Name() != "completion" {
+			continue
+		}
+		cmd.Args = noSuchCommand
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		for _, shell := range cmd.Commands() {
+			shell.Args = noArgs
+		}
+	}
 }
 
 // helpWidth is how many columns the lines of flags have.

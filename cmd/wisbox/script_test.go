@@ -4,16 +4,23 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/wisbox/wisbox/internal/hosttest"
@@ -97,5 +104,37 @@ func TestScripts(t *testing.T) {
 			e.Setenv("PODMAN_BASE_URL", "unix:///run/wisbox-no-such.sock")
 			return nil
 		},
+	})
+}
+
+// testedInGo are commands whose happy path needs what no script has: a terminal, a second
+// process, another registry, or minutes.
+var testedInGo = []string{"agent", "attach", "bench", "doctor", "image build", "image pull", "mcp", "port", "serve", "shell", "ssh-proxy", "top"}
+
+// TestEveryCommandIsInAScript with its happy path and with an error.
+func TestEveryCommandIsInAScript(t *testing.T) {
+	var all strings.Builder
+	for _, dir := range []string{"testdata/script", "../../integration/testdata/script"} {
+		require.NoError(t, fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			raw, err := os.ReadFile(filepath.Join(dir, name))
+			all.Write(append(raw, '\n'))
+			return err
+		}))
+	}
+	everyCommand((&app{}).newRootCmd(), func(cmd *cobra.Command) {
+		name := strings.TrimPrefix(cmd.CommandPath(), "wisbox")
+		if name = strings.TrimSpace(name); name == "" || cmd.HasSubCommands() || cmd.Hidden || name == "help" || !cmd.Runnable() {
+			return
+		}
+		in := func(how string) bool {
+			return regexp.MustCompile(`(?m)^` + how + `\b.*\bwisbox (--\S+ )*` + name + `( |$)`).MatchString(all.String())
+		}
+		if !slices.Contains(testedInGo, name) {
+			assert.True(t, in("exec"), "no script has the happy path of: wisbox %s", name)
+		}
+		assert.True(t, in("(! exec|exitcode [0-9]+)"), "no script has an error of: wisbox %s", name)
 	})
 }

@@ -189,6 +189,9 @@ func printInspection(w io.Writer, in *wisbox.Inspection) {
 	if in.Profile != "" {
 		fmt.Fprintf(w, "profile    %s\n", in.Profile)
 	}
+	if in.Paths != "" {
+		fmt.Fprintf(w, "paths      %s\n", in.Paths)
+	}
 	printGiven(w, in)
 	if in.Paused != nil {
 		fmt.Fprintf(w, "paused     since %s; go on with: wisbox session resume %s\n", in.Paused.Local().Format(time.DateTime), in.ID)

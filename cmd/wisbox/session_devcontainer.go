@@ -48,10 +48,12 @@ func (a *app) takeDevcontainer(f *sessionFlags, d *devcontainerFlags) (*devconta
 	}
 	f.env.vars = append(vars, f.env.vars...)
 	switch {
-	case f.flags.Changed("image") || f.flags.Changed("template"):
+	case f.flags.Changed("image") || f.flags.Changed("containerfile") || f.flags.Changed("template"):
 		file.Image, file.Build = "", nil
 	case file.Build != nil && !d.build:
 		return nil, usageError{fmt.Errorf("%s builds an image from %s; its steps run as root in a container with this machine's network: read that file and add --build, or name an image with --image", file.Path, oneLine(file.Build.File))}
+	case file.Build != nil:
+		f.flags.Lookup("containerfile").Changed = true // that of wisbox.toml is another image
 	case file.Image != "" && images.Registry(file.Image) != "" && !f.flags.Changed("pull"):
 		if err := f.flags.Set("pull", "never"); err != nil { // a stranger's word is no reason to fetch
 			return nil, err
@@ -81,9 +83,8 @@ func (a *app) buildDevcontainer(ctx context.Context, dir string, b *devcontainer
 		return nil
 	}
 	return withBackend(ctx, a, func(_ *wisbox.Manager, builder images.Builder) error {
-		report, err := images.BuildFile(ctx, builder, &images.FileOptions{
+		report, err := a.buildFile(ctx, builder, &images.FileOptions{
 			File: filepath.Join(dir, b.File), Context: filepath.Join(dir, b.Context), Args: b.Args,
-			Progress: func(line string) { fmt.Fprintln(a.err, printable(line)) },
 		})
 		if err != nil {
 			return buildError(err)

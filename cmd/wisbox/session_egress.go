@@ -100,6 +100,9 @@ func printEgress(w io.Writer, e *wisbox.Egress) {
 	if e.Serves || e.Traffic.In+e.Traffic.Out > 0 {
 		fmt.Fprintf(w, "traffic    %s in, %s out\n", units.BytesSize(float64(e.Traffic.In)), units.BytesSize(float64(e.Traffic.Out)))
 	}
+	if e.Out > 0 {
+		fmt.Fprintf(w, "may send   %s in all\n", units.BytesSize(float64(e.Out)))
+	}
 	for _, d := range e.Denied {
 		fmt.Fprintf(w, "denied     %s %s\n", d.Time.Local().Format(time.TimeOnly), printable(d.String()))
 	}

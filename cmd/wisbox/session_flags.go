@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -13,11 +14,13 @@ import (
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/internal/config"
 	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/vfs"
 )
 
 // sessionFlags are the flags of every command that opens a session.
 type sessionFlags struct {
 	image      string
+	build      string // a Containerfile
 	template   string
 	pull       string
 	cpus       float64
@@ -34,6 +37,7 @@ type sessionFlags struct {
 	allowRoots []string
 	rbw        bool
 	fsync      bool
+	paths      string
 	strict     bool
 	isolation  string
 	seccomp    string
@@ -46,7 +50,7 @@ type sessionFlags struct {
 	maxOutput, maxCode      int
 
 	allow, deny, inject []string
-	via, egress         string
+	via, egress, out    string
 
 	flags *pflag.FlagSet // these alone
 
@@ -61,6 +65,7 @@ func (f *sessionFlags) register(all *pflag.FlagSet) {
 	f.flags = flags
 	f.registerLimits(flags)
 	flags.StringVar(&f.image, "image", "", "`IMAGE` to run (default: the one that wisbox image build makes)")
+	flags.StringVar(&f.build, "containerfile", "", "`FILE` to build, as wisbox image build -f does, and to run; an image of the same content is taken as it is")
 	flags.StringVar(&f.template, "template", "", "`TEMPLATE` to begin with, a name or an ID of wisbox template list: its files, and where they aren't given its image, variables, profile and isolation")
 	flags.StringVar(&f.pull, "pull", "", "`WHEN` to fetch the image from its registry: missing, never or always (default missing where --image begins with a registry, as docker.io/; images without one are never pulled)")
 	f.env.register(flags, "every program")
@@ -70,6 +75,7 @@ func (f *sessionFlags) register(all *pflag.FlagSet) {
 	flags.StringArrayVar(&f.services, "service", nil, "container to run beside the session's, as a database, as `NAME=IMAGE` and, each behind a comma, env=K=V, port=N, memory=SIZE, dir=DIR; programs reach it at 127.0.0.1, see docs/network.md; repeatable")
 	f.registerNetwork(flags)
 	flags.BoolVar(&f.rbw, "read-before-write", false, "refuse to change an existing file that the session has not read")
+	flags.StringVar(&f.paths, "paths", "", "file names that the tools take, `KIND`: ascii, or any, which adds Unicode, and names of up to 255 bytes (default ascii)")
 	flags.BoolVar(&f.fsync, "fsync", false, "acknowledge a change of a file tool, a snapshot or a restore only once it is on disk")
 	flags.BoolVar(&f.steps, "auto-snapshot", false, "make a step before each call that can change the workspace, for wisbox undo")
 	flags.BoolVar(&f.rollback, "rollback-on-failure", false, "a call that fails leaves the workspace as it was before; implies --auto-snapshot")
@@ -86,6 +92,7 @@ func (f *sessionFlags) registerNetwork(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.allow, "allow", nil, "let programs connect to a `HOST`[:PORT,…] (443 and 80 by default), to *.HOST, or to what one of python, node, debian, git, go, rust needs; see docs/network.md for tcp:, private:, host: and public; repeatable (default no network)")
 	flags.StringArrayVar(&f.deny, "deny", nil, "don't let programs connect to a `HOST`[:PORT,…] or *.HOST, whatever --allow says; repeatable")
 	flags.StringArrayVar(&f.inject, "inject", nil, "add a --secret to the requests to an allowed host, outside of the sandbox, as `RULE` HOST:HEADER=[SCHEME ]SECRET, see docs/network.md; programs don't get it; repeatable")
+	flags.StringVar(&f.out, "egress-out", "", "`SIZE` that programs may send to other hosts in all, from 1m to 1024g (default 64m)")
 	flags.StringVar(&f.via, "egress-via", "", "`URL` of a proxy, http:// or https://, through which all connections of --allow go")
 }
 
@@ -136,11 +143,14 @@ func (f *sessionFlags) checked() (*wisbox.SessionOptions, error) {
 	if err := checkImage("image", f.image); err != nil {
 		return nil, err
 	}
+	if f.image != "" && f.build != "" {
+		return nil, usageError{errors.New("--image and --containerfile exclude each other; give one of the two")}
+	}
 	if f.egress != "" && f.egress != egressRecord {
 		return nil, usageError{fmt.Errorf("--egress is %q; the one kind is %s", f.egress, egressRecord)}
 	}
 	opts := &wisbox.SessionOptions{
-		Image: f.image, Template: f.template, Pull: wisbox.Pull(f.pull), ReadBeforeWrite: f.rbw, Fsync: f.fsync, AutoSnapshot: f.steps, RollbackOnFailure: f.rollback,
+		Image: f.image, Template: f.template, Pull: wisbox.Pull(f.pull), ReadBeforeWrite: f.rbw, Fsync: f.fsync, Paths: vfs.Grammar(f.paths), AutoSnapshot: f.steps, RollbackOnFailure: f.rollback,
 		Strict: f.strict, Isolation: sandbox.Isolation(f.isolation), UserNS: f.userns, TTL: f.ttl, Idle: f.idle,
 		Allow: f.allow, Deny: f.deny, Inject: f.inject, EgressVia: f.via, EgressRecord: f.egress == egressRecord,
 		MaxTimeout: f.maxTimeout, MaxEvalTimeout: f.evalTimeout, MaxCode: f.maxCode, MaxOutput: f.maxOutput,
@@ -149,7 +159,7 @@ func (f *sessionFlags) checked() (*wisbox.SessionOptions, error) {
 	for _, size := range []struct {
 		flag, text string
 		into       *int64
-	}{{"memory", f.memory, &opts.Limits.Memory}, {"tmp", f.tmp, &opts.Limits.Tmp}, {"disk", f.disk, &opts.Limits.Disk}, {"snapshot-space", f.snapshots, &opts.SnapshotSpace}} {
+	}{{"memory", f.memory, &opts.Limits.Memory}, {"tmp", f.tmp, &opts.Limits.Tmp}, {"disk", f.disk, &opts.Limits.Disk}, {"snapshot-space", f.snapshots, &opts.SnapshotSpace}, {"egress-out", f.out, &opts.EgressOut}} {
 		n, err := readSize(size.flag, size.text)
 		if err != nil {
 			return nil, err

@@ -74,6 +74,9 @@ func (f *sessionFlags) mountError(err error) error {
 // open opens a session as the flags say. It shows on a terminal how far the
 // copying of the mounts is, and says on stderr what they leave out.
 func (a *app) open(ctx context.Context, m *wisbox.Manager, f *sessionFlags, opts *wisbox.SessionOptions) (*wisbox.Session, error) {
+	if err := a.buildImage(ctx, m, f, opts); err != nil {
+		return nil, err
+	}
 	shown := a.showMounts(opts)
 	opts.OnMounted = func(report *hostmount.Report) {
 		shown()
@@ -88,13 +91,14 @@ func (a *app) open(ctx context.Context, m *wisbox.Manager, f *sessionFlags, opts
 
 // showMounts draws on a terminal how far the copying of the mounts is.
 func (a *app) showMounts(opts *wisbox.SessionOptions) (end func()) {
-	if !isTerminal(a.err) || len(opts.Mounts) == 0 {
+	s := a.newStatus()
+	if !s.live || len(opts.Mounts) == 0 {
 		return func() {}
 	}
 	opts.OnMount = func(p hostmount.Progress) {
-		fmt.Fprintf(a.err, "\rcopying %d of %d files, %s of %s ", p.Files, p.TotalFiles, units.HumanSize(float64(p.Bytes)), units.HumanSize(float64(p.TotalBytes)))
+		s.draw(bar(p.Bytes, max(p.TotalBytes, 1), progressWidth) + fmt.Sprintf("copying %d of %d files, %s of %s", p.Files, p.TotalFiles, units.HumanSize(float64(p.Bytes)), units.HumanSize(float64(p.TotalBytes))))
 	}
-	return func() { fmt.Fprint(a.err, "\r\x1b[K") }
+	return func() { s.end(nil) }
 }
 
 const leftOutNames = 3 // of each reason, that are shown

@@ -85,10 +85,12 @@ replaced when the archive is whole; - is stdout.`,
 func (a *app) runSessionSave(ctx context.Context, name, file string) error {
 	return a.withSession(ctx, name, func(s *wisbox.Session) error {
 		if file == "-" {
-			_, err := s.Save(ctx, a.out)
+			bar := a.newProgress(unknown)
+			defer bar.end()
+			_, err := s.Save(ctx, io.MultiWriter(a.out, bar))
 			return err
 		}
-		info, err := saveTo(ctx, s, file)
+		info, err := a.saveTo(ctx, s, file)
 		if err != nil {
 			return err
 		}
@@ -104,13 +106,15 @@ type saved struct {
 }
 
 // saveTo writes the archive beside the file and renames it when it is whole.
-func saveTo(ctx context.Context, s *wisbox.Session, file string) (saved, error) {
+func (a *app) saveTo(ctx context.Context, s *wisbox.Session, file string) (saved, error) {
 	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
 	if err != nil {
 		return saved{}, fileError(file, err)
 	}
 	defer os.Remove(f.Name())
-	info, err := s.Save(ctx, f)
+	bar := a.newProgress(unknown)
+	info, err := s.Save(ctx, io.MultiWriter(f, bar))
+	bar.end()
 	if err != nil {
 		return saved{}, errors.Join(err, f.Close())
 	}
@@ -135,6 +139,19 @@ func fileError(file string, err error) error {
 }
 
 const opWrite = "write" // of what a person named to be written
+
+// sizeOfFile is that of a regular file, else 0.
+func sizeOfFile(r any) int64 {
+	f, ok := r.(interface{ Stat() (fs.FileInfo, error) })
+	if !ok {
+		return 0
+	}
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return 0
+	}
+	return info.Size()
+}
 
 type loadOptions struct {
 	limits   sessionFlags
@@ -186,9 +203,11 @@ func (a *app) runSessionLoad(ctx context.Context, args []string, flags *loadOpti
 		return err
 	}
 	defer m.Close()
-	s, err := m.Load(ctx, in, &wisbox.LoadOptions{Settings: settings, WithSettings: flags.settings, OnLeftOut: func(left []string) {
+	bar := a.newProgress(func() int64 { return sizeOfFile(in) })
+	s, err := m.Load(ctx, io.TeeReader(in, bar), &wisbox.LoadOptions{Settings: settings, WithSettings: flags.settings, OnLeftOut: func(left []string) {
 		fmt.Fprintf(a.err, "wisbox: settings of the archive that the session doesn't have: %s; see wisbox session load --help\n", strings.Join(left, ", "))
 	}})
+	bar.end()
 	if err != nil {
 		return err
 	}

@@ -35,6 +35,7 @@ const maxSize = 16 << 10 // bytes of a file: the parser takes time by the square
 // keys are what a file may have. The tag flag names the flag of the same meaning.
 type keys struct {
 	Image  *string  `toml:"image" flag:"image"`
+	Build  *string  `toml:"containerfile" flag:"containerfile"`
 	Pull   *string  `toml:"pull" flag:"pull"`
 	Mounts []string `toml:"mounts" flag:"mount"`
 	Allow  []string `toml:"allow" flag:"allow"`
@@ -45,6 +46,7 @@ type keys struct {
 	Strict          *bool   `toml:"strict" flag:"strict"`
 	AutoSnapshot    *bool   `toml:"auto-snapshot" flag:"auto-snapshot"`
 	ReadBeforeWrite *bool   `toml:"read-before-write" flag:"read-before-write"`
+	Paths           *string `toml:"paths" flag:"paths"`
 	TTL             *string `toml:"ttl" flag:"ttl"`
 	Idle            *string `toml:"idle" flag:"idle"`
 
@@ -55,6 +57,7 @@ type keys struct {
 		Tmp    *string  `toml:"tmp" flag:"tmp"`
 		Disk   *string  `toml:"disk" flag:"disk"`
 		Inodes *int64   `toml:"inodes" flag:"inodes"`
+		Out    *string  `toml:"egress-out" flag:"egress-out"`
 
 		MaxTimeout  *string `toml:"max-timeout" flag:"max-timeout"`
 		EvalTimeout *string `toml:"eval-timeout" flag:"eval-timeout"`
@@ -107,6 +110,16 @@ type File struct {
 	Path     string
 	Settings []Setting
 	Raw      []byte // what was read
+	// Containerfile is the content of the file that the key containerfile names, nil without one.
+	Containerfile []byte
+}
+
+func (f *File) setting(key string) (Setting, bool) {
+	i := slices.IndexFunc(f.Settings, func(s Setting) bool { return s.Key == key })
+	if i < 0 {
+		return Setting{}, false
+	}
+	return f.Settings[i], true
 }
 
 // Dir is the directory that the file lies in, to which its paths are relative.
@@ -158,7 +171,8 @@ func parse(path string, raw []byte) (*File, error) {
 	case err != nil:
 		return nil, tool.Errorf(tool.Invalid, "%s can't be read: it is not valid TOML", path).Because(err)
 	}
-	return &File{Path: path, Settings: settings(reflect.ValueOf(k), "", false), Raw: raw}, nil
+	f := &File{Path: path, Settings: settings(reflect.ValueOf(k), "", false), Raw: raw}
+	return f, f.readContainerfile()
 }
 
 // problem says what is wrong on a line in words that name no type of ours.
@@ -202,16 +216,67 @@ func wanted(t reflect.Type, key toml.Key) (known toml.Key, want string) {
 
 func joined(key toml.Key) string { return clip.Text(strings.Join(key, ".")) }
 
+const maxContainerfile = 64 << 10 // bytes: a person is shown them
+
+// readContainerfile reads the file that is built, once: it is a part of what is trusted.
+func (f *File) readContainerfile() error {
+	s, named := f.setting("containerfile")
+	if !named {
+		return nil
+	}
+	name := s.Values[0]
+	if _, both := f.setting("image"); both {
+		return tool.Errorf(tool.Invalid, "%s: image and containerfile exclude each other; leave one of them out", f.Path)
+	}
+	if !filepath.IsLocal(name) {
+		return tool.Errorf(tool.Permission, "%s: containerfile: %q doesn't lie in the same directory or below; give it with --containerfile", f.Path, name)
+	}
+	content, err := readBelow(f.Dir(), name)
+	switch {
+	case err != nil:
+		return tool.Errorf(tool.Invalid, "%s: containerfile: %q is no regular file of this directory that can be read; check the name", f.Path, name).Because(err)
+	case len(content) > maxContainerfile:
+		return tool.Errorf(tool.TooLarge, "%s: containerfile: %q has more than 64 KiB; is it a Containerfile?", f.Path, name)
+	}
+	f.Containerfile = content
+	return nil
+}
+
+// readBelow reads a regular file below a directory, and of it a byte more than is taken.
+func readBelow(dir, name string) ([]byte, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	file, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("not a regular file")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(file, maxContainerfile+1))
+}
+
 // checkProject refuses what a project's file may not name, trusted or not.
 func (f *File) checkProject() error {
-	i := slices.IndexFunc(f.Settings, func(s Setting) bool { return s.Key == "mounts" })
-	if i < 0 {
+	if _, builds := f.setting("containerfile"); builds && isTop(f.Dir()) {
+		return tool.Errorf(tool.Permission, "%s: containerfile would have your home directory or the root as its context; write it into a project's own %s", f.Path, Name)
+	}
+	mounts, ok := f.setting("mounts")
+	if !ok {
 		return nil
 	}
 	if isTop(f.Dir()) {
 		return tool.Errorf(tool.Permission, "%s: mounts would be copied from your home directory or the root into the sessions of every project below; write them into a project's own %s", f.Path, Name)
 	}
-	for _, spec := range f.Settings[i].Values {
+	for _, spec := range mounts.Values {
 		m, err := hostmount.Parse(spec)
 		if err != nil {
 			return tool.Errorf(tool.Invalid, "%s: mounts: %q: %s", f.Path, spec, tool.AsError(err).Message)

@@ -334,3 +334,78 @@ func TestADirectoryThatIsGoneIsInNoProject(t *testing.T) {
 	require.NoError(t, err)
 	assert.Nil(t, f)
 }
+
+// TestAContainerfileIsAPartOfWhatIsTrusted and what was read is what is built.
+func TestAContainerfileIsAPartOfWhatIsTrusted(t *testing.T) {
+	dir := project(t, `containerfile = "build/Containerfile"`)
+	built := filepath.Join(dir, "build", "Containerfile")
+	read := func() *config.File {
+		f, err := config.Project(dir)
+		require.NoError(t, err)
+		return f
+	}
+	_, err := config.Project(dir)
+	assert.Equal(t, tool.Invalid, tool.KindOf(err), "it isn't there")
+	require.NoError(t, os.Mkdir(filepath.Dir(built), 0o755))
+	write(t, built, "FROM localhost/wisbox\n")
+	require.NoError(t, read().Trust())
+	ok, err := read().Trusted()
+	require.NoError(t, err)
+	assert.True(t, ok)
+	assert.Equal(t, "FROM localhost/wisbox\n", string(read().Containerfile))
+	write(t, built, "FROM localhost/wisbox\nRUN id\n")
+	ok, err = read().Trusted()
+	require.NoError(t, err)
+	assert.False(t, ok, "it was changed")
+	write(t, built, "FROM localhost/wisbox\n")
+	ok, err = read().Trusted()
+	require.NoError(t, err)
+	assert.True(t, ok)
+}
+
+func TestAContainerfileThatIsRefused(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "Containerfile")
+	write(t, outside, "FROM scratch\n")
+	for text, kind := range map[string]tool.Kind{
+		`containerfile = "../Containerfile"`:      tool.Permission,
+		`containerfile = "` + outside + `"`:       tool.Permission,
+		`containerfile = ""`:                      tool.Permission,
+		`containerfile = "link"`:                  tool.Invalid,
+		`containerfile = "dir"`:                   tool.Invalid,
+		`containerfile = "fifo"`:                  tool.Invalid,
+		`containerfile = "large"`:                 tool.TooLarge,
+		"image = \"x\"\ncontainerfile = \"good\"": tool.Invalid,
+		"containerfile = 1":                       tool.Invalid,
+	} {
+		dir := project(t, text)
+		require.NoError(t, os.Symlink(outside, filepath.Join(dir, "link")))
+		require.NoError(t, os.Mkdir(filepath.Join(dir, "dir"), 0o755))
+		require.NoError(t, unix.Mkfifo(filepath.Join(dir, "fifo"), 0o644))
+		write(t, filepath.Join(dir, "large"), strings.Repeat("#", 65<<10))
+		write(t, filepath.Join(dir, "good"), "FROM scratch\n")
+		_, err := config.Project(dir)
+		assert.Equal(t, kind, tool.KindOf(err), "%s: %v", text, err)
+	}
+	home := project(t, `containerfile = "Containerfile"`)
+	write(t, filepath.Join(home, "Containerfile"), "FROM scratch\n")
+	t.Setenv("HOME", home)
+	_, err := config.Project(home)
+	assert.Equal(t, tool.Permission, tool.KindOf(err))
+}
+
+// TestTheFirstFileSaysWhichImageCounts by either key.
+func TestTheFirstFileSaysWhichImageCounts(t *testing.T) {
+	named, built := project(t, `image = "x"`), project(t, `containerfile = "Containerfile"`)
+	write(t, filepath.Join(built, "Containerfile"), "FROM scratch\n")
+	for _, dirs := range [][2]string{{named, built}, {built, named}} {
+		var files []*config.File
+		for _, dir := range dirs {
+			f, err := config.Project(dir)
+			require.NoError(t, err)
+			files = append(files, f)
+		}
+		chosen := config.Merge(files)
+		require.Len(t, chosen, 1)
+		assert.Equal(t, files[0], chosen[0].Files[0])
+	}
+}

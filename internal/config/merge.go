@@ -9,17 +9,18 @@ type Chosen struct {
 }
 
 // Merge gives what counts of several files, of which the first comes before the others. What
-// restricts a session is never loosened by it: deny has the hosts of all, and strict and
-// isolation have the tightest value.
+// restricts a session is never loosened by it: deny has the hosts of all, and strict,
+// isolation and paths have the tightest value.
 func Merge(files []*File) (out []Chosen) {
 	for _, key := range Keys() {
 		var c Chosen
 		for _, file := range files {
-			i := slices.IndexFunc(file.Settings, func(s Setting) bool { return s.Key == key.Key })
-			if i < 0 {
-				continue
+			if s, ok := file.setting(key.Key); ok {
+				c.add(file, s)
 			}
-			c.add(file, file.Settings[i])
+			if names(file, key.Key) {
+				break
+			}
 		}
 		if len(c.Files) > 0 {
 			out = append(out, c)
@@ -37,8 +38,16 @@ func (c *Chosen) add(file *File, s Setting) {
 	}
 }
 
+// names reports whether a file says by the other key which image counts, so that those behind
+// it don't.
+func names(file *File, key string) bool {
+	other := map[string]string{"image": "containerfile", "containerfile": "image"}[key]
+	_, ok := file.setting(other)
+	return ok
+}
+
 func tighter(s, than Setting) bool {
-	tight := map[string]string{"strict": "true", "isolation": "gvisor"}[s.Key]
+	tight := map[string]string{"strict": "true", "isolation": "gvisor", "paths": "ascii"}[s.Key]
 	return tight != "" && s.Values[0] == tight && than.Values[0] != tight
 }
 

@@ -16,9 +16,13 @@ import (
 // trusted is the record of trust: by path, the hash of the content that a person has seen.
 const trusted = "trusted.json"
 
-// Hash names the content of a file.
+// Hash names the content of a file, and of the Containerfile that it names.
 func (f *File) Hash() string {
 	sum := sha256.Sum256(f.Raw)
+	if f.Containerfile != nil {
+		built := sha256.Sum256(f.Containerfile)
+		sum = sha256.Sum256(append(sum[:], built[:]...))
+	}
 	return hex.EncodeToString(sum[:])
 }
 

@@ -117,7 +117,7 @@ func (d *Door) open(ctx context.Context, sb sandbox.Sandbox) error {
 	journal := &remembering{d: d}
 	proxy, err := egress.New(&egress.Options{
 		Policy: d.policy, Session: d.opts.Session, Secret: d.opts.Secret, Via: d.via, Journal: journal,
-		Calls: d.inFlight, Recorder: d.recorder, Before: d.before,
+		Calls: d.inFlight, Recorder: d.recorder, Before: d.before, Bounds: egress.Bounds{Out: d.rules.Out},
 	})
 	if err != nil {
 		return err

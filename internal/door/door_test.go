@@ -189,6 +189,15 @@ func TestADoorRemembersWhatWasBeforeIt(t *testing.T) {
 	require.Equal(t, http.StatusOK, ask(t, proxyOf(two), fmt.Sprintf("host.wisbox:%d", port)))
 	two.Left(p)
 	require.Equal(t, 2*first, kept.Traffic.In)
+
+	opts.Before.Traffic.Out = 64 << 20
+	for out, status := range map[int64]int{0: http.StatusForbidden, 1 << 20: http.StatusForbidden, 128 << 20: http.StatusOK} {
+		opts.Rules.Out = out
+		three := newDoor(t, opts)
+		require.NoError(t, three.Prepare(t.Context(), p))
+		require.Equal(t, status, ask(t, proxyOf(three), fmt.Sprintf("host.wisbox:%d", port)), "of %d bytes", out)
+		three.Left(p)
+	}
 }
 
 // lines is a journal that takes everything.
@@ -266,7 +275,7 @@ func TestProgramsTrustTheirImagesAndOurCertificates(t *testing.T) {
 func TestBadRulesNameTheirPart(t *testing.T) {
 	for text, r := range map[string]door.Rules{
 		`allow "1.2.3.4"`: rules("1.2.3.4"), `deny "*"`: {Settings: policy.Settings{Deny: []string{"*"}}}, `egress_via "ftp://x"`: {Via: "ftp://x"},
-		`egress_via can't`: {Via: "http://u:secret@%zz"},
+		"egress_out is 1 bytes": {Out: 1}, "egress_out is 1099511627777": {Out: 1<<40 + 1}, `egress_via can't`: {Via: "http://u:secret@%zz"},
 	} {
 		_, err := door.New(&door.Options{Rules: r})
 		require.ErrorContains(t, err, text)

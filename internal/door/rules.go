@@ -16,7 +16,15 @@ type Rules struct {
 	policy.Settings
 
 	Via string `json:"via,omitempty"` // the URL of a proxy through which all goes
+	// Out is how many bytes programs may send in all, 0 for the default of [egress.Bounds].
+	Out int64 `json:"out_bytes,omitempty"`
 }
+
+// Bounds of Out, in bytes.
+const (
+	minOut = 1 << 20
+	maxOut = 1 << 40
+)
 
 // Opens reports whether anything is allowed.
 func (r Rules) Opens() bool { return len(r.Allow) > 0 || r.Record }
@@ -35,6 +43,9 @@ func (r Rules) Parse() (*policy.Policy, *url.URL, error) {
 }
 
 func (r Rules) parse() (*policy.Policy, *url.URL, error) {
+	if r.Out != 0 && (r.Out < minOut || r.Out > maxOut) {
+		return nil, nil, fmt.Errorf("egress_out is %d bytes; it must be from 1 MiB to 1 TiB", r.Out)
+	}
 	p, err := policy.Parse(r.Settings)
 	if err != nil || r.Via == "" {
 		return p, nil, err

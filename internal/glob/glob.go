@@ -9,9 +9,11 @@ package glob
 
 import (
 	"strings"
+	"unicode/utf8"
 
 	"github.com/bmatcuk/doublestar/v4"
 
+	"github.com/wisbox/wisbox/internal/pathname"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -33,9 +35,17 @@ type Pattern struct {
 	depth  int    // elements of a path that can match; 0: any number
 }
 
-// Compile checks a pattern. Its error is a *tool.Error of kind invalid; which
+// Compile checks a pattern in ASCII. Its error is a *tool.Error of kind invalid; which
 // field is at fault the caller adds.
 func Compile(pattern string) (*Pattern, error) {
+	if !pathname.ASCII(pattern) {
+		return nil, tool.Errorf(tool.Invalid, "the pattern holds a character that is not printable ASCII")
+	}
+	return CompileText(pattern)
+}
+
+// CompileText is [Compile] for a pattern in Unicode: of what [pathname.Text] takes.
+func CompileText(pattern string) (*Pattern, error) {
 	if err := validate(pattern); err != nil {
 		return nil, err
 	}
@@ -117,10 +127,10 @@ func validate(pattern string) *tool.Error {
 	switch {
 	case pattern == "":
 		return tool.Errorf(tool.Invalid, "the pattern is empty; ** matches everything")
-	case len(pattern) > MaxLength:
-		return tool.Errorf(tool.Invalid, "the pattern has %d characters; at most %d are taken", len(pattern), MaxLength)
-	case !printable(pattern):
-		return tool.Errorf(tool.Invalid, "the pattern holds a character that is not printable ASCII")
+	case utf8.RuneCountInString(pattern) > MaxLength:
+		return tool.Errorf(tool.Invalid, "the pattern has %d characters; at most %d are taken", utf8.RuneCountInString(pattern), MaxLength)
+	case !pathname.Text(pattern):
+		return tool.Errorf(tool.Invalid, "the pattern holds a control character, an invisible one, or bytes that are not UTF-8")
 	case strings.HasPrefix(pattern, "/"):
 		return tool.Errorf(tool.Invalid, "the pattern starts with /; write it relative to the directory that is searched")
 	case climbs(pattern):
@@ -131,15 +141,6 @@ func validate(pattern string) *tool.Error {
 		return tool.Errorf(tool.Invalid, "the pattern's braces mean more than %d patterns; use fewer", MaxAlternatives)
 	}
 	return nil
-}
-
-func printable(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return true
 }
 
 func climbs(pattern string) bool {

@@ -107,3 +107,14 @@ func FuzzShortcutsAgreeWithTheLibrary(f *testing.F) {
 		}
 	})
 }
+
+func TestPatternsInUnicode(t *testing.T) {
+	p, err := glob.CompileText("stra?e/[ä-ü]*.{日本,txt}")
+	require.NoError(t, err)
+	assert.True(t, p.Match("straße/über.日本"))
+	assert.False(t, p.Match("strasse/über.日本"))
+	for _, pattern := range []string{"ü\x00", "ü\u202e*", "caf\xe9", "../ü", strings.Repeat("ü", glob.MaxLength+1)} {
+		_, err := glob.CompileText(pattern)
+		assert.Equal(t, tool.Invalid, tool.KindOf(err), "%q", pattern)
+	}
+}

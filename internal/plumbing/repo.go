@@ -27,6 +27,7 @@ import (
 
 // Repo is a repository of the host. Its methods are for one goroutine.
 type Repo struct {
+	at     string // the directory that was opened
 	Prefix string // of the directory that was opened below the top of the working tree, "" or "a/b/"
 	dir    string // the git directory, of a linked worktree its own
 	common string // where objects and branches are
@@ -44,7 +45,7 @@ func Open(ctx context.Context, at string) (*Repo, error) {
 	if _, err := exec.LookPath("git"); err != nil {
 		return nil, tool.Errorf(tool.Unsupported, "git isn't installed on the host; install it, or use wisbox diff --patch").Because(err)
 	}
-	r := &Repo{}
+	r := &Repo{at: at}
 	if err := r.actAsOwner(at); err != nil {
 		return nil, err
 	}
@@ -206,22 +207,60 @@ func said(err error) string {
 // identify is who the repository's commits are by: its own setting, then the user's.
 func (r *Repo) identify(ctx context.Context) identity {
 	who := identity{"wisbox", "wisbox@localhost"}
+	for key, into := range map[string]*string{"user.name": &who.name, "user.email": &who.mail} {
+		if text := strings.TrimSpace(r.setting(ctx, "--get", key)); text != "" && !strings.ContainsAny(text, "<>\n\x00") {
+			*into = text
+		}
+	}
+	return who
+}
+
+// setting is what git config says with args, of the repository's and the user's own settings;
+// "" for nothing.
+func (r *Repo) setting(ctx context.Context, args ...string) string {
 	env := []string{r.inRepository()}
 	if r.runAs == nil {
 		env = append(env, "HOME="+os.Getenv("HOME"), "XDG_CONFIG_HOME="+os.Getenv("XDG_CONFIG_HOME"))
 	}
-	for key, into := range map[string]*string{"user.name": &who.name, "user.email": &who.mail} {
-		cmd := r.command(ctx, []string{"config", "--get", key}, env...)
-		if r.runAs == nil {
-			cmd.Env = slices.DeleteFunc(cmd.Env, func(line string) bool { return line == "GIT_CONFIG_GLOBAL=/dev/null" })
+	cmd := r.command(ctx, append([]string{"config"}, args...), env...)
+	if r.runAs == nil {
+		cmd.Env = slices.DeleteFunc(cmd.Env, func(line string) bool { return line == "GIT_CONFIG_GLOBAL=/dev/null" })
+	}
+	out, err := output(cmd, nil)
+	if err != nil {
+		return ""
+	}
+	return string(out)
+}
+
+// HookFolders are the folders below the opened directory that core.hooksPath names: "." for
+// that directory, or one above it.
+func (r *Repo) HookFolders(ctx context.Context) (folders []string) {
+	at, err := filepath.EvalSymlinks(r.at)
+	if err != nil {
+		return nil
+	}
+	top := strings.TrimSuffix(at+"/", r.Prefix)
+	for dir := range strings.SplitSeq(r.setting(ctx, "--type=path", "--null", "--get-all", "core.hooksPath"), "\x00") {
+		if dir == "" || dir == os.DevNull { // which is ours
+			continue
 		}
-		if out, err := output(cmd, nil); err == nil {
-			if text := strings.TrimSpace(string(out)); text != "" && !strings.ContainsAny(text, "<>\n\x00") {
-				*into = text
-			}
+		if !filepath.IsAbs(dir) {
+			dir = filepath.Join(top, dir)
+		}
+		if real, err := filepath.EvalSymlinks(dir); err == nil {
+			dir = real
+		}
+		rel, err := filepath.Rel(at, dir)
+		switch {
+		case err != nil:
+		case filepath.IsLocal(rel):
+			folders = append(folders, rel)
+		case strings.Trim(rel, "./") == "": // at is below it
+			folders = append(folders, ".")
 		}
 	}
-	return who
+	return folders
 }
 
 // Resolve is the commit of a name as HEAD or main.

@@ -1,0 +1,275 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/images"
+	"github.com/wisbox/wisbox/internal/timing"
+	"github.com/wisbox/wisbox/podman"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// benchReport is what wisbox bench prints. Times are medians.
+type benchReport struct {
+	Processors int            `json:"processors"`
+	Podman     podman.Service `json:"podman"`
+	Image      string         `json:"image"`
+	Rows       []benchRow     `json:"rows"`
+	Notices    []string       `json:"notices,omitempty"` // why nothing stands beside
+}
+
+type benchRow struct {
+	What   string        `json:"what"`
+	Wisbox time.Duration `json:"wisbox_ns"`
+	Beside string        `json:"beside,omitempty"` // the command of Podman that does the same
+	Podman time.Duration `json:"podman_ns,omitempty"`
+	Runs   int           `json:"runs"`
+}
+
+func (a *app) newBenchCmd() *cobra.Command {
+	var runs int
+	var image string
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure what sessions cost on this machine, next to podman exec",
+		Long: `Opens a session and measures, as a median of several runs: a session for one command,
+a command in a session, a tool's call, a file written and read, and 64 MiB of output.
+Beside each stands what Podman's own command takes for the same, in turn with it, in the
+same container. It takes about half a minute and leaves nothing.`,
+		Example: `  wisbox bench
+  wisbox bench --runs 50 --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if runs < 1 || runs > maxBenchRuns {
+				return usageError{fmt.Errorf("--runs is %d; it must be from 1 to %d", runs, maxBenchRuns)}
+			}
+			return a.runBench(cmd.Context(), image, runs)
+		},
+	}
+	cmd.Flags().IntVar(&runs, "runs", 20, "measure each `N` times; a tenth of that, and at least 3 times, what takes long")
+	cmd.Flags().StringVar(&image, "image", "", "`IMAGE` to run (default: the one that wisbox image build makes)")
+	return cmd
+}
+
+const maxBenchRuns = 1000
+
+func (a *app) runBench(ctx context.Context, image string, runs int) error {
+	if err := checkImage("image", image); err != nil {
+		return err
+	}
+	m, err := a.manager(ctx)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	s, err := m.Open(ctx, &wisbox.SessionOptions{Kept: true, Image: image, Pull: wisbox.PullNever})
+	if err != nil {
+		return err
+	}
+	b := &benching{ctx: ctx, app: a, s: s, runs: runs, report: benchReport{Processors: runtime.NumCPU(), Image: cmp.Or(image, images.Default)}}
+	err = b.measure(m)
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
+	defer cancel()
+	err = errors.Join(err, a.closeSession(clean, s), m.Remove(clean, s.ID()))
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return err
+	}
+	return a.print(b.report, func(w io.Writer) { b.report.write(w) })
+}
+
+// benching is one run of wisbox bench.
+type benching struct {
+	ctx    context.Context
+	app    *app
+	s      *wisbox.Session
+	runs   int
+	object string // the container
+	report benchReport
+}
+
+const (
+	benchOutput = "67108864" // bytes
+	benchFile   = 4 << 10    // bytes
+	benchWarm   = 2          // runs that don't count
+)
+
+func (b *benching) measure(m *wisbox.Manager) error {
+	if err := b.call("shell_execute", map[string]any{"commands": []string{"true"}}); err != nil {
+		return err
+	}
+	in, err := b.s.Inspect(b.ctx)
+	if err != nil {
+		return err
+	}
+	if in.Sandbox == nil {
+		return tool.Errorf(tool.Unavailable, "the session has no container; see: wisbox doctor")
+	}
+	b.object = in.Sandbox.Object
+	if engine, ok := m.Backend().(*podman.Backend); ok {
+		if b.report.Podman, err = engine.Service(b.ctx); err != nil {
+			return err
+		}
+	}
+	return b.rows()
+}
+
+// benchCase is a row before it is measured: ours, and what Podman's command does beside it.
+type benchCase struct {
+	what   string
+	runs   int
+	ours   func() error
+	beside string   // how the row names Podman's command
+	args   []string // of it
+	stdin  string
+}
+
+// rows measures all there are, ours and Podman's in turn.
+func (b *benching) rows() error {
+	text := strings.Repeat("0123456789abcde\n", benchFile/16)
+	if err := b.call("write_file", map[string]any{"file_path": "file", "content": text}); err != nil {
+		return err
+	}
+	cases, err := b.cases(text)
+	if err != nil {
+		return err
+	}
+	for _, c := range cases {
+		if err := b.row(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *benching) cases(text string) ([]benchCase, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, hostError(err)
+	}
+	wisbox := []string{self, "--no-config"}
+	if b.app.cache != "" {
+		wisbox = append(wisbox, "--cache", absolute(b.app.cache))
+	}
+	if b.app.url != "" {
+		wisbox = append(wisbox, "--podman", b.app.url)
+	}
+	few, exec, image := max(3, b.runs/10), []string{"exec", b.s.ID(), "--"}, b.report.Image
+	inside := func(argv ...string) []string { return append([]string{"exec", b.object}, argv...) }
+	flood := []string{"head", "-c", benchOutput, "/dev/zero"}
+	return []benchCase{
+		{"a command in a session of its own: wisbox run", few, b.process("", wisbox, "run", "--pull", "never", "--image", image, "--", "true"),
+			"podman run --rm", []string{"run", "--rm", "--ulimit", "host", "--network", "none", "--pull", "never", "--entrypoint", "true", image}, ""},
+		{"a command: wisbox exec", b.runs, b.process("", wisbox, append(exec, "true")...), "podman exec", inside("true"), ""},
+		{"a call: shell_execute", b.runs, b.tool("shell_execute", map[string]any{"commands": []string{"true"}}), "podman exec", inside("true"), ""},
+		{"a call: write_file, 4 KiB", b.runs, b.tool("write_file", map[string]any{"file_path": "file", "content": text, "mode": "overwrite"}),
+			"podman exec -i", []string{"exec", "-i", b.object, "tee", "/tmp/file"}, text},
+		{"a call: read_file, 4 KiB", b.runs, b.tool("read_file", map[string]any{"file_path": "file"}), "podman exec", inside("cat", "/workspace/file"), ""},
+		{"64 MiB of output: wisbox exec", few, b.process("", wisbox, append(exec, flood...)...), "podman exec", inside(flood...), ""},
+	}, nil
+}
+
+// row measures one case.
+func (b *benching) row(c benchCase) error {
+	do := []func() error{c.ours}
+	if theirs := b.beside(c); theirs != nil {
+		do = append(do, theirs)
+	}
+	took, err := timing.Alternate(benchWarm, c.runs, do...)
+	if err != nil {
+		return tool.Errorf(tool.Unavailable, "%s: %s", c.what, err).Because(err)
+	}
+	r := benchRow{What: c.what, Wisbox: took[0].Median(), Runs: c.runs}
+	if len(took) > 1 {
+		r.Beside, r.Podman = c.beside, took[1].Median()
+	}
+	b.report.Rows = append(b.report.Rows, r)
+	return nil
+}
+
+// beside is Podman's command for a case: by itself, or at the service that wisbox uses. Where
+// this machine's settings forbid both, it is nil, and the report says why.
+func (b *benching) beside(c benchCase) func() error {
+	var why error
+	for _, program := range [][]string{{"podman"}, {"podman", "--remote", "--url", b.report.Podman.URL}} {
+		theirs := b.process(c.stdin, program, c.args...)
+		if why = theirs(); why == nil {
+			return theirs
+		}
+	}
+	b.report.Notices = append(b.report.Notices, oneLine(c.what+": nothing stands beside: "+why.Error()))
+	return nil
+}
+
+// process is a run of a program that must succeed; its output is read and thrown away.
+func (b *benching) process(stdin string, program []string, args ...string) func() error {
+	return func() error {
+		cmd := exec.CommandContext(b.ctx, program[0], append(program[1:len(program):len(program)], args...)...)
+		var said strings.Builder
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), writerOnly{io.Discard}, &said
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("%s %s: %w: %s", filepath.Base(program[0]), args[0], err, oneLine(said.String()))
+		}
+		return nil
+	}
+}
+
+// writerOnly keeps a program's output a pipe, which is read.
+type writerOnly struct{ io.Writer }
+
+func (b *benching) tool(name string, params map[string]any) func() error {
+	return func() error { return b.call(name, params) }
+}
+
+// call makes one call of a tool that must succeed.
+func (b *benching) call(name string, params map[string]any) error {
+	raw, err := json.Marshal(params)
+	if err != nil {
+		return err
+	}
+	res, err := b.s.Call(b.ctx, name, raw)
+	if err == nil && res.Failed {
+		err = tool.Errorf(tool.Unavailable, "%s failed: %s", name, oneLine(res.Text))
+	}
+	return err
+}
+
+func (r *benchReport) write(w io.Writer) {
+	p := r.Podman
+	fmt.Fprintf(w, "%s, Podman %s (%s, cgroup %s), kernel %s, image %s; medians\n\n",
+		quantity(int64(r.Processors), "processor", "processors"), p.Version, p.Runtime, p.CgroupVersion, p.Kernel, r.Image)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "WHAT\tWISBOX\tPODMAN\tFASTER\tBESIDE")
+	for _, row := range r.Rows {
+		if row.Beside == "" {
+			fmt.Fprintf(tw, "%s\t%s\t-\t-\t-\n", row.What, millis(row.Wisbox))
+			continue
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%.1f times\t%s\n", row.What, millis(row.Wisbox), millis(row.Podman), float64(row.Podman)/float64(row.Wisbox), row.Beside)
+	}
+	_ = tw.Flush()
+	for _, n := range r.Notices {
+		fmt.Fprintf(w, "\n%s\n", n)
+	}
+}
+
+func millis(d time.Duration) string {
+	return fmt.Sprintf("%.2f ms", float64(d)/float64(time.Millisecond))
+}

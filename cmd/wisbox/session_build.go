@@ -1,0 +1,43 @@
+package main
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/images"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// buildImage makes the image of --containerfile, or of the key of a file, unless the store has
+// one of the same content. Of a file what was read is built: a person trusted exactly that.
+func (a *app) buildImage(ctx context.Context, m *wisbox.Manager, f *sessionFlags, opts *wisbox.SessionOptions) error {
+	if f.build == "" {
+		return nil
+	}
+	b, ok := m.Backend().(images.Builder)
+	if !ok {
+		return tool.Errorf(tool.Unsupported, "this backend builds no images")
+	}
+	build := &images.FileOptions{File: f.build, Reuse: true}
+	if c := f.taken["containerfile"]; c != nil {
+		build.File, build.Stdin, build.Context = "", bytes.NewReader(c.Files[0].Containerfile), c.Files[0].Dir()
+	}
+	report, err := a.buildFile(ctx, b, build)
+	if err != nil {
+		e := tool.AsError(buildError(err))
+		return tool.Errorf(e.Kind, "%s: %s", f.origin("containerfile"), e.Message).Because(err)
+	}
+	opts.Image = report.Image
+	return nil
+}
+
+// buildFile builds a Containerfile and shows how far that is.
+func (a *app) buildFile(ctx context.Context, b images.Builder, opts *images.FileOptions) (report images.Report, err error) {
+	err = a.watched(func(say func(string)) error {
+		opts.Progress = say
+		report, err = images.BuildFile(ctx, b, opts)
+		return err
+	})
+	return report, err
+}
