@@ -9,7 +9,7 @@ import (
 )
 
 // status is one line on a terminal that says how far something is, and is taken away at the
-// end. Elsewhere each line that is said stays. It has no colours. One goroutine uses it.
+// end. Elsewhere each line stays. It has no colours. One goroutine uses it.
 type status struct {
 	out   io.Writer
 	live  bool
