@@ -476,7 +476,11 @@ func (a *app) agentImage(ctx context.Context, m *wisbox.Manager, o *agentOptions
 		return "", err
 	}
 	defer os.RemoveAll(dir)
-	for name, content := range map[string][]byte{"Containerfile": []byte(o.coder.containerfile(under, o.version)), rootsFile: door.HostRoots()} {
+	files := map[string][]byte{"Containerfile": []byte(o.coder.containerfile(under, o.version)), rootsFile: door.HostRoots()}
+	if manifest, lock := o.coder.lock(o.version); lock != nil {
+		files["Containerfile"], files["package.json"], files["package-lock.json"] = []byte(o.coder.lockedFile(under)), manifest, lock
+	}
+	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			return "", hostError(err)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"embed"
 	"fmt"
 	"regexp"
 	"strings"
@@ -149,8 +150,31 @@ var exactVersion = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]{1,
 // has one of its own.
 const rootsFile = "roots.pem"
 
-// containerfile is that of the agent's image. The registry's own records say which files
-// a version has.
+// locks are the packages of agents' versions with their hashes, as npm writes them. The one of
+// opencode is missing: its packages for other processors aren't in every registry.
+//
+//go:embed coders/*.json
+var locks embed.FS
+
+// lock is npm's package.json and package-lock.json of a version; nil where wisbox has none.
+func (c *coder) lock(version string) (manifest, lock []byte) {
+	lock, err := locks.ReadFile("coders/" + c.name + ".json")
+	if err != nil || version != c.version {
+		return nil, nil
+	}
+	return fmt.Appendf(nil, `{"name":"wisbox-agent","private":true,"dependencies":{%q:%q}}`, c.pkg, version), lock
+}
+
+// lockedFile builds the image of a version that there is a lock for: npm takes no other content.
+func (c *coder) lockedFile(from string) string {
+	return fmt.Sprintf("FROM %s\nCOPY package.json package-lock.json /usr/local/lib/wisbox-agent/\n"+
+		"RUN --mount=type=bind,source=%s,target=/%[2]s cd /usr/local/lib/wisbox-agent && NODE_EXTRA_CA_CERTS=/%[2]s "+
+		"npm ci --no-fund --no-audit --no-update-notifier --loglevel=error && ln -s ../lib/wisbox-agent/node_modules/.bin/%[3]s /usr/local/bin/%[3]s && "+
+		"rm -rf /root/.npm /tmp/* && %[3]s --version\n", from, rootsFile, c.name)
+}
+
+// containerfile is that of the agent's image in another version. The registry's own records say
+// which files it has.
 func (c *coder) containerfile(from, version string) string {
 	return fmt.Sprintf("FROM %s\nRUN --mount=type=bind,source=%s,target=/%[2]s NODE_EXTRA_CA_CERTS=/%[2]s "+
 		"npm install -g --no-fund --no-audit --no-update-notifier --loglevel=error %s@%s && rm -rf /root/.npm /tmp/* && %s --version\n", from, rootsFile, c.pkg, version, c.name)

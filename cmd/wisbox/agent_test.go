@@ -158,6 +158,30 @@ func TestNoKeyComesInByAVariableOrASecret(t *testing.T) {
 	}
 }
 
+// TestLocksAreOfTheVersionsThatAreRun: each package has a hash, and both processors are there.
+func TestLocksAreOfTheVersionsThatAreRun(t *testing.T) {
+	for _, name := range []string{"claude", "codex", "gemini"} {
+		c, err := coderOf(name)
+		require.NoError(t, err)
+		manifest, raw := c.lock(c.version)
+		var lock struct {
+			Packages map[string]struct{ Version, Integrity string }
+		}
+		require.NoError(t, json.Unmarshal(raw, &lock))
+		assert.Equal(t, c.version, lock.Packages["node_modules/"+c.pkg].Version)
+		assert.JSONEq(t, `{"name":"wisbox-agent","private":true,"dependencies":{"`+c.pkg+`":"`+c.version+`"}}`, string(manifest))
+		var all strings.Builder
+		for path, p := range lock.Packages {
+			all.WriteString(path + " ")
+			assert.True(t, path == "" || strings.HasPrefix(p.Integrity, "sha512-"), path)
+		}
+		assert.Contains(t, all.String(), "linux-x64")
+		assert.Contains(t, all.String(), "linux-arm64")
+		_, none := c.lock("0.0.1")
+		assert.Nil(t, none)
+	}
+}
+
 func TestFilesThatRunByThemselvesAreKnown(t *testing.T) {
 	for _, path := range []string{".claude/settings.json", "sub/.gitattributes", "sub/.vscode/tasks.json", ".envrc", ".MCP.json", "CLAUDE.md", "a/.envrc.local", "x.code-workspace", "a/.github/Workflows/b.yml", "Jenkinsfile", "venv/x.pth"} {
 		assert.True(t, runsByItself(path), path)
