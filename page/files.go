@@ -36,7 +36,7 @@ type entry struct {
 
 // pathOf is the path that a request names, relative to the workspace.
 func pathOf(r *http.Request) (string, error) {
-	p := strings.Trim(r.URL.Query().Get("path"), "/")
+	p := r.URL.Query().Get("path")
 	if p == "" {
 		p = "."
 	}

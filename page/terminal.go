@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/coder/websocket"
@@ -55,6 +56,8 @@ func (s *Server) terminal(w http.ResponseWriter, r *http.Request) {
 		t.say(said{Error: tool.AsError(err)})
 	}
 	_ = conn.Close(websocket.StatusNormalClosure, "")
+	_ = conn.CloseNow()
+	t.listening.Wait()
 }
 
 // offers reports whether a WebSocket's request names the token: it can have no header of ours.
@@ -71,8 +74,9 @@ func offers(r *http.Request, token string) bool {
 
 // terminal is one that a page shows.
 type terminal struct {
-	conn *websocket.Conn
-	size sandbox.WinSize
+	conn      *websocket.Conn
+	size      sandbox.WinSize
+	listening sync.WaitGroup
 }
 
 func sizeOf(r *http.Request) sandbox.WinSize {
@@ -88,6 +92,7 @@ func sizeOf(r *http.Request) sandbox.WinSize {
 
 // run ends with the process, the page or the session.
 func (t *terminal) run(ctx context.Context, s *wisbox.Session, process string) error {
+	open := ctx // a read whose context ends breaks the connection off
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	if process == "" {
@@ -114,11 +119,7 @@ func (t *terminal) run(ctx context.Context, s *wisbox.Session, process string) e
 		defer close(watching)
 		end(s.AwaitEnd(ctx, nil))
 	}()
-	reading := make(chan struct{})
-	go func() {
-		defer close(reading)
-		end(t.listen(ctx, joined, typed))
-	}()
+	t.listening.Go(func() { end(t.listen(open, joined, typed)) })
 	result, err := joined.Wait(ctx)
 	if err == nil {
 		err = t.say(said{End: &result})
@@ -126,9 +127,7 @@ func (t *terminal) run(ctx context.Context, s *wisbox.Session, process string) e
 		err = cause
 	}
 	end(nil)
-	_ = keys.Close()
 	<-watching
-	<-reading
 	return err
 }
 

@@ -70,7 +70,7 @@ async function begin(): Promise<void> {
   window.addEventListener("hashchange", () => {
     if (location.hash === "#main") return; // the link that skips
     if (location.hash.startsWith("#key=")) location.reload();
-    else void go().then(() => main.focus({ preventScroll: true }));
+    else void go().then(() => { if (!main.contains(document.activeElement)) main.focus({ preventScroll: true }); });
   });
   await go();
 }

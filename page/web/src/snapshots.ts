@@ -32,7 +32,7 @@ export async function snapshots(into: HTMLElement, id: string, gone: AbortSignal
 function row(id: string, s: Snapshot, name: string, load: () => Promise<void>, compare: (from: string) => Promise<void>): HTMLElement {
   return h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, name)), h("td", {}, when(s.created_at)), h("td", {}, s.files), h("td", {}, bytes(s.bytes)),
     h("td", { class: "row" },
-      button("Compare with now", () => compare(s.snapshot_id), { "aria-label": `Compare ${name} with now` }),
+      button("Compare with now", () => compare(s.snapshot_id), { "aria-label": `Compare with now: ${name}` }),
       button("Restore", () => ask(`Restore ${name}?`, "All files become what they were in this snapshot. What stands in no snapshot is lost.", [], "Restore", async () => {
         const done = await asked<{ added: number; changed: number; removed: number }>("POST", of(id, "restore"), { snapshot_id: s.snapshot_id });
         say(`Restored: ${done.added} added, ${done.changed} changed, ${done.removed} removed.`);

@@ -115,8 +115,8 @@ function fill(body: HTMLElement, c: Call, id: string, canUndo: boolean): void {
   show(body, h("dl", {}, ...facts.flatMap(([k, v]) => [h("dt", {}, k), h("dd", {}, h("bdi", {}, v))])),
     (c.changes ?? []).length > 0 && h("ul", { class: "paths" }, ...(c.changes ?? []).map((f) => h("li", {}, f.removed ? "− " : "± ", h("bdi", {}, plain(f.path))))),
     canUndo && h("div", { class: "row" },
-      button("Show the diff", async () => show(patch, diffOf(await get<Compared>(of(id, `steps/${encodeURIComponent(c.call)}`)))), { "aria-label": `Show the diff of ${c.tool} ${c.call}` }),
-      button("Undo this call and all after it", () => undo(id, c.call), { class: "danger", "aria-label": `Undo ${c.tool} ${c.call} and all after it` })), patch);
+      button("Show the diff", async () => show(patch, diffOf(await get<Compared>(of(id, `steps/${encodeURIComponent(c.call)}`)))), { "aria-label": `Show the diff: ${c.tool} ${c.call}` }),
+      button("Undo this call and all after it", () => undo(id, c.call), { class: "danger", "aria-label": `Undo this call and all after it: ${c.tool} ${c.call}` })), patch);
 }
 
 function undo(id: string, call: string): void {
