@@ -82,9 +82,11 @@ func (a *app) runUI(ctx context.Context, opts *uiOptions) error {
 	if err != nil {
 		return cannotListen("--listen", opts.listen, "HOST:PORT, as localhost:8090", err)
 	}
-	if err := a.sayPage(ctx, opts, server); err != nil {
+	file, err := a.sayPage(opts, server)
+	if err != nil {
 		return errors.Join(err, server.Close())
 	}
+	defer os.Remove(file)
 	if err := server.Serve(ctx); err != nil {
 		return err
 	}
@@ -101,43 +103,42 @@ func (a *app) pageOptions(opts *uiOptions, m *wisbox.Manager, store *overlay.Sto
 	}
 }
 
-// sayPage prints the URL, and opens it where there is a browser to do so.
-func (a *app) sayPage(ctx context.Context, opts *uiOptions, server *page.Server) error {
+// sayPage prints the URL, and opens it where there is a browser to do so, by way of a file.
+func (a *app) sayPage(opts *uiOptions, server *page.Server) (file string, err error) {
 	url := server.URL()
-	err := a.print(map[string]string{"url": url, "address": server.Address().String()}, func(w io.Writer) { fmt.Fprintln(w, url) })
+	err = a.print(map[string]string{"url": url, "address": server.Address().String()}, func(w io.Writer) { fmt.Fprintln(w, url) })
 	if err != nil || opts.noBrowser || a.json || os.Getenv("DISPLAY")+os.Getenv("WAYLAND_DISPLAY") == "" {
-		return err
+		return "", err
 	}
-	if err := openBrowser(ctx, url, a.logger()); err != nil {
+	if file, err = openBrowser(url, a.logger()); err != nil {
 		fmt.Fprintln(a.err, "wisbox: no browser could be opened; open the URL yourself")
 	}
-	return nil
+	return file, nil
 }
 
-// openBrowser has the desktop open the URL by way of a file that only this user can read:
-// on a command line other users of the machine would see it. The file goes with ctx.
-func openBrowser(ctx context.Context, url string, log *slog.Logger) error {
+// openBrowser has the desktop open a file that leads to the URL, and that only this user can
+// read: on a command line other users of the machine would see the URL.
+func openBrowser(url string, log *slog.Logger) (file string, err error) {
 	dir := rundir.Default()
 	if err := rundir.Private(dir); err != nil {
-		return err
+		return "", err
 	}
 	f, err := os.CreateTemp(dir, "page-*.html") // mode 0600
 	if err != nil {
-		return err
+		return "", err
 	}
-	context.AfterFunc(ctx, func() { _ = os.Remove(f.Name()) })
 	_, err = fmt.Fprintf(f, `<!doctype html><meta charset="utf-8"><title>wisbox</title><meta http-equiv="refresh" content="0;url=%s">`, html.EscapeString(url))
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
 	cmd := exec.Command("xdg-open", f.Name())
-	if err := cmd.Start(); err != nil {
-		return err
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return f.Name(), err
 	}
 	go func() {
 		if err := cmd.Wait(); err != nil {
 			log.Debug("open a browser", "error", err)
 		}
 	}()
-	return nil
+	return f.Name(), nil
 }

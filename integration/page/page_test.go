@@ -100,7 +100,8 @@ func (w *world) browse(script string, args ...string) {
 }
 
 // TestAPersonAtThePage signs in, makes a session, works in its terminal, sees what that
-// changed, and takes it back.
+// changed, and takes it back. With WISBOX_NIGHTLY it meets hostile files, the network and
+// the rest too; WISBOX_PICTURES=1 makes the pictures of docs/page.md of that.
 func TestAPersonAtThePage(t *testing.T) {
 	w := newWorld(t)
 	pictures := ""
@@ -108,4 +109,13 @@ func TestAPersonAtThePage(t *testing.T) {
 		pictures = filepath.Join(hosttest.Module(t), "docs", "pictures")
 	}
 	w.browse("person.mjs", w.ui(), pictures)
+}
+
+// TestTheAssetsAreWhatTheirSourcesGive is for the files that are checked in.
+func TestTheAssetsAreWhatTheirSourcesGive(t *testing.T) {
+	if _, err := exec.LookPath("npm"); err != nil && os.Getenv("WISBOX_REQUIRE_NPM") == "" {
+		t.Skip("there is no npm: scripts/setup.sh npm:npm")
+	}
+	out, err := exec.Command(filepath.Join(hosttest.Module(t), "scripts", "page.sh"), "--check").CombinedOutput()
+	require.NoError(t, err, "%s", out)
 }
