@@ -494,7 +494,7 @@ func TestCallsComeAsTheyAreMade(t *testing.T) {
 	s := newSite(t)
 	s.enter()
 	s.box("box")
-	r, err := http.NewRequestWithContext(t.Context(), "GET", s.base+"/api/sessions/box/events?after=1", nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.base+"/api/sessions/box/events?after=1", nil)
 	require.NoError(t, err)
 	res, err := s.browser.Do(r)
 	require.NoError(t, err)

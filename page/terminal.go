@@ -48,12 +48,12 @@ func (s *Server) terminal(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	defer conn.CloseNow()
+	defer func() { _ = conn.CloseNow() }()
 	conn.SetReadLimit(maxKeys)
 	t := &terminal{conn: conn, size: sizeOf(r)}
 	err = s.with(r, func(session *wisbox.Session) error { return t.run(r.Context(), session, r.URL.Query().Get("process")) })
 	if err != nil && !errors.Is(err, wisbox.ErrDetached) {
-		t.say(said{Error: tool.AsError(err)})
+		_ = t.say(said{Error: tool.AsError(err)})
 	}
 	_ = conn.Close(websocket.StatusNormalClosure, "")
 	_ = conn.CloseNow()
