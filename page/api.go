@@ -69,9 +69,13 @@ func (s *Server) routes(mux *http.ServeMux) {
 // action answers a request with a value, which is sent as JSON.
 type action func(*http.Request) (any, error)
 
-// letIn refuses browsers that didn't enter, and changes without the token.
+// letIn refuses browsers that didn't enter, pages of others, and changes without the token.
 func (s *Server) letIn(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+			refuse(w, http.StatusForbidden, tool.Errorf(tool.Permission, "requests of other pages are not allowed"))
+			return
+		}
 		v, ok := s.door.known(r)
 		if !ok {
 			refuse(w, http.StatusUnauthorized, tool.Errorf(tool.Permission, "this browser isn't signed in; open the URL that wisbox ui printed last"))

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 
 	"github.com/wisbox/wisbox/httpguard"
 )
@@ -61,6 +62,21 @@ func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(bytes.ReplaceAll(text, []byte(nonceMark), []byte(nonce)))
 }
 
+// packed are the assets as most browsers take them.
+var packed = sync.OnceValue(func() map[string][]byte {
+	all := map[string][]byte{}
+	files, _ := assets.ReadDir("assets")
+	for _, f := range files {
+		text, _ := assets.ReadFile("assets/" + f.Name())
+		var small bytes.Buffer
+		z := gzip.NewWriter(&small)
+		_, _ = z.Write(text)
+		_ = z.Close()
+		all[f.Name()] = small.Bytes()
+	}
+	return all
+})
+
 // asset is a file that the page is made of.
 func (s *Server) asset(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
@@ -70,12 +86,9 @@ func (s *Server) asset(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", mime.TypeByExtension(path.Ext(name)))
-	if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-		_, _ = w.Write(text)
-		return
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		w.Header().Set("Content-Encoding", "gzip")
+		text = packed()[name]
 	}
-	w.Header().Set("Content-Encoding", "gzip")
-	z := gzip.NewWriter(w)
-	_, _ = z.Write(text)
-	_ = z.Close()
+	_, _ = w.Write(text)
 }

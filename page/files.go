@@ -210,9 +210,11 @@ func (s *Server) raw(w http.ResponseWriter, r *http.Request) {
 			return err
 		}
 		defer f.Close()
-		download(w, path.Base(info.Name()), "application/octet-stream")
-		_, err = io.Copy(w, f)
-		return cutShort(err)
+		out := &late{w: w, name: path.Base(info.Name()), kind: "application/octet-stream"}
+		if _, err = io.Copy(out, f); err == nil {
+			_, err = out.Write(nil) // of an empty file
+		}
+		return err
 	})
 	s.ended(w, r, err)
 }
@@ -247,7 +249,8 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request) {
 	s.ended(w, r, err)
 }
 
-// late begins a download with its first bytes: before them an error can still be said.
+// late begins a download with its first bytes: before them an error can still be said. A
+// reader that takes nothing for a while is given up, for it keeps the session open.
 type late struct {
 	w          http.ResponseWriter
 	name, kind string
@@ -260,6 +263,7 @@ func (l *late) Write(p []byte) (int, error) {
 		l.begun = true
 		download(l.w, l.name, l.kind)
 	}
+	_ = http.NewResponseController(l.w).SetWriteDeadline(time.Now().Add(writeTime))
 	n, err := l.w.Write(p)
 	return n, cutShort(err)
 }

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -228,6 +229,8 @@ func TestOtherPagesChangeNothing(t *testing.T) {
 		"another port":          {403, "POST", "/api/sessions/box/stop", []string{"X-Wisbox-Token", s.token, "Origin", "http://wisbox.localhost:1"}},
 		"a session's page":      {403, "GET", "/api/sessions", []string{"Origin", "http://box-8000.localhost" + port}},
 		"a request of a site":   {403, "POST", "/api/sessions/box/stop", []string{"X-Wisbox-Token", s.token, "Sec-Fetch-Site", "cross-site"}},
+		"an image of a site":    {403, "GET", "/api/sessions/box/diff", []string{"Sec-Fetch-Site", "cross-site"}},
+		"a sister's page":       {403, "GET", "/api/sessions/box/diff", []string{"Sec-Fetch-Site", "same-site"}},
 		"a rebound name":        {403, "GET", "/api/sessions", []string{"Host", "evil.example.com" + port}},
 		"an address":            {403, "GET", "/api/sessions", []string{"Host", "127.0.0.1" + port}},
 		"localhost":             {403, "GET", "/api/sessions", []string{"Host", "localhost" + port}},
@@ -439,6 +442,8 @@ func TestHostileNamesAreDownloads(t *testing.T) {
 	}
 	assert.Equal(t, 1, odd)
 	assert.NotEmpty(t, s.refused("GET", "/api/sessions/box/raw?path=out", ""))
+	require.NoError(t, syscall.Mkfifo(filepath.Join(box.WorkspacePath(), "fifo"), 0o600))
+	assert.NotEmpty(t, s.refused("GET", "/api/sessions/box/file?path=fifo", ""), "nobody waits for a writer")
 }
 
 // TestFilesAreShownByWhatTheyAre: text, four kinds of images, and bytes; SVG is a text.

@@ -149,6 +149,12 @@ async function run() {
   assert.equal(wisbox("exec", "box", "--", "cat", "a.txt"), "three\n");
 
   if (whole) await others();
+  await page.goto(new URL("#/s/box/terminal", url), { waitUntil: "load" });
+  await text("● ");
+  wisbox("session", "rm", "box");
+  await page.waitForFunction(() => !/^[●○]|connecting/.test(document.querySelector(".live").innerText), {});
+  console.log(`a terminal of a session that is removed says: ${await page.$eval(".live", (e) => e.innerText)}`);
+
   const other = await (await browser.createBrowserContext()).newPage();
   await other.goto(url, { waitUntil: "load" });
   await other.waitForFunction(() => document.body.innerText.includes("this URL was used"));
@@ -172,6 +178,7 @@ async function others() {
 
   await goTo("Limits");
   await page.waitForFunction(() => /memory\s+1GiB\s+yes/.test(document.querySelector("tbody")?.innerText ?? ""), {});
+  await page.waitForFunction(() => /CPU of/.test(document.querySelector(".plots").innerText), {});
   await fits("limits");
   await picture("limits");
 

@@ -50,6 +50,7 @@ export async function limits(into: HTMLElement, id: string, gone: AbortSignal): 
     show(note, u.running ? (c ? `${c.processes} processes and threads` : "") : "No program has run since the session was started: there is no container.", u.problem ? plain(u.problem) : "");
   };
   await look();
+  window.setTimeout(() => void look().catch(() => undefined), 500); // a rate needs two
   const timer = window.setInterval(() => void look().catch(() => undefined), every);
   gone.addEventListener("abort", () => window.clearInterval(timer));
 }

@@ -33,7 +33,7 @@ export async function terminal(into: HTMLElement, id: string, gone: AbortSignal)
     linkHandler: { activate: (_e, uri) => follow(uri) } });
   const fit = new FitAddon();
   term.loadAddon(fit);
-  const box = h("div", { class: "terminal" }), state = h("span", { class: "live", role: "status" }), others = h("select", { "aria-label": "Terminals of this session" });
+  const box = h("div", { class: "console" }), state = h("span", { class: "live", role: "status" }), others = h("select", { "aria-label": "Terminals of this session" });
   const reader = h("input", { type: "checkbox", id: "reader" });
   reader.addEventListener("change", () => { term.options.screenReaderMode = reader.checked; });
   const kept = `terminal of ${id}`;
