@@ -17,6 +17,7 @@ import (
 	"github.com/wisbox/wisbox/internal/rundir"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/page"
+	"github.com/wisbox/wisbox/tool"
 )
 
 type uiOptions struct {
@@ -79,6 +80,9 @@ func (a *app) runUI(ctx context.Context, opts *uiOptions) error {
 	}
 	defer store.Close()
 	server, err := page.Listen(a.pageOptions(opts, m, store))
+	if known := (*tool.Error)(nil); errors.As(err, &known) {
+		return asUsage(known.In("--" + known.Field)) // of --url
+	}
 	if err != nil {
 		return cannotListen("--listen", opts.listen, "HOST:PORT, as localhost:8090", err)
 	}
