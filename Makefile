@@ -38,6 +38,10 @@ dist: build ## dist/: static binaries for amd64 and arm64, SBOMs, deb and rpm wi
 agent: ## the agent's binaries that are embedded, for each architecture; commit what it changes
 	go run ./agent/native/internal/mkagent
 
+.PHONY: page
+page: ## page/assets of page/web: the page of wisbox ui; commit what it changes
+	scripts/page.sh
+
 .PHONY: image
 image: build ## the image that sessions run in, if it is not there
 	bin/wisbox image build
@@ -139,10 +143,12 @@ soak: setup image ## random calls, kills and sessions under the race detector, a
 	WISBOX_KILLS=200 go test -count=1 -timeout 1h -run Killed ./snapshot
 
 .PHONY: nightly
-nightly: setup image ## proofs that are too long for each change: 1 GB by each way to an allowed host, all that a session may receive, Debian's Node.js, a task for each coding agent of npm, Debian's pandas and Matplotlib, 500 commands a second through the server for E2B's SDKs, dist twice
+nightly: setup image ## proofs that are too long for each change: 1 GB by each way to an allowed host, all that a session may receive, Debian's Node.js, a task for each coding agent of npm, Debian's pandas and Matplotlib, 500 commands a second through the server for E2B's SDKs, a browser at all of the page, dist twice
 	$(MAKE) --no-print-directory dist && cp dist/SHA256SUMS .cache/first && $(MAKE) --no-print-directory dist && cmp .cache/first dist/SHA256SUMS
 	WISBOX_NIGHTLY=1 go test -v -count=1 -timeout 1h -run 'TestEgress|TestAgentsOfNpm|TestRealPandas' ./integration
 	WISBOX_LOAD_SECONDS=60 go test -v -count=1 -timeout 1h -run TestManyCommands ./integration/serve
+	@scripts/setup.sh npm:npm chromium:chromium
+	WISBOX_NIGHTLY=1 go test -v -count=1 ./integration/page
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for SECONDS_PER_FUZZ seconds

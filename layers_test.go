@@ -114,6 +114,9 @@ var layers = map[string][]string{
 	"serve/e2b": {"egress/policy", "httpguard", "internal/apikeys", "internal/registry", "internal/templates", "tool"},
 	"serve":     {"", "httpguard", "internal/apikeys", "internal/audit", "internal/registry", "internal/undo", "mcpserver", "metrics", "sandbox", "serve/e2b", "serve/e2b/codeinterp", "serve/e2b/envd", "tool"},
 
+	// What a person sees in a browser.
+	"page": {"", "hostmount", "httpguard", "internal/ports", "overlay", "sandbox", "tool"},
+
 	// What clients of others' services find.
 	"serve/e2b/envd":       {"", "sandbox", "tool"},
 	"serve/e2b/codeinterp": {"evaltool", "tool"},
@@ -121,14 +124,14 @@ var layers = map[string][]string{
 	// Programs of ours. Tests may import everything.
 	"cmd/wisbox": {"egress", "egress/policy", "httpguard",
 		"", "doctor", "evaltool", "evaltool/wasm", "hostmount", "images", "internal/capture", "internal/clip", "internal/config", "internal/devcontainer", "internal/door", "internal/plumbing", "internal/ports", "internal/rundir", "internal/sshd", "internal/timing", "internal/toolerr",
-		"mcpserver", "metrics", "overlay", "podman", "profile", "rlm", "sandbox", "serve", "tool", "vfs", "llm", "digest",
+		"mcpserver", "metrics", "overlay", "page", "podman", "profile", "rlm", "sandbox", "serve", "tool", "vfs", "llm", "digest",
 	},
 	"bench":              {"egress", "egress/policy", "evaltool", "httpguard", "", "hostmount", "images", "internal/hosttest", "internal/timing", "mcpserver", "podman", "rlm", "sandbox", "snapshot/snapshottest"},
 	"examples/demo":      {},
 	"examples/embed":     {"", "sandbox"},
 	"examples/agentloop": {"", "hostmount"}, "examples/mcpclient": {}, "examples/preview": {"", "sandbox"}, "examples/subagents": {"", "sandbox"},
 	"integration":     {},
-	"integration/mcp": {}, "integration/envd": {}, "integration/serve": {}, "integration/examples": {},
+	"integration/mcp": {}, "integration/envd": {}, "integration/serve": {}, "integration/examples": {}, "integration/page": {},
 }
 
 type goPackage struct {
@@ -168,7 +171,7 @@ func TestEveryPackageSaysOnceWhatItIsFor(t *testing.T) {
 }
 
 func TestOnlyPodmanLinksTheBindings(t *testing.T) {
-	users := []string{"podman", "", "cmd/wisbox", "metrics", "serve", "bench", "serve/e2b/envd"}
+	users := []string{"podman", "", "cmd/wisbox", "metrics", "page", "serve", "bench", "serve/e2b/envd"}
 	for _, p := range packages(t) {
 		name := short(p.ImportPath)
 		if slices.Contains(users, name) || strings.HasPrefix(name, "podman/") || strings.HasPrefix(name, "integration") || strings.HasPrefix(name, "examples") {

@@ -74,6 +74,17 @@ func (s *Store) EgressLog(id string, each func(line []byte) error) error {
 	return s.withLog(id, func(dir *os.Root) error { return audit.Records(dir, egressFile, each) })
 }
 
+// LastLog gives the last whole records of a session's log, at most n of them, the oldest
+// first. It reads about as much as they are.
+func (s *Store) LastLog(id string, n int, each func(line []byte) error) error {
+	return s.withLog(id, func(dir *os.Root) error { return audit.Last(dir, logFile, n, each) })
+}
+
+// LastEgressLog is LastLog for the session's connections.
+func (s *Store) LastEgressLog(id string, n int, each func(line []byte) error) error {
+	return s.withLog(id, func(dir *os.Root) error { return audit.Last(dir, egressFile, n, each) })
+}
+
 // VerifyEgressLog is VerifyLog for the session's connections.
 func (s *Store) VerifyEgressLog(id string) (report *LogReport, err error) {
 	err = s.withLog(id, func(dir *os.Root) error {

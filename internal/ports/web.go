@@ -57,7 +57,7 @@ func ListenWeb(opts *WebOptions) (*Web, error) {
 		token: httpguard.NewToken(), cookie: httpguard.NewToken(),
 	}
 	var err error
-	if w.listeners, err = loopback(opts.At); err != nil {
+	if w.listeners, err = Loopback(opts.At); err != nil {
 		return nil, err
 	}
 	w.guard, err = httpguard.New(&httpguard.Options{
@@ -85,9 +85,10 @@ func HostName(session string, port uint16) string {
 // tries is how often a port is looked for that is free in both families.
 const tries = 20
 
-// loopback listens on 127.0.0.1 and, where the machine has it, on ::1: browsers take a
-// name below localhost for both, so nobody else may have the other one.
-func loopback(port int) ([]net.Listener, error) {
+// Loopback listens on a TCP port of 127.0.0.1 (0 is any that is free) and, where the machine
+// has it, of ::1: browsers take a name below localhost for both, so nobody else may have the
+// other one.
+func Loopback(port int) ([]net.Listener, error) {
 	for try := 1; ; try++ {
 		four, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {

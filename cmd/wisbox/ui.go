@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"html"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/internal/rundir"
+	"github.com/wisbox/wisbox/overlay"
+	"github.com/wisbox/wisbox/page"
+	"github.com/wisbox/wisbox/tool"
+)
+
+type uiOptions struct {
+	listen, url string
+	cert, key   string
+	roots       []string
+	noBrowser   bool
+}
+
+func (a *app) newUICmd() *cobra.Command {
+	opts := &uiOptions{}
+	cmd := &cobra.Command{
+		Use:   "ui [flags]",
+		Short: "Show the sessions in a browser: what agents do, and the way back",
+		Long: `Serves a page with the sessions of this machine: their calls as they come, what each
+changed, undo, files, snapshots, a terminal, and connections. It goes on until Ctrl-C.
+
+The URL that is printed lets one browser in, once; the next one is printed then. Whoever
+is in may do what you can do with wisbox. The page listens on the loopback interface;
+beyond it --tls-cert and --tls-key are needed. Something in front that speaks TLS passes
+requests on where --url says what browsers call the page. See docs/page.md.`,
+		Example: `  wisbox ui
+  wisbox ui --allow-root ~/src
+  wisbox ui --no-browser --listen localhost:8090 --url https://dev.example.com/wisbox/`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if (opts.cert == "") != (opts.key == "") {
+				return usageError{errors.New("--tls-cert and --tls-key go together; give both")}
+			}
+			return a.runUI(cmd.Context(), opts)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&opts.listen, "listen", "localhost:0", "serve on this `ADDRESS`; port 0 is any that is free")
+	flags.StringVar(&opts.url, "url", "", "`URL` of the page in browsers, as https://HOST/PREFIX, where something in front passes requests on")
+	flags.StringVar(&opts.cert, "tls-cert", "", "`FILE` with a certificate, to listen beyond loopback; goes with --tls-key")
+	flags.StringVar(&opts.key, "tls-key", "", "`FILE` with the key of the certificate")
+	flags.StringArrayVar(&opts.roots, "allow-root", nil, "folder that the page may copy into new sessions, and what is below it: a `DIR`; repeatable (default none)")
+	flags.BoolVar(&opts.noBrowser, "no-browser", false, "only print the URL")
+	return cmd
+}
+
+func (a *app) runUI(ctx context.Context, opts *uiOptions) error {
+	boundMemory()
+	for i, dir := range opts.roots {
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return refused("--allow-root", dir, err)
+		}
+		opts.roots[i] = abs
+	}
+	m, err := a.manager(ctx)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	store, err := overlay.OpenStore(a.cache)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	server, err := page.Listen(a.pageOptions(opts, m, store))
+	if known := (*tool.Error)(nil); errors.As(err, &known) {
+		return asUsage(known.In("--" + known.Field)) // of --url
+	}
+	if err != nil {
+		return cannotListen("--listen", opts.listen, "HOST:PORT, as localhost:8090", err)
+	}
+	file, err := a.sayPage(opts, server)
+	if err != nil {
+		return errors.Join(err, server.Close())
+	}
+	defer os.Remove(file)
+	if err := server.Serve(ctx); err != nil {
+		return err
+	}
+	return ctx.Err() // the signal's exit code
+}
+
+func (a *app) pageOptions(opts *uiOptions, m *wisbox.Manager, store *overlay.Store) *page.Options {
+	return &page.Options{
+		Manager: m, Store: store, AllowedRoots: opts.roots, Address: opts.listen, URL: opts.url,
+		CertFile: opts.cert, KeyFile: opts.key, Version: version, Log: a.logger(),
+		Entered: func(next string) {
+			fmt.Fprintf(a.err, "wisbox: a browser has signed in; another one opens: %s\n", next)
+		},
+	}
+}
+
+// sayPage prints the URL, and opens it where there is a browser to do so, by way of a file.
+func (a *app) sayPage(opts *uiOptions, server *page.Server) (file string, err error) {
+	url := server.URL()
+	err = a.print(map[string]string{"url": url, "address": server.Address().String()}, func(w io.Writer) { fmt.Fprintln(w, url) })
+	if err != nil || opts.noBrowser || a.json || os.Getenv("DISPLAY")+os.Getenv("WAYLAND_DISPLAY") == "" {
+		return "", err
+	}
+	if file, err = openBrowser(url, a.logger()); err != nil {
+		fmt.Fprintln(a.err, "wisbox: no browser could be opened; open the URL yourself")
+	}
+	return file, nil
+}
+
+// openBrowser has the desktop open a file that leads to the URL, and that only this user can
+// read: on a command line other users of the machine would see the URL.
+func openBrowser(url string, log *slog.Logger) (file string, err error) {
+	dir := rundir.Default()
+	if err := rundir.Private(dir); err != nil {
+		return "", err
+	}
+	f, err := os.CreateTemp(dir, "page-*.html") // mode 0600
+	if err != nil {
+		return "", err
+	}
+	_, err = fmt.Fprintf(f, `<!doctype html><meta charset="utf-8"><title>wisbox</title><meta http-equiv="refresh" content="0;url=%s">`, html.EscapeString(url))
+	cmd := exec.Command("xdg-open", f.Name())
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return f.Name(), err
+	}
+	go func() {
+		if err := cmd.Wait(); err != nil {
+			log.Debug("open a browser", "error", err)
+		}
+	}()
+	return f.Name(), nil
+}

@@ -1,0 +1,222 @@
+package page
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/httpguard"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// caller is who the log says made the calls of the page.
+const caller = "page"
+
+// maxBody bounds what a request brings, in bytes: the file tools take no more either.
+const maxBody = 16 << 20
+
+func (s *Server) routes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /{$}", s.index)
+	mux.HandleFunc("GET /assets/{name}", s.asset)
+	mux.HandleFunc("POST /api/enter", s.enter)
+	for pattern, do := range map[string]action{
+		"GET /api/me":                             s.me,
+		"DELETE /api/me":                          s.leave,
+		"GET /api/sessions":                       s.list,
+		"POST /api/sessions":                      s.create,
+		"DELETE /api/sessions/{id}":               s.remove,
+		"POST /api/sessions/{id}/stop":            s.stop,
+		"POST /api/sessions/{id}/rename":          s.rename,
+		"POST /api/sessions/{id}/fork":            in(s, fork),
+		"POST /api/sessions/{id}/pause":           in(s, pause),
+		"POST /api/sessions/{id}/resume":          in(s, resume),
+		"GET /api/sessions/{id}":                  in(s, inspect),
+		"GET /api/sessions/{id}/usage":            in(s, usage),
+		"GET /api/sessions/{id}/log":              s.log,
+		"GET /api/sessions/{id}/verify":           s.verify,
+		"GET /api/sessions/{id}/steps/{call}":     in(s, step),
+		"POST /api/sessions/{id}/undo":            in(s, undo),
+		"GET /api/sessions/{id}/files":            in(s, files),
+		"GET /api/sessions/{id}/file":             in(s, file),
+		"PUT /api/sessions/{id}/file":             in(s, save),
+		"GET /api/sessions/{id}/snapshots":        in(s, snapshots),
+		"POST /api/sessions/{id}/snapshots":       in(s, keep),
+		"DELETE /api/sessions/{id}/snapshots/{s}": in(s, forget),
+		"POST /api/sessions/{id}/restore":         in(s, restore),
+		"GET /api/sessions/{id}/diff":             in(s, diff),
+		"GET /api/sessions/{id}/processes":        in(s, processes),
+		"DELETE /api/sessions/{id}/processes/{p}": in(s, kill),
+		"GET /api/sessions/{id}/egress":           in(s, network),
+		"POST /api/sessions/{id}/egress":          in(s, rules),
+		"GET /api/sessions/{id}/connections":      s.connections,
+	} {
+		mux.HandleFunc(pattern, s.answering(do))
+	}
+	for pattern, do := range map[string]http.HandlerFunc{
+		"GET /api/sessions/{id}/events":   s.events,
+		"GET /api/sessions/{id}/terminal": s.terminal,
+		"GET /api/sessions/{id}/raw":      s.raw,
+		"GET /api/sessions/{id}/patch":    s.patch,
+		"GET /api/sessions/{id}/archive":  s.archive,
+	} {
+		mux.HandleFunc(pattern, s.letIn(do))
+	}
+}
+
+// action answers a request with a value, which is sent as JSON.
+type action func(*http.Request) (any, error)
+
+// letIn refuses browsers that didn't enter, pages of others, and changes without the token.
+func (s *Server) letIn(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+			refuse(w, http.StatusForbidden, tool.Errorf(tool.Permission, "requests of other pages are not allowed"))
+			return
+		}
+		v, ok := s.door.known(r)
+		if !ok {
+			refuse(w, http.StatusUnauthorized, tool.Errorf(tool.Permission, "this browser isn't signed in; open the URL that wisbox ui printed last"))
+			return
+		}
+		if r.Method != http.MethodGet && !same(r.Header.Get(tokenHeader), v.token) {
+			refuse(w, http.StatusForbidden, tool.Errorf(tool.Permission, "the request lacks the page's token; load the page again"))
+			return
+		}
+		httpguard.LetIn(r)
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		next(w, r.WithContext(wisbox.WithCaller(r.Context(), caller)))
+	}
+}
+
+func (s *Server) answering(do action) http.HandlerFunc {
+	return s.letIn(func(w http.ResponseWriter, r *http.Request) {
+		v, err := do(r)
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		answer(w, http.StatusOK, v)
+	})
+}
+
+// in is an action on the session of the path.
+func in(s *Server, do func(*wisbox.Session, *http.Request) (any, error)) action {
+	return func(r *http.Request) (v any, err error) {
+		err = s.with(r, func(session *wisbox.Session) error {
+			v, err = do(session, r)
+			return err
+		})
+		return v, err
+	}
+}
+
+// with opens the session of the path for as long as do takes.
+func (s *Server) with(r *http.Request, do func(*wisbox.Session) error) error {
+	session, err := s.opts.Manager.Attach(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(session), session.Close(context.WithoutCancel(r.Context())))
+}
+
+// enter lets in whoever has the key: the only change without a cookie.
+func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
+	var asked struct {
+		Key string `json:"key"`
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, 1<<10)
+	if err := read(r, &asked); err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	v, ok := s.door.enter(asked.Key)
+	if !ok {
+		refuse(w, http.StatusUnauthorized, tool.Errorf(tool.Permission, "this URL was used, or is another server's; open the one that wisbox ui printed last"))
+		return
+	}
+	httpguard.LetIn(r)
+	http.SetCookie(w, s.door.cookie(v))
+	answer(w, http.StatusOK, s.about(v))
+	if s.opts.Entered != nil {
+		s.opts.Entered(s.URL())
+	}
+}
+
+// about is what the page knows of itself.
+func (s *Server) about(v visitor) any {
+	return struct {
+		Token   string   `json:"token"`
+		Version string   `json:"version"`
+		Roots   []string `json:"roots"`
+	}{v.token, s.opts.Version, append([]string{}, s.opts.AllowedRoots...)}
+}
+
+func (s *Server) me(r *http.Request) (any, error) {
+	v, _ := s.door.known(r)
+	return s.about(v), nil
+}
+
+func (s *Server) leave(r *http.Request) (any, error) {
+	v, _ := s.door.known(r)
+	s.door.leave(v)
+	return struct{}{}, nil
+}
+
+// read decodes a request, which names no field that isn't there.
+func read(r *http.Request, into any) error {
+	dec := json.NewDecoder(r.Body)
+	dec.DisallowUnknownFields()
+	err := dec.Decode(into)
+	if err == nil && dec.More() {
+		err = errors.New("more than one value")
+	}
+	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+		return tool.Errorf(tool.TooLarge, "the request is too large; the maximum is %d bytes", large.Limit).Because(err)
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return tool.Errorf(tool.Invalid, "the request can't be read as JSON; load the page again").Because(err)
+	}
+	return nil
+}
+
+// fail answers with an error, whose cause is for the log alone.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	known := tool.AsError(err)
+	if r.Context().Err() == nil {
+		s.opts.Log.Debug("a request failed", "path", r.URL.Path, "error", known, "cause", errors.Unwrap(known))
+	}
+	refuse(w, statusOf(known.Kind), known)
+}
+
+func statusOf(kind tool.Kind) int {
+	switch kind {
+	case tool.NotFound:
+		return http.StatusNotFound
+	case tool.Exists, tool.Conflict, tool.Busy:
+		return http.StatusConflict
+	case tool.TooLarge:
+		return http.StatusRequestEntityTooLarge
+	case tool.Permission, tool.Escape:
+		return http.StatusForbidden
+	case tool.Internal:
+		return http.StatusInternalServerError
+	case tool.Unavailable, tool.Closed:
+		return http.StatusServiceUnavailable
+	case tool.Timeout:
+		return http.StatusGatewayTimeout
+	}
+	return http.StatusUnprocessableEntity
+}
+
+func refuse(w http.ResponseWriter, status int, err *tool.Error) {
+	answer(w, status, map[string]*tool.Error{"error": err})
+}
+
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // it escapes what HTML has
+}

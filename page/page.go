@@ -1,0 +1,244 @@
+// Package page is wisbox in a browser, for the person whose machine it is: the sessions of a
+// state root, what their programs did, and the way back.
+//
+// It is a server with an origin of its own, a JSON API below api/ and a front end that is
+// embedded. Who opens the one-time URL gets a cookie; each change needs a token beside
+// it, which only pages of this origin can read. Whatever programs wrote leaves it as
+// text in JSON, or as a download that no browser shows. It makes nothing by itself:
+// everything is done by a [wisbox.Manager] and stands in the sessions' logs.
+package page
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/httpguard"
+	"github.com/wisbox/wisbox/internal/ports"
+	"github.com/wisbox/wisbox/overlay"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Host is the name of the page on this machine. It is no session's: those of
+// [ports.HostName] end with a number.
+const Host = "wisbox.localhost"
+
+// Options of [Listen]. Manager and Store are required.
+type Options struct {
+	// Manager has the sessions. Close it after the server.
+	Manager *wisbox.Manager
+	// Store is the Manager's state root, whose logs are read.
+	Store *overlay.Store
+	// Session is what new sessions are made with where the page doesn't say otherwise.
+	Session wisbox.SessionOptions
+	// AllowedRoots are the folders that new sessions may get copies of. Default none.
+	AllowedRoots []string
+	// Address is host:port. Default and "localhost:0": a free port of the loopback
+	// interface, at [Host]. Beyond the loopback interface a certificate is needed.
+	Address string
+	// URL is what browsers find the page by, where something in front passes requests
+	// on: https://host/prefix. Default: made of the address.
+	URL string
+	// CertFile and KeyFile are PEM files.
+	CertFile, KeyFile string
+	// Version is shown.
+	Version string
+	// Entered is called when the one-time URL was used, with the next one.
+	Entered func(next string)
+	// Log gets what is wrong with requests. Default none.
+	Log *slog.Logger
+}
+
+// Server serves the page. Its methods may be called from many goroutines at once.
+type Server struct {
+	opts      Options
+	base      *url.URL // of the page, with a slash at its end
+	listeners []net.Listener
+	guard     *httpguard.Guard
+	door      *door
+	streams   streams
+}
+
+// Listen takes the address. Call [Server.Serve] then, or [Server.Close].
+func Listen(opts *Options) (*Server, error) {
+	s := &Server{opts: *opts}
+	if s.opts.Log == nil {
+		s.opts.Log = slog.New(slog.DiscardHandler)
+	}
+	guard := httpguard.Options{
+		OwnKeys: true, OnlyHosts: true, CertFile: opts.CertFile, KeyFile: opts.KeyFile, Logger: s.opts.Log,
+	}
+	var err error
+	if s.listeners, err = listen(opts.Address, &guard); err != nil {
+		return nil, err
+	}
+	if s.base, err = s.baseURL(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	guard.Hosts, guard.Origins = []string{s.base.Hostname()}, []string{origin(s.base)}
+	if s.guard, err = httpguard.New(&guard); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	s.door = newDoor(s.base.Scheme == "https")
+	return s, nil
+}
+
+// listen takes both families of the loopback interface where it may choose: a browser
+// takes [Host] for both, so nobody else may have the other one.
+func listen(addr string, guard *httpguard.Options) ([]net.Listener, error) {
+	if addr == "" {
+		addr = "localhost:0"
+	}
+	if host, port, err := net.SplitHostPort(addr); err == nil && host == "localhost" {
+		number, err := net.LookupPort("tcp", port)
+		if err != nil {
+			return nil, &net.AddrError{Err: "no TCP port", Addr: addr}
+		}
+		return ports.Loopback(number)
+	}
+	l, err := httpguard.Listen(addr, guard)
+	if err != nil {
+		return nil, err
+	}
+	return []net.Listener{l}, nil
+}
+
+func (s *Server) baseURL() (*url.URL, error) {
+	if s.opts.URL != "" {
+		return parseURL(s.opts.URL)
+	}
+	addr, ok := s.listeners[0].Addr().(*net.TCPAddr)
+	if !ok {
+		return nil, tool.Errorf(tool.Invalid, "the page has no URL at a unix socket; give the one of the server in front of it").In("url")
+	}
+	u := &url.URL{Scheme: "http", Host: net.JoinHostPort(Host, portOf(addr)), Path: "/"}
+	if s.opts.CertFile != "" {
+		u.Scheme = "https"
+	}
+	switch {
+	case addr.IP.IsUnspecified():
+		return nil, tool.Errorf(tool.Invalid, "the page has no single name at %s; give its URL, as https://HOST:%s/", addr, portOf(addr)).In("url")
+	case !addr.IP.IsLoopback():
+		u.Host = addr.String()
+	}
+	return u, nil
+}
+
+func portOf(addr *net.TCPAddr) string {
+	_, port, _ := net.SplitHostPort(addr.String())
+	return port
+}
+
+func parseURL(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, tool.Errorf(tool.Invalid, "the URL is %q; it must be as https://host/prefix", text).In("url")
+	}
+	u.Path = strings.TrimSuffix(u.Path, "/") + "/"
+	return u, nil
+}
+
+// origin is as browsers send it: without the scheme's own port.
+func origin(u *url.URL) string {
+	host := strings.ToLower(u.Host)
+	if own := map[string]string{"http": ":80", "https": ":443"}[u.Scheme]; strings.HasSuffix(host, own) {
+		host = strings.TrimSuffix(host, own)
+	}
+	return u.Scheme + "://" + host
+}
+
+// URL lets in one browser, once. It stays the same until it is used.
+func (s *Server) URL() string { return s.base.String() + "#key=" + s.door.key() }
+
+// Address is where the server listens.
+func (s *Server) Address() net.Addr { return s.listeners[0].Addr() }
+
+// Close gives the address up; Serve does so too.
+func (s *Server) Close() error {
+	var errs []error
+	for _, l := range s.listeners {
+		errs = append(errs, l.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Serve serves until ctx ends, and leaves nothing open. Programs that terminals of the page
+// began go on in their sessions.
+func (s *Server) Serve(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	handler := s.guard.Handler(s.handler(ctx))
+	errs := make([]error, len(s.listeners))
+	var serving sync.WaitGroup
+	for i, l := range s.listeners {
+		serving.Go(func() {
+			defer cancel()
+			errs[i] = s.guard.Serve(ctx, l, handler, nil)
+		})
+	}
+	serving.Wait()
+	s.streams.end()
+	return errors.Join(errs...)
+}
+
+// handler is behind the guard: Host and Origin were looked at.
+func (s *Server) handler(ctx context.Context) http.Handler {
+	mux := http.NewServeMux()
+	s.routes(mux)
+	served := s.streams.bounded(ctx, withHeaders(mux))
+	prefix := strings.TrimSuffix(s.base.Path, "/")
+	if prefix == "" {
+		return served
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, prefix+"/") { // else the server in front takes the prefix off
+			http.StripPrefix(prefix, served).ServeHTTP(w, r)
+			return
+		}
+		served.ServeHTTP(w, r)
+	})
+}
+
+// streams are the requests under way: what they do to sessions ends before the server.
+type streams struct {
+	mu   sync.Mutex
+	over bool
+	all  sync.WaitGroup
+}
+
+// bounded ends requests with ctx, those too that took their connection over.
+func (s *streams) bounded(ctx context.Context, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !s.begin() {
+			httpguard.Refuse(w, http.StatusServiceUnavailable, "the page's server ends")
+			return
+		}
+		defer s.all.Done()
+		served, end := context.WithCancel(r.Context())
+		defer end()
+		defer context.AfterFunc(ctx, end)()
+		next.ServeHTTP(w, r.WithContext(served))
+	})
+}
+
+func (s *streams) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.over {
+		s.all.Add(1)
+	}
+	return !s.over
+}
+
+func (s *streams) end() {
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
+	s.all.Wait()
+}

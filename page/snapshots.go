@@ -1,0 +1,136 @@
+package page
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// maxPatch is what the page shows of a patch, in bytes. The rest is in the download.
+const maxPatch = 2 << 20
+
+// kept is a snapshot, as snapshot_list has it.
+type kept struct {
+	ID   string `json:"snapshot_id"`
+	Call string `json:"call,omitempty"`
+}
+
+// call has a tool do it, and returns its answer as JSON.
+func call(s *wisbox.Session, r *http.Request, name string, args any) (json.RawMessage, error) {
+	raw, err := json.Marshal(args)
+	if err != nil {
+		return nil, err
+	}
+	res, err := s.CallOwn(r.Context(), name, raw)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(res.Value)
+}
+
+func snapshots(s *wisbox.Session, r *http.Request) (any, error) {
+	return call(s, r, "snapshot_list", struct{}{})
+}
+
+func keep(s *wisbox.Session, r *http.Request) (any, error) {
+	var a struct {
+		Label string `json:"label,omitempty"`
+	}
+	if err := read(r, &a); err != nil {
+		return nil, err
+	}
+	return call(s, r, "snapshot_create", a)
+}
+
+func forget(s *wisbox.Session, r *http.Request) (any, error) {
+	return struct{}{}, s.RemoveSnapshots(r.Context(), r.PathValue("s"))
+}
+
+func restore(s *wisbox.Session, r *http.Request) (any, error) {
+	var a struct {
+		ID string `json:"snapshot_id"`
+	}
+	if err := read(r, &a); err != nil {
+		return nil, err
+	}
+	return call(s, r, "snapshot_restore", a)
+}
+
+func undo(s *wisbox.Session, r *http.Request) (any, error) {
+	var a struct {
+		Call string `json:"call"`
+	}
+	if err := read(r, &a); err != nil {
+		return nil, err
+	}
+	return s.Undo(r.Context(), a.Call)
+}
+
+// compared is what differs, with as much of the patch as the page shows.
+type compared struct {
+	*wisbox.Diff
+	Patch string `json:"patch"`
+	Cut   bool   `json:"cut"`
+}
+
+func diff(s *wisbox.Session, r *http.Request) (any, error) {
+	return compare(s, r, optionsOf(r))
+}
+
+func optionsOf(r *http.Request) *wisbox.DiffOptions {
+	q := r.URL.Query()
+	return &wisbox.DiffOptions{From: q.Get("from"), To: q.Get("to"), All: q.Get("all") != "", Lines: true}
+}
+
+func compare(s *wisbox.Session, r *http.Request, opts *wisbox.DiffOptions) (any, error) {
+	out := &cut{left: maxPatch}
+	d, err := s.Patch(r.Context(), out, opts)
+	if err != nil && d == nil {
+		return nil, err
+	}
+	return compared{d, strings.ToValidUTF8(out.String(), string(utf8.RuneError)), out.over}, nil
+}
+
+// cut keeps the beginning of what is written.
+type cut struct {
+	bytes.Buffer
+	left int
+	over bool
+}
+
+// Write implements io.Writer.
+func (c *cut) Write(p []byte) (int, error) {
+	n := min(len(p), c.left)
+	c.left -= n
+	c.over = c.over || n < len(p)
+	c.Buffer.Write(p[:n])
+	return len(p), nil
+}
+
+// step is what the call of the path changed: from its step to the next one.
+func step(s *wisbox.Session, r *http.Request) (any, error) {
+	raw, err := call(s, r, "snapshot_list", struct{}{})
+	var all struct {
+		Snapshots []kept `json:"snapshots"`
+	}
+	if err = errors.Join(err, json.Unmarshal(raw, &all)); err != nil {
+		return nil, err
+	}
+	steps := slices.DeleteFunc(all.Snapshots, func(k kept) bool { return k.Call == "" })
+	i := slices.IndexFunc(steps, func(k kept) bool { return k.Call == r.PathValue("call") })
+	if i < 0 {
+		return nil, tool.Errorf(tool.NotFound, "this call has no step: it changed nothing, was undone, or is too old").In("call")
+	}
+	opts := &wisbox.DiffOptions{From: steps[i].ID, All: true, Lines: true}
+	if i+1 < len(steps) {
+		opts.To = steps[i+1].ID
+	}
+	return compare(s, r, opts)
+}

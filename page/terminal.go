@@ -1,0 +1,168 @@
+package page
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+const (
+	protocol    = "wisbox" // of the WebSocket; beside it the page names its token
+	maxKeys     = 1 << 20  // bytes of one message, as of a text that is pasted
+	terminalTag = "page"   // of processes that the page began
+	waitForView = 2 * time.Second
+)
+
+// said is a text message: of the page its window's size, of the server the process that
+// the terminal is of, how that ended, or what went wrong. Other messages are bytes.
+type said struct {
+	Resize  *sandbox.WinSize `json:"resize,omitempty"`
+	Process string           `json:"process,omitempty"`
+	End     *sandbox.Result  `json:"end,omitempty"`
+	Error   *tool.Error      `json:"error,omitempty"`
+}
+
+// terminal joins a WebSocket with a process of the session: the one of ?process=, with what
+// it wrote before, or a new shell. The process goes on without it.
+func (s *Server) terminal(w http.ResponseWriter, r *http.Request) {
+	v, _ := s.door.known(r)
+	if !offers(r, v.token) {
+		refuse(w, http.StatusForbidden, tool.Errorf(tool.Permission, "the request lacks the page's token; load the page again"))
+		return
+	}
+	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{
+		Subprotocols: []string{protocol}, InsecureSkipVerify: true, // the guard looked at the origin
+	})
+	if err != nil {
+		return
+	}
+	defer func() { _ = conn.CloseNow() }()
+	conn.SetReadLimit(maxKeys)
+	t := &terminal{conn: conn, size: sizeOf(r)}
+	err = s.with(r, func(session *wisbox.Session) error { return t.run(r.Context(), session, r.URL.Query().Get("process")) })
+	if err != nil && !errors.Is(err, wisbox.ErrDetached) {
+		_ = t.say(said{Error: tool.AsError(err)})
+	}
+	_ = conn.Close(websocket.StatusNormalClosure, "")
+	_ = conn.CloseNow()
+	t.listening.Wait()
+}
+
+// offers reports whether a WebSocket's request names the token: it can have no header of ours.
+func offers(r *http.Request, token string) bool {
+	for _, text := range r.Header.Values("Sec-WebSocket-Protocol") {
+		for offered := range strings.SplitSeq(text, ",") {
+			if same(strings.TrimSpace(offered), token) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// terminal is one that a page shows.
+type terminal struct {
+	conn      *websocket.Conn
+	size      sandbox.WinSize
+	listening sync.WaitGroup
+}
+
+func sizeOf(r *http.Request) sandbox.WinSize {
+	number := func(name string, def uint16) uint16 {
+		n, err := strconv.ParseUint(r.URL.Query().Get(name), 10, 16)
+		if err != nil || n == 0 {
+			return def
+		}
+		return uint16(n)
+	}
+	return sandbox.WinSize{Cols: number("cols", 80), Rows: number("rows", 24)}
+}
+
+// run ends with the process, the page or the session.
+func (t *terminal) run(ctx context.Context, s *wisbox.Session, process string) error {
+	open := ctx // a read whose context ends breaks the connection off
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	if process == "" {
+		begun, err := s.StartProcess(ctx, sandbox.Cmd{Argv: []string{"bash", "-l"}, TTY: &t.size, Env: []string{"TERM=xterm-256color"}},
+			&wisbox.ProcessOptions{KeepStdin: true, Tag: terminalTag, AtOnce: true})
+		if err != nil {
+			return err
+		}
+		process = begun.ProcessID
+	}
+	if err := t.say(said{Process: process}); err != nil {
+		return err
+	}
+	keys, typed := io.Pipe()
+	defer keys.Close()
+	joined, err := s.AttachProcess(ctx, process, &wisbox.AttachOptions{Stdin: keys, Stdout: t, Stderr: t, Replay: -1, Hold: waitForView})
+	if err != nil {
+		return err
+	}
+	defer joined.Detach()
+	_ = joined.Resize(t.size)
+	watching := make(chan struct{})
+	go func() {
+		defer close(watching)
+		end(s.AwaitEnd(ctx, nil))
+	}()
+	t.listening.Go(func() { end(t.listen(open, joined, typed)) })
+	result, err := joined.Wait(ctx)
+	if err == nil {
+		err = t.say(said{End: &result})
+	} else if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	end(nil)
+	<-watching
+	return err
+}
+
+// listen passes on what the page sends, until it leaves.
+func (t *terminal) listen(ctx context.Context, to *wisbox.Attachment, typed *io.PipeWriter) error {
+	for {
+		kind, raw, err := t.conn.Read(ctx)
+		if err != nil {
+			return wisbox.ErrDetached
+		}
+		var heard said
+		switch {
+		case kind == websocket.MessageBinary:
+			if _, err := typed.Write(raw); err != nil {
+				return wisbox.ErrDetached
+			}
+		case json.Unmarshal(raw, &heard) == nil && heard.Resize != nil:
+			_ = to.Resize(*heard.Resize)
+		}
+	}
+}
+
+func (t *terminal) say(what said) error {
+	raw, err := json.Marshal(what)
+	if err != nil {
+		return err
+	}
+	return t.send(websocket.MessageText, raw)
+}
+
+// Write implements io.Writer: output of the process.
+func (t *terminal) Write(p []byte) (int, error) { return len(p), t.send(websocket.MessageBinary, p) }
+
+func (t *terminal) send(kind websocket.MessageType, raw []byte) error {
+	ctx, cancel := context.WithTimeout(context.Background(), writeTime)
+	defer cancel()
+	return t.conn.Write(ctx, kind, raw)
+}

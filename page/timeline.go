@@ -1,0 +1,170 @@
+package page
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+const (
+	pageOfLog = 500                    // records of one answer
+	lookEvery = 250 * time.Millisecond // at the log, for those who watch it
+	maxSilent = 15 * time.Second       // of a stream, before a line that says nothing
+	writeTime = 30 * time.Second       // for what a stream sends at once
+)
+
+// records are a part of a log, the oldest first. First and Last are their numbers in it.
+type records struct {
+	Records []json.RawMessage `json:"records"`
+	First   int64             `json:"first"`
+	Last    int64             `json:"last"`
+}
+
+func (p *records) add(line []byte) error {
+	var link struct {
+		Seq int64 `json:"seq"`
+	}
+	if err := json.Unmarshal(line, &link); err != nil || link.Seq == 0 {
+		return nil // one that waits for its place in the chain
+	}
+	p.Records = append(p.Records, slices.Clone(line))
+	if p.First == 0 {
+		p.First = link.Seq
+	}
+	p.Last = link.Seq
+	return nil
+}
+
+// log is the last records, or with ?before= those before a number.
+func (s *Server) log(r *http.Request) (any, error) {
+	return pageOf(r, s.opts.Store.LastLog)
+}
+
+// connections is log for what programs connected to.
+func (s *Server) connections(r *http.Request) (any, error) {
+	return pageOf(r, s.opts.Store.LastEgressLog)
+}
+
+func pageOf(r *http.Request, last func(id string, n int, each func([]byte) error) error) (any, error) {
+	id, n, before := r.PathValue("id"), pageOfLog, int64(0)
+	if text := r.URL.Query().Get("before"); text != "" {
+		var err error
+		if before, err = strconv.ParseInt(text, 10, 64); err != nil || before < 1 {
+			return nil, tool.Errorf(tool.Invalid, "before is %q; it must be the number of a record", text).In("before")
+		}
+		end := records{}
+		if err := last(id, 1, end.add); err != nil {
+			return nil, err
+		}
+		n = int(max(0, min(end.Last-before+1+pageOfLog, end.Last)))
+	}
+	all := records{Records: []json.RawMessage{}}
+	err := last(id, n, func(line []byte) error {
+		if err := all.add(line); err != nil || before == 0 || all.Last < before {
+			return err
+		}
+		all.Records = all.Records[:len(all.Records)-1]
+		return nil
+	})
+	if before > 0 {
+		all.Last = min(all.Last, before-1)
+	}
+	return all, err
+}
+
+// events sends each new record of the log as it comes, from the one after ?after=.
+func (s *Server) events(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	after, err := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64)
+	if text := r.Header.Get("Last-Event-ID"); text != "" { // the browser's own next try
+		after, err = strconv.ParseInt(text, 10, 64)
+	}
+	end := records{}
+	if err != nil || after < 0 {
+		err = tool.Errorf(tool.Invalid, "after must be the number of a record, 0 for all").In("after")
+	} else {
+		err = s.opts.Store.LastLog(id, 1, end.add)
+	}
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	out := newStream(w)
+	if out.send(": wisbox\n\n") != nil {
+		return
+	}
+	looks := time.NewTicker(lookEvery)
+	defer looks.Stop()
+	for {
+		if after, err = s.news(id, after, out); err != nil {
+			_ = out.send("event: end\ndata: {}\n\n") // the session is gone
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-looks.C:
+		}
+	}
+}
+
+// news sends what came after a record, and returns the number of the last one.
+func (s *Server) news(id string, after int64, out *stream) (int64, error) {
+	end := records{}
+	if err := s.opts.Store.LastLog(id, 1, end.add); err != nil {
+		return after, err
+	}
+	if end.Last <= after {
+		return after, out.keepAlive()
+	}
+	fresh := records{}
+	if err := s.opts.Store.LastLog(id, int(min(end.Last-after, pageOfLog)), fresh.add); err != nil {
+		return after, err
+	}
+	for i, line := range fresh.Records {
+		seq := fresh.Last - int64(len(fresh.Records)-1-i)
+		if seq <= after {
+			continue
+		}
+		if err := out.send(fmt.Sprintf("id: %d\ndata: %s\n\n", seq, line)); err != nil {
+			return after, err
+		}
+	}
+	return max(after, fresh.Last), nil
+}
+
+// stream is an answer that goes on.
+type stream struct {
+	w    http.ResponseWriter
+	ctl  *http.ResponseController
+	said time.Time
+}
+
+func newStream(w http.ResponseWriter) *stream {
+	s := &stream{w: w, ctl: http.NewResponseController(w), said: time.Now()}
+	_ = s.ctl.SetReadDeadline(time.Time{}) // the request came whole
+	return s
+}
+
+func (s *stream) send(text string) error {
+	s.said = time.Now()
+	_ = s.ctl.SetWriteDeadline(s.said.Add(writeTime))
+	if _, err := fmt.Fprint(s.w, text); err != nil {
+		return err
+	}
+	return s.ctl.Flush()
+}
+
+// keepAlive finds out that nobody reads any more.
+func (s *stream) keepAlive() error {
+	if time.Since(s.said) < maxSilent {
+		return nil
+	}
+	return s.send(":\n\n")
+}

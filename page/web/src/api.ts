@@ -1,0 +1,140 @@
+// The server's JSON API, see package page. Addresses are relative: the page works below a prefix.
+
+export interface Limits { cpus?: number; memory_bytes?: number; pids?: number; disk_bytes?: number }
+
+export interface Listed {
+  id: string; kept: boolean; state: string; created_at: string; used_at: string; held: boolean;
+  problem?: string; image?: string; limits?: Limits; steps: boolean; last?: Call;
+}
+
+export interface Change { path: string; removed?: boolean }
+
+/** A record of a session's log. */
+export interface Call {
+  seq: number; time: string; call: string; caller: string; tool: string; path?: string; mode?: string;
+  args?: Record<string, unknown>; outcome: string; verdict?: string; message?: string; duration_ns: number;
+  result_bytes: number; changes?: Change[]; more_changes?: number; changes_unknown?: boolean; rolled_back?: boolean;
+}
+
+export interface Connection {
+  seq: number; time: string; calls?: string[]; event: string; kind: string; host: string; port?: number; rule?: string;
+  reason?: string; method?: string; path?: string; status?: number; bytes_in?: number; bytes_out?: number; ms?: number; count?: number;
+}
+
+export interface Records<T> { records: T[]; first: number; last: number }
+
+export interface LimitState { name: string; asked: string; enforced: boolean; by: string }
+
+export interface Inspection {
+  id: string; kept: boolean; state: string; created_at: string; image: string; workspace: string; auto_snapshot?: boolean;
+  ttl_ns?: number; idle_ns?: number; limits: LimitState[]; env?: string[]; secrets?: string[]; gaps?: string[];
+  mounts?: { host_path: string; mount_path?: string }[]; snapshots?: { snapshots: number; steps: number; bytes: number; limit_bytes: number };
+}
+
+export interface Usage {
+  running: boolean; limits: Limits; disk_bytes: number; inodes: number; problem?: string;
+  container?: { cpu_ns: number; memory_bytes: number; processes: number };
+}
+
+export interface Snapshot { snapshot_id: string; label?: string; call?: string; created_at: string; files: number; bytes: number; new_bytes: number }
+
+export interface FileChange {
+  path: string; from?: string; status: string; added_lines?: number; removed_lines?: number; binary?: boolean; old_mode?: string; mode?: string;
+}
+
+export interface Compared {
+  from: string; to?: string; changes: FileChange[]; more_changes?: number; added_lines?: number; removed_lines?: number;
+  git_left_out?: number; byproducts_left_out?: number; patch: string; cut: boolean;
+}
+
+export interface Entry { name: string; kind: "file" | "dir" | "link" | "other"; size: number; modified_at: string; target?: string; odd?: boolean }
+export interface Listing { path: string; entries: Entry[]; from: number; total: number }
+export interface Shown { size: number; kind: "text" | "image" | "bytes"; type?: string; text?: string; hex?: string; cut: boolean; sha256?: string }
+
+export interface Process {
+  process_id: string; command: string[]; tty?: boolean; tag?: string; state: string; exit_code?: number; started_at: string; output_bytes: number;
+}
+
+export interface Denial { time: string; host: string; port?: number; reason: string; allow?: string }
+export interface Network {
+  allow?: string[]; deny?: string[]; inject?: string[]; via?: string; serves: boolean; problem?: string;
+  traffic: { in: number; out: number }; denied?: Denial[];
+}
+
+export interface Verified { records: number; head: { seq: number; hash: string }; problems?: { file: string; line: number; kind: string; message: string }[] }
+export interface Verification { calls: Verified; connections: Verified }
+
+export interface Me { token: string; version: string; roots: string[] }
+
+let token = "";
+
+export const me = { version: "", roots: [] as string[] };
+
+/** An error that the server told. */
+export class Refused extends Error {
+  constructor(readonly status: number, readonly kind: string, message: string) {
+    super(message);
+  }
+}
+
+export const tokenNow = () => token;
+
+export async function ask<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+  const init: RequestInit = { method, credentials: "same-origin", redirect: "error" };
+  if (signal) init.signal = signal;
+  if (method !== "GET") {
+    init.headers = { "X-Wisbox-Token": token, "Content-Type": "application/json" };
+    init.body = JSON.stringify(body ?? {});
+  }
+  let answer: Response;
+  try {
+    answer = await fetch(path, init);
+  } catch (e) {
+    if (e instanceof DOMException && e.name === "AbortError") throw e;
+    throw new Error("The page's server doesn't answer. Look whether wisbox ui still runs, then try again.");
+  }
+  const text = await answer.text();
+  let value: { error?: { kind: string; message: string; field?: string } };
+  try {
+    value = JSON.parse(text);
+  } catch {
+    throw new Refused(answer.status, "", `The server answered with status ${answer.status}: ${text.slice(0, 200)}`);
+  }
+  if (!answer.ok) {
+    const fault = value.error;
+    const where = fault?.field && !fault.message.includes(fault.field) ? ` (${fault.field})` : "";
+    throw new Refused(answer.status, fault?.kind ?? "", fault ? `${fault.message}${where}` : `status ${answer.status}`);
+  }
+  return value as T;
+}
+
+export const get = <T>(path: string, signal?: AbortSignal) => ask<T>("GET", path, undefined, signal);
+
+function known(m: Me): void {
+  token = m.token;
+  me.version = m.version;
+  me.roots = m.roots;
+}
+
+/** Uses the key of a one-time URL. */
+export async function enter(key: string): Promise<void> {
+  known(await ask<Me>("POST", "api/enter", { key }));
+}
+
+/** Finds out whether this browser is in. */
+export async function recognized(): Promise<boolean> {
+  try {
+    known(await get<Me>("api/me"));
+    return true;
+  } catch (e) {
+    if (e instanceof Refused && e.status === 401) return false;
+    throw e;
+  }
+}
+
+export const of = (id: string, rest = "", query: Record<string, string | number | undefined> = {}): string => {
+  const q = new URLSearchParams();
+  for (const [k, v] of Object.entries(query)) if (v !== undefined && v !== "") q.set(k, String(v));
+  const text = q.toString();
+  return `api/sessions/${encodeURIComponent(id)}${rest === "" ? "" : `/${rest}`}${text === "" ? "" : `?${text}`}`;
+};

@@ -1,0 +1,126 @@
+import { ask as asked, get, of, Refused, type Entry, type Listing, type Shown } from "./api";
+import { ask, button, bytes, h, plain, plainLine, say, show } from "./dom";
+
+const linesAtOnce = 5000;
+const maxEdited = 48_000; // characters, the file tools' own bound
+const maxImage = 16 << 20;
+
+const join = (dir: string, name: string) => (dir === "." ? name : `${dir}/${name}`);
+
+export async function files(into: HTMLElement, id: string, gone: AbortSignal): Promise<void> {
+  const view = h("section", { class: "viewer", "aria-label": "File", tabindex: -1 }, h("p", { class: "none" }, "Choose a file."));
+  const tree = h("div", { class: "tree" });
+  const reload = async () => show(tree, await directory(id, ".", (p) => open(id, p, view, gone), gone));
+  show(into, h("div", { class: "row" }, button("Look again", reload),
+    button("New file", () => ask("New file", "", [{ name: "path", label: "Path in the workspace", required: true }], "Create", async (a) => {
+      await asked("PUT", of(id, "file", { path: a["path"]! }), { text: "\n", was: "" });
+      await reload();
+      await open(id, a["path"]!, view, gone);
+    })),
+    h("a", { href: of(id, "archive"), download: `${id}.tar` }, "Download all as tar")), h("div", { class: "split" }, h("nav", { "aria-label": "Files of the workspace" }, tree), view));
+  await reload();
+}
+
+/** A directory's entries: those of directories come when they are opened. */
+async function directory(id: string, path: string, choose: (path: string) => Promise<void>, gone: AbortSignal): Promise<HTMLElement> {
+  const list = h("ul", {});
+  const more = async (from: number): Promise<void> => {
+    const l = await get<Listing>(of(id, "files", { path, from }), gone);
+    for (const e of l.entries) list.append(entry(id, path, e, choose, gone));
+    const end = from + l.entries.length;
+    if (end < l.total) {
+      const b = button(`More (${l.total - end})`, async () => { await more(end); b.parentElement?.remove(); });
+      list.append(h("li", {}, b));
+    }
+    if (l.total === 0) list.append(h("li", { class: "none" }, "empty"));
+  };
+  await more(0);
+  return list;
+}
+
+function entry(id: string, dir: string, e: Entry, choose: (path: string) => Promise<void>, gone: AbortSignal): HTMLElement {
+  const name = h("bdi", {}, plain(e.name, 255));
+  if (e.odd) return h("li", {}, name, h("small", {}, " (its name is no UTF-8; use the terminal)"));
+  const path = join(dir, e.name);
+  if (e.kind === "dir") {
+    const d = h("details", {}, h("summary", {}, name, "/"));
+    d.addEventListener("toggle", () => {
+      if (d.open && d.childElementCount === 1) void directory(id, path, choose, gone).then((l) => d.append(l), (err: Error) => say(err.message, true));
+    });
+    return h("li", {}, d);
+  }
+  if (e.kind === "other") return h("li", {}, name, h("small", {}, " (no regular file)"));
+  return h("li", {}, h("button", { type: "button", class: "plain file", click: () => void choose(path).catch((err: Error) => say(err.message, true)) }, name),
+    h("small", {}, e.kind === "link" ? ` → ${plain(e.target ?? "", 100)}` : ` ${bytes(e.size)}`));
+}
+
+async function open(id: string, path: string, view: HTMLElement, gone: AbortSignal): Promise<void> {
+  const f = await get<Shown>(of(id, "file", { path }), gone);
+  const editable = f.kind === "text" && !f.cut && f.text!.length <= maxEdited;
+  show(view, h("h2", {}, h("bdi", {}, plain(path))), h("div", { class: "row" }, h("span", {}, bytes(f.size)),
+    h("a", { href: of(id, "raw", { path }), download: "" }, "Download"), editable && button("Edit", () => edit(id, path, f, view, gone))),
+    f.cut && h("p", { class: "none" }, "Only the beginning is shown; the download has all of it."), content(id, path, f, gone));
+  view.focus({ preventScroll: true });
+}
+
+function content(id: string, path: string, f: Shown, gone: AbortSignal): HTMLElement {
+  if (f.kind === "image") return picture(id, path, f, gone);
+  if (f.kind === "bytes") return h("pre", { tabindex: 0, "aria-label": "Bytes in hexadecimal" }, hex(f.hex ?? ""));
+  const all = (f.text ?? "").split("\n");
+  if (all.at(-1) === "") all.pop();
+  const text = h("pre", { class: "text", tabindex: 0, "aria-label": "Text" });
+  const more = h("div", { class: "row" });
+  let drawn = 0;
+  const draw = () => {
+    const next = all.slice(drawn, drawn + linesAtOnce);
+    drawn += next.length;
+    text.append(next.map((l) => plainLine(l)).join("\n"), "\n");
+    show(more, drawn < all.length && button(`More lines (${all.length - drawn})`, draw));
+  };
+  draw();
+  return h("div", {}, text, more);
+}
+
+/** An image by its bytes, under a type that runs nothing: SVG is a text here. */
+function picture(id: string, path: string, f: Shown, gone: AbortSignal): HTMLElement {
+  const box = h("div", {}, h("p", { class: "none" }, "Loading the image…"));
+  if (f.size > maxImage) {
+    show(box, h("p", { class: "none" }, "The image is too large to be shown; download it."));
+    return box;
+  }
+  void fetch(of(id, "raw", { path }), { signal: gone }).then(async (r) => {
+    if (!r.ok) throw new Error("the image can't be loaded; look at its directory again");
+    const url = URL.createObjectURL(new Blob([await r.arrayBuffer()], { type: f.type! }));
+    const img = h("img", { src: url, alt: `Image ${plain(path, 100)}`, error: () => show(box, h("p", { class: "fault" }, "This image is broken.")) });
+    gone.addEventListener("abort", () => URL.revokeObjectURL(url));
+    show(box, img);
+  }).catch((e: Error) => show(box, h("p", { class: "fault" }, e.message)));
+  return box;
+}
+
+function hex(text: string): string {
+  const rows: string[] = [];
+  for (let i = 0; i < text.length; i += 32) {
+    const part = text.slice(i, i + 32).match(/../g) ?? [];
+    const chars = part.map((b) => { const n = parseInt(b, 16); return n > 31 && n < 127 ? String.fromCharCode(n) : "."; }).join("");
+    rows.push(`${(i / 2).toString(16).padStart(6, "0")}  ${part.join(" ").padEnd(47)}  ${chars}`);
+  }
+  return rows.join("\n");
+}
+
+function edit(id: string, path: string, f: Shown, view: HTMLElement, gone: AbortSignal): void {
+  const area = h("textarea", { class: "editor", spellcheck: "false", rows: 24, "aria-label": `Text of ${path}` });
+  area.value = f.text ?? "";
+  const save = async () => {
+    try {
+      await asked("PUT", of(id, "file", { path }), { text: area.value, was: f.sha256 });
+    } catch (e) {
+      if (e instanceof Refused && e.kind === "exists") throw new Error("There is a file of that name already.");
+      throw e;
+    }
+    say(`${path} is saved.`);
+    await open(id, path, view, gone);
+  };
+  show(view, h("h2", {}, h("bdi", {}, plain(path))), h("div", { class: "row" }, button("Save", save, { class: "main" }), button("Cancel", () => open(id, path, view, gone))), area);
+  area.focus();
+}

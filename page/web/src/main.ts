@@ -1,0 +1,78 @@
+import { enter, me, recognized } from "./api";
+import { h, show } from "./dom";
+import { files } from "./files";
+import { limits } from "./limits";
+import { list } from "./list";
+import { network } from "./network";
+import { snapshots } from "./snapshots";
+import { terminal } from "./terminal";
+import { timeline } from "./timeline";
+
+/** A view fills an element, and stops what it began when the signal ends. */
+export type View = (into: HTMLElement, id: string, gone: AbortSignal) => Promise<void>;
+
+const views: Record<string, [string, View]> = {
+  timeline: ["Timeline", timeline],
+  files: ["Files", files],
+  snapshots: ["Snapshots", snapshots],
+  terminal: ["Terminal", terminal],
+  network: ["Network", network],
+  limits: ["Limits", limits],
+};
+
+const main = document.getElementById("main")!;
+const nav = document.getElementById("nav")!;
+let leave = new AbortController();
+
+function locked(why: string): void {
+  show(nav);
+  show(main, h("h1", {}, "Sign in"), h("p", {}, why), h("p", {}, "Run ", h("code", {}, "wisbox ui"), " in a terminal and open the URL that it prints. Each URL lets one browser in, once."));
+}
+
+/** Where the page is: "" is the list. */
+function place(): { id: string; view: string } {
+  const [, s, id, view] = location.hash.split("/");
+  return s === "s" && id ? { id: decodeURIComponent(id), view: view && view in views ? view : "timeline" } : { id: "", view: "" };
+}
+
+async function go(): Promise<void> {
+  leave.abort();
+  leave = new AbortController();
+  const { id, view } = place();
+  const at = views[view];
+  document.title = id === "" ? "Sessions · wisbox" : `${id} · ${at![0]} · wisbox`;
+  show(nav, ...(id === "" ? [] : [h("strong", {}, id), ...Object.entries(views).map(([name, [title]]) =>
+    h("a", { href: `#/s/${encodeURIComponent(id)}/${name}`, "aria-current": name === view ? "page" : undefined }, title))]));
+  const into = h("div", { class: "view" });
+  show(main, h("h1", { class: id === "" ? "" : "quiet" }, id === "" ? "Sessions" : `${at![0]} of ${id}`), into, h("footer", {}, `wisbox ${me.version}`));
+  try {
+    await (id === "" ? list(into, leave.signal) : at![1](into, id, leave.signal));
+  } catch (e) {
+    if (leave.signal.aborted) return;
+    show(into, h("p", { class: "fault", role: "alert" }, e instanceof Error ? e.message : String(e)), h("p", {}, h("a", { href: "#/" }, "Back to the sessions")));
+  }
+}
+
+async function begin(): Promise<void> {
+  const key = /^#key=([A-Z2-7]+)$/.exec(location.hash)?.[1];
+  try {
+    if (key !== undefined) {
+      history.replaceState(null, "", location.pathname);
+      await enter(key);
+    } else if (!(await recognized())) {
+      locked("This browser isn't signed in, or wisbox ui was started again.");
+      return;
+    }
+  } catch (e) {
+    locked(e instanceof Error ? e.message : String(e));
+    return;
+  }
+  window.addEventListener("hashchange", () => {
+    if (location.hash === "#main") return; // the link that skips
+    if (location.hash.startsWith("#key=")) location.reload();
+    else void go().then(() => { if (!main.contains(document.activeElement)) main.focus({ preventScroll: true }); });
+  });
+  await go();
+}
+
+void begin();
