@@ -171,6 +171,12 @@ func placeOf(t templates.Template) string {
 }
 
 func (s *Server) deleteSnapshot(c call) (int, any, error) {
+	if s.yard != nil {
+		if b, ok := s.yard.find(c.r.PathValue("id"), c.key.Owner); ok && !b.done() {
+			s.yard.drop(b)
+			return http.StatusNoContent, nil, nil
+		}
+	}
 	t, err := s.snapshotOf(c.r.PathValue("id"), c.key.Owner)
 	if err != nil {
 		return 0, nil, err
