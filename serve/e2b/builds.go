@@ -226,7 +226,7 @@ func (s *Server) buildRoutes() map[string]action {
 		"GET /templates/{id}/files/{hash}":          s.ifBuilds(s.uploadLink),
 		"POST /v2/templates/{id}/builds/{build}":    s.ifBuilds(s.startBuild),
 		"GET /templates/{id}/builds/{build}/status": s.ifBuilds(s.buildStatus),
-		"GET /templates/{id}/tags":                  s.ifBuilds(s.tagsOf),
+		"GET /templates/{id}/{what}":                s.ifBuilds(s.tagsOf), // GET /templates/aliases/{alias} is there, too
 		"POST /templates/tags":                      s.ifBuilds(s.tag),
 		"DELETE /templates/tags":                    s.ifBuilds(s.untag),
 	}
