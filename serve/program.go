@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -62,10 +64,8 @@ func awaitReady(ctx context.Context, s *wisbox.Session, p wisbox.TemplateProgram
 	again := time.NewTicker(readyLook)
 	defer again.Stop()
 	for {
-		cmd := command(p, p.Ready, env)
-		cmd.Stdout, cmd.Stderr = io.Discard, io.Discard
-		res, err := s.Run(ctx, cmd)
-		if err == nil && res.ExitCode == 0 {
+		ready, err := isReady(ctx, s, p, env)
+		if err == nil && ready {
 			return nil
 		}
 		if err == nil {
@@ -83,6 +83,27 @@ func awaitReady(ctx context.Context, s *wisbox.Session, p wisbox.TemplateProgram
 		}
 		return err
 	}
+}
+
+// portReady is what clients' waitForPort asks: of a program that wisbox's image lacks.
+var portReady = regexp.MustCompile(`^\[ -n "\$\(ss -H?tuln sport = :([0-9]{1,5})\)" \]$`)
+
+func isReady(ctx context.Context, s *wisbox.Session, p wisbox.TemplateProgram, env map[string]string) (bool, error) {
+	if m := portReady.FindStringSubmatch(p.Ready); m != nil {
+		port, err := strconv.ParseUint(m[1], 10, 16)
+		if err != nil {
+			return false, tool.Errorf(tool.Invalid, "the ready command's port is %s; it must be 1 to 65535", m[1])
+		}
+		conn, err := s.Dial(ctx, uint16(port))
+		if err != nil {
+			return false, nil // not yet; where the session is gone the look at its programs says so
+		}
+		return true, conn.Close()
+	}
+	cmd := command(p, p.Ready, env)
+	cmd.Stdout, cmd.Stderr = io.Discard, io.Discard
+	res, err := s.Run(ctx, cmd)
+	return err == nil && res.ExitCode == 0, err
 }
 
 var errNotReady = tool.Errorf(tool.Timeout, "the template's ready command did not succeed in time; build the template with one that does, or with a start command that is quicker")

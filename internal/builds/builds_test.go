@@ -207,11 +207,11 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 }
 
 func TestStepsAreNumberedAsPodmanCountsThem(t *testing.T) {
-	r := &Recipe{Steps: []Step{{Kind: Env, Args: []string{"A", `b"\$c`}}, {Kind: Run, Args: []string{"id", "root"}}, {Kind: User, Args: []string{"node"}}, {Kind: Run, Args: []string{"id", "node"}}}}
+	r := &Recipe{Steps: []Step{{Kind: Env, Args: []string{"A", `b"\$c`, "D", "$A"}}, {Kind: Run, Args: []string{"id", "root"}}, {Kind: User, Args: []string{"node"}}, {Kind: Run, Args: []string{"id", "node"}}}}
 	require.NoError(t, r.Check())
 	text, stepOf := r.Containerfile("0123")
-	assert.Equal(t, []int{0, 0, 0, 0, 0, 0, 1, 2, 2, 2, 3, 4, 5, 5}, stepOf)
-	assert.Contains(t, string(text), "\nENV A=\"b\\\"\\$c\"\nUSER root\nRUN [\"/bin/bash\",\"-l\",\"-c\",\"id\"]\nUSER user\nUSER node\nRUN ")
+	assert.Equal(t, []int{0, 0, 0, 0, 0, 0, 1, 1, 2, 2, 2, 3, 4, 5, 5}, stepOf)
+	assert.Contains(t, string(text), "\nENV A=\"b\\\"\\$c\"\nENV D=\"$A\"\nUSER root\nRUN [\"/bin/bash\",\"-l\",\"-c\",\"id\"]\nUSER user\nUSER node\nRUN ")
 	r.Inherit = true
 	inherits, _ := r.Containerfile("0123")
 	assert.NotContains(t, string(inherits), "WORKDIR")

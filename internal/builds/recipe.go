@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -95,8 +96,10 @@ func (s *Step) check() error {
 	if err := s.checkArgs(); err != nil {
 		return err
 	}
-	if n := len(s.line("0", defaultUser)); n > maxLine {
-		return tool.Errorf(tool.Invalid, "%s is too long when it is written safely: %d of at most %d bytes; copy a file, and run that", s.Kind, n, maxLine)
+	for _, line := range s.lines("0", defaultUser) {
+		if len(line) > maxLine {
+			return tool.Errorf(tool.Invalid, "%s is too long when it is written safely: %d of at most %d bytes; copy a file, and run that", s.Kind, len(line), maxLine)
+		}
 	}
 	return nil
 }
@@ -219,7 +222,7 @@ func (r *Recipe) Containerfile(base string) (text []byte, stepOf []int) {
 		if as != user {
 			put(i+1, "USER "+as)
 		}
-		put(i+1, s.line(fmt.Sprint(i), user))
+		put(i+1, s.lines(strconv.Itoa(i), user)...)
 		if as != user {
 			put(i+1, "USER "+user)
 		}
@@ -231,24 +234,22 @@ func (r *Recipe) Containerfile(base string) (text []byte, stepOf []int) {
 	return []byte(b.String()), stepOf
 }
 
-// line is a step as an instruction. dir is where a COPY's files are in the context.
-func (s *Step) line(dir, user string) string {
+// lines are a step's instructions. dir is where a COPY's files are in the context.
+func (s *Step) lines(dir, user string) (all []string) {
 	switch s.Kind {
 	case Run:
-		return run("/bin/bash", "-l", "-c", s.Args[0])
+		return []string{run("/bin/bash", "-l", "-c", s.Args[0])}
 	case Copy:
-		return s.copyLine(dir, user)
-	case Env:
-		var b strings.Builder
-		b.WriteString("ENV")
-		for i := 0; i+1 < len(s.Args); i += 2 {
-			b.WriteString(" " + s.Args[i] + "=" + quoted(s.Args[i+1]))
-		}
-		return b.String()
+		return []string{s.copyLine(dir, user)}
 	case User:
-		return "USER " + s.Args[0]
+		return []string{"USER " + s.Args[0]}
+	case Workdir:
+		return []string{"WORKDIR " + quoted(s.Args[0])}
 	}
-	return "WORKDIR " + quoted(s.Args[0])
+	for i := 0; i+1 < len(s.Args); i += 2 { // one by one: a value may name the variable before
+		all = append(all, "ENV "+s.Args[i]+"="+quoted(s.Args[i+1]))
+	}
+	return all
 }
 
 func (s *Step) copyLine(dir, user string) string {
