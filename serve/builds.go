@@ -19,6 +19,7 @@ type builder struct {
 var _ e2b.Builder = builder{}
 
 func (b builder) Build(ctx context.Context, o *e2b.Build) error {
+	b.m.PruneTemplates(ctx, false) // the images of sandboxes that have ended since
 	base := o.Image
 	if o.Template != "" {
 		t, err := b.m.FindTemplate(o.Template, o.Owner)
