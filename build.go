@@ -31,8 +31,9 @@ type TemplateBuild struct {
 	Name, Owner string
 	Tags        []string
 	Recipe      *Recipe
-	// Base is an image of the store, which is never pulled; default Session's.
-	Base string
+	// Base is an image of the store, which is never pulled and is no template's; default
+	// Session's. From is the ID of a built template of the owner, to begin with that.
+	Base, From string
 	// Start and Ready are commands for bash, which a [TemplateProgram] has; default the
 	// base's.
 	Start, Ready string
@@ -79,8 +80,19 @@ func (m *Manager) BuildTemplate(ctx context.Context, o *TemplateBuild) (Template
 
 func (m *Manager) buildTemplate(ctx context.Context, builder images.Builder, o *TemplateBuild) (Template, error) {
 	limits := o.Session.Limits.WithDefaults()
+	base, own := cmp.Or(o.Base, o.Session.Image), o.Base == ""
+	if o.From != "" {
+		from, err := m.FindTemplate(o.From, o.Owner)
+		if err != nil {
+			return Template{}, err
+		}
+		if !from.Built || from.Owner != o.Owner {
+			return Template{}, tool.Errorf(tool.NotFound, "there is no built template %q of this owner", o.From)
+		}
+		base, own = from.Image, true
+	}
 	report, err := images.BuildTemplate(ctx, builder, &images.TemplateOptions{
-		ID: o.ID, Recipe: o.Recipe, Base: cmp.Or(o.Base, o.Session.Image), Start: o.Start, Ready: o.Ready,
+		ID: o.ID, Recipe: o.Recipe, Base: base, Own: own, Start: o.Start, Ready: o.Ready,
 		Network: o.Network, Memory: limits.Memory, CPUs: limits.CPUs, MaxDisk: cmp.Or(o.MaxDisk, defaultBuildDisk), Progress: o.Progress,
 	})
 	if err != nil {

@@ -42,9 +42,10 @@ type TemplateOptions struct {
 	ID string
 	// Recipe has the steps. Check it first.
 	Recipe *builds.Recipe
-	// Base is an image of the store, by its full name or a template's; default Default.
-	// Nothing is pulled.
+	// Base is an image of the store, by its full name; default Default. Nothing is pulled.
 	Base string
+	// Own lets Base be the image of a template.
+	Own bool
 	// Start and Ready are what its sandboxes begin with; default the base's.
 	Start, Ready string
 	// Network gives steps the host's network; else they have none.
@@ -64,7 +65,7 @@ type TemplateOptions struct {
 // an error nothing is left.
 func BuildTemplate(ctx context.Context, b Builder, o *TemplateOptions) (Report, error) {
 	start, tag := time.Now(), TemplateName(o.ID)
-	base, err := templateBase(ctx, b, o.Base)
+	base, err := templateBase(ctx, b, o.Base, o.Own)
 	if err != nil {
 		return Report{}, err
 	}
@@ -112,12 +113,15 @@ func sendRecipe(ctx context.Context, b Builder, recipe *builds.Recipe, text []by
 }
 
 // templateBase finds the image that a template stands on, by a whole name: who can name an
-// image by the beginning of its ID reaches those of others.
-func templateBase(ctx context.Context, b Builder, ref string) (sandbox.ImageInfo, error) {
+// image by the beginning of its ID reaches those of others, as who can name a template's.
+func templateBase(ctx context.Context, b Builder, ref string, own bool) (sandbox.ImageInfo, error) {
 	if ref == "" {
 		ref = Default
 	}
 	for _, name := range baseNames(ref) {
+		if IsTemplate(name) && !own {
+			continue
+		}
 		info, err := b.ImageInfo(ctx, name)
 		switch {
 		case err == nil && slices.Contains(info.Tags, name):
@@ -126,7 +130,7 @@ func templateBase(ctx context.Context, b Builder, ref string) (sandbox.ImageInfo
 			return info, err
 		}
 	}
-	if ref == Default || IsTemplate(ref) {
+	if ref == Default || own {
 		return sandbox.ImageInfo{}, tool.Errorf(tool.Unavailable, "the image %s is not there; make wisbox's, once, with: wisbox image build", ref)
 	}
 	return sandbox.ImageInfo{}, tool.Errorf(tool.NotFound, "fromImage is %q, which is no image of the server's machine; leave it out, or have who runs the server fetch it with: wisbox image pull", ref).In("fromImage")

@@ -20,18 +20,10 @@ var _ e2b.Builder = builder{}
 
 func (b builder) Build(ctx context.Context, o *e2b.Build) error {
 	b.m.PruneTemplates(ctx, false) // the images of sandboxes that have ended since
-	base := o.Image
-	if o.Template != "" {
-		t, err := b.m.FindTemplate(o.Template, o.Owner)
-		if err != nil {
-			return err
-		}
-		base = t.Image
-	}
 	session := b.session
 	session.Name, session.Kept, session.Allow, session.Deny = "", false, nil, nil
 	_, err := b.m.BuildTemplate(ctx, &wisbox.TemplateBuild{
-		ID: o.ID, Name: o.Name, Owner: o.Owner, Tags: o.Tags, Recipe: &o.Recipe, Base: base, Start: o.Start, Ready: o.Ready,
+		ID: o.ID, Name: o.Name, Owner: o.Owner, Tags: o.Tags, Recipe: &o.Recipe, Base: o.Image, From: o.Template, Start: o.Start, Ready: o.Ready,
 		Session: session, Network: b.network, Progress: o.Log,
 		Try: func(ctx context.Context, s *wisbox.Session) error {
 			program, err := b.m.ProgramOf(ctx, s.Options().Image)

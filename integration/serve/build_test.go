@@ -3,10 +3,12 @@ package serve
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -15,6 +17,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
 // templateImages are the images of templates that Podman has.
@@ -159,4 +163,59 @@ func TestBuildsOfOthersAreNotThere(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, refused.Code)
 	raw, _ := json.Marshal(refused)
 	assert.NotEmpty(t, raw)
+}
+
+// cli runs E2B's CLI in a directory, as a person who changed the environment, and returns
+// what it prints and its exit code.
+func (s *server) cli(dir, stdin string, args ...string) (string, int) {
+	t := s.w.t
+	t.Helper()
+	packages := hosttest.NodePackages(t, "testdata/package.json")
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(packages, "node/bin/node"), append([]string{filepath.Join(packages, "@e2b/cli/dist/index.js")}, args...)...)
+	cmd.Dir, cmd.Stdin, cmd.WaitDelay = dir, strings.NewReader(stdin), 5*time.Second
+	cmd.Env = append(os.Environ(), "HOME="+dir, "E2B_API_URL="+s.url, "E2B_SANDBOX_URL="+s.url, "E2B_API_KEY="+s.w.key, "E2B_DOMAIN="+s.domain())
+	out, err := cmd.CombinedOutput()
+	require.True(t, err == nil || cmd.ProcessState != nil && cmd.ProcessState.ExitCode() >= 0, "%v: %s", err, out)
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// TestTheCLI of E2B as npm has it.
+func TestTheCLI(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve("--allow-builds")
+	dir := t.TempDir()
+	must := func(args ...string) string {
+		t.Helper()
+		out, code := s.cli(dir, "", args...)
+		require.Zero(t, code, "%v: %s", args, out)
+		return out
+	}
+	id := strings.TrimSpace(must("sandbox", "create", "base", "--detach"))
+	require.Regexp(t, `^[a-z0-9]{20}$`, id)
+	assert.Contains(t, must("sandbox", "list", "--format", "json"), id)
+	assert.Contains(t, must("sandbox", "info", id), "State: running")
+	out, code := s.cli(dir, "", "sandbox", "exec", id, "--", "sh", "-c", "'echo hi; exit 3'")
+	assert.Contains(t, out, "hi")
+	assert.Equal(t, 3, code)
+	assert.Contains(t, must("sandbox", "pause", id), "paused")
+	assert.Contains(t, must("sandbox", "resume", id), "resumed")
+	assert.Contains(t, must("sandbox", "metrics", id), "Metrics for sandbox "+id)
+	assert.Contains(t, must("sandbox", "logs", id), "Logs for sandbox "+id)
+	assert.Contains(t, must("sandbox", "snapshot", "create", id), "Created snapshot")
+	assert.Contains(t, must("sandbox", "snapshot", "list"), "SNAPSHOT ID")
+
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "e2b.Dockerfile"), []byte("FROM e2bdev/base\nRUN echo built > /home/user/f\nCOPY x /opt/x\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "x"), []byte("copied"), 0o600))
+	assert.Contains(t, must("template", "create", "cli-made"), "cli-made finished")
+	assert.Contains(t, must("template", "list", "--format", "json"), `"cli-made"`)
+	second := strings.TrimSpace(must("sandbox", "create", "cli-made", "--detach"))
+	assert.Contains(t, must("sandbox", "exec", second, "--", "cat", "/home/user/f"), "built")
+	out, code = s.cli(dir, "", "template", "publish", "--yes", "cli-made")
+	assert.NotZero(t, code)
+	assert.Contains(t, out, "its key's alone")
+	assert.Contains(t, must("sandbox", "kill", id, second), "killed")
+	must("template", "delete", "--yes", "cli-made")
+	assert.NotContains(t, must("template", "list"), "cli-made")
 }

@@ -94,6 +94,7 @@ type build struct {
 	yard    *yard
 	token   string // that uploads show
 	dir     string
+	made    time.Time
 	expires *time.Timer
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -174,18 +175,27 @@ func (y *yard) add(b *build, most int) error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	own, open := 0, 0
-	var ended []*build
+	var ended, idle []*build
 	for _, other := range y.all {
-		done := other.done()
+		done, mine := other.done(), other.Owner == b.Owner
 		if !done {
 			open++
 		}
 		switch {
-		case other.Owner == b.Owner && done:
+		case mine && done:
 			ended = append(ended, other)
-		case other.Owner == b.Owner:
+		case mine:
 			own++
+			if !other.isBegun() {
+				idle = append(idle, other)
+			}
 		}
+	}
+	if own >= buildsOfOwner && len(idle) > 0 { // its client may have given up
+		oldest := slices.MinFunc(idle, func(a, b *build) int { return a.made.Compare(b.made) })
+		delete(y.all, oldest.ID)
+		oldest.clear()
+		own, open = own-1, open-1
 	}
 	switch {
 	case y.ctx.Err() != nil:
@@ -203,6 +213,12 @@ func (y *yard) add(b *build, most int) error {
 	}
 	y.all[b.ID] = b
 	return nil
+}
+
+func (b *build) isBegun() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.begun
 }
 
 func (b *build) done() bool {
@@ -265,7 +281,7 @@ func (s *Server) requestBuild(c call) (int, any, error) {
 	}
 	b := &build{
 		Build: Build{ID: strings.ToLower(rand.Text())[:20], Name: name, Owner: c.key.Owner, Tags: tags},
-		yard:  s.yard, token: rand.Text(), status: buildWaiting, upload: make(chan struct{}, 1),
+		yard:  s.yard, token: rand.Text(), made: time.Now(), status: buildWaiting, upload: make(chan struct{}, 1),
 	}
 	b.dir = filepath.Join(s.opts.BuildDir, b.ID)
 	b.ctx, b.cancel = context.WithCancel(s.yard.ctx)
@@ -318,6 +334,7 @@ func checkTags(tags []string) error {
 
 var (
 	errNoBuild = fail(http.StatusNotFound, "there is no such build; builds are kept for an hour")
+	errBegun   = fail(http.StatusConflict, "the build has begun; ask for another one")
 	hashForm   = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
@@ -327,10 +344,8 @@ func (s *Server) waiting(c call) (*build, error) {
 	if !ok {
 		return nil, errNoBuild
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.begun {
-		return nil, fail(http.StatusConflict, "the build has begun; ask for another one")
+	if b.isBegun() {
+		return nil, errBegun
 	}
 	return b, nil
 }
@@ -402,11 +417,8 @@ func (b *build) receive(r *http.Request, hash string) (err error) {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	b.mu.Lock()
-	begun := b.begun
-	b.mu.Unlock()
-	if begun {
-		return fail(http.StatusConflict, "the build has begun; ask for another one")
+	if b.isBegun() {
+		return errBegun
 	}
 	f, err := os.CreateTemp(b.dir, "upload-")
 	if err != nil {
@@ -466,7 +478,7 @@ func (s *Server) startBuild(c call) (int, any, error) {
 	b.expires.Stop()
 	b.mu.Unlock()
 	if begun {
-		return 0, nil, fail(http.StatusConflict, "the build has begun; ask for another one")
+		return 0, nil, errBegun
 	}
 	s.yard.tasks.Go(func() { b.run(&wanted, c.key.Disk) })
 	return http.StatusAccepted, nil, nil

@@ -191,6 +191,20 @@ func TestWhatABuildMayNotBe(t *testing.T) {
 	s.refused(404, keyA, "POST", "/templates/tags", `{"target":"ready","tags":["x"]}`)
 }
 
+// TestAClientThatGaveUpBlocksNobody: of builds that were never begun the oldest goes.
+func TestAClientThatGaveUpBlocksNobody(t *testing.T) {
+	s := newSite(t, nil)
+	var all []buildAnswer
+	for range buildsOfOwner + 1 {
+		all = append(all, s.request(keyA, `{"name":"app"}`))
+	}
+	s.refused(404, keyA, "POST", all[0].path(), `{}`)
+	for _, a := range all[1:] {
+		assert.Equal(t, 202, s.ask(keyA, "POST", a.path(), `{}`, nil).StatusCode)
+	}
+	s.refused(429, keyA, "POST", "/v3/templates", `{"name":"app"}`)
+}
+
 func (s *site) send(url string, text []byte) int {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPut, url, bytes.NewReader(text))

@@ -40,6 +40,7 @@ func (s *Server) routes() http.Handler {
 		"/v2/templates/":                 s.noBuilds,
 		"/v3/templates":                  s.noBuilds,
 		"POST /templates":                s.noBuilds,
+		"PATCH /v2/templates/{id}":       s.publish,
 		"/":                              s.unknownPath,
 	} {
 		mux.Handle(pattern, s.letIn(do))

@@ -236,6 +236,11 @@ func (s *Server) noBuilds(call) (int, any, error) {
 	return 0, nil, fail(http.StatusNotFound, "this server builds no templates; make a snapshot of a sandbox, or have the server started with an image that has what you need")
 }
 
+// publish is for templates that other keys could use.
+func (s *Server) publish(call) (int, any, error) {
+	return 0, nil, fail(http.StatusNotFound, "a template is its key's alone; build it with the other key, too")
+}
+
 func (s *Server) logs(call, *registry.Sandbox) (int, any, error) {
 	return http.StatusOK, map[string][]struct{}{"logs": {}, "logEntries": {}}, nil
 }
