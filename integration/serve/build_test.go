@@ -196,7 +196,7 @@ func TestTheCLI(t *testing.T) {
 	require.Regexp(t, `^[a-z0-9]{20}$`, id)
 	assert.Contains(t, must("sandbox", "list", "--format", "json"), id)
 	assert.Contains(t, must("sandbox", "info", id), "State: running")
-	out, code := s.cli(dir, "", "sandbox", "exec", id, "--", "sh", "-c", "'echo hi; exit 3'")
+	out, code := s.cli(dir, "", "sandbox", "exec", id, "--", "sh", "-c", "echo hi; exit 3")
 	assert.Contains(t, out, "hi")
 	assert.Equal(t, 3, code)
 	assert.Contains(t, must("sandbox", "pause", id), "paused")
