@@ -100,11 +100,10 @@ func (o *TemplateOptions) labels(tag string) map[string]string {
 
 func sendRecipe(ctx context.Context, b Builder, recipe *builds.Recipe, text []byte, build sandbox.ImageBuild) error {
 	r, w := io.Pipe()
-	written := make(chan error, 1)
+	written := make(chan struct{})
 	go func() {
-		err := recipe.WriteContext(ctx, w, text)
-		_ = w.CloseWithError(err)
-		written <- err
+		defer close(written)
+		_ = w.CloseWithError(recipe.WriteContext(ctx, w, text))
 	}()
 	err := b.BuildImage(ctx, r, build)
 	_ = r.CloseWithError(io.ErrClosedPipe) // the builder may have failed before it read all

@@ -76,8 +76,8 @@ type cleaner struct {
 	out        *tar.Writer
 }
 
-func refused(name, format string, args ...any) error {
-	return tool.Errorf(tool.Invalid, "the archive's member %q "+format, append([]any{clipped(name)}, args...)...)
+func refused(name, why string) error {
+	return tool.Errorf(tool.Invalid, "the archive's member %q %s", clipped(name), why)
 }
 
 func (c *cleaner) add(hdr *tar.Header, from io.Reader) error {
