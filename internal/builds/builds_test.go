@@ -145,7 +145,7 @@ func TestNothingOfAStepEndsItsLine(t *testing.T) {
 		}
 		lines, _ := r.Containerfile("0123")
 		var runs []string
-		for _, line := range strings.SplitSeq(strings.TrimSuffix(string(lines), "\n"), "\n") {
+		for line := range strings.SplitSeq(strings.TrimSuffix(string(lines), "\n"), "\n") {
 			kind, rest, _ := strings.Cut(line, " ")
 			assert.Contains(t, []string{"FROM", "USER", "WORKDIR", "RUN"}, kind)
 			if kind == Run {
