@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"time"
 
 	"github.com/wisbox/wisbox/internal/hold"
 	"github.com/wisbox/wisbox/internal/journal"
@@ -268,22 +269,38 @@ func (m *Manager) FindTemplate(ref, owner string) (Template, error) {
 	return t, asToolError(err)
 }
 
-// RemoveTemplate removes a template by its ID. Sessions that began with it don't need it.
+// RemoveTemplate removes a template by its ID. Sessions that began with it don't need it;
+// an image that was built for it goes when none of them needs that, see
+// [Manager.PruneTemplates].
 func (m *Manager) RemoveTemplate(ctx context.Context, id string) error {
-	return asToolError(m.here.templates().Remove(ctx, id))
+	err := m.here.templates().Remove(ctx, id)
+	if err == nil {
+		m.pruneImages(context.WithoutCancel(ctx), time.Time{}, id)
+	}
+	return asToolError(err)
 }
 
 // templateOp makes a template of the session.
-type templateOp struct{ TemplateOptions }
+type templateOp struct {
+	TemplateOptions
+	Built *builtAs `json:"built,omitempty"` // nil: its image is others', too
+}
+
+// builtAs says what a template is whose image was built for it.
+type builtAs struct {
+	ID   string   `json:"id"`
+	Tags []string `json:"tags"`
+	Disk int64    `json:"disk"` // that the image takes
+}
 
 func (o templateOp) event() Event { return Event{Tool: "template"} }
 
 func (o templateOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
-	t, err := l.createTemplate(ctx, o.TemplateOptions)
+	t, err := l.createTemplate(ctx, o)
 	return t, journal.Outcome{}, asToolError(err)
 }
 
-func (l *local) createTemplate(ctx context.Context, o TemplateOptions) (t Template, err error) {
+func (l *local) createTemplate(ctx context.Context, o templateOp) (t Template, err error) {
 	if o.Name != "" {
 		if err := templates.CheckName(o.Name); err != nil {
 			return t, err
@@ -299,6 +316,9 @@ func (l *local) createTemplate(ctx context.Context, o TemplateOptions) (t Templa
 	}
 	defer l.forget(ctx, info.ID) // the template has its own
 	t = Template{Name: o.Name, Owner: o.Owner, Session: l.dir.ID(), Image: opts.Image, Files: info.Files, Bytes: info.Bytes}
+	if b := o.Built; b != nil {
+		t.Built, t.ID, t.Tags, t.ImageDisk = true, b.ID, b.Tags, b.Disk
+	}
 	return l.m.templates().Create(ctx, t, templates.Source{Snapshots: l.snapshots, ID: info.ID, Extra: extra, Room: l.dir.Reserve})
 }
 

@@ -30,6 +30,7 @@ var layers = map[string][]string{
 	"internal/byproduct": {}, "internal/mcptask": {}, "internal/relay": {}, "internal/retry": {}, "agent/native": {"internal/retry"}, "agent/native/internal/mkagent": {},
 
 	// Over one leaf or two.
+	"internal/builds":      {"tool"},
 	"internal/beneath":     {"internal/beneath/internal/needs_linux_see_docs_install", "internal/retry", "tool", "sandbox"},
 	"internal/budget":      {"tool"},
 	"internal/capture":     {"sandbox"},
@@ -78,7 +79,7 @@ var layers = map[string][]string{
 	"agent/files":          {"agent/filewire", "sandbox"},
 
 	"podman":    {"agent", "agent/files", "agent/native", "agent/resident", "agent/wire", "internal/lock", "internal/rundir", "internal/undo", "podman/internal/see_readme_for_build_tags", "sandbox"},
-	"images":    {"evaltool/lisp/driver", "sandbox", "tool"},
+	"images":    {"evaltool/lisp/driver", "internal/builds", "sandbox", "tool"},
 	"shelltool": {"internal/budget", "internal/capture", "internal/toolerr", "sandbox", "tool", "vfs"},
 	"doctor":    {"sandbox", "tool"},
 
@@ -104,14 +105,14 @@ var layers = map[string][]string{
 	"profile":          {"internal/clip", "internal/lock", "tool"},
 	"mcpserver":        {"httpguard", "internal/mcptask", "tool", "vfs"},
 	"": {
-		"digest", "egress", "egress/policy", "evaltool", "evaltool/bash", "evaltool/javascript", "evaltool/lisp", "evaltool/python", "evaltool/wasm", "hostmount", "images", "internal/box", "internal/budget", "internal/changes", "internal/clip",
+		"digest", "egress", "egress/policy", "evaltool", "evaltool/bash", "evaltool/javascript", "evaltool/lisp", "evaltool/python", "evaltool/wasm", "hostmount", "images", "internal/box", "internal/budget", "internal/builds", "internal/changes", "internal/clip",
 		"internal/door", "internal/gate", "internal/hold", "internal/inside", "internal/journal", "internal/lock", "internal/pool", "internal/templates", "internal/toolerr", "internal/undo", "overlay", "podman",
 		"profile", "rlm", "sandbox", "shelltool", "snapshot", "tool", "vfs",
 	},
 	"metrics": {"", "profile", "httpguard"},
 
 	// What clients of E2B find.
-	"serve/e2b": {"egress/policy", "httpguard", "internal/apikeys", "internal/registry", "internal/templates", "tool"},
+	"serve/e2b": {"egress/policy", "httpguard", "internal/apikeys", "internal/builds", "internal/registry", "internal/templates", "tool"},
 	"serve":     {"", "httpguard", "internal/apikeys", "internal/audit", "internal/registry", "internal/undo", "mcpserver", "metrics", "sandbox", "serve/e2b", "serve/e2b/codeinterp", "serve/e2b/envd", "tool"},
 
 	// What a person sees in a browser.

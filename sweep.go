@@ -25,8 +25,12 @@ func (m *Manager) Prune(ctx context.Context, dryRun bool) ([]overlay.Swept, erro
 }
 
 // PruneTemplates is what [Manager.Prune] does to templates that were half made or removed
-// when their process ended; it returns what that was.
+// when their process ended; it returns what that was. Images that were built for templates
+// go, too, where nothing uses them any more.
 func (m *Manager) PruneTemplates(ctx context.Context, dryRun bool) []string {
+	if !dryRun {
+		m.pruneImages(ctx, time.Now().Add(-buildAge))
+	}
 	return m.here.templates().Sweep(ctx, dryRun)
 }
 

@@ -248,7 +248,7 @@ func fileTag(ctx context.Context, c *buildContext, opts *FileOptions) (string, e
 }
 
 // reserved are the names that wisbox gives.
-var reserved = regexp.MustCompile(`^localhost/wisbox(-base|-with|-built|-agent)?:`)
+var reserved = regexp.MustCompile(`^localhost/wisbox(-base|-with|-built|-agent|-template)?:`)
 
 // FullName completes the name of an image to be made: below localhost/ where it has
 // no registry, with the tag latest where it has none.

@@ -42,7 +42,7 @@ func OfOtherVersion(ref string) bool { return ref != Default && ofAnyVersion.Mat
 // called from one goroutine at a time.
 type Builder interface {
 	// BuildImage builds a Containerfile of the tar and tags the result. The steps
-	// run with the host's network.
+	// run with the host's network, unless the build says none.
 	BuildImage(ctx context.Context, contextTar io.Reader, build sandbox.ImageBuild) error
 	// ImageInfo describes an image of the store, or wraps sandbox.ErrNotFound.
 	ImageInfo(ctx context.Context, ref string) (sandbox.ImageInfo, error)

@@ -19,6 +19,10 @@ const (
 	labelWith   = "wisbox.with"   // the names of the presets
 	labelBuilt  = "wisbox.built"  // the name that a person's build gave
 	labelBase   = "wisbox.base"   // the Base of the default image
+
+	labelTemplate = "wisbox.template" // the name of a template's image
+	labelStart    = "wisbox.start"    // what its sandboxes begin with
+	labelReady    = "wisbox.ready"    // what succeeds when that is ready
 )
 
 // Kind says what an image is made of.
@@ -32,6 +36,8 @@ const (
 	KindBuilt   Kind = "built"   // from a person's Containerfile, by wisbox
 	KindPulled  Kind = "pulled"  // its name begins with a registry
 	KindOther   Kind = "other"   // made on this machine by other means
+
+	KindTemplate Kind = "template" // of a template that a client of a server built
 )
 
 // State says what an image is to this wisbox.
@@ -57,6 +63,8 @@ func identify(info sandbox.ImageInfo) (Kind, State) {
 	switch built := info.Labels[labelBuilt]; {
 	case strings.HasPrefix(built, "localhost/") && slices.Contains(tags, built): // what is pulled may claim anything
 		return KindBuilt, Other
+	case slices.ContainsFunc(tags, IsTemplate):
+		return KindTemplate, Other
 	case slices.ContainsFunc(tags, func(t string) bool { return Registry(t) != "" }):
 		return KindPulled, Other
 	}

@@ -2,7 +2,7 @@
 // state root, what their programs did, and the way back.
 //
 // It is a server with an origin of its own, a JSON API below api/ and a front end that is
-// embedded. Who opens the one-time URL gets a cookie; each change needs a token beside
+// embedded. The one-time URL gives its opener a cookie; each change needs a token beside
 // it, which only pages of this origin can read. Whatever programs wrote leaves it as
 // text in JSON, or as a download that no browser shows. It makes nothing by itself:
 // everything is done by a [wisbox.Manager] and stands in the sessions' logs.

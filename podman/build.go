@@ -20,15 +20,15 @@ import (
 // build, which has one.
 const ociManifest = "application/vnd.oci.image.manifest.v1+json"
 
-// BuildImage builds a Containerfile of a tar archive and tags the result. RUN steps
-// use the host's network. When ctx ends the build ends, where the service is our own
-// with the step that it is at.
+// BuildImage builds a Containerfile of a tar archive and tags the result. When ctx ends
+// the build ends, where the service is our own with the step that it is at.
 func (b *Backend) BuildImage(ctx context.Context, contextTar io.Reader, build sandbox.ImageBuild) error {
 	file := cmp.Or(build.File, "Containerfile")
 	query := url.Values{
 		"t": {build.Tag}, "layers": {strconv.FormatBool(build.Layers)}, "rm": {"true"}, "forcerm": {"true"},
 		"networkmode": {"host"}, "pullpolicy": {"missing"},
 	}
+	bound(query, build)
 	if build.Layers {
 		query.Set("outputformat", ociManifest)
 	}
@@ -53,15 +53,44 @@ func (b *Backend) BuildImage(ctx context.Context, contextTar io.Reader, build sa
 		return err
 	}
 	defer end()
+	ctx, tooMuch, stop := boundDisk(ctx, e.info.Store.GraphRoot, build.MaxDisk)
+	defer stop()
+	if err := e.build(ctx, r, end); err != nil {
+		return cmp.Or(tooMuch(), err)
+	}
+	return nil
+}
+
+// build does one build, whose service end stops, if it has one for itself.
+func (e *engine) build(ctx context.Context, r request, end func()) error {
 	if !e.alone {
 		return e.transfer(ctx, r)
 	}
 	defer context.AfterFunc(ctx, end)() // before the connection breaks: it takes its container with it then
-	err = e.transfer(context.WithoutCancel(ctx), r)
+	err := e.transfer(context.WithoutCancel(ctx), r)
 	if err != nil && ctx.Err() != nil {
 		return fail(ctx.Err(), err, "the build was ended")
 	}
 	return err
+}
+
+// period is the time in microseconds of which a step's processors are a share.
+const period = 100_000
+
+// bound says what RUN steps may have.
+func bound(query url.Values, build sandbox.ImageBuild) {
+	if build.NoNetwork { // a namespace of its own, in which nothing is set up
+		query.Set("networkmode", "NetworkDisabled")
+		query.Set("nsoptions", `[{"Name":"network","Host":false}]`)
+	}
+	if build.Memory > 0 {
+		query.Set("memory", strconv.FormatInt(build.Memory, 10))
+		query.Set("memswap", strconv.FormatInt(build.Memory, 10)) // no swap beside it
+	}
+	if build.CPUs > 0 {
+		query.Set("cpuperiod", strconv.Itoa(period))
+		query.Set("cpuquota", strconv.FormatInt(int64(build.CPUs*period), 10))
+	}
 }
 
 // pulling is how Podman says which image a FROM line could not get.

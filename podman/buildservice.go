@@ -37,6 +37,7 @@ func (b *Backend) builder(ctx context.Context) (e *engine, end func(), err error
 	if err != nil {
 		return nil, nil, explain(ctx, "start a service for the build", err)
 	}
+	one.info = e.info // the same store's
 	return one, stop, nil
 }
 

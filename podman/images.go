@@ -32,6 +32,7 @@ type image struct {
 		User         string              `json:"User"`
 		ExposedPorts map[string]struct{} `json:"ExposedPorts"`
 		Volumes      map[string]struct{} `json:"Volumes"`
+		Workdir      string              `json:"WorkingDir"`
 	} `json:"Config"`
 }
 
@@ -108,7 +109,7 @@ func (b *Backend) ImageInfo(ctx context.Context, ref string) (ImageInfo, error) 
 	if err != nil {
 		return ImageInfo{}, explain(ctx, "look at the image", err)
 	}
-	return ImageInfo{ID: i.ID, Tags: i.RepoTags, Labels: i.Labels, Size: i.Size, Created: i.Created}, nil
+	return ImageInfo{ID: i.ID, Tags: i.RepoTags, Labels: i.Labels, Workdir: i.Config.Workdir, Size: i.Size, Created: i.Created}, nil
 }
 
 // Images are those of the store, without what is only a layer of others.

@@ -10,6 +10,7 @@ type ImageInfo struct {
 	ID      string            `json:"id"`   // the content's digest, without "sha256:"
 	Tags    []string          `json:"tags"` // full names, localhost/wisbox:…
 	Labels  map[string]string `json:"labels,omitempty"`
+	Workdir string            `json:"workdir,omitempty"` // that programs begin in, by the image's maker
 	Size    int64             `json:"size_bytes"`
 	Created time.Time         `json:"created"`
 }
@@ -50,6 +51,14 @@ type ImageBuild struct {
 	Exclude []string
 	// Layers keeps the result of each step, and takes what an earlier build kept.
 	Layers bool
+	// NoNetwork gives RUN steps no network; else they have the host's.
+	NoNetwork bool
+	// Memory, in bytes, and CPUs bound each RUN step; 0 is no bound.
+	Memory int64
+	CPUs   float64
+	// MaxDisk ends the build when the file system of the store has so many bytes less than
+	// at its beginning, or less than the host needs; 0 is no bound.
+	MaxDisk int64
 	// Explain puts Podman's own words into the error: the Containerfile is the caller's.
 	Explain bool
 	// Progress gets the output line by line; nil drops it.

@@ -34,7 +34,11 @@ type engine struct {
 }
 
 // box is a session as a sandbox.
-type box struct{ *wisbox.Session }
+type box struct {
+	*wisbox.Session
+	engine *engine
+	dir    string // where its programs begin; "" is their home
+}
 
 var (
 	_ registry.Forker    = box{}
@@ -101,7 +105,7 @@ func (e *engine) Create(ctx context.Context, r registry.Record) (registry.Box, e
 	if err := begin(ctx, s); err != nil {
 		return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx))) // the registry removes it
 	}
-	return box{s}, nil
+	return e.started(ctx, s, r.Env)
 }
 
 // Ready is for a session that nobody used for long.
@@ -126,7 +130,11 @@ func (e *engine) Open(ctx context.Context, id string) (registry.Box, error) {
 	if err != nil {
 		return nil, err
 	}
-	return box{s}, nil
+	program, err := e.m.ProgramOf(ctx, s.Options().Image)
+	if err != nil {
+		return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx)))
+	}
+	return box{s, e, program.Dir}, nil
 }
 
 func (e *engine) Remove(ctx context.Context, id string) error {
@@ -160,7 +168,7 @@ func (b box) Fork(ctx context.Context, r registry.Record) (registry.Box, error) 
 	if err != nil {
 		return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx)))
 	}
-	return box{s}, nil
+	return b.engine.started(ctx, s, r.Env)
 }
 
 // kept are the templates of a Manager, which snapshots of sandboxes become.

@@ -48,6 +48,9 @@ type Options struct {
 	Insecure bool
 	// Internet lets clients open the network of their sandboxes.
 	Internet bool
+	// Builds lets clients build templates: their steps run as root in containers of
+	// Podman's, without a network unless BuildNetwork gives them the host's.
+	Builds, BuildNetwork bool
 	// MaxTimeout bounds the life of a sandbox that a client asks for. Default 24 h.
 	MaxTimeout time.Duration
 	// Sandboxes is how many a key's owner has at once, where the key doesn't say.
@@ -146,10 +149,14 @@ func New(ctx context.Context, opts *Options) (*Server, error) {
 		return nil, err
 	}
 	s.close = sync.OnceValue(func() error { return errors.Join(s.registry.Close(), seen.Close()) })
+	if err := s.prepareBuilds(); err != nil {
+		return nil, err
+	}
 	s.e2b = e2b.New(&e2b.Options{
 		Registry: s.registry, Keys: check, Domain: domain, Size: size, MaxTimeout: s.opts.MaxTimeout,
 		Sandboxes: s.opts.Sandboxes, Internet: s.opts.Internet, Pauses: true, Log: s.opts.Log,
 		Templates: kept{s.opts.Manager}, MCP: s.mcp.serve, Metrics: numbers, Observe: seen.observe,
+		Builder: s.builder(), BuildDir: buildDir(s.opts.Dir),
 	})
 	s.mcp.e2b, s.mcp.registry, s.mcp.maxTimeout = s.e2b, s.registry, cmp.Or(s.opts.MaxTimeout, 24*time.Hour)
 	cleanup.Keep()

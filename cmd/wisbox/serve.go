@@ -33,6 +33,8 @@ type serveOptions struct {
 	insecure   bool
 	noKeys     bool
 	internet   bool
+	builds     bool
+	buildNet   string
 	maxTimeout time.Duration
 	sandboxes  int
 	totalDisk  string
@@ -50,6 +52,10 @@ func (o *serveOptions) check() error {
 		return usageError{errors.New("--no-keys serves the loopback interface alone, where --insecure does nothing; leave one out")}
 	case o.maxTimeout < time.Second:
 		return usageError{fmt.Errorf("--max-timeout is %s; it must be at least 1s", o.maxTimeout)}
+	case o.buildNet != "none" && o.buildNet != "host":
+		return usageError{fmt.Errorf("--build-network is %q; it must be none or host", o.buildNet)}
+	case o.buildNet != "none" && !o.builds:
+		return usageError{errors.New("--build-network goes with --allow-builds; give both")}
 	case o.sandboxes < 1:
 		return usageError{fmt.Errorf("--sandboxes is %d; it must be at least 1", o.sandboxes)}
 	case o.ready < 0 || o.ready > 1000:
@@ -96,6 +102,8 @@ func (o *serveOptions) register(flags *pflag.FlagSet) {
 	flags.StringVar(&o.domain, "domain", "", "`NAME` below which the hosts of sandboxes' ports are, as PORT-ID.NAME, maybe with a port (default localhost)")
 	flags.BoolVar(&o.noKeys, "no-keys", false, "let everybody in who reaches the loopback interface, other users of this machine too")
 	flags.BoolVar(&o.internet, "allow-internet", false, "let clients open the network of their sandboxes, as E2B does by default; never on without this flag")
+	flags.BoolVar(&o.builds, "allow-builds", false, "let clients build templates: their steps run as root in containers of Podman's")
+	flags.StringVar(&o.buildNet, "build-network", "none", "`NETWORK` of such steps: none, or host, which reaches all that this machine does")
 	flags.DurationVar(&o.maxTimeout, "max-timeout", 24*time.Hour, "longest `TIME` that a client may give a sandbox")
 	flags.IntVar(&o.sandboxes, "sandboxes", 20, "sandboxes at once, `N` for each key that doesn't say")
 	flags.IntVar(&o.ready, "ready", 0, "keep `N` sandboxes ready, each with a container that runs, so that a client waits for no start")
@@ -156,6 +164,7 @@ func (a *app) newServer(ctx context.Context, m *wisbox.Manager, so *wisbox.Sessi
 	return serve.New(ctx, &serve.Options{
 		Manager: m, Dir: dir, Session: *so, Keys: keysOfEnvironment(), NoKeys: opts.noKeys, Domain: opts.domain,
 		CertFile: opts.cert, KeyFile: opts.key, Insecure: opts.insecure, Internet: opts.internet,
+		Builds: opts.builds, BuildNetwork: opts.buildNet == "host",
 		MaxTimeout: opts.maxTimeout, Sandboxes: opts.sandboxes, Disk: disk, Ready: opts.ready, Metrics: counted,
 		Log: slog.New(slog.NewJSONHandler(a.err, &slog.HandlerOptions{Level: level})),
 	})

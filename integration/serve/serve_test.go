@@ -50,6 +50,11 @@ func newWorld(t *testing.T) *world {
 			out, err := w.command("session", "rm", id).CombinedOutput()
 			assert.NoError(t, err, "%s", out)
 		}
+		made, _ := filepath.Glob(filepath.Join(w.cache, "templates", strings.Repeat("?", 20)))
+		for _, path := range made {
+			out, err := w.command("template", "rm", filepath.Base(path)).CombinedOutput()
+			assert.NoError(t, err, "%s", out)
+		}
 	})
 	return w
 }

@@ -9,6 +9,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -42,6 +43,12 @@ type Template struct {
 	Files   int64     `json:"files"`
 	Bytes   int64     `json:"bytes"`      // of the files
 	Disk    int64     `json:"disk_bytes"` // that it takes at most: packs may be shared
+	// Built says that the image was made for this template, which takes ImageDisk bytes of
+	// Disk; it goes with it. Tags are what a built one of the name can be called by, as
+	// NAME:TAG: each stands for one of them. The name alone stands for NAME:default.
+	Built     bool     `json:"built,omitempty"`
+	ImageDisk int64    `json:"image_disk_bytes,omitempty"`
+	Tags      []string `json:"tags,omitempty"`
 }
 
 // record is what stands in a template's file.
@@ -238,12 +245,16 @@ type Source struct {
 }
 
 // Create makes a template of a snapshot: all of it or nothing, whenever this process
-// ends. ID, Created and Disk are filled in.
+// ends. Created, Disk and an ID that is missing are filled in. A built template takes its
+// tags from others of its name.
 func (s *Store) Create(ctx context.Context, t Template, from Source) (_ Template, err error) {
 	if t.Name != "" {
 		if err := CheckName(t.Name); err != nil {
 			return t, err
 		}
+	}
+	if t.ID != "" && !IsID(t.ID) {
+		return t, fmt.Errorf("a template's ID is %q", t.ID)
 	}
 	var cleanup undo.Steps
 	defer cleanup.Run()
@@ -262,7 +273,8 @@ func (s *Store) Create(ctx context.Context, t Template, from Source) (_ Template
 	if err := rec.measure(path); err != nil {
 		return t, err
 	}
-	rec.ID, rec.Created = newID(), time.Now().UTC().Truncate(time.Millisecond)
+	rec.ID, rec.Created = cmp.Or(rec.ID, newID()), time.Now().UTC().Truncate(time.Millisecond)
+	rec.Disk += rec.ImageDisk
 	err = jsonfile.Write(filepath.Join(path, recordFile), rec)
 	if errors.Is(err, jsonfile.ErrTooLarge) {
 		err = tool.Errorf(tool.Limit, "what the session keeps beside its files, as its versions and definitions, is too large for a template; make one of a new session with these files").Because(err)
@@ -279,6 +291,7 @@ func (s *Store) Create(ctx context.Context, t Template, from Source) (_ Template
 		return t, err
 	}
 	cleanup.Keep()
+	s.takeTags(rec.Template, rec.Tags)
 	return rec.Template, nil
 }
 
@@ -406,7 +419,7 @@ func (s *Store) Find(ref, owner string) (Template, error) {
 	}
 	all, err := s.List()
 	for _, t := range all {
-		if t.Name == ref && t.Owner == owner && ref != "" {
+		if t.Owner == owner && ref != "" && t.answers(ref) {
 			return t, nil
 		}
 	}

@@ -39,14 +39,18 @@ func (s *Server) routes() http.Handler {
 		"/v2/templates":                  s.noBuilds,
 		"/v2/templates/":                 s.noBuilds,
 		"/v3/templates":                  s.noBuilds,
-		"POST /templates/tags":           s.noBuilds,
 		"POST /templates":                s.noBuilds,
+		"PATCH /v2/templates/{id}":       s.publish,
 		"/mcp":                           func(c call) (int, any, error) { return s.mcp(c, nil) },
 		"/mcp/{id}":                      s.ofOwner(s.mcp),
 		"/":                              s.unknownPath,
 	} {
 		mux.Handle(pattern, s.letIn(do))
 	}
+	for pattern, do := range s.buildRoutes() {
+		mux.Handle(pattern, s.letIn(do))
+	}
+	mux.HandleFunc("PUT /templates/{id}/files/{hash}", s.receive)
 	for version, defaultLife := range map[string]time.Duration{"": defaultV1, "/v2": defaultV2} {
 		mux.Handle("POST "+version+"/sandboxes", s.letIn(func(c call) (int, any, error) { return s.create(c, defaultLife) }))
 		for pattern, do := range map[string]func(call, *registry.Sandbox) (int, any, error){

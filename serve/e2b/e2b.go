@@ -43,6 +43,10 @@ type Options struct {
 	Pauses bool
 	// Templates are what snapshots of sandboxes become. nil makes none.
 	Templates Templates
+	// Builder makes templates of what clients describe, which are among Templates then.
+	// nil makes none. BuildDir is an empty directory for their files.
+	Builder  Builder
+	BuildDir string
 	// Snapshots is how many of them an owner has; default 100.
 	Snapshots int
 	// MCP serves a request over the Model Context Protocol: for the sandbox, or, where it is
@@ -110,6 +114,7 @@ type Server struct {
 	opts    Options
 	control http.Handler
 	starts  starts
+	yard    *yard // nil without Builder
 
 	mu       sync.Mutex
 	stopping bool
@@ -135,6 +140,9 @@ func New(opts *Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Builder != nil {
+		s.yard = newYard(s)
+	}
 	s.control = s.routes()
 	return s
 }
@@ -156,8 +164,12 @@ func (s *Server) enter() bool {
 }
 
 // Stop lets no call of the control API begin any more, and waits for those under way, but
-// not longer than d.
+// not longer than d. It ends builds, and waits until they have ended.
 func (s *Server) Stop(d time.Duration) {
+	if s.yard != nil {
+		s.yard.cancel()
+		defer s.yard.stop()
+	}
 	s.mu.Lock()
 	s.stopping = true
 	s.mu.Unlock()

@@ -171,6 +171,12 @@ func placeOf(t templates.Template) string {
 }
 
 func (s *Server) deleteSnapshot(c call) (int, any, error) {
+	if s.yard != nil {
+		if b, ok := s.yard.find(c.r.PathValue("id"), c.key.Owner); ok && !b.done() {
+			s.yard.drop(b)
+			return http.StatusNoContent, nil, nil
+		}
+	}
 	t, err := s.snapshotOf(c.r.PathValue("id"), c.key.Owner)
 	if err != nil {
 		return 0, nil, err
@@ -228,6 +234,11 @@ func (s *Server) snapshot(c call, sandbox *registry.Sandbox) (int, any, error) {
 // noBuilds is for the SDK's builds of templates.
 func (s *Server) noBuilds(call) (int, any, error) {
 	return 0, nil, fail(http.StatusNotFound, "this server builds no templates; make a snapshot of a sandbox, or have the server started with an image that has what you need")
+}
+
+// publish is for templates that other keys could use.
+func (s *Server) publish(call) (int, any, error) {
+	return 0, nil, fail(http.StatusNotFound, "a template is its key's alone; build it with the other key, too")
 }
 
 func (s *Server) logs(call, *registry.Sandbox) (int, any, error) {

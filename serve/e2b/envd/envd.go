@@ -41,6 +41,8 @@ type Options struct {
 	Token string
 	// Pass serves a request whose token or signature is right; default next alone.
 	Pass func(w http.ResponseWriter, r *http.Request, next http.HandlerFunc)
+	// Dir is where programs begin whose client names no directory; default the home.
+	Dir string
 	// Env is added for every program, any number of variables.
 	Env map[string]string
 	// Done is closed when the sandbox ends or is paused: streams are cut then without

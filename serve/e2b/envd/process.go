@@ -1,6 +1,7 @@
 package envd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -137,7 +138,7 @@ func (h *handler) command(ask *startAsk) (sandbox.Cmd, error) {
 	if ask.Process.Cmd == "" {
 		return sandbox.Cmd{}, &wireError{"invalid_argument", "process.cmd is empty; it names a program"}
 	}
-	dir, err := resolve(ask.Process.Cwd)
+	dir, err := resolve(cmp.Or(ask.Process.Cwd, h.opts.Dir))
 	if err != nil {
 		return sandbox.Cmd{}, err
 	}

@@ -1,0 +1,310 @@
+package wisbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/wisbox/wisbox/images"
+	"github.com/wisbox/wisbox/internal/builds"
+	"github.com/wisbox/wisbox/internal/hold"
+	"github.com/wisbox/wisbox/internal/toolerr"
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Pull says when the image of a new session is fetched from its registry.
+type Pull string
+
+// The values of [SessionOptions.Pull].
+const (
+	PullMissing Pull = "missing" // where the store doesn't have it
+	PullNever   Pull = "never"
+	PullAlways  Pull = "always" // also where the store has one of that name
+)
+
+// PullProgress is what [SessionOptions.OnPull] gets.
+type PullProgress struct {
+	Image string
+	Step  string // what Podman says it does; "" at the beginning and at the end
+	Done  bool   // the last one, also of a pull that failed
+}
+
+func (p Pull) check(image string) error {
+	switch p {
+	case "", PullMissing, PullNever:
+		return nil
+	case PullAlways:
+		return checkPullable(image)
+	}
+	return tool.Errorf(tool.Invalid, "pull is %q; it must be missing, never or always", string(p)).In("pull")
+}
+
+func checkPullable(image string) error {
+	if images.Registry(image) != "" {
+		return nil
+	}
+	return tool.Errorf(tool.Invalid, "pull is always, and the image %s names no registry to pull it from; write one in front, as in docker.io/library/node:22, or leave pull out", image).In("pull")
+}
+
+// pullImage fetches a new session's image where that was asked for, and those of its
+// services. Sessions that are opened at once wait for the one pull.
+func (h *here) pullImage(ctx context.Context, o *SessionOptions) error {
+	if err := h.pull(ctx, o, o.Image); err != nil {
+		return err
+	}
+	for _, c := range o.Services {
+		if err := h.pull(ctx, o, c.Image); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *here) pull(ctx context.Context, o *SessionOptions, image string) error {
+	if o.Pull == PullNever || images.Registry(image) == "" {
+		return nil
+	}
+	puller, ok := sandbox.As[sandbox.ImagePuller](h.backend)
+	if !ok {
+		if o.Pull == PullAlways {
+			return tool.Errorf(tool.Unsupported, "this backend pulls no images; leave pull out").In("pull")
+		}
+		return nil
+	}
+	if missing, err := h.lacks(ctx, puller, o.Pull, image); err != nil || !missing {
+		return err
+	}
+	if err := h.pulling.Lock(ctx); err != nil {
+		return err
+	}
+	defer h.pulling.Unlock()
+	if missing, err := h.lacks(ctx, puller, o.Pull, image); err != nil || !missing {
+		return err
+	}
+	tell := o.OnPull
+	if tell == nil {
+		tell = func(PullProgress) {}
+	}
+	tell(PullProgress{Image: image})
+	defer tell(PullProgress{Image: image, Done: true})
+	err := puller.PullImage(ctx, image, &sandbox.PullOptions{
+		Progress: func(line string) { tell(PullProgress{Image: image, Step: line}) },
+	})
+	return toolerr.Of(err)
+}
+
+// lacks reports whether the image has to be pulled. A session's files need no Podman:
+// where it can't be asked, its first program says so.
+func (h *here) lacks(ctx context.Context, store sandbox.ImageStore, pull Pull, image string) (bool, error) {
+	if pull == PullAlways {
+		return true, nil
+	}
+	_, err := store.ImageInfo(ctx, image)
+	switch {
+	case err == nil:
+		return false, nil
+	case errors.Is(err, sandbox.ErrNotFound):
+		return true, nil
+	case pull == "" && errors.Is(err, sandbox.ErrUnavailable):
+		h.log.Info("the store can't be asked for the image", "image", image, "error", err)
+		return false, nil
+	}
+	return false, toolerr.Of(err)
+}
+
+// Recipe are the steps of a template that is built.
+type Recipe = builds.Recipe
+
+// TemplateProgram is what sandboxes of a built template begin with.
+type TemplateProgram = images.Program
+
+// TemplateBuild says what [Manager.BuildTemplate] makes. ID, Name and Recipe are required.
+type TemplateBuild struct {
+	// ID is the template's: 20 random lower-case letters and digits.
+	ID string
+	// Name, Owner and Tags are the template's; tags go over from others of its name.
+	Name, Owner string
+	Tags        []string
+	Recipe      *Recipe
+	// Base is an image of the store, which is never pulled and is no template's; default
+	// Session's. From is the ID of a built template of the owner, to begin with that.
+	Base, From string
+	// Start and Ready are commands for bash, which a [TemplateProgram] has; default the
+	// base's.
+	Start, Ready string
+	// Session is what the template is tried with: its limits bound each step, too.
+	Session SessionOptions
+	// Network gives the steps the host's network; else they have none.
+	Network bool
+	// MaxDisk ends a step when the file system of Podman's store has so many bytes less than
+	// at the build's beginning, whoever took them, or less than the host needs; default 8 GiB.
+	MaxDisk int64
+	// Try is called with a session of the template before it is kept; its error is the
+	// build's.
+	Try func(ctx context.Context, s *Session) error
+	// Progress gets the output line by line, with the number of the step: 0 before the
+	// first, one more than there are after the last. nil drops it.
+	Progress func(step int, line string)
+}
+
+// StepError is an error of a build's step; errors.As finds it.
+type StepError = builds.StepError
+
+const defaultBuildDisk = 8 << 30
+
+// BuildTemplate builds an image by the steps, and makes a template with it and the files
+// that it has below /home/user. Steps run as root in a container of Podman's, not in a
+// session: build what you trust as much as its network. Another built template of the name
+// that has no tag any more is removed. On an error nothing is left.
+func (m *Manager) BuildTemplate(ctx context.Context, o *TemplateBuild) (Template, error) {
+	builder, ok := sandbox.As[images.Builder](m.here.backend)
+	if !ok {
+		return Template{}, tool.Errorf(tool.Unsupported, "this backend builds no images")
+	}
+	if err := errors.Join(o.Recipe.Check(), m.here.store.Reserve(ctx)); err != nil {
+		return Template{}, err
+	}
+	t, err := m.buildTemplate(ctx, builder, o)
+	if err != nil {
+		m.pruneImages(context.WithoutCancel(ctx), time.Now().Add(-buildAge), o.ID)
+		return Template{}, err
+	}
+	m.removeReplaced(context.WithoutCancel(ctx), t)
+	return t, nil
+}
+
+func (m *Manager) buildTemplate(ctx context.Context, builder images.Builder, o *TemplateBuild) (Template, error) {
+	limits := o.Session.Limits.WithDefaults()
+	base, own := cmp.Or(o.Base, o.Session.Image), o.Base == ""
+	if o.From != "" {
+		from, err := m.FindTemplate(o.From, o.Owner)
+		if err != nil {
+			return Template{}, err
+		}
+		if !from.Built || from.Owner != o.Owner {
+			return Template{}, tool.Errorf(tool.NotFound, "there is no built template %q of this owner", o.From)
+		}
+		base, own = from.Image, true
+	}
+	report, err := images.BuildTemplate(ctx, builder, &images.TemplateOptions{
+		ID: o.ID, Recipe: o.Recipe, Base: base, Own: own, Start: o.Start, Ready: o.Ready,
+		Network: o.Network, Memory: limits.Memory, CPUs: limits.CPUs, MaxDisk: cmp.Or(o.MaxDisk, defaultBuildDisk), Progress: o.Progress,
+	})
+	if err != nil {
+		return Template{}, buildError(err)
+	}
+	opts := o.Session
+	opts.Name, opts.Kept, opts.Image, opts.Template, opts.UserHome = "", false, report.Image, "", true
+	s, err := m.Open(ctx, &opts)
+	if err != nil {
+		return Template{}, err
+	}
+	t, err := o.keep(ctx, s, report)
+	return t, errors.Join(err, s.Close(context.WithoutCancel(ctx)))
+}
+
+func buildError(err error) error {
+	if failed := (*StepError)(nil); errors.As(err, &failed) {
+		return failed
+	}
+	return toolerr.Of(err)
+}
+
+// keep makes the template of a session whose image was built.
+func (o *TemplateBuild) keep(ctx context.Context, s *Session, report images.Report) (Template, error) {
+	last := len(o.Recipe.Steps) + 1
+	var said strings.Builder
+	res, err := s.Run(ctx, sandbox.Cmd{
+		Argv: []string{"/bin/sh", "-c", "[ ! -d " + builds.Home + " ] || cp -RPp " + builds.Home + "/. " + sandbox.UserHome + "/"}, Stdout: io.Discard, Stderr: &said,
+	})
+	if err == nil && res.ExitCode != 0 {
+		text := strings.ToValidUTF8(said.String()[:min(said.Len(), maxSaid)], "")
+		err = &StepError{Step: last, Err: tool.Errorf(tool.Invalid, "the files below %s don't fit into a sandbox: %s", sandbox.UserHome, strings.TrimSpace(text))}
+	}
+	if err == nil && o.Try != nil {
+		if err = o.Try(ctx, s); err != nil {
+			err = &StepError{Step: last, Err: err}
+		}
+	}
+	if err != nil {
+		return Template{}, err
+	}
+	op := templateOp{TemplateOptions: TemplateOptions{Name: o.Name, Owner: o.Owner}, Built: &builtAs{ID: o.ID, Tags: o.Tags, Disk: report.Size}}
+	return perform[Template](ctx, s, op, hold.Streams{})
+}
+
+const maxSaid = 1000 // bytes of a program's words in an error
+
+// removeReplaced removes built templates that a newer one has taken the last tag from.
+func (m *Manager) removeReplaced(ctx context.Context, by Template) {
+	all, err := m.Templates()
+	for _, t := range all {
+		if t.Built && t.Owner == by.Owner && t.Name == by.Name && t.ID != by.ID && len(t.Tags) == 0 {
+			err = errors.Join(err, m.RemoveTemplate(ctx, t.ID))
+		}
+	}
+	if err != nil {
+		m.here.log.Warn("remove the templates that a build replaced", "error", err)
+	}
+}
+
+// TagTemplate gives a built template more tags, which others of its name lose.
+func (m *Manager) TagTemplate(ctx context.Context, id string, tags []string) (Template, error) {
+	t, err := m.here.templates().Tag(ctx, id, tags)
+	return t, asToolError(err)
+}
+
+// UntagTemplate takes tags of a built template. It stays.
+func (m *Manager) UntagTemplate(ctx context.Context, id string, tags []string) (Template, error) {
+	t, err := m.here.templates().Untag(ctx, id, tags)
+	return t, asToolError(err)
+}
+
+// ProgramOf is what sandboxes of an image begin with: nothing, unless a template's build
+// made it.
+func (m *Manager) ProgramOf(ctx context.Context, image string) (TemplateProgram, error) {
+	store, ok := sandbox.As[sandbox.ImageStore](m.here.backend)
+	if !ok || !images.IsTemplate(image) {
+		return TemplateProgram{}, nil
+	}
+	info, err := store.ImageInfo(ctx, image)
+	return images.ProgramOf(info), toolerr.Of(err)
+}
+
+// buildAge is how old an image of no template is that may go: a younger one's template
+// may be on its way.
+const buildAge = time.Hour
+
+// pruneImages removes the images of templates that are gone, where they were made before
+// some time or for one that is named.
+func (m *Manager) pruneImages(ctx context.Context, before time.Time, ids ...string) {
+	store, ok := sandbox.As[images.Store](m.here.backend)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, pruneTime)
+	defer cancel()
+	used, err := m.SessionImages(ctx)
+	if err == nil {
+		keep := map[string]bool{}
+		for _, image := range used {
+			keep[image] = true
+		}
+		named := func(name string) bool {
+			return slices.ContainsFunc(ids, func(id string) bool { return images.TemplateName(id) == name })
+		}
+		err = images.PruneTemplates(ctx, store, func(i sandbox.ImageInfo, name string) bool {
+			return keep[name] || !named(name) && !i.Created.Before(before)
+		})
+	}
+	if err != nil {
+		m.here.log.Warn("remove the images of templates that are gone", "error", err)
+	}
+}
+
+const pruneTime = time.Minute

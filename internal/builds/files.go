@@ -1,0 +1,262 @@
+package builds
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+const (
+	maxEntries = 100_000
+	maxPath    = 1024 // bytes
+	modes      = 0o777
+)
+
+func isLocal(name string) bool { return filepath.IsLocal(name) && !strings.Contains(name, "\x00") }
+
+// Clean copies an archive, maybe compressed with gzip, without what could reach beyond a
+// build's context: members outside of it, below links or of other kinds than files,
+// directories and links are refused. Names are clean in the copy, all belongs to root. size
+// is how many bytes the files hold; the maximum is most.
+func Clean(ctx context.Context, r io.Reader, w io.Writer, most int64) (size int64, err error) {
+	in := bufio.NewReader(r)
+	if magic, _ := in.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		unzipped, err := gzip.NewReader(in)
+		if err != nil {
+			return 0, broken(err)
+		}
+		in = bufio.NewReader(unzipped)
+	}
+	c := cleaner{most: most, seen: map[string]byte{}, out: tar.NewWriter(w)}
+	for from := tar.NewReader(in); ; {
+		hdr, err := from.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err == nil {
+			err = c.add(hdr, from)
+		}
+		if err != nil {
+			return c.size, broken(err)
+		}
+	}
+	return c.size, c.out.Close()
+}
+
+// broken says that an archive can't be read, unless it is known what is wrong.
+func broken(err error) error {
+	if known := (*tool.Error)(nil); errors.As(err, &known) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
+		return tool.Errorf(tool.NoSpace, "the files can't be kept; try again later").Because(err)
+	}
+	return tool.Errorf(tool.Invalid, "the files are no tar archive, or it broke off; send them again").Because(err)
+}
+
+type cleaner struct {
+	most, size int64
+	seen       map[string]byte // the kind of each member
+	out        *tar.Writer
+}
+
+func refused(name, why string) error {
+	return tool.Errorf(tool.Invalid, "the archive's member %q %s", clipped(name), why)
+}
+
+func (c *cleaner) add(hdr *tar.Header, from io.Reader) error {
+	name := path.Clean(hdr.Name)
+	clean := &tar.Header{Typeflag: hdr.Typeflag, Name: name, Mode: hdr.Mode & modes, ModTime: hdr.ModTime.Truncate(time.Second), Format: tar.FormatPAX}
+	switch {
+	case hdr.Typeflag == tar.TypeXGlobalHeader, name == "." && hdr.Typeflag == tar.TypeDir:
+		return nil
+	case !isLocal(name) || len(name) > maxPath:
+		return refused(hdr.Name, "lies outside of the context, or its path is too long; leave it out")
+	case len(c.seen) >= maxEntries:
+		return tool.Errorf(tool.TooLarge, "the archive has more than %d members; copy less", maxEntries)
+	}
+	if err := c.place(name, hdr.Typeflag); err != nil {
+		return err
+	}
+	switch hdr.Typeflag {
+	case tar.TypeReg:
+		if clean.Size = hdr.Size; clean.Size > c.most-c.size {
+			return tool.Errorf(tool.TooLarge, "the files hold more than %d bytes, which is what a build may have; copy less", c.most)
+		}
+		c.size += clean.Size
+	case tar.TypeDir:
+		if c.seen[name] == tar.TypeDir {
+			return nil
+		}
+		clean.Name += "/"
+	case tar.TypeSymlink:
+		if clean.Linkname = hdr.Linkname; !path.IsAbs(hdr.Linkname) && !isLocal(path.Join(path.Dir(name), hdr.Linkname)) || len(hdr.Linkname) > maxPath {
+			return refused(hdr.Name, "is a link out of the context; leave it out, or have the client follow links")
+		}
+	case tar.TypeLink:
+		if clean.Linkname = path.Clean(hdr.Linkname); c.seen[clean.Linkname] != tar.TypeReg {
+			return refused(hdr.Name, "is a hard link to what is no file of the archive; leave it out")
+		}
+	default:
+		return refused(hdr.Name, "is neither file, directory nor link; leave it out")
+	}
+	c.seen[name] = hdr.Typeflag
+	if err := c.out.WriteHeader(clean); err != nil {
+		return err
+	}
+	_, err := io.Copy(c.out, from)
+	return err
+}
+
+// place refuses what is there already, and what lies below something else than a directory.
+func (c *cleaner) place(name string, kind byte) error {
+	if there, ok := c.seen[name]; ok && (there != tar.TypeDir || kind != tar.TypeDir) {
+		return refused(name, "is there twice; leave one out")
+	}
+	for up := path.Dir(name); up != "."; up = path.Dir(up) {
+		if there, ok := c.seen[up]; ok && there != tar.TypeDir {
+			return refused(name, "lies below a link or file; leave it out")
+		}
+	}
+	return nil
+}
+
+// each calls do for every member of an archive that Clean wrote.
+func each(file string, do func(hdr *tar.Header, r io.Reader) error) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for from := tar.NewReader(bufio.NewReader(f)); ; {
+		hdr, err := from.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			hdr.Name = path.Clean(hdr.Name)
+			err = do(hdr, from)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+var errFound = errors.New("found")
+
+// oneFile reports whether a COPY's source is one file of its archive, or link.
+func oneFile(file, source string) bool {
+	return errors.Is(each(file, func(hdr *tar.Header, _ io.Reader) error {
+		if hdr.Name == source && hdr.Typeflag != tar.TypeDir {
+			return errFound
+		}
+		return nil
+	}), errFound)
+}
+
+// WriteContext writes the context of a recipe whose Containerfile is text: the files of
+// each COPY in a directory of its own, which is named by the step's index.
+func (r *Recipe) WriteContext(ctx context.Context, w io.Writer, text []byte) error {
+	out := tar.NewWriter(w)
+	if err := out.WriteHeader(&tar.Header{Name: "Containerfile", Mode: 0o600, Size: int64(len(text))}); err != nil {
+		return err
+	}
+	if _, err := out.Write(text); err != nil {
+		return err
+	}
+	for i, s := range r.Steps {
+		if s.Kind != Copy {
+			continue
+		}
+		if err := s.writeFiles(ctx, out, i); err != nil {
+			return err
+		}
+	}
+	return out.Close()
+}
+
+// writeFiles writes the files of a COPY as its instruction expects them: a file by its
+// name, of a directory what it holds, of a pattern the files, and what the directories
+// hold, that it matched.
+func (s *Step) writeFiles(ctx context.Context, out *tar.Writer, step int) error {
+	dir := fmt.Sprint(step)
+	if err := out.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755}); err != nil {
+		return err
+	}
+	where, err := s.layout(dir)
+	if err != nil {
+		return err
+	}
+	return each(s.Files, func(hdr *tar.Header, from io.Reader) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if hdr.Name = where(hdr.Name); hdr.Name == dir {
+			return nil
+		}
+		switch hdr.Typeflag {
+		case tar.TypeDir:
+			hdr.Name += "/"
+		case tar.TypeLink:
+			hdr.Linkname = where(hdr.Linkname)
+		}
+		if err := out.WriteHeader(hdr); err != nil {
+			return err
+		}
+		_, err := io.Copy(out, from)
+		return err
+	})
+}
+
+// layout says where in the context a member goes.
+func (s *Step) layout(dir string) (func(name string) string, error) {
+	all := map[string]byte{}
+	err := each(s.Files, func(hdr *tar.Header, _ io.Reader) error {
+		all[hdr.Name] = hdr.Typeflag
+		return nil
+	})
+	source := path.Clean(s.Args[0])
+	if _, ok := all[source]; ok || source == "." { // all else lies below it
+		if ok && all[source] != tar.TypeDir {
+			source = path.Dir(source)
+		}
+		return func(name string) string { return path.Join(dir, below(source, name)) }, err
+	}
+	return func(name string) string {
+		top := name
+		for up := path.Dir(name); up != "."; up = path.Dir(up) {
+			if _, ok := all[up]; ok {
+				top = up
+			}
+		}
+		if all[top] != tar.TypeDir {
+			return path.Join(dir, path.Base(top))
+		}
+		return path.Join(dir, below(top, name))
+	}, err
+}
+
+// below is a name as seen from a directory that it lies in, or is.
+func below(dir, name string) string {
+	if dir == "." {
+		return name
+	}
+	return strings.TrimPrefix(strings.TrimPrefix(name, dir), "/")
+}
