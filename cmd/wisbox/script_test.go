@@ -109,7 +109,7 @@ func TestScripts(t *testing.T) {
 
 // testedInGo are commands whose happy path needs what no script has: a terminal, a second
 // process, another registry, or minutes.
-var testedInGo = []string{"agent", "attach", "bench", "doctor", "image build", "image pull", "mcp", "port", "serve", "shell", "ssh-proxy", "top"}
+var testedInGo = []string{"agent", "attach", "bench", "doctor", "image build", "image pull", "mcp", "port", "serve", "shell", "ssh-proxy", "top", "ui"}
 
 // TestEveryCommandIsInAScript with its happy path and with an error.
 func TestEveryCommandIsInAScript(t *testing.T) {
