@@ -42,6 +42,9 @@ type FileOptions struct {
 	// Reuse takes the image of an earlier build from the same content, where there is
 	// one. Without Tag only.
 	Reuse bool
+	// Approve, if set, is given the digest of all that the build sees, as [ContextDigest]
+	// returns it, before anything is built. Its error ends the build. Without Tag only.
+	Approve func(digest string) error
 	// MaxContext bounds the context's bytes; default DefaultMaxContext.
 	MaxContext int64
 	// Progress gets the output line by line; nil drops it.
@@ -92,6 +95,17 @@ func BuildFile(ctx context.Context, b Builder, opts *FileOptions) (Report, error
 	}
 	removeReplaced(ctx, b, before, info.ID, say)
 	return Report{Image: tag, ID: info.ID, Size: info.Size, Duration: time.Since(start)}, nil
+}
+
+// ContextDigest names all that a build sees: the Containerfile, its arguments
+// and the files of its context, but for times.
+func ContextDigest(ctx context.Context, opts *FileOptions) (string, error) {
+	c, err := openContext(ctx, opts)
+	if err != nil {
+		return "", err
+	}
+	defer c.close()
+	return c.digest(ctx, opts.Args)
 }
 
 // send streams the context to the builder. What is wrong with a file of it goes
@@ -240,11 +254,14 @@ func fileTag(ctx context.Context, c *buildContext, opts *FileOptions) (string, e
 	case opts.Tag != "":
 		return FullName(opts.Tag)
 	}
-	sum, err := c.digest(ctx, opts.Args)
+	digest, err := c.digest(ctx, opts.Args)
+	if err == nil && opts.Approve != nil {
+		err = opts.Approve(digest)
+	}
 	if err != nil {
 		return "", err
 	}
-	return "localhost/wisbox-built:" + sum[:12], nil
+	return "localhost/wisbox-built:" + digest[:12], nil
 }
 
 // reserved are the names that wisbox gives.

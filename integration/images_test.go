@@ -292,6 +292,11 @@ func TestAProjectsContainerfileIsBuilt(t *testing.T) {
 	assert.Equal(t, "of the project\nbuilt\n", out)
 	assert.NotContains(t, errs, "RUN", "the image is there")
 
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "word"), []byte("of somebody else\n"), 0o600))
+	_, errs = run(125, "run", "--", "cat", "/word")
+	assert.Contains(t, errs, "have changed since you trusted the project")
+	assert.NotContains(t, errs, "RUN echo built")
+
 	h.do("exec", "box", "--", "touch", "straße")
 	assert.Contains(t, h.do("call", "box", "shell_execute", `{"commands":["ls","straße"]}`), `"stdout":"straße\n"`)
 	h.do("session", "rm", "box")

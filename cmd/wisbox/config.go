@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/wisbox/wisbox/images"
 	"github.com/wisbox/wisbox/internal/config"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -293,11 +294,18 @@ func (a *app) runTrust(ctx context.Context, dir string, yes bool) error {
 	if f.Containerfile != nil {
 		fmt.Fprintf(a.err, "\nwhat is built, by steps that run as root in a container with this machine's network:\n%s\n", shownText(string(f.Containerfile)))
 	}
+	seen := "" // the files that such steps may copy and run
+	if f.CopiesFiles() {
+		if seen, err = images.ContextDigest(ctx, projectBuild(f)); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.err, "it may copy files of %s: as they are now they are trusted with it\n\n", printable(f.Dir()))
+	}
 	if !yes && !a.agrees(ctx, "trust "+f.Path+" with these settings?") {
 		fmt.Fprintln(a.err, "wisbox: it is not trusted")
 		return exitCode(exitError)
 	}
-	if err := f.Trust(); err != nil {
+	if err := f.Trust(seen); err != nil {
 		return hostError(err)
 	}
 	return a.print(map[string]string{"trusted": f.Path, "sha256": f.Hash()}, func(w io.Writer) { fmt.Fprintln(w, printable(f.Path)) })
@@ -358,7 +366,7 @@ func (a *app) runInit() error {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return hostError(err)
 	}
-	if err := (&config.File{Path: path, Raw: []byte(initText)}).Trust(); err != nil {
+	if err := (&config.File{Path: path, Raw: []byte(initText)}).Trust(""); err != nil {
 		return hostError(err)
 	}
 	return a.print(map[string]string{"file": path}, func(w io.Writer) { fmt.Fprintln(w, printable(path)) })

@@ -6,6 +6,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/images"
+	"github.com/wisbox/wisbox/internal/config"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -21,7 +22,7 @@ func (a *app) buildImage(ctx context.Context, m *wisbox.Manager, f *sessionFlags
 	}
 	build := &images.FileOptions{File: f.build, Reuse: true}
 	if c := f.taken["containerfile"]; c != nil {
-		build.File, build.Stdin, build.Context = "", bytes.NewReader(c.Files[0].Containerfile), c.Files[0].Dir()
+		build = projectBuild(c.Files[0])
 	}
 	report, err := a.buildFile(ctx, b, build)
 	if err != nil {
@@ -30,6 +31,24 @@ func (a *app) buildImage(ctx context.Context, m *wisbox.Manager, f *sessionFlags
 	}
 	opts.Image = report.Image
 	return nil
+}
+
+// projectBuild is the build of a project's Containerfile. It sees files of the project only
+// where it may copy some, and then those that a person has trusted.
+func projectBuild(f *config.File) *images.FileOptions {
+	build := &images.FileOptions{Stdin: bytes.NewReader(f.Containerfile), Reuse: true}
+	if !f.CopiesFiles() {
+		return build
+	}
+	build.Context = f.Dir()
+	build.Approve = func(digest string) error {
+		trusted, err := f.TrustsContext(digest)
+		if err == nil && !trusted {
+			err = tool.Errorf(tool.Permission, "files that the build may copy have changed since you trusted the project; look at them, then: wisbox trust %s; a .containerignore keeps others out", f.Dir())
+		}
+		return err
+	}
+	return build
 }
 
 // buildFile builds a Containerfile and shows how far that is.

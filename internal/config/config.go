@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -215,6 +216,12 @@ func wanted(t reflect.Type, key toml.Key) (known toml.Key, want string) {
 }
 
 func joined(key toml.Key) string { return clip.Text(strings.Join(key, ".")) }
+
+// copies finds what may take files of the context into a build; it may find more.
+var copies = regexp.MustCompile(`(?i)\b(copy|add)\b|--mount`)
+
+// CopiesFiles reports whether a build of the Containerfile may take files of its context.
+func (f *File) CopiesFiles() bool { return copies.Match(f.Containerfile) }
 
 const maxContainerfile = 64 << 10 // bytes: a person is shown them
 

@@ -200,7 +200,7 @@ func TestTrustEnds(t *testing.T) {
 	dir := project(t, `image = "x"`)
 	f, err := config.Project(dir)
 	require.NoError(t, err)
-	require.NoError(t, f.Trust())
+	require.NoError(t, f.Trust(""))
 	below := filepath.Join(dir, "a")
 	require.NoError(t, os.Mkdir(below, 0o755))
 	write(t, filepath.Join(below, config.Name), "broken")
@@ -239,7 +239,7 @@ func TestOnlyTheContentThatWasTrustedIs(t *testing.T) {
 		return ok
 	}
 	assert.False(t, trusted())
-	require.NoError(t, read().Trust())
+	require.NoError(t, read().Trust(""))
 	assert.True(t, trusted())
 	write(t, filepath.Join(dir, config.Name), evil)
 	assert.False(t, trusted())
@@ -268,7 +268,7 @@ func TestWhatIsTrustedIsWhatIsUsed(t *testing.T) {
 	dir := project(t, good)
 	f, err := config.Project(dir)
 	require.NoError(t, err)
-	require.NoError(t, f.Trust())
+	require.NoError(t, f.Trust(""))
 	stop, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -348,7 +348,7 @@ func TestAContainerfileIsAPartOfWhatIsTrusted(t *testing.T) {
 	assert.Equal(t, tool.Invalid, tool.KindOf(err), "it isn't there")
 	require.NoError(t, os.Mkdir(filepath.Dir(built), 0o755))
 	write(t, built, "FROM localhost/wisbox\n")
-	require.NoError(t, read().Trust())
+	require.NoError(t, read().Trust(""))
 	ok, err := read().Trusted()
 	require.NoError(t, err)
 	assert.True(t, ok)

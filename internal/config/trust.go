@@ -50,13 +50,39 @@ func (f *File) Trusted() (bool, error) {
 	return err == nil && all[at] == f.Hash(), err
 }
 
-// Trust notes that a person trusts the file with the content that was read.
-func (f *File) Trust() error {
+// ofContext ends the key under which the digest of a build's context is recorded.
+const ofContext = "#context"
+
+// TrustsContext reports whether a person trusts the file with a build's context of this
+// digest.
+func (f *File) TrustsContext(digest string) (bool, error) {
+	dir, err := home()
+	if err != nil {
+		return false, nil //nolint:nilerr // nothing can be trusted without a record
+	}
+	at, err := f.place()
+	if err != nil {
+		return false, err
+	}
+	all := map[string]string{}
+	err = jsonfile.Read(filepath.Join(dir, trusted), &all)
+	return err == nil && digest != "" && all[at+ofContext] == digest, err
+}
+
+// Trust notes that a person trusts the file with the content that was read, and with the
+// context of its build that has this digest; "" is none.
+func (f *File) Trust(context string) error {
 	at, err := f.place()
 	if err != nil {
 		return err
 	}
-	return record(func(all map[string]string) { all[at] = f.Hash() })
+	return record(func(all map[string]string) {
+		all[at] = f.Hash()
+		delete(all, at+ofContext)
+		if context != "" {
+			all[at+ofContext] = context
+		}
+	})
 }
 
 // Forget ends the trust in the file of dir or of the first directory above it that has or had one,
@@ -73,6 +99,7 @@ func Forget(dir string) (path string, err error) {
 			at := filepath.Join(dir, Name)
 			if _, ok := all[at]; ok {
 				delete(all, at)
+				delete(all, at+ofContext)
 				path = at
 				return
 			}
