@@ -169,7 +169,7 @@ func TestAnAgentWorksOnACopyWithoutItsKey(t *testing.T) {
 		assert.Error(t, err, "the key lies in %s", found)
 		other := w.agent("gemini", "--session", "twice", "-p", "nothing")
 		assert.Equal(t, 125, other.code)
-		assert.Contains(t, other.errs, "it was not made by wisbox agent gemini with them")
+		assert.Contains(t, other.errs, "was not made by wisbox agent for gemini ")
 		w.do("rm", "twice")
 	})
 	t.Run("what a branch leaves out stays", func(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/wisbox/wisbox/images"
 	"github.com/wisbox/wisbox/internal/door"
 	"github.com/wisbox/wisbox/internal/plumbing"
+	"github.com/wisbox/wisbox/internal/rundir"
 	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
@@ -49,6 +51,7 @@ type agentOptions struct {
 
 	all  *pflag.FlagSet    // of the command
 	home map[string]string // the coder's files, filled
+	turn *flock.Flock      // held while it works in its session
 }
 
 func (a *app) newAgentCmd() *cobra.Command {
@@ -183,6 +186,9 @@ func (a *app) runAgentIn(ctx context.Context, o *agentOptions, so *wisbox.Sessio
 	if err != nil {
 		return err
 	}
+	if err := o.takeTurn(s.ID()); err != nil {
+		return errors.Join(err, a.closeSession(ctx, s))
+	}
 	r := &agentReport{Agent: o.coder.name, Session: s.ID()}
 	ran := a.runCoder(ctx, s, o, r)
 	return a.finishAgent(ctx, m, s, o, r, ran)
@@ -205,6 +211,9 @@ func (a *app) runAgentAgain(ctx context.Context, o *agentOptions) error {
 		err = o.checkBranch(ctx, &was)
 	}
 	if err == nil {
+		err = o.takeTurn(s.ID())
+	}
+	if err == nil {
 		err = s.SetSecrets(ctx, secrets)
 	}
 	if err != nil {
@@ -215,11 +224,29 @@ func (a *app) runAgentAgain(ctx context.Context, o *agentOptions) error {
 	return a.finishAgent(ctx, m, s, o, r, a.runCoder(ctx, s, o, r))
 }
 
+// takeTurn keeps other runs of wisbox agent out of a session until this process has ended: the
+// first to end would stop the other's programs.
+func (o *agentOptions) takeTurn(id string) error {
+	dir := rundir.Default()
+	if err := rundir.Private(dir); err != nil {
+		return hostError(err)
+	}
+	o.turn = flock.New(filepath.Join(dir, "agent-"+id+".lock"), flock.SetPermissions(0o600))
+	taken, err := o.turn.TryLock()
+	if err == nil && !taken {
+		return tool.Errorf(tool.Busy, "another wisbox agent works in the session %s; wait until it has ended", id).In("session")
+	}
+	return hostError(err)
+}
+
 // reachAgain is the key for a session whose rules bring it to the API already.
 func (o *agentOptions) reachAgain(was *wisbox.SessionOptions) (map[string]wisbox.Secret, error) {
-	now := &wisbox.SessionOptions{Allow: slices.Clone(was.Allow)}
+	now := &wisbox.SessionOptions{Allow: slices.Clone(was.Allow), Env: maps.Clone(was.Env)}
 	if err := o.reachAPI(now); err != nil {
 		return nil, err
+	}
+	if was.Env[agentMark] != now.Env[agentMark] {
+		return nil, tool.Errorf(tool.Conflict, "the session %s was not made by wisbox agent for %s; begin a new one without --session", o.session, now.Env[agentMark]).In("session")
 	}
 	for _, rule := range now.Inject {
 		if !slices.Contains(was.Inject, rule) {
@@ -336,6 +363,8 @@ func (o *agentOptions) reachAPI(so *wisbox.SessionOptions) error {
 	for name, text := range o.coder.env {
 		setDefault(&so.Env, name, filled(text, at.String(), key))
 	}
+	setDefault(&so.Env, agentMark, "")
+	so.Env[agentMark] = o.coder.name + " " + at.String()
 	o.home = map[string]string{}
 	for path, text := range o.coder.files {
 		o.home[path] = filled(text, at.String(), key)
@@ -506,6 +535,10 @@ func (a *app) openAgent(ctx context.Context, m *wisbox.Manager, o *agentOptions,
 		}
 	}
 }
+
+// agentMark is a variable of the sessions that wisbox agent makes: which agent they are for,
+// and at which API. Another run goes on only there.
+const agentMark = "WISBOX_AGENT"
 
 // agentHome is $HOME of programs.
 const agentHome = "/tmp/home"

@@ -19,6 +19,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/hostmount"
+	"github.com/wisbox/wisbox/tool"
 )
 
 // forAgent are the options of an agent's command line, with a key in the environment.
@@ -268,4 +269,32 @@ func TestConnectionsAreCountedByTheirHost(t *testing.T) {
 	}
 	assert.Equal(t, []connections{{Host: "a.example.com", Port: 443, Count: 2, In: 5, Out: 7}}, r.Connections)
 	assert.Equal(t, []connections{{Host: "b.example.com", Port: 80, Count: 4, Reason: "no rule allows it"}}, r.Denied)
+}
+
+// TestTwoAgentsDoNotWorkInOneSession: the first to end would stop the other's programs.
+func TestTwoAgentsDoNotWorkInOneSession(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	first, second := &agentOptions{}, &agentOptions{}
+	require.NoError(t, first.takeTurn("box"))
+	assert.Equal(t, tool.Busy, tool.KindOf(second.takeTurn("box")))
+	require.NoError(t, second.takeTurn("other"))
+	require.NoError(t, first.turn.Close())
+	require.NoError(t, second.takeTurn("box"))
+}
+
+// TestAnAgentGoesOnOnlyWhereItWas, whatever the session allows.
+func TestAnAgentGoesOnOnlyWhereItWas(t *testing.T) {
+	c, err := coderOf("opencode")
+	require.NoError(t, err)
+	o := &agentOptions{coder: c, session: "devbox", apiURL: "http://localhost:11434/v1"}
+	made := &wisbox.SessionOptions{Allow: []string{"host:11434"}}
+	require.NoError(t, o.reachAPI(made))
+	_, err = o.reachAgain(made)
+	require.NoError(t, err)
+	byHand := &wisbox.SessionOptions{Allow: []string{"host:11434"}}
+	_, err = o.reachAgain(byHand)
+	assert.Equal(t, tool.Conflict, tool.KindOf(err))
+	made.Env["OPENAI_API_KEY"] = "sk-something-real"
+	_, err = o.reachAgain(made)
+	assert.ErrorContains(t, err, "would bring an API key into the session")
 }
