@@ -524,3 +524,43 @@ func TestABodyThatNeverComesHoldsNothing(t *testing.T) {
 		assert.Contains(t, strings.SplitN(string(answer), "\r\n", 2)[0], c.answer, c.name)
 	}
 }
+
+// TestWhatHasEndedKeepsNoPlace: a connection whose client is gone, also one without a
+// call, and a handle whose session is gone.
+func TestWhatHasEndedKeepsNoPlace(t *testing.T) {
+	all := newSessions(newFakes().set())
+	w := startWeb(t, New(all.set, &Options{Open: all.open}), &HTTPOptions{MaxSessions: 3})
+	w.connect(bToken)
+	called := w.connect(bToken)
+	_, err := called.CallTool(t.Context(), &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "x"}})
+	require.NoError(t, err)
+	newest := w.connectAt(aToken, newRevision)
+	opened, err := newest.CallTool(t.Context(), &mcp.CallToolParams{Name: "session_open", Arguments: map[string]any{}})
+	require.NoError(t, err)
+	handle := opened.StructuredContent.(map[string]any)["session"]
+	res, _ := w.do(w.request(http.MethodPost, hello))
+	require.Equal(t, http.StatusServiceUnavailable, res.StatusCode)
+
+	var b string
+	w.h.End(func(owner string, s Session) bool {
+		if s != nil && s.ID() == "s1" {
+			b = owner
+		}
+		return false
+	})
+	require.NotEmpty(t, b)
+	w.h.End(func(owner string, _ Session) bool { return owner == b })
+	assert.Zero(t, w.h.statefulSessions())
+	_, err = called.CallTool(t.Context(), &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "x"}})
+	require.Error(t, err)
+	echo := &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "x", "session": handle}}
+	said, err := newest.CallTool(t.Context(), echo)
+	require.NoError(t, err)
+	require.False(t, said.IsError, "another's is as it was")
+	w.h.End(func(_ string, s Session) bool { return s != nil && s.ID() == "s2" })
+	assert.Zero(t, w.h.own.count())
+	opens, closes := all.counts()
+	assert.Equal(t, opens, closes)
+	res, _ = w.do(w.request(http.MethodPost, hello))
+	assert.Equal(t, http.StatusOK, res.StatusCode)
+}

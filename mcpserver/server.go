@@ -110,7 +110,19 @@ func New(set *tool.Set, opts *Options) *Server {
 	for _, t := range set.Tools() {
 		s.sdk.AddTool(describe(t), s.handler(t.Name))
 	}
+	s.sdk.AddReceivingMiddleware(s.bind)
 	return s
+}
+
+// bind says from the beginning whose a connection over HTTP is.
+func (s *Server) bind(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		conn, ok := req.GetSession().(*mcp.ServerSession)
+		if extra := req.GetExtra(); ok && method == "initialize" && extra != nil && extra.TokenInfo != nil {
+			s.bindingOf(conn, userOf(extra.TokenInfo))
+		}
+		return next(ctx, method, req)
+	}
 }
 
 func (s *Server) newSDKServer(find finder) (*mcp.Server, *resources, *mcptask.Tasks) {

@@ -73,6 +73,9 @@ func (d *mcpDoor) serve(w http.ResponseWriter, r *http.Request, key apikeys.Key,
 		client = sandbox.ID()
 	}
 	o.handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), clientKey{}, client)))
+	if sandbox != nil && sandbox.HasEnded() { // maybe before there was a connection to end
+		d.ended(sandbox)
+	}
 	return nil
 }
 
@@ -103,6 +106,20 @@ func (d *mcpDoor) owner(key apikeys.Key) (*mcpOwner, error) {
 	defer o.mu.Unlock()
 	o.key = key
 	return o, nil
+}
+
+// ended ends the connections and handles of a sandbox that has ended: none keeps a place.
+func (d *mcpDoor) ended(sandbox *registry.Sandbox) {
+	d.mu.Lock()
+	o := d.owners[sandbox.Record().Owner]
+	d.mu.Unlock()
+	if o == nil {
+		return
+	}
+	o.handler.End(func(client string, s mcpserver.Session) bool {
+		own, ok := s.(*mcpSession)
+		return client == sandbox.ID() || ok && own.sandbox == sandbox
+	})
 }
 
 // Close ends all connections, and removes their own sandboxes.

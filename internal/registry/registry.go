@@ -103,6 +103,8 @@ type Options struct {
 	Disk int64
 	// Kept is the disk that the snapshots of all owners take. It is needed with Disk.
 	Kept func() (int64, error)
+	// Ended is called for a sandbox that has ended, after its clients lost it. Default none.
+	Ended func(*Sandbox)
 	// Ready has sandboxes of Size made in advance. Default none.
 	Ready Ready
 	// SampleEvery is how often is looked what sandboxes take. Default 5 s.
@@ -453,6 +455,9 @@ func (r *Registry) remove(s *Sandbox) {
 	defer r.mu.Unlock()
 	if r.closed {
 		return // the next start does it
+	}
+	if r.opts.Ended != nil {
+		r.tasks.Go(func() { r.opts.Ended(s) })
 	}
 	r.tasks.Go(func() {
 		for r.ctx.Err() == nil {

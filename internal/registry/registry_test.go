@@ -327,3 +327,20 @@ func TestSandboxesAreReadyBeforeAnybodyAsks(t *testing.T) {
 	assert.ElementsMatch(t, []string{spare, other.ID()}, ids(t, e))
 	require.NoError(t, r.Close())
 }
+
+// TestTheEndOfASandboxIsReported, once, to whatever else holds it.
+func TestTheEndOfASandboxIsReported(t *testing.T) {
+	ended := make(chan string, 10)
+	r, err := registry.Open(t.Context(), &registry.Options{Engine: &registrytest.Engine{}, Dir: t.TempDir(), Ended: func(s *registry.Sandbox) {
+		assert.True(t, s.HasEnded())
+		ended <- s.ID()
+	}})
+	require.NoError(t, err)
+	s := create(t, r, registry.Record{})
+	assert.False(t, s.HasEnded())
+	require.True(t, r.Kill(s))
+	assert.Equal(t, s.ID(), <-ended)
+	assert.False(t, r.Kill(s))
+	require.NoError(t, r.Close())
+	assert.Empty(t, ended)
+}
