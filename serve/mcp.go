@@ -37,6 +37,7 @@ type mcpDoor struct {
 type mcpOwner struct {
 	door    *mcpDoor
 	handler *mcpserver.HTTPHandler
+	places  chan struct{} // one for each request that isn't answered yet, also for streams
 
 	mu  sync.Mutex
 	key apikeys.Key // that was shown last: its bounds are for what is made now
@@ -49,6 +50,9 @@ const (
 	// connection is the client, for its server, whose sandboxes are its connections' own.
 	// The others are named by the ID of the sandbox that their path has.
 	connection = "connection"
+	// maxWaiting is how many requests of an owner may wait for their answers at once: a small
+	// part of those that the server has.
+	maxWaiting = maxRequests / 16
 )
 
 func newMCPDoor(m *wisbox.Manager, o wisbox.SessionOptions, log *slog.Logger) (*mcpDoor, error) {
@@ -68,6 +72,12 @@ func (d *mcpDoor) serve(w http.ResponseWriter, r *http.Request, key apikeys.Key,
 	if err != nil {
 		return err
 	}
+	select { // before any of the body is read
+	case o.places <- struct{}{}:
+		defer func() { <-o.places }()
+	default:
+		return errManyWaiting
+	}
 	client := connection
 	if sandbox != nil {
 		client = sandbox.ID()
@@ -78,6 +88,8 @@ func (d *mcpDoor) serve(w http.ResponseWriter, r *http.Request, key apikeys.Key,
 	}
 	return nil
 }
+
+var errManyWaiting = tool.Errorf(tool.Busy, "this key has %d requests over MCP that wait for their answers, which is the maximum; end some, streams too, and try again", maxWaiting)
 
 type clientKey struct{}
 
@@ -90,7 +102,7 @@ func (d *mcpDoor) owner(key apikeys.Key) (*mcpOwner, error) {
 	}
 	o := d.owners[key.Owner]
 	if o == nil {
-		o = &mcpOwner{door: d}
+		o = &mcpOwner{door: d, places: make(chan struct{}, maxWaiting)}
 		opts := d.opts
 		opts.Open = o.open
 		var err error
