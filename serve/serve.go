@@ -57,8 +57,8 @@ type Options struct {
 	// Default 20.
 	Sandboxes int
 	// Ready is how many sandboxes are kept ready, each with a container that runs, for
-	// clients that ask for no template and no network. Four times as many while they are
-	// taken quickly. Default none.
+	// clients that ask for no template. Four times as many while they are taken quickly.
+	// Default none.
 	Ready int
 	// Disk bounds what the sandboxes and snapshots of all keys may take together, with what
 	// the host keeps of each, in bytes. Default no bound.

@@ -5,6 +5,7 @@ package pool
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -102,6 +103,25 @@ func (p *Pool[T]) Take() (item T, ok bool) {
 		time.AfterFunc(breath, p.nudge)
 	}
 	return item, true
+}
+
+// Drop takes out those of the ready that which names, for its caller to discard. Others are
+// made in their place.
+func (p *Pool[T]) Drop(which func(T) bool) (out []T) {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.nudge()
+	p.ready = slices.DeleteFunc(p.ready, func(item T) bool {
+		if which(item) {
+			out = append(out, item)
+			return true
+		}
+		return false
+	})
+	return out
 }
 
 // Stats may be called at any time.

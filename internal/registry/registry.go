@@ -308,14 +308,12 @@ func (r *Registry) create(ctx context.Context, rec Record, life time.Duration, q
 	var err error
 	if begin == nil {
 		begin = r.opts.Engine.Create
-		s, box = r.take(s)
+		s, box = r.take(ctx, s)
 	}
 	if box == nil {
 		if err = r.save(rec); err == nil {
 			box, err = begin(ctx, rec)
 		}
-	} else {
-		err = ready(ctx, box)
 	}
 	if err != nil {
 		r.remove(s)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -343,4 +344,52 @@ func TestTheEndOfASandboxIsReported(t *testing.T) {
 	assert.False(t, r.Kill(s))
 	require.NoError(t, r.Close())
 	assert.Empty(t, ended)
+}
+
+// TestAReadySandboxThatDiedFailsNobody: another is made, and it is removed, also where
+// nobody asks for one. One that works has the network that its client asks for.
+func TestAReadySandboxThatDiedFailsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := &atomic.Bool{}
+		e := &registrytest.Engine{Fail: func(op string) error {
+			if op == "ready" && broken.Load() {
+				return errors.New("its holder died")
+			}
+			return nil
+		}}
+		r, err := registry.Open(t.Context(), &registry.Options{
+			Engine: e, Dir: t.TempDir(), Ready: registry.Ready{Min: 1, Fits: func(registry.Record) bool { return true }},
+		})
+		require.NoError(t, err)
+		defer func() { assert.NoError(t, r.Close()) }()
+		spare := func() string {
+			<-time.After(time.Second)
+			require.Equal(t, 1, r.ReadyNow())
+			all := slices.DeleteFunc(ids(t, e), func(id string) bool { _, owned := r.Find(id); return owned })
+			require.Len(t, all, 1)
+			return all[0]
+		}
+		dead := spare()
+		broken.Store(true)
+		s := create(t, r, registry.Record{})
+		assert.NotEqual(t, dead, s.ID())
+		broken.Store(false)
+		next := spare()
+		assert.NotContains(t, ids(t, e), dead)
+
+		broken.Store(true)
+		<-time.After(5 * time.Minute)
+		broken.Store(false)
+		works := spare()
+		assert.NotEqual(t, next, works)
+
+		open := create(t, r, registry.Record{Rules: registry.Rules{Allow: []string{"public"}, Deny: []string{"a.example"}}})
+		assert.Equal(t, works, open.ID())
+		box, err := open.Box(t.Context())
+		require.NoError(t, err)
+		allow, deny, err := box.(registry.Networker).Network(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, []string{"public"}, allow)
+		assert.Equal(t, []string{"a.example"}, deny)
+	})
 }

@@ -111,6 +111,7 @@ var (
 
 	_ registry.Gauger    = (*Box)(nil)
 	_ registry.Networker = (*Box)(nil)
+	_ registry.Readier   = (*Box)(nil)
 )
 
 // Dial implements [registry.Box].
@@ -124,6 +125,9 @@ func (b *Box) Dial(ctx context.Context, port uint16) (net.Conn, error) {
 
 // Close implements [registry.Box].
 func (b *Box) Close(context.Context) error { return nil }
+
+// Ready implements [registry.Readier].
+func (b *Box) Ready(context.Context) error { return b.e.fails("ready") }
 
 // Pause implements [registry.Pauser].
 func (b *Box) Pause(context.Context) error {
