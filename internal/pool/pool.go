@@ -15,6 +15,7 @@ const (
 	retryMin = time.Second      // after a failure, doubled each time
 	retryMax = 30 * time.Second // at most
 	makers   = 4                // that work at once
+	discards = 8                // at once, at the end
 
 	// breath is how long nothing is made after one was taken, where more are ready: the
 	// making takes the processors that the taker needs for what it is in a hurry for.
@@ -219,7 +220,14 @@ func (p *Pool[T]) drain() {
 	left := p.ready
 	p.ready, p.closed = nil, true
 	p.mu.Unlock()
+	places := make(chan struct{}, discards)
+	var all sync.WaitGroup
 	for _, item := range left {
-		p.opts.Discard(item)
+		places <- struct{}{}
+		all.Go(func() {
+			p.opts.Discard(item)
+			<-places
+		})
 	}
+	all.Wait()
 }
