@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -220,14 +222,10 @@ func (p *Pool[T]) drain() {
 	left := p.ready
 	p.ready, p.closed = nil, true
 	p.mu.Unlock()
-	places := make(chan struct{}, discards)
-	var all sync.WaitGroup
+	var all errgroup.Group
+	all.SetLimit(discards)
 	for _, item := range left {
-		places <- struct{}{}
-		all.Go(func() {
-			p.opts.Discard(item)
-			<-places
-		})
+		all.Go(func() error { p.opts.Discard(item); return nil })
 	}
-	all.Wait()
+	_ = all.Wait() // it never fails
 }

@@ -30,8 +30,9 @@ type Readier interface {
 const warmEvery = 5 * time.Minute
 
 const (
-	readyTime = 10 * time.Second // of one that is used
-	takeTries = 3                // until a sandbox is made instead
+	prepareTime = 2 * time.Minute  // of one that is made
+	readyTime   = 10 * time.Second // of one that is used
+	takeTries   = 3                // until a sandbox is made instead
 )
 
 func (r *Registry) keepReady() {
@@ -93,6 +94,8 @@ func (r *Registry) prepare(ctx context.Context) (*Sandbox, error) {
 	r.mu.Unlock()
 	rec := s.Record()
 	err := r.save(rec)
+	ctx, cancel := context.WithTimeout(ctx, prepareTime)
+	defer cancel()
 	var box Box
 	if err == nil {
 		box, err = r.opts.Engine.Create(ctx, rec)

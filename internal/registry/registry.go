@@ -235,7 +235,9 @@ func (r *Registry) load(ctx context.Context) error {
 		rec.Memory = cmp.Or(rec.Memory, r.opts.Size.Memory)
 		rec.Disk = cmp.Or(rec.Disk, r.opts.Size.Disk)
 		rec.Beside = cmp.Or(rec.Beside, r.opts.Beside)
-		r.all[rec.ID] = r.newSandbox(rec)
+		s := r.newSandbox(rec)
+		s.spare = rec.State == creating && rec.Owner == "" // as before: it counts for nobody while it is removed
+		r.all[rec.ID] = s
 	}
 	r.look(ctx)
 	for _, s := range r.list() {

@@ -393,3 +393,46 @@ func TestAReadySandboxThatDiedFailsNobody(t *testing.T) {
 		assert.Equal(t, []string{"a.example"}, deny)
 	})
 }
+
+// TestWhatAKilledServerKeptReadyTakesNoRoom while it is removed.
+func TestWhatAKilledServerKeptReadyTakesNoRoom(t *testing.T) {
+	stays := &atomic.Bool{}
+	stays.Store(true)
+	e := &registrytest.Engine{Fail: func(op string) error {
+		if op == "remove" && stays.Load() {
+			return errors.New("it stays")
+		}
+		return nil
+	}}
+	opts := &registry.Options{
+		Engine: e, Dir: t.TempDir(), Disk: 10, Kept: func() (int64, error) { return 0, nil }, Size: registry.Quota{Disk: 10},
+		Ready: registry.Ready{Min: 1, Fits: func(registry.Record) bool { return false }},
+	}
+	r, err := registry.Open(t.Context(), opts)
+	require.NoError(t, err)
+	eventually(t, func() bool { return r.ReadyNow() == 1 })
+	require.NoError(t, r.Close()) // as a server that is killed: it is still there
+	require.Len(t, ids(t, e), 1)
+	opts.Ready.Min = 0
+	r, err = registry.Open(t.Context(), opts)
+	require.NoError(t, err)
+	_, err = r.Create(t.Context(), registry.Record{Owner: "a", Disk: 10}, time.Hour, registry.Quota{})
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+}
+
+// TestAMakingThatHangsEnds, and another is begun.
+func TestAMakingThatHangsEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &registrytest.Engine{Stuck: make(chan struct{})}
+		r, err := registry.Open(t.Context(), &registry.Options{
+			Engine: e, Dir: t.TempDir(), Ready: registry.Ready{Min: 1, Fits: func(registry.Record) bool { return true }},
+		})
+		require.NoError(t, err)
+		synctest.Wait()
+		e.Stuck = nil // for the next
+		<-time.After(3 * time.Minute)
+		assert.Equal(t, 1, r.ReadyNow())
+		require.NoError(t, r.Close())
+	})
+}
