@@ -46,7 +46,8 @@ type mcpOwner struct {
 const (
 	// lease is how long a connection's own sandbox outlives a server that was killed. It is
 	// renewed while the connection lasts.
-	lease = 10 * time.Minute
+	lease     = 10 * time.Minute
+	leaseTick = 10 * time.Second // between two looks at whether it needs that
 	// connection is the client, for its server, whose sandboxes are its connections' own.
 	// The others are named by the ID of the sandbox that their path has.
 	connection = "connection"
@@ -181,14 +182,18 @@ func (o *mcpOwner) create(ctx context.Context) (mcpserver.Session, error) {
 	return s, err
 }
 
-// keep has a sandbox live on until ctx ends, but not beyond a time.
+// keep has a sandbox live on until ctx ends, but not beyond a time. Others may bring its end
+// nearer, and a disk may be full for a while.
 func keep(ctx context.Context, sandbox *registry.Sandbox, most time.Time) {
-	tick := time.NewTicker(lease / 2)
+	tick := time.NewTicker(leaseTick)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			if sandbox.SetEnd(min(lease, time.Until(most)), true) != nil {
+			if time.Until(sandbox.Record().End) > lease/2 {
+				continue
+			}
+			if err := sandbox.SetEnd(min(lease, time.Until(most)), true); tool.KindOf(err) == tool.NotFound {
 				return // it has ended
 			}
 		case <-ctx.Done():

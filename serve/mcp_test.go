@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +24,32 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestAConnectionsSandboxOutlivesWhatIsInItsWay: a nearer end that a client set, and a
+// renewal that failed.
+func TestAConnectionsSandboxOutlivesWhatIsInItsWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		r, err := registry.Open(t.Context(), &registry.Options{Engine: &registrytest.Engine{}, Dir: dir})
+		require.NoError(t, err)
+		defer func() { assert.NoError(t, r.Close()) }()
+		s, err := r.Create(t.Context(), registry.Record{}, lease, registry.Quota{})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go keep(ctx, s, time.Now().Add(24*time.Hour))
+		require.NoError(t, s.SetEnd(time.Minute, false))
+		<-time.After(lease)
+		assert.True(t, s.IsRunning())
+
+		records, away := filepath.Join(dir, "sandboxes"), filepath.Join(dir, "away")
+		require.NoError(t, os.Rename(records, away)) // nothing can be written
+		<-time.After(lease/2 + time.Minute)
+		require.NoError(t, os.Rename(away, records))
+		<-time.After(lease)
+		assert.True(t, s.IsRunning())
+	})
+}
 
 // TestOneOwnersRequestsLeaveRoomForOthers: so many may wait, whatever they wait for.
 func TestOneOwnersRequestsLeaveRoomForOthers(t *testing.T) {
