@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -337,6 +338,9 @@ func (r *record) measure(path string) error {
 		return err
 	}
 	r.Disk = usage.Bytes
+	for _, extra := range r.Extra {
+		r.Disk += int64(base64.StdEncoding.EncodedLen(len(extra))) // as they stand in the file
+	}
 	return nil
 }
 

@@ -350,3 +350,14 @@ func TestAListingHasWhatAnotherProcessChanged(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, all)
 }
+
+// TestATemplatesDiskHasWhatIsKeptWithIt.
+func TestATemplatesDiskHasWhatIsKeptWithIt(t *testing.T) {
+	b := newBench(t)
+	id := b.write("f", "x")
+	small, err := b.templates.Create(t.Context(), templates.Template{}, templates.Source{Snapshots: b.snapshots, ID: id})
+	require.NoError(t, err)
+	large, err := b.templates.Create(t.Context(), templates.Template{}, templates.Source{Snapshots: b.snapshots, ID: id, Extra: map[string][]byte{"a": make([]byte, 3<<20)}})
+	require.NoError(t, err)
+	assert.Equal(t, int64(4<<20), large.Disk-small.Disk)
+}
