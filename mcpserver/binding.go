@@ -143,7 +143,7 @@ func (b *binding) session(ctx context.Context) (Session, error) {
 	}
 	if b.opening == nil {
 		b.opening = make(chan struct{})
-		go b.attempt(b.opening)
+		go b.attempt(valued{b.ctx, ctx}, b.opening)
 	}
 	opening := b.opening
 	b.mu.Unlock()
@@ -168,8 +168,8 @@ func (b *binding) settled() Session {
 	return b.current
 }
 
-func (b *binding) attempt(over chan struct{}) {
-	session, err := b.open(b.ctx)
+func (b *binding) attempt(ctx context.Context, over chan struct{}) {
+	session, err := b.open(ctx)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.current, b.err, b.opening = session, err, nil

@@ -564,3 +564,39 @@ func TestWhatHasEndedKeepsNoPlace(t *testing.T) {
 	res, _ = w.do(w.request(http.MethodPost, hello))
 	assert.Equal(t, http.StatusOK, res.StatusCode)
 }
+
+type noteKey struct{}
+
+// TestASessionIsOpenedForTheRequestThatNeedsIt, not for the one before: what stands in
+// front of the handler sees to that.
+func TestASessionIsOpenedForTheRequestThatNeedsIt(t *testing.T) {
+	for _, revision := range []string{"2025-11-25", newRevision} {
+		all, notes := newSessions(newFakes().set()), make(chan any, 10)
+		s := New(all.set, &Options{Open: func(ctx context.Context) (Session, error) {
+			notes <- ctx.Value(noteKey{})
+			return all.open(ctx)
+		}})
+		h, err := s.Handler(&HTTPOptions{Owner: func(*http.Request) string { return "one" }})
+		require.NoError(t, err)
+		front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), noteKey{}, r.Header.Get("Authorization"))))
+		}))
+		w := &web{Server: front, t: t, h: h}
+		other, called := w.connectAt(bToken, revision), w.connectAt(aToken, revision)
+		_, err = other.ListTools(t.Context(), nil)
+		require.NoError(t, err)
+		params := &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "x"}}
+		if revision == newRevision {
+			params = &mcp.CallToolParams{Name: "session_open", Arguments: map[string]any{}}
+		}
+		said, err := called.CallTool(t.Context(), params)
+		require.NoError(t, err)
+		require.False(t, said.IsError)
+		assert.Equal(t, "Bearer "+aToken, <-notes, revision)
+		_, _ = other.Close(), called.Close()
+		require.NoError(t, h.Close())
+		front.CloseClientConnections()
+		front.Close()
+	}
+	http.DefaultClient.CloseIdleConnections()
+}

@@ -38,9 +38,6 @@ type mcpOwner struct {
 	door    *mcpDoor
 	handler *mcpserver.HTTPHandler
 	places  chan struct{} // one for each request that isn't answered yet, also for streams
-
-	mu  sync.Mutex
-	key apikeys.Key // that was shown last: its bounds are for what is made now
 }
 
 const (
@@ -83,7 +80,8 @@ func (d *mcpDoor) serve(w http.ResponseWriter, r *http.Request, key apikeys.Key,
 	if sandbox != nil {
 		client = sandbox.ID()
 	}
-	o.handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), clientKey{}, client)))
+	ctx := context.WithValue(context.WithValue(r.Context(), clientKey{}, client), keyKey{}, key)
+	o.handler.ServeHTTP(w, r.WithContext(ctx))
 	if sandbox != nil && sandbox.HasEnded() { // maybe before there was a connection to end
 		d.ended(sandbox)
 	}
@@ -92,7 +90,13 @@ func (d *mcpDoor) serve(w http.ResponseWriter, r *http.Request, key apikeys.Key,
 
 var errManyWaiting = tool.Errorf(tool.Busy, "this key has %d requests over MCP that wait for their answers, which is the maximum; end some, streams too, and try again", maxWaiting)
 
-type clientKey struct{}
+// What a request's context has.
+type (
+	clientKey struct{}
+	keyKey    struct{}
+)
+
+var errNoKey = tool.Errorf(tool.Unavailable, "the call's key is unknown; try again")
 
 // owner finds or makes what a key's owner reaches.
 func (d *mcpDoor) owner(key apikeys.Key) (*mcpOwner, error) {
@@ -115,9 +119,6 @@ func (d *mcpDoor) owner(key apikeys.Key) (*mcpOwner, error) {
 		}
 		d.owners[key.Owner] = o
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.key = key
 	return o, nil
 }
 
@@ -162,9 +163,10 @@ func (o *mcpOwner) open(ctx context.Context) (mcpserver.Session, error) {
 
 // create makes a sandbox that lives as long as its connection, within the key's bounds.
 func (o *mcpOwner) create(ctx context.Context) (mcpserver.Session, error) {
-	o.mu.Lock()
-	key := o.key
-	o.mu.Unlock()
+	key, ok := ctx.Value(keyKey{}).(apikeys.Key) // of the call that needs it
+	if !ok {
+		return nil, errNoKey
+	}
 	sandbox, err := o.door.e2b.Create(ctx, key, lease)
 	if err != nil {
 		return nil, err
