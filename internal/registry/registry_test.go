@@ -421,18 +421,22 @@ func TestWhatAKilledServerKeptReadyTakesNoRoom(t *testing.T) {
 	require.NoError(t, r.Close())
 }
 
-// TestAMakingThatHangsEnds, and another is begun.
+// TestAMakingThatHangsEnds, so that another can begin.
 func TestAMakingThatHangsEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &registrytest.Engine{Stuck: make(chan struct{})}
+		var over atomic.Int64
+		e := &registrytest.Engine{Stuck: make(chan struct{}), Fail: func(op string) error {
+			if op == "create" {
+				over.Add(1)
+			}
+			return nil
+		}}
 		r, err := registry.Open(t.Context(), &registry.Options{
 			Engine: e, Dir: t.TempDir(), Ready: registry.Ready{Min: 1, Fits: func(registry.Record) bool { return true }},
 		})
 		require.NoError(t, err)
-		synctest.Wait()
-		e.Stuck = nil // for the next
 		<-time.After(3 * time.Minute)
-		assert.Equal(t, 1, r.ReadyNow())
+		assert.EqualValues(t, 1, over.Load())
 		require.NoError(t, r.Close())
 	})
 }
