@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"time"
 
 	"github.com/wisbox/wisbox/internal/hold"
@@ -251,9 +250,7 @@ func (s *Session) CreateTemplate(ctx context.Context, opts *TemplateOptions) (Te
 // IsTemplateID reports whether a text has the form of a template's ID, as no name has.
 func IsTemplateID(s string) bool { return templates.IsID(s) }
 
-func (h *here) templates() *templates.Store {
-	return templates.Open(filepath.Join(h.store.Path(), "templates"), h.log)
-}
+func (h *here) templates() *templates.Store { return h.kept }
 
 // Templates are all of the state root, the newest first. Where one can't be read the
 // others stand beside the error.

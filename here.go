@@ -24,6 +24,7 @@ import (
 	"github.com/wisbox/wisbox/internal/journal"
 	"github.com/wisbox/wisbox/internal/lock"
 	"github.com/wisbox/wisbox/internal/pool"
+	"github.com/wisbox/wisbox/internal/templates"
 	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/internal/undo"
 	"github.com/wisbox/wisbox/overlay"
@@ -40,6 +41,7 @@ type here struct {
 	tracer  trace.Tracer
 	meter   Meter // nil without one
 	store   *overlay.Store
+	kept    *templates.Store // one for all: it knows what it has read
 	backend sandbox.Backend
 	owned   bool // the backend is ours to close
 	holders hold.Root
@@ -71,6 +73,7 @@ func newHere(ctx context.Context, opts *Options, log *slog.Logger, tracer trace.
 		return nil, err
 	}
 	cleanup.Close(h.store)
+	h.kept = templates.Open(filepath.Join(h.store.Path(), "templates"), log)
 	if h.backend == nil {
 		if err := h.findPodman(ctx); err != nil {
 			return nil, err

@@ -52,11 +52,16 @@ func (s *Server) bindingOf(conn *mcp.ServerSession, owner string) *binding {
 	return b
 }
 
+// boundTo is the binding of a connection, nil where it has none.
+func (s *Server) boundTo(conn *mcp.ServerSession) *binding {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bindings[conn]
+}
+
 // findOpen finds the session of a connection where it is open already.
 func (s *Server) findOpen(conn *mcp.ServerSession, owner, name string) (Session, func(), error) {
-	s.mu.Lock()
-	b := s.bindings[conn]
-	s.mu.Unlock()
+	b := s.boundTo(conn)
 	if b == nil || b.owner != owner {
 		return nil, nil, errNoSession
 	}
@@ -72,18 +77,14 @@ var errNoSession = tool.Errorf(tool.NotFound, "there is no such session")
 
 // ownedBy says whether the session of a connection was opened by that client.
 func (s *Server) ownedBy(conn *mcp.ServerSession, owner string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	b := s.bindings[conn]
+	b := s.boundTo(conn)
 	return b != nil && b.owner == owner
 }
 
 // release closes the session of a connection, if it has one, and forgets it. It
 // returns when that is done, whoever began it.
 func (s *Server) release(conn *mcp.ServerSession) {
-	s.mu.Lock()
-	b := s.bindings[conn]
-	s.mu.Unlock()
+	b := s.boundTo(conn)
 	s.resources.unwatch(conn)
 	if b != nil {
 		s.closeBinding(b)
@@ -142,7 +143,7 @@ func (b *binding) session(ctx context.Context) (Session, error) {
 	}
 	if b.opening == nil {
 		b.opening = make(chan struct{})
-		go b.attempt(b.opening)
+		go b.attempt(valued{b.ctx, ctx}, b.opening)
 	}
 	opening := b.opening
 	b.mu.Unlock()
@@ -154,8 +155,21 @@ func (b *binding) session(ctx context.Context) (Session, error) {
 	}
 }
 
-func (b *binding) attempt(over chan struct{}) {
-	session, err := b.open(b.ctx)
+// settled is the session, nil without one; one that is being opened is waited for.
+func (b *binding) settled() Session {
+	b.mu.Lock()
+	opening := b.opening
+	b.mu.Unlock()
+	if opening != nil {
+		<-opening
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.current
+}
+
+func (b *binding) attempt(ctx context.Context, over chan struct{}) {
+	session, err := b.open(ctx)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.current, b.err, b.opening = session, err, nil

@@ -200,3 +200,16 @@ func (s *Server) untilRequestEnds(ctx context.Context, req *mcp.CallToolRequest)
 	})
 	return ctx, func() { stop(); cancel() }
 }
+
+// valued is a context with the values of another one, too.
+type valued struct {
+	context.Context
+	more context.Context
+}
+
+func (v valued) Value(key any) any {
+	if value := v.Context.Value(key); value != nil {
+		return value
+	}
+	return v.more.Value(key)
+}

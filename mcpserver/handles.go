@@ -203,6 +203,17 @@ func (o *handles) drop(handle string) {
 	o.mu.Unlock()
 }
 
+// bindings are those of all handles.
+func (o *handles) bindings() map[string]*binding {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	all := map[string]*binding{}
+	for handle, h := range o.open {
+		all[handle] = h.binding
+	}
+	return all
+}
+
 func (o *handles) count() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -132,6 +132,29 @@ func (h *HTTPHandler) endSession(id string, who *auth.TokenInfo) {
 	}
 }
 
+// End ends connections and handles whose session is gone, with what runs in them. which is
+// called for each with its client, as [HTTPOptions.Owner] names it, and its session; nil
+// where none was opened. It returns when they have ended.
+func (h *HTTPHandler) End(which func(owner string, s Session) bool) {
+	var all sync.WaitGroup
+	for conn := range h.server.sdk.Sessions() {
+		all.Go(func() {
+			if b := h.server.boundTo(conn); b != nil && which(b.owner, b.settled()) {
+				h.server.release(conn)
+				_ = conn.Close()
+			}
+		})
+	}
+	for handle, b := range h.own.bindings() {
+		all.Go(func() {
+			if which(b.owner, b.settled()) {
+				h.own.drop(handle)
+			}
+		})
+	}
+	all.Wait()
+}
+
 // Close ends all sessions and what runs in them.
 func (h *HTTPHandler) Close() error {
 	var all sync.WaitGroup

@@ -524,3 +524,79 @@ func TestABodyThatNeverComesHoldsNothing(t *testing.T) {
 		assert.Contains(t, strings.SplitN(string(answer), "\r\n", 2)[0], c.answer, c.name)
 	}
 }
+
+// TestWhatHasEndedKeepsNoPlace: a connection whose client is gone, also one without a
+// call, and a handle whose session is gone.
+func TestWhatHasEndedKeepsNoPlace(t *testing.T) {
+	all := newSessions(newFakes().set())
+	w := startWeb(t, New(all.set, &Options{Open: all.open}), &HTTPOptions{MaxSessions: 3})
+	w.connect(bToken)
+	called := w.connect(bToken)
+	_, err := called.CallTool(t.Context(), &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "x"}})
+	require.NoError(t, err)
+	newest := w.connectAt(aToken, newRevision)
+	opened, err := newest.CallTool(t.Context(), &mcp.CallToolParams{Name: "session_open", Arguments: map[string]any{}})
+	require.NoError(t, err)
+	handle := opened.StructuredContent.(map[string]any)["session"]
+	res, _ := w.do(w.request(http.MethodPost, hello))
+	require.Equal(t, http.StatusServiceUnavailable, res.StatusCode)
+
+	var b string
+	w.h.End(func(owner string, s Session) bool {
+		if s != nil && s.ID() == "s1" {
+			b = owner
+		}
+		return false
+	})
+	require.NotEmpty(t, b)
+	w.h.End(func(owner string, _ Session) bool { return owner == b })
+	assert.Zero(t, w.h.statefulSessions())
+	_, err = called.CallTool(t.Context(), &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "x"}})
+	require.Error(t, err)
+	echo := &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "x", "session": handle}}
+	said, err := newest.CallTool(t.Context(), echo)
+	require.NoError(t, err)
+	require.False(t, said.IsError, "another's is as it was")
+	w.h.End(func(_ string, s Session) bool { return s != nil && s.ID() == "s2" })
+	assert.Zero(t, w.h.own.count())
+	opens, closes := all.counts()
+	assert.Equal(t, opens, closes)
+	res, _ = w.do(w.request(http.MethodPost, hello))
+	assert.Equal(t, http.StatusOK, res.StatusCode)
+}
+
+type noteKey struct{}
+
+// TestASessionIsOpenedForTheRequestThatNeedsIt, not for the one before: what stands in
+// front of the handler sees to that.
+func TestASessionIsOpenedForTheRequestThatNeedsIt(t *testing.T) {
+	for _, revision := range []string{"2025-11-25", newRevision} {
+		all, notes := newSessions(newFakes().set()), make(chan any, 10)
+		s := New(all.set, &Options{Open: func(ctx context.Context) (Session, error) {
+			notes <- ctx.Value(noteKey{})
+			return all.open(ctx)
+		}})
+		h, err := s.Handler(&HTTPOptions{Owner: func(*http.Request) string { return "one" }})
+		require.NoError(t, err)
+		front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), noteKey{}, r.Header.Get("Authorization"))))
+		}))
+		w := &web{Server: front, t: t, h: h}
+		other, called := w.connectAt(bToken, revision), w.connectAt(aToken, revision)
+		_, err = other.ListTools(t.Context(), nil)
+		require.NoError(t, err)
+		params := &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "x"}}
+		if revision == newRevision {
+			params = &mcp.CallToolParams{Name: "session_open", Arguments: map[string]any{}}
+		}
+		said, err := called.CallTool(t.Context(), params)
+		require.NoError(t, err)
+		require.False(t, said.IsError)
+		assert.Equal(t, "Bearer "+aToken, <-notes, revision)
+		_, _ = other.Close(), called.Close()
+		require.NoError(t, h.Close())
+		front.CloseClientConnections()
+		front.Close()
+	}
+	http.DefaultClient.CloseIdleConnections()
+}

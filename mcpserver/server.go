@@ -30,7 +30,8 @@ type Session interface {
 // Options are the settings of a server. Nil and zero are fine.
 type Options struct {
 	// Open makes the session of a connection. The context lives as long as the
-	// connection, and [Owner] says whose it is. Nil: calls go to the set itself, and
+	// connection, has the values of the HTTP request that needs the session first, and
+	// [Owner] says whose it is. Nil: calls go to the set itself, and
 	// nothing is closed.
 	Open func(ctx context.Context) (Session, error)
 
@@ -110,7 +111,19 @@ func New(set *tool.Set, opts *Options) *Server {
 	for _, t := range set.Tools() {
 		s.sdk.AddTool(describe(t), s.handler(t.Name))
 	}
+	s.sdk.AddReceivingMiddleware(s.bind)
 	return s
+}
+
+// bind says from the beginning whose a connection over HTTP is.
+func (s *Server) bind(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		conn, ok := req.GetSession().(*mcp.ServerSession)
+		if extra := req.GetExtra(); ok && method == "initialize" && extra != nil && extra.TokenInfo != nil {
+			s.bindingOf(conn, userOf(extra.TokenInfo))
+		}
+		return next(ctx, method, req)
+	}
 }
 
 func (s *Server) newSDKServer(find finder) (*mcp.Server, *resources, *mcptask.Tasks) {
@@ -135,23 +148,27 @@ func (s *Server) newSDKServer(find finder) (*mcp.Server, *resources, *mcptask.Ta
 	if err := errors.Join(tasks.Offer(sdk), mcp.AddReceivingCustomMethod(sdk, ownListen, listenOnPipe(tasks))); err != nil {
 		s.opts.Logger.Error("offer tasks", "error", err)
 	}
-	sdk.AddReceivingMiddleware(withOwner, tasks.Middleware, s.survive, checkLevel, whenTaken)
+	sdk.AddReceivingMiddleware(s.withRequest, tasks.Middleware, s.survive, checkLevel, whenTaken)
 	return sdk, r, tasks
 }
 
 type ownerKey struct{}
 
-// withOwner tells whatever answers a request which client it is from.
-func withOwner(next mcp.MethodHandler) mcp.MethodHandler {
+// withRequest tells whatever answers a request which client it is from, and what stands in
+// the context of HTTP's.
+func (s *Server) withRequest(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		if extra := req.GetExtra(); extra != nil {
+			if request, ok := s.requests.Load(extra.Header.Get(requestHeader)); ok {
+				ctx = valued{ctx, request.(context.Context)}
+			}
 			ctx = context.WithValue(ctx, ownerKey{}, userOf(extra.TokenInfo))
 		}
 		return next(ctx, method, req)
 	}
 }
 
-// withOwnerOf is withOwner for requests that the SDK doesn't see.
+// withOwnerOf is withRequest for requests that the SDK doesn't see.
 func withOwnerOf(r *http.Request) context.Context {
 	return context.WithValue(r.Context(), ownerKey{}, userOf(auth.TokenInfoFromContext(r.Context())))
 }

@@ -111,10 +111,8 @@ func (e *engine) Create(ctx context.Context, r registry.Record) (registry.Box, e
 // Ready is for a session that nobody used for long.
 func (b box) Ready(ctx context.Context) error { return begin(ctx, b.Session) }
 
-// isPlain reports whether a sandbox is as those that are kept ready.
-func isPlain(r registry.Record) bool {
-	return !wisbox.IsTemplateID(r.Template) && len(r.Allow) == 0 && len(r.Deny) == 0
-}
+// isPlain reports whether a sandbox is as those that are kept ready, but for its network.
+func isPlain(r registry.Record) bool { return !wisbox.IsTemplateID(r.Template) }
 
 // begin makes the session's container: a client that has a sandbox has a running one.
 func begin(ctx context.Context, s *wisbox.Session) error {

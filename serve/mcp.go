@@ -37,18 +37,20 @@ type mcpDoor struct {
 type mcpOwner struct {
 	door    *mcpDoor
 	handler *mcpserver.HTTPHandler
-
-	mu  sync.Mutex
-	key apikeys.Key // that was shown last: its bounds are for what is made now
+	places  chan struct{} // one for each request that isn't answered yet, also for streams
 }
 
 const (
 	// lease is how long a connection's own sandbox outlives a server that was killed. It is
 	// renewed while the connection lasts.
-	lease = 10 * time.Minute
+	lease     = 10 * time.Minute
+	leaseTick = 10 * time.Second // between two looks at whether it needs that
 	// connection is the client, for its server, whose sandboxes are its connections' own.
 	// The others are named by the ID of the sandbox that their path has.
 	connection = "connection"
+	// maxWaiting is how many requests of an owner may wait for their answers at once: a small
+	// part of those that the server has.
+	maxWaiting = maxRequests / 16
 )
 
 func newMCPDoor(m *wisbox.Manager, o wisbox.SessionOptions, log *slog.Logger) (*mcpDoor, error) {
@@ -68,15 +70,33 @@ func (d *mcpDoor) serve(w http.ResponseWriter, r *http.Request, key apikeys.Key,
 	if err != nil {
 		return err
 	}
+	select { // before any of the body is read
+	case o.places <- struct{}{}:
+		defer func() { <-o.places }()
+	default:
+		return errManyWaiting
+	}
 	client := connection
 	if sandbox != nil {
 		client = sandbox.ID()
 	}
-	o.handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), clientKey{}, client)))
+	ctx := context.WithValue(context.WithValue(r.Context(), clientKey{}, client), keyKey{}, key)
+	o.handler.ServeHTTP(w, r.WithContext(ctx))
+	if sandbox != nil && sandbox.HasEnded() { // maybe before there was a connection to end
+		d.ended(sandbox)
+	}
 	return nil
 }
 
-type clientKey struct{}
+var errManyWaiting = tool.Errorf(tool.Busy, "this key has %d requests over MCP that wait for their answers, which is the maximum; end some, streams too, and try again", maxWaiting)
+
+// What a request's context has.
+type (
+	clientKey struct{}
+	keyKey    struct{}
+)
+
+var errNoKey = tool.Errorf(tool.Unavailable, "the call's key is unknown; try again")
 
 // owner finds or makes what a key's owner reaches.
 func (d *mcpDoor) owner(key apikeys.Key) (*mcpOwner, error) {
@@ -87,7 +107,7 @@ func (d *mcpDoor) owner(key apikeys.Key) (*mcpOwner, error) {
 	}
 	o := d.owners[key.Owner]
 	if o == nil {
-		o = &mcpOwner{door: d}
+		o = &mcpOwner{door: d, places: make(chan struct{}, maxWaiting)}
 		opts := d.opts
 		opts.Open = o.open
 		var err error
@@ -99,10 +119,21 @@ func (d *mcpDoor) owner(key apikeys.Key) (*mcpOwner, error) {
 		}
 		d.owners[key.Owner] = o
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.key = key
 	return o, nil
+}
+
+// ended ends the connections and handles of a sandbox that has ended: none keeps a place.
+func (d *mcpDoor) ended(sandbox *registry.Sandbox) {
+	d.mu.Lock()
+	o := d.owners[sandbox.Record().Owner]
+	d.mu.Unlock()
+	if o == nil {
+		return
+	}
+	o.handler.End(func(client string, s mcpserver.Session) bool {
+		own, ok := s.(*mcpSession)
+		return client == sandbox.ID() || ok && own.sandbox == sandbox
+	})
 }
 
 // Close ends all connections, and removes their own sandboxes.
@@ -132,9 +163,10 @@ func (o *mcpOwner) open(ctx context.Context) (mcpserver.Session, error) {
 
 // create makes a sandbox that lives as long as its connection, within the key's bounds.
 func (o *mcpOwner) create(ctx context.Context) (mcpserver.Session, error) {
-	o.mu.Lock()
-	key := o.key
-	o.mu.Unlock()
+	key, ok := ctx.Value(keyKey{}).(apikeys.Key) // of the call that needs it
+	if !ok {
+		return nil, errNoKey
+	}
 	sandbox, err := o.door.e2b.Create(ctx, key, lease)
 	if err != nil {
 		return nil, err
@@ -152,14 +184,18 @@ func (o *mcpOwner) create(ctx context.Context) (mcpserver.Session, error) {
 	return s, err
 }
 
-// keep has a sandbox live on until ctx ends, but not beyond a time.
+// keep has a sandbox live on until ctx ends, but not beyond a time. Others may bring its end
+// nearer, and a disk may be full for a while.
 func keep(ctx context.Context, sandbox *registry.Sandbox, most time.Time) {
-	tick := time.NewTicker(lease / 2)
+	tick := time.NewTicker(leaseTick)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			if sandbox.SetEnd(min(lease, time.Until(most)), true) != nil {
+			if time.Until(sandbox.Record().End) > lease/2 {
+				continue
+			}
+			if err := sandbox.SetEnd(min(lease, time.Until(most)), true); tool.KindOf(err) == tool.NotFound {
 				return // it has ended
 			}
 		case <-ctx.Done():

@@ -2,6 +2,13 @@ package serve
 
 import (
 	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,11 +17,66 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/wisbox/wisbox/internal/apikeys"
 	"github.com/wisbox/wisbox/internal/registry"
 	"github.com/wisbox/wisbox/internal/registry/registrytest"
+	"github.com/wisbox/wisbox/tool"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestAConnectionsSandboxOutlivesWhatIsInItsWay: a nearer end that a client set, and a
+// renewal that failed.
+func TestAConnectionsSandboxOutlivesWhatIsInItsWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		r, err := registry.Open(t.Context(), &registry.Options{Engine: &registrytest.Engine{}, Dir: dir})
+		require.NoError(t, err)
+		defer func() { assert.NoError(t, r.Close()) }()
+		s, err := r.Create(t.Context(), registry.Record{}, lease, registry.Quota{})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go keep(ctx, s, time.Now().Add(24*time.Hour))
+		require.NoError(t, s.SetEnd(time.Minute, false))
+		<-time.After(lease)
+		assert.True(t, s.IsRunning())
+
+		records, away := filepath.Join(dir, "sandboxes"), filepath.Join(dir, "away")
+		require.NoError(t, os.Rename(records, away)) // nothing can be written
+		<-time.After(lease/2 + time.Minute)
+		require.NoError(t, os.Rename(away, records))
+		<-time.After(lease)
+		assert.True(t, s.IsRunning())
+	})
+}
+
+// TestOneOwnersRequestsLeaveRoomForOthers: so many may wait, whatever they wait for.
+func TestOneOwnersRequestsLeaveRoomForOthers(t *testing.T) {
+	d := &mcpDoor{set: tool.NewSet(), owners: map[string]*mcpOwner{}}
+	post := func(owner string, body io.Reader) error {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/mcp", body)
+		r.Header.Set("Content-Type", "application/json")
+		return d.serve(httptest.NewRecorder(), r, apikeys.Key{Owner: owner}, nil)
+	}
+	in, out := io.Pipe()
+	var waiting sync.WaitGroup
+	for range maxWaiting {
+		waiting.Go(func() { assert.NoError(t, post("a", in)) })
+		_, err := out.Write([]byte(" ")) // it reads
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool { return len(d.owners["a"].places) == maxWaiting }, time.Minute, time.Millisecond)
+	unread := strings.NewReader("{}")
+	err := post("a", unread)
+	assert.Equal(t, tool.Busy, tool.KindOf(err))
+	assert.Equal(t, 2, unread.Len())
+	assert.NoError(t, post("b", strings.NewReader("{}")))
+	require.NoError(t, out.Close())
+	waiting.Wait()
+	assert.NoError(t, post("a", strings.NewReader("{}")))
+	d.Close()
+}
 
 // TestAConnectionsSandboxIsKeptWhileItLasts, but not beyond what the server allows; and not
 // long behind a server that was killed.

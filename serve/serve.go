@@ -57,8 +57,8 @@ type Options struct {
 	// Default 20.
 	Sandboxes int
 	// Ready is how many sandboxes are kept ready, each with a container that runs, for
-	// clients that ask for no template and no network. Four times as many while they are
-	// taken quickly. Default none.
+	// clients that ask for no template. Four times as many while they are taken quickly.
+	// Default none.
 	Ready int
 	// Disk bounds what the sandboxes and snapshots of all keys may take together, with what
 	// the host keeps of each, in bytes. Default no bound.
@@ -121,11 +121,14 @@ func New(ctx context.Context, opts *Options) (*Server, error) {
 	}
 	opts.Manager.PruneTemplates(ctx, false) // what a server left that was killed
 	size, made := s.size(), &engine{s.opts.Manager, s.opts.Session}
+	if s.mcp, err = newMCPDoor(s.opts.Manager, made.options(), s.opts.Log); err != nil {
+		return nil, err
+	}
 	s.registry, err = registry.Open(ctx, &registry.Options{
 		Size:   registry.Quota{CPUs: size.CPUs, Memory: size.MemoryMB << 20, Disk: size.DiskMB << 20},
 		Ready:  registry.Ready{Min: s.opts.Ready, Max: 4 * s.opts.Ready, Fits: isPlain},
 		Beside: size.Beside, Disk: s.opts.Disk, Kept: kept{s.opts.Manager}.disk,
-		Engine: made, Dir: s.opts.Dir, Log: s.opts.Log,
+		Engine: made, Dir: s.opts.Dir, Log: s.opts.Log, Ended: s.mcp.ended,
 		Front: e2b.Fronts(&e2b.FrontOptions{Services: services, Keys: s.isKey, Log: s.opts.Log}),
 	})
 	if errors.Is(err, registry.ErrInUse) {
@@ -143,9 +146,6 @@ func New(ctx context.Context, opts *Options) (*Server, error) {
 	seen.registry = s.registry
 	numbers, err := seen.writer(s.opts.Metrics)
 	if err != nil {
-		return nil, err
-	}
-	if s.mcp, err = newMCPDoor(s.opts.Manager, made.options(), s.opts.Log); err != nil {
 		return nil, err
 	}
 	s.close = sync.OnceValue(func() error { return errors.Join(s.registry.Close(), seen.Close()) })

@@ -345,12 +345,21 @@ func TestTheNetworkOfASandboxIsReplaced(t *testing.T) {
 }
 
 // TestSandboxesAreReadyBeforeAnybodyAsks, and go with the server where nobody took them.
-func TestSandboxesAreReadyBeforeAnybodyAsks(t *testing.T) {
-	w := newWorld(t)
-	s := w.serve("--ready", "1")
+func TestSandboxesAreReadyBeforeAnybodyAsks(t *testing.T) { takesReady(t) }
+
+// TestReadySandboxesAreForClientsWithANetwork, too.
+func TestReadySandboxesAreForClientsWithANetwork(t *testing.T) {
+	w, id := takesReady(t, "--allow-internet")
+	assert.Contains(t, w.wisbox("session", "egress", id, "--json"), `"public"`)
+}
+
+// takesReady has a client take a sandbox that is ready, whose ID it returns.
+func takesReady(t *testing.T, flags ...string) (w *world, id string) {
+	t.Helper()
+	w = newWorld(t)
+	s := w.serve(append(flags, "--ready", "1")...)
 	require.Eventually(t, func() bool { return len(w.sandboxes()) == 1 }, hangGuard, time.Millisecond)
 	spare := w.sandboxes()[0]
-	var id string
 	for id != spare { // the first may come before it is ready
 		if id != "" {
 			require.Equal(t, http.StatusNoContent, s.ask(w.key, "DELETE", "/sandboxes/"+id, "", nil))
@@ -361,4 +370,5 @@ func TestSandboxesAreReadyBeforeAnybodyAsks(t *testing.T) {
 	require.Eventually(t, func() bool { return len(w.sandboxes()) > 1 }, hangGuard, time.Millisecond, "the next one")
 	s.stop()
 	assert.Equal(t, []string{id}, w.sandboxes())
+	return w, id
 }

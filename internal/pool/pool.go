@@ -5,8 +5,11 @@ package pool
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -14,6 +17,7 @@ const (
 	retryMin = time.Second      // after a failure, doubled each time
 	retryMax = 30 * time.Second // at most
 	makers   = 4                // that work at once
+	discards = 8                // at once, at the end
 
 	// breath is how long nothing is made after one was taken, where more are ready: the
 	// making takes the processors that the taker needs for what it is in a hurry for.
@@ -102,6 +106,25 @@ func (p *Pool[T]) Take() (item T, ok bool) {
 		time.AfterFunc(breath, p.nudge)
 	}
 	return item, true
+}
+
+// Drop takes out those of the ready that which names, for its caller to discard. Others are
+// made in their place.
+func (p *Pool[T]) Drop(which func(T) bool) (out []T) {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.nudge()
+	p.ready = slices.DeleteFunc(p.ready, func(item T) bool {
+		if which(item) {
+			out = append(out, item)
+			return true
+		}
+		return false
+	})
+	return out
 }
 
 // Stats may be called at any time.
@@ -199,7 +222,10 @@ func (p *Pool[T]) drain() {
 	left := p.ready
 	p.ready, p.closed = nil, true
 	p.mu.Unlock()
+	var all errgroup.Group
+	all.SetLimit(discards)
 	for _, item := range left {
-		p.opts.Discard(item)
+		all.Go(func() error { p.opts.Discard(item); return nil })
 	}
+	_ = all.Wait() // it never fails
 }

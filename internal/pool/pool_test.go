@@ -113,6 +113,37 @@ func TestCloseStopsTheMaking(t *testing.T) {
 	})
 }
 
+// TestTheEndTakesNoLongerForMany: they are discarded beside each other, eight at once.
+func TestTheEndTakesNoLongerForMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &maker{}
+		opts := m.options(16, 16)
+		opts.Discard = func(int64) { time.Sleep(time.Second); m.discarded.Add(1) }
+		p := pool.New(t.Context(), opts)
+		time.Sleep(time.Minute)
+		began := time.Now()
+		p.Close()
+		assert.Equal(t, 2*time.Second, time.Since(began))
+		assert.EqualValues(t, 16, m.discarded.Load())
+	})
+}
+
+// TestWhatIsDroppedIsReplaced, and is its dropper's.
+func TestWhatIsDroppedIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &maker{}
+		p := pool.New(t.Context(), m.options(2, 2))
+		defer p.Close()
+		time.Sleep(time.Minute)
+		first := func(n int64) bool { return n == 1 }
+		assert.Equal(t, []int64{1}, p.Drop(first))
+		assert.Empty(t, p.Drop(first))
+		time.Sleep(time.Minute)
+		assert.Equal(t, 2, p.Stats().Ready)
+		assert.Zero(t, m.discarded.Load())
+	})
+}
+
 func TestAPoolThatCannotMakeTriesLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &maker{}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/wisbox/wisbox/internal/pool"
+	"github.com/wisbox/wisbox/tool"
 )
 
 // Ready has sandboxes made before anybody asks for them, so that a client waits for no
@@ -14,7 +15,8 @@ type Ready struct {
 	// Min are kept ready; 0 is none. Max bounds those that are while they are taken faster
 	// than they are made; default Min.
 	Min, Max int
-	// Fits reports whether a sandbox that a client asks for is as they are.
+	// Fits reports whether a sandbox that a client asks for is as they are, but for the
+	// rules of its network, which they get when they are taken.
 	Fits func(Record) bool
 }
 
@@ -26,6 +28,12 @@ type Readier interface {
 
 // warmEvery is how often those that are ready are used, so that they stay so.
 const warmEvery = 5 * time.Minute
+
+const (
+	prepareTime = 2 * time.Minute  // of one that is made
+	readyTime   = 10 * time.Second // of one that is used
+	takeTries   = 3                // until a sandbox is made instead
+)
 
 func (r *Registry) keepReady() {
 	if r.opts.Ready.Min <= 0 {
@@ -59,15 +67,21 @@ func (r *Registry) warm() {
 		}
 		if err := ready(r.ctx, box); err != nil && r.ctx.Err() == nil {
 			r.opts.Log.Warn("use a sandbox that is kept ready", "sandbox", s.Alias(), "error", Quiet(err))
+			for _, out := range r.ready.Drop(func(one *Sandbox) bool { return one == s }) { // unless it was taken
+				r.remove(out)
+			}
 		}
 	}
 }
 
 func ready(ctx context.Context, box Box) error {
-	if b, ok := box.(Readier); ok {
-		return b.Ready(ctx)
+	b, ok := box.(Readier)
+	if !ok {
+		return nil
 	}
-	return nil
+	ctx, cancel := context.WithTimeout(ctx, readyTime)
+	defer cancel()
+	return b.Ready(ctx)
 }
 
 // prepare makes a sandbox that is nobody's yet.
@@ -80,6 +94,8 @@ func (r *Registry) prepare(ctx context.Context) (*Sandbox, error) {
 	r.mu.Unlock()
 	rec := s.Record()
 	err := r.save(rec)
+	ctx, cancel := context.WithTimeout(ctx, prepareTime)
+	defer cancel()
 	var box Box
 	if err == nil {
 		box, err = r.opts.Engine.Create(ctx, rec)
@@ -102,24 +118,57 @@ func (r *Registry) discard(s *Sandbox) {
 }
 
 // take gives a sandbox that has its place one that is ready, where one fits: it has that
-// one's ID from then on. Else box is nil.
-func (r *Registry) take(s *Sandbox) (taken *Sandbox, box Box) {
+// one's ID from then on. Else box is nil. One that doesn't work is removed.
+func (r *Registry) take(ctx context.Context, s *Sandbox) (taken *Sandbox, box Box) {
 	rec := s.Record()
 	if r.ready == nil || !r.opts.Ready.Fits(rec) {
 		return s, nil
 	}
-	spare, ok := r.ready.Take()
-	if !ok {
-		return s, nil
+	for range takeTries {
+		spare, ok := r.ready.Take()
+		if !ok {
+			break
+		}
+		spare.mu.Lock()
+		box := spare.box
+		spare.mu.Unlock()
+		if err := fit(ctx, box, rec); err == nil {
+			return r.give(spare, s), box
+		} else if ctx.Err() == nil {
+			r.opts.Log.Warn("take a sandbox that is kept ready", "sandbox", spare.Alias(), "error", Quiet(err))
+		}
+		r.remove(spare)
 	}
+	return s, nil
+}
+
+// fit has a sandbox that is ready run with the rules of a record.
+func fit(ctx context.Context, box Box, rec Record) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*readyTime)
+	defer cancel()
+	if len(rec.Allow)+len(rec.Deny) > 0 {
+		n, ok := box.(Networker)
+		if !ok {
+			return tool.Errorf(tool.Unsupported, "its network can't be changed")
+		}
+		if err := n.SetNetwork(ctx, rec.Allow, rec.Deny); err != nil {
+			return err
+		}
+	}
+	return ready(ctx, box)
+}
+
+// give puts one that was ready in the place of a sandbox.
+func (r *Registry) give(spare, s *Sandbox) *Sandbox {
 	spare.mu.Lock()
-	box, spare.box = spare.box, nil
+	spare.box = nil
 	spare.mu.Unlock()
+	rec := s.Record()
 	rec.ID = spare.id
-	taken = r.newSandbox(rec)
+	taken := r.newSandbox(rec)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.all, s.id)
 	r.all[taken.id] = taken
-	return taken, box
+	return taken
 }

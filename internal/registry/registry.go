@@ -103,6 +103,8 @@ type Options struct {
 	Disk int64
 	// Kept is the disk that the snapshots of all owners take. It is needed with Disk.
 	Kept func() (int64, error)
+	// Ended is called for a sandbox that has ended, after its clients lost it. Default none.
+	Ended func(*Sandbox)
 	// Ready has sandboxes of Size made in advance. Default none.
 	Ready Ready
 	// SampleEvery is how often is looked what sandboxes take. Default 5 s.
@@ -233,7 +235,9 @@ func (r *Registry) load(ctx context.Context) error {
 		rec.Memory = cmp.Or(rec.Memory, r.opts.Size.Memory)
 		rec.Disk = cmp.Or(rec.Disk, r.opts.Size.Disk)
 		rec.Beside = cmp.Or(rec.Beside, r.opts.Beside)
-		r.all[rec.ID] = r.newSandbox(rec)
+		s := r.newSandbox(rec)
+		s.spare = rec.State == creating && rec.Owner == "" // as before: it counts for nobody while it is removed
+		r.all[rec.ID] = s
 	}
 	r.look(ctx)
 	for _, s := range r.list() {
@@ -306,14 +310,12 @@ func (r *Registry) create(ctx context.Context, rec Record, life time.Duration, q
 	var err error
 	if begin == nil {
 		begin = r.opts.Engine.Create
-		s, box = r.take(s)
+		s, box = r.take(ctx, s)
 	}
 	if box == nil {
 		if err = r.save(rec); err == nil {
 			box, err = begin(ctx, rec)
 		}
-	} else {
-		err = ready(ctx, box)
 	}
 	if err != nil {
 		r.remove(s)
@@ -453,6 +455,9 @@ func (r *Registry) remove(s *Sandbox) {
 	defer r.mu.Unlock()
 	if r.closed {
 		return // the next start does it
+	}
+	if r.opts.Ended != nil {
+		r.tasks.Go(func() { r.opts.Ended(s) })
 	}
 	r.tasks.Go(func() {
 		for r.ctx.Err() == nil {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -326,4 +327,116 @@ func TestSandboxesAreReadyBeforeAnybodyAsks(t *testing.T) {
 	eventually(t, func() bool { return len(ids(t, e)) == 2 })
 	assert.ElementsMatch(t, []string{spare, other.ID()}, ids(t, e))
 	require.NoError(t, r.Close())
+}
+
+// TestTheEndOfASandboxIsReported, once, to whatever else holds it.
+func TestTheEndOfASandboxIsReported(t *testing.T) {
+	ended := make(chan string, 10)
+	r, err := registry.Open(t.Context(), &registry.Options{Engine: &registrytest.Engine{}, Dir: t.TempDir(), Ended: func(s *registry.Sandbox) {
+		assert.True(t, s.HasEnded())
+		ended <- s.ID()
+	}})
+	require.NoError(t, err)
+	s := create(t, r, registry.Record{})
+	assert.False(t, s.HasEnded())
+	require.True(t, r.Kill(s))
+	assert.Equal(t, s.ID(), <-ended)
+	assert.False(t, r.Kill(s))
+	require.NoError(t, r.Close())
+	assert.Empty(t, ended)
+}
+
+// TestAReadySandboxThatDiedFailsNobody: another is made, and it is removed, also where
+// nobody asks for one. One that works has the network that its client asks for.
+func TestAReadySandboxThatDiedFailsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := &atomic.Bool{}
+		e := &registrytest.Engine{Fail: func(op string) error {
+			if op == "ready" && broken.Load() {
+				return errors.New("its holder died")
+			}
+			return nil
+		}}
+		r, err := registry.Open(t.Context(), &registry.Options{
+			Engine: e, Dir: t.TempDir(), Ready: registry.Ready{Min: 1, Fits: func(registry.Record) bool { return true }},
+		})
+		require.NoError(t, err)
+		defer func() { assert.NoError(t, r.Close()) }()
+		spare := func() string {
+			<-time.After(time.Second)
+			require.Equal(t, 1, r.ReadyNow())
+			all := slices.DeleteFunc(ids(t, e), func(id string) bool { _, owned := r.Find(id); return owned })
+			require.Len(t, all, 1)
+			return all[0]
+		}
+		dead := spare()
+		broken.Store(true)
+		s := create(t, r, registry.Record{})
+		assert.NotEqual(t, dead, s.ID())
+		broken.Store(false)
+		next := spare()
+		assert.NotContains(t, ids(t, e), dead)
+
+		broken.Store(true)
+		<-time.After(5 * time.Minute)
+		broken.Store(false)
+		works := spare()
+		assert.NotEqual(t, next, works)
+
+		open := create(t, r, registry.Record{Rules: registry.Rules{Allow: []string{"public"}, Deny: []string{"a.example"}}})
+		assert.Equal(t, works, open.ID())
+		box, err := open.Box(t.Context())
+		require.NoError(t, err)
+		allow, deny, err := box.(registry.Networker).Network(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, []string{"public"}, allow)
+		assert.Equal(t, []string{"a.example"}, deny)
+	})
+}
+
+// TestWhatAKilledServerKeptReadyTakesNoRoom while it is removed.
+func TestWhatAKilledServerKeptReadyTakesNoRoom(t *testing.T) {
+	stays := &atomic.Bool{}
+	stays.Store(true)
+	e := &registrytest.Engine{Fail: func(op string) error {
+		if op == "remove" && stays.Load() {
+			return errors.New("it stays")
+		}
+		return nil
+	}}
+	opts := &registry.Options{
+		Engine: e, Dir: t.TempDir(), Disk: 10, Kept: func() (int64, error) { return 0, nil }, Size: registry.Quota{Disk: 10},
+		Ready: registry.Ready{Min: 1, Fits: func(registry.Record) bool { return false }},
+	}
+	r, err := registry.Open(t.Context(), opts)
+	require.NoError(t, err)
+	eventually(t, func() bool { return r.ReadyNow() == 1 })
+	require.NoError(t, r.Close()) // as a server that is killed: it is still there
+	require.Len(t, ids(t, e), 1)
+	opts.Ready.Min = 0
+	r, err = registry.Open(t.Context(), opts)
+	require.NoError(t, err)
+	_, err = r.Create(t.Context(), registry.Record{Owner: "a", Disk: 10}, time.Hour, registry.Quota{})
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+}
+
+// TestAMakingThatHangsEnds, so that another can begin.
+func TestAMakingThatHangsEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var over atomic.Int64
+		e := &registrytest.Engine{Stuck: make(chan struct{}), Fail: func(op string) error {
+			if op == "create" {
+				over.Add(1)
+			}
+			return nil
+		}}
+		r, err := registry.Open(t.Context(), &registry.Options{
+			Engine: e, Dir: t.TempDir(), Ready: registry.Ready{Min: 1, Fits: func(registry.Record) bool { return true }},
+		})
+		require.NoError(t, err)
+		<-time.After(3 * time.Minute)
+		assert.EqualValues(t, 1, over.Load())
+		require.NoError(t, r.Close())
+	})
 }

@@ -205,6 +205,9 @@ func (s *Sandbox) join(begun *life) *life {
 	return s.life
 }
 
+// HasEnded reports whether it never comes back.
+func (s *Sandbox) HasEnded() bool { return s.state() == ending }
+
 // finish ends the sandbox for its clients, once.
 func (s *Sandbox) finish() bool {
 	s.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,6 +18,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -103,11 +105,22 @@ func CheckName(name string) error {
 type Store struct {
 	dir string
 	log *slog.Logger
+
+	mu    sync.Mutex
+	known map[string]listed // by ID: a listing reads no file again that is as it was
+}
+
+// listed is a template as it stood in a file.
+type listed struct {
+	file     fs.FileInfo
+	template Template
 }
 
 // Open names the directory, which the first template makes. log gets what is not its
 // caller's affair.
-func Open(dir string, log *slog.Logger) *Store { return &Store{dir, log} }
+func Open(dir string, log *slog.Logger) *Store {
+	return &Store{dir: dir, log: log, known: map[string]listed{}}
+}
 
 // locked begins a change of which templates there are, one process at a time.
 func (s *Store) locked(ctx context.Context) (unlock func(), err error) {
@@ -325,6 +338,9 @@ func (r *record) measure(path string) error {
 		return err
 	}
 	r.Disk = usage.Bytes
+	for _, extra := range r.Extra {
+		r.Disk += int64(base64.StdEncoding.EncodedLen(len(extra))) // as they stand in the file
+	}
 	return nil
 }
 
@@ -382,19 +398,61 @@ func (s *Store) ids() (ids []string, err error) {
 func (s *Store) List() (all []Template, err error) {
 	ids, err := s.ids()
 	for _, id := range ids {
-		rec, failed := s.read(id)
+		t, failed := s.look(id)
 		switch {
 		case errors.Is(failed, fs.ErrNotExist): // it was removed meanwhile
 		case failed != nil:
 			err = errors.Join(err, tool.Errorf(tool.Unavailable, "template %s can't be read; remove it with: wisbox template rm %s", id, id).Because(failed))
 		default:
-			all = append(all, rec.Template)
+			all = append(all, t)
 		}
 	}
+	s.forget(ids)
 	slices.SortFunc(all, func(a, b Template) int {
 		return cmp.Or(b.Created.Compare(a.Created), strings.Compare(a.ID, b.ID))
 	})
 	return all, err
+}
+
+// look reads a template for a listing, from its file only where that has changed: a file
+// may have many MiB beside, and is replaced rather than written to.
+func (s *Store) look(id string) (Template, error) {
+	file, err := os.Stat(filepath.Join(s.dir, id, recordFile)) // first: what is read is not older
+	if err != nil {
+		return Template{}, err
+	}
+	s.mu.Lock()
+	known, ok := s.known[id]
+	s.mu.Unlock()
+	if !ok || !os.SameFile(file, known.file) || !file.ModTime().Equal(known.file.ModTime()) || file.Size() != known.file.Size() {
+		rec, err := s.read(id)
+		if err != nil {
+			return Template{}, err
+		}
+		known = listed{file, rec.Template}
+		s.mu.Lock()
+		s.known[id] = known
+		s.mu.Unlock()
+	}
+	t := known.template
+	t.Tags = slices.Clone(t.Tags)
+	return t, nil
+}
+
+// forget forgets the templates that aren't there any more.
+func (s *Store) forget(ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.known) <= len(ids) {
+		return
+	}
+	left := map[string]listed{}
+	for _, id := range ids {
+		if l, ok := s.known[id]; ok {
+			left[id] = l
+		}
+	}
+	s.known = left
 }
 
 func (s *Store) read(id string) (rec record, err error) {

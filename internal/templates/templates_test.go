@@ -310,3 +310,54 @@ func TestATemplateThatCouldntBeReadIsntMade(t *testing.T) {
 	assert.Equal(t, tool.Limit, tool.KindOf(err))
 	assert.Empty(t, b.names())
 }
+
+// TestAListingReadsNoFileTwice that is as it was: a file may have many MiB beside.
+func TestAListingReadsNoFileTwice(t *testing.T) {
+	b := newBench(t)
+	made := b.create(templates.Template{Name: "n", Owner: "a", Built: true, Tags: []string{"one"}}, b.write("f", "x"))
+	_, err := b.templates.List()
+	require.NoError(t, err)
+	path := filepath.Join(b.dir, "templates", made.ID, "template.json")
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, bytes.Repeat([]byte("x"), int(info.Size())), 0o600))
+	require.NoError(t, os.Chtimes(path, time.Time{}, info.ModTime()))
+	all, err := b.templates.List()
+	require.NoError(t, err, "the file was read")
+	require.Equal(t, []templates.Template{made}, all)
+	all[0].Tags[0] = "another"
+
+	require.NoError(t, os.Chtimes(path, time.Time{}, info.ModTime().Add(time.Second)))
+	all, err = b.templates.List()
+	require.Error(t, err, "it has changed")
+	assert.Empty(t, all)
+}
+
+// TestAListingHasWhatAnotherProcessChanged.
+func TestAListingHasWhatAnotherProcessChanged(t *testing.T) {
+	b := newBench(t)
+	made := b.create(templates.Template{Name: "n", Built: true}, b.write("f", "x"))
+	_, err := b.templates.List()
+	require.NoError(t, err)
+	other := templates.Open(filepath.Join(b.dir, "templates"), slog.New(slog.DiscardHandler))
+	_, err = other.Tag(t.Context(), made.ID, []string{"v1"})
+	require.NoError(t, err)
+	all, err := b.templates.List()
+	require.NoError(t, err)
+	assert.Equal(t, []string{"v1"}, all[0].Tags)
+	require.NoError(t, other.Remove(t.Context(), made.ID))
+	all, err = b.templates.List()
+	require.NoError(t, err)
+	assert.Empty(t, all)
+}
+
+// TestATemplatesDiskHasWhatIsKeptWithIt.
+func TestATemplatesDiskHasWhatIsKeptWithIt(t *testing.T) {
+	b := newBench(t)
+	id := b.write("f", "x")
+	small, err := b.templates.Create(t.Context(), templates.Template{}, templates.Source{Snapshots: b.snapshots, ID: id})
+	require.NoError(t, err)
+	large, err := b.templates.Create(t.Context(), templates.Template{}, templates.Source{Snapshots: b.snapshots, ID: id, Extra: map[string][]byte{"a": make([]byte, 3<<20)}})
+	require.NoError(t, err)
+	assert.Equal(t, int64(4<<20), large.Disk-small.Disk)
+}

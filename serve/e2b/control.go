@@ -263,11 +263,11 @@ func (s *Server) mcp(c call, sandbox *registry.Sandbox) (int, any, error) {
 	return 0, nil, s.opts.MCP(w, c.r, c.key, sandbox)
 }
 
-// mayStart bounds how fast a key's owner makes sandboxes.
+// mayStart bounds how fast a key's owner makes sandboxes and snapshots.
 func (s *Server) mayStart(key apikeys.Key) error {
 	most := orDefault(key.Creations, s.opts.Creations)
 	if wait := s.starts.wait(key.Owner, most); wait > 0 {
-		return &failure{Code: http.StatusTooManyRequests, Message: fmt.Sprintf("this key makes more than %d sandboxes in a minute; wait and try again", most), after: wait}
+		return &failure{Code: http.StatusTooManyRequests, Message: fmt.Sprintf("this key makes more than %d sandboxes and snapshots in a minute; wait and try again", most), after: wait}
 	}
 	return nil
 }

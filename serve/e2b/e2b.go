@@ -184,7 +184,7 @@ func (s *Server) Stop(d time.Duration) {
 	}
 }
 
-// starts bounds how fast owners make sandboxes.
+// starts bounds how fast owners make sandboxes and snapshots.
 type starts struct {
 	mu  sync.Mutex
 	all map[string]*rate.Limiter

@@ -209,6 +209,9 @@ func (s *Server) snapshot(c call, sandbox *registry.Sandbox) (int, any, error) {
 			return 0, nil, err
 		}
 	}
+	if err := s.mayStart(c.key); err != nil {
+		return 0, nil, err
+	}
 	quota := s.quota(c.key)
 	quota.Snapshots = s.opts.Snapshots
 	room, err := s.opts.Registry.Reserve(c.r.Context(), sandbox, quota)

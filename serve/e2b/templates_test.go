@@ -398,3 +398,11 @@ func TestEachRequestIsObserved(t *testing.T) {
 		" GET /sandboxes/{id} 401 false", " envd 204 true",
 	}, got)
 }
+
+// TestSnapshotsAreBoundedInTimeAsSandboxesAre.
+func TestSnapshotsAreBoundedInTimeAsSandboxesAre(t *testing.T) {
+	w := newWorld(t, nil, func(o *Options) { o.Templates = &shelf{} })
+	a := w.create(keyC, "{}") // whose one of this minute it is
+	f := w.refused(429, keyC, "POST", "/sandboxes/"+a.SandboxID+"/snapshots", "{}")
+	assert.Contains(t, f.Message, "sandboxes and snapshots in a minute")
+}

@@ -19,6 +19,8 @@ type Engine struct {
 	Ports map[uint16]string
 	// Fail, where it is set, is asked before each operation, by its name.
 	Fail func(operation string) error
+	// Stuck, where it is set, keeps sandboxes from being made until it is closed.
+	Stuck chan struct{}
 	// NoPause has sandboxes that can't be paused.
 	NoPause bool
 
@@ -37,6 +39,12 @@ func (e *Engine) fails(operation string) error {
 
 // Create implements [registry.Engine].
 func (e *Engine) Create(ctx context.Context, r registry.Record) (registry.Box, error) {
+	if e.Stuck != nil {
+		select {
+		case <-e.Stuck:
+		case <-ctx.Done():
+		}
+	}
 	if err := e.fails("create"); err != nil {
 		return nil, err
 	}
@@ -111,6 +119,7 @@ var (
 
 	_ registry.Gauger    = (*Box)(nil)
 	_ registry.Networker = (*Box)(nil)
+	_ registry.Readier   = (*Box)(nil)
 )
 
 // Dial implements [registry.Box].
@@ -124,6 +133,9 @@ func (b *Box) Dial(ctx context.Context, port uint16) (net.Conn, error) {
 
 // Close implements [registry.Box].
 func (b *Box) Close(context.Context) error { return nil }
+
+// Ready implements [registry.Readier].
+func (b *Box) Ready(context.Context) error { return b.e.fails("ready") }
 
 // Pause implements [registry.Pauser].
 func (b *Box) Pause(context.Context) error {
