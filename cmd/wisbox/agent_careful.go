@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -40,13 +42,17 @@ var selfRunning = slices.Concat(
 
 // runByThemselves are the changed paths, removed ones too, that the host's programs may take
 // settings or commands from: by their own name, by the name of a link that leads to them, or
-// as they lie in one of the folders hooks.
-func runByThemselves(tree fs.FS, all []wisbox.FileChange, hooks []string) (found []string) {
-	bare, names := bareRepositories(tree), linksOf(tree)
+// as they lie in a folder of hooks.
+func runByThemselves(tree fs.FS, all []wisbox.FileChange, host onHost) (found []string) {
+	bare, names := bareRepositories(tree), newLinks()
+	names.read(tree, sandbox.WorkspaceDir, ".", nil)
+	for _, m := range host.mounts {
+		names.readHost(m)
+	}
 	for _, c := range all {
 		for _, name := range []string{c.Path, c.From} {
 			hook := func(dir string) bool { return dir == "." || below(name, dir) }
-			if name != "" && (slices.ContainsFunc(names.of(name), runsByItself) || bare(name) || slices.ContainsFunc(hooks, hook)) {
+			if name != "" && (slices.ContainsFunc(names.of(name), runsByItself) || bare(name) || slices.ContainsFunc(host.hooks, hook)) {
 				found = append(found, name)
 			}
 		}
@@ -56,20 +62,27 @@ func runByThemselves(tree fs.FS, all []wisbox.FileChange, hooks []string) (found
 
 func below(name, dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") }
 
-// hookFolders are the folders of the workspace from which git of the host would take its hooks,
-// as core.hooksPath of the repositories that were mounted says.
-func hookFolders(ctx context.Context, mounts []hostmount.Mount) (folders []string) {
+// onHost is what the folders that were mounted say of paths of the workspace.
+type onHost struct {
+	hooks  []string // folders from which git of the host would take its hooks
+	mounts []hostmount.Mount
+}
+
+// hookFolders finds the folders of hooks, as core.hooksPath of the repositories that were
+// mounted says.
+func hookFolders(ctx context.Context, mounts []hostmount.Mount) onHost {
+	host := onHost{mounts: mounts}
 	for _, m := range mounts {
 		repo, err := plumbing.Open(ctx, m.HostPath)
 		if err != nil {
 			continue // it is in none
 		}
 		for _, dir := range repo.HookFolders(ctx) {
-			folders = append(folders, path.Join(m.MountPath, dir))
+			host.hooks = append(host.hooks, path.Join(m.MountPath, dir))
 		}
 		repo.Close()
 	}
-	return folders
+	return host
 }
 
 // links are the symbolic links of a workspace by where they lead. A cut one knows that there
@@ -83,15 +96,39 @@ const (
 	maxLinks     = 50_000
 	maxLinkSteps = 200_000 // entries that are looked at
 	maxNames     = 64      // of one file
+	maxTimes     = 2       // that a name goes through one link: a link to the top gives names without an end
 )
 
-// linksOf looks at a whole workspace, but for git's own directory. By what a link's words say it
-// leads somewhere in the workspace, whatever is there.
-func linksOf(tree fs.FS) *links {
-	l, seen, steps := &links{to: map[string][]string{}}, 0, 0
+func newLinks() *links { return &links{to: map[string][]string{}} }
+
+// readHost looks at a folder that was mounted: the mount leaves out links that are absolute or
+// lead out and back, and on the host they lead to what comes home.
+func (l *links) readHost(m hostmount.Mount) {
+	real, err := filepath.EvalSymlinks(absolute(m.HostPath))
+	if err != nil {
+		l.cut = true
+		return
+	}
+	if info, err := os.Stat(real); err == nil && !info.IsDir() {
+		return
+	}
+	closed := func(err error) bool { return errors.Is(err, fs.ErrPermission) } // to the host's programs too
+	l.read(os.DirFS(real), real, m.MountPath, closed)
+	if given := absolute(m.HostPath); given != real {
+		l.read(os.DirFS(real), given, m.MountPath, closed)
+	}
+}
+
+// read looks at a whole tree, but for git's own directory. The tree's name is top, and it is the
+// directory at of the workspace. By a link's words it leads somewhere below top, whatever
+// is there. Errors that are passed over leave the list whole.
+func (l *links) read(tree fs.FS, top, at string, pass func(error) bool) {
+	seen, steps := 0, 0
 	err := fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
 		steps++
 		switch {
+		case err != nil && pass != nil && pass(err):
+			return fs.SkipDir
 		case err != nil || seen == maxLinks || steps == maxLinkSteps:
 			l.cut = true
 			return fs.SkipAll
@@ -102,19 +139,44 @@ func linksOf(tree fs.FS) *links {
 		}
 		seen++
 		text, err := fs.ReadLink(tree, name)
-		if err != nil {
+		if err != nil || climbsLate(text) {
 			l.cut = true
 			return fs.SkipAll
 		}
-		to := path.Join(path.Dir(name), text)
-		if path.IsAbs(text) {
-			to = strings.TrimPrefix(path.Clean(text), sandbox.WorkspaceDir+"/")
+		to := path.Clean(text)
+		if !path.IsAbs(text) {
+			to = path.Join(top, path.Dir(name), text)
 		}
-		l.to[to] = append(l.to[to], name)
+		switch {
+		case below(to, top):
+			to = path.Join(at, strings.TrimPrefix(to, top))
+		case to == "/" || below(top, to): // it leads to a directory that top is in
+			to = path.Clean(at)
+		default:
+			return nil
+		}
+		l.to[to] = append(l.to[to], path.Join(at, name))
 		return nil
 	})
 	l.cut = l.cut || err != nil
-	return l
+}
+
+// climbsLate reports whether a link's text has ".." after a name. If the name is a link, the
+// kernel climbs from where that leads, and words don't say where that is.
+func climbsLate(text string) bool {
+	named := false
+	for part := range strings.SplitSeq(text, "/") {
+		switch part {
+		case "", ".":
+		case "..":
+			if named {
+				return true
+			}
+		default:
+			named = true
+		}
+	}
+	return false
 }
 
 // of are the names that a file has: its own, and those by links to it or to a directory above
@@ -122,11 +184,18 @@ func linksOf(tree fs.FS) *links {
 func (l *links) of(name string) []string {
 	names := []string{name}
 	for i := 0; i < len(names) && len(names) < maxNames; i++ {
-		for dir := names[i]; dir != "." && dir != "/"; dir = path.Dir(dir) {
+		for dir := names[i]; dir != "/"; dir = path.Dir(dir) {
+			rest := strings.TrimPrefix(names[i], dir)
+			if dir == "." {
+				rest = names[i]
+			}
 			for _, link := range l.to[dir] {
-				if other := link + strings.TrimPrefix(names[i], dir); !slices.Contains(names, other) {
+				if other := path.Join(link, rest); len(names) < maxNames && !slices.Contains(names, other) && passes(link, other) <= maxTimes {
 					names = append(names, other)
 				}
+			}
+			if dir == "." {
+				break
 			}
 		}
 	}
@@ -134,6 +203,12 @@ func (l *links) of(name string) []string {
 		names = append(names, selfRunning[0]) // it may have any
 	}
 	return names
+}
+
+// passes counts how often a name goes through a link.
+func passes(link, name string) int {
+	apart := func(s string) string { return strings.ReplaceAll("/"+s+"/", "/", "//") }
+	return strings.Count(apart(name), apart(link)[1:len(apart(link))-1])
 }
 
 func runsByItself(name string) bool {

@@ -200,7 +200,7 @@ func TestFilesThatRunByThemselvesAreKnown(t *testing.T) {
 func TestRemovedAndRenamedFilesThatRunByThemselvesAreKnown(t *testing.T) {
 	assert.Equal(t, []string{".envrc", ".vscode/tasks.json"}, runByThemselves(fstest.MapFS{}, []wisbox.FileChange{
 		{Path: ".envrc", Status: "removed"}, {Path: "a.json", From: ".vscode/tasks.json", Status: "renamed"}, {Path: "main.go", Status: "changed"},
-	}, nil))
+	}, onHost{}))
 }
 
 func TestWhatLooksLikeABareRepositoryIsKnown(t *testing.T) {
@@ -212,9 +212,9 @@ func TestWhatLooksLikeABareRepositoryIsKnown(t *testing.T) {
 	assert.Equal(t, []string{"a/config", "a/refs/heads/main", "b/head"}, runByThemselves(tree, []wisbox.FileChange{
 		{Path: "a/config", Status: "changed"}, {Path: "a/refs/heads/main", Status: "added"}, {Path: "b/head", Status: "added"},
 		{Path: "c/config", Status: "added"}, {Path: "gone/HEAD", Status: "removed"},
-	}, nil))
-	assert.Equal(t, []string{"\xff/x"}, runByThemselves(os.DirFS(t.TempDir()), []wisbox.FileChange{{Path: "\xff/x", Status: "added"}}, nil), "a directory that can't be read counts")
-	assert.Equal(t, []string{"config"}, runByThemselves(fstest.MapFS{"HEAD": file, "config": file, "objects/x": file, "refs/x": file}, []wisbox.FileChange{{Path: "config", Status: "added"}}, nil))
+	}, onHost{}))
+	assert.Equal(t, []string{"\xff/x"}, runByThemselves(os.DirFS(t.TempDir()), []wisbox.FileChange{{Path: "\xff/x", Status: "added"}}, onHost{}), "a directory that can't be read counts")
+	assert.Equal(t, []string{"config"}, runByThemselves(fstest.MapFS{"HEAD": file, "config": file, "objects/x": file, "refs/x": file}, []wisbox.FileChange{{Path: "config", Status: "added"}}, onHost{}))
 }
 
 func TestWhatALinkOfAnotherNameLeadsToIsKnown(t *testing.T) {
@@ -227,8 +227,46 @@ func TestWhatALinkOfAnotherNameLeadsToIsKnown(t *testing.T) {
 	for _, name := range []string{"env.sh", "ci/build.yml", "main.go", "abs", "x", "loop", "hooks/pre-commit", "hooksx"} {
 		changes = append(changes, wisbox.FileChange{Path: name, Status: "changed"})
 	}
-	assert.Equal(t, []string{"env.sh", "ci/build.yml", "abs", "x", "hooks/pre-commit"}, runByThemselves(tree, changes, []string{"hooks"}))
-	assert.Len(t, runByThemselves(tree, changes, []string{"."}), len(changes), "the folder itself has hooks")
+	assert.Equal(t, []string{"env.sh", "ci/build.yml", "abs", "x", "hooks/pre-commit"}, runByThemselves(tree, changes, onHost{hooks: []string{"hooks"}}))
+	assert.Len(t, runByThemselves(tree, changes, onHost{hooks: []string{"."}}), len(changes), "the folder itself has hooks")
+}
+
+func TestLinksToTheTopAndThroughLinksAreKnown(t *testing.T) {
+	one := func(links map[string]string, changed string, host onHost) []string {
+		tree := fstest.MapFS{changed: &fstest.MapFile{}, "plain": &fstest.MapFile{}}
+		for name, to := range links {
+			tree[name] = &fstest.MapFile{Mode: fs.ModeSymlink, Data: []byte(to)}
+		}
+		return runByThemselves(tree, []wisbox.FileChange{{Path: changed, Status: "changed"}}, host)
+	}
+	for name, to := range map[string]string{".vscode": ".", "pk/.claude": "..", ".claude": "/workspace", ".codex": "/workspace/", ".idea": "/", "pk/.zed": "../.."} {
+		assert.Equal(t, []string{"settings.json"}, one(map[string]string{name: to}, "settings.json", onHost{}), "%s -> %s", name, to)
+	}
+	assert.Equal(t, []string{"x/cfg/config.toml"}, one(map[string]string{"dl": "x/y", ".codex": "dl/../cfg"}, "x/cfg/config.toml", onHost{}))
+	assert.Equal(t, []string{"x/cfg/config.toml"}, one(map[string]string{"dl": "x/y", ".codex": "/workspace/dl/../cfg"}, "x/cfg/config.toml", onHost{}))
+	assert.Empty(t, one(map[string]string{"pk/docs": "..", "self": ".", "out": "/etc/passwd", "up/b": "./..//x"}, "settings.json", onHost{}))
+}
+
+// TestLinksOfTheHostAreKnown that a mount leaves out: outside of the sandbox they lead home.
+func TestLinksOfTheHostAreKnown(t *testing.T) {
+	root := t.TempDir()
+	dir, other := filepath.Join(root, "p"), filepath.Join(root, "q")
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "sub"), 0o755))
+	require.NoError(t, os.Symlink(dir, other))
+	changed := []wisbox.FileChange{{Path: "at/shared/claude/x", Status: "changed"}}
+	for _, mounted := range []string{dir, other} {
+		host := onHost{mounts: []hostmount.Mount{{HostPath: mounted, MountPath: "at"}}}
+		assert.Empty(t, runByThemselves(fstest.MapFS{}, changed, host))
+		for _, to := range []string{filepath.Join(dir, "shared/claude"), filepath.Join(dir, "shared"), "../../p/shared", dir, "../.."} {
+			link := filepath.Join(dir, "sub", ".gemini")
+			require.NoError(t, os.Symlink(to, link))
+			assert.Equal(t, []string{"at/shared/claude/x"}, runByThemselves(fstest.MapFS{}, changed, host), to)
+			require.NoError(t, os.Remove(link))
+		}
+	}
+	file := filepath.Join(dir, "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	assert.Empty(t, runByThemselves(fstest.MapFS{}, changed, onHost{mounts: []hostmount.Mount{{HostPath: file, MountPath: "."}}}), "a file that is mounted has no links")
 }
 
 // TestHooksOfTheRepositoryAreFound whatever they are called.
@@ -242,7 +280,7 @@ func TestHooksOfTheRepositoryAreFound(t *testing.T) {
 	git("init", "-q")
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "sub", "tools"), 0o755))
 	folders := func(below, at string) []string {
-		return hookFolders(t.Context(), []hostmount.Mount{{HostPath: filepath.Join(dir, below), MountPath: at}})
+		return hookFolders(t.Context(), []hostmount.Mount{{HostPath: filepath.Join(dir, below), MountPath: at}}).hooks
 	}
 	assert.Empty(t, folders("", "."))
 	git("config", "core.hooksPath", "sub/tools")
@@ -254,7 +292,7 @@ func TestHooksOfTheRepositoryAreFound(t *testing.T) {
 	assert.Equal(t, []string{"."}, folders("sub/tools", "."))
 	git("config", "core.hooksPath", t.TempDir())
 	assert.Empty(t, folders("", "."))
-	assert.Empty(t, hookFolders(t.Context(), []hostmount.Mount{{HostPath: t.TempDir(), MountPath: "."}}))
+	assert.Empty(t, hookFolders(t.Context(), []hostmount.Mount{{HostPath: t.TempDir(), MountPath: "."}}).hooks)
 }
 
 func TestConnectionsAreCountedByTheirHost(t *testing.T) {

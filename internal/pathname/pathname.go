@@ -25,7 +25,7 @@ const (
 
 // Text reports whether s is UTF-8 of which a reader sees each character: no control
 // characters, no line ends of Unicode, none that turn the direction of writing or take
-// no room, but the two joiners, and not U+FFFD, which a decoder has put for bytes that
+// no room, but the two joiners and the two signs that choose an emoji's look, and not U+FFFD, which a decoder has put for bytes that
 // it could not read. Nothing is normalised: two texts are the same if their bytes are.
 func Text(s string) bool {
 	if ASCII(s) {
@@ -49,5 +49,16 @@ func hidden(r rune) bool {
 	case utf8.RuneError, '\u115f', '\u1160', '\u3164', '\uffa0': // the last are letters of Hangul without a sign
 		return true
 	}
-	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
+	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) || unicode.Is(invisible, r)
+}
+
+// invisible are characters without a sign that are in none of the categories above, assigned
+// or not: variation selectors without U+FE0E and U+FE0F, which emoji have; fillers; and the
+// empty pattern of Braille. The list is fixed, so it is the same for each version of Go.
+var invisible = &unicode.RangeTable{
+	R16: []unicode.Range16{
+		{Lo: 0x034f, Hi: 0x034f, Stride: 1}, {Lo: 0x17b4, Hi: 0x17b5, Stride: 1}, {Lo: 0x180b, Hi: 0x180f, Stride: 1}, {Lo: 0x2065, Hi: 0x2065, Stride: 1},
+		{Lo: 0x2800, Hi: 0x2800, Stride: 1}, {Lo: 0xfe00, Hi: 0xfe0d, Stride: 1}, {Lo: 0xfff0, Hi: 0xfff8, Stride: 1},
+	},
+	R32: []unicode.Range32{{Lo: 0xe0000, Hi: 0xe0fff, Stride: 1}},
 }
