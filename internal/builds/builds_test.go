@@ -97,6 +97,7 @@ func TestCleanRefusesHostileArchives(t *testing.T) {
 		"far below a link":  {{tar.TypeSymlink, "l", "."}, {tar.TypeReg, "l/a/b", "x"}},
 		"below a file":      {{tar.TypeReg, "f", "x"}, {tar.TypeReg, "f/x", "x"}},
 		"twice":             {{tar.TypeSymlink, "f", "/etc/passwd"}, {tar.TypeReg, "f", "x"}},
+		"link for a parent": {{tar.TypeReg, "x/shadow", "x"}, {tar.TypeSymlink, "x", "/etc"}, {tar.TypeLink, "h", "x/shadow"}},
 		"device":            {{tar.TypeChar, "null", ""}},
 		"block device":      {{tar.TypeBlock, "disk", ""}},
 		"pipe":              {{tar.TypeFifo, "p", ""}},
@@ -257,4 +258,26 @@ func TestTheFilesOfACopy(t *testing.T) {
 	in, line = layoutOf(t, "a'b$[*", member{tar.TypeReg, "a'b$[*", "x"})
 	assert.Equal(t, []string{"0/", "0/a'b$[*"}, in)
 	assert.Contains(t, line, `["0/a\u005c\u0027b\u005c\u0024\u005c\u005c\u005b\u005c\u005c\u002a","to/"]`)
+}
+
+// A COPY that flattens paths must not put below a link what was beside it: Podman unpacks
+// contexts as the server's user.
+func TestNoFileOfACopyLiesBelowALink(t *testing.T) {
+	for name, members := range map[string][]member{
+		"written through a link": {{tar.TypeSymlink, "a/x", "/"}, {tar.TypeDir, "b", ""}, {tar.TypeReg, "b/x/evil", "x"}},
+		"read through a link":    {{tar.TypeReg, "b/x/shadow", "x"}, {tar.TypeDir, "b", ""}, {tar.TypeSymlink, "a/x", "/etc"}, {tar.TypeLink, "h", "b/x/shadow"}},
+		"link to a link":         {{tar.TypeReg, "a/f", "x"}, {tar.TypeSymlink, "b/f", "/etc/shadow"}, {tar.TypeLink, "h", "a/f"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "files")
+			var clean bytes.Buffer
+			_, err := Clean(t.Context(), archive(t, false, members...), &clean, 1<<20)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(file, clean.Bytes(), 0o600))
+			r := &Recipe{Steps: []Step{{Kind: Copy, Args: []string{"*", "/", "", ""}, Files: file}}}
+			require.NoError(t, r.Check())
+			err = r.WriteContext(t.Context(), io.Discard, nil)
+			assert.Equal(t, tool.Invalid, tool.KindOf(err), "%v", err)
+		})
+	}
 }

@@ -91,7 +91,11 @@ func (c *cleaner) add(hdr *tar.Header, from io.Reader) error {
 	case len(c.seen) >= maxEntries:
 		return tool.Errorf(tool.TooLarge, "the archive has more than %d members; copy less", maxEntries)
 	}
-	if err := c.place(name, hdr.Typeflag); err != nil {
+	known := c.seen[name] == tar.TypeDir
+	if clean.Linkname = hdr.Linkname; hdr.Typeflag == tar.TypeLink {
+		clean.Linkname = path.Clean(hdr.Linkname)
+	}
+	if err := c.put(clean); err != nil {
 		return err
 	}
 	switch hdr.Typeflag {
@@ -101,22 +105,18 @@ func (c *cleaner) add(hdr *tar.Header, from io.Reader) error {
 		}
 		c.size += clean.Size
 	case tar.TypeDir:
-		if c.seen[name] == tar.TypeDir {
+		if known {
 			return nil
 		}
 		clean.Name += "/"
 	case tar.TypeSymlink:
-		if clean.Linkname = hdr.Linkname; !path.IsAbs(hdr.Linkname) && !isLocal(path.Join(path.Dir(name), hdr.Linkname)) || len(hdr.Linkname) > maxPath {
+		if !path.IsAbs(hdr.Linkname) && !isLocal(path.Join(path.Dir(name), hdr.Linkname)) || len(hdr.Linkname) > maxPath {
 			return refused(hdr.Name, "is a link out of the context; leave it out, or have the client follow links")
 		}
 	case tar.TypeLink:
-		if clean.Linkname = path.Clean(hdr.Linkname); c.seen[clean.Linkname] != tar.TypeReg {
-			return refused(hdr.Name, "is a hard link to what is no file of the archive; leave it out")
-		}
 	default:
 		return refused(hdr.Name, "is neither file, directory nor link; leave it out")
 	}
-	c.seen[name] = hdr.Typeflag
 	if err := c.out.WriteHeader(clean); err != nil {
 		return err
 	}
@@ -124,16 +124,30 @@ func (c *cleaner) add(hdr *tar.Header, from io.Reader) error {
 	return err
 }
 
-// place refuses what is there already, and what lies below something else than a directory.
-func (c *cleaner) place(name string, kind byte) error {
-	if there, ok := c.seen[name]; ok && (there != tar.TypeDir || kind != tar.TypeDir) {
+// implied is the kind of a directory that only the path of a member names.
+const implied = 'D'
+
+func isDir(kind byte) bool { return kind == tar.TypeDir || kind == implied }
+
+// put refuses what is there already, what lies below something else than a directory, and
+// hard links to what is no file that is there. All else is there then.
+func (c *cleaner) put(hdr *tar.Header) error {
+	name, kind := hdr.Name, hdr.Typeflag
+	if there, ok := c.seen[name]; ok && (!isDir(there) || kind != tar.TypeDir) {
 		return refused(name, "is there twice; leave one out")
 	}
 	for up := path.Dir(name); up != "."; up = path.Dir(up) {
-		if there, ok := c.seen[up]; ok && there != tar.TypeDir {
+		switch there, ok := c.seen[up]; {
+		case !ok:
+			c.seen[up] = implied
+		case !isDir(there):
 			return refused(name, "lies below a link or file; leave it out")
 		}
 	}
+	if kind == tar.TypeLink && c.seen[hdr.Linkname] != tar.TypeReg {
+		return refused(name, "is a hard link to what is no file of the archive; leave it out")
+	}
+	c.seen[name] = kind
 	return nil
 }
 
@@ -204,6 +218,7 @@ func (s *Step) writeFiles(ctx context.Context, out *tar.Writer, step int) error 
 	if err != nil {
 		return err
 	}
+	placed := cleaner{seen: map[string]byte{}} // again: other paths than Clean saw
 	return each(s.Files, func(hdr *tar.Header, from io.Reader) error {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -211,11 +226,14 @@ func (s *Step) writeFiles(ctx context.Context, out *tar.Writer, step int) error 
 		if hdr.Name = where(hdr.Name); hdr.Name == dir {
 			return nil
 		}
-		switch hdr.Typeflag {
-		case tar.TypeDir:
-			hdr.Name += "/"
-		case tar.TypeLink:
+		if hdr.Typeflag == tar.TypeLink {
 			hdr.Linkname = where(hdr.Linkname)
+		}
+		if err := placed.put(hdr); err != nil {
+			return &StepError{Step: step + 1, Err: err}
+		}
+		if hdr.Typeflag == tar.TypeDir {
+			hdr.Name += "/"
 		}
 		if err := out.WriteHeader(hdr); err != nil {
 			return err
