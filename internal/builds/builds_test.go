@@ -6,9 +6,11 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -81,9 +83,9 @@ func TestCleanKeepsWhatABuildNeeds(t *testing.T) {
 		in := archive(t, zipped, member{kind: tar.TypeXGlobalHeader}, member{tar.TypeDir, "./", ""}, member{tar.TypeDir, "src/", ""}, member{tar.TypeDir, "src", ""},
 			member{tar.TypeReg, "./src/a", "12345"}, member{tar.TypeLink, "src/b", "./src/a"}, member{tar.TypeSymlink, "src/c", "../x"}, member{tar.TypeSymlink, "d", "/etc/passwd"})
 		var out bytes.Buffer
-		size, err := Clean(t.Context(), in, &out, 5)
+		size, err := Clean(t.Context(), in, &out, 1<<20)
 		require.NoError(t, err)
-		assert.EqualValues(t, 5, size)
+		assert.EqualValues(t, out.Len(), size)
 		assert.Equal(t, []string{"src/", "src/a", "src/b -> src/a", "src/c -> ../x", "d -> /etc/passwd"}, names(t, &out))
 	}
 }
@@ -128,6 +130,29 @@ func TestCleanIsBounded(t *testing.T) {
 	cancel()
 	_, err = Clean(ctx, archive(t, false, member{tar.TypeReg, "a", "x"}), io.Discard, 1<<20)
 	assert.ErrorIs(t, err, context.Canceled)
+}
+
+// What archives hold beside the bytes of files is bounded, too.
+func TestCleanBoundsWhatIsNoFile(t *testing.T) {
+	var dirs, long []member
+	for i := range 1000 {
+		dirs = append(dirs, member{tar.TypeDir, fmt.Sprint(i), ""})
+		long = append(long, member{tar.TypeDir, strings.Repeat("x/", 500) + fmt.Sprint(i), ""})
+	}
+	for name, members := range map[string][]member{
+		"directories":   dirs,
+		"long names":    long,
+		"one directory": slices.Repeat([]member{{tar.TypeDir, ".", ""}}, 1000),
+		"comments":      slices.Repeat([]member{{kind: tar.TypeXGlobalHeader}}, 1000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			_, err := Clean(t.Context(), archive(t, true, members...), &out, 300<<10)
+			assert.Equal(t, tool.TooLarge, tool.KindOf(err), "%v", err)
+			assert.LessOrEqual(t, out.Len(), 300<<10)
+		})
+	}
+	assert.Equal(t, tool.TooLarge, tool.KindOf((&cleaner{named: maxNames}).put(&tar.Header{Name: "x"})))
 }
 
 // hostile are texts that mean something to a shell, to a parser of Containerfiles, or to

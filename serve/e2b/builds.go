@@ -433,8 +433,12 @@ func (b *build) receive(r *http.Request, hash string) (err error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
+	file := filepath.Join(b.dir, hash)
+	if old, err := os.Stat(file); err == nil {
+		size -= old.Size()
+	}
 	b.size += size
-	return os.Rename(f.Name(), filepath.Join(b.dir, hash))
+	return os.Rename(f.Name(), file)
 }
 
 type startBody struct {
