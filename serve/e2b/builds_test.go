@@ -19,6 +19,7 @@ import (
 
 	"github.com/wisbox/wisbox/internal/apikeys"
 	"github.com/wisbox/wisbox/internal/builds"
+	"github.com/wisbox/wisbox/internal/registry"
 	"github.com/wisbox/wisbox/internal/templates"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -305,4 +306,45 @@ func TestATemplateThatDoesntFitGoes(t *testing.T) {
 	}
 	all, _ := s.m.shelf.List()
 	assert.Len(t, all, 1)
+}
+
+// TestBuildsTakeTurns: a key's second build goes behind the first of another key.
+func TestBuildsTakeTurns(t *testing.T) {
+	s := newSite(t, nil)
+	begin := func(key string) string {
+		a := s.request(key, `{"name":"app"}`)
+		assert.Equal(t, 202, s.ask(key, "POST", a.path(), `{}`, nil).StatusCode)
+		return a.TemplateID
+	}
+	begin(keyA)
+	first := <-s.m.begun
+	begin(keyA)
+	begin(keyA)
+	other := begin(keyB)
+	yard := s.server.(*Server).yard
+	b, ok := yard.all[other]
+	require.True(t, ok)
+	require.Eventually(t, func() bool { return len(yard.lane(b.Owner)) == 1 }, hangGuard, time.Millisecond)
+	s.m.ends <- nil
+	assert.NotEqual(t, first.Owner, (<-s.m.begun).Owner)
+}
+
+// TestABuildTakesNoRoomOfASnapshot that the same key makes meanwhile.
+func TestABuildTakesNoRoomOfASnapshot(t *testing.T) {
+	s := newSite(t, func(text string) (apikeys.Key, bool) {
+		key, ok := keys(text)
+		key.Disk = 3 << 20
+		return key, ok
+	})
+	key, _ := keys(keyA)
+	room, err := s.reg.ReserveDisk(t.Context(), key.Owner, 2<<20, registry.Quota{Disk: 3 << 20})
+	require.NoError(t, err)
+	defer room.Release()
+	a := s.request(keyA, `{"name":"app"}`)
+	s.ask(keyA, "POST", a.path(), `{}`, nil)
+	<-s.m.begun
+	s.m.ends <- nil
+	assert.Contains(t, s.until(keyA, a, buildFailed).Reason.Message, "all the disk that they may")
+	all, _ := s.m.shelf.List()
+	assert.Empty(t, all)
 }
