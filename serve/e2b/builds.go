@@ -407,7 +407,9 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.calls.Done()
 	httpguard.LetIn(r)
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	conn := http.NewResponseController(w)
+	_ = conn.SetReadDeadline(time.Time{})
+	defer context.AfterFunc(b.ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })() // its client may send no more
 	if err := b.receive(r, r.PathValue("hash")); err != nil {
 		f := failureOf(err)
 		s.note(w, f)
@@ -490,6 +492,12 @@ func (s *Server) startBuild(c call) (int, any, error) {
 	}
 	if err := wanted.Recipe.Check(); err != nil {
 		return 0, nil, err
+	}
+	select {
+	case b.upload <- struct{}{}:
+		defer func() { <-b.upload }()
+	default:
+		return 0, nil, fail(http.StatusConflict, "files of the build are still on their way; wait for them, and begin again")
 	}
 	b.mu.Lock()
 	begun := b.begun

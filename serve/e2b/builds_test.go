@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -347,4 +348,30 @@ func TestABuildTakesNoRoomOfASnapshot(t *testing.T) {
 	assert.Contains(t, s.until(keyA, a, buildFailed).Reason.Message, "all the disk that they may")
 	all, _ := s.m.shelf.List()
 	assert.Empty(t, all)
+}
+
+// TestAnUploadEndsWithItsBuild, whether its client sends anything or not; and no build
+// begins while its files may change.
+func TestAnUploadEndsWithItsBuild(t *testing.T) {
+	s := newSite(t, nil)
+	a := s.request(keyA, `{"name":"app"}`)
+	var link struct{ URL string }
+	s.ask(keyA, "GET", "/templates/"+a.TemplateID+"/files/"+strings.Repeat("0f", 32), "", &link)
+	body, sent := io.Pipe()
+	defer sent.Close()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, link.URL, body)
+	require.NoError(t, err)
+	go func() {
+		if resp, err := s.client.Do(r); err == nil {
+			_ = resp.Body.Close()
+		}
+	}()
+	_, err = sent.Write([]byte("x"))
+	require.NoError(t, err)
+	b, ok := s.server.(*Server).yard.find(a.TemplateID, "a")
+	require.True(t, ok)
+	require.Eventually(t, func() bool { return len(b.upload) == 1 }, hangGuard, time.Millisecond)
+	s.refused(409, keyA, "POST", a.path(), `{}`)
+	assert.Equal(t, 204, s.ask(keyA, "DELETE", "/templates/"+a.TemplateID, "", nil).StatusCode)
+	require.Eventually(t, func() bool { return len(b.upload) == 0 }, hangGuard, time.Millisecond)
 }
