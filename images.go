@@ -218,12 +218,12 @@ func buildError(err error) error {
 // keep makes the template of a session whose image was built.
 func (o *TemplateBuild) keep(ctx context.Context, s *Session, report images.Report) (Template, error) {
 	last := len(o.Recipe.Steps) + 1
-	var said strings.Builder
+	var said opening
 	res, err := s.Run(ctx, sandbox.Cmd{
 		Argv: []string{"/bin/sh", "-c", "[ ! -d " + builds.Home + " ] || cp -RPp " + builds.Home + "/. " + sandbox.UserHome + "/"}, Stdout: io.Discard, Stderr: &said,
 	})
 	if err == nil && res.ExitCode != 0 {
-		text := strings.ToValidUTF8(said.String()[:min(said.Len(), maxSaid)], "")
+		text := strings.ToValidUTF8(string(said.text), "")
 		err = &StepError{Step: last, Err: tool.Errorf(tool.Invalid, "the files below %s don't fit into a sandbox: %s", sandbox.UserHome, strings.TrimSpace(text))}
 	}
 	if err == nil && o.Try != nil {
@@ -239,6 +239,14 @@ func (o *TemplateBuild) keep(ctx context.Context, s *Session, report images.Repo
 }
 
 const maxSaid = 1000 // bytes of a program's words in an error
+
+// opening keeps what a program of the template says first: it may never end.
+type opening struct{ text []byte }
+
+func (o *opening) Write(data []byte) (int, error) {
+	o.text = append(o.text, data[:min(len(data), maxSaid-len(o.text))]...)
+	return len(data), nil
+}
 
 // removeReplaced removes built templates that a newer one has taken the last tag from.
 func (m *Manager) removeReplaced(ctx context.Context, by Template) {

@@ -100,14 +100,17 @@ func (o *TemplateOptions) labels(tag string) map[string]string {
 
 func sendRecipe(ctx context.Context, b Builder, recipe *builds.Recipe, text []byte, build sandbox.ImageBuild) error {
 	r, w := io.Pipe()
-	written := make(chan struct{})
+	written := make(chan error, 1)
 	go func() {
-		defer close(written)
-		_ = w.CloseWithError(recipe.WriteContext(ctx, w, text))
+		err := recipe.WriteContext(ctx, w, text)
+		_ = w.CloseWithError(err)
+		written <- err
 	}()
 	err := b.BuildImage(ctx, r, build)
 	_ = r.CloseWithError(io.ErrClosedPipe) // the builder may have failed before it read all
-	<-written
+	if failed := (*builds.StepError)(nil); errors.As(<-written, &failed) {
+		return failed
+	}
 	return err
 }
 

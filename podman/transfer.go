@@ -2,6 +2,7 @@ package podman
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -70,12 +71,12 @@ type progress struct {
 func (p *progress) Write(data []byte) (int, error) {
 	p.partial = append(p.partial, data...)
 	for {
-		one, rest, found := strings.Cut(string(p.partial), "\n")
+		one, rest, found := bytes.Cut(p.partial, []byte("\n"))
 		if !found {
 			break
 		}
-		p.event(one)
-		p.partial = []byte(rest)
+		p.event(string(one))
+		p.partial = rest
 	}
 	if len(p.partial) > maxLine {
 		return 0, errors.New("podman's progress is not in lines")

@@ -6,9 +6,11 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -81,9 +83,9 @@ func TestCleanKeepsWhatABuildNeeds(t *testing.T) {
 		in := archive(t, zipped, member{kind: tar.TypeXGlobalHeader}, member{tar.TypeDir, "./", ""}, member{tar.TypeDir, "src/", ""}, member{tar.TypeDir, "src", ""},
 			member{tar.TypeReg, "./src/a", "12345"}, member{tar.TypeLink, "src/b", "./src/a"}, member{tar.TypeSymlink, "src/c", "../x"}, member{tar.TypeSymlink, "d", "/etc/passwd"})
 		var out bytes.Buffer
-		size, err := Clean(t.Context(), in, &out, 5)
+		size, err := Clean(t.Context(), in, &out, 1<<20)
 		require.NoError(t, err)
-		assert.EqualValues(t, 5, size)
+		assert.EqualValues(t, out.Len(), size)
 		assert.Equal(t, []string{"src/", "src/a", "src/b -> src/a", "src/c -> ../x", "d -> /etc/passwd"}, names(t, &out))
 	}
 }
@@ -97,6 +99,7 @@ func TestCleanRefusesHostileArchives(t *testing.T) {
 		"far below a link":  {{tar.TypeSymlink, "l", "."}, {tar.TypeReg, "l/a/b", "x"}},
 		"below a file":      {{tar.TypeReg, "f", "x"}, {tar.TypeReg, "f/x", "x"}},
 		"twice":             {{tar.TypeSymlink, "f", "/etc/passwd"}, {tar.TypeReg, "f", "x"}},
+		"link for a parent": {{tar.TypeReg, "x/shadow", "x"}, {tar.TypeSymlink, "x", "/etc"}, {tar.TypeLink, "h", "x/shadow"}},
 		"device":            {{tar.TypeChar, "null", ""}},
 		"block device":      {{tar.TypeBlock, "disk", ""}},
 		"pipe":              {{tar.TypeFifo, "p", ""}},
@@ -127,6 +130,29 @@ func TestCleanIsBounded(t *testing.T) {
 	cancel()
 	_, err = Clean(ctx, archive(t, false, member{tar.TypeReg, "a", "x"}), io.Discard, 1<<20)
 	assert.ErrorIs(t, err, context.Canceled)
+}
+
+// What archives hold beside the bytes of files is bounded, too.
+func TestCleanBoundsWhatIsNoFile(t *testing.T) {
+	var dirs, long []member
+	for i := range 1000 {
+		dirs = append(dirs, member{tar.TypeDir, fmt.Sprint(i), ""})
+		long = append(long, member{tar.TypeDir, strings.Repeat("x/", 500) + fmt.Sprint(i), ""})
+	}
+	for name, members := range map[string][]member{
+		"directories":   dirs,
+		"long names":    long,
+		"one directory": slices.Repeat([]member{{tar.TypeDir, ".", ""}}, 1000),
+		"comments":      slices.Repeat([]member{{kind: tar.TypeXGlobalHeader}}, 1000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			_, err := Clean(t.Context(), archive(t, true, members...), &out, 300<<10)
+			assert.Equal(t, tool.TooLarge, tool.KindOf(err), "%v", err)
+			assert.LessOrEqual(t, out.Len(), 300<<10)
+		})
+	}
+	assert.Equal(t, tool.TooLarge, tool.KindOf((&cleaner{named: maxNames}).put(&tar.Header{Name: "x"})))
 }
 
 // hostile are texts that mean something to a shell, to a parser of Containerfiles, or to
@@ -257,4 +283,26 @@ func TestTheFilesOfACopy(t *testing.T) {
 	in, line = layoutOf(t, "a'b$[*", member{tar.TypeReg, "a'b$[*", "x"})
 	assert.Equal(t, []string{"0/", "0/a'b$[*"}, in)
 	assert.Contains(t, line, `["0/a\u005c\u0027b\u005c\u0024\u005c\u005c\u005b\u005c\u005c\u002a","to/"]`)
+}
+
+// A COPY that flattens paths must not put below a link what was beside it: Podman unpacks
+// contexts as the server's user.
+func TestNoFileOfACopyLiesBelowALink(t *testing.T) {
+	for name, members := range map[string][]member{
+		"written through a link": {{tar.TypeSymlink, "a/x", "/"}, {tar.TypeDir, "b", ""}, {tar.TypeReg, "b/x/evil", "x"}},
+		"read through a link":    {{tar.TypeReg, "b/x/shadow", "x"}, {tar.TypeDir, "b", ""}, {tar.TypeSymlink, "a/x", "/etc"}, {tar.TypeLink, "h", "b/x/shadow"}},
+		"link to a link":         {{tar.TypeReg, "a/f", "x"}, {tar.TypeSymlink, "b/f", "/etc/shadow"}, {tar.TypeLink, "h", "a/f"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "files")
+			var clean bytes.Buffer
+			_, err := Clean(t.Context(), archive(t, false, members...), &clean, 1<<20)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(file, clean.Bytes(), 0o600))
+			r := &Recipe{Steps: []Step{{Kind: Copy, Args: []string{"*", "/", "", ""}, Files: file}}}
+			require.NoError(t, r.Check())
+			err = r.WriteContext(t.Context(), io.Discard, nil)
+			assert.Equal(t, tool.Invalid, tool.KindOf(err), "%v", err)
+		})
+	}
 }

@@ -21,7 +21,8 @@ import (
 
 const (
 	maxEntries = 100_000
-	maxPath    = 1024 // bytes
+	maxPath    = 1024     // bytes
+	maxNames   = 32 << 20 // bytes of all members' names, which are kept in memory
 	modes      = 0o777
 )
 
@@ -30,7 +31,7 @@ func isLocal(name string) bool { return filepath.IsLocal(name) && !strings.Conta
 // Clean copies an archive, maybe compressed with gzip, without what could reach beyond a
 // build's context: members outside of it, below links or of other kinds than files,
 // directories and links are refused. Names are clean in the copy, all belongs to root. size
-// is how many bytes the files hold; the maximum is most.
+// is how many bytes the copy has; the maximum is most, also of what is unpacked.
 func Clean(ctx context.Context, r io.Reader, w io.Writer, most int64) (size int64, err error) {
 	in := bufio.NewReader(r)
 	if magic, _ := in.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
@@ -40,8 +41,9 @@ func Clean(ctx context.Context, r io.Reader, w io.Writer, most int64) (size int6
 		}
 		in = bufio.NewReader(unzipped)
 	}
-	c := cleaner{most: most, seen: map[string]byte{}, out: tar.NewWriter(w)}
-	for from := tar.NewReader(in); ; {
+	copied, unpacked := budget{most: most}, budget{most: most}
+	c := cleaner{seen: map[string]byte{}, out: tar.NewWriter(io.MultiWriter(&copied, w))}
+	for from := tar.NewReader(io.TeeReader(in, &unpacked)); ; {
 		hdr, err := from.Next()
 		if errors.Is(err, io.EOF) {
 			break
@@ -53,10 +55,22 @@ func Clean(ctx context.Context, r io.Reader, w io.Writer, most int64) (size int6
 			err = c.add(hdr, from)
 		}
 		if err != nil {
-			return c.size, broken(err)
+			return copied.size, broken(err)
 		}
 	}
-	return c.size, c.out.Close()
+	err = c.out.Close()
+	return copied.size, err
+}
+
+// budget counts bytes, of which there are no more than most.
+type budget struct{ size, most int64 }
+
+func (b *budget) Write(data []byte) (int, error) {
+	if int64(len(data)) > b.most-b.size {
+		return 0, tool.Errorf(tool.TooLarge, "the files with their names hold more than %d bytes, which is what is left of a build's; copy less", b.most)
+	}
+	b.size += int64(len(data))
+	return len(data), nil
 }
 
 // broken says that an archive can't be read, unless it is known what is wrong.
@@ -71,9 +85,9 @@ func broken(err error) error {
 }
 
 type cleaner struct {
-	most, size int64
-	seen       map[string]byte // the kind of each member
-	out        *tar.Writer
+	seen  map[string]byte // the kind of each member
+	named int             // bytes of their names
+	out   *tar.Writer
 }
 
 func refused(name, why string) error {
@@ -91,32 +105,29 @@ func (c *cleaner) add(hdr *tar.Header, from io.Reader) error {
 	case len(c.seen) >= maxEntries:
 		return tool.Errorf(tool.TooLarge, "the archive has more than %d members; copy less", maxEntries)
 	}
-	if err := c.place(name, hdr.Typeflag); err != nil {
+	known := c.seen[name] == tar.TypeDir
+	if clean.Linkname = hdr.Linkname; hdr.Typeflag == tar.TypeLink {
+		clean.Linkname = path.Clean(hdr.Linkname)
+	}
+	if err := c.put(clean); err != nil {
 		return err
 	}
 	switch hdr.Typeflag {
 	case tar.TypeReg:
-		if clean.Size = hdr.Size; clean.Size > c.most-c.size {
-			return tool.Errorf(tool.TooLarge, "the files hold more than %d bytes, which is what a build may have; copy less", c.most)
-		}
-		c.size += clean.Size
+		clean.Size = hdr.Size
 	case tar.TypeDir:
-		if c.seen[name] == tar.TypeDir {
+		if known {
 			return nil
 		}
 		clean.Name += "/"
 	case tar.TypeSymlink:
-		if clean.Linkname = hdr.Linkname; !path.IsAbs(hdr.Linkname) && !isLocal(path.Join(path.Dir(name), hdr.Linkname)) || len(hdr.Linkname) > maxPath {
+		if !path.IsAbs(hdr.Linkname) && !isLocal(path.Join(path.Dir(name), hdr.Linkname)) || len(hdr.Linkname) > maxPath {
 			return refused(hdr.Name, "is a link out of the context; leave it out, or have the client follow links")
 		}
 	case tar.TypeLink:
-		if clean.Linkname = path.Clean(hdr.Linkname); c.seen[clean.Linkname] != tar.TypeReg {
-			return refused(hdr.Name, "is a hard link to what is no file of the archive; leave it out")
-		}
 	default:
 		return refused(hdr.Name, "is neither file, directory nor link; leave it out")
 	}
-	c.seen[name] = hdr.Typeflag
 	if err := c.out.WriteHeader(clean); err != nil {
 		return err
 	}
@@ -124,16 +135,33 @@ func (c *cleaner) add(hdr *tar.Header, from io.Reader) error {
 	return err
 }
 
-// place refuses what is there already, and what lies below something else than a directory.
-func (c *cleaner) place(name string, kind byte) error {
-	if there, ok := c.seen[name]; ok && (there != tar.TypeDir || kind != tar.TypeDir) {
+// implied is the kind of a directory that only the path of a member names.
+const implied = 'D'
+
+func isDir(kind byte) bool { return kind == tar.TypeDir || kind == implied }
+
+// put refuses what is there already, what lies below something else than a directory, and
+// hard links to what is no file that is there. All else is there then.
+func (c *cleaner) put(hdr *tar.Header) error {
+	name, kind := hdr.Name, hdr.Typeflag
+	if there, ok := c.seen[name]; ok && (!isDir(there) || kind != tar.TypeDir) {
 		return refused(name, "is there twice; leave one out")
 	}
 	for up := path.Dir(name); up != "."; up = path.Dir(up) {
-		if there, ok := c.seen[up]; ok && there != tar.TypeDir {
+		switch there, ok := c.seen[up]; {
+		case !ok:
+			c.seen[up] = implied
+		case !isDir(there):
 			return refused(name, "lies below a link or file; leave it out")
 		}
 	}
+	if kind == tar.TypeLink && c.seen[hdr.Linkname] != tar.TypeReg {
+		return refused(name, "is a hard link to what is no file of the archive; leave it out")
+	}
+	if c.named += len(name); c.named > maxNames {
+		return tool.Errorf(tool.TooLarge, "the names of the archive's members have more than %d bytes; copy less", maxNames)
+	}
+	c.seen[name] = kind
 	return nil
 }
 
@@ -204,6 +232,7 @@ func (s *Step) writeFiles(ctx context.Context, out *tar.Writer, step int) error 
 	if err != nil {
 		return err
 	}
+	placed := cleaner{seen: map[string]byte{}} // again: other paths than Clean saw
 	return each(s.Files, func(hdr *tar.Header, from io.Reader) error {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -211,11 +240,14 @@ func (s *Step) writeFiles(ctx context.Context, out *tar.Writer, step int) error 
 		if hdr.Name = where(hdr.Name); hdr.Name == dir {
 			return nil
 		}
-		switch hdr.Typeflag {
-		case tar.TypeDir:
-			hdr.Name += "/"
-		case tar.TypeLink:
+		if hdr.Typeflag == tar.TypeLink {
 			hdr.Linkname = where(hdr.Linkname)
+		}
+		if err := placed.put(hdr); err != nil {
+			return &StepError{Step: step + 1, Err: err}
+		}
+		if hdr.Typeflag == tar.TypeDir {
+			hdr.Name += "/"
 		}
 		if err := out.WriteHeader(hdr); err != nil {
 			return err

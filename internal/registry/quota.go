@@ -114,24 +114,30 @@ type Reservation struct {
 // Reserve takes room for a snapshot of the sandbox: as much disk as the sandbox may take,
 // or what is left. Release it in the end, whatever comes of it.
 func (r *Registry) Reserve(ctx context.Context, s *Sandbox, quota Quota) (*Reservation, error) {
-	a, done, err := r.account(ctx, s.owner)
+	return r.ReserveDisk(ctx, s.owner, s.Record().Disk, quota)
+}
+
+// ReserveDisk takes room for a template that is no sandbox's: so many bytes, or what is
+// left. Release it in the end, whatever comes of it.
+func (r *Registry) ReserveDisk(ctx context.Context, owner string, disk int64, quota Quota) (*Reservation, error) {
+	a, done, err := r.account(ctx, owner)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	n, disk, err := quota.kept()
+	n, kept, err := quota.kept()
 	if err != nil {
 		return nil, err
 	}
 	if quota.Snapshots > 0 && n+a.snapshots >= quota.Snapshots {
 		return nil, tool.Errorf(tool.Limit, "this key has %d snapshots, or is making them, which is its limit; delete one first", n+a.snapshots)
 	}
-	v := &Reservation{r: r, owner: s.owner, quota: quota}
-	left, err := v.left(disk, a, 1)
+	v := &Reservation{r: r, owner: owner, quota: quota}
+	left, err := v.left(kept, a, 1)
 	if err != nil {
 		return nil, err
 	}
-	v.disk = min(s.Record().Disk, left)
+	v.disk = min(disk, left)
 	a.snapshots++
 	a.disk += v.disk
 	return v, nil

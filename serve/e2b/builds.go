@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -64,6 +65,7 @@ const (
 	maxUpload      = 1 << 30   // bytes of a build's files
 	maxLog         = 1 << 20   // bytes of output that are kept
 	maxLogLine     = 2 << 10   // bytes
+	buildRoom      = 1 << 30   // bytes that a template is expected to take
 	donePerOwner   = 8         // builds whose end is kept
 	logPage        = 100       // lines of an answer
 )
@@ -84,8 +86,9 @@ type yard struct {
 	tasks  sync.WaitGroup
 	places chan struct{} // a token for each build that runs
 
-	mu  sync.Mutex
-	all map[string]*build
+	mu    sync.Mutex
+	all   map[string]*build
+	lanes map[string]chan struct{} // a token for the first build of each owner's
 }
 
 // build is one that was asked for.
@@ -124,7 +127,7 @@ type reason struct {
 }
 
 func newYard(s *Server) *yard {
-	y := &yard{server: s, places: make(chan struct{}, buildsAtOnce), all: map[string]*build{}}
+	y := &yard{server: s, places: make(chan struct{}, buildsAtOnce), all: map[string]*build{}, lanes: map[string]chan struct{}{}}
 	y.ctx, y.cancel = context.WithCancel(context.Background())
 	return y
 }
@@ -157,6 +160,18 @@ func (y *yard) drop(b *build) {
 	delete(y.all, b.ID)
 	y.mu.Unlock()
 	b.clear()
+}
+
+// lane is where an owner's builds wait for one another.
+func (y *yard) lane(owner string) chan struct{} {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	lane, ok := y.lanes[owner]
+	if !ok {
+		lane = make(chan struct{}, 1)
+		y.lanes[owner] = lane
+	}
+	return lane
 }
 
 // find finds an owner's build. Those of others aren't there.
@@ -392,7 +407,9 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.calls.Done()
 	httpguard.LetIn(r)
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	conn := http.NewResponseController(w)
+	_ = conn.SetReadDeadline(time.Time{})
+	defer context.AfterFunc(b.ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })() // its client may send no more
 	if err := b.receive(r, r.PathValue("hash")); err != nil {
 		f := failureOf(err)
 		s.note(w, f)
@@ -433,8 +450,12 @@ func (b *build) receive(r *http.Request, hash string) (err error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
+	file := filepath.Join(b.dir, hash)
+	if old, err := os.Stat(file); err == nil {
+		size -= old.Size()
+	}
 	b.size += size
-	return os.Rename(f.Name(), filepath.Join(b.dir, hash))
+	return os.Rename(f.Name(), file)
 }
 
 type startBody struct {
@@ -472,6 +493,12 @@ func (s *Server) startBuild(c call) (int, any, error) {
 	if err := wanted.Recipe.Check(); err != nil {
 		return 0, nil, err
 	}
+	select {
+	case b.upload <- struct{}{}:
+		defer func() { <-b.upload }()
+	default:
+		return 0, nil, fail(http.StatusConflict, "files of the build are still on their way; wait for them, and begin again")
+	}
 	b.mu.Lock()
 	begun := b.begun
 	b.begun = true
@@ -480,7 +507,9 @@ func (s *Server) startBuild(c call) (int, any, error) {
 	if begun {
 		return 0, nil, errBegun
 	}
-	s.yard.tasks.Go(func() { b.run(&wanted, c.key.Disk) })
+	quota := s.quota(c.key)
+	quota.Snapshots = s.opts.Snapshots
+	s.yard.tasks.Go(func() { b.run(&wanted, quota) })
 	return http.StatusAccepted, nil, nil
 }
 
@@ -530,42 +559,48 @@ func (b *build) steps(all []startBodyStep) ([]builds.Step, error) {
 	return steps, nil
 }
 
-// run builds, when its turn comes.
-func (b *build) run(wanted *Build, disk int64) {
+// run builds, when its turn comes: an owner's builds wait for one another before they wait
+// for those of others, and waiting is no part of a build's time.
+func (b *build) run(wanted *Build, quota registry.Quota) {
 	defer func() { _ = os.RemoveAll(b.dir) }()
+	for _, places := range []chan struct{}{b.yard.lane(b.Owner), b.yard.places} {
+		select {
+		case places <- struct{}{}:
+			defer func() { <-places }()
+		case <-b.ctx.Done():
+			b.end(wanted, b.ctx.Err())
+			return
+		}
+	}
 	ctx, cancel := context.WithTimeout(b.ctx, buildTime)
 	defer cancel()
-	select {
-	case b.yard.places <- struct{}{}:
-		defer func() { <-b.yard.places }()
-	case <-ctx.Done():
-		b.end(wanted, ctx.Err())
-		return
-	}
 	b.mu.Lock()
 	b.status = buildRunning
 	b.mu.Unlock()
-	err := b.yard.server.opts.Builder.Build(ctx, wanted)
-	if err == nil {
-		err = b.yard.server.fits(ctx, b, disk)
-	}
+	err := b.make(ctx, wanted, quota)
 	if ctx.Err() != nil && b.ctx.Err() == nil {
 		err = tool.Errorf(tool.Timeout, "the build took longer than %s; have it do less", buildTime)
 	}
 	b.end(wanted, err)
 }
 
-// fits removes a template again that takes more disk than its owner may have, or that was
-// deleted while it was made.
-func (s *Server) fits(ctx context.Context, b *build, most int64) error {
-	_, disk := s.snapshotsOf(b.Owner)
-	var err error
-	switch {
-	case b.ctx.Err() != nil:
-		err = b.ctx.Err()
-	case most > 0 && disk+s.opts.Registry.Taken(b.Owner).Disk > most:
-		err = tool.Errorf(tool.Limit, "the template takes more disk than this key's sandboxes, snapshots and templates may have together; delete one first, or ask for a larger limit")
-	default:
+// make makes the template. It removes one again that takes more disk than there is for its
+// owner, or that was deleted meanwhile.
+func (b *build) make(ctx context.Context, wanted *Build, quota registry.Quota) error {
+	s := b.yard.server
+	room, err := s.opts.Registry.ReserveDisk(ctx, b.Owner, buildRoom, quota)
+	if err != nil {
+		return err
+	}
+	defer room.Release()
+	if err := s.opts.Builder.Build(ctx, wanted); err != nil {
+		return err
+	}
+	t, err := s.snapshotOf(b.ID, b.Owner)
+	if err == nil {
+		err = room.Fits(context.WithoutCancel(ctx), t.Disk)
+	}
+	if err = cmp.Or(err, b.ctx.Err()); err == nil {
 		return nil
 	}
 	return errors.Join(err, s.opts.Templates.Remove(context.WithoutCancel(ctx), b.ID))

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/wisbox/wisbox/internal/apikeys"
 	"github.com/wisbox/wisbox/internal/builds"
+	"github.com/wisbox/wisbox/internal/registry"
 	"github.com/wisbox/wisbox/internal/templates"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -305,4 +307,71 @@ func TestATemplateThatDoesntFitGoes(t *testing.T) {
 	}
 	all, _ := s.m.shelf.List()
 	assert.Len(t, all, 1)
+}
+
+// TestBuildsTakeTurns: a key's second build goes behind the first of another key.
+func TestBuildsTakeTurns(t *testing.T) {
+	s := newSite(t, nil)
+	begin := func(key string) string {
+		a := s.request(key, `{"name":"app"}`)
+		assert.Equal(t, 202, s.ask(key, "POST", a.path(), `{}`, nil).StatusCode)
+		return a.TemplateID
+	}
+	begin(keyA)
+	first := <-s.m.begun
+	begin(keyA)
+	begin(keyA)
+	other := begin(keyB)
+	yard := s.server.(*Server).yard
+	b, ok := yard.all[other]
+	require.True(t, ok)
+	require.Eventually(t, func() bool { return len(yard.lane(b.Owner)) == 1 }, hangGuard, time.Millisecond)
+	s.m.ends <- nil
+	assert.NotEqual(t, first.Owner, (<-s.m.begun).Owner)
+}
+
+// TestABuildTakesNoRoomOfASnapshot that the same key makes meanwhile.
+func TestABuildTakesNoRoomOfASnapshot(t *testing.T) {
+	s := newSite(t, func(text string) (apikeys.Key, bool) {
+		key, ok := keys(text)
+		key.Disk = 3 << 20
+		return key, ok
+	})
+	key, _ := keys(keyA)
+	room, err := s.reg.ReserveDisk(t.Context(), key.Owner, 2<<20, registry.Quota{Disk: 3 << 20})
+	require.NoError(t, err)
+	defer room.Release()
+	a := s.request(keyA, `{"name":"app"}`)
+	s.ask(keyA, "POST", a.path(), `{}`, nil)
+	<-s.m.begun
+	s.m.ends <- nil
+	assert.Contains(t, s.until(keyA, a, buildFailed).Reason.Message, "all the disk that they may")
+	all, _ := s.m.shelf.List()
+	assert.Empty(t, all)
+}
+
+// TestAnUploadEndsWithItsBuild, whether its client sends anything or not; and no build
+// begins while its files may change.
+func TestAnUploadEndsWithItsBuild(t *testing.T) {
+	s := newSite(t, nil)
+	a := s.request(keyA, `{"name":"app"}`)
+	var link struct{ URL string }
+	s.ask(keyA, "GET", "/templates/"+a.TemplateID+"/files/"+strings.Repeat("0f", 32), "", &link)
+	body, sent := io.Pipe()
+	defer sent.Close()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, link.URL, body)
+	require.NoError(t, err)
+	go func() {
+		if resp, err := s.client.Do(r); err == nil {
+			_ = resp.Body.Close()
+		}
+	}()
+	_, err = sent.Write([]byte("x"))
+	require.NoError(t, err)
+	b, ok := s.server.(*Server).yard.find(a.TemplateID, "a")
+	require.True(t, ok)
+	require.Eventually(t, func() bool { return len(b.upload) == 1 }, hangGuard, time.Millisecond)
+	s.refused(409, keyA, "POST", a.path(), `{}`)
+	assert.Equal(t, 204, s.ask(keyA, "DELETE", "/templates/"+a.TemplateID, "", nil).StatusCode)
+	require.Eventually(t, func() bool { return len(b.upload) == 0 }, hangGuard, time.Millisecond)
 }
