@@ -196,6 +196,23 @@ func TestAProjectLoosensNothing(t *testing.T) {
 	}
 }
 
+// TestTheSmallerEgressOutCounts whichever file has it.
+func TestTheSmallerEgressOutCounts(t *testing.T) {
+	for _, c := range []struct{ first, second, want string }{
+		{"100g", "1g", "1g"}, {"64m", "1g", "64m"}, {"2048m", "2g", "2048m"}, {"1g", "a lot", "a lot"}, {"a lot", "1g", "a lot"},
+	} {
+		var files []*config.File
+		for _, size := range []string{c.first, c.second} {
+			f, err := config.Project(project(t, "[limits]\negress-out = \""+size+"\""))
+			require.NoError(t, err)
+			files = append(files, f)
+		}
+		chosen := config.Merge(files)
+		require.Len(t, chosen, 1)
+		assert.Equal(t, []string{c.want}, chosen[0].Values)
+	}
+}
+
 func TestTrustEnds(t *testing.T) {
 	dir := project(t, `image = "x"`)
 	f, err := config.Project(dir)

@@ -1,6 +1,10 @@
 package config
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/docker/go-units"
+)
 
 // Chosen is a setting that counts, and the files that say so.
 type Chosen struct {
@@ -10,7 +14,7 @@ type Chosen struct {
 
 // Merge gives what counts of several files, of which the first comes before the others. What
 // restricts a session is never loosened by it: deny has the hosts of all, and strict,
-// isolation and paths have the tightest value.
+// isolation, paths and limits.egress-out have the tightest value.
 func Merge(files []*File) (out []Chosen) {
 	for _, key := range Keys() {
 		var c Chosen
@@ -47,8 +51,21 @@ func names(file *File, key string) bool {
 }
 
 func tighter(s, than Setting) bool {
+	if s.Key == "limits.egress-out" {
+		return bytesOf(s) < bytesOf(than)
+	}
 	tight := map[string]string{"strict": "true", "isolation": "gvisor", "paths": "ascii"}[s.Key]
 	return tight != "" && s.Values[0] == tight && than.Values[0] != tight
+}
+
+// bytesOf is a size. One that can't be read is the smallest: it counts, and is refused, instead
+// of giving way to a larger one.
+func bytesOf(s Setting) int64 {
+	n, err := units.RAMInBytes(s.Values[0])
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // Source names the files and the key.
