@@ -138,7 +138,8 @@ func Display(rel string) string { return ASCII.Display(rel) }
 // Display is a path of the workspace as results show it: relative, but "/" for
 // the workspace itself and absolute where [Grammar.Parse] would strip a directory
 // that is really called workspace. Characters that no path may hold are escaped
-// as in a Go string.
+// as in a Go string, and so are backslashes beside them, so that no two such names look the
+// same. A file whose name has the very characters of an escape looks like one of them.
 func (g Grammar) Display(rel string) string {
 	if rel == "" {
 		return "/"
@@ -150,15 +151,27 @@ func (g Grammar) Display(rel string) string {
 	return shown
 }
 
-// escape makes a name that a program has chosen fit for one line of text.
-func (g Grammar) escape(name string) string {
+// escape makes names that a program has chosen fit for one line of text: each segment by
+// itself, so that those above one that can't be addressed still lead to it.
+func (g Grammar) escape(names string) string {
+	if g.takes(names) {
+		return names
+	}
+	segments := strings.Split(names, "/")
+	for i, s := range segments {
+		segments[i] = g.escapeSegment(s)
+	}
+	return strings.Join(segments, "/")
+}
+
+func (g Grammar) escapeSegment(name string) string {
 	if g.takes(name) {
 		return name
 	}
 	var b strings.Builder
 	for i := 0; i < len(name); {
 		r, size := utf8.DecodeRuneInString(name[i:])
-		if g.takes(name[i:i+size]) && r != utf8.RuneError {
+		if g.takes(name[i:i+size]) && r != utf8.RuneError && r != '\\' {
 			b.WriteString(name[i : i+size])
 		} else {
 			quoted := strconv.QuoteToASCII(name[i : i+size])

@@ -106,6 +106,15 @@ func TestTheGrammarAnyTakesWhatPeopleCallTheirFiles(t *testing.T) {
 	assert.Equal(t, `\u00e9`, vfs.Display("é"))
 }
 
+// TestEscapedNamesDiffer also where one has a backslash; those above stay what a path takes.
+func TestEscapedNamesDiffer(t *testing.T) {
+	assert.Equal(t, `a\n\n`, vfs.Any.Display("a\n\n"))
+	assert.Equal(t, `a\\n\n`, vfs.Any.Display("a\\n\n"))
+	assert.Equal(t, `a\\\u00e9`, vfs.Display(`a\é`))
+	assert.Equal(t, `d\n/\u00e9/e\t`, vfs.Display(`d\n/é/e\t`))
+	assert.Equal(t, `a\nb`, vfs.Display(`a\nb`), "a name that a path takes stays")
+}
+
 func FuzzPathsOfAnyNeverClimbAndRoundTrip(f *testing.F) {
 	for _, seed := range []string{"é/b", "/workspace/日本", "../é", " é / b ", "workspace/workspace/ü", "a\u202eb", "\xff"} {
 		f.Add(seed)

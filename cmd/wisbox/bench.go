@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/wisbox/wisbox/images"
 	"github.com/wisbox/wisbox/internal/timing"
 	"github.com/wisbox/wisbox/podman"
+	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -50,7 +52,7 @@ func (a *app) newBenchCmd() *cobra.Command {
 		Long: `Opens a session and measures, as a median of several runs: a session for one command,
 a command in a session, a tool's call, a file written and read, and 64 MiB of output.
 Beside each stands what Podman's own command takes for the same, in turn with it, in the
-same container. It takes about half a minute and leaves nothing.`,
+same container, in the default isolation. It takes about half a minute and leaves nothing.`,
 		Example: `  wisbox bench
   wisbox bench --runs 50 --json`,
 		Args: noArgs,
@@ -77,7 +79,7 @@ func (a *app) runBench(ctx context.Context, image string, runs int) error {
 		return err
 	}
 	defer m.Close()
-	s, err := m.Open(ctx, &wisbox.SessionOptions{Kept: true, Image: image, Pull: wisbox.PullNever})
+	s, err := m.Open(ctx, &wisbox.SessionOptions{Kept: true, Image: image, Pull: wisbox.PullNever, Isolation: sandbox.IsolationDefault})
 	if err != nil {
 		return err
 	}
@@ -175,7 +177,7 @@ func (b *benching) cases(text string) ([]benchCase, error) {
 	inside := func(argv ...string) []string { return append([]string{"exec", b.object}, argv...) }
 	flood := []string{"head", "-c", benchOutput, "/dev/zero"}
 	return []benchCase{
-		{"a command in a session of its own: wisbox run", few, b.process("", wisbox, "run", "--pull", "never", "--image", image, "--", "true"),
+		{"a command in a session of its own: wisbox run", few, b.process("", wisbox, "run", "--isolation", string(sandbox.IsolationDefault), "--pull", "never", "--image", image, "--", "true"),
 			"podman run --rm", []string{"run", "--rm", "--ulimit", "host", "--network", "none", "--pull", "never", "--entrypoint", "true", image}, ""},
 		{"a command: wisbox exec", b.runs, b.process("", wisbox, append(exec, "true")...), "podman exec", inside("true"), ""},
 		{"a call: shell_execute", b.runs, b.tool("shell_execute", map[string]any{"commands": []string{"true"}}), "podman exec", inside("true"), ""},
@@ -189,7 +191,8 @@ func (b *benching) cases(text string) ([]benchCase, error) {
 // row measures one case.
 func (b *benching) row(c benchCase) error {
 	do := []func() error{c.ours}
-	if theirs := b.beside(c); theirs != nil {
+	theirs, beside := b.beside(c)
+	if theirs != nil {
 		do = append(do, theirs)
 	}
 	took, err := timing.Alternate(benchWarm, c.runs, do...)
@@ -198,30 +201,32 @@ func (b *benching) row(c benchCase) error {
 	}
 	r := benchRow{What: c.what, Wisbox: took[0].Median(), Runs: c.runs}
 	if len(took) > 1 {
-		r.Beside, r.Podman = c.beside, took[1].Median()
+		r.Beside, r.Podman = beside, took[1].Median()
 	}
 	b.report.Rows = append(b.report.Rows, r)
 	return nil
 }
 
-// beside is Podman's command for a case: by itself, or at the service that wisbox uses. Where
-// this machine's settings forbid both, it is nil, and the report says why.
-func (b *benching) beside(c benchCase) func() error {
+// beside is Podman's command for a case, and how the row names it: by itself, or at the service
+// that wisbox uses. Where this machine's settings forbid both, it is nil, and the report says why.
+func (b *benching) beside(c benchCase) (theirs func() error, name string) {
 	var why error
 	for _, program := range [][]string{{"podman"}, {"podman", "--remote", "--url", b.report.Podman.URL}} {
-		theirs := b.process(c.stdin, program, c.args...)
+		theirs = b.process(c.stdin, program, c.args...)
 		if why = theirs(); why == nil {
-			return theirs
+			return theirs, strings.Join(append(program[:min(len(program), 2):min(len(program), 2)], strings.TrimPrefix(c.beside, "podman ")), " ")
 		}
 	}
 	b.report.Notices = append(b.report.Notices, oneLine(c.what+": nothing stands beside: "+why.Error()))
-	return nil
+	return nil, ""
 }
 
 // process is a run of a program that must succeed; its output is read and thrown away.
 func (b *benching) process(stdin string, program []string, args ...string) func() error {
 	return func() error {
 		cmd := exec.CommandContext(b.ctx, program[0], append(program[1:len(program):len(program)], args...)...)
+		cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, closeGrace // it removes its session
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}                                            // a terminal's interrupt would be a second one, which ends it
 		var said strings.Builder
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), writerOnly{io.Discard}, &said
 		if err := cmd.Run(); err != nil {

@@ -183,8 +183,9 @@ func (a *app) newConfigCmd() *cobra.Command {
 from. A flag of a command counts before $WISBOX_ISOLATION, that before wisbox.toml of
 the project, that before your own file, wisbox/config.toml in $XDG_CONFIG_HOME
 (~/.config). A project does not loosen what your own file restricts: deny is joined,
-strict, isolation, paths and limits.egress-out have the tighter value. wisbox.toml is looked for in this
-directory and those above it, and counts once you have trusted it: wisbox trust.
+strict, isolation, paths and limits.egress-out have the tighter value. wisbox.toml is
+looked for in this directory and those above it, and counts once you have trusted it:
+wisbox trust.
 With $WISBOX_NO_CONFIG=1, as with --no-config, neither file counts.`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error { return a.runConfig() },

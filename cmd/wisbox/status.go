@@ -6,6 +6,9 @@ import (
 	"os"
 	"regexp"
 	"strconv"
+	"strings"
+
+	"github.com/mattn/go-runewidth"
 )
 
 // status is one line on a terminal that says how far something is, and is taken away at the
@@ -32,7 +35,7 @@ func (a *app) newStatus() *status {
 // draw shows a text in place of the last one; on a terminal only.
 func (s *status) draw(text string) {
 	if s.live {
-		fmt.Fprintf(s.out, "\r\x1b[K%s", firstRunes(printable(text), s.width))
+		fmt.Fprintf(s.out, "\r\x1b[K%s", firstColumns(blanks.Replace(printable(text)), s.width))
 	}
 }
 
@@ -82,9 +85,16 @@ func (a *app) watched(do func(say func(line string)) error) error {
 	return err
 }
 
-func firstRunes(s string, n int) string {
-	if r := []rune(s); len(r) > n {
-		return string(r[:max(n, 0)])
+// blanks has a blank for each tab and each line end.
+var blanks = strings.NewReplacer("\t", " ", "\n", " ")
+
+// firstColumns is as much of a text as fits in n columns. A sign of several characters counts as
+// the sum of them: a terminal may draw each.
+func firstColumns(s string, n int) string {
+	for i, r := range s {
+		if n -= runewidth.RuneWidth(r); n < 0 {
+			return s[:i]
+		}
 	}
 	return s
 }

@@ -39,6 +39,18 @@ func TestOneLineShowsHowFarABuildIs(t *testing.T) {
 	assert.Equal(t, "\r\x1b[K", out.String())
 }
 
+// TestALineNeverWraps for tabs, for characters of two columns and for emoji of several.
+func TestALineNeverWraps(t *testing.T) {
+	for text, want := range map[string]string{
+		"a\tb\nc": "a b c", strings.Repeat("日", 9): "日日日日日", "a" + strings.Repeat("日", 9): "a日日日日", "👩\u200d👩\u200d👩\u200d👩\u200d👩\u200d👩": "👩\u200d👩\u200d👩\u200d👩\u200d👩\u200d",
+		strings.Repeat("e\u0301", 11): strings.Repeat("e\u0301", 10), "0123456789": "0123456789",
+	} {
+		var out strings.Builder
+		(&status{out: &out, live: true, width: 10}).draw(text)
+		assert.Equal(t, "\r\x1b[K"+want, out.String())
+	}
+}
+
 func TestABarKeepsItsWidth(t *testing.T) {
 	for _, part := range []int64{-1, 0, 1, 5, 7, 100} {
 		assert.Len(t, bar(part, 7, 10), len("[          ] 100 % "))
