@@ -75,7 +75,10 @@ func hookFolders(ctx context.Context, mounts []hostmount.Mount) onHost {
 	for _, m := range mounts {
 		repo, err := plumbing.Open(ctx, m.HostPath)
 		if err != nil {
-			continue // it is in none
+			if inRepository(m.HostPath) {
+				host.hooks = append(host.hooks, ".") // its settings can't be read
+			}
+			continue
 		}
 		for _, dir := range repo.HookFolders(ctx) {
 			host.hooks = append(host.hooks, path.Join(m.MountPath, dir))
@@ -83,6 +86,21 @@ func hookFolders(ctx context.Context, mounts []hostmount.Mount) onHost {
 		repo.Close()
 	}
 	return host
+}
+
+// inRepository reports whether a directory or one above it has git's own.
+func inRepository(dir string) bool {
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return false
+	}
+	for dir = absolute(dir); ; dir = filepath.Dir(dir) {
+		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
+			return true
+		}
+		if dir == filepath.Dir(dir) {
+			return false
+		}
+	}
 }
 
 // links are the symbolic links of a workspace by where they lead. A cut one knows that there

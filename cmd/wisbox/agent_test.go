@@ -293,6 +293,8 @@ func TestHooksOfTheRepositoryAreFound(t *testing.T) {
 	git("config", "core.hooksPath", t.TempDir())
 	assert.Empty(t, folders("", "."))
 	assert.Empty(t, hookFolders(t.Context(), []hostmount.Mount{{HostPath: t.TempDir(), MountPath: "."}}).hooks)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, ".git", "config"), []byte("[core"), 0o600))
+	assert.Equal(t, []string{"."}, folders("sub", "p"), "a repository that git can't read may have any")
 }
 
 func TestConnectionsAreCountedByTheirHost(t *testing.T) {
