@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -360,14 +361,20 @@ func takesReady(t *testing.T, flags ...string) (w *world, id string) {
 	s := w.serve(append(flags, "--ready", "1")...)
 	require.Eventually(t, func() bool { return len(w.sandboxes()) == 1 }, hangGuard, time.Millisecond)
 	spare := w.sandboxes()[0]
+	var killed []string
 	for id != spare { // the first may come before it is ready
 		if id != "" {
 			require.Equal(t, http.StatusNoContent, s.ask(w.key, "DELETE", "/sandboxes/"+id, "", nil))
+			killed = append(killed, id)
 		}
 		id = s.create(w.key)
 	}
 	assert.Equal(t, "user", w.wisbox("exec", id, "--", "id", "-un"))
-	require.Eventually(t, func() bool { return len(w.sandboxes()) > 1 }, hangGuard, time.Millisecond, "the next one")
+	require.Eventually(t, func() bool {
+		there := w.sandboxes()
+		gone := !slices.ContainsFunc(killed, func(id string) bool { return slices.Contains(there, id) })
+		return gone && len(there) > 1
+	}, hangGuard, time.Millisecond, "the next one")
 	s.stop()
 	assert.Equal(t, []string{id}, w.sandboxes())
 	return w, id
