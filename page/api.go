@@ -25,6 +25,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 	for pattern, do := range map[string]action{
 		"GET /api/me":                             s.me,
 		"DELETE /api/me":                          s.leave,
+		"POST /api/tickets":                       s.ticket,
 		"GET /api/sessions":                       s.list,
 		"POST /api/sessions":                      s.create,
 		"DELETE /api/sessions/{id}":               s.remove,
@@ -69,25 +70,33 @@ func (s *Server) routes(mux *http.ServeMux) {
 // action answers a request with a value, which is sent as JSON.
 type action func(*http.Request) (any, error)
 
-// letIn refuses browsers that didn't enter, pages of others, and changes without the token.
+type visitorKey struct{}
+
+// visitorOf is the browser that a request was let in for.
+func visitorOf(r *http.Request) *visitor {
+	v, _ := r.Context().Value(visitorKey{}).(*visitor)
+	return v
+}
+
+// letIn refuses pages of others, and browsers that didn't enter or lack the token. What a
+// browser has open ends when it leaves.
 func (s *Server) letIn(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 			refuse(w, http.StatusForbidden, tool.Errorf(tool.Permission, "requests of other pages are not allowed"))
 			return
 		}
-		v, ok := s.door.known(r)
-		if !ok {
+		v := s.door.known(r)
+		if v == nil {
 			refuse(w, http.StatusUnauthorized, tool.Errorf(tool.Permission, "this browser isn't signed in; open the URL that wisbox ui printed last"))
 			return
 		}
-		if r.Method != http.MethodGet && !same(r.Header.Get(tokenHeader), v.token) {
-			refuse(w, http.StatusForbidden, tool.Errorf(tool.Permission, "the request lacks the page's token; load the page again"))
-			return
-		}
 		httpguard.LetIn(r)
+		ctx, end := context.WithCancel(context.WithValue(r.Context(), visitorKey{}, v))
+		defer end()
+		defer context.AfterFunc(v.in, end)()
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-		next(w, r.WithContext(wisbox.WithCaller(r.Context(), caller)))
+		next(w, r.WithContext(wisbox.WithCaller(ctx, caller)))
 	}
 }
 
@@ -132,37 +141,40 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	v, ok := s.door.enter(asked.Key)
-	if !ok {
+	v := s.door.enter(asked.Key)
+	if v == nil {
 		refuse(w, http.StatusUnauthorized, tool.Errorf(tool.Permission, "this URL was used, or is another server's; open the one that wisbox ui printed last"))
 		return
 	}
 	httpguard.LetIn(r)
 	http.SetCookie(w, s.door.cookie(v))
-	answer(w, http.StatusOK, s.about(v))
+	answer(w, http.StatusOK, struct {
+		Token string `json:"token"` // in no other answer
+		about
+	}{v.token, s.about()})
 	if s.opts.Entered != nil {
 		s.opts.Entered(s.URL())
 	}
 }
 
 // about is what the page knows of itself.
-func (s *Server) about(v visitor) any {
-	return struct {
-		Token   string   `json:"token"`
-		Version string   `json:"version"`
-		Roots   []string `json:"roots"`
-	}{v.token, s.opts.Version, append([]string{}, s.opts.AllowedRoots...)}
+type about struct {
+	Version string   `json:"version"`
+	Roots   []string `json:"roots"`
 }
 
-func (s *Server) me(r *http.Request) (any, error) {
-	v, _ := s.door.known(r)
-	return s.about(v), nil
-}
+func (s *Server) about() about { return about{s.opts.Version, append([]string{}, s.opts.AllowedRoots...)} }
+
+func (s *Server) me(*http.Request) (any, error) { return s.about(), nil }
 
 func (s *Server) leave(r *http.Request) (any, error) {
-	v, _ := s.door.known(r)
-	s.door.leave(v)
+	s.door.leave(visitorOf(r))
 	return struct{}{}, nil
+}
+
+// ticket lets the browser follow one link to a download, which can have no header.
+func (s *Server) ticket(r *http.Request) (any, error) {
+	return map[string]string{"ticket": s.door.ticket(visitorOf(r))}, nil
 }
 
 // read decodes a request, which names no field that isn't there.

@@ -2,14 +2,15 @@
 // state root, what their programs did, and the way back.
 //
 // It is a server with an origin of its own, a JSON API below api/ and a front end that is
-// embedded. The one-time URL gives its opener a cookie; each change needs a token beside
-// it, which only pages of this origin can read. Whatever programs wrote leaves it as
+// embedded. The one-time URL gives its opener a cookie and a token; each request needs
+// both, and only pages of this origin have the token. Whatever programs wrote leaves it as
 // text in JSON, or as a download that no browser shows. It makes nothing by itself:
 // everything is done by a [wisbox.Manager] and stands in the sessions' logs.
 package page
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"log/slog"
 	"net"
@@ -25,10 +26,6 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Host is the name of the page on this machine. It is no session's: those of
-// [ports.HostName] end with a number.
-const Host = "wisbox.localhost"
-
 // Options of [Listen]. Manager and Store are required.
 type Options struct {
 	// Manager has the sessions. Close it after the server.
@@ -40,7 +37,7 @@ type Options struct {
 	// AllowedRoots are the folders that new sessions may get copies of. Default none.
 	AllowedRoots []string
 	// Address is host:port. Default and "localhost:0": a free port of the loopback
-	// interface, at [Host]. Beyond the loopback interface a certificate is needed.
+	// interface, at a name of this server alone. Beyond it a certificate is needed.
 	Address string
 	// URL is what browsers find the page by, where something in front passes requests
 	// on: https://host/prefix. Default: made of the address.
@@ -58,6 +55,7 @@ type Options struct {
 // Server serves the page. Its methods may be called from many goroutines at once.
 type Server struct {
 	opts      Options
+	label     string   // of this server alone, in its name and its cookie's
 	base      *url.URL // of the page, with a slash at its end
 	listeners []net.Listener
 	guard     *httpguard.Guard
@@ -67,7 +65,7 @@ type Server struct {
 
 // Listen takes the address. Call [Server.Serve] then, or [Server.Close].
 func Listen(opts *Options) (*Server, error) {
-	s := &Server{opts: *opts}
+	s := &Server{opts: *opts, label: newLabel()}
 	if s.opts.Log == nil {
 		s.opts.Log = slog.New(slog.DiscardHandler)
 	}
@@ -85,12 +83,16 @@ func Listen(opts *Options) (*Server, error) {
 	if s.guard, err = httpguard.New(&guard); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	s.door = newDoor(s.base.Scheme == "https")
+	s.door = newDoor(s.label, s.base.Scheme == "https")
 	return s, nil
 }
 
+// newLabel is what nobody guesses. It is longer than the number that names of sessions' ports
+// end with, see [ports.HostName].
+func newLabel() string { return strings.ToLower(rand.Text()[:16]) }
+
 // listen takes both families of the loopback interface where it may choose: a browser
-// takes [Host] for both, so nobody else may have the other one.
+// takes a name below localhost for both, so nobody else may have the other one.
 func listen(addr string, guard *httpguard.Options) ([]net.Listener, error) {
 	if addr == "" {
 		addr = "localhost:0"
@@ -117,7 +119,7 @@ func (s *Server) baseURL() (*url.URL, error) {
 	if !ok {
 		return nil, tool.Errorf(tool.Invalid, "the page has no URL at a unix socket; give the one of the server in front of it").In("url")
 	}
-	u := &url.URL{Scheme: "http", Host: net.JoinHostPort(Host, portOf(addr)), Path: "/"}
+	u := &url.URL{Scheme: "http", Host: net.JoinHostPort("wisbox-"+s.label+".localhost", portOf(addr)), Path: "/"}
 	if s.opts.CertFile != "" {
 		u.Scheme = "https"
 	}

@@ -128,7 +128,10 @@ func (s *site) enter() {
 
 func keyOf(at string) string { return at[strings.Index(at, "#key=")+len("#key="):] }
 
-// do is one request. header are names and values; Host is the request's.
+const tokenHeader = "X-Wisbox-Token"
+
+// do is one request; the browser sends its token, as its page does. header are names and values;
+// Host is the request's.
 func (s *site) do(client *http.Client, method, path, body string, header ...string) (*http.Response, string) {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), method, s.base+path, strings.NewReader(body))
@@ -139,6 +142,9 @@ func (s *site) do(client *http.Client, method, path, body string, header ...stri
 		} else {
 			r.Header.Set(header[i], header[i+1])
 		}
+	}
+	if client == s.browser && r.Header.Values(tokenHeader) == nil {
+		r.Header.Set(tokenHeader, s.token)
 	}
 	res, err := client.Do(r)
 	require.NoError(s.t, err)
@@ -151,7 +157,7 @@ func (s *site) do(client *http.Client, method, path, body string, header ...stri
 // ask is a request as the page makes it, which succeeds, and its answer.
 func (s *site) ask(method, path, body string, into any) {
 	s.t.Helper()
-	res, got := s.do(s.browser, method, path, body, "X-Wisbox-Token", s.token, "Origin", s.origin())
+	res, got := s.do(s.browser, method, path, body, "Origin", s.origin())
 	require.Equal(s.t, http.StatusOK, res.StatusCode, "%s %s: %s", method, path, got)
 	if into != nil {
 		require.NoError(s.t, json.Unmarshal([]byte(got), into), got)
@@ -161,7 +167,7 @@ func (s *site) ask(method, path, body string, into any) {
 // refused is a request as the page makes it, which fails, and the kind of its error.
 func (s *site) refused(method, path, body string) string {
 	s.t.Helper()
-	res, got := s.do(s.browser, method, path, body, "X-Wisbox-Token", s.token)
+	res, got := s.do(s.browser, method, path, body)
 	require.NotEqual(s.t, http.StatusOK, res.StatusCode, "%s %s: %s", method, path, got)
 	var out struct {
 		Error struct{ Kind, Message string }
@@ -184,7 +190,7 @@ func (s *site) box(name string) {
 func TestOnlyWhoHasTheKeyComesIn(t *testing.T) {
 	s := newSite(t)
 	first := s.server.URL()
-	assert.True(t, strings.HasPrefix(first, "http://wisbox.localhost:"), first)
+	assert.Regexp(t, `^http://wisbox-[a-z2-7]{16}\.localhost:`, first)
 	res, _ := s.do(s.browser, "GET", "/api/sessions", "")
 	assert.Equal(t, http.StatusUnauthorized, res.StatusCode)
 	res, _ = s.do(s.browser, "POST", "/api/enter", `{"key":"AAAAAAAAAAAAAAAAAAAAAAAAAA"}`)
@@ -199,6 +205,9 @@ func TestOnlyWhoHasTheKeyComesIn(t *testing.T) {
 	assert.True(t, cookie.HttpOnly)
 	assert.Equal(t, http.SameSiteStrictMode, cookie.SameSite)
 	assert.NotContains(t, body, cookie.Value)
+	label, _, _ := strings.Cut(s.host, ".")
+	assert.Equal(t, label, cookie.Name, "the cookie is this server's own")
+	require.NoError(t, json.Unmarshal([]byte(body), &struct{ Token *string }{&s.token}))
 	assert.Equal(t, s.server.URL(), <-s.entered)
 
 	again, _ := s.do(&http.Client{Transport: s.transport()}, "POST", "/api/enter", fmt.Sprintf(`{"key":%q}`, keyOf(first)))
@@ -221,14 +230,19 @@ func TestOtherPagesChangeNothing(t *testing.T) {
 		path   string
 		header []string
 	}{
-		"no token":              {403, "POST", "/api/sessions/box/stop", nil},
-		"a wrong token":         {403, "POST", "/api/sessions/box/stop", []string{"X-Wisbox-Token", strings.Repeat("A", 26)}},
-		"an empty token":        {403, "DELETE", "/api/sessions/box", []string{"X-Wisbox-Token", ""}},
-		"another origin":        {403, "POST", "/api/sessions/box/stop", []string{"X-Wisbox-Token", s.token, "Origin", "http://evil.example.com"}},
-		"no origin":             {403, "POST", "/api/sessions/box/stop", []string{"X-Wisbox-Token", s.token, "Origin", "null"}},
-		"another port":          {403, "POST", "/api/sessions/box/stop", []string{"X-Wisbox-Token", s.token, "Origin", "http://wisbox.localhost:1"}},
+		"no token":              {401, "POST", "/api/sessions/box/stop", []string{tokenHeader, ""}},
+		"a wrong token":         {401, "POST", "/api/sessions/box/stop", []string{tokenHeader, strings.Repeat("A", 26)}},
+		"me, no token":          {401, "GET", "/api/me", []string{tokenHeader, ""}},
+		"a list, no token":      {401, "GET", "/api/sessions", []string{tokenHeader, ""}},
+		"a file, a wrong one":   {401, "GET", "/api/sessions/box/raw?path=a.txt&ticket=" + strings.Repeat("A", 26), []string{tokenHeader, ""}},
+		"a file, empty":         {401, "GET", "/api/sessions/box/raw?path=a.txt&ticket=", []string{tokenHeader, ""}},
+		"calls, no token":       {401, "GET", "/api/sessions/box/events?after=0", []string{tokenHeader, ""}},
+		"another server's name": {403, "GET", "/", []string{"Host", "wisbox.localhost" + port}},
+		"another origin":        {403, "POST", "/api/sessions/box/stop", []string{"Origin", "http://evil.example.com"}},
+		"no origin":             {403, "POST", "/api/sessions/box/stop", []string{"Origin", "null"}},
+		"another port":          {403, "POST", "/api/sessions/box/stop", []string{"Origin", "http://wisbox.localhost:1"}},
 		"a session's page":      {403, "GET", "/api/sessions", []string{"Origin", "http://box-8000.localhost" + port}},
-		"a request of a site":   {403, "POST", "/api/sessions/box/stop", []string{"X-Wisbox-Token", s.token, "Sec-Fetch-Site", "cross-site"}},
+		"a request of a site":   {403, "POST", "/api/sessions/box/stop", []string{"Sec-Fetch-Site", "cross-site"}},
 		"an image of a site":    {403, "GET", "/api/sessions/box/diff", []string{"Sec-Fetch-Site", "cross-site"}},
 		"a sister's page":       {403, "GET", "/api/sessions/box/diff", []string{"Sec-Fetch-Site", "same-site"}},
 		"a rebound name":        {403, "GET", "/api/sessions", []string{"Host", "evil.example.com" + port}},
@@ -237,20 +251,68 @@ func TestOtherPagesChangeNothing(t *testing.T) {
 		"a name below":          {403, "GET", "/api/sessions", []string{"Host", "x." + s.host}},
 		"a rebound name, index": {403, "GET", "/", []string{"Host", "evil.example.com" + port}},
 		"a terminal elsewhere":  {403, "GET", "/api/sessions/box/terminal", []string{"Origin", "http://evil.example.com", "Connection", "Upgrade", "Upgrade", "websocket"}},
-		"a terminal, no token":  {403, "GET", "/api/sessions/box/terminal", []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Protocol", "wisbox"}},
+		"a terminal, no token":  {401, "GET", "/api/sessions/box/terminal", []string{tokenHeader, "", "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Protocol", "wisbox"}},
 	} {
 		res, body := s.do(s.browser, c.method, c.path, "{}", c.header...)
 		assert.Equal(t, c.status, res.StatusCode, "%s: %s", name, body)
 		assert.Empty(t, res.Header.Get("Access-Control-Allow-Origin"), name)
 	}
 	s.ask("GET", "/api/sessions/box", "", nil)
+	_, me := s.do(s.browser, "GET", "/api/me", "")
+	assert.NotContains(t, me, s.token, "the token is in the answer to the key alone")
+	tokenAlone := &http.Client{Transport: s.transport()}
+	res, _ := s.do(tokenAlone, "GET", "/api/sessions", "", tokenHeader, s.token)
+	assert.Equal(t, http.StatusUnauthorized, res.StatusCode, "the cookie is needed too")
 	for _, path := range []string{"/api/sessions/box/raw?path=a.txt", "/api/sessions/box/events?after=0", "/api/sessions/box/archive", "/api/sessions/box/patch", "/api/me"} {
 		res, _ := s.do(&http.Client{Transport: s.transport()}, "GET", path, "")
 		assert.Equal(t, http.StatusUnauthorized, res.StatusCode, path)
 	}
+	open := s.events("box", 0)
+	defer open.Body.Close()
 	s.ask("DELETE", "/api/me", "{}", nil)
-	res, _ := s.do(s.browser, "GET", "/api/me", "")
+	res, _ = s.do(s.browser, "GET", "/api/me", "")
 	assert.Equal(t, http.StatusUnauthorized, res.StatusCode, "who left is out")
+	_, err := io.Copy(io.Discard, open.Body)
+	assert.NoError(t, err, "and what was open has ended")
+}
+
+// TestATicketIsForOneDownload of the browser that asked for it.
+func TestATicketIsForOneDownload(t *testing.T) {
+	s := newSite(t)
+	s.enter()
+	s.box("box")
+	ticket := func() string {
+		var made struct{ Ticket string }
+		s.ask("POST", "/api/tickets", "{}", &made)
+		return "/api/sessions/box/raw?path=a.txt&ticket=" + made.Ticket
+	}
+	at := ticket()
+	res, _ := s.do(&http.Client{Transport: s.transport()}, "GET", at, "")
+	assert.Equal(t, http.StatusUnauthorized, res.StatusCode, "it is nothing without the cookie")
+	res, text := s.do(s.browser, "GET", at, "", tokenHeader, "")
+	assert.Equal(t, http.StatusOK, res.StatusCode, text)
+	assert.Equal(t, "one\n", text)
+	res, _ = s.do(s.browser, "GET", at, "", tokenHeader, "")
+	assert.Equal(t, http.StatusUnauthorized, res.StatusCode, "it is good once")
+	res, _ = s.do(s.browser, "DELETE", strings.Replace(ticket(), "/raw", "", 1), "", tokenHeader, "")
+	assert.Equal(t, http.StatusUnauthorized, res.StatusCode, "it changes nothing")
+	first := ticket()
+	for range 16 {
+		ticket()
+	}
+	res, _ = s.do(s.browser, "GET", first, "", tokenHeader, "")
+	assert.Equal(t, http.StatusUnauthorized, res.StatusCode, "so many aren't kept")
+}
+
+// events is the stream of a session's calls.
+func (s *site) events(session string, after int) *http.Response {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, fmt.Sprintf("%s/api/sessions/%s/events?after=%d", s.base, session, after), nil)
+	require.NoError(s.t, err)
+	r.Header.Set(tokenHeader, s.token)
+	res, err := s.browser.Do(r)
+	require.NoError(s.t, err)
+	return res
 }
 
 // TestWhatBrowsersAreTold stands on every answer; scripts come from files alone.
@@ -499,10 +561,7 @@ func TestCallsComeAsTheyAreMade(t *testing.T) {
 	s := newSite(t)
 	s.enter()
 	s.box("box")
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.base+"/api/sessions/box/events?after=1", nil)
-	require.NoError(t, err)
-	res, err := s.browser.Do(r)
-	require.NoError(t, err)
+	res := s.events("box", 1)
 	defer res.Body.Close()
 	assert.Equal(t, "text/event-stream", res.Header.Get("Content-Type"))
 	s.ask("PUT", "/api/sessions/box/file?path=b.txt", `{"text":"b","was":""}`, nil)
@@ -614,7 +673,7 @@ func TestBehindAPrefix(t *testing.T) {
 		res, body := s.do(plain, "POST", "/api/enter", fmt.Sprintf(`{"key":%q}`, keyOf(s.server.URL())), "Origin", "https://dev.example.com")
 		require.Equal(t, http.StatusOK, res.StatusCode, body)
 		cookie := res.Cookies()[0]
-		assert.Equal(t, "__Host-wisbox", cookie.Name)
+		assert.Regexp(t, `^__Host-wisbox-[a-z2-7]{16}$`, cookie.Name, "servers of one host have cookies of their own")
 		assert.True(t, cookie.Secure)
 		assert.Equal(t, "/", cookie.Path)
 		assert.Empty(t, cookie.Domain)

@@ -1,7 +1,7 @@
 // A person at the page: argv is the one-time URL, and a folder for pictures or nothing.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import path from "node:path";
 import puppeteer from "puppeteer-core";
@@ -9,6 +9,7 @@ import puppeteer from "puppeteer-core";
 const [url, pictures] = process.argv.slice(2);
 const whole = Boolean(process.env.WISBOX_NIGHTLY || pictures);
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const downloads = mkdtempSync(path.join(process.env.HOME, "downloads-")); // of this test
 const wisbox = (...args) => execFileSync(process.env.WISBOX, args, { encoding: "utf8" });
 
 const browser = await puppeteer.launch({
@@ -24,7 +25,7 @@ try {
   page.on("pageerror", (e) => faults.push(`error: ${e.message ?? e}`));
   page.on("console", (m) => { if (m.type() === "error" && !/status of (401|404|409|422)/.test(m.text())) faults.push(`console: ${m.text()}`); });
   page.on("dialog", (d) => { faults.push(`dialog: ${d.message()}`); void d.dismiss(); });
-  page.on("request", (r) => { if (!/^(blob:)?http:\/\/wisbox\.localhost[:/]/.test(r.url())) faults.push(`another server: ${r.url()}`); });
+  page.on("request", (r) => { if (!/^(blob:)?http:\/\/wisbox-[a-z2-7]{16}\.localhost[:/]/.test(r.url())) faults.push(`another server: ${r.url()}`); });
 
   await run();
   assert.deepEqual(faults, []);
@@ -128,6 +129,12 @@ async function run() {
   await click("Save");
   await text("a.txt is saved");
   assert.equal(wisbox("exec", "box", "--", "cat", "a.txt"), "three\n");
+  const saved = await page.createCDPSession();
+  await saved.send("Browser.setDownloadBehavior", { behavior: "allow", downloadPath: downloads, eventsEnabled: true });
+  const complete = new Promise((done) => saved.on("Browser.downloadProgress", (e) => { if (e.state === "completed") done(); }));
+  await click("Download", ".viewer");
+  await complete;
+  assert.equal(readFileSync(path.join(downloads, "a.txt"), "utf8"), "three\n");
   if (whole) await hostile();
   await fits("files");
   await picture("files");
@@ -154,6 +161,12 @@ async function run() {
   wisbox("session", "rm", "box");
   await page.waitForFunction(() => !/^[●○]|connecting/.test(document.querySelector(".live").innerText), {});
   console.log(`a terminal of a session that is removed says: ${await page.$eval(".live", (e) => e.innerText)}`);
+
+  await page.goto(url.replace(/#.*/, ""), { waitUntil: "load" });
+  await click("Sign out");
+  await text("This browser is signed out");
+  await page.reload();
+  await text("This browser isn't signed in");
 
   const other = await (await browser.createBrowserContext()).newPage();
   await other.goto(url, { waitUntil: "load" });

@@ -64,9 +64,11 @@ export interface Network {
 export interface Verified { records: number; head: { seq: number; hash: string }; problems?: { file: string; line: number; kind: string; message: string }[] }
 export interface Verification { calls: Verified; connections: Verified }
 
-export interface Me { token: string; version: string; roots: string[] }
+export interface Me { token?: string; version: string; roots: string[] }
 
-let token = "";
+// The storage of this origin alone has the token: the cookie goes to each port of its host.
+const place = `wisbox token of ${new URL(".", document.baseURI).pathname}`;
+let token = localStorage.getItem(place) ?? "";
 
 export const me = { version: "", roots: [] as string[] };
 
@@ -79,13 +81,16 @@ export class Refused extends Error {
 
 export const tokenNow = () => token;
 
-export async function ask<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
-  const init: RequestInit = { method, credentials: "same-origin", redirect: "error" };
+let signedOut = () => {};
+
+/** Calls back when the server doesn't know this browser any more. */
+export function whenSignedOut(f: () => void): void { signedOut = f; }
+
+/** An answer whose status is good. */
+export async function reach(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
+  const init: RequestInit = { method, credentials: "same-origin", redirect: "error", headers: { "X-Wisbox-Token": token, "Content-Type": "application/json" } };
   if (signal) init.signal = signal;
-  if (method !== "GET") {
-    init.headers = { "X-Wisbox-Token": token, "Content-Type": "application/json" };
-    init.body = JSON.stringify(body ?? {});
-  }
+  if (method !== "GET") init.body = JSON.stringify(body ?? {});
   let answer: Response;
   try {
     answer = await fetch(path, init);
@@ -93,32 +98,73 @@ export async function ask<T>(method: string, path: string, body?: unknown, signa
     if (e instanceof DOMException && e.name === "AbortError") throw e;
     throw new Error("The page's server doesn't answer. Look whether wisbox ui still runs, then try again.");
   }
+  if (answer.ok) return answer;
+  if (answer.status === 401) signedOut();
   const text = await answer.text();
-  let value: { error?: { kind: string; message: string; field?: string } };
+  let fault: { kind: string; message: string; field?: string } | undefined;
   try {
-    value = JSON.parse(text);
+    fault = JSON.parse(text).error;
   } catch {
     throw new Refused(answer.status, "", `The server answered with status ${answer.status}: ${text.slice(0, 200)}`);
   }
-  if (!answer.ok) {
-    const fault = value.error;
-    const where = fault?.field && !fault.message.includes(fault.field) ? ` (${fault.field})` : "";
-    throw new Refused(answer.status, fault?.kind ?? "", fault ? `${fault.message}${where}` : `status ${answer.status}`);
+  const where = fault?.field && !fault.message.includes(fault.field) ? ` (${fault.field})` : "";
+  throw new Refused(answer.status, fault?.kind ?? "", fault ? `${fault.message}${where}` : `status ${answer.status}`);
+}
+
+export async function ask<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+  return (await reach(method, path, body, signal)).json() as Promise<T>;
+}
+
+/** Reads a stream of events to its end. */
+export async function listen(path: string, signal: AbortSignal, opened: () => void, each: (event: string, data: string) => void): Promise<void> {
+  const answer = await reach("GET", path, undefined, signal);
+  opened();
+  const from = answer.body!.pipeThrough(new TextDecoderStream()).getReader();
+  for (let rest = ""; ;) {
+    const { value, done } = await from.read();
+    if (done) return;
+    const events = (rest + value).split("\n\n");
+    rest = events.pop()!;
+    for (const e of events) {
+      const field = (name: string) => e.split("\n").find((l) => l.startsWith(`${name}: `))?.slice(name.length + 2);
+      const data = field("data");
+      if (data !== undefined) each(field("event") ?? "message", data);
+    }
   }
-  return value as T;
+}
+
+/** Has the browser save what is at a path. A link can have no header, so a ticket lets it in once. */
+export async function download(path: string, name: string): Promise<void> {
+  const { ticket } = await ask<{ ticket: string }>("POST", "api/tickets");
+  const link = document.createElement("a");
+  link.href = `${path}${path.includes("?") ? "&" : "?"}ticket=${ticket}`;
+  link.download = name;
+  link.click();
 }
 
 export const get = <T>(path: string, signal?: AbortSignal) => ask<T>("GET", path, undefined, signal);
 
 function known(m: Me): void {
-  token = m.token;
   me.version = m.version;
   me.roots = m.roots;
 }
 
+function keep(now: string): void {
+  token = now;
+  localStorage.setItem(place, now);
+}
+
 /** Uses the key of a one-time URL. */
 export async function enter(key: string): Promise<void> {
-  known(await ask<Me>("POST", "api/enter", { key }));
+  const m = await ask<Me>("POST", "api/enter", { key });
+  keep(m.token!);
+  known(m);
+}
+
+/** Signs this browser out. */
+export async function leave(): Promise<void> {
+  await ask("DELETE", "api/me");
+  keep("");
 }
 
 /** Finds out whether this browser is in. */

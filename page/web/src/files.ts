@@ -1,4 +1,4 @@
-import { ask as asked, get, of, Refused, type Entry, type Listing, type Shown } from "./api";
+import { ask as asked, download, get, of, reach, Refused, type Entry, type Listing, type Shown } from "./api";
 import { ask, button, bytes, h, plain, plainLine, say, show } from "./dom";
 
 const linesAtOnce = 5000;
@@ -17,7 +17,7 @@ export async function files(into: HTMLElement, id: string, gone: AbortSignal): P
       await reload();
       await open(id, a["path"]!, view, gone);
     })),
-    h("a", { href: of(id, "archive"), download: `${id}.tar` }, "Download all as tar")), h("div", { class: "split" }, h("nav", { "aria-label": "Files of the workspace" }, tree), view));
+    button("Download all as tar", () => download(of(id, "archive"), `${id}.tar`))), h("div", { class: "split" }, h("nav", { "aria-label": "Files of the workspace" }, tree), view));
   await reload();
 }
 
@@ -58,7 +58,7 @@ async function open(id: string, path: string, view: HTMLElement, gone: AbortSign
   const f = await get<Shown>(of(id, "file", { path }), gone);
   const editable = f.kind === "text" && !f.cut && f.text!.length <= maxEdited;
   show(view, h("h2", {}, h("bdi", {}, plain(path))), h("div", { class: "row" }, h("span", {}, bytes(f.size)),
-    h("a", { href: of(id, "raw", { path }), download: "" }, "Download"), editable && button("Edit", () => edit(id, path, f, view, gone))),
+    button("Download", () => download(of(id, "raw", { path }), "")), editable && button("Edit", () => edit(id, path, f, view, gone))),
     f.cut && h("p", { class: "none" }, "Only the beginning is shown; the download has all of it."), content(id, path, f, gone));
   view.focus({ preventScroll: true });
 }
@@ -88,8 +88,7 @@ function picture(id: string, path: string, f: Shown, gone: AbortSignal): HTMLEle
     show(box, h("p", { class: "none" }, "The image is too large to be shown; download it."));
     return box;
   }
-  void fetch(of(id, "raw", { path }), { signal: gone }).then(async (r) => {
-    if (!r.ok) throw new Error("the image can't be loaded; look at its directory again");
+  void reach("GET", of(id, "raw", { path }), undefined, gone).then(async (r) => {
     const url = URL.createObjectURL(new Blob([await r.arrayBuffer()], { type: f.type! }));
     const img = h("img", { src: url, alt: `Image ${plain(path, 100)}`, error: () => show(box, h("p", { class: "fault" }, "This image is broken.")) });
     gone.addEventListener("abort", () => URL.revokeObjectURL(url));

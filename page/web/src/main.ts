@@ -1,5 +1,5 @@
-import { enter, me, recognized } from "./api";
-import { h, show } from "./dom";
+import { enter, leave as signOut, me, recognized, whenSignedOut } from "./api";
+import { button, h, show } from "./dom";
 import { files } from "./files";
 import { limits } from "./limits";
 import { list } from "./list";
@@ -25,6 +25,8 @@ const nav = document.getElementById("nav")!;
 let leave = new AbortController();
 
 function locked(why: string): void {
+  leave.abort();
+  for (const d of document.querySelectorAll("dialog")) d.remove();
   show(nav);
   show(main, h("h1", {}, "Sign in"), h("p", {}, why), h("p", {}, "Run ", h("code", {}, "wisbox ui"), " in a terminal and open the URL that it prints. Each URL lets one browser in, once."));
 }
@@ -44,7 +46,7 @@ async function go(): Promise<void> {
   show(nav, ...(id === "" ? [] : [h("strong", {}, id), ...Object.entries(views).map(([name, [title]]) =>
     h("a", { href: `#/s/${encodeURIComponent(id)}/${name}`, "aria-current": name === view ? "page" : undefined }, title))]));
   const into = h("div", { class: "view" });
-  show(main, h("h1", { class: id === "" ? "" : "quiet" }, id === "" ? "Sessions" : `${at![0]} of ${id}`), into, h("footer", {}, `wisbox ${me.version}`));
+  show(main, h("h1", { class: id === "" ? "" : "quiet" }, id === "" ? "Sessions" : `${at![0]} of ${id}`), into, h("footer", {}, `wisbox ${me.version} `, button("Sign out", async () => { await signOut(); locked("This browser is signed out."); })));
   try {
     await (id === "" ? list(into, leave.signal) : at![1](into, id, leave.signal));
   } catch (e) {
@@ -53,14 +55,17 @@ async function go(): Promise<void> {
   }
 }
 
+const unknown = "This browser isn't signed in, or wisbox ui was started again.";
+
 async function begin(): Promise<void> {
+  whenSignedOut(() => locked(unknown));
+  window.addEventListener("hashchange", () => { if (location.hash.startsWith("#key=")) location.reload(); });
   const key = /^#key=([A-Z2-7]+)$/.exec(location.hash)?.[1];
   try {
     if (key !== undefined) {
       history.replaceState(null, "", location.pathname);
       await enter(key);
     } else if (!(await recognized())) {
-      locked("This browser isn't signed in, or wisbox ui was started again.");
       return;
     }
   } catch (e) {
@@ -68,9 +73,8 @@ async function begin(): Promise<void> {
     return;
   }
   window.addEventListener("hashchange", () => {
-    if (location.hash === "#main") return; // the link that skips
-    if (location.hash.startsWith("#key=")) location.reload();
-    else void go().then(() => { if (!main.contains(document.activeElement)) main.focus({ preventScroll: true }); });
+    if (location.hash === "#main" || location.hash.startsWith("#key=")) return; // #main: the link that skips
+    void go().then(() => { if (!main.contains(document.activeElement)) main.focus({ preventScroll: true }); });
   });
   await go();
 }

@@ -1,4 +1,4 @@
-import { ask as asked, get, of, type Compared, type Snapshot } from "./api";
+import { ask as asked, download, get, of, type Compared, type Snapshot } from "./api";
 import { diffOf } from "./diff";
 import { ask, button, bytes, h, plain, say, show, when } from "./dom";
 
@@ -19,7 +19,7 @@ export async function snapshots(into: HTMLElement, id: string, gone: AbortSignal
   const compare = async () => {
     const query = { from: from.value, to: to.value };
     const d = await get<Compared>(of(id, "diff", query), gone);
-    show(patch, h("p", {}, h("a", { href: of(id, "patch", query), download: `${id}.patch` }, "Download the patch")), diffOf(d));
+    show(patch, h("p", {}, button("Download the patch", () => download(of(id, "patch", query), `${id}.patch`))), diffOf(d));
   };
   show(into, h("div", { class: "row" }, button("Keep the files as they are", () =>
     ask("New snapshot", "", [{ name: "label", label: "Name" }], "Keep", async (a) => { await asked("POST", of(id, "snapshots"), { label: a["label"] }); await load(); }), { class: "main" })),

@@ -1,6 +1,6 @@
 import { FitAddon } from "@xterm/addon-fit";
 import { Terminal } from "@xterm/xterm";
-import { ask as asked, get, of, tokenNow, type Process } from "./api";
+import { ask as asked, get, of, recognized, tokenNow, type Process } from "./api";
 import { ask, button, h, plain, say, show } from "./dom";
 
 // xterm.js makes its styles while it runs, and the policy of the page wants their nonce.
@@ -81,8 +81,12 @@ export async function terminal(into: HTMLElement, id: string, gone: AbortSignal)
     s.addEventListener("close", () => {
       if (s !== socket || gone.aborted) return;
       show(state, "○ the connection broke off; trying again");
-      waiting = window.setTimeout(() => connect(process), Math.min(10_000, 500 * 2 ** tries++));
+      again();
     });
+  };
+  const again = () => {
+    if (gone.aborted) return;
+    waiting = window.setTimeout(() => void recognized().then((known) => { if (known && !gone.aborted) connect(process); }, again), Math.min(10_000, 500 * 2 ** tries++));
   };
   const send = (data: Uint8Array<ArrayBuffer>) => { for (let i = 0; i < data.length; i += 65_536) if (socket?.readyState === WebSocket.OPEN) socket.send(data.slice(i, i + 65_536)); };
   const encoder = new TextEncoder();

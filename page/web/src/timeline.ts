@@ -1,4 +1,4 @@
-import { ask as asked, get, of, type Call, type Compared, type Connection, type Inspection, type Records, type Verification } from "./api";
+import { ask as asked, get, listen, of, Refused, type Call, type Compared, type Connection, type Inspection, type Records, type Verification } from "./api";
 import { diffOf } from "./diff";
 import { ask, button, h, plain, say, show, took, when, type Child } from "./dom";
 
@@ -73,15 +73,20 @@ export async function timeline(into: HTMLElement, id: string, gone: AbortSignal)
 
 /** Listens for new records, but not while nobody looks: a browser has few connections. */
 function follow(id: string, after: () => number, gone: AbortSignal, live: HTMLElement, each: (c: Call) => void): void {
-  let source: EventSource | undefined;
-  const stop = () => { source?.close(); source = undefined; };
+  let watching: AbortController | undefined, waiting = 0, over = false;
+  const stop = () => { window.clearTimeout(waiting); watching?.abort(); watching = undefined; };
   const begin = () => {
-    if (gone.aborted || document.hidden || source) return;
-    source = new EventSource(of(id, "events", { after: after() }));
-    source.addEventListener("open", () => show(live, "● live"));
-    source.addEventListener("message", (e) => each(JSON.parse(e.data) as Call));
-    source.addEventListener("end", () => { stop(); show(live, "The session is gone."); });
-    source.addEventListener("error", () => show(live, "○ waiting for the server"));
+    if (gone.aborted || document.hidden || watching || over) return;
+    const now = watching = new AbortController();
+    void listen(of(id, "events", { after: after() }), now.signal, () => show(live, "● live"), (event, data) => {
+      if (event === "end") over = true;
+      else each(JSON.parse(data) as Call);
+    }).catch((e: unknown) => { over = e instanceof Refused && e.status === 404; }).then(() => {
+      if (watching !== now) return;
+      watching = undefined;
+      show(live, over ? "The session is gone." : "○ waiting for the server");
+      waiting = window.setTimeout(begin, 2000);
+    });
   };
   const turn = () => (document.hidden ? stop() : begin());
   document.addEventListener("visibilitychange", turn);
