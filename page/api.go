@@ -163,7 +163,9 @@ type about struct {
 	Roots   []string `json:"roots"`
 }
 
-func (s *Server) about() about { return about{s.opts.Version, append([]string{}, s.opts.AllowedRoots...)} }
+func (s *Server) about() about {
+	return about{s.opts.Version, append([]string{}, s.opts.AllowedRoots...)}
+}
 
 func (s *Server) me(*http.Request) (any, error) { return s.about(), nil }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -27,6 +28,7 @@ import (
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/page"
 	"github.com/wisbox/wisbox/sandbox/sandboxtest"
+	"github.com/wisbox/wisbox/tool"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -684,4 +686,29 @@ func TestBehindAPrefix(t *testing.T) {
 	}
 	_, err := page.Listen(&page.Options{Address: "0.0.0.0:0"})
 	assert.Error(t, err, "other machines need TLS")
+}
+
+// TestBothFamilies are the page's, wherever it listens on this machine: who had the other one
+// would be found by its name.
+func TestBothFamilies(t *testing.T) {
+	for _, addr := range []string{"", "localhost:0", "LOCALHOST:0", "127.0.0.1:0", "[::1]:0", "[::ffff:127.0.0.1]:0"} {
+		server, err := page.Listen(&page.Options{Address: addr})
+		require.NoError(t, err, addr)
+		_, port, err := net.SplitHostPort(server.Address().String())
+		require.NoError(t, err)
+		for _, family := range []string{"127.0.0.1", "::1"} {
+			l, err := net.Listen("tcp", net.JoinHostPort(family, port))
+			assert.Error(t, err, "%q leaves %s to others", addr, family)
+			if err == nil {
+				assert.NoError(t, l.Close())
+			}
+		}
+		require.NoError(t, server.Close())
+	}
+	for _, addr := range []string{"127.0.0.2:0", "[::ffff:127.9.9.9]:0"} {
+		_, err := page.Listen(&page.Options{Address: addr})
+		known := (*tool.Error)(nil)
+		require.ErrorAs(t, err, &known, addr)
+		assert.Equal(t, "listen", known.Field)
+	}
 }
