@@ -147,9 +147,7 @@ type stream struct {
 }
 
 func newStream(w http.ResponseWriter) *stream {
-	s := &stream{w: w, ctl: http.NewResponseController(w), said: time.Now()}
-	_ = s.ctl.SetReadDeadline(time.Time{}) // the request came whole
-	return s
+	return &stream{w: w, ctl: http.NewResponseController(w), said: time.Now()}
 }
 
 func (s *stream) send(text string) error {
