@@ -615,6 +615,17 @@ func TestLogsArePaged(t *testing.T) {
 		before = fmt.Sprintf("?before=%d", p.First)
 	}
 	assert.Equal(t, calls, seen)
+
+	first := func(after int) string {
+		res := s.events("box", after)
+		defer res.Body.Close()
+		lines := bufio.NewScanner(res.Body)
+		for lines.Scan() && (lines.Text() == "" || strings.HasPrefix(lines.Text(), ":")) {
+		}
+		return lines.Text()
+	}
+	assert.Equal(t, "id: 704", first(calls-500))
+	assert.Equal(t, "event: gap", first(calls-501), "a page that wasn't looked at misses no call: it reads the log again")
 }
 
 // TestTheTerminalOutlivesItsPage: a shell, its size, and what it wrote for the next page.

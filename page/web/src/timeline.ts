@@ -36,6 +36,7 @@ export async function timeline(into: HTMLElement, id: string, gone: AbortSignal)
   };
   const page = async (before?: number) => {
     const p = await get<Records<Call>>(of(id, "log", { before }), gone);
+    if (before === undefined) { show(seen); hosts.clear(); }
     for (const c of p.records.toReversed()) add(c, false);
     if (p.records.length > 0) first = p.first;
     if (before === undefined) last = p.last;
@@ -61,7 +62,7 @@ export async function timeline(into: HTMLElement, id: string, gone: AbortSignal)
   await page();
   if (last === 0) show(older, h("p", { class: "none" }, "No call was made yet. Open the terminal, or let an agent work here."));
   void connections().catch(() => undefined);
-  follow(id, () => last, gone, live, (c) => {
+  follow(id, () => last, gone, live, () => page(), (c) => {
     if (c.seq <= last) return;
     if (last === 0) show(older);
     last = c.seq;
@@ -71,19 +72,22 @@ export async function timeline(into: HTMLElement, id: string, gone: AbortSignal)
   });
 }
 
-/** Listens for new records, but not while nobody looks: a browser has few connections. */
-function follow(id: string, after: () => number, gone: AbortSignal, live: HTMLElement, each: (c: Call) => void): void {
+/** Listens for new records, but not while nobody looks: a browser has few connections. Where too many came, again reads the log. */
+function follow(id: string, after: () => number, gone: AbortSignal, live: HTMLElement, again: () => Promise<void>, each: (c: Call) => void): void {
   let watching: AbortController | undefined, waiting = 0, over = false;
   const stop = () => { window.clearTimeout(waiting); watching?.abort(); watching = undefined; };
   const begin = () => {
     if (gone.aborted || document.hidden || watching || over) return;
     const now = watching = new AbortController();
+    let gap = false;
     void listen(of(id, "events", { after: after() }), now.signal, () => show(live, "● live"), (event, data) => {
       if (event === "end") over = true;
+      else if (event === "gap") gap = true;
       else each(JSON.parse(data) as Call);
-    }).catch((e: unknown) => { over = e instanceof Refused && e.status === 404; }).then(() => {
+    }).then(() => (gap ? again() : undefined)).catch((e: unknown) => { gap = false; over = e instanceof Refused && e.status === 404; }).then(() => {
       if (watching !== now) return;
       watching = undefined;
+      if (gap) return begin();
       show(live, over ? "The session is gone." : "○ waiting for the server");
       waiting = window.setTimeout(begin, 2000);
     });
