@@ -11,6 +11,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/httpguard"
+	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -179,12 +180,14 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
 
 // about is what the page knows of itself.
 type about struct {
-	Version string   `json:"version"`
-	Roots   []string `json:"roots"`
+	Version string         `json:"version"`
+	Roots   []string       `json:"roots"`
+	Image   string         `json:"image,omitempty"` // of new sessions that name none
+	Limits  sandbox.Limits `json:"limits"`          // likewise
 }
 
 func (s *Server) about() about {
-	return about{s.opts.Version, append([]string{}, s.opts.AllowedRoots...)}
+	return about{s.opts.Version, append([]string{}, s.opts.AllowedRoots...), s.opts.Session.Image, s.opts.Session.Limits.WithDefaults()}
 }
 
 func (s *Server) me(*http.Request) (any, error) { return s.about(), nil }

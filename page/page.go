@@ -33,7 +33,9 @@ type Options struct {
 	Manager *wisbox.Manager
 	// Store is the Manager's state root, whose logs are read.
 	Store *overlay.Store
-	// Session is what new sessions are made with where the page doesn't say otherwise.
+	// Session is what new sessions are made with where the page doesn't say otherwise. Its
+	// Deny is joined, its Limits count one by one, and its Allow and Mounts are left out:
+	// these are the page's alone.
 	Session wisbox.SessionOptions
 	// AllowedRoots are the folders that new sessions may get copies of. Default none.
 	AllowedRoots []string

@@ -27,6 +27,7 @@ import (
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/page"
+	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/sandbox/sandboxtest"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -385,6 +386,40 @@ func TestFoldersComeFromAllowedRootsAlone(t *testing.T) {
 	var f struct{ Text string }
 	s.ask("GET", "/api/sessions/box/file?path=f", "", &f)
 	assert.Equal(t, "mine", f.Text)
+}
+
+// TestNewSessionsKeepTheRestrictions that the server was started with.
+func TestNewSessionsKeepTheRestrictions(t *testing.T) {
+	s := newSite(t, func(o *page.Options) {
+		o.Session = wisbox.SessionOptions{
+			Deny: []string{"evil.example.com"}, Limits: sandbox.Limits{Memory: 64 << 20, PIDs: 50}, Isolation: sandbox.IsolationGVisor, TTL: time.Hour, ReadBeforeWrite: true,
+		}
+	})
+	s.enter()
+	s.ask("POST", "/api/sessions", `{"name":"plain"}`, nil)
+	s.ask("POST", "/api/sessions", `{"name":"more","deny":["worse.example.com"],"limits":{"memory_bytes":33554432,"cpus":2},"ttl":60}`, nil)
+	for name, want := range map[string]wisbox.SessionOptions{
+		"plain": {Deny: []string{"evil.example.com"}, Limits: sandbox.Limits{Memory: 64 << 20, PIDs: 50, CPUs: 1}, TTL: time.Hour},
+		"more":  {Deny: []string{"evil.example.com", "worse.example.com"}, Limits: sandbox.Limits{Memory: 32 << 20, PIDs: 50, CPUs: 2}, TTL: time.Minute},
+	} {
+		var got wisbox.SessionOptions
+		all, err := s.m.List(t.Context())
+		require.NoError(t, err)
+		for _, e := range all {
+			if e.ID == name {
+				require.NoError(t, json.Unmarshal(e.State.Settings, &got))
+			}
+		}
+		assert.Equal(t, want.Deny, got.Deny, name)
+		limits := got.Limits.WithDefaults()
+		assert.Equal(t, want.Limits, sandbox.Limits{Memory: limits.Memory, PIDs: limits.PIDs, CPUs: limits.CPUs}, name)
+		assert.Equal(t, want.TTL, got.TTL, name)
+		assert.Equal(t, sandbox.IsolationGVisor, got.Isolation, name)
+		assert.True(t, got.ReadBeforeWrite, name)
+	}
+	var me struct{ Limits sandbox.Limits }
+	s.ask("GET", "/api/me", "", &me)
+	assert.EqualValues(t, 64<<20, me.Limits.Memory, "the page shows what is left out")
 }
 
 // TestTheWayBack: a call, what it changed, undo, a snapshot and restore, as the page does it.

@@ -86,13 +86,24 @@ func (s *Server) create(r *http.Request) (any, error) {
 	o := s.opts.Session
 	o.Kept, o.Name, o.AutoSnapshot, o.Mounts, o.AllowedRoots = true, a.Name, a.Steps, a.Mounts, s.opts.AllowedRoots
 	o.Image, o.Template = cmp.Or(a.Image, o.Image), a.Template
-	o.Limits, o.Allow, o.Deny = a.Limits, a.Allow, a.Deny
-	o.TTL, o.Idle = time.Duration(a.TTL)*time.Second, time.Duration(a.Idle)*time.Second
+	o.Limits = over(o.Limits, a.Limits)
+	o.Allow, o.Deny = a.Allow, slices.Concat(o.Deny, a.Deny)
+	o.TTL = cmp.Or(time.Duration(a.TTL)*time.Second, o.TTL)
+	o.Idle = cmp.Or(time.Duration(a.Idle)*time.Second, o.Idle)
 	made, err := s.opts.Manager.Open(r.Context(), &o)
 	if err != nil {
 		return nil, err
 	}
 	return named(made, r)
+}
+
+// over is what is set of the one limits, and of the others where it isn't.
+func over(others, limits sandbox.Limits) sandbox.Limits {
+	return sandbox.Limits{
+		CPUs: cmp.Or(limits.CPUs, others.CPUs), Memory: cmp.Or(limits.Memory, others.Memory), PIDs: cmp.Or(limits.PIDs, others.PIDs),
+		Tmp: cmp.Or(limits.Tmp, others.Tmp), Disk: cmp.Or(limits.Disk, others.Disk), Inodes: cmp.Or(limits.Inodes, others.Inodes),
+		NoFile: cmp.Or(limits.NoFile, others.NoFile), FileSize: cmp.Or(limits.FileSize, others.FileSize),
+	}
 }
 
 // named leaves a session that was made, and returns its name.

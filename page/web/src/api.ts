@@ -64,13 +64,13 @@ export interface Network {
 export interface Verified { records: number; head: { seq: number; hash: string }; problems?: { file: string; line: number; kind: string; message: string }[] }
 export interface Verification { calls: Verified; connections: Verified }
 
-export interface Me { token?: string; version: string; roots: string[] }
+export interface Me { token?: string; version: string; roots: string[]; image?: string; limits: Limits }
 
 // The storage of this origin alone has the token: the cookie goes to each port of its host.
 const place = `wisbox token of ${new URL(".", document.baseURI).pathname}`;
 let token = localStorage.getItem(place) ?? "";
 
-export const me = { version: "", roots: [] as string[] };
+export const me = { version: "", roots: [] as string[], image: "", limits: {} as Limits };
 
 /** An error that the server told. */
 export class Refused extends Error {
@@ -147,6 +147,8 @@ export const get = <T>(path: string, signal?: AbortSignal) => ask<T>("GET", path
 function known(m: Me): void {
   me.version = m.version;
   me.roots = m.roots;
+  me.image = m.image ?? "";
+  me.limits = m.limits;
 }
 
 function keep(now: string): void {

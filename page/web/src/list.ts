@@ -15,12 +15,12 @@ function create(): void {
   const roots = me.roots.length > 0 ? `One a line, as /folder or /folder:place. Allowed: ${me.roots.join(", ")}` : "None is allowed; start wisbox ui with --allow-root DIR.";
   ask("New session", "", [
     { name: "name", label: "Name", hint: "Small letters, digits and hyphens; empty for any." },
-    { name: "image", label: "Image", hint: "Empty for wisbox's own." },
+    { name: "image", label: "Image", hint: `Empty for ${me.image || "wisbox's own"}.` },
     { name: "template", label: "Template" },
     { name: "mounts", label: "Folders to copy in", kind: "textarea", hint: roots },
-    { name: "cpus", label: "Processors", hint: "Empty for 1." },
-    { name: "memory", label: "Memory", hint: "As 512m or 2g; empty for 1g." },
-    { name: "disk", label: "Disk", hint: "Empty for 2g." },
+    { name: "cpus", label: "Processors", hint: `Empty for ${me.limits.cpus}.` },
+    { name: "memory", label: "Memory", hint: `As 512m or 2g; empty for ${bytes(me.limits.memory_bytes ?? 0)}.` },
+    { name: "disk", label: "Disk", hint: `Empty for ${bytes(me.limits.disk_bytes ?? 0)}.` },
     { name: "allow", label: "Hosts that programs may connect to", hint: "As pypi.org or python; empty for no network." },
     { name: "steps", label: "Make a step before each call, to undo it", kind: "checkbox", value: "on" },
   ], "Create", async (a) => {
