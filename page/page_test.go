@@ -705,6 +705,18 @@ func TestTheTerminalOutlivesItsPage(t *testing.T) {
 	c = open("?process=none")
 	until(c, "not_found")
 	_ = c.CloseNow()
+
+	c = open("")
+	_, raw, err = c.Read(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(raw, &said))
+	s.ask("POST", "/api/sessions", `{"name":"taken"}`, nil)
+	assert.Equal(t, "exists", s.refused("POST", "/api/sessions/box/rename", `{"name":"taken"}`))
+	assert.Equal(t, "invalid", s.refused("POST", "/api/sessions/box/rename", `{"name":"No Name"}`))
+	require.NoError(t, c.Write(t.Context(), websocket.MessageBinary, []byte("echo still$((6*7))\n")))
+	until(c, "still42")
+	_ = c.CloseNow()
+	s.ask("POST", "/api/sessions/box/rename", `{"name":"renamed"}`, nil)
 }
 
 // TestBehindAPrefix: something in front speaks TLS, and keeps or takes off the prefix.

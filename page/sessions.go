@@ -119,7 +119,7 @@ func (s *Server) stop(r *http.Request) (any, error) {
 	return struct{}{}, s.opts.Manager.Stop(r.Context(), r.PathValue("id"))
 }
 
-// rename stops the session before: one that runs bears its name.
+// rename stops the session where nothing else speaks against it: one that runs bears its name.
 func (s *Server) rename(r *http.Request) (any, error) {
 	var to struct {
 		Name string `json:"name"`
@@ -127,13 +127,14 @@ func (s *Server) rename(r *http.Request) (any, error) {
 	if err := read(r, &to); err != nil {
 		return nil, err
 	}
-	if err := overlay.CheckID(to.Name); err != nil {
-		return nil, err
+	id := r.PathValue("id")
+	err := s.opts.Manager.Rename(r.Context(), id, to.Name)
+	if known := tool.AsError(err); known != nil && known.Kind == tool.Busy {
+		if err = s.opts.Manager.Stop(r.Context(), id); err == nil {
+			err = s.opts.Manager.Rename(r.Context(), id, to.Name)
+		}
 	}
-	if err := s.opts.Manager.Stop(r.Context(), r.PathValue("id")); err != nil {
-		return nil, err
-	}
-	return map[string]string{"id": to.Name}, s.opts.Manager.Rename(r.Context(), r.PathValue("id"), to.Name)
+	return map[string]string{"id": to.Name}, err
 }
 
 func fork(s *wisbox.Session, r *http.Request) (any, error) {
