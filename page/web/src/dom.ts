@@ -49,7 +49,7 @@ export function plain(name: string, max = 500): string {
 
 /** A line of a text, as plain, with its tabs. */
 export function plainLine(line: string, max = 2000): string {
-  return clip(line.replace(/\r$/, ""), max).replace(steeringText, escaped);
+  return clip(line, max).replace(steeringText, escaped);
 }
 
 function clip(text: string, max: number): string {
