@@ -42,6 +42,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 		"GET /api/sessions/{id}/log":              s.log,
 		"GET /api/sessions/{id}/verify":           s.verify,
 		"GET /api/sessions/{id}/steps/{call}":     in(s, step),
+		"GET /api/sessions/{id}/steps":            in(s, steps),
 		"POST /api/sessions/{id}/undo":            in(s, undo),
 		"GET /api/sessions/{id}/files":            in(s, files),
 		"GET /api/sessions/{id}/file":             in(s, file),

@@ -457,7 +457,18 @@ func TestTheWayBack(t *testing.T) {
 	}
 	s.ask("GET", "/api/sessions/box/steps/"+last.Call, "", &d)
 	assert.Contains(t, d.Patch, "-one\n+two\n")
-	s.ask("POST", "/api/sessions/box/undo", `{"call":""}`, nil)
+	var undoable struct {
+		Steps []struct {
+			Call, Tool string
+			Total      int64 `json:"total_changes"`
+		}
+	}
+	s.ask("GET", "/api/sessions/box/steps", "", &undoable)
+	require.NotEmpty(t, undoable.Steps)
+	assert.Equal(t, last.Call, undoable.Steps[0].Call, "the page names the call that it undoes")
+	assert.Equal(t, "write_file", undoable.Steps[0].Tool)
+	assert.EqualValues(t, 1, undoable.Steps[0].Total)
+	s.ask("POST", "/api/sessions/box/undo", fmt.Sprintf(`{"call":%q}`, last.Call), nil)
 	s.ask("GET", "/api/sessions/box/file?path=a.txt", "", &f)
 	assert.Equal(t, "one\n", f.Text)
 

@@ -38,6 +38,9 @@ export interface Usage {
 
 export interface Snapshot { snapshot_id: string; label?: string; call?: string; created_at: string; files: number; bytes: number; new_bytes: number }
 
+export interface Step { call: string; tool: string; changes: Change[]; total_changes: number }
+export interface Undone { call: string; tool?: string; calls: number; unkept?: string; restored: { added: number; changed: number; removed: number } }
+
 export interface FileChange {
   path: string; from?: string; status: string; added_lines?: number; removed_lines?: number; binary?: boolean; old_mode?: string; mode?: string;
 }
