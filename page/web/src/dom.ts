@@ -37,9 +37,9 @@ export function show(into: Element, ...children: Child[]): void {
   append(into, children);
 }
 
-// Controls, and what changes the direction or the place of text: a name must look as it is.
-const steering = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
-const steeringText = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+// Controls, what isn't seen, and what changes the direction or the place of text: a name must look as it is.
+const steering = /[\u0000-\u001f\u007f-\u009f\u2028-\u202e\ufff9-\ufffb\p{Default_Ignorable_Code_Point}]/gu;
+const steeringText = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u2028-\u202e\ufff9-\ufffb\p{Default_Ignorable_Code_Point}]/gu;
 const escaped = (c: string) => `\\u{${c.codePointAt(0)!.toString(16)}}`;
 
 /** A name with what could steer written out, cut at max characters. */

@@ -29,7 +29,8 @@ function create(): void {
     if (a["memory"]) limits.memory_bytes = size(a["memory"]);
     if (a["disk"]) limits.disk_bytes = size(a["disk"]);
     const mounts = a["mounts"]!.split("\n").filter((l) => l.trim() !== "").map((l) => {
-      const [host_path, mount_path] = l.trim().split(":");
+      const [host_path, mount_path, ...more] = l.trim().split(":");
+      if (more.length > 0) throw new Error(`${l.trim()} has more than one colon; copy a folder that has one in its name by wisbox session create --mount`);
       return { host_path, mount_path: mount_path ?? "." };
     });
     const made = await asked<{ id: string }>("POST", "api/sessions", {

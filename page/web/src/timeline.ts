@@ -132,7 +132,7 @@ function fill(body: HTMLElement, c: Call, id: string, canUndo: boolean): void {
 async function undoLast(id: string): Promise<void> {
   const { steps } = await get<{ steps: Step[] }>(of(id, "steps"));
   const last = steps.find((s) => s.total_changes > 0);
-  if (!last) throw new Error("Nothing is left to undo that programs don't write by themselves.");
+  if (!last) throw new Error("There is nothing to undo.");
   undo(id, last.call, last.tool, `It has changed ${last.changes.slice(0, 3).map((c) => plain(c.path, 80)).join(", ")}${last.total_changes > 3 ? ` and ${last.total_changes - 3} more` : ""}. `);
 }
 
