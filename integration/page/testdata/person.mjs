@@ -138,7 +138,16 @@ async function run() {
   await click("Save");
   await text("dos.txt is saved");
   assert.equal(wisbox("exec", "box", "--", "cat", "dos.txt"), "a\r\nc\r\n", "the line ends stay");
+  await click("Edit");
+  await page.locator("textarea.editor").fill("not saved");
+  await page.locator("#nav ::-p-text(Snapshots)").click();
+  await text("Discard what you changed?");
+  assert.ok(page.url().endsWith("/files"), "a view isn't left before the answer");
+  await click("Cancel", "dialog");
+  assert.equal(await page.$eval("textarea.editor", (e) => e.value), "not saved");
   await page.locator("::-p-text(mixed.txt)").click();
+  await text("Discard what you changed?");
+  await click("Discard", "dialog");
   await text("Its lines end in different ways");
   assert.equal(await page.$("::-p-aria([name=\"Edit\"][role=\"button\"])"), null);
   await page.locator("::-p-text(a.txt)").click();

@@ -149,3 +149,20 @@ export function ask(title: string, text: string, fields: Field[], yes: string, d
   document.body.append(dialog);
   dialog.showModal();
 }
+
+let unsaved = () => false;
+
+/** Has the page ask before it leaves what isn't saved, for as long as that stands in the page. */
+export function guard(isUnsaved: () => boolean): void { unsaved = isUnsaved; }
+
+window.addEventListener("beforeunload", (e) => { if (unsaved()) e.preventDefault(); });
+
+/** Goes on; where something isn't saved only after a question, and false until then. */
+export function leaving(go: () => void): boolean {
+  if (!unsaved()) {
+    go();
+    return true;
+  }
+  ask("Discard what you changed?", "The text in the editor isn't saved.", [], "Discard", async () => { unsaved = () => false; go(); }, true);
+  return false;
+}

@@ -1,5 +1,5 @@
 import { ask as asked, download, get, of, reach, Refused, type Entry, type Listing, type Shown } from "./api";
-import { ask, button, bytes, h, plain, plainLine, say, show } from "./dom";
+import { ask, button, bytes, guard, h, leaving, plain, plainLine, say, show } from "./dom";
 
 const linesAtOnce = 5000;
 const maxEdited = 48_000; // characters, the file tools' own bound
@@ -50,7 +50,7 @@ function entry(id: string, dir: string, e: Entry, choose: (path: string) => Prom
     return h("li", {}, d);
   }
   if (e.kind === "other") return h("li", {}, name, h("small", {}, " (no regular file)"));
-  return h("li", {}, h("button", { type: "button", class: "plain file", click: () => void choose(path).catch((err: Error) => say(err.message, true)) }, name),
+  return h("li", {}, h("button", { type: "button", class: "plain file", click: () => leaving(() => void choose(path).catch((err: Error) => say(err.message, true))) }, name),
     h("small", {}, e.kind === "link" ? ` → ${plain(e.target ?? "", 100)}` : ` ${bytes(e.size)}`));
 }
 
@@ -128,9 +128,12 @@ function edit(id: string, path: string, f: Shown, view: HTMLElement, gone: Abort
       if (e instanceof Refused && e.kind === "exists") throw new Error("There is a file of that name already.");
       throw e;
     }
+    guard(() => false);
     say(`${path} is saved.`);
     await open(id, path, view, gone);
   };
-  show(view, h("h2", {}, h("bdi", {}, plain(path))), h("div", { class: "row" }, button("Save", save, { class: "main" }), button("Cancel", () => open(id, path, view, gone))), area);
+  show(view, h("h2", {}, h("bdi", {}, plain(path))), h("div", { class: "row" }, button("Save", save, { class: "main" }), button("Cancel", () => void leaving(() => void open(id, path, view, gone).catch((err: Error) => say(err.message, true))))), area);
+  const shown = area.value;
+  guard(() => area.isConnected && area.value !== shown);
   area.focus();
 }
