@@ -1,14 +1,17 @@
 package page
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/httpguard"
+	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -39,6 +42,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 		"GET /api/sessions/{id}/log":              s.log,
 		"GET /api/sessions/{id}/verify":           s.verify,
 		"GET /api/sessions/{id}/steps/{call}":     in(s, step),
+		"GET /api/sessions/{id}/steps":            in(s, steps),
 		"POST /api/sessions/{id}/undo":            in(s, undo),
 		"GET /api/sessions/{id}/files":            in(s, files),
 		"GET /api/sessions/{id}/file":             in(s, file),
@@ -95,9 +99,27 @@ func (s *Server) letIn(next http.HandlerFunc) http.HandlerFunc {
 		ctx, end := context.WithCancel(context.WithValue(r.Context(), visitorKey{}, v))
 		defer end()
 		defer context.AfterFunc(v.in, end)()
-		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		if err := whole(w, r); err != nil {
+			s.fail(w, r, err)
+			return
+		}
 		next(w, r.WithContext(wisbox.WithCaller(ctx, caller)))
 	}
+}
+
+// whole reads the body of a request. The guard's deadline is for that alone: behind it the request
+// takes the time that it takes, and a deadline that passes would end it.
+func whole(w http.ResponseWriter, r *http.Request) error {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+		return tool.Errorf(tool.TooLarge, "the request is too large; the maximum is %d bytes", large.Limit).Because(err)
+	}
+	if err != nil {
+		return tool.Errorf(tool.Invalid, "the request broke off; try again").Because(err)
+	}
+	r.Body = io.NopCloser(bytes.NewReader(raw))
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	return nil
 }
 
 func (s *Server) answering(do action) http.HandlerFunc {
@@ -136,7 +158,7 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
 	var asked struct {
 		Key string `json:"key"`
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, 1<<10)
+	r.Body = http.MaxBytesReader(w, r.Body, 1<<10) // of a stranger
 	if err := read(r, &asked); err != nil {
 		s.fail(w, r, err)
 		return
@@ -159,11 +181,15 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
 
 // about is what the page knows of itself.
 type about struct {
-	Version string   `json:"version"`
-	Roots   []string `json:"roots"`
+	Version string         `json:"version"`
+	Roots   []string       `json:"roots"`
+	Image   string         `json:"image,omitempty"` // of new sessions that name none
+	Limits  sandbox.Limits `json:"limits"`          // likewise
 }
 
-func (s *Server) about() about { return about{s.opts.Version, append([]string{}, s.opts.AllowedRoots...)} }
+func (s *Server) about() about {
+	return about{s.opts.Version, append([]string{}, s.opts.AllowedRoots...), s.opts.Session.Image, s.opts.Session.Limits.WithDefaults()}
+}
 
 func (s *Server) me(*http.Request) (any, error) { return s.about(), nil }
 
@@ -184,9 +210,6 @@ func read(r *http.Request, into any) error {
 	err := dec.Decode(into)
 	if err == nil && dec.More() {
 		err = errors.New("more than one value")
-	}
-	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
-		return tool.Errorf(tool.TooLarge, "the request is too large; the maximum is %d bytes", large.Limit).Because(err)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		return tool.Errorf(tool.Invalid, "the request can't be read as JSON; load the page again").Because(err)

@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync"
@@ -32,7 +33,9 @@ type Options struct {
 	Manager *wisbox.Manager
 	// Store is the Manager's state root, whose logs are read.
 	Store *overlay.Store
-	// Session is what new sessions are made with where the page doesn't say otherwise.
+	// Session is what new sessions are made with where the page doesn't say otherwise. Its
+	// Deny is joined, its Limits count one by one, and its Allow and Mounts are left out:
+	// these are the page's alone.
 	Session wisbox.SessionOptions
 	// AllowedRoots are the folders that new sessions may get copies of. Default none.
 	AllowedRoots []string
@@ -91,13 +94,13 @@ func Listen(opts *Options) (*Server, error) {
 // end with, see [ports.HostName].
 func newLabel() string { return strings.ToLower(rand.Text()[:16]) }
 
-// listen takes both families of the loopback interface where it may choose: a browser
-// takes a name below localhost for both, so nobody else may have the other one.
+// listen takes both families of the loopback interface: a browser takes a name below
+// localhost for both, so nobody else may have the other one.
 func listen(addr string, guard *httpguard.Options) ([]net.Listener, error) {
 	if addr == "" {
 		addr = "localhost:0"
 	}
-	if host, port, err := net.SplitHostPort(addr); err == nil && host == "localhost" {
+	if host, port, err := net.SplitHostPort(addr); err == nil && foundByBrowsers(host) {
 		number, err := net.LookupPort("tcp", port)
 		if err != nil {
 			return nil, &net.AddrError{Err: "no TCP port", Addr: addr}
@@ -108,7 +111,17 @@ func listen(addr string, guard *httpguard.Options) ([]net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
+	if tcp, ok := l.Addr().(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
+		err := tool.Errorf(tool.Invalid, "the address is %q; browsers find a name below localhost at 127.0.0.1 and ::1 alone, so give localhost:%s", addr, portIn(addr))
+		return nil, errors.Join(err.In("listen"), l.Close())
+	}
 	return []net.Listener{l}, nil
+}
+
+// foundByBrowsers reports whether a host is where they look for a name below localhost.
+func foundByBrowsers(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return strings.EqualFold(host, "localhost") || err == nil && (addr.Unmap() == netip.AddrFrom4([4]byte{127, 0, 0, 1}) || addr == netip.IPv6Loopback())
 }
 
 func (s *Server) baseURL() (*url.URL, error) {
@@ -132,8 +145,10 @@ func (s *Server) baseURL() (*url.URL, error) {
 	return u, nil
 }
 
-func portOf(addr *net.TCPAddr) string {
-	_, port, _ := net.SplitHostPort(addr.String())
+func portOf(addr *net.TCPAddr) string { return portIn(addr.String()) }
+
+func portIn(addr string) string {
+	_, port, _ := net.SplitHostPort(addr)
 	return port
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -26,7 +27,9 @@ import (
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/page"
+	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/sandbox/sandboxtest"
+	"github.com/wisbox/wisbox/tool"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -385,6 +388,40 @@ func TestFoldersComeFromAllowedRootsAlone(t *testing.T) {
 	assert.Equal(t, "mine", f.Text)
 }
 
+// TestNewSessionsKeepTheRestrictions that the server was started with.
+func TestNewSessionsKeepTheRestrictions(t *testing.T) {
+	s := newSite(t, func(o *page.Options) {
+		o.Session = wisbox.SessionOptions{
+			Deny: []string{"evil.example.com"}, Limits: sandbox.Limits{Memory: 64 << 20, PIDs: 50}, Isolation: sandbox.IsolationGVisor, TTL: time.Hour, ReadBeforeWrite: true,
+		}
+	})
+	s.enter()
+	s.ask("POST", "/api/sessions", `{"name":"plain"}`, nil)
+	s.ask("POST", "/api/sessions", `{"name":"more","deny":["worse.example.com"],"limits":{"memory_bytes":33554432,"cpus":2},"ttl":60}`, nil)
+	for name, want := range map[string]wisbox.SessionOptions{
+		"plain": {Deny: []string{"evil.example.com"}, Limits: sandbox.Limits{Memory: 64 << 20, PIDs: 50, CPUs: 1}, TTL: time.Hour},
+		"more":  {Deny: []string{"evil.example.com", "worse.example.com"}, Limits: sandbox.Limits{Memory: 32 << 20, PIDs: 50, CPUs: 2}, TTL: time.Minute},
+	} {
+		var got wisbox.SessionOptions
+		all, err := s.m.List(t.Context())
+		require.NoError(t, err)
+		for _, e := range all {
+			if e.ID == name {
+				require.NoError(t, json.Unmarshal(e.State.Settings, &got))
+			}
+		}
+		assert.Equal(t, want.Deny, got.Deny, name)
+		limits := got.Limits.WithDefaults()
+		assert.Equal(t, want.Limits, sandbox.Limits{Memory: limits.Memory, PIDs: limits.PIDs, CPUs: limits.CPUs}, name)
+		assert.Equal(t, want.TTL, got.TTL, name)
+		assert.Equal(t, sandbox.IsolationGVisor, got.Isolation, name)
+		assert.True(t, got.ReadBeforeWrite, name)
+	}
+	var me struct{ Limits sandbox.Limits }
+	s.ask("GET", "/api/me", "", &me)
+	assert.EqualValues(t, 64<<20, me.Limits.Memory, "the page shows what is left out")
+}
+
 // TestTheWayBack: a call, what it changed, undo, a snapshot and restore, as the page does it.
 func TestTheWayBack(t *testing.T) {
 	s := newSite(t)
@@ -420,7 +457,18 @@ func TestTheWayBack(t *testing.T) {
 	}
 	s.ask("GET", "/api/sessions/box/steps/"+last.Call, "", &d)
 	assert.Contains(t, d.Patch, "-one\n+two\n")
-	s.ask("POST", "/api/sessions/box/undo", `{"call":""}`, nil)
+	var undoable struct {
+		Steps []struct {
+			Call, Tool string
+			Total      int64 `json:"total_changes"`
+		}
+	}
+	s.ask("GET", "/api/sessions/box/steps", "", &undoable)
+	require.NotEmpty(t, undoable.Steps)
+	assert.Equal(t, last.Call, undoable.Steps[0].Call, "the page names the call that it undoes")
+	assert.Equal(t, "write_file", undoable.Steps[0].Tool)
+	assert.EqualValues(t, 1, undoable.Steps[0].Total)
+	s.ask("POST", "/api/sessions/box/undo", fmt.Sprintf(`{"call":%q}`, last.Call), nil)
 	s.ask("GET", "/api/sessions/box/file?path=a.txt", "", &f)
 	assert.Equal(t, "one\n", f.Text)
 
@@ -613,6 +661,17 @@ func TestLogsArePaged(t *testing.T) {
 		before = fmt.Sprintf("?before=%d", p.First)
 	}
 	assert.Equal(t, calls, seen)
+
+	first := func(after int) string {
+		res := s.events("box", after)
+		defer res.Body.Close()
+		lines := bufio.NewScanner(res.Body)
+		for lines.Scan() && (lines.Text() == "" || strings.HasPrefix(lines.Text(), ":")) {
+		}
+		return lines.Text()
+	}
+	assert.Equal(t, "id: 704", first(calls-500))
+	assert.Equal(t, "event: gap", first(calls-501), "a page that wasn't looked at misses no call: it reads the log again")
 }
 
 // TestTheTerminalOutlivesItsPage: a shell, its size, and what it wrote for the next page.
@@ -657,6 +716,18 @@ func TestTheTerminalOutlivesItsPage(t *testing.T) {
 	c = open("?process=none")
 	until(c, "not_found")
 	_ = c.CloseNow()
+
+	c = open("")
+	_, raw, err = c.Read(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(raw, &said))
+	s.ask("POST", "/api/sessions", `{"name":"taken"}`, nil)
+	assert.Equal(t, "exists", s.refused("POST", "/api/sessions/box/rename", `{"name":"taken"}`))
+	assert.Equal(t, "invalid", s.refused("POST", "/api/sessions/box/rename", `{"name":"No Name"}`))
+	require.NoError(t, c.Write(t.Context(), websocket.MessageBinary, []byte("echo still$((6*7))\n")))
+	until(c, "still42")
+	_ = c.CloseNow()
+	s.ask("POST", "/api/sessions/box/rename", `{"name":"renamed"}`, nil)
 }
 
 // TestBehindAPrefix: something in front speaks TLS, and keeps or takes off the prefix.
@@ -684,4 +755,29 @@ func TestBehindAPrefix(t *testing.T) {
 	}
 	_, err := page.Listen(&page.Options{Address: "0.0.0.0:0"})
 	assert.Error(t, err, "other machines need TLS")
+}
+
+// TestBothFamilies are the page's, wherever it listens on this machine: who had the other one
+// would be found by its name.
+func TestBothFamilies(t *testing.T) {
+	for _, addr := range []string{"", "localhost:0", "LOCALHOST:0", "127.0.0.1:0", "[::1]:0", "[::ffff:127.0.0.1]:0"} {
+		server, err := page.Listen(&page.Options{Address: addr})
+		require.NoError(t, err, addr)
+		_, port, err := net.SplitHostPort(server.Address().String())
+		require.NoError(t, err)
+		for _, family := range []string{"127.0.0.1", "::1"} {
+			l, err := net.Listen("tcp", net.JoinHostPort(family, port))
+			assert.Error(t, err, "%q leaves %s to others", addr, family)
+			if err == nil {
+				assert.NoError(t, l.Close())
+			}
+		}
+		require.NoError(t, server.Close())
+	}
+	for _, addr := range []string{"127.0.0.2:0", "[::ffff:127.9.9.9]:0"} {
+		_, err := page.Listen(&page.Options{Address: addr})
+		known := (*tool.Error)(nil)
+		require.ErrorAs(t, err, &known, addr)
+		assert.Equal(t, "listen", known.Field)
+	}
 }

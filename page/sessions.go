@@ -86,13 +86,24 @@ func (s *Server) create(r *http.Request) (any, error) {
 	o := s.opts.Session
 	o.Kept, o.Name, o.AutoSnapshot, o.Mounts, o.AllowedRoots = true, a.Name, a.Steps, a.Mounts, s.opts.AllowedRoots
 	o.Image, o.Template = cmp.Or(a.Image, o.Image), a.Template
-	o.Limits, o.Allow, o.Deny = a.Limits, a.Allow, a.Deny
-	o.TTL, o.Idle = time.Duration(a.TTL)*time.Second, time.Duration(a.Idle)*time.Second
+	o.Limits = over(o.Limits, a.Limits)
+	o.Allow, o.Deny = a.Allow, slices.Concat(o.Deny, a.Deny)
+	o.TTL = cmp.Or(time.Duration(a.TTL)*time.Second, o.TTL)
+	o.Idle = cmp.Or(time.Duration(a.Idle)*time.Second, o.Idle)
 	made, err := s.opts.Manager.Open(r.Context(), &o)
 	if err != nil {
 		return nil, err
 	}
 	return named(made, r)
+}
+
+// over is what is set of the one limits, and of the others where it isn't.
+func over(others, limits sandbox.Limits) sandbox.Limits {
+	return sandbox.Limits{
+		CPUs: cmp.Or(limits.CPUs, others.CPUs), Memory: cmp.Or(limits.Memory, others.Memory), PIDs: cmp.Or(limits.PIDs, others.PIDs),
+		Tmp: cmp.Or(limits.Tmp, others.Tmp), Disk: cmp.Or(limits.Disk, others.Disk), Inodes: cmp.Or(limits.Inodes, others.Inodes),
+		NoFile: cmp.Or(limits.NoFile, others.NoFile), FileSize: cmp.Or(limits.FileSize, others.FileSize),
+	}
 }
 
 // named leaves a session that was made, and returns its name.
@@ -108,7 +119,7 @@ func (s *Server) stop(r *http.Request) (any, error) {
 	return struct{}{}, s.opts.Manager.Stop(r.Context(), r.PathValue("id"))
 }
 
-// rename stops the session before: one that runs bears its name.
+// rename stops the session where nothing else speaks against it: one that runs bears its name.
 func (s *Server) rename(r *http.Request) (any, error) {
 	var to struct {
 		Name string `json:"name"`
@@ -116,13 +127,14 @@ func (s *Server) rename(r *http.Request) (any, error) {
 	if err := read(r, &to); err != nil {
 		return nil, err
 	}
-	if err := overlay.CheckID(to.Name); err != nil {
-		return nil, err
+	id := r.PathValue("id")
+	err := s.opts.Manager.Rename(r.Context(), id, to.Name)
+	if known := tool.AsError(err); known != nil && known.Kind == tool.Busy {
+		if err = s.opts.Manager.Stop(r.Context(), id); err == nil {
+			err = s.opts.Manager.Rename(r.Context(), id, to.Name)
+		}
 	}
-	if err := s.opts.Manager.Stop(r.Context(), r.PathValue("id")); err != nil {
-		return nil, err
-	}
-	return map[string]string{"id": to.Name}, s.opts.Manager.Rename(r.Context(), r.PathValue("id"), to.Name)
+	return map[string]string{"id": to.Name}, err
 }
 
 func fork(s *wisbox.Session, r *http.Request) (any, error) {

@@ -63,6 +63,12 @@ func restore(s *wisbox.Session, r *http.Request) (any, error) {
 	return call(s, r, "snapshot_restore", a)
 }
 
+// steps are the last calls that can be undone, the latest first.
+func steps(s *wisbox.Session, r *http.Request) (any, error) {
+	all, err := s.Steps(r.Context(), 0)
+	return map[string]any{"steps": all}, err
+}
+
 func undo(s *wisbox.Session, r *http.Request) (any, error) {
 	var a struct {
 		Call string `json:"call"`

@@ -77,7 +77,8 @@ func (t *terminal) run(ctx context.Context, s *wisbox.Session, process string) e
 	open := ctx // a read whose context ends breaks the connection off
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	if process == "" {
+	fresh := process == ""
+	if fresh {
 		begun, err := s.StartProcess(ctx, sandbox.Cmd{Argv: []string{"bash", "-l"}, TTY: &t.size, Env: []string{"TERM=xterm-256color"}},
 			&wisbox.ProcessOptions{KeepStdin: true, Tag: terminalTag, AtOnce: true})
 		if err != nil {
@@ -86,6 +87,10 @@ func (t *terminal) run(ctx context.Context, s *wisbox.Session, process string) e
 		process = begun.ProcessID
 	}
 	if err := t.say(said{Process: process}); err != nil {
+		if fresh { // the page tries again, and never learns of this one
+			_, failed := s.SignalProcess(context.WithoutCancel(ctx), process, "KILL")
+			err = errors.Join(err, failed)
+		}
 		return err
 	}
 	keys, typed := io.Pipe()

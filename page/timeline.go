@@ -2,6 +2,7 @@ package page
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -77,13 +78,11 @@ func pageOf(r *http.Request, last func(id string, n int, each func([]byte) error
 	return all, err
 }
 
-// events sends each new record of the log as it comes, from the one after ?after=.
+// events sends each new record of the log as it comes, from the one after ?after=. Where that
+// is more than a page of the log, its one event is gap: read the log again.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
 	after, err := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64)
-	if text := r.Header.Get("Last-Event-ID"); text != "" { // the browser's own next try
-		after, err = strconv.ParseInt(text, 10, 64)
-	}
 	end := records{}
 	if err != nil || after < 0 {
 		err = tool.Errorf(tool.Invalid, "after must be the number of a record, 0 for all").In("after")
@@ -103,7 +102,11 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	defer looks.Stop()
 	for {
 		if after, err = s.news(id, after, out); err != nil {
-			_ = out.send("event: end\ndata: {}\n\n") // the session is gone
+			event := "end" // the session is gone
+			if errors.Is(err, errGap) {
+				event = "gap"
+			}
+			_ = out.send("event: " + event + "\ndata: {}\n\n")
 			return
 		}
 		select {
@@ -114,21 +117,32 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// news sends what came after a record, and returns the number of the last one.
+// errGap is that of a stream behind which more has come than one answer has.
+var errGap = errors.New("too many records for a stream")
+
+// news sends what came after a record, and returns the number of the last one. It sends all of
+// it or, where that is more than a page of the log, nothing.
 func (s *Server) news(id string, after int64, out *stream) (int64, error) {
 	end := records{}
 	if err := s.opts.Store.LastLog(id, 1, end.add); err != nil {
 		return after, err
 	}
-	if end.Last <= after {
+	switch {
+	case end.Last <= after:
 		return after, out.keepAlive()
+	case end.Last-after > pageOfLog:
+		return after, errGap
 	}
 	fresh := records{}
-	if err := s.opts.Store.LastLog(id, int(min(end.Last-after, pageOfLog)), fresh.add); err != nil {
+	err := s.opts.Store.LastLog(id, pageOfLog, fresh.add)
+	switch {
+	case err != nil:
 		return after, err
+	case fresh.First > after+1: // more came between the two looks
+		return after, errGap
 	}
 	for i, line := range fresh.Records {
-		seq := fresh.Last - int64(len(fresh.Records)-1-i)
+		seq := fresh.First + int64(i)
 		if seq <= after {
 			continue
 		}
@@ -136,7 +150,7 @@ func (s *Server) news(id string, after int64, out *stream) (int64, error) {
 			return after, err
 		}
 	}
-	return max(after, fresh.Last), nil
+	return fresh.Last, nil
 }
 
 // stream is an answer that goes on.
@@ -147,9 +161,7 @@ type stream struct {
 }
 
 func newStream(w http.ResponseWriter) *stream {
-	s := &stream{w: w, ctl: http.NewResponseController(w), said: time.Now()}
-	_ = s.ctl.SetReadDeadline(time.Time{}) // the request came whole
-	return s
+	return &stream{w: w, ctl: http.NewResponseController(w), said: time.Now()}
 }
 
 func (s *stream) send(text string) error {

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/internal/rundir"
@@ -25,7 +26,11 @@ type uiOptions struct {
 	cert, key   string
 	roots       []string
 	noBrowser   bool
+	sessions    sessionFlags // of those that the page makes
 }
+
+// pageFlags are those of a new session that the page has no field for, or that bound it.
+var pageFlags = []string{"image", "cpus", "memory", "pids", "tmp", "disk", "inodes", "isolation", "strict", "userns", "seccomp", "deny", "egress-out", "egress-via"}
 
 func (a *app) newUICmd() *cobra.Command {
 	opts := &uiOptions{}
@@ -38,7 +43,11 @@ changed, undo, files, snapshots, a terminal, and connections. It goes on until C
 The URL that is printed lets one browser in, once; the next one is printed then. Whoever
 is in may do what you can do with wisbox. The page listens on the loopback interface;
 beyond it --tls-cert and --tls-key are needed. Something in front that speaks TLS passes
-requests on where --url says what browsers call the page. See docs/page.md.`,
+requests on where --url says what browsers call the page. See docs/page.md.
+
+New sessions begin as those of wisbox session create do: with the limits, --deny,
+--isolation and the like of the flags, of $WISBOX_ISOLATION and of your configuration
+files. --deny of all of them counts; the page adds to it.`,
 		Example: `  wisbox ui
   wisbox ui --allow-root ~/src
   wisbox ui --no-browser --listen localhost:8090 --url https://dev.example.com/wisbox/`,
@@ -56,6 +65,10 @@ requests on where --url says what browsers call the page. See docs/page.md.`,
 	flags.StringVar(&opts.cert, "tls-cert", "", "`FILE` with a certificate, to listen beyond loopback; goes with --tls-key")
 	flags.StringVar(&opts.key, "tls-key", "", "`FILE` with the key of the certificate")
 	flags.StringArrayVar(&opts.roots, "allow-root", nil, "folder that the page may copy into new sessions, and what is below it: a `DIR`; repeatable (default none)")
+	opts.sessions.register(pflag.NewFlagSet("session", pflag.ContinueOnError)) // files set the others too
+	for _, name := range pageFlags {
+		flags.AddFlag(opts.sessions.flags.Lookup(name))
+	}
 	flags.BoolVar(&opts.noBrowser, "no-browser", false, "only print the URL")
 	return cmd
 }
@@ -69,17 +82,25 @@ func (a *app) runUI(ctx context.Context, opts *uiOptions) error {
 		}
 		opts.roots[i] = abs
 	}
+	so, err := a.sessionOptions(&opts.sessions)
+	if err != nil {
+		return err
+	}
+	so.OnPull = nil // of many requests at once
 	m, err := a.manager(ctx)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
+	if err := a.buildImage(ctx, m, &opts.sessions, so); err != nil {
+		return err
+	}
 	store, err := overlay.OpenStore(a.cache)
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	server, err := page.Listen(a.pageOptions(opts, m, store))
+	server, err := page.Listen(a.pageOptions(opts, so, m, store))
 	if known := (*tool.Error)(nil); errors.As(err, &known) {
 		return asUsage(known.In("--" + known.Field)) // of --url
 	}
@@ -97,9 +118,9 @@ func (a *app) runUI(ctx context.Context, opts *uiOptions) error {
 	return ctx.Err() // the signal's exit code
 }
 
-func (a *app) pageOptions(opts *uiOptions, m *wisbox.Manager, store *overlay.Store) *page.Options {
+func (a *app) pageOptions(opts *uiOptions, so *wisbox.SessionOptions, m *wisbox.Manager, store *overlay.Store) *page.Options {
 	return &page.Options{
-		Manager: m, Store: store, AllowedRoots: opts.roots, Address: opts.listen, URL: opts.url,
+		Manager: m, Store: store, Session: *so, AllowedRoots: opts.roots, Address: opts.listen, URL: opts.url,
 		CertFile: opts.cert, KeyFile: opts.key, Version: version, Log: a.logger(),
 		Entered: func(next string) {
 			fmt.Fprintf(a.err, "wisbox: a browser has signed in; another one opens: %s\n", next)

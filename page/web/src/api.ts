@@ -38,6 +38,9 @@ export interface Usage {
 
 export interface Snapshot { snapshot_id: string; label?: string; call?: string; created_at: string; files: number; bytes: number; new_bytes: number }
 
+export interface Step { call: string; tool: string; changes: Change[]; total_changes: number }
+export interface Undone { call: string; tool?: string; calls: number; unkept?: string; restored: { added: number; changed: number; removed: number } }
+
 export interface FileChange {
   path: string; from?: string; status: string; added_lines?: number; removed_lines?: number; binary?: boolean; old_mode?: string; mode?: string;
 }
@@ -64,13 +67,13 @@ export interface Network {
 export interface Verified { records: number; head: { seq: number; hash: string }; problems?: { file: string; line: number; kind: string; message: string }[] }
 export interface Verification { calls: Verified; connections: Verified }
 
-export interface Me { token?: string; version: string; roots: string[] }
+export interface Me { token?: string; version: string; roots: string[]; image?: string; limits: Limits }
 
 // The storage of this origin alone has the token: the cookie goes to each port of its host.
 const place = `wisbox token of ${new URL(".", document.baseURI).pathname}`;
 let token = localStorage.getItem(place) ?? "";
 
-export const me = { version: "", roots: [] as string[] };
+export const me = { version: "", roots: [] as string[], image: "", limits: {} as Limits };
 
 /** An error that the server told. */
 export class Refused extends Error {
@@ -147,6 +150,8 @@ export const get = <T>(path: string, signal?: AbortSignal) => ask<T>("GET", path
 function known(m: Me): void {
   me.version = m.version;
   me.roots = m.roots;
+  me.image = m.image ?? "";
+  me.limits = m.limits;
 }
 
 function keep(now: string): void {

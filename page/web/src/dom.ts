@@ -37,9 +37,9 @@ export function show(into: Element, ...children: Child[]): void {
   append(into, children);
 }
 
-// Controls, and what changes the direction or the place of text: a name must look as it is.
-const steering = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
-const steeringText = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+// Controls, what isn't seen, and what changes the direction or the place of text: a name must look as it is.
+const steering = /[\u0000-\u001f\u007f-\u009f\u2028-\u202e\ufff9-\ufffb\p{Default_Ignorable_Code_Point}]/gu;
+const steeringText = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u2028-\u202e\ufff9-\ufffb\p{Default_Ignorable_Code_Point}]/gu;
 const escaped = (c: string) => `\\u{${c.codePointAt(0)!.toString(16)}}`;
 
 /** A name with what could steer written out, cut at max characters. */
@@ -49,7 +49,7 @@ export function plain(name: string, max = 500): string {
 
 /** A line of a text, as plain, with its tabs. */
 export function plainLine(line: string, max = 2000): string {
-  return clip(line.replace(/\r$/, ""), max).replace(steeringText, escaped);
+  return clip(line, max).replace(steeringText, escaped);
 }
 
 function clip(text: string, max: number): string {
@@ -148,4 +148,21 @@ export function ask(title: string, text: string, fields: Field[], yes: string, d
   });
   document.body.append(dialog);
   dialog.showModal();
+}
+
+let unsaved = () => false;
+
+/** Has the page ask before it leaves what isn't saved, for as long as that stands in the page. */
+export function guard(isUnsaved: () => boolean): void { unsaved = isUnsaved; }
+
+window.addEventListener("beforeunload", (e) => { if (unsaved()) e.preventDefault(); });
+
+/** Goes on; where something isn't saved only after a question, and false until then. */
+export function leaving(go: () => void): boolean {
+  if (!unsaved()) {
+    go();
+    return true;
+  }
+  ask("Discard what you changed?", "The text in the editor isn't saved.", [], "Discard", async () => { unsaved = () => false; go(); }, true);
+  return false;
 }

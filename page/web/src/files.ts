@@ -1,5 +1,5 @@
 import { ask as asked, download, get, of, reach, Refused, type Entry, type Listing, type Shown } from "./api";
-import { ask, button, bytes, h, plain, plainLine, say, show } from "./dom";
+import { ask, button, bytes, guard, h, leaving, plain, plainLine, say, show } from "./dom";
 
 const linesAtOnce = 5000;
 const maxEdited = 48_000; // characters, the file tools' own bound
@@ -50,15 +50,25 @@ function entry(id: string, dir: string, e: Entry, choose: (path: string) => Prom
     return h("li", {}, d);
   }
   if (e.kind === "other") return h("li", {}, name, h("small", {}, " (no regular file)"));
-  return h("li", {}, h("button", { type: "button", class: "plain file", click: () => void choose(path).catch((err: Error) => say(err.message, true)) }, name),
+  return h("li", {}, h("button", { type: "button", class: "plain file", click: () => leaving(() => void choose(path).catch((err: Error) => say(err.message, true))) }, name),
     h("small", {}, e.kind === "link" ? ` → ${plain(e.target ?? "", 100)}` : ` ${bytes(e.size)}`));
+}
+
+/** The one end that all lines of a text have; undefined where they differ, as an editor makes them one. */
+function lineEnd(text: string): string | undefined {
+  const count = (what: RegExp) => text.match(what)?.length ?? 0;
+  const returns = count(/\r/g);
+  if (returns === 0) return "\n";
+  return returns === count(/\r\n/g) && returns === count(/\n/g) ? "\r\n" : undefined;
 }
 
 async function open(id: string, path: string, view: HTMLElement, gone: AbortSignal): Promise<void> {
   const f = await get<Shown>(of(id, "file", { path }), gone);
-  const editable = f.kind === "text" && !f.cut && f.text!.length <= maxEdited;
+  const whole = f.kind === "text" && !f.cut && f.text!.length <= maxEdited;
+  const editable = whole && lineEnd(f.text ?? "") !== undefined;
   show(view, h("h2", {}, h("bdi", {}, plain(path))), h("div", { class: "row" }, h("span", {}, bytes(f.size)),
     button("Download", () => download(of(id, "raw", { path }), "")), editable && button("Edit", () => edit(id, path, f, view, gone))),
+    whole && !editable && h("p", { class: "none" }, "Its lines end in different ways, which an editor here would make one; edit it in the terminal."),
     f.cut && h("p", { class: "none" }, "Only the beginning is shown; the download has all of it."), content(id, path, f, gone));
   view.focus({ preventScroll: true });
 }
@@ -66,7 +76,7 @@ async function open(id: string, path: string, view: HTMLElement, gone: AbortSign
 function content(id: string, path: string, f: Shown, gone: AbortSignal): HTMLElement {
   if (f.kind === "image") return picture(id, path, f, gone);
   if (f.kind === "bytes") return h("pre", { tabindex: 0, "aria-label": "Bytes in hexadecimal" }, hex(f.hex ?? ""));
-  const all = (f.text ?? "").split("\n");
+  const all = (f.text ?? "").split(lineEnd(f.text ?? "") ?? "\n");
   if (all.at(-1) === "") all.pop();
   const text = h("pre", { class: "text", tabindex: 0, "aria-label": "Text" });
   const more = h("div", { class: "row" });
@@ -109,17 +119,21 @@ function hex(text: string): string {
 
 function edit(id: string, path: string, f: Shown, view: HTMLElement, gone: AbortSignal): void {
   const area = h("textarea", { class: "editor", spellcheck: "false", rows: 24, "aria-label": `Text of ${path}` });
+  const end = lineEnd(f.text ?? "")!;
   area.value = f.text ?? "";
   const save = async () => {
     try {
-      await asked("PUT", of(id, "file", { path }), { text: area.value, was: f.sha256 });
+      await asked("PUT", of(id, "file", { path }), { text: area.value.replaceAll("\n", end), was: f.sha256 });
     } catch (e) {
       if (e instanceof Refused && e.kind === "exists") throw new Error("There is a file of that name already.");
       throw e;
     }
+    guard(() => false);
     say(`${path} is saved.`);
     await open(id, path, view, gone);
   };
-  show(view, h("h2", {}, h("bdi", {}, plain(path))), h("div", { class: "row" }, button("Save", save, { class: "main" }), button("Cancel", () => open(id, path, view, gone))), area);
+  show(view, h("h2", {}, h("bdi", {}, plain(path))), h("div", { class: "row" }, button("Save", save, { class: "main" }), button("Cancel", () => void leaving(() => void open(id, path, view, gone).catch((err: Error) => say(err.message, true))))), area);
+  const shown = area.value;
+  guard(() => area.isConnected && area.value !== shown);
   area.focus();
 }

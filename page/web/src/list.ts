@@ -15,12 +15,12 @@ function create(): void {
   const roots = me.roots.length > 0 ? `One a line, as /folder or /folder:place. Allowed: ${me.roots.join(", ")}` : "None is allowed; start wisbox ui with --allow-root DIR.";
   ask("New session", "", [
     { name: "name", label: "Name", hint: "Small letters, digits and hyphens; empty for any." },
-    { name: "image", label: "Image", hint: "Empty for wisbox's own." },
+    { name: "image", label: "Image", hint: `Empty for ${me.image || "wisbox's own"}.` },
     { name: "template", label: "Template" },
     { name: "mounts", label: "Folders to copy in", kind: "textarea", hint: roots },
-    { name: "cpus", label: "Processors", hint: "Empty for 1." },
-    { name: "memory", label: "Memory", hint: "As 512m or 2g; empty for 1g." },
-    { name: "disk", label: "Disk", hint: "Empty for 2g." },
+    { name: "cpus", label: "Processors", hint: `Empty for ${me.limits.cpus}.` },
+    { name: "memory", label: "Memory", hint: `As 512m or 2g; empty for ${bytes(me.limits.memory_bytes ?? 0)}.` },
+    { name: "disk", label: "Disk", hint: `Empty for ${bytes(me.limits.disk_bytes ?? 0)}.` },
     { name: "allow", label: "Hosts that programs may connect to", hint: "As pypi.org or python; empty for no network." },
     { name: "steps", label: "Make a step before each call, to undo it", kind: "checkbox", value: "on" },
   ], "Create", async (a) => {
@@ -29,7 +29,8 @@ function create(): void {
     if (a["memory"]) limits.memory_bytes = size(a["memory"]);
     if (a["disk"]) limits.disk_bytes = size(a["disk"]);
     const mounts = a["mounts"]!.split("\n").filter((l) => l.trim() !== "").map((l) => {
-      const [host_path, mount_path] = l.trim().split(":");
+      const [host_path, mount_path, ...more] = l.trim().split(":");
+      if (more.length > 0) throw new Error(`${l.trim()} has more than one colon; copy a folder that has one in its name by wisbox session create --mount`);
       return { host_path, mount_path: mount_path ?? "." };
     });
     const made = await asked<{ id: string }>("POST", "api/sessions", {

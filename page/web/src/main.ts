@@ -1,5 +1,5 @@
 import { enter, leave as signOut, me, recognized, whenSignedOut } from "./api";
-import { button, h, show } from "./dom";
+import { button, h, leaving, show } from "./dom";
 import { files } from "./files";
 import { limits } from "./limits";
 import { list } from "./list";
@@ -72,9 +72,16 @@ async function begin(): Promise<void> {
     locked(e instanceof Error ? e.message : String(e));
     return;
   }
+  let here = location.hash;
   window.addEventListener("hashchange", () => {
-    if (location.hash === "#main" || location.hash.startsWith("#key=")) return; // #main: the link that skips
-    void go().then(() => { if (!main.contains(document.activeElement)) main.focus({ preventScroll: true }); });
+    if (location.hash === here || location.hash === "#main" || location.hash.startsWith("#key=")) return; // #main: the link that skips
+    const to = location.hash;
+    const left = leaving(() => {
+      here = to;
+      if (location.hash !== to) history.replaceState(null, "", to);
+      void go().then(() => { if (!main.contains(document.activeElement)) main.focus({ preventScroll: true }); });
+    });
+    if (!left) history.replaceState(null, "", here || "#/");
   });
   await go();
 }

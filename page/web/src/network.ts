@@ -15,7 +15,7 @@ export async function network(into: HTMLElement, id: string, gone: AbortSignal):
       n.problem !== undefined && h("p", { class: "fault" }, plain(n.problem)),
       h("h2", {}, "Last denials"), denied.length === 0 ? h("p", { class: "none" }, "Nothing was denied lately.") :
       h("ul", { class: "paths" }, ...denied.map((d) => h("li", { class: "row" }, when(d.time), h("bdi", {}, plain(`${d.host}${d.port ? `:${d.port}` : ""}`)), h("span", {}, plain(d.reason)),
-        rule(d) !== "" && button(`Allow ${plain(rule(d), 80)}`, async () => { await change({ allow: [rule(d)] }); say(`${rule(d)} is allowed from now on.`); })))));
+        rule(d) !== "" && button(`Allow ${plain(rule(d), Infinity)}`, async () => { await change({ allow: [rule(d)] }); say(`${rule(d)} is allowed from now on.`); })))));
   };
   const page = async (before?: number) => {
     const p = await get<Records<Connection>>(of(id, "connections", { before }), gone);

@@ -1,4 +1,4 @@
-import { ask as asked, get, listen, of, Refused, type Call, type Compared, type Connection, type Inspection, type Records, type Verification } from "./api";
+import { ask as asked, get, listen, of, Refused, type Call, type Compared, type Connection, type Inspection, type Records, type Step, type Undone, type Verification } from "./api";
 import { diffOf } from "./diff";
 import { ask, button, h, plain, say, show, took, when, type Child } from "./dom";
 
@@ -36,6 +36,7 @@ export async function timeline(into: HTMLElement, id: string, gone: AbortSignal)
   };
   const page = async (before?: number) => {
     const p = await get<Records<Call>>(of(id, "log", { before }), gone);
+    if (before === undefined) { show(seen); hosts.clear(); }
     for (const c of p.records.toReversed()) add(c, false);
     if (p.records.length > 0) first = p.first;
     if (before === undefined) last = p.last;
@@ -53,7 +54,7 @@ export async function timeline(into: HTMLElement, id: string, gone: AbortSignal)
 
   all.addEventListener("change", () => seen.classList.toggle("all", all.checked));
   show(into, h("div", { class: "row" },
-    button("Undo the last change", () => undo(id, ""), { disabled: !info.auto_snapshot }),
+    button("Undo the last change", () => undoLast(id), { disabled: !info.auto_snapshot }),
     button("Verify the log", async () => show(verified, await verification(id))),
     h("label", { class: "inline", for: "own" }, all, " also what this page looked at"), live), verified,
     !info.auto_snapshot && h("p", { class: "none" }, "This session makes no steps, so its calls can't be undone. Sessions created with steps can."),
@@ -61,7 +62,7 @@ export async function timeline(into: HTMLElement, id: string, gone: AbortSignal)
   await page();
   if (last === 0) show(older, h("p", { class: "none" }, "No call was made yet. Open the terminal, or let an agent work here."));
   void connections().catch(() => undefined);
-  follow(id, () => last, gone, live, (c) => {
+  follow(id, () => last, gone, live, () => page(), (c) => {
     if (c.seq <= last) return;
     if (last === 0) show(older);
     last = c.seq;
@@ -71,19 +72,22 @@ export async function timeline(into: HTMLElement, id: string, gone: AbortSignal)
   });
 }
 
-/** Listens for new records, but not while nobody looks: a browser has few connections. */
-function follow(id: string, after: () => number, gone: AbortSignal, live: HTMLElement, each: (c: Call) => void): void {
+/** Listens for new records, but not while nobody looks: a browser has few connections. Where too many came, again reads the log. */
+function follow(id: string, after: () => number, gone: AbortSignal, live: HTMLElement, again: () => Promise<void>, each: (c: Call) => void): void {
   let watching: AbortController | undefined, waiting = 0, over = false;
   const stop = () => { window.clearTimeout(waiting); watching?.abort(); watching = undefined; };
   const begin = () => {
     if (gone.aborted || document.hidden || watching || over) return;
     const now = watching = new AbortController();
+    let gap = false;
     void listen(of(id, "events", { after: after() }), now.signal, () => show(live, "● live"), (event, data) => {
       if (event === "end") over = true;
+      else if (event === "gap") gap = true;
       else each(JSON.parse(data) as Call);
-    }).catch((e: unknown) => { over = e instanceof Refused && e.status === 404; }).then(() => {
+    }).then(() => (gap ? again() : undefined)).catch((e: unknown) => { gap = false; over = e instanceof Refused && e.status === 404; }).then(() => {
       if (watching !== now) return;
       watching = undefined;
+      if (gap) return begin();
       show(live, over ? "The session is gone." : "○ waiting for the server");
       waiting = window.setTimeout(begin, 2000);
     });
@@ -121,13 +125,22 @@ function fill(body: HTMLElement, c: Call, id: string, canUndo: boolean): void {
     (c.changes ?? []).length > 0 && h("ul", { class: "paths" }, ...(c.changes ?? []).map((f) => h("li", {}, f.removed ? "− " : "± ", h("bdi", {}, plain(f.path))))),
     canUndo && h("div", { class: "row" },
       button("Show the diff", async () => show(patch, diffOf(await get<Compared>(of(id, `steps/${encodeURIComponent(c.call)}`)))), { "aria-label": `Show the diff: ${c.tool} ${c.call}` }),
-      button("Undo this call and all after it", () => undo(id, c.call), { class: "danger", "aria-label": `Undo this call and all after it: ${c.tool} ${c.call}` })), patch);
+      button("Undo this call and all after it", () => undo(id, c.call, c.tool), { class: "danger", "aria-label": `Undo this call and all after it: ${c.tool} ${c.call}` })), patch);
 }
 
-function undo(id: string, call: string): void {
-  ask(call === "" ? "Undo the last change?" : "Undo this call and all after it?", "Files become what they were before. The present state is kept as a snapshot.", [], "Undo", async () => {
-    const done = await asked<{ calls: number; restored: { added: number; changed: number; removed: number } }>("POST", of(id, "undo"), { call });
-    say(`${done.calls === 1 ? "One call was" : `${done.calls} calls were`} undone: ${done.restored.added} files added, ${done.restored.changed} changed, ${done.restored.removed} removed.`);
+/** Asks about the last call that has changed something, by its name: another one may come meanwhile. */
+async function undoLast(id: string): Promise<void> {
+  const { steps } = await get<{ steps: Step[] }>(of(id, "steps"));
+  const last = steps.find((s) => s.total_changes > 0);
+  if (!last) throw new Error("There is nothing to undo.");
+  undo(id, last.call, last.tool, `It has changed ${last.changes.slice(0, 3).map((c) => plain(c.path, 80)).join(", ")}${last.total_changes > 3 ? ` and ${last.total_changes - 3} more` : ""}. `);
+}
+
+function undo(id: string, call: string, tool: string, changes = ""): void {
+  ask(`Undo ${plain(tool, 60)} ${call} and all after it?`, `${changes}Files become what they were before. The present state is kept as a snapshot.`, [], "Undo", async () => {
+    const done = await asked<Undone>("POST", of(id, "undo"), { call });
+    say(`${done.calls === 1 ? "One call was" : `${done.calls} calls were`} undone, from ${done.tool ?? ""} ${done.call} on: ${done.restored.added} files added, ${done.restored.changed} changed, ${done.restored.removed} removed.` +
+      (done.unkept ? ` The state before is lost: ${done.unkept}` : ""), Boolean(done.unkept));
   });
 }
 
