@@ -217,11 +217,17 @@ func wanted(t reflect.Type, key toml.Key) (known toml.Key, want string) {
 
 func joined(key toml.Key) string { return clip.Text(strings.Join(key, ".")) }
 
-// copies finds what may take files of the context into a build; it may find more.
-var copies = regexp.MustCompile(`(?i)\b(copy|add)\b|--mount`)
+// copies finds what may take files of the context into a build; it may find more. A word may
+// go on in the next line, and comments may stand in between.
+var (
+	copies    = regexp.MustCompile(`(?i)\b(copy|add)\b|--mount`)
+	continued = regexp.MustCompile("[\\\\`][ \\t\\r]*\\n([ \\t]*(#[^\\n]*)?\\n)*[ \\t]*")
+)
 
 // CopiesFiles reports whether a build of the Containerfile may take files of its context.
-func (f *File) CopiesFiles() bool { return copies.Match(f.Containerfile) }
+func (f *File) CopiesFiles() bool {
+	return copies.Match(f.Containerfile) || copies.Match(continued.ReplaceAll(f.Containerfile, nil))
+}
 
 const maxContainerfile = 64 << 10 // bytes: a person is shown them
 
