@@ -306,3 +306,25 @@ func TestNoFileOfACopyLiesBelowALink(t *testing.T) {
 		})
 	}
 }
+
+// A name that begins with the source's is not below it, and "a../f" is a name.
+func TestNoFileOfACopyLeavesItsDirectory(t *testing.T) {
+	for _, c := range []struct {
+		source  string
+		members []member
+	}{
+		{"a", []member{{tar.TypeDir, "a", ""}, {tar.TypeReg, "a../Containerfile", "FROM evil"}}},
+		{"b", []member{{tar.TypeDir, "b", ""}, {tar.TypeSymlink, "b../z", "/etc"}}},
+		{"a", []member{{tar.TypeDir, "a", ""}, {tar.TypeReg, "ab", "x"}}},
+		{"a", []member{{tar.TypeDir, "a", ""}, {tar.TypeReg, "a../f", "x"}, {tar.TypeLink, "a/h", "a../f"}}},
+	} {
+		file := filepath.Join(t.TempDir(), "files")
+		var clean bytes.Buffer
+		_, err := Clean(t.Context(), archive(t, false, c.members...), &clean, 1<<20)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(file, clean.Bytes(), 0o600))
+		r := &Recipe{Steps: []Step{{Kind: Copy, Args: []string{c.source, "/", "", ""}, Files: file}}}
+		err = r.WriteContext(t.Context(), io.Discard, nil)
+		assert.Equal(t, tool.Invalid, tool.KindOf(err), "%v: %v", c.members, err)
+	}
+}

@@ -237,12 +237,17 @@ func (s *Step) writeFiles(ctx context.Context, out *tar.Writer, step int) error 
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if hdr.Name = where(hdr.Name); hdr.Name == dir {
+		name, ok := where(hdr.Name)
+		if ok && name == dir {
 			return nil
 		}
-		if hdr.Typeflag == tar.TypeLink {
-			hdr.Linkname = where(hdr.Linkname)
+		if hdr.Typeflag == tar.TypeLink && ok {
+			hdr.Linkname, ok = where(hdr.Linkname)
 		}
+		if !ok {
+			return &StepError{Step: step + 1, Err: refused(hdr.Name, "is no part of the COPY's source; leave it out")}
+		}
+		hdr.Name = name
 		if err := placed.put(hdr); err != nil {
 			return &StepError{Step: step + 1, Err: err}
 		}
@@ -257,8 +262,8 @@ func (s *Step) writeFiles(ctx context.Context, out *tar.Writer, step int) error 
 	})
 }
 
-// layout says where in the context a member goes.
-func (s *Step) layout(dir string) (func(name string) string, error) {
+// layout says where in the context, below dir, a member goes, if it belongs to the source.
+func (s *Step) layout(dir string) (func(name string) (string, bool), error) {
 	all := map[string]byte{}
 	err := each(s.Files, func(hdr *tar.Header, _ io.Reader) error {
 		all[hdr.Name] = hdr.Typeflag
@@ -269,9 +274,9 @@ func (s *Step) layout(dir string) (func(name string) string, error) {
 		if ok && all[source] != tar.TypeDir {
 			source = path.Dir(source)
 		}
-		return func(name string) string { return path.Join(dir, below(source, name)) }, err
+		return func(name string) (string, bool) { return placedBelow(dir, source, name) }, err
 	}
-	return func(name string) string {
+	return func(name string) (string, bool) {
 		top := name
 		for up := path.Dir(name); up != "."; up = path.Dir(up) {
 			if _, ok := all[up]; ok {
@@ -279,16 +284,22 @@ func (s *Step) layout(dir string) (func(name string) string, error) {
 			}
 		}
 		if all[top] != tar.TypeDir {
-			return path.Join(dir, path.Base(top))
+			return placedBelow(dir, path.Dir(top), top)
 		}
-		return path.Join(dir, below(top, name))
+		return placedBelow(dir, top, name)
 	}, err
 }
 
-// below is a name as seen from a directory that it lies in, or is.
-func below(dir, name string) string {
-	if dir == "." {
-		return name
+// placedBelow is where in dir a member goes that is the directory source, or lies in it.
+func placedBelow(dir, source, name string) (string, bool) {
+	if name == "." || strings.HasPrefix(source+"/", name+"/") { // it, or above it
+		return dir, true
 	}
-	return strings.TrimPrefix(strings.TrimPrefix(name, dir), "/")
+	if source != "." {
+		var in bool
+		if name, in = strings.CutPrefix(name, source+"/"); !in {
+			return "", false
+		}
+	}
+	return path.Join(dir, name), filepath.IsLocal(name)
 }

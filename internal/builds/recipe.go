@@ -96,7 +96,9 @@ func (s *Step) check() error {
 	if err := s.checkArgs(); err != nil {
 		return err
 	}
-	for _, line := range s.lines("0", defaultUser) {
+	unread := *s // a COPY's archive is read by its build; the names there are no longer
+	unread.Files = ""
+	for _, line := range unread.lines("0", defaultUser) {
 		if len(line) > maxLine {
 			return tool.Errorf(tool.Invalid, "%s is too long when it is written safely: %d of at most %d bytes; copy a file, and run that", s.Kind, len(line), maxLine)
 		}

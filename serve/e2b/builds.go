@@ -542,7 +542,7 @@ func (s *Server) baseOf(b *Build, body *startBody) error {
 
 // steps are those of a body, with their files.
 func (b *build) steps(all []startBodyStep) ([]builds.Step, error) {
-	steps := make([]builds.Step, len(all))
+	steps, sum := make([]builds.Step, len(all)), int64(0)
 	for i, one := range all {
 		steps[i] = builds.Step{Kind: one.Type, Args: one.Args}
 		if one.Type != builds.Copy {
@@ -552,8 +552,12 @@ func (b *build) steps(all []startBodyStep) ([]builds.Step, error) {
 			return nil, fail(http.StatusBadRequest, fmt.Sprintf("steps[%d]: filesHash must be 64 lower-case hexadecimal digits", i))
 		}
 		steps[i].Files = filepath.Join(b.dir, one.Files)
-		if _, err := os.Stat(steps[i].Files); err != nil {
+		info, err := os.Stat(steps[i].Files)
+		if err != nil {
 			return nil, fail(http.StatusBadRequest, fmt.Sprintf("steps[%d]: its files were not sent; ask for a link, and send them", i))
+		}
+		if sum += info.Size(); sum > maxUpload {
+			return nil, fail(http.StatusBadRequest, fmt.Sprintf("steps[%d]: the steps copy more than 1 GiB together; copy less, or the same files once", i))
 		}
 	}
 	return steps, nil
