@@ -25,8 +25,8 @@ import (
 	"github.com/wisbox/wisbox/images"
 	"github.com/wisbox/wisbox/internal/door"
 	"github.com/wisbox/wisbox/internal/plumbing"
-	"github.com/wisbox/wisbox/internal/rundir"
 	"github.com/wisbox/wisbox/internal/toolerr"
+	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -186,7 +186,7 @@ func (a *app) runAgentIn(ctx context.Context, o *agentOptions, so *wisbox.Sessio
 	if err != nil {
 		return err
 	}
-	if err := o.takeTurn(s.ID()); err != nil {
+	if err := o.takeTurn(a.cache, s.ID()); err != nil {
 		return errors.Join(err, a.closeSession(ctx, s))
 	}
 	r := &agentReport{Agent: o.coder.name, Session: s.ID()}
@@ -211,7 +211,7 @@ func (a *app) runAgentAgain(ctx context.Context, o *agentOptions) error {
 		err = o.checkBranch(ctx, &was)
 	}
 	if err == nil {
-		err = o.takeTurn(s.ID())
+		err = o.takeTurn(a.cache, s.ID())
 	}
 	if err == nil {
 		err = s.SetSecrets(ctx, secrets)
@@ -226,12 +226,18 @@ func (a *app) runAgentAgain(ctx context.Context, o *agentOptions) error {
 
 // takeTurn keeps other runs of wisbox agent out of a session until this process has ended: the
 // first to end would stop the other's programs.
-func (o *agentOptions) takeTurn(id string) error {
-	dir := rundir.Default()
-	if err := rundir.Private(dir); err != nil {
+func (o *agentOptions) takeTurn(cache, id string) error {
+	if cache == "" {
+		var err error
+		if cache, err = overlay.DefaultRoot(); err != nil {
+			return err
+		}
+	}
+	dir := filepath.Join(cache, "agents")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return hostError(err)
 	}
-	o.turn = flock.New(filepath.Join(dir, "agent-"+id+".lock"), flock.SetPermissions(0o600))
+	o.turn = flock.New(filepath.Join(dir, id+".lock"), flock.SetPermissions(0o600))
 	taken, err := o.turn.TryLock()
 	if err == nil && !taken {
 		return tool.Errorf(tool.Busy, "another wisbox agent works in the session %s; wait until it has ended", id).In("session")

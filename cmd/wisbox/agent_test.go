@@ -313,13 +313,13 @@ func TestConnectionsAreCountedByTheirHost(t *testing.T) {
 
 // TestTwoAgentsDoNotWorkInOneSession: the first to end would stop the other's programs.
 func TestTwoAgentsDoNotWorkInOneSession(t *testing.T) {
-	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	cache := t.TempDir()
 	first, second := &agentOptions{}, &agentOptions{}
-	require.NoError(t, first.takeTurn("box"))
-	assert.Equal(t, tool.Busy, tool.KindOf(second.takeTurn("box")))
-	require.NoError(t, second.takeTurn("other"))
+	require.NoError(t, first.takeTurn(cache, "box"))
+	assert.Equal(t, tool.Busy, tool.KindOf(second.takeTurn(cache, "box")))
+	require.NoError(t, second.takeTurn(cache, "other"))
 	require.NoError(t, first.turn.Close())
-	require.NoError(t, second.takeTurn("box"))
+	require.NoError(t, second.takeTurn(cache, "box"))
 }
 
 // TestAnAgentGoesOnOnlyWhereItWas, whatever the session allows.

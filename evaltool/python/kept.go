@@ -34,6 +34,7 @@ func (e *Engine) evaluateKept(ctx context.Context, req evaltool.Request) (resp e
 		notes, err := e.ready(ctx, h, req)
 		if err != nil {
 			resp, err = evaltool.NotStarted(ctx, noPython(err))
+			resp.Notes = notes
 			return err
 		}
 		defer req.Feed.ReleaseAfter(ctx, req.Timeout)()

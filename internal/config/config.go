@@ -217,10 +217,10 @@ func wanted(t reflect.Type, key toml.Key) (known toml.Key, want string) {
 
 func joined(key toml.Key) string { return clip.Text(strings.Join(key, ".")) }
 
-// copies finds what may take files of the context into a build; it may find more. A word may
-// go on in the next line, and comments may stand in between.
+// copies finds the instructions that take files of the context into a build. A word may go on
+// in the next line, and comments may stand in between. What isn't found gets no context.
 var (
-	copies    = regexp.MustCompile(`(?i)\b(copy|add)\b|--mount`)
+	copies    = regexp.MustCompile(`(?im)^\s*(onbuild\s+)?(copy|add)\b|--mount`)
 	continued = regexp.MustCompile("[\\\\`][ \\t\\r]*\\n([ \\t]*(#[^\\n]*)?\\n)*[ \\t]*")
 )
 

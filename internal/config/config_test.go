@@ -430,6 +430,7 @@ func TestTheFirstFileSaysWhichImageCounts(t *testing.T) {
 func TestAContainerfileThatMayCopyIsKnown(t *testing.T) {
 	for text, may := range map[string]bool{
 		"FROM a\nRUN apt-get install -y curl\n": false, "FROM a\nENV X=copyright\n": false, "": false,
+		"FROM a\nRUN yarn add x && \\\n    git add y # copy\n": false,
 		"FROM a\ncopy x /\n": true, "FROM a\nADD x /": true, "FROM a\nRUN --mount=type=bind,target=/x sh /x/y": true,
 		"FROM a\nCO\\\nPY x /": true, "FROM a\nCO\\ \t\r\n# no\n\n  PY x /": true, "# escape=`\nFROM a\nCO`\nPY x /": true,
 		"FROM a\nRUN --mo\\\nunt=type=bind,target=/x sh /x/y": true, "FROM a\nONBUILD COPY . /": true,

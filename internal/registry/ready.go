@@ -124,7 +124,9 @@ func (r *Registry) take(ctx context.Context, s *Sandbox) (taken *Sandbox, box Bo
 	if r.ready == nil || !r.opts.Ready.Fits(rec) {
 		return s, nil
 	}
-	for range takeTries {
+	ctx, cancel := context.WithTimeout(ctx, 2*readyTime) // of all tries: the engine's takes longer
+	defer cancel()
+	for n := 0; n < takeTries && ctx.Err() == nil; n++ {
 		spare, ok := r.ready.Take()
 		if !ok {
 			break
@@ -144,8 +146,6 @@ func (r *Registry) take(ctx context.Context, s *Sandbox) (taken *Sandbox, box Bo
 
 // fit has a sandbox that is ready run with the rules of a record.
 func fit(ctx context.Context, box Box, rec Record) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*readyTime)
-	defer cancel()
 	if len(rec.Allow)+len(rec.Deny) > 0 {
 		n, ok := box.(Networker)
 		if !ok {

@@ -232,9 +232,9 @@ class Session:
         together are one, so that this waits 0.2 s and no longer."""
         for _ in range(100):
             if self.interrupts >= sent:
-                return
+                break
             sleep(0.002)
-        self.interrupts = sent
+        self.interrupts = sent  # the code's own are none of the host's
 
     def teller(self, ident):
         """Sends events of this evaluation to the host while it runs, from any thread. A
