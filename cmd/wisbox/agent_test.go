@@ -283,6 +283,11 @@ func TestHooksOfTheRepositoryAreFound(t *testing.T) {
 		return hookFolders(t.Context(), []hostmount.Mount{{HostPath: filepath.Join(dir, below), MountPath: at}}).hooks
 	}
 	assert.Empty(t, folders("", "."))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, ".git", "hooks"), 0o700))
+	require.NoError(t, os.Symlink("../../sub/pre-commit", filepath.Join(dir, ".git", "hooks", "pre-commit")))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "sub", "pre-commit"), nil, 0o600))
+	assert.Equal(t, []string{"sub/pre-commit"}, folders("", "."), "a hook may be a link to a script of the project")
+	require.NoError(t, os.Remove(filepath.Join(dir, ".git", "hooks", "pre-commit")))
 	git("config", "core.hooksPath", "sub/tools")
 	assert.Equal(t, []string{"sub/tools"}, folders("", "."))
 	assert.Equal(t, []string{"p/tools"}, folders("sub", "p"))

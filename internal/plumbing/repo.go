@@ -233,34 +233,58 @@ func (r *Repo) setting(ctx context.Context, args ...string) string {
 	return string(out)
 }
 
-// HookFolders are the folders below the opened directory that core.hooksPath names: "." for
-// that directory, or one above it.
+// HookFolders are the folders and files below the opened directory that git runs as hooks: what
+// core.hooksPath names, and where links in the folder of hooks lead; "." for that directory,
+// or one above it.
 func (r *Repo) HookFolders(ctx context.Context) (folders []string) {
 	at, err := filepath.EvalSymlinks(r.at)
 	if err != nil {
 		return nil
 	}
 	top := strings.TrimSuffix(at+"/", r.Prefix)
-	for dir := range strings.SplitSeq(r.setting(ctx, "--type=path", "--null", "--get-all", "core.hooksPath"), "\x00") {
-		if dir == "" || dir == os.DevNull { // which is ours
-			continue
+	add := func(name string) {
+		if real, err := filepath.EvalSymlinks(name); err == nil {
+			name = real
 		}
-		if !filepath.IsAbs(dir) {
-			dir = filepath.Join(top, dir)
-		}
-		if real, err := filepath.EvalSymlinks(dir); err == nil {
-			dir = real
-		}
-		rel, err := filepath.Rel(at, dir)
+		rel, err := filepath.Rel(at, name)
 		switch {
-		case err != nil:
+		case err != nil || strings.Contains("/"+rel+"/", "/.git/"): // git's own, which nothing brings home
 		case filepath.IsLocal(rel):
 			folders = append(folders, rel)
 		case strings.Trim(rel, "./") == "": // at is below it
 			folders = append(folders, ".")
 		}
 	}
+	for _, dir := range r.hookPaths(ctx) {
+		if !filepath.IsAbs(dir) {
+			dir = filepath.Join(top, dir)
+		}
+		add(dir)
+		entries, _ := os.ReadDir(dir)
+		for _, e := range entries {
+			if e.Type()&os.ModeSymlink != 0 {
+				add(filepath.Join(dir, e.Name()))
+			}
+		}
+	}
 	return folders
+}
+
+// hookPaths are the folders that git takes hooks from.
+func (r *Repo) hookPaths(ctx context.Context) (dirs []string) {
+	for dir := range strings.SplitSeq(r.setting(ctx, "--type=path", "--null", "--get-all", "core.hooksPath"), "\x00") {
+		if dir != "" && dir != os.DevNull { // which is ours
+			dirs = append(dirs, dir)
+		}
+	}
+	if len(dirs) > 0 {
+		return dirs
+	}
+	out, err := r.run(ctx, []string{"rev-parse", "--path-format=absolute", "--git-common-dir"}, r.inRepository())
+	if err != nil {
+		return nil
+	}
+	return []string{filepath.Join(strings.TrimSpace(string(out)), "hooks")}
 }
 
 // Resolve is the commit of a name as HEAD or main.
