@@ -28,7 +28,7 @@ func TestParseReadsTheWholeGrammar(t *testing.T) {
 		"/a:p,include=*.{c,h},include=*.go,exclude=x/**": {
 			HostPath: "/a", MountPath: "p", Include: []string{"*.{c,h}", "*.go"}, Exclude: []string{"x/**"},
 		},
-		"/{a,b}:p": {HostPath: "/{a,b}", MountPath: "p"},
+		"/{a,b}:p":                {HostPath: "/{a,b}", MountPath: "p"},
 		"/straße:日本/é,exclude=ü*": {HostPath: "/straße", MountPath: "日本/é", Exclude: []string{"ü*"}},
 	} {
 		got, err := hostmount.Parse(spec)
