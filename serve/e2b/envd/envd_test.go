@@ -39,6 +39,7 @@ type fake struct {
 	files   map[string]string
 	listed  int // entries of every directory
 	watched chan sandbox.FileEvent
+	ends    bool          // the program ends as an input comes
 	typing  chan struct{} // gets one for each input that comes; nil without
 	typed   chan struct{} // ends one of them
 	reading chan struct{} // closed when content comes; nil without
@@ -55,12 +56,18 @@ func (f *fake) AttachProcess(context.Context, string, *wisbox.AttachOptions) (*w
 	return nil, f.err
 }
 func (f *fake) Processes(context.Context) ([]wisbox.ProcessInfo, error) {
+	if f.ends && f.err != nil {
+		return []wisbox.ProcessInfo{{PID: 1, ExitCode: new(int)}}, nil
+	}
 	return []wisbox.ProcessInfo{{PID: 1}}, f.err
 }
 func (f *fake) SignalProcess(context.Context, string, string) (*wisbox.ProcessInfo, error) {
 	return nil, f.err
 }
 func (f *fake) WriteProcess(context.Context, string, []byte, bool) error {
+	if f.ends {
+		f.err = tool.Errorf(tool.Conflict, "the process has ended")
+	}
 	if f.typing != nil {
 		f.typing <- struct{}{}
 		<-f.typed
@@ -461,5 +468,17 @@ func TestAnUploadHasFewParts(t *testing.T) {
 		body := strings.Repeat("--b\r\nContent-Disposition: form-data; name=\"x\"\r\n\r\nx\r\n", n) + "--b--\r\n"
 		res, answer := ask(t, s, "POST", "/files", []byte(body), "Content-Type", "multipart/form-data; boundary=b")
 		assert.Equal(t, status, res.StatusCode, answer)
+	}
+}
+
+// TestAnInputToAProgramThatHasJustEndedFindsNone: E2B's command line takes not_found alone
+// for an end.
+func TestAnInputToAProgramThatHasJustEndedFindsNone(t *testing.T) {
+	for _, method := range []string{"SendInput", "CloseStdin"} {
+		f := newFake()
+		f.ends = true
+		res, body := ask(t, server(t, f, nil), "POST", "/process.Process/"+method, []byte(`{"process":{"pid":1}}`), "Content-Type", "application/json")
+		assert.Equal(t, 404, res.StatusCode, body)
+		assert.Contains(t, body, `"not_found"`)
 	}
 }

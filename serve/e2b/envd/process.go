@@ -14,6 +14,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
 )
 
 const (
@@ -303,9 +304,21 @@ type inputAsk struct {
 func (h *handler) sendInput(ctx context.Context, ask *inputAsk) (none struct{}, err error) {
 	p, err := h.find(ctx, &ask.selector, false)
 	if err == nil {
-		err = h.opts.Session.WriteProcess(ctx, p.ProcessID, append(ask.Input.Stdin, ask.Input.PTY...), false)
+		err = h.write(ctx, &ask.selector, p, append(ask.Input.Stdin, ask.Input.PTY...), false)
 	}
 	return none, err
+}
+
+// write writes to a process that was found running. One that has ended meanwhile is unknown:
+// clients take that, and nothing else, for an end.
+func (h *handler) write(ctx context.Context, s *selector, p *wisbox.ProcessInfo, data []byte, eof bool) error {
+	err := h.opts.Session.WriteProcess(ctx, p.ProcessID, data, eof)
+	if tool.KindOf(err) == tool.Conflict {
+		if _, gone := h.find(ctx, s, false); gone != nil {
+			return gone
+		}
+	}
+	return err
 }
 
 func (h *handler) closeStdin(ctx context.Context, ask *selector) (none struct{}, err error) {
@@ -316,7 +329,7 @@ func (h *handler) closeStdin(ctx context.Context, ask *selector) (none struct{},
 	case p.TTY:
 		return none, &wireError{"failed_precondition", "a terminal's input can't be closed; send control-D"}
 	}
-	return none, h.opts.Session.WriteProcess(ctx, p.ProcessID, nil, true)
+	return none, h.write(ctx, ask, p, nil, true)
 }
 
 type updateAsk struct {
