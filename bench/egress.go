@@ -128,13 +128,13 @@ func (b *bench) compareWays(ctx context.Context, ours, proxied, straight way) er
 			what: fmt.Sprintf("a small request on a kept connection, %s: %.2f ms are added", kind, ms(added)), ours: a, base: c, baseName: "without a proxy, on the host",
 			ratio: float64(a.Median()) / float64(c.Median()), bar: "added ≤ 0.5 ms", met: added <= 500*time.Microsecond,
 		})
-		b.add(told("the same", "the same proxy on the host's loopback", a, took[proxied.what]))
+		b.add(unpromised("the same", "the same proxy on the host's loopback", a, took[proxied.what]))
 	}
 	took, err := measure("new", 10, max(1, b.n/10))
 	if err != nil {
 		return err
 	}
-	b.add(told("a new connection and a small request, tunnel", "the same proxy on the host's loopback", took[ours.what], took[proxied.what]))
+	b.add(unpromised("a new connection and a small request, tunnel", "the same proxy on the host's loopback", took[ours.what], took[proxied.what]))
 	return nil
 }
 

@@ -23,7 +23,7 @@ var evaluateTable = table{
 
 // within is a row whose median must be at most limit.
 func within(what, baseName string, ours, base samples, limit time.Duration) row {
-	r := told(what, baseName, ours, base)
+	r := unpromised(what, baseName, ours, base)
 	r.bar, r.met = fmt.Sprintf("≤ %g ms", ms(limit)), ours.Median() <= limit
 	return r
 }

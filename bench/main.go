@@ -68,8 +68,8 @@ func faster(what, baseName string, ours, base samples, bar float64) row {
 	return row{what: what, baseName: baseName, ours: ours, base: base, ratio: r, bar: fmt.Sprintf("≥ %.1f× faster", bar), met: r >= bar}
 }
 
-// told is a row without a promise.
-func told(what, baseName string, ours, base samples) row {
+// unpromised is a row without a promise.
+func unpromised(what, baseName string, ours, base samples) row {
 	return row{what: what, baseName: baseName, ours: ours, base: base, ratio: float64(ours.Median()) / float64(base.Median()), bar: "—"}
 }
 

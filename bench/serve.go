@@ -248,12 +248,12 @@ func (b *bench) throughTheSDK(ctx context.Context) error {
 		return err
 	}
 	inNode = inNode[len(inNode)-b.n:] // without those that warmed up
-	b.add(told("`commands.run(\"true\")` by E2B's SDK in Node.js", "`Session.Call` of `bash -l -c true`", inNode, direct))
+	b.add(unpromised("`commands.run(\"true\")` by E2B's SDK in Node.js", "`Session.Call` of `bash -l -c true`", inNode, direct))
 	ours, direct, err := alternate(b.n, func() error { return server.bash(ctx, made) }, base)
 	if err != nil {
 		return err
 	}
-	b.add(told("the same request and its answer, from Go", "the same", ours, direct))
+	b.add(unpromised("the same request and its answer, from Go", "the same", ours, direct))
 	return nil
 }
 
@@ -271,7 +271,7 @@ func (b *bench) creating(ctx context.Context) error {
 	b.add(row{
 		what: "create, one that is ready (`--ready 4`), at the server", baseName: "one that is made then", ours: warm[0], base: cold[0],
 		ratio: float64(warm[0].Median()) / float64(cold[0].Median()), bar: "≤ 25 ms", met: warm[0].Median() <= most,
-	}, told("`Sandbox.create()` and `kill()` by the SDK in Node.js, one that is ready", "one that is made then", warm[1], cold[1]))
+	}, unpromised("`Sandbox.create()` and `kill()` by the SDK in Node.js, one that is ready", "one that is made then", warm[1], cold[1]))
 	b.notes = append(b.notes, "What others publish of theirs, on their machines and measured by them: E2B starts a sandbox in \"~150ms\" (https://e2b.dev/docs, its source at github.com/e2b-dev/docs), "+
 		"Daytona is \"under 90ms from code to execution\" (https://www.daytona.io/docs). Both are services behind a network; neither was measured here.")
 	return nil

@@ -154,8 +154,8 @@ func (s *Server) newSDKServer(find finder) (*mcp.Server, *resources, *mcptask.Ta
 
 type ownerKey struct{}
 
-// withRequest tells whatever answers a request which client it is from, and what stands in
-// the context of HTTP's.
+// withRequest gives the handlers of a request its client, and what stands in the context
+// of HTTP's request.
 func (s *Server) withRequest(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		if extra := req.GetExtra(); extra != nil {

@@ -75,7 +75,7 @@ let token = localStorage.getItem(place) ?? "";
 
 export const me = { version: "", roots: [] as string[], image: "", limits: {} as Limits };
 
-/** An error that the server told. */
+/** An error that the server reported. */
 export class Refused extends Error {
   constructor(readonly status: number, readonly kind: string, message: string) {
     super(message);

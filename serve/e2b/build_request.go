@@ -1,0 +1,217 @@
+package e2b
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/wisbox/wisbox/httpguard"
+	"github.com/wisbox/wisbox/internal/builds"
+	"github.com/wisbox/wisbox/internal/templates"
+	"github.com/wisbox/wisbox/tool"
+)
+
+type buildBody struct {
+	Name string   `json:"name"`
+	Tags []string `json:"tags"`
+}
+
+type buildAnswer struct {
+	TemplateID string   `json:"templateID"`
+	BuildID    string   `json:"buildID"`
+	Public     bool     `json:"public"`
+	Names      []string `json:"names"`
+	Aliases    []string `json:"aliases"`
+	Tags       []string `json:"tags"`
+}
+
+// requestBuild makes a build, whose files and steps come later.
+func (s *Server) requestBuild(c call) (int, any, error) {
+	var body buildBody
+	if err := decode(c.w, c.r, &body); err != nil {
+		return 0, nil, err
+	}
+	name, tags, err := nameAndTags(body)
+	if err != nil {
+		return 0, nil, err
+	}
+	if err := s.mayStart(c.key); err != nil {
+		return 0, nil, err
+	}
+	own, disk := s.snapshotsOf(c.key.Owner)
+	if c.key.Disk > 0 && disk+s.opts.Registry.Taken(c.key.Owner).Disk >= c.key.Disk {
+		return 0, nil, tool.Errorf(tool.Limit, "this key's sandboxes, snapshots and templates take all the disk that they may; delete one first, or ask for a larger limit")
+	}
+	b := &build{
+		Build: Build{ID: strings.ToLower(rand.Text())[:20], Name: name, Owner: c.key.Owner, Tags: tags},
+		yard:  s.yard, token: rand.Text(), made: time.Now(), status: buildWaiting, upload: make(chan struct{}, 1),
+	}
+	b.dir = filepath.Join(s.opts.BuildDir, b.ID)
+	b.ctx, b.cancel = context.WithCancel(s.yard.ctx)
+	b.expires = time.AfterFunc(buildKept, func() { s.yard.drop(b) })
+	err = s.yard.add(b, s.opts.Snapshots-len(own))
+	if err == nil {
+		err = os.Mkdir(b.dir, 0o700)
+	}
+	if err != nil {
+		s.yard.drop(b)
+		return 0, nil, err
+	}
+	return http.StatusAccepted, buildAnswer{TemplateID: b.ID, BuildID: b.ID, Names: []string{name}, Aliases: []string{name}, Tags: tags}, nil
+}
+
+// nameAndTags are what a template is to be called by: its name may have a tag.
+func nameAndTags(body buildBody) (name string, tags []string, err error) {
+	name, tag, ok := strings.Cut(body.Name, ":")
+	tags = slices.Clone(body.Tags)
+	if ok || len(tags) == 0 {
+		if !ok {
+			tag = templates.DefaultTag
+		}
+		tags = append([]string{tag}, tags...)
+	}
+	slices.Sort(tags)
+	tags = slices.Compact(tags)
+	if err := templates.CheckName(name); err != nil {
+		return "", nil, err
+	}
+	if isTemplate(name) {
+		return "", nil, fail(http.StatusBadRequest, "name is that of a template that every key has; take another one")
+	}
+	return name, tags, checkTags(tags)
+}
+
+const maxTags = 32
+
+func checkTags(tags []string) error {
+	if len(tags) == 0 || len(tags) > maxTags {
+		return fail(http.StatusBadRequest, fmt.Sprintf("tags has %d entries; it must have 1 to %d", len(tags), maxTags))
+	}
+	for _, tag := range tags {
+		if err := templates.CheckTag(tag); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var (
+	errNoBuild = fail(http.StatusNotFound, "there is no such build; builds are kept for an hour")
+	errBegun   = fail(http.StatusConflict, "the build has begun; ask for another one")
+	hashForm   = regexp.MustCompile(`^[0-9a-f]{64}$`)
+)
+
+// waiting finds a build of a call that hasn't begun yet.
+func (s *Server) waiting(c call) (*build, error) {
+	b, ok := s.yard.find(c.r.PathValue("id"), c.key.Owner)
+	if !ok {
+		return nil, errNoBuild
+	}
+	if b.isBegun() {
+		return nil, errBegun
+	}
+	return b, nil
+}
+
+// uploadLink says where the files of a COPY are to be sent. They are a build's own: nobody
+// learns whether another one has them.
+func (s *Server) uploadLink(c call) (int, any, error) {
+	b, err := s.waiting(c)
+	if err != nil {
+		return 0, nil, err
+	}
+	hash := c.r.PathValue("hash")
+	if !hashForm.MatchString(hash) {
+		return 0, nil, fail(http.StatusBadRequest, "the hash must be 64 lower-case hexadecimal digits")
+	}
+	_, err = os.Stat(filepath.Join(b.dir, hash))
+	to := url.URL{Scheme: schemeOf(c.r), Host: c.r.Host, Path: "/templates/" + b.ID + "/files/" + hash, RawQuery: url.Values{"token": {b.token}}.Encode()}
+	return http.StatusCreated, struct {
+		Present bool   `json:"present"`
+		URL     string `json:"url"`
+	}{err == nil, to.String()}, nil
+}
+
+// schemeOf is the one by which the client came here, or to a proxy.
+func schemeOf(r *http.Request) string {
+	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
+		return "https"
+	}
+	return "http"
+}
+
+// receive takes files of a build from who shows its token: clients send no key with them.
+func (s *Server) receive(w http.ResponseWriter, r *http.Request) {
+	if s.yard == nil {
+		writeFailure(w, fail(http.StatusNotFound, "this server builds no templates"))
+		return
+	}
+	s.yard.mu.Lock()
+	b, ok := s.yard.all[r.PathValue("id")]
+	s.yard.mu.Unlock()
+	if !ok || subtle.ConstantTimeCompare([]byte(b.token), []byte(r.URL.Query().Get("token"))) != 1 || !s.enter() {
+		writeFailure(w, fail(http.StatusUnauthorized, "the build or its token is unknown; ask for a link again"))
+		return
+	}
+	defer s.calls.Done()
+	httpguard.LetIn(r)
+	conn := http.NewResponseController(w)
+	_ = conn.SetReadDeadline(time.Time{})
+	defer context.AfterFunc(b.ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })() // its client may send no more
+	if err := b.receive(r, r.PathValue("hash")); err != nil {
+		f := failureOf(err)
+		s.note(w, f)
+		w.Header().Set("Connection", "close") // the body may still be on its way
+		writeFailure(w, f)
+		return
+	}
+	w.WriteHeader(http.StatusCreated)
+}
+
+// receive keeps the files of a COPY, one after the other.
+func (b *build) receive(r *http.Request, hash string) (err error) {
+	if !hashForm.MatchString(hash) {
+		return fail(http.StatusBadRequest, "the hash must be 64 lower-case hexadecimal digits")
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(b.ctx, cancel)()
+	select {
+	case b.upload <- struct{}{}:
+		defer func() { <-b.upload }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if b.isBegun() {
+		return errBegun
+	}
+	f, err := os.CreateTemp(b.dir, "upload-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	size, err := builds.Clean(ctx, http.MaxBytesReader(nil, r.Body, maxUpload+maxBody), f, maxUpload-b.size)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	file := filepath.Join(b.dir, hash)
+	if old, err := os.Stat(file); err == nil {
+		size -= old.Size()
+	}
+	b.size += size
+	return os.Rename(f.Name(), file)
+}

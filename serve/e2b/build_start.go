@@ -1,0 +1,117 @@
+package e2b
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/wisbox/wisbox/internal/builds"
+)
+
+type startBody struct {
+	Start        string          `json:"startCmd"`
+	Ready        string          `json:"readyCmd"`
+	FromImage    string          `json:"fromImage"`
+	FromTemplate string          `json:"fromTemplate"`
+	Registry     map[string]any  `json:"fromImageRegistry"`
+	Steps        []startBodyStep `json:"steps"`
+}
+
+type startBodyStep struct {
+	Type  string   `json:"type"`
+	Args  []string `json:"args"`
+	Files string   `json:"filesHash"`
+}
+
+// startBuild begins a build whose files are there.
+func (s *Server) startBuild(c call) (int, any, error) {
+	b, err := s.waiting(c)
+	if err != nil {
+		return 0, nil, err
+	}
+	var body startBody
+	if err := decode(c.w, c.r, &body); err != nil {
+		return 0, nil, err
+	}
+	wanted := Build{ID: b.ID, Name: b.Name, Owner: b.Owner, Tags: b.Tags, Start: body.Start, Ready: body.Ready, Log: b.log}
+	if err := s.baseOf(&wanted, &body); err != nil {
+		return 0, nil, err
+	}
+	if wanted.Recipe.Steps, err = b.steps(body.Steps); err != nil {
+		return 0, nil, err
+	}
+	if err := wanted.Recipe.Check(); err != nil {
+		return 0, nil, err
+	}
+	select {
+	case b.upload <- struct{}{}:
+		defer func() { <-b.upload }()
+	default:
+		return 0, nil, fail(http.StatusConflict, "files of the build are still on their way; wait for them, and begin again")
+	}
+	b.mu.Lock()
+	begun := b.begun
+	b.begun = true
+	b.expires.Stop()
+	b.mu.Unlock()
+	if begun {
+		return 0, nil, errBegun
+	}
+	quota := s.quota(c.key)
+	quota.Snapshots = s.opts.Snapshots
+	s.yard.tasks.Go(func() { b.run(&wanted, quota) })
+	return http.StatusAccepted, nil, nil
+}
+
+const maxCommand = 32 << 10 // bytes of a start or ready command
+
+// ofE2B is the image that clients begin with who name none.
+var ofE2B = regexp.MustCompile(`^(docker\.io/)?e2bdev/(base|code-interpreter)(:[A-Za-z0-9._-]*)?$`)
+
+// baseOf finds what a build begins with.
+func (s *Server) baseOf(b *Build, body *startBody) error {
+	switch {
+	case len(body.Registry) > 0:
+		return fail(http.StatusBadRequest, "fromImageRegistry is not offered: nothing is fetched; leave it out, and name an image that the server's machine has")
+	case len(body.Start) > maxCommand || len(body.Ready) > maxCommand || strings.Contains(body.Start+body.Ready, "\x00"):
+		return fail(http.StatusBadRequest, fmt.Sprintf("startCmd or readyCmd has a NUL, or more than %d bytes", maxCommand))
+	case body.FromTemplate != "" && !isTemplate(body.FromTemplate):
+		t, err := s.snapshotOf(body.FromTemplate, b.Owner)
+		if err != nil {
+			return err
+		}
+		if !t.Built {
+			return fail(http.StatusBadRequest, "fromTemplate is a snapshot of a sandbox, with files and no image of its own; begin with a template that was built")
+		}
+		b.Template, b.Recipe.Inherit = t.ID, true
+	case !ofE2B.MatchString(body.FromImage):
+		b.Image = body.FromImage
+	}
+	return nil
+}
+
+// steps are those of a body, with their files.
+func (b *build) steps(all []startBodyStep) ([]builds.Step, error) {
+	steps, sum := make([]builds.Step, len(all)), int64(0)
+	for i, one := range all {
+		steps[i] = builds.Step{Kind: one.Type, Args: one.Args}
+		if one.Type != builds.Copy {
+			continue
+		}
+		if !hashForm.MatchString(one.Files) {
+			return nil, fail(http.StatusBadRequest, fmt.Sprintf("steps[%d]: filesHash must be 64 lower-case hexadecimal digits", i))
+		}
+		steps[i].Files = filepath.Join(b.dir, one.Files)
+		info, err := os.Stat(steps[i].Files)
+		if err != nil {
+			return nil, fail(http.StatusBadRequest, fmt.Sprintf("steps[%d]: its files were not sent; ask for a link, and send them", i))
+		}
+		if sum += info.Size(); sum > maxUpload {
+			return nil, fail(http.StatusBadRequest, fmt.Sprintf("steps[%d]: the steps copy more than 1 GiB together; copy less, or the same files once", i))
+		}
+	}
+	return steps, nil
+}
