@@ -40,14 +40,14 @@ func (a *app) newUICmd() *cobra.Command {
 		Long: `Serves a page with the sessions of this machine: their calls as they come, what each
 changed, undo, files, snapshots, a terminal, and connections. It goes on until Ctrl-C.
 
-The URL that is printed lets one browser in, once; the next one is printed then. Whoever
-is in may do what you can do with wisbox. The page listens on the loopback interface;
-beyond it --tls-cert and --tls-key are needed. Something in front that speaks TLS passes
-requests on where --url says what browsers call the page. See docs/page.md.
+The printed URL lets one browser in, once; then the next URL is printed. That browser may do
+what you can do with wisbox. The page listens on the loopback interface; beyond it, --tls-cert
+and --tls-key are needed. Behind a proxy that speaks TLS, give the page's address in browsers
+with --url. See docs/page.md.
 
-New sessions begin as those of wisbox session create do: with the limits, --deny,
---isolation and the like of the flags, of $WISBOX_ISOLATION and of your configuration
-files. --deny of all of them counts; the page adds to it.`,
+New sessions start as with wisbox session create: the limits, --deny, --isolation and the
+other flags here, $WISBOX_ISOLATION and your configuration files apply. Their --deny rules
+add up, and the page can add more.`,
 		Example: `  wisbox ui
   wisbox ui --allow-root ~/src
   wisbox ui --no-browser --listen localhost:8090 --url https://dev.example.com/wisbox/`,
