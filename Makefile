@@ -31,7 +31,7 @@ build: ## bin/wisbox, static
 
 # Needs a module cache that may grow; the first arm64 build takes minutes.
 .PHONY: dist
-dist: build ## dist/: static binaries for amd64 and arm64, SBOMs, deb and rpm with man pages and completions, checksums
+dist: build ## dist/: static binaries for amd64 and arm64, clients for macOS, SBOMs, deb and rpm with man pages and completions, checksums
 	VERSION=$(VERSION) scripts/dist.sh
 
 .PHONY: agent
@@ -45,6 +45,14 @@ page: ## page/assets of page/web: the page of wisbox ui; commit what it changes
 .PHONY: image
 image: build ## the image that sessions run in, if it is not there
 	bin/wisbox image build
+
+.PHONY: image-pod
+image-pod: image wasm ## the image of both containers of a session's Pod: wisbox's own with the program and Python in WebAssembly in it
+	bin/wisbox image wrap
+
+.PHONY: cluster
+cluster: ## a Kubernetes of one node on this machine, for tests; it stops by itself after an hour
+	scripts/cluster/cluster.sh up 3600
 
 .PHONY: demo
 demo: setup image ## the main job on real input, each step asserted
@@ -73,6 +81,16 @@ test-race: ## unit tests with the race detector
 test-unraced: ## without the race detector the unit tests that ask less of themselves under it
 	go test -timeout 20m $$(grep -rl 'hosttest\.Raced' --include='*_test.go' . | xargs -n 1 dirname | sort -u)
 
+# The packages of a client, which works on files of its own system.
+CLIENT := . ./cmd/wisbox ./digest ./evaltool/wasm ./hostmount ./internal/beneath ./internal/changes ./internal/config ./internal/far \
+	./internal/hold ./internal/jsonfile ./internal/plumbing ./internal/ports ./internal/relay ./internal/rundir ./internal/sys ./mcpserver ./snapshot
+
+.PHONY: macos
+macos: ## the client and its tests compile for macOS; what opens files there passes its tests here
+	GOOS=darwin GOARCH=arm64 go build -o /dev/null ./cmd/wisbox
+	GOOS=darwin GOARCH=arm64 go vet $(CLIENT)
+	go test -timeout 10m -tags=$(TAGS),portable ./hostmount ./internal/beneath ./internal/changes
+
 .PHONY: test-integration
 test-integration: test-backend test-sessions ## integration tests on real Podman: the backend's, then those of sessions
 
@@ -83,7 +101,7 @@ test-backend: ## the backend's suite on real Podman
 
 .PHONY: test-sessions
 test-sessions: ## the integration tests of sessions, the command line and MCP, one package after the other
-	go test -p 1 -count=1 -timeout 60m ./integration/...
+	go test -p 1 -count=1 -timeout 60m $$(go list ./integration/... | grep -v -e /integration/cluster -e /integration/gateway -e /integration/pods)
 
 RUNSC := gvisor.dev/gvisor/runsc@v0.0.0-20260224225140-573d5e7127a8
 # What gVisor does otherwise, see docs/gvisor.md: limits end the sandbox and not the
@@ -108,6 +126,26 @@ test-gvisor: setup image ## the backend's suite and the integration tests with -
 test-podman5: setup image ## the backend's suite and some commands on Debian's next Podman, rootful and rootless: SUITE=trixie or forky
 	scripts/podman5.sh $(SUITE)
 
+# WISBOX_K8S_PORT and WISBOX_K8S keep clusters apart, see scripts/cluster/README.md.
+CLUSTER := $(CURDIR)/scripts/cluster/cluster.sh
+LOAD_POD = mkdir -p .cache; rm -f .cache/pod.tar; podman save -q -o .cache/pod.tar localhost/wisbox-pod:latest && $(CLUSTER) load .cache/pod.tar >/dev/null && rm .cache/pod.tar
+
+.PHONY: test-cluster
+test-cluster: setup image-pod ## sessions in Pods of a real Kubernetes on this machine, and the backend's suite there; needs root
+	$(CLUSTER) up 3600
+	trap '$(CLUSTER) down' EXIT; $(LOAD_POD) && \
+		WISBOX_CLUSTER=$(CLUSTER) WISBOX_REQUIRE_CLUSTER=1 WISBOX_TEST_KUBECONFIG="$$($(CLUSTER) kubeconfig)" WISBOX_TEST_LOAD="$(CLUSTER) load" \
+		go test -p 1 -count=1 -timeout 40m $(wildcard ./cluster ./integration/pods) ./integration/gateway ./integration/cluster
+
+KWOK := sigs.k8s.io/kwok/cmd/kwok@v0.7.0
+
+.PHONY: test-kwok
+test-kwok: ## a thousand sessions on nodes that kwok plays: the client's memory, and the API server's writes; needs root, builds kwok if it is missing
+	[ -x .cache/bin/kwok ] || GOFLAGS= GOBIN=$(CURDIR)/.cache/bin go install $(KWOK)
+	NO_NODE=1 $(CLUSTER) up 3600
+	trap '$(CLUSTER) down' EXIT; WISBOX_KWOK=$(CURDIR)/.cache/bin/kwok WISBOX_REQUIRE_CLUSTER=1 WISBOX_TEST_KUBECONFIG="$$($(CLUSTER) kubeconfig)" \
+		go test -v -count=1 -timeout 20m -run TestAThousandSessions ./cluster
+
 .PHONY: test-quota
 test-quota: ## project quotas, on a kernel that has them: User Mode Linux
 	@scripts/setup.sh user-mode-linux:linux.uml kmod:insmod
@@ -120,7 +158,15 @@ wasm: build ## Python in WebAssembly, for the sandbox wasm, if it is not there
 .PHONY: bench
 bench: setup image ## the tables under docs/benchmarks, next to peers measured in the same run
 	go run ./bench -o docs/benchmarks
+	@$(MAKE) --no-print-directory bench-pods
 	@cat docs/benchmarks/*.md
+
+.PHONY: bench-pods
+bench-pods: setup image-pod ## the table of sessions in Pods, on a Kubernetes of its own; needs root
+	$(CLUSTER) up 3600
+	trap '$(CLUSTER) down' EXIT; $(LOAD_POD) && \
+		PATH="$(or $(WISBOX_K8S),$(CURDIR)/.cache/cluster)/bin:$$PATH" WISBOX_TEST_KUBECONFIG="$$($(CLUSTER) kubeconfig)" \
+		go run ./bench -table pods -o docs/benchmarks
 
 .PHONY: bench-go
 bench-go: ## the Go benchmarks of the packages
@@ -143,12 +189,14 @@ soak: setup image ## random calls, kills and sessions under the race detector, a
 	WISBOX_KILLS=200 go test -count=1 -timeout 1h -run Killed ./snapshot
 
 .PHONY: nightly
-nightly: setup image ## proofs that are too long for each change: 1 GB by each way to an allowed host, all that a session may receive, Debian's Node.js, a task for each coding agent of npm, Debian's pandas and Matplotlib, 500 commands a second through the server for E2B's SDKs, a browser at all of the page, dist twice
+nightly: setup image ## proofs that are too long for each change: 1 GB by each way to an allowed host, all that a session may receive, Debian's Node.js, a task for each coding agent of npm, Debian's pandas and Matplotlib, 500 commands a second through the server for E2B's SDKs, a browser at all of the page, all cases and scripts and a thousand sessions on Kubernetes, dist twice
 	$(MAKE) --no-print-directory dist && cp dist/SHA256SUMS .cache/first && $(MAKE) --no-print-directory dist && cmp .cache/first dist/SHA256SUMS
 	WISBOX_NIGHTLY=1 go test -v -count=1 -timeout 1h -run 'TestEgress|TestAgentsOfNpm|TestRealPandas' ./integration
 	WISBOX_LOAD_SECONDS=60 go test -v -count=1 -timeout 1h -run TestManyCommands ./integration/serve
 	@scripts/setup.sh npm:npm chromium:chromium
 	WISBOX_NIGHTLY=1 go test -v -count=1 ./integration/page
+	WISBOX_NIGHTLY=1 $(MAKE) --no-print-directory test-cluster
+	$(MAKE) --no-print-directory test-kwok
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for SECONDS_PER_FUZZ seconds

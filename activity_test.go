@@ -38,8 +38,8 @@ func (s meteredSandbox) CPUTime(context.Context) (time.Duration, error) {
 	return time.Duration(s.m.asked.Add(1) * s.m.step.Load()), nil
 }
 
-// A session's restore asks its sandbox whether something has run: once before and
-// once after the change, and where something had, about the next round too.
+// A session's restore asks its sandbox whether a program has run: once before and once after the
+// change, and again for the next round if one had.
 func TestARestoreAsksTheSandboxWhetherSomethingRan(t *testing.T) {
 	b := &metered{Backend: sandboxtest.NewHost()}
 	m, _ := manager(t, wisbox.Options{Backend: b})

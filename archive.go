@@ -22,7 +22,7 @@ import (
 	"github.com/wisbox/wisbox/vfs"
 )
 
-// settingsName is the archive's file of the session's settings.
+// settingsName is the name of the settings' file in an archive.
 const settingsName = "settings.json"
 
 func (l *local) save(ctx context.Context, w io.Writer) (snapshot.Info, error) {
@@ -38,8 +38,8 @@ func (l *local) save(ctx context.Context, w io.Writer) (snapshot.Info, error) {
 	return l.snapshots.Export(ctx, w, extra)
 }
 
-// carried is what another session that begins as this one needs beside its files: the
-// settings, which stand in the map too, what was defined in Lisp, the files' versions.
+// carried returns the state that a copy of this session needs in addition to its files: the
+// settings, which are also in the map, the Lisp definitions, and the files' versions.
 func (l *local) carried(ctx context.Context) (opts SessionOptions, extra map[string][]byte, err error) {
 	state, err := l.dir.Reload()
 	if err != nil {
@@ -65,7 +65,8 @@ func (l *local) carried(ctx context.Context) (opts SessionOptions, extra map[str
 	return opts, extra, err
 }
 
-// writeCarried gives a session that is being made what was carried, but for the settings.
+// writeCarried writes the carried state, except for the settings, into a session that is being
+// created.
 func writeCarried(dir *overlay.Dir, extra map[string][]byte) (err error) {
 	if defined := extra[lispRecord]; defined != nil {
 		err = writeLisp(dir, defined)
@@ -76,36 +77,56 @@ func writeCarried(dir *overlay.Dir, extra map[string][]byte) (err error) {
 	return err
 }
 
-// LoadOptions say what becomes of an archive; nil is all defaults.
+// LoadOptions are options of [Manager.Load]; nil means all defaults.
 type LoadOptions struct {
-	// Name and Kept as in [SessionOptions].
+	// Name and Kept are as in [SessionOptions].
 	Name string
 	Kept bool
-	// Settings of the session. Default: wisbox's own. The Name and Kept above count
-	// where these have none.
+	// Settings are the session's settings. Default: wisbox's own. Name and Kept above apply if
+	// these have none.
 	Settings *SessionOptions
-	// WithSettings takes the archive's settings too: its image, its programs'
-	// variables and so on, but no bound that is wider than that of Settings, no weaker
-	// isolation, and nothing that names a file of the host. Use it for archives of
-	// your own.
+	// WithSettings also takes the archive's settings, such as its image and variables, but no bound
+	// that is wider than that of Settings, no weaker isolation, and nothing that names a file of
+	// the host. Use it only for your own archives.
 	WithSettings bool
-	// OnLeftOut gets the settings of the archive that the session doesn't have.
+	// OnLeftOut is called with the settings of the archive that the session doesn't have.
 	OnLeftOut func(settings []string)
 }
 
-// Load makes a session of an archive that [Session.Save] wrote, which it reads to
-// its end. Every part of it is checked before a session is there, and no host file
-// is read for it. On any error nothing is left.
+// Load creates a session from an archive that [Session.Save] wrote, which it reads to its end. It
+// checks every part before it creates the session, and reads no other file of the host. After an
+// error nothing is left.
 func (m *Manager) Load(ctx context.Context, r io.Reader, opts *LoadOptions) (*Session, error) {
-	archive, err := snapshot.OpenArchive(r)
+	o := LoadOptions{}
+	if opts != nil {
+		o = *opts
+	}
+	made, left, err := m.place.load(ctx, r, o)
 	if err != nil {
 		return nil, err
+	}
+	s, err := m.oneOf(m.sessions(ctx, []*opened{made}))
+	if err == nil && o.OnLeftOut != nil && len(left) > 0 {
+		o.OnLeftOut(left)
+	}
+	return s, err
+}
+
+func (h *here) load(ctx context.Context, r io.Reader, opts LoadOptions) (*opened, []string, error) {
+	archive, err := snapshot.OpenArchive(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	if opts.Settings != nil { // the image that the archive names is fetched from nowhere
+		if err := h.pullImage(ctx, opts.Settings); err != nil {
+			return nil, nil, err
+		}
 	}
 	o, left, err := opts.settings(archive)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	s, err := m.openWith(ctx, o, func(ctx context.Context, dirs []*overlay.Dir, all []SessionOptions) error {
+	made, err := h.openWith(ctx, *o, func(ctx context.Context, dirs []*overlay.Dir, all []SessionOptions) error {
 		store, err := newSnapshots(dirs[0], all[0], nil)
 		if err != nil {
 			return err
@@ -119,25 +140,18 @@ func (m *Manager) Load(ctx context.Context, r io.Reader, opts *LoadOptions) (*Se
 		}
 		return err
 	})
-	if err == nil && opts != nil && opts.OnLeftOut != nil && len(left) > 0 {
-		opts.OnLeftOut(left)
-	}
-	return s, err
+	return made, left, err
 }
 
-// dropHostPaths leaves out what names files of one host, and what opens its network.
+// dropHostPaths drops settings that name files of one host, and those that open the network.
 func (o *SessionOptions) dropHostPaths() {
-	o.Mounts, o.AllowedRoots, o.Secrets, o.Seccomp = nil, nil, nil, ""
-	o.setRules(door.Rules{}) // who loads it opens the network, or doesn't
-	o.Services = nil         // and says which images it runs
+	o.Mounts, o.MountsFrom, o.AllowedRoots, o.Secrets, o.Seccomp = nil, "", nil, nil, ""
+	o.setRules(door.Rules{}) // the person who loads it decides about the network
+	o.Services = nil         // and about the images to run
 }
 
-// settings are those of the session, and the names of the archive's that it lacks.
-func (o *LoadOptions) settings(a *snapshot.Archive) (*SessionOptions, []string, error) {
-	var opts LoadOptions
-	if o != nil {
-		opts = *o
-	}
+// settings returns the session's settings, and the names of the archive's settings that it lacks.
+func (opts LoadOptions) settings(a *snapshot.Archive) (*SessionOptions, []string, error) {
 	own := SessionOptions{}
 	if opts.Settings != nil {
 		own = *opts.Settings
@@ -148,16 +162,16 @@ func (o *LoadOptions) settings(a *snapshot.Archive) (*SessionOptions, []string, 
 	}
 	raw, ok := a.Extra[settingsName]
 	if !ok {
-		return nil, nil, tool.Errorf(tool.Invalid, "the archive has no settings of a session")
+		return nil, nil, tool.Errorf(tool.Invalid, "the archive has no session settings; use one that wisbox session save wrote")
 	}
 	for name := range a.Extra {
 		if name != settingsName && name != lispRecord && name != versionsRecord && name != givenRecord {
-			return nil, nil, tool.Errorf(tool.Invalid, "the archive has a file %s, which no session's archive has", name)
+			return nil, nil, tool.Errorf(tool.Invalid, "the archive has the file %s, which wisbox never writes; use one that wisbox session save wrote", name)
 		}
 	}
 	from, err := settingsOf(raw)
 	if err != nil || len(raw) > maxSettings {
-		return nil, nil, tool.Errorf(tool.Invalid, "the archive's settings can't be read").Because(err)
+		return nil, nil, tool.Errorf(tool.Invalid, "the archive's settings can't be read; use one that wisbox session save wrote").Because(err)
 	}
 	merged, left := takeSettings(own, from, opts.WithSettings)
 	return &merged, left, nil
@@ -165,8 +179,7 @@ func (o *LoadOptions) settings(a *snapshot.Archive) (*SessionOptions, []string, 
 
 const maxSettings = 1 << 20 // bytes of an archive's settings
 
-// takeSettings adds to a session's own settings those of an archive, or tells only
-// which they are.
+// takeSettings adds an archive's settings to a session's own, or only returns their names.
 func takeSettings(own, from SessionOptions, take bool) (_ SessionOptions, left []string) {
 	t := taker{take: take}
 	setting(&t, "image", &own.Image, from.Image, own.Image == "" && from.Image != images.Default)
@@ -213,7 +226,7 @@ func takeSettings(own, from SessionOptions, take bool) (_ SessionOptions, left [
 	return own, t.left
 }
 
-// taker takes settings of an archive one by one, or notes that it doesn't.
+// taker takes settings of an archive one by one, or records the ones that it doesn't take.
 type taker struct {
 	take bool
 	left []string
@@ -227,14 +240,14 @@ func (t *taker) set(name string, may bool, take func()) {
 	t.left = append(t.left, name)
 }
 
-// setting takes one that the archive has and the session not.
+// setting takes a setting that the archive has and the session lacks.
 func setting[T any](t *taker, name string, own *T, from T, has bool) {
 	if has {
 		t.set(name, true, func() { *own = from })
 	}
 }
 
-// bound takes one that makes a bound no wider than it is.
+// bound takes a bound unless it is wider than the present one.
 func bound[T cmp.Ordered](t *taker, name string, own *T, from, is T) {
 	var none T
 	if from != none && from != is {
@@ -251,7 +264,7 @@ func (t *taker) limits(own *sandbox.Limits, from sandbox.Limits) {
 	bound(t, "limits.disk", &own.Disk, was.Disk, is.Disk)
 	bound(t, "limits.inodes", &own.Inodes, was.Inodes, is.Inodes)
 	bound(t, "limits.nofile", &own.NoFile, was.NoFile, is.NoFile)
-	if was.FileSize != was.Disk { // its default
+	if was.FileSize != was.Disk { // the default
 		bound(t, "limits.file_bytes", &own.FileSize, was.FileSize, is.FileSize)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// strangers are settings that a stranger may have put into an archive.
+// strangers are settings that a stranger may put into an archive.
 const strangers = `{"image":"evil","limits":{"pids":4194304,"memory_bytes":134217728,"disk_bytes":9000000000000},
 	"env":{"LD_PRELOAD":"/workspace/x.so"},"digest":{"full":"do as I say"},"max_timeout":99000000000000,"max_code":1000,
 	"secrets":{"KEY":{"file":"/etc/shadow"}},"seccomp":"/etc/profile.json","mounts":[{"host_path":"/etc"}],"allowed_roots":["/"]}`
@@ -42,7 +42,7 @@ func TestAnArchivesSettingsWidenNoBound(t *testing.T) {
 	assert.Equal(t, []string{"allowed_roots", "limits.disk", "limits.pids", "max_timeout", "mounts", "seccomp", "secrets"}, left)
 }
 
-// An archive may come from anybody: what it names on the host is not looked at.
+// An archive may come from anybody, so paths of the host in it are ignored.
 func TestAnArchivesSettingsNameNoFileOfTheHost(t *testing.T) {
 	o, _, err := (&LoadOptions{WithSettings: true}).settings(archiveOf(strangers))
 	require.NoError(t, err)

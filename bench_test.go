@@ -32,8 +32,8 @@ func (ended) Run(context.Context, sandbox.Cmd) (sandbox.Result, error) {
 	return sandbox.Result{Status: sandbox.StatusExited}, nil
 }
 
-// BenchmarkCall is what a call costs beside the work of its tool or program, with
-// all controls and the log on.
+// BenchmarkCall measures the cost of a call without the work of its tool or program, with all
+// controls and the log on.
 func BenchmarkCall(b *testing.B) {
 	m, err := wisbox.NewManager(b.Context(), &wisbox.Options{
 		Backend: idle{sandboxtest.NewHost()}, CacheDir: filepath.Join(b.TempDir(), "state"),

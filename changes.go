@@ -25,78 +25,76 @@ import (
 	"github.com/wisbox/wisbox/vfs"
 )
 
-// Diff is what differs between two states of a workspace, see [Session.Diff].
+// Diff lists the differences between two states of a workspace, see [Session.Diff].
 type Diff = changes.Diff
 
 // FileChange is one file or link of a [Diff].
 type FileChange = changes.Change
 
-// Applied says what [Session.Apply] did.
+// Applied is the result of [Session.Apply].
 type Applied = changes.Applied
 
 // MergedFile is a file that [Session.Apply] merged.
 type MergedFile = changes.Merged
 
-// Obstacle is a path whose change can't be carried home, and why.
+// Obstacle is a path whose change can't be applied to the host, with the reason.
 type Obstacle = changes.Obstacle
 
-// DiffOptions say what is compared; nil is all defaults.
+// DiffOptions are options of [Session.Diff] and [Session.Patch]; nil means all defaults.
 type DiffOptions struct {
-	// From is a snapshot. Default: what the session was given, which is the workspace as
-	// it was after its mounts were copied, and nothing at all without mounts.
+	// From is a snapshot. Default: the workspace as it was after its mounts were copied, which is
+	// empty without mounts.
 	From string
-	// To is a snapshot. Default: the workspace as it is.
+	// To is a snapshot. Default: the current workspace.
 	To string
-	// All lists what programs write by themselves too, as caches (__pycache__, .cache).
-	// What lies in a directory .git is never listed.
+	// All includes by-products of programs, such as caches (__pycache__, .cache).
+	// Files in a directory .git are never listed.
 	All bool
 	// Lines counts the lines that differ, which reads the content of all changed files.
 	Lines bool
 }
 
-// Diff lists the files and links that differ between two states of the workspace. Mode bits
-// beside "executable", times and empty directories don't count, as in git. It works on
-// a snapshot that it makes and forgets, so programs may go on. A snapshot that isn't there
-// is not_found, also the one of what the session was given; see
-// [SessionOptions.KeepGiven].
+// Diff lists the files and links that differ between two states of the workspace. Like git, it
+// ignores mode bits other than "executable", times and empty directories. It compares with a
+// temporary snapshot, so programs can continue. If a snapshot doesn't exist, including that of the
+// mounted files, the error is not_found; see [SessionOptions.KeepGiven].
 func (s *Session) Diff(ctx context.Context, opts *DiffOptions) (*Diff, error) {
 	return perform[*Diff](ctx, s, diffOpOf(opts), hold.Streams{})
 }
 
-// Patch writes what [Session.Diff] lists as a patch that git apply takes, with binary files,
-// modes, links and renames. It reads at most 4 GiB, for 5 minutes; a patch that was cut by
-// that, or by w, has an error.
+// Patch writes the differences of [Session.Diff] as a patch for git apply, with binary files, modes,
+// links and renames. It reads at most 4 GiB, for at most 5 minutes. If a limit or an error of w cuts
+// the patch, it returns an error.
 func (s *Session) Patch(ctx context.Context, w io.Writer, opts *DiffOptions) (*Diff, error) {
 	op := diffOpOf(opts)
 	op.Patch = true
 	out := &counter{w: w}
 	diff, err := perform[*Diff](ctx, s, op, hold.Streams{Stdout: out})
-	if err == nil && out.err != nil { // a holder goes on
+	if err == nil && out.err != nil { // a holder ignores it
 		err = tool.Errorf(tool.Unavailable, "the patch can't be written").Because(out.err)
 	}
 	return diff, err
 }
 
-// ApplyOptions say what is applied; nil is all defaults.
+// ApplyOptions are options of [Session.Apply]; nil means all defaults.
 type ApplyOptions struct {
-	// Path is a file or directory of the workspace; nothing else is applied. Default all.
+	// Path is the only file or directory of the workspace to apply. Default all.
 	Path string
-	// All applies what programs write by themselves too, see [DiffOptions.All].
+	// All includes by-products of programs, see [DiffOptions.All].
 	All bool
-	// DryRun looks for conflicts and writes nothing.
+	// DryRun checks for conflicts and writes nothing.
 	DryRun bool
-	// ThreeWay merges a text file that was changed on the host too, with what was mounted as
-	// their common ancestor. Where both changed the same lines both stand there, between
-	// markers, and [Applied] counts that in Marked. Other conflicts stay conflicts.
+	// ThreeWay merges a text file that was also changed on the host, with the mounted file as the common
+	// ancestor. If both changed the same lines, the merged file has both versions between markers, and
+	// [Applied] counts that in Marked. Other conflicts stay conflicts.
 	ThreeWay bool
 }
 
-// Apply writes what has changed since the session was given its mounts to the folders of
-// the host that they were copied from: all of it, or nothing. Where a file of the host is
-// neither as it was mounted nor as the session has it, the error is a conflict, and the
-// answer beside it names each. Never written are directories .git, what the mounts leave
-// out, links that could lead out of the folder and anything through a link; those stand in
-// LeftOut. No program of the host is run.
+// Apply writes the changes since the mounts were copied to the host folders that they came from: all
+// of them, or none. If a file of the host is neither as it was mounted nor as in the session, the
+// error is a conflict, and the result lists each such file. Apply never writes directories .git,
+// files that the mounts exclude, links that could lead out of the folder, and anything through a
+// link; these are in LeftOut. It runs no program of the host.
 func (s *Session) Apply(ctx context.Context, opts *ApplyOptions) (*Applied, error) {
 	op := applyOp{}
 	if opts != nil {
@@ -104,38 +102,37 @@ func (s *Session) Apply(ctx context.Context, opts *ApplyOptions) (*Applied, erro
 	}
 	done, err := perform[*Applied](ctx, s, op, hold.Streams{})
 	if err == nil && len(done.Conflicts) > 0 {
-		err = tool.Errorf(tool.Conflict, "the host's folder is not what was mounted (%d conflicts, the first is %q: %s); nothing was written",
+		err = tool.Errorf(tool.Conflict, "the host's folder differs from the mounted files (%d conflicts, the first is %q: %s); nothing was written",
 			len(done.Conflicts), clip.Text(done.Conflicts[0].Path), done.Conflicts[0].Reason)
 	}
 	return done, err
 }
 
-// Branched says what [Session.Branch] did.
+// Branched is the result of [Session.Branch].
 type Branched = changes.Branched
 
-// BranchOptions say which branch is made; nil is all defaults.
+// BranchOptions are options of [Session.Branch]; nil means all defaults.
 type BranchOptions struct {
-	// Name is the branch's, by default wisbox/ and the session's name. One that is there is
-	// exists.
+	// Name is the branch's name, by default wisbox/ and the session's name. If the branch already
+	// exists, the error is exists.
 	Name string
-	// From is the commit that it begins at. Default: HEAD.
+	// From is the commit on which the branch is based. Default: HEAD.
 	From string
-	// Message is the commit's, in at most 64 KiB. Default: that it has the changes of the session.
+	// Message is the commit's message, at most 64 KiB. Default: one that names the session.
 	Message string
-	// Path and All choose what is committed, see [ApplyOptions].
+	// Path and All choose the changes to commit, see [ApplyOptions].
 	Path string
 	All  bool
-	// Ignored takes new files too that the base's files .gitignore ignore.
+	// Ignored includes new files that the .gitignore files of the base ignore.
 	Ignored bool
 	// DryRun looks for conflicts and writes nothing.
 	DryRun bool
 }
 
-// Branch makes a commit of what has changed since the session was given its mounts, and a
-// branch for it, in the git repository of the host that they were copied from. Index,
-// working tree and HEAD stay as they are. Where the commit that it begins at has neither
-// what was mounted nor what the session has, the error is a conflict, and the answer beside
-// it names each. The host's git writes objects, apart from the repository's
+// Branch commits the changes since the mounts were copied, on a new branch in the host's git
+// repository that they came from. Index, working tree and HEAD stay as they are. If a file in the
+// base commit is neither as it was mounted nor as in the session, the error is a conflict, and the
+// result lists each such file. The host's git writes the objects, isolated from the repository's
 // configuration, attributes and hooks; see docs/changes.md.
 func (s *Session) Branch(ctx context.Context, opts *BranchOptions) (*Branched, error) {
 	op := branchOp{}
@@ -146,13 +143,13 @@ func (s *Session) Branch(ctx context.Context, opts *BranchOptions) (*Branched, e
 	op.Message = cmp.Or(op.Message, "Changes of the wisbox session "+s.ID())
 	done, err := perform[*Branched](ctx, s, op, hold.Streams{})
 	if err == nil && len(done.Conflicts) > 0 {
-		err = tool.Errorf(tool.Conflict, "the repository is not what was mounted (%d conflicts, the first is %q: %s); nothing was made",
+		err = tool.Errorf(tool.Conflict, "the repository differs from the mounted files (%d conflicts, the first is %q: %s); nothing was made",
 			len(done.Conflicts), clip.Text(done.Conflicts[0].Path), done.Conflicts[0].Reason)
 	}
 	return done, err
 }
 
-// diffOp compares two states, and writes a patch to its output stream if asked to.
+// diffOp compares two states, and writes a patch to its output stream if requested.
 type diffOp struct {
 	From  string `json:"from,omitempty"`
 	To    string `json:"to,omitempty"`
@@ -197,7 +194,7 @@ func (o diffOp) do(ctx context.Context, l *local, _ journal.Call, io hold.Stream
 	return diff, journal.Outcome{Size: int(counted.n)}, nil
 }
 
-// counter counts what passes, and remembers an error; without a writer nothing goes on.
+// counter counts the bytes that pass, and remembers an error; without a writer it only counts.
 type counter struct {
 	w   io.Writer
 	n   int64
@@ -228,10 +225,14 @@ func (o applyOp) event() Event {
 	return Event{Tool: "apply", Path: clip.Text(o.Path), Args: map[string]any{"dry_run": o.DryRun, "three_way": o.ThreeWay}}
 }
 
+func (o applyOp) options() changes.ApplyOptions {
+	return changes.ApplyOptions{DryRun: o.DryRun, ThreeWay: o.ThreeWay}
+}
+
 func (o applyOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
 	var done *Applied
 	err := l.goHome(ctx, changes.Options{All: o.All, Below: o.Path}, func(b *budget.Budget, set *changes.Set, homes []*hostmount.Home) (err error) {
-		done, err = set.Apply(b, homes, changes.ApplyOptions{DryRun: o.DryRun, ThreeWay: o.ThreeWay})
+		done, err = set.Apply(b, homes, o.options())
 		return err
 	})
 	if err != nil {
@@ -255,14 +256,25 @@ func (o branchOp) event() Event {
 	return Event{Tool: "branch", Path: clip.Text(o.Path), Args: map[string]any{"branch": clip.Text(o.Name), "from": clip.Text(o.From), "dry_run": o.DryRun}}
 }
 
-func (o branchOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
+func (o branchOp) check() error {
 	const longest = 64 << 10 // bytes of a message
 	if len(o.Message) > longest || strings.Contains(o.Message, "\x00") {
-		return nil, journal.Outcome{}, tool.Errorf(tool.Invalid, "the message has a NUL, or more than 64 KiB; give a shorter one").In("message")
+		return tool.Errorf(tool.Invalid, "the message has a NUL, or more than 64 KiB; shorten it").In("message")
+	}
+	return nil
+}
+
+func (o branchOp) options() changes.BranchOptions {
+	return changes.BranchOptions{Name: o.Name, From: o.From, Message: o.Message, Ignored: o.Ignored, DryRun: o.DryRun}
+}
+
+func (o branchOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
+	if err := o.check(); err != nil {
+		return nil, journal.Outcome{}, err
 	}
 	var done *Branched
 	err := l.goHome(ctx, changes.Options{All: o.All, Below: o.Path}, func(b *budget.Budget, set *changes.Set, homes []*hostmount.Home) (err error) {
-		done, err = set.Branch(b, homes, changes.BranchOptions{Name: o.Name, From: o.From, Message: o.Message, Ignored: o.Ignored, DryRun: o.DryRun})
+		done, err = set.Branch(b, homes, o.options())
 		return err
 	})
 	if err != nil {
@@ -271,13 +283,16 @@ func (o branchOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Strea
 	return done, journal.Outcome{Failed: len(done.Conflicts) > 0}, nil
 }
 
-// goHome does something with what the session has changed and the folders of its mounts.
+// goHome calls do with the session's changes and the folders of its mounts.
 func (l *local) goHome(ctx context.Context, opts changes.Options, do func(*budget.Budget, *changes.Set, []*hostmount.Home) error) error {
 	below, err := vfs.Any.Parse(opts.Below)
 	if err != nil {
 		return tool.AsError(err).In("path")
 	}
 	opts.Below = below
+	if from := l.opts.MountsFrom; from != "" {
+		return tool.Errorf(tool.Unsupported, "the session's mounts came from %q, another machine; apply its changes there, with the same remote", clip.Text(from))
+	}
 	if len(l.opts.Mounts) == 0 {
 		return tool.Errorf(tool.NotFound, "the session has no mount to apply changes to; take files with wisbox cp, or a patch with wisbox diff --patch")
 	}
@@ -291,8 +306,8 @@ func (l *local) goHome(ctx context.Context, opts changes.Options, do func(*budge
 	return l.between(b.Context(), "", "", opts, func(set *changes.Set) error { return do(b, set, homes) })
 }
 
-// between compares two states of the workspace: snapshots, "" for what the session was
-// given and for the workspace as it is.
+// between compares two states of the workspace: snapshots, or "", which means as from the files
+// that the session was given, and as to the present workspace.
 func (l *local) between(ctx context.Context, from, to string, opts changes.Options, do func(*changes.Set) error) error {
 	if from == "" {
 		var err error
@@ -316,7 +331,7 @@ func (l *local) between(ctx context.Context, from, to string, opts changes.Optio
 	return do(changes.Of(between, opts))
 }
 
-// given is the snapshot of what the session was given, "" for nothing at all.
+// given returns the snapshot of the files that the session was given; "" if there were none.
 func (l *local) given() (string, error) {
 	raw, err := readGiven(l.dir)
 	id := string(bytes.TrimSpace(raw))
@@ -324,19 +339,19 @@ func (l *local) given() (string, error) {
 	case err != nil:
 		return "", err
 	case id == "" && len(l.opts.Mounts) > 0:
-		return "", tool.Errorf(tool.NotFound, "the session kept no state of what it was given; compare with a snapshot (wisbox snapshot list)")
+		return "", tool.Errorf(tool.NotFound, "the session has no record of its files at creation; compare with a snapshot (wisbox snapshot list)")
 	case id == "":
 		return "", nil
 	}
 	all, err := l.snapshots.List(context.Background())
 	if err == nil && !slices.ContainsFunc(all, func(i snapshot.Info) bool { return i.ID == id }) {
-		err = tool.Errorf(tool.NotFound, "the snapshot of what the session was given (%s) was removed; compare with another one (wisbox snapshot list)", clip.Text(id))
+		err = tool.Errorf(tool.NotFound, "the snapshot of the session's files at creation (%s) was removed; compare with another one (wisbox snapshot list)", clip.Text(id))
 	}
 	return id, err
 }
 
-// givenRecord keeps, in the session's directory, the id of the snapshot of what the session
-// was given. A copy of the session has the same.
+// givenRecord is the file, in the session's directory, with the id of the snapshot of the files
+// that the session was given. A copy of the session has the same.
 const givenRecord = "given"
 
 func readGiven(dir *overlay.Dir) ([]byte, error) {
@@ -355,7 +370,7 @@ func writeGiven(dir *overlay.Dir, raw []byte) error {
 	return os.WriteFile(filepath.Join(sessionPath(dir), givenRecord), raw, 0o600)
 }
 
-// keepGiven makes the snapshot of what the session was given.
+// keepGiven makes the snapshot of the files that the session was given.
 func keepGiven(ctx context.Context, dir *overlay.Dir, o SessionOptions) error {
 	if !o.Kept && !o.KeepGiven {
 		return nil
@@ -367,7 +382,7 @@ func keepGiven(ctx context.Context, dir *overlay.Dir, o SessionOptions) error {
 	info, err := store.Create(ctx, &snapshot.CreateOptions{Label: "mounted"})
 	err = errors.Join(err, store.Close())
 	if kind := tool.KindOf(err); kind == tool.NoSpace || kind == tool.Limit {
-		return nil // the session is whole without; a comparison says what is missing
+		return nil // the session works without it; a comparison reports what is missing
 	}
 	if err != nil {
 		return tool.Errorf(tool.KindOf(err), "what was mounted can't be kept to compare with: %s", tool.AsError(err).Message).Because(err)
@@ -383,7 +398,119 @@ func (l *local) copyGiven(ctx context.Context, dir *overlay.Dir, dst *snapshot.S
 	}
 	err = l.snapshots.ShareWith(ctx, string(raw), dst)
 	if tool.KindOf(err) == tool.NotFound {
-		err = nil // it was removed; the copy says so when it is asked
+		err = nil // it was removed; the copy reports that when it is needed
 	}
 	return errors.Join(err, writeGiven(dir, raw))
+}
+
+// changesOp writes a session's changes, for another machine to bring home.
+type changesOp struct {
+	All   bool   `json:"all,omitempty"`
+	Below string `json:"below,omitempty"`
+	For   string `json:"for"` // what the other machine does with the changes
+}
+
+func (o changesOp) event() Event {
+	return Event{Tool: clip.Text(o.For), Path: clip.Text(o.Below), Args: map[string]any{"on": "another machine"}}
+}
+
+func (o changesOp) do(ctx context.Context, l *local, _ journal.Call, io hold.Streams) (any, journal.Outcome, error) {
+	b := budget.New(ctx, changes.Limits)
+	defer b.Close()
+	var left changes.Left
+	err := l.between(b.Context(), "", "", changes.Options{All: o.All, Below: o.Below}, func(set *changes.Set) error {
+		left = set.Left()
+		return set.Pack(b, io.Stdout)
+	})
+	return left, journal.Outcome{}, err
+}
+
+// goHome calls do with the session's changes and the mounted folders of this machine.
+func (d *distant) goHome(ctx context.Context, c journal.Call, op changesOp, do func(*budget.Budget, *changes.Set, []*hostmount.Home) error) error {
+	below, err := vfs.Any.Parse(op.Below)
+	if err != nil {
+		return tool.AsError(err).In("path")
+	}
+	op.Below = below
+	m := d.t.recall(d.at)
+	if m == nil {
+		return tool.Errorf(tool.NotFound, "nothing of this machine was mounted in the session, or this user's record of it is gone; take files with wisbox cp, or a patch with wisbox diff --patch")
+	}
+	homes, err := hostmount.OpenHomes(m.Mounts, &hostmount.Options{AllowedRoots: m.Roots})
+	if err != nil {
+		return err
+	}
+	defer hostmount.CloseHomes(homes)
+	path, err := os.MkdirTemp("", "wisbox-changes-")
+	if err != nil {
+		return tool.Errorf(tool.Unavailable, "no room for the changes; set TMPDIR to a directory with room").Because(err)
+	}
+	defer os.RemoveAll(path)
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	b := budget.New(ctx, changes.Limits)
+	defer b.Close()
+	got, left, err := d.fetch(b, c, op, root)
+	if err != nil {
+		return err
+	}
+	defer got.Close()
+	set := changes.Of(got.Between, changes.Options{All: op.All, Below: below})
+	set.LeaveOut(left)
+	return do(b, set, homes)
+}
+
+// fetch fetches the changes. They are complete, or there is an error.
+func (d *distant) fetch(b *budget.Budget, c journal.Call, op changesOp, root *os.Root) (*changes.Unpacked, changes.Left, error) {
+	var left changes.Left
+	r, w := io.Pipe()
+	asked := make(chan error, 1)
+	go func() {
+		answer, _, err := d.ask(b.Context(), c, op, hold.Streams{Stdout: w})
+		if err == nil {
+			left, err = answerAs[changes.Left](answer)
+		}
+		_ = w.CloseWithError(err)
+		asked <- err
+	}()
+	got, err := changes.Unpack(b, r, root)
+	_, _ = io.Copy(io.Discard, r) // anything after the last entry
+	_ = r.Close()
+	if failed := <-asked; failed != nil {
+		err = failed
+	}
+	if err != nil && got != nil {
+		got.Close()
+	}
+	return got, left, err
+}
+
+func (o applyOp) byFar(ctx context.Context, d *distant, c journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
+	var done *Applied
+	err := d.goHome(ctx, c, changesOp{All: o.All, Below: o.Path, For: "apply"}, func(b *budget.Budget, set *changes.Set, homes []*hostmount.Home) (err error) {
+		done, err = set.Apply(b, homes, o.options())
+		return err
+	})
+	if err != nil {
+		return nil, journal.Outcome{}, err
+	}
+	return done, journal.Outcome{Failed: len(done.Conflicts) > 0}, nil
+}
+
+func (o branchOp) byFar(ctx context.Context, d *distant, c journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
+	if err := o.check(); err != nil {
+		return nil, journal.Outcome{}, err
+	}
+	var done *Branched
+	err := d.goHome(ctx, c, changesOp{All: o.All, Below: o.Path, For: "branch"}, func(b *budget.Budget, set *changes.Set, homes []*hostmount.Home) (err error) {
+		done, err = set.Branch(b, homes, o.options())
+		return err
+	})
+	if err != nil {
+		return nil, journal.Outcome{}, err
+	}
+	return done, journal.Outcome{Failed: len(done.Conflicts) > 0}, nil
 }

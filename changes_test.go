@@ -19,7 +19,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// project is a folder of the host, and the options of a session that has it as a mount.
+// project creates a folder of the host, and returns it with the options of a session that mounts
+// it.
 func project(t *testing.T) (string, wisbox.SessionOptions) {
 	t.Helper()
 	dir := t.TempDir()
@@ -28,8 +29,8 @@ func project(t *testing.T) (string, wisbox.SessionOptions) {
 	return dir, wisbox.SessionOptions{Mounts: []hostmount.Mount{{HostPath: dir, MountPath: "p"}}, AllowedRoots: []string{dir}, KeepGiven: true}
 }
 
-// TestChangesComeHome: as a list, a patch and files, of a session in this process and of one
-// that another process holds.
+// TestChangesComeHome as a list, a patch and files, for a session in this process and one that
+// another process holds.
 func TestChangesComeHome(t *testing.T) {
 	for _, kind := range []string{"local", "held"} {
 		t.Run(kind, func(t *testing.T) {
@@ -109,7 +110,7 @@ func TestASessionThatKeptNothingSaysSo(t *testing.T) {
 	assert.Equal(t, tool.NotFound, tool.KindOf(err))
 }
 
-// TestAComparisonLeavesNothing: the snapshot that it is made with is gone, after an error too.
+// TestAComparisonLeavesNothing: its temporary snapshot is removed, after an error too.
 func TestAComparisonLeavesNothing(t *testing.T) {
 	eachHost(t, wisbox.SessionOptions{}, func(t *testing.T, s *wisbox.Session) {
 		script(t, s, "seq 100000 > f; mkfifo pipe; printf x > \"$(printf 'n\\377')\"")
@@ -153,7 +154,7 @@ func TestUndoPassesWhatNoPersonChanged(t *testing.T) {
 	})
 }
 
-// What a session has changed is a patch for git apply.
+// A session's changes are a patch for git apply.
 func ExampleSession_Patch() {
 	example(wisbox.Options{}, func(ctx context.Context, m *wisbox.Manager) error {
 		s, err := m.Open(ctx, nil)

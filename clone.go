@@ -17,37 +17,38 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// CloneMode is what a clone has of its own.
+// CloneMode is the kind of a clone.
 type CloneMode string
 
-// The kinds of clones.
+// Kinds of clones.
 const (
-	// Full: its own workspace, container and interpreters. It begins with the
-	// source's files; what one writes the other never sees.
+	// Full: a clone with its own workspace, container and interpreters. It begins with the source's
+	// files; later changes of one are never visible to the other.
 	Full CloneMode = "full"
-	// Shared: nothing but its calls. It is a second handle on the same session,
-	// which ends with its last handle.
+	// Shared: a second handle on the same session. The session ends with its last handle.
 	Shared CloneMode = "shared"
 )
 
-// CloneOptions say what a clone is; nil is all defaults. All but Mode and
-// OnEvent are for full clones.
+// CloneOptions are options of [Session.Clone]; nil means all defaults. All fields except Mode and
+// OnEvent are only for full clones.
 type CloneOptions struct {
 	Mode CloneMode // default Full
-	// Name and Kept as in [SessionOptions]; all other settings are the source's.
+	// Name and Kept are as in [SessionOptions]; all other settings are the source's.
 	Name string
 	Kept bool
-	// Remount copies the source's mounts again, over the files that it has now.
+	// Remount copies the source's mounts again, over its present files.
 	Remount bool
-	// OnEvent gets the clone's events; default the Manager's.
+	// OnEvent is called with the clone's events; default: the Manager's.
 	OnEvent func(Event)
+
+	idle  time.Duration // of a clone that a client on another machine doesn't keep
+	names []string      // of the clones, instead of Name
 }
 
-// Clone gives a second session that begins as this one is: its files, its
-// settings, its digest and what it has defined in Lisp; not its processes, not
-// what Python keeps, and not the secrets that only its holder knows. A full clone
-// is made from a snapshot, whose content the two share on the disk; programs that
-// write meanwhile are treated as by snapshot_create.
+// Clone returns a second session with the same files, settings, digest and Lisp definitions. It has
+// neither the processes of this session, nor its kept Python interpreters, nor the secrets that only
+// its holder knows. A full clone is made from a snapshot, whose content the two share on the disk;
+// files that programs write meanwhile are handled as by snapshot_create.
 func (s *Session) Clone(ctx context.Context, opts *CloneOptions) (*Session, error) {
 	o := CloneOptions{}
 	if opts != nil {
@@ -66,8 +67,8 @@ func (s *Session) Clone(ctx context.Context, opts *CloneOptions) (*Session, erro
 	return nil, tool.Errorf(tool.Invalid, "mode is %q; it must be shared or full", o.Mode).In("mode")
 }
 
-// Fork is Clone n times from one state of the files, with full isolation. A Name
-// gets -1 to -n added. On an error nothing of it is left.
+// Fork makes n full clones of the same state of the files. It appends -1 to -n to Name. After an error
+// nothing is left.
 func (s *Session) Fork(ctx context.Context, n int, opts *CloneOptions) ([]*Session, error) {
 	o := CloneOptions{}
 	if opts != nil {
@@ -92,7 +93,7 @@ func (s *Session) share(o CloneOptions) (*Session, error) {
 	opts := s.opts
 	opts.OnEvent = o.OnEvent
 	twin, err := s.m.newHandle(s.shared, opts)
-	leave() // first: the end of the last handle waits for this call
+	leave() // must come first: the end of the last handle waits for this call
 	if err != nil {
 		return nil, err
 	}
@@ -102,27 +103,37 @@ func (s *Session) share(o CloneOptions) (*Session, error) {
 	return twin, nil
 }
 
-// fork makes the directories of the clones; the session's executor copies into them.
 func (s *Session) fork(ctx context.Context, n int, o CloneOptions) ([]*Session, error) {
-	opts, err := s.settings()
+	made, err := s.m.place.fork(ctx, s, n, o)
 	if err != nil {
 		return nil, err
 	}
-	opts.Kept, opts.OnEvent = o.Kept, o.OnEvent
+	return s.m.sessions(ctx, made)
+}
+
+// fork creates the directories of the clones; the session's executor copies into them.
+func (h *here) fork(ctx context.Context, s *Session, n int, o CloneOptions) ([]*opened, error) {
+	opts, err := settingsIn(s.at.(*folder).Dir)
+	if err != nil {
+		return nil, err
+	}
+	opts.Kept, opts.OnEvent, opts.Idle = o.Kept, o.OnEvent, cmp.Or(o.idle, opts.Idle)
 	all := make([]SessionOptions, n)
 	for i := range all {
 		all[i] = opts
-		all[i].Name = cloneName(o.Name, i, n)
+		if all[i].Name = cloneName(o.Name, i, n); o.names != nil {
+			all[i].Name = o.names[i]
+		}
 		if all[i], err = all[i].withDefaults(); err != nil {
 			return nil, err
 		}
 	}
-	return s.m.openAll(ctx, all, func(ctx context.Context, dirs []*overlay.Dir, all []SessionOptions) error {
-		return s.copyTo(ctx, dirs, all, o.Remount)
+	return h.create(ctx, all, func(ctx context.Context, dirs []*overlay.Dir, all []SessionOptions) error {
+		return h.copyInto(ctx, s, dirs, all, o.Remount)
 	})
 }
 
-func (s *Session) copyTo(ctx context.Context, dirs []*overlay.Dir, all []SessionOptions, remount bool) error {
+func (h *here) copyInto(ctx context.Context, s *Session, dirs []*overlay.Dir, all []SessionOptions, remount bool) error {
 	op := copyOp{}
 	for _, dir := range dirs {
 		op.To = append(op.To, dir.ID())
@@ -131,7 +142,7 @@ func (s *Session) copyTo(ctx context.Context, dirs []*overlay.Dir, all []Session
 	if err != nil {
 		return err
 	}
-	if c, ok := answer.(copied); ok { // what a holder has in memory stays with it
+	if c, ok := answer.(copied); ok { // the memory of a holder stays with it
 		for i := range all {
 			all[i].Secrets = outer(c.secrets)
 		}
@@ -139,7 +150,7 @@ func (s *Session) copyTo(ctx context.Context, dirs []*overlay.Dir, all []Session
 	if !remount {
 		return nil
 	}
-	return s.m.here.copyAllMounts(ctx, dirs, all)
+	return h.copyAllMounts(ctx, dirs, all)
 }
 
 func cloneName(name string, i, n int) string {
@@ -149,13 +160,13 @@ func cloneName(name string, i, n int) string {
 	return fmt.Sprintf("%s-%d", name, i+1)
 }
 
-// copyTo copies one state of the session into sessions that are being made.
+// copyTo copies one state of the session into sessions that are being created.
 func (l *local) copyTo(ctx context.Context, names []string) error {
-	info, err := l.snapshots.Create(ctx, &snapshot.CreateOptions{Label: "cloned from " + l.dir.ID()})
+	info, err := l.snapshots.Create(ctx, &snapshot.CreateOptions{Label: "cloned"})
 	if err != nil {
 		return err
 	}
-	defer l.forget(ctx, info.ID) // the clones have theirs
+	defer l.forget(ctx, info.ID) // the clones have their own
 	for _, name := range names {
 		if err := l.copyOne(ctx, info.ID, name); err != nil {
 			return err
@@ -187,7 +198,7 @@ func (l *local) copyOne(ctx context.Context, id, name string) error {
 	return errors.Join(err, dst.Close(), l.copyLisp(dir), l.copyVersions(ctx, dir))
 }
 
-// copyLisp gives the clone what the source has defined in Lisp.
+// copyLisp copies the source's Lisp definitions into the clone.
 func (l *local) copyLisp(dir *overlay.Dir) error {
 	raw, err := readLisp(l.dir)
 	if err != nil || raw == nil {
@@ -204,10 +215,9 @@ func (l *local) copyVersions(ctx context.Context, dir *overlay.Dir) error {
 	return writeVersions(dir, raw)
 }
 
-// settings are the session's as they stand on disk, with what was set since it
-// was opened.
-func (s *Session) settings() (SessionOptions, error) {
-	state, err := s.dir.Reload()
+// settingsIn returns a session's settings on disk, with the changes since it was opened.
+func settingsIn(dir *overlay.Dir) (SessionOptions, error) {
+	state, err := dir.Reload()
 	if err != nil {
 		return SessionOptions{}, err
 	}
@@ -221,24 +231,24 @@ func settingsOf(raw json.RawMessage) (o SessionOptions, err error) {
 	return o, nil
 }
 
-// Template is the state of a session's files, kept longer than the session, with what
-// others that begin with it are made with. See [SessionOptions.Template].
+// Template is the state of a session's files, which outlives the session, with the settings for new
+// sessions that begin with it. See [SessionOptions.Template].
 type Template = templates.Template
 
-// TemplateOptions of [Session.CreateTemplate]; nil is all defaults.
+// TemplateOptions are options of [Session.CreateTemplate]; nil means all defaults.
 type TemplateOptions struct {
-	// Name is what [SessionOptions.Template] may say instead of the ID: 1 to 128 letters,
-	// digits and . _ / : -. Where several have the same name it stands for the newest.
+	// Name is a name for [SessionOptions.Template] to use instead of the ID: 1 to 128 letters, digits
+	// and . _ / : -. If several templates have the same name, it means the newest.
 	Name string `json:"name,omitempty"`
-	// Owner is whom the template is kept for; names are its own. Default "".
+	// Owner is the owner of the template. Names of different owners are independent. Default "".
 	Owner string `json:"owner,omitempty"`
 }
 
-// CreateTemplate keeps the session's files as they are, its image and its variables, for
-// sessions that begin with them, also when this one is gone. It takes room on the disk
-// for what no snapshot of the session has yet. Programs that write meanwhile are treated
-// as by snapshot_create; nothing of them, of secrets, mounts and rules of the network is
-// kept. On an error nothing is left.
+// CreateTemplate stores the session's current files, its image and its variables, for new sessions
+// that begin with them, even after this one is gone. It takes disk space for content that no
+// snapshot of the session has yet. Files that programs write meanwhile are handled as by
+// snapshot_create. A template has no programs, secrets, mounts and network rules. After an error
+// nothing is left.
 func (s *Session) CreateTemplate(ctx context.Context, opts *TemplateOptions) (Template, error) {
 	op := templateOp{}
 	if opts != nil {
@@ -247,29 +257,37 @@ func (s *Session) CreateTemplate(ctx context.Context, opts *TemplateOptions) (Te
 	return perform[Template](ctx, s, op, hold.Streams{})
 }
 
-// IsTemplateID reports whether a text has the form of a template's ID, as no name has.
+// IsTemplateID reports whether a text has the form of a template's ID, which names never have.
 func IsTemplateID(s string) bool { return templates.IsID(s) }
 
 func (h *here) templates() *templates.Store { return h.kept }
 
-// Templates are all of the state root, the newest first. Where one can't be read the
-// others stand beside the error.
+// Templates returns all templates of the state root, the newest first. If one can't be read, it
+// returns the others together with an error.
 func (m *Manager) Templates() ([]Template, error) {
+	if m.there != nil {
+		return m.there.templates()
+	}
 	all, err := m.here.templates().List()
 	return all, asToolError(err)
 }
 
-// FindTemplate finds one by its ID, or the newest of an owner by its name. Where there is
-// none it is not_found.
+// FindTemplate finds a template by its ID, or the newest of an owner by its name. If there is none,
+// the error is not_found.
 func (m *Manager) FindTemplate(ref, owner string) (Template, error) {
+	if m.there != nil {
+		return m.there.findTemplate(ref, owner)
+	}
 	t, err := m.here.templates().Find(ref, owner)
 	return t, asToolError(err)
 }
 
-// RemoveTemplate removes a template by its ID. Sessions that began with it don't need it;
-// an image that was built for it goes when none of them needs that, see
-// [Manager.PruneTemplates].
+// RemoveTemplate removes a template by its ID. Sessions that began with it don't need it. An image
+// that was built for it is removed once no session needs it, see [Manager.PruneTemplates].
 func (m *Manager) RemoveTemplate(ctx context.Context, id string) error {
+	if m.there != nil {
+		return m.there.removeTemplate(ctx, id)
+	}
 	err := m.here.templates().Remove(ctx, id)
 	if err == nil {
 		m.pruneImages(context.WithoutCancel(ctx), time.Time{}, id)
@@ -280,14 +298,14 @@ func (m *Manager) RemoveTemplate(ctx context.Context, id string) error {
 // templateOp makes a template of the session.
 type templateOp struct {
 	TemplateOptions
-	Built *builtAs `json:"built,omitempty"` // nil: its image is others', too
+	Built *builtAs `json:"built,omitempty"` // nil if the image has other uses too
 }
 
-// builtAs says what a template is whose image was built for it.
+// builtAs describes a template whose image was built for it.
 type builtAs struct {
 	ID   string   `json:"id"`
 	Tags []string `json:"tags"`
-	Disk int64    `json:"disk"` // that the image takes
+	Disk int64    `json:"disk"` // the size of the image
 }
 
 func (o templateOp) event() Event { return Event{Tool: "template"} }
@@ -320,12 +338,12 @@ func (l *local) createTemplate(ctx context.Context, o templateOp) (t Template, e
 }
 
 // openFrom opens a session that begins with a template.
-func (m *Manager) openFrom(ctx context.Context, opts SessionOptions) (*Session, error) {
-	found, err := m.FindTemplate(opts.Template, "")
+func (h *here) openFrom(ctx context.Context, opts SessionOptions) (*opened, error) {
+	found, err := h.templates().Find(opts.Template, "")
 	if err != nil {
-		return nil, err
+		return nil, asToolError(err)
 	}
-	used, err := m.here.templates().Use(ctx, found.ID)
+	used, err := h.templates().Use(ctx, found.ID)
 	if err != nil {
 		return nil, asToolError(err)
 	}
@@ -340,18 +358,18 @@ func (m *Manager) openFrom(ctx context.Context, opts SessionOptions) (*Session, 
 	if err != nil {
 		return nil, err
 	}
-	if err := m.here.pullImage(ctx, &o); err != nil {
+	if err := h.pullImage(ctx, &o); err != nil {
 		return nil, err
 	}
-	return m.openWith(ctx, &o, func(ctx context.Context, dirs []*overlay.Dir, all []SessionOptions) error {
+	return h.openWith(ctx, o, func(ctx context.Context, dirs []*overlay.Dir, all []SessionOptions) error {
 		if err := fillFrom(ctx, used, dirs[0], all[0]); err != nil {
 			return err
 		}
-		return m.here.copyAllMounts(ctx, dirs, all)
+		return h.copyAllMounts(ctx, dirs, all)
 	})
 }
 
-// beginWith takes what is left out from a template: what programs need that find its files.
+// beginWith takes missing settings from a template: those by which programs find its files.
 func (o *SessionOptions) beginWith(from SessionOptions) {
 	if o.Image == "" {
 		o.Image, o.Pull = from.Image, cmp.Or(o.Pull, from.Pull)

@@ -35,7 +35,7 @@ func (s *sink) take(e wisbox.Event) {
 }
 
 func TestAFullCloneIsItsOwn(t *testing.T) {
-	eachHost(t, wisbox.SessionOptions{Env: map[string]string{"WHO": "both"}}, func(t *testing.T, s *wisbox.Session) {
+	eachHere(t, wisbox.SessionOptions{Env: map[string]string{"WHO": "both"}}, func(t *testing.T, s *wisbox.Session) {
 		text(t, s, "write_file", `{"file_path":"d/f","content":"1"}`)
 		text(t, s, "workspace_digest", `{"set":"said"}`)
 		var events sink
@@ -70,9 +70,9 @@ func TestACloneBeginsWithWhatWasDefinedInLisp(t *testing.T) {
 	assert.FileExists(t, record(s))
 }
 
-// TestACopyKeepsVersionsAndTimes has a clone, a clone of it, and an archive.
+// TestACopyKeepsVersionsAndTimes covers a clone, a clone of it, and an archive.
 func TestACopyKeepsVersionsAndTimes(t *testing.T) {
-	eachHost(t, wisbox.SessionOptions{}, func(t *testing.T, s *wisbox.Session) {
+	eachHere(t, wisbox.SessionOptions{}, func(t *testing.T, s *wisbox.Session) {
 		text(t, s, "write_file", `{"file_path":"d/f","content":"1"}`)
 		text(t, s, "write_file", `{"file_path":"d/f","content":"2","mode":"overwrite"}`)
 		known := func(s *wisbox.Session) (at struct {
@@ -195,7 +195,7 @@ func TestAnArchiveReadsNoHostFile(t *testing.T) {
 	assert.Equal(t, "(none)", content(t, l, "p/secret"))
 }
 
-// atEnd calls do when all was read.
+// atEnd calls do at the end of the input.
 type atEnd struct {
 	io.Reader
 	do func()
@@ -210,7 +210,7 @@ func (r *atEnd) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestASessionThatIsBeingMadeIsNotThereYet: nor is it where its maker was killed.
+// TestASessionThatIsBeingMadeIsNotThereYet, and neither is a session whose creator was killed.
 func TestASessionThatIsBeingMadeIsNotThereYet(t *testing.T) {
 	eachHost(t, wisbox.SessionOptions{}, func(t *testing.T, s *wisbox.Session) {
 		text(t, s, "write_file", `{"file_path":"f","content":"1"}`)
@@ -221,7 +221,7 @@ func TestASessionThatIsBeingMadeIsNotThereYet(t *testing.T) {
 		var early error
 		_, err = m.Load(t.Context(), &atEnd{&archive, func() { _, early = m.Attach(t.Context(), "there") }}, &wisbox.LoadOptions{Name: "there", Kept: true})
 		require.NoError(t, err)
-		require.ErrorContains(t, early, "session there isn't whole")
+		require.ErrorContains(t, early, "session there is incomplete")
 		_, err = m.Attach(t.Context(), "there")
 		require.NoError(t, err)
 	})

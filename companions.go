@@ -26,16 +26,16 @@ const (
 	maxCompanionDirs   = 16
 )
 
-// checkServices says which service is wrong, and what of it.
+// checkServices returns an error that names the invalid service and its invalid part.
 func (o *SessionOptions) checkServices() error {
 	bad := func(c sandbox.Companion, format string, args ...any) error {
 		return tool.Errorf(tool.Invalid, "service %s: %s", c.Name, fmt.Sprintf(format, args...)).In("services")
 	}
 	if len(o.Services) > maxCompanions {
-		return tool.Errorf(tool.Invalid, "service: there are %d; a session has at most %d", len(o.Services), maxCompanions).In("services")
+		return tool.Errorf(tool.Invalid, "there are %d services; the maximum is %d", len(o.Services), maxCompanions).In("services")
 	}
 	if len(o.Services) > 0 && o.Isolation == sandbox.IsolationGVisor {
-		return tool.Errorf(tool.Invalid, "service and isolation gvisor exclude each other: no other container can join gVisor's network").In("services")
+		return tool.Errorf(tool.Invalid, "service and isolation gvisor exclude each other, since no other container can join gVisor's network; leave one out").In("services")
 	}
 	names, ports := map[string]bool{}, map[uint16]string{}
 	for _, c := range o.Services {
@@ -43,20 +43,20 @@ func (o *SessionOptions) checkServices() error {
 		case !companionName.MatchString(c.Name):
 			return tool.Errorf(tool.Invalid, "service name %q must be 1 to 31 lower-case letters, digits and hyphens, and begin with a letter", c.Name).In("services")
 		case names[c.Name]:
-			return bad(c, "there are two of that name; give each its own")
+			return bad(c, "two services have that name; give each its own")
 		case c.Port != 0 && ports[c.Port] != "":
-			return bad(c, "it has the port %d, and so has %s; each needs its own", c.Port, ports[c.Port])
+			return bad(c, "it has port %d, as has %s; give each its own", c.Port, ports[c.Port])
 		case c.Image == "":
 			return bad(c, "the image is missing; write NAME=IMAGE")
 		case c.Memory != 0 && c.Memory < minCompanionMemory:
 			return bad(c, "memory is %s; it must be at least %s", size(float64(c.Memory)), size(minCompanionMemory))
 		case len(c.Dirs) > maxCompanionDirs:
-			return bad(c, "it has %d directories to write; at most %d are taken", len(c.Dirs), maxCompanionDirs)
+			return bad(c, "it has %d writable directories; the maximum is %d", len(c.Dirs), maxCompanionDirs)
 		}
 		for _, dir := range c.Dirs {
 			if path.Clean(dir) != dir || !path.IsAbs(dir) || dir == "/" || strings.ContainsAny(dir, ",:\x00\n") ||
 				slices.Contains([]string{"proc", "sys", "dev"}, strings.Split(dir, "/")[1]) {
-				return bad(c, "dir %q must be a plain absolute path, not / and none of the kernel's", dir)
+				return bad(c, "dir %q must be a plain absolute path without , and :, not / and nothing in /proc, /sys or /dev", dir)
 			}
 		}
 		if err := checkEnv(c.Env); err != nil {
@@ -68,7 +68,7 @@ func (o *SessionOptions) checkServices() error {
 	return nil
 }
 
-// aboutServices tells a model what runs beside its programs.
+// aboutServices describes the services to a model.
 func (o *SessionOptions) aboutServices() string {
 	var all []string
 	for _, c := range o.Services {
@@ -96,7 +96,7 @@ func (l *local) accompany(ctx context.Context, sb sandbox.Sandbox) error {
 	return a.Accompany(ctx, slices.Clone(l.opts.Services))
 }
 
-// services are what a session asked for, before its container is there.
+// services returns the requested services, before there is a container.
 func (o *SessionOptions) services() (all []sandbox.CompanionState) {
 	for _, c := range o.Services {
 		all = append(all, sandbox.CompanionState{Name: c.Name, Image: c.Image, State: "none yet"})
@@ -104,7 +104,7 @@ func (o *SessionOptions) services() (all []sandbox.CompanionState) {
 	return all
 }
 
-// servicesIn are those that there are in a sandbox, and those that there are not yet.
+// servicesIn returns the services of a sandbox, including those that don't exist yet.
 func (l *local) servicesIn(ctx context.Context, sb sandbox.Sandbox) ([]sandbox.CompanionState, error) {
 	all := l.opts.services()
 	a, ok := sandbox.As[sandbox.Accompanied](sb)
@@ -120,9 +120,9 @@ func (l *local) servicesIn(ctx context.Context, sb sandbox.Sandbox) ([]sandbox.C
 	return all, toolerr.Of(err)
 }
 
-// ServiceOutput writes what a service of [SessionOptions.Services] printed, the newest MiB.
-// An unknown one is not_found, and so is one whose session has no container. Follow is
-// unsupported. It leaves no record.
+// ServiceOutput writes the output of a service of [SessionOptions.Services], at most the newest
+// MiB. If there is no such service, or the session has no container, the error is not_found. Follow
+// is unsupported. It leaves no record.
 func (s *Session) ServiceOutput(ctx context.Context, name string, opts *OutputOptions) error {
 	var o OutputOptions
 	if opts != nil {
@@ -145,7 +145,7 @@ func (o serviceOutputOp) event() Event { return Event{} }
 
 func (o serviceOutputOp) do(ctx context.Context, l *local, _ journal.Call, io hold.Streams) (any, journal.Outcome, error) {
 	if !slices.ContainsFunc(l.opts.Services, func(c sandbox.Companion) bool { return c.Name == o.Name }) {
-		return nil, journal.Outcome{}, tool.Errorf(tool.NotFound, "there is no process or service %q in this session; `wisbox ps SESSION` names its processes and `wisbox session inspect SESSION` its services", o.Name).In("name")
+		return nil, journal.Outcome{}, tool.Errorf(tool.NotFound, "process or service %q not found in this session; `wisbox ps SESSION` lists its processes and `wisbox session inspect SESSION` its services", o.Name).In("name")
 	}
 	sb, done, err := l.running(ctx)
 	if err != nil {
@@ -168,7 +168,7 @@ func (o serviceOutputOp) do(ctx context.Context, l *local, _ journal.Call, io ho
 	return &struct{}{}, journal.Outcome{}, errors.Join(toolerr.Of(err), endOut(), endErr())
 }
 
-// covered is a writer that gets no secret of the session, and what to call at the end.
+// covered returns a writer that redacts the session's secrets, and a function to call at the end.
 func (l *local) covered(to io.Writer) (w io.Writer, end func() error) {
 	r := l.secrets.Redactor()
 	if r == nil || to == nil {
@@ -178,8 +178,8 @@ func (l *local) covered(to io.Writer) (w io.Writer, end func() error) {
 	return covering, func() error { return covering.Close(0) }
 }
 
-// errNoService is where no container is: services come with it.
-var errNoService = tool.Errorf(tool.NotFound, "the service doesn't run: it comes with the session's first program, and goes with its container").In("name")
+// errNoService is the error if there is no container: services start and end with it.
+var errNoService = tool.Errorf(tool.NotFound, "the service doesn't run: it starts with the session's first program, and ends with its container").In("name")
 
 // byHolder starts no holder.
 func (o serviceOutputOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
@@ -190,7 +190,7 @@ func (o serviceOutputOp) byHolder(ctx context.Context, h *held, c journal.Call, 
 	return answer, out, err
 }
 
-// accompanied reports whether services run, whose data would go with the container.
+// accompanied reports whether services are running, whose data would be lost with the container.
 func (l *local) accompanied() bool {
 	if len(l.opts.Services) == 0 {
 		return false
@@ -201,5 +201,5 @@ func (l *local) accompanied() bool {
 	return err != nil || sb != nil
 }
 
-// peekTime is how long a look waits for a sandbox that is being made.
+// peekTime is how long a look waits for a sandbox that is being created.
 const peekTime = 100 * time.Millisecond

@@ -17,7 +17,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// beside is a backend whose sandboxes say that they have companions.
+// beside is a backend whose sandboxes claim to have companions.
 type beside struct {
 	sandbox.Backend
 
@@ -58,8 +58,8 @@ func (s besideSandbox) CompanionOutput(_ context.Context, name string, lines int
 
 var aService = []sandbox.Companion{{Name: "db", Image: "localhost/db"}}
 
-// TestServicesStartWithTheFirstProgram, once, and keep the holder: what they hold would
-// go with it.
+// TestServicesStartWithTheFirstProgram, once, and keep the holder alive, because their data would
+// be lost with it.
 func TestServicesStartWithTheFirstProgram(t *testing.T) {
 	b := &beside{Backend: sandboxtest.NewHost()}
 	s, m, ended := heldBy(t, 10*time.Millisecond, wisbox.SessionOptions{Services: aService}, wisbox.Options{Backend: b})
@@ -74,7 +74,7 @@ func TestServicesStartWithTheFirstProgram(t *testing.T) {
 	in, err := s.Inspect(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, "running", in.Services[0].State)
-	require.ErrorContains(t, s.ServiceOutput(t.Context(), "web", nil), `no process or service "web"`)
+	require.ErrorContains(t, s.ServiceOutput(t.Context(), "web", nil), `process or service "web" not found`)
 	require.Equal(t, tool.Unsupported, tool.KindOf(s.ServiceOutput(t.Context(), "db", &wisbox.OutputOptions{Follow: true})))
 	require.NoError(t, s.Close(t.Context()))
 	select {

@@ -22,6 +22,7 @@ var (
 		"sandbox/sandboxtest.NewHost": "the examples of the packages above begin with it",
 	}
 	notRun = map[string]string{
+		"cluster.New":             "it needs Kubernetes",
 		"evaltool/javascript.New": "it needs Node.js",
 		"llm.NewEndpoint":         "it needs a model",
 		"mcpserver.New":           "it serves its own stdin",
@@ -31,7 +32,7 @@ var (
 		"profile.Bind":            "it needs Podman, and serves its own stdin",
 		"serve.New":               "it needs Podman",
 	}
-	// alsoConstructors are how packages without a New begin.
+	// alsoConstructors are the first functions of packages without a New.
 	alsoConstructors = []string{"doctor.Examine", "rlm.Run", "hostmount.Copy", "profile.Bind"}
 )
 
@@ -62,7 +63,7 @@ func TestEveryPublicConstructorHasAnExampleThatRuns(t *testing.T) {
 	assert.Greater(t, len(seen), 25, "the constructors are found")
 	for _, listed := range []map[string]string{withoutExample, notRun} {
 		for key := range listed {
-			assert.True(t, seen[key], "%s is no constructor", key)
+			assert.True(t, seen[key], "%s is not a constructor", key)
 		}
 	}
 	for _, key := range alsoConstructors {
@@ -70,7 +71,7 @@ func TestEveryPublicConstructorHasAnExampleThatRuns(t *testing.T) {
 	}
 }
 
-// public says whether other modules may import a package, and would.
+// public reports whether a package is for other modules to import.
 func public(name string) bool {
 	for part := range strings.SplitSeq(name, "/") {
 		switch part {
@@ -99,7 +100,7 @@ func isConstructor(pkg, name string) bool {
 	return strings.HasPrefix(name, "New") || strings.HasPrefix(name, "Open") || slices.Contains(alsoConstructors, pkg+"."+name)
 }
 
-// forTests says whether a function takes a test, which no Example has.
+// forTests reports whether a function takes a test, which no Example has.
 func forTests(fn *ast.FuncDecl) bool {
 	for _, param := range fn.Type.Params.List {
 		kind := param.Type
@@ -115,7 +116,7 @@ func forTests(fn *ast.FuncDecl) bool {
 	return false
 }
 
-// examplesOf are the Examples of a directory by what they show.
+// examplesOf returns the Examples of a directory by what they show.
 func examplesOf(t *testing.T, dir string) map[string]*doc.Example {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "*_test.go"))

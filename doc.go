@@ -2,16 +2,16 @@
 // programs see as /workspace in a container without network, with limits on
 // processor, memory, processes and disk, and one set of tools over it.
 //
-// A [Manager] opens a [Session]. The session's directory is there at once, its
-// container comes with the first program. Every tool of the session is called
-// by name with JSON, as agents do it, through [Session.Call]; [Session.Run] and
-// [Session.Start] run programs with the caller's own streams.
+// A [Manager] opens a [Session]. The session's directory exists at once; its
+// container is created for the first program. [Session.Call] calls a tool by name
+// with JSON, as agents do; [Session.Run] and [Session.Start] run programs with the
+// caller's own streams.
 //
-// What a program did (exit code, timeout, out of memory) is data in the result.
-// An error is a *tool.Error with a kind from a closed set.
+// The outcome of a program (exit code, timeout, out of memory) is data in the result.
+// An error is a *tool.Error with a kind from a fixed set.
 //
-// examples/embed is a whole program, the README has the build tags that Podman's
-// client needs.
+// See examples/embed for a whole program, and the README for the build tags that
+// Podman's client needs.
 //
-// It is not a boundary against a kernel exploit: see SECURITY.md.
+// A session doesn't protect against exploits of the kernel: see SECURITY.md.
 package wisbox

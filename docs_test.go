@@ -3,11 +3,14 @@ package wisbox_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox"
@@ -30,7 +33,7 @@ A path is relative to the workspace; a leading ` + "`/`, `/workspace/` or `works
 This page is made from the code (` + "`WISBOX_UPDATE=1 go test -run TestToolsPage .`" + `).
 `
 
-// TestToolsPage holds the page about the tools to the code.
+// TestToolsPage compares the page about the tools with the code.
 func TestToolsPage(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(toolsIntro)
@@ -44,7 +47,7 @@ func TestToolsPage(t *testing.T) {
 	}
 	page, err := os.ReadFile(toolsDoc)
 	require.NoError(t, err)
-	require.Equal(t, b.String(), string(page), "make it anew: WISBOX_UPDATE=1 go test -run TestToolsPage .")
+	require.Equal(t, b.String(), string(page), "make it again: WISBOX_UPDATE=1 go test -run TestToolsPage .")
 }
 
 func writeFields(b *strings.Builder, title string, s *jsonschema.Schema) {
@@ -98,4 +101,31 @@ func TestTheReadmesProgramIsTheOneThatCompiles(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)
 	require.Contains(t, string(readme), "```go\nfunc run("+body+"```\n")
+}
+
+var (
+	link       = regexp.MustCompile(`\]\(([^)#:\s]+)(?:#[^)]*)?\)`)
+	reference  = regexp.MustCompile(`\]\[([a-z0-9-]+)\]`)
+	definition = regexp.MustCompile(`(?m)^\[([a-z0-9-]+)\]: https://\S+$`)
+)
+
+// TestTheDocsLinksLeadSomewhere: to a file, or to a reference that the page defines.
+func TestTheDocsLinksLeadSomewhere(t *testing.T) {
+	pages, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	for _, page := range append(pages, "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md") {
+		raw, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, m := range link.FindAllStringSubmatch(string(raw), -1) {
+			_, err := os.Stat(filepath.Join(filepath.Dir(page), m[1]))
+			assert.NoError(t, err, "%s: %s", page, m[0])
+		}
+		defined := map[string]bool{}
+		for _, m := range definition.FindAllStringSubmatch(string(raw), -1) {
+			defined[m[1]] = true
+		}
+		for _, m := range reference.FindAllStringSubmatch(string(raw), -1) {
+			assert.True(t, defined[m[1]], "%s: %s", page, m[0])
+		}
+	}
 }

@@ -23,28 +23,28 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Egress is what the programs of a session may connect to, and what they did.
+// Egress has a session's network rules and its traffic.
 type Egress = door.View
 
-// Egress holds the session's rules of the network, its traffic, and what was last denied.
+// Egress returns the session's network rules, its traffic and the last denied connections.
 func (s *Session) Egress(ctx context.Context) (*Egress, error) {
 	return perform[*Egress](ctx, s, egressOp{}, hold.Streams{})
 }
 
 // Allow adds rules to those of [SessionOptions.Allow], from now on and for as long as
-// the session is kept. What was denied by the same text no longer is.
+// the session is kept. A rule to deny with the same text is removed.
 func (s *Session) Allow(ctx context.Context, rules ...string) (*Egress, error) {
 	return perform[*Egress](ctx, s, egressRulesOp{Allow: rules}, hold.Streams{})
 }
 
-// Deny adds rules to those of [SessionOptions.Deny]. Connections that they deny are reset,
-// and what was allowed by the same text no longer is.
+// Deny adds rules to those of [SessionOptions.Deny]. Connections that they deny are reset. A rule to
+// allow with the same text is removed.
 func (s *Session) Deny(ctx context.Context, rules ...string) (*Egress, error) {
 	return perform[*Egress](ctx, s, egressRulesOp{Deny: rules}, hold.Streams{})
 }
 
-// SetRules takes rules in place of those of [SessionOptions.Allow] and [SessionOptions.Deny].
-// Connections that they don't allow are reset; without a rule that allows there is no network.
+// SetRules replaces the rules of [SessionOptions.Allow] and [SessionOptions.Deny]. Connections that
+// the new rules don't allow are reset. Without a rule to allow there is no network.
 func (s *Session) SetRules(ctx context.Context, allow, deny []string) (*Egress, error) {
 	return perform[*Egress](ctx, s, egressRulesOp{Allow: allow, Deny: deny, Replace: true}, hold.Streams{})
 }
@@ -59,14 +59,14 @@ func (o *SessionOptions) setRules(r door.Rules) {
 	o.Allow, o.Deny, o.Inject, o.EgressRecord, o.EgressVia, o.EgressOut = r.Allow, r.Deny, r.Inject, r.Record, r.Via, r.Out
 }
 
-// checkEgress says which rule is wrong, and which part of it.
+// checkEgress returns an error that names the invalid rule and its part.
 func (o *SessionOptions) checkEgress() error {
 	if _, _, err := o.rules().Parse(); err != nil {
 		return badRule(err)
 	}
 	for _, name := range o.rules().Secrets() {
 		if _, ok := o.Secrets[name]; !ok {
-			return tool.Errorf(tool.Invalid, "inject uses the secret %s, which the session doesn't have; give it with --secret %s=FILE", name, name).In("inject")
+			return tool.Errorf(tool.Invalid, "inject uses secret %s, which the session doesn't have; give it with --secret %s=FILE", name, name).In("inject")
 		}
 	}
 	return nil
@@ -77,7 +77,25 @@ func badRule(err error) error {
 	return tool.Errorf(tool.Invalid, "%s", err).In(field)
 }
 
+// noPod refuses rules in a Pod: its programs have the network of this process, and would get past them.
+func (l *local) noPod(r door.Rules) error {
+	if !l.m.opts.Single {
+		return nil
+	}
+	for field, asked := range map[string]bool{
+		"allow": len(r.Allow) > 0, "deny": len(r.Deny) > 0, "inject": len(r.Inject) > 0, "egress_record": r.Record, "egress_via": r.Via != "",
+	} {
+		if asked {
+			return errNotOnPods(field, podNetwork).In(field)
+		}
+	}
+	return nil
+}
+
 func (l *local) newDoor() (*door.Door, error) {
+	if err := l.noPod(l.opts.rules()); err != nil {
+		return nil, err
+	}
 	opts := &door.Options{
 		Rules: l.opts.rules(), Secret: l.headerValue, Journal: egressJournal{l}, Own: l.opts.Env, Log: l.m.log,
 	}
@@ -93,15 +111,15 @@ func (l *local) newDoor() (*door.Door, error) {
 	return d, nil
 }
 
-// egressRecord keeps, in the session's directory, what its traffic was and which rules it
-// needed: its bounds are the session's, not its holder's.
+// egressRecord is the file, in the session's directory, with its traffic and the rules that a
+// recording needed: bounds apply to the session, not to one holder.
 const egressRecord = "egress.json"
 
-// keptEgress is nothing where there is no record.
+// keptEgress returns the record, or the zero Memory if there is none.
 func keptEgress(dir *overlay.Dir) (kept door.Memory) {
 	raw, err := os.ReadFile(filepath.Join(sessionPath(dir), egressRecord))
 	if err == nil {
-		_ = json.Unmarshal(raw, &kept) // it is replaced whole
+		_ = json.Unmarshal(raw, &kept) // the file is always replaced as a whole
 	}
 	return kept
 }
@@ -120,12 +138,12 @@ func (l *local) keepEgress(m door.Memory) {
 	}
 }
 
-// headerValue is a secret as a header has it: files end with a line break.
+// headerValue returns a secret as the value of a header, without the line break at a file's end.
 func (l *local) headerValue(name string) (string, error) {
 	values, _ := l.secrets.Values()
 	value, ok := values[name]
 	if !ok {
-		return "", errors.New("its value isn't there; give it again")
+		return "", errors.New("its value is gone; give it again")
 	}
 	return strings.TrimRight(string(value), "\r\n"), nil
 }
@@ -145,8 +163,8 @@ func (j egressJournal) Append(record any) error {
 	return j.l.dir.AppendEgress(record)
 }
 
-// sayDenied adds what the rules refused to the result of the call that ran programs.
-// A profile's results have no field for it: there the text says so.
+// sayDenied adds the denials to the result of a call that ran programs. A profile's results have no
+// field for them, so there it adds them to the text.
 func (l *local) sayDenied(res *tool.Result, since door.Mark, own bool) *tool.Result {
 	value, ok := res.Value.(tool.Networked)
 	if !ok && (own || ownNames(l.opts.Profile)) {
@@ -165,13 +183,13 @@ func (l *local) sayDenied(res *tool.Result, since door.Mark, own bool) *tool.Res
 	return &said
 }
 
-// closedEgress is of a session whose sandbox is not there.
+// closedEgress returns the Egress of a session that has no sandbox now.
 func closedEgress(dir *overlay.Dir, o SessionOptions) Egress {
 	before := keptEgress(dir)
 	return Egress{Rules: o.rules().Shown(), Traffic: before.Traffic, Recorded: before.Recorded}
 }
 
-// shownEgress is nil where there is no rule, nor was one.
+// shownEgress returns nil if there never was a rule.
 func shownEgress(v door.View) *Egress {
 	if !v.Opens() && len(v.Deny) == 0 && !v.Serves && v.Traffic == (egress.Traffic{}) {
 		return nil
@@ -180,7 +198,7 @@ func shownEgress(v door.View) *Egress {
 	return &v
 }
 
-// egressOp looks, and leaves no record.
+// egressOp reads the rules and the traffic, and leaves no record.
 type egressOp struct{}
 
 func (o egressOp) event() Event { return Event{} }
@@ -190,7 +208,7 @@ func (o egressOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Strea
 	return &view, journal.Outcome{}, err
 }
 
-// byHolder starts no holder: where there is none, nothing can connect.
+// byHolder starts no holder: if there is none, nothing can connect.
 func (o egressOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
 	answer, out, err := ask(ctx, h.looker, c, o, io)
 	if !errors.Is(err, hold.ErrNoHolder) {
@@ -209,7 +227,7 @@ func (o egressOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold
 type egressRulesOp struct {
 	Allow []string `json:"allow,omitempty"`
 	Deny  []string `json:"deny,omitempty"`
-	// Replace takes them in place of the others.
+	// Replace replaces the existing rules.
 	Replace bool `json:"replace,omitempty"`
 }
 
@@ -233,7 +251,10 @@ func (o egressRulesOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.
 
 func (l *local) changeRules(ctx context.Context, o egressRulesOp) error {
 	if len(o.Allow)+len(o.Deny) == 0 && !o.Replace {
-		return tool.Errorf(tool.Invalid, "allow has no rule; give one")
+		return tool.Errorf(tool.Invalid, "allow has no rule; give at least one")
+	}
+	if err := l.noPod(door.Rules{Settings: policy.Settings{Allow: o.Allow, Deny: o.Deny}}); err != nil {
+		return err
 	}
 	if err := l.fit(ctx); err != nil {
 		return err
@@ -254,14 +275,15 @@ func (l *local) changeRules(ctx context.Context, o egressRulesOp) error {
 	return l.box.Ready(ctx)
 }
 
-// Dial connects to a program of the session that listens on a TCP port of 127.0.0.1 (as
-// those on 0.0.0.0 do) or ::1 in its sandbox. It needs no rule: nothing of the host can be
-// reached that way, and nothing else on this machine can use the connection. ctx bounds
-// the dialing, which ends after 5 s at the latest; then the connection stays until it is
-// closed or the program ends. Where nothing listens it is not_found, and no sandbox is
-// made for it. It leaves no record. The connection is a *net.TCPConn, but for a session
-// that this process holds itself with gVisor or a Podman on another machine: it has
-// CloseWrite() error then, and Reset() error for an end that must not look complete.
+// Dial connects to a program in the session's sandbox that listens on a TCP port of 127.0.0.1
+// (including 0.0.0.0) or ::1. It needs no rule: it can't reach anything on the host, and nothing else
+// on this machine can use the connection. ctx bounds only the dialing, which takes at most 5 s; the
+// connection then stays until it is closed or the program ends. If no program listens, the error is
+// not_found, and no sandbox is created for it. Dial leaves no record.
+//
+// The connection is a *net.TCPConn, except if this process itself holds the session with gVisor or a
+// Podman on another machine. It then has CloseWrite() error, and Reset() error for an end that must
+// not look complete.
 func (s *Session) Dial(ctx context.Context, port uint16) (net.Conn, error) {
 	var h handed
 	_, err := perform[struct{}](ctx, s, dialOp{Port: port}, hold.Streams{Conn: h.give})
@@ -278,7 +300,7 @@ func (s *Session) Dial(ctx context.Context, port uint16) (net.Conn, error) {
 	return conn, nil
 }
 
-// handed is a connection on its way to a caller, who may have left.
+// handed passes a connection to a caller, who may have left.
 type handed struct{ at atomic.Pointer[net.Conn] }
 
 func (h *handed) give(conn net.Conn) error {
@@ -288,7 +310,7 @@ func (h *handed) give(conn net.Conn) error {
 	return nil
 }
 
-// take takes what was given; what is given later is closed.
+// take takes the connection; one that arrives later is closed.
 func (h *handed) take() net.Conn {
 	if conn := h.at.Swap(new(net.Conn)); conn != nil {
 		return *conn
@@ -296,10 +318,10 @@ func (h *handed) take() net.Conn {
 	return nil
 }
 
-// AwaitEnd waits until the session ends under its caller: it is closed, removed, reset or
-// over its time, or the process that holds it ends. It returns why, as a [*tool.Error],
-// or ctx's end. Meanwhile a kept session's sandbox stays, with and without programs.
-// watching, where it isn't nil, is called when no end goes unseen any more.
+// AwaitEnd waits until the session ends, because it is closed, removed, reset or over its time, or
+// because the process that holds it ends. It returns the reason as a [*tool.Error], or the error of
+// ctx. Meanwhile a kept session's sandbox stays, even without programs. watching, if it isn't nil, is
+// called once every later end will be noticed.
 func (s *Session) AwaitEnd(ctx context.Context, watching func()) error {
 	io := hold.Streams{}
 	if watching != nil {
@@ -319,12 +341,12 @@ type dialOp struct {
 
 func (o dialOp) event() Event { return Event{} }
 
-// dialTime bounds the making of a connection: a program may take none.
+// dialTime bounds a connection attempt: a program may accept none.
 const dialTime = 5 * time.Second
 
 func (o dialOp) do(ctx context.Context, l *local, _ journal.Call, io hold.Streams) (any, journal.Outcome, error) {
 	if io.Conn == nil {
-		return nil, journal.Outcome{}, tool.Errorf(tool.Invalid, "nobody takes the connection")
+		return nil, journal.Outcome{}, tool.Errorf(tool.Invalid, "the caller can't take the connection")
 	}
 	if o.Port == 0 {
 		return nil, journal.Outcome{}, tool.Errorf(tool.Invalid, "port is 0; it must be 1 to 65535").In("port")
@@ -341,13 +363,13 @@ func (o dialOp) do(ctx context.Context, l *local, _ journal.Call, io hold.Stream
 	return struct{}{}, journal.Outcome{}, io.Conn(conn)
 }
 
-// explain says what a caller can do about a connection that didn't come about.
+// explain adds what a caller can do about a failed connection.
 func (o dialOp) explain(err error) error {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return tool.Errorf(tool.NotFound, "nothing listens on port %d of the session; start a server that listens there, on 127.0.0.1 or 0.0.0.0, with process_start or `wisbox exec --detach`", o.Port).In("port").Because(err)
 	case errors.Is(err, context.DeadlineExceeded):
-		return tool.Errorf(tool.Timeout, "the program on port %d of the session takes no connection; see whether it is busy or stopped", o.Port).In("port").Because(err)
+		return tool.Errorf(tool.Timeout, "the program on port %d of the session doesn't accept connections; check whether it is busy or stopped", o.Port).In("port").Because(err)
 	}
 	return toolerr.Of(err)
 }
@@ -368,7 +390,7 @@ func (l *local) dial(ctx context.Context, port uint16) (net.Conn, error) {
 	return dialer.DialPort(ctx, port)
 }
 
-// calls calls a function for whatever is written.
+// calls calls a function at each write.
 type calls func()
 
 func (f calls) Write(p []byte) (int, error) {
@@ -381,7 +403,7 @@ type awaitEndOp struct{}
 
 func (o awaitEndOp) event() Event { return Event{} }
 
-// do writes something when it has begun, and then waits.
+// do writes something once it has begun, and then waits.
 func (o awaitEndOp) do(ctx context.Context, _ *local, _ journal.Call, io hold.Streams) (any, journal.Outcome, error) {
 	if io.Stdout != nil {
 		if _, err := io.Stdout.Write([]byte{'\n'}); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// TestRulesNeedASandboxWhoseNetworkCanBeUsed: that of these tests has none, and nothing is
-// run with rules that don't hold.
+// TestRulesNeedASandboxWhoseNetworkCanBeUsed: the sandboxes of these tests have none, and no
+// program runs with rules that aren't enforced.
 func TestRulesNeedASandboxWhoseNetworkCanBeUsed(t *testing.T) {
 	eachHost(t, wisbox.SessionOptions{Allow: []string{"example.com"}}, func(t *testing.T, s *wisbox.Session) {
 		_, err := s.Run(t.Context(), sandbox.Cmd{Argv: []string{"touch", "ran"}})
@@ -27,7 +27,7 @@ func TestRulesNeedASandboxWhoseNetworkCanBeUsed(t *testing.T) {
 	})
 }
 
-// TestRulesAreKeptWithTheSession: what is changed at run time too, and clones have them.
+// TestRulesAreKeptWithTheSession, including changes at run time, and clones have them.
 func TestRulesAreKeptWithTheSession(t *testing.T) {
 	eachHost(t, wisbox.SessionOptions{}, func(t *testing.T, s *wisbox.Session) {
 		_, err := s.Allow(t.Context(), "example.com", "*.example.org:8443")
@@ -58,7 +58,7 @@ func TestRulesAreKeptWithTheSession(t *testing.T) {
 	})
 }
 
-// TestAnArchiveOpensNoNetwork: who loads it does.
+// TestAnArchiveOpensNoNetwork: only the person who loads it can.
 func TestAnArchiveOpensNoNetwork(t *testing.T) {
 	m, _ := manager(t, wisbox.Options{})
 	s, err := m.Open(t.Context(), &wisbox.SessionOptions{Allow: []string{"example.com"}, EgressVia: "http://user:password@proxy.example.com:3128"})
@@ -75,7 +75,7 @@ func TestAnArchiveOpensNoNetwork(t *testing.T) {
 	require.NotContains(t, e.Via, "password")
 }
 
-// TestAPoolsSandboxesHaveNoRules: they were made for others.
+// TestAPoolsSandboxesHaveNoRules, because they were made for other sessions.
 func TestAPoolsSandboxesHaveNoRules(t *testing.T) {
 	m, host := manager(t, wisbox.Options{Pool: wisbox.PoolOptions{Min: 1, Session: wisbox.SessionOptions{Allow: []string{"example.com"}}}})
 	require.Eventually(t, func() bool {
@@ -128,7 +128,7 @@ func TestModelsAreToldWhatTheyMayConnectTo(t *testing.T) {
 	assert.NotContains(t, text, "network_denied")
 }
 
-// TestToolsSayWhatIsAllowed where there is a rule, and what runs beside them.
+// TestToolsSayWhatIsAllowed if there is a rule, and which services there are.
 func TestToolsSayWhatIsAllowed(t *testing.T) {
 	m, _ := manager(t, wisbox.Options{})
 	describe := func(o *wisbox.SessionOptions) string {

@@ -13,11 +13,11 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Evaluate evaluates Python, bash or JavaScript as evaluate_python does, with the same record and the same
-// result, whose Value is an evaltool.Result or its JSON. Meanwhile each gets what the code
-// gives, one part after the other, from one goroutine at a time. A slow each slows the code
-// down, up to its timeout; the end of ctx stops the code, and keeps the names of a kept
-// interpreter. After Evaluate has returned each is called no more.
+// Evaluate evaluates Python, bash or JavaScript like evaluate_python, with the same record and
+// result, whose Value is an evaltool.Result or its JSON. Meanwhile it calls each for the parts of
+// the output, in order and from one goroutine at a time. A slow each slows the code down, up to its
+// timeout. If ctx ends, the code is stopped; a kept interpreter keeps its names. Evaluate doesn't
+// call each after it has returned.
 func (s *Session) Evaluate(ctx context.Context, o evaltool.Run, each func(evaltool.Part)) (*tool.Result, error) {
 	if err := checkRunEnv(o.Env); err != nil {
 		return nil, err
@@ -27,10 +27,10 @@ func (s *Session) Evaluate(ctx context.Context, o evaltool.Run, each func(evalto
 	}
 	raw, err := json.Marshal(o)
 	if err != nil {
-		return nil, tool.Errorf(tool.Invalid, "timeout is not a number; give seconds").In("timeout")
+		return nil, tool.Errorf(tool.Invalid, "timeout is not a number; give it in seconds").In("timeout")
 	}
 	if len(raw) > tool.MaxArguments {
-		return nil, tool.Errorf(tool.TooLarge, "the code and its globals have %d bytes; at most %d are taken", len(raw), tool.MaxArguments)
+		return nil, tool.Errorf(tool.TooLarge, "the code and its globals have %d bytes; the maximum is %d", len(raw), tool.MaxArguments)
 	}
 	reader := evaltool.ReadParts(each)
 	defer reader.Close()
@@ -44,21 +44,21 @@ func checkRunEnv(env map[string]string) error {
 	size := 0
 	for name, value := range env {
 		if name == "" || strings.ContainsAny(name, "=\x00\n") || strings.Contains(value, "\x00") {
-			return tool.Errorf(tool.Invalid, "env has a name that is empty or holds =, NUL or a newline, or a value with NUL").In("env")
+			return tool.Errorf(tool.Invalid, "env has a name that is empty or has =, NUL or a newline, or a value with NUL; use other names").In("env")
 		}
 		size += len(name) + len(value) + 2
 	}
 	if size > maxRunEnv {
-		return tool.Errorf(tool.TooLarge, "env has %d bytes; at most %d are taken", size, maxRunEnv).In("env")
+		return tool.Errorf(tool.TooLarge, "env has %d bytes; the maximum is %d", size, maxRunEnv).In("env")
 	}
 	return nil
 }
 
-// evaluateOp evaluates, and writes lines of parts to its output stream meanwhile.
+// evaluateOp evaluates code, and meanwhile writes parts as lines to its output stream.
 type evaluateOp struct{ evaltool.Run }
 
 func (o evaluateOp) event() Event {
-	raw, _ := json.Marshal(o.Params) // Evaluate has seen that it can
+	raw, _ := json.Marshal(o.Params) // Evaluate has checked that it can
 	return journal.ForTool("evaluate_python", raw)
 }
 
@@ -78,26 +78,38 @@ func (o evaluateOp) do(ctx context.Context, l *local, c journal.Call, io hold.St
 	})
 }
 
-// cleanPart is a part without the values of secrets. Its streams have none: they come
+// cleanPart returns a part without the values of secrets. Its streams have none, because they come
 // from a redacted runner.
 func (l *local) cleanPart(p evaltool.Part) evaltool.Part {
 	if p.Shown == nil && p.Raised == nil {
 		return p
 	}
 	clean, ok := l.secrets.CleanResult(&tool.Result{Value: p, Blobs: p.Blobs()}).Value.(evaltool.Part)
-	if !ok { // it can't be covered
+	if !ok { // it can't be redacted
 		return evaltool.Part{}
 	}
 	return clean
 }
 
-// Contexts are the named kept interpreters of the session, beside the default one.
+// keepShown keeps the tables, pictures and charts of an evaluation for later readers of a kept
+// session's log. It only logs a failure.
+func (l *local) keepShown(call string, res *tool.Result) {
+	r, ok := res.Value.(evaltool.Result)
+	if !ok || !l.opts.Kept || len(r.Results) == 0 {
+		return
+	}
+	if err := l.dir.KeepShown(call, evaltool.ObjectsOf(evaltool.Response{Results: r.Results, Display: r.Display})); err != nil {
+		l.m.log.Warn("keep what an evaluation has shown", "session", l.dir.ID(), "error", err)
+	}
+}
+
+// Contexts returns the named kept interpreters of the session, without the default one.
 func (s *Session) Contexts(ctx context.Context) ([]evaltool.Context, error) {
 	return perform[[]evaltool.Context](ctx, s, contextsOp{}, hold.Streams{})
 }
 
-// CreateContext makes a named kept interpreter with a language, a directory and variables
-// of its own. It starts with its first evaluation.
+// CreateContext creates a named kept interpreter with its own language, directory and variables. It
+// starts with its first evaluation.
 func (s *Session) CreateContext(ctx context.Context, c evaltool.Context) error {
 	if err := checkRunEnv(c.Env); err != nil {
 		return err
@@ -105,12 +117,12 @@ func (s *Session) CreateContext(ctx context.Context, c evaltool.Context) error {
 	return s.change(ctx, "create", c)
 }
 
-// RestartContext ends what runs in a context, and its names; "" is the default one.
+// RestartContext ends the evaluation of a context and forgets its names; "" is the default context.
 func (s *Session) RestartContext(ctx context.Context, name string) error {
 	return s.change(ctx, "restart", evaltool.Context{Name: name})
 }
 
-// RemoveContext ends what runs in a context and forgets it.
+// RemoveContext ends the evaluation of a context and removes the context.
 func (s *Session) RemoveContext(ctx context.Context, name string) error {
 	return s.change(ctx, "remove", evaltool.Context{Name: name})
 }
@@ -146,7 +158,7 @@ func (o contextsOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Str
 	return l.eval.Contexts(), journal.Outcome{}, err
 }
 
-// byHolder starts no holder to list what it would not have.
+// byHolder starts no holder for a list, which would be empty.
 func (o contextsOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
 	if o.Change != "" {
 		return ask(ctx, h.client, c, o, io)

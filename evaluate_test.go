@@ -43,7 +43,7 @@ func TestWhoOpensTheSessionRaisesTheLimitsOfEvaluations(t *testing.T) {
 	}
 }
 
-// TestSecretsAreCoveredInWhatIsFollowed: in what is printed, shown and raised.
+// TestSecretsAreCoveredInWhatIsFollowed: in output, displayed objects and exceptions.
 func TestSecretsAreCoveredInWhatIsFollowed(t *testing.T) {
 	eachHost(t, wisbox.SessionOptions{}, func(t *testing.T, s *wisbox.Session) {
 		require.NoError(t, s.SetSecrets(t.Context(), map[string]wisbox.Secret{"TOKEN": {Value: []byte("a value of a secret")}}))
@@ -61,7 +61,7 @@ func TestSecretsAreCoveredInWhatIsFollowed(t *testing.T) {
 	})
 }
 
-// TestSecretsAreCoveredInProgress: what is shown comes from no redacted stream.
+// TestSecretsAreCoveredInProgress, whose displayed objects don't come from a redacted stream.
 func TestSecretsAreCoveredInProgress(t *testing.T) {
 	m, _ := manager(t, wisbox.Options{})
 	s, err := m.Open(t.Context(), nil)

@@ -19,8 +19,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// example runs do with a Manager over the backend without isolation, so that the
-// examples run where Podman isn't. Leave Backend and CacheDir out to use Podman.
+// example calls do with a Manager over the backend without isolation, so that the examples run
+// without Podman. Leave Backend and CacheDir out to use Podman.
 func example(opts wisbox.Options, do func(ctx context.Context, m *wisbox.Manager) error) {
 	dir, err := os.MkdirTemp("", "wb")
 	if err != nil {
@@ -41,8 +41,7 @@ func example(opts wisbox.Options, do func(ctx context.Context, m *wisbox.Manager
 	}
 }
 
-// A session is opened, its tools are called with JSON, and it is closed with all
-// that it had.
+// A session is opened, its tools are called with JSON, and it is closed and removed.
 func ExampleNewManager() {
 	example(wisbox.Options{}, func(ctx context.Context, m *wisbox.Manager) error {
 		s, err := m.Open(ctx, &wisbox.SessionOptions{Limits: sandbox.Limits{Memory: 512 << 20}})
@@ -60,8 +59,7 @@ func ExampleNewManager() {
 	// Output: exited hello
 }
 
-// Every error is a *tool.Error: a kind of a closed set, the parameter at fault, and
-// what to do.
+// Every error is a *tool.Error: a kind from a closed set, the invalid parameter, and what to do.
 func ExampleSession_Call_error() {
 	example(wisbox.Options{}, func(ctx context.Context, m *wisbox.Manager) error {
 		s, err := m.Open(ctx, nil)
@@ -96,8 +94,7 @@ func ExampleSession_Run() {
 	// exited 0
 }
 
-// Start returns a program that lives on, to be signalled, resized, waited for or
-// killed.
+// Start returns a running program, which can be signalled, resized, waited for or killed.
 func ExampleSession_Start() {
 	example(wisbox.Options{}, func(ctx context.Context, m *wisbox.Manager) error {
 		s, err := m.Open(ctx, nil)
@@ -155,7 +152,7 @@ func ExampleSession_Import() {
 	// 4 bytes
 }
 
-// With AutoSnapshot each call that changes files can be taken back.
+// With AutoSnapshot, each call that changes files can be undone.
 func ExampleSession_Undo() {
 	example(wisbox.Options{}, func(ctx context.Context, m *wisbox.Manager) error {
 		s, err := m.Open(ctx, &wisbox.SessionOptions{AutoSnapshot: true})
@@ -179,7 +176,7 @@ func ExampleSession_Undo() {
 	// Output: 1 call undone; 1 file is back
 }
 
-// Fork gives sub-agents sessions that begin with the same files.
+// Fork gives sub-agents sessions with the same files.
 func ExampleSession_Fork() {
 	example(wisbox.Options{}, func(ctx context.Context, m *wisbox.Manager) error {
 		s, err := m.Open(ctx, nil)
@@ -247,7 +244,7 @@ func ExampleOptions_onEvent() {
 	// Output: agent-7 write_file ok 1
 }
 
-// An embedder's own tools are called, recorded and listed as all others.
+// An embedder's own tools are called, recorded and listed like all others.
 func ExampleOptions_tools() {
 	type params struct {
 		Name string `json:"name" jsonschema:"whom to greet"`
@@ -276,8 +273,7 @@ func ExampleOptions_tools() {
 	// Output: {"greeting":"hello, agent"}
 }
 
-// A pool has containers ready: opening a session and its first program take
-// milliseconds.
+// A pool keeps containers ready: opening a session and running its first program take milliseconds.
 func ExamplePoolOptions() {
 	opts := wisbox.Options{Pool: wisbox.PoolOptions{Min: 2, Max: 8, Session: wisbox.SessionOptions{Limits: sandbox.Limits{Memory: 256 << 20}}}}
 	example(opts, func(ctx context.Context, m *wisbox.Manager) error {
@@ -291,7 +287,7 @@ func ExamplePoolOptions() {
 	// Output: 268435456
 }
 
-// A process belongs to the session: whoever attaches to it may leave, and come back.
+// A process belongs to the session: attached clients may leave, and come back.
 func ExampleSession_StartProcess() {
 	example(wisbox.Options{}, func(ctx context.Context, m *wisbox.Manager) error {
 		s, err := m.Open(ctx, nil)
@@ -307,7 +303,7 @@ func ExampleSession_StartProcess() {
 		if err != nil {
 			return err
 		}
-		res, err := a.Wait(ctx) // or a.Detach(), and the process goes on
+		res, err := a.Wait(ctx) // or a.Detach(), and the process continues
 		if err != nil {
 			return err
 		}
@@ -325,8 +321,8 @@ func ExampleSession_StartProcess() {
 	// exited
 }
 
-// A server of the session is reached by a connection that nothing else on the machine
-// can use, with or without rules for the network.
+// A server in the session is reached by a connection that nothing else on the machine can use, with
+// or without rules for the network.
 func ExampleSession_Dial() {
 	example(wisbox.Options{}, func(ctx context.Context, m *wisbox.Manager) error {
 		s, err := m.Open(ctx, nil)
@@ -334,7 +330,7 @@ func ExampleSession_Dial() {
 			return err
 		}
 		defer s.Close(ctx)
-		const port = 18765 // the host hands out none below 32768 to those who connect
+		const port = 18765 // the kernel assigns none below 32768
 		server := sandbox.Cmd{Argv: []string{"python3", "-m", "http.server", "--bind", "127.0.0.1", strconv.Itoa(port)}}
 		if _, err := s.StartProcess(ctx, server, &wisbox.ProcessOptions{WaitPort: port}); err != nil {
 			return err

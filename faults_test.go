@@ -14,8 +14,8 @@ import (
 	"github.com/wisbox/wisbox/internal/conformance"
 )
 
-// provenElsewhere are the rows of the list of faults whose tests have
-// other names than TestFault_ROW_…: by package, what proves the required outcome.
+// provenElsewhere are rows of the list of faults whose tests have names other than TestFault_ROW_…:
+// by package, the tests that prove the required outcome.
 var provenElsewhere = map[string]map[string][]string{
 	"F04": {"snapshot": {"TestAProcessKilledAnywhereLeavesAValidStore"}},
 	"F05": {"snapshot": {"TestAProcessKilledAnywhereLeavesAValidStore"}},
@@ -36,7 +36,7 @@ var provenElsewhere = map[string]map[string][]string{
 	"F43": {"integration": {"TestDiskFloodEndsAtTheLimitAndTheOtherSessionGoesOn"}},
 }
 
-// TestEveryFaultHasItsTest holds the list of faults against the tests that exist.
+// TestEveryFaultHasItsTest compares the list of faults with the existing tests.
 func TestEveryFaultHasItsTest(t *testing.T) {
 	names, _ := testNames(t)
 	rows := map[string]bool{}

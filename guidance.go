@@ -33,11 +33,11 @@ const (
 	aboutRollback  = `A call that fails leaves the workspace as it was before it.`
 )
 
-// Guidance tells a model how the tools of a profile go together, by the names that
-// they have there, and what the workspace is.
+// Guidance explains to a model what the workspace is and how the tools of a profile work together,
+// by their names in that profile.
 func Guidance(profile string) string { return guidance(profile, func(string) bool { return true }) }
 
-// guidance leaves out what is about tools that there are not.
+// guidance omits the parts about tools that don't exist.
 func guidance(profile string, has func(tool string) bool) string {
 	parts := []string{aboutWorkspace, aboutHost}
 	if !ownNames(profile) {
@@ -58,17 +58,17 @@ func guidance(profile string, has func(tool string) bool) string {
 	return strings.Join(parts, "\n")
 }
 
-// GuidanceOf is Guidance for sessions with these options, whose rules of the network
-// it tells too.
+// GuidanceOf is like Guidance for sessions with these options. It also describes their network
+// rules.
 func GuidanceOf(o *SessionOptions) string { return o.networked(Guidance(o.Profile)) }
 
-// GuidanceFor is GuidanceOf for a surface that offers only some of the tools.
+// GuidanceFor is like GuidanceOf for a surface that offers only some of the tools.
 func GuidanceFor(o *SessionOptions, set *tool.Set) string {
 	return o.networked(guidance(o.Profile, func(name string) bool { _, there := set.Lookup(name); return there }))
 }
 
-// networked says in the guidance what programs may connect to, where it says that they
-// have no network.
+// networked replaces, in the guidance, the statement that there is no network by the allowed
+// connections.
 func (o *SessionOptions) networked(guidance string) string {
 	guidance += o.aboutServices()
 	if !o.rules().Opens() {
@@ -77,7 +77,7 @@ func (o *SessionOptions) networked(guidance string) string {
 	return strings.ReplaceAll(guidance, "Programs have no network, run as", "Programs run as") + "\n" + fmt.Sprintf(aboutNetwork, o.allowed())
 }
 
-// describeNetwork does that in a tool's description.
+// describeNetwork does the same in a tool's description.
 func (o *SessionOptions) describeNetwork(description string) string {
 	if !o.rules().Opens() {
 		return description
@@ -85,7 +85,7 @@ func (o *SessionOptions) describeNetwork(description string) string {
 	return strings.ReplaceAll(description, "There is no network.", "It may connect to what is allowed alone: "+o.allowed()+" The network_denied of a result says what was refused.")
 }
 
-// allowed is the rules as a sentence or two.
+// allowed describes the rules in a sentence or two.
 func (o *SessionOptions) allowed() string {
 	rules := o.rules()
 	allowed := slices.Clone(rules.Allow)
@@ -99,20 +99,18 @@ func (o *SessionOptions) allowed() string {
 	return text
 }
 
-// ownNames says that a profile's tools have wisbox's own names.
+// ownNames reports whether a profile's tools have wisbox's own names.
 func ownNames(profile string) bool {
 	return slices.Contains([]string{"", "wisbox", "vfs"}, profile)
 }
 
-// Guidance is what a model should read of this session beside the tools'
-// descriptions, as Markdown for a prompt: how the tools go together and what
-// arguments they take, what each engine offers, what the session's settings mean
-// for it, and what was mounted, with the first 20 entries of each mount as they are
-// now.
+// Guidance returns what a model should know about this session in addition to the tools'
+// descriptions, as Markdown for a prompt: how the tools work together and their arguments, the
+// features of each engine, the effects of the session's settings, and the mounts, with the first 20
+// entries that each has now.
 func (s *Session) Guidance() (string, error) { return s.GuidanceAs(s.opts.Profile) }
 
-// GuidanceAs is Guidance for a client that has this session's tools in another
-// profile.
+// GuidanceAs is like Guidance for a client that has this session's tools in another profile.
 func (s *Session) GuidanceAs(profile string) (string, error) {
 	opts := s.opts
 	opts.Profile = profile
@@ -146,7 +144,7 @@ func (s *Session) GuidanceAs(profile string) (string, error) {
 }
 
 func (s *Session) aboutEngines(b *strings.Builder) error {
-	engine, err := s.m.here.wasm()
+	engine, err := s.m.wasm()
 	if err != nil {
 		return err
 	}
@@ -164,8 +162,8 @@ func (s *Session) aboutEngines(b *strings.Builder) error {
 
 const previewEntries = 20
 
-// preview lists the first entries of a mount. What a program has put in their
-// place, or taken away, is reported and harms nothing.
+// preview lists the first entries of a mount. It reports entries that a program has replaced or
+// removed.
 func preview(b *strings.Builder, files fs.FS, m hostmount.Mount) {
 	at, err := vfs.Any.Parse(m.MountPath)
 	if err != nil || at == "" {
@@ -186,8 +184,8 @@ func preview(b *strings.Builder, files fs.FS, m hostmount.Mount) {
 	b.WriteString("\n")
 }
 
-// firstNames are those of a directory's first entries, directories with a slash;
-// a file has none.
+// firstNames returns the names of a directory's first entries, directories with a slash; for a file
+// it returns none.
 func firstNames(files fs.FS, at string) (names []string, more bool, err error) {
 	f, err := files.Open(at)
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// held has a kept session's work done by the process that holds it, which is
-// started with the first operation that needs it.
+// held delegates a kept session's work to its holder, which it starts for the first operation that
+// needs it.
 type held struct {
 	client *hold.Client
 	looker *hold.Client // starts no holder
@@ -35,8 +35,8 @@ func (h *here) newHeld(dir *overlay.Dir, o SessionOptions) *held {
 	return &held{h.holders.Client(dir.ID(), markPath(dir)), h.holders.Looker(dir.ID()), dir, o, h.log}
 }
 
-// watcher asks about what runs. It starts no holder, unless the last one was killed:
-// what that had started may run still, and the next one takes it over.
+// watcher asks about running programs. It starts no holder, unless the last one was killed:
+// programs of that one may still run, and the next one takes them over.
 func (h *held) watcher() *hold.Client {
 	if hold.Marked(markPath(h.dir)) {
 		return h.client
@@ -46,8 +46,7 @@ func (h *held) watcher() *hold.Client {
 
 func newCall() journal.Call { return journal.Call{ID: strings.ToLower(ulid.Make().String())} }
 
-// byHolder is an operation that is more than a question and an answer where a
-// holder does it.
+// byHolder is an operation that needs more than a request and an answer if a holder performs it.
 type byHolder interface {
 	byHolder(ctx context.Context, h *held, c journal.Call, io hold.Streams) (any, journal.Outcome, error)
 }
@@ -78,8 +77,9 @@ func (h *held) start(ctx context.Context, c journal.Call, op starter, io hold.St
 	}
 	client := h.client
 	if op.looks() {
-		client, req.Joins = h.watcher(), true
+		client = h.watcher()
 	}
+	req.Joins = op.joins()
 	p, err := client.Start(ctx, req, io)
 	if errors.Is(err, hold.ErrNoHolder) {
 		err = errNoProcesses
@@ -87,7 +87,7 @@ func (h *held) start(ctx context.Context, c journal.Call, op starter, io hold.St
 	return p, journal.Outcome{Effects: Effects{Unknown: tool.KindOf(err) != tool.Invalid}}, err
 }
 
-// record leaves what the holder did to the holder; what comes from it is clean.
+// record leaves operations of the holder to the holder, whose answers are already redacted.
 func (h *held) record(event Event, err error, ours bool) (Event, error) {
 	if ours {
 		if failed := h.dir.AppendLog(event); failed != nil {
@@ -104,9 +104,13 @@ func (h *held) letGo(context.Context, bool) error { return nil }
 // steady is left to the holder.
 func (h *held) steady(context.Context) (unlock func(), err error) { return func() {}, nil }
 
-// byHolder says how a program ended whose caller did not wait for the answer.
+// byHolder reports how a program ended if its caller didn't wait for the answer.
 func (o runOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
 	answer, out, err := ask(ctx, h.client, c, o, io)
+	return o.orCancelled(ctx, answer, out, err)
+}
+
+func (o runOp) orCancelled(ctx context.Context, answer any, out journal.Outcome, err error) (any, journal.Outcome, error) {
 	if err != nil && ctx.Err() != nil {
 		res := sandbox.Result{Status: sandbox.StatusCancelled, ExitCode: sandbox.ExitSignalBase + 9, Signal: "KILL"}
 		return res, journal.Outcome{Failed: true, Verdict: string(res.Status), Effects: Effects{Unknown: true}}, nil
@@ -114,7 +118,7 @@ func (o runOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.St
 	return answer, out, err
 }
 
-// byHolder starts no holder: where there is none, no container runs.
+// byHolder starts no holder: if there is none, no container runs.
 func (o inspectOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
 	answer, out, err := ask(ctx, h.looker, c, o, io)
 	in := about(h.dir, h.opts)
@@ -137,7 +141,7 @@ func (o usageOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.
 	return answer, out, err
 }
 
-// byHolder opens the new workspace in this process too.
+// byHolder also opens the new workspace in this process.
 func (o resetOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.Streams) (any, journal.Outcome, error) { //nolint:unparam // as the others
 	if _, _, err := ask(ctx, h.client, c, o, io); err != nil {
 		return nil, journal.Outcome{}, err
@@ -152,22 +156,25 @@ func (o resetOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.
 	return files, journal.Outcome{}, nil
 }
 
-// HoldIdle is how long a holder stays without a client and without a process that
+// HoldIdle is the time that a holder stays without a client and without a process that
 // [Session.StartProcess] or process_start began.
 const HoldIdle = hold.DefaultIdle
 
-// HoldReady is what the holder's process passes to [Manager.Hold] so that its
-// starter knows: it prints the line that [Options.Holder] expects on stdout.
+// HoldReady returns the ready function of [Manager.Hold] for the holder's process: it prints the
+// line that [Options.Holder] expects on stdout.
 func HoldReady(stdout *os.File) func() { return hold.Ready(stdout) }
 
 var errExpired = errors.New("the session's time to live is over")
 
-// Hold keeps a session's sandbox, interpreters and processes for its clients
-// until ctx ends, a client stops it, or nobody has used it for idle (0:
-// [HoldIdle]). ready is called once clients can connect. At its end the
-// container is removed, unless the session is paused; the files stay. A second holder is an error of kind busy;
-// one that ends, or was killed, is waited for, at most 30 s.
+// Hold keeps a session's sandbox, interpreters and processes for its clients until ctx ends, a
+// client stops it, or nobody has used it for idle (0: [HoldIdle]). It calls ready once clients can
+// connect. At its end it removes the container, unless the session is paused; the files stay. If
+// the session already has a holder, the error is busy; Hold waits at most 30 s for one that is
+// ending or was killed.
 func (m *Manager) Hold(ctx context.Context, name string, idle time.Duration, ready func()) error {
+	if m.here == nil {
+		return m.errElsewhere("Hold")
+	}
 	s, l, err := m.attachHere(ctx, name)
 	if err != nil {
 		return err
@@ -212,14 +219,14 @@ func (m *Manager) Hold(ctx context.Context, name string, idle time.Duration, rea
 
 // attachHere opens a session whose work this process does.
 func (m *Manager) attachHere(ctx context.Context, name string) (*Session, *local, error) {
-	o, err := m.here.open(ctx, name, func(SessionOptions) bool { return false })
+	o, err := m.here.find(ctx, name, func(SessionOptions) bool { return false })
 	if err != nil {
 		return nil, nil, err
 	}
 	l := o.exec.(*local)
-	s, err := m.newSession(o.dir, o.opts, o.files, l)
+	s, err := m.newSession(o)
 	if err != nil {
-		return nil, nil, errors.Join(err, l.close(ctx, true), o.files.Close(), o.dir.Close())
+		return nil, nil, errors.Join(err, o.close(ctx, true))
 	}
 	return s, l, nil
 }
@@ -236,10 +243,15 @@ func (d *served) Do(ctx context.Context, req hold.Request, io hold.Streams) (*ho
 	if err != nil {
 		return nil, err
 	}
+	return d.s.serve(ctx, op, io, req.Call)
+}
+
+// serve performs an operation for a client of this process.
+func (s *Session) serve(ctx context.Context, op operation, io hold.Streams, call string) (*hold.Answer, error) {
 	if _, ok := op.(*resetOp); ok {
-		return &hold.Answer{}, d.s.Reset(ctx)
+		return &hold.Answer{}, s.Reset(ctx)
 	}
-	answer, out, err := d.s.perform(ctx, op, io, req.Call)
+	answer, out, err := s.perform(ctx, op, io, call)
 	if err != nil {
 		return nil, err
 	}
@@ -252,15 +264,20 @@ func (d *served) Start(ctx context.Context, req hold.Request, io hold.Streams) (
 	if err != nil {
 		return nil, err
 	}
+	return d.s.startFor(ctx, op, io, req)
+}
+
+// startFor starts the program of an operation for a client of this process.
+func (s *Session) startFor(ctx context.Context, op operation, io hold.Streams, req hold.Request) (sandbox.Process, error) {
 	program, ok := op.(starter)
 	if !ok {
 		return nil, tool.Errorf(tool.Unsupported, "%s starts no program", req.Op)
 	}
-	return d.s.start(ctx, program, io, req.Call)
+	return s.start(ctx, program, io, req.Call)
 }
 
-// Busy implements hold.Session. Values of secrets, and what services hold, would be lost
-// with the holder that the session, which isn't over, still needs.
+// Busy implements hold.Session. While the session isn't over, it still needs secrets and data of
+// services that would be lost with the holder.
 func (d *served) Busy() bool {
 	_, expired := d.l.dir.State().Expired(overlay.Now())
 	return d.l.busy() || d.l.stands() || !expired && (d.l.secrets.InMemory() || d.l.accompanied())
@@ -269,29 +286,31 @@ func (d *served) Busy() bool {
 // Empty implements hold.Session.
 func (d *served) Empty(ctx context.Context) error { return d.l.box.Close(ctx) }
 
-// reportOf is what a Meter has counted.
+// reportOf returns a Meter's counters.
 func reportOf(counts Reporter) ([]byte, error) {
 	var out bytes.Buffer
 	err := counts.Report(&out)
 	return out.Bytes(), err
 }
 
-// HolderReport is what the holder of one kept session has counted.
+// HolderReport has the counters of one kept session's holder.
 type HolderReport struct {
 	Session string
-	Report  []byte // of its [Options.Meter], since it was started
-	Err     error  // there is a holder, but it gave no report
+	Report  []byte // of its [Options.Meter], since its start
+	Err     error  // the holder gave no report
 }
 
 const (
-	reportWait  = 2 * time.Second // a holder that is stopped doesn't hold up the others
+	reportWait  = 2 * time.Second // so that a stopped holder doesn't delay the others
 	reportsOnce = 16
 )
 
-// HolderReports asks every holder of the state root's sessions for what it has
-// counted, in at most 2 s each, and gives them by session. Sessions that nobody
-// holds now are not among them.
+// HolderReports returns the counters of all holders of the state root's sessions. It waits at most
+// 2 s for each. Sessions without a holder are not included.
 func (m *Manager) HolderReports(ctx context.Context) ([]HolderReport, error) {
+	if m.here == nil {
+		return nil, m.errElsewhere("HolderReports")
+	}
 	all, err := m.here.store.List(ctx)
 	if err != nil {
 		return nil, err
@@ -310,7 +329,7 @@ func (m *Manager) HolderReports(ctx context.Context) ([]HolderReport, error) {
 			return nil
 		})
 	}
-	_ = group.Wait() // it has no errors
+	_ = group.Wait() // the functions return no errors
 	var reports []HolderReport
 	for _, r := range asked {
 		if r != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -12,10 +13,12 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/wisbox/wisbox/digest"
 	"github.com/wisbox/wisbox/evaltool/wasm"
 	"github.com/wisbox/wisbox/hostmount"
 	"github.com/wisbox/wisbox/internal/box"
@@ -31,35 +34,36 @@ import (
 	"github.com/wisbox/wisbox/podman"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
 )
 
-// here is the place of sessions on this machine: directories below the state root,
-// containers of the backend, and for kept ones a process that holds them.
+// here is the place for sessions on this machine: directories below the state root, containers of
+// the backend, and a holder for each kept session.
 type here struct {
 	opts    *Options
 	log     *slog.Logger
 	tracer  trace.Tracer
-	meter   Meter // nil without one
+	meter   Meter // may be nil
 	store   *overlay.Store
-	kept    *templates.Store // one for all: it knows what it has read
+	kept    *templates.Store // one for all, because it caches what it has read
 	backend sandbox.Backend
 	owned   bool // the backend is ours to close
 	holders hold.Root
 
 	ctx   context.Context // ends with the Manager
 	tasks sync.WaitGroup
-	pool  *pool.Pool[*pooled]          // nil without one
-	ready SessionOptions               // what the pool's containers are made for
-	wasm  func() (*wasm.Engine, error) // one for all sessions: it loads its module on first use
-	ended []func() error               // what close closes first
+	pool  *pool.Pool[*pooled]          // may be nil
+	ready SessionOptions               // the options of the pool's containers
+	wasm  func() (*wasm.Engine, error) // one for all sessions; it loads its module on first use
+	ended []func() error               // closed first
 
-	pulling *lock.Mutex // held by the one who pulls an image
+	pulling *lock.Mutex // held during the pull of an image
 
 	sweepOnce     sync.Once // of sessions
 	sweepSandOnce sync.Once // of containers
 }
 
-// pooled is a directory, and a running sandbox for it where it comes from the pool.
+// pooled is a directory and, from the pool, a running sandbox for it.
 type pooled struct {
 	dir *overlay.Dir
 	box *box.Box
@@ -69,7 +73,7 @@ func newHere(ctx context.Context, opts *Options, log *slog.Logger, tracer trace.
 	h := &here{opts: opts, log: log, tracer: tracer, meter: opts.Meter, ctx: ctx, backend: opts.Backend, pulling: lock.New()}
 	var cleanup undo.Steps
 	defer cleanup.Run()
-	if h.store, err = openStore(opts.CacheDir); err != nil {
+	if h.store, err = openStore(opts.CacheDir, opts.Single); err != nil {
 		return nil, err
 	}
 	cleanup.Close(h.store)
@@ -92,7 +96,7 @@ func newHere(ctx context.Context, opts *Options, log *slog.Logger, tracer trace.
 	return h, nil
 }
 
-func openStore(root string) (*overlay.Store, error) {
+func openStore(root string, single bool) (*overlay.Store, error) {
 	if root == "" {
 		def, err := overlay.DefaultRoot()
 		if err != nil {
@@ -100,7 +104,7 @@ func openStore(root string) (*overlay.Store, error) {
 		}
 		root = def
 	}
-	return overlay.OpenStore(root)
+	return overlay.OpenStoreWith(root, &overlay.StoreOptions{Single: single})
 }
 
 func (h *here) findPodman(ctx context.Context) error {
@@ -136,6 +140,37 @@ func (h *here) close() error {
 	return errors.Join(append(errs, h.store.Close())...)
 }
 
+// open creates a session whose container is created with its first program.
+func (h *here) open(ctx context.Context, given SessionOptions) (*opened, error) {
+	if given.Template != "" {
+		return h.openFrom(ctx, given)
+	}
+	o, err := given.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if err := h.pullImage(ctx, &o); err != nil {
+		return nil, err
+	}
+	return h.openWith(ctx, o, h.copyAllMounts)
+}
+
+func (h *here) openWith(ctx context.Context, given SessionOptions, files populate) (*opened, error) {
+	o, err := given.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	made, err := h.create(ctx, []SessionOptions{o}, files)
+	if err != nil {
+		return nil, err
+	}
+	return made[0], nil
+}
+
+// populate fills the workspaces of sessions that are being created.
+type populate func(ctx context.Context, dirs []*overlay.Dir, all []SessionOptions) error
+
+// create creates sessions, all or none: files fills their workspaces.
 func (h *here) create(ctx context.Context, all []SessionOptions, files populate) ([]*opened, error) {
 	h.sweepOnce.Do(func() { h.sweep(ctx) })
 	var cleanup undo.Steps
@@ -163,7 +198,7 @@ func (h *here) create(ctx context.Context, all []SessionOptions, files populate)
 		cleanup.Add(func() {
 			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), box.DropGrace)
 			defer cancel()
-			_ = errors.Join(made[i].exec.close(end, false), made[i].files.Close())
+			_ = errors.Join(made[i].exec.close(end, false), made[i].at.(*folder).files.Load().Close())
 			h.holders.Stop(end, item.dir.ID())
 		})
 	}
@@ -176,7 +211,7 @@ func (h *here) create(ctx context.Context, all []SessionOptions, files populate)
 	return made, nil
 }
 
-// item is the directory of a new session, from the pool where one fits.
+// item returns the directory of a new session, from the pool if one fits.
 func (h *here) item(ctx context.Context, o SessionOptions) (*pooled, error) {
 	if h.fits(o) {
 		if item, ok := h.pool.Take(); ok {
@@ -204,7 +239,7 @@ func (h *here) createDir(ctx context.Context, o SessionOptions) (*overlay.Dir, e
 	})
 }
 
-// complete makes a session that has its files ready.
+// complete prepares a session that has its files.
 func (h *here) complete(ctx context.Context, item *pooled, o SessionOptions) (*opened, error) {
 	if err := item.dir.Room(ctx); err != nil {
 		return nil, err
@@ -226,7 +261,7 @@ func (h *here) complete(ctx context.Context, item *pooled, o SessionOptions) (*o
 // holds reports whether another process does the session's work.
 func (h *here) holds(o SessionOptions) bool { return o.Kept && len(h.opts.Holder) > 0 }
 
-// handOver gives the holder of a new session the secrets that stand in no file.
+// handOver gives the holder of a new session the secrets without a file.
 func (h *here) handOver(ctx context.Context, o *opened) error {
 	values := inner(o.opts.Secrets)
 	maps.DeleteFunc(values, func(_ string, s box.Secret) bool { return s.Value == nil })
@@ -238,11 +273,11 @@ func (h *here) handOver(ctx context.Context, o *opened) error {
 }
 
 func (h *here) attach(ctx context.Context, name string) (*opened, error) {
-	return h.open(ctx, name, h.holds)
+	return h.find(ctx, name, h.holds)
 }
 
-// open opens a session whose work is done where held says.
-func (h *here) open(ctx context.Context, name string, held func(SessionOptions) bool) (*opened, error) {
+// find opens a session; held decides where its work is done.
+func (h *here) find(ctx context.Context, name string, held func(SessionOptions) bool) (*opened, error) {
 	dir, err := h.store.Open(ctx, name)
 	if err != nil {
 		return nil, err
@@ -258,30 +293,30 @@ func (h *here) open(ctx context.Context, name string, held func(SessionOptions) 
 	return out, nil
 }
 
-// optionsOf are those of a session that is whole and whose time isn't over.
+// optionsOf returns the options of a complete session whose time isn't over.
 func optionsOf(dir *overlay.Dir) (SessionOptions, error) {
 	var o SessionOptions
 	state := dir.State()
 	if state.Status == overlay.StateOpening {
-		return o, tool.Errorf(tool.Unavailable, "session %s isn't whole: it is still being made, or whoever made it was ended; wait, or remove it with: wisbox session rm %s", dir.ID(), dir.ID())
+		return o, tool.Errorf(tool.Unavailable, "session %s is incomplete: it is still being created, or its creation was interrupted; wait, or remove it with: wisbox session rm %s", dir.ID(), dir.ID())
 	}
 	if err := json.Unmarshal(state.Settings, &o); err != nil {
 		return o, tool.Errorf(tool.Unavailable, "the settings of session %s can't be read; remove it with: wisbox session rm %s", dir.ID(), dir.ID()).Because(err)
 	}
 	if reason, expired := state.Expired(overlay.Now()); expired && state.Kept {
-		return o, tool.Errorf(tool.Closed, "session %s has ended: %s; make another one", dir.ID(), reason)
+		return o, tool.Errorf(tool.Closed, "session %s has ended: %s; create another one", dir.ID(), reason)
 	}
 	o.Name, o.Kept = dir.ID(), state.Kept
 	return o, nil
 }
 
-// opened opens the session's files for the tools, and what does its work.
+// opened opens the session's files for the tools, and its executor.
 func (h *here) opened(item *pooled, o SessionOptions, elsewhere bool) (*opened, error) {
 	files, err := newFiles(item.dir, o)
 	if err != nil {
 		return nil, err
 	}
-	out := &opened{dir: item.dir, opts: o, files: files}
+	out := &opened{at: newFolder(h, item.dir, o, files), opts: o}
 	if elsewhere {
 		out.exec = h.newHeld(item.dir, o)
 		return out, nil
@@ -294,21 +329,78 @@ func (h *here) opened(item *pooled, o SessionOptions, elsewhere bool) (*opened, 
 	return out, nil
 }
 
+// folder is the site of a session on this machine: its directory.
+type folder struct {
+	*overlay.Dir
+	h     *here
+	opts  SessionOptions
+	files atomic.Pointer[vfs.FS] // replaced by a reset
+}
+
+func newFolder(h *here, dir *overlay.Dir, o SessionOptions, files *vfs.FS) *folder {
+	f := &folder{Dir: dir, h: h, opts: o}
+	f.files.Store(files)
+	return f
+}
+
+func (f *folder) Files() fs.FS { return f.files.Load().FS() }
+
+func (f *folder) Watch(ctx context.Context, path string) (<-chan vfs.Change, error) {
+	return f.files.Load().Watch(ctx, path)
+}
+
+func (f *folder) Digest() *digest.Digester { return f.h.newDigest(f.Dir, f.opts, f.files.Load()) }
+
+func (f *folder) awake() error { return awake(f.Dir) }
+
+func (f *folder) renewed(files any) error {
+	if fresh, ok := files.(*vfs.FS); ok {
+		return f.files.Swap(fresh).Close()
+	}
+	return nil
+}
+
+func (f *folder) Close() error { return errors.Join(f.files.Load().Close(), f.Dir.Close()) }
+
 func (h *here) stop(ctx context.Context, name string) error {
 	dir, err := h.store.Open(ctx, name)
 	if err != nil {
 		return err
 	}
 	h.holders.Stop(ctx, name)
-	if err := errors.Join(ctx.Err(), dir.Close()); err != nil {
+	if err := errors.Join(ctx.Err(), h.endPause(ctx, dir), dir.Close()); err != nil {
 		return err
 	}
-	return h.store.Alone(name, func(s overlay.State) error { // a holder that was killed, or a client without one, has left its container
-		if s.Status == overlay.StatePaused {
-			return nil
-		}
+	return h.store.Alone(name, func(overlay.State) error { // a killed holder, or a client without one, may have left its container
 		return h.removeSandbox(ctx, name)
 	})
+}
+
+// endPause ends the frozen programs of a paused session, even one that another process has open: a
+// resume there waits for the lock. If the container can't be removed, the session stays paused.
+func (h *here) endPause(ctx context.Context, dir *overlay.Dir) error {
+	if awake(dir) == nil {
+		return nil
+	}
+	unlock, err := dir.LockPause(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if awake(dir) == nil {
+		return nil
+	}
+	if err := toolerr.Of(h.backend.Remove(ctx, dir.ID())); err != nil {
+		return err
+	}
+	return dir.Update(ctx, func(s *overlay.State) error { s.Resumed(overlay.Now()); return nil })
+}
+
+func (h *here) readLog(_ context.Context, name string, connections bool, each func([]byte) error) error {
+	if connections {
+		return h.store.EgressLog(name, each)
+	}
+	return h.store.Log(name, each)
 }
 
 func (h *here) rename(ctx context.Context, name, to string) error {
@@ -325,7 +417,7 @@ func (h *here) rename(ctx context.Context, name, to string) error {
 	return nil
 }
 
-// note writes to the log of a session that isn't open. One that can't be written fails nothing.
+// note writes to the log of a session that isn't open, and ignores errors.
 func (h *here) note(ctx context.Context, event Event) {
 	dir, err := h.store.Open(context.WithoutCancel(ctx), event.Session)
 	if err == nil {
@@ -336,7 +428,7 @@ func (h *here) note(ctx context.Context, event Event) {
 	}
 }
 
-// hasSandbox reports whether a container of a session is there, running or not.
+// hasSandbox reports whether a session has a container, running or not.
 func (h *here) hasSandbox(ctx context.Context, name string) (bool, error) {
 	all, err := h.backend.List(ctx)
 	if err != nil {
@@ -351,8 +443,8 @@ func (h *here) remove(ctx context.Context, name string) error {
 	return h.store.RemoveWith(ctx, name, h.removeSandbox)
 }
 
-// removeSandbox removes a session's container. A Podman that can't be reached
-// doesn't keep the files: the container goes with a later sweep.
+// removeSandbox removes a session's container. If Podman can't be reached, the files are removed
+// all the same, and a later sweep removes the container.
 func (h *here) removeSandbox(ctx context.Context, name string) error {
 	err := h.backend.Remove(ctx, name)
 	if errors.Is(err, sandbox.ErrUnavailable) {
@@ -372,8 +464,8 @@ func (h *here) list(ctx context.Context) ([]overlay.Entry, error) {
 	return all, err
 }
 
-// owner is the host user of the workspace's files. Files need no Podman: where
-// it can't be asked the owner is what it would most likely say.
+// owner returns the host user who owns the workspace's files. Files need no Podman: if it can't be
+// asked, owner returns the most likely answer.
 func (h *here) owner(ctx context.Context, o SessionOptions) (sandbox.Owner, error) {
 	if o.UserNS == usernsAuto {
 		return h.ownRange(ctx)
@@ -390,14 +482,14 @@ func (h *here) owner(ctx context.Context, o SessionOptions) (sandbox.Owner, erro
 	return owner, nil
 }
 
-// separates: sessions have user IDs of their own where that costs nothing. Under gVisor
-// what is counted by user is its own.
+// separates reports whether sessions have their own user IDs, which they do if that costs nothing.
+// gVisor counts by user on its own.
 func (h *here) separates(ctx context.Context, o SessionOptions) bool {
 	ranger, ok := sandbox.As[sandbox.Ranger](h.backend)
 	return ok && o.Isolation != sandbox.IsolationGVisor && ranger.CheapRanges(ctx)
 }
 
-// ownRange is the owner of files of a session whose IDs no other session has.
+// ownRange returns the owner of the files of a session whose IDs no other session has.
 func (h *here) ownRange(ctx context.Context) (sandbox.Owner, error) {
 	ranger, ok := sandbox.As[sandbox.Ranger](h.backend)
 	if !ok {
@@ -426,8 +518,11 @@ func (h *here) copyAllMounts(ctx context.Context, dirs []*overlay.Dir, all []Ses
 	return nil
 }
 
-// copyMounts copies the mounts in and notes where each went.
+// copyMounts copies the mounts in and records their places.
 func (h *here) copyMounts(ctx context.Context, dir *overlay.Dir, o *SessionOptions) error {
+	if o.MountsFrom != "" {
+		return h.takePacked(ctx, dir, *o)
+	}
 	if len(o.Mounts) == 0 {
 		return nil
 	}
@@ -448,22 +543,37 @@ func (h *here) copyMounts(ctx context.Context, dir *overlay.Dir, o *SessionOptio
 	return keepGiven(ctx, dir, *o)
 }
 
-// PoolOptions keep started containers ready, so that opening a session and
-// running its first program costs no container start.
+// takePacked fills a new session with files mounted on another machine. After a reset there are
+// none: the client sends them again.
+func (h *here) takePacked(ctx context.Context, dir *overlay.Dir, o SessionOptions) error {
+	if o.packed == nil {
+		return nil
+	}
+	files, err := newFiles(dir, o)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(wholeImport(ctx, files, o.packed), files.Close()); err != nil {
+		return err
+	}
+	return keepGiven(ctx, dir, o)
+}
+
+// PoolOptions keep started containers ready, so that opening a session and running its first
+// program doesn't have to start a container.
 type PoolOptions struct {
-	// Min containers are kept ready. 0 is no pool.
+	// Min is the number of containers to keep ready. 0 means no pool.
 	Min int
-	// Max bounds the containers that are ready or being made, default Min. When
-	// sessions are opened faster than the pool fills, it grows to Max; after a
-	// quiet minute it is back at Min.
+	// Max bounds the containers that are ready or being created; default Min. When sessions are
+	// opened faster than the pool fills, it grows to Max; after a quiet minute it shrinks to Min.
 	Max int
-	// Session is what the containers are made for. A session takes one when its
-	// sandbox would be the same and it isn't kept.
+	// Session has the options of the containers. A session that isn't kept takes one if its own
+	// sandbox would be the same.
 	Session SessionOptions
 }
 
-// openPool makes sessions' directories and containers in advance. A pooled one is an
-// ephemeral session without a client: a crash leaves it to the next sweep.
+// openPool creates sessions' directories and containers in advance. A pooled one is an ephemeral
+// session without a client; after a crash, the next sweep removes it.
 func (h *here) openPool(opts PoolOptions) error {
 	var err error
 	if h.ready, err = opts.Session.withDefaults(); err != nil {
@@ -476,15 +586,15 @@ func (h *here) openPool(opts PoolOptions) error {
 	return nil
 }
 
-// fits reports whether a pooled sandbox is what a session with these options has.
+// fits reports whether a pooled sandbox suits a session with these options.
 func (h *here) fits(o SessionOptions) bool {
 	return h.pool != nil && !o.Kept && !o.rules().Opens() && len(o.Services) == 0 && o.Name == "" && o.UserNS == h.ready.UserNS && reflect.DeepEqual(o.spec(), h.ready.spec())
 }
 
-// prepare makes a directory and a running container for it.
+// prepare creates a directory and a running container for it.
 func (h *here) prepare(ctx context.Context) (*pooled, error) {
 	o := h.ready
-	if o.Pull == PullAlways { // the sessions ask; each container again would be too much
+	if o.Pull == PullAlways { // sessions pull for themselves; a pull for each container would be too much
 		o.Pull = PullMissing
 	}
 	if err := h.pullImage(ctx, &o); err != nil {
@@ -515,5 +625,117 @@ func (h *here) discard(item *pooled) {
 	err = errors.Join(err, item.dir.Close(), h.store.RemoveWith(ctx, item.dir.ID(), h.removeSandbox))
 	if err != nil {
 		h.log.Warn("remove a session that was not opened", "session", item.dir.ID(), "error", err)
+	}
+}
+
+// Prune removes things without a live owner: sessions, see [overlay.Store.Sweep], with their
+// containers; containers of this state root whose session is gone; and templates that were half
+// created or removed. With dryRun it only returns them. Parts of it run automatically, when a
+// Manager opens its first session and starts its first container.
+func (m *Manager) Prune(ctx context.Context, dryRun bool) ([]overlay.Swept, error) {
+	if m.here == nil {
+		return nil, m.errElsewhere("pruning")
+	}
+	swept, err := m.here.store.Sweep(ctx, &overlay.SweepOptions{DryRun: dryRun, Before: m.here.removeSandbox})
+	if err != nil {
+		return swept, err
+	}
+	for _, name := range m.PruneTemplates(ctx, dryRun) {
+		swept = append(swept, overlay.Swept{ID: name, Reason: "a template that was half made or removed"})
+	}
+	orphans, err := m.here.pruneSandboxes(ctx, dryRun)
+	return append(swept, orphans...), err
+}
+
+// PruneTemplates does the part of [Manager.Prune] for templates: it removes those that were half
+// created or removed when their process ended, and returns them. It also removes unused images that
+// were built for templates.
+func (m *Manager) PruneTemplates(ctx context.Context, dryRun bool) []string {
+	if m.here == nil {
+		return nil
+	}
+	if !dryRun {
+		m.pruneImages(ctx, time.Now().Add(-buildAge))
+	}
+	return m.here.templates().Sweep(ctx, dryRun)
+}
+
+// sweep removes the remains of dead processes from the state root. A new session doesn't fail
+// because an old one can't be removed.
+func (h *here) sweep(ctx context.Context) {
+	swept, err := h.store.Sweep(ctx, &overlay.SweepOptions{Before: h.removeSandbox})
+	h.logSwept(swept, err)
+	h.templates().Sweep(ctx, false)
+}
+
+// sweepEvery is the interval of a long-lived manager's sweeps.
+const sweepEvery = time.Minute
+
+// keepSwept sweeps until the manager closes.
+func (h *here) keepSwept() {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			h.sweep(h.ctx)
+		case <-h.ctx.Done():
+			return
+		}
+	}
+}
+
+// sweepSandboxes removes orphaned containers once, in parallel with the creation of the first
+// container: only Close waits for it.
+func (h *here) sweepSandboxes() {
+	h.sweepSandOnce.Do(func() {
+		h.tasks.Go(func() {
+			ctx, cancel := context.WithTimeout(h.ctx, sweepTime)
+			defer cancel()
+			h.logSwept(h.pruneSandboxes(ctx, false))
+		})
+	})
+}
+
+// sweepTime bounds a sweep of containers in the background.
+const sweepTime = time.Minute
+
+// pruneSandboxes removes containers of this state root whose session is gone. It lists the
+// containers first, so a session that is created meanwhile is safe.
+func (h *here) pruneSandboxes(ctx context.Context, dryRun bool) ([]overlay.Swept, error) {
+	boxes, err := h.backend.List(ctx)
+	if err != nil {
+		return nil, toolerr.Of(err)
+	}
+	entries, err := h.store.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	known := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		known[e.ID] = true
+	}
+	var swept []overlay.Swept
+	for _, box := range boxes {
+		if known[box.ID] {
+			continue
+		}
+		s := overlay.Swept{ID: box.ID, Reason: "a container whose session is gone"}
+		if !dryRun {
+			if err := h.backend.Remove(ctx, box.ID); err != nil {
+				s.Problem = toolerr.Of(err).Error()
+			}
+		}
+		swept = append(swept, s)
+	}
+	return swept, nil
+}
+
+func (h *here) logSwept(swept []overlay.Swept, err error) {
+	if err != nil {
+		h.log.Info("sweep", "error", err)
+	}
+	for _, s := range swept {
+		h.log.Info("swept", "session", s.ID, "reason", s.Reason, "problem", s.Problem)
 	}
 }

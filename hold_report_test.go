@@ -17,7 +17,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// tally is a Meter that can be read.
+// tally is a Meter whose counters can be read.
 type tally struct {
 	mu    sync.Mutex
 	calls int
@@ -90,12 +90,12 @@ func TestAskingForMetricsKeepsNoHolderAlive(t *testing.T) {
 	}
 }
 
-// TestLookingAtWhatASessionTakesKeepsNoHolderAlive: a server does so every few seconds.
+// TestLookingAtWhatASessionTakesKeepsNoHolderAlive, since a server looks every few seconds.
 func TestLookingAtWhatASessionTakesKeepsNoHolderAlive(t *testing.T) {
 	s, _, ended := held(t, 500*time.Millisecond)
 	text(t, s, "ls", `{}`)
 	for deadline := time.After(30 * time.Second); ; {
-		_, _ = s.Usage(t.Context()) // what it says while the holder ends is its own affair
+		_, _ = s.Usage(t.Context()) // its result doesn't matter while the holder ends
 		select {
 		case err := <-ended:
 			assert.NoError(t, err)

@@ -24,13 +24,13 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// fake stands where a session's holder listens.
+// fake listens in the place of a session's holder.
 type fake struct {
 	t *testing.T
 	*net.UnixListener
 }
 
-// faked gives a session whose holder is a fake, and how often its client started
+// faked returns a session whose holder is a fake, and a channel that reports when its client starts
 // another one: those are real, and there is at most one.
 func faked(t *testing.T) (fake, *wisbox.Session, *wisbox.Manager, <-chan struct{}) {
 	t.Helper()
@@ -53,7 +53,7 @@ func faked(t *testing.T) (fake, *wisbox.Session, *wisbox.Manager, <-chan struct{
 	require.NoError(t, err)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	require.NoError(t, err)
-	l.SetUnlinkOnClose(false) // as one that is killed
+	l.SetUnlinkOnClose(false) // like a killed one
 	require.NoError(t, l.SetDeadline(time.Now().Add(20*time.Second)))
 	started := make(chan struct{})
 	stopped := make(chan struct{})
@@ -79,7 +79,7 @@ func faked(t *testing.T) (fake, *wisbox.Session, *wisbox.Manager, <-chan struct{
 	return fake{t, l}, s, m, started
 }
 
-// asked waits until a client has connected, and takes nothing from it.
+// asked waits until a client has connected, and reads nothing from it.
 func (f fake) asked() {
 	raw, err := f.SyscallConn()
 	require.NoError(f.t, err)
@@ -95,7 +95,7 @@ func (f fake) asked() {
 	}))
 }
 
-// accept takes a client and what it asks for.
+// accept accepts a client and its request.
 func (f fake) accept() *hold.Conn {
 	c, err := f.Accept()
 	require.NoError(f.t, err)
@@ -106,7 +106,7 @@ func (f fake) accept() *hold.Conn {
 	return conn
 }
 
-// deaths are how a holder can end without having taken an operation.
+// deaths are ways in which a holder can end without having taken an operation.
 var deaths = map[string]func(fake){
 	"before it accepts": func(f fake) {
 		f.asked()
@@ -134,7 +134,7 @@ func TestWhatNoHolderTookIsDoneByTheNext(t *testing.T) {
 		},
 		"a call whose request is longer than what a socket holds": func(s *wisbox.Session) error {
 			_, err := s.Call(context.Background(), "write_file", json.RawMessage(`{"file_path":"f","content":"`+strings.Repeat("x", 1<<20)+`"}`))
-			if tool.KindOf(err) == tool.TooLarge { // says the tool, which so was asked
+			if tool.KindOf(err) == tool.TooLarge { // returned by the tool, so it was called
 				return nil
 			}
 			return err
@@ -155,7 +155,7 @@ func TestWhatNoHolderTookIsDoneByTheNext(t *testing.T) {
 	for how, die := range deaths {
 		for name, do := range operations {
 			if how == "before it takes what it read" && strings.Contains(name, "longer") {
-				continue // it is read: the length makes no difference
+				continue // the request is read, so the length makes no difference
 			}
 			t.Run(name+" "+how, func(t *testing.T) {
 				f, s, _, started := faked(t)
@@ -169,7 +169,7 @@ func TestWhatNoHolderTookIsDoneByTheNext(t *testing.T) {
 	}
 }
 
-// TestAHolderThatEndsIsAwaited: it no longer listens, but has the session still.
+// TestAHolderThatEndsIsAwaited: it no longer listens, but still has the session.
 func TestAHolderThatEndsIsAwaited(t *testing.T) {
 	f, s, m, started := faked(t)
 	_ = f.Close()
@@ -180,7 +180,7 @@ func TestAHolderThatEndsIsAwaited(t *testing.T) {
 	defer lock.Close()
 	done := make(chan error, 1)
 	go func() { _, err := s.Call(context.Background(), "ls", nil); done <- err }()
-	<-started // the next holder, which wants the lock
+	<-started // the next holder, which waits for the lock
 	require.NoError(t, lock.Unlock())
 	require.NoError(t, <-done)
 }
@@ -206,7 +206,7 @@ func TestAHolderThatEndsTakesNothing(t *testing.T) {
 	}, 20*time.Second, time.Millisecond, "it listens no more")
 	require.NoError(t, late.Send(hold.FrameRequest, []byte(`{"op":"`+hold.Version+`:call","args":{"tool":"write_file","args":"{\"file_path\":\"f\",\"content\":\"x\"}"},"ack":true}`)))
 	_, _, err = late.Receive()
-	require.Error(t, err, "it is told nothing")
+	require.Error(t, err, "it gets nothing")
 	require.NoError(t, <-ended)
 	s, err := m.Attach(t.Context(), "box")
 	require.NoError(t, err)
@@ -253,7 +253,7 @@ func TestAHolderThatTakesNothingIsAskedAFewTimes(t *testing.T) {
 	assert.ErrorContains(t, err, "nothing of the call was done")
 }
 
-// TestAnOlderHolderNeedNotSayThatItTakes: its first frame says it too.
+// TestAnOlderHolderNeedNotSayThatItTakes: its first frame has the same meaning.
 func TestAnOlderHolderNeedNotSayThatItTakes(t *testing.T) {
 	f, s, _, _ := faked(t)
 	done := make(chan error, 1)
@@ -264,9 +264,9 @@ func TestAnOlderHolderNeedNotSayThatItTakes(t *testing.T) {
 	assert.ErrorContains(t, <-done, "ended during the call")
 }
 
-// TestAHolderOfAnotherVersionMakesRoom: it knows no operation of this version, and
-// does nothing. Looking leaves it alone; the next call ends it, with its programs,
-// and says so where somebody could miss them.
+// TestAHolderOfAnotherVersionMakesRoom: it knows no operation of this version, and does nothing. A
+// look leaves it alone; the next call ends it, with its programs, and reports the loss where it
+// matters.
 func TestAHolderOfAnotherVersionMakesRoom(t *testing.T) {
 	f, s, _, started := faked(t)
 	refuse := func() {
@@ -283,7 +283,7 @@ func TestAHolderOfAnotherVersionMakesRoom(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { _, err := s.Call(context.Background(), "ls", nil); done <- err }()
 	refuse()
-	stopping := f.accept() // it is asked to stop, and ends
+	stopping := f.accept() // it is requested to stop, and ends
 	_ = f.Close()
 	_ = stopping.Close()
 	require.NoError(t, <-done)
@@ -325,8 +325,8 @@ func TestAHolderThatEndsUnaskedHasNoReport(t *testing.T) {
 	}
 }
 
-// TestACallOfAHolderThatStandsStillEndsWithItsCaller: it is stopped, so that the
-// kernel takes the connection and nobody the request.
+// TestACallOfAHolderThatStandsStillEndsWithItsCaller: the holder is stopped, so the kernel accepts
+// the connection and nobody reads the request.
 func TestACallOfAHolderThatStandsStillEndsWithItsCaller(t *testing.T) {
 	for name, content := range map[string]string{"short": "x", "longer than what a socket holds": strings.Repeat("x", 1<<20)} {
 		t.Run(name, func(t *testing.T) {
@@ -353,7 +353,7 @@ func TestACallOfAHolderThatStandsStillEndsWithItsCaller(t *testing.T) {
 	}
 }
 
-// TestAHolderThatStandsStillIsGivenUp: without a caller who gives up first.
+// TestAHolderThatStandsStillIsGivenUp even if the caller would wait longer.
 func TestAHolderThatStandsStillIsGivenUp(t *testing.T) {
 	wisbox.SetTakeWait(t, 100*time.Millisecond)
 	for name, content := range map[string]string{"short": "x", "longer than what a socket holds": strings.Repeat("x", 1<<20)} {
@@ -369,7 +369,7 @@ func TestAHolderThatStandsStillIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestAHolderHasAllTimeForWhatItTook: only the taking is bounded.
+// TestAHolderHasAllTimeForWhatItTook: only the time until it takes the operation is bounded.
 func TestAHolderHasAllTimeForWhatItTook(t *testing.T) {
 	const wait = 100 * time.Millisecond
 	wisbox.SetTakeWait(t, wait)

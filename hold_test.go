@@ -14,7 +14,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// TestAHolderThatDoesNotStartSaysWhy reads byte by byte, as a pipe may give it.
+// TestAHolderThatDoesNotStartSaysWhy reads byte by byte, as a pipe may deliver it.
 func TestAHolderThatDoesNotStartSaysWhy(t *testing.T) {
 	for _, c := range []struct {
 		name, line string
@@ -40,8 +40,8 @@ func TestAHolderThatDoesNotStartSaysWhy(t *testing.T) {
 	}
 }
 
-// A holder that another was quicker than is ready and ends at once: what it said is
-// read all the same. Many at once, so that some end before they are read.
+// A holder that lost a race is ready and ends at once: its line is read all the same. There are
+// many at once, so that some end before they are read.
 func TestWhatAHolderThatEndsAtOnceSaidIsRead(t *testing.T) {
 	m, _ := manager(t, wisbox.Options{Holder: []string{"sh", "-c", "echo ready"}})
 	var starts sync.WaitGroup

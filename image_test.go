@@ -19,7 +19,7 @@ import (
 type storing struct {
 	*sandboxtest.Host
 	has  []string
-	made []string // the images of the sandboxes that it made
+	made []string // the images of the created sandboxes
 }
 
 func (b *storing) ImageInfo(_ context.Context, ref string) (sandbox.ImageInfo, error) {
@@ -34,8 +34,8 @@ func (b *storing) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbo
 	return b.Host.Create(ctx, spec)
 }
 
-// TestASessionOfAnotherVersionRunsInTodaysImage where its own is gone; an image that
-// a person named is never exchanged.
+// TestASessionOfAnotherVersionRunsInTodaysImage if its own is gone; an image that a person named is
+// never exchanged.
 func TestASessionOfAnotherVersionRunsInTodaysImage(t *testing.T) {
 	const older = "localhost/wisbox:0123456789ab"
 	for name, c := range map[string]struct {

@@ -17,21 +17,21 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Pull says when the image of a new session is fetched from its registry.
+// Pull specifies when the image of a new session is pulled from its registry.
 type Pull string
 
 // The values of [SessionOptions.Pull].
 const (
-	PullMissing Pull = "missing" // where the store doesn't have it
+	PullMissing Pull = "missing" // if the store doesn't have it
 	PullNever   Pull = "never"
-	PullAlways  Pull = "always" // also where the store has one of that name
+	PullAlways  Pull = "always" // even if the store has one with that name
 )
 
-// PullProgress is what [SessionOptions.OnPull] gets.
+// PullProgress is the argument of [SessionOptions.OnPull].
 type PullProgress struct {
 	Image string
-	Step  string // what Podman says it does; "" at the beginning and at the end
-	Done  bool   // the last one, also of a pull that failed
+	Step  string // Podman's present step; "" at the beginning and at the end
+	Done  bool   // the last report, also of a failed pull
 }
 
 func (p Pull) check(image string) error {
@@ -51,8 +51,8 @@ func checkPullable(image string) error {
 	return tool.Errorf(tool.Invalid, "pull is always, and the image %s names no registry to pull it from; write one in front, as in docker.io/library/node:22, or leave pull out", image).In("pull")
 }
 
-// pullImage fetches a new session's image where that was asked for, and those of its
-// services. Sessions that are opened at once wait for the one pull.
+// pullImage pulls a new session's image, and those of its services, if requested. Sessions that are
+// opened at the same time share one pull.
 func (h *here) pullImage(ctx context.Context, o *SessionOptions) error {
 	if err := h.pull(ctx, o, o.Image); err != nil {
 		return err
@@ -98,8 +98,8 @@ func (h *here) pull(ctx context.Context, o *SessionOptions, image string) error 
 	return toolerr.Of(err)
 }
 
-// lacks reports whether the image has to be pulled. A session's files need no Podman:
-// where it can't be asked, its first program says so.
+// lacks reports whether the image must be pulled. Files of a session need no Podman: if it can't be
+// asked, the session's first program reports that.
 func (h *here) lacks(ctx context.Context, store sandbox.ImageStore, pull Pull, image string) (bool, error) {
 	if pull == PullAlways {
 		return true, nil
@@ -117,51 +117,54 @@ func (h *here) lacks(ctx context.Context, store sandbox.ImageStore, pull Pull, i
 	return false, toolerr.Of(err)
 }
 
-// Recipe are the steps of a template that is built.
+// Recipe has the steps of a template's build.
 type Recipe = builds.Recipe
 
-// TemplateProgram is what sandboxes of a built template begin with.
+// TemplateProgram is the program that sandboxes of a built template start with.
 type TemplateProgram = images.Program
 
-// TemplateBuild says what [Manager.BuildTemplate] makes. ID, Name and Recipe are required.
+// TemplateBuild is the argument of [Manager.BuildTemplate]. ID, Name and Recipe are required.
 type TemplateBuild struct {
-	// ID is the template's: 20 random lower-case letters and digits.
+	// ID is the template's ID: 20 random lower-case letters and digits.
 	ID string
-	// Name, Owner and Tags are the template's; tags go over from others of its name.
+	// Name, Owner and Tags are the template's; other templates of the name lose these tags.
 	Name, Owner string
 	Tags        []string
 	Recipe      *Recipe
-	// Base is an image of the store, which is never pulled and is no template's; default
-	// Session's. From is the ID of a built template of the owner, to begin with that.
+	// Base is an image of the store, which is never pulled and must not be a template's; default
+	// Session's. From is the ID of one of the owner's built templates to begin with instead.
 	Base, From string
-	// Start and Ready are commands for bash, which a [TemplateProgram] has; default the
-	// base's.
+	// Start and Ready are commands for bash, see [TemplateProgram]; default: those of the base.
 	Start, Ready string
-	// Session is what the template is tried with: its limits bound each step, too.
+	// Session has the options for trying the template: its limits also bound each step.
 	Session SessionOptions
-	// Network gives the steps the host's network; else they have none.
+	// Network gives the steps the host's network; otherwise they have none.
 	Network bool
-	// MaxDisk ends a step when the file system of Podman's store has so many bytes less than
-	// at the build's beginning, whoever took them, or less than the host needs; default 8 GiB.
+	// MaxDisk bounds the disk space, in bytes. A step ends when the file system of Podman's store
+	// has that much less space than at the beginning of the build, for whatever reason, or less
+	// than the host needs; default 8 GiB.
 	MaxDisk int64
-	// Try is called with a session of the template before it is kept; its error is the
-	// build's.
+	// Try is called with a session of the template before the template is kept; an error fails the
+	// build.
 	Try func(ctx context.Context, s *Session) error
-	// Progress gets the output line by line, with the number of the step: 0 before the
-	// first, one more than there are after the last. nil drops it.
+	// Progress is called with each line of output and the number of its step: 0 before the first
+	// step, len(Steps)+1 after the last. nil discards the output.
 	Progress func(step int, line string)
 }
 
-// StepError is an error of a build's step; errors.As finds it.
+// StepError is the error of a build's step; use errors.As.
 type StepError = builds.StepError
 
 const defaultBuildDisk = 8 << 30
 
-// BuildTemplate builds an image by the steps, and makes a template with it and the files
-// that it has below /home/user. Steps run as root in a container of Podman's, not in a
-// session: build what you trust as much as its network. Another built template of the name
-// that has no tag any more is removed. On an error nothing is left.
+// BuildTemplate builds an image by the steps, and creates a template from the image and its files
+// below /home/user. Steps run as root in one of Podman's own containers, not in a session: build
+// only what you trust as much as its network. Another built template of the same name that loses
+// its last tag is removed. After an error nothing is left.
 func (m *Manager) BuildTemplate(ctx context.Context, o *TemplateBuild) (Template, error) {
+	if m.here == nil {
+		return Template{}, m.errElsewhere("building a template")
+	}
 	builder, ok := sandbox.As[images.Builder](m.here.backend)
 	if !ok {
 		return Template{}, tool.Errorf(tool.Unsupported, "this backend builds no images")
@@ -215,7 +218,7 @@ func buildError(err error) error {
 	return toolerr.Of(err)
 }
 
-// keep makes the template of a session whose image was built.
+// keep creates the template from a session with the built image.
 func (o *TemplateBuild) keep(ctx context.Context, s *Session, report images.Report) (Template, error) {
 	last := len(o.Recipe.Steps) + 1
 	var said opening
@@ -238,9 +241,9 @@ func (o *TemplateBuild) keep(ctx context.Context, s *Session, report images.Repo
 	return perform[Template](ctx, s, op, hold.Streams{})
 }
 
-const maxSaid = 1000 // bytes of a program's words in an error
+const maxSaid = 1000 // bytes of a program's output in an error
 
-// opening keeps what a program of the template says first: it may never end.
+// opening keeps the beginning of a program's output: the program may never end.
 type opening struct{ text []byte }
 
 func (o *opening) Write(data []byte) (int, error) {
@@ -248,7 +251,7 @@ func (o *opening) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// removeReplaced removes built templates that a newer one has taken the last tag from.
+// removeReplaced removes built templates that lost their last tag to a newer one.
 func (m *Manager) removeReplaced(ctx context.Context, by Template) {
 	all, err := m.Templates()
 	for _, t := range all {
@@ -261,21 +264,30 @@ func (m *Manager) removeReplaced(ctx context.Context, by Template) {
 	}
 }
 
-// TagTemplate gives a built template more tags, which others of its name lose.
+// TagTemplate adds tags to a built template; other templates of its name lose them.
 func (m *Manager) TagTemplate(ctx context.Context, id string, tags []string) (Template, error) {
+	if m.here == nil {
+		return Template{}, m.errElsewhere("tagging a template")
+	}
 	t, err := m.here.templates().Tag(ctx, id, tags)
 	return t, asToolError(err)
 }
 
-// UntagTemplate takes tags of a built template. It stays.
+// UntagTemplate removes tags of a built template. The template stays.
 func (m *Manager) UntagTemplate(ctx context.Context, id string, tags []string) (Template, error) {
+	if m.here == nil {
+		return Template{}, m.errElsewhere("tagging a template")
+	}
 	t, err := m.here.templates().Untag(ctx, id, tags)
 	return t, asToolError(err)
 }
 
-// ProgramOf is what sandboxes of an image begin with: nothing, unless a template's build
-// made it.
+// ProgramOf returns the program that sandboxes of an image start with; it is empty unless a
+// template's build made the image.
 func (m *Manager) ProgramOf(ctx context.Context, image string) (TemplateProgram, error) {
+	if m.here == nil {
+		return TemplateProgram{}, m.errElsewhere("looking at an image")
+	}
 	store, ok := sandbox.As[sandbox.ImageStore](m.here.backend)
 	if !ok || !images.IsTemplate(image) {
 		return TemplateProgram{}, nil
@@ -284,12 +296,12 @@ func (m *Manager) ProgramOf(ctx context.Context, image string) (TemplateProgram,
 	return images.ProgramOf(info), toolerr.Of(err)
 }
 
-// buildAge is how old an image of no template is that may go: a younger one's template
-// may be on its way.
+// buildAge is the age from which an image without a template may be removed: the template of a
+// younger one may still be in the making.
 const buildAge = time.Hour
 
-// pruneImages removes the images of templates that are gone, where they were made before
-// some time or for one that is named.
+// pruneImages removes the images of removed templates, if they were created before that time or for
+// one of the ids.
 func (m *Manager) pruneImages(ctx context.Context, before time.Time, ids ...string) {
 	store, ok := sandbox.As[images.Store](m.here.backend)
 	if !ok {

@@ -19,19 +19,19 @@ import (
 
 const module = "github.com/wisbox/wisbox"
 
-// layers says what each package may import of ours: nothing that stands higher.
-// A package that isn't here has no place yet.
+// layers lists the packages of ours that each package may import: never one of a higher layer. A
+// package must be in the list.
 var layers = map[string][]string{
 	// Leaves.
 	"tool": {"internal/clip"}, "sandbox": {}, "digest/digesttest": {},
 	"internal/audit": {"internal/retry"}, "internal/clip": {}, "internal/gate": {}, "internal/hosttest": {}, "internal/lock": {}, "internal/oneline": {}, "internal/pathname": {}, "internal/pool": {},
-	"internal/quota": {"internal/retry"}, "internal/redact": {}, "internal/rundir": {}, "internal/undo": {}, "podman/internal/mkseccomp": {}, "podman/internal/see_readme_for_build_tags": {},
-	"internal/beneath/internal/needs_linux_see_docs_install": {},
-	"internal/byproduct": {}, "internal/mcptask": {}, "internal/relay": {}, "internal/retry": {}, "agent/native": {"internal/retry"}, "agent/native/internal/mkagent": {},
+	"internal/quota": {"internal/retry", "internal/sys"}, "internal/redact": {}, "internal/sharing": {}, "internal/rundir": {}, "internal/undo": {}, "podman/internal/mkseccomp": {}, "podman/internal/see_readme_for_build_tags": {},
+	"internal/sys": {"internal/sys/internal/needs_linux_or_macos_see_docs_install"}, "internal/sys/internal/needs_linux_or_macos_see_docs_install": {},
+	"internal/beat": {}, "internal/byproduct": {}, "internal/mcptask": {}, "internal/relay": {}, "internal/retry": {}, "agent/native": {"internal/retry", "internal/sys"}, "agent/native/internal/mkagent": {},
 
 	// Over one leaf or two.
 	"internal/builds":      {"tool"},
-	"internal/beneath":     {"internal/beneath/internal/needs_linux_see_docs_install", "internal/retry", "tool", "sandbox"},
+	"internal/beneath":     {"internal/retry", "internal/sys", "tool", "sandbox"},
 	"internal/budget":      {"tool"},
 	"internal/capture":     {"sandbox"},
 	"internal/conformance": {"tool"},
@@ -46,8 +46,10 @@ var layers = map[string][]string{
 
 	"internal/config":       {"hostmount", "internal/clip", "internal/jsonfile", "tool"},
 	"internal/devcontainer": {"tool"},
+	"internal/far":          {"internal/clip", "internal/jsonfile", "internal/relay", "sandbox", "tool"},
 	"internal/jsonfile":     {}, "internal/apikeys": {"internal/jsonfile", "tool"},
 	"internal/registry": {"internal/jsonfile", "internal/lock", "internal/pool", "internal/undo", "tool"}, "internal/registry/registrytest": {"internal/registry", "tool"},
+	"internal/podbook": {"cluster", "internal/registry", "internal/retry", "tool"},
 
 	"httpguard": {"internal/rundir", "tool"}, "internal/ports": {"httpguard", "internal/relay", "tool"}, "internal/sshd": {"internal/relay", "sandbox", "tool"},
 
@@ -55,11 +57,11 @@ var layers = map[string][]string{
 	"egress/policy": {},
 	"egress":        {"egress/policy"},
 
-	// Files, and what is kept of them.
-	"overlay":               {"internal/audit", "internal/beneath", "internal/lock", "internal/quota", "tool", "sandbox"},
-	"hostmount":             {"internal/retry", "internal/beneath", "internal/glob", "internal/pathname", "tool", "sandbox"},
-	"vfs":                   {"internal/retry", "internal/beneath", "internal/budget", "internal/glob", "internal/lock", "internal/oneline", "internal/pathname", "tool", "sandbox"},
-	"snapshot":              {"internal/retry", "internal/beneath", "internal/budget", "internal/clip", "internal/lock", "tool", "sandbox"},
+	// Files, and stored states of them.
+	"overlay":               {"internal/audit", "internal/beneath", "internal/lock", "internal/quota", "internal/sys", "tool", "sandbox"},
+	"hostmount":             {"internal/retry", "internal/beneath", "internal/glob", "internal/pathname", "internal/sys", "tool", "sandbox"},
+	"vfs":                   {"internal/retry", "internal/beneath", "internal/budget", "internal/glob", "internal/lock", "internal/oneline", "internal/pathname", "internal/sys", "tool", "sandbox"},
+	"snapshot":              {"internal/retry", "internal/beneath", "internal/budget", "internal/clip", "internal/lock", "internal/sys", "tool", "sandbox"},
 	"snapshot/snapshottest": {"snapshot"},
 	"digest":                {"internal/budget", "tool"},
 	"internal/templates":    {"internal/jsonfile", "internal/undo", "snapshot", "tool"},
@@ -67,36 +69,39 @@ var layers = map[string][]string{
 	// Programs.
 	"agent/wire": {}, "agent/inside/kernel": {"agent/wire", "internal/retry"}, "agent/inside/python": {"agent/inside/kernel"},
 	"agent/inside/monitor": {"internal/retry", "agent/inside/kernel", "agent/inside/python", "agent/wire"},
-	"agent/inside/serve":   {"agent/inside/kernel", "agent/inside/monitor", "agent/inside/python", "agent/wire"},
+	"agent/inside/serve":   {"agent/inside/kernel", "agent/inside/monitor", "agent/inside/python", "agent/wire", "internal/retry"},
 	"agent/inside":         {"agent/inside/files", "agent/inside/kernel", "agent/inside/monitor", "agent/inside/serve"},
 	"agent/inside/cmd":     {"agent/inside"},
 	"agent/agenttest":      {"agent/inside"},
 	"agent":                {"agent/wire", "internal/lock", "sandbox"},
-	"agent/resident":       {"agent", "internal/retry", "sandbox"},
+	"agent/resident":       {"agent", "internal/retry", "internal/sys", "sandbox"},
 	"podman/podmantest":    {"agent/agenttest"},
 	"agent/filewire":       {},
 	"agent/inside/files":   {"agent/filewire"},
 	"agent/files":          {"agent/filewire", "sandbox"},
 
-	"podman":    {"agent", "agent/files", "agent/native", "agent/resident", "agent/wire", "internal/lock", "internal/rundir", "internal/undo", "podman/internal/see_readme_for_build_tags", "sandbox"},
-	"images":    {"evaltool/lisp/driver", "internal/builds", "sandbox", "tool"},
-	"shelltool": {"internal/budget", "internal/capture", "internal/toolerr", "sandbox", "tool", "vfs"},
-	"doctor":    {"sandbox", "tool"},
+	"podman":          {"agent", "agent/files", "agent/native", "agent/resident", "agent/wire", "internal/lock", "internal/rundir", "internal/undo", "podman/internal/see_readme_for_build_tags", "sandbox"},
+	"internal/beside": {"agent", "agent/files", "agent/native", "agent/resident", "internal/jsonfile", "sandbox"},
+	"images":          {"evaltool/lisp/driver", "internal/builds", "sandbox", "tool"},
+	"shelltool":       {"internal/budget", "internal/capture", "internal/toolerr", "sandbox", "tool", "vfs"},
+	"doctor":          {"sandbox", "tool"},
+	"cluster":         {"internal/clip", "internal/retry", "sandbox", "tool"},
 
 	// Evaluators.
-	"llm":                    {"tool"},
-	"evaltool":               {"internal/budget", "tool", "vfs"},
-	"evaltool/lisp":          {"internal/clip", "evaltool/lisp/driver", "internal/interp", "internal/lock", "internal/toolerr", "sandbox", "tool"},
-	"evaltool/lisp/driver":   {"internal/interp"},
-	"evaltool/python":        {"evaltool", "evaltool/python/driver", "internal/interp", "internal/kept", "internal/toolerr", "sandbox", "tool"},
-	"evaltool/python/driver": {"evaltool", "internal/interp"},
-	"evaltool/bash":          {"evaltool", "internal/interp", "internal/kept", "internal/toolerr", "sandbox"},
-	"evaltool/javascript":    {"evaltool", "evaltool/python/driver", "internal/interp", "internal/kept", "internal/toolerr", "sandbox", "tool"},
-	"evaltool/wasm":          {"evaltool", "evaltool/python/driver", "internal/budget", "internal/kept", "internal/lock", "tool", "vfs"},
-	"rlm":                    {"internal/budget", "internal/oneline", "tool", "vfs", "internal/rundir", "llm"},
+	"llm":                      {"tool"},
+	"evaltool":                 {"internal/budget", "tool", "vfs"},
+	"evaltool/lisp":            {"internal/clip", "evaltool/lisp/driver", "internal/interp", "internal/lock", "internal/toolerr", "sandbox", "tool"},
+	"evaltool/lisp/driver":     {"internal/interp"},
+	"evaltool/internal/keeper": {"evaltool", "internal/interp", "internal/kept", "internal/toolerr", "sandbox"},
+	"evaltool/python":          {"evaltool", "evaltool/internal/keeper", "evaltool/python/driver", "internal/interp", "internal/toolerr", "sandbox", "tool"},
+	"evaltool/python/driver":   {"evaltool", "internal/interp"},
+	"evaltool/bash":            {"evaltool", "evaltool/internal/keeper", "internal/interp", "sandbox"},
+	"evaltool/javascript":      {"evaltool", "evaltool/internal/keeper", "evaltool/python/driver", "internal/interp", "sandbox", "tool"},
+	"evaltool/wasm":            {"evaltool", "evaltool/python/driver", "internal/budget", "internal/kept", "internal/lock", "internal/sys", "tool", "vfs"},
+	"rlm":                      {"internal/budget", "internal/oneline", "tool", "vfs", "internal/rundir", "llm"},
 
-	// A session, and what shows it.
-	"internal/changes": {"hostmount", "internal/beneath", "internal/budget", "internal/byproduct", "internal/plumbing", "internal/retry", "snapshot", "tool"},
+	// A session, and its views.
+	"internal/changes": {"hostmount", "internal/beneath", "internal/budget", "internal/byproduct", "internal/plumbing", "internal/retry", "internal/sys", "snapshot", "tool"},
 	"internal/journal": {"internal/byproduct", "internal/clip", "internal/lock", "internal/redact", "snapshot", "tool"},
 	"internal/box":     {"internal/clip", "internal/lock", "internal/redact", "internal/toolerr", "overlay", "sandbox", "tool", "vfs"},
 	"internal/door":    {"egress", "egress/policy", "internal/box", "internal/lock", "sandbox"},
@@ -105,34 +110,34 @@ var layers = map[string][]string{
 	"profile":          {"internal/clip", "internal/lock", "tool"},
 	"mcpserver":        {"httpguard", "internal/mcptask", "tool", "vfs"},
 	"": {
-		"digest", "egress", "egress/policy", "evaltool", "evaltool/bash", "evaltool/javascript", "evaltool/lisp", "evaltool/python", "evaltool/wasm", "hostmount", "images", "internal/box", "internal/budget", "internal/builds", "internal/changes", "internal/clip",
-		"internal/door", "internal/gate", "internal/hold", "internal/inside", "internal/journal", "internal/lock", "internal/pool", "internal/templates", "internal/toolerr", "internal/undo", "overlay", "podman",
+		"cluster", "digest", "egress", "egress/policy", "evaltool", "evaltool/bash", "evaltool/javascript", "evaltool/lisp", "evaltool/python", "evaltool/wasm", "hostmount", "images", "internal/sharing", "internal/box", "internal/budget", "internal/builds", "internal/changes", "internal/clip",
+		"internal/door", "internal/far", "internal/gate", "internal/hold", "internal/inside", "internal/journal", "internal/lock", "internal/pool", "internal/templates", "internal/toolerr", "internal/undo", "overlay", "podman",
 		"profile", "rlm", "sandbox", "shelltool", "snapshot", "tool", "vfs",
 	},
 	"metrics": {"", "profile", "httpguard"},
 
-	// What clients of E2B find.
-	"serve/e2b": {"egress/policy", "httpguard", "internal/apikeys", "internal/builds", "internal/registry", "internal/templates", "tool"},
-	"serve":     {"", "httpguard", "internal/apikeys", "internal/audit", "internal/registry", "internal/undo", "mcpserver", "metrics", "sandbox", "serve/e2b", "serve/e2b/codeinterp", "serve/e2b/envd", "tool"},
+	// The surface for clients of E2B.
+	"serve/e2b": {"egress/policy", "httpguard", "internal/apikeys", "internal/builds", "internal/far", "internal/registry", "internal/templates", "tool"},
+	"serve":     {"", "httpguard", "cluster", "internal/apikeys", "internal/audit", "internal/far", "internal/podbook", "internal/registry", "internal/undo", "mcpserver", "metrics", "sandbox", "serve/e2b", "serve/e2b/codeinterp", "serve/e2b/envd", "tool"},
 
-	// What a person sees in a browser.
-	"page": {"", "hostmount", "httpguard", "internal/ports", "overlay", "sandbox", "tool"},
+	// The page for a browser.
+	"page": {"", "evaltool", "hostmount", "httpguard", "internal/beat", "internal/ports", "overlay", "sandbox", "tool"},
 
-	// What clients of others' services find.
+	// Surfaces for clients of other services.
 	"serve/e2b/envd":       {"", "sandbox", "tool"},
-	"serve/e2b/codeinterp": {"evaltool", "tool"},
+	"serve/e2b/codeinterp": {"evaltool", "internal/beat", "tool"},
 
 	// Programs of ours. Tests may import everything.
 	"cmd/wisbox": {"egress", "egress/policy", "httpguard",
-		"", "doctor", "evaltool", "evaltool/wasm", "hostmount", "images", "internal/capture", "internal/clip", "internal/config", "internal/devcontainer", "internal/door", "internal/plumbing", "internal/ports", "internal/rundir", "internal/sshd", "internal/timing", "internal/toolerr",
+		"", "doctor", "evaltool", "evaltool/wasm", "hostmount", "images", "internal/beside", "internal/capture", "internal/clip", "internal/config", "internal/devcontainer", "internal/door", "internal/far", "internal/plumbing", "internal/ports", "internal/retry", "internal/rundir", "internal/sshd", "internal/timing", "internal/toolerr",
 		"mcpserver", "metrics", "overlay", "page", "podman", "profile", "rlm", "sandbox", "serve", "tool", "vfs", "llm", "digest",
 	},
-	"bench":              {"egress", "egress/policy", "evaltool", "httpguard", "", "hostmount", "images", "internal/hosttest", "internal/timing", "mcpserver", "podman", "rlm", "sandbox", "snapshot/snapshottest"},
+	"bench":              {"cluster", "egress", "egress/policy", "evaltool", "httpguard", "", "hostmount", "images", "internal/hosttest", "internal/timing", "mcpserver", "podman", "rlm", "sandbox", "snapshot/snapshottest"},
 	"examples/demo":      {},
 	"examples/embed":     {"", "sandbox"},
 	"examples/agentloop": {"", "hostmount"}, "examples/mcpclient": {}, "examples/preview": {"", "sandbox"}, "examples/subagents": {"", "sandbox"},
 	"integration":     {},
-	"integration/mcp": {}, "integration/envd": {}, "integration/serve": {}, "integration/examples": {}, "integration/page": {},
+	"integration/mcp": {}, "integration/cluster": {}, "integration/gateway": {"internal/hosttest"}, "integration/pods": {"", "hostmount", "internal/conformance", "internal/hosttest", "sandbox", "tool"}, "integration/envd": {}, "integration/serve": {}, "integration/examples": {}, "integration/page": {},
 }
 
 type goPackage struct {
@@ -154,7 +159,7 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// TestEveryPackageSaysOnceWhatItIsFor wants one package comment, in one file.
+// TestEveryPackageSaysOnceWhatItIsFor requires one package comment, in one file.
 func TestEveryPackageSaysOnceWhatItIsFor(t *testing.T) {
 	for _, p := range packages(t) {
 		var said []string
@@ -184,10 +189,24 @@ func TestOnlyPodmanLinksTheBindings(t *testing.T) {
 	}
 }
 
-// TestABuildThatCanNotBeSaysWhatToDo: it ends before it compiles anything.
+// TestOnlyClusterSpeaksToKubernetes: only one package imports its client, and no package links the
+// parts that register all groups of the API, which take long to compile.
+func TestOnlyClusterSpeaksToKubernetes(t *testing.T) {
+	for _, p := range packages(t) {
+		for _, path := range p.Imports {
+			foreign := strings.HasPrefix(path, "k8s.io/") || strings.HasPrefix(path, "sigs.k8s.io/")
+			assert.False(t, foreign && short(p.ImportPath) != "cluster", "%s imports %s", p.ImportPath, path)
+		}
+		for _, dep := range p.Deps {
+			assert.False(t, strings.HasPrefix(dep, "k8s.io/client-go/kubernetes") || strings.HasPrefix(dep, "k8s.io/api/apps/"), "%s links %s", p.ImportPath, dep)
+		}
+	}
+}
+
+// TestABuildThatCanNotBeSaysWhatToDo: it fails before it compiles anything.
 func TestABuildThatCanNotBeSaysWhatToDo(t *testing.T) {
 	for says, env := range map[string]string{
-		"see_readme_for_build_tags": "GOFLAGS=", "needs_linux_see_docs_install": "GOOS=darwin",
+		"see_readme_for_build_tags": "GOFLAGS=", "needs_linux_or_macos_see_docs_install": "GOOS=freebsd",
 	} {
 		cmd := exec.Command("go", "build", "-o", os.DevNull, "./examples/embed")
 		cmd.Env = append(os.Environ(), env)

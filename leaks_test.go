@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// withoutLeakTest are packages that start goroutines and don't look for leaks.
+// withoutLeakTest are packages that start goroutines but don't check for leaks, with the reason.
 var withoutLeakTest = map[string]string{
 	"agent/inside":         "a program; the tests of package agent run it",
 	"agent/inside/kernel":  "likewise",
@@ -23,7 +23,7 @@ var withoutLeakTest = map[string]string{
 	"podman/podmantest":    "a helper; the tests that use it look",
 }
 
-// TestPackagesThatStartGoroutinesLookForLeaks wants goleak in the tests of each.
+// TestPackagesThatStartGoroutinesLookForLeaks requires goleak in their tests.
 func TestPackagesThatStartGoroutinesLookForLeaks(t *testing.T) {
 	found := 0
 	for _, p := range packages(t) {
@@ -41,7 +41,7 @@ func TestPackagesThatStartGoroutinesLookForLeaks(t *testing.T) {
 	assert.Greater(t, found, 15)
 }
 
-// startsGoroutines says whether a package has a go statement, or calls a method Go.
+// startsGoroutines reports whether a package has a go statement, or calls a method Go.
 func startsGoroutines(t *testing.T, p goPackage) (found bool) {
 	t.Helper()
 	for _, file := range p.GoFiles {
@@ -62,7 +62,7 @@ func startsGoroutines(t *testing.T, p goPackage) (found bool) {
 	return found
 }
 
-// looksForLeaks says whether a test of a directory uses goleak.
+// looksForLeaks reports whether a test of a directory uses goleak.
 func looksForLeaks(t *testing.T, dir string) bool {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "*_test.go"))

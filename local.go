@@ -41,21 +41,21 @@ type local struct {
 	own *tool.Set // under wisbox's own names
 	set *tool.Set // of the session's profile
 
-	ends ends // of programs, which are recorded
+	ends ends // the ends of programs, which are recorded
 
-	reserved atomic.Int64 // when the host last had free space, since started
+	reserved atomic.Int64 // when the host last had free space, as time since started
 
-	holds  atomic.Bool // this process is the session's holder: another one takes over what it leaves
-	behind atomic.Bool // a paused container is left of a holder before this one, with programs to be taken over
-	taking *lock.Mutex // held while they are
-	leave  atomic.Bool // this process ends, and its programs stay
+	holds  atomic.Bool // this process is the session's holder: a later one takes over the programs that it leaves
+	behind atomic.Bool // an earlier holder left a paused container with programs to take over
+	taking *lock.Mutex // held while they are taken over
+	leave  atomic.Bool // this process ends, but its programs stay
 
-	lost   bool        // a holder before this one was killed
-	unsaid atomic.Bool // and no result has said so yet
+	lost   bool        // an earlier holder was killed
+	unsaid atomic.Bool // and no result has reported it yet
 }
 
-// newLocal makes the tools of a session over its files, and over the sandbox that
-// a pooled one has already.
+// newLocal creates the tools of a session over its files, and over a pooled session's existing
+// sandbox.
 func (h *here) newLocal(item *pooled, opts SessionOptions, files *vfs.FS) (_ *local, err error) {
 	l := &local{m: h, dir: item.dir, opts: opts, box: item.box, taking: lock.New()}
 	if l.box == nil {
@@ -74,7 +74,7 @@ func (h *here) newLocal(item *pooled, opts SessionOptions, files *vfs.FS) (_ *lo
 	return l, l.furnish(files)
 }
 
-// furnish makes the tools over those files.
+// furnish creates the tools over those files.
 func (l *local) furnish(files *vfs.FS) error {
 	var cleanup undo.Steps
 	defer cleanup.Run()
@@ -112,8 +112,7 @@ func (l *local) start(ctx context.Context, c journal.Call, op starter, io hold.S
 	return op.start(ctx, l, c, io)
 }
 
-// record writes the log. One that can't be written doesn't fail the call: its work
-// is done.
+// record writes to the log. A failed write doesn't fail the call, whose work is done.
 func (l *local) record(event Event, err error, _ bool) (Event, error) {
 	if r := l.secrets.Redactor(); r != nil {
 		event.Redact(r)
@@ -125,7 +124,7 @@ func (l *local) record(event Event, err error, _ bool) (Event, error) {
 	return event, err
 }
 
-// setSecrets keeps names and files with the session, values in memory.
+// setSecrets stores names and files with the session, and values in memory.
 func (l *local) setSecrets(ctx context.Context, all map[string]box.Secret) error {
 	l.secrets.Set(all)
 	err := l.updateSettings(ctx, func(o *SessionOptions) {
@@ -137,7 +136,7 @@ func (l *local) setSecrets(ctx context.Context, all map[string]box.Secret) error
 	return errors.Join(err, l.fit(ctx))
 }
 
-// fit gives the session's sandboxes what they have beside files.
+// fit sets the additions to the session's sandboxes.
 func (l *local) fit(ctx context.Context) error {
 	return l.box.Fit(ctx, box.Fitting{Prepare: l.prepare, Env: l.door.Env, Left: l.door.Left})
 }
@@ -146,13 +145,13 @@ func (l *local) prepare(ctx context.Context, sb sandbox.Sandbox) error {
 	if err := l.secrets.Hand(ctx, sb); err != nil {
 		return err
 	}
-	if err := l.door.Prepare(ctx, sb); err != nil { // first: its ports are its own
+	if err := l.door.Prepare(ctx, sb); err != nil { // must come first: the door needs its own ports
 		return err
 	}
 	return l.accompany(ctx, sb)
 }
 
-// updateSettings changes what session.json says of the session's options.
+// updateSettings changes the session's options in session.json.
 func (l *local) updateSettings(ctx context.Context, change func(*SessionOptions)) error {
 	return l.dir.Update(ctx, func(s *overlay.State) error {
 		var o SessionOptions
@@ -166,10 +165,9 @@ func (l *local) updateSettings(ctx context.Context, change func(*SessionOptions)
 	})
 }
 
-// runner is how the tools reach the sandbox, once the call has looked whether
-// the workspace is still there (so that a deleted one is reported in our words and
-// not in the runtime's). A host or session that is full starts no program that
-// could fill it more.
+// runner returns the sandbox's runner for a call. It first checks that the workspace still exists,
+// so that a deleted one is reported in our words and not in the runtime's. If the host or the
+// session is full, it fails, because a program could fill it more.
 func (l *local) runner(ctx context.Context) (sandbox.Runner, error) {
 	if err := l.room(ctx); err != nil {
 		return nil, err
@@ -178,7 +176,7 @@ func (l *local) runner(ctx context.Context) (sandbox.Runner, error) {
 	return box.Redacted(l.box, l.secrets.Redactor()), nil
 }
 
-// room says whether the session, and the host, may have more.
+// room reports, by its error, whether the session and the host have room for more.
 func (l *local) room(ctx context.Context) error {
 	if err := l.reserve(ctx); err != nil {
 		return err
@@ -186,8 +184,8 @@ func (l *local) room(ctx context.Context) error {
 	return l.dir.Room(ctx)
 }
 
-// reserveEvery is how long an answer about the host's free space is good for: a
-// disk doesn't fill in that time by more than the reserve.
+// reserveEvery is how long an answer about the host's free space is valid: in that time, a disk
+// doesn't fill by more than the reserve.
 const reserveEvery = 200 * time.Millisecond
 
 func (l *local) reserve(ctx context.Context) error {
@@ -202,10 +200,10 @@ func (l *local) reserve(ctx context.Context) error {
 	return nil
 }
 
-// started is what monotonic times are told from.
+// started is the origin of monotonic times.
 var started = time.Now()
 
-// makeSandbox opens the session's running sandbox or makes it.
+// makeSandbox opens the session's running sandbox or creates one.
 func (l *local) makeSandbox(ctx context.Context) (sandbox.Sandbox, error) {
 	l.m.sweepSandboxes()
 	spec := l.spec(ctx)
@@ -221,11 +219,11 @@ func (l *local) makeSandbox(ctx context.Context) (sandbox.Sandbox, error) {
 	}
 }
 
-// makeTries is how often a sandbox that another process makes, or ends, at the
-// same time is looked for again.
+// makeTries is the number of attempts to find a sandbox that another process is creating or ending
+// at the same time.
 const makeTries = 3
 
-// spec is what the options say of the sandbox.
+// spec returns the options of the sandbox.
 func (o *SessionOptions) spec() sandbox.Spec {
 	return sandbox.Spec{
 		Image: o.Image, Limits: o.Limits, Env: o.Env, Strict: o.Strict, Isolation: o.Isolation, Seccomp: o.Seccomp,
@@ -233,8 +231,8 @@ func (o *SessionOptions) spec() sandbox.Spec {
 	}
 }
 
-// image is what programs run in: what the session was created with or, where that
-// was the default of another version and is gone, today's default.
+// image returns the image of programs: the one that the session was created with or, if that was
+// another version's default and is gone, today's default.
 func (l *local) image(ctx context.Context) string {
 	store, ok := sandbox.As[sandbox.ImageStore](l.m.backend)
 	if !ok || !images.OfOtherVersion(l.opts.Image) {
@@ -273,8 +271,8 @@ func (l *local) inspect(ctx context.Context) (*Inspection, error) {
 		out.Gaps = append(out.Gaps, "the image "+l.opts.Image+" of another version is gone: programs run in "+now)
 	}
 	sb, done, err := l.looked(ctx)
-	if err != nil { // what is known of the session is worth telling all the same
-		out.Gaps = append(out.Gaps, "the container can't be asked: "+tool.AsError(err).Message)
+	if err != nil { // the rest is still worth reporting
+		out.Gaps = append(out.Gaps, "the container doesn't answer: "+tool.AsError(err).Message)
 		return out, nil
 	}
 	if sb == nil {
@@ -282,11 +280,11 @@ func (l *local) inspect(ctx context.Context) (*Inspection, error) {
 	}
 	defer done()
 	if out.Services, err = l.servicesIn(ctx, sb); err != nil {
-		out.Gaps = append(out.Gaps, "the services can't be asked for: "+tool.AsError(err).Message)
+		out.Gaps = append(out.Gaps, "the services can't be listed: "+tool.AsError(err).Message)
 	}
 	info, err := sb.Info(ctx)
 	if err != nil {
-		out.Gaps = append(out.Gaps, "the container can't be asked: "+tool.AsError(toolerr.Of(err)).Message)
+		out.Gaps = append(out.Gaps, "the container doesn't answer: "+tool.AsError(toolerr.Of(err)).Message)
 		return out, nil
 	}
 	info.Limits = box.WithDisk(info.Limits, box.DiskLimits(l.dir))
@@ -295,7 +293,7 @@ func (l *local) inspect(ctx context.Context) (*Inspection, error) {
 	return out, nil
 }
 
-// about is what a session's directory tells.
+// about describes a session by its directory.
 func about(dir *overlay.Dir, o SessionOptions) *Inspection {
 	state := dir.Current()
 	var snapshots *snapshot.Usage
@@ -317,10 +315,10 @@ func about(dir *overlay.Dir, o SessionOptions) *Inspection {
 	}
 }
 
-// diskUsage is what is known of a session that nobody holds.
+// diskUsage returns the usage of a session without a holder, as far as it is known.
 func diskUsage(ctx context.Context, dir *overlay.Dir, o SessionOptions) *Usage {
 	u := &Usage{Limits: o.Limits}
-	u.Disk, u.Inodes, _ = dir.DiskUsed(ctx) // 0 where it isn't counted
+	u.Disk, u.Inodes, _ = dir.DiskUsed(ctx) // 0 if it isn't counted
 	return u
 }
 
@@ -328,7 +326,7 @@ func (l *local) usage(ctx context.Context) *Usage {
 	u := diskUsage(ctx, l.dir, l.opts)
 	sb, done, err := l.looked(ctx)
 	if err != nil {
-		u.Problem = "the container can't be asked: " + tool.AsError(err).Message
+		u.Problem = "the container doesn't answer: " + tool.AsError(err).Message
 	}
 	if sb == nil {
 		return u
@@ -343,7 +341,7 @@ func (l *local) usage(ctx context.Context) *Usage {
 	return u
 }
 
-// looked is running for who only looks: what a holder before this one has left paused
+// looked is like running for callers that only look: a container that an earlier holder left paused
 // can't be asked.
 func (l *local) looked(ctx context.Context) (sandbox.Sandbox, func(), error) {
 	sb, err := l.box.Peek(ctx)
@@ -353,7 +351,7 @@ func (l *local) looked(ctx context.Context) (sandbox.Sandbox, func(), error) {
 	return l.running(ctx)
 }
 
-// running gives the sandbox if one runs, this process's or another's.
+// running returns the running sandbox, of this process or another, if there is one.
 func (l *local) running(ctx context.Context) (sandbox.Sandbox, func(), error) {
 	sb, err := l.box.Peek(ctx)
 	if err != nil || sb != nil {
@@ -375,13 +373,13 @@ func (l *local) close(ctx context.Context, keep bool) error {
 	if keep {
 		end = l.box.Detach
 	}
-	errs := []error{l.letGo(ctx, keep), l.services.close(), end(ctx)} // what stands still can't be waited for
+	errs := []error{l.letGo(ctx, keep), l.services.close(), end(ctx)} // calls of a frozen sandbox can't be waited for
 	l.ends.wait(ctx)
 	return errors.Join(errs...)
 }
 
-// reset empties the session. What can fail without harm comes first: up to the new
-// workspace, a failure leaves the session as it was, but for its programs.
+// reset empties the session. Steps that can fail without harm come first: until the new workspace
+// exists, an error leaves the session as it was, except for its programs.
 func (l *local) reset(ctx context.Context) (*vfs.FS, error) {
 	if err := l.box.Close(ctx); err != nil {
 		return nil, err
@@ -400,22 +398,22 @@ func (l *local) reset(ctx context.Context) (*vfs.FS, error) {
 	return files, errors.Join(old.close(), l.m.copyMounts(ctx, l.dir, &l.opts))
 }
 
-// lossText says what went with a holder that was killed.
+// lossText describes the effects of a killed holder.
 const lossText = "the process that held this session was killed, or ended for another version of wisbox: kept interpreters, their names and the processes that `wisbox ps` doesn't list are lost; files are not"
 
-// noteLoss makes the session say what was lost: inspect always, the first
-// evaluation on kept state once.
+// noteLoss makes the session report the loss: in every inspect, and in the first evaluation on kept
+// state.
 func (l *local) noteLoss() {
 	l.lost = true
 	l.unsaid.Store(true)
 }
 
-// reclaimTime bounds the taking over of processes, which doesn't end with its caller:
-// clients wait for it.
+// reclaimTime bounds the takeover of processes, which doesn't end with its caller because clients
+// wait for it.
 const reclaimTime = 15 * time.Second
 
-// reclaim takes over the processes that a holder before this one has left. Where the
-// sandbox can't be reached they are lost to the session, and end after a minute.
+// reclaim takes over the processes that an earlier holder left. If the sandbox can't be reached,
+// the session loses them, and they end after a minute.
 func (l *local) reclaim(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reclaimTime)
 	defer cancel()
@@ -428,15 +426,15 @@ func (l *local) reclaim(ctx context.Context) {
 		n, err = l.shell.Reclaim(ctx, l.detacher(), begunBy)
 	}
 	if err == nil && n > 0 {
-		err = l.box.Ready(ctx) // what runs finds its network and secrets again
+		err = l.box.Ready(ctx) // so that running programs get their network and secrets again
 	}
 	if err != nil {
 		l.m.log.Warn("take over the processes of a holder that was killed", "session", l.dir.ID(), "taken", n, "error", err)
 	}
 }
 
-// detacher is the sandbox for what is taken over. Output in which a secret that nobody
-// knows any more could stand is thrown away.
+// detacher returns the sandbox for the takeover. It discards output that may contain a secret whose
+// value nobody knows any more.
 func (l *local) detacher() sandbox.Detacher {
 	if _, err := l.secrets.Values(); err != nil {
 		return silenced{l.box}
@@ -454,7 +452,7 @@ func (s silenced) Attach(ctx context.Context, id uint64, cmd sandbox.Cmd) (sandb
 	return s.Detacher.Attach(ctx, id, cmd)
 }
 
-// sayLoss adds the loss to the result of a first evaluation.
+// sayLoss adds the loss to the result of the first evaluation.
 func (l *local) sayLoss(res *tool.Result) *tool.Result {
 	r, ok := res.Value.(evaltool.Result)
 	if !ok || !l.unsaid.CompareAndSwap(true, false) {
@@ -469,8 +467,8 @@ func (l *local) sayLoss(res *tool.Result) *tool.Result {
 	return &said
 }
 
-// markPath is the file that stands while the session's holder lives.
+// markPath returns the path of the file that exists while the session's holder lives.
 func markPath(dir *overlay.Dir) string { return filepath.Join(sessionPath(dir), hold.MarkName) }
 
-// sessionPath is the host directory of a session, which no program sees.
+// sessionPath returns the host directory of a session, which no program sees.
 func sessionPath(dir *overlay.Dir) string { return filepath.Dir(dir.SnapshotsPath()) }

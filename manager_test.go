@@ -32,7 +32,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// manager makes a Manager over a backend without isolation.
+// manager returns a Manager over a backend without isolation.
 func manager(t *testing.T, opts wisbox.Options) (*wisbox.Manager, *sandboxtest.Host) {
 	t.Helper()
 	host := sandboxtest.NewHost()
@@ -56,7 +56,7 @@ func manager(t *testing.T, opts wisbox.Options) (*wisbox.Manager, *sandboxtest.H
 	return m, host
 }
 
-// runtimeDir is short enough for sockets, which a test's own directory may not be.
+// runtimeDir returns a directory whose path is short enough for sockets, unlike a test's own.
 func runtimeDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "wb")
@@ -77,7 +77,7 @@ func mustJSON(t *testing.T, v any) string {
 	return string(raw)
 }
 
-// text is the JSON of a call's result.
+// text returns the JSON of a call's result.
 func text(t *testing.T, s *wisbox.Session, name, args string) string {
 	t.Helper()
 	res, err := call(t, s, name, args)
@@ -261,8 +261,8 @@ func TestTheFirstProgramsOfASessionShareOneSandbox(t *testing.T) {
 	assert.Len(t, list, 1)
 }
 
-// overtaken is a backend on which another process makes each sandbox between
-// this one's look for it and its own try.
+// overtaken is a backend on which another process creates each sandbox between this process's look
+// for it and its own attempt.
 type overtaken struct{ sandbox.Backend }
 
 func (o overtaken) Open(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
@@ -437,7 +437,7 @@ func TestTheGuidanceOfASessionShowsItsMountsAndSettings(t *testing.T) {
 	assert.NotContains(t, g, host, "no path of the host")
 }
 
-// held starts a holder for a kept session and gives a client of it.
+// held starts a holder for a kept session and returns a client of it.
 func held(t *testing.T, idle time.Duration) (client *wisbox.Session, m *wisbox.Manager, ended <-chan error) {
 	t.Helper()
 	return heldWith(t, idle, wisbox.SessionOptions{})
@@ -458,22 +458,7 @@ func heldBy(t *testing.T, idle time.Duration, so wisbox.SessionOptions, holding 
 	require.NoError(t, err)
 	require.NoError(t, s.Close(t.Context()))
 
-	ready, done := make(chan struct{}), make(chan error, 1)
-	ctx, cancel := context.WithCancel(context.Background())
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		done <- holder.Hold(ctx, "box", idle, func() { close(ready) })
-	}()
-	t.Cleanup(func() { // the holder lets go of the session before its directory goes
-		cancel()
-		<-stopped
-	})
-	select {
-	case <-ready:
-	case err := <-done:
-		t.Fatal("no holder: ", err)
-	}
+	done := holdFor(t, holder, "box", idle)
 	opts := &wisbox.Options{CacheDir: cache, Backend: host, Holder: []string{"/bin/false"}, Tools: holding.Tools}
 	opts.Podman.RuntimeDir = holder.RuntimeDir()
 	m, err = wisbox.NewManager(t.Context(), opts)
@@ -484,11 +469,33 @@ func heldBy(t *testing.T, idle time.Duration, so wisbox.SessionOptions, holding 
 	return client, m, done
 }
 
-// slow is a backend whose sandboxes take their time to go.
+// holdFor makes this process hold a session until the test ends.
+func holdFor(t *testing.T, holder *wisbox.Manager, name string, idle time.Duration) <-chan error {
+	t.Helper()
+	ready, done := make(chan struct{}), make(chan error, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		done <- holder.Hold(ctx, name, idle, func() { close(ready) })
+	}()
+	t.Cleanup(func() { // the holder must release the session before its directory is removed
+		cancel()
+		<-stopped
+	})
+	select {
+	case <-ready:
+	case err := <-done:
+		t.Fatal("no holder: ", err)
+	}
+	return done
+}
+
+// slow is a backend whose sandboxes are slow to remove.
 type slow struct {
 	sandbox.Backend
 	once        sync.Once
-	going, gone chan struct{} // closed when the first begins to go, and when it may
+	going, gone chan struct{} // closed when the first removal begins, and when it may go on
 }
 
 func (s *slow) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
@@ -525,8 +532,8 @@ func TestAClientThatComesWhileAnIdleHolderEndsIsServed(t *testing.T) {
 	assert.NoError(t, <-ended, "idle again")
 }
 
-// TestAHolderEndsThoughAClientDoesNot has one client that takes no output, as
-// behind a pager, and one that says nothing.
+// TestAHolderEndsThoughAClientDoesNot has one client that reads no output, as behind a pager, and
+// one that sends nothing.
 func TestAHolderEndsThoughAClientDoesNot(t *testing.T) {
 	s, m, ended := held(t, time.Minute)
 	screen, out := io.Pipe()
@@ -570,7 +577,7 @@ func TestClientsWorkThroughTheHolder(t *testing.T) {
 	assert.NotNil(t, in.Sandbox)
 }
 
-// The program waits until its output was told, so that progress comes while it runs.
+// The program waits until its output was reported, so progress must come while it runs.
 func TestProgressComesThroughTheHolder(t *testing.T) {
 	s, _, _ := held(t, time.Minute)
 	told := make(chan string, 1000)
@@ -649,7 +656,7 @@ func TestSignalsReachAProgramInTheHolder(t *testing.T) {
 	res, err := p.Wait(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 9, res.ExitCode)
-	require.NoError(t, p.Signal("USR1"), "an ended program takes no signal, and that is no error")
+	require.NoError(t, p.Signal("USR1"), "an ended program takes no signal, and that is not an error")
 }
 
 func TestRemovingASessionEndsItsHolder(t *testing.T) {
@@ -717,7 +724,7 @@ func TestThePoolDrainsOnClose(t *testing.T) {
 	assert.Empty(t, list)
 }
 
-// losing is a backend whose sandboxes are lost while they are made.
+// losing is a backend whose sandboxes are lost while they are created.
 type losing struct {
 	sandbox.Backend
 	times, tries atomic.Int32
@@ -750,7 +757,7 @@ func TestASandboxThatIsLostWhileItIsMadeIsMadeAgain(t *testing.T) {
 	}
 }
 
-// deaf is a backend that can't be asked for its containers.
+// deaf is a backend that doesn't list its containers.
 type deaf struct{ *sandboxtest.Host }
 
 func (deaf) List(context.Context) ([]sandbox.Info, error) {

@@ -24,16 +24,16 @@ import (
 	"github.com/wisbox/wisbox/vfs"
 )
 
-// operation is one thing that a session can be asked for. It is done where the
-// session's work is: as a value in this process, or as its name and its JSON in the
-// process that holds the session. There is no other way to change a session.
+// operation is one thing that a session can do. It is performed where the session's work is done:
+// as a value in this process, or as its name and its JSON in the process that holds the session.
+// There is no other way to change a session.
 type operation interface {
-	// event begins the call's record; one without a tool is not recorded.
+	// event begins the call's record; an event without a tool isn't recorded.
 	event() Event
 	do(ctx context.Context, l *local, c journal.Call, io hold.Streams) (answer any, out journal.Outcome, err error)
 }
 
-// operations are the names on the wire.
+// operations has the names on the wire.
 var operations = map[string]func() operation{
 	"call":             func() operation { return &callOp{} },
 	"evaluate":         func() operation { return &evaluateOp{} },
@@ -41,6 +41,7 @@ var operations = map[string]func() operation{
 	"run":              func() operation { return &runOp{} },
 	"start":            func() operation { return &startOp{} },
 	"process_start":    func() operation { return &startProcessOp{} },
+	"process_begin":    func() operation { return &startAttachedOp{} },
 	"processes":        func() operation { return &processesOp{} },
 	"process_output":   func() operation { return &outputOp{} },
 	"service_output":   func() operation { return &serviceOutputOp{} },
@@ -53,6 +54,7 @@ var operations = map[string]func() operation{
 	"diff":             func() operation { return &diffOp{} },
 	"apply":            func() operation { return &applyOp{} },
 	"branch":           func() operation { return &branchOp{} },
+	"changes":          func() operation { return &changesOp{} },
 	"steps":            func() operation { return &stepsOp{} },
 	"undo":             func() operation { return &undoOp{} },
 	"snapshots_remove": func() operation { return &removeSnapshotsOp{} },
@@ -72,7 +74,7 @@ var operations = map[string]func() operation{
 	"await_end":        func() operation { return &awaitEndOp{} },
 }
 
-// requestOf is the operation on the wire.
+// requestOf returns the operation's form on the wire.
 func requestOf(c journal.Call, op operation) (hold.Request, error) {
 	if call, ok := op.(callOp); ok {
 		if err := call.check(); err != nil {
@@ -80,7 +82,7 @@ func requestOf(c journal.Call, op operation) (hold.Request, error) {
 		}
 	}
 	raw, err := json.Marshal(op)
-	_, look := op.(usageOp) // it may be asked every few seconds
+	_, look := op.(usageOp) // clients may request it every few seconds
 	return hold.Request{Op: nameOf(op), Call: c.ID, Args: raw, Look: look}, err
 }
 
@@ -94,11 +96,11 @@ var operationNames = func() map[reflect.Type]string {
 	return names
 }()
 
-// operationOf is the inverse of requestOf.
+// operationOf returns the operation of a request. It is the inverse of requestOf.
 func operationOf(req hold.Request) (operation, error) {
 	make, ok := operations[req.Op]
 	if !ok {
-		return nil, tool.Errorf(tool.Unsupported, "there is no operation %q", clip.Text(req.Op))
+		return nil, tool.Errorf(tool.Unsupported, "unknown operation %q", clip.Text(req.Op))
 	}
 	op := make()
 	if err := json.Unmarshal(req.Args, op); err != nil {
@@ -107,7 +109,7 @@ func operationOf(req hold.Request) (operation, error) {
 	return op, nil
 }
 
-// answerAs is what an operation answered, here or in a holder.
+// answerAs returns an operation's answer, from this process or from a holder.
 func answerAs[R any](answer any) (out R, err error) {
 	if here, ok := answer.(R); ok {
 		return here, nil
@@ -123,8 +125,11 @@ func answerAs[R any](answer any) (out R, err error) {
 	return out, json.Unmarshal(a.Value, &out)
 }
 
-// wireAnswer is what goes over the wire of an answer.
+// wireAnswer returns an answer's form on the wire; the answer may itself have come over a wire.
 func wireAnswer(answer any, out journal.Outcome) (*hold.Answer, error) {
+	if a, ok := answer.(*hold.Answer); ok {
+		return a, nil
+	}
 	a := &hold.Answer{Outcome: out}
 	if res, ok := answer.(*tool.Result); ok {
 		a.Text, a.Blobs, answer = res.Text, res.Blobs, res.Value
@@ -137,8 +142,8 @@ func wireAnswer(answer any, out journal.Outcome) (*hold.Answer, error) {
 // callOp calls a tool.
 type callOp struct {
 	Tool string `json:"tool"`
-	Own  bool   `json:"own,omitempty"`  // Tool is wisbox's own, not of the session's profile
-	Args string `json:"args,omitempty"` // JSON, byte for byte as the caller gave it
+	Own  bool   `json:"own,omitempty"`  // Tool is one of wisbox's own, not of the session's profile
+	Args string `json:"args,omitempty"` // JSON, exactly as the caller gave it
 }
 
 func (o callOp) event() Event { return journal.ForTool(o.Tool, json.RawMessage(o.Args)) }
@@ -156,8 +161,7 @@ func (o callOp) do(ctx context.Context, l *local, c journal.Call, _ hold.Streams
 	})
 }
 
-// call does what a tool does, as one step. own says that the answer is of wisbox's own
-// names.
+// call performs a tool's work as one step. own means that the answer uses wisbox's own names.
 func (l *local) call(ctx context.Context, c journal.Call, effect tool.Effect, own bool, do func(context.Context) (*tool.Result, error)) (any, journal.Outcome, error) {
 	if err := l.dir.Check(ctx); err != nil {
 		return nil, journal.Outcome{}, err
@@ -174,21 +178,22 @@ func (l *local) call(ctx context.Context, c journal.Call, effect tool.Effect, ow
 		return nil, journal.Outcome{Effects: effects}, err
 	}
 	res = l.secrets.CleanResult(l.sayDenied(l.sayLoss(res), before, own))
+	l.keepShown(c.ID, res)
 	return res, journal.Outcome{Failed: res.Failed, Verdict: res.Verdict, Size: len(res.Text), Effects: effects}, nil
 }
 
-// check refuses arguments that the wire has no form for, as the tool itself would.
+// check refuses arguments that the wire can't represent, as the tool itself would.
 func (o callOp) check() error {
 	switch {
 	case len(o.Args) > tool.MaxArguments:
-		return tool.Errorf(tool.TooLarge, "the arguments have %d bytes; at most %d are taken", len(o.Args), tool.MaxArguments)
+		return tool.Errorf(tool.TooLarge, "the arguments have %d bytes; the maximum is %d", len(o.Args), tool.MaxArguments)
 	case len(o.Args) > 0 && !json.Valid([]byte(o.Args)):
 		return tool.Errorf(tool.Invalid, "the arguments must be one JSON object")
 	}
 	return nil
 }
 
-// program is what of a sandbox.Cmd is the same in every process.
+// program is the part of a sandbox.Cmd that is the same in every process.
 type program struct {
 	Argv    []string         `json:"argv"`
 	Dir     string           `json:"dir,omitempty"`
@@ -201,10 +206,10 @@ type program struct {
 
 func programOf(cmd sandbox.Cmd) (program, error) {
 	if cmd.Python != nil || cmd.Control != nil || cmd.Capture != nil {
-		return program{}, tool.Errorf(tool.Unsupported, "a program of a session has no private channels; use Call")
+		return program{}, tool.Errorf(tool.Unsupported, "a program of a session can't have private channels; use Call")
 	}
 	if cmd.Lifetime != sandbox.LifetimeCall && cmd.Lifetime != sandbox.LifetimeSelf {
-		return program{}, tool.Errorf(tool.Unsupported, "a program of a session outlives its caller by StartProcess")
+		return program{}, tool.Errorf(tool.Unsupported, "a program that should outlive its caller must be started with StartProcess")
 	}
 	for i, arg := range cmd.Argv {
 		if !utf8.ValidString(arg) {
@@ -218,8 +223,8 @@ func streamsOf(cmd sandbox.Cmd) hold.Streams {
 	return hold.Streams{Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr}
 }
 
-// cmd is the program to run; its directory is checked as far as that can be done here:
-// one outside of the workspace only the sandbox knows.
+// cmd returns the program to run. It checks the directory as far as possible: only the sandbox
+// knows directories outside of the workspace.
 func (p program) cmd(io hold.Streams) (sandbox.Cmd, error) {
 	dir, err := path.Clean(p.Dir), error(nil)
 	if !path.IsAbs(dir) || strings.HasPrefix(dir+"/", sandbox.WorkspaceDir+"/") {
@@ -231,7 +236,7 @@ func (p program) cmd(io hold.Streams) (sandbox.Cmd, error) {
 	}, err
 }
 
-// ready says whether a program can be started: before its step is made.
+// ready checks, before the step is made, that a program can be started.
 func (l *local) ready(ctx context.Context) error {
 	if err := l.dir.Check(ctx); err != nil {
 		return err
@@ -269,23 +274,24 @@ func (o runOp) do(ctx context.Context, l *local, c journal.Call, io hold.Streams
 	}, err
 }
 
-// starter is an operation that gives its caller something to steer, for which the
-// caller's connection stays; see [executor].
+// starter is an operation whose caller steers its result over the open connection; see [executor].
 type starter interface {
 	operation
 	start(ctx context.Context, l *local, c journal.Call, io hold.Streams) (sandbox.Process, journal.Outcome, error)
-	// looks says that there is nothing to steer where no holder is.
+	// looks reports whether there is nothing to steer without a holder.
 	looks() bool
+	// joins reports whether the process continues without its caller.
+	joins() bool
 }
 
-// steered is what of an operation starters have in common.
+// steered is the common part of starters.
 type steered struct{}
 
 func (steered) do(context.Context, *local, journal.Call, hold.Streams) (any, journal.Outcome, error) {
 	return nil, journal.Outcome{}, tool.Errorf(tool.Unsupported, "a program that lives on is started, not done")
 }
 
-// startOp starts a program that lives on, as long as its caller is there.
+// startOp starts a program that lives at most as long as its caller's connection.
 type startOp struct {
 	program
 	steered
@@ -294,6 +300,8 @@ type startOp struct {
 func (o startOp) event() Event { return journal.ForProgram("start", o.Argv, o.Dir) }
 
 func (o startOp) looks() bool { return false }
+
+func (o startOp) joins() bool { return false }
 
 func (o startOp) start(ctx context.Context, l *local, c journal.Call, io hold.Streams) (p sandbox.Process, out journal.Outcome, err error) {
 	cmd, err := o.cmd(io)
@@ -319,7 +327,8 @@ func (o startOp) start(ctx context.Context, l *local, c journal.Call, io hold.St
 // insideOp works on files inside the sandbox, anywhere.
 type insideOp struct{ inside.Ask }
 
-// event is of what reads and changes content; to look around leaves no record.
+// event returns the record of an operation that reads or changes content. Listing and watching
+// leave no record.
 func (o insideOp) event() Event {
 	if o.Do == inside.Stat || o.Do == inside.List || o.Do == inside.Watch {
 		return Event{}
@@ -345,8 +354,8 @@ func (o insideOp) do(ctx context.Context, l *local, c journal.Call, io hold.Stre
 	return struct{}{}, journal.Outcome{Effects: effects}, err
 }
 
-// inside does it once there is room for what it takes. Where the disk's limit is kept by
-// ending what writes, an interrupted one gets that as its error.
+// inside performs the operation once there is room for it. If the disk limit is enforced by ending
+// programs, an interrupted write gets that as its error.
 func (l *local) inside(ctx context.Context, a *inside.Ask, io hold.Streams) error {
 	if a.Grows() {
 		if err := l.room(ctx); err != nil {
@@ -395,7 +404,7 @@ func (o exportOp) do(ctx context.Context, l *local, _ journal.Call, io hold.Stre
 	return done, journal.Outcome{}, err
 }
 
-// undoOp takes calls back.
+// undoOp undoes calls.
 type undoOp struct {
 	Step string `json:"step,omitempty"`
 }
@@ -415,7 +424,7 @@ type stepsOp struct {
 	N int `json:"n,omitempty"`
 }
 
-const maxSteps = 20 // that are listed
+const maxSteps = 20 // in the list
 
 func (o stepsOp) event() Event { return Event{} }
 
@@ -427,7 +436,7 @@ func (o stepsOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Stream
 	return steps, journal.Outcome{}, err
 }
 
-// removeSnapshotsOp forgets snapshots.
+// removeSnapshotsOp removes snapshots.
 type removeSnapshotsOp struct {
 	IDs []string `json:"ids"`
 }
@@ -448,14 +457,14 @@ func (o saveOp) do(ctx context.Context, l *local, _ journal.Call, io hold.Stream
 	return info, journal.Outcome{}, err
 }
 
-// copyOp copies the session's state into sessions that are being made.
+// copyOp copies the session's state into sessions that are being created.
 type copyOp struct {
-	To []string `json:"to"` // their names
+	To []string `json:"to"` // the names of these sessions
 }
 
-// copied is what a clone can't read from the session's directory.
+// copied is the state that isn't in the session's directory.
 type copied struct {
-	secrets map[string]box.Secret // never leaves the process
+	secrets map[string]box.Secret // must never leave the process
 }
 
 func (o copyOp) event() Event { return Event{Tool: "clone"} }
@@ -477,7 +486,7 @@ func (o secretsOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Stre
 	return struct{}{}, journal.Outcome{}, l.setSecrets(ctx, o.Secrets)
 }
 
-// inspectOp looks, and leaves no record.
+// inspectOp describes the session, and leaves no record.
 type inspectOp struct{}
 
 func (o inspectOp) event() Event { return Event{} }
@@ -487,7 +496,7 @@ func (o inspectOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Stre
 	return in, journal.Outcome{}, err
 }
 
-// usageOp looks at what the session takes.
+// usageOp returns the session's resource usage.
 type usageOp struct{}
 
 func (o usageOp) event() Event { return Event{} }
@@ -496,8 +505,8 @@ func (o usageOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Stream
 	return l.usage(ctx), journal.Outcome{}, nil
 }
 
-// resetOp gives the session an empty workspace and no programs. Its answer is the
-// workspace as the tools see it from then on.
+// resetOp gives the session an empty workspace and no programs. Its answer is the new workspace for
+// the tools.
 type resetOp struct{}
 
 func (o resetOp) event() Event { return Event{Tool: "reset"} }

@@ -1,6 +1,7 @@
 package wisbox
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"maps"
@@ -35,199 +36,230 @@ type Options struct {
 	// CacheDir is the state root that holds the sessions. Default:
 	// $WISBOX_CACHE, $WEAKINCENTIVES_CACHE, or wisbox in the XDG cache directory.
 	CacheDir string
-	// Podman says which Podman to use. Default: as [podman.New] finds or starts one.
+	// Single limits the state root to one session, whose workspace is CacheDir/workspace: a directory that can exist
+	// before the session, as in a Pod. For a second session the error is unsupported.
+	Single bool
+	// Podman chooses the Podman to use. Default: [podman.New] finds or starts one.
 	Podman podman.Options
-	// Backend replaces Podman, in tests above all. The Manager doesn't close it.
+	// Backend replaces Podman, mainly in tests. The Manager doesn't close it.
 	Backend sandbox.Backend
-	// AllowedRoots are the host directories that mounts may come from. Default
-	// none: a mount needs one.
+	// AllowedRoots are the host directories that mounts may come from. Default none, so
+	// that mounts are refused.
 	AllowedRoots []string
 	// Pool keeps started containers ready. Default none.
 	Pool PoolOptions
-	// Digests are asked for the digest of a session that has none of its own.
-	// Default: those that callers set at global scope, kept in the state root.
+	// Digests supplies the digest of a session that has none of its own. Default: the
+	// digests that callers set at global scope, kept in the state root.
 	Digests digest.Overrides
 	// Wasm configures Python in WebAssembly, the sandbox "wasm" of
 	// evaluate_python. The zero value works once the module is installed.
 	Wasm wasm.Options
-	// Holder is the command that holds a kept session for its clients: the
-	// session's name is added, and it calls [Manager.Hold] with [HoldReady].
-	// Default none: the kept session's work is done in this process, and its
-	// kept interpreters and processes end with it. The command line sets
-	// `wisbox __hold`.
+	// Holder is the command that holds a kept session for its clients. It gets the session's
+	// name as its last argument, and calls [Manager.Hold] with [HoldReady]. Default none: the
+	// work of a kept session is done in this process, and its kept interpreters and processes
+	// end with it. The command line uses `wisbox __hold`.
 	Holder []string
-	// Logger gets what agents don't see: causes, phases, clean-up. Default: none.
+	// Far is the address of another machine that has the sessions. ssh://[USER@]HOST[:PORT][/PATH-OF-WISBOX] needs the
+	// same version of wisbox there. https://HOST[:PORT] is a `wisbox serve --allow-remote` of the same version; the
+	// sessions belong to an API key (http:// only on the loopback interface). Mounts and secrets are read here and
+	// sent, and [Session.Apply] and [Session.Branch] write here. Methods that need a session's directory on this
+	// machine are unsupported or return "". A session that isn't kept is removed with its handle, or an hour after its
+	// client was last connected. See docs/far.md. kube:CONTEXT/NAMESPACE is a namespace of a Kubernetes cluster in
+	// which each session is a Pod; see docs/cluster.md. Default none: this machine.
+	Far string
+	// FarKey is the API key for a Far that begins with https://, see [Options.Far]. Default:
+	// $WISBOX_API_KEY. It isn't sent to any other machine.
+	FarKey string
+	// FarCAFile is a PEM file of the authorities that sign such a machine's certificate.
+	// Default: those of the system, or of $SSL_CERT_FILE.
+	FarCAFile string
+	// FarConnect replaces ssh as the connection to Far. It returns a stream to a
+	// [Manager.ServeFar], which outlives ctx. It is called again if the stream breaks.
+	FarConnect func(ctx context.Context) (io.ReadWriteCloser, error)
+	// Version is the version that this wisbox reports to other machines. Default: the
+	// version of the main module.
+	Version string
+	// ClusterError, if set, replaces errors that say something of the cluster of a Far that begins with kube:, for
+	// callers who must not learn of it. It keeps their kinds, and may be called from many goroutines
+	// at once. Default: they stay as they are.
+	ClusterError func(error) error
+	// Logger gets details that agents don't see: causes, phases, clean-up. Default: none.
 	Logger *slog.Logger
 	// Tools returns the embedder's own tools for a session that is being opened; nil
-	// adds none. [Session.Call] runs them in this process, and records them as all
-	// others. Such a tool changes the workspace through Session.Call, so that there
-	// is a step and a record of it too. A name of wisbox's own is taken over.
+	// adds none. [Session.Call] runs them in this process, and records them like all
+	// others. Such a tool should change the workspace through Session.Call, so that the change
+	// has a step and a record. A tool with the name of one of wisbox's own replaces it.
 	Tools func(*Session) []tool.Tool
 	// OnEvent is called after every tool call, from the call's goroutine.
 	OnEvent func(Event)
 	// Meter counts the calls of all sessions. Default none; package metrics has one.
 	Meter Meter
-	// TracerProvider gets a span for each call, and below it one for each
-	// container that is made and each program that runs. Default none. Where a
-	// holder does the work its own provider, if it has one, gets those spans, below
-	// the client's: the trace goes with the request as W3C Trace Context.
+	// TracerProvider gets a span for each call, and below it one for each container that is
+	// created and each program that runs. Default none. If a holder does the work, its own
+	// provider, if any, gets those spans as children of the client's: the request carries the
+	// trace as W3C Trace Context.
 	TracerProvider trace.TracerProvider
 }
 
-// Meter takes the measure of a Manager. Its methods may be called from many
-// goroutines at once.
+// Meter counts a Manager's calls and programs. Its methods may be called from many goroutines
+// at once.
 type Meter interface {
-	// Call is called after every call of every session, whatever has its events.
+	// Call is called after every call of every session, whichever function gets its events.
 	Call(Event)
-	// Ended is called when a program ended that had outlived its call, as those of
-	// [Session.Start] and process_start do, with its [sandbox.Status]. The holder of a
-	// session counts its own.
+	// Ended is called with the [sandbox.Status] of a program that outlived its call, such as one
+	// of [Session.Start] or process_start, when it has ended. The holder of a session counts its
+	// own programs.
 	Ended(verdict string)
 }
 
-// Reporter is a Meter that can report what it has counted. A holder with such a
-// one answers [Manager.HolderReports].
+// Reporter is a Meter that can report its counts. A holder with a Reporter answers
+// [Manager.HolderReports].
 type Reporter interface {
 	Meter
-	// Report writes all that was counted, in whatever form its reader knows.
+	// Report writes all counts, in a form that the embedder chooses.
 	Report(io.Writer) error
 }
 
 // SessionOptions configure a session. The zero value is an ephemeral session
 // with the default image and limits.
 type SessionOptions struct {
-	// Name is the session's ID: ^[a-z0-9][a-z0-9-]{0,62}$. Default: a ULID.
+	// Name is the session's ID, which matches ^[a-z0-9][a-z0-9-]{0,62}$. Default: a ULID.
 	Name string `json:"-"`
-	// Kept sessions outlive their opener and are removed by [Manager.Remove],
-	// their TTL or idle time. Others go with their opener, however it ends.
+	// Kept makes the session outlive its opener, until [Manager.Remove], TTL or Idle removes it.
+	// Other sessions are removed with their opener, however it ends.
 	Kept bool `json:"-"`
-	// Image to run. Default: [images.Default].
+	// Image is the image to run. Default: [images.Default].
 	Image string `json:"image"`
-	// Pull says when Open fetches the image from the registry that its name begins
-	// with. Default [PullMissing]. Images below localhost/, wisbox's own among them,
-	// those named by an id and those named without a registry are never pulled: to
-	// ask for it with PullAlways is invalid. What was pulled stays when Open fails.
+	// Pull decides when Open fetches the image from the registry that its name begins with. Default
+	// [PullMissing]. Images below localhost/, which include wisbox's own, images named by an ID and
+	// images named without a registry are never pulled; PullAlways is invalid for them. A pulled
+	// image stays when Open fails.
 	Pull Pull `json:"-"`
 	// OnPull gets the progress of the pull, from one goroutine.
 	OnPull func(PullProgress) `json:"-"`
-	// Limits of processor, memory, processes, disk; defaults in [sandbox.Limits].
+	// Limits bound processor, memory, processes and disk; see [sandbox.Limits] for defaults.
 	Limits sandbox.Limits `json:"limits"`
 	// Env is added for every program: at most 64 entries, names of 80 and
 	// values of 512 characters. Nothing of the host's environment is passed on.
 	Env map[string]string `json:"env,omitempty"`
-	// UserHome has programs find the workspace at /home/user too, which is their HOME
-	// then, and themselves as "user" in /etc/passwd, whatever the image has there: what
-	// programs expect that were written for other sandboxes.
+	// UserHome also mounts the workspace at /home/user, which becomes the HOME of programs, and calls their user "user"
+	// in /etc/passwd. Programs that were written for other sandboxes expect that.
 	UserHome bool `json:"user_home,omitempty"`
-	// MaxProcesses is how many that [Session.StartProcess] or process_start began may
+	// MaxProcesses is the maximum of processes of [Session.StartProcess] and process_start that
 	// run at once, default 16. Each takes at least six of Limits.PIDs.
 	MaxProcesses int `json:"max_processes,omitempty"`
-	// Secrets are files that programs find in /run/secrets, see [Secret]: at most
-	// 64, each with a line of 8 bytes at least and 64 KiB at most.
+	// Secrets are files in /run/secrets, see [Secret]: at most 64, each with at most 64 KiB and
+	// with a line of at least 8 bytes.
 	Secrets map[string]Secret `json:"secrets,omitempty"`
-	// Template is the ID, or the name, of what [Session.CreateTemplate] has kept: the
-	// session begins with its files and, where they are left out here, its image, variables,
-	// profile and isolation. Mounts are copied in behind it. [Session.Reset] empties the
-	// workspace; the template's files are the session's first snapshot.
+	// Template is the ID or the name of a template of [Session.CreateTemplate]. The session begins
+	// with its files and, unless they are set here, its image, variables, profile and isolation.
+	// Mounts are copied in after it. [Session.Reset] empties the workspace; the template's files
+	// are the session's first snapshot.
 	Template string `json:"template,omitempty"`
 	// Mounts are copied into the workspace when the session opens, in order.
 	Mounts []hostmount.Mount `json:"mounts,omitempty"`
-	// AllowedRoots for these mounts, beside the Manager's. They are kept with the
+	// MountsFrom is the machine that the mounts were copied from, if it isn't the session's own. Paths of mounts are
+	// paths of that machine. [Options.Far] sets it.
+	MountsFrom string    `json:"mounts_from,omitempty"`
+	packed     io.Reader // the mounted files from there
+	// AllowedRoots are roots for these mounts, in addition to the Manager's. They are kept with the
 	// session, whose mounts [Session.Reset] copies again.
 	AllowedRoots []string `json:"allowed_roots,omitempty"`
-	// OnMount is told how the copying goes.
+	// OnMount gets the progress of the copying.
 	OnMount func(hostmount.Progress) `json:"-"`
-	// OnMounted is told what the mounts brought, and what they left out and why.
+	// OnMounted gets the report of the copied and the skipped files.
 	OnMounted func(*hostmount.Report) `json:"-"`
-	// KeepGiven keeps a snapshot of what the mounts brought, which [Session.Diff] and
-	// [Session.Apply] compare with. A kept session always does; for another it costs a
-	// look at all that was mounted when it opens, and room on the disk.
+	// KeepGiven keeps a snapshot of the mounted files, with which [Session.Diff] and
+	// [Session.Apply] compare. A kept session always keeps one; for others it costs a scan of the
+	// mounted files at the opening, and room on the disk.
 	KeepGiven bool `json:"keep_given,omitempty"`
-	// Paths says which paths the tools take: [vfs.ASCII], the default, or [vfs.Any], with
-	// which the names of files and the commands of shell_execute may be Unicode.
+	// Paths is the grammar of the tools' paths: [vfs.ASCII], the default, or [vfs.Any], with which
+	// names of files and commands of shell_execute may be Unicode.
 	Paths vfs.Grammar `json:"paths,omitempty"`
 	// ReadBeforeWrite refuses to change an existing file that wasn't read.
 	ReadBeforeWrite bool `json:"read_before_write,omitempty"`
 	// AutoSnapshot makes a step before each call that can change the workspace: a
-	// snapshot with the call's id, to which [Session.Undo] goes back. Calls then
-	// take as long as two looks at the whole workspace more.
+	// snapshot with the call's ID, to which [Session.Undo] returns. Each call then takes longer, by
+	// two scans of the workspace.
 	AutoSnapshot bool `json:"auto_snapshot,omitempty"`
-	// SnapshotSpace is how many bytes of the host's disk the session's snapshots may
-	// take: at the limit the oldest steps and other automatic ones go, and when none is
-	// left a snapshot is no_space. Default: twice the disk limit, at least 16 MiB.
+	// SnapshotSpace is the maximum of bytes for the session's snapshots on the host's disk. At the
+	// limit, the oldest steps and other automatic snapshots are deleted; if none is left, a new
+	// snapshot is no_space. Default: twice the disk limit, at least 16 MiB.
 	SnapshotSpace int64 `json:"snapshot_space,omitempty"`
-	// RollbackOnFailure makes a call that fails (an error, or a result that is
-	// marked failed; not a program's exit code) leave the workspace as it was
-	// before. It implies AutoSnapshot, and calls that can change the workspace
-	// wait for each other. What a program that runs on writes meanwhile is lost.
+	// RollbackOnFailure restores the workspace after a call that fails: one with an error or with a
+	// result that is marked failed, which a program's exit code alone isn't. It implies
+	// AutoSnapshot, and calls that can change the workspace wait for each other. Changes that a lasting
+	// program makes meanwhile are lost.
 	RollbackOnFailure bool `json:"rollback_on_failure,omitempty"`
+	// Pod holds the gateway's annotations of the session's Pod; only for sessions on Kubernetes.
+	Pod PodNotes `json:"-"`
 	// OnEvent is called after every call of this session instead of the Manager's.
 	OnEvent func(Event) `json:"-"`
-	// Fsync puts each snapshot, restore and change of a file tool on disk before it is
-	// acknowledged, so that it outlives a crash of the machine too. Default: a
-	// crash of processes.
+	// Fsync puts each snapshot, restore and change of a file tool on disk before the call returns,
+	// so that it survives a crash of the machine. By default, it survives only a crash of processes.
 	Fsync bool `json:"fsync,omitempty"`
-	// Profile is the names and shapes of the tools that [Session.Call] has, see
+	// Profile determines the names and shapes of the tools of [Session.Call], see
 	// [ToolProfile]. It is kept with the session. Default "wisbox".
 	Profile string `json:"profile,omitempty"`
-	// Isolation is how far programs are kept from the host's kernel; default
-	// [sandbox.IsolationDefault]. Where the level isn't there the first program is
-	// unavailable, and the error says what to install.
+	// Isolation is the level of isolation from the host's kernel; default
+	// [sandbox.IsolationDefault]. If the host lacks the level, the first program is unavailable, and
+	// the error says what to install.
 	Isolation sandbox.Isolation `json:"isolation,omitempty"`
-	// UserNS "auto" gives the session's programs user IDs that no other session has,
-	// where Podman is rootful; "shared" those of all sessions of this host user.
-	// Default: IDs of its own where that costs nothing, which is where the storage can
-	// be mounted with shifted ids. A kept session keeps the IDs that it began with.
+	// UserNS "auto" gives the session's programs user IDs that no other session has, which needs a
+	// rootful Podman; "shared" gives them the IDs of all sessions of this host user. Default: own
+	// IDs if they cost nothing, that is, if the storage can be mounted with shifted IDs. A kept
+	// session keeps its IDs.
 	UserNS string `json:"userns,omitempty"`
-	// Seccomp is a host file with a seccomp profile to use in place of wisbox's own,
-	// absolute. It must deny what it doesn't name. What it allows beyond wisbox's
-	// own is told by [Session.Inspect], and refused with Strict. A kept session
+	// Seccomp is the absolute path of a host file with a seccomp profile, to use instead of wisbox's
+	// own. It must deny calls that it doesn't name. [Session.Inspect] reports
+	// the calls that it allows beyond wisbox's own; Strict refuses them. A kept session
 	// keeps the path, and reads it for each container. Not with IsolationGVisor.
 	Seccomp string `json:"seccomp,omitempty"`
-	// Strict refuses to start where the host doesn't enforce every limit.
+	// Strict refuses to start if the host doesn't enforce every limit.
 	Strict bool `json:"strict,omitempty"`
-	// MaxTimeout of shell_execute, from 0.1 s to a day, default 120 s.
+	// MaxTimeout is the maximum timeout of shell_execute, from 0.1 s to a day, default 120 s.
 	MaxTimeout time.Duration `json:"max_timeout,omitempty"`
-	// MaxEvalTimeout of evaluate_python, from 0.1 s to a day, default 5 s.
+	// MaxEvalTimeout is the maximum timeout of evaluate_python, from 0.1 s to a day, default 5 s.
 	MaxEvalTimeout time.Duration `json:"max_eval_timeout,omitempty"`
-	// MaxCode of evaluate_python in characters, at most 4 Mi, default 2,000.
+	// MaxCode is the maximum length of evaluate_python's code in characters, at most 4 Mi, default
+	// 2,000.
 	MaxCode int `json:"max_code,omitempty"`
-	// MaxOutput of evaluate_python is how many characters of stdout and of stderr a result
-	// has, from 4,096, the default, to 1 Mi.
+	// MaxOutput is the maximum of characters of stdout and of stderr in a result of
+	// evaluate_python, from 4,096, the default, to 1 Mi.
 	MaxOutput int `json:"max_output,omitempty"`
-	// Allow has the rules of what programs may connect to, see package egress/policy:
+	// Allow has the rules for connections that programs may make, see package egress/policy:
 	// HOST[:PORT,…], *.HOST, tcp:HOST:PORT, private:HOST, host:PORT, public, or a preset
-	// as python. Default none, and then there is no network at all. Where a sandbox's
+	// such as python. Default none, which means no network at all. If a sandbox's
 	// network can't be used, no program starts.
 	Allow []string `json:"allow,omitempty"`
-	// Deny has the rules of what they may not, whatever Allow says.
+	// Deny has the rules for connections that they may not make. It takes precedence over Allow.
 	Deny []string `json:"deny,omitempty"`
 	// Inject adds secrets to requests on their way, as
 	// HOST:HEADER=[SCHEME ]SECRET[,methods=GET|HEAD][,path=/v1/][,env=NAME], see
 	// policy.Injection. Programs don't get such a secret.
 	Inject []string `json:"inject,omitempty"`
 	// EgressVia is the URL of a proxy through which all connections to public names go.
-	// It is kept with the session, a password in it too.
+	// It is kept with the session, including a password in it.
 	EgressVia string `json:"egress_via,omitempty"`
-	// EgressOut is how many bytes programs may send to other hosts in all, from 1 MiB to
-	// 1 TiB, default 64 MiB: it bounds what a leak can carry.
+	// EgressOut is the maximum of bytes that programs may send to other hosts in total, from 1 MiB
+	// to 1 TiB, default 64 MiB. It bounds the size of a leak.
 	EgressOut int64 `json:"egress_out,omitempty"`
-	// EgressRecord allows what the rule public does, beside Allow; Deny wins over it. The
-	// Recorded of [Session.Egress] are the rules that the session needed, in all. A kept
-	// session's are kept with it.
+	// EgressRecord allows public hosts in addition to Allow; Deny takes precedence. Recorded of
+	// [Session.Egress] then lists the rules that the session needed so far. A kept session keeps
+	// them.
 	EgressRecord bool `json:"egress_record,omitempty"`
-	// Services are containers beside the session's, as a database, started before its first
-	// program and gone with its container. Programs reach them at 127.0.0.1.
-	// Not with IsolationGVisor.
+	// Services are containers beside the session's, such as a database. They start before its first
+	// program and end with its container. Programs reach them at 127.0.0.1. Not with
+	// IsolationGVisor.
 	Services []sandbox.Companion `json:"services,omitempty"`
-	// Digest of the workspace that a caller has set; default what the files tell.
+	// Digest is the digest of the workspace that a caller has set; default one made from the files.
 	Digest *digest.Text `json:"digest,omitempty"`
 	// DigestTag chooses among the digests of [Options.Digests]; default
 	// [digest.DefaultTag].
 	DigestTag string `json:"digest_tag,omitempty"`
-	// TTL ends a kept session that long after its creation; 0 never.
+	// TTL ends a kept session that long after its creation; 0 means never.
 	TTL time.Duration `json:"ttl,omitempty"`
-	// Idle ends a kept session that long after its last use; 0 never.
+	// Idle ends a kept session that long after its last use; 0 means never.
 	Idle time.Duration `json:"idle,omitempty"`
 }
 
@@ -249,12 +281,11 @@ const (
 // maxProcesses bounds MaxProcesses.
 const maxProcesses = 1000
 
-// maxDisk is the largest workspace, in bytes: what an image file may have on the
-// usual file systems.
+// maxDisk is the maximum size of a workspace in bytes: that of an image file on the usual file
+// systems.
 const maxDisk = 8 << 40
 
-// Check reports what is wrong with the options, before anything is made. Nothing of
-// the host but the files that they name is looked at.
+// Check validates the options before anything is created. On the host it reads only the files that they name.
 func (o *SessionOptions) Check() error {
 	opts, err := o.withDefaults()
 	if err != nil {
@@ -263,7 +294,7 @@ func (o *SessionOptions) Check() error {
 	return box.CheckSecrets(inner(opts.Secrets))
 }
 
-// withDefaults checks the options and fills what was left out.
+// withDefaults checks the options and fills in defaults.
 func (o *SessionOptions) withDefaults() (SessionOptions, error) {
 	var opts SessionOptions
 	if o != nil {
@@ -304,7 +335,7 @@ func (o *SessionOptions) withDefaults() (SessionOptions, error) {
 		return opts, tool.Errorf(tool.Invalid, "paths is %q; it must be %s or %s", opts.Paths, vfs.ASCII, vfs.Any).In("paths")
 	}
 	if opts.Profile != "" && !slices.Contains(profiles.Names(), opts.Profile) {
-		return opts, tool.Errorf(tool.Invalid, "there is no profile %q; the profiles are %s", opts.Profile, strings.Join(profiles.Names(), ", ")).In("profile")
+		return opts, tool.Errorf(tool.Invalid, "unknown profile %q; the profiles are %s", opts.Profile, strings.Join(profiles.Names(), ", ")).In("profile")
 	}
 	if opts.UserNS != "" && opts.UserNS != usernsAuto && opts.UserNS != usernsShared {
 		return opts, tool.Errorf(tool.Invalid, "userns is %q; it must be %s or %s, or left out", opts.UserNS, usernsAuto, usernsShared).In("userns")
@@ -337,7 +368,7 @@ func (o *SessionOptions) withDefaults() (SessionOptions, error) {
 	return opts, nil
 }
 
-// Bounds of what one call may be given.
+// Bounds of one call.
 const (
 	minCallTime  = 100 * time.Millisecond
 	maxCallTime  = 24 * time.Hour
@@ -359,14 +390,13 @@ func (o *SessionOptions) checkCalls() error {
 	return nil
 }
 
-// maxOutput is the most of [SessionOptions.MaxOutput]: what a result can carry of it.
+// maxOutput is the maximum of [SessionOptions.MaxOutput]: a result can't carry more.
 const maxOutput = 1 << 20
 
-// minSnapshotSpace is the least that is given without being asked for, in bytes: what
-// is known of each file takes room too.
+// minSnapshotSpace is the minimum default in bytes, since the records of files take room as well.
 const minSnapshotSpace = 16 << 20
 
-// snapshotSpace is what was asked for, or the default.
+// snapshotSpace returns the requested size, or the default.
 func (o *SessionOptions) snapshotSpace() int64 {
 	if o.SnapshotSpace > 0 {
 		return o.SnapshotSpace
@@ -394,7 +424,7 @@ func checkLimits(l sandbox.Limits) error {
 		case !(c.value >= c.min):
 			return tool.Errorf(tool.Invalid, "%s is %s; it must be at least %s", c.name, c.write(c.value), c.write(c.min)).In(c.name)
 		case c.value > c.max && c.name == "tmp":
-			return tool.Errorf(tool.Invalid, "tmp is %s; it must be at most half of the memory, here %s: what lies in /tmp is memory", c.write(c.value), c.write(c.max)).In(c.name)
+			return tool.Errorf(tool.Invalid, "tmp is %s; it must be at most half of the memory, here %s, since files in /tmp are in memory", c.write(c.value), c.write(c.max)).In(c.name)
 		case c.value > c.max:
 			return tool.Errorf(tool.Invalid, "%s is %s; it must be at most %s", c.name, c.write(c.value), c.write(c.max)).In(c.name)
 		}
@@ -402,7 +432,7 @@ func checkLimits(l sandbox.Limits) error {
 	return nil
 }
 
-// size writes bytes in the largest unit that tells them exactly.
+// size formats bytes in the largest unit that is exact.
 func size(v float64) string {
 	s := units.BytesSize(v)
 	if n, err := units.RAMInBytes(s); err == nil && float64(n) == v {
@@ -416,32 +446,31 @@ func plain(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
 func checkEnv(env map[string]string) error {
 	if len(env) > maxEnv {
-		return tool.Errorf(tool.Invalid, "env has %d entries; at most %d are taken", len(env), maxEnv).In("env")
+		return tool.Errorf(tool.Invalid, "env has %d entries; the maximum is %d", len(env), maxEnv).In("env")
 	}
 	for k, v := range env {
 		switch {
 		case k == "" || strings.ContainsAny(k, "=\x00\n"):
-			return tool.Errorf(tool.Invalid, "env has a name that is empty or holds =, NUL or a newline").In("env")
+			return tool.Errorf(tool.Invalid, "env has a name that is empty or has =, NUL or a newline; use another name").In("env")
 		case len(k) > maxEnvName:
-			return tool.Errorf(tool.Invalid, "env has a name of %d characters; at most %d are taken", len(k), maxEnvName).In("env")
+			return tool.Errorf(tool.Invalid, "env has a name of %d characters; the maximum is %d", len(k), maxEnvName).In("env")
 		case len(v) > maxEnvValue || strings.Contains(v, "\x00"):
-			return tool.Errorf(tool.Invalid, "the value of env.%s holds NUL or is over %d characters", k, maxEnvValue).In("env")
+			return tool.Errorf(tool.Invalid, "the value of env.%s has NUL or more than %d characters; use a file for it", k, maxEnvValue).In("env")
 		}
 	}
 	return nil
 }
 
-// Secret is one value that programs find as a file, /run/secrets/NAME, in a
-// tmpfs that programs of the session alone can read. It is in no environment, no
-// command line, no session.json, log or snapshot, and its value is covered with
-// stars in what tools and programs answer, as it stands and as JSON writes it.
-// Exactly one field is set.
+// Secret is a value that programs find as a file, /run/secrets/NAME, in a tmpfs that only programs
+// of the session can read. It is never in an environment, a command line, session.json, a log or a
+// snapshot. In answers of tools and programs, stars replace the value, both as it is and in the
+// form of JSON. Exactly one field must be set.
 type Secret struct {
-	// File of the host whose content is the value. Its path stays with a kept
-	// session, and it is read again whenever a container is made.
+	// File is a host file whose content is the value. A kept session keeps its path, and reads it
+	// again for each new container.
 	File string `json:"file,omitempty"`
-	// Value is kept in memory only. A kept session's holder keeps it, as long as
-	// it lives; afterwards programs are unavailable until [Session.SetSecrets].
+	// Value is kept only in memory. A kept session's holder keeps it as long as it lives; after
+	// that, programs are unavailable until [Session.SetSecrets].
 	Value []byte `json:"-"`
 }
 
@@ -465,7 +494,7 @@ func converted[A, B any](all map[string]A, to func(A) B) map[string]B {
 	return out
 }
 
-// named are secrets without their values.
+// named returns secrets without their values.
 func named(all map[string]Secret) map[string]Secret {
 	return converted(all, func(s Secret) Secret { return Secret{File: s.File} })
 }

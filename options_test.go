@@ -11,8 +11,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Limits that nothing can hold are refused when the session is opened, not by its
-// first program.
+// Limits that can't be enforced are refused when the session is opened, not by its first program.
 func TestLimitsHaveBounds(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -15,30 +15,38 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Pause has all programs of the session stand still, until [Session.Resume]: they keep
-// their memory and use no processor, and their time limits don't run. Calls that run or
-// steer programs are unavailable meanwhile, at once; files can be read and changed, by the
-// tools too. Calls under way wait. The pause is the session's, not this process's: it
-// outlives the process, and the idle time of a kept session doesn't run. Its services go
-// on. Pausing a paused session does nothing. Where the host can't pause it is unsupported.
+// Pause freezes all programs of the session until [Session.Resume]: they keep their memory but use
+// no processor time, and their time limits don't run. Meanwhile, calls that run or steer programs
+// fail at once with unavailable; files can be read and changed, also by the tools. Running calls
+// wait. The pause belongs to the session, not to this process: it outlives the process, and a kept
+// session's idle time doesn't run. The session's services continue. Pausing a paused session does
+// nothing. If the host can't pause, the error is unsupported.
 func (s *Session) Pause(ctx context.Context) error {
 	_, err := perform[struct{}](ctx, s, pauseOp{}, hold.Streams{})
 	return err
 }
 
-// Resumed says what [Session.Resume] found.
+// Resumed is the result of [Session.Resume].
 type Resumed struct {
-	// Lost says that the container that was paused is gone, as after a reboot, with its
-	// programs. The session has another one, over the same files.
+	// Lost reports whether the paused container and its programs are gone, for instance after a
+	// reboot. The session gets a new container over the same files.
 	Lost bool `json:"lost"`
 }
 
-// Resume lets the programs of a paused session go on; one that isn't paused stays as it is.
+// Resume thaws the programs of a paused session. It does nothing to a session that isn't paused.
 func (s *Session) Resume(ctx context.Context) (Resumed, error) {
 	return perform[Resumed](ctx, s, resumeOp{}, hold.Streams{})
 }
 
-// pauseOp has the session's programs stand still.
+// ResumeFromFiles ends a pause without the frozen programs: they end as in [Manager.Stop], and the
+// session gets a new container over its present files. It does nothing to a session that isn't
+// paused.
+func (s *Session) ResumeFromFiles(ctx context.Context) error {
+	_, err := perform[Resumed](ctx, s, resumeOp{FromFiles: true}, hold.Streams{})
+	return err
+}
+
+// pauseOp freezes the session's programs.
 type pauseOp struct{}
 
 func (o pauseOp) event() Event { return Event{Tool: "pause"} }
@@ -47,28 +55,35 @@ func (o pauseOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Stream
 	return struct{}{}, journal.Outcome{}, l.pause(ctx)
 }
 
-// resumeOp lets them go on.
-type resumeOp struct{}
+// resumeOp thaws or ends them.
+type resumeOp struct {
+	FromFiles bool `json:"from_files,omitempty"`
+}
 
-func (o resumeOp) event() Event { return Event{Tool: "resume"} }
+func (o resumeOp) event() Event {
+	if o.FromFiles {
+		return Event{Tool: "resume", Args: map[string]any{"from_files": true}}
+	}
+	return Event{Tool: "resume"}
+}
 
 func (o resumeOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
-	out, err := l.resume(ctx)
+	out, err := l.resume(ctx, o.FromFiles)
 	return out, journal.Outcome{}, err
 }
 
-// awake is an error where a session is paused.
+// awake returns an error if a session is paused.
 func awake(dir *overlay.Dir) error {
 	if dir.Current().Status != overlay.StatePaused {
 		return nil
 	}
-	return tool.Errorf(tool.Unavailable, "session %s is paused: its programs stand still, and none can be run or steered; nothing of the call was done; "+
+	return tool.Errorf(tool.Unavailable, "session %s is paused: its programs are frozen, and none can be run or controlled; nothing of the call was done; "+
 		"files can be read and changed; `wisbox session resume %s` lets it go on", dir.ID(), dir.ID())
 }
 
 func (l *local) awake() error { return awake(l.dir) }
 
-// pause writes the pause down before it begins: a process after this one finds it.
+// pause records the pause before it begins, so that later processes find it.
 func (l *local) pause(ctx context.Context) error {
 	unlock, err := l.dir.LockPause(ctx)
 	if err != nil {
@@ -83,8 +98,8 @@ func (l *local) pause(ctx context.Context) error {
 	}, func() { l.unpause(ctx) })
 }
 
-// unpause takes the record of a pause back that failed, unless the container stands still
-// all the same, or nobody can look: only a session that is paused can be resumed.
+// unpause removes the record of a failed pause, unless the container is frozen all the same or
+// can't be checked: only a paused session can be resumed.
 func (l *local) unpause(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goOnTime)
 	defer cancel()
@@ -103,11 +118,11 @@ func (l *local) unpause(ctx context.Context) {
 	}
 }
 
-// openSandbox is for who holds pause.lock: a container that stands still goes on. One
-// that can't is unavailable, and stays.
+// openSandbox opens the sandbox and thaws a frozen container. The caller must hold pause.lock. If
+// thawing fails, the error is unavailable, and the container stays.
 func (l *local) openSandbox(ctx context.Context) (sandbox.Sandbox, error) {
 	spec := l.spec(ctx)
-	var opening atomic.Bool // and not afterwards, when the lock is free
+	var opening atomic.Bool // only during the open: afterwards the lock is free
 	opening.Store(true)
 	defer opening.Store(false)
 	spec.Wake = func(ctx context.Context, goOn func() error) error {
@@ -115,15 +130,15 @@ func (l *local) openSandbox(ctx context.Context) (sandbox.Sandbox, error) {
 			return l.wake(ctx, goOn)
 		}
 		if err := goOn(); err != nil {
-			return tool.Errorf(tool.Unavailable, "the container can't go on; call again, or see `wisbox doctor`").Because(errors.New(err.Error()))
+			return tool.Errorf(tool.Unavailable, "the container can't be resumed; call again, or see `wisbox doctor`").Because(errors.New(err.Error()))
 		}
 		return nil
 	}
 	return l.m.backend.Open(ctx, spec)
 }
 
-func (l *local) resume(ctx context.Context) (out Resumed, err error) {
-	was, there, err := l.goOn(ctx)
+func (l *local) resume(ctx context.Context, fromFiles bool) (out Resumed, err error) {
+	was, there, err := l.goOn(ctx, fromFiles)
 	if err != nil {
 		return out, err
 	}
@@ -136,12 +151,12 @@ func (l *local) resume(ctx context.Context) (out Resumed, err error) {
 	return out, l.known()
 }
 
-// goOnTime bounds a resume, which doesn't end with its caller: half done it would leave a
-// session that is neither.
+// goOnTime bounds a resume. It doesn't end with its caller, because a half done resume would leave
+// the session neither paused nor running.
 const goOnTime = 60 * time.Second
 
-// goOn lets the programs go on, where they were paused, and reports whether there are any.
-func (l *local) goOn(ctx context.Context) (was *overlay.Pause, there bool, err error) {
+// goOn thaws paused programs, and reports whether there are any. With fromFiles it ends them first.
+func (l *local) goOn(ctx context.Context, fromFiles bool) (was *overlay.Pause, there bool, err error) {
 	unlock, err := l.dir.LockPause(ctx)
 	if err != nil {
 		return nil, false, err
@@ -153,15 +168,20 @@ func (l *local) goOn(ctx context.Context) (was *overlay.Pause, there bool, err e
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goOnTime)
 	defer cancel()
+	if fromFiles {
+		if err := l.box.Forget(ctx, func(ctx context.Context) error { return toolerr.Of(l.m.backend.Remove(ctx, l.dir.ID())) }); err != nil {
+			return nil, false, err
+		}
+	}
 	there, err = l.box.GoOn(ctx, l.openSandbox, func() error {
 		return l.dir.Update(ctx, func(s *overlay.State) error { s.Resumed(overlay.Now()); return nil })
 	}, func(failed error) (bool, error) { return l.staysPaused(ctx, before, failed) })
 	return before.Pause, there, err
 }
 
-// staysPaused finds out what became of a session whose programs could not be let go on: a
-// container that runs all the same has gone on, one that doesn't stand still is lost, and
-// else the session is paused as before.
+// staysPaused determines the state of a session after a failed thaw: if its container runs, the
+// session continues; if the container isn't frozen, it is lost; otherwise the session is paused as
+// before.
 func (l *local) staysPaused(ctx context.Context, before overlay.State, failed error) (there bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goOnTime)
 	defer cancel()
@@ -180,10 +200,10 @@ func (l *local) staysPaused(ctx context.Context, before overlay.State, failed er
 	return false, failed
 }
 
-// stayPaused is for the holder of a session that a holder before this one may have left
-// paused, and reports whether it is. Its programs are taken over when they go on, for they
-// can't be asked now. Those that run nevertheless, because that holder was killed between
-// the record and the pause, are paused now.
+// stayPaused is for the holder of a session that an earlier holder may have left paused; it reports
+// whether the session is paused. The holder takes the programs over when they are thawed, because
+// they can't be asked now. It pauses programs that are running because the earlier holder was
+// killed between the record and the pause.
 func (l *local) stayPaused(ctx context.Context) bool {
 	if l.awake() == nil {
 		return false
@@ -208,7 +228,7 @@ func (l *local) stayPaused(ctx context.Context) bool {
 	return true
 }
 
-// freeze pauses the container of a session that is paused by its record, if it runs.
+// freeze pauses the running container of a session whose record says that it is paused.
 func (l *local) freeze(ctx context.Context) error {
 	state, err := l.containerState(ctx)
 	if err != nil || state != "running" {
@@ -217,8 +237,8 @@ func (l *local) freeze(ctx context.Context) error {
 	return l.box.Stand(ctx, l.openSandbox, func(bool) error { return nil }, func() {})
 }
 
-// known takes over the processes that a holder before this one has left in a paused
-// session, once that goes on, whoever has resumed it; before that it is an error.
+// known takes over the processes that an earlier holder left in a paused session, once the session
+// is resumed, by any process; until then it returns an error.
 func (l *local) known() error {
 	switch {
 	case !l.behind.Load():
@@ -226,7 +246,7 @@ func (l *local) known() error {
 	case l.awake() != nil:
 		return errBehind
 	}
-	_ = l.taking.Lock(context.Background()) // others wait for what is taken over
+	_ = l.taking.Lock(context.Background()) // others wait for the takeover
 	defer l.taking.Unlock()
 	if l.behind.Load() {
 		l.reclaim(context.Background())
@@ -235,7 +255,7 @@ func (l *local) known() error {
 	return nil
 }
 
-// ending is for the end of this holder, before it waits for its calls.
+// ending is called at the end of this holder, before it waits for its calls.
 func (l *local) ending(cause error) {
 	if err := l.letGo(context.Background(), !errors.Is(cause, errExpired)); err != nil {
 		l.m.log.Warn("give up the container of a paused session", "session", l.dir.ID(), "error", err)
@@ -265,8 +285,8 @@ func (l *local) steady(ctx context.Context) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// containerState is how Podman has the session's container, as "running" and "paused"; ""
-// where there is none.
+// containerState returns Podman's state of the session's container, such as "running" or "paused";
+// "" if there is none.
 func (l *local) containerState(ctx context.Context) (string, error) {
 	all, err := l.m.backend.List(ctx)
 	for _, info := range all {
@@ -277,8 +297,8 @@ func (l *local) containerState(ctx context.Context) (string, error) {
 	return "", toolerr.Of(err)
 }
 
-// leaves reports whether the programs of a paused session, which this process holds, are
-// to be found by the next holder.
+// leaves reports whether this process should leave the programs of its paused session to the next
+// holder.
 func (l *local) leaves(ctx context.Context) bool {
 	if l.leave.Load() {
 		return true
@@ -290,7 +310,7 @@ func (l *local) leaves(ctx context.Context) bool {
 	return l.behind.Load() || err != nil || sb != nil
 }
 
-// stands reports whether programs stand still that this process knows.
+// stands reports whether programs known to this process are frozen.
 func (l *local) stands() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), peekTime)
 	defer cancel()
@@ -301,8 +321,8 @@ func (l *local) stands() bool {
 	return err != nil || sb != nil
 }
 
-// quiesce has a session's programs stand still until resume. Whoever opens the session
-// meanwhile doesn't wake them.
+// quiesce freezes a session's programs until resume. A client that opens the session meanwhile
+// doesn't thaw them.
 func quiesce(ctx context.Context, dir *overlay.Dir, b *box.Box) (resume func(), still bool, err error) {
 	unlock, err := dir.LockPause(ctx)
 	if err != nil {
@@ -319,7 +339,7 @@ func quiesce(ctx context.Context, dir *overlay.Dir, b *box.Box) (resume func(), 
 	return func() { goOn(); unlock() }, still, nil
 }
 
-// wake lets the session's programs go on, once no living process has them stand still.
+// wake thaws the session's programs, once no living process keeps them frozen.
 func (l *local) wake(ctx context.Context, goOn func() error) error {
 	unlock, err := l.dir.LockPause(ctx)
 	if err != nil {

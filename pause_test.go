@@ -22,8 +22,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// pausing is a backend whose sandboxes count how often they were paused and resumed. A
-// program of one that stands still doesn't end, whatever is done to it.
+// pausing is a backend whose sandboxes count their pauses and resumes. A program in a frozen
+// sandbox doesn't end, whatever is done to it.
 type pausing struct {
 	sandbox.Backend
 	paused, resumed atomic.Int32
@@ -32,7 +32,7 @@ type pausing struct {
 	opens func()                                       // called by Open
 
 	mu    sync.Mutex
-	still map[string]chan struct{} // of sandboxes that stand still; closed by Resume
+	still map[string]chan struct{} // of frozen sandboxes; closed by Resume
 }
 
 func (b *pausing) Unwrap() sandbox.Backend { return b.Backend }
@@ -63,7 +63,7 @@ func (b *pausing) wrap(sb sandbox.Sandbox, id string, err error) (sandbox.Sandbo
 	return &pausable{Sandbox: sb, b: b, id: id, left: make(chan struct{})}, nil
 }
 
-// List says what stands still.
+// List reports frozen sandboxes as such.
 func (b *pausing) List(ctx context.Context) ([]sandbox.Info, error) {
 	all, err := b.Backend.List(ctx)
 	for i := range all {
@@ -164,6 +164,7 @@ func (p *pausable) Detach() error {
 
 func (p *pausable) Close(ctx context.Context) error {
 	p.once.Do(func() { close(p.left) })
+	p.b.wake(p.id) // a removed sandbox isn't frozen
 	return p.Sandbox.Close(ctx)
 }
 
@@ -272,8 +273,26 @@ func TestAPauseIsTheSessionsAndNotTheProcesss(t *testing.T) {
 	require.NoError(t, s.Close(t.Context()))
 }
 
-// underWay begins a program that doesn't end by itself, and returns once it runs. over gets
-// its status when the call is.
+// TestAPausedSessionGoesOnFromItsFilesAlone: frozen programs are gone, and running calls end.
+func TestAPausedSessionGoesOnFromItsFilesAlone(t *testing.T) {
+	b := &pausing{Backend: sandboxtest.NewHost()}
+	m, _ := manager(t, wisbox.Options{Backend: b})
+	s, err := m.Open(t.Context(), &wisbox.SessionOptions{Kept: true, Name: "box"})
+	require.NoError(t, err)
+	over := underWay(t, t.Context(), s)
+	require.NoError(t, s.Pause(t.Context()))
+	require.NoError(t, s.ResumeFromFiles(t.Context()))
+	assert.NotEqual(t, sandbox.StatusExited, <-over)
+	assert.Zero(t, b.resumed.Load(), "nothing of it has gone on")
+	res, err := s.Run(t.Context(), sandbox.Cmd{Argv: []string{"test", "-e", fmt.Sprintf("up%d", ups.Load())}})
+	require.NoError(t, err)
+	assert.Zero(t, res.ExitCode)
+	require.NoError(t, s.ResumeFromFiles(t.Context()), "it isn't paused")
+	require.NoError(t, s.Close(t.Context()))
+}
+
+// underWay starts a program that doesn't end by itself, and returns once it runs. over receives its
+// status at the end of the call.
 func underWay(t *testing.T, ctx context.Context, s *wisbox.Session) (over <-chan sandbox.Status) { //nolint:revive // as in testing
 	t.Helper()
 	name := fmt.Sprintf("up%d", ups.Add(1))
@@ -292,7 +311,7 @@ func underWay(t *testing.T, ctx context.Context, s *wisbox.Session) (over <-chan
 
 var ups atomic.Int32 // files of underWay
 
-// TestAPausedSessionIsClosedWithACallUnderWay, whose program stands still and can't be ended.
+// TestAPausedSessionIsClosedWithACallUnderWay, whose program is frozen and can't be ended.
 func TestAPausedSessionIsClosedWithACallUnderWay(t *testing.T) {
 	for name, opts := range map[string]*wisbox.SessionOptions{"ephemeral": nil, "kept": {Kept: true, Name: "box"}} {
 		t.Run(name, func(t *testing.T) {
@@ -325,7 +344,7 @@ func TestAPausedSessionIsClosedWithACallUnderWay(t *testing.T) {
 	}
 }
 
-// TestAPausedSessionIsClosedForACallerThatIsGone: its calls must end all the same.
+// TestAPausedSessionIsClosedForACallerThatIsGone, since its calls must end all the same.
 func TestAPausedSessionIsClosedForACallerThatIsGone(t *testing.T) {
 	b := &pausing{Backend: sandboxtest.NewHost()}
 	m, _ := manager(t, wisbox.Options{Backend: b})
@@ -335,7 +354,7 @@ func TestAPausedSessionIsClosedForACallerThatIsGone(t *testing.T) {
 	require.NoError(t, s.Pause(t.Context()))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_ = s.Close(ctx) // it says what wasn't removed
+	_ = s.Close(ctx) // its error lists the remains
 	assert.Equal(t, sandbox.StatusCancelled, <-over)
 }
 
@@ -391,7 +410,7 @@ func TestAHandleThatIsMadeWhileTheManagerCloses(t *testing.T) {
 	require.NoError(t, <-closed)
 }
 
-// TestHandlesOnAPausedSessionAreClosedOneByOne: the sandbox is the last one's to give up.
+// TestHandlesOnAPausedSessionAreClosedOneByOne: only the last one gives up the sandbox.
 func TestHandlesOnAPausedSessionAreClosedOneByOne(t *testing.T) {
 	b := &pausing{Backend: sandboxtest.NewHost()}
 	m, _ := manager(t, wisbox.Options{Backend: b})
@@ -402,7 +421,7 @@ func TestHandlesOnAPausedSessionAreClosedOneByOne(t *testing.T) {
 	first, second := underWay(t, t.Context(), s), underWay(t, t.Context(), other)
 	require.NoError(t, s.Pause(t.Context()))
 	require.NoError(t, s.Close(t.Context()))
-	assert.Empty(t, first, "its program stands still")
+	assert.Empty(t, first, "its program is paused")
 	require.NoError(t, m.Close())
 	assert.Equal(t, sandbox.StatusCancelled, <-first)
 	assert.Equal(t, sandbox.StatusCancelled, <-second)
@@ -428,7 +447,7 @@ func TestAHolderOfAPausedSessionEndsWithACallUnderWay(t *testing.T) {
 	require.NoError(t, b.Remove(t.Context(), "box"))
 }
 
-// TestAResetAndAPauseExcludeEachOther: a reset would end calls that can't end.
+// TestAResetAndAPauseExcludeEachOther, because a reset would cancel calls that can't end.
 func TestAResetAndAPauseExcludeEachOther(t *testing.T) {
 	pauses, may := make(chan struct{}), make(chan struct{})
 	b := &pausing{Backend: sandboxtest.NewHost()}
@@ -458,7 +477,7 @@ func TestAResetAndAPauseExcludeEachOther(t *testing.T) {
 	require.NoError(t, s.Close(t.Context()))
 }
 
-// beginning calls began with each span's name.
+// beginning calls began with the name of each span.
 type beginning struct {
 	noop.TracerProvider
 	began func(name string)
@@ -495,7 +514,7 @@ func TestAResetWaitsForAPauseThatBegins(t *testing.T) {
 	require.NoError(t, s.Close(t.Context()))
 	s, err = m.Attach(t.Context(), "box")
 	require.NoError(t, err)
-	b.opens = sync.OnceFunc(func() { close(pauses); <-may }) // before the pause is written down
+	b.opens = sync.OnceFunc(func() { close(pauses); <-may }) // before the pause is recorded
 	paused, reset := make(chan error, 1), make(chan error, 1)
 	go func() { paused <- s.Pause(t.Context()) }()
 	<-pauses
@@ -570,7 +589,7 @@ func TestAPauseAndAResumeAreMadeWholeWithoutTheirCaller(t *testing.T) {
 	require.NoError(t, s.Close(t.Context()))
 }
 
-// TestTheRecordSaysWhatTheContainerDoes after a pause and a resume that fail.
+// TestTheRecordSaysWhatTheContainerDoes after a failed pause and a failed resume.
 func TestTheRecordSaysWhatTheContainerDoes(t *testing.T) {
 	b := &pausing{Backend: sandboxtest.NewHost()}
 	m, _ := manager(t, wisbox.Options{Backend: b})
@@ -588,7 +607,7 @@ func TestTheRecordSaysWhatTheContainerDoes(t *testing.T) {
 
 	b.meet = func(context.Context, string) error { b.stand(s.ID()); return fault }
 	require.Error(t, s.Pause(t.Context()))
-	assert.Equal(t, tool.Unavailable, tool.KindOf(runs()), "it stands still all the same")
+	assert.Equal(t, tool.Unavailable, tool.KindOf(runs()), "it is paused all the same")
 	b.meet = nil
 	_, err = s.Resume(t.Context())
 	require.NoError(t, err)
@@ -598,7 +617,7 @@ func TestTheRecordSaysWhatTheContainerDoes(t *testing.T) {
 	b.meet = func(context.Context, string) error { return fault }
 	_, err = s.Resume(t.Context())
 	require.Error(t, err)
-	assert.Equal(t, tool.Unavailable, tool.KindOf(runs()), "it stands still and is paused")
+	assert.Equal(t, tool.Unavailable, tool.KindOf(runs()), "it is frozen and paused")
 
 	b.meet = func(context.Context, string) error { b.wake(s.ID()); return fault }
 	done, err := s.Resume(t.Context())

@@ -16,7 +16,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// echoing is a server that says back what it was told once its client has said it all.
+// echoing starts a server that echoes its input once its client has sent everything.
 func echoing(t *testing.T) (port uint16) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -38,7 +38,7 @@ func echoing(t *testing.T) (port uint16) {
 	return uint16(l.Addr().(*net.TCPAddr).Port)
 }
 
-// runs makes the session's sandbox.
+// runs creates the session's sandbox.
 func runs(t *testing.T, s *wisbox.Session) {
 	t.Helper()
 	_, err := s.Run(t.Context(), sandbox.Cmd{Argv: []string{"true"}})
@@ -63,7 +63,7 @@ func TestDialReachesAProgram(t *testing.T) {
 	})
 }
 
-// TestDialSaysWhyThereIsNoConnection: and makes no sandbox to find that nothing listens.
+// TestDialSaysWhyThereIsNoConnection, and creates no sandbox to find out.
 func TestDialSaysWhyThereIsNoConnection(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -90,7 +90,7 @@ func TestDialSaysWhyThereIsNoConnection(t *testing.T) {
 	})
 }
 
-// TestDialKeepsNoDescriptor of a connection that was closed, nor of one whose caller left.
+// TestDialKeepsNoDescriptor of a closed connection, or of one whose caller has left.
 func TestDialKeepsNoDescriptor(t *testing.T) {
 	port := echoing(t)
 	open := func() int {
@@ -115,7 +115,7 @@ func TestDialKeepsNoDescriptor(t *testing.T) {
 	})
 }
 
-// TestAwaitEndEndsWithTheSession: by its close and its reset, and with its caller.
+// TestAwaitEndEndsWithTheSession: with its close, its reset, and its caller.
 func TestAwaitEndEndsWithTheSession(t *testing.T) {
 	eachHost(t, wisbox.SessionOptions{}, func(t *testing.T, s *wisbox.Session) {
 		await := func(ctx context.Context) <-chan error {

@@ -2,6 +2,7 @@ package wisbox
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"sync"
@@ -15,79 +16,109 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// ProcessInfo describes a process of a session: a program that outlives the call that
-// began it, be that [Session.StartProcess] or the tool process_start.
+// ProcessInfo describes a process of a session: a program that outlives the call that started it,
+// whether [Session.StartProcess] or the tool process_start.
 type ProcessInfo = shelltool.ProcessInfo
 
-// ProcessOptions are those of [Session.StartProcess]; nil and zero work.
+// ProcessOptions are options of [Session.StartProcess]; nil and zero work.
 type ProcessOptions struct {
-	// KeepStdin keeps the program's input open for [Session.AttachProcess] and
-	// process_write. One with a terminal always has it open; any other finds the end
-	// of its input at once.
+	// KeepStdin keeps the program's input open for [Session.AttachProcess] and process_write. The
+	// input of a program with a terminal is always open; otherwise the input is empty.
 	KeepStdin bool
 	// AtOnce returns as soon as the program runs, and doesn't look for its end.
 	AtOnce bool
-	// Hold has the program wait for its first reader as [AttachOptions] say, from its start.
+	// Hold makes the program wait for its first reader from its start, as in [AttachOptions].
 	Hold time.Duration
-	// Tag is what the caller calls the process, at most 1024 bytes: [ProcessInfo] has it.
+	// Tag is the caller's name for the process, at most 1024 bytes. [ProcessInfo] has it.
 	Tag string
-	// WaitPort has StartProcess return only once something listens on that TCP port of
-	// the sandbox, at 127.0.0.1 or ::1, the program has ended, or WaitTime is over:
-	// [ProcessInfo.Listens] says which. 0 waits for none. Where something listens before
-	// the start it is a conflict, and nothing is started.
+	// WaitPort makes StartProcess return only once a program listens on that TCP port of the
+	// sandbox, at 127.0.0.1 or ::1, the program has ended, or WaitTime is over;
+	// [ProcessInfo.Listens] reports which. 0 doesn't wait. If a program listens there before the
+	// start, the error is a conflict, and nothing is started.
 	WaitPort uint16
 	// WaitTime bounds that; default 30 s, at most 60 s.
 	WaitTime time.Duration
 }
 
-// StartProcess begins a program that belongs to the session and to no caller: it runs
-// until it ends, its cmd.Timeout, a kill, or the session's end, and keeps the holder of
-// a kept session alive. Where the holder is killed the next one takes it over, if it
-// starts within a minute; output that the killed one had is lost. It is one of the processes that process_list shows, of which at
-// most 16 run at once. What it writes is kept, the newest 8 MiB of both streams
-// together; older output is dropped and counted, whether somebody reads or not, so
-// nothing slows it down. cmd has no streams: see [Session.AttachProcess] and
-// [Session.ProcessOutput]. ctx bounds only the start. It waits 100 ms for the end, so
-// that one which can't be executed has its exit code in what is returned. With a cmd.Lifetime of
-// [sandbox.LifetimeSelf] what the program has started lives on when it ends by itself.
+// StartProcess starts a program that belongs to the session and not to a caller. It runs until it
+// ends, until cmd.Timeout, a kill or the session's end, and keeps the holder of a kept session
+// alive. If the holder is killed, the next one takes the program over if it starts within a minute;
+// output that the killed one had is lost. The program is one of the processes of process_list, of
+// which at most 16 run at once.
+//
+// Its newest output is kept, 8 MiB of both streams together. Older output is dropped and counted,
+// even if nobody reads it, so that readers never slow the program down. cmd must have no streams:
+// see [Session.AttachProcess] and [Session.ProcessOutput].
+//
+// ctx bounds only the start. StartProcess waits 100 ms for the program's end, so that the result has
+// the exit code of one that can't be executed. With a cmd.Lifetime of [sandbox.LifetimeSelf],
+// descendants of the program may outlive it.
 func (s *Session) StartProcess(ctx context.Context, cmd sandbox.Cmd, opts *ProcessOptions) (*ProcessInfo, error) {
-	op, err := programOf(cmd)
+	start, err := processStartOf(cmd, opts)
 	if err != nil {
 		return nil, err
 	}
-	if cmd.Stdin != nil || cmd.Stdout != nil || cmd.Stderr != nil {
-		return nil, tool.Errorf(tool.Unsupported, "a process of a session has no streams of its caller's; use AttachProcess")
+	return perform[*ProcessInfo](ctx, s, startProcessOp{start}, hold.Streams{})
+}
+
+// StartAttached combines StartProcess and [Session.AttachProcess] in one step, with the record of the
+// start. The streams get all of the program's output, which may begin before StartAttached returns.
+func (s *Session) StartAttached(ctx context.Context, cmd sandbox.Cmd, opts *ProcessOptions, attach *AttachOptions) (*ProcessInfo, *Attachment, error) {
+	start, err := processStartOf(cmd, opts)
+	if err != nil {
+		return nil, nil, err
 	}
-	start := startProcessOp{program: op}
+	join, streams := attachOf("", attach)
+	join.Replay = -1
+	p, err := s.start(ctx, startAttachedOp{processStart: start, Join: join}, streams, "")
+	if err != nil {
+		return nil, nil, err
+	}
+	a := &Attachment{p: p, left: make(chan struct{})}
+	info := &ProcessInfo{}
+	if err := hold.IntroductionOf(p, info); err != nil {
+		a.Detach()
+		return nil, nil, asToolError(err)
+	}
+	return info, a, nil
+}
+
+// processStartOf checks the arguments as far as possible in this process.
+func processStartOf(cmd sandbox.Cmd, opts *ProcessOptions) (processStart, error) {
+	op, err := programOf(cmd)
+	if err == nil && (cmd.Stdin != nil || cmd.Stdout != nil || cmd.Stderr != nil) {
+		err = tool.Errorf(tool.Unsupported, "a process of a session can't use streams of its caller; use AttachProcess")
+	}
+	start := processStart{program: op}
 	if opts != nil {
 		start.KeepStdin, start.AtOnce, start.Hold, start.Tag = opts.KeepStdin, opts.AtOnce, opts.Hold, opts.Tag
 		start.WaitPort, start.WaitTime = opts.WaitPort, opts.WaitTime
 	}
-	return perform[*ProcessInfo](ctx, s, start, hold.Streams{})
+	return start, err
 }
 
-// Processes returns the processes that run and the last 16 that ended, in the order
-// of their starts. A kept session that nobody holds has none. It leaves no record.
+// Processes returns the running processes and the last 16 that ended, in the order of their starts.
+// A kept session without a holder has none. It leaves no record.
 func (s *Session) Processes(ctx context.Context) ([]ProcessInfo, error) {
 	return perform[[]ProcessInfo](ctx, s, processesOp{}, hold.Streams{})
 }
 
-// OutputOptions are what [Session.ProcessOutput] writes and where to; nil and zero work.
+// OutputOptions are options of [Session.ProcessOutput]; nil and zero work.
 type OutputOptions struct {
 	// Stdout and Stderr get the program's streams, each from one goroutine, one after
 	// the other; nil discards.
 	Stdout, Stderr io.Writer
-	// Tail is the number of the newest lines to begin with; 0 is all that is kept,
-	// negative none.
+	// Tail is the number of the newest lines to begin with; 0 means all that is kept, a negative
+	// number none.
 	Tail int
-	// Follow goes on until the process ends.
+	// Follow continues until the process ends.
 	Follow bool
 }
 
-// ProcessOutput writes what is kept of a process's output and returns its state, where
-// DroppedBytes counts what was dropped before it could be written. A slow writer holds
-// nobody else up. An unknown process is not_found; one whose session ends meanwhile is
-// closed. It leaves no record.
+// ProcessOutput writes the kept output of a process and returns its state, in which DroppedBytes
+// counts output that was dropped before it could be written. A slow writer delays nobody else. An
+// unknown process is not_found, and if the session ends meanwhile the error is closed. It leaves no
+// record.
 func (s *Session) ProcessOutput(ctx context.Context, id string, opts *OutputOptions) (*ProcessInfo, error) {
 	var o OutputOptions
 	if opts != nil {
@@ -100,16 +131,16 @@ func (s *Session) ProcessOutput(ctx context.Context, id string, opts *OutputOpti
 	return info, err
 }
 
-// SignalProcess sends a process a signal, by its name without SIG. KILL ends it and all
-// that it started, and is waited for, at most 5 s. One that has ended is no error: its
-// state says so.
+// SignalProcess sends a signal, by its name without SIG, to a process. KILL kills it with its
+// descendants, and SignalProcess waits at most 5 s for their end. A process that has ended is not an
+// error: the result has its state.
 func (s *Session) SignalProcess(ctx context.Context, id, signal string) (*ProcessInfo, error) {
 	return perform[*ProcessInfo](ctx, s, signalOp{id, signal}, hold.Streams{})
 }
 
-// WriteProcess hands bytes to a process's input, and closes it afterwards where end says
-// so; what is sent by many is mixed as it comes. It waits while a program that doesn't
-// read has 1 MiB to read. An input that was closed, or whose program has ended, is a conflict.
+// WriteProcess passes bytes to a process's input and, if end is set, closes it afterwards. Input of
+// several callers is mixed in the order of its arrival. It waits while a program has 1 MiB unread.
+// An input that was closed, or whose program has ended, is a conflict.
 func (s *Session) WriteProcess(ctx context.Context, id string, data []byte, end bool) error {
 	_, err := perform[struct{}](ctx, s, inputOp{ID: id, Data: data, End: end}, hold.Streams{})
 	return err
@@ -121,56 +152,60 @@ func (s *Session) ResizeProcess(ctx context.Context, id string, size sandbox.Win
 	return err
 }
 
-// AttachOptions are what [Session.AttachProcess] joins with a process; nil and zero work.
+// AttachOptions are options of [Session.AttachProcess]; nil and zero work.
 type AttachOptions struct {
-	// Stdin goes to the program, where its input is open; nil sends nothing.
+	// Stdin goes to the program if its input is open; nil sends nothing.
 	Stdin io.Reader
-	// CloseStdin closes the program's input at Stdin's end. Else it stays open, for
-	// the next who attaches.
+	// CloseStdin closes the program's input at Stdin's end. Otherwise the input stays open for the
+	// next client.
 	CloseStdin bool
 	// Stdout and Stderr get the program's streams from now on; nil discards.
 	Stdout, Stderr io.Writer
-	// Replay is the number of lines of output from before to begin with; negative is
-	// all that is kept. Of a process that has ended there are at least the last ten.
+	// Replay is the number of earlier lines of output to begin with; a negative number means all that
+	// is kept. For a process that has ended, it is at least ten.
 	Replay int
-	// Hold has the program wait for this reader where output would be dropped that it
-	// has not taken yet: for each piece that long at most. A reader that is slower loses
-	// output, and holds nobody up before it has caught up. Default: nobody is waited for.
+	// Hold is how long the program waits, for each piece, before it drops output that this reader has
+	// not read yet. A slower reader loses output, and the program doesn't wait for it again until it
+	// has caught up. Default: the program doesn't wait.
 	Hold time.Duration
 }
 
-// AttachProcess joins the caller's streams with a process, until the process ends or
-// [Attachment.Detach]; ctx bounds only the start. The process goes on without those who
-// are attached, however they end. Many may be attached at once: each gets all output,
-// what they send reaches the program in the order in which it comes, and the size of
-// its terminal is the last one that any of them gave. An unknown process is not_found.
+// AttachProcess connects the caller's streams to a process until the process ends, or until
+// [Attachment.Detach]; ctx bounds only the start. The process goes on without its clients, however
+// they end. Many clients may be attached at once: each gets all output, their input reaches the
+// program in the order of its arrival, and the last size that any of them set is the terminal's. An
+// unknown process is not_found.
 func (s *Session) AttachProcess(ctx context.Context, id string, opts *AttachOptions) (*Attachment, error) {
-	var o AttachOptions
-	if opts != nil {
-		o = *opts
-	}
-	op := attachOp{ID: id, Replay: o.Replay, Hold: o.Hold, CloseStdin: o.CloseStdin, Input: o.Stdin != nil}
-	p, err := s.start(ctx, op, hold.Streams{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr}, "")
+	op, streams := attachOf(id, opts)
+	p, err := s.start(ctx, op, streams, "")
 	if err != nil {
 		return nil, err
 	}
 	return &Attachment{p: p, left: make(chan struct{})}, nil
 }
 
-// Attachment is streams that are joined with a process. Its methods may be called from
-// many goroutines at once.
+func attachOf(id string, opts *AttachOptions) (attachOp, hold.Streams) {
+	var o AttachOptions
+	if opts != nil {
+		o = *opts
+	}
+	return attachOp{ID: id, Replay: o.Replay, Hold: o.Hold, CloseStdin: o.CloseStdin, Input: o.Stdin != nil},
+		hold.Streams{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr}
+}
+
+// Attachment connects streams to a process. Its methods may be called from many goroutines at once.
 type Attachment struct {
 	p    sandbox.Process
 	once sync.Once
 	left chan struct{} // closed by Detach
 }
 
-// ErrDetached is what [Attachment.Wait] returns after [Attachment.Detach].
+// ErrDetached is the error of [Attachment.Wait] after [Attachment.Detach].
 var ErrDetached = errors.New("detached")
 
-// Wait returns how the process ended, once all its output was written, or [ErrDetached].
-// The session's end is an error of kind closed. ctx ends only the wait. Output that was
-// dropped, because it was read too slowly, is a notice of the result.
+// Wait returns the result of the process once all its output was written, or [ErrDetached]. If the
+// session ends, the error is closed. ctx ends only the wait. The notices of the result report output
+// that was dropped because it was read too slowly.
 func (a *Attachment) Wait(ctx context.Context) (sandbox.Result, error) {
 	res, err := a.p.Wait(ctx)
 	if err == nil {
@@ -199,11 +234,11 @@ func (a *Attachment) Resize(size sandbox.WinSize) error { return asToolError(a.p
 // Signal sends the process a signal, by its name without SIG.
 func (a *Attachment) Signal(name string) error { return asToolError(a.p.Signal(name)) }
 
-// ends waits for the ends of programs to be recorded.
+// ends waits until the ends of programs are recorded.
 type ends struct{ sync.WaitGroup }
 
-// endsWait is how long a session's end waits for that: a program may be there still
-// where its sandbox could not be removed.
+// endsWait bounds that wait at a session's end: a program may still exist if its sandbox couldn't
+// be removed.
 const endsWait = 5 * time.Second
 
 func (e *ends) wait(ctx context.Context) {
@@ -259,21 +294,20 @@ func (r *recorded) Wait(ctx context.Context) (sandbox.Result, error) {
 	}
 }
 
-// processEnded records the end of a process; begun has the values of the call that
-// started it.
+// processEnded records the end of a process; begun has the values of the call that started it.
 func (l *local) processEnded(begun context.Context, info ProcessInfo, res sandbox.Result) {
 	if l.leave.Load() {
-		return // it stands still, and is the next holder's
+		return // it is frozen and belongs to the next holder
 	}
 	l.ends.Go(func() { l.recordEnd(begun, info.ProcessID, info.Command, res) })
 }
 
-// originOf names the call of a context, for a holder after this one.
+// originOf returns the call in a context, for a later holder.
 func originOf(ctx context.Context) shelltool.Origin {
 	return shelltool.Origin{Call: journal.CallIn(ctx).ID, Caller: journal.CallerOf(ctx)}
 }
 
-// begunBy is the context of a call of before, which is in the log already.
+// begunBy returns the context of an earlier call, which is already in the log.
 func begunBy(from shelltool.Origin) context.Context {
 	return journal.WithCall(tool.WithCaller(context.Background(), from.Caller), journal.Call{ID: clip.Text(from.Call)})
 }
@@ -297,19 +331,19 @@ func (l *local) recordEnd(begun context.Context, id string, argv []string, res s
 // The operations on the processes of a session: there is one registry of them, the
 // Shell's, whoever began them.
 
-// errNoProcesses is where no holder is: processes end with it.
+// errNoProcesses is the error if there is no holder: processes end with it.
 var errNoProcesses = tool.Errorf(tool.NotFound,
-	"there is no such process: none runs in this session, and ended ones are forgotten ten minutes after the session's last use; `wisbox log` shows how they ended").In("process_id")
+	"process not found: none runs in this session, and ended ones are forgotten ten minutes after the session's last use; `wisbox log` shows how they ended").In("process_id")
 
-// elsewhere says where the ids are, of a process that is not known.
+// elsewhere adds to the error for an unknown process where to find the ids.
 func elsewhere(err error) error {
 	if tool.KindOf(err) != tool.NotFound {
 		return err
 	}
-	return tool.Errorf(tool.NotFound, "there is no such process in this session; `wisbox ps SESSION` and process_list name those there are").In("process_id").Because(err)
+	return tool.Errorf(tool.NotFound, "process not found in this session; `wisbox ps SESSION` and process_list list the processes").In("process_id").Because(err)
 }
 
-// lookAtProcesses asks the holder where there is one, or was one that was killed.
+// lookAtProcesses asks the holder if there is one, or if the last one was killed.
 func lookAtProcesses(ctx context.Context, h *held, c journal.Call, op operation, io hold.Streams) (any, journal.Outcome, error) {
 	answer, out, err := ask(ctx, h.watcher(), c, op, io)
 	if errors.Is(err, hold.ErrNoHolder) {
@@ -318,8 +352,8 @@ func lookAtProcesses(ctx context.Context, h *held, c journal.Call, op operation,
 	return answer, out, err
 }
 
-// startProcessOp starts a program that belongs to the session.
-type startProcessOp struct {
+// processStart describes how to start a program that belongs to the session.
+type processStart struct {
 	program
 	KeepStdin bool          `json:"keep_stdin,omitempty"`
 	AtOnce    bool          `json:"at_once,omitempty"`
@@ -329,27 +363,71 @@ type startProcessOp struct {
 	WaitTime  time.Duration `json:"wait_time,omitempty"`
 }
 
-func (o startProcessOp) event() Event { return journal.ForProgram("process_start", o.Argv, o.Dir) }
+func (o processStart) event() Event { return journal.ForProgram("process_start", o.Argv, o.Dir) }
 
-func (o startProcessOp) do(ctx context.Context, l *local, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
-	cmd, err := o.cmd(io)
+// begin starts the program, and calls next in the same step.
+func (o processStart) begin(ctx context.Context, l *local, c journal.Call, next func(*ProcessInfo) error) (info *ProcessInfo, out journal.Outcome, err error) {
+	cmd, err := o.cmd(hold.Streams{})
 	if err != nil {
-		return nil, journal.Outcome{}, err
+		return nil, out, err
 	}
 	if err := l.ready(ctx); err != nil {
-		return nil, journal.Outcome{}, err
+		return nil, out, err
 	}
-	var info *ProcessInfo
-	_, effects, err := l.steps.Do(ctx, c, tool.LastingEffect, func(ctx context.Context) (_ *tool.Result, err error) {
+	_, out.Effects, err = l.steps.Do(ctx, c, tool.LastingEffect, func(ctx context.Context) (_ *tool.Result, err error) {
 		info, err = l.shell.Start(ctx, cmd, shelltool.StartOptions{
 			Open: o.KeepStdin, AtOnce: o.AtOnce, Hold: o.Hold, Tag: o.Tag, Port: shelltool.PortWait{Port: o.WaitPort, Time: o.WaitTime},
 		})
+		if err == nil {
+			err = next(info)
+		}
 		return &tool.Result{}, err
 	})
-	return cleaned(l, info), journal.Outcome{Effects: effects}, err
+	return cleaned(l, info), out, err
 }
 
-// cleaned is an answer without the secrets.
+// startProcessOp starts a process.
+type startProcessOp struct{ processStart }
+
+func (o startProcessOp) do(ctx context.Context, l *local, c journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
+	return o.begin(ctx, l, c, func(*ProcessInfo) error { return nil })
+}
+
+// startAttachedOp starts a process and attaches its streams to it.
+type startAttachedOp struct {
+	processStart
+	steered
+	Join attachOp `json:"join"` // without an id
+}
+
+func (o startAttachedOp) looks() bool { return false }
+
+func (o startAttachedOp) joins() bool { return true }
+
+func (o startAttachedOp) start(ctx context.Context, l *local, c journal.Call, io hold.Streams) (sandbox.Process, journal.Outcome, error) {
+	p := &introduced{}
+	info, out, err := o.begin(ctx, l, c, func(info *ProcessInfo) (err error) {
+		o.Join.ID = info.ProcessID
+		p.Process, err = o.Join.join(ctx, l, io)
+		return err
+	})
+	p.info = info
+	return p, out, err
+}
+
+// introduced is a process that reports its id to the caller with its start.
+type introduced struct {
+	sandbox.Process
+	info *ProcessInfo
+}
+
+// Introduction implements [hold.Introducer].
+func (p *introduced) Introduction() ([]byte, error) { return json.Marshal(p.info) }
+
+// Unwrap is for [sandbox.As].
+func (p *introduced) Unwrap() sandbox.Process { return p.Process }
+
+// cleaned returns an answer with the secrets redacted.
 func cleaned[T any](l *local, v T) T {
 	if r := l.secrets.Redactor(); r != nil {
 		if clean, ok := r.Value(v).(T); ok {
@@ -359,11 +437,11 @@ func cleaned[T any](l *local, v T) T {
 	return v
 }
 
-// errBehind is where the processes of a paused session are not known to its holder.
+// errBehind is the error if the holder of a paused session doesn't know its processes yet.
 var errBehind = tool.Errorf(tool.Unavailable,
 	"the session is paused, and the process that held it has ended: its processes are known again when it goes on, see `wisbox session resume`")
 
-// processesOp looks, and leaves no record.
+// processesOp lists the processes, and leaves no record.
 type processesOp struct{}
 
 func (o processesOp) event() Event { return Event{} }
@@ -376,7 +454,7 @@ func (o processesOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.St
 	return cleaned(l, list.Processes), journal.Outcome{}, nil
 }
 
-// byHolder starts no holder: where there is none, no process runs.
+// byHolder starts no holder: if there is none, no process runs.
 func (o processesOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {
 	answer, out, err := lookAtProcesses(ctx, h, c, o, io)
 	if errors.Is(err, errNoProcesses) {
@@ -406,7 +484,7 @@ func (o outputOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold
 	return lookAtProcesses(ctx, h, c, o, io)
 }
 
-// signalOp signals a process. It waits for no step, as process_signal.
+// signalOp signals a process. Like process_signal, it waits for no step.
 type signalOp struct {
 	ID     string `json:"process_id"`
 	Signal string `json:"signal"`
@@ -417,7 +495,7 @@ func (o signalOp) event() Event {
 }
 
 func (o signalOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
-	if err := l.awake(); err != nil { // first: after a holder's end its processes aren't known
+	if err := l.awake(); err != nil { // must come first: processes of an ended holder aren't known
 		return nil, journal.Outcome{}, err
 	}
 	info, err := l.shell.SignalProcess(ctx, shelltool.SignalParams{ProcessID: o.ID, Signal: o.Signal})
@@ -428,7 +506,7 @@ func (o signalOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold
 	return lookAtProcesses(ctx, h, c, o, io)
 }
 
-// inputOp writes to a process's input, with a step before it, as process_write has.
+// inputOp writes to a process's input, after a step like that of process_write.
 type inputOp struct {
 	ID   string `json:"process_id"`
 	Data []byte `json:"data,omitempty"`
@@ -467,14 +545,14 @@ func (o resizeOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold
 	return lookAtProcesses(ctx, h, c, o, io)
 }
 
-// attachOp joins its streams with a process.
+// attachOp attaches its streams to a process.
 type attachOp struct {
 	steered
 	ID         string        `json:"process_id"`
 	Replay     int           `json:"replay,omitempty"`
 	CloseStdin bool          `json:"close_stdin,omitempty"`
 	Hold       time.Duration `json:"hold,omitempty"`
-	Input      bool          `json:"input,omitempty"` // there is a stream for the program
+	Input      bool          `json:"input,omitempty"` // there is an input stream
 }
 
 func (o attachOp) event() Event {
@@ -483,7 +561,9 @@ func (o attachOp) event() Event {
 
 func (o attachOp) looks() bool { return true }
 
-// start has a step before it where input may have the program change the workspace.
+func (o attachOp) joins() bool { return true }
+
+// start makes a step first if input may make the program change the workspace.
 func (o attachOp) start(ctx context.Context, l *local, c journal.Call, io hold.Streams) (p sandbox.Process, out journal.Outcome, err error) {
 	if err := l.awake(); err != nil {
 		return nil, out, err
@@ -493,10 +573,14 @@ func (o attachOp) start(ctx context.Context, l *local, c journal.Call, io hold.S
 		effect = tool.LastingEffect
 	}
 	_, out.Effects, err = l.steps.Do(ctx, c, effect, func(ctx context.Context) (*tool.Result, error) {
-		p, err = l.shell.Attach(ctx, o.ID, shelltool.AttachOptions{
-			Stdin: io.Stdin, CloseStdin: o.CloseStdin, Stdout: io.Stdout, Stderr: io.Stderr, Replay: o.Replay, Hold: o.Hold,
-		})
+		p, err = o.join(ctx, l, io)
 		return &tool.Result{}, err
 	})
 	return p, out, elsewhere(err)
+}
+
+func (o attachOp) join(ctx context.Context, l *local, io hold.Streams) (sandbox.Process, error) {
+	return l.shell.Attach(ctx, o.ID, shelltool.AttachOptions{
+		Stdin: io.Stdin, CloseStdin: o.CloseStdin, Stdout: io.Stdout, Stderr: io.Stderr, Replay: o.Replay, Hold: o.Hold,
+	})
 }

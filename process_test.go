@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -17,7 +19,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// begin starts a script as a process whose input is open.
+// begin starts a script as a process with open input.
 func begin(t *testing.T, s *wisbox.Session, script string) string {
 	t.Helper()
 	info, err := s.StartProcess(t.Context(), sandbox.Cmd{Argv: []string{"bash", "-c", script}}, &wisbox.ProcessOptions{KeepStdin: true})
@@ -25,7 +27,7 @@ func begin(t *testing.T, s *wisbox.Session, script string) string {
 	return info.ProcessID
 }
 
-// paper is what a program writes to.
+// paper collects a program's output.
 type paper struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -100,8 +102,44 @@ func TestAProcessThatEndsByItself(t *testing.T) {
 	})
 }
 
-// TestTheEndOfAProcessIsInTheLog under the call that began it, after it, with the
-// verdict; so is that of a program that its caller steers.
+// TestAProcessIsStartedAndJoinedInOneStep: no output is lost, the process continues without the
+// attached client, and the log has one record of the start.
+func TestAProcessIsStartedAndJoinedInOneStep(t *testing.T) {
+	eachHost(t, wisbox.SessionOptions{}, func(t *testing.T, s *wisbox.Session) {
+		var out, errs paper
+		info, a, err := s.StartAttached(t.Context(), sandbox.Cmd{Argv: []string{"bash", "-c", "echo first; echo err >&2; read x; echo got $x; exit 3"}},
+			&wisbox.ProcessOptions{AtOnce: true, Tag: "tagged"}, &wisbox.AttachOptions{Stdin: strings.NewReader("it\n"), CloseStdin: true, Stdout: &out, Stderr: &errs})
+		require.NoError(t, err)
+		assert.Equal(t, "tagged", info.Tag)
+		res, err := a.Wait(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 3, res.ExitCode)
+		assert.Equal(t, "first\ngot\n|err\n", out.String()+"|"+errs.String(), "its input was not kept open")
+
+		info, a, err = s.StartAttached(t.Context(), sandbox.Cmd{Argv: []string{"bash", "-c", "echo on; read x; exit 4"}}, &wisbox.ProcessOptions{KeepStdin: true, AtOnce: true}, &wisbox.AttachOptions{Stdout: &out})
+		require.NoError(t, err)
+		out.has(t, "on\n")
+		a.Detach()
+		_, err = a.Wait(t.Context())
+		require.ErrorIs(t, err, wisbox.ErrDetached)
+		require.NoError(t, s.WriteProcess(t.Context(), info.ProcessID, []byte("x\n"), false))
+		info, err = s.ProcessOutput(t.Context(), info.ProcessID, &wisbox.OutputOptions{Follow: true})
+		require.NoError(t, err)
+		assert.Equal(t, 4, *info.ExitCode)
+		require.NoError(t, inLog(s, "process_end", info.ProcessID))
+		log, err := os.ReadFile(filepath.Join(sessionDir(s), "log.jsonl"))
+		require.NoError(t, err)
+		assert.NotContains(t, string(log), "process_attach")
+
+		for _, cmd := range []sandbox.Cmd{{Argv: []string{"true"}, Dir: "/etc"}, {Argv: []string{"true"}, Stdout: &out}} {
+			_, _, err = s.StartAttached(t.Context(), cmd, nil, nil)
+			assert.Contains(t, []tool.Kind{tool.Invalid, tool.Unsupported}, tool.KindOf(err))
+		}
+	})
+}
+
+// TestTheEndOfAProcessIsInTheLog under the call that started it, after that call's record, with the
+// verdict; the same holds for a program that its caller steers.
 func TestTheEndOfAProcessIsInTheLog(t *testing.T) {
 	eachHost(t, wisbox.SessionOptions{}, func(t *testing.T, s *wisbox.Session) {
 		ctx := wisbox.WithCaller(t.Context(), "somebody")
@@ -130,8 +168,8 @@ func TestTheEndOfAProcessIsInTheLog(t *testing.T) {
 	})
 }
 
-// TestUndoAndRestoreLeaveAProcessRunning, as one of process_start: both leave a step,
-// and see their files go back under them.
+// TestUndoAndRestoreLeaveAProcessRunning, like those of process_start: both leave a step, and the
+// processes see their files restored.
 func TestUndoAndRestoreLeaveAProcessRunning(t *testing.T) {
 	const loop = "while read x; do echo $x >f; cat f; done"
 	starts := map[string]func(t *testing.T, s *wisbox.Session) string{
@@ -178,10 +216,14 @@ func TestUndoAndRestoreLeaveAProcessRunning(t *testing.T) {
 	}
 }
 
+// untilEnd prints its terminal's size, and each later one, until it reads "end". A read that
+// times out may have taken the beginning of the line.
+const untilEnd = `trap 'stty size' WINCH; stty size; until [[ $all == *end ]]; do x=; read -t 0.05 x; all+=$x; done; exit 6`
+
 func TestWhoDetachesLeavesTheProcess(t *testing.T) {
 	eachHost(t, wisbox.SessionOptions{}, func(t *testing.T, s *wisbox.Session) {
 		size := sandbox.WinSize{Cols: 91, Rows: 31}
-		info, err := s.StartProcess(t.Context(), sandbox.Cmd{Argv: []string{"bash", "-c", "trap 'stty size' WINCH; stty size; while ! read -t 0.05 x || [ \"$x\" != end ]; do :; done; exit 6"}, TTY: &size}, nil)
+		info, err := s.StartProcess(t.Context(), sandbox.Cmd{Argv: []string{"bash", "-c", untilEnd}, TTY: &size}, nil)
 		require.NoError(t, err)
 		var out, other paper
 		a, err := s.AttachProcess(t.Context(), info.ProcessID, &wisbox.AttachOptions{Stdout: &out, Replay: -1})
@@ -202,7 +244,7 @@ func TestWhoDetachesLeavesTheProcess(t *testing.T) {
 	})
 }
 
-// watchers are one who is attached to a process and one who reads its output.
+// watchers returns an attachment to a process, and a reader that follows its output.
 func watchers(t *testing.T, s *wisbox.Session) (a *wisbox.Attachment, followed <-chan error) {
 	t.Helper()
 	id := begin(t, s, "echo begun; sleep 600")
@@ -243,15 +285,15 @@ func TestAResetIsSaidToWhoReads(t *testing.T) {
 	})
 }
 
-// silent is input that does not come before the test ends.
+// silent returns input that doesn't come before the test ends.
 func silent(t *testing.T) io.Reader {
 	in, out := io.Pipe()
 	t.Cleanup(func() { _ = out.Close() })
 	return in
 }
 
-// TestAnIdleHolderStaysForAProcess and ends after it; then nothing is known of it,
-// and looking starts no holder.
+// TestAnIdleHolderStaysForAProcess and ends after it; then no process is known, and a look starts
+// no holder.
 func TestAnIdleHolderStaysForAProcess(t *testing.T) {
 	s, _, ended := held(t, 50*time.Millisecond)
 	id := begin(t, s, "sleep 1; echo done >f") // many times the idle time
@@ -273,13 +315,13 @@ func TestAnIdleHolderStaysForAProcess(t *testing.T) {
 	require.NoError(t, inLog(s, "process_end", id))
 }
 
-// TestAValueIsNotInTheOutputOfAProcess, nor where processes are listed, nor in the log.
+// TestAValueIsNotInTheOutputOfAProcess, nor in the list of processes, nor in the log.
 func TestAValueIsNotInTheOutputOfAProcess(t *testing.T) {
 	m, _ := manager(t, wisbox.Options{})
 	s, err := m.Open(t.Context(), withToken)
 	require.NoError(t, err)
 	defer s.Close(t.Context())
-	half := strings.Repeat("x", 55) + token // is shown cut, and the value in two
+	half := strings.Repeat("x", 55) + token // it is shown cut, in the middle of the value
 	info, err := s.StartProcess(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "echo a " + token, "0", half}}, nil)
 	require.NoError(t, err)
 	var out paper
@@ -308,7 +350,7 @@ func TestWhoGivesUpReadingIsTold(t *testing.T) {
 	})
 }
 
-// TestReadersComeAndGoInACrowd: whoever stays sees all of it, once and in order.
+// TestReadersComeAndGoInACrowd: a reader that stays gets all output, once and in order.
 func TestReadersComeAndGoInACrowd(t *testing.T) {
 	eachHost(t, wisbox.SessionOptions{}, func(t *testing.T, s *wisbox.Session) {
 		const rounds, lines = 40, 500

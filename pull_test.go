@@ -119,7 +119,7 @@ func TestAPullThatFailsLeavesNoSession(t *testing.T) {
 	assert.Empty(t, all)
 }
 
-// TestASessionsFilesNeedNoPodman: without one the first program says what is missing.
+// TestASessionsFilesNeedNoPodman: without Podman, only the first program fails.
 func TestASessionsFilesNeedNoPodman(t *testing.T) {
 	b := newRegistry()
 	b.fails = fmt.Errorf("%w: no podman", sandbox.ErrUnavailable)
@@ -156,7 +156,7 @@ func TestSessionsOpenedAtOncePullOnce(t *testing.T) {
 	assert.Equal(t, []string{remote}, b.pulled)
 }
 
-// TestAnArchiveMakesNobodyPull: its image is named by whoever made it.
+// TestAnArchiveMakesNobodyPull, since a stranger may have named its image.
 func TestAnArchiveMakesNobodyPull(t *testing.T) {
 	b := newRegistry(remote)
 	m, _ := manager(t, wisbox.Options{Backend: b})
@@ -171,4 +171,24 @@ func TestAnArchiveMakesNobodyPull(t *testing.T) {
 	require.NoError(t, err)
 	defer loaded.Close(t.Context())
 	assert.Empty(t, b.pulled)
+}
+
+// TestAnImageThatALoadNamesIsPulled: that is its caller's, and not the archive's.
+func TestAnImageThatALoadNamesIsPulled(t *testing.T) {
+	b := newRegistry()
+	m, _ := manager(t, wisbox.Options{Backend: b})
+	s, err := m.Open(t.Context(), nil)
+	require.NoError(t, err)
+	defer s.Close(t.Context())
+	var archive bytes.Buffer
+	_, err = s.Save(t.Context(), &archive)
+	require.NoError(t, err)
+	content := archive.Bytes()
+	loaded, err := m.Load(t.Context(), bytes.NewReader(content), &wisbox.LoadOptions{Settings: &wisbox.SessionOptions{Image: remote}})
+	require.NoError(t, err)
+	defer loaded.Close(t.Context())
+	assert.Equal(t, []string{remote}, b.pulled)
+	b.has, b.denies = map[string]bool{}, fmt.Errorf("%w: denied", sandbox.ErrUnavailable)
+	_, err = m.Load(t.Context(), bytes.NewReader(content), &wisbox.LoadOptions{Settings: &wisbox.SessionOptions{Image: remote}})
+	require.EqualError(t, err, "unavailable: denied")
 }

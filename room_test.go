@@ -15,15 +15,15 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// noise puts a file that can't be compressed into the workspace, as a program would.
+// noise writes an incompressible file into the workspace, as a program would.
 func noise(t *testing.T, s *wisbox.Session, name string, size int) {
 	t.Helper()
 	content := make([]byte, size)
 	_, _ = rand.Read(content)
-	require.NoError(t, os.WriteFile(filepath.Join(s.WorkspacePath(), name), content, 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(workspace(s), name), content, 0o644))
 }
 
-// stored is how many bytes the snapshots of a session take.
+// stored returns the bytes that a session's snapshots take.
 func stored(t *testing.T, s *wisbox.Session) (total int64) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(filepath.Join(sessionDir(s), "snapshots"), func(_ string, d fs.DirEntry, err error) error {
@@ -57,8 +57,8 @@ func TestTheSnapshotsOfASessionStayWithinTheirSpace(t *testing.T) {
 	})
 }
 
-// Where no step fits, a call that could take more is refused; what gives room back,
-// ends a program or brings a state back works, and says what it lacks.
+// If no step fits, a call that may need more space is refused; calls that free space, end a program
+// or restore a state work, and report that they have no step.
 func TestWhatFreesRoomNeedsNoStep(t *testing.T) {
 	eachHost(t, wisbox.SessionOptions{AutoSnapshot: true, SnapshotSpace: 1 << 20}, func(t *testing.T, s *wisbox.Session) {
 		noise(t, s, "a", 600<<10)
@@ -73,7 +73,7 @@ func TestWhatFreesRoomNeedsNoStep(t *testing.T) {
 
 		_, err := call(t, s, "write_file", `{"file_path":"d","content":"1"}`)
 		assert.Equal(t, tool.NoSpace, tool.KindOf(err))
-		assert.ErrorContains(t, err, "nothing was done")
+		assert.ErrorContains(t, err, "the call was not run")
 		assert.ErrorContains(t, err, "snapshot rm")
 		_, err = call(t, s, "shell_execute", `{"script":"true"}`)
 		assert.Equal(t, tool.NoSpace, tool.KindOf(err))
@@ -82,7 +82,7 @@ func TestWhatFreesRoomNeedsNoStep(t *testing.T) {
 		done, err := s.Undo(t.Context(), "")
 		require.NoError(t, err)
 		assert.Empty(t, done.Before)
-		assert.Contains(t, done.Unkept, "doesn't fit")
+		assert.Contains(t, done.Unkept, "no room for the snapshot")
 		assert.Equal(t, "(none)", content(t, s, "b"))
 
 		noise(t, s, "b", 600<<10)
@@ -102,7 +102,7 @@ func TestWhatFreesRoomNeedsNoStep(t *testing.T) {
 	})
 }
 
-// A removal that no step precedes can't be rolled back; one that a step precedes is.
+// A removal without a step can't be rolled back; one with a step is.
 func TestARemovalWithRollbackNeedsNoStepEither(t *testing.T) {
 	eachHost(t, wisbox.SessionOptions{RollbackOnFailure: true, SnapshotSpace: 1 << 20}, func(t *testing.T, s *wisbox.Session) {
 		noise(t, s, "a", 600<<10)
@@ -116,7 +116,7 @@ func TestARemovalWithRollbackNeedsNoStepEither(t *testing.T) {
 	})
 }
 
-// The snapshots' tools ask for the host's room, not for the workspace's.
+// The snapshots' tools check the host's free space, not the workspace's.
 func TestASignalLeavesNoStep(t *testing.T) {
 	eachHost(t, wisbox.SessionOptions{AutoSnapshot: true}, func(t *testing.T, s *wisbox.Session) {
 		var p struct {

@@ -74,7 +74,7 @@ func TestAPooledSandboxGetsTheSecretsOfItsSession(t *testing.T) {
 	assert.Equal(t, token+"\n", host.Secrets(s.ID())["TOKEN"])
 }
 
-// No way that a value can come back to a caller, or into what wisbox writes.
+// A value must not come back to a caller in any way, or appear in anything that wisbox writes.
 func TestAValueIsInNoAnswerAndNoFileOfTheSession(t *testing.T) {
 	cache := filepath.Join(t.TempDir(), "state")
 	var mu sync.Mutex
@@ -113,7 +113,7 @@ func TestAValueIsInNoAnswerAndNoFileOfTheSession(t *testing.T) {
 	assert.NotContains(t, answers, token)
 
 	require.NoError(t, filepath.WalkDir(cache, func(path string, e os.DirEntry, err error) error {
-		if err != nil || !e.Type().IsRegular() || strings.Contains(path, "/workspace/") || e.Name() == "disk.img" { // what programs wrote
+		if err != nil || !e.Type().IsRegular() || strings.Contains(path, "/workspace/") || e.Name() == "disk.img" { // files of programs
 			return err
 		}
 		raw, err := os.ReadFile(path)
@@ -122,7 +122,7 @@ func TestAValueIsInNoAnswerAndNoFileOfTheSession(t *testing.T) {
 	}))
 }
 
-// Bytes are encoded by wisbox itself, so it looks before it does.
+// wisbox encodes bytes itself, so it checks before that.
 func TestAValueInAFileOfBytesIsCoveredInItsBase64(t *testing.T) {
 	m, _ := manager(t, wisbox.Options{})
 	s, err := m.Open(t.Context(), withToken)

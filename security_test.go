@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// threats is how many the threat model has, T01 and up.
+// threats is the number of threats in the model, from T01.
 const threats = 30
 
 var (
@@ -23,7 +23,7 @@ var (
 	quoted   = regexp.MustCompile("`([^`]+)`")
 )
 
-// sources gives every Go file of the module with its content.
+// sources returns every Go file of the module with its content.
 func sources(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -38,8 +38,7 @@ func sources(t *testing.T) map[string]string {
 	return out
 }
 
-// testNames gives the tests and fuzz targets by the directory of their package,
-// and the files that they stand in.
+// testNames returns the tests and fuzz targets by the directory of their package, and their files.
 func testNames(t *testing.T) (names map[string][]string, files map[string]bool) {
 	t.Helper()
 	names, files = map[string][]string{}, map[string]bool{}
@@ -55,7 +54,7 @@ func testNames(t *testing.T) (names map[string][]string, files map[string]bool) 
 	return names, files
 }
 
-// A control without a test that is there is a wish.
+// A control needs an existing test.
 func TestEveryControlHasItsTest(t *testing.T) {
 	page, err := os.ReadFile("SECURITY.md")
 	require.NoError(t, err)
@@ -91,7 +90,7 @@ func TestEveryControlHasItsTest(t *testing.T) {
 	}
 }
 
-// Git on a hostile tree runs what the tree says. internal/plumbing writes objects and a
+// Git on a hostile tree runs programs that the tree names. internal/plumbing writes objects and a
 // ref from an empty directory of its own.
 func TestNoGitIsRun(t *testing.T) {
 	git := regexp.MustCompile(`(Command|CommandContext|LookPath)\([^)]*"git"|Argv: *\[\]string\{"git"`)

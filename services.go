@@ -27,8 +27,7 @@ import (
 	"github.com/wisbox/wisbox/vfs"
 )
 
-// services are the parts that make a session's tools. To list the tools, most of
-// them may be nil.
+// services are the components of a session's tools. To list the tools, most of them may be nil.
 type services struct {
 	files     *vfs.FS
 	shell     *shelltool.Shell
@@ -40,14 +39,14 @@ type services struct {
 	steps     *journal.Steps
 }
 
-// tools is the order in which the tools are listed. room is asked before each call
-// of one that needs it.
+// tools returns the tools in the order of their list. It calls room before each call of a tool that
+// needs disk space.
 func (s *services) tools(room func(context.Context) error) *tool.Set {
 	return tool.NewSet(roomy(slices.Concat(
 		s.files.Tools(), s.shell.Tools(), s.eval.Tools(), s.lisp.Tools(), s.snapshots.Tools(), s.digest.Tools(), s.texts.Tools()), room)...)
 }
 
-// roomy are tools that are refused where there is no room for what they write.
+// roomy returns the tools, which fail if there is no room for their writes.
 func roomy(tools []tool.Tool, room func(context.Context) error) []tool.Tool {
 	out := slices.Clone(tools)
 	for i, t := range tools {
@@ -63,7 +62,7 @@ func roomy(tools []tool.Tool, room func(context.Context) error) []tool.Tool {
 	return out
 }
 
-// shaped are wisbox's own tools as a profile has them.
+// shaped returns wisbox's own tools in the form of a profile.
 func shaped(own *tool.Set, name string) (*tool.Set, error) {
 	if name == "" || name == "wisbox" {
 		return own, nil
@@ -71,15 +70,15 @@ func shaped(own *tool.Set, name string) (*tool.Set, error) {
 	return profiles.New(name, own, own)
 }
 
-// busy reports whether something runs that the session's end would cut off.
+// busy reports whether the session's end would interrupt something.
 func (s *services) busy() bool { return s.shell.Running() > 0 || s.lisp.Busy() }
 
-// close ends what runs; the files belong to the session.
+// close ends everything that runs; the files belong to the session.
 func (s *services) close() error {
 	return errors.Join(s.shell.Close(), s.eval.Close(), s.lisp.Close(), s.snapshots.Close())
 }
 
-// newServices makes the parts of a session that works in this process.
+// newServices creates the components of a session that works in this process.
 func (l *local) newServices(files *vfs.FS) (*services, error) {
 	var cleanup undo.Steps
 	defer cleanup.Run()
@@ -113,7 +112,7 @@ func (l *local) newServices(files *vfs.FS) (*services, error) {
 	s.steps = journal.NewSteps(&journal.StepOptions{Store: s.snapshots, Each: l.opts.AutoSnapshot, Rollback: l.opts.RollbackOnFailure, Log: log.With("session", l.dir.ID())})
 	s.digest = l.m.newDigest(l.dir, l.opts, files)
 	cache, err := rlm.OpenCache(filepath.Join(l.m.store.Path(), "operations"), 0)
-	if err != nil { // results are then worked out each time
+	if err != nil { // then results are computed each time
 		log.Warn("open the cache of operations", "error", err)
 	}
 	if s.texts, err = rlm.New(&rlm.Options{Files: files, Eval: engine, Cache: cache, Logger: log}); err != nil {
@@ -123,13 +122,13 @@ func (l *local) newServices(files *vfs.FS) (*services, error) {
 	return s, nil
 }
 
-// lispRecord keeps, in the session's directory, what the session has defined in
-// Lisp. A clone that is to begin with it gets a copy of the file before it opens.
+// lispRecord is the file, in the session's directory, with the session's Lisp definitions. A clone
+// gets a copy of the file before it opens.
 const lispRecord = "lisp.json"
 
 func lispFile(dir *overlay.Dir) string { return filepath.Join(sessionPath(dir), lispRecord) }
 
-// readLisp gives that file; a session that has defined nothing has none.
+// readLisp returns the content of the file; nil if the session has no definitions.
 func readLisp(dir *overlay.Dir) ([]byte, error) {
 	raw, err := os.ReadFile(lispFile(dir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -147,8 +146,7 @@ func removeLisp(dir *overlay.Dir) error {
 	return nil
 }
 
-// newSnapshots opens the snapshots of a session. b is where its programs run; nil
-// where none do.
+// newSnapshots opens the snapshots of a session. b runs its programs; nil if there are none.
 func newSnapshots(dir *overlay.Dir, opts SessionOptions, b *box.Box) (*snapshot.Store, error) {
 	o := &snapshot.Options{Workspace: dir.Workspace(), Tmp: dir.Tmp(), Store: dir.Snapshots(), Lock: dir.Lock, Room: dir.Reserve, Fsync: opts.Fsync}
 	o.Limits.Store = opts.snapshotSpace()
@@ -161,14 +159,14 @@ func newSnapshots(dir *overlay.Dir, opts SessionOptions, b *box.Box) (*snapshot.
 	if err != nil {
 		return nil, err
 	}
-	// A restore that its process did not live to finish is finished now, before
-	// any program sees the half of it.
+	// Finish a restore that was interrupted by the end of its process, before a program sees the
+	// half of it.
 	_, err = store.Recover(context.Background())
 	return store, err
 }
 
-// versionsRecord keeps, in the session's directory, the versions and times of its files.
-// A copy of the session begins with what the other has carried over.
+// versionsRecord is the file, in the session's directory, with the versions and times of its files.
+// A copy of the session begins with a copy of it.
 const versionsRecord = "versions.json"
 
 func writeVersions(dir *overlay.Dir, raw []byte) error {
@@ -182,8 +180,101 @@ func newFiles(dir *overlay.Dir, opts SessionOptions) (*vfs.FS, error) {
 		VersionsFile: filepath.Join(sessionPath(dir), versionsRecord),
 	}
 	o.Owner = dir.State().User
-	if _, err := os.Lstat(o.VersionsFile); err != nil && !opts.Kept { // nobody will come back to an ephemeral one
+	if _, err := os.Lstat(o.VersionsFile); err != nil && !opts.Kept { // nobody returns to an ephemeral one
 		o.VersionsFile = ""
 	}
 	return vfs.New(o)
+}
+
+// Digest returns the session's digest for its caller: to read it, to replace it for this session or
+// for all that share the store and tag, and to have a better one written
+// ([digest.Digester.Optimize]). Agents have workspace_digest, which replaces it only for their
+// session.
+func (s *Session) Digest() *digest.Digester { return s.at.Digest() }
+
+// newDigest stores a digest that a caller has set with the session's settings, where every process
+// that opens the session finds it.
+func (h *here) newDigest(dir *overlay.Dir, opts SessionOptions, files *vfs.FS) *digest.Digester {
+	o := &digest.Options{Files: files.FS(), Log: h.log, Overrides: h.digests(), Tag: opts.DigestTag}
+	o.Kept = func(context.Context) (*digest.Text, error) {
+		state, err := dir.Reload()
+		if err != nil {
+			return nil, err
+		}
+		settings, err := settingsOf(state.Settings)
+		return settings.Digest, err
+	}
+	o.Keep = func(ctx context.Context, text *digest.Text) error {
+		return dir.Update(ctx, func(s *overlay.State) error {
+			settings, err := settingsOf(s.Settings)
+			if err != nil {
+				return err
+			}
+			settings.Digest = text
+			s.Settings, err = json.Marshal(settings)
+			return err
+		})
+	}
+	return digest.New(o)
+}
+
+// Digest returns the digest of all sessions without their own, under the tag [digest.DefaultTag]:
+// it has no files, and nothing can be set at the scope of a session.
+func (m *Manager) Digest() *digest.Digester {
+	if m.here == nil {
+		return m.there.noDigest()
+	}
+	refuse := func(context.Context, *digest.Text) error {
+		return tool.Errorf(tool.Unsupported, "this is the digest of all sessions; take one to set its own").In("scope")
+	}
+	return digest.New(&digest.Options{
+		Log: m.here.log, Overrides: m.here.digests(), Keep: refuse,
+		Kept: func(context.Context) (*digest.Text, error) { return nil, nil },
+	})
+}
+
+func (h *here) digests() digest.Overrides {
+	if h.opts.Digests != nil {
+		return h.opts.Digests
+	}
+	return digestDir(filepath.Join(h.store.Path(), "digests"))
+}
+
+// digestDir is a digest.Dir that is created at the first write.
+type digestDir string
+
+// Get implements digest.Overrides.
+func (d digestDir) Get(ctx context.Context, key, tag string) (digest.Text, error) {
+	root, err := os.OpenRoot(string(d))
+	if err != nil {
+		return digest.Text{}, err
+	}
+	defer root.Close()
+	return digest.Dir{Root: root}.Get(ctx, key, tag)
+}
+
+// Put implements digest.Overrides.
+func (d digestDir) Put(ctx context.Context, key, tag string, text digest.Text) error {
+	if err := os.Mkdir(string(d), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	root, err := os.OpenRoot(string(d))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return digest.Dir{Root: root}.Put(ctx, key, tag, text)
+}
+
+// Delete implements digest.Overrides.
+func (d digestDir) Delete(ctx context.Context, key, tag string) error {
+	root, err := os.OpenRoot(string(d))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return digest.Dir{Root: root}.Delete(ctx, key, tag)
 }

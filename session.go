@@ -22,37 +22,35 @@ import (
 	"github.com/wisbox/wisbox/internal/hold"
 	"github.com/wisbox/wisbox/internal/inside"
 	"github.com/wisbox/wisbox/internal/journal"
-	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/snapshot"
 	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
 )
 
-// Event is the record of one call: a line of the session's log.jsonl and what
-// [Options.OnEvent] gets. It holds no content, no environment, no code, and no
-// value of a secret.
+// Event is the record of one call: a line of the session's log.jsonl, and the argument of
+// [Options.OnEvent]. It has no content, no environment, no code and no value of a secret.
 type Event = journal.Event
 
-// Effects are what a call did to the workspace: what the tools themselves wrote
-// always, what programs wrote where [SessionOptions.AutoSnapshot] is on.
+// Effects are a call's changes of the workspace. They always include changes by tools, and those by
+// programs if [SessionOptions.AutoSnapshot] is set.
 type Effects = journal.Effects
 
-// Undone says what [Session.Undo] did.
+// Undone is the result of [Session.Undo].
 type Undone = journal.Undone
 
-// Step is what [Session.Undo] can go back to.
+// Step is a state to which [Session.Undo] can return.
 type Step = journal.Step
 
-// WithCaller names who makes the calls of a context, in at most 300 bytes: a
-// user, an agent, a client. The default is the process, as wisbox[1234].
+// WithCaller returns a context with the name of the caller, in at most 300 bytes: a user, an agent,
+// a client. The default is the process, such as wisbox[1234].
 func WithCaller(ctx context.Context, who string) context.Context {
 	return tool.WithCaller(ctx, who)
 }
 
-// Session is one workspace and the tools over it. Its methods may be called
-// from many goroutines at once: programs run side by side, only changes of
-// files by tools wait for each other. After Close every call is closed.
+// Session is one workspace and the tools over it. Its methods may be called from many goroutines at
+// once: programs run side by side; only changes of files by tools wait for each other. After Close,
+// every call returns an error of kind closed.
 type Session struct {
 	*shared
 	m     *Manager
@@ -61,42 +59,41 @@ type Session struct {
 	extra *tool.Set // the embedder's own tools
 }
 
-// shared is what the handles on one session share, see [Session.Clone].
+// shared is the common state of the handles on one session, see [Session.Clone].
 type shared struct {
-	dir        *overlay.Dir
+	at         site
 	handles    atomic.Int32   // -1 when the last one is closed
-	busy       sync.WaitGroup // the handles whose calls aren't over
+	busy       sync.WaitGroup // handles whose calls aren't over
 	generation *gate.Generation
 	exec       executor
-	vfs        atomic.Pointer[vfs.FS] // replaced by [Session.Reset]
+	remove     func(context.Context) error // as of opened
 }
 
-// executor does a session's operations: in this process ([local]), or in the
-// process that holds a kept session ([held]).
+// executor performs a session's operations: in this process ([local]), or in the process that holds
+// a kept session ([held]).
 type executor interface {
 	do(ctx context.Context, c journal.Call, op operation, io hold.Streams) (answer any, out journal.Outcome, err error)
 	start(ctx context.Context, c journal.Call, op starter, io hold.Streams) (sandbox.Process, journal.Outcome, error)
-	// record writes the call to the session's log, unless another process does, and
-	// takes the secrets out of what the caller gets. ours is a call that only this
-	// process knows.
+	// record writes the call to the session's log, unless another process does, and redacts secrets
+	// in the caller's copy. ours means that only this process knows the call.
 	record(event Event, err error, ours bool) (Event, error)
-	// steady keeps the session from being paused until unlock; one that is paused is an error.
+	// steady keeps the session from being paused until unlock; if it is paused, steady returns an
+	// error.
 	steady(ctx context.Context) (unlock func(), err error)
-	// letGo is for before calls are waited for: those of a paused session can't end, so it
-	// gives the sandbox up then, which stays where keep is set.
+	// letGo is called before the wait for calls: those of a paused session can't end, so letGo
+	// gives up its sandbox, which stays if keep is set.
 	letGo(ctx context.Context, keep bool) error
-	// close ends the executor; the sandbox goes too unless keep is set.
+	// close ends the executor and, unless keep is set, the sandbox.
 	close(ctx context.Context, keep bool) error
 }
 
-func (m *Manager) newSession(dir *overlay.Dir, opts SessionOptions, files *vfs.FS, exec executor) (*Session, error) {
-	w := &shared{dir: dir, exec: exec, generation: gate.NewGeneration(m.ctx)}
-	w.vfs.Store(files)
-	s, err := m.newHandle(w, opts)
+func (m *Manager) newSession(o *opened) (*Session, error) {
+	w := &shared{at: o.at, exec: o.exec, remove: o.remove, generation: gate.NewGeneration(m.ctx)}
+	s, err := m.newHandle(w, o.opts)
 	if err != nil {
 		return nil, err
 	}
-	if !m.open.Add(s) { // who made exec closes it
+	if !m.open.Add(s) { // the creator of o closes it
 		return nil, errManagerClosed
 	}
 	return s, nil
@@ -104,7 +101,7 @@ func (m *Manager) newSession(dir *overlay.Dir, opts SessionOptions, files *vfs.F
 
 var errManagerClosed = tool.Errorf(tool.Closed, "the manager is closed")
 
-// newHandle is one more session over the same session, which the Manager doesn't know yet.
+// newHandle returns another handle on the same session, which the Manager doesn't know yet.
 func (m *Manager) newHandle(w *shared, opts SessionOptions) (*Session, error) {
 	opts.Secrets = named(opts.Secrets)
 	s := &Session{shared: w, m: m, opts: opts, calls: gate.New(m.ctx)}
@@ -131,33 +128,32 @@ func (w *shared) join() bool {
 	}
 }
 
-// leave is the inverse of join, and reports whether it was the last handle.
+// leave removes a handle that join added, and reports whether it was the last one.
 func (w *shared) leave() (last bool) {
 	return w.handles.Add(-1) == 0 && w.handles.CompareAndSwap(0, -1)
 }
 
-// ID names the session.
-func (s *Session) ID() string { return s.dir.ID() }
+// ID returns the session's name.
+func (s *Session) ID() string { return s.at.ID() }
 
-// Options are what the session was opened with, defaults filled in.
+// Options returns the session's options, with defaults filled in.
 func (s *Session) Options() SessionOptions { return s.opts }
 
-// WorkspacePath is the host directory that programs see as /workspace. A
-// program may change it at any time, links included: use [Session.Files] or the
-// tools to read it.
-func (s *Session) WorkspacePath() string { return s.dir.WorkspacePath() }
+// WorkspacePath returns the host directory that programs see as /workspace. Programs may change it
+// at any time, including its links: use [Session.Files] or the tools to read it.
+func (s *Session) WorkspacePath() string { return s.at.WorkspacePath() }
 
-// Files is the workspace as a read-only file system that can't be left.
-func (s *Session) Files() fs.FS { return s.vfs.Load().FS() }
+// Files returns the workspace as a read-only file system that can't be escaped.
+func (s *Session) Files() fs.FS { return s.at.Files() }
 
-// Watch tells of changes below a directory of the workspace, by tools and by
+// Watch reports changes below a directory of the workspace, by tools and by
 // programs, until ctx ends or the session is closed, see [vfs.FS.Watch].
 func (s *Session) Watch(ctx context.Context, path string) (<-chan vfs.Change, error) {
-	return s.vfs.Load().Watch(ctx, path)
+	return s.at.Watch(ctx, path)
 }
 
 // Call runs a tool by its name in the session's profile with the JSON object of its
-// arguments. Every error is a *tool.Error. ctx's end kills what the call started.
+// arguments. Every error is a *tool.Error. If ctx ends, programs of the call are killed.
 func (s *Session) Call(ctx context.Context, name string, raw json.RawMessage) (*tool.Result, error) {
 	if t, ok := s.lookupExtra(name); ok {
 		return s.callExtra(ctx, t, raw)
@@ -165,8 +161,8 @@ func (s *Session) Call(ctx context.Context, name string, raw json.RawMessage) (*
 	return perform[*tool.Result](ctx, s, callOp{Tool: name, Args: string(raw)}, hold.Streams{})
 }
 
-// CallOwn is Call by wisbox's own names and shapes, whatever profile the session has
-// and whatever tools its embedder has added.
+// CallOwn is like Call, but always uses wisbox's own tools, with their names and shapes, whatever
+// the session's profile and its embedder's tools are.
 func (s *Session) CallOwn(ctx context.Context, name string, raw json.RawMessage) (*tool.Result, error) {
 	return perform[*tool.Result](ctx, s, callOp{Tool: name, Own: true, Args: string(raw)}, hold.Streams{})
 }
@@ -181,9 +177,9 @@ func (s *Session) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, err
 	return perform[sandbox.Result](ctx, s, runOp{op}, streamsOf(cmd))
 }
 
-// Start begins a program and returns: it lives until it ends, is killed, or the
-// session is closed. With cmd.TTY it is what a terminal needs. Its end is in the log.
-// For one that outlives its caller see [Session.StartProcess].
+// Start starts a program and returns. The program runs until it ends, is killed, or the session is
+// closed. With cmd.TTY it is fit for a terminal. Its end is logged. For a program that outlives its
+// caller see [Session.StartProcess].
 func (s *Session) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error) {
 	op, err := programOf(cmd)
 	if err != nil {
@@ -202,10 +198,10 @@ func (s *Session) start(ctx context.Context, op starter, io hold.Streams, call s
 	return answer.(sandbox.Process), nil
 }
 
-// Inside is the files of the session's sandbox, anywhere in it, with the rights of its
-// programs; the sandbox is made where there is none. Its errors are [*tool.Error]s that
-// wrap those of [sandbox.FileSystem]. What reads and changes content is recorded, as
-// inside_write; to look around is not. Content is as it stands, secrets too.
+// Inside returns the files of the session's sandbox, at any path, with the rights of its programs;
+// if there is no sandbox, it is created. Its errors are [*tool.Error]s that wrap those of
+// [sandbox.FileSystem]. Operations that read or change content are recorded, for example as
+// inside_write; listing and watching are not. Content isn't redacted.
 func (s *Session) Inside() sandbox.FileSystem {
 	return inside.Client{Do: func(ctx context.Context, a *inside.Ask, in io.Reader, out io.Writer) error {
 		_, err := perform[struct{}](ctx, s, insideOp{*a}, hold.Streams{Stdin: in, Stdout: out})
@@ -225,39 +221,37 @@ func (s *Session) Export(ctx context.Context, path string, w io.Writer) (*vfs.Tr
 	return perform[*vfs.Transfer](ctx, s, exportOp{Path: path}, hold.Streams{Stdout: w})
 }
 
-// Undo makes the workspace what it was before a call: the last one that changed
-// more than what programs write by themselves (caches, git's index), or the one of the id
-// given, and then all after it are undone too. There
-// must be a step of that call ([SessionOptions.AutoSnapshot]), else it is
-// not_found. The state before the undo stays as a snapshot.
+// Undo restores the workspace to its state before a call: the call with the given ID, in which case
+// all later calls are undone too, or the last one that changed more than by-products of programs
+// (caches, git's index). The call must have a step ([SessionOptions.AutoSnapshot]); otherwise the
+// error is not_found. The state before the undo stays as a snapshot.
 func (s *Session) Undo(ctx context.Context, call string) (*Undone, error) {
 	return perform[*Undone](ctx, s, undoOp{Step: call}, hold.Streams{})
 }
 
-// Steps are the last calls that [Session.Undo] can go back to, at most n (default and most
-// 20), the latest first. Finding what each has changed takes as long as a look at the
-// whole workspace a step.
+// Steps returns the last calls that [Session.Undo] can undo, at most n (default and maximum 20),
+// the latest first. To find the changes, it scans the whole workspace for each step.
 func (s *Session) Steps(ctx context.Context, n int) ([]Step, error) {
 	return perform[[]Step](ctx, s, stepsOp{N: n}, hold.Streams{})
 }
 
-// RemoveSnapshots forgets snapshots and gives back the room that no other needs.
+// RemoveSnapshots deletes snapshots and frees the disk space that no other snapshot needs.
 func (s *Session) RemoveSnapshots(ctx context.Context, ids ...string) error {
 	_, err := perform[struct{}](ctx, s, removeSnapshotsOp{IDs: ids}, hold.Streams{})
 	return err
 }
 
-// Save writes an archive of the session: its workspace as it is, its snapshots,
-// what it has defined in Lisp, and its settings (the variables of its programs
-// too, so treat the archive as you treat them). [Manager.Load] makes a session of it, here or on another
-// machine. What runs and what interpreters keep is not in it.
+// Save writes an archive of the session: its current workspace, its snapshots, its Lisp definitions
+// and its settings. The settings include the variables of its programs, so protect the archive like
+// these. [Manager.Load] creates a session from it, here or on another machine. Programs and the
+// state of interpreters are not in it.
 func (s *Session) Save(ctx context.Context, w io.Writer) (snapshot.Info, error) {
 	return perform[snapshot.Info](ctx, s, saveOp{}, hold.Streams{Stdout: w})
 }
 
-// SetSecrets adds secrets to the session, or replaces those of the same names:
-// programs that begin afterwards find them. A kept session's holder keeps values
-// that have no file and stays for them, without clients too.
+// SetSecrets adds secrets to the session, or replaces those with the same names, for programs that
+// start afterwards. A kept session's holder keeps values without a file in memory, and therefore
+// doesn't end when it has no clients.
 func (s *Session) SetSecrets(ctx context.Context, all map[string]Secret) error {
 	secrets := inner(all)
 	if err := box.CheckSecrets(secrets); err != nil {
@@ -267,8 +261,8 @@ func (s *Session) SetSecrets(ctx context.Context, all map[string]Secret) error {
 	return err
 }
 
-// Inspect reports what the session is and which limits its sandbox enforces. It
-// opens a running sandbox, but makes none: Sandbox is nil before the first program.
+// Inspect describes the session and the limits that its sandbox enforces. It opens a running
+// sandbox, but creates none: Sandbox is nil before the first program.
 func (s *Session) Inspect(ctx context.Context) (*Inspection, error) {
 	return perform[*Inspection](ctx, s, inspectOp{}, hold.Streams{})
 }
@@ -277,18 +271,17 @@ var errClosed = tool.Errorf(tool.Closed, "the session is closed; open another on
 
 var errReset = tool.Errorf(tool.Closed, "the session was reset during the call")
 
-// Reset empties the session: calls under way end, programs and what interpreters
-// keep are gone, and the next call starts from a new workspace with the mounts
-// copied again. The snapshots and the log stay. All handles on the session see
-// that. After an error Reset may be called again.
+// Reset empties the session: it ends running calls, programs and interpreters. The next call starts
+// with a new workspace into which the mounts were copied again. Snapshots and the log stay. Reset
+// applies to all handles on the session. After an error it may be called again.
 func (s *Session) Reset(ctx context.Context) error {
-	paused := awake(s.dir) // first: calls under way would be ended
+	paused := s.at.awake() // must come first: running calls would be cancelled
 	_, _, err := s.observeAlone(ctx, record{event: resetOp{}.event(), ours: paused != nil}, func(ctx context.Context, c journal.Call) (answer any, out journal.Outcome, err error) {
 		if paused != nil {
 			return nil, out, paused
 		}
 		unlock, err := s.exec.steady(ctx)
-		if tool.KindOf(err) == tool.Busy && awake(s.dir) == nil { // as by a snapshot, which ends with the others
+		if tool.KindOf(err) == tool.Busy && s.at.awake() == nil { // held by e.g. a snapshot, which ends with the other calls
 			s.generation.End(ctx, errReset)
 			unlock, err = s.exec.steady(ctx)
 		}
@@ -298,17 +291,14 @@ func (s *Session) Reset(ctx context.Context) error {
 		defer unlock()
 		err = s.generation.Replace(ctx, errReset, func() error {
 			files, _, err := s.exec.do(ctx, c, resetOp{}, hold.Streams{})
-			if fresh, ok := files.(*vfs.FS); ok {
-				err = errors.Join(err, s.vfs.Swap(fresh).Close())
-			}
-			return err
+			return errors.Join(err, s.at.renewed(files))
 		})
 		return nil, out, err
 	})
 	return err
 }
 
-// perform has the executor do one operation inside the session, and records it.
+// perform makes the executor perform one operation in the session, and records it.
 func perform[R any](ctx context.Context, s *Session, op operation, io hold.Streams) (R, error) {
 	var out R
 	answer, _, err := s.perform(ctx, op, io, "")
@@ -321,7 +311,7 @@ func perform[R any](ctx context.Context, s *Session, op operation, io hold.Strea
 	return answerAs[R](answer)
 }
 
-// perform is for the call of that id; "" makes one.
+// perform performs the call with that id; "" makes a new id.
 func (s *Session) perform(ctx context.Context, op operation, io hold.Streams, call string) (any, journal.Outcome, error) {
 	return s.observe(ctx, record{event: op.event(), id: call}, func(ctx context.Context, c journal.Call) (any, journal.Outcome, error) {
 		return s.exec.do(ctx, c, op, io)
@@ -330,10 +320,10 @@ func (s *Session) perform(ctx context.Context, op operation, io hold.Streams, ca
 
 type action func(context.Context, journal.Call) (any, journal.Outcome, error)
 
-// record is what is known of a call before it is made.
+// record is the part of a call's record that is known before the call.
 type record struct {
-	event Event  // without a tool nothing is recorded
-	id    string // "" makes one
+	event Event  // an event without a tool isn't recorded
+	id    string // "" makes a new id
 	ours  bool   // only this process knows the call
 }
 
@@ -346,7 +336,8 @@ func (s *Session) observe(ctx context.Context, r record, do action) (any, journa
 	})
 }
 
-// observeAlone is observe for what replaces what other calls work with.
+// observeAlone is like observe, for operations that replace the workspace or the sandbox of other
+// calls.
 func (s *Session) observeAlone(ctx context.Context, r record, do action) (any, journal.Outcome, error) {
 	ctx, leave, err := s.calls.Enter(ctx)
 	if err != nil {
@@ -358,7 +349,7 @@ func (s *Session) observeAlone(ctx context.Context, r record, do action) (any, j
 		answer, out, err := do(ctx, journal.Call{ID: call})
 		return answer, out, asToolError(err)
 	}
-	s.dir.Touch()
+	s.at.Touch()
 	began := time.Now()
 	event.Time, event.Session, event.Call, event.Caller = began.UTC(), s.ID(), call, journal.CallerOf(ctx)
 	ctx, span := s.m.tracer().Start(ctx, "wisbox "+event.Tool, trace.WithAttributes(attribute.String("wisbox.session", event.Session), attribute.String("wisbox.call", event.Call)))
@@ -372,7 +363,7 @@ func (s *Session) observeAlone(ctx context.Context, r record, do action) (any, j
 	return answer, out, asToolError(err)
 }
 
-// asToolError is err as a *tool.Error, and nil for nil.
+// asToolError returns err as a *tool.Error, and nil for nil.
 func asToolError(err error) error {
 	if err == nil {
 		return nil
@@ -380,7 +371,7 @@ func asToolError(err error) error {
 	return tool.AsError(err)
 }
 
-// tell gives the embedder the event.
+// tell passes the event to the embedder.
 func (s *Session) tell(event Event, err error) {
 	if cause := errors.Unwrap(err); cause != nil {
 		s.m.log.Info("call", "session", s.ID(), "tool", event.Tool, "outcome", event.Outcome, "cause", cause)
@@ -398,7 +389,7 @@ func (s *Session) tell(event Event, err error) {
 	}
 }
 
-// endSpan ends a call's span with what its event tells.
+// endSpan ends a call's span with the data of its event.
 func endSpan(span trace.Span, e Event) {
 	span.SetAttributes(attribute.String("wisbox.outcome", e.Outcome))
 	if e.Verdict != "" {
@@ -410,11 +401,10 @@ func endSpan(span trace.Span, e Event) {
 	span.End()
 }
 
-// Close ends the session: calls in flight are cancelled, programs killed. An
-// ephemeral session goes with its container, files and all; a kept one stays
-// for the next client. Of several handles ([Session.Clone]) the last one does
-// that; another one of a paused session doesn't wait for its calls. A second Close does
-// nothing.
+// Close ends the session: it cancels running calls and kills programs. It removes an ephemeral
+// session with its container and files; a kept session stays for the next client. If there are
+// several handles ([Session.Clone]), the last Close does that; Close of another handle of a paused
+// session doesn't wait for its calls. A second Close does nothing.
 func (s *Session) Close(ctx context.Context) error { return s.end(ctx, s.opts.Kept) }
 
 // end closes the session once; keepSandbox leaves the container for others.
@@ -435,22 +425,22 @@ func (s *Session) end(ctx context.Context, keepSandbox bool) error {
 	}
 	errs := []error{s.exec.letGo(ctx, keepSandbox)}
 	s.busy.Wait()
-	errs = append(errs, s.exec.close(ctx, keepSandbox), s.vfs.Load().Close(), s.dir.Close())
+	errs = append(errs, s.exec.close(ctx, keepSandbox), s.at.Close())
 	if !s.opts.Kept {
-		errs = append(errs, s.m.Remove(ctx, s.ID()))
+		errs = append(errs, s.m.discard(ctx, s.remove, s.ID()))
 	}
 	return errors.Join(errs...)
 }
 
-// pauseLook is how often a handle whose calls don't end looks whether the session is paused.
+// pauseLook is the interval at which a handle whose calls don't end checks for a pause.
 const pauseLook = 100 * time.Millisecond
 
-// awaitCalls waits for the calls of a handle, unless the session is paused: then they end
-// with the last handle, or the resume.
+// awaitCalls waits for the calls of a handle. If the session is paused, it doesn't: they end with
+// the last handle, or after the resume.
 func (s *Session) awaitCalls(over <-chan struct{}) {
 	look := time.NewTicker(pauseLook)
 	defer look.Stop()
-	for awake(s.dir) == nil {
+	for s.at.awake() == nil {
 		select {
 		case <-over:
 			return
@@ -459,24 +449,24 @@ func (s *Session) awaitCalls(over <-chan struct{}) {
 	}
 }
 
-// Usage is what a session takes at one moment, see [Session.Usage].
+// Usage is a session's resource usage at one moment, see [Session.Usage].
 type Usage struct {
 	Running bool           `json:"running"` // it has a container
 	Limits  sandbox.Limits `json:"limits"`
-	Disk    int64          `json:"disk_bytes"` // of the workspace; 0 also where it isn't counted
+	Disk    int64          `json:"disk_bytes"` // of the workspace; 0 also if it isn't counted
 	Inodes  int64          `json:"inodes"`
-	// Gauge is what the container takes; nil without one, and where that isn't counted.
+	// Gauge is the container's usage; nil if there is no container, or if it isn't counted.
 	Gauge *sandbox.Gauge `json:"container,omitempty"`
-	// Problem says why nobody knows whether there is a container.
+	// Problem explains why it is unknown whether there is a container.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Usage looks at what the session takes now. It starts nothing, and is not recorded.
+// Usage returns the session's current usage. It starts nothing and leaves no record.
 func (s *Session) Usage(ctx context.Context) (*Usage, error) {
 	return perform[*Usage](ctx, s, usageOp{}, hold.Streams{})
 }
 
-// Inspection is what `wisbox session inspect` shows.
+// Inspection is the content of `wisbox session inspect`.
 type Inspection struct {
 	ID        string    `json:"id"`
 	Kept      bool      `json:"kept"`
@@ -484,8 +474,8 @@ type Inspection struct {
 	Created   time.Time `json:"created_at"`
 	Image     string    `json:"image"`
 	Workspace string    `json:"workspace"`
-	Profile   string    `json:"profile,omitempty"` // that the session was created with
-	// What else it was created with: of variables and secrets the names.
+	Profile   string    `json:"profile,omitempty"` // the session's profile at its creation
+	// The other settings at its creation; for variables and secrets, the names.
 	Mounts       []hostmount.Mount `json:"mounts,omitempty"`
 	Env          []string          `json:"env,omitempty"`
 	Secrets      []string          `json:"secrets,omitempty"`
@@ -493,15 +483,15 @@ type Inspection struct {
 	AutoSnapshot bool              `json:"auto_snapshot,omitempty"`
 	TTL          time.Duration     `json:"ttl_ns,omitempty"`
 	Idle         time.Duration     `json:"idle_ns,omitempty"`
-	// Paused is since when programs stand still; nil where the session isn't paused.
+	// Paused is the time since when programs are frozen; nil if the session isn't paused.
 	Paused *time.Time `json:"paused_at,omitempty"`
-	// Limits are what was asked, whether it holds and by what. Before the first
-	// program only those of the workspace do.
+	// Limits are the requested limits, and whether and by what they are enforced. Before the first
+	// program, only the limits of the workspace are.
 	Limits []sandbox.LimitState `json:"limits"`
-	// Snapshots is what they take of the host's disk; nil where that isn't known.
+	// Snapshots is the disk space of the snapshots; nil if unknown.
 	Snapshots *snapshot.Usage `json:"snapshots,omitempty"`
 	Sandbox   *sandbox.Info   `json:"sandbox,omitempty"`
-	// Egress is what programs may connect to; nil without a rule.
+	// Egress has the rules and traffic of connections; nil without a rule.
 	Egress *Egress `json:"egress,omitempty"`
 	// Services are those of [SessionOptions.Services].
 	Services []sandbox.CompanionState `json:"services,omitempty"`

@@ -31,6 +31,13 @@ func session(t *testing.T, opts wisbox.SessionOptions) *wisbox.Session {
 // eachHost runs a test over a session of this process and over one that another
 // process holds.
 func eachHost(t *testing.T, opts wisbox.SessionOptions, test func(t *testing.T, s *wisbox.Session)) {
+	eachHere(t, opts, test)
+	t.Run("far", func(t *testing.T) { test(t, farWith(t, opts, wisbox.Options{})) })
+}
+
+// eachHere is eachHost for features that differ in far sessions, or that need more holders for
+// them.
+func eachHere(t *testing.T, opts wisbox.SessionOptions, test func(t *testing.T, s *wisbox.Session)) {
 	t.Run("local", func(t *testing.T) { test(t, session(t, opts)) })
 	t.Run("held", func(t *testing.T) {
 		s, _, _ := heldWith(t, time.Minute, opts)
@@ -47,7 +54,7 @@ func script(t *testing.T, s *wisbox.Session, code string) string {
 
 func content(t *testing.T, s *wisbox.Session, path string) string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(s.WorkspacePath(), path))
+	b, err := os.ReadFile(filepath.Join(workspace(s), path))
 	if os.IsNotExist(err) {
 		return "(none)"
 	}
@@ -56,14 +63,14 @@ func content(t *testing.T, s *wisbox.Session, path string) string {
 }
 
 func sessionDir(s *wisbox.Session) string {
-	dir := s.WorkspacePath()
-	for filepath.Base(dir) != s.ID() { // the workspace may lie on a disk of its own
+	dir := workspace(s)
+	for filepath.Base(dir) != s.ID() { // the workspace may be on a separate disk
 		dir = filepath.Dir(dir)
 	}
 	return dir
 }
 
-// logged are the records of a session's log.
+// logged returns the records of a session's log.
 func logged(t *testing.T, s *wisbox.Session) []wisbox.Event {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(sessionDir(s), "log.jsonl"))
@@ -103,8 +110,8 @@ func TestUndoTakesCallsBackOneByOne(t *testing.T) {
 	})
 }
 
-// Programs that live on and those of exec leave a step each, whether they change
-// anything or not: nobody knows when they are done.
+// Programs that live on and those of exec leave a step each, whether or not they change anything,
+// because their end isn't known.
 func TestUndoPassesOverStepsAfterWhichNothingHasChanged(t *testing.T) {
 	eachHost(t, wisbox.SessionOptions{AutoSnapshot: true}, func(t *testing.T, s *wisbox.Session) {
 		start := func(script string) {
@@ -127,7 +134,7 @@ func TestUndoPassesOverStepsAfterWhichNothingHasChanged(t *testing.T) {
 	})
 }
 
-// TestUndoTakesTheBeginningOfAnID: that no other has, in any case of its letters.
+// TestUndoTakesTheBeginningOfAnID if it is unique, in any case of its letters.
 func TestUndoTakesTheBeginningOfAnID(t *testing.T) {
 	eachHost(t, wisbox.SessionOptions{AutoSnapshot: true}, func(t *testing.T, s *wisbox.Session) {
 		text(t, s, "write_file", `{"file_path":"f","content":"1"}`)
@@ -181,13 +188,13 @@ func TestTheLogTellsWhatFilesACallChanged(t *testing.T) {
 	})
 }
 
-// TestACancelledCallSaysHowFarItCame: whichever process it runs in.
+// TestACancelledCallSaysHowFarItCame, in this process and in a holder.
 func TestACancelledCallSaysHowFarItCame(t *testing.T) {
 	eachHost(t, wisbox.SessionOptions{}, func(t *testing.T, s *wisbox.Session) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go func() {
-			assert.Eventually(t, func() bool { _, err := os.Stat(filepath.Join(s.WorkspacePath(), "begun")); return err == nil }, 20*time.Second, time.Millisecond)
+			assert.Eventually(t, func() bool { _, err := os.Stat(filepath.Join(workspace(s), "begun")); return err == nil }, 20*time.Second, time.Millisecond)
 			cancel()
 		}()
 		res, err := s.Call(ctx, "shell_execute", json.RawMessage(`{"script":"echo so far; touch begun; sleep 60"}`))
@@ -197,7 +204,7 @@ func TestACancelledCallSaysHowFarItCame(t *testing.T) {
 	})
 }
 
-// paths are what a call has changed, with a minus for what it removed.
+// paths returns the changes of a call, with a minus for removals.
 func paths(e wisbox.Event) (out []string) {
 	for _, c := range e.Changes {
 		if c.Removed {
@@ -216,12 +223,12 @@ func TestAFailedCallIsRolledBack(t *testing.T) {
 		assert.True(t, res.Failed)
 		assert.Contains(t, res.Text, "rolled back")
 		assert.Equal(t, "1", content(t, s, "f"))
-		assert.NoDirExists(t, filepath.Join(s.WorkspacePath(), "x"))
+		assert.NoDirExists(t, filepath.Join(workspace(s), "x"))
 		events := logged(t, s)
 		assert.True(t, events[1].RolledBack)
 
 		script(t, s, "printf 3 >f; exit 1")
-		assert.Equal(t, "3", content(t, s, "f"), "an exit code is no failure of the tool")
+		assert.Equal(t, "3", content(t, s, "f"), "an exit code is not a failure of the tool")
 		_, err = call(t, s, "write_file", `{"file_path":"f","content":"4"}`)
 		assert.Equal(t, tool.Exists, tool.KindOf(err))
 		assert.ErrorContains(t, err, "rolled back")
@@ -285,7 +292,7 @@ func TestResetEndsCallsUnderWay(t *testing.T) {
 }
 
 func TestADigestIsReplacedForASessionOrForAll(t *testing.T) {
-	eachHost(t, wisbox.SessionOptions{}, func(t *testing.T, s *wisbox.Session) {
+	eachHere(t, wisbox.SessionOptions{}, func(t *testing.T, s *wisbox.Session) {
 		text(t, s, "write_file", `{"file_path":"go.mod","content":"module example.com/x\n"}`)
 		source := func() string { return text(t, s, "workspace_digest", `{}`) }
 		assert.Contains(t, source(), `"source":"files"`)

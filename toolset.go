@@ -13,17 +13,17 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// ToolSet describes the tools without a session: names, texts and schemas, for
-// listing. Calls of its tools are refused.
+// ToolSet describes the tools without a session: names, texts and schemas, for listing. Calls of
+// its tools fail.
 func ToolSet() *tool.Set {
 	set, _ := ToolProfile("")
 	return set
 }
 
-// ToolProfile is ToolSet under the names and in the shapes that some models were
-// trained on, see package profile. An unknown profile is invalid.
+// ToolProfile is like ToolSet with the names and in the shapes that some models were trained on,
+// see package profile. An unknown profile is invalid.
 func ToolProfile(name string) (*tool.Set, error) {
-	// With explicit limits a bad one in the environment keeps nobody from the list.
+	// With explicit limits, an invalid limit in the environment doesn't prevent the list.
 	engine, err := wasm.New(&wasm.Options{Fuel: wasm.DefaultFuel, Memory: wasm.DefaultMemory})
 	if err != nil {
 		return nil, err
@@ -31,15 +31,14 @@ func ToolProfile(name string) (*tool.Set, error) {
 	return toolsOf(SessionOptions{Profile: name}, engine)
 }
 
-// Tools describes the tools that a session of this manager with such options has,
-// before it is open: their texts give the limits of its engines and its own. Calls
-// of these are refused.
+// Tools describes the tools of a future session of this manager with these options: their texts
+// have the limits of its engines and its own. Calls of these tools fail.
 func (m *Manager) Tools(opts *SessionOptions) (*tool.Set, error) {
 	o := SessionOptions{}
 	if opts != nil {
 		o = *opts
 	}
-	engine, err := m.here.wasm()
+	engine, err := m.wasm()
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +61,7 @@ func toolsOf(o SessionOptions, engine *wasm.Engine) (*tool.Set, error) {
 	return tool.NewSet(tools...), nil
 }
 
-// describedServices are services that can describe their tools and do nothing.
+// describedServices returns services that can only describe their tools.
 func describedServices(o SessionOptions, engine *wasm.Engine) (s *services, err error) {
 	s = &services{}
 	s.eval, err = evaltool.New(&evaltool.Options{
@@ -75,7 +74,7 @@ func describedServices(o SessionOptions, engine *wasm.Engine) (s *services, err 
 	return s, err
 }
 
-// described are tools that can be looked at and not called.
+// described returns tools that can be listed but not called.
 func described(tools []tool.Tool) []tool.Tool {
 	out := slices.Clone(tools)
 	for i, t := range tools {
@@ -86,8 +85,8 @@ func described(tools []tool.Tool) []tool.Tool {
 	return out
 }
 
-// Tools describes the session's tools, the embedder's own among them. They are run
-// by [Session.Call], which makes steps and records; calls of these are refused.
+// Tools describes the session's tools, including the embedder's own. Use [Session.Call] to run
+// them, which makes steps and records; calls of these tools fail.
 func (s *Session) Tools() *tool.Set {
 	base, err := s.m.Tools(&s.opts)
 	if err != nil { // the session was opened with it
@@ -119,8 +118,8 @@ func (s *Session) lookupExtra(name string) (tool.Tool, bool) {
 	return s.extra.Lookup(name)
 }
 
-// callExtra runs one of the embedder's own tools, and records it here: no other
-// process knows it.
+// callExtra runs one of the embedder's own tools and records it here, because no other process
+// knows it.
 func (s *Session) callExtra(ctx context.Context, t tool.Tool, raw json.RawMessage) (*tool.Result, error) {
 	answer, _, err := s.observe(ctx, record{event: journal.ForTool(t.Name, raw), ours: true}, func(ctx context.Context, _ journal.Call) (any, journal.Outcome, error) {
 		res, err := t.Call(ctx, raw)

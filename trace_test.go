@@ -17,7 +17,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// spans is a tracer provider that keeps what has ended.
+// spans is a tracer provider that keeps ended spans.
 type spans struct {
 	noop.TracerProvider
 	mu    sync.Mutex
@@ -66,8 +66,7 @@ func (s *span) End(...trace.SpanEndOption) {
 	s.to.ended = append(s.to.ended, s)
 }
 
-// below reports whether a span of that name has ended whose parent is a span of
-// another process.
+// below reports whether a span of that name has ended whose parent is a span of another process.
 func (s *spans) below(above trace.SpanContext, name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +114,7 @@ func TestACallItsContainerAndItsProgramAreSpans(t *testing.T) {
 	parent.End()
 }
 
-// A span in the caller's context is no wish for spans of ours.
+// A span in the caller's context doesn't enable spans of ours.
 func TestWithoutAProviderNothingIsTraced(t *testing.T) {
 	rec := &spans{}
 	m, _ := manager(t, wisbox.Options{})

@@ -1,20 +1,19 @@
 // Package agent is the host's side of the resident process of a sandbox: programs
-// start in less than a millisecond, because nothing is copied and nothing is waited
-// for between the request and the exec, and nothing that they start outlives them.
+// start in less than a millisecond, because nothing is copied or awaited between
+// the request and the exec, and nothing that they start outlives them.
 //
-// The agent is a program of its own (agent/inside), static and without dependencies; it
+// The agent is a separate program (agent/inside), static and without dependencies; it
 // comes with the library (agent/native), is the first process of every container, and
 // speaks the protocol of agent/wire over any stream. [Dial] takes such a stream. The
 // package knows no container engine; agent/resident finds the stream.
 //
 // # Inside
 //
-// The agent pumps and keeps time. Programs belong to monitors, uid 0 children
-// of the agent that are child subreapers: all descendants of a program are
-// descendants of its monitor, double forks and new sessions included. When the
-// program ends or is to end, its monitor kills its children until it has none,
-// and only then reports. A monitor that doesn't is killed by the agent, which
-// then does the same. When a connection ends, its programs do.
+// The agent copies streams and keeps time limits. Programs belong to monitors, uid 0 children
+// of the agent that are child subreapers: all descendants of a program are descendants of its
+// monitor, double forks and new sessions included. When the program ends or must end, its monitor kills its children
+// until none is left, and only then reports. If a monitor fails, the agent kills it, and then kills the tree itself.
+// When a connection ends, its programs end too.
 //
 // A plain program's monitor serves one program after the other and is always uid 0, so
 // programs can't signal, trace or reschedule it. It forks each with vfork semantics; the
@@ -28,7 +27,7 @@
 // A sandbox.PythonProgram is executed once, in a template that the agent starts
 // and that forks: its source is a module of the program's name, with the interpreter's site
 // packages but no user site. Each call is a fork of that template, made before
-// the call is known. Where the source has a function warm(inp, out), it is called
+// the call is known. If the source has a function warm(inp, out), it is called
 // there, with an empty inp and an out that leads nowhere, to do what main does
 // with nothing in it: the memory that it writes is then copied already. When the
 // call comes the fork gives
@@ -44,5 +43,5 @@ package agent
 
 import "github.com/wisbox/wisbox/agent/wire"
 
-// Hello is what the agent says of itself and its surroundings.
+// Hello describes the agent and its surroundings.
 type Hello = wire.Hello

@@ -70,7 +70,7 @@ func patiently(t *testing.T, limit time.Duration, try func(limit time.Duration) 
 	}
 }
 
-// output is what a program wrote and how it ended.
+// output is the output and the end of a program.
 type output struct {
 	sandbox.Result
 	out, err string

@@ -29,7 +29,7 @@ import (
 const barrier = math.MaxUint32
 
 // FuzzAgent: whatever a host says, the agent answers in frames that make sense,
-// or ends; and nothing of it is left. What is sent comes from a seed: no coverage
+// or ends; and nothing of it is left. The messages come from a seed: no coverage
 // guides into another process.
 func FuzzAgent(f *testing.F) {
 	adoptOrphans(f)
@@ -50,8 +50,7 @@ func TestAgentEndsOnGarbage(t *testing.T) {
 	}
 }
 
-// said is what a host says. Most of it is right, for what is wrong may end the
-// agent before it comes to the rest.
+// said generates a host's bytes. Most of them are valid, since invalid ones may end the agent before it reads the rest.
 var said = rapid.Custom(func(t *rapid.T) []byte {
 	h := &anyHost{T: t, wild: rapid.IntRange(0, 3).Draw(t, "wild") == 0}
 	all := wire.Append(nil, wire.Source, 0, []byte(fuzzKey+" echo\n"+fuzzSource))
@@ -125,8 +124,8 @@ func (h *anyHost) frame() []byte {
 	}
 }
 
-// socket is a frame about one. What is connected to is a port where nobody should listen, and
-// what a former one listens on.
+// socket is a frame about one. It connects to a port where nobody should listen, and to
+// ports on which earlier sockets listen.
 func (h *anyHost) socket() []byte {
 	number := 2000 + rapid.Uint32Range(0, h.sockets).Draw(h.T, "socket")
 	switch typ := pick(h, wire.SocketOpen, wire.SocketOpen, wire.SocketData, wire.SocketCredit, wire.SocketEnd, wire.SocketClose, wire.SocketReset); typ {
@@ -208,7 +207,7 @@ func sayToAgent(t testing.TB, said []byte) {
 	requireNoOrphans(t)
 }
 
-// listen reads what the agent says until it ends, and tells of the answer to the
+// listen reads what the agent says until it ends, and reports the answer to the
 // last ping.
 func listen(stdout io.Reader, answered func()) error {
 	ended := map[uint32]bool{}
@@ -225,7 +224,7 @@ func listen(stdout io.Reader, answered func()) error {
 			answered()
 		case typ == wire.IsHello || typ == wire.Pong || typ == wire.LimitsAre || typ == wire.Listed || typ == wire.PortIs || typ == wire.SocketOpened || typ == wire.Done && len(f.Payload) > 0:
 			if typ != wire.Pong && !json.Valid(f.Payload) {
-				return fmt.Errorf("%#x is no JSON: %q", typ, f.Payload)
+				return fmt.Errorf("%#x is not JSON: %q", typ, f.Payload)
 			}
 		case ended[f.Call]:
 			return fmt.Errorf("%#x after the exit of call %d", typ, f.Call)

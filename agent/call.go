@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// grace is how long what is left of a call may take once it should be over:
-	// the agent's exit after a kill or a deadline, a caller's Write after the exit.
+	// grace is the time for the rest of a call that should be over: the agent's exit after a kill or a deadline, a
+	// caller's Write after the exit.
 	grace = time.Second
-	// pulse is how long an agent that is late may take to answer a ping.
+	// pulse is the time for a late agent to answer a ping.
 	pulse = 2 * time.Second
 	// lastSignal is the highest signal that can be sent.
 	lastSignal = 30
@@ -31,7 +31,7 @@ type call struct {
 	conn   *Conn
 	number uint32
 	tty    bool
-	keeps  bool                      // the agent keeps its end until we say that we have it
+	keeps  bool                      // the agent keeps its end until we confirm it
 	outs   [wire.Channels]*outStream // of the channels that are forwarded
 	ins    [wire.Channels]*inStream
 
@@ -42,7 +42,7 @@ type call struct {
 	id        uint64 // of a detached program; set before started is closed, as pid is
 	pid       int
 
-	started chan struct{} // nil unless asked for; closed just before the exec
+	started chan struct{} // nil unless requested; closed just before the exec
 	exited  chan struct{} // closed when the tree is gone, or the connection
 	finish  sync.Once
 	exit    wire.Exit // set before exited is closed
@@ -75,8 +75,8 @@ func (c *Conn) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, err
 	return c.start(ctx, cmd, 0)
 }
 
-// StartAgent begins another mode of the agent's own program, as a program: with its
-// rights, seen to its end, in "/". Argv is that of the mode; Dir is not used.
+// StartAgent starts another mode of the agent's own program like a program, with a program's rights and a monitor, in
+// "/". Argv is that of the mode; Dir isn't used.
 func (c *Conn) StartAgent(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error) {
 	return c.start(ctx, cmd, wire.WithAgent)
 }
@@ -174,7 +174,7 @@ func newCall(c *Conn, cmd *sandbox.Cmd, started chan struct{}) *call {
 	return call
 }
 
-// outputs are the streams that a message on the control channel comes after.
+// outputs returns the streams whose data precedes a message on the control channel.
 func (c *call) outputs() []*outStream {
 	var outs []*outStream
 	for _, ch := range []wire.Channel{wire.Stdout, wire.Stderr} {
@@ -185,8 +185,7 @@ func (c *call) outputs() []*outStream {
 	return outs
 }
 
-// guard is the backstop of a deadline that the agent keeps: an agent that is
-// late and doesn't answer a ping either is lost.
+// guard backs up a deadline that the agent keeps: an agent that is late and doesn't answer a ping is lost.
 func (c *call) guard(timeout time.Duration) (stop func() bool) {
 	if timeout <= 0 {
 		return func() bool { return true }
@@ -211,10 +210,9 @@ func (c *call) probe() {
 	}
 }
 
-// abandon kills the call and waits for its exit, which comes even where a
-// caller's Write blocks.
+// abandon kills the call and waits for its exit, which comes even if a caller's Write blocks.
 func (c *call) abandon() {
-	go func() { _ = c.Kill() }() // an agent that takes nothing holds it
+	go func() { _ = c.Kill() }() // it blocks if the agent reads nothing
 	select {
 	case <-c.exited:
 		return
@@ -262,7 +260,7 @@ func (c *call) Resize(size sandbox.WinSize) error {
 	return c.tell(wire.Resize, binary.BigEndian.AppendUint16(payload, size.Rows))
 }
 
-// tell sends a frame about a running call; an ended one needs none.
+// tell sends a frame about a call, unless it has ended.
 func (c *call) tell(typ wire.Type, payload []byte) error {
 	select {
 	case <-c.exited:
@@ -276,7 +274,7 @@ func (c *call) tell(typ wire.Type, payload []byte) error {
 	}
 }
 
-// takeExit is the reader's last word on a call.
+// takeExit handles the exit frame of a call, the last one.
 func (c *call) takeExit(payload []byte) error {
 	var report wire.Exit
 	if err := json.NewDecoder(bytes.NewReader(payload)).Decode(&report); err != nil || !valid(&report) {
@@ -284,7 +282,7 @@ func (c *call) takeExit(payload []byte) error {
 		return wire.Errorf("an exit that makes no sense")
 	}
 	if c.keeps {
-		_ = c.conn.send(wire.Taken, c.number, nil) // before anybody looks what there is
+		_ = c.conn.send(wire.Taken, c.number, nil) // before anybody lists the programs
 	}
 	c.finish.Do(func() { c.exit = report; c.close() })
 	return nil
@@ -309,7 +307,7 @@ func (c *call) close() {
 	close(c.exited)
 }
 
-// result waits for what the writers still hold.
+// result waits for the writers' remaining data.
 func (c *call) result() (sandbox.Result, error) {
 	for _, out := range c.outs {
 		if out != nil {

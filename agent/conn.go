@@ -19,8 +19,8 @@ import (
 )
 
 // Conn is a connection to one agent. Its methods may be called from many
-// goroutines at once. It is a [sandbox.Runner], and a [sandbox.Networker] for where the
-// way to the agent carries no descriptors.
+// goroutines at once. It is a [sandbox.Runner], and a [sandbox.Networker] for connections to the agent that can't pass
+// descriptors.
 type Conn struct {
 	stream io.ReadWriteCloser
 	frames *wire.Reader
@@ -43,9 +43,8 @@ type Conn struct {
 var _ sandbox.Runner = (*Conn)(nil)
 
 // Dial waits for the hello of an agent at the other end of a stream. It owns the stream
-// from then on, and closes it on any error. ctx bounds the handshake only. Errors wrap
-// [sandbox.ErrUnavailable], or [sandbox.ErrUnsupported] where something answers that is
-// not our agent.
+// from then on, and closes it on any error. ctx bounds the handshake only. Errors wrap [sandbox.ErrUnavailable], or
+// [sandbox.ErrUnsupported] if the answer isn't our agent's.
 func Dial(ctx context.Context, stream io.ReadWriteCloser) (*Conn, error) {
 	c := &Conn{
 		stream:  stream,
@@ -85,7 +84,7 @@ func (c *Conn) handshake() error {
 	return nil
 }
 
-// Hello is what the agent said at the start.
+// Hello returns the agent's message at the start.
 func (c *Conn) Hello() Hello { return c.hello }
 
 // Done is closed when the connection has ended, from either side.
@@ -109,7 +108,7 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// Ping asks the agent for a sign of life.
+// Ping checks that the agent answers.
 func (c *Conn) Ping(ctx context.Context) error {
 	_, err := c.ask(ctx, wire.Ping, nil)
 	return err
@@ -162,30 +161,43 @@ func (c *Conn) Put(ctx context.Context, name string, mode fs.FileMode, content [
 }
 
 // Suspend stops the time limits of all programs of the agent, until Resume or the end of
-// the connection: before the sandbox is made to stand still. An agent that doesn't answer
-// meanwhile is not given up. After an error too it may have taken it: call Resume.
+// the connection. It comes before the sandbox is paused. A paused agent that doesn't answer isn't given up. Call Resume
+// even after an error, since the agent may have suspended.
 func (c *Conn) Suspend(ctx context.Context) error {
 	c.asleep.Store(true)
 	_, err := c.ask(ctx, wire.Suspend, nil)
 	return err
 }
 
-// Resume lets the time limits go on with what was left of them.
+// Resume continues the time limits with the time that was left.
 func (c *Conn) Resume(ctx context.Context) error {
 	_, err := c.ask(ctx, wire.Resume, nil)
 	c.asleep.Store(false)
 	return err
 }
 
-// EndAll ends every program that runs, with the status given: for a limit that
-// is watched from outside, as that of the disk.
+// EndAll ends every running program with the given status, for a limit that is watched from outside, such as the
+// disk's.
 func (c *Conn) EndAll(status sandbox.Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for number := range c.calls {
 		go c.out.write(wire.Kill, number, []byte(status))
 	}
-	go c.out.write(wire.Kill, 0, []byte(status)) // and what no call stands for
+	go c.out.write(wire.Kill, 0, []byte(status)) // and programs without a call
+}
+
+// Leave makes the agent end all programs and then itself. It returns when the connection has ended.
+func (c *Conn) Leave(ctx context.Context) error {
+	if err := c.send(wire.Leave, 0, nil); err != nil {
+		return err
+	}
+	select {
+	case <-c.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("end the agent: %w", ctx.Err())
+	}
 }
 
 func (c *Conn) ask(ctx context.Context, typ wire.Type, payload []byte) ([]byte, error) {
@@ -199,7 +211,7 @@ func (c *Conn) ask(ctx context.Context, typ wire.Type, payload []byte) ([]byte, 
 		c.mu.Unlock()
 	}()
 	sent := make(chan error, 1)
-	go func() { sent <- c.send(typ, number, payload) }() // an agent that takes nothing holds it
+	go func() { sent <- c.send(typ, number, payload) }() // it blocks if the agent reads nothing
 	select {
 	case err := <-sent:
 		if err != nil {
@@ -258,7 +270,7 @@ func (c *Conn) end(err error) {
 	close(c.done)
 }
 
-// number is a new one, for a socket.
+// number returns a new number for a socket.
 func (c *Conn) number() (uint32, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -288,11 +300,11 @@ func (c *Conn) drop(number uint32) {
 	delete(c.calls, number)
 }
 
-// teach sends a Python source once and gives its key.
+// teach sends a Python source once and returns its key.
 func (c *Conn) teach(name, source string) (string, error) {
 	sum := sha256.Sum256([]byte(name + "\n" + source))
 	key := hex.EncodeToString(sum[:16])
-	c.teaching.Lock() // not mu, for which the reader waits: writing may take long
+	c.teaching.Lock() // not mu, because writing may take long and the reader needs mu
 	defer c.teaching.Unlock()
 	if c.sources[key] {
 		return key, nil

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// stopped is why nothing more is read or written here: its owner has closed it, or its
-// deadline has passed.
+// stopped returns the error of a read or write that stopped: its owner has closed the connection, or its deadline has
+// passed.
 func stopped(closed chan struct{}, by *deadline) error {
 	if isClosed(closed) {
 		return net.ErrClosed

@@ -51,7 +51,7 @@ func (c *Conn) EndOthers(ctx context.Context) error {
 	return err
 }
 
-// drainBoth takes both streams of a detached program, of which the agent leaves out none.
+// drainBoth reads both streams of a detached program, since the agent always sends both.
 func drainBoth(cmd *sandbox.Cmd) {
 	for _, w := range []*io.Writer{&cmd.Stdout, &cmd.Stderr} {
 		if *w == nil {
@@ -77,7 +77,7 @@ func (c *Conn) Attach(ctx context.Context, id uint64, cmd sandbox.Cmd) (sandbox.
 		if call.exit.Error != nil {
 			return nil, wrap(call.exit.Error)
 		}
-	case <-ctx.Done(): // the agent has to answer yet; this handle may have the program then
+	case <-ctx.Done(): // the agent hasn't answered yet; this handle may get the program then
 		return nil, fmt.Errorf("attach to the program: %w", ctx.Err())
 	}
 	call.copyIns()

@@ -141,8 +141,8 @@ func TestADetachedProgramWithAReaderLosesNothing(t *testing.T) {
 	require.Empty(t, list, "%d was read to its end", id)
 }
 
-// TestAnEndThatNobodyReadIsKept: the host's process stands still or is killed, and the
-// program ends before the agent can know. The next one hears of it.
+// TestAnEndThatNobodyReadIsKept: the host's process is stopped or killed, and the program ends before the agent can
+// know. The next one hears of it.
 func TestAnEndThatNobodyReadIsKept(t *testing.T) {
 	f := start(t)
 	stream := &deaf{ReadWriteCloser: f.cmd.Connect(t), since: make(chan struct{}), closed: make(chan struct{})}
@@ -306,4 +306,25 @@ func TestWhatAProgramLeavesMayStay(t *testing.T) {
 	require.Equal(t, "2\n", count(4718))
 	f.EndAll(sandbox.StatusCancelled)
 	require.Eventually(t, func() bool { return count(4718) == "0\n" }, 30*time.Second, time.Millisecond)
+}
+
+// TestWhatLeavesNothingCostsNoMonitor: a program whose descendants may stay, and has none
+// left, gives its monitor to the next one. A monitor's start costs more than most programs.
+func TestWhatLeavesNothingCostsNoMonitor(t *testing.T) {
+	f := start(t)
+	parent := func(lifetime sandbox.Lifetime) string {
+		got := f.run(t, sandbox.Cmd{Argv: []string{"bash", "-c", "/bin/true; exec cat /proc/$$/stat"}, Lifetime: lifetime})
+		return strings.Fields(got.out)[3]
+	}
+	first := parent(sandbox.LifetimeSelf)
+	for range 5 {
+		require.Equal(t, first, parent(sandbox.LifetimeSelf))
+	}
+	require.Equal(t, first, parent(sandbox.LifetimeCall))
+	p, err := f.Start(t.Context(), sandbox.Cmd{Argv: []string{"bash", "-c", "/bin/true; exit 3"}, Lifetime: sandbox.LifetimeLeft})
+	require.NoError(t, err)
+	res, err := p.Wait(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 3, res.ExitCode)
+	require.Equal(t, first, parent(sandbox.LifetimeSelf))
 }

@@ -47,8 +47,8 @@ func needsRoot(t testing.TB) {
 	}
 }
 
-// tree is what the scripts of trees have: fork is tried until there is room, and
-// up says that all of it is there.
+// tree is the common part of the scripts of process trees: it retries fork until there is room, and up reports a
+// complete tree.
 const tree = `
 import os,signal,time
 def up(): os.write(1,b'up')

@@ -20,15 +20,14 @@ import (
 var _ sandbox.Networker = (*Conn)(nil)
 
 const (
-	// mostStreams and mostPorts are how many connections a Conn has at a time, and how
-	// many sockets for more of them and for UDP. Those count that were closed here and of
-	// which the agent hasn't said the last word.
+	// mostStreams and mostPorts are the maximum numbers of connections of a Conn, and of its listeners and UDP sockets.
+	// Sockets that were closed here count until the agent confirms it.
 	mostStreams = 512
 	mostPorts   = 2560
-	// mostHeld is how much data waits to be written to the agent, in frames.
+	// mostHeld is the maximum of waiting data for the agent, in frames.
 	mostHeld = 4
-	// mostOut is how many bytes wait to be written at most. Four pieces of data and a
-	// few small frames for each socket are a third of it.
+	// mostOut is the maximum of bytes that wait to be written. Four pieces of data and a few small frames for each
+	// socket are a third of it.
 	mostOut = 1 << 20
 )
 
@@ -36,8 +35,8 @@ const (
 type network struct {
 	conn    *Conn
 	begin   sync.Once
-	streams chan struct{} // a place in it for each connection
-	accepts chan struct{} // and for each that somebody waits for
+	streams chan struct{} // an item for each connection
+	accepts chan struct{} // and for each waiting Accept
 	ports   chan struct{} // and for each other socket
 	held    chan struct{} // and for each frame of data that waits in out
 
@@ -48,7 +47,7 @@ type network struct {
 	more chan struct{}     // out has something; room for one
 }
 
-// place is a socket's in the network. The reader's own but for its number.
+// place is a socket's place in the network. Apart from number, only the reader uses it.
 type place struct {
 	number uint32
 	opened bool
@@ -56,15 +55,15 @@ type place struct {
 	leave  func()
 }
 
-// carried is a socket that the agent keeps, and what it speaks to. Its methods are called by the reader, and wait for
-// nobody. An error of theirs is a broken protocol.
+// carried is the host's end of a socket that the agent keeps. The reader calls its methods, which never wait. Their
+// errors mean a broken protocol.
 type carried interface {
 	opened(local, peer netip.AddrPort)
 	data(payload []byte) error
 	credit(n uint32) error
 	end() error
-	// over is called once, last, by whoever ends the connection too: cause is why the socket was not opened or was lost, and nil
-	// for one that the agent has closed.
+	// over is called once, as the last method, also when the connection ends. cause is the reason why the socket was
+	// not opened or was lost, nil if the agent closed it.
 	over(cause error)
 }
 
@@ -75,8 +74,8 @@ func newNetwork(c *Conn) *network {
 	}
 }
 
-// Listen implements [sandbox.Networker]: what comes is carried by frames. A connection has
-// CloseWrite, and Reset for one that must not look complete.
+// Listen implements [sandbox.Networker]: frames carry the connections. A connection has CloseWrite, and Reset, which
+// doesn't look like a regular end.
 func (c *Conn) Listen(ctx context.Context, addr netip.AddrPort) (net.Listener, error) {
 	l := newListener(c.net)
 	number, err := c.net.openPort(ctx, l, &l.port, request(wire.AskListen, addr), addr)
@@ -135,7 +134,7 @@ func connOrNone[T any](conn T, err error) (T, error) {
 
 var errPorts = errors.New("too many ports are open in the sandbox")
 
-// openPort opens a socket that has an address, and waits for it.
+// openPort opens a socket with an address, and waits until it is open.
 func (n *network) openPort(ctx context.Context, s carried, p *port, request string, want netip.AddrPort) (uint32, error) {
 	select {
 	case n.ports <- struct{}{}:
@@ -162,8 +161,7 @@ func (n *network) openPort(ctx context.Context, s carried, p *port, request stri
 	return number, nil
 }
 
-// open asks for a socket. leave is called when the agent has said the last word on it, or
-// at once if the request fails.
+// open requests a socket. leave is called after the agent's last frame about it, or at once if the request fails.
 func (n *network) open(s carried, request string, leave func()) (uint32, error) {
 	n.begin.Do(func() { go n.write() })
 	number, err := n.give(s, leave)
@@ -195,7 +193,7 @@ func (n *network) find(number uint32) *place {
 	return n.all[number]
 }
 
-// drop ends a socket after its last frame, unless that of all ends it.
+// drop ends a socket after its last frame, unless lose does.
 func (n *network) drop(p *place, cause error) {
 	n.mu.Lock()
 	ours := n.all[p.number] == p
@@ -218,7 +216,7 @@ func (n *network) lose(cause error) {
 	}
 }
 
-// take is for frames about sockets.
+// take handles frames about sockets.
 func (n *network) take(f wire.Frame) error {
 	p := n.find(f.Call)
 	if p == nil {
@@ -227,7 +225,7 @@ func (n *network) take(f wire.Frame) error {
 	if f.Type == wire.SocketOpened {
 		return n.takeOpened(p, f.Payload)
 	}
-	if f.Type == wire.SocketClosed && len(f.Payload) == 0 { // of one that is not open, too: we gave it up
+	if f.Type == wire.SocketClosed && len(f.Payload) == 0 { // also for a socket that isn't open: we gave it up
 		n.drop(p, nil)
 		return nil
 	}
@@ -262,10 +260,10 @@ func (n *network) takeOpened(p *place, payload []byte) error {
 	return nil
 }
 
-// say writes a frame that is not data, later: who closes a connection waits for nobody.
+// say queues a frame without data. It doesn't wait, so Close doesn't either.
 func (n *network) say(typ wire.Type, number uint32, payload []byte) { n.add(typ, number, payload, 0) }
 
-// add has a frame written; data is 1 for one that has a place in held.
+// add queues a frame; data is 1 if the frame has a place in held.
 func (n *network) add(typ wire.Type, number uint32, payload []byte, data int) {
 	n.mu.Lock()
 	if n.all != nil {
@@ -274,7 +272,7 @@ func (n *network) add(typ wire.Type, number uint32, payload []byte, data int) {
 	}
 	full := len(n.out) > mostOut
 	n.mu.Unlock()
-	if full { // no honest agent: one that takes nothing may soon send nothing
+	if full { // a dishonest agent: an honest one that reads nothing soon can't send
 		go n.conn.end(wire.Errorf("the agent sends, and takes nothing"))
 		return
 	}
@@ -284,7 +282,7 @@ func (n *network) add(typ wire.Type, number uint32, payload []byte, data int) {
 	}
 }
 
-// write writes what there is until the connection ends.
+// write writes queued frames until the connection ends.
 func (n *network) write() {
 	var spare []byte
 	for {
@@ -308,7 +306,7 @@ func (n *network) write() {
 	}
 }
 
-// port is what listeners and sockets for UDP have in common.
+// port is the common part of listeners and UDP sockets.
 type port struct {
 	net      *network
 	number   uint32
@@ -317,7 +315,7 @@ type port struct {
 	gone     chan struct{} // closed after the last frame
 	once     sync.Once
 
-	mu      sync.Mutex // guards what follows until answered is closed
+	mu      sync.Mutex // guards the fields below until answered is closed
 	local   netip.AddrPort
 	refused error
 }
@@ -329,7 +327,7 @@ func newPort(n *network) port {
 func (p *port) opened(local, _ netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.refused == nil { // else the connection has ended at the same time
+	if p.refused == nil { // otherwise the connection has ended at the same time
 		p.local = local
 		close(p.answered)
 	}
@@ -399,7 +397,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	return s, nil
 }
 
-// place waits for a place; false is the listener's end.
+// place waits for a place. It returns false if the listener has ended.
 func (l *listener) place(in chan<- struct{}) bool {
 	select {
 	case in <- struct{}{}:
@@ -410,8 +408,7 @@ func (l *listener) place(in chan<- struct{}) bool {
 	return false
 }
 
-// failed is the error of an Accept. Only those pass that an agent has for want of
-// something.
+// failed returns the error of an Accept. It passes on only an agent's lack of resources.
 func (l *listener) failed(cause error) error {
 	for _, passes := range []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM} {
 		if errors.Is(cause, passes) {

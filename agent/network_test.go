@@ -146,7 +146,7 @@ func TestACarriedConnectionThatIsCutNeverLooksWhole(t *testing.T) {
 }
 
 // TestWhoDoesNotReadKeepsNobodyWaiting: a connection whose other end takes nothing stops after
-// what may be on its way, while others and programs go on. What it holds is given
+// what may be on its way, while others and programs go on. It gets the held bytes
 // once it reads.
 func TestWhoDoesNotReadKeepsNobodyWaiting(t *testing.T) {
 	f := start(t)

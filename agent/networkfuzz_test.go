@@ -65,7 +65,7 @@ func (l *lateImpostor) Write(p []byte) (int, error) {
 
 func (l *lateImpostor) Close() error { return nil }
 
-// open is what an agent says of a socket that it has opened.
+// open is an agent's answer about an opened socket.
 func open(number uint32) []byte {
 	text, _ := json.Marshal(wire.Opened{Local: netip.MustParseAddrPort("127.0.0.1:53"), Peer: netip.MustParseAddrPort("127.0.0.1:1234")})
 	return wire.Append(nil, wire.SocketOpened, number, text)

@@ -13,7 +13,7 @@ import (
 	"github.com/wisbox/wisbox/agent/wire"
 )
 
-// packets is a socket for UDP whose datagrams are carried by frames, a [net.PacketConn].
+// packets is a UDP socket whose datagrams are carried by frames, a [net.PacketConn].
 type packets struct {
 	port
 	readable chan struct{}
@@ -40,7 +40,7 @@ func (p *packets) data(payload []byte) error {
 	return nil
 }
 
-// ReadFrom implements [net.PacketConn]. What is longer than b is cut.
+// ReadFrom implements [net.PacketConn]. A datagram longer than b is cut.
 func (p *packets) ReadFrom(b []byte) (int, net.Addr, error) {
 	for {
 		if err := stopped(p.closed, &p.readBy); err != nil {
@@ -60,7 +60,7 @@ func (p *packets) ReadFrom(b []byte) (int, net.Addr, error) {
 	}
 }
 
-// next is the next datagram, nil where there is none; its bytes are granted again.
+// next returns the next datagram, nil if there is none; its bytes are granted again.
 func (p *packets) next() []byte {
 	p.mu.Lock()
 	if len(p.queue) == 0 {
@@ -71,7 +71,7 @@ func (p *packets) next() []byte {
 	if p.queue = p.queue[1:]; len(p.queue) == 0 {
 		p.queue = nil
 	} else {
-		wake(p.readable) // for who else reads
+		wake(p.readable) // for another reader
 	}
 	credit := wire.SocketWindow - p.granted
 	for _, waits := range p.queue {

@@ -8,9 +8,8 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// read takes frames until the stream ends or breaks the protocol. It never
-// waits for anyone but the stream: what the frames hold goes into buffers that
-// the windows bound.
+// read reads frames until the stream ends or breaks the protocol. It waits only for the stream: the content of frames
+// goes into buffers, which the windows bound.
 func (c *Conn) read() {
 	for {
 		f, err := c.frames.Next()
@@ -60,7 +59,7 @@ func (c *Conn) find(number uint32) *call {
 	return c.calls[number]
 }
 
-// answer passes an answer on; one that nobody waits for any more is dropped.
+// answer passes an answer on, or drops it if nobody waits any more.
 func (c *Conn) answer(f wire.Frame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// newRequest checks a Cmd and makes the request of it.
+// newRequest checks a Cmd and returns its request.
 func newRequest(cmd *sandbox.Cmd) (*wire.Request, error) {
 	if (len(cmd.Argv) == 0) == (cmd.Python == nil) {
 		return nil, fmt.Errorf("%w: give either argv or a python program", sandbox.ErrInvalid)
@@ -63,7 +63,7 @@ func newHead(cmd *sandbox.Cmd) wire.RequestHead {
 	return head
 }
 
-// bounds gives what of a stream is forwarded and kept.
+// bounds returns how much of a stream is forwarded and kept.
 func bounds(capture *sandbox.Capture, wanted bool) [2]int64 {
 	b := [2]int64{-1, 0}
 	if capture != nil {
@@ -75,11 +75,11 @@ func bounds(capture *sandbox.Capture, wanted bool) [2]int64 {
 	return b
 }
 
-// encode is the payload of a request, if a frame can hold it.
+// encode returns the payload of a request, if a frame can hold it.
 func encode(r *wire.Request) ([]byte, error) {
 	payload := r.Encode()
 	if len(payload) > wire.MaxFrame {
-		return nil, fmt.Errorf("%w: argv and environment are %d bytes, at most %d are possible", sandbox.ErrInvalid, len(payload), wire.MaxFrame)
+		return nil, fmt.Errorf("%w: argv and environment have %d bytes; the maximum is %d", sandbox.ErrInvalid, len(payload), wire.MaxFrame)
 	}
 	return payload, nil
 }

@@ -39,7 +39,7 @@ func resultOf(e *wire.Exit, tails [wire.Channels][]byte) sandbox.Result {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// signalName is a signal's name without SIG; "" is none.
+// signalName returns a signal's name without SIG; "" means none.
 func signalName(number int) string {
 	if number == 0 {
 		return ""
@@ -50,8 +50,8 @@ func signalName(number int) string {
 	return fmt.Sprint(number)
 }
 
-// StartError says why a program could not be started as asked. It also wraps
-// the fs or syscall error of the same meaning, where there is one.
+// StartError reports why a program could not be started as requested. It also wraps the
+// fs or syscall error of the same meaning, if there is one.
 type StartError wire.StartError
 
 func (e *StartError) Error() string {
@@ -63,16 +63,16 @@ func (e *StartError) Error() string {
 	case "internal":
 		return "start the program: " + e.Message
 	case "unknown":
-		return "there is no such program; list what there is"
+		return "program not found; list the programs"
 	case "held":
 		return "another handle has this program"
 	case "permission":
-		return "cwd can't be entered: " + e.Message + "; give its mode back with chmod, or take another cwd"
+		return "cwd can't be entered: " + e.Message + "; give its mode back with chmod, or use another cwd"
 	}
 	return "cwd can't be entered: " + e.Message
 }
 
-// Unwrap gives the error that a file system call would have given.
+// Unwrap returns the error that a file system call would return.
 func (e *StartError) Unwrap() error {
 	switch e.Kind {
 	case "not_found":
@@ -85,7 +85,7 @@ func (e *StartError) Unwrap() error {
 	return nil
 }
 
-// wrap gives the error of the sandbox contract.
+// wrap returns the error of the sandbox contract.
 func wrap(start *wire.StartError) error {
 	e := (*StartError)(start)
 	switch e.Kind {

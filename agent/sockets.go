@@ -20,15 +20,15 @@ import (
 // Sockets asks an agent for sockets of its network, see [sandbox.Networker].
 type Sockets struct {
 	conn   *net.UnixConn
-	asking *lock.Mutex // held by the one whose answer is next
+	asking *lock.Mutex // held by the caller whose answer is next
 }
 
 var _ sandbox.Networker = (*Sockets)(nil)
 
-// NewSockets owns the socket for descriptors of a connection to an agent.
+// NewSockets returns Sockets that own the socket for descriptors of a connection to an agent.
 func NewSockets(conn *net.UnixConn) *Sockets { return &Sockets{conn: conn, asking: lock.New()} }
 
-// Close ends the asking; what was handed over stays.
+// Close ends requests; sockets from earlier requests stay open.
 func (s *Sockets) Close() error { return s.conn.Close() }
 
 // Listen implements [sandbox.Networker].
@@ -75,8 +75,7 @@ func (s *Sockets) dial(ctx context.Context, request string, domain int, to unix.
 	return net.FileConn(file)
 }
 
-// connect connects to loopback: that takes no time, but where the queue of a program
-// that doesn't accept is full.
+// connect connects to loopback, which takes no time unless the queue of a program that doesn't accept is full.
 func connect(ctx context.Context, fd int, to unix.Sockaddr) error {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return err
@@ -94,7 +93,7 @@ func connect(ctx context.Context, fd int, to unix.Sockaddr) error {
 	return ctx.Err()
 }
 
-// failed is how a connection attempt that has ended did so.
+// failed returns the result of a finished connection attempt.
 func failed(fd int) error {
 	errno, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	if errno != 0 {
@@ -103,12 +102,11 @@ func failed(fd int) error {
 	return err
 }
 
-// askTime is how long an agent may take to answer. One that doesn't is asked no more.
+// askTime is the time for an agent to answer. After that it gets no more requests.
 const askTime = 10 * time.Second
 
-// ask sends a request and takes the socket that answers it, if it is what was asked for:
-// it comes out of the sandbox. An answer that its caller didn't wait for is taken all
-// the same, for the next one is another's.
+// ask sends a request and receives the socket that answers it. It checks the kind, since the socket comes out of the
+// sandbox. It receives the answer even if its caller no longer waits, since the next answer is another caller's.
 func (s *Sockets) ask(ctx context.Context, request string, want socket) (*os.File, error) {
 	if err := s.asking.Lock(ctx); err != nil {
 		return nil, err
@@ -139,12 +137,12 @@ func (s *Sockets) ask(ctx context.Context, request string, want socket) (*os.Fil
 	return got.file, nil
 }
 
-// take asks for a socket and checks it; asking is held.
+// take requests a socket and checks it. The caller must hold asking.
 func (s *Sockets) take(request string, want socket) (*os.File, error) {
 	_ = s.conn.SetDeadline(time.Now().Add(askTime))
 	file, err := s.exchange(request)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		s.conn.Close() // the answer, if it came, would be taken for the next one's
+		s.conn.Close() // a late answer would be taken for the next one
 	}
 	if err != nil {
 		return nil, err
@@ -201,25 +199,4 @@ func received(control []byte) (files []*os.File) {
 type socket struct {
 	domain, kind int
 	listens      bool
-}
-
-// check makes sure that a descriptor is one.
-func (s socket) check(fd int) error {
-	protocol := unix.IPPROTO_TCP
-	if s.kind == unix.SOCK_DGRAM {
-		protocol = unix.IPPROTO_UDP
-	}
-	accepts := 0
-	if s.listens {
-		accepts = 1
-	}
-	for option, want := range map[int]int{
-		unix.SO_DOMAIN: s.domain, unix.SO_TYPE: s.kind, unix.SO_PROTOCOL: protocol, unix.SO_ACCEPTCONN: accepts,
-	} {
-		got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, option)
-		if err != nil || got != want {
-			return errors.Join(err, errors.New("the agent handed over something else"))
-		}
-	}
-	return nil
 }

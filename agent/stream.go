@@ -9,8 +9,8 @@ import (
 	"github.com/wisbox/wisbox/agent/wire"
 )
 
-// outStream carries one stream from the agent to a writer. What it holds is
-// bounded by what was granted. The goroutine that writes exists only while
+// outStream carries one stream from the agent to a writer. The bytes that
+// it holds are bounded by the grant. The goroutine that writes exists only while
 // there is something to write.
 type outStream struct {
 	call *call
@@ -28,7 +28,7 @@ type outStream struct {
 	written int64         // of them
 	moved   sync.Cond     // written or dead has changed
 
-	first []*outStream // what came on these before goes to their writers before
+	first []*outStream // earlier data of these streams is written first
 }
 
 func newOutStream(c *call, ch wire.Channel, w io.Writer) *outStream {
@@ -37,7 +37,10 @@ func newOutStream(c *call, ch wire.Channel, w io.Writer) *outStream {
 	return s
 }
 
-// put takes data from the reader, which it never keeps waiting.
+// swapped is the smallest payload, in bytes, whose memory a stream takes rather than copy it.
+const swapped = 16 << 10
+
+// put adds the payload of the reader's last frame. It never waits.
 func (s *outStream) put(data []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +53,11 @@ func (s *outStream) put(data []byte) error {
 		return nil
 	}
 	s.taken += int64(len(data))
-	s.buf = append(s.buf, data...)
+	if len(s.buf) == 0 && len(data) >= swapped {
+		s.buf = s.call.conn.frames.Swap(s.buf)
+	} else {
+		s.buf = append(s.buf, data...)
+	}
 	if s.writing == nil && len(s.buf) > 0 {
 		s.writing = make(chan struct{})
 		go s.write(s.writing)
@@ -77,8 +84,8 @@ func (s *outStream) write(done chan struct{}) {
 	}
 }
 
-// next swaps the buffers: gives what is to be written, nil when nothing is, and
-// the credit for what was written before.
+// next swaps the buffers: it returns the data to write, nil if there is none, and the credit for the data written
+// before.
 func (s *outStream) next() (data []byte, credit int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +107,7 @@ func (s *outStream) next() (data []byte, credit int) {
 	return data, credit
 }
 
-// flush waits until all that has come so far is written, or never will be.
+// flush waits until all data so far is written, or never will be.
 func (s *outStream) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,8 +116,7 @@ func (s *outStream) flush() {
 	}
 }
 
-// discard gives up the writer, which may be blocked: what still comes is
-// thrown away and granted again at once.
+// discard gives up the writer, which may be blocked: later data is discarded and granted again at once.
 func (s *outStream) discard() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +125,7 @@ func (s *outStream) discard() {
 	s.refill()
 }
 
-// refill grants again all that a dead stream threw away. s.mu is held.
+// refill grants again all data that a dead stream has discarded. The caller must hold s.mu.
 func (s *outStream) refill() {
 	credit := wire.Window - s.granted
 	if credit > 0 && !s.closed {
@@ -194,7 +200,7 @@ func (s *inStream) copy() {
 	}
 }
 
-// room waits for credit and gives how much of size may be read; 0 is the end.
+// room waits for credit and returns how much of size may be read; 0 is the end.
 func (s *inStream) room(size int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,7 +221,7 @@ func (s *inStream) pass(data []byte) bool {
 	return !closed && s.call.conn.send(wire.Data|wire.Type(s.ch), s.call.number, data) == nil
 }
 
-// grant takes credit from the agent, never more than was used.
+// grant adds credit from the agent, which must not exceed the used credit.
 func (s *inStream) grant(n uint32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/wisbox/wisbox/agent/wire"
 )
 
-// stream is a connection in the sandbox that is carried by frames, a [net.Conn].
+// stream is a connection in the sandbox whose data is carried by frames, a [net.Conn].
 type stream struct {
 	net    *network
 	number uint32
@@ -50,14 +50,14 @@ func newStream(n *network) *stream {
 	}
 }
 
-// open asks for it; it has a place.
+// open requests the connection, which already has a place.
 func (s *stream) open(place <-chan struct{}, request string) (err error) {
 	s.place = place
 	s.number, err = s.net.open(s, request, s.leavePlace)
 	return err
 }
 
-// move has it give up its place for another one, unless it has left it already.
+// move exchanges its place for another one, unless it has already left it.
 func (s *stream) move(to <-chan struct{}) {
 	s.mu.Lock()
 	from := s.place
@@ -71,7 +71,7 @@ func (s *stream) move(to <-chan struct{}) {
 	<-from
 }
 
-// leavePlace is called once, at its end.
+// leavePlace gives up its place. It is called once, at the end.
 func (s *stream) leavePlace() {
 	s.mu.Lock()
 	from := s.place
@@ -80,7 +80,7 @@ func (s *stream) leavePlace() {
 	<-from
 }
 
-// why is the cause of a stream that is gone.
+// why returns the reason why a stream is gone.
 func (s *stream) why() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +90,7 @@ func (s *stream) why() error {
 func (s *stream) opened(local, peer netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lost == nil { // else the connection has ended at the same time
+	if s.lost == nil { // otherwise the connection has ended at the same time
 		s.local, s.peer = local, peer
 		close(s.answered)
 	}
@@ -103,7 +103,7 @@ func (s *stream) data(payload []byte) error {
 		return wire.Errorf("more data than granted, or after the end")
 	}
 	select {
-	case <-s.closed: // it is thrown away, and never granted again
+	case <-s.closed: // discarded, and never granted again
 		return nil
 	default:
 	}
@@ -153,7 +153,7 @@ func (s *stream) over(cause error) {
 	close(s.gone)
 }
 
-// wake leaves a sign for who waits, or will.
+// wake wakes a present or future waiter.
 func wake(sign chan struct{}) {
 	select {
 	case sign <- struct{}{}:
@@ -161,7 +161,7 @@ func wake(sign chan struct{}) {
 	}
 }
 
-// Read implements [net.Conn]. What came before a reset is read before its error.
+// Read implements [net.Conn]. Bytes that arrived before a reset are read before its error.
 func (s *stream) Read(b []byte) (int, error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
@@ -191,7 +191,7 @@ func (s *stream) Read(b []byte) (int, error) {
 	}
 }
 
-// take reads what there is: bytes, with the credit that is due for them, or the end.
+// take returns available bytes with the credit due for them, or the end.
 func (s *stream) take(b []byte) (n, credit int, end error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,7 +231,7 @@ func (s *stream) Write(b []byte) (written int, err error) {
 	return written, nil
 }
 
-// reserve waits until the agent takes bytes, at most size of them.
+// reserve waits until the agent accepts bytes, and returns their number, at most size.
 func (s *stream) reserve(size int) (int, error) {
 	for {
 		if err := stopped(s.closed, &s.writeBy); err != nil {
@@ -261,7 +261,7 @@ func (s *stream) reserve(size int) (int, error) {
 	}
 }
 
-// send hands bytes over that are reserved, or gives them back.
+// send sends reserved bytes, or returns the reservation.
 func (s *stream) send(b []byte) error {
 	select {
 	case s.net.held <- struct{}{}:
@@ -283,7 +283,7 @@ func (s *stream) failed(op string, err error) error {
 	return &net.OpError{Op: op, Net: "tcp", Source: s.LocalAddr(), Addr: s.RemoteAddr(), Err: err}
 }
 
-// CloseWrite ends what is written. What comes can still be read.
+// CloseWrite ends the writing half. Reading goes on.
 func (s *stream) CloseWrite() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()

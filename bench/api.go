@@ -11,13 +11,12 @@ import (
 	"strings"
 )
 
-// podmanAPI runs a program as a client of Podman's API does it: create, attach,
-// inspect. It is the base, so it is as lean as it can be: one kept connection,
-// and one for the attach.
+// podmanAPI runs a program as a client of Podman's API would: create, attach, inspect. As the base
+// of comparisons it is as lean as possible: one kept connection, and one for the attach.
 type podmanAPI struct {
 	url, container string
 	client         *http.Client
-	made           []string // containers that createAndStart made
+	made           []string // containers that createAndStart created
 }
 
 func (a *podmanAPI) socket() string { return strings.TrimPrefix(a.url, "unix://") }
@@ -50,8 +49,7 @@ func (a *podmanAPI) execTrue() error {
 	return nil
 }
 
-// createAndStart is what Podman itself needs for a container: the floor of a session's
-// start.
+// createAndStart does Podman's own work for a container: the minimum for a session's start.
 func (a *podmanAPI) createAndStart(image string) error {
 	var created struct{ Id string }
 	if err := a.ask("POST", "/containers/create", fmt.Sprintf(`{"image":%q,"command":["sleep","infinity"],"netns":{"nsmode":"none"}}`, image), &created); err != nil {
@@ -61,7 +59,7 @@ func (a *podmanAPI) createAndStart(image string) error {
 	return a.ask("POST", "/containers/"+created.Id+"/start", "", nil)
 }
 
-// removeAll removes what createAndStart made.
+// removeAll removes the containers of createAndStart.
 func (a *podmanAPI) removeAll() {
 	for _, id := range a.made {
 		_ = a.ask("DELETE", "/containers/"+id+"?force=true&timeout=0", "", nil)
@@ -92,7 +90,7 @@ func (a *podmanAPI) ask(method, path, body string, into any) error {
 	return json.Unmarshal(raw, into)
 }
 
-// attach starts the exec and reads to its end.
+// attach starts the exec and reads until its end.
 func (a *podmanAPI) attach(id string) error {
 	c, err := net.Dial("unix", a.socket())
 	if err != nil {

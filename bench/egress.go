@@ -36,7 +36,7 @@ const (
 	clientRole = "egress-client"
 )
 
-// way is how the client reaches the server.
+// way is how the client connects to the server.
 type way struct {
 	what string
 	ask  func(ctx context.Context, kind string, n int) (samples, error)
@@ -87,7 +87,7 @@ func (b *bench) egress(ctx context.Context) error {
 		way{"proxy", hostClient(self, outside.Addr().String())}, way{"straight", hostClient(self, "straight:"+server.Addr().String())})
 }
 
-// compareWays adds the rows. The ways are asked in turn.
+// compareWays adds the rows, alternating between the ways.
 func (b *bench) compareWays(ctx context.Context, ours, proxied, straight way) error {
 	measure := func(kind string, rounds, n int) (took map[string]samples, err error) {
 		took = map[string]samples{}
@@ -138,7 +138,7 @@ func (b *bench) compareWays(ctx context.Context, ours, proxied, straight way) er
 	return nil
 }
 
-// egressBox is a sandbox with this program in its workspace.
+// egressBox returns a sandbox with this program in its workspace.
 func (b *bench) egressBox(ctx context.Context) (sandbox.Sandbox, string, error) {
 	dir := filepath.Join(filepath.Dir(b.root), "egress")
 	self, err := os.Executable()
@@ -162,7 +162,7 @@ func (b *bench) egressBox(ctx context.Context) (sandbox.Sandbox, string, error) 
 	return sb, dir, err
 }
 
-// openProxy serves one name, which is the server's.
+// openProxy returns a proxy that allows one name, the server's.
 func openProxy(server string) (*egress.Proxy, error) {
 	rules, err := policy.Parse(policy.Settings{Allow: []string{"tcp:" + egressName + ":22", egressName + ":80"}})
 	if err != nil {
@@ -259,7 +259,7 @@ func egressClient(args []string) error {
 	return nil
 }
 
-// asker asks the server over one connection.
+// asker sends requests to the server over one connection.
 type asker struct {
 	to, path string
 	plain    bool
@@ -283,7 +283,7 @@ func (a *asker) close() {
 	a.conn = nil
 }
 
-// connect connects to the server, by a proxy's tunnel where there is one.
+// connect connects to the server, through a proxy's tunnel if there is one.
 func (a *asker) connect() (err error) {
 	server, straight := strings.CutPrefix(a.to, "straight:")
 	if a.conn, err = net.Dial("tcp", server); err != nil {

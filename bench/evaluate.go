@@ -21,7 +21,7 @@ var evaluateTable = table{
 	parts: []func(*bench, context.Context) error{(*bench).firstByte, (*bench).inContext, (*bench).interrupts, (*bench).idleMemory},
 }
 
-// within is a row whose median must be at most limit.
+// within returns a row whose median must be at most limit.
 func within(what, baseName string, ours, base samples, limit time.Duration) row {
 	r := unpromised(what, baseName, ours, base)
 	r.bar, r.met = fmt.Sprintf("≤ %g ms", ms(limit)), ours.Median() <= limit
@@ -30,7 +30,7 @@ func within(what, baseName string, ours, base samples, limit time.Duration) row 
 
 const benchContext = "bench"
 
-// evaluate is one evaluation in the context; its output goes to each.
+// evaluate runs one evaluation in the context; each gets its output.
 func evaluate(ctx context.Context, s *wisbox.Session, code string, each func(evaltool.Part)) error {
 	res, err := s.Evaluate(ctx, evaltool.Run{Params: evaltool.Params{Code: code, Context: benchContext}}, each)
 	if err == nil && res.Failed && res.Verdict != evaltool.StatusCancelled {
@@ -68,7 +68,7 @@ func (p *prompt) close() {
 	_ = p.cmd.Wait()
 }
 
-// ask sends a line and waits for one.
+// ask sends a line and waits for a line.
 func (p *prompt) ask(line string) error {
 	if _, err := io.WriteString(p.in, line+"\n"); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (p *prompt) ask(line string) error {
 	return err
 }
 
-// withPrompt opens a session with a context that runs, and a prompt on the host.
+// withPrompt opens a session with a running context, and a prompt on the host.
 func (b *bench) withPrompt(ctx context.Context, do func(s *wisbox.Session, p *prompt) error) error {
 	s, err := b.open(ctx, nil)
 	if err != nil {
@@ -95,7 +95,7 @@ func (b *bench) withPrompt(ctx context.Context, do func(s *wisbox.Session, p *pr
 	return do(s, p)
 }
 
-// firstByte looks at the first output of code that goes on for a while after it.
+// firstByte measures the time until the first output of code that then runs for a while.
 func (b *bench) firstByte(ctx context.Context) error {
 	const rest = "import time; time.sleep(0.05)"
 	return b.withPrompt(ctx, func(s *wisbox.Session, p *prompt) error {
@@ -136,7 +136,7 @@ func (b *bench) inContext(ctx context.Context) error {
 	})
 }
 
-// interrupts ends a loop, from the cancellation to the answer.
+// interrupts measures the end of a loop, from the cancellation to the answer.
 func (b *bench) interrupts(ctx context.Context) error {
 	return b.withPrompt(ctx, func(s *wisbox.Session, p *prompt) error {
 		var ours, base samples
@@ -179,8 +179,8 @@ func interruptOurs(ctx context.Context, s *wisbox.Session) (time.Duration, error
 	return time.Since(began), nil
 }
 
-// idleMemory compares what the container's processes have with and without contexts, with
-// what a Python has by itself.
+// idleMemory compares the memory of the container's processes with and without contexts to that of
+// a plain Python.
 func (b *bench) idleMemory(ctx context.Context) error {
 	const contexts, limit, settle = 5, 15.0, 2 * time.Second
 	return b.withPrompt(ctx, func(s *wisbox.Session, p *prompt) error {
@@ -205,7 +205,7 @@ func (b *bench) idleMemory(ctx context.Context) error {
 	})
 }
 
-// memoryIn is the share of the memory that the processes of a container have.
+// memoryIn returns the share of memory of a container's processes.
 func memoryIn(object string) (sum int64) {
 	for _, dir := range processesIn(object) {
 		sum += proportional(dir)

@@ -66,7 +66,7 @@ func (b *bench) searches(ctx context.Context) error {
 	return b.against("`glob` of `**/*.py`", "`find -name '*.py'`", func() error { return tool(ctx, s, "glob", `{"pattern":"**/*.py"}`) }, find, 1.2)
 }
 
-// grepBoth gives the search by our tool and by ripgrep, which find the same.
+// grepBoth returns the search by our tool and by ripgrep, after checking that both find the same.
 func grepBoth(ctx context.Context, s *wisbox.Session, pattern string) (ours, rg func() error, err error) {
 	args, err := json.Marshal(map[string]string{"pattern": pattern})
 	if err != nil {
@@ -81,7 +81,7 @@ func grepBoth(ctx context.Context, s *wisbox.Session, pattern string) (ours, rg 
 	return func() error { return tool(ctx, s, "grep", string(args)) }, func() error { return native().Run() }, nil
 }
 
-// against adds a row of two things that are timed in turn.
+// against adds a row that compares two functions, timed in turn.
 func (b *bench) against(what, baseName string, ours, base func() error, bar float64) error {
 	a, c, err := alternate(min(b.n, fileCalls), ours, base)
 	if err == nil {
@@ -90,8 +90,8 @@ func (b *bench) against(what, baseName string, ours, base func() error, bar floa
 	return err
 }
 
-// againstCold is [bench.against] without what the kernel has cached. A user who may not
-// drop that gets a note.
+// againstCold is like [bench.against] with an empty kernel cache. If the user may not empty it, it
+// adds a note instead.
 func (b *bench) againstCold(what, baseName string, ours, base func() error, bar float64) error {
 	var took [2]samples
 	for range min(b.n, coldCalls) {
@@ -136,8 +136,7 @@ func (b *bench) listing(ctx context.Context) error {
 	return nil
 }
 
-// mounting measures opening a session with a mount, all of it, against a plain
-// copy into a session's workspace.
+// mounting compares opening a session with a mount to a plain copy into a session's workspace.
 func (b *bench) mounting(ctx context.Context) error {
 	src := filepath.Join(filepath.Dir(b.root), "source")
 	if err := makeTree(src, 10_000, 10_000); err != nil {
@@ -175,9 +174,8 @@ func (b *bench) mounting(ctx context.Context) error {
 	return nil
 }
 
-// makeTree writes files of words, in the way of source code, into 2,000
-// directories; each thousandth holds a needle. All of it is on the disk when it
-// returns.
+// makeTree writes files of words, similar to source code, into 2,000 directories; every thousandth
+// file contains a needle. When it returns, everything is on the disk.
 func makeTree(dir string, files, bytes int) error {
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range files {

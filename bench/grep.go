@@ -56,7 +56,7 @@ func (b *bench) throughput(ctx context.Context) error {
 	return nil
 }
 
-// sameLines is an error unless both find as many lines.
+// sameLines returns an error unless both find the same number of lines.
 func sameLines(ctx context.Context, s *wisbox.Session, args string, native *exec.Cmd) error {
 	res, err := s.Call(ctx, "grep", json.RawMessage(args))
 	if err != nil {

@@ -59,10 +59,9 @@ func (b *bench) lispCalls(ctx context.Context) error {
 	return b.echo(ctx, s, host)
 }
 
-// echo measures the floor under every call of an interpreter in the container:
-// bytes that go there and come back.
+// echo measures the minimum for a call of an interpreter in the container: a round trip of bytes.
 func (b *bench) echo(ctx context.Context, s *wisbox.Session, host samples) error {
-	const size = 200 // bytes, as many as a request and its answer have
+	const size = 200 // bytes, as in a request and its answer
 	in, requests := io.Pipe()
 	answers, out := io.Pipe()
 	p, err := s.Start(ctx, sandbox.Cmd{Argv: []string{"cat"}, Stdin: in, Stdout: out})
@@ -87,8 +86,8 @@ func (b *bench) echo(ctx context.Context, s *wisbox.Session, host samples) error
 	return nil
 }
 
-// lispTimeouts measures how long after its limit an evaluation is answered, also
-// one that nothing but a kill ends.
+// lispTimeouts measures the time from an evaluation's limit to its answer, also for one that only a
+// kill ends.
 func (b *bench) lispTimeouts(ctx context.Context) error {
 	s, err := b.open(ctx, nil)
 	if err != nil {
@@ -120,8 +119,8 @@ func (b *bench) lispTimeouts(ctx context.Context) error {
 	return nil
 }
 
-// lispStart measures the first evaluation of a session whose container is there:
-// the start of SBCL with the driver, and the value.
+// lispStart measures the first evaluation of a session with a running container: the start of SBCL
+// with the driver, and the value.
 func (b *bench) lispStart(ctx context.Context) error {
 	const rounds = 20
 	var took samples

@@ -1,6 +1,6 @@
-// Command bench measures what wisbox costs, next to the floor or the peer that
-// was measured in the same run, and prints Markdown tables. Machines differ: the
-// ratios count. It needs Podman and the image.
+// Command bench measures the costs of wisbox and prints Markdown tables. Each cost is next to the
+// floor or the peer that was measured in the same run; since machines differ, the ratios count. It
+// needs Podman and the image.
 //
 //	go run ./bench -o docs/benchmarks              # every table
 //	go run ./bench -table programs -n 1000         # one, to standard output
@@ -21,7 +21,7 @@ import (
 	"github.com/wisbox/wisbox/podman"
 )
 
-// row is one line of the table: ours against a base, and what must be reached.
+// row is one line of a table: ours compared to a base, and the required ratio.
 type row struct {
 	what       string
 	ours, base samples
@@ -35,10 +35,10 @@ type row struct {
 
 type samples = timing.Samples
 
-// warm is how many calls aren't counted.
+// warm is the number of warm-up calls.
 const warm = 5
 
-// measure times n calls after a few that warm up.
+// measure times n calls after the warm-up calls.
 func measure(n int, do func() error) (samples, error) {
 	out, err := timing.Alternate(warm, n, do)
 	if err != nil {
@@ -47,7 +47,7 @@ func measure(n int, do func() error) (samples, error) {
 	return out[0], nil
 }
 
-// alternate times two things in turn, so that a noisy moment hits both.
+// alternate times two functions in turn, so that a noisy moment affects both.
 func alternate(n int, a, b func() error) (samples, samples, error) {
 	out, err := timing.Alternate(warm, n, a, b)
 	if err != nil {
@@ -56,19 +56,19 @@ func alternate(n int, a, b func() error) (samples, samples, error) {
 	return out[0], out[1], nil
 }
 
-// slower is a row where ours may cost at most bar times the base.
+// slower returns a row in which ours may cost at most bar times the base.
 func slower(what, baseName string, ours, base samples, bar float64) row {
 	r := float64(ours.Median()) / float64(base.Median())
 	return row{what: what, baseName: baseName, ours: ours, base: base, ratio: r, bar: fmt.Sprintf("≤ %.1f×", bar), met: r <= bar}
 }
 
-// faster is a row where ours must be at least bar times as fast as the base.
+// faster returns a row in which ours must be at least bar times as fast as the base.
 func faster(what, baseName string, ours, base samples, bar float64) row {
 	r := float64(base.Median()) / float64(ours.Median())
 	return row{what: what, baseName: baseName, ours: ours, base: base, ratio: r, bar: fmt.Sprintf("≥ %.1f× faster", bar), met: r >= bar}
 }
 
-// unpromised is a row without a promise.
+// unpromised returns a row without a requirement.
 func unpromised(what, baseName string, ours, base samples) row {
 	return row{what: what, baseName: baseName, ours: ours, base: base, ratio: float64(ours.Median()) / float64(base.Median()), bar: "—"}
 }
@@ -76,12 +76,13 @@ func unpromised(what, baseName string, ours, base samples) row {
 // table is one page of results: its rows come in the order of its parts.
 type table struct {
 	name, title string
-	about       string // how it was measured, in whole sentences
+	about       string // the method, in whole sentences
 	parts       []func(*bench, context.Context) error
+	alone       bool // only made if it is named
 }
 
-// tables are all there are, in the order in which they are run.
-var tables = []table{programsTable, mcpTable, pythonTable, evaluateTable, lispTable, filesTable, snapshotsTable, promisesTable, wasmTable, rlmTable, grepTable, egressTable, serveTable}
+// tables has all tables in the order in which they run.
+var tables = []table{programsTable, mcpTable, pythonTable, evaluateTable, lispTable, filesTable, snapshotsTable, promisesTable, wasmTable, rlmTable, grepTable, egressTable, serveTable, podsTable}
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == clientRole {
@@ -94,7 +95,7 @@ func main() {
 	n := flag.Int("n", 200, "calls of each kind")
 	sessions := flag.Int("sessions", 100, "sessions open at once")
 	bin := flag.String("bin", "bin/wisbox", "the wisbox binary")
-	name := flag.String("table", "", "the one table to make (default all)")
+	name := flag.String("table", "", "the one table to make (default all but pods, which needs a Kubernetes)")
 	dir := flag.String("o", "", "directory for the tables (default standard output)")
 	flag.Parse()
 	if err := run(*name, *dir, bench{n: *n, sessions: *sessions, bin: *bin}); err != nil {
@@ -106,7 +107,7 @@ func main() {
 func run(name, dir string, blank bench) error {
 	ctx, found := context.Background(), false
 	for _, t := range tables {
-		if name != "" && name != t.name {
+		if name != t.name && (name != "" || t.alone) {
 			continue
 		}
 		found = true
@@ -119,7 +120,7 @@ func run(name, dir string, blank bench) error {
 		}
 	}
 	if !found {
-		return fmt.Errorf("there is no table %q", name)
+		return fmt.Errorf("unknown table %q", name)
 	}
 	return nil
 }

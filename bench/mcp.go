@@ -25,8 +25,7 @@ var mcpTable = table{
 	parts: []func(*bench, context.Context) error{(*bench).protocol},
 }
 
-// protocol measures two calls over each transport: a program, and a file that is
-// a large answer.
+// protocol measures two calls over each transport: a program, and the read of a large file.
 func (b *bench) protocol(ctx context.Context) error {
 	s, err := b.open(ctx, nil)
 	if err != nil {
@@ -88,7 +87,7 @@ func (b *bench) compare(ctx context.Context, s *wisbox.Session, c *sdk.ClientSes
 	return nil
 }
 
-// added is a row where ours may take at most so much more than the base.
+// added returns a row in which ours may take at most that much more than the base.
 func added(what string, ours, base samples, most time.Duration) row {
 	more := ours.Median() - base.Median()
 	return row{

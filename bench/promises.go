@@ -26,16 +26,16 @@ var promisesTable = table{
 	},
 }
 
-// promised is a row whose slowest round must be within limit.
+// promised returns a row whose slowest round must be within limit.
 func promised(what string, ours samples, limit time.Duration) row {
 	r := float64(ours.At(1)) / float64(limit)
 	return row{what: what, ours: ours, base: samples{limit}, baseName: "the promise; slowest: " + ours.At(1).Round(time.Millisecond).String(), ratio: r, bar: "slowest ≤ 1.0×", met: r <= 1}
 }
 
-// few is a number of rounds for what takes a second or more each.
+// few returns a smaller number of rounds, for work that takes a second or more.
 func (b *bench) few() int { return max(3, b.n/20) }
 
-// spinning: a time limit is kept by a process that has to get its turn.
+// spinning measures time limits under load: the process that enforces them needs its turn.
 func (b *bench) spinning(ctx context.Context) error {
 	const limit = time.Second
 	s, err := b.open(ctx, nil)
@@ -110,7 +110,7 @@ func (b *bench) withoutManager(ctx context.Context) error {
 	return err
 }
 
-// endWithout gives the time from the program's begin, and the signal, to its end.
+// endWithout returns the time from the program's start, and from the signal, to its end.
 func (b *bench) endWithout(ctx context.Context, sleep string, limit time.Duration, sig syscall.Signal) (time.Duration, error) {
 	cmd := exec.CommandContext(ctx, b.bin, "run", "--timeout", limit.String(), "--", "sh", "-c", fmt.Sprintf(stubborn, sleep))
 	cmd.Env = append(os.Environ(), "WISBOX_CACHE="+b.root)
@@ -131,7 +131,7 @@ func (b *bench) endWithout(ctx context.Context, sleep string, limit time.Duratio
 	return took, err
 }
 
-// sleeps says whether a `sleep` of that time is among the host's processes.
+// sleeps reports whether a `sleep` of that time is among the host's processes.
 func sleeps(seconds string) bool {
 	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range lines {
@@ -151,7 +151,7 @@ func until(done func() bool) error {
 	return nil
 }
 
-// hungPodman stops a private service of its own in the middle of its life.
+// hungPodman stops a private service of its own while sessions use it.
 func (b *bench) hungPodman(ctx context.Context) error {
 	run, err := os.MkdirTemp("/tmp", "wb")
 	if err != nil {
@@ -205,7 +205,7 @@ func servicePID(run string) (int, error) {
 	return p.PID, json.Unmarshal(raw, &p)
 }
 
-// firstCall is the first program of a new session, which works or not.
+// firstCall times the first program of a new session, whether or not it succeeds.
 func firstCall(ctx context.Context, m *wisbox.Manager, works bool) (time.Duration, error) {
 	s, err := m.Open(ctx, nil)
 	if err != nil {
@@ -239,7 +239,7 @@ func (b *bench) deadPodman(ctx context.Context) error {
 	return nil
 }
 
-// mangle makes a tree that is deep, closed and large.
+// mangle creates a tree that is deep, inaccessible and large.
 const mangle = `
 import os
 for i in range(5000):
@@ -273,8 +273,8 @@ func (b *bench) mangled(ctx context.Context) error {
 	return nil
 }
 
-// noise are the programs of a bad neighbour: a loop, a flood of output and of
-// files, and memory over the limit again and again.
+// noise are the programs of a bad neighbour: a loop, a flood of output and of files, and memory
+// over the limit again and again.
 var noise = []string{
 	"while :; do :; done",
 	"yes",
@@ -283,8 +283,8 @@ var noise = []string{
 while True: x.append(bytearray(16 << 20))'; done`,
 }
 
-// neighbours compares /bin/true in a quiet session beside a bad one with the same
-// alone, in turn.
+// neighbours compares /bin/true in a quiet session beside a bad neighbour to the same alone, in
+// turn.
 func (b *bench) neighbours(ctx context.Context) error {
 	quiet, err := b.open(ctx, nil)
 	if err != nil {

@@ -43,7 +43,7 @@ func (b *bench) evaluations(ctx context.Context) error {
 	return nil
 }
 
-// bigRead measures what a read file of 10 MB adds to a call.
+// bigRead measures the cost that reading a file of 10 MB adds to a call.
 func (b *bench) bigRead(ctx context.Context) error {
 	const limit = 100 * time.Millisecond
 	s, err := b.open(ctx, nil)
@@ -71,7 +71,7 @@ func (b *bench) bigRead(ctx context.Context) error {
 	return nil
 }
 
-// thousandFresh looks at what a thousand fresh calls leave.
+// thousandFresh checks the remains of a thousand fresh calls.
 func (b *bench) thousandFresh(ctx context.Context) error {
 	const calls, idle = 1000, 7 * time.Second // spare processes go after 5
 	s, err := b.open(ctx, nil)
@@ -106,10 +106,10 @@ func (b *bench) thousandFresh(ctx context.Context) error {
 	return nil
 }
 
-// left is what a container's processes have at a moment; descriptors are ours too.
+// left has the processes and memory of a container at a moment; the descriptors are our own.
 type left struct {
 	processes, descriptors int
-	memory                 int64 // bytes, the agent's share: it is the oldest Python
+	memory                 int64 // bytes; the share of the agent, which is the oldest Python
 }
 
 func leftIn(object string) left {
@@ -128,7 +128,7 @@ func leftIn(object string) left {
 	return l
 }
 
-// processesIn are the directories below /proc of a container's processes.
+// processesIn returns the directories below /proc of a container's processes.
 func processesIn(object string) (found []string) {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range dirs {
@@ -142,8 +142,8 @@ func processesIn(object string) (found []string) {
 
 func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
-// hostPython is the fastest interpreter of the host: what stands first on PATH
-// may be a shim, or a build of its own that starts slowly.
+// hostPython returns the fastest interpreter of the host: the first one on PATH may be a shim, or a
+// build that starts slowly.
 func hostPython() (string, error) {
 	out, err := exec.Command("python3", "-I", "-c", "import sys; print(sys.executable)").Output()
 	if err != nil {

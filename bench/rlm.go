@@ -14,7 +14,7 @@ import (
 var rlmTable = table{
 	name: "rlm", title: "What operations over a large text cost",
 	about: "Medians (and p99) of one operation over a bound text of 50 MB of words, without the cache of results. " +
-		"The peers are processes that read the same text from a file in the page cache, in the locale C.UTF-8: their start is part of what they take, as it is for who calls them.",
+		"The peers are processes that read the same text from a file in the page cache, in the locale C.UTF-8: their time includes their start, as it does for a caller.",
 	parts: []func(*bench, context.Context) error{(*bench).operations},
 }
 

@@ -40,7 +40,7 @@ const (
 	readyBoxes = 4
 )
 
-// e2bServer is a `wisbox serve` that runs, and a key for it.
+// e2bServer is a running `wisbox serve`, with a key for it.
 type e2bServer struct {
 	url, key string
 	cmd      *exec.Cmd
@@ -81,14 +81,14 @@ func (b *bench) serve(ctx context.Context, flags ...string) (*e2bServer, error) 
 	return s, nil
 }
 
-// stop ends it; the signal is how it ends.
+// stop ends the server with a signal.
 func (s *e2bServer) stop() {
 	s.client.CloseIdleConnections()
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
 	_ = s.cmd.Wait()
 }
 
-// e2bBox is a sandbox with the token of its programs.
+// e2bBox is a sandbox with the access token of its API.
 type e2bBox struct{ SandboxID, EnvdAccessToken string }
 
 func (s *e2bServer) ask(ctx context.Context, method, path, body string, header map[string]string) ([]byte, error) {
@@ -125,7 +125,7 @@ func (s *e2bServer) kill(ctx context.Context, b e2bBox) error {
 	return err
 }
 
-// bash is what the SDK's commands.run("true") sends, and its answer to the end.
+// bash sends the request of the SDK's commands.run("true"), and reads the answer to its end.
 func (s *e2bServer) bash(ctx context.Context, b e2bBox) error {
 	const message = `{"process":{"cmd":"/bin/bash","args":["-l","-c","true"]}}`
 	answer, err := s.ask(ctx, http.MethodPost, "/process.Process/Start", "\x00\x00\x00\x00"+string(rune(len(message)))+message, map[string]string{
@@ -138,7 +138,7 @@ func (s *e2bServer) bash(ctx context.Context, b e2bBox) error {
 	return err
 }
 
-// awaitReady waits until as many sandboxes are ready.
+// awaitReady waits until that many sandboxes are ready.
 func (s *e2bServer) awaitReady(ctx context.Context, n int) error {
 	for {
 		raw, err := s.ask(ctx, http.MethodGet, "/metrics", "", nil)
@@ -180,7 +180,7 @@ func (s *e2bServer) node(ctx context.Context) (*nodeClient, error) {
 	return n, n.cmd.Start()
 }
 
-// do has it do something, and is how long that took there.
+// do makes the SDK do something, and returns the time measured there.
 func (n *nodeClient) do(what string) (time.Duration, error) {
 	if _, err := io.WriteString(n.in, what+"\n"); err != nil {
 		return 0, err
@@ -202,8 +202,7 @@ func (n *nodeClient) close() {
 	_ = os.Remove(n.at)
 }
 
-// noteLoad says how busy the machine was before: what is measured here waits for several
-// processes.
+// noteLoad reports the machine's load beforehand: the measurements wait for several processes.
 func (b *bench) noteLoad() {
 	if average, err := os.ReadFile("/proc/loadavg"); err == nil {
 		f := strings.Fields(string(average))
@@ -211,7 +210,7 @@ func (b *bench) noteLoad() {
 	}
 }
 
-// throughTheSDK measures one short command by E2B's SDK, and by HTTP alone.
+// throughTheSDK measures one short command through E2B's SDK, and by HTTP alone.
 func (b *bench) throughTheSDK(ctx context.Context) error {
 	b.noteLoad()
 	server, err := b.serve(ctx)
@@ -247,7 +246,7 @@ func (b *bench) throughTheSDK(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	inNode = inNode[len(inNode)-b.n:] // without those that warmed up
+	inNode = inNode[len(inNode)-b.n:] // without the warm-up calls
 	b.add(unpromised("`commands.run(\"true\")` by E2B's SDK in Node.js", "`Session.Call` of `bash -l -c true`", inNode, direct))
 	ours, direct, err := alternate(b.n, func() error { return server.bash(ctx, made) }, base)
 	if err != nil {
@@ -257,7 +256,7 @@ func (b *bench) throughTheSDK(ctx context.Context) error {
 	return nil
 }
 
-// creating measures a sandbox that is ready, and one that isn't.
+// creating measures the creation of a sandbox from the ready ones, and without these.
 func (b *bench) creating(ctx context.Context) error {
 	cold, err := b.created(ctx, 0)
 	if err != nil {
@@ -277,7 +276,8 @@ func (b *bench) creating(ctx context.Context) error {
 	return nil
 }
 
-// created are the times of creations: at the server, and by the SDK with the kill.
+// created returns the durations of creations: at the server, and through the SDK including the
+// kill.
 func (b *bench) created(ctx context.Context, ready int) (took [2]samples, err error) {
 	server, err := b.serve(ctx, "--ready", strconv.Itoa(ready))
 	if err != nil {
@@ -312,7 +312,7 @@ func (b *bench) created(ctx context.Context, ready int) (took [2]samples, err er
 	return took, nil
 }
 
-// hostBash is the same command on the host, without the profile of whoever runs this.
+// hostBash runs the same command on the host, without the user's profile.
 func hostBash(int) error {
 	cmd := exec.Command("/bin/bash", "-l", "-c", "true")
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=/nonexistent"}
@@ -344,12 +344,13 @@ func (b *bench) manySandboxes(ctx context.Context) error {
 		return err
 	}
 	calls := 20 * b.n
-	took, rate, errs := fromMany(calls, func(i int) error { return server.bash(ctx, boxes[i%len(boxes)]) })
-	host, floor, _ := fromMany(calls, hostBash)
+	var ours, host crowd
+	ours.add(calls, func(i int) error { return server.bash(ctx, boxes[i%len(boxes)]) })
+	host.add(calls, hostBash)
 	b.notes = append(b.notes,
 		fmt.Sprintf("%d sandboxes, %d commands from %d callers: %d errors (0 must be: %s), median %.1f ms, p99 %.1f ms, %.0f commands a second (500 are asked for: %s)",
-			manyBoxes, calls, callers, errs, met(errs == 0), ms(took.Median()), ms(took.At(0.99)), rate, met(rate >= 500)),
+			manyBoxes, calls, callers, ours.errs, met(ours.errs == 0), ms(ours.took.Median()), ms(ours.took.At(0.99)), ours.rate(), met(ours.rate() >= 500)),
 		fmt.Sprintf("as many `bash -l -c true` on the host, without any server or sandbox, from %d goroutines: median %.1f ms, p99 %.1f ms, %.0f a second; our rate is %.2f of it",
-			callers, ms(host.Median()), ms(host.At(0.99)), floor, rate/floor))
+			callers, ms(host.took.Median()), ms(host.took.At(0.99)), host.rate(), ours.rate()/host.rate()))
 	return nil
 }

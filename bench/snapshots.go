@@ -50,7 +50,7 @@ func (b *bench) snapshots(ctx context.Context, tree string, opts *snapshottest.O
 	return nil
 }
 
-// clones compares a session's clone with a copy of its files.
+// clones compares a session's clone to a copy of its files.
 func (b *bench) clones(ctx context.Context) error {
 	const rounds = 5
 	s, err := b.m.Open(ctx, &wisbox.SessionOptions{Limits: sandbox.Limits{Disk: 4 << 30}})
@@ -84,7 +84,7 @@ func (b *bench) clones(ctx context.Context) error {
 	return nil
 }
 
-// settled times something that begins with nothing left to be written to the disk.
+// settled times a function after all pending writes to the disk.
 func settled(into *samples, do func() error) error {
 	unix.Sync()
 	took, err := measureOne(do)

@@ -43,8 +43,8 @@ func (b *bench) wasmCalls(ctx context.Context) error {
 	return nil
 }
 
-// wasmCold measures the first evaluation of a process, which maps what an earlier one
-// has compiled.
+// wasmCold measures the first evaluation of a process, which maps the module that an earlier
+// process compiled.
 func (b *bench) wasmCold(context.Context) error {
 	python, err := hostPython()
 	if err != nil {

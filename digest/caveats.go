@@ -9,12 +9,12 @@ import (
 
 const maxCaveatPaths = 5
 
-// caveats are what a reader should know before touching the workspace.
+// caveats returns the warnings for a reader of the digest.
 func caveats(s *survey, r *Report) []string {
 	out := []string{}
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if s.cut || s.b.Check() != nil {
-		say("only a part of the workspace was looked at: it has more, or more in one place, than a summary may take")
+		say("only a part of the workspace was read: it has more entries, or more in one directory, than the maximum for a summary")
 	}
 	if len(s.partly) > 0 {
 		say("only the beginning was read of %s", list(s.partly))
@@ -47,7 +47,7 @@ func caveats(s *survey, r *Report) []string {
 	return out
 }
 
-// uninstalled are the manifests of Node whose packages aren't there.
+// uninstalled returns the Node manifests whose packages aren't installed.
 func (s *survey) uninstalled() (out []string) {
 	for _, dir := range s.projects {
 		if name := s.first(dir, "package.json"); name != "" && !slices.Contains(s.skipped, path.Join(dir, "node_modules")) {

@@ -9,7 +9,7 @@ import (
 	"github.com/wisbox/wisbox/internal/budget"
 )
 
-// commands finds what builds, tests and lints the workspace.
+// commands finds the commands that build, test and lint the workspace.
 func commands(s *survey) []Command {
 	var out []Command
 	s.projects = projectDirs(s)
@@ -34,12 +34,11 @@ func order(purpose string) int { return slices.Index(purposes, purpose) }
 
 const (
 	maxProjects = 12
-	maxLevels   = 4 // of directories above a project's files
+	maxLevels   = 4 // maximum number of directories above a project's files
 )
 
-// projectDirs are the top and, nearest to it first, the directories that have a
-// project of their own: a manifest, or, where the top holds only directories, such
-// as mounted ones, each of these.
+// projectDirs returns the top and, nearest to it first, the directories with their own project: those with a manifest,
+// or, if the top contains only directories, e.g. mounted ones, each of these.
 func projectDirs(s *survey) []string {
 	known := map[string]bool{}
 	bare := true
@@ -74,8 +73,8 @@ func projectDirs(s *survey) []string {
 	return append([]string{"."}, dirs[:len(dirs)-s.more]...)
 }
 
-// named says that a directory can stand in a command as it is, and isn't one that
-// holds material of tests or is hidden.
+// named reports whether a directory's name can appear unquoted in a command, and the directory is neither hidden nor
+// test data.
 func named(dir string) bool {
 	for part := range strings.SplitSeq(dir, "/") {
 		if part == "testdata" || strings.HasPrefix(part, ".") || strings.HasPrefix(part, "_") {
@@ -85,8 +84,8 @@ func named(dir string) bool {
 	return plain(dir) && !strings.HasPrefix(dir, "-")
 }
 
-// mounted says that a directory of the top can be a project that doesn't say so: it
-// is neither a Python package nor tests of what lies beside it.
+// mounted reports whether a directory of the top may be a project without a manifest: it is neither a Python package
+// nor the tests of its siblings.
 func mounted(s *survey, dir string) bool {
 	return !strings.Contains(dir, "/") && named(dir) && dir != "test" && dir != "tests" && !s.has(dir+"/__init__.py")
 }
@@ -101,7 +100,7 @@ func manifest(name string) bool { return slices.Contains(manifests, name) }
 
 const maxCIFiles = 20
 
-// markCI notes which commands a CI file of their project, or of the workspace, has too.
+// markCI marks the commands that a CI file of their project, or of the workspace, runs too.
 func (s *survey) markCI(list []Command) {
 	read := 0
 	for _, dir := range s.projects {
@@ -135,8 +134,7 @@ func ciFile(p string) bool {
 		path.Dir(p) == ".ci" || p == "Jenkinsfile"
 }
 
-// purposeOf reports what a target or script of that name is for, "" for what a
-// reader shouldn't run without thinking.
+// purposeOf returns the purpose of a target or script by its name, "" for those that may be dangerous to run.
 func purposeOf(name string) string {
 	switch name {
 	case "test", "tests", "unit", "unittest", "test-unit", "unit-test", "test:unit":

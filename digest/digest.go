@@ -1,13 +1,11 @@
 // Package digest writes the summary of a workspace that a model reads first:
 // layout, languages, the commands that build, test and lint it, and caveats.
 //
-// [Build] makes it from the files, by code: it runs nothing, and of what stands
-// in the files it repeats only names, in a narrow alphabet, because a workspace's
-// text is not to be trusted in a prompt. A caller may replace it, for a session or
-// for all of them: a [Digester] answers with the session's own digest, else with
-// the one of the override store, else with what the files tell, else with a
-// placeholder and a warning in the log. It knows nothing of sessions, engines or
-// models; a better text comes from a producer of the caller's ([Digester.Optimize]).
+// [Build] computes it from the files. It runs nothing, and repeats only names from the files, in a restricted alphabet,
+// because a workspace's text is not trusted in a prompt. A caller may replace it, for a session or for all sessions: a
+// [Digester] returns the session's own digest, else the one of the override store, else the one computed from the
+// files, else a placeholder, with a warning in the log. The package knows nothing of sessions, engines or models; the
+// caller can supply a producer of better text ([Digester.Optimize]).
 package digest
 
 import (
@@ -23,16 +21,16 @@ import (
 // SectionKey names the digest among the sections of a prompt.
 const SectionKey = "workspace-digest"
 
-// Level is how much is told.
+// Level is the length of a digest.
 type Level string
 
 // The levels of a digest.
 const (
-	Summary Level = "summary" // what it is and how to test it
+	Summary Level = "summary" // the project and how to test it
 	Full    Level = "full"    // layout, languages, all commands, caveats
 )
 
-// Scope is where a replaced digest holds.
+// Scope is the set of sessions for which a replaced digest holds.
 type Scope string
 
 // The scopes of a digest.
@@ -41,7 +39,7 @@ const (
 	Global  Scope = "global"  // every session that uses the override store and tag
 )
 
-// Source says where a digest comes from, in the order in which they are asked.
+// Source is the origin of a digest, in order of precedence.
 type Source string
 
 // The sources of a digest.
@@ -52,8 +50,7 @@ const (
 	FromPlaceholder Source = "placeholder"
 )
 
-// Text is a digest in two lengths, as Markdown. Summary may be empty: the full
-// text stands for it then.
+// Text is a digest in two lengths, as Markdown. If Summary is empty, the full text is used instead.
 type Text struct {
 	Summary string `json:"summary,omitempty"`
 	Full    string `json:"full"`
@@ -70,7 +67,7 @@ const maxText = 64 << 10 // characters of a digest that a caller sets
 
 func (t Text) check() error {
 	if n := max(utf8.RuneCountInString(t.Full), utf8.RuneCountInString(t.Summary)); n > maxText {
-		return tool.Errorf(tool.TooLarge, "the digest has %d characters; at most %d are taken", n, maxText).In("set")
+		return tool.Errorf(tool.TooLarge, "the digest has %d characters; the maximum is %d", n, maxText).In("set")
 	}
 	if !utf8.ValidString(t.Full) || !utf8.ValidString(t.Summary) {
 		return tool.Errorf(tool.NotText, "the digest must be UTF-8 text").In("set")
@@ -78,47 +75,44 @@ func (t Text) check() error {
 	return nil
 }
 
-// Overrides keeps digests beyond a session, under a key and a tag. Get answers
-// fs.ErrNotExist where there is none. All may be called from many goroutines at
-// once. [Dir] is one.
+// Overrides stores digests beyond a session, under a key and a tag. Get returns fs.ErrNotExist if there is none. Its
+// methods may be called concurrently. [Dir] implements it.
 type Overrides interface {
 	Get(ctx context.Context, key, tag string) (Text, error)
 	Put(ctx context.Context, key, tag string, text Text) error
-	// Delete forgets one. An unknown one is no error.
+	// Delete deletes a digest. An unknown one is not an error.
 	Delete(ctx context.Context, key, tag string) error
 }
 
-// DefaultTag is the tag of the override store where none is given.
+// DefaultTag is the default tag in the override store.
 const DefaultTag = "latest"
 
-// Options says what a Digester works on; nil is all defaults.
+// Options configure a Digester; nil means all defaults.
 type Options struct {
-	// Files is the workspace; nil means that there is none to read.
+	// Files is the workspace; nil means none.
 	Files fs.FS
-	// Overrides is asked after the session; nil means none.
+	// Overrides is used if the session has no digest; nil means none.
 	Overrides Overrides
 	Key, Tag  string // in Overrides; default SectionKey and DefaultTag
-	// Kept gives the session's own digest (nil: it has none) and Keep takes a new
-	// one (nil: it was taken back), where several processes share a session. Both
-	// or none; without them the Digester keeps it itself.
+	// Kept returns the session's own digest (nil: none) and Keep stores a new one (nil: deletes it), if several
+	// processes share a session. Set both or neither; without them the Digester keeps the digest itself.
 	Kept func(context.Context) (*Text, error)
 	Keep func(context.Context, *Text) error
-	// Log is told when only a placeholder can be answered (default: nobody).
+	// Log gets a line if the result is only a placeholder; default none.
 	Log *slog.Logger
 }
 
-// Digester answers with the digest of one workspace. Its methods may be called
-// from many goroutines at once.
+// Digester returns the digest of one workspace. Its methods may be called concurrently.
 type Digester struct {
 	opts Options
 
-	turn turns // for one look at a time, so that no session takes the others' place
+	turn turns // allows one look at a time, so that no session takes the turns of others
 
 	mu  sync.Mutex
 	own *Text // the session's
 }
 
-// New makes a Digester.
+// New returns a Digester.
 func New(opts *Options) *Digester {
 	if opts == nil {
 		opts = &Options{}
@@ -138,8 +132,7 @@ func New(opts *Options) *Digester {
 
 const placeholder = "No digest of this workspace exists yet: look at it with `ls`, `glob` and `grep`.\n"
 
-// Get answers with the digest that counts, and where it comes from. It fails
-// only when ctx ends.
+// Get returns the digest with the highest precedence, and its source. It fails only if ctx ends.
 func (d *Digester) Get(ctx context.Context) (Text, Source, error) {
 	if err := ctx.Err(); err != nil {
 		return Text{}, "", tool.AsError(err)
@@ -161,7 +154,7 @@ func (d *Digester) Get(ctx context.Context) (Text, Source, error) {
 	return Text{Full: placeholder}, FromPlaceholder, nil
 }
 
-// Report is what the files tell, whatever was set.
+// Report returns the report on the files, regardless of a replaced digest.
 func (d *Digester) Report(ctx context.Context) (*Report, error) {
 	if d.opts.Files == nil {
 		return nil, fs.ErrNotExist
@@ -190,8 +183,7 @@ func (d *Digester) override(ctx context.Context) (Text, bool) {
 	return text, err == nil
 }
 
-// Set replaces the digest at a scope. Without an override store there is no
-// global one: unsupported.
+// Set replaces the digest at a scope. Global is unsupported without an override store.
 func (d *Digester) Set(ctx context.Context, text Text, scope Scope) error {
 	if err := text.check(); err != nil {
 		return err
@@ -201,14 +193,14 @@ func (d *Digester) Set(ctx context.Context, text Text, scope Scope) error {
 	})
 }
 
-// Clear takes the digest at a scope back.
+// Clear deletes the replaced digest at a scope.
 func (d *Digester) Clear(ctx context.Context, scope Scope) error {
 	return d.at(scope, func() error { return d.keep(ctx, nil) }, func(all Overrides) error {
 		return all.Delete(ctx, d.opts.Key, d.opts.Tag)
 	})
 }
 
-// at does something with the digest at a scope.
+// at calls own or all, depending on the scope.
 func (d *Digester) at(scope Scope, own func() error, all func(Overrides) error) error {
 	switch {
 	case scope == Session:

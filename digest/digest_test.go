@@ -53,7 +53,7 @@ func TestEveryNamedCommandRuns(t *testing.T) {
 	}
 }
 
-// runs tries a command whose tools this machine has.
+// runs runs a command if this machine has its tools.
 func runs(t *testing.T, dir string, c Command) {
 	t.Helper()
 	for _, need := range c.Needs {

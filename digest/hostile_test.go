@@ -26,16 +26,16 @@ import (
 	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
-// workspace is one that costs much to look at.
+// workspace is a workspace that is expensive to examine.
 type workspace struct {
 	files map[string]string
 	more  func(t *testing.T, dir string)
 	wide  string // one of wides, in place of files
-	says  string // in the digest: what it knows in spite of all
+	says  string // text that the digest must contain in any case
 	whole bool   // it isn't cut
 }
 
-// hostile are workspaces that make a summary expensive, each by another way in.
+// hostile returns workspaces that make a summary expensive, each in another way.
 func hostile() map[string]workspace {
 	return map[string]workspace{
 		"substitutions":                  {files: map[string]string{"Makefile": powers(40, "x") + "test:\n\techo $(A0)\n\tpytest\n"}, says: "make test"},
@@ -139,7 +139,7 @@ func hostile() map[string]workspace {
 	}
 }
 
-// powers are variables of which each has the next k times, k to the fifth in all.
+// powers returns variables that each contain the next one k times, k to the fifth in total.
 func powers(k int, last string) string {
 	var b strings.Builder
 	for i := range 5 {
@@ -172,11 +172,11 @@ func chain(n int) string {
 	return b.String()
 }
 
-// spent is what a process of its own needed for a digest.
+// spent is the resource usage of a separate process for a digest.
 type spent struct {
 	Full     string
-	Total    uint64        // bytes that were allocated, all in all
-	Resident int64         // bytes, at most
+	Total    uint64        // bytes allocated in total
+	Resident int64         // maximum in bytes
 	Took     time.Duration // of the deadline
 }
 
@@ -189,8 +189,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// spend makes the digest of a directory, or of one of wides. Its time is not cut:
-// what a look takes in is bounded by its steps, on a slow machine too.
+// spend computes the digest of a directory, or of one of wides, without a time limit: steps bound a look, also on a
+// slow machine.
 func spend(of string) int {
 	limits.Time, walking.Time, project.Time = time.Minute, time.Minute, time.Minute
 	began := time.Now()
@@ -219,7 +219,7 @@ func spend(of string) int {
 	return 0
 }
 
-// Bounds of a process that makes one digest; the manager's own are 128 MiB.
+// Limits of a process that computes one digest; the manager's own limit is 128 MiB.
 const (
 	maxResident = 100 << 20
 	maxTotal    = 300 << 20
@@ -237,7 +237,7 @@ func TestHostileWorkspacesHaveADigestWithinItsBudget(t *testing.T) {
 			}
 			got := digestOf(t, dir)
 			t.Logf("%d KiB resident, %d KiB allocated, %d bytes, %v", got.Resident>>10, got.Total>>10, len(got.Full), got.Took)
-			if !hosttest.Raced { // whose shadow counts, and under which pools give back nothing
+			if !hosttest.Raced { // the race detector's memory counts, and pools free nothing under it
 				assert.Less(t, got.Resident, int64(maxResident), "memory of the process")
 				assert.Less(t, got.Total, uint64(maxTotal), "work, as what it allocates")
 			}
@@ -250,8 +250,7 @@ func TestHostileWorkspacesHaveADigestWithinItsBudget(t *testing.T) {
 	}
 }
 
-// digestOf makes a digest in a process of its own, which is killed when it takes
-// far more than it may.
+// digestOf computes a digest in a separate process, which is killed if it exceeds its limits by far.
 func digestOf(t *testing.T, of string) (got spent) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -265,8 +264,7 @@ func digestOf(t *testing.T, of string) (got spent) {
 	return got
 }
 
-// wide is a file system that is too large to be made: what a directory holds is
-// told by its path.
+// wide is a virtual file system that is too large to create: a directory's path determines its entries.
 type wide func(dir string) (count int, entry func(i int) (name string, isDir bool))
 
 var wides = map[string]wide{
@@ -289,7 +287,7 @@ var wides = map[string]wide{
 	"endless": wideTop(1000, func(i int) (string, bool) { return fmt.Sprintf("%0100d", i), true }),
 }
 
-// wideTop has the same in each directory, and a Makefile on top, last.
+// wideTop returns a file system with the same entries in each directory, and a Makefile as the last entry at the top.
 func wideTop(n int, entry func(int) (string, bool)) wide {
 	return func(dir string) (int, func(int) (string, bool)) {
 		return n, func(i int) (string, bool) {
@@ -369,7 +367,7 @@ func TestLooksThatWaitTooLongSaySo(t *testing.T) {
 	})
 }
 
-// TestEachLimitCutsTheDigestAndSaysSo: whichever runs out, there is an answer.
+// TestEachLimitCutsTheDigestAndSaysSo, and still gives an answer.
 func TestEachLimitCutsTheDigestAndSaysSo(t *testing.T) {
 	files := fstest.MapFS{"Makefile": {Data: []byte("test:\n\ttrue\n")}, "a/x.py": {}, "b/x.py": {}}
 	for name, l := range map[string]budget.Limits{"output": {Out: 8}, "memory": {Memory: 300}, "steps": {Steps: 4}, "time": {Time: time.Nanosecond}} {

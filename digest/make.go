@@ -22,17 +22,17 @@ var (
 
 // Limits on what the digest shows of one Makefile.
 const (
-	maxTargets  = 50      // that are followed from one target
-	maxRecipe   = 200     // lines of a target's recipe that are looked at
+	maxTargets  = 50      // followed from one target
+	maxRecipe   = 200     // lines read of a target's recipe
 	maxExpanded = 4 << 10 // bytes of a line after its variables are replaced
 	maxNested   = 5       // variables in variables
 )
 
-// makefile is what can be told of a Makefile without running make.
+// makefile is the content of a Makefile that can be read without running make.
 type makefile struct {
 	b     *budget.Budget
 	first string           // the first target
-	rules map[string][]int // of a target; indices of those below
+	rules map[string][]int // indices of a target's rules in the list below
 	all   []makeRule
 	vars  map[string]string
 }
@@ -94,7 +94,7 @@ func (m *makefile) rule(targets, rest string) {
 	}
 }
 
-// add keeps one more line of a recipe, of those that are looked at.
+// add adds a line to a recipe, up to the maximum.
 func (m *makefile) add(r *makeRule, recipe string) {
 	if len(r.recipe) < maxRecipe && m.b.Hold(len(recipe)/8+16) == nil {
 		r.recipe = append(r.recipe, recipe)
@@ -106,7 +106,7 @@ func (p *part) makeCommands() []Command {
 	if name == "" {
 		return nil
 	}
-	b := p.b.Part(budget.Limits{}) // gives back what the Makefile takes
+	b := p.b.Part(budget.Limits{}) // frees the Makefile's memory when closed
 	defer b.Close()
 	m := parseMake(b, p.read(b, name))
 	var targets []string
@@ -126,7 +126,7 @@ func (p *part) makeCommands() []Command {
 	return out
 }
 
-// compiles says that the project has sources that a plain make compiles.
+// compiles reports whether the project has sources that a plain make compiles.
 func (p *part) compiles() bool {
 	for _, f := range p.below(p.dir) {
 		if p.b.Step(1) != nil {
@@ -139,13 +139,13 @@ func (p *part) compiles() bool {
 	return false
 }
 
-// shellWords need no program of their own.
+// shellWords lists words that need no program.
 var shellWords = []string{
 	"", "cd", "echo", "printf", "test", "[", "true", "false", "if", "then", "else", "fi", "for", "do", "done", "set", "export", "mkdir", "rm", "cp", "mv",
 	"touch", "ln", "cat", "ls", "install", "sed", "grep", "find", "sh", "bash", "env", "exit", "sort", "head", "tail", "xargs", "chmod", "!", "{", "}", "(",
 }
 
-// programs are what the recipes of target and of what it needs call first.
+// programs returns the first programs that the recipes of target and its prerequisites call.
 func (m *makefile) programs(target string) []string {
 	out, todo, seen := needs{"make"}, []string{target}, map[string]bool{}
 	for len(todo) > 0 && len(seen) < maxTargets && m.b.Step(1) == nil {
@@ -160,7 +160,7 @@ func (m *makefile) programs(target string) []string {
 	return out.sorted()
 }
 
-// follow notes what the rules of a target call, and adds what they need to todo.
+// follow adds the programs that the rules of a target call to out, and their prerequisites to todo.
 func (m *makefile) follow(target string, out *needs, todo []string) []string {
 	lines := 0
 	for _, i := range m.rules[target] {
@@ -181,7 +181,7 @@ func (m *makefile) follow(target string, out *needs, todo []string) []string {
 	return todo
 }
 
-// expand replaces variables, up to a bound in the text and in depth.
+// expand replaces variables, up to a maximum length and depth.
 func (m *makefile) expand(text string) string {
 	var b strings.Builder
 	m.expandTo(&b, text, maxNested)
@@ -209,7 +209,7 @@ func (m *makefile) called(recipe string) []string {
 	return calledIn(m.b, m.expand(strings.TrimLeft(strings.TrimSpace(recipe), "@-+ ")))
 }
 
-// calledIn are the programs that the simple commands of a line call.
+// calledIn returns the programs that the simple commands of a line call.
 func calledIn(b *budget.Budget, line string) (out []string) {
 	line = line[:min(len(line), maxExpanded)]
 	if b.Step(1+len(line)/8) != nil { // each byte may be a command
@@ -221,10 +221,10 @@ func calledIn(b *budget.Budget, line string) (out []string) {
 	return out
 }
 
-// calledBy is the program of a simple command, and the module that Python runs.
+// calledBy returns the program of a simple command, and the module that Python runs.
 func calledBy(words []string) []string {
 	for len(words) > 0 && strings.Contains(words[0], "=") {
-		if _, inner, ok := strings.Cut(words[0], "$("); ok { // what an assignment takes the output of
+		if _, inner, ok := strings.Cut(words[0], "$("); ok { // the command substitution of an assignment
 			words[0] = strings.TrimPrefix(inner, "(")
 			break
 		}
@@ -240,13 +240,13 @@ func calledBy(words []string) []string {
 	return words[:1]
 }
 
-// Bounds of what a command needs.
+// Limits of a command's needs.
 const (
 	maxNeeds    = 12
 	maxNeedName = 64 // bytes
 )
 
-// needs are the names of programs that a command needs, each once.
+// needs lists the programs that a command needs, each once.
 type needs []string
 
 func (n *needs) add(names ...string) {

@@ -59,10 +59,10 @@ func (p *part) nodeCommands() []Command {
 	return out
 }
 
-// jsonBytes is how much memory a byte of JSON may take.
+// jsonBytes is the maximum memory for a byte of JSON.
 const jsonBytes = 16
 
-// nodeScripts are the scripts of a package.json whose names say what they are for.
+// nodeScripts returns the scripts of a package.json whose names show their purpose.
 func nodeScripts(b *budget.Budget, text string) map[string]string {
 	var p struct {
 		Scripts map[string]string `json:"scripts"`
@@ -87,8 +87,7 @@ func (p *part) nodeManager() string {
 	return "npm"
 }
 
-// nodeNeeds are the programs that a script calls first. What the packages
-// installed beside it bring is left out.
+// nodeNeeds returns the first programs that a script calls, without those of installed packages.
 func (p *part) nodeNeeds(manager, body string) []string {
 	out := needs{manager, "node"}
 	asked := map[string]bool{}
@@ -113,7 +112,7 @@ func (p *part) otherCommands() []Command {
 	}
 	add("Cargo.toml", "build", "cargo build", "cargo")
 	add("Cargo.toml", "test", "cargo test", "cargo")
-	if p.dir == "." || !p.above("CMakeLists.txt") { // those below belong to the one above
+	if p.dir == "." || !p.above("CMakeLists.txt") { // projects below belong to the one above
 		add("CMakeLists.txt", "build", "cmake -B build && cmake --build build", "cmake", "make")
 	}
 	add("tox.ini", "test", "tox", "tox")
@@ -121,7 +120,7 @@ func (p *part) otherCommands() []Command {
 	return out
 }
 
-// above says that a directory above the project's has a file of that name.
+// above reports whether a directory above the project's has a file of that name.
 func (p *part) above(name string) bool {
 	for dir := p.dir; dir != "."; {
 		if dir = path.Dir(dir); p.first(dir, name) != "" {

@@ -15,8 +15,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Dir is an override store in a directory: one JSON file a key and tag, each
-// replaced by rename, so that several processes may share it.
+// Dir is an override store in a directory, with one JSON file for each key and tag. Files are replaced by rename, so
+// that several processes may share it.
 type Dir struct{ Root *os.Root }
 
 var nameRule = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,63}$`) })
@@ -69,7 +69,7 @@ func (d Dir) Put(_ context.Context, key, tag string, text Text) error {
 	return nil
 }
 
-// Delete forgets the digest of a key and tag.
+// Delete deletes the digest of a key and tag.
 func (d Dir) Delete(_ context.Context, key, tag string) error {
 	name, err := fileOf(key, tag)
 	if err != nil {

@@ -9,15 +9,15 @@ import (
 	"github.com/wisbox/wisbox/internal/budget"
 )
 
-// part is a directory that has a project of its own, and what may be spent on it.
+// part is a directory with its own project, and its budget.
 type part struct {
 	*survey
 	dir string // "." for the top
 	b   *budget.Budget
 }
 
-// detect finds the commands of a project. Each detector names only what the files
-// say can work: a target that is there, a tool that is set up.
+// detect finds the commands of a project. Each detector returns only commands that should work according to the files:
+// existing targets, and configured tools.
 func (s *survey) detect(dir string) []Command {
 	p := &part{survey: s, dir: dir, b: s.b.Part(project)}
 	defer p.b.Close()
@@ -33,7 +33,7 @@ func (s *survey) detect(dir string) []Command {
 	return out
 }
 
-// in is a command as it is given from the top directory.
+// in returns the form of a command for the top directory.
 func in(dir, line string) string {
 	if dir == "." {
 		return line
@@ -46,17 +46,16 @@ func in(dir, line string) string {
 	return "(cd " + dir + " && " + line + ")"
 }
 
-// own are the names that the project's directory has, the first of them or "".
+// own returns the first of the names that the project's directory has, or "".
 func (p *part) own(names ...string) string { return p.first(p.dir, names...) }
 
-// text reads the first of the names that the project's directory has.
+// text reads the first of the named files that the project's directory has.
 func (p *part) text(names ...string) string { return p.read(p.b, p.own(names...)) }
 
-// hasDir says that the project's directory has a directory of that name.
+// hasDir reports whether the project's directory has a directory of that name.
 func (p *part) hasDir(name string) bool { return p.dirs[path.Join(p.dir, name)] }
 
-// read gives the beginning of a text file, "" for anything else. What it takes is
-// held until b is closed.
+// read returns the beginning of a text file, "" for anything else. Its bytes are charged to b until b is closed.
 func (s *survey) read(b *budget.Budget, name string) string {
 	if name == "" || !s.has(name) || b.Step(1) != nil {
 		return ""

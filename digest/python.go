@@ -25,11 +25,11 @@ var pythonTools = []string{"pytest", "ruff", "mypy", "pyright", "black"}
 
 var toolTable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*\[+\s*tool\s*\.\s*"?([A-Za-z0-9_-]{1,64})`) })
 
-// toolTables are the NAMEs of the tables [tool.NAME] of a pyproject.toml. It is read
-// by lines: a TOML parser has no bound on what it makes of hostile text.
+// toolTables returns the NAMEs of the tables [tool.NAME] of a pyproject.toml. It reads line by line, because a TOML
+// parser's memory is unbounded for hostile text.
 func toolTables(text string) map[string]bool {
 	tables := map[string]bool{}
-	quoted := "" // the end of a text of several lines
+	quoted := "" // end mark of a multi-line string
 	for line := range strings.Lines(text) {
 		if name := toolTable().FindStringSubmatch(line); name != nil && quoted == "" && slices.Contains(pythonTools, name[1]) {
 			tables[name[1]] = true
@@ -39,8 +39,7 @@ func toolTables(text string) map[string]bool {
 	return tables
 }
 
-// quotedAfter gives the mark that ends the text of several lines in which a line
-// ends, or "".
+// quotedAfter returns the end mark of the multi-line string that is open at the end of a line, or "".
 func quotedAfter(line, quoted string) string {
 	for _, mark := range []string{`"""`, "'''"} {
 		if quoted != "" && quoted != mark || strings.Count(line, mark)%2 == 0 {
@@ -64,8 +63,8 @@ const (
 
 const maxTestFiles = 20 // that are read
 
-// pythonTests tells from the test files how they are written. Those of projects
-// below are theirs, unless the directory declares a project of its own.
+// pythonTests determines the style of the test files. Test files of projects below belong to these, unless the
+// directory declares its own project.
 func (p *part) pythonTests(own bool) testStyle {
 	style, looked := noTests, 0
 	for _, f := range p.below(p.dir) {
@@ -96,7 +95,7 @@ func pythonTest(base string) bool {
 	return strings.HasSuffix(base, ".py") && (strings.HasPrefix(base, "test_") || strings.HasSuffix(base, "_test.py"))
 }
 
-// elsewhere says that a file lies in a project below this one.
+// elsewhere reports whether a file is in a project below this one.
 func (p *part) elsewhere(file string) bool {
 	for _, dir := range p.projects {
 		if dir != "." && dir != p.dir && strings.HasPrefix(file, dir+"/") && (p.dir == "." || strings.HasPrefix(dir, p.dir+"/")) {
@@ -106,9 +105,8 @@ func (p *part) elsewhere(file string) bool {
 	return false
 }
 
-// discovered says that unittest, begun in the project's directory or its tests
-// directory, finds the file: it goes down into packages only, and fails where it
-// finds nothing.
+// discovered reports whether unittest, started in the project's directory or its tests directory, finds the file: it
+// descends only into packages, and fails if it finds nothing.
 func (p *part) discovered(file string) bool {
 	for at := path.Dir(file); at != p.dir && at != path.Join(p.dir, "tests"); at = path.Dir(at) {
 		if p.b.Step(1) != nil || !p.has(at+"/__init__.py") {
@@ -125,7 +123,7 @@ type python struct {
 	marks  []string        // that its configuration has
 }
 
-// note remembers which sections a file of configuration has.
+// note records the sections of a configuration file.
 func (py *python) note(text string) {
 	for _, mark := range []string{"[tool:pytest]", "[mypy]", "[flake8]"} {
 		if strings.Contains(text, mark) {

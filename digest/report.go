@@ -13,19 +13,18 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Command is one way to build, test or check the workspace. It is run in the
-// workspace's top directory by a shell.
+// Command is a command that builds, tests or checks the workspace. A shell runs it in the workspace's top directory.
 type Command struct {
 	Purpose string   `json:"purpose"` // build, test, lint, format
 	Line    string   `json:"line"`
-	Source  string   `json:"source"`          // the file that tells of it
+	Source  string   `json:"source"`          // the file that names it
 	Needs   []string `json:"needs,omitempty"` // programs, and Python modules as "python3:NAME"
 	CI      bool     `json:"ci,omitempty"`    // a CI file runs it too
 
-	dir, local string // its project's directory, and what is run there
+	dir, local string // its project's directory, and the command to run there
 }
 
-// size is how much of an answer the command takes.
+// size returns the command's size in an answer.
 func (c Command) size() int {
 	n := len(c.Purpose) + len(c.Line) + len(c.Source)
 	for _, need := range c.Needs {
@@ -48,7 +47,7 @@ type Language struct {
 	Bytes int64  `json:"bytes"`
 }
 
-// Report is what the files of a workspace tell. Paths and names are printable.
+// Report describes the files of a workspace. Paths and names are printable.
 type Report struct {
 	Files     int        `json:"files"`
 	Bytes     int64      `json:"bytes"`
@@ -65,21 +64,19 @@ const (
 	maxTop      = 20
 )
 
-// Build looks at a workspace. It is bounded in time (5 s), memory (24 MiB), steps and
-// what comes out of it (64 KiB), whatever programs wrote; where that cut it short it
-// answers with what it has, and a caveat. It fails where the top can't be read, and
-// when ctx ends.
+// Build examines a workspace. Time (5 s), memory (24 MiB), steps and output (64 KiB) are bounded for any content; at a
+// limit the report is partial, with a caveat. Build fails if the top can't be read, or if ctx ends.
 func Build(ctx context.Context, fsys fs.FS) (*Report, error) { return buildInTurn(ctx, fsys, working) }
 
-// turns has room for the looks that may be taken at once.
+// turns limits the number of simultaneous looks.
 type turns chan struct{}
 
-// working are those of a process: what each holds adds up.
+// working limits the looks of a process, whose memory adds up.
 var working = make(turns, 2)
 
 var errNoTurn = tool.Errorf(tool.Timeout, "nothing was looked at, because other looks took all the time; ask again")
 
-// inTurn gives one look its budget when each of all has room. The time to wait counts.
+// inTurn calls do with a budget when each of all has room. The waiting time counts.
 func inTurn(ctx context.Context, do func(*budget.Budget) error, all ...turns) error {
 	b := budget.New(ctx, limits)
 	defer b.Close()
@@ -94,7 +91,7 @@ func inTurn(ctx context.Context, do func(*budget.Budget) error, all ...turns) er
 	return do(b)
 }
 
-// buildInTurn is Build when each of all has room.
+// buildInTurn is like Build, but waits until each of all has room.
 func buildInTurn(ctx context.Context, fsys fs.FS, all ...turns) (r *Report, err error) {
 	err = inTurn(ctx, func(b *budget.Budget) error {
 		r, err = build(b, fsys)
@@ -180,7 +177,7 @@ var extensions = map[string]string{
 
 func languageOf(file string) string {
 	ext := path.Ext(file)
-	if len(ext) > 8 { // longer than any of them
+	if len(ext) > 8 { // longer than any known one
 		return ""
 	}
 	return extensions[strings.ToLower(ext)]
@@ -215,7 +212,7 @@ func languages(b *budget.Budget, files []found) []Language {
 	return out
 }
 
-// plain names are repeated as they are.
+// plain reports whether a name can be repeated unchanged.
 func plain(s string) bool {
 	for _, c := range []byte(s) {
 		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("._-+@/", c) >= 0) {
@@ -225,7 +222,7 @@ func plain(s string) bool {
 	return s != "" && len(s) <= 200
 }
 
-// shown is a name for a reader: what isn't plain is replaced.
+// shown returns a name for a reader, with a replacement for characters that aren't plain.
 func shown(s string) string {
 	if plain(s) {
 		return s

@@ -11,8 +11,7 @@ import (
 	"github.com/wisbox/wisbox/internal/budget"
 )
 
-// Bounds of one look at a workspace, whatever programs put there. A step is one
-// entry of a directory, or 64 bytes of text.
+// Limits of one look at a workspace. A step is one entry of a directory, or 64 bytes of text.
 var (
 	limits = budget.Limits{Out: 64 << 10, Memory: 24 << 20, Steps: 1_000_000, Time: 5 * time.Second}
 
@@ -21,17 +20,17 @@ var (
 )
 
 const (
-	maxEntries   = 50_000    // that are remembered
-	maxInDir     = 10_000    // of one directory; what tells of a project is one more
-	maxSeenInDir = 100_000   // that are read of one directory
-	batch        = 256       // entries that are read of a directory at a time
-	largeFile    = 1 << 20   // bytes from which a file is a caveat
-	entryBytes   = 128       // of memory that an entry takes beside its path
-	stepBytes    = 64        // of text that are one step
-	maxRead      = 256 << 10 // bytes of a file that are read
+	maxEntries   = 50_000    // entries kept
+	maxInDir     = 10_000    // entries kept of one directory, in addition to manifests
+	maxSeenInDir = 100_000   // entries read of one directory
+	batch        = 256       // entries read of a directory at a time
+	largeFile    = 1 << 20   // minimum bytes of a file for a caveat
+	entryBytes   = 128       // bytes of memory of an entry besides its path
+	stepBytes    = 64        // bytes of text per step
+	maxRead      = 256 << 10 // bytes read of a file
 )
 
-// skipped directories hold what others made: they are named, not counted.
+// skippedDirs contain generated or third-party files: they are named, but not counted.
 var skippedDirs = map[string]string{
 	".git": "", ".hg": "", ".svn": "",
 	"node_modules": "installed packages", "vendor": "vendored code", ".venv": "a Python environment", "venv": "a Python environment",
@@ -39,22 +38,22 @@ var skippedDirs = map[string]string{
 	"target": "build output", "dist": "build output", "build": "build output",
 }
 
-// survey is what one walk has found.
+// survey is the result of one walk.
 type survey struct {
 	fsys fs.FS
 	b    *budget.Budget
 
 	files   []found // sorted by path
 	dirs    map[string]bool
-	skipped []string // paths of skipped directories that hold something
+	skipped []string // paths of skipped directories that aren't empty
 	nested  []string // nested repositories
-	cut     bool     // some of it was not looked at
-	partly  []string // files of which only a part was read
+	cut     bool     // the walk is incomplete
+	partly  []string // files that were read partly
 
-	projects []string // directories that have one, "." first
-	more     int      // of them that were not looked into
+	projects []string // directories with a project, "." first
+	more     int      // number of further ones that weren't examined
 
-	walked *budget.Budget // holds what the survey takes
+	walked *budget.Budget // charged with the survey's memory
 }
 
 type found struct {
@@ -62,13 +61,13 @@ type found struct {
 	size int64
 }
 
-// look walks the workspace, what lies near the top first: what is cut is deep.
-// Whoever gets a survey closes it.
+// look walks the workspace from the top down, so that a limit cuts off deep files. The
+// caller closes the survey.
 func look(b *budget.Budget, fsys fs.FS) (*survey, error) {
 	s := &survey{fsys: fsys, b: b, dirs: map[string]bool{}, walked: b.Part(walking)}
 	err := s.walk(s.walked)
 	switch {
-	case b.Check() != nil && !errors.Is(b.Check(), budget.ErrExceeded): // the caller's end
+	case b.Check() != nil && !errors.Is(b.Check(), budget.ErrExceeded): // the caller's context ended
 		err = b.Check()
 	case s.walked.Check() != nil:
 		s.cut, err = true, nil
@@ -85,7 +84,7 @@ func look(b *budget.Budget, fsys fs.FS) (*survey, error) {
 
 func (s *survey) close() { s.walked.Close() }
 
-// walk fails where the top can't be read; any other directory may go meanwhile.
+// walk fails if the top can't be read; any other directory may vanish meanwhile.
 func (s *survey) walk(b *budget.Budget) error {
 	below, err := s.list(b, ".")
 	for len(below) > 0 && b.Check() == nil {
@@ -95,7 +94,7 @@ func (s *survey) walk(b *budget.Budget) error {
 	return err
 }
 
-// list notes what a directory has, and gives the directories in it to look into.
+// list records the entries of a directory, and returns the directories to descend into.
 func (s *survey) list(b *budget.Budget, dir string) (below []string, err error) {
 	if err := b.Step(1 + len(dir)/stepBytes); err != nil {
 		return nil, err
@@ -107,7 +106,7 @@ func (s *survey) list(b *budget.Budget, dir string) (below []string, err error) 
 	defer f.Close()
 	d, ok := f.(fs.ReadDirFile)
 	if !ok {
-		return nil, errors.New("is no directory")
+		return nil, errors.New("is not a directory")
 	}
 	for seen := 0; ; {
 		entries, err := d.ReadDir(batch)
@@ -129,8 +128,7 @@ func (s *survey) list(b *budget.Budget, dir string) (below []string, err error) 
 	return below, nil
 }
 
-// note takes an entry down where there is room. One that tells of a project has
-// some in a directory that is too large, too.
+// note records an entry if there is room. A project's manifest is recorded even in a directory that is too large.
 func (s *survey) note(b *budget.Budget, dir string, e fs.DirEntry, seen int) (below string) {
 	if b.Step(1) != nil {
 		return ""
@@ -147,8 +145,7 @@ func (s *survey) note(b *budget.Budget, dir string, e fs.DirEntry, seen int) (be
 	return s.entry(dir, name, e)
 }
 
-// probe asks for the files that tell of a project, in a directory that is too large
-// to be read to its end.
+// probe looks for project files by name, in a directory that is too large to be read completely.
 func (s *survey) probe(b *budget.Budget, dir string) {
 	s.cut = true
 	for _, name := range manifests {
@@ -159,7 +156,7 @@ func (s *survey) probe(b *budget.Budget, dir string) {
 	}
 }
 
-// entry notes a file; of a directory to walk it gives the path.
+// entry records a file, or returns the path of a directory to walk.
 func (s *survey) entry(dir, name string, e fs.DirEntry) (below string) {
 	switch {
 	case e.IsDir():
@@ -192,13 +189,13 @@ func (s *survey) isFile(name string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// has says that a regular file of that path was found.
+// has reports whether a regular file of that path was found.
 func (s *survey) has(name string) bool {
 	_, ok := slices.BinarySearchFunc(s.files, name, func(f found, name string) int { return strings.Compare(f.path, name) })
 	return ok
 }
 
-// first is the first of names that dir has, or "".
+// first returns the first of names that dir has, or "".
 func (s *survey) first(dir string, names ...string) string {
 	for _, n := range names {
 		if p := path.Join(dir, n); s.has(p) {
@@ -208,7 +205,7 @@ func (s *survey) first(dir string, names ...string) string {
 	return ""
 }
 
-// below are the files below dir ("." for all).
+// below returns the files below dir ("." for all).
 func (s *survey) below(dir string) []found {
 	if dir == "." {
 		return s.files

@@ -6,10 +6,10 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// About tells a model what the digest is for.
+// About explains to a model what the digest is for.
 const About = `workspace_digest shows what is in the workspace and how to build and test it; read it first.`
 
-// Tools is workspace_digest.
+// Tools returns workspace_digest.
 func (d *Digester) Tools() []tool.Tool {
 	return []tool.Tool{tool.New(tool.Spec{
 		Name: "workspace_digest", Title: "Summary of the workspace",
@@ -31,7 +31,7 @@ type Answer struct {
 	SectionKey string `json:"section_key"`
 }
 
-// Text is the digest itself.
+// Text returns the digest itself.
 func (a Answer) Text() string { return a.Digest }
 
 func (d *Digester) call(ctx context.Context, p params) (Answer, error) {
@@ -43,7 +43,7 @@ func (d *Digester) call(ctx context.Context, p params) (Answer, error) {
 	return d.Answer(ctx, p.Level)
 }
 
-// Answer is [Digester.Get] in the form of workspace_digest.
+// Answer is like [Digester.Get], but returns the result of workspace_digest.
 func (d *Digester) Answer(ctx context.Context, level Level) (Answer, error) {
 	if level != Summary && level != Full {
 		return Answer{}, tool.Errorf(tool.Invalid, "level is %q; it must be summary or full", level).In("level")

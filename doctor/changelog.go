@@ -10,20 +10,20 @@ import (
 	"strings"
 )
 
-// changelog is that of a Debian package that is installed here. Distributions
-// repair a program without giving it the number of the release that did so.
+// changelog is the changelog of an installed Debian package. Distributions fix a program without
+// changing its version to that of the release with the fix.
 type changelog struct {
-	version string   // of the package
-	cves    []string // that it names
+	version string   // the package's version
+	cves    []string // the CVEs that it names
 }
 
-// maxChangelog bounds what is read of one, in bytes: the newest comes first.
+// maxChangelog bounds the bytes read: the newest entries come first.
 const maxChangelog = 1 << 20
 
 var cve = regexp.MustCompile(`CVE-\d{4}-\d{4,}`)
 
-// changelog is that of the runtime's package; nil where Podman can't tell the
-// package, or another version of it is installed here than Podman runs.
+// changelog returns the changelog of the runtime's package. It is nil if Podman doesn't know the
+// package, or if the installed version isn't the one that Podman runs.
 func (e *examination) changelog() *changelog {
 	name, rest, _ := strings.Cut(e.service.RuntimePackage, "_")
 	version, _, _ := strings.Cut(rest, "_")
@@ -46,7 +46,7 @@ func (e *examination) changelog() *changelog {
 	return &changelog{version, cve.FindAllString(string(text), -1)}
 }
 
-// without leaves out what the package has repaired.
+// without returns the CVEs that the package hasn't fixed.
 func (c *changelog) without(cves []string) []string {
 	if c == nil {
 		return cves

@@ -1,11 +1,11 @@
-// Package doctor checks whether this machine can hold what wisbox promises, by
-// trying: it opens sessions with small limits and lets programs go over them,
-// looks for a way to the network, for rights they shouldn't have, whether both
-// sides can change each other's files, and whether one host can be allowed. It reads what it can't
-// try, such as known holes of the runtime's version.
+// Package doctor checks by experiment whether this machine can enforce wisbox's isolation and
+// limits: it opens sessions with small limits and lets programs exceed them, looks for ways to the
+// network and for rights that programs shouldn't have, and checks that both sides can change each
+// other's files and that a single host can be allowed. It looks up what it can't try, such as known
+// holes of the runtime's version.
 //
-// It changes nothing on the machine unless it is asked to repair (Options.Fix):
-// each line that isn't well says in a sentence what to do.
+// It changes nothing on the machine unless Options.Fix is set. Each line that isn't ok describes in
+// a sentence how to fix it.
 package doctor
 
 import (
@@ -19,32 +19,32 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// Status is how one thing stands.
+// Status is the result of a check.
 type Status string
 
-// The statuses, from well to ill.
+// The statuses, from good to bad.
 const (
 	OK          Status = "ok"
-	NotEnforced Status = "not enforced" // wisbox works, without this promise
+	NotEnforced Status = "not enforced" // wisbox works, without this guarantee
 	Broken      Status = "broken"       // programs can't run, or aren't isolated
-	Skipped     Status = "skipped"      // it can't be tried before something else works
+	Skipped     Status = "skipped"      // can't be checked before something else works
 )
 
-// Line is one thing that was looked at.
+// Line is the result of one check.
 type Line struct {
 	Name   string `json:"name"`
 	Status Status `json:"status"`
-	Detail string `json:"detail"`        // what was seen
-	Fix    string `json:"fix,omitempty"` // what to do, one sentence; "" where it is ok
+	Detail string `json:"detail"`        // the observation
+	Fix    string `json:"fix,omitempty"` // how to fix it, one sentence; "" if it is ok
 }
 
-// Report is all lines in their order.
+// Report has all lines in order.
 type Report struct {
 	Lines []Line        `json:"lines"`
 	Took  time.Duration `json:"took_ns"`
 }
 
-// Broken reports whether any line is.
+// Broken reports whether any line is broken.
 func (r *Report) Broken() bool {
 	for _, l := range r.Lines {
 		if l.Status == Broken {
@@ -54,69 +54,68 @@ func (r *Report) Broken() bool {
 	return false
 }
 
-// Whole reports whether every promise is held: no line is broken or not enforced.
+// Whole reports whether everything is enforced: no line is broken or not enforced.
 func (r *Report) Whole() bool {
 	return !r.Broken() && !slices.ContainsFunc(r.Lines, func(l Line) bool { return l.Status == NotEnforced })
 }
 
-// Service is what is known of the Podman service.
+// Service describes the Podman service.
 type Service struct {
 	From, Version, Runtime, Kernel string
-	RuntimePackage                 string // as runc_1.1.5+ds1-1_amd64; "" or Unknown where it isn't known
+	RuntimePackage                 string // e.g. runc_1.1.5+ds1-1_amd64; "" or Unknown if it isn't known
 	Rootless                       bool
 	CgroupVersion, CgroupManager   string
 	StorageDriver                  string
 }
 
-// Host is the product on this machine.
+// Host gives access to wisbox on this machine.
 type Host interface {
 	// Service finds Podman, or starts it.
 	Service(ctx context.Context) (Service, error)
-	// Image looks for the image that programs run in and gives its name, also
-	// with an error.
+	// Image looks for the image of programs and returns its name, even with an error.
 	Image(ctx context.Context) (name string, err error)
-	// OldImages counts those of other versions, which nothing needs.
+	// OldImages returns the number of unused images of other versions.
 	OldImages(ctx context.Context) (int, error)
-	// BuildImage makes that image.
+	// BuildImage builds that image.
 	BuildImage(ctx context.Context) error
-	// Leftovers counts what processes that were killed have left.
+	// Leftovers returns the number of things that killed processes left behind.
 	Leftovers(ctx context.Context) (int, error)
-	// Prune removes it.
+	// Prune removes them.
 	Prune(ctx context.Context) error
-	// Open opens an ephemeral session, whose programs may connect to what rules allow.
+	// Open opens an ephemeral session whose programs may connect to allow.
 	Open(ctx context.Context, limits sandbox.Limits, allow ...string) (Session, error)
 }
 
-// Session is one that things are tried in.
+// Session is a session for checks.
 type Session interface {
 	Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error)
-	// Limits reports which the host says it holds, and by what.
+	// Limits returns the limits that the host claims to enforce.
 	Limits(ctx context.Context) ([]sandbox.LimitState, error)
 	// Write, Read and Remove change files as the tools do.
 	Write(ctx context.Context, path, content string) error
 	Read(ctx context.Context, path string) (string, error)
 	Remove(ctx context.Context, path string) error
-	// Pause has its programs stand still until Resume.
+	// Pause freezes the session's programs until Resume.
 	Pause(ctx context.Context) error
 	Resume(ctx context.Context) error
-	// Close ends the session; nothing of it is left.
+	// Close removes the session.
 	Close(ctx context.Context) error
 }
 
-// Options of an examination; nil works.
+// Options are the options of an examination; nil means the defaults.
 type Options struct {
 	// Line is called for each line as soon as it is known.
 	Line func(Line)
-	// Fix repairs what wisbox can: it builds the image, removes what killed
-	// processes left, and as root gives the user who called by sudo the ids and
-	// switches that rootless Podman needs.
+	// Fix repairs problems that wisbox can repair: it builds the image, removes the remains of
+	// killed processes, and as root gives the user who called sudo the ids and settings that
+	// rootless Podman needs.
 	Fix bool
-	// Root is the file system to look at the machine in, for tests; default "/".
+	// Root is the file system to examine, for tests; default "/".
 	Root string
 }
 
-// Examine looks at everything, in a few seconds. What is wrong is in the report;
-// it has no error of its own. ctx's end leaves the lines that are known.
+// Examine makes all checks, in a few seconds. The report has the problems; there is no error. If
+// ctx ends, the report has the lines so far.
 func Examine(ctx context.Context, host Host, opts *Options) *Report {
 	e := &examination{host: host}
 	if opts != nil {
@@ -183,7 +182,7 @@ func (e *examination) image(ctx context.Context) Line {
 		return Line{"image", Broken, name + " can't be looked at: " + text(err), fix}
 	}
 	if n, err := e.host.OldImages(ctx); err == nil && n > 0 {
-		name += fmt.Sprintf("; %d of other versions are there too: wisbox image prune removes what nobody uses", n)
+		name += fmt.Sprintf("; %d of other versions exist too: wisbox image prune removes unused ones", n)
 	}
 	return Line{"image", OK, name, ""}
 }

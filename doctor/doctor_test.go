@@ -19,19 +19,19 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// host is a machine that is as told.
+// host is a machine with given properties.
 type host struct {
 	service    doctor.Service
 	noPodman   error
 	noImage    error
 	noSession  error
-	sessions   int32 // how many can be made; 0: any
+	sessions   int32 // the number that can be created; 0 for any
 	made       atomic.Int32
 	noProgram  error
 	noEgress   error
 	noPause    error
-	says       map[string]string         // a word of a program's source -> what it prints
-	ends       map[string]sandbox.Status // how it ends
+	says       map[string]string         // a word of a program's source -> its output
+	ends       map[string]sandbox.Status // the status of its end
 	unenforced bool
 	left       int
 	old        int
@@ -39,7 +39,7 @@ type host struct {
 	open       atomic.Int32
 }
 
-// well is a machine without a fault.
+// well returns a machine without problems.
 func well() *host {
 	return &host{
 		service: doctor.Service{From: "a test", Version: "5.4.2", Runtime: "runc 1.4.3", Kernel: "6.12.0", CgroupVersion: "v2", CgroupManager: "systemd", StorageDriver: "overlay"},
@@ -130,7 +130,7 @@ func lines(r *doctor.Report, st doctor.Status) (names []string) {
 	return names
 }
 
-// machine is a root directory with what Podman needs.
+// machine returns a root directory with everything that Podman needs.
 func machine(t *testing.T) *doctor.Options {
 	t.Helper()
 	root := t.TempDir()
@@ -148,7 +148,7 @@ func TestAWellMachineIsWell(t *testing.T) {
 	opts := machine(t)
 	opts.Line = func(doctor.Line) { seen++ }
 	r := doctor.Examine(t.Context(), h, opts)
-	if os.Geteuid() == 0 { // the lines of a user without rights are tested on their own
+	if os.Geteuid() == 0 { // another test has the lines of a user without rights
 		assert.Empty(t, lines(r, doctor.Broken), "%+v", r.Lines)
 		assert.Empty(t, lines(r, doctor.NotEnforced), "%+v", r.Lines)
 		assert.False(t, r.Broken())
@@ -226,8 +226,8 @@ func TestEachFaultHasItsLineAndAFix(t *testing.T) {
 	}
 }
 
-// A session that can't be made takes no line with it: what it was for is skipped, and
-// its failure is reported although the others were well.
+// A session that can't be created doesn't hide lines: its checks are skipped, and its failure is
+// reported even if the others succeed.
 func TestWhatCouldNotBeTriedIsSkipped(t *testing.T) {
 	for _, c := range []struct {
 		name, line string
@@ -262,7 +262,7 @@ func TestImagesOfOtherVersionsAreTold(t *testing.T) {
 	for _, l := range doctor.Examine(t.Context(), h, machine(t)).Lines {
 		if l.Name == "image" {
 			assert.Equal(t, doctor.OK, l.Status)
-			assert.Equal(t, "localhost/wisbox:x; 2 of other versions are there too: wisbox image prune removes what nobody uses", l.Detail)
+			assert.Equal(t, "localhost/wisbox:x; 2 of other versions exist too: wisbox image prune removes unused ones", l.Detail)
 		}
 	}
 }

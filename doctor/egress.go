@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	egressFix    = "use another runtime, as runc or crun, and see what the other lines say; sessions without --allow need none of it"
+	egressFix    = "use another runtime, such as runc or crun, and check the other lines; sessions without --allow don't need this"
 	proxylessFix = "programs that know the variables of a proxy are served; for the others use runc or crun, and a kernel with net.ipv4.ip_unprivileged_port_start"
 
 	greeting     = "hello from doctor"
 	egressHeader = 5 * time.Second
 )
 
-// egressSource says what a program reaches where one port of this machine is allowed.
+// egressSource reports which hosts a program can reach if one port of this machine is allowed.
 const egressSource = `
 import socket, sys, urllib.error, urllib.request
 port, greeting, said = sys.argv[1], sys.argv[2], []
@@ -42,8 +42,7 @@ for url in ("http://host.wisbox:1/", "http://10.88.0.1/", "http://169.254.169.25
     if get(url): said.append("reached:" + url)
 print(" ".join(said))`
 
-// egress opens a session that may connect to one port of this machine, where a server is
-// for as long.
+// egress opens a session that may connect to one port of this machine, with a server there.
 func (e *examination) egress(ctx context.Context) Line {
 	port, stop, err := greeter()
 	if err != nil {
@@ -59,7 +58,7 @@ func (e *examination) egress(ctx context.Context) Line {
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	if closed := s.Close(end); closed != nil {
-		return Line{"egress", Broken, text(closed), "remove what is left with: wisbox prune"}
+		return Line{"egress", Broken, text(closed), "remove the leftovers with: wisbox prune"}
 	}
 	if err != nil {
 		return Line{"egress", NotEnforced, text(err), egressFix}
@@ -69,7 +68,7 @@ func (e *examination) egress(ctx context.Context) Line {
 
 func egressLine(said []string) Line {
 	if i := slices.IndexFunc(said, func(s string) bool { return strings.HasPrefix(s, "reached:") }); i >= 0 {
-		return Line{"egress", Broken, "a program reached what no rule allows, " + strings.TrimPrefix(said[i], "reached:"), "don't use --allow here, and report it: see SECURITY.md"}
+		return Line{"egress", Broken, "a program reached a host that no rule allows, " + strings.TrimPrefix(said[i], "reached:"), "don't use --allow here, and report it: see SECURITY.md"}
 	}
 	for _, need := range []struct{ name, lacks, fix string }{
 		{"loopback", "the loopback device of a container is down", "use another runtime: runc and crun raise it"},
@@ -83,7 +82,7 @@ func egressLine(said []string) Line {
 	return Line{"egress", OK, "a host that --allow names is reached, by the proxy and without knowing it, and no other", ""}
 }
 
-// greeter is a server on this machine's loopback.
+// greeter starts a server on this machine's loopback.
 func greeter() (port int, stop func(), err error) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

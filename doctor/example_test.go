@@ -8,7 +8,7 @@ import (
 	"github.com/wisbox/wisbox/doctor"
 )
 
-// The machine of this example has no Podman: each line that isn't well says what to do.
+// The machine of this example has no Podman: each line that isn't ok has a remedy.
 func ExampleExamine() {
 	machine := well()
 	machine.noPodman = errors.New("no socket answers")

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// expect is the line of a promise that must hold: a program says "closed" where
-// it does, else what it found open.
+// expect returns the line of a check: source prints "closed" if it finds nothing, otherwise its
+// findings.
 func (t *trial) expect(ctx context.Context, name, ok, source string) Line {
 	_, out, broken := t.python(ctx, name, source)
 	if broken != nil {
@@ -47,8 +47,8 @@ except OSError: pass
 print(" ".join(found) or "closed")`)
 }
 
-// filter tries calls that the profile of wisbox forbids and Podman's own allows, and
-// an ordinary one through the other ABIs of an x86-64 kernel.
+// filter tries system calls that wisbox's profile forbids and Podman's own allows, and an ordinary
+// one through the other ABIs of an x86-64 kernel.
 func (t *trial) filter(ctx context.Context) Line {
 	return t.expect(ctx, "seccomp", "on: no user namespace, no ptrace, no vsock, no lease can be made, and no call by another ABI", `
 import ctypes, fcntl, os, platform, socket
@@ -99,7 +99,7 @@ print(" ".join(found) or "closed")`)
 
 const ownershipFix = "remove the session directory's odd file system or mount options (idmapped, squashed or noacl mounts): set WISBOX_CACHE to a local disk"
 
-// ownership lets each side change and delete what the other made.
+// ownership lets each side change and delete files of the other.
 func (t *trial) ownership(ctx context.Context) Line {
 	if problem := t.bothWays(ctx); problem != "" {
 		return Line{"ownership", Broken, problem, ownershipFix}

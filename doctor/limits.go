@@ -11,7 +11,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// verdict is the line of a limit: held by what was seen, not by what was said.
+// verdict returns the line of a limit, by experiment rather than by the host's claim.
 func (t *trial) verdict(name string, held bool, seen string) Line {
 	said := t.limits[name]
 	switch {
@@ -35,10 +35,10 @@ func (t *trial) fix(name string) string {
 	case s.Rootless:
 		return delegateFix
 	}
-	return "see that the cgroup controllers cpu, memory and pids are there (/proc/cgroups) and that Podman may use them"
+	return "check that the cgroup controllers cpu, memory and pids exist (/proc/cgroups) and that Podman may use them"
 }
 
-// memory takes half as much again as the limit, page by page.
+// memory uses one and a half times the limit, page by page.
 func (t *trial) memory(ctx context.Context) Line {
 	res, out, broken := t.python(ctx, "memory", fmt.Sprintf(`
 keep = []
@@ -76,7 +76,7 @@ print((spent.children_user + spent.children_system) / (time.monotonic() - began)
 	if err != nil {
 		return Line{"cpus", Broken, "two busy loops said: " + firstLine(out), "see: wisbox --debug doctor"}
 	}
-	held := share < 0.75 && (t.limits["cpus"].Enforced || len(t.limits) == 0) // a machine that is busy holds nobody
+	held := share < 0.75 && (t.limits["cpus"].Enforced || len(t.limits) == 0) // on a busy machine the share may be low without a limit
 	return t.verdict("cpus", held, fmt.Sprintf("two busy loops took %.2f processors with a limit of 0.5", share))
 }
 
@@ -123,7 +123,7 @@ print(n)`, 2*small.NoFile))
 	return t.verdict("nofile", err == nil && n <= small.NoFile, fmt.Sprintf("%s files could be opened with a limit of %d", firstLine(out), small.NoFile))
 }
 
-// The most that a session gets of what the kernel counts for all of them.
+// The maximum of a session for counters that the kernel shares between all of them.
 const (
 	mostInstances = 128
 	mostPTYs      = 64
@@ -133,7 +133,7 @@ const (
 
 const countersFix = "install util-linux (nsenter) where the manager runs, use a Podman of 4.3 or later, and raise fs.inotify.max_user_instances to 1024 or more where many sessions run at once"
 
-// counters takes of what the kernel counts for sessions and the host together.
+// counters uses up counters that sessions share with the host.
 func (t *trial) counters(ctx context.Context) Line {
 	_, out, broken := t.python(ctx, "counters", fmt.Sprintf(`
 import ctypes, os, platform, resource
@@ -167,7 +167,7 @@ print(", ".join(found) or "closed")`, mostInstances, mostPTYs, mostSignals, most
 	return Line{"counters", NotEnforced, "one session can take, for all: " + firstLine(out), countersFix}
 }
 
-// sockets lets more wait unread than the memory limit has.
+// sockets leaves more unread bytes in sockets than the memory limit.
 func (t *trial) sockets(ctx context.Context) Line {
 	res, out, broken := t.python(ctx, "sockets", `
 import os, socket
@@ -209,7 +209,7 @@ print(waits >> 20)`)
 	return t.hold("memory", "sockets", held, fmt.Sprintf("%s MiB could wait in sockets with a memory limit of 128 MiB", firstLine(out)))
 }
 
-// hold is a line that isn't a limit of its own, and is fixed as one is.
+// hold returns a line that isn't a limit of its own but has the same fix as one.
 func (t *trial) hold(limit, name string, held bool, seen string) Line {
 	if held {
 		return Line{name, OK, seen, ""}
@@ -217,8 +217,8 @@ func (t *trial) hold(limit, name string, held bool, seen string) Line {
 	return Line{name, NotEnforced, seen, t.fix(limit)}
 }
 
-// fill writes files until total bytes or an error, says which, and deletes them.
-// Where a watcher keeps the limit it comes within a moment: wait gives it time.
+// fill writes files until total bytes or an error, reports which, and deletes them. A watcher needs
+// a moment to enforce the limit; wait gives it time.
 func fill(name string, total int64, files int, wait bool) string {
 	pause := 0
 	if wait {
@@ -271,7 +271,7 @@ func (t *trial) workspaceLimit(name string, res sandbox.Result, out, what string
 	return t.verdict(name, strings.Contains(out, "full"), what+" took "+firstLine(out))
 }
 
-// rounds of `true` are enough for a median.
+// rounds is the number of runs of `true` for a median.
 const rounds = 15
 
 func (t *trial) speed(ctx context.Context) Line {

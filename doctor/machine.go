@@ -24,8 +24,7 @@ func (e *examination) podman() Line {
 	return l
 }
 
-// rootless looks at what Podman needs for a user without rights: for the one who
-// runs us, also by way of sudo.
+// rootless checks the requirements of rootless Podman for the user who runs us, even through sudo.
 func (e *examination) rootless(ctx context.Context) []Line {
 	if patient().Uid == "0" {
 		return nil
@@ -57,7 +56,7 @@ func (e *examination) onPath(name string) bool {
 	return false
 }
 
-// fewIDs is what an image needs at least: programs are user 1000, nobody is 65534.
+// fewIDs is the minimum for an image: programs are user 1000, nobody is 65534.
 const fewIDs = 65536
 
 // subordinate looks for the user's range of ids in a file.
@@ -79,7 +78,7 @@ func (e *examination) subordinate(path string) Line {
 	}
 }
 
-// patient is the user who is to run rootless Podman.
+// patient returns the user who would run rootless Podman.
 func patient() *user.User {
 	if name := os.Getenv("SUDO_USER"); os.Geteuid() == 0 && name != "" {
 		if u, err := user.Lookup(name); err == nil {
@@ -93,8 +92,8 @@ func patient() *user.User {
 	return &user.User{Uid: id, Username: id}
 }
 
-// rangeOf sums the ids that a file of subordinate ids gives to a user, by name or
-// by number.
+// rangeOf returns the number of ids that a file of subordinate ids gives to a user, by name or by
+// number.
 func rangeOf(file string, who *user.User) (sum int64) {
 	in := bufio.NewScanner(strings.NewReader(file))
 	for in.Scan() {
@@ -109,7 +108,7 @@ func rangeOf(file string, who *user.User) (sum int64) {
 	return sum
 }
 
-// switches are those by which distributions forbid user namespaces.
+// switches are settings by which distributions forbid user namespaces.
 var switches = []struct{ file, forbids, allows string }{
 	{"user/max_user_namespaces", "0", "15000"},
 	{"kernel/unprivileged_userns_clone", "0", "1"},
@@ -134,7 +133,7 @@ func (e *examination) storage() Line {
 	return Line{"storage", OK, "driver " + e.service.StorageDriver, ""}
 }
 
-// cgroup reports what limits can be expected; whether they hold is tried.
+// cgroup reports which limits can be expected; experiments check them.
 func (e *examination) cgroup() Line {
 	s := e.service
 	l := Line{"cgroup", OK, fmt.Sprintf("%s, managed by %s", s.CgroupVersion, s.CgroupManager), ""}
@@ -155,16 +154,16 @@ func (e *examination) cgroup() Line {
 
 const (
 	cgroupV1Fix = "boot with cgroup v2 (kernel parameter systemd.unified_cgroup_hierarchy=1), or run Podman as root"
-	delegateFix = "delegate them, as root: systemctl edit user@.service, with the lines [Service] and Delegate=cpu cpuset io memory pids, then log in anew"
+	delegateFix = "delegate them, as root: systemctl edit user@.service, with the lines [Service] and Delegate=cpu cpuset io memory pids, then log in again"
 )
 
-// undelegated names the controllers that the user's own cgroups lack.
+// undelegated returns the controllers that the user's own cgroups lack.
 func (e *examination) undelegated() (missing []string) {
 	uid := strconv.Itoa(os.Getuid())
 	path := filepath.Join(e.opts.Root, "sys/fs/cgroup/user.slice/user-"+uid+".slice/user@"+uid+".service/cgroup.controllers")
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		return nil // without systemd nothing can be told from here: the trial will
+		return nil // unknown without systemd: the experiment decides
 	}
 	has := " " + strings.TrimSpace(string(raw)) + " "
 	for _, c := range []string{"cpu", "memory", "pids"} {

@@ -100,7 +100,7 @@ func TestWhatAUserLacksIsRepaired(t *testing.T) {
 	assert.Equal(t, "0\n", read("proc/sys/kernel/apparmor_restrict_unprivileged_userns"))
 }
 
-// packed is a file of a package as Debian installs it.
+// packed writes a file of a package, as Debian installs it.
 func packed(t *testing.T, text string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -125,7 +125,7 @@ func TestWhatADistributionHasRepairedIsNoHole(t *testing.T) {
 		{"no package", "Unknown", map[string]string{path: log}, false},
 		{"a package with a path", "../doc/runc_1.1.5+ds1-1+deb12u1_amd64", map[string]string{path: log}, false},
 		{"no changelog", service.RuntimePackage, nil, false},
-		{"what is no changelog", service.RuntimePackage, map[string]string{path: "x"}, false},
+		{"what is not a changelog", service.RuntimePackage, map[string]string{path: "x"}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := at(t, c.files)

@@ -11,8 +11,7 @@ import (
 	"strings"
 )
 
-// check reports how one thing stands, after its repair where that was asked for and
-// wisbox knows one.
+// check reports a check's result, after a repair if Fix is set and wisbox has one.
 func (e *examination) check(ctx context.Context, look func() Line) Line {
 	l := look()
 	repair := e.repairs()[l.Name]
@@ -34,8 +33,8 @@ func (e *examination) check(ctx context.Context, look func() Line) Line {
 	return l
 }
 
-// repairs are what can be put right without taking anything from anybody: no
-// package is installed, nothing of others is changed or removed.
+// repairs returns the repairs, which take nothing from anybody: they install no package, and change
+// and remove nothing of others.
 func (e *examination) repairs() map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"image":           func(ctx context.Context) error { return e.host.BuildImage(ctx) },
@@ -46,10 +45,10 @@ func (e *examination) repairs() map[string]func(context.Context) error {
 	}
 }
 
-// firstSubordinate is where shadow's own tools begin to give away ids.
+// firstSubordinate is the first id that shadow's own tools assign.
 const firstSubordinate = 100_000
 
-// giveRange gives the user ids that nobody has, as usermod --add-subuids does.
+// giveRange gives the user unused ids, as usermod --add-subuids does.
 func (e *examination) giveRange(path string) error {
 	f, err := os.OpenFile(filepath.Join(e.opts.Root, path), os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o644)
 	if err != nil {
@@ -68,7 +67,7 @@ func (e *examination) giveRange(path string) error {
 	return errors.Join(err, f.Sync())
 }
 
-// freeFrom is the first id above all that a file of subordinate ids gives away.
+// freeFrom returns the first id above all that a file of subordinate ids assigns.
 func freeFrom(file string) int64 {
 	free := int64(firstSubordinate)
 	for line := range strings.Lines(file) {
@@ -85,7 +84,7 @@ func freeFrom(file string) int64 {
 	return free
 }
 
-// allowNamespaces sets the switches that forbid them, now and for the next boot.
+// allowNamespaces changes settings that forbid user namespaces, now and for the next boot.
 func (e *examination) allowNamespaces() error {
 	for _, s := range switches {
 		path := filepath.Join(e.opts.Root, "proc/sys", s.file)

@@ -14,29 +14,29 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// small are the limits that are tried: small, so that going over them is quick
-// and, where one doesn't hold, harmless.
+// small are the limits in experiments: small, so that exceeding them is quick and, if one isn't
+// enforced, harmless.
 var small = sandbox.Limits{
 	CPUs: 0.5, Memory: 128 << 20, PIDs: 64, Tmp: 8 << 20, Disk: 32 << 20, Inodes: 1000, NoFile: 256,
 }
 
-// patience bounds one program of a trial.
+// patience bounds one program of an experiment.
 const patience = 30 * time.Second
 
-// trial is a session and what the machine says of its limits.
+// trial is a session and the limits that the machine claims to enforce.
 type trial struct {
 	e      *examination
 	s      Session
 	limits map[string]sandbox.LimitState
 }
 
-// look is one thing that is tried in a session.
+// look is one check in a session.
 type look struct {
 	name string
 	at   func(*trial, context.Context) Line
 }
 
-// looks are what is tried: one session is enough for most, and two limits need one each,
+// looks are the checks by session: one session suffices for most, but two limits need one each,
 // which is full afterwards.
 var looks = [][]look{
 	{
@@ -59,8 +59,8 @@ var looks = [][]look{
 	{{"inodes", (*trial).files}},
 }
 
-// try opens the sessions for what can be tried in one, and then one that has a way to
-// the network. The lines come in a fixed order.
+// try runs the checks in sessions, and then one in a session with network access. The lines have a
+// fixed order.
 func (e *examination) try(ctx context.Context) {
 	lines := make([][]Line, len(looks)+1)
 	var wg sync.WaitGroup
@@ -70,14 +70,14 @@ func (e *examination) try(ctx context.Context) {
 	wg.Wait()
 	if slices.ContainsFunc(lines[0], func(l Line) bool { return l.Status == Broken && (l.Name == "session" || l.Name == "first program") }) {
 		lines[len(looks)] = []Line{{"egress", Skipped, "it can't be tried before a program runs", ""}}
-	} else { // alone: rootless Podman 4.3 now and then fails one of four that are made at once
+	} else { // alone: rootless Podman 4.3 now and then fails one of four that are created at once
 		lines[len(looks)] = []Line{e.egress(ctx)}
 	}
 	e.say(unique(slices.Concat(lines...))...)
 }
 
-// unique leaves out what several sessions said alike: of lines of one name the first
-// that isn't well stays, or else the first.
+// unique removes lines that several sessions have in common: of lines with the same name it keeps
+// the first that isn't ok, or else the first.
 func unique(lines []Line) (out []Line) {
 	for _, l := range lines {
 		i := slices.IndexFunc(out, func(o Line) bool { return o.Name == l.Name })
@@ -91,7 +91,7 @@ func unique(lines []Line) (out []Line) {
 	return out
 }
 
-// inSession gives a line for each of these, also where the session can't be made.
+// inSession returns a line for each check, even if the session can't be created.
 func (e *examination) inSession(ctx context.Context, these []look) (lines []Line) {
 	began := time.Now()
 	s, err := e.host.Open(ctx, small)
@@ -112,7 +112,7 @@ func (e *examination) inSession(ctx context.Context, these []look) (lines []Line
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	if err := s.Close(end); err != nil {
-		lines = append(lines, Line{"clean-up", Broken, text(err), "remove what is left with: wisbox prune"})
+		lines = append(lines, Line{"clean-up", Broken, text(err), "remove the leftovers with: wisbox prune"})
 	}
 	return lines
 }
@@ -124,14 +124,14 @@ func skipped(these []look, why string) (lines []Line) {
 	return lines
 }
 
-// first runs the first program: the container comes with it.
+// first runs the first program, which creates the container.
 func (t *trial) first(ctx context.Context, began time.Time) Line {
 	res, _, err := t.run(ctx, "true")
 	if err != nil {
-		return Line{"first program", Broken, text(err), "run `wisbox --debug run -- true`: it says what Podman answered"}
+		return Line{"first program", Broken, text(err), "run `wisbox --debug run -- true`: it shows Podman's answer"}
 	}
 	if res.Status != sandbox.StatusExited || res.ExitCode != 0 {
-		return Line{"first program", Broken, fmt.Sprintf("`true` ended as %s, exit code %d", res.Status, res.ExitCode), "make the image anew with: wisbox image build"}
+		return Line{"first program", Broken, fmt.Sprintf("`true` ended as %s, exit code %d", res.Status, res.ExitCode), "make the image again with: wisbox image build"}
 	}
 	t.limits = map[string]sandbox.LimitState{}
 	if limits, err := t.s.Limits(ctx); err == nil {
@@ -142,7 +142,7 @@ func (t *trial) first(ctx context.Context, began time.Time) Line {
 	return Line{"first program", OK, "a container and `true` in it in " + round(time.Since(began)), ""}
 }
 
-// pause has the session stand still and go on.
+// pause pauses and resumes the session.
 func (t *trial) pause(ctx context.Context) Line {
 	err := t.s.Pause(ctx)
 	switch {
@@ -157,7 +157,7 @@ func (t *trial) pause(ctx context.Context) Line {
 	return Line{"pause", OK, "programs can be paused, and go on", ""}
 }
 
-// run runs a program and gives what it printed, errors too.
+// run runs a program and returns its output, including errors.
 func (t *trial) run(ctx context.Context, argv ...string) (sandbox.Result, string, error) {
 	var out bytes.Buffer
 	w := &bounded{to: &out}
@@ -165,7 +165,7 @@ func (t *trial) run(ctx context.Context, argv ...string) (sandbox.Result, string
 	return res, strings.TrimSpace(out.String()), err
 }
 
-// python runs source; a program that can't be run is a broken line.
+// python runs source; if it can't be run, the line is broken.
 func (t *trial) python(ctx context.Context, name, source string) (sandbox.Result, string, *Line) {
 	res, out, err := t.run(ctx, "python3", "-I", "-S", "-c", source)
 	if err != nil {
@@ -187,7 +187,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// text is an error as a person should read it.
+// text returns an error's text for people.
 func text(err error) string {
 	if te, ok := errors.AsType[*tool.Error](err); ok {
 		return te.Message

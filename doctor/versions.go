@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// version is major, minor, patch; all zero where the text holds none.
+// version is major, minor, patch; all zero if the text has no version.
 type version [3]int
 
 var versionText = regexp.MustCompile(`(\d+)\.(\d+)(?:\.(\d+))?`)
@@ -31,15 +31,15 @@ func (v version) before(major, minor, patch int) bool {
 	return false
 }
 
-// hole is a way out of a container that versions of a program have.
+// hole is a vulnerability of some versions of a program that lets a container escape.
 type hole struct {
 	cves []string
-	when string // it can be gone through; "" always
+	when string // the condition for using it; "" for always
 	open func(version) bool
 	fix  string
 }
 
-// runcHoles, the worst first. Each branch of releases has its own repair.
+// runcHoles has the worst first. Each release branch has its own fix.
 var runcHoles = []hole{
 	{[]string{"CVE-2019-5736", "CVE-2021-30465"}, "", func(v version) bool { return v.before(1, 0, 0) }, "update runc to 1.2.8, 1.3.3 or later"},
 	{[]string{"CVE-2024-21626"}, "", func(v version) bool { return v.before(1, 1, 12) }, "update runc to 1.2.8, 1.3.3 or later"},
@@ -64,8 +64,8 @@ var kernelHoles = []hole{
 	}, "update the kernel and boot it"},
 }
 
-// judge looks for known holes of a version. What its package's changelog names,
-// which may be nil, is repaired in that package, whatever its number says.
+// judge looks for known holes of a version. Holes that the package's changelog names are fixed in
+// that package, whatever its version number; log may be nil.
 func judge(name, text string, holes []hole, log *changelog) Line {
 	l := Line{name, OK, text, ""}
 	v := parseVersion(text)
@@ -98,7 +98,7 @@ func (e *examination) runtime() Line {
 	return Line{"runtime", OK, text, ""}
 }
 
-// kernel: openat2, which the file tools are fast and safe by, came with 5.6.
+// kernel checks for openat2, which makes the file tools fast and safe, and which came with 5.6.
 func (e *examination) kernel() Line {
 	text := e.service.Kernel
 	if v := parseVersion(text); v.known() && v.before(5, 6, 0) {

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// authority signs certificates for some hosts. Its key is in memory alone, and it is
-// constrained to those hosts: who gets the key can be no other.
+// authority signs certificates for some hosts. Its key is only in memory, and it is constrained to those hosts: a
+// stolen key can't impersonate others.
 type authority struct {
 	hosts []string
 	cert  *x509.Certificate
@@ -28,8 +28,8 @@ type authority struct {
 	leaves map[string]*tls.Certificate
 }
 
-// authoritiesFor gives authorities for all hosts: those of before that are still
-// needed, so that programs that run already trust them, and one for the rest.
+// authoritiesFor returns authorities for all hosts: the earlier ones that are still needed, because running programs
+// trust them, and a new one for the rest.
 func authoritiesFor(hosts []string, before []*authority) (all []*authority, err error) {
 	for _, a := range before {
 		if slices.ContainsFunc(a.hosts, func(h string) bool { return slices.Contains(hosts, h) }) {
@@ -87,7 +87,7 @@ func serial() *big.Int {
 
 const leafFor = 7 * 24 * time.Hour
 
-// leaf gives the certificate of a host, a new one where the last is about to end.
+// leaf returns the certificate of a host, and replaces one that is about to expire.
 func (a *authority) leaf(host string) (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// benchPaths are ways to one server: straight, and through the proxy.
+// benchPaths runs a benchmark over each way to one server: directly, and through the proxy.
 func benchPaths(b *testing.B, run func(b *testing.B, c *http.Client, url string)) {
 	w := newWorld(b)
 	handler := func(rw http.ResponseWriter, r *http.Request) {

@@ -18,9 +18,8 @@ type conn struct {
 	once    sync.Once
 }
 
-// accepting is a listener whose connections count to the sandbox's bound, which all
-// of its listeners share. While it is full, one connection a listener waits and the
-// others stay in the kernel's queue.
+// accepting is a listener whose connections count against the sandbox's maximum, which all of its listeners share. At
+// the maximum, one connection of each listener waits and the others stay in the kernel's queue.
 type accepting struct {
 	net.Listener
 	p *Proxy
@@ -73,8 +72,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// handed is a connection that goes from one server to another, with what was read
-// of it already.
+// handed is a connection that passes from one server to another, with the bytes that were read already.
 type handed struct {
 	net.Conn
 	head []byte
@@ -92,7 +90,7 @@ func (h *handed) Read(b []byte) (int, error) {
 	return h.Conn.Read(b)
 }
 
-// CloseWrite ends what is sent; unlike tls.Conn, most wrappers don't pass it on.
+// CloseWrite ends the sending direction; most wrappers, unlike tls.Conn, don't have it.
 func (h *handed) CloseWrite() error { return closeWrite(h.Conn) }
 func (c *conn) CloseWrite() error   { return closeWrite(c.Conn) }
 
@@ -105,8 +103,8 @@ func closeWrite(c net.Conn) error {
 	return errHalf
 }
 
-// How the kernel ends a connection: a reset where this process dies with it open,
-// which cuts it at any byte; an end where it is closed.
+// Ways in which the kernel ends a connection: with cutAtDeath by a reset if this process dies while it is open, since
+// that cuts it at any byte; with inOrder by a normal end.
 const cutAtDeath, inOrder = 0, -1
 
 func linger(c net.Conn, how int) {
@@ -123,8 +121,7 @@ func linger(c net.Conn, how int) {
 	}
 }
 
-// reset ends a connection so that its other end sees an error, never an end: what
-// was cut must not look complete.
+// reset ends a connection such that its other end sees an error, never a normal end: cut data must not look complete.
 func reset(c net.Conn) {
 	for under := c; ; {
 		if r, ok := under.(interface{ Reset() error }); ok {
@@ -133,7 +130,7 @@ func reset(c net.Conn) {
 		}
 		if l, ok := under.(interface{ SetLinger(sec int) error }); ok {
 			_ = l.SetLinger(0)
-			_ = under.Close() // TLS would say goodbye first
+			_ = under.Close() // TLS would send close_notify first
 			break
 		}
 		wrapped, ok := under.(interface{ NetConn() net.Conn })
@@ -145,13 +142,13 @@ func reset(c net.Conn) {
 	_ = c.Close()
 }
 
-// errReset ends a copy that a bound or a new policy cut.
+// errReset ends a copy that a limit or a new policy cut.
 var errReset = errors.New("the connection was cut")
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
 
-// join copies between two connections until both directions have ended. An end goes
-// on as an end, an error as a reset of both.
+// join copies between two connections until both directions have ended. It passes on an end as an end, and resets both
+// after an error.
 func join(a, b net.Conn) {
 	var wg sync.WaitGroup
 	wg.Go(func() { copyTo(a, b) })
@@ -174,7 +171,7 @@ func copyTo(to, from net.Conn) {
 	}
 }
 
-// Without their other methods io.CopyBuffer uses the buffer.
+// They hide other methods, so that io.CopyBuffer uses the buffer.
 type (
 	onlyWriter struct{ io.Writer }
 	onlyReader struct{ io.Reader }

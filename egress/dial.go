@@ -13,15 +13,15 @@ import (
 	"github.com/wisbox/wisbox/egress/policy"
 )
 
-// dial connects to a host that the policy allows. It is the one way to a server:
-// decide, resolve once, check each address, connect to one that passed.
+// dial connects to a host that the policy allows. It is the only way to a server: decide, resolve once, check each
+// address, and connect to one that passed.
 func (p *Proxy) dial(ctx context.Context, kind, host string, port uint16) (*link, error) {
 	d := p.decide(host, port)
 	if !d.Allowed {
 		return nil, notAllowed(d)
 	}
 	if spent := p.spent(); spent != "" {
-		return nil, refuse(d, "%s; who opened the session may give it more", spent)
+		return nil, refuse(d, "%s; the session's owner can raise the limit", spent)
 	}
 	ctx, cancel := p.within(ctx)
 	defer cancel()
@@ -48,7 +48,7 @@ var loopback = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Lo
 
 const maxAddresses = 16
 
-// resolve gives the addresses of a host that may be connected to.
+// resolve returns the permitted addresses of a host.
 func (p *Proxy) resolve(ctx context.Context, d policy.Decision) ([]netip.Addr, error) {
 	if d.Reach == policy.Host {
 		return loopback, nil
@@ -62,7 +62,7 @@ func (p *Proxy) resolve(ctx context.Context, d policy.Decision) ([]netip.Addr, e
 	}
 	own, err := net.InterfaceAddrs()
 	if err != nil {
-		return nil, badGateway(d, "this machine's own addresses are unknown, so none is checked")
+		return nil, badGateway(d, "this machine's own addresses are unknown, so no address can be checked")
 	}
 	var may []netip.Addr
 	var refused error
@@ -80,7 +80,7 @@ func (p *Proxy) resolve(ctx context.Context, d policy.Decision) ([]netip.Addr, e
 	return may, nil
 }
 
-// wrongAddress says why no address will do, and names the rule where one helps.
+// wrongAddress returns the reason why no address is permitted, with a rule that helps, if there is one.
 func wrongAddress(d policy.Decision, err error, all []netip.Addr, own []net.Addr) *refusal {
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	r := refuse(d, "%s", first)
@@ -96,8 +96,7 @@ func wrongAddress(d policy.Decision, err error, all []netip.Addr, own []net.Addr
 	return r
 }
 
-// dialOne connects to the first address that answers. Each gets its share of the
-// time that is left.
+// dialOne connects to the first address that answers. Each gets a share of the remaining time.
 func (p *Proxy) dialOne(ctx context.Context, kind string, d policy.Decision, addrs []netip.Addr) (*link, error) {
 	var last error
 	for i, a := range addrs {
@@ -119,7 +118,7 @@ func (p *Proxy) dialOne(ctx context.Context, kind string, d policy.Decision, add
 	return nil, badGateway(d, "%s", connectProblem(last))
 }
 
-// share gives the first of some tries its part of the time that is left.
+// share returns a context for the first of several tries, with its share of the remaining time.
 func share(ctx context.Context, of int) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok || of <= 1 {
@@ -152,7 +151,7 @@ func (p *Proxy) dialAddr(ctx context.Context, d policy.Decision, to netip.AddrPo
 	return dialer.DialContext(ctx, "tcp", to.String())
 }
 
-// checkAgain looks at an address right before connect(2): whatever came before.
+// checkAgain checks an address right before connect(2), independent of earlier checks.
 func checkAgain(d policy.Decision, address string) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -171,7 +170,7 @@ func checkAgain(d policy.Decision, address string) error {
 	return policy.CheckAddress(to.Addr(), d.Reach, own)
 }
 
-// transports carry requests to servers: straight, and plain http through Via.
+// transports returns the transports for requests to servers: a direct one, and one for plain HTTP through Via.
 func (p *Proxy) transports() (direct, indirect *http.Transport) {
 	base := func() *http.Transport {
 		return &http.Transport{
@@ -202,8 +201,8 @@ func (p *Proxy) transports() (direct, indirect *http.Transport) {
 		}
 		return connOrNil(p.newLink(c, d, "http", netip.AddrPort{}))
 	}
-	indirect.TLSClientConfig = p.clientTLS("") // of a proxy that speaks TLS itself
-	indirect.DisableKeepAlives = true          // a connection is one host's, as its record says
+	indirect.TLSClientConfig = p.clientTLS("") // for a proxy that speaks TLS itself
+	indirect.DisableKeepAlives = true          // each connection serves one host, as recorded
 	return direct, indirect
 }
 
@@ -215,13 +214,13 @@ func connOrNil(l *link, err error) (net.Conn, error) {
 	return l, nil
 }
 
-// kindKey and decisionKey are for what a transport's dial must know of its request.
+// kindKey and decisionKey pass values of a request to its transport's dial.
 type (
 	kindKey     struct{}
 	decisionKey struct{}
 )
 
-// splitTarget takes HOST:PORT apart, strictly.
+// splitTarget splits HOST:PORT strictly.
 func splitTarget(target string) (host string, port uint16, err error) {
 	i := strings.LastIndexByte(target, ':')
 	if i < 0 {

@@ -13,8 +13,8 @@ import (
 	"github.com/wisbox/wisbox/egress/policy"
 )
 
-// ServeDNS answers queries until the socket ends or Close. It closes the socket. An
-// allowed name has an address of ours, any other doesn't exist; none is resolved.
+// ServeDNS answers queries until the socket ends or Close. It closes the socket. An allowed name gets one of our
+// addresses; other names don't exist. It resolves none.
 func (p *Proxy) ServeDNS(pc net.PacketConn) error {
 	end := p.opened(pc)
 	if end == nil {
@@ -39,9 +39,9 @@ func (p *Proxy) ServeDNS(pc net.PacketConn) error {
 	}
 }
 
-const maxQuery = 1232 // what a query may have; ours have one name
+const maxQuery = 1232 // maximum bytes of a query
 
-// answerQuery gives the answer to a query; nil where it deserves none.
+// answerQuery returns the answer to a query, or nil if it gets none.
 func (p *Proxy) answerQuery(query []byte) []byte {
 	var parser dnsmessage.Parser
 	header, err := parser.Start(query)
@@ -69,7 +69,7 @@ func (p *Proxy) answerQuery(query []byte) []byte {
 	return pack(answer, &q, resource)
 }
 
-// resourceFor answers a question: a resource, none, or a code.
+// resourceFor returns the answer to a question: a resource, nil or an error code.
 func (p *Proxy) resourceFor(ctx context.Context, q dnsmessage.Question) (dnsmessage.ResourceBody, dnsmessage.RCode) {
 	name := strings.ToLower(strings.TrimSuffix(q.Name.String(), "."))
 	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
@@ -86,11 +86,11 @@ func (p *Proxy) resourceFor(ctx context.Context, q dnsmessage.Question) (dnsmess
 		return nil, dnsmessage.RCodeNameError
 	}
 	if q.Type != dnsmessage.TypeA {
-		return nil, dnsmessage.RCodeSuccess // it exists, and has nothing of that type
+		return nil, dnsmessage.RCodeSuccess // the name exists, but has no record of that type
 	}
 	a, err := p.names.address(ctx, name)
 	if err != nil {
-		p.note("dns", badGateway(policy.Decision{Host: name}, "it gets no address in the sandbox: %v", err))
+		p.note("dns", badGateway(policy.Decision{Host: name}, "it can't get an address in the sandbox: %v", err))
 		return nil, dnsmessage.RCodeServerFailure
 	}
 	return &dnsmessage.AResource{A: a.As4()}, dnsmessage.RCodeSuccess
@@ -106,7 +106,7 @@ func local(t dnsmessage.Type) dnsmessage.ResourceBody {
 	return nil
 }
 
-// pack writes an answer; nil where that can't be done.
+// pack encodes an answer, or returns nil if that fails.
 func pack(h dnsmessage.Header, q *dnsmessage.Question, body dnsmessage.ResourceBody) []byte {
 	m := dnsmessage.Message{Header: h}
 	if q != nil {

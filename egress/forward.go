@@ -16,7 +16,7 @@ import (
 	"github.com/wisbox/wisbox/egress/policy"
 )
 
-// serveBack answers requests of connections that were made for one site.
+// serveBack answers requests on connections that were made for one site.
 func (p *Proxy) serveBack(w http.ResponseWriter, r *http.Request) {
 	s, ok := r.Context().Value(siteKey{}).(site)
 	if !ok {
@@ -38,8 +38,7 @@ func (p *Proxy) serveBack(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// hostOf gives the host and port that a request names, the port of its connection
-// where it names none.
+// hostOf returns the host and port that a request names. Without a port it returns its connection's.
 func hostOf(r *http.Request, s site) (host string, port uint16, ok bool) {
 	host, port = r.Host, s.port
 	if strings.Contains(host, ":") {
@@ -52,8 +51,7 @@ func hostOf(r *http.Request, s site) (host string, port uint16, ok bool) {
 	return name, port, err == nil
 }
 
-// forward sends a request on, if the policy permits it, written anew from what was
-// understood.
+// forward forwards a request if the policy permits it. It writes a new request from the parsed form.
 func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, s site) {
 	began := time.Now()
 	d := p.decide(s.host, s.port)
@@ -83,34 +81,34 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, s site) {
 	p.reverse(d, s, &line).ServeHTTP(w, r.WithContext(ctx))
 }
 
-// abort resets the connection of a request whose answer was cut: its end must not
-// look like the answer's. HTTP/2 says so itself.
+// abort resets the connection of a request whose answer was cut: its end must not look like the answer's. HTTP/2 has
+// its own reset.
 func (p *Proxy) abort(r *http.Request) {
 	if c, ok := r.Context().Value(connKey{}).(net.Conn); ok && r.ProtoMajor == 1 {
 		reset(c)
 	}
 }
 
-// checkRequest says why a request isn't permitted, or nil.
+// checkRequest returns a refusal if a request isn't permitted, or nil.
 func checkRequest(d policy.Decision, r *http.Request) *refusal {
 	if err := d.Permits(r.Method, r.URL); err != nil {
 		return refuse(d, "%s %s: %v", clean(r.Method, 20), clean(r.URL.EscapedPath(), 100), err)
 	}
 	if r.Method == http.MethodTrace {
-		return refuse(d, "TRACE shows what the proxy adds; it isn't allowed")
+		return refuse(d, "TRACE would show the headers that the proxy adds; it isn't allowed")
 	}
 	upgrade := r.Header.Get("Upgrade")
 	switch {
 	case upgrade == "" || !httpguts.HeaderValuesContainsToken(r.Header["Connection"], "upgrade"):
 	case len(d.Access) > 0:
-		return refuse(d, "an upgrade would leave what the rule permits")
+		return refuse(d, "the rule restricts requests, which an upgrade would bypass")
 	case !strings.EqualFold(upgrade, "websocket"):
 		return refuse(d, "only an upgrade to WebSocket is passed on")
 	}
 	return nil
 }
 
-// reverse makes the proxy of one request. The line gets its outcome.
+// reverse returns the proxy for one request. It records the outcome in line.
 func (p *Proxy) reverse(d policy.Decision, s site, line *Line) *httputil.ReverseProxy {
 	transport := p.direct
 	if !s.tls && p.viaHTTP(d) {
@@ -129,7 +127,7 @@ func (p *Proxy) reverse(d policy.Decision, s site, line *Line) *httputil.Reverse
 		},
 		ModifyResponse: func(resp *http.Response) error {
 			line.Status = resp.StatusCode
-			resp.Header.Del("Alt-Svc") // there is no other way to the server
+			resp.Header.Del("Alt-Svc") // programs can't reach alternative servers
 			resp.Header.Del(deniedHeader)
 			return nil
 		},
@@ -141,7 +139,7 @@ func (p *Proxy) reverse(d policy.Decision, s site, line *Line) *httputil.Reverse
 	}
 }
 
-// target is the URL of a request at its server.
+// target returns the URL of a request at its server.
 func target(in *url.URL, d policy.Decision, s site) *url.URL {
 	out := &url.URL{Scheme: "http", Host: d.Host, Path: in.Path, RawPath: in.RawPath, RawQuery: in.RawQuery, ForceQuery: in.ForceQuery}
 	standard := uint16(80)
@@ -154,8 +152,7 @@ func target(in *url.URL, d policy.Decision, s site) *url.URL {
 	return out
 }
 
-// overrides are headers by which some servers take another method or path than the
-// one that was checked.
+// overrides are headers that make some servers use another method or path than the checked one.
 var overrides = []string{"X-Http-Method", "X-Http-Method-Override", "X-Method-Override", "X-Original-Url", "X-Rewrite-Url", "X-Original-Uri"}
 
 func dropHeaders(h http.Header, bounded bool) {
@@ -176,14 +173,14 @@ func dropHeaders(h http.Header, bounded bool) {
 	}
 }
 
-// inject adds secrets. A placeholder that the program sent is replaced where it
-// stands, Basic's encoding included; else the header is set.
+// inject adds secrets. It replaces a placeholder that the program sent in place, also inside Basic's encoding;
+// otherwise it sets the header.
 func (p *Proxy) inject(h http.Header, all []policy.Injection) {
 	secrets := p.state.Load().secrets
 	for _, i := range all {
 		value := secrets[i.Secret]
 		if value == "" {
-			continue // the rules changed; the server will refuse it
+			continue // the rules have changed; the server will refuse the request
 		}
 		text := value
 		if i.Scheme != "" {

@@ -12,12 +12,12 @@ import (
 	"github.com/wisbox/wisbox/egress/policy"
 )
 
-// site is the one place that a connection was made for.
+// site is the only target of a connection.
 type site struct {
 	host string
 	port uint16
 	kind string // for the log
-	tls  bool   // the proxy ends the TLS of it
+	tls  bool   // the proxy terminates its TLS
 }
 
 type (
@@ -25,7 +25,7 @@ type (
 	siteKey struct{}
 )
 
-// withConn tells handlers which connection brought a request, and for which site.
+// withConn gives handlers the connection of a request and its site.
 func withConn(ctx context.Context, c net.Conn) context.Context {
 	ctx = context.WithValue(ctx, connKey{}, c)
 	if t, ok := c.(*tls.Conn); ok {
@@ -37,7 +37,7 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// serveFront answers what comes to the proxy's own port.
+// serveFront answers requests to the proxy's own port.
 func (p *Proxy) serveFront(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == http.MethodConnect:
@@ -69,7 +69,7 @@ func (p *Proxy) servePlain(w http.ResponseWriter, r *http.Request) {
 
 const established = "HTTP/1.1 200 Connection established\r\n\r\n"
 
-// serveConnect makes a tunnel.
+// serveConnect opens a tunnel.
 func (p *Proxy) serveConnect(w http.ResponseWriter, r *http.Request) {
 	host, port, err := splitTarget(r.RequestURI)
 	if err != nil {
@@ -87,7 +87,7 @@ func (p *Proxy) serveConnect(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
-	// A program that ended its direction already still waits for an answer.
+	// A program that has already ended its direction still waits for an answer.
 	up, err := p.dial(context.WithoutCancel(r.Context()), "connect", host, port)
 	if err != nil {
 		p.refuseConnect(w, asRefusal(d, err))
@@ -101,14 +101,14 @@ func (p *Proxy) serveConnect(w http.ResponseWriter, r *http.Request) {
 	p.tunnel(c, up, "connect")
 }
 
-// tunnel joins a program and a server, after a look at what the program says first.
+// tunnel joins a program and a server, after checking the program's first bytes.
 func (p *Proxy) tunnel(c net.Conn, up *link, kind string) {
 	if up.d.Raw {
 		join(c, up)
 		return
 	}
 	within := p.opts.Bounds.HeaderFor
-	if up.d.Terminated() { // since the rules changed; its requests must be read
+	if up.d.Terminated() { // the rules have changed: its requests must be read
 		up.cut(rulesChanged)
 		reset(c)
 		return
@@ -137,7 +137,7 @@ func (p *Proxy) tunnel(c net.Conn, up *link, kind string) {
 	join(&inspected{Conn: rest, host: up.d.Host, within: within, refuse: refused}, up)
 }
 
-// terminate hands a connection to the server behind our own TLS.
+// terminate passes a connection to the server behind our own TLS.
 func (p *Proxy) terminate(c net.Conn, d policy.Decision, kind string) {
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
@@ -163,7 +163,7 @@ func (p *Proxy) certificate(h *tls.ClientHelloInfo, d policy.Decision, kind stri
 	}
 	a := authorityOf(p.state.Load().authorities, d.Host)
 	if a == nil {
-		return nil, errReset // the rules changed
+		return nil, errReset // the rules have changed
 	}
 	return a.leaf(d.Host)
 }
@@ -177,8 +177,8 @@ func (p *Proxy) refuseConnect(w http.ResponseWriter, r *refusal) {
 	finish(c)
 }
 
-// finish ends a connection so that its last bytes arrive: what the other end still
-// sends is read for a while, or a reset would overtake them.
+// finish ends a connection such that its last bytes arrive: it reads further input for a while, because otherwise a
+// reset would overtake them.
 func finish(c net.Conn) {
 	defer c.Close()
 	if closeWrite(c) != nil {
@@ -193,8 +193,8 @@ func finish(c net.Conn) {
 	}
 }
 
-// hijack takes a connection from the server and answers on it. What the program
-// sent already stays to be read. It returns nil where there is none.
+// hijack takes over a connection from the server and answers on it. Bytes that the
+// program has already sent can still be read. It returns nil if there is no connection.
 func hijack(w http.ResponseWriter, answer string) net.Conn {
 	c, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {

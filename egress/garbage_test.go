@@ -13,8 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestGarbageHurtsNobody has many programs say nearly the right thing, everywhere,
-// while one does its work.
+// TestGarbageHurtsNobody sends almost valid input from many programs, while one does its work.
 func TestGarbageHurtsNobody(t *testing.T) {
 	w := newWorld(t)
 	w.secure("example.com", text("secure"))
@@ -65,7 +64,7 @@ func TestGarbageHurtsNobody(t *testing.T) {
 	}
 	wg.Wait()
 	b.client().CloseIdleConnections()
-	eventually(t, func() bool { b.Proxy.mu.Lock(); defer b.Proxy.mu.Unlock(); return len(b.conns) < 80 }, "what they left is gone")
+	eventually(t, func() bool { b.Proxy.mu.Lock(); defer b.Proxy.mu.Unlock(); return len(b.conns) < 80 }, "their connections are gone")
 }
 
 func (b *box) dialSomewhere(n *inner, inside string, r *rand.Rand) net.Conn {

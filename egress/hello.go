@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// hello is what a TLS client says first.
+// hello is the first message of a TLS client.
 type hello struct {
 	name string // SNI
 	raw  []byte // its records
-	rest []byte // what was read behind them
+	rest []byte // bytes read after them
 }
 
 var (
-	errNotTLS  = errors.New("it doesn't begin with TLS; to allow any bytes write a rule tcp:HOST:PORT")
-	errNothing = errors.New("the program said nothing")
+	errNotTLS  = errors.New("it doesn't begin with TLS; to allow any bytes, write a rule tcp:HOST:PORT")
+	errNothing = errors.New("the program sent nothing")
 	errNoSNI   = errors.New("the TLS hello names no host (SNI)")
 	errECH     = errors.New("the TLS hello hides its host (ECH)")
 )
@@ -34,7 +34,7 @@ const (
 	olderECH     = 0xffce // ESNI
 )
 
-// readHello reads a TLS hello and answers nothing.
+// readHello reads a TLS hello without answering it.
 func readHello(c net.Conn, within time.Duration) (hello, error) {
 	_ = c.SetReadDeadline(time.Now().Add(within))
 	defer func() { _ = c.SetReadDeadline(time.Time{}) }()
@@ -46,7 +46,7 @@ func parseHello(rec *recording) (hello, error) {
 	var seen *tls.ClientHelloInfo
 	_ = tls.Server(rec, &tls.Config{GetConfigForClient: func(info *tls.ClientHelloInfo) (*tls.Config, error) {
 		seen = info
-		return nil, errNotTLS // that is all that we want
+		return nil, errNotTLS // nothing else is needed
 	}}).HandshakeContext(context.Background())
 	h := hello{raw: rec.seen.Bytes()}
 	switch {
@@ -69,7 +69,7 @@ func parseHello(rec *recording) (hello, error) {
 	return h, nil
 }
 
-// helloEnd gives where the records of a hello end; 0 where they hold more than it.
+// helloEnd returns the end of a hello's records, or 0 if they contain more than the hello.
 func helloEnd(raw []byte) int {
 	var message []byte
 	for pos := 0; pos+5 <= len(raw) && raw[pos] == tlsHandshake; {
@@ -94,9 +94,8 @@ func helloEnd(raw []byte) int {
 	return 0
 }
 
-// inspected is a program's side of a tunnel after its hello. A server may ask for a
-// second one (HelloRetryRequest), in the clear as well, and it must be for the same
-// host. What follows is encrypted, or is no hello.
+// inspected is a program's side of a tunnel after its hello. A server may request a second hello (HelloRetryRequest),
+// also in clear text, which must be for the same host. Later bytes are encrypted, or aren't a hello.
 type inspected struct {
 	net.Conn
 	host   string
@@ -136,16 +135,16 @@ func (i *inspected) next() error {
 	i.ready = head[:n]
 	switch {
 	case err != nil && n > 0:
-		i.done = true // less than a record: whatever it is, it is no hello
+		i.done = true // less than a record, so it isn't a hello
 		return nil
 	case err != nil:
 		return err
 	case head[0] == tlsChangeCipher && head[3] == 0 && head[4] == 1:
-		return nil // whole; the second hello may come behind it
+		return nil // a whole record; the second hello may follow
 	case head[0] != tlsHandshake || head[5] != clientHello:
 		i.done = head[0] != tlsHandshake || head[3] != 0 || head[4] != 0
 		if !i.done {
-			err = errNotTLS // an empty record, which hides what the next one begins with
+			err = errNotTLS // an empty record, which hides the first byte of the next one
 		}
 	default:
 		err = i.again(head)
@@ -167,7 +166,7 @@ func (i *inspected) again(head []byte) error {
 	return err
 }
 
-// recording is a connection that keeps what is read and sends nothing.
+// recording is a connection that records reads and discards writes.
 type recording struct {
 	net.Conn
 	seen bytes.Buffer

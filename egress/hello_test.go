@@ -32,7 +32,7 @@ func (r rebinding) LookupNetIP(ctx context.Context, network, host string) ([]net
 	return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
 }
 
-// script is a connection whose other end says some bytes and then ends.
+// script is a connection whose other end sends some bytes and then ends.
 type script struct {
 	net.Conn
 	in io.Reader
@@ -52,7 +52,7 @@ func (s sink) Close() error                       { return nil }
 func (s sink) SetDeadline(time.Time) error        { return nil }
 func (s sink) SetWriteDeadline(t time.Time) error { return nil }
 
-// helloFor is the hello of a client.
+// helloFor returns the hello of a client.
 func helloFor(t testing.TB, config *tls.Config) []byte {
 	t.Helper()
 	var buf bytes.Buffer
@@ -124,7 +124,7 @@ func FuzzAHelloGivesItsNameAndAllItsBytes(f *testing.F) {
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		h, err := readHello(script{in: bytes.NewReader(in)}, time.Second)
-		assert.True(t, bytes.HasPrefix(in, append(bytes.Clone(h.raw), h.rest...)), "what is replayed is what came")
+		assert.True(t, bytes.HasPrefix(in, append(bytes.Clone(h.raw), h.rest...)), "the received bytes are replayed")
 		if err != nil {
 			return
 		}

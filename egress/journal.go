@@ -14,8 +14,8 @@ type Line struct {
 	Time    time.Time `json:"time"`
 	Session string    `json:"session,omitempty"`
 	Calls   []string  `json:"calls,omitempty"` // in flight
-	// Event is open or close of a connection to a server, request (HTTP that the
-	// proxy can read), denied, or failed (allowed, and no fault of the rules).
+	// Event is open or close for a connection to a server, request (HTTP that the proxy can read), denied, or failed
+	// (although the rules allow it).
 	Event   string `json:"event"`
 	Kind    string `json:"kind"` // connect, http, https (terminated), transparent, dns
 	Host    string `json:"host"`
@@ -24,13 +24,13 @@ type Line struct {
 	Rule    string `json:"rule,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	Method  string `json:"method,omitempty"`
-	Path    string `json:"path,omitempty"` // without the query; terminated ones only
+	Path    string `json:"path,omitempty"` // without the query; only of terminated connections
 	Status  int    `json:"status,omitempty"`
 	In      int64  `json:"bytes_in,omitempty"`
 	Out     int64  `json:"bytes_out,omitempty"`
 	MS      int64  `json:"ms,omitempty"`
-	// Count is how often an equal denial came within a minute, beside the first; for a
-	// request, how many before it have no line.
+	// Count is the number of equal denials within a minute after the first; for a request, the number of earlier ones
+	// without a line.
 	Count int64 `json:"count,omitempty"`
 }
 
@@ -53,13 +53,13 @@ func (p *Proxy) write(l Line) error {
 	return p.opts.Journal.Append(l)
 }
 
-// equal is what makes two denials one.
+// equal identifies equal denials.
 type equal struct {
 	event, kind, host, reason string
 	port                      int
 }
 
-// coalesced are denials that came again since their line was written.
+// coalesced counts equal denials since their line was written.
 type coalesced struct {
 	line  Line
 	since time.Time
@@ -70,7 +70,7 @@ const (
 	maxEqual    = 256
 )
 
-// note records a refusal: for the call that is running, and in the log.
+// note records a refusal for the running call, and in the log.
 func (p *Proxy) note(kind string, r *refusal) {
 	l := Line{Event: "failed", Kind: kind, Host: r.host, Port: int(r.port), Rule: r.rule, Reason: r.reason}
 	if r.denied() {
@@ -78,13 +78,12 @@ func (p *Proxy) note(kind string, r *refusal) {
 		p.keep(p.denial(r))
 	}
 	if l, first := p.count(l); first {
-		_ = p.write(l) // it is denied in any case
+		_ = p.write(l) // the request is denied even if that fails
 	}
 }
 
-// count reports whether a refusal has no line yet, and gives the line. Equal ones are
-// counted, and so are all others once there are many of them: a program that makes
-// up names gets no more lines.
+// count returns the line of a refusal, and reports whether it is new. It only counts equal ones, and also different
+// ones once there are many, so that a program that makes up names doesn't fill the log.
 func (p *Proxy) count(l Line) (line Line, first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +100,7 @@ func (p *Proxy) count(l Line) (line Line, first bool) {
 	return l, true
 }
 
-// flush writes what was counted, of all or of what is old.
+// flush writes the counts of all refusals, or only of old ones.
 func (p *Proxy) flush(all bool) {
 	var due []Line
 	p.mu.Lock()
@@ -119,8 +118,8 @@ func (p *Proxy) flush(all bool) {
 	}
 }
 
-// request records a request. Beyond the bound it is counted only: lines about
-// connections must not be rotated away.
+// request records a request. Above the maximum rate it only counts requests, so that rotation doesn't remove the lines
+// about connections.
 func (p *Proxy) request(l Line) {
 	l.Event = "request"
 	if !p.lines.Allow() {

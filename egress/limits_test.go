@@ -39,7 +39,7 @@ func TestAFloodOfConnectionsTakesNoMoreThanItsPlaces(t *testing.T) {
 		b.Proxy.mu.Lock()
 		defer b.Proxy.mu.Unlock()
 		require.LessOrEqual(t, len(b.conns), 10)
-		return len(b.conns) == 10 && len(b.places) == 10 // a connection takes its place first
+		return len(b.conns) == 10 && len(b.places) == 10 // a connection takes its slot before it is served
 	}, "the places are taken")
 	for _, c := range open {
 		_ = c.Close()
@@ -63,7 +63,7 @@ func TestConnectionsToServersAreBounded(t *testing.T) {
 		}()
 		if status == 502 {
 			if strings.Contains(line, "doesn't answer in time") {
-				continue // a busy machine took that long for one that was made
+				continue // a busy machine took that long for a successful one
 			}
 			assert.Contains(t, line, "too many new connections")
 			failed++
@@ -90,7 +90,7 @@ func TestWhatGoesOutIsBounded(t *testing.T) {
 	assert.Equal(t, "the session has sent its 100000 bytes", l.Reason)
 	status, line, _ := b.send("CONNECT example.com:22 HTTP/1.1\r\n\r\n")
 	assert.Equal(t, 403, status)
-	assert.Contains(t, line, "has sent its 100000 bytes; who opened the session may give it more")
+	assert.Contains(t, line, "has sent its 100000 bytes; the session's owner can raise the limit")
 
 	next := w.box(allow("tcp:example.com:22"), func(o *Options) { o.Bounds.Out, o.Before = 100_000, b.Traffic() })
 	status, _, _ = next.send("CONNECT example.com:22 HTTP/1.1\r\n\r\n")
@@ -125,7 +125,7 @@ func TestWhatComesInIsBounded(t *testing.T) {
 	})
 	b := w.box(allow("example.com"), func(o *Options) { o.Bounds.In = 100_000 })
 	a, err := b.do(b.client(), "GET", "http://example.com/")
-	assert.Error(t, err, "an answer that was cut is no answer")
+	assert.Error(t, err, "an answer that was cut is not an answer")
 	assert.LessOrEqual(t, len(a.body), 100_000)
 }
 
@@ -199,11 +199,10 @@ func TestANewPolicyCutsWhatItDoesNotAllowAndNothingElse(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, b.SetPolicy(bounded))
 	_, err = stays.Read(make([]byte, 1))
-	assert.ErrorContains(t, err, "reset", "it isn't any bytes any more")
+	assert.ErrorContains(t, err, "reset", "arbitrary bytes are no longer allowed")
 }
 
-// TestAPolicyThatChangesWhileConnectionsAreMade: none survives that the last one
-// doesn't allow.
+// TestAPolicyThatChangesWhileConnectionsAreMade leaves only connections that the last policy allows.
 func TestAPolicyThatChangesWhileConnectionsAreMade(t *testing.T) {
 	w := newWorld(t)
 	w.held("22")
@@ -258,7 +257,7 @@ func TestARecorderOutlivesItsProxy(t *testing.T) {
 		assert.Equal(t, 502, b.get("http://none.example.com/").status)
 		require.NoError(t, b.Close())
 	}
-	assert.Equal(t, []string{"example.com:80", "example.org:80"}, r.Rules(), "what isn't there isn't needed")
+	assert.Equal(t, []string{"example.com:80", "example.org:80"}, r.Rules(), "a missing file isn't needed")
 }
 
 func TestEqualDenialsAreOneLineAndMadeUpNamesAreFew(t *testing.T) {
@@ -293,7 +292,7 @@ func TestRequestsDoNotRotateConnectionsAway(t *testing.T) {
 	lines := w.journal.all("request")
 	assert.Less(t, len(lines), 120)
 	assert.GreaterOrEqual(t, len(lines), 50)
-	assert.NotContains(t, w.journal.text(), "secret", "what isn't terminated has no path")
+	assert.NotContains(t, w.journal.text(), "secret", "a connection that isn't terminated has no path")
 }
 
 func TestTheLogIsAChain(t *testing.T) {
@@ -349,7 +348,7 @@ func TestALotGoesThrough(t *testing.T) {
 	})
 	b := w.box(allow("example.com"), func(o *Options) { o.Bounds.Rate = 10 << 30 })
 	c := tls.Client(b.tunnel("example.com:443"), &tls.Config{ServerName: "example.com", RootCAs: w.roots})
-	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Minute))) // with the race detector it is slow
+	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Minute))) // it is slow with the race detector
 	_, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: example.com\r\nConnection: close\r\n\r\n")
 	require.NoError(t, err)
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)

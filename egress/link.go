@@ -12,8 +12,8 @@ import (
 	"github.com/wisbox/wisbox/egress/policy"
 )
 
-// link is a connection to a server. Each byte over one counts to the sandbox's
-// bounds, and one that a new policy doesn't allow is reset.
+// link is a connection to a server. Each of its bytes counts against the sandbox's limits, and it is reset if a new
+// policy doesn't allow it.
 type link struct {
 	net.Conn
 	p       *Proxy
@@ -23,17 +23,17 @@ type link struct {
 	began   time.Time
 	in, out atomic.Int64
 	touched atomic.Int64
-	reason  atomic.Pointer[string] // why it was cut
+	reason  atomic.Pointer[string] // the reason if it was cut
 	once    sync.Once
 }
 
-// Why links are cut.
+// Reasons for cutting links.
 const (
 	rulesChanged = "the rules changed"
 	sessionEnds  = "the session ends"
 )
 
-// newLink counts a connection in. It is closed where that can't be.
+// newLink registers a connection, or closes it if that fails.
 func (p *Proxy) newLink(c net.Conn, d policy.Decision, kind string, addr netip.AddrPort) (*link, error) {
 	l := &link{Conn: c, p: p, d: d, kind: kind, addr: addr, began: time.Now()}
 	l.touch()
@@ -42,13 +42,13 @@ func (p *Proxy) newLink(c net.Conn, d policy.Decision, kind string, addr netip.A
 	line.Event = "open"
 	if err := p.write(line); err != nil {
 		reset(c)
-		return nil, badGateway(d, "the log of connections can't be written, so none is made")
+		return nil, badGateway(d, "the log of connections can't be written, so no connection is made")
 	}
 	if problem := p.addLink(l); problem != "" {
 		l.cut(problem)
 		return nil, badGateway(d, "%s", problem)
 	}
-	if now := p.decide(d.Host, d.Port); !now.Same(d) { // the policy changed meanwhile
+	if now := p.decide(d.Host, d.Port); !now.Same(d) { // the policy has changed meanwhile
 		l.cut(rulesChanged)
 		return nil, refuse(d, "the rules changed; try again")
 	}
@@ -56,7 +56,7 @@ func (p *Proxy) newLink(c net.Conn, d policy.Decision, kind string, addr netip.A
 	return l, nil
 }
 
-// addLink says why one more link can't be, or "".
+// addLink returns the reason why no further link is allowed, or "".
 func (p *Proxy) addLink(l *link) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +85,7 @@ func (l *link) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// chunk is the most bytes that go at once.
+// chunk is the maximum number of bytes sent at once.
 const chunk = 128 << 10
 
 func (l *link) Write(b []byte) (written int, err error) {
@@ -108,10 +108,10 @@ func (l *link) Write(b []byte) (written int, err error) {
 	return written, nil
 }
 
-// pace waits until n more bytes are within the rate.
+// pace waits until the rate allows n more bytes.
 func (p *Proxy) pace(n int) { _ = p.rate.WaitN(p.ctx, n) }
 
-// spent says which of the bounds is used up, or "".
+// spent describes the limit that is used up, or returns "".
 func (p *Proxy) spent() string {
 	switch b := p.opts.Bounds; {
 	case p.out.Load() >= b.Out:
@@ -122,7 +122,7 @@ func (p *Proxy) spent() string {
 	return ""
 }
 
-// cut ends a link by a reset; the reason gets into the log.
+// cut ends a link by a reset; the log gets the reason.
 func (l *link) cut(reason string) {
 	l.reason.CompareAndSwap(nil, &reason)
 	reset(l)
@@ -149,7 +149,7 @@ func (l *link) end() {
 	_ = l.p.write(line)
 }
 
-// janitor ends what is idle and writes what was counted, until the Proxy closes.
+// janitor closes idle connections and writes counted refusals, until the Proxy closes.
 func (p *Proxy) janitor() {
 	tick := time.NewTicker(max(p.opts.Bounds.Idle/10, time.Millisecond))
 	defer tick.Stop()
@@ -188,7 +188,7 @@ func (p *Proxy) sweep() {
 	}
 }
 
-// within bounds a context by the time to connect.
+// within limits a context to the time for connecting.
 func (p *Proxy) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, p.opts.Bounds.Connect)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/wisbox/wisbox/egress/policy"
 )
 
-// names gives names addresses inside the sandbox, and listens on them.
+// names assigns addresses inside the sandbox to names, and listens on them.
 type names struct {
 	p *Proxy
 
@@ -32,15 +32,14 @@ type named struct {
 	asked     time.Time
 }
 
-// answerFor is how long programs may keep an address; a name that was asked for
-// within it keeps its own.
+// answerFor is how long programs may cache an address; a name that was queried within that time keeps its address.
 const answerFor = time.Minute
 
 var errNamesFull = errors.New("too many names have an address; wait a minute")
 
 func newNames(p *Proxy) *names { return &names{p: p, all: map[string]*named{}} }
 
-// address gives the address of an allowed name. Its ports are open when it returns.
+// address returns the address of an allowed name. Its ports are open when address returns.
 func (n *names) address(ctx context.Context, host string) (netip.Addr, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -63,7 +62,7 @@ func (n *names) address(ctx context.Context, host string) (netip.Addr, error) {
 	return name.addr, nil
 }
 
-// free gives the next address that no name has. mu is held.
+// free returns the next free address. The caller holds mu.
 func (n *names) free() netip.Addr {
 	for {
 		n.next++
@@ -106,7 +105,7 @@ func (name *named) close() {
 	}
 }
 
-// dropOldest makes room for a name. mu is held.
+// dropOldest makes room for a name. The caller holds mu.
 func (n *names) dropOldest() bool {
 	var oldest *named
 	for _, name := range n.all {
@@ -152,7 +151,7 @@ func (p *Proxy) serveName(l net.Listener, host string, port uint16) {
 	}
 }
 
-// passes reports whether a socket may go on after an error, and waits a little.
+// passes reports whether a socket can continue after an error, and waits a little.
 func passes(err error) bool {
 	if !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE) && !errors.Is(err, syscall.ECONNABORTED) && !errors.Is(err, syscall.ECONNREFUSED) {
 		return false
@@ -163,7 +162,7 @@ func passes(err error) bool {
 
 const transparent = "transparent"
 
-// serveTransparent serves a connection of a program that knows no proxy.
+// serveTransparent serves a connection of a program that doesn't use the proxy.
 func (p *Proxy) serveTransparent(c net.Conn, host string, port uint16) {
 	d := p.decide(host, port)
 	if !d.Allowed {
@@ -178,7 +177,7 @@ func (p *Proxy) serveTransparent(c net.Conn, host string, port uint16) {
 	head := make([]byte, 1)
 	_ = c.SetReadDeadline(time.Now().Add(p.opts.Bounds.HeaderFor))
 	if _, err := c.Read(head); err != nil {
-		reset(c) // it said nothing
+		reset(c) // it sent nothing
 		return
 	}
 	_ = c.SetReadDeadline(time.Time{})
@@ -193,7 +192,7 @@ func (p *Proxy) serveTransparent(c net.Conn, host string, port uint16) {
 	}
 }
 
-// connectTo dials the server of a connection that has nothing to be answered on.
+// connectTo dials the server of a connection that has no means for an error answer.
 func (p *Proxy) connectTo(c net.Conn, d policy.Decision) {
 	up, err := p.dial(p.ctx, transparent, d.Host, d.Port)
 	if err != nil {

@@ -26,9 +26,8 @@ import (
 	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
-// The world of these tests is made of network namespaces, with the product's own
-// dialer: a host with an address that looks public, an Internet behind a cable, and
-// sandboxes with nothing but a loopback.
+// These tests use network namespaces and the product's own dialer: a host with an address that looks public, an
+// Internet behind a cable, and sandboxes that have only a loopback.
 const (
 	roleKey  = "WISBOX_EGRESS_ROLE"
 	hostOwn  = "93.184.216.1"
@@ -72,7 +71,7 @@ func run(t testing.TB, name string, args ...string) string {
 	return string(out)
 }
 
-// connectInternet makes the other namespace and the cable to it.
+// connectInternet creates the other namespace and the cable to it.
 func connectInternet(t testing.TB, w *world) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
@@ -105,7 +104,7 @@ func connectInternet(t testing.TB, w *world) {
 	require.Equal(t, "ready\n", line)
 }
 
-// namespace is a sandbox's: a thread in it makes sockets, and starts programs.
+// namespace is a sandbox's network namespace: a thread in it opens sockets and starts programs.
 type namespace struct{ do chan func() }
 
 func newNamespace(t testing.TB) *namespace {
@@ -146,7 +145,7 @@ func (n *namespace) ListenPacket(ctx context.Context, network, address string) (
 	return inside(n, func() (net.PacketConn, error) { return new(net.ListenConfig).ListenPacket(ctx, network, address) })
 }
 
-// curl is a program of the sandbox.
+// curl runs curl in the sandbox.
 func (n *namespace) curl(proxy string, args ...string) (string, error) {
 	cmd := exec.Command("curl", append([]string{"-sS", "--max-time", "60"}, args...)...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "https_proxy=" + proxy, "http_proxy=" + proxy}
@@ -218,7 +217,7 @@ func TestSandboxesInNamespaces(t *testing.T) {
 	assert.Contains(t, out, "onnect", "the port dies with the proxy: %s", out)
 }
 
-// asHost runs a test once more in namespaces of its own. Only root can.
+// asHost runs a test again in its own namespaces, which needs root.
 func asHost(t *testing.T) {
 	for _, tool := range []string{"ip", "nsenter", "curl"} {
 		if _, err := exec.LookPath(tool); err != nil {

@@ -11,15 +11,14 @@ import (
 	"github.com/wisbox/wisbox/egress/policy"
 )
 
-// Options are what a Proxy needs; nil and zero fields work.
+// Options configure a Proxy; nil and zero fields work.
 type Options struct {
-	// Policy is the first one; nil denies everything. See [Proxy.SetPolicy].
+	// Policy is the first policy; nil denies everything. See [Proxy.SetPolicy].
 	Policy *policy.Policy
-	// Session is the session's ID, for records and for the command that a denial
-	// names. Default none: then a denial names the flag.
+	// Session is the session's ID, for records and for the command in a denial. Default none: then a denial names the
+	// flag.
 	Session string
-	// Secret gives the value of a secret by its name. Only injections need it; New and
-	// SetPolicy ask.
+	// Secret returns the value of a secret by its name. Only injections need it; New and SetPolicy call it.
 	Secret func(name string) (string, error)
 	// Via is the URL of a proxy, http:// or https://, through which all connections
 	// to public names go. It resolves the names, so their addresses aren't checked.
@@ -27,22 +26,22 @@ type Options struct {
 	// Roots verify the servers of terminated connections, and Via. Default the host's.
 	Roots *x509.CertPool
 	// Journal gets a [Line] for each connection, request and denial. Default none.
-	// Where it can't be written to, no connection is made.
+	// If it can't be written to, no connection is made.
 	Journal Journal
-	// Calls names the calls in flight, for records. Default none.
+	// Calls returns the running calls, for records. Default none.
 	Calls func() []string
-	// Resolver and Dialer reach the world. Default this process's own. What they are
-	// never decides what is allowed: each address is checked before it is dialed.
+	// Resolver and Dialer reach the Internet. Default this process's own. They never decide on access: each address is
+	// checked before it is dialed.
 	Resolver Resolver
 	Dialer   Dialer
 	Bounds   Bounds
-	// Recorder collects what is connected to. Default one of its own.
+	// Recorder collects the connections made. Default a new one.
 	Recorder *policy.Recorder
-	// Before is the traffic that an earlier Proxy of the same session had.
+	// Before is the traffic of earlier Proxies of the same session.
 	Before Traffic
 }
 
-// Traffic is bytes from and to servers.
+// Traffic counts bytes from and to servers.
 type Traffic struct {
 	In  int64 `json:"in"`
 	Out int64 `json:"out"`
@@ -63,32 +62,31 @@ type Dialer interface {
 	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Network makes sockets where the sandbox's programs can connect to them.
-// *net.ListenConfig is one for this machine. The caller of a method owns what it returns;
-// closing that ends it inside too. Connections have deadlines and CloseWrite() error.
-// One that must not look complete is ended by its Reset() error, or by SetLinger(0)
-// and Close where it has none.
+// Network opens sockets to which the sandbox's programs can connect. *net.ListenConfig is
+// one for this machine. The caller of a method owns its result; closing it also closes it inside. Connections have
+// deadlines and CloseWrite() error. To end one that must not look complete, use Reset() error, or SetLinger(0) and
+// Close if it has no Reset.
 type Network interface {
 	Listen(ctx context.Context, network, address string) (net.Listener, error)
 	ListenPacket(ctx context.Context, network, address string) (net.PacketConn, error)
 }
 
-// Bounds are what one sandbox may use. A zero field takes the default named.
+// Bounds limit one sandbox. A zero field means its default.
 type Bounds struct {
-	Conns     int           // connections of programs at a time, default 256
-	Accepts   int           // new ones a second, default 256, as many at once
-	Requests  int           // requests a second that the proxy reads, default 500, twice that at once
-	Dials     int           // new connections to servers a second, default 20, three times that at once
+	Conns     int           // open connections of programs, default 256
+	Accepts   int           // new connections per second, default 256; burst the same
+	Requests  int           // requests per second that the proxy reads, default 500; burst twice that
+	Dials     int           // new connections to servers per second, default 20; burst three times that
 	Header    int           // bytes of a request's headers, default 64 KiB
 	HeaderFor time.Duration // time for a request's headers or a TLS hello, default 10 s
 	Connect   time.Duration // time to resolve a name and connect, default 5 s
-	Idle      time.Duration // a connection without a byte ends, default 5 min
-	Rate      int64         // bytes a second in both directions, default 50 MB
+	Idle      time.Duration // time after which an idle connection ends, default 5 min
+	Rate      int64         // bytes per second in both directions, default 50 MB
 	In        int64         // bytes from servers in all, default 4 GiB
 	Out       int64         // bytes to servers in all, default 64 MiB
-	Queries   int           // DNS queries a second, default 50
-	Names     int           // names with an address of their own at a time, default 1,024
-	Lines     int           // lines about requests a second, default 20, fifty times that at once
+	Queries   int           // DNS queries per second, default 50
+	Names     int           // names with their own address, default 1,024
+	Lines     int           // lines about requests per second, default 20; burst fifty times that
 }
 
 func (b Bounds) withDefaults() Bounds {

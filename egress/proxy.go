@@ -1,23 +1,20 @@
-// Package egress lets the programs of a sandbox that has no network connect to the
-// hosts that its rules allow, and to nothing else. Package policy has the rules.
+// Package egress lets the programs of a sandbox without a network connect to the hosts that its rules allow, and to no
+// others. Package policy has the rules.
 //
-// It knows nothing of containers. The caller gives it a [Network] that makes
-// sockets inside the sandbox; this process listens on them, so nothing listens
-// outside and nothing in the sandbox forwards. [Proxy.Start] serves there:
+// It knows nothing of containers. The caller provides a [Network] that opens sockets inside the sandbox; this process
+// listens on them, so nothing listens outside and nothing in the sandbox forwards. [Proxy.Start] serves there:
 //
 //   - a proxy: CONNECT HOST:PORT is a tunnel whose first bytes must be a TLS hello
-//     for HOST; a request for an http:// URL is written anew and sent on. A host
-//     whose rule bounds requests, or adds a secret, has its TLS ended here, by a
-//     certificate of an authority that is made for these hosts and that [Proxy.Roots] gives;
-//   - for programs that know no proxy, a DNS server that gives each allowed name an
-//     address of its own in 127.16.0.0/16, with listeners on it.
+//     for HOST; a request for an http:// URL is rewritten and sent on. If a host's
+//     rule restricts requests or adds a secret, TLS ends here, with a certificate of an
+//     authority that is made for these hosts and that [Proxy.Roots] returns;
+//   - for programs without proxy support, a DNS server that gives each allowed name its
+//     own address in 127.16.0.0/16, with listeners on it.
 //
-// Names are resolved on the host, and only when a program connects to one that is
-// allowed. Each address is checked before it is dialed. A denial says why, and which
-// command allows it.
+// Names are resolved on the host, and only when a program connects to an allowed one. Each address is checked before it
+// is dialed. A denial has the reason and the command that allows the connection.
 //
-// It doesn't keep programs from sending what they like to a host that is allowed,
-// within [Bounds].
+// It doesn't prevent programs from sending data to an allowed host, within [Bounds].
 package egress
 
 import (
@@ -52,11 +49,11 @@ type Proxy struct {
 	wg     sync.WaitGroup
 
 	front, back      *http.Server
-	inside           *handover // connections for back
+	inside           *handover // connections for the server back
 	direct, indirect *http.Transport
 	names            *names
 
-	places    chan struct{} // one for each connection of a program
+	places    chan struct{} // one slot for each connection of a program
 	accepts   *rate.Limiter
 	requests  *rate.Limiter
 	dials     *rate.Limiter
@@ -71,7 +68,7 @@ type Proxy struct {
 
 	mu      sync.Mutex
 	closed  bool
-	open    map[*io.Closer]struct{} // listeners, whose types may have no hash
+	open    map[*io.Closer]struct{} // listeners; pointers because their types may not be hashable
 	conns   map[*conn]struct{}
 	links   map[*link]struct{}
 	equal   map[equal]*coalesced
@@ -79,14 +76,14 @@ type Proxy struct {
 	denials int64
 }
 
-// state is what SetPolicy changes at once.
+// state holds the values that SetPolicy changes together.
 type state struct {
 	policy      *policy.Policy
 	secrets     map[string]string
 	authorities []*authority
 }
 
-// New gives a Proxy that serves nothing yet. The caller closes it.
+// New returns a Proxy that serves nothing yet. The caller closes it.
 func New(opts *Options) (*Proxy, error) {
 	p := &Proxy{began: time.Now(), open: map[*io.Closer]struct{}{}, conns: map[*conn]struct{}{}, links: map[*link]struct{}{}, equal: map[equal]*coalesced{}}
 	if opts != nil {
@@ -125,8 +122,7 @@ func New(opts *Options) (*Proxy, error) {
 	return p, nil
 }
 
-// serverLog gets what net/http says of programs that it can't understand: nothing
-// that isn't in the log of connections.
+// serverLog discards net/http's messages about invalid requests: the log of connections has them.
 var serverLog = log.New(io.Discard, "", 0)
 
 func (p *Proxy) makeServers() {
@@ -148,7 +144,7 @@ func (p *Proxy) makeServers() {
 	p.direct, p.indirect = p.transports()
 }
 
-// paced serves no more requests than the bound: what they cost isn't the sandbox's.
+// paced limits the rate of requests, because their cost isn't charged to the sandbox.
 func (p *Proxy) paced(handler http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !p.enter() {
@@ -161,8 +157,8 @@ func (p *Proxy) paced(handler http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// SetPolicy changes the rules from now on. Connections that the new ones don't
-// allow, or treat otherwise, are reset. On an error the old rules stay.
+// SetPolicy changes the rules from now on. Connections that the new ones don't allow, or treat differently, are reset.
+// On an error the old rules stay.
 func (p *Proxy) SetPolicy(to *policy.Policy) error {
 	p.change.Lock()
 	defer p.change.Unlock()
@@ -197,24 +193,24 @@ func (p *Proxy) readSecrets(to *policy.Policy) (map[string]string, error) {
 			return nil, fmt.Errorf("inject %q: secret %s: %w", i, i.Secret, err)
 		}
 		if value == "" || !httpguts.ValidHeaderFieldValue(value) {
-			return nil, fmt.Errorf("inject %q: secret %s is empty or has a line break or control character, which no header can hold", i, i.Secret)
+			return nil, fmt.Errorf("inject %q: secret %s is empty or has a line break or control character, which a header can't contain", i, i.Secret)
 		}
 		values[i.Secret] = value
 	}
 	return values, nil
 }
 
-// Policy gives the rules of now.
+// Policy returns the current rules.
 func (p *Proxy) Policy() *policy.Policy { return p.state.Load().policy }
 
-// Recorded gives the rules that allow what was connected to, and no more.
+// Recorded returns rules that allow exactly the connections made.
 func (p *Proxy) Recorded() []string { return p.opts.Recorder.Rules() }
 
-// Traffic gives the bytes so far, those of before among them.
+// Traffic returns the bytes so far, including [Options].Before.
 func (p *Proxy) Traffic() Traffic { return Traffic{In: p.in.Load(), Out: p.out.Load()} }
 
-// Roots gives the certificates of our own authorities as PEM, for the programs'
-// bundle; empty where no connection is terminated. It changes with the policy.
+// Roots returns the certificates of our own authorities as PEM, for the programs' bundle. It is empty if no connection
+// is terminated, and changes with the policy.
 func (p *Proxy) Roots() []byte {
 	var pem []byte
 	for _, a := range p.state.Load().authorities {
@@ -227,25 +223,25 @@ func (p *Proxy) decide(host string, port uint16) policy.Decision {
 	return p.state.Load().policy.Decide(host, port)
 }
 
-// Places is where [Proxy.Start] serves inside the sandbox.
+// Places describes the servers of [Proxy.Start] inside the sandbox.
 type Places struct {
 	// Proxy is the URL of the proxy there.
 	Proxy string
-	// Transparent reports whether programs that know no proxy are served. Why not is
-	// the error beside it.
+	// Transparent reports whether programs without proxy support are served. If not, Start also returns an error with
+	// the reason.
 	Transparent bool
 	Problem     error
 }
 
 var errNoRule = errors.New("egress: no rule allows anything; give one, or serve nothing")
 
-// proxyPort is tried first; a program may have it.
+// proxyPort is tried first; a program may use it.
 const proxyPort, proxyPorts = 3128, 20
 
 // Start serves in a sandbox: the proxy at 127.0.0.1:3128, or the next port that is
-// free, and DNS at 127.0.0.1:53. It fails where the proxy can't listen. Where DNS
-// can't, it says so and goes on. Without a rule it fails, and there is no listener.
-// It may be called once: another sandbox needs another Proxy.
+// free, and DNS at 127.0.0.1:53. It fails if the proxy can't listen. If only DNS can't, it returns the places together
+// with an error. Without a rule it fails and doesn't listen. It may be called once: another sandbox needs another
+// Proxy.
 func (p *Proxy) Start(ctx context.Context, network Network) (Places, error) {
 	if p.Policy().Empty() {
 		return Places{}, errNoRule
@@ -279,8 +275,7 @@ func (p *Proxy) listenFront(ctx context.Context, network Network) (l net.Listene
 	return l, err
 }
 
-// Serve is a proxy for the connections of a listener, until that ends or Close. It
-// closes the listener.
+// Serve serves the proxy on a listener, until the listener ends or Close. It closes the listener.
 func (p *Proxy) Serve(l net.Listener) error {
 	end := p.opened(l)
 	if end == nil {
@@ -290,8 +285,7 @@ func (p *Proxy) Serve(l net.Listener) error {
 	return p.front.Serve(accepting{l, p})
 }
 
-// opened takes care of a listener: Close closes it and waits for what it gives. That
-// is nil where the Proxy is closed.
+// opened registers a listener: Close closes it and waits until end is called. end is nil if the Proxy is closed.
 func (p *Proxy) opened(c io.Closer) (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -310,7 +304,7 @@ func (p *Proxy) opened(c io.Closer) (end func()) {
 	}
 }
 
-// enter counts one more goroutine that Close waits for, if it may begin.
+// enter counts a goroutine that Close waits for, and reports whether it may begin.
 func (p *Proxy) enter() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -371,7 +365,7 @@ func (p *Proxy) Close() error {
 	for _, c := range conns {
 		reset(c)
 	}
-	_, _ = p.front.Close(), p.back.Close() // what they have is closed already
+	_, _ = p.front.Close(), p.back.Close() // their connections are closed already
 	p.direct.CloseIdleConnections()
 	p.indirect.CloseIdleConnections()
 	p.wg.Wait()

@@ -59,7 +59,7 @@ func TestTheCasesOfTheProxy(t *testing.T) {
 		status, _, _ := b.send("CONNECT " + target + " HTTP/1.1\r\nHost: x\r\n\r\n")
 		assert.Contains(t, []int{400, 403}, status, target)
 		if strings.ContainsAny(target, "?") {
-			continue // in a URL the name ends there
+			continue // in a URL the name would end there
 		}
 		status, _, _ = b.send("GET http://" + target + "/ HTTP/1.1\r\nHost: x\r\n\r\n")
 		assert.Contains(t, []int{400, 403}, status, target)
@@ -269,7 +269,7 @@ func TestAPortOfThisMachineIsReachedByItsRuleAlone(t *testing.T) {
 		assert.ErrorIs(t, <-done, http.ErrServerClosed)
 	})
 	_, port, _ := net.SplitHostPort(s.Addr().String())
-	own := func(o *Options) { o.Dialer = nil } // this process's, with its own check
+	own := func(o *Options) { o.Dialer = nil } // the default dialer, with its own check
 	b := w.box(allow("host:"+port), own)
 	assert.Equal(t, "mine", b.get("http://host.wisbox:"+port+"/").body)
 	assert.Equal(t, 403, b.get("http://host.wisbox:1/").status)

@@ -12,17 +12,17 @@ import (
 	"github.com/wisbox/wisbox/egress/policy"
 )
 
-// Denial says what a program was refused, and how to allow it.
+// Denial describes a refused connection or request, and how to allow it.
 type Denial struct {
 	Time   time.Time `json:"time"`
 	Host   string    `json:"host"`
 	Port   int       `json:"port,omitempty"`
 	Reason string    `json:"reason"`
-	// Allow is the command or flag that allows it; "" where none does.
+	// Allow is the command or flag that allows it; "" if there is none.
 	Allow string `json:"allow,omitempty"`
 }
 
-// String is the denial as programs read it.
+// String returns the denial's text for programs.
 func (d Denial) String() string {
 	text := d.Host
 	if d.Port != 0 {
@@ -35,26 +35,25 @@ func (d Denial) String() string {
 	return text
 }
 
-// refusal is why a connection or request isn't made. It is an error of ours, and
-// fit for a program to read.
+// refusal is the reason why a connection or request isn't made. Its text is fit for programs.
 type refusal struct {
-	status int // as an answer
+	status int // of the answer
 	host   string
 	port   uint16
 	reason string
-	rule   string // what denies it
-	allow  string // the rule that would allow it; "" where none does
+	rule   string // the rule that denies it
+	allow  string // the rule that would allow it; "" if there is none
 }
 
 func (r *refusal) Error() string { return r.reason }
 
-// denied reports whether the policy refuses it, and not the world.
+// denied reports whether the policy refuses it, rather than the network.
 func (r *refusal) denied() bool { return r.status != http.StatusBadGateway }
 
 func notAllowed(d policy.Decision) *refusal {
 	r := &refusal{status: http.StatusForbidden, host: d.Host, port: d.Port, reason: d.Reason, rule: d.Rule}
 	if d.Rule != "" {
-		return r // another rule doesn't help against one that denies
+		return r // another rule can't override a denial
 	}
 	if name, err := policy.RequestName(d.Host); err == nil {
 		r.allow = fmt.Sprintf("%s:%d", name, d.Port)
@@ -75,7 +74,7 @@ func badGateway(d policy.Decision, format string, args ...any) *refusal {
 	return r
 }
 
-// asRefusal is an error as a refusal: one of ours, or a fault of the server's side.
+// asRefusal returns err if it is a refusal, or else a refusal that reports an error of the server.
 func asRefusal(d policy.Decision, err error) *refusal {
 	if r, ok := errors.AsType[*refusal](err); ok {
 		return r
@@ -109,17 +108,17 @@ func (p *Proxy) denial(r *refusal) Denial {
 	return d
 }
 
-// kept are the last denials, for the result of a call.
+// kept is the number of denials kept for the result of a call.
 const kept = 5
 
-// numbered is a denial with its number.
+// numbered is a denial with its sequence number.
 type numbered struct {
 	Denial
 	n int64
 }
 
-// Denied gives the last denials after a mark, five different ones at most, and the
-// mark of now. A call asks for a mark before, and for what is after it at its end.
+// Denied returns the last denials after a mark, at most five different ones, and the current mark. A call gets a mark
+// at its beginning, and the denials after it at its end.
 func (p *Proxy) Denied(after int64) (last []Denial, mark int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,8 +154,7 @@ func (p *Proxy) answer(w http.ResponseWriter, r *refusal) {
 	_, _ = fmt.Fprintf(w, "%s by wisbox: %s\n", verb(r), text)
 }
 
-// rawAnswer is a refusal as the answer to a CONNECT: many programs print the status
-// line alone.
+// rawAnswer returns a refusal as the answer to a CONNECT: many programs print only the status line.
 func (p *Proxy) rawAnswer(r *refusal) string {
 	text := p.text(r)
 	line := fmt.Sprintf("%s by wisbox: %s", verb(r), text)

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNoSecondRequestHidesInOne sends what servers read in different ways. Whatever
-// gets to the server is one request that can be read in one way.
+// TestNoSecondRequestHidesInOne sends requests that servers interpret differently. The server must get a single
+// unambiguous request.
 func TestNoSecondRequestHidesInOne(t *testing.T) {
 	w := newWorld(t)
 	var mu sync.Mutex
@@ -40,7 +40,7 @@ func TestNoSecondRequestHidesInOne(t *testing.T) {
 				}
 			}
 			if strings.Contains(raw.String(), "Transfer-Encoding: chunked") {
-				for { // as Go writes it
+				for { // Go's own form
 					line, err := r.ReadString('\n')
 					if err != nil {
 						return

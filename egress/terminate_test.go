@@ -20,7 +20,7 @@ import (
 	"github.com/wisbox/wisbox/egress/policy"
 )
 
-// echo answers with what it got.
+// echo answers with the request.
 func echo(rw http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(rw, "%s %s %s auth=%q key=%q", r.Method, r.Host, r.URL.RequestURI(), r.Header.Get("Authorization"), r.Header["X-Key"])
 	for name := range r.Header {
@@ -43,7 +43,7 @@ func TestASecretIsAddedOutsideOfTheSandbox(t *testing.T) {
 	assert.Equal(t, 2, a.proto, "HTTP/2 inside")
 	assert.Contains(t, b.get("https://api.example.com/keys/1").body, `key=["value-of-other"]`)
 	a = b.get("https://api.example.com/keys/1", "Authorization", "Bearer forged", "X-Key", "forged", "x_key", "forged")
-	assert.Contains(t, a.body, `auth="Bearer value-of-KEY" key=["value-of-other"]`, "ours stands in place of the program's")
+	assert.Contains(t, a.body, `auth="Bearer value-of-KEY" key=["value-of-other"]`, "our value replaces the program's")
 	assert.NotContains(t, a.body, "X_key")
 	assert.NotContains(t, w.journal.text(), "value-of")
 	eventually(t, func() bool { return len(w.journal.all("request")) == 3 }, "each request is in the log")
@@ -88,7 +88,7 @@ func TestWhatTheRuleDoesNotPermitIsRefused(t *testing.T) {
 	w.web("api.example.com", echo)
 	b := w.box(injected("api.example.com:Authorization=KEY,methods=GET|HEAD,path=/v1/"))
 	assert.Equal(t, 200, b.get("https://api.example.com/v1/x", "X-HTTP-Method-Override", "DELETE", "X_Http_Method", "DELETE").status)
-	for _, scheme := range []string{"https", "http"} { // the bounds are the host's
+	for _, scheme := range []string{"https", "http"} { // the restrictions apply to the host
 		for _, request := range []string{"POST /v1/x", "DELETE /v1/x", "GET /v2", "GET /v1/..%2fv2", "GET /v1/%2e%2e/v2", "GET /v1;/x", "GET //v1/", "TRACE /v1/x", "FOO /v1/"} {
 			method, path, _ := strings.Cut(request, " ")
 			a, err := b.do(b.client(), method, scheme+"://api.example.com"+path)
@@ -114,10 +114,10 @@ func TestABoundedRulePermitsNoUpgrade(t *testing.T) {
 	b := w.box(injected("api.example.com:Authorization=KEY,methods=GET"))
 	status, _, body := b.send("GET http://api.example.com/ HTTP/1.1\r\nHost: api.example.com\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	assert.Equal(t, 403, status)
-	assert.Contains(t, body, "an upgrade would leave")
+	assert.Contains(t, body, "which an upgrade would bypass")
 }
 
-// inside is a TLS connection to a terminated host.
+// inside opens a TLS connection to a terminated host.
 func (b *box) inside(host string, config *tls.Config) (*tls.Conn, error) {
 	b.t.Helper()
 	config.RootCAs = x509.NewCertPool()
@@ -274,7 +274,7 @@ func TestAWebSocketInsidePassesWithItsSecret(t *testing.T) {
 var _ net.Conn = (*handed)(nil)
 
 // TestATunnelToATerminatedHostIsCut: the rules may change between the decision to
-// make a tunnel and the dial, which decides anew.
+// make a tunnel and the dial, which decides again.
 func TestATunnelToATerminatedHostIsCut(t *testing.T) {
 	w := newWorld(t)
 	got := make(chan string, 1)

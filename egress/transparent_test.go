@@ -24,11 +24,11 @@ import (
 	"github.com/wisbox/wisbox/egress/policy"
 )
 
-// inner is a network namespace on the loopback: its addresses are other ports here.
+// inner imitates a network namespace on the loopback: its addresses map to local ports.
 type inner struct {
 	mu    sync.Mutex
 	local map[string]string // address inside -> address here
-	taken map[string]bool   // by programs inside
+	taken map[string]bool   // in use by programs inside
 }
 
 func newInner() *inner { return &inner{local: map[string]string{}, taken: map[string]bool{}} }
@@ -90,14 +90,14 @@ func (n *inner) dial(ctx context.Context, network, address string) (net.Conn, er
 	return d.DialContext(ctx, network, local)
 }
 
-// resolver is what a program inside has: queries to 127.0.0.1:53.
+// resolver returns a resolver like that of a program inside: it queries 127.0.0.1:53.
 func (n *inner) resolver() *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return n.dial(ctx, "udp", "127.0.0.1:53")
 	}}
 }
 
-// client is an HTTP client that knows no proxy.
+// client returns an HTTP client without a proxy.
 func (n *inner) client(t testing.TB, roots *x509.CertPool) *http.Client {
 	tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		host, port, err := net.SplitHostPort(address)
@@ -270,7 +270,7 @@ func TestNamesAreBoundedAndThoseOfOldRulesGo(t *testing.T) {
 	assert.Error(t, lookup("b.example.org"))
 }
 
-// ask sends a query as it is.
+// ask sends a query unchanged.
 func ask(t testing.TB, p *Proxy, change func(*dnsmessage.Message)) (dnsmessage.Message, bool) {
 	t.Helper()
 	m := dnsmessage.Message{Header: dnsmessage.Header{ID: 7, RecursionDesired: true}, Questions: []dnsmessage.Question{
@@ -335,7 +335,7 @@ func TestTheNameServerAnswersWhatAProgramMayKnow(t *testing.T) {
 	assert.Equal(t, dnsmessage.RCodeNotImplemented, m.RCode)
 }
 
-// queries is a socket on which a query comes some times.
+// queries is a socket that receives a query several times.
 type queries struct {
 	net.PacketConn
 	query    []byte

@@ -2,9 +2,9 @@ package egress
 
 import "github.com/wisbox/wisbox/egress/policy"
 
-// Variables are what programs need in their environment to find a proxy at a URL and
-// to trust a file of certificates, inside: the image's and the host's roots and those
-// of [Proxy.Roots]. An injection's variable holds its placeholder.
+// Variables returns the environment variables with which programs use the proxy at a URL and trust a file of
+// certificates inside the sandbox, which has the image's and the host's roots and those of [Proxy.Roots]. An
+// injection's variable holds its placeholder.
 func Variables(proxy, certificates string, p *policy.Policy) map[string]string {
 	vars := map[string]string{"NODE_USE_ENV_PROXY": "1"}
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"} {

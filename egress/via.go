@@ -14,7 +14,7 @@ import (
 	"github.com/wisbox/wisbox/egress/policy"
 )
 
-// checkVia refuses what isn't the URL of a proxy.
+// checkVia refuses a URL that isn't a proxy's.
 func checkVia(u *url.URL) error {
 	switch {
 	case u == nil:
@@ -22,7 +22,7 @@ func checkVia(u *url.URL) error {
 	case u.Scheme != "http" && u.Scheme != "https":
 		return fmt.Errorf("egress via %q: the scheme is unknown; use http:// or https://", u.Redacted())
 	case u.Hostname() == "" || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
-		return fmt.Errorf("egress via %q: it is no address of a proxy; write http://HOST:PORT", u.Redacted())
+		return fmt.Errorf("egress via %q: it is not an address of a proxy; write http://HOST:PORT", u.Redacted())
 	}
 	return nil
 }
@@ -35,13 +35,12 @@ func viaAddress(u *url.URL) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// clientTLS verifies servers. Without a name the transport gives it.
+// clientTLS returns a configuration that verifies servers. Without a name the transport sets it.
 func (p *Proxy) clientTLS(name string) *tls.Config {
 	return &tls.Config{RootCAs: p.opts.Roots, ServerName: name, MinVersion: tls.VersionTLS12}
 }
 
-// dialViaItself connects to the proxy of the company. The person who opened the
-// session named it, so its address isn't checked.
+// dialViaItself connects to the proxy of Via. The session's owner chose it, so its address isn't checked.
 func (p *Proxy) dialViaItself(ctx context.Context, d policy.Decision) (net.Conn, error) {
 	c, err := p.dialViaTCP(ctx, d)
 	if err != nil || p.opts.Via.Scheme != "https" {
@@ -67,7 +66,7 @@ func (p *Proxy) dialViaTCP(ctx context.Context, d policy.Decision) (net.Conn, er
 	return c, nil
 }
 
-// dialVia is a tunnel to a host through that proxy.
+// dialVia returns a tunnel to a host through the proxy of Via.
 func (p *Proxy) dialVia(ctx context.Context, d policy.Decision) (net.Conn, error) {
 	c, err := p.dialViaItself(ctx, d)
 	if err != nil {
@@ -97,9 +96,9 @@ func (p *Proxy) connect(c net.Conn, d policy.Decision) (net.Conn, error) {
 	}
 	limited := &bounded{Conn: c, left: p.opts.Bounds.Header}
 	r := bufio.NewReader(limited)
-	resp, err := http.ReadResponse(r, &http.Request{Method: http.MethodConnect}) //nolint:bodyclose // the answer to CONNECT has none: the connection follows
+	resp, err := http.ReadResponse(r, &http.Request{Method: http.MethodConnect}) //nolint:bodyclose // the answer to CONNECT has no body: the connection follows
 	if err != nil {
-		return nil, badGateway(d, "the proxy of --egress-via gives no answer that can be read")
+		return nil, badGateway(d, "the proxy of --egress-via sent an invalid answer")
 	}
 	if resp.StatusCode != http.StatusOK {
 		return nil, badGateway(d, "the proxy of --egress-via answers %d", resp.StatusCode)
@@ -109,7 +108,7 @@ func (p *Proxy) connect(c net.Conn, d policy.Decision) (net.Conn, error) {
 	return &handed{Conn: c, head: head}, nil
 }
 
-// bounded reads no more than some bytes.
+// bounded limits the number of bytes read.
 type bounded struct {
 	net.Conn
 	left int
@@ -124,5 +123,5 @@ func (b *bounded) Read(buf []byte) (int, error) {
 	return n, err
 }
 
-// viaHTTP reports whether a plain request goes through that proxy as such.
+// viaHTTP reports whether a plain request goes through the proxy of Via without a tunnel.
 func (p *Proxy) viaHTTP(d policy.Decision) bool { return p.opts.Via != nil && d.Reach == policy.Public }

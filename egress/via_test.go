@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// company is a proxy that others run: it resolves names by itself.
+// company is a proxy of a third party: it resolves names itself.
 type company struct {
 	*world
 	server *httptest.Server
@@ -78,7 +78,7 @@ func (c *company) seen() []string {
 func (w *world) via(c *company) func(*Options) {
 	u, err := url.Parse(c.server.URL)
 	require.NoError(w.t, err)
-	w.at(u.Host, u.Host) // the dialer may connect to it, whatever its address
+	w.at(u.Host, u.Host) // the dialer may connect to any address of it
 	return func(o *Options) { o.Via = u }
 }
 
@@ -95,7 +95,7 @@ func TestConnectionsGoThroughTheProxyOfTheCompany(t *testing.T) {
 		assert.Equal(t, "by the company", b.get("http://example.com/x?y").body)
 		raw, err := io.ReadAll(b.tunnel("git.example.com:22"))
 		require.NoError(t, err)
-		assert.Equal(t, "hello", string(raw), "what the server says with the answer isn't lost")
+		assert.Equal(t, "hello", string(raw), "bytes that the server sends with the answer aren't lost")
 		assert.Equal(t, []string{"CONNECT example.com:443", "GET http://example.com/x?y", "CONNECT git.example.com:22"}, c.seen())
 		resolved, _ := w.seen()
 		assert.Empty(t, resolved, "the company resolves names")
@@ -104,7 +104,7 @@ func TestConnectionsGoThroughTheProxyOfTheCompany(t *testing.T) {
 		status, line, _ := b.send("CONNECT wiki.example.com:443 HTTP/1.1\r\n\r\n")
 		assert.Equal(t, 502, status, line)
 		resolved, _ = w.seen()
-		assert.Equal(t, []string{"wiki.example.com."}, resolved, "a private host is reached straight")
+		assert.Equal(t, []string{"wiki.example.com."}, resolved, "a private host is reached directly")
 	}
 }
 

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// panics makes a panic that net/http recovers from one that ends the tests.
+// panics turns a panic that net/http recovers into one that ends the tests.
 type panics struct{}
 
 func (panics) Write(b []byte) (int, error) {
@@ -49,8 +49,8 @@ func (panics) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// world is an Internet on the loopback: names, and servers at public addresses. The
-// proxy checks those addresses; only the last step, connecting, goes elsewhere.
+// world imitates the Internet on the loopback: names, and servers at public addresses. The proxy checks those
+// addresses; only the final connect goes elsewhere.
 type world struct {
 	t       testing.TB
 	ca      *x509.Certificate
@@ -104,7 +104,7 @@ func (w *world) certificate(names ...string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: w.key}
 }
 
-// name lets a name resolve to addresses.
+// name makes a name resolve to addresses.
 func (w *world) name(name string, addrs ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,14 +143,14 @@ func (w *world) seen() (resolved, dialed []string) {
 	return slices.Clone(w.resolved), slices.Clone(w.dialed)
 }
 
-// at puts a local address behind a public one.
+// at maps a public address to a local one.
 func (w *world) at(public, local string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.servers[public] = local
 }
 
-// address is that of the first name; others have the ones behind it.
+// address is the first name's; other names have the following ones.
 const address = "93.184.216.34"
 
 func (w *world) addressOf(name string) string {
@@ -167,14 +167,14 @@ func (w *world) addressOf(name string) string {
 	return a.String()
 }
 
-// web serves a name over HTTP at port 80.
+// web serves a name over HTTP on port 80.
 func (w *world) web(name string, handler http.HandlerFunc) {
 	s := httptest.NewServer(handler)
 	w.t.Cleanup(s.Close)
 	w.at(w.addressOf(name)+":80", s.Listener.Addr().String())
 }
 
-// secure serves a name over TLS at port 443.
+// secure serves a name over TLS on port 443.
 func (w *world) secure(name string, handler http.HandlerFunc) {
 	s := httptest.NewUnstartedServer(handler)
 	s.EnableHTTP2 = true
@@ -185,7 +185,7 @@ func (w *world) secure(name string, handler http.HandlerFunc) {
 	w.at(w.addressOf(name)+":443", s.Listener.Addr().String())
 }
 
-// raw serves connections to a port of the address.
+// raw serves connections to one of the address's ports.
 func (w *world) raw(port string, serve func(net.Conn)) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(w.t, err)
@@ -233,7 +233,7 @@ func (w *world) box(s policy.Settings, change ...func(*Options)) *box {
 
 func allow(rules ...string) policy.Settings { return policy.Settings{Allow: rules} }
 
-// client is an HTTP client in the sandbox. It trusts the world and our authorities.
+// client returns an HTTP client in the sandbox. It trusts the world and our authorities.
 func (b *box) client() *http.Client {
 	b.t.Helper()
 	roots := b.roots.Clone()
@@ -245,7 +245,7 @@ func (b *box) client() *http.Client {
 	return &http.Client{Transport: tr, Timeout: time.Minute, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// answer is what a request brought.
+// answer is the answer to a request.
 type answer struct {
 	status int
 	header http.Header
@@ -279,7 +279,7 @@ func (b *box) get(url string, header ...string) answer {
 	return a
 }
 
-// dialBox is a connection to the proxy, with a deadline.
+// dialBox opens a connection to the proxy, with a deadline.
 func (b *box) dialBox() *net.TCPConn {
 	b.t.Helper()
 	c, err := net.Dial("tcp", b.addr)
@@ -308,7 +308,7 @@ func readAnswer(t testing.TB, r *bufio.Reader) (status int, line, body string) {
 	return resp.StatusCode, resp.Status, string(raw)
 }
 
-// tunnel is a connection through CONNECT.
+// tunnel opens a connection through CONNECT.
 func (b *box) tunnel(target string) net.Conn {
 	b.t.Helper()
 	c := b.dialBox()
@@ -321,7 +321,7 @@ func (b *box) tunnel(target string) net.Conn {
 	return c
 }
 
-// journal keeps lines.
+// journal records lines.
 type journal struct {
 	mu    sync.Mutex
 	lines []Line
@@ -346,7 +346,7 @@ func (j *journal) Append(record any) error {
 	return nil
 }
 
-// all gives the lines of an event.
+// all returns the lines of an event.
 func (j *journal) all(event string) (all []Line) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -365,7 +365,7 @@ func (j *journal) text() string {
 	return string(raw)
 }
 
-// eventually polls until something holds.
+// eventually polls until holds returns true.
 func eventually(t testing.TB, holds func() bool, what string) {
 	t.Helper()
 	require.Eventually(t, holds, 30*time.Second, 2*time.Millisecond, what)

@@ -10,16 +10,16 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// What a failed evaluation reports about the workspace.
+// Bounds of a failed evaluation's report about the workspace.
 const (
 	maxChanged      = 64   // paths
 	maxChangedBytes = 8192 // of them together
 	lookTime        = time.Second
 )
 
-// changed finds what changed in the workspace since the container's code began, and says
-// so in a sentence: writes of the tool are made after success or not at all, but what
-// open() and os did stays. In WebAssembly there is nothing that could.
+// changed returns the paths that changed in the workspace since the container's code began, and a
+// sentence about them. The tool itself writes only after a success, but changes by open() and os
+// stay. Code in WebAssembly can't change the workspace.
 func (e *Evaluator) changed(ctx context.Context, c *call) (paths []string, note string) {
 	if c.request.Sandbox == SandboxWasm {
 		return nil, ""
@@ -56,7 +56,7 @@ func changedText(paths []string, more int64, cut bool) string {
 	return "changed in the workspace while the code ran: " + strings.Join(names, ", ")
 }
 
-// changedBeside makes an error say what the code had changed.
+// changedBeside adds the code's changes to an error.
 func (e *Evaluator) changedBeside(ctx context.Context, c *call, err error) error {
 	_, note := e.changed(ctx, c)
 	if note == "" {

@@ -17,27 +17,27 @@ const (
 	LanguageJavaScript = "javascript"
 )
 
-// Languages are all that contexts may have. Which a session has, its image decides.
+// Languages lists all languages of contexts. The image decides which of them a session has.
 var Languages = []string{LanguagePython, LanguageBash, LanguageJavaScript}
 
-// MaxContexts is how many named contexts a session has.
+// MaxContexts is the maximum of named contexts in a session.
 const MaxContexts = 7
 
-// maxDirBytes is how long the directory of a context may be, as on Linux.
+// maxDirBytes is the maximum length of a context's directory, as on Linux.
 const maxDirBytes = 4096
 
-// Context is a kept interpreter with a name. It is there from its creation, or from its
-// first evaluation, until it is removed.
+// Context is a kept interpreter with a name. It exists from its creation or its first evaluation
+// until it is removed.
 type Context struct {
 	Name     string `json:"name"`               // 1 to 64 letters, digits, dots, hyphens and underscores
 	Language string `json:"language,omitempty"` // one of Languages, default python
-	// Dir and Env are what it starts with, also after a restart. A directory that can't be
-	// entered is no error: the workspace stays the directory.
+	// Dir and Env are its directory and variables at each start. If the directory can't be entered, the
+	// interpreter starts in the workspace, without an error.
 	Dir string            `json:"dir,omitempty"`
 	Env map[string]string `json:"env,omitempty"`
 }
 
-// contexts are the named ones, in the order of their creation.
+// contexts holds the named contexts in the order of their creation.
 type contexts struct {
 	mu  sync.Mutex
 	all []Context
@@ -52,7 +52,7 @@ func checkContext(p Params) error {
 	return nil
 }
 
-// CreateContext makes a context. One of that name is exists.
+// CreateContext creates a context. If the name is taken, the error is exists.
 func (e *Evaluator) CreateContext(c Context) (Context, error) {
 	if c.Name == "" {
 		return c, tool.Errorf(tool.Invalid, "a context has a name").In("name")
@@ -64,20 +64,20 @@ func (e *Evaluator) CreateContext(c Context) (Context, error) {
 		return c, noLanguage(c.Language)
 	}
 	if len(c.Dir) > maxDirBytes || strings.Contains(c.Dir, "\x00") {
-		return c, tool.Errorf(tool.Invalid, "dir is too long or has a NUL; give at most %d bytes without NUL", maxDirBytes).In("dir")
+		return c, tool.Errorf(tool.Invalid, "dir is too long or has a NUL; the maximum is %d bytes without NUL", maxDirBytes).In("dir")
 	}
 	e.contexts.mu.Lock()
 	defer e.contexts.mu.Unlock()
 	if e.contexts.at(c.Name) >= 0 {
-		return c, tool.Errorf(tool.Exists, "there is a context %s; remove it, or take another name", c.Name).In("name")
+		return c, tool.Errorf(tool.Exists, "context %s already exists; remove it, or choose another name", c.Name).In("name")
 	}
 	return c, e.contexts.add(c)
 }
 
-// add and at are for who holds mu.
+// add adds a context. The caller must hold mu.
 func (k *contexts) add(c Context) error {
 	if len(k.all) >= MaxContexts {
-		return tool.Errorf(tool.Limit, "there are %d contexts, which is the limit; remove one", MaxContexts).In("context")
+		return tool.Errorf(tool.Limit, "there are already %d contexts, the maximum; remove one", MaxContexts).In("context")
 	}
 	k.all = append(k.all, c)
 	return nil
@@ -87,14 +87,15 @@ func (k *contexts) at(name string) int {
 	return slices.IndexFunc(k.all, func(c Context) bool { return c.Name == name })
 }
 
-// Contexts are the named contexts, in the order of their creation.
+// Contexts returns the named contexts, in the order of their creation.
 func (e *Evaluator) Contexts() []Context {
 	e.contexts.mu.Lock()
 	defer e.contexts.mu.Unlock()
 	return slices.Clone(e.contexts.all)
 }
 
-// RestartContext ends what runs in a context, and its names; "" is the default ones.
+// RestartContext ends a context's evaluation and interpreter, so that its names are lost; "" means
+// the default contexts.
 func (e *Evaluator) RestartContext(ctx context.Context, name string) error {
 	if _, err := e.context(name); err != nil {
 		return err
@@ -109,7 +110,7 @@ func (e *Evaluator) restart(ctx context.Context, name string) error {
 	return e.Reset(context.WithoutCancel(ctx), name) // an interrupt takes two seconds at most
 }
 
-// RemoveContext forgets a context, and ends what runs in it.
+// RemoveContext removes a context, and ends its evaluation and interpreter.
 func (e *Evaluator) RemoveContext(ctx context.Context, name string) error {
 	if name == "" {
 		return tool.Errorf(tool.Invalid, "the default context can't be removed; restart it").In("name")
@@ -120,7 +121,7 @@ func (e *Evaluator) RemoveContext(ctx context.Context, name string) error {
 	return e.restart(ctx, name) // also what ends now: an evaluation that comes later sees that the context is gone
 }
 
-// remove reports whether it was there.
+// remove removes a context, and reports whether it existed.
 func (k *contexts) remove(name string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -131,8 +132,8 @@ func (k *contexts) remove(name string) bool {
 	return at >= 0
 }
 
-// forgetRemoved ends what an evaluation has started in a context that was removed since
-// the call began.
+// forgetRemoved ends the interpreter that an evaluation has started in a context that was removed
+// since the call began.
 func (e *Evaluator) forgetRemoved(ctx context.Context, name string) {
 	if _, err := e.context(name); err != nil {
 		_ = e.restart(ctx, name)
@@ -152,11 +153,11 @@ func (e *Evaluator) context(name string) (Context, error) {
 }
 
 func noContext(name string) error {
-	return tool.Errorf(tool.NotFound, "there is no context %q", Clip(name, maxPathFold)).In("name")
+	return tool.Errorf(tool.NotFound, "context %q not found", Clip(name, maxPathFold)).In("name")
 }
 
 func noLanguage(name string) error {
-	return tool.Errorf(tool.Unsupported, "there is no language %q; the languages are %s", Clip(name, maxPathFold), strings.Join(Languages, ", ")).In("language")
+	return tool.Errorf(tool.Unsupported, "unknown language %q; the languages are %s", Clip(name, maxPathFold), strings.Join(Languages, ", ")).In("language")
 }
 
 // takeLanguage finds the call's context.
@@ -166,7 +167,7 @@ func (e *Evaluator) takeLanguage(c *call, run Run) error {
 	c.language = orDefault(orDefault(run.Language, found.Language), LanguagePython)
 	switch {
 	case found.Language != "" && c.language != found.Language:
-		return tool.Errorf(tool.Invalid, "the context %s is for %s; leave language out, or take another context", found.Name, found.Language).In("language")
+		return tool.Errorf(tool.Invalid, "context %s is for %s; leave language out, or use another context", found.Name, found.Language).In("language")
 	case c.language == LanguagePython:
 		return nil
 	case !slices.Contains(Languages, c.language):
@@ -178,7 +179,7 @@ func (e *Evaluator) takeLanguage(c *call, run Run) error {
 	return nil
 }
 
-// keepContext makes the context of a call that is good, where there is none.
+// keepContext creates the context of a valid call if it doesn't exist.
 func (e *Evaluator) keepContext(name, language string) error {
 	if name == "" {
 		return nil

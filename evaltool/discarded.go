@@ -8,8 +8,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// discarded lists what the call and its code asked to be written, for where
-// nothing of it is. What came from the sandbox is checked like a parameter.
+// discarded lists the writes that the call and its code requested, if none of them is made. Values
+// from the sandbox are checked like parameters.
 func (c *call) discarded(resp Response) []Discarded {
 	var out []Discarded
 	for _, w := range c.writes {
@@ -43,7 +43,7 @@ func (d Discarded) String() string {
 
 const maxListed = 8 // discarded writes that a message names
 
-// listed is the end of a message that nothing was written.
+// listed returns the end of a message that nothing was written.
 func listed(lost []Discarded) string {
 	if len(lost) == 0 {
 		return ""
@@ -58,8 +58,7 @@ func listed(lost []Discarded) string {
 	return "; discarded: " + strings.Join(names, ", ")
 }
 
-// nothingWritten makes err, which kept good code's writes from being made, say
-// what was not written.
+// nothingWritten adds the list of lost writes to err, which prevented the writes of successful code.
 func nothingWritten(err error, lost []Discarded) error {
 	known := tool.AsError(err)
 	return tool.Errorf(known.Kind, "%s; nothing was written%s", known.Message, listed(lost)).In(known.Field).Because(err)

@@ -1,11 +1,10 @@
-// Package evaltool is the evaluate_python tool: its parameters and results, the
-// validation before anything runs, the files it reads and writes, and the limits
-// on what comes back. How code is evaluated is an [Engine]'s part: package python
-// has the one for containers.
+// Package evaltool implements the tool evaluate_python: its parameters and results, the
+// validation before anything runs, the files that it reads and writes, and the limits of
+// results. An [Engine] evaluates the code: package python has the one for containers.
 //
-// No code, template or format string of a caller is ever interpreted in this
-// process: templates know plain names only, and their values come back from the
-// engine as text. What an engine answers is treated as hostile.
+// This process never interprets a caller's code, template or format string: templates only
+// have plain names, whose values come from the engine as text. An engine's answers are treated
+// as hostile.
 package evaltool
 
 import (
@@ -34,7 +33,7 @@ const (
 	minTimeout        = 100 * time.Millisecond
 )
 
-// Files is the workspace as evaluations need it; *vfs.FS is one.
+// Files reads and writes files of the workspace; *vfs.FS is one.
 type Files interface {
 	Stat(ctx context.Context, path string) (vfs.Info, error)
 	ReadWhole(ctx context.Context, path string, max int64) ([]byte, vfs.Info, error)
@@ -45,27 +44,25 @@ type Files interface {
 // Options configure an Evaluator.
 type Options struct {
 	Files Files // required
-	// Paths says which paths reads, writes and write_text take; default [vfs.ASCII].
+	// Paths is the grammar of paths in reads, writes and write_text; default [vfs.ASCII].
 	Paths vfs.Grammar
-	// Container serves the sandboxes container and restricted, Wasm the sandbox
-	// wasm; a nil one makes its sandboxes unsupported.
+	// Container evaluates for the sandboxes container and restricted, Wasm for the sandbox wasm;
+	// nil makes these sandboxes unsupported.
 	Container Engine
 	Wasm      Engine
 	// Bash and JavaScript evaluate these languages; a nil one makes its language unsupported.
 	Bash       Engine
 	JavaScript Engine
-	// Logger gets one line a run, at debug; nil logs nothing.
+	// Logger gets a line for each run, at level debug; nil logs nothing.
 	Logger *slog.Logger
 	// MaxCode is the length of code in characters, default 2,000.
 	MaxCode int
-	// MaxTimeout is the longest timeout, default 5 s. A call that names none gets
-	// 5 s, or MaxTimeout where that is less.
+	// MaxTimeout is the maximum timeout, default 5 s. The default timeout of a call is 5 s, or
+	// MaxTimeout if that is less.
 	MaxTimeout time.Duration
-	// MaxOutput is how many characters of stdout and of stderr a result has, default
-	// StreamChars.
+	// MaxOutput is the maximum of characters of stdout and of stderr in a result, default StreamChars.
 	MaxOutput int
-	// Clean gives a part as progress may report it, without secrets for instance. Default:
-	// as it is.
+	// Clean returns a part as progress may report it, without secrets for instance. Default: unchanged.
 	Clean func(Part) Part
 }
 
@@ -75,7 +72,7 @@ type Evaluator struct {
 	contexts contexts
 }
 
-// New makes an Evaluator. It fails only without Files.
+// New returns an Evaluator. It returns an error only if Files is missing.
 func New(opts *Options) (*Evaluator, error) {
 	if opts == nil || opts.Files == nil {
 		return nil, errors.New("evaltool: Options.Files is required")
@@ -99,7 +96,7 @@ func New(opts *Options) (*Evaluator, error) {
 	return e, nil
 }
 
-// Tools gives the tool evaluate_python.
+// Tools returns the tool evaluate_python.
 func (e *Evaluator) Tools() []tool.Tool {
 	return []tool.Tool{tool.New(tool.Spec{
 		Name:        "evaluate_python",
@@ -123,8 +120,8 @@ func (e *Evaluator) Evaluate(ctx context.Context, params Params) (Result, error)
 	return e.Follow(ctx, Run{Params: params}, feed)
 }
 
-// Follow is Evaluate for a Run, with a Feed for what the code gives while it runs; nil is
-// none. Whoever gave the Feed closes it.
+// Follow is like Evaluate for a Run, with a Feed for the parts of the answer while the code runs;
+// nil means none. The caller closes the Feed.
 func (e *Evaluator) Follow(ctx context.Context, run Run, feed *Feed) (Result, error) {
 	c, err := e.prepare(ctx, run)
 	if err != nil {
@@ -154,15 +151,15 @@ func (e *Evaluator) Follow(ctx context.Context, run Run, feed *Feed) (Result, er
 	return result, nil
 }
 
-// mayFallBack reports whether a restricted call whose container can't be had may run in
-// WebAssembly, where likewise nothing but the writes has an effect. Kept names are where
-// they are.
+// mayFallBack reports whether a restricted call without a container may run in WebAssembly, where
+// also only the writes have an effect. A call with kept names may not, since its names are
+// elsewhere.
 func (e *Evaluator) mayFallBack(c *call, err error) bool {
 	return tool.KindOf(err) == tool.Unavailable && c.request.Sandbox == SandboxRestricted && !c.request.Kept && e.opts.Wasm != nil
 }
 
-// fallBack evaluates in WebAssembly. Where that is not installed the error is the
-// container's, with both ways out.
+// fallBack evaluates in WebAssembly. If that is not installed, it returns the container's error
+// with both solutions.
 func (e *Evaluator) fallBack(ctx context.Context, c *call, cause error) (Response, error) {
 	c.request.Sandbox = SandboxWasm
 	resp, err := e.opts.Wasm.Evaluate(ctx, c.request)
@@ -171,12 +168,12 @@ func (e *Evaluator) fallBack(ctx context.Context, c *call, cause error) (Respons
 		return resp, tool.Errorf(known.Kind, "%s; the sandbox restricted works without a container once `wisbox wasm install` was run", known.Message).Because(cause)
 	}
 	if err == nil {
-		c.notes = append(c.notes, "no container can be had, so this ran in WebAssembly: likewise without effects but the writes, and with all of Python's syntax")
+		c.notes = append(c.notes, "no container is available, so this ran in WebAssembly: also without effects except for the writes, and with all of Python's syntax")
 	}
 	return resp, err
 }
 
-// Reset forgets the names of the kept interpreter context; "" is the tool's own.
+// Reset drops the names of a kept interpreter; "" means the tool's own.
 func (e *Evaluator) Reset(ctx context.Context, context string) error {
 	for _, r := range e.resetters() {
 		if err := r.Reset(ctx, context); err != nil {
@@ -186,7 +183,7 @@ func (e *Evaluator) Reset(ctx context.Context, context string) error {
 	return nil
 }
 
-// resetters are the engines that keep something.
+// resetters returns the engines that keep interpreters.
 func (e *Evaluator) resetters() (found []Resetter) {
 	for _, engine := range []Engine{e.opts.Container, e.opts.Wasm, e.opts.Bash, e.opts.JavaScript} {
 		if r, ok := engine.(Resetter); ok {
@@ -196,7 +193,7 @@ func (e *Evaluator) resetters() (found []Resetter) {
 	return found
 }
 
-// Close ends what the engines keep. A later call may start it anew.
+// Close ends the interpreters that the engines keep. A later call may start them again.
 func (e *Evaluator) Close() error {
 	var errs []error
 	for _, r := range e.resetters() {

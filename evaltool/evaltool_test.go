@@ -74,7 +74,7 @@ func (m memory) ChangedSince(_ *budget.Budget, _ time.Time, most int) (vfs.Touch
 	return found, nil
 }
 
-// puppet is an engine that answers what it is told to.
+// puppet is an engine that answers what a test sets.
 type puppet struct {
 	got  *evaltool.Request
 	resp evaltool.Response
@@ -124,13 +124,13 @@ func TestBadArgumentsAreRefusedByNameBeforeAnythingRuns(t *testing.T) {
 		says       string
 	}{
 		{"no code", `{}`, tool.Invalid, "code", "required"},
-		{"code too long", `{"code":"` + long("é", 2001) + `"}`, tool.Invalid, "code", "2001 characters; at most 2000"},
+		{"code too long", `{"code":"` + long("é", 2001) + `"}`, tool.Invalid, "code", "2001 characters; the maximum is 2000"},
 		{"escape", `{"code":"print('\u001b')"}`, tool.Invalid, "code", "U+001B at character 8"},
 		{"carriage return", `{"code":"1\r\n2"}`, tool.Invalid, "code", "U+000D"},
 		{"NUL", `{"code":"\u0000"}`, tool.Invalid, "code", "U+0000"},
 		{"DEL", `{"code":"\u007f"}`, tool.Invalid, "code", "U+007F"},
 		{"C1", `{"code":"\u0085"}`, tool.Invalid, "code", "U+0085"},
-		{"unknown", `{"code":"1","restricted":true}`, tool.Invalid, "restricted", "not a parameter"},
+		{"unknown", `{"code":"1","restricted":true}`, tool.Invalid, "restricted", "unknown parameter"},
 		{"state", `{"code":"1","state":"warm"}`, tool.Invalid, "state", "fresh, kept"},
 		{"sandbox", `{"code":"1","sandbox":"none"}`, tool.Invalid, "sandbox", "container, restricted, wasm"},
 		{"no wasm here", `{"code":"1","sandbox":"wasm"}`, tool.Unsupported, "sandbox", "container, restricted"},

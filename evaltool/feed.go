@@ -11,11 +11,10 @@ import (
 	"unicode/utf8"
 )
 
-// Feed passes the parts of one evaluation from its engine to a reader. The engine waits
-// for a slow reader, by what a Feed holds: about a mebibyte. Once nobody waits for the
-// code any more, see [Feed.Release], it waits no longer, and what finds no room is lost.
-// Its methods may be called from many goroutines at once; nil takes everything and keeps
-// nothing.
+// Feed passes the parts of one evaluation from its engine to a reader. It buffers about 1 MiB, and
+// the engine waits for a slower reader. After [Feed.Release], when nobody waits for the code any
+// more, the engine doesn't wait either, and parts without room are lost. Its methods may be called
+// from many goroutines at once; a nil Feed discards everything.
 type Feed struct {
 	each func(Part)
 	done chan struct{} // closed when each is called no more
@@ -31,7 +30,7 @@ type Feed struct {
 	texts    [2]text
 }
 
-// NewFeed begins to call each, for one part after the other. The end of ctx releases it.
+// NewFeed returns a Feed that calls each for one part after the other. The end of ctx releases it;
 // Close ends it.
 func NewFeed(ctx context.Context, each func(Part)) *Feed {
 	f := &Feed{each: each, done: make(chan struct{})}
@@ -57,7 +56,7 @@ func (f *Feed) deliver() {
 	}
 }
 
-// next waits for a part; there is none at the end.
+// next waits for a part. ok is false at the end.
 func (f *Feed) next() (p Part, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -73,7 +72,7 @@ func (f *Feed) next() (p Part, ok bool) {
 	return p, true
 }
 
-// Put passes a part on when there is room for it.
+// Put passes a part on once there is room for it.
 func (f *Feed) Put(p Part) {
 	if f == nil {
 		return
@@ -88,7 +87,7 @@ func (f *Feed) Put(p Part) {
 	f.put(p)
 }
 
-// put is Put where f.mu is held.
+// put is like Put with f.mu held.
 func (f *Feed) put(p Part) {
 	size := p.size()
 	full := func() bool { return f.size > 0 && f.size+size > maxQueued }
@@ -102,7 +101,7 @@ func (f *Feed) put(p Part) {
 	f.changed.Broadcast()
 }
 
-// Release says that the code is being stopped: whoever writes doesn't wait any more.
+// Release makes writers stop waiting, because the code is being stopped.
 func (f *Feed) Release() {
 	if f == nil {
 		return
@@ -122,7 +121,7 @@ func (f *Feed) ReleaseAfter(ctx context.Context, timeout time.Duration) (stop fu
 	return func() { ended(); late.Stop() }
 }
 
-// finish passes on what a Response has that the engine has not yet given.
+// finish passes on the parts of a Response that the engine has not passed on yet.
 func (f *Feed) finish(resp Response) {
 	if f == nil {
 		return
@@ -141,7 +140,7 @@ func (f *Feed) finish(resp Response) {
 	}
 }
 
-// lastRaised reads an exception from the end of a traceback.
+// lastRaised returns the exception at the end of a traceback.
 func lastRaised(traceback string) *Raised {
 	line := strings.TrimRight(traceback, "\n")
 	line = line[strings.LastIndexByte(line, '\n')+1:]
@@ -149,7 +148,7 @@ func lastRaised(traceback string) *Raised {
 	return &Raised{Name: name, Value: value, Traceback: traceback}
 }
 
-// leave says that nobody reads any more.
+// leave reports whether nobody reads any more.
 func (f *Feed) leave() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -157,12 +156,12 @@ func (f *Feed) leave() {
 	f.changed.Broadcast()
 }
 
-// closeWait is how long a reader has for what is left when its context has ended: it may
-// be who interrupted the code, or be gone.
+// closeWait is how long a reader has for the rest after its context has ended: it may have
+// interrupted the code, or be gone.
 const closeWait = time.Second
 
-// Close passes on what is left and returns when the reader has it. Where ctx has ended
-// one that takes nothing isn't waited for.
+// Close passes on the rest and returns when the reader has it. If ctx has ended, it doesn't wait
+// for a reader that reads nothing.
 func (f *Feed) Close(ctx context.Context) {
 	f.mu.Lock()
 	for i := range f.texts {

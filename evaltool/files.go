@@ -10,7 +10,7 @@ import (
 	"github.com/wisbox/wisbox/vfs"
 )
 
-// takeReads reads the files that the call names, whole.
+// takeReads reads the files that the call names, in full.
 func (e *Evaluator) takeReads(ctx context.Context, c *call, reads []Read) error {
 	paths, err := c.readPaths(reads)
 	if err != nil {
@@ -33,7 +33,7 @@ func (e *Evaluator) takeReads(ctx context.Context, c *call, reads []Read) error 
 	return nil
 }
 
-// readPaths cleans the paths and refuses what would be ambiguous.
+// readPaths cleans the paths and refuses ambiguous ones.
 func (c *call) readPaths(reads []Read) ([]string, error) {
 	var paths []string
 	for i, r := range reads {
@@ -43,7 +43,7 @@ func (c *call) readPaths(reads []Read) ([]string, error) {
 			return nil, err
 		}
 		if slices.Contains(paths, path) {
-			return nil, tool.Errorf(tool.Invalid, "reads: %s is read twice; name it once", path).In(field)
+			return nil, tool.Errorf(tool.Invalid, "reads: %s is read twice; list it only once", path).In(field)
 		}
 		if slices.ContainsFunc(c.writes, func(w write) bool { return w.path == path }) {
 			return nil, tool.Errorf(tool.Invalid, "reads: %s is also in writes; one call reads a file or writes it", path).In(field)
@@ -56,7 +56,7 @@ func (c *call) readPaths(reads []Read) ([]string, error) {
 	return paths, nil
 }
 
-// checkCreates refuses before the code runs what could not be created after it.
+// checkCreates checks before the code runs that the files to create don't exist.
 func (e *Evaluator) checkCreates(ctx context.Context, c *call) error {
 	for i, w := range c.writes {
 		if w.mode != "create" {
@@ -75,7 +75,7 @@ func (e *Evaluator) checkCreates(ctx context.Context, c *call) error {
 	return nil
 }
 
-// apply writes what the call and its code asked for, all of it or nothing.
+// apply makes the writes that the call and its code requested, all or none.
 func (e *Evaluator) apply(ctx context.Context, c *call, resp Response) ([]WriteDone, error) {
 	writes, err := c.rendered(resp.Names)
 	if err != nil {
@@ -102,7 +102,7 @@ func (e *Evaluator) apply(ctx context.Context, c *call, resp Response) ([]WriteD
 	return writesDone(writes, done), nil
 }
 
-// Content that a result shows of what was written, in characters.
+// Characters of written content that a result shows.
 const (
 	shownContent  = StreamChars
 	shownContents = 32 << 10 // of all files together
@@ -127,7 +127,7 @@ func (c *call) rendered(names map[string]string) ([]vfs.Write, error) {
 		var missing missingName
 		switch {
 		case errors.As(err, &missing):
-			return nil, tool.Errorf(tool.Invalid, "writes: the content of %s names {%s}, and the code left no such global", w.path, string(missing)).In(field)
+			return nil, tool.Errorf(tool.Invalid, "writes: the content of %s has {%s}, but the code did not set a global of that name", w.path, string(missing)).In(field)
 		case err != nil:
 			return nil, tool.Errorf(tool.TooLarge, "writes: %s would get more than %d characters", w.path, MaxWriteChars).In(field)
 		}
@@ -136,16 +136,16 @@ func (c *call) rendered(names map[string]string) ([]vfs.Write, error) {
 	return writes, nil
 }
 
-// queued turns a write_text of the code into a write. It comes from the sandbox,
-// so it is checked like a parameter. Unlike the tool's modes, overwrite and
-// append make a file that is missing, as open() of Python does.
+// queued returns the write for a write_text of the code. It is checked like a parameter, since it
+// comes from the sandbox. Unlike the tool's modes, overwrite and append create a missing file, like
+// open() of Python.
 func (e *Evaluator) queued(ctx context.Context, q Queued) (vfs.Write, error) {
 	path, err := filePath(e.opts.Paths, q.Path, "write_text")
 	if err != nil {
 		return vfs.Write{}, err
 	}
 	if n := utf8.RuneCountInString(q.Content); n > MaxWriteChars {
-		return vfs.Write{}, tool.Errorf(tool.TooLarge, "write_text: %s would get %d characters; at most %d are taken", path, n, MaxWriteChars).In("write_text")
+		return vfs.Write{}, tool.Errorf(tool.TooLarge, "write_text: %s would get %d characters; the maximum is %d", path, n, MaxWriteChars).In("write_text")
 	}
 	mode := q.Mode
 	if mode != "create" {

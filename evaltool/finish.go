@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// finish makes the Result of a Response, writing the files of a good one.
+// finish makes the Result of a Response. If the Response is a success, it writes the files.
 func (e *Evaluator) finish(ctx context.Context, c *call, resp Response) (Result, error) {
 	result := Result{
 		ValueRepr: clipped(resp.Value), Stdout: Clip(resp.Stdout, e.opts.MaxOutput), Stderr: Clip(resp.Stderr, e.opts.MaxOutput),
@@ -38,7 +38,7 @@ func (e *Evaluator) finish(ctx context.Context, c *call, resp Response) (Result,
 	return result, nil
 }
 
-// asksForWrites reports whether the caller or the code may wait for a file.
+// asksForWrites reports whether the caller or the code may expect a write.
 func (c *call) asksForWrites() bool {
 	return len(c.writes) > 0 || strings.Contains(c.request.Code, "write_text")
 }
@@ -63,7 +63,7 @@ func notWritten(resp Response) string {
 	return "nothing was written, because the code did not come to its end"
 }
 
-// boundGlobals holds an engine to the limits of a result.
+// boundGlobals applies the limits of a result to an engine's globals.
 func boundGlobals(globals map[string]string, dropped int) (map[string]string, int) {
 	const each, together = StreamChars, 32 * 1024
 	out, left := make(map[string]string, len(globals)), together

@@ -9,7 +9,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// What JSON may hold and Python's json module gives back equal.
+// Bounds of JSON that Python's json module reads and writes without a change.
 const (
 	maxDepth  = 200  // levels of nesting
 	maxDigits = 4300 // of a whole number: Python converts no longer ones
@@ -19,7 +19,7 @@ func checkGlobals(p Params) error {
 	for _, name := range sortedNames(p.Globals) {
 		field := "globals." + Clip(name, maxPathFold)
 		if !isIdentifier(name) || name == "reads" {
-			return tool.Errorf(tool.Invalid, "globals: %q can't be a global; give a Python identifier that is no keyword, not \"reads\" and not __like_this__", Clip(name, maxPathFold)).In(field)
+			return tool.Errorf(tool.Invalid, "globals: %q can't be a global; give a Python identifier that is not a keyword, not \"reads\" and not __like_this__", Clip(name, maxPathFold)).In(field)
 		}
 		if why := jsonFault(p.Globals[name]); why != "" {
 			return tool.Errorf(tool.Invalid, "globals: %s %s; its value must be JSON text, a string with its quotes for instance", name, why).In(field)

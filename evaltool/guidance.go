@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// About tells a model in one paragraph what evaluation is for.
+// About explains to a model in one paragraph what evaluation is for.
 const About = `evaluate_python evaluates a snippet and gives the value of its last expression; state "kept" keeps names between calls.`
 
-// Guidance is the tool's description for a model: limits, helpers and examples.
+// Guidance returns the tool's description for a model: limits, helpers and examples.
 func (e *Evaluator) Guidance() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, guidanceText, e.opts.MaxCode, e.opts.MaxTimeout.Seconds(), e.texts(), MaxReadBytes>>20, MaxWriteChars)
@@ -21,7 +21,7 @@ func (e *Evaluator) Guidance() string {
 	return b.String()
 }
 
-// texts says how long the texts of a result are.
+// texts returns the limits of the texts in a result, in words.
 func (e *Evaluator) texts() string {
 	if e.opts.MaxOutput == StreamChars {
 		return fmt.Sprintf("%d characters of stdout, stderr, value and each global", StreamChars)
@@ -36,7 +36,7 @@ Limits: code %d characters, %g seconds, %s (longer ends in ...), read files %d M
 - reads gives whole text files: reads["data/in.txt"].
 - writes are made together after success, or not at all when the code raises or times out. content is a template: {name} is the final global of that name, {{ and }} are braces; nothing else may stand in braces, so set a global to whatever the file is to have.
 - In the code: read_text(path), write_text(path, content, mode="overwrite") and list_files(path="/") work on the workspace; write_text happens with the other writes, after success.
-- sandbox "restricted" is for code without effects but its writes; where no container can be had it runs in WebAssembly.
+- sandbox "restricted" is for code without effects but its writes; without a container it runs in WebAssembly.
 - state "fresh" starts from nothing; "kept" keeps names between calls, also over a timeout. Top-level await works.
 - What IPython adds to Python works in the container: %%cd, %%pwd, %%env, %%pip, %%time, %%timeit, %%%%bash and a few more, !command and lines = !command with {names}, obj?, display(...), _ for the last value of kept names, and code that is indented as a whole; where the image has IPython, kept names have all of it. Nobody answers input().
 - results lists what was shown beside the value: display(...), plt.show() and open figures, with data of a DataFrame and chart of a matplotlib figure.

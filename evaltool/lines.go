@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// PartLines writes parts to a stream, a line of JSON each; [PartReader] reads them.
+// PartLines returns a function that writes each part to a stream as a line of JSON, for a [PartReader].
 func PartLines(w io.Writer) func(Part) {
 	return func(p Part) {
 		if p == (Part{}) {
@@ -15,13 +15,12 @@ func PartLines(w io.Writer) func(Part) {
 		}
 		raw, err := json.Marshal(p)
 		if err == nil {
-			_, _ = w.Write(append(raw, '\n')) // a reader who is gone is no error of the code
+			_, _ = w.Write(append(raw, '\n')) // a reader who is gone is not an error of the code
 		}
 	}
 }
 
-// PartReader is the writer that lines of parts end in. It calls a function for each part
-// until Close.
+// PartReader is a writer for lines of parts. It calls a function for each part until Close.
 type PartReader struct {
 	each func(Part)
 
@@ -30,7 +29,7 @@ type PartReader struct {
 	closed bool
 }
 
-// ReadParts makes a PartReader, which calls each from whichever goroutine writes.
+// ReadParts returns a PartReader, which calls each from the goroutine of the write.
 func ReadParts(each func(Part)) *PartReader { return &PartReader{each: each} }
 
 // Write implements io.Writer; it never fails.
@@ -56,7 +55,7 @@ func (r *PartReader) take(line []byte) {
 	}
 }
 
-// Close waits until the function that is being called has returned; it is called no more.
+// Close waits for a running call of the function, which is then not called any more.
 func (r *PartReader) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -21,21 +21,20 @@ type Params struct {
 	Fuel    *int64            `json:"fuel,omitempty" min:"1" jsonschema:"wasm only: units of work before the code is stopped"`
 	Memory  *int64            `json:"memory,omitempty" min:"1" jsonschema:"wasm only: bytes of memory"`
 
-	Context string `json:"context,omitempty" jsonschema:"name of a kept interpreter with names of its own; made where there is none; state is kept then"`
+	Context string `json:"context,omitempty" jsonschema:"name of a kept interpreter with names of its own; made if there is none; state is kept then"`
 }
 
-// Run is what a caller in Go evaluates: the parameters of the tool, and what the tool has
-// not.
+// Run is the input of a caller in Go: the parameters of the tool, and further ones.
 type Run struct {
 	Params
 	// Env has variables for this run alone, at most 64 KiB.
 	Env map[string]string `json:"env,omitempty"`
-	// Language is one of [Languages]; "" is that of the context. Each has a default context.
-	// All but python are kept always, and have no globals, reads and writes.
+	// Language is one of [Languages]; "" means the context's. Each has a default context. All but python are always
+	// kept, and have no globals, reads and writes.
 	Language string `json:"language,omitempty"`
 }
 
-// Read is a file that the code reads whole.
+// Read is a file that the code reads completely.
 type Read struct {
 	Path string `json:"path" jsonschema:"path in the workspace"`
 }
@@ -63,8 +62,8 @@ type Result struct {
 	Display        []Display         `json:"display,omitempty"`
 	Results        []Shown           `json:"results,omitempty" jsonschema:"what was shown, in order: objects given to display(), the final value (main), figures; left out where there is nothing but the text of the value"`
 	ExecutionCount int64             `json:"execution_count,omitempty" jsonschema:"which evaluation of its interpreter this was: 1 in a fresh one"`
-	// Message says what the caller should know beyond the fields: that nothing
-	// was written, that kept names are lost, that the timeout was changed.
+	// Message has further notes for the caller, e.g. that nothing was written, that kept names are lost, or that the
+	// timeout was changed.
 	Message string `json:"message,omitempty"`
 
 	NetworkDenied []string `json:"network_denied,omitempty" jsonschema:"connections that the session's rules refused meanwhile, and how your user allows them"`
@@ -85,7 +84,7 @@ type WriteDone struct {
 	Mode      string `json:"mode"`
 	SizeBytes int64  `json:"size_bytes"`
 	Version   int64  `json:"version"`
-	// Content is what this call wrote, of an appended file its new end.
+	// Content is the text that this call wrote or appended.
 	Content string `json:"content" jsonschema:"the text that was written; at most 4,096 characters, and 32 KiB of all files together, longer ends in ..."`
 
 	sum string
@@ -95,18 +94,17 @@ type WriteDone struct {
 type Discarded struct {
 	Path string `json:"path"`
 	Mode string `json:"mode"`
-	// SizeBytes of the text. It is left out where the code had not yet set a
-	// global that the text has.
+	// SizeBytes of the text. It is omitted if the code had not yet set a global in the text.
 	SizeBytes *int64 `json:"size_bytes,omitempty"`
 }
 
-// Failed marks every evaluation that raised, timed out or was ended.
+// Failed reports whether the evaluation raised, timed out or was ended.
 func (r Result) Failed() bool { return r.failed }
 
-// Verdict reports to the audit log how the code ended.
+// Verdict returns the code's outcome for the audit log.
 func (r Result) Verdict() string { return r.Status }
 
-// Changes reports to the audit log what was written for the code.
+// Changes returns the files written for the code, for the audit log.
 func (r Result) Changes() []tool.Change {
 	var out []tool.Change
 	for _, w := range r.Writes {
@@ -115,7 +113,7 @@ func (r Result) Changes() []tool.Change {
 	return out
 }
 
-// Blobs are the pictures and documents of the display, for surfaces that show them.
+// Blobs returns the pictures and documents of the display, for surfaces that show them.
 func (r Result) Blobs() []tool.Blob {
 	var blobs []tool.Blob
 	for _, d := range r.Display {
@@ -129,7 +127,7 @@ func (r Result) Blobs() []tool.Blob {
 	return blobs
 }
 
-// IsBinary reports which kinds of display travel as base64.
+// IsBinary reports whether displays of that type are encoded in base64.
 func IsBinary(mime string) bool {
 	return mime == "application/pdf" || strings.HasPrefix(mime, "image/") && mime != "image/svg+xml"
 }
@@ -140,7 +138,7 @@ func (r Result) WithDenied(denied []string) (value any, text string) {
 	return r, r.Text()
 }
 
-// Text lays the result out for a model: what there is, and nothing else.
+// Text formats the result for a model, without empty fields.
 func (r Result) Text() string {
 	var b strings.Builder
 	if r.failed {

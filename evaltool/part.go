@@ -6,20 +6,19 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Part is one thing that an evaluation gives while it runs. Exactly one field is set.
+// Part is one piece of an evaluation's results while it runs. Exactly one field is set.
 type Part struct {
-	// Count is which evaluation of its interpreter it is, from 1: the first part of one
-	// whose interpreter counts.
+	// Count is the number of the evaluation in its interpreter, from 1. It is the first part if the interpreter counts.
 	Count int64 `json:"count,omitempty"`
 	// Stdout and Stderr are valid UTF-8, as the code wrote it: a print is one part, and one
 	// part may have several prints.
 	Stdout string  `json:"stdout,omitempty"`
 	Stderr string  `json:"stderr,omitempty"`
 	Shown  *Object `json:"shown,omitempty"`
-	Raised *Raised `json:"raised,omitempty"` // what ended the code; the last part
+	Raised *Raised `json:"raised,omitempty"` // the exception that ended the code; the last part
 }
 
-// Object is one object that the code has shown, with all that is shown of it.
+// Object is one object that the code has shown, with all its forms.
 type Object struct {
 	Main    bool            `json:"main"` // the final value
 	Text    string          `json:"text"` // its repr, of at most StreamChars characters
@@ -29,20 +28,20 @@ type Object struct {
 	JSON    json.RawMessage `json:"json,omitempty"`  // of a list or dict that JSON can hold
 }
 
-// Raised is an exception that the code did not catch.
+// Raised is an uncaught exception of the code.
 type Raised struct {
 	Name      string `json:"name"`
 	Value     string `json:"value"`
 	Traceback string `json:"traceback"`
 }
 
-// Bounds of the parts of one evaluation. Its output has none: a slow reader slows it.
+// Limits of the parts of one evaluation. Its output has none: a slow reader slows it down.
 const (
 	maxShown  = 32 // objects
 	maxQueued = 1 << 20
 )
 
-// size is about what the part takes in memory.
+// size returns the approximate memory of the part.
 func (p Part) size() int {
 	n := 64 + len(p.Stdout) + len(p.Stderr)
 	if o := p.Shown; o != nil {
@@ -57,7 +56,7 @@ func (p Part) size() int {
 	return n
 }
 
-// Blobs are its pictures and documents.
+// Blobs returns its pictures and documents.
 func (p Part) Blobs() []tool.Blob {
 	if p.Shown == nil {
 		return nil
@@ -65,7 +64,7 @@ func (p Part) Blobs() []tool.Blob {
 	return Result{Display: p.Shown.Display}.Blobs()
 }
 
-// ObjectsOf are the shown objects of a Response, the final value at least.
+// ObjectsOf returns the shown objects of a Response, the final value at least.
 func ObjectsOf(resp Response) []*Object {
 	var out []*Object
 	for _, s := range resp.Results {

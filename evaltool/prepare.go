@@ -22,11 +22,11 @@ type call struct {
 	reads    []ReadDone
 	writes   []write
 	notes    []string
-	mark     time.Time // when the code began, see [vfs.Mark]
+	mark     time.Time // start of the code, see [vfs.Mark]
 }
 
-// prepare checks everything that can be checked before code runs, and reads the
-// files. Cheap checks come first; nothing has changed when it fails.
+// prepare does all checks that are possible before code runs, and reads the files. Cheap checks come first; if it
+// fails, nothing has changed.
 func (e *Evaluator) prepare(ctx context.Context, run Run) (*call, error) {
 	p := run.Params
 	c := &call{paths: e.opts.Paths, request: Request{
@@ -67,13 +67,13 @@ func (e *Evaluator) checkCode(p Params) error {
 		return tool.Errorf(tool.Invalid, "code is not valid UTF-8").In("code")
 	}
 	if n := utf8.RuneCountInString(p.Code); n > e.opts.MaxCode {
-		return tool.Errorf(tool.Invalid, "code has %d characters; at most %d are taken: put long programs into a file and run it", n, e.opts.MaxCode).In("code")
+		return tool.Errorf(tool.Invalid, "code has %d characters; the maximum is %d: put long programs into a file and run it", n, e.opts.MaxCode).In("code")
 	}
 	at := 0
 	for _, r := range p.Code {
 		at++
 		if unicode.IsControl(r) && r != '\t' && r != '\n' {
-			return tool.Errorf(tool.Invalid, "code has the control character %U at character %d; of those only tab and newline are taken", r, at).In("code")
+			return tool.Errorf(tool.Invalid, "code has the control character %U at character %d; only tab and newline are allowed", r, at).In("code")
 		}
 	}
 	return nil
@@ -148,7 +148,7 @@ func (e *Evaluator) takeEngine(c *call) error {
 	return nil
 }
 
-// sandboxes lists what a call may ask for here.
+// sandboxes returns the sandboxes that a call may use here.
 func (e *Evaluator) sandboxes() []string {
 	var names []string
 	if e.opts.Container != nil {

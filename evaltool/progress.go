@@ -1,10 +1,10 @@
 package evaltool
 
-// progressChars is how much of the newest output a report of progress has.
+// progressChars is the maximum number of characters of a progress report.
 const progressChars = 2000
 
-// newest reports the newest of what the code gives, all of it in the order in which it
-// comes. A part is cleaned before it is joined and cut: a piece of a secret isn't known.
+// newest reports the latest output of the code, all streams in order of arrival. It cleans each part before joining and
+// cutting, since a piece of a secret couldn't be recognized.
 func newest(report func(text string), clean func(Part) Part) func(Part) {
 	var said []rune
 	return func(p Part) {

@@ -13,7 +13,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// chatty is an engine that gives parts.
+// chatty is an engine that produces parts.
 type chatty struct{ parts []evaltool.Part }
 
 func (c chatty) Guidance() string { return "" }

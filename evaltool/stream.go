@@ -6,28 +6,26 @@ import (
 	"unicode/utf8"
 )
 
-// StreamChars is how many characters of each stream a result holds, where the session
-// asks for no more.
+// StreamChars is the default maximum number of characters of each stream in a result.
 const StreamChars = 4096
 
-// StreamBytes is how much of a stream decides its text of so many characters: one byte
-// more than the longest characters take, so that what is cut is known to be.
+// StreamBytes returns the number of bytes of a stream that determine a text of so many characters: one byte more than
+// the longest characters take, to detect a cut.
 func StreamBytes(chars int) int64 { return int64(utf8.UTFMax*chars + 1) }
 
 const cutMark = "..."
 
-// Stream is a writer that keeps what a result may show of a program's output
-// and forgets the rest. It never fails, and blocks only for who follows it. The zero
-// value is ready; it is for one goroutine at a time.
+// Stream is a writer that keeps the part of a program's output that a result may show, and discards the rest. It never
+// fails, and blocks only for its follower. The zero value is ready to use, by one goroutine at a time.
 type Stream struct {
-	// Max is how many characters are kept, default StreamChars.
+	// Max is the maximum number of characters, default StreamChars.
 	Max int
 
 	kept []byte
 	to   io.Writer
 }
 
-// Follow passes on to w all that was kept, and from now on all that is written.
+// Follow passes on to w everything kept so far, and everything written from now on.
 func (s *Stream) Follow(w io.Writer) {
 	s.to = w
 	if len(s.kept) > 0 {
@@ -52,12 +50,11 @@ func (s *Stream) max() int {
 	return s.Max
 }
 
-// Text is the stream as valid UTF-8 of at most Max characters, the last three of them
-// dots where something is missing.
+// Text returns the stream as valid UTF-8 of at most Max characters, the last three of them dots if something is
+// missing.
 func (s *Stream) Text() string { return Clip(string(s.kept), s.max()) }
 
-// TextWith is Text with a note of wisbox at the end, which is kept whole where
-// the two together are too long.
+// TextWith is like Text with a note of wisbox at the end. If both together are too long it cuts only the text.
 func (s *Stream) TextWith(note string) string {
 	if note == "" {
 		return s.Text()
@@ -72,8 +69,8 @@ func (s *Stream) TextWith(note string) string {
 	return Clip(said+note, s.max())
 }
 
-// Clip shortens text to at most limit characters, the last three of them dots
-// where it was longer, and makes it valid UTF-8.
+// Clip shortens text to at most limit characters, the last three of them dots if it was longer, and makes it valid
+// UTF-8.
 func Clip(text string, limit int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= limit || utf8.RuneCountInString(text) <= limit {

@@ -17,10 +17,9 @@ type part struct {
 	name bool
 }
 
-// parseTemplate reads {name}, {{ and }}. Whatever else stands in braces is
-// refused: an attribute, an index, a conversion or a format would let the code
-// decide what the caller's template means, and could reach into its objects. The
-// code itself can set a global to whatever a file is to have.
+// parseTemplate parses {name}, {{ and }}. It refuses anything else in braces: an attribute, an index, a conversion or a
+// format would let the code change the meaning of the caller's template, and could reach into its objects. The code
+// itself can set a global to the desired text of a file.
 func parseTemplate(content string) (template, error) {
 	var t template
 	for content != "" {
@@ -38,7 +37,7 @@ func parseTemplate(content string) (template, error) {
 	return t, nil
 }
 
-// brace reads what begins with a brace, if anything does, and gives the rest.
+// brace parses a leading brace expression, if there is one, and returns the rest.
 func (t *template) brace(content string) (string, error) {
 	switch {
 	case content == "":
@@ -54,7 +53,7 @@ func (t *template) brace(content string) (string, error) {
 		return "", errors.New("a { is not closed; write {{ for a brace")
 	}
 	if !isIdentifier(name) {
-		return "", fmt.Errorf("{%s} is not a plain name; only {name}, {{ and }} are taken, without attribute, index, conversion or format: set a global to that text in the code, and name it", Clip(name, 80))
+		return "", fmt.Errorf("{%s} is not a plain name; only {name}, {{ and }} are allowed, without attribute, index, conversion or format: set a global to that text in the code, and name it", Clip(name, 80))
 	}
 	t.parts = append(t.parts, part{text: name, name: true})
 	return rest, nil
@@ -79,16 +78,15 @@ func (t template) names() []string {
 	return names
 }
 
-// missingName is a name of a template that has no value.
+// missingName is the error for a template's name without a value.
 type missingName string
 
 func (m missingName) Error() string { return "there is no global " + string(m) }
 
 var errTooLong = errors.New("the text is too long")
 
-// render fills the names in. The error is a missingName for the first that has no
-// value, or errTooLong for a text of more than limit characters, of which never
-// more than that is made.
+// render fills in the names. The error is a missingName for the first name without a value, or errTooLong for a text of
+// more than limit characters. It never builds more than limit.
 func (t template) render(values map[string]string, limit int) (string, error) {
 	var b strings.Builder
 	for _, p := range t.parts {

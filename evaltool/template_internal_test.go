@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// reference renders by one pattern over the whole text.
+// reference renders with one regular expression over the whole text.
 func reference(content string, values map[string]string) string {
 	return regexp.MustCompile(`\{\{|\}\}|\{\w+\}`).ReplaceAllStringFunc(content, func(s string) string {
 		if s == "{{" || s == "}}" {

@@ -28,7 +28,7 @@ func (c *call) takeWrites(p Params) error {
 			return err
 		}
 		if slices.ContainsFunc(c.writes, func(other write) bool { return other.path == taken.path }) {
-			return tool.Errorf(tool.Invalid, "writes: %s is written twice; make one entry of it", taken.path).In(indexed("writes", i) + ".path")
+			return tool.Errorf(tool.Invalid, "writes: %s is written twice; use only one entry for it", taken.path).In(indexed("writes", i) + ".path")
 		}
 		c.writes = append(c.writes, taken)
 		for _, name := range taken.content.names() {
@@ -60,7 +60,7 @@ func (c *call) takeWrite(w Write, field string) (write, error) {
 		return write{}, tool.Errorf(tool.Invalid, "writes: the mode of %s is %q; it must be one of create, overwrite, append", path, Clip(mode, maxPathFold)).In(field + ".mode")
 	}
 	if n := utf8.RuneCountInString(w.Content); n > MaxWriteChars {
-		return write{}, tool.Errorf(tool.TooLarge, "writes: the content of %s has %d characters; at most %d are taken", path, n, MaxWriteChars).In(field + ".content")
+		return write{}, tool.Errorf(tool.TooLarge, "writes: the content of %s has %d characters; the maximum is %d", path, n, MaxWriteChars).In(field + ".content")
 	}
 	content, err := parseTemplate(w.Content)
 	if err != nil {
@@ -69,19 +69,19 @@ func (c *call) takeWrite(w Write, field string) (write, error) {
 	return write{path: path, mode: mode, content: content}, nil
 }
 
-// filePath is the clean path of a file; the workspace itself is none.
+// filePath returns the clean path of a file, and refuses the workspace itself.
 func filePath(paths vfs.Grammar, path, field string) (string, error) {
 	clean, err := paths.Parse(path)
 	if err != nil {
 		return "", about(err, path, field)
 	}
 	if clean == "" {
-		return "", tool.Errorf(tool.Invalid, "%s is the workspace itself; name a file in it", field).In(field)
+		return "", tool.Errorf(tool.Invalid, "%s is the workspace itself; give a file in it", field).In(field)
 	}
 	return clean, nil
 }
 
-// about makes err say which file and field it is about.
+// about adds the file and field to err.
 func about(err error, path, field string) error {
 	known := tool.AsError(err)
 	message := known.Message

@@ -18,7 +18,7 @@ trap clean EXIT
 
 echo "== job 1: prepare a workspace, keep its state, save it"
 first session create build --mount "$project:project" --env STAGE=ci
-first exec --cwd project build -- sh -c 'echo "built in $STAGE" >artifact.txt'
+first exec --workdir project build -- sh -c 'echo "built in $STAGE" >artifact.txt'
 state=$(first snapshot create build --label "after the build" --json | sed 's/.*"snapshot_id":"\([^"]*\)".*/\1/')
 first exec build -- rm project/artifact.txt # what came later is in the archive too
 first session save build "$archive"
@@ -27,7 +27,7 @@ first session rm build
 echo "== job 2: go on with it"
 second session load --with-settings "$archive" test # our own archive: its variables too
 second snapshot restore test "$state"
-said=$(second exec --cwd project test -- sh -c 'echo "$STAGE: $(cat artifact.txt)"')
+said=$(second exec --workdir project test -- sh -c 'echo "$STAGE: $(cat artifact.txt)"')
 echo "$said"
 [ "$said" = "ci: built in ci" ]
 second session rm test

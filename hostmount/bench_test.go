@@ -11,7 +11,7 @@ import (
 	"github.com/wisbox/wisbox/hostmount"
 )
 
-// The bar is at most twice the time of cp -a for 10,000 files of 100 MB in all:
+// The target is at most twice the time of cp -a for 10,000 files with a total of 100 MB:
 //
 //	go test -bench . -benchtime 5x ./hostmount
 func BenchmarkTenThousandFiles(b *testing.B) {

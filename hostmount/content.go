@@ -9,18 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/retry"
+	"github.com/wisbox/wisbox/internal/sys"
 )
 
-const chunk = 8 << 20 // copied between two looks at the context
+const chunk = 8 << 20 // bytes copied between two checks of the context
 
-// readError is a failure of the source's side.
+// readError is an error of the source.
 type readError struct{ error }
 
 func (e readError) Unwrap() error { return e.error }
 
-// content copies at most size bytes, what the file had when it was opened: one
-// that grows while it is read ends there. It shares the blocks where the file
-// system can, else leaves the copying to the kernel.
+// content copies at most size bytes, the file's size when it was opened, even if the file grows meanwhile. It shares
+// the blocks if the file system supports that, or else lets the kernel copy.
 func (s *stage) content(ctx context.Context, dst, src *os.File, size int64, buf []byte) (int64, error) {
 	if size == 0 {
 		return 0, nil
@@ -41,7 +41,7 @@ func (s *stage) clone(dst, src *os.File, size int64) (done bool, n int64, err er
 	if s.noClone.Load() {
 		return false, 0, nil
 	}
-	if err := unix.IoctlFileClone(int(dst.Fd()), int(src.Fd())); err != nil {
+	if err := sys.CloneFile(int(dst.Fd()), int(src.Fd())); err != nil {
 		s.noClone.Store(true)
 		return false, 0, nil
 	}
@@ -64,7 +64,7 @@ func copySmall(dst, src *os.File, buf []byte) (int64, error) {
 	return int64(n), err
 }
 
-// copyRange says done where copy_file_range works here at all.
+// copyRange returns done if copy_file_range works here.
 func (s *stage) copyRange(ctx context.Context, dst, src *os.File, size int64) (done bool, n int64, err error) {
 	if s.noRange.Load() {
 		return false, 0, nil
@@ -74,7 +74,7 @@ func (s *stage) copyRange(ctx context.Context, dst, src *os.File, size int64) (d
 			return true, n, err
 		}
 		k, err := retry.Interrupted(func() (int, error) {
-			return unix.CopyFileRange(int(src.Fd()), nil, int(dst.Fd()), nil, int(min(size-n, chunk)), 0)
+			return sys.CopyRange(int(dst.Fd()), int(src.Fd()), int(min(size-n, chunk)))
 		})
 		switch {
 		case err != nil && n == 0 && !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT):
@@ -84,7 +84,7 @@ func (s *stage) copyRange(ctx context.Context, dst, src *os.File, size int64) (d
 			return true, n, readError{err}
 		case err != nil:
 			return true, n, err
-		case k == 0: // it shrank
+		case k == 0: // the file shrank
 			return true, n, nil
 		}
 		n += int64(k)

@@ -11,10 +11,9 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Copy copies the mounts into the workspace, in order: of two files of one path
-// the later mount's stays, directories merge, and a file where a directory must
-// be (or the reverse), here or in the workspace, is exists. On any error, and
-// when ctx ends, the workspace is as it was; the errors name the mount.
+// Copy copies the mounts into the workspace, in order: of two files with one path the later mount's wins, and
+// directories merge. If a file is in the place of a directory or the reverse, among the mounts or in the workspace, the
+// error is exists. After any error, and if ctx ends, the workspace is unchanged; errors name the mount.
 func Copy(ctx context.Context, mounts []Mount, opts *Options) (*Report, error) {
 	o := opts.withDefaults()
 	if len(mounts) == 0 {
@@ -38,8 +37,8 @@ func Copy(ctx context.Context, mounts []Mount, opts *Options) (*Report, error) {
 	return report(plans), nil
 }
 
-// Preview reports what Copy would copy and why not the rest, without writing
-// anything. With an error comes the report of what was seen until then.
+// Preview reports the files that Copy would copy, and the reasons for the others, without writing anything. With an
+// error it returns the report up to that point.
 func Preview(ctx context.Context, mounts []Mount, opts *Options) (*Report, error) {
 	plans, err := planAll(ctx, mounts, opts.withDefaults(), true)
 	defer closePlans(plans)
@@ -49,8 +48,8 @@ func Preview(ctx context.Context, mounts []Mount, opts *Options) (*Report, error
 	return report(plans), err
 }
 
-// planAll opens and walks the sources. What it returns must be closed, with an
-// error too.
+// planAll opens and walks the sources. The caller closes the plans, also after
+// an error.
 func planAll(ctx context.Context, mounts []Mount, opts Options, all bool) ([]*plan, error) {
 	for i, m := range mounts {
 		if err := m.check(mountName(i)); err != nil {

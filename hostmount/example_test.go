@@ -50,7 +50,7 @@ func exampleDir() string {
 	return dir
 }
 
-// exampleRoot is a new directory, opened.
+// exampleRoot opens a new directory.
 func exampleRoot() (*os.Root, func()) {
 	dir := exampleDir()
 	root, err := os.OpenRoot(dir)

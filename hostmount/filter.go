@@ -2,19 +2,41 @@ package hostmount
 
 import (
 	"strconv"
+	"strings"
+
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/wisbox/wisbox/internal/glob"
+	"github.com/wisbox/wisbox/internal/sys"
 	"github.com/wisbox/wisbox/tool"
 )
 
-// filter is a mount's globs, compiled.
+// filter holds a mount's compiled globs.
 type filter struct{ include, exclude []*glob.Pattern }
+
+// folds is [sys.FoldsNames]. If a file is excluded under one spelling it is under each, or a session could reach it by
+// another. Tests change it.
+var folds = sys.FoldsNames
+
+func fold(text string) string {
+	if !folds {
+		return text
+	}
+	return strings.ToLower(norm.NFC.String(text))
+}
 
 func (m Mount) filter(at string) (f filter, err error) {
 	if f.include, err = compile(m.Include, at+".include"); err != nil {
 		return f, err
 	}
-	f.exclude, err = compile(m.Exclude, at+".exclude")
+	if f.exclude, err = compile(m.Exclude, at+".exclude"); err != nil || !folds {
+		return f, err
+	}
+	folded := make([]string, len(m.Exclude))
+	for i, g := range m.Exclude {
+		folded[i] = fold(g)
+	}
+	f.exclude, err = compile(folded, at+".exclude")
 	return f, err
 }
 
@@ -30,11 +52,11 @@ func compile(globs []string, at string) ([]*glob.Pattern, error) {
 	return patterns, nil
 }
 
-// refuses says why a path of the source is not copied; "" where it is. Exclude
-// beats include, and directories need no include.
+// refuses returns the reason why a path of the source is not copied, "" if it is. Exclude overrides include, and
+// directories need no include.
 func (f filter) refuses(rel string, dir bool) Reason {
 	switch {
-	case matchAny(f.exclude, rel):
+	case matchAny(f.exclude, fold(rel)):
 		return Excluded
 	case !dir && len(f.include) > 0 && !matchAny(f.include, rel):
 		return NotIncluded

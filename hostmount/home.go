@@ -5,16 +5,15 @@ import (
 	"strings"
 )
 
-// Home is the folder of the host that a mount was copied from, open for what comes back.
-// A mount of one file has that file's folder, and the file alone in it.
+// Home is the open host folder from which a mount was copied, for copying changes back. For a mount of a single file it
+// is that file's folder, restricted to the file.
 type Home struct {
 	src    *source
 	filter filter
 	dst    string // of the workspace
 }
 
-// OpenHomes opens the sources of mounts anew, by the rules of [Copy], in their order.
-// Close each.
+// OpenHomes opens the sources of mounts again, by the rules of [Copy] and in order. The caller closes each.
 func OpenHomes(mounts []Mount, opts *Options) ([]*Home, error) {
 	o := opts.withDefaults()
 	for i, m := range mounts {
@@ -62,11 +61,10 @@ func CloseHomes(homes []*Home) {
 	}
 }
 
-// Dir is the folder. The caller must not close it.
+// Dir returns the folder. The caller must not close it.
 func (h *Home) Dir() *os.File { return h.src.tree.Dir() }
 
-// Depth is how deep in the workspace the mount begins: of two mounts that cover a
-// path the deeper one has it.
+// Depth returns the mount's depth in the workspace: if two mounts cover a path, it belongs to the deeper one.
 func (h *Home) Depth() int {
 	if h.dst == "" {
 		return 0
@@ -74,8 +72,7 @@ func (h *Home) Depth() int {
 	return 1 + strings.Count(h.dst, "/")
 }
 
-// Find is where a path of the workspace lies below Dir; ok is false where the mount
-// doesn't cover it.
+// Find converts a path of the workspace to one below Dir; ok is false if the mount doesn't cover it.
 func (h *Home) Find(workspace string) (rel string, ok bool) {
 	if h.src.file != "" {
 		return h.src.file, workspace == h.dst
@@ -86,8 +83,8 @@ func (h *Home) Find(workspace string) (rel string, ok bool) {
 	return strings.CutPrefix(workspace, h.dst+"/")
 }
 
-// LeavesOut says why the mount's globs keep a path below Dir out, or a directory that it
-// lies in; "" where they don't.
+// LeavesOut returns the reason why the mount's globs exclude a path below Dir or one of its parent directories, "" if
+// they don't.
 func (h *Home) LeavesOut(rel string) Reason {
 	for dir := parent(rel); dir != ""; dir = parent(dir) {
 		if why := h.filter.refuses(dir, true); why != "" {

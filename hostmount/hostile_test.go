@@ -103,8 +103,8 @@ func TestLinksBringNothingFromOutside(t *testing.T) {
 	}
 }
 
-// TestLinksThatStayInTheSourceAreKept, with their text, owner and time, whether or not they lead
-// to anything: git and npm's node_modules/.bin want them as they are.
+// TestLinksThatStayInTheSourceAreKept, with their text, owner and time, even if they dangle: git and npm's
+// node_modules/.bin need them unchanged.
 func TestLinksThatStayInTheSourceAreKept(t *testing.T) {
 	h := newHost(t)
 	h.mkdir("allowed/repo/node_modules/.bin")
@@ -281,5 +281,26 @@ func swap(h *host, stop chan struct{}) {
 			_ = os.Rename(name, h.path(link))
 			_ = os.Rename(h.path("away"), name)
 		}
+	}
+}
+
+// On case-insensitive file systems each spelling of an excluded name is excluded, in both directions.
+func TestAnExcludedNameIsExcludedInEverySpelling(t *testing.T) {
+	hostmount.FoldNames(t)
+	h := newHost(t)
+	for _, name := range []string{".env", "sub/.ENV", "caf\u00e9", "d/cafe\u0301", "Build/x", "kept", "README"} {
+		h.write("allowed/repo/"+name, "x")
+	}
+	text := "allowed/repo:p,exclude=.Env,exclude=Caf\u00e9,exclude=build/**,include=*ep*,include=READ*"
+	r := h.mustCopy(text)
+	assert.EqualValues(t, 5, r.Mounts[0].Skipped[hostmount.Excluded])
+	assert.FileExists(t, h.path("workspace/p/kept"))
+	assert.FileExists(t, h.path("workspace/p/README"))
+
+	homes, err := hostmount.OpenHomes([]hostmount.Mount{h.parse(text)}, &hostmount.Options{AllowedRoots: []string{h.path("allowed")}})
+	require.NoError(t, err)
+	defer hostmount.CloseHomes(homes)
+	for _, name := range []string{".eNv", "a/.ENV", "CAFE\u0301", "bUILD/y"} {
+		assert.Equal(t, hostmount.Excluded, homes[0].LeavesOut(name), name)
 	}
 }

@@ -60,7 +60,7 @@ func (h *host) read(name string) string {
 
 func (h *host) link(target, name string) { require.NoError(h.t, os.Symlink(target, h.path(name))) }
 
-// parse reads a mount of the command line, whose paths are below the host's directory.
+// parse parses a mount of the command line, whose paths are below the host's directory.
 func (h *host) parse(spec string) hostmount.Mount {
 	m, err := hostmount.Parse(h.dir + "/" + spec)
 	require.NoError(h.t, err)
@@ -83,7 +83,7 @@ func (h *host) mustCopy(specs ...string) *hostmount.Report {
 	return r
 }
 
-// clean asserts that the staging directory is empty and no secret came along.
+// clean asserts that the staging directory is empty and no secret was copied.
 func (h *host) clean() {
 	h.t.Helper()
 	entries, err := os.ReadDir(h.path("tmp"))
@@ -115,7 +115,7 @@ func (h *host) tree() []string {
 	return names
 }
 
-// refused asserts that a copy fails with the kind, leaves nothing and names no host path.
+// refused asserts that a copy fails with the kind, leaves nothing behind and names no host path.
 func (h *host) refused(kind tool.Kind, specs ...string) *tool.Error {
 	h.t.Helper()
 	before := h.tree()

@@ -6,9 +6,9 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// layout is the tree that all mounts make together.
+// layout is the combined tree of all mounts.
 type layout struct {
-	dirs  map[string]*item // path to the directory that gives its mode; nil: nobody does
+	dirs  map[string]*item // path to the directory that determines its mode; nil if none does
 	files map[string]*item
 }
 
@@ -31,7 +31,7 @@ func (l *layout) add(it *item) error {
 			return inTheWay(it.plan.at, "a file of an earlier mount", "a directory")
 		}
 		if _, ok := l.dirs[dir]; ok {
-			break // and so are those above
+			break // and so are its parents
 		}
 		l.dirs[dir] = nil
 	}
@@ -51,10 +51,10 @@ func (l *layout) add(it *item) error {
 }
 
 func inTheWay(at, there, wanted string) error {
-	return tool.Errorf(tool.Exists, "%s is where the mount has %s; give it another mount_path", there, wanted).In(at + ".mount_path")
+	return tool.Errorf(tool.Exists, "%s is in the place of %s of the mount; use another mount_path", there, wanted).In(at + ".mount_path")
 }
 
-// sortedDirs are the directories, parents first.
+// sortedDirs returns the directories, parents first.
 func (l *layout) sortedDirs() []string {
 	dirs := make([]string, 0, len(l.dirs))
 	for dir := range l.dirs {
@@ -64,8 +64,7 @@ func (l *layout) sortedDirs() []string {
 	return dirs
 }
 
-// batches groups the files by directory, at most 64 in one, so that a worker
-// opens a directory once for many.
+// batches groups the files by directory, at most 64 in each, so that a worker opens a directory once for many files.
 func (l *layout) batches() [][]*item {
 	byDir := map[string][]*item{}
 	for dst, it := range l.files {

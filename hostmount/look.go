@@ -13,7 +13,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// name plans one name of a directory; a directory to walk is given back.
+// name plans one name of a directory, and returns a directory to walk.
 func (p *plan) name(dir *beneath.Handle, at *place, name string) (*place, error) {
 	var st unix.Stat_t
 	rel, dst := join(at.rel, name), join(at.dst, name)
@@ -48,8 +48,7 @@ func (p *plan) name(dir *beneath.Handle, at *place, name string) (*place, error)
 	return next, nil
 }
 
-// follow looks at what a link leads to, which must lie in the source and not be
-// a directory that we are in.
+// follow examines a link's target, which must be in the source and not a parent directory.
 func (p *plan) follow(at *place, name string, st *unix.Stat_t, real *string) Reason {
 	h, err := p.src.tree.OpenDir(join(at.src, name))
 	if errors.Is(err, unix.ENOTDIR) {
@@ -71,7 +70,7 @@ func (p *plan) follow(at *place, name string, st *unix.Stat_t, real *string) Rea
 	return ""
 }
 
-// addLink plans a link that is copied as it is: one that leads nowhere above the source.
+// addLink plans a link to copy unchanged: it must not lead out of the source.
 func (p *plan) addLink(dir *beneath.Handle, rel, dst, name string, st *unix.Stat_t) error {
 	if why := p.filter.refuses(rel, false); why != "" {
 		p.skip(dst, why)
@@ -92,7 +91,7 @@ func (p *plan) addLink(dir *beneath.Handle, rel, dst, name string, st *unix.Stat
 	return p.add(&item{dst: dst, link: text, mtime: st.Mtim, plan: p})
 }
 
-// linkReason says why a link is not followed.
+// linkReason returns the reason why a link is not followed.
 func linkReason(err error) Reason {
 	switch {
 	case errors.Is(err, beneath.ErrEscape), errors.Is(err, unix.EXDEV):
@@ -124,11 +123,11 @@ func (p *plan) addFile(src, dst string, st *unix.Stat_t) error {
 		p.skip(dst, why)
 		return nil
 	}
-	it := &item{src: src, dst: dst, size: st.Size, mode: st.Mode & 0o777, mtime: st.Mtim, plan: p}
+	it := &item{src: src, dst: dst, size: st.Size, mode: uint32(st.Mode) & 0o777, mtime: st.Mtim, plan: p}
 	return p.add(it)
 }
 
-// refuses says why a file is not copied for what it is.
+// refuses returns the reason why a file of that type or owner is not copied.
 func (p *plan) refuses(st *unix.Stat_t) Reason {
 	switch {
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
@@ -142,27 +141,27 @@ func (p *plan) refuses(st *unix.Stat_t) Reason {
 }
 
 func (p *plan) addDir(at *place, st *unix.Stat_t) error {
-	return p.add(&item{src: at.src, dst: at.dst, dir: true, mode: st.Mode & 0o777, mtime: st.Mtim, plan: p})
+	return p.add(&item{src: at.src, dst: at.dst, dir: true, mode: uint32(st.Mode) & 0o777, mtime: st.Mtim, plan: p})
 }
 
 func (p *plan) add(it *item) error {
 	p.items = append(p.items, it)
 	p.budget.files++
 	if p.budget.files > p.budget.maxFiles {
-		return tool.Errorf(tool.Limit, "the mounts hold more than %d files and directories; exclude some, or bring them in once the session is open", p.budget.maxFiles).In(p.at)
+		return tool.Errorf(tool.Limit, "the mounts have more than %d files and directories; exclude some, or copy them in once the session is open", p.budget.maxFiles).In(p.at)
 	}
 	return p.charge(it.size)
 }
 
-// charge takes n bytes of the budgets.
+// charge charges n bytes to the budgets.
 func (p *plan) charge(n int64) error {
 	p.budget.bytes += n
 	p.report.Bytes += n
 	if limit := p.mount.MaxBytes; limit > 0 && p.report.Bytes > limit {
-		return tool.Errorf(tool.TooLarge, "the mount holds more than its %d bytes; exclude files or raise that", limit).In(p.at + ".max_bytes")
+		return tool.Errorf(tool.TooLarge, "the mount has more than its maximum of %d bytes; exclude files, or raise the maximum", limit).In(p.at + ".max_bytes")
 	}
 	if p.budget.bytes > p.budget.maxBytes {
-		return tool.Errorf(tool.TooLarge, "the mounts hold more than %d bytes; exclude files, or bring them in once the session is open", p.budget.maxBytes).In(p.at)
+		return tool.Errorf(tool.TooLarge, "the mounts have more than %d bytes; exclude files, or copy them in once the session is open", p.budget.maxBytes).In(p.at)
 	}
 	return nil
 }
@@ -180,8 +179,7 @@ func (p *plan) list(e Entry) {
 	p.report.Entries = append(p.report.Entries, e)
 }
 
-// dropEmpty takes out the directories without a file where only some files are
-// included: nobody asked for them.
+// dropEmpty drops directories without files if there are include globs, which don't request them.
 func (p *plan) dropEmpty() {
 	if len(p.filter.include) == 0 {
 		return
@@ -203,7 +201,7 @@ func (p *plan) dropEmpty() {
 	p.items = kept
 }
 
-// reasonOf says why something could not be opened or read.
+// reasonOf returns the reason why a file could not be opened or read.
 func reasonOf(err error) Reason {
 	switch {
 	case errors.Is(err, beneath.ErrEscape), errors.Is(err, unix.EXDEV):

@@ -9,40 +9,36 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Mount is one source and where it goes.
+// Mount is a source and its destination.
 type Mount struct {
 	// HostPath is a file or directory on the host, in UTF-8 without control and
-	// invisible characters: absolute and below an allowed root, or relative to one (the first that has it).
+	// invisible characters: absolute and below an allowed root, or relative to one (the first that contains it).
 	HostPath string `json:"host_path"`
-	// MountPath is a path in the workspace, of the grammar any of package vfs. A directory's
-	// content goes below it; a file gets this name, or goes below it under its
-	// own name where MountPath ends in "/" or is the root. "." is the
-	// workspace's root; "" is the path that the source has below its allowed root.
+	// MountPath is a path in the workspace, of the grammar any of package vfs. A directory's content is copied below
+	// it. A file gets this name, or is copied below it under its own name if MountPath ends in "/" or is the root. "."
+	// is the workspace's root; "" means the source's path below its allowed root.
 	MountPath string `json:"mount_path,omitempty"`
-	// Include, if not empty, are globs of which a file must match one; Exclude
-	// are globs of which no file and no directory above it may match any. They
-	// match the path below the source, without a "/" the last name.
+	// Include, if not empty, lists globs of which a file must match one. Exclude lists globs that neither a file nor a
+	// directory above it may match. They match the path below the source, or without a "/" the last name.
 	Include []string `json:"include,omitempty"`
 	Exclude []string `json:"exclude,omitempty"`
-	// MaxBytes is this mount's own budget; 0 is what is left of the total.
+	// MaxBytes is this mount's own budget; 0 means the rest of the total.
 	MaxBytes int64 `json:"max_bytes,omitempty"`
-	// FollowSymlinks copies what links point to where that lies in the same
-	// source. Otherwise a link is copied as a link where its text is relative and leads
-	// nowhere above the source; others are skipped and counted.
+	// FollowSymlinks copies the targets of links within the same source. Otherwise a link is copied as a link if its
+	// text is relative and doesn't lead out of the source; others are skipped and counted.
 	FollowSymlinks bool `json:"follow_symlinks,omitempty"`
 }
 
-// Parse reads the form of the command line:
+// Parse parses the form of the command line:
 //
 //	HOST[:DEST][,include=GLOB]…[,exclude=GLOB]…[,max-bytes=N][,follow-symlinks]
 //
-// DEST is what follows the last colon of the first part, so a host path with a
-// colon needs a DEST or a colon at its end ("/a:b:"). Without DEST the
-// MountPath is ".": a directory's content, or a file, goes to the workspace's
-// root. A comma within braces does not separate ("include=*.{c,h}"); a host path
-// with another comma can't be written this way. N is a number of bytes, or a
-// size such as 64MiB. A relative host path stays relative: what it is relative
-// to is the caller's to say.
+// DEST follows the last colon of the first part, so a host path with a colon needs a
+// DEST or a colon at its end ("/a:b:"). Without DEST the MountPath is ".": a
+// directory's content, or a file, goes to the workspace's root. A comma within braces
+// does not separate ("include=*.{c,h}"); a host path with another comma can't be
+// written this way. N is a number of bytes, or a size such as 64MiB. A relative host
+// path stays relative; the caller resolves it.
 func Parse(spec string) (Mount, error) {
 	parts := splitOptions(spec)
 	m := Mount{HostPath: parts[0], MountPath: "."}
@@ -63,7 +59,7 @@ func Parse(spec string) (Mount, error) {
 	return m, nil
 }
 
-// splitOptions splits at the commas that stand outside of braces.
+// splitOptions splits at commas outside of braces.
 func splitOptions(spec string) []string {
 	var parts []string
 	depth, from := 0, 0
@@ -103,16 +99,16 @@ func (m *Mount) option(option string) error {
 	return nil
 }
 
-// check looks at what needs no file system; at names the mount.
+// check checks the fields without the file system; at names the mount.
 func (m Mount) check(at string) error {
 	if m.HostPath == "" {
-		return invalid(at+".host_path", "a mount needs a host path")
+		return invalid(at+".host_path", "the host path is missing; give one")
 	}
 	if !pathname.Text(m.HostPath) {
-		return invalid(at+".host_path", "a host path is UTF-8 without control characters and invisible ones")
+		return invalid(at+".host_path", "a host path must be UTF-8 without control characters and invisible ones")
 	}
 	if m.MaxBytes < 0 {
-		return invalid(at+".max_bytes", "max_bytes is more than zero, or 0 for what is left of the total")
+		return invalid(at+".max_bytes", "max_bytes must be positive, or 0 for the rest of the total")
 	}
 	if m.MountPath != "" {
 		if _, err := mountPath(m.MountPath, at); err != nil {
@@ -125,10 +121,10 @@ func (m Mount) check(at string) error {
 
 const (
 	maxSegments = 16
-	maxSegment  = 255 // bytes, as the kernel has it
+	maxSegment  = 255 // bytes, as in the kernel
 )
 
-// mountPath is the path of the tools' grammar without its prefix; "" is the root.
+// mountPath parses a path of the tools' grammar and drops its prefix; "" is the root.
 func mountPath(s, at string) (string, error) {
 	at += ".mount_path"
 	if !pathname.Text(s) {

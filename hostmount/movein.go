@@ -7,23 +7,25 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/sys"
 )
 
-// move is one rename that brought something into the workspace.
+// move is one rename into the workspace.
 type move struct {
-	dir      string // of both trees; "" is the top
+	dir      string // in both trees; "" is the top
 	name     string
-	replaced bool // what it replaced lies in the stage now
+	replaced bool // the replaced file is in the stage now
 }
 
-// placing moves a stage into the workspace and knows the way back.
+// placing moves a stage into the workspace and can undo that.
 type placing struct {
 	stage, dest *os.Root
 	moves       []move
 }
 
-// moveIn moves everything in, entire subtrees where the workspace has nothing of
-// that name. When anything fails all of it goes back.
+// moveIn moves everything into the workspace, as entire subtrees if the workspace doesn't have the name. If anything
+// fails it undoes all moves.
 func moveIn(ctx context.Context, stage, dest *os.Root) error {
 	p := &placing{stage: stage, dest: dest}
 	err := p.dir(ctx, "")
@@ -62,8 +64,7 @@ func (p *placing) dir(ctx context.Context, dir string) error {
 	return err
 }
 
-// open opens a directory of both trees; the workspace's is reached without
-// leaving it.
+// open opens a directory in both trees, in the workspace without leaving it.
 func (p *placing) open(dir string) (from, to *os.File, err error) {
 	if from, err = p.stage.Open(join(".", dir)); err != nil {
 		return nil, nil, err
@@ -74,9 +75,9 @@ func (p *placing) open(dir string) (from, to *os.File, err error) {
 	return from, to, nil
 }
 
-// name moves one name in; merge says that both are directories.
+// name moves one name; merge reports that both are directories.
 func (p *placing) name(from, to *os.File, dir, name string) (merge bool, err error) {
-	err = rename(from, to, name, unix.RENAME_NOREPLACE)
+	err = rename(from, to, name, sys.NoReplace)
 	if err == nil {
 		p.moves = append(p.moves, move{dir: dir, name: name})
 		return false, nil
@@ -95,7 +96,7 @@ func (p *placing) name(from, to *os.File, dir, name string) (merge bool, err err
 	case there == unix.S_IFDIR:
 		return false, inTheWay("mounts", "a directory of the workspace", "a file")
 	}
-	if err := rename(from, to, name, unix.RENAME_EXCHANGE); err != nil {
+	if err := rename(from, to, name, sys.Exchange); err != nil {
 		return false, err
 	}
 	p.moves = append(p.moves, move{dir: dir, name: name, replaced: true})
@@ -108,23 +109,23 @@ func kinds(from, to *os.File, name string) (ours, there uint32, err error) {
 		unix.Fstatat(int(from.Fd()), name, &a, unix.AT_SYMLINK_NOFOLLOW),
 		unix.Fstatat(int(to.Fd()), name, &b, unix.AT_SYMLINK_NOFOLLOW),
 	)
-	return a.Mode & unix.S_IFMT, b.Mode & unix.S_IFMT, err
+	return uint32(a.Mode) & unix.S_IFMT, uint32(b.Mode) & unix.S_IFMT, err
 }
 
 func rename(from, to *os.File, name string, flags uint) error {
-	return unix.Renameat2(int(from.Fd()), name, int(to.Fd()), name, flags)
+	return sys.Rename(int(from.Fd()), name, int(to.Fd()), name, flags)
 }
 
-// back undoes the moves, the last one first.
+// back undoes the moves, the last first.
 func (p *placing) back() {
 	for _, m := range slices.Backward(p.moves) {
 		from, to, err := p.open(m.dir)
 		if err != nil {
 			continue
 		}
-		flags := uint(unix.RENAME_NOREPLACE)
+		flags := uint(sys.NoReplace)
 		if m.replaced {
-			flags = unix.RENAME_EXCHANGE
+			flags = sys.Exchange
 		}
 		_ = rename(to, from, m.name, flags)
 		_ = from.Close()

@@ -13,32 +13,27 @@ const (
 	DefaultMaxFiles = 20_000
 )
 
-// Options are what [Copy] and [Preview] work with. Preview needs neither Dest
-// nor Staging.
+// Options configure [Copy] and [Preview]. Preview needs neither Dest nor Staging.
 type Options struct {
-	// AllowedRoots are the directories below which sources must lie; a file
-	// allows itself alone. Without one every mount is refused. "/" and any
-	// directory that is or holds the user's home directory are refused unless
-	// AllowWideRoots is set.
+	// AllowedRoots are the directories below which sources must be; a file allows only itself. Without one every mount
+	// is refused. "/", the user's home directory and its parents are refused unless AllowWideRoots is set.
 	AllowedRoots   []string
 	AllowWideRoots bool
 
-	// Dest is the workspace; Staging a directory on its file system that no
-	// program sees.
+	// Dest is the workspace; Staging is a directory on its file system that programs can't see.
 	Dest, Staging *os.Root
-	// Owner gets all that is copied; nil leaves it to the caller's user.
+	// Owner becomes the owner of the copies; nil means the caller's user.
 	Owner *sandbox.Owner
 
-	// MaxBytes is the budget of all mounts together, default [DefaultMaxBytes];
-	// MaxFiles that of files and directories, default [DefaultMaxFiles].
+	// MaxBytes is the maximum size of all mounts together, default [DefaultMaxBytes]; MaxFiles is the maximum number of
+	// files and directories, default [DefaultMaxFiles].
 	MaxBytes, MaxFiles int64
 
-	// Progress, if set, is told how far the copy is, about ten times a second
-	// and at the end, never by two goroutines at once.
+	// Progress, if set, is called about ten times a second and at the end, never concurrently.
 	Progress func(Progress)
 }
 
-// Progress is how far a copy is.
+// Progress is the progress of a copy.
 type Progress struct {
 	Files      int64 `json:"files"`
 	TotalFiles int64 `json:"total_files"`
@@ -60,10 +55,10 @@ func (o *Options) withDefaults() Options {
 	return opts
 }
 
-// Reason says why something of a source was not copied.
+// Reason is the reason why an entry of a source was not copied.
 type Reason string
 
-// The reasons; [Reason.Text] has them in words.
+// The reasons; [Reason.Text] describes them.
 const (
 	Excluded    Reason = "excluded"
 	NotIncluded Reason = "not_included"
@@ -81,34 +76,33 @@ const (
 var reasons = map[Reason]string{
 	Excluded:    "an exclude glob matches it",
 	NotIncluded: "no include glob matches it",
-	Link:        "it is a symbolic link with an absolute path; follow-symlinks copies what it leads to, if that is in the source",
+	Link:        "it is a symbolic link with an absolute path; follow-symlinks copies its target, if that is in the source",
 	LinkOutside: "it is a link that leads out of the source",
 	LinkBroken:  "it is a link that leads to nothing, or in a circle",
 	Special:     "it is a FIFO, a socket or a device",
-	HardLink:    "it has other names too, and another owner than the source",
+	HardLink:    "it has several names (hard links), and another owner than the source",
 	Unreadable:  "its mode, or an error of the disk, forbids reading it",
 	OtherDisk:   "something is mounted there",
-	TooDeep:     "it lies over 512 levels deep, or its path has over 3,900 bytes",
+	TooDeep:     "it is more than 512 levels deep, or its path has more than 3,900 bytes",
 	Changed:     "it was removed or replaced during the copy",
 }
 
-// Text is the reason in words for a person.
+// Text returns the reason in words for a person.
 func (r Reason) Text() string { return reasons[r] }
 
-// Asked says that the mount's own globs left something out.
+// Asked reports whether the mount's own globs excluded the entry.
 func (r Reason) Asked() bool { return r == Excluded || r == NotIncluded }
 
 // Entry is one name of a source, as [Preview] lists it.
 type Entry struct {
 	Path string `json:"path"` // in the workspace
-	Kind string `json:"kind"` // file, directory, symlink, or other for what is skipped unseen
+	Kind string `json:"kind"` // file, directory, symlink, or other for skipped entries
 	Size int64  `json:"size_bytes"`
-	// Skipped says why it is not copied; "" where it is.
+	// Skipped is the reason why it is not copied, "" if it is.
 	Skipped Reason `json:"skipped,omitempty"`
 }
 
-// String is the entry's path, fit for a terminal: quoted where a byte of it is not
-// plain printable text.
+// String returns the entry's path, fit for a terminal: quoted if it isn't plain printable text.
 func (e Entry) String() string {
 	if quoted := strconv.Quote(e.Path); quoted != `"`+e.Path+`"` {
 		return quoted
@@ -116,7 +110,7 @@ func (e Entry) String() string {
 	return e.Path
 }
 
-// Report is what was copied, or would be.
+// Report describes the files copied, or to be copied.
 type Report struct {
 	Files  int64         `json:"files"` // and links
 	Dirs   int64         `json:"directories"`
@@ -127,16 +121,16 @@ type Report struct {
 // MountReport is a mount's part of a Report, in the order of the mounts. A file
 // that a later mount replaces counts in both.
 type MountReport struct {
-	MountPath string `json:"mount_path"` // as it was resolved; "" is the workspace's root
+	MountPath string `json:"mount_path"` // resolved; "" is the workspace's root
 	Files     int64  `json:"files"`      // and links
 	Dirs      int64  `json:"directories"`
 	Bytes     int64  `json:"bytes"`
-	// Skipped counts what was not copied, by reason.
+	// Skipped counts the entries that were not copied, by reason.
 	Skipped map[Reason]int64 `json:"skipped,omitempty"`
-	// Entries is every entry in Preview, the skipped ones in Copy: at most
-	// 40,000; Truncated says that there are more.
+	// Entries lists all entries for Preview and the skipped ones for Copy, at most 40,000; Truncated reports that there
+	// are more.
 	Entries   []Entry `json:"entries,omitempty"`
 	Truncated bool    `json:"truncated,omitempty"`
-	// Fingerprint changes with any path, size, time or mode of what is copied.
+	// Fingerprint changes with any path, size, time or mode of the copied files.
 	Fingerprint string `json:"fingerprint"`
 }

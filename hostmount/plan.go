@@ -19,7 +19,7 @@ const (
 	maxEntries = 40_000 // of a report
 )
 
-// item is a file, link or directory that is to be copied.
+// item is a file, link or directory to copy.
 type item struct {
 	src   string // below the source's tree
 	dst   string // in the workspace
@@ -33,26 +33,26 @@ type item struct {
 	dropped bool // it could not be copied after all
 }
 
-// plan is what one mount would copy.
+// plan lists the entries of one mount to copy.
 type plan struct {
 	mount  Mount
 	at     string // the mount's name in errors: mounts[0]
 	src    *source
 	filter filter
 	budget *budget
-	all    bool // the report lists what is copied, too
+	all    bool // the report also lists copied entries
 
 	items  []*item
 	report MountReport
 }
 
-// budget counts what all mounts take.
+// budget counts the bytes and entries of all mounts.
 type budget struct {
 	bytes, files       int64
 	maxBytes, maxFiles int64
 }
 
-// place is a directory of the source that is to be walked.
+// place is a directory of the source to walk.
 type place struct {
 	src, dst, rel string
 	real          string // its path with links resolved
@@ -60,8 +60,7 @@ type place struct {
 	up            *place
 }
 
-// walk makes the plan. A directory without a file that is included is left out
-// where there are include globs.
+// walk makes the plan. If there are include globs, it drops directories without an included file.
 func (p *plan) walk(ctx context.Context) error {
 	dst, err := p.destination()
 	if err != nil {
@@ -87,8 +86,7 @@ func (p *plan) walk(ctx context.Context) error {
 	return nil
 }
 
-// destination is where the source goes: a directory for a directory's content,
-// a file's own new path.
+// destination returns the source's destination: the directory for a directory's content, or a file's new path.
 func (p *plan) destination() (string, error) {
 	if p.mount.MountPath == "" {
 		dst, err := mountPath(p.src.rel, p.at)
@@ -104,7 +102,7 @@ func (p *plan) destination() (string, error) {
 	return dst, err
 }
 
-// directory plans what a directory holds and gives the directories below it.
+// directory plans the entries of a directory and returns the directories in it.
 func (p *plan) directory(at *place) ([]*place, error) {
 	dir, err := p.src.tree.OpenDir(at.src)
 	if err == nil && at.real != dir.Path {

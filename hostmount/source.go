@@ -16,16 +16,15 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// allowed is an allowed root, opened once: what its path names later is
-// without effect.
+// allowed is an allowed root. It is opened once: later changes of its path have no effect.
 type allowed struct {
 	root  *os.Root
 	dir   string   // root's path
-	file  string   // the one name of root that is allowed; "" for all of it
+	file  string   // the only allowed name in root; "" allows all
 	paths []string // as given and with its links resolved, cleaned
 }
 
-// source opens what lies at rel below the allowed root.
+// source opens rel below the allowed root.
 func (a *allowed) source(rel string) (*source, error) {
 	switch {
 	case a.file == "":
@@ -38,8 +37,7 @@ func (a *allowed) source(rel string) (*source, error) {
 
 func (a *allowed) close() { _ = a.root.Close() }
 
-// openRoots opens the allowed roots. What is wrong with one that a mount names
-// itself is reported for that mount.
+// openRoots opens the allowed roots. An error of a root that a mount itself names is reported for that mount.
 func openRoots(mounts []Mount, opts Options) ([]*allowed, error) {
 	if len(opts.AllowedRoots) == 0 {
 		return nil, tool.Errorf(tool.Permission, "host mounts need an allowed root: none is configured").In("allowed_roots")
@@ -60,7 +58,7 @@ func openRoots(mounts []Mount, opts Options) ([]*allowed, error) {
 	return roots, nil
 }
 
-// mountSource is what errors call the HostPath of a mount.
+// mountSource names the HostPath of a mount in errors.
 const mountSource = "the mount's source"
 
 func closeRoots(roots []*allowed) {
@@ -71,14 +69,14 @@ func closeRoots(roots []*allowed) {
 
 func openRoot(dir, what string, wide bool) (*allowed, error) {
 	if !filepath.IsAbs(dir) {
-		return nil, tool.Errorf(tool.Invalid, "an allowed root is an absolute path")
+		return nil, tool.Errorf(tool.Invalid, "an allowed root must be an absolute path")
 	}
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return nil, sourceError(err, what)
 	}
 	if !wide && isWide(real) {
-		return nil, tool.Errorf(tool.Permission, "%s may not be / or hold the home directory; name a directory below", what)
+		return nil, tool.Errorf(tool.Permission, "%s must not be / or contain the home directory; give a directory below", what)
 	}
 	info, err := os.Stat(real)
 	if err != nil {
@@ -95,7 +93,7 @@ func openRoot(dir, what string, wide bool) (*allowed, error) {
 	return a, sourceError(err, what)
 }
 
-// isWide says whether a directory holds the home directory, as / always does.
+// isWide reports whether a directory contains the home directory, as / always does.
 func isWide(dir string) bool {
 	if dir == "/" {
 		return true
@@ -107,11 +105,27 @@ func isWide(dir string) bool {
 	if real, err := filepath.EvalSymlinks(home); err == nil {
 		home = real
 	}
-	_, holds := below(dir, home)
-	return holds
+	if _, holds := below(dir, home); holds {
+		return true
+	}
+	is, err := os.Stat(dir)
+	return err == nil && holdsByAnotherName(is, home)
 }
 
-// below gives p's path below dir, "." for dir itself. Both are clean and absolute.
+// holdsByAnotherName reports whether dir is home or one of its parents under another name, by a mount or on a
+// case-insensitive file system.
+func holdsByAnotherName(dir os.FileInfo, home string) bool {
+	for at := home; ; at = filepath.Dir(at) {
+		if is, err := os.Stat(at); err == nil && os.SameFile(is, dir) {
+			return true
+		}
+		if at == filepath.Dir(at) {
+			return false
+		}
+	}
+}
+
+// below returns p's path below dir, "." for dir itself. Both are clean and absolute.
 func below(dir, p string) (rel string, ok bool) {
 	if p == dir {
 		return ".", true
@@ -119,7 +133,7 @@ func below(dir, p string) (rel string, ok bool) {
 	return strings.CutPrefix(p, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// source is a mount's source, opened: a directory, or one name of a directory.
+// source is a mount's open source: a directory, or one name in a directory.
 type source struct {
 	root  *os.Root
 	tree  *beneath.Tree
@@ -135,7 +149,7 @@ func (s *source) close() {
 	_ = s.root.Close()
 }
 
-// openSource finds a mount's source below the allowed roots. at names the mount.
+// openSource opens a mount's source below the allowed roots. at names the mount.
 func openSource(m Mount, roots []*allowed, at string) (*source, error) {
 	src, err := findSource(m, roots)
 	if err != nil {
@@ -161,10 +175,10 @@ func findSource(m Mount, roots []*allowed) (*source, error) {
 			}
 		}
 	}
-	return nil, tool.Errorf(tool.Permission, "the mount's source lies outside of the allowed roots; allow its directory or mount another one")
+	return nil, tool.Errorf(tool.Permission, "the mount's source is outside of the allowed roots; allow its directory or mount another one")
 }
 
-// openRelative takes the first allowed root that has the path.
+// openRelative uses the first allowed root that has the path.
 func openRelative(host string, roots []*allowed) (*source, error) {
 	rel := path.Clean(host)
 	if !filepath.IsLocal(rel) {
@@ -183,8 +197,8 @@ func openRelative(host string, roots []*allowed) (*source, error) {
 	return nil, first
 }
 
-// openBelow opens rel below root, over links that stay below root. dir is
-// root's path, so that absolute links into the source can be told.
+// openBelow opens rel below root, and follows links that stay below root. dir is root's
+// path, to recognise absolute links into the source.
 func openBelow(root *os.Root, rel, dir string) (*source, error) {
 	info, err := root.Stat(rel)
 	if err != nil {
@@ -224,11 +238,11 @@ func (s *source) open(dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	s.owner = f.Stat.Uid // it was named itself, whoever has the directory
+	s.owner = f.Stat.Uid // the file itself was named, so the directory's owner doesn't matter
 	return f.Close()
 }
 
-// sourceError says in an agent's words why something of the host can't be opened.
+// sourceError returns the error for a host file that can't be opened, in words for an agent.
 func sourceError(err error, what string) error {
 	var te *tool.Error
 	errno := unix.Errno(0)
@@ -236,7 +250,7 @@ func sourceError(err error, what string) error {
 	case err == nil, errors.As(err, &te):
 		return err
 	case errors.Is(err, fs.ErrNotExist):
-		return tool.Errorf(tool.NotFound, "%s does not exist; give the path of one that does, or make it first", what).Because(err)
+		return tool.Errorf(tool.NotFound, "%s does not exist; give an existing path, or create it first", what).Because(err)
 	case errors.Is(err, fs.ErrPermission):
 		return tool.Errorf(tool.Permission, "%s can't be read by the user that runs wisbox", what).Because(err)
 	case errors.Is(err, beneath.ErrNotRegular), errors.Is(err, unix.ELOOP):

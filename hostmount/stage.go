@@ -21,15 +21,14 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// stage is the directory in which the mounts are put together. No program sees
-// it, so paths in it are safe.
+// stage is the directory in which the mounts are assembled. Programs can't see it, so paths in it are safe.
 type stage struct {
 	opts Options
 	root *os.Root
 
-	noClone, noRange atomic.Bool // the file system can't
+	noClone, noRange atomic.Bool // not supported by the file system
 
-	mu       sync.Mutex // guards the plans' reports and what follows
+	mu       sync.Mutex // guards the plans' reports and the fields below
 	progress Progress
 	told     time.Time
 }
@@ -54,8 +53,8 @@ func stageAndPlace(ctx context.Context, tree *layout, opts Options) error {
 	return moveIn(ctx, root, opts.Dest)
 }
 
-// clean deletes the stage. What it can't delete goes when the session is next
-// opened: its staging directory is emptied then.
+// clean deletes the stage. The next open of the session empties the staging directory and removes files that clean
+// couldn't delete.
 func clean(staging *os.Root, name string) {
 	dir, err := staging.Open(".")
 	if err != nil {
@@ -88,8 +87,8 @@ func (s *stage) fill(ctx context.Context, tree *layout) error {
 	return nil
 }
 
-// finishDir gives a directory its owner and mode. Its owner can always use it:
-// a tree that programs can't enter or delete helps nobody.
+// finishDir sets a directory's owner and mode. The owner always keeps all rights, since a tree that programs can't
+// enter or delete is useless.
 func (s *stage) finishDir(dir string, it *item) error {
 	f, err := s.root.Open(dir)
 	if err != nil {
@@ -147,7 +146,7 @@ func (s *stage) copyBatch(ctx context.Context, batch []*item) error {
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
 
-// link makes a link as the source has it.
+// link copies a link.
 func (s *stage) link(dir *os.File, it *item) error {
 	at, name := int(dir.Fd()), path.Base(it.dst)
 	if err := unix.Symlinkat(it.link, at, name); err != nil {
@@ -162,7 +161,7 @@ func (s *stage) link(dir *os.File, it *item) error {
 	return writeError(unix.UtimesNanoAt(at, name, []unix.Timespec{it.mtime, it.mtime}, unix.AT_SYMLINK_NOFOLLOW))
 }
 
-// copyItem copies one file, or notes why not.
+// copyItem copies one file, or records the reason why it can't.
 func (s *stage) copyItem(ctx context.Context, dir *os.File, it *item, buf []byte) error {
 	if it.link != "" {
 		return s.link(dir, it)
@@ -176,7 +175,7 @@ func (s *stage) copyItem(ctx context.Context, dir *os.File, it *item, buf []byte
 	if err := s.recharge(it, src.Stat.Size); err != nil {
 		return err
 	}
-	it.mode, it.mtime = src.Stat.Mode&0o777, src.Stat.Mtim
+	it.mode, it.mtime = uint32(src.Stat.Mode)&0o777, src.Stat.Mtim
 	n, why, err := s.write(ctx, dir, it, src.File, buf)
 	if err != nil {
 		return err
@@ -192,7 +191,7 @@ func (s *stage) copyItem(ctx context.Context, dir *os.File, it *item, buf []byte
 	return nil
 }
 
-// open opens a file of a source again, which may be another one by now.
+// open opens a source's file again and checks that it wasn't replaced.
 func (it *item) open() (*beneath.Handle, Reason) {
 	p := it.plan
 	src, err := p.src.tree.Open(it.src)
@@ -201,7 +200,7 @@ func (it *item) open() (*beneath.Handle, Reason) {
 	}
 	why := p.refuses(&src.Stat)
 	if !p.mount.FollowSymlinks && p.src.file == "" && src.Path != it.src {
-		why = Changed // into a link
+		why = Changed // by a link
 	}
 	if why != "" {
 		_ = src.Close()
@@ -210,7 +209,7 @@ func (it *item) open() (*beneath.Handle, Reason) {
 	return src, ""
 }
 
-// recharge corrects what the plan had counted for a file.
+// recharge corrects the size that the plan charged for a file.
 func (s *stage) recharge(it *item, size int64) error {
 	if size == it.size {
 		return nil
@@ -222,7 +221,7 @@ func (s *stage) recharge(it *item, size int64) error {
 	return it.plan.charge(more)
 }
 
-// drop takes a file out of the plan that can't be copied after all.
+// drop removes a file from the plan that can't be copied after all.
 func (s *stage) drop(it *item, why Reason) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,8 +231,8 @@ func (s *stage) drop(it *item, why Reason) {
 	it.dropped = true
 }
 
-// write makes the file in dir, complete with owner, mode and time. why says
-// that the source can't be read; err that the copy can't be written.
+// write creates the file in dir, with owner, mode and time. why is set if the source can't be read, err if the copy
+// can't be written.
 func (s *stage) write(ctx context.Context, dir *os.File, it *item, src *os.File, buf []byte) (n int64, why Reason, err error) {
 	name := path.Base(it.dst)
 	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
@@ -252,7 +251,7 @@ func (s *stage) write(ctx context.Context, dir *os.File, it *item, src *os.File,
 	return n, "", writeError(err)
 }
 
-// attributes go on by descriptor, the owner first: a change of it may clear mode bits.
+// attributes sets attributes by descriptor, the owner first, since changing it may clear mode bits.
 func (s *stage) attributes(dir, dst *os.File, it *item) error {
 	if err := s.give(dst); err != nil {
 		return err
@@ -264,7 +263,7 @@ func (s *stage) attributes(dir, dst *os.File, it *item) error {
 	return unix.UtimesNanoAt(int(dir.Fd()), path.Base(it.dst), times, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// tell reports progress, not more often than ten times a second.
+// tell reports progress, at most ten times a second.
 func (s *stage) tell(files, bytes int64, last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -277,7 +276,7 @@ func (s *stage) tell(files, bytes int64, last bool) {
 	s.opts.Progress(s.progress)
 }
 
-// writeError is for what fails on the workspace's side.
+// writeError returns the error for a failure in the workspace.
 func writeError(err error) error {
 	var te *tool.Error
 	switch {
@@ -288,7 +287,7 @@ func writeError(err error) error {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
 		return tool.Errorf(tool.Permission, "the workspace can't be written by the user that runs wisbox; nothing was copied").Because(err)
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
-		return tool.Errorf(tool.Limit, "no file descriptors are left; nothing was copied").Because(err)
+		return tool.Errorf(tool.Limit, "too many files are open; nothing was copied").Because(err)
 	}
 	return tool.Errorf(tool.Unavailable, "the workspace could not be written; nothing was copied").Because(err)
 }

@@ -9,22 +9,20 @@ import (
 	"time"
 )
 
-// grace is how long a stranger has its place for sure: time enough for a request that is
-// sent at once.
+// grace is how long a new stranger keeps its place in any case: long enough to send a request at once.
 const grace = 100 * time.Millisecond
 
-// conns bounds the connections of a listener. A stranger's, over which no request came
-// yet that was let in, gives way to a later one. A client that comes while all strangers are new
-// waits in the kernel's queue, where it takes no descriptor; from another machine it is the
-// oldest of the same address that goes at once. So a client that sends its request at once
-// is served, however many others connect.
+// conns bounds the connections of a listener. A stranger is a connection without an admitted request yet; it gives way
+// to later ones. While all strangers are new, a local client waits in the kernel's queue, where it takes no descriptor.
+// A client of another machine displaces the oldest stranger of its address at once. So a client that sends its request
+// at once is served, however many others connect.
 type conns struct {
 	net.Listener
 	max, strangersOf, strangers int
 
 	mu   sync.Mutex
 	open map[*conn]bool
-	wait []*conn // the strangers' among them, the oldest first
+	wait []*conn // the strangers, the oldest first
 
 	freed chan struct{} // gets a token when a place may be free
 }
@@ -39,7 +37,7 @@ type conn struct {
 
 type connKey struct{}
 
-// bounded is l with the guard's bounds on connections.
+// bounded returns l with the guard's bounds on connections.
 func (g *Guard) bounded(l net.Listener) net.Listener {
 	return &conns{
 		Listener: l, max: g.opts.MaxConns, strangersOf: min(g.opts.MaxStrangers, g.opts.MaxConns), strangers: max(1, g.opts.MaxConns/2),
@@ -47,7 +45,7 @@ func (g *Guard) bounded(l net.Listener) net.Listener {
 	}
 }
 
-// withConn tells the handlers which connection brought a request.
+// withConn adds a request's connection to its context.
 func withConn(ctx context.Context, c net.Conn) context.Context {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
@@ -55,7 +53,7 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// Accept implements net.Listener. Connections for which there is no room are closed.
+// Accept implements net.Listener. It closes connections beyond the bounds.
 func (cs *conns) Accept() (net.Conn, error) {
 	for {
 		raw, err := cs.Listener.Accept()
@@ -98,13 +96,14 @@ func (cs *conns) take(raw net.Conn) *conn {
 	return c
 }
 
-// isOurs reports whether a client is on this machine, where all have one address.
+// isOurs reports whether a client is on this machine, where all clients have the same address.
 func isOurs(addr net.Addr) bool {
 	tcp, ok := addr.(*net.TCPAddr)
 	return !ok || tcp.IP.IsLoopback()
 }
 
-// victim is the stranger that gives way to one more, nil where none need or can. mu is held.
+// victim returns the stranger that gives way to a new connection, or nil if none needs to or can. The caller must hold
+// mu.
 func (cs *conns) victim(from string) *conn {
 	of := 0
 	for _, c := range cs.wait {
@@ -121,7 +120,7 @@ func (cs *conns) victim(from string) *conn {
 	return nil
 }
 
-// oldest is the oldest stranger of those, or nil. mu is held.
+// oldest returns the oldest stranger for which of returns true, or nil. The caller must hold mu.
 func (cs *conns) oldest(of func(*conn) bool) *conn {
 	if i := slices.IndexFunc(cs.wait, of); i >= 0 {
 		return cs.wait[i]
@@ -129,7 +128,7 @@ func (cs *conns) oldest(of func(*conn) bool) *conn {
 	return nil
 }
 
-// forget takes a connection out. mu is held.
+// forget removes a connection. The caller must hold mu.
 func (cs *conns) forget(c *conn) {
 	delete(cs.open, c)
 	defer cs.free()
@@ -138,7 +137,7 @@ func (cs *conns) forget(c *conn) {
 	}
 }
 
-// free wakes up who waits for a place.
+// free wakes a goroutine that waits for a place.
 func (cs *conns) free() {
 	select {
 	case cs.freed <- struct{}{}:
@@ -146,7 +145,7 @@ func (cs *conns) free() {
 	}
 }
 
-// prove says that a request of this connection was let in.
+// prove records that a request of this connection was admitted.
 func (c *conn) prove() {
 	c.all.mu.Lock()
 	defer c.all.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 
 var token = strings.Repeat("A", 26)
 
-// counting is a listener that counts what is open on the server's side.
+// counting is a listener that counts the server's open connections.
 type counting struct {
 	net.Listener
 	mu         sync.Mutex
@@ -89,8 +89,8 @@ func get(t *testing.T, client *http.Client, addr string) (reused bool, err error
 	return reused, err
 }
 
-// TestIdleConnectionsKeepNobodyOut: hundreds of them, some of which say half a request,
-// come again whenever they are closed, from the address of the client that works.
+// TestIdleConnectionsKeepNobodyOut: hundreds of connections, some with half a request, are opened again whenever they
+// are closed, from the working client's address.
 func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 	const idle, most = 300, 48
 	addr, l := serve(t, &Options{Tokens: []string{token}, MaxConns: most, MaxStrangers: 32})
@@ -136,7 +136,7 @@ func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 	assert.LessOrEqual(t, l.most, most+1, "one more while it is turned away")
 }
 
-// TestAWrongTokenIsAStranger: and its connection ends with the refusal.
+// TestAWrongTokenIsAStranger, and its connection ends with the refusal.
 func TestAWrongTokenIsAStranger(t *testing.T) {
 	addr, l := serve(t, &Options{Tokens: []string{token}})
 	c, err := net.Dial("tcp", addr)
@@ -150,7 +150,7 @@ func TestAWrongTokenIsAStranger(t *testing.T) {
 	assert.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.open == 0 }, 30*time.Second, time.Millisecond)
 }
 
-// TestFullOfProvenConnections: one more is closed, none of theirs.
+// TestFullOfProvenConnections closes a new connection, and none of those.
 func TestFullOfProvenConnections(t *testing.T) {
 	addr, _ := serve(t, &Options{Tokens: []string{token}, MaxConns: 3, MaxStrangers: 3})
 	var clients []*http.Client
@@ -176,7 +176,7 @@ func TestFullOfProvenConnections(t *testing.T) {
 		10*time.Second, 10*time.Millisecond)
 }
 
-// TestAdmitLetsInWithoutAToken, over the loopback interface, by the names given alone.
+// TestAdmitLetsInWithoutAToken over the loopback interface, only by the given names.
 func TestAdmitLetsInWithoutAToken(t *testing.T) {
 	addr, _ := serve(t, &Options{
 		OnlyHosts: true, Hosts: []string{"box.localhost"}, Refusal: "come by the door",
@@ -207,7 +207,7 @@ func TestAdmitLetsInWithoutAToken(t *testing.T) {
 	require.ErrorContains(t, err, "bearer token")
 }
 
-// TestAHandlerWithKeysOfItsOwn decides who is let in; names and origins are the guard's.
+// TestAHandlerWithKeysOfItsOwn checks keys; the guard checks names and origins.
 func TestAHandlerWithKeysOfItsOwn(t *testing.T) {
 	g, err := New(&Options{
 		OwnKeys: true, Below: []string{"localhost", "Example.org"}, Hosts: []string{"example.org"}, AnyAddress: true,

@@ -1,6 +1,5 @@
-// Package httpguard is what stands before every HTTP surface of wisbox: who may
-// connect and how often, which addresses may be listened on, and what a request passes
-// before any of it is believed. It knows no protocol behind it.
+// Package httpguard protects every HTTP server of wisbox: it limits connections, decides which addresses a server may
+// listen on, and checks requests before handlers see them. It doesn't depend on the protocol behind it.
 package httpguard
 
 import (
@@ -19,59 +18,53 @@ import (
 	"time"
 )
 
-// Options are the settings of a Guard. Without Tokens only a unix socket is served,
-// unless Public or Admit says otherwise.
+// Options are the settings of a Guard. Without Tokens, Public or Admit, it serves only a unix socket.
 type Options struct {
-	// Tokens are the bearer tokens that are let in, at least 22 characters each
-	// (128 bits). Each is a client of its own.
+	// Tokens are the accepted bearer tokens, at least 22 characters each (128 bits). Each is a separate client.
 	Tokens []string
-	// Public lets in requests without a token over the loopback interface.
+	// Public admits requests without a token over the loopback interface.
 	Public bool
-	// Admit lets in requests over the loopback interface without a bearer token, by a
-	// cookie for instance. Their Host and Origin are checked before. Default: none.
+	// Admit reports whether to admit a request without a bearer token over the loopback interface, by a cookie for
+	// instance. It runs after the checks of Host and Origin. Default: none.
 	Admit func(*http.Request) bool
-	// OwnKeys leaves it to the handler behind the guard to check who asks, where keys
-	// come and go for instance. It calls [LetIn] for a request that it lets in.
+	// OwnKeys leaves authentication to the handler behind the guard, for instance because its keys change. The handler
+	// calls [LetIn] for each request that it admits.
 	OwnKeys bool
-	// Refusal is the answer to a request that lacks a token. Default: that it needs one.
+	// Refusal is the answer to a request without a valid token. Default: "a bearer token is required".
 	Refusal string
-	// OnlyHosts takes the names of the loopback interface out: those of Hosts are left.
+	// OnlyHosts refuses the names of the loopback interface, except for those in Hosts.
 	OnlyHosts bool
-	// Hosts are host names, beside those of the loopback interface, that a
-	// request may be addressed to, without port.
+	// Hosts are the accepted host names besides those of the loopback interface, without port.
 	Hosts []string
-	// Below are names below which every host name is this server's, as "localhost".
+	// Below are domains whose subdomains are all accepted, such as "localhost".
 	Below []string
-	// AnyAddress lets a Host be an IP address of any kind: no page in a browser can have
-	// made one point here.
+	// AnyAddress accepts any IP address as Host: unlike a name, a web page can't make an address point here.
 	AnyAddress bool
-	// Origins are the web origins that may send requests, as "https://host:port".
-	// Default: none, so that no page in a browser can.
+	// Origins are the web origins that may send requests, as "https://host:port". Default: none, so no page in a
+	// browser can send any.
 	Origins []string
-	// AnyOrigin, where it is set, picks requests that pages of all origins may send.
+	// AnyOrigin reports whether pages of all origins may send a request. Default: none.
 	AnyOrigin func(*http.Request) bool
 
-	// MaxRequests bounds the requests that are served at once. Default 256.
+	// MaxRequests is the maximum number of requests served at once. Default 256.
 	MaxRequests int
-	// ReadTimeout bounds the time in which a request with its body comes. Default 30 s.
+	// ReadTimeout bounds the time to read a request with its body. Default 30 s.
 	ReadTimeout time.Duration
-	// MaxConns bounds the connections that are open at once. Default 512.
+	// MaxConns is the maximum number of open connections. Default 512.
 	MaxConns int
-	// MaxStrangers bounds those of them, from one address, that brought no request yet
-	// which was let in. One more takes the place of an old one. Default 64; from all
-	// addresses half of MaxConns.
+	// MaxStrangers is the maximum number of connections of one address without an admitted request yet. A new one
+	// replaces an old one. Default 64; the maximum for all addresses is half of MaxConns.
 	MaxStrangers int
 
-	// CertFile and KeyFile are PEM files. With them the server speaks TLS, which
-	// it must to be reached beyond the loopback interface.
+	// CertFile and KeyFile are PEM files, with which the server speaks TLS. They are required beyond the loopback
+	// interface.
 	CertFile, KeyFile string
-	// Plain serves other machines without TLS too: something in front speaks it, or the
-	// network is trusted.
+	// Plain serves other machines without TLS: a proxy adds it, or the network is trusted.
 	Plain bool
-	// OnlyHTTP1 leaves out HTTP/2, over which handlers can't take a connection over.
+	// OnlyHTTP1 disables HTTP/2, for handlers that hijack connections.
 	OnlyHTTP1 bool
 
-	// Logger gets what is wrong with requests. Default: nothing is logged.
+	// Logger gets the server's errors. Default: nothing is logged.
 	Logger *slog.Logger
 }
 
@@ -87,7 +80,7 @@ const (
 // goroutines at once.
 type Guard struct{ opts Options }
 
-// New makes a Guard. opts may be nil.
+// New returns a Guard. opts may be nil.
 func New(opts *Options) (*Guard, error) {
 	g := &Guard{}
 	if opts != nil {
@@ -98,7 +91,7 @@ func New(opts *Options) (*Guard, error) {
 	o.ReadTimeout = or(o.ReadTimeout, 30*time.Second)
 	o.MaxConns = or(o.MaxConns, 512)
 	o.MaxStrangers = or(o.MaxStrangers, 64)
-	o.Refusal = cmp.Or(o.Refusal, "a bearer token is needed")
+	o.Refusal = cmp.Or(o.Refusal, "a bearer token is required")
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -117,8 +110,7 @@ func or[T int | time.Duration](v, def T) T {
 	return v
 }
 
-// Handler lets requests through to next that pass every check, cheapest first. It has
-// to be the outermost handler, at any path.
+// Handler passes requests to next if they pass every check, the cheapest first. It must be the outermost handler.
 func (g *Guard) Handler(next http.Handler) http.Handler {
 	next = g.withToken(next)
 	next = g.withOrigin(next)
@@ -127,8 +119,8 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 	return g.withDeadline(next)
 }
 
-// withDeadline bounds the time in which a whole request comes. Behind a request that
-// was refused without a look at its body net/http would wait for the rest for ever.
+// withDeadline bounds the time to read a whole request. Otherwise, after a refusal, net/http would wait forever for the
+// rest of the body.
 func (g *Guard) withDeadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.opts.ReadTimeout))
@@ -136,13 +128,13 @@ func (g *Guard) withDeadline(next http.Handler) http.Handler {
 	})
 }
 
-// Refuse answers at once, though the body may still be on its way.
+// Refuse answers at once, without waiting for the body.
 func Refuse(w http.ResponseWriter, status int, why string) {
 	w.Header().Set("Connection", "close")
 	http.Error(w, why, status)
 }
 
-// withTurn refuses what is too much at once.
+// withTurn refuses requests beyond MaxRequests.
 func (g *Guard) withTurn(next http.Handler) http.Handler {
 	turns := make(chan struct{}, g.opts.MaxRequests)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -156,8 +148,8 @@ func (g *Guard) withTurn(next http.Handler) http.Handler {
 	})
 }
 
-// withHost refuses requests that were not meant for us: a page that made its own
-// name point to this machine.
+// withHost refuses requests for other hosts, such as those of a web page whose own name points to this machine (DNS
+// rebinding).
 func (g *Guard) withHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !onUnixSocket(r) && !g.isOurName(r.Host) {
@@ -189,7 +181,7 @@ func (g *Guard) isOurName(host string) bool {
 	return !g.opts.OnlyHosts && (name == "localhost" || err == nil && (ip.IsLoopback() || g.opts.AnyAddress))
 }
 
-// withOrigin refuses pages in a browser that nobody listed.
+// withOrigin refuses requests of web pages whose origin isn't listed.
 func (g *Guard) withOrigin(next http.Handler) http.Handler {
 	cross := http.NewCrossOriginProtection()
 	for _, origin := range g.opts.Origins {
@@ -213,7 +205,7 @@ func (g *Guard) withOrigin(next http.Handler) http.Handler {
 	})
 }
 
-// withToken lets in who holds a token. The connection is no stranger's from then on.
+// withToken admits requests with a valid token. Their connections no longer count as strangers.
 func (g *Guard) withToken(next http.Handler) http.Handler {
 	if g.opts.OwnKeys {
 		return next
@@ -229,8 +221,8 @@ func (g *Guard) withToken(next http.Handler) http.Handler {
 	})
 }
 
-// LetIn says that a request was let in: its connection is no stranger's from then on. It
-// is for the handlers of [Options.OwnKeys].
+// LetIn records that a request was admitted: its connection no longer counts as a stranger. It is for handlers with
+// [Options.OwnKeys].
 func LetIn(r *http.Request) {
 	if c, ok := r.Context().Value(connKey{}).(*conn); ok {
 		c.prove()
@@ -242,7 +234,7 @@ func (g *Guard) Open(r *http.Request) bool {
 	return len(g.opts.Tokens) == 0 && (g.opts.Public || onUnixSocket(r))
 }
 
-// OwnerOf names the holder of the request's token, "" for a wrong one or none.
+// OwnerOf returns the owner of the request's token, or "" if the token is missing or wrong.
 func (g *Guard) OwnerOf(r *http.Request) string {
 	kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(kind, "Bearer") {
@@ -251,8 +243,7 @@ func (g *Guard) OwnerOf(r *http.Request) string {
 	return g.Owner(strings.TrimSpace(token))
 }
 
-// Owner names the holder of a token, "" for a wrong one. It takes the same time
-// for all wrong ones.
+// Owner returns the owner of a token, or "" for a wrong one. It takes the same time for all wrong tokens.
 func (g *Guard) Owner(token string) string {
 	given := sha256.Sum256([]byte(token))
 	owner := ""
@@ -266,8 +257,7 @@ func (g *Guard) Owner(token string) string {
 }
 
 // Serve serves h, which should be a [Guard.Handler], on l until ctx ends, and closes l.
-// It then calls stop, which may be nil, and closes all connections. It returns nil when
-// ctx ended it.
+// It then calls stop, which may be nil, and closes all connections. It returns nil if ctx ended.
 func (g *Guard) Serve(ctx context.Context, l net.Listener, h http.Handler, stop func()) error {
 	if err := g.mayServe(l.Addr()); err != nil {
 		return errors.Join(err, l.Close())
@@ -294,7 +284,7 @@ func (g *Guard) Serve(ctx context.Context, l net.Listener, h http.Handler, stop 
 	} else {
 		err = web.Serve(l)
 	}
-	if end() { // it broke by itself
+	if end() { // the server failed before ctx ended
 		if stop != nil {
 			stop()
 		}

@@ -17,10 +17,9 @@ import (
 )
 
 // Listen opens an address for [Guard.Serve]: "host:port", or "unix:PATH" for a
-// socket that only this user can reach. The directory of a socket must be this
-// user's alone, and nobody else may decide where its path leads; it is made when it is
-// missing. A socket that a dead server left is replaced. Addresses beyond the loopback
-// interface need tokens and TLS.
+// socket that only this user can reach. A socket's directory must belong to this user, with no access for others, and
+// no other user may be able to redirect its path. Listen creates a missing directory, and replaces the socket of a dead
+// server. Addresses beyond the loopback interface need tokens and TLS.
 func Listen(addr string, opts *Options) (net.Listener, error) {
 	g, err := New(opts)
 	if err != nil {
@@ -39,13 +38,13 @@ func Listen(addr string, opts *Options) (net.Listener, error) {
 	return l, nil
 }
 
-// ErrNoToken is that of an address that anybody reaches, without a token.
-var ErrNoToken = errors.New("a bearer token is needed")
+// ErrNoToken reports that an address that other users can reach has no token.
+var ErrNoToken = errors.New("a bearer token is required")
 
-// ErrNoTLS is that of an address that other machines reach, without a certificate.
-var ErrNoTLS = errors.New("beyond the loopback interface TLS is needed: give a certificate and its key")
+// ErrNoTLS reports that an address that other machines can reach has no certificate.
+var ErrNoTLS = errors.New("beyond the loopback interface TLS is required: give a certificate and its key")
 
-// mayServe refuses addresses that more people reach than the options allow for.
+// mayServe refuses addresses that more clients can reach than the options allow.
 func (g *Guard) mayServe(addr net.Addr) error {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok {
@@ -94,7 +93,7 @@ func listenUnix(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// isDead says whether path is a socket that nobody listens on.
+// isDead reports whether path is a socket without a listener.
 func isDead(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode().Type() != fs.ModeSocket {
@@ -108,7 +107,7 @@ func isDead(path string) bool {
 	return false
 }
 
-// NewToken makes a bearer token of 130 random bits.
+// NewToken returns a bearer token of 130 random bits.
 func NewToken() string { return rand.Text() }
 
 func ours(info fs.FileInfo) bool {
@@ -116,11 +115,11 @@ func ours(info fs.FileInfo) bool {
 	return ok && int(st.Uid) == os.Getuid()
 }
 
-// maxTokenFile is more than a token has, in bytes.
+// maxTokenFile is the maximum size of a token file, in bytes.
 const maxTokenFile = 4 << 10
 
-// ReadToken reads a bearer token from a file of this user that only this user may read,
-// where nobody else decides what its path leads to.
+// ReadToken reads a bearer token from a file that belongs to this user and that only this user can read. No other user
+// may be able to redirect its path.
 func ReadToken(path string) (string, error) {
 	if err := rundir.Trusted(path); err != nil {
 		return "", err
@@ -135,7 +134,7 @@ func ReadToken(path string) (string, error) {
 		return "", err
 	}
 	if !info.Mode().IsRegular() || !ours(info) {
-		return "", fmt.Errorf("%s is not a file of this user; take another path", path)
+		return "", fmt.Errorf("%s is not a file of this user; choose another path", path)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
 		return "", fmt.Errorf("%s is open to other users (mode %04o); make it 0600", path, info.Mode().Perm())
@@ -151,8 +150,8 @@ func ReadToken(path string) (string, error) {
 	return token, nil
 }
 
-// WriteToken puts a token into a new file of mode 0600, in place of an old one. Nobody
-// else may decide what the path leads to.
+// WriteToken writes a token to a new file of mode 0600, and replaces an old one. No other user may be able to redirect
+// the path.
 func WriteToken(path, token string) error {
 	if err := rundir.Trusted(path); err != nil {
 		return err

@@ -54,8 +54,7 @@ func TestTokensAreKeptInPrivateFiles(t *testing.T) {
 	assert.ErrorContains(t, err, "0600")
 }
 
-// TestPathsThatOthersDecideAreRefused: for the token and the socket alike, wherever on
-// the way another user could put something else.
+// TestPathsThatOthersDecideAreRefused for tokens and sockets, if another user could replace any part of the path.
 func TestPathsThatOthersDecideAreRefused(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can make directories of other users")
@@ -75,8 +74,8 @@ func TestPathsThatOthersDecideAreRefused(t *testing.T) {
 	}
 	refused := func(t *testing.T, path string) {
 		_, err := ReadToken(path)
-		assert.ErrorContains(t, err, "take", "read %s", path)
-		assert.ErrorContains(t, WriteToken(path, token), "take", "write %s", path)
+		assert.ErrorContains(t, err, "choose", "read %s", path)
+		assert.ErrorContains(t, WriteToken(path, token), "choose", "write %s", path)
 		_, err = Listen("unix:"+filepath.Join(filepath.Dir(path), "s"), nil)
 		assert.Error(t, err, "listen beside %s", path)
 	}

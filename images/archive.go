@@ -14,7 +14,7 @@ import (
 // archivePadding ends a tar: two blocks of zeros.
 const archivePadding = 1024
 
-// newArchive is a docker-archive with one layer, read from file as it is sent.
+// newArchive returns a docker-archive with one layer, read from file as it is sent.
 func newArchive(ref string, layer *os.File, digest []byte) (io.Reader, error) {
 	size, err := layer.Seek(0, io.SeekCurrent)
 	if err != nil {

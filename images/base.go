@@ -17,7 +17,7 @@ const (
 	pullDeadline  = 5 * time.Minute
 )
 
-// base finds or makes what the Containerfile starts from, and says which it was.
+// base finds or builds the base of the Containerfile, and returns its kind and reference.
 func (b *build) base(ctx context.Context) (Base, string, error) {
 	if b.opts.Base == BaseDebian {
 		return b.debian(ctx, "as asked")
@@ -35,8 +35,8 @@ func (b *build) base(ctx context.Context) (Base, string, error) {
 	return b.debian(ctx, err.Error())
 }
 
-// registry brings the registry's base into the store. It asks for a sign of life
-// first: a pull from a registry that never answers takes minutes to fail.
+// registry brings the registry's base into the store. It probes the registry first: a pull from a registry that never
+// answers takes minutes to fail.
 func (b *build) registry(ctx context.Context) error {
 	if _, err := b.ImageInfo(ctx, registryRef); err == nil && !b.opts.Rebuild {
 		return nil
@@ -50,7 +50,7 @@ func (b *build) registry(ctx context.Context) error {
 	return b.PullImage(ctx, registryRef, &sandbox.PullOptions{Progress: b.say})
 }
 
-// probeRegistry asks once. Docker Hub answers 401 to those who aren't logged in.
+// probeRegistry sends one request. Docker Hub answers 401 to clients that aren't logged in.
 func probeRegistry(ctx context.Context) error {
 	return probeURL(ctx, registryURL)
 }
@@ -73,7 +73,7 @@ func probeURL(ctx context.Context, url string) error {
 	return nil
 }
 
-// debian makes the local base, or takes the one that an earlier build made.
+// debian builds the local base, or uses the one of an earlier build.
 func (b *build) debian(ctx context.Context, why string) (Base, string, error) {
 	ref := debianRef()
 	b.say(fmt.Sprintf("base: Debian %s with CPython %s (%s)", suite, pythonVersion, why))

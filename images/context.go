@@ -32,19 +32,22 @@ const (
 	maxIgnoreFile     = 1 << 20 // bytes
 )
 
-// outsideFile is the name that a Containerfile from elsewhere has in the context.
+// outsideFile is the name in the context for a Containerfile from elsewhere.
 const outsideFile = ".wisbox-containerfile"
 
-// buildContext is a directory as it goes to the builder.
+// buildContext is a directory to send to the builder.
 type buildContext struct {
-	root    *os.Root // nil: there is no directory
+	root    *os.Root // nil if there is no directory
 	entries []contextEntry
 	bytes   int64
-	most    int // entries that it may have
+	most    int // maximum number of entries
 
 	file    string // the Containerfile's path in the tar
 	content []byte
 	outside bool // it is not one of the entries
+
+	args     map[string]string // of the Containerfile
+	approved string            // the digest that was approved, "" for none
 }
 
 type contextEntry struct {
@@ -58,8 +61,8 @@ func (c *buildContext) close() {
 	}
 }
 
-// scan finds what the ignore file leaves. Nothing is read yet: what is too large is
-// refused before the first byte goes.
+// scan lists the files that aren't ignored. It reads no content yet, so that a context that is too large is refused
+// before the first byte is sent.
 func (c *buildContext) scan(ctx context.Context, containerfile string, maxBytes int64) error {
 	ignored, err := c.ignored(containerfile)
 	if err != nil {
@@ -87,7 +90,7 @@ func (c *buildContext) scan(ctx context.Context, containerfile string, maxBytes 
 			return readError(name, err)
 		}
 		if kind := info.Mode().Type(); kind&^(fs.ModeDir|fs.ModeSymlink) != 0 {
-			return nil // a socket or the like: no build needs it
+			return nil // e.g. a socket: no build needs it
 		}
 		if info.Mode().Type() == fs.ModeSymlink {
 			if err := c.staysInside(name); err != nil {
@@ -96,7 +99,7 @@ func (c *buildContext) scan(ctx context.Context, containerfile string, maxBytes 
 		}
 		if info.Mode().IsRegular() {
 			if c.bytes += info.Size(); c.bytes > maxBytes {
-				return tool.Errorf(tool.TooLarge, "context: it holds more than %s; list what the build doesn't need in .containerignore, or raise --max-context",
+				return tool.Errorf(tool.TooLarge, "context: it has more than %s; list files that the build doesn't need in .containerignore, or raise --max-context",
 					units.BytesSize(float64(maxBytes))).In("context")
 			}
 		}
@@ -105,7 +108,7 @@ func (c *buildContext) scan(ctx context.Context, containerfile string, maxBytes 
 	})
 }
 
-// staysInside refuses a link that Podman would refuse too, without saying what to do.
+// staysInside refuses a link that Podman would refuse too, but without advice.
 func (c *buildContext) staysInside(name string) error {
 	target, err := c.root.Readlink(name)
 	if err != nil {
@@ -124,13 +127,13 @@ func readError(name string, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return tool.Errorf(tool.Permission, "context: %s can't be read; list it in .containerignore, or change its mode", name).Because(err)
 	case errors.Is(err, fs.ErrNotExist):
-		return tool.Errorf(tool.Conflict, "context: %s went while it was read; try again", name).Because(err)
+		return tool.Errorf(tool.Conflict, "context: %s was removed while it was read; try again", name).Because(err)
 	}
 	return err
 }
 
-// ignored reads the ignore file: the one beside the Containerfile with its name in
-// front, else the context's own, as Podman does.
+// ignored reads the ignore file: the one beside the Containerfile whose name begins with the Containerfile's, or else
+// the context's own, as Podman does.
 func (c *buildContext) ignored(containerfile string) (*fileutils.PatternMatcher, error) {
 	var data []byte
 	var from string
@@ -178,7 +181,8 @@ func ignorePatterns(data []byte) []string {
 	return patterns
 }
 
-// writeTo writes the tar. All belongs to root, as in every context that Podman sends.
+// writeTo writes the tar. Everything belongs to root, as in every context that Podman sends. If the context has changed
+// since its approval the tar gets no end, so nothing is built from it.
 func (c *buildContext) writeTo(ctx context.Context, w io.Writer) error {
 	tw := tar.NewWriter(w)
 	if c.outside {
@@ -190,22 +194,18 @@ func (c *buildContext) writeTo(ctx context.Context, w io.Writer) error {
 			return err
 		}
 	}
-	for _, e := range c.entries {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := c.writeEntry(tw, e); err != nil {
-			return err
-		}
+	seen, err := c.digest(ctx, func(e contextEntry, target string, h io.Writer) error { return c.writeEntry(tw, e, target, h) })
+	if err != nil {
+		return err
+	}
+	if c.approved != "" && seen != c.approved {
+		return tool.Errorf(tool.Conflict, "context: a file changed after the build was approved; nothing was built; build again")
 	}
 	return tw.Close()
 }
 
-func (c *buildContext) writeEntry(tw *tar.Writer, e contextEntry) error {
-	target, err := c.target(e)
-	if err != nil {
-		return err
-	}
+// writeEntry writes an entry to the tar, and a file's content also to h.
+func (c *buildContext) writeEntry(tw *tar.Writer, e contextEntry, target string, h io.Writer) error {
 	hdr, err := tar.FileInfoHeader(e.info, target)
 	if err != nil {
 		return err
@@ -219,10 +219,10 @@ func (c *buildContext) writeEntry(tw *tar.Writer, e contextEntry) error {
 	if err := tw.WriteHeader(hdr); err != nil || hdr.Typeflag != tar.TypeReg {
 		return err
 	}
-	return c.copyFile(tw, e)
+	return c.copyFile(io.MultiWriter(tw, h), e)
 }
 
-// target is where a symbolic link points to; "" for anything else.
+// target returns a symbolic link's target, "" for anything else.
 func (c *buildContext) target(e contextEntry) (string, error) {
 	if e.info.Mode().Type() != fs.ModeSymlink {
 		return "", nil
@@ -231,9 +231,9 @@ func (c *buildContext) target(e contextEntry) (string, error) {
 	return target, readError(e.name, err)
 }
 
-// copyFile copies exactly as many bytes as the scan has seen.
+// copyFile copies exactly as many bytes as the scan found.
 func (c *buildContext) copyFile(w io.Writer, e contextEntry) error {
-	f, err := c.root.OpenFile(e.name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO that took its place doesn't hold us
+	f, err := c.root.OpenFile(e.name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // so that a FIFO in its place doesn't block
 	if err != nil {
 		return readError(e.name, err)
 	}
@@ -249,10 +249,11 @@ func (c *buildContext) copyFile(w io.Writer, e contextEntry) error {
 	return err
 }
 
-// digest is a hash of all that a build sees, but for times.
-func (c *buildContext) digest(ctx context.Context, args map[string]string) (string, error) {
+// digest returns a hash of the build's input except times. read reads an entry, and writes a regular file's content to
+// h.
+func (c *buildContext) digest(ctx context.Context, read func(e contextEntry, target string, h io.Writer) error) (string, error) {
 	h := sha256.New()
-	fmt.Fprintf(h, "%q %q\n", c.content, mustJSON(args))
+	fmt.Fprintf(h, "%q %q\n", c.content, mustJSON(c.args))
 	for _, e := range c.entries {
 		if err := ctx.Err(); err != nil {
 			return "", err
@@ -262,11 +263,17 @@ func (c *buildContext) digest(ctx context.Context, args map[string]string) (stri
 			return "", err
 		}
 		fmt.Fprintf(h, "%q %o %q %d\n", e.name, e.info.Mode(), target, e.info.Size())
-		if e.info.Mode().IsRegular() {
-			if err := c.copyFile(h, e); err != nil {
-				return "", err
-			}
+		if err := read(e, target, h); err != nil {
+			return "", err
 		}
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// look reads an entry only for its digest.
+func (c *buildContext) look(e contextEntry, _ string, h io.Writer) error {
+	if !e.info.Mode().IsRegular() {
+		return nil
+	}
+	return c.copyFile(h, e)
 }

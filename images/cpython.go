@@ -17,8 +17,8 @@ import (
 	"strings"
 )
 
-// The module holds python-build-standalone's CPython for some platforms: a list,
-// files.json, and the files, the large ones compressed. Nothing of it is compiled.
+// The module contains python-build-standalone's CPython for some platforms: a list, files.json, and the files, of which
+// the large ones are compressed. None of it is compiled.
 const (
 	pythonModule  = "github.com/kluctl/go-embed-python@v0.0.0-3.12.3-20240415-1"
 	pythonSum     = "h1:IX2O3LJUL0AjYsROGZ4aNENTEb3c/Ll/0b9Yb/8P61Q="
@@ -31,13 +31,13 @@ type pythonFiles struct{ dir string }
 
 type pythonFile struct {
 	Name       string `json:"name"`
-	Perm       uint32 `json:"perm"` // as of Go's fs.FileMode
+	Perm       uint32 `json:"perm"` // like Go's fs.FileMode
 	Symlink    string `json:"symlink"`
 	Compressed bool   `json:"compressed"`
 }
 
-// fetchPython brings the module with the go command: its proxy settings and its
-// cache are the user's own. The sum is ours, whatever GOSUMDB says.
+// fetchPython downloads the module with the go command, with the user's own proxy settings and cache. It checks our own
+// sum, independent of GOSUMDB.
 func fetchPython(ctx context.Context) (pythonFiles, error) {
 	mod, err := downloadModule(ctx)
 	if err != nil {
@@ -55,8 +55,7 @@ func fetchPython(ctx context.Context) (pythonFiles, error) {
 
 type module struct{ Dir, Sum, Error string }
 
-// downloadModule runs in an empty module of its own, so that no go.mod or go.work
-// around it has a say.
+// downloadModule runs in a new empty module, so that no other go.mod or go.work has an effect.
 func downloadModule(ctx context.Context) (module, error) {
 	goTool, err := exec.LookPath("go")
 	if err != nil {
@@ -79,8 +78,7 @@ func downloadModule(ctx context.Context) (module, error) {
 	return parseModule(out, runErr, stderr.String())
 }
 
-// parseModule reads the answer of go mod download: on failure the reason is in
-// the JSON, or on stderr, or neither.
+// parseModule parses the output of go mod download: on failure the reason is in the JSON, on stderr, or in neither.
 func parseModule(out []byte, runErr error, stderr string) (module, error) {
 	var mod module
 	err := json.Unmarshal(out, &mod)
@@ -107,7 +105,7 @@ func (p pythonFiles) writeTo(tw *tar.Writer) error {
 	}
 	for _, f := range list.Files {
 		if !strings.Contains(f.Name, "/") {
-			continue // bin and lib: Debian's /usr/local has them, and a layer may name nothing twice
+			continue // Debian's /usr/local has bin and lib already, and a layer must not name a path twice
 		}
 		if err := p.writeFile(tw, f); err != nil {
 			return fmt.Errorf("%s: %w", f.Name, err)
@@ -144,7 +142,7 @@ func (p pythonFiles) writeFile(tw *tar.Writer, f pythonFile) error {
 	return err
 }
 
-// read gives a file's content, libraries and programs without their symbols.
+// read returns a file's content, for libraries and programs without symbols.
 func (p pythonFiles) read(f pythonFile) ([]byte, error) {
 	name := filepath.Join(p.dir, filepath.FromSlash(f.Name))
 	if !f.Compressed {
@@ -162,7 +160,7 @@ func (p pythonFiles) read(f pythonFile) ([]byte, error) {
 	return readStripped(zr)
 }
 
-// readStripped reads an ELF file up to the end of what is loaded; anything else whole.
+// readStripped reads an ELF file up to the end of its loaded part, and other files completely.
 func readStripped(r io.Reader) ([]byte, error) {
 	head := make([]byte, elfHeadSize)
 	n, err := io.ReadFull(r, head)

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pythonTree lays out a module's directory.
+// pythonTree creates a module's directory.
 func pythonTree(t *testing.T, list string, content map[string]string) pythonFiles {
 	dir := t.TempDir()
 	content["files.json"] = list

@@ -21,9 +21,9 @@ import (
 
 const suite = "trixie"
 
-// debootstrap is mmdebstrap's command line but for packages and mirror. The hook
-// fetches asteval's package with mmdebstrap's own apt, so that the image's build
-// needs no network at all; finish.sh unpacks it.
+// debootstrap is mmdebstrap's command line without packages and mirror. The hook
+// fetches asteval's package with mmdebstrap's own apt, so that the image's build needs no network; finish.sh unpacks
+// it.
 var debootstrap = []string{
 	"--variant=apt", "--format=tar",
 	`--aptopt=Acquire::Retries "3"`,
@@ -36,7 +36,7 @@ var debootstrap = []string{
 		`APT_CONFIG=$MMDEBSTRAP_APT_CONFIG apt-get -qq -o APT::Sandbox::User=root download python3-asteval`,
 }
 
-// baseRecipe is the text of all that the local base is made from.
+// baseRecipe returns all inputs of the local base as text.
 func baseRecipe() string {
 	return strings.Join(append([]string{suite, pythonModule, pythonSum, runtime.GOARCH,
 		string(mustRead("packages.txt"))}, debootstrap...), "\n")
@@ -49,8 +49,8 @@ func recipeHash() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// loadDebian makes the base's one layer in a temporary file, for its size and
-// digest stand before it in the archive, and loads it.
+// loadDebian builds the base's only layer in a temporary file, since its size and digest precede it in the archive, and
+// loads it.
 func (b *build) loadDebian(ctx context.Context, ref string) error {
 	spool, err := os.CreateTemp(spoolDir(), "wisbox-base-")
 	if err != nil {
@@ -73,7 +73,7 @@ func (b *build) loadDebian(ctx context.Context, ref string) error {
 	return err
 }
 
-// spoolDir holds some hundred MB: /tmp is often memory.
+// spoolDir returns a directory for some hundred MB; /tmp is often in memory.
 func spoolDir() string {
 	if os.Getenv("TMPDIR") != "" {
 		return os.TempDir()
@@ -114,7 +114,7 @@ func (b *build) copyDebian(ctx context.Context, tw *tar.Writer) error {
 		return errors.New("mmdebstrap is missing: install the Debian package mmdebstrap (apt-get install mmdebstrap)")
 	}
 	cmd := exec.CommandContext(ctx, path, b.debootstrapArgs()...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it removes its directory
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // so that it removes its directory
 	cmd.WaitDelay = 20 * time.Second
 	var last tail
 	cmd.Stderr = &lineWriter{line: func(s string) { last.add(s); b.say("base: " + s) }}
@@ -126,7 +126,7 @@ func (b *build) copyDebian(ctx context.Context, tw *tar.Writer) error {
 		return err
 	}
 	copyErr := copyTar(tw, bufio.NewReaderSize(out, 1<<20))
-	_, _ = io.Copy(io.Discard, out) // a blocked mmdebstrap would never end
+	_, _ = io.Copy(io.Discard, out) // otherwise mmdebstrap would block and never end
 	if err := cmd.Wait(); err != nil {
 		return fmt.Errorf("mmdebstrap: %w: %s", err, last.String())
 	}
@@ -143,8 +143,8 @@ func (b *build) debootstrapArgs() []string {
 	return args
 }
 
-// copyTar copies all entries but device files, which no image needs and which a
-// rootless store can't make, and takes off the set-id bits.
+// copyTar copies all entries without set-id bits, except device files, which no image needs and a rootless store can't
+// create.
 func copyTar(tw *tar.Writer, r io.Reader) error {
 	tr := tar.NewReader(r)
 	for {

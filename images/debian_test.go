@@ -69,7 +69,7 @@ func TestMmdebstrapIsToldToEndWhenTheContextEnds(t *testing.T) {
 
 func TestMmdebstrapGetsThePackagesAndTheMirror(t *testing.T) {
 	args := newBuild(nil, &Options{Mirror: "http://mirror.example/debian"}).debootstrapArgs()
-	require.Contains(t, args[0], "--include=bash,ca-certificates,")
+	require.Contains(t, args[0], "--include=attr,bash,ca-certificates,")
 	require.Equal(t, []string{"trixie", "-", "http://mirror.example/debian"}, args[len(args)-3:])
 	require.Equal(t, []string{"trixie", "-"}, newBuild(nil, nil).debootstrapArgs()[len(args)-3:])
 }

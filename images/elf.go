@@ -5,11 +5,10 @@ import (
 	"encoding/binary"
 )
 
-// CPython's library is 212 MB with its debug sections and 24 MB without. They lie
-// behind everything that is loaded, so that stripping is cutting the file there;
-// no tool is needed for it.
+// CPython's library is 212 MB with its debug sections and 24 MB without. They follow everything that is loaded, so
+// stripping only means truncating the file there, without any tool.
 
-// elfHeadSize surely holds the header and the program headers.
+// elfHeadSize is enough for the header and the program headers.
 const elfHeadSize = 4096
 
 // Offsets in a 64-bit ELF header, and the size of a program header.
@@ -20,8 +19,7 @@ const (
 	elfPhentsize       = 56
 )
 
-// loadedSize is where the loaded part of a 64-bit little-endian ELF file ends; 0
-// for another file.
+// loadedSize returns the end of the loaded part of a 64-bit little-endian ELF file, or 0 for other files.
 func loadedSize(head []byte) int64 {
 	if len(head) < 64 || string(head[:4]) != elf.ELFMAG || elf.Class(head[elf.EI_CLASS]) != elf.ELFCLASS64 ||
 		elf.Data(head[elf.EI_DATA]) != elf.ELFDATA2LSB {
@@ -36,12 +34,12 @@ func loadedSize(head []byte) int64 {
 	for i := range count {
 		ph := head[phoff+i*elfPhentsize:]
 		offset, size := le.Uint64(ph[8:]), le.Uint64(ph[32:])
-		end = max(end, int64(offset+size)) // nonsense that overflows is negative, and never the largest
+		end = max(end, int64(offset+size)) // an overflow is negative, and so never the maximum
 	}
 	return end
 }
 
-// dropSections says in the header that the file has no section table.
+// dropSections removes the section table from the header.
 func dropSections(head []byte) {
 	clear(head[elfShoff : elfShoff+8])
 	clear(head[elfShnum : elfShnum+2])

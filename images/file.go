@@ -22,28 +22,26 @@ import (
 
 // FileOptions of [BuildFile].
 type FileOptions struct {
-	// Context is the directory that COPY takes files from. Default: the one that
-	// File lies in; none where the Containerfile comes from Stdin.
+	// Context is the directory from which COPY copies. Default: the directory of File, or none if the Containerfile
+	// comes from Stdin.
 	Context string
 	// File is the Containerfile. Default: Containerfile or Dockerfile in Context.
 	File string
 	// Stdin is read as the Containerfile instead of File, when not nil.
 	Stdin io.Reader
-	// Tag names the image; a name without a registry is below localhost/. Default:
-	// localhost/wisbox-built and a hash of what the image is made from.
+	// Tag is the image's name; a name without a registry is below localhost/. Default: localhost/wisbox-built and a
+	// hash of the image's inputs.
 	Tag string
-	// Own lets Tag be a name that wisbox gives to images of its own, which it refuses
-	// to others.
+	// Own allows a Tag that is reserved for wisbox's own images.
 	Own bool
 	// Args of the Containerfile. They stay readable in the image's history.
 	Args map[string]string
-	// Rebuild takes no step from an earlier build.
+	// Rebuild reuses no step of an earlier build.
 	Rebuild bool
-	// Reuse takes the image of an earlier build from the same content, where there is
-	// one. Without Tag only.
+	// Reuse uses the image of an earlier build from the same content, if there is one. Only without Tag.
 	Reuse bool
-	// Approve, if set, is given the digest of all that the build sees, as [ContextDigest]
-	// returns it, before anything is built. Its error ends the build. Without Tag only.
+	// Approve, if set, gets the digest of the build's input, as returned by [ContextDigest], before anything is built.
+	// Its error ends the build, and so does a file that changes afterwards. Only without Tag.
 	Approve func(digest string) error
 	// MaxContext bounds the context's bytes; default DefaultMaxContext.
 	MaxContext int64
@@ -51,9 +49,8 @@ type FileOptions struct {
 	Progress func(line string)
 }
 
-// BuildFile builds a person's own Containerfile. Its steps run as root in a container
-// with the host's network, as those of podman build --network host: build only what
-// you trust. Its errors are [*tool.Error]s, or the Builder's.
+// BuildFile builds a user's own Containerfile. Its steps run as root in a container with the host's network, as with
+// podman build --network host: build only files that you trust. Its errors are [*tool.Error]s, or the Builder's.
 func BuildFile(ctx context.Context, b Builder, opts *FileOptions) (Report, error) {
 	start := time.Now()
 	c, err := openContext(ctx, opts)
@@ -97,19 +94,19 @@ func BuildFile(ctx context.Context, b Builder, opts *FileOptions) (Report, error
 	return Report{Image: tag, ID: info.ID, Size: info.Size, Duration: time.Since(start)}, nil
 }
 
-// ContextDigest names all that a build sees: the Containerfile, its arguments
-// and the files of its context, but for times.
+// ContextDigest returns a digest of a build's input: the Containerfile, its arguments and the files of its context,
+// except times.
 func ContextDigest(ctx context.Context, opts *FileOptions) (string, error) {
 	c, err := openContext(ctx, opts)
 	if err != nil {
 		return "", err
 	}
 	defer c.close()
-	return c.digest(ctx, opts.Args)
+	return c.digest(ctx, c.look)
 }
 
-// send streams the context to the builder. What is wrong with a file of it goes
-// before what the builder says of a context that ended early.
+// send streams the context to the builder. An error of one of the files takes precedence over the builder's own error
+// about the incomplete context.
 func (c *buildContext) send(ctx context.Context, b Builder, build sandbox.ImageBuild) error {
 	r, w := io.Pipe()
 	read := make(chan error, 1)
@@ -119,7 +116,7 @@ func (c *buildContext) send(ctx context.Context, b Builder, build sandbox.ImageB
 		read <- err
 	}()
 	buildErr := b.BuildImage(ctx, r, build)
-	_ = r.CloseWithError(io.ErrClosedPipe) // the builder may have failed before it read all
+	_ = r.CloseWithError(io.ErrClosedPipe) // the builder may have failed before it read everything
 	readErr := <-read
 	if known := (*tool.Error)(nil); errors.As(readErr, &known) {
 		return known
@@ -128,7 +125,7 @@ func (c *buildContext) send(ctx context.Context, b Builder, build sandbox.ImageB
 }
 
 func openContext(ctx context.Context, opts *FileOptions) (*buildContext, error) {
-	c := &buildContext{most: maxContextEntries}
+	c := &buildContext{most: maxContextEntries, args: opts.Args}
 	dir, file := opts.Context, opts.File
 	if dir == "" && opts.Stdin == nil {
 		dir = filepath.Dir(file)
@@ -152,12 +149,12 @@ func openContext(ctx context.Context, opts *FileOptions) (*buildContext, error) 
 
 func openRoot(dir string) (*os.Root, error) {
 	if strings.Contains(dir, "://") || strings.HasPrefix(dir, "git@") {
-		return nil, tool.Errorf(tool.Invalid, "context %s: it is no folder; fetch it first, and name the folder", dir).In("context")
+		return nil, tool.Errorf(tool.Invalid, "context %s: it is not a folder; fetch it first, and name the folder", dir).In("context")
 	}
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, tool.Errorf(tool.NotFound, "context %s: there is no such folder; check the path", dir).In("context")
+		return nil, tool.Errorf(tool.NotFound, "context %s: folder not found; check the path", dir).In("context")
 	case err == nil && !info.IsDir():
 		return nil, tool.Errorf(tool.NotDir, "context %s: it is a file; name the folder, and the Containerfile with -f", dir).In("context")
 	}
@@ -168,7 +165,7 @@ func openRoot(dir string) (*os.Root, error) {
 	return root, nil
 }
 
-// containerfile reads it; file is where it lies in the context, "" for elsewhere.
+// containerfile reads the Containerfile; file is its path in the context, "" if it is elsewhere.
 func (c *buildContext) containerfile(dir, file string, stdin io.Reader) error {
 	from, name := stdin, "Containerfile"
 	if stdin == nil {
@@ -180,7 +177,7 @@ func (c *buildContext) containerfile(dir, file string, stdin io.Reader) error {
 		}
 		f, err := os.OpenFile(file, os.O_RDONLY, 0)
 		if errors.Is(err, fs.ErrNotExist) {
-			return tool.Errorf(tool.NotFound, "Containerfile %s: there is no such file; check the path", file).In("file")
+			return tool.Errorf(tool.NotFound, "Containerfile %s: file not found; check the path", file).In("file")
 		}
 		if err != nil {
 			return tool.Errorf(tool.Permission, "Containerfile %s: it can't be opened; check its mode", file).In("file").Because(err)
@@ -196,11 +193,11 @@ func (c *buildContext) containerfile(dir, file string, stdin io.Reader) error {
 	case err != nil:
 		return tool.Errorf(tool.Unavailable, "%s: it can't be read; try again", name).In("file").Because(err)
 	case len(data) > maxContainerfile:
-		return tool.Errorf(tool.TooLarge, "%s: it has more than 1 MiB; is it a Containerfile?", name).In("file")
+		return tool.Errorf(tool.TooLarge, "%s: it has more than 1 MiB, the maximum; check that it is a Containerfile", name).In("file")
 	case len(bytes.TrimSpace(data)) == 0:
 		return tool.Errorf(tool.Invalid, "%s: it is empty; begin it with FROM", name).In("file")
 	case bytes.IndexByte(data, 0) >= 0:
-		return tool.Errorf(tool.Invalid, "%s: it is no text; name the Containerfile", name).In("file")
+		return tool.Errorf(tool.Invalid, "%s: it is not text; name the Containerfile", name).In("file")
 	}
 	c.content, c.file = data, within(dir, file)
 	return nil
@@ -215,7 +212,7 @@ func defaultFile(dir string) string {
 	return ""
 }
 
-// within is the path of a file below dir, with slashes; "" where it is elsewhere.
+// within returns the path of a file below dir, with slashes, or "" if it is elsewhere.
 func within(dir, file string) string {
 	if dir == "" || file == "" {
 		return ""
@@ -235,8 +232,8 @@ func within(dir, file string) string {
 	return filepath.ToSlash(rel)
 }
 
-// place finds the Containerfile among the entries. One from elsewhere, one that the
-// ignore file names and one that is a link go with the context under another name.
+// place finds the Containerfile among the entries. If it is elsewhere, ignored or a link, it is sent with the context
+// under another name.
 func (c *buildContext) place() {
 	for _, e := range c.entries {
 		if e.name == c.file && e.info.Mode().IsRegular() {
@@ -246,7 +243,7 @@ func (c *buildContext) place() {
 	c.file, c.outside = outsideFile, true
 }
 
-// fileTag is the image's full name.
+// fileTag returns the image's full name.
 func fileTag(ctx context.Context, c *buildContext, opts *FileOptions) (string, error) {
 	switch {
 	case opts.Tag != "" && opts.Own:
@@ -254,21 +251,22 @@ func fileTag(ctx context.Context, c *buildContext, opts *FileOptions) (string, e
 	case opts.Tag != "":
 		return FullName(opts.Tag)
 	}
-	digest, err := c.digest(ctx, opts.Args)
+	digest, err := c.digest(ctx, c.look)
 	if err == nil && opts.Approve != nil {
 		err = opts.Approve(digest)
 	}
+	c.approved = digest
 	if err != nil {
 		return "", err
 	}
 	return "localhost/wisbox-built:" + digest[:12], nil
 }
 
-// reserved are the names that wisbox gives.
+// reserved matches the names of wisbox's own images.
 var reserved = regexp.MustCompile(`^localhost/wisbox(-base|-with|-built|-agent|-template)?:`)
 
-// FullName completes the name of an image to be made: below localhost/ where it has
-// no registry, with the tag latest where it has none.
+// FullName completes the name of an image to build: below localhost/ if it has no registry, and with the tag latest if
+// it has none.
 func FullName(name string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(name)
 	if err != nil {
@@ -287,20 +285,20 @@ func FullName(name string) (string, error) {
 	return full, nil
 }
 
-// fromDefault finds a Containerfile that stands on the default image.
+// fromDefault matches a Containerfile that is based on the default image.
 var fromDefault = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?im)^[ \t]*FROM[ \t]+(--\S+[ \t]+)*["']?localhost/wisbox(:latest)?["']?([ \t]|\r?$)`)
 })
 
-// needDefault gives the default image the name that the Containerfile means. The
-// wisbox of another version may have it.
+// needDefault gives the default image the name that the Containerfile uses, which the image of another version may
+// have.
 func needDefault(ctx context.Context, b Builder, containerfile []byte) error {
 	if !fromDefault().Match(containerfile) {
 		return nil
 	}
 	info, err := b.ImageInfo(ctx, Default)
 	if errors.Is(err, sandbox.ErrNotFound) {
-		return tool.Errorf(tool.Unavailable, "Containerfile: it begins from wisbox's image, which is not there; make that, once, with: wisbox image build")
+		return tool.Errorf(tool.Unavailable, "Containerfile: its base is wisbox's image, which doesn't exist yet; build that once with: wisbox image build")
 	}
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package images
 
 import (
+	"archive/tar"
 	"context"
 	"errors"
 	"io"
@@ -17,7 +18,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// tree makes a directory of files.
+// tree creates a directory of files.
 func tree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -100,14 +101,14 @@ func TestWhatCanNotBeBuiltIsSaidBeforeAByteGoes(t *testing.T) {
 		kind tool.Kind
 		says string
 	}{
-		"no folder":        {FileOptions{Context: good + "/none"}, tool.NotFound, "no such folder"},
+		"not a folder":     {FileOptions{Context: good + "/none"}, tool.NotFound, "folder not found"},
 		"a file for it":    {FileOptions{Context: good + "/f"}, tool.NotDir, "-f"},
-		"a URL":            {FileOptions{Context: "https://example.com/x.git"}, tool.Invalid, "no folder"},
+		"a URL":            {FileOptions{Context: "https://example.com/x.git"}, tool.Invalid, "not a folder"},
 		"no Containerfile": {FileOptions{Context: tree(t, nil)}, tool.NotFound, "neither a Containerfile nor a Dockerfile"},
-		"not there":        {FileOptions{File: good + "/none"}, tool.NotFound, "no such file"},
+		"not there":        {FileOptions{File: good + "/none"}, tool.NotFound, "file not found"},
 		"a folder for it":  {FileOptions{File: good}, tool.IsDir, "name the file"},
 		"empty":            {FileOptions{Stdin: strings.NewReader(" \n")}, tool.Invalid, "FROM"},
-		"no text":          {FileOptions{Stdin: strings.NewReader("\x7fELF\x00")}, tool.Invalid, "no text"},
+		"not text":         {FileOptions{Stdin: strings.NewReader("\x7fELF\x00")}, tool.Invalid, "not text"},
 		"huge":             {FileOptions{Stdin: strings.NewReader(strings.Repeat("#", maxContainerfile+1))}, tool.TooLarge, "1 MiB"},
 		"too many bytes":   {FileOptions{Context: good, MaxContext: 20}, tool.TooLarge, "--max-context"},
 		"a link out of it": {FileOptions{Context: out}, tool.Escape, "d/link"},
@@ -181,7 +182,7 @@ func TestWithoutATagTheNameFollowsTheContent(t *testing.T) {
 	assert.NotEqual(t, second, build(nil))
 }
 
-// shrinking is a builder that cuts a file of the context before it reads it.
+// shrinking is a builder that truncates a file of the context before reading it.
 type shrinking struct {
 	*store
 	path string
@@ -200,6 +201,35 @@ func TestAFileThatShrinksMeanwhileIsNamed(t *testing.T) {
 	_, err := BuildFile(t.Context(), &shrinking{newStore(), filepath.Join(dir, "f")}, &FileOptions{Context: dir, Tag: "x"})
 	assert.Equal(t, tool.Conflict, tool.KindOf(err))
 	assert.ErrorContains(t, err, "context: f changed")
+}
+
+// reading is a builder that records the end of its context.
+type reading struct {
+	*store
+	end error
+}
+
+func (s *reading) BuildImage(_ context.Context, r io.Reader, _ sandbox.ImageBuild) error {
+	for tr := tar.NewReader(r); s.end == nil; {
+		_, s.end = tr.Next()
+	}
+	return nil
+}
+
+// TestAFileThatChangesAfterTheApprovalIsNotBuilt, even if it keeps its size: the builder gets an incomplete context.
+func TestAFileThatChangesAfterTheApprovalIsNotBuilt(t *testing.T) {
+	dir := tree(t, map[string]string{"Containerfile": fromScratch, "f": "mine"})
+	s := &reading{store: newStore()}
+	_, err := BuildFile(t.Context(), s, &FileOptions{Context: dir, Approve: func(string) error {
+		return os.WriteFile(filepath.Join(dir, "f"), []byte("evil"), 0o644)
+	}})
+	assert.Equal(t, tool.Conflict, tool.KindOf(err), "%v", err)
+	assert.ErrorContains(t, err, "nothing was built; build again")
+	assert.ErrorIs(t, s.end, err)
+	s.end = nil
+	_, err = BuildFile(t.Context(), s, &FileOptions{Context: dir, Approve: func(string) error { return nil }})
+	assert.ErrorIs(t, err, sandbox.ErrNotFound, "it built nothing")
+	assert.ErrorIs(t, s.end, io.EOF)
 }
 
 func TestABuilderThatReadsNothingEndsTheSending(t *testing.T) {

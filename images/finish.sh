@@ -98,6 +98,7 @@ complete_python
 install_pip
 compile_python
 cp "$here/gitconfig" /etc/gitconfig
+install -m 644 "$here/profile" /etc/profile
 cp "$here/apt.conf" /etc/apt/apt.conf.d/90wisbox
 save_lisp_core
 add_user

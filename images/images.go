@@ -1,13 +1,11 @@
-// Package images makes the container images that sessions run in. The default one
-// is Debian with Python 3.12, bash, git, ripgrep, SBCL and what a developer
-// expects, from one Containerfile; presets add packages to it; and a person's own
-// Containerfile makes any other. It says too what each image of the store is, and
-// which of them may go.
+// Package images builds the container images for sessions. The default one is Debian with Python 3.12, bash, git,
+// ripgrep, SBCL and common developer tools, from one Containerfile; presets add packages to it, and users can build
+// others from their own Containerfiles. The package also classifies the images of the store, and decides which of them
+// may be removed.
 //
-// The base is docker.io/library/python:3.12-slim where a registry answers. Where
-// none does, a base of the same shape is made from Debian's packages (mmdebstrap)
-// and a relocatable CPython (a Go module): the same command works on a machine
-// that reaches nothing but a Debian mirror and a Go module proxy.
+// The base is docker.io/library/python:3.12-slim if a registry answers. Otherwise a base of the same form is built from
+// Debian's packages (mmdebstrap) and a relocatable CPython (a Go module): the same command works on a machine that
+// reaches only a Debian mirror and a Go module proxy.
 //
 // The package knows nothing of Podman: it hands archives to a [Builder].
 package images
@@ -24,81 +22,76 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// Default is the image that sessions use when none is named. Its tag is a hash of
-// everything that the image is made from, so a new wisbox never runs in the image
+// Default is the default image of sessions. Its tag is a hash of all its inputs, so a new wisbox never uses the image
 // of an old one.
 var Default = "localhost/wisbox:" + inputs()[:12]
 
-// Latest is a second name of Default, for the FROM line of a Containerfile. The
-// wisbox that built last has it.
+// Latest is a second name of Default, for the FROM line of a Containerfile. It names the image that was built last.
 const Latest = "localhost/wisbox:latest"
 
 var ofAnyVersion = regexp.MustCompile(`^localhost/wisbox:[0-9a-f]{12}$`)
 
-// OfOtherVersion reports whether an image is what Default was in another version.
+// OfOtherVersion reports whether an image is the Default of another version.
 func OfOtherVersion(ref string) bool { return ref != Default && ofAnyVersion.MatchString(ref) }
 
-// Builder is the image store that Build works on; *podman.Backend is one. It is
-// called from one goroutine at a time.
+// Builder is the image store for Build; *podman.Backend is one. It is called from one goroutine at a time.
 type Builder interface {
-	// BuildImage builds a Containerfile of the tar and tags the result. The steps
-	// run with the host's network, unless the build says none.
+	// BuildImage builds a Containerfile of the tar and tags the result. The steps run with the host's network, unless
+	// the build has none.
 	BuildImage(ctx context.Context, contextTar io.Reader, build sandbox.ImageBuild) error
 	// ImageInfo describes an image of the store, or wraps sandbox.ErrNotFound.
 	ImageInfo(ctx context.Context, ref string) (sandbox.ImageInfo, error)
 	// PullImage fetches an image from its registry.
 	PullImage(ctx context.Context, ref string, opts *sandbox.PullOptions) error
-	// TagImage gives an image one more name, and takes it from the one that had it.
+	// TagImage gives an image another name. An image that had the name loses it.
 	TagImage(ctx context.Context, ref, name string) error
-	// LoadImage reads a docker-archive and returns the names it brought.
+	// LoadImage loads a docker-archive and returns the names in it.
 	LoadImage(ctx context.Context, archive io.Reader) ([]string, error)
 }
 
-// Preparer is a Builder that can make an image ready for sessions ahead of the
-// first one (a copy with shifted owners, where the store needs one).
+// Preparer is a Builder that can prepare an image before its first session (a copy with shifted owners, if the store
+// needs one).
 type Preparer interface {
 	PrepareImage(ctx context.Context, ref string) error
 }
 
-// Base says what the image is built on.
+// Base is the kind of base of an image.
 type Base string
 
 const (
-	BaseAuto     Base = ""         // the registry's where one answers, else Debian's
+	BaseAuto     Base = ""         // the registry's if one answers, else Debian's
 	BaseRegistry Base = "registry" // docker.io/library/python:3.12-slim
 	BaseDebian   Base = "debian"   // Debian's packages and a relocatable CPython
 )
 
 // Options of [Build]. Nil and zero work.
 type Options struct {
-	// Tag names the image; default Default.
+	// Tag is the image's name; default Default.
 	Tag string
-	// Base forces one of the two; default BaseAuto.
+	// Base forces a base; default BaseAuto.
 	Base Base
-	// Rebuild builds even where the tag exists, with fresh packages.
+	// Rebuild builds even if the tag exists, with fresh packages.
 	Rebuild bool
 	// Mirror is the Debian mirror of BaseDebian; default mmdebstrap's own.
 	Mirror string
-	// Progress gets one line for each thing that happens, from one goroutine at
-	// a time; nil drops them.
+	// Progress gets one line for each step, from one goroutine at a time; nil drops them.
 	Progress func(line string)
 }
 
-// Report says what a build made.
+// Report is the result of a build.
 type Report struct {
 	Image string `json:"image"`
 	ID    string `json:"id"`
 	Size  int64  `json:"size_bytes"`
-	// Base of the default image, and of the one that a preset stands on.
+	// Base of the default image, also of the one below a preset.
 	Base     Base          `json:"base,omitempty"`
 	With     []string      `json:"with,omitempty"` // the presets
-	Cached   bool          `json:"cached"`         // it was there: nothing was built
+	Cached   bool          `json:"cached"`         // the image existed: nothing was built
 	Duration time.Duration `json:"duration_ns"`
 }
 
-// Build makes the image unless the store has it. It takes a minute or so the
-// first time. When ctx ends or a step fails, the tag is not made; what was
-// finished (the base) stays and is used by the next Build.
+// Build builds the image unless the store has it. It takes about a minute the first time. If ctx ends or a step fails,
+// there is no tag; a finished base stays for the next Build.
 func Build(ctx context.Context, b Builder, opts *Options) (Report, error) {
 	bd := newBuild(b, opts)
 	start := time.Now()
@@ -110,7 +103,7 @@ func Build(ctx context.Context, b Builder, opts *Options) (Report, error) {
 	return report, nil
 }
 
-// build is one Build under way.
+// build is a running Build.
 type build struct {
 	Builder
 	opts  Options
@@ -135,7 +128,7 @@ func (b *build) run(ctx context.Context) (Report, error) {
 	switch b.opts.Base {
 	case BaseAuto, BaseRegistry, BaseDebian:
 	default:
-		return Report{}, fmt.Errorf("unknown base %q: it is registry or debian", b.opts.Base)
+		return Report{}, fmt.Errorf("unknown base %q; it must be registry or debian", b.opts.Base)
 	}
 	if report, ok, err := b.cached(ctx); ok || err != nil {
 		return report, err
@@ -144,7 +137,7 @@ func (b *build) run(ctx context.Context) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	before, _ := b.ImageInfo(ctx, b.opts.Tag) // without one there is nothing to remove later
+	before, _ := b.ImageInfo(ctx, b.opts.Tag) // on an error there is nothing to remove later
 	args := map[string]string{"BASE": ref, "BASE_KIND": string(kind), "INPUTS": inputs()}
 	if err := b.BuildImage(ctx, contextTar(), sandbox.ImageBuild{Tag: b.opts.Tag, Args: args, Progress: b.say}); err != nil {
 		return Report{}, err
@@ -179,7 +172,7 @@ func tagLatest(ctx context.Context, b Builder, id string) error {
 	return b.TagImage(ctx, id, Latest)
 }
 
-// cached reports an image that was built from the same inputs before.
+// cached reports whether the image was already built from the same inputs.
 func (b *build) cached(ctx context.Context) (Report, bool, error) {
 	info, err := b.ImageInfo(ctx, b.opts.Tag)
 	switch {
@@ -217,8 +210,8 @@ func prepare(ctx context.Context, b any, ref string) error {
 	return nil
 }
 
-// removeReplaced removes the image that had the tag before and has no name now,
-// where a build of ours made it under that name alone and no container has it.
+// removeReplaced removes the image that had the tag before and has no name now, if one of our builds made it with only
+// that name and no container uses it.
 func removeReplaced(ctx context.Context, b Builder, before sandbox.ImageInfo, now string, say func(string)) {
 	store, ok := b.(Store)
 	if !ok || before.ID == "" || before.ID == now || !wholly(before) {

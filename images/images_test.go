@@ -21,7 +21,7 @@ type store struct {
 	buildErr error
 	builtOn  []string
 	prepared []string
-	context  map[string]string // the last build's files
+	context  map[string]string // files of the last build
 	build    sandbox.ImageBuild
 	tagged   []string
 }
@@ -89,7 +89,7 @@ func readTar(r io.Reader) map[string]string {
 	}
 }
 
-// testBuild is a build with neither network nor mmdebstrap.
+// testBuild returns a build without network and mmdebstrap.
 func testBuild(s *store, registry error, opts *Options) (*build, *[]string) {
 	var lines []string
 	o := *opts
@@ -113,7 +113,7 @@ func TestBuildTakesTheRegistrysBaseWhereOneAnswers(t *testing.T) {
 	require.Equal(t, Report{Image: Default, ID: "built", Size: 42, Base: BaseRegistry}, report)
 	require.Equal(t, []string{registryRef}, s.builtOn)
 	require.Equal(t, []string{Default}, s.prepared)
-	require.Equal(t, []string{"built " + Latest}, s.tagged, "FROM lines have a name that stays")
+	require.Equal(t, []string{"built " + Latest}, s.tagged, "FROM lines have a stable name")
 	require.Contains(t, *lines, "base: "+registryRef)
 }
 
@@ -212,7 +212,7 @@ func TestTheContextHoldsWhatTheContainerfileCopies(t *testing.T) {
 	b, _ := testBuild(s, nil, &Options{})
 	_, err := b.run(t.Context())
 	require.NoError(t, err)
-	for _, name := range []string{"Containerfile", "finish.sh", "packages.txt", "sitecustomize.py", "ensurepip.py", "_distutils_system_mod.py", "pip.conf", "apt.conf", "gitconfig"} {
+	for _, name := range []string{"Containerfile", "finish.sh", "packages.txt", "sitecustomize.py", "ensurepip.py", "_distutils_system_mod.py", "pip.conf", "apt.conf", "gitconfig", "profile"} {
 		require.NotEmpty(t, s.context[name], name)
 	}
 	require.Equal(t, string(Containerfile()), s.context["Containerfile"])

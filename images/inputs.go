@@ -13,14 +13,13 @@ import (
 	"github.com/wisbox/wisbox/evaltool/lisp/driver"
 )
 
-//go:embed Containerfile finish.sh packages.txt sitecustomize.py ensurepip.py _distutils_system_mod.py pip.conf apt.conf gitconfig
+//go:embed Containerfile finish.sh packages.txt sitecustomize.py ensurepip.py _distutils_system_mod.py pip.conf apt.conf gitconfig profile
 var files embed.FS
 
-// Containerfile is the recipe, for those who build the image in another way: its
-// context is the directory that it lies in.
+// Containerfile returns the recipe, for other ways to build the image: its context is the directory that contains it.
 func Containerfile() []byte { return mustRead("Containerfile") }
 
-// inputs is a hash of all that the image is made from.
+// inputs returns a hash of all inputs of the image.
 var inputs = sync.OnceValue(func() string {
 	h := sha256.New()
 	_, _ = io.Copy(h, contextTar())
@@ -28,7 +27,7 @@ var inputs = sync.OnceValue(func() string {
 	return hex.EncodeToString(h.Sum(nil))
 })
 
-// contextTar is the build context: the same bytes every time.
+// contextTar returns the build context: the same bytes every time.
 func contextTar() io.Reader {
 	var buf bytes.Buffer
 	tw := tar.NewWriter(&buf)

@@ -10,49 +10,48 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// Labels of what wisbox makes. An image that somebody has made on top of one of ours
-// has them too, but other names.
+// Labels of images built by wisbox. An image based on one of ours has them too, but has other names.
 const (
-	labelInputs = "wisbox.inputs" // the whole hash that the default image's tag is the beginning of
+	labelInputs = "wisbox.inputs" // the complete hash whose beginning is the default image's tag
 	labelRecipe = "wisbox.recipe" // likewise its base's
 	labelPreset = "wisbox.preset" // likewise a preset's
 	labelWith   = "wisbox.with"   // the names of the presets
-	labelBuilt  = "wisbox.built"  // the name that a person's build gave
+	labelBuilt  = "wisbox.built"  // the name that a user's build gave
 	labelBase   = "wisbox.base"   // the Base of the default image
 
 	labelTemplate = "wisbox.template" // the name of a template's image
-	labelStart    = "wisbox.start"    // what its sandboxes begin with
-	labelReady    = "wisbox.ready"    // what succeeds when that is ready
+	labelStart    = "wisbox.start"    // the program that its sandboxes start
+	labelReady    = "wisbox.ready"    // the check that succeeds when that is ready
 )
 
-// Kind says what an image is made of.
+// Kind is the origin of an image.
 type Kind string
 
 // The kinds of images.
 const (
-	KindDefault Kind = "default" // what sessions run in when none is named
-	KindBase    Kind = "base"    // what that one stands on
-	KindPreset  Kind = "preset"  // the default one and more packages
-	KindBuilt   Kind = "built"   // from a person's Containerfile, by wisbox
+	KindDefault Kind = "default" // the default of sessions
+	KindBase    Kind = "base"    // the base of that one
+	KindPreset  Kind = "preset"  // the default one with further packages
+	KindBuilt   Kind = "built"   // built by wisbox from a user's Containerfile
 	KindPulled  Kind = "pulled"  // its name begins with a registry
-	KindOther   Kind = "other"   // made on this machine by other means
+	KindOther   Kind = "other"   // built on this machine by other means
 
-	KindTemplate Kind = "template" // of a template that a client of a server built
+	KindTemplate Kind = "template" // a template that a client of a server built
 )
 
-// State says what an image is to this wisbox.
+// State is the relation of an image to this wisbox.
 type State string
 
 // The states of an image.
 const (
 	Current State = "current" // this wisbox's own default, its base, or a preset on it
-	Old     State = "old"     // another wisbox's
-	Other   State = "other"   // no version of wisbox needs it: a person does
+	Old     State = "old"     // of another wisbox version
+	Other   State = "other"   // no version of wisbox needs it, but a user may
 )
 
 var ours = regexp.MustCompile(`^localhost/wisbox(-base|-with)?:(?:[a-z]+-)*([0-9a-f]{12})$`)
 
-// identify takes for ours only what has the one name that its own label begins.
+// identify recognizes an image as ours only if it has the only name that its own label begins.
 func identify(info sandbox.ImageInfo) (Kind, State) {
 	tags := slices.DeleteFunc(slices.Clone(info.Tags), func(t string) bool { return t == Latest })
 	if len(tags) == 1 {
@@ -61,7 +60,7 @@ func identify(info sandbox.ImageInfo) (Kind, State) {
 		}
 	}
 	switch built := info.Labels[labelBuilt]; {
-	case strings.HasPrefix(built, "localhost/") && slices.Contains(tags, built): // what is pulled may claim anything
+	case strings.HasPrefix(built, "localhost/") && slices.Contains(tags, built): // a pulled image may claim anything
 		return KindBuilt, Other
 	case slices.ContainsFunc(tags, IsTemplate):
 		return KindTemplate, Other
@@ -95,7 +94,7 @@ func identifyOurs(tag string, labels map[string]string) (Kind, State) {
 	return kind, Old
 }
 
-// wholly reports whether an image is of a build of ours and has no name but that.
+// wholly reports whether an image comes from one of our builds and has no other name.
 func wholly(info sandbox.ImageInfo) bool {
 	switch kind, _ := identify(info); kind {
 	case KindDefault, KindBase, KindPreset:
@@ -106,9 +105,8 @@ func wholly(info sandbox.ImageInfo) bool {
 	return false
 }
 
-// Registry is the registry that an image's name begins with, as docker.io or
-// localhost:5000. It is "" for an id, for a name without one and for those below
-// localhost/, which are made on this machine: none of these is ever pulled.
+// Registry returns the registry of an image's name, e.g. docker.io or localhost:5000. It is "" for an ID, for a name
+// without a registry, and for names below localhost/, which are built on this machine: these are never pulled.
 func Registry(ref string) string {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
@@ -121,7 +119,7 @@ func Registry(ref string) string {
 	return domain
 }
 
-// Suggest is the full name that a short one most likely means.
+// Suggest returns the full name that a short one most likely stands for.
 func Suggest(ref string) string {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
@@ -130,8 +128,8 @@ func Suggest(ref string) string {
 	return reference.TagNameOnly(named).String()
 }
 
-// bears reports whether ref is what a person wrote for the image: a name of its, whole
-// or without tag or host, or the beginning of its id.
+// bears reports whether ref refers to the image: one of its names, complete or without tag or host, or the beginning of
+// its ID.
 func bears(info sandbox.ImageInfo, ref string) bool {
 	if ref == "" {
 		return false

@@ -10,7 +10,7 @@ const (
 	tailLines = 8
 )
 
-// lineWriter calls line for each line that is written to it.
+// lineWriter calls line for each line written to it.
 type lineWriter struct {
 	line func(string)
 	rest []byte
@@ -39,7 +39,7 @@ func (w *lineWriter) emit(b []byte) {
 	}
 }
 
-// tail keeps the last lines, for an error's text.
+// tail holds the last lines, for an error's text.
 type tail []string
 
 func (t *tail) add(line string) {

@@ -10,34 +10,34 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// Store is the image store that List and Prune work on; *podman.Backend is one.
+// Store is the image store for List and Prune; *podman.Backend is one.
 type Store interface {
-	// Images are all of them.
+	// Images returns all images.
 	Images(ctx context.Context) ([]sandbox.ImageInfo, error)
-	// RemoveImage removes an image by its id, unless a container has it or it has
-	// several names: then the error wraps sandbox.ErrExists.
+	// RemoveImage removes an image by its ID. If a container uses it or it has several names, the error wraps
+	// sandbox.ErrExists.
 	RemoveImage(ctx context.Context, id string) error
 }
 
-// Image is one image that sessions can run in, or that one of them stands on.
+// Image is an image for sessions, or the base of one.
 type Image struct {
-	Name    string    `json:"image"` // "" where it has none
+	Name    string    `json:"image"` // "" if it has none
 	ID      string    `json:"id"`
 	Kind    Kind      `json:"kind"`
 	State   State     `json:"state"`
-	Size    int64     `json:"size_bytes"` // with what it shares with its base
+	Size    int64     `json:"size_bytes"` // including the layers of its base
 	Created time.Time `json:"created_at"`
 	// UsedBy are the sessions that were created with it.
 	UsedBy []string `json:"used_by,omitempty"`
-	// Kept says why Prune has not removed it.
+	// Kept is the reason why Prune has not removed it.
 	Kept string `json:"kept,omitempty"`
 
-	wholly bool // of ours and under that name alone
+	wholly bool // built by wisbox, and has only that name
 	latest bool
 }
 
-// List gives the images of the store that have a name, and those without one that
-// stand on wisbox's, the newest first. sessions has the image of each session.
+// List returns the images of the store that have a name, and unnamed ones based on wisbox's, the newest first. sessions
+// maps each session to its image.
 func List(ctx context.Context, s Store, sessions map[string]string) ([]Image, error) {
 	found, err := s.Images(ctx)
 	if err != nil {
@@ -69,23 +69,22 @@ func imageOf(info sandbox.ImageInfo, sessions map[string]string) Image {
 
 // PruneOptions of [Prune]. nil and zero work.
 type PruneOptions struct {
-	// DryRun only says what would go, and doesn't know of containers.
+	// DryRun only lists the images to remove; it ignores containers.
 	DryRun bool
-	// All takes this version's presets and what was built from Containerfiles, too.
+	// All also removes this version's presets and images built from Containerfiles.
 	All bool
 }
 
-// Pruned is what Prune has done.
+// Pruned is the result of Prune.
 type Pruned struct {
 	Removed []Image `json:"removed"`
-	// Kept are those that would have gone and stay, and why.
+	// Kept lists the images that could not be removed, with the reason.
 	Kept   []Image `json:"kept"`
 	DryRun bool    `json:"dry_run"`
 }
 
-// Prune removes the images that other versions of wisbox have made, but for those
-// that a container or one of the sessions has. It stops at the first error. What
-// wisbox didn't make stays, and so does what has another name too.
+// Prune removes the images of other versions of wisbox, except those that a container or one of the sessions uses. It
+// stops at the first error. It keeps images that wisbox didn't build or that have another name.
 func Prune(ctx context.Context, s Store, sessions map[string]string, opts *PruneOptions) (*Pruned, error) {
 	if opts == nil {
 		opts = &PruneOptions{}
@@ -95,7 +94,7 @@ func Prune(ctx context.Context, s Store, sessions map[string]string, opts *Prune
 		return nil, err
 	}
 	p := &Pruned{Removed: []Image{}, Kept: []Image{}, DryRun: opts.DryRun}
-	slices.SortStableFunc(found, func(a, b Image) int { return floor(a) - floor(b) }) // what others stand on goes last
+	slices.SortStableFunc(found, func(a, b Image) int { return floor(a) - floor(b) }) // bases of other images go last
 	for _, i := range found {
 		if !opts.takes(i) {
 			continue
@@ -116,7 +115,7 @@ func (o *PruneOptions) takes(i Image) bool {
 	return i.wholly && (i.State == Old || o.All && (i.Kind == KindPreset || i.Kind == KindBuilt))
 }
 
-// remove removes one image, or says why it stays.
+// remove removes one image, or returns the reason why it stays.
 func (p *Pruned) remove(ctx context.Context, s Store, i Image) (kept string, err error) {
 	above := func(k Image) bool { return floor(k) < floor(i) && (floor(i) == floorBase || k.State == Old) }
 	switch {
@@ -124,7 +123,7 @@ func (p *Pruned) remove(ctx context.Context, s Store, i Image) (kept string, err
 		return "a session was created with it", nil
 	case i.latest:
 		return Latest + " is a name of it; wisbox image build gives that to this version's", nil
-	case i.Kind != KindBuilt && slices.ContainsFunc(p.Kept, above): // it would lose its name and no bytes
+	case i.Kind != KindBuilt && slices.ContainsFunc(p.Kept, above): // it would only lose its name, and free no bytes
 		return "an image that stays may stand on it", nil
 	case p.DryRun:
 		return "", nil
@@ -136,7 +135,7 @@ func (p *Pruned) remove(ctx context.Context, s Store, i Image) (kept string, err
 	return "", err
 }
 
-// Floors of images: each stands on those of a higher number alone.
+// Floors of images: each is based only on those with a higher number.
 const (
 	floorBuilt = iota
 	floorPreset

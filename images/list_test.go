@@ -47,7 +47,7 @@ func newShelf() *shelf {
 	return &shelf{images: []sandbox.ImageInfo{
 		image("base-old", labelRecipe, long(base), "localhost/wisbox-base:"+base),
 		image("current", labelInputs, inputs(), Default),
-		image("base-current", labelRecipe, "x", debianRef()), // its label is not what its name says: not ours
+		image("base-current", labelRecipe, "x", debianRef()), // its label doesn't match its name: not ours
 		image("old", labelInputs, long(a), "localhost/wisbox:"+a),
 		image("session's", labelInputs, long(b), "localhost/wisbox:"+b),
 		image("container's", labelInputs, long(c), "localhost/wisbox:"+c),
@@ -67,7 +67,7 @@ func TestPruneTakesOnlyWhatIsOursAndNobodyUses(t *testing.T) {
 	told, err := Prune(t.Context(), s, sessions, &PruneOptions{DryRun: true})
 	require.NoError(t, err)
 	assert.Equal(t, before, s.ids(), "a dry run removes nothing")
-	assert.Equal(t, []string{"container's", "old"}, names(told.Removed), "it can't know of containers")
+	assert.Equal(t, []string{"container's", "old"}, names(told.Removed), "it ignores containers")
 
 	done, err := Prune(t.Context(), s, sessions, nil)
 	require.NoError(t, err)
@@ -106,7 +106,7 @@ func names(images []Image) (ids []string) {
 	return ids
 }
 
-// shelves are a store that also removes.
+// shelves is a store that also removes images.
 type shelves struct {
 	*store
 	removed []string

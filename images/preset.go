@@ -20,28 +20,28 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Preset is a set of packages that the default image can have in addition.
+// Preset is a set of additional packages for the default image.
 type Preset struct {
 	Name   string
-	What   string   // in a few words
+	What   string   // short description
 	Debian []string // packages of Debian
 	Python []string // packages from an index, for the image's own Python
-	// DebianPython are packages of Debian for its own Python, where the image has that.
+	// DebianPython lists packages of Debian for its own Python, if the image has that.
 	DebianPython []string
 }
 
-// Presets are all that there are.
+// Presets lists all presets.
 var Presets = []Preset{
 	{Name: "build", What: "a C and C++ compiler, make, CMake, pkg-config", Debian: []string{"build-essential", "cmake", "pkg-config"}},
 	{Name: "data", What: "NumPy, pandas, Matplotlib", Python: []string{"numpy", "pandas", "matplotlib"}, DebianPython: []string{"python3-numpy", "python3-pandas", "python3-matplotlib"}},
 	{Name: "node", What: "Node.js and npm", Debian: []string{"nodejs", "npm"}},
 }
 
-// DebianPython is the preset with Debian's Python in place of the image's own, whose
-// packages are then Debian's too: for machines that reach no index of Python packages.
+// DebianPython is the preset with Debian's Python and its packages in place of the image's own, for machines that reach
+// no index of Python packages.
 const DebianPython = "debian-python"
 
-// debianPython is chosen by a flag of its own, so Presets doesn't list it.
+// debianPython has its own flag, so Presets doesn't list it.
 var debianPython = Preset{Name: DebianPython, Debian: []string{"python3", "python3-asteval", "python3-pip", "python3-venv", "python-is-python3"}}
 
 //go:embed with
@@ -49,31 +49,31 @@ var presetFiles embed.FS
 
 // PresetOptions of [BuildPreset].
 type PresetOptions struct {
-	// With are the presets' names, as ParseWith gives them, DebianPython among them.
+	// With lists the presets' names as returned by ParseWith, which may include DebianPython.
 	With []string
-	// Tag names the image; default PresetName.
+	// Tag is the image's name; default PresetName.
 	Tag string
-	// Base and Mirror are those of Options, where the default image has to be made.
+	// Base and Mirror are as in Options, if the default image has to be built.
 	Base   Base
 	Mirror string
-	// Rebuild installs anew, with fresh packages.
+	// Rebuild installs the packages again, in their newest versions.
 	Rebuild bool
-	// Wheels is a folder with wheels for Python 3.12: Python's packages come from
-	// there and, unless Index is set, from nowhere else.
+	// Wheels is a folder with wheels for Python 3.12: Python's packages come from there, and only from there unless
+	// Index is set.
 	Wheels string
 	// Index is the URL of an index of Python packages. Default: pip's own.
 	Index string
-	// Progress gets one line for each thing that happens.
+	// Progress gets one line for each step.
 	Progress func(line string)
 }
 
-// ParseWith reads a list as node,build: known names, each once, in order.
+// ParseWith parses a list such as node,build, and returns the known names, each once, in order.
 func ParseWith(list string) ([]string, error) {
 	var found []string
 	for name := range strings.SplitSeq(list, ",") {
 		name = strings.TrimSpace(name)
 		if name != DebianPython && !slices.ContainsFunc(Presets, func(p Preset) bool { return p.Name == name }) {
-			return nil, tool.Errorf(tool.Invalid, "with is %q, and there is no preset %q; the presets are %s", list, name, strings.Join(PresetNames(), ", ")).In("with")
+			return nil, tool.Errorf(tool.Invalid, "with is %q: unknown preset %q; the presets are %s", list, name, strings.Join(PresetNames(), ", ")).In("with")
 		}
 		found = append(found, name)
 	}
@@ -81,7 +81,7 @@ func ParseWith(list string) ([]string, error) {
 	return slices.Compact(found), nil
 }
 
-// PresetNames are the names of Presets.
+// PresetNames returns the names of Presets.
 func PresetNames() []string {
 	var all []string
 	for _, p := range Presets {
@@ -90,8 +90,8 @@ func PresetNames() []string {
 	return all
 }
 
-// PresetName is the image of presets. It ends in a hash of all that the image is made
-// from, this version's default image too.
+// PresetName returns the image name of presets. It ends in a hash of all inputs of the image, including this version's
+// default image.
 func PresetName(with []string) string {
 	return "localhost/wisbox-with:" + strings.Join(with, "-") + "-" + presetInputs(with)[:12]
 }
@@ -103,7 +103,7 @@ func presetInputs(with []string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// presetTar is the build context of presets: the same bytes every time.
+// presetTar returns the build context of presets: the same bytes every time.
 func presetTar(with []string, more map[string][]byte) []byte {
 	var debian, python []string
 	for _, p := range append(slices.Clip(Presets), debianPython) {
@@ -140,8 +140,8 @@ func lines(words []string) []byte {
 	return []byte(strings.Join(words, "\n") + "\n")
 }
 
-// BuildPreset makes the image of presets unless the store has it, and the default
-// image before, where that isn't there. Its errors are [*tool.Error]s, or the Builder's.
+// BuildPreset builds the image of presets unless the store has it, and first the default image if that is missing. Its
+// errors are [*tool.Error]s, or the Builder's.
 func BuildPreset(ctx context.Context, b Builder, opts *PresetOptions) (Report, error) {
 	start := time.Now()
 	with, err := ParseWith(strings.Join(opts.With, ","))
@@ -192,7 +192,7 @@ func BuildPreset(ctx context.Context, b Builder, opts *PresetOptions) (Report, e
 func installPreset(ctx context.Context, b Builder, tag string, with []string, more map[string][]byte, say func(string)) error {
 	labels := map[string]string{labelWith: strings.Join(with, ","), labelPreset: presetInputs(with)}
 	if tag != PresetName(with) {
-		labels[labelBuilt] = tag // a person chose the name: it is theirs
+		labels[labelBuilt] = tag // a user chose the name, so it is the user's image
 	}
 	err := b.BuildImage(ctx, bytes.NewReader(presetTar(with, more)), sandbox.ImageBuild{
 		Tag: tag, Args: map[string]string{"BASE": Default}, Labels: labels, Explain: true, Progress: say,
@@ -202,9 +202,9 @@ func installPreset(ctx context.Context, b Builder, tag string, with []string, mo
 	case err == nil:
 		return nil
 	case strings.Contains(err.Error(), "exit status 71"):
-		return tool.Errorf(tool.Unavailable, "with %s: Debian's packages could not be installed, the lines above say why; check the way to a Debian mirror", names).Because(err)
+		return tool.Errorf(tool.Unavailable, "with %s: Debian's packages could not be installed, see the lines above; check the connection to a Debian mirror", names).Because(err)
 	case strings.Contains(err.Error(), "exit status 72"):
-		return tool.Errorf(tool.Unavailable, "with %s: pip could not install Python's packages, the lines above say why; name an index that this machine reaches with --pip-index, or a folder of wheels for Python 3.12 with --wheels", names).Because(err)
+		return tool.Errorf(tool.Unavailable, "with %s: pip could not install Python's packages, see the lines above; name an index that this machine reaches with --pip-index, or a folder of wheels for Python 3.12 with --wheels", names).Because(err)
 	}
 	return err
 }
@@ -215,7 +215,7 @@ const (
 	maxWheelBytes = 512 << 20
 )
 
-// python gives what pip gets beside the names: where to look.
+// python returns pip's configuration and wheels.
 func (o *PresetOptions) python(with []string) (map[string][]byte, error) {
 	more := map[string][]byte{}
 	if o.Wheels == "" && o.Index == "" {
@@ -246,7 +246,7 @@ func (o *PresetOptions) python(with []string) (map[string][]byte, error) {
 func readWheels(dir string, into map[string][]byte) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return tool.Errorf(tool.NotFound, "wheels is %s, which is no folder that can be read; name one with wheels for Python 3.12", dir).In("wheels").Because(err)
+		return tool.Errorf(tool.NotFound, "wheels is %s, which is not a folder that can be read; name one with wheels for Python 3.12", dir).In("wheels").Because(err)
 	}
 	var total int64
 	for _, e := range entries {
@@ -255,7 +255,7 @@ func readWheels(dir string, into map[string][]byte) error {
 			continue
 		}
 		if total += info.Size(); total > maxWheelBytes || len(into) == maxWheels {
-			return tool.Errorf(tool.TooLarge, "wheels is %s, which has more than %d wheels or 512 MiB; leave those there that the presets need", dir, maxWheels).In("wheels")
+			return tool.Errorf(tool.TooLarge, "wheels is %s, which has more than %d wheels or 512 MiB; keep only those that the presets need", dir, maxWheels).In("wheels")
 		}
 		if into["wheels/"+e.Name()], err = os.ReadFile(filepath.Join(dir, e.Name())); err != nil {
 			return tool.Errorf(tool.Permission, "wheels has %s, which can't be read; check its mode", e.Name()).In("wheels").Because(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// stocked is a store that has the default image.
+// stocked returns a store that has the default image.
 func stocked() *store {
 	s := newStore()
 	s.images[Default] = sandbox.ImageInfo{ID: "default", Labels: map[string]string{labelInputs: inputs(), labelBase: "debian"}}
@@ -47,7 +47,7 @@ func TestAPresetIsBuiltOnce(t *testing.T) {
 	assert.Len(t, s.builtOn, 2)
 }
 
-// TestDebiansPythonHasDebiansPackages, and pip's are not asked for.
+// TestDebiansPythonHasDebiansPackages, and pip installs none.
 func TestDebiansPythonHasDebiansPackages(t *testing.T) {
 	with, err := ParseWith("data," + DebianPython)
 	require.NoError(t, err)
@@ -103,7 +103,7 @@ func TestWheelsAndIndexesReachPipAndStayOutOfTheImage(t *testing.T) {
 	assert.Equal(t, "zip", s.context["wheels/numpy-1-py3-none-any.whl"])
 	assert.NotContains(t, s.context, "wheels/README")
 	assert.Equal(t, "[global]\nno-index = true\nfind-links = /context/wheels\n", s.context["pip.conf"])
-	assert.NotContains(t, s.context["Containerfile"], "COPY", "what is copied stays in the image, with the index's password")
+	assert.NotContains(t, s.context["Containerfile"], "COPY", "copied files stay in the image, with the index's password")
 
 	s = stocked()
 	_, err = BuildPreset(t.Context(), s, &PresetOptions{With: []string{"data"}, Wheels: dir, Index: "https://me:a%20b@pypi.example/simple"})
@@ -115,7 +115,7 @@ func TestWheelsAndIndexesReachPipAndStayOutOfTheImage(t *testing.T) {
 
 	for name, opts := range map[string]PresetOptions{
 		"no wheels":           {With: []string{"data"}, Wheels: tree(t, map[string]string{"a": "1"})},
-		"no folder":           {With: []string{"data"}, Wheels: dir + "/none"},
+		"not a folder":        {With: []string{"data"}, Wheels: dir + "/none"},
 		"nothing of Python":   {With: []string{"node"}, Wheels: dir},
 		"an index for Debian": {With: []string{"node"}, Index: "https://pypi.example"},
 		"two lines":           {With: []string{"data"}, Index: "x\nextra = y"},

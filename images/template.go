@@ -20,19 +20,19 @@ import (
 
 const templateRepository = "localhost/wisbox-template"
 
-// TemplateName is the image of a template that was built.
+// TemplateName returns the image name of a built template.
 func TemplateName(id string) string { return templateRepository + ":" + id }
 
 // IsTemplate reports whether an image is that of a template.
 func IsTemplate(ref string) bool { return strings.HasPrefix(ref, templateRepository+":") }
 
-// Program is what a template's sandboxes begin with.
+// Program is the program that a template's sandboxes start.
 type Program struct {
-	Start, Ready string // for bash; "" is none
-	Dir          string // where programs begin, "" for their home
+	Start, Ready string // for bash; "" means none
+	Dir          string // directory in which programs begin, "" for their home
 }
 
-// ProgramOf is that of a template's image.
+// ProgramOf returns the Program of a template's image.
 func ProgramOf(info sandbox.ImageInfo) Program {
 	return Program{Start: info.Labels[labelStart], Ready: info.Labels[labelReady], Dir: info.Workdir}
 }
@@ -40,29 +40,28 @@ func ProgramOf(info sandbox.ImageInfo) Program {
 // TemplateOptions of [BuildTemplate]. ID and Recipe are required.
 type TemplateOptions struct {
 	ID string
-	// Recipe has the steps. Check it first.
+	// Recipe has the steps. The caller checks it first.
 	Recipe *builds.Recipe
-	// Base is an image of the store, by its full name; default Default. Nothing is pulled.
+	// Base is the full name of an image in the store; default Default. It is never pulled.
 	Base string
-	// Own lets Base be the image of a template.
+	// Own allows a template's image as Base.
 	Own bool
-	// Start and Ready are what its sandboxes begin with; default the base's.
+	// Start and Ready are as in Program; default the base's.
 	Start, Ready string
-	// Network gives steps the host's network; else they have none.
+	// Network gives steps the host's network; otherwise they have none.
 	Network bool
-	// Memory, in bytes, and CPUs bound a step; 0 is no bound.
+	// Memory, in bytes, and CPUs bound a step; 0 means no limit.
 	Memory int64
 	CPUs   float64
-	// MaxDisk is that of [sandbox.ImageBuild].
+	// MaxDisk is as in [sandbox.ImageBuild].
 	MaxDisk int64
-	// Progress gets the output line by line, with the number of the step: 0 before the
-	// first, one more than there are after the last. nil drops it.
+	// Progress gets the output line by line, with the number of the step: 0 before the first, the number of steps plus
+	// one after the last. nil drops it.
 	Progress func(step int, line string)
 }
 
-// BuildTemplate makes the image of a template. Its Report's Size is what it adds to its
-// base. Errors of the recipe are [*builds.StepError]s, others [*tool.Error]s, or the Builder's. On
-// an error nothing is left.
+// BuildTemplate builds the image of a template. Its Report's Size excludes the base. Errors of the recipe are
+// [*builds.StepError]s, others [*tool.Error]s, or the Builder's. On an error nothing is left.
 func BuildTemplate(ctx context.Context, b Builder, o *TemplateOptions) (Report, error) {
 	start, tag := time.Now(), TemplateName(o.ID)
 	base, err := templateBase(ctx, b, o.Base, o.Own)
@@ -114,8 +113,8 @@ func sendRecipe(ctx context.Context, b Builder, recipe *builds.Recipe, text []by
 	return err
 }
 
-// templateBase finds the image that a template stands on, by a whole name: who can name an
-// image by the beginning of its ID reaches those of others, as who can name a template's.
+// templateBase finds the base image of a template by its complete name: with the beginning of an ID, or the name of a
+// template's image, a client could reach the images of others.
 func templateBase(ctx context.Context, b Builder, ref string, own bool) (sandbox.ImageInfo, error) {
 	if ref == "" {
 		ref = Default
@@ -133,12 +132,12 @@ func templateBase(ctx context.Context, b Builder, ref string, own bool) (sandbox
 		}
 	}
 	if ref == Default || own {
-		return sandbox.ImageInfo{}, tool.Errorf(tool.Unavailable, "the image %s is not there; make wisbox's, once, with: wisbox image build", ref)
+		return sandbox.ImageInfo{}, tool.Errorf(tool.Unavailable, "image %s not found; build wisbox's once with: wisbox image build", ref)
 	}
-	return sandbox.ImageInfo{}, tool.Errorf(tool.NotFound, "fromImage is %q, which is no image of the server's machine; leave it out, or have who runs the server fetch it with: wisbox image pull", ref).In("fromImage")
+	return sandbox.ImageInfo{}, tool.Errorf(tool.NotFound, "fromImage is %q, which is not an image of the server's machine; leave it out, or ask the server's operator to fetch it with: wisbox image pull", ref).In("fromImage")
 }
 
-// baseNames are what a name may stand for.
+// baseNames returns the full names for which a name may stand.
 func baseNames(ref string) []string {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
@@ -148,7 +147,7 @@ func baseNames(ref string) []string {
 	return []string{tagged.String(), "localhost/" + strings.TrimPrefix(reference.Path(tagged), "library/") + ":" + tagOf(tagged)}
 }
 
-// narrator says what a build does in the words of its recipe.
+// narrator describes the progress of a build in terms of its recipe.
 type narrator struct {
 	recipe *builds.Recipe
 	stepOf []int
@@ -177,7 +176,7 @@ func (n *narrator) line(line string) {
 		return
 	}
 	at, err := strconv.Atoi(m[1])
-	if err != nil || at >= len(n.stepOf) || n.stepOf[at] <= n.step { // a program may write such a line, too
+	if err != nil || at >= len(n.stepOf) || n.stepOf[at] <= n.step { // programs may print such lines, too
 		return
 	}
 	n.step = n.stepOf[at]
@@ -186,7 +185,7 @@ func (n *narrator) line(line string) {
 	}
 }
 
-// failure says which step failed.
+// failure returns the error of the step that failed.
 func (n *narrator) failure(err error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -204,15 +203,15 @@ func (n *narrator) failure(err error) error {
 	return &builds.StepError{Step: n.step, Err: failed}
 }
 
-// inPodman are places of the host in Podman's words.
+// inPodman matches host paths in Podman's messages.
 var inPodman = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`/(var|run|tmp|root|home)/\S*(storage|containers|buildah|libpod)\S*`)
 })
 
 func plainWords(s string) string { return inPodman().ReplaceAllString(s, "…") }
 
-// PruneTemplates removes the images of templates that keep doesn't want and nothing uses.
-// It goes on after an error.
+// PruneTemplates removes the images of templates for which keep returns false and that nothing uses. It continues after
+// an error.
 func PruneTemplates(ctx context.Context, s Store, keep func(info sandbox.ImageInfo, name string) bool) error {
 	all, err := s.Images(ctx)
 	if err != nil {
@@ -227,7 +226,7 @@ func PruneTemplates(ctx context.Context, s Store, keep func(info sandbox.ImageIn
 		}
 		seen[info.ID] = true
 		gone := s.RemoveImage(ctx, info.ID)
-		if !errors.Is(gone, sandbox.ErrExists) && !errors.Is(gone, sandbox.ErrNotFound) { // a container has it, or it went
+		if !errors.Is(gone, sandbox.ErrExists) && !errors.Is(gone, sandbox.ErrNotFound) { // a container uses it, or it is gone
 			err = errors.Join(err, gone)
 		}
 	}

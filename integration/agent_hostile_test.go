@@ -15,8 +15,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// attack starts a program that goes on until it is stopped, and gives that. It
-// calls up() once it is at work.
+// attack starts a program and returns a function that stops it. The program calls up() once it is attacking.
 func attack(t *testing.T, s *wisbox.Session, python string) (stop func()) {
 	t.Helper()
 	const up = "def up():\n    open('up', 'w').close()\n"
@@ -34,11 +33,11 @@ func attack(t *testing.T, s *wisbox.Session, python string) (stop func()) {
 	}
 }
 
-// TestProgramsCanNotTrace: what runs as uid 0 can't be traced, read or written;
-// and what the seccomp profile denies is denied for a program's own children too.
+// TestProgramsCanNotTrace: processes of uid 0 can't be traced, read or written, and the seccomp profile also applies to
+// a program's own children.
 func TestProgramsCanNotTrace(t *testing.T) {
 	s := open(t, nil)
-	call(t, s, "evaluate_python", args{"code": "1"}) // so that the warm interpreter is there
+	call(t, s, "evaluate_python", args{"code": "1"}) // starts the warm interpreter
 	call(t, s, "write_file", args{"file_path": "trace.py", "content": `
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
@@ -81,8 +80,8 @@ os.kill(own, 9)
 	require.Equal(t, "True\n", output(t, s, "python3 -S trace.py"))
 }
 
-// TestClosedStreamsEndNoCall: a program that closes its streams is waited for, and
-// one that gives them to a child that lives on is not.
+// TestClosedStreamsEndNoCall: a call waits for a program that closes its streams, and doesn't wait for a child that
+// inherits them.
 func TestClosedStreamsEndNoCall(t *testing.T) {
 	s := open(t, nil)
 	a := script(t, s, "echo out; exec <&- >&- 2>&-; sleep 0.3; touch done; exit 3")
@@ -93,7 +92,7 @@ func TestClosedStreamsEndNoCall(t *testing.T) {
 	require.Equal(t, "0\n", output(t, s, "ps -eo args | grep -c '[s]leep 600'; true"))
 }
 
-// TestSpinningProgramsHoldNoTimeout: as many as there may be, all at work.
+// TestSpinningProgramsHoldNoTimeout, with the maximum number of processes.
 func TestSpinningProgramsHoldNoTimeout(t *testing.T) {
 	s := open(t, nil)
 	a := call(t, s, "shell_execute", args{"timeout": 1, "commands": []string{"python3", "-S", "-c",
@@ -102,17 +101,17 @@ func TestSpinningProgramsHoldNoTimeout(t *testing.T) {
 	require.Equal(t, "hi\n", output(t, s, "echo hi"))
 }
 
-// TestMuchOutputCostsTheHostNoMemory: 1 GiB, and what comes without an end.
+// TestMuchOutputCostsTheHostNoMemory: 1 GiB, and endless output.
 func TestMuchOutputCostsTheHostNoMemory(t *testing.T) {
 	s := open(t, nil)
-	output(t, s, "head -c 1000000 /dev/zero | tr '\\0' x") // what is made once is there
+	output(t, s, "head -c 1000000 /dev/zero | tr '\\0' x") // allocate what is allocated only once
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	a := call(t, s, "shell_execute", args{"script": "head -c 1G /dev/zero", "timeout": 600}) // gVisor has it carried by a relay
+	a := call(t, s, "shell_execute", args{"script": "head -c 1G /dev/zero", "timeout": 600}) // with gVisor, a relay carries the output
 	require.EqualValues(t, 1<<30, int64(a.num("stdout_dropped"))+int64(32<<10), "%v", a.str("status"))
 	require.NotEmpty(t, a.str("output_id"))
-	for timeout := 2; ; timeout *= 2 { // how much it writes is the machine's speed
+	for timeout := 2; ; timeout *= 2 { // the amount depends on the machine's speed
 		a = call(t, s, "shell_execute", args{"commands": []string{"yes"}, "timeout": timeout})
 		require.Equal(t, "timed_out", a.str("status"))
 		if a.num("stdout_dropped") > 16<<20 {
@@ -127,9 +126,8 @@ func TestMuchOutputCostsTheHostNoMemory(t *testing.T) {
 	require.Less(t, int64(after.HeapAlloc)-int64(before.HeapAlloc), int64(8<<20))
 }
 
-// TestFreshEvaluationsStayRightUnderAttack: a program that writes into the
-// memory of all it can, and kills all it can, poisons no result: an evaluation
-// is right or was killed, and says so.
+// TestFreshEvaluationsStayRightUnderAttack: a program that writes to any memory and kills any process that it can
+// doesn't falsify a result: an evaluation is right, or reports that it was killed.
 func TestFreshEvaluationsStayRightUnderAttack(t *testing.T) {
 	for name, attacker := range map[string]string{
 		"memory": `
@@ -184,8 +182,8 @@ while True:
 	}
 }
 
-// TestCallsGoOnBesideAGreedyProgram: one that fills memory or the process table
-// may make other programs fail, and they say so; the sandbox stays.
+// TestCallsGoOnBesideAGreedyProgram: a program that fills memory or the process table may make others fail, with an
+// error; the sandbox survives.
 func TestCallsGoOnBesideAGreedyProgram(t *testing.T) {
 	for name, greedy := range map[string]string{
 		"memory": `

@@ -11,8 +11,7 @@ import (
 	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
-// TestCLI runs scripts of the command line on real Podman. The binary is the
-// one that `make build` made, or $WISBOX_BIN.
+// TestCLI runs scripts of the command line on real Podman. The binary is that of `make build`, or $WISBOX_BIN.
 func TestCLI(t *testing.T) {
 	need(t)
 	bin := binary(t)
@@ -31,7 +30,7 @@ func TestCLI(t *testing.T) {
 	})
 }
 
-// linkPodmans makes a configuration directory without a configuration of wisbox, but with Podman's.
+// linkPodmans creates a configuration directory with Podman's configuration and none of wisbox.
 func linkPodmans(dir string) error {
 	own, err := os.UserConfigDir()
 	if err != nil {

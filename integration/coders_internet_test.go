@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// The APIs of models that coding agents ask, for one task: the first answer has a tool run
-// taskScript, the one to the tool's result ends. A client without the key is refused.
+// The model APIs of coding agents, for one task: the first answer calls a tool with taskScript, the answer to the
+// tool's result ends the task. A client without the key is refused.
 
-// taskScript writes hello.txt, and what it finds of the key inside.
+// taskScript writes hello.txt, and any trace of the key that it finds inside.
 const taskScript = "echo 'hello from the agent' >hello.txt; env >env.txt; grep -rsl -D skip 's3cre[t]-' /proc/[0-9]*/environ /proc/[0-9]*/cmdline /run/secrets /workspace /tmp >found.txt; :"
 
 func keyless(w http.ResponseWriter, r *http.Request, header, scheme string) bool {
 	if r.Header.Get(header) == scheme+secretValue {
 		return false
 	}
-	http.Error(w, `{"type":"error","error":{"type":"authentication_error","message":"this is no key"}}`, http.StatusUnauthorized)
+	http.Error(w, `{"type":"error","error":{"type":"authentication_error","message":"this is not a key"}}`, http.StatusUnauthorized)
 	return true
 }
 
-// serveEvents writes server-sent events; each has its name in its type.
+// serveEvents writes server-sent events, each named after its type.
 func serveEvents(w http.ResponseWriter, all ...map[string]any) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for _, e := range all {
@@ -92,7 +92,7 @@ func openaiAPI(w http.ResponseWriter, r *http.Request) {
 	}
 	raw, _ := io.ReadAll(r.Body)
 	item := fields{"type": "message", "role": "assistant", "id": "msg_1", "content": []any{fields{"type": "output_text", "text": "It is written."}}}
-	if !strings.Contains(string(raw), `"custom_tool_call_output"`) { // its one tool runs JavaScript, which calls the others
+	if !strings.Contains(string(raw), `"custom_tool_call_output"`) { // its only tool runs JavaScript, which calls the others
 		script, _ := json.Marshal(map[string]string{"cmd": taskScript})
 		item = fields{"type": "custom_tool_call", "id": "ctc_1", "call_id": "call_1", "namespace": "functions", "name": "exec",
 			"input": fmt.Sprintf("const done = await tools.exec_command(%s); text(done.output)", script)}
@@ -113,7 +113,7 @@ func geminiAPI(w http.ResponseWriter, r *http.Request) {
 	var req struct{ Contents, Tools json.RawMessage }
 	_ = json.NewDecoder(r.Body).Decode(&req)
 	part := fields{"text": "It is written."}
-	if !strings.Contains(r.URL.Path, ":stream") { // how hard is the task?
+	if !strings.Contains(r.URL.Path, ":stream") { // asks how hard the task is
 		part["text"] = `{"complexity_reasoning":"It is one file.","complexity_score":1}`
 	}
 	if strings.Contains(string(req.Tools), `"run_shell_command"`) && !strings.Contains(string(req.Contents), `"functionResponse"`) {

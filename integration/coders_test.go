@@ -14,8 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fakeClaude is a program that is started as claude is. It asks the API and does what its
-// prompt says.
+// fakeClaude is a program with the command line of claude. It calls the API and follows its prompt.
 const fakeClaude = `#!/bin/bash
 for prompt; do :; done
 echo "$#: $*"
@@ -29,6 +28,7 @@ settings) mkdir .claude; echo '{"hooks":{}}' >.claude/settings.json; echo x >x;;
 fail) echo x >x; exit 3;;
 hang) echo x >x; echo begun; sleep 1000;;
 nothing) ;;
+Fix*) echo fixed >README.md;;
 *) read -r line; echo "it read: $line"; [ -t 1 ] && echo "at a terminal";;
 esac
 `
@@ -53,7 +53,7 @@ func (w *world) project(name string) string {
 	return dir
 }
 
-// agentRan is what wisbox agent did.
+// agentRan is the result of wisbox agent.
 type agentRan struct {
 	ran
 
@@ -107,8 +107,8 @@ func (a agentRan) changed() (paths []string) {
 	return paths
 }
 
-// TestAnAgentWorksOnACopyWithoutItsKey is one agent's task from the folder to the branch,
-// and the ways in which it can end otherwise.
+// TestAnAgentWorksOnACopyWithoutItsKey runs an agent's task from the folder to the branch, and each other way it can
+// end.
 func TestAnAgentWorksOnACopyWithoutItsKey(t *testing.T) {
 	w, project, image := codersWorld(t)
 	t.Run("a task", func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestAnAgentWorksOnACopyWithoutItsKey(t *testing.T) {
 		assert.Error(t, err, "the key lies in %s", found)
 		other := w.agent("gemini", "--session", "twice", "-p", "nothing")
 		assert.Equal(t, 125, other.code)
-		assert.Contains(t, other.errs, "was not made by wisbox agent for gemini ")
+		assert.Contains(t, other.errs, "was not created by wisbox agent for gemini ")
 		w.do("rm", "twice")
 	})
 	t.Run("what a branch leaves out stays", func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestAnAgentWorksOnACopyWithoutItsKey(t *testing.T) {
 		w := w.of(t)
 		a := w.agent("claude", project, "--image", image, "-p", "fail", "--apply", "--name", "failed")
 		assert.Equal(t, 3, a.code)
-		assert.Contains(t, a.errs, "nothing was brought home: the agent did not end well")
+		assert.Contains(t, a.errs, "nothing was brought home: the agent failed")
 		assert.NoFileExists(t, filepath.Join(project, "x"))
 		a = w.agent("claude", project, "--image", image, "-p", "hang", "--timeout", "1s", "--name", "hung")
 		assert.Equal(t, 124, a.code)
@@ -227,7 +227,7 @@ func TestAnAgentWorksOnACopyWithoutItsKey(t *testing.T) {
 	})
 }
 
-// awaitLine reads until a line is there.
+// awaitLine reads until it finds a line.
 func awaitLine(t *testing.T, from interface{ Read([]byte) (int, error) }, line string) {
 	t.Helper()
 	var seen strings.Builder
@@ -239,8 +239,7 @@ func awaitLine(t *testing.T, from interface{ Read([]byte) (int, error) }, line s
 	}
 }
 
-// TestAgentsOfNpmDoATask has the real programs do one, against scripted APIs under the
-// names of the real ones.
+// TestAgentsOfNpmDoATask runs a task with the real programs, against scripted APIs under the real host names.
 func TestAgentsOfNpmDoATask(t *testing.T) {
 	if os.Getenv("WISBOX_NIGHTLY") == "" {
 		t.Skip("it builds images of four agents from npm's registry; make nightly runs it")
@@ -269,8 +268,7 @@ func TestAgentsOfNpmDoATask(t *testing.T) {
 	}
 }
 
-// buildAgent has wisbox build the image, on this host, where npm's registry is: the agent
-// itself then reaches nothing.
+// buildAgent builds the image with wisbox on this host, which reaches npm's registry. The agent itself reaches nothing.
 func buildAgent(t *testing.T, name, project string) {
 	cmd := exec.Command(binary(t), "agent", name, project, "-p", "nothing", "--deny", "api.anthropic.com", "--deny", "api.openai.com", "--deny", "generativelanguage.googleapis.com", "--timeout", "1s")
 	cmd.Env = append(os.Environ(), "ANTHROPIC_API_KEY=no-key-at-all", "OPENAI_API_KEY=no-key-at-all", "GEMINI_API_KEY=no-key-at-all", "WISBOX_CACHE="+filepath.Join(t.TempDir(), "c"))
@@ -278,4 +276,19 @@ func buildAgent(t *testing.T, name, project string) {
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s, %v\n%s", time.Since(began).Round(time.Second), err, out)
 	require.Contains(t, string(out), "the report of "+name)
+}
+
+// TestTheReadmesAgentJob runs the commands of the README with an agent that is not claude.
+func TestTheReadmesAgentJob(t *testing.T) {
+	w, project, image := codersWorld(t)
+	readme, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	_, block, found := strings.Cut(string(readme), "### Run a coding agent in a box\n\n```sh\n")
+	require.True(t, found)
+	block, _, _ = strings.Cut(block, "```")
+	block = strings.NewReplacer("…", secretValue, "wisbox agent claude", "$WISBOX agent claude --image "+image).Replace(block)
+	cmd := w.command("sh", "-ec", `cd "$1"`+"\n"+block, "sh", project)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Contains(t, string(out), "-a project\n+fixed\n")
 }

@@ -35,18 +35,18 @@ func TestConformance(t *testing.T) {
 	t.Log(summary)
 }
 
-// memoryHolds reports whether this host limits a session's memory: rootless on
-// control groups of version 1 it can't, and the session says so.
+// memoryHolds reports whether this host limits a session's memory. Rootless Podman can't on cgroup v1, and the session
+// reports that.
 func memoryHolds(t *testing.T) bool {
 	t.Helper()
 	return enforced(t, open(t, &wisbox.SessionOptions{}))["memory"].Enforced
 }
 
-// memoryCases ask for more memory than a session has. Without a limit they end by
-// their size or by their time, whichever this machine reaches first.
+// memoryCases allocate more memory than a session has. Without a limit, their size or their time limit ends them,
+// whichever comes first.
 var memoryCases = map[string]bool{"hostile.eval.mem": true}
 
-// gvisorCases look at what gVisor has in another form, see docs/gvisor.md.
+// gvisorCases examine things that differ on gVisor, see docs/gvisor.md.
 var gvisorCases = map[string]string{
 	"shell.user":     "no NoNewPrivs in /proc/self/status",
 	"shell.readonly": "a refused write has another text",
@@ -73,7 +73,7 @@ func leftOut(memoryHolds bool) func(*conformance.Case) string {
 	}
 }
 
-// needsMissingTool leaves out the cases of tools that this wisbox doesn't have.
+// needsMissingTool returns the tool that a case needs and this wisbox doesn't have, or "".
 func needsMissingTool(c *conformance.Case) string {
 	set, _ := wisbox.ToolProfile("vfs")
 	names := []string{c.Tool}
@@ -82,7 +82,7 @@ func needsMissingTool(c *conformance.Case) string {
 	}
 	for _, name := range names {
 		if _, ok := set.Lookup(name); name != "" && !ok {
-			return fmt.Sprintf("there is no tool %s in this version", name)
+			return fmt.Sprintf("unknown tool %s in this version", name)
 		}
 	}
 	return ""

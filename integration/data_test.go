@@ -13,8 +13,8 @@ import (
 	"github.com/wisbox/wisbox/evaltool"
 )
 
-// TestRealPandasAndMatplotlib has the kinds of results from the packages themselves, where
-// other tests have stand-ins with their interfaces: no index of Python packages is at hand.
+// TestRealPandasAndMatplotlib gets results from the packages themselves. Other tests use stand-ins with the same
+// interfaces, since they have no index of Python packages.
 func TestRealPandasAndMatplotlib(t *testing.T) {
 	if os.Getenv("WISBOX_NIGHTLY") == "" {
 		t.Skip("it installs 500 MB of Debian's packages; make nightly runs it")

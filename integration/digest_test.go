@@ -16,8 +16,8 @@ import (
 	"github.com/wisbox/wisbox/hostmount"
 )
 
-// TestWhatADigestNamesRuns: over small projects and over this repository, every
-// command that the digest names and whose tools the image has ends well.
+// TestWhatADigestNamesRuns: in small projects and in this repository, every command of the digest succeeds if the image
+// has its tools.
 func TestWhatADigestNamesRuns(t *testing.T) {
 	host, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
@@ -33,7 +33,7 @@ func TestWhatADigestNamesRuns(t *testing.T) {
 	opts := &wisbox.SessionOptions{AllowedRoots: []string{host}, Mounts: []hostmount.Mount{{HostPath: host}}}
 	here, err := filepath.Abs("..")
 	require.NoError(t, err)
-	if _, err := os.Stat(filepath.Join(here, "go.mod")); err == nil { // the rootless run is elsewhere
+	if _, err := os.Stat(filepath.Join(here, "go.mod")); err == nil { // the rootless run has no repository
 		top["this repository"] = "here"
 		opts.AllowedRoots = append(opts.AllowedRoots, here)
 		opts.Mounts = append(opts.Mounts, hostmount.Mount{HostPath: here, MountPath: "here", Exclude: []string{".git", "bin"}})

@@ -28,7 +28,7 @@ func bounded(t *testing.T, limits sandbox.Limits) *wisbox.Session {
 	return open(t, &wisbox.SessionOptions{Limits: limits})
 }
 
-// limitsOf reports what inspect says of the disk.
+// limitsOf returns the limits of a session, by inspect.
 func limitsOf(t *testing.T, s *wisbox.Session) map[string]sandbox.LimitState {
 	t.Helper()
 	in, err := s.Inspect(t.Context())
@@ -40,7 +40,7 @@ func limitsOf(t *testing.T, s *wisbox.Session) map[string]sandbox.LimitState {
 	return out
 }
 
-// watched says whether the limit is kept by ending programs, not by the kernel.
+// watched reports whether ending programs enforces the limit, rather than the kernel.
 func watched(t *testing.T, s *wisbox.Session) bool {
 	t.Helper()
 	return strings.Contains(limitsOf(t, s)["disk"].By, "watcher")
@@ -73,7 +73,7 @@ func TestDiskFloodEndsAtTheLimitAndTheOtherSessionGoesOn(t *testing.T) {
 	}()
 	a := script(t, s, flood)
 	if watched(t, s) {
-		assert.Equal(t, "disk_limit", a.str("status"), "%v", a) // how far it came is the machine's speed
+		assert.Equal(t, "disk_limit", a.str("status"), "%v", a) // the amount depends on the machine's speed
 	} else {
 		assert.Contains(t, a.str("stderr")+a.str("stdout"), "No space left", "%v", a)
 		assert.LessOrEqual(t, taken(t, s.WorkspacePath()), int64(diskLimit))

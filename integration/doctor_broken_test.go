@@ -24,17 +24,16 @@ import (
 	"github.com/wisbox/wisbox/doctor"
 )
 
-// broken is a machine in a mount namespace of its own, where files stand in the
-// place of the machine's.
+// broken is a machine in a separate mount namespace with some of its files replaced.
 type broken struct {
 	t     *testing.T
 	place string
-	mount map[string]string // path of the machine -> what is there instead
-	// ownPodman lets wisbox find and start Podman as ever; else there is none.
+	mount map[string]string // path of the machine -> its replacement
+	// ownPodman lets wisbox find and start Podman as usual; otherwise there is no Podman.
 	ownPodman bool
 }
 
-// nobodysUID is a user that no machine has: what it needs is what the test says.
+// nobodysUID is a user that no machine has; the test provides everything for it.
 const nobodysUID = "61234"
 
 func newBroken(t *testing.T) *broken {
@@ -49,7 +48,7 @@ func newBroken(t *testing.T) *broken {
 	return b
 }
 
-// put has a file of the machine hold something else.
+// put replaces the content of a file of the machine.
 func (b *broken) put(path, content string) {
 	b.t.Helper()
 	instead := filepath.Join(b.place, strings.ReplaceAll(strings.Trim(path, "/"), "/", "_"))
@@ -87,8 +86,8 @@ func (b *broken) examine(as string, env []string, args ...string) map[string]doc
 	return lines
 }
 
-// TestDoctorNamesEachBrokenPrerequisite breaks one thing after another that
-// rootless Podman needs, and nothing but its line says so.
+// TestDoctorNamesEachBrokenPrerequisite breaks the prerequisites of rootless Podman one by one, and requires that only
+// the line of each reports it.
 func TestDoctorNamesEachBrokenPrerequisite(t *testing.T) {
 	need(t)
 	prerequisites := []string{"newuidmap", "subuid", "subgid", "user namespaces"}
@@ -147,7 +146,7 @@ func TestDoctorRepairsWhatAUserLacks(t *testing.T) {
 	assert.FileExists(t, filepath.Join(conf, "60-wisbox-max_user_namespaces.conf"))
 }
 
-// privateStore is a Podman service over an empty store of its own.
+// privateStore starts a Podman service with its own empty store.
 func privateStore(t *testing.T, driver string) (url string) {
 	t.Helper()
 	place := rootlessPlace(t)
@@ -189,8 +188,7 @@ func TestDoctorSaysThatTheStorageDriverCopiesEveryFile(t *testing.T) {
 	assert.Contains(t, lines["storage"].Detail, "driver vfs")
 }
 
-// TestDoctorSaysThatThereIsNoRuntime: Podman is there, and nothing that it could
-// start a container with.
+// TestDoctorSaysThatThereIsNoRuntime: Podman is installed without an OCI runtime.
 func TestDoctorSaysThatThereIsNoRuntime(t *testing.T) {
 	need(t)
 	b := newBroken(t)
@@ -212,8 +210,8 @@ func TestDoctorSaysThatThereIsNoRuntime(t *testing.T) {
 	assert.Equal(t, doctor.Skipped, lines["sessions"].Status)
 }
 
-// saying passes requests on to this run's Podman, and puts other words into what
-// it says of its host: this machine can't have both versions of cgroups.
+// saying forwards requests to this run's Podman, and changes its answers about the host: one machine can't have both
+// cgroup versions.
 func saying(t *testing.T, change func(host map[string]any)) (url string) {
 	t.Helper()
 	proxy := &httputil.ReverseProxy{

@@ -104,7 +104,7 @@ func TestTheLogTellsEachCallAndShowsWhenItWasChanged(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, raw, 0o600))
 }
 
-// TestBenchMeasuresAndLeavesNothing, also where its image is not there.
+// TestBenchMeasuresAndLeavesNothing, even if its image is missing.
 func TestBenchMeasuresAndLeavesNothing(t *testing.T) {
 	h := newHome(t)
 	var report struct {

@@ -14,8 +14,8 @@ import (
 	"github.com/wisbox/wisbox/podman"
 )
 
-// farAway has the sessions of a test, and of the commands that it runs, use a Podman over
-// TCP, as one on another machine: no descriptors come from there.
+// farAway makes the sessions of a test and of its commands use a Podman over TCP, as on another machine, which can't
+// pass descriptors.
 func farAway(t *testing.T) {
 	t.Helper()
 	need(t)
@@ -45,7 +45,7 @@ func farAway(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, env.manager.Close()) })
 }
 
-// forward passes a connection on to a socket, until either end has ended.
+// forward copies between a connection and a socket until either end is closed.
 func forward(c net.Conn, socket string) {
 	defer c.Close()
 	up, err := net.Dial("unix", socket)
@@ -59,8 +59,8 @@ func forward(c net.Conn, socket string) {
 	there.Wait()
 }
 
-// TestEgressAndPortsOfASandboxThatIsFarAway: what hands over no sockets has them carried, and
-// everything else is the same.
+// TestEgressAndPortsOfASandboxThatIsFarAway: connections are relayed instead of passed as sockets, and everything else
+// is the same.
 func TestEgressAndPortsOfASandboxThatIsFarAway(t *testing.T) {
 	if env.isolation != "" {
 		t.Skip("with this isolation every test already carries its sockets; CI's run without it covers this test")

@@ -28,8 +28,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// internetDir names the directory of the certificate of a test's Internet. With it this
-// program is that Internet.
+// internetDir is the variable with the directory of the certificate of a test's Internet. If it is set, this program is
+// that Internet.
 const internetDir = "WISBOX_TEST_INTERNET"
 
 // sites are the hosts of the Internet, with the names of those that the presets allow.
@@ -72,15 +72,15 @@ func internet(dir string) int {
 	} {
 		go func() { fmt.Fprintln(os.Stderr, serve()) }()
 	}
-	fmt.Fprintln(os.Stderr, http.ListenAndServe(":80", handler)) // the last: who reaches it reaches all
+	fmt.Fprintln(os.Stderr, http.ListenAndServe(":80", handler)) // the last: once it answers, all servers do
 	return 1
 }
 
-// What the Internet has seen: bytes of uploads, requests that hid in others, questions to
-// its name server, connections through the company's proxy, and requests to sites without TLS.
+// Counters of the Internet: bytes of uploads, smuggled requests, DNS queries, connections through the company's proxy,
+// and requests to sites without TLS.
 var received, smuggled, queried, tunnels, plain atomic.Int64
 
-// echo says what it was asked. Below /large it sends bytes, below /upload it takes them.
+// echo describes its request. Below /large it sends bytes, below /upload it receives them.
 func echo(w http.ResponseWriter, r *http.Request) {
 	first, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	switch first {
@@ -109,10 +109,10 @@ func (adding) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// stream are bytes that are the same each time, and of which no part is like another.
+// stream returns the same bytes each time, none of which repeat.
 func stream(size int64) io.Reader { return io.LimitReader(rand.NewChaCha8([32]byte{}), size) }
 
-// serveNames counts what the host's resolver asks, and knows nothing.
+// serveNames counts the queries of the host's resolver, and knows no name.
 func serveNames(pc net.PacketConn) error {
 	buf := make([]byte, 1500)
 	for {
@@ -132,7 +132,7 @@ func serveNames(pc net.PacketConn) error {
 	}
 }
 
-// companyProxy is a proxy for those who know its password. All names are the Internet's.
+// companyProxy is a proxy with a password. It resolves all names to the Internet.
 func companyProxy(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Proxy-Authorization") != "Basic "+base64.StdEncoding.EncodeToString([]byte("me:pass")) {
 		http.Error(w, "who are you?", http.StatusProxyAuthRequired)
@@ -230,7 +230,7 @@ func npmRegistry(w http.ResponseWriter, r *http.Request) {
 	send(w, map[string]string{"/wisbox-hello": string(about), "/wisbox-hello/-/wisbox-hello-1.0.0.tgz": pack}, r.URL.Path)
 }
 
-// gitHost serves the repositories below the Internet's directory, for pushes too.
+// gitHost serves the repositories below the Internet's directory, including pushes.
 func gitHost(w http.ResponseWriter, r *http.Request) {
 	(&cgi.Handler{Path: os.Getenv("GIT_BACKEND"), Env: []string{
 		"GIT_PROJECT_ROOT=" + filepath.Join(os.Getenv(internetDir), "git"), "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=me",

@@ -22,7 +22,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// fetch is Python that prints what a URL has.
+// fetch is Python that prints the content of a URL.
 const fetch = `import sys, urllib.request
 print(urllib.request.urlopen(sys.argv[1], timeout=60).read().decode(), end="")`
 
@@ -51,7 +51,7 @@ func run(t *testing.T, s *wisbox.Session, argv ...string) (out string, res sandb
 	return b.String(), res
 }
 
-// TestEgressWithoutARuleIsNothing: no variable, no file, no listener, no sysctl.
+// TestEgressWithoutARuleIsNothing: without a rule there is no variable, no file, no listener, no sysctl.
 func TestEgressWithoutARuleIsNothing(t *testing.T) {
 	s := open(t, nil)
 	assert.Equal(t, "", output(t, s, `env | grep -i proxy; ls -A /run/secrets; tail -qn +2 /proc/net/tcp /proc/net/udp`))
@@ -64,7 +64,7 @@ func TestEgressWithoutARuleIsNothing(t *testing.T) {
 	assert.NoFileExists(t, filepath.Join(env.root, "sessions", s.ID(), "egress.jsonl"))
 }
 
-// TestEgressReachesWhatIsAllowed: by the proxy, and by programs that know none.
+// TestEgressReachesWhatIsAllowed through the proxy, and for programs without proxy support.
 func TestEgressReachesWhatIsAllowed(t *testing.T) {
 	rule, url := served(t, hello)
 	s := open(t, &wisbox.SessionOptions{Allow: []string{rule}})
@@ -83,14 +83,14 @@ func TestEgressReachesWhatIsAllowed(t *testing.T) {
 	assert.Empty(t, in.Egress.Denied)
 }
 
-// TestEgressVariablesOfTheSessionWin: who sets a proxy of their own has it.
+// TestEgressVariablesOfTheSessionWin: the session's own proxy variables take precedence.
 func TestEgressVariablesOfTheSessionWin(t *testing.T) {
 	rule, _ := served(t, hello)
 	s := open(t, &wisbox.SessionOptions{Allow: []string{rule}, Env: map[string]string{"http_proxy": "http://mine:1"}})
 	assert.Equal(t, "http://mine:1 http://127.0.0.1:3128\n", output(t, s, "echo $http_proxy $HTTP_PROXY"))
 }
 
-// TestEgressDenialsTeach: the result of the call says what was refused, and what allows it.
+// TestEgressDenialsTeach: the result of the call names the refused host and the rule that allows it.
 func TestEgressDenialsTeach(t *testing.T) {
 	rule, _ := served(t, hello)
 	s := open(t, &wisbox.SessionOptions{Allow: []string{rule}})
@@ -108,7 +108,7 @@ func TestEgressDenialsTeach(t *testing.T) {
 	assert.NotContains(t, called, "network_denied", "what another call was refused is not this one's")
 }
 
-// TestEgressOfOneSessionIsNoOthers: nor is it the machine's.
+// TestEgressOfOneSessionIsNoOthers, nor the machine's.
 func TestEgressOfOneSessionIsNoOthers(t *testing.T) {
 	rule, url := served(t, hello)
 	s, other := open(t, &wisbox.SessionOptions{Allow: []string{rule}}), open(t, nil)
@@ -171,7 +171,7 @@ func TestEgressOpensWhileTheSessionRuns(t *testing.T) {
 	require.NotZero(t, res.ExitCode)
 }
 
-// TestEgressOpensAgainAfterARestart: the container's network is another one then.
+// TestEgressOpensAgainAfterARestart: the container then has a new network.
 func TestEgressOpensAgainAfterARestart(t *testing.T) {
 	rule, url := served(t, hello)
 	s := open(t, &wisbox.SessionOptions{Allow: []string{rule}})
@@ -183,8 +183,7 @@ func TestEgressOpensAgainAfterARestart(t *testing.T) {
 	assert.True(t, e.Transparent)
 }
 
-// TestEgressOfAProgramThatFloods: it gets no further than its bounds, and the next one
-// is served.
+// TestEgressOfAProgramThatFloods: the program stays within its bounds, and the next one is served.
 func TestEgressOfAProgramThatFloods(t *testing.T) {
 	rule, url := served(t, hello)
 	s, other := open(t, &wisbox.SessionOptions{Allow: []string{rule}}), open(t, &wisbox.SessionOptions{Allow: []string{rule}})
@@ -229,8 +228,7 @@ func descriptors(t *testing.T) int {
 	return len(all)
 }
 
-// TestEgressOfAKilledHolder: the port goes with it, the session goes on with its rules,
-// and the log is whole.
+// TestEgressOfAKilledHolder: the port is closed, the session keeps its rules, and the log is complete.
 func TestEgressOfAKilledHolder(t *testing.T) {
 	began, end := make(chan struct{}, 9), make(chan struct{})
 	rule, url := served(t, func(w http.ResponseWriter, r *http.Request) {
@@ -272,8 +270,8 @@ func TestEgressOfAKilledHolder(t *testing.T) {
 	h.requireNothing()
 }
 
-// TestEgressThatIsKilledLooksLikeNoEnd: an answer that ends with its connection has no
-// other mark of its end, so programs must see a reset where the holder is killed.
+// TestEgressThatIsKilledLooksLikeNoEnd: some answers end only with their connection, so programs must see a reset if
+// the holder is killed.
 func TestEgressThatIsKilledLooksLikeNoEnd(t *testing.T) {
 	const programs = 20
 	began := make(chan struct{}, programs)
@@ -307,8 +305,7 @@ for i in range(`+fmt.Sprint(programs)+`): threading.Thread(target=read, args=(i,
 	h.requireNothing()
 }
 
-// TestEgressIsChangedByItsUserAlone: rules that are wrong start nothing; agents have no
-// tool that changes them.
+// TestEgressIsChangedByItsUserAlone: wrong rules start nothing, and agents have no tool that changes rules.
 func TestEgressIsChangedByItsUserAlone(t *testing.T) {
 	h := newHome(t)
 	for rule, part := range map[string]string{

@@ -16,8 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEgressThreats has a test for each line of docs/network.md's promises that needs
-// an Internet; they share one.
+// TestEgressThreats tests each promise of docs/network.md that needs an Internet. The tests share one.
 func TestEgressThreats(t *testing.T) {
 	w := newWorld(t)
 	for name, test := range map[string]func(*testing.T, *world){
@@ -38,8 +37,8 @@ func TestEgressThreats(t *testing.T) {
 	}
 }
 
-// egressReachesNoAddressOfASpecialPurpose: whatever a name resolves to, then or later,
-// by the proxy and without it. A private: rule opens private ones alone.
+// egressReachesNoAddressOfASpecialPurpose, whatever a name resolves to, then or later, with and without the proxy. A
+// private: rule opens only private addresses.
 func egressReachesNoAddressOfASpecialPurpose(t *testing.T, w *world) {
 	bad := map[string]string{
 		"metadata": "169.254.169.254", "own": "93.184.216.1", "local": "127.0.0.1", "any": "0.0.0.0", "azure": "168.63.129.16", "local6": "::1",
@@ -84,7 +83,7 @@ func egressReachesNoAddressOfASpecialPurpose(t *testing.T, w *world) {
 	}
 }
 
-// probe are helpers of a program that speaks for itself.
+// probe has helpers for programs that speak HTTP and TLS themselves.
 const probe = `import socket, ssl, sys
 def proxy(): return socket.create_connection(("127.0.0.1", 3128), 60)
 def connect(target):
@@ -107,8 +106,7 @@ def ask(s):
 
 func python(script string) string { return "python3 - <<'.'\n" + probe + script + "\n.\n" }
 
-// egressServesNoOtherHostBehindAName: the hello's name is the host's, in a tunnel and
-// where a program knows no proxy.
+// egressServesNoOtherHostBehindAName: the name in the TLS hello must be the host's, in a tunnel and without a proxy.
 func egressServesNoOtherHostBehindAName(t *testing.T, w *world) {
 	w.create("box", "--allow", "www.example.com")
 	assert.Equal(t, `right True
@@ -133,8 +131,7 @@ said("other, transparent", lambda: ask(hello(raw(), "api.example.com")))
 said("none, transparent", lambda: ask(hello(raw(), None)))`)).out)
 }
 
-// egressLetsNoRequestHideInAnother: what the server gets was written anew from what was
-// understood.
+// egressLetsNoRequestHideInAnother: the server gets a request that was written again from its parsed form.
 func egressLetsNoRequestHideInAnother(t *testing.T, w *world) {
 	w.create("box", "--allow", "www.example.com")
 	got := w.sh("box", python(`
@@ -181,7 +178,7 @@ def found(name):
 	assert.Positive(t, w.seen().queried, "the server does count")
 }
 
-// egressAnswersNoFloodOfQuestions: fifty a second, and others go on.
+// egressAnswersNoFloodOfQuestions: it answers fifty queries per second, and other sessions aren't affected.
 func egressAnswersNoFloodOfQuestions(t *testing.T, w *world) {
 	w.create("box", "--allow", "www.example.com")
 	w.create("other", "--allow", "www.example.com")
@@ -209,8 +206,7 @@ print(0 < answers <= 50 + 50 * (took + 1), answers, took)`))
 	assert.Zero(t, w.sh("box", "until getent hosts www.example.com; do :; done").code, "its own bound fills again")
 }
 
-// egressIsNotHeldBySlowPrograms: what doesn't finish its headers makes room, while
-// its program goes on.
+// egressIsNotHeldBySlowPrograms: a connection with unfinished headers gives way, while its program continues.
 func egressIsNotHeldBySlowPrograms(t *testing.T, w *world) {
 	w.create("box", "--allow", "www.example.com")
 	got := w.sh("box", python(`
@@ -231,7 +227,7 @@ print(urllib.request.urlopen("https://www.example.com/served", timeout=50).read(
 	assert.Equal(t, "www.example.com /served auth=\n", got.out, got.errs)
 }
 
-// egressBoundsWhatASessionSends: 64 MiB, however it is sent; then nothing, and the log says so.
+// egressBoundsWhatASessionSends to 64 MiB by any way; then it sends nothing, and the log reports that.
 func egressBoundsWhatASessionSends(t *testing.T, w *world) {
 	w.create("box", "--allow", "www.example.com")
 	got := w.sh("box", `head -c 40000000 /dev/zero | curl -sSf -T - https://www.example.com/upload && `+unproxied+
@@ -244,7 +240,7 @@ func egressBoundsWhatASessionSends(t *testing.T, w *world) {
 	assert.Contains(t, w.do("session", "egress", "box"), "has sent its 67108864 bytes")
 }
 
-// egressBoundsWhatASessionReceives: 4 GiB in all.
+// egressBoundsWhatASessionReceives to 4 GiB in total.
 func egressBoundsWhatASessionReceives(t *testing.T, w *world) {
 	if os.Getenv("WISBOX_NIGHTLY") == "" {
 		t.Skip("4 GiB take a minute and a half; make nightly brings them")
@@ -259,11 +255,11 @@ func egressBoundsWhatASessionReceives(t *testing.T, w *world) {
 	assert.Contains(t, w.sh("box", "curl -sS http://www.example.com/").out, "the session has received its 4294967296 bytes")
 }
 
-// egressPassesEveryByte, by each of its ways, and keeps none of them.
+// egressPassesEveryByte in each of its ways, and buffers little.
 func egressPassesEveryByte(t *testing.T, w *world) {
-	size, limit := int64(25<<20), int64(64<<10) // each way, and KiB of memory
+	size, limit := int64(25<<20), int64(64<<10) // bytes each way, and KiB of memory
 	if os.Getenv("WISBOX_NIGHTLY") != "" {
-		size = 1_000_000_000 // 4 GiB are all that a session receives
+		size = 1_000_000_000 // a session receives at most 4 GiB
 	}
 	h := sha256.New()
 	_, err := io.Copy(h, stream(size))
@@ -283,7 +279,7 @@ func egressPassesEveryByte(t *testing.T, w *world) {
 	assert.Less(t, peak(t, holder)-before, limit)
 }
 
-// peak is the most memory that a process had, in KiB.
+// peak returns the peak memory of a process, in KiB.
 func peak(t *testing.T, pid int) (kib int64) {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -295,8 +291,8 @@ func peak(t *testing.T, pid int) (kib int64) {
 	return kib
 }
 
-// egressOpensNothingOnThisMachine: no port of any kind, no socket that another user
-// may connect to, and inside no descriptor of the agent's.
+// egressOpensNothingOnThisMachine: no port of any kind, no socket for other users, and no descriptor of the agent
+// inside.
 func egressOpensNothingOnThisMachine(t *testing.T, w *world) {
 	w.create("box", "--allow", "www.example.com")
 	require.Zero(t, w.sh("box", "curl -sSf https://www.example.com/").code)
@@ -325,10 +321,10 @@ try: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("93.184.216.
 except OSError as e: print(e)'`).out, "no UDP leaves")
 }
 
-// curlConnects is curl's exit code where it couldn't connect.
+// curlConnects is curl's exit code for a failed connection.
 const curlConnects = 7
 
-// egressByTheProxyOfTheCompany: all goes through it, and its password stays outside.
+// egressByTheProxyOfTheCompany: all connections go through the proxy, and its password stays outside.
 func egressByTheProxyOfTheCompany(t *testing.T, w *world) {
 	w.create("box", "--egress-via", "http://me:pass@93.184.216.34:3128", "--allow", "www.example.com", "--allow", "unknown-here.example.net")
 	const get = "curl -sSf https://www.example.com/tls; curl -sSf http://unknown-here.example.net/plain\n"
@@ -343,7 +339,7 @@ func egressByTheProxyOfTheCompany(t *testing.T, w *world) {
 	assert.Contains(t, w.sh("box", "curl -sS https://api.example.com/").errs, "403", "the rules stand")
 }
 
-// egressFollowsNoRedirect: where it leads is a connection of the program's, by the rules.
+// egressFollowsNoRedirect: following one is another connection of the program, subject to the rules.
 func egressFollowsNoRedirect(t *testing.T, w *world) {
 	w.create("box", "--allow", "www.example.com")
 	got := w.sh("box", "curl -s -o /dev/null -w '%{http_code} ' http://www.example.com/elsewhere; curl -sL http://www.example.com/elsewhere")

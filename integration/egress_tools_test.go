@@ -21,16 +21,16 @@ import (
 	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
-// A task is what a person types to install something, with the rule of docs/network.md.
+// A task is a command that installs something, with its rule in docs/network.md.
 type task struct {
 	name, script, want string
 
-	rule string // which all its connections must be by; "" for several
-	once bool   // by the proxy alone: it takes long
+	rule string // must match all its connections; "" for several
+	once bool   // run only with the proxy, because it takes long
 }
 
-// The tasks are those of docs/network.md's table. Where a registry of a test's lacks
-// what a real one has, signatures, the task says so.
+// The tasks are those of docs/network.md's table. If a test's registry lacks a feature of the real one, such as
+// signatures, the task notes it.
 var tasks = []task{
 	{"pip", "pip install -q wisbox-hello && wisbox-hello && python3 -c 'import wisbox_hello as h; print(h.__file__)'",
 		"hello from pypi\n/workspace/.local/lib/python3.12/site-packages/wisbox_hello.py\n", "python", false},
@@ -53,9 +53,9 @@ fetch("https://registry.npmjs.org/wisbox-hello").then(r => r.json()).then(async 
 	{"python", "python3 -c '" + strings.ReplaceAll(fetch, "sys.argv[1]", `"https://pypi.org/simple/wisbox-hello/"`) + "' | head -c 8", "<a href=", "python", false},
 }
 
-// connections are those that programs of a session made, by its log, and the requests
-// over them: a connection to a server may serve more than one of a program's. A request
-// has its line after its program has the answer, so the lines of all are waited for.
+// connections returns the connections of a session's programs in its log, with their requests: several connections of a
+// program may share one to the server. A request is logged after its program has the answer, so connections waits for
+// all lines.
 func (w *world) connections(session string) (made []egress.Line) {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
@@ -76,10 +76,10 @@ func (w *world) connections(session string) (made []egress.Line) {
 	return made
 }
 
-// unproxied takes away all variables that name the proxy.
+// unproxied unsets all proxy variables.
 const unproxied = "unset HTTP_PROXY HTTPS_PROXY ALL_PROXY http_proxy https_proxy all_proxy NODE_USE_ENV_PROXY\n"
 
-// hostTools are programs that the default image lacks, copied from this machine.
+// hostTools copies programs from this machine that the default image lacks.
 func hostTools(t *testing.T) (mount string, lacks map[string]bool) {
 	t.Helper()
 	dir, lacks := t.TempDir(), map[string]bool{}
@@ -107,8 +107,8 @@ func hostTools(t *testing.T) (mount string, lacks map[string]bool) {
 	return dir, lacks
 }
 
-// recordedCompiler is a script that answers what cargo fetch asks of its compiler, which
-// is too large to be copied.
+// recordedCompiler writes a script that answers the questions of cargo fetch to its compiler, which is too large to
+// copy.
 func recordedCompiler(t *testing.T) string {
 	t.Helper()
 	version, err := exec.Command("rustc", "-vV").Output()
@@ -122,7 +122,7 @@ func recordedCompiler(t *testing.T) string {
 	return path
 }
 
-// makeRepository makes one that the Internet serves.
+// makeRepository creates a repository that the Internet serves.
 func (w *world) makeRepository() {
 	w.t.Helper()
 	out, err := exec.Command("sh", "-ec", `
@@ -135,9 +135,9 @@ git -C "$1/git/me/hello.git" symbolic-ref HEAD refs/heads/main`, "sh", w.dir).Co
 
 var allPresets = []string{"--allow", "python", "--allow", "node", "--allow", "debian", "--allow", "git", "--allow", "go", "--allow", "rust"}
 
-// TestEgressServesRealTools: with the variables that a session has, and without any.
+// TestEgressServesRealTools, with a session's proxy variables and without them.
 func TestEgressServesRealTools(t *testing.T) {
-	w := newWorld(t) // which only root can make
+	w := newWorld(t) // only root can create a world
 	tools, lacks := hostTools(t)
 	w.makeRepository()
 	w.create("box", append(allPresets, "--mount", tools+":tools", "--tmp", "500m")...)
@@ -172,7 +172,7 @@ func TestEgressServesRealTools(t *testing.T) {
 	t.Run("reading, not publishing", func(t *testing.T) { egressReadsAndDoesNotPublish(t, w.of(t), tools) })
 }
 
-// egressServesTheImageWithNode: Debian's npm knows proxies, its Node.js 20 doesn't.
+// egressServesTheImageWithNode: Debian's npm supports proxies, its Node.js 20 doesn't.
 func egressServesTheImageWithNode(t *testing.T, w *world) {
 	var built struct{ Image string }
 	out, errs, code := command(t, filepath.Join(t.TempDir(), "c"), "image", "build", "--json", "--with", "node")
@@ -188,8 +188,8 @@ func egressServesTheImageWithNode(t *testing.T, w *world) {
 	}
 }
 
-// egressInstallsForEvaluatedCode: what pip installs is there for code that is evaluated,
-// in a kept interpreter that missed it before too, and not for restricted code.
+// egressInstallsForEvaluatedCode: evaluated code can import packages from pip, even in a kept interpreter that failed
+// to import them before. Restricted code can't.
 func egressInstallsForEvaluatedCode(t *testing.T, w *world) {
 	w.create("eval", "--allow", "python")
 	eval := func(args string) string {
@@ -202,7 +202,7 @@ func egressInstallsForEvaluatedCode(t *testing.T, w *world) {
 	assert.Contains(t, eval(`,"state":"kept"`), "hello from pypi")
 }
 
-// egressReadsAndDoesNotPublish: the presets for reading pass a fetch, and no push.
+// egressReadsAndDoesNotPublish: the presets for reading allow a fetch and refuse a push.
 func egressReadsAndDoesNotPublish(t *testing.T, w *world, tools string) {
 	w.create("read", "--allow", "git:read", "--allow", "npm:read", "--mount", tools+":tools")
 	const script = `export PATH=/workspace/tools/bin:$PATH; mkdir $$ && cd $$
@@ -218,8 +218,7 @@ npm publish --silent >/dev/null && echo published; true`
 	assert.Equal(t, "fetched\npushed\npublished\n", w.sh("read", script).out)
 }
 
-// TestInstallPackagesIsWhatTheTasksDo: each line of the page's table is a task here, by the
-// rule that stands beside it.
+// TestInstallPackagesIsWhatTheTasksDo: each line of the page's table is a task here, with the same rule.
 func TestInstallPackagesIsWhatTheTasksDo(t *testing.T) {
 	page, err := os.ReadFile("../docs/network.md")
 	require.NoError(t, err)
@@ -239,8 +238,8 @@ func TestInstallPackagesIsWhatTheTasksDo(t *testing.T) {
 	}
 }
 
-// TestEgressReachesTheRegistriesOfThisMachine: those that its own clients are set to, where
-// they answer. A mirror may have a private address.
+// TestEgressReachesTheRegistriesOfThisMachine: those in the configuration of its clients, if they answer. A mirror may
+// have a private address.
 func TestEgressReachesTheRegistriesOfThisMachine(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("other users have no packages of Node.js yet, 200 MB; root's run of this test does")

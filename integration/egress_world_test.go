@@ -26,7 +26,7 @@ import (
 	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
-// certify writes a certificate of the names, and its key.
+// certify writes a certificate for the names, and its key.
 func certify(t *testing.T, dir string, names ...string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -46,17 +46,17 @@ func certify(t *testing.T, dir string, names ...string) {
 	require.NoError(t, err)
 }
 
-// world is a host that has an Internet, and wisbox.
+// world is a host with an Internet and wisbox.
 type world struct {
 	t       *testing.T
 	pid     int    // of a process of that host
-	dir     string // what the test, the host and the Internet share
+	dir     string // shared by the test, the host and the Internet
 	runtime string // XDG_RUNTIME_DIR
 	env     []string
 	before  seen
 }
 
-// of is the world for a part of its test.
+// of returns the world for a subtest.
 func (w *world) of(t *testing.T) *world {
 	part := *w
 	part.t = t
@@ -66,7 +66,7 @@ func (w *world) of(t *testing.T) *world {
 	return &part
 }
 
-// newWorld makes one, whose names are those of sites and these: NAME=ADDRESS.
+// newWorld creates a world with the names of sites and additional NAME=ADDRESS pairs.
 func newWorld(t *testing.T, names ...string) *world {
 	t.Helper()
 	need(t)
@@ -94,7 +94,7 @@ func newWorld(t *testing.T, names ...string) *world {
 	return w
 }
 
-// resolve says which addresses names have from now on.
+// resolve sets the addresses of names.
 func (w *world) resolve(names ...string) {
 	text := "127.0.0.1 localhost\n"
 	for name := range sites {
@@ -124,14 +124,14 @@ func (w *world) begin() {
 	w.pid = cmd.Process.Pid
 }
 
-// command is one of the host's.
+// command returns a command on the host.
 func (w *world) command(argv ...string) *exec.Cmd {
 	cmd := exec.Command("nsenter", append([]string{"-t", strconv.Itoa(w.pid), "-n", "-m", "--wd=" + w.dir, "--"}, argv...)...)
 	cmd.Env = w.env
 	return cmd
 }
 
-// do runs wisbox and gives its output; it must succeed.
+// do runs wisbox, which must succeed, and returns its output.
 func (w *world) do(args ...string) string {
 	w.t.Helper()
 	out, err := w.command(append([]string{binary(w.t)}, args...)...).CombinedOutput()
@@ -139,14 +139,14 @@ func (w *world) do(args ...string) string {
 	return string(out)
 }
 
-// create makes a session that goes with the test.
+// create creates a session, which the test removes at its end.
 func (w *world) create(name string, args ...string) {
 	w.t.Helper()
 	w.do(append([]string{"session", "create", name}, args...)...)
 	w.t.Cleanup(func() { w.do("session", "rm", name) })
 }
 
-// ran is what a script did.
+// ran is the result of a script.
 type ran struct {
 	out, errs string
 	code      int
@@ -163,7 +163,7 @@ func (w *world) sh(session, script string) ran {
 	return ran{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
 }
 
-// seen is what the Internet has seen since this part of the test began.
+// seen has the Internet's counters since the subtest began.
 type seen struct{ received, smuggled, queried, tunnels, plain int64 }
 
 func (w *world) seen() (s seen) {
@@ -176,7 +176,7 @@ func (w *world) seen() (s seen) {
 	return seen{s.received - b.received, s.smuggled - b.smuggled, s.queried - b.queried, s.tunnels - b.tunnels, s.plain - b.plain}
 }
 
-// inWorld runs shell commands on a host that has an Internet.
+// inWorld runs shell commands on a host with an Internet.
 func inWorld(t *testing.T, commands string) string {
 	t.Helper()
 	w := newWorld(t)
@@ -188,8 +188,7 @@ func inWorld(t *testing.T, commands string) string {
 	return string(out)
 }
 
-// TestEgressReachesPublicHosts: by TLS that the programs verify, by the proxy and without
-// knowing it, and by names alone.
+// TestEgressReachesPublicHosts by TLS that the programs verify, with and without the proxy, and only by name.
 func TestEgressReachesPublicHosts(t *testing.T) {
 	out := inWorld(t, `
 $WISBOX run --allow www.example.com -- python3 -c "$FETCH" https://www.example.com/proxy
@@ -209,8 +208,8 @@ api.example.com /public auth=
 	assert.Contains(t, out, "www.example.com:80: the rule to deny www.example.com:80 forbids it")
 }
 
-// TestEgressIsRecorded: a run says which rules it needed, and has no more with them; a kept
-// session knows them from one holder to the next.
+// TestEgressIsRecorded: a run reports the rules that it needed, and they suffice; a kept session keeps them across
+// holders.
 func TestEgressIsRecorded(t *testing.T) {
 	out := inWorld(t, `
 record() { $WISBOX run --egress record "$@" 2>&1 >/dev/null | grep recorded; }
@@ -234,7 +233,7 @@ $WISBOX session rm box
 `)
 	assert.Equal(t, `wisbox: recorded: --allow www.example.com:443
 wisbox: recorded: --allow www.example.com:80
-wisbox: recorded: no connection was made, so no --allow is needed
+wisbox: recorded: there were no connections, so no --allow is needed
 www.example.com /locked auth=
 the rules allow only its ports 443
 {"recorded":["api.example.com:443"]}
@@ -250,8 +249,8 @@ box
 `, out)
 }
 
-// TestEgressKeepsAnInjectedSecretOutside: it is in the request that leaves, in no file of
-// the sandbox, and covered where a server sends it back.
+// TestEgressKeepsAnInjectedSecretOutside: the secret is in the outgoing request, in no file of the sandbox, and
+// redacted in the answer.
 func TestEgressKeepsAnInjectedSecretOutside(t *testing.T) {
 	out := inWorld(t, `
 start() { $WISBOX run --secret TOK=$DIR/token --allow api.example.com --inject "api.example.com:Authorization=Bearer TOK,methods=GET,path=/v1/,env=API_KEY" -- "$@"; }

@@ -25,11 +25,11 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// home is a state root of a test's own, used by processes that are killed.
+// home is a test's own state root, used by processes that are killed.
 type home struct {
 	t     *testing.T
 	cache string
-	m     *wisbox.Manager // on the state root, in this process; nil before it is needed
+	m     *wisbox.Manager // on the state root, in this process; nil until needed
 }
 
 func newHome(t *testing.T) *home {
@@ -46,7 +46,7 @@ func (h *home) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// do runs a command that must succeed and gives its stdout.
+// do runs a command that must succeed and returns its stdout.
 func (h *home) do(args ...string) string {
 	h.t.Helper()
 	out, errs, code := command(h.t, h.cache, args...)
@@ -54,7 +54,7 @@ func (h *home) do(args ...string) string {
 	return out
 }
 
-// fail runs a command that must not succeed and gives its stderr.
+// fail runs a command that must fail and returns its stderr.
 func (h *home) fail(args ...string) string {
 	h.t.Helper()
 	_, errs, code := command(h.t, h.cache, args...)
@@ -87,15 +87,14 @@ func killed(t *testing.T, cmd *exec.Cmd) {
 	_ = cmd.Wait()
 }
 
-// killedAfter kills a command wherever it is by then: the point in time is the fault.
+// killedAfter kills a command after a time: the time is the fault.
 func killedAfter(t *testing.T, wait time.Duration, cmd *exec.Cmd) {
 	t.Helper()
 	time.Sleep(wait)
 	killed(t, cmd)
 }
 
-// helper starts this test binary as a process that works on the state root, see
-// faultHelpers, and gives what it prints.
+// helper starts this test binary as a process on the state root, see faultHelpers, and returns its output.
 func (h *home) helper(mode string, args ...string) (*exec.Cmd, *bufio.Scanner) {
 	h.t.Helper()
 	cmd := exec.Command("/proc/self/exe", args...)
@@ -106,7 +105,7 @@ func (h *home) helper(mode string, args ...string) (*exec.Cmd, *bufio.Scanner) {
 	return h.begin(cmd), bufio.NewScanner(out)
 }
 
-// manager is a Manager on the state root, in this process.
+// manager returns a Manager on the state root, in this process.
 func (h *home) manager() *wisbox.Manager {
 	h.t.Helper()
 	if h.m == nil {
@@ -118,7 +117,7 @@ func (h *home) manager() *wisbox.Manager {
 	return h.m
 }
 
-// containers counts those of the state root.
+// containers returns the number of the state root's containers.
 func (h *home) containers() int {
 	h.t.Helper()
 	list, err := h.manager().Backend().List(h.t.Context())
@@ -137,8 +136,8 @@ func (h *home) sessions() []string {
 	return names
 }
 
-// requireNothing checks that after a prune nothing is left. A container that
-// Podman was still making for a dead process may need a second one.
+// requireNothing checks that after a prune nothing is left. A container that Podman was still creating for a dead
+// process may need a second prune.
 func (h *home) requireNothing() {
 	h.t.Helper()
 	require.EventuallyWithT(h.t, func(c *assert.CollectT) {
@@ -154,7 +153,7 @@ func (h *home) requireNothing() {
 	require.NotContains(h.t, string(mounts), h.cache)
 }
 
-// removeAll removes what a failed test left.
+// removeAll removes the leftovers of a failed test.
 func (h *home) removeAll() {
 	m, err := wisbox.NewManager(context.Background(), &wisbox.Options{CacheDir: h.cache})
 	if err != nil {
@@ -192,9 +191,8 @@ func requireAwake(t *testing.T, mark string) {
 	require.Eventually(t, func() bool { return !asleep(mark) }, 30*time.Second, 20*time.Millisecond, "a process of the program is left")
 }
 
-// dialPodman connects to a manager's Podman, past wisbox. Where its service has
-// ended wisbox has to start one first; what the old one said last is shown, for it
-// may have crashed.
+// dialPodman connects to a manager's Podman, past wisbox. If its service has ended, wisbox has to start another one
+// first. The last lines of the old service are logged, since it may have crashed.
 func dialPodman(ctx context.Context, m *wisbox.Manager) (net.Conn, error) {
 	b := m.Backend().(*podman.Backend)
 	service, err := b.Service(ctx)
@@ -216,7 +214,7 @@ func dialPodman(ctx context.Context, m *wisbox.Manager) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(service.URL, "unix://"))
 }
 
-// lastWords are the end of a log: of a crash its beginning.
+// lastWords returns the end of a log, or the beginning of a crash report.
 func lastWords(log string) string {
 	raw, err := os.ReadFile(log)
 	if err != nil {
@@ -251,7 +249,7 @@ func apiInto(t *testing.T, m *wisbox.Manager, method, path string, body any) (st
 	return resp.StatusCode
 }
 
-// object is a session's container, "" where there is none.
+// object returns the name of a session's container, "" if there is none.
 func object(t *testing.T, m *wisbox.Manager, session string) string {
 	t.Helper()
 	list, err := m.Backend().List(t.Context())
@@ -264,7 +262,7 @@ func object(t *testing.T, m *wisbox.Manager, session string) string {
 	return ""
 }
 
-// inspect is the state of a session's container.
+// inspect returns the state of a session's container.
 func inspect(t *testing.T, m *wisbox.Manager, session string) map[string]any {
 	t.Helper()
 	_, body := api(t, m, http.MethodGet, "/containers/"+object(t, m, session)+"/json")
@@ -272,7 +270,7 @@ func inspect(t *testing.T, m *wisbox.Manager, session string) map[string]any {
 	return state
 }
 
-// inspected is a number of that.
+// inspected returns a number of that state.
 func inspected(t *testing.T, m *wisbox.Manager, session, field string) int {
 	t.Helper()
 	state := inspect(t, m, session)
@@ -281,8 +279,8 @@ func inspected(t *testing.T, m *wisbox.Manager, session, field string) int {
 	return int(n)
 }
 
-// restart starts a session's container again: it has another network then. The service that
-// does it for tests is not gVisor's: there the sandbox is made again.
+// restart restarts a session's container, which gets a new network. The tests' service can't restart gVisor's
+// containers, so their sandbox is created again.
 func restart(t *testing.T, session string) {
 	t.Helper()
 	if env.isolation == sandbox.IsolationGVisor {
@@ -298,8 +296,7 @@ func kill(t *testing.T, pid int, sig syscall.Signal) {
 	require.NoError(t, syscall.Kill(pid, sig))
 }
 
-// recovered gives the stdout of a script that runs after a fault. That the sandbox
-// was lost may be said, once.
+// recovered returns the stdout of a script that runs after a fault. The loss of the sandbox may be reported once.
 func recovered(t *testing.T, s *wisbox.Session, text string) string {
 	t.Helper()
 	a, err := try(t, s, "shell_execute", args{"script": text})
@@ -312,7 +309,7 @@ func recovered(t *testing.T, s *wisbox.Session, text string) string {
 
 const helperEnv = "WISBOX_FAULT_HELPER"
 
-// faultHelpers are what this binary does for tests in processes of its own.
+// faultHelpers are the functions that this binary runs for tests in separate processes.
 var faultHelpers = map[string]func(ctx context.Context, m *wisbox.Manager, args []string) error{
 	"write":   helpWrite,
 	"count":   helpCount,
@@ -367,7 +364,7 @@ func helpWrite(ctx context.Context, m *wisbox.Manager, argv []string) error {
 	}
 }
 
-// helpCount raises a counter until it did so as often as told.
+// helpCount raises a counter a given number of times.
 func helpCount(ctx context.Context, m *wisbox.Manager, argv []string) error {
 	s, err := m.Attach(ctx, argv[0])
 	if err != nil {

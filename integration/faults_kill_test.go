@@ -29,7 +29,7 @@ func TestFault_F01_KilledDuringCreate(t *testing.T) {
 			if h.containers() <= 1 {
 				return true
 			}
-			h.do("run", "--", "true") // Podman has made one for a process that was dead: the next start removes it
+			h.do("run", "--", "true") // Podman has created a container for a dead process: the next start removes it
 			return false
 		}, time.Minute, time.Millisecond, "at point %d", i)
 	}
@@ -92,7 +92,7 @@ func TestFault_F03_KilledDuringWriteAndEdit(t *testing.T) {
 	require.NoError(t, s.Close(t.Context()))
 	s, err = h.manager().Attach(t.Context(), "box")
 	require.NoError(t, err)
-	call(t, s, "write_file", args{"file_path": "g", "content": "x"}) // a client's first change clears what the dead left
+	call(t, s, "write_file", args{"file_path": "g", "content": "x"}) // a client's first change removes the leftovers
 	temps, err := os.ReadDir(filepath.Join(filepath.Dir(filepath.Dir(path)), "tmp"))
 	require.NoError(t, err)
 	assert.Empty(t, temps)
@@ -108,7 +108,7 @@ func TestFault_F06_KilledDuringDelete(t *testing.T) {
 		h.do("exec", "box", "--", "sh", "-c", "for i in $(seq 40); do mkdir d$i; for j in $(seq 40); do : > d$i/f$j; done; done")
 		cmd := h.start("session", "rm", "box")
 		killedAfter(t, time.Duration(i)*70*time.Millisecond, cmd)
-		if i%2 == 0 { // a second removal finishes it, or a prune; one that had not begun stays
+		if i%2 == 0 { // a second removal or a prune finishes it; a session whose removal had not begun stays
 			command(t, h.cache, "session", "rm", "box")
 		} else if h.do("prune"); len(h.sessions()) > 0 {
 			h.do("session", "rm", "box")
@@ -188,7 +188,7 @@ func TestFault_F38_TheAgentIsKilledDuringACall(t *testing.T) {
 	assert.Equal(t, "kept\n", output(t, s, "cat f"))
 }
 
-// parentOf is the parent of the process with that directory in /proc.
+// parentOf returns the parent of the process with that directory in /proc.
 func parentOf(dir string) (pid int, err error) {
 	stat, err := os.ReadFile(dir + "/stat")
 	if err != nil {
@@ -200,8 +200,8 @@ func parentOf(dir string) (pid int, err error) {
 	return pid, err
 }
 
-// TestAHolderKilledBeforeItTakesACall: it stands still, so that the kernel has
-// taken the connection and nobody the request.
+// TestAHolderKilledBeforeItTakesACall: the holder is stopped, so that the kernel has accepted the connection but nobody
+// has read the request.
 func TestAHolderKilledBeforeItTakesACall(t *testing.T) {
 	h := newHome(t)
 	h.do("session", "create", "box")
@@ -225,7 +225,7 @@ func TestAHolderKilledBeforeItTakesACall(t *testing.T) {
 	h.requireNothing()
 }
 
-// callers counts the connections to a session's holder. Those to others come and go.
+// callers returns the number of connections to a session's holder, without those to other holders.
 func (h *home) callers(session string) int {
 	h.t.Helper()
 	var root struct{ ID string }
@@ -239,8 +239,7 @@ func (h *home) callers(session string) int {
 	return strings.Count(string(raw), socket)
 }
 
-// TestAHolderKilledWhileItsProgramsStandStill: the container stays paused, and
-// nobody is left to resume it.
+// TestAHolderKilledWhileItsProgramsStandStill leaves the container paused with nobody to resume it.
 func TestAHolderKilledWhileItsProgramsStandStill(t *testing.T) {
 	needPause(t)
 	h := newHome(t)
@@ -263,14 +262,14 @@ func TestAHolderKilledWhileItsProgramsStandStill(t *testing.T) {
 	h.requireNothing()
 }
 
-// killedWhilePaused kills the holder of a session while a snapshot has its programs stand
-// still. It returns false where the snapshot's end came first: that is the machine's speed.
+// killedWhilePaused kills the holder of a session while a snapshot has paused its programs. It returns false if the
+// snapshot ended first, which depends on the machine's speed.
 func (h *home) killedWhilePaused(session string) bool {
 	t := h.t
 	t.Helper()
 	holder, pid := holderOf(t, session, h), inspected(t, h.manager(), session, "Pid")
 	paused := func() bool { return frozen(pid) }
-	if env.isolation == sandbox.IsolationGVisor { // it pauses by itself, which Podman alone knows
+	if env.isolation == sandbox.IsolationGVisor { // it pauses by itself, and only Podman knows that
 		paused = func() bool { return inspect(t, h.manager(), session)["Paused"] == true }
 	}
 	cmd := h.command("call", session, "snapshot_create", `{"quiesce":true}`)
@@ -286,7 +285,7 @@ func (h *home) killedWhilePaused(session string) bool {
 	return <-ended != nil
 }
 
-// frozen reports whether a process stands still, by its control group.
+// frozen reports whether a process is frozen, by its cgroup.
 func frozen(pid int) bool {
 	groups, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	for line := range strings.SplitSeq(string(groups), "\n") {

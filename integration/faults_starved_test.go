@@ -23,8 +23,8 @@ const (
 	littleMemory   = 4 << 20 // bytes beyond what is in use
 )
 
-// TestFault_F31_TheOwnerHasFewDescriptorsAndLittleMemory: calls at once fail with
-// an error of theirs, or work; afterwards the session is as it was.
+// TestFault_F31_TheOwnerHasFewDescriptorsAndLittleMemory: concurrent calls work or fail with their own errors;
+// afterwards the session is as before.
 func TestFault_F31_TheOwnerHasFewDescriptorsAndLittleMemory(t *testing.T) {
 	h := newHome(t)
 	cmd, out := h.helper("starved")
@@ -39,8 +39,8 @@ func TestFault_F31_TheOwnerHasFewDescriptorsAndLittleMemory(t *testing.T) {
 	h.requireNothing()
 }
 
-// helpStarved makes many calls at once with almost nothing: a session alone has
-// some 30 descriptors open. Then there are enough, and one of each must work.
+// helpStarved makes many calls at once with almost no descriptors: a session alone needs about 30. Then it raises the
+// limit, and one call of each kind must work.
 func helpStarved(ctx context.Context, m *wisbox.Manager, _ []string) error {
 	s, err := m.Open(ctx, nil)
 	if err != nil {
@@ -78,7 +78,7 @@ func oneOfEach(ctx context.Context, s *wisbox.Session) error {
 	return nil
 }
 
-// starve gives the limit of descriptors that was before.
+// starve limits descriptors and memory, and returns the previous limit of descriptors.
 func starve() (old syscall.Rlimit, err error) {
 	var now runtime.MemStats
 	runtime.ReadMemStats(&now)

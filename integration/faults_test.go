@@ -264,8 +264,8 @@ func killProcess(t *testing.T, pid int) {
 	require.Eventually(t, func() bool { return isZombie(fmt.Sprintf("/proc/%d", pid)) }, 30*time.Second, 5*time.Millisecond)
 }
 
-// holderOf waits until one process alone holds a session: of several that clients start
-// at once all but one end by themselves.
+// holderOf waits until only one process holds a session: if clients start several at once, all but one end by
+// themselves.
 func holderOf(t *testing.T, session string, h *home) int {
 	t.Helper()
 	var pids []int
@@ -273,8 +273,8 @@ func holderOf(t *testing.T, session string, h *home) int {
 	return pids[0]
 }
 
-// isZombie is true of a process that is gone, too. Its first thread may be a zombie while
-// others still end, and only the last one closes its descriptors.
+// isZombie reports whether a process is a zombie or gone. Its first thread may be a zombie while others still end, and
+// only the last one closes its descriptors.
 func isZombie(dir string) bool {
 	stat, err := os.ReadFile(dir + "/stat")
 	if err != nil {
@@ -321,7 +321,7 @@ func TestFault_F37_LimitsThatTheHostCantEnforceAreSaid(t *testing.T) {
 	}
 	strict := open(t, &wisbox.SessionOptions{Strict: true})
 	_, err := try(t, strict, "shell_execute", args{"script": "true"})
-	if gaps := gapsOf(t, s); len(unheld) == 0 && (gaps == "" || env.isolation == sandbox.IsolationGVisor) { // whose note is no limit
+	if gaps := gapsOf(t, s); len(unheld) == 0 && (gaps == "" || env.isolation == sandbox.IsolationGVisor) { // its note is not a limit
 		assert.NoError(t, err)
 		return
 	}

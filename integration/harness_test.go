@@ -1,6 +1,5 @@
-// Package integration runs the product on a real Podman: as root, and once more
-// as a user that the tests make (see TestRootless). Where Podman can't run the
-// tests skip with the reason; with WISBOX_REQUIRE_PODMAN=1 they fail.
+// Package integration runs the product on a real Podman: as root, and again as a user that the tests create (see
+// TestRootless). If Podman can't run, the tests skip with the reason, or fail with WISBOX_REQUIRE_PODMAN=1.
 package integration
 
 import (
@@ -17,12 +16,13 @@ import (
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/evaltool/wasm"
 	"github.com/wisbox/wisbox/images"
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/podman"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
 
-// env is what all tests of a run share.
+// env is the common state of all tests of a run.
 var env struct {
 	root    string // the state root
 	manager *wisbox.Manager
@@ -88,20 +88,13 @@ func loadImage(ctx context.Context, archive string) error {
 	return err
 }
 
-// need skips the test where Podman can't run, or fails it where it must.
+// need skips the test if Podman can't run, or fails it if Podman is required.
 func need(t *testing.T) {
 	t.Helper()
-	if env.problem == "" {
-		return
-	}
-	if os.Getenv("WISBOX_REQUIRE_PODMAN") != "" {
-		t.Fatalf("Podman is required (WISBOX_REQUIRE_PODMAN) and can't run: %s", env.problem)
-	}
-	t.Skipf("Podman can't run here: %s", env.problem)
+	hosttest.NeedPodman(t, env.problem)
 }
 
-// open opens a session that is closed with the test, and looks that nothing of
-// it is left then.
+// open opens a session. The test's end closes it and checks that nothing of it is left.
 func open(t *testing.T, opts *wisbox.SessionOptions) *wisbox.Session {
 	t.Helper()
 	need(t)
@@ -116,7 +109,7 @@ func open(t *testing.T, opts *wisbox.SessionOptions) *wisbox.Session {
 	return s
 }
 
-// isolated is opts at the level of isolation that this run is about.
+// isolated returns opts with the level of isolation of this run.
 func isolated(opts *wisbox.SessionOptions) *wisbox.SessionOptions {
 	var o wisbox.SessionOptions
 	if opts != nil {
@@ -137,7 +130,7 @@ func requireGone(t *testing.T, s *wisbox.Session) {
 	}
 }
 
-// answer is a result object that a test reads by name.
+// answer is a result object with access by name.
 type answer map[string]any
 
 func (a answer) str(name string) string { s, _ := a[name].(string); return s }
@@ -160,7 +153,7 @@ func try(t *testing.T, s *wisbox.Session, name string, args any) (answer, error)
 	return answerOf(res)
 }
 
-// answerOf is a result as its reader sees it.
+// answerOf returns a result as its reader sees it.
 func answerOf(res *tool.Result) (answer, error) {
 	raw, err := json.Marshal(res.Value)
 	if err != nil {

@@ -15,8 +15,7 @@ import (
 	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
-// ipythonImage is the default image with Debian's IPython, which is plain Python, for
-// the image's own interpreter.
+// ipythonImage is the default image with Debian's IPython for the image's own interpreter. It is pure Python.
 const ipythonImage = `FROM localhost/wisbox
 RUN cd /tmp && apt-get -q update && apt-get -q -o APT::Sandbox::User=root download $(for p in \
 	ipython asttokens decorator executing matplotlib-inline pexpect prompt-toolkit ptyprocess \
@@ -26,7 +25,7 @@ RUN cd /tmp && apt-get -q update && apt-get -q -o APT::Sandbox::User=root downlo
  && rm -rf x *.deb apt && python3 -m compileall -q -j 0 /usr/local/lib/python3.12/site-packages
 `
 
-// TestIPythonOfTheImageIsUsed has all that needs the real one: an image is dear.
+// TestIPythonOfTheImageIsUsed has all tests of the real IPython, because an image is expensive.
 func TestIPythonOfTheImageIsUsed(t *testing.T) {
 	h, name := newHome(t), ownName(t)
 	h.do("image", "build", "-t", name, writeTree(t, map[string]string{"Containerfile": ipythonImage}))
@@ -142,8 +141,8 @@ func ipythonShown(t *testing.T, eval func(code string) answer) {
 	assert.Len(t, eval("'x' * (1 << 24)").str("value_repr"), 4096)
 }
 
-// ipythonHostile has code that turns against the shell: each call has its one answer,
-// and what is left of the shell is its own context's.
+// ipythonHostile runs code that attacks the shell: each call has exactly one answer, and only its own context is
+// affected.
 func ipythonHostile(t *testing.T, eval func(code string) answer) {
 	eval("import os; os._exit(0)")
 	assert.Equal(t, "2", eval("1 + 1").str("value_repr"), "a new one")

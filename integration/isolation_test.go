@@ -90,7 +90,7 @@ func TestProgramsOfOneSessionDontSeeAnother(t *testing.T) {
 	assert.Equal(t, "", output(t, b, "ls /workspace /tmp/mine /dev/shm/mine 2>/dev/null | grep mine || true"))
 }
 
-// TestProbes runs the denial probes, and what must work all the same.
+// TestProbes runs the denial probes, and the probes of permitted operations.
 func TestProbes(t *testing.T) {
 	s := open(t, nil)
 	for _, file := range []string{"probes.py", "hardening/compat.py"} {
@@ -109,8 +109,8 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// gvisorProbes fail on gVisor: what they reach is its own kernel's, or the file
-// that they look into has another form. docs/gvisor.md says so to users.
+// gvisorProbes fail on gVisor: they reach its own kernel, or read a file in another format. docs/gvisor.md documents
+// it.
 var gvisorProbes = map[string]string{
 	"P002": "no CapAmb in /proc/self/status",
 	"P004": "no filter inside",

@@ -19,9 +19,8 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// ledger are the counters that the kernel keeps for more than one session, as
-// testdata/ledger.py calls them: at least and at most how much a session gets, and
-// what its neighbour sees.
+// ledger lists the kernel's counters that sessions share, by their names in testdata/ledger.py, with the minimum and
+// maximum for a session and the effect on its neighbour.
 var ledger = []struct {
 	counter     string
 	least, most int
@@ -42,12 +41,11 @@ var ledger = []struct {
 	{"locked", 100, 1 << 40, "ok"},
 }
 
-// TestOneSessionLeavesTheOthersAndTheHostTheirShare: of what the kernel counts by
-// user, by the owner of a user namespace or by machine one session takes all that it
-// can get and holds it; another session and the host's root still get some.
+// TestOneSessionLeavesTheOthersAndTheHostTheirShare: a session takes and holds all that it can of each counter by user,
+// by owner of a user namespace or by machine. Another session and the host's root still get some.
 func TestOneSessionLeavesTheOthersAndTheHostTheirShare(t *testing.T) {
 	if env.isolation == sandbox.IsolationGVisor {
-		return // its programs have counters of its own
+		return // gVisor's programs have separate counters
 	}
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -91,7 +89,7 @@ func gapsOf(t *testing.T, s *wisbox.Session) string {
 	return strings.Join(in.Gaps, "; ")
 }
 
-// takeAll has a session take all of a counter until the test ends.
+// takeAll makes a session exhaust a counter until the test ends.
 func takeAll(t *testing.T, s *wisbox.Session, counter string) (taken int, why string) {
 	t.Helper()
 	in, stop := io.Pipe()
@@ -131,8 +129,7 @@ func atTTY(t *testing.T, s *wisbox.Session) string {
 	return strings.ReplaceAll(out.String(), "\r", "")
 }
 
-// TestWhatWaitsInSocketsIsBounded: on cgroup v1 the memory of TCP and UDP isn't the
-// cgroup's, unless it is given a limit of its own.
+// TestWhatWaitsInSocketsIsBounded: cgroup v1 doesn't count the memory of TCP and UDP unless they have a separate limit.
 func TestWhatWaitsInSocketsIsBounded(t *testing.T) {
 	source, err := os.ReadFile("testdata/unread.py")
 	require.NoError(t, err)
@@ -142,7 +139,7 @@ func TestWhatWaitsInSocketsIsBounded(t *testing.T) {
 		for _, kind := range []string{"stream", "dgram", "seqpacket", "pipe", "tcp", "udp", "netlink"} {
 			t.Run(kind, func(t *testing.T) {
 				a := script(t, s, "python3 unread.py "+kind)
-				if env.isolation == sandbox.IsolationGVisor { // what waits is in its own memory, which the host bounds
+				if env.isolation == sandbox.IsolationGVisor { // buffers are in gVisor's own memory, which the host bounds
 					assert.Contains(t, endsOfGVisor, a.str("status"), "%v", a)
 					assert.Equal(t, "next\n", recovered(t, s, "echo next"))
 					return
@@ -163,7 +160,7 @@ c.sendall(b'ok'); print(a.recv(2).decode())"`), "what waited is gone with its pr
 	})
 }
 
-// TestOrdinaryThingsWorkWithinTheBounds: what the bounds of shared counters could break.
+// TestOrdinaryThingsWorkWithinTheBounds that shared counters have.
 func TestOrdinaryThingsWorkWithinTheBounds(t *testing.T) {
 	source, err := os.ReadFile("testdata/ordinary.py")
 	require.NoError(t, err)
@@ -177,8 +174,8 @@ func TestOrdinaryThingsWorkWithinTheBounds(t *testing.T) {
 	assert.Equal(t, 10, strings.Count(out, "OK "), out)
 }
 
-// TestNothingRestsOnTheOrderOfTheKernelsKills: a program may take back that it is the
-// first to be killed for memory; then the agent may be, and is started again.
+// TestNothingRestsOnTheOrderOfTheKernelsKills: a program may lower its score for out-of-memory kills; then the kernel
+// may kill the agent, which is restarted.
 func TestNothingRestsOnTheOrderOfTheKernelsKills(t *testing.T) {
 	opts := wisbox.SessionOptions{Limits: sandbox.Limits{Memory: 96 << 20}}
 	unlessUnenforced(t, opts, "memory", func(t *testing.T, s *wisbox.Session) {

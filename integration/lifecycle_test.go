@@ -19,7 +19,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// runWith runs a program with input and returns its stdout; its exit code may be any.
+// runWith runs a program with input and returns its stdout, whatever its exit code.
 func runWith(t *testing.T, s *wisbox.Session, in io.Reader, argv ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer

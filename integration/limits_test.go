@@ -14,8 +14,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// enforced reports which limits the host holds for a session, by its own word,
-// after its first program.
+// enforced returns the state of a session's limits after its first program.
 func enforced(t *testing.T, s *wisbox.Session) map[string]sandbox.LimitState {
 	t.Helper()
 	output(t, s, "true")
@@ -33,7 +32,7 @@ func enforced(t *testing.T, s *wisbox.Session) map[string]sandbox.LimitState {
 	return states
 }
 
-// TestTheLeastLimitOfProcessesHasRoomForPrograms: what runs them counts too.
+// TestTheLeastLimitOfProcessesHasRoomForPrograms: wisbox's own processes count too.
 func TestTheLeastLimitOfProcessesHasRoomForPrograms(t *testing.T) {
 	if env.isolation == sandbox.IsolationGVisor {
 		t.Skip("gVisor's own threads take all of so few; docs/gvisor.md says how many fit")
@@ -44,8 +43,7 @@ func TestTheLeastLimitOfProcessesHasRoomForPrograms(t *testing.T) {
 	}
 }
 
-// TestManyCallsAtOnceTakeTurns: what runs them takes more processes than there may be, if
-// each call has its own.
+// TestManyCallsAtOnceTakeTurns: running all calls at once would need more processes than the limit.
 func TestManyCallsAtOnceTakeTurns(t *testing.T) {
 	s := open(t, nil)
 	var calls sync.WaitGroup
@@ -60,8 +58,8 @@ func TestManyCallsAtOnceTakeTurns(t *testing.T) {
 	calls.Wait()
 }
 
-// unlessUnenforced runs the proof of a limit that holds, and checks that one that
-// doesn't is reported, and refused with Strict.
+// unlessUnenforced runs the proof of an enforced limit. It checks that another limit is reported, and refused with
+// Strict.
 func unlessUnenforced(t *testing.T, opts wisbox.SessionOptions, limit string, proof func(*testing.T, *wisbox.Session)) {
 	t.Helper()
 	s := open(t, &opts)
@@ -133,8 +131,8 @@ except OSError as e:
 	})
 }
 
-// TestVerdictsComeFromTheCgroup: a limit that was met is the verdict where the
-// program failed by it, else it is told beside it.
+// TestVerdictsComeFromTheCgroup: a limit is the verdict if the program failed because of it; otherwise it is reported
+// in addition.
 func TestVerdictsComeFromTheCgroup(t *testing.T) {
 	s := open(t, &wisbox.SessionOptions{Limits: sandbox.Limits{Memory: 128 << 20, PIDs: 64}})
 	holds := enforced(t, s)
@@ -169,8 +167,8 @@ func TestTmpAndSharedMemoryAreBounded(t *testing.T) {
 	assert.Regexp(t, `(?i)/run/f.*(permission denied|no space)`, a.str("stdout"))
 }
 
-// TestFilesInMemoryLeaveRoomForPrograms: no out-of-memory kill frees them, so where
-// they could fill the memory no program would run any more, not even rm.
+// TestFilesInMemoryLeaveRoomForPrograms: out-of-memory kills don't free files, so if they could fill the memory, no
+// program could run, not even rm.
 func TestFilesInMemoryLeaveRoomForPrograms(t *testing.T) {
 	opts := wisbox.SessionOptions{Limits: sandbox.Limits{Memory: 64 << 20}}
 	unlessUnenforced(t, opts, "memory", func(t *testing.T, s *wisbox.Session) {
@@ -181,9 +179,8 @@ func TestFilesInMemoryLeaveRoomForPrograms(t *testing.T) {
 	})
 }
 
-// TestWhatOutlivesAProgramInMemoryLeavesRoomForOthers: empty files, semaphores and
-// segments of shared memory are memory too.
-// endsOfGVisor are how a program may end that fills gVisor's memory, see docs/gvisor.md.
+// TestWhatOutlivesAProgramInMemoryLeavesRoomForOthers: empty files, semaphores and shared memory take memory too.
+// endsOfGVisor are the possible ends of a program that fills gVisor's memory, see docs/gvisor.md.
 var endsOfGVisor = []string{"sandbox_lost", "signaled", "oom_killed", "exited"}
 
 func TestWhatOutlivesAProgramInMemoryLeavesRoomForOthers(t *testing.T) {
@@ -208,7 +205,7 @@ if open("/proc/sys/kernel/shm_rmid_forced").read() == "1\n": # where the kernel 
 	opts := wisbox.SessionOptions{Limits: sandbox.Limits{Memory: 128 << 20}}
 	unlessUnenforced(t, opts, "memory", func(t *testing.T, s *wisbox.Session) {
 		a := call(t, s, "shell_execute", args{"script": "cat > fill.py; python3 fill.py", "stdin": fill, "timeout": 60})
-		if env.isolation == sandbox.IsolationGVisor { // it bounds no entries: its own memory fills, and the host ends it
+		if env.isolation == sandbox.IsolationGVisor { // gVisor doesn't limit entries: its own memory fills, and the host ends it
 			assert.Contains(t, endsOfGVisor, a.str("status"), "%v", a)
 			assert.Equal(t, "20971520\n", recovered(t, s, "python3 -c \"print(len(b'x' * (20 << 20)))\""))
 			return

@@ -12,8 +12,8 @@ import (
 	"github.com/wisbox/wisbox"
 )
 
-// A session begins with the definitions that its directory has recorded: those of
-// its own earlier process, or of the session that it was cloned from.
+// A session begins with the definitions recorded in its directory: those of its own earlier process, or of the session
+// it was cloned from.
 func TestRecordedLispDefinitionsAreMadeAgainInAFreshContainer(t *testing.T) {
 	need(t)
 	s, err := env.manager.Open(t.Context(), &wisbox.SessionOptions{Name: "lisp-record", Kept: true})
@@ -34,8 +34,8 @@ func TestRecordedLispDefinitionsAreMadeAgainInAFreshContainer(t *testing.T) {
 	requireGone(t, s)
 }
 
-// What a form can do to its own Lisp: each is answered, says what it was, and the
-// session has what it had defined. In the image's SBCL and the container's limits.
+// If a form breaks its own Lisp, the answer has the cause, and the session keeps its definitions. This runs the image's
+// SBCL within the container's limits.
 func TestLispOutlivesWhatAFormDoesToIt(t *testing.T) {
 	s := open(t, nil)
 	call(t, s, "evaluate-lisp", args{"code": "(defun kept () :kept)"})
@@ -63,7 +63,7 @@ func TestLispOutlivesWhatAFormDoesToIt(t *testing.T) {
 		raw, err := json.Marshal(args{"code": c.code})
 		require.NoError(t, err)
 		var said string
-		for timeout := c.timeout; ; timeout *= 2 { // how much is shown in a second is the machine's speed
+		for timeout := c.timeout; ; timeout *= 2 { // the output per second depends on the machine's speed
 			call(t, s, "configure-limits", args{"timeout": timeout, "max-output": 1000})
 			res, err := s.Call(t.Context(), "evaluate-lisp", raw)
 			require.NoError(t, err, c.code)

@@ -46,7 +46,7 @@ func TestTheMetricsOfHeldSessionsAreServed(t *testing.T) {
 		`wisbox_holder_up{session="box"} 1`,
 	}
 	var printed string
-	require.Eventually(t, func() bool { // the end of the program is counted when the agent has told it
+	require.Eventually(t, func() bool { // the end of the program is counted when the agent reports it
 		printed = h.do("metrics")
 		return strings.Contains(printed, `wisbox_programs_total{session="box",verdict="exited"} 1`)
 	}, 30*time.Second, 10*time.Millisecond)

@@ -14,8 +14,7 @@ import (
 	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
-// Whoever cancels a call has its answer soon, with what the code had shown, and the
-// names are there for the next one.
+// A cancelled call returns soon with the displays so far, and its names exist in the next call.
 func TestACancelledEvaluationKeepsItsNamesAndWhatItShowed(t *testing.T) {
 	s := open(t, &wisbox.SessionOptions{MaxEvalTimeout: 2 * time.Minute})
 	call(t, s, "evaluate_python", args{"code": "z = 5", "state": "kept"})

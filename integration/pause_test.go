@@ -19,19 +19,19 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// TestOpeningASessionWakesNoProgramsThatASnapshotHasStandStill: only those whose
-// snapshot's process is dead.
+// TestOpeningASessionWakesNoProgramsThatASnapshotHasStandStill: opening resumes paused programs only if the snapshot's
+// process is dead.
 func TestOpeningASessionWakesNoProgramsThatASnapshotHasStandStill(t *testing.T) {
 	needPause(t)
 	h := newHome(t)
 	h.do("session", "create", "box")
 	id := h.detached("box", "--", "sleep", "600")
 	holder := holderOf(t, "box", h)
-	other, err := h.manager().Attach(t.Context(), "box") // which works in this process
+	other, err := h.manager().Attach(t.Context(), "box") // does its work in this process
 	require.NoError(t, err)
 	defer other.Close(t.Context())
 
-	snapshot := flock.New(filepath.Join(h.cache, "sessions/box/pause.lock")) // held as by a snapshot in another process
+	snapshot := flock.New(filepath.Join(h.cache, "sessions/box/pause.lock")) // held like by a snapshot in another process
 	require.NoError(t, snapshot.Lock())
 	b := h.manager().Backend()
 	sb, err := b.Open(t.Context(), sandbox.Spec{ID: "box", Image: other.Options().Image, Workspace: other.WorkspacePath(), Isolation: env.isolation})
@@ -42,12 +42,12 @@ func TestOpeningASessionWakesNoProgramsThatASnapshotHasStandStill(t *testing.T) 
 
 	about, err := other.Inspect(t.Context())
 	require.NoError(t, err)
-	assert.Contains(t, about.Gaps[0], "stand still")
+	assert.Contains(t, about.Gaps[0], "has paused this session's programs")
 	_, err = try(t, other, "shell_execute", args{"commands": []string{"true"}})
 	assert.Equal(t, "busy", string(kind(err)), "%v", err)
 	assert.Equal(t, true, inspect(t, h.manager(), "box")["Paused"], "nobody has woken them")
 
-	require.NoError(t, snapshot.Unlock()) // the process is dead, and has not resumed
+	require.NoError(t, snapshot.Unlock()) // like a dead process that has not resumed
 	assert.Equal(t, "on\n", output(t, other, "echo on"))
 	assert.Equal(t, holder, holderOf(t, "box", h))
 	assert.Contains(t, h.do("ps", "box"), id)
@@ -56,8 +56,7 @@ func TestOpeningASessionWakesNoProgramsThatASnapshotHasStandStill(t *testing.T) 
 	h.do("session", "rm", "box")
 }
 
-// counting is a process of the session box that appends to the file n, and what waits
-// until it has done so more often.
+// counting starts a process of the session box that appends to the file n. grows waits until the file grows.
 func (h *home) counting() (id string, grows func()) {
 	h.t.Helper()
 	id = h.detached("box", "--", "sh", "-c", "while :; do echo x >> n; sleep 0.01; done")
@@ -106,7 +105,7 @@ func TestAPausedSessionStandsStillUntilItIsResumed(t *testing.T) {
 		assert.Contains(t, h.fail(steers...), "is paused", "%v", steers)
 	}
 
-	// What only works on files goes on.
+	// Tools that only work on files still work.
 	h.do("call", "box", "write_file", `{"file_path":"f","content":"one\n"}`)
 	assert.Contains(t, h.do("call", "box", "read_file", `{"file_path":"f"}`), "one")
 	h.do("call", "box", "edit_file", `{"file_path":"f","old_string":"one","new_string":"two"}`)
@@ -136,7 +135,7 @@ func TestAPausedSessionStandsStillUntilItIsResumed(t *testing.T) {
 	h.requireNothing()
 }
 
-// TestAPauseOutlivesTheHolder, however that ends, and so do the processes.
+// TestAPauseOutlivesTheHolder, however the holder ends, and so do the processes.
 func TestAPauseOutlivesTheHolder(t *testing.T) {
 	needPause(t)
 	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "ended": syscall.SIGTERM} {
@@ -206,6 +205,37 @@ func TestAPausedSessionIsRemoved(t *testing.T) {
 	}
 }
 
+// TestAPausedSessionIsStopped with a holder or after the holder was killed, whether or not another client has the
+// session open.
+func TestAPausedSessionIsStopped(t *testing.T) {
+	needPause(t)
+	for i := range 4 {
+		killed, open := i&1 > 0, i&2 > 0
+		h := newHome(t)
+		h.do("session", "create", "box")
+		h.counting()
+		h.do("session", "pause", "box")
+		leave := func() error { return nil }
+		if open {
+			s, err := h.manager().Attach(t.Context(), "box")
+			require.NoError(t, err)
+			leave = func() error { return s.Close(t.Context()) }
+		}
+		if killed {
+			holder := holderOf(t, "box", h)
+			kill(t, holder, syscall.SIGKILL)
+			require.Eventually(t, func() bool { return isZombie("/proc/" + strconv.Itoa(holder)) }, 30*time.Second, 5*time.Millisecond)
+		}
+		h.do("stop", "box")
+		assert.Zero(t, h.containers())
+		assert.NotContains(t, h.do("ls"), "paused")
+		assert.Equal(t, "on\n", h.do("exec", "box", "--", "echo", "on"))
+		require.NoError(t, leave())
+		h.do("session", "rm", "box")
+		h.requireNothing()
+	}
+}
+
 // TestAnEmbedderPauses an ephemeral session, whose work is done in this process.
 func TestAnEmbedderPauses(t *testing.T) {
 	needPause(t)
@@ -232,8 +262,8 @@ func TestAnEmbedderPauses(t *testing.T) {
 	require.NoError(t, s.Pause(t.Context())) // it is closed paused
 }
 
-// underWay begins a command whose program writes the file up and doesn't end by itself,
-// and returns once it runs. over is closed at the command's end.
+// underWay starts a command whose program writes the file up and doesn't end by itself, and returns once it runs. over
+// is closed at the command's end.
 func (h *home) underWay() (cmd *exec.Cmd, over <-chan struct{}) {
 	h.t.Helper()
 	cmd, over, up := h.tryUnderWay()
@@ -241,7 +271,7 @@ func (h *home) underWay() (cmd *exec.Cmd, over <-chan struct{}) {
 	return cmd, over
 }
 
-// tryUnderWay is underWay for a session that may end before; up reports whether it runs.
+// tryUnderWay is like underWay, for a session that may end before; up reports whether the program runs.
 func (h *home) tryUnderWay() (cmd *exec.Cmd, over <-chan struct{}, up bool) {
 	h.t.Helper()
 	file := filepath.Join(h.cache, "sessions/box/workspace/up")
@@ -268,7 +298,7 @@ func (h *home) await(what string, is func() bool) {
 	require.Eventually(h.t, is, 60*time.Second, 10*time.Millisecond, what)
 }
 
-// soon is do for what another call that is still under way may refuse for a moment.
+// soon is like do, for a command that another running call may refuse for a moment.
 func (h *home) soon(args ...string) {
 	h.t.Helper()
 	h.await(strings.Join(args, " "), func() bool { _, _, code := command(h.t, h.cache, args...); return code == 0 })
@@ -284,7 +314,7 @@ func (h *home) ends(what string, over <-chan struct{}) {
 	}
 }
 
-// size is how much counting and underWay have written by now.
+// size returns the bytes that counting and underWay have written so far.
 func (h *home) size() int64 {
 	info, err := os.Stat(filepath.Join(h.cache, "sessions/box/workspace/n"))
 	if err != nil {
@@ -304,8 +334,8 @@ func TestAPausedSessionWithACallUnderWayIsRemoved(t *testing.T) {
 	h.requireNothing()
 }
 
-// TestAHolderOfAPausedSessionEndsBesideACall, by whatever: the call ends, what was started
-// detached goes on with the resume.
+// TestAHolderOfAPausedSessionEndsBesideACall in any way: the call ends, and detached processes continue with the
+// resume.
 func TestAHolderOfAPausedSessionEndsBesideACall(t *testing.T) {
 	needPause(t)
 	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "ended": syscall.SIGTERM} {
@@ -336,7 +366,7 @@ func TestAHolderOfAPausedSessionEndsBesideACall(t *testing.T) {
 	}
 }
 
-// TestACallUnderWayGoesOnWithTheResume, also where its client has left: then it is ended.
+// TestACallUnderWayGoesOnWithTheResume, unless its client has left: then it is ended.
 func TestACallUnderWayGoesOnWithTheResume(t *testing.T) {
 	needPause(t)
 	h := newHome(t)
@@ -381,7 +411,7 @@ func TestATimeToLiveEndsAPausedSession(t *testing.T) {
 		holding := holders(t, "box", h)
 		_, said, code := command(t, h.cache, "session", "pause", "box")
 		if (!up || len(holding) != 1 || time.Since(began) > ttl/2) && ttl < 5*time.Minute {
-			continue // on this machine it may have been over before
+			continue // on a slow machine it may have ended before
 		}
 		require.True(t, up)
 		require.Len(t, holding, 1)
@@ -411,12 +441,12 @@ func TestTheLimitOfACallDoesNotRunWhileItsSessionIsPaused(t *testing.T) {
 		id := h.detached("--timeout", limit.String(), "box", "--", "sh", "-c", "while :; do echo x >> n; sleep 0.01; done")
 		h.do("session", "pause", "box")
 		paused := time.Now()
-		time.Sleep(limit + time.Second) // what the limit would have been over in
+		time.Sleep(limit + time.Second) // longer than the limit
 		stood := time.Since(paused)
 		h.do("session", "resume", "box")
 		state := h.process(id).State
 		if awake := time.Since(began) - stood; awake > limit/2 && limit < 5*time.Minute {
-			continue // on this machine it may have been over while it ran
+			continue // on a slow machine the limit may have passed while it ran
 		}
 		require.Equal(t, "running", state)
 		require.Eventually(t, func() bool { return h.process(id).State != "running" }, limit+60*time.Second, 10*time.Millisecond, "the limit")
@@ -426,7 +456,7 @@ func TestTheLimitOfACallDoesNotRunWhileItsSessionIsPaused(t *testing.T) {
 	}
 }
 
-// TestAnInterruptedPauseIsWholeOrNone, and so is a resume: whichever, the session goes on.
+// TestAnInterruptedPauseIsWholeOrNone, and so is a resume; the session continues to work in any case.
 func TestAnInterruptedPauseIsWholeOrNone(t *testing.T) {
 	needPause(t)
 	h := newHome(t)
@@ -435,7 +465,7 @@ func TestAnInterruptedPauseIsWholeOrNone(t *testing.T) {
 	for i := range 6 {
 		for _, what := range []string{"pause", "resume"} {
 			cmd := h.start("session", what, "box")
-			time.Sleep(time.Duration(i) * 15 * time.Millisecond) // the point in time is the fault
+			time.Sleep(time.Duration(i) * 15 * time.Millisecond) // the time is the fault
 			_ = cmd.Process.Signal(syscall.SIGINT)
 			_ = cmd.Wait()
 		}
@@ -483,7 +513,7 @@ func TestAnEmbedderClosesAPausedSession(t *testing.T) {
 	calls.Wait()
 }
 
-// TestAHostWithoutAFreezerPausesNothing, and says so.
+// TestAHostWithoutAFreezerPausesNothing and reports that.
 func TestAHostWithoutAFreezerPausesNothing(t *testing.T) {
 	need(t)
 	service, err := env.backend.Service(t.Context())

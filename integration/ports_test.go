@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -31,7 +32,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// serving is a session whose port 8000 is testdata/websocket.py.
+// serving creates a session with testdata/websocket.py on port 8000.
 func (h *home) serving(session string) {
 	h.t.Helper()
 	h.do("session", "create", session)
@@ -40,14 +41,14 @@ func (h *home) serving(session string) {
 	h.do("exec", "-d", "--wait-port", "8000", session, "--", "python3", "-c", string(source))
 }
 
-// port is a `wisbox port` that runs.
+// port is a running `wisbox port`.
 type port struct {
 	cmd   *exec.Cmd
 	where string
 	said  *lines
 }
 
-// lines is what a command says, as it comes.
+// lines collects a command's output as it arrives.
 type lines struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -95,7 +96,7 @@ func (p *port) ends(t *testing.T) int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// over is a client whose every connection goes to that address.
+// over returns a client that connects to that address for every URL.
 func over(t *testing.T, network, addr string) *http.Client {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -117,7 +118,7 @@ func read(t *testing.T, client *http.Client, url string) (status int, body strin
 	return res.StatusCode, string(raw)
 }
 
-// TestPortIsASocketOfItsOwner: without a rule, and for no other user of the machine.
+// TestPortIsASocketOfItsOwner: it needs no rule, and no other user of the machine can connect.
 func TestPortIsASocketOfItsOwner(t *testing.T) {
 	h := newHome(t)
 	h.serving("box")
@@ -163,7 +164,7 @@ func connectAs(uid int, path string) error {
 	return <-done
 }
 
-// TestPortForABrowser: by its token, under its own name, with WebSockets.
+// TestPortForABrowser with a token, its own host name and WebSockets.
 func TestPortForABrowser(t *testing.T) {
 	h := newHome(t)
 	h.serving("box")
@@ -186,7 +187,7 @@ func TestPortForABrowser(t *testing.T) {
 	assert.Equal(t, "hello\n", webSocket(t, addr, at.Host, browser.Jar.Cookies(at)[0].String()))
 }
 
-// webSocket sends one message and returns what comes back.
+// webSocket sends one message and returns the answer.
 func webSocket(t *testing.T, addr, host, cookie string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -216,7 +217,7 @@ func webSocket(t *testing.T, addr, host, cookie string) string {
 	return string(answer[2:])
 }
 
-// TestPortWhereNothingListens says what to do, and serves once something does.
+// TestPortWhereNothingListens: the answer says what to do, and the port works once a program listens.
 func TestPortWhereNothingListens(t *testing.T) {
 	h := newHome(t)
 	h.do("session", "create", "box")
@@ -241,7 +242,7 @@ func TestPortWhereNothingListens(t *testing.T) {
 	assert.Equal(t, http.StatusOK, status)
 }
 
-// TestPortsOfTwoSessionsAreApart: neither its programs nor its browser reach the other's.
+// TestPortsOfTwoSessionsAreApart: neither a session's programs nor its browser reach the other's.
 func TestPortsOfTwoSessionsAreApart(t *testing.T) {
 	h := newHome(t)
 	h.serving("one")
@@ -264,7 +265,7 @@ func TestPortsOfTwoSessionsAreApart(t *testing.T) {
 	assert.Contains(t, errs, "Connection refused")
 }
 
-// TestPortEndsWithTheSession: also when the process that holds it is killed.
+// TestPortEndsWithTheSession, and when the session's holder is killed.
 func TestPortEndsWithTheSession(t *testing.T) {
 	h := newHome(t)
 	h.serving("box")
@@ -287,13 +288,20 @@ func TestPortEndsWithTheSession(t *testing.T) {
 	assert.Contains(t, p.said.String(), "holds this session ended")
 }
 
-// connections counts those of port 8000 in a session's sandbox that are established.
+// established matches the server's end of a connection to port 8000 in /proc/net/tcp.
+var established = regexp.MustCompile(`0100007F:1F40 (0100007F:[0-9A-F]{4}) 01`)
+
+// connections returns the number of established connections to port 8000 in a session's sandbox.
 func (h *home) connections(session string) int {
 	h.t.Helper()
-	return strings.Count(h.do("exec", session, "--", "cat", "/proc/net/tcp"), "0100007F:1F40 0100007F:")
+	peers := map[string]bool{} // the kernel may list a connection twice while others arrive
+	for _, found := range established.FindAllStringSubmatch(h.do("exec", session, "--", "cat", "/proc/net/tcp"), -1) {
+		peers[found[1]] = true
+	}
+	return len(peers)
 }
 
-// openFiles counts the descriptors of a process.
+// openFiles returns the number of descriptors of a process.
 func openFiles(t *testing.T, pid int) int {
 	t.Helper()
 	all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
@@ -301,8 +309,7 @@ func openFiles(t *testing.T, pid int) int {
 	return len(all)
 }
 
-// TestPortUnderAFlood: at most 256 get inside at once, and nothing of them stays, by
-// whatever the command ends.
+// TestPortUnderAFlood: at most 256 connections get inside at once, and none stays, however the command ends.
 func TestPortUnderAFlood(t *testing.T) {
 	const server = `import asyncio
 async def serve(r, w):
@@ -323,7 +330,7 @@ asyncio.run(main())`
 			for len(clients) < 400 {
 				conn, err := net.Dial("unix", p.where)
 				if err != nil {
-					break // the kernel's queue is full, until the command takes more
+					break // the kernel's queue is full until the command accepts more
 				}
 				clients = append(clients, conn)
 			}
@@ -342,8 +349,7 @@ asyncio.run(main())`
 	}
 }
 
-// TestDialOfASession reaches a server on whatever address of the loopback interface, with
-// rules for the network and without.
+// TestDialOfASession reaches a server on any address of the loopback interface, with and without rules for the network.
 func TestDialOfASession(t *testing.T) {
 	for _, opts := range []*wisbox.SessionOptions{nil, {Allow: []string{"example.com"}}} {
 		s := open(t, opts)

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// detached starts a process of a session and gives its id.
+// detached starts a process of a session and returns its ID.
 func (h *home) detached(args ...string) string {
 	h.t.Helper()
 	return strings.TrimSpace(h.do(append([]string{"exec", "-d"}, args...)...))
@@ -40,8 +40,7 @@ func TestRunAtATerminalIsATerminal(t *testing.T) {
 	h.do("session", "list")
 }
 
-// TestKeysLeaveAProcessAndAnotherTakesItOver: two at one terminal, and one that goes
-// by the keys of docker.
+// TestKeysLeaveAProcessAndAnotherTakesItOver: two clients at one terminal, of which one leaves by docker's keys.
 func TestKeysLeaveAProcessAndAnotherTakesItOver(t *testing.T) {
 	h := newHome(t)
 	h.do("session", "create", "box")
@@ -79,7 +78,7 @@ func TestAKilledClientLeavesItsProcess(t *testing.T) {
 	for _, end := range []func(*exec.Cmd){
 		func(cmd *exec.Cmd) { require.NoError(t, cmd.Process.Kill()) },
 		func(cmd *exec.Cmd) { require.NoError(t, cmd.Process.Signal(os.Interrupt)) },
-		func(cmd *exec.Cmd) { require.NoError(t, cmd.Process.Signal(syscall.SIGHUP)) }, // as where its terminal goes
+		func(cmd *exec.Cmd) { require.NoError(t, cmd.Process.Signal(syscall.SIGHUP)) }, // as if its terminal was closed
 	} {
 		cmd := h.command("attach", "box", id)
 		atTerminal(t, cmd, nil).types("one\r", "got one")
@@ -102,8 +101,8 @@ func TestAKilledClientLeavesItsProcess(t *testing.T) {
 	h.do("session", "rm", "box")
 }
 
-// TestAGigabyteLeavesTheHolderSmall: a process writes a gigabyte, a client that takes
-// nothing is attached to it, and others read and leave.
+// TestAGigabyteLeavesTheHolderSmall: a process writes a gigabyte while one attached client reads nothing, and others
+// read and leave.
 func TestAGigabyteLeavesTheHolderSmall(t *testing.T) {
 	h := newHome(t)
 	h.do("session", "create", "box")
@@ -130,7 +129,7 @@ func TestAGigabyteLeavesTheHolderSmall(t *testing.T) {
 	h.do("session", "rm", "box")
 }
 
-// holderMemory is the resident memory of a session's holder, in bytes.
+// holderMemory returns the resident memory of a session's holder, in bytes.
 func (h *home) holderMemory(session string) int {
 	h.t.Helper()
 	mark, err := os.ReadFile(fmt.Sprintf("%s/sessions/%s/held", h.cache, session))

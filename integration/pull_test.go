@@ -43,7 +43,7 @@ func requireNoImage(t *testing.T, ref string) {
 	require.ErrorIs(t, err, sandbox.ErrNotFound)
 }
 
-// trust makes the service of this test's commands one that reads other settings.
+// trust gives the Podman service of this test's commands other settings.
 func trust(t *testing.T, r *registry) {
 	t.Helper()
 	conf := filepath.Join(t.TempDir(), "registries.conf")
@@ -63,7 +63,7 @@ func TestAnImageIsPulledAndASessionRunsInIt(t *testing.T) {
 	out, errs, code := command(t, h.cache, "run", "--image", ref, "--", "echo", "hello")
 	require.Zero(t, code, errs)
 	assert.Equal(t, "hello\n", out)
-	assert.Contains(t, errs, "pulling "+ref+"\n", "plain lines where there is no terminal")
+	assert.Contains(t, errs, "pulling "+ref+"\n", "plain lines if there is no terminal")
 	assert.NotContains(t, errs, "\x1b")
 	once := r.manifests()
 
@@ -90,7 +90,7 @@ type listedImage struct {
 	UsedBy []string `json:"used_by"`
 }
 
-// listed is the line of an image in image list.
+// listed returns the line of an image in image list.
 func (h *home) listed(ref string) listedImage {
 	h.t.Helper()
 	var all struct{ Images []listedImage }
@@ -104,8 +104,7 @@ func (h *home) listed(ref string) listedImage {
 	return listedImage{}
 }
 
-// refusing is an address where nothing listens until the test ends. One that a server has
-// left may be the next one's.
+// refusing returns an address without a listener until the test ends. The address of a closed server could be reused.
 func refusing(t *testing.T) (addr string) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -164,10 +163,10 @@ func TestAPullOfAPrivateImageNeedsALogin(t *testing.T) {
 	h.do("image", "pull", "--tls-verify=false", ref)
 }
 
-// logIn writes what podman login does, as me, where Podman looks first.
+// logIn writes the file of podman login for the user "me", where Podman looks first.
 func logIn(t *testing.T, addr string) {
 	t.Helper()
-	if os.Getuid() == 0 { // a user's directory is of a user that was made for the tests
+	if os.Getuid() == 0 { // otherwise the directory belongs to the tests' own user
 		dir, err := os.MkdirTemp("", "run")
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
@@ -179,8 +178,8 @@ func logIn(t *testing.T, addr string) {
 	require.NoError(t, os.WriteFile(path, login, 0o600))
 }
 
-// hangs makes a registry that never ends a layer. began is closed when one is asked
-// for, and over when the one who asked has gone.
+// hangs makes the registry never finish a layer. began is closed at the first request of a layer, and over when its
+// client has gone.
 func (r *registry) hangs() (began, over chan struct{}) {
 	began, over = make(chan struct{}), make(chan struct{})
 	r.failWith(func(w http.ResponseWriter, req *http.Request) bool {

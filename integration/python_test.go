@@ -21,9 +21,8 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// What one evaluation does to its interpreter is data, and the next call of
-// either kind is right. The Host backend of the unit tests has no limits, so
-// what ends at a limit is tried here.
+// An evaluation that breaks its interpreter has a result, and the next call of either kind is right. Evaluations that
+// end at a limit are tested here, since the Host backend of the unit tests has no limits.
 func TestEvaluationsEndAtTheirLimitsAndTheNextIsRight(t *testing.T) {
 	most := sandbox.Limits{Memory: 192 << 20, PIDs: 64}
 	if env.isolation == sandbox.IsolationGVisor {
@@ -32,7 +31,7 @@ func TestEvaluationsEndAtTheirLimitsAndTheNextIsRight(t *testing.T) {
 	s := open(t, &wisbox.SessionOptions{Limits: most, MaxEvalTimeout: time.Minute})
 	limits := enforced(t, s)
 	for _, c := range []struct {
-		name, limit, code string // limit is the one that ends it, where there is no other end
+		name, limit, code string // limit is the limit that ends it, if nothing else does
 		statuses          []string
 		stdout            string
 	}{
@@ -52,11 +51,11 @@ func TestEvaluationsEndAtTheirLimitsAndTheNextIsRight(t *testing.T) {
 		for _, state := range []string{"fresh", "kept"} {
 			t.Run(c.name+" "+state, func(t *testing.T) {
 				request := args{"code": c.code, "state": state}
-				if !slices.Contains(c.statuses, "timed_out") { // it must come to its own end, however slow the machine is
+				if !slices.Contains(c.statuses, "timed_out") { // it must end by itself, however slow the machine is
 					request["timeout"] = 60
 				}
 				resp := call(t, s, "evaluate_python", request)
-				if c.limit == "" || env.isolation != sandbox.IsolationGVisor { // whose limits end the sandbox, or hold less
+				if c.limit == "" || env.isolation != sandbox.IsolationGVisor { // gVisor's limits end the sandbox, or are weaker
 					assert.Contains(t, c.statuses, resp.str("status"), "%.500v", resp)
 				}
 				assert.Equal(t, c.stdout, resp.str("stdout"))
@@ -69,8 +68,8 @@ func TestEvaluationsEndAtTheirLimitsAndTheNextIsRight(t *testing.T) {
 	}
 }
 
-// What one fresh call does to its process doesn't reach the next, which is a fork
-// of the same warm interpreter.
+// A fresh call's changes to its process don't reach the next call, which is a fork of the
+// same warm interpreter.
 func TestNothingOfAFreshCallReachesTheNext(t *testing.T) {
 	s := open(t, nil)
 	const state = `
@@ -97,7 +96,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)); random.seed(1); sys.modu
 		return resp.str("value_repr")
 	}
 	before := look("")
-	for range 3 { // more than there are processes ready
+	for range 3 { // more than the processes that are ready
 		assert.Equal(t, before, look(spoil))
 	}
 	assert.Equal(t, before, look(""))
@@ -106,16 +105,15 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)); random.seed(1); sys.modu
 	assert.NotEqual(t, first, call(t, s, "evaluate_python", args{"code": seeded}).str("value_repr"))
 }
 
-// footprint is what a session costs at a moment.
+// footprint is the resource usage of a session at one moment.
 type footprint struct {
 	processes, descriptors int
-	hidden                 bool   // some are a subordinate user's: their descriptors are not counted
+	hidden                 bool   // some processes are a subordinate user's: their descriptors aren't counted
 	agent                  string // its directory in /proc
 }
 
-// footprintOf counts the processes of the session's container, their descriptors
-// and ours. The agent is the oldest Python. The lowest pid doesn't show it: after
-// pid_max the kernel gives low ones again.
+// footprintOf counts the processes of the session's container, their descriptors and ours. The agent is the oldest
+// Python process. Its pid needn't be the lowest, since the kernel starts again after pid_max.
 func footprintOf(t *testing.T, object string) footprint {
 	t.Helper()
 	var f footprint
@@ -143,9 +141,8 @@ func footprintOf(t *testing.T, object string) footprint {
 	return f
 }
 
-// containerDirs are the directories in /proc of a container's processes: of each
-// conmon that names it, and of what descends from them. A control group doesn't
-// tell them everywhere: on cgroup v1 rootless Podman makes none.
+// containerDirs returns the directories in /proc of a container's processes: of each conmon that names it, and of its
+// descendants. The cgroup isn't enough: on cgroup v1 rootless Podman creates none.
 func containerDirs(object string) (found []string) {
 	children := map[int][]string{}
 	for _, dir := range processDirs() {
@@ -195,13 +192,13 @@ func TestAThousandFreshCallsLeaveNothing(t *testing.T) {
 	if !before.hidden {
 		assert.Less(t, anonymous(t, before.agent), memory+1<<20, "bytes of the agent; before %+v, after %+v", before, after)
 	}
-	assert.Eventually(t, func() bool { // what ends has its own, and buffers that are on their way
+	assert.Eventually(t, func() bool { // goroutines and buffers that are just ending take some
 		return heapInUse() < heap+2<<20 && runtime.NumGoroutine() <= goroutines+3 // two, and this one
 	}, 30*time.Second, 250*time.Millisecond, "our heap was %d bytes, and %d goroutines", heap, goroutines)
 }
 
-// startOf is when a process began, in ticks since the machine's start: field 22 of
-// proc_pid_stat(5), counted from the state, which is field 3.
+// startOf returns the start time of a process, in ticks since the machine's start: field 22 of proc_pid_stat(5),
+// counted from the state, which is field 3.
 func startOf(dir string) (uint64, error) {
 	stat, err := os.ReadFile(dir + "/stat")
 	if err != nil {
@@ -227,9 +224,8 @@ func heapInUse() uint64 {
 	return m.HeapInuse
 }
 
-// anonymous is the memory of the process that no file backs, in bytes. What it
-// shares with its forks counts whole, so it is the same however many there are;
-// the proportional size (Pss) grows as they end.
+// anonymous returns the anonymous memory of the process, in bytes. Memory that it shares with its forks counts in full,
+// so their number doesn't matter; the proportional size (Pss) would grow as they end.
 func anonymous(t *testing.T, dir string) int64 {
 	t.Helper()
 	rollup, err := os.ReadFile(dir + "/smaps_rollup")
@@ -245,7 +241,7 @@ func anonymous(t *testing.T, dir string) int64 {
 	return 0
 }
 
-// What a kept interpreter has met once is not why it ends later.
+// A limit that a kept interpreter has reached once doesn't end it later.
 func TestAKeptInterpreterIsEndedByALimitOfItsOwnCallOnly(t *testing.T) {
 	s := open(t, &wisbox.SessionOptions{Limits: sandbox.Limits{PIDs: 64}})
 	if !enforced(t, s)["pids"].Enforced || env.isolation == sandbox.IsolationGVisor {

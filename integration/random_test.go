@@ -9,14 +9,13 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// agentAtWork makes random calls in a session, as an agent might, one after the
-// other. What it was told to be done it reports as a promise: it must be there
-// whatever happens afterwards.
+// agentAtWork makes random calls in a session, one after the other, as an agent might. It reports each successful
+// action as a promise, which must hold whatever happens afterwards.
 type agentAtWork struct {
 	s       *wisbox.Session
-	name    string        // of its files: no other agent's begin so
+	name    string        // prefix of its files, which no other agent uses
 	promise func(promise) // may be nil
-	sleep   string        // seconds, of what it leaves running
+	sleep   string        // seconds that its processes sleep
 
 	written int
 	turns   int
@@ -27,7 +26,7 @@ type agentAtWork struct {
 // that file.
 type promise struct{ File, Snapshot string }
 
-// randomCalls have the weights that an agent's day has: files most of all.
+// randomCalls are weighted like an agent's work: mostly files.
 var randomCalls = []struct {
 	weight int
 	call   func(*agentAtWork, context.Context) error
@@ -48,7 +47,7 @@ var randomCalls = []struct {
 	{5, (*agentAtWork).snapshot},
 }
 
-// step makes one call. An error is one that no call may give.
+// step makes one call. It returns only errors that no call may return.
 func (a *agentAtWork) step(ctx context.Context) error {
 	sum := 0
 	for _, c := range randomCalls {
@@ -65,7 +64,7 @@ func (a *agentAtWork) step(ctx context.Context) error {
 
 func (a *agentAtWork) do(ctx context.Context, name string, arguments args) error {
 	_, err := helpCall(ctx, a.s, name, arguments)
-	if tool.KindOf(err) == tool.Busy { // another client is at work; that is an answer
+	if tool.KindOf(err) == tool.Busy { // another client is at work, which is a valid answer
 		return nil
 	}
 	if err != nil {
@@ -98,7 +97,7 @@ func (a *agentAtWork) read(ctx context.Context) error {
 	return a.do(ctx, "read_file", args{"file_path": a.last})
 }
 
-// edit turns a word of a file over and over, which is no promise.
+// edit changes a word of a file back and forth, which isn't a promise.
 func (a *agentAtWork) edit(ctx context.Context) error {
 	file, from, to := a.name+".turns", "on", "off"
 	if a.turns++; a.turns == 1 {
@@ -114,12 +113,11 @@ func (a *agentAtWork) shell(ctx context.Context) error {
 	return a.do(ctx, "shell_execute", args{"script": "setsid sleep " + a.sleep + " & echo x > " + a.name + ".x; seq 2000"})
 }
 
-// leave begins a process and ends it in half of the cases; the session's end does
-// it in the others.
+// leave starts a process, and ends it in half of the cases. Otherwise the session's end does.
 func (a *agentAtWork) leave(ctx context.Context) error {
 	res, err := helpCall(ctx, a.s, "process_start", args{"script": "exec sleep " + a.sleep})
 	if k := tool.KindOf(err); k == tool.Limit || k == tool.Busy {
-		return nil // as many as a session may have
+		return nil // the session's maximum
 	}
 	if err != nil || rand.N(2) == 0 {
 		return err

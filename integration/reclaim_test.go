@@ -18,8 +18,8 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// TestProcessesOutliveAKilledHolder: the next one has them under their ids, with what
-// they wrote meanwhile, and can feed, signal and end them.
+// TestProcessesOutliveAKilledHolder: the next holder has them under their IDs with their output meanwhile, and can
+// write to them, signal and end them.
 func TestProcessesOutliveAKilledHolder(t *testing.T) {
 	h := newHome(t)
 	h.do("session", "create", "box")
@@ -39,7 +39,7 @@ func TestProcessesOutliveAKilledHolder(t *testing.T) {
 	assert.Equal(t, first, h.process(sleeper).PID, "it is the same program")
 	assert.Equal(t, 5, h.awaitExit(ends))
 	if words := h.do("logs", "box", ends); env.isolation == sandbox.IsolationGVisor && !strings.Contains(words, "last words\n") {
-		// The relay that led to the killed holder ends after it, and may have taken them.
+		// The relay of the killed holder ends after it, and may have read the bytes.
 		assert.EqualValues(t, len("last words\n"), h.process(ends).DroppedBytes, words)
 	} else {
 		assert.Contains(t, words, "last words\n")
@@ -59,13 +59,13 @@ func TestProcessesOutliveAKilledHolder(t *testing.T) {
 	}
 	record := h.do("log", "box", "--json")
 	for _, id := range []string{reader, sleeper, ends} {
-		assert.Equal(t, 1, ended(record, id), "the end of %s is told once", id)
+		assert.Equal(t, 1, ended(record, id), "the end of %s is reported once", id)
 	}
 	h.do("session", "rm", "box")
 	h.requireNothing()
 }
 
-// TestManyWhoComeAfterAKilledHolderFindOne that took all over, once.
+// TestManyWhoComeAfterAKilledHolderFindOne new holder, which took over all processes once.
 func TestManyWhoComeAfterAKilledHolderFindOne(t *testing.T) {
 	h := newHome(t)
 	h.do("session", "create", "box")
@@ -90,7 +90,7 @@ func TestManyWhoComeAfterAKilledHolderFindOne(t *testing.T) {
 	h.requireNothing()
 }
 
-// TestWhatACallRanEndsWithAKilledHolder, beside what goes on.
+// TestWhatACallRanEndsWithAKilledHolder, while processes continue.
 func TestWhatACallRanEndsWithAKilledHolder(t *testing.T) {
 	h := newHome(t)
 	h.do("session", "create", "box")
@@ -119,7 +119,7 @@ func TestWhatACallRanEndsWithAKilledHolder(t *testing.T) {
 	h.requireNothing()
 }
 
-// process is a process of the session box, as ps shows it.
+// process returns a process of the session box from ps.
 func (h *home) process(id string) wisbox.ProcessInfo {
 	h.t.Helper()
 	var list struct{ Processes []wisbox.ProcessInfo }
@@ -144,7 +144,7 @@ func (h *home) awaitExit(id string) int {
 	return *h.process(id).ExitCode
 }
 
-// ended counts the records of a process's end.
+// ended returns the number of records of a process's end.
 func ended(record, id string) (n int) {
 	for line := range strings.Lines(record) {
 		if strings.Contains(line, `"process_end"`) && strings.Contains(line, id) {

@@ -24,7 +24,7 @@ import (
 	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
-// registry is one on loopback that Podman pulls from, with faults.
+// registry is a registry on the loopback interface with faults, for Podman's pulls.
 type registry struct {
 	t      *testing.T
 	server *httptest.Server
@@ -32,11 +32,11 @@ type registry struct {
 	addr   string
 
 	mu    sync.Mutex
-	fault func(w http.ResponseWriter, r *http.Request) bool // nil, or whether it has answered
+	fault func(w http.ResponseWriter, r *http.Request) bool // returns true if it has answered; may be nil
 	asked []string
 }
 
-// newRegistry starts one without TLS; secure gives it a certificate that nobody knows.
+// newRegistry starts a registry without TLS, or with an unknown certificate if secure is set.
 func newRegistry(t *testing.T, secure bool) *registry {
 	t.Helper()
 	r := &registry{t: t, store: ggcr.New(ggcr.Logger(log.New(io.Discard, "", 0)))}
@@ -69,7 +69,7 @@ func (r *registry) failWith(fault func(w http.ResponseWriter, r *http.Request) b
 	r.fault = fault
 }
 
-// manifests counts how often one was asked for.
+// manifests returns the number of requests for manifests.
 func (r *registry) manifests() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,8 +81,8 @@ func (r *registry) manifests() (n int) {
 	return n
 }
 
-// push puts an image of busybox there; arch is what its configuration says. What is
-// pulled goes with the test.
+// push adds an image of busybox; arch is the architecture in its configuration. Pulled images are removed at the test's
+// end.
 func (r *registry) push(name, arch string) (ref string) {
 	r.t.Helper()
 	layer, diff := busyboxLayer(r.t)
@@ -130,7 +130,7 @@ func toJSON(t *testing.T, v any) []byte {
 	return data
 }
 
-// busyboxLayer is the whole of an image: Debian's static busybox under some names.
+// busyboxLayer returns the only layer of an image: Debian's static busybox under some names.
 func busyboxLayer(t *testing.T) (compressed []byte, diff string) {
 	t.Helper()
 	program, err := os.ReadFile("/bin/busybox")
@@ -159,7 +159,7 @@ func busyboxLayer(t *testing.T) (compressed []byte, diff string) {
 	return zipped.Bytes(), digestOf(layer.Bytes())
 }
 
-// insecure is a registries.conf that lets Podman talk to it without TLS.
+// insecure writes a registries.conf that allows Podman to use the registry without TLS.
 func (r *registry) insecure() string {
 	return fmt.Sprintf("[[registry]]\nlocation = %q\ninsecure = true\n", r.addr)
 }

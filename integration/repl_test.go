@@ -37,7 +37,7 @@ func TestReplAtATerminal(t *testing.T) {
 	p.types("half a line\x03", "KeyboardInterrupt\r\n>>> ")
 	p.types("x\r", "\r\n41\r\n")
 	p.types("while True: pass\r\r", "... \r\n")
-	p.sends("lost\x03\x04") // in one piece: Ctrl-C takes what is before it, not what follows
+	p.sends("lost\x03\x04") // in one write: Ctrl-C discards the text before it, not the keys after it
 	assert.NoError(t, repl.Wait())
 
 	repl = h.command("repl", "box")

@@ -10,8 +10,8 @@ import (
 	"github.com/wisbox/wisbox"
 )
 
-// The restricted sandbox is tested where asteval is: in the image. One session
-// serves all; its kept interpreter shows that no trick breaks it.
+// The restricted sandbox is tested with the image, which has asteval. All tests share a session; its kept interpreter
+// shows that no trick breaks it.
 
 func restricted(t *testing.T, s *wisbox.Session, code, state string) answer {
 	t.Helper()

@@ -28,13 +28,11 @@ import (
 
 const rootlessUser = "wisbox-it"
 
-// rootlessCases leaves out the conformance cases that don't depend on who runs
-// Podman and take minutes: races and floods.
+// rootlessCases excludes slow conformance cases that don't depend on Podman's user: races and floods.
 const rootlessCases = `^(files|shell|process|mounts|python|lisp|own\.(edit|write|version|rbw|grep|glob|names|modes|sparse)|hostile\.(read|write|edit|rm|ls|glob|grep|shell|eval))\.`
 
-// TestRootless runs every other test of this package again, as a user without
-// any right, whom it makes: with a home, a runtime directory and a clean
-// environment of its own, and the image handed over as an archive.
+// TestRootless runs every other test of this package again as a new user without privileges, with its own home, runtime
+// directory and clean environment. It passes the image as an archive.
 func TestRootless(t *testing.T) {
 	need(t)
 	if os.Getuid() != 0 {
@@ -53,8 +51,7 @@ func TestRootless(t *testing.T) {
 	require.NoError(t, os.CopyFS(filepath.Join(tests, "testdata"), os.DirFS("testdata")))
 	require.NoError(t, os.CopyFS(filepath.Join(place, "examples"), os.DirFS("../examples")))
 	copyFile(t, "../README.md", filepath.Join(place, "README.md"), 0o644)
-	require.NoError(t, os.Mkdir(filepath.Join(place, "docs"), 0o755))
-	copyFile(t, "../docs/network.md", filepath.Join(place, "docs", "network.md"), 0o644)
+	require.NoError(t, os.CopyFS(filepath.Join(place, "docs"), os.DirFS("../docs")))
 	runtimeDir := filepath.Join(place, "run")
 	require.NoError(t, os.Mkdir(runtimeDir, 0o700))
 	require.NoError(t, os.Chown(runtimeDir, u.uid, u.gid))
@@ -80,8 +77,8 @@ func TestRootless(t *testing.T) {
 	}
 }
 
-// backendSuite has the user run the suite of every backend too, on our image and on
-// others: a run of before says who and where.
+// backendSuite also runs the suite of the backends as the user, on our image and on others. as has the user and the
+// environment.
 func backendSuite(t *testing.T, as *exec.Cmd, place, archive string) {
 	t.Helper()
 	_, tags, _ := strings.Cut(os.Getenv("GOFLAGS"), "-tags=")
@@ -100,7 +97,7 @@ func backendSuite(t *testing.T, as *exec.Cmd, place, archive string) {
 }
 
 // passed runs a test binary, which has -test.v=test2json, and returns the tests that
-// passed. It logs what the failed ones said and nothing more, which would bury it.
+// passed. It logs only the output of failed tests.
 func passed(t *testing.T, cmd *exec.Cmd) []string {
 	t.Helper()
 	raw, ran := cmd.CombinedOutput()
@@ -130,7 +127,7 @@ func passed(t *testing.T, cmd *exec.Cmd) []string {
 	return passed
 }
 
-// runscCopy is gVisor's runtime where the user can reach it; "" where none is named.
+// runscCopy copies gVisor's runtime to a place that the user can reach; "" if the environment names none.
 func runscCopy(t *testing.T, place string) string {
 	t.Helper()
 	runsc := os.Getenv("WISBOX_RUNSC")
@@ -142,8 +139,7 @@ func runscCopy(t *testing.T, place string) string {
 	return to
 }
 
-// rootlessPlace is a directory that another user can reach: a test's own
-// temporary directory isn't.
+// rootlessPlace returns a directory that another user can reach, unlike a test's temporary directory.
 func rootlessPlace(t *testing.T) string {
 	t.Helper()
 	place, err := os.MkdirTemp("/var/tmp", "wb-")
@@ -158,8 +154,7 @@ type account struct {
 	home     string
 }
 
-// makeUser makes the user with ranges of subordinate ids, and removes it with
-// everything that it left running.
+// makeUser creates the user with ranges of subordinate IDs. The test's end removes it and its processes.
 func makeUser(t *testing.T) account {
 	t.Helper()
 	if _, err := user.Lookup(rootlessUser); err != nil {
@@ -197,8 +192,8 @@ func ensureSubIDs(t *testing.T, file string) {
 	require.NoError(t, err)
 }
 
-// endProcessesOf ends what the test user left: Podman's pause process and the
-// private service, which would end by itself after a minute.
+// endProcessesOf ends the test user's remaining processes: Podman's pause process, and the private service, which would
+// end by itself after a minute.
 func endProcessesOf(t *testing.T, uid int) {
 	t.Helper()
 	assert.Eventually(t, func() bool {
@@ -242,8 +237,7 @@ func copyFile(t *testing.T, from, to string, mode os.FileMode) {
 	require.NoError(t, out.Chmod(mode))
 }
 
-// casesCopy is the directory of conformance cases where the user can read it: the
-// tests' own one is there already.
+// casesCopy returns a directory of conformance cases that the user can read; the tests' own one is already readable.
 func casesCopy(t *testing.T, place string) string {
 	t.Helper()
 	if os.Getenv("WISBOX_CONFORMANCE") == "" {

@@ -17,7 +17,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// seccompProfile is wisbox's own with something in it replaced.
+// seccompProfile writes wisbox's own profile with old replaced.
 func seccompProfile(t *testing.T, old, replacement string) string {
 	t.Helper()
 	own := podman.SeccompProfile()
@@ -28,11 +28,11 @@ func seccompProfile(t *testing.T, old, replacement string) string {
 	return path
 }
 
-// TestNoABIReachesWhatIsForbidden: int 0x80 and the numbers of x32 come to the same
-// kernel past a filter of x86-64's, and an int has 32 bits however many are compared.
+// TestNoABIReachesWhatIsForbidden: int 0x80 and x32 call numbers bypass a filter for x86-64, and an int has 32 bits
+// even if a filter compares more.
 func TestNoABIReachesWhatIsForbidden(t *testing.T) {
 	if env.isolation == sandbox.IsolationGVisor {
-		return // its programs reach another kernel
+		return // gVisor's programs use another kernel
 	}
 	s := open(t, nil)
 	f, err := os.Open("testdata/abi.py")

@@ -16,7 +16,7 @@ import (
 	"github.com/wisbox/wisbox"
 )
 
-// traps are what a program leaves before a secret is replaced.
+// traps are scripts that a program runs before a secret is replaced.
 var traps = map[string]string{
 	"a link where the new file is written": `ln -s /workspace/leak TOKEN.new`,
 	"a link to a file in /tmp":             `ln -s /tmp/leak TOKEN.new; touch /tmp/leak; chmod 666 /tmp/leak`,
@@ -42,7 +42,7 @@ func sumOf(value string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// requireUnspilled looks for a value in all that programs of the session can write to.
+// requireUnspilled checks that a value isn't in any file that programs of the session can write.
 func requireUnspilled(t *testing.T, s *wisbox.Session, value string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(filepath.Join(env.root, "sessions", s.ID()), func(path string, e os.DirEntry, err error) error {
@@ -60,8 +60,8 @@ func requireUnspilled(t *testing.T, s *wisbox.Session, value string) {
 	assert.Empty(t, output(t, s, fmt.Sprintf(`grep -rlF -- '%s''%s' /tmp /dev/shm /workspace 2>/dev/null; true`, head, tail)))
 }
 
-// TestAProgramCantDivertASecret: whatever a program leaves, a rotation that succeeds
-// gives programs the new value, and nothing else gets it.
+// TestAProgramCantDivertASecret: whatever a program has prepared, a successful rotation gives the new value to
+// programs, and writes it nowhere else.
 func TestAProgramCantDivertASecret(t *testing.T) {
 	for name, trap := range traps {
 		t.Run(name, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestAProgramCantDivertASecret(t *testing.T) {
 	}
 }
 
-// TestProgramsOnlyReadSecrets: neither the files nor their directory are theirs.
+// TestProgramsOnlyReadSecrets: they own neither the files nor the directory.
 func TestProgramsOnlyReadSecrets(t *testing.T) {
 	s := open(t, &wisbox.SessionOptions{Secrets: map[string]wisbox.Secret{"TOKEN": {Value: []byte(secretValue)}}})
 	assert.Equal(t, "755 0 0\n440 0 1000\n", output(t, s, `stat -c '%a %u %g' /run/secrets /run/secrets/TOKEN`))
@@ -102,11 +102,11 @@ func TestADescriptorOfAnOldSecretStaysOld(t *testing.T) {
 	assert.Equal(t, sumOf(secretValue)+"  -\n", output(t, s, "touch go; while [ ! -s sum ]; do sleep 0.02; done; cat sum"))
 }
 
-// raceRounds is how often a secret is replaced while programs fight it.
+// raceRounds is the number of rotations while programs attack them.
 const raceRounds = 200
 
-// TestARotationWinsEveryRace: programs that do all they can at full speed neither get
-// a value elsewhere, nor keep programs from a value that was said to be there.
+// TestARotationWinsEveryRace: programs at full speed can neither copy a value elsewhere, nor hide a value after its
+// rotation was reported.
 func TestARotationWinsEveryRace(t *testing.T) {
 	s := open(t, &wisbox.SessionOptions{Secrets: map[string]wisbox.Secret{"TOKEN": {Value: []byte(secretValue)}}})
 	call(t, s, "write_file", args{"file_path": "race.py", "content": `

@@ -20,7 +20,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// serverImage is an image whose entrypoint is testdata/services/server.py, as root.
+// serverImage builds an image whose entrypoint is testdata/services/server.py, as root.
 func serverImage(t *testing.T, lines string) string {
 	t.Helper()
 	need(t)
@@ -37,13 +37,13 @@ func serverImage(t *testing.T, lines string) string {
 	return name
 }
 
-// question is Python that asks a port of the loopback.
+// question is Python that sends a request to a loopback port.
 const question = `import socket, sys
 s = socket.create_connection(("127.0.0.1", int(sys.argv[1])), 60)
 s.sendall(sys.argv[2].encode()); s.shutdown(socket.SHUT_WR)
 print(s.makefile().read(), end="")`
 
-// services are the containers beside those of a state root.
+// services returns the containers of a session's services.
 func services(t *testing.T, m *wisbox.Manager, session string) []string {
 	t.Helper()
 	var list []struct{ Id string }
@@ -56,9 +56,9 @@ func services(t *testing.T, m *wisbox.Manager, session string) []string {
 	return ids
 }
 
-// TestServicesAreReachedAndClosed: programs reach one at 127.0.0.1 from the first call on;
-// it has no network, no right and no file that the session's programs lack, but the
-// capabilities that docs/network.md names, in the session's user namespace.
+// TestServicesAreReachedAndClosed: programs reach a service at 127.0.0.1 from the first call on. Apart from the
+// capabilities in docs/network.md, in the session's user namespace, it has no network, right or file that the session's
+// programs lack.
 func TestServicesAreReachedAndClosed(t *testing.T) {
 	image := serverImage(t, "EXPOSE 8000/tcp 53/udp\n")
 	opts := &wisbox.SessionOptions{Services: []sandbox.Companion{{Name: "one", Image: image}, {Name: "two", Image: image, Port: 80, Env: map[string]string{"PORT": "80"}}}}
@@ -121,7 +121,7 @@ localhost 127.0.0.1
 	assert.Empty(t, services(t, env.manager, s.ID()))
 }
 
-// TestAServiceThatDoesNotComeUpSaysWhy, and leaves nothing.
+// TestAServiceThatDoesNotComeUpSaysWhy and leaves nothing.
 func TestAServiceThatDoesNotComeUpSaysWhy(t *testing.T) {
 	image := serverImage(t, "EXPOSE 8000\n")
 	silent := serverImage(t, "")
@@ -130,11 +130,11 @@ func TestAServiceThatDoesNotComeUpSaysWhy(t *testing.T) {
 		kind    tool.Kind
 		says    []string
 	}{
-		"it ends":           {sandbox.Companion{Image: image, Env: map[string]string{"MODE": "ends"}}, tool.Unavailable, []string{"service db: it ended with exit code 1 before it listened at port 8000", "service ends\nit has no such table"}},
+		"it ends":           {sandbox.Companion{Image: image, Env: map[string]string{"MODE": "ends"}}, tool.Unavailable, []string{"service db: it ended with exit code 1 before it listened on port 8000", "service ends\nit has no such table"}},
 		"it has no memory":  {sandbox.Companion{Image: image, Env: map[string]string{"MODE": "eats"}, Memory: 32 << 20}, tool.Unavailable, []string{"service db: it"}},
-		"it has no port":    {sandbox.Companion{Image: silent}, tool.Invalid, []string{"exposes no TCP port; say where it listens with port="}},
-		"it has no image":   {sandbox.Companion{Image: "localhost/nothing-of-that-name:1"}, tool.Unavailable, []string{"service db: the image localhost/nothing-of-that-name:1 is not there"}},
-		"its port is taken": {sandbox.Companion{Image: image, Port: 3128}, tool.Invalid, []string{"another service or program listens at its port 3128 already"}},
+		"it has no port":    {sandbox.Companion{Image: silent}, tool.Invalid, []string{"exposes no TCP port; give the port on which it listens with port="}},
+		"it has no image":   {sandbox.Companion{Image: "localhost/nothing-of-that-name:1"}, tool.Unavailable, []string{"service db: image localhost/nothing-of-that-name:1 not found"}},
+		"its port is taken": {sandbox.Companion{Image: image, Port: 3128}, tool.Invalid, []string{"another service or program already listens on its port 3128"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.service.Memory != 0 && !enforced(t, open(t, nil))["memory"].Enforced {
@@ -155,7 +155,7 @@ func TestAServiceThatDoesNotComeUpSaysWhy(t *testing.T) {
 	s := open(t, &wisbox.SessionOptions{Services: []sandbox.Companion{{Name: "db", Image: silent, Port: 8000, Env: map[string]string{"MODE": "silent"}}}})
 	ctx, giveUp := context.WithCancel(t.Context())
 	var all sync.WaitGroup
-	all.Go(func() { // whoever gives up doesn't wait
+	all.Go(func() { // a caller that gives up doesn't wait
 		defer giveUp()
 		assert.Eventually(t, func() bool { return len(services(t, env.manager, s.ID())) == 1 }, time.Minute, 10*time.Millisecond)
 	})
@@ -165,13 +165,13 @@ func TestAServiceThatDoesNotComeUpSaysWhy(t *testing.T) {
 	assert.Empty(t, services(t, env.manager, s.ID()))
 }
 
-// TestAServiceEndsWithItsSession, however that ends; what it prints is bounded.
+// TestAServiceEndsWithItsSession, however the session ends; the service's output is bounded.
 func TestAServiceEndsWithItsSession(t *testing.T) {
 	image := serverImage(t, "EXPOSE 8000\n")
 	h := newHome(t)
 	h.do("session", "create", "box", "--service", "db="+image+",env=MODE=floods")
 	assert.Contains(t, h.do("session", "inspect", "box"), "service    db ("+image+"): none yet")
-	assert.Contains(t, h.fail("logs", "box", "db"), "it comes with the session's first program")
+	assert.Contains(t, h.fail("logs", "box", "db"), "it starts with the session's first program")
 	asks := []string{"exec", "box", "--", "python3", "-c", question, "8000", "hello"}
 	assert.Equal(t, "hello 1\n", h.do(asks...))
 	logs := ""
@@ -187,7 +187,7 @@ func TestAServiceEndsWithItsSession(t *testing.T) {
 	h.do("session", "rm", "other")
 	assert.Empty(t, services(t, h.manager(), "other"))
 
-	// one that ends is reported, and the session goes on
+	// a service that ends is reported, and the session continues
 	_, body := api(t, h.manager(), http.MethodPost, "/containers/"+services(t, h.manager(), "box")[0]+"/kill?signal=KILL")
 	require.Empty(t, body)
 	require.Eventually(t, func() bool { return strings.Contains(h.do("session", "inspect", "box"), "exited with code 137") }, 30*time.Second, 100*time.Millisecond)
@@ -208,7 +208,7 @@ func TestAServiceEndsWithItsSession(t *testing.T) {
 	assert.Empty(t, services(t, h.manager(), name))
 }
 
-// TestServicesOfManyProcessesAreOne: those that come at once find the same.
+// TestServicesOfManyProcessesAreOne: concurrent processes share the services.
 func TestServicesOfManyProcessesAreOne(t *testing.T) {
 	image := serverImage(t, "EXPOSE 8000\n")
 	h := newHome(t)
@@ -238,7 +238,7 @@ func TestServicesOfManyProcessesAreOne(t *testing.T) {
 	assert.Empty(t, services(t, h.manager(), "box"))
 }
 
-// TestAServiceOfPostgres: Debian's, as the image's root or as its user.
+// TestAServiceOfPostgres from Debian, as the image's root or as its user.
 func TestAServiceOfPostgres(t *testing.T) {
 	need(t)
 	if env.isolation == sandbox.IsolationGVisor {

@@ -13,8 +13,8 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// interruptible says when an interrupt ends it. Without a trap, sh loses one that comes
-// just as it begins its sleep.
+// interruptible is a script that an interrupt ends. Without a trap, sh loses an interrupt that arrives just as it
+// begins its sleep.
 const interruptible = `sh -c "trap 'exit 1' INT; echo sta''rted; while :; do sleep 0.1; done"`
 
 func TestShellIsATerminal(t *testing.T) {
@@ -23,7 +23,7 @@ func TestShellIsATerminal(t *testing.T) {
 	shell := h.command("shell", "box")
 	shell.Env = append(shell.Env, "TERM=xterm")
 	p := atTerminal(t, shell, &pty.Winsize{Rows: 33, Cols: 99})
-	// Bash loses keys that come while it takes or leaves the terminal: each line waits for its prompt.
+	// Bash loses keys while it takes or leaves the terminal, so each line waits for its prompt.
 	p.types("", "$ ")
 	p.types("bind 'set enable-bracketed-paste off'; PS1='yes''? '\r", "yes? ")
 	p.types("stty size\r", "33 99\r\nyes? ")
@@ -33,7 +33,7 @@ func TestShellIsATerminal(t *testing.T) {
 	p.types(interruptible+"\r", "started\r\n")
 	interrupted, edited := "^C", "half\x15whole\r" // the terminal's own line editing
 	if env.isolation == sandbox.IsolationGVisor {
-		interrupted, edited = "\x03", "whole\r" // it shows the key as it is, and Ctrl-U edits nothing
+		interrupted, edited = "\x03", "whole\r" // gVisor's terminal shows the key as it is, and has no Ctrl-U
 	}
 	p.types("\x03", interrupted)
 	p.types("", "yes? ") // the key went to the program, which is not the shell
@@ -46,7 +46,7 @@ func TestShellIsATerminal(t *testing.T) {
 	h.do("session", "rm", "box")
 }
 
-// TestAShellGoesWithItsTerminal: also where nobody sends it SIGHUP.
+// TestAShellGoesWithItsTerminal, even without a SIGHUP.
 func TestAShellGoesWithItsTerminal(t *testing.T) {
 	h := newHome(t)
 	h.do("session", "create", "box")
@@ -57,7 +57,7 @@ func TestAShellGoesWithItsTerminal(t *testing.T) {
 	h.begin(shell)
 	require.NoError(t, tty.Close())
 	seen, buf := "", make([]byte, 100)
-	for !strings.Contains(seen, "started") { // no reader may be left: it would keep the terminal open
+	for !strings.Contains(seen, "started") { // a remaining reader would keep the terminal open
 		n, err := screen.Read(buf)
 		require.NoError(t, err, seen)
 		seen += string(buf[:n])

@@ -15,8 +15,7 @@ import (
 	"github.com/wisbox/wisbox/hostmount"
 )
 
-// TestSnapshotsAndClonesOfARunningSession shares one session, because each
-// container costs most of a second.
+// TestSnapshotsAndClonesOfARunningSession shares one session, because each container takes almost a second.
 func TestSnapshotsAndClonesOfARunningSession(t *testing.T) {
 	s := open(t, &wisbox.SessionOptions{AutoSnapshot: true})
 	output(t, s, "echo 1 >f")
@@ -25,8 +24,7 @@ func TestSnapshotsAndClonesOfARunningSession(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "1\n", output(t, s, "cat f; ls -d d 2>/dev/null || :"))
 
-	// A program that writes without a pause stands still for a snapshot, and goes
-	// on after it.
+	// A program that writes all the time is paused for a snapshot, and continues after it.
 	call(t, s, "process_start", args{"commands": []string{"python3", "-c", `
 f = open("busy", "r+b" if __import__("os").path.exists("busy") else "w+b", 0)
 n = 0
@@ -55,8 +53,8 @@ while True:
 	assert.Equal(t, "clone\n", output(t, c, "cat f"))
 }
 
-// TestARestoreOfALargeTreeFindsWhatAProgramWrites: of a large tree wisbox asks the
-// kernel whether something ran, before it looks a second time.
+// TestARestoreOfALargeTreeFindsWhatAProgramWrites: for a large tree, wisbox asks the kernel whether a program ran
+// before it scans again.
 func TestARestoreOfALargeTreeFindsWhatAProgramWrites(t *testing.T) {
 	s := open(t, nil)
 	output(t, s, "for d in $(seq 50); do mkdir $d; (cd $d; seq 100 | xargs touch); done; echo old >f")
@@ -69,7 +67,7 @@ func TestARestoreOfALargeTreeFindsWhatAProgramWrites(t *testing.T) {
 
 	call(t, s, "process_start", args{"commands": []string{"sh", "-c", "while :; do date +%N >7/busy; done"}})
 	output(t, s, "until test -s 7/busy; do sleep 0.01; done; echo new >f")
-	for range 50 { // it may not get a processor between the restore's change and its second look
+	for range 50 { // it may get no processor between the restore's change and the second scan
 		r = call(t, s, "snapshot_restore", args{"snapshot_id": id})
 		if r["conflicts"] != nil {
 			break
@@ -79,8 +77,7 @@ func TestARestoreOfALargeTreeFindsWhatAProgramWrites(t *testing.T) {
 	assert.Equal(t, "old\n", output(t, s, "cat f"))
 }
 
-// TestForksOfAHeldSession: the source's programs run in its holder, and each fork's
-// in one of its own.
+// TestForksOfAHeldSession: each fork has its own holder.
 func TestForksOfAHeldSession(t *testing.T) {
 	need(t)
 	host := t.TempDir()
@@ -119,7 +116,7 @@ func TestForksOfAHeldSession(t *testing.T) {
 	assert.Equal(t, "fork-1\n", output(t, forks[0], "cat own"))
 }
 
-// container is the one that a session's programs run in.
+// container returns the container of a session's programs.
 func container(t *testing.T, s *wisbox.Session) string {
 	t.Helper()
 	output(t, s, "true")
@@ -128,8 +125,7 @@ func container(t *testing.T, s *wisbox.Session) string {
 	return in.Sandbox.Object
 }
 
-// TestAHolderStaysSmall: a program makes the workspace as large as can still be held,
-// by names, which take no room on the disk.
+// TestAHolderStaysSmall: a program fills the workspace up to its maximum with names, which take no disk space.
 func TestAHolderStaysSmall(t *testing.T) {
 	h := newHome(t)
 	h.do("session", "create", "box", "--auto-snapshot")

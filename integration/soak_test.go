@@ -24,11 +24,10 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// The tests of this file take a small number of rounds by themselves, and as many
-// as WISBOX_SOAK (4h, say) stands for under `make soak T=4h`: hours of use,
-// compressed into the time that this machine needs for them.
+// The tests of this file run a few rounds by default. `make soak T=4h` sets WISBOX_SOAK to 4h, for as many rounds as in
+// four hours of use, run as fast as this machine can.
 
-// rounds is how many there are to be: few, or perHour for each hour of WISBOX_SOAK.
+// rounds returns the number of rounds: few, or perHour for each hour of WISBOX_SOAK.
 func rounds(t *testing.T, few, perHour int) int {
 	t.Helper()
 	if !soaking() {
@@ -41,7 +40,7 @@ func rounds(t *testing.T, few, perHour int) int {
 
 func soaking() bool { return os.Getenv("WISBOX_SOAK") != "" }
 
-// TestFault_F40_TheOwnerIsKilledAtRandom: 1,000 kills are four hours' worth.
+// TestFault_F40_TheOwnerIsKilledAtRandom: four hours are 1,000 kills.
 func TestFault_F40_TheOwnerIsKilledAtRandom(t *testing.T) {
 	h := newHome(t)
 	h.do("session", "create", "box")
@@ -49,11 +48,11 @@ func TestFault_F40_TheOwnerIsKilledAtRandom(t *testing.T) {
 	var kept []promise
 	for i := range rounds(t, 8, 250) {
 		cmd, out := h.helper("calls", "box", fmt.Sprint("r", i), id)
-		if i%4 > 0 { // else while it opens its sessions
+		if i%4 > 0 { // otherwise while it opens its sessions
 			require.True(t, out.Scan())
 		}
 		soonKilled := sync.OnceFunc(func() { time.AfterFunc(rand.N(time.Second), func() { _ = cmd.Process.Kill() }) })
-		if i != 1 { // one has promised something before
+		if i != 1 { // an earlier round has made a promise
 			soonKilled()
 		}
 		for out.Scan() {
@@ -107,8 +106,7 @@ func requireKept(t *testing.T, s *wisbox.Session, kept []promise) {
 	t.Logf("%d acknowledged writes and %d snapshots are there", len(kept)-len(snapshots), len(snapshots))
 }
 
-// helpCalls makes random calls in a kept session and in one of its own until it
-// is killed, and prints what was promised to it.
+// helpCalls makes random calls in a kept session and in its own session until it is killed, and prints the promises.
 func helpCalls(ctx context.Context, m *wisbox.Manager, argv []string) error {
 	kept, err := m.Attach(ctx, argv[0])
 	if err != nil {
@@ -131,8 +129,8 @@ func helpCalls(ctx context.Context, m *wisbox.Manager, argv []string) error {
 	}
 }
 
-// TestFault_F34_CommandsAreKilledAtRandom: create, exec, write, delete, in many
-// processes at once, each killed with some chance.
+// TestFault_F34_CommandsAreKilledAtRandom: create, exec, write and delete in many processes at once, some of which are
+// killed.
 func TestFault_F34_CommandsAreKilledAtRandom(t *testing.T) {
 	h := newHome(t)
 	id := mark()
@@ -171,8 +169,7 @@ func (h *home) killedRound(name, sleep string) {
 	}
 }
 
-// TestSessionsOpenedAndClosedAtOnce: no "database is locked" and no other error,
-// and nothing is left.
+// TestSessionsOpenedAndClosedAtOnce: there is no error, such as "database is locked", and nothing is left.
 func TestSessionsOpenedAndClosedAtOnce(t *testing.T) {
 	need(t)
 	n := 10
@@ -203,7 +200,7 @@ func useOnce(ctx context.Context) error {
 	return errors.Join(err, s.Close(context.Background()))
 }
 
-// ephemeral are the sandboxes of this run's state root.
+// ephemeral returns the sandboxes of this run's state root.
 func ephemeral(t *testing.T) []sandbox.Info {
 	t.Helper()
 	list, err := env.backend.List(t.Context())
@@ -211,8 +208,8 @@ func ephemeral(t *testing.T) []sandbox.Info {
 	return list
 }
 
-// TestRandomCallsStayFlat: an agent that calls once a second makes 3,600 calls an
-// hour; memory, descriptors, goroutines and containers stay what they were.
+// TestRandomCallsStayFlat: an agent with one call per second makes 3,600 calls per hour; memory, descriptors,
+// goroutines and containers don't grow.
 func TestRandomCallsStayFlat(t *testing.T) {
 	need(t)
 	const workers, callsOfASession = 4, 60
@@ -260,14 +257,14 @@ func workInSession(ctx context.Context, name, sleep string, calls int) error {
 	return errors.Join(err, s.Close(context.Background()))
 }
 
-// used is what this process has.
+// used is the resource usage of this process.
 type used struct{ memory, descriptors, goroutines int }
 
 func (u used) String() string {
 	return fmt.Sprintf("%d MiB, %d descriptors, %d goroutines", u.memory>>20, u.descriptors, u.goroutines)
 }
 
-// usage waits until no goroutine is just ending: those of idle connections do.
+// usage returns the usage once goroutines of idle connections have ended.
 func usage(t *testing.T) (u used) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -283,9 +280,8 @@ func usage(t *testing.T) (u used) {
 	return u
 }
 
-// memory is what is resident, or under the race detector what Go's runtime has of
-// the system: the detector keeps a shadow of each address that was ever used, and
-// gives none of it back.
+// memory returns the resident memory or, under the race detector, the memory of Go's runtime: the detector keeps a
+// shadow of every address ever used, and never releases it.
 func memory(t *testing.T) int {
 	t.Helper()
 	if raced {
@@ -301,8 +297,7 @@ func memory(t *testing.T) int {
 	return kib << 10
 }
 
-// slack is what may come and go: connections kept for the next request, and what
-// the allocator holds.
+// slack is the permitted variation: idle connections, and the allocator's reserves.
 var slack = used{memory: 48 << 20, descriptors: 12, goroutines: 24}
 
 func requireFlat(t *testing.T, before, after used) {
@@ -313,9 +308,8 @@ func requireFlat(t *testing.T, before, after used) {
 	assert.LessOrEqual(t, after.goroutines, before.goroutines+slack.goroutines, "goroutines are left")
 }
 
-// TestTwoOwnersOfOneSession: two processes that both do a session's work
-// themselves, then many that start its holder at once: each call counts, and
-// there is one container.
+// TestTwoOwnersOfOneSession: two processes that both do a session's work themselves, then many that start its holder at
+// once. No call is lost, and there is one container.
 func TestTwoOwnersOfOneSession(t *testing.T) {
 	h := newHome(t)
 	const each = 10
@@ -335,7 +329,7 @@ func TestTwoOwnersOfOneSession(t *testing.T) {
 			out, err := h.command("exec", "box", "--", "sh", "-c", raiseScript).CombinedOutput()
 			for range 20 {
 				if env.isolation != sandbox.IsolationGVisor || err == nil || !strings.Contains(err.Error(), "126") {
-					break // gVisor starts no program on a machine that is busy enough, and says so: nothing was done
+					break // on a busy machine gVisor may fail to start a program, with an error: nothing was done
 				}
 				out, err = h.command("exec", "box", "--", "sh", "-c", raiseScript).CombinedOutput()
 			}
@@ -376,7 +370,7 @@ func helpRaise(ctx context.Context, m *wisbox.Manager, argv []string) error {
 	return s.Close(ctx)
 }
 
-// holders are the processes that hold a session of the state root.
+// holders returns the processes that hold a session of the state root.
 func holders(t *testing.T, session string, h *home) (pids []int) {
 	t.Helper()
 	for _, dir := range processDirs() {

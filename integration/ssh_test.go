@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sshed is a session that OpenSSH's client reaches by what wisbox ssh-config prints.
+// sshed is a session for OpenSSH's client, with the configuration of wisbox ssh-config.
 type sshed struct {
 	*home
 	config string
@@ -32,7 +32,7 @@ func (h *home) sshed(session string) *sshed {
 	return s
 }
 
-// client is one of OpenSSH's programs.
+// client returns a command of one of OpenSSH's programs.
 func (s *sshed) client(name string, args ...string) *exec.Cmd {
 	s.t.Helper()
 	path, err := exec.LookPath(name)
@@ -40,7 +40,7 @@ func (s *sshed) client(name string, args ...string) *exec.Cmd {
 	return exec.CommandContext(s.t.Context(), path, append([]string{"-F", s.config}, args...)...)
 }
 
-// runs has a client succeed, and gives its output.
+// runs runs a client, which must succeed, and returns its output.
 func (s *sshed) runs(cmd *exec.Cmd) string {
 	s.t.Helper()
 	var errs bytes.Buffer
@@ -50,7 +50,7 @@ func (s *sshed) runs(cmd *exec.Cmd) string {
 	return string(out)
 }
 
-// TestSSHRunsCommands by the real client: streams, exit codes, a terminal, the log.
+// TestSSHRunsCommands with the real client: streams, exit codes, a terminal, the log.
 func TestSSHRunsCommands(t *testing.T) {
 	s := newHome(t).sshed("ssh-commands")
 	cmd := s.client("ssh", "ssh-commands.wisbox", "cat; echo oops >&2; exit 7")
@@ -82,7 +82,7 @@ func TestSSHRunsCommands(t *testing.T) {
 	assert.Contains(t, log, `"caller":"ssh[`)
 }
 
-// TestSSHCopiesFiles with sftp and scp: a tree with odd names there and back.
+// TestSSHCopiesFiles with sftp and scp: a tree with odd names in both directions.
 func TestSSHCopiesFiles(t *testing.T) {
 	s := newHome(t).sshed("ssh-files")
 	dir := t.TempDir()
@@ -168,7 +168,7 @@ func TestSSHForwardsPortsOfTheSession(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestSSHEndsWithItsConnectionAndWithItsSession and says why it can't begin.
+// TestSSHEndsWithItsConnectionAndWithItsSession, and reports why it can't begin.
 func TestSSHEndsWithItsConnectionAndWithItsSession(t *testing.T) {
 	s := newHome(t).sshed("ssh-ends")
 	says := func(cmd *exec.Cmd) string {
@@ -184,7 +184,7 @@ func TestSSHEndsWithItsConnectionAndWithItsSession(t *testing.T) {
 	require.Eventually(t, func() bool { return !running() }, time.Minute, 10*time.Millisecond)
 	require.Contains(t, s.do("log", "ssh-ends"), "cancelled")
 
-	if _, said, code := command(t, s.cache, "session", "pause", "ssh-ends"); code == 0 || !strings.Contains(said, "can't pause") { // as where the freezer is root's
+	if _, said, code := command(t, s.cache, "session", "pause", "ssh-ends"); code == 0 || !strings.Contains(said, "can't pause") { // as if only root could use the freezer
 		require.Zero(t, code, said)
 		require.Contains(t, says(s.client("ssh", "ssh-ends.wisbox", "true")), "session ssh-ends is paused")
 		s.do("session", "resume", "ssh-ends")
@@ -201,5 +201,5 @@ func TestSSHEndsWithItsConnectionAndWithItsSession(t *testing.T) {
 	require.Error(t, cmd.Wait())
 	require.Contains(t, errs.String(), "wisbox: closed: ")
 	require.NotContains(t, errs.String(), "the caller cancelled")
-	require.Contains(t, says(s.client("ssh", "ssh-ends.wisbox", "true")), `there is no session "ssh-ends"`)
+	require.Contains(t, says(s.client("ssh", "ssh-ends.wisbox", "true")), `session "ssh-ends" not found`)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
-// olderVersion is the version that every later one must work beside.
+// olderVersion is a version with which every later one must be compatible.
 const olderVersion = "a0f7877"
 
 // commands runs a binary of wisbox on a state root.
@@ -40,8 +40,8 @@ func (c commands) run(t *testing.T, args ...string) string {
 	return out
 }
 
-// TestStateOfOlderVersionsIsOpened opens each fixture in testdata/state: nothing
-// that an older version kept is lost.
+// TestStateOfOlderVersionsIsOpened opens each fixture in testdata/state, and checks that nothing of an older version is
+// lost.
 func TestStateOfOlderVersionsIsOpened(t *testing.T) {
 	need(t)
 	asRootAlone(t)
@@ -56,7 +56,7 @@ func TestStateOfOlderVersionsIsOpened(t *testing.T) {
 			before := ownerIn(t, session)
 
 			verified := w.run(t, "log", "verify", "kept")
-			assert.Contains(t, verified, "the log is what was written\n5 records;")
+			assert.Contains(t, verified, "the log is intact: no record was changed or removed\n5 records;")
 			assert.Contains(t, w.run(t, "session", "list"), "files")
 
 			assert.Contains(t, w.run(t, "call", "files", "read_file", `{"file_path":"a/b.txt"}`), `"content":"b\n"`)
@@ -74,12 +74,12 @@ func TestStateOfOlderVersionsIsOpened(t *testing.T) {
 			assert.Contains(t, w.run(t, "call", "kept", "read_file", `{"file_path":"notes.txt"}`), `"content":"first\n"`)
 
 			assert.Equal(t, before, ownerIn(t, session), "whose the session is")
-			assert.Contains(t, w.run(t, "log", "verify", "kept"), "the log is what was written")
+			assert.Contains(t, w.run(t, "log", "verify", "kept"), "the log is intact: no record was changed or removed")
 		})
 	}
 }
 
-// unpack lays a fixture out as a state root, with a file for its secret.
+// unpack extracts a fixture as a state root, with a file for its secret.
 func unpack(t *testing.T, fixture string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -94,8 +94,7 @@ func unpack(t *testing.T, fixture string) string {
 	return filepath.Join(dir, "state")
 }
 
-// ownerIn is whose a session is, as its record says: the user that its programs
-// are, and when it was made.
+// ownerIn returns the owner in a session's record: the user of its programs, and its creation time.
 func ownerIn(t *testing.T, session string) map[string]any {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(session, "session.json"))
@@ -127,9 +126,8 @@ func snapshotWith(t *testing.T, w commands, label string) string {
 	return ""
 }
 
-// TestAHolderOfAnOlderVersionIsNoObstacle runs an older version's holder and
-// container: the holder answers, or says in a sentence why it can't; without it
-// the session has its files, in a container that is there or made again.
+// TestAHolderOfAnOlderVersionIsNoObstacle runs an older version's holder and container: the holder answers, or explains
+// why it can't. Without it, the session has its files, in the old container or a new one.
 func TestAHolderOfAnOlderVersionIsNoObstacle(t *testing.T) {
 	need(t)
 	asRootAlone(t)
@@ -151,7 +149,7 @@ func TestAHolderOfAnOlderVersionIsNoObstacle(t *testing.T) {
 	endHolder(t, cache, "live")
 	removeContainersOf(t, cache)
 	assert.Equal(t, "old\nnew\n", today.run(t, "exec", "live", "--", "sh", "-c", "echo new >>f; cat f"))
-	assert.Contains(t, today.run(t, "log", "verify", "live"), "the log is what was written")
+	assert.Contains(t, today.run(t, "log", "verify", "live"), "the log is intact: no record was changed or removed")
 }
 
 // buildOlder builds the older version from the repository's history.
@@ -165,7 +163,7 @@ func buildOlder(t *testing.T) string {
 	out, err := archive.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	bin := filepath.Join(dir, "bin", "wisbox")
-	out, err = exec.Command("make", "-C", dir, "build").CombinedOutput() // its Makefile knows the build tags
+	out, err = exec.Command("make", "-C", dir, "build").CombinedOutput() // its Makefile has the build tags
 	require.NoError(t, err, "%s", out)
 	return bin
 }
@@ -195,7 +193,7 @@ func removeContainersOf(t *testing.T, cache string) {
 	require.NoError(t, err, "%s", out)
 }
 
-// asRootAlone leaves a test to root's run: its sessions have images as disks.
+// asRootAlone skips a test unless root runs it: only root's sessions have disk images.
 func asRootAlone(t *testing.T) {
 	t.Helper()
 	if os.Getuid() != 0 {

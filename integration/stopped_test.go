@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAProgramThatStopsOthersHoldsNoCall: a program of the session may stop every
-// process of its user at any moment, the one that is being started too. A call
-// must end all the same, soon after its limit, and the session must go on.
+// TestAProgramThatStopsOthersHoldsNoCall: a program of the session may stop every process of its user at any moment,
+// even one that is just being started. A call must still end soon after its limit, and the session must continue to
+// work.
 func TestAProgramThatStopsOthersHoldsNoCall(t *testing.T) {
 	s := open(t, nil)
 	call(t, s, "process_start", args{"commands": []string{"python3", "-c", `

@@ -14,8 +14,8 @@ import (
 	"github.com/wisbox/wisbox/evaltool"
 )
 
-// What code gives is there while it runs: the code waits for a file that the reader of
-// its output makes.
+// Output arrives while the code runs: the code waits for a file that the reader of its
+// output creates.
 func TestAnEvaluationIsFollowedWhileItRuns(t *testing.T) {
 	s := open(t, nil)
 	for _, state := range []string{"fresh", "kept"} {
@@ -49,8 +49,7 @@ func TestAnEvaluationIsFollowedWhileItRuns(t *testing.T) {
 	}
 }
 
-// A reader who takes nothing keeps nobody waiting once the time is over, and the names
-// are there for the next evaluation.
+// A reader that reads nothing delays nobody after the time limit, and the next evaluation has the names.
 func TestAReaderWhoStallsEndsWithTheTimeLimit(t *testing.T) {
 	s := open(t, nil)
 	call(t, s, "evaluate_python", args{"code": "z = 5", "state": "kept"})
@@ -67,7 +66,7 @@ func TestAReaderWhoStallsEndsWithTheTimeLimit(t *testing.T) {
 	assert.NoError(t, <-done)
 }
 
-// The command line prints what code prints as it comes, of a kept session too.
+// The command line prints the output of code as it arrives, also for a kept session.
 func TestEvalPrintsWhileTheCodeRuns(t *testing.T) {
 	h := newHome(t)
 	h.do("session", "create", "box")

@@ -20,11 +20,11 @@ type typist struct {
 
 	mu   sync.Mutex
 	seen strings.Builder
-	at   int // how much of seen has been looked at
+	at   int // the part of seen that has been examined
 }
 
-// atTerminal starts a program at a terminal of its own. A test that fails does not
-// leave it there: it would stay attached to its session.
+// atTerminal starts a program at its own terminal, and kills it if the test fails: it would stay attached to its
+// session.
 func atTerminal(t *testing.T, cmd *exec.Cmd, size *pty.Winsize) *typist {
 	t.Helper()
 	screen, err := pty.StartWithSize(cmd, size)
@@ -41,7 +41,7 @@ func atTerminal(t *testing.T, cmd *exec.Cmd, size *pty.Winsize) *typist {
 	return p
 }
 
-// read takes in what the program shows until it has ended.
+// read reads the program's output until it has ended.
 func (p *typist) read() {
 	buf := make([]byte, 4096)
 	for {
@@ -55,7 +55,7 @@ func (p *typist) read() {
 	}
 }
 
-// sends gives the program keys.
+// sends sends keys to the program.
 func (p *typist) sends(keys string) {
 	p.t.Helper()
 	_, err := p.screen.WriteString(keys)
@@ -73,7 +73,7 @@ func (p *typist) types(keys, want string) {
 	}
 }
 
-// sees finds want in what was not looked at yet, and has then looked at it.
+// sees finds want in the part that was not examined yet, and marks it as examined.
 func (p *typist) sees(want string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -36,8 +36,7 @@ func TestWithUserNamespaceAutoNoTwoSessionsShareIDs(t *testing.T) {
 	}
 }
 
-// TestEachSessionHasIDsOfItsOwnWhereThatCostsNothing: by default, where layers can be
-// mounted with shifted ids.
+// TestEachSessionHasIDsOfItsOwnWhereThatCostsNothing: it is the default if layers can be mounted with shifted IDs.
 func TestEachSessionHasIDsOfItsOwnWhereThatCostsNothing(t *testing.T) {
 	need(t)
 	if os.Getuid() != 0 || env.isolation == sandbox.IsolationGVisor {
@@ -58,7 +57,7 @@ func TestEachSessionHasIDsOfItsOwnWhereThatCostsNothing(t *testing.T) {
 	assert.ErrorContains(t, err, "user id")
 }
 
-// TestAKeptSessionKeepsItsIDs: one that began with the range of all goes on with it.
+// TestAKeptSessionKeepsItsIDs: a session that began with the shared range keeps it.
 func TestAKeptSessionKeepsItsIDs(t *testing.T) {
 	h := newHome(t)
 	m := h.manager()
@@ -68,7 +67,7 @@ func TestAKeptSessionKeepsItsIDs(t *testing.T) {
 	path := filepath.Join(h.cache, "sessions", "box", "session.json")
 	raw, err := os.ReadFile(path)
 	require.NoError(t, err)
-	older := strings.Replace(string(raw), `"userns": "shared"`, `"userns": ""`, 1) // as it was before there was a choice
+	older := strings.Replace(string(raw), `"userns": "shared"`, `"userns": ""`, 1) // as before there was a choice
 	require.NotEqual(t, string(raw), older)
 	require.NoError(t, s.Close(t.Context()))
 	require.NoError(t, os.WriteFile(path, []byte(older), 0o600))
@@ -79,7 +78,7 @@ func TestAKeptSessionKeepsItsIDs(t *testing.T) {
 	require.NoError(t, s.Close(t.Context()))
 }
 
-// idOfPrograms is the user on the host that a session's programs write files as.
+// idOfPrograms returns the host user of files that a session's programs write.
 func idOfPrograms(t *testing.T, s *wisbox.Session) uint32 {
 	t.Helper()
 	output(t, s, "rm -f f; echo program >f")

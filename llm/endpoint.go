@@ -18,37 +18,36 @@ import (
 
 // EndpointOptions configure an Endpoint.
 type EndpointOptions struct {
-	// BaseURL is what stands before /chat/completions or /messages, with the
-	// version: https://api.openai.com/v1 for instance. Required.
+	// BaseURL is the URL before /chat/completions or /messages, including the version, e.g.
+	// https://api.openai.com/v1. Required.
 	BaseURL string
-	// API is the form of requests and answers: OpenAI, which is the default and is
-	// spoken by most servers of models, or Anthropic.
+	// API is the form of requests and responses: OpenAI, the default, which most model servers
+	// understand, or Anthropic.
 	API   string
 	Model string // required
-	// Key is sent as a bearer token, to Anthropic as X-Api-Key; "" sends none.
+	// Key is sent as a bearer token, or as X-Api-Key for Anthropic; "" sends none.
 	Key string
 	// Temperature is sent unless it is nil.
 	Temperature *float64
-	// MaxTokens bounds one answer where the form asks for a bound, which Anthropic's
-	// does; default 8192.
+	// MaxTokens bounds one answer if the API requires a bound, as Anthropic's does; default 8192.
 	MaxTokens int
-	// Client is the HTTP client; nil is one with a time limit of 10 minutes a call
-	// that follows no redirects.
+	// Client is the HTTP client; nil means one with a time limit of 10 minutes for each call that
+	// follows no redirects.
 	Client *http.Client
-	// Wait is how long to wait before the second try of a call, and twice as long
-	// before the third; default 1 s.
+	// Wait is the pause before the second attempt of a call; the pause before the third is twice as
+	// long. Default 1 s.
 	Wait time.Duration
 }
 
-// Endpoint is a Model behind HTTP. A call that gets a request to retry (429 or
-// 5xx) or that gets no answer is tried three times in all.
+// Endpoint is a Model behind HTTP. A call is attempted up to three times if the endpoint asks for a
+// retry (429 or 5xx) or doesn't respond.
 type Endpoint struct {
 	opts EndpointOptions
 	wire wire
 	url  string
 }
 
-// The bounds of a call to an endpoint.
+// Bounds of a call to an endpoint.
 const (
 	maxAnswer        = 8 << 20 // bytes
 	callTimeout      = 10 * time.Minute
@@ -56,7 +55,7 @@ const (
 	defaultMaxTokens = 8192
 )
 
-// NewEndpoint checks the options; it reaches nothing.
+// NewEndpoint checks the options; it doesn't connect.
 func NewEndpoint(opts *EndpointOptions) (*Endpoint, error) {
 	e := &Endpoint{opts: *opts}
 	u, err := url.Parse(opts.BaseURL)
@@ -64,7 +63,7 @@ func NewEndpoint(opts *EndpointOptions) (*Endpoint, error) {
 		return nil, tool.Errorf(tool.Invalid, "the base URL must be an absolute http or https URL, https://api.openai.com/v1 for instance").In("base-url")
 	}
 	if opts.Model == "" {
-		return nil, tool.Errorf(tool.Invalid, "the model is not named").In("model")
+		return nil, tool.Errorf(tool.Invalid, "the model's name is missing; give it").In("model")
 	}
 	known := false
 	if e.wire, known = wires[cmp.Or(opts.API, OpenAI)]; !known {
@@ -83,14 +82,13 @@ func NewEndpoint(opts *EndpointOptions) (*Endpoint, error) {
 	return e, nil
 }
 
-// noRedirect keeps the key from wherever a redirect leads.
+// noRedirect keeps the key from a redirect's target.
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// errAgain marks what may go better at the next try.
+// errAgain marks errors that the next attempt may avoid.
 var errAgain = errors.New("the endpoint could not answer now")
 
-// Complete implements Model. Errors are *tool.Error of kind unavailable, or the
-// context's.
+// Complete implements Model. Its error is a *tool.Error of kind unavailable, or the context's.
 func (e *Endpoint) Complete(ctx context.Context, messages []Message) (string, error) {
 	body, err := json.Marshal(e.wire.request(&e.opts, messages))
 	if err != nil {
@@ -126,7 +124,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// statusError is an answer that is no success.
+// statusError is the error of an unsuccessful response.
 type statusError struct {
 	code int
 	next error // errAgain, or nil
@@ -135,7 +133,8 @@ type statusError struct {
 func (e *statusError) Error() string { return fmt.Sprintf("HTTP status %d", e.code) }
 func (e *statusError) Unwrap() error { return e.next }
 
-// plain says what is safe to say: no URL, which may hold a key, and no body.
+// plain returns the part of an error that is safe to show: no URL, which may contain a key, and no
+// body.
 func plain(err error) string {
 	if status := (*statusError)(nil); errors.As(err, &status) {
 		return status.Error()

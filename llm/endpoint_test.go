@@ -17,7 +17,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// endpoint is a scripted server of one form.
+// endpoint returns a scripted server of one API.
 func endpoint(t *testing.T, api string, handle http.HandlerFunc) *llm.Endpoint {
 	t.Helper()
 	server := httptest.NewServer(handle)

@@ -1,6 +1,6 @@
-// Package llm asks large language models: a [Model] continues a conversation, and
-// an [Endpoint] is one behind HTTP, in OpenAI's or in Anthropic's form. It holds
-// no prompt and no loop: packages that need a model take the interface.
+// Package llm calls large language models. A [Model] continues a conversation, and an [Endpoint] is a
+// model behind HTTP, with OpenAI's or Anthropic's API. The package has no prompts and no loops:
+// packages that need a model use the interface.
 package llm
 
 import "context"
@@ -12,7 +12,7 @@ const (
 	Assistant = "assistant"
 )
 
-// Message is one of a conversation.
+// Message is one message of a conversation.
 type Message struct {
 	Role    string `json:"role"` // System, User or Assistant
 	Content string `json:"content"`
@@ -20,8 +20,8 @@ type Message struct {
 
 // Model continues a conversation. It may be used from many goroutines at once.
 type Model interface {
-	// Complete returns the model's next message. Errors are *tool.Error, of kind
-	// unavailable where the model can't be asked, or the context's. It tries again
-	// by itself where that may help, a bounded number of times.
+	// Complete returns the model's next message. Its error is a *tool.Error, of kind unavailable if
+	// the model can't be reached, or the context's. It retries a bounded number of times if that
+	// may help.
 	Complete(ctx context.Context, messages []Message) (string, error)
 }

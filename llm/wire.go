@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// The forms of an endpoint.
+// The APIs of an endpoint.
 const (
 	OpenAI    = "openai"    // POST BaseURL/chat/completions
 	Anthropic = "anthropic" // POST BaseURL/messages
 )
 
-// wire is one form of requests and answers.
+// wire is one API's form of requests and responses.
 type wire struct {
 	path    string
 	request func(*EndpointOptions, []Message) any
@@ -51,7 +51,7 @@ func completionOf(o *EndpointOptions, messages []Message) any {
 	return completionRequest{o.Model, messages, o.Temperature}
 }
 
-var errForm = errors.New("the answer has not the form that was asked for; the base URL or the API may be wrong")
+var errForm = errors.New("the answer doesn't have the form of the API; check the base URL and the API")
 
 func completionContent(raw []byte) (string, error) {
 	var answer struct {
@@ -73,8 +73,8 @@ type messagesRequest struct {
 	Temperature *float64  `json:"temperature,omitempty"`
 }
 
-// messagesOf takes the system messages out of the conversation, where that form
-// has none, and gives empty messages, which it refuses, a text.
+// messagesOf moves the system messages out of the conversation, where the API has none, and gives
+// empty messages a text, because the API refuses them.
 func messagesOf(o *EndpointOptions, messages []Message) any {
 	req := messagesRequest{Model: o.Model, MaxTokens: o.MaxTokens, Temperature: o.Temperature, Messages: []Message{}}
 	var system []string

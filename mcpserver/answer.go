@@ -21,8 +21,8 @@ const ErrorMeta = "wisbox/error"
 
 type call = func(context.Context) (*tool.Result, error)
 
-// answer puts what came of a call into the protocol's form. A tool's error is an
-// answer, never an error of the protocol.
+// answer converts the result of a call to the protocol's form. A tool's error is an answer, never an error of the
+// protocol.
 func (s *Server) answer(ctx context.Context, req *mcp.CallToolRequest, do call) (*mcp.CallToolResult, error) {
 	ctx, stop := s.untilRequestEnds(ctx, req)
 	defer stop()
@@ -32,7 +32,7 @@ func (s *Server) answer(ctx context.Context, req *mcp.CallToolRequest, do call) 
 	began := time.Now()
 	res, err := s.inTurn(tool.WithCaller(ctx, client(req)), req, do)
 	took := time.Since(began)
-	mcptask.Send(ctx, func() { s.tellOf(ctx, req, res, err, took) }) // a task's client is sent nothing but the task
+	mcptask.Send(ctx, func() { s.tellOf(ctx, req, res, err, took) }) // a task's client gets only the task
 	if err != nil {
 		s.logFailure(req.Params.Name, err)
 		return errorResult(err), nil
@@ -40,7 +40,7 @@ func (s *Server) answer(ctx context.Context, req *mcp.CallToolRequest, do call) 
 	return toolResult(res), nil
 }
 
-// client is what the other end calls itself: nothing vouches for it.
+// client returns the other end's own name, which is unverified.
 func client(req *mcp.CallToolRequest) string {
 	said := req.Session.InitializeParams()
 	if said == nil || said.ClientInfo == nil {
@@ -49,13 +49,11 @@ func client(req *mcp.CallToolRequest) string {
 	return strings.TrimSpace(said.ClientInfo.Name + " " + said.ClientInfo.Version)
 }
 
-// PollMeta is the key under which a client says, by true in a call's _meta, that it
-// would rather poll a process than wait for long: many give up on an answer after a
-// minute.
+// PollMeta is a key in a call's _meta. With the value true, the client prefers polling a process to waiting for long:
+// many clients give up after a minute.
 const PollMeta = "wisbox/poll"
 
-// polling lets a call answer with a process, for a client that asked and has the
-// tool to read from one.
+// polling lets a call answer with a process, if the client has requested that and has the tool to read from one.
 func (s *Server) polling(ctx context.Context, req *mcp.CallToolRequest) context.Context {
 	if asked, _ := req.Params.GetMeta()[PollMeta].(bool); !asked {
 		return ctx
@@ -66,7 +64,7 @@ func (s *Server) polling(ctx context.Context, req *mcp.CallToolRequest) context.
 	return tool.WithPolling(ctx, s.opts.PollAfter)
 }
 
-// inTurn runs a call when its turn comes.
+// inTurn runs a call when it has a slot.
 func (s *Server) inTurn(ctx context.Context, req *mcp.CallToolRequest, do call) (*tool.Result, error) {
 	leave, err := s.turn(ctx)
 	if err != nil {
@@ -78,7 +76,7 @@ func (s *Server) inTurn(ctx context.Context, req *mcp.CallToolRequest, do call) 
 	return s.guarded(s.polling(ctx, req), req.Params.Name, do)
 }
 
-// turn waits until one more may run.
+// turn waits until another call may run.
 func (s *Server) turn(ctx context.Context) (leave func(), err error) {
 	if err := awaitTaken(ctx); err != nil {
 		return nil, err
@@ -91,7 +89,7 @@ func (s *Server) turn(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// guarded keeps a defect of one tool from ending the server.
+// guarded runs a call and recovers from a panic of its tool.
 func (s *Server) guarded(ctx context.Context, name string, do call) (res *tool.Result, err error) {
 	defer func() {
 		if defect := recover(); defect != nil {
@@ -102,8 +100,7 @@ func (s *Server) guarded(ctx context.Context, name string, do call) (res *tool.R
 	return do(ctx)
 }
 
-// survive keeps a defect in whatever answers a request from ending the server. The
-// calls of tools have an answer of their own: see guarded.
+// survive recovers from a panic in the handler of a request. guarded does so for the calls of tools.
 func (s *Server) survive(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
 		defer func() {

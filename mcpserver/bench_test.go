@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkCallOverPipes is what the protocol adds to a call that does nothing.
+// BenchmarkCallOverPipes measures the protocol's overhead for a call that does nothing.
 func BenchmarkCallOverPipes(b *testing.B) {
 	stdin, in, err := os.Pipe()
 	require.NoError(b, err)

@@ -10,11 +10,11 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// binding ties a session to a connection: opened by the first call that needs
-// it, closed once, whoever comes first.
+// binding ties a session to a connection. The first call that needs the session opens it, and it is closed exactly
+// once.
 type binding struct {
 	open  func(context.Context) (Session, error)
-	set   *tool.Set       // what the session's tools are like
+	set   *tool.Set       // the session's tools
 	owner string          // the HTTP client, "" on pipes
 	ctx   context.Context // lives until close
 	stop  context.CancelFunc
@@ -23,8 +23,8 @@ type binding struct {
 	current Session
 	err     error         // of the last attempt to open
 	opening chan struct{} // closed when the attempt that runs is over
-	closed  bool          // or being so
-	ended   chan struct{} // closed when that is done
+	closed  bool          // or being closed
+	ended   chan struct{} // closed when closing is done
 }
 
 func (s *Server) newBinding(owner string) *binding {
@@ -36,7 +36,7 @@ func (s *Server) newBinding(owner string) *binding {
 	return b
 }
 
-// bindingOf finds or makes the binding of a connection. A new one ends with it.
+// bindingOf returns the binding of a connection, or makes one that ends with the connection.
 func (s *Server) bindingOf(conn *mcp.ServerSession, owner string) *binding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,14 +52,14 @@ func (s *Server) bindingOf(conn *mcp.ServerSession, owner string) *binding {
 	return b
 }
 
-// boundTo is the binding of a connection, nil where it has none.
+// boundTo returns the binding of a connection, nil if it has none.
 func (s *Server) boundTo(conn *mcp.ServerSession) *binding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.bindings[conn]
 }
 
-// findOpen finds the session of a connection where it is open already.
+// findOpen returns the session of a connection if it is open.
 func (s *Server) findOpen(conn *mcp.ServerSession, owner, name string) (Session, func(), error) {
 	b := s.boundTo(conn)
 	if b == nil || b.owner != owner {
@@ -73,16 +73,16 @@ func (s *Server) findOpen(conn *mcp.ServerSession, owner, name string) (Session,
 	return b.current, func() {}, nil
 }
 
-var errNoSession = tool.Errorf(tool.NotFound, "there is no such session")
+var errNoSession = tool.Errorf(tool.NotFound, "session not found")
 
-// ownedBy says whether the session of a connection was opened by that client.
+// ownedBy reports whether the session of a connection was opened by that client.
 func (s *Server) ownedBy(conn *mcp.ServerSession, owner string) bool {
 	b := s.boundTo(conn)
 	return b != nil && b.owner == owner
 }
 
-// release closes the session of a connection, if it has one, and forgets it. It
-// returns when that is done, whoever began it.
+// release closes the session of a connection, if it has one, and forgets it. It returns when the session is closed,
+// even if another caller closes it.
 func (s *Server) release(conn *mcp.ServerSession) {
 	b := s.boundTo(conn)
 	s.resources.unwatch(conn)
@@ -102,8 +102,8 @@ func (s *Server) closeBinding(b *binding) {
 	}
 }
 
-// call runs a tool in the session. It ends with the session. No session is opened
-// for arguments that its tool would refuse.
+// call runs a tool in the session, until the session ends. It opens no session for arguments that the tool would
+// refuse.
 func (b *binding) call(ctx context.Context, name string, args json.RawMessage) (*tool.Result, error) {
 	if t, ok := b.set.Lookup(name); ok && !b.isOpen() {
 		if err := t.Check(args); err != nil {
@@ -126,8 +126,8 @@ func (b *binding) isOpen() bool {
 	return b.current != nil
 }
 
-// session is the session of the connection. When opening failed, the next call
-// tries again. One caller that gives up does not stop the opening for others.
+// session returns the session of the connection. If opening failed, the next call tries again. A caller that gives up
+// doesn't stop the opening for others.
 func (b *binding) session(ctx context.Context) (Session, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func (b *binding) session(ctx context.Context) (Session, error) {
 	}
 }
 
-// settled is the session, nil without one; one that is being opened is waited for.
+// settled returns the session, or nil if there is none. It waits for a session that is being opened.
 func (b *binding) settled() Session {
 	b.mu.Lock()
 	opening := b.opening
@@ -193,7 +193,7 @@ func (b *binding) outcome() (Session, error) {
 	return b.current, nil
 }
 
-// close closes the session. A second caller waits until the first has closed it.
+// close closes the session. Further callers wait until the first has closed it.
 func (b *binding) close(ctx context.Context) error {
 	b.mu.Lock()
 	again, opening := b.closed, b.opening
@@ -218,7 +218,7 @@ func (b *binding) close(ctx context.Context) error {
 	return session.Close(ctx)
 }
 
-// fixed is the set itself as a session.
+// fixed is a session that consists of the set.
 type fixed struct{ set *tool.Set }
 
 func (fixed) ID() string { return "default" }

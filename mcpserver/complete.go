@@ -8,8 +8,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// complete gives the paths that a half-written one may become, and the snapshots
-// that there are.
+// complete returns the completions of a path or a snapshot.
 func (r *resources) complete(ctx context.Context, req *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
 	out := &mcp.CompleteResult{Completion: mcp.CompletionResultDetails{Values: []string{}}}
 	p := req.Params
@@ -36,13 +35,12 @@ func (r *resources) complete(ctx context.Context, req *mcp.CompleteRequest) (*mc
 	return out, nil
 }
 
-// completers give the values of a template's variable that begin like what is
-// there of it.
+// completers return the values of a template's variable that begin with begun.
 var completers = map[string]func(ctx context.Context, s Session, begun string) []string{
 	fileTemplate + " path": paths, diffTemplate + " from": snapshotsLike, diffToTemplate + " from": snapshotsLike, diffToTemplate + " to": snapshotsLike,
 }
 
-// maxCompletions is what the protocol allows.
+// maxCompletions is the protocol's maximum.
 const maxCompletions = 100
 
 func paths(ctx context.Context, s Session, begun string) []string {

@@ -13,14 +13,13 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// conn is a connection over lines, for the SDK to read messages from. Unlike the
-// SDK's own it survives what is no message, and it keeps count of what is
-// unanswered and unwritten, so that neither grows without bound.
+// conn is a connection over lines, from which the SDK reads messages. Unlike the SDK's own it survives invalid
+// messages, and it limits unanswered requests and unwritten answers.
 type conn struct {
 	in    io.ReadCloser
 	out   *output
-	drain time.Duration // how long the end of the input waits for answers
-	turns turns         // of notifications about tasks
+	drain time.Duration // how long it waits for answers at the end of the input
+	turns turns         // for notifications about tasks
 
 	lines  chan line
 	closed chan struct{}
@@ -43,13 +42,13 @@ func newConn(in io.ReadCloser, out io.Writer, drain time.Duration) *conn {
 	return c
 }
 
-// Connect lets c stand for its own transport.
+// Connect makes c its own transport.
 func (c *conn) Connect(context.Context) (mcp.Connection, error) { return c, nil }
 
 // SessionID is empty: a pipe has one session.
 func (c *conn) SessionID() string { return "" }
 
-// readLines ends when the input does, or at the first line after close.
+// readLines reads until the input ends, or until the first line after close.
 func (c *conn) readLines() {
 	defer close(c.lines)
 	r := bufio.NewReaderSize(c.in, 64<<10)
@@ -69,7 +68,7 @@ func (c *conn) readLines() {
 	}
 }
 
-// Read gives the next message. It returns an error only at the end.
+// Read returns the next message. It returns an error only at the end.
 func (c *conn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	for {
 		if err := c.awaitRoom(); err != nil {
@@ -101,7 +100,7 @@ func (c *conn) accept(l line) (jsonrpc.Message, *refusal) {
 		return message, refused
 	}
 	if request.Method == ownListen {
-		return nil, &refusal{id: envelopeOf(l).ID, code: jsonrpc.CodeMethodNotFound, message: "there is no such method"}
+		return nil, &refusal{id: envelopeOf(l).ID, code: jsonrpc.CodeMethodNotFound, message: "method not found"}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,7 +117,7 @@ func (c *conn) accept(l line) (jsonrpc.Message, *refusal) {
 	return message, nil
 }
 
-// Write sends a message and returns when it is written, or the connection closed.
+// Write sends a message and returns when it is written, or when the connection is closed.
 func (c *conn) Write(ctx context.Context, message jsonrpc.Message) error {
 	response, ok := message.(*jsonrpc.Response)
 	if ok && response.Error != nil {
@@ -138,7 +137,7 @@ func (c *conn) Write(ctx context.Context, message jsonrpc.Message) error {
 	return c.out.write(ctx, raw)
 }
 
-// answered frees the id, before the client can know, and gives what it held.
+// answered frees the ID, before the client can know, and returns the bytes of its request.
 func (c *conn) answered(id jsonrpc.ID) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -161,12 +160,12 @@ func (c *conn) written(size int) {
 	c.changed = make(chan struct{})
 }
 
-// awaitRoom waits while too much is unanswered.
+// awaitRoom waits while too many requests are unanswered.
 func (c *conn) awaitRoom() error {
 	return c.await(context.Background(), func() bool { return c.count < maxUnanswered && c.bytes < maxUnansweredB })
 }
 
-// awaitAnswers gives what is unanswered a little time to be answered.
+// awaitAnswers waits a short time for the remaining answers.
 func (c *conn) awaitAnswers() {
 	ctx, cancel := context.WithTimeout(context.Background(), c.drain)
 	defer cancel()
@@ -191,7 +190,7 @@ func (c *conn) await(ctx context.Context, holds func() bool) error {
 	}
 }
 
-// Close unblocks reads and writes. It may be called often.
+// Close unblocks reads and writes. It may be called several times.
 func (c *conn) Close() error {
 	var err error
 	c.once.Do(func() {
@@ -204,8 +203,7 @@ func (c *conn) Close() error {
 
 type connKey struct{}
 
-// awaitTaken waits while the client leaves too much of what it was sent untaken:
-// calls begin only when their results have somewhere to go.
+// awaitTaken waits while the client has too many unread answers: calls begin only when there is room for their results.
 func awaitTaken(ctx context.Context) error {
 	c, _ := ctx.Value(connKey{}).(*conn)
 	if c == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// describe is a tool as clients see it in a listing.
+// describe returns a tool's entry in a listing.
 func describe(t tool.Tool) *mcp.Tool {
 	destructive, open := t.Destructive, t.OpenWorld
 	return &mcp.Tool{
@@ -23,8 +23,8 @@ func describe(t tool.Tool) *mcp.Tool {
 	}
 }
 
-// schemaJSON writes a schema of an object in the form that all known hosts take:
-// with "properties" even where there are none.
+// schemaJSON encodes the schema of an object in the form that all known hosts accept, with "properties" even if there
+// are none.
 func schemaJSON(schema *jsonschema.Schema) json.RawMessage {
 	raw, err := json.Marshal(schema)
 	if err != nil {
@@ -35,7 +35,7 @@ func schemaJSON(schema *jsonschema.Schema) json.RawMessage {
 	}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &members); err != nil {
-		panic(fmt.Sprintf("mcpserver: a schema is no object: %v", err))
+		panic(fmt.Sprintf("mcpserver: a schema is not an object: %v", err))
 	}
 	members["properties"] = json.RawMessage("{}")
 	raw, err = json.Marshal(members)

@@ -1,34 +1,30 @@
-// Package mcpserver offers a set of tools over the Model Context Protocol, on
-// pipes and over HTTP, with the official Go SDK.
+// Package mcpserver serves a set of tools over the Model Context Protocol, on pipes and over HTTP, with the official Go
+// SDK.
 //
-// It decides what goes over the wire and who may speak: framing, limits,
-// authority, the forms of results and errors, cancellation, progress, and which
-// session a connection has. It knows nothing of programs or containers: a
-// tool is a name, two schemas and a call. What else a session can do ([Guided],
-// [Watched], [OwnNamed]) is found by [As], through whatever wraps the session.
+// It handles the protocol and access to it: framing, limits, authority, the forms of results and errors, cancellation,
+// progress, and the session of each connection. It knows nothing of programs or containers: a tool is a name, two
+// schemas and a call. [As] finds a session's optional capabilities ([Guided], [Watched], [OwnNamed]) through its
+// wrappers.
 //
 // # Sessions
 //
-// Tools are listed from the set, without a session. The first call of a
-// connection opens one by [Options.Open]; it is closed when the connection ends.
-// Where the protocol has no connections (HTTP, revision 2026-07-28) a client
-// opens a session by the tool session_open and names it in every call.
+// Tools are listed from the set, without a session. The first call of a connection opens a session with [Options.Open];
+// it is closed when the connection ends. If the protocol has no connections (HTTP, revision 2026-07-28) a client opens
+// a session with the tool session_open and names it in every call.
 //
 // # Long calls
 //
 // A client that declares the protocol's tasks extension is answered with a task once a
-// call has run for [Options.TaskAfter]; package internal/mcptask is about those. Tasks
-// are of a token or of a pipe, live in memory, and end with the server.
+// call has run for [Options.TaskAfter]; see package internal/mcptask. Tasks belong to a token or a pipe, live in
+// memory, and end with the server.
 //
-// # What clients see beside the tools
+// # Resources and logs
 //
-// Files, diffs against snapshots, outputs that were too long and the summary of
-// the workspace are resources, which a client can list page by page, read, and be
-// told of when they change. A client that sets a level gets a line of log a call.
+// Files, diffs against snapshots, long outputs and the summary of the workspace are resources. Clients can list them
+// page by page, read them, and be notified of changes. A client that sets a log level gets one line for each call.
 //
-// # What a client can't do
+// # Hostile clients
 //
-// Nothing that it sends ends the server: garbage, over-long lines, batches,
-// requests with the same id. It never makes the server hold more than a bounded
-// amount of memory: when too much is unanswered the server stops reading.
+// A client can't end the server, whether by garbage, over-long lines, batches or requests with the
+// same ID. The memory of the server is bounded: if too many requests are unanswered, the server stops reading.
 package mcpserver

@@ -40,7 +40,7 @@ func (r plotResult) Blobs() []tool.Blob {
 	return []tool.Blob{{MIME: "image/png", Data: []byte("PNG")}, {MIME: "text/csv", Data: []byte("a,b")}}
 }
 
-// fakes are tools that do what a test needs of them.
+// fakes are tools with the behaviour that a test needs.
 type fakes struct {
 	running atomic.Int64
 	most    atomic.Int64
@@ -81,8 +81,7 @@ func (f *fakes) set() *tool.Set {
 	)
 }
 
-// pollable has a tool that answers with how long its caller would wait, and one to
-// poll with.
+// pollable returns a set with a tool that returns its caller's waiting time, and a tool to poll with.
 func pollable(more ...string) *tool.Set {
 	tools := []tool.Tool{tool.New(tool.Spec{Name: "long"}, func(ctx context.Context, _ struct{}) (statusResult, error) {
 		return statusResult{tool.Polling(ctx).String()}, nil
@@ -112,7 +111,7 @@ func (f *fakes) wait(ctx context.Context, _ struct{}) (struct{}, error) {
 type sessions struct {
 	set    *tool.Set
 	fail   error
-	hold   chan struct{} // a Close waits until it is closed, where there is one
+	hold   chan struct{} // a Close waits until it is closed, if it isn't nil
 	mu     sync.Mutex
 	opened int
 	closed int

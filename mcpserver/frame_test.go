@@ -109,7 +109,7 @@ func TestListingsDescribeToolsTruly(t *testing.T) {
 	r.end()
 }
 
-// What this package sends is what the conformance cases take.
+// The conformance cases accept the messages of this package.
 func TestAnswersHaveTheFormOfTheConformanceCases(t *testing.T) {
 	r := startReady(t, New(newFakes().set(), nil))
 	for id, c := range []struct{ tool, args, expect string }{

@@ -19,8 +19,8 @@ import (
 	"github.com/wisbox/wisbox/internal/mcptask"
 )
 
-// guard is what a request passes before any of it is believed: the guard's checks, then
-// those of this protocol.
+// guard returns a handler that checks a request before it is trusted: first the guard's checks, then those of this
+// protocol.
 func (h *HTTPHandler) guard(next http.Handler) http.Handler {
 	inner := h.withOwner(h.withBody(h.withRequestID(next)))
 	if h.opts.Owner != nil {
@@ -29,13 +29,13 @@ func (h *HTTPHandler) guard(next http.Handler) http.Handler {
 	return h.checks.Handler(inner)
 }
 
-// withOwner tells the SDK whose request it is: a session belongs to the token that
-// opened it.
+// withOwner reports the owner of a request to the SDK: a session belongs to the token
+// that opened it.
 func (h *HTTPHandler) withOwner(next http.Handler) http.Handler {
 	known := auth.RequireBearerToken(h.verify, &auth.RequireBearerTokenOptions{AllowMissingExpiration: true})(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case h.opts.Owner != nil: // the SDK learns it from a token alone, and none is needed behind here
+		case h.opts.Owner != nil: // the SDK takes the owner from a token, which isn't needed any more here
 			r = r.Clone(r.Context())
 			r.Header.Set("Authorization", "Bearer -")
 		case h.checks.Open(r):
@@ -59,8 +59,7 @@ func (h *HTTPHandler) verify(_ context.Context, token string, r *http.Request) (
 	return &auth.TokenInfo{UserID: owner}, nil
 }
 
-// withBody reads a body whole, in bounded size, so that what comes
-// behind has only memory to read.
+// withBody reads a whole body, up to a maximum size, so that the next handlers read only from memory.
 func (h *HTTPHandler) withBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && !isJSON(r.Header.Get("Content-Type")) {
@@ -75,7 +74,7 @@ func (h *HTTPHandler) withBody(next http.Handler) http.Handler {
 			httpguard.Refuse(w, http.StatusBadRequest, "the body can't be read")
 			return
 		}
-		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a call may take its time
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a call may take long
 		refused := refusalOf(body)
 		if refused == nil && r.Header.Get("Mcp-Protocol-Version") >= newRevision {
 			refused = misrouted(body, r.Header.Get("Mcp-Name"))
@@ -100,11 +99,11 @@ func (h *HTTPHandler) withBody(next http.Handler) http.Handler {
 	})
 }
 
-// refusalOf says what is wrong with a body as with a line on stdin. Revision
-// 2025-03-26 has lists of messages, the SDK knows where.
+// refusalOf returns a refusal for an invalid body, as for a line on stdin. Revision 2025-03-26 has lists of messages,
+// which the SDK checks.
 func refusalOf(body []byte) *refusal {
 	if len(bytes.TrimSpace(body)) == 0 {
-		return nil // the SDK says it
+		return nil // the SDK reports it
 	}
 	messages := []json.RawMessage{body}
 	if batch := []json.RawMessage(nil); json.Unmarshal(body, &batch) == nil {
@@ -118,8 +117,8 @@ func refusalOf(body []byte) *refusal {
 	return nil
 }
 
-// misrouted refuses a request about a task whose header names another one, or none:
-// what stands between may have gone by the header. For the other methods the SDK does it.
+// misrouted refuses a request about a task whose header names another task, or none: a proxy may have routed it by the
+// header. For other methods the SDK does that.
 func misrouted(body []byte, name string) *refusal {
 	request := members(body)
 	method := textOf(request["method"])
@@ -130,21 +129,21 @@ func misrouted(body []byte, name string) *refusal {
 	return &refusal{id: request["id"], code: mcp.CodeHeaderMismatch, message: "the header Mcp-Name must be the taskId of the params"}
 }
 
-// members reads an object by the exact names of its members, as the SDK does; those of
-// a struct would be found in any case of letters.
+// members decodes an object by the exact names of its members, as the SDK does; a struct's fields would match in any
+// case of letters.
 func members(raw json.RawMessage) (all map[string]json.RawMessage) {
 	_ = json.Unmarshal(raw, &all)
 	return all
 }
 
-// textOf is a member that is a string, "" where it is none.
+// textOf returns a member that is a string, or "" for others.
 func textOf(raw json.RawMessage) (text string) {
 	_ = json.Unmarshal(raw, &text)
 	return text
 }
 
-// answerRefusal answers the request, where its id is known, as the revisions with
-// connections have it; else it is the whole of HTTP's request that was bad.
+// answerRefusal answers the request by its ID, if that is known, as in the revisions with connections; otherwise it
+// refuses the HTTP request.
 func answerRefusal(w http.ResponseWriter, r *http.Request, refused *refusal) {
 	status := http.StatusBadRequest
 	if refused.id != nil && r.Header.Get("Mcp-Protocol-Version") < newRevision {
@@ -160,12 +159,11 @@ func isJSON(contentType string) bool {
 	return err == nil && kind == "application/json"
 }
 
-// requestHeader tells the handler of a call which request brought it. Whatever a
-// client writes there is overwritten.
+// requestHeader is the header that passes the ID of an HTTP request to its call's handler. A client's
+// own value is overwritten.
 const requestHeader = "Wisbox-Request"
 
-// withRequestID lets a call end with the request that brought it: when the
-// client has gone, nobody is left to take the answer.
+// withRequestID lets a call end with its HTTP request: if the client is gone, nobody receives the answer.
 func (h *HTTPHandler) withRequestID(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := rand.Text()
@@ -176,8 +174,7 @@ func (h *HTTPHandler) withRequestID(next http.Handler) http.Handler {
 	})
 }
 
-// untilRequestEnds ends the context of a call with the HTTP request that brought
-// it, if one did and the call hasn't become a task.
+// untilRequestEnds ends the context of a call with its HTTP request, if it has one and the call hasn't become a task.
 func (s *Server) untilRequestEnds(ctx context.Context, req *mcp.CallToolRequest) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	if mcptask.IsTask(ctx) {
@@ -201,7 +198,7 @@ func (s *Server) untilRequestEnds(ctx context.Context, req *mcp.CallToolRequest)
 	return ctx, func() { stop(); cancel() }
 }
 
-// valued is a context with the values of another one, too.
+// valued is a context that also has the values of another one.
 type valued struct {
 	context.Context
 	more context.Context

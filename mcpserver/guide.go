@@ -8,14 +8,14 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// addGuide offers the guidance of a session as a prompt, before it is open the
-// instructions, for clients that leave those out.
+// addGuide offers the guidance of a session as a prompt, for clients that ignore the instructions. Before the session
+// is open, the prompt has the instructions.
 func (s *Server) addGuide(sdk *mcp.Server, find finder) {
 	if s.opts.Instructions == "" {
 		return
 	}
 	sdk.AddPrompt(&mcp.Prompt{
-		Name: "guide", Title: "How to work in this workspace", Description: "Tells a model how the tools go together, what the workspace has, and what its task is.",
+		Name: "guide", Title: "How to work in this workspace", Description: "Explains to a model how the tools go together, what the workspace has, and what its task is.",
 		Arguments: []*mcp.PromptArgument{
 			{Name: "task", Description: "what is to be done"},
 			{Name: "session", Description: "the handle that session_open gave, over a transport without connections"},
@@ -47,7 +47,7 @@ func (s *Server) guidance(ctx context.Context, req *mcp.GetPromptRequest, find f
 	return text
 }
 
-// unopened is what is known without a session: the instructions and the tools.
+// unopened returns the guidance without a session: the instructions and the tools.
 func (s *Server) unopened() string {
 	return s.opts.Instructions + "\n\nThe tools and their arguments (? marks those that may be left out):\n\n" + tool.Outline(s.set)
 }

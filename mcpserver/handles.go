@@ -12,9 +12,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// handles keeps the sessions that clients of the connectionless revision have
-// open. A handle is a name and no authority: each call is held against the token
-// that opened the session.
+// handles holds the open sessions of clients of the connectionless revision. A handle is only a name and grants no
+// access: each call must have the token that opened the session.
 type handles struct {
 	server *Server
 	http   *HTTPHandler
@@ -31,7 +30,7 @@ type held struct {
 	owner   string
 	calls   int // that run
 	idle    *time.Timer
-	gone    bool // or going
+	gone    bool // or being closed
 }
 
 func newHandles(s *Server, h *HTTPHandler) *handles {
@@ -106,7 +105,7 @@ func (o *handles) handler(name string) mcp.ToolHandler {
 	}
 }
 
-// start opens a session at once, so that what stands in the way is reported now.
+// start opens a session at once, so that errors are reported now.
 func (o *handles) start(ctx context.Context, owner string) (string, error) {
 	handle := rand.Text()
 	h := &held{binding: o.server.newBinding(owner), owner: owner, calls: 1}
@@ -129,13 +128,13 @@ func (o *handles) start(ctx context.Context, owner string) (string, error) {
 	return handle, nil
 }
 
-// enter finds a session for a call of its owner. To anybody else it is not there.
+// enter returns a session for a call of its owner. Others get not_found.
 func (o *handles) enter(handle, owner string) (*held, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	h := o.open[handle]
 	if h == nil || h.gone || h.owner != owner {
-		return nil, tool.Errorf(tool.NotFound, "there is no such session; open one with session_open").In("session")
+		return nil, tool.Errorf(tool.NotFound, "session not found; open one with session_open").In("session")
 	}
 	h.calls++
 	h.idle.Stop()
@@ -184,8 +183,8 @@ func (o *handles) expire(handle string) {
 	}
 }
 
-// drop closes a session, with the calls that run in it, and forgets it. It returns
-// when that is done, whoever began it.
+// drop closes a session with its running calls, and forgets it. It returns when the session is closed, even if another
+// caller closes it.
 func (o *handles) drop(handle string) {
 	o.mu.Lock()
 	h := o.open[handle]
@@ -203,7 +202,7 @@ func (o *handles) drop(handle string) {
 	o.mu.Unlock()
 }
 
-// bindings are those of all handles.
+// bindings returns the bindings of all handles.
 func (o *handles) bindings() map[string]*binding {
 	o.mu.Lock()
 	defer o.mu.Unlock()

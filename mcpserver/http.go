@@ -15,14 +15,14 @@ import (
 	"github.com/wisbox/wisbox/httpguard"
 )
 
-// HTTPOptions are the settings of a server over HTTP. Of the guard's only Tokens matters
-// for safety and has no default: without one only a unix socket is served.
+// HTTPOptions are the settings of a server over HTTP. Of the guard's options, only Tokens matters for security and has
+// no default: without tokens only a unix socket is served.
 type HTTPOptions struct {
 	httpguard.Options
 
-	// Owner names the client of a request that was let in by what stands before the
-	// handler: the guard is left out then. It is not empty. Sessions, tasks and handles of
-	// a client are there for no other. Default: the guard's tokens say it.
+	// Owner returns the client of a request, never empty, if a handler in front has already authorized it: then the
+	// guard is not used. Sessions, tasks and handles belong to one client and are hidden from others. Default: the
+	// owner of the guard's token.
 	Owner func(*http.Request) string
 	// MaxSessions bounds the sessions that are open at once. Default 64.
 	MaxSessions int
@@ -45,15 +45,15 @@ type HTTPHandler struct {
 	own    *handles
 
 	mu      sync.Mutex
-	opening int // requests that may open a session, until they are answered
+	opening int // unanswered requests that may open a session
 
-	turns sync.Map // of each owner, for what may carry a task's result
+	turns sync.Map // turns of each owner, for messages that may carry a task's result
 
 	stateful, stateless http.Handler
 }
 
-// Handler makes an HTTP handler. It checks who asks, from where and with how
-// much; it has to be the outermost one, at any path.
+// Handler returns an HTTP handler. It checks the token, origin and size of requests, so it must be the outermost
+// handler, at any path.
 func (s *Server) Handler(opts *HTTPOptions) (*HTTPHandler, error) {
 	var o HTTPOptions
 	if opts != nil {
@@ -83,7 +83,7 @@ func (s *Server) Handler(opts *HTTPOptions) (*HTTPHandler, error) {
 // ServeHTTP serves one request.
 func (h *HTTPHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.whole.ServeHTTP(w, r) }
 
-// dispatch sends a request that was let in to the revision that it speaks.
+// dispatch passes an authorized request to the handler of its protocol revision.
 func (h *HTTPHandler) dispatch(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Mcp-Protocol-Version") >= newRevision {
 		h.stateless.ServeHTTP(w, r)
@@ -103,7 +103,7 @@ func (h *HTTPHandler) dispatch(w http.ResponseWriter, r *http.Request) {
 	h.stateful.ServeHTTP(w, r)
 }
 
-// mayOpen takes a place for a session that is about to be opened, until opened.
+// mayOpen reserves a slot for a session that is about to be opened, until opened is called.
 func (h *HTTPHandler) mayOpen() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -122,8 +122,7 @@ func (h *HTTPHandler) opened() {
 
 func (h *HTTPHandler) statefulSessions() int { return len(slices.Collect(h.server.sdk.Sessions())) }
 
-// endSession ends the calls and the session of a connection that its client
-// takes leave of; the SDK, which comes next, waits for the calls.
+// endSession ends the calls and the session of a connection that its client deletes; the SDK then waits for the calls.
 func (h *HTTPHandler) endSession(id string, who *auth.TokenInfo) {
 	for conn := range h.server.sdk.Sessions() {
 		if conn.ID() == id && id != "" && h.server.ownedBy(conn, userOf(who)) {
@@ -132,9 +131,9 @@ func (h *HTTPHandler) endSession(id string, who *auth.TokenInfo) {
 	}
 }
 
-// End ends connections and handles whose session is gone, with what runs in them. which is
-// called for each with its client, as [HTTPOptions.Owner] names it, and its session; nil
-// where none was opened. It returns when they have ended.
+// End ends connections and handles whose session is gone, with their running calls. It calls which for each with its
+// client, as returned by [HTTPOptions.Owner], and its session, or nil if none was opened. It returns when they have
+// ended.
 func (h *HTTPHandler) End(which func(owner string, s Session) bool) {
 	var all sync.WaitGroup
 	for conn := range h.server.sdk.Sessions() {
@@ -155,7 +154,7 @@ func (h *HTTPHandler) End(which func(owner string, s Session) bool) {
 	all.Wait()
 }
 
-// Close ends all sessions and what runs in them.
+// Close ends all sessions and their running calls.
 func (h *HTTPHandler) Close() error {
 	var all sync.WaitGroup
 	for conn := range h.server.sdk.Sessions() {
@@ -176,9 +175,8 @@ func userOf(who *auth.TokenInfo) string {
 	return who.UserID
 }
 
-// Serve serves HTTP on l until ctx ends, then ends all sessions and returns nil.
-// l is closed. On anything but a unix socket tokens are needed, and TLS where l
-// is not on the loopback interface.
+// Serve serves HTTP on l until ctx ends, then ends all sessions and returns nil. It closes l. It requires tokens unless
+// l is a unix socket, and TLS unless l is on the loopback interface.
 func (s *Server) Serve(ctx context.Context, l net.Listener, opts *HTTPOptions) error {
 	h, err := s.Handler(opts)
 	if err != nil {

@@ -55,7 +55,7 @@ func startWeb(t *testing.T, s *Server, opts *HTTPOptions) *web {
 
 const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
 
-// request is a good request, for a test to spoil.
+// request returns a valid request, for a test to modify.
 func (w *web) request(method, body string) *http.Request {
 	r, err := http.NewRequestWithContext(w.t.Context(), method, w.URL, strings.NewReader(body))
 	require.NoError(w.t, err)
@@ -86,7 +86,7 @@ func (w withToken) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.next.RoundTrip(r)
 }
 
-// connect is a client of the SDK.
+// connect returns a client of the SDK.
 func (w *web) connect(token string) *mcp.ClientSession { return w.connectAt(token, "2025-11-25") }
 
 func (w *web) connectAt(token, revision string) *mcp.ClientSession {
@@ -171,8 +171,8 @@ func TestASessionOverHTTPBelongsToItsToken(t *testing.T) {
 	}
 }
 
-// TestASessionBelongsToWhomTheServersOwnerSays: where something before the handler has let
-// a request in, that names the client, and Open learns it.
+// TestASessionBelongsToWhomTheServersOwnerSays: if a handler in front has authorized a request, it names the client,
+// also for Open.
 func TestASessionBelongsToWhomTheServersOwnerSays(t *testing.T) {
 	all, opened := newSessions(newFakes().set()), make(chan string, 1)
 	s := New(all.set, &Options{Open: func(ctx context.Context) (Session, error) {
@@ -331,7 +331,7 @@ func TestIdleSessionsEnd(t *testing.T) {
 	await(t, all.over)
 }
 
-// TestTheHandlerEndsWhenItsSessionsAreClosed: also one that was just ending by itself.
+// TestTheHandlerEndsWhenItsSessionsAreClosed, including one that was already ending.
 func TestTheHandlerEndsWhenItsSessionsAreClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newSessions(newFakes().set())
@@ -354,7 +354,7 @@ func TestTheHandlerEndsWhenItsSessionsAreClosed(t *testing.T) {
 	})
 }
 
-// stateless is a request of the revision without connections.
+// stateless returns a request of the revision without connections.
 func (w *web) stateless(method, params, name string) *http.Request {
 	r := w.request("POST", `{"jsonrpc":"2.0","id":7,"method":"`+method+`","params":{`+params+`,"_meta":{
 		"io.modelcontextprotocol/protocolVersion":"`+newRevision+`","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},
@@ -407,9 +407,9 @@ func TestWithoutConnectionsTheSessionIsAnArgument(t *testing.T) {
 	assert.Contains(t, call(aToken, `{"session":3,"text":"hi"}`), "invalid: session must be a string")
 	assert.Contains(t, call(aToken, `{"session":"`+handle+`","session":"x","text":"hi"}`), "given twice")
 	assert.Contains(t, call(aToken, `{"session":"`+handle+`","text":"hi","text":"ho"}`), "text is given twice")
-	assert.Contains(t, call(aToken, `{"session":"`+handle+`","nope":1,"text":"hi"}`), "not a parameter")
+	assert.Contains(t, call(aToken, `{"session":"`+handle+`","nope":1,"text":"hi"}`), "unknown parameter")
 	foreign, unknown := call(bToken, `{"session":"`+handle+`","text":"hi"}`), call(bToken, `{"session":"nope","text":"hi"}`)
-	assert.Contains(t, foreign, "not_found: there is no such session")
+	assert.Contains(t, foreign, "not_found: session not found")
 	assert.Equal(t, unknown, foreign, "a foreign handle looks like one that is not there")
 
 	_, list := w.do(w.stateless("tools/list", `"cursor":""`, ""))
@@ -466,8 +466,7 @@ func TestAUnixSocketServesWithoutAToken(t *testing.T) {
 	require.NoError(t, <-served)
 }
 
-// Over HTTP as on pipes: our own words, without a name of the SDK's or of Go's, and
-// the id that was asked with.
+// As on pipes, errors over HTTP have our own words, without names of the SDK or of Go, and the request's ID.
 func TestWhatCanNotBeReadIsSaidOverHTTPInOurWords(t *testing.T) {
 	w := startWeb(t, New(newFakes().set(), nil), nil)
 	res, _ := w.do(w.request("POST", hello))
@@ -487,7 +486,7 @@ func TestWhatCanNotBeReadIsSaidOverHTTPInOurWords(t *testing.T) {
 		{"an id that the SDK would round", `{"jsonrpc":"2.0","id":9007199254740993,"method":"ping"}`, `"id":9007199254740993`, 200},
 		{"a fraction as id", `{"jsonrpc":"2.0","id":1.5,"method":"ping"}`, `"id":1.5`, 200},
 		{"half a message", `{"jsonrpc":"2.0","method":"tools/ca`, "the message is not JSON", 400},
-		{"one bad of two", `[{"jsonrpc":"2.0","method":"notifications/x"},{"jsonrpc":"1.0","method":"ping"}]`, "no JSON-RPC 2.0", 400},
+		{"one bad of two", `[{"jsonrpc":"2.0","method":"notifications/x"},{"jsonrpc":"1.0","method":"ping"}]`, "not a JSON-RPC 2.0", 400},
 	} {
 		r := w.request("POST", c.body)
 		r.Header.Set("Mcp-Session-Id", id)
@@ -505,7 +504,7 @@ func TestWhatCanNotBeReadIsSaidOverHTTPInOurWords(t *testing.T) {
 	assert.Equal(t, 400, res.StatusCode, "the newest revision has it in the status too")
 }
 
-// A body that never comes holds neither the answer of a refusal nor the connection.
+// A body that never arrives delays neither a refusal nor the end of the connection.
 func TestABodyThatNeverComesHoldsNothing(t *testing.T) {
 	w := startWeb(t, New(newFakes().set(), nil), &HTTPOptions{Options: httpguard.Options{ReadTimeout: 300 * time.Millisecond}})
 	for _, c := range []struct{ name, header, answer string }{
@@ -525,8 +524,8 @@ func TestABodyThatNeverComesHoldsNothing(t *testing.T) {
 	}
 }
 
-// TestWhatHasEndedKeepsNoPlace: a connection whose client is gone, also one without a
-// call, and a handle whose session is gone.
+// TestWhatHasEndedKeepsNoPlace, for a connection whose client is gone, also without a call, and for a handle whose
+// session is gone.
 func TestWhatHasEndedKeepsNoPlace(t *testing.T) {
 	all := newSessions(newFakes().set())
 	w := startWeb(t, New(all.set, &Options{Open: all.open}), &HTTPOptions{MaxSessions: 3})
@@ -567,8 +566,7 @@ func TestWhatHasEndedKeepsNoPlace(t *testing.T) {
 
 type noteKey struct{}
 
-// TestASessionIsOpenedForTheRequestThatNeedsIt, not for the one before: what stands in
-// front of the handler sees to that.
+// TestASessionIsOpenedForTheRequestThatNeedsIt, not for the one before: the handler in front sees its values.
 func TestASessionIsOpenedForTheRequestThatNeedsIt(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", newRevision} {
 		all, notes := newSessions(newFakes().set()), make(chan any, 10)

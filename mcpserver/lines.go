@@ -10,22 +10,21 @@ import (
 // Limits of one connection on pipes.
 const (
 	maxLine        = 8 << 20  // bytes of one message of a client
-	maxUnanswered  = 1024     // requests that wait for their answer
+	maxUnanswered  = 1024     // unanswered requests
 	maxUnansweredB = 64 << 20 // bytes of them
-	maxUnwritten   = 8 << 20  // bytes of answers that the client does not take
+	maxUnwritten   = 8 << 20  // bytes of answers that the client hasn't read
 	keptOfLong     = 4 << 10  // bytes of an over-long line kept at each end, to find its id
 )
 
-// line is one line of input without its end. Of one that is too long only the
-// head and the tail are kept.
+// line is one line of input without its newline. Of a line that is too long only the head and the tail are kept.
 type line struct {
 	text    []byte
 	tail    []byte
 	tooLong bool
 }
 
-// readLine reads up to the next newline or the end of the input. A last line
-// without a newline counts. It holds at most max bytes.
+// readLine reads up to the next newline or the end of the input; the last line needs no newline. It holds at most max
+// bytes.
 func readLine(r *bufio.Reader, max int) (line, error) {
 	var l line
 	for {
@@ -43,7 +42,7 @@ func readLine(r *bufio.Reader, max int) (line, error) {
 }
 
 func (l *line) add(part []byte, max int) {
-	if !l.tooLong && len(l.text)+len(part) <= max+1 { // the newline is free
+	if !l.tooLong && len(l.text)+len(part) <= max+1 { // the newline doesn't count
 		l.text = append(l.text, part...)
 		return
 	}
@@ -59,5 +58,5 @@ func lastBytes(b []byte, most int) []byte {
 	return bytes.Clone(b[max(0, len(b)-most):])
 }
 
-// blank says that there is nothing on the line.
+// blank reports whether the line is empty.
 func (l *line) blank() bool { return !l.tooLong && len(bytes.TrimSpace(l.text)) == 0 }

@@ -14,13 +14,12 @@ import (
 	"github.com/wisbox/wisbox/internal/mcptask"
 )
 
-// The SDK knows no tasks in subscriptions/listen, and sends none of their
-// notifications. A request that names tasks is answered here instead, and of what else
-// it asks for nothing is agreed to.
+// The SDK doesn't support tasks in subscriptions/listen, and sends none of their notifications. A request that names
+// tasks is handled here instead; its other subscriptions are not accepted.
 
 const listenMethod = "subscriptions/listen"
 
-// ownListen is what such a request is called on its way through the SDK.
+// ownListen is the method of such a request on its way through the SDK.
 const ownListen = "wisbox/" + listenMethod
 
 type listenParams struct {
@@ -39,7 +38,7 @@ func listensForTasks(method string, params json.RawMessage) (p listenParams, ok 
 	return p, len(p.Notifications.TaskIDs) > 0
 }
 
-// rename sends a pipe's request to listen for tasks to listenOnPipe.
+// rename routes a pipe's request to listen for tasks to listenOnPipe.
 func rename(request *jsonrpc.Request) {
 	p, ok := listensForTasks(request.Method, request.Params)
 	if !ok {
@@ -51,12 +50,12 @@ func rename(request *jsonrpc.Request) {
 	}
 }
 
-// listenOnPipe writes the notifications past the SDK.
+// listenOnPipe writes the notifications directly, without the SDK.
 func listenOnPipe(tasks *mcptask.Tasks) func(context.Context, *mcp.ServerSession, *listenParams) (mcp.Result, error) {
 	return func(ctx context.Context, _ *mcp.ServerSession, p *listenParams) (mcp.Result, error) {
 		c, _ := ctx.Value(connKey{}).(*conn)
 		if c == nil || p == nil {
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "there is no such method"}
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "method not found"}
 		}
 		l, err := tasks.Listen(ctx, p.ID, p.GetMeta(), p.Notifications.TaskIDs)
 		if err != nil {
@@ -77,9 +76,8 @@ func listenOnPipe(tasks *mcptask.Tasks) func(context.Context, *mcp.ServerSession
 	}
 }
 
-// listenOverHTTP answers a request to listen for tasks with a stream of events. It
-// reports whether the request was one; the SDK refuses what has no id, names another
-// revision or doesn't accept the stream.
+// listenOverHTTP answers a request to listen for tasks with a stream of events. It reports whether the request was one;
+// the SDK refuses requests that have no ID, name another revision or don't accept a stream.
 func (h *HTTPHandler) listenOverHTTP(w http.ResponseWriter, r *http.Request, body []byte) bool {
 	request := members(body)
 	p, ok := listensForTasks(textOf(request["method"]), request["params"])
@@ -113,7 +111,7 @@ func (h *HTTPHandler) listenOverHTTP(w http.ResponseWriter, r *http.Request, bod
 	return true
 }
 
-// acceptsEvents reports whether the client takes a stream of events for an answer.
+// acceptsEvents reports whether the client accepts a stream of events as the answer.
 func acceptsEvents(r *http.Request) bool {
 	for _, header := range r.Header.Values("Accept") {
 		for one := range strings.SplitSeq(header, ",") {
@@ -139,8 +137,8 @@ func message(members map[string]any) []byte {
 	return raw
 }
 
-// event writes one event of a stream, at once. Between events there is no deadline:
-// HTTP/2 ends a stream at its deadline though nothing is written.
+// event writes and flushes one event of a stream. Between events there is no deadline, because HTTP/2 ends a stream at
+// its deadline even if nothing is written.
 func event(w http.ResponseWriter, raw []byte) error {
 	c := http.NewResponseController(w)
 	_ = c.SetWriteDeadline(time.Now().Add(takenWithin))

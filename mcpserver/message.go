@@ -14,9 +14,9 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// refusal is a line that is no message: what to answer, and to which id.
+// refusal is the answer to a line that is not a valid message.
 type refusal struct {
-	id      json.RawMessage // as the client wrote it; null where none was found
+	id      json.RawMessage // as the client wrote it; null if none was found
 	code    int
 	message string
 	call    *tool.Error // for a tool call that is too long: its answer, not the protocol's
@@ -30,15 +30,15 @@ func (r *refusal) line() []byte {
 		answer["error"] = map[string]any{"code": r.code, "message": r.message}
 	}
 	raw, err := json.Marshal(answer)
-	if err != nil { // the id can't be repeated
+	if err != nil { // the ID can't be repeated
 		r.id = nil
 		return r.line()
 	}
 	return raw
 }
 
-// decode reads one line as one message. Where the SDK would end the connection
-// or guess, it is a refusal instead.
+// decode decodes one line as one message. It returns a refusal in cases in which the SDK would end the connection or
+// guess.
 func decode(l line) (jsonrpc.Message, *refusal) {
 	refuse := func(code int, message string) (jsonrpc.Message, *refusal) {
 		return nil, &refusal{id: envelopeOf(l).ID, code: code, message: message}
@@ -58,7 +58,7 @@ func decode(l line) (jsonrpc.Message, *refusal) {
 	}
 	message, err := jsonrpc.DecodeMessage(l.text)
 	if err != nil {
-		return refuse(jsonrpc.CodeInvalidRequest, "the message is no JSON-RPC 2.0 request, notification or response")
+		return refuse(jsonrpc.CodeInvalidRequest, "the message is not a JSON-RPC 2.0 request, notification or response")
 	}
 	if request, ok := message.(*jsonrpc.Request); ok && request.IsCall() {
 		if why := badParams(request); why != "" {
@@ -68,8 +68,8 @@ func decode(l line) (jsonrpc.Message, *refusal) {
 	return message, nil
 }
 
-// tooLong refuses a line beyond the limit. A model can't see the errors of the
-// protocol, so a call's answer is one of its tool.
+// tooLong refuses a line beyond the limit. A model can't see errors of the protocol, so the answer to a call is an
+// error of its tool.
 func tooLong(e envelope) *refusal {
 	r := &refusal{id: e.ID, code: jsonrpc.CodeInvalidRequest, message: "the message is longer than 8 MiB"}
 	if e.Method == "tools/call" {
@@ -78,8 +78,7 @@ func tooLong(e envelope) *refusal {
 	return r
 }
 
-// presentable gives an error of the SDK the code that the protocol has for it, and
-// words that a client's developer understands who knows no Go.
+// presentable gives an error of the SDK the protocol's code, and a text for developers who don't know Go.
 func presentable(err error) error {
 	if method, ok := strings.CutPrefix(err.Error(), "handling '"); ok {
 		method, _, _ = strings.Cut(method, "'")
@@ -93,8 +92,8 @@ func presentable(err error) error {
 
 func notBlank(r rune) bool { return r != ' ' && r != '\t' && r != '\r' && r != '\n' }
 
-// badID says why the id of a message can't be repeated exactly, "" when it can:
-// the SDK keeps ids as 64-bit integers that it reads through a float.
+// badID returns the reason why the ID of a message can't be repeated exactly, "" if it can: the SDK converts IDs to
+// 64-bit integers through a float.
 func badID(text []byte) string {
 	var envelope struct {
 		ID json.RawMessage `json:"id"`
@@ -117,7 +116,7 @@ func badID(text []byte) string {
 	return "an id is a string or an integer below 2^53"
 }
 
-// envelope is what can be told of a line that can't be read as a whole.
+// envelope holds the known members of a line that can't be decoded.
 type envelope struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -125,8 +124,8 @@ type envelope struct {
 
 var idAtTail = regexp.MustCompile(`,\s*"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)\s*\}\s*$`)
 
-// envelopeOf looks for the id of a line, so that its sender need not wait for
-// ever, and its method: where clients write them, before the parameters or last.
+// envelopeOf looks for the ID of a line, so that its sender doesn't wait forever, and its method. Clients write them
+// before the parameters or last.
 func envelopeOf(l line) envelope {
 	var e envelope
 	if !l.tooLong && json.Unmarshal(l.text, &e) == nil {
@@ -143,7 +142,7 @@ func envelopeOf(l line) envelope {
 	return e
 }
 
-// headOf reads the members of an object up to the first that is cut or no scalar.
+// headOf reads the members of an object up to the first that is cut or not a scalar.
 func headOf(text []byte) envelope {
 	var e envelope
 	dec := json.NewDecoder(bytes.NewReader(text))

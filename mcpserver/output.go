@@ -7,11 +7,10 @@ import (
 	"sync"
 )
 
-// output writes lines one after the other, each whole, and counts the bytes that
-// wait to be written.
+// output writes lines one after the other, and counts the bytes that wait to be written.
 type output struct {
 	w      io.Writer
-	free   chan struct{} // holds one token while nobody writes
+	free   chan struct{} // has one token while nobody writes
 	closed chan struct{}
 	once   sync.Once
 
@@ -26,8 +25,7 @@ func newOutput(w io.Writer) *output {
 	return o
 }
 
-// write writes one message as one line. A context that ends before its turn
-// comes drops the message; one that ends later changes nothing.
+// write writes one message as one line. If ctx ends before its turn, it drops the message; later ctx has no effect.
 func (o *output) write(ctx context.Context, raw []byte) error {
 	text := append(plain(raw), '\n')
 	o.add(len(text))
@@ -48,7 +46,7 @@ func (o *output) write(ctx context.Context, raw []byte) error {
 	select {
 	case err := <-written:
 		return err
-	case <-o.closed: // a client that does not read must not keep us
+	case <-o.closed: // a client that doesn't read must not block us
 		return errClosed
 	}
 }
@@ -83,9 +81,8 @@ func (o *output) awaitTaken(ctx context.Context) error {
 
 func (o *output) close() { o.once.Do(func() { close(o.closed) }) }
 
-// plain escapes the control characters that JSON would let through (DEL and the
-// C1 set), so that a line shown on a terminal does nothing there. In JSON they
-// stand in strings only.
+// plain escapes the control characters that JSON allows (DEL and the C1 set), so that a line is harmless on a terminal.
+// In JSON they occur only in strings.
 func plain(raw []byte) []byte {
 	if bytes.IndexByte(raw, 0x7f) < 0 && bytes.IndexByte(raw, 0xc2) < 0 {
 		return raw

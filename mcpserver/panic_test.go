@@ -13,7 +13,7 @@ import (
 	"github.com/wisbox/wisbox/vfs"
 )
 
-// broken is a session with a defect in each of its methods but those that end it.
+// broken is a session whose methods panic, except those that end it.
 type broken struct{}
 
 func (broken) ID() string                  { return "b" }
@@ -25,8 +25,7 @@ func (broken) Call(context.Context, string, json.RawMessage) (*tool.Result, erro
 
 func (broken) Watch(context.Context, string) (<-chan vfs.Change, error) { panic("secret watch") }
 
-// TestADefectFailsItsRequestAlone: MaxCalls is one, so that a slot that a request
-// keeps stops the next.
+// TestADefectFailsItsRequestAlone: MaxCalls is one, so a slot that a request keeps would block the next.
 func TestADefectFailsItsRequestAlone(t *testing.T) {
 	open := func(context.Context) (Session, error) { return broken{}, nil }
 	extend := func(sdk *mcp.Server) {

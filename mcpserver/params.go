@@ -11,8 +11,7 @@ import (
 	"github.com/wisbox/wisbox/internal/mcptask"
 )
 
-// paramsOf has the params of the requests that take some, and how they look. What the
-// SDK says of others is in the names of its Go types.
+// paramsOf maps methods to the types of their params, and to texts for errors: the SDK's own errors name Go types.
 var paramsOf = map[string]struct {
 	read   func(json.RawMessage) error
 	needed bool
@@ -37,7 +36,7 @@ var paramsOf = map[string]struct {
 
 func as[T any](raw json.RawMessage) error { return json.Unmarshal(raw, new(T)) }
 
-// badParams says what is wrong with the types of a request's params, "" where nothing is.
+// badParams describes a wrong type in a request's params, or returns "".
 func badParams(r *jsonrpc.Request) string {
 	p, known := paramsOf[r.Method]
 	switch {

@@ -15,9 +15,8 @@ import (
 
 const maxProgressText = 2000 // characters of one notification's message
 
-// reportProgress sends what a call tells of itself, or how long it has run, to a
-// client that asked for it, until the call becomes a task: then the task says it.
-// done returns when no more will be sent.
+// reportProgress sends a call's own progress, or its running time, to a client that requested it, until the call
+// becomes a task, which reports it itself. done returns when no more will be sent.
 func (s *Server) reportProgress(ctx context.Context, req *mcp.CallToolRequest) (_ context.Context, done func()) {
 	token := req.Params.GetProgressToken()
 	if token == nil && mcptask.Begun(ctx) == nil {
@@ -40,7 +39,7 @@ func (s *Server) reportProgress(ctx context.Context, req *mcp.CallToolRequest) (
 	}
 }
 
-// progress is the latest that a call told.
+// progress is the last progress that a call reported.
 type progress struct {
 	start time.Time
 
@@ -68,12 +67,12 @@ func (p *progress) send(ctx context.Context, stop <-chan struct{}, every time.Du
 		case <-tick.C:
 		}
 		if p.tell(ctx, every, req, token) != nil {
-			return // nobody listens any more
+			return // the client is gone
 		}
 	}
 }
 
-// tell sends one notification, or drops it when the client is slow to take it.
+// tell sends one notification, or drops it if the client is slow.
 func (p *progress) tell(ctx context.Context, within time.Duration, req *mcp.CallToolRequest, token any) error {
 	short, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const soon = 10 * time.Second // far more than anything here takes
+const soon = 10 * time.Second // far longer than anything here takes
 
-// raw is a client that writes what it likes.
+// raw is a client that writes arbitrary lines.
 type raw struct {
 	t      *testing.T
 	in     *os.File
@@ -48,7 +48,7 @@ func startRaw(t *testing.T, s *Server) *raw {
 	return r
 }
 
-// startReady is startRaw with the handshake done.
+// startReady is startRaw and the handshake.
 func startReady(t *testing.T, s *Server) *raw {
 	t.Helper()
 	r := startRaw(t, s)
@@ -112,7 +112,7 @@ func (r *raw) next() reply {
 	return rest.reply
 }
 
-// end closes the input and waits for the server's end.
+// end closes the input and waits until the server ends.
 func (r *raw) end() {
 	r.t.Helper()
 	r.in.Close()

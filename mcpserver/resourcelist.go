@@ -9,15 +9,14 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Bounds of one page of resources/list.
+// Limits of one page of resources/list.
 const (
 	pageFiles = 500
-	pageDirs  = 500    // that are looked into
+	pageDirs  = 500    // directories read
 	pageSeen  = 50_000 // entries of any kind
 )
 
-// listing puts the resources of the connection's session into resources/list. A
-// connection that has no session yet has none.
+// listing adds the resources of the connection's session to resources/list. A connection without a session has none.
 func (r *resources) listing(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		params, ok := req.GetParams().(*mcp.ListResourcesParams)
@@ -35,7 +34,7 @@ func (r *resources) listing(next mcp.MethodHandler) mcp.MethodHandler {
 		if err != nil || !ok || list.NextCursor != "" {
 			return res, err
 		}
-		if ours { // what belongs to no session was on the pages before
+		if ours { // resources without a session were on earlier pages
 			list.Resources = []*mcp.Resource{}
 		}
 		return list, r.listSession(ctx, req, after, list)
@@ -68,7 +67,7 @@ func (r *resources) listSession(ctx context.Context, req mcp.Request, after stri
 	return nil
 }
 
-// A cursor of ours says after which path to go on.
+// Our cursors contain the path after which to continue.
 const cursorMark = "file:"
 
 func writeCursor(path string) string {
@@ -83,8 +82,7 @@ func readCursor(cursor string) (after string, ours bool) {
 	return strings.CutPrefix(string(raw), cursorMark)
 }
 
-// views are the resources that tell of the workspace as a whole, as far as the
-// session has the tools for them.
+// views returns the resources that describe the whole workspace, for which the session has the tools.
 func (r *resources) views(ctx context.Context, s Session) []*mcp.Resource {
 	var out []*mcp.Resource
 	if r.has(s, digestTool) {
@@ -131,13 +129,13 @@ type walk struct {
 	session Session
 	found   []*mcp.Resource
 	dirs    int
-	seen    int    // entries that were passed, not counting those on the pages before
-	last    string // path up to which all is listed
+	seen    int    // entries seen, without those on earlier pages
+	last    string // path up to which everything is listed
 	full    bool
 }
 
-// dir lists a directory, from the entry on that follows after, a path below it. A
-// directory that can't be read, or went meanwhile, has no files; the first must.
+// dir lists a directory, starting after the path after below it. It ignores a directory that can't be read or is gone,
+// except the first.
 func (w *walk) dir(ctx context.Context, dir string, after []string) error {
 	w.dirs++
 	list, err := entries(ctx, under(w.session), dir)
@@ -167,8 +165,8 @@ func (w *walk) dir(ctx context.Context, dir string, after []string) error {
 	return nil
 }
 
-// behind says whether an entry comes before the path after or is all of it, or
-// else what of after lies below the entry.
+// behind reports whether an entry precedes the path after or equals it. Otherwise it returns the rest of after below
+// the entry.
 func behind(name string, after []string) (rest []string, passed bool) {
 	switch {
 	case name > after[0]:

@@ -16,7 +16,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// tree is a session that has files and no other tools than ls.
+// tree is a session with files whose only tool is ls.
 type tree []string
 
 func (tree) ID() string                  { return "t" }
@@ -25,7 +25,7 @@ func (tree) Close(context.Context) error { return nil }
 func (t tree) Call(_ context.Context, name string, raw json.RawMessage) (*tool.Result, error) {
 	var p struct{ Path string }
 	if err := json.Unmarshal(raw, &p); name != "ls" || err != nil {
-		return nil, tool.Errorf(tool.NotFound, "there is no tool %q", name)
+		return nil, tool.Errorf(tool.NotFound, "unknown tool %q", name)
 	}
 	dir, kinds := strings.TrimPrefix(p.Path, "/"), map[string]string{}
 	for _, path := range t {
@@ -43,7 +43,7 @@ func (t tree) Call(_ context.Context, name string, raw json.RawMessage) (*tool.R
 
 // listAll follows the cursors from page to page.
 func (t tree) listAll(tb rapid.TB, pages *int) (paths []string) {
-	for after := ""; ; *pages++ { // pages beside the first
+	for after := ""; ; *pages++ { // pages after the first
 		w := &walk{session: t, last: after}
 		require.NoError(tb, w.dir(context.Background(), "", strings.Split(after, "/")))
 		for _, one := range w.found {
@@ -108,14 +108,14 @@ func TestAListMakesNoDigest(t *testing.T) {
 	assert.Equal(t, []string{"snapshot_list", "snapshot_list", "own snapshot_list"}, s.calls)
 }
 
-// ownSession takes wisbox's own names by a method of its own.
+// ownSession has its own method for wisbox's own names.
 type ownSession struct{ *counted }
 
 func (s ownSession) CallOwn(ctx context.Context, name string, raw json.RawMessage) (*tool.Result, error) {
 	return s.Call(ctx, "own "+name, raw)
 }
 
-// linked is a directory of entries that are no files.
+// linked is a directory whose entries are not files.
 type linked int
 
 func (linked) ID() string                  { return "l" }

@@ -17,7 +17,7 @@ const (
 	textMarkdown = "text/markdown"
 )
 
-// readers read the kinds of resources. rest is what follows the kind in a URI.
+// readers read the kinds of resources. rest is the part of a URI after the kind.
 var readers = map[string]func(ctx context.Context, s Session, rest string) (*mcp.ResourceContents, error){
 	"file": readFile, "output": readOutput, "diff": readDiff, "digest": readDigest,
 }
@@ -33,7 +33,7 @@ func callWith(ctx context.Context, s Session, name string, args map[string]any) 
 	return s.Call(ctx, name, raw)
 }
 
-// ask calls a tool and reads its result object.
+// ask calls a tool and decodes its result object.
 func ask(ctx context.Context, s Session, name string, args map[string]any, into any) error {
 	res, err := callWith(ctx, s, name, args)
 	if err != nil {
@@ -53,7 +53,7 @@ type filePage struct {
 	Truncated bool   `json:"truncated"`
 }
 
-// readFile gives a file as text, or as bytes where it isn't.
+// readFile returns a file as text, or as bytes if it isn't.
 func readFile(ctx context.Context, s Session, path string) (*mcp.ResourceContents, error) {
 	text, err := pages(func(offset int64) (filePage, error) {
 		var p filePage
@@ -77,7 +77,7 @@ func readFile(ctx context.Context, s Session, path string) (*mcp.ResourceContent
 	return &mcp.ResourceContents{Blob: []byte(data), MIMEType: "application/octet-stream"}, err
 }
 
-// pages reads on until the end. What a program changes meanwhile is its matter.
+// pages reads all pages. The result may include changes by programs meanwhile.
 func pages(next func(offset int64) (filePage, error)) (string, error) {
 	var b strings.Builder
 	for offset := int64(0); ; {
@@ -128,7 +128,7 @@ func readDigest(ctx context.Context, s Session, _ string) (*mcp.ResourceContents
 	return readText(ctx, s, digestTool, nil, textMarkdown)
 }
 
-// readText gives the readable form of a tool's result.
+// readText returns the readable form of a tool's result.
 func readText(ctx context.Context, s Session, name string, args map[string]any, mimeType string) (*mcp.ResourceContents, error) {
 	res, err := callWith(ctx, s, name, args)
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Templates of the resources. SESSION is the session's name, over stateless HTTP
-// its handle.
+// Templates of the resources. SESSION is the session's name, or over stateless HTTP its handle.
 const (
 	fileTemplate   = "wisbox://{session}/file/{+path}"
 	outputTemplate = "wisbox://{session}/output/{id}/{stream}"
@@ -21,15 +20,15 @@ const (
 	digestTemplate = "wisbox://{session}/digest"
 )
 
-// maxResource is how many bytes a resource may have that is read.
+// maxResource is the maximum size of a resource that is read, in bytes.
 const maxResource = 4 << 20
 
-// finder gives the session that a client means by a name, or with "" the one of
-// its connection. done is called when it is no longer used.
+// finder returns a client's session of that name, or with "" the one of its connection. The caller calls done when it
+// no longer uses it.
 type finder func(conn *mcp.ServerSession, owner, name string) (s Session, done func(), err error)
 
-// resources offers the files of sessions and the outputs that were too long for a
-// result, as resources that clients may show, attach or watch.
+// resources offers the files of sessions and outputs that are too long for a result as resources, which clients may
+// show, attach or watch.
 type resources struct {
 	server *Server
 	sdk    *mcp.Server
@@ -37,7 +36,7 @@ type resources struct {
 	watches
 }
 
-// offer puts the resources into a server of the SDK.
+// offer adds the resources to a server of the SDK.
 func (r *resources) offer(sdk *mcp.Server) {
 	r.sdk = sdk
 	for _, t := range []mcp.ResourceTemplate{
@@ -85,7 +84,7 @@ func (r *resources) enter(ctx context.Context, conn *mcp.ServerSession, name str
 	return session, func() { leave(); done() }, nil
 }
 
-// splitURI takes a URI of ours apart. kind is one that there is a reader for.
+// splitURI splits one of our URIs. There is a reader for kind.
 func splitURI(uri string) (session, kind, rest string, ok bool) {
 	u, err := url.Parse(uri)
 	if err != nil || u.Scheme != scheme || u.Host == "" {
@@ -106,8 +105,8 @@ func fileURI(session, path string) string {
 	return uriOf(session, "file", "/"+strings.TrimPrefix(path, "/"))
 }
 
-// resourceError says as much as the tools would. What is wrong with a path is, to
-// the protocol, a resource that is not there.
+// resourceError returns an error with as much detail as the tools' own. To the protocol,
+// an invalid path is a resource that doesn't exist.
 func resourceError(uri string, err error) error {
 	e := tool.AsError(err)
 	if e.Kind == tool.NotFound {

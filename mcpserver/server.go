@@ -16,50 +16,45 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Session is where the calls of a connection go. Its methods may be called from
-// many goroutines at once; Call returns soon after its context ends.
+// Session handles the calls of a connection. Its methods may be called concurrently; Call returns soon after its
+// context ends.
 type Session interface {
-	// ID names the session for people and resources. It is no secret.
+	// ID returns the session's name for people and resources. It is not a secret.
 	ID() string
 	// Call runs a tool. Every error is, or wraps, a *tool.Error.
 	Call(ctx context.Context, name string, args json.RawMessage) (*tool.Result, error)
-	// Close ends the session and what runs in it. It is called once.
+	// Close ends the session and its running calls. It is called once.
 	Close(ctx context.Context) error
 }
 
-// Options are the settings of a server. Nil and zero are fine.
+// Options are the settings of a server. Nil and zero fields work.
 type Options struct {
-	// Open makes the session of a connection. The context lives as long as the
-	// connection, has the values of the HTTP request that needs the session first, and
-	// [Owner] says whose it is. Nil: calls go to the set itself, and
-	// nothing is closed.
+	// Open opens the session of a connection. The context lives as long as the connection and has the values of the
+	// first HTTP request that needs the session; [Owner] returns its client. Nil means that calls go to the set itself,
+	// and nothing is closed.
 	Open func(ctx context.Context) (Session, error)
 
-	// Name, Title and Version are what the server says it is. Default "wisbox".
+	// Name, Title and Version describe the server to clients. Default "wisbox".
 	Name, Title, Version string
 	// Instructions tell a model how the tools go together.
 	Instructions string
 
-	// MaxCalls bounds the calls of all connections that run at once; more wait.
-	// Default 64.
+	// MaxCalls is the maximum number of running calls of all connections; further calls wait. Default 64.
 	MaxCalls int
-	// ProgressEvery is the shortest time between two progress notifications of a
-	// call. Default 2 s.
+	// ProgressEvery is the minimum time between two progress notifications of a call. Default 2 s.
 	ProgressEvery time.Duration
-	// PollAfter is how long a call of a client that asked to poll runs before it
-	// answers with a process. Default 50 s.
+	// PollAfter is the time after which a call answers with a process, if the client prefers polling. Default 50 s.
 	PollAfter time.Duration
-	// TaskAfter is how long a call of a client that takes tasks runs before it is
-	// answered with one. Default 2 s, less than an evaluation may take by default.
+	// TaskAfter is the time after which a call is answered with a task, if the client supports tasks. Default 2 s, less
+	// than the default time limit of an evaluation.
 	TaskAfter time.Duration
 	// CloseWithin bounds the closing of one session. Default 8 s.
 	CloseWithin time.Duration
-	// Logger takes what clients must not see. Default: nothing is logged.
+	// Logger gets the details that clients must not see. Default: nothing is logged.
 	Logger *slog.Logger
 
-	// Extend adds to the servers of the SDK, of which there are two: one for
-	// connections, one for clients without. It is for what belongs to no session,
-	// and such tools, resources and prompts may come and go. Default: nothing.
+	// Extend adds features to the two servers of the SDK: one for connections, one for clients without. It is for
+	// tools, resources and prompts that belong to no session; they may change at any time. Default: nothing.
 	Extend func(*mcp.Server)
 }
 
@@ -86,11 +81,11 @@ func or[T comparable](value, otherwise T) T {
 	return value
 }
 
-// Server offers one set of tools to any number of connections.
+// Server serves one set of tools to any number of connections.
 type Server struct {
 	opts  Options
 	set   *tool.Set
-	slots chan struct{} // one for each call that runs
+	slots chan struct{} // one for each running call
 	sdk   *mcp.Server
 	tasks *mcptask.Tasks // of clients on pipes
 
@@ -99,11 +94,10 @@ type Server struct {
 	mu       sync.Mutex
 	bindings map[*mcp.ServerSession]*binding
 
-	requests sync.Map // id of an HTTP request that is served -> its context
+	requests sync.Map // ID of a running HTTP request -> its context
 }
 
-// New makes a server of the tools in set. It does nothing until one of the Serve
-// methods or a handler is used.
+// New returns a server for the tools in set. It does nothing until one of the Serve methods or a handler is used.
 func New(set *tool.Set, opts *Options) *Server {
 	s := &Server{opts: opts.orDefaults(), set: set, bindings: map[*mcp.ServerSession]*binding{}}
 	s.slots = make(chan struct{}, s.opts.MaxCalls)
@@ -115,7 +109,7 @@ func New(set *tool.Set, opts *Options) *Server {
 	return s
 }
 
-// bind says from the beginning whose a connection over HTTP is.
+// bind records the owner of a connection over HTTP from its beginning.
 func (s *Server) bind(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		conn, ok := req.GetSession().(*mcp.ServerSession)
@@ -154,8 +148,8 @@ func (s *Server) newSDKServer(find finder) (*mcp.Server, *resources, *mcptask.Ta
 
 type ownerKey struct{}
 
-// withRequest gives the handlers of a request its client, and what stands in the context
-// of HTTP's request.
+// withRequest adds a request's client to the context of its handlers, and the values
+// from the context of its HTTP request.
 func (s *Server) withRequest(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		if extra := req.GetExtra(); extra != nil {
@@ -173,8 +167,8 @@ func withOwnerOf(r *http.Request) context.Context {
 	return context.WithValue(r.Context(), ownerKey{}, userOf(auth.TokenInfoFromContext(r.Context())))
 }
 
-// Owner is the client over HTTP for which [Options.Open] is called, as [HTTPOptions.Owner]
-// or the guard names it; "" is that of a pipe, and whoever needs no token.
+// Owner returns the HTTP client for which [Options.Open] is called, as returned by [HTTPOptions.Owner] or the guard; ""
+// stands for a pipe, and for clients that need no token.
 func Owner(ctx context.Context) string { return ownerFrom(ctx) }
 
 func ownerFrom(ctx context.Context) string {
@@ -182,8 +176,8 @@ func ownerFrom(ctx context.Context) string {
 	return owner
 }
 
-// clientOf is whose a task is: that of a pipe, else of whoever has the token. All that
-// reach a unix socket without tokens are one.
+// clientOf returns the owner of a task: the pipe, or else the token. All clients of a unix socket without tokens are
+// one owner.
 func clientOf(ctx context.Context) any {
 	if c, _ := ctx.Value(connKey{}).(*conn); c != nil {
 		return c
@@ -191,7 +185,7 @@ func clientOf(ctx context.Context) any {
 	return ownerFrom(ctx)
 }
 
-// handler answers the calls of one tool on connections that have a session.
+// handler answers the calls of one tool on connections with a session.
 func (s *Server) handler(name string) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return s.answer(ctx, req, func(ctx context.Context) (*tool.Result, error) {

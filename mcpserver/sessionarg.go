@@ -11,7 +11,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// withSession is the schema of a tool's parameters with a required "session".
+// withSession returns the schema of a tool's parameters with a required "session".
 func withSession(in *jsonschema.Schema) *jsonschema.Schema {
 	out := *in
 	out.Properties = maps.Clone(in.Properties)
@@ -26,8 +26,8 @@ func withSession(in *jsonschema.Schema) *jsonschema.Schema {
 	return &out
 }
 
-// splitSession takes the session's handle out of a call's arguments and leaves
-// all else as it was, faults included, for the tool to judge.
+// splitSession removes the session's handle from a call's arguments. It keeps everything else, even if invalid, for the
+// tool to check.
 func splitSession(raw json.RawMessage) (handle string, rest json.RawMessage, err error) {
 	missing := tool.Errorf(tool.Invalid, "session is missing; it is the handle that session_open gave").In("session")
 	dec := json.NewDecoder(bytes.NewReader(raw))
@@ -68,6 +68,6 @@ func appendMember(out []byte, name string, value json.RawMessage) []byte {
 	if len(out) > 1 {
 		out = append(out, ',')
 	}
-	quoted, _ := json.Marshal(name) // a string always can
+	quoted, _ := json.Marshal(name) // strings can always be encoded
 	return append(append(append(out, quoted...), ':'), value...)
 }

@@ -6,20 +6,18 @@ import (
 	"time"
 )
 
-// How long a connection's end takes at most.
+// Time limits for a connection's end.
 const (
 	drainWithin  = 2 * time.Second // for answers, after the end of the input
 	cancelWithin = 2 * time.Second // for calls, after they were cancelled
 )
 
-// ServeStdio serves one client on a pair of streams: one JSON-RPC message a line,
-// nothing else on out. It returns when the input ends, ctx does, or the output
-// breaks, with the session closed; running calls get 2 s to answer at the end of
-// the input, then they are cancelled. The error is of ctx alone: how a client
-// leaves is not one.
+// ServeStdio serves one client on a pair of streams: one JSON-RPC message per line, and nothing else on out. It closes
+// the session and returns when the input or ctx ends, or the output breaks. At the end of the input running calls get 2
+// s to answer, then they are cancelled. The only error is ctx's: a client's end is not an error.
 //
-// in is closed at the end. A Read of it that does not notice leaves one
-// goroutine behind, which a process that ends now need not mind.
+// It closes in at the end. If a Read of in doesn't return then, one goroutine is left, which is harmless if the process
+// ends now.
 func (s *Server) ServeStdio(ctx context.Context, in io.ReadCloser, out io.Writer) error {
 	c := newConn(in, out, drainWithin)
 	conn, err := s.sdk.Connect(context.WithValue(context.WithoutCancel(ctx), connKey{}, c), c, nil)

@@ -37,7 +37,7 @@ func TestErrorsOfToolsAreAnswers(t *testing.T) {
 	for i, c := range []struct{ tool, args, kind, field, text string }{
 		{"refuse", `{}`, "exists", "file_path", "exists: a is there already"},
 		{"echo", `{"text":1}`, "invalid", "text", "a string"},
-		{"echo", `{"text":"x","shell":1}`, "invalid", "shell", "not a parameter"},
+		{"echo", `{"text":"x","shell":1}`, "invalid", "shell", "unknown parameter"},
 		{"echo", `{}`, "invalid", "text", "required"},
 		{"echo", `null`, "invalid", "text", "required"},
 		{"echo", `[]`, "invalid", "", "one JSON object"},
@@ -242,7 +242,7 @@ func TestProgressIsToldToWhoAsks(t *testing.T) {
 		assert.Equal(t, "notifications/progress", got.Method)
 	}
 	r.call(2, "wait", `{}`)
-	assert.Equal(t, "2", r.next().ID, "nothing comes after the answer, nor for who did not ask")
+	assert.Equal(t, "2", r.next().ID, "nothing comes after the answer, nor without a request")
 	r.end()
 }
 
@@ -256,7 +256,7 @@ func TestWhoAsksToPollWaitsForAMinuteAtMost(t *testing.T) {
 		{pollable("process_read"), `{"wisbox/poll":false}`, "0s"},
 		{pollable("process_read"), `{"wisbox/poll":"yes"}`, "0s"},
 		{pollable("process_read"), `{}`, "0s"},
-		{pollable(), `{"wisbox/poll":true}`, "0s"}, // a profile without a tool to poll with
+		{pollable(), `{"wisbox/poll":true}`, "0s"}, // a profile without a tool for polling
 	} {
 		r := startReady(t, New(c.set, nil))
 		r.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"long","arguments":{},"_meta":` + c.meta + `}}`)
@@ -293,7 +293,7 @@ func TestASessionOpensWithTheFirstCallAndClosesWithTheConnection(t *testing.T) {
 	assert.Equal(t, [2]int{1, 1}, [2]int{opened, closed})
 }
 
-// TestTheServerEndsWhenItsSessionIsClosed: whoever saw the connection's end first.
+// TestTheServerEndsWhenItsSessionIsClosed, no matter which goroutine sees the connection's end first.
 func TestTheServerEndsWhenItsSessionIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newSessions(newFakes().set())
@@ -376,7 +376,7 @@ func TestAClientThatDoesNotReadIsNotServedForEver(t *testing.T) {
 	f := newFakes()
 	r := startReady(t, New(f.set(), nil))
 	sent := make(chan int, 1)
-	go func() { // the pipe fills up at some point, and the server stops reading
+	go func() { // the pipe fills up eventually, and the server stops reading
 		n := 0
 		for id := 1; id <= 20000; id++ {
 			_, err := fmt.Fprintf(r.in, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x","times":100000}}}`+"\n", id)

@@ -14,10 +14,10 @@ import (
 
 const (
 	maxSubscriptions = 256                    // of one client in one session
-	tellEvery        = 200 * time.Millisecond // at most, what changes in between is told together
+	tellEvery        = 200 * time.Millisecond // minimum interval; changes in between are reported together
 )
 
-// watches are the sessions that clients have subscribed to resources of.
+// watches holds the clients' subscriptions by session.
 type watches struct {
 	mu  sync.Mutex
 	all map[watchKey]*watch
@@ -28,13 +28,13 @@ type watchKey struct {
 	session string
 }
 
-// watch is one client's subscriptions in one session.
+// watch holds one client's subscriptions in one session.
 type watch struct {
-	uris map[string]string // subscribed URI -> path, "" where any change matters
+	uris map[string]string // subscribed URI -> path, "" if any change matters
 	stop func()
 }
 
-// subscribe begins to watch a resource. What Extend added is not ours to watch.
+// subscribe starts to watch a resource. Resources that Extend added can't be watched.
 func (r *resources) subscribe(ctx context.Context, req *mcp.SubscribeRequest) error {
 	uri := req.Params.URI
 	name, kind, rest, ok := splitURI(uri)
@@ -59,21 +59,20 @@ func (r *resources) subscribe(ctx context.Context, req *mcp.SubscribeRequest) er
 		}
 	}
 	if len(w.uris) == maxSubscriptions {
-		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "256 resources are subscribed to, the most that may; unsubscribe from others first"}
+		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "256 resources are subscribed to, the maximum; unsubscribe from others first"}
 	}
 	w.uris[uri] = path
 	return nil
 }
 
-// watch starts to follow the changes of a session. It ends with the session, with
-// the last subscription, or with the connection.
+// watch starts to report the changes of a session, until the session, the last subscription or the connection ends.
 func (r *resources) watch(ctx context.Context, key watchKey, uri string) (*watch, error) {
 	session, done, err := r.find(key.conn, ownerFrom(ctx), key.session)
 	if err != nil {
 		return nil, mcp.ResourceNotFoundError(uri)
 	}
 	followed := false
-	defer func() { // also where the session panics
+	defer func() { // even if the session panics
 		if !followed {
 			done()
 		}
@@ -103,7 +102,7 @@ func (r *resources) watch(ctx context.Context, key watchKey, uri string) (*watch
 	return w, nil
 }
 
-// unsubscribe ends a subscription, also one that there is none of.
+// unsubscribe ends a subscription; it ignores an unknown one.
 func (r *resources) unsubscribe(_ context.Context, req *mcp.UnsubscribeRequest) error {
 	name, _, _, ok := splitURI(req.Params.URI)
 	if !ok {
@@ -141,8 +140,7 @@ func (w *watches) forget(key watchKey, one *watch) {
 	}
 }
 
-// follow tells of changes until there are no more. While a client is slow to take
-// what it is told, the session gathers what comes.
+// follow reports changes until the channel is closed. While a client is slow, the session collects the changes.
 func (r *resources) follow(w *watch, changes <-chan vfs.Change) {
 	for change := range changes { // an overflow has no path, which means any
 		touched := map[string]bool{}
@@ -164,7 +162,7 @@ func (r *resources) follow(w *watch, changes <-chan vfs.Change) {
 	}
 }
 
-// touch adds the URIs that a change of path matters to.
+// touch adds the URIs that a change of path affects.
 func (r *resources) touch(w *watch, path string, to map[string]bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

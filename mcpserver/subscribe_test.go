@@ -12,7 +12,7 @@ import (
 	"github.com/wisbox/wisbox/vfs"
 )
 
-// watchedSession tells of the changes that a test makes up.
+// watchedSession reports the changes that a test makes up.
 type watchedSession struct {
 	*fakeSession
 	changes chan string
@@ -38,12 +38,12 @@ func (s *watchedSession) Watch(ctx context.Context, _ string) (<-chan vfs.Change
 	return out, nil
 }
 
-// wrapped hides what a session can do beside being one.
+// wrapped hides a session's optional capabilities.
 type wrapped struct{ Session }
 
 func (w wrapped) Unwrap() any { return w.Session }
 
-// startWatched serves one session that tells of changes and has been opened.
+// startWatched serves one session that reports changes and has been opened.
 func startWatched(t *testing.T) (*raw, chan<- string) {
 	t.Helper()
 	changes := make(chan string)
@@ -64,7 +64,7 @@ func (r *raw) subscription(method, uri string) reply {
 	return r.next()
 }
 
-// updates reads notifications until these URIs were told of, and gives all there were.
+// updates reads notifications until these URIs were reported, and returns all reported ones.
 func (r *raw) updates(uris ...string) (got map[string]bool) {
 	r.t.Helper()
 	got = map[string]bool{}

@@ -24,14 +24,14 @@ import (
 const takesTasks = `"_meta":{"io.modelcontextprotocol/protocolVersion":"` + newRevision + `",
 	"io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}`
 
-// atOnce makes each call a task that isn't over at once.
+// atOnce makes each call that isn't finished at once a task.
 const atOnce = time.Nanosecond
 
 func TestAnEvaluationWithTheDefaultLimitsCanBecomeATask(t *testing.T) {
 	assert.Less(t, mcptask.DefaultAfter, evaltool.DefaultMaxTimeout)
 }
 
-// taskState is what the answers and notifications about a task have.
+// taskState is the state of a task in answers and notifications.
 type taskState struct {
 	ResultType, TaskID, Status, StatusMessage string
 	TTL                                       int64 `json:"ttlMs"`
@@ -62,7 +62,7 @@ func parse(t *testing.T, text string) (m taskReply) {
 	return m
 }
 
-// task asks something about a task over HTTP.
+// task sends a request about a task over HTTP.
 func (w *web) task(token, method, params, name string) (int, taskReply) {
 	w.t.Helper()
 	res, body := w.do(w.taskRequest(token, method, params, name))
@@ -95,7 +95,7 @@ func (w *web) ended(token, id string) taskState {
 	return got
 }
 
-// begin makes a call of wait that has become a task, on a connection of its own.
+// begin makes a call of wait that becomes a task, on its own connection.
 func (w *web) begin(f *fakes, handle string) string {
 	w.t.Helper()
 	http.DefaultClient.CloseIdleConnections()
@@ -126,7 +126,7 @@ func TestACancelledTaskStopsItsCall(t *testing.T) {
 	f := newFakes()
 	w := startWeb(t, New(f.set(), &Options{TaskAfter: atOnce}), nil)
 	id := w.begin(f, w.openHandle(aToken))
-	for range 2 { // the second finds it ended, maybe
+	for range 2 { // the second may find it ended
 		status, got := w.task(aToken, "tasks/cancel", `"taskId":"`+id+`"`, id)
 		assert.Equal(t, 200, status)
 		assert.Equal(t, "complete", got.Result.ResultType)
@@ -156,9 +156,9 @@ func TestGarbageAboutTasksHasClearAnswers(t *testing.T) {
 		code                         int
 		message                      string
 	}{
-		{"an unknown id", "tasks/get", `"taskId":"nope"`, "nope", -32602, "there is no such task"},
-		{"an unknown id to cancel", "tasks/cancel", `"taskId":"nope"`, "nope", -32602, "there is no such task"},
-		{"an unknown id to update", "tasks/update", `"taskId":"nope","inputResponses":{}`, "nope", -32602, "there is no such task"},
+		{"an unknown id", "tasks/get", `"taskId":"nope"`, "nope", -32602, "task not found"},
+		{"an unknown id to cancel", "tasks/cancel", `"taskId":"nope"`, "nope", -32602, "task not found"},
+		{"an unknown id to update", "tasks/update", `"taskId":"nope","inputResponses":{}`, "nope", -32602, "task not found"},
 		{"no id", "tasks/get", `"x":1`, "", -32602, "taskId is missing"},
 		{"a number", "tasks/get", `"taskId":7`, "7", -32602, `they are {"taskId": string}`},
 		{"responses that are a list", "tasks/update", `"taskId":"` + id + `","inputResponses":[]`, id, -32602, "inputResponses in the params"},
@@ -227,7 +227,7 @@ func TestOverHTTPWhoListensIsSentItsTasks(t *testing.T) {
 	assert.Equal(t, -32021, parse(t, body).Error.Code)
 }
 
-// say sends a request about tasks on a pipe.
+// say sends a request about tasks over a pipe.
 func (r *raw) say(id int, method, params string) {
 	r.t.Helper()
 	r.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":{%s,%s}}`, id, method, params, strings.ReplaceAll(takesTasks, "\n\t", "")))
@@ -307,7 +307,7 @@ func TestATaskSendsNothingBesideItself(t *testing.T) {
 	r.end()
 }
 
-// A task that begins between two looks at it isn't cancelled with its request.
+// A task that begins between two checks isn't cancelled with its request.
 func TestATaskThatHasJustBegunIsNotCancelled(t *testing.T) {
 	f := newFakes()
 	s := New(f.set(), nil)
@@ -335,7 +335,7 @@ func TestATaskThatHasJustBegunIsNotCancelled(t *testing.T) {
 	assert.Error(t, ctx.Err(), "a call without a task is")
 }
 
-// justBegun is the context of a task that is none at the first look.
+// justBegun is the context of a task that isn't one yet at the first check.
 type justBegun struct {
 	context.Context
 	looked bool
@@ -397,7 +397,7 @@ func TestOverHTTPFewResultsOfTasksAreMadeAtOnce(t *testing.T) {
 	assert.ErrorIs(t, <-answered, context.Canceled)
 	<-full
 	assert.Equal(t, -32602, w.get(aToken, "nope").Error.Code)
-	leave, err := full.take(t.Context()) // which is given back
+	leave, err := full.take(t.Context()) // take it and give it back
 	require.NoError(t, err)
 	leave()
 }
@@ -455,10 +455,10 @@ func rewrite(r *http.Request, from, to string) {
 	r.Body, r.ContentLength, r.GetBody = io.NopCloser(strings.NewReader(text)), int64(len(text)), nil
 }
 
-// deadlines notes the deadlines of what is written.
+// deadlines records the write deadlines.
 type deadlines struct {
 	*httptest.ResponseRecorder
-	at []bool // set, or taken back
+	at []bool // true if set, false if removed
 }
 
 func (d *deadlines) SetWriteDeadline(at time.Time) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// levels of a log, all of them; the SDK takes others too.
+// levels lists all log levels; the SDK accepts others too.
 var levels = []mcp.LoggingLevel{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
 func checkLevel(next mcp.MethodHandler) mcp.MethodHandler {
@@ -23,7 +23,7 @@ func checkLevel(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// told is what a client's log has of a call: as little as wisbox's own.
+// told is a call's record in a client's log, as brief as in wisbox's own.
 type told struct {
 	Tool     string `json:"tool"`
 	Outcome  string `json:"outcome"` // ok, failed, or the kind of the error
@@ -31,9 +31,8 @@ type told struct {
 	Duration int64  `json:"duration_ms"`
 }
 
-// tellOf sends the client a line of its log, when it asked for such: info of a
-// call that went well, notice of one whose result is marked failed, warning of one
-// that was refused, error where wisbox itself failed. A line that can't be sent is lost.
+// tellOf sends the client a line of its log if it has requested that: info for a successful call, notice for a result
+// that is marked failed, warning for a refused call, error if wisbox itself failed. It drops a line that can't be sent.
 func (s *Server) tellOf(ctx context.Context, req *mcp.CallToolRequest, res *tool.Result, err error, took time.Duration) {
 	line := told{Tool: req.Params.Name, Outcome: "ok", Duration: took.Milliseconds()}
 	level := mcp.LoggingLevel("info")

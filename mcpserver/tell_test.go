@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// logLine is a notification of the log, "" where the line is something else.
+// logLine returns a notification of the log; level is "" for another message.
 func logLine(t *testing.T, r reply) (level string, line told) {
 	t.Helper()
 	var m struct {

@@ -8,19 +8,19 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// What carries a task's result can have as many bytes as a client's results together.
-// So few such messages are made at once, and no more before they are taken.
+// A message with a task's result can be as large as all of a client's results together. So only a few such messages are
+// created at once, and no more until they have been read.
 
 const (
 	fetchMethod = "tasks/get"
-	fetchWeight = maxUnansweredB / 8 // bytes that such a request on a pipe counts for
-	maxFetches  = 4                  // at once over HTTP, of each owner
+	fetchWeight = maxUnansweredB / 8 // bytes that such a request on a pipe counts as
+	maxFetches  = 4                  // maximum at once over HTTP, per owner
 
-	fetchedWithin = 2 * time.Minute  // such an answer over HTTP
-	takenWithin   = 30 * time.Second // one event of a stream
+	fetchedWithin = 2 * time.Minute  // time for such an answer over HTTP
+	takenWithin   = 30 * time.Second // time for one event of a stream
 )
 
-// turns has room for one for each message that may be made at once.
+// turns limits the number of messages that are created at once.
 type turns chan struct{}
 
 func (t turns) take(ctx context.Context) (leave func(), err error) {
@@ -32,14 +32,13 @@ func (t turns) take(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// turnsOf are the turns of the owner of a request.
+// turnsOf returns the turns of the owner of a request.
 func (h *HTTPHandler) turnsOf(r *http.Request) turns {
 	all, _ := h.turns.LoadOrStore(ownerFrom(withOwnerOf(r)), make(turns, maxFetches))
 	return all.(turns)
 }
 
-// whenTaken answers with results of tasks only when a pipe's client has taken what
-// it was sent.
+// whenTaken sends results of tasks only after a pipe's client has read its earlier messages.
 func whenTaken(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		if method == fetchMethod {

@@ -20,7 +20,7 @@ func ExampleNew() {
 	http.Handle("/metrics", metrics.Handler(numbers))
 }
 
-// The counts of all processes that hold kept sessions are one page.
+// One page has the counters of all processes that hold kept sessions.
 func ExampleNewHolders() {
 	m, err := wisbox.NewManager(context.Background(), nil)
 	if err != nil {

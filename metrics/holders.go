@@ -15,15 +15,15 @@ import (
 	"github.com/wisbox/wisbox"
 )
 
-// Holders are the metrics of the processes that hold a state root's kept
-// sessions, each with the label session, so that a holder that ends, with its
-// counts, takes nobody else's away; sum over it for the whole. wisbox_holder_up
-// is 1 for each, and 0 for one that doesn't answer within 2 s.
+// Holders are the metrics of the holders of a state root's kept sessions, each with the label
+// session, so that the end of a holder removes only its own counts; sum over the label for totals.
+// wisbox_holder_up is 1 for each holder, and 0 for one that doesn't answer within 2 s.
 type Holders struct{ of *wisbox.Manager }
 
 var _ prometheus.Gatherer = Holders{}
 
-// NewHolders gathers from the holders of m's state root, at each Gather anew.
+// NewHolders returns the metrics of the holders of m's state root. Each Gather asks the holders
+// again.
 func NewHolders(m *wisbox.Manager) Holders { return Holders{m} }
 
 // Gather implements prometheus.Gatherer.
@@ -42,7 +42,7 @@ func (h Holders) Gather() ([]*dto.MetricFamily, error) {
 	return slices.SortedFunc(maps.Values(all), func(a, b *dto.MetricFamily) int { return cmp.Compare(a.GetName(), b.GetName()) }), nil
 }
 
-// read gives what a holder told, and whether it did.
+// read parses a holder's report, and reports whether there was one.
 func read(r wisbox.HolderReport) (families []*dto.MetricFamily, up *dto.MetricFamily) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	found, err := parser.TextToMetricFamilies(bytes.NewReader(r.Report))
@@ -55,7 +55,7 @@ func read(r wisbox.HolderReport) (families []*dto.MetricFamily, up *dto.MetricFa
 	return slices.Collect(maps.Values(found)), up
 }
 
-// add puts a session's family to those of the others.
+// add adds a session's family to those of the others.
 func add(all map[string]*dto.MetricFamily, f *dto.MetricFamily, session string) {
 	name := "session"
 	for _, m := range f.Metric {

@@ -16,7 +16,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox/sandboxtest"
 )
 
-// holding starts a process's part of holding a kept session, and makes a call in it.
+// holding plays a process that holds a kept session, and makes a call in it.
 func holding(t *testing.T, opts wisbox.Options, name string) {
 	t.Helper()
 	m, err := wisbox.NewManager(t.Context(), &opts)
@@ -79,7 +79,7 @@ func TestTheMetricsOfAllHoldersAreGathered(t *testing.T) {
 	}
 }
 
-// runtimeDir has a name that is short enough for sockets.
+// runtimeDir returns a directory whose path is short enough for sockets.
 func runtimeDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "wb")

@@ -1,15 +1,14 @@
-// Package metrics counts what a wisbox.Manager does, for Prometheus: its sessions
-// and pool, its calls by tool and outcome, how long they took, how programs
-// ended, and the bytes that went in and out. Labels are names of tools, outcomes
-// and verdicts: never a session, a path or anything that a caller wrote.
+// Package metrics counts a wisbox.Manager's work for Prometheus: its sessions and pool, its calls
+// by tool and outcome, their durations, the ends of programs, and the bytes that went in and out.
+// Labels are names of tools, outcomes and verdicts: never a session, a path or a caller's text.
 //
 //	m := metrics.New()
 //	manager, err := wisbox.NewManager(ctx, &wisbox.Options{Meter: m})
 //	m.Watch(manager.Stats)
 //	prometheus.MustRegister(m) // or Serve(ctx, listener, m)
 //
-// Programs of a kept session run in its holder, which counts on its own:
-// [Holders] gathers what all holders of a state root have counted.
+// Programs of a kept session run in its holder, which has its own counters: [Holders] gathers those
+// of all holders of a state root.
 package metrics
 
 import (
@@ -23,8 +22,8 @@ import (
 	"github.com/wisbox/wisbox/profile"
 )
 
-// Metrics is a wisbox.Meter, a prometheus.Collector and, by itself alone, a
-// prometheus.Gatherer. Its methods may be called from many goroutines at once.
+// Metrics is a wisbox.Meter, a prometheus.Collector and, on its own, a prometheus.Gatherer. Its
+// methods may be called from many goroutines at once.
 type Metrics struct {
 	calls, programs, bytes *prometheus.CounterVec
 	seconds                *prometheus.HistogramVec
@@ -39,11 +38,10 @@ var (
 	_ prometheus.Gatherer  = (*Metrics)(nil)
 )
 
-// buckets reach from a file tool's tenths of a millisecond to a program's minutes,
-// in seconds.
+// buckets range from tenths of a millisecond for a file tool to minutes for a program, in seconds.
 var buckets = []float64{.0001, .0003, .001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 120}
 
-// New counts from zero.
+// New returns Metrics that count from zero.
 func New() *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "wisbox", Name: name, Help: help}, labels)
@@ -62,11 +60,11 @@ func New() *Metrics {
 	return m
 }
 
-// sessionCalls are the events of a session's own methods, which are no tools.
+// sessionCalls are the events of a session's own methods, which aren't tools.
 var sessionCalls = []string{"run", "start", "import", "export", "clone", "diff", "apply", "undo", "snapshot_remove", "template", "save", "reset", "secret"}
 
-// toolNames are all that a call may be labelled with: what a caller makes up must
-// not make series.
+// toolNames returns all valid labels of a call, so that a caller's invented names don't create
+// series.
 func toolNames() map[string]bool {
 	known := map[string]bool{}
 	for _, name := range sessionCalls {
@@ -75,7 +73,7 @@ func toolNames() map[string]bool {
 	for _, name := range profile.Names() {
 		set, err := wisbox.ToolProfile(name)
 		if err != nil {
-			continue // not while Names is right
+			continue // impossible while Names is correct
 		}
 		for _, t := range set.Tools() {
 			known[t.Name] = true
@@ -111,7 +109,7 @@ func (m *Metrics) Report(w io.Writer) error { return Write(w, m) }
 // Watch adds the manager's sessions and pool.
 func (m *Metrics) Watch(stats func() wisbox.Stats) { m.stats.Store(&stats) }
 
-// now is one number that a Manager tells of itself.
+// now is one present value of a Manager.
 type now struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType

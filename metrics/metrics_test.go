@@ -19,7 +19,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox/sandboxtest"
 )
 
-// scrape serves the metrics and reads them as Prometheus does.
+// scrape serves the metrics and reads them like Prometheus.
 func scrape(t *testing.T, m prometheus.Gatherer, host string) (int, string) {
 	t.Helper()
 	l, err := metrics.Listen("127.0.0.1:0")

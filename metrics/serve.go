@@ -22,7 +22,7 @@ const (
 	maxConns      = 64
 )
 
-// Write writes what from gives as the text that Prometheus reads.
+// Write writes the gathered metrics in Prometheus's text format.
 func Write(w io.Writer, from prometheus.Gatherer) error {
 	families, err := from.Gather()
 	if err != nil {
@@ -36,12 +36,12 @@ func Write(w io.Writer, from prometheus.Gatherer) error {
 	return nil
 }
 
-// Handler answers with the text that Prometheus reads, below any path. A request
-// that a browser was made to send by another site is refused.
+// Handler serves the metrics in Prometheus's text format at any path. It refuses requests that
+// another site made a browser send.
 func Handler(from prometheus.Gatherer) http.Handler { return handler(newGuard(), from) }
 
 func newGuard() *httpguard.Guard {
-	guard, _ := httpguard.New(&httpguard.Options{Public: true, ReadTimeout: readTimeout, MaxConns: maxConns, MaxStrangers: maxConns}) // only tokens can be wrong
+	guard, _ := httpguard.New(&httpguard.Options{Public: true, ReadTimeout: readTimeout, MaxConns: maxConns, MaxStrangers: maxConns}) // only tokens can be invalid
 	return guard
 }
 
@@ -53,20 +53,20 @@ func handler(guard *httpguard.Guard, from prometheus.Gatherer) http.Handler {
 	}))
 }
 
-// Listen opens an address of the loopback interface, as 127.0.0.1:9464: who can
-// read it sees the names of tools and how much they are used.
+// Listen listens on an address of the loopback interface, e.g. 127.0.0.1:9464. Everybody who can
+// read the metrics sees the names of tools and how much they are used.
 func Listen(addr string) (net.Listener, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, err
 	}
 	if tcp, ok := l.Addr().(*net.TCPAddr); !ok || !tcp.IP.IsLoopback() {
-		return nil, errors.Join(fmt.Errorf("%s is not an address of the loopback interface; write 127.0.0.1:PORT", addr), l.Close())
+		return nil, errors.Join(fmt.Errorf("%s is not an address of the loopback interface; use 127.0.0.1:PORT", addr), l.Close())
 	}
 	return l, nil
 }
 
-// Serve answers on l until ctx ends.
+// Serve serves the metrics on l until ctx ends.
 func Serve(ctx context.Context, l net.Listener, from prometheus.Gatherer) error {
 	guard := newGuard()
 	return guard.Serve(ctx, l, handler(guard, from), nil)

@@ -9,20 +9,22 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/sys"
 )
 
-// Stamp is a moment that survives a jump of the wall clock: the time since the
-// boot named, suspend included. The wall clock is for people.
+// Stamp is a point in time that survives jumps of the wall clock: the time since a certain boot, including suspend. The
+// wall clock is only for display.
 type Stamp struct {
 	At     time.Time     `json:"at"`
 	BootID string        `json:"boot_id"`
 	Boot   time.Duration `json:"boot_ns"`
 }
 
-// Now is the present moment.
+// Now returns the current time.
 func Now() Stamp {
 	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) // it can't fail for this clock
+	_ = unix.ClockGettime(sys.BootClock, &ts) // never fails for this clock
 	return Stamp{At: time.Now().UTC().Round(0), BootID: bootID(), Boot: time.Duration(ts.Nano())}
 }
 
@@ -31,11 +33,11 @@ var bootID = sync.OnceValue(func() string {
 	return string(bytes.TrimSpace(raw))
 })
 
-// rebootSlack is what a wall clock may be wrong by. Across a reboot it is the
-// only witness of how much time passed, so there it must say this much more.
+// rebootSlack is the maximum error of a wall clock. Across a reboot only the wall clock measures time, so it must show
+// at least this much more.
 const rebootSlack = 25 * time.Hour
 
-// passed is the time from s to now that is certain.
+// passed returns the time that has certainly passed from s to now.
 func (s Stamp) passed(now Stamp) time.Duration {
 	if s.BootID == now.BootID {
 		return now.Boot - s.Boot
@@ -43,8 +45,8 @@ func (s Stamp) passed(now Stamp) time.Duration {
 	return max(now.Boot, now.At.Sub(s.At)-rebootSlack)
 }
 
-// Process names a process for good: its number and when it started, in clock
-// ticks since boot. It is a note for people; liveness is a matter of locks.
+// Process identifies a process permanently: its number and start time, in clock ticks since boot. It is only for
+// display; locks decide whether a process lives.
 type Process struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start_ticks"`
@@ -55,7 +57,7 @@ func thisProcess() Process {
 }
 
 // startTicks reads field 22 of /proc/self/stat, counted after the last ")"
-// because the second field is the program's name, which may hold anything.
+// because the second field is the program's name, which may contain anything.
 func startTicks() uint64 {
 	raw, err := os.ReadFile("/proc/self/stat")
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// childEnv makes this test binary do one thing in a process of its own:
-// "JOB ROOT [POINT]". At the point named it kills itself as kill -9 does.
+// childEnv makes this test binary run one job in its own process: "JOB ROOT [POINT]". At the point it kills itself as
+// kill -9 does.
 const childEnv = "WISBOX_OVERLAY_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -165,7 +165,7 @@ func TestAResetKilledAnywhereLeavesAWorkspaceThatOpens(t *testing.T) {
 	}
 }
 
-// count adds one to a file of the workspace, a hundred times.
+// count increments a number in a file of the workspace a hundred times.
 func count(ctx context.Context, s *Store) error {
 	d, err := s.Open(ctx, "x")
 	if err != nil {

@@ -28,8 +28,7 @@ const (
 	pauseLock    = "pause.lock"
 )
 
-// Dir is an open session: while it is open nobody can delete the session. Its
-// methods may be called from many goroutines at once.
+// Dir is an open session. While it is open nobody can delete the session. Its methods may be called concurrently.
 type Dir struct {
 	store *Store
 	id    string
@@ -41,7 +40,7 @@ type Dir struct {
 
 	mu        sync.Mutex
 	state     State
-	recorded  fs.FileInfo // of the record that state was read from, nil where it was written since
+	recorded  fs.FileInfo // of the record from which state was read, nil if it was written since
 	workspace *os.Root
 	is        fs.FileInfo // of workspace
 	tmp       *os.Root
@@ -52,14 +51,16 @@ type Dir struct {
 	touched   Stamp
 	closed    bool
 
-	later beneath.Later // removes workspaces that were exchanged
+	later beneath.Later // removes replaced workspaces
 
-	imaged bool // workspace/ and tmp/ are in disk/, where the image is mounted
+	imaged bool       // workspace/ and tmp/ are in disk/, where the image is mounted
+	shown  sync.Mutex // held while KeepShown runs
+
 	meter  meter
 	counts [2]*os.File // workspace and tmp, for the meter
 }
 
-// attach opens a session's directory and takes a share of its life.
+// attach opens a session's directory and takes its shared life lock.
 func (s *Store) attach(ctx context.Context, id string) (*Dir, error) {
 	dir, err := s.openSession(id)
 	if err != nil {
@@ -78,7 +79,7 @@ func (s *Store) attach(ctx context.Context, id string) (*Dir, error) {
 	return d, nil
 }
 
-// openSession opens sessions/ID, a directory and no link.
+// openSession opens sessions/ID, which must be a directory and not a link.
 func (s *Store) openSession(id string) (*os.Root, error) {
 	info, err := s.sessions.Lstat(id)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -97,9 +98,8 @@ func (s *Store) openSession(id string) (*os.Root, error) {
 	return dir, ioError(err, "open the session")
 }
 
-// takeLife takes the shared life lock. If nobody else holds it, it first clears
-// what clients that were killed left in tmp/. A remover may have renamed the
-// directory away between our opening it and our locking it: then it is gone.
+// takeLife takes the shared life lock. If nobody else holds it, takeLife first clears the leftovers of killed clients
+// in tmp/. If a remover has renamed the directory between opening and locking it, the session is gone.
 func (d *Dir) takeLife(ctx context.Context) error {
 	if alone, _ := d.life.TryLock(); alone {
 		if d.isCurrent() {
@@ -114,7 +114,7 @@ func (d *Dir) takeLife(ctx context.Context) error {
 	return ioError(err, "lock the session")
 }
 
-// isCurrent says whether the session of this name is still this directory.
+// isCurrent reports whether this directory is still the session of its name.
 func (d *Dir) isCurrent() bool {
 	now, err := d.store.sessions.Lstat(d.id)
 	if err != nil {
@@ -146,35 +146,39 @@ func (d *Dir) load(ctx context.Context) error {
 }
 
 func lost(id string, cause error) error {
-	return tool.Errorf(tool.Unavailable, "session %q is lost: its record can't be read; remove it (its files go too) and make it again", id).In("session").Because(cause)
+	return tool.Errorf(tool.Unavailable, "session %q is lost: its record can't be read; remove it (with its files) and create it again", id).In("session").Because(cause)
 }
 
-// ID is the session's name.
+// ID returns the session's name.
 func (d *Dir) ID() string { return d.id }
 
-// WorkspacePath is the workspace's absolute path on the host.
-func (d *Dir) WorkspacePath() string { return d.hostPath(d.at(workspaceDir)) }
+// WorkspacePath returns the workspace's absolute path on the host.
+func (d *Dir) WorkspacePath() string {
+	if d.store.single {
+		return d.store.singlePath(workspaceDir)
+	}
+	return d.hostPath(d.at(workspaceDir))
+}
 
-// SnapshotsPath is the absolute host path of the directory for snapshots.
+// SnapshotsPath returns the absolute host path of the directory for snapshots.
 func (d *Dir) SnapshotsPath() string { return d.hostPath(snapshotsDir) }
 
 func (d *Dir) hostPath(name string) string {
 	return filepath.Join(d.store.path, sessionsDir, d.id, name)
 }
 
-// Workspace is the directory that programs see, the same one until
-// [Dir.Remake] or [Dir.Reset]. It closes with the Dir, as the others do.
+// Workspace returns the directory that programs see, the same until [Dir.Remake] or [Dir.Reset]. It is closed with the
+// Dir, like the others.
 func (d *Dir) Workspace() *os.Root { return d.root(&d.workspace) }
 
-// Tmp is on the workspace's file system and unseen by programs: for files that
-// are made there and renamed into place. It is emptied when a session is opened
-// that nobody else has open.
+// Tmp returns a directory on the workspace's file system that programs can't see, for files that are written there and
+// renamed into place. It is emptied when a session is opened that nobody else has open.
 func (d *Dir) Tmp() *os.Root { return d.root(&d.tmp) }
 
-// Output is for what is kept of the streams of programs.
+// Output returns the directory for the kept output of programs.
 func (d *Dir) Output() *os.Root { return d.root(&d.output) }
 
-// Snapshots is for package snapshot.
+// Snapshots returns the directory for package snapshot.
 func (d *Dir) Snapshots() *os.Root { return d.root(&d.snapshots) }
 
 func (d *Dir) root(field **os.Root) *os.Root {
@@ -183,23 +187,22 @@ func (d *Dir) root(field **os.Root) *os.Root {
 	return *field
 }
 
-// Lock takes the session's write lock, which every change by the file tools and
-// every restore holds. It waits at most 5 s, then the error is busy, and not
-// longer than ctx. Goroutines that share a Dir get it in their order. unlock may
-// be called twice.
+// Lock takes the session's write lock, which the file tools and restores hold during every change. It waits at most 5
+// s, or until ctx ends; after 5 s the error is busy. Goroutines that share a Dir get it in order. unlock may be called
+// twice.
 func (d *Dir) Lock(ctx context.Context) (unlock func(), err error) {
 	unlock, err = d.write.lock(ctx, "another call has been changing files of this session for 5 s; try again")
 	return unlock, ioError(err, "lock the workspace")
 }
 
-// LockPause is held by who makes the session's programs stand still, until they go on,
-// and by who lets them go on. It waits as Lock does.
+// LockPause takes the lock for pausing and resuming the session's programs. The holder that pauses them keeps it until
+// they run again. It waits as Lock does.
 func (d *Dir) LockPause(ctx context.Context) (unlock func(), err error) {
-	unlock, err = d.pause.lock(ctx, "another process has had this session's programs stand still for 5 s, as for a snapshot; try again")
+	unlock, err = d.pause.lock(ctx, "another process has paused this session's programs for 5 s, e.g. for a snapshot; try again")
 	return unlock, ioError(err, "lock the session's programs")
 }
 
-// State is the session's record as this Dir last read or wrote it.
+// State returns the session's record as this Dir last read or wrote it.
 func (d *Dir) State() State {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -208,7 +211,7 @@ func (d *Dir) State() State {
 
 // Reload reads the record again, with what other clients changed.
 func (d *Dir) Reload() (State, error) {
-	info, _ := d.dir.Stat(stateFile) // before: one that is replaced meanwhile is read again
+	info, _ := d.dir.Stat(stateFile) // first, so that a file that is replaced meanwhile is read again
 	state, err := loadState(d.dir)
 	if err != nil {
 		return State{}, lost(d.id, err)
@@ -220,9 +223,8 @@ func (d *Dir) Reload() (State, error) {
 	return state, nil
 }
 
-// Current is the session's record as it is now, which costs a look at its file: it is
-// read only where another client has replaced it. One that can't be read is the last
-// that was.
+// Current returns the session's current record. It calls stat, and reads the file only if another client has replaced
+// it. If that fails it returns the last record read.
 func (d *Dir) Current() State {
 	info, err := d.dir.Stat(stateFile)
 	d.mu.Lock()
@@ -237,9 +239,9 @@ func (d *Dir) Current() State {
 	return state
 }
 
-// Update changes the record: change gets it as it is on disk, and what it leaves
-// replaces it atomically. Changes of all clients follow one another. An error of
-// change is returned as it is, and nothing is written; nor is a record that stays the same.
+// Update changes the record: change gets the record on disk, and its result replaces that atomically. The changes of
+// all clients are serialized. Update returns an error of change unchanged, and then writes nothing. It doesn't write an
+// unchanged record either.
 func (d *Dir) Update(ctx context.Context, change func(*State) error) error {
 	return d.update(ctx, change, replaceFile)
 }
@@ -274,14 +276,13 @@ func (d *Dir) update(ctx context.Context, change func(*State) error, replace fun
 	return nil
 }
 
-// SetState writes where the session stands in its life.
+// SetState writes the session's state.
 func (d *Dir) SetState(status SessionState) error {
 	return d.Update(context.Background(), func(s *State) error { s.Status = status; return nil })
 }
 
-// Touch notes that the session is in use. It costs nothing most of the time: the
-// record is written once in a tenth of the idle time, at most every 30 s. A
-// session without an idle time is not written at all before [Dir.Close].
+// Touch records that the session is in use. It is usually free: it writes the record once in a tenth of the idle time,
+// and at most every 30 s. For a session without an idle time it writes nothing before [Dir.Close].
 func (d *Dir) Touch() {
 	now := Now()
 	d.mu.Lock()
@@ -297,9 +298,8 @@ func (d *Dir) Touch() {
 }
 
 func (d *Dir) used(now Stamp) {
-	// A record that can't be written keeps its older time, which errs by an early
-	// end of a kept session that is idle by then anyway; nor is its name put on disk at
-	// once: after a crash of the machine there is the old record or the new one.
+	// If the write fails the record keeps its older time, which can only end an idle kept session early. The rename
+	// isn't synced: after a crash of the machine there is the old record or the new one.
 	_ = d.update(context.Background(), func(s *State) error { s.LastUsed = now; return nil }, replaceLater)
 }
 

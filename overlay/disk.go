@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	diskDir   = "disk"     // where the image is mounted; workspace/ and tmp/ are in it
+	diskDir   = "disk"     // mount point of the image, which contains workspace/ and tmp/
 	imageFile = "disk.img" // the image
 	newImage  = "disk.img.new"
 )
 
-// DiskWay is what keeps a session within its limits of bytes and entries.
+// DiskWay is the mechanism that enforces a session's limits of bytes and entries.
 type DiskWay string
 
 const (
 	DiskProject DiskWay = "project" // a project quota of the file system
-	DiskImage   DiskWay = "image"   // a mounted image that has no more
-	DiskWatch   DiskWay = "watch"   // [Dir.WatchDisk] and [Dir.Room] count
+	DiskImage   DiskWay = "image"   // a mounted image of that size
+	DiskWatch   DiskWay = "watch"   // [Dir.WatchDisk] and [Dir.Room] count files
 )
 
-// Disk is a session's share of the disk, as it is recorded.
+// Disk is the recorded state of a session's disk limits.
 type Disk struct {
 	Bytes   int64   `json:"bytes,omitempty"`
 	Inodes  int64   `json:"inodes,omitempty"`
@@ -35,7 +35,7 @@ type Disk struct {
 
 func (k Disk) limit() quota.Limit { return quota.Limit{Bytes: k.Bytes, Inodes: k.Inodes} }
 
-// DiskLimit is one limit of a session's disk and what keeps it.
+// DiskLimit is one limit of a session's disk and its mechanism.
 type DiskLimit struct {
 	Name     string `json:"name"`  // disk, inodes
 	Asked    int64  `json:"asked"` // bytes, entries
@@ -43,8 +43,7 @@ type DiskLimit struct {
 	By       string `json:"by"`
 }
 
-// DiskState reports which limits the session's files have, none where it was made
-// without.
+// DiskState returns the limits of the session's files, none if the session was created without.
 func (d *Dir) DiskState() []DiskLimit {
 	disk := d.State().Disk
 	if disk == nil {
@@ -65,7 +64,7 @@ func (d *Dir) DiskState() []DiskLimit {
 	return limits
 }
 
-// at is where a directory of the session's files is, below the session's own.
+// at returns the path of a directory of the session's files, relative to the session's directory.
 func (d *Dir) at(name string) string {
 	if d.imaged {
 		return diskDir + "/" + name
@@ -73,7 +72,7 @@ func (d *Dir) at(name string) string {
 	return name
 }
 
-// makeFiles makes workspace/ and tmp/ with the strictest limit that can be had.
+// makeFiles makes workspace/ and tmp/ with the strictest limit that works.
 func (d *Dir) makeFiles(ctx context.Context, o CreateOptions) (Pin, *Disk, error) {
 	if o.Disk <= 0 && o.Inodes <= 0 {
 		pin, err := d.makeDirs(o.Owner)
@@ -86,16 +85,16 @@ func (d *Dir) makeFiles(ctx context.Context, o CreateOptions) (Pin, *Disk, error
 	pin, err := d.makeDirs(o.Owner)
 	switch {
 	case err != nil:
-	case d.imaged: // whole from now on, see isHalfMade
+	case d.imaged: // complete from now on, see isHalfMade
 		err = d.dir.Rename(newImage, imageFile)
-		_ = d.dir.Symlink(d.at(workspaceDir), workspaceDir) // for people who look there
+		_ = d.dir.Symlink(d.at(workspaceDir), workspaceDir) // for users who look there
 	case d.store.able(DiskProject):
 		err = d.tryProject(disk)
 	}
 	return pin, disk, err
 }
 
-// able: only root may set quotas and mount. Tests rule out more.
+// able reports whether a mechanism is possible: only root may set quotas and mount. Tests exclude more.
 func (s *Store) able(way DiskWay) bool {
 	return os.Geteuid() == 0 && !s.without[way]
 }
@@ -120,7 +119,7 @@ func (d *Dir) tryProject(disk *Disk) error {
 func (d *Dir) fileDirs() ([]*os.File, error) {
 	var dirs []*os.File
 	for _, name := range []string{workspaceDir, tmpDir} {
-		dir, err := d.dir.Open(d.at(name))
+		dir, err := d.files().Open(d.at(name))
 		if err != nil {
 			closeAll(dirs)
 			return nil, err
@@ -136,8 +135,8 @@ func closeAll(dirs []*os.File) {
 	}
 }
 
-// tryImage mounts a new image, where there are no project quotas. A host that
-// can't have one is left as it was.
+// tryImage mounts a new image, if there are no project quotas. If the host doesn't support that, it leaves nothing
+// behind.
 func (d *Dir) tryImage(ctx context.Context, disk *Disk, kept bool) error {
 	if !d.store.able(DiskImage) || d.store.able(DiskProject) && quota.HasProjects(d.dir) {
 		return nil
@@ -145,10 +144,10 @@ func (d *Dir) tryImage(ctx context.Context, disk *Disk, kept bool) error {
 	if err := d.dir.Mkdir(diskDir, 0o700); err != nil {
 		return err
 	}
-	err := quota.FormatImage(ctx, d.hostPath(newImage), disk.limit())
+	err := quota.FormatImage(ctx, d.hostPath(newImage), disk.limit(), kept)
 	d.store.step("create.formatted")
 	if err == nil {
-		err = quota.MountImage(d.hostPath(newImage), d.hostPath(diskDir), kept)
+		err = quota.MountImage(d.hostPath(newImage), d.hostPath(diskDir), quota.Mounting{Durable: kept, New: true})
 	}
 	d.store.step("create.mounted")
 	if errors.Is(err, quota.ErrUnable) {
@@ -168,8 +167,7 @@ func (d *Dir) forgetImage(ctx context.Context) error {
 	return errors.Join(err, ctx.Err(), d.dir.Remove(diskDir))
 }
 
-// mountDisk mounts the session's image where it isn't any more: after a reboot,
-// or when a person unmounted it. That person has the files alone.
+// mountDisk mounts the session's image if it isn't mounted any more, after a reboot or because somebody unmounted it.
 func (d *Dir) mountDisk(ctx context.Context, kept bool) error {
 	if !d.imaged || quota.IsMounted(d.hostPath(diskDir)) {
 		return nil
@@ -182,16 +180,15 @@ func (d *Dir) mountDisk(ctx context.Context, kept bool) error {
 	if quota.IsMounted(d.hostPath(diskDir)) {
 		return nil
 	}
-	if err := quota.MountImage(d.hostPath(imageFile), d.hostPath(diskDir), kept); err != nil {
+	if err := quota.MountImage(d.hostPath(imageFile), d.hostPath(diskDir), quota.Mounting{Durable: kept}); err != nil {
 		return tool.Errorf(tool.Unavailable, "the disk of session %q can't be mounted; that needs root and a loop device, as when it was made", d.id).In("session").Because(err)
 	}
 	d.clearTmp()
 	return nil
 }
 
-// unmountAlone unmounts the session's image when its last client leaves, so that
-// a session in nobody's use is nothing but files. Where that can't be, the next
-// to leave does it, or Remove.
+// unmountAlone unmounts the session's image when its last client leaves, so that an unused session consists only of
+// files. If that fails, the next client that leaves does it, or Remove.
 func (d *Dir) unmountAlone() {
 	if !d.imaged {
 		return
@@ -205,23 +202,23 @@ func (d *Dir) unmountAlone() {
 	}
 }
 
-// unmountDisk frees what a session in the trash has mounted.
+// unmountDisk unmounts the image of a session in the trash.
 func (s *Store) unmountDisk(ctx context.Context, entry string) error {
 	return quota.Unmount(ctx, s.path+"/"+trashDir+"/"+entry+"/"+diskDir)
 }
 
-// freeQuota ends the project quota of a session that goes.
+// freeQuota ends the project quota of a session that is being removed.
 func freeQuota(session *os.Root, state State) {
 	if state.Disk == nil || state.Disk.Way != DiskProject {
 		return
 	}
 	if dir, err := session.Open("."); err == nil {
-		_ = quota.FreeProject(dir, state.Disk.Project) // an empty project's limits harm nobody
+		_ = quota.FreeProject(dir, state.Disk.Project) // an empty project's limits are harmless
 		_ = dir.Close()
 	}
 }
 
-// joinQuota puts a new workspace under the quota of the one that it replaces.
+// joinQuota gives a new workspace the quota of the one that it replaces.
 func (d *Dir) joinQuota(name string) error {
 	disk := d.State().Disk
 	if disk == nil || disk.Way != DiskProject {

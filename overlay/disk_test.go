@@ -25,7 +25,7 @@ const mib = 1 << 20
 // onDisk are the options of a kept session with limits.
 var onDisk = CreateOptions{ID: "x", Kept: true, Disk: 8 * mib, Inodes: 500}
 
-// leftMounts looks for what tests of this package left mounted.
+// leftMounts lists mounts that tests of this package left behind.
 func leftMounts() string {
 	name := filepath.Base(os.Args[0])
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
@@ -38,7 +38,7 @@ func leftMounts() string {
 	return strings.Join(left, "")
 }
 
-// imaged gives a store on a host that mounts images.
+// imaged returns a store on a host that mounts images.
 func imaged(t *testing.T) *Store {
 	t.Helper()
 	s := newStore(t)
@@ -51,7 +51,7 @@ func imaged(t *testing.T) *Store {
 		t.Skipf("images are not mounted here, but: %s", way)
 	}
 	t.Cleanup(func() {
-		ids, _ := names(s.sessions) // none where a test deleted it all
+		ids, _ := names(s.sessions) // none if a test deleted everything
 		for _, id := range ids {
 			require.NoError(t, s.Remove(context.Background(), id))
 		}
@@ -60,7 +60,7 @@ func imaged(t *testing.T) *Store {
 	return s
 }
 
-// counted gives a store that has to count.
+// counted returns a store that has to count files.
 func counted(t *testing.T) *Store {
 	t.Helper()
 	s := newStore(t)
@@ -84,7 +84,7 @@ func TestASessionWithoutLimitsIsNotBounded(t *testing.T) {
 	d.WatchDisk(t.Context(), nil)
 }
 
-// scripts/quota-kernel.sh runs this one where there are project quotas.
+// scripts/quota-kernel.sh runs this test with project quotas.
 func TestAProjectQuotaIsTakenWhereThereIsOne(t *testing.T) {
 	s := newStore(t)
 	d := create(t, s, &onDisk)
@@ -96,7 +96,7 @@ func TestAProjectQuotaIsTakenWhereThereIsOne(t *testing.T) {
 	assert.Equal(t, DiskLimit{"disk", 8 * mib, true, "project quota"}, d.DiskState()[0])
 	fill := func() {
 		assert.NoError(t, d.Room(t.Context()))
-		_ = d.Workspace().WriteFile("big", make([]byte, 20*mib), 0o600) // root may write over a quota
+		_ = d.Workspace().WriteFile("big", make([]byte, 20*mib), 0o600) // root may exceed a quota
 		assert.Equal(t, tool.NoSpace, tool.KindOf(d.Room(t.Context())))
 	}
 	fill()
@@ -247,7 +247,7 @@ func TestProcessesThatOpenAtOnceShareOneMount(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(string(mounts), s.path))
 }
 
-// alone gives a store that has to count where nobody else deletes anything.
+// alone returns a store that has to count, on a file system where nobody else deletes anything.
 func alone(t *testing.T) *Store {
 	t.Helper()
 	s := storeOnTmpfs(t, "size=64m")
@@ -278,9 +278,8 @@ func TestAWatcherEndsWritersNearTheLimit(t *testing.T) {
 	floods(t, counted(t))
 }
 
-// floods lets four writers go until they are ended. How far they come by then is the
-// machine's speed against its scheduler's (260 MiB were seen in a busy CI): it is
-// logged, and TestAWatcherLooksSoonerTheLessIsLeft has the rule.
+// floods runs four writers until they are ended. How much they write by then depends on the machine and its scheduler
+// (260 MiB in a busy CI): it is only logged, and TestAWatcherLooksSoonerTheLessIsLeft checks the rule.
 func floods(t testing.TB, s *Store) {
 	const limit = 64 * mib
 	d, err := s.Create(context.Background(), &CreateOptions{Disk: limit, Inodes: 5000})
@@ -342,7 +341,7 @@ func TestAWatcherLooksSoonerTheLessIsLeft(t *testing.T) {
 	assert.EqualValues(t, 0, w.left(quota.Limit{Bytes: 40, Inodes: 10}))
 }
 
-// watchAsNobody is the work of a user without rights: the disk is watched.
+// watchAsNobody runs as a user without rights, for whom the disk is watched.
 func watchAsNobody(ctx context.Context, s *Store) error {
 	d, err := s.Create(ctx, &CreateOptions{ID: "x", Disk: 8 * mib, Inodes: 500})
 	if err != nil {

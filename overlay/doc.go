@@ -1,25 +1,24 @@
-// Package overlay keeps sessions as directories on the host. What a session is
-// stands on disk and nowhere else, so any process of the same user can find it,
-// use it, end it, and clean up after one that was killed.
+// Package overlay keeps sessions as directories on the host. A session's state is only on disk, so
+// any process of the same user can find the session, use it, end it, and clean up after a process
+// that was killed.
 //
 //	ROOT/root.json                 the random id of this state root
-//	ROOT/root.lock                 guards the making of root.json and of sessions
-//	ROOT/trash/                    sessions on their way out
+//	ROOT/root.lock                 guards the creation of root.json and of sessions
+//	ROOT/trash/                    sessions that are being removed
 //	ROOT/sessions/ID/session.json  the session's [State]
-//	                 workspace/    what programs see; theirs to mangle
+//	                 workspace/    the directory of programs, which may change it freely
 //	                 tmp/          same file system, unseen by programs: staging
-//	                 disk.img      where a limit of the disk is kept by an image: it,
-//	                 disk/         and where it is mounted; the two above are in it then
+//	                 disk.img      if an image enforces the disk limit: that image,
+//	                 disk/         and its mount point, which then contains the two above
 //	                 snapshots/    output/  log.jsonl
 //	                 life.lock     shared while a [Dir] is open, exclusive to delete
 //	                 write.lock    exclusive for each change by the file tools
 //	                 state.lock    held for the moment that session.json is rewritten
 //
-// Locks are flocks: they belong to an open file, so they end with their process
-// however it ends, and a process number that is used again means nothing. Who
-// lives is decided by life.lock alone; clocks decide only the age of kept
-// sessions that nobody has open.
+// Locks are flocks: they belong to an open file, so they always end with their process, and a reused process ID is
+// harmless. Only life.lock decides whether a session is in use; clocks decide only the age of kept sessions that nobody
+// has open.
 //
 // The package knows nothing of containers or file tools. It hands out *os.Root
-// values, and never goes into a workspace itself but to delete it.
+// values, and enters a workspace only to delete it.
 package overlay

@@ -26,7 +26,7 @@ func changeState(root string) error {
 	return errors.Join(d.SetState(StateReady), os.Chdir("/"))
 }
 
-// TestFault_F35_ARecordReachesTheDiskBeforeItsName: the same order as for files.
+// TestFault_F35_ARecordReachesTheDiskBeforeItsName, in the same order as for files.
 func TestFault_F35_ARecordReachesTheDiskBeforeItsName(t *testing.T) {
 	s := newStore(t)
 	require.NoError(t, create(t, s, &CreateOptions{ID: "box", Kept: true}).Close())

@@ -9,8 +9,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// ioError gives a failed system call the kind an agent can act on. what says
-// what was tried, in words without a host path: "make the session's directory".
+// ioError returns the error of a failed system call with a kind that an agent can act on. what describes the operation
+// without a host path: "make the session's directory".
 func ioError(err error, what string) error {
 	var te *tool.Error
 	switch {
@@ -23,15 +23,15 @@ func ioError(err error, what string) error {
 	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
 		return tool.Errorf(tool.Permission, "%s: the state directory can't be written; make it writable or set WISBOX_CACHE to another one", what).Because(err)
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-		return tool.Errorf(tool.Limit, "%s: no file descriptors are left; close some sessions and try again", what).Because(err)
+		return tool.Errorf(tool.Limit, "%s: there are too many open files; close some sessions and try again", what).Because(err)
 	}
 	return tool.Errorf(tool.Unavailable, "%s: the state directory failed; set WISBOX_CACHE to another one, or see the log", what).Because(err)
 }
 
 func taken(id string) error {
-	return tool.Errorf(tool.Exists, "there is a session %q already; use it, remove it, or take another name", id).In("session")
+	return tool.Errorf(tool.Exists, "session %q already exists; use it, remove it, or choose another name", id).In("session")
 }
 
 func notFound(id string) error {
-	return tool.Errorf(tool.NotFound, "there is no session %q; list the sessions to see their names", id).In("session")
+	return tool.Errorf(tool.NotFound, "session %q not found; list the sessions to see their names", id).In("session")
 }

@@ -24,7 +24,7 @@ func storeOnTmpfs(t *testing.T, options string) *Store {
 	return s
 }
 
-// fill takes what is left of the session's file system, bytes and entries.
+// fill uses up the free bytes and entries of the session's file system.
 func fill(t *testing.T, d *Dir) {
 	t.Helper()
 	f, err := d.Workspace().Create("filler")
@@ -86,7 +86,7 @@ func TestASessionThatGrowsOnANearlyFullHostIsEnded(t *testing.T) {
 				_ = f.Sync()
 				pause(ctx)
 			}
-			watchers.Wait() // the writer may have found no room before a watcher looked
+			watchers.Wait() // the writer may have failed before a watcher looked
 			require.ErrorIs(t, ctx.Err(), context.Canceled)
 			require.NoError(t, f.Close())
 			assert.False(t, innocent.Load())
@@ -96,7 +96,7 @@ func TestASessionThatGrowsOnANearlyFullHostIsEnded(t *testing.T) {
 	}
 }
 
-// pause keeps a writer at a speed that a small file system can take.
+// pause slows down a writer for a small file system.
 func pause(ctx context.Context) {
 	select {
 	case <-time.After(time.Millisecond):

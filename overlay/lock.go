@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// LockWait is how long a lock is waited for before the answer is busy.
+	// LockWait is the maximum wait for a lock; then the error is busy.
 	LockWait = 5 * time.Second
 	// lockPoll is short because waiters of other processes have no queue.
 	lockPoll = 2 * time.Millisecond
 )
 
-// acquire waits for take at most LockWait and not beyond ctx. Its own limit is
-// busy with the message given; ctx's end is ctx's error.
+// acquire waits for take at most LockWait and until ctx ends. After LockWait the error is busy with the given message;
+// if ctx ends it is ctx's error.
 func acquire(ctx context.Context, take func(context.Context, time.Duration) (bool, error), busy string) error {
 	wait, cancel := context.WithTimeout(ctx, LockWait)
 	defer cancel()
@@ -36,11 +36,11 @@ func acquire(ctx context.Context, take func(context.Context, time.Duration) (boo
 	return err
 }
 
-// mutex is an exclusive lock on a file, fair among the goroutines that share
-// it, and good against other processes and other mutexes on the file.
+// mutex is an exclusive lock on a file. It is fair among the goroutines that share it, and excludes other processes and
+// other mutexes on the file.
 type mutex struct {
 	path string
-	ours *lock.Mutex // held while somebody of this process waits or works
+	ours *lock.Mutex // held while a goroutine of this process waits or works
 }
 
 func newMutex(path string) *mutex {

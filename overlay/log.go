@@ -11,16 +11,15 @@ import (
 
 const (
 	logFile    = "log.jsonl"
-	egressFile = "egress.jsonl" // a chain of its own: a flood there turns no call over
+	egressFile = "egress.jsonl" // its own chain, so that a flood of connections doesn't rotate calls away
 )
 
-// LogReport is what [Store.VerifyLog] found.
+// LogReport is the result of [Store.VerifyLog].
 type LogReport = audit.Report
 
-// AppendLog adds one record to log.jsonl as a line of JSON that holds the hash of
-// the line before. The records of many clients follow one another in one chain.
-// It waits for no disk: [Dir.SyncLog] does. A record that a crash cut short is
-// ended by the next one.
+// AppendLog appends a record to log.jsonl as a line of JSON with the hash of the previous line. The records of all
+// clients form one chain. It doesn't sync the file; [Dir.SyncLog] does. The next record terminates a line that a crash
+// cut short.
 func (d *Dir) AppendLog(record any) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -30,7 +29,7 @@ func (d *Dir) AppendLog(record any) error {
 	return d.appendTo(&d.log, logFile, record)
 }
 
-// AppendEgress adds one record to egress.jsonl, as AppendLog does.
+// AppendEgress is like AppendLog for egress.jsonl.
 func (d *Dir) AppendEgress(record any) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -40,7 +39,7 @@ func (d *Dir) AppendEgress(record any) error {
 	return d.appendTo(&d.egress, egressFile, record)
 }
 
-// appendTo opens a log when it is first written to. mu is held.
+// appendTo opens a log at its first record. The caller holds mu.
 func (d *Dir) appendTo(log **audit.Log, name string, record any) error {
 	if *log == nil {
 		opened, err := audit.Open(d.dir, name, nil)
@@ -63,29 +62,28 @@ func (d *Dir) SyncLog() error {
 	return ioError(log.Sync(), "write the session's log")
 }
 
-// Log gives each whole record of a session's log, the oldest first, as the JSON
-// of its line. The session may be in use, or lost. An unknown name is not_found.
+// Log calls each with every complete record of a session's log, the oldest first, as the JSON of its line. The session
+// may be in use, or lost. For an unknown name the error is not_found.
 func (s *Store) Log(id string, each func(line []byte) error) error {
 	return s.withLog(id, func(dir *os.Root) error { return audit.Records(dir, logFile, each) })
 }
 
-// EgressLog gives each whole record of a session's connections, as Log does of its calls.
+// EgressLog is like Log for the session's connections.
 func (s *Store) EgressLog(id string, each func(line []byte) error) error {
 	return s.withLog(id, func(dir *os.Root) error { return audit.Records(dir, egressFile, each) })
 }
 
-// LastLog gives the last whole records of a session's log, at most n of them, the oldest
-// first. It reads about as much as they are.
+// LastLog is like Log for the last n records. It reads little more than these.
 func (s *Store) LastLog(id string, n int, each func(line []byte) error) error {
 	return s.withLog(id, func(dir *os.Root) error { return audit.Last(dir, logFile, n, each) })
 }
 
-// LastEgressLog is LastLog for the session's connections.
+// LastEgressLog is like LastLog for the session's connections.
 func (s *Store) LastEgressLog(id string, n int, each func(line []byte) error) error {
 	return s.withLog(id, func(dir *os.Root) error { return audit.Last(dir, egressFile, n, each) })
 }
 
-// VerifyEgressLog is VerifyLog for the session's connections.
+// VerifyEgressLog is like VerifyLog for the session's connections.
 func (s *Store) VerifyEgressLog(id string) (report *LogReport, err error) {
 	err = s.withLog(id, func(dir *os.Root) error {
 		report, err = audit.Verify(dir, egressFile)
@@ -94,8 +92,8 @@ func (s *Store) VerifyEgressLog(id string) (report *LogReport, err error) {
 	return report, err
 }
 
-// VerifyLog reports where a session's log isn't what was written: records that were
-// changed, removed, added or cut short. An unknown name is not_found.
+// VerifyLog reports the records of a session's log that were changed, removed, added or cut short. For an unknown name
+// the error is not_found.
 func (s *Store) VerifyLog(id string) (report *LogReport, err error) {
 	err = s.withLog(id, func(dir *os.Root) error {
 		report, err = audit.Verify(dir, logFile)
@@ -114,7 +112,7 @@ func (s *Store) withLog(id string, do func(*os.Root) error) error {
 	}
 	defer dir.Close()
 	err = do(dir)
-	if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
+	if errors.Is(err, fs.ErrNotExist) { // it was removed meanwhile
 		return notFound(id)
 	}
 	return ioError(err, "read the session's log")

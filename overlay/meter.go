@@ -13,19 +13,18 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// seenAt is where a program sees the workspace.
+// seenAt is the workspace's path for programs.
 const seenAt = "/workspace"
 
 const (
-	// writeSpeed is how fast a session is taken to write, in bytes a second. It
-	// sets when the watcher looks again, and so what can be written over a limit.
+	// writeSpeed is the assumed writing speed of a session, in bytes per second. It determines when the watcher looks
+	// again, and so how far a session can exceed a limit.
 	writeSpeed = 1 << 30
-	// inodeCost is what an entry counts against that speed.
+	// inodeCost is the cost of an entry at that speed, in bytes.
 	inodeCost = 16 << 10
 
-	// A session whose limit is far is walked through every walkEvery at most, and
-	// its walks take an eighth of the time; half of it from three quarters of the
-	// limit on.
+	// A session far from its limit is walked at most every walkEvery, and its walks take at most an eighth of the time,
+	// or half of it from three quarters of the limit on.
 	walkEvery = time.Second
 	walkShare = 8
 	nearShare = 2
@@ -34,24 +33,23 @@ const (
 	lookMax = 500 * time.Millisecond
 )
 
-// meter knows what a session's files take.
+// meter measures the disk usage of a session's files.
 type meter struct {
-	mu     sync.Mutex // one look at a time
+	mu     sync.Mutex // allows one measurement at a time
 	taken  quota.Limit
-	base   quota.Limit // what the whole file system held when taken was counted
-	low    quota.Limit // the least that it has held since
+	base   quota.Limit // usage of the whole file system when taken was counted
+	low    quota.Limit // its lowest usage since
 	known  bool
-	at     time.Time     // when that was
-	cost   time.Duration // and how long it took
+	at     time.Time     // time of the last count
+	cost   time.Duration // duration of the last count
 	seenAt string
 }
 
-// Room says whether the session may have more: the error is no_space where its
-// limit is reached and the kernel alone doesn't keep it. Programs and changes by
-// tools ask before they begin; deleting doesn't.
+// Room checks whether the session may write more. The error is no_space if it has reached a limit that the kernel alone
+// doesn't enforce. It is called before programs start and before tools change files, but not before they delete some.
 func (d *Dir) Room(ctx context.Context) error {
 	disk := d.State().Disk
-	if disk == nil || disk.Way == DiskImage { // the kernel says so itself, to us too
+	if disk == nil || disk.Way == DiskImage { // the kernel enforces the limit, for us too
 		return nil
 	}
 	taken, err := d.measure(ctx, false)
@@ -64,11 +62,11 @@ func (d *Dir) Room(ctx context.Context) error {
 	return full(*disk, taken)
 }
 
-// DiskUsed is what the session's files take of the disk, or a little more: bytes, and files and
+// DiskUsed returns the disk usage of the session's files, or slightly more: bytes, and the number of files and
 // directories.
 func (d *Dir) DiskUsed(ctx context.Context) (bytes, inodes int64, err error) {
 	if d.State().Disk == nil {
-		return 0, 0, tool.Errorf(tool.Unsupported, "what a session without a disk limit takes isn't counted")
+		return 0, 0, tool.Errorf(tool.Unsupported, "the disk usage of a session without a disk limit isn't counted")
 	}
 	taken, err := d.measure(ctx, false)
 	return taken.Bytes, taken.Inodes, ioError(err, "count the session's files")
@@ -81,8 +79,8 @@ func full(disk Disk, taken quota.Limit) error {
 	return tool.Errorf(tool.NoSpace, "the session's limit of %d files and directories is reached; delete some with rm", disk.Inodes)
 }
 
-// measure reports what the session's files take, or a little more: see
-// [meter.count]. exactly counts them whatever that takes.
+// measure returns the disk usage of the session's files, or slightly more: see [meter.count]. With exactly it always
+// counts them.
 func (d *Dir) measure(ctx context.Context, exactly bool) (quota.Limit, error) {
 	d.meter.mu.Lock()
 	defer d.meter.mu.Unlock()
@@ -106,14 +104,12 @@ func statfs(dir *os.File) (st unix.Statfs_t, err error) {
 }
 
 func usedOf(st unix.Statfs_t) quota.Limit {
-	return quota.Limit{Bytes: int64(st.Blocks-st.Bfree) * st.Bsize, Inodes: int64(st.Files - st.Ffree)}
+	return quota.Limit{Bytes: int64(st.Blocks-st.Bfree) * int64(st.Bsize), Inodes: int64(st.Files - st.Ffree)}
 }
 
-// count walks through the files only when it must. While the file system has not
-// changed, nothing has. While all that came to it since, whosever it is, would
-// not reach the limit together with what was counted then, neither has this
-// session; what others delete at the very moment could hide what it writes, so it
-// is counted all the same in due time.
+// count walks the files only if necessary. If the file system hasn't changed, neither has the session. If the last
+// count plus all growth of the file system since, of any session, is below the limit, so is this session. Since
+// simultaneous deletions by others could hide its writes, it is still counted at intervals.
 func (m *meter) count(ctx context.Context, limit quota.Limit, exactly bool, workspace, tmp *os.File) (quota.Limit, error) {
 	st, err := statfs(workspace)
 	if err != nil {
@@ -135,7 +131,7 @@ func (m *meter) count(ctx context.Context, limit quota.Limit, exactly bool, work
 	}
 	unlinked := quota.Unlinked(workspace, m.seenAt)
 	taken = quota.Limit{Bytes: taken.Bytes + unlinked.Bytes, Inodes: taken.Inodes + unlinked.Inodes}
-	if !exact && m.known { // then all that came is taken for ours
+	if !exact && m.known { // then all growth counts as ours
 		taken = quota.Limit{Bytes: max(taken.Bytes, most.Bytes), Inodes: max(taken.Inodes, most.Inodes)}
 	}
 	m.taken, m.base, m.low, m.known = taken, now, now, true
@@ -143,7 +139,7 @@ func (m *meter) count(ctx context.Context, limit quota.Limit, exactly bool, work
 	return taken, nil
 }
 
-// isGoodFor says whether the last count is recent enough.
+// isGoodFor reports whether the last count is recent enough.
 func (m *meter) isGoodFor(most, limit quota.Limit) bool {
 	age := time.Since(m.at)
 	near := quota.Limit{Bytes: most.Bytes + most.Bytes/3 + 1, Inodes: most.Inodes + most.Inodes/3 + 1}
@@ -156,7 +152,7 @@ func (m *meter) isGoodFor(most, limit quota.Limit) bool {
 	return age < max(walkEvery, walkShare*m.cost)
 }
 
-// atMost is what the session takes if all that came to the file system is its own.
+// atMost returns the session's usage if all growth of the file system is its own.
 func (m *meter) atMost(now quota.Limit) quota.Limit {
 	return quota.Limit{
 		Bytes:  m.taken.Bytes + now.Bytes - m.low.Bytes,
@@ -164,15 +160,12 @@ func (m *meter) atMost(now quota.Limit) quota.Limit {
 	}
 }
 
-// WatchDisk looks after the session's disk until ctx ends and calls end each time
-// that it finds programs to be ended: when a limit is reached that the kernel
-// doesn't keep, and when the session grows on a host that is nearly full, whatever
-// keeps its limit. end must not wait for the programs. A session that was
-// made without limits isn't watched. It must have returned before Close.
+// WatchDisk watches the session's disk until ctx ends, and calls end whenever programs must be ended: if the session
+// reaches a limit that the kernel doesn't enforce, or if it grows on a host that is nearly full. end must not wait for
+// the programs. WatchDisk returns at once for a session without limits. It must have returned before Close.
 //
-// It looks again when the session could have reached the limit at 1 GiB/s, after
-// 20 ms at least and half a second at most; between changes of the file system
-// a look is one system call.
+// It looks again when the session could have reached the limit at 1 GiB/s, after at least 20 ms and at most half a
+// second. While the file system doesn't change, a look is one system call.
 func (d *Dir) WatchDisk(ctx context.Context, end func()) {
 	disk := d.State().Disk
 	if disk == nil {
@@ -194,10 +187,10 @@ type watcher struct {
 	disk Disk
 	end  func()
 	low  bool        // the host was nearly full at the last look
-	last quota.Limit // what the session took then
+	last quota.Limit // the session's usage then
 }
 
-// look ends programs where it must, and says when to look again.
+// look ends programs if necessary, and returns the time until the next look.
 func (w *watcher) look(ctx context.Context) time.Duration {
 	spare, err := w.dir.store.spare()
 	if err != nil {
@@ -220,8 +213,8 @@ func (w *watcher) look(ctx context.Context) time.Duration {
 	return nextLook(min(spare, w.left(taken)))
 }
 
-// growsOnFullHost: of the sessions on a host that is nearly full only those must
-// stop that write on.
+// growsOnFullHost reports whether the session keeps writing on a host that is nearly full: only such sessions must
+// stop.
 func (w *watcher) growsOnFullHost(ctx context.Context, spare int64) bool {
 	was := w.low
 	w.low = spare <= 0
@@ -237,7 +230,7 @@ func (w *watcher) growsOnFullHost(ctx context.Context, spare int64) bool {
 	return was && grew
 }
 
-// left is how much more the session may write, entries taken for bytes.
+// left returns how much more the session may write, with entries converted to bytes.
 func (w *watcher) left(taken quota.Limit) int64 {
 	left := int64(1) << 62
 	if w.disk.Bytes > 0 {

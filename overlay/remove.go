@@ -16,10 +16,10 @@ import (
 
 var errInUse = errors.New("the session is in use")
 
-// claim is a session that nobody but its holder can open.
+// claim is a session that only its holder can open.
 type claim struct {
 	id   string
-	dir  *os.Root // nil where it is no directory
+	dir  *os.Root // nil if it is not a directory
 	life *flock.Flock
 }
 
@@ -38,7 +38,7 @@ func (s *Store) claimWith(id string, take takeLock) (*claim, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !info.IsDir() { // nothing that anybody could have open
+	if !info.IsDir() { // nobody can have it open
 		return &claim{id: id}, nil
 	}
 	dir, err := s.sessions.OpenRoot(id)
@@ -58,7 +58,7 @@ func (s *Store) claimWith(id string, take takeLock) (*claim, error) {
 	return c, nil
 }
 
-// tryClaim claims a session at once or says errInUse.
+// tryClaim claims a session at once or returns errInUse.
 func (s *Store) tryClaim(id string) (*claim, error) {
 	return s.claimWith(id, func(life *flock.Flock) error {
 		ok, err := life.TryLock()
@@ -76,17 +76,15 @@ func (s *Store) claim(ctx context.Context, id string) (*claim, error) {
 	})
 }
 
-// Remove deletes a session and all its files, whatever a program made of them.
-// It waits at most 5 s for clients to leave, then it is busy. A session whose
-// removal was interrupted is removed to the end; an unknown name is not_found.
+// Remove deletes a session and all its files, regardless of their modes. It waits at most 5 s for clients to leave,
+// then the error is busy. It completes an interrupted removal; for an unknown name the error is not_found.
 func (s *Store) Remove(ctx context.Context, id string) error {
 	return s.RemoveWith(ctx, id, nil)
 }
 
-// RemoveWith is [Store.Remove] that calls before, if it isn't nil, once nobody
-// can open the session any more and its files are still there: to remove its
-// container. When before fails the session stays, marked as closing, and
-// another Remove or sweep goes on from there.
+// RemoveWith is like [Store.Remove], but calls before, if it isn't nil, once nobody can open the session any more and
+// while its files still exist, e.g. to remove its container. If before fails, the session stays, marked as closing, and
+// another Remove or sweep continues.
 func (s *Store) RemoveWith(ctx context.Context, id string, before func(ctx context.Context, id string) error) error {
 	if err := CheckID(id); err != nil {
 		return err
@@ -105,9 +103,10 @@ func (s *Store) RemoveWith(ctx context.Context, id string, before func(ctx conte
 	return ioError(s.shred(ctx, entry), "delete the session's files")
 }
 
-// bury makes a claimed session into an entry of the trash and ends the claim.
+// bury moves a claimed session to the trash and ends the claim.
 func (s *Store) bury(ctx context.Context, c *claim, before func(context.Context, string) error) (entry string, err error) {
 	defer c.release()
+	ready := s.single && c.wasReady()
 	if c.dir != nil {
 		s.markClosing(c)
 	}
@@ -117,14 +116,16 @@ func (s *Store) bury(ctx context.Context, c *claim, before func(context.Context,
 			return "", err
 		}
 	}
+	if err := s.endSingle(ctx, ready); err != nil {
+		return "", err
+	}
 	s.step("remove.before")
 	entry, err = s.toTrash(sessionsDir+"/"+c.id, c.id)
 	s.step("remove.buried")
 	return entry, ioError(err, "remove the session")
 }
 
-// markClosing notes the removal where that works: on a full disk or with a
-// damaged record the removal must go on all the same.
+// markClosing records the removal if possible: on a full disk or with a damaged record the removal must still continue.
 func (s *Store) markClosing(c *claim) {
 	state, err := loadState(c.dir)
 	if err != nil {
@@ -138,7 +139,7 @@ func (s *Store) markClosing(c *claim) {
 	_ = saveState(c.dir, state)
 }
 
-// toTrash renames something below the state root into the trash.
+// toTrash moves a path below the state root to the trash.
 func (s *Store) toTrash(path, id string) (entry string, err error) {
 	entry = id + "." + newID()
 	if err := s.root.Rename(path, trashDir+"/"+entry); err != nil {
@@ -147,7 +148,7 @@ func (s *Store) toTrash(path, id string) (entry string, err error) {
 	return entry, errors.Join(syncDir(s.sessions), syncDir(s.trash))
 }
 
-// discard moves something into the trash and deletes it.
+// discard moves a path to the trash and deletes it.
 func (s *Store) discard(ctx context.Context, path, id string) error {
 	entry, err := s.toTrash(path, id)
 	if err != nil {
@@ -156,9 +157,8 @@ func (s *Store) discard(ctx context.Context, path, id string) error {
 	return s.shred(ctx, entry)
 }
 
-// shred deletes an entry of the trash. Two processes may do so at once and stand
-// in each other's way: what is gone in the end is deleted. What ctx's end leaves
-// stays in the trash for another Remove or sweep.
+// shred deletes an entry of the trash. Two processes may do so at once and cause errors for each other: it succeeds if
+// the entry is gone in the end. If ctx ends, the rest stays in the trash for another Remove or sweep.
 func (s *Store) shred(ctx context.Context, entry string) error {
 	dir, err := s.trash.Open(".")
 	if err != nil {
@@ -181,7 +181,7 @@ func (s *Store) shred(ctx context.Context, entry string) error {
 	return err
 }
 
-// emptyTrashOf finishes interrupted removals of a name that is no session.
+// emptyTrashOf finishes interrupted removals of a name that is not a session.
 func (s *Store) emptyTrashOf(ctx context.Context, id string) error {
 	entries, err := names(s.trash)
 	if err != nil {
@@ -206,17 +206,23 @@ func trashedID(entry string) string {
 	return id
 }
 
-// clearTmp deletes what is left in tmp/, and workspaces that a killed Reset left.
-// The caller has the session for itself. It takes 6 s at most; what is left then costs
-// room only, and goes another time.
-func (d *Dir) clearTmp() { clearLeftovers(d.dir) }
+// clearTmp deletes leftovers in tmp/, and workspaces that a killed Reset left. The caller has exclusive use of the
+// session. It takes at most 6 s; the rest only takes room, and is deleted another time.
+func (d *Dir) clearTmp() {
+	clearLeftovers(d.dir)
+	if d.store.single {
+		ctx, cancel := context.WithTimeout(context.Background(), clearTime)
+		defer cancel()
+		_ = emptyDir(ctx, d.store.root, tmpDir)
+	}
+}
 
 func clearLeftovers(session *os.Root) {
 	clearBelow(session, ".")
 	clearBelow(session, diskDir)
 }
 
-// clearTime bounds the clearing of one directory: the session opens meanwhile.
+// clearTime bounds the clearing of one directory, because an open of the session waits for it.
 const clearTime = 3 * time.Second
 
 func clearBelow(session *os.Root, place string) {
@@ -242,9 +248,8 @@ func clearBelow(session *os.Root, place string) {
 	}
 }
 
-// isHalfMade says of a session without a record whether its maker was killed
-// before it was one: nothing has been put in its workspace. An image that
-// has its name but is not mounted can't be looked into: it stays.
+// isHalfMade reports whether the creator of a session without a record was killed before it was complete: then its
+// workspace is empty. It returns false for a named image that is not mounted, since that can't be examined.
 func isHalfMade(session *os.Root) bool {
 	if _, err := session.Lstat(stateFile); !errors.Is(err, fs.ErrNotExist) {
 		return false

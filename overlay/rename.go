@@ -8,13 +8,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wisbox/wisbox/internal/sys"
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Rename gives a kept session another name. Files, snapshots and the log stay with it. One that
-// anybody has open, or that has a sandbox as hasSandbox reports (nil: none has), is busy at once:
-// the sandbox bears the old name. A name that is taken is exists, an unknown one not_found, and
-// a session that is paused or not whole unavailable. On any error the session has its old name.
+// Rename renames a kept session, which keeps its files, snapshots and log. It returns busy at once if anybody has the
+// session open, or if hasSandbox (nil: false) reports a sandbox, which has the old name. It returns exists if the new
+// name is taken, not_found for an unknown session, and unavailable if the session is paused or incomplete. On any error
+// the session keeps its old name.
 func (s *Store) Rename(ctx context.Context, id, to string, hasSandbox func(ctx context.Context, id string) (bool, error)) error {
 	if err := s.checkRename(id, to); err != nil {
 		return err
@@ -47,8 +48,8 @@ func stopFirst(id string) error {
 	return tool.Errorf(tool.Busy, "session %q is in use; stop it first: wisbox stop %s", id, id).In("session")
 }
 
-// Alone calls do with the record of a session that nobody has open, and that nobody opens meanwhile.
-// One that is in use, or isn't there any more, is left alone.
+// Alone calls do with the record of a session that nobody has open, and that nobody can open meanwhile. It doesn't call
+// do if the session is in use or gone.
 func (s *Store) Alone(id string, do func(State) error) error {
 	c, err := s.tryClaim(id)
 	switch {
@@ -68,7 +69,7 @@ func (s *Store) Alone(id string, do func(State) error) error {
 	return do(state)
 }
 
-// checkRename says what speaks against a rename.
+// checkRename returns an error if a rename is impossible.
 func (s *Store) checkRename(id, to string) error {
 	for _, name := range []string{id, to} {
 		if err := CheckID(name); err != nil {
@@ -87,13 +88,13 @@ func (s *Store) checkRename(id, to string) error {
 	return err
 }
 
-// rename does it for a claimed session.
+// rename renames a claimed session.
 func (s *Store) rename(c *claim, to string) error {
 	state, err := renamable(c.dir, c.id)
 	if err != nil {
 		return err
 	}
-	state.Renamed = to // from here on the record fits both names
+	state.Renamed = to // from here on the record matches both names
 	if err := saveState(c.dir, state); err != nil {
 		return ioError(err, "write the session's record")
 	}
@@ -103,7 +104,7 @@ func (s *Store) rename(c *claim, to string) error {
 		return ioError(err, "rename the session")
 	}
 	defer dir.Close()
-	err = unix.Renameat2(int(dir.Fd()), c.id, int(dir.Fd()), to, unix.RENAME_NOREPLACE)
+	err = sys.Rename(int(dir.Fd()), c.id, int(dir.Fd()), to, sys.NoReplace)
 	if errors.Is(err, unix.EEXIST) {
 		return taken(to)
 	}
@@ -111,14 +112,14 @@ func (s *Store) rename(c *claim, to string) error {
 		return ioError(err, "rename the session")
 	}
 	s.step("rename.renamed")
-	// What fails from here on leaves a session that has its new name, and a record that fits.
+	// From here on, an error leaves a session with its new name and a record that matches it.
 	_ = syncDir(s.sessions)
 	state.of(to)
 	_ = saveState(c.dir, state)
 	return nil
 }
 
-// renamable reads the record of a session that may have another name.
+// renamable returns the record of a session that can be renamed.
 func renamable(dir *os.Root, id string) (State, error) {
 	state, err := loadState(dir)
 	switch {
@@ -136,8 +137,8 @@ func renamable(dir *os.Root, id string) (State, error) {
 	return state, nil
 }
 
-// of reports whether the record is that of the session of a name, which it then has: that of
-// one whose rename was interrupted fits the old name and the new one.
+// of reports whether the record belongs to the session of that name, and then sets the name: after an interrupted
+// rename the record matches both the old name and the new one.
 func (s *State) of(name string) bool {
 	if s.ID != name && s.Renamed != name {
 		return false

@@ -20,9 +20,9 @@ const (
 	trashDir    = "trash"
 )
 
-// DefaultRoot is where sessions live unless a caller says otherwise:
-// $WISBOX_CACHE, else $WEAKINCENTIVES_CACHE, else wisbox in the user's cache
-// directory ($XDG_CACHE_HOME or ~/.cache).
+// DefaultRoot returns the default directory of sessions: $WISBOX_CACHE, else
+// $WEAKINCENTIVES_CACHE, else wisbox in the user's cache directory ($XDG_CACHE_HOME or
+// ~/.cache).
 func DefaultRoot() (string, error) {
 	for _, name := range []string{"WISBOX_CACHE", "WEAKINCENTIVES_CACHE"} {
 		if dir := os.Getenv(name); dir != "" {
@@ -36,14 +36,13 @@ func DefaultRoot() (string, error) {
 	return filepath.Join(dir, "wisbox"), nil
 }
 
-// secureRoot makes the state root where it is missing and opens it. It must be
-// a directory of ours, no link, that nobody else can enter. One that is looser
-// is tightened only if it is empty or has been a state root before: WISBOX_CACHE
-// may name by mistake a directory that others need.
+// secureRoot makes the state root if it is missing and opens it. It must be our own directory, not a link, that nobody
+// else can enter. If its mode is too open, it is restricted only if the directory is empty or has been a state root
+// before: WISBOX_CACHE may accidentally name a directory that others need.
 func secureRoot(path string) (*os.Root, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-			return nil, tool.Errorf(tool.Invalid, "the state directory can't be made where it is asked for; set WISBOX_CACHE to another one").Because(err)
+			return nil, tool.Errorf(tool.Invalid, "the state directory can't be created there; set WISBOX_CACHE to another one").Because(err)
 		}
 		return nil, ioError(err, "make the state directory")
 	}
@@ -91,7 +90,7 @@ func emptyOrOurs(f *os.File) bool {
 	return len(names) == 0
 }
 
-// openSame opens path as a root and makes sure that it is still f.
+// openSame opens path as a root and checks that it is still f.
 func openSame(path string, f *os.File) (*os.Root, error) {
 	root, err := os.OpenRoot(path)
 	if err != nil {
@@ -112,8 +111,8 @@ type rootRecord struct {
 	Created Stamp  `json:"created"`
 }
 
-// rootID reads the random id of a state root, making it under the root's lock
-// where it is missing, so that two processes agree on one.
+// rootID reads the random ID of a state root. It creates a missing ID under the root's lock, so that two processes
+// agree on it.
 func rootID(root *os.Root, path string) (string, error) {
 	if rec, err := readRootRecord(root); !errors.Is(err, fs.ErrNotExist) {
 		return rec.ID, err
@@ -135,7 +134,7 @@ func rootID(root *os.Root, path string) (string, error) {
 	return rec.ID, ioError(replaceFile(root, rootFile, append(raw, '\n')), "write the state directory's id")
 }
 
-// readRootRecord passes on fs.ErrNotExist.
+// readRootRecord returns fs.ErrNotExist unchanged.
 func readRootRecord(root *os.Root) (rootRecord, error) {
 	var rec rootRecord
 	raw, err := readSmall(root, rootFile)

@@ -7,12 +7,11 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// maxReserve is the most that is kept free for the host.
+// maxReserve is the maximum number of bytes kept free for the host.
 const maxReserve = 2 << 30
 
-// Reserve says whether the state root's file system has room for more: a
-// twentieth of it, but at most 2 GiB, stays free for the host. Below that the
-// error is no_space. It is asked before programs start, not by every write.
+// Reserve checks whether the state root's file system has room for more: a twentieth of it, but at most 2 GiB, stays
+// free for the host. Below that the error is no_space. It is called before programs start, not for every write.
 func (s *Store) Reserve(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -24,7 +23,7 @@ func (s *Store) Reserve(ctx context.Context) error {
 	return checkReserve(free, total)
 }
 
-// space is that of the state root's file system, in bytes.
+// space returns the space of the state root's file system, in bytes.
 func (s *Store) space() (free, total uint64, err error) {
 	dir, err := s.root.Open(".")
 	if err != nil {
@@ -35,7 +34,7 @@ func (s *Store) space() (free, total uint64, err error) {
 	return st.Bavail * uint64(st.Bsize), st.Blocks * uint64(st.Bsize), err
 }
 
-// spare is how many bytes may be written until only the host's reserve is free.
+// spare returns how many bytes may be written until only the host's reserve is free.
 func (s *Store) spare() (int64, error) {
 	free, total, err := s.space()
 	return int64(free) - int64(reserve(total)), err
@@ -43,7 +42,7 @@ func (s *Store) spare() (int64, error) {
 
 func reserve(total uint64) uint64 { return min(total/20, maxReserve) }
 
-// Reserve is [Store.Reserve] for the session's file system.
+// Reserve is like [Store.Reserve] for the session's file system.
 func (d *Dir) Reserve(ctx context.Context) error { return d.store.Reserve(ctx) }
 
 func checkReserve(free, total uint64) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// withoutDescriptors runs do while this process can open nothing.
+// withoutDescriptors calls do while this process can't open files.
 func withoutDescriptors(t *testing.T, do func()) {
 	t.Helper()
 	var old syscall.Rlimit
@@ -25,8 +25,7 @@ func withoutDescriptors(t *testing.T, do func()) {
 	do()
 }
 
-// TestAWorkspaceThatCanNotBeLookedAtIsNotTakenForDeleted: or Remake would put an
-// empty one in its place.
+// TestAWorkspaceThatCanNotBeLookedAtIsNotTakenForDeleted: otherwise Remake would replace it by an empty one.
 func TestAWorkspaceThatCanNotBeLookedAtIsNotTakenForDeleted(t *testing.T) {
 	d := create(t, newStore(t), &CreateOptions{ID: "box", Kept: true, Disk: 64 << 20})
 	require.NoError(t, d.Workspace().WriteFile("f", []byte("kept"), 0o644))

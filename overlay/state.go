@@ -20,60 +20,59 @@ const (
 	maxStateFile = 4 << 20
 )
 
-// SessionState is where a session stands in its life.
+// SessionState is a session's stage of life.
 type SessionState string
 
 const (
-	StateOpening SessionState = "opening" // being made; without a live client it was never whole
+	StateOpening SessionState = "opening" // being created; without a live client it was never complete
 	StateReady   SessionState = "ready"   // usable
-	StatePaused  SessionState = "paused"  // usable, but its programs stand still and none begins
+	StatePaused  SessionState = "paused"  // usable, but its programs are frozen and none can start
 	StateClosing SessionState = "closing" // being removed; without a live client the removal was interrupted
-	StateLost    SessionState = "lost"    // its session.json can't be read; it can only be removed
+	StateLost    SessionState = "lost"    // its session.json is unreadable; it can only be removed
 )
 
 // State is the content of session.json.
 type State struct {
 	Schema int    `json:"schema"`
 	ID     string `json:"id"`
-	// Renamed is the name that a session gets, while [Store.Rename] is under way.
+	// Renamed is the session's new name while [Store.Rename] runs.
 	Renamed string       `json:"renamed,omitempty"`
 	Kept    bool         `json:"kept"`
 	Status  SessionState `json:"state"`
-	// Created and LastUsed are moments; LastUsed moves with [Dir.Touch] and
-	// when a client closes.
+	// Created and LastUsed are points in time; [Dir.Touch] and [Dir.Close] update LastUsed.
 	Created  Stamp `json:"created"`
 	LastUsed Stamp `json:"last_used"`
-	// TTL and Idle end a kept session that nobody has open, counted from its
-	// making and from its last use; 0 is never.
+	// TTL and Idle end a kept session that nobody has open, counted from its creation and from its last use; 0 means
+	// never.
 	TTL  time.Duration `json:"ttl_ns,omitempty"`
 	Idle time.Duration `json:"idle_ns,omitempty"`
-	// Owner is the process that made the session.
+	// Owner is the process that created the session.
 	Owner Process `json:"owner"`
-	// User owns workspace/ and what is made in it; nil is the caller's own user.
+	// User owns workspace/ and new files in it; nil means the caller's own user.
 	User *sandbox.Owner `json:"user,omitempty"`
-	// Workspace is the directory that workspace/ must be; Next is the one that
-	// it may be already while [Dir.Reset] exchanges the two.
+	// Workspace identifies the directory workspace/; Next identifies the one that may already be there while
+	// [Dir.Reset] exchanges the two.
 	Workspace Pin  `json:"workspace"`
 	Next      *Pin `json:"next_workspace,omitempty"`
-	// Pause is how the session was paused; nil where its Status isn't paused.
+	// Pause describes the pause; nil if Status isn't paused.
 	Pause *Pause `json:"pause,omitempty"`
-	// Stood is how long its programs have stood still in earlier pauses, all together.
+	// Stood is the total time of earlier pauses.
 	Stood time.Duration `json:"stood_ns,omitempty"`
-	// Disk is the session's share of the disk; nil is no limit.
+	// Disk is the session's share of the disk; nil means no limit.
 	Disk *Disk `json:"disk,omitempty"`
-	// Settings is whatever the caller keeps with the session.
+	// Settings is JSON that the caller keeps with the session.
 	Settings json.RawMessage `json:"settings,omitempty"`
 }
 
-// Pause of a session.
+// Pause describes the pause of a session.
 type Pause struct {
 	Since Stamp `json:"since"`
-	// Container says that there was one to stand still.
+	// Container reports whether the session had a container to pause.
 	Container bool `json:"container"`
 }
 
-// Pin names a directory by what it is, not by its path. The device number may
-// change with a reboot, so it counts only in the boot it was read in.
+// Pin identifies a directory by its device and inode, not by its path. The device number may change with a reboot, so
+// it counts only in the boot in which it was read.
 type Pin struct {
 	Dev    uint64 `json:"dev"`
 	Ino    uint64 `json:"ino"`
@@ -88,8 +87,8 @@ func (s State) pins(q Pin) bool {
 	return s.Workspace.matches(q) || s.Next != nil && s.Next.matches(q)
 }
 
-// Expired says whether the session's time is over at now, and why. Only kept
-// sessions have a TTL or an idle time that counts. One that is paused isn't idle.
+// Expired reports whether the session's time is over at now, and the reason. TTL and idle time apply only to kept
+// sessions. A paused session isn't idle.
 func (s State) Expired(now Stamp) (reason string, expired bool) {
 	switch {
 	case s.TTL > 0 && s.Created.passed(now) >= s.TTL:
@@ -100,7 +99,7 @@ func (s State) Expired(now Stamp) (reason string, expired bool) {
 	return "", false
 }
 
-// StoodAt is how long the session's programs have stood still at now, by all pauses.
+// StoodAt returns the total time of all pauses at now.
 func (s State) StoodAt(now Stamp) time.Duration {
 	if s.Pause == nil {
 		return s.Stood
@@ -108,24 +107,24 @@ func (s State) StoodAt(now Stamp) time.Duration {
 	return s.Stood + s.Pause.Since.passed(now)
 }
 
-// Paused makes the record a paused session's, and Resumed that of one that is ready.
+// Paused changes the record to a paused session's.
 func (s *State) Paused(now Stamp, container bool) {
 	s.Status, s.Pause = StatePaused, &Pause{Since: now, Container: container}
 }
 
-// Resumed is the inverse of Paused.
+// Resumed undoes Paused.
 func (s *State) Resumed(now Stamp) {
 	s.Status, s.Stood, s.Pause = StateReady, s.StoodAt(now), nil
 }
 
-// Left is how long the session has to live at now, by its TTL; ok is false where
-// it has none. What the wall clock says doesn't count, but across a reboot.
+// Left returns the session's remaining time at now by its TTL; ok is false if it has none. The wall clock counts only
+// across a reboot.
 func (s State) Left(now Stamp) (left time.Duration, ok bool) {
 	return s.TTL - s.Created.passed(now), s.TTL > 0
 }
 
-// loadState reads a session.json. What is not one, whole and of a schema that
-// this program knows, is an error.
+// loadState reads a session.json. A file that is incomplete or has a schema that this
+// program doesn't know is an error.
 func loadState(dir *os.Root) (State, error) {
 	raw, err := readSmall(dir, stateFile)
 	if err != nil {
@@ -141,7 +140,7 @@ func loadState(dir *os.Root) (State, error) {
 	if s.Schema < 1 || s.ID == "" || s.Status == "" {
 		return State{}, errors.New("session.json lacks its schema, id or state")
 	}
-	switch { // whoever reads it may rely on one of the two
+	switch { // readers may rely on one of the two
 	case s.Status != StatePaused:
 		s.Pause = nil
 	case s.Pause == nil:
@@ -159,8 +158,8 @@ func readSmall(dir *os.Root, name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxStateFile))
 }
 
-// saveState replaces session.json: a reader, and whoever comes after a crash,
-// sees the old state or the new one. The caller holds state.lock.
+// saveState replaces session.json: readers, also after a crash, see the old state or the new one. The caller holds
+// state.lock.
 func saveState(dir *os.Root, s State) error {
 	raw, err := encodeState(s)
 	if err != nil {
@@ -174,8 +173,8 @@ func encodeState(s State) ([]byte, error) {
 	return append(raw, '\n'), err
 }
 
-// replaceFile writes name by way of name.new, and returns when it is on disk. One writer at
-// a time.
+// replaceFile writes name.new, renames it to name, and returns when it is on disk. Only one writer at a time is
+// allowed.
 func replaceFile(dir *os.Root, name string, content []byte) error {
 	if err := replaceLater(dir, name, content); err != nil {
 		return err
@@ -183,8 +182,7 @@ func replaceFile(dir *os.Root, name string, content []byte) error {
 	return syncDir(dir)
 }
 
-// replaceLater is replaceFile, but it doesn't wait for the name: until that is on disk, name
-// is the old file there.
+// replaceLater is like replaceFile, but doesn't sync the rename: until it is on disk, name is the old file there.
 func replaceLater(dir *os.Root, name string, content []byte) error {
 	temp := name + ".new"
 	err := writeSynced(dir, temp, content)
@@ -213,7 +211,7 @@ func syncDir(dir *os.Root) error {
 		return err
 	}
 	err = f.Sync()
-	if errors.Is(err, unix.EINVAL) { // a file system without it
+	if errors.Is(err, unix.EINVAL) { // the file system doesn't support it
 		err = nil
 	}
 	return errors.Join(err, f.Close())

@@ -16,23 +16,22 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Store is a state root: the sessions of one user. All its methods may be
-// called from many goroutines and, on one root, from many processes at once.
+// Store is a state root: the sessions of one user. Its methods may be called concurrently, also by several processes on
+// one root.
 type Store struct {
 	path                  string
 	id                    string
 	root, sessions, trash *os.Root
 
-	// step is told each point at which a crash would leave something different
-	// behind; tests end the process there.
+	// step is called at each point at which a crash would leave another state; tests end the process there.
 	step func(point string)
-	// without are ways of limiting the disk that a test does without.
+	// without lists disk mechanisms not to use.
 	without map[DiskWay]bool
+	single  bool // see [StoreOptions]
 }
 
-// OpenStore opens the state root at a path, making it where it is missing; "" is
-// [DefaultRoot]. The directory must be the caller's own, not a link, and closed
-// to other users: else the error is permission.
+// OpenStore opens the state root at a path, and creates it if it is missing; "" means [DefaultRoot]. The directory must
+// be the caller's own, not a link, and closed to other users: otherwise the error is permission.
 func OpenStore(root string) (*Store, error) {
 	if root == "" {
 		def, err := DefaultRoot()
@@ -67,11 +66,11 @@ func (s *Store) open() (err error) {
 	return err
 }
 
-// ensureDir opens a directory of ours, making it first where it is missing.
+// ensureDir opens one of our directories, and creates it if it is missing.
 func ensureDir(parent *os.Root, name string) (*os.Root, error) {
 	err := parent.Mkdir(name, 0o700)
 	if err == nil {
-		err = parent.Chmod(name, 0o700) // whatever the umask
+		err = parent.Chmod(name, 0o700) // regardless of the umask
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, ioError(err, "make a directory of the state directory")
@@ -80,10 +79,10 @@ func ensureDir(parent *os.Root, name string) (*os.Root, error) {
 	return dir, ioError(err, "open a directory of the state directory")
 }
 
-// ID is the random id of the state root: it never changes and no other root has it.
+// ID returns the random id of the state root: it never changes and no other root has it.
 func (s *Store) ID() string { return s.id }
 
-// Path is the state root's absolute path on the host.
+// Path returns the state root's absolute path on the host.
 func (s *Store) Path() string { return s.path }
 
 // Close frees the Store's descriptors. Sessions that are open stay open.
@@ -97,27 +96,25 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-// CreateOptions are what a new session is made with.
+// CreateOptions are options for a new session.
 type CreateOptions struct {
-	// ID names it, see [CheckID]; "" takes a random one that sorts by time.
+	// ID is its name, see [CheckID]; "" means a random one that sorts by time.
 	ID string
-	// Kept sessions stay when nobody has them open; others go with the next sweep.
+	// Kept sessions stay when nobody has them open; the next sweep removes others.
 	Kept bool
 	// Owner gets the workspace; nil leaves it to the caller's user.
 	Owner *sandbox.Owner
 	// TTL and Idle: see [State].
 	TTL, Idle time.Duration
-	// Disk is how many bytes the workspace may take, and Inodes how many files,
-	// directories and links it may hold; 0 is no limit. [Dir.DiskState] tells
-	// what enforces them.
+	// Disk is the maximum size of the workspace in bytes, and Inodes its maximum number of files, directories and
+	// links; 0 means no limit. [Dir.DiskState] reports what enforces them.
 	Disk, Inodes int64
-	// Settings are kept with the session as they are.
+	// Settings are kept unchanged with the session.
 	Settings json.RawMessage
 }
 
-// Create makes a session, empty and in [StateOpening], and opens it; the caller
-// sets it ready. Of many that create one name at once exactly one succeeds, the
-// others get exists. On any error nothing of the session is left.
+// Create creates an empty session in [StateOpening] and opens it; the caller sets it ready. If several callers create
+// the same name at once, one succeeds and the others get exists. After an error nothing of the session is left.
 func (s *Store) Create(ctx context.Context, opts *CreateOptions) (*Dir, error) {
 	if opts == nil {
 		opts = &CreateOptions{}
@@ -142,14 +139,17 @@ func (s *Store) Create(ctx context.Context, opts *CreateOptions) (*Dir, error) {
 	}
 	d, err := s.furnish(ctx, o)
 	if err != nil {
+		if s.single { // only furnish puts files there
+			_ = s.emptyFiles(context.WithoutCancel(ctx))
+		}
 		_ = s.discard(context.WithoutCancel(ctx), sessionsDir+"/"+o.ID, o.ID)
 		return nil, ioError(err, "make the session")
 	}
 	return d, nil
 }
 
-// guard keeps sweeps from judging directories that are half made: makers share
-// root.lock, a sweep that looks for what killed makers left has it alone.
+// guard keeps sweeps away from incomplete directories: creators hold root.lock shared, and a sweep that looks for
+// leftovers of killed creators holds it exclusively.
 func (s *Store) guard(ctx context.Context) (unlock func(), err error) {
 	lock := flock.New(filepath.Join(s.path, rootLock))
 	if err := acquire(ctx, lock.TryRLockContext, "the state directory is being cleaned; try again"); err != nil {
@@ -165,11 +165,13 @@ func (s *Store) claimName(id string) error {
 		return taken(id)
 	}
 	s.step("create.named")
-	return ioError(err, "make the session's directory")
+	if err != nil {
+		return ioError(err, "make the session's directory")
+	}
+	return s.claimSingle(id)
 }
 
-// furnish fills a new session's directory. session.json comes last: without it
-// the directory is no session yet.
+// furnish fills a new session's directory. It writes session.json last: without it the directory is not a session.
 func (s *Store) furnish(ctx context.Context, o CreateOptions) (_ *Dir, err error) {
 	if err := s.sessions.Chmod(o.ID, 0o700); err != nil {
 		return nil, err
@@ -201,9 +203,8 @@ func (s *Store) furnish(ctx context.Context, o CreateOptions) (_ *Dir, err error
 	return d, d.openRoots()
 }
 
-// Open opens a session that exists, for as long as the [Dir] is not closed. A
-// session that is being removed is waited for at most 5 s; one whose record or
-// workspace is damaged is unavailable; an unknown name is not_found.
+// Open opens an existing session until the [Dir] is closed. It waits at most 5 s for a session that is being removed.
+// If the record or workspace is damaged the error is unavailable; for an unknown name it is not_found.
 func (s *Store) Open(ctx context.Context, id string) (*Dir, error) {
 	if err := CheckID(id); err != nil {
 		return nil, err
@@ -219,20 +220,19 @@ func (s *Store) Open(ctx context.Context, id string) (*Dir, error) {
 	return d, nil
 }
 
-// Entry is a session as [Store.List] sees it.
+// Entry is a session in the result of [Store.List].
 type Entry struct {
 	ID    string `json:"id"`
-	State State  `json:"state"` // only Status is set where the session is lost
-	// InUse says that somebody has the session open.
+	State State  `json:"state"` // only Status is set if the session is lost
+	// InUse reports whether somebody has the session open.
 	InUse bool `json:"in_use"`
-	// Held says that a session's holder has it open and nobody else.
+	// Held reports whether only the session's holder has it open.
 	Held bool `json:"held"`
-	// Problem says why the session can't be used; "" where it can.
+	// Problem is the reason why the session can't be used, "" if it can.
 	Problem string `json:"problem,omitempty"`
 }
 
-// List reports which sessions there are, by name. One that can't be read is
-// listed as lost and keeps no other from being listed.
+// List returns the sessions by name. It lists an unreadable one as lost.
 func (s *Store) List(ctx context.Context) ([]Entry, error) {
 	ids, err := names(s.sessions)
 	if err != nil {
@@ -250,7 +250,7 @@ func (s *Store) List(ctx context.Context) ([]Entry, error) {
 	return entries, nil
 }
 
-// entry describes a session; ok is false where it went away meanwhile.
+// entry describes a session; ok is false if it was removed meanwhile.
 func (s *Store) entry(id string) (e Entry, ok bool) {
 	claim, err := s.tryClaim(id)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -283,8 +283,7 @@ func (s *Store) readState(id string) (State, error) {
 	return loadState(dir)
 }
 
-// names lists the sessions, or the entries of the trash, sorted. Anything else
-// (a lost+found, say) is none of ours.
+// names lists the sessions, or the entries of the trash, sorted. It ignores anything else, e.g. lost+found.
 func names(dir *os.Root) ([]string, error) {
 	f, err := dir.Open(".")
 	if err != nil {

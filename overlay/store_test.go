@@ -40,7 +40,7 @@ func create(t *testing.T, s *Store, opts *CreateOptions) *Dir {
 	return d
 }
 
-// kept makes a session that is ready, kept and open to nobody.
+// kept creates a session that is ready, kept and not open.
 func kept(t *testing.T, s *Store, opts CreateOptions) {
 	t.Helper()
 	opts.Kept = true
@@ -54,7 +54,7 @@ func put(t *testing.T, root *os.Root, name, text string) {
 	require.NoError(t, root.WriteFile(name, []byte(text), 0o644))
 }
 
-// empty asserts that the store holds nothing at all.
+// empty asserts that the store is empty.
 func empty(t *testing.T, s *Store) {
 	t.Helper()
 	for _, dir := range []string{sessionsDir, trashDir} {

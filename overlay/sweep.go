@@ -10,32 +10,30 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// SweepOptions are how a sweep goes; nil works.
+// SweepOptions are options of a sweep; nil works.
 type SweepOptions struct {
-	// DryRun only reports what a sweep would remove.
+	// DryRun only reports the sessions that a sweep would remove.
 	DryRun bool
 	// Now is the clock by which kept sessions expire; nil is [Now].
 	Now func() Stamp
-	// Before is called for each session that goes, as in [Store.RemoveWith].
+	// Before is called for each session that is removed, as in [Store.RemoveWith].
 	Before func(ctx context.Context, id string) error
 }
 
-// Swept is a session that a sweep removed, and why.
+// Swept is a session that a sweep removed, and the reason.
 type Swept struct {
 	ID     string `json:"id"`
 	Reason string `json:"reason"`
-	// Problem says why it could not be removed; "" where it was.
+	// Problem is the reason why it could not be removed, "" if it was.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Sweep removes the sessions that nobody has open and that have no reason to
-// stay: ephemeral ones, those that their maker was killed over, kept ones whose
-// time is over; and it finishes removals that were interrupted. Kept sessions
-// lose nothing but what killed clients left outside their workspace, and lost
-// ones stay for a person to remove. Many sweeps may run at once.
+// Sweep removes the sessions that nobody has open and that need not stay: ephemeral ones, those whose creator was
+// killed before they were ready, and kept ones whose time is over. It also completes interrupted removals. Kept
+// sessions lose only the leftovers of killed clients outside of their workspace, and lost ones stay for a person to
+// remove. Several sweeps may run at once.
 //
-// The error says why the sweep could not go on; what fails for one session is
-// its Problem.
+// The error is the reason why the sweep could not continue; a failure for one session is its Problem.
 func (s *Store) Sweep(ctx context.Context, opts *SweepOptions) ([]Swept, error) {
 	if opts == nil {
 		opts = &SweepOptions{}
@@ -74,10 +72,10 @@ func (w *sweep) run(ctx context.Context) error {
 	return w.trash(ctx)
 }
 
-// session judges one session; it may be half made where it has no record.
+// session checks one session; if it has no record it may be incomplete.
 func (w *sweep) session(ctx context.Context, id string) (halfMade bool) {
 	c, err := w.store.tryClaim(id)
-	if err != nil { // in use, gone, or not ours to read
+	if err != nil { // in use, gone, or unreadable
 		return false
 	}
 	if c.dir == nil {
@@ -101,7 +99,7 @@ func (w *sweep) session(ctx context.Context, id string) (halfMade bool) {
 	return false
 }
 
-// reason why a session goes that nobody has open; "" where it stays.
+// reason returns the reason to remove a session that nobody has open, "" if it stays.
 func (w *sweep) reason(state State) string {
 	switch {
 	case state.Status == StateClosing:
@@ -115,7 +113,7 @@ func (w *sweep) reason(state State) string {
 	return reason
 }
 
-// remove ends a claimed session and the claim.
+// remove removes a claimed session and ends the claim.
 func (w *sweep) remove(ctx context.Context, c *claim, reason string) {
 	if w.DryRun {
 		c.release()
@@ -137,12 +135,12 @@ func (w *sweep) report(id, reason string, err error) {
 	w.swept = append(w.swept, swept)
 }
 
-// halfMade removes directories whose maker was killed before there was a record.
-// Makers that live share root.lock: with it alone, none is at work.
+// halfMade removes directories whose creator was killed before it wrote a record. Creators hold root.lock shared: while
+// halfMade holds it exclusively, none is at work.
 func (w *sweep) halfMade(ctx context.Context, ids []string) {
 	lock := flock.New(filepath.Join(w.store.path, rootLock))
 	if ok, err := lock.TryLock(); !ok || err != nil {
-		return // the next sweep comes
+		return // the next sweep does it
 	}
 	defer lock.Unlock()
 	for _, id := range ids {

@@ -196,7 +196,7 @@ func TestASessionOfAnEarlierBootOpens(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// TestAPausedSessionIsNotIdle: its time to live ends it all the same.
+// TestAPausedSessionIsNotIdle, but its time to live still ends it.
 func TestAPausedSessionIsNotIdle(t *testing.T) {
 	at := func(d time.Duration) Stamp { return Stamp{BootID: "b", Boot: d} }
 	s := State{Kept: true, Status: StateReady, Idle: time.Minute, TTL: time.Hour, Created: at(0), LastUsed: at(0)}
@@ -216,7 +216,7 @@ func TestAPausedSessionIsNotIdle(t *testing.T) {
 	assert.Equal(t, 15*time.Second, s.StoodAt(at(time.Hour)))
 }
 
-// TestAPausedRecordSaysSinceWhen, be it one that was written without.
+// TestAPausedRecordSaysSinceWhen, also if it was written without.
 func TestAPausedRecordSaysSinceWhen(t *testing.T) {
 	d := create(t, newStore(t), &CreateOptions{ID: "x", Kept: true})
 	require.NoError(t, d.SetState(StatePaused))
@@ -243,6 +243,6 @@ func TestCurrentSeesWhatAnotherClientHasWritten(t *testing.T) {
 		assert.Equal(t, status, b.State().Status)
 	}
 	require.NoError(t, b.SetState(StatePaused))
-	assert.Equal(t, StatePaused, b.Current().Status, "what it has written itself")
+	assert.Equal(t, StatePaused, b.Current().Status, "its own writes")
 	assert.Equal(t, StatePaused, a.Current().Status)
 }

@@ -10,14 +10,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wisbox/wisbox/internal/sys"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
 
-// makeDirs makes what a session's directory holds and pins the workspace.
+// makeDirs creates the content of a session's directory and pins the workspace.
 func (d *Dir) makeDirs(owner *sandbox.Owner) (Pin, error) {
-	for _, name := range []string{d.at(tmpDir), snapshotsDir, outputDir} {
-		dir, err := ensureDir(d.dir, name)
+	for name, parent := range map[string]*os.Root{d.at(tmpDir): d.files(), snapshotsDir: d.dir, outputDir: d.dir} {
+		dir, err := ensureDir(parent, name)
 		if err != nil {
 			return Pin{}, err
 		}
@@ -26,10 +27,14 @@ func (d *Dir) makeDirs(owner *sandbox.Owner) (Pin, error) {
 	return d.makeWorkspace(workspaceDir, owner)
 }
 
-// makeWorkspace makes a directory that becomes the workspace. A mount's device
-// number may be another after each time that it is mounted, so there the pin
-// leaves it out.
+// makeWorkspace creates a directory that becomes the workspace. On a mounted image the pin has no device number, since
+// it may change with each mount.
 func (d *Dir) makeWorkspace(name string, owner *sandbox.Owner) (Pin, error) {
+	if d.store.single {
+		pin, err := d.adoptWorkspace(owner)
+		pin.BootID = ""
+		return pin, err
+	}
 	pin, err := makeWorkspace(d.dir, d.at(name), owner)
 	if d.imaged {
 		pin.BootID = ""
@@ -37,12 +42,16 @@ func (d *Dir) makeWorkspace(name string, owner *sandbox.Owner) (Pin, error) {
 	return pin, err
 }
 
-// makeWorkspace makes a directory that programs may see, with its owner and mode
-// set on its descriptor before anything else knows of it.
+// makeWorkspace creates a directory that programs may see. It sets the owner and mode on its descriptor before anything
+// else uses the directory.
 func makeWorkspace(parent *os.Root, name string, owner *sandbox.Owner) (Pin, error) {
 	if err := parent.Mkdir(name, 0o700); err != nil {
 		return Pin{}, ioError(err, "make the workspace")
 	}
+	return giveWorkspace(parent, name, owner)
+}
+
+func giveWorkspace(parent *os.Root, name string, owner *sandbox.Owner) (Pin, error) {
 	f, err := parent.Open(name)
 	if err != nil {
 		return Pin{}, ioError(err, "open the workspace")
@@ -76,18 +85,18 @@ func (d *Dir) openRoots() error {
 	}
 	d.workspace, d.is = workspace, is
 	for _, r := range []struct {
-		field **os.Root
-		name  string
-	}{{&d.tmp, d.at(tmpDir)}, {&d.output, outputDir}, {&d.snapshots, snapshotsDir}} {
-		if *r.field, err = ensureDir(d.dir, r.name); err != nil {
+		field  **os.Root
+		parent *os.Root
+		name   string
+	}{{&d.tmp, d.files(), d.at(tmpDir)}, {&d.output, d.dir, outputDir}, {&d.snapshots, d.dir, snapshotsDir}} {
+		if *r.field, err = ensureDir(r.parent, r.name); err != nil {
 			return err
 		}
 	}
 	return d.openCounts()
 }
 
-// openCounts opens what is counted. The descriptors stay good for that whatever
-// programs make of the modes.
+// openCounts opens the directories to count. The descriptors stay usable even if programs change the modes.
 func (d *Dir) openCounts() error {
 	dirs, err := d.fileDirs()
 	if err != nil {
@@ -98,21 +107,21 @@ func (d *Dir) openCounts() error {
 	d.counts = [2]*os.File(dirs)
 	d.mu.Unlock()
 	for _, f := range old {
-		_ = f.Close() // nil at first, which is no harm
+		_ = f.Close() // nil at first, which is harmless
 	}
 	return nil
 }
 
-// looked gives what is counted.
+// looked returns the directories to count.
 func (d *Dir) looked() (workspace, tmp *os.File) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.counts[0], d.counts[1]
 }
 
-// openWorkspace also reports what it opened, which nothing else can be while it is open.
+// openWorkspace also returns the identity of the opened directory, which can't be reused while it is open.
 func (d *Dir) openWorkspace(state State) (*os.Root, fs.FileInfo, error) {
-	info, err := d.dir.Lstat(d.at(workspaceDir))
+	info, err := d.files().Lstat(d.at(workspaceDir))
 	if err != nil {
 		return nil, nil, d.workspaceGone(err)
 	}
@@ -120,7 +129,7 @@ func (d *Dir) openWorkspace(state State) (*os.Root, fs.FileInfo, error) {
 		return nil, nil, d.workspaceReplaced()
 	}
 	d.regain(info)
-	root, err := d.dir.OpenRoot(d.at(workspaceDir))
+	root, err := d.files().OpenRoot(d.at(workspaceDir))
 	if err != nil {
 		return nil, nil, d.workspaceGone(err)
 	}
@@ -132,38 +141,36 @@ func (d *Dir) openWorkspace(state State) (*os.Root, fs.FileInfo, error) {
 	return root, now, nil
 }
 
-// regain gives the owner the rights on the workspace that a program took away
-// (chmod 0 /workspace): no later program could enter it to undo that. No program
-// writes the directory that the name stands in.
+// regain restores the owner's rights on the workspace if a program removed them (chmod 0 /workspace): no later program
+// could enter it to undo that. Programs can't write the parent directory.
 func (d *Dir) regain(info fs.FileInfo) {
 	if mode := info.Mode(); mode&0o700 != 0o700 {
-		_ = d.dir.Chmod(d.at(workspaceDir), mode|0o700) // else the program that is to enter it says so
+		_ = d.files().Chmod(d.at(workspaceDir), mode|0o700) // otherwise the program that enters it reports the error
 	}
 }
 
-// errNotOurs is behind an error that says that the workspace is gone. Any other
-// error may pass: nothing is put in the workspace's place for it.
+// errNotOurs is the cause of an error which reports that the workspace is gone. Other errors may be temporary and don't
+// cause a replacement.
 var errNotOurs = errors.New("not the directory of the session's record")
 
-// workspaceGone says why the workspace can't be opened.
+// workspaceGone returns the error for a workspace that can't be opened.
 func (d *Dir) workspaceGone(cause error) error {
 	if !errors.Is(cause, fs.ErrNotExist) && !errors.Is(cause, syscall.ENOTDIR) && !errors.Is(cause, syscall.ELOOP) {
 		return ioError(cause, "look at the workspace")
 	}
-	return tool.Errorf(tool.Unavailable, "the workspace of session %q was deleted on the host; reset the session, or remove it and make it again", d.id).
+	return tool.Errorf(tool.Unavailable, "the workspace of session %q was deleted on the host; reset the session, or remove it and create it again", d.id).
 		In("session").Because(errors.Join(errNotOurs, cause))
 }
 
 func (d *Dir) workspaceReplaced() error {
-	return tool.Errorf(tool.Unavailable, "the workspace of session %q was replaced on the host by something else; reset the session, or remove it and make it again", d.id).
+	return tool.Errorf(tool.Unavailable, "the workspace of session %q was replaced on the host by something else; reset the session, or remove it and create it again", d.id).
 		In("session").Because(errNotOurs)
 }
 
-// Check says whether the session's workspace is still the directory that this
-// Dir opened. It is closed where the whole session is gone, and unavailable
-// where the workspace was deleted, replaced (by a link, say), or made anew by
-// another client; [Dir.Remake] helps then. One that its owner may not enter any
-// more is made so that he may again. It takes microseconds.
+// Check reports whether the session's workspace is still the directory that this
+// Dir opened. The error is closed if the whole session is gone, and unavailable if the workspace was deleted, replaced
+// (e.g. by a link), or recreated by another client; then [Dir.Remake] helps. If the owner lost the right to enter the
+// workspace, Check restores it. Check takes microseconds.
 func (d *Dir) Check(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -177,17 +184,16 @@ func (d *Dir) Check(ctx context.Context) error {
 		d.regain(info)
 		return nil
 	case !d.isCurrent():
-		return tool.Errorf(tool.Closed, "session %q was deleted; make it again", d.id).In("session")
+		return tool.Errorf(tool.Closed, "session %q was deleted; create it again", d.id).In("session")
 	case err != nil:
 		return d.workspaceGone(err)
 	}
 	return d.workspaceReplaced()
 }
 
-// Remake gives the Dir a workspace again where Check finds fault: the one that
-// another client has made meanwhile, else a new and empty one. What stands in
-// its place goes to the trash. A container that has the old one mounted must be
-// made again, and what came from Workspace before is of no use any more.
+// Remake gives the Dir a workspace again after an error of Check: the one that another client has made meanwhile, or
+// else a new and empty one. A file in its place is moved to the trash. A container that has mounted the old one must be
+// created again, and earlier results of Workspace are no longer usable.
 func (d *Dir) Remake(ctx context.Context) error {
 	if err := d.Check(ctx); !errors.Is(err, errNotOurs) {
 		return err
@@ -216,8 +222,8 @@ func (d *Dir) Remake(ctx context.Context) error {
 }
 
 // Reset empties the session's files by giving it a new, empty workspace; the old
-// one is deleted. Like Remake it leaves containers and older roots behind, also
-// those of other clients, whose Check then says so.
+// one is deleted. As with Remake, containers and earlier results of Workspace become unusable, also those of other
+// clients, whose Check then returns an error.
 func (d *Dir) Reset(ctx context.Context) error {
 	if !d.isCurrent() {
 		return d.Check(ctx)
@@ -230,10 +236,12 @@ func (d *Dir) Reset(ctx context.Context) error {
 	return d.replaceWorkspace(ctx)
 }
 
-// replaceWorkspace makes a workspace under another name and exchanges the two.
-// The record names both while that happens, so that a crash at any point leaves
-// a session that opens.
+// replaceWorkspace creates a workspace under another name and exchanges the two. The record names both meanwhile, so
+// that the session opens after a crash at any point.
 func (d *Dir) replaceWorkspace(ctx context.Context) error {
+	if d.store.single {
+		return d.emptyWorkspace(ctx)
+	}
 	next := "workspace." + newID()
 	pin, err := d.makeWorkspace(next, d.State().User)
 	if err != nil {
@@ -258,8 +266,8 @@ func (d *Dir) replaceWorkspace(ctx context.Context) error {
 	return ioError(d.removeOld(ctx, next), "delete the old workspace")
 }
 
-// removeOld deletes a workspace that was exchanged, in the background where that takes
-// long. What the end of the process leaves of it goes when the session is next opened.
+// removeOld deletes a replaced workspace, in the background if that takes long. If the process ends first, the next
+// open of the session deletes the rest.
 func (d *Dir) removeOld(ctx context.Context, name string) error {
 	parent, err := d.dir.Open(filepath.Dir(d.at(name)))
 	if err != nil {
@@ -293,7 +301,7 @@ func (d *Dir) swapRoot(root *os.Root, is fs.FileInfo) {
 	_ = old.Close()
 }
 
-// exchange swaps two names of dir in one step; where b is missing, a becomes b.
+// exchange atomically swaps two names in dir; if b is missing, a is renamed to b.
 func exchange(dir *os.Root, a, b string) error {
 	f, err := dir.Open(".")
 	if err != nil {
@@ -301,9 +309,9 @@ func exchange(dir *os.Root, a, b string) error {
 	}
 	defer f.Close()
 	fd := int(f.Fd())
-	err = unix.Renameat2(fd, a, fd, b, unix.RENAME_EXCHANGE)
+	err = sys.Rename(fd, a, fd, b, sys.Exchange)
 	if errors.Is(err, unix.ENOENT) {
-		err = unix.Renameat2(fd, a, fd, b, unix.RENAME_NOREPLACE)
+		err = sys.Rename(fd, a, fd, b, sys.NoReplace)
 	}
 	return errors.Join(err, f.Sync())
 }

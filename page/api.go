@@ -15,10 +15,10 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// caller is who the log says made the calls of the page.
+// caller is the caller's name in the log for calls of the page.
 const caller = "page"
 
-// maxBody bounds what a request brings, in bytes: the file tools take no more either.
+// maxBody is the maximum size of a request in bytes, as for the file tools.
 const maxBody = 16 << 20
 
 func (s *Server) routes(mux *http.ServeMux) {
@@ -43,6 +43,13 @@ func (s *Server) routes(mux *http.ServeMux) {
 		"GET /api/sessions/{id}/verify":           s.verify,
 		"GET /api/sessions/{id}/steps/{call}":     in(s, step),
 		"GET /api/sessions/{id}/steps":            in(s, steps),
+		"GET /api/sessions/{id}/shown":            s.shownCalls,
+		"GET /api/sessions/{id}/shown/{call}":     s.shown,
+		"GET /api/sessions/{id}/contexts":         in(s, contexts),
+		"POST /api/sessions/{id}/restart":         in(s, restart),
+		"POST /api/sessions/{id}/template":        in(s, template),
+		"GET /api/templates":                      s.templates,
+		"DELETE /api/templates/{t}":               s.removeTemplate,
 		"POST /api/sessions/{id}/undo":            in(s, undo),
 		"GET /api/sessions/{id}/files":            in(s, files),
 		"GET /api/sessions/{id}/file":             in(s, file),
@@ -61,29 +68,30 @@ func (s *Server) routes(mux *http.ServeMux) {
 		mux.HandleFunc(pattern, s.answering(do))
 	}
 	for pattern, do := range map[string]http.HandlerFunc{
-		"GET /api/sessions/{id}/events":   s.events,
-		"GET /api/sessions/{id}/terminal": s.terminal,
-		"GET /api/sessions/{id}/raw":      s.raw,
-		"GET /api/sessions/{id}/patch":    s.patch,
-		"GET /api/sessions/{id}/archive":  s.archive,
+		"GET /api/sessions/{id}/events":    s.events,
+		"POST /api/sessions/{id}/evaluate": s.evaluate,
+		"GET /api/sessions/{id}/terminal":  s.terminal,
+		"GET /api/sessions/{id}/raw":       s.raw,
+		"GET /api/sessions/{id}/patch":     s.patch,
+		"GET /api/sessions/{id}/archive":   s.archive,
 	} {
 		mux.HandleFunc(pattern, s.letIn(do))
 	}
 }
 
-// action answers a request with a value, which is sent as JSON.
+// action handles a request and returns the answer, which is sent as JSON.
 type action func(*http.Request) (any, error)
 
 type visitorKey struct{}
 
-// visitorOf is the browser that a request was let in for.
+// visitorOf returns the browser of an authorized request.
 func visitorOf(r *http.Request) *visitor {
 	v, _ := r.Context().Value(visitorKey{}).(*visitor)
 	return v
 }
 
-// letIn refuses pages of others, and browsers that didn't enter or lack the token. What a
-// browser has open ends when it leaves.
+// letIn refuses requests of other pages, and of browsers that haven't signed in or lack the token. A browser's streams
+// end when it signs out.
 func (s *Server) letIn(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
@@ -92,7 +100,7 @@ func (s *Server) letIn(next http.HandlerFunc) http.HandlerFunc {
 		}
 		v := s.door.known(r)
 		if v == nil {
-			refuse(w, http.StatusUnauthorized, tool.Errorf(tool.Permission, "this browser isn't signed in; open the URL that wisbox ui printed last"))
+			refuse(w, http.StatusUnauthorized, tool.Errorf(tool.Permission, "this browser isn't signed in; open the URL that its server printed last"))
 			return
 		}
 		httpguard.LetIn(r)
@@ -107,8 +115,8 @@ func (s *Server) letIn(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// whole reads the body of a request. The guard's deadline is for that alone: behind it the request
-// takes the time that it takes, and a deadline that passes would end it.
+// whole reads the body of a request, to which alone the guard's deadline applies: handling the request may take longer,
+// and a passed deadline would end it.
 func whole(w http.ResponseWriter, r *http.Request) error {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
@@ -133,7 +141,7 @@ func (s *Server) answering(do action) http.HandlerFunc {
 	})
 }
 
-// in is an action on the session of the path.
+// in returns an action on the session of the path.
 func in(s *Server, do func(*wisbox.Session, *http.Request) (any, error)) action {
 	return func(r *http.Request) (v any, err error) {
 		err = s.with(r, func(session *wisbox.Session) error {
@@ -153,25 +161,25 @@ func (s *Server) with(r *http.Request, do func(*wisbox.Session) error) error {
 	return errors.Join(do(session), session.Close(context.WithoutCancel(r.Context())))
 }
 
-// enter lets in whoever has the key: the only change without a cookie.
+// enter signs in a browser that has the key. It is the only change without a cookie.
 func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
 	var asked struct {
 		Key string `json:"key"`
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, 1<<10) // of a stranger
+	r.Body = http.MaxBytesReader(w, r.Body, 1<<10) // it comes from a stranger
 	if err := read(r, &asked); err != nil {
 		s.fail(w, r, err)
 		return
 	}
-	v := s.door.enter(asked.Key)
+	v := s.door.enter(asked.Key, r)
 	if v == nil {
-		refuse(w, http.StatusUnauthorized, tool.Errorf(tool.Permission, "this URL was used, or is another server's; open the one that wisbox ui printed last"))
+		refuse(w, http.StatusUnauthorized, tool.Errorf(tool.Permission, "this URL was used, or is another server's; open the one that its server printed last"))
 		return
 	}
 	httpguard.LetIn(r)
 	http.SetCookie(w, s.door.cookie(v))
 	answer(w, http.StatusOK, struct {
-		Token string `json:"token"` // in no other answer
+		Token string `json:"token"` // only in this answer
 		about
 	}{v.token, s.about()})
 	if s.opts.Entered != nil {
@@ -179,16 +187,17 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// about is what the page knows of itself.
+// about describes the server to the page.
 type about struct {
 	Version string         `json:"version"`
+	Rename  bool           `json:"rename"` // sessions can be renamed
 	Roots   []string       `json:"roots"`
-	Image   string         `json:"image,omitempty"` // of new sessions that name none
-	Limits  sandbox.Limits `json:"limits"`          // likewise
+	Image   string         `json:"image,omitempty"` // default of new sessions
+	Limits  sandbox.Limits `json:"limits"`          // defaults of new sessions
 }
 
 func (s *Server) about() about {
-	return about{s.opts.Version, append([]string{}, s.opts.AllowedRoots...), s.opts.Session.Image, s.opts.Session.Limits.WithDefaults()}
+	return about{s.opts.Version, !s.opts.KeepNames, append([]string{}, s.opts.AllowedRoots...), s.opts.Session.Image, s.opts.Session.Limits.WithDefaults()}
 }
 
 func (s *Server) me(*http.Request) (any, error) { return s.about(), nil }
@@ -198,12 +207,12 @@ func (s *Server) leave(r *http.Request) (any, error) {
 	return struct{}{}, nil
 }
 
-// ticket lets the browser follow one link to a download, which can have no header.
+// ticket authorizes one download by a link, which can't have a header.
 func (s *Server) ticket(r *http.Request) (any, error) {
 	return map[string]string{"ticket": s.door.ticket(visitorOf(r))}, nil
 }
 
-// read decodes a request, which names no field that isn't there.
+// read decodes a request and refuses unknown fields.
 func read(r *http.Request, into any) error {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
@@ -217,7 +226,7 @@ func read(r *http.Request, into any) error {
 	return nil
 }
 
-// fail answers with an error, whose cause is for the log alone.
+// fail answers with an error, and logs its cause.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	known := tool.AsError(err)
 	if r.Context().Err() == nil {
@@ -253,5 +262,5 @@ func refuse(w http.ResponseWriter, status int, err *tool.Error) {
 func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // it escapes what HTML has
+	_ = json.NewEncoder(w).Encode(v) // it escapes HTML's special characters
 }

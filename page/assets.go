@@ -13,27 +13,27 @@ import (
 	"github.com/wisbox/wisbox/httpguard"
 )
 
-// assets is what `make page` makes of web/: commit what it changes.
+// assets is the output of `make page` from web/: commit its changes.
 //
 //go:embed assets
 var assets embed.FS
 
-// nonceMark stands in index.html where the nonce of its styles is.
+// nonceMark is the placeholder in index.html for the nonce of its styles.
 const nonceMark = "NONCE"
 
-// policy is for the page alone: everything it loads is its own. Scripts come from files,
-// never from text; xterm.js makes its styles while it runs, and gets the nonce.
+// policy returns the policy of the page, which loads only its own files. Scripts come from files, never from inline
+// text; xterm.js creates its styles at run time, and gets the nonce.
 func policy(nonce string) string {
 	return strings.Join([]string{
-		"default-src 'none'", "script-src 'self'", "style-src 'self' 'nonce-" + nonce + "'", "img-src 'self' blob:", "font-src 'self'",
+		"default-src 'none'", "script-src 'self'", "style-src 'self' 'nonce-" + nonce + "'", "img-src 'self' blob: data:", "font-src 'self'",
 		"connect-src 'self'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'", "require-trusted-types-for 'script'", "trusted-types 'none'",
 	}, "; ")
 }
 
-// nothing is the policy of answers that are no page.
+// nothing is the policy of answers that are not a page.
 const nothing = "default-src 'none'; frame-ancestors 'none'; sandbox"
 
-// withHeaders says to browsers what no answer of ours is for.
+// withHeaders sets the security headers of every answer.
 func withHeaders(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -48,8 +48,8 @@ func withHeaders(next http.Handler) http.Handler {
 	})
 }
 
-// index is the page. It has nothing of anybody, so it needs no cookie: one that is
-// sent to no other site's link could not come with the first request.
+// index serves the page. It has no private content, so it needs no cookie: a strict cookie would be missing when a link
+// of another site leads here.
 func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
 	text, err := assets.ReadFile("assets/index.html")
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(bytes.ReplaceAll(text, []byte(nonceMark), []byte(nonce)))
 }
 
-// packed are the assets as most browsers take them.
+// packed returns the compressed assets, which most browsers accept.
 var packed = sync.OnceValue(func() map[string][]byte {
 	all := map[string][]byte{}
 	files, _ := assets.ReadDir("assets")
@@ -77,7 +77,7 @@ var packed = sync.OnceValue(func() map[string][]byte {
 	return all
 })
 
-// asset is a file that the page is made of.
+// asset serves a file of the page.
 func (s *Server) asset(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	text, err := assets.ReadFile("assets/" + name)

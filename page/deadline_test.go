@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// timed is an answer whose connection has the deadline that the guard gives a request.
+// timed is an answer whose connection has the guard's deadline.
 type timed struct {
 	http.ResponseWriter
 	read time.Time
@@ -20,7 +20,7 @@ type timed struct {
 
 func (w *timed) SetReadDeadline(t time.Time) error { w.read = t; return nil }
 
-// watched is a body that comes while the deadline counts.
+// watched is a body that arrives before the deadline.
 type watched struct {
 	io.Reader
 	w *timed
@@ -32,11 +32,11 @@ func (b *watched) Read(p []byte) (int, error) {
 	return b.Reader.Read(p)
 }
 
-// TestTheGuardsDeadlineIsForTheRequestAlone: net/http ends a request whose deadline passes,
-// however much the server has still to do for it.
+// TestTheGuardsDeadlineIsForTheRequestAlone: net/http ends a request whose deadline passes, even while the server still
+// handles it.
 func TestTheGuardsDeadlineIsForTheRequestAlone(t *testing.T) {
 	s := &Server{door: newDoor("label", false)}
-	v := s.door.enter(s.door.key())
+	v := s.door.enter(s.door.key(), httptest.NewRequest(http.MethodPost, "/api/enter", nil))
 	require.NotNil(t, v)
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
 		w := &timed{httptest.NewRecorder(), time.Now()}

@@ -13,31 +13,30 @@ import (
 	"github.com/wisbox/wisbox/httpguard"
 )
 
-// tokenHeader is of every request beside the cookie. Cookies know no ports: another server of
-// this machine may get one. A page of another origin can neither read the token nor send the
-// header.
+// tokenHeader is required in every request besides the cookie. Cookies ignore ports: another server of this machine may
+// get one. A page of another origin can neither read the token nor send the header.
 const tokenHeader = "X-Wisbox-Token"
 
-// ticketParam is in place of the header in the URL of a download.
+// ticketParam replaces the header in the URL of a download.
 const ticketParam = "ticket"
 
 const (
-	maxVisitors = 32          // browsers that are in at once; one more takes the place of the oldest
-	maxTickets  = 16          // of a browser that weren't used; likewise
-	ticketTime  = time.Minute // in which a ticket is used
+	maxVisitors = 32          // maximum number of browsers signed in; a new one replaces the oldest
+	maxTickets  = 16          // unused ones of a browser; a new one replaces the oldest
+	ticketTime  = time.Minute // lifetime of a ticket
 )
 
-// door lets browsers in: a key that is good once becomes a cookie and a token.
+// door signs browsers in: a one-time key is exchanged for a cookie and a token.
 type door struct {
 	secure bool
-	label  string // of this server, in the name of its cookie
+	label  string // of this server, part of the name of its cookie
 
 	mu       sync.Mutex
 	next     string
 	visitors []*visitor // the oldest first
 }
 
-// visitor is a browser that is in, until its context ends.
+// visitor is a browser that is signed in, until its context ends.
 type visitor struct {
 	cookie, token string
 	in            context.Context
@@ -45,7 +44,7 @@ type visitor struct {
 	tickets       []ticket // the oldest first
 }
 
-// ticket lets in one download.
+// ticket authorizes one download.
 type ticket struct {
 	text  string
 	until time.Time
@@ -61,12 +60,17 @@ func (d *door) key() string {
 	return d.next
 }
 
-// enter uses the key up, and gives nothing for a wrong one.
-func (d *door) enter(key string) *visitor {
+// enter uses up the key, and returns nil for a wrong one. A browser that is already signed in stays the same visitor,
+// so its open streams continue.
+func (d *door) enter(key string, r *http.Request) *visitor {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !same(key, d.next) {
 		return nil
+	}
+	if v := d.of(r, func(v *visitor) bool { return same(r.Header.Get(tokenHeader), v.token) }); v != nil {
+		d.next = httpguard.NewToken()
+		return v
 	}
 	v := &visitor{cookie: httpguard.NewToken(), token: httpguard.NewToken()}
 	v.in, v.out = context.WithCancel(context.Background())
@@ -79,7 +83,7 @@ func (d *door) enter(key string) *visitor {
 	return v
 }
 
-// leave forgets a browser, and ends what it has open.
+// leave signs out a browser, and ends its open streams.
 func (d *door) leave(v *visitor) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -87,8 +91,8 @@ func (d *door) leave(v *visitor) {
 	d.visitors = slices.DeleteFunc(d.visitors, func(known *visitor) bool { return known == v })
 }
 
-// cookieName is this server's own: browsers send the cookies of a host to each of its ports. It
-// is the strictest that browsers keep: without TLS a name __Host- isn't taken.
+// cookieName returns this server's own name, since browsers send the cookies of a host to each of its ports. It has the
+// strictest prefix possible: without TLS browsers refuse __Host-.
 func (d *door) cookieName() string {
 	name := "wisbox-" + d.label
 	if d.secure {
@@ -101,13 +105,18 @@ func (d *door) cookie(v *visitor) *http.Cookie {
 	return &http.Cookie{Name: d.cookieName(), Value: v.cookie, Path: "/", HttpOnly: true, Secure: d.secure, SameSite: http.SameSiteStrictMode}
 }
 
-// known finds the browser that sends a request, by its cookie and its token; nil is a stranger.
+// known returns the browser that sent a request, by its cookie and its token, nil if it is unknown.
 func (d *door) known(r *http.Request) *visitor {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	return d.of(r, func(v *visitor) bool { return v.proves(r) })
+}
+
+// of finds the visitor with the request's cookie for whom proven returns true. The caller holds mu.
+func (d *door) of(r *http.Request, proven func(*visitor) bool) *visitor {
 	for _, c := range r.CookiesNamed(d.cookieName()) {
 		for _, v := range d.visitors {
-			if same(c.Value, v.cookie) && v.proves(r) {
+			if same(c.Value, v.cookie) && proven(v) {
 				return v
 			}
 		}
@@ -115,8 +124,8 @@ func (d *door) known(r *http.Request) *visitor {
 	return nil
 }
 
-// proves reports whether a request has the visitor's token: in the header, among the protocols
-// of a WebSocket, or as the ticket of a download, which is used up.
+// proves reports whether a request has the visitor's token, in the header or among the protocols of a WebSocket, or a
+// ticket for a download, which it uses up.
 func (v *visitor) proves(r *http.Request) bool {
 	if same(r.Header.Get(tokenHeader), v.token) {
 		return true
@@ -139,7 +148,7 @@ func (v *visitor) proves(r *http.Request) bool {
 	return at >= 0
 }
 
-// ticket is for one download.
+// ticket issues a ticket for one download.
 func (d *door) ticket(v *visitor) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -31,7 +31,7 @@ func ExampleListen() {
 	log.Fatal(server.Serve(ctx))
 }
 
-// dialer connects to one address, whatever the name.
+// dialer returns a dial function that always connects to one address.
 func dialer(addr string) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)

@@ -21,7 +21,7 @@ import (
 const (
 	pageOfDir = 1000     // entries of one answer
 	maxShown  = 2 << 20  // bytes of a text that the page shows
-	maxHex    = 16 << 10 // of a file that is no text
+	maxHex    = 16 << 10 // bytes of a file that is not text
 )
 
 // entry is a file, directory or link of a directory.
@@ -31,10 +31,10 @@ type entry struct {
 	Size   int64     `json:"size"`
 	Time   time.Time `json:"modified_at"`
 	Target string    `json:"target,omitempty"`
-	Odd    bool      `json:"odd,omitempty"` // its name is no UTF-8, so nothing here can name it
+	Odd    bool      `json:"odd,omitempty"` // its name is not UTF-8, so requests can't name it
 }
 
-// pathOf is the path that a request names, relative to the workspace.
+// pathOf returns the path that a request names, relative to the workspace.
 func pathOf(r *http.Request) (string, error) {
 	p := r.URL.Query().Get("path")
 	if p == "" {
@@ -87,11 +87,11 @@ func fileError(err error) error {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return tool.Errorf(tool.NotFound, "there is no such file any more; look at its directory again").Because(err)
+		return tool.Errorf(tool.NotFound, "the file is gone; list its directory again").Because(err)
 	case errors.Is(err, fs.ErrPermission):
 		return tool.Errorf(tool.Permission, "the file can't be read").Because(err)
 	}
-	return tool.Errorf(tool.NotRegular, "this is no file or directory that can be read here").Because(err)
+	return tool.Errorf(tool.NotRegular, "this is not a file or directory that can be read here").Because(err)
 }
 
 // openFile opens a regular file.
@@ -106,7 +106,7 @@ func openFile(s *wisbox.Session, r *http.Request) (fs.File, fs.FileInfo, error) 
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = tool.Errorf(tool.NotRegular, "%q is no regular file", p).In("path")
+		err = tool.Errorf(tool.NotRegular, "%q is not a regular file", p).In("path")
 	}
 	if err != nil {
 		return nil, nil, errors.Join(fileError(err), f.Close())
@@ -114,15 +114,15 @@ func openFile(s *wisbox.Session, r *http.Request) (fs.File, fs.FileInfo, error) 
 	return f, info, nil
 }
 
-// shown is a file as the page has it.
+// shown is a file as the page displays it.
 type shown struct {
 	Size int64  `json:"size"`
 	Kind string `json:"kind"`           // text, image, bytes
-	Type string `json:"type,omitempty"` // of an image
+	Type string `json:"type,omitempty"` // media type of an image
 	Text string `json:"text,omitempty"`
 	Hex  string `json:"hex,omitempty"` // the first bytes
 	Cut  bool   `json:"cut"`
-	Sum  string `json:"sha256,omitempty"` // of a whole text
+	Sum  string `json:"sha256,omitempty"` // of a complete text
 }
 
 func file(s *wisbox.Session, r *http.Request) (any, error) {
@@ -135,10 +135,10 @@ func file(s *wisbox.Session, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, fileError(err)
 	}
-	return show(head, info.Size()), nil
+	return show(head, info.Size(), r.URL.Query().Get("as") == "hex"), nil
 }
 
-func show(head []byte, size int64) shown {
+func show(head []byte, size int64, asBytes bool) shown {
 	out := shown{Size: size, Cut: len(head) > maxShown}
 	head = head[:min(len(head), maxShown)]
 	text := head
@@ -146,6 +146,8 @@ func show(head []byte, size int64) shown {
 		text = text[:len(text)-1]
 	}
 	switch kind := http.DetectContentType(head); {
+	case asBytes:
+		out.Kind = "bytes"
 	case kind == "image/png", kind == "image/jpeg", kind == "image/gif", kind == "image/webp":
 		out.Kind, out.Type = "image", kind
 	case utf8.Valid(text) && !strings.ContainsRune(string(text), 0):
@@ -164,7 +166,7 @@ func sumOf(text []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// save writes a text, unless the file isn't what the page had shown.
+// save writes a text, unless the file has changed since the page showed it.
 func save(s *wisbox.Session, r *http.Request) (any, error) {
 	var a struct {
 		Text string `json:"text"`
@@ -202,7 +204,7 @@ func unchanged(s *wisbox.Session, r *http.Request, was string) error {
 	return err
 }
 
-// raw is a file as a download.
+// raw serves a file as a download.
 func (s *Server) raw(w http.ResponseWriter, r *http.Request) {
 	err := s.with(r, func(session *wisbox.Session) error {
 		f, info, err := openFile(session, r)
@@ -212,14 +214,14 @@ func (s *Server) raw(w http.ResponseWriter, r *http.Request) {
 		defer f.Close()
 		out := &late{w: w, name: path.Base(info.Name()), kind: "application/octet-stream"}
 		if _, err = io.Copy(out, f); err == nil {
-			_, err = out.Write(nil) // of an empty file
+			_, err = out.Write(nil) // for an empty file
 		}
 		return err
 	})
 	s.ended(w, r, err)
 }
 
-// archive is a directory as a tar, as a download.
+// archive serves a directory as a tar download.
 func (s *Server) archive(w http.ResponseWriter, r *http.Request) {
 	err := s.with(r, func(session *wisbox.Session) error {
 		p, err := pathOf(r)
@@ -236,7 +238,7 @@ func (s *Server) archive(w http.ResponseWriter, r *http.Request) {
 	s.ended(w, r, err)
 }
 
-// patch is what differs, for git apply.
+// patch serves the differences as a patch for git apply.
 func (s *Server) patch(w http.ResponseWriter, r *http.Request) {
 	err := s.with(r, func(session *wisbox.Session) error {
 		out := &late{w: w, name: session.ID() + ".patch", kind: "application/octet-stream"}
@@ -249,8 +251,8 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request) {
 	s.ended(w, r, err)
 }
 
-// late begins a download with its first bytes: before them an error can still be said. A
-// reader that takes nothing for a while is given up, for it keeps the session open.
+// late begins a download with its first bytes: before them an error can still be reported. It gives up on a reader that
+// reads nothing for a while, because the download keeps the session open.
 type late struct {
 	w          http.ResponseWriter
 	name, kind string
@@ -268,7 +270,7 @@ func (l *late) Write(p []byte) (int, error) {
 	return n, cutShort(err)
 }
 
-// download says that what follows is for a file, and for nothing else.
+// download reports whether what follows is for a file, and for nothing else.
 func download(w http.ResponseWriter, name, kind string) {
 	disposition := mime.FormatMediaType("attachment", map[string]string{"filename": plain(name)})
 	if disposition == "" {
@@ -278,7 +280,7 @@ func download(w http.ResponseWriter, name, kind string) {
 	w.Header().Set("Content-Disposition", disposition)
 }
 
-// plain is a name without what could steer a header, a terminal or a file manager.
+// plain returns a name without what could steer a header, a terminal or a file manager.
 func plain(name string) string {
 	return strings.Map(func(c rune) rune {
 		if c == utf8.RuneError || c == '"' || c == '\\' || c == '/' || !strconv.IsPrint(c) {
@@ -297,8 +299,8 @@ func cutShort(err error) error {
 	return nil
 }
 
-// ended answers with the error of a download that hasn't begun; one that has is broken off,
-// so that nobody takes it for whole.
+// ended answers with the error of a download that hasn't begun. It aborts one that has, so that nobody takes it for
+// complete.
 func (s *Server) ended(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case err == nil:

@@ -1,11 +1,10 @@
-// Package page is wisbox in a browser, for the person whose machine it is: the sessions of a
-// state root, what their programs did, and the way back.
+// Package page shows wisbox in a browser to the user of the machine: the sessions of a state
+// root, the actions of their programs, and undo.
 //
-// It is a server with an origin of its own, a JSON API below api/ and a front end that is
-// embedded. The one-time URL gives its opener a cookie and a token; each request needs
-// both, and only pages of this origin have the token. Whatever programs wrote leaves it as
-// text in JSON, or as a download that no browser shows. It makes nothing by itself:
-// everything is done by a [wisbox.Manager] and stands in the sessions' logs.
+// It is a server with its own origin, a JSON API below api/ and an embedded front end. The one-time
+// URL gives its opener a cookie and a token; each request needs both, and only pages of this origin have the token. It
+// sends programs' texts and pictures as text in JSON, or as a download that browsers don't display. Everything goes
+// through a [wisbox.Manager] and is recorded in the sessions' logs.
 package page
 
 import (
@@ -33,32 +32,33 @@ type Options struct {
 	Manager *wisbox.Manager
 	// Store is the Manager's state root, whose logs are read.
 	Store *overlay.Store
-	// Session is what new sessions are made with where the page doesn't say otherwise. Its
-	// Deny is joined, its Limits count one by one, and its Allow and Mounts are left out:
-	// these are the page's alone.
+	// Session has the defaults of new sessions. Its Deny is added to the page's, each of its Limits is a default, and
+	// its Allow and Mounts are ignored: only the page sets them.
 	Session wisbox.SessionOptions
-	// AllowedRoots are the folders that new sessions may get copies of. Default none.
+	// AllowedRoots are the folders whose content new sessions may copy. Default none.
 	AllowedRoots []string
-	// Address is host:port. Default and "localhost:0": a free port of the loopback
-	// interface, at a name of this server alone. Beyond it a certificate is needed.
+	// Address is host:port. Default "localhost:0": a free port of the loopback interface, with a name of this server's
+	// own. Other interfaces require a certificate.
 	Address string
-	// URL is what browsers find the page by, where something in front passes requests
-	// on: https://host/prefix. Default: made of the address.
+	// URL is the page's URL for browsers, if a proxy in front passes on requests: https://host/prefix. Default: derived
+	// from the address.
 	URL string
+	// KeepNames refuses to rename sessions, because other clients know them by their names.
+	KeepNames bool
 	// CertFile and KeyFile are PEM files.
 	CertFile, KeyFile string
 	// Version is shown.
 	Version string
-	// Entered is called when the one-time URL was used, with the next one.
+	// Entered is called with the next one-time URL after the last one was used.
 	Entered func(next string)
-	// Log gets what is wrong with requests. Default none.
+	// Log gets errors of requests. Default none.
 	Log *slog.Logger
 }
 
 // Server serves the page. Its methods may be called from many goroutines at once.
 type Server struct {
 	opts      Options
-	label     string   // of this server alone, in its name and its cookie's
+	label     string   // unique to this server, part of its name and its cookie's
 	base      *url.URL // of the page, with a slash at its end
 	listeners []net.Listener
 	guard     *httpguard.Guard
@@ -66,7 +66,7 @@ type Server struct {
 	streams   streams
 }
 
-// Listen takes the address. Call [Server.Serve] then, or [Server.Close].
+// Listen listens on the address. Then call [Server.Serve] or [Server.Close].
 func Listen(opts *Options) (*Server, error) {
 	s := &Server{opts: *opts, label: newLabel()}
 	if s.opts.Log == nil {
@@ -90,17 +90,18 @@ func Listen(opts *Options) (*Server, error) {
 	return s, nil
 }
 
-// newLabel is what nobody guesses. It is longer than the number that names of sessions' ports
-// end with, see [ports.HostName].
+// newLabel returns an unguessable label. It is longer than the number at the end of the names of sessions' ports, see
+// [ports.HostName].
 func newLabel() string { return strings.ToLower(rand.Text()[:16]) }
 
-// listen takes both families of the loopback interface: a browser takes a name below
-// localhost for both, so nobody else may have the other one.
+// listen listens on both address families of the loopback interface: browsers resolve a name below localhost to both,
+// so no other server may have one of them.
 func listen(addr string, guard *httpguard.Options) ([]net.Listener, error) {
 	if addr == "" {
 		addr = "localhost:0"
 	}
-	if host, port, err := net.SplitHostPort(addr); err == nil && foundByBrowsers(host) {
+	if OnLoopback(addr) {
+		port := portIn(addr)
 		number, err := net.LookupPort("tcp", port)
 		if err != nil {
 			return nil, &net.AddrError{Err: "no TCP port", Addr: addr}
@@ -118,7 +119,13 @@ func listen(addr string, guard *httpguard.Options) ([]net.Listener, error) {
 	return []net.Listener{l}, nil
 }
 
-// foundByBrowsers reports whether a host is where they look for a name below localhost.
+// OnLoopback reports whether a page at this address, HOST:PORT, has a name below localhost if no URL is given.
+func OnLoopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	return err == nil && foundByBrowsers(host)
+}
+
+// foundByBrowsers reports whether browsers resolve names below localhost to this host.
 func foundByBrowsers(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return strings.EqualFold(host, "localhost") || err == nil && (addr.Unmap() == netip.AddrFrom4([4]byte{127, 0, 0, 1}) || addr == netip.IPv6Loopback())
@@ -161,7 +168,7 @@ func parseURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// origin is as browsers send it: without the scheme's own port.
+// origin returns the origin as browsers send it, without the scheme's default port.
 func origin(u *url.URL) string {
 	host := strings.ToLower(u.Host)
 	if own := map[string]string{"http": ":80", "https": ":443"}[u.Scheme]; strings.HasSuffix(host, own) {
@@ -170,13 +177,13 @@ func origin(u *url.URL) string {
 	return u.Scheme + "://" + host
 }
 
-// URL lets in one browser, once. It stays the same until it is used.
+// URL returns the one-time URL for signing in. It stays the same until it is used.
 func (s *Server) URL() string { return s.base.String() + "#key=" + s.door.key() }
 
-// Address is where the server listens.
+// Address returns the address on which the server listens.
 func (s *Server) Address() net.Addr { return s.listeners[0].Addr() }
 
-// Close gives the address up; Serve does so too.
+// Close stops listening, as Serve does.
 func (s *Server) Close() error {
 	var errs []error
 	for _, l := range s.listeners {
@@ -185,8 +192,8 @@ func (s *Server) Close() error {
 	return errors.Join(errs...)
 }
 
-// Serve serves until ctx ends, and leaves nothing open. Programs that terminals of the page
-// began go on in their sessions.
+// Serve serves until ctx ends, and leaves nothing open. Programs that were started in terminals of the page continue in
+// their sessions.
 func (s *Server) Serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -204,7 +211,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// handler is behind the guard: Host and Origin were looked at.
+// handler runs behind the guard, which has checked Host and Origin.
 func (s *Server) handler(ctx context.Context) http.Handler {
 	mux := http.NewServeMux()
 	s.routes(mux)
@@ -214,7 +221,7 @@ func (s *Server) handler(ctx context.Context) http.Handler {
 		return served
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, prefix+"/") { // else the server in front takes the prefix off
+		if strings.HasPrefix(r.URL.Path, prefix+"/") { // otherwise the proxy in front removes the prefix
 			http.StripPrefix(prefix, served).ServeHTTP(w, r)
 			return
 		}
@@ -222,14 +229,14 @@ func (s *Server) handler(ctx context.Context) http.Handler {
 	})
 }
 
-// streams are the requests under way: what they do to sessions ends before the server.
+// streams tracks the running requests, so that they end before the server.
 type streams struct {
 	mu   sync.Mutex
 	over bool
 	all  sync.WaitGroup
 }
 
-// bounded ends requests with ctx, those too that took their connection over.
+// bounded ends requests with ctx, also hijacked ones.
 func (s *streams) bounded(ctx context.Context, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.begin() {

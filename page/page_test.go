@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,7 +35,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// site is a server over a state root of its own, and a browser that isn't in yet.
+// site is a server with its own state root, and a browser that hasn't signed in yet.
 type site struct {
 	t       *testing.T
 	m       *wisbox.Manager
@@ -88,7 +89,7 @@ func newSite(t *testing.T, change ...func(*page.Options)) *site {
 	return s
 }
 
-// held is a manager whose session box is held by another one, as by another process.
+// held returns a manager whose session box is held by another one, as if by another process.
 func held(t *testing.T, holder *wisbox.Manager, root string) *wisbox.Manager {
 	t.Helper()
 	s, err := holder.Open(t.Context(), &wisbox.SessionOptions{Name: "box", Kept: true})
@@ -114,7 +115,7 @@ func held(t *testing.T, holder *wisbox.Manager, root string) *wisbox.Manager {
 	return m
 }
 
-// transport finds the page's name, as a browser does.
+// transport resolves the page's name, as a browser does.
 func (s *site) transport() *http.Transport {
 	return &http.Transport{DisableKeepAlives: true, DialContext: dialer(s.server.Address().String())}
 }
@@ -133,8 +134,8 @@ func keyOf(at string) string { return at[strings.Index(at, "#key=")+len("#key=")
 
 const tokenHeader = "X-Wisbox-Token"
 
-// do is one request; the browser sends its token, as its page does. header are names and values;
-// Host is the request's.
+// do sends one request with the browser's token, as its page does. header lists names and values; Host sets the
+// request's host.
 func (s *site) do(client *http.Client, method, path, body string, header ...string) (*http.Response, string) {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), method, s.base+path, strings.NewReader(body))
@@ -157,7 +158,7 @@ func (s *site) do(client *http.Client, method, path, body string, header ...stri
 	return res, string(got)
 }
 
-// ask is a request as the page makes it, which succeeds, and its answer.
+// ask sends a request like the page's that must succeed, and decodes the answer.
 func (s *site) ask(method, path, body string, into any) {
 	s.t.Helper()
 	res, got := s.do(s.browser, method, path, body, "Origin", s.origin())
@@ -167,7 +168,7 @@ func (s *site) ask(method, path, body string, into any) {
 	}
 }
 
-// refused is a request as the page makes it, which fails, and the kind of its error.
+// refused sends a request like the page's that must fail, and returns the kind of the error.
 func (s *site) refused(method, path, body string) string {
 	s.t.Helper()
 	res, got := s.do(s.browser, method, path, body)
@@ -182,14 +183,14 @@ func (s *site) refused(method, path, body string) string {
 
 func (s *site) origin() string { return "http://" + s.host }
 
-// box makes a session with steps, and a first file.
+// box creates a session with steps and a first file.
 func (s *site) box(name string) {
 	s.t.Helper()
 	s.ask("POST", "/api/sessions", fmt.Sprintf(`{"name":%q,"steps":true}`, name), nil)
 	s.ask("PUT", "/api/sessions/"+name+"/file?path=a.txt", `{"text":"one\n","was":""}`, nil)
 }
 
-// TestOnlyWhoHasTheKeyComesIn: once, and then by a cookie that no script sees.
+// TestOnlyWhoHasTheKeyComesIn, once, and then with a cookie that scripts can't see.
 func TestOnlyWhoHasTheKeyComesIn(t *testing.T) {
 	s := newSite(t)
 	first := s.server.URL()
@@ -220,8 +221,7 @@ func TestOnlyWhoHasTheKeyComesIn(t *testing.T) {
 	assert.Equal(t, http.StatusOK, res.StatusCode)
 }
 
-// TestOtherPagesChangeNothing: by a form, a script elsewhere, a name that was bound to this
-// machine, and with a stolen cookie alone.
+// TestOtherPagesChangeNothing, by a form, a foreign script, a rebound name, or a stolen cookie without the token.
 func TestOtherPagesChangeNothing(t *testing.T) {
 	s := newSite(t)
 	s.enter()
@@ -279,7 +279,7 @@ func TestOtherPagesChangeNothing(t *testing.T) {
 	assert.NoError(t, err, "and what was open has ended")
 }
 
-// TestATicketIsForOneDownload of the browser that asked for it.
+// TestATicketIsForOneDownload of the browser that requested it.
 func TestATicketIsForOneDownload(t *testing.T) {
 	s := newSite(t)
 	s.enter()
@@ -307,7 +307,7 @@ func TestATicketIsForOneDownload(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, res.StatusCode, "so many aren't kept")
 }
 
-// events is the stream of a session's calls.
+// events opens the stream of a session's calls.
 func (s *site) events(session string, after int) *http.Response {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, fmt.Sprintf("%s/api/sessions/%s/events?after=%d", s.base, session, after), nil)
@@ -318,7 +318,7 @@ func (s *site) events(session string, after int) *http.Response {
 	return res
 }
 
-// TestWhatBrowsersAreTold stands on every answer; scripts come from files alone.
+// TestWhatBrowsersAreTold: the headers are on every answer, and scripts come only from files.
 func TestWhatBrowsersAreTold(t *testing.T) {
 	s := newSite(t)
 	s.enter()
@@ -342,6 +342,21 @@ func TestWhatBrowsersAreTold(t *testing.T) {
 	assert.NotContains(t, text, "NONCE")
 	assert.NotRegexp(t, `(href|src)="(https?:|/)`, text, "addresses are relative: the page works below a prefix")
 	assert.NotContains(t, text, "style=")
+}
+
+// TestThePageIsSmall, counting everything that a browser loads, compressed.
+func TestThePageIsSmall(t *testing.T) {
+	s := newSite(t)
+	_, index := s.do(s.browser, "GET", "/", "")
+	all := len(index)
+	for _, at := range regexp.MustCompile(`(?:href|src)="(assets/[^"]+)"`).FindAllStringSubmatch(index, -1) {
+		res, sent := s.do(s.browser, "GET", "/"+at[1], "", "Accept-Encoding", "gzip")
+		require.Equal(t, "gzip", res.Header.Get("Content-Encoding"), at[1])
+		all += len(sent)
+	}
+	assert.Greater(t, all, 100_000)
+	assert.LessOrEqual(t, all, 300_000)
+	t.Logf("%d bytes", all)
 }
 
 // TestForeignNames of sessions, snapshots, calls and paths are refused.
@@ -375,7 +390,7 @@ func TestForeignNames(t *testing.T) {
 	assert.Equal(t, "invalid", s.refused("GET", "/api/sessions/box/log?before=x", ""))
 }
 
-// TestFoldersComeFromAllowedRootsAlone copies what is below one, and nothing else.
+// TestFoldersComeFromAllowedRootsAlone: only folders below one can be copied.
 func TestFoldersComeFromAllowedRootsAlone(t *testing.T) {
 	root := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(root, "f"), []byte("mine"), 0o600))
@@ -422,7 +437,7 @@ func TestNewSessionsKeepTheRestrictions(t *testing.T) {
 	assert.EqualValues(t, 64<<20, me.Limits.Memory, "the page shows what is left out")
 }
 
-// TestTheWayBack: a call, what it changed, undo, a snapshot and restore, as the page does it.
+// TestTheWayBack: a call, its changes, undo, a snapshot and restore, as the page does it.
 func TestTheWayBack(t *testing.T) {
 	s := newSite(t)
 	s.enter()
@@ -507,7 +522,7 @@ func TestTheWayBack(t *testing.T) {
 	assert.Len(t, list.Sessions, 1)
 }
 
-// TestHostileNamesAreDownloads: no name reaches a header as it is, nothing is shown inline.
+// TestHostileNamesAreDownloads: no name reaches a header unchanged, and nothing is displayed inline.
 func TestHostileNamesAreDownloads(t *testing.T) {
 	s := newSite(t)
 	s.enter()
@@ -556,7 +571,7 @@ func TestHostileNamesAreDownloads(t *testing.T) {
 	assert.NotEmpty(t, s.refused("GET", "/api/sessions/box/file?path=fifo", ""), "nobody waits for a writer")
 }
 
-// TestFilesAreShownByWhatTheyAre: text, four kinds of images, and bytes; SVG is a text.
+// TestFilesAreShownByWhatTheyAre: text, four kinds of images, and bytes; SVG counts as text.
 func TestFilesAreShownByWhatTheyAre(t *testing.T) {
 	s := newSite(t)
 	s.enter()
@@ -674,7 +689,7 @@ func TestLogsArePaged(t *testing.T) {
 	assert.Equal(t, "event: gap", first(calls-501), "a page that wasn't looked at misses no call: it reads the log again")
 }
 
-// TestTheTerminalOutlivesItsPage: a shell, its size, and what it wrote for the next page.
+// TestTheTerminalOutlivesItsPage: the next page gets the shell, its size and its earlier output.
 func TestTheTerminalOutlivesItsPage(t *testing.T) {
 	s := newSite(t, func(o *page.Options) { o.Manager = held(t, o.Manager, o.Store.Path()) })
 	s.enter()
@@ -730,7 +745,7 @@ func TestTheTerminalOutlivesItsPage(t *testing.T) {
 	s.ask("POST", "/api/sessions/box/rename", `{"name":"renamed"}`, nil)
 }
 
-// TestBehindAPrefix: something in front speaks TLS, and keeps or takes off the prefix.
+// TestBehindAPrefix: a proxy in front terminates TLS, and keeps or removes the prefix.
 func TestBehindAPrefix(t *testing.T) {
 	s := newSite(t, func(o *page.Options) { o.URL = "https://dev.example.com/a/b" })
 	assert.True(t, strings.HasPrefix(s.server.URL(), "https://dev.example.com/a/b/#key="), s.server.URL())
@@ -757,8 +772,8 @@ func TestBehindAPrefix(t *testing.T) {
 	assert.Error(t, err, "other machines need TLS")
 }
 
-// TestBothFamilies are the page's, wherever it listens on this machine: who had the other one
-// would be found by its name.
+// TestBothFamilies: the page has both families of the loopback interface, because browsers would find another server
+// there under its name.
 func TestBothFamilies(t *testing.T) {
 	for _, addr := range []string{"", "localhost:0", "LOCALHOST:0", "127.0.0.1:0", "[::1]:0", "[::ffff:127.0.0.1]:0"} {
 		server, err := page.Listen(&page.Options{Address: addr})

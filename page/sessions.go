@@ -16,14 +16,14 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// listed is a session of the list.
+// listed is a session in the list.
 type listed struct {
 	ID      string          `json:"id"`
 	Kept    bool            `json:"kept"`
 	State   string          `json:"state"` // opening, ready, paused, closing, lost
 	Created time.Time       `json:"created_at"`
 	Used    time.Time       `json:"used_at"`
-	Held    bool            `json:"held"` // something of it may run
+	Held    bool            `json:"held"` // its programs may run
 	Problem string          `json:"problem,omitempty"`
 	Image   string          `json:"image,omitempty"`
 	Limits  *sandbox.Limits `json:"limits,omitempty"`
@@ -61,7 +61,7 @@ func (s *Server) listedOf(e overlay.Entry) listed {
 	return l
 }
 
-// asked is a session that the page asks for. Sizes are in bytes, times in seconds.
+// asked is the page's request for a new session. Sizes are in bytes, times in seconds.
 type asked struct {
 	Name     string            `json:"name"`
 	Image    string            `json:"image"`
@@ -81,11 +81,14 @@ func (s *Server) create(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if len(a.Mounts) > 0 && len(s.opts.AllowedRoots) == 0 {
-		return nil, tool.Errorf(tool.Permission, "no folder may be copied in; start wisbox ui with --allow-root DIR").In("mounts")
+		return nil, tool.Errorf(tool.Permission, "no folder may be copied in; wisbox ui --allow-root DIR allows some").In("mounts")
 	}
 	o := s.opts.Session
 	o.Kept, o.Name, o.AutoSnapshot, o.Mounts, o.AllowedRoots = true, a.Name, a.Steps, a.Mounts, s.opts.AllowedRoots
 	o.Image, o.Template = cmp.Or(a.Image, o.Image), a.Template
+	if a.Template != "" {
+		o.Image = a.Image // otherwise the image with which the template's files were made
+	}
 	o.Limits = over(o.Limits, a.Limits)
 	o.Allow, o.Deny = a.Allow, slices.Concat(o.Deny, a.Deny)
 	o.TTL = cmp.Or(time.Duration(a.TTL)*time.Second, o.TTL)
@@ -97,7 +100,7 @@ func (s *Server) create(r *http.Request) (any, error) {
 	return named(made, r)
 }
 
-// over is what is set of the one limits, and of the others where it isn't.
+// over returns limits, with those of others in zero fields.
 func over(others, limits sandbox.Limits) sandbox.Limits {
 	return sandbox.Limits{
 		CPUs: cmp.Or(limits.CPUs, others.CPUs), Memory: cmp.Or(limits.Memory, others.Memory), PIDs: cmp.Or(limits.PIDs, others.PIDs),
@@ -106,7 +109,7 @@ func over(others, limits sandbox.Limits) sandbox.Limits {
 	}
 }
 
-// named leaves a session that was made, and returns its name.
+// named detaches from a new session, and returns its name.
 func named(s *wisbox.Session, r *http.Request) (any, error) {
 	return map[string]string{"id": s.ID()}, s.Close(context.WithoutCancel(r.Context()))
 }
@@ -119,13 +122,16 @@ func (s *Server) stop(r *http.Request) (any, error) {
 	return struct{}{}, s.opts.Manager.Stop(r.Context(), r.PathValue("id"))
 }
 
-// rename stops the session where nothing else speaks against it: one that runs bears its name.
+// rename stops the session if nothing else prevents the rename, because a running sandbox has the old name.
 func (s *Server) rename(r *http.Request) (any, error) {
 	var to struct {
 		Name string `json:"name"`
 	}
 	if err := read(r, &to); err != nil {
 		return nil, err
+	}
+	if s.opts.KeepNames {
+		return nil, tool.Errorf(tool.Unsupported, "sessions of this server can't be renamed: its clients know them by their names; fork it under another name")
 	}
 	id := r.PathValue("id")
 	err := s.opts.Manager.Rename(r.Context(), id, to.Name)
@@ -168,9 +174,9 @@ func kill(s *wisbox.Session, r *http.Request) (any, error) {
 	return s.SignalProcess(r.Context(), r.PathValue("p"), "KILL")
 }
 
-const maxProblems = 100 // of a log that the page names
+const maxProblems = 100 // of a log that the page lists
 
-// verify looks whether both logs are what was written.
+// verify checks both logs for changes.
 func (s *Server) verify(r *http.Request) (any, error) {
 	calls, err := s.opts.Store.VerifyLog(r.PathValue("id"))
 	if err != nil {
@@ -188,7 +194,7 @@ func (s *Server) verify(r *http.Request) (any, error) {
 
 func network(s *wisbox.Session, r *http.Request) (any, error) { return s.Egress(r.Context()) }
 
-// rules adds to those of a session.
+// rules adds rules to a session.
 func rules(s *wisbox.Session, r *http.Request) (any, error) {
 	var more struct {
 		Allow []string `json:"allow"`

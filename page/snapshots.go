@@ -13,16 +13,16 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// maxPatch is what the page shows of a patch, in bytes. The rest is in the download.
+// maxPatch is the maximum number of bytes of a patch that the page shows. The download has all of it.
 const maxPatch = 2 << 20
 
-// kept is a snapshot, as snapshot_list has it.
+// kept is a snapshot in the form of snapshot_list.
 type kept struct {
 	ID   string `json:"snapshot_id"`
 	Call string `json:"call,omitempty"`
 }
 
-// call has a tool do it, and returns its answer as JSON.
+// call calls a tool, and returns its answer as JSON.
 func call(s *wisbox.Session, r *http.Request, name string, args any) (json.RawMessage, error) {
 	raw, err := json.Marshal(args)
 	if err != nil {
@@ -63,7 +63,7 @@ func restore(s *wisbox.Session, r *http.Request) (any, error) {
 	return call(s, r, "snapshot_restore", a)
 }
 
-// steps are the last calls that can be undone, the latest first.
+// steps returns the last calls that can be undone, the latest first.
 func steps(s *wisbox.Session, r *http.Request) (any, error) {
 	all, err := s.Steps(r.Context(), 0)
 	return map[string]any{"steps": all}, err
@@ -79,7 +79,7 @@ func undo(s *wisbox.Session, r *http.Request) (any, error) {
 	return s.Undo(r.Context(), a.Call)
 }
 
-// compared is what differs, with as much of the patch as the page shows.
+// compared holds the differences, and the beginning of the patch.
 type compared struct {
 	*wisbox.Diff
 	Patch string `json:"patch"`
@@ -104,7 +104,7 @@ func compare(s *wisbox.Session, r *http.Request, opts *wisbox.DiffOptions) (any,
 	return compared{d, strings.ToValidUTF8(out.String(), string(utf8.RuneError)), out.over}, nil
 }
 
-// cut keeps the beginning of what is written.
+// cut keeps the beginning of the written data.
 type cut struct {
 	bytes.Buffer
 	left int
@@ -120,7 +120,7 @@ func (c *cut) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// step is what the call of the path changed: from its step to the next one.
+// step returns the changes by the call in the path, from its step to the next one.
 func step(s *wisbox.Session, r *http.Request) (any, error) {
 	raw, err := call(s, r, "snapshot_list", struct{}{})
 	var all struct {

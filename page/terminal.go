@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	protocol    = "wisbox" // of the WebSocket; beside it the page names its token
-	maxKeys     = 1 << 20  // bytes of one message, as of a text that is pasted
-	terminalTag = "page"   // of processes that the page began
+	protocol    = "wisbox" // of the WebSocket; the page also sends its token
+	maxKeys     = 1 << 20  // bytes of one message, e.g. of pasted text
+	terminalTag = "page"   // tag of processes that the page started
 	waitForView = 2 * time.Second
 )
 
-// said is a text message: of the page its window's size, of the server the process that
-// the terminal is of, how that ended, or what went wrong. Other messages are bytes.
+// said is a text message: from the page its window's size, from the server the terminal's process, its end, or an
+// error. Other messages are bytes.
 type said struct {
 	Resize  *sandbox.WinSize `json:"resize,omitempty"`
 	Process string           `json:"process,omitempty"`
@@ -33,11 +33,11 @@ type said struct {
 	Error   *tool.Error      `json:"error,omitempty"`
 }
 
-// terminal joins a WebSocket with a process of the session: the one of ?process=, with what
-// it wrote before, or a new shell. The process goes on without it.
+// terminal connects a WebSocket to a process of the session: the one of ?process=, with its earlier output, or a new
+// shell. The process continues without it.
 func (s *Server) terminal(w http.ResponseWriter, r *http.Request) {
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{
-		Subprotocols: []string{protocol}, InsecureSkipVerify: true, // the guard looked at the origin
+		Subprotocols: []string{protocol}, InsecureSkipVerify: true, // the guard has checked the origin
 	})
 	if err != nil {
 		return
@@ -54,7 +54,7 @@ func (s *Server) terminal(w http.ResponseWriter, r *http.Request) {
 	t.listening.Wait()
 }
 
-// terminal is one that a page shows.
+// terminal is a terminal that a page shows.
 type terminal struct {
 	conn      *websocket.Conn
 	size      sandbox.WinSize
@@ -72,9 +72,9 @@ func sizeOf(r *http.Request) sandbox.WinSize {
 	return sandbox.WinSize{Cols: number("cols", 80), Rows: number("rows", 24)}
 }
 
-// run ends with the process, the page or the session.
+// run runs until the process, the page or the session ends.
 func (t *terminal) run(ctx context.Context, s *wisbox.Session, process string) error {
-	open := ctx // a read whose context ends breaks the connection off
+	open := ctx // a read whose context ends breaks the connection
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	fresh := process == ""
@@ -87,7 +87,7 @@ func (t *terminal) run(ctx context.Context, s *wisbox.Session, process string) e
 		process = begun.ProcessID
 	}
 	if err := t.say(said{Process: process}); err != nil {
-		if fresh { // the page tries again, and never learns of this one
+		if fresh { // the page tries again, and never learns of this process
 			_, failed := s.SignalProcess(context.WithoutCancel(ctx), process, "KILL")
 			err = errors.Join(err, failed)
 		}
@@ -118,7 +118,7 @@ func (t *terminal) run(ctx context.Context, s *wisbox.Session, process string) e
 	return err
 }
 
-// listen passes on what the page sends, until it leaves.
+// listen passes on the page's messages, until it disconnects.
 func (t *terminal) listen(ctx context.Context, to *wisbox.Attachment, typed *io.PipeWriter) error {
 	for {
 		kind, raw, err := t.conn.Read(ctx)

@@ -14,9 +14,9 @@ import (
 
 const (
 	pageOfLog = 500                    // records of one answer
-	lookEvery = 250 * time.Millisecond // at the log, for those who watch it
-	maxSilent = 15 * time.Second       // of a stream, before a line that says nothing
-	writeTime = 30 * time.Second       // for what a stream sends at once
+	lookEvery = 250 * time.Millisecond // interval of checking the log for watchers
+	maxSilent = 15 * time.Second       // silence of a stream before it sends an empty line
+	writeTime = 30 * time.Second       // time limit for one write of a stream
 )
 
 // records are a part of a log, the oldest first. First and Last are their numbers in it.
@@ -31,7 +31,7 @@ func (p *records) add(line []byte) error {
 		Seq int64 `json:"seq"`
 	}
 	if err := json.Unmarshal(line, &link); err != nil || link.Seq == 0 {
-		return nil // one that waits for its place in the chain
+		return nil // it waits for its place in the chain
 	}
 	p.Records = append(p.Records, slices.Clone(line))
 	if p.First == 0 {
@@ -41,12 +41,12 @@ func (p *records) add(line []byte) error {
 	return nil
 }
 
-// log is the last records, or with ?before= those before a number.
+// log returns the last records, or with ?before= those before a number.
 func (s *Server) log(r *http.Request) (any, error) {
 	return pageOf(r, s.opts.Store.LastLog)
 }
 
-// connections is log for what programs connected to.
+// connections is like log for the connections of programs.
 func (s *Server) connections(r *http.Request) (any, error) {
 	return pageOf(r, s.opts.Store.LastEgressLog)
 }
@@ -78,8 +78,8 @@ func pageOf(r *http.Request, last func(id string, n int, each func([]byte) error
 	return all, err
 }
 
-// events sends each new record of the log as it comes, from the one after ?after=. Where that
-// is more than a page of the log, its one event is gap: read the log again.
+// events sends each new record of the log, starting after ?after=. If these are more than a page of the log, it sends a
+// single event gap: then the page reads the log again.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
 	after, err := strconv.ParseInt(r.URL.Query().Get("after"), 10, 64)
@@ -117,11 +117,11 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// errGap is that of a stream behind which more has come than one answer has.
+// errGap is the error of a stream that lags by more records than one answer has.
 var errGap = errors.New("too many records for a stream")
 
-// news sends what came after a record, and returns the number of the last one. It sends all of
-// it or, where that is more than a page of the log, nothing.
+// news sends the records after one, and returns the number of the last. If they are more than a page of the log, it
+// sends none.
 func (s *Server) news(id string, after int64, out *stream) (int64, error) {
 	end := records{}
 	if err := s.opts.Store.LastLog(id, 1, end.add); err != nil {
@@ -138,7 +138,7 @@ func (s *Server) news(id string, after int64, out *stream) (int64, error) {
 	switch {
 	case err != nil:
 		return after, err
-	case fresh.First > after+1: // more came between the two looks
+	case fresh.First > after+1: // more came between the two reads
 		return after, errGap
 	}
 	for i, line := range fresh.Records {
@@ -153,7 +153,7 @@ func (s *Server) news(id string, after int64, out *stream) (int64, error) {
 	return fresh.Last, nil
 }
 
-// stream is an answer that goes on.
+// stream is an answer that continues.
 type stream struct {
 	w    http.ResponseWriter
 	ctl  *http.ResponseController
@@ -173,7 +173,7 @@ func (s *stream) send(text string) error {
 	return s.ctl.Flush()
 }
 
-// keepAlive finds out that nobody reads any more.
+// keepAlive detects that nobody reads any more.
 func (s *stream) keepAlive() error {
 	if time.Since(s.said) < maxSilent {
 		return nil

@@ -15,10 +15,10 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// goneTimeout is for the programs of a lost connection to end.
+// goneTimeout is the time for the programs of a lost connection to end.
 const goneTimeout = time.Second
 
-// connection makes the handle on the container's agent.
+// connection returns the handle on the container's agent.
 func (s *Sandbox) connection() *resident.Agent {
 	return resident.New(&resident.Options{
 		Link: s.link(), Explain: s.diagnose, Check: s.isOurs, Revive: s.revive,
@@ -26,7 +26,7 @@ func (s *Sandbox) connection() *resident.Agent {
 	})
 }
 
-// link is the way to the agent. gVisor's processes are none of the host's.
+// link returns the way to the agent. gVisor's processes aren't visible on the host.
 func (s *Sandbox) link() resident.Link {
 	relayed := resident.Relayed{Exec: s.relay}
 	if s.b.isGVisor() {
@@ -40,15 +40,18 @@ func (s *Sandbox) relay(ctx context.Context, argv []string) (io.ReadWriteCloser,
 	return s.b.exec(ctx, s.name, execConfig{Cmd: argv, User: "0:0", WorkingDir: "/"})
 }
 
-// firstPID is the container's first process among this machine's, if it is one of
-// this machine's: behind a socket in the file system is a service that sees our files.
+// firstPID returns the host's process ID of the container's first process, if the container runs on
+// this machine: a service behind a socket in the file system sees our files.
 func (s *Sandbox) firstPID(ctx context.Context) (int, error) {
 	if s.isFar(ctx) {
 		return 0, fmt.Errorf("%w: the service may be on another machine", resident.ErrNoWay)
 	}
-	data, err := s.b.inspect(ctx, s.name)
-	if err != nil {
-		return 0, err
+	data := s.seen.Swap(nil)
+	if data == nil {
+		var err error
+		if data, err = s.b.inspect(ctx, s.name); err != nil {
+			return 0, err
+		}
 	}
 	if err := running(data, nil); err != nil {
 		return 0, err
@@ -56,8 +59,8 @@ func (s *Sandbox) firstPID(ctx context.Context) (int, error) {
 	return data.State.Pid, nil
 }
 
-// isOurs compares the workspace that an agent sees with the one that was given: a
-// service on another machine, or in another mount namespace, has something else there.
+// isOurs checks that the agent sees the given workspace: a service on another machine, or in another
+// mount namespace, has a different directory at that path.
 func (s *Sandbox) isOurs(hello agent.Hello) error {
 	if s.b.isGVisor() {
 		return nil // its kernel numbers files itself; the mount's source is compared
@@ -68,8 +71,8 @@ func (s *Sandbox) isOurs(hello agent.Hello) error {
 	return nil
 }
 
-// diagnose finds out why the agent could not be reached: a container that is gone is
-// sandbox.ErrLost, to be made again.
+// diagnose finds out why the agent could not be reached. A container that is gone is sandbox.ErrLost,
+// so that it is created again.
 func (s *Sandbox) diagnose(ctx context.Context, cause error) error {
 	s.b.log.Warn("agent not reached", "sandbox", s.spec.ID, "error", cause)
 	if ctx.Err() != nil {
@@ -88,7 +91,7 @@ func (s *Sandbox) diagnose(ctx context.Context, cause error) error {
 	return explain(ctx, "reach the sandbox's agent", cause)
 }
 
-// running is an error for a container in which no program can be started.
+// running returns an error for a container in which no program can be started.
 func running(data *define.InspectContainerData, cause error) error {
 	if healthy(data) {
 		return nil
@@ -96,9 +99,9 @@ func running(data *define.InspectContainerData, cause error) error {
 	return fail(sandbox.ErrLost, cause, "the container is %s", data.State.Status)
 }
 
-// revive makes the container fit for another connection after one was lost: it runs. The
-// agent says hello when what the lost one ran has ended. One that is reached by a relay may
-// not have heard of the loss: where programs are left then, the container is started again.
+// revive prepares the container for a new connection after one was lost. The agent says hello once the
+// programs of the lost connection have ended. An agent behind a relay may not have noticed the loss: if
+// programs are left then, the container is restarted.
 func (s *Sandbox) revive(ctx context.Context, lost error) error {
 	data, err := s.b.inspect(ctx, s.name)
 	switch {
@@ -119,7 +122,7 @@ func (s *Sandbox) revive(ctx context.Context, lost error) error {
 	return s.restart(ctx)
 }
 
-// isFar reports whether the agent's process is none of this machine's.
+// isFar reports whether the agent's process isn't one of this machine.
 func (s *Sandbox) isFar(ctx context.Context) bool {
 	e, err := s.b.engine(ctx)
 	return err != nil || e.conn.URI.Scheme != "unix" || s.b.isGVisor()
@@ -142,7 +145,7 @@ func (s *Sandbox) restart(ctx context.Context) error {
 }
 
 // emptied waits a moment until only the agent's own processes are left, which are those
-// with capabilities. What it can't see counts as left.
+// with capabilities. A process that it can't see counts as left.
 func (s *Sandbox) emptied(ctx context.Context) bool {
 	for deadline := time.Now().Add(goneTimeout); ; {
 		var top struct{ Processes [][]string }
@@ -160,7 +163,7 @@ func (s *Sandbox) emptied(ctx context.Context) bool {
 	}
 }
 
-// programs are those of a list that have no capability.
+// programs returns the processes of a list that have no capability.
 func programs(processes [][]string) (left [][]string) {
 	for _, p := range processes {
 		if len(p) == 0 || p[0] == "none" {

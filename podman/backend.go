@@ -16,8 +16,8 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// Backend makes and finds sandboxes in one Podman service. Its methods may be
-// called from many goroutines.
+// Backend creates and finds sandboxes in one Podman service. Its methods may be called from many
+// goroutines at once.
 type Backend struct {
 	opts    Options
 	log     *slog.Logger
@@ -35,8 +35,8 @@ var _ sandbox.Backend = (*Backend)(nil)
 
 var validID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`) })
 
-// New makes a Backend. It touches neither network nor disk: Podman is found, or
-// started, by the first call that needs it, which may then take seconds once.
+// New returns a Backend. It uses neither network nor disk: the first call that needs Podman finds or
+// starts it, which may take seconds once.
 func New(_ context.Context, opts *Options) (*Backend, error) {
 	o := opts.withDefaults()
 	if !validID().MatchString(o.Root) {
@@ -55,7 +55,7 @@ func newBackend(o Options, isolation sandbox.Isolation) *Backend {
 	}
 }
 
-// Close gives up the connections. Sandboxes and the private services stay.
+// Close closes the connections. Sandboxes and the private services stay.
 func (b *Backend) Close() error {
 	if e := b.eng.Load(); e != nil {
 		b.forget(e)
@@ -66,8 +66,7 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// do makes a request of whatever service is in use; one that is gone is found,
-// or started, again.
+// do sends a request to the service in use. If that is gone, it finds or starts one again.
 func (b *Backend) do(ctx context.Context, r request) error {
 	e, err := b.engine(ctx)
 	if err != nil {
@@ -98,8 +97,8 @@ const (
 	labelAgent   = "wisbox.agent"   // agentVersion of who made it
 )
 
-// agentVersion is what the containers' agents speak. One that has another, or none as
-// before there was a native agent, is made again over the same files.
+// agentVersion is the protocol version of the containers' agents. A container with another version, or
+// with none, is created again over the same files.
 var agentVersion = strconv.Itoa(wire.Version)
 
 func (b *Backend) name(id string) string { return "wisbox-" + b.opts.Root + "-" + id }
@@ -108,7 +107,7 @@ func containerPath(name, rest string) string {
 	return "/containers/" + url.PathEscape(name) + rest
 }
 
-// List gives the sandboxes of this state root, running or not, without Limits.
+// List returns the sandboxes of this state root, running or not, without Limits.
 func (b *Backend) List(ctx context.Context) ([]sandbox.Info, error) {
 	var found []listed
 	query := url.Values{"all": {"true"}, "filters": {`{"label":["` + labelRoot + "=" + b.opts.Root + `"]}`}}
@@ -125,8 +124,7 @@ func (b *Backend) List(ctx context.Context) ([]sandbox.Info, error) {
 	return out, nil
 }
 
-// Remove ends a sandbox by ID and returns when nothing of it is left. One that
-// is not there is no error.
+// Remove removes a sandbox by ID and returns when nothing of it is left. An unknown ID is not an error.
 func (b *Backend) Remove(ctx context.Context, id string) error {
 	if !validID().MatchString(id) {
 		return fail(sandbox.ErrInvalid, nil, "a sandbox ID must match %s", validID())
@@ -134,7 +132,7 @@ func (b *Backend) Remove(ctx context.Context, id string) error {
 	return b.remove(ctx, b.name(id))
 }
 
-// owns keeps us away from a container that only bears one of our names.
+// owns reports whether a container is ours, and doesn't just have one of our names.
 func (b *Backend) owns(labels map[string]string, id string) bool {
 	return labels[labelRoot] == b.opts.Root && labels[labelSandbox] == id
 }

@@ -16,12 +16,12 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// ociManifest must be named: without a format the service finds no layer of an earlier
-// build, which has one.
+// ociManifest must be given: without a format, the service doesn't find the layers of an earlier build,
+// which has one.
 const ociManifest = "application/vnd.oci.image.manifest.v1+json"
 
-// BuildImage builds a Containerfile of a tar archive and tags the result. When ctx ends
-// the build ends, where the service is our own with the step that it is at.
+// BuildImage builds the Containerfile in a tar archive and tags the result. If ctx ends, the build ends,
+// and if the service is our own so does the current step.
 func (b *Backend) BuildImage(ctx context.Context, contextTar io.Reader, build sandbox.ImageBuild) error {
 	file := cmp.Or(build.File, "Containerfile")
 	query := url.Values{
@@ -61,7 +61,7 @@ func (b *Backend) BuildImage(ctx context.Context, contextTar io.Reader, build sa
 	return nil
 }
 
-// build does one build, whose service end stops, if it has one for itself.
+// build runs one build. end stops the build's service, if it has its own.
 func (e *engine) build(ctx context.Context, r request, end func()) error {
 	if !e.alone {
 		return e.transfer(ctx, r)
@@ -74,10 +74,10 @@ func (e *engine) build(ctx context.Context, r request, end func()) error {
 	return err
 }
 
-// period is the time in microseconds of which a step's processors are a share.
+// period is the period in microseconds of the processor quota of a step.
 const period = 100_000
 
-// bound says what RUN steps may have.
+// bound sets the limits of RUN steps.
 func bound(query url.Values, build sandbox.ImageBuild) {
 	if build.NoNetwork { // a namespace of its own, in which nothing is set up
 		query.Set("networkmode", "NetworkDisabled")
@@ -93,13 +93,13 @@ func bound(query url.Values, build sandbox.ImageBuild) {
 	}
 }
 
-// pulling is how Podman says which image a FROM line could not get.
+// pulling matches Podman's error for an image of a FROM line that it could not pull.
 var pulling = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?:initializing source docker://|pulling image "?(?:docker://)?|short-name "?|reading manifest \S+ in )([A-Za-z0-9][\w.:/@-]*\w)`)
 })
 
-// buildError is for the person who wrote the Containerfile: the words are Podman's
-// own, of a base image's registry ours.
+// buildError returns an error for the author of the Containerfile. Its text is Podman's own, except for
+// errors of a base image's registry.
 func buildError(err error) *Error {
 	text := apiText(err)
 	m := pulling().FindStringSubmatch(text)
@@ -112,10 +112,10 @@ func buildError(err error) *Error {
 	return fail(sandbox.ErrInvalid, err, "Containerfile: %s; change that, and build again", text)
 }
 
-// baseError is about an image of a FROM line.
+// baseError returns the error for an image of a FROM line.
 func baseError(ref string, err error) *Error {
 	if registryOf(ref) == "localhost" {
-		return fail(sandbox.ErrUnavailable, err, "Containerfile: the image %s is not there; %s", ref, howToGet(ref))
+		return fail(sandbox.ErrUnavailable, err, "Containerfile: image %s not found; %s", ref, howToGet(ref))
 	}
 	known := pullError(ref, err)
 	if known != nil {
@@ -126,13 +126,13 @@ func baseError(ref string, err error) *Error {
 
 const maxBuildError = 2000 // bytes of Podman's words that are shown
 
-// noise is what Podman's words have beside the sense: where the service unpacked the
-// context, and the Go values of its parser.
+// noise matches irrelevant parts of Podman's texts: the path where the service unpacked the context, and
+// Go values of its parser.
 var noise = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`checking on sources under "[^"]*": |/[\w./-]*libpod_builder\d+/build/?|&imagebuilder\.Step\{.*|^error `)
 })
 
-// apiText is what the service said, on one line.
+// apiText returns the service's error text on one line.
 func apiText(err error) string {
 	text := err.Error()
 	if api := (*apiError)(nil); errors.As(err, &api) {

@@ -15,8 +15,9 @@ const (
 	maxSpare = 2 << 30                // bytes that stay free for the host
 )
 
-// boundDisk ends a build's context when the store's file system has lost so many bytes, or
-// has less than a twentieth free, or than 2 GiB if that is more. cause is why, or nil.
+// boundDisk ends a build's context when the free space of the store's file system has shrunk by most
+// bytes, or is less than a twentieth of its size or 2 GiB, whichever is smaller. cause returns the
+// reason, or nil.
 func boundDisk(ctx context.Context, store string, most int64) (_ context.Context, cause func() error, stop func()) {
 	first, _, err := space(store)
 	if most <= 0 || store == "" || err != nil { // the store is on another machine
@@ -62,7 +63,7 @@ func checkSpace(store string, first uint64, most int64) error {
 	return nil
 }
 
-// space is that of a directory's file system, in bytes.
+// space returns the space of a directory's file system, in bytes.
 func space(dir string) (free, total uint64, err error) {
 	var st unix.Statfs_t
 	err = unix.Statfs(dir, &st)

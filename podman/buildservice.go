@@ -18,10 +18,9 @@ const (
 	buildLook = 10 * time.Millisecond // between two looks at what a build that ends still does
 )
 
-// builder is the service that does one build. Podman goes on with a RUN step when its
-// client leaves; only a signal to the service ends the step. So a build by our own
-// service has a process for itself, which end stops. A service that isn't ours does
-// the build itself, and may go on with a step; so does one whose client was killed.
+// builder returns the service for one build. Podman continues a RUN step when its client leaves; only a
+// signal to the service ends the step. So a build by our own service gets a separate process, which end
+// stops. A service that isn't ours runs the build itself, and may continue a step.
 func (b *Backend) builder(ctx context.Context) (e *engine, end func(), err error) {
 	if e, err = b.living(ctx); err != nil || !e.own {
 		return e, func() {}, err
@@ -30,7 +29,7 @@ func (b *Backend) builder(ctx context.Context) (e *engine, end func(), err error
 	if err != nil {
 		return nil, nil, err
 	}
-	s.idle = buildIdle
+	s.idle, s.ours = buildIdle, true
 	startCtx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	one, stop, err := s.startForOne(startCtx)
@@ -41,7 +40,7 @@ func (b *Backend) builder(ctx context.Context) (e *engine, end func(), err error
 	return one, stop, nil
 }
 
-// startForOne starts a service that nobody else finds.
+// startForOne starts a service that no other process finds.
 func (s *service) startForOne(ctx context.Context) (*engine, func(), error) {
 	lock, err := s.lock(ctx)
 	if err != nil {
@@ -74,8 +73,8 @@ func (s *service) startForOne(ctx context.Context) (*engine, func(), error) {
 	return e, func() { stop(); e.close() }, nil
 }
 
-// endBuild stops a build's service, and what the service leaves: a signal that comes
-// just as a RUN step begins ends who watches the step, and not the step.
+// endBuild stops a build's service and its remaining processes: a signal at the very beginning of a RUN
+// step ends only the process that watches the step.
 func endBuild(service *os.Process, exited <-chan error) {
 	left := descendants{}
 	defer left.kill()

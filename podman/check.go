@@ -11,7 +11,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// check refuses what no container can be made from.
+// check refuses a Spec from which no container can be created.
 func check(spec sandbox.Spec) (dirPin, error) {
 	switch l := spec.Limits; {
 	case !validID().MatchString(spec.ID):
@@ -45,7 +45,7 @@ func check(spec sandbox.Spec) (dirPin, error) {
 	return pin, nil
 }
 
-// dirPin is which directory a path meant.
+// dirPin identifies the directory that a path led to.
 type dirPin struct{ dev, ino uint64 }
 
 func pinDir(path string) (dirPin, error) {
@@ -60,14 +60,14 @@ func pinDir(path string) (dirPin, error) {
 	return dirPin{uint64(st.Dev), st.Ino}, nil
 }
 
-// checkCmd refuses what breaks a rule of [sandbox.Cmd], whoever would run it.
+// checkCmd refuses a Cmd that breaks a rule of [sandbox.Cmd].
 func checkCmd(cmd sandbox.Cmd) error {
 	nul := func(s string) bool { return strings.ContainsRune(s, 0) }
 	switch c := cmd.Capture; {
 	case (len(cmd.Argv) > 0) == (cmd.Python != nil):
 		return fail(sandbox.ErrInvalid, nil, "exactly one of argv and python is needed")
 	case slices.ContainsFunc(cmd.Argv, nul) || nul(cmd.Dir):
-		return fail(sandbox.ErrInvalid, nil, "an argument or the directory holds a NUL")
+		return fail(sandbox.ErrInvalid, nil, "an argument or the directory has a NUL")
 	case cmd.Dir != "" && !filepath.IsAbs(cmd.Dir) && !filepath.IsLocal(cmd.Dir):
 		return fail(sandbox.ErrInvalid, nil, "a directory must stay in the workspace, or be absolute")
 	case slices.ContainsFunc(cmd.Env, func(kv string) bool { return !variable(kv) }):

@@ -20,7 +20,7 @@ import (
 
 var _ sandbox.Accompanied = (*Sandbox)(nil)
 
-// Labels of companions, beside those of their sandbox.
+// Labels of companions, in addition to those of their sandbox.
 const (
 	labelCompanion = "wisbox.companion" // its name
 	labelBeside    = "wisbox.beside"    // the start of the sandbox whose network it is in
@@ -76,15 +76,15 @@ func (s *Sandbox) hasCompany(ctx context.Context) error {
 	return err
 }
 
-// makeRoom lets namespaces be made in the sandbox's user namespace, where none is needed
-// otherwise. Programs still can't: that takes a capability.
+// makeRoom raises the limit on namespaces in the sandbox's user namespace, where otherwise none is
+// needed. Programs still can't create any, since that takes a capability.
 func (s *Sandbox) makeRoom(ctx context.Context, main *define.InspectContainerData, containers int64) {
 	if err := boundUser(ctx, main.State.Pid, containers); err != nil { // then nothing bounds them
 		s.b.log.Info("the namespaces of services", "sandbox", s.spec.ID, "error", err)
 	}
 }
 
-// ofService says of which service an error is.
+// ofService adds the service's name to an error.
 func ofService(c sandbox.Companion, err error) error {
 	if ours, ok := errors.AsType[*Error](err); ok {
 		return fail(ours.Kind, ours.Cause, "service %s: %s", c.Name, ours.Msg)
@@ -92,12 +92,12 @@ func ofService(c sandbox.Companion, err error) error {
 	return err
 }
 
-// withPort has the port from the image where none was given.
+// withPort sets the port from the image if none was given.
 func (s *Sandbox) withPort(ctx context.Context, c sandbox.Companion) (sandbox.Companion, error) {
 	image, err := s.b.inspectImage(ctx, c.Image)
 	switch {
 	case isNotFound(err):
-		return c, fail(sandbox.ErrUnavailable, err, "service %s: the image %s is not there; %s", c.Name, c.Image, howToGet(c.Image))
+		return c, fail(sandbox.ErrUnavailable, err, "service %s: image %s not found; %s", c.Name, c.Image, howToGet(c.Image))
 	case err != nil:
 		return c, explain(ctx, "look at the image", err)
 	}
@@ -112,12 +112,12 @@ func (s *Sandbox) withPort(ctx context.Context, c sandbox.Companion) (sandbox.Co
 		c.Port = image.port()
 	}
 	if c.Port == 0 {
-		return c, fail(sandbox.ErrInvalid, nil, "service %s: the image %s exposes no TCP port; say where it listens with port=", c.Name, c.Image)
+		return c, fail(sandbox.ErrInvalid, nil, "service %s: the image %s exposes no TCP port; give the port on which it listens with port=", c.Name, c.Image)
 	}
 	return c, nil
 }
 
-// port is the lowest TCP port that an image exposes, 0 for none.
+// port returns the lowest TCP port that an image exposes, 0 for none.
 func (i *image) port() (lowest uint16) {
 	for text := range i.Config.ExposedPorts {
 		number, protocol, _ := strings.Cut(text, "/")
@@ -137,7 +137,7 @@ func (i *image) volumes() (dirs []string) {
 	return dirs
 }
 
-// ensure makes a companion that isn't there, or not in this network.
+// ensure creates a companion that doesn't exist, or isn't in this network.
 func (s *Sandbox) ensure(ctx context.Context, c sandbox.Companion, main *define.InspectContainerData, cleanup *undo.Steps) error {
 	name, beside := s.companionName(c.Name), besideOf(main)
 	data, err := s.b.inspectMade(ctx, name)
@@ -155,12 +155,12 @@ func (s *Sandbox) ensure(ctx context.Context, c sandbox.Companion, main *define.
 	}
 	if conn, err := s.DialPort(ctx, c.Port); err == nil {
 		conn.Close()
-		return fail(sandbox.ErrInvalid, nil, "another service or program listens at its port %d already; give it another one", c.Port)
+		return fail(sandbox.ErrInvalid, nil, "another service or program already listens on its port %d; give it another one", c.Port)
 	}
 	return s.makeCompanion(ctx, c, main, cleanup)
 }
 
-// besideOf tells one start of a sandbox from the next.
+// besideOf distinguishes one start of a sandbox from the next.
 func besideOf(main *define.InspectContainerData) string {
 	return main.ID + " " + strconv.FormatInt(main.State.StartedAt.UnixNano(), 10)
 }
@@ -194,7 +194,7 @@ func (s *Sandbox) makeCompanion(ctx context.Context, c sandbox.Companion, main *
 	return s.verifyCompanion(ctx, spec)
 }
 
-// postCompanion creates it. As of a sandbox, the request outlives ctx.
+// postCompanion creates a companion. As for a sandbox, the request outlives ctx.
 func (s *Sandbox) postCompanion(ctx context.Context, spec companion, cleanup *undo.Steps) error {
 	err := s.b.do(context.WithoutCancel(ctx), request{method: http.MethodPost, path: "/containers/create", body: spec.generate(), limit: createTimeout})
 	if isTaken(err) {
@@ -218,7 +218,7 @@ func companionLimits(c sandbox.Companion) sandbox.Limits {
 	return l.WithDefaults()
 }
 
-// verifyCompanion checks that it is isolated as its sandbox is.
+// verifyCompanion checks that a companion is as isolated as its sandbox.
 func (s *Sandbox) verifyCompanion(ctx context.Context, spec companion) error {
 	data, err := s.b.inspect(ctx, spec.name)
 	if err != nil {
@@ -226,7 +226,7 @@ func (s *Sandbox) verifyCompanion(ctx context.Context, spec companion) error {
 	}
 	if wrong := spec.differences(data); len(wrong) > 0 {
 		s.b.log.Error("service is not what was asked", "sandbox", s.spec.ID, "differences", wrong)
-		return fail(sandbox.ErrUnavailable, nil, "podman made a container that is not isolated as asked (%s)", strings.Join(wrong, ", "))
+		return fail(sandbox.ErrUnavailable, nil, "podman made a container that is not isolated as requested (%s)", strings.Join(wrong, ", "))
 	}
 	if data.State.Pid == 0 { // it has ended; ready says how
 		return nil
@@ -271,7 +271,7 @@ func (s *Sandbox) ready(ctx context.Context, c sandbox.Companion) error {
 	}
 }
 
-// stillStarts is an error for a companion that has ended.
+// stillStarts returns an error for a companion that has ended.
 func (s *Sandbox) stillStarts(ctx context.Context, c sandbox.Companion) error {
 	data, err := s.b.inspect(ctx, s.companionName(c.Name))
 	switch {
@@ -280,14 +280,14 @@ func (s *Sandbox) stillStarts(ctx context.Context, c sandbox.Companion) error {
 	case data.State.Running:
 		return nil
 	case data.State.OOMKilled:
-		return fail(sandbox.ErrUnavailable, nil, "it ran out of its memory before it listened at port %d; give it more with memory=SIZE%s", c.Port, s.lastWords(ctx, c))
+		return fail(sandbox.ErrUnavailable, nil, "it ran out of memory before it listened on port %d; give it more with memory=SIZE%s", c.Port, s.lastWords(ctx, c))
 	}
-	return fail(sandbox.ErrUnavailable, nil, "it ended with exit code %d before it listened at port %d%s", data.State.ExitCode, c.Port, s.lastWords(ctx, c))
+	return fail(sandbox.ErrUnavailable, nil, "it ended with exit code %d before it listened on port %d%s", data.State.ExitCode, c.Port, s.lastWords(ctx, c))
 }
 
 func (s *Sandbox) notReady(ctx context.Context, c sandbox.Companion) error {
 	if ctx.Err() != nil {
-		return fail(ctx.Err(), nil, "gave up waiting until it listens at port %d%s", c.Port, s.lastWords(ctx, c))
+		return fail(ctx.Err(), nil, "timed out before it listened on port %d%s", c.Port, s.lastWords(ctx, c))
 	}
-	return fail(sandbox.ErrUnavailable, nil, "nothing listens at its port %d after %s; give the port at which it does with port=%s", c.Port, sandbox.CompanionReady, s.lastWords(ctx, c))
+	return fail(sandbox.ErrUnavailable, nil, "nothing listens on its port %d after %s; give the right port with port=%s", c.Port, sandbox.CompanionReady, s.lastWords(ctx, c))
 }

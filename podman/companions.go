@@ -37,8 +37,8 @@ func (b *Backend) companionsOf(ctx context.Context, id string) ([]listed, error)
 	return found, err
 }
 
-// removeCompanions removes what is in a sandbox's network: Podman doesn't remove that
-// before.
+// removeCompanions removes the containers in a sandbox's network, without which Podman doesn't remove
+// the sandbox.
 func (b *Backend) removeCompanions(ctx context.Context, name string) error {
 	found, err := b.companionsOf(ctx, strings.TrimPrefix(name, b.name("")))
 	if err != nil {
@@ -55,7 +55,7 @@ func (b *Backend) removeCompanions(ctx context.Context, name string) error {
 func (s *Sandbox) CompanionOutput(ctx context.Context, name string, lines int, stdout, stderr io.Writer) error {
 	err := s.output(ctx, name, lines, &unframed{stdout: stdout, stderr: stderr})
 	if isNotFound(err) {
-		return fail(sandbox.ErrNotFound, err, "there is no service %s", name)
+		return fail(sandbox.ErrNotFound, err, "service %s not found", name)
 	}
 	return explain(ctx, "read the service's output", err)
 }
@@ -77,7 +77,7 @@ const (
 	wordsWait  = 5 * time.Second
 )
 
-// lastWords is the end of a companion's output for an error.
+// lastWords returns the end of a companion's output for an error.
 func (s *Sandbox) lastWords(ctx context.Context, c sandbox.Companion) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wordsWait)
 	defer cancel()
@@ -92,7 +92,7 @@ func (s *Sandbox) lastWords(ctx context.Context, c sandbox.Companion) string {
 	return "; the end of its output:\n" + text[max(0, len(text)-wordsBytes):]
 }
 
-// unframed writes the frames of an attached stream to where they belong.
+// unframed writes the frames of an attached stream to their writers.
 type unframed struct {
 	stdout, stderr io.Writer
 

@@ -13,16 +13,16 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// companionCaps is what the images of databases use to give their directories to a user
-// and to become that one. In the sandbox's user namespace it reaches the companion's own
-// files and processes, and nothing of the host's.
+// companionCaps are the capabilities that images of databases use to give their directories to a user
+// and to become that user. In the sandbox's user namespace, they apply only to the companion's own files
+// and processes.
 var companionCaps = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_SETGID", "CAP_SETUID"}
 
 // companionHosts is its /etc/hosts.
 const companionHosts = "127.0.0.1\tlocalhost\n::1\tlocalhost\n"
 
-// companion is a container beside a sandbox's. What differs between the two kinds is
-// here; limits and system calls are a sandbox's.
+// companion is a container beside a sandbox's. The differences between the two kinds
+// are here; limits and system calls are the same.
 type companion struct {
 	container
 
@@ -51,7 +51,7 @@ func (b *Backend) writeCompanionFiles(spec sandbox.Spec) (companionFiles, error)
 	return companionFiles{files, hosts}, nil
 }
 
-// generate is the one place where a companion's isolation is written down.
+// generate returns the companion's spec: the one place that defines its isolation.
 func (c companion) generate() *specgen.SpecGenerator {
 	g := &specgen.SpecGenerator{ContainerHealthCheckConfig: noHealthCheck}
 	c.basics(&g.ContainerBasicConfig)
@@ -95,7 +95,7 @@ func (c companion) storage(g *specgen.ContainerStorageConfig) {
 	}
 }
 
-// copied is a directory in memory that begins with what the image has there.
+// copied returns the mount of a directory in memory that begins with the image's content.
 func (c companion) copied(dir string) specs.Mount {
 	m := c.tmpfs(dir, c.limits.Memory/2, c.limits.Memory/perEntry)
 	for i, option := range m.Options {
@@ -112,7 +112,7 @@ func (c companion) copied(dir string) specs.Mount {
 	return m
 }
 
-// writable are the directories that it may write, each once.
+// writable returns the writable directories, without duplicates.
 func (c companion) writable() []string {
 	dirs := []string{"/run", "/tmp", "/var/tmp"}
 	for _, dir := range c.dirs {
@@ -146,7 +146,7 @@ func (c companion) security(g *specgen.ContainerSecurityConfig) {
 	g.UserNS = specgen.Namespace{NSMode: specgen.FromContainer, Value: c.main}
 }
 
-// differences names what Podman says of the container and we did not ask for.
+// differences lists properties of the container that we did not request.
 func (c companion) differences(data *define.InspectContainerData) []string {
 	h := data.HostConfig
 	caps := slices.Clone(data.BoundingCaps)

@@ -14,9 +14,9 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// dirOwner is the image's user, whose the directories are that it may write: by itself a
-// tmpfs is root's. A user that has a name is looked up in the image's own list, for which
-// there must be a container.
+// dirOwner returns the image's user, to whom its writable directories must belong: by default, a tmpfs
+// belongs to root. The name of a user is looked up in the image's own list, for which a container is
+// needed.
 func (s *Sandbox) dirOwner(ctx context.Context, spec companion) (string, error) {
 	image, err := s.b.inspectImage(ctx, spec.image)
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *Sandbox) dirOwner(ctx context.Context, spec companion) (string, error) 
 	return ",uid=" + user + ",gid=" + group, nil
 }
 
-// passwd is the image's list of users, none where it has no such file.
+// passwd returns the image's /etc/passwd, or "" if it has none.
 func (s *Sandbox) passwd(ctx context.Context, spec companion) (string, error) {
 	var looking undo.Steps
 	defer looking.Run()
@@ -67,7 +67,7 @@ func (s *Sandbox) passwd(ctx context.Context, spec companion) (string, error) {
 	return string(text), nil
 }
 
-// capped64K keeps the beginning of what is written.
+// capped64K keeps the first 64 KiB of its writes.
 type capped64K struct{ bytes.Buffer }
 
 // Write implements [io.Writer].
@@ -76,7 +76,7 @@ func (c *capped64K) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// lookUp finds the ids of a user in a list as of /etc/passwd, "" for none.
+// lookUp finds the IDs of a user in a list in the form of /etc/passwd; "" means not found.
 func lookUp(list, name string) (user, group string) {
 	for line := range strings.Lines(list) {
 		fields := strings.Split(strings.TrimSpace(line), ":")

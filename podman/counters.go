@@ -20,10 +20,10 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// The kernel counts some things for a whole machine, or for the user that made a
-// container's user namespace, which is the same for all of them: who takes all
-// leaves none to other sandboxes and to the host's own root. Each such counter has a
-// bound here, small beside what the machine usually has; SECURITY.md has the list.
+// The kernel counts some resources for the whole machine, or for the user that created a container's
+// user namespace, who is the same for all containers: a sandbox that takes all of a resource leaves none
+// to other sandboxes and to the host's own root. Each such counter has a bound here, which is small
+// compared with the machine's usual limit; SECURITY.md has the list.
 const (
 	maxSignals   = 1024   // RLIMIT_SIGPENDING: queued signals and POSIX timers
 	maxQueues    = 98_304 // RLIMIT_MSGQUEUE, bytes: one queue of the default size, and small ones
@@ -43,8 +43,8 @@ const (
 	boundTimeout = 5 * time.Second
 )
 
-// userCounters are bounded in the sandbox's user namespace, by who has rights there
-// and programs have not. They never need a namespace: containers is how many more may be made
+// userCounters are bounded in the sandbox's user namespace, by a process with rights there,
+// which programs don't have. They never need a namespace: containers is how many more may be made
 // of those that a container has of its own.
 func userCounters(containers int64) map[string]int64 {
 	out := map[string]int64{
@@ -60,7 +60,7 @@ func userCounters(containers int64) map[string]int64 {
 	return out
 }
 
-// hostShare is a part of what the host has, at most most.
+// hostShare returns a part of the host's limit, but at most most.
 func hostShare(name string, most int64) int64 {
 	all, ok := readLimit(filepath.Join(userDir, name))
 	if !ok {
@@ -78,7 +78,7 @@ func readLimit(path string) (int64, bool) {
 	return n, err == nil
 }
 
-// fileTable is how many files all users but root can have open on this machine.
+// fileTable returns the number of files that all users except root can have open on this machine.
 func fileTable() int64 {
 	if n, ok := readLimit("/proc/sys/fs/file-max"); ok {
 		return n
@@ -86,8 +86,8 @@ func fileTable() int64 {
 	return math.MaxInt64
 }
 
-// noFile is what each process may open: all of a sandbox's together at most a
-// quarter of the machine's table, which counts open files of everybody.
+// noFile returns the limit of open files of a process, so that all processes of a sandbox together have
+// at most a quarter of the machine's table, which counts the open files of all users.
 func (c container) noFile() int64 {
 	if c.fileTable == 0 || c.gvisor {
 		return c.limits.NoFile
@@ -96,7 +96,7 @@ func (c container) noFile() int64 {
 }
 
 // bound sets what can only be set once the container runs, before any program does.
-// What couldn't be set is found by readBack, so errors are for the log.
+// readBack finds the limits that couldn't be set, so errors are only logged.
 func (s *Sandbox) bound(ctx context.Context, data *define.InspectContainerData) {
 	if s.b.isGVisor() {
 		return
@@ -113,8 +113,8 @@ func (s *Sandbox) bound(ctx context.Context, data *define.InspectContainerData) 
 	}
 }
 
-// boundUser writes userCounters in the user namespace of a process. A process of Go
-// has threads, and none of those may enter a user namespace: util-linux does.
+// boundUser writes userCounters in the user namespace of a process. It uses util-linux, since a process
+// with threads, such as one of Go, can't enter a user namespace.
 func boundUser(ctx context.Context, pid int, containers int64) error {
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))
 	if err != nil {
@@ -140,7 +140,7 @@ func boundUser(ctx context.Context, pid int, containers int64) error {
 	return nil
 }
 
-// isOther: in our own user namespace the bounds would be the host's.
+// isOther checks that a user namespace isn't our own, in which the bounds would apply to the host.
 func isOther(ns *os.File) error {
 	own, err := os.Stat("/proc/self/ns/user")
 	if err != nil {
@@ -158,8 +158,8 @@ func isOther(ns *os.File) error {
 
 func tcpBytes(l sandbox.Limits) int64 { return max(l.Memory/8, leastTCP) }
 
-// boundTCP bounds what waits in sockets on cgroup version 1, which doesn't count it
-// to the memory: a part of its own, on top. Version 2 counts it.
+// boundTCP bounds the memory of sockets on cgroup version 1, which doesn't count it toward the memory
+// limit, by an additional share. Version 2 counts it.
 func boundTCP(root string, data *define.InspectContainerData, limit int64) error {
 	group, v1 := groupsOf(root, data.State.Pid)["memory"]
 	if !v1 || !strings.Contains(group, data.ID) {
@@ -173,8 +173,8 @@ func boundTCP(root string, data *define.InspectContainerData, limit int64) error
 	return errors.Join(err, f.Close())
 }
 
-// counterGaps says which counters a session could exhaust for others, by what the
-// agent read.
+// counterGaps returns the counters that a session could exhaust for others, according to the agent's
+// readings.
 func counterGaps(l sandbox.Limits, h agent.Hello, ownIDs bool) []string {
 	var open []string
 	expect := func(ok bool, what string) {

@@ -29,7 +29,7 @@ func TestASandboxGetsAPartOfTheTableOfFiles(t *testing.T) {
 	}
 }
 
-// held is what the agent of a sandbox reads in which every counter is bounded.
+// held is the Hello of a sandbox whose counters are all bounded.
 func held() agent.Hello {
 	h := agent.Hello{CgroupVersion: 1, Limits: map[string]string{"ptys": "64", "tcp": strconv.Itoa(16 << 20)}, Rlimits: map[string][2]int64{
 		"sigpending": {maxSignals, maxSignals}, "msgqueue": {maxQueues, maxQueues},

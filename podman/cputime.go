@@ -14,8 +14,8 @@ import (
 
 var _ sandbox.CPUTimer = (*Sandbox)(nil)
 
-// CPUTime reads what the kernel has counted for the container's group: it must
-// be the container's own, which rootless on cgroup v1 it isn't.
+// CPUTime reads the kernel's counter of the container's group. The container must have its own group,
+// which it doesn't have rootless on cgroup v1.
 func (s *Sandbox) CPUTime(ctx context.Context) (time.Duration, error) {
 	data, err := s.b.inspect(ctx, s.name)
 	if err != nil {
@@ -30,8 +30,8 @@ func (s *Sandbox) CPUTime(ctx context.Context) (time.Duration, error) {
 
 var errNoOwnGroup = errors.New("the container has no group of its own")
 
-// cpuTime is what the group has used that is named after the container, and all
-// below it. root is "/" but in tests.
+// cpuTime returns the processor time of the group that is named after the container, including the groups
+// below it. root is "/" except in tests.
 func cpuTime(root string, pid int, container string) (time.Duration, error) {
 	groups, mount := groupsOf(root, pid), filepath.Join(root, "sys/fs/cgroup")
 	path, v1 := groups["cpuacct"]
@@ -50,7 +50,7 @@ func cpuTime(root string, pid int, container string) (time.Duration, error) {
 	return readNumber(filepath.Join(mount, group, "cpu.stat"), "usage_usec ", time.Microsecond)
 }
 
-// readNumber gives the number that stands in a file behind prefix, as so many units.
+// readNumber returns the number after prefix in a file, times unit.
 func readNumber(path, prefix string, unit time.Duration) (time.Duration, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// What is idle must use no time at all, or no restore would ever be spared a
-// look; and what runs must be seen, however short it is.
+// An idle sandbox must use no time at all, or no restore could ever skip its second look;
+// and a program must be seen, however short it runs.
 func TestOnlyWhatRunsUsesProcessorTime(t *testing.T) {
 	h := newHost(t, nil)
 	s := h.create(h.spec("meter"))

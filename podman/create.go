@@ -19,9 +19,9 @@ const (
 	undoTimeout   = 30 * time.Second
 )
 
-// Create makes and starts a container, connects to an agent in it and checks
-// that what came out is what was asked. When it returns an error, the container
-// is gone. At most Options.MaxCreates run at once, more wait.
+// Create creates and starts a container, connects to its agent and checks that the container is as
+// requested. If it returns an error, the container is gone. At most Options.MaxCreates run at once; the
+// others wait.
 func (b *Backend) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	spec.Limits = spec.Limits.WithDefaults()
 	pin, err := check(spec)
@@ -69,7 +69,7 @@ func (b *Backend) create(ctx context.Context, spec sandbox.Spec, pin dirPin) (*S
 	return s, nil
 }
 
-// container gathers what the create request needs.
+// container collects the input of the create request.
 func (b *Backend) container(ctx context.Context, spec sandbox.Spec) (container, error) {
 	e, err := b.engine(ctx)
 	if err != nil {
@@ -77,7 +77,7 @@ func (b *Backend) container(ctx context.Context, spec sandbox.Spec) (container, 
 	}
 	image, err := b.inspectImage(ctx, spec.Image)
 	if isNotFound(err) {
-		return container{}, fail(sandbox.ErrUnavailable, err, "the image %s is not there; %s", spec.Image, howToGet(spec.Image))
+		return container{}, fail(sandbox.ErrUnavailable, err, "image %s not found; %s", spec.Image, howToGet(spec.Image))
 	}
 	if err != nil {
 		return container{}, explain(ctx, "look at the image", err)
@@ -105,8 +105,8 @@ func (b *Backend) labels(spec sandbox.Spec) map[string]string {
 	}
 }
 
-// make creates the container. The request outlives ctx: one that is cut off may
-// still create the container afterwards, when nobody looks.
+// make creates the container. The request outlives ctx: if it were cut off, it could still create the
+// container later, unnoticed.
 func (b *Backend) make(ctx context.Context, c container, cleanup *undo.Steps) error {
 	err := b.post(ctx, c)
 	if isTaken(err) {
@@ -137,14 +137,14 @@ func isTaken(err error) bool {
 	return says(err, "already in use", "name is in use") || hasStatus(err, http.StatusConflict)
 }
 
-// isAnswer: the service said itself that it made nothing.
+// isAnswer reports whether the service itself answered that it created nothing.
 func isAnswer(err error) bool {
 	var api *apiError
 	return errors.As(err, &api)
 }
 
-// clear removes what bears the name of c, unless it is a sandbox that works. Our
-// own container is there when the answer to the first try was lost.
+// clear removes a container with the name of c, unless it is a working sandbox. It may be our own if the
+// answer to the first try was lost.
 func (b *Backend) clear(ctx context.Context, c container) error {
 	data, err := b.inspect(ctx, c.name)
 	if isNotFound(err) {

@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// descendants are the processes that one process began, as far as they were seen. Each
-// is held by a pidfd, so kill never ends another that has its number since.
+// descendants are the known descendants of a process. A pidfd holds each, so kill never ends another
+// process that has its number now.
 type descendants map[int]*os.Process
 
-// look adds what runs below pid now, and below those that were seen before: when a
-// process ends, its children get another parent.
+// look adds the current descendants of pid and of the known descendants: when a process ends, its
+// children get another parent.
 func (d descendants) look(pid int) {
 	d.below(pid)
 	for known := range d {
@@ -36,7 +36,7 @@ func (d descendants) below(pid int) {
 	}
 }
 
-// kill ends all that were seen, and lets go of them.
+// kill kills all known descendants and releases them.
 func (d descendants) kill() {
 	for pid, held := range d {
 		_ = held.Kill()
@@ -45,7 +45,7 @@ func (d descendants) kill() {
 	}
 }
 
-// children are the processes whose parent is pid.
+// children returns the processes whose parent is pid.
 func children(pid int) (all []int) {
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, path := range lists {

@@ -30,9 +30,9 @@ func (s *Sandbox) Attach(ctx context.Context, id uint64, cmd sandbox.Cmd) (p san
 	return conn.Attach(ctx, id, cmd)
 }
 
-// EndOthers implements [sandbox.SoleOwner]. Where no relay is between, the kernel has ended
-// the connections of those who are gone. Podman's conmon may keep a relay: it doesn't
-// close its stdin where it was just writing to a client that was killed.
+// EndOthers implements [sandbox.SoleOwner]. Without a relay, the kernel has already ended the
+// connections of processes that are gone. A relay may stay, since Podman's conmon doesn't close its
+// stdin if it was just writing to a client that was killed.
 func (s *Sandbox) EndOthers(ctx context.Context) error {
 	if !s.isFar(ctx) {
 		return nil

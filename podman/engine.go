@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// apiPrefix is the oldest API with all that is used here.
+	// apiPrefix is the oldest version of the API that suffices.
 	apiPrefix = "/v4.0.0/libpod"
 
 	maxAnswer    = 32 << 20 // bytes of one JSON answer
@@ -31,14 +31,14 @@ const (
 	pingTimeout = 3 * time.Second
 )
 
-// engine is a connection to one Podman service. The client dials anew when the
+// engine is a connection to one Podman service. The client dials again when the
 // service was restarted on the same socket.
 type engine struct {
 	conn *bindings.Connection
 	base string // scheme and host of request URLs, with a path prefix for tcp
 	from string // for messages: "PODMAN_BASE_URL"
 	own  bool   // it is wisbox's private service
-	// alone: it is for one build, and ends with that
+	// alone reports whether the service is for one build, and ends with it.
 	alone bool
 	info  hostInfo
 }
@@ -66,7 +66,7 @@ func (e *engine) tlsConfig() *tls.Config {
 	return nil
 }
 
-// dial opens a connection of its own to the service.
+// dial opens a separate connection to the service.
 func (e *engine) dial(ctx context.Context) (net.Conn, error) {
 	raw, err := e.transport().DialContext(ctx, e.conn.URI.Scheme, e.conn.URI.Host)
 	if err != nil || e.tlsConfig() == nil {
@@ -89,12 +89,12 @@ type request struct {
 	limit  time.Duration // for the whole request; 0 is 30 s
 	doing  string        // for messages: "create the container"
 
-	// explain puts an answer into words, or returns nil; transfer asks it.
+	// explain returns an error for an answer, or nil; transfer calls it.
 	explain func(error) *Error
 }
 
-// do makes the request, at most three times where the failure is one that
-// passes. It ends with ctx, at its limit, or when the service stops answering.
+// do sends the request, at most three times if the error is temporary. It ends with ctx, at the request's
+// time limit, or when the service stops answering.
 func (e *engine) do(ctx context.Context, r request) error {
 	if r.limit == 0 {
 		r.limit = 30 * time.Second
@@ -192,15 +192,15 @@ func readError(resp *http.Response) error {
 	return &apiError{Status: resp.StatusCode, Message: strings.ToValidUTF8(text, "?")}
 }
 
-// ping asks the service for a sign of life.
+// ping checks that the service answers.
 func (e *engine) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	return e.once(ctx, request{method: http.MethodGet, path: "/_ping"})
 }
 
-// heartbeat ends the context when the service stops answering pings: a slow
-// request may take its time, a hung service is noticed within some 4 s.
+// heartbeat ends the context when the service stops answering pings. So a slow request may take its time,
+// but a hung service is noticed within some 4 s.
 func (e *engine) heartbeat(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})

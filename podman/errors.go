@@ -13,8 +13,8 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// Error is what every method of this package fails with. Its text is for
-// agents: what is wrong and what to do, no host paths and no words of Podman's.
+// Error is the error of every method of this package. Its text is fit for agents: it has the problem and
+// what to do, no host paths and no text of Podman.
 type Error struct {
 	Kind  error  // sandbox.ErrUnavailable and its like, or a context's error
 	Msg   string // a sentence
@@ -53,8 +53,8 @@ func hasStatus(err error, status int) bool {
 	return errors.As(err, &api) && api.Status == status
 }
 
-// isNotFound knows the answer about a container that is just being removed, too:
-// a 500 that says in its text what it is.
+// isNotFound reports whether something doesn't exist. It also recognizes the answer for a container
+// that is just being removed, which is a 500 with a special text.
 func isNotFound(err error) bool {
 	return hasStatus(err, http.StatusNotFound) || hasStatus(err, http.StatusInternalServerError) && says(err, "no such container")
 }
@@ -72,12 +72,12 @@ func says(err error, words ...string) bool {
 	return false
 }
 
-// noSubIDs is what rootless Podman says without subordinate IDs. 4.3.1 also says it, of
-// about one container in 60, while it makes several at once: reading /etc/subuid for
-// two of them fails for one, and Podman drops that error.
+// noSubIDs is rootless Podman's error for missing subordinate IDs. Version 4.3.1 also returns it
+// for about one in 60 containers that are created at the same time: reading /etc/subuid for two of
+// them fails for one, and Podman drops that error.
 const noSubIDs = "keep-id requires additional uids or gids"
 
-// isTransient reports what is known to pass by itself within moments.
+// isTransient reports whether an error is known to pass within moments.
 func isTransient(err error) bool {
 	var api *apiError
 	if errors.As(err, &api) {
@@ -87,7 +87,7 @@ func isTransient(err error) bool {
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// isRefused reports that nobody listens: the service is gone.
+// isRefused reports whether nobody listens, because the service is gone.
 func isRefused(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT)
 }
@@ -97,8 +97,8 @@ func isTransport(err error) bool {
 	return isRefused(err) || errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// explain makes the error of a request fit for a caller. doing is what was being
-// done: "create the container".
+// explain returns the error of a request for a caller. doing describes the action, such as "create the
+// container".
 func explain(ctx context.Context, doing string, err error) error {
 	var ours *Error
 	switch {

@@ -106,15 +106,14 @@ func upgrade(conn net.Conn, target string) (*bufio.Reader, error) {
 	return r, nil
 }
 
-// stream is an attached exec session as one pipe: Read gives its stdout, Write
-// goes to its stdin. Its stderr is kept for messages. One goroutine may read
-// while another writes.
+// stream is an attached exec session as one pipe: Read reads its stdout, Write writes to its stdin. Its
+// stderr is kept for messages. One goroutine may read while another writes.
 type stream struct {
 	conn net.Conn
 	r    *bufio.Reader
 	left int // bytes of stdout to read before the next frame
 
-	reading sync.Mutex // held by who reads
+	reading sync.Mutex // held by the reader
 
 	mu     sync.Mutex
 	stderr []byte
@@ -157,7 +156,7 @@ func (s *stream) nextFrame() error {
 		return s.keepStderr(size)
 	case 3:
 		text, err := io.ReadAll(io.LimitReader(s.r, min(size, maxErrorText)))
-		return errors.Join(fmt.Errorf("podman ended the attach: %s", text), err)
+		return errors.Join(fmt.Errorf("podman ended the connection: %s", text), err)
 	}
 	return fmt.Errorf("unknown stream %d in an attach", head[0])
 }
@@ -185,8 +184,7 @@ func (s *stream) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// lastWords takes in why a program ended that doesn't read any more, where
-// nobody else reads.
+// lastWords reads the stderr of a program that doesn't read its input any more, if nobody else reads.
 func (s *stream) lastWords() {
 	if !s.reading.TryLock() {
 		return
@@ -199,7 +197,7 @@ func (s *stream) lastWords() {
 
 func (s *stream) Close() error { return s.conn.Close() }
 
-// Stderr is what the program wrote there, its first 8 KiB.
+// Stderr returns the first 8 KiB of the program's stderr.
 func (s *stream) Stderr() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// findTimeout is for services that should be up: connect and ping.
+	// findTimeout bounds connecting to and pinging services that should be running.
 	findTimeout = 4 * time.Second
-	// startTimeout is for the private service, with the choice of a runtime.
+	// startTimeout bounds the start of the private service, including the choice of a runtime.
 	startTimeout = 20 * time.Second
 
 	howToInstall = "podman was not found: install it (Debian and Ubuntu: `apt-get install podman uidmap runc`, " +
@@ -32,7 +32,7 @@ type place struct {
 	connect func(context.Context) (*engine, error)
 }
 
-// engine gives the connection in use, or finds one. Many callers share one search.
+// engine returns the connection in use, or finds one. Many callers share one search.
 func (b *Backend) engine(ctx context.Context) (*engine, error) {
 	if e := b.eng.Load(); e != nil {
 		return e, nil
@@ -53,7 +53,7 @@ func (b *Backend) engine(ctx context.Context) (*engine, error) {
 	return e, err
 }
 
-// forget makes the next call find the service anew.
+// forget drops the connection, so that the next call finds the service again.
 func (b *Backend) forget(e *engine) {
 	if b.eng.CompareAndSwap(e, nil) {
 		e.close()
@@ -90,7 +90,7 @@ func (b *Backend) find(ctx context.Context) (*engine, error) {
 			"point PODMAN_BASE_URL at a running one, or see `wisbox doctor`", strings.Join(tried, ", "))
 }
 
-// reason puts the cause into words without a host path.
+// reason describes the cause without a host path.
 func reason(err error) string {
 	var start *startError
 	switch {
@@ -112,7 +112,7 @@ func reason(err error) string {
 	return "no podman answers there"
 }
 
-// places lists where to look, in order. An explicit choice is the only one.
+// places returns the places to look for a service, in order. An explicit choice is the only one.
 func (b *Backend) places() []place {
 	o := b.opts
 	switch {
@@ -144,7 +144,7 @@ func (b *Backend) remote(name, uri, identity string) place {
 	}}
 }
 
-// named is a connection of `podman system connection`.
+// named returns a connection of `podman system connection`.
 func (b *Backend) named(connection string) place {
 	name := "the podman connection " + connection
 	return place{name, func(ctx context.Context) (*engine, error) {
@@ -163,8 +163,8 @@ func (b *Backend) named(connection string) place {
 	}}
 }
 
-// open connects and asks the service about its host: that may take longer, on a
-// busy machine, as long as it answers pings.
+// open connects to a service and requests the description of its host, which may take longer on a busy
+// machine as long as the service answers pings.
 func open(ctx context.Context, name string, o bindings.Options) (*engine, error) {
 	e, err := dial(ctx, name, o)
 	if err != nil {
@@ -177,7 +177,7 @@ func open(ctx context.Context, name string, o bindings.Options) (*engine, error)
 	return e, nil
 }
 
-// dial connects to a service of which nothing is known yet.
+// dial connects to an unknown service.
 func dial(ctx context.Context, name string, o bindings.Options) (*engine, error) {
 	if err := checkURI(o.URI); err != nil {
 		return nil, err
@@ -189,8 +189,8 @@ func dial(ctx context.Context, name string, o bindings.Options) (*engine, error)
 	return newEngine(conn, name), nil
 }
 
-// connect makes the bindings' client. It runs aside, for ssh dials without a
-// context and a refused connection is tried three times with pauses.
+// connect creates the bindings' client in a separate goroutine, since ssh dials without a context, and a
+// refused connection is tried three times with pauses.
 func connect(ctx context.Context, o bindings.Options) (*bindings.Connection, error) {
 	ctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()

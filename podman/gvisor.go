@@ -12,8 +12,8 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// runscName is what gVisor's runtime is called in every configuration, whatever
-// its file is called: a container keeps the name of the runtime that made it.
+// runscName is the name of gVisor's runtime in every configuration, whatever its file's name: a container
+// keeps the name of the runtime that created it.
 const runscName = "runsc"
 
 var (
@@ -24,15 +24,14 @@ var (
 const howToGVisor = "there is no podman service with gVisor; tried %s; install runsc (https://gvisor.dev/docs/user_guide/install) on PATH, " +
 	"or name it in WISBOX_RUNSC, or leave out isolation gvisor"
 
-// gvisorGaps are the differences that a session tells by itself; docs/gvisor.md
+// gvisorGaps are the differences that a session reports by itself; docs/gvisor.md
 // has them all.
 var gvisorGaps = []string{
 	"gVisor: memory or processes over the limit may end the whole sandbox; the call is then sandbox_lost, and the next one works",
 }
 
-// level is the backend that makes sandboxes of an isolation level. Podman takes a
-// container's runtime from its service, not from the request, so gVisor has a
-// private service of its own, over the same store.
+// level returns the backend for sandboxes of an isolation level. The service, not the request,
+// determines a container's runtime, so gVisor has its own private service over the same store.
 func (b *Backend) level(isolation sandbox.Isolation) *Backend {
 	if isolation == sandbox.IsolationGVisor && b.gvisor != nil {
 		return b.gvisor()
@@ -42,7 +41,7 @@ func (b *Backend) level(isolation sandbox.Isolation) *Backend {
 
 func (b *Backend) isGVisor() bool { return b.isolation == sandbox.IsolationGVisor }
 
-// suits refuses a service that would make weaker sandboxes than asked.
+// suits refuses a service that would create weaker sandboxes than requested.
 func (b *Backend) suits(e *engine) error {
 	if !b.isGVisor() || e.info.Host.OCIRuntime.Name == runscName {
 		return nil
@@ -67,8 +66,8 @@ func unifiedCgroups() bool {
 	return err == nil
 }
 
-// atOnce is how many programs may run at once under a limit of processes, to which
-// gVisor's own threads count: over it the host kills none of the programs but gVisor.
+// atOnce returns how many programs may run at once under a limit of processes. gVisor's own threads count
+// toward it, and beyond the limit the host kills gVisor instead of a program.
 func atOnce(pids int64) int { return max(1, int((pids-gVisorThreads)/threadsPerProgram)) }
 
 const (
@@ -76,7 +75,7 @@ const (
 	threadsPerProgram = 8  // a small program's, its monitor's, and gVisor's for both: 5 were seen
 )
 
-// sentry is the process on this host that is gVisor's kernel for the sandbox.
+// sentry returns the process on this host that is gVisor's kernel for the sandbox.
 func (s *Sandbox) sentry(ctx context.Context) (int, error) {
 	data, err := s.b.inspect(ctx, s.name)
 	if err != nil {
@@ -85,8 +84,8 @@ func (s *Sandbox) sentry(ctx context.Context) (int, error) {
 	return data.State.Pid, nil
 }
 
-// sentryFiltered: gVisor loads no profile for what is started by exec; what must
-// be filtered is what reaches the host's kernel, and that is gVisor itself.
+// sentryFiltered reports whether gVisor's own process has a seccomp filter. gVisor loads no profile for
+// programs, and only gVisor itself makes calls to the host's kernel.
 func (s *Sandbox) sentryFiltered(ctx context.Context) (bool, error) {
 	pid, err := s.sentry(ctx)
 	if err != nil {
@@ -99,8 +98,8 @@ func (s *Sandbox) sentryFiltered(ctx context.Context) (bool, error) {
 	return strings.Contains(string(status), "\nSeccomp:\t2\n"), nil
 }
 
-// asOnHost puts the limits of the host's groups into an agent's hello: gVisor
-// shows the agent groups of its own making.
+// asOnHost replaces the limits in an agent's hello by those of the host's groups, since the agent sees
+// groups that gVisor made up.
 func (s *Sandbox) asOnHost(ctx context.Context, hello agent.Hello) (agent.Hello, error) {
 	pid, err := s.sentry(ctx)
 	if err != nil {
@@ -141,7 +140,7 @@ func hostLimits(root string, pid int) (map[string]string, int) {
 	return limits, 2
 }
 
-// groupsOf are a process's groups by controller; version 2 has one, called "".
+// groupsOf returns a process's groups by controller; version 2 has one, called "".
 func groupsOf(root string, pid int) map[string]string {
 	data, _ := os.ReadFile(filepath.Join(root, fmt.Sprintf("proc/%d/cgroup", pid)))
 	groups := map[string]string{}

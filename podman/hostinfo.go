@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// hostInfo is the part of `podman info` that decides things here; a struct of
-// our own because the rest changes its types between versions.
+// hostInfo is the part of `podman info` that is used here. It is a separate struct because the types of
+// other fields change between versions.
 type hostInfo struct {
 	Host struct {
 		Arch           string `json:"arch"`
@@ -77,8 +77,8 @@ type Service struct {
 	SELinuxEnabled bool   `json:"selinux,omitempty"`
 }
 
-// Service finds Podman (or starts the private service) and says what it found.
-// The URL is a host path: not for agents.
+// Service finds Podman, or starts the private service, and describes it. The URL is a host path, which
+// isn't for agents.
 func (b *Backend) Service(ctx context.Context) (Service, error) {
 	e, err := b.engine(ctx)
 	if err != nil {

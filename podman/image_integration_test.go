@@ -141,7 +141,7 @@ func TestAnImageIsListedAndRemovedOnceNoContainerHasIt(t *testing.T) {
 	require.NoError(t, h.RemoveImage(t.Context(), info.ID))
 	_, err = h.ImageInfo(t.Context(), tag)
 	require.ErrorIs(t, err, sandbox.ErrNotFound)
-	require.NoError(t, h.RemoveImage(t.Context(), info.ID), "one that is gone is no error")
+	require.NoError(t, h.RemoveImage(t.Context(), info.ID), "one that is gone is not an error")
 	_, err = h.ImageInfo(t.Context(), testImage())
 	require.NoError(t, err, "what it stood on stays")
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +17,7 @@ import (
 // ImageInfo describes an image in Podman's store.
 type ImageInfo = sandbox.ImageInfo
 
-// image is the part of an image's description that is used.
+// image is the part of an image's description that wisbox uses.
 type image struct {
 	ID       string            `json:"Id"`
 	RepoTags []string          `json:"RepoTags"`
@@ -44,52 +43,14 @@ func (i *image) fits(ref string) error {
 	return nil
 }
 
-// envOf is the environment that an image gives its programs, none where it is gone.
+// envOf returns the environment of an image's programs, empty if the image is gone.
 func (b *Backend) envOf(ctx context.Context, id string) []string {
 	image, err := b.inspectImage(ctx, id)
 	if err != nil {
-		b.log.Debug("the image of a container is not there", "image", id, "error", err)
+		b.log.Debug("the image of a container is gone", "image", id, "error", err)
 		return nil
 	}
 	return image.Config.Env
-}
-
-// programEnv is what an image's environment is to programs: without a home, which
-// would be another user's, and with our directories after those of its PATH.
-func programEnv(imageEnv []string) []string {
-	var out []string
-	for _, kv := range imageEnv {
-		name, value, _ := strings.Cut(kv, "=")
-		switch {
-		case !variable(kv), name == "HOME":
-			continue
-		case name == "PATH":
-			kv = "PATH=" + joinPath(value, fixedEnv["PATH"])
-		}
-		out = append(out, kv)
-	}
-	return out
-}
-
-// pathOf is the PATH of an environment.
-func pathOf(env []string) string {
-	for _, kv := range slices.Backward(env) {
-		if path, ok := strings.CutPrefix(kv, "PATH="); ok {
-			return path
-		}
-	}
-	return fixedEnv["PATH"]
-}
-
-// joinPath adds to a PATH what it lacks of another.
-func joinPath(first, then string) string {
-	dirs := strings.Split(first, ":")
-	for dir := range strings.SplitSeq(then, ":") {
-		if !slices.Contains(dirs, dir) {
-			dirs = append(dirs, dir)
-		}
-	}
-	return strings.TrimPrefix(strings.Join(dirs, ":"), ":")
 }
 
 func imagePath(ref, rest string) string { return "/images/" + url.PathEscape(ref) + rest }
@@ -104,15 +65,19 @@ func (b *Backend) inspectImage(ctx context.Context, ref string) (*image, error) 
 func (b *Backend) ImageInfo(ctx context.Context, ref string) (ImageInfo, error) {
 	i, err := b.inspectImage(ctx, ref)
 	if isNotFound(err) {
-		return ImageInfo{}, fail(sandbox.ErrNotFound, err, "no image %s", ref)
+		return ImageInfo{}, fail(sandbox.ErrNotFound, err, "image %s not found", ref)
 	}
 	if err != nil {
 		return ImageInfo{}, explain(ctx, "look at the image", err)
 	}
-	return ImageInfo{ID: i.ID, Tags: i.RepoTags, Labels: i.Labels, Workdir: i.Config.Workdir, Size: i.Size, Created: i.Created}, nil
+	info := ImageInfo{ID: i.ID, Tags: i.RepoTags, Labels: i.Labels, Workdir: i.Config.Workdir, Size: i.Size, Created: i.Created}
+	if i.OS != "" && i.Arch != "" {
+		info.Platform = i.OS + "/" + i.Arch
+	}
+	return info, nil
 }
 
-// Images are those of the store, without what is only a layer of others.
+// Images returns the images in the store, except unnamed layers that other images use.
 func (b *Backend) Images(ctx context.Context) ([]ImageInfo, error) {
 	var found []struct {
 		ID      string            `json:"Id"`
@@ -132,8 +97,8 @@ func (b *Backend) Images(ctx context.Context) ([]ImageInfo, error) {
 	return out, nil
 }
 
-// RemoveImage removes an image by its id. One that a container has, or that has
-// several names, is not removed: the error wraps sandbox.ErrExists.
+// RemoveImage removes an image by its ID. If a container uses the image, or it has several names, it stays and the
+// error wraps sandbox.ErrExists.
 func (b *Backend) RemoveImage(ctx context.Context, id string) error {
 	err := b.do(ctx, request{method: http.MethodDelete, path: imagePath(id, ""), limit: imageTimeout, doing: "remove the image"})
 	switch {
@@ -145,8 +110,7 @@ func (b *Backend) RemoveImage(ctx context.Context, id string) error {
 	return explain(ctx, "remove the image", err)
 }
 
-// TagImage gives an image of the store one more name, and takes it from the image
-// that had it.
+// TagImage gives an image of the store another name. An image that had the name loses it.
 func (b *Backend) TagImage(ctx context.Context, ref, name string) error {
 	repo, tag, err := splitName(name)
 	if err != nil {
@@ -156,7 +120,7 @@ func (b *Backend) TagImage(ctx context.Context, ref, name string) error {
 	return explain(ctx, "name the image", b.do(ctx, request{method: http.MethodPost, path: imagePath(ref, "/tag"), query: query}))
 }
 
-// LoadImage stores the images of an archive that `podman save` made, and gives their names.
+// LoadImage stores the images of an archive that `podman save` made, and returns their names.
 func (b *Backend) LoadImage(ctx context.Context, archive io.Reader) ([]string, error) {
 	var out struct{ Names []string }
 	err := b.transfer(ctx, request{
@@ -165,9 +129,8 @@ func (b *Backend) LoadImage(ctx context.Context, archive io.Reader) ([]string, e
 	return out.Names, err
 }
 
-// PrepareImage makes the copy of a new image that containers with our ID range
-// need, where the kernel can't map an overlay by itself: so that the first
-// session doesn't pay for it. It is done once an image.
+// PrepareImage makes the copy of a new image that containers with our ID range need if the kernel can't map an overlay.
+// Otherwise the first session would wait for it. It is made once per image.
 func (b *Backend) PrepareImage(ctx context.Context, ref string) error {
 	e, err := b.engine(ctx)
 	if err != nil {

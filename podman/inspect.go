@@ -15,7 +15,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// listed is one container of a list, as all versions write it.
+// listed is one container of a list, in the form that all versions of Podman share.
 type listed struct {
 	ID      string            `json:"Id"`
 	Image   string            `json:"Image"`
@@ -45,8 +45,8 @@ func (b *Backend) inspect(ctx context.Context, name string) (*define.InspectCont
 	return &data, nil
 }
 
-// healthy reports whether a program can be started in the container now: it runs
-// (or is paused, which can be undone), since this boot, and its monitor lives.
+// healthy reports whether a program can start in the container now: it has been running (or paused, which can be
+// undone) since this boot, and its monitor is alive.
 func healthy(data *define.InspectContainerData) bool {
 	s := data.State
 	if !s.Running && !s.Paused || data.Config.Labels[labelBoot] != bootID() {
@@ -55,7 +55,7 @@ func healthy(data *define.InspectContainerData) bool {
 	return conmonLives(s.ConmonPid)
 }
 
-// beingMade: it doesn't run yet, and who made it lives and may be about to start it.
+// beingMade reports whether the container hasn't started yet and the process that created it is still alive.
 func beingMade(data *define.InspectContainerData) bool {
 	labels := data.Config.Labels
 	pid, _, _ := strings.Cut(labels[labelMaker], " ")
@@ -64,10 +64,10 @@ func beingMade(data *define.InspectContainerData) bool {
 		labels[labelBoot] == bootID() && labels[labelMaker] == maker(n) && time.Since(data.Created) < createTimeout
 }
 
-// maker is a process by its ID and its start, which no later process shares.
+// maker identifies a process by its ID and start time, which no later process shares.
 func maker(pid int) string {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	after := strings.LastIndexByte(string(stat), ')') // the name before may hold anything
+	after := strings.LastIndexByte(string(stat), ')') // the name before it may contain anything
 	if err != nil || after < 0 {
 		return ""
 	}
@@ -78,7 +78,7 @@ func maker(pid int) string {
 	return fmt.Sprintf("%d %s", pid, fields[19])
 }
 
-// conmonLives is true when it isn't known: a conmon of another host or user.
+// conmonLives also returns true if the state is unknown, as for the conmon of another host or user.
 func conmonLives(pid int) bool {
 	if pid <= 0 {
 		return true

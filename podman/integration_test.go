@@ -19,7 +19,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// testImage is made before by `wisbox image build`, or named by the caller.
+// testImage returns the image that the environment names, or the one that `wisbox image build` made.
 func testImage() string {
 	if ref := os.Getenv("WISBOX_TEST_IMAGE"); ref != "" {
 		return ref
@@ -27,7 +27,7 @@ func testImage() string {
 	return "localhost/wisbox:dev"
 }
 
-// host is a backend with a state root of its own and a place for workspaces.
+// host is a backend with its own state root and a place for workspaces.
 type host struct {
 	*Backend
 	t testing.TB
@@ -87,7 +87,7 @@ func (w testWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// spec has a workspace that programs own.
+// spec returns a spec whose workspace belongs to its programs.
 func (h *host) spec(id string) sandbox.Spec {
 	h.t.Helper()
 	owner, err := h.Owner(h.t.Context())
@@ -106,7 +106,7 @@ func (h *host) create(spec sandbox.Spec) *Sandbox {
 	return s.(*Sandbox)
 }
 
-// sh runs a script and gives its output and result.
+// sh runs a script and returns its output and result.
 func sh(t *testing.T, s sandbox.Runner, script string) (string, sandbox.Result) {
 	t.Helper()
 	var out bytes.Buffer

@@ -10,9 +10,8 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// readBack compares the limits that were asked for with what the kernel says
-// inside, now. Podman's answer to the create request proves nothing: rootless on
-// cgroup v1 it is a success, and no limit holds.
+// readBack compares the requested limits with those that the kernel reports inside the container. Podman's answer to
+// the create request proves nothing: rootless on cgroup v1 it reports success although no limit holds.
 func (s *Sandbox) readBack(ctx context.Context) ([]sandbox.LimitState, []string, error) {
 	conn, err := s.agent.Conn(ctx)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// BenchmarkPhases gives the medians of what an open costs.
+// BenchmarkPhases reports the median time of each phase of an open.
 func BenchmarkPhases(b *testing.B) {
 	h := newHost(b, nil)
 	took := map[string][]time.Duration{}

@@ -49,8 +49,8 @@ func greet(l net.Listener) (ended chan error) {
 	return ended
 }
 
-// bothWays checks sandboxes whose sockets are handed over, and those of a service elsewhere,
-// where they are carried.
+// bothWays checks sandboxes of this machine, whose sockets the agent hands over, and those of a remote service, whose
+// data the agent carries.
 func bothWays(t *testing.T, check func(t *testing.T, h *host)) {
 	t.Run("handed over", func(t *testing.T) { check(t, newHost(t, nil)) })
 	t.Run("carried", func(t *testing.T) {
@@ -61,8 +61,8 @@ func bothWays(t *testing.T, check func(t *testing.T, h *host)) {
 	})
 }
 
-// TestThisProcessListensInASandboxAndNowhereElse: programs of that sandbox connect,
-// those of another one and this machine's don't, and the port ends with the sandbox.
+// TestThisProcessListensInASandboxAndNowhereElse: programs of that sandbox can connect, others can't, and the port
+// closes with the sandbox.
 func TestThisProcessListensInASandboxAndNowhereElse(t *testing.T) { bothWays(t, listensInside) }
 
 func listensInside(t *testing.T, h *host) {
@@ -78,7 +78,7 @@ func listensInside(t *testing.T, h *host) {
 	out, res = python(t, other, talk, port)
 	require.NotZero(t, res.ExitCode)
 	require.Contains(t, out, "ConnectionRefusedError")
-	if c, err := net.DialTimeout("tcp", "127.0.0.1:"+port, time.Second); err == nil { // another one's, of that number
+	if c, err := net.DialTimeout("tcp", "127.0.0.1:"+port, time.Second); err == nil { // another listener may have that port
 		defer c.Close()
 		require.NoError(t, c.SetDeadline(time.Now().Add(time.Second)))
 		said, _ := io.ReadAll(c)
@@ -91,7 +91,7 @@ func listensInside(t *testing.T, h *host) {
 	require.NotZero(t, res.ExitCode, "a closed listener is closed inside")
 }
 
-// TestThisProcessConnectsToASandboxesServer: and gets no further than its loopback.
+// TestThisProcessConnectsToASandboxesServer, and reaches nothing but its loopback.
 func TestThisProcessConnectsToASandboxesServer(t *testing.T) { bothWays(t, connectsInside) }
 
 func connectsInside(t *testing.T, h *host) {
@@ -123,7 +123,7 @@ while True:
 	writer.Close()
 }
 
-// TestPacketsComeFromASandbox: as those for a DNS server.
+// TestPacketsComeFromASandbox, such as those for a DNS server.
 func TestPacketsComeFromASandbox(t *testing.T) { bothWays(t, packetsFromInside) }
 
 func packetsFromInside(t *testing.T, h *host) {
@@ -149,7 +149,7 @@ print(s.recv(100))`, fmt.Sprint(pc.LocalAddr().(*net.UDPAddr).Port))
 	require.Equal(t, "question<nil>", <-got)
 }
 
-// TestASandboxThatIsClosedHasNoListener: what pins its namespace is gone too.
+// TestASandboxThatIsClosedHasNoListener: nothing pins its namespace any more either.
 func TestASandboxThatIsClosedHasNoListener(t *testing.T) { bothWays(t, closedInside) }
 
 func closedInside(t *testing.T, h *host) {
@@ -159,7 +159,7 @@ func closedInside(t *testing.T, h *host) {
 	require.ErrorIs(t, err, sandbox.ErrLost)
 }
 
-// TestAServiceElsewhereHasNoCompanions: and says why, in words for people.
+// TestAServiceElsewhereHasNoCompanions, and explains why.
 func TestAServiceElsewhereHasNoCompanions(t *testing.T) {
 	near := newHost(t, nil)
 	service, err := near.Service(t.Context())

@@ -16,24 +16,21 @@ type Options struct {
 	// wisbox.root. List and Remove touch no others. Default "default".
 	Root string
 	// RuntimeDir holds the private service's socket, configuration and log, and
-	// small files that containers mount. It is made, and must be ours alone
-	// (0700). Default: wisbox in $XDG_RUNTIME_DIR, else in /run for root, else
-	// /tmp/wisbox-UID.
+	// small files that containers mount. It is created, and only this user may have access (0700). Default: wisbox in
+	// $XDG_RUNTIME_DIR, else in /run for root, else /tmp/wisbox-UID.
 	RuntimeDir string
-	// StateDir is where the agent's program is put, which containers mount: a
-	// directory of ours alone, on a file system that is not mounted noexec. It is
-	// made. Default: wisbox in the user's cache directory, else RuntimeDir.
+	// StateDir gets the agent's program, which containers mount: a directory that only this user can access, on a file
+	// system that is not mounted noexec. It is created. Default: wisbox in the user's cache directory, else RuntimeDir.
 	StateDir string
-	// BaseURL is the service to use (unix://, ssh://, tcp://) and no other.
-	// Default $PODMAN_BASE_URL, then $CONTAINER_HOST, then see the package comment.
+	// BaseURL is the only service to use (unix://, ssh://, tcp://). Default
+	// $PODMAN_BASE_URL, then $CONTAINER_HOST, then see the package comment.
 	BaseURL string
 	// Identity is the key file for ssh. Default $PODMAN_IDENTITY, $CONTAINER_SSHKEY.
 	Identity string
 	// Connection names one of `podman system connection list`. Default
 	// $PODMAN_CONNECTION, $CONTAINER_CONNECTION. BaseURL wins.
 	Connection string
-	// Podman is the program that the private service is started from. Default
-	// "podman" on PATH.
+	// Podman is the program that runs the private service. Default "podman" on PATH.
 	Podman string
 	// Runtime is the OCI runtime of the private service, a name or an absolute
 	// path ("runc", "/usr/local/bin/runsc"). Default: the first of crun and runc
@@ -42,22 +39,20 @@ type Options struct {
 	// Runsc is gVisor's runtime for sandboxes of [sandbox.IsolationGVisor], a name
 	// on PATH or an absolute path. Default $WISBOX_RUNSC, then "runsc".
 	Runsc string
-	// MaxCreates bounds the containers being made at once; more callers wait.
-	// Default twice the processors, at least 4.
+	// MaxCreates is the maximum number of containers created at once; further callers wait. Default twice the number of
+	// processors, at least 4.
 	MaxCreates int
-	// Logger gets the causes that errors leave out. Default slog.Default().
+	// Logger gets the causes that errors omit. Default slog.Default().
 	Logger *slog.Logger
 
-	// What tests change: how long the private service stays after its last
-	// connection, default 60 s, the system's socket, and whether sandboxes without a
-	// seccomp filter are taken, as those of a fake service are.
+	// For tests: how long the private service stays after its last connection (default 60 s), the system's socket, and
+	// whether sandboxes without a seccomp filter are accepted, as a fake service has.
 	idle         time.Duration
 	systemSocket string
 	unfiltered   bool
 }
 
-// withDefaults is a copy of o with everything filled in but what finding Podman
-// decides.
+// withDefaults returns a copy of o with its defaults, except those that depend on the Podman found.
 func (o *Options) withDefaults() Options {
 	var out Options
 	if o != nil {

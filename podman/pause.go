@@ -13,21 +13,20 @@ import (
 
 var _ sandbox.Pauser = (*Sandbox)(nil)
 
-// pauseTime bounds a pause, and a resume: whoever asked for it may be gone, and one that
-// is half made would leave an agent that can't answer.
+// pauseTime bounds a pause or a resume. Both continue without their caller: half a pause would leave an agent that
+// can't answer.
 const pauseTime = 30 * time.Second
 
-// suspendTime bounds the asking of the agent before: one that doesn't answer keeps no
-// container from being paused.
+// suspendTime bounds the request to the agent before a pause: an agent that doesn't answer doesn't prevent the pause.
 const suspendTime = 5 * time.Second
 
 func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), pauseTime)
 }
 
-// Pause freezes the container, its agent too: time limits don't run meanwhile. A rootless service on cgroup v1 can't do it.
-// Once begun it doesn't end with ctx. Killed before it resumes, a process leaves a paused container, which goes on
-// with the next Open, see [sandbox.Spec].Wake.
+// Pause freezes the container, its agent too: time limits don't run meanwhile. A rootless service on cgroup v1 can't
+// pause. A pause that has begun doesn't end with ctx. If this process is killed before it resumes the container, the
+// next Open does that, see [sandbox.Spec].Wake.
 func (s *Sandbox) Pause(ctx context.Context) error {
 	s.pausing.Lock()
 	defer s.pausing.Unlock()
@@ -44,7 +43,7 @@ func (s *Sandbox) Pause(ctx context.Context) error {
 	return err
 }
 
-// suspend stops the time limits, which the pause doesn't depend on. pausing is held.
+// suspend stops the time limits; the pause doesn't depend on its success. The caller holds pausing.
 func (s *Sandbox) suspend(ctx context.Context) {
 	if s.limits != nil {
 		return
@@ -54,21 +53,20 @@ func (s *Sandbox) suspend(ctx context.Context) {
 	s.limits = s.agent.Suspend(ctx)
 }
 
-// takeBack lets programs go on after a pause that failed: it may have been made all the
-// same, and only a container that runs has an agent that answers. Of one that can't go on
-// the next Resume lets the time limits go on.
+// takeBack resumes the container after a pause that failed: Podman may have paused it all the same, and only a running
+// container has an agent that answers. If that fails too, the next Resume restarts the time limits.
 func (s *Sandbox) takeBack(ctx context.Context) {
 	ctx, cancel := lasting(ctx)
 	defer cancel()
 	if err := s.goOn(ctx); err != nil {
-		s.b.log.Warn("let a container go on whose pause failed", "container", s.name, "error", err)
+		s.b.log.Warn("resume a container whose pause failed", "container", s.name, "error", err)
 		return
 	}
 	s.limits(ctx)
 	s.limits = nil
 }
 
-// freeze has the container stand still; one that does already is no error.
+// freeze pauses the container; it isn't an error if it is paused already.
 func (s *Sandbox) freeze(ctx context.Context) error {
 	err := s.b.do(ctx, request{method: http.MethodPost, path: containerPath(s.name, "/pause")})
 	if !isAnswer(err) {
@@ -86,7 +84,7 @@ func (s *Sandbox) freeze(ctx context.Context) error {
 		return fail(sandbox.ErrLost, err, "the container is %s", data.State.Status)
 	}
 	if host, lookErr := s.b.Service(ctx); lookErr == nil && host.Rootless && host.CgroupVersion == "v1" {
-		return fail(sandbox.ErrUnsupported, err, "podman can't pause this session's programs here: it takes the freezer of control groups, which a user without rights has on cgroup v2 alone; use cgroup v2, or run wisbox as root")
+		return fail(sandbox.ErrUnsupported, err, "podman can't pause this session's programs here: pausing needs the cgroup freezer, which rootless Podman has only with cgroup v2; use cgroup v2, or run wisbox as root")
 	}
 	return fail(sandbox.ErrUnsupported, err, "podman can't pause this session's programs here, see `wisbox doctor`")
 }
@@ -107,13 +105,12 @@ func (s *Sandbox) Resume(ctx context.Context) error {
 	return nil
 }
 
-// wake lets a container go on that is paused, and nobody here knows by whom. One that
-// can't is lost.
+// wake resumes a paused container that another process may have paused. A container that can't be resumed is lost.
 func (s *Sandbox) wake(ctx context.Context, data *define.InspectContainerData) error {
 	goOn := func() error {
 		err := s.goOn(ctx)
 		if errors.Is(err, errFrozen) {
-			return fail(sandbox.ErrLost, errors.New(err.Error()), "the container was paused and can't go on")
+			return fail(sandbox.ErrLost, errors.New(err.Error()), "the container was paused and can't be resumed")
 		}
 		return err
 	}
@@ -124,16 +121,16 @@ func (s *Sandbox) wake(ctx context.Context, data *define.InspectContainerData) e
 		return goOn()
 	}
 	err := s.spec.Wake(ctx, goOn)
-	if err != nil && !errors.Is(err, sandbox.ErrLost) { // who has paused it needs it still
+	if err != nil && !errors.Is(err, sandbox.ErrLost) { // the process that paused it still needs it
 		return fail(sandbox.ErrUnavailable, err, "the sandbox is paused")
 	}
 	return err
 }
 
-// errFrozen is the cause where a container stays paused.
-var errFrozen = errors.New("it is paused still")
+// errFrozen is the cause if a container stays paused.
+var errFrozen = errors.New("it is still paused")
 
-// goOn lets the container go on; what counts is that it runs then, whoever did that.
+// goOn resumes the container; it succeeds if the container runs afterwards, even if another process resumed it.
 func (s *Sandbox) goOn(ctx context.Context) error {
 	err := s.b.unpause(ctx, s.name)
 	if err == nil {
@@ -146,7 +143,7 @@ func (s *Sandbox) goOn(ctx context.Context) error {
 	case lookErr != nil:
 		return explain(ctx, "unpause the container", err)
 	case data.State.Paused:
-		return fail(sandbox.ErrUnavailable, errors.Join(errFrozen, err), "podman can't let the container go on; try again, or see `wisbox doctor`")
+		return fail(sandbox.ErrUnavailable, errors.Join(errFrozen, err), "podman can't resume the container; try again, or see `wisbox doctor`")
 	case !data.State.Running:
 		return fail(sandbox.ErrLost, err, "the container is %s", data.State.Status)
 	}

@@ -30,7 +30,7 @@ func TestAPausedSandboxGoesOn(t *testing.T) {
 	require.Equal(t, "running", server.Containers()[0].State)
 	require.NoError(t, p.Pause(t.Context()))
 	server.Fault("POST", "/pause", podmantest.Fails(500, "it is paused already"))
-	require.NoError(t, p.Pause(t.Context()), "what stands still can be paused")
+	require.NoError(t, p.Pause(t.Context()), "a stopped process can be paused")
 	require.NoError(t, p.Resume(t.Context()))
 }
 
@@ -59,15 +59,14 @@ func TestASandboxThatStaysPausedIsNotLost(t *testing.T) {
 	require.Equal(t, "running", server.Containers()[0].State)
 }
 
-// paused has the server's only container stand still.
+// paused marks the server's only container as paused.
 func paused(server *podmantest.Server) {
 	c := server.Containers()[0]
 	c.State = "paused"
 	server.Add(c)
 }
 
-// TestAPauseThatIsBegunDoesNotEndWithItsCaller: half made it would leave an agent that
-// can't answer.
+// TestAPauseThatIsBegunDoesNotEndWithItsCaller: half a pause would leave an agent that can't answer.
 func TestAPauseThatIsBegunDoesNotEndWithItsCaller(t *testing.T) {
 	b, server := newFake(t)
 	s, err := b.Create(t.Context(), fakeSpec(t))
@@ -88,13 +87,13 @@ func TestAPauseThatIsBegunDoesNotEndWithItsCaller(t *testing.T) {
 	require.Equal(t, 1, server.Count("POST", "/pause"))
 }
 
-// TestAPauseThatFailsIsTakenBack, where it was made all the same too.
+// TestAPauseThatFailsIsTakenBack, even if Podman paused the container all the same.
 func TestAPauseThatFailsIsTakenBack(t *testing.T) {
 	b, server := newFake(t)
 	s, err := b.Create(t.Context(), fakeSpec(t))
 	require.NoError(t, err)
 	defer s.Close(t.Context())
-	_, err = s.Run(t.Context(), sandbox.Cmd{Argv: []string{"true"}}) // there is a connection
+	_, err = s.Run(t.Context(), sandbox.Cmd{Argv: []string{"true"}}) // now there is a connection
 	require.NoError(t, err)
 	server.Fault("POST", "/pause", func(w http.ResponseWriter, r *http.Request) {
 		paused(server)
@@ -126,7 +125,7 @@ func TestAHostThatCannotPauseSaysSo(t *testing.T) {
 	require.ErrorContains(t, refuse(), "use cgroup v2")
 }
 
-// TestAPauseThatCannotBeTakenBackIsWhole: the next resume is that of its time limits too.
+// TestAPauseThatCannotBeTakenBackIsWhole: the next resume restarts its time limits too.
 func TestAPauseThatCannotBeTakenBackIsWhole(t *testing.T) {
 	b, server := newFake(t)
 	s, err := b.Create(t.Context(), fakeSpec(t))

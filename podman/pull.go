@@ -15,9 +15,8 @@ import (
 
 var _ sandbox.ImagePuller = (*Backend)(nil)
 
-// PullImage fetches an image from its registry, for as long as ctx allows. Podman
-// itself has the logins (podman login) and the registries that may do without TLS
-// (registries.conf).
+// PullImage fetches an image from its registry, for as long as ctx allows. Podman itself keeps the logins (podman
+// login) and the registries that it may reach without TLS (registries.conf).
 func (b *Backend) PullImage(ctx context.Context, ref string, opts *sandbox.PullOptions) error {
 	if opts == nil {
 		opts = &sandbox.PullOptions{}
@@ -36,8 +35,7 @@ func (b *Backend) PullImage(ctx context.Context, ref string, opts *sandbox.PullO
 	return b.checkPlatform(ctx, ref)
 }
 
-// checkPlatform refuses an image that can't run here: a registry may have the image for
-// other machines alone.
+// checkPlatform refuses an image that can't run here: a registry may have the image only for other architectures.
 func (b *Backend) checkPlatform(ctx context.Context, ref string) error {
 	e, err := b.engine(ctx)
 	if err != nil {
@@ -54,8 +52,8 @@ func (b *Backend) checkPlatform(ctx context.Context, ref string) error {
 	return nil
 }
 
-// registryProblems are the ways in which a registry says no, in the words of the
-// library that Podman asks it with. %[1]s is the image, %[2]s its registry.
+// registryProblems maps the errors of the registry library that Podman uses to our texts. %[1]s is the image, %[2]s its
+// registry.
 var registryProblems = []struct {
 	says []string
 	msg  string
@@ -67,36 +65,36 @@ var registryProblems = []struct {
 	{[]string{"x509: ", "certificate", "tls: "},
 		"image %[1]s: the certificate of the registry %[2]s can't be verified; put its CA into /etc/containers/certs.d/%[2]s/ca.crt, or if you trust the network to it pull with `wisbox image pull --tls-verify=false`"},
 	{[]string{"toomanyrequests", "429 too many"},
-		"image %[1]s: the registry %[2]s takes no more requests for now; wait, or log in with `podman login %[2]s`"},
+		"image %[1]s: the registry %[2]s accepts no more requests for now; wait, or log in with `podman login %[2]s`"},
 	{[]string{"unauthorized", "authentication required", "invalid username/password", "access to the resource is denied", "denied: ", "403 "},
-		"image %[1]s: the registry %[2]s wants a login for it, or doesn't know the name; check the name, or log in with `podman login %[2]s`"},
+		"image %[1]s: the registry %[2]s requires a login, or the image does not exist; check the name, or log in with `podman login %[2]s`"},
 	{[]string{"manifest unknown", "name unknown", "repository name not known", "not found", "404 "},
-		"image %[1]s: the registry %[2]s has no such image or tag; check the name behind the host and the tag"},
+		"image %[1]s: the registry %[2]s has no such image or tag; check the name and the tag"},
 	{[]string{"no image found in", "choosing an image from manifest list"},
-		"image %[1]s: the registry %[2]s has it for other machines than this one only; choose another image or tag"},
+		"image %[1]s: the registry %[2]s has it only for other machines than this one; choose another image or tag"},
 	{[]string{"rejected by policy", "source image rejected"},
 		"image %[1]s: Podman's policy (policy.json) doesn't allow images of %[2]s; allow it there"},
 	{[]string{"connection refused", "no route to host", "network is unreachable", "connection reset", "i/o timeout", "deadline exceeded", ": eof", "unexpected eof"},
 		"image %[1]s: the registry %[2]s does not answer; check its name and port, and the network"},
 	{[]string{"digest did not match", "verification failed", "does not match", "invalid checksum"},
-		"image %[1]s: what the registry %[2]s sent isn't what its manifest names; try again, and don't trust the registry if it stays so"},
+		"image %[1]s: the data from the registry %[2]s doesn't match its manifest; try again, and don't trust the registry if it happens again"},
 	{[]string{"short-name", "did not resolve to an alias"},
 		"image %[1]s: the name has no registry; write it with one, as docker.io/library/%[1]s"},
 }
 
-// pullError puts a registry's answer into words; nil where it isn't known.
+// pullError turns a registry's answer into an error, nil if the answer is unknown.
 func pullError(ref string, err error) *Error {
 	if says(err, "no space left", "enospc") {
-		return nil // explain knows it
+		return nil // explain handles it
 	}
-	// The name of the image isn't what the registry said.
+	// The image's name is not part of the registry's answer.
 	said := errors.New(strings.ReplaceAll(err.Error(), strings.TrimSuffix(ref, ":latest"), ""))
 	for _, p := range registryProblems {
 		if says(said, p.says...) {
 			return fail(sandbox.ErrUnavailable, err, p.msg, ref, registryOf(ref))
 		}
 	}
-	return fail(sandbox.ErrUnavailable, err, "image %s: podman could not pull it from %s; try `podman pull %[1]s`, whose words say more", ref, registryOf(ref))
+	return fail(sandbox.ErrUnavailable, err, "image %s: podman could not pull it from %s; try `podman pull %[1]s`, which prints the cause", ref, registryOf(ref))
 }
 
 func registryOf(ref string) string {
@@ -107,7 +105,7 @@ func registryOf(ref string) string {
 	return reference.Domain(named)
 }
 
-// howToGet says where a missing image comes from.
+// howToGet reports where a missing image comes from.
 func howToGet(ref string) string {
 	named, err := reference.ParseNormalizedNamed(ref)
 	switch {
@@ -121,11 +119,11 @@ func howToGet(ref string) string {
 	return "fetch it with `wisbox image pull " + ref + "`"
 }
 
-// splitName cuts a full name into what stands before and behind the tag's colon.
+// splitName splits a full name at the tag's colon.
 func splitName(name string) (repo, tag string, err error) {
 	named, err := reference.ParseNormalizedNamed(name)
 	if err != nil || !strings.HasPrefix(name, reference.Domain(named)+"/") {
-		return "", "", fail(sandbox.ErrInvalid, err, "the image's name %s isn't a full one; write it as localhost/mine:1", fmt.Sprintf("%q", name))
+		return "", "", fail(sandbox.ErrInvalid, err, "the image name %s isn't complete; write it as localhost/mine:1", fmt.Sprintf("%q", name))
 	}
 	tag = "latest"
 	if t, ok := named.(reference.Tagged); ok {

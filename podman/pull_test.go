@@ -15,7 +15,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// streamed answers with the events that Podman sends while it works.
+// streamed answers with the progress events that Podman sends.
 func streamed(events ...map[string]any) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		for _, e := range events {
@@ -74,7 +74,7 @@ func TestAPullEndsWithItsContext(t *testing.T) {
 	<-over
 }
 
-// What the libraries under Podman say, of 4.3 and of 5.
+// The texts are those of the libraries under Podman, of 4.3 and of 5.
 func TestTheAnswersOfRegistriesSayWhatToDo(t *testing.T) {
 	const ref = "reg.example:5000/eof/404:1"
 	begin := "initializing source docker://" + ref + ": "
@@ -92,7 +92,7 @@ func TestTheAnswersOfRegistriesSayWhatToDo(t *testing.T) {
 		begin + `reading manifest 1 in reg.example:5000/eof/404: toomanyrequests: You have reached your pull rate limit`:                                                      "no more requests",
 		`choosing an image from manifest list docker://` + ref + `: no image found in manifest list for architecture "amd64", variant "", OS "linux"`:                         "other machines",
 		`Source image rejected: Running image docker://` + ref + ` is rejected by policy.`:                                                                                    "policy.json",
-		`writing blob: Digest did not match, expected sha256:1, got sha256:2`:                                                                                                 "isn't what its manifest names",
+		`writing blob: Digest did not match, expected sha256:1, got sha256:2`:                                                                                                 "doesn't match its manifest",
 		`short-name "x" did not resolve to an alias and no unqualified-search registries are defined in "/etc/containers/registries.conf"`:                                    "docker.io/library/",
 		`something that nobody has seen`: "podman pull " + ref,
 	} {
@@ -134,7 +134,7 @@ func TestABuildsErrorIsInPodmansWords(t *testing.T) {
 		`creating build container: initializing source docker://reg.example/x:1: reading manifest 1 in reg.example/x: manifest unknown`: {sandbox.ErrUnavailable,
 			"Containerfile: image reg.example/x:1: the registry reg.example has no such image"},
 		`creating build container: initializing source docker://localhost/no:latest: pinging container registry localhost: connection refused`: {sandbox.ErrUnavailable,
-			"Containerfile: the image localhost/no:latest is not there; build it"},
+			"Containerfile: image localhost/no:latest not found; build it"},
 		strings.Repeat("x ", 5000): {sandbox.ErrInvalid, "…"},
 	} {
 		err := buildError(&apiError{Status: 500, Message: said})

@@ -93,7 +93,7 @@ func mustList(t *testing.T, h *host) []sandbox.Info {
 	return found
 }
 
-// TestALostConnectionIsReplaced: what ran over it is gone before the next call.
+// TestALostConnectionIsReplaced: the programs of the lost one are gone before the next call.
 func TestALostConnectionIsReplaced(t *testing.T) {
 	h := newHost(t, nil)
 	s := h.create(h.spec("agent"))
@@ -107,7 +107,7 @@ func TestALostConnectionIsReplaced(t *testing.T) {
 	require.Equal(t, "0\n", out)
 }
 
-// TestAKilledMonitorCostsItsOwnCallOnly: the agent has a process that sees to each call.
+// TestAKilledMonitorCostsItsOwnCallOnly: the agent has a monitor process for each call.
 func TestAKilledMonitorCostsItsOwnCallOnly(t *testing.T) {
 	h := newHost(t, nil)
 	s := h.create(h.spec("monitor"))
@@ -132,10 +132,10 @@ func TestAKilledMonitorCostsItsOwnCallOnly(t *testing.T) {
 	require.Equal(t, sandbox.StatusDiskLimit, ended(t, other).Status)
 }
 
-// childrenOf gives a process's children as the host numbers them.
+// childrenOf returns the host's IDs of a process's children.
 func childrenOf(t *testing.T, pid int) (found []int) {
 	t.Helper()
-	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // any thread may have made them
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // any thread may have started them
 	require.NoError(t, err)
 	for _, list := range lists {
 		text, _ := os.ReadFile(list)
@@ -148,7 +148,7 @@ func childrenOf(t *testing.T, pid int) (found []int) {
 	return found
 }
 
-// agentPID is the agent's on the host.
+// agentPID returns the agent's process ID on the host.
 func agentPID(t testing.TB, s *Sandbox) int {
 	t.Helper()
 	data, err := s.b.inspect(t.Context(), s.name)
@@ -218,7 +218,7 @@ func TestStrictRefusesWhatTheHostDoesNotEnforce(t *testing.T) {
 	spec.Strict = true
 	_, err := h.Create(t.Context(), spec)
 	require.ErrorIs(t, err, sandbox.ErrUnavailable)
-	require.ErrorContains(t, err, "counted by user id", "the ids are those of other sandboxes")
+	require.ErrorContains(t, err, "counted by user id", "other sandboxes use these ids")
 	require.Empty(t, mustList(t, h))
 	host := h.eng.Load().info.Host
 	if host.Security.Rootless {
@@ -254,8 +254,8 @@ func TestManyCreatesAtOnce(t *testing.T) {
 	require.Empty(t, mustList(t, h))
 }
 
-// TestSandboxesTakeNoKeys: the kernel gives the user that all containers run as 200
-// keys, and a container with keyrings of its own takes two.
+// TestSandboxesTakeNoKeys: all containers run as one user, to whom the kernel gives 200 keys, and a container with its
+// own keyrings takes two.
 func TestSandboxesTakeNoKeys(t *testing.T) {
 	h := newHost(t, nil)
 	first := h.create(h.spec("key-0"))
@@ -268,7 +268,7 @@ func TestSandboxesTakeNoKeys(t *testing.T) {
 	require.LessOrEqual(t, keysOf(t, uid), before)
 }
 
-// rootOf is the host's user that is root in a sandbox.
+// rootOf returns the host user that is root in a sandbox.
 func rootOf(t *testing.T, s *Sandbox) string {
 	t.Helper()
 	data, err := s.b.inspect(t.Context(), s.name)
@@ -278,7 +278,7 @@ func rootOf(t *testing.T, s *Sandbox) string {
 	return regexp.MustCompile(`(?m)^Uid:\s+(\d+)`).FindStringSubmatch(string(status))[1]
 }
 
-// keysOf is how many keys a user has, of proc(5)'s key-users.
+// keysOf returns how many keys a user has, from /proc/key-users.
 func keysOf(t *testing.T, uid string) int {
 	t.Helper()
 	table, err := os.ReadFile("/proc/key-users")

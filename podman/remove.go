@@ -11,8 +11,8 @@ import (
 
 const removeTimeout = 30 * time.Second
 
-// remove removes a container by force and checks that it is gone: Podman may
-// answer that something is busy and have removed it, or not.
+// remove removes a container by force and checks that it is gone: if Podman answers that something is busy, it may or
+// may not have removed it.
 func (b *Backend) remove(ctx context.Context, name string) error {
 	query := url.Values{"force": {"true"}, "v": {"true"}, "ignore": {"true"}, "timeout": {"0"}}
 	var err error
@@ -37,10 +37,10 @@ func (b *Backend) remove(ctx context.Context, name string) error {
 		if ctx.Err() != nil || !pause(ctx, 2*try) {
 			break
 		}
-		b.unpause(ctx, name) // some versions don't remove what is paused
+		b.unpause(ctx, name) // some versions don't remove a paused container
 	}
 	if err == nil {
-		return fail(sandbox.ErrUnavailable, nil, "podman says that the container is removed, but it is still there; try again")
+		return fail(sandbox.ErrUnavailable, nil, "podman reports that the container was removed, but it still exists; try again")
 	}
 	return explain(ctx, "remove the container", err)
 }

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// trustedSocket refuses a socket that another user than us or root answers on.
+// trustedSocket refuses a socket that belongs neither to this user nor to root.
 func trustedSocket(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -21,13 +21,12 @@ func trustedSocket(path string) error {
 		return fmt.Errorf("%s is not a socket", path)
 	}
 	if st.Uid != 0 && int(st.Uid) != os.Getuid() {
-		return fmt.Errorf("%s belongs to user %d, neither us nor root", path, st.Uid)
+		return fmt.Errorf("%s belongs to user %d, neither this user nor root", path, st.Uid)
 	}
 	return nil
 }
 
-// keepFile writes a file unless it is there already with the same content: one
-// that is being mounted must not be replaced.
+// keepFile writes a file unless it exists with the same content: a file that is being mounted must not be replaced.
 func keepFile(dir, name string, data []byte) (string, error) {
 	path := filepath.Join(dir, name)
 	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, data) {
@@ -36,7 +35,7 @@ func keepFile(dir, name string, data []byte) (string, error) {
 	return writeFile(dir, name, data, 0o644)
 }
 
-// writeFile puts data into dir/name by rename; a reader sees all of it.
+// writeFile writes dir/name by rename, so that a reader sees all of the data.
 func writeFile(dir, name string, data []byte, mode fs.FileMode) (string, error) {
 	tmp, err := os.CreateTemp(dir, ".tmp-*")
 	if err != nil {

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// runtimes in the order of preference: crun is the faster one.
+// runtimes in order of preference: crun is faster.
 var runtimes = []string{"crun", "runc"}
 
 const tryTimeout = 5 * time.Second
 
-// chooseRuntime is the first runtime that works on this host: crun, for one,
+// chooseRuntime returns the first runtime that works on this host: crun, for one,
 // refuses a hybrid cgroup layout. The choice is kept until the next boot.
 func (s *service) chooseRuntime(ctx context.Context, env []string) string {
 	var there []string
@@ -49,8 +49,7 @@ func (s *service) keptRuntime() string {
 	return name
 }
 
-// tryRuntime runs a program that isn't there in an empty root: exit code 127
-// says that everything before it worked.
+// tryRuntime runs a missing program in an empty root: exit code 127 shows that everything before it worked.
 func (s *service) tryRuntime(ctx context.Context, env []string, name string) bool {
 	root := filepath.Join(s.dir, "empty")
 	conf, err := s.writeConf("try.conf", name)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containers/podman/v5/libpod/define"
@@ -16,24 +17,27 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// Sandbox is a handle on one running container. It keeps one connection to the
-// container's agent, made by the first program; when that is lost, the next program
-// makes another. Its methods may be called from many goroutines.
+// Sandbox is a handle on one running container. It keeps one connection to the container's agent, which the first
+// program makes; if it is lost, the next program makes another. Its methods may be called from several goroutines.
 type Sandbox struct {
 	sandbox.FileSystem // is files
 
 	b     *Backend
 	spec  sandbox.Spec
-	pin   dirPin // the workspace that the container was made with
+	pin   dirPin // the workspace with which the container was created
 	name  string
 	env   []string // of every program: the image's, then the spec's
 	agent *resident.Agent
 	files *files.FS
 
-	closing sync.Mutex // one Close at a time
+	// seen is Podman's last description of the container; the next connection uses it instead of asking again. The
+	// agent's answer proves that the container is this session's.
+	seen atomic.Pointer[define.InspectContainerData]
 
-	pausing sync.Mutex            // one Pause or Resume at a time
-	limits  func(context.Context) // lets the time limits go on that this handle has stopped, nil where none
+	closing sync.Mutex // allows one Close at a time
+
+	pausing sync.Mutex            // allows one Pause or Resume at a time
+	limits  func(context.Context) // restarts the time limits that this handle stopped, nil if it stopped none
 }
 
 var (
@@ -44,9 +48,9 @@ var (
 )
 
 func (b *Backend) newSandbox(spec sandbox.Spec, pin dirPin, imageEnv []string) *Sandbox {
-	s := &Sandbox{b: b, spec: spec, pin: pin, name: b.name(spec.ID), env: programEnv(imageEnv)}
+	s := &Sandbox{b: b, spec: spec, pin: pin, name: b.name(spec.ID), env: resident.ProgramEnv(imageEnv)}
 	if spec.UserHome {
-		s.env = append(s.env, userEnv...)
+		s.env = append(s.env, sandbox.UserEnv()...)
 	}
 	for _, key := range slices.Sorted(maps.Keys(spec.Env)) {
 		s.env = append(s.env, key+"="+spec.Env[key])
@@ -58,8 +62,8 @@ func (b *Backend) newSandbox(spec sandbox.Spec, pin dirPin, imageEnv []string) *
 }
 
 // Open attaches to a running sandbox that another process made from the same
-// spec. One that is paused goes on, see [sandbox.Spec].Wake: who paused it may have been killed. One that
-// doesn't run any more is removed, and sandbox.ErrNotFound wrapped.
+// spec. Open resumes a paused sandbox, see [sandbox.Spec].Wake: the process that paused it may have been killed. It
+// removes a sandbox that no longer runs and returns an error that wraps sandbox.ErrNotFound.
 func (b *Backend) Open(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	spec.Limits = spec.Limits.WithDefaults()
 	pin, err := check(spec)
@@ -91,12 +95,12 @@ func (b *Backend) Open(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 	if err := b.remove(ctx, s.name); err != nil {
 		return nil, err
 	}
-	return nil, fail(sandbox.ErrNotFound, err, "sandbox %s was not usable any more and is removed; make it again", spec.ID)
+	return nil, fail(sandbox.ErrNotFound, err, "sandbox %s was no longer usable and was removed; create it again", spec.ID)
 }
 
 var (
 	errStopped = errors.New("it doesn't run")
-	errFormer  = errors.New("another version of wisbox made it, whose programs this one can't talk to")
+	errFormer  = errors.New("it was created by another version of wisbox, whose agent is incompatible")
 )
 
 // adopt connects to a container that another process made.
@@ -110,12 +114,12 @@ func (s *Sandbox) adopt(ctx context.Context, data *define.InspectContainerData) 
 	if err := s.wake(ctx, data); err != nil {
 		return err
 	}
-	s.bound(ctx, data) // who made it may have been killed before
+	s.bound(ctx, data) // its creator may have been killed before that
 	_, err := s.agent.Conn(ctx)
 	return err
 }
 
-// inspectMade waits for a container that another process is just making.
+// inspectMade waits for a container that another process is creating.
 func (b *Backend) inspectMade(ctx context.Context, name string) (*define.InspectContainerData, error) {
 	for {
 		data, err := b.inspect(ctx, name)
@@ -125,8 +129,8 @@ func (b *Backend) inspectMade(ctx context.Context, name string) (*define.Inspect
 	}
 }
 
-// Run runs one program to its end, see [sandbox.Runner]. It wraps
-// sandbox.ErrLost when the container is gone: make the sandbox again.
+// Run runs one program to its end, see [sandbox.Runner]. The error wraps sandbox.ErrLost if the container is gone:
+// create the sandbox again.
 func (s *Sandbox) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
 	var result sandbox.Result
 	if err := checkCmd(cmd); err != nil {
@@ -155,8 +159,7 @@ func (s *Sandbox) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, 
 	return process, err
 }
 
-// with gives op the connection, and once more another when it was lost before op's
-// program began.
+// with calls op with the connection, and again with another one if the first was lost before op's program began.
 func (s *Sandbox) with(ctx context.Context, op func(sandbox.Runner) error) error {
 	if err := s.checkPin(); err != nil {
 		return err
@@ -164,8 +167,7 @@ func (s *Sandbox) with(ctx context.Context, op func(sandbox.Runner) error) error
 	return s.agent.With(ctx, func(conn *agent.Conn) error { return op(conn) })
 }
 
-// checkPin: a workspace that was deleted or replaced is not what the container
-// sees any more.
+// checkPin refuses a workspace that was deleted or replaced: the container still sees the old one.
 func (s *Sandbox) checkPin() error {
 	pin, err := pinDir(s.spec.Workspace)
 	if err != nil || pin != s.pin {
@@ -182,7 +184,7 @@ func (s *Sandbox) prepare(cmd sandbox.Cmd) sandbox.Cmd {
 	return cmd
 }
 
-// HasProgram implements [sandbox.ProgramFinder], by what the agent found at its start.
+// HasProgram implements [sandbox.ProgramFinder], with the programs that the agent found at its start.
 func (s *Sandbox) HasProgram(ctx context.Context, name string) (bool, error) {
 	conn, err := s.agent.Conn(ctx)
 	if err != nil {
@@ -190,7 +192,7 @@ func (s *Sandbox) HasProgram(ctx context.Context, name string) (bool, error) {
 	}
 	has, known := conn.Hello().Has[name]
 	if !known {
-		return false, fail(sandbox.ErrUnsupported, nil, "nobody looked for the program %s", name)
+		return false, fail(sandbox.ErrUnsupported, nil, "the agent didn't look for the program %s", name)
 	}
 	return has, nil
 }
@@ -206,11 +208,11 @@ func (s *Sandbox) EndAll(_ context.Context, status sandbox.Status) error {
 	return nil
 }
 
-// Detach gives up the handle: its programs end, but for detached ones, the container stays.
+// Detach gives up the handle: its programs end, except detached ones, and the container stays.
 func (s *Sandbox) Detach() error { return errors.Join(s.files.Close(), s.agent.Close()) }
 
-// Close ends every program and removes the container. When it fails it may be
-// called again; after it succeeded a further call does nothing.
+// Close ends every program and removes the container. If it fails it may be called again; after a success further calls
+// do nothing.
 func (s *Sandbox) Close(ctx context.Context) error {
 	s.closing.Lock()
 	defer s.closing.Unlock()
@@ -218,8 +220,8 @@ func (s *Sandbox) Close(ctx context.Context) error {
 	return s.b.remove(ctx, s.name)
 }
 
-// Info reports what the container is, and which limits the kernel enforces.
-// Disk and inodes are listed as not enforced: who watches the workspace knows more.
+// Info describes the container and the limits that the kernel enforces. Disk and inodes are listed as not enforced: the
+// caller that watches the workspace enforces them.
 func (s *Sandbox) Info(ctx context.Context) (sandbox.Info, error) {
 	data, err := s.b.inspect(ctx, s.name)
 	if isNotFound(err) {
@@ -243,7 +245,7 @@ func (s *Sandbox) Info(ctx context.Context) (sandbox.Info, error) {
 	return info, err
 }
 
-// lacks are the programs that the agent didn't find.
+// lacks returns the programs that the agent didn't find.
 func (s *Sandbox) lacks(ctx context.Context) ([]string, error) {
 	conn, err := s.agent.Conn(ctx)
 	if err != nil {

@@ -17,35 +17,25 @@ import (
 
 //go:generate sh -c "go run ./internal/mkseccomp /usr/share/containers/seccomp.json >seccomp.json"
 
-// seccompProfile is the system calls that any process of a sandbox may make.
+// seccompProfile lists the system calls that the processes of a sandbox may make.
 //
 //go:embed seccomp.json
 var seccompProfile []byte
 
-// SeccompProfile is wisbox's own profile, JSON: a good one to begin another from.
+// SeccompProfile returns wisbox's own profile as JSON, a good base for another one.
 func SeccompProfile() []byte { return bytes.Clone(seccompProfile) }
 
-// hostFiles are the files that a container is made with; the service reads them by
-// path.
+// hostFiles are the files that a new container needs; the service reads them by path.
 type hostFiles struct {
 	seccomp string // the profile
 	empty   string // mounted over resolv.conf
 	agent   string // mounted at resident.Path
-	passwd  string // mounted over the image's with a home of the user's own
+	passwd  string // mounted over the image's if the user has a home
 	group   string // likewise
 }
 
-// Accounts of a sandbox with [sandbox.Spec.UserHome].
-const (
-	userPasswd = "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\nuser:x:1000:1000::" + sandbox.UserHome + ":/bin/bash\n"
-	userGroup  = "root:x:0:\ntty:x:5:\nnogroup:x:65534:\nuser:x:1000:\n"
-)
-
-// userEnv are a user's variables with [sandbox.Spec.UserHome].
-var userEnv = []string{"HOME=" + sandbox.UserHome, "USER=user", "LOGNAME=user"}
-
-// writeHostFiles puts them into the runtime directory and the state directory, by
-// content: a changed one never changes under a container that exists.
+// writeHostFiles writes them to the runtime directory and the state directory, named by content: no file changes under
+// an existing container.
 func (b *Backend) writeHostFiles(spec sandbox.Spec) (hostFiles, error) {
 	var out hostFiles
 	profile, err := profileOf(spec)
@@ -61,10 +51,10 @@ func (b *Backend) writeHostFiles(spec sandbox.Spec) (hostFiles, error) {
 		out.empty, err = keepFile(b.opts.RuntimeDir, "empty", nil)
 	}
 	if err == nil && spec.UserHome {
-		out.passwd, err = keepFile(b.opts.RuntimeDir, "passwd", []byte(userPasswd))
+		out.passwd, err = keepFile(b.opts.RuntimeDir, "passwd", []byte(sandbox.UserPasswd))
 	}
 	if err == nil && spec.UserHome {
-		out.group, err = keepFile(b.opts.RuntimeDir, "group", []byte(userGroup))
+		out.group, err = keepFile(b.opts.RuntimeDir, "group", []byte(sandbox.UserGroup))
 	}
 	if err != nil {
 		return out, fail(sandbox.ErrUnavailable, err, "the runtime directory can't be written")
@@ -73,7 +63,7 @@ func (b *Backend) writeHostFiles(spec sandbox.Spec) (hostFiles, error) {
 	return out, err
 }
 
-// installAgent puts the agent's program into the state directory.
+// installAgent writes the agent's program to the state directory.
 func (b *Backend) installAgent() (string, error) {
 	b.agent.Lock()
 	defer b.agent.Unlock()
@@ -91,17 +81,17 @@ func (b *Backend) installAgent() (string, error) {
 	case errors.Is(err, native.ErrArch):
 		return "", fail(sandbox.ErrUnavailable, err, "%v", native.ErrArch)
 	case err != nil:
-		return "", fail(sandbox.ErrUnavailable, err, "the state directory can't be written, where the agent's program is kept; give it room and its owner")
+		return "", fail(sandbox.ErrUnavailable, err, "the state directory can't be written; it holds the agent's program: free space there, and check its owner")
 	}
 	return b.agent.path, nil
 }
 
-// agentFile is the agent's program once this process has installed and verified it.
+// agentFile is the agent's program, after this process has installed and verified it.
 type agentFile struct {
 	sync.Mutex
 
 	path  string
-	found fs.FileInfo // as it was then
+	found fs.FileInfo // at that time
 }
 
 func (f *agentFile) install(dir string) (err error) {
@@ -111,8 +101,8 @@ func (f *agentFile) install(dir string) (err error) {
 	return err
 }
 
-// isThere reports whether the file is the same as then: it is one that nobody may write
-// to, so that a change is another inode, mode or time.
+// isThere reports whether the file is still the same. Nobody may write to it, so a change shows in its inode, mode or
+// time.
 func (f *agentFile) isThere() bool {
 	if f.found == nil {
 		return false
@@ -121,7 +111,7 @@ func (f *agentFile) isThere() bool {
 	return err == nil && os.SameFile(now, f.found) && now.Mode() == f.found.Mode() && now.Size() == f.found.Size() && now.ModTime().Equal(f.found.ModTime())
 }
 
-// profileOf is the profile that a sandbox gets.
+// profileOf returns a sandbox's profile.
 func profileOf(spec sandbox.Spec) ([]byte, error) {
 	if spec.Seccomp == "" {
 		return seccompProfile, nil
@@ -134,8 +124,8 @@ func profileOf(spec sandbox.Spec) ([]byte, error) {
 	return profile, err
 }
 
-// CheckSeccomp looks at a host file that is to be [sandbox.Spec.Seccomp]. gap says
-// in a sentence what it allows beyond wisbox's own profile; "" is nothing.
+// CheckSeccomp checks a host file for use as [sandbox.Spec.Seccomp]. gap is a sentence with the calls that it allows
+// beyond wisbox's own profile, "" if there are none.
 func CheckSeccomp(path string) (gap string, err error) {
 	profile, err := readProfile(path)
 	if err != nil {
@@ -145,16 +135,16 @@ func CheckSeccomp(path string) (gap string, err error) {
 	if err != nil || len(more) == 0 {
 		return "", err
 	}
-	return "the seccomp profile that was given allows what wisbox's own forbids: " + someOf(more), nil
+	return "the given seccomp profile allows calls that wisbox's own forbids: " + someOf(more), nil
 }
 
-// maxProfile bounds a profile, in bytes: Podman's own has 25 KiB.
+// maxProfile is a profile's maximum size in bytes: Podman's own has 25 KiB.
 const maxProfile = 1 << 20
 
 func readProfile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err == nil && info.Size() > maxProfile {
-		return nil, fail(sandbox.ErrInvalid, nil, "the seccomp profile has %d bytes; at most %d are taken", info.Size(), maxProfile)
+		return nil, fail(sandbox.ErrInvalid, nil, "the seccomp profile has %d bytes; the maximum is %d", info.Size(), maxProfile)
 	}
 	if err == nil && !info.Mode().IsRegular() {
 		return nil, fail(sandbox.ErrInvalid, nil, "the seccomp profile is not a regular file")

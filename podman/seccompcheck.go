@@ -11,7 +11,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// profile is a seccomp profile as containers' tools write it.
+// profile is a seccomp profile in the format of container tools.
 type profile struct {
 	DefaultAction string        `json:"defaultAction"`
 	Architectures []string      `json:"architectures"`
@@ -19,7 +19,7 @@ type profile struct {
 	Syscalls      []profileRule `json:"syscalls"`
 }
 
-// profileArch has a processor's ABIs: its own, and the others that it can run.
+// profileArch holds a processor's ABIs: its native one, and others that it can run.
 type profileArch struct {
 	Architecture     string   `json:"architecture"`
 	SubArchitectures []string `json:"subArchitectures"`
@@ -27,7 +27,7 @@ type profileArch struct {
 
 type profileRule struct {
 	Names    []string    `json:"names"`
-	Name     string      `json:"name"` // of older profiles
+	Name     string      `json:"name"` // in older profiles
 	Action   string      `json:"action"`
 	Args     []condition `json:"args"`
 	Includes struct {
@@ -38,7 +38,7 @@ type profileRule struct {
 	} `json:"excludes"`
 }
 
-// condition is what an argument of a system call must be for a rule to hold.
+// condition is a rule's condition on an argument of a system call.
 type condition struct {
 	Index    uint   `json:"index"`
 	Value    uint64 `json:"value"`
@@ -49,15 +49,14 @@ type condition struct {
 var (
 	denies = []string{"SCMP_ACT_ERRNO", "SCMP_ACT_KILL", "SCMP_ACT_KILL_PROCESS", "SCMP_ACT_KILL_THREAD", "SCMP_ACT_TRAP"}
 	allows = []string{"SCMP_ACT_ALLOW", "SCMP_ACT_LOG", "SCMP_ACT_NOTIFY", "SCMP_ACT_TRACE"}
-	// needed are calls without which neither the agent nor any program begins.
+	// needed lists the calls without which neither the agent nor any program can start.
 	needed = []string{"capset", "clone", "close", "execve", "exit_group", "mmap", "prctl", "read", "setresuid", "socketpair", "wait4", "write"}
 )
 
-// CompareSeccomp checks a seccomp profile, JSON, that is to be used in place of
-// wisbox's own, and names the system calls that it allows and wisbox's own
-// doesn't, or only with certain arguments, and the ABIs beside the processor's own,
-// as SCMP_ARCH_X86. A profile that allows what it doesn't name, or under which no
-// program could run, wraps sandbox.ErrInvalid.
+// CompareSeccomp checks a seccomp profile in JSON for use in place of wisbox's own. It returns the system calls that
+// the profile allows and wisbox's own doesn't, or only with certain arguments, and the ABIs besides the processor's
+// own, e.g. SCMP_ARCH_X86. The error wraps sandbox.ErrInvalid if the profile allows calls that it doesn't name, or if
+// no program could run with it.
 func CompareSeccomp(data []byte) (more []string, err error) {
 	given, err := parseProfile(data)
 	if err != nil {
@@ -82,8 +81,8 @@ func CompareSeccomp(data []byte) (more []string, err error) {
 	return append(otherABIs(given), more...), nil
 }
 
-// otherABIs are those that p lets programs use beside the processor's own: their
-// calls have other numbers, other arguments, and some that hold many in one.
+// otherABIs returns the ABIs that p lets programs use besides the processor's own: their calls have other numbers and
+// arguments, and some combine several calls into one.
 func otherABIs(p profile) []string {
 	out := slices.Clone(p.Architectures)
 	if native, ok := nativeArch[runtime.GOARCH]; ok {
@@ -102,7 +101,7 @@ var nativeArch = map[string]string{"amd64": "SCMP_ARCH_X86_64", "arm64": "SCMP_A
 
 func parseProfile(data []byte) (p profile, err error) {
 	if err := json.Unmarshal(data, &p); err != nil {
-		return p, fail(sandbox.ErrInvalid, err, "the seccomp profile is not the JSON of one: %s", jsonWords(err))
+		return p, fail(sandbox.ErrInvalid, err, "the seccomp profile is not valid JSON: %s", jsonWords(err))
 	}
 	switch {
 	case slices.Contains(allows, p.DefaultAction):
@@ -112,7 +111,7 @@ func parseProfile(data []byte) (p profile, err error) {
 	}
 	for i, r := range p.Syscalls {
 		if !slices.Contains(allows, r.Action) && !slices.Contains(denies, r.Action) {
-			return p, fail(sandbox.ErrInvalid, nil, "the seccomp profile's syscalls[%d].action is %q, which is no action", i, r.Action)
+			return p, fail(sandbox.ErrInvalid, nil, "the seccomp profile's syscalls[%d].action is %q, which is not an action", i, r.Action)
 		}
 		if r.Name != "" {
 			p.Syscalls[i].Names = append(r.Names, r.Name)
@@ -124,7 +123,7 @@ func parseProfile(data []byte) (p profile, err error) {
 	return p, nil
 }
 
-// jsonWords is where JSON is wrong, without its content.
+// jsonWords describes the position of a JSON error, without its content.
 func jsonWords(err error) string {
 	switch e := err.(type) {
 	case *json.SyntaxError:
@@ -135,12 +134,11 @@ func jsonWords(err error) string {
 	return "it is cut off"
 }
 
-// permission is under which arguments a call is allowed: any one of these; an
-// empty one is always.
+// permission lists alternative conditions on the arguments of an allowed call; an empty alternative always holds.
 type permission [][]condition
 
-// allowed is what processes of a sandbox may call, by name. A rule that forbids
-// takes nothing back: runtimes leave out the ones that do what the default does.
+// allowed returns the calls that processes of a sandbox may make, by name. Rules that forbid calls take nothing back:
+// runtimes drop the rules that repeat the default.
 func (p profile) allowed() map[string]permission {
 	out := map[string]permission{}
 	for _, r := range p.Syscalls {
@@ -154,15 +152,14 @@ func (p profile) allowed() map[string]permission {
 	return out
 }
 
-// applies: a rule may hold only with, or without, capabilities that our containers
-// never have.
+// applies reports whether a rule holds in our containers, which never have the capabilities that some rules depend on.
 func (r profileRule) applies() bool {
 	have := func(name string) bool { return slices.Contains(agentCaps, name) }
 	lacks := func(name string) bool { return !have(name) }
 	return !slices.ContainsFunc(r.Includes.Caps, lacks) && !slices.ContainsFunc(r.Excludes.Caps, have)
 }
 
-// within reports whether each way to be allowed is one of the other's too.
+// within reports whether each alternative of p is also allowed by other.
 func (p permission) within(other permission) bool {
 	for _, mine := range p {
 		covered := func(theirs []condition) bool { return implied(mine, theirs) }
@@ -173,9 +170,8 @@ func (p permission) within(other permission) bool {
 	return true
 }
 
-// implied reports whether, where all of these conditions hold all of those do. Runtimes
-// make conditions on one argument alternatives of each other, so of two on one
-// nothing is implied.
+// implied reports whether these conditions imply those. Runtimes treat several conditions on one argument as
+// alternatives, so two on one argument imply nothing.
 func implied(these, those []condition) bool {
 	once := map[uint]bool{}
 	for _, c := range these {
@@ -202,7 +198,7 @@ func (c condition) follows(other condition) bool {
 	return ok && known && c.Index == other.Index && mask&^otherMask == 0 && otherValue&mask == value
 }
 
-// bits are what an argument must be, and in which of its bits.
+// bits returns the value that an argument must have in the bits of mask.
 func (c condition) bits() (mask, value uint64, ok bool) {
 	switch c.Op {
 	case "SCMP_CMP_EQ":
@@ -213,7 +209,7 @@ func (c condition) bits() (mask, value uint64, ok bool) {
 	return 0, 0, false
 }
 
-// someOf names the first few.
+// someOf lists the first few names.
 func someOf(names []string) string {
 	const few = 8
 	if len(names) <= few {

@@ -15,12 +15,12 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// allowing is a profile of calls without conditions.
+// allowing returns a profile that allows calls without conditions.
 func allowing(names ...string) string {
 	return `{"defaultAction":"SCMP_ACT_ERRNO","syscalls":[{"names":["` + strings.Join(append(names, needed...), `","`) + `"],"action":"SCMP_ACT_ALLOW"}]}`
 }
 
-// with is a profile with another rule.
+// with returns the profile with another rule.
 func with(profile, rule string) string {
 	return strings.Replace(profile, `"syscalls":[`, `"syscalls":[`+rule+`,`, 1)
 }
@@ -47,8 +47,7 @@ func TestWhatAProfileAllowsBeyondOursIsNamed(t *testing.T) {
 	}
 }
 
-// TestAnotherABIOfAProfileIsNamed: what is forbidden under a call's own number is
-// reached under that of another ABI.
+// TestAnotherABIOfAProfileIsNamed: a program reaches a forbidden call under its number in another ABI.
 func TestAnotherABIOfAProfileIsNamed(t *testing.T) {
 	native := nativeArch[runtime.GOARCH]
 	require.NotEmpty(t, native, "a processor that wisbox doesn't know")

@@ -22,7 +22,7 @@ func said(t *testing.T, s *Sandbox, script string) string {
 	return out.String()
 }
 
-// TestSecretsComeToAnyImage: they need no program of it.
+// TestSecretsComeToAnyImage: they need none of its programs.
 func TestSecretsComeToAnyImage(t *testing.T) {
 	h := newHost(t, nil)
 	for name, image := range map[string]string{"ours": testImage(), "alpine-like": h.image(podmantest.AlpineLike(t))} {
@@ -42,7 +42,7 @@ func TestSecretsComeToAnyImage(t *testing.T) {
 	}
 }
 
-// TestSecretsStayWhenTheContainerIsStartedAgain: its tmpfs is empty then.
+// TestSecretsStayWhenTheContainerIsStartedAgain, although its tmpfs is empty then.
 func TestSecretsStayWhenTheContainerIsStartedAgain(t *testing.T) {
 	h := newHost(t, nil)
 	s := h.create(h.spec("again"))
@@ -51,7 +51,7 @@ func TestSecretsStayWhenTheContainerIsStartedAgain(t *testing.T) {
 	require.Equal(t, "value", said(t, s, "cat /run/secrets/A"))
 }
 
-// TestSecretsThatFindNoRoomAreRefused: and what was there stays.
+// TestSecretsThatFindNoRoomAreRefused, and the earlier ones stay.
 func TestSecretsThatFindNoRoomAreRefused(t *testing.T) {
 	h := newHost(t, nil)
 	s := h.create(h.spec("room"))

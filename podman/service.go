@@ -33,23 +33,24 @@ const (
 type service struct {
 	dir     string   // 0700
 	podman  string   // the program
-	runtime string   // as the caller chose it, "" to try
-	runsc   string   // path of gVisor's, "" where there is none
-	flags   []string // of podman, before its command
+	runtime string   // the caller's choice, "" to try them
+	runsc   string   // path of gVisor's runtime, "" if there is none
+	flags   []string // for podman, before its command
 	idle    time.Duration
+	ours    bool // it ends with this process
 	log     interface {
 		Info(msg string, args ...any)
 	}
 }
 
-// pointer is the file that names the address where the service listens. Each start takes a
-// new socket name: an old service that is just ending removes only its own.
+// pointer is the content of the file with the service's address. Each start takes a new socket name: an old service
+// that is ending removes only its own.
 type pointer struct {
 	Socket string `json:"socket"`
 	PID    int    `json:"pid"`
 }
 
-// startError is a private service that did not come up.
+// startError reports a private service that did not start.
 type startError struct {
 	cause error
 	tail  string // of its log
@@ -60,7 +61,7 @@ func (e *startError) Error() string {
 }
 func (e *startError) Unwrap() error { return e.cause }
 
-// hint names the usual causes in a few words.
+// hint describes the usual causes in a few words.
 func (e *startError) hint() string {
 	low := strings.ToLower(e.tail)
 	for _, h := range []struct{ says, hint string }{
@@ -78,7 +79,7 @@ func (e *startError) hint() string {
 	return "it did not start"
 }
 
-// startOwn connects to the private service, and starts it when nobody listens.
+// startOwn connects to the private service, and starts it if nobody listens.
 func (b *Backend) startOwn(ctx context.Context) (*engine, error) {
 	s, err := b.newService()
 	if err != nil {
@@ -110,8 +111,8 @@ func (s *service) open(ctx context.Context) (*engine, error) {
 	return e, nil
 }
 
-// describe fills in what a service knows of its host. One process asks for all,
-// as long as the service lives: Podman runs a dozen programs for the answer.
+// describe fills in the service's description of its host. One process asks for all others while the service lives:
+// Podman runs a dozen programs for the answer.
 func (s *service) describe(ctx context.Context, e *engine, socket string) error {
 	if s.described(e, socket) {
 		return nil
@@ -133,8 +134,8 @@ func (s *service) describe(ctx context.Context, e *engine, socket string) error 
 	return nil
 }
 
-// infoFile is what the service of that socket said; it goes with the socket. Its
-// number goes up with the fields of hostInfo: another version of wisbox keeps others.
+// infoFile returns the name of the file with the host's description from the service of that socket. It is removed with
+// the socket. Increase its number if the fields of hostInfo change: other versions of wisbox keep other fields.
 func infoFile(socket string) string { return filepath.Base(socket) + "-3.json" }
 
 func (s *service) described(e *engine, socket string) bool {
@@ -142,7 +143,7 @@ func (s *service) described(e *engine, socket string) bool {
 	return err == nil && json.Unmarshal(data, &e.info) == nil
 }
 
-// ensure gives the socket of a listening service.
+// ensure returns the socket of a listening service.
 func (s *service) ensure(ctx context.Context) (string, error) {
 	if socket, ok := s.listening(); ok {
 		return socket, nil
@@ -158,7 +159,7 @@ func (s *service) ensure(ctx context.Context) (string, error) {
 	return s.start(ctx)
 }
 
-// lock is held by who starts the service or asks it what all will want to know.
+// lock takes the lock for starting the service or asking for the host's description.
 func (s *service) lock(ctx context.Context) (*flock.Flock, error) {
 	lock := flock.New(filepath.Join(s.dir, "lock"), flock.SetPermissions(0o600))
 	if _, err := lock.TryLockContext(ctx, lockPoll); err != nil {
@@ -189,12 +190,12 @@ func accepts(socket string) bool {
 	return true
 }
 
-// start runs under the lock.
+// start starts the service. The caller holds the lock.
 func (s *service) start(ctx context.Context) (string, error) {
 	s.removeSockets()
 	socket := filepath.Join(s.dir, "s"+rand.Text()[:6])
 	if len(socket) >= maxSocketPath {
-		return "", fmt.Errorf("the socket path would be %d bytes long, at most %d work: choose a shorter runtime directory", len(socket), maxSocketPath-1)
+		return "", fmt.Errorf("the socket's path would have %d bytes; the maximum is %d: choose a shorter runtime directory", len(socket), maxSocketPath-1)
 	}
 	env, err := s.configure(ctx)
 	if err != nil {
@@ -216,7 +217,7 @@ func (s *service) start(ctx context.Context) (string, error) {
 	return socket, err
 }
 
-// spawn starts the service detached. The goroutine reaps it when it ends.
+// spawn starts the service detached, and reaps it when it ends.
 func (s *service) spawn(env []string, socket string) (*exec.Cmd, <-chan error, error) {
 	out, err := os.OpenFile(filepath.Join(s.dir, "service.log"), s.logFlags(), 0o600)
 	if err != nil {
@@ -227,33 +228,37 @@ func (s *service) spawn(env []string, socket string) (*exec.Cmd, <-chan error, e
 	cmd.Env, cmd.Dir = env, s.dir // conmon leaves an empty file "oom" where it was started
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := startWithOwnKeyring(cmd); err != nil {
-		return nil, nil, err
+	if s.ours {
+		endsWithThread(cmd.SysProcAttr)
 	}
-	exited := make(chan error, 1)
-	go func() { exited <- cmd.Wait() }()
-	return cmd, exited, nil
+	exited, err := startWithOwnKeyring(cmd)
+	return cmd, exited, err
 }
 
-// startWithOwnKeyring keeps the keys of the user's login from the service, and so
-// from its containers, which get no keyring of their own (see writeConf). It is an
-// empty one. Where the kernel has no keyrings, or an outer container's filter denies
-// them, there are no keys to keep either.
-func startWithOwnKeyring(cmd *exec.Cmd) error {
-	started := make(chan error)
+// startWithOwnKeyring starts the service with an empty keyring. It keeps the keys of the user's login from the service
+// and its containers, which get no keyring of their own (see writeConf). If the kernel has no keyrings, or an outer
+// container's filter denies them, there are no keys to protect. The thread that starts the service waits for its end,
+// since the kernel sends Pdeathsig when that thread ends.
+func startWithOwnKeyring(cmd *exec.Cmd) (<-chan error, error) {
+	started, exited := make(chan error, 1), make(chan error, 1)
 	go func() {
-		runtime.LockOSThread()                                                 // and never unlocked: the thread ends, and its keyring with it
-		_, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0) // no name: a new one
+		runtime.LockOSThread() // and never unlocked: the thread ends, and its keyring with it
+		err := joinNewKeyring()
 		if err != nil && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) {
 			started <- fmt.Errorf("join a new session keyring: %w", err)
 			return
 		}
-		started <- cmd.Start()
+		if err := cmd.Start(); err != nil {
+			started <- err
+			return
+		}
+		started <- nil
+		exited <- cmd.Wait()
 	}()
-	return <-started
+	return exited, <-started
 }
 
-// logFlags starts the log over once it has grown.
+// logFlags truncates the log if it has grown too large.
 func (s *service) logFlags() int {
 	flags := os.O_CREATE | os.O_WRONLY | os.O_APPEND
 	info, err := os.Stat(filepath.Join(s.dir, "service.log"))
@@ -286,7 +291,7 @@ func (s *service) logTail() string {
 	return strings.TrimSpace(string(data[max(0, len(data)-2000):]))
 }
 
-// removeSockets removes what earlier services left, their infoFile too.
+// removeSockets removes the sockets of earlier services and their infoFiles.
 func (s *service) removeSockets() {
 	old, _ := filepath.Glob(filepath.Join(s.dir, "s[A-Z0-9]*"))
 	for _, path := range old {

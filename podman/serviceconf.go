@@ -16,8 +16,8 @@ import (
 	"github.com/wisbox/wisbox/internal/rundir"
 )
 
-// serviceEnv are the variables of ours that the service gets; nothing else of
-// our environment reaches it, so that nothing can reach a container through it.
+// serviceEnv lists the variables of our environment that the service gets. It gets no others, so none can reach a
+// container.
 var serviceEnv = []string{
 	"PATH", "HOME", "USER", "LOGNAME", "XDG_RUNTIME_DIR", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME",
 	"DBUS_SESSION_BUS_ADDRESS", "STORAGE_DRIVER", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF",
@@ -42,7 +42,7 @@ func (b *Backend) newService() (*service, error) {
 	return s, rundir.Private(s.dir)
 }
 
-// key separates services that would behave differently.
+// key distinguishes services with different settings.
 func (s *service) key() string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s\n%s\n%s\n%s\n", s.podman, s.runtime, s.runsc, s.flags)
@@ -77,9 +77,8 @@ func (s *service) configure(ctx context.Context) ([]string, error) {
 	return append(env, "CONTAINERS_CONF="+path), err
 }
 
-// wantsOverlay: a rootless user without a word on storage gets the driver vfs from
-// old versions of Podman, which copies the image for every container. Where a
-// store was already made that way it stays.
+// wantsOverlay reports whether to choose the overlay driver. For a rootless user without a storage configuration old
+// versions of Podman choose vfs, which copies the image for every container. An existing vfs store stays.
 func wantsOverlay() bool {
 	if os.Getuid() == 0 || os.Getenv("CONTAINERS_STORAGE_CONF") != "" || os.Getenv("STORAGE_DRIVER") != "" {
 		return false
@@ -105,16 +104,15 @@ func xdg(name, home, below string) string {
 }
 
 // writeConf writes a containers.conf. exit_command_delay is how many seconds
-// conmon stays behind an API exec that has ended, by default 300: only who asks
-// for the exit code by inspect needs it, and that is at once. Without a keyring of
-// its own a container takes none of the 200 keys that the kernel gives the user
-// that all containers run as (keyrings(7)): with one they end at 100 containers.
-// runtime is the OCI runtime (a name or a path; "" is Podman's choice).
+// conmon outlives an API exec that has ended, by default 300: only clients that inspect the exit code need it, and we
+// do that at once. A container without its own keyring takes none of the 200 keys of the user that all containers run
+// as (keyrings(7)); with keyrings the maximum would be 100 containers. runtime is the OCI runtime (a name or a path; ""
+// is Podman's choice).
 func (s *service) writeConf(name, runtime string) (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "[containers]\ndefault_ulimits = [\"nofile=%[1]d:%[1]d\", \"nproc=%[2]d:%[2]d\"]\nhttp_proxy = false\n",
 		capped(unix.RLIMIT_NOFILE, 16_384), capped(unix.RLIMIT_NPROC, maxProcs))
-	if filepath.Base(runtime) != runscName { // which doesn't know the flag, and takes no keys
+	if filepath.Base(runtime) != runscName { // it doesn't know the flag, and takes no keys
 		b.WriteString("keyring = false\n")
 	}
 	fmt.Fprintf(&b, "\n[engine]\ncgroup_manager = %q\nevents_logger = \"file\"\nexit_command_delay = 1\ndetach_keys = \"\"\n", cgroupManager())
@@ -126,12 +124,12 @@ func (s *service) writeConf(name, runtime string) (string, error) {
 		fmt.Fprintf(&b, "%q = [%q]\n", filepath.Base(runtime), runtime)
 	}
 	if s.runsc != "" && filepath.Base(runtime) != runscName || runtime == runscName {
-		fmt.Fprintf(&b, "%q = [%q]\n", runscName, s.runsc) // every service removes what the other made
+		fmt.Fprintf(&b, "%q = [%q]\n", runscName, s.runsc) // every service can remove the other's containers
 	}
 	return writeFile(s.dir, name, []byte(b.String()), 0o600)
 }
 
-// cgroupManager is systemd only where there is one to ask.
+// cgroupManager returns systemd only if systemd runs.
 func cgroupManager() string {
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
 		return "cgroupfs"
@@ -146,8 +144,8 @@ func cgroupManager() string {
 	return "systemd"
 }
 
-// capped is want, or this process's hard limit where that is lower: without
-// CAP_SYS_RESOURCE nobody below us can go over it.
+// capped returns the lower of want and this process's hard limit, which our children can't exceed without
+// CAP_SYS_RESOURCE.
 func capped(resource int, want int64) int64 {
 	var lim unix.Rlimit
 	if unix.Getrlimit(resource, &lim) != nil || lim.Max > uint64(want) {

@@ -14,7 +14,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// relay is a TCP address of a service's socket, as that of another machine.
+// relay offers a service's socket at a TCP address, as another machine would.
 type relay struct {
 	net.Listener
 	socket string
@@ -54,7 +54,7 @@ func (r *relay) serve(c net.Conn) {
 	_, _ = io.Copy(c, up)
 }
 
-// cut breaks all connections there are.
+// cut breaks all connections.
 func (r *relay) cut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,7 +64,7 @@ func (r *relay) cut() {
 	r.conns = nil
 }
 
-// execsIn are the exec sessions that a container has had.
+// execsIn returns the exec sessions that a container has had.
 func execsIn(t *testing.T, s *Sandbox) []string {
 	t.Helper()
 	data, err := s.b.inspect(t.Context(), s.name)
@@ -72,8 +72,8 @@ func execsIn(t *testing.T, s *Sandbox) []string {
 	return data.ExecIDs
 }
 
-// TestAgentIsReachedByItsSocketOrThroughTheService: on the service's machine
-// without it, from another one through it.
+// TestAgentIsReachedByItsSocketOrThroughTheService: on the service's machine by its socket, from another one through
+// the service.
 func TestAgentIsReachedByItsSocketOrThroughTheService(t *testing.T) {
 	near := newHost(t, nil)
 	s := near.create(near.spec("near"))
@@ -93,5 +93,5 @@ func TestAgentIsReachedByItsSocketOrThroughTheService(t *testing.T) {
 	r.cut()
 	require.Equal(t, sandbox.StatusSandboxLost, ended(t, got).Status)
 	out, _ = sh(t, s, "ps -eo args | grep -c '[s]leep 300'; true")
-	require.Equal(t, "0\n", out, "what the lost agent ran is gone, and there is another one")
+	require.Equal(t, "0\n", out, "the lost agent's programs are gone, and there is another agent")
 }

@@ -19,57 +19,53 @@ import (
 const (
 	runSize   = 1 << 20  // bytes of /run
 	secrets   = 1 << 20  // bytes of sandbox.SecretsDir
-	shmSize   = 64 << 20 // bytes of /dev/shm, at most a quarter of the memory, to which they count
+	shmSize   = 64 << 20 // bytes of /dev/shm, at most a quarter of the memory limit, against which they count
 	cpuPeriod = 100_000  // microseconds
 
 	perEntry   = 8 << 10 // bytes of /tmp for each entry that it may have
 	minEntries = 1024    // that each tmpfs may have
 
-	// maxProcs is RLIMIT_NPROC. It counts by user, on old kernels over all
-	// containers: it is only there to be finite, the cgroup's pids limit is the one
-	// that holds. Podman lowers its own to the least pid_max, 32,768.
+	// maxProcs is RLIMIT_NPROC. It counts per user, on old kernels over all containers: it only has to be finite, since
+	// the cgroup's pids limit is lower. Podman lowers its own to the smallest pid_max, 32,768.
 	maxProcs = 30_000
 )
 
-// agentCaps is what the agent keeps, to become uid 1000 and to kill; programs have
-// none of it.
+// agentCaps are the capabilities that the agent needs to become uid 1000 and to kill; programs have none.
 var agentCaps = []string{"CAP_KILL", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID"}
 
-// masked shows nothing inside, beyond what Podman masks anyway: what tells
-// about the host's kernel, its start and its hardware.
+// masked lists paths to hide in addition to Podman's own: they describe the host's kernel, its boot and its hardware.
 var masked = []string{
 	"/proc/cmdline", "/proc/config.gz", "/proc/interrupts", "/proc/iomem", "/proc/ioports", "/proc/kallsyms", "/proc/kmsg",
 	"/proc/modules", "/proc/pagetypeinfo", "/proc/slabinfo", "/proc/softirqs", "/proc/vmallocinfo",
 	"/sys/class/dmi", "/sys/devices/virtual/dmi", "/sys/devices/virtual/powercap", "/sys/kernel/vmcoreinfo", "/sys/module",
 }
 
-// fixedEnv is all of the environment of the agent.
+// fixedEnv is the agent's whole environment.
 var fixedEnv = map[string]string{
-	"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+	"PATH": resident.DefaultPath,
 	"HOME": "/tmp",
 	"LANG": "C.UTF-8",
 }
 
-// container is everything about a container that differs between two of them.
-// All else is fixed in generate.
+// container holds the settings that differ between containers. generate fixes all others.
 type container struct {
 	name      string
 	image     string
-	imageEnv  []string // of programs, never of the agent
+	imageEnv  []string // for programs, never for the agent
 	workspace string   // host directory
 	files     hostFiles
-	limits    sandbox.Limits // filled in
+	limits    sandbox.Limits // complete
 	userns    usernsMode
 	selinux   bool
 	gvisor    bool // the runtime must be gVisor's
 	ipcBounds bool // the kernel lets ipcSysctls be set
 	lowPorts  bool
 	userHome  bool
-	fileTable int64 // open files that this machine has room for, for all but root
+	fileTable int64 // maximum number of this machine's open files, except root's
 	labels    map[string]string
 }
 
-// generate is the one place where a container's isolation is written down.
+// generate returns the container's spec. It is the only place that defines the isolation.
 func (c container) generate() *specgen.SpecGenerator {
 	g := &specgen.SpecGenerator{ContainerHealthCheckConfig: noHealthCheck}
 	c.basics(&g.ContainerBasicConfig)
@@ -84,8 +80,8 @@ func (c container) generate() *specgen.SpecGenerator {
 	return g
 }
 
-// noHealthCheck is what a client of Podman sends when there is none: Podman 5.3
-// and later refuse an empty destination.
+// noHealthCheck is the value that Podman's client sends without a health check: Podman 5.3 and later refuse an empty
+// destination.
 var noHealthCheck = specgen.ContainerHealthCheckConfig{
 	HealthLogDestination: define.DefaultHealthCheckLocalDestination,
 	HealthMaxLogCount:    define.DefaultHealthMaxLogCount,
@@ -98,7 +94,7 @@ func (c container) basics(g *specgen.ContainerBasicConfig) {
 	if c.gvisor {
 		most = atOnce(c.limits.PIDs)
 	}
-	argv := resident.InitArgv(pathOf(programEnv(c.imageEnv)), most)
+	argv := resident.InitArgv(resident.PathOf(resident.ProgramEnv(c.imageEnv)), most)
 	g.Entrypoint, g.Command = argv[:1], argv[1:]
 	g.Env, g.UnsetEnvAll = fixedEnv, ptr(true)
 	g.EnvHost, g.HTTPProxy = ptr(false), ptr(false)
@@ -132,7 +128,7 @@ func (c container) storage(g *specgen.ContainerStorageConfig) {
 		c.tmpfs("/tmp", c.limits.Tmp, c.limits.Tmp/perEntry, "mode=1777"),
 		c.tmpfs("/run", runSize, 0, "mode=0755", "noexec"),
 		c.tmpfs(sandbox.SecretsDir, secrets, 0, "mode=0755", "noexec"),
-		c.tmpfs("/dev/shm", min(shmSize, c.limits.Memory/4), 0, "mode=1777", "noexec"), // Podman 5's own is read-only where the root is
+		c.tmpfs("/dev/shm", min(shmSize, c.limits.Memory/4), 0, "mode=1777", "noexec"), // Podman 5's own is read-only if the root is
 	}
 	if c.userHome {
 		file := []string{"bind", "private", "ro", "nosuid", "nodev", "noexec"}
@@ -141,38 +137,38 @@ func (c container) storage(g *specgen.ContainerStorageConfig) {
 			specs.Mount{Destination: "/etc/passwd", Type: "bind", Source: c.files.passwd, Options: file},
 			specs.Mount{Destination: "/etc/group", Type: "bind", Source: c.files.group, Options: file})
 	}
-	if !c.gvisor { // its terminals are none of the host's
+	if !c.gvisor { // its terminals aren't the host's
 		g.Mounts = append(g.Mounts, terminals())
 	}
 }
 
-// terminals are a container's own.
+// terminals returns the mount of a container's own terminals.
 func terminals() specs.Mount {
 	return specs.Mount{Destination: ptsDir, Type: "devpts", Source: "devpts", Options: []string{
 		"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "max=" + strconv.Itoa(maxPTYs),
 	}}
 }
 
-// tmpfs has a bound on its entries too: an empty file is a kilobyte of memory that no
-// kill frees. Podman knows no option for it, and hands on what follows a size.
+// tmpfs also limits the number of entries: an empty file takes a kilobyte of memory that no kill frees. Podman has no
+// option for it, but passes on the text after a size.
 func (c container) tmpfs(dest string, size, entries int64, more ...string) specs.Mount {
 	bound := "size=" + strconv.FormatInt(size, 10)
-	if !c.gvisor { // its own tmpfs knows no such bound
+	if !c.gvisor { // gVisor's own tmpfs has no such limit
 		bound += ",nr_inodes=" + strconv.FormatInt(max(entries, minEntries), 10)
 	}
 	options := append([]string{"rw", "nosuid", "nodev", "notmpcopyup", bound}, more...)
 	return specs.Mount{Destination: dest, Type: "tmpfs", Source: "tmpfs", Options: options}
 }
 
-// ipcSysctls bound what of System V's shared memory, semaphores and queues outlives the
-// program that made it, all of which is memory. Before 6.10 the kernel lets nobody set them in a user namespace.
+// ipcSysctls bound the memory of System V's shared memory, semaphores and queues, which outlive the program that made
+// them. Before 6.10 nobody can set them in a user namespace.
 var ipcSysctls = map[string]string{
-	"kernel.shm_rmid_forced": "1", // a segment goes with the last process that has it
+	"kernel.shm_rmid_forced": "1", // a segment ends with the last process that has it attached
 	"kernel.sem":             "250 32000 100 128",
 	"kernel.msgmni":          "64",
 }
 
-// lowPortSysctl takes no capability: the port is the sandbox's own.
+// lowPortSysctl gives programs low ports without a capability: the ports are the sandbox's own.
 const lowPortSysctl = "net.ipv4.ip_unprivileged_port_start"
 
 func (c container) sysctls() map[string]string {
@@ -223,12 +219,12 @@ func (c container) resources(g *specgen.ContainerResourceConfig) {
 		rlimit("nproc", unix.RLIMIT_NPROC, maxProcs),
 		rlimit("memlock", unix.RLIMIT_MEMLOCK, 8<<20),
 	}
-	if !c.gvisor { // whose signals and queues are its own
-		g.Rlimits = append(g.Rlimits, rlimit("msgqueue", unix.RLIMIT_MSGQUEUE, maxQueues), rlimit("sigpending", unix.RLIMIT_SIGPENDING, maxSignals))
+	if !c.gvisor { // gVisor has its own signals and queues
+		g.Rlimits = append(g.Rlimits, rlimit("msgqueue", limitQueues, maxQueues), rlimit("sigpending", limitSignals, maxSignals))
 	}
 }
 
-// rlimit is never above what this host lets us have.
+// rlimit returns a limit that never exceeds this process's own.
 func rlimit(name string, resource int, want int64) specs.POSIXRlimit {
 	v := uint64(capped(resource, want))
 	return specs.POSIXRlimit{Type: name, Soft: v, Hard: v}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/wisbox/wisbox/agent/resident"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -30,7 +31,7 @@ func TestTheWholeCreateSpec(t *testing.T) {
 	for name, userns := range map[string]usernsMode{"rootful": {base: rangeStart}, "rootless": {keepID: true}} {
 		t.Run(name, func(t *testing.T) {
 			g := goldenContainer(userns).generate()
-			for i, l := range g.Rlimits { // what this host allows is not what is asked here
+			for i, l := range g.Rlimits { // this host's limits don't matter here
 				require.LessOrEqual(t, l.Hard, uint64(2<<30))
 				g.Rlimits[i].Soft, g.Rlimits[i].Hard = 0, 0
 			}
@@ -47,7 +48,7 @@ func TestTheWholeCreateSpec(t *testing.T) {
 	}
 }
 
-// Before 6.10 no container starts that asks for them.
+// Before 6.10 a container with these settings doesn't start.
 func TestTheBoundsOfSystemVNeedAKernelThatTakesThem(t *testing.T) {
 	for kernel, want := range map[string]bool{
 		"6.10.0": true, "6.18.44-fc-v657": true, "7.0": true, "6.9.12": false, "6.1.0-28-amd64": false, "5.15.0-1-generic": false, "": false,
@@ -104,7 +105,7 @@ func TestTheSeccompProfileRefusesWhatReachesTheKernel(t *testing.T) {
 			if rule.Action == "SCMP_ACT_ALLOW" {
 				require.False(t, never[name], name)
 				require.False(t, conditional[name] && len(rule.Args) == 0, name)
-				for _, c := range rule.Args { // the kernel drops the other bits of an int
+				for _, c := range rule.Args { // the kernel ignores the other bits of an int
 					require.Equal(t, "SCMP_CMP_MASKED_EQ", c.Op, name)
 					require.LessOrEqual(t, c.Value, uint64(math.MaxUint32), name)
 				}
@@ -113,8 +114,7 @@ func TestTheSeccompProfileRefusesWhatReachesTheKernel(t *testing.T) {
 	}
 }
 
-// TestNothingOfTheHostIsMountedBeyondWhatWasAsked: what Podman says of the mounts is
-// compared with all three, and with nothing more.
+// TestNothingOfTheHostIsMountedBeyondWhatWasAsked: Podman must report exactly the three mounts.
 func TestNothingOfTheHostIsMountedBeyondWhatWasAsked(t *testing.T) {
 	c := goldenContainer(usernsMode{})
 	mount := func(source, dest string, rw bool, options ...string) define.InspectMount {
@@ -149,7 +149,7 @@ func TestAnImageForAnotherMachineIsRefused(t *testing.T) {
 		require.ErrorContains(t, err, "choose an image for it")
 	}
 	require.NoError(t, (&image{OS: "linux", Arch: runtime.GOARCH}).fits("x"))
-	require.NoError(t, (&image{}).fits("one that doesn't say"))
+	require.NoError(t, (&image{}).fits("an image without an architecture"))
 }
 
 func TestProgramsGetTheImagesVariablesButItsHome(t *testing.T) {
@@ -161,11 +161,11 @@ func TestProgramsGetTheImagesVariablesButItsHome(t *testing.T) {
 		{[]string{"PATH="}, []string{"PATH=" + ours}},
 		{[]string{"PATH=" + ours}, []string{"PATH=" + ours}},
 	} {
-		require.Equal(t, c.want, programEnv(c.image))
+		require.Equal(t, c.want, resident.ProgramEnv(c.image))
 	}
 }
 
-// TestAHomeOfTheUsersOwnIsTheWorkspace: three mounts more, and nothing else.
+// TestAHomeOfTheUsersOwnIsTheWorkspace, with three more mounts and nothing else.
 func TestAHomeOfTheUsersOwnIsTheWorkspace(t *testing.T) {
 	c := goldenContainer(usernsMode{})
 	without := c.generate()
@@ -187,7 +187,7 @@ func TestAHomeOfTheUsersOwnIsTheWorkspace(t *testing.T) {
 	require.Equal(t, without, with)
 }
 
-// TestLowPortsAreASysctlOfTheirOwn: a sandbox without a rule of the network has none.
+// TestLowPortsAreASysctlOfTheirOwn: a sandbox without network rules has none.
 func TestLowPortsAreASysctlOfTheirOwn(t *testing.T) {
 	require.Nil(t, container{}.generate().Sysctl)
 	require.Equal(t, map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"}, container{lowPorts: true}.generate().Sysctl)
@@ -197,7 +197,7 @@ func TestLowPortsAreASysctlOfTheirOwn(t *testing.T) {
 	require.NotContains(t, ipcSysctls, "net.ipv4.ip_unprivileged_port_start")
 }
 
-// TestUnderGVisorFewProgramsRunAtOnce: its threads count to the limit of processes.
+// TestUnderGVisorFewProgramsRunAtOnce: its threads count against the limit of processes.
 func TestUnderGVisorFewProgramsRunAtOnce(t *testing.T) {
 	c := goldenContainer(usernsMode{})
 	plain := c.generate().Command

@@ -28,7 +28,7 @@ func TestPodmanPassesTheSuite(t *testing.T) {
 	}, &sandboxtest.Options{Isolated: isolated(t)})
 }
 
-// TestImagesWithoutPythonPassTheSuite: the agent is all that a session needs of ours.
+// TestImagesWithoutPythonPassTheSuite: a session needs nothing of ours but the agent.
 func TestImagesWithoutPythonPassTheSuite(t *testing.T) {
 	withoutPython(t, sandbox.IsolationDefault, nil)
 }
@@ -70,7 +70,7 @@ func withoutPython(t *testing.T, isolation sandbox.Isolation, except map[string]
 	}
 }
 
-// TestAnImageWithoutAShell: no shell, nothing to look with, and yet a session.
+// TestAnImageWithoutAShell: a session works without a shell or any other program.
 func TestAnImageWithoutAShell(t *testing.T) {
 	h := newHost(t, nil)
 	spec := h.spec("distroless")
@@ -111,8 +111,8 @@ func TestAnImageWithoutAShell(t *testing.T) {
 	require.NoError(t, again.Detach())
 }
 
-// TestProgramsHaveTheImagesEnvironment: its PATH before ours, without a home, and the
-// session's variables win. The agent has none of it.
+// TestProgramsHaveTheImagesEnvironment: its PATH precedes ours, HOME is replaced, and the session's variables win. The
+// agent gets none of them.
 func TestProgramsHaveTheImagesEnvironment(t *testing.T) {
 	h := newHost(t, nil)
 	spec := h.spec("env")
@@ -138,7 +138,7 @@ func TestProgramsHaveTheImagesEnvironment(t *testing.T) {
 	}
 }
 
-// TestAContainerOfAFormerVersionIsMadeAgain: its agent, if it has one, speaks otherwise.
+// TestAContainerOfAFormerVersionIsMadeAgain: its agent, if it has one, speaks another protocol.
 func TestAContainerOfAFormerVersionIsMadeAgain(t *testing.T) {
 	h := newHost(t, nil)
 	spec := h.spec("former")
@@ -156,25 +156,25 @@ func TestAContainerOfAFormerVersionIsMadeAgain(t *testing.T) {
 	require.Equal(t, "on\n", out)
 }
 
-// isolated: rootless on cgroup v1 no limit holds, and the suite would fill the host.
+// isolated reports whether limits hold: rootless on cgroup v1 they don't, and the suite would fill the host.
 func isolated(t *testing.T) bool {
 	s, err := newHost(t, nil).Service(t.Context())
 	return err == nil && !(s.Rootless && s.CgroupVersion == "v1")
 }
 
-// gvisorDifferences are told to users in docs/gvisor.md.
+// gvisorDifferences are described to users in docs/gvisor.md.
 var gvisorDifferences = map[string]string{
 	"a cancelled call ends everything and says so":                "locks are gVisor's own: the host, where the check looks, never sees one",
 	"a kill takes all that the program started":                   "likewise",
 	"a terminal can be resized":                                   "no SIGWINCH reaches the program",
 	"many programs run at the same time":                          "gVisor's own threads count for the limit of processes",
 	"a python program's message comes after what it wrote before": "gVisor's epoll gives pipes that are ready in another order",
-	"processors are limited":                                      "they are, by the host; but the times that gVisor tells are its own ticks",
+	"processors are limited":                                      "they are, by the host; but gVisor reports times in its own ticks",
 	"programs are uid 1000 without any capability":                "/proc/PID/status has no NoNewPrivs",
 	"the root is read-only, temporary files are not":              "the refusal has another text",
 	"there is no network":                                         "/proc/net/dev is another",
-	"memory over the limit is a kill that is told":                "the host kills gVisor and with it the sandbox",
-	"processes over the limit are told":                           "the counters are the host's: the agent can't read them",
+	"memory over the limit is a kill that is reported":            "the host kills gVisor and with it the sandbox",
+	"processes over the limit are reported":                       "the counters are the host's: the agent can't read them",
 }
 
 func TestGVisorPassesTheSuite(t *testing.T) {

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	imageTimeout = time.Hour // of a build, a pull, a load, a save; the context decides
+	imageTimeout = time.Hour // maximum for a build, a pull, a load or a save; the context may end it earlier
 	maxLine      = 1 << 20   // bytes of one line of progress
 )
 
-// transfer is do for streams: they can't be repeated, so the service is known to
-// be there before the first byte goes.
+// transfer is do for streams: they can't be repeated, so it checks that the service answers before it sends the first
+// byte.
 func (b *Backend) transfer(ctx context.Context, r request) error {
 	e, err := b.living(ctx)
 	if err != nil {
@@ -29,7 +29,7 @@ func (b *Backend) transfer(ctx context.Context, r request) error {
 	return e.transfer(ctx, r)
 }
 
-// living is the connection in use, to a service that has just answered.
+// living returns the current connection, after checking that the service answers.
 func (b *Backend) living(ctx context.Context) (*engine, error) {
 	e, err := b.engine(ctx)
 	if err == nil {
@@ -51,7 +51,7 @@ func (e *engine) transfer(ctx context.Context, r request) error {
 		err = p.result()
 	}
 	if isNotFound(err) {
-		return fail(sandbox.ErrNotFound, err, "there is no such image")
+		return fail(sandbox.ErrNotFound, err, "image not found")
 	}
 	if r.explain != nil && isAnswer(err) && ctx.Err() == nil {
 		if ours := r.explain(err); ours != nil {
@@ -79,7 +79,7 @@ func (p *progress) Write(data []byte) (int, error) {
 		p.partial = rest
 	}
 	if len(p.partial) > maxLine {
-		return 0, errors.New("podman's progress is not in lines")
+		return 0, errors.New("podman's progress is not a sequence of lines")
 	}
 	return len(data), nil
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// clean takes away what would lead to a real Podman.
+// clean unsets the variables that would lead to a real Podman.
 func clean(t *testing.T) {
 	for _, name := range []string{"PODMAN_BASE_URL", "CONTAINER_HOST", "PODMAN_CONNECTION", "CONTAINER_CONNECTION", "PODMAN_IDENTITY", "CONTAINER_SSHKEY", "XDG_RUNTIME_DIR"} {
 		t.Setenv(name, "")
@@ -189,7 +189,7 @@ func TestAPodmanThatDoesNotStartIsSaidSo(t *testing.T) {
 	require.NotContains(t, err.Error(), dir)
 }
 
-// pipeStream is a stream that reads what is written to the pipe.
+// pipeStream returns a stream that reads data from a pipe.
 func pipeStream(data ...[]byte) *stream {
 	ours, theirs := net.Pipe()
 	go func() {

@@ -6,34 +6,29 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"go.podman.io/storage/pkg/idtools"
-	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// Each rootful container has a range of IDs of its own, for the kernel counts pipes,
-// descriptors that are sent and more by ID. That costs nothing where ids can be
-// shifted (see CheapRanges); elsewhere it costs a mapped layer, and containers of
-// one host user share one range unless they ask, so that Podman makes the layer
-// once. The ranges lie above what systemd and the usual /etc/subuid give away
-// (524288 to 1879048191) and below 2^31: 4,096 slots, the shared one by our own uid,
-// then the next that /etc/subuid and /etc/subgid don't name.
+// Each rootful container has its own range of IDs, because the kernel counts pipes, descriptors in transit and more per
+// ID. That is free if IDs can be shifted (see CheapRanges). Otherwise it costs a mapped layer, so containers of one
+// host user share a range unless they request their own, and Podman makes the layer once. The ranges lie above those
+// that systemd and the usual /etc/subuid assign (524288 to 1879048191) and below 2^31. There are 4,096 slots; the
+// shared one is chosen by our own uid, and is the next that /etc/subuid and /etc/subgid don't name.
 const (
 	rangeSize  = 65_536
 	rangeStart = 0x70000000
 	rangeSlots = 4096
 )
 
-// usernsMode is how container IDs become host IDs.
+// usernsMode describes the mapping of container IDs to host IDs.
 type usernsMode struct {
-	keepID bool // rootless: inside 1000 is the user who runs Podman
-	base   int  // rootful: inside 0 is base
+	keepID bool // rootless: 1000 inside is the user that runs Podman
+	base   int  // rootful: 0 inside is base
 }
 
 func (b *Backend) userns(e *engine, spec sandbox.Spec) usernsMode {
@@ -44,7 +39,7 @@ func (b *Backend) userns(e *engine, spec sandbox.Spec) usernsMode {
 	return mode
 }
 
-// hasOwnIDs reports whether no other sandbox of this host user need have the same.
+// hasOwnIDs reports whether the sandbox has its own range of IDs.
 func (s *Sandbox) hasOwnIDs(ctx context.Context) bool {
 	e, err := s.b.engine(ctx)
 	if err != nil {
@@ -54,13 +49,13 @@ func (s *Sandbox) hasOwnIDs(ctx context.Context) bool {
 	return !mode.keepID && mode.base != modeFor(false).base
 }
 
-// isSlot reports whether a range of ours can begin there.
+// isSlot reports whether one of our ranges can begin at base.
 func isSlot(base int) bool {
 	return base >= rangeStart && base < rangeStart+rangeSlots*rangeSize && (base-rangeStart)%rangeSize == 0
 }
 
-// OwnRange implements [sandbox.Ranger] for a rootful service: a slot at random
-// that isn't taken, so that two who ask at once hardly get the same.
+// OwnRange implements [sandbox.Ranger] for a rootful service: a random free slot, so that two concurrent calls hardly
+// get the same.
 func (b *Backend) OwnRange(ctx context.Context, taken []sandbox.Owner) (sandbox.Owner, error) {
 	e, err := b.engine(ctx)
 	if err != nil {
@@ -76,15 +71,14 @@ func (b *Backend) OwnRange(ctx context.Context, taken []sandbox.Owner) (sandbox.
 	}
 	base := freeRange(rand.IntN(rangeSlots), ranges)
 	if overlaps(base, ranges) {
-		return sandbox.Owner{}, fail(sandbox.ErrUnavailable, nil, "every range of user ids is in use; remove some sessions, or leave out user namespace auto")
+		return sandbox.Owner{}, fail(sandbox.ErrUnavailable, nil, "every range of user IDs is in use; remove some sessions, or leave out user namespace auto")
 	}
 	return usernsMode{base: base}.owner(), nil
 }
 
-// CheapRanges implements [sandbox.Ranger]: Podman mounts the layers of an image with
-// shifted ids, in place of a copy of the last one, from 4.0 on, where the storage is
-// the kernel's overlay (which takes such layers from 5.19 on) over a file system
-// that can be mounted so.
+// CheapRanges implements [sandbox.Ranger]: from 4.0 on Podman mounts the layers of an image with shifted IDs instead of
+// copying the last one, if the storage is the kernel's overlay (which accepts such layers from 5.19 on) on a file
+// system that supports such mounts.
 func (b *Backend) CheapRanges(ctx context.Context) bool {
 	e, err := b.engine(ctx)
 	if err != nil || e.info.Host.Security.Rootless || e.conn.URI.Scheme != "unix" {
@@ -102,33 +96,10 @@ func (b *Backend) CheapRanges(ctx context.Context) bool {
 	}
 	err = shifts(ctx, store.GraphRoot)
 	b.log.Debug("mount with shifted ids", "error", err)
-	if err == nil { // nothing takes that away again; what failed may have been cancelled
+	if err == nil { // a success stays valid; a failure may have been a cancellation
 		b.shifted.Store(&store.GraphRoot)
 	}
 	return err == nil
-}
-
-// shifts tries to make a mount of dir with shifted ids, which it puts nowhere.
-func shifts(ctx context.Context, dir string) error {
-	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: rangeStart, Size: rangeSize}}
-	cmd := exec.CommandContext(ctx, "sleep", "60") // anything that waits to be killed
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids, Pdeathsig: syscall.SIGKILL}
-	cmd.Dir = "/"
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", cmd.Process.Pid))
-	if err != nil {
-		return err
-	}
-	defer ns.Close()
-	tree, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(tree)
-	return unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(ns.Fd())})
 }
 
 func modeFor(rootless bool) usernsMode {
@@ -143,7 +114,7 @@ func (m usernsMode) idMap() []idtools.IDMap {
 	return []idtools.IDMap{{ContainerID: 0, HostID: m.base, Size: rangeSize}}
 }
 
-// sign is the line of the ID map by which the mode is known.
+// sign returns the line of the ID map that identifies the mode.
 func (m usernsMode) sign() string {
 	if m.keepID {
 		return fmt.Sprintf("%d:0:1", sandbox.UserID) // 0 is the user, in Podman's own namespace
@@ -158,9 +129,8 @@ func (m usernsMode) owner() sandbox.Owner {
 	return sandbox.Owner{UID: m.base + sandbox.UserID, GID: m.base + sandbox.GroupID}
 }
 
-// Owner tells who must own a workspace's files: it finds Podman, because a
-// service may be rootful where we are not. With an error it still gives the
-// owner for a service of our own user.
+// Owner returns the owner that a workspace's files must have. It looks for Podman, because a service may be rootful
+// although we are not. With an error it still returns the owner for a service of our own user.
 func (b *Backend) Owner(ctx context.Context) (sandbox.Owner, error) {
 	e, err := b.engine(ctx)
 	if err != nil {
@@ -171,7 +141,7 @@ func (b *Backend) Owner(ctx context.Context) (sandbox.Owner, error) {
 
 type idRange struct{ start, size int }
 
-// freeRange is the first slot from uid's own on that overlaps nothing taken.
+// freeRange returns the first slot, starting at uid's, that doesn't overlap a taken range.
 func freeRange(uid int, taken []idRange) int {
 	for i := range rangeSlots {
 		base := rangeStart + (uid+i)%rangeSlots*rangeSize
@@ -191,7 +161,7 @@ func overlaps(base int, taken []idRange) bool {
 	return false
 }
 
-// subIDs reads name:start:size lines; what it can't read, it leaves out.
+// subIDs reads name:start:size lines; it skips lines that it can't parse.
 func subIDs(path string) []idRange {
 	f, err := os.Open(path)
 	if err != nil {

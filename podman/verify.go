@@ -13,20 +13,25 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// verify checks a container that has just started: that its isolation is the one
-// that was asked for, that its agent answers and sees the workspace, and in strict
-// mode that all limits hold.
+// verify checks a container that has just started: its isolation is as requested, its agent answers and sees the
+// workspace, and in strict mode all limits hold.
 func (s *Sandbox) verify(ctx context.Context, c container) error {
 	data, err := s.b.inspect(ctx, s.name)
 	if err != nil {
 		return explain(ctx, "look at the container", err)
 	}
 	if wrong := c.differences(data); len(wrong) > 0 {
-		s.b.log.Error("container is not what was asked", "sandbox", s.spec.ID, "differences", wrong)
-		return fail(sandbox.ErrUnavailable, nil, "podman made a container that is not isolated as asked (%s)", strings.Join(wrong, ", "))
+		s.b.log.Error("container differs from the request", "sandbox", s.spec.ID, "differences", wrong)
+		return fail(sandbox.ErrUnavailable, nil, "podman made a container that is not isolated as requested (%s)", strings.Join(wrong, ", "))
 	}
-	s.bound(ctx, data)
-	conn, err := s.agent.Conn(ctx) // which looks at the workspace, see isOurs
+	s.seen.Store(data)
+	bounded := make(chan struct{})
+	go func() { // starts two programs, while the agent starts too
+		defer close(bounded)
+		s.bound(ctx, data)
+	}()
+	conn, err := s.agent.Conn(ctx) // it checks the workspace, see isOurs
+	<-bounded
 	if err != nil {
 		return err
 	}
@@ -39,7 +44,7 @@ func (s *Sandbox) verify(ctx context.Context, c container) error {
 	return s.strict(ctx)
 }
 
-// filtered: Podman's description doesn't tell about seccomp, the kernel does.
+// filtered checks the seccomp filter in the kernel: Podman's description doesn't contain it.
 func (s *Sandbox) filtered(ctx context.Context, hello agent.Hello) (err error) {
 	held := hello.Seccomp || s.b.opts.unfiltered
 	if s.b.isGVisor() {
@@ -64,12 +69,12 @@ func (s *Sandbox) strict(ctx context.Context) error {
 	}
 	open = append(open, gaps...)
 	if len(open) > 0 {
-		return fail(sandbox.ErrUnavailable, nil, "strict mode: not everything asked holds on this host (%s)", strings.Join(open, "; "))
+		return fail(sandbox.ErrUnavailable, nil, "strict mode: this host does not enforce everything requested (%s)", strings.Join(open, "; "))
 	}
 	return nil
 }
 
-// differences names what Podman says of the container and we did not ask for.
+// differences lists the parts of Podman's description that we did not request.
 func (c container) differences(data *define.InspectContainerData) []string {
 	h := data.HostConfig
 	caps := slices.Clone(data.BoundingCaps)
@@ -96,8 +101,8 @@ func (c container) differences(data *define.InspectContainerData) []string {
 	return wrong
 }
 
-// mountsAgree: the workspace, the agent and the empty resolv.conf, and nothing else
-// of the host. Terminals of their own are named by some versions of Podman.
+// mountsAgree reports whether the host's mounts are only the workspace, the agent and the empty resolv.conf. Some
+// versions of Podman also list the container's own terminals.
 func (c container) mountsAgree(mounts []define.InspectMount) bool {
 	want := map[string]func(define.InspectMount) bool{
 		sandbox.WorkspaceDir: func(m define.InspectMount) bool { return m.Source == c.workspace && m.RW && closed(m) },
@@ -117,7 +122,7 @@ func (c container) mountsAgree(mounts []define.InspectMount) bool {
 		if agrees == nil || !agrees(m) {
 			return false
 		}
-		delete(want, m.Destination) // a second one is one too many
+		delete(want, m.Destination) // a second one is not expected
 	}
 	return len(want) == 0
 }

@@ -1,7 +1,7 @@
 package profile
 
-// About tells a model how a profile's tools go together, by the names that they
-// have there; of "wisbox" wisbox itself tells.
+// About explains to a model how a profile's tools work together, by their names in that profile; it
+// is "" for "wisbox", which wisbox itself explains.
 func About(name string) string { return about[name] }
 
 var about = map[string]string{

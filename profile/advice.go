@@ -8,8 +8,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// advice is what the errors of wisbox's own tools say to do next, and what to say
-// where a profile lacks the tool or parameter for that.
+// advice replaces the advice in errors of wisbox's own tools where a profile lacks the tool or
+// parameter for it.
 var advice = map[string]*strings.Replacer{
 	"anthropic": strings.NewReplacer(
 		", or set replace_all", "", "ls shows what does", "view a directory to see what does",
@@ -23,7 +23,7 @@ var advice = map[string]*strings.Replacer{
 	),
 }
 
-// advised is a Caller whose errors give a profile's own advice.
+// advised is a Caller whose errors have a profile's own advice.
 type advised struct {
 	Caller
 	words *strings.Replacer

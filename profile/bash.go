@@ -14,21 +14,21 @@ import (
 
 const (
 	bashTimeout   = 120 * time.Second
-	bashWait      = 30       // seconds of one look at the output
+	bashWait      = 30       // seconds; the longest wait in one read of the output
 	maxWrite      = 40_000   // characters of one process_write
 	maxCommand    = 32 << 10 // bytes
 	maxBashOutput = 32 << 10 // bytes kept of one command's output
 	bashGrace     = 5 * time.Second
 )
 
-// bash is one shell that lives as long as the session: directory, variables and
-// background jobs stay from call to call.
+// bash is one shell that lives as long as the session: directory, variables and background jobs
+// persist between calls.
 type bash struct {
 	to Caller
 
-	mu   *lock.Mutex // a shell runs one command at a time; guards what follows
-	id   string      // of the process, "" when there is none
-	read int64       // offset of the output that was not read yet
+	mu   *lock.Mutex // a shell runs one command at a time; guards the fields below
+	id   string      // of the process; "" if there is none
+	read int64       // offset of the unread output
 }
 
 type bashParams struct {
@@ -62,7 +62,7 @@ func (s *bash) tool() tool.Tool {
 	return tool.New(tool.Spec{
 		Name: "bash", Title: "Run a command in a shell", Destructive: true, Effect: tool.LastingEffect,
 		Description: "Runs a command in a bash shell that stays between calls, in the workspace, without network. " +
-			"A command that runs over 120 s ends the shell. Its standard input is empty.",
+			"A command that runs for more than 120 s ends the shell. Its standard input is empty.",
 	}, s.call)
 }
 
@@ -71,9 +71,9 @@ func (s *bash) call(ctx context.Context, p bashParams) (bashResult, error) {
 	case !p.Restart && p.Command == "":
 		return bashResult{}, tool.Errorf(tool.Invalid, "command is missing; give a command, or restart true").In("command")
 	case len(p.Command) > maxCommand:
-		return bashResult{}, tool.Errorf(tool.Invalid, "command has %d bytes; at most %d are taken: write it to a file and run that", len(p.Command), maxCommand).In("command")
+		return bashResult{}, tool.Errorf(tool.Invalid, "command has %d bytes; the maximum is %d: write it to a file and run that", len(p.Command), maxCommand).In("command")
 	case strings.ContainsRune(p.Command, 0):
-		return bashResult{}, tool.Errorf(tool.Invalid, "command holds a NUL character").In("command")
+		return bashResult{}, tool.Errorf(tool.Invalid, "command has a NUL character; remove it").In("command")
 	}
 	if err := s.mu.Lock(ctx); err != nil {
 		return bashResult{}, err
@@ -88,9 +88,9 @@ func (s *bash) call(ctx context.Context, p bashParams) (bashResult, error) {
 	return s.run(ctx, p.Command)
 }
 
-// run gives the shell the command and reads until its end. The mark behind the
-// command's output can't be guessed; it is quoted in two parts, so that a shell
-// that echoes its input doesn't print it.
+// run passes the command to the shell and reads its output until the end. A mark follows the
+// command's output. It can't be guessed, and it is quoted in two parts so that a shell that echoes
+// its input doesn't print it.
 func (s *bash) run(ctx context.Context, command string) (bashResult, error) {
 	if err := s.start(ctx); err != nil {
 		return bashResult{}, err
@@ -106,7 +106,7 @@ func (s *bash) run(ctx context.Context, command string) (bashResult, error) {
 	return s.follow(ctx, mark)
 }
 
-// write sends text in parts that one process_write takes.
+// write sends text in parts of the maximum size of one process_write.
 func (s *bash) write(ctx context.Context, text string) error {
 	for part := range slices.Chunk([]rune(text), maxWrite) {
 		if err := do(ctx, s.to, "process_write", args{"process_id": s.id, "data": string(part)}); err != nil {
@@ -116,8 +116,8 @@ func (s *bash) write(ctx context.Context, text string) error {
 	return nil
 }
 
-// start starts a shell where there is none, or where the last one ended or was
-// lost with its container.
+// start starts a shell if there is none, or if the last one has ended or was lost with its
+// container.
 func (s *bash) start(ctx context.Context) error {
 	if s.id != "" && s.alive(ctx) {
 		return nil
@@ -136,11 +136,11 @@ func (s *bash) start(ctx context.Context) error {
 func (s *bash) alive(ctx context.Context) bool {
 	read := s.read
 	p, err := s.look(ctx, 0)
-	s.read = read // what jobs wrote meanwhile belongs to the next command's output
+	s.read = read // output of background jobs so far belongs to the next command
 	return err == nil && p.State == "running"
 }
 
-// look is what the shell wrote since the last look.
+// look is the shell's output since the last look.
 type look struct {
 	Output string `json:"output"`
 	Next   int64  `json:"next_offset"`
@@ -167,12 +167,12 @@ func (s *bash) kill(ctx context.Context) {
 	s.id, s.read = "", 0
 }
 
-// close ends the shell when the command that it runs, if any, has been given up.
+// close ends the shell, after giving up a running command.
 func (s *bash) close(ctx context.Context) {
 	if s.mu.Lock(ctx) == nil { // for good
 		s.kill(ctx)
 	}
 }
 
-// quote makes one word of any text for bash.
+// quote quotes a text as one word for bash.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -51,7 +51,7 @@ func (s *bash) ended(output string, code *int) bashResult {
 	return r
 }
 
-// bashOutput keeps head and tail of what came.
+// bashOutput keeps the head and the tail of the output.
 type bashOutput struct {
 	head, tail string
 	dropped    int
@@ -69,7 +69,7 @@ func (o *bashOutput) add(text string) {
 	}
 }
 
-// until looks for the mark, and the exit code behind it, in what came.
+// until looks for the mark and the exit code after it.
 func (o *bashOutput) until(mark string) (text string, code int, ended bool) {
 	whole := o.text()
 	text, rest, found := strings.Cut(whole, "\n"+mark+" ")

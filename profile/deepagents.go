@@ -9,7 +9,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// deepAgents is the tools of deepagents' file system and sandbox backends.
+// deepAgents returns the tools of deepagents' file system and sandbox backends.
 func (a *adapters) deepAgents() []tool.Tool {
 	d := &deep{to: a.to}
 	return []tool.Tool{
@@ -33,7 +33,7 @@ type deepWriteResult struct {
 func (d *deep) write() tool.Tool {
 	return collecting(d.to, tool.Spec{
 		Name: "write_file", Title: "Write a new file",
-		Description: "Makes a new text file with its directories. A file that exists is not touched: change it with edit_file.",
+		Description: "Creates a text file, and its directories. It doesn't change an existing file: use edit_file for that.",
 	}, func(ctx context.Context, to Caller, p deepWriteParams) (deepWriteResult, error) {
 		r, err := ask[deepWriteResult](ctx, to, "write_file", args{"file_path": p.FilePath, "content": p.Content})
 		if err != nil {

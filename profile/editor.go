@@ -31,14 +31,14 @@ func (r editorResult) Text() string { return r.Message }
 func (e *editor) tool() tool.Tool {
 	return collecting(e.to, tool.Spec{
 		Name: "str_replace_based_edit_tool", Title: "View and edit files", Destructive: true,
-		Description: "Views, creates and edits text files of the workspace. str_replace needs a text that stands exactly once. " +
+		Description: "Views, creates and edits text files of the workspace. str_replace needs a text that occurs exactly once. " +
 			"insert puts whole lines after insert_line. A directory is viewed two levels deep, hidden names left out.",
 	}, func(ctx context.Context, to Caller, p editorParams) (editorResult, error) {
 		return (&editor{to}).call(ctx, p)
 	})
 }
 
-// editorNames are the parameters of wisbox's own tools in this contract.
+// editorNames maps the parameters of wisbox's own tools to those of this contract.
 var editorNames = map[string]string{"file_path": "path", "content": "file_text", "old_string": "old_str", "new_string": "new_str"}
 
 func (e *editor) call(ctx context.Context, p editorParams) (editorResult, error) {
@@ -57,7 +57,7 @@ func (e *editor) call(ctx context.Context, p editorParams) (editorResult, error)
 	return editorResult{message}, renamed(err, editorNames)
 }
 
-// missing is the error of a parameter that a command needs.
+// missing returns the error for a missing parameter of a command.
 func missing(command, field string) error {
 	return tool.Errorf(tool.Invalid, "%s is missing; the command %s needs it", field, command).In(field)
 }
@@ -113,8 +113,8 @@ func (e *editor) insert(ctx context.Context, p editorParams) (string, error) {
 	return fmt.Sprintf("Text inserted after line %d: %s", at, p.Path), err
 }
 
-// inserted puts whole lines behind line at. A last line without an end gets one,
-// and the new last line none in its place.
+// inserted inserts whole lines after line at. If the last line had no newline, it gets one, and the
+// new last line has none.
 func inserted(path string, lines []string, at int, text string) change {
 	c := change{path: path, from: at, to: at, old: lines, now: text}
 	if at == len(lines) && at > 0 && !strings.HasSuffix(lines[at-1], "\n") {

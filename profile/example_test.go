@@ -41,8 +41,8 @@ func ExampleBind() {
 	}
 }
 
-// withSession does something with a session over the backend without isolation, so that
-// the examples run where Podman isn't.
+// withSession calls do with a session over the backend without isolation, so that the examples run
+// without Podman.
 func withSession(do func(ctx context.Context, s *wisbox.Session) error) {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "wb")
@@ -83,8 +83,8 @@ func ExampleNew() {
 	// Output: hello
 }
 
-// Open is for a user who leaves before the session ends: Close ends what the profile
-// itself keeps, such as a shell.
+// Open is for a user who leaves before the session ends: Close ends the profile's own state, such
+// as a shell.
 func ExampleOpen() {
 	withSession(func(ctx context.Context, s *wisbox.Session) error {
 		p, err := profile.Open("anthropic", wisbox.ToolSet(), s)

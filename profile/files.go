@@ -7,7 +7,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// page is what of read_file's result is used here.
+// page is the part of read_file's result that is used here.
 type page struct {
 	Path      string `json:"path"`
 	Content   string `json:"content"`
@@ -15,12 +15,11 @@ type page struct {
 	Truncated bool   `json:"truncated"`
 }
 
-// maxWhole is the largest file that an adapter reads whole, in bytes: what
-// edit_file takes.
+// maxWhole is the largest file that an adapter reads completely, in bytes: edit_file's maximum.
 const maxWhole = 8 << 20
 
-// readWhole reads a text file page by page. A file that changes meanwhile is
-// found out when it is written: edits say what they replace.
+// readWhole reads a text file page by page. If the file changes meanwhile, the later write fails,
+// because edits contain the old text.
 func readWhole(ctx context.Context, to Caller, path string) (string, error) {
 	var b strings.Builder
 	for offset := int64(0); ; {
@@ -39,7 +38,7 @@ func readWhole(ctx context.Context, to Caller, path string) (string, error) {
 	}
 }
 
-// splitLines gives lines with their ends.
+// splitLines returns lines with their ends.
 func splitLines(text string) []string {
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -48,16 +47,16 @@ func splitLines(text string) []string {
 	return lines
 }
 
-// change is a new text for some lines of a file.
+// change replaces some lines of a file.
 type change struct {
 	path     string
 	from, to int      // lines of the old text, to exclusive
 	old      []string // the whole old text, lines with their ends
-	now      string   // what stands there instead
+	now      string   // the new text
 }
 
-// apply makes the change with one edit_file: its old text is what was read, so a
-// file that changed since is not overwritten.
+// apply makes the change with one edit_file, whose old text is the text that was read, so a file
+// that has changed since isn't overwritten.
 func (c change) apply(ctx context.Context, to Caller) error {
 	old, now := c.unique()
 	if old == now {
@@ -69,8 +68,7 @@ func (c change) apply(ctx context.Context, to Caller) error {
 	return do(ctx, to, "edit_file", args{"file_path": c.path, "old_string": old, "new_string": now})
 }
 
-// unique widens the change by lines around until its old text stands once in the
-// file.
+// unique widens the change by neighbouring lines until its old text is unique in the file.
 func (c change) unique() (old, now string) {
 	whole := strings.Join(c.old, "")
 	from, to := c.from, c.to
@@ -88,12 +86,12 @@ func once(whole, part string) bool {
 	return i >= 0 && !strings.Contains(whole[i+1:], part)
 }
 
-// whole is the new text of the file.
+// whole returns the complete new text of the file.
 func (c change) whole() string {
 	return strings.Join(c.old[:c.from], "") + c.now + strings.Join(c.old[c.to:], "")
 }
 
-// reverse is the change back.
+// reverse returns the opposite change.
 func (c change) reverse() change {
 	now := splitLines(c.whole())
 	return change{path: c.path, from: c.from, to: len(now) - (len(c.old) - c.to), old: now, now: strings.Join(c.old[c.from:c.to], "")}

@@ -9,7 +9,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// update makes the new text of a file of its chunks, in their order.
+// update applies a file's chunks in order.
 func (f filePatch) update(whole string) (change, error) {
 	c := change{path: f.path, old: splitLines(whole)}
 	plain := make([]string, len(c.old))
@@ -17,7 +17,7 @@ func (f filePatch) update(whole string) (change, error) {
 		plain[i] = strings.TrimSuffix(line, "\n")
 	}
 	var now strings.Builder
-	at := 0 // lines up to here are settled
+	at := 0 // earlier lines are final
 	for i, part := range f.chunks {
 		from, err := part.find(plain, at)
 		if err != nil {
@@ -26,7 +26,7 @@ func (f filePatch) update(whole string) (change, error) {
 		if i == 0 {
 			c.from = from
 			if from == len(c.old) && from > 0 && !strings.HasSuffix(c.old[from-1], "\n") {
-				c.from-- // the last line gets an end
+				c.from-- // the last line gets a newline
 			}
 			at = c.from
 		}
@@ -42,7 +42,7 @@ func notFound(path string, i int, err error) error {
 	return tool.Errorf(tool.NoMatch, "%s: chunk %d: %s; read the file again and give its exact lines", path, i+1, err).In("input")
 }
 
-// find gives the line where the chunk's old lines begin, from a line on.
+// find returns the line at which the chunk's old lines begin, at or after from.
 func (c chunk) find(lines []string, from int) (int, error) {
 	for _, header := range c.headers {
 		at := seek(lines, []string{header}, from, false)
@@ -68,8 +68,8 @@ func (c chunk) find(lines []string, from int) (int, error) {
 	return at, nil
 }
 
-// seek looks for lines among others: exactly, then without blanks at their ends,
-// then without blanks on either side.
+// seek looks for lines among others: exactly, then ignoring trailing blanks, then ignoring leading
+// and trailing blanks.
 func seek(lines, want []string, from int, atEnd bool) int {
 	for _, norm := range []func(string) string{
 		func(s string) string { return s },
@@ -89,8 +89,8 @@ func seek(lines, want []string, from int, atEnd bool) int {
 	return -1
 }
 
-// write writes the chunk's new lines. Context stays as the file has it; added
-// lines end as their neighbours do.
+// write writes the chunk's new lines. Context lines stay as in the file; added lines end like their
+// neighbours.
 func (c chunk) write(now *strings.Builder, old []string, at int) {
 	end := "\n"
 	if len(old) > 0 && strings.HasSuffix(old[max(0, min(at, len(old)-1))], "\r\n") {

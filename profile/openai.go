@@ -8,13 +8,13 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// openAI is the tools that OpenAI's models know.
+// openAI returns the tools that OpenAI's models know.
 func (a *adapters) openAI() []tool.Tool {
 	return []tool.Tool{(&shell{to: a.to}).tool(), (&patcher{to: a.to}).tool()}
 }
 
-// shell is OpenAI's shell: several scripts, one after the other, each with its
-// streams and outcome.
+// shell is OpenAI's shell: several scripts, one after the other, each with its own output and
+// outcome.
 type shell struct{ to Caller }
 
 // Bounds of a call of shell.
@@ -46,7 +46,7 @@ type shellOutcome struct {
 	Status   string `json:"status,omitempty" jsonschema:"what ended the program, where it was not its own exit"`
 }
 
-// Failed marks what any of the commands did that wasn't an exit.
+// Failed reports whether any command ended other than by exiting.
 func (r shellResult) Failed() bool {
 	for _, o := range r.Output {
 		if o.Outcome.Status != "" {
@@ -105,7 +105,7 @@ func (s *shell) call(ctx context.Context, p shellParams) (shellResult, error) {
 		if err != nil && i == 0 {
 			return out, renamed(err, map[string]string{"script": "commands[0]", "timeout": "timeout_ms"})
 		}
-		if err != nil { // some have run already, which their caller must learn
+		if err != nil { // the caller must learn that some have already run
 			out.Note = fmt.Sprintf("command %d and those after it did not run: %s", i+1, tool.AsError(err))
 			return out, nil
 		}

@@ -73,7 +73,7 @@ func (p *patcher) call(ctx context.Context, params patchParams) (patchResult, er
 // step is one change of a file and its undoing.
 type step struct{ do, undo func(context.Context) error }
 
-// runAll does the steps. When one fails those before are undone.
+// runAll runs the steps. If one fails, it undoes the earlier ones.
 func runAll(ctx context.Context, steps []step) error {
 	for i, s := range steps {
 		err := s.do(ctx)
@@ -90,7 +90,7 @@ func runAll(ctx context.Context, steps []step) error {
 	return nil
 }
 
-// plan reads what a part of the patch needs, and changes nothing.
+// plan reads the files for a part of the patch, and changes nothing.
 func (p *patcher) plan(ctx context.Context, f filePatch) (edits, removals []step, err error) {
 	switch f.action {
 	case "add":
@@ -116,10 +116,10 @@ func (p *patcher) plan(ctx context.Context, f filePatch) (edits, removals []step
 	return []step{s}, []step{p.remove(f.path)}, err
 }
 
-// maxWriteFile is what one write_file takes, in characters.
+// maxWriteFile is write_file's maximum, in characters.
 const maxWriteFile = 48_000
 
-// create makes a new file, in parts where it is long.
+// create creates a new file, in parts if it is long.
 func (p *patcher) create(ctx context.Context, path, content string) (step, error) {
 	_, err := ask[page](ctx, p.to, "read_file", args{"file_path": path, "encoding": "base64", "limit": 1})
 	switch {

@@ -1,11 +1,10 @@
-// Package profile gives the tools of a session the names and shapes that
-// language models were trained on: Anthropic's bash and text editor, OpenAI's
-// shell and apply_patch, the tools of deepagents.
+// Package profile offers the tools of a session with the names and shapes that language models were
+// trained on: Anthropic's bash and text editor, OpenAI's shell and apply_patch, the tools of
+// deepagents.
 //
-// A profile is a layer of adapters. Each takes the arguments of the foreign
-// contract, calls one or more of wisbox's own tools by name, and lays out their
-// results. It reaches files and programs by no other way, so what those tools
-// refuse stays refused.
+// A profile is a layer of adapters. Each takes the arguments of the foreign contract, calls one or
+// more of wisbox's own tools by name, and formats their results. It has no other access to files
+// and programs, so everything that those tools refuse stays refused.
 package profile
 
 import (
@@ -23,12 +22,12 @@ type Caller interface {
 	Call(ctx context.Context, name string, raw json.RawMessage) (*tool.Result, error)
 }
 
-// Names are the profiles, the default first.
+// Names returns the profiles, the default first.
 func Names() []string { return []string{"wisbox", "vfs", "anthropic", "openai", "deepagents"} }
 
-// New makes the tools of a profile for one session that ends with its user. base
-// describes wisbox's own tools; calls go to to, the session that they are of. The
-// name "" is "wisbox"; an unknown one is invalid.
+// New returns the tools of a profile for one session that ends with its user. base describes
+// wisbox's own tools; calls go to to, their session. The name "" means "wisbox"; an unknown name is
+// invalid.
 func New(name string, base *tool.Set, to Caller) (*tool.Set, error) {
 	p, err := Open(name, base, to)
 	if err != nil {
@@ -37,21 +36,21 @@ func New(name string, base *tool.Set, to Caller) (*tool.Set, error) {
 	return p.Set, nil
 }
 
-// Profile is the tools of one user of a session.
+// Profile has the tools of one user of a session.
 type Profile struct {
 	*tool.Set
-	shell *bash // nil where the profile has none
+	shell *bash // nil if the profile has none
 }
 
-// Close ends what the tools keep between calls, for sessions that go on without
-// this user. The tools must not be called afterwards.
+// Close ends the state that the tools keep between calls, for sessions that outlive this user. The
+// tools must not be called afterwards.
 func (p *Profile) Close(ctx context.Context) {
 	if p.shell != nil {
 		p.shell.close(ctx)
 	}
 }
 
-// Open is New for a user who may leave before the session ends.
+// Open is like New for a user who may leave before the session ends.
 func Open(name string, base *tool.Set, to Caller) (*Profile, error) {
 	if words := advice[name]; words != nil {
 		to = advised{to, words}
@@ -70,7 +69,7 @@ func Open(name string, base *tool.Set, to Caller) (*Profile, error) {
 	case "deepagents":
 		tools = a.deepAgents()
 	default:
-		return nil, tool.Errorf(tool.Invalid, "there is no profile %q; the profiles are %s", name, strings.Join(Names(), ", ")).In("profile")
+		return nil, tool.Errorf(tool.Invalid, "unknown profile %q; the profiles are %s", name, strings.Join(Names(), ", ")).In("profile")
 	}
 	return &Profile{tool.NewSet(tools...), a.shell}, nil
 }
@@ -89,20 +88,19 @@ func (a *adapters) own() []tool.Tool {
 	return out
 }
 
-// as is one of wisbox's own tools under another name. It panics where there is
-// no such tool, which the first test of a profile shows.
+// as returns one of wisbox's own tools under another name. It panics if there is no such tool,
+// which any test of the profile reveals.
 func (a *adapters) as(name, shown string) tool.Tool {
 	t, ok := a.base.Lookup(name)
 	if !ok {
-		panic(fmt.Sprintf("profile: there is no tool %q", name))
+		panic(fmt.Sprintf("profile: unknown tool %q", name))
 	}
 	return t.Renamed(shown).Via(func(ctx context.Context, raw json.RawMessage) (*tool.Result, error) {
 		return a.to.Call(ctx, name, raw)
 	})
 }
 
-// collector is a Caller that remembers what the calls of one adapter's call have
-// changed.
+// collector is a Caller that records the changes by the calls of one adapter's call.
 type collector struct {
 	Caller
 	changes []tool.Change
@@ -117,8 +115,7 @@ func (c *collector) Call(ctx context.Context, name string, raw json.RawMessage) 
 	return res, err
 }
 
-// collecting makes a tool of an adapter whose calls of wisbox's own tools change
-// files.
+// collecting returns a tool for an adapter whose calls of wisbox's own tools change files.
 func collecting[P, R any](to Caller, spec tool.Spec, fn func(ctx context.Context, to Caller, p P) (R, error)) tool.Tool {
 	spec.Effect = tool.FileEffect
 	return tool.NewChanging(spec, func(ctx context.Context, p P) (R, []tool.Change, error) {
@@ -131,7 +128,7 @@ func collecting[P, R any](to Caller, spec tool.Spec, fn func(ctx context.Context
 // args are the arguments of a call of wisbox's own tools.
 type args map[string]any
 
-// ask calls one of wisbox's own tools and reads its result object.
+// ask calls one of wisbox's own tools and decodes its result.
 func ask[R any](ctx context.Context, to Caller, name string, arguments args) (*R, error) {
 	raw, err := json.Marshal(arguments)
 	if err != nil {
@@ -152,13 +149,13 @@ func ask[R any](ctx context.Context, to Caller, name string, arguments args) (*R
 	return out, nil
 }
 
-// do is ask where only the error matters.
+// do is like ask for calls whose result doesn't matter.
 func do(ctx context.Context, to Caller, name string, arguments args) error {
 	_, err := ask[struct{}](ctx, to, name, arguments)
 	return err
 }
 
-// renamed gives an error the parameter's name in the foreign contract.
+// renamed changes an error's field to the parameter's name in the foreign contract.
 func renamed(err error, names map[string]string) error {
 	e := tool.AsError(err)
 	if e == nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/wisbox/wisbox/vfs"
 )
 
-// newSet is a profile over the file tools on a directory, and a shell_execute and
-// processes that only exist.
+// newSet returns a profile over the file tools on a directory, with a shell_execute and processes
+// that do nothing.
 func newSet(t testing.TB, name string) (*tool.Set, *os.Root) {
 	t.Helper()
 	root, tmp := open(t), open(t)
@@ -133,7 +133,7 @@ func TestPatchesAddMoveAndDelete(t *testing.T) {
 	}
 }
 
-// What a diff of two files says makes the one of the other.
+// A diff of two files turns the first into the second.
 func TestAPatchOfAnyChangeMakesTheNewFile(t *testing.T) {
 	set, root := newSet(t, "openai")
 	line := rapid.StringMatching(`[abc]{0,2}`)

@@ -14,7 +14,7 @@ import (
 	"github.com/wisbox/wisbox/vfs"
 )
 
-// session records what it is asked for.
+// session records the calls that it gets.
 type session struct {
 	added *tool.Set
 	asked []string

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// run is what of shell_execute's result is used here.
+// run is the part of shell_execute's result that is used here.
 type run struct {
 	ExitCode int    `json:"exit_code"`
 	Status   string `json:"status"`
@@ -17,8 +17,8 @@ type run struct {
 	StderrDropped int64 `json:"stderr_dropped"`
 }
 
-// shorten keeps head and tail of a text that has more than most characters, with
-// a line between that says how much is missing.
+// shorten keeps the head and the tail of a text of more than most characters, with a line in
+// between about the missing part.
 func shorten(text string, most int) string {
 	n := utf8.RuneCountInString(text)
 	if n <= most {
@@ -29,7 +29,7 @@ func shorten(text string, most int) string {
 	return string(runes[:head]) + fmt.Sprintf("\n[... %d characters are missing here ...]\n", n-most) + string(runes[n-most+head:])
 }
 
-// ended gives a text that isn't empty the newline that its last line may lack.
+// ended adds a newline to a text whose last line lacks it, unless the text is empty.
 func ended(text string) string {
 	if text == "" || strings.HasSuffix(text, "\n") {
 		return text

@@ -7,7 +7,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// filePatch is what a V4A patch does to one file.
+// filePatch is the part of a V4A patch for one file.
 type filePatch struct {
 	action string // add, update, delete
 	path   string
@@ -16,9 +16,9 @@ type filePatch struct {
 	chunks []chunk
 }
 
-// chunk is one place of an update.
+// chunk is one changed place of an update.
 type chunk struct {
-	headers []string // lines to find first, each behind the one before
+	headers []string // lines to find first, each after the one before
 	lines   []patchLine
 	atEnd   bool // the old lines are the last of the file
 }
@@ -28,7 +28,7 @@ type patchLine struct {
 	text string
 }
 
-// old are the lines that the chunk must find.
+// old returns the lines that the chunk must find.
 func (c chunk) old() []string {
 	var out []string
 	for _, l := range c.lines {
@@ -41,7 +41,7 @@ func (c chunk) old() []string {
 
 var fileHeads = map[string]string{"*** Add File: ": "add", "*** Update File: ": "update", "*** Delete File: ": "delete"}
 
-// parsePatch reads a patch, from the line "*** Begin Patch" to "*** End Patch".
+// parsePatch parses a patch, from the line "*** Begin Patch" to "*** End Patch".
 func parsePatch(text string) ([]filePatch, error) {
 	lines := strings.Split(strings.ReplaceAll(strings.TrimSpace(text), "\r\n", "\n"), "\n")
 	if len(lines) < 2 || strings.TrimSpace(lines[0]) != "*** Begin Patch" || strings.TrimSpace(lines[len(lines)-1]) != "*** End Patch" {
@@ -74,10 +74,10 @@ func badPatch(line int, why string) error {
 type patchParser struct {
 	files []filePatch
 	seen  map[string]bool
-	ended bool // the chunk got its end; the next line begins another one
+	ended bool // the chunk is complete; the next line begins another one
 }
 
-// take reads one line; the answer says what is wrong with it.
+// take parses one line, and returns the problem if it is invalid.
 func (p *patchParser) take(line string) string {
 	for head, action := range fileHeads {
 		if path, ok := strings.CutPrefix(line, head); ok {
@@ -131,7 +131,7 @@ func (p *patchParser) takeUpdate(f *filePatch, line string) string {
 		f.chunks[len(f.chunks)-1].atEnd, p.ended = true, true
 		return ""
 	}
-	if line == "" { // a blank line of the context whose leading blank was lost
+	if line == "" { // a blank context line that lost its leading blank
 		line = " "
 	}
 	if !slices.Contains([]byte{' ', '+', '-'}, line[0]) {
@@ -142,7 +142,7 @@ func (p *patchParser) takeUpdate(f *filePatch, line string) string {
 	return ""
 }
 
-// next gives the chunk that a line belongs to, a new one where it must be.
+// next returns the chunk for a line, a new one if necessary.
 func (p *patchParser) next(f *filePatch, fresh bool) *chunk {
 	if fresh || p.ended || len(f.chunks) == 0 {
 		f.chunks, p.ended = append(f.chunks, chunk{}), false

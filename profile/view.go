@@ -28,7 +28,7 @@ func isRoot(path string) bool {
 	return slices.Contains([]string{"", "/workspace", "workspace"}, strings.TrimRight(path, "/"))
 }
 
-// viewed makes a call of read_file of a range of lines.
+// viewed returns the arguments of read_file for a range of lines.
 func viewed(p editorParams) (ask args, from int64, err error) {
 	ask = args{"file_path": p.Path}
 	if p.ViewRange == nil {

@@ -9,12 +9,12 @@ import (
 
 const jsonSpace = " \t\r\n"
 
-// errNoArray says that a text is not a JSON array.
+// errNoArray reports that a text is not a JSON array.
 var errNoArray = errors.New("no JSON array")
 
 // eachItem cuts a JSON array at the commas between its items and calls take with
-// each, until that fails. It holds no list of them and looks at no item closer
-// than to find its end: a text all of whose items are valid JSON is a valid array.
+// each, until take fails. It keeps no list of the items and parses each one only to find
+// its end: the text is a valid array if all of its items are valid JSON.
 func eachItem(text string, b *budget.Budget, take func(item string) error) error {
 	rest := strings.TrimLeft(text, jsonSpace)
 	if rest == "" || rest[0] != '[' {
@@ -54,7 +54,7 @@ func afterArray(rest string) error {
 	return nil
 }
 
-// endOfItem is where the comma or bracket is that ends the first item of rest.
+// endOfItem returns the position of the comma or bracket that ends the first item of rest.
 func endOfItem(rest string, b *budget.Budget) (int, error) {
 	depth, quoted := 0, false
 	for i := 0; i < len(rest); i++ {

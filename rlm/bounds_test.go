@@ -17,12 +17,11 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// slow patterns keep a thousand states alive at every character: what they search
-// here would take them hours.
+// slow keeps a thousand states alive at every character: the searches here would take hours.
 const slow = `(?:x?.?){480}(?:x?.?){480}(?:x?.?){480}[^a-z]`
 
-// TestCancellationReachesEveryLoop gives each operation far more to do than the
-// context leaves time for.
+// TestCancellationReachesEveryLoop gives each operation far more work than it can do before the
+// context ends.
 func TestCancellationReachesEveryLoop(t *testing.T) {
 	lines := strings.Repeat(strings.Repeat("x", 79)+"\n", 100_000)
 	for name, c := range map[string]struct{ op, args, text string }{
@@ -56,7 +55,7 @@ func TestACancelledCallDoesNothing(t *testing.T) {
 	}
 }
 
-// heap is what is in use after a collection, in MiB.
+// heap returns the memory in use after a collection, in MiB.
 func heap() int {
 	var now runtime.MemStats
 	runtime.GC()
@@ -64,7 +63,7 @@ func heap() int {
 	return int(now.HeapAlloc >> 20)
 }
 
-// allocated is how many MiB f allocates.
+// allocated returns how many MiB f allocates.
 func allocated(f func()) int {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -131,7 +130,7 @@ func distinct(n int) string {
 	return b.String() + "]"
 }
 
-// TestAListOfVeryManyItemsIsNotHeld: an array is gone through, never unpacked.
+// TestAListOfVeryManyItemsIsNotHeld, because arrays are read item by item.
 func TestAListOfVeryManyItemsIsNotHeld(t *testing.T) {
 	array := "[" + strings.Repeat("1,", 1<<18) + "1]"
 	for strategy, want := range map[string]string{"sum": "262145", "vote": "1"} {
@@ -145,8 +144,8 @@ func TestAListOfVeryManyItemsIsNotHeld(t *testing.T) {
 	}
 }
 
-// TestAPartOfATextDoesNotKeepTheWhole: else small bindings of large texts that
-// are gone would hold them all.
+// TestAPartOfATextDoesNotKeepTheWhole, because otherwise small bindings would keep large texts in
+// memory.
 func TestAPartOfATextDoesNotKeepTheWhole(t *testing.T) {
 	before := heap()
 	ops := newOps(t, nil)
@@ -163,8 +162,7 @@ func TestAPartOfATextDoesNotKeepTheWhole(t *testing.T) {
 	runtime.KeepAlive(ops)
 }
 
-// TestARunsTextsAreBoundedTogether: conversations below conversations have no
-// room of their own.
+// TestARunsTextsAreBoundedTogether, including those of nested conversations.
 func TestARunsTextsAreBoundedTogether(t *testing.T) {
 	text := strings.Repeat("x", 1<<20)
 	double := `{"mode":"explore","op":"combine","args":{"inputs":["context","context"],"strategy":"concat"},"bind":"b%d"}`

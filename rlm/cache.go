@@ -23,27 +23,27 @@ const DefaultCacheBytes = 256 << 20
 
 // Cache keeps the results of operations in a directory, one file each, named by
 // the key. It may be used from many goroutines and processes at once; all Caches
-// of a process on one directory are the same. What is broken or missing in it is a
-// miss, never an error: an operation can always be run again.
+// of a process on one directory are the same. A broken or missing file is a miss,
+// never an error: an operation can always be run again.
 type Cache struct {
 	dir string
 	max int64
 
 	mu    sync.Mutex
-	size  int64 // of the files on disk, as last counted and since added to
-	added int64 // since it was last counted: other processes add too
+	size  int64 // bytes of the files on disk: the last count, and the additions since
+	added int64 // bytes added since the last count; other processes add too
 }
 
-// caches are those that this process has opened, by directory.
+// caches holds the caches that this process has opened, by directory.
 var caches struct {
 	mu     sync.Mutex
 	opened map[string]*Cache
 }
 
-// OpenCache makes the directory where it is missing, for its owner only; one of
-// somebody else's is refused, since its values would be taken for results. maxBytes
-// bounds what the files take on disk; 0 is [DefaultCacheBytes]. The bound of the
-// first to open a directory holds.
+// OpenCache opens the cache in a directory. It creates the directory with access for its
+// owner only, and refuses one of another user, whose values would be taken for results.
+// maxBytes bounds the files on disk; 0 means [DefaultCacheBytes]. The first caller to open a
+// directory sets its bound.
 func OpenCache(dir string, maxBytes int64) (*Cache, error) {
 	if maxBytes <= 0 {
 		maxBytes = DefaultCacheBytes
@@ -71,11 +71,11 @@ func OpenCache(dir string, maxBytes int64) (*Cache, error) {
 
 var keyPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{64}$`) })
 
-// digestSize is the SHA-256 that stands before the value in its file, so that a
-// damaged one is noticed.
+// digestSize is the length of the SHA-256 before the value in its file, which detects
+// damage.
 const digestSize = sha256.Size
 
-// Get gives the value of a key.
+// Get returns the value of a key.
 func (c *Cache) Get(key string) (string, bool) {
 	if !keyPattern().MatchString(key) {
 		return "", false
@@ -90,14 +90,14 @@ func (c *Cache) Get(key string) (string, bool) {
 		return "", false
 	}
 	now := time.Now()
-	_ = os.Chtimes(c.path(key), now, now) // what is used stays longest
+	_ = os.Chtimes(c.path(key), now, now) // the files used last stay longest
 	return text(value), true
 }
 
 var errKey = errors.New("rlm: a cache key is 64 hexadecimal digits")
 
-// Put keeps a value, byte for byte. A value over an eighth of the cache is not
-// kept, and none where the file system has only the host's reserve left.
+// Put stores a value, byte for byte. It skips a value over an eighth of the cache, and every
+// value while only the host's reserve is free on the file system.
 func (c *Cache) Put(key, value string) error {
 	if !keyPattern().MatchString(key) {
 		return errKey
@@ -108,13 +108,13 @@ func (c *Cache) Put(key, value string) error {
 	}
 	digest := sha256.Sum256([]byte(value))
 	if err := c.write(key, digest[:], value); err != nil {
-		return fmt.Errorf("keep a result: %w", err)
+		return fmt.Errorf("store a result: %w", err)
 	}
 	c.grown(size)
 	return nil
 }
 
-// write makes the file whole before it has its name.
+// write completes the file before it gives it its name.
 func (c *Cache) write(key string, digest []byte, value string) (err error) {
 	f, err := os.CreateTemp(c.dir, "new-*")
 	if err != nil {
@@ -141,12 +141,12 @@ func (c *Cache) write(key string, digest []byte, value string) (err error) {
 func (c *Cache) path(key string) string { return filepath.Join(c.dir, key) }
 
 const (
-	maxShare   = 8    // of the cache, for one value
-	countEvery = 16   // of the cache, until it is counted again
-	block      = 4096 // bytes, what the smallest file takes
+	maxShare   = 8    // part of the cache for one value
+	countEvery = 16   // part of the cache that may be added before the next count
+	block      = 4096 // bytes that the smallest file takes
 )
 
-// onDisk is what a file takes: very many small ones fill a disk too.
+// onDisk returns the bytes that a file takes on disk: very many small files fill it too.
 func onDisk(size int64) int64 { return (size + block - 1) / block * block }
 
 // hasRoom reports whether size bytes leave a twentieth of the file system, or 2 GiB,
@@ -157,7 +157,7 @@ func (c *Cache) hasRoom(size int64) bool {
 		return false
 	}
 	reserve := min(fs.Blocks/20, uint64(2<<30/fs.Bsize))
-	return fs.Bavail > reserve+uint64(size/fs.Bsize)
+	return fs.Bavail > reserve+uint64(size/int64(fs.Bsize))
 }
 
 func (c *Cache) grown(by int64) {
@@ -171,9 +171,9 @@ func (c *Cache) grown(by int64) {
 	}
 }
 
-// trim counts the files. Where they are too many it removes those that were not
-// used for longest until a quarter of the room is free, and what a process that
-// died left half written.
+// trim counts the bytes of the files. If there are too many, it removes the least recently
+// used files until a quarter of the room is free. It also removes files that a process left
+// incomplete when it died.
 func (c *Cache) trim() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,7 +198,7 @@ func (c *Cache) trim() {
 
 const abandoned = time.Hour
 
-// files are the values; what is half written for an hour is removed.
+// files returns the files of values. It removes incomplete files after an hour.
 func (c *Cache) files() []fs.FileInfo {
 	entries, _ := os.ReadDir(c.dir)
 	var out []fs.FileInfo
@@ -215,9 +215,9 @@ func (c *Cache) files() []fs.FileInfo {
 	return out
 }
 
-// cacheKey is the SHA-256 of the operation, its canonical arguments and every
-// text that it reads. Each part is preceded by its length, so that no two lists
-// of parts look alike.
+// cacheKey returns the SHA-256 of the operation, its canonical arguments and every text that
+// it reads. The length of each part precedes it, so that different lists of parts never have
+// the same bytes.
 func cacheKey(op string, args []byte, names []string, texts []*Text, version string) string {
 	h := sha256.New()
 	part := func(p []byte) { fmt.Fprintf(h, "%d:", len(p)); h.Write(p) }

@@ -53,7 +53,7 @@ func TestCacheTakesOnlyKeys(t *testing.T) {
 	assert.Empty(t, entries)
 }
 
-// taken is what the files of a directory take on disk, and how many there are.
+// taken returns the disk space of a directory's files, and their number.
 func taken(t *testing.T, dir string) (bytes int64, files int) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -128,7 +128,7 @@ func TestACacheOfSomebodyElseIsRefused(t *testing.T) {
 	_, err := rlm.OpenCache(dir, 0)
 	assert.Error(t, err)
 	if os.Getuid() != 0 {
-		return // only root can give a directory away
+		return // only root can change a directory's owner
 	}
 	theirs := t.TempDir()
 	require.NoError(t, os.Chown(theirs, 12345, 12345))
@@ -148,7 +148,7 @@ func TestADamagedValueIsAMiss(t *testing.T) {
 	assert.NoFileExists(t, filepath.Join(dir, key(1)))
 }
 
-// fakeEval answers with what it was given and counts.
+// fakeEval answers with its arguments and counts calls.
 type fakeEval struct {
 	runs    atomic.Int64
 	version string
@@ -175,8 +175,7 @@ func bind(t *testing.T, ops *rlm.Ops, name, text string) {
 	require.NoError(t, err)
 }
 
-// TestKeysAreDeterministicAndDistinct sees through hits and misses what the key
-// is made of.
+// TestKeysAreDeterministicAndDistinct detects the parts of the key by hits and misses.
 func TestKeysAreDeterministicAndDistinct(t *testing.T) {
 	cache, _ := openCache(t, 0)
 	eval := &fakeEval{version: "1"}
@@ -221,7 +220,7 @@ func TestEvalBindsAnyNameAndSaysWhatItHides(t *testing.T) {
 	cache, _ := openCache(t, 0)
 	ops := newOps(t, &rlm.Options{Eval: &fakeEval{version: "1"}, Cache: cache})
 	for name, note := range map[string]string{
-		"print": "hides", "list": "hides", "reads": "hides", "result": "the answer unless", "a-b": `reads["a-b"]`, "1a": "no identifier", "a.b": "no identifier",
+		"print": "hides", "list": "hides", "reads": "hides", "result": "the answer unless", "a-b": `reads["a-b"]`, "1a": "not an identifier", "a.b": "not an identifier",
 		"__name__": "", "plain": "",
 	} {
 		bind(t, ops, name, "x")

@@ -13,16 +13,15 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// callArgs are the arguments of rlm_call: a question to a model of its own about
-// one binding.
+// callArgs are the arguments of rlm_call: a question about one binding, which a separate
+// model answers.
 type callArgs struct {
 	Query   string `json:"query"`
 	Context string `json:"context,omitempty" default:"context"`
 }
 
-// mapArgs are the arguments of map: the same question about each of several
-// texts, which inputs names as combine does. The answers are a JSON array in the
-// order of the texts.
+// mapArgs are the arguments of map: the same question about each of several texts. Inputs
+// names the texts as in combine. The answers are a JSON array in the order of the texts.
 type mapArgs struct {
 	Query  string `json:"query"`
 	Inputs any    `json:"inputs"`
@@ -31,14 +30,14 @@ type mapArgs struct {
 // maxMapItems bounds one map.
 const maxMapItems = 200
 
-// step is one step of a commit, of whichever kind.
+// step runs one step of a commit, of any kind.
 func (c *conversation) step(ctx context.Context, ops *Ops, step Step) (Outcome, error) {
 	if step.Op != OpCall && step.Op != OpMap {
 		return do(ctx, ops, step)
 	}
 	args, err := json.Marshal(step.Args)
 	if err != nil {
-		return Outcome{}, tool.Errorf(tool.Invalid, "args can't be read").In("args")
+		return Outcome{}, tool.Errorf(tool.Invalid, "args has a value that JSON can't hold; use text, numbers, lists and objects").In("args")
 	}
 	run := c.callStep
 	if step.Op == OpMap {
@@ -90,7 +89,7 @@ func (c *conversation) mapStep(ctx context.Context, ops *Ops, raw json.RawMessag
 	return jsonList(slices.Values(answers), b)
 }
 
-// parts are the texts that map asks about.
+// parts returns the texts for map to ask about.
 func (c *conversation) parts(ctx context.Context, texts []*Text) ([]string, error) {
 	b := budget.New(ctx, limits(c.ops.opts.MaxText))
 	defer b.Close()
@@ -99,7 +98,7 @@ func (c *conversation) parts(ctx context.Context, texts []*Text) ([]string, erro
 		return nil, err
 	}
 	if values.count > maxMapItems {
-		return nil, tool.Errorf(tool.Limit, "map would ask about %d texts; at most %d are taken: chunk into fewer", values.count, maxMapItems).In("inputs")
+		return nil, tool.Errorf(tool.Limit, "map would ask about %d texts; the maximum is %d: chunk the input into fewer", values.count, maxMapItems).In("inputs")
 	}
 	parts := make([]string, 0, values.count)
 	err = values.each(b, func(value string) error {
@@ -109,7 +108,7 @@ func (c *conversation) parts(ctx context.Context, texts []*Text) ([]string, erro
 	return parts, err
 }
 
-// each asks about every text, some at once, and keeps their order.
+// each asks about every text, several at a time, and returns the answers in order.
 func (c *conversation) each(ctx context.Context, query string, values []string) ([]string, error) {
 	answers := make([]string, len(values))
 	group, ctx := errgroup.WithContext(ctx)
@@ -126,8 +125,8 @@ func (c *conversation) each(ctx context.Context, query string, values []string) 
 	return answers, group.Wait()
 }
 
-// child answers a question about a text: by a conversation below this one or,
-// past the greatest depth, by one direct call.
+// child answers a question about a text by a conversation below this one or, at the maximum
+// depth, by one direct call.
 func (c *conversation) child(ctx context.Context, query, text string) (string, error) {
 	if c.depth >= c.tree.opts.Limits.Depth {
 		return c.direct(ctx, query, text)
@@ -148,8 +147,8 @@ func (c *conversation) direct(ctx context.Context, query, text string) (string, 
 	})
 }
 
-// fork is an Ops with the same texts, whose new bindings are its own until they
-// are released.
+// fork returns an Ops with the same texts. Its new bindings are its own until they are
+// released.
 func (o *Ops) fork() *Ops {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -9,16 +9,16 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Evaluator runs Python for the operation eval; engine wasm of package
-// evaltool/wasm is one. It may be used from many goroutines at once.
+// Evaluator runs Python for the operation eval. The engine of package evaltool/wasm is one.
+// Its methods may be called from many goroutines at once.
 type Evaluator interface {
-	// Eval runs code with each input as a global string. output is what the code
-	// printed and then result, if it set it, without trailing newlines; failure is
-	// "" or what the code did wrong (a traceback, a limit), and output then what
-	// was printed before. err means that the engine itself failed.
+	// Eval runs code with each input as a global string. output is the text that the code
+	// printed, then the value of result if the code set it, without trailing newlines.
+	// failure is "" or the code's error (a traceback, a limit); output then is the text
+	// printed before it. err means that the engine itself failed.
 	Eval(ctx context.Context, code string, inputs map[string]string) (output, failure string, err error)
-	// Version names engine and module: results of one are not those of another.
-	// "" means that the same code may give another result, so none is kept.
+	// Version names the engine and its module, whose results may differ from those of
+	// others. "" means that the same code may give different results, so none is cached.
 	Version() string
 }
 
@@ -42,34 +42,34 @@ func (a evalArgs) names(b Bindings) []string {
 // check refuses code that can't run.
 func (a evalArgs) check() error {
 	if n := NewText(a.Code).Chars(); n > maxEvalCode {
-		return tool.Errorf(tool.Invalid, "code has %d characters; at most %d are taken", n, maxEvalCode).In("code")
+		return tool.Errorf(tool.Invalid, "code has %d characters; the maximum is %d", n, maxEvalCode).In("code")
 	}
 	for _, name := range deref(a.Inputs) {
 		if unusable(name) {
-			return tool.Errorf(tool.Invalid, "inputs: %q is Python's own word, which no value can have as its name; bind the text under another name", clip(name, 80)).In("inputs")
+			return tool.Errorf(tool.Invalid, "inputs: %q is a keyword of Python, which can't name a value; bind the text to another name", clip(name, 80)).In("inputs")
 		}
 	}
 	return nil
 }
 
-// unusable reports the names that Python needs.
+// unusable reports whether Python needs a name for itself.
 func unusable(name string) bool { return slices.Contains(keywords, name) || name == "__builtins__" }
 
-// notesOn says of inputs what the code may not expect of them. Of all bindings,
-// those that are unusable are left out.
+// notesOn returns notes about the inputs that may surprise the code. Bindings with unusable
+// names are left out.
 func notesOn(names []string) []string {
 	var notes []string
 	note := func(format string, name string) { notes = append(notes, fmt.Sprintf(format, name)) }
 	for _, name := range names {
 		switch {
 		case unusable(name):
-			note("%s is Python's own word, so the code does not get the binding of that name", name)
+			note("%s is a keyword of Python, so the code does not get the binding of that name", name)
 		case !isIdentifier(name):
-			note("%[1]s is no identifier of Python: the code finds the binding as reads[%[1]q]", name)
+			note("%[1]s is not an identifier of Python: the code finds the binding as reads[%[1]q]", name)
 		case name == "result":
-			note("%s is a binding: it is the answer unless the code sets it", name)
+			note("%s is a binding: its text is the answer unless the code sets %[1]s", name)
 		case slices.Contains(builtins, name):
-			note("%s is a binding, which hides what Python has under that name", name)
+			note("%s is a binding, which hides Python's builtin of that name", name)
 		}
 	}
 	return notes
@@ -79,8 +79,7 @@ var keywords = strings.Fields(`
 False None True and as assert async await break class continue def del elif else except finally for from global
 if import in is lambda nonlocal not or pass raise return try while with yield`)
 
-// builtins are the names of Python's own and of the evaluation's that an input
-// hides.
+// builtins are the names of Python and of the evaluation that an input can hide.
 var builtins = strings.Fields(`
 ArithmeticError AssertionError AttributeError BaseException BaseExceptionGroup BlockingIOError BrokenPipeError
 BufferError BytesWarning ChildProcessError ConnectionAbortedError ConnectionError ConnectionRefusedError

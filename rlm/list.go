@@ -10,9 +10,9 @@ import (
 	"github.com/wisbox/wisbox/internal/budget"
 )
 
-// jsonList writes parts as a JSON array of strings that keeps every character
-// readable: only what JSON must escape is. The parts are gone through twice, so
-// that what is too much is refused before anything is made.
+// jsonList writes parts as a JSON array of strings. It escapes only the characters that JSON
+// requires, so that the rest stays readable. It goes through the parts twice, to refuse a
+// result that is too large before it allocates it.
 func jsonList(parts iter.Seq[string], b *budget.Budget) (string, error) {
 	size := len("[]")
 	for part := range parts {
@@ -38,10 +38,10 @@ func jsonList(parts iter.Seq[string], b *budget.Budget) (string, error) {
 	return text(append(buf, ']')), nil
 }
 
-// text is buf as a string. Nobody may write to buf again.
+// text returns buf as a string. The caller must not write to buf again.
 func text(buf []byte) string { return unsafe.String(unsafe.SliceData(buf), len(buf)) }
 
-// stride is how many bytes are gone through between two looks at the budget.
+// stride is the number of bytes between two checks of the budget.
 const stride = 1 << 18
 
 // strides cuts s into pieces of that size and charges a step for each.
@@ -50,7 +50,7 @@ func strides(s string, b *budget.Budget, each func(piece string)) error {
 		if err := b.Step(1); err != nil {
 			return err
 		}
-		if len(s) > stride { // a look at the clock, whatever the number of steps
+		if len(s) > stride { // check the clock, whatever the number of steps
 			if err := b.Check(); err != nil {
 				return err
 			}
@@ -62,7 +62,7 @@ func strides(s string, b *budget.Budget, each func(piece string)) error {
 	return nil
 }
 
-// escaped is how many bytes a byte of a string has in JSON.
+// escaped is the number of bytes that each byte of a string takes in JSON.
 var escaped = func() (sizes [256]uint8) {
 	for c := range sizes {
 		sizes[c] = uint8(len(appendByte(nil, byte(c))))
@@ -113,10 +113,10 @@ func appendByte(buf []byte, c byte) []byte {
 	return append(buf, c)
 }
 
-// values are what combine and map take: the items of the one JSON array, or the
-// texts.
+// values are the inputs of combine and map: the items of the only text if it is a JSON
+// array, else the texts.
 type values struct {
-	array string // a valid JSON array, where there is one
+	array string // a valid JSON array, or ""
 	texts []*Text
 	count int
 }
@@ -147,8 +147,8 @@ func validItem(item string) bool {
 	return json.Valid(unsafe.Slice(unsafe.StringData(item), len(item)))
 }
 
-// each calls take with every value in order: strings as they are, other items of
-// an array as their JSON text. A value lives as long as the text that it is of.
+// each calls take with every value in order: strings as they are, other items of an array as
+// their JSON text. A value is valid as long as its text.
 func (v values) each(b *budget.Budget, take func(value string) error) error {
 	if v.array != "" {
 		return eachItem(v.array, b, func(item string) error {
@@ -170,7 +170,8 @@ func (v values) each(b *budget.Budget, take func(value string) error) error {
 	return nil
 }
 
-// itemText decodes a string that has escapes; any other is a part of the array.
+// itemText returns an item's text. It decodes strings with escapes; other items are parts of
+// the array.
 func itemText(item string, b *budget.Budget) (string, error) {
 	if item[0] != '"' {
 		return item, nil
@@ -178,7 +179,7 @@ func itemText(item string, b *budget.Budget) (string, error) {
 	if !strings.Contains(item, `\`) {
 		return item[1 : len(item)-1], nil
 	}
-	if err := b.Hold(2 * len(item)); err != nil { // while it is decoded
+	if err := b.Hold(2 * len(item)); err != nil { // during the decoding
 		return "", err
 	}
 	defer b.Release(2 * len(item))

@@ -13,32 +13,32 @@ import (
 	"github.com/wisbox/wisbox/internal/oneline"
 )
 
-// largeText is from when on the start of the faster engine, which has no prefilter
-// by literals but needs none, is worth it.
+// largeText is the size from which the faster engine pays for its slower start. It needs no
+// prefilter by literals.
 const largeText = 4 << 20
 
-// finder is what the engines have in common.
+// finder is the common interface of the engines.
 type finder interface {
 	FindAllStringIndex(s string, n int) [][]int
 }
 
-// matcher finds lines. A pattern that needs a literal is looked for by it first,
-// and only lines that have the literal are matched; any other is searched for in
+// matcher finds lines. If each match of a pattern contains a literal, it searches for the
+// literal first and matches only the lines that have it. It searches for any other pattern in
 // many lines at once, in a form that can't match a newline.
 //
-// No engine can be stopped, so none gets more at a time than piece bytes. A line
-// that is longer is read by one that takes it a character at a time.
+// No engine can be interrupted, so none gets more than piece bytes at a time. A longer line is
+// matched by an engine that reads one character at a time.
 type matcher struct {
-	literal string         // must be in the line; "" for none
-	exact   bool           // the literal is all there is to it
+	literal string         // must be in the line; "" means none
+	exact   bool           // the literal is the whole pattern
 	line    *regexp.Regexp // matches one line
-	block   finder         // finds one match a line in many
+	block   finder         // finds one match per line in many lines
 	piece   int            // bytes
 }
 
-// pieceWork is how many instructions of a pattern times bytes of a text pass
-// between two looks at the budget: some tenths of a second where every one of the
-// instructions is at work on every byte.
+// pieceWork bounds the work between two checks of the budget: the number of a pattern's
+// instructions times the bytes of text. It takes some tenths of a second if every instruction
+// is active on every byte.
 const pieceWork = 16 << 20
 
 func newMatcher(pattern string, size int) (*matcher, error) {
@@ -73,7 +73,7 @@ func newMatcher(pattern string, size int) (*matcher, error) {
 	return m, err
 }
 
-// lines are the matching lines of one block.
+// lines returns the matching lines of a block.
 func (m *matcher) lines(text string, block span, b *budget.Budget) ([]span, error) {
 	if m.literal != "" {
 		return m.byLiteral(text, block, b)
@@ -94,7 +94,7 @@ func (m *matcher) lines(text string, block span, b *budget.Budget) ([]span, erro
 	return out, nil
 }
 
-// inPiece are the matching lines of a piece; only its last line may be long.
+// inPiece returns the matching lines of a piece. Only its last line may be long.
 func (m *matcher) inPiece(text string, piece span, b *budget.Budget) ([]span, error) {
 	var out []span
 	last := span{piece.from + strings.LastIndexByte(text[piece.from:piece.to], '\n') + 1, piece.to}
@@ -148,7 +148,7 @@ func (m *matcher) byLiteral(text string, block span, b *budget.Budget) ([]span, 
 	return out, b.Check()
 }
 
-// matches reports whether the pattern is in a line.
+// matches reports whether a line matches the pattern.
 func (m *matcher) matches(line string, b *budget.Budget) (bool, error) {
 	if len(line) <= m.piece {
 		if len(line) > m.piece/checkedLines {
@@ -163,15 +163,15 @@ func (m *matcher) matches(line string, b *budget.Budget) (bool, error) {
 	return found, r.err
 }
 
-// checkedLines is how many lines may pass without a look at the clock: the steps
-// of the budget look at it only every 256.
+// checkedLines is the number of lines between two checks of the clock: the budget's own steps
+// check it only every 256.
 const checkedLines = 256
 
-// lineReader gives a line to a search, and ends it with the budget.
+// lineReader reads a line for a search, and ends the search with the budget.
 type lineReader struct {
 	line   string
 	budget *budget.Budget
-	every  int // bytes between two looks at the budget
+	every  int // bytes between two checks of the budget
 	left   int
 	err    error
 }
@@ -203,8 +203,8 @@ func lineAt(text string, block span, at int) span {
 	return line
 }
 
-// required is the longest literal that every match has; the bool reports that
-// having it is enough.
+// required returns the longest literal that every match contains, and whether each text with
+// the literal is a match.
 func required(re *syntax.Regexp) (string, bool) {
 	switch re.Op {
 	case syntax.OpLiteral:

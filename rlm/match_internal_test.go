@@ -10,8 +10,8 @@ import (
 	"github.com/wisbox/wisbox/internal/budget"
 )
 
-// TestGrepIsTheSameByEveryEngine holds the ways through small and large texts to
-// the plain one, line by line, over several blocks.
+// TestGrepIsTheSameByEveryEngine compares the searches of small and large texts with the plain
+// search, line by line, over several blocks.
 func TestGrepIsTheSameByEveryEngine(t *testing.T) {
 	lines := []string{"", "alpha 12", "beta\r", "ERROR at 7: é", "x\ty", "error", "aaa", "日本 12 alpha", "$", "end."}
 	var b strings.Builder

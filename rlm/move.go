@@ -23,23 +23,23 @@ type Step struct {
 	Bind string         `json:"bind,omitempty"`
 }
 
-// Move is what a model decides in one message: to explore by one operation, to
-// commit to a program whose output alone comes back, or to give its final answer,
-// in words or as the name of a binding.
+// Move is a model's decision in one message: to explore by one operation, to commit to a
+// program of which only the output comes back, or to give its final answer, in words or as the
+// name of a binding.
 type Move struct {
 	Mode string `json:"mode"`
 
 	Step          // explore
 	Steps  []Step `json:"steps,omitempty"`  // commit
-	Output string `json:"output,omitempty"` // commit: the binding that comes back
+	Output string `json:"output,omitempty"` // commit: the binding whose text comes back
 
 	Answer  string `json:"answer,omitempty"`  // final
 	Binding string `json:"binding,omitempty"` // final, instead of answer
 }
 
-// moveJSON has every member of a message, to distinguish what is there from what isn't.
-// An explore may have its step in an object operation, a commit its steps under
-// the name operations: docs/rlm.md has the schema.
+// moveJSON has every member of a message, to distinguish the members that are present. An
+// explore may have its step in the object operation, and a commit its steps under the name
+// operations: docs/rlm.md has the schema.
 type moveJSON struct {
 	Mode       string    `json:"mode"`
 	Op         *string   `json:"op"`
@@ -61,7 +61,7 @@ type stepJSON struct {
 
 type anyObject = map[string]any
 
-// has reports which members of each kind of move are there.
+// has reports which kinds of move the message has members of.
 func (m *moveJSON) has() (flat, nested, program, final bool) {
 	flat = m.Op != nil || m.Args != nil || m.Bind != nil
 	nested = m.Operation != nil
@@ -82,7 +82,7 @@ const (
 // model.
 func ParseMove(message string) (Move, error) {
 	if len(message) > maxMessage {
-		return Move{}, tool.Errorf(tool.Invalid, "the message has %d bytes; at most %d are read", len(message), maxMessage)
+		return Move{}, tool.Errorf(tool.Invalid, "the message has %d bytes; the maximum is %d", len(message), maxMessage)
 	}
 	var first error
 	rest := message
@@ -109,7 +109,7 @@ func ParseMove(message string) (Move, error) {
 	if first != nil {
 		return Move{}, first
 	}
-	return Move{}, tool.Errorf(tool.Invalid, "there is no JSON object in the message; answer with exactly one")
+	return Move{}, tool.Errorf(tool.Invalid, "the message has no JSON object; answer with exactly one")
 }
 
 func firstObject(text string) (json.RawMessage, bool) {
@@ -126,7 +126,7 @@ func decodeMove(raw []byte) (Move, error) {
 	dec.DisallowUnknownFields()
 	dec.UseNumber()
 	if err := dec.Decode(&m); err != nil {
-		return Move{}, tool.Errorf(tool.Invalid, "the object is no move: %s", strings.TrimPrefix(err.Error(), "json: "))
+		return Move{}, tool.Errorf(tool.Invalid, "the object is not a move: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	switch m.Mode {
 	case ModeExplore:
@@ -194,8 +194,8 @@ func (s Step) check() error {
 	return checkName(s.Bind)
 }
 
-// withoutNulls drops members that are null: models write them for what they leave
-// out.
+// withoutNulls drops members that are null, which models write for members that they mean to
+// leave out.
 func withoutNulls(args map[string]any) map[string]any {
 	for name, value := range args {
 		if value == nil {
@@ -205,7 +205,7 @@ func withoutNulls(args map[string]any) map[string]any {
 	return args
 }
 
-// deref is what p points to, or nothing.
+// deref returns *p, or the zero value if p is nil.
 func deref[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
@@ -213,7 +213,7 @@ func deref[T any](p *T) (v T) {
 	return v
 }
 
-// String is the move as a message.
+// String returns the move as a model's message.
 func (m Move) String() string {
 	fields := map[string]any{"mode": m.Mode}
 	switch m.Mode {

@@ -10,7 +10,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// The names of the operations, in the order in which they are told to models.
+// Names of the operations, in the order in which models see them.
 const (
 	OpSlice   = "slice"
 	OpGrep    = "grep"
@@ -28,9 +28,9 @@ var opNames = []string{OpSlice, OpGrep, OpCount, OpChunk, OpSplit, OpCombine, Op
 // pure is an operation with its arguments decoded. Its JSON form is canonical:
 // all fields in one order, defaults filled in.
 type pure interface {
-	reads() []string // the bindings that it reads, in their order
-	// apply holds no more than the budget allows. Its result keeps no text alive
-	// that is larger than itself.
+	reads() []string // the bindings that it reads, in order
+	// apply keeps its memory within the budget. Its result must not keep a larger text
+	// alive.
 	apply(texts []*Text, b *budget.Budget) (string, error)
 }
 
@@ -49,7 +49,7 @@ func Apply(ctx context.Context, op string, args json.RawMessage, bindings Bindin
 	return within(ctx, DefaultMaxText, decoded, texts)
 }
 
-// within runs an operation whose result becomes a text of at most maxText bytes.
+// within runs an operation and returns its result, of at most maxText bytes.
 func within(ctx context.Context, maxText int64, op pure, texts []*Text) (string, error) {
 	b := budget.New(ctx, limits(maxText))
 	defer b.Close()
@@ -59,7 +59,7 @@ func within(ctx context.Context, maxText int64, op pure, texts []*Text) (string,
 	return op.apply(texts, b)
 }
 
-// limits are the budget's defaults, but for what comes out: a text.
+// limits returns the budget's defaults, with the maximum of a text for the output.
 func limits(maxText int64) budget.Limits { return budget.Limits{Out: maxText} }
 
 func decode(op string, args json.RawMessage) (pure, error) {
@@ -90,18 +90,19 @@ func take[T pure](args json.RawMessage) (pure, error) {
 
 func unknownOp(op string) error {
 	if op == OpCall || op == OpMap {
-		return tool.Errorf(tool.Unsupported, "%s needs a model, which is there only inside a run; here the operations are %s", op, strings.Join(opNames, ", ")).In("op")
+		return tool.Errorf(tool.Unsupported, "%s needs a model, which only a run has; here the operations are %s", op, strings.Join(opNames, ", ")).In("op")
 	}
-	return tool.Errorf(tool.Invalid, "op is %q; the operations are %s", clip(op, 80), strings.Join(opNames, ", ")).In("op")
+	return tool.Errorf(tool.Invalid, "unknown op %q; the operations are %s", clip(op, 80), strings.Join(opNames, ", ")).In("op")
 }
 
-// take looks the names up; the first that is missing is not_found.
+// take returns the texts of the names. It returns not_found for the first name that is
+// missing.
 func (b Bindings) take(names []string) ([]*Text, error) {
 	texts := make([]*Text, len(names))
 	for i, name := range names {
 		text, known := b[name]
 		if !known {
-			return nil, tool.Errorf(tool.NotFound, "there is no binding %q; the bindings are %s", clip(name, 80), b.list())
+			return nil, tool.Errorf(tool.NotFound, "binding %q not found; the bindings are %s", clip(name, 80), b.list())
 		}
 		texts[i] = text
 	}
@@ -117,7 +118,7 @@ func (b Bindings) names() []string {
 	return names
 }
 
-// list names the bindings for a message, the first twenty.
+// list returns the names of the first twenty bindings, for a message.
 func (b Bindings) list() string {
 	const most = 20
 	names := b.names()

@@ -11,8 +11,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// combineArgs are the arguments of combine. Inputs is the name of a binding or a
-// list of names; a JSON array in the only one is taken as its items.
+// combineArgs are the arguments of combine. Inputs is the name of a binding or a list of
+// names. If there is only one text and it is a JSON array, its items are the values.
 type combineArgs struct {
 	Inputs   any    `json:"inputs"`
 	Strategy string `json:"strategy" enum:"concat|sum|vote"`
@@ -40,7 +40,7 @@ func (a combineArgs) apply(texts []*Text, b *budget.Budget) (string, error) {
 	return concat(values, b)
 }
 
-// namesOf reads a name or a list of names.
+// namesOf returns the names in a JSON value that is one name or a list of names.
 func namesOf(v any) ([]string, bool) {
 	switch v := v.(type) {
 	case string:
@@ -59,8 +59,8 @@ func namesOf(v any) ([]string, bool) {
 	return nil, false
 }
 
-// concat joins values by newlines. The size is known before anything is joined:
-// that of many names of one large text is refused without it.
+// concat joins values by newlines. It computes the size first, so that it refuses many names of
+// one large text before it joins anything.
 func concat(v values, b *budget.Budget) (string, error) {
 	if v.array == "" && v.count == 1 {
 		return v.texts[0].s, nil
@@ -81,8 +81,7 @@ func concat(v values, b *budget.Budget) (string, error) {
 	return strings.TrimSuffix(text(buf), "\n"), err
 }
 
-// A number is what people write as one. Its length and exponent are bounded so
-// that a sum stays cheap.
+// Bounds of a number in the usual notation. They keep a sum cheap.
 const (
 	maxNumber   = 400
 	maxExponent = 400
@@ -99,7 +98,7 @@ func sum(v values, b *budget.Budget) (string, error) {
 		at++
 		number, ok := parseNumber(strings.TrimFunc(value, isPythonSpace))
 		if !ok {
-			return tool.Errorf(tool.Invalid, "inputs: value %d of %d is no number, so there is no sum; grep or eval may pick the numbers out first", at, v.count).In("inputs")
+			return tool.Errorf(tool.Invalid, "inputs: value %d of %d is not a number; extract the numbers first, with grep or eval", at, v.count).In("inputs")
 		}
 		total.Add(total, number)
 		return nil
@@ -125,13 +124,13 @@ func parseNumber(s string) (*big.Rat, bool) {
 	return new(big.Rat).SetString(s)
 }
 
-// tallySize is about what the map of the votes needs for a value, in bytes.
+// tallySize is roughly the memory of one value in the map of votes, in bytes.
 const tallySize = 64
 
-// vote is the most frequent value, of several the one seen first.
+// vote returns the most frequent value, or the first of several.
 func vote(v values, b *budget.Budget) (string, error) {
 	if v.count == 0 {
-		return "", tool.Errorf(tool.Invalid, "inputs is empty; there is nothing to vote on").In("inputs")
+		return "", tool.Errorf(tool.Invalid, "inputs is empty; give at least one value to vote on").In("inputs")
 	}
 	type tally struct{ votes, seen int }
 	tallies := map[string]*tally{}

@@ -17,8 +17,8 @@ import (
 
 const maxPattern = 1000 // characters
 
-// grepArgs are the arguments of grep: the lines, ended by "\n" only, in which the
-// RE2 pattern is found, joined by "\n".
+// grepArgs are the arguments of grep, which returns the lines that match an RE2 pattern. Only
+// "\n" ends a line.
 type grepArgs struct {
 	Input   string `json:"input,omitempty" default:"context"`
 	Pattern string `json:"pattern"`
@@ -34,10 +34,10 @@ func (a grepArgs) apply(texts []*Text, b *budget.Budget) (string, error) {
 	return grep(texts[0].s, m, b)
 }
 
-// parsePattern checks a pattern and says what RE2 can't do.
+// parsePattern parses a pattern, and explains constructs that RE2 doesn't support.
 func parsePattern(pattern string) (*syntax.Regexp, error) {
 	if NewText(pattern).Chars() > maxPattern {
-		return nil, tool.Errorf(tool.Invalid, "pattern has more than %d characters", maxPattern).In("pattern")
+		return nil, tool.Errorf(tool.Invalid, "pattern is too long; the maximum is %d characters", maxPattern).In("pattern")
 	}
 	re, err := syntax.Parse(pattern, syntax.Perl)
 	if err == nil {
@@ -47,7 +47,7 @@ func parsePattern(pattern string) (*syntax.Regexp, error) {
 	if errors.As(err, &known) && isPerlOnly(known) {
 		return nil, tool.Errorf(tool.Unsupported, "pattern: %q is not supported; patterns are RE2, without lookaround, back-references, possessive and atomic groups", clip(known.Expr, 80)).In("pattern")
 	}
-	return nil, tool.Errorf(tool.Invalid, "pattern is no regular expression: %s", clip(strings.TrimPrefix(err.Error(), "error parsing regexp: "), 200)).In("pattern")
+	return nil, tool.Errorf(tool.Invalid, "pattern is not a regular expression: %s", clip(strings.TrimPrefix(err.Error(), "error parsing regexp: "), 200)).In("pattern")
 }
 
 func isPerlOnly(err *syntax.Error) bool {
@@ -67,15 +67,14 @@ func isPerlOnly(err *syntax.Error) bool {
 // span is a range of the text: whole lines, without the newline after the last.
 type span struct{ from, to int }
 
-// How a text is shared out: one goroutine takes a block at a time, and what was
-// found in a batch of blocks, which may be much more than what was searched, goes
-// into the result before the next batch.
+// Parts of a search. Each goroutine takes a block at a time. The lines found in a batch of
+// blocks, whose list may be much larger than the text itself, are joined before the next batch.
 const (
 	blockSize  = 256 << 10
 	maxWorkers = 8
 )
 
-// grep keeps the lines that m finds.
+// grep returns the lines that m finds.
 func grep(text string, m *matcher, b *budget.Budget) (string, error) {
 	out := &joiner{text: text, budget: b}
 	workers := min(runtime.GOMAXPROCS(0), maxWorkers)
@@ -96,8 +95,8 @@ func grep(text string, m *matcher, b *budget.Budget) (string, error) {
 	return out.end()
 }
 
-// parallel does the work for 0 to n-1 and returns the first error when all
-// goroutines have ended.
+// parallel calls work for 0 to n-1, and returns the first error once all goroutines have
+// ended.
 func parallel(workers, n int, work func(i int) error) error {
 	var next atomic.Int64
 	var group errgroup.Group
@@ -118,13 +117,12 @@ func parallel(workers, n int, work func(i int) error) error {
 	return group.Wait()
 }
 
-// cutBlocks cuts at line ends; every line lies in one block.
+// cutBlocks cuts a text at line ends: every line is in one block.
 func cutBlocks(text string) []span {
 	return slices.Collect(pieces(text, span{0, len(text)}, blockSize))
 }
 
-// pieces cuts a range at line ends into whole lines of at least size bytes
-// together, where there is so much left.
+// pieces cuts a range at line ends, into pieces of at least size bytes except for the last.
 func pieces(text string, all span, size int) iter.Seq[span] {
 	return func(yield func(span) bool) {
 		from := all.from
@@ -143,8 +141,7 @@ func pieces(text string, all span, size int) iter.Seq[span] {
 	}
 }
 
-// keep appends a line to those that were found; lines next to each other are one
-// span.
+// keep appends a line to the lines found. Adjacent lines share a span.
 func keep(found []span, line span) []span {
 	if last := len(found) - 1; last >= 0 && found[last].to+1 == line.from {
 		found[last].to = line.to
@@ -153,13 +150,13 @@ func keep(found []span, line span) []span {
 	return append(found, line)
 }
 
-// joiner joins lines; where all are kept nothing is copied.
+// joiner joins lines. It copies nothing if all lines are kept.
 type joiner struct {
 	text   string
 	budget *budget.Budget
 
 	out   []byte
-	joins int  // how many spans stand in out
+	joins int  // number of spans in out
 	last  span // not yet in out
 	has   bool
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// sliceArgs are the arguments of slice: code points from start up to end, by
-// Python's rules: negative ones count from the end, and both are clamped.
+// sliceArgs are the arguments of slice: the code points from start up to end, by Python's
+// rules. Negative numbers count from the end, and both are clamped.
 type sliceArgs struct {
 	Input string `json:"input,omitempty" default:"context"`
 	Start *int64 `json:"start,omitempty"`
@@ -37,7 +37,7 @@ func (a sliceArgs) apply(texts []*Text, b *budget.Budget) (string, error) {
 	return part(t.s, from, to, b)
 }
 
-// part is a copy of a range of s: a few characters of it must not keep the whole.
+// part returns a copy of a range of s, so that a few characters don't keep all of s alive.
 func part(s string, from, to int, b *budget.Budget) (string, error) {
 	if to-from == len(s) {
 		return s, nil
@@ -68,7 +68,7 @@ type countArgs struct {
 
 func (a countArgs) reads() []string { return []string{a.Input} }
 
-func (a countArgs) apply(texts []*Text, _ *budget.Budget) (string, error) { //nolint:unparam // as the others
+func (a countArgs) apply(texts []*Text, _ *budget.Budget) (string, error) { //nolint:unparam // like the others
 	if a.Mode == "chars" {
 		return strconv.Itoa(texts[0].Chars()), nil
 	}
@@ -79,7 +79,7 @@ func (a countArgs) apply(texts []*Text, _ *budget.Budget) (string, error) { //no
 	return strconv.Itoa(strings.Count(text, "\n") + 1), nil
 }
 
-// isPythonSpace is what str.strip of Python strips.
+// isPythonSpace reports whether Python's str.strip strips a character.
 func isPythonSpace(r rune) bool { return unicode.IsSpace(r) || (r >= 0x1c && r <= 0x1f) }
 
 // chunkArgs are the arguments of chunk: at most n groups of ceil(lines/n) lines.
@@ -95,7 +95,7 @@ func (a chunkArgs) apply(texts []*Text, b *budget.Budget) (string, error) {
 	return jsonList(groups(texts[0].s, lines, (lines-1)/a.N+1), b)
 }
 
-// groups are size lines each, the last one what is left of all the lines.
+// groups yields groups of size lines; the last one has the rest.
 func groups(s string, lines, size int64) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		rest := s
@@ -110,7 +110,7 @@ func groups(s string, lines, size int64) iter.Seq[string] {
 	}
 }
 
-// endOfLine is where the n-th line of s ends; s has more than n.
+// endOfLine returns the end of the n-th line of s, which has more than n lines.
 func endOfLine(s string, n int64) int {
 	at := -1
 	for ; n > 0; n-- {
@@ -138,7 +138,7 @@ func (a splitArgs) apply(texts []*Text, b *budget.Budget) (string, error) {
 	return jsonList(partsOf(texts[0].s, delimiter), b)
 }
 
-// partsOf may be gone through again and again, which strings.SplitSeq may not.
+// partsOf splits s like strings.SplitSeq, but can be ranged over more than once.
 func partsOf(s, delimiter string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for rest, more := s, true; more; {

@@ -2,7 +2,7 @@ package rlm
 
 import "fmt"
 
-// prompt is the system message of a conversation.
+// prompt returns a conversation's system message.
 func prompt(ops *Ops, l Limits) string {
 	return fmt.Sprintf(promptText, ops.Language(), l.Explore, l.Commits)
 }
@@ -24,7 +24,7 @@ Answer every time with exactly one JSON object, one of:
   ends with your answer; {"mode":"final","binding":"name"} ends with a bound text as the answer.
 `
 
-// opening is the first message to a model.
+// opening returns the first message to a model.
 func opening(query string, context *Text) string {
 	return fmt.Sprintf("Question: %s\n\ncontext has %d characters in %d lines.", query, context.Chars(), context.Lines())
 }

@@ -43,8 +43,8 @@ func TestSliceIsASubstring(t *testing.T) {
 	})
 }
 
-// TestSliceIsPythons compares with a slice of the list of code points, its indices
-// made plain one rule at a time.
+// TestSliceIsPythons compares with a slice of the list of code points, whose indices are resolved
+// one rule at a time.
 func TestSliceIsPythons(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := texts.Draw(t, "text")
@@ -158,7 +158,7 @@ func TestVoteIsOneOfTheMostFrequent(t *testing.T) {
 	})
 }
 
-// TestOperationsArePure runs each twice over the same bindings.
+// TestOperationsArePure runs each operation twice over the same bindings.
 func TestOperationsArePure(t *testing.T) {
 	calls := map[string]string{
 		"slice": `{"start":1,"end":-1}`, "grep": `{"pattern":"a"}`, "count": `{}`, "chunk": `{"n":3}`, "split": `{}`,
@@ -197,7 +197,7 @@ func TestMovesSurviveTheRoundTrip(t *testing.T) {
 	})
 }
 
-// nested is a move in the other shape of the schema.
+// nested returns a move in the other shape of the schema.
 func nested(m rlm.Move) string {
 	fields := map[string]any{"mode": m.Mode}
 	switch m.Mode {

@@ -21,10 +21,10 @@ const (
 	MaxBindings     = 1000
 )
 
-// ContextName is the binding that is always there.
+// ContextName is the name of the binding that always exists.
 const ContextName = "context"
 
-// Files is where texts are read from; *vfs.FS is one.
+// Files reads texts from files; *vfs.FS is one.
 type Files interface {
 	ReadWhole(ctx context.Context, path string, max int64) ([]byte, vfs.Info, error)
 }
@@ -33,14 +33,14 @@ type Files interface {
 type Options struct {
 	Files Files     // nil: texts can't be loaded by path
 	Eval  Evaluator // nil: the operation eval is unsupported
-	Cache *Cache    // nil: nothing is kept between calls
-	// Logger gets what goes wrong with the cache; nil logs nothing.
+	Cache *Cache    // nil: results aren't cached
+	// Logger gets the errors of the cache; nil logs nothing.
 	Logger *slog.Logger
 	// MaxText and MaxTotal bound one text and all of them, in bytes; the defaults
 	// are 128 MiB and 256 MiB.
 	MaxText, MaxTotal int64
 
-	room *room // shared by the conversations of a run; nil is one of its own
+	room *room // shared by the conversations of a run; nil means a separate one
 }
 
 // Ops holds the bindings of one session and runs operations over them. It may be
@@ -53,8 +53,8 @@ type Ops struct {
 	charged  map[string]int64 // bytes of opts.room, by binding
 }
 
-// New makes an Ops in which only context is bound, to nothing. It does not fail
-// today; the error is for options to come.
+// New returns an Ops whose only binding is context, an empty text. It doesn't fail today; the
+// error is for future options.
 func New(opts *Options) (*Ops, error) {
 	o := &Ops{bindings: Bindings{ContextName: NewText("")}, charged: map[string]int64{}}
 	if opts != nil {
@@ -72,28 +72,28 @@ func New(opts *Options) (*Ops, error) {
 	return o, nil
 }
 
-// CanEval reports whether the operation eval is there.
+// CanEval reports whether the operation eval is available.
 func (o *Ops) CanEval() bool { return o.opts.Eval != nil }
 
-// Bindings is a copy of the names and texts as they are now.
+// Bindings returns a copy of the current names and texts.
 func (o *Ops) Bindings() Bindings {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return maps.Clone(o.bindings)
 }
 
-// Bind gives a name a text, in place of the one it had.
+// Bind binds a text to a name, in place of the one that was bound to it.
 func (o *Ops) Bind(name, text string) (*Text, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
 	if int64(len(text)) > o.opts.MaxText {
-		return nil, tool.Errorf(tool.TooLarge, "the text has %d bytes; at most %d are taken", len(text), o.opts.MaxText)
+		return nil, tool.Errorf(tool.TooLarge, "the text has %d bytes; the maximum is %d", len(text), o.opts.MaxText)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.bindings[name] == nil && len(o.bindings) >= MaxBindings {
-		return nil, tool.Errorf(tool.Limit, "there are %d bindings, which is the limit; use a name again", MaxBindings)
+		return nil, tool.Errorf(tool.Limit, "there are already %d bindings, the maximum; use one of their names again", MaxBindings)
 	}
 	size := int64(len(text))
 	if err := o.opts.room.take(size - o.charged[name]); err != nil {
@@ -104,19 +104,19 @@ func (o *Ops) Bind(name, text string) (*Text, error) {
 	return t, nil
 }
 
-// release gives the room of the bindings back. The Ops must not be used any more.
+// release returns the room of the bindings. The caller must not use the Ops any more.
 func (o *Ops) release() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for name, size := range o.charged {
-		_ = o.opts.room.take(-size) // giving back does not fail
+		_ = o.opts.room.take(-size) // a negative size never fails
 		delete(o.charged, name)
 	}
 }
 
 const maxName = 80 // characters
 
-// checkName takes what is easy to write and to tell apart.
+// checkName refuses names that are hard to write or to distinguish.
 func checkName(name string) error {
 	bad := func(r rune) bool { return r > '~' || r <= ' ' || strings.ContainsRune("\"'`\\,[]{}()", r) }
 	if name == "" || len(name) > maxName || strings.ContainsFunc(name, bad) {
@@ -125,12 +125,12 @@ func checkName(name string) error {
 	return nil
 }
 
-// Outcome is what an operation answered.
+// Outcome is the result of an operation.
 type Outcome struct {
 	Result  string
 	Cached  bool
-	Failure string   // of eval: what the code did wrong; "" is that it did not
-	Notes   []string // of eval: what its code may not expect of the names of inputs
+	Failure string   // of eval: the code's error; "" means that it succeeded
+	Notes   []string // of eval: surprises in the names of inputs
 }
 
 // Do runs an operation with its arguments as a JSON object. Errors are
@@ -159,7 +159,7 @@ func (o *Ops) eval(ctx context.Context, args json.RawMessage) (Outcome, error) {
 		return Outcome{}, err
 	}
 	if o.opts.Eval == nil {
-		return Outcome{}, tool.Errorf(tool.Unsupported, "eval is not there: this session has no Python in WebAssembly; use the other operations").In("op")
+		return Outcome{}, tool.Errorf(tool.Unsupported, "eval is not available: this session has no Python in WebAssembly; use the other operations").In("op")
 	}
 	bindings := o.Bindings()
 	names := a.names(bindings)
@@ -188,8 +188,8 @@ func (o *Ops) eval(ctx context.Context, args json.RawMessage) (Outcome, error) {
 	return out, err
 }
 
-// cached gives what the cache has of an operation, or runs it and keeps what
-// came of it. A failure is never kept.
+// cached returns an operation's result from the cache, or runs the operation and caches its
+// result. It never caches a failure.
 func (o *Ops) cached(op string, args any, names []string, texts []*Text, version string, run func() (string, string, error)) (Outcome, error) {
 	key := ""
 	if o.opts.Cache != nil {

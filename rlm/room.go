@@ -6,8 +6,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// room is what all bindings of a session, or of all conversations of a run, may
-// have together, in bytes.
+// room bounds the total bytes of all bindings of a session, or of all conversations of a run.
 type room struct {
 	max int64
 
@@ -22,12 +21,12 @@ func newRoom(max int64) *room {
 	return &room{max: max}
 }
 
-// take charges n bytes, or gives them back where n is negative.
+// take charges n bytes; a negative n gives them back.
 func (r *room) take(n int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n > 0 && r.used+n > r.max {
-		return tool.Errorf(tool.Limit, "the bindings would have %d bytes together; at most %d are taken: bind smaller texts over those that are not needed", r.used+n, r.max)
+		return tool.Errorf(tool.Limit, "the bindings would have %d bytes in total; the maximum is %d: bind smaller texts to the names that are no longer needed", r.used+n, r.max)
 	}
 	r.used += n
 	return nil

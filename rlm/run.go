@@ -12,22 +12,21 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Limits bound a run. A value of 0 is the default, a negative one is 0.
+// Limits bound a run. 0 means the default, and a negative value means 0.
 //
-// After the last explore step a conversation is committing: every further message
-// is a commit or, like whatever else it is but a final answer, counted as one.
-// After the last commit the conversation is done, and the output of the last one
-// that did not fail is its answer.
+// After the last explore step, a conversation must commit: every further message counts as a
+// commit unless it is a final answer. After the last commit the conversation ends, and its
+// answer is the output of the last commit that succeeded.
 type Limits struct {
 	Explore  int // explore steps of one conversation, default 20
 	Commits  int // commits of one conversation, default 5
-	Depth    int // conversations below conversations, default 1
+	Depth    int // levels of conversations below the first, default 1
 	Turns    int // messages of one conversation, default 40
 	Calls    int // messages of all models together, default 500
-	Parallel int // models that one map asks at once, default 4
+	Parallel int // questions of one map at a time, default 4
 }
 
-// The limits that no option changes.
+// Limits that no option changes.
 const (
 	shownToModel = 8_000   // characters of a result that a model is shown
 	directChars  = 100_000 // characters of the context of a direct call
@@ -53,9 +52,9 @@ type RunOptions struct {
 	Query   string    // required
 	Context string    // bound to context
 	Model   llm.Model // required
-	Child   llm.Model // of rlm_call and map; nil is Model
+	Child   llm.Model // of rlm_call and map; nil means Model
 	Limits  Limits
-	// Ops are those of the operations: evaluator, cache, sizes. Files are not used.
+	// Ops are the options of the operations: evaluator, cache, sizes. Files is not used.
 	Ops Options
 	// OnTurn gets every message of a conversation, OnOperation every
 	// operation when it ends: an explore's, or one of a commit's. Both are called
@@ -64,16 +63,16 @@ type RunOptions struct {
 	OnOperation func(Operation)
 }
 
-// Turn is one message of a conversation and what came of it.
+// Turn is one message of a conversation and its outcome.
 type Turn struct {
 	Depth  int
 	Number int // from 1
 	Move   Move
-	Err    error  // what was wrong with the message or its move
-	Reply  string // what the model is told, "" after a final
+	Err    error  // the error of the message or its move
+	Reply  string // the answer to the model, "" after a final
 }
 
-// Operation is one that was run for a model.
+// Operation is an operation that ran for a model.
 type Operation struct {
 	Depth, Turn int
 	Mode        string
@@ -81,31 +80,30 @@ type Operation struct {
 	Chars       int // of the result
 	Cached      bool
 	Took        time.Duration
-	Err         error  // why there is no result
-	Failure     string // of eval: what the code did wrong
+	Err         error  // the reason for a missing result
+	Failure     string // of eval: the code's error
 }
 
-// Answer is how a run ended well.
+// Answer is the result of a successful run.
 type Answer struct {
 	Text     string `json:"answer"`
 	Turns    int    `json:"turns"` // of the first conversation
 	Explored int    `json:"explored"`
 	Commits  int    `json:"commits"`
 	Calls    int    `json:"calls"` // messages of all models
-	// CutBy names the limit that ended the run with the output of its last commit
-	// for an answer: commits, turns or calls. It is "" after a final answer.
+	// CutBy names the limit that ended the run: commits, turns or calls. The answer then is
+	// the output of the last commit. It is "" after a final answer.
 	CutBy string `json:"cut_by,omitempty"`
 }
 
-// Run has a model answer a question about a text that it sees only through
-// operations. It always ends: every conversation has a bounded number of turns,
-// conversations are nested to a bounded depth, and all of them share a bounded
-// number of calls. Errors are *tool.Error: limit when no answer came within the
-// limits, invalid when the model kept breaking the protocol, unavailable when it
-// could not be reached.
+// Run asks a model a question about a text, which the model sees only through operations. It
+// always ends: turns of a conversation, the depth of nested conversations and the calls of all
+// of them are bounded. Errors are *tool.Error: limit if no answer came within the limits,
+// invalid if the model broke the protocol again and again, unavailable if it could not be
+// reached.
 func Run(ctx context.Context, opts *RunOptions) (Answer, error) {
 	if opts.Model == nil || strings.TrimSpace(opts.Query) == "" {
-		return Answer{}, tool.Errorf(tool.Invalid, "a run needs a question and a model").In("query")
+		return Answer{}, tool.Errorf(tool.Invalid, "a run needs a query and a model; give both").In("query")
 	}
 	t := &tree{opts: *opts}
 	t.opts.Limits = opts.Limits.orDefaults()
@@ -130,11 +128,11 @@ type tree struct {
 	calls atomic.Int64
 }
 
-// ask is one message of a model.
+// ask sends the messages to a model and returns its answer.
 func (t *tree) ask(ctx context.Context, m llm.Model, messages []llm.Message) (string, error) {
 	if t.calls.Add(1) > int64(t.opts.Limits.Calls) {
 		t.calls.Add(-1)
-		return "", tool.Errorf(tool.Limit, "the models were asked %d times, which is the limit of a run", t.opts.Limits.Calls)
+		return "", tool.Errorf(tool.Limit, "the run has used all of its %d calls of models; raise the limit, or ask a smaller question", t.opts.Limits.Calls)
 	}
 	return m.Complete(ctx, messages)
 }
@@ -149,8 +147,8 @@ type conversation struct {
 
 	turns, explored, commits, bad int
 
-	cycles int     // commits, and what came instead of them while committing
-	output *string // of the last commit that did not fail
+	cycles int     // commits, and other messages that count as one
+	output *string // of the last commit that succeeded
 	cutBy  string
 }
 
@@ -170,20 +168,20 @@ func (t *tree) conversation(depth int, m llm.Model, query, text string) (*conver
 	return c, nil
 }
 
-// The limits that cut a conversation.
+// Limits that cut a conversation.
 const (
 	byCommits = "commits"
 	byTurns   = "turns"
 	byCalls   = "calls"
 )
 
-// committing reports whether no explore steps are left.
+// committing reports whether the explore steps are used up.
 func (c *conversation) committing() bool { return c.explored >= c.tree.opts.Limits.Explore }
 
-// over names the limit that the conversation has come to, or is "".
+// over returns the name of the limit that the conversation has reached, or "".
 func (c *conversation) over() string {
 	switch l := c.tree.opts.Limits; {
-	case c.cycles >= max(1, l.Commits): // without commits there is one message more, for the answer
+	case c.cycles >= max(1, l.Commits): // if there are no commits, one message is left for the answer
 		return byCommits
 	case c.turns >= l.Turns:
 		return byTurns
@@ -191,16 +189,16 @@ func (c *conversation) over() string {
 	return ""
 }
 
-// cut ends a conversation at a limit: with the output of its last commit.
+// cut ends a conversation at a limit and returns the output of its last commit.
 func (c *conversation) cut(limit string) (string, error) {
 	if c.output == nil {
-		return "", tool.Errorf(tool.Limit, "the model gave no final answer, and no commit of its that succeeded, within the limit on %s; raise it, or ask something smaller", limit)
+		return "", tool.Errorf(tool.Limit, "the model gave no final answer within the limit on %s, and none of its commits succeeded; raise the limit, or ask a smaller question", limit)
 	}
 	c.cutBy = limit
 	return *c.output, nil
 }
 
-// run goes on until the final answer or a limit.
+// run continues the conversation until the final answer or a limit.
 func (c *conversation) run(ctx context.Context) (string, error) {
 	for c.over() == "" {
 		said, err := c.tree.ask(ctx, c.model, c.messages)
@@ -245,7 +243,7 @@ func (c *conversation) tell(move Move, err error, reply string) {
 	}
 }
 
-// timed runs an operation and reports what came of it.
+// timed runs an operation and reports its outcome.
 func (c *conversation) timed(mode string, step Step, run func() (Outcome, error)) (Outcome, error) {
 	start := time.Now()
 	out, err := run()
@@ -258,7 +256,7 @@ func (c *conversation) timed(mode string, step Step, run func() (Outcome, error)
 	return out, err
 }
 
-// final is the answer in words, or the text of the binding that is the answer.
+// final returns the answer: words, or the text of a binding.
 func (c *conversation) final(move Move) (string, error) {
 	if move.Binding == "" {
 		return move.Answer, nil
@@ -270,18 +268,18 @@ func (c *conversation) final(move Move) (string, error) {
 	return texts[0].s, nil
 }
 
-// reply makes a move, unless it was none. Its error ends the conversation; what a
-// model did wrong is told to the model.
+// reply makes a move, if the message was one. An error ends the conversation; errors of the
+// model are reported to the model instead.
 func (c *conversation) reply(ctx context.Context, move Move, problem error) (string, error) {
 	if problem == nil && move.Mode == ModeFinal {
-		_, problem = c.final(move) // it failed, or there would be no reply
+		_, problem = c.final(move) // it failed: a final that succeeds has no reply
 	}
 	if problem != nil {
 		c.bad++
 		if c.bad >= badMessages {
 			return "", tool.Errorf(tool.Invalid, "the model broke the protocol %d times in a row: %s", c.bad, tool.AsError(problem).Message)
 		}
-		reply := "Your message was no move: " + tool.AsError(problem).Message + ". Answer with exactly one JSON object."
+		reply := "Your message was not a move: " + tool.AsError(problem).Message + ". Answer with exactly one JSON object."
 		if move.Mode == ModeFinal {
 			reply = "Error: " + tool.AsError(problem).Error()
 		}
@@ -306,7 +304,7 @@ func (c *conversation) reply(ctx context.Context, move Move, problem error) (str
 	return said, nil
 }
 
-// ends reports which errors a model can't do anything about.
+// ends reports whether an error ends a run, because a model can't do anything about it.
 func ends(ctx context.Context, err error) bool {
 	kind := tool.KindOf(err)
 	return err != nil && ctx.Err() != nil || kind == tool.Unavailable || kind == tool.Internal || kind == tool.Closed
@@ -332,7 +330,7 @@ func (c *conversation) explore(ctx context.Context, step Step) (string, error) {
 func do(ctx context.Context, ops *Ops, step Step) (Outcome, error) {
 	args, err := json.Marshal(step.Args)
 	if err != nil {
-		return Outcome{}, tool.Errorf(tool.Invalid, "args can't be read").In("args")
+		return Outcome{}, tool.Errorf(tool.Invalid, "args has a value that JSON can't hold; use text, numbers, lists and objects").In("args")
 	}
 	if step.Args == nil {
 		args = nil
@@ -345,13 +343,13 @@ func do(ctx context.Context, ops *Ops, step Step) (Outcome, error) {
 	return out, err
 }
 
-// show is what a model sees of a result.
+// show returns the part of a result that a model sees.
 func (c *conversation) show(out Outcome, name string) string {
 	t := NewText(out.Result)
 	text, cut := t.first(shownToModel)
 	if out.Failure != "" {
 		failure, _ := NewText(out.Failure).first(shownToModel)
-		return "The code failed, nothing was bound.\n" + text + "\n" + failure
+		return "The code failed; nothing was bound.\n" + text + "\n" + failure
 	}
 	head := fmt.Sprintf("Bound to %s, %d characters", name, t.Chars())
 	if cut {
@@ -363,11 +361,11 @@ func (c *conversation) show(out Outcome, name string) string {
 	return head + ":\n" + text
 }
 
-// commit runs the steps over a copy of the bindings. Only the output comes back;
-// of a commit that fails, nothing.
+// commit runs the steps over a copy of the bindings. Only the output comes back, and nothing
+// if the commit fails.
 func (c *conversation) commit(ctx context.Context, move Move) (string, error) {
 	if c.commits >= c.tree.opts.Limits.Commits {
-		return "", tool.Errorf(tool.Limit, "there are no commits in this run: give the final answer")
+		return "", tool.Errorf(tool.Limit, "this run has no commits; give the final answer")
 	}
 	c.commits++
 	scratch := c.ops.fork()
@@ -387,7 +385,7 @@ func (c *conversation) commit(ctx context.Context, move Move) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	scratch.release() // the output has room of its own
+	scratch.release() // the output is charged separately
 	if _, err := c.ops.Bind(move.Output, texts[0].s); err != nil {
 		return "", err
 	}
@@ -395,7 +393,7 @@ func (c *conversation) commit(ctx context.Context, move Move) (string, error) {
 	return c.show(Outcome{Result: texts[0].s}, move.Output), nil
 }
 
-// left tells the model what it may still do.
+// left returns the model's remaining moves, in words.
 func (c *conversation) left() string {
 	l := c.tree.opts.Limits
 	switch {

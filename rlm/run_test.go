@@ -20,8 +20,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// script answers with one message after the other, then with the last again, and
-// keeps what it was asked.
+// script answers with one message after the other, then repeats the last, and records the requests.
 type script struct {
 	says []string
 
@@ -36,13 +35,13 @@ func (s *script) Complete(_ context.Context, messages []llm.Message) (string, er
 	return s.says[min(len(s.asked), len(s.says))-1], nil
 }
 
-// reply is what the model was told after its message number n, from 1.
+// reply returns the answer to the model's message number n, from 1.
 func (s *script) reply(n int) string {
 	messages := s.asked[n]
 	return messages[len(messages)-1].Content
 }
 
-// answering is a model that is a function of its last message.
+// answering is a model that computes its answer from the last message.
 type answering func(last string) (string, error)
 
 func (f answering) Complete(_ context.Context, messages []llm.Message) (string, error) {
@@ -101,7 +100,7 @@ func TestThePromptNamesEvalWhereItIs(t *testing.T) {
 	assert.Contains(t, m.reply(1), "nothing was bound")
 }
 
-// countOf is a commit whose output is the number of characters of a text.
+// countOf returns a commit whose output is the number of characters of a text.
 func countOf(text string) string {
 	return commitOf(fmt.Sprintf(`{"op":"slice","args":{"end":%d},"bind":"s"},{"op":"count","args":{"input":"s","mode":"chars"},"bind":"x"}`, len(text)), "x")
 }
@@ -138,7 +137,7 @@ func TestLimitsEndARun(t *testing.T) {
 	}
 }
 
-// TestALimitWithoutACommitIsAnError: there is nothing that could be the answer.
+// TestALimitWithoutACommitIsAnError, because nothing could be the answer.
 func TestALimitWithoutACommitIsAnError(t *testing.T) {
 	for name, c := range map[string]struct {
 		says   string
@@ -205,8 +204,8 @@ func TestAFailedCommitBindsNothing(t *testing.T) {
 	assert.Contains(t, m.reply(3), "not_found")
 }
 
-// TestDepthIsBounded: the model below the first one is in a conversation, the one
-// below that is asked directly, with a context cut short.
+// TestDepthIsBounded: the model below the first one has a conversation; the one below that is asked
+// directly, with a shortened context.
 func TestDepthIsBounded(t *testing.T) {
 	long := strings.Repeat("é", 120_000)
 	parent := &script{says: []string{commitOf(`{"op":"rlm_call","args":{"query":"inner"},"bind":"a"}`, "a"), `{"mode":"final","binding":"a"}`}}
@@ -233,7 +232,7 @@ func TestMapKeepsOrderAndRunsAFewAtOnce(t *testing.T) {
 				close(full)
 			}
 		}
-		<-full // nobody answers before four are at it
+		<-full // nobody answers until four are running
 		text, _, _ := strings.Cut(strings.TrimPrefix(last, "Text:\n"), "\n")
 		return text + "!", nil
 	})
@@ -266,7 +265,7 @@ func TestAModelThatIsGoneEndsTheRun(t *testing.T) {
 	assert.Equal(t, tool.Unavailable, tool.KindOf(err))
 }
 
-// TestEveryRunEndsWithContextBound plays models that say anything at all.
+// TestEveryRunEndsWithContextBound uses models with arbitrary messages.
 func TestEveryRunEndsWithContextBound(t *testing.T) {
 	moves := rapid.SliceOfN(rapid.SampledFrom([]string{
 		"garbage", explore, commitOf(`{"op":"rlm_call","args":{"query":"q"},"bind":"a"}`, "a"),

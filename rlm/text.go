@@ -9,15 +9,15 @@ import (
 	"github.com/wisbox/wisbox/internal/budget"
 )
 
-// Text is an immutable text with what the operations ask about it again and
-// again, computed once. It may be used from many goroutines at once.
+// Text is an immutable text. It computes properties that the operations need again and again
+// only once. It may be used from many goroutines at once.
 type Text struct {
 	s     string
 	chars func() int
 	sum   func() [sha256.Size]byte
 }
 
-// NewText makes a Text of s, which is valid UTF-8.
+// NewText returns a Text of s, which must be valid UTF-8.
 func NewText(s string) *Text {
 	return &Text{
 		s:     s,
@@ -26,22 +26,22 @@ func NewText(s string) *Text {
 	}
 }
 
-// String is the whole text.
+// String returns the whole text.
 func (t *Text) String() string { return t.s }
 
-// Chars is its length in code points.
+// Chars returns its length in code points.
 func (t *Text) Chars() int { return t.chars() }
 
-// Lines is how many lines it has: "a\nb\n" has three, "a", "b" and "".
+// Lines returns the number of lines: "a\nb\n" has three, "a", "b" and "".
 func (t *Text) Lines() int { return strings.Count(t.s, "\n") + 1 }
 
-// SHA256 is the digest of its bytes.
+// SHA256 returns the digest of its bytes.
 func (t *Text) SHA256() [sha256.Size]byte { return t.sum() }
 
 // Bindings are texts by name. The operations only read them.
 type Bindings map[string]*Text
 
-// offset is where in t the code point of that number begins; n is at most Chars.
+// offset returns the byte offset of the n-th code point of t; n is at most Chars.
 func (t *Text) offset(n int, b *budget.Budget) (int, error) {
 	if t.Chars() == len(t.s) {
 		return n, b.Check()
@@ -52,7 +52,7 @@ func (t *Text) offset(n int, b *budget.Budget) (int, error) {
 	return count(t.Chars()-n, b, func(at, n int) int { return backward(t.s[:at], n) }, len(t.s))
 }
 
-// count goes n code points on from at, some at a time.
+// count returns the offset n code points after at. It advances by a bounded number at a time.
 func count(n int, b *budget.Budget, by func(at, n int) int, at int) (int, error) {
 	for ; n > 0; n -= min(n, stride) {
 		if err := b.Check(); err != nil {
@@ -63,7 +63,7 @@ func count(n int, b *budget.Budget, by func(at, n int) int, at int) (int, error)
 	return at, nil
 }
 
-// first is the first n code points of t, and whether that is less than all.
+// first returns the first n code points of t, and whether that is less than all.
 func (t *Text) first(n int) (string, bool) {
 	if t.Chars() <= n {
 		return t.s, false

@@ -8,11 +8,11 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// About tells a model what the operations are for.
+// About explains to a model what the operations are for.
 const About = `context_load and context_op work on texts that are too large to read.`
 
-// ShownChars is how much of a result an agent gets to see; the whole of it can be
-// bound to a name.
+// ShownChars is the number of characters of a result that an agent sees. The whole result can
+// be bound to a name.
 const ShownChars = 48_000
 
 // LoadParams are the parameters of context_load.
@@ -44,17 +44,17 @@ type OpResult struct {
 	Cached bool   `json:"cached"`
 	Bind   string `json:"bind,omitempty"`
 	Chars  int    `json:"chars"` // of the whole result
-	// Truncated says that Result is only the first ShownChars characters.
+	// Truncated reports whether Result has only the first ShownChars characters.
 	Truncated bool   `json:"truncated,omitempty"`
-	Error     string `json:"error,omitempty"` // of eval: what the code did wrong
-	// Notes say of eval's inputs which names hide Python's own.
+	Error     string `json:"error,omitempty"` // of eval: the code's error
+	// Notes report the inputs of eval whose names hide Python's own.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Failed marks an eval whose code raised or hit a limit.
+// Failed reports whether the code of an eval raised an exception or hit a limit.
 func (r OpResult) Failed() bool { return r.Error != "" }
 
-// Text is the result itself, and what there is to say about it.
+// Text returns the result itself, followed by notes.
 func (r OpResult) Text() string {
 	text := r.Result
 	if r.Truncated {
@@ -75,7 +75,7 @@ func (r OpResult) Text() string {
 	return text
 }
 
-// Tools gives context_load and context_op.
+// Tools returns context_load and context_op.
 func (o *Ops) Tools() []tool.Tool {
 	return []tool.Tool{
 		tool.New(tool.Spec{
@@ -89,7 +89,7 @@ func (o *Ops) Tools() []tool.Tool {
 	}
 }
 
-// Language describes the operations that are there, for models.
+// Language describes the available operations, for models.
 func (o *Ops) Language() string {
 	if o.CanEval() {
 		return languageText + evalText
@@ -135,7 +135,7 @@ func (o *Ops) op(ctx context.Context, p OpParams) (OpResult, error) {
 	return res, nil
 }
 
-// inArgs makes the field of an error that of context_op.
+// inArgs sets the field of an error to a parameter of context_op.
 func inArgs(err error) error {
 	known := tool.AsError(err)
 	if known.Field != "" && known.Field != "op" {

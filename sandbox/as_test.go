@@ -10,7 +10,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// able can do all that is optional.
+// able has all optional capabilities.
 type able struct{ sandbox.FileSystem }
 
 func (able) Pause(context.Context) error                                            { return nil }
@@ -33,7 +33,7 @@ type (
 	}
 )
 
-// Decorators that only say what they decorate.
+// Decorators that have only Unwrap.
 type (
 	backend struct{ sandbox.Backend }
 	box     struct{ sandbox.Sandbox }
@@ -46,7 +46,7 @@ func (d box) Unwrap() sandbox.Sandbox     { return d.Sandbox }
 func (d runner) Unwrap() sandbox.Runner   { return d.Runner }
 func (d process) Unwrap() sandbox.Process { return d.Process }
 
-// pauser is a process that can be found behind others.
+// pauser is a process that As finds behind others.
 type pauser struct{ sandbox.Process }
 
 func (pauser) Pause(context.Context) error  { return nil }

@@ -6,58 +6,59 @@ import (
 	"time"
 )
 
-// Companion is a container beside a sandbox, with an image of its own, as a database.
-// It has the sandbox's network, which is closed, and nothing of its files.
+// Companion is a container beside a sandbox, with its own image, such as a database. It shares
+// the sandbox's network, which is closed, and none of its files.
 type Companion struct {
-	// Name is ^[a-z][a-z0-9-]{0,30}$, one of each in a sandbox.
+	// Name matches ^[a-z][a-z0-9-]{0,30}$ and is unique in a sandbox.
 	Name string `json:"name"`
-	// Image to run, with its own entrypoint, user and variables; the backend never pulls it.
+	// Image runs with its own entrypoint, user and variables. The backend never pulls it.
 	Image string `json:"image"`
-	// Env is added to the image's variables. Programs that ask the companion may read
-	// them: they are no place for a secret.
+	// Env is added to the image's variables. Programs that connect to the companion may be
+	// able to read them, so they must not hold secrets.
 	Env map[string]string `json:"env,omitempty"`
-	// Port of 127.0.0.1 at which it listens when it is ready; default the lowest TCP port
-	// that the image exposes.
+	// Port is the port of 127.0.0.1 on which it listens once it is ready; default the
+	// lowest TCP port that the image exposes.
 	Port uint16 `json:"port,omitempty"`
-	// Memory in bytes without swap, default 512 MiB. What it writes counts to it.
+	// Memory in bytes without swap, default 512 MiB. Files that it writes count toward it.
 	Memory int64 `json:"memory_bytes,omitempty"`
-	// Dirs of the image that it may write, absolute, beside the image's volumes, /tmp,
-	// /run and /var/run: each begins with what the image has there, lies in memory, and is
-	// gone with the container.
+	// Dirs are absolute paths of directories that it may write to, besides the image's
+	// volumes, /tmp, /run and /var/run. Each begins with the image's content, is in memory,
+	// and goes with the container.
 	Dirs []string `json:"dirs,omitempty"`
 }
 
-// What each Companion may use.
+// Limits of each Companion.
 const (
 	CompanionMemory = 512 << 20 // bytes, the default
 	CompanionCPUs   = 1
 	CompanionPIDs   = 256
-	// CompanionReady is how long one may take until it listens.
+	// CompanionReady is the time that one may take until it listens.
 	CompanionReady = time.Minute
-	// CompanionOutput is how much of its output is kept, in bytes.
+	// CompanionOutput is the size of its kept output, in bytes.
 	CompanionOutput = 1 << 20
 )
 
-// CompanionState is what a Companion is now.
+// CompanionState is the current state of a Companion.
 type CompanionState struct {
 	Name  string `json:"name"`
 	Image string `json:"image"`
-	// State is running, exited and so on as the backend has it, or "none yet" where there is
-	// no sandbox.
+	// State is the backend's word, such as running or exited, or "none yet" if there is no
+	// sandbox.
 	State    string `json:"state"`
-	ExitCode int    `json:"exit_code,omitempty"` // of one that has ended
+	ExitCode int    `json:"exit_code,omitempty"` // once it has ended
 }
 
-// Accompanied is a [Sandbox] that can have companions. They end with it, however it ends.
+// Accompanied is a [Sandbox] that can have companions. However it ends,
+// they end with it.
 type Accompanied interface {
-	// Accompany starts the companions that don't run, all of them where the sandbox was
-	// started again, and returns when each listens. Where one doesn't, the error has the end of its
-	// output, and what this call started is gone. It wraps [ErrUnsupported] where the
-	// sandbox's network can't be joined.
+	// Accompany starts the companions that don't run, which are all of them after a restart
+	// of the sandbox, and returns when each listens. If one doesn't, the error has the end of
+	// its output, and the companions that this call started are removed. The error wraps
+	// [ErrUnsupported] if they can't join the sandbox's network.
 	Accompany(ctx context.Context, all []Companion) error
-	// Companions gives what there is.
+	// Companions returns the sandbox's companions.
 	Companions(ctx context.Context) ([]CompanionState, error)
-	// CompanionOutput writes the newest lines of what a companion printed; 0 is all that is
-	// kept, negative none. An unknown one wraps [ErrNotFound].
+	// CompanionOutput writes the last lines of a companion's output; 0 means all that is
+	// kept, a negative number none. An unknown name wraps [ErrNotFound].
 	CompanionOutput(ctx context.Context, name string, lines int, stdout, stderr io.Writer) error
 }

@@ -2,11 +2,9 @@ package sandbox
 
 import "context"
 
-// Ender is a [Sandbox] whose programs can be ended for a limit that is watched
-// from outside of it.
+// Ender is a [Sandbox] whose programs can be ended for a limit that is watched from outside.
 type Ender interface {
-	// EndAll ends every program that this handle runs; their results have the
-	// status. It doesn't wait for that, and programs that begin later are not
-	// touched.
+	// EndAll ends every program that this handle runs, with the status in their results. It
+	// doesn't wait for their end, and doesn't affect programs that begin later.
 	EndAll(ctx context.Context, status Status) error
 }

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Gauger is a [Sandbox] that reports what it takes now.
+// Gauger is a [Sandbox] that measures its current resource usage.
 type Gauger interface {
-	// Gauge is what everything in the sandbox takes together. Where that isn't counted the
+	// Gauge returns the usage of everything in the sandbox. If the host doesn't count it, the
 	// error wraps [ErrUnsupported].
 	Gauge(ctx context.Context) (Gauge, error)
 }
 
-// Gauge is what a sandbox takes at one moment.
+// Gauge is the resource usage of a sandbox at one moment.
 type Gauge struct {
 	CPU       time.Duration `json:"cpu_ns"`       // processor time so far
-	Memory    int64         `json:"memory_bytes"` // with the files in /tmp, and what the kernel can give back
-	Processes int64         `json:"processes"`    // and threads
+	Memory    int64         `json:"memory_bytes"` // including files in /tmp, and memory that the kernel can reclaim
+	Processes int64         `json:"processes"`    // including threads
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/docker/go-units"
 )
 
-// Asked is every limit as it was asked for, none of them enforced, and why.
+// Asked returns every limit as requested, as not enforced, with the reason.
 func (l Limits) Asked(why string) []LimitState {
 	size := func(n int64) string { return units.BytesSize(float64(n)) }
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }

@@ -1,8 +1,8 @@
 package sandbox
 
-// Numbered is a [Process] that knows its program's process number.
+// Numbered is a [Process] that knows its program's process ID.
 type Numbered interface {
-	// PID is the number under which programs of the sandbox see the program; 0 where
-	// it isn't known. It may be reused after the program's end.
+	// PID returns the program's process ID inside the sandbox, or 0 if it isn't known. The
+	// number may be reused after the program's end.
 	PID() int
 }

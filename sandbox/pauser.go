@@ -2,12 +2,12 @@ package sandbox
 
 import "context"
 
-// Pauser is a [Sandbox] whose programs can be made to stand still.
+// Pauser is a [Sandbox] whose programs can be frozen.
 type Pauser interface {
-	// Pause stops every program until Resume; their time limits don't run meanwhile. A
-	// call that needs the sandbox waits. Where the host can't do it it wraps [ErrUnsupported].
+	// Pause freezes every program until Resume, and their time limits with them. Calls that
+	// need the sandbox wait. The error wraps [ErrUnsupported] if the host can't do it.
 	Pause(ctx context.Context) error
-	// Resume lets the programs go on, whoever has paused them; where none stands still it
-	// does nothing. It wraps [ErrLost] where the sandbox is gone.
+	// Resume thaws the programs, even if another client paused them. It does nothing if they aren't
+	// frozen. The error wraps [ErrLost] if the sandbox is gone.
 	Resume(ctx context.Context) error
 }

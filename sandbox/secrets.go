@@ -2,15 +2,14 @@ package sandbox
 
 import "context"
 
-// SecretsDir is where programs find secrets: a tmpfs, one file each.
+// SecretsDir is the directory of secrets for programs: a tmpfs with one file each.
 const SecretsDir = "/run/secrets"
 
-// SecretKeeper is a [Sandbox] that can hand secrets to its programs.
+// SecretKeeper is a [Sandbox] that can give secrets to its programs.
 type SecretKeeper interface {
-	// KeepSecrets makes each value the content of the file of its name in
-	// SecretsDir, which programs (uid 1000) may read and in no way change, nor their
-	// directory, before it returns. It returns nil only if a program finds them. Others
-	// that were given before stay. It wraps ErrUnsupported where the image lacks
-	// what it takes. The values go over no command line, environment or disk.
+	// KeepSecrets writes each value to the file of its name in SecretsDir before it returns. Programs (uid 1000) can
+	// read the files, but change neither them nor their directory. It returns nil only if programs can read them.
+	// Secrets that were given before stay. The error wraps ErrUnsupported if the image lacks the means. The values
+	// never appear on a command line, in an environment or on a disk.
 	KeepSecrets(ctx context.Context, values map[string][]byte) error
 }

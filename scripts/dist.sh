@@ -1,5 +1,5 @@
 #!/bin/bash
-# Makes dist/: static binaries for Linux, their SBOMs, packages and checksums. The same
+# Makes dist/: static binaries for Linux, clients for macOS, their SBOMs, packages and checksums. The same
 # commit gives the same bytes with the same Go: times are the commit's, and nothing of
 # this machine goes in. make dist calls it, which sets how Go builds.
 set -euo pipefail
@@ -70,12 +70,19 @@ git ls-files -z docs ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md README.md SECU
 licences | cat LICENSE - >"$share/doc/wisbox/copyright"
 cp "$share/doc/wisbox/copyright" "dist/wisbox-$VERSION-licences.txt"
 
-for arch in amd64 arm64; do
-    binary=dist/wisbox-$VERSION-linux-$arch
-    GOOS=linux GOARCH=$arch go build -trimpath -ldflags "$GO_LDFLAGS" -o "$binary" ./cmd/wisbox
+# binary SYSTEM ARCH builds a binary and its SBOM, and prints the binary's path.
+binary() {
+    local out=dist/wisbox-$VERSION-$1-$2
+    GOOS=$1 GOARCH=$2 go build -trimpath -ldflags "$GO_LDFLAGS" -o "$out" ./cmd/wisbox
     GOPROXY=off "$cyclonedx" bin -json -std -licenses -assert-licenses -noserial -notimestamp \
-        -version "$VERSION" -output "$binary.cdx.json" "$binary" 2>"$stage/sbom.log" || { cat "$stage/sbom.log" >&2; exit 1; }
-    cp "$binary" "$stage/wisbox"
+        -version "$VERSION" -output "$out.cdx.json" "$out" >/dev/null 2>"$stage/sbom.log" || { cat "$stage/sbom.log" >&2; exit 1; }
+    echo "$out"
+}
+
+for arch in amd64 arm64; do
+    binary darwin "$arch" >/dev/null
+    linux=$(binary linux "$arch")
+    cp "$linux" "$stage/wisbox"
     chmod -R u=rwX,go=rX "$stage"
     find "$stage" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
     for packager in deb rpm; do

@@ -3,9 +3,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 found=0
-while IFS=$'\t' read -r idiom instead; do
+while IFS=$'\t' read -r idiom instead files; do
     [[ $idiom = \#* ]] && continue
-    git grep -nPI -e "$idiom" -- . ':!.idioms' ':!docs/adr' ':!CHANGELOG.md' ':!integration/testdata/cases' ':!*package-lock.json' ':!page/assets' || continue
+    read -ra paths <<<"${files:-.}"
+    git grep -nPI -e "$idiom" -- "${paths[@]}" ':!.idioms' ':!docs/adr' ':!CHANGELOG.md' ':!integration/testdata/cases' ':!*package-lock.json' ':!page/assets' || continue
     echo "  write instead: $instead" >&2
     found=1
 done <.idioms

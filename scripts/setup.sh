@@ -11,7 +11,7 @@ podman:podman runc:runc crun:crun uidmap:newuidmap slirp4netns:slirp4netns
 fuse-overlayfs:fuse-overlayfs netavark:/usr/lib/podman/netavark mmdebstrap:mmdebstrap
 e2fsprogs:mkfs.ext4 sbcl:sbcl git:git make:make gcc:gcc libc6-dev:/usr/include/stdlib.h
 ca-certificates:/etc/ssl/certs/ca-certificates.crt busybox-static:/bin/busybox
-openssh-client:ssh
+openssh-client:ssh openssh-server:/usr/sbin/sshd
 $*"
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 

@@ -9,17 +9,17 @@ import (
 	"github.com/wisbox/wisbox/serve/e2b"
 )
 
-// builder makes the templates that clients describe.
+// builder builds the templates that clients describe.
 type builder struct {
 	kept
 	session wisbox.SessionOptions // of each sandbox
-	network bool                  // of the steps
+	network bool                  // for the steps
 }
 
 var _ e2b.Builder = builder{}
 
 func (b builder) Build(ctx context.Context, o *e2b.Build) error {
-	b.m.PruneTemplates(ctx, false) // the images of sandboxes that have ended since
+	b.m.PruneTemplates(ctx, false) // removes images of sandboxes that have ended since
 	session := b.session
 	session.Name, session.Kept, session.Allow, session.Deny = "", false, nil, nil
 	_, err := b.m.BuildTemplate(ctx, &wisbox.TemplateBuild{
@@ -49,10 +49,10 @@ func (b builder) Untag(ctx context.Context, id string, tags []string) error {
 	return err
 }
 
-// buildDir is where builds have their files, none of which outlives the server.
+// buildDir returns the directory of the builds' files. They don't outlive the server.
 func buildDir(dir string) string { return filepath.Join(dir, "builds") }
 
-// prepareBuilds removes what a server left that was killed.
+// prepareBuilds removes the leftovers of a killed server.
 func (s *Server) prepareBuilds() error {
 	err := os.RemoveAll(buildDir(s.opts.Dir))
 	if err == nil && s.opts.Builds {

@@ -14,42 +14,57 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// longestEval is the longest time that a session lets code run.
+// longestEval is the maximum duration of an evaluation.
 const longestEval = 24 * time.Hour
 
-// besideDisk is what the host keeps of a session at most, in bytes, beside its workspace and
-// its snapshots: two logs of 32 MiB, and 256 MiB of what was cut from results.
-const besideDisk = 320 << 20
+// besideDisk is the maximum of bytes that the host keeps for a session besides its workspace and
+// its snapshots: two logs of 32 MiB, 256 MiB of output cut from results, and 16 MiB of displays of
+// evaluations.
+const besideDisk = 336 << 20
 
-// snapshotSpace is what a sandbox's snapshots may take: less than a session's own default,
-// for it counts whether it is used or not.
+// snapshotSpace returns the maximum of bytes for a sandbox's snapshots. It is smaller than a
+// session's own default, since it counts even if it isn't used.
 func snapshotSpace(o *wisbox.SessionOptions) int64 {
 	return cmp.Or(o.SnapshotSpace, max(o.Limits.WithDefaults().Disk, 16<<20))
 }
 
-// engine makes kept sessions of a Manager: they outlive the server.
+// engine creates kept sessions of a Manager. They outlive the server.
 type engine struct {
 	m    *wisbox.Manager
 	opts wisbox.SessionOptions // of each
 }
 
-// box is a session as a sandbox.
-type box struct {
+// common is a session as a sandbox, wherever it is.
+type common struct {
 	*wisbox.Session
+	dir string // the directory of its programs; "" is their home
+}
+
+// box is a session of this machine.
+type box struct {
+	common
 	engine *engine
-	dir    string // where its programs begin; "" is their home
+}
+
+// commonOf returns the common part of a box of either kind.
+func commonOf(b registry.Box) common {
+	if here, ok := b.(box); ok {
+		return here.common
+	}
+	return b.(common)
 }
 
 var (
 	_ registry.Forker    = box{}
 	_ registry.Pauser    = box{}
-	_ registry.Gauger    = box{}
+	_ registry.Restarter = box{}
+	_ registry.Gauger    = common{}
 	_ registry.Networker = box{}
-	_ registry.Readier   = box{}
+	_ registry.Readier   = common{}
 )
 
-// Gauge starts nothing, and is no use of the session.
-func (b box) Gauge(ctx context.Context) (registry.Gauge, error) {
+// Gauge doesn't start the session, and doesn't count as a use of it.
+func (b common) Gauge(ctx context.Context) (registry.Gauge, error) {
 	u, err := b.Usage(ctx)
 	if err != nil {
 		return registry.Gauge{}, err
@@ -67,7 +82,7 @@ func (b box) SetNetwork(ctx context.Context, allow, deny []string) error {
 	return err
 }
 
-// Network are the session's rules.
+// Network returns the session's rules.
 func (b box) Network(ctx context.Context) (allow, deny []string, err error) {
 	e, err := b.Egress(ctx)
 	if err != nil {
@@ -76,18 +91,36 @@ func (b box) Network(ctx context.Context) (allow, deny []string, err error) {
 	return e.Allow, e.Deny, nil
 }
 
-// Resume has the session go on.
+// Resume resumes the session.
 func (b box) Resume(ctx context.Context) error {
 	_, err := b.Session.Resume(ctx)
 	return err
 }
 
-// options are those of every sandbox.
+// Halt ends the session's container.
+func (b box) Halt(ctx context.Context) error { return b.engine.m.Stop(ctx, b.ID()) }
+
+// Restart starts a halted or paused session. It first halts the session again, since a killed server may have halted it
+// only in part.
+func (b box) Restart(ctx context.Context, env map[string]string) error {
+	for _, step := range []func(context.Context) error{b.Halt, b.ResumeFromFiles, b.Ready} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	program, err := b.engine.m.ProgramOf(ctx, b.Options().Image)
+	if err != nil {
+		return err
+	}
+	return start(ctx, b.Session, program, env, nil)
+}
+
+// options returns the options of every sandbox.
 func (e *engine) options() wisbox.SessionOptions {
 	o := e.opts
 	o.Kept, o.UserHome = true, true
 	o.SnapshotSpace = snapshotSpace(&o)
-	o.MaxEvalTimeout, o.MaxCode = longestEval, tool.MaxArguments // a notebook's client ends what it runs
+	o.MaxEvalTimeout, o.MaxCode = longestEval, tool.MaxArguments // clients of notebooks end evaluations themselves
 	return o
 }
 
@@ -95,7 +128,7 @@ func (e *engine) Create(ctx context.Context, r registry.Record) (registry.Box, e
 	o := e.options()
 	o.Name = r.ID
 	o.Allow, o.Deny = r.Allow, r.Deny
-	if wisbox.IsTemplateID(r.Template) { // with the image that its files were made with
+	if wisbox.IsTemplateID(r.Template) { // with the image of the template's files
 		o.Template, o.Image = r.Template, ""
 	}
 	s, err := e.m.Open(ctx, &o)
@@ -108,17 +141,17 @@ func (e *engine) Create(ctx context.Context, r registry.Record) (registry.Box, e
 	return e.started(ctx, s, r.Env)
 }
 
-// Ready is for a session that nobody used for long.
-func (b box) Ready(ctx context.Context) error { return begin(ctx, b.Session) }
+// Ready makes sure that the session has a container, even after a long idle time.
+func (b common) Ready(ctx context.Context) error { return begin(ctx, b.Session) }
 
-// isPlain reports whether a sandbox is as those that are kept ready, but for its network.
+// isPlain reports whether a sandbox that is kept ready could serve as this one, apart from the network.
 func isPlain(r registry.Record) bool { return !wisbox.IsTemplateID(r.Template) }
 
-// begin makes the session's container: a client that has a sandbox has a running one.
+// begin creates the session's container, so that a client's sandbox always runs.
 func begin(ctx context.Context, s *wisbox.Session) error {
 	res, err := s.Run(ctx, sandbox.Cmd{Argv: []string{"/bin/true"}, Stdout: io.Discard, Stderr: io.Discard})
 	if err == nil && res.ExitCode != 0 {
-		err = tool.Errorf(tool.Unavailable, "the sandbox's image has no /bin/true that runs; take another image")
+		err = tool.Errorf(tool.Unavailable, "the sandbox's image has no working /bin/true; use another image")
 	}
 	return err
 }
@@ -132,7 +165,7 @@ func (e *engine) Open(ctx context.Context, id string) (registry.Box, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx)))
 	}
-	return box{s, e, program.Dir}, nil
+	return box{common{s, program.Dir}, e}, nil
 }
 
 func (e *engine) Remove(ctx context.Context, id string) error {
@@ -152,8 +185,8 @@ func (e *engine) IDs(ctx context.Context) ([]string, error) {
 	return ids, err
 }
 
-// Fork makes a session that begins with the files of this one. No program runs in it
-// before it has its own rules of the network.
+// Fork creates a session that begins with the files of this one. No program runs in it before it
+// has its own network rules.
 func (b box) Fork(ctx context.Context, r registry.Record) (registry.Box, error) {
 	s, err := b.Clone(ctx, &wisbox.CloneOptions{Name: r.ID, Kept: true})
 	if err != nil {
@@ -169,7 +202,7 @@ func (b box) Fork(ctx context.Context, r registry.Record) (registry.Box, error) 
 	return b.engine.started(ctx, s, r.Env)
 }
 
-// kept are the templates of a Manager, which snapshots of sandboxes become.
+// kept stores snapshots of sandboxes as templates of a Manager.
 type kept struct{ m *wisbox.Manager }
 
 var _ e2b.Templates = kept{}
@@ -182,8 +215,8 @@ func (k kept) Create(ctx context.Context, b registry.Box, name, owner string) (w
 	return b.(box).CreateTemplate(ctx, &wisbox.TemplateOptions{Name: name, Owner: owner})
 }
 
-// disk is what those of all owners take. One that can't be read keeps nobody out: the list
-// of its owner's snapshots has the error in the log.
+// disk returns the bytes of the templates of all owners. It leaves out those that it can't read;
+// the list of the owner's snapshots logs the error.
 func (k kept) disk() (sum int64, _ error) {
 	all, _ := k.m.Templates()
 	for _, t := range all {

@@ -12,31 +12,31 @@ import (
 // Key is an API key without its text.
 type Key = apikeys.Key
 
-// Keys are the API keys of a server's directory. A server that runs notices a change.
+// Keys are the API keys of a server's directory. A running server notices a change.
 type Keys struct {
 	dir   string
 	store *apikeys.Store
 }
 
-// KeyOptions of [Keys.Create]; the zero value works.
+// KeyOptions are options of [Keys.Create]; the zero value works.
 type KeyOptions struct {
 	Name string
-	// Expires is how long the key is valid; 0 for ever.
+	// Expires is how long the key is valid; 0 means forever.
 	Expires time.Duration
-	// Sandboxes is how many there may be at once, Creations how many may be made in a
-	// minute; 0 is the server's default.
+	// Sandboxes is the maximum at once, Creations the maximum per minute; 0 means the server's
+	// default.
 	Sandboxes, Creations int
-	// CPUs, Memory and Disk bound what the key's sandboxes may take together, Disk with their
-	// logs and all snapshots; 0 is no bound. Memory and Disk are bytes.
+	// CPUs, Memory and Disk bound the total of the key's sandboxes; Disk includes their logs and
+	// all snapshots. 0 means no limit. Memory and Disk are bytes.
 	CPUs         float64
 	Memory, Disk int64
 	// Metrics lets the key read the server's own metrics.
 	Metrics bool
-	// Replaces is the id of a key whose sandboxes the new one sees.
+	// Replaces is the ID of a key whose sandboxes the new key can use, too.
 	Replaces string
 }
 
-// KeysOf are the keys of a directory, see [Options.Dir].
+// KeysOf returns the keys of a directory, see [Options.Dir].
 func KeysOf(dir string) (*Keys, error) {
 	store, err := apikeys.Open(keysFile(dir))
 	if err != nil {
@@ -45,7 +45,7 @@ func KeysOf(dir string) (*Keys, error) {
 	return &Keys{dir, store}, nil
 }
 
-// Create makes a key and returns its text, which is kept nowhere.
+// Create creates a key and returns its text, which isn't stored anywhere.
 func (k *Keys) Create(ctx context.Context, o KeyOptions) (text string, _ Key, err error) {
 	key := Key{Name: o.Name, Sandboxes: o.Sandboxes, Creations: o.Creations, CPUs: o.CPUs, Memory: o.Memory, Disk: o.Disk, Metrics: o.Metrics}
 	if o.Expires > 0 {
@@ -54,11 +54,11 @@ func (k *Keys) Create(ctx context.Context, o KeyOptions) (text string, _ Key, er
 	return k.store.Create(ctx, key, o.Replaces)
 }
 
-// List are the keys, the oldest first.
+// List returns the keys, the oldest first.
 func (k *Keys) List() ([]Key, error) { return k.store.List() }
 
-// Taken is what the sandboxes of a key's owner may take together, with its snapshots: it
-// is what the key's bounds are compared with.
+// Taken is the total that the sandboxes and snapshots of a key's owner may take. It counts toward
+// the key's bounds.
 type Taken struct {
 	Sandboxes int     `json:"sandboxes"`
 	Snapshots int     `json:"snapshots"`
@@ -67,8 +67,8 @@ type Taken struct {
 	Disk      int64   `json:"disk_bytes"`
 }
 
-// Taken is what the owners of keys have now, by [Key.Owner]; who has nothing is left out.
-// m is a Manager of the state root that the server uses.
+// Taken returns the current totals of the owners of keys, by [Key.Owner], without owners that have
+// nothing. m is a Manager of the server's state root.
 func (k *Keys) Taken(m *wisbox.Manager) (map[string]Taken, error) {
 	records, err := registry.Records(k.dir)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// mcpDoor serves the tools over MCP. Each owner has a server of its own: neither its
-// sessions nor how many there are is another's affair.
+// mcpDoor serves the tools over MCP. Each owner has a separate server, so that its sessions don't
+// count for others.
 type mcpDoor struct {
 	e2b        *e2b.Server
 	registry   *registry.Registry
@@ -33,23 +33,21 @@ type mcpDoor struct {
 	owners map[string]*mcpOwner
 }
 
-// mcpOwner is what one owner's clients reach.
+// mcpOwner is the server for one owner's clients.
 type mcpOwner struct {
 	door    *mcpDoor
 	handler *mcpserver.HTTPHandler
-	places  chan struct{} // one for each request that isn't answered yet, also for streams
+	places  chan struct{} // a token for each unanswered request, including streams
 }
 
 const (
-	// lease is how long a connection's own sandbox outlives a server that was killed. It is
-	// renewed while the connection lasts.
+	// lease is how long a connection's own sandbox outlives a killed server. It is renewed while the connection lasts.
 	lease     = 10 * time.Minute
-	leaseTick = 10 * time.Second // between two looks at whether it needs that
-	// connection is the client, for its server, whose sandboxes are its connections' own.
-	// The others are named by the ID of the sandbox that their path has.
+	leaseTick = 10 * time.Second // the interval of checks
+	// connection is the client's name on servers whose connections have their own sandboxes. Other clients have the ID
+	// of the sandbox in their path.
 	connection = "connection"
-	// maxWaiting is how many requests of an owner may wait for their answers at once: a small
-	// part of those that the server has.
+	// maxWaiting is the maximum of unanswered requests of an owner, a small part of the server's maximum.
 	maxWaiting = maxRequests / 16
 )
 
@@ -60,7 +58,7 @@ func newMCPDoor(m *wisbox.Manager, o wisbox.SessionOptions, log *slog.Logger) (*
 	}
 	return &mcpDoor{
 		set: set, opts: mcpserver.Options{Instructions: wisbox.GuidanceFor(&o, set), Logger: slog.New(quiet{log.Handler()})},
-		session: func(b registry.Box) mcpserver.Session { return b.(box).Session }, owners: map[string]*mcpOwner{},
+		session: func(b registry.Box) mcpserver.Session { return commonOf(b).Session }, owners: map[string]*mcpOwner{},
 	}, nil
 }
 
@@ -70,7 +68,7 @@ func (d *mcpDoor) serve(w http.ResponseWriter, r *http.Request, key apikeys.Key,
 	if err != nil {
 		return err
 	}
-	select { // before any of the body is read
+	select { // before reading the body
 	case o.places <- struct{}{}:
 		defer func() { <-o.places }()
 	default:
@@ -82,15 +80,15 @@ func (d *mcpDoor) serve(w http.ResponseWriter, r *http.Request, key apikeys.Key,
 	}
 	ctx := context.WithValue(context.WithValue(r.Context(), clientKey{}, client), keyKey{}, key)
 	o.handler.ServeHTTP(w, r.WithContext(ctx))
-	if sandbox != nil && sandbox.HasEnded() { // maybe before there was a connection to end
+	if sandbox != nil && sandbox.HasEnded() { // perhaps before its connections could be ended
 		d.ended(sandbox)
 	}
 	return nil
 }
 
-var errManyWaiting = tool.Errorf(tool.Busy, "this key has %d requests over MCP that wait for their answers, which is the maximum; end some, streams too, and try again", maxWaiting)
+var errManyWaiting = tool.Errorf(tool.Busy, "this key has %d unanswered requests over MCP, the maximum; end some, including streams, and try again", maxWaiting)
 
-// What a request's context has.
+// Keys of the values in a request's context.
 type (
 	clientKey struct{}
 	keyKey    struct{}
@@ -98,7 +96,7 @@ type (
 
 var errNoKey = tool.Errorf(tool.Unavailable, "the call's key is unknown; try again")
 
-// owner finds or makes what a key's owner reaches.
+// owner returns the server for a key's owner, which it creates if necessary.
 func (d *mcpDoor) owner(key apikeys.Key) (*mcpOwner, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -122,7 +120,7 @@ func (d *mcpDoor) owner(key apikeys.Key) (*mcpOwner, error) {
 	return o, nil
 }
 
-// ended ends the connections and handles of a sandbox that has ended: none keeps a place.
+// ended ends the connections and handles of a sandbox that has ended, which frees their places.
 func (d *mcpDoor) ended(sandbox *registry.Sandbox) {
 	d.mu.Lock()
 	o := d.owners[sandbox.Record().Owner]
@@ -142,13 +140,13 @@ func (d *mcpDoor) Close() {
 	d.closed = true
 	d.mu.Unlock()
 	var all sync.WaitGroup
-	for _, o := range d.owners { // which nobody adds to any more
+	for _, o := range d.owners { // complete, since the door is closed
 		all.Go(func() { _ = o.handler.Close() })
 	}
 	all.Wait()
 }
 
-// open makes the session of a connection, or takes that of the sandbox that its path names.
+// open returns the session of the sandbox in a connection's path, or creates one if the path has none.
 func (o *mcpOwner) open(ctx context.Context) (mcpserver.Session, error) {
 	client := mcpserver.Owner(ctx)
 	if client == connection {
@@ -161,7 +159,7 @@ func (o *mcpOwner) open(ctx context.Context) (mcpserver.Session, error) {
 	return o.door.enter(ctx, sandbox, func() {})
 }
 
-// create makes a sandbox that lives as long as its connection, within the key's bounds.
+// create creates a sandbox that lives as long as its connection, within the key's bounds.
 func (o *mcpOwner) create(ctx context.Context) (mcpserver.Session, error) {
 	key, ok := ctx.Value(keyKey{}).(apikeys.Key) // of the call that needs it
 	if !ok {
@@ -184,8 +182,8 @@ func (o *mcpOwner) create(ctx context.Context) (mcpserver.Session, error) {
 	return s, err
 }
 
-// keep has a sandbox live on until ctx ends, but not beyond a time. Others may bring its end
-// nearer, and a disk may be full for a while.
+// keep extends the life of a sandbox until ctx ends, at most until most. It tries again after errors: clients may
+// shorten the life, and a disk may be full for a while.
 func keep(ctx context.Context, sandbox *registry.Sandbox, most time.Time) {
 	tick := time.NewTicker(leaseTick)
 	defer tick.Stop()
@@ -204,7 +202,7 @@ func keep(ctx context.Context, sandbox *registry.Sandbox, most time.Time) {
 	}
 }
 
-// enter is the sandbox as the session of a connection; end is called at its close.
+// enter returns the sandbox as the session of a connection, whose Close calls end.
 func (d *mcpDoor) enter(ctx context.Context, sandbox *registry.Sandbox, end func()) (mcpserver.Session, error) {
 	box, err := sandbox.Box(ctx)
 	if err != nil {
@@ -213,7 +211,7 @@ func (d *mcpDoor) enter(ctx context.Context, sandbox *registry.Sandbox, end func
 	return &mcpSession{d.session(box), sandbox, end}, nil
 }
 
-// mcpSession is a sandbox that may end or be paused by others.
+// mcpSession is a sandbox that other clients may end or pause.
 type mcpSession struct {
 	mcpserver.Session
 
@@ -236,13 +234,13 @@ func (s *mcpSession) Call(ctx context.Context, name string, args json.RawMessage
 	return nil, errEnded
 }
 
-// Close leaves the sandbox, or ends it where it is the connection's own.
+// Close leaves the sandbox, or ends it if it is the connection's own.
 func (s *mcpSession) Close(context.Context) error {
 	s.end()
 	return nil
 }
 
-// Unwrap returns the session, for what else it can do.
+// Unwrap returns the session, for its optional capabilities.
 func (s *mcpSession) Unwrap() mcpserver.Session { return s.Session }
 
 // quiet is a log without the IDs of sandboxes.

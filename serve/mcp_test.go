@@ -25,8 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestAConnectionsSandboxOutlivesWhatIsInItsWay: a nearer end that a client set, and a
-// renewal that failed.
+// TestAConnectionsSandboxOutlivesWhatIsInItsWay: an earlier end set by a client, and a failed renewal.
 func TestAConnectionsSandboxOutlivesWhatIsInItsWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -51,7 +50,7 @@ func TestAConnectionsSandboxOutlivesWhatIsInItsWay(t *testing.T) {
 	})
 }
 
-// TestOneOwnersRequestsLeaveRoomForOthers: so many may wait, whatever they wait for.
+// TestOneOwnersRequestsLeaveRoomForOthers: the number of an owner's waiting requests is limited.
 func TestOneOwnersRequestsLeaveRoomForOthers(t *testing.T) {
 	d := &mcpDoor{set: tool.NewSet(), owners: map[string]*mcpOwner{}}
 	post := func(owner string, body io.Reader) error {
@@ -78,8 +77,7 @@ func TestOneOwnersRequestsLeaveRoomForOthers(t *testing.T) {
 	d.Close()
 }
 
-// TestAConnectionsSandboxIsKeptWhileItLasts, but not beyond what the server allows; and not
-// long behind a server that was killed.
+// TestAConnectionsSandboxIsKeptWhileItLasts, at most for the server's maximum, and not long after the server is killed.
 func TestAConnectionsSandboxIsKeptWhileItLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, err := registry.Open(t.Context(), &registry.Options{Engine: &registrytest.Engine{}, Dir: t.TempDir()})

@@ -17,8 +17,8 @@ import (
 	"github.com/wisbox/wisbox/serve/e2b"
 )
 
-// auditFile is the log of the keys' use, in the server's directory: lines of JSON, each
-// with the hash of the one before, at most four files of 8 MiB.
+// auditFile is the log of uses of keys, in the server's directory: JSON lines, each with the hash
+// of the previous line, in at most four files of 8 MiB.
 const auditFile = "audit.jsonl"
 
 // use is a line of that log.
@@ -31,7 +31,7 @@ type use struct {
 	Status  int       `json:"status"`
 }
 
-// observer counts requests, and notes those that had a key.
+// observer counts requests, and logs those with a key.
 type observer struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec

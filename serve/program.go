@@ -15,10 +15,10 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// startTag is what a template's start command is called among a sandbox's programs.
+// startTag is the tag of a template's start command among a sandbox's programs.
 const startTag = "start"
 
-// started is a session as a sandbox, with what its template begins with.
+// started returns a session as a sandbox, after it has run its template's start command.
 func (e *engine) started(ctx context.Context, s *wisbox.Session, env map[string]string) (registry.Box, error) {
 	program, err := e.m.ProgramOf(ctx, s.Options().Image)
 	if err == nil {
@@ -27,11 +27,10 @@ func (e *engine) started(ctx context.Context, s *wisbox.Session, env map[string]
 	if err != nil {
 		return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx)))
 	}
-	return box{s, e, program.Dir}, nil
+	return box{common{s, program.Dir}, e}, nil
 }
 
-// start begins a template's program, and waits until it is ready. said gets what both
-// commands write, if any.
+// start starts a template's program and waits until it is ready. said receives the output of both commands.
 func start(ctx context.Context, s *wisbox.Session, p wisbox.TemplateProgram, env map[string]string, said func(string)) error {
 	id := ""
 	if p.Start != "" {
@@ -56,8 +55,8 @@ func start(ctx context.Context, s *wisbox.Session, p wisbox.TemplateProgram, env
 }
 
 const (
-	readyLook  = 200 * time.Millisecond // between two tries of a ready command
-	shownLines = 50                     // of a start command that failed
+	readyLook  = 200 * time.Millisecond // the interval of ready commands
+	shownLines = 50                     // of a failed start command
 )
 
 func awaitReady(ctx context.Context, s *wisbox.Session, p wisbox.TemplateProgram, env map[string]string, start string) error {
@@ -85,7 +84,7 @@ func awaitReady(ctx context.Context, s *wisbox.Session, p wisbox.TemplateProgram
 	}
 }
 
-// portReady is what clients' waitForPort asks: of a program that wisbox's image lacks.
+// portReady matches the command of the clients' waitForPort. Its program is missing in wisbox's image.
 var portReady = regexp.MustCompile(`^\[ -n "\$\(ss -H?tuln sport = :([0-9]{1,5})\)" \]$`)
 
 func isReady(ctx context.Context, s *wisbox.Session, p wisbox.TemplateProgram, env map[string]string) (bool, error) {
@@ -96,7 +95,7 @@ func isReady(ctx context.Context, s *wisbox.Session, p wisbox.TemplateProgram, e
 		}
 		conn, err := s.Dial(ctx, uint16(port))
 		if err != nil {
-			return false, nil // not yet; where the session is gone the look at its programs says so
+			return false, nil // not yet; if the session is gone, failedStart reports it
 		}
 		return true, conn.Close()
 	}
@@ -106,9 +105,9 @@ func isReady(ctx context.Context, s *wisbox.Session, p wisbox.TemplateProgram, e
 	return err == nil && res.ExitCode == 0, err
 }
 
-var errNotReady = tool.Errorf(tool.Timeout, "the template's ready command did not succeed in time; build the template with one that does, or with a start command that is quicker")
+var errNotReady = tool.Errorf(tool.Timeout, "the template's ready command did not succeed in time; build the template with another one, or with a faster start command")
 
-// failedStart says that the start command has ended with an error.
+// failedStart returns an error if the start command has failed.
 func failedStart(ctx context.Context, s *wisbox.Session, id string) error {
 	all, err := s.Processes(ctx)
 	for _, p := range all {

@@ -12,9 +12,9 @@ import (
 // services are the APIs within a sandbox of [engine].
 var services = map[uint16]func(registry.Box, e2b.Service) http.Handler{
 	e2b.EnvdPort: func(b registry.Box, o e2b.Service) http.Handler {
-		return envd.New(envd.Options{Session: b.(box), Dir: b.(box).dir, Token: o.Token, Pass: o.Pass, Env: o.Env, Done: o.Done, Log: o.Log, Quiet: o.Quiet})
+		return envd.New(envd.Options{Session: commonOf(b), Dir: commonOf(b).dir, Token: o.Token, Pass: o.Pass, Env: o.Env, Done: o.Done, Log: o.Log, Quiet: o.Quiet})
 	},
 	codeinterp.Port: func(b registry.Box, o e2b.Service) http.Handler {
-		return codeinterp.New(codeinterp.Options{Session: b.(box), Token: o.Token, Pass: o.Pass, Env: o.Env, Done: o.Done, Log: o.Log, Quiet: o.Quiet})
+		return codeinterp.New(codeinterp.Options{Session: commonOf(b), Token: o.Token, Pass: o.Pass, Env: o.Env, Done: o.Done, Log: o.Log, Quiet: o.Quiet})
 	},
 }

@@ -13,20 +13,20 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// OutputOptions are what [Shell.Output] writes and where to.
+// OutputOptions are options of [Shell.Output].
 type OutputOptions struct {
 	// Stdout and Stderr get the two streams; nil discards.
 	Stdout, Stderr io.Writer
-	// Tail is the number of the newest lines to begin with: 0 is all that is kept,
-	// negative none.
+	// Tail is the number of the newest lines to begin with: 0 means all that is kept, a
+	// negative number none.
 	Tail int
-	// Follow goes on until the process ends; else what is there now is all.
+	// Follow continues until the process ends, instead of ending with the current output.
 	Follow bool
 }
 
-// Output writes what is kept of a process's output. A slow writer holds up neither the
-// program nor other readers: what it has not taken when it is over 8 MiB behind is
-// dropped. DroppedBytes of the result counts that, and what wasn't kept before.
+// Output writes the kept output of a process. A slow writer delays neither the program nor other
+// readers: if it is more than 8 MiB behind, output is dropped. DroppedBytes of the result counts
+// the dropped bytes, and those that weren't kept before.
 func (s *Shell) Output(ctx context.Context, id string, opts OutputOptions) (*ProcessInfo, error) {
 	ctx, done, err := s.begin(ctx)
 	if err != nil {
@@ -57,12 +57,12 @@ func unreadable(err error) error {
 	return tool.Errorf(tool.Internal, "the process's output can't be read").Because(err)
 }
 
-// followChunk is how much output is passed on at once.
+// followChunk is the number of bytes passed on at once.
 const followChunk = 32 << 10
 
-// reading is how output is passed on.
+// reading describes how output is passed on.
 type reading struct {
-	goOn           bool // to the end of the process; else only what is there now
+	goOn           bool // to the end of the process; otherwise only the current output
 	stdout, stderr io.Writer
 	at             func(int64) // gets the offset after each piece
 }
@@ -113,27 +113,27 @@ func pass(data []byte, s stream, stdout, stderr io.Writer) error {
 	return err
 }
 
-// AttachOptions are what is joined with a process.
+// AttachOptions are options of [Shell.Attach].
 type AttachOptions struct {
-	// Stdin goes to the program, where its input is open; nil sends nothing.
+	// Stdin goes to the program if its input is open; nil sends nothing.
 	Stdin io.Reader
-	// CloseStdin closes the program's input at Stdin's end; else it stays open.
+	// CloseStdin closes the program's input at Stdin's end; otherwise it stays open.
 	CloseStdin bool
 	// Stdout and Stderr get the streams from now on; nil discards.
 	Stdout, Stderr io.Writer
-	// Replay is the number of lines from before to begin with; negative is all that is
-	// kept. Of a process that has ended there are at least the last ten.
+	// Replay is the number of earlier lines to begin with; a negative number means all that is
+	// kept. For a process that has ended, it is at least ten.
 	Replay int
-	// Hold has the program wait where output would be dropped that this reader has not
-	// taken yet: for each piece that long at most. One that is slower than that loses
-	// output, and holds nobody up before it has caught up. 0 never does.
+	// Hold is how long the program waits, for each piece, before it drops output that this
+	// reader has not taken yet. A reader that is slower loses output, and the program doesn't
+	// wait for it again until it has caught up. 0 never waits.
 	Hold time.Duration
 }
 
-// endedReplay is how many lines an ended process shows.
+// endedReplay is the number of lines that an ended process shows.
 const endedReplay = 10
 
-// Attachment joins streams with a process. It is a [sandbox.Process] whose Kill only
+// Attachment connects streams to a process. It is a [sandbox.Process] whose Kill only
 // ends the attachment: the program goes on. Its methods may be called from many
 // goroutines at once.
 type Attachment struct {
@@ -146,12 +146,12 @@ type Attachment struct {
 	err  error
 }
 
-// ErrLeft is what Wait returns when the attachment ended before the process.
+// ErrLeft is the error of Wait when the attachment ended before the process.
 var ErrLeft = tool.Errorf(tool.Closed, "the session ended, or was reset, while the process ran; `wisbox session list` shows the sessions that there are")
 
-// Attach joins streams with a process until it ends, Kill, or Close of the Shell. Many
-// may be attached to one process: each gets all output, and what they send is mixed
-// as it comes. ctx bounds only the start.
+// Attach connects streams to a process until it ends, or until Kill or Close of the Shell. Many
+// clients may be attached to one process: each gets all output, and their input is mixed in the
+// order of its arrival. ctx bounds only the start.
 func (s *Shell) Attach(_ context.Context, id string, opts AttachOptions) (*Attachment, error) {
 	if _, err := s.steered(id); err != nil {
 		return nil, err
@@ -192,8 +192,7 @@ func (s *Shell) Attach(_ context.Context, id string, opts AttachOptions) (*Attac
 	return a, nil
 }
 
-// feed passes input on. Only its proper end closes the program's, not that of whoever
-// sends it.
+// feed passes input on. Only the end of the input closes the program's, not the loss of its sender.
 func (a *Attachment) feed(from io.Reader, closeAtEnd bool) {
 	buf := make([]byte, followChunk)
 	for {
@@ -210,8 +209,8 @@ func (a *Attachment) feed(from io.Reader, closeAtEnd bool) {
 	}
 }
 
-// Wait returns how the process ended, once all its output was passed on, or [ErrLeft].
-// Its notices say what output was dropped, because it was read too slowly.
+// Wait returns the result of the process once all its output was passed on, or [ErrLeft]. The
+// notices report output that was dropped because it was read too slowly.
 func (a *Attachment) Wait(ctx context.Context) (sandbox.Result, error) {
 	select {
 	case <-a.done:
@@ -224,7 +223,7 @@ func (a *Attachment) Wait(ctx context.Context) (sandbox.Result, error) {
 	res := a.p.result
 	if a.lost > 0 {
 		res.Notices = append(slices.Clip(res.Notices),
-			fmt.Sprintf("%d bytes of output are not shown: they came faster than they were read", a.lost))
+			fmt.Sprintf("%d bytes of output were dropped: they came faster than they were read", a.lost))
 	}
 	return res, nil
 }
@@ -238,7 +237,7 @@ func (a *Attachment) Kill() error {
 // Signal implements [sandbox.Process].
 func (a *Attachment) Signal(name string) error { return a.p.signal(context.Background(), name) }
 
-// Resize implements [sandbox.Process]. Of several attachments the last one wins.
+// Resize implements [sandbox.Process]. If there are several attachments, the last call wins.
 func (a *Attachment) Resize(size sandbox.WinSize) error {
 	if !a.p.running() {
 		return nil

@@ -23,7 +23,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// screen is where output goes.
+// screen collects output.
 type screen struct {
 	mu   sync.Mutex
 	seen bytes.Buffer
@@ -46,7 +46,7 @@ func (s *screen) shows(t *testing.T, want string) {
 	require.Eventually(t, func() bool { return strings.Contains(s.String(), want) }, 30*time.Second, time.Millisecond, "%q", want)
 }
 
-// begin starts a script as a process whose input is open.
+// begin starts a script as a process with open input.
 func (b *bench) begin(script string) string {
 	b.t.Helper()
 	info, err := b.shell.Start(b.t.Context(), sandbox.Cmd{Argv: []string{"bash", "-c", script}}, shelltool.StartOptions{Open: true})
@@ -99,7 +99,7 @@ func TestThereIsOneListOfProcesses(t *testing.T) {
 func TestOutputKeepsItsStreamAndItsOrder(t *testing.T) {
 	b := newBench(t)
 	id := b.begin("for i in 1 2 3; do echo out $i; read x; echo err $i >&2; read x; done")
-	for i := range 3 { // each has come before the next is written, in which nobody sees which was first
+	for i := range 3 { // each piece must arrive before the next is written, so that the order is known
 		for _, stream := range []string{"out", "err"} {
 			b.readUntil(id, fmt.Sprintf("%s %d\n", stream, i+1))
 			_, _ = must[shelltool.WriteResult](b, "process_write", fmt.Sprintf(`{"process_id":%q,"data":"\n"}`, id))
@@ -141,7 +141,7 @@ func TestWhoLeavesTakesNothingAlong(t *testing.T) {
 	assert.Equal(t, second.String(), last.String(), "of one that has ended the last lines are shown")
 }
 
-// TestOnlyTheProperEndOfInputClosesIt, and only where it is asked for.
+// TestOnlyTheProperEndOfInputClosesIt, and only with CloseStdin.
 func TestOnlyTheProperEndOfInputClosesIt(t *testing.T) {
 	b := newBench(t)
 	id := b.begin("while read x; do echo got $x; done; echo end")
@@ -178,7 +178,7 @@ func TestTwoAtOneProcessBothSeeAllAndBothAreHeard(t *testing.T) {
 	assert.Equal(t, screens[0].String(), screens[1].String())
 }
 
-// TestMuchInputWaitsForItsReader: more than what waits unread at once.
+// TestMuchInputWaitsForItsReader: more than may wait unread.
 func TestMuchInputWaitsForItsReader(t *testing.T) {
 	b := newBench(t)
 	const size = 5 << 20
@@ -195,7 +195,7 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// stuck takes nothing until it is freed.
+// stuck accepts nothing until it is closed.
 type stuck chan struct{}
 
 func (s stuck) Write(p []byte) (int, error) {
@@ -203,9 +203,8 @@ func (s stuck) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestAGigabyteNobodyReads: a program writes without being held up, by one who reads
-// nothing either; memory stays what it was, readers come and go, and what is dropped
-// is counted.
+// TestAGigabyteNobodyReads: neither missing readers nor one that stops reading slow the program
+// down; memory stays bounded, readers come and go, and dropped output is counted.
 func TestAGigabyteNobodyReads(t *testing.T) {
 	b := newBench(t)
 	const size, kept, most = 1 << 30, 8 << 20, 48 << 20
@@ -226,7 +225,7 @@ func TestAGigabyteNobodyReads(t *testing.T) {
 	close(late)
 	res := b.result(slow)
 	require.Len(t, res.Notices, 1)
-	assert.Contains(t, res.Notices[0], "bytes of output are not shown")
+	assert.Contains(t, res.Notices[0], "bytes of output were dropped")
 	out, errs, info := b.logs(id, shelltool.OutputOptions{})
 	assert.Equal(t, "last\n", errs)
 	assert.Len(t, out, kept-len(errs))
@@ -240,7 +239,7 @@ func heap() uint64 {
 	return m.HeapInuse
 }
 
-// TestAReaderKeepsWhatOthersForget: of those that ended only the last are listed.
+// TestAReaderKeepsWhatOthersForget: only the last ended processes are listed.
 func TestAReaderKeepsWhatOthersForget(t *testing.T) {
 	b := newBench(t)
 	id := b.begin("head -c 1000000 /dev/zero")
@@ -298,7 +297,7 @@ func TestTheEndOfEachProcessIsToldOnce(t *testing.T) {
 	assert.Equal(t, map[string]int{"bash -c exit 3 exited": 1, "true exited": 1, "sleep 600 signaled": 1, "bash -c exited": 1}, told)
 }
 
-// asked remembers what it is to run, and runs nothing.
+// asked records the command and runs nothing.
 type asked struct{ cmd sandbox.Cmd }
 
 func (a *asked) Run(context.Context, sandbox.Cmd) (sandbox.Result, error) {
@@ -310,7 +309,7 @@ func (a *asked) Start(_ context.Context, cmd sandbox.Cmd) (sandbox.Process, erro
 	return numbered{}, nil
 }
 
-// numbered is an ended process that knows its number.
+// numbered is an ended process with a process number.
 type numbered struct{ sandbox.Process }
 
 func (numbered) PID() int { return 4711 }
@@ -321,8 +320,8 @@ func (numbered) Wait(context.Context) (sandbox.Result, error) {
 
 func (numbered) Kill() error { return nil }
 
-// TestWhatASandboxCanIsAskedOfIt: a directory outside of the workspace, and the
-// process number.
+// TestWhatASandboxCanIsAskedOfIt covers directories outside of the workspace, and the process
+// number.
 func TestWhatASandboxCanIsAskedOfIt(t *testing.T) {
 	a := &asked{}
 	b := newBench(t, func(o *shelltool.Options) { o.Runner = func(context.Context) (sandbox.Runner, error) { return a, nil } })
@@ -337,7 +336,7 @@ func TestWhatASandboxCanIsAskedOfIt(t *testing.T) {
 	assert.Empty(t, rest, "its input is at its end")
 }
 
-// slowly reads a piece whenever it is let.
+// slowly reads one piece each time it is allowed to.
 type slowly struct {
 	next chan struct{}
 	got  atomic.Int64
@@ -384,7 +383,7 @@ func TestAReaderThatTakesNothingIsNotWaitedForLong(t *testing.T) {
 	close(r.next)
 	res := b.result(a)
 	require.Len(t, res.Notices, 1)
-	assert.Contains(t, res.Notices[0], "are not shown")
+	assert.Contains(t, res.Notices[0], "were dropped")
 	assert.Equal(t, tool.Conflict, tool.KindOf(b.shell.Input(t.Context(), id, []byte("x"), false)))
 }
 

@@ -22,7 +22,7 @@ const (
 	maxEnvValue    = 512 // characters
 )
 
-// Command says what to run. Exactly one of Commands and Script is needed.
+// Command is the program or script to run. Exactly one of Commands and Script is required.
 type Command struct {
 	Commands []string          `json:"commands,omitempty" hint:"one program and its arguments, an item each, as [\"ls\", \"-l\"]; a command line with blanks, pipes or redirections goes into script" jsonschema:"one program and its arguments, run without a shell; at most 4096 characters together, in ASCII unless the session has the option paths=any"`
 	Script   string            `json:"script,omitempty" alias:"command" jsonschema:"a script for bash -c (sh -c where the image has no bash), at most 32 KiB; use it instead of commands where a shell is wanted"`
@@ -31,8 +31,8 @@ type Command struct {
 	Stdin    string            `json:"stdin,omitempty" jsonschema:"text for the program's standard input, at most 48000 characters"`
 }
 
-// command checks c and makes the sandbox's command of it, with the argv to show.
-// A script is not repeated there: its caller has it.
+// command checks c and returns the sandbox's command for it, and the argv to show, which doesn't
+// repeat a script.
 func (s *Shell) command(ctx context.Context, c Command) (cmd sandbox.Cmd, shown []string, err error) {
 	if err := c.check(s.opts.Paths == vfs.Any, s.opts.MaxText); err != nil {
 		return cmd, nil, err
@@ -53,7 +53,7 @@ func (s *Shell) command(ctx context.Context, c Command) (cmd sandbox.Cmd, shown 
 func (c Command) check(unicode bool, maxText int) error {
 	switch {
 	case len(c.Commands) > 0 && c.Script != "":
-		return invalid("script", "commands and script are both given; give one of the two")
+		return invalid("script", "commands and script are both given; give only one")
 	case c.Script != "":
 		if err := checkScript(c.Script); err != nil {
 			return err
@@ -77,7 +77,7 @@ func checkArgv(argv []string, unicode bool) error {
 		return invalid("commands", "the first of commands is empty; it names the program")
 	}
 	if len(argv) > maxArgs {
-		return invalid("commands", "commands has %d entries; at most %d are taken", len(argv), maxArgs)
+		return invalid("commands", "commands has %d entries; the maximum is %d", len(argv), maxArgs)
 	}
 	total := 0
 	for _, arg := range argv {
@@ -88,10 +88,10 @@ func checkArgv(argv []string, unicode bool) error {
 			return invalid("commands", "commands takes ASCII only; use script, stdin or a file for other text")
 		}
 		if !utf8.ValidString(arg) {
-			return invalid("commands", "an entry of commands is not UTF-8")
+			return invalid("commands", "an entry of commands is not UTF-8; use script, stdin or a file for other bytes")
 		}
 		if strings.ContainsRune(arg, 0) {
-			return invalid("commands", "an entry of commands holds a NUL character")
+			return invalid("commands", "an entry of commands has a NUL character; remove it")
 		}
 	}
 	return nil
@@ -100,18 +100,18 @@ func checkArgv(argv []string, unicode bool) error {
 func checkScript(script string) error {
 	switch {
 	case len(script) > maxScriptBytes:
-		return invalid("script", "script has %d bytes; at most %d are taken: write it to a file and run that", len(script), maxScriptBytes)
+		return invalid("script", "script has %d bytes; the maximum is %d: write it to a file and run that", len(script), maxScriptBytes)
 	case strings.ContainsRune(script, 0):
-		return invalid("script", "script holds a NUL character")
+		return invalid("script", "script has a NUL character; remove it")
 	case !utf8.ValidString(script):
-		return invalid("script", "script is not UTF-8")
+		return invalid("script", "script is not UTF-8; write it to a file with encoding base64, and run that")
 	}
 	return nil
 }
 
 func checkEnv(env map[string]string) error {
 	if len(env) > maxEnv {
-		return invalid("env", "env has %d entries; at most %d are taken", len(env), maxEnv)
+		return invalid("env", "env has %d entries; the maximum is %d", len(env), maxEnv)
 	}
 	for _, key := range slices.Sorted(maps.Keys(env)) {
 		if err := checkVariable(key, env[key]); err != nil {
@@ -124,25 +124,25 @@ func checkEnv(env map[string]string) error {
 func checkVariable(key, value string) error {
 	switch {
 	case key == "":
-		return invalid("env", "a name in env is empty")
+		return invalid("env", "env has an empty name; give it a name, or remove it")
 	case utf8.RuneCountInString(key) > maxEnvKey:
-		return invalid("env", "a name in env has more than %d characters", maxEnvKey)
+		return invalid("env", "env has a name that is too long; the maximum is %d characters", maxEnvKey)
 	case !utf8.ValidString(key), strings.ContainsFunc(key, func(r rune) bool { return r == '=' || r < ' ' || r == 0x7f }):
-		return invalid("env", "the name %q in env holds '=' or a control character", key)
+		return invalid("env", "the name %q in env has '=' or a control character; use another name", key)
 	case utf8.RuneCountInString(value) > maxEnvValue:
-		return invalid("env", "the value of %q in env has more than %d characters", key, maxEnvValue)
+		return invalid("env", "the value of %q in env is too long; the maximum is %d characters", key, maxEnvValue)
 	case !utf8.ValidString(value), strings.ContainsRune(value, 0):
-		return invalid("env", "the value of %q in env holds a NUL character or is not UTF-8", key)
+		return invalid("env", "the value of %q in env has a NUL character or is not UTF-8; use a file for it", key)
 	}
 	return nil
 }
 
 func checkText(field, text string, most int) error {
 	if n := utf8.RuneCountInString(text); n > most {
-		return tool.Errorf(tool.TooLarge, "%s has %d characters; at most %d are taken: write a file instead", field, n, most).In(field)
+		return tool.Errorf(tool.TooLarge, "%s has %d characters; the maximum is %d: write a file instead", field, n, most).In(field)
 	}
 	if !utf8.ValidString(text) {
-		return invalid(field, "%s is not UTF-8", field)
+		return invalid(field, "%s is not UTF-8; use a file for other bytes", field)
 	}
 	return nil
 }
@@ -151,13 +151,13 @@ func invalid(field, format string, args ...any) error {
 	return tool.Errorf(tool.Invalid, format, args...).In(field)
 }
 
-// Bounds of how a result names the program that ran: its caller knows the whole.
+// Bounds of the command in a result, since its caller knows the whole.
 const (
 	maxShownArgs = 16
 	maxShownArg  = 64 // bytes
 )
 
-// brief is argv with long arguments cut.
+// brief returns argv with long arguments cut.
 func brief(argv []string) []string {
 	shown := make([]string, 0, maxShownArgs)
 	for i, arg := range argv {

@@ -54,7 +54,7 @@ func TestAResultIsSmallWhenThereIsLittleToSay(t *testing.T) {
 	}
 }
 
-// deaf is a runner that no program may reach.
+// deaf is a runner that must not be called.
 type deaf struct{ t *testing.T }
 
 func (d deaf) Run(_ context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {

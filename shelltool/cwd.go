@@ -11,13 +11,13 @@ import (
 	"github.com/wisbox/wisbox/vfs"
 )
 
-// Files looks at the workspace without ever leaving it; *vfs.FS does.
+// Files stats files of the workspace without ever leaving it; *vfs.FS implements it.
 type Files interface {
 	// Stat follows links that stay inside.
 	Stat(ctx context.Context, path string) (vfs.Info, error)
 }
 
-// dir checks the directory of a call and gives it relative to the workspace.
+// dir checks the directory of a call and returns it relative to the workspace.
 func (s *Shell) dir(ctx context.Context, cwd string) (string, error) {
 	if cwd == "" {
 		return "", nil
@@ -34,12 +34,12 @@ func (s *Shell) dir(ctx context.Context, cwd string) (string, error) {
 		return "", inCwd(err)
 	}
 	if info.Kind != vfs.Directory {
-		return "", tool.Errorf(tool.NotDir, "cwd is not a directory").In("cwd")
+		return "", tool.Errorf(tool.NotDir, "cwd is not a directory; give a directory of the workspace, or leave it out").In("cwd")
 	}
 	return dir, nil
 }
 
-// inCwd names the field in an error of the workspace.
+// inCwd sets the field of an error about the workspace.
 func inCwd(err error) error {
 	if e := (*tool.Error)(nil); errors.As(err, &e) {
 		named := *e
@@ -48,8 +48,7 @@ func inCwd(err error) error {
 	return err
 }
 
-// workspacePath is where a program sees a directory of the workspace; an absolute one
-// is where it is.
+// workspacePath returns a directory's path for programs. It doesn't change an absolute path.
 func workspacePath(dir string) string {
 	if path.IsAbs(dir) {
 		return dir

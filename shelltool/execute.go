@@ -28,30 +28,30 @@ const (
 // ExecuteParams are the parameters of shell_execute.
 type ExecuteParams struct {
 	Command
-	// Timeout in seconds; nil is 30. It is brought into 1 to 120, which the
-	// notices of the result tell; not a number is invalid.
-	Timeout *float64 `json:"timeout,omitempty" default:"30" jsonschema:"seconds until the program is ended, 1 to 120; brought into that range"`
-	// CaptureOutput false throws both streams away; nil is true.
+	// Timeout in seconds; nil means 30. It is clamped to 1 to 120, which the notices of the
+	// result report; NaN is invalid.
+	Timeout *float64 `json:"timeout,omitempty" default:"30" jsonschema:"seconds until the program is ended, 1 to 120; clamped to that range"`
+	// CaptureOutput false discards both streams; nil means true.
 	CaptureOutput *bool `json:"capture_output,omitempty" default:"true" jsonschema:"false throws the output away, only its size is reported"`
 }
 
 // ExecuteResult is the result of shell_execute.
 type ExecuteResult struct {
-	Command       []string       `json:"command" jsonschema:"the program and its arguments, long ones cut; of a script only how it was run"`
+	Command       []string       `json:"command" jsonschema:"the program and its arguments, long ones cut; for a script, only the shell"`
 	Cwd           string         `json:"cwd"`
 	ExitCode      int            `json:"exit_code" jsonschema:"124 for a timeout, 128+n for signal n, -1 when the sandbox was lost or the program still runs"`
 	Status        sandbox.Status `json:"status" jsonschema:"exited, signaled, timed_out, oom_killed, pids_limit, disk_limit, cancelled or sandbox_lost; running where the caller asked to poll"`
 	Signal        string         `json:"signal,omitempty"`
 	Stdout        string         `json:"stdout"`
 	Stderr        string         `json:"stderr"`
-	StdoutDropped int64          `json:"stdout_dropped" jsonschema:"bytes that stdout lacks"`
-	StderrDropped int64          `json:"stderr_dropped" jsonschema:"bytes that stderr lacks"`
+	StdoutDropped int64          `json:"stdout_dropped" jsonschema:"bytes missing from stdout"`
+	StderrDropped int64          `json:"stderr_dropped" jsonschema:"bytes missing from stderr"`
 	TimedOut      bool           `json:"timed_out"`
 	DurationMS    int64          `json:"duration_ms"`
 	CPUMS         int64          `json:"cpu_ms,omitempty" jsonschema:"processor time of the program and the children that it waited for"`
-	MaxRSSBytes   int64          `json:"max_rss_bytes,omitempty" jsonschema:"the most memory that one of them held"`
+	MaxRSSBytes   int64          `json:"max_rss_bytes,omitempty" jsonschema:"the largest memory of one of them"`
 	OutputID      string         `json:"output_id,omitempty" jsonschema:"for read_output, when a stream was cut"`
-	ProcessID     string         `json:"process_id,omitempty" jsonschema:"of a program that still runs, for process_read, which has its output from the beginning"`
+	ProcessID     string         `json:"process_id,omitempty" jsonschema:"of a program that still runs; process_read has its output from the beginning"`
 	Shared        bool           `json:"shared,omitempty" jsonschema:"other programs ran in the sandbox meanwhile"`
 	Notices       []string       `json:"notices,omitempty"`
 	NetworkDenied []string       `json:"network_denied,omitempty" jsonschema:"connections that the session's rules refused meanwhile, and how your user allows them"`
@@ -63,18 +63,18 @@ func (r ExecuteResult) WithDenied(denied []string) (value any, text string) {
 	return r, r.Text()
 }
 
-// Failed marks what a caller should notice: any end but an exit.
+// Failed reports whether the program ended in any other way than an exit.
 func (r ExecuteResult) Failed() bool {
 	return r.Status != sandbox.StatusExited && r.Status != stateRunning
 }
 
-// Verdict reports to the audit log how the program ended.
+// Verdict returns the status for the audit log.
 func (r ExecuteResult) Verdict() string { return string(r.Status) }
 
-// Execute runs one program to its end. What the program did is the result; an
-// error means that it didn't run. When ctx ends the program is killed and the
-// status is cancelled. A caller that asked by [tool.WithPolling] gets, when the
-// time is over, the id of a process that goes on, within its timeout.
+// Execute runs one program to its end. A failed program is a result; an
+// error means that it didn't run. If ctx ends, the program is killed and the
+// status is cancelled. With [tool.WithPolling], the result after that time is the id of a process,
+// which goes on within its timeout.
 func (s *Shell) Execute(ctx context.Context, p ExecuteParams) (*ExecuteResult, error) {
 	timeout, notices, err := s.timeout(p.Timeout)
 	if err != nil {
@@ -113,14 +113,14 @@ func (s *Shell) Execute(ctx context.Context, p ExecuteParams) (*ExecuteResult, e
 	r := &ExecuteResult{Command: shown, Cwd: workspacePath(cmd.Dir), Notices: append(notices, res.Notices...), Shared: res.Shared}
 	r.tell(res)
 	if c := p.Commands; len(c) == 1 && strings.ContainsAny(c[0], " |;&<>$\t") && res.ExitCode == sandbox.ExitNotFound {
-		r.Notices = append(r.Notices, "commands has one item, which was taken for the name of a program; give each argument an item of its own, or the whole line as script")
+		r.Notices = append(r.Notices, "commands has one item, which was taken as the name of a program; give each argument as a separate item, or the whole line as script")
 	}
 	record.finish(res, r)
 	return r, nil
 }
 
-// runFor runs a program to its end, or until its caller would rather poll: then
-// there is a process instead of a result.
+// runFor runs a program to its end, or until its caller would rather poll, in which case it returns
+// a process instead of a result.
 func (s *Shell) runFor(ctx context.Context, cmd sandbox.Cmd, shown []string, stdin string) (sandbox.Result, *process, error) {
 	if after := tool.Polling(ctx); after > 0 {
 		return s.runUntil(ctx, cmd, shown, stdin, after)
@@ -143,7 +143,7 @@ func (r *ExecuteResult) tell(res sandbox.Result) {
 	r.CPUMS, r.MaxRSSBytes = (res.Usage.User + res.Usage.System).Milliseconds(), res.Usage.MaxRSS
 }
 
-// timeout brings seconds into the range and says so.
+// timeout clamps seconds to the range, and returns a notice if it changed them.
 func (s *Shell) timeout(seconds *float64) (time.Duration, []string, error) {
 	if seconds == nil {
 		return min(defaultTimeout, s.opts.MaxTimeout), nil, nil
@@ -151,15 +151,15 @@ func (s *Shell) timeout(seconds *float64) (time.Duration, []string, error) {
 	return clamp("timeout", *seconds, minTimeout, s.opts.MaxTimeout)
 }
 
-// clamp brings a time in seconds into a range. Infinities count as very long.
+// clamp clamps a time in seconds to a range. Infinities count as very long.
 func clamp(field string, seconds float64, least, most time.Duration) (time.Duration, []string, error) {
 	switch {
 	case math.IsNaN(seconds):
 		return 0, nil, invalid(field, "%s is not a number; give seconds from %v to %v", field, least.Seconds(), most.Seconds())
 	case seconds < least.Seconds():
-		return least, []string{fmt.Sprintf("%s was raised to %v s, the least that is possible", field, least.Seconds())}, nil
+		return least, []string{fmt.Sprintf("%s was raised to %v s, the minimum", field, least.Seconds())}, nil
 	case seconds > most.Seconds():
-		return most, []string{fmt.Sprintf("%s was lowered to %v s, the most that is allowed", field, most.Seconds())}, nil
+		return most, []string{fmt.Sprintf("%s was lowered to %v s, the maximum", field, most.Seconds())}, nil
 	}
 	return time.Duration(seconds * float64(time.Second)), nil, nil
 }

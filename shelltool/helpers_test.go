@@ -70,7 +70,7 @@ func (b *bench) files(dir string) *vfs.FS {
 	return files
 }
 
-// flood is a runner whose programs write so many bytes to stdout and end.
+// flood is a runner whose programs write that many bytes to stdout and end.
 type flood int
 
 func (n flood) Run(_ context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
@@ -87,7 +87,7 @@ func (b *bench) call(name, args string) (*tool.Result, error) {
 	return b.tools.Call(context.Background(), name, json.RawMessage(args))
 }
 
-// must calls a tool that has to answer and gives its value.
+// must calls a tool that has to succeed and returns its value.
 func must[R any](b *bench, name, args string) (R, *tool.Result) {
 	b.t.Helper()
 	res, err := b.call(name, args)
@@ -124,7 +124,7 @@ func (b *bench) start(args string) string {
 	return info.ProcessID
 }
 
-// readUntil reads a process until its output holds text or it has ended.
+// readUntil reads a process's output until it contains text or the process has ended.
 func (b *bench) readUntil(id, text string) (string, shelltool.ReadResult) {
 	b.t.Helper()
 	var all strings.Builder
@@ -142,7 +142,7 @@ func (b *bench) readUntil(id, text string) (string, shelltool.ReadResult) {
 	}
 }
 
-// noFiles is a workspace without anything.
+// noFiles is an empty workspace.
 type noFiles struct{}
 
 func (noFiles) Stat(context.Context, string) (vfs.Info, error) {

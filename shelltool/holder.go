@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// holder is a reader that the program waits for, see [AttachOptions.Hold].
+// holder is a reader for which the program waits, see [AttachOptions.Hold].
 type holder struct {
 	at       int64 // the first byte that it has not taken
 	patience time.Duration
-	moved    chan struct{} // closed when at changes, or it leaves; nil without one who waits
+	moved    chan struct{} // closed when at changes or the reader leaves; nil if nobody waits
 	tooSlow  bool          // until it has caught up
 }
 
-// hold adds a reader; at is to be called with where it is, leave at its end.
+// hold adds a reader. The caller calls at with each new offset, and leave at the end.
 func (p *process) hold(from int64, patience time.Duration) (at func(int64), leave func()) {
 	h := &holder{at: from, patience: patience}
 	p.mu.Lock()
@@ -37,7 +37,7 @@ func (p *process) hold(from int64, patience time.Duration) (at func(int64), leav
 	}
 }
 
-// arrived takes away the place that was kept for the first reader.
+// arrived removes the place that was kept for the first reader.
 func (p *process) arrived() {
 	p.mu.Lock()
 	leave := p.awaited
@@ -55,7 +55,7 @@ func (h *holder) wake() {
 	}
 }
 
-// awaitHolders waits until n more bytes push out nothing that a holder still needs.
+// awaitHolders waits until n more bytes don't push out bytes that a holder still needs.
 func (p *process) awaitHolders(n int64) {
 	var over context.Context
 	for {
@@ -79,7 +79,7 @@ func (p *process) awaitHolders(n int64) {
 	}
 }
 
-// behind is a holder that has not taken all before an offset.
+// behind returns a holder that has not read up to an offset.
 func (p *process) behind(offset int64) (*holder, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

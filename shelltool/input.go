@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// maxUnread is how many bytes of input wait for a program that doesn't read.
+// maxUnread is the maximum of input bytes that wait for a program that doesn't read.
 const maxUnread = 1 << 20
 
-// input is a program's stdin that never makes its writer wait.
+// input is a program's stdin. Its writer never has to wait.
 type input struct {
 	mu      sync.Mutex
 	ready   sync.Cond
@@ -39,8 +39,8 @@ func (in *input) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// add appends data and, with eof, closes the input. It says whether it could:
-// open is false after the end, room is false when too much waits already.
+// add appends data and, if eof is set, closes the input. open is false if the input was closed
+// before, room is false if too much input waits already.
 func (in *input) add(data string, eof bool) (open, room bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -56,8 +56,7 @@ func (in *input) add(data string, eof bool) (open, room bool) {
 	return true, true
 }
 
-// put appends data and waits for room first. It reports whether it could: not after
-// the input's end, nor ctx's.
+// put waits for room and appends data. It returns false after the end of the input or of ctx.
 func (in *input) put(ctx context.Context, data []byte) bool {
 	stop := context.AfterFunc(ctx, func() {
 		in.mu.Lock()
@@ -84,7 +83,7 @@ func (in *input) open() bool {
 	return !in.closed
 }
 
-// close ends the input and forgets what nobody has read.
+// close ends the input and drops unread bytes.
 func (in *input) close() {
 	in.mu.Lock()
 	defer in.mu.Unlock()

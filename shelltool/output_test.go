@@ -166,5 +166,5 @@ func TestAPlaceThatIsGoneCostsOnlyTheRest(t *testing.T) {
 	r, res := b.script("seq 1 100000")
 	assert.Regexp(t, `99999\n100000\n$`, r.Stdout)
 	assert.Empty(t, r.OutputID)
-	assert.Contains(t, res.Text, "could not be kept")
+	assert.Contains(t, res.Text, "could not be stored")
 }

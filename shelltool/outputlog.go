@@ -8,7 +8,7 @@ import (
 	"github.com/wisbox/wisbox/internal/capture"
 )
 
-// stream is one of a program's two.
+// stream is one of a program's two output streams.
 type stream bool
 
 const (
@@ -16,29 +16,29 @@ const (
 	stderrStream stream = true
 )
 
-// outputLog is what is kept of a process's output: the newest bytes, both streams in
-// the order in which they came, and which stream each is of.
+// outputLog keeps the newest output of a process: the bytes of both streams, in the order of their
+// arrival, and the stream of each.
 type outputLog struct {
 	ring *capture.Ring
 	size int64 // bytes that it keeps
 
 	mu    sync.Mutex
-	marks []mark // in order; what is before the first is of stdout
+	marks []mark // in order; bytes before the first belong to stdout
 }
 
-// mark is where the other stream goes on.
+// mark is an offset at which the other stream continues.
 type mark struct {
 	at     int64
 	stream stream
 }
 
-// maxMarks bounds what the order of the streams takes of memory, 16 bytes each. Of
-// output from before half as many changes all may be shown as stdout.
+// maxMarks bounds the memory for the order of the streams: each mark takes 16 bytes. Output older
+// than half as many marks may all be shown as stdout.
 const maxMarks = 1 << 16
 
-// newOutputLog begins at an offset: what was before is not kept.
+// newOutputLog returns a log that begins at an offset, without earlier output.
 func newOutputLog(file capture.RingFile, size, at int64) *outputLog {
-	return &outputLog{ring: capture.NewRingAt(file, size, at), size: size}
+	return &outputLog{ring: capture.NewRing(file, size, at), size: size}
 }
 
 func (l *outputLog) bounds() (start, end int64) { return l.ring.Bounds() }
@@ -59,7 +59,7 @@ func (l *outputLog) write(s stream, b []byte) {
 func (l *outputLog) mark(s stream) {
 	start, end := l.ring.Bounds()
 	if len(l.marks) >= maxMarks {
-		gone := max(l.before(start)-1, maxMarks/2) // the last one before start says what is there
+		gone := max(l.before(start)-1, maxMarks/2) // the last one before start gives the stream at start
 		l.marks = append([]mark(nil), l.marks[gone:]...)
 	}
 	l.marks = append(l.marks, mark{end, s})
@@ -70,8 +70,8 @@ func (l *outputLog) before(offset int64) int {
 	return sort.Search(len(l.marks), func(i int) bool { return l.marks[i].at > offset })
 }
 
-// next gives up to limit bytes of one stream from an offset on, or from the first
-// offset that is still there, and where they begin.
+// next returns at most limit bytes of one stream, from an offset or from the first offset that is
+// still kept, and the offset where they begin.
 func (l *outputLog) next(offset int64, limit int) (data []byte, from int64, s stream, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,10 +86,10 @@ func (l *outputLog) next(offset int64, limit int) (data []byte, from int64, s st
 	return data, from, s, err
 }
 
-// tailChunk is how much is read at once to look for lines.
+// tailChunk is the number of bytes read at once to find lines.
 const tailChunk = 64 << 10
 
-// tail is the offset where the last lines begin.
+// tail returns the offset of the last lines.
 func (l *outputLog) tail(lines int) (int64, error) {
 	start, end := l.bounds()
 	for at := end; at > start && lines > 0; {

@@ -11,8 +11,8 @@ import (
 	"github.com/wisbox/wisbox/internal/capture"
 )
 
-// TestALogGivesWhatCameLast is that of any writes what is kept comes back, each byte
-// of its stream and in its order, and that a number of lines is that many.
+// TestALogGivesWhatCameLast: for any writes, the log returns the kept bytes, each with its stream
+// and in order, and as many lines as requested.
 func TestALogGivesWhatCameLast(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.Int64Range(1, 40).Draw(t, "size")
@@ -55,7 +55,7 @@ func TestALogGivesWhatCameLast(t *testing.T) {
 	})
 }
 
-// TestTheOrderOfTheStreamsIsBounded: streams that take turns byte by byte.
+// TestTheOrderOfTheStreamsIsBounded: streams that alternate byte by byte.
 func TestTheOrderOfTheStreamsIsBounded(t *testing.T) {
 	const size = 1 << 20
 	l := newOutputLog(capture.Memory(size), size, 0)

@@ -15,7 +15,7 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// What the store keeps at most: the newest outputs, within both bounds.
+// Bounds of the store: it keeps the newest outputs within both.
 const (
 	maxOutputs     = 64
 	maxOutputBytes = 256 << 20
@@ -28,18 +28,18 @@ const (
 
 var outputID = regexp.MustCompile(`^[0-9a-z]{26}$`)
 
-// newID is a name that sorts by time.
+// newID returns a name that sorts by time.
 func newID() string { return strings.ToLower(ulid.Make().String()) }
 
-// outputs is the directory of what results had no room for: of each call the
-// files ID.stdout and ID.stderr, and ID.json, which comes last and makes it valid.
+// outputs is the directory of outputs that were cut in results. Each call has the files ID.stdout
+// and ID.stderr, and ID.json, which is written last and makes the output valid.
 type outputs struct {
 	root *os.Root // nil keeps nothing
 
 	pruning sync.Mutex
 }
 
-// outputInfo is what ID.json holds: all bytes that each stream had.
+// outputInfo is the content of ID.json: the total bytes of each stream.
 type outputInfo struct {
 	Stdout int64 `json:"stdout_bytes"`
 	Stderr int64 `json:"stderr_bytes"`
@@ -77,7 +77,7 @@ func (o *outputs) remove(id string) {
 	}
 }
 
-// prune removes the oldest outputs until both bounds hold. The newest stays.
+// prune removes the oldest outputs, but never the newest, until both bounds hold.
 func (o *outputs) prune() {
 	o.pruning.Lock()
 	defer o.pruning.Unlock()
@@ -103,7 +103,7 @@ func (o *outputs) sizes() map[string]int64 {
 	return sizes
 }
 
-// info reports whether there is an output of that name, and its sizes.
+// info returns the sizes of an output, and whether it exists.
 func (o *outputs) info(id string) (outputInfo, bool) {
 	var info outputInfo
 	if o.root == nil || !outputID.MatchString(id) {
@@ -113,8 +113,8 @@ func (o *outputs) info(id string) (outputInfo, bool) {
 	return info, err == nil && json.Unmarshal(raw, &info) == nil
 }
 
-// read gives up to limit bytes of a stream, and how many of it are kept. A
-// stream without a file is empty.
+// read returns at most limit bytes of a stream, and the number of its kept bytes. A stream without
+// a file is empty.
 func (o *outputs) read(id, stream string, offset int64, limit int) (data []byte, kept int64, err error) {
 	f, err := o.root.Open(id + "." + stream)
 	if os.IsNotExist(err) {

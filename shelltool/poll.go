@@ -9,9 +9,9 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// runUntil runs a program that can become a process: its output goes to a
-// process's log beside the call's own record. When the time is over it is one,
-// unless as many run as may: then the call goes on to wait.
+// runUntil runs a program that can become a process: its output goes to a process's log and to the
+// call's own record. After the time it becomes a process, unless the maximum of processes runs: then
+// the call keeps waiting.
 func (s *Shell) runUntil(ctx context.Context, cmd sandbox.Cmd, shown []string, stdin string, after time.Duration) (sandbox.Result, *process, error) {
 	p := newProcess(shown, cmd, stdin)
 	_, _ = p.stdin.add("", true)
@@ -20,7 +20,7 @@ func (s *Shell) runUntil(ctx context.Context, cmd sandbox.Cmd, shown []string, s
 	if captured {
 		cmd.Stdout, cmd.Stderr = out, errs
 	}
-	cmd.Capture = nil // a process keeps its newest output, which a cut at the source has last
+	cmd.Capture = nil // a process keeps its newest output, which a cut at the source would delay
 	if err := s.startIn(ctx, p, cmd, captured); err != nil {
 		p.discard()
 		return sandbox.Result{}, nil, err
@@ -46,7 +46,7 @@ func (s *Shell) runUntil(ctx context.Context, cmd sandbox.Cmd, shown []string, s
 	return res, nil, nil
 }
 
-// handedOver is the result of a call whose program goes on as a process.
+// handedOver returns the result of a call whose program goes on as a process.
 func (p *process) handedOver(notices []string) *ExecuteResult {
 	return &ExecuteResult{
 		Command: p.command, Cwd: p.cwd, ExitCode: -1, Status: stateRunning, ProcessID: p.id,
@@ -54,10 +54,10 @@ func (p *process) handedOver(notices []string) *ExecuteResult {
 	}
 }
 
-// loose is a writer that can be taken away from under those who write to it.
+// loose is a writer whose destination can be removed while it is in use.
 type loose struct {
 	mu sync.Mutex
-	w  io.Writer // nil throws away
+	w  io.Writer // nil discards
 }
 
 func (l *loose) Write(b []byte) (int, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// poll runs shell_execute for a caller who would poll after that time.
+// poll runs shell_execute for a caller who prefers to poll after that time.
 func (b *bench) poll(ctx context.Context, after time.Duration, args string) shelltool.ExecuteResult {
 	b.t.Helper()
 	res, err := b.tools.Call(tool.WithPolling(ctx, after), "shell_execute", json.RawMessage(args))
@@ -29,7 +29,7 @@ func TestAProgramThatEndsInTimeIsAnsweredAsEver(t *testing.T) {
 	} {
 		want, _ := must[shelltool.ExecuteResult](b, "shell_execute", args)
 		got := b.poll(t.Context(), time.Minute, args)
-		for _, r := range []*shelltool.ExecuteResult{&want, &got} { // what no two runs have in common
+		for _, r := range []*shelltool.ExecuteResult{&want, &got} { // fields that differ between runs
 			r.DurationMS, r.CPUMS, r.MaxRSSBytes, r.OutputID = 0, 0, 0, fmt.Sprint(r.OutputID != "")
 		}
 		assert.Equal(t, want, got, args)

@@ -11,13 +11,14 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// What is kept of a process's output, on disk or without one in memory.
+// Bounds of a process's kept output: on disk, or in memory if there is no disk.
 const (
 	logBytes       = capture.DefaultSpill
 	logBytesMemory = 256 << 10
+	logBytesFew    = 16 << 10 // for which no file is made
 )
 
-// process is a program that was started and goes on.
+// process is a program that was started in the background.
 type process struct {
 	id      string
 	command []string
@@ -29,21 +30,21 @@ type process struct {
 	proc  sandbox.Process
 	stdin *input
 	log   *outputLog
-	file  *os.File // behind log, or nil
+	file  io.Closer // behind log, or nil
 	ended chan struct{}
-	onEnd func(ProcessInfo, sandbox.Result) // nil tells nobody
+	onEnd func(ProcessInfo, sandbox.Result) // may be nil
 
 	mu      sync.Mutex
 	news    chan struct{} // closed on new output, nil without a waiter
 	killed  bool          // by us, on request
-	listed  bool          // others know of it
+	listed  bool          // clients know of it
 	readers int           // of log
-	gone    bool          // log goes with its last reader
+	gone    bool          // log is closed with its last reader
 	over    bool          // result is set
 	result  sandbox.Result
 	flushes []*textWriter
 	holders map[*holder]bool
-	awaited func() // takes away the place of the first holder
+	awaited func() // removes the place of the first holder
 }
 
 func newProcess(shown []string, cmd sandbox.Cmd, stdin string) *process {
@@ -53,28 +54,30 @@ func newProcess(shown []string, cmd sandbox.Cmd, stdin string) *process {
 	}
 }
 
-// openLog gives the process a place for its output. The file has no name, so
-// that nothing stays of it after a crash.
-// It begins at an offset.
-func (p *process) openLog(root *os.Root, at int64) error {
+// openLog opens the log for the process's output, which begins at an offset.
+func (p *process) openLog(root *os.Root, at int64) {
 	if root == nil {
 		p.log = newOutputLog(capture.Memory(logBytesMemory), logBytesMemory, at)
-		return nil
+		return
 	}
-	name := p.id + ".log"
+	f := capture.NewLater(logBytesFew, func() (*os.File, error) { return nameless(root, p.id+".log") })
+	p.file, p.log = f, newOutputLog(f, logBytes, at)
+}
+
+// nameless creates a file without a name, so that a crash leaves nothing of it.
+func nameless(root *os.Root, name string) (*os.File, error) {
 	f, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := root.Remove(name); err != nil {
 		_ = f.Close()
-		return err
+		return nil, err
 	}
-	p.file, p.log = f, newOutputLog(f, logBytes, at)
-	return nil
+	return f, nil
 }
 
-// discard gives the log up once nobody reads it.
+// discard closes the log once nobody reads it.
 func (p *process) discard() {
 	p.stdin.close()
 	p.mu.Lock()
@@ -89,7 +92,7 @@ func (p *process) closeLog() {
 	}
 }
 
-// reading keeps the log until done.
+// reading keeps the log open until done is called.
 func (p *process) reading() (done func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,9 +105,8 @@ func (p *process) reading() (done func()) {
 	}
 }
 
-// writer is for one stream. Both go to the same log, in the order in which they
-// come, but never into the middle of each other's characters; and to a writer of
-// their own, if there is one.
+// writer returns the writer of one stream. Both streams go to the same log, in the order of their
+// arrival but never into the middle of each other's characters, and each to its own writer, if any.
 func (p *process) writer(s stream, own io.Writer) io.Writer {
 	w := &textWriter{process: p, stream: s}
 	p.flushes = append(p.flushes, w)
@@ -186,8 +188,7 @@ func (p *process) watch() {
 	p.announce()
 }
 
-// list says that others know of the process: its end is reported once, whichever
-// comes first.
+// list makes the process known to clients. Its end is reported once, even if it came before.
 func (p *process) list() {
 	p.mu.Lock()
 	p.listed = true
@@ -198,7 +199,7 @@ func (p *process) list() {
 	}
 }
 
-// tellEnd is called once result is set.
+// tellEnd reports the end. It is called once result is set.
 func (p *process) tellEnd() {
 	if p.onEnd != nil {
 		info := p.state()
@@ -232,27 +233,25 @@ func (p *process) await(ctx context.Context) error {
 	}
 }
 
-// stateRunning is the state of a process that has not ended; else its state is
-// the status of its end.
+// stateRunning is the state of a running process. The state of an ended one is its status.
 const stateRunning = "running"
 
-// ProcessInfo describes a process. Of one that runs there are no exit code and
-// no signal.
+// ProcessInfo describes a process. A running one has no exit code and no signal.
 type ProcessInfo struct {
 	ProcessID    string   `json:"process_id"`
-	PID          int      `json:"pid,omitempty" jsonschema:"its number as programs see it, where that is known"`
-	Command      []string `json:"command" jsonschema:"the program and its arguments; of a script only how it is run"`
+	PID          int      `json:"pid,omitempty" jsonschema:"its process ID inside the sandbox, if known"`
+	Command      []string `json:"command" jsonschema:"the program and its arguments; for a script, only the shell"`
 	Cwd          string   `json:"cwd"`
 	TTY          bool     `json:"tty,omitempty"`
-	Tag          string   `json:"tag,omitempty" jsonschema:"what whoever started it calls it"`
+	Tag          string   `json:"tag,omitempty" jsonschema:"the name that its starter gave it"`
 	State        string   `json:"state" jsonschema:"running, or how it ended: exited, signaled, timed_out, oom_killed, pids_limit, disk_limit, cancelled or sandbox_lost"`
 	ExitCode     *int     `json:"exit_code,omitempty"`
 	Signal       string   `json:"signal,omitempty"`
 	StartedAt    string   `json:"started_at"`
 	DurationMS   int64    `json:"duration_ms"`
-	OutputBytes  int64    `json:"output_bytes" jsonschema:"all that it wrote so far"`
+	OutputBytes  int64    `json:"output_bytes" jsonschema:"bytes of all its output so far"`
 	DroppedBytes int64    `json:"dropped_bytes,omitempty" jsonschema:"the oldest of them, which are no longer kept"`
-	Listens      *bool    `json:"listens,omitempty" jsonschema:"in the answer of a start with wait_port: something listens there"`
+	Listens      *bool    `json:"listens,omitempty" jsonschema:"in the answer of a start with wait_port: whether a program listens there"`
 	Notices      []string `json:"notices,omitempty"`
 }
 
@@ -264,7 +263,7 @@ func (p *process) info() ProcessInfo {
 	return info
 }
 
-// state describes the process as one that runs.
+// state describes the process as a running one.
 func (p *process) state() ProcessInfo {
 	start, written := p.log.bounds()
 	info := ProcessInfo{
@@ -278,7 +277,7 @@ func (p *process) state() ProcessInfo {
 	return info
 }
 
-// end says how the process ended.
+// end sets the fields for the end of the process.
 func (i *ProcessInfo) end(res sandbox.Result) {
 	i.State, i.ExitCode, i.Signal = string(res.Status), &res.ExitCode, res.Signal
 	i.DurationMS, i.Notices = res.Duration.Milliseconds(), res.Notices

@@ -12,7 +12,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Neither waits for a step before it: a program must not be able to put its end off.
+// Neither tool makes a step first: a program must not be able to delay its end.
 var signalSpec = tool.Spec{
 	Name: "process_signal", Title: "Signal a process", Destructive: true,
 	Description: "Sends a signal (TERM, INT, HUP, USR1, …) to a process. KILL ends it and all that it started.",
@@ -23,7 +23,7 @@ var resizeSpec = tool.Spec{
 	Description: "Changes the size of the terminal of a process that was started with tty.",
 }
 
-// killGrace is how long process_signal waits for a killed process to be gone.
+// killGrace is the time that process_signal waits for the end of a killed process.
 const killGrace = 5 * time.Second
 
 // SignalParams are the parameters of process_signal.
@@ -32,8 +32,8 @@ type SignalParams struct {
 	Signal    string `json:"signal" jsonschema:"name without SIG: TERM, KILL, INT, HUP, USR1, …"`
 }
 
-// SignalProcess sends a signal; KILL ends all that the process started and is
-// waited for. A process that has ended is no error: its state tells.
+// SignalProcess sends a signal. KILL kills the process with its descendants, and SignalProcess waits
+// for their end. A process that has ended is not an error; the result has its state.
 func (s *Shell) SignalProcess(ctx context.Context, p SignalParams) (*ProcessInfo, error) {
 	if unix.SignalNum("SIG"+p.Signal) == 0 {
 		return nil, invalid("signal", "unknown signal; give a name without SIG, such as TERM, KILL, INT, HUP or USR1")
@@ -56,7 +56,7 @@ func (p *process) signal(ctx context.Context, name string) error {
 	if name != "KILL" {
 		err := p.proc.Signal(name)
 		if errors.Is(err, sandbox.ErrInvalid) {
-			return invalid("signal", "the sandbox doesn't know this signal; TERM, KILL, INT, HUP and USR1 are known")
+			return invalid("signal", "the sandbox doesn't know this signal; use TERM, KILL, INT, HUP or USR1")
 		}
 		return toolerr.Of(err)
 	}
@@ -65,7 +65,7 @@ func (p *process) signal(ctx context.Context, name string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, killGrace)
 	defer cancel()
-	_ = p.await(ctx) // the state says whether it is gone
+	_ = p.await(ctx) // the state shows whether it is gone
 	return nil
 }
 

@@ -21,10 +21,10 @@ var startSpec = tool.Spec{
 
 var listSpec = tool.Spec{
 	Name: "process_list", Title: "List processes", ReadOnly: true, Idempotent: true,
-	Description: "Lists the session's processes, whoever started them: those that run and the last ones that ended.",
+	Description: "Lists the session's processes, whoever started them: the running ones and those that ended last.",
 }
 
-// maxEnded is how many processes that have ended are remembered.
+// maxEnded is the maximum of ended processes that are remembered.
 const maxEnded = 16
 
 // StartParams are the parameters of process_start.
@@ -34,14 +34,14 @@ type StartParams struct {
 	Cols int  `json:"cols,omitempty" default:"80" min:"1" max:"1000" jsonschema:"width of the terminal"`
 	Rows int  `json:"rows,omitempty" default:"24" min:"1" max:"1000" jsonschema:"height of the terminal"`
 
-	WaitPort    int     `json:"wait_port,omitempty" min:"1" max:"65535" jsonschema:"return only once something listens on this TCP port of the sandbox, the program has ended, or wait_seconds are over"`
-	WaitSeconds float64 `json:"wait_seconds,omitempty" default:"30" jsonschema:"how long to wait for wait_port, 0 to 60; brought into that range"`
+	WaitPort    int     `json:"wait_port,omitempty" min:"1" max:"65535" jsonschema:"return only once a program listens on this TCP port of the sandbox, the program has ended, or wait_seconds are over"`
+	WaitSeconds float64 `json:"wait_seconds,omitempty" default:"30" jsonschema:"how long to wait for wait_port, 0 to 60; clamped to that range"`
 }
 
-// StartProcess begins a program and returns at once, or when it listens on WaitPort. It
-// runs until it ends by itself, is killed, or the Shell is closed. Where the sandbox has
-// programs that outlive their handle it outlives the death of this process, see
-// [Shell.Reclaim]. ctx bounds only the start.
+// StartProcess starts a program and returns at once, or when it listens on WaitPort. The program
+// runs until it ends by itself, is killed, or the Shell is closed. If the sandbox supports programs
+// that outlive their handle, it also outlives the death of this process, see [Shell.Reclaim]. ctx
+// bounds only the start.
 func (s *Shell) StartProcess(ctx context.Context, p StartParams) (*ProcessInfo, error) {
 	size, err := winSize(p.Cols, p.Rows)
 	if err != nil {
@@ -58,8 +58,8 @@ func (s *Shell) StartProcess(ctx context.Context, p StartParams) (*ProcessInfo, 
 	if err != nil {
 		return nil, err
 	}
-	// A look at how it begins: one that fails at once is reported as ended, and what
-	// the caller does next doesn't overtake the program's own start.
+	// Look at its beginning: a program that fails at once is reported as ended, and the caller's
+	// next action doesn't overtake the program's own start.
 	info, err := s.launch(ctx, newProcess(shown, cmd, p.Stdin), cmd, launch{p.Command, (*process).begins, port})
 	if err == nil {
 		info.Notices = append(notices, info.Notices...)
@@ -67,7 +67,7 @@ func (s *Shell) StartProcess(ctx context.Context, p StartParams) (*ProcessInfo, 
 	return info, err
 }
 
-// portWait is what a call says of a port.
+// portWait returns the port that the call waits for.
 func (p StartParams) portWait() (w PortWait, notices []string, err error) {
 	if p.WaitPort == 0 {
 		return w, nil, nil
@@ -81,22 +81,21 @@ func (p StartParams) portWait() (w PortWait, notices []string, err error) {
 	return w, notices, err
 }
 
-// StartOptions are how [Shell.Start] begins a process; zero works.
+// StartOptions are options of [Shell.Start]; zero works.
 type StartOptions struct {
-	Open   bool     // its input stays open, as a terminal's does; else it is at its end
-	Port   PortWait // return when something listens there
-	AtOnce bool     // return as soon as the program runs; else look whether it ends at once
+	Open   bool     // keep its input open, like a terminal's; otherwise it is empty
+	Port   PortWait // return when a program listens there
+	AtOnce bool     // return as soon as the program runs; otherwise wait a moment for its end
 	Tag    string   // see [ProcessInfo]
-	// Hold is that of the first reader, who comes after the start: see [AttachOptions].
+	// Hold applies to the first reader, which attaches after the start: see [AttachOptions].
 	Hold time.Duration
 }
 
-// Start begins a program that its caller has checked, without the bounds that
-// process_start has on arguments and variables, as a process like all others. The
-// command's own streams must be nil.
+// Start starts a program as a process. The caller has checked it: the bounds of process_start on
+// arguments and variables don't apply. The command's own streams must be nil.
 func (s *Shell) Start(ctx context.Context, cmd sandbox.Cmd, opts StartOptions) (*ProcessInfo, error) {
 	if len(opts.Tag) > MaxTag {
-		return nil, invalid("tag", "tag has %d bytes; at most %d are taken", len(opts.Tag), MaxTag)
+		return nil, invalid("tag", "tag has %d bytes; the maximum is %d", len(opts.Tag), MaxTag)
 	}
 	p := newProcess(brief(cmd.Argv), cmd, "")
 	p.tag = opts.Tag
@@ -116,14 +115,14 @@ func (s *Shell) Start(ctx context.Context, cmd sandbox.Cmd, opts StartOptions) (
 // MaxTag bounds a process's tag, in bytes.
 const MaxTag = 1 << 10
 
-// launch is how a process is started.
+// launch describes how to start a process.
 type launch struct {
-	said Command                               // as its caller has it
-	look func(*process, context.Context) error // for a moment, where no port is waited for
+	said Command                               // as given by its caller
+	look func(*process, context.Context) error // waits a moment if there is no port to wait for
 	port PortWait
 }
 
-// launch starts a process and looks at how it begins.
+// launch starts a process and waits a moment for its first output or its end.
 func (s *Shell) launch(ctx context.Context, proc *process, cmd sandbox.Cmd, how launch) (*ProcessInfo, error) {
 	ctx, done, err := s.begin(ctx)
 	if err != nil {
@@ -146,7 +145,7 @@ func (s *Shell) launch(ctx context.Context, proc *process, cmd sandbox.Cmd, how 
 	return &info, nil
 }
 
-// moment looks for a moment: the process runs, whatever becomes of that.
+// moment waits for a moment. The process runs on, whatever the result.
 func (l launch) moment(ctx context.Context, p *process) ProcessInfo {
 	short, cancel := context.WithTimeout(ctx, startLook)
 	defer cancel()
@@ -154,14 +153,14 @@ func (l launch) moment(ctx context.Context, p *process) ProcessInfo {
 	return p.info()
 }
 
-// startLook is how long a start waits for how it goes: process_start for the first
-// output or the end, others for the end.
+// startLook is how long a start waits: process_start for the first output or the end, others for
+// the end.
 const startLook = 100 * time.Millisecond
 
 // begins waits for the first output or the end.
 func (p *process) begins(ctx context.Context) error { return p.waitFor(ctx, 0, startLook) }
 
-// place takes a place first, so that many starts at once stay within the limit.
+// place reserves a place before the start, so that simultaneous starts stay within the limit.
 func (s *Shell) place(ctx context.Context, p *process, cmd sandbox.Cmd) error {
 	if err := s.reserve(); err != nil {
 		return err
@@ -187,17 +186,15 @@ func (s *Shell) origin(ctx context.Context) Origin {
 	return s.opts.Origin(ctx)
 }
 
-// label is what another Shell finds the program by.
+// label returns the label by which another Shell finds the program.
 func (p *process) label(cmd sandbox.Cmd, from Origin) label {
 	return label{ID: p.id, Command: p.command, Cwd: p.cwd, TTY: cmd.TTY, Tag: p.tag, Started: p.started, Timeout: cmd.Timeout, Origin: from}
 }
 
-// startIn starts the program. What it writes goes to the process's log, if that is
-// wanted, and to the command's own writers.
+// startIn starts the program. Its output goes to the process's log, if logged
+// is set, and to the command's own writers.
 func (s *Shell) startIn(ctx context.Context, p *process, cmd sandbox.Cmd, logged bool) error {
-	if err := p.openLog(s.opts.Output, 0); err != nil {
-		return noRoom(err)
-	}
+	p.openLog(s.opts.Output, 0)
 	runner, err := s.opts.Runner(ctx)
 	if err != nil {
 		return err
@@ -217,21 +214,17 @@ func (s *Shell) startIn(ctx context.Context, p *process, cmd sandbox.Cmd, logged
 	return nil
 }
 
-func noRoom(err error) error {
-	return tool.Errorf(tool.NoSpace, "there is no room on the host for the program's output").Because(err)
-}
-
 func (s *Shell) reserve() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.runningLocked()+s.starting >= s.opts.MaxProcesses {
-		return tool.Errorf(tool.Limit, "%d processes run already, the most that may; end one first, with process_signal or `wisbox kill`", s.opts.MaxProcesses)
+		return tool.Errorf(tool.Limit, "%d processes already run, the maximum; end one first, with process_signal or `wisbox kill`", s.opts.MaxProcesses)
 	}
 	s.starting++
 	return nil
 }
 
-// settle turns a reserved place into a process, or gives it back.
+// settle turns a reserved place into a process, or frees it.
 func (s *Shell) settle(p *process, started bool) {
 	s.mu.Lock()
 	s.starting--
@@ -286,7 +279,7 @@ func (s *Shell) process(id string) (*process, error) {
 	return s.processLocked(id)
 }
 
-// steered is process for a call that does something to it.
+// steered is like process, for a call that changes the process.
 func (s *Shell) steered(id string) (*process, error) {
 	p, err := s.process(id)
 	if err == nil {
@@ -295,7 +288,8 @@ func (s *Shell) steered(id string) (*process, error) {
 	return p, err
 }
 
-// reader is process, whose log stays until done, whatever is forgotten meanwhile.
+// reader is like process, but keeps the log open until done is called, even if the process is
+// forgotten meanwhile.
 func (s *Shell) reader(id string) (_ *process, done func(), err error) {
 	if err := s.opts.Known(); err != nil {
 		return nil, nil, err
@@ -318,10 +312,10 @@ func (s *Shell) processLocked(id string) (*process, error) {
 			return p, nil
 		}
 	}
-	return nil, tool.Errorf(tool.NotFound, "there is no such process; process_list names those there are").In("process_id")
+	return nil, tool.Errorf(tool.NotFound, "process not found; process_list lists the processes").In("process_id")
 }
 
-// ListParams are the parameters of process_list: none.
+// ListParams are the parameters of process_list. There are none.
 type ListParams struct{}
 
 // ListResult is the result of process_list, in the order of the starts.
@@ -329,7 +323,7 @@ type ListResult struct {
 	Processes []ProcessInfo `json:"processes"`
 }
 
-// ListProcesses lists the processes that run and the last ones that ended.
+// ListProcesses lists the running processes and those that ended last.
 func (s *Shell) ListProcesses(context.Context, ListParams) (*ListResult, error) {
 	if err := s.opts.Known(); err != nil {
 		return nil, err

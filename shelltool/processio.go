@@ -10,7 +10,7 @@ import (
 
 var readSpec = tool.Spec{
 	Name: "process_read", Title: "Read from a process", ReadOnly: true, Idempotent: true,
-	Description: "Gives a process's state and its output from a byte offset on; continue with next_offset. " +
+	Description: "Returns a process's state and its output from a byte offset; continue with next_offset. " +
 		"With wait_seconds it waits for new output or the end. The newest 8 MiB are kept.",
 }
 
@@ -26,7 +26,7 @@ const maxWait = 60 * time.Second
 type ReadParams struct {
 	ProcessID   string  `json:"process_id" jsonschema:"as process_start gave it"`
 	Offset      int64   `json:"offset,omitempty" default:"0" min:"0" jsonschema:"the first byte to read, counted from the beginning of the output"`
-	WaitSeconds float64 `json:"wait_seconds,omitempty" default:"0" jsonschema:"how long to wait for new output or the end, 0 to 60; brought into that range"`
+	WaitSeconds float64 `json:"wait_seconds,omitempty" default:"0" jsonschema:"how long to wait for new output or the end, 0 to 60; clamped to that range"`
 }
 
 // ReadResult is the result of process_read. Offsets are bytes.
@@ -34,13 +34,13 @@ type ReadResult struct {
 	ProcessInfo
 	Output     string `json:"output"`
 	Offset     int64  `json:"offset" jsonschema:"where output begins"`
-	NextOffset int64  `json:"next_offset" jsonschema:"the offset that continues"`
-	LostBytes  int64  `json:"lost_bytes,omitempty" jsonschema:"bytes from the asked offset on that are no longer kept"`
+	NextOffset int64  `json:"next_offset" jsonschema:"the offset to continue with"`
+	LostBytes  int64  `json:"lost_bytes,omitempty" jsonschema:"bytes after the requested offset that are no longer kept"`
 	Truncated  bool   `json:"truncated,omitempty" jsonschema:"there is more to read already"`
 }
 
-// ReadProcess gives output from an offset on. It waits, at most for the time
-// asked, only while there is none and the process runs.
+// ReadProcess returns output from an offset. It waits, at most for WaitSeconds, while there is none
+// and the process runs.
 func (s *Shell) ReadProcess(ctx context.Context, p ReadParams) (*ReadResult, error) {
 	wait, notices, err := clamp("wait_seconds", p.WaitSeconds, 0, maxWait)
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *Shell) ReadProcess(ctx context.Context, p ReadParams) (*ReadResult, err
 	return r, nil
 }
 
-// waitFor blocks until there is output beyond the offset, the end, or the time is over.
+// waitFor blocks until there is output beyond the offset, the process has ended, or the time is over.
 func (p *process) waitFor(ctx context.Context, offset int64, wait time.Duration) error {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -89,7 +89,7 @@ func (p *process) waitFor(ctx context.Context, offset int64, wait time.Duration)
 }
 
 func (p *process) read(offset int64) (*ReadResult, error) {
-	info := p.info() // before the output: an end that it tells has all of it
+	info := p.info() // before the output, so that an ended process has all of it
 	data, from, err := p.log.ring.Read(offset, pageBytes+4)
 	if err != nil {
 		return nil, tool.Errorf(tool.Internal, "the process's output can't be read").Because(err)
@@ -118,8 +118,8 @@ type WriteResult struct {
 	State        string `json:"state"`
 }
 
-// Input hands bytes to a process's input and closes it afterwards where end says so. It
-// waits for room, as long as the program doesn't read and ctx lasts.
+// Input passes bytes to a process's input and, if end is set, closes it afterwards. It waits for
+// room while the program doesn't read, until ctx ends.
 func (s *Shell) Input(ctx context.Context, id string, data []byte, end bool) error {
 	ctx, done, err := s.begin(ctx)
 	if err != nil {
@@ -143,7 +143,7 @@ func (s *Shell) Input(ctx context.Context, id string, data []byte, end bool) err
 	return nil
 }
 
-// noInput says why a process takes no input.
+// noInput returns an error that explains why a process takes no input.
 func (p *process) noInput(ctx context.Context) error {
 	switch {
 	case !p.running():
@@ -151,10 +151,10 @@ func (p *process) noInput(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return tool.AsError(ctx.Err())
 	}
-	return tool.Errorf(tool.Conflict, "the process's input was closed before").In("process_id")
+	return tool.Errorf(tool.Conflict, "the process's input is already closed").In("process_id")
 }
 
-// WriteProcess hands text to a process's input and doesn't wait until it is read.
+// WriteProcess passes text to a process's input and doesn't wait until it is read.
 func (s *Shell) WriteProcess(_ context.Context, p WriteParams) (*WriteResult, error) {
 	if err := checkText("data", p.Data, s.opts.MaxText); err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ func (s *Shell) WriteProcess(_ context.Context, p WriteParams) (*WriteResult, er
 	case !open, !proc.running():
 		return nil, proc.noInput(context.Background())
 	case !room:
-		return nil, tool.Errorf(tool.Limit, "the program has not read its last %d bytes of input; write again when it has", maxUnread).In("data")
+		return nil, tool.Errorf(tool.Limit, "the program has not read its last %d bytes of input; write again later", maxUnread).In("data")
 	}
 	return &WriteResult{ProcessID: p.ProcessID, WrittenBytes: len(p.Data), State: proc.info().State}, nil
 }

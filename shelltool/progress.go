@@ -10,11 +10,11 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// progressBytes is how much of the newest output a progress report has.
+// progressBytes is the size of the newest output in a progress report.
 const progressBytes = 2000
 
-// withProgress tells the newest output, of both streams as it comes, to whoever
-// wants to know how far the call is.
+// withProgress reports the newest output of both streams as the call's progress, if the caller
+// wants it.
 func withProgress(ctx context.Context, cmd *sandbox.Cmd) {
 	report := tool.Progress(ctx)
 	if report == nil || cmd.Stdout == nil {
@@ -31,7 +31,7 @@ type progress struct {
 	newest []byte
 }
 
-// teller is a stream whose output is told.
+// teller is a stream whose output is reported.
 type teller struct {
 	io.Writer
 	to *progress

@@ -13,8 +13,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// The program waits for its second line of input until the first has been told:
-// progress comes while it runs.
+// The program waits for its second line of input until the first has been reported, so progress
+// must come while it runs.
 func TestProgressTellsTheNewestOutputOfARunningProgram(t *testing.T) {
 	b := newBench(t)
 	told := make(chan string, 1000)

@@ -16,7 +16,7 @@ var readOutputSpec = tool.Spec{
 	ReadOnly: true, Idempotent: true,
 }
 
-// pageBytes is the default and the most that one answer holds.
+// pageBytes is the default and maximum size of an answer.
 const pageBytes = 32 << 10
 
 // ReadOutputParams are the parameters of read_output.
@@ -33,15 +33,15 @@ type ReadOutputResult struct {
 	Stream     string   `json:"stream"`
 	Offset     int64    `json:"offset"`
 	Content    string   `json:"content"`
-	NextOffset int64    `json:"next_offset" jsonschema:"the offset that continues"`
+	NextOffset int64    `json:"next_offset" jsonschema:"the offset to continue with"`
 	KeptBytes  int64    `json:"kept_bytes" jsonschema:"the first bytes of the stream, which can be read"`
 	TotalBytes int64    `json:"total_bytes" jsonschema:"all that the program wrote"`
 	Truncated  bool     `json:"truncated" jsonschema:"there is more to read"`
 	Notices    []string `json:"notices,omitempty"`
 }
 
-// ReadOutput gives a part of what a result had no room for. Zero fields of p
-// take the defaults of the parameters.
+// ReadOutput returns a part of an output that was cut in a result. Zero fields of p get the defaults
+// of the parameters.
 func (s *Shell) ReadOutput(_ context.Context, p ReadOutputParams) (*ReadOutputResult, error) {
 	notices, err := p.normalise()
 	if err != nil {
@@ -49,9 +49,9 @@ func (s *Shell) ReadOutput(_ context.Context, p ReadOutputParams) (*ReadOutputRe
 	}
 	info, ok := s.outputs.info(p.OutputID)
 	if !ok {
-		return nil, tool.Errorf(tool.NotFound, "there is no such output; a result names its output_id when it was cut, and the newest %d are kept", maxOutputs).In("output_id")
+		return nil, tool.Errorf(tool.NotFound, "output not found; only results that were cut have an output_id, and the newest %d are kept", maxOutputs).In("output_id")
 	}
-	// A few bytes more, so that a small limit still gives a whole character.
+	// A few bytes more, so that a small limit still returns a whole character.
 	data, kept, err := s.outputs.read(p.OutputID, p.Stream, p.Offset, p.Limit+utf8.UTFMax)
 	if err != nil {
 		return nil, tool.Errorf(tool.Internal, "the kept output can't be read").Because(err)
@@ -68,7 +68,7 @@ func (s *Shell) ReadOutput(_ context.Context, p ReadOutputParams) (*ReadOutputRe
 	return r, nil
 }
 
-// normalise checks what the typed API may get wrong and fills the defaults.
+// normalise checks parameters of the typed API and sets the defaults.
 func (p *ReadOutputParams) normalise() (notices []string, err error) {
 	if p.Stream == "" {
 		p.Stream = streamOut
@@ -84,13 +84,12 @@ func (p *ReadOutputParams) normalise() (notices []string, err error) {
 		p.Limit = pageBytes
 	case p.Limit > pageBytes:
 		p.Limit = pageBytes
-		notices = []string{fmt.Sprintf("limit was lowered to %d bytes, the most of one answer", pageBytes)}
+		notices = []string{fmt.Sprintf("limit was lowered to %d bytes, the maximum of one answer", pageBytes)}
 	}
 	return notices, nil
 }
 
-// page cuts data to limit bytes without splitting a character; at least one
-// character stays.
+// page cuts data to limit bytes without splitting a character, but to at least one character.
 func page(data []byte, limit int) []byte {
 	if len(data) <= limit {
 		return data

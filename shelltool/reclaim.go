@@ -19,8 +19,7 @@ type Origin struct {
 	Caller string `json:"caller,omitempty"`
 }
 
-// label is what a program that outlives its Shell is known by, as JSON in
-// [sandbox.Cmd.Label].
+// label identifies a program that outlives its Shell. It is JSON in [sandbox.Cmd.Label].
 type label struct {
 	ID      string           `json:"id"`
 	Command []string         `json:"command"`
@@ -35,7 +34,7 @@ type label struct {
 // maxLabelText bounds one text of a label, in bytes.
 const maxLabelText = 300
 
-// encode is the label, with texts cut where it would be too long.
+// encode returns the label as JSON, with texts cut if it would be too long.
 func (l label) encode() string {
 	raw, err := json.Marshal(l)
 	if err == nil && len(raw) > sandbox.MaxLabel {
@@ -55,8 +54,8 @@ func cut(text string) string {
 	return text
 }
 
-// labelOf reads the label of a program that was found. One without a proper label gets
-// a new name: it runs, and somebody must be able to end it.
+// labelOf returns the label of a program that was found. A program without a valid label gets a new
+// name: it runs, and a client must be able to end it.
 func labelOf(found sandbox.DetachedProcess) label {
 	var l label
 	badID := json.Unmarshal([]byte(found.Label), &l)
@@ -74,17 +73,17 @@ func labelOf(found sandbox.DetachedProcess) label {
 	return l
 }
 
-// heldWait is how long Reclaim waits for programs that somebody has: of a process that
-// was killed the kernel closes the connections one by one.
+// heldWait is how long Reclaim waits for programs that another handle has: the kernel closes the
+// connections of a killed process one by one.
 const (
 	heldWait = 5 * time.Second
 	heldLook = 20 * time.Millisecond
 )
 
-// Reclaim takes over the processes that another Shell began and has left in the
-// sandbox, under their ids, and returns how many. Their output goes on where the last
-// reader stopped; of those that have ended meanwhile the end is reported. What another
-// handle has and keeps is left alone. begun makes the context that Options.Ended gets.
+// Reclaim takes over the processes that another Shell started and left in the sandbox, under their
+// ids, and returns their number. Their output continues where the last reader stopped. Reclaim
+// reports the end of processes that have ended meanwhile, and leaves processes of another active
+// handle alone. begun makes the context for Options.Ended.
 func (s *Shell) Reclaim(ctx context.Context, from sandbox.Detacher, begun func(Origin) context.Context) (n int, err error) {
 	ctx, done, err := s.begin(ctx)
 	if err != nil {
@@ -120,7 +119,7 @@ func (s *Shell) Reclaim(ctx context.Context, from sandbox.Detacher, begun func(O
 	}
 }
 
-// has reports whether a program that was found is one of the processes.
+// has reports whether a found program is one of the processes.
 func (s *Shell) has(found sandbox.DetachedProcess) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +129,7 @@ func (s *Shell) has(found sandbox.DetachedProcess) bool {
 	})
 }
 
-// takeOver makes a process of a program that was found, unless somebody has it.
+// takeOver makes a process of a found program, unless another handle has it.
 func (s *Shell) takeOver(ctx context.Context, from sandbox.Detacher, found sandbox.DetachedProcess, begun func(Origin) context.Context) (bool, error) {
 	if found.Held {
 		return false, nil
@@ -144,15 +143,13 @@ func (s *Shell) takeOver(ctx context.Context, from sandbox.Detacher, found sandb
 		p.onEnd = func(info ProcessInfo, res sandbox.Result) { s.opts.Ended(begun(l.Origin), info, res) }
 	}
 	read := found.Read[0] + found.Read[1]
-	if err := p.openLog(s.opts.Output, max(0, read)); err != nil {
-		return false, noRoom(err)
-	}
+	p.openLog(s.opts.Output, max(0, read))
 	cmd := sandbox.Cmd{Stdin: p.stdin, Stdout: p.writer(stdoutStream, nil), Stderr: p.writer(stderrStream, nil), TTY: l.TTY, Timeout: left(l.Timeout, found.Age)}
 	var err error
 	if p.proc, err = from.Attach(ctx, found.ID, cmd); err != nil {
 		p.discard()
 		if errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, sandbox.ErrExists) {
-			return false, nil // another one was quicker
+			return false, nil // another handle was faster
 		}
 		return false, err
 	}
@@ -166,7 +163,7 @@ func (s *Shell) takeOver(ctx context.Context, from sandbox.Detacher, found sandb
 	return true, nil
 }
 
-// left is what is left of a time limit, which the sandbox keeps; 0 is none.
+// left returns the rest of a time limit, which the sandbox enforces; 0 means no limit.
 func left(limit, age time.Duration) time.Duration {
 	if limit <= 0 {
 		return 0

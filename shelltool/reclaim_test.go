@@ -18,13 +18,13 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// left is a sandbox in which another Shell has left programs.
+// left is a sandbox with programs of another Shell.
 type left struct {
 	mu      sync.Mutex
 	found   []sandbox.DetachedProcess
 	refuse  map[uint64]error
 	looks   int
-	release int // the look at which held programs are free
+	release int // the look from which held programs are free
 	took    []uint64
 }
 

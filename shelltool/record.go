@@ -30,7 +30,7 @@ func (r *record) attach(cmd *sandbox.Cmd) {
 	cmd.Stdout, cmd.Stderr, cmd.Capture = r.out, r.err, out.Source()
 }
 
-// abandon closes what a call that failed has begun to write.
+// abandon closes the outputs of a call that failed.
 func (r *record) abandon() {
 	if r.out == nil {
 		return
@@ -40,7 +40,7 @@ func (r *record) abandon() {
 	r.outputs.remove(r.id)
 }
 
-// finish puts the streams into the result and what was cut into the store.
+// finish puts the streams into the result, and cut ones into the store.
 func (r *record) finish(res sandbox.Result, to *ExecuteResult) {
 	if r.out == nil {
 		to.StdoutDropped, to.StderrDropped = res.Stdout.Bytes, res.Stderr.Bytes
@@ -58,7 +58,7 @@ func (r *record) finish(res sandbox.Result, to *ExecuteResult) {
 		return
 	}
 	if err := r.outputs.commit(r.id, out.Total, errs.Total); err != nil {
-		to.Notices = append(to.Notices, "the output that is missing could not be kept on the host's disk")
+		to.Notices = append(to.Notices, "the missing output could not be stored on the host's disk")
 		r.outputs.remove(r.id)
 		return
 	}

@@ -6,8 +6,8 @@ import (
 	"unicode"
 )
 
-// Text lays the result out for a model: stdout, stderr under a heading, and a
-// last line of ours on how it ended.
+// Text returns the result for a model: stdout, stderr under a heading, and a last line with the
+// status.
 func (r ExecuteResult) Text() string {
 	var b strings.Builder
 	block(&b, "", r.Stdout)
@@ -22,7 +22,7 @@ func (r ExecuteResult) Text() string {
 	if n := r.StdoutDropped + r.StderrDropped; n > 0 {
 		fmt.Fprintf(&b, "\n[%d bytes of output are not shown", n)
 		if r.OutputID != "" {
-			fmt.Fprintf(&b, "; read_output with output_id %s reads it whole, up to 8 MiB a stream", r.OutputID)
+			fmt.Fprintf(&b, "; read_output with output_id %s reads all of it, up to 8 MiB per stream", r.OutputID)
 		}
 		b.WriteString("]")
 	}
@@ -31,7 +31,7 @@ func (r ExecuteResult) Text() string {
 	return b.String()
 }
 
-// Text lays out the part and says how to go on.
+// Text returns the part, and the offset to continue with.
 func (r ReadOutputResult) Text() string {
 	var b strings.Builder
 	block(&b, "", r.Content)
@@ -44,7 +44,7 @@ func (r ReadOutputResult) Text() string {
 	return b.String()
 }
 
-// Text lays out the output and the state.
+// Text returns the output and the state.
 func (r ReadResult) Text() string {
 	var b strings.Builder
 	if r.LostBytes > 0 {
@@ -60,7 +60,7 @@ func (r ReadResult) Text() string {
 	return b.String()
 }
 
-// Text is one line on the process.
+// Text returns one line about the process.
 func (p ProcessInfo) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "process %s: %s, %d bytes of output", p.ProcessID, p.summary(), p.OutputBytes)
@@ -71,7 +71,7 @@ func (p ProcessInfo) Text() string {
 	return b.String()
 }
 
-// Text is a line for each process.
+// Text returns a line for each process.
 func (r ListResult) Text() string {
 	if len(r.Processes) == 0 {
 		return "no processes"
@@ -83,7 +83,7 @@ func (r ListResult) Text() string {
 	return strings.Join(lines, "\n")
 }
 
-// Text reports what was written.
+// Text returns one line about the write.
 func (r WriteResult) Text() string {
 	return fmt.Sprintf("%d bytes written to process %s (%s)", r.WrittenBytes, r.ProcessID, r.State)
 }
@@ -130,9 +130,9 @@ func denials(b *strings.Builder, lines []string) {
 	}
 }
 
-// visible shows what could disturb a terminal or mislead a reader: control
-// characters but newline and tab, and those that turn the direction of text.
-// The fields of a result keep the exact text.
+// visible escapes characters that could disturb a terminal or mislead a reader: control characters
+// except newline and tab, and those that change the direction of text. The fields of a result keep
+// the exact text.
 func visible(text string) string {
 	text = strings.ReplaceAll(text, "\r\n", "\n")
 	if !strings.ContainsFunc(text, hidden) {

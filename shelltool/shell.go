@@ -8,7 +8,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// chooseShell has a script run by sh where the image has no bash, and says so.
+// chooseShell uses sh for a script if the image has no bash, and returns a notice then.
 func (s *Shell) chooseShell(ctx context.Context, c Command, cmd *sandbox.Cmd, shown []string) (notices []string, err error) {
 	if c.Script == "" {
 		return nil, nil
@@ -25,7 +25,7 @@ func (s *Shell) chooseShell(ctx context.Context, c Command, cmd *sandbox.Cmd, sh
 		has, err := finder.HasProgram(ctx, shell)
 		switch {
 		case tool.KindOf(err) == tool.Unsupported || errors.Is(err, sandbox.ErrUnsupported):
-			return nil, nil // nobody knows: bash says itself that it is not there
+			return nil, nil // unknown: a missing bash is an error when it starts
 		case err != nil:
 			return nil, err
 		case has && shell == "bash":

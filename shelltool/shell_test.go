@@ -12,7 +12,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// image is a sandbox whose image has these programs.
+// image is a sandbox with these programs in its image.
 type image struct {
 	sandbox.Sandbox
 	has map[string]bool

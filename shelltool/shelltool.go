@@ -1,10 +1,9 @@
-// Package shelltool is the tools that run programs in a session's sandbox:
-// shell_execute and read_output for a call with an end, process_* for programs
-// that go on.
+// Package shelltool has the tools that run programs in a session's sandbox: shell_execute and
+// read_output for programs that the call waits for, and process_* for programs in the background.
 //
-// It checks the arguments, bounds what output costs the host and lays results
-// out. It knows nothing of containers: programs go to a sandbox.Runner, which
-// keeps time limits and ends whatever a program leaves behind.
+// It checks arguments, bounds the host's cost of output, and renders results. It knows nothing of
+// containers: a sandbox.Runner runs the programs, enforces time limits, and ends the descendants that
+// a program leaves behind.
 package shelltool
 
 import (
@@ -19,41 +18,40 @@ import (
 	"github.com/wisbox/wisbox/vfs"
 )
 
-// Options of a Shell. Zero fields take the default named.
+// Options of a Shell. A zero field means the default.
 type Options struct {
-	// Runner gives what runs programs; it is asked on every call, so it may
-	// make a sandbox on the first one and again after a loss. Required.
+	// Runner returns the runner of programs. It is called for each call, so it may create a
+	// sandbox for the first one and again after a loss. Required.
 	Runner func(ctx context.Context) (sandbox.Runner, error)
-	// Files looks at the workspace, for the directory of a call. Required.
+	// Files checks the directory of a call. Required.
 	Files Files
-	// Paths says which directories a call may run in; default [vfs.ASCII]. With [vfs.Any]
-	// commands takes Unicode too.
+	// Paths is the grammar of directories that a call may run in; default [vfs.ASCII]. With
+	// [vfs.Any], commands may also have Unicode.
 	Paths vfs.Grammar
-	// Output is the directory for what doesn't fit into a result, the Shell's
-	// own. It stays the caller's to close. With nil nothing is kept there:
-	// results have no output_id, processes keep their last 256 KiB.
+	// Output is the directory for output that doesn't fit into a result. It belongs to the Shell
+	// alone, but the caller closes it. With nil, results have no output_id, and processes keep
+	// their last 256 KiB.
 	Output *os.Root
 	// MaxTimeout is the longest time that shell_execute gives a program, default 120 s.
 	MaxTimeout time.Duration
 	// MaxText bounds stdin and a process_write, in characters, default 48,000.
 	MaxText int
-	// MaxProcesses may run at once, default 16.
+	// MaxProcesses is the maximum of processes that run at once, default 16.
 	MaxProcesses int
-	// Outlives says whether the processes that are begun now outlive the death of this
-	// one, for [Shell.Reclaim] in the next; nil says that none does.
+	// Outlives reports whether processes that are started now outlive the death of this process,
+	// for [Shell.Reclaim] in the next one; nil means that none does.
 	Outlives func() bool
-	// Awake is asked before a process is steered: its error, where the session is paused,
-	// is the caller's. Nil says that it always is.
+	// Awake is called before a call that changes a process, which returns its error, such as that
+	// of a paused session. Nil means always awake.
 	Awake func() error
-	// Known is asked before processes are listed or looked for: its error, where those that
-	// another Shell has left can't be taken over yet, is the caller's. It may call
-	// [Shell.Reclaim]. Nil says that all are known.
+	// Known is called before processes are listed or looked up. The call returns its error, such as
+	// that processes of another Shell can't be taken over yet. It may call [Shell.Reclaim]. Nil
+	// means that all are known.
 	Known func() error
-	// Origin names the call of a context, for [Shell.Reclaim] in another process; nil
-	// names none.
+	// Origin returns the call of a context, for [Shell.Reclaim] in another process; nil means none.
 	Origin func(context.Context) Origin
-	// Ended is called once for each process when it has ended, with the values of the
-	// context of the call that began it; nil does nothing. It must not block.
+	// Ended is called once for each process that has ended, with the values of the context of the
+	// call that started it; nil does nothing. It must not block.
 	Ended func(begun context.Context, info ProcessInfo, res sandbox.Result)
 }
 
@@ -73,7 +71,7 @@ type Shell struct {
 	processes []*process // in the order of their start
 }
 
-// New makes a Shell. It starts nothing.
+// New returns a Shell. It starts nothing.
 func New(opts *Options) (*Shell, error) {
 	if opts == nil || opts.Runner == nil || opts.Files == nil {
 		return nil, errors.New("shelltool: Runner and Files are required")
@@ -112,7 +110,7 @@ func (s *Shell) Tools() []tool.Tool {
 	}
 }
 
-// value turns a typed method into a tool's function.
+// value converts a typed method to a tool's function.
 func value[P, R any](fn func(context.Context, P) (*R, error)) func(context.Context, P) (R, error) {
 	return func(ctx context.Context, p P) (R, error) {
 		r, err := fn(ctx, p)
@@ -123,8 +121,8 @@ func value[P, R any](fn func(context.Context, P) (*R, error)) func(context.Conte
 	}
 }
 
-// begin registers a call. Its context ends when the caller's does and when the
-// Shell is closed, which then waits for done.
+// begin registers a call. Its context ends with the caller's, or when the Shell is closed, whose
+// Close then waits for done.
 func (s *Shell) begin(ctx context.Context) (context.Context, func(), error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,17 +135,17 @@ func (s *Shell) begin(ctx context.Context) (context.Context, func(), error) {
 	return ctx, func() { stop(); cancel(); s.calls.Done() }, nil
 }
 
-// closeGrace is how long Close waits for killed processes to be gone.
+// closeGrace is the time that Close waits for the end of killed processes.
 const closeGrace = 15 * time.Second
 
-// Close cancels the calls that run, kills all processes and returns when they
-// are gone, or tells after 15 seconds that some are not. A second Close does nothing.
+// Close cancels running calls, kills all processes and returns when they have ended, or after 15
+// seconds with an error if some haven't. A second Close does nothing.
 func (s *Shell) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
 	s.cancel()
-	s.calls.Wait() // a start that was under way is in the list then
+	s.calls.Wait() // a start in progress is in the list then
 	s.mu.Lock()
 	processes := s.processes
 	s.processes = nil

@@ -10,20 +10,19 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// DefaultPortWait is how long a start waits for a port by default.
+// DefaultPortWait is the default time that a start waits for a port.
 const DefaultPortWait = 30 * time.Second
 
-// Pauses between two looks at a port: the first ones are short, for most servers begin
-// at once.
+// Pauses between two checks of a port. The first ones are short, since most servers start quickly.
 const (
 	firstPause = 10 * time.Millisecond
 	lastPause  = 200 * time.Millisecond
 )
 
-// PortWait says on which TCP port of the sandbox a program is expected to listen, and
-// how long a start waits for that; the zero PortWait waits for none.
+// PortWait is the TCP port of the sandbox on which a program is expected to listen, and how long a
+// start waits for that. The zero PortWait doesn't wait.
 type PortWait struct {
-	Port uint16        // 0 waits for none
+	Port uint16        // 0 doesn't wait
 	Time time.Duration // default [DefaultPortWait], at most 60 s
 }
 
@@ -34,8 +33,8 @@ func (w PortWait) time() time.Duration {
 	return min(w.Time, maxWait)
 }
 
-// lookAtPort returns the look of a start that waits for a port. There must be nobody
-// who listens yet: one who does would be taken for the program.
+// lookAtPort returns the function of a start that waits for a port. It refuses a port on which
+// another program listens already, since that would be taken for the started one.
 func (s *Shell) lookAtPort(ctx context.Context, w PortWait) (func(context.Context, *process) ProcessInfo, error) {
 	runner, err := s.opts.Runner(ctx)
 	if err != nil {
@@ -43,18 +42,18 @@ func (s *Shell) lookAtPort(ctx context.Context, w PortWait) (func(context.Contex
 	}
 	finder, ok := sandbox.As[sandbox.PortFinder](runner)
 	if !ok {
-		return nil, tool.Errorf(tool.Unsupported, "nobody can look at ports of this sandbox; leave wait_port out").In("wait_port")
+		return nil, tool.Errorf(tool.Unsupported, "this sandbox can't check ports; leave wait_port out").In("wait_port")
 	}
 	switch taken, err := finder.Listens(ctx, w.Port); {
 	case err != nil:
 		return nil, toolerr.Of(err)
 	case taken:
-		return nil, tool.Errorf(tool.Conflict, "another program of the session listens on port %d already; end it (process_list, process_signal) or take another port", w.Port).In("wait_port")
+		return nil, tool.Errorf(tool.Conflict, "another program of the session already listens on port %d; end it (process_list, process_signal) or use another port", w.Port).In("wait_port")
 	}
 	return func(ctx context.Context, p *process) ProcessInfo { return p.awaitPort(ctx, finder, w) }, nil
 }
 
-// awaitPort waits until somebody listens, the process has ended, or the time is over.
+// awaitPort waits until a program listens, the process has ended, or the time is over.
 func (p *process) awaitPort(ctx context.Context, finder sandbox.PortFinder, w PortWait) ProcessInfo {
 	short, cancel := context.WithTimeout(ctx, w.time())
 	defer cancel()
@@ -64,7 +63,7 @@ func (p *process) awaitPort(ctx context.Context, finder sandbox.PortFinder, w Po
 		switch {
 		case err != nil:
 			info := p.info()
-			info.Notices = append(info.Notices, fmt.Sprintf("nobody could look whether it listens on port %d: %s", w.Port, tool.AsError(toolerr.Of(err)).Message))
+			info.Notices = append(info.Notices, fmt.Sprintf("port %d could not be checked: %s", w.Port, tool.AsError(toolerr.Of(err)).Message))
 			return info
 		case !running:
 			return p.listening(false, fmt.Sprintf("the process ended before anything listened on port %d; process_read gives its output", w.Port))
@@ -81,7 +80,7 @@ func (p *process) awaitPort(ctx context.Context, finder sandbox.PortFinder, w Po
 	}
 }
 
-// listening is the process's state with what was found.
+// listening returns the process's state with the result of the check.
 func (p *process) listening(listens bool, notice string) ProcessInfo {
 	info := p.info()
 	info.Listens = &listens

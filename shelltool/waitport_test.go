@@ -16,7 +16,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// listens is Python that listens on a port, on that address.
+// listens is a Python program that listens on an address and port.
 const listens = `import socket, sys, time
 s = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET)
 s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -10,15 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A restore believes that no program wrote only where none has run since before
-// its first look, and where to find that out is cheaper than to look again.
+// A restore assumes that no program wrote only if none has run since before its first scan, and if checking that is
+// cheaper than another scan.
 func TestARestoreLooksAgainUnlessNothingHasRun(t *testing.T) {
 	const before = 7
 	for name, c := range map[string]struct {
 		files    int
 		end      int64
 		err      error
-		mistaken bool // takes the word of a counter that is wrong here
+		mistaken bool // relies on a counter that is wrong here
 	}{
 		"nothing has run":            {files: largeTree, end: before, mistaken: true},
 		"something has run":          {files: largeTree, end: before + 1},
@@ -38,7 +38,7 @@ func TestARestoreLooksAgainUnlessNothingHasRun(t *testing.T) {
 
 			asked := 0
 			b.store.opts.Activity = func(context.Context) (int64, error) {
-				if asked++; asked == 2 { // the restore has done its part
+				if asked++; asked == 2 { // the restore has done its work
 					b.write("late", "a program's")
 					return c.end, c.err
 				}
@@ -59,7 +59,7 @@ func TestARestoreLooksAgainUnlessNothingHasRun(t *testing.T) {
 	}
 }
 
-// Where the counter can't be read at the start there is nothing to compare.
+// If the counter can't be read at the start there is nothing to compare.
 func TestWithoutACounterARestoreLooksAgain(t *testing.T) {
 	b := newBench(t)
 	for i := range largeTree {

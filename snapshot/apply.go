@@ -7,22 +7,21 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/sys"
 )
 
-// apply changes the workspace into what is wanted, one name in one directory at
-// a time. It believes nothing of what was seen before: what a program has done
-// meanwhile makes a step go another way or be left out, and the look that
-// follows finds it.
+// apply changes the workspace into the wanted state, one name in one directory at a time. It
+// doesn't rely on what an earlier scan saw: if a program has changed something meanwhile, a step
+// is done differently or skipped, and the next scan finds the difference.
 type apply struct {
 	*dirWalk
 	store *Store
 	stage *stage
-	// removing does only that: what is to be brought in isn't ready.
+	// removing only removes entries: the new ones aren't staged yet.
 	removing bool
 }
 
-// run makes the whole tree right, several directories at a time. It goes to its
-// end or to the first error.
+// run applies the whole tree, several directories at a time. It ends with the first error.
 func (a *apply) run(have, want *entry) error {
 	a.dirWalk = newDirWalk(newPool(context.Background()))
 	defer a.release()
@@ -75,7 +74,7 @@ func (a *apply) entries(fd int, have, want *entry) (subdirs []dirPair, err error
 			if err := a.put(fd, x == nil, y); err != nil {
 				return err
 			}
-			if y.kind == folder { // it is whole, but for its own mode and time
+			if y.kind == folder { // complete, except for its own mode and time
 				subdirs = append(subdirs, dirPair{y, y})
 			}
 			return nil
@@ -97,7 +96,7 @@ func needsPlacing(x, y *entry) bool {
 	return !sameContent(x, y)
 }
 
-// put brings the wanted entry in, over what is there or in exchange for it.
+// put moves the wanted entry into place, over the existing entry or in exchange for it.
 func (a *apply) put(fd int, free bool, want *entry) error {
 	name, err := a.stage.take(want)
 	if err != nil {
@@ -105,7 +104,7 @@ func (a *apply) put(fd int, free bool, want *entry) error {
 	}
 	for range tries {
 		if free {
-			err = unix.Renameat2(a.stage.dir, name, fd, want.name, unix.RENAME_NOREPLACE)
+			err = sys.Rename(a.stage.dir, name, fd, want.name, sys.NoReplace)
 		} else {
 			err = a.exchange(fd, name, want)
 		}
@@ -120,14 +119,14 @@ func (a *apply) put(fd int, free bool, want *entry) error {
 	return skippable(err)
 }
 
-// exchange puts what is staged in the place of what is there. For a file in the
-// place of a file a plain rename would do, but then the kernel writes the new one
-// to the disk and frees the old one before it lets any other rename begin.
+// exchange swaps a staged entry with the existing one. A plain rename would do for a file in the
+// place of a file, but then the kernel writes the new one to the disk and frees the old one
+// before it lets any other rename begin.
 func (a *apply) exchange(fd int, staged string, want *entry) error {
-	err := unix.Renameat2(a.stage.dir, staged, fd, want.name, unix.RENAME_EXCHANGE)
+	err := sys.Rename(a.stage.dir, staged, fd, want.name, sys.Exchange)
 	if errors.Is(err, unix.EACCES) {
 		allowMove(fd, want.name)
-		err = unix.Renameat2(a.stage.dir, staged, fd, want.name, unix.RENAME_EXCHANGE)
+		err = sys.Rename(a.stage.dir, staged, fd, want.name, sys.Exchange)
 	}
 	switch {
 	case err == nil:
@@ -138,8 +137,8 @@ func (a *apply) exchange(fd int, staged string, want *entry) error {
 	return err
 }
 
-// replace is for file systems that can't exchange names. What a file can't
-// replace is gone for a moment.
+// replace does the same on file systems that can't exchange names. A directory that
+// gives way to a file, or the other way around, is missing for a moment.
 func (a *apply) replace(fd int, staged string, want *entry) error {
 	if want.kind != folder {
 		err := unix.Renameat(a.stage.dir, staged, fd, want.name)
@@ -166,14 +165,15 @@ func (a *apply) takeOut(fd int, name string) error {
 	return err
 }
 
-// allowMove lets a directory be moved whose own mode forbids it: its ".." changes.
+// allowMove changes the mode of a directory that couldn't be moved otherwise: a move changes
+// its "..".
 func allowMove(fd int, name string) {
-	at, err := beneath.OpenAt(fd, name, unix.O_PATH|unix.O_DIRECTORY)
+	at, err := beneath.OpenAt(fd, name, sys.Place|unix.O_DIRECTORY)
 	if err != nil {
 		return
 	}
 	defer unix.Close(at)
-	_ = chmod(at, 0o700)
+	_ = sys.Chmod(at, 0o700)
 }
 
 func (a *apply) remove(fd int, have *entry) error {
@@ -186,9 +186,9 @@ func (a *apply) remove(fd int, have *entry) error {
 	return skippable(a.takeOut(fd, have.name))
 }
 
-// attributes sets mode and time of the very file that was seen.
+// attributes sets the mode and time of exactly the file that the scan saw.
 func (a *apply) attributes(fd int, have, want *entry) error {
-	at, err := beneath.OpenAt(fd, want.name, unix.O_PATH)
+	at, err := beneath.OpenAt(fd, want.name, sys.Place)
 	if err != nil {
 		return skippable(err)
 	}
@@ -203,7 +203,7 @@ func (a *apply) attributes(fd int, have, want *entry) error {
 	return setAttributes(at, &st, want)
 }
 
-// skippable forgives what only a program can have caused.
+// skippable ignores errors that only a program can have caused.
 func skippable(err error) error {
 	if vanished(err) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EINVAL) {
 		return nil
@@ -211,20 +211,20 @@ func skippable(err error) error {
 	return err
 }
 
-// openForChange opens a directory and gives its owner all rights on it; what it
-// had comes back with finishDir.
+// openForChange opens a directory and gives its owner all rights on it. finishDir restores its
+// mode.
 func openForChange(at *place) (int, error) {
 	fd, err := at.open(unix.O_RDONLY)
 	if errors.Is(err, unix.EACCES) {
-		if fd, err = at.open(unix.O_PATH); err == nil {
-			err = errors.Join(chmod(fd, 0o700), unix.Close(fd))
+		if fd, err = at.open(sys.Place); err == nil {
+			err = errors.Join(sys.Chmod(fd, 0o700), unix.Close(fd))
 		}
 		if err == nil {
 			fd, err = at.open(unix.O_RDONLY)
 		}
 	}
 	if err == nil && unix.Faccessat(fd, ".", unix.W_OK|unix.X_OK, 0) != nil {
-		err = chmod(fd, 0o700)
+		err = sys.Chmod(fd, 0o700)
 	}
 	return fd, err
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// An archive is a tar file: archive.json, the caller's own files under extra/,
-// then packs/ and records/ as they lie in a store, see [Archive] for how it is read.
+// An archive is a tar file: archive.json, the caller's own files under extra/, then packs/ and
+// records/ as in a store. [Archive] reads it.
 const (
 	archiveFormat = 1
 	archiveHead   = "archive.json"
@@ -29,15 +29,14 @@ const (
 
 type archiveInfo struct {
 	Format int    `json:"format"`
-	Head   string `json:"head"` // the snapshot that is the workspace
+	Head   string `json:"head"` // the snapshot of the workspace
 }
 
 var extraName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,79}$`) })
 
-// Export writes an archive of the workspace as it is, of all snapshots and of
-// the caller's own small files (settings, for instance; names of lower-case
-// letters, digits, dots and dashes, at most 16 MiB in all). It makes an automatic
-// snapshot for it.
+// Export writes an archive of the current workspace, of all snapshots, and of the caller's own
+// small files, such as settings. Their names have lower-case letters, digits, dots and dashes,
+// and they have at most 16 MiB in total. Export makes an automatic snapshot of the workspace.
 func (s *Store) Export(ctx context.Context, w io.Writer, extra map[string][]byte) (Info, error) {
 	head, err := s.Create(ctx, &CreateOptions{Label: "saved", Auto: true})
 	if err != nil {

@@ -11,21 +11,21 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Archive is an archive that is being read: what the caller put in, then packs
-// and records. It may come from anywhere. Its entries are plain files of names that
-// are ours, each once; none is sparse, and nothing stands behind the last.
+// Archive reads an archive: first the caller's own files, then packs and records. The archive is
+// not trusted: its entries must be plain files with the names that Export writes, each once, none
+// of them sparse, and with nothing after the last.
 type Archive struct {
 	Extra map[string][]byte // by name
 
 	in   *tar.Reader
 	rest *tail
 	info archiveInfo
-	next *tar.Header // the first that is not the caller's; nil at the end
+	next *tar.Header // the first entry after the caller's own; nil at the end
 	size int64       // bytes of Extra
 	seen map[string]bool
 }
 
-// OpenArchive reads an archive up to the snapshots.
+// OpenArchive reads an archive up to its packs.
 func OpenArchive(r io.Reader) (*Archive, error) {
 	rest := &tail{in: r}
 	a := &Archive{Extra: map[string][]byte{}, in: tar.NewReader(rest), rest: rest, seen: map[string]bool{}}
@@ -63,7 +63,7 @@ func (a *Archive) head() error {
 	}
 }
 
-// decodeStrictly takes one JSON value with no field that isn't known.
+// decodeStrictly decodes one JSON value without unknown fields.
 func decodeStrictly(b []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
@@ -89,7 +89,7 @@ func (a *Archive) step() (err error) {
 		return errFormat
 	}
 	a.seen[a.next.Name] = true
-	for key := range a.next.PAXRecords { // those of sparse files among them
+	for key := range a.next.PAXRecords { // including those of sparse files
 		if key != "size" {
 			return errFormat
 		}
@@ -97,17 +97,17 @@ func (a *Archive) step() (err error) {
 	return nil
 }
 
-// small reads an entry that is the caller's.
+// small reads one of the caller's own files.
 func (a *Archive) small() ([]byte, error) {
 	if a.size += a.next.Size; a.size > maxExtra {
-		return nil, badArchive("has more than 16 MiB of settings and the like")
+		return nil, badArchive("has more than 16 MiB beside the workspace")
 	}
 	b := make([]byte, a.next.Size)
 	_, err := io.ReadFull(a.in, b)
 	return b, err
 }
 
-// tail knows the last bytes that were read.
+// tail counts the zero bytes at the end of what was read.
 type tail struct {
 	in    io.Reader
 	zeros int64 // that they are
@@ -129,7 +129,7 @@ func (t *tail) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// end says whether the tar file has its own end and nothing behind it.
+// end checks that the tar file is complete and that nothing follows it.
 func (t *tail) end() error {
 	if t.zeros < tarEnd {
 		return io.ErrUnexpectedEOF
@@ -147,7 +147,7 @@ func archiveError(err error) error {
 		return e
 	}
 	if errors.Is(err, errFormat) || errors.Is(err, tar.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return badArchive("is cut or not one of wisbox's").Because(err)
+		return badArchive("is incomplete, or is not an archive of wisbox").Because(err)
 	}
 	return storeError(err)
 }

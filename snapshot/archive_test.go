@@ -65,7 +65,7 @@ func plain(name string, body []byte) member {
 	return member{tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o600, Format: tar.FormatPAX}, body}
 }
 
-// sound is an archive of a small workspace with two snapshots.
+// sound returns a valid archive of a small workspace with two snapshots.
 func sound(t testing.TB) []byte {
 	t.Helper()
 	b := newBench(t)
@@ -78,7 +78,7 @@ func sound(t testing.TB) []byte {
 	return archive.Bytes()
 }
 
-// at finds an entry by the beginning of its name.
+// find finds an entry by the beginning of its name.
 func find(all []member, prefix string) *member {
 	for i := range all {
 		if strings.HasPrefix(all[i].Name, prefix) {
@@ -88,7 +88,7 @@ func find(all []member, prefix string) *member {
 	return nil
 }
 
-// packOf is a pack of objects, each a content and what claims to be its stored form.
+// packOf returns a pack of objects, each with a content and its alleged stored form.
 func packOf(t testing.TB, objects ...[2][]byte) []byte {
 	t.Helper()
 	root := openRoot(t.(*testing.T), t.TempDir())
@@ -107,7 +107,7 @@ func packOf(t testing.TB, objects ...[2][]byte) []byte {
 
 func asIs(b []byte) [2][]byte { return [2][]byte{b, b} }
 
-// sparse is a tar entry of GNU's format 1.0 that says it has size bytes and holds one.
+// sparse returns a tar entry in GNU's format 1.0 that claims to have size bytes and contains one.
 func sparse(name string, size int64) []byte {
 	var b bytes.Buffer
 	records := "22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n"
@@ -132,7 +132,7 @@ func sparse(name string, size int64) []byte {
 	return b.Bytes()
 }
 
-// oldSparse is one of the format that GNU tar had first.
+// oldSparse returns one in GNU tar's first format.
 func oldSparse(name string, size int64) []byte {
 	h := rawHeader(name, 'S', 1)
 	copy(h[257:], "ustar  \x00")
@@ -162,7 +162,7 @@ func sumHeader(h []byte) {
 	copy(h[148:], fmt.Sprintf("%06o\x00 ", sum))
 }
 
-// before puts raw bytes in front of the first entry of that prefix.
+// before inserts raw bytes before the first entry with that prefix.
 func before(t testing.TB, archive []byte, prefix string, raw []byte) []byte {
 	t.Helper()
 	all := membersOf(t, archive)
@@ -183,7 +183,7 @@ func bomb(t testing.TB, size int) []byte {
 	return enc.EncodeAll(make([]byte, size), nil)
 }
 
-// hostile are archives of which nothing may be taken, made of a sound one.
+// hostile returns archives that must be refused, made from a valid one.
 func hostile(t testing.TB) map[string][]byte {
 	good := sound(t)
 	change := func(do func(all []member) []member) []byte { return packed(t, do(membersOf(t, good))) }
@@ -324,9 +324,9 @@ func assertEmpty(t testing.TB, b *bench) {
 	}
 }
 
-// watchHeap notes the most that the heap holds until stop.
+// watchHeap records the maximum size of the heap until stop.
 func watchHeap(most *uint64) (stop func()) {
-	usual := debug.SetGCPercent(20) // what is measured is held, and little garbage
+	usual := debug.SetGCPercent(20) // so that it measures live memory, with little garbage
 	runtime.GC()
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -411,7 +411,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// TestABombIsRefusedByWhatItSays: before the first of its objects is unpacked.
+// TestABombIsRefusedByWhatItSays, before the first of its objects is unpacked.
 func TestABombIsRefusedByWhatItSays(t *testing.T) {
 	b := budget.New(t.Context(), budget.Limits{Out: 1 << 30})
 	defer b.Close()

@@ -21,8 +21,8 @@ type Entry struct {
 // Same reports whether two entries have the same content; modes don't count.
 func (e *Entry) Same(f *Entry) bool { return e.Link == f.Link && sameContent(e.entry, f.entry) }
 
-// ContentID is the same for files of the same content, and for those alone; of a link
-// and of an empty file it is "".
+// ContentID returns an ID that two files share only if they have the same content. It is "" for
+// a link and for an empty file.
 func (e *Entry) ContentID() string {
 	if e.Link || e.Size == 0 {
 		return ""
@@ -30,13 +30,13 @@ func (e *Entry) ContentID() string {
 	return e.entry.hash.String()
 }
 
-// Pair is a path at which two snapshots have different files or links.
+// Pair is a path with different files or links in two snapshots.
 type Pair struct {
-	Path     string // as its bytes are
-	Old, New *Entry // nil where the snapshot has neither file nor link
+	Path     string // its bytes, unchanged
+	Old, New *Entry // nil if the snapshot has no file or link there
 }
 
-// Between is what differs between two snapshots, until Close.
+// Between holds the differences between two snapshots. The caller closes it.
 type Between struct {
 	Pairs []Pair // sorted by path, directory by directory
 	// GoneDirs are the directories that the second snapshot doesn't have, parents
@@ -49,10 +49,10 @@ type Between struct {
 
 const pairMemory = 2*entryMemory + 64
 
-// Between compares two snapshots, for whoever carries the difference elsewhere: files,
-// links and whether a file is executable. Other mode bits, times and empty directories
-// don't count. With an empty id the first one is nothing at all. Memory and time are
-// those of one call of the Store.
+// Between compares two snapshots, for callers that apply the difference elsewhere. It compares
+// files, links and whether a file is executable, but not other mode bits, times and empty
+// directories. An empty ID for the first one means an empty tree. The limits on memory and time
+// are those of one call of the Store.
 func (s *Store) Between(ctx context.Context, from, to string) (*Between, error) {
 	unlock, err := s.lock(ctx)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *Store) Between(ctx context.Context, from, to string) (*Between, error) 
 	return d, nil
 }
 
-// Close gives back what the comparison holds.
+// Close frees the memory of the comparison.
 func (d *Between) Close() { d.budget.Close() }
 
 func (d *Between) read(from, to string) error {
@@ -129,7 +129,7 @@ func (d *Between) add(at *place, a, b *entry) error {
 	return d.budget.Step(1)
 }
 
-// carried is an entry that can be carried elsewhere, or nil.
+// carried returns an Entry for a file or link, or nil for anything else.
 func carried(e *entry) *Entry {
 	switch {
 	case e == nil:
@@ -142,8 +142,8 @@ func carried(e *entry) *Entry {
 	return nil
 }
 
-// Open reads the content of a file that the comparison has found. It takes turns with
-// other calls for each piece, so a slow reader holds none up.
+// Open returns the content of a file that the comparison has found. It lets other calls run
+// between any two pieces, so a slow reader delays nobody.
 func (d *Between) Open(ctx context.Context, e *Entry) (io.ReadCloser, error) {
 	if e.Link {
 		return nil, tool.Errorf(tool.Internal, "a link has no content")
@@ -159,7 +159,7 @@ func (d *Between) Open(ctx context.Context, e *Entry) (io.ReadCloser, error) {
 	return r, nil
 }
 
-// contentReader reads a file piece by piece; what no piece covers is zero.
+// contentReader reads a file piece by piece. Bytes that no piece covers are zero.
 type contentReader struct {
 	ctx    context.Context
 	store  *Store
@@ -167,7 +167,7 @@ type contentReader struct {
 	free   func()
 	size   int64
 	at     int64
-	piece  []byte // what is left of the piece at hand
+	piece  []byte // the rest of the current piece
 }
 
 func (r *contentReader) turn(do func() error) error {
@@ -210,7 +210,7 @@ func (r *contentReader) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// hole is how many zeros come before the next piece.
+// hole returns how many zeros come before the next piece.
 func (r *contentReader) hole() int64 {
 	if len(r.pieces) > 0 {
 		return r.pieces[0].at - r.at

@@ -6,19 +6,21 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/sys"
 )
 
-// build lays a directory that the workspace lacks ready with all that is in it,
-// under a name in the staging directory: one rename brings it in. Files are made
-// where they stay, which takes half as long as making and moving each.
+// build stages a directory that the workspace lacks, with everything in it. One rename moves it
+// into place. It creates each file in its final directory, which takes half as long as creating
+// and moving it.
 type build struct {
 	*dirWalk
 	stage *stage
 	top   string // the directory's path in the workspace
 }
 
-// tree begins to build one; it gets its own mode and time when it is in its place,
-// for without the right to write it can't be moved.
+// tree begins to build a directory. The directory gets its mode and time once it is in place,
+// since a directory without the right to write can't be moved.
 func (st *stage) tree(walk *dirWalk, w wanted) error {
 	name := st.store.staging.Name()
 	if err := st.folder(st.dir, name); err != nil {
@@ -30,8 +32,8 @@ func (st *stage) tree(walk *dirWalk, w wanted) error {
 	return nil
 }
 
-// dir makes the entries of one directory. Its files are several jobs where they
-// are many.
+// dir creates the entries of one directory. If there are many files, it splits them into
+// several jobs.
 func (b *build) dir(w *dirWork, buf []byte) error {
 	fd, err := w.at.open(unix.O_RDONLY)
 	if err != nil {
@@ -70,7 +72,7 @@ func (b *build) dir(w *dirWork, buf []byte) error {
 func (b *build) pushFiles(w *dirWork, files []*entry) {
 	w.left.Add(1)
 	b.pool.push(job{drop: func() {}, do: func(buf []byte) error {
-		fd, err := w.at.open(unix.O_PATH)
+		fd, err := w.at.open(sys.Place)
 		if err != nil {
 			return err
 		}
@@ -78,7 +80,7 @@ func (b *build) pushFiles(w *dirWork, files []*entry) {
 	}})
 }
 
-// files makes some files of a directory, which is open as dir.
+// files creates some files of the directory that is open as dir.
 func (b *build) files(w *dirWork, files []*entry, dir int, buf []byte) error {
 	if len(files) == 0 {
 		return nil
@@ -103,7 +105,7 @@ func (b *build) file(dir, twin int, e *entry, buf []byte) error {
 	return b.stage.make(b.pool.ctx, fd, twin, e, buf)
 }
 
-// path is where what lies at a place in the staging directory will stand.
+// path returns the final path of a place in the staging directory.
 func (b *build) path(staged *place) string {
 	names := strings.Split(staged.path(""), "/")
 	return strings.Join(slices.Concat([]string{b.top}, names[1:]), "/")

@@ -2,24 +2,24 @@ package snapshot
 
 import "context"
 
-// Changed are the paths of a workspace that differ from a snapshot.
+// Changed lists the paths of a workspace that differ from a snapshot.
 type Changed struct {
 	Total   int64    // entries that were added, changed or removed
-	Present []string // of those that are there, the first ones, made printable
-	Removed []string // of those that are gone
+	Present []string // the first of those that exist, made printable
+	Removed []string // the first of those that are gone, made printable
 }
 
-// ChangedOptions say what [Store.Changed] compares; nil is all defaults.
+// ChangedOptions are options of [Store.Changed]; nil means all defaults.
 type ChangedOptions struct {
-	To string // another snapshot; default the workspace as it is
-	// Ignore is asked about each path that differs; nil ignores none. What lies below a
-	// directory that is ignored isn't looked at.
+	To string // another snapshot; default the current workspace
+	// Ignore reports whether to ignore a path that differs; nil ignores none. Files below an
+	// ignored directory aren't looked at.
 	Ignore func(path string) bool
 }
 
-// Changed compares a snapshot with the workspace as it is, or with another snapshot, and
-// names the first entries that differ, at most max of them. It reads no more than Create
-// would. Modification times don't count.
+// Changed compares a snapshot with the current workspace or with another snapshot, and lists
+// the first max entries that differ. It reads no more than Create would. It ignores
+// modification times.
 func (s *Store) Changed(ctx context.Context, id string, max int, opts *ChangedOptions) (Changed, error) {
 	if opts == nil {
 		opts = &ChangedOptions{}

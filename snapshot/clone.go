@@ -12,11 +12,10 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// CloneTo gives another workspace the state of one snapshot of this one. dst,
-// whose workspace should be new, shares the packs by hard links where it lies on
-// the same file system, and the blocks of files that have not changed since where
-// that has reflinks; it has the snapshot too, under the same id. A write in one
-// workspace is never seen in the other.
+// CloneTo restores a snapshot of this store in another workspace, which should be new. dst gets
+// the snapshot as well, under the same ID. On the same file system, it shares the packs by hard
+// links and, if the file system has reflinks, the blocks of files that have not changed since. A
+// write in one workspace is never visible in the other.
 func (s *Store) CloneTo(ctx context.Context, id string, dst *Store) (Restored, error) {
 	r, err := s.shareWith(ctx, id, dst)
 	if err != nil {
@@ -25,7 +24,7 @@ func (s *Store) CloneTo(ctx context.Context, id string, dst *Store) (Restored, e
 	return dst.restoreFrom(ctx, r.ID, nil, &twin{store: s})
 }
 
-// ShareWith gives another store a snapshot of this one, as CloneTo does, and leaves its
+// ShareWith adds a snapshot of this store to another one, as CloneTo does, but leaves its
 // workspace alone.
 func (s *Store) ShareWith(ctx context.Context, id string, dst *Store) error {
 	_, err := s.shareWith(ctx, id, dst)
@@ -92,7 +91,7 @@ func copyPack(from, to *os.Root, name string) error {
 	return takePack(to, name, in)
 }
 
-// takePack writes a pack from a stream, under its name only when it is whole.
+// takePack writes a pack from a stream. The pack gets its name only once it is complete.
 func takePack(to *os.Root, name string, in io.Reader) error {
 	out, err := to.OpenFile(tempPrefix+name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

@@ -2,8 +2,8 @@ package snapshot
 
 import "strings"
 
-// pairs visits the names of two sorted directories together; what one of them
-// lacks is nil.
+// pairs visits the names of two sorted directories together, with nil for an entry that one of
+// them lacks.
 func pairs(a, b *dir, visit func(a, b *entry) error) error {
 	var as, bs []entry
 	if a != nil {
@@ -36,8 +36,8 @@ func pairs(a, b *dir, visit func(a, b *entry) error) error {
 	return nil
 }
 
-// sameContent compares all but mode and time. Two directories are the same in
-// this sense; what is in them is another question.
+// sameContent compares everything except mode and time. Two directories always count as the
+// same, whatever their entries.
 func sameContent(a, b *entry) bool {
 	if a.kind != b.kind {
 		return false
@@ -51,13 +51,14 @@ func sameContent(a, b *entry) bool {
 	return true
 }
 
-// sameTree says that all below is the same too.
+// sameTree reports whether everything below two directories is the same.
 func sameTree(a, b *entry) bool { return a.kind == folder && b.kind == folder && a.hash == b.hash }
 
-// sameMode leaves out links, which have no mode, and what is never stored.
+// sameMode compares modes. It leaves out links, which have none, and entries that are never
+// stored.
 func sameMode(a, b *entry) bool {
 	return a.mode == b.mode || a.kind == symlink || a.kind == special
 }
 
-// missing says that an entry is nothing that a snapshot could bring back.
+// missing reports whether an entry is nothing that a snapshot could restore.
 func missing(e *entry) bool { return e == nil || e.kind == special }

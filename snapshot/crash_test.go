@@ -34,8 +34,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// victim changes the workspace, keeps it and goes back, over and over, and says
-// what it is about to do.
+// victim repeatedly changes the workspace, takes snapshots and restores them, and announces each step.
 func victim(args []string) error {
 	dir, id := args[0], args[1]
 	s, err := openAt(dir)
@@ -88,7 +87,7 @@ func scribble(ws string, i int) error {
 	return os.RemoveAll(filepath.Join(ws, "keep"))
 }
 
-// kills is how many random points are tried; the number of a full proof is 200.
+// kills returns the number of random points to try; a full run tries 200.
 func kills() int {
 	if n, err := strconv.Atoi(os.Getenv("WISBOX_KILLS")); err == nil {
 		return n
@@ -115,7 +114,7 @@ func TestAProcessKilledAnywhereLeavesAValidStore(t *testing.T) {
 	t.Logf("%d of %d kills fell into a restore", recovered, kills())
 }
 
-// kill ends the victim some time after it has begun one of its steps.
+// kill kills the victim some time after it has begun one of its steps.
 func kill(t *testing.T, dir, id string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])

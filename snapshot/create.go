@@ -10,25 +10,23 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// CreateOptions describe a new snapshot; nil is all defaults.
+// CreateOptions describe a new snapshot; nil means all defaults.
 type CreateOptions struct {
 	Label string // one line, at most 200 characters
 	// Call makes the snapshot a step: it is the state before the call of that id,
 	// at most 80 characters.
 	Call string
-	// Auto says that nobody asked for the snapshot: it goes with the steps when the
-	// store needs room.
+	// Auto marks a snapshot that nobody requested: like steps, it may be deleted when the store needs room.
 	Auto bool
-	// Spare is a snapshot that stays although the store needs room; may be empty.
+	// Spare is a snapshot to keep even if the store needs room; may be empty.
 	Spare string
-	// Quiesce pauses the workspace's programs meanwhile, where the host can.
+	// Quiesce pauses the workspace's programs meanwhile, if the host can.
 	Quiesce bool
 }
 
-// Create keeps the workspace as it is. Programs may go on: a file that changes
-// each time it is read is listed as unstable. A process that is killed meanwhile
-// leaves either the whole snapshot or none. At the limit of the store the oldest
-// steps and other automatic snapshots go; where that isn't enough it is no_space.
+// Create takes a snapshot of the workspace. Programs may keep running: a file that changes each time it is read is
+// listed as unstable. A process that is killed meanwhile leaves either the whole snapshot or none. At the limit of the
+// store Create deletes the oldest steps and other automatic snapshots; if that isn't enough the error is no_space.
 func (s *Store) Create(ctx context.Context, opts *CreateOptions) (Info, error) {
 	if opts == nil {
 		opts = &CreateOptions{}
@@ -51,8 +49,7 @@ func (s *Store) Create(ctx context.Context, opts *CreateOptions) (Info, error) {
 	return r.Info, nil
 }
 
-// fit makes the snapshot, and room for it where there is none: first for twice as
-// much as was found to be too much, then all that there is.
+// fit takes the snapshot, and makes room if necessary: first for twice the missing bytes, then as much as possible.
 func (s *Store) fit(ctx context.Context, opts *CreateOptions) (*record, error) {
 	limits := s.opts.Limits
 	beside, err := s.beside()
@@ -86,7 +83,7 @@ func (s *Store) fit(ctx context.Context, opts *CreateOptions) (*record, error) {
 	return nil, s.errNoRoom()
 }
 
-// beside is how many bytes the store takes beside its packs.
+// beside returns the bytes of the store outside of its packs.
 func (s *Store) beside() (int64, error) {
 	u := Usage{}
 	err := errors.Join(u.add(s.records), u.add(s.opts.Store))
@@ -115,15 +112,14 @@ func (s *Store) create(ctx context.Context, opts *CreateOptions) (*record, error
 	if err := s.writeRecord(r); err != nil {
 		return nil, err
 	}
-	// Neither is needed for the snapshot to be whole: a lost cache costs time, an
-	// unmerged pack a descriptor.
+	// The snapshot is complete without these: a lost cache costs time, an unmerged pack a descriptor.
 	s.cache.keep(root)
 	_ = s.cache.save(s.opts.Store)
 	_ = s.merge()
 	return r, nil
 }
 
-// store takes all that is new into the packs and gives the workspace's tree.
+// store adds all new content to the packs and returns the workspace's tree.
 func (s *Store) store(b *budget.Budget, quiesce bool) (*entry, names, error) {
 	resume, _, err := s.quiesce(b.Context(), quiesce)
 	if err != nil {
@@ -144,7 +140,7 @@ func (s *Store) quiesce(ctx context.Context, wanted bool) (resume func(), still 
 	return s.opts.Quiesce(ctx)
 }
 
-// count fills in what the tree holds.
+// count sets the numbers of files and bytes in the tree.
 func (r *record) count(root *entry, unstable names) {
 	var skipped names
 	walkTree(root.dir, nil, func(at *place, e *entry) {
@@ -163,7 +159,7 @@ func (r *record) count(root *entry, unstable names) {
 	slices.Sort(r.Unstable)
 }
 
-// names is a list of paths, of bounded length and size: it goes into records.
+// names is a list of paths of bounded length and size, since records contain it.
 type names struct {
 	list []string
 	size int
@@ -178,7 +174,7 @@ func (n *names) add(at *place, name string) {
 	n.list = append(n.list, path)
 }
 
-// maxShown is how many characters of a path are shown.
+// maxShown is the maximum number of characters of a path in results.
 const maxShown = 4096
 
 // clipPath keeps the paths of very deep trees short.
@@ -207,8 +203,7 @@ func orTop(at *place) *place {
 	return at
 }
 
-// List describes the snapshots, the oldest first. One whose record is damaged is
-// left out.
+// List describes the snapshots, the oldest first. It skips damaged records.
 func (s *Store) List(ctx context.Context) ([]Info, error) {
 	leave, err := s.enter(ctx)
 	if err != nil {

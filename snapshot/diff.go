@@ -14,6 +14,7 @@ import (
 	"github.com/wisbox/wisbox/internal/beneath"
 	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/internal/clip"
+	"github.com/wisbox/wisbox/internal/sys"
 )
 
 const (
@@ -40,7 +41,7 @@ type Change struct {
 	Diff      string `json:"diff,omitempty" jsonschema:"unified, of text up to 256 KiB"`
 }
 
-// Diff is what differs between two states. Modification times don't count.
+// Diff holds the differences between two states. It ignores modification times.
 type Diff struct {
 	From      string   `json:"from"`
 	To        string   `json:"to,omitempty" jsonschema:"absent: the workspace as it is"`
@@ -50,8 +51,7 @@ type Diff struct {
 	Truncated bool     `json:"truncated" jsonschema:"more differs than is listed"`
 }
 
-// Diff compares a snapshot with another one, or with the workspace as it is when
-// to is empty.
+// Diff compares a snapshot with another one, or with the current workspace if to is empty.
 func (s *Store) Diff(ctx context.Context, from, to string) (*Diff, error) {
 	unlock, err := s.lock(ctx)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *Store) Diff(ctx context.Context, from, to string) (*Diff, error) {
 	return d.out, storeError(err)
 }
 
-// state is a snapshot's tree, or the workspace's for no id.
+// state returns a snapshot's tree, or the workspace's if id is empty.
 func (s *Store) state(b *budget.Budget, id, field string) (*entry, error) {
 	if id == "" && field == "to" {
 		return s.look(b)
@@ -173,8 +173,7 @@ func shownTarget(e *entry) string {
 	return text
 }
 
-// text is the unified diff of two versions of a text file, "" where there is
-// none to show.
+// text returns the unified diff of two versions of a text file, or "" if there is none to show.
 func (d *differ) text(at *place, a, b *entry, path string) string {
 	if a.kind != file || b.kind != file || sameContent(a, b) || max(a.size, b.size) > diffFile ||
 		d.texts > diffTexts || time.Since(d.began) > diffTime {
@@ -217,7 +216,7 @@ func (d *differ) current(at *place, e *entry) (string, error) {
 	if !d.live {
 		return d.stored(e)
 	}
-	dir, err := at.open(unix.O_PATH)
+	dir, err := at.open(sys.Place)
 	if err != nil {
 		return "", err
 	}

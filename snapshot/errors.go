@@ -11,7 +11,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// storeError is what an agent is told of a store that doesn't work.
+// storeError returns an error of the store as an agent may see it.
 func storeError(err error) error {
 	if err == nil {
 		return nil
@@ -23,7 +23,7 @@ func storeError(err error) error {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		return tool.Errorf(tool.NoSpace, "the host has no room for the snapshot; remove old snapshots, then retry").Because(err)
 	case errors.Is(err, unix.EROFS), errors.Is(err, unix.EACCES):
-		return tool.Errorf(tool.Unavailable, "the session's snapshots can't be written on the host").Because(err)
+		return tool.Errorf(tool.Unavailable, "the host refuses access to the session's snapshots; ask the user to check the permissions of wisbox's cache directory").Because(err)
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
 		return tool.Errorf(tool.Busy, "too many files are open on the host; retry").Because(err)
 	}
@@ -33,16 +33,16 @@ func storeError(err error) error {
 	return tool.AsError(err)
 }
 
-// report names what is damaged.
+// report returns an error that names the damaged path.
 func (d *damage) report(what string) *tool.Error {
 	place := "its record of a directory"
 	if d.path != "" {
 		place = d.path
 	}
-	return tool.Errorf(tool.Unavailable, "%s can't be used: the stored content of %s is damaged; nothing was changed; other snapshots are not touched", what, place).Because(d)
+	return tool.Errorf(tool.Unavailable, "%s can't be used: the stored content of %s is damaged; nothing was changed, and other snapshots may still work", what, place).Because(d)
 }
 
-// at names the path that damage lies at, unless it is known.
+// at adds the path of a damage to its error, unless it has one.
 func at(err error, path string) error {
 	if d := (*damage)(nil); errors.As(err, &d) && d.path == "" {
 		d.path = path
@@ -50,8 +50,7 @@ func at(err error, path string) error {
 	return err
 }
 
-// shown is a path as an agent may see it: one line, whatever a program has
-// named its files.
+// shown returns a path as an agent may see it: on one line, whatever its characters.
 func shown(path string) string {
 	if path == "" {
 		return "/"

@@ -10,7 +10,7 @@ import (
 	"github.com/wisbox/wisbox/snapshot"
 )
 
-// withStore does something with the store of an empty workspace.
+// withStore calls do with the store of an empty workspace.
 func withStore(do func(ctx context.Context, store *snapshot.Store) error) {
 	dir, err := os.MkdirTemp("", "example-")
 	if err != nil {
@@ -51,8 +51,7 @@ func ExampleNew() {
 	// Output: 1
 }
 
-// An archive carries the snapshots of a workspace to another store, and what the caller
-// puts beside them.
+// An archive carries the snapshots of a workspace to another store, with the caller's own files.
 func ExampleOpenArchive() {
 	var file bytes.Buffer
 	withStore(func(ctx context.Context, store *snapshot.Store) error {

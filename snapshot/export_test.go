@@ -4,7 +4,7 @@ import "github.com/wisbox/wisbox/internal/beneath"
 
 var removeAll = beneath.RemoveAll
 
-// causeOf is what a log would show.
+// causeOf returns the cause as a log would show it.
 func causeOf(err error) string {
 	text := ""
 	for ; err != nil; err = unwrap(err) {

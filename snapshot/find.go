@@ -8,8 +8,8 @@ import (
 
 const leastPrefix = 4 // characters of an id that may stand for it
 
-// find is the id of the snapshot that a caller means: by its id, by its label, or by the
-// beginning of an id that no other has. The caller holds the lock.
+// find returns the ID of the snapshot that a word means: an ID, a label, or the unique beginning
+// of an ID. The caller holds the lock.
 func (s *Store) find(word, field string) (string, error) {
 	id := strings.ToLower(word)
 	if checkID(id, field) == nil {
@@ -33,7 +33,7 @@ func (s *Store) find(word, field string) (string, error) {
 		case 1:
 			return found[0], nil
 		default:
-			return "", tool.Errorf(tool.Ambiguous, "%s names %d snapshots, the last of them %s; give an id", field, len(found), found[len(found)-1]).In(field)
+			return "", tool.Errorf(tool.Ambiguous, "%s matches %d snapshots, the last of them %s; give an id", field, len(found), found[len(found)-1]).In(field)
 		}
 	}
 	return "", checkID(id, field)

@@ -77,7 +77,7 @@ func storeText(t *testing.T, b *bench) string {
 	return all.String()
 }
 
-// aPack is the store's largest pack.
+// aPack returns the store's largest pack.
 func aPack(t *testing.T, dir string) string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(dir, "store/packs"))
@@ -158,8 +158,7 @@ func TestAPackWithoutItsIndexIsReadAllTheSame(t *testing.T) {
 	assert.Equal(t, want, tree(t, b.ws))
 }
 
-// What may be written is bounded in directories that are missing as everywhere, and
-// an error leaves none of what was laid ready.
+// The limit on written bytes also holds in missing directories, and an error leaves none of the staged files.
 func TestARestoreOfAMissingDirectoryIsBounded(t *testing.T) {
 	b := newBench(t)
 	b.write("d/e/f", strings.Repeat("x", 1000))
@@ -174,8 +173,8 @@ func TestARestoreOfAMissingDirectoryIsBounded(t *testing.T) {
 	assert.EqualValues(t, 4, b.restore(id).Added)
 }
 
-// A directory with more files than one worker makes in one go, and more in each of
-// those below it, comes back whole, with the times of all.
+// A directory with more files than one worker creates in one batch, also in its subdirectories, is restored completely,
+// with all times.
 func TestALargeMissingDirectoryComesBackWhole(t *testing.T) {
 	b := newBench(t)
 	for i := range 3 * fileBatch {
@@ -357,7 +356,7 @@ func TestADamagedArchiveLeavesNothing(t *testing.T) {
 			harmed[rapid.IntRange(0, len(harmed)-1).Draw(rt, "at")] ^= byte(rapid.IntRange(1, 255).Draw(rt, "bits"))
 		}
 		_, err := load(other, harmed)
-		if err == nil { // the harm fell on padding
+		if err == nil { // the damage hit padding
 			list, err := other.store.List(context.Background())
 			require.NoError(rt, err)
 			for _, i := range list {

@@ -20,15 +20,14 @@ import (
 const (
 	maxPacks   = 1_024 // of an archive; each takes a descriptor
 	maxRecords = 10_000
-	// maxAhead is how far in the future a snapshot of an archive may have been made:
-	// clocks differ, but the newest snapshots must be those of the session.
+	// maxAhead is how far in the future the time of an archive's snapshot may be: clocks
+	// differ, but the newest snapshots must be the session's own.
 	maxAhead = 48 * time.Hour
 )
 
-// Import takes an archive into a store that has no snapshots and brings its
-// workspace back. Every part is checked first: each object's hash, that each pack is
-// whole and holds nothing else, that each record is one of ours and tells of a tree
-// that is there. After an error nothing of the archive stays.
+// Import adds an archive to a store without snapshots and restores its workspace. It checks every
+// part first: the hash of each object, that each pack is complete and has nothing else, that
+// each record is valid and its tree is in the packs. After an error nothing of the archive stays.
 func (s *Store) Import(ctx context.Context, a *Archive) error {
 	if err := s.takeIn(ctx, a); err != nil {
 		return err
@@ -44,7 +43,7 @@ func (s *Store) takeIn(ctx context.Context, from *Archive) error {
 	}
 	defer unlock()
 	if ids, err := s.ids(); err != nil || len(ids) > 0 || len(s.objects.packs) > 0 {
-		return errors.Join(storeError(err), tool.Errorf(tool.Exists, "the session has snapshots already; load the archive into a new session"))
+		return errors.Join(storeError(err), tool.Errorf(tool.Exists, "the session already has snapshots; load the archive into a new session"))
 	}
 	b := budget.New(ctx, budget.Limits{Out: 4 * s.opts.Limits.Bytes, Memory: s.opts.Limits.Memory, Time: budget.None})
 	defer b.Close()
@@ -63,7 +62,7 @@ type importer struct {
 	*Archive
 	store  *Store
 	budget *budget.Budget
-	left   int64 // bytes that packs and records may still take
+	left   int64 // bytes left for packs and records
 	packs  []string
 	found  []*record
 }
@@ -104,7 +103,7 @@ func (a *importer) pack(name string) error {
 	}})
 }
 
-// asking asks before each MiB whether there is room for it.
+// asking is a reader that checks before each MiB whether there is room for it.
 type asking struct {
 	in   io.Reader
 	ask  func() error
@@ -148,7 +147,7 @@ func (a *importer) record(h *tar.Header, name string) error {
 	return replaceFile(a.store.records, name, raw, false)
 }
 
-// plausible says what no snapshot of ours has.
+// plausible refuses a record that no store could have written.
 func (r *record) plausible() error {
 	id, err := ulid.ParseStrict(strings.ToUpper(r.ID))
 	if err != nil || time.Until(ulid.Time(id.Time())) > maxAhead {
@@ -162,7 +161,7 @@ func (r *record) plausible() error {
 	return errors.Join(checkLine(r.Label, maxLabel, "label"), checkLine(r.Call, maxCall, "call"))
 }
 
-// accept checks that all of the archive is whole.
+// accept checks that the whole archive is sound.
 func (a *importer) accept() error {
 	if !slices.ContainsFunc(a.found, func(r *record) bool { return r.ID == a.info.Head }) {
 		return errFormat
@@ -190,7 +189,7 @@ func (a *importer) accept() error {
 			return badArchive("is damaged at " + v.found[0].Path)
 		}
 		if sum.entries > s.opts.Limits.Entries || sum.files != r.Files || sum.bytes != r.Bytes {
-			return badArchive("has a snapshot that is not what its record says")
+			return badArchive("has a snapshot that doesn't match its record")
 		}
 	}
 	return nil
@@ -207,8 +206,8 @@ func (a *importer) undo() error {
 	return errors.Join(append(errs, a.store.objects.refresh())...)
 }
 
-// check reads a pack from its first byte to its last: it must be just what
-// [packWriter] writes, and each object what its hash says.
+// check reads a whole pack. It must be exactly as [packWriter] writes it, and each object must
+// match its hash.
 func (o *objects) check(b *budget.Budget, name string) error {
 	f, err := o.root.Open(name)
 	if err != nil {
@@ -253,8 +252,8 @@ func (o *objects) check(b *budget.Budget, name string) error {
 	return nil
 }
 
-// chargeAll charges what the objects of an index say that they unpack to, before the
-// first of them is unpacked: none becomes longer than it says.
+// chargeAll charges the unpacked lengths of an index's objects before the first is unpacked.
+// None may unpack to more than its length.
 func chargeAll(b *budget.Budget, index []byte) error {
 	total := int64(0)
 	eachIn(index, func(_ Hash, l location) { total = sum(total, int64(l.length)) })
@@ -288,10 +287,10 @@ func archiveTooLarge(err error) error {
 	if !errors.Is(err, budget.ErrExceeded) {
 		return err
 	}
-	return badArchive("becomes larger than what a session's snapshots may hold").Because(err)
+	return badArchive("unpacks to more than the snapshots of a session may have").Because(err)
 }
 
-// sum adds without going over.
+// sum adds two numbers without overflow.
 func sum(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64

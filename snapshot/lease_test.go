@@ -13,8 +13,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// A program can keep others from opening its file by a lease. A snapshot is busy
-// then; to compare, to restore and to remove goes on.
+// A program can keep others from opening its file by a lease. Then taking a snapshot is busy, but comparing, restoring
+// and removing still work.
 func TestALeaseStopsNoRestore(t *testing.T) {
 	b := newBench(t)
 	b.write("d/f", "v1")

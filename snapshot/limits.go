@@ -10,19 +10,18 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Limits bound what snapshots may cost, whatever programs have written.
+// Limits bound the cost of snapshots, regardless of the workspace's content.
 type Limits struct {
 	Entries int64 // files, directories and others of a workspace (1,000,000)
 	Bytes   int64 // read or written by one call, holes of files not counted (8 GiB)
-	// Memory bounds, in bytes, what one call holds of names, links' texts and what is
-	// known of each entry (80 MiB). A snapshot may take half of it: to compare it
-	// takes two.
+	// Memory bounds the bytes that one call holds for names, texts of links and the state of
+	// each entry (80 MiB). One snapshot may take half of it, since a comparison needs two.
 	Memory int64
-	// Store is how many bytes all snapshots may take on the disk (8 GiB). At the limit
-	// the oldest of those that wisbox made by itself go; others never do.
+	// Store is the maximum of bytes that all snapshots take on the disk (8 GiB). At the limit,
+	// the oldest automatic snapshots are deleted, but never others.
 	Store int64
-	// Objects is how many pieces of content and directories they may hold: each
-	// takes 100 bytes of memory while the store is open (400,000).
+	// Objects is the maximum number of pieces of content and directories (400,000). Each takes
+	// 100 bytes of memory while the store is open.
 	Objects int
 }
 
@@ -45,9 +44,9 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// budget is that of one call. Its time is the caller's: the first snapshot of a
-// large workspace takes what it takes. Entries, bytes and objects, which all steps
-// are about, have limits of their own.
+// budget returns the budget of one call. It has no limit on time, which is the caller's:
+// the first snapshot of a large workspace takes as long as it needs. Nor has it a limit
+// on steps, since entries, bytes and objects have limits of their own.
 func (s *Store) budget(ctx context.Context) *budget.Budget {
 	return s.budgetOf(ctx, s.opts.Limits.Memory)
 }
@@ -56,7 +55,7 @@ func (s *Store) budgetOf(ctx context.Context, memory int64) *budget.Budget {
 	return budget.New(ctx, budget.Limits{Out: budget.None, Memory: memory, Steps: budget.None, Time: budget.None})
 }
 
-// tooLarge says of what there is too much where the memory is used up.
+// tooLarge names the tree that is too large, if err is the end of the memory.
 func tooLarge(err error, what string) error {
 	if !errors.Is(err, budget.ErrExceeded) {
 		return err
@@ -64,9 +63,8 @@ func tooLarge(err error, what string) error {
 	return tool.Errorf(tool.Limit, "the %s has too many entries, or too long names and links, to be held in memory; remove some, then retry", what).Because(err)
 }
 
-// errNoRoom is the error where even without what goes by itself the
-// store is full.
+// errNoRoom returns the error for a store that is full even without automatic snapshots.
 func (s *Store) errNoRoom() error {
-	return tool.Errorf(tool.NoSpace, "the snapshots of this session may take %s and %d pieces, and this one doesn't fit; remove snapshots (wisbox snapshot rm) or files, then retry",
+	return tool.Errorf(tool.NoSpace, "no room for the snapshot: the maximum of this session is %s and %d pieces; remove snapshots (wisbox snapshot rm) or files, then retry",
 		units.BytesSize(float64(s.opts.Limits.Store)), s.opts.Limits.Objects).Because(errFull)
 }

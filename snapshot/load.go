@@ -7,8 +7,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// load reads a snapshot's whole tree into memory, which the budget gives. A tree can
-// name one directory many times over, so the entries are counted, not the objects.
+// load reads a snapshot's whole tree into memory, charged to the budget. A tree can contain one
+// directory many times, so it counts entries, not objects.
 func (s *Store) load(b *budget.Budget, r *record) (*entry, error) {
 	top, err := r.top()
 	if err != nil {
@@ -38,7 +38,7 @@ func (l *loader) fill(e *entry, at *place) error {
 	}
 	e.dir = d
 	if l.entries.Add(int64(len(e.dir.entries))) > l.most || at.depth > maxDepth {
-		return tool.Errorf(tool.Limit, "the snapshot has more entries than a workspace may hold")
+		return tool.Errorf(tool.Limit, "the snapshot has more than %d entries or %d levels of directories, the maximum of a workspace", l.most, maxDepth)
 	}
 	for i := range e.dir.entries {
 		if c := &e.dir.entries[i]; c.kind == folder {
@@ -55,7 +55,7 @@ func atPath(err error, p *place) error {
 	return at(err, p.clipped(""))
 }
 
-// dir reads a stored directory; its memory stays charged until free.
+// dir reads a stored directory, whose memory stays charged until free is called.
 func (o *objects) dir(b *budget.Budget, h Hash) (d *dir, free func(), err error) {
 	raw, drop, err := o.hold(b, h)
 	if err != nil {
@@ -77,7 +77,7 @@ func (o *objects) dir(b *budget.Budget, h Hash) (d *dir, free func(), err error)
 	return d, func() { b.Release(held) }, b.Step(n)
 }
 
-// hold reads an object of any length; its memory stays charged until free.
+// hold reads an object of any length, whose memory stays charged until free is called.
 func (o *objects) hold(b *budget.Budget, h Hash) (raw []byte, free func(), err error) {
 	o.mu.Lock()
 	held := int(o.index[h].length)
@@ -92,8 +92,8 @@ func (o *objects) hold(b *budget.Budget, h Hash) (raw []byte, free func(), err e
 	return raw, func() { b.Release(held) }, nil
 }
 
-// pieces are the parts of a file that aren't zero. Their list's memory stays charged
-// until free.
+// pieces returns the parts of a file that aren't zero. The memory of the list stays charged until
+// free is called.
 func (o *objects) pieces(b *budget.Budget, e *entry) (pieces []piece, free func(), err error) {
 	switch {
 	case e.size == 0:

@@ -24,8 +24,7 @@ func TestWhatAnEntryTakesIsCharged(t *testing.T) {
 	assert.Len(t, encodePieces([]piece{{size: 1}}), 1+minPiece)
 }
 
-// large are workspaces that programs make to take the manager's memory. The number
-// is of entries.
+// large holds workspaces that programs make to use up the manager's memory, with their number of entries.
 var large = map[string]struct {
 	number int
 	make   func(t *testing.T, dir string, i int)
@@ -54,11 +53,11 @@ var large = map[string]struct {
 	}},
 }
 
-// quarter is what the calls get here, in bytes: all takes a quarter of the time then.
+// quarter is the memory for the calls here, in bytes: a quarter, so that the test takes a quarter of the time.
 const quarter = 20 << 20
 
-// Whatever lies in the workspace, no call takes more memory than a manager has, and
-// too large a file is reported; the way back works all the same.
+// No content of a workspace makes a call use more memory than a manager has. A file that is too large is reported, and
+// a restore still works.
 func TestNoWorkspaceTakesTheManagersMemory(t *testing.T) {
 	cwd, err := os.Getwd()
 	require.NoError(t, err)
@@ -102,7 +101,7 @@ func TestNoWorkspaceTakesTheManagersMemory(t *testing.T) {
 	}
 }
 
-// bounded runs something that may be refused with limit, and looks what it holds.
+// bounded calls do, which may fail with limit, and checks its memory.
 func bounded(t *testing.T, what string, do func() error) {
 	t.Helper()
 	var most uint64
@@ -116,7 +115,7 @@ func bounded(t *testing.T, what string, do func() error) {
 	t.Logf("%s: %d MiB, %v", what, most>>20, err)
 }
 
-// A directory of the store may be too wide for what the workspace can be compared with.
+// A directory of the store may be too large to compare the workspace with it.
 func TestATreeThatIsTooLargeToLookAtIsReplaced(t *testing.T) {
 	b := newBench(t)
 	b.write("d/f", "v1")
@@ -138,7 +137,7 @@ func TestATreeThatIsTooLargeToLookAtIsReplaced(t *testing.T) {
 	assert.Equal(t, Restored{ID: id}, b.restore(id))
 }
 
-// Where there is no room for what is to come, what is to go goes first.
+// Without room for the new files, a restore first removes the unwanted ones.
 func TestARestoreMakesItsOwnRoom(t *testing.T) {
 	dir := tempDir(t)
 	for _, d := range []string{"disk", "store"} {
@@ -156,15 +155,15 @@ func TestARestoreMakesItsOwnRoom(t *testing.T) {
 	assert.EqualValues(t, 1, r.Added)
 	assert.EqualValues(t, 1, r.Removed)
 
-	// The same where it isn't enough: there is one file too much beside the workspace.
+	// The same if that isn't enough: there is one file too many outside of the workspace.
 	require.NoError(t, os.Remove(filepath.Join(b.ws, "f")))
 	require.NoError(t, os.WriteFile(filepath.Join(b.dir, "disk/filler"), make([]byte, 700<<10), 0o644))
 	_ = os.WriteFile(filepath.Join(b.ws, "junk"), make([]byte, 4<<20), 0o644)
 	_, err = b.store.Restore(context.Background(), id, nil)
 	assert.Equal(t, tool.NoSpace, tool.KindOf(err), causeOf(err))
-	assert.ErrorContains(t, err, "was removed to make room")
+	assert.ErrorContains(t, err, "were removed to make room")
 	require.NoError(t, os.Remove(filepath.Join(b.dir, "disk/filler")))
-	b.create() // nothing is to be finished
+	b.create() // there is nothing to finish
 	b.restore(id)
 	assert.Equal(t, want, tree(t, b.ws))
 }

@@ -3,23 +3,23 @@ package snapshot
 import (
 	"errors"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/sys"
 )
 
-// modes opens what its own mode forbids its owner to open. A file gets its mode
-// back at once, a directory when the walk is over. All of it goes by
-// descriptors: whatever a name means meanwhile, no other entry is touched.
+// modes opens files and directories whose mode forbids that to their owner. It restores a file's
+// mode at once, and a directory's after the walk. It uses only descriptors, so it never touches
+// another entry, even if names change meanwhile.
 //
-// Reading leaves the access times alone where the kernel allows it to us: else
-// each look at a tree that was just written would write every inode of it again.
+// Reading leaves access times alone if the kernel allows it. Otherwise each scan of a new tree
+// would write every inode again.
 type modes struct {
-	touches atomic.Bool // it doesn't
+	touches atomic.Bool // the kernel refuses O_NOATIME
 
 	mu   sync.Mutex
 	dirs []changedMode
@@ -28,7 +28,7 @@ type modes struct {
 // quietly opens for reading.
 func (m *modes) quietly(open func(flags int) (int, error)) (int, error) {
 	if !m.touches.Load() {
-		fd, err := open(unix.O_RDONLY | unix.O_NOATIME)
+		fd, err := open(unix.O_RDONLY | sys.Quiet)
 		if !errors.Is(err, unix.EPERM) {
 			return fd, err
 		}
@@ -38,7 +38,7 @@ func (m *modes) quietly(open func(flags int) (int, error)) (int, error) {
 }
 
 type changedMode struct {
-	fd   int // O_PATH
+	fd   int // a [sys.Place]
 	mode uint32
 }
 
@@ -47,7 +47,7 @@ func (m *modes) openFile(dir int, name string) (int, error) {
 	if !errors.Is(err, unix.EACCES) {
 		return fd, err
 	}
-	at, err := beneath.OpenAt(dir, name, unix.O_PATH)
+	at, err := beneath.OpenAt(dir, name, sys.Place)
 	if err != nil {
 		return -1, err
 	}
@@ -56,18 +56,18 @@ func (m *modes) openFile(dir int, name string) (int, error) {
 	if err := unix.Fstat(at, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return -1, errors.Join(err, unix.ENXIO)
 	}
-	if err := chmod(at, st.Mode&0o7777|0o400); err != nil {
+	if err := sys.Chmod(at, uint32(st.Mode)&0o7777|0o400); err != nil {
 		return -1, err
 	}
-	fd, err = unix.Open(procFD(at), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	return fd, errors.Join(err, chmod(at, st.Mode&0o7777))
+	fd, err = sys.Reopen(at, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC)
+	return fd, errors.Join(err, sys.Chmod(at, uint32(st.Mode)&0o7777))
 }
 
-// openDir opens a directory for listing, with the right to go through it.
+// openDir opens a directory for listing, with the right to enter it.
 func (m *modes) openDir(at *place) (int, error) {
 	fd, err := m.quietly(at.open)
 	if errors.Is(err, unix.EACCES) {
-		if fd, err = at.open(unix.O_PATH); err == nil {
+		if fd, err = at.open(sys.Place); err == nil {
 			defer unix.Close(fd)
 			if err = m.allow(fd); err == nil {
 				return at.open(unix.O_RDONLY)
@@ -85,7 +85,7 @@ func (m *modes) openDir(at *place) (int, error) {
 	return fd, nil
 }
 
-const maxForbidden = 1_000 // directories whose mode is changed at a time
+const maxForbidden = 1_000 // directories with a changed mode at a time
 
 func (m *modes) allow(fd int) error {
 	var st unix.Stat_t
@@ -102,8 +102,8 @@ func (m *modes) allow(fd int) error {
 		_ = unix.Close(own)
 		return unix.EACCES
 	}
-	m.dirs = append(m.dirs, changedMode{fd: own, mode: st.Mode & 0o7777})
-	return chmod(own, st.Mode&0o7777|0o700)
+	m.dirs = append(m.dirs, changedMode{fd: own, mode: uint32(st.Mode) & 0o7777})
+	return sys.Chmod(own, uint32(st.Mode)&0o7777|0o700)
 }
 
 func (m *modes) restore() error {
@@ -111,15 +111,8 @@ func (m *modes) restore() error {
 	defer m.mu.Unlock()
 	var errs []error
 	for _, dir := range slices.Backward(m.dirs) {
-		errs = append(errs, chmod(dir.fd, dir.mode), unix.Close(dir.fd))
+		errs = append(errs, sys.Chmod(dir.fd, dir.mode), unix.Close(dir.fd))
 	}
 	m.dirs = nil
 	return errors.Join(errs...)
 }
-
-// chmod works on any descriptor, O_PATH too.
-func chmod(fd int, mode uint32) error {
-	return unix.Fchmodat(unix.AT_FDCWD, procFD(fd), mode, 0)
-}
-
-func procFD(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }

@@ -11,7 +11,7 @@ import (
 // directory. The store keeps each object once, under its hash.
 type Hash [32]byte
 
-// String is the hash in hexadecimal.
+// String returns the hash in hexadecimal.
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
 func hashOf(content []byte) Hash { return blake3.Sum256(content) }
@@ -21,8 +21,7 @@ const (
 	maxObject = 64 << 20  // bytes of any object; a directory of 1,000,000 entries stays under it
 )
 
-// damage is an object that is in no pack, or whose bytes aren't those that were
-// stored. The path is added on the way up.
+// damage reports an object that is missing, or whose bytes aren't the stored ones. Callers add the path.
 type damage struct {
 	hash Hash
 	path string

@@ -16,14 +16,14 @@ import (
 
 const packSize = 64 << 20 // bytes after which a new pack is begun
 
-// objects are the packs of one store. get and put may be called from many
-// goroutines at once; the rest is for the one that holds the store.
+// objects are the packs of one store. get and put may be called from many goroutines at once;
+// the other methods are for the one that holds the store.
 type objects struct {
 	root *os.Root // the directory of the packs
 	sync bool
 	enc  *zstd.Encoder
 	dec  *zstd.Decoder
-	bufs sync.Pool // of what is compressed
+	bufs sync.Pool // for compression
 
 	mu    sync.Mutex
 	packs map[string]*pack
@@ -36,21 +36,20 @@ type objects struct {
 	room  room
 }
 
-// room bounds what put may add.
+// room bounds the bytes that put may add.
 type room struct {
 	bytes   int64 // of the whole store
-	beside  int64 // of these, what isn't in packs
+	beside  int64 // of these, the bytes outside of packs
 	objects int   // their number: each is in memory
 	ask     func() error
-	unasked int64 // bytes that were put since ask
+	unasked int64 // bytes that were put since the last ask
 	lacking int64 // bytes that did not fit
 }
 
-// errFull says that the store is at its limit.
+// errFull reports that the store is at its limit.
 var errFull = errors.New("the store of snapshots is at its limit")
 
-// take charges one object, and asks for room on the host before each piece that
-// goes to the disk.
+// take charges one object, and asks for room on the host before each write to the disk.
 func (o *objects) take(n int64) error {
 	r := &o.room
 	pending := int64(0)
@@ -91,8 +90,8 @@ func (o *objects) close() error {
 	return err
 }
 
-// refresh takes in the packs that other processes have made, and lets go of
-// those that they have removed.
+// refresh opens the packs that other processes have made, and closes those that they have
+// removed.
 func (o *objects) refresh() error {
 	names, err := listNames(o.root)
 	if err != nil {
@@ -163,7 +162,7 @@ func (o *objects) forget(packs []*pack) {
 	}
 }
 
-// find says where an object lies.
+// find returns the location of an object.
 func (o *objects) find(h Hash) (l location, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -171,7 +170,7 @@ func (o *objects) find(h Hash) (l location, ok bool) {
 	return l, ok
 }
 
-// has says that the object is stored, or about to be.
+// has reports whether an object is stored, or about to be.
 func (o *objects) has(h Hash) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -180,7 +179,7 @@ func (o *objects) has(h Hash) bool {
 	return stored || coming
 }
 
-// put stores content unless it is there already.
+// put stores content unless the store already has it.
 func (o *objects) put(content []byte) (Hash, error) {
 	h := hashOf(content)
 	if !o.mine(h) {
@@ -201,7 +200,7 @@ func (o *objects) put(content []byte) (Hash, error) {
 	return h, o.append(h, len(content), stored)
 }
 
-// mine claims the object for the caller to store, if nobody has.
+// mine claims an object for the caller to store, and reports whether it succeeded.
 func (o *objects) mine(h Hash) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -235,7 +234,7 @@ func (o *objects) append(h Hash, length int, stored []byte) error {
 
 func newID() string { return strings.ToLower(ulid.Make().String()) }
 
-// seal makes the open pack a pack; its objects are then in the index.
+// seal completes the open pack. Its objects are then in the index.
 func (o *objects) seal() error {
 	w := o.open
 	o.open = nil
@@ -252,7 +251,7 @@ func (o *objects) seal() error {
 	return nil
 }
 
-// flush makes all that was put part of the store and says how many bytes it took.
+// flush makes all new objects part of the store and returns the bytes that they took.
 func (o *objects) flush() (added int64, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -264,15 +263,15 @@ func (o *objects) flush() (added int64, err error) {
 	return added, err
 }
 
-// pending is what was put since the last flush, sealed or not, and the largest of
-// what did not fit.
+// pending returns the bytes and the number of objects put since the last flush, sealed or not,
+// including the largest object that did not fit.
 func (o *objects) pending() (bytes int64, objects int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.added + o.room.lacking, o.puts
 }
 
-// abandon throws away what is not yet a pack.
+// abandon discards the open pack.
 func (o *objects) abandon() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -285,11 +284,11 @@ func (o *objects) abandon() error {
 	return w.abandon()
 }
 
-// get reads an object and believes it only when its hash is right. One that is
-// not is forgotten, so that the next snapshot of the same content stores it anew.
+// get reads an object and verifies its hash. It forgets a damaged one, so that the next snapshot
+// of the same content stores it again.
 func (o *objects) get(h Hash) ([]byte, error) { return o.getInto(h, nil) }
 
-// getInto is get into buf, if that is large enough.
+// getInto is like get, but reads into buf if that is large enough.
 func (o *objects) getInto(h Hash, buf []byte) ([]byte, error) {
 	o.mu.Lock()
 	l, ok := o.index[h]

@@ -13,17 +13,17 @@ import (
 	"github.com/wisbox/wisbox/internal/budget"
 )
 
-// A pack is a file of objects that is written once and never changed:
+// A pack is a file of objects that never changes after it was written:
 //
 //	"wbxpack1"
 //	per object: "wobj", hash, length (u32), stored length (u32), the bytes:
-//	            zstd where that is shorter, else as they are
+//	            zstd if that is shorter, else unchanged
 //	index, per object: hash, offset (u64), length, stored length (u32)
 //	footer: offset of the index (u64), objects (u64), first 8 bytes of the
 //	        index's BLAKE3, "wbxindex"
 //
-// Numbers are little-endian. Without a sound index (a cut file) the objects are
-// found one after the other.
+// Numbers are little-endian. If the index is missing or damaged, as in a file that was cut, the
+// objects are found one after the other.
 const (
 	packMagic   = "wbxpack1"
 	indexMagic  = "wbxindex"
@@ -34,15 +34,15 @@ const (
 	footerSize   = 8 + 8 + 8 + 8
 )
 
-// location is where an object lies.
+// location is the place of an object.
 type location struct {
 	pack   *pack
-	offset int64 // of the bytes, behind the header
+	offset int64 // of the bytes, after the header
 	length uint32
 	stored uint32
 }
 
-// cost is what the object takes of its pack.
+// cost returns the bytes that the object takes in its pack.
 func (l location) cost() int64 { return objectHeader + indexEntry + int64(l.stored) }
 
 type pack struct {
@@ -81,7 +81,7 @@ func (l location) sound(size int64) bool {
 	return l.offset >= 0 && l.offset <= size && int64(l.stored) <= size-l.offset && l.length <= maxObject && l.stored <= l.length
 }
 
-// footer says where the index is, and its sum.
+// readFooter returns the place of the index, and its checksum.
 func readFooter(f *os.File, size int64) (at, length int64, sum []byte, err error) {
 	var footer [footerSize]byte
 	if size < footerSize+int64(len(packMagic)) {
@@ -112,7 +112,7 @@ func indexOf(f *os.File, size int64) ([]byte, error) {
 	return index, nil
 }
 
-// heldIndex is the index of a pack that comes from anywhere, charged to a budget.
+// heldIndex returns the index of an untrusted pack, charged to a budget.
 func heldIndex(b *budget.Budget, f *os.File, size int64) ([]byte, error) {
 	_, length, _, err := readFooter(f, size)
 	if err != nil {
@@ -128,8 +128,7 @@ func heldIndex(b *budget.Budget, f *os.File, size int64) ([]byte, error) {
 	return indexOf(f, size)
 }
 
-// scanObjects finds what a pack without an index holds, up to the first header
-// that is none.
+// scanObjects finds the objects of a pack without an index, up to the first invalid header.
 func scanObjects(f *os.File, size int64, each func(Hash, location)) error {
 	var head [objectHeader]byte
 	for at := int64(len(packMagic)); at+objectHeader <= size; {
@@ -149,7 +148,7 @@ func scanObjects(f *os.File, size int64, each func(Hash, location)) error {
 // packWriter fills one pack under a temporary name.
 type packWriter struct {
 	root  *os.Root
-	name  string // when it is whole
+	name  string // once it is complete
 	file  *os.File
 	out   *bufio.Writer
 	at    int64
@@ -199,7 +198,7 @@ func appendIndex(b []byte, h Hash, l location) []byte {
 	return binary.LittleEndian.AppendUint32(b, l.stored)
 }
 
-// eachIn lists what an index holds.
+// eachIn lists the objects of an index.
 func eachIn(index []byte, each func(Hash, location)) {
 	for ; len(index) > 0; index = index[indexEntry:] {
 		le := binary.LittleEndian
@@ -207,10 +206,10 @@ func eachIn(index []byte, each func(Hash, location)) {
 	}
 }
 
-// size is what the pack will take when it is sealed.
+// size returns the size that the pack will have when it is sealed.
 func (w *packWriter) size() int64 { return w.at + int64(len(w.index)) + footerSize }
 
-// seal ends the pack and gives it its name.
+// seal completes the pack and gives it its name.
 func (w *packWriter) seal(sync bool) (*pack, error) {
 	sum := blake3.Sum256(w.index)
 	footer := binary.LittleEndian.AppendUint64(nil, uint64(w.at))

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/sys"
 )
 
 const (
@@ -15,9 +16,9 @@ const (
 	maxDepth   = 20_000 // levels of directories
 )
 
-// place is a directory of a tree by the names that lead to it. It is opened
-// anew for each use, without following a link, so that a deep tree takes few
-// descriptors; every anchorPath characters one stays open for what lies below.
+// place is a directory of a tree, identified by the names that lead to it. Each use opens it again,
+// without following a link, so that a deep tree takes few descriptors. One directory every
+// anchorPath characters stays open for those below it.
 type place struct {
 	up    *place
 	name  string
@@ -27,7 +28,7 @@ type place struct {
 	refs  atomic.Int32
 }
 
-// newPlace is the top of a tree. fd stays the caller's.
+// newPlace returns the top of a tree. The caller keeps fd open.
 func newPlace(fd int) *place {
 	p := &place{}
 	p.fd.Store(int64(fd))
@@ -35,7 +36,7 @@ func newPlace(fd int) *place {
 	return p
 }
 
-// below is a directory in p; release gives it back.
+// below returns a directory in p. The caller calls release.
 func (p *place) below(name string) *place {
 	p.refs.Add(1)
 	c := &place{up: p, name: name, depth: p.depth + 1, chars: p.chars + len(name) + 1}
@@ -47,8 +48,8 @@ func (p *place) below(name string) *place {
 	return c
 }
 
-// child is below without anything to give back: good for its path, and to be
-// opened while the way to it is short.
+// child is like below, but needs no release. It is for the path, and for a directory that a short
+// path leads to.
 func (p *place) child(name string) *place {
 	c := &place{up: p, name: name, depth: p.depth + 1}
 	c.fd.Store(-1)
@@ -68,7 +69,7 @@ func (p *place) release() {
 	}
 }
 
-// open opens the directory with flags. A long way to it makes it an anchor.
+// open opens the directory with flags. If its path is long, it becomes an anchor.
 func (p *place) open(flags int) (int, error) {
 	names := []string(nil)
 	at := p
@@ -83,7 +84,7 @@ func (p *place) open(flags int) (int, error) {
 }
 
 func (p *place) anchor(fd int) {
-	own, err := beneath.OpenBelow(fd, "", unix.O_PATH|unix.O_DIRECTORY)
+	own, err := beneath.OpenBelow(fd, "", sys.Place|unix.O_DIRECTORY)
 	if err != nil {
 		return
 	}
@@ -104,8 +105,7 @@ func joinUp(names []string) string {
 	return b.String()
 }
 
-// clipped is the path of the entry name of p as an agent may see it: printable, and
-// short even where the path isn't.
+// clipped returns the path of the entry name of p as an agent may see it: printable and short.
 func (p *place) clipped(name string) string {
 	const most = maxShown / 2 // characters of its beginning, and of its end
 	names := []string{}
@@ -129,7 +129,7 @@ func (p *place) clipped(name string) string {
 	return clipPath(shown(joinUp(names[start:])) + "/.../" + shown(joinUp(names[:end])))
 }
 
-// path is the way from the top to the entry name of p.
+// path returns the path of the entry name of p from the top.
 func (p *place) path(name string) string {
 	names := []string{}
 	if name != "" {

@@ -2,11 +2,9 @@ package snapshot
 
 import "sync"
 
-// placed are the files that a restore has written itself: the look that follows
-// need not read them again. A file that is still the same inode, as long and of
-// the same old time is what was written: a program that changes it moves its
-// time, unless it takes the trouble to set it back, and then it is its own time
-// that lies.
+// placed records the files that a restore has written, which the next scan need not read again. A
+// file with the same inode, size and old modification time is unchanged: a program that changes it
+// also changes its time, unless it sets the time back on purpose.
 type placed struct {
 	since int64 // a file that is younger may change without its time moving
 
@@ -25,7 +23,7 @@ func (p *placed) note(ino uint64, e *entry) {
 	p.files[ino] = e
 }
 
-// holds gives an entry the content that was placed, if it is that file.
+// holds reports whether an entry is the file that was placed, and if so sets its content.
 func (p *placed) holds(e *entry) bool {
 	if p == nil {
 		return false

@@ -6,9 +6,8 @@ import (
 	"sync"
 )
 
-// pool runs jobs that make more jobs, the newest first: a walk then goes down
-// before it goes wide, so that little waits and little is open. The first error
-// ends it.
+// pool runs jobs that add more jobs, the newest first: a walk then goes down before it goes wide,
+// so that few jobs wait and few files are open. The first error ends it.
 type pool struct {
 	ctx    context.Context
 	mu     sync.Mutex
@@ -18,7 +17,7 @@ type pool struct {
 	err    error
 }
 
-// job is some work; drop frees what it holds, whether it was done or not.
+// job is a piece of work. drop frees its resources, whether it ran or not.
 type job struct {
 	do   func(buf []byte) error
 	drop func()

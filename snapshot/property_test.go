@@ -27,9 +27,8 @@ func somePath(t *rapid.T) string {
 	return path
 }
 
-// edit makes one random change; an impossible one is skipped. All goes
-// through an os.Root: the links that it makes lead out, and a test must not
-// follow them any more than the code does.
+// edit makes one random change, or none if that is impossible. It uses an os.Root, because its links lead out of the
+// workspace and the test must not follow them either.
 func edit(t *rapid.T, top string) {
 	root, err := os.OpenRoot(top)
 	require.NoError(t, err)
@@ -83,8 +82,7 @@ func TestAnySnapshotComesBackInAnyOrder(t *testing.T) {
 	})
 }
 
-// A look that knows an earlier one sees the same as one that knows nothing,
-// however soon after a change it comes.
+// A scan that reuses an earlier one finds the same as a fresh one, even right after a change.
 func TestALookAgainMissesNothing(t *testing.T) {
 	ctx := context.Background()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -112,7 +110,7 @@ func TestALookAgainMissesNothing(t *testing.T) {
 	})
 }
 
-// known is what a look tells of a workspace.
+// known returns the result of a scan of a workspace.
 func known(root *entry) map[string]entry {
 	out := map[string]entry{"": {mode: root.mode, mtime: root.mtime}}
 	walkTree(root.dir, nil, func(at *place, e *entry) {
@@ -121,7 +119,7 @@ func known(root *entry) map[string]entry {
 	return out
 }
 
-// removeSome forgets a snapshot: the others must still come back.
+// removeSome removes a snapshot: the others must remain restorable.
 func (b *bench) removeSome(t *rapid.T, ids []string, kept map[string]map[string]string) {
 	ctx := context.Background()
 	victim := rapid.SampledFrom(ids).Draw(t, "victim")

@@ -11,7 +11,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// readFile takes a file's content in, until it stays the same while it is read.
+// readFile reads a file's content again until the file doesn't change during the reading.
 func (s *scan) readFile(dir int, e *entry, buf []byte) error {
 	for range tries {
 		same, err := s.readOnce(dir, e, buf)
@@ -58,7 +58,7 @@ func (s *scan) readOnce(dir int, e *entry, buf []byte) (same bool, err error) {
 	return true, nil
 }
 
-// lookAgain is for a file that something else has taken the place of.
+// lookAgain looks at a name whose file was replaced by something else.
 func (s *scan) lookAgain(at int, e *entry) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(at, e.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -70,7 +70,7 @@ func (s *scan) lookAgain(at int, e *entry) {
 	case symlink:
 		e.target, e.size = readlink(at, e.name), 0
 	case folder:
-		e.dir = &dir{} // its entries came too late
+		e.dir = &dir{} // its entries are too late for this scan
 	}
 	e.unstable = true
 	if e.kind == file || e.kind == symlink && e.target == "" {
@@ -80,13 +80,13 @@ func (s *scan) lookAgain(at int, e *entry) {
 
 func (s *scan) spend(n int64) error {
 	if s.read.Add(n) > s.limits.Bytes {
-		return tool.Errorf(tool.Limit, "the workspace holds more than %d bytes; remove large files, then retry", s.limits.Bytes)
+		return tool.Errorf(tool.Limit, "the workspace has more than %d bytes; remove large files, then retry", s.limits.Bytes)
 	}
 	return nil
 }
 
-// readContent takes an open file in. Its holes are not read, and pages of zeros not
-// kept: a small file without those is one object, others are a list of pieces.
+// readContent reads an open file. It skips holes and doesn't keep pages of zeros. A small file
+// without these is one object; others are a list of pieces.
 func (s *scan) readContent(fd int, st *unix.Stat_t, e *entry, buf []byte) (err error) {
 	r := &fileReader{scan: s, fd: fd, size: e.size, dense: st.Blocks*512 >= e.size && e.size <= chunkSize}
 	if e.size > chunkSize {
@@ -110,7 +110,7 @@ func (s *scan) readContent(fd int, st *unix.Stat_t, e *entry, buf []byte) (err e
 	return err
 }
 
-// fileReader reads one file by the extents that it has on the disk.
+// fileReader reads one file by its extents on the disk.
 type fileReader struct {
 	scan  *scan
 	fd    int
@@ -121,8 +121,8 @@ type fileReader struct {
 	held       int   // of the budget, for pieces
 }
 
-// pieces takes a large file in piece by piece, at the same places for the same
-// content, however the file lies on the disk.
+// pieces reads a large file piece by piece. It cuts the same content at the same places, whatever
+// the layout on the disk.
 func (r *fileReader) pieces(buf []byte) (h Hash, err error) {
 	var list []piece
 	defer func() { r.scan.budget.Release(r.held) }()
@@ -144,7 +144,7 @@ func (r *fileReader) pieces(buf []byte) (h Hash, err error) {
 	return r.scan.put(encodePieces(list))
 }
 
-// list is pieces for what was read already.
+// list is like pieces, after some content was read already.
 func (r *fileReader) list(list []piece, b []byte, at int64) (h Hash, err error) {
 	defer func() { r.scan.budget.Release(r.held) }()
 	if list, err = r.cut(list, b, at); err != nil {
@@ -153,7 +153,7 @@ func (r *fileReader) list(list []piece, b []byte, at int64) (h Hash, err error) 
 	return r.scan.put(encodePieces(list))
 }
 
-// cut takes a chunk in, without the zeros in it.
+// cut adds the pieces of a chunk, without its zeros.
 func (r *fileReader) cut(list []piece, b []byte, at int64) ([]piece, error) {
 	for from := 0; ; {
 		run := firstRun(b, from)
@@ -161,7 +161,7 @@ func (r *fileReader) cut(list []piece, b []byte, at int64) ([]piece, error) {
 			return list, r.scan.budget.Step(1)
 		}
 		from = run.at + run.size
-		r.held += 2 * pieceMemory // and what it is in a list
+		r.held += 2 * pieceMemory // including its place in a list
 		if err := r.scan.budget.Hold(2 * pieceMemory); err != nil {
 			return nil, err
 		}
@@ -176,12 +176,11 @@ func (r *fileReader) cut(list []piece, b []byte, at int64) ([]piece, error) {
 // run is a part of a chunk.
 type run struct{ at, size int }
 
-// maxGap is how many zeros a piece may hold in a row: many small pieces cost more.
+// maxGap is the number of consecutive zeros that a piece may have: many small pieces cost more.
 const maxGap = 4 * page
 
-// firstRun is the first part of b, from a page on, that begins and ends with pages
-// that aren't zero and has no more than maxGap zeros in a row. It has no size where
-// there is none.
+// firstRun returns the first part of b, from a page on, that begins and ends with pages
+// that aren't zero and has no more than maxGap zeros in a row. Its size is 0 if there is none.
 func firstRun(b []byte, from int) run {
 	for from < len(b) && zero(b[from:min(from+page, len(b))]) {
 		from += page
@@ -200,7 +199,7 @@ func firstRun(b []byte, from int) run {
 
 func zero(b []byte) bool { return bytes.Equal(b, zeroPage[:len(b)]) }
 
-// extent finds the first one that ends behind at.
+// extent finds the first extent that ends after at.
 func (r *fileReader) extent(at int64) (err error) {
 	if r.dense {
 		r.hole = r.size
@@ -217,8 +216,8 @@ func (r *fileReader) extent(at int64) (err error) {
 	return errors.Join(err, r.scan.budget.Step(1))
 }
 
-// chunk fills b with what stands at a place of the file and says how much of it
-// there is: less if the file has become shorter.
+// chunk fills b from an offset of the file and returns the number of bytes, which is smaller if
+// the file has become shorter.
 func (r *fileReader) chunk(b []byte, at int64) (int, error) {
 	end := at + int64(len(b))
 	for pos := at; pos < end; {
@@ -241,7 +240,7 @@ func (r *fileReader) chunk(b []byte, at int64) (int, error) {
 	return len(b), nil
 }
 
-// nextData is where the next byte that isn't in a hole lies, or end.
+// nextData returns the offset of the next byte that isn't in a hole, or end.
 func nextData(fd int, at, end int64) (int64, error) {
 	data, err := unix.Seek(fd, at, unix.SEEK_DATA)
 	switch {
@@ -253,7 +252,7 @@ func nextData(fd int, at, end int64) (int64, error) {
 	return data, err
 }
 
-// nextHole is where the extent that holds at ends.
+// nextHole returns the end of the extent that contains at.
 func nextHole(fd int, at, end int64) (int64, error) {
 	hole, err := unix.Seek(fd, at, unix.SEEK_HOLE)
 	switch {

@@ -20,11 +20,11 @@ import (
 type Info struct {
 	ID        string    `json:"id"`
 	Label     string    `json:"label,omitempty"`
-	Call      string    `json:"call,omitempty"` // that it was made before, see CreateOptions
-	Auto      bool      `json:"auto,omitempty"` // nobody asked for it, see CreateOptions
+	Call      string    `json:"call,omitempty"` // the call that it was made before, see CreateOptions
+	Auto      bool      `json:"auto,omitempty"` // made automatically, see CreateOptions
 	CreatedAt time.Time `json:"created_at"`
 	Files     int64     `json:"files"`     // regular files
-	Bytes     int64     `json:"bytes"`     // their sizes together
+	Bytes     int64     `json:"bytes"`     // the sum of their sizes
 	NewBytes  int64     `json:"new_bytes"` // that the snapshot added to the store
 	// Unstable are files and directories that changed each time they were read;
 	// Skipped are FIFOs, sockets and devices. At most 1,000 each, made printable.
@@ -32,7 +32,7 @@ type Info struct {
 	Skipped  []string `json:"skipped,omitempty"`
 }
 
-// passing says that the snapshot goes when the store needs room.
+// passing reports whether the snapshot may be deleted when the store needs room.
 func (i *Info) passing() bool { return i.Call != "" || i.Auto }
 
 // record is a snapshot in the store.
@@ -54,10 +54,10 @@ const (
 	maxCall      = 80       // characters
 )
 
-// checkLine keeps a text to one line that can be read.
+// checkLine checks that a text is one printable line.
 func checkLine(text string, most int, field string) error {
 	if n := utf8.RuneCountInString(text); n > most {
-		return tool.Errorf(tool.Invalid, "%s has %d characters; at most %d are taken", field, n, most).In(field)
+		return tool.Errorf(tool.Invalid, "%s has %d characters; the maximum is %d", field, n, most).In(field)
 	}
 	if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return tool.Errorf(tool.Invalid, "%s must be one line of printable text", field).In(field)
@@ -67,7 +67,7 @@ func checkLine(text string, most int, field string) error {
 
 func checkID(id, field string) error {
 	if _, err := ulid.ParseStrict(strings.ToUpper(id)); err != nil || id != strings.ToLower(id) {
-		return tool.Errorf(tool.Invalid, "%s is no id of a snapshot, nor its label; snapshot_list shows them", field).In(field)
+		return tool.Errorf(tool.Invalid, "%s is neither the id nor the label of a snapshot; snapshot_list shows them", field).In(field)
 	}
 	return nil
 }
@@ -80,7 +80,7 @@ func (s *Store) writeRecord(r *record) error {
 	return replaceFile(s.records, r.ID+recordSuffix, b, s.opts.Fsync)
 }
 
-// readNamed reads the record that a caller means.
+// readNamed reads the record that a word means, see find.
 func (s *Store) readNamed(word, field string) (*record, error) {
 	id, err := s.find(word, field)
 	if err != nil {
@@ -95,14 +95,14 @@ func (s *Store) readRecord(id, field string) (*record, error) {
 	}
 	b, err := readSmall(s.records, id+recordSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, tool.Errorf(tool.NotFound, "there is no snapshot %s; snapshot_list shows them", id).In(field)
+		return nil, tool.Errorf(tool.NotFound, "snapshot %s not found; snapshot_list shows them", id).In(field)
 	}
 	if err != nil {
 		return nil, storeError(err)
 	}
 	r, err := decodeRecord(b, id)
 	if err != nil {
-		return nil, tool.Errorf(tool.Unavailable, "the record of snapshot %s is damaged; other snapshots are not touched", id).In(field).Because(err)
+		return nil, tool.Errorf(tool.Unavailable, "the record of snapshot %s is damaged; other snapshots may still work", id).In(field).Because(err)
 	}
 	return r, nil
 }
@@ -118,7 +118,7 @@ func decodeRecord(b []byte, id string) (*record, error) {
 	return r, nil
 }
 
-// top is the workspace's own entry.
+// top returns the workspace's own entry.
 func (r *record) top() (*entry, error) {
 	e := &entry{kind: folder, mode: r.Mode & 0o7777, mtime: r.Mtime}
 	return e, e.hash.UnmarshalText([]byte(r.Root))
@@ -135,7 +135,7 @@ func readSmall(root *os.Root, name string) ([]byte, error) {
 	return root.ReadFile(name)
 }
 
-// ids are those of the snapshots, the oldest first.
+// ids returns the IDs of the snapshots, the oldest first.
 func (s *Store) ids() ([]string, error) {
 	names, err := listNames(s.records)
 	if err != nil {

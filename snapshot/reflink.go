@@ -6,25 +6,26 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/sys"
 )
 
-// twin is another workspace, some of whose files have the content that is to be
-// written here: the two can share their blocks where the file system can do that.
+// twin is another workspace with files of the same content. The two can share their blocks if
+// the file system supports that.
 type twin struct {
 	store *Store
-	off   atomic.Bool // it can't
+	off   atomic.Bool // the file system doesn't support it
 }
 
-// cloneFile makes dst share the blocks of src. Tests replace it where the file
-// system of the machine can't.
-var cloneFile = unix.IoctlFileClone
+// cloneFile makes dst share the blocks of src. Tests replace it if the
+// machine's file system doesn't support that.
+var cloneFile = sys.CloneFile
 
-// open opens a directory of the twin, or gives -1.
+// open opens a directory of the twin, or returns -1.
 func (t *twin) open(path string) int {
 	if t == nil || t.off.Load() {
 		return -1
 	}
-	dir, err := beneath.OpenBelow(int(t.store.top.Fd()), path, unix.O_PATH|unix.O_DIRECTORY)
+	dir, err := beneath.OpenBelow(int(t.store.top.Fd()), path, sys.Place|unix.O_DIRECTORY)
 	if err != nil {
 		return -1
 	}
@@ -37,8 +38,8 @@ func closeIf(fd int) {
 	}
 }
 
-// share gives fd, an empty file, the content of e, if the twin has it in dir under
-// the same name and it is known to be the same, and says whether it did.
+// share clones the content of e into fd, an empty file, if the twin has the same content in dir
+// under the same name. It reports whether it did.
 func (t *twin) share(fd, dir int, e *entry) bool {
 	if dir < 0 || t.off.Load() || e.size == 0 {
 		return false
@@ -58,12 +59,12 @@ func (t *twin) share(fd, dir int, e *entry) bool {
 	if t.holds(src, e) {
 		return true
 	}
-	_ = unix.Ftruncate(fd, 0) // it changed meanwhile; what is left would be written over
+	_ = unix.Ftruncate(fd, 0) // it changed meanwhile; don't leave parts of it
 	return false
 }
 
-// holds says that an open file has the content of e, by its times as they were
-// when it was read: a program can't set them back.
+// holds reports whether an open file has the content of e, by the times from when it was read: a
+// program can't set them back.
 func (t *twin) holds(fd int, e *entry) bool {
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) != nil {

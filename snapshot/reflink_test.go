@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copying stands for the ioctl where the file system has no reflinks; just before
-// it shares, a program may do something.
+// copying replaces the ioctl on file systems without reflinks; a program may act just before it shares.
 func copying(t *testing.T, program func()) (shared *int) {
 	shared = new(int)
 	real := cloneFile
@@ -33,8 +32,8 @@ func copying(t *testing.T, program func()) (shared *int) {
 	return shared
 }
 
-// settle waits until the clock has gone past a file's times: one that is as young
-// as its look isn't known by them.
+// settle waits until the clock has passed a file's times: the times don't identify a file that changed at the moment of
+// its scan.
 func (b *bench) settle(name string) {
 	b.t.Helper()
 	var st unix.Stat_t
@@ -61,7 +60,7 @@ func TestACloneSharesBlocksOfWhatHasNotChanged(t *testing.T) {
 func TestAFileThatChangesWhileItIsSharedIsWrittenAnew(t *testing.T) {
 	b, other := newBench(t), newBench(t)
 	b.write("f", strings.Repeat("old", 1000))
-	old := time.Now().Add(-time.Hour) // a time at which what was written once is believed
+	old := time.Now().Add(-time.Hour) // old enough for a file to count as unchanged
 	require.NoError(t, os.Chtimes(filepath.Join(b.ws, "f"), old, old))
 	b.settle("f")
 	want := tree(t, b.ws)

@@ -13,41 +13,42 @@ import (
 
 	"github.com/wisbox/wisbox/internal/beneath"
 	"github.com/wisbox/wisbox/internal/budget"
+	"github.com/wisbox/wisbox/internal/sys"
 	"github.com/wisbox/wisbox/tool"
 )
 
-// RestoreOptions change how a snapshot is restored; nil is all defaults.
+// RestoreOptions are options of [Store.Restore]; nil means all defaults.
 type RestoreOptions struct {
-	// Quiesce pauses the workspace's programs meanwhile, where the host can.
+	// Quiesce pauses the workspace's programs meanwhile, if the host can.
 	Quiesce bool
 }
 
-// Restored says what a restore did.
+// Restored is the result of a restore.
 type Restored struct {
 	ID      string `json:"snapshot_id"`
 	Added   int64  `json:"added"`   // entries that were missing
 	Changed int64  `json:"changed"` // entries whose content, kind or mode differed
-	Removed int64  `json:"removed"` // entries that were not in the snapshot, each directory counted as one
-	// Conflicts are paths that a program changed during the call; Skipped are
-	// FIFOs, sockets and devices of the snapshot that are not there. At most 1,000
-	// each, made printable.
+	Removed int64  `json:"removed"` // entries that were not in the snapshot; a directory counts as one
+	// Conflicts are paths that a program changed during the call. Skipped are FIFOs, sockets
+	// and devices of the snapshot that are missing now. Each has at most 1,000 paths, made
+	// printable.
 	Conflicts []string `json:"conflicts,omitempty"`
 	Skipped   []string `json:"skipped,omitempty"`
 
 	changes []tool.Change
 }
 
-// Changes are the first 1,000 paths that the restore has changed.
+// Changes returns the first 1,000 paths that the restore has changed.
 func (r Restored) Changes() []tool.Change { return r.changes }
 
-// rounds is how often a restore begins again when programs write meanwhile.
+// rounds is the number of rounds of a restore while programs keep writing.
 const rounds = 3
 
-// Restore makes the workspace what it was, in place and by renames, and changes
-// only what differs. All content is read, checked and laid ready before the first
-// change: a damaged or missing object or the end of ctx up to then changes nothing.
-// Where the disk is too full for that, what isn't in the snapshot goes first. From then on it goes to its end; if the process is killed, the
-// next call or [Store.Recover] finishes it.
+// Restore restores the workspace in place, by renames, and changes only what differs. It reads,
+// checks and stages all content before the first change: up to then, a damaged or missing object
+// or the end of ctx changes nothing. If the disk is too full for that, it first removes entries
+// that aren't in the snapshot. After the first change it runs to its end; if the process is killed,
+// the next call or [Store.Recover] finishes it.
 func (s *Store) Restore(ctx context.Context, id string, opts *RestoreOptions) (Restored, error) {
 	return s.restoreFrom(ctx, id, opts, nil)
 }
@@ -74,8 +75,8 @@ func (s *Store) restoreFrom(ctx context.Context, id string, opts *RestoreOptions
 	return s.restore(ctx, &restore{twin: from, still: still}, r)
 }
 
-// Recover finishes a restore that the end of its process has cut short. done
-// says that there was one. Call it when a session is opened, before its programs.
+// Recover finishes a restore that was interrupted by the end of its process, and reports whether
+// there was one. Call it when a session is opened, before its programs start.
 func (s *Store) Recover(ctx context.Context) (done bool, err error) {
 	unlock, err := s.lock(ctx)
 	if err != nil {
@@ -88,7 +89,7 @@ func (s *Store) Recover(ctx context.Context) (done bool, err error) {
 
 const intentName = "restoring.json"
 
-// intent is kept from before the first change of a restore until after its last.
+// intent is the record on disk of a restore that has begun to change the workspace.
 type intent struct {
 	ID string `json:"snapshot_id"`
 }
@@ -137,10 +138,10 @@ func (s *Store) restore(ctx context.Context, w *restore, r *record) (Restored, e
 	return w.out, restoreError(err, r.ID)
 }
 
-// errCleared is the error where the freed room is not enough.
+// errCleared returns the error for a disk on which the freed room is not enough.
 func errCleared(err error, id string) error {
 	e := tool.AsError(storeError(err))
-	return tool.Errorf(e.Kind, "what is not in snapshot %s was removed to make room, and that is not enough for the rest: %s", id, e.Message).Because(err)
+	return tool.Errorf(e.Kind, "files that aren't in snapshot %s were removed to make room, which is not enough for the rest: %s", id, e.Message).Because(err)
 }
 
 func restoreError(err error, id string) error {
@@ -160,16 +161,16 @@ type restore struct {
 	want   *entry
 	twin   *twin // may be nil
 	still  bool  // nothing else writes: one round is exact
-	large  bool  // a look costs more than to wait for a program's time to be counted
+	large  bool  // a scan costs more than the wait until a program's time is counted
 	placed *placed
 	trash  *trash
-	seen   *entry // the workspace as it was at the last look
+	seen   *entry // the workspace at the last scan
 	held   int    // of the budget's memory, for seen
 	out    Restored
 	began  bool // the workspace may differ from what it was
 	again  bool // not the first round
-	blind  bool // what there is can't be looked at
-	// cleared says that there was no room before what isn't wanted was gone.
+	blind  bool // the workspace can't be scanned
+	// cleared reports whether unwanted entries were removed to make room.
 	cleared bool
 
 	conflicts, skipped names
@@ -188,7 +189,7 @@ func (r *restore) run(ctx context.Context) error {
 		ctx = context.WithoutCancel(ctx)
 		r.renew(ctx)
 	}
-	// What still differs is what programs keep writing.
+	// Files that still differ are those that programs keep writing.
 	have, err := r.look()
 	if err != nil {
 		return err
@@ -201,16 +202,16 @@ func (r *restore) run(ctx context.Context) error {
 }
 
 const (
-	// countedAfter is when what has run is counted at the latest: the longest tick
-	// of a kernel's clock (CONFIG_HZ=100).
+	// countedAfter is the time until the kernel has counted a program's processor time: the
+	// longest tick of its clock (CONFIG_HZ=100).
 	countedAfter = 10 * time.Millisecond
-	// largeTree is how many files are looked at in about that time (4 µs each, on
-	// two processors).
+	// largeTree is the number of files scanned in about that time (4 µs each, on two
+	// processors).
 	largeTree = 4_000
 )
 
-// watch begins a round. idle, at its end, says that no program can have written
-// since: none has run.
+// watch begins a round. At its end, idle reports whether no program has run since, so that none
+// can have written.
 func (r *restore) watch(ctx context.Context) (idle func() bool) {
 	no := func() bool { return false }
 	if r.still || !r.large || r.store.opts.Activity == nil {
@@ -229,9 +230,9 @@ func (r *restore) watch(ctx context.Context) (idle func() bool) {
 	}
 }
 
-// look compares the workspace with what is wanted. It doesn't read entries that
-// can't be that, that the restore has placed itself or that have not changed since
-// its last look. Directories have no hashes.
+// look scans the workspace to compare it with the wanted tree. It doesn't read entries that can't
+// match, that the restore has placed itself, or that have not changed since its last scan.
+// Directories have no hashes.
 func (r *restore) look() (*entry, error) {
 	s := r.store
 	if int64(r.held) > s.opts.Limits.Memory/4 { // there is no room for three trees
@@ -247,18 +248,18 @@ func (r *restore) look() (*entry, error) {
 	return have, err
 }
 
-// forget lets go of the last look.
+// forget frees the last scan.
 func (r *restore) forget() {
 	r.budget.Release(r.held)
 	r.seen, r.held = nil, 0
 }
 
-// renew begins a new budget: what has begun goes to its end.
+// renew begins a new budget, since a restore that has begun runs to its end.
 func (r *restore) renew(ctx context.Context) {
 	r.budget, r.held = r.store.budget(ctx), 0
 }
 
-// round brings what differs back, and says whether nothing did.
+// round restores the entries that differ, and reports whether there were none.
 func (r *restore) round() (same bool, err error) {
 	have, err := r.look()
 	if tool.KindOf(err) == tool.Limit && !r.blind {
@@ -299,11 +300,11 @@ func (r *restore) round() (same bool, err error) {
 	return false, nil
 }
 
-// lookBlindly is for a workspace that is too large to be looked at: all that is
-// wanted is laid ready anew, and all else goes.
+// lookBlindly is for a workspace that is too large to scan: it stages the whole snapshot and
+// removes everything else.
 func (r *restore) lookBlindly() (*entry, error) {
 	r.blind = true
-	r.renew(r.budget.Context()) // what was held is free again
+	r.renew(r.budget.Context()) // the memory of the failed scan is free
 	top := int(r.store.top.Fd())
 	var st unix.Stat_t
 	if err := unix.Fstat(top, &st); err != nil {
@@ -319,7 +320,7 @@ func (r *restore) lookBlindly() (*entry, error) {
 
 const clearBatch = 1_000 // names
 
-// clearTop takes out of the workspace's own directory what isn't wanted there.
+// clearTop removes unwanted entries from the workspace's top directory.
 func (r *restore) clearTop(st *stage) error {
 	top := int(r.store.top.Fd())
 	fd, err := openForChange(newPlace(top))
@@ -351,8 +352,8 @@ func (r *restore) clearTop(st *stage) error {
 	}
 }
 
-// clear makes room for what is to be laid ready: it takes out what isn't wanted
-// first. From then on an error leaves the workspace without that.
+// clear makes room for staging: it removes unwanted entries first. An error after that leaves the
+// workspace without them.
 func (r *restore) clear(have *entry) error {
 	if err := r.begin(); err != nil {
 		return err
@@ -396,30 +397,30 @@ func (r *restore) end() error {
 	}
 	r.trash.settle()
 	if s := r.store; s.opts.Fsync {
-		if err := unix.Syncfs(int(s.top.Fd())); err != nil {
+		if err := sys.SyncFS(int(s.top.Fd())); err != nil {
 			return storeError(err)
 		}
 	}
 	return storeError(ignoreMissing(r.store.opts.Store.Remove(intentName)))
 }
 
-// plan is what differs between the workspace and the snapshot.
+// plan holds the differences between the workspace and the snapshot.
 type plan struct {
 	files   []wanted
-	trees   []wanted // directories that are not there
+	trees   []wanted // missing directories
 	differs bool
 	removes int   // entries
-	frees   int64 // bytes of the files that go or are replaced
+	frees   int64 // bytes of the files that are removed or replaced
 }
 
-// wanted is something to be laid ready.
+// wanted is an entry to stage.
 type wanted struct {
 	at    *place // its directory in the workspace
 	entry *entry
 }
 
-// named names the path that damage lies at. There are thousands of paths, so none is
-// made without an error.
+// named adds the path to an error about damage. It makes the path only then, since there are
+// thousands.
 func (w wanted) named(err error) error {
 	if err == nil {
 		return nil
@@ -435,9 +436,9 @@ func (r *restore) plan(have *entry) (*plan, error) {
 	return p, err
 }
 
-// compare notes what differs below a directory and says whether nothing does. A
-// missing directory counts entry by entry, one that goes counts once. One that is
-// the same gets the hash of the wanted one.
+// compare plans the changes below a directory and reports whether there are none. A missing
+// directory counts entry by entry, an unwanted one counts once. A directory without differences
+// gets the hash of the wanted one.
 func (r *restore) compare(p *plan, at *place, have, want *dir) (same bool, err error) {
 	have.prune()
 	same = true
@@ -478,8 +479,7 @@ func (r *restore) compare(p *plan, at *place, have, want *dir) (same bool, err e
 	return same, err
 }
 
-// pairFolders is pairs for two directories of the same names, without what isn't
-// a directory.
+// pairFolders is like pairs, for the directories in two directories with the same names.
 func pairFolders(a, b *dir, visit func(a, b *entry) error) error {
 	for i := range a.entries {
 		if a.entries[i].kind != folder {
@@ -492,7 +492,7 @@ func pairFolders(a, b *dir, visit func(a, b *entry) error) error {
 	return nil
 }
 
-// differs notes an entry that isn't as it is wanted.
+// differs plans the change of an entry that differs from the wanted one.
 func (r *restore) differs(p *plan, at *place, a, b *entry) bool {
 	switch {
 	case missing(b) && (a == nil || a.kind == special && b != nil):
@@ -514,8 +514,8 @@ func (r *restore) differs(p *plan, at *place, a, b *entry) bool {
 	return true
 }
 
-// needsStaging is false where mode and time can be set on the file that is
-// there. Another name of the same file would change with it.
+// needsStaging reports whether a change needs a new file. Otherwise the mode and time of the
+// existing file can be set, which would also change other names of the same file.
 func needsStaging(a, b *entry) bool {
 	return a == nil || !sameContent(a, b) || a.links > 1 && (a.mode != b.mode || a.mtime != b.mtime)
 }

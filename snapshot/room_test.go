@@ -18,7 +18,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// benchWith is a bench whose store has limits.
+// benchWith returns a bench whose store has limits.
 func benchWith(t testing.TB, limits Limits) *bench {
 	t.Helper()
 	b := newBench(t)
@@ -50,7 +50,7 @@ func (b *bench) step(call string) (Info, error) {
 	return b.store.Create(context.Background(), &CreateOptions{Call: call})
 }
 
-// stored is how many bytes lie in the store.
+// stored returns the bytes in the store.
 func (b *bench) stored() (total int64) {
 	b.t.Helper()
 	require.NoError(b.t, filepath.Walk(filepath.Join(b.dir, "store"), func(_ string, info os.FileInfo, err error) error {
@@ -88,7 +88,7 @@ func TestAFullStoreForgetsTheOldestStepsAndNoOther(t *testing.T) {
 	calls := b.calls()
 	assert.Equal(t, "mine", calls[0])
 	assert.Equal(t, "call-19", calls[len(calls)-1])
-	assert.Greater(t, len(calls), 3, "not more goes than must")
+	assert.Greater(t, len(calls), 3, "no more than necessary is deleted")
 	for i, call := range calls[1:] {
 		assert.Equal(t, fmt.Sprintf("call-%02d", 20-len(calls)+1+i), call, "the newest are there without a gap")
 	}
@@ -167,7 +167,7 @@ func TestARestoreThatFreesAsksForNoRoom(t *testing.T) {
 	assert.ErrorContains(t, err, "the host is full")
 }
 
-// scatter writes a byte into each stride of a file of that size.
+// scatter writes one byte per stride into a file of that size.
 func (b *bench) scatter(name string, size, stride int64) {
 	b.t.Helper()
 	f, err := os.Create(filepath.Join(b.ws, name))
@@ -187,8 +187,8 @@ func (b *bench) blocks(name string) int64 {
 	return st.Blocks * 512
 }
 
-// What a snapshot reads, hashes and keeps is what lies on the disk: scattered bytes
-// stand for whole pages, not for all that is between them.
+// A snapshot reads, hashes and keeps only the data on the disk: scattered bytes cost whole pages, but not the holes
+// between them.
 func TestScatteredBytesCostThePagesThatTheyTake(t *testing.T) {
 	const size, pages = 512 << 20, 400
 	for name, make := range map[string]func(*bench){
@@ -218,7 +218,7 @@ func TestScatteredBytesCostThePagesThatTheyTake(t *testing.T) {
 			}
 			assert.Equal(t, want, tree(t, b.ws))
 			again := b.create()
-			assert.Zero(t, again.NewBytes, "the same content is the same object, however it lies")
+			assert.Zero(t, again.NewBytes, "the same content is the same object in any layout")
 		})
 	}
 }
@@ -282,7 +282,7 @@ func TestAPieceHoldsNoLongRunOfZeros(t *testing.T) {
 	}
 }
 
-// The records of a session's snapshots are counted too: what they name is bounded.
+// The records of a session's snapshots count too: the paths in them are bounded.
 func TestARecordNamesNoMoreThanItMay(t *testing.T) {
 	b := newBench(t)
 	deep := strings.Repeat(strings.Repeat("d", 200)+"/", 15)
@@ -309,7 +309,7 @@ func TestADeepPathIsShownByItsEnds(t *testing.T) {
 	assert.Equal(t, "a/b", newPlace(-1).child("a").clipped("b"))
 }
 
-// fullDisk is a bench whose workspace lies on a small disk of its own.
+// fullDisk returns a bench whose workspace is on its own small disk.
 func fullDisk(t *testing.T, dir string) *bench {
 	t.Helper()
 	disk := filepath.Join(dir, "disk")

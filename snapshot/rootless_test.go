@@ -11,8 +11,7 @@ import (
 	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
-// Rights of root hide what a mode forbids: this goes through the same as a user
-// without any.
+// Root ignores permissions: this test does the same as a user without rights.
 func TestAUserWithoutRightsKeepsAndRestoresForbiddenModes(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("becoming another user needs root; TestForbiddenModesAreNoObstacle does the same as this one")

@@ -11,17 +11,17 @@ import (
 
 	"github.com/wisbox/wisbox/internal/beneath"
 	"github.com/wisbox/wisbox/internal/budget"
+	"github.com/wisbox/wisbox/internal/sys"
 	"github.com/wisbox/wisbox/tool"
 )
 
 const (
-	tries     = 3  // looks at a file or directory that keeps changing
+	tries     = 3  // readings of a file or directory that keeps changing
 	fileBatch = 64 // files of a directory that one worker reads in one go
 )
 
-// scan looks at a whole tree that programs may change meanwhile and gives it
-// with the hashes of its files. It opens nothing but directories and regular
-// files, follows no link and never blocks.
+// scan reads a whole tree, which programs may change meanwhile, with the hashes of its files. It
+// opens only directories and regular files, follows no link and never blocks.
 type scan struct {
 	top    int // descriptor of the tree's directory
 	dev    uint64
@@ -30,12 +30,12 @@ type scan struct {
 	put    func([]byte) (Hash, error) // takes each piece of content
 	budget *budget.Budget
 	limits Limits
-	// lenient treats an unreadable entry as one that differs from everything: it
-	// is enough to know that to replace or to name it.
+	// lenient treats an unreadable entry as one that differs from everything, which is enough
+	// to replace or report it.
 	lenient bool
 	placed  *placed // what this restore has written; may be nil
-	want    *entry  // what the tree is compared with; nil: nothing
-	old     *entry  // the tree as it was at an earlier look; may be nil
+	want    *entry  // the tree to compare with, or nil
+	old     *entry  // the tree of an earlier scan, or nil
 
 	pool    *pool
 	entries atomic.Int64
@@ -47,7 +47,7 @@ type scan struct {
 	unstable names // directories that kept changing
 }
 
-// run gives the top's entry with the tree below it.
+// run returns the top's entry with the tree below it.
 func (s *scan) run() (root *entry, err error) {
 	s.pool = newPool(s.budget.Context())
 	defer func() { err = errors.Join(err, s.modes.restore()) }()
@@ -71,7 +71,7 @@ func (s *scan) pushDir(at *place, e, want, old *entry) {
 	s.pool.push(job{do: func([]byte) error { return s.scanDir(at, e, want, old) }, drop: at.release})
 }
 
-// scanDir lists a directory and hands out the work on its entries.
+// scanDir lists a directory and queues the work on its entries.
 func (s *scan) scanDir(at *place, e, want, old *entry) error {
 	if at.depth > maxDepth {
 		return tool.Errorf(tool.Limit, "the workspace has directories nested deeper than %d levels; remove them, then retry", maxDepth)
@@ -93,7 +93,7 @@ func (s *scan) scanDir(at *place, e, want, old *entry) error {
 	return nil
 }
 
-// mayPass says that an error is one of a single entry, and that the look can go on.
+// mayPass reports whether an error concerns only a single entry, so that the scan can go on.
 func (s *scan) mayPass(err error) bool {
 	if errors.Is(err, budget.ErrExceeded) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
 		return false
@@ -116,7 +116,7 @@ func vanished(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }
 
-// list reads the directory until it stays the same while it is read.
+// list lists a directory again until it doesn't change during the listing.
 func (s *scan) list(at *place, old *dir) (*dir, error) {
 	fd, err := s.modes.openDir(at)
 	if err != nil {
@@ -141,7 +141,7 @@ func (s *scan) list(at *place, old *dir) (*dir, error) {
 	return d, err
 }
 
-// memory is what the entries were charged.
+// memory returns the bytes charged for the entries.
 func (d *dir) memory() int {
 	n := len(d.entries) * entryMemory
 	for i := range d.entries {
@@ -175,7 +175,7 @@ func (s *scan) listOnce(fd int, old *dir) (d *dir, same bool, err error) {
 	return d, d.stamp == stampOf(&after), nil
 }
 
-// namesIf are the names of an earlier look, if they must be the same still.
+// namesIf returns the names of an earlier scan, if they can't have changed.
 func (d *dir) namesIf(now stamp) []string {
 	if d == nil || !d.settled || d.stamp != now {
 		return nil
@@ -187,7 +187,7 @@ func (d *dir) namesIf(now stamp) []string {
 	return names
 }
 
-// readNames gives all names of a directory, sorted.
+// readNames returns all names of a directory, sorted.
 func (s *scan) readNames(fd int) ([]string, error) {
 	if _, err := unix.Seek(fd, 0, 0); err != nil {
 		return nil, err
@@ -196,7 +196,7 @@ func (s *scan) readNames(fd int) ([]string, error) {
 	var ends []int
 	var full error
 	held := 0
-	defer func() { s.release(held) }() // [scan.lookAtEach] charges what is kept
+	defer func() { s.release(held) }() // [scan.lookAtEach] charges the names that are kept
 	err := beneath.ReadDir(fd, func(n beneath.Entry) bool {
 		if s.entries.Load()+int64(len(ends)) >= s.limits.Entries {
 			full = s.tooMany()
@@ -226,8 +226,8 @@ func (s *scan) tooMany() error {
 	return tool.Errorf(tool.Limit, "the workspace has more than %d entries; remove some, then retry", s.limits.Entries)
 }
 
-// lookAtEach makes the entries of a directory. What an earlier look knows of
-// one that has not changed since is taken over.
+// lookAtEach makes the entries of a directory. It reuses those of an earlier scan that have not
+// changed since.
 func (s *scan) lookAtEach(fd int, d *dir, names []string, old *dir) error {
 	if s.entries.Add(int64(len(names))) > s.limits.Entries {
 		return s.tooMany()
@@ -284,9 +284,8 @@ func readlink(fd int, name string) string {
 	return string(buf[:n])
 }
 
-// handOut makes a job of each subdirectory and of each batch of files to read.
-// It notes if there is nothing to read and all is as it is wanted, but for what is
-// in the subdirectories.
+// handOut queues a job for each subdirectory and for each batch of files to read. It notes
+// whether there is nothing to read and everything outside the subdirectories is as wanted.
 func (s *scan) handOut(at *place, d *dir, want, old *entry) {
 	var batch []*entry
 	d.same = want != nil
@@ -309,7 +308,7 @@ func (s *scan) handOut(at *place, d *dir, want, old *entry) {
 		d.same = d.same && w != nil && sameContent(e, w) && sameMode(e, w) && e.mtime == w.mtime
 		switch {
 		case e.kind == folder && want != nil && (w == nil || w.kind != folder):
-			e.dir = &dir{} // it goes, whatever is in it
+			e.dir = &dir{} // it will be removed, whatever is in it
 		case e.kind == folder:
 			s.pushDir(at.below(e.name), e, w, old.child(e.name))
 		}
@@ -320,8 +319,8 @@ func (s *scan) handOut(at *place, d *dir, want, old *entry) {
 	}
 }
 
-// differs says that a file can't have the wanted content, so there is no use in
-// reading it. Its hash stays zero.
+// differs reports whether a file can't have the wanted content, so that it need not be read. Its
+// hash stays zero.
 func (s *scan) differs(e, w *entry) bool {
 	return s.want != nil && (w == nil || w.kind != file || w.size != e.size)
 }
@@ -347,7 +346,7 @@ func (s *scan) pushFiles(at *place, files []*entry) {
 }
 
 func (s *scan) readFiles(at *place, files []*entry, buf []byte) error {
-	fd, err := at.open(unix.O_PATH)
+	fd, err := at.open(sys.Place)
 	if vanished(err) {
 		for _, e := range files {
 			e.kind = gone

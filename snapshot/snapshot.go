@@ -1,21 +1,20 @@
-// Package snapshot keeps states of a workspace and brings them back in place,
-// under running programs, at the price of what differs.
+// Package snapshot takes snapshots of a workspace and restores them in place, while programs run.
+// The cost is that of the differences.
 //
-// A [Store] holds each piece of content once, under its BLAKE3 hash, compressed
-// with zstd, in packs that are never changed; a snapshot is the hash of a tree of
-// directories and a small record. So a snapshot of an unchanged workspace costs
-// nothing, any snapshot is restored in any order, and what is damaged is found
-// and named. What was read once is not read again as long as the kernel's times
-// of the file don't move (a program that writes through a memory map can keep
-// them still for some seconds; so can it for every other tool that compares times).
+// A [Store] keeps each piece of content once, under its BLAKE3 hash, compressed with zstd, in
+// packs that never change. A snapshot is the hash of a tree of directories and a small record. So
+// a snapshot of an unchanged workspace costs nothing, snapshots can be restored in any order, and
+// damage is found and its path reported. A file that was read once is not read again unless the
+// kernel's times of the file change. (A program that writes through a memory map can delay that for
+// some seconds, as for every tool that compares times.)
 //
-// Kept are the bytes of regular files, the mode bits, the modification times,
-// empty directories and the text of links; hard links come back as files. Not
-// kept are owners (all belongs to one), extended attributes, FIFOs, sockets and
-// devices; the latter are listed as skipped.
+// A snapshot has the content of regular files, mode bits, modification times, empty directories and
+// the text of links. Hard links are restored as separate files. It doesn't have owners, since all
+// files have the same, extended attributes, FIFOs, sockets and devices; the last three are
+// reported as skipped.
 //
-// It is not a backup: it lies beside what it protects. It runs no program, reads
-// no .gitignore and knows nothing of sessions.
+// The package is not for backups, since a store is on the same disk as the workspace. It runs no
+// program, doesn't read .gitignore and knows nothing of sessions.
 package snapshot
 
 import (
@@ -38,41 +37,40 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Options says what a Store works on. Workspace, Tmp and Store are required;
-// they stay the caller's and must outlive the Store.
+// Options configure a Store. Workspace, Tmp and Store are required. The caller closes them after
+// the Store.
 type Options struct {
-	// Workspace is the tree that programs write.
+	// Workspace is the directory that programs write to.
 	Workspace *os.Root
-	// Tmp is a directory on the same file system that no program sees.
+	// Tmp is a directory on the same file system that programs can't see.
 	Tmp *os.Root
-	// Store is a directory of our own, where the snapshots are kept.
+	// Store is the directory for the snapshots, which belongs to the Store alone.
 	Store *os.Root
-	// Owner of what is restored; nil leaves it to the user of this process.
+	// Owner is the owner of restored files; nil means the user of this process.
 	Owner *sandbox.Owner
-	// Lock keeps other processes and the file tools out while the store or the
-	// workspace is changed; nil takes none. Calls of one Store exclude each other.
+	// Lock locks out other processes and the file tools while the store or the workspace is
+	// changed; nil means no lock. Calls of one Store always exclude each other.
 	Lock func(context.Context) (unlock func(), err error)
-	// Quiesce pauses the workspace's programs until resume; nil where the host
-	// can't. It is asked only where a call wants it.
-	// still says that it did and nothing writes the workspace meanwhile.
+	// Quiesce pauses the workspace's programs until resume; nil if the host can't. It is called
+	// only for calls that request it. still reports whether nothing can write to the workspace
+	// meanwhile.
 	Quiesce func(context.Context) (resume func(), still bool, err error)
-	// Activity gives a number that grows when a program runs that can write the
-	// workspace, at the latest 10 ms after: the processor time of them all. A restore
-	// during which it stays the same is spared its second look. With an error, or
-	// without Activity, programs may always have run.
+	// Activity returns a number that grows, within 10 ms, when a program runs that can write to
+	// the workspace: the processor time of all of them. A restore skips its second scan if the
+	// number stays the same. After an error, or without Activity, it assumes that programs ran.
 	Activity func(context.Context) (int64, error)
-	// Room says whether the host has room for more on the disk; nil always has. It is
-	// asked before each MiB that is stored and before a restore that writes more than
-	// it frees. Its error is the call's.
+	// Room returns an error if the host's disk has no more room; nil means that it always has.
+	// It is called before each MiB that is stored, and before a restore that writes more than it
+	// frees. The call returns its error.
 	Room func(context.Context) error
-	// Fsync makes each snapshot and each restore durable before it is acknowledged.
+	// Fsync makes each snapshot and each restore durable before the call returns.
 	Fsync bool
-	// Limits; a zero field means its default.
+	// Limits bound the cost; a zero field means its default.
 	Limits Limits
 }
 
-// Store is the snapshots of one workspace. Its methods may be called from many
-// goroutines at once; they work one after the other. Every error is a *tool.Error.
+// Store holds the snapshots of one workspace. Its methods may be called from many goroutines at
+// once and run one after the other. Every error is a *tool.Error.
 type Store struct {
 	opts    Options
 	top     *os.File // the workspace
@@ -88,12 +86,11 @@ type Store struct {
 	closed bool
 }
 
-// New opens the snapshots of a workspace. A restore that was cut short by the
-// end of its process is finished by [Store.Recover]; every call that works on the
-// workspace does that first.
+// New opens the snapshots of a workspace. [Store.Recover] finishes a restore that was interrupted
+// by the end of its process; every call that works on the workspace does that first.
 func New(opts *Options) (*Store, error) {
 	if opts == nil || opts.Workspace == nil || opts.Tmp == nil || opts.Store == nil {
-		return nil, tool.Errorf(tool.Internal, "snapshots need a workspace, a directory for temporary files and one of their own")
+		return nil, tool.Errorf(tool.Internal, "snapshots need a workspace, a directory for temporary files and a directory of their own")
 	}
 	s := &Store{opts: *opts, working: lock.New()}
 	s.opts.Limits = opts.Limits.withDefaults()
@@ -126,7 +123,7 @@ func (s *Store) open() (err error) {
 	return err
 }
 
-// room asks for room on the host.
+// room returns an error if the host has no room.
 func (s *Store) room(ctx context.Context) error {
 	if s.opts.Room == nil {
 		return nil
@@ -141,8 +138,8 @@ func ensureDir(parent *os.Root, name string) (*os.Root, error) {
 	return parent.OpenRoot(name)
 }
 
-// Close waits for the call under way and makes later ones fail with kind closed.
-// It may be called twice.
+// Close waits for the running call. Later calls return an error of kind closed. It may be called
+// twice.
 func (s *Store) Close() error {
 	s.life.Lock()
 	defer s.life.Unlock()
@@ -188,7 +185,7 @@ func (s *Store) enter(ctx context.Context) (leave func(), err error) {
 
 const lockWait = 5 * time.Second
 
-// lock begins a call that has the store and the workspace's tools to itself.
+// lock begins a call that excludes other calls of the store and the file tools.
 func (s *Store) lock(ctx context.Context) (unlock func(), err error) {
 	leave, err := s.enter(ctx)
 	if err != nil {
@@ -226,10 +223,10 @@ func (s *Store) takeTurn(ctx context.Context) (free func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, tool.AsError(err)
 	}
-	return nil, tool.Errorf(tool.Busy, "another call works on the snapshots; retry")
+	return nil, tool.Errorf(tool.Busy, "another call uses the snapshots; retry")
 }
 
-// tidy removes what a process that was killed has left, and sees what others made.
+// tidy removes the leftovers of a killed process, and opens the packs that others made.
 func (s *Store) tidy() error {
 	for _, root := range []*os.Root{s.opts.Store, s.packs, s.records} {
 		if err := removeTemps(root); err != nil {
@@ -249,14 +246,14 @@ func removeTemps(root *os.Root) error {
 	return err
 }
 
-// scan looks at the workspace; put takes the content that isn't known.
+// scan scans the workspace. put stores content that isn't known.
 func (s *Store) scan(b *budget.Budget, put func([]byte) (Hash, error), known func(Hash) bool) (*entry, names, error) {
 	w := &scan{top: int(s.top.Fd()), dev: s.dev, cache: s.cache, known: known, put: put, budget: b, limits: s.opts.Limits}
 	root, err := w.run()
 	return root, w.unstable, err
 }
 
-// look is scan without storing anything. An unreadable entry differs from everything.
+// look is like scan, but stores nothing. An unreadable entry differs from everything.
 func (s *Store) look(b *budget.Budget) (*entry, error) {
 	w := &scan{
 		top: int(s.top.Fd()), dev: s.dev, cache: s.cache, known: func(Hash) bool { return true }, put: justHash,
@@ -271,9 +268,8 @@ func (s *Store) look(b *budget.Budget) (*entry, error) {
 
 func justHash(b []byte) (Hash, error) { return hashOf(b), nil }
 
-// finish drops what was gone before it was read and gives every directory its
-// hash, the deepest first. What is below each directory of the top is done at the
-// same time as the others.
+// finish drops entries that were gone before they were read and computes the hash of every
+// directory, the deepest first. It works on the directories of the top at the same time.
 func finish(b *budget.Budget, top *entry, put func([]byte) (Hash, error)) error {
 	var below errgroup.Group
 	below.SetLimit(runtime.GOMAXPROCS(0))
@@ -289,7 +285,7 @@ func finish(b *budget.Budget, top *entry, put func([]byte) (Hash, error)) error 
 	return (&finisher{budget: b, put: put}).dir(top)
 }
 
-// finisher gives directories their hashes.
+// finisher computes the hashes of directories.
 type finisher struct {
 	budget *budget.Budget
 	put    func([]byte) (Hash, error)
@@ -308,7 +304,7 @@ func (f *finisher) tree(e *entry) error {
 	return f.dir(e)
 }
 
-// dir gives a directory its hash when those in it have theirs.
+// dir computes the hash of a directory after those of the directories in it.
 func (f *finisher) dir(e *entry) (err error) {
 	size := e.dir.encodedSize()
 	if size > maxObject {
@@ -326,7 +322,7 @@ func (f *finisher) dir(e *entry) (err error) {
 	return err
 }
 
-// prune drops what was gone before it was read.
+// prune drops entries that were gone before they were read.
 func (d *dir) prune() {
 	if d == nil || !slices.ContainsFunc(d.entries, entry.lost) {
 		return

@@ -18,10 +18,10 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// bench is a workspace with its store, in a directory of the test's own.
+// bench is a workspace with its store, in the test's own directory.
 type bench struct {
 	t     testing.TB
-	dir   string // holds ws, tmp and store
+	dir   string // contains ws, tmp and store
 	ws    string
 	store *Store
 }
@@ -39,7 +39,7 @@ func newBench(t testing.TB) *bench {
 	return b
 }
 
-// tempDir lies in memory where it can: the tests make tens of thousands of files.
+// tempDir returns a directory, in memory if possible: the tests create tens of thousands of files.
 func tempDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "wisbox-snapshot-")
@@ -93,8 +93,8 @@ func (b *bench) restore(id string) Restored {
 	return r
 }
 
-// tree is what a workspace holds, found without the code under test: a line for
-// each entry with its kind, mode, time and content.
+// tree returns the content of a workspace without using the code under test: a line for each entry with its kind, mode,
+// time and content.
 func tree(t testing.TB, top string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -115,7 +115,7 @@ func treeBelow(t testing.TB, path, rel string, out map[string]string) {
 	}
 	if st.Mode&0o700 != 0o700 && os.Getuid() != 0 {
 		require.NoError(t, unix.Chmod(path, 0o700))
-		defer func() { require.NoError(t, unix.Chmod(path, st.Mode&0o7777)) }()
+		defer func() { require.NoError(t, unix.Chmod(path, uint32(st.Mode)&0o7777)) }()
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
@@ -177,8 +177,8 @@ func TestARestoreGivesTheExactTreeBack(t *testing.T) {
 	assert.Equal(t, Restored{ID: id}, again)
 }
 
-// leftovers are the names that calls have left in a bench's directory. What takes more than
-// 3 s to remove goes in the background: that is waited for.
+// leftovers returns the names that calls have left in a bench's directory. It waits for removals, which continue in the
+// background after 3 s.
 func leftovers(t testing.TB, dir string) (left []string) {
 	t.Helper()
 	goes := func(name string) bool { return strings.HasPrefix(name, "tmp/wisbox-slow-") }

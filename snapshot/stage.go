@@ -11,10 +11,11 @@ import (
 	"github.com/wisbox/wisbox/internal/beneath"
 	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/internal/retry"
+	"github.com/wisbox/wisbox/internal/sys"
 	"github.com/wisbox/wisbox/tool"
 )
 
-// stage lays files and directories ready beside the workspace, each checked against its hash.
+// stage prepares files and directories beside the workspace, each checked against its hash.
 type stage struct {
 	store  *Store
 	budget *budget.Budget
@@ -31,7 +32,7 @@ func newStage(s *Store, r *restore) *stage {
 	return &stage{store: s, budget: r.budget, twin: r.twin, done: r.placed, trash: r.trash, dir: int(s.staging.Dir().Fd()), names: map[*entry]string{}}
 }
 
-// fill lays all of the plan ready, or is an error.
+// fill stages everything in the plan.
 func (st *stage) fill(plan *plan) error {
 	if err := st.size(plan); err != nil {
 		return err
@@ -48,8 +49,8 @@ func (st *stage) fill(plan *plan) error {
 	return p.run()
 }
 
-// size refuses to write more than a workspace may hold: pieces can be named many
-// times over. It asks for room where more is written than freed.
+// size refuses to write more than a workspace may have, since a snapshot can contain a piece many
+// times. It asks for room if more is written than freed.
 func (st *stage) size(plan *plan) error {
 	most := st.store.opts.Limits.Bytes
 	left := most
@@ -64,7 +65,7 @@ func (st *stage) size(plan *plan) error {
 		defer free()
 		for _, p := range pieces {
 			if left -= p.size; left < 0 {
-				return tool.Errorf(tool.Limit, "the snapshot has more than %d bytes to write; nothing was changed", most)
+				return tool.Errorf(tool.Limit, "the restore would write more than %d bytes, the maximum; nothing was changed", most)
 			}
 		}
 		return nil
@@ -103,36 +104,26 @@ func (st *stage) file(ctx context.Context, w wanted, buf []byte) error {
 		return err
 	}
 	name := st.store.staging.Name()
-	if err := linkInto(st.dir, name, fd); err != nil {
+	if err := sys.LinkUnnamed(fd, st.dir, name); err != nil {
 		return st.named(ctx, w, buf)
 	}
 	st.ready(w.entry, name)
 	return nil
 }
 
-// unnamed begins a file that nobody sees in the very directory where it will
-// stand: file systems keep an inode near the directory that it was made in, and
-// thousands of them made in one directory take ext4 a millisecond each. Nobody
-// else opens it, so it may have the mode that it will have at once.
+// unnamed creates a file without a name in its final directory: file systems keep an inode near
+// the directory that it was created in, and with thousands of them in one directory ext4 takes a
+// millisecond for each. Nobody else can open it, so it gets its final mode at once.
 func (st *stage) unnamed(at *place, mode uint32) (int, error) {
-	dir, err := at.open(unix.O_PATH)
+	dir, err := at.open(sys.Place)
 	if err != nil {
 		return -1, err
 	}
 	defer unix.Close(dir)
-	return unix.Openat(dir, ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, mode&0o777)
+	return sys.Unnamed(dir, mode)
 }
 
-// linkInto gives a file without a name one.
-func linkInto(dir int, name string, fd int) error {
-	err := unix.Linkat(fd, "", dir, name, unix.AT_EMPTY_PATH)
-	if errors.Is(err, unix.ENOENT) { // it takes a right of root before Linux 6.10
-		err = unix.Linkat(unix.AT_FDCWD, procFD(fd), dir, name, unix.AT_SYMLINK_FOLLOW)
-	}
-	return err
-}
-
-// named is for file systems that know no files without a name.
+// named is for file systems without support for files without a name.
 func (st *stage) named(ctx context.Context, w wanted, buf []byte) error {
 	t, err := st.store.staging.Create(0o600)
 	if err != nil {
@@ -148,8 +139,8 @@ func (st *stage) ready(e *entry, name string) {
 	st.names[e] = name
 }
 
-// make gives a new file its content, owner, mode and time. twin is the directory of
-// the twin that it may be in, or -1.
+// make sets the content, owner, mode and time of a new file. twin is the directory of the twin
+// that may have the same file, or -1.
 func (st *stage) make(ctx context.Context, fd, twin int, e *entry, buf []byte) error {
 	if !st.twin.share(fd, twin, e) {
 		if err := st.write(ctx, fd, e, buf); err != nil {
@@ -160,7 +151,7 @@ func (st *stage) make(ctx context.Context, fd, twin int, e *entry, buf []byte) e
 	if err := unix.Fstat(fd, &is); err != nil {
 		return err
 	}
-	// The owner first: a change of it takes bits of the mode away.
+	// The owner first: changing it clears mode bits.
 	if o := st.store.opts.Owner; o != nil && (is.Uid != uint32(o.UID) || is.Gid != uint32(o.GID)) {
 		if err := unix.Fchown(fd, o.UID, o.GID); err != nil {
 			return err
@@ -200,7 +191,7 @@ const page = 4 << 10
 
 var zeroPage [page]byte
 
-// writePiece leaves pages of zeros out of a file that may have holes.
+// writePiece writes a piece, without pages of zeros if the file may have holes.
 func writePiece(fd int, b []byte, at int64, holes bool) error {
 	for len(b) > 0 {
 		skip := 0
@@ -220,7 +211,7 @@ func writePiece(fd int, b []byte, at int64, holes bool) error {
 	return nil
 }
 
-// dataLength is how many bytes stand before the next page of zeros.
+// dataLength returns the number of bytes before the next page of zeros.
 func dataLength(b []byte) int {
 	for n := 0; ; n += page {
 		if len(b)-n < page {
@@ -243,22 +234,18 @@ func writeAll(fd int, b []byte, at int64) error {
 	return nil
 }
 
-// setAttributes gives what is open the mode and time of e, where it hasn't them.
-// The descriptor may be a mere place (O_PATH).
+// setAttributes sets the mode and time of e on an open file, if they differ. The descriptor may
+// be a mere [sys.Place].
 func setAttributes(fd int, is *unix.Stat_t, e *entry) error {
-	if is.Mode&0o7777 != e.mode {
-		if err := chmod(fd, e.mode); err != nil {
+	if uint32(is.Mode)&0o7777 != e.mode {
+		if err := sys.Chmod(fd, e.mode); err != nil {
 			return err
 		}
 	}
 	if is.Mtim.Nano() == e.mtime {
 		return nil
 	}
-	err := unix.UtimesNanoAt(fd, "", times(e), unix.AT_EMPTY_PATH)
-	if errors.Is(err, unix.EINVAL) { // before Linux 5.8
-		err = unix.UtimesNanoAt(unix.AT_FDCWD, procFD(fd), times(e), 0)
-	}
-	return err
+	return sys.SetTimes(fd, times(e))
 }
 
 func times(e *entry) []unix.Timespec {
@@ -266,7 +253,7 @@ func times(e *entry) []unix.Timespec {
 	return []unix.Timespec{t, t}
 }
 
-// folder makes an empty directory; it gets its own mode when it is filled.
+// folder creates an empty directory, which gets its mode once it is filled.
 func (st *stage) folder(dir int, name string) error {
 	if err := unix.Mkdirat(dir, name, 0o700); err != nil {
 		return err
@@ -289,7 +276,7 @@ func (st *stage) link(dir int, name string, e *entry) error {
 	return errors.Join(st.own(dir, name), unix.UtimesNanoAt(dir, name, times(e), unix.AT_SYMLINK_NOFOLLOW))
 }
 
-// take is the staged form of e, made where it doesn't need to be checked first.
+// take returns the name of the staged form of e. It creates entries that need no check now.
 func (st *stage) take(e *entry) (string, error) {
 	if e.kind == symlink {
 		name := st.store.staging.Name()
@@ -305,8 +292,8 @@ func (st *stage) take(e *entry) (string, error) {
 	return name, nil
 }
 
-// discard gives up what is ready and wasn't taken, and begins to remove it and
-// all that was taken out of the workspace.
+// discard begins to remove the staged entries that weren't taken, and all entries that were moved
+// out of the workspace.
 func (st *stage) discard() {
 	for _, name := range st.names {
 		st.trash.drop(name)

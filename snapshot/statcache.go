@@ -11,9 +11,11 @@ import (
 
 	"github.com/zeebo/blake3"
 	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/sys"
 )
 
-// stamp tells one state of a file from the next. The change time is the
+// stamp distinguishes one state of a file from the next. The change time is the
 // kernel's own: a program can't set it.
 type stamp struct {
 	ino   uint64
@@ -28,21 +30,21 @@ func stampOf(st *unix.Stat_t) stamp {
 	return stamp{st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()}
 }
 
-// content is what a file with a certain stamp holds.
+// content is the content of a file with a certain stamp.
 type content struct {
 	stamp
 	hash Hash
 	list bool
 }
 
-// statCache remembers the content of files that were read, so that they are not
-// read again. It is only a cache: it may be lost or thrown away at any time.
+// statCache remembers the content of files that were read, so that they are not read again. It is
+// only a cache: it may be lost or deleted at any time.
 //
-// A file whose change time is not before the moment of its reading is left out:
-// it could change once more without its times telling.
+// It leaves out a file whose change time isn't before the moment of its reading, since that file
+// could change again without a change of its times.
 type statCache struct {
-	// As of the last whole look, sorted by inode: the files of a directory mostly
-	// lie together, which makes looking them up cheap.
+	// Of the last whole scan, sorted by inode: the files of a directory are mostly close
+	// together, which makes lookups cheap.
 	inodes []uint64
 	known  []content
 
@@ -51,8 +53,8 @@ type statCache struct {
 	dirty bool
 }
 
-// find gives the content of a file with that stamp, if it is known, and its place
-// in known, counted from 1; 0 is that of what is fresh.
+// find returns the content of a file with that stamp, if it is known, and its place
+// in known, counted from 1; 0 means that it is in fresh.
 func (c *statCache) find(s stamp) (found content, at int32, ok bool) {
 	if i, ok := slices.BinarySearch(c.inodes, s.ino); ok && c.known[i].stamp == s {
 		return c.known[i], int32(i) + 1, true
@@ -69,8 +71,8 @@ func (c *statCache) add(found content) {
 	c.fresh[found.ino], c.dirty = found, true
 }
 
-// keep forgets all but what the tree of a whole look holds. Nothing may look
-// anything up meanwhile, nor since the look.
+// keep forgets everything except the files of a whole scan. The caller ensures that nothing looks
+// anything up meanwhile, or since the scan.
 func (c *statCache) keep(root *entry) {
 	live := make([]bool, len(c.known))
 	var fresh []content
@@ -92,9 +94,8 @@ func (c *statCache) keep(root *entry) {
 	c.set(merge(known, fresh))
 }
 
-// merge puts what is new among what is sorted by inode already. Of two contents of
-// one file, which a program has changed between a look at two of its names, the new
-// one counts.
+// merge merges fresh contents into those sorted by inode. If a file has two contents, because a
+// program changed it between the scans of two of its names, the new one counts.
 func merge(known, fresh []content) []content {
 	slices.SortFunc(fresh, byInode)
 	out := make([]content, 0, len(known)+len(fresh))
@@ -109,7 +110,7 @@ func merge(known, fresh []content) []content {
 
 func byInode(a, b content) int { return cmp.Compare(a.ino, b.ino) }
 
-// set takes what is sorted by inode, each once.
+// set sets the contents, which must be sorted by inode without duplicates.
 func (c *statCache) set(known []content) {
 	c.inodes, c.known, c.fresh = make([]uint64, len(known)), known, map[uint64]content{}
 	for i := range known {
@@ -129,11 +130,11 @@ func eachFile(e *entry, do func(*entry)) {
 	}
 }
 
-// coarseNow is the clock that file systems take their times from.
+// coarseNow returns the clock that file systems take their times from.
 func coarseNow() int64 {
 	var ts unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &ts) != nil {
-		return 0 // nothing is cached then
+	if unix.ClockGettime(sys.FileClock, &ts) != nil {
+		return 0 // then nothing is cached
 	}
 	return ts.Nano()
 }
@@ -167,7 +168,7 @@ func loadCache(root *os.Root) *statCache {
 	return c
 }
 
-// save writes what keep has left, if it has changed.
+// save writes the cache after keep, if it has changed.
 func (c *statCache) save(root *os.Root) error {
 	if !c.dirty {
 		return nil
@@ -190,7 +191,7 @@ func (c *statCache) save(root *os.Root) error {
 	return err
 }
 
-// replaceFile puts a file into the store's directory by rename.
+// replaceFile writes a file in the store's directory and renames it into place.
 func replaceFile(root *os.Root, name string, b []byte, sync bool) error {
 	temp := tempPrefix + newID()
 	f, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

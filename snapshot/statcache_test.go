@@ -20,7 +20,7 @@ func TestTheCacheKeepsWhatTheLookHasSeen(t *testing.T) {
 	c.set([]content{of(2, 1), of(4, 1), of(6, 1), of(8, 1)})
 	below := &dir{entries: []entry{
 		seen(9, 3, 0), seen(8, 1, 4), // new; known
-		seen(4, 1, 2), seen(4, 2, 0), seen(4, 2, 0), // three names of a file that changed between the looks at them
+		seen(4, 1, 2), seen(4, 2, 0), seen(4, 2, 0), // three names of a file that changed between the scans of them
 		seen(1, 3, 0),
 		{kind: file, size: 1, ino: 7, ctime: 3},    // could change unseen
 		{kind: file, size: 0, ino: 3, sure: true},  // nothing to know

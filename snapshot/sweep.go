@@ -12,13 +12,13 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Remove forgets snapshots and gives back the room that nothing else needs.
+// Remove deletes snapshots and frees the room that nothing else needs.
 func (s *Store) Remove(ctx context.Context, ids ...string) error {
 	return s.forget(ctx, ids, func(b *budget.Budget) error { return s.sweep(b, usualWaste) })
 }
 
-// Forget is Remove without looking for the room, which takes reading all other
-// snapshots: the next Remove gives it back.
+// Forget deletes snapshots without freeing their room, which would mean to read all other
+// snapshots. The next Remove frees it.
 func (s *Store) Forget(ctx context.Context, ids ...string) error {
 	return s.forget(ctx, ids, func(*budget.Budget) error { return nil })
 }
@@ -55,7 +55,7 @@ func (s *Store) removeRecords(ids []string) error {
 	return nil
 }
 
-// removable lets a snapshot with a damaged record go, too.
+// removable checks that a snapshot exists. A damaged record doesn't keep it from being removed.
 func (s *Store) removable(id string) error {
 	_, err := s.readRecord(id, "snapshot_id")
 	if tool.KindOf(err) == tool.Unavailable {
@@ -64,14 +64,14 @@ func (s *Store) removable(id string) error {
 	return err
 }
 
-// The share of a pack that may be of no use before it is rewritten, in quarters.
+// The share of a pack that may be unused before the pack is rewritten, in quarters.
 const (
 	usualWaste = 1
 	noWaste    = 0
 )
 
-// sweep rewrites the packs that hold more waste than that: what no snapshot refers
-// to. It removes nothing while it can't tell what all snapshots need.
+// sweep rewrites the packs with more waste than that, which is content that no snapshot refers
+// to. It removes nothing unless it can read all snapshots.
 func (s *Store) sweep(b *budget.Budget, waste int64) error {
 	m := &marker{budget: b, objects: s.objects, live: map[Hash]bool{}}
 	ids, err := s.ids()
@@ -94,24 +94,23 @@ func (s *Store) sweep(b *budget.Budget, waste int64) error {
 	return s.rewrite(s.wasteful(m.live, waste), m.live)
 }
 
-// claim is what a new snapshot needs of the store.
+// claim is the room that a new snapshot needs.
 type claim struct {
-	bytes   int64 // that the others should take at most
+	bytes   int64 // target for the others, in bytes
 	objects int
-	must    int64  // bytes that they may take at most
-	spare   string // one that stays
+	must    int64  // maximum for the others, in bytes
+	spare   string // a snapshot to keep
 }
 
-// makeRoom forgets the oldest of what wisbox made by itself, until the rest of the
-// store takes no more than is claimed. It forgets none where the rest would still
-// take more than it must.
+// makeRoom deletes the oldest automatic snapshots, until the rest of the store takes no more than
+// the claim's bytes. It deletes none if the rest would still take more than must.
 func (s *Store) makeRoom(b *budget.Budget, c claim) error {
 	infos, err := s.list()
 	if err != nil {
 		return err
 	}
 	goes := func(i Info) bool { return i.passing() && i.ID != c.spare }
-	slices.SortStableFunc(infos, func(x, y Info) int { // what goes first comes last
+	slices.SortStableFunc(infos, func(x, y Info) int { // the first to go comes last
 		return cmp.Or(compareBool(goes(x), goes(y)), -cmp.Compare(x.ID, y.ID))
 	})
 	m := &marker{budget: b, objects: s.objects, live: map[Hash]bool{}}
@@ -157,7 +156,7 @@ type marker struct {
 	budget  *budget.Budget
 	objects *objects
 	live    map[Hash]bool
-	bytes   int64 // that the live ones take
+	bytes   int64 // bytes of the live ones
 	damaged bool
 }
 
@@ -169,7 +168,7 @@ func (m *marker) snapshot(r *record) error {
 	return m.tree(top.hash)
 }
 
-// mark says whether an object is met for the first time.
+// mark reports whether an object is seen for the first time.
 func (m *marker) mark(h Hash) bool {
 	if m.live[h] {
 		return false
@@ -224,8 +223,8 @@ func (m *marker) entry(e *entry) error {
 	return m.budget.Step(len(pieces))
 }
 
-// wasteful are the packs of which more than so many quarters are of no use, those
-// of no use at all first.
+// wasteful returns the packs of which more than so many quarters are unused, those without any
+// use first.
 func (s *Store) wasteful(live map[Hash]bool, waste int64) []*pack {
 	used := map[*pack]int64{}
 	for h, l := range s.objects.index {
@@ -243,10 +242,10 @@ func (s *Store) wasteful(live map[Hash]bool, waste int64) []*pack {
 	return packs
 }
 
-// rewrite moves what is live out of packs, then removes them: some at a time, so
-// that the store never takes much more than before. Killed in between, an object
-// lies twice in the store, which harms nothing. A disk that is too full for that
-// keeps the rest as it is: the packs of no use are gone by then.
+// rewrite copies the live objects out of packs, then removes the packs: a few at a time, so that
+// the store never takes much more than before. If it is killed in between, the store has some
+// objects twice, which is harmless. If the disk is too full, the remaining packs stay; those
+// without any use are gone by then.
 func (s *Store) rewrite(packs []*pack, live map[Hash]bool) error {
 	moved, copied := []*pack{}, int64(0)
 	for _, p := range packs {
@@ -266,7 +265,7 @@ func (s *Store) rewrite(packs []*pack, live map[Hash]bool) error {
 	return stopped(s.replacePacks(moved))
 }
 
-// stopped forgives a full disk.
+// stopped ignores the error of a full disk.
 func stopped(err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return nil
@@ -274,7 +273,7 @@ func stopped(err error) error {
 	return err
 }
 
-// copyLive says how many bytes it has copied.
+// copyLive copies the live objects of a pack and returns the number of bytes.
 func (s *Store) copyLive(p *pack, live map[Hash]bool) (copied int64, err error) {
 	var failed error
 	err = p.each(func(h Hash, l location) {
@@ -299,11 +298,11 @@ func (s *Store) replacePacks(packs []*pack) error {
 	return nil
 }
 
-// copy moves an object's stored form as it is: damage stays damage.
+// copy copies an object's stored form as it is, even if it is damaged.
 func (o *objects) copy(h Hash, l location) error {
 	stored := make([]byte, l.stored)
 	if _, err := l.pack.file.ReadAt(stored, l.offset); err != nil {
-		return nil // cut off: it is lost already
+		return nil // the file was cut: it is lost already
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// About tells a model what snapshots are for.
+// About explains to a model what snapshots are for.
 const About = `snapshot_create keeps the workspace as it is, snapshot_restore brings it back; take one before you try something.`
 
 // Tools are snapshot_create, snapshot_list, snapshot_diff and snapshot_restore.
@@ -18,7 +18,7 @@ func (s *Store) Tools() []tool.Tool {
 }
 
 type createParams struct {
-	Label   string `json:"label,omitempty" jsonschema:"one line that says what the snapshot is, at most 200 characters"`
+	Label   string `json:"label,omitempty" jsonschema:"one line that describes the snapshot, at most 200 characters"`
 	Quiesce bool   `json:"quiesce,omitempty" jsonschema:"pause the running programs meanwhile, where the host can"`
 }
 
@@ -26,12 +26,12 @@ type createParams struct {
 type Created struct {
 	ID        string   `json:"snapshot_id"`
 	Label     string   `json:"label,omitempty"`
-	Call      string   `json:"call,omitempty" jsonschema:"of a step: the call that it is the state before"`
+	Call      string   `json:"call,omitempty" jsonschema:"of a step: the call before which it was taken"`
 	CreatedAt string   `json:"created_at"`
 	Files     int64    `json:"files" jsonschema:"regular files"`
 	Bytes     int64    `json:"bytes" jsonschema:"their sizes together"`
-	NewBytes  int64    `json:"new_bytes" jsonschema:"bytes that the snapshot takes beside the earlier ones"`
-	Unstable  []string `json:"unstable,omitempty" jsonschema:"what changed each time it was read"`
+	NewBytes  int64    `json:"new_bytes" jsonschema:"bytes that the snapshot takes in addition to earlier ones"`
+	Unstable  []string `json:"unstable,omitempty" jsonschema:"paths that changed each time they were read"`
 	Skipped   []string `json:"skipped,omitempty" jsonschema:"FIFOs, sockets and devices, which no snapshot keeps"`
 }
 
@@ -41,7 +41,7 @@ func created(i Info) Created {
 
 func timeText(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// Text is one line, and what a reader should know beside.
+// Text returns one line, followed by notes.
 func (c Created) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "snapshot %s: %d files, %d bytes, %d new", c.ID, c.Files, c.Bytes, c.NewBytes)
@@ -49,7 +49,7 @@ func (c Created) Text() string {
 		fmt.Fprintf(&b, " (%s)", c.Label)
 	}
 	paths(&b, "changed while it was read", c.Unstable)
-	paths(&b, "not kept, no regular file", c.Skipped)
+	paths(&b, "skipped, not a regular file", c.Skipped)
 	return b.String()
 }
 
@@ -68,7 +68,7 @@ func paths(b *strings.Builder, what string, list []string) {
 func (s *Store) createTool() tool.Tool {
 	return tool.New(tool.Spec{
 		Name: "snapshot_create", Title: "Keep the workspace",
-		Description: "Keep the whole workspace as it is now: all files, modes, links and empty directories. It costs only what has changed since the last one. snapshot_restore brings it back.",
+		Description: "Take a snapshot of the whole workspace: all files, modes, links and empty directories. It stores only the changes since the last one. snapshot_restore restores it.",
 	}, func(ctx context.Context, p createParams) (Created, error) {
 		info, err := s.Create(ctx, &CreateOptions{Label: p.Label, Quiesce: p.Quiesce})
 		return created(info), err
@@ -128,7 +128,7 @@ func (d *Diff) Text() string {
 		return "no differences"
 	}
 	if d.Truncated {
-		b.WriteString("(more differs than is listed)\n")
+		b.WriteString("(more differences are not listed)\n")
 	}
 	return b.String() + diffs.String()
 }
@@ -142,16 +142,16 @@ func (s *Store) diffTool() tool.Tool {
 }
 
 type restoreParams struct {
-	ID      string `json:"snapshot_id" jsonschema:"its id as snapshot_create or snapshot_list gave it, or its label"`
+	ID      string `json:"snapshot_id" jsonschema:"its id from snapshot_create or snapshot_list, or its label"`
 	Quiesce bool   `json:"quiesce,omitempty" jsonschema:"pause the running programs meanwhile, where the host can"`
 }
 
-// Text says in one line what was done.
+// Text returns the result in one line.
 func (r Restored) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "restored %s: %d brought back, %d changed, %d removed", r.ID, r.Added, r.Changed, r.Removed)
 	paths(&b, "written by a program meanwhile", r.Conflicts)
-	paths(&b, "not brought back, no regular file", r.Skipped)
+	paths(&b, "skipped, not a regular file", r.Skipped)
 	return b.String()
 }
 

@@ -10,11 +10,11 @@ import (
 	"github.com/wisbox/wisbox/internal/beneath"
 )
 
-// trash is what a restore has taken out of the workspace. It is removed while the
-// restore looks at the workspace again: to give blocks back is much of the work of
-// replacing a file, and some of it is waiting for the disk.
+// trash holds the entries that a restore has moved out of the workspace. They are removed while
+// the restore scans the workspace again: freeing blocks is much of the work of replacing a file,
+// and partly a wait for the disk.
 type trash struct {
-	staging *beneath.Staging // where all of it lies
+	staging *beneath.Staging // the directory that holds them
 	ctx     context.Context
 	stop    context.CancelFunc
 
@@ -25,7 +25,7 @@ type trash struct {
 
 const (
 	trashWorkers = 16 // they mostly wait
-	// trashTime is how long a restore waits for what it has taken out to be gone.
+	// trashTime is how long a restore waits for the removal.
 	trashTime = 2 * time.Second
 )
 
@@ -35,15 +35,15 @@ func newTrash(staging *beneath.Staging) *trash {
 	return t
 }
 
-// drop keeps something for the next empty.
+// drop adds an entry for the next empty.
 func (t *trash) drop(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.names = append(t.names, name)
 }
 
-// empty begins to remove all that was dropped. Entries that can't be removed are left to
-// the next sweep.
+// empty begins to remove all dropped entries. The next sweep removes those that remain after
+// errors.
 func (t *trash) empty() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -55,8 +55,8 @@ func (t *trash) empty() {
 // wait returns when all is removed.
 func (t *trash) wait() { t.working.Wait() }
 
-// settle returns when all is removed, or after a while: the rest goes in the
-// background then.
+// settle returns when all is removed, or after trashTime; the rest is then removed in the
+// background.
 func (t *trash) settle() {
 	late := time.AfterFunc(trashTime, t.stop)
 	t.wait()

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kind is what an entry is. The values are part of the stored format.
+// kind is the type of an entry. The values are part of the stored format.
 type kind byte
 
 const (
-	gone    kind = 0 // was there when the directory was listed
+	gone    kind = 0 // existed when the directory was listed
 	file    kind = 'f'
 	folder  kind = 'd'
 	symlink kind = 'l'
@@ -32,7 +32,7 @@ func (k kind) String() string {
 	return "other"
 }
 
-// entry is one name of a directory. There are very many: its fields leave no gaps.
+// entry is one name of a directory. There are very many, so its fields leave no gaps.
 type entry struct {
 	name   string
 	target string // of a link
@@ -41,7 +41,7 @@ type entry struct {
 	mtime  int64  // nanoseconds since 1970
 	size   int64  // of a file
 
-	// What a look at the workspace knows beside; never stored.
+	// Known only to a scan of the workspace; never stored.
 	ino    uint64
 	ctime  int64
 	links  uint32
@@ -50,27 +50,27 @@ type entry struct {
 	mode     uint32 // permission, set-id and sticky bits
 	kind     kind
 	list     bool // hash is that of a list of pieces
-	sure     bool // of a file: its content is known, and can't change without its times telling
+	sure     bool // of a file: its content is known, and can't change without a change of its times
 	unstable bool
 }
 
-// What entries and directories hold of memory, beside their texts.
+// Memory of an entry and of a directory, besides their texts, in bytes.
 const (
 	entryMemory = 120
-	dirMemory   = 250 // with the work on it that waits
+	dirMemory   = 250 // including the queued work on it
 )
 
 // dir is a directory's entries, sorted by name.
 type dir struct {
 	entries []entry
 
-	// What a look at the workspace knows beside, as in an entry.
+	// Known only to a scan of the workspace, as in an entry.
 	stamp   stamp
-	settled bool // no name can come or go without the stamp telling
-	same    bool // all is as a restore wants it, but for what is in its directories
+	settled bool // names can't change without a change of the stamp
+	same    bool // everything is as a restore wants it, except for the content of its directories
 }
 
-// child is an entry of a directory that is in memory, or nil.
+// child returns an entry of a directory that is in memory, or nil.
 func (e *entry) child(name string) *entry {
 	if e == nil || e.dir == nil {
 		return nil
@@ -83,7 +83,7 @@ func (e *entry) child(name string) *entry {
 }
 
 func (e *entry) take(st *unix.Stat_t) {
-	e.mode, e.mtime, e.size = st.Mode&0o7777, st.Mtim.Nano(), st.Size
+	e.mode, e.mtime, e.size = uint32(st.Mode)&0o7777, st.Mtim.Nano(), st.Size
 	e.ino, e.ctime, e.links = st.Ino, st.Ctim.Nano(), uint32(min(st.Nlink, 2))
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
@@ -97,8 +97,8 @@ func (e *entry) take(st *unix.Stat_t) {
 	}
 }
 
-// encode writes the directory in the stored format: what the hash of a tree is
-// made of, so equal trees have equal hashes.
+// encode appends the directory in the stored format, from which its hash is computed: equal trees
+// have equal hashes.
 func (d *dir) encode(b []byte) []byte {
 	b = append(b[:0], treeFormat)
 	for i := range d.entries {
@@ -119,7 +119,7 @@ func (d *dir) encode(b []byte) []byte {
 	return b
 }
 
-// encodedSize is at least what encode writes.
+// encodedSize returns at least the number of bytes that encode writes.
 func (d *dir) encodedSize() int {
 	const most = 1 + 2*binary.MaxVarintLen64 + 2*binary.MaxVarintLen32 + 10 + 1 + len(Hash{})
 	n := 1
@@ -149,8 +149,7 @@ func appendText(b []byte, s string) []byte {
 
 var errFormat = errors.New("is not in the format of a snapshot")
 
-// decodeDir reads a stored directory. It believes nothing: an archive comes from
-// anywhere.
+// decodeDir decodes a stored directory. It checks everything, since an archive isn't trusted.
 func decodeDir(b []byte) (*dir, error) {
 	r := &reader{b: b, all: string(b)}
 	if r.byte() != treeFormat {
@@ -171,8 +170,8 @@ func decodeDir(b []byte) (*dir, error) {
 	return d, nil
 }
 
-// countEntries looks how many entries a stored directory has, so that no more
-// memory is taken than they need.
+// countEntries counts the entries of a stored directory, so that decodeDir allocates no more
+// memory than they need.
 func countEntries(b []byte) (n int, err error) {
 	r := &reader{b: b}
 	for r.byte(); len(r.b) > 0 && !r.bad; n++ {
@@ -190,7 +189,7 @@ func validName(name string) bool {
 
 type reader struct {
 	b   []byte // what is left
-	all string // where texts are cut from: one piece of memory, not thousands
+	all string // texts are parts of it: one piece of memory, not thousands
 	bad bool
 }
 
@@ -283,7 +282,7 @@ func (r *reader) varint() int64 {
 	return v
 }
 
-// piece is a part of a large file; what no piece covers is zero.
+// piece is a part of a large file. Bytes that no piece covers are zero.
 type piece struct {
 	at   int64
 	size int64

@@ -6,16 +6,15 @@ import (
 	"os"
 )
 
-// Usage is what a session's snapshots take.
+// Usage is the room that a session's snapshots take.
 type Usage struct {
-	Snapshots int   `json:"snapshots"` // steps among them
+	Snapshots int   `json:"snapshots"` // including steps
 	Steps     int   `json:"steps"`
 	Bytes     int64 `json:"bytes"`       // on the disk
-	Limit     int64 `json:"limit_bytes"` // that they may take; the caller's to fill in
+	Limit     int64 `json:"limit_bytes"` // the maximum; set by the caller
 }
 
-// UsageOf looks into the directory of a store, which may be in use, or not yet be a
-// store.
+// UsageOf returns the usage of a store's directory. The store may be in use, or not exist yet.
 func UsageOf(dir *os.Root) (u Usage, err error) {
 	s := &Store{}
 	if s.packs, err = dir.OpenRoot("packs"); err == nil {
@@ -39,7 +38,7 @@ func UsageOf(dir *os.Root) (u Usage, err error) {
 	return u, storeError(errors.Join(err, u.add(s.packs), u.add(s.records), u.add(dir)))
 }
 
-// add counts the files of a directory; those that go meanwhile don't count.
+// add counts the files of a directory, except for those that vanish meanwhile.
 func (u *Usage) add(root *os.Root) error {
 	names, err := listNames(root)
 	for _, name := range names {

@@ -14,8 +14,8 @@ type Damage struct {
 	Path       string `json:"path"` // made printable; "/" for the whole snapshot
 }
 
-// Verify reads everything that the snapshots refer to and names what is damaged,
-// at most 1,000 paths.
+// Verify reads everything that the snapshots refer to and returns the damaged paths, at most
+// 1,000.
 func (s *Store) Verify(ctx context.Context) ([]Damage, error) {
 	unlock, err := s.lock(ctx)
 	if err != nil {
@@ -47,8 +47,8 @@ func (s *Store) Verify(ctx context.Context) ([]Damage, error) {
 type verifier struct {
 	budget  *budget.Budget
 	objects *objects
-	most    int64 // entries of one snapshot that are looked at
-	hashed  bool  // each object is known to be what its hash says
+	most    int64 // entries of one snapshot to check
+	hashed  bool  // the hash of each object was checked already
 	known   map[Hash]tally
 	id      string
 	left    int64
@@ -56,14 +56,14 @@ type verifier struct {
 	buf     []byte
 }
 
-// tally is what is known of an object: whether all that it refers to is whole, and
-// how much that is.
+// tally is the result for an object: whether everything that it refers to is sound, and how much
+// that is.
 type tally struct {
 	good                  bool
 	entries, files, bytes int64
 }
 
-// tallyMemory is what one takes, with its hash, in a map.
+// tallyMemory is the memory of a tally with its hash in a map.
 const tallyMemory = 130
 
 func newVerifier(b *budget.Budget, o *objects, entries int64) *verifier {
@@ -92,7 +92,7 @@ func orRoot(path string) string {
 	return path
 }
 
-// say keeps what was found of an object.
+// say records an object's result.
 func (v *verifier) say(h Hash, t tally) (tally, error) {
 	v.known[h] = t
 	return t, v.budget.Hold(tallyMemory)
@@ -104,7 +104,7 @@ func (v *verifier) tree(e *entry, up *place) (tally, error) {
 		at.depth = up.depth + 1
 	}
 	if t, known := v.known[e.hash]; known {
-		if !t.good { // what it is stands below another name
+		if !t.good { // it was reported under another name
 			v.note(at)
 		}
 		return t, v.budget.Step(1)
@@ -123,7 +123,7 @@ func (v *verifier) tree(e *entry, up *place) (tally, error) {
 	}
 	defer free()
 	if v.left -= int64(len(d.entries)); v.left < 0 {
-		return tally{}, tool.Errorf(tool.Limit, "the snapshots have more directories and files than can be checked")
+		return tally{}, tool.Errorf(tool.Limit, "the snapshots have too many directories and files to check; remove some snapshots, then retry")
 	}
 	all := tally{good: true}
 	for i := range d.entries {

@@ -5,10 +5,12 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/sys"
 )
 
-// dirWalk makes directories right, several at a time: a directory's own mode and
-// time come after all that is below it.
+// dirWalk applies changes to directories, several at a time. A directory gets its own mode and
+// time after everything below it.
 type dirWalk struct {
 	pool *pool
 
@@ -18,17 +20,17 @@ type dirWalk struct {
 
 func newDirWalk(p *pool) *dirWalk { return &dirWalk{pool: p, open: map[*dirWork]struct{}{}} }
 
-// dirWork is a directory to be made right: first what isn't a directory, then
-// those below, at last its own mode and time.
+// dirWork is the work on one directory: first its files, then the directories below, at last its
+// own mode and time.
 type dirWork struct {
 	up         *dirWork
 	at         *place
 	have, want *entry
-	left       atomic.Int32 // itself and the parts of it that aren't done
+	left       atomic.Int32 // itself and its unfinished parts
 	finished   bool         // it has its own mode and time already, or gets them from another
 }
 
-// push has a directory made; do calls done.
+// push queues the work on a directory; do calls done.
 func (d *dirWalk) push(w *dirWork, do func(w *dirWork, buf []byte) error) {
 	w.left.Store(1)
 	d.mu.Lock()
@@ -37,8 +39,8 @@ func (d *dirWalk) push(w *dirWork, do func(w *dirWork, buf []byte) error) {
 	d.pool.push(job{do: func(buf []byte) error { return do(w, buf) }, drop: func() {}})
 }
 
-// done is called when the directory's own entries are right, and for each part
-// that was counted in left. The last one finishes it.
+// done is called when the directory's own entries are done, and for each part counted in left. The
+// last call finishes the directory.
 func (d *dirWalk) done(w *dirWork) error {
 	for ; w != nil && w.left.Add(-1) == 0; w = w.up {
 		if err := w.finish(); err != nil {
@@ -52,19 +54,19 @@ func (d *dirWalk) done(w *dirWork) error {
 	return nil
 }
 
-// release lets go of what an error has left, when nothing works any more.
+// release frees the directories that an error has left, once no job runs any more.
 func (d *dirWalk) release() {
 	for w := range d.open {
 		w.at.release()
 	}
 }
 
-// finish gives the directory its own mode and time after those below it have theirs.
+// finish sets the directory's own mode and time, after those of the directories below it.
 func (w *dirWork) finish() error {
 	if w.finished {
 		return nil
 	}
-	fd, err := w.at.open(unix.O_PATH)
+	fd, err := w.at.open(sys.Place)
 	if err != nil {
 		return skippable(err)
 	}

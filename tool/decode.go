@@ -18,14 +18,14 @@ import (
 // MaxArguments bounds the JSON of one call's arguments, in bytes: well over every limit on content.
 const MaxArguments = 4 << 20
 
-// Decode reads a call's arguments into params, a pointer to a struct, strictly:
-// one JSON object, no unknown or repeated or null field, all required fields,
-// the right types, bounds and enumerations. Absent fields get their default.
-// Empty input counts as an empty object. The error is of kind invalid and names
-// the field.
+// Decode decodes a call's arguments into params, a pointer to a struct. It is strict: raw
+// must be one JSON object, without unknown, repeated or null fields, with all required fields,
+// and with values of the right types and within their bounds and enumerations. Absent fields
+// get their default. Empty input counts as an empty object. The error is of kind invalid and
+// names the field.
 func Decode(raw json.RawMessage, params any) error {
 	if len(raw) > MaxArguments {
-		return Errorf(TooLarge, "the arguments have %d bytes; at most %d are taken", len(raw), MaxArguments)
+		return Errorf(TooLarge, "the arguments have %d bytes; the maximum is %d", len(raw), MaxArguments)
 	}
 	if len(bytes.TrimSpace(raw)) == 0 {
 		raw = json.RawMessage("{}")
@@ -47,7 +47,7 @@ func decodeStruct(raw json.RawMessage, dst reflect.Value, path string) *Error {
 	}
 	for name := range members {
 		if !slices.ContainsFunc(fields, func(f field) bool { return f.name == name }) {
-			return Errorf(Invalid, "%s is not a parameter; the parameters are %s", join(path, name), fieldNames(fields)).In(join(path, name))
+			return Errorf(Invalid, "unknown parameter %s; the parameters are %s", join(path, name), fieldNames(fields)).In(join(path, name))
 		}
 	}
 	for _, f := range fields {
@@ -59,7 +59,7 @@ func decodeStruct(raw json.RawMessage, dst reflect.Value, path string) *Error {
 	return nil
 }
 
-// renameAliases gives what is given under an alias its own name.
+// renameAliases replaces aliases by the names that they stand for.
 func renameAliases(members map[string]json.RawMessage, fields []field, path string) *Error {
 	for _, f := range fields {
 		value, given := members[f.alias]
@@ -160,7 +160,7 @@ func decodeMap(raw json.RawMessage, dst reflect.Value, path string) *Error {
 	return nil
 }
 
-// decodeInt takes what JSON Schema calls an integer: 3 and 3.0 alike.
+// decodeInt accepts integers as JSON Schema defines them: both 3 and 3.0.
 func decodeInt(raw json.RawMessage, dst reflect.Value, path string) *Error {
 	var i int64
 	if json.Unmarshal(raw, &i) == nil {
@@ -195,7 +195,7 @@ func (f field) check(v reflect.Value, path string) *Error {
 	return nil
 }
 
-// plain writes a number as people do, 1000000 and not 1e+06.
+// plain formats a number in plain digits: 1000000, not 1e+06.
 func plain(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
 func asFloat(v reflect.Value) (float64, bool) {
@@ -208,8 +208,8 @@ func asFloat(v reflect.Value) (float64, bool) {
 	return 0, false
 }
 
-// objectMembers splits one JSON object without interpreting its values, and
-// refuses a repeated name: two readers could each believe another one.
+// objectMembers splits one JSON object without interpreting its values. It refuses a repeated
+// name, of which two readers could each take a different value.
 func objectMembers(raw json.RawMessage, path string) (map[string]json.RawMessage, *Error) {
 	notObject := func() *Error { return wrongType(raw, reflect.TypeFor[map[string]any](), path) }
 	dec := json.NewDecoder(bytes.NewReader(raw))

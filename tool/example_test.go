@@ -38,7 +38,7 @@ func ExampleNew() {
 	// invalid times
 }
 
-// What a tool changed is for the log and for who watches, not for the model.
+// Changes of a tool are for the log and for observers, not for the model.
 func ExampleNewChanging() {
 	t := tool.NewChanging(tool.Spec{Name: "greet"}, func(ctx context.Context, p greeting) (greeted, []tool.Change, error) {
 		out, err := greet(ctx, p)

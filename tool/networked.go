@@ -1,8 +1,8 @@
 package tool
 
-// Networked is the value of a [Result] of a tool that runs programs: it can say which
-// of their connections were refused meanwhile.
+// Networked is the value of a [Result] of a tool that runs programs. It can include the
+// connections of theirs that were refused.
 type Networked interface {
-	// WithDenied gives a copy that says so, and its text.
+	// WithDenied returns a copy with the refused connections, and its text.
 	WithDenied(denied []string) (value any, text string)
 }

@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// Outline lists the tools of a set for a prompt, one a line: the name, the
-// arguments ("?" marks those that may be left out), and the first sentence of the
-// description.
+// Outline lists the tools of a set for a prompt, one per line: the name, the arguments (with
+// "?" if optional), and the first sentence of the description.
 func Outline(set *Set) string {
 	var b strings.Builder
 	for _, t := range set.Tools() {

@@ -11,16 +11,30 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// schemaOf describes T, with the bounds, defaults and enumerations of its tags
-// and without the "null" alternatives that some MCP hosts refuse. nulls keeps
-// them where a result has a null: in pointers that are always there.
+// described caches schemas: a session has forty tools, and making their schemas would take
+// longer than the rest of opening a session.
+var described sync.Map // of descriptions, to *jsonschema.Schema
+
+type description struct {
+	of    reflect.Type
+	nulls bool
+}
+
+// schemaOf returns the schema of T, with the bounds, defaults and enumerations of its tags and
+// without the "null" alternatives that some MCP hosts refuse. nulls keeps these for results
+// that have nulls: pointers that are always present. It returns the same schema each time.
 func schemaOf[T any](nulls bool) *jsonschema.Schema {
+	key := description{reflect.TypeFor[T](), nulls}
+	if known, ok := described.Load(key); ok {
+		return known.(*jsonschema.Schema)
+	}
 	schema, err := jsonschema.For[T](nil)
 	if err != nil {
 		panic(fmt.Sprintf("tool: describe %T: %v", *new(T), err))
 	}
-	refine(schema, reflect.TypeFor[T](), nulls)
-	return schema
+	refine(schema, key.of, nulls)
+	known, _ := described.LoadOrStore(key, schema)
+	return known.(*jsonschema.Schema)
 }
 
 func refine(s *jsonschema.Schema, t reflect.Type, nulls bool) {
@@ -54,8 +68,8 @@ func refine(s *jsonschema.Schema, t reflect.Type, nulls bool) {
 	}
 }
 
-// Object is a JSON object as it is, in its order, of whatever members; nil is none. Its
-// schema says that much: some MCP hosts refuse one that says nothing.
+// Object is any JSON object, with its members in their order; nil means none. Its schema has
+// the type, since some MCP hosts refuse an empty schema.
 type Object json.RawMessage
 
 // MarshalJSON implements [json.Marshaler].
@@ -64,7 +78,7 @@ func (o Object) MarshalJSON() ([]byte, error) { return json.RawMessage(o).Marsha
 // UnmarshalJSON implements [json.Unmarshaler].
 func (o *Object) UnmarshalJSON(raw []byte) error { return (*json.RawMessage)(o).UnmarshalJSON(raw) }
 
-// orNull allows null in the form that most hosts take: no list of types.
+// orNull allows null in the form that most hosts accept, which is not a list of types.
 func orNull(s *jsonschema.Schema) {
 	value := *s
 	value.Description = ""
@@ -92,20 +106,20 @@ func (f field) describe(s *jsonschema.Schema) {
 	}
 }
 
-// field is one parameter as its struct tags describe it.
+// field is a parameter as described by its struct tags.
 type field struct {
 	index    []int
 	typ      reflect.Type
 	name     string
-	alias    string // taken for name
-	hint     string // behind the error that the value has another type
+	alias    string // another accepted name
+	hint     string // appended to the error for a value of a wrong type
 	required bool
 	def      string
 	min, max *float64
 	enum     []string
 }
 
-// known keeps what fieldsOf has read: a call's arguments are decoded often.
+// known caches the results of fieldsOf, since arguments are decoded often.
 var known sync.Map // reflect.Type -> []field
 
 func fieldsOf(t reflect.Type) []field {
@@ -150,12 +164,12 @@ func bound(sf reflect.StructField, tag string) *float64 {
 	}
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		panic(fmt.Sprintf("tool: field %s: %s:%q is no number", sf.Name, tag, text))
+		panic(fmt.Sprintf("tool: field %s: %s:%q is not a number", sf.Name, tag, text))
 	}
 	return &v
 }
 
-// defaultJSON is the default tag as JSON: strings are written bare in the tag.
+// defaultJSON returns the default tag as JSON: the tag has strings without quotes.
 func (f field) defaultJSON() string {
 	if f.typ.Kind() == reflect.String {
 		return strconv.Quote(f.def)

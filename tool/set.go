@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Set is an ordered collection of tools with distinct names. It is read-only
-// once made, so it may be used from many goroutines at once.
+// Set is an ordered collection of tools with distinct names. It never changes, so it may be
+// used from many goroutines at once.
 type Set struct {
 	tools  []Tool
 	byName map[string]int
 }
 
-// NewSet collects tools. It panics on a name used twice.
+// NewSet returns a set of tools. It panics if two have the same name.
 func NewSet(tools ...Tool) *Set {
 	s := &Set{byName: make(map[string]int, len(tools))}
 	for _, t := range tools {
@@ -27,7 +27,7 @@ func NewSet(tools ...Tool) *Set {
 	return s
 }
 
-// Tools lists the tools in their order. The caller must not change the slice.
+// Tools returns the tools in order. The caller must not change the slice.
 func (s *Set) Tools() []Tool { return s.tools }
 
 // Lookup finds a tool by name.
@@ -39,12 +39,12 @@ func (s *Set) Lookup(name string) (Tool, bool) {
 	return s.tools[i], true
 }
 
-// Call runs the tool of that name; an unknown one is not_found and the message
-// lists those there are. Every error it returns is an *Error.
+// Call runs the tool with that name. An unknown name is not_found, with a list of the tools in
+// the message. Every error is an *Error.
 func (s *Set) Call(ctx context.Context, name string, raw json.RawMessage) (*Result, error) {
 	t, ok := s.Lookup(name)
 	if !ok {
-		return nil, Errorf(NotFound, "there is no tool %q; the tools are %s", name, strings.Join(s.names(), ", ")).In("tool")
+		return nil, Errorf(NotFound, "unknown tool %q; the tools are %s", name, strings.Join(s.names(), ", ")).In("tool")
 	}
 	return t.Call(ctx, raw)
 }

@@ -1,10 +1,10 @@
-// Package tool is the leaf that every tool of wisbox speaks: a Spec, a typed
-// function behind strict JSON decoding, a Result and an Error.
+// Package tool defines the tools of wisbox: a Spec, a typed function behind strict JSON
+// decoding, a Result and an Error.
 //
-// A tool is made with [New] from a function over two Go types. The parameter
-// type is the contract: its JSON names, which fields are required, defaults,
-// bounds and enumerations are struct tags, and both the strict decoder and the
-// JSON Schema come from them. It imports nothing of wisbox.
+// [New] makes a tool from a function over two Go types. The parameter type is the contract:
+// its JSON names, required fields, defaults, bounds and enumerations are struct tags, from
+// which both the strict decoder and the JSON Schema are derived. Every package may import this
+// one; of wisbox, it imports only internal/clip.
 //
 // Tags of a parameter field:
 //
@@ -14,11 +14,11 @@
 //	default:"2000"         value when the field is absent
 //	min:"0" max:"100"      inclusive bounds of a number: outside is invalid
 //	enum:"create|append"   the values a string may have
-//	alias:"path"           another name that is taken; it stands in no schema
-//	hint:"…"               what to do, behind the error that a value has another type
+//	alias:"path"           another accepted name, which isn't in the schema
+//	hint:"…"               advice, appended to the error for a value of a wrong type
 //
-// Sizes and times that the contract clamps have no min and max tag: their tool
-// clamps them and says so.
+// Sizes and times that the contract clamps have no min and max tag: their tool clamps them
+// and reports that.
 package tool
 
 import (
@@ -38,56 +38,56 @@ type Spec struct {
 	ReadOnly    bool // changes nothing, anywhere
 	Destructive bool // may remove or replace what was there
 	Idempotent  bool // a second identical call changes nothing more
-	OpenWorld   bool // reaches beyond the sandbox: no tool of wisbox does
+	OpenWorld   bool // reaches beyond the sandbox, which no tool of wisbox does
 
 	Effect    Effect // how a call can change the workspace
-	NeedsRoom bool   // writes into the workspace from the host side, so it is refused where that is full
+	NeedsRoom bool   // writes into the workspace from the host side, so it is refused if the disk is full
 }
 
-// Effect is how a call of a tool can change the workspace, and so who knows what
-// it changed. A session makes a step before a call that has one.
+// Effect describes how a call of a tool can change the workspace, and so whether the call
+// knows its changes. A session makes a step before a call that has an effect.
 type Effect int
 
 const (
 	NoEffect      Effect = iota // changes nothing in the workspace
 	FileEffect                  // changes files itself and reports them in [Result.Changes]
-	ProgramEffect               // runs programs, which end with the call
-	LastingEffect               // starts or steers programs that live on after the call
-	FreeingEffect               // as FileEffect, and gives room back: it must work where no step can be made
+	ProgramEffect               // runs programs that end with the call
+	LastingEffect               // starts or controls programs that outlive the call
+	FreeingEffect               // like FileEffect, but frees room: it must work even if no step can be made
 )
 
-// Told says that a call with the effect reports all that it changes.
+// Told reports whether a call with this effect reports all of its changes.
 func (e Effect) Told() bool { return e == NoEffect || e == FileEffect || e == FreeingEffect }
 
-// Blob is binary content of a result, an image for instance.
+// Blob is binary content of a result, such as an image.
 type Blob struct {
 	MIME string
 	Data []byte
 }
 
-// Result is what a tool answers when it was able to do its work.
+// Result is the answer of a tool that could do its work.
 type Result struct {
 	Value  any    // marshals to the result object
 	Text   string // the same, laid out for a model to read; never empty
-	Failed bool   // what the program did is a failure that a caller should notice
+	Failed bool   // the program failed in a way that the caller should notice
 	Blobs  []Blob
 
-	// Verdict is how the program that the tool ran ended; empty where it ran none.
+	// Verdict describes how the tool's program ended; "" if the tool ran none.
 	Verdict string
-	// Changes are the files that the tool itself changed, for the audit log; what
-	// programs changed isn't among them.
+	// Changes are the files that the tool itself changed, for the audit log. Changes of
+	// programs aren't included.
 	Changes []Change
 }
 
-// Change is what a tool did to one path of the workspace.
+// Change is a tool's change to one path of the workspace.
 type Change struct {
 	Path    string `json:"path"`
 	SHA256  string `json:"sha256,omitempty"`  // of the new content, hexadecimal
-	Removed bool   `json:"removed,omitempty"` // with all below it
+	Removed bool   `json:"removed,omitempty"` // including everything below it
 }
 
-// A result type may implement these to shape its Result. Text defaults to
-// indented JSON, Failed to false, the others to none.
+// A result type may implement these interfaces to shape its Result. Text defaults to indented
+// JSON, Failed to false, the others to nothing.
 type (
 	texter  interface{ Text() string }
 	failer  interface{ Failed() bool }
@@ -97,7 +97,8 @@ type (
 )
 
 // Tool is a named function over JSON. Its methods may be called from many
-// goroutines at once.
+// goroutines at once. All tools of the same types share their schemas: copy them before
+// a change.
 type Tool struct {
 	Spec
 	Input  *jsonschema.Schema // of the parameters
@@ -107,8 +108,8 @@ type Tool struct {
 	call  func(context.Context, json.RawMessage) (*Result, error)
 }
 
-// New makes a tool from fn. P and R are structs. It panics when P or R can't be
-// described, which the tool's first test shows.
+// New makes a tool from fn. P and R are structs. It panics if it can't make a schema for P or
+// R, which the tool's first test shows.
 func New[P, R any](spec Spec, fn func(context.Context, P) (R, error)) Tool {
 	return NewChanging(spec, func(ctx context.Context, p P) (R, []Change, error) {
 		value, err := fn(ctx, p)
@@ -116,8 +117,8 @@ func New[P, R any](spec Spec, fn func(context.Context, P) (R, error)) Tool {
 	})
 }
 
-// NewChanging is New for a tool whose result doesn't tell what it changed: fn
-// returns the changes beside it.
+// NewChanging is like New, for a tool whose result doesn't list its changes: fn returns them
+// separately.
 func NewChanging[P, R any](spec Spec, fn func(context.Context, P) (R, []Change, error)) Tool {
 	in, out := schemaOf[P](false), schemaOf[R](true)
 	check := func(raw json.RawMessage) error { return Decode(raw, new(P)) }
@@ -147,24 +148,24 @@ func (t Tool) Call(ctx context.Context, raw json.RawMessage) (*Result, error) {
 	return res, nil
 }
 
-// Check gives the error that Call would give at once for arguments whose form is not
-// that of the parameters, and does nothing. It is for callers that would have to start
-// something first. What is wrong with their values Call may still find.
+// Check returns the error that Call would return at once for arguments that don't have the
+// form of the parameters, and does nothing. It is for callers that would have to start
+// something first. Call may still refuse values.
 func (t Tool) Check(raw json.RawMessage) error { return t.check(raw) }
 
-// Renamed is the same tool under another name, for profiles.
+// Renamed returns the same tool under another name, for profiles.
 func (t Tool) Renamed(name string) Tool {
 	t.Name = name
 	return t
 }
 
-// Via is the same tool, run by call with the arguments as they came.
+// Via returns the same tool, run by call with the arguments as they came.
 func (t Tool) Via(call func(ctx context.Context, raw json.RawMessage) (*Result, error)) Tool {
 	t.call = call
 	return t
 }
 
-// ResultOf is what a tool that answers value gives its caller.
+// ResultOf returns the Result of a tool whose answer is value.
 func ResultOf(value any) (*Result, error) {
 	res := &Result{Value: value}
 	if v, ok := value.(texter); ok {

@@ -57,8 +57,8 @@ func TestIntegersMayHaveAZeroFraction(t *testing.T) {
 
 func TestBadArgumentsNameTheField(t *testing.T) {
 	for _, c := range []struct{ name, args, field, says string }{
-		{"unknown", `{"name":"x","shell":"zsh"}`, "shell", "not a parameter"},
-		{"case counts", `{"Name":"x"}`, "Name", "not a parameter"},
+		{"unknown", `{"name":"x","shell":"zsh"}`, "shell", "unknown parameter"},
+		{"case counts", `{"Name":"x"}`, "Name", "unknown parameter"},
 		{"missing", `{}`, "name", "required"},
 		{"type", `{"name":["a"]}`, "name", "a string, not a list"},
 		{"null", `{"name":null}`, "name", "null"},
@@ -69,7 +69,7 @@ func TestBadArgumentsNameTheField(t *testing.T) {
 		{"below", `{"name":"x","count":-1}`, "count", "at least 0"},
 		{"above", `{"name":"x","count":11}`, "count", "at most 10"},
 		{"enum", `{"name":"x","mode":"w"}`, "mode", "create, append"},
-		{"nested unknown", `{"name":"x","items":[{"path":"a","b":1}]}`, "items[0].b", "not a parameter"},
+		{"nested unknown", `{"name":"x","items":[{"path":"a","b":1}]}`, "items[0].b", "unknown parameter"},
 		{"nested missing", `{"name":"x","items":[{"path":"a"},{}]}`, "items[1].path", "required"},
 		{"map value", `{"name":"x","env":{"A":1}}`, "env.A", "a string, not a number"},
 		{"twice", `{"name":"x","name":"y"}`, "name", "twice"},

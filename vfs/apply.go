@@ -15,24 +15,24 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// WriteMode says what a write expects to find.
+// WriteMode is the state of the path that a write expects.
 type WriteMode string
 
 // The modes of write_file.
 const (
-	Create    WriteMode = "create"    // nothing is there; parents are made
-	Overwrite WriteMode = "overwrite" // a file is there: replace its content
-	Append    WriteMode = "append"    // a file is there: add at its end
+	Create    WriteMode = "create"    // the path doesn't exist; parents are created
+	Overwrite WriteMode = "overwrite" // a file exists: replace its content
+	Append    WriteMode = "append"    // a file exists: append to it
 )
 
-// Write is one change of one file.
+// Write is a change of one file.
 type Write struct {
 	Path    string
 	Content []byte
-	Mode    WriteMode // "" is Create
+	Mode    WriteMode // "" means Create
 }
 
-// Written says how a Write went.
+// Written is the result of a Write.
 type Written struct {
 	Path      string
 	SizeBytes int64 // of the whole file
@@ -43,12 +43,12 @@ type Written struct {
 
 const (
 	newFileMode = 0o644
-	retries     = 8 // when a program changes what is being replaced
+	retries     = 8 // while a program changes the file that is being replaced
 )
 
-// Apply makes all the writes or, with an error, none. Every reader sees the old
-// file or the new one. The mode bits of an existing file stay; a link that stays
-// inside is written through, except by Create, for which it is there already.
+// Apply makes all of the writes, or none if it returns an error. Every reader sees either the old
+// file or the new one. An existing file keeps its mode bits. A link that stays inside is followed,
+// except by Create, for which the path exists already.
 func (f *FS) Apply(ctx context.Context, writes []Write) ([]Written, error) {
 	rels := make([]string, len(writes))
 	for i, w := range writes {
@@ -110,13 +110,13 @@ func undoAll(changes []*change) {
 	}
 }
 
-// change is one write under way: first its new file is made ready in the staging
-// directory, then it goes in by one rename.
+// change is a write in progress: it prepares the new file in the staging directory, then renames
+// it into place.
 type change struct {
 	f      *FS
 	rel    string
 	parent *beneath.Parent
-	old    *unix.Stat_t // what is replaced; nil: nothing
+	old    *unix.Stat_t // the replaced file, or nil
 	fits   func(*unix.Stat_t) bool
 	temp   *beneath.Temp
 	sum    string       // of the new content
@@ -151,12 +151,12 @@ func (c *change) prepareNew(content []byte) (err error) {
 
 func exists(rel string, st *unix.Stat_t) error {
 	if kindOf(st) == File {
-		return tool.Errorf(tool.Exists, "%s exists already; use mode overwrite or append, or edit_file", Any.Display(rel))
+		return tool.Errorf(tool.Exists, "%s already exists; use mode overwrite or append, or edit_file", Any.Display(rel))
 	}
-	return tool.Errorf(tool.Exists, "%s exists already as a %s; choose another name, or remove it first", Any.Display(rel), kindOf(st))
+	return tool.Errorf(tool.Exists, "%s already exists as a %s; choose another name, or remove it first", Any.Display(rel), kindOf(st))
 }
 
-// locate finds the file that is to be changed and looks at it.
+// locate finds the file to change and stats it.
 func (c *change) locate() (err error) {
 	if c.parent, err = c.f.tree.Target(c.rel); err != nil {
 		return err
@@ -178,8 +178,8 @@ func (c *change) allowed() error {
 	return tool.Errorf(tool.Conflict, "%s was not read in this session, or has changed since; read it first", c.f.opts.Paths.Display(c.rel))
 }
 
-// prepareOver replaces whatever file is there at the end, unless it must be the
-// one that was read.
+// prepareOver prepares to replace the file that exists at the end, which ReadBeforeWrite requires
+// to be the one that was read.
 func (c *change) prepareOver(content []byte) error {
 	if err := c.locate(); err != nil {
 		return err
@@ -206,7 +206,7 @@ func (c *change) prepareAppend(ctx context.Context, content []byte) error {
 	return c.stage(beneath.Mode(c.old), io.LimitReader(h, h.Stat.Size), content)
 }
 
-// openOld opens the very file that locate looked at.
+// openOld opens exactly the file that locate found.
 func (c *change) openOld(ctx context.Context) (*beneath.Handle, error) {
 	h, err := patiently(ctx, c.parent.Open)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOENT) {
@@ -221,7 +221,7 @@ func (c *change) openOld(ctx context.Context) (*beneath.Handle, error) {
 	return h, nil
 }
 
-// stage writes the new file, beginning with what head gives.
+// stage writes the new file: the bytes of head, then content.
 func (c *change) stage(mode fs.FileMode, head io.Reader, content []byte) (err error) {
 	if c.temp, err = c.f.staging.Create(mode); err != nil {
 		return err
@@ -259,7 +259,7 @@ func (c *change) rollback() {
 	c.made = nil
 }
 
-// written counts the change and says what came of it.
+// written counts the change and returns its result.
 func (c *change) written() Written {
 	w := Written{Path: c.f.opts.Paths.Display(c.rel), Created: c.old == nil, SHA256: c.sum}
 	var st unix.Stat_t
@@ -270,7 +270,7 @@ func (c *change) written() Written {
 	return w
 }
 
-// release gives back what the change holds; what it replaced goes now.
+// release frees the resources of the change and removes the replaced file.
 func (c *change) release() {
 	if c.temp != nil {
 		c.temp.Discard()

@@ -104,8 +104,8 @@ func TestRm(t *testing.T) {
 	assert.Equal(t, "x", w.content("keep"))
 }
 
-// TestEditsOfManyCallersAreNotLost counts in one file from many goroutines of
-// two FS over one lock, as two processes would.
+// TestEditsOfManyCallersAreNotLost increments a number in one file from many goroutines of two FS
+// with one lock, as two processes would.
 func TestEditsOfManyCallersAreNotLost(t *testing.T) {
 	lock := make(chan struct{}, 1)
 	w := newWorld(t, func(o *vfs.Options) {
@@ -170,8 +170,8 @@ func TestReadersSeeTheOldFileOrTheNew(t *testing.T) {
 	}
 }
 
-// TestAFullDiskLeavesTheOldFileWhole needs a file system of its own: one that
-// runs out of bytes, and one that runs out of inodes.
+// TestAFullDiskLeavesTheOldFileWhole needs its own file systems: one runs out of bytes, one out of
+// inodes.
 func TestAFullDiskLeavesTheOldFileWhole(t *testing.T) {
 	for name, options := range map[string]string{"bytes": "size=1m", "inodes": "size=16m,nr_inodes=40"} {
 		t.Run(name, func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkSearch is for profiles; how it compares with the native tools, on a
-// tree ten times as large, stands in docs/benchmarks/files.md.
+// BenchmarkSearch is for profiles; docs/benchmarks/files.md compares with the native tools, on a
+// tree ten times as large.
 func BenchmarkSearch(b *testing.B) {
 	w := newLargeWorld(b)
 	const files = 5_000

@@ -17,8 +17,8 @@ import (
 	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
-// TestAnswersAreBoundedInBytes has a program that makes few entries whose answer would
-// be long: link texts, paths, and characters that JSON writes as six.
+// TestAnswersAreBoundedInBytes: a program creates few entries whose answer would be long: link
+// texts, paths, and characters that need six bytes in JSON.
 func TestAnswersAreBoundedInBytes(t *testing.T) {
 	w := newLargeWorld(t)
 	w.dir("links")
@@ -65,7 +65,7 @@ func TestAnswersAreBoundedInBytes(t *testing.T) {
 	assert.Less(t, len(a["json"].(string)), 10<<20)
 }
 
-// TestHolesDontGoOutWithoutAnEnd has sparse files that are each small enough.
+// TestHolesDontGoOutWithoutAnEnd has sparse files, each small enough.
 func TestHolesDontGoOutWithoutAnEnd(t *testing.T) {
 	w := newLargeWorld(t)
 	for i := range 40 {
@@ -79,7 +79,7 @@ func TestHolesDontGoOutWithoutAnEnd(t *testing.T) {
 	assert.Contains(t, moved.Skipped[0].Reason, "sparse")
 }
 
-// TestASparseEntryIsLeftOut has archives of a few KiB that stand for a gigabyte.
+// TestASparseEntryIsLeftOut has archives of a few KiB that expand to a gigabyte.
 func TestASparseEntryIsLeftOut(t *testing.T) {
 	if _, err := exec.LookPath("tar"); err != nil {
 		hosttest.Lacks(t, "tar")

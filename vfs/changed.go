@@ -8,31 +8,32 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/budget"
+	"github.com/wisbox/wisbox/internal/sys"
 )
 
-// Touched is what programs and tools did to a workspace since a moment, as far as the
-// entries that are there now tell.
+// Touched lists the changes of a workspace since a moment, as far as they can be seen from the
+// entries that exist now.
 type Touched struct {
 	// Paths are sorted, as results show them. A directory ends in a slash: it is new,
 	// its mode changed, or entries were added to it, renamed or removed.
 	Paths []string
-	More  int64 // found, and not in Paths
+	More  int64 // number of paths found but not in Paths
 	Cut   bool  // the budget ended, or directories can't be listed: there may be more
 }
 
-// Mark is the moment from which [FS.ChangedSince] tells. It is the kernel's time as
+// Mark returns the moment from which [FS.ChangedSince] reports. It is the kernel's time as
 // inodes get it, which lags some milliseconds behind the clock.
 func Mark() time.Time {
 	var ts unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &ts) != nil {
+	if unix.ClockGettime(sys.FileClock, &ts) != nil {
 		return time.Now().Add(-time.Second)
 	}
 	return time.Unix(ts.Unix())
 }
 
-// ChangedSince finds what changed since a [Mark], and names at most so many paths. It
-// goes by the times of status changes, which no program can set. What changed within
-// the same tick of the kernel's clock as the mark, at most 10 ms before it, is included.
+// ChangedSince finds the changes since a [Mark] and lists at most that many paths. It compares the
+// times of status changes, which no program can set. Changes within the same tick of the kernel's
+// clock as the mark, at most 10 ms before it, are included.
 func (f *FS) ChangedSince(b *budget.Budget, mark time.Time, most int) (Touched, error) {
 	base, err := f.reach(b.Context(), "/", "path", f.opts.Paths.Parse, f.tree.OpenDir)
 	if err != nil {
@@ -53,7 +54,7 @@ func (f *FS) ChangedSince(b *budget.Budget, mark time.Time, most int) (Touched, 
 	return c.Touched, nil
 }
 
-// changes gathers them.
+// changes collects the paths of [FS.ChangedSince].
 type changes struct {
 	paths Grammar
 	mark  time.Time

@@ -17,10 +17,10 @@ import (
 	"github.com/wisbox/wisbox/vfs"
 )
 
-// nextTick waits until the kernel's clock of inodes is past what has been written.
+// nextTick waits until the kernel's clock of inodes has passed the last writes.
 func nextTick(t *testing.T) time.Time {
 	t.Helper()
-	now := time.Now() // a tick that comes late brings a time before it
+	now := time.Now() // a late tick has an earlier time
 	require.Eventually(t, func() bool { return vfs.Mark().After(now) }, time.Minute, time.Millisecond)
 	return vfs.Mark()
 }

@@ -5,13 +5,13 @@ import (
 	"sync/atomic"
 )
 
-// cut is a reason for which a search left something out.
+// cut is a reason why a search left something out.
 type cut uint32
 
 const (
 	answerFull  cut = 1 << iota // more matches than an answer holds
-	lineCut                     // a line is searched in its first part only
-	fileCut                     // a file is searched in its first part only
+	lineCut                     // only the first part of a line was searched
+	fileCut                     // only the first part of a file was searched
 	walkLimited                 // time, memory or descriptors of the walk
 )
 
@@ -25,7 +25,7 @@ var cutNotices = []struct {
 	{walkLimited, "the search met its limit of 10 s, of memory or of open directories; search a subdirectory"},
 }
 
-// jsonSize is about what a text takes in an answer.
+// jsonSize is roughly the size of a text in an answer.
 func jsonSize(s string) int {
 	n := len(s) + 2
 	for i := range len(s) {
@@ -39,12 +39,12 @@ func jsonSize(s string) int {
 	return n
 }
 
-// cuts are those of one search, which many goroutines add to.
+// cuts are the cuts of one search. Many goroutines add to it.
 type cuts struct{ met atomic.Uint32 }
 
 func (c *cuts) add(why cut) { c.met.Or(uint32(why)) }
 
-// notices are the reasons in sentences; none when nothing was left out.
+// notices returns the reasons as sentences, or none if nothing was left out.
 func (c *cuts) notices() []string {
 	var notices []string
 	for _, n := range cutNotices {
@@ -55,7 +55,7 @@ func (c *cuts) notices() []string {
 	return notices
 }
 
-// writeNotices ends a rendering.
+// writeNotices writes the notices at the end of a rendering.
 func writeNotices(b *strings.Builder, notices []string) {
 	for _, n := range notices {
 		b.WriteString("(" + n + ")\n")

@@ -12,9 +12,9 @@ const (
 	diffLine    = 500      // characters of a line of it
 )
 
-// unified shows the first replacements, those at at, of n as a diff. It is written
-// from the places that are known, so it takes no search and looks at no line that it
-// doesn't show but to count it; what is long is shortened and says so.
+// unified returns a diff of the first replacements, at the offsets at, of n. It needs no search,
+// since it knows the offsets, and reads lines that it doesn't show only to count them. It shortens
+// long parts and says so.
 func unified(rel, text string, at []int, n int, p editParams) string {
 	d := &differ{text: text}
 	fmt.Fprintf(&d.out, "--- a/%s\n+++ b/%s\n", rel, rel)
@@ -31,7 +31,7 @@ func unified(rel, text string, at []int, n int, p editParams) string {
 	return d.out.String()
 }
 
-// lineEdit puts now in the place of text[start:end], whole lines.
+// lineEdit replaces text[start:end], which are whole lines, by now.
 type lineEdit struct {
 	start, end int
 	now        string
@@ -60,7 +60,7 @@ func lineEdits(text string, at []int, p editParams) (edits []lineEdit) {
 	return edits
 }
 
-// endOfLine is where the line that at lies in ends, its newline counted in.
+// endOfLine returns the end, after its newline, of the line that contains at.
 func endOfLine(text string, at int) int {
 	if i := strings.IndexByte(text[at:], '\n'); i >= 0 {
 		return at + i + 1
@@ -74,11 +74,11 @@ type differ struct {
 	out  strings.Builder
 	full bool
 
-	counted, line int // line is how many lines there are before text[counted]
+	counted, line int // line is the number of lines before text[counted]
 	grown         int // lines that the hunks so far have added
 }
 
-// hunk writes the first of edits with those that lie near, and says how many it wrote.
+// hunk writes the first of edits, together with those close to it, and returns their number.
 func (d *differ) hunk(edits []lineEdit) (n int) {
 	from := d.back(edits[0].start)
 	end := edits[0].end
@@ -108,7 +108,7 @@ func (d *differ) hunk(edits []lineEdit) (n int) {
 	return n
 }
 
-// back is where the lines of context before at begin.
+// back returns the start of the lines of context before at.
 func (d *differ) back(at int) int {
 	for range diffContext {
 		at = strings.LastIndexByte(d.text[:max(at-1, 0)], '\n') + 1
@@ -116,7 +116,7 @@ func (d *differ) back(at int) int {
 	return at
 }
 
-// near says that the contexts of two edits meet.
+// near reports whether the contexts of two edits touch.
 func (d *differ) near(end, start int) bool {
 	for range 2 * diffContext {
 		end = endOfLine(d.text, end)
@@ -124,7 +124,7 @@ func (d *differ) near(end, start int) bool {
 	return end >= start
 }
 
-// span is a range of lines as a hunk's head has it: before is how many lines come
+// span returns a range of lines in the form of a hunk's header; before is the number of lines
 // before it.
 func span(before, lines int) string {
 	switch lines {

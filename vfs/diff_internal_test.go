@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// patched is what a patch makes of text.
+// patched applies a patch to text.
 func patched(t require.TestingT, text, diff string) string {
 	old := strings.SplitAfter(text, "\n")
 	var out strings.Builder
@@ -81,8 +81,8 @@ func TestADiffIsThePatchOfItsEdit(t *testing.T) {
 	})
 }
 
-// TestADiffOfAHugeFileCostsLittle has files of 8 MiB: one of empty lines, one line, and
-// one where everything is replaced.
+// TestADiffOfAHugeFileCostsLittle uses files of 8 MiB: empty lines, a single line, and one that is
+// completely replaced.
 func TestADiffOfAHugeFileCostsLittle(t *testing.T) {
 	for name, text := range map[string]string{
 		"empty lines": strings.Repeat("\n", 8<<20-100) + strings.Repeat("x\n", 50), "one line": strings.Repeat("x", 8<<20),

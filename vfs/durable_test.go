@@ -16,7 +16,7 @@ import (
 
 func init() { syscalltest.Child(writeDurably) }
 
-// writeDurably makes a file and replaces it.
+// writeDurably creates a file and replaces it.
 func writeDurably(base string) error {
 	root, err := os.OpenRoot(filepath.Join(base, "workspace"))
 	if err != nil {

@@ -20,7 +20,7 @@ type editParams struct {
 	ReplaceAll bool   `json:"replace_all,omitempty" default:"false" jsonschema:"replace every match; else there must be exactly one"`
 }
 
-// EditResult is what edit_file answers.
+// EditResult is the answer of edit_file.
 type EditResult struct {
 	Path         string `json:"path"`
 	Replacements int    `json:"replacements"`
@@ -30,7 +30,7 @@ type EditResult struct {
 	sum string
 }
 
-// Changes reports to the audit log what was written.
+// Changes returns the change for the audit log.
 func (r *EditResult) Changes() []tool.Change { return []tool.Change{{Path: r.Path, SHA256: r.sum}} }
 
 func (f *FS) editTool() tool.Tool {
@@ -85,7 +85,7 @@ func (f *FS) editOnce(ctx context.Context, rel string, p editParams) (*EditResul
 		return nil, err
 	}
 	if size := int64(len(text)) + int64(n)*int64(len(p.NewString)-len(p.OldString)); size > f.opts.Limits.EditBytes {
-		return nil, tool.Errorf(tool.TooLarge, "the file would have %d bytes; at most %d are written here", size, f.opts.Limits.EditBytes).In("new_string")
+		return nil, tool.Errorf(tool.TooLarge, "the file would have %d bytes; the maximum is %d; use a program for larger files", size, f.opts.Limits.EditBytes).In("new_string")
 	}
 	c.fits = func(now *unix.Stat_t) bool { return sameContent(c.old, now) }
 	if err := c.stage(beneath.Mode(c.old), nil, []byte(strings.Replace(text, p.OldString, p.NewString, n))); err != nil {
@@ -98,7 +98,7 @@ func (f *FS) editOnce(ctx context.Context, rel string, p editParams) (*EditResul
 	return &EditResult{Path: w.Path, Replacements: n, Version: w.Version, Diff: unified(rel, text, at, n, p), sum: w.SHA256}, nil
 }
 
-// text is the content of the file to edit.
+// text returns the content of the file to edit.
 func (c *change) text(ctx context.Context) (string, error) {
 	if err := c.locate(); err != nil {
 		return "", err
@@ -118,9 +118,9 @@ func (c *change) text(ctx context.Context) (string, error) {
 	return string(data), nil
 }
 
-// matches finds old_string, which must be there once alone unless all are replaced. It
-// gives the first places, as many as a diff shows, and how many there are: a program
-// writes millions of them.
+// matches finds old_string, which must occur exactly once unless all matches are replaced. It
+// returns the number of matches, and the offsets of only as many as a diff shows, since there may
+// be millions.
 func matches(text string, p editParams) (at []int, n int, err error) {
 	first := strings.Index(text, p.OldString)
 	if first < 0 {
@@ -135,7 +135,7 @@ func matches(text string, p editParams) (at []int, n int, err error) {
 	return []int{first}, 1, nil
 }
 
-// occurrences are the first places of old, which don't overlap.
+// occurrences returns the offsets of the first matches of old, which don't overlap.
 func occurrences(text, old string, first, most int) []int {
 	at := []int{first}
 	for next := first + len(old); len(at) < most; {
@@ -166,7 +166,7 @@ func ambiguous(text, old string, first int) error {
 		times(n), strings.Join(lines, ", ")).In("old_string")
 }
 
-// times says how often; a single place here means that it overlaps itself.
+// times returns n in words. One match here means that it overlaps itself.
 func times(n int) string {
 	if n == 1 {
 		return "several times, overlapping"
@@ -174,7 +174,7 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// Text is the diff, under a line that says what was done.
+// Text returns a line about the change, then the diff.
 func (r *EditResult) Text() string {
 	return fmt.Sprintf("%s in %s, version %d\n%s", count(r.Replacements, "replacement", "replacements"), r.Path, r.Version, r.Diff)
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// encoding is how content stands in arguments and answers. Agents know several names
-// for the same.
+// encoding is the encoding of content in arguments and answers. Agents use several names for the
+// same encoding.
 type encoding string
 
 const (
 	utf8Text   encoding = "utf-8"
 	base64Text encoding = "base64"
 	latin1     encoding = "latin-1"
-	binary     encoding = "binary" // bytes, which JSON holds as base64 only
+	binary     encoding = "binary" // bytes, which JSON can hold only as base64
 )
 
 var encodingNames = map[string]encoding{
@@ -24,7 +24,7 @@ var encodingNames = map[string]encoding{
 	"latin1": latin1, "latin_1": latin1, "iso-8859-1": latin1, "iso8859-1": latin1, "bytes": binary, "raw": binary,
 }
 
-// UnmarshalJSON takes the other names too.
+// UnmarshalJSON also accepts the other names.
 func (e *encoding) UnmarshalJSON(raw []byte) error {
 	var name string
 	if err := json.Unmarshal(raw, &name); err != nil {
@@ -37,7 +37,7 @@ func (e *encoding) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// latin1Reader gives Latin-1, where each byte is a character, as UTF-8.
+// latin1Reader converts Latin-1, in which each byte is a character, to UTF-8.
 type latin1Reader struct{ r io.Reader }
 
 func (l latin1Reader) Read(p []byte) (int, error) {
@@ -47,7 +47,7 @@ func (l latin1Reader) Read(p []byte) (int, error) {
 	half := p[len(p)/2:]
 	n, err := l.r.Read(half[:len(p)/2])
 	out := 0
-	for _, c := range half[:n] { // what is written stays before what is read
+	for _, c := range half[:n] { // writes stay behind reads
 		if c < 0x80 {
 			p[out] = c
 			out++
@@ -63,7 +63,7 @@ func toLatin1(content string) ([]byte, error) {
 	out := make([]byte, 0, len(content))
 	for _, r := range content {
 		if r > 0xff {
-			return nil, tool.Errorf(tool.Invalid, "content holds %q, which latin-1 has not; use encoding utf-8", r)
+			return nil, tool.Errorf(tool.Invalid, "content has %q, which latin-1 can't encode; use encoding utf-8", r)
 		}
 		out = append(out, byte(r))
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/wisbox/wisbox/vfs"
 )
 
-// exampleRoot is a new directory, opened.
+// exampleRoot creates and opens a directory.
 func exampleRoot() (*os.Root, func()) {
 	dir, err := os.MkdirTemp("", "example-")
 	if err != nil {

@@ -18,12 +18,11 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Export writes what path names as a tar stream: of a directory everything below
-// it, by names relative to it; of a file the one entry. Only files, directories
-// and links that stay below path are written, so that unpacking it writes
-// nowhere else; absolute links into the workspace become relative. The rest is
-// skipped and told. A file that changes meanwhile has the size that it had when
-// it was opened. It takes no lock.
+// Export writes a tar stream of path: for a directory, everything below it, with names relative to
+// it; for a file, one entry. It writes only files, directories and links that stay below path, so
+// that unpacking the stream writes nowhere else. Absolute links into the workspace become relative.
+// It skips and reports everything else. A file that changes meanwhile keeps the size that it had
+// when it was opened. Export takes no lock.
 func (f *FS) Export(ctx context.Context, name string, w io.Writer) (*Transfer, error) {
 	leave, err := f.enter(ctx)
 	if err != nil {
@@ -47,13 +46,13 @@ type exporting struct {
 	*Transfer
 	f     *FS
 	ctx   context.Context
-	b     *budget.Budget // of what is held; how much goes out is the receiver's affair
+	b     *budget.Budget // of the memory; the receiver bounds the output
 	tar   *tar.Writer
 	base  string // the true path of the directory that is written
 	holes int64  // bytes of files that are mostly holes
 }
 
-// errOutput is met when the receiver of the stream fails.
+// errOutput reports that the receiver of the stream failed.
 var errOutput = errors.New("write the archive")
 
 func (ex *exporting) reason(err error, rel string) error {
@@ -63,7 +62,7 @@ func (ex *exporting) reason(err error, rel string) error {
 	case ex.ctx.Err() != nil:
 		return tool.AsError(ex.ctx.Err())
 	case errors.Is(err, errOutput):
-		return tool.Errorf(tool.Unavailable, "the archive can't be written where it goes").Because(err)
+		return tool.Errorf(tool.Unavailable, "the archive's destination can't be written; check its disk").Because(err)
 	}
 	return fail(err, rel)
 }
@@ -89,8 +88,8 @@ func (ex *exporting) run(rel string) error {
 	return ex.below()
 }
 
-// below writes directories from a list, the last found first: the depth of a
-// tree costs no descriptors.
+// below writes the directories of a list, the last found first, so that the depth of a tree costs
+// no descriptors.
 func (ex *exporting) below() error {
 	for todo := []inDir{{}}; len(todo) > 0; {
 		next := todo[len(todo)-1]
@@ -112,8 +111,7 @@ func (ex *exporting) below() error {
 	return nil
 }
 
-// inDir is a directory that waits: those of one parent share its path, which a program
-// can make long.
+// inDir is a directory that waits. Directories of one parent share its path, which may be long.
 type inDir struct{ dir, name string }
 
 func (d inDir) size() int { return len(d.name) + int(unsafe.Sizeof(d)) }
@@ -178,8 +176,8 @@ const (
 	maxHoles  = 1 << 30  // bytes of all such files
 )
 
-// sparse says that a file is mostly holes, and large, or one of very many: a program
-// makes terabytes of them at no cost.
+// sparse reports whether a file is mostly holes and too large, also together with others: a
+// program can make terabytes of holes at no cost.
 func (ex *exporting) sparse(st *unix.Stat_t) bool {
 	if st.Size/8 <= st.Blocks*512 {
 		return false
@@ -205,7 +203,7 @@ func (ex *exporting) file(name string, content io.Reader, st *unix.Stat_t) error
 	return nil
 }
 
-// zeros fill up a file that got shorter while it was read.
+// zeros pads a file that became shorter while it was read.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {
@@ -237,7 +235,7 @@ func (ex *exporting) link(dir *beneath.Handle, name, entry string) error {
 	return nil
 }
 
-// inside is the text of a link as a relative one below what is exported.
+// inside returns the text of a link that leads below the exported directory, as a relative path.
 func (ex *exporting) inside(name, text string) (string, bool) {
 	from := join(ex.base, name)
 	to, ok := linkInside(from, text)

@@ -21,7 +21,7 @@ import (
 
 const (
 	maxGlob    = 2_000    // matches of one answer
-	globMemory = 16 << 20 // bytes of the paths that matched, before they are sorted out
+	globMemory = 16 << 20 // bytes of matching paths before pruning
 )
 
 type globParams struct {
@@ -29,7 +29,7 @@ type globParams struct {
 	Path    string `json:"path,omitempty" default:"/" jsonschema:"directory to search, relative to the workspace"`
 }
 
-// Globbing is what glob answers.
+// Globbing is the answer of glob.
 type Globbing struct {
 	Path      string      `json:"path"`
 	Matches   []GlobMatch `json:"matches" jsonschema:"sorted by path"`
@@ -74,7 +74,7 @@ func (f *FS) glob(ctx context.Context, p globParams) (*Globbing, error) {
 	return f.globbed(base, g), nil
 }
 
-// globbing gathers what matches.
+// globbing collects the matches.
 type globbing struct {
 	pattern *glob.Pattern
 	cuts    *cuts
@@ -88,7 +88,7 @@ func (g *globbing) visit(_ int, d *openDir, names []dirName) {
 	var found []dirName
 	memory := 0
 	for i, n := range names {
-		if i%16 == 0 && d.walk.b.Check() != nil { // braces cost up to 10 ms a name
+		if i%16 == 0 && d.walk.b.Check() != nil { // braces cost up to 10 ms per name
 			break
 		}
 		whole := n.name
@@ -115,7 +115,7 @@ func (g *globbing) add(found []dirName, memory int) {
 	}
 }
 
-// prune keeps what can still be part of the answer: the first paths.
+// prune keeps only paths that can still be part of the answer: the first ones.
 func (g *globbing) prune() {
 	slices.SortFunc(g.found, func(a, b dirName) int { return cmp.Compare(a.name, b.name) })
 	g.memory = 0
@@ -157,7 +157,7 @@ func (f *FS) globbed(base *reached, g *globbing) *Globbing {
 	return out
 }
 
-// looker stats many paths in their order: those of one directory by one opening.
+// looker stats many paths in order. It opens each directory only once.
 type looker struct {
 	f    *FS
 	open *beneath.Handle
@@ -192,7 +192,7 @@ func (f *FS) describe(m *GlobMatch, path string, st *unix.Stat_t) {
 	}
 }
 
-// Text lists one path a line.
+// Text lists one path per line.
 func (g *Globbing) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s in %s\n", count(len(g.Matches), "match", "matches"), g.Path)

@@ -21,11 +21,11 @@ import (
 const (
 	maxMatches   = 1_000
 	answerMemory = 4 << 20  // bytes of text in one answer
-	foundMemory  = 16 << 20 // bytes of matches before they are sorted out
+	foundMemory  = 16 << 20 // bytes of matches before pruning
 )
 
 type grepParams struct {
-	Pattern    string `json:"pattern" jsonschema:"RE2 regular expression, asked of each line; at most 1,000 characters"`
+	Pattern    string `json:"pattern" jsonschema:"RE2 regular expression, matched against each line; at most 1,000 characters"`
 	Path       string `json:"path,omitempty" default:"/" jsonschema:"directory or file to search, relative to the workspace"`
 	Glob       string `json:"glob,omitempty" jsonschema:"search only files whose path, relative to path, matches; as for the tool glob"`
 	IgnoreCase bool   `json:"ignore_case,omitempty" default:"false" jsonschema:"match upper and lower case alike"`
@@ -34,7 +34,7 @@ type grepParams struct {
 	MaxMatches int    `json:"max_matches,omitempty" default:"1000" min:"1" jsonschema:"at most 1000"`
 }
 
-// Grepping is what grep answers.
+// Grepping is the answer of grep.
 type Grepping struct {
 	Matches       []GrepMatch `json:"matches" jsonschema:"sorted by path and line"`
 	Truncated     bool        `json:"truncated" jsonschema:"there are more matches, or the search met a limit: see notices"`
@@ -53,8 +53,7 @@ type GrepMatch struct {
 	After      []string `json:"after,omitempty"`
 }
 
-// size is about what it takes in an answer, its path left out: that is long only in
-// the hands of a program, and many matches share it until then.
+// size is roughly the size of the match in an answer, without its path, which many matches share.
 func (m *GrepMatch) size() int {
 	n := jsonSize(m.Line) + 100
 	for _, lines := range [][]string{m.Before, m.After} {
@@ -73,7 +72,7 @@ func (f *FS) grepTool() tool.Tool {
 	}, f.grep)
 }
 
-// grepQuery is what a search looks for.
+// grepQuery is the query of a search.
 type grepQuery struct {
 	pattern       *linePattern
 	glob          *glob.Pattern // nil: all files
@@ -151,15 +150,15 @@ func (f *FS) grepFile(ctx context.Context, g *grepping, rel string) error {
 	return g.walk.ended()
 }
 
-// grepping is one search under way.
+// grepping is a search in progress.
 type grepping struct {
 	query    *grepQuery
 	dev      uint64
 	walk     *walk
-	searches []fileSearch // one a worker
+	searches []fileSearch // one for each worker
 	searched atomic.Int64
 	skipped  atomic.Int64
-	last     atomic.Pointer[string] // nothing in paths after this one can be part of the answer
+	last     atomic.Pointer[string] // paths after this one can't be part of the answer
 
 	mu     sync.Mutex
 	found  []GrepMatch
@@ -186,7 +185,7 @@ func (g *grepping) open(worker int, d *openDir, name, path string) {
 	fd, err := beneath.OpenAt(d.fd, name, unix.O_RDONLY)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENXIO):
-		return // gone, or swapped for something that is no file
+		return // gone, or replaced by something that is not a file
 	case err != nil:
 		g.skipped.Add(1)
 		return
@@ -195,7 +194,7 @@ func (g *grepping) open(worker int, d *openDir, name, path string) {
 	_ = unix.Close(fd)
 }
 
-// file searches an open file. The end of the budget leaves the rest of it out.
+// file searches an open file. If the budget ends, the rest is left out.
 func (g *grepping) file(worker, fd int, path string) {
 	s := &g.searches[worker]
 	how, err := s.search(fd, g.dev)
@@ -231,8 +230,8 @@ func (g *grepping) add(path string, matches []GrepMatch, memory int) {
 	}
 }
 
-// prune keeps what can still be part of the answer, the first by path and line,
-// and spares the search of the files after them.
+// prune keeps only matches that can still be part of the answer: the first by path and line. Files
+// after them are no longer searched.
 func (g *grepping) prune() {
 	slices.SortFunc(g.found, func(a, b GrepMatch) int {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.LineNumber, b.LineNumber))

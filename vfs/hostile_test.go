@@ -14,7 +14,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// lawful are the kinds that a call may end with while its path is swapped.
+// lawful are the kinds of errors that a call may return while its path is swapped.
 var lawful = []tool.Kind{
 	"", tool.Escape, tool.NotRegular, tool.NotFound, tool.Permission, tool.NotDir, tool.IsDir, tool.Exists, tool.Conflict, tool.Ambiguous,
 }

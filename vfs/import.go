@@ -14,12 +14,11 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Import unpacks a tar stream below the directory dest, which is made if it is
-// not there. Files, directories, and links that stay in the workspace come in;
-// devices, FIFOs, and names or links that leave are skipped and told. What comes
-// in belongs to the session, without set-id bits. A file that is there already
-// is replaced, each for itself all or nothing; after an error the entries before
-// it are in. The stream is read as it comes, in bounded memory.
+// Import unpacks a tar stream below the directory dest, which it creates if necessary. It imports
+// files, directories, and links that stay in the workspace. It skips and reports devices, FIFOs,
+// and names or links that leave the workspace. Imported files belong to the session and have no
+// set-id bits. Import replaces existing files, each one as a whole; after an error, the earlier
+// entries stay. It reads the stream as it arrives, in bounded memory.
 func (f *FS) Import(ctx context.Context, stream io.Reader, dest string) (*Transfer, error) {
 	leave, err := f.enter(ctx)
 	if err != nil {
@@ -31,7 +30,7 @@ func (f *FS) Import(ctx context.Context, stream io.Reader, dest string) (*Transf
 		return nil, in(err, "dest")
 	}
 	if f.staging == nil {
-		return nil, tool.Errorf(tool.Unsupported, "this workspace can only be read")
+		return nil, tool.Errorf(tool.Unsupported, "this workspace is read-only")
 	}
 	im := &importing{f: f, ctx: ctx, dest: rel, Transfer: &Transfer{}}
 	if err := im.makeDir(rel, 0o755); err != nil {
@@ -71,7 +70,7 @@ func (im *importing) run(stream *tar.Reader) error {
 		}
 		rel, ok := im.place(header.Name)
 		if !ok {
-			im.skip(header.Name, "is no name below the destination")
+			im.skip(header.Name, "is not a name below the destination")
 			continue
 		}
 		if err := im.entry(rel, header, stream); err != nil {
@@ -87,11 +86,11 @@ func (im *importing) broken(err error) error {
 	if ctxErr := im.ctx.Err(); ctxErr != nil {
 		return tool.AsError(ctxErr)
 	}
-	return tool.Errorf(tool.Invalid, "the stream is no tar archive, or is cut").Because(err)
+	return tool.Errorf(tool.Invalid, "the stream is not a tar archive, or is incomplete").Because(err)
 }
 
-// place is where an archive's name goes. The name is the archive's word: each
-// element of it must be a plain one.
+// place returns the path for a name in an archive. The name isn't trusted: each element of it must
+// be a plain one.
 func (im *importing) place(name string) (string, bool) {
 	if strings.HasPrefix(name, "/") || strings.ContainsRune(name, 0) {
 		return "", false
@@ -119,7 +118,7 @@ func (im *importing) entry(rel string, h *tar.Header, content io.Reader) error {
 		im.Directories++
 		return nil
 	case tar.TypeReg, tar.TypeGNUSparse:
-		if isSparse(h) { // a few bytes of it stand for as many as it likes
+		if isSparse(h) { // a few bytes of it can stand for any number
 			im.skip(h.Name, "is stored sparse; pack it without -S")
 			return nil
 		}
@@ -147,8 +146,7 @@ func isSparse(h *tar.Header) bool {
 	return false
 }
 
-// makeDir makes a directory and what leads to it; one that is there keeps its
-// mode.
+// makeDir creates a directory and its parents. An existing one keeps its mode.
 func (im *importing) makeDir(rel string, mode fs.FileMode) error {
 	if rel == "" {
 		return nil
@@ -166,7 +164,7 @@ func (im *importing) makeDir(rel string, mode fs.FileMode) error {
 	})
 }
 
-// locked works on one entry under the write lock.
+// locked calls do for one entry under the write lock.
 func (im *importing) locked(rel string, do func(*beneath.Parent) error) error {
 	if rel == "" {
 		return beneath.ErrIsDir
@@ -185,7 +183,7 @@ func (im *importing) locked(rel string, do func(*beneath.Parent) error) error {
 	return do(p)
 }
 
-// file takes the content without the lock: the stream may be slow.
+// file imports a file. It reads the content without the lock, since the stream may be slow.
 func (im *importing) file(rel string, mode fs.FileMode, content io.Reader) error {
 	temp, err := im.f.staging.CreateSlow(mode)
 	if err != nil {
@@ -197,7 +195,7 @@ func (im *importing) file(rel string, mode fs.FileMode, content io.Reader) error
 		return readingFailed(im, err)
 	}
 	if n > im.left() {
-		return tool.Errorf(tool.Limit, "the archive holds more than %d bytes; import it in parts", im.f.opts.Limits.InBytes)
+		return tool.Errorf(tool.Limit, "the archive has more than %d bytes; import it in parts", im.f.opts.Limits.InBytes)
 	}
 	if err := temp.Flush(); err != nil {
 		return err
@@ -211,11 +209,11 @@ func (im *importing) file(rel string, mode fs.FileMode, content io.Reader) error
 	return nil
 }
 
-// left is how many bytes may still come: a few bytes of an archive can stand for
-// a terabyte.
+// left returns how many more bytes may be imported: a few bytes of an archive can stand for a
+// terabyte.
 func (im *importing) left() int64 { return im.f.opts.Limits.InBytes - im.Bytes }
 
-// readingFailed tells a bad stream from a full disk.
+// readingFailed distinguishes a bad stream from a full disk.
 func readingFailed(im *importing, err error) error {
 	if errno := unix.Errno(0); errors.As(err, &errno) {
 		return err
@@ -223,8 +221,8 @@ func readingFailed(im *importing, err error) error {
 	return im.broken(err)
 }
 
-// put places a file where nothing, another file or a link is; a link is replaced
-// itself.
+// put renames a file into place. It may replace another file or a link, but not what the link
+// leads to.
 func (im *importing) put(temp *beneath.Temp, p *beneath.Parent) error {
 	err := temp.Place(p)
 	if errors.Is(err, unix.EEXIST) {
@@ -254,7 +252,7 @@ func (im *importing) symlink(rel, text string) error {
 	return err
 }
 
-// hardLink gives a file that came in before, or was there, a second name.
+// hardLink adds a second name to a file that was imported or existed before.
 func (im *importing) hardLink(rel, name string) error {
 	from, ok := im.place(name)
 	if !ok || from == "" {

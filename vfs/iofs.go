@@ -16,10 +16,10 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// FS is the workspace as a read-only file system of package io/fs, with ReadDir,
-// ReadFile, Stat, Lstat and ReadLink. It takes any name that exists, also those
-// that are no paths for the tools. Links that stay inside are followed; one that
-// leaves can't be opened. Opened files read on when a program replaces them.
+// FS returns the workspace as a read-only file system of package io/fs, with ReadDir, ReadFile,
+// Stat, Lstat and ReadLink. It accepts the name of any existing file, even one that the tools
+// refuse. It follows links that stay inside; a link that leaves can't be opened. An open file can
+// still be read after a program has replaced it.
 func (f *FS) FS() fs.FS { return goFS{f} }
 
 type goFS struct{ f *FS }
@@ -46,8 +46,8 @@ func (g goFS) at(op, name string) (rel string, leave func(), err error) {
 	return name, leave, nil
 }
 
-// pathError holds what callers of package fs ask for with errors.Is, and for
-// others a *tool.Error.
+// pathError returns an error that wraps the errors of package fs for errors.Is, and otherwise a
+// *tool.Error.
 func pathError(op, name string, err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT):
@@ -81,7 +81,7 @@ func (g goFS) Open(name string) (fs.File, error) {
 	return &goDir{goFile: goFile{Handle: h, info: infoOf(name, &h.Stat)}}, nil
 }
 
-// Stat looks at what name leads to.
+// Stat describes the file that name leads to.
 func (g goFS) Stat(name string) (fs.FileInfo, error) {
 	rel, leave, err := g.at("stat", name)
 	if err != nil {
@@ -96,7 +96,7 @@ func (g goFS) Stat(name string) (fs.FileInfo, error) {
 	return infoOf(name, &h.Stat), nil
 }
 
-// Lstat looks at name itself.
+// Lstat describes name itself.
 func (g goFS) Lstat(name string) (fs.FileInfo, error) {
 	if name == "." {
 		return g.Stat(name)
@@ -113,7 +113,7 @@ func (g goFS) Lstat(name string) (fs.FileInfo, error) {
 	return infoOf(name, &st), nil
 }
 
-// ReadLink is the text of a link.
+// ReadLink returns the text of a link.
 func (g goFS) ReadLink(name string) (string, error) {
 	rel, leave, err := g.at("readlink", name)
 	if err != nil {
@@ -157,7 +157,7 @@ func (g goFS) ReadFile(name string) ([]byte, error) {
 	return data, nil
 }
 
-// ReadDir lists a directory, sorted. One that needs too much memory is an error.
+// ReadDir lists a directory, sorted. A directory that needs too much memory is an error.
 func (g goFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	file, err := g.Open(name)
 	if err != nil {
@@ -182,14 +182,14 @@ func (f *goFile) Stat() (fs.FileInfo, error) { return f.info, nil }
 // goDir is an open directory.
 type goDir struct {
 	goFile
-	names []dirName // that are read, and not given yet
+	names []dirName // that are read, but not returned yet
 	ended bool
 }
 
 func (d *goDir) Read([]byte) (int, error) { return 0, pathError("read", d.info.name, unix.EISDIR) }
 
-// ReadDir gives all entries, sorted, of a directory that doesn't need too much
-// memory, or the next n of any directory as they come.
+// ReadDir returns all entries, sorted, if the directory doesn't need too much memory, or the next n
+// of any directory, unsorted.
 func (d *goDir) ReadDir(n int) ([]fs.DirEntry, error) {
 	if n <= 0 {
 		err := d.rest()
@@ -209,7 +209,7 @@ func (d *goDir) ReadDir(n int) ([]fs.DirEntry, error) {
 	return out, nil
 }
 
-// take gives the entries of the next n names, without those that are gone.
+// take returns the entries of the next n names, without those that are gone.
 func (d *goDir) take(n int) (out []fs.DirEntry) {
 	for _, name := range d.names[:n] {
 		var st unix.Stat_t
@@ -221,7 +221,7 @@ func (d *goDir) take(n int) (out []fs.DirEntry) {
 	return out
 }
 
-// some reads the names that come next.
+// some reads the next names.
 func (d *goDir) some() error {
 	more, err := beneath.ReadSome(int(d.Fd()), func(e beneath.Entry) bool {
 		d.names = append(d.names, dirName{strings.Clone(e.Name), e.Type})
@@ -238,7 +238,7 @@ func (d *goDir) some() error {
 func (d *goDir) rest() error {
 	names, more, err := listNames(context.Background(), d.Handle)
 	if err == nil && more {
-		err = tool.Errorf(tool.Limit, "the directory has too many entries to list")
+		err = tool.Errorf(tool.Limit, "the directory has too many entries to list; read it in parts, or remove some")
 	}
 	if err != nil {
 		return pathError("readdir", d.info.name, err)
@@ -248,7 +248,7 @@ func (d *goDir) rest() error {
 	return nil
 }
 
-// goInfo is what package fs wants to know of a file.
+// goInfo implements [fs.FileInfo].
 type goInfo struct {
 	name string
 	size int64

@@ -13,18 +13,17 @@ import (
 	"github.com/wisbox/wisbox/internal/pathname"
 )
 
-// journal keeps records in a file of JSON lines that several processes append
-// to. Losing lines of it loses numbers and what was read, nothing else, so its
-// errors stop no call: the session goes on in memory. Its path is the caller's
-// own, outside any workspace.
+// journal keeps records in a file of JSON lines, to which several processes append. A lost line
+// loses only version numbers and whether a file was read, so errors of the journal fail no call:
+// the session continues in memory. The caller chooses its path, outside of any workspace.
 type journal struct {
 	path    string
 	file    *os.File
-	offset  int64 // what was read
+	offset  int64 // end of the lines that were read
 	pending bytes.Buffer
 }
 
-// journalLine is one record; the keys are short because there are many.
+// journalLine is a record. Its keys are short because there are many.
 type journalLine struct {
 	Path    string   `json:"p"`
 	Version int64    `json:"v"`
@@ -52,8 +51,7 @@ func (j *journal) open() error {
 
 func (j *journal) close() error { return j.file.Close() }
 
-// add takes a record down. Names that no path may have are left out: nobody can
-// ask for them.
+// add appends a record. It skips names that no path may have, since nobody can ask for them.
 func (j *journal) add(path string, r record) {
 	if !pathname.Text(path) {
 		return
@@ -76,8 +74,8 @@ func (j *journal) flush() {
 	}
 }
 
-// read gives the lines that are new, this process's own too. A line that is cut
-// or corrupt is left out.
+// read calls each for the new lines, including this process's own. It skips incomplete and corrupt
+// lines.
 func (j *journal) read(each func(string, record)) {
 	j.follow()
 	info, err := j.file.Stat()
@@ -88,7 +86,7 @@ func (j *journal) read(each func(string, record)) {
 	for {
 		line, err := r.ReadBytes('\n')
 		if err != nil {
-			return // a line that another process is still writing comes next time
+			return // another process is still writing this line: read it next time
 		}
 		j.offset += int64(len(line))
 		var l journalLine
@@ -105,7 +103,7 @@ func (l journalLine) record() record {
 	}
 }
 
-// follow goes over to the file that another process has put in this one's place.
+// follow opens the file by which another process has replaced this one.
 func (j *journal) follow() {
 	mine, err := j.file.Stat()
 	if err != nil {
@@ -122,7 +120,7 @@ func (j *journal) follow() {
 
 const journalSlack = 1 << 20 // bytes that may be superseded
 
-// grown says that the journal is much longer than records of so many bytes make it.
+// grown reports whether the journal is much longer than its records need.
 func (j *journal) grown(memory int) bool { return j.offset > 2*int64(memory)+journalSlack }
 
 func (j *journal) compact(records map[string]record) {

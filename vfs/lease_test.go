@@ -14,8 +14,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// TestALeasedFileIsBusyAndStopsNothing has a process that holds leases on files and never
-// gives them up.
+// TestALeasedFileIsBusyAndStopsNothing has a process that holds leases on files and never releases
+// them.
 func TestALeasedFileIsBusyAndStopsNothing(t *testing.T) {
 	w := newWorld(t)
 	for _, name := range []string{"d/f", "over", "gone", "dir/f"} {

@@ -10,18 +10,17 @@ import (
 // newline; the match begins at match.
 type lineHit struct{ start, end, match int }
 
-// lineFinder finds the matching lines of one text after the other. It belongs to
-// one goroutine.
+// lineFinder finds the matching lines of one text after the other. It is for one goroutine.
 type lineFinder struct {
 	p    *linePattern
-	next []int // where each needed literal occurs next; -1: nowhere
-	rare []int // by which byte each is looked for
-	real bool  // rare is by what was read, not by what texts are like
+	next []int // where each needed literal occurs next; -1 means nowhere
+	rare []int // the byte of each by which it is searched
+	real bool  // rare was computed from the text, not from common frequencies
 	cuts *cuts
 }
 
-// find calls hit for each matching line of text from from on, a whole number of
-// lines, until hit says false or ctx ends.
+// find calls hit for each matching line of text[from:], which must be whole lines, until hit
+// returns false or ctx ends.
 func (f *lineFinder) find(ctx context.Context, text []byte, from int, hit func(lineHit) bool) error {
 	if f.p.need != nil {
 		return f.byLiteral(ctx, text, from, hit)
@@ -39,7 +38,7 @@ func (f *lineFinder) find(ctx context.Context, text []byte, from int, hit func(l
 	return nil
 }
 
-// pieceEnd is the end of about size bytes of whole lines, at least one.
+// pieceEnd returns the end of whole lines of about size bytes, at least one line.
 func pieceEnd(text []byte, from, size int) int {
 	if len(text)-from <= size {
 		return len(text)
@@ -50,7 +49,7 @@ func pieceEnd(text []byte, from, size int) int {
 	return lineEnd(text, from+size, 1)
 }
 
-// lineEnd is the end of the line that at lies in; past counts its newline in.
+// lineEnd returns the end of the line that contains at, plus past for its newline.
 func lineEnd(text []byte, at, past int) int {
 	if i := bytes.IndexByte(text[at:], '\n'); i >= 0 {
 		return at + i + past
@@ -95,8 +94,7 @@ const (
 	sampleMost  = 64 << 10
 )
 
-// sample learns from the first text of some length which bytes are rare in what
-// is searched.
+// sample counts bytes in the first long text, to learn which bytes are rare.
 func (f *lineFinder) sample(text []byte) {
 	var counts [256]int
 	f.real = len(text) >= sampleLeast
@@ -115,8 +113,8 @@ func (f *lineFinder) sample(text []byte) {
 	}
 }
 
-// nearest is where the first needed literal lies, or -1. Each literal is looked
-// for once only: what was found ahead is kept.
+// nearest returns the offset of the first needed literal, or -1. It searches for each literal only
+// once, since it remembers matches further ahead.
 func (f *lineFinder) nearest(text []byte, from int) int {
 	best := -1
 	for i := range f.p.need {
@@ -130,7 +128,7 @@ func (f *lineFinder) nearest(text []byte, from int) int {
 	return best
 }
 
-// verify asks the pattern of one line.
+// verify matches the pattern against one line.
 func (f *lineFinder) verify(text []byte, h *lineHit) bool {
 	line := text[h.start:h.end]
 	if len(line) > f.p.piece {
@@ -145,7 +143,7 @@ func (f *lineFinder) verify(text []byte, h *lineHit) bool {
 	return true
 }
 
-// inPiece searches text[from:end] without a literal to go by.
+// inPiece searches text[from:end] for a pattern without a literal.
 func (f *lineFinder) inPiece(text []byte, from, end int, hit func(lineHit) bool) bool {
 	switch {
 	case f.p.empties || end-from > f.p.piece:
@@ -178,8 +176,7 @@ func (f *lineFinder) eachLine(text []byte, from, end int, hit func(lineHit) bool
 	return true
 }
 
-// re2Batch is how many matches RE2 is asked for at a time: each question costs a
-// copy of the text.
+// re2Batch is the number of matches per call of RE2: each call costs a copy of the text.
 const re2Batch = 64
 
 func (f *lineFinder) byRE2(text []byte, from, end int, hit func(lineHit) bool) bool {

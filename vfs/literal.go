@@ -13,16 +13,15 @@ const (
 	minLiteral  = 2 // bytes: a single one is found too often to help
 )
 
-// literal is a text that occurs in what a pattern matches.
+// literal is a text that matches of a pattern contain.
 type literal struct {
 	text  []byte // with fold: in lower case
 	fold  bool   // case does not count; the text is ASCII
-	whole bool   // it is all of what a pattern's literal says
+	whole bool   // it is the complete literal of the pattern
 	rare  int    // the place of its least frequent byte
 }
 
-// required finds literals of which every match has at least one; nil when it
-// knows of none that helps.
+// required returns literals of which every match has at least one, or nil if none would help.
 func required(re *syntax.Regexp) []literal {
 	switch re.Op {
 	case syntax.OpLiteral:
@@ -57,7 +56,7 @@ func union(subs []*syntax.Regexp) []literal {
 	return all
 }
 
-// better is the set that is likely to be met less often.
+// better returns the set that probably occurs less often.
 func better(a, b []literal) []literal {
 	if a == nil || b != nil && shortest(b)-len(b) > shortest(a)-len(a) {
 		return b
@@ -91,8 +90,8 @@ func hasCase(s string) bool {
 	return strings.ContainsFunc(s, func(r rune) bool { return unicode.SimpleFold(r) != r })
 }
 
-// longestPlainASCII is the longest part of s whose letters have no other case
-// but the ASCII one: k and s fold to characters beyond it.
+// longestPlainASCII returns the longest part of s whose letters have only ASCII case variants: k
+// and s also fold to other characters.
 func longestPlainASCII(s string) string {
 	parts := strings.FieldsFunc(s, func(r rune) bool { return r > unicode.MaxASCII || strings.ContainsRune("kKsS", r) })
 	best := ""
@@ -121,8 +120,8 @@ func rarest(text []byte) int {
 	return best
 }
 
-// index is where l occurs first in b from from on, or -1. It goes by the byte of
-// l at rare.
+// index returns the offset of the first l in b[from:], or -1. It searches for the byte of l at
+// rare.
 func (l *literal) index(b []byte, from, rare int) int {
 	c := l.text[rare]
 	other := c
@@ -150,8 +149,7 @@ func (l *literal) equal(b []byte) bool {
 	return l.equalFold(b)
 }
 
-// rarestIn is the place of the byte of l that occurs least in a text with these
-// counts.
+// rarestIn returns the index of the byte of l that is the rarest by these counts.
 func (l *literal) rarestIn(counts *[256]int) int {
 	best, least := l.rare, math.MaxInt
 	for i, c := range l.text {
@@ -173,8 +171,8 @@ func upperOf(c byte) byte {
 	return c
 }
 
-// indexEither looks at a window at a time, so that the one that is rare doesn't
-// make it read far ahead for each of the other.
+// indexEither searches one window at a time, so that it doesn't read far ahead for a rare byte at
+// each match of the other.
 func indexEither(b []byte, x, y byte) int {
 	const window = 4 << 10
 	if x == y {

@@ -21,10 +21,10 @@ type lsParams struct {
 	Path string `json:"path,omitempty" default:"/" jsonschema:"directory to list, relative to the workspace"`
 }
 
-// Listing is what ls answers.
+// Listing is the answer of ls.
 type Listing struct {
 	Path      string      `json:"path"`
-	Entries   []ListEntry `json:"entries" jsonschema:"sorted by name; names that are no valid paths are escaped"`
+	Entries   []ListEntry `json:"entries" jsonschema:"sorted by name; names that are not valid paths are escaped"`
 	Truncated bool        `json:"truncated" jsonschema:"there are more entries"`
 }
 
@@ -37,7 +37,7 @@ type ListEntry struct {
 	Version   int64  `json:"version,omitempty" jsonschema:"of a file"`
 	CreatedAt string `json:"created_at,omitempty" jsonschema:"of a file: when it was first seen"`
 	UpdatedAt string `json:"updated_at,omitempty"`
-	Target    string `json:"target,omitempty" jsonschema:"of a symlink, as it is written there"`
+	Target    string `json:"target,omitempty" jsonschema:"the text of a symlink"`
 }
 
 func (f *FS) lsTool() tool.Tool {
@@ -63,7 +63,7 @@ func (f *FS) ls(ctx context.Context, p lsParams) (*Listing, error) {
 	return l, nil
 }
 
-// nameMemory bounds what the names of one directory may take.
+// nameMemory bounds the memory of one directory's names.
 const nameMemory = 32 << 20
 
 type dirName struct {
@@ -102,7 +102,7 @@ func (f *FS) list(l *Listing, dir *reached, names []dirName) {
 	}
 }
 
-// listEntry looks at one name; a program may have removed it since.
+// listEntry describes one name, which a program may have removed since.
 func (f *FS) listEntry(dir *reached, n dirName) (ListEntry, bool) {
 	var st unix.Stat_t
 	fd := int(dir.Fd())
@@ -131,7 +131,7 @@ func (g Grammar) linkText(dir int, name string) string {
 	return g.escape(string(buf[:n]))
 }
 
-// Text lists one entry a line.
+// Text lists one entry per line.
 func (l *Listing) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n", l.Path, count(len(l.Entries), "entry", "entries"))

@@ -11,32 +11,28 @@ import (
 )
 
 const (
-	maxPath       = 4_096 // bytes, before anything is looked at
+	maxPath       = 4_096 // bytes, before any other check
 	maxSegments   = 16
 	maxSegment    = 80  // characters
-	maxAnySegment = 255 // bytes: what the kernel's file systems take
+	maxAnySegment = 255 // bytes: the limit of the kernel's file systems
 	mountName     = "workspace"
 )
 
-// Grammar says which paths the tools take. The zero value is [ASCII].
+// Grammar defines which paths the tools accept. The zero value means [ASCII].
 type Grammar string
 
 const (
-	// ASCII takes printable ASCII, segments of at most 80 characters.
+	// ASCII accepts printable ASCII, in segments of at most 80 characters.
 	ASCII Grammar = "ascii"
-	// Any takes UTF-8 without control characters and invisible ones, segments of at
-	// most 255 bytes. It normalises nothing: a path names the file of the same bytes.
+	// Any accepts UTF-8 without control characters and invisible ones, in segments of at most
+	// 255 bytes. It doesn't normalise: a path names the file with exactly the same bytes.
 	Any Grammar = "any"
 )
 
-// ParsePath is [Grammar.Parse] of [ASCII].
-func ParsePath(s string) (string, error) { return ASCII.Parse(s) }
-
-// Parse reads a path as agents write it and gives it relative to the
-// workspace, clean and slash-separated; "" is the workspace itself. A leading
-// "/", "/workspace/" or "workspace/" is stripped, "//" collapses, blanks around
-// a segment are trimmed. The error is a *tool.Error of kind invalid; the caller
-// adds the field.
+// Parse parses a path as agents write it. It returns the path relative to the workspace, clean and
+// slash-separated; "" means the workspace itself. It strips a leading "/", "/workspace/" or
+// "workspace/", collapses "//", and trims blanks around a segment. The error is a *tool.Error of
+// kind invalid; the caller adds the field.
 func (g Grammar) Parse(s string) (string, error) {
 	segments, err := g.segmentsOf(s)
 	if err != nil {
@@ -48,8 +44,8 @@ func (g Grammar) Parse(s string) (string, error) {
 	return g.checked(segments)
 }
 
-// clean reads a path that a Go caller gives: as Parse, but a relative one
-// is taken at its word, so what Parse gave stays what it is.
+// clean parses a path of a Go caller. It is like Parse, but takes a relative path literally, so
+// that it doesn't change a result of Parse.
 func (g Grammar) clean(s string) (string, error) {
 	if strings.HasPrefix(strings.TrimLeft(s, " "), "/") {
 		return g.Parse(s)
@@ -61,10 +57,10 @@ func (g Grammar) clean(s string) (string, error) {
 	return g.checked(segments)
 }
 
-// parseFile is Parse for what must not be the workspace itself.
+// parseFile is like Parse, but refuses the workspace itself.
 func (g Grammar) parseFile(s string) (string, error) { return notTop(g.Parse(s)) }
 
-// compile reads a pattern of names.
+// compile compiles a pattern of names.
 func (g Grammar) compile(pattern string) (*glob.Pattern, error) {
 	if g == Any {
 		return glob.CompileText(pattern)
@@ -89,17 +85,17 @@ func (g Grammar) maxSegment() int {
 
 func notTop(rel string, err error) (string, error) {
 	if err == nil && rel == "" {
-		err = tool.Errorf(tool.Invalid, "the path is the workspace itself; name something in it")
+		err = tool.Errorf(tool.Invalid, "the path is the workspace itself; give a path in it")
 	}
 	return rel, err
 }
 
 func (g Grammar) segmentsOf(s string) ([]string, error) {
 	if len(s) > maxPath {
-		return nil, tool.Errorf(tool.Invalid, "the path has %d characters; at most %d segments of %d are taken", utf8.RuneCountInString(s), maxSegments, g.maxSegment())
+		return nil, tool.Errorf(tool.Invalid, "the path has %d characters; a path has at most %d segments of %d bytes", utf8.RuneCountInString(s), maxSegments, g.maxSegment())
 	}
 	if !g.takes(s) {
-		return nil, tool.Errorf(tool.Invalid, "the path holds %s", g.refused())
+		return nil, tool.Errorf(tool.Invalid, "the path has %s", g.refused())
 	}
 	var segments []string
 	for part := range strings.SplitSeq(s, "/") {
@@ -114,32 +110,29 @@ func (g Grammar) refused() string {
 	if g == Any {
 		return "a control character, an invisible one, or bytes that are not UTF-8"
 	}
-	return "a character that is not printable ASCII; a session with the option paths=any takes it, and so do programs"
+	return "a character that is not printable ASCII; use a program for this file, or a session with the option paths=any"
 }
 
 func (g Grammar) checked(segments []string) (string, error) {
 	if len(segments) > maxSegments {
-		return "", tool.Errorf(tool.Invalid, "the path has %d segments; at most %d are taken", len(segments), maxSegments)
+		return "", tool.Errorf(tool.Invalid, "the path has %d segments; the maximum is %d", len(segments), maxSegments)
 	}
 	for _, s := range segments {
 		if s == "." || s == ".." {
-			return "", tool.Errorf(tool.Invalid, "the path has the segment %q; write it out from the workspace's top", s)
+			return "", tool.Errorf(tool.Invalid, "the path has the segment %q; give the path from the top of the workspace", s)
 		}
 		if len(s) > g.maxSegment() {
-			return "", tool.Errorf(tool.Invalid, "a segment of the path has %d bytes; at most %d are taken", len(s), g.maxSegment())
+			return "", tool.Errorf(tool.Invalid, "a segment of the path has %d bytes; the maximum is %d", len(s), g.maxSegment())
 		}
 	}
 	return strings.Join(segments, "/"), nil
 }
 
-// Display is [Grammar.Display] of [ASCII].
-func Display(rel string) string { return ASCII.Display(rel) }
-
-// Display is a path of the workspace as results show it: relative, but "/" for
-// the workspace itself and absolute where [Grammar.Parse] would strip a directory
-// that is really called workspace. Characters that no path may hold are escaped
-// as in a Go string, and so are backslashes beside them, so that no two such names look the
-// same. A file whose name has the very characters of an escape looks like one of them.
+// Display returns a path of the workspace as results show it: relative, but "/" for the workspace
+// itself, and absolute if [Grammar.Parse] would strip a directory that is really called workspace.
+// Characters that a path may not have are escaped as in a Go string, as are backslashes in the same
+// name, so that no two such names look the same. A file whose name has the literal characters of an
+// escape does look like one of them.
 func (g Grammar) Display(rel string) string {
 	if rel == "" {
 		return "/"
@@ -151,8 +144,8 @@ func (g Grammar) Display(rel string) string {
 	return shown
 }
 
-// escape makes names that a program has chosen fit for one line of text: each segment by
-// itself, so that those above one that can't be addressed still lead to it.
+// escape makes names that a program has chosen fit for one line of text. It escapes each segment
+// separately, so that the valid segments above an invalid one can still be used.
 func (g Grammar) escape(names string) string {
 	if g.takes(names) {
 		return names

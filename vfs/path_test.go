@@ -20,7 +20,7 @@ func TestPathsAreReadAsAgentsWriteThem(t *testing.T) {
 		strings.Repeat("s", 80): strings.Repeat("s", 80), strings.Repeat("d/", 15) + "f": strings.Repeat("d/", 15) + "f",
 		"/workspace/" + strings.Repeat("d/", 15) + "f": strings.Repeat("d/", 15) + "f",
 	} {
-		got, err := vfs.ParsePath(in)
+		got, err := vfs.ASCII.Parse(in)
 		require.NoError(t, err, in)
 		assert.Equal(t, want, got, in)
 	}
@@ -31,7 +31,7 @@ func TestBadPathsAreInvalid(t *testing.T) {
 		".", "..", "./x", "a/./b", "a/../b", "/workspace/../etc/passwd", " .. /x", "straße", "．．/x", "😀", "a\tb", "\x1b[1m", "a\x7fb",
 		"ok\x00.png", "a\nb", strings.Repeat("a", 81), strings.Repeat("d/", 17) + "f", strings.Repeat("a/", 40_000) + "b",
 	} {
-		_, err := vfs.ParsePath(in)
+		_, err := vfs.ASCII.Parse(in)
 		assert.Equal(t, tool.Invalid, tool.KindOf(err), "%q", in)
 	}
 }
@@ -41,7 +41,7 @@ func FuzzPathsNeverClimbAndRoundTrip(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, in string) {
-		rel, err := vfs.ParsePath(in)
+		rel, err := vfs.ASCII.Parse(in)
 		if err != nil {
 			require.Equal(t, tool.Invalid, tool.KindOf(err))
 			return
@@ -50,7 +50,7 @@ func FuzzPathsNeverClimbAndRoundTrip(f *testing.F) {
 			require.NotContains(t, []string{".", ".."}, s)
 			require.True(t, s != "" || rel == "", "%q gives an empty segment", in)
 		}
-		again, err := vfs.ParsePath(vfs.Display(rel))
+		again, err := vfs.ASCII.Parse(vfs.ASCII.Display(rel))
 		require.NoError(t, err)
 		require.Equal(t, rel, again, "what is shown must lead back")
 	})
@@ -103,16 +103,16 @@ func TestTheGrammarAnyTakesWhatPeopleCallTheirFiles(t *testing.T) {
 		assert.Equal(t, tool.Invalid, tool.KindOf(err), "%q", in)
 	}
 	assert.Equal(t, `a\u202eb/é/caf\xe9`, vfs.Any.Display("a\u202eb/é/caf\xe9"))
-	assert.Equal(t, `\u00e9`, vfs.Display("é"))
+	assert.Equal(t, `\u00e9`, vfs.ASCII.Display("é"))
 }
 
 // TestEscapedNamesDiffer also where one has a backslash; those above stay what a path takes.
 func TestEscapedNamesDiffer(t *testing.T) {
 	assert.Equal(t, `a\n\n`, vfs.Any.Display("a\n\n"))
 	assert.Equal(t, `a\\n\n`, vfs.Any.Display("a\\n\n"))
-	assert.Equal(t, `a\\\u00e9`, vfs.Display(`a\é`))
-	assert.Equal(t, `d\n/\u00e9/e\t`, vfs.Display(`d\n/é/e\t`))
-	assert.Equal(t, `a\nb`, vfs.Display(`a\nb`), "a name that a path takes stays")
+	assert.Equal(t, `a\\\u00e9`, vfs.ASCII.Display(`a\é`))
+	assert.Equal(t, `d\n/\u00e9/e\t`, vfs.ASCII.Display(`d\n/é/e\t`))
+	assert.Equal(t, `a\nb`, vfs.ASCII.Display(`a\nb`), "a name that a path takes stays")
 }
 
 func FuzzPathsOfAnyNeverClimbAndRoundTrip(f *testing.F) {

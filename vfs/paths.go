@@ -12,9 +12,9 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Paths lists the files below a directory, at most max, sorted and relative to the
-// workspace. Links count as files unless they lead to a directory; none is followed
-// below path. No file is opened.
+// Paths lists the files below a directory, at most max, sorted and relative to the workspace. A
+// link counts as a file unless it leads to a directory; Paths follows no links below path and opens
+// no files.
 func (f *FS) Paths(ctx context.Context, path string, max int) ([]string, error) {
 	base, err := f.reach(ctx, path, "path", f.opts.Paths.Parse, f.tree.OpenDir)
 	if err != nil {
@@ -46,11 +46,11 @@ func (f *FS) Paths(ctx context.Context, path string, max int) ([]string, error) 
 	err = w.run(b, base.Handle)
 	switch {
 	case full.Load():
-		return nil, tool.Errorf(tool.TooLarge, "the directory has more than %d files; name one further down", max).In("path")
+		return nil, tool.Errorf(tool.TooLarge, "the directory has more than %d files; name a subdirectory", max).In("path")
 	case err != nil:
 		return nil, in(fail(err, base.rel), "path")
 	case w.cuts.notices() != nil:
-		return nil, tool.Errorf(tool.Limit, "the directory is too large to list: %s; name one further down", w.cuts.notices()[0]).In("path")
+		return nil, tool.Errorf(tool.Limit, "the directory is too large to list: %s; name a subdirectory", w.cuts.notices()[0]).In("path")
 	}
 	slices.Sort(found)
 	return found, nil

@@ -10,11 +10,11 @@ import (
 
 const (
 	maxWorkers    = 8
-	pendingMemory = 24 << 20 // bytes of jobs that wait
+	pendingMemory = 24 << 20 // bytes of waiting jobs
 )
 
-// pool runs jobs that make more jobs, the newest first, on a few goroutines. The
-// newest first keeps few waiting.
+// pool runs jobs that add more jobs, on a few goroutines. It runs the newest first, so that few
+// jobs wait.
 type pool struct {
 	b       *budget.Budget
 	mu      sync.Mutex
@@ -27,7 +27,7 @@ type pool struct {
 
 type job struct {
 	do   func(worker int)
-	drop func() // in the place of do when the pool has been stopped
+	drop func() // called instead of do when the pool has been stopped
 	cost int    // bytes of memory that it holds
 }
 
@@ -40,13 +40,12 @@ func newPool(b *budget.Budget) *pool {
 
 func workers() int { return min(runtime.GOMAXPROCS(0), maxWorkers) }
 
-// push adds a job. It says false, and has dropped it, when those that wait take
-// too much memory.
+// push adds a job. If the waiting jobs take too much memory, it drops the job and returns false.
 func (p *pool) push(j job) bool {
 	p.mu.Lock()
 	full := p.memory+j.cost > pendingMemory
 	if !full {
-		_ = p.b.Hold(j.cost) // over the budget the visits fail, and the walk ends
+		_ = p.b.Hold(j.cost) // beyond the budget the visits fail, and the walk ends
 		p.memory += j.cost
 		p.jobs = append(p.jobs, j)
 		p.more.Signal()
@@ -58,7 +57,7 @@ func (p *pool) push(j job) bool {
 	return !full
 }
 
-// run works until no job is left, or ctx ends; then the rest is dropped.
+// run runs jobs until none is left, or until ctx ends, and drops the rest.
 func (p *pool) run(ctx context.Context) {
 	defer context.AfterFunc(ctx, p.stop)()
 	var wg sync.WaitGroup

@@ -25,10 +25,10 @@ type readParams struct {
 	FilePath string   `json:"file_path" alias:"path" jsonschema:"file to read, relative to the workspace"`
 	Offset   int64    `json:"offset,omitempty" default:"0" min:"0" jsonschema:"first line to return, from 0; with base64 the first byte"`
 	Limit    *int64   `json:"limit,omitempty" min:"1" jsonschema:"lines to return (default and at most 2000); with base64 bytes (default and at most 48000)"`
-	Encoding encoding `json:"encoding,omitempty" default:"utf-8" enum:"utf-8|latin-1|base64|binary" jsonschema:"of the file's text; base64 for bytes that are no text, and so is binary"`
+	Encoding encoding `json:"encoding,omitempty" default:"utf-8" enum:"utf-8|latin-1|base64|binary" jsonschema:"of the file's text; base64 for bytes that are not text, and so is binary"`
 }
 
-// Reading is what read_file answers.
+// Reading is the answer of read_file.
 type Reading struct {
 	Path       string   `json:"path"`
 	Content    string   `json:"content" jsonschema:"the exact text of the lines, or base64"`
@@ -112,10 +112,10 @@ func atMost(limit *int64, most int64) int64 {
 }
 
 func tooLargeToScan(size int64) error {
-	return tool.Errorf(tool.TooLarge, "the file has %d bytes; at most %d are read as text; use base64 with offset and limit, grep, or a program", size, maxScan)
+	return tool.Errorf(tool.TooLarge, "the file has %d bytes; the maximum for text is %d; use base64 with offset and limit, grep, or a program", size, maxScan)
 }
 
-// Text numbers the lines. It alone cuts long ones.
+// Text returns the lines with numbers, and cuts long ones.
 func (r *Reading) Text() string {
 	if r.Encoding == base64Text {
 		return fmt.Sprintf("%s: bytes %d to %d of %d as base64\n%s\n", r.Path, r.Offset, r.Offset+r.Limit, r.SizeBytes, r.Content)
@@ -144,7 +144,7 @@ func cutLine(line string) string {
 	return line
 }
 
-// firstChars is s up to n characters, and whether there are more.
+// firstChars returns at most the first n characters of s, and whether there are more.
 func firstChars(s string, n int) (string, bool) {
 	if len(s) <= n {
 		return s, false

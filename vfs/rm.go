@@ -7,18 +7,17 @@ import (
 	"io/fs"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/sys"
 	"github.com/wisbox/wisbox/tool"
 )
 
 type rmParams struct {
 	Path         string `json:"path" jsonschema:"file, directory or symlink to remove, relative to the workspace"`
-	AllowMissing bool   `json:"allow_missing,omitempty" default:"false" jsonschema:"a missing path is no error"`
+	AllowMissing bool   `json:"allow_missing,omitempty" default:"false" jsonschema:"a missing path is not an error"`
 }
 
-// Removal is what rm answers.
+// Removal is the answer of rm.
 type Removal struct {
 	Path    string `json:"path"`
 	Deleted int64  `json:"deleted" jsonschema:"entries removed, the named one included"`
@@ -66,7 +65,7 @@ func (f *FS) remove(ctx context.Context, rel string, allowMissing bool) (*Remova
 	return &Removal{Path: f.opts.Paths.Display(rel), Deleted: n}, nil
 }
 
-// Changes reports to the audit log what was removed.
+// Changes returns the removal for the audit log.
 func (r *Removal) Changes() []tool.Change {
 	if r.Deleted == 0 {
 		return nil
@@ -74,11 +73,11 @@ func (r *Removal) Changes() []tool.Change {
 	return []tool.Change{{Path: r.Path, Removed: true}}
 }
 
-// removeTime bounds a removal against programs that add as fast as it removes.
+// removeTime bounds a removal, since programs may add entries as fast as it removes them.
 const removeTime = 2 * time.Minute
 
-// removeEntry takes the entry out of the workspace by one rename, under the
-// lock, and then clears it where no program finds it.
+// removeEntry moves the entry out of the workspace by one rename, under the lock, and then removes
+// it where programs can't see it.
 func (f *FS) removeEntry(ctx context.Context, rel string) (int64, error) {
 	unlock, err := f.lock(ctx)
 	if err != nil {
@@ -101,16 +100,16 @@ func (f *FS) removeEntry(ctx context.Context, rel string) (int64, error) {
 	}
 	f.versions.removed(p.Path)
 	unlock()
-	return f.staging.Remove(context.WithoutCancel(ctx), name) // it is gone: no caller stops that
+	return f.staging.Remove(context.WithoutCancel(ctx), name) // it has left the workspace: finish the removal even if the caller cancels
 }
 
 func (f *FS) takeOut(p *beneath.Parent) (name string, moved bool) {
 	name = f.staging.Name()
-	err := unix.Renameat2(int(p.Dir().Fd()), p.Name, int(f.staging.Dir().Fd()), name, unix.RENAME_NOREPLACE)
+	err := sys.Rename(int(p.Dir().Fd()), p.Name, int(f.staging.Dir().Fd()), name, sys.NoReplace)
 	return name, err == nil
 }
 
-// Text says what was done in one line.
+// Text returns the result in one line.
 func (r *Removal) Text() string {
 	return fmt.Sprintf("removed %s: %s\n", r.Path, count(int(r.Deleted), "entry", "entries"))
 }

@@ -15,22 +15,22 @@ const scanBuffer = 256 << 10
 
 var scanBuffers = sync.Pool{New: func() any { b := make([]byte, scanBuffer); return &b }}
 
-// scanner reads a text once from end to end: it checks it, counts its lines and
-// keeps the wanted ones, as far as one answer holds them.
+// scanner reads a text once from end to end. It checks its encoding, counts its lines and keeps
+// the wanted ones, as far as they fit into one answer.
 type scanner struct {
 	first, want int64 // lines
 
-	lines   int64 // complete ones, at last all
+	lines   int64 // complete lines; at the end all
 	bytes   int64 // read so far
-	start   int64 // where kept begins, in bytes
+	start   int64 // offset of kept in bytes
 	kept    []byte
-	partial bool // the last byte was no newline
+	partial bool // the last byte was not a newline
 }
 
 func (s *scanner) scan(ctx context.Context, r io.Reader) error {
 	buf := scanBuffers.Get().(*[]byte)
 	defer scanBuffers.Put(buf)
-	held := 0 // bytes of a character that the last read cut
+	held := 0 // bytes of a character that the last read has cut
 	for {
 		n, err := r.Read((*buf)[held:])
 		n += held
@@ -52,12 +52,12 @@ func (s *scanner) scan(ctx context.Context, r io.Reader) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case s.bytes > maxScan:
-			return tooLargeToScan(s.bytes) // it grew under the reader
+			return tooLargeToScan(s.bytes) // the file grew meanwhile
 		}
 	}
 }
 
-// wholeChars is the length of b without a character that is cut at its end.
+// wholeChars returns the length of b without a character that is cut at its end.
 func wholeChars(b []byte) int {
 	for i := len(b) - 1; i >= 0 && i >= len(b)-utf8.UTFMax; i-- {
 		if utf8.RuneStart(b[i]) {
@@ -97,7 +97,7 @@ func (s *scanner) take(b []byte) {
 
 var newline = []byte{'\n'}
 
-// keep takes a line or a part of one.
+// keep adds a line or a part of one.
 func (s *scanner) keep(line []byte) {
 	if s.lines >= s.first && len(s.kept) <= maxText {
 		if s.kept == nil {
@@ -116,7 +116,7 @@ func (s *scanner) end() {
 	}
 }
 
-// result is the text that was kept, its lines, and whether the file goes on.
+// result returns the text that was kept, its lines, and whether the file goes on.
 func (s *scanner) result() (text string, lines int64, more bool) {
 	kept := s.kept
 	if len(kept) > maxText {

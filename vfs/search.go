@@ -14,12 +14,12 @@ import (
 const (
 	maxGrepFile = 1 << 30   // bytes; a larger file is skipped
 	binaryBlock = 64 << 10  // of a file: with a NUL in it, it is binary
-	readBlock   = 256 << 10 // bytes of a file read in one go
+	readBlock   = 256 << 10 // bytes of a file read at once
 	maxGrepLine = 4 << 20   // bytes of a line; the file is not searched further
 )
 
-// fileSearch looks for lines in one file after the other. It belongs to one
-// goroutine and reads each file once, a block at a time.
+// fileSearch searches one file after the other. It is for one goroutine, and reads each file once,
+// a block at a time.
 type fileSearch struct {
 	b      *budget.Budget
 	finder lineFinder
@@ -27,7 +27,7 @@ type fileSearch struct {
 	buf    []byte
 
 	fill    int // bytes of buf in use
-	pos     int // what is searched up to here
+	pos     int // searched up to here
 	counted int // lines are counted up to here
 	line    int // number of the line at counted
 	matches []GrepMatch
@@ -40,10 +40,10 @@ type outcome int
 const (
 	searched outcome = iota
 	skipped
-	ignored // it is no file
+	ignored // it is not a file
 )
 
-// search goes through what fd is open on.
+// search searches the open file fd.
 func (s *fileSearch) search(fd int, dev uint64) (outcome, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -90,7 +90,7 @@ func (s *fileSearch) read(fd int) (int, error) {
 	return n, err
 }
 
-// block searches the lines that are whole, with those that follow them.
+// block searches the complete lines of the buffer.
 func (s *fileSearch) block(last bool) error {
 	end := s.fill
 	if !last {
@@ -104,7 +104,7 @@ func (s *fileSearch) block(last bool) error {
 	return err
 }
 
-// linesBack is where the n lines before the last newline of b begin.
+// linesBack returns the start of the n lines before the last newline of b.
 func linesBack(b []byte, n int) int {
 	end := len(b)
 	for range n + 1 {
@@ -117,8 +117,8 @@ func linesBack(b []byte, n int) int {
 	return end + 1
 }
 
-// shift makes room for the next block: what was searched goes, but for the lines
-// that may be shown before a match.
+// shift makes room for the next block. It drops the searched lines, except for those that may be
+// shown before a match.
 func (s *fileSearch) shift() bool {
 	keep := s.lineStart(s.pos, s.want.before)
 	s.line += bytes.Count(s.buf[s.counted:max(keep, s.counted)], newline)
@@ -138,7 +138,7 @@ func (s *fileSearch) shift() bool {
 	return true
 }
 
-// lineStart is where the n-th line before the one that begins at at begins.
+// lineStart returns the start of the n-th line before the line that starts at at.
 func (s *fileSearch) lineStart(at, n int) int {
 	for ; n > 0 && at > 0; n-- {
 		at = bytes.LastIndexByte(s.buf[:at-1], '\n') + 1
@@ -180,7 +180,7 @@ func (s *fileSearch) linesAfter(end int) []string {
 	return lines
 }
 
-// lineText is a line as answers hold it: cut, and what is no UTF-8 replaced.
+// lineText returns a line for an answer: cut, with invalid UTF-8 replaced.
 func lineText(line []byte) string {
 	line = line[:min(len(line), maxLineShow*utf8.UTFMax)]
 	s, _ := firstChars(string(line), maxLineShow)

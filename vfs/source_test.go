@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// byPath are the calls that take a path as it is: on a workspace each of them
-// could be led out. journal.go alone works on a path of its own.
+// byPath are the calls that take a path and could be led out of a workspace. Only journal.go works
+// on a path of its own.
 var byPath = map[string][]string{
 	"os": {
 		"Open", "OpenFile", "Create", "CreateTemp", "ReadFile", "WriteFile", "ReadDir", "Remove", "RemoveAll", "Rename", "Mkdir", "MkdirAll", "Stat",

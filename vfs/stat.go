@@ -10,7 +10,7 @@ import (
 	"github.com/wisbox/wisbox/internal/beneath"
 )
 
-// Kind is what a path of the workspace names.
+// Kind is the type of the entry that a path names.
 type Kind string
 
 // The kinds of entries.
@@ -21,18 +21,18 @@ const (
 	Other     Kind = "other" // FIFO, socket, device
 )
 
-// Info tells about one path.
+// Info describes one path.
 type Info struct {
-	Path      string // as asked for
+	Path      string // as requested
 	Kind      Kind
 	SizeBytes int64       // of a file
 	Mode      fs.FileMode // type and permissions, without set-id bits
-	Version   int64       // of a file: 1 and growing
+	Version   int64       // of a file: 1, then growing
 	CreatedAt time.Time   // of a file: when it was first seen
 	UpdatedAt time.Time
 }
 
-// Stat looks at a path, over links that stay inside.
+// Stat describes a path. It follows links that stay inside.
 func (f *FS) Stat(ctx context.Context, path string) (Info, error) {
 	at, err := f.reach(ctx, path, "path", f.opts.Paths.clean, f.tree.Look)
 	if err != nil {
@@ -53,7 +53,7 @@ func (f *FS) info(at *reached) Info {
 
 func kindOf(st *unix.Stat_t) Kind { return kindOfType(uint8(st.Mode & unix.S_IFMT >> 12)) }
 
-// kindOfType takes a type as directories tell it (unix.DT_*).
+// kindOfType returns the Kind of a directory entry's type (unix.DT_*).
 func kindOfType(t uint8) Kind {
 	switch t {
 	case unix.DT_REG:
@@ -68,8 +68,8 @@ func kindOfType(t uint8) Kind {
 
 func modified(st *unix.Stat_t) time.Time { return time.Unix(st.Mtim.Unix()).UTC() }
 
-// timestamp is RFC 3339 with milliseconds. Programs set times as they like:
-// years that the format can't hold become its bounds.
+// timestamp formats a time by RFC 3339 with milliseconds. Programs can set any time: years that
+// the format doesn't have become its bounds.
 func timestamp(t time.Time) string {
 	switch {
 	case t.Year() > 9999:

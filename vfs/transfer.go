@@ -22,9 +22,9 @@ type Transfer struct {
 	More        int       `json:"more,omitempty"`    // skipped beyond those
 }
 
-// Skipped is one entry that was left out.
+// Skipped is an entry that was left out.
 type Skipped struct {
-	Name   string `json:"name"` // escaped where it is not printable ASCII
+	Name   string `json:"name"` // escaped if it is not printable ASCII
 	Reason string `json:"reason"`
 }
 
@@ -42,7 +42,7 @@ func (t *Transfer) skip(name, reason string) {
 	t.Skipped = append(t.Skipped, Skipped{Name: short, Reason: reason})
 }
 
-// reasonOf says in a few words why an entry could not be worked on.
+// reasonOf describes in a few words why an entry was skipped.
 func reasonOf(err error) string {
 	switch e := fail(err, ""); {
 	case errors.Is(err, fs.ErrPermission):
@@ -58,7 +58,7 @@ func reasonOf(err error) string {
 	}
 }
 
-// fatal says that going on with the next entry is of no use.
+// fatal reports whether an error would also fail all further entries.
 func fatal(err error) bool {
 	switch tool.KindOf(fail(err, "")) {
 	case tool.NoSpace, tool.Limit, tool.Invalid, tool.Closed, tool.Timeout, tool.Busy, tool.Unsupported, tool.Internal, tool.Unavailable:
@@ -67,8 +67,8 @@ func fatal(err error) bool {
 	return false
 }
 
-// linkInside reports where a link's text leads by its words alone, as a path below
-// the workspace; from is the link's own path. It says false for one that leaves.
+// linkInside returns the path below the workspace to which a link's text leads lexically; from is
+// the link's own path. It returns false for a link that leaves.
 func linkInside(from, text string) (string, bool) {
 	if strings.HasPrefix(text, "/") {
 		rest, ok := strings.CutPrefix(text, Mount)
@@ -87,8 +87,8 @@ func linkInside(from, text string) (string, bool) {
 	return strings.TrimPrefix(to, "./"), true
 }
 
-// climbsLate says that a ".." follows a name: where that leads depends on what
-// the name is, so its words alone say nothing.
+// climbsLate reports whether a ".." follows a name. It may then lead elsewhere, because the name
+// may be a link.
 func climbsLate(text string) bool {
 	names := false
 	for part := range strings.SplitSeq(text, "/") {

@@ -17,8 +17,7 @@ func owner(t *testing.T, path string) (uid, gid uint32) {
 	return st.Uid, st.Gid
 }
 
-// smallDisk is a directory on a file system of its own, made with the options of
-// tmpfs. It needs root.
+// smallDisk returns a directory on its own file system, with options of tmpfs. It needs root.
 func smallDisk(t *testing.T, options string) string {
 	dir := t.TempDir()
 	hosttest.Tmpfs(t, dir, options)

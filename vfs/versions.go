@@ -9,16 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// These bound the paths that have a record, and so the memory: a program can make up
-// as many names as it likes.
+// Bounds of the paths with a record, and so of the memory: a program can create any number of
+// names.
 const (
 	maxRecords   = 100_000
 	recordMemory = 16 << 20 // bytes of all records
 	recordSize   = 100      // bytes of one without its path
-	maxVersion   = 1 << 53  // in a record that comes from elsewhere
+	maxVersion   = 1 << 53  // in a record from another workspace
 )
 
-// stamp tells one state of a file from the next. The change time is the
+// stamp distinguishes one state of a file from the next. The change time is the
 // kernel's: unlike the others, a program can't set it.
 type stamp struct {
 	Ino          uint64
@@ -30,36 +30,35 @@ func stampOf(st *unix.Stat_t) stamp {
 	return stamp{Ino: st.Ino, Size: st.Size, Mtime: st.Mtim.Nano(), Ctime: st.Ctim.Nano()}
 }
 
-// carried says that the state is known from another copy of the workspace: of what
-// tells states apart only size and time came with it.
+// carried reports whether the state was recorded in another copy of the workspace, in which case it
+// has only size and time.
 func (s stamp) carried() bool { return s.Ino == 0 && s != stamp{} }
 
-// sameContent compares two looks at one file between which it was renamed: that
-// moves the change time.
+// sameContent compares two states of a file that was renamed in between, which changes its change
+// time.
 func sameContent(a, b *unix.Stat_t) bool {
 	x, y := stampOf(a), stampOf(b)
 	x.Ctime, y.Ctime = 0, 0
 	return x == y && a.Dev == b.Dev
 }
 
-// record is what is known of one path.
+// record is the known state of one path.
 type record struct {
 	version int64
-	stamp   stamp // zero: nothing is there
+	stamp   stamp // zero: the path doesn't exist
 	created int64 // milliseconds since 1970
-	seen    bool  // the session has read or written this very state
+	seen    bool  // the session has read or written exactly this state
 }
 
 func (r record) createdAt() time.Time { return time.UnixMilli(r.created).UTC() }
 
-// versions counts the changes of files by their true path. A change by a program
-// is noticed when the path is looked at next. A path that was removed keeps its
-// number, so that no number ever means two contents.
+// versions counts the changes of files by their true path. It notices a program's change when the
+// path is next used. A removed path keeps its number, so that no number ever means two contents.
 type versions struct {
 	mu      sync.Mutex
 	records map[string]record
 	memory  int      // bytes of records
-	journal *journal // nil: in memory only
+	journal *journal // nil means in memory only
 }
 
 func newVersions(file string) (*versions, error) {
@@ -83,7 +82,7 @@ func (v *versions) close() error {
 	return v.journal.close()
 }
 
-// look gives the record of what is at path now.
+// look returns the record of the current state of path.
 func (v *versions) look(path string, st *unix.Stat_t) record {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -112,7 +111,7 @@ func (r *record) advance(now stamp, at time.Time) {
 	r.seen = false
 }
 
-// saw notes that the session has read the state st of path.
+// saw records that the session has read the state st of path.
 func (v *versions) saw(path string, st *unix.Stat_t) record {
 	r := v.look(path, st)
 	if r.seen {
@@ -126,7 +125,7 @@ func (v *versions) saw(path string, st *unix.Stat_t) record {
 	return r
 }
 
-// wrote notes that the session has made the state st of path.
+// wrote records that the session has made the state st of path.
 func (v *versions) wrote(path string, st *unix.Stat_t) record {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -138,12 +137,12 @@ func (v *versions) wrote(path string, st *unix.Stat_t) record {
 	return r
 }
 
-// known says that the session has read or written the state st of path.
+// known reports whether the session has read or written the state st of path.
 func (v *versions) known(path string, st *unix.Stat_t) bool {
 	return v.look(path, st).seen
 }
 
-// removed notes that path and all below it are gone.
+// removed records that path and everything below it are gone.
 func (v *versions) removed(path string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -157,7 +156,7 @@ func (v *versions) removed(path string) {
 
 func (v *versions) room() bool { return len(v.records) < maxRecords && v.memory < recordMemory }
 
-// makeRoom forgets some record when there are too many.
+// makeRoom drops a record if there are too many.
 func (v *versions) makeRoom() {
 	for p := range v.records {
 		if v.room() {
@@ -182,7 +181,7 @@ func (v *versions) set(path string, r record) {
 	}
 }
 
-// pull takes in what other processes of the session have noted.
+// pull reads the records of the session's other processes.
 func (v *versions) pull() {
 	if v.journal == nil {
 		return
@@ -192,8 +191,7 @@ func (v *versions) pull() {
 	v.journal.read(v.merge)
 }
 
-// merge takes a record of the journal: the higher number wins, and of two the
-// same the later one.
+// merge adds a record of the journal. The higher number wins, and the later one of equal numbers.
 func (v *versions) merge(path string, r record) {
 	if mine, known := v.records[path]; known {
 		if mine.version > r.version {
@@ -207,7 +205,7 @@ func (v *versions) merge(path string, r record) {
 	v.put(path, r)
 }
 
-// push writes down what this process has noted since.
+// push writes the new records of this process.
 func (v *versions) push() {
 	if v.journal == nil {
 		return
@@ -217,7 +215,7 @@ func (v *versions) push() {
 	v.journal.flush()
 }
 
-// grown says that the journal is much longer than what it keeps.
+// grown reports whether the journal is much longer than its records need.
 func (v *versions) grown() bool {
 	if v.journal == nil {
 		return false
@@ -227,7 +225,7 @@ func (v *versions) grown() bool {
 	return v.journal.grown(v.memory)
 }
 
-// compact shortens the journal. Call it under the session's write lock.
+// compact shortens the journal. The caller holds the session's write lock.
 func (v *versions) compact() {
 	if v.journal == nil {
 		return
@@ -238,8 +236,8 @@ func (v *versions) compact() {
 	v.journal.compact(v.records)
 }
 
-// carry is what is known of files, in the journal's form, for a copy of the workspace.
-// That the session has read them doesn't go with it. It is at most some 8 MiB.
+// carry returns the records in the journal's form, for a copy of the workspace, without whether the
+// session has read the files. It is at most some 8 MiB.
 func (v *versions) carry() []byte {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -259,9 +257,8 @@ func (v *versions) carry() []byte {
 
 const carryMemory = 8 << 20
 
-// Carried is what is known of the workspace's files beyond their content, versions and
-// times of creation, as the content of a [Options.VersionsFile]: for a workspace that
-// begins as a copy of this one.
+// Carried returns the versions and times of creation of the workspace's files, as the content of an
+// [Options.VersionsFile] for a workspace that begins as a copy of this one.
 func (f *FS) Carried(ctx context.Context) ([]byte, error) {
 	leave, err := f.enter(ctx)
 	if err != nil {

@@ -144,8 +144,8 @@ func TestTheJournalIsCompacted(t *testing.T) {
 	assert.Equal(t, 1.0, w.version("f"))
 }
 
-// TestTheJournalStaysShortWhereNothingButReadingIsDone has a program that changes files
-// between two looks.
+// TestTheJournalStaysShortWhereNothingButReadingIsDone has a program that changes files between two
+// reads.
 func TestTheJournalStaysShortWhereNothingButReadingIsDone(t *testing.T) {
 	journal := filepath.Join(t.TempDir(), "versions.jsonl")
 	w := newWorldIn(t, hosttest.InMemory(t), func(o *vfs.Options) { o.VersionsFile = journal })

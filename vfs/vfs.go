@@ -1,9 +1,9 @@
-// Package vfs is the workspace as an agent sees it: the grammar of paths, the
-// file tools (ls, read_file, write_file, edit_file, glob, grep, rm), versions of
-// files, and the same for Go callers. It works on the workspace's directory from
-// the host, so it needs no container, and programs may write the same directory
-// at the same time and on purpose badly: all access goes through package
-// beneath, which can't leave it. It makes no sessions, mounts or snapshots.
+// Package vfs gives agents and Go callers access to the files of a workspace: the grammar of paths,
+// the file tools (ls, read_file, write_file, edit_file, glob, grep, rm) and versions of files.
+//
+// It works on the workspace's directory from the host, so it needs no container. Programs may change
+// the same directory at the same time, with bad intentions: all access goes through package beneath,
+// which can't leave it. The package knows nothing of sessions, mounts or snapshots.
 package vfs
 
 import (
@@ -21,42 +21,42 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Mount is where programs see the workspace.
+// Mount is the path of the workspace for programs.
 const Mount = "/workspace"
 
-// Options says what New works on. Root alone is required.
+// Options configure an FS. Only Root is required.
 type Options struct {
-	// Root is the workspace. It stays the caller's and must outlive the FS.
+	// Root is the workspace. The caller closes it after the FS.
 	Root *os.Root
-	// Tmp is a directory on the same file system that no program sees; files are
-	// made there and renamed into place. It stays the caller's. Without it the
-	// workspace can only be read: a change is unsupported.
+	// Tmp is a directory on the same file system that programs can't see. Files are created there
+	// and renamed into place. The caller closes it. Without it the workspace is read-only:
+	// changes are unsupported.
 	Tmp *os.Root
-	// Owner of what is made; nil leaves it to the user of this process.
+	// Owner is the owner of new files; nil means the user of this process.
 	Owner *sandbox.Owner
-	// Lock is taken for each change, to keep other processes out; nil takes none.
-	// Calls of one FS exclude each other anyway.
+	// Lock locks out other processes for each change; nil means no lock. Calls of one FS always
+	// exclude each other.
 	Lock func(context.Context) (unlock func(), err error)
-	// Paths says which paths the tools take, and show as they are; default [ASCII].
-	// Import, Export and Watch take those of [Any], what programs call their files.
+	// Paths is the grammar of paths that the tools accept and show unescaped; default [ASCII].
+	// Import, Export and Watch always use [Any].
 	Paths Grammar
-	// ReadBeforeWrite makes it a conflict to change an existing file that was not
-	// read, or that changed since.
+	// ReadBeforeWrite refuses, as a conflict, to change an existing file that was not read or
+	// that has changed since.
 	ReadBeforeWrite bool
-	// Fsync makes each change durable before it is acknowledged.
+	// Fsync makes each change durable before the call returns.
 	Fsync bool
-	// VersionsFile is a file outside the workspace that keeps versions and what
-	// was read for the next process of the session; empty keeps them in memory.
-	// Several processes may share it.
+	// VersionsFile is a file outside the workspace that keeps versions, and which files were
+	// read, for the next process of the session; "" keeps them in memory. Several processes may
+	// share it.
 	VersionsFile string
-	// Limits; a zero field means its default.
+	// Limits bound calls; a zero field means its default.
 	Limits Limits
 }
 
 // Limits that a session may change.
 type Limits struct {
 	WriteChars int   // content of one write_file or edit_file call, in characters (48,000)
-	EditBytes  int64 // a file that edit_file opens, and what it may become (8 MiB)
+	EditBytes  int64 // a file before and after edit_file (8 MiB)
 	WholeBytes int64 // a file that is read or appended to as a whole (64 MiB)
 	InBytes    int64 // content of one Import (2 GiB)
 }
@@ -77,12 +77,11 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// FS is one workspace. Its methods may be called from many goroutines at once;
-// changes happen one after the other.
+// FS is one workspace. Its methods may be called from many goroutines at once; changes happen one
+// after the other.
 //
-// Methods take a path in the workspace, relative as [Grammar.Parse] gives it or
-// absolute as programs write it, and keep its rules. Every error is a
-// *tool.Error.
+// Methods take a path in the workspace, either relative as [Grammar.Parse] returns it or absolute
+// as programs write it, and follow its rules. Every error is a *tool.Error.
 type FS struct {
 	opts     Options
 	tree     *beneath.Tree
@@ -99,7 +98,7 @@ type FS struct {
 // New opens the workspace.
 func New(opts *Options) (*FS, error) {
 	if opts == nil || opts.Root == nil {
-		return nil, tool.Errorf(tool.Internal, "a workspace needs its directory")
+		return nil, tool.Errorf(tool.Internal, "Options.Root is missing; it is required")
 	}
 	f := &FS{opts: *opts, writing: lock.New()}
 	f.opts.Limits = opts.Limits.withDefaults()
@@ -123,8 +122,7 @@ func (f *FS) open() (err error) {
 	return err
 }
 
-// Close waits for the calls that are under way and makes later ones fail with
-// kind closed. It may be called twice.
+// Close waits for running calls. Later calls return an error of kind closed. It may be called twice.
 func (f *FS) Close() error {
 	f.life.Lock()
 	defer f.life.Unlock()
@@ -164,12 +162,11 @@ func (f *FS) enter(ctx context.Context) (leave func(), err error) {
 	}, nil
 }
 
-// shortenWait bounds how long a call waits for the lock under which it shortens the
-// journal: another will do.
+// shortenWait bounds the wait for the lock to shorten the journal, since any other call can do it.
 const shortenWait = 50 * time.Millisecond
 
-// shorten keeps the journal short where nothing but reading is done: a program makes
-// each look a line.
+// shorten keeps the journal short in a session that only reads: programs can cause a line for each
+// reading.
 func (f *FS) shorten() {
 	if !f.versions.grown() || f.staging == nil {
 		return
@@ -181,15 +178,15 @@ func (f *FS) shorten() {
 	}
 }
 
-// reached is the one path of a call, opened.
+// reached is the open path of a call.
 type reached struct {
 	*beneath.Handle
 	rel   string
 	leave func()
 }
 
-// reach begins a call about one path: parse reads it, open opens it. field names
-// the parameter in errors. The caller closes what it gets, which ends the call.
+// reach begins a call about one path, which it parses with parse and opens with open. field names
+// the parameter in errors. The caller closes the result, which ends the call.
 func (f *FS) reach(ctx context.Context, text, field string, parse func(string) (string, error), open func(string) (*beneath.Handle, error)) (*reached, error) {
 	rel, err := parse(text)
 	if err != nil {
@@ -207,11 +204,11 @@ func (f *FS) reach(ctx context.Context, text, field string, parse func(string) (
 	return &reached{Handle: h, rel: rel, leave: leave}, nil
 }
 
-// leased is how often, and how far apart, a file is opened that a program holds a
-// lease on: one that means well lets go within milliseconds, for the others nobody waits.
+// leased bounds the attempts to open a file on which a program holds a lease. A well-behaved
+// program releases it within milliseconds.
 var leased = retry.Times{Count: 5, Pause: 20 * time.Millisecond}
 
-// patiently opens a file, with some patience for a program that holds a lease on it.
+// patiently opens a file, and retries while a program holds a lease on it.
 func patiently(ctx context.Context, open func() (*beneath.Handle, error)) (h *beneath.Handle, err error) {
 	err = leased.Do(ctx, beneath.Leased, func() (err error) {
 		h, err = open()
@@ -225,8 +222,8 @@ func (r *reached) close() {
 	r.leave()
 }
 
-// enterToChange begins a call that changes something: it is alone until
-// it calls what it gets.
+// enterToChange begins a call that changes something. It excludes other changes until the caller
+// calls the returned function.
 func (f *FS) enterToChange(ctx context.Context) (func(), error) {
 	leave, err := f.enter(ctx)
 	if err != nil {
@@ -245,7 +242,7 @@ const lockWait = 5 * time.Second
 // lock begins a change; every other one waits, at most 5 s.
 func (f *FS) lock(ctx context.Context) (unlock func(), err error) {
 	if f.staging == nil {
-		return nil, tool.Errorf(tool.Unsupported, "this workspace can only be read")
+		return nil, tool.Errorf(tool.Unsupported, "this workspace is read-only")
 	}
 	wait, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
@@ -269,8 +266,8 @@ func (f *FS) lock(ctx context.Context) (unlock func(), err error) {
 	return release, nil
 }
 
-// tidy shortens the journal where it has grown and clears, once, what a killed process
-// left, under the lock. Leftovers cost room only, so they stop no change.
+// tidy shortens a journal that has grown and, once, removes the leftovers of a killed process. The
+// caller holds the lock. Leftovers only cost room, so an error fails no change.
 func (f *FS) tidy() {
 	if f.versions.grown() {
 		f.versions.compact()
@@ -281,7 +278,7 @@ func (f *FS) tidy() {
 	}
 }
 
-// fail is err for an agent, said of the workspace path rel.
+// fail returns err for an agent, about the workspace path rel.
 func fail(err error, rel string) error {
 	if err == nil {
 		return nil
@@ -289,7 +286,7 @@ func fail(err error, rel string) error {
 	return beneath.Error(err, Any.Display(rel))
 }
 
-// in names the parameter that err is about, unless it names one already.
+// in sets the parameter of err, unless it has one.
 func in(err error, field string) error {
 	if err == nil {
 		return nil

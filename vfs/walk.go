@@ -10,11 +10,11 @@ import (
 	"github.com/wisbox/wisbox/internal/budget"
 )
 
-// walkLimits bound one search, with all that it holds.
+// walkLimits bound one search, with all of its memory.
 var walkLimits = budget.Limits{Memory: 64 << 20}
 
 const (
-	batchNames = 256   // entries of a directory handled in one go
+	batchNames = 256   // entries of a directory handled at once
 	longPath   = 2_000 // characters after which a path is opened from a directory further down
 
 	maxOpenDirs = 256 // directories held open at a time
@@ -22,11 +22,11 @@ const (
 	jobMemory   = 200 // bytes of a job, about
 )
 
-// walk visits everything below a directory from several goroutines, whatever its
-// depth. It opens by descriptor and follows no link; it stays within bounds of
-// time, memory and descriptors, and says when they made it leave something out.
+// walk visits everything below a directory, at any depth, with several goroutines. It opens
+// directories by descriptor and follows no link. It bounds time, memory and descriptors, and
+// reports if it left something out.
 type walk struct {
-	descend func(path string) bool                        // whether to go into a directory; nil: all
+	descend func(path string) bool                        // whether to enter a directory; nil means all
 	visit   func(worker int, d *openDir, names []dirName) // a batch of a directory's entries
 	denied  func()                                        // a directory can't be listed; may be nil
 	shared  bool                                          // a directory's further batches may go to other workers
@@ -34,10 +34,10 @@ type walk struct {
 	b    *budget.Budget
 	pool *pool
 	open atomic.Int64 // directories held open
-	cuts cuts         // why something was left out
+	cuts cuts         // reasons why something was left out
 }
 
-// openDir is a directory that is held open by those that still need it.
+// openDir is a directory that stays open as long as jobs need it.
 type openDir struct {
 	walk *walk
 	fd   int
@@ -64,15 +64,15 @@ func (d *openDir) release() {
 	}
 }
 
-// place is a directory to be visited: rel below anchor, path below the base.
+// place is a directory to visit: rel below anchor, path below the base.
 type place struct {
 	anchor *openDir
 	rel    string
 	path   string
 }
 
-// run visits all below base and returns when no goroutine is left. The end of the
-// budget's caller is an error; that of the budget is not, but it leaves something out.
+// run visits everything below base and returns once no goroutine is left. If the caller's context
+// ends, it returns an error; if the budget ends, it only leaves something out.
 func (w *walk) run(b *budget.Budget, base *beneath.Handle) error {
 	fd, err := beneath.OpenBelow(int(base.Fd()), "", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
@@ -84,7 +84,7 @@ func (w *walk) run(b *budget.Budget, base *beneath.Handle) error {
 	return w.ended()
 }
 
-// ended is an error when the budget's caller has ended it.
+// ended returns an error if the caller's context has ended.
 func (w *walk) ended() error {
 	err := w.b.Check()
 	if errors.Is(err, budget.ErrExceeded) {
@@ -94,7 +94,7 @@ func (w *walk) ended() error {
 	return err
 }
 
-// push takes over the caller's hold of the anchor.
+// push queues a directory. It takes over the caller's reference to the anchor.
 func (w *walk) push(at place) {
 	ok := w.pool.push(job{
 		cost: len(at.rel) + len(at.path) + jobMemory,
@@ -127,7 +127,7 @@ func (w *walk) dir(worker int, at place) {
 }
 
 // unlisted counts a directory that can't be listed. One that is gone, or that a
-// program has swapped for something else, is no directory of the walk.
+// program has swapped for something else, is not a directory of the walk.
 func (w *walk) unlisted(err error) {
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
@@ -138,12 +138,12 @@ func (w *walk) unlisted(err error) {
 	}
 }
 
-// lister gathers the entries of one directory into batches.
+// lister collects the entries of one directory into batches.
 type lister struct {
 	walk    *walk
 	worker  int
 	dir     *openDir
-	below   place // from where subdirectories are opened
+	below   place // the place from which subdirectories are opened
 	text    []byte
 	names   []dirName
 	ends    []int
@@ -176,8 +176,7 @@ func (l *lister) flush() {
 	l.text, l.ends = l.text[:0], l.ends[:0]
 }
 
-// hand visits the batch, or leaves it to another worker where the directory is
-// large.
+// hand visits the batch, or passes it to another worker if the directory is large.
 func (l *lister) hand() {
 	w, names := l.walk, l.names
 	l.batches++

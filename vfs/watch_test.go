@@ -14,7 +14,7 @@ import (
 	"github.com/wisbox/wisbox/vfs"
 )
 
-// until reads changes up to the wanted one, and says what came.
+// until reads changes up to the wanted one, and returns them.
 func until(t *testing.T, changes <-chan vfs.Change, want vfs.Change) []vfs.Change {
 	t.Helper()
 	var got []vfs.Change
@@ -88,7 +88,7 @@ func TestWatchSaysWhenItLosesChanges(t *testing.T) {
 	w := newLargeWorld(t)
 	changes, err := w.fs.Watch(t.Context(), "")
 	require.NoError(t, err)
-	w.many("many", 24_000) // more than the kernel keeps, and than is gathered
+	w.many("many", 24_000) // more than the kernel keeps, and than the watcher collects
 	until(t, changes, vfs.Change{Op: vfs.Overflow})
 	w.file("after", "x")
 	until(t, changes, vfs.Change{Path: "after", Op: vfs.Created})

@@ -8,9 +8,9 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// ReadWhole reads a regular file of at most max bytes (0: the session's limit
-// for whole files, 64 MiB), over links that stay inside. It counts as reading
-// the file for the option ReadBeforeWrite.
+// ReadWhole reads a regular file of at most max bytes (0: the session's limit for whole files, 64
+// MiB). It follows links that stay inside. It counts as reading the file for the option
+// ReadBeforeWrite.
 func (f *FS) ReadWhole(ctx context.Context, path string, max int64) ([]byte, Info, error) {
 	if max <= 0 {
 		max = f.opts.Limits.WholeBytes
@@ -28,8 +28,8 @@ func (f *FS) ReadWhole(ctx context.Context, path string, max int64) ([]byte, Inf
 	return data, f.info(file), nil
 }
 
-// readAll reads what is open, but no more than max bytes, also when it grows
-// meanwhile or says a wrong size.
+// readAll reads an open file, but never more than max bytes, even if the file grows meanwhile or
+// reports a wrong size.
 func readAll(ctx context.Context, h *beneath.Handle, max int64) ([]byte, error) {
 	if h.Stat.Size > max {
 		return nil, tooLarge(h.Stat.Size, max)
@@ -54,5 +54,5 @@ func readAll(ctx context.Context, h *beneath.Handle, max int64) ([]byte, error) 
 }
 
 func tooLarge(size, max int64) error {
-	return tool.Errorf(tool.TooLarge, "the file has %d bytes; at most %d are taken here; use a program for larger ones", size, max)
+	return tool.Errorf(tool.TooLarge, "the file has %d bytes; the maximum is %d; use a program for larger files", size, max)
 }

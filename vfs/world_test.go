@@ -26,7 +26,7 @@ const canary = "WISBOX-CANARY-4242"
 // world is a workspace, and a directory outside it that nothing may touch.
 type world struct {
 	testing.TB
-	path    string // of the workspace, on the host
+	path    string // of the workspace on the host
 	outside string
 	opts    vfs.Options
 	fs      *vfs.FS
@@ -38,7 +38,7 @@ func newWorld(t testing.TB, change ...func(*vfs.Options)) *world {
 	return newWorldIn(t, t.TempDir(), change...)
 }
 
-// newLargeWorld is for very many entries.
+// newLargeWorld is newWorld for very many entries.
 func newLargeWorld(t testing.TB) *world {
 	t.Helper()
 	return newWorldIn(t, hosttest.InMemory(t))
@@ -67,7 +67,7 @@ func newWorldIn(t testing.TB, base string, change ...func(*vfs.Options)) *world 
 	return w
 }
 
-// reopen is what a next process of the session does.
+// reopen opens the workspace again, like the session's next process.
 func (w *world) reopen() {
 	w.Helper()
 	if w.fs != nil {
@@ -86,8 +86,7 @@ func byName(f *vfs.FS) map[string]tool.Tool {
 	return tools
 }
 
-// untouched holds after every test: nothing outside has changed and no staged
-// file is left.
+// untouched is checked after every test: nothing outside has changed, and no staged file is left.
 func (w *world) untouched() {
 	entries, err := os.ReadDir(w.outside)
 	require.NoError(w, err)
@@ -141,7 +140,7 @@ func (w *world) many(name string, n int) {
 	}
 }
 
-// deep makes name, levels deep, where no path reaches.
+// deep creates name, levels deep, beyond the length of any path.
 func (w *world) deep(name string, levels int) {
 	w.dir(name)
 	fd, err := unix.Open(w.at(name), unix.O_PATH, 0)
@@ -163,7 +162,7 @@ func (w *world) call(name, args string) (*tool.Result, error) {
 	return w.tools[name].Call(context.Background(), json.RawMessage(args))
 }
 
-// answer is a result object, as a client sees it.
+// answer is a result object, in the form for clients.
 type answer map[string]any
 
 func (w *world) ok(name, args string) answer {
@@ -178,7 +177,7 @@ func (w *world) ok(name, args string) answer {
 	return a
 }
 
-// each is one field of all items of a list.
+// each returns one field of all items of a list.
 func (a answer) each(list, field string) []any {
 	var out []any
 	for _, item := range a[list].([]any) {
@@ -206,8 +205,7 @@ func args(v map[string]any) string {
 	return string(raw)
 }
 
-// within 30 s does what a hang would not do at all: on a busy machine a tighter bound
-// fails for nothing.
+// within fails if do takes more than 30 s: a tighter bound would fail on a busy machine.
 func within(t testing.TB, do func()) {
 	t.Helper()
 	start := time.Now()
@@ -215,7 +213,7 @@ func within(t testing.TB, do func()) {
 	assert.Less(t, time.Since(start), 30*time.Second)
 }
 
-// swapping exchanges two names as fast as the kernel can until the test ends.
+// swapping exchanges two names as fast as possible until the test ends.
 func (w *world) swapping(a, b string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

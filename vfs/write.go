@@ -16,7 +16,7 @@ type writeParams struct {
 	Encoding encoding `json:"encoding,omitempty" default:"utf-8" enum:"utf-8|latin-1|base64|binary" jsonschema:"of the file's bytes: utf-8 and latin-1 take content as text, base64 and binary as base64"`
 }
 
-// WriteResult is what write_file answers.
+// WriteResult is the answer of write_file.
 type WriteResult struct {
 	Path      string `json:"path"`
 	Mode      string `json:"mode"`
@@ -27,7 +27,7 @@ type WriteResult struct {
 	sum string
 }
 
-// Changes reports to the audit log what was written.
+// Changes returns the change for the audit log.
 func (r *WriteResult) Changes() []tool.Change { return []tool.Change{{Path: r.Path, SHA256: r.sum}} }
 
 func (f *FS) writeTool() tool.Tool {
@@ -63,7 +63,7 @@ func (f *FS) decode(content string, as encoding) ([]byte, error) {
 		}
 		return toLatin1(content)
 	}
-	if len(content) > base64.StdEncoding.EncodedLen(most)+64 { // refused before it is decoded
+	if len(content) > base64.StdEncoding.EncodedLen(most)+64 { // refuse it before decoding
 		return nil, tool.Errorf(tool.TooLarge, "content has more than %d bytes; write it in parts with mode append", most)
 	}
 	data, err := base64.StdEncoding.DecodeString(content)
@@ -71,7 +71,7 @@ func (f *FS) decode(content string, as encoding) ([]byte, error) {
 		return nil, tool.Errorf(tool.Invalid, "content is not standard base64, which encoding %s takes", as)
 	}
 	if len(data) > most {
-		return nil, tool.Errorf(tool.TooLarge, "content has %d bytes; at most %d a call; write it in parts with mode append", len(data), most)
+		return nil, tool.Errorf(tool.TooLarge, "content has %d bytes; the maximum per call is %d; write it in parts with mode append", len(data), most)
 	}
 	return data, nil
 }
@@ -82,12 +82,12 @@ func (f *FS) checkLength(field, text string) error {
 		return nil
 	}
 	if n := utf8.RuneCountInString(text); n > most {
-		return tool.Errorf(tool.TooLarge, "%s has %d characters; at most %d a call; do it in parts", field, n, most).In(field)
+		return tool.Errorf(tool.TooLarge, "%s has %d characters; the maximum per call is %d; make the change in parts", field, n, most).In(field)
 	}
 	return nil
 }
 
-// Text says what was done in one line.
+// Text returns the result in one line.
 func (r *WriteResult) Text() string {
 	did := map[string]string{"create": "created", "overwrite": "replaced", "append": "extended"}[r.Mode]
 	return fmt.Sprintf("%s %s: %d bytes, version %d\n", did, r.Path, r.SizeBytes, r.Version)

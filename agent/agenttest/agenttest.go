@@ -1,6 +1,5 @@
-// Package agenttest starts agents as plain processes of this machine, for tests. The
-// agent is the test binary itself, started again under another name: so the race
-// detector watches it too. Only tests can use it.
+// Package agenttest starts agents as plain processes of this machine, for tests. The agent is the test binary itself
+// under another name, so the race detector watches it too. Only tests can use it.
 package agenttest
 
 import (
@@ -38,14 +37,14 @@ type Agent struct {
 	control int
 }
 
-// Start starts an agent for a workspace. wrap is what it is started by, such as unshare;
-// the process of Cmd is the first of that. The agent ends with the test at the latest.
+// Start starts an agent for a workspace. wrap is a command that starts it, such as unshare; Cmd is then the process of
+// wrap. The agent ends with the test at the latest.
 func Start(t testing.TB, workspace string, wrap ...string) *Agent {
 	t.Helper()
 	return start(t, []string{"init", workspace, workspace}, wrap)
 }
 
-// StartFew starts an agent that runs so many programs at once.
+// StartFew starts an agent that runs at most most programs at once.
 func StartFew(t testing.TB, workspace string, most int) *Agent {
 	t.Helper()
 	return start(t, []string{"init", workspace, workspace, "", strconv.Itoa(most)}, nil)
@@ -74,7 +73,7 @@ func start(t testing.TB, args, wrap []string) *Agent {
 	return a
 }
 
-// End ends the agent as the death of all its hosts does: nobody can connect any more.
+// End ends the agent like the death of all its hosts: nobody can connect any more.
 func (a *Agent) End() {
 	if a.control >= 0 {
 		_ = unix.Close(a.control)

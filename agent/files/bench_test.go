@@ -44,7 +44,7 @@ func BenchmarkStat(b *testing.B) {
 	}, run(b, "/bin/true"))
 }
 
-// BenchmarkStatByANewProcess is what each operation would cost without those that wait.
+// BenchmarkStatByANewProcess measures an operation without a waiting process.
 func BenchmarkStatByANewProcess(b *testing.B) {
 	f := start(b)
 	compare(b, func() {
@@ -85,7 +85,7 @@ func BenchmarkWrite(b *testing.B) {
 	}, run(b, "cp", source, f.dir+"/h"))
 }
 
-// BenchmarkCat is what a program's output costs.
+// BenchmarkCat measures the cost of a program's output.
 func BenchmarkCat(b *testing.B) {
 	f := start(b)
 	path := f.dir + "/f"

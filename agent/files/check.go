@@ -67,7 +67,7 @@ var errStopped = errors.New("stopped")
 
 func protocol(text string) error { return fmt.Errorf("%w: %s", filewire.ErrProtocol, text) }
 
-// check refuses what the files mode would, or can't be given.
+// check refuses requests that the files mode would refuse, or that don't fit a frame.
 func check(ask *filewire.Ask, payload []byte) error {
 	for _, path := range [][]byte{ask.Path, ask.To} {
 		if len(path) > filewire.MaxPath || bytes.IndexByte(path, 0) >= 0 || len(path) > 0 && path[0] != '/' {
@@ -80,7 +80,7 @@ func check(ask *filewire.Ask, payload []byte) error {
 	case ask.Offset < 0 || ask.Length < 0:
 		return fmt.Errorf("%w: offset and length can't be negative", fs.ErrInvalid)
 	case len(payload) > filewire.Chunk:
-		return fmt.Errorf("%w: paths and attributes are %d bytes, at most %d are possible", fs.ErrInvalid, len(payload), filewire.Chunk)
+		return fmt.Errorf("%w: paths and attributes have %d bytes; the maximum is %d", fs.ErrInvalid, len(payload), filewire.Chunk)
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func eventOf(payload []byte) (sandbox.FileEvent, error) {
 	return sandbox.FileEvent{Change: change, Name: string(e.Name), Dir: e.Dir}, nil
 }
 
-// printable is a path for a message.
+// printable returns a path for a message.
 func printable(path string) string {
 	if strings.ContainsFunc(path, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
 		return strconv.Quote(path)

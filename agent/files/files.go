@@ -1,13 +1,13 @@
 // Package files is the host's side of the agent's files mode: a [sandbox.FileSystem].
 //
-// Each operation has a process in the sandbox to itself, so nothing that a program does
-// to one, and no reader that is slow, concerns another, and the end of a context is a
-// kill. A process that has ended its operation well stays a while for the next one,
-// which then takes a tenth of the time. All end with the agent's connection.
+// Each operation has its own process in the sandbox, so a program that attacks one, or a
+// slow reader, doesn't affect another, and ending a context is a kill. After a successful
+// operation the process stays a while for the next one, which then takes a tenth of the
+// time. All processes end with the agent's connection.
 //
-// What a process says is not trusted: its frames have bounds, names the form that was
-// asked for, listings their order and number. What doesn't fit ends the process and the
-// operation, with [sandbox.ErrInterrupted], and nothing else.
+// The package doesn't trust a process's answers: it checks the size of frames, the form
+// of names, and the order and number of listings. An invalid answer ends the process and
+// the operation, with [sandbox.ErrInterrupted], and nothing else.
 package files
 
 import (
@@ -24,12 +24,12 @@ import (
 // Each process and its monitor have a dozen threads, which count to the sandbox's limit
 // on processes.
 const (
-	maxShort   = 2                // operations at a time that don't depend on the caller
-	maxStreams = 6                // that do: reads, writes, listings
+	maxShort   = 2                // operations at a time that don't wait for the caller
+	maxStreams = 6                // that wait for the caller: reads, writes, listings
 	maxWatches = 4                // which may never end
 	maxIdle    = 2                // processes that wait for an operation
-	idleTime   = 10 * time.Second // after which they go
-	grace      = time.Second      // for what is ended to end
+	idleTime   = 10 * time.Second // after which they end
+	grace      = time.Second      // for the end of a process
 )
 
 // Starter starts the agent's program in another mode: an agent.Conn.
@@ -48,17 +48,17 @@ type FS struct {
 	closed bool
 }
 
-// room holds one for each operation.
+// room holds an item for each operation.
 type room chan struct{}
 
 var _ sandbox.FileSystem = (*FS)(nil)
 
-// New uses an agent, which the caller closes after Close.
+// New returns the files of an agent, which the caller closes after Close.
 func New(agent Starter) *FS {
 	return &FS{agent: agent, short: make(room, maxShort), streams: make(room, maxStreams), watches: make(room, maxWatches)}
 }
 
-// Close ends the processes that wait; operations in flight go on.
+// Close ends the idle processes; running operations continue.
 func (f *FS) Close() error {
 	f.mu.Lock()
 	f.closed = true
@@ -74,10 +74,10 @@ type operation struct {
 	ctx   context.Context
 	room  room
 	stop  func() bool // of the kill at the context's end
-	title string      // for errors: what is done to which path
+	title string      // for errors: the operation and its path
 }
 
-// begin finds a process and asks it. Whoever gets an operation calls its end.
+// begin finds a process and asks it. The caller calls the operation's end.
 func (f *FS) begin(ctx context.Context, room room, ask *filewire.Ask) (*operation, error) {
 	o := &operation{fs: f, ctx: ctx, room: room, title: fmt.Sprintf("%s %s", ask.Do, printable(string(ask.Path)))}
 	payload, err := json.Marshal(ask)
@@ -130,7 +130,7 @@ func (o *operation) send(typ filewire.Type, payload []byte) error {
 	return nil
 }
 
-// end gives the process back, or ends it where it isn't at the end of its operation:
+// end gives the process back, or ends it if it isn't at the end of its operation:
 // err is a failure other than the operation's own, [failed].
 func (o *operation) end(err error) error {
 	defer func() { <-o.room }()
@@ -152,7 +152,7 @@ func (o *operation) end(err error) error {
 	return fmt.Errorf("%s: %w", o.title, err)
 }
 
-// take gives a process that waits, or a new one.
+// take returns a process that waits, or a new one.
 func (f *FS) take(ctx context.Context) (*process, error) {
 	f.mu.Lock()
 	for len(f.idle) > 0 {
@@ -184,7 +184,7 @@ func (f *FS) put(p *process) {
 	}
 }
 
-// expire ends those that have waited long enough.
+// expire ends processes that have been idle for idleTime.
 func (f *FS) expire() {
 	f.drop(idleTime)
 	f.mu.Lock()

@@ -201,8 +201,7 @@ func TestWhatDoesNotFitInterrupts(t *testing.T) {
 	}
 }
 
-// TestASilentProcessHoldsNobodyUp whose context ends, even where the agent stands still
-// and doesn't kill it.
+// TestASilentProcessHoldsNobodyUp whose context ends, even if the agent is stopped and doesn't kill it.
 func TestASilentProcessHoldsNobodyUp(t *testing.T) {
 	for _, deaf := range []bool{false, true} {
 		for name, operation := range operations {

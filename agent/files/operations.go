@@ -15,7 +15,7 @@ const (
 	maxWatched = 8192
 )
 
-// bounded is a limit that was asked for, the maximum by default.
+// bounded returns a limit that was asked for, the maximum by default.
 func bounded(n, limit int) int {
 	if n <= 0 || n > limit {
 		return limit
@@ -42,7 +42,7 @@ func (o *operation) item(path string) (sandbox.FileInfo, error) {
 	return info, nil
 }
 
-// only waits for the end of an operation that has nothing more to say.
+// only waits for the end of an operation that sends nothing else.
 func (o *operation) only() error {
 	_, _, err := o.next()
 	if err == nil {
@@ -51,7 +51,7 @@ func (o *operation) only() error {
 	return err
 }
 
-// do is an operation that answers with its end.
+// do performs an operation whose only answer is its end.
 func (f *FS) do(ctx context.Context, ask *filewire.Ask) error {
 	o, err := f.begin(ctx, f.short, ask)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// process is one in the sandbox. Reading and writing are for one goroutine each.
+// process is a process in the sandbox. Only one goroutine may read, and one may write.
 type process struct {
 	*filewire.Stream
 	program sandbox.Process
@@ -19,7 +19,7 @@ type process struct {
 	out     *io.PipeReader
 	since   time.Time // when it was idle last
 
-	gone   chan struct{} // closed when it has ended; what follows is set then
+	gone   chan struct{} // closed when it has ended; the fields below are set then
 	result sandbox.Result
 	err    error
 }
@@ -51,14 +51,14 @@ func (p *process) isGone() bool {
 	}
 }
 
-// kill ends the process, and whatever waits for it here.
+// kill ends the process, and everything here that waits for it.
 func (p *process) kill() {
 	p.in.Close()
 	p.out.Close()
-	go p.program.Kill() // an agent that stands still doesn't hold up the caller
+	go p.program.Kill() // a stopped agent must not delay the caller
 }
 
-// lost is why an operation doesn't go on: what the process said, or how it ended.
+// lost returns the error of an operation whose process failed: its message, or how it ended.
 func (o *operation) lost(cause error) error {
 	if errors.Is(cause, filewire.ErrProtocol) && !errors.Is(cause, io.EOF) && !errors.Is(cause, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: %w", sandbox.ErrInterrupted, cause)

@@ -111,7 +111,7 @@ func (f *FS) Write(ctx context.Context, path string, from io.Reader, opts sandbo
 	return err
 }
 
-// write passes everything on, until the process ends the operation.
+// write copies everything, until the process ends the operation.
 func (o *operation) write(ctx context.Context, from io.Reader) error {
 	answer := make(chan error, 1)
 	go func() { answer <- o.only() }()
@@ -133,8 +133,8 @@ func (o *operation) write(ctx context.Context, from io.Reader) error {
 	return o.end(err)
 }
 
-// pass copies until the reader ends, and says so, or until the answer is there, which it
-// returns. broken is why the copy is not whole.
+// pass copies until the reader's end, which it reports to the process, or until the answer arrives, which it returns.
+// broken is the reason for an incomplete copy.
 func (o *operation) pass(ctx context.Context, from io.Reader, answer chan error) (early, broken error) {
 	buf := make([]byte, filewire.Block)
 	for {
@@ -165,7 +165,7 @@ type watch struct {
 	*operation
 	mu    sync.Mutex // one end
 	ended bool
-	err   error // what Next returns from now on; of its goroutine
+	err   error // error of later calls of Next; only for its goroutine
 }
 
 // Watch implements [sandbox.FileSystem].

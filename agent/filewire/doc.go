@@ -20,7 +20,7 @@
 //	'V' event    JSON ([Event]): one change
 //	'X' ended    JSON ([Ended]), the last frame of each operation
 //
-// What belongs to each operation, in order:
+// Frames of each operation, in order:
 //
 //	stat         N X
 //	list         N… X, depth first, by name, a directory before what it holds

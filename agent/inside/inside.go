@@ -1,4 +1,4 @@
-// Package inside is the agent's program: its modes, and what each needs around it.
+// Package inside is the agent's program: it prepares and runs each mode.
 package inside
 
 import (
@@ -21,14 +21,14 @@ const (
 	workspace = "/workspace"
 	secrets   = "/run/secrets"
 
-	// Descriptors of the control socket: the agent's end, and where the agent is pid 1,
-	// the end that a host takes out of it.
+	// Descriptors of the control socket: the agent's end, and, if the agent is pid 1, the end that a host takes out of
+	// it.
 	control = 3
 	taken   = 4
 
-	// The relay's socket lies in a directory of uid 0 alone.
-	socketDir = "/run/wisbox"
-	socket    = socketDir + "/agent"
+	// The relay's socket is in a directory that only uid 0 can access.
+	socketDir   = "/run/wisbox"
+	relaySocket = socketDir + "/agent"
 )
 
 // Main runs a mode of the agent.
@@ -37,7 +37,7 @@ func Main(args []string) error {
 	switch mode {
 	case "init":
 		kernel.Relaxed(func() { again(args) })
-		return serveAll(args) // as it is
+		return serveAll(args) // without re-executing
 	case "serve":
 		return serveAll(args)
 	case "monitor":
@@ -52,7 +52,7 @@ func Main(args []string) error {
 	return fmt.Errorf("unknown mode %q; use init, monitor, relay or files", mode)
 }
 
-// again executes this program as the one that serves. It returns where that fails.
+// again executes this program again to serve. It returns only if that fails.
 func again(args []string) {
 	_ = unix.Exec("/proc/self/exe", append([]string{os.Args[0], "serve"}, args...), os.Environ())
 }
@@ -68,13 +68,14 @@ func first(args []string, otherwise string) (string, []string) {
 }
 
 func serveAll(args []string) error {
-	runtime.LockOSThread() // rights are the thread's, and so is what it forks
+	runtime.LockOSThread() // rights belong to the thread, and its children inherit them
 	kernel.Punctual()
 	runtime.GOMAXPROCS(2)
 	at, args := first(args, workspace)
 	keep, args := first(args, secrets)
 	path, args := first(args, kernel.DefaultPath)
-	text, _ := first(args, "0")
+	text, args := first(args, "0")
+	socket, _ := first(args, "")
 	most, err := strconv.Atoi(text)
 	if err != nil {
 		return fmt.Errorf("the number of programs at once is %q", text)
@@ -91,6 +92,11 @@ func serveAll(args []string) error {
 		ownModes()
 		listener = listen()
 	}
+	if socket != "" {
+		if listener, err = bind(socket); err != nil {
+			return fmt.Errorf("listen for hosts: %w", err)
+		}
+	}
 	kernel.CloseOnExec()
 	if err := unix.SetNonblock(control, true); err != nil {
 		return err
@@ -100,8 +106,8 @@ func serveAll(args []string) error {
 	})
 }
 
-// makeControl puts the ends of a socket at the descriptors where a host looks for them.
-// It fills what lies below first, so that the ends are not in the way of their places.
+// makeControl creates a socket pair at the descriptors where a host expects it. It fills the lower descriptors first,
+// so that the new ends don't occupy their own target numbers.
 func makeControl() error {
 	for fd := 0; fd <= taken; {
 		var err error
@@ -120,18 +126,31 @@ func makeControl() error {
 	return errors.Join(err, unix.Close(ours), unix.Close(hosts))
 }
 
-// listen returns the relay's socket; -1 where it can't be had, as on a root without /run.
+// listen returns the relay's socket, or -1 if it can't be created, e.g. in an image without /run.
 func listen() int {
 	if unix.Mkdir(socketDir, 0o700) != nil {
 		return -1
 	}
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fd, err := bind(relaySocket)
 	if err != nil {
 		return -1
 	}
-	if unix.Bind(fd, &unix.SockaddrUnix{Name: socket}) != nil || unix.Listen(fd, 16) != nil {
-		_ = unix.Close(fd)
-		return -1
-	}
 	return fd
+}
+
+// bind listens at a path, and replaces the socket of an earlier agent that was killed.
+func bind(path string) (int, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, err
+	}
+	_ = unix.Unlink(path) // if the file stays, bind fails
+	if err = unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err == nil {
+		err = unix.Listen(fd, 16)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }

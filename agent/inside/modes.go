@@ -2,11 +2,11 @@ package inside
 
 import "golang.org/x/sys/unix"
 
-// modes are those of the directories that are file systems of the container's own.
+// modes are the modes of directories that are the container's own file systems.
 var modes = map[string]uint32{"/tmp": 0o1777, "/dev/shm": 0o1777, "/run": 0o755, secrets: 0o755}
 
-// ownModes sets them: runc gives a tmpfs the mode of the directory of the image that it
-// covers, whatever was asked for. A place that is no tmpfs is left alone.
+// ownModes sets them: runc gives a tmpfs the mode of the image's directory that it covers, instead of the requested
+// one. ownModes skips a directory that is not a tmpfs.
 func ownModes() {
 	for path, mode := range modes {
 		fd, err := unix.Open(path, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

@@ -16,13 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/retry"
+	"github.com/wisbox/wisbox/internal/sys"
 )
 
 const (
-	folder = "agent" // below the directory that is given
+	folder = "agent" // below the given directory
 	mode   = fs.FileMode(0o555)
-	fresh  = ".new-"          // begins the name of a file that is being written
-	stale  = 10 * time.Minute // after which nobody writes it any more
+	fresh  = ".new-"          // prefix of a file that is being written
+	stale  = 10 * time.Minute // age after which its writer is gone
 )
 
 // ErrNoExec is the error of a directory whose file system is mounted noexec.
@@ -30,8 +31,8 @@ var ErrNoExec = errors.New("its file system is mounted noexec, so no container c
 
 // Install writes this machine's agent to dir/agent/SUM, unless it is there, and
 // returns the path: an executable that a container can mount read-only. dir must be
-// ours alone. Many may install at once. What stands there in the agent's name and
-// isn't the agent is replaced; a file that containers have mounted goes on for them.
+// ours alone. Many processes may install at once. Install replaces anything else with the agent's name; containers keep
+// a file that they have mounted.
 func Install(dir string) (string, error) {
 	sum := Sum()
 	if sum == "" {
@@ -55,8 +56,7 @@ func Install(dir string) (string, error) {
 	return path, nil
 }
 
-// openFolder opens the folder, which it makes. One that others can write to, or a
-// link, is refused.
+// openFolder opens the folder, and creates it if missing. It refuses a link, or a folder that others can write to.
 func openFolder(dir string) (*os.Root, error) {
 	above, err := os.OpenRoot(dir)
 	if err != nil {
@@ -81,7 +81,7 @@ func openFolder(dir string) (*os.Root, error) {
 	return above.OpenRoot(folder)
 }
 
-// runnable refuses a file system without programs.
+// runnable refuses a file system that is mounted noexec.
 func runnable(root *os.Root) error {
 	dir, err := root.Open(".")
 	if err != nil {
@@ -92,14 +92,14 @@ func runnable(root *os.Root) error {
 	if err := unix.Fstatfs(int(dir.Fd()), &st); err != nil {
 		return err
 	}
-	if st.Flags&unix.ST_NOEXEC != 0 {
+	if sys.NoPrograms(&st) {
 		return ErrNoExec
 	}
 	return nil
 }
 
-// installed reports whether the file of that name is the agent, with its mode, ours
-// and without another name by which it could be written to.
+// installed reports whether the file of that name is the agent, with its mode and owner, and without another hard link
+// through which it could be written.
 func installed(root *os.Root, sum string) bool {
 	f, err := root.OpenFile(sum, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -120,22 +120,22 @@ func installed(root *os.Root, sum string) bool {
 	return hex.EncodeToString(hash.Sum(nil)) == sum
 }
 
-// alone does work that one process at a time may do in the folder.
+// alone does work while no other process does such work in the folder.
 func alone(root *os.Root, work func() error) error {
 	dir, err := root.Open(".")
 	if err != nil {
 		return err
 	}
-	defer dir.Close() // and with it the lock goes
+	defer dir.Close() // this releases the lock
 	if _, err := retry.Interrupted(func() (int, error) { return 0, unix.Flock(int(dir.Fd()), unix.LOCK_EX) }); err != nil {
 		return err
 	}
 	return work()
 }
 
-// write puts the agent there by rename; a reader sees all of it or nothing.
+// write writes the agent and renames it into place, so that readers never see a part of it.
 func write(root *os.Root, sum string) error {
-	if installed(root, sum) { // another was quicker
+	if installed(root, sum) { // another process was faster
 		return nil
 	}
 	binary, err := Binary()
@@ -175,7 +175,7 @@ func syncFolder(root *os.Root) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// sweep removes what writers left that were killed.
+// sweep removes the leftovers of writers that were killed.
 func sweep(root *os.Root) {
 	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {

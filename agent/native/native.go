@@ -1,10 +1,8 @@
 // Package native has the agent's binaries, compressed, and installs the one for
-// this machine: the library brings what is pid 1 of every container, whatever the
-// image holds. The binaries are committed and built by `make agent`; `make lint`
-// builds them again and fails where a byte differs (SHA256SUMS).
+// this machine: every container gets our own pid 1, regardless of its image. The binaries are committed and built by
+// `make agent`; `make lint` builds them again and fails if a byte differs (SHA256SUMS).
 //
-// It runs nothing: what the agent is says package agent, how one is reached
-// package agent/resident.
+// It runs nothing: package agent describes the agent, and package agent/resident connects to it.
 package native
 
 import (
@@ -20,16 +18,16 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// ErrArch is the error of a machine that no agent was built for.
+// ErrArch is the error on a machine without an agent.
 var ErrArch = errors.New("there is no agent for this machine's architecture; wisbox runs containers on amd64 and arm64")
 
 //go:embed SHA256SUMS
 var sums string
 
-// maxSize bounds what the embedded bytes may become.
+// maxSize is the maximum size of the unpacked agent, in bytes.
 const maxSize = 32 << 20
 
-// Sum is the SHA-256 of this machine's agent in hexadecimal, "" where there is none.
+// Sum returns the SHA-256 of this machine's agent in hexadecimal, or "" if there is none.
 func Sum() string {
 	for line := range strings.Lines(sums) {
 		fields := strings.Fields(line)
@@ -40,7 +38,7 @@ func Sum() string {
 	return ""
 }
 
-// Binary is this machine's agent, a static executable. Callers share the bytes.
+// Binary returns this machine's agent, a static executable. Callers share the bytes.
 func Binary() ([]byte, error) { return unpacked() }
 
 var unpacked = sync.OnceValues(func() ([]byte, error) {

@@ -22,7 +22,7 @@ import (
 	"github.com/wisbox/wisbox/agent/native"
 )
 
-// isAgent checks the file as a container needs it.
+// isAgent checks that a container can use the file.
 func isAgent(t *testing.T, path string) {
 	t.Helper()
 	info, err := os.Lstat(path)
@@ -72,7 +72,7 @@ func TestManyInstallAtOnce(t *testing.T) {
 	all.Wait()
 	entries, err := os.ReadDir(filepath.Join(dir, "agent"))
 	require.NoError(t, err)
-	require.Len(t, entries, 1, "nothing is left of those that came second")
+	require.Len(t, entries, 1, "the slower writers leave nothing")
 	isAgent(t, filepath.Join(dir, "agent", native.Sum()))
 }
 
@@ -140,8 +140,7 @@ func TestAFolderThatOthersCouldWriteToIsOursAgain(t *testing.T) {
 	require.Equal(t, fs.FileMode(0o755), info.Mode().Perm())
 }
 
-// TestAFileSystemWithoutProgramsIsRefused needs a mount of its own: root's, or one in
-// a user namespace.
+// TestAFileSystemWithoutProgramsIsRefused needs its own mount, as root or in a user namespace.
 func TestAFileSystemWithoutProgramsIsRefused(t *testing.T) {
 	if dir := os.Getenv("NATIVE_NOEXEC"); dir != "" { // the child, in its namespaces
 		require.NoError(t, unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOEXEC, "size=32m"))
@@ -163,8 +162,7 @@ func TestAFileSystemWithoutProgramsIsRefused(t *testing.T) {
 	require.Contains(t, string(out), "PASS")
 }
 
-// TestAKilledInstallLeavesNothingThatCounts: a writer that is killed at any moment
-// leaves the next one a place to write to.
+// TestAKilledInstallLeavesNothingThatCounts: after a writer was killed at any moment, the next one can write.
 func TestAKilledInstallLeavesNothingThatCounts(t *testing.T) {
 	if dir := os.Getenv("NATIVE_KILLED"); dir != "" {
 		fmt.Println("up")

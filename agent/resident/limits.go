@@ -12,9 +12,9 @@ import (
 
 // ByWatcher is why a limit isn't the sandbox's: who keeps the workspace reports it,
 // and strict mode leaves it to them.
-const ByWatcher = "not by podman: by who watches the workspace"
+const ByWatcher = "not by the sandbox: by the watcher of the workspace"
 
-// Compare is what holds of l by what an agent read: what a container engine answers
+// Compare returns what holds of l by what an agent read: what a container engine answers
 // to a create request proves nothing. tmp is the size of /tmp, 0 when nobody says.
 func Compare(l sandbox.Limits, h agent.Hello, tmp int64) []sandbox.LimitState {
 	out := l.Asked(ByWatcher)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/retry"
+	"github.com/wisbox/wisbox/internal/sys"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -26,7 +27,7 @@ const (
 	hail     = "C"
 )
 
-// InitArgv is what pid 1 of a container executes, whose programs have that PATH and of
+// InitArgv returns what pid 1 of a container executes, whose programs have that PATH and of
 // which so many run at once; 0 is what the agent can.
 func InitArgv(path string, most int) []string {
 	argv := []string{Path, "init", "", "", path}
@@ -36,12 +37,18 @@ func InitArgv(path string, most int) []string {
 	return argv
 }
 
-// RelayArgv is what to execute as uid 0, attached, to reach a container's agent by
+// ServeArgv returns the arguments of a program that becomes the agent, whose programs have that
+// PATH: it listens at a socket for uid 0, as [Socket] needs it.
+func ServeArgv(path, socket string) []string {
+	return []string{"wisbox-agent", "init", "", "", path, "", socket}
+}
+
+// RelayArgv returns what to execute as uid 0, attached, to reach a container's agent by
 // stdin and stdout.
 func RelayArgv() []string { return []string{Path, "relay"} }
 
 // Link is a way to an agent. Dial makes one more connection, and may be called from
-// many goroutines. Where the agent isn't ready yet it waits, as long as ctx allows.
+// many goroutines. If the agent isn't ready yet it waits, as long as ctx allows.
 type Link interface {
 	Dial(ctx context.Context) (Ends, error)
 }
@@ -84,9 +91,9 @@ func (f FirstOf) Dial(ctx context.Context) (Ends, error) {
 	return Ends{}, err
 }
 
-// pair is a socket pair: ours, and the one to send.
+// pair returns a socket pair: ours, and the one to send.
 func pair(kind int) (*net.UnixConn, *os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
+	fds, err := sys.SocketPair(kind)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a socket pair: %w", err)
 	}

@@ -8,8 +8,8 @@ import (
 // Relayed is an agent that is reached by a program beside it: a relay that whoever
 // holds the container executes attached.
 type Relayed struct {
-	// Exec executes argv in the container as uid 0. What is written to the stream is
-	// its stdin, what is read its stdout; its close ends it.
+	// Exec executes argv in the container as uid 0. Writes to the stream go
+	// to its stdin, reads come from its stdout; closing the stream ends it.
 	Exec func(ctx context.Context, argv []string) (io.ReadWriteCloser, error)
 }
 

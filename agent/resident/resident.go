@@ -23,7 +23,7 @@ const (
 // Options of an Agent. Link is required.
 type Options struct {
 	Link Link
-	// Explain says what the error of a connection that didn't come about means to
+	// Explain reports what the error of a connection that didn't come about means to
 	// callers. Nil leaves it.
 	Explain func(ctx context.Context, cause error) error
 	// Check refuses an agent that isn't the one that was meant. Nil takes any.
@@ -128,7 +128,7 @@ func (a *Agent) Sockets(ctx context.Context) (*agent.Sockets, error) {
 	return d.sockets, err
 }
 
-// Network gives the network of the agent's sandbox: by its sockets, or carried by frames
+// Network returns the network of the agent's sandbox: by its sockets, or carried by frames
 // where the link carries no descriptors. It is the connection's, as they are.
 func (a *Agent) Network(ctx context.Context) (sandbox.Networker, error) {
 	d, err := a.connected(ctx)

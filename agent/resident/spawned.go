@@ -43,7 +43,7 @@ func Spawn(cmd *exec.Cmd) (*Spawned, error) {
 	return s, nil
 }
 
-// PID is the process's.
+// PID returns the process's.
 func (s *Spawned) PID() int { return s.cmd.Process.Pid }
 
 // Dial implements [Link].

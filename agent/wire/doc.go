@@ -21,6 +21,8 @@
 //	0x05 source   "key name\n" and a Python source, to be called by key
 //	0x06 ping     answered with a pong of the same payload
 //	0x07 limits   answered with the cgroup's limits
+//	0x08 leave    the agent ends all programs and then itself: a sandbox whose only
+//	              end is that of its first process is over
 //	0x09 put      mode u16, a name that ends with NUL, and the content of a file
 //	              in the secrets' directory; answered with done
 //	0x0a attach   id u64: the call takes over a detached program
@@ -29,7 +31,7 @@
 //	0x0d taken    the host has the exit of this call, a detached program, which the
 //	              agent keeps until then for another connection
 //	0x0e suspend  no time limit runs until resume, or the end of the connection;
-//	              answered with done, before the sandbox is made to stand still
+//	              answered with done, before the sandbox is paused
 //	0x0f resume   answered with done
 //	0x10+channel  data: stdin 0, control in 3; an empty frame is the end of file
 //	0x20+channel  credit u32: so many more bytes may be sent to the host

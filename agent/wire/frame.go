@@ -35,6 +35,7 @@ const (
 	Source Type = 0x05
 	Ping   Type = 0x06
 	Limits Type = 0x07
+	Leave  Type = 0x08
 	Put    Type = 0x09
 	Attach Type = 0x0a
 	List   Type = 0x0b
@@ -121,14 +122,17 @@ func (f Frame) Split() (Type, Channel) {
 	return f.Type, 0
 }
 
+// ahead is how many bytes a Reader may read beyond a frame: many small frames come at once.
+const ahead = 4 << 10
+
 // Reader reads frames from a stream. It is for one goroutine.
 type Reader struct {
 	r   *bufio.Reader
 	buf []byte
 }
 
-// NewReader returns a Reader on r with a buffer of [Chunk].
-func NewReader(r io.Reader) *Reader { return &Reader{r: bufio.NewReaderSize(r, Chunk)} }
+// NewReader returns a Reader on r that reads few bytes ahead: a large payload goes straight to its memory.
+func NewReader(r io.Reader) *Reader { return &Reader{r: bufio.NewReaderSize(r, ahead)} }
 
 // Next reads one frame. A stream that ends between two frames is io.EOF; a frame
 // that is too large wraps [ErrProtocol].
@@ -149,6 +153,12 @@ func (r *Reader) Next() (Frame, error) {
 		return Frame{}, err
 	}
 	return Frame{typ, call, r.buf}, nil
+}
+
+// Swap leaves the payload of the last frame to its caller. The Reader goes on with other memory.
+func (r *Reader) Swap(other []byte) (payload []byte) {
+	payload, r.buf = r.buf, other
+	return payload
 }
 
 // Header takes a frame's header apart; b has [HeaderSize] bytes.

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// Hello is what the agent says of itself and its surroundings.
+// Hello describes the agent and its surroundings.
 type Hello struct {
 	Version  int    `json:"version"`
 	UID      int    `json:"uid"`
@@ -16,8 +16,8 @@ type Hello struct {
 	// CgroupVersion is 1 or 2, as seen inside.
 	CgroupVersion int `json:"cgroup"`
 	// Limits are the cgroup's, as the kernel prints them: memory, swap, pids,
-	// cpu, and cpu_period on version 1; and tmp, the bytes of /tmp. A missing one could
-	// not be read.
+	// cpu, and cpu_period on version 1; oom_group on version 2; and tmp, the bytes of /tmp.
+	// A missing one could not be read.
 	Limits map[string]string `json:"limits"`
 	// Rlimits are soft and hard limits by lower-case name: nofile, fsize, core. -1 is none.
 	Rlimits map[string][2]int64 `json:"rlimits"`
@@ -25,6 +25,8 @@ type Hello struct {
 	Workspace [2]uint64 `json:"workspace"`
 	// Has are the programs of [Looked] that the image has, by name.
 	Has map[string]bool `json:"has"`
+	// Interfaces are those of the sandbox's network; nil if they could not be read.
+	Interfaces []string `json:"interfaces"`
 	// Gaps says in sentences which guarantee doesn't hold.
 	Gaps []string `json:"gaps"`
 }
@@ -61,7 +63,7 @@ type Detached struct {
 	Dropped [2]int64 `json:"dropped"` // of those that nobody read in time
 }
 
-// Opened is what came of a socket that was asked for.
+// Opened is the result of a request for a socket.
 type Opened struct {
 	Local netip.AddrPort `json:"local,omitzero"`
 	Peer  netip.AddrPort `json:"peer,omitzero"` // of a connection

@@ -47,7 +47,7 @@ type agentOptions struct {
 	apply    bool
 	branch   string
 	keep     bool
-	session  string // to go on in; "" for a new one
+	session  string // the session to continue; "" for a new one
 
 	all  *pflag.FlagSet    // of the command
 	home map[string]string // the coder's files, filled
@@ -59,24 +59,20 @@ func (a *app) newAgentCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent NAME [PATH] [flags] [-- ARG…]",
 		Short: "Run a coding agent (" + strings.Join(coderNames(), ", ") + ") on a copy of a folder",
-		Long: `Runs the agent NAME in a session of its own, on a copy of the folder PATH (default:
-this folder) in /workspace. The agent runs at this terminal; with --prompt it does one
-task without you. The first use builds the agent's image, with the agent from npm's
-registry. Arguments after -- go to the agent.
+		Long: `Runs the agent NAME in a new session, on a copy of the folder PATH (default: this one).
+It runs at this terminal, or does one task of --prompt. Its first use builds its image,
+with the agent from npm. Arguments after -- go to the agent.
 
-The agent can connect only to its API and to what --allow names. wisbox reads the key
-from ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, or from the variable that
---key-env names, and adds it to requests outside of the sandbox: no program inside has
-it. The agent's own sandbox and questions are off, because the session is its sandbox.
+The agent reaches only its API and what --allow names. wisbox takes the key from
+ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY or --key-env, and adds it to requests
+outside of the sandbox. The agent's own sandbox and questions are off.
 
-At the end wisbox reports on stderr the changed files, the connections made and denied,
-the limits, the heads of the logs, and the next commands. It writes to the folder only
-with --apply. It keeps the session if changes are left that --apply or --branch didn't
-take, and --session goes on in it; the agent's home directory goes with the container.`,
+At the end wisbox reports changes, connections, denials, limits and next commands on
+stderr. It writes to the folder only with --apply. It keeps the session while it has
+changes that --apply or --branch didn't take. See docs/agents.md.`,
 		Example: `  wisbox agent claude
   wisbox agent codex ./project -p 'Fix the failing test' --allow python
   wisbox agent claude . -p 'Add a test' --branch add-test -- --model opus
-  wisbox agent claude --session claude -p 'Now the documentation'
   wisbox agent opencode --api-url http://localhost:11434/v1 --allow host:11434`,
 		Args: opts.take,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -97,19 +93,20 @@ take, and --session goes on in it; the agent's home directory goes with the cont
 func (o *agentOptions) register(flags *pflag.FlagSet) {
 	o.all = flags
 	o.sessionFlags.register(flags)
+	markRare(o.sessionFlags.flags, "allow", "mount")
 	o.programFlags.register(flags)
-	flags.StringVar(&o.name, "name", "", "`NAME` of the session (default: the agent's, with a number where that is taken)")
-	flags.StringVarP(&o.prompt, "prompt", "p", "", "`TEXT` of a task, which the agent does without you (default: it runs at this terminal)")
-	flags.StringVar(&o.version, "agent-version", "", "`VERSION` of the agent in npm's registry, as 1.2.3 (default: the one that this wisbox was tested with)")
-	flags.StringVar(&o.keyEnv, "key-env", "", "`NAME` of the variable of the API's key (default: the agent's own)")
-	flags.StringVar(&o.apiURL, "api-url", "", "base `URL` of the API, in the form that the agent takes: https://…, or http://localhost:PORT, which needs --allow host:PORT and gets no key (default: the maker's)")
+	flags.StringVar(&o.name, "name", "", "`NAME` of the session (default: the agent's, with a number if that exists)")
+	flags.StringVarP(&o.prompt, "prompt", "p", "", "`TEXT` of a task that the agent does without you (default: it runs at this terminal)")
+	flags.StringVar(&o.version, "agent-version", "", "`VERSION` of the agent in npm's registry, as 1.2.3 (default: the tested one)")
+	flags.StringVar(&o.keyEnv, "key-env", "", "`NAME` of the variable with the API's key (default: the agent's own)")
+	flags.StringVar(&o.apiURL, "api-url", "", "base `URL` of the API, https://…, or http://localhost:PORT, which needs --allow host:PORT and gets no key (default: the maker's)")
 	flags.BoolVar(&o.apply, "apply", false, "write the changes to PATH at the end")
-	flags.StringVar(&o.branch, "branch", "", "make a git branch `NAME` of the changes at the end, in PATH's repository")
-	flags.StringVar(&o.session, "session", "", "`NAME` of a session that wisbox agent has left, to go on in: its files, image, rules and limits stay")
-	flags.BoolVar(&o.keep, "keep", false, "keep the session in any case")
+	flags.StringVar(&o.branch, "branch", "", "commit the changes to a new git branch `NAME` at the end")
+	flags.StringVar(&o.session, "session", "", "continue in the session `NAME` that wisbox agent has left")
+	flags.BoolVar(&o.keep, "keep", false, "keep the session always")
 }
 
-// take reads the arguments: the agent, the folder, and the agent's own behind --.
+// take reads the arguments: the agent, the folder, and the agent's own arguments behind --.
 func (o *agentOptions) take(cmd *cobra.Command, args []string) (err error) {
 	if at := cmd.ArgsLenAtDash(); at >= 0 {
 		args, o.args = args[:at], args[at:]
@@ -136,7 +133,7 @@ func (o *agentOptions) check(a *app) error {
 	case !exactVersion.MatchString(o.version):
 		return usageError{fmt.Errorf("--agent-version is %q; write one version, as %s", o.version, o.coder.version)}
 	case o.prompted && strings.TrimSpace(o.prompt) == "":
-		return usageError{errors.New("--prompt is empty; say what the agent is to do")}
+		return usageError{errors.New("--prompt is empty; give the agent's task")}
 	case o.prompt == "" && a.json:
 		return usageError{errors.New("--json can't report the output of an agent that runs at the terminal; give --prompt too")}
 	case o.prompt == "" && !a.atTerminal():
@@ -194,7 +191,7 @@ func (a *app) runAgentIn(ctx context.Context, o *agentOptions, so *wisbox.Sessio
 	return a.finishAgent(ctx, m, s, o, r, ran)
 }
 
-// runAgentAgain runs the agent in a session that it has left. The session stays.
+// runAgentAgain runs the agent in a session of an earlier run. The session stays.
 func (a *app) runAgentAgain(ctx context.Context, o *agentOptions) error {
 	m, err := a.manager(ctx)
 	if err != nil {
@@ -224,8 +221,8 @@ func (a *app) runAgentAgain(ctx context.Context, o *agentOptions) error {
 	return a.finishAgent(ctx, m, s, o, r, a.runCoder(ctx, s, o, r))
 }
 
-// takeTurn keeps other runs of wisbox agent out of a session until this process has ended: the
-// first to end would stop the other's programs.
+// takeTurn keeps other runs of wisbox agent out of a session until this process ends: the first run
+// to end would stop the other's programs.
 func (o *agentOptions) takeTurn(cache, id string) error {
 	if cache == "" {
 		var err error
@@ -245,24 +242,24 @@ func (o *agentOptions) takeTurn(cache, id string) error {
 	return hostError(err)
 }
 
-// reachAgain is the key for a session whose rules bring it to the API already.
+// reachAgain returns the key for a session whose rules already allow the API.
 func (o *agentOptions) reachAgain(was *wisbox.SessionOptions) (map[string]wisbox.Secret, error) {
 	now := &wisbox.SessionOptions{Allow: slices.Clone(was.Allow), Env: maps.Clone(was.Env)}
 	if err := o.reachAPI(now); err != nil {
 		return nil, err
 	}
 	if was.Env[agentMark] != now.Env[agentMark] {
-		return nil, tool.Errorf(tool.Conflict, "the session %s was not made by wisbox agent for %s; begin a new one without --session", o.session, now.Env[agentMark]).In("session")
+		return nil, tool.Errorf(tool.Conflict, "the session %s was not created by wisbox agent for %s; start a new one without --session", o.session, now.Env[agentMark]).In("session")
 	}
 	for _, rule := range now.Inject {
 		if !slices.Contains(was.Inject, rule) {
-			return nil, tool.Errorf(tool.Conflict, "the session %s has no rule that brings this key to this API, so it was not made by wisbox agent %s with them; begin a new one without --session", o.session, o.coder.name).In("session")
+			return nil, tool.Errorf(tool.Conflict, "the session %s has no rule that brings this key to this API, so it was not created by wisbox agent %s with them; start a new one without --session", o.session, o.coder.name).In("session")
 		}
 	}
 	return now.Secrets, nil
 }
 
-// checkBranch finds out before the agent's work what would be in the branch's way after it.
+// checkBranch checks, before the agent works, that its branch can be created afterwards.
 func (o *agentOptions) checkBranch(ctx context.Context, so *wisbox.SessionOptions) error {
 	if o.branch == "" || len(so.Mounts) == 0 {
 		return nil
@@ -279,15 +276,16 @@ func (o *agentOptions) checkBranch(ctx context.Context, so *wisbox.SessionOption
 	return err
 }
 
-// Limits of a session that flags and files give none: the programs are large, and start others.
+// Limits of a session for which neither flags nor files set any: the programs are large and start
+// others.
 const (
 	agentCPUs   = 2
 	agentMemory = 4 << 30 // bytes
-	agentTmp    = 1 << 30 // bytes; its home is there
+	agentTmp    = 1 << 30 // bytes; the agent's home is there
 	agentPIDs   = 1024
 )
 
-// agentSession is what the session is opened with.
+// agentSession returns the options of the agent's session.
 func (a *app) agentSession(o *agentOptions) (*wisbox.SessionOptions, error) {
 	so, err := a.sessionOptions(&o.sessionFlags)
 	if err != nil {
@@ -318,8 +316,8 @@ func (a *app) agentSession(o *agentOptions) (*wisbox.SessionOptions, error) {
 	return so, nil
 }
 
-// mountFolder has PATH copied to the workspace. Without one it is this folder, unless flags
-// or files say what to copy.
+// mountFolder mounts PATH. Without a PATH it mounts the working directory, unless flags or files
+// set the mounts.
 func (o *agentOptions) mountFolder(so *wisbox.SessionOptions) error {
 	if o.path == "" {
 		if len(so.Mounts) > 0 {
@@ -346,7 +344,7 @@ func (o *agentOptions) mountFolder(so *wisbox.SessionOptions) error {
 	return nil
 }
 
-// reachAPI opens the way to the API, with the key, and tells the agent where it is.
+// reachAPI allows the API, with the key, and gives the agent its address.
 func (o *agentOptions) reachAPI(so *wisbox.SessionOptions) error {
 	api := o.api()
 	at, err := o.apiAt(api)
@@ -378,7 +376,7 @@ func (o *agentOptions) reachAPI(so *wisbox.SessionOptions) error {
 	return nil
 }
 
-// keys are the variables that a key of the agent may be in, with their values here.
+// keys returns the variables that may hold a key of the agent, with their values in this process.
 func (o *agentOptions) keys() map[string]string {
 	keys := map[string]string{}
 	for _, api := range o.coder.apis {
@@ -390,7 +388,7 @@ func (o *agentOptions) keys() map[string]string {
 	return keys
 }
 
-// keepOut refuses variables and secrets by which programs of the session would have a key.
+// keepOut refuses variables and secrets that would give a key to programs of the session.
 func keepOut(so *wisbox.SessionOptions, keys map[string]string, placeholder string) error {
 	isKey := func(name, value string) bool {
 		if _, is := keys[name]; is && value != placeholder {
@@ -426,7 +424,7 @@ func setDefault(env *map[string]string, name, value string) {
 	}
 }
 
-// api is the one whose key is there, by default the agent's first.
+// api returns the first API whose key is set, by default the agent's first one.
 func (o *agentOptions) api() coderAPI {
 	for _, api := range o.coder.apis {
 		if _, set := os.LookupEnv(api.key); o.keyEnv == api.key || o.keyEnv == "" && set {
@@ -436,7 +434,7 @@ func (o *agentOptions) api() coderAPI {
 	return o.coder.apis[0]
 }
 
-// apiAt is the base URL as programs of the session write it.
+// apiAt returns the base URL of an API as programs of the session write it.
 func (o *agentOptions) apiAt(api coderAPI) (*url.URL, error) {
 	text := cmp.Or(o.apiURL, api.url)
 	bad := func(problem string) (*url.URL, error) {
@@ -445,7 +443,7 @@ func (o *agentOptions) apiAt(api coderAPI) (*url.URL, error) {
 	at, err := url.Parse(text)
 	switch {
 	case err != nil || at.Host == "" || at.Scheme != "https" && at.Scheme != "http":
-		return bad("it is no URL; write https://HOST, or http://localhost:PORT for a server of this machine")
+		return bad("it is not a URL; write https://HOST, or http://localhost:PORT for a server of this machine")
 	case at.User != nil || at.RawQuery != "" || at.Fragment != "":
 		return bad("only a path may follow the host; give a key with --key-env")
 	}
@@ -462,18 +460,18 @@ func (o *agentOptions) apiAt(api coderAPI) (*url.URL, error) {
 	return at, nil
 }
 
-// shortestKey is how many bytes a secret needs to be kept out of outputs.
+// shortestKey is the smallest number of bytes of a secret that wisbox can redact.
 const shortestKey = 8
 
-// injectKey has the key added to requests to the API outside of the sandbox, and gives
-// what stands for it inside.
+// injectKey makes the proxy outside of the sandbox add the key to requests to the API, and returns
+// the placeholder that stands for the key inside.
 func (o *agentOptions) injectKey(so *wisbox.SessionOptions, api coderAPI, at *url.URL) (placeholder string, err error) {
 	name := cmp.Or(o.keyEnv, api.key)
 	switch value := os.Getenv(name); {
 	case value != "" && len(value) < shortestKey:
 		return "", usageError{fmt.Errorf("the variable %s is too short for an API key; set it to your key for %s", name, at.Host)}
 	case value == "":
-		return "", tool.Errorf(tool.NotFound, "there is no API key: the variable %s is not set; set it to your key for %s, or give --key-env the name of another variable", name, at.Host).In("key-env")
+		return "", tool.Errorf(tool.NotFound, "no API key: the variable %s is not set; set it to your key for %s, or give --key-env the name of another variable", name, at.Host).In("key-env")
 	}
 	secrets, err := parseSecrets([]string{name + "=" + fromEnv})
 	if err != nil {
@@ -488,7 +486,7 @@ func (o *agentOptions) injectKey(so *wisbox.SessionOptions, api coderAPI, at *ur
 	return rule.Placeholder(), nil
 }
 
-// agentImage is the image that has the agent. It is built where it isn't there.
+// agentImage returns the image of the agent, and builds it if it doesn't exist.
 func (a *app) agentImage(ctx context.Context, m *wisbox.Manager, o *agentOptions) (string, error) {
 	b, ok := m.Backend().(images.Builder)
 	if !ok {
@@ -526,7 +524,7 @@ func (a *app) agentImage(ctx context.Context, m *wisbox.Manager, o *agentOptions
 	return tag, nil
 }
 
-// openAgent opens the session. Where nobody has named it, it is the first name that is free.
+// openAgent opens the session. Unless a flag names the session, it gets the first free name.
 func (a *app) openAgent(ctx context.Context, m *wisbox.Manager, o *agentOptions, so *wisbox.SessionOptions) (*wisbox.Session, error) {
 	for n := 1; ; n++ {
 		if o.name == "" {
@@ -542,14 +540,14 @@ func (a *app) openAgent(ctx context.Context, m *wisbox.Manager, o *agentOptions,
 	}
 }
 
-// agentMark is a variable of the sessions that wisbox agent makes: which agent they are for,
-// and at which API. Another run goes on only there.
+// agentMark is a variable of sessions that wisbox agent creates: it names their agent and API. A
+// later run continues only a session with the same mark.
 const agentMark = "WISBOX_AGENT"
 
-// agentHome is $HOME of programs.
+// agentHome is the $HOME of programs.
 const agentHome = "/tmp/home"
 
-// runCoder runs the agent to its end.
+// runCoder runs the agent until it ends.
 func (a *app) runCoder(ctx context.Context, s *wisbox.Session, o *agentOptions, r *agentReport) error {
 	for path, text := range o.home {
 		opts := sandbox.WriteOptions{Mode: 0o600, Parents: true}

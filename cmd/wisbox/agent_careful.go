@@ -17,8 +17,8 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// selfRunning are files and directories, in lower case and as [path.Match] has them, that
-// programs of the host take settings and commands from without being asked.
+// selfRunning has patterns, in lower case and as [path.Match] takes them, of files and directories
+// from which programs of the host take settings and commands without asking.
 var selfRunning = slices.Concat(
 	[]string{ // agents
 		".claude", "claude.md", "claude.local.md", ".codex", "agents.md", ".gemini", "gemini.md", ".opencode", "opencode.json", "opencode.jsonc",
@@ -40,9 +40,9 @@ var selfRunning = slices.Concat(
 	},
 )
 
-// runByThemselves are the changed paths, removed ones too, that the host's programs may take
-// settings or commands from: by their own name, by the name of a link that leads to them, or
-// as they lie in a folder of hooks.
+// runByThemselves returns the changed paths, including removed ones, from which the host's programs
+// may take settings or commands: because of their own name, the name of a link that leads to them,
+// or their place in a folder of hooks.
 func runByThemselves(tree fs.FS, all []wisbox.FileChange, host onHost) (found []string) {
 	bare, names := bareRepositories(tree), newLinks()
 	names.read(tree, sandbox.WorkspaceDir, ".", nil)
@@ -62,14 +62,13 @@ func runByThemselves(tree fs.FS, all []wisbox.FileChange, host onHost) (found []
 
 func below(name, dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") }
 
-// onHost is what the folders that were mounted say of paths of the workspace.
+// onHost describes the mounted folders of the host.
 type onHost struct {
-	hooks  []string // folders from which git of the host would take its hooks
+	hooks  []string // folders from which git on the host would take its hooks
 	mounts []hostmount.Mount
 }
 
-// hookFolders finds the folders of hooks, as core.hooksPath of the repositories that were
-// mounted says.
+// hookFolders finds the folders of hooks by core.hooksPath of the mounted repositories.
 func hookFolders(ctx context.Context, mounts []hostmount.Mount) onHost {
 	host := onHost{mounts: mounts}
 	for _, m := range mounts {
@@ -88,7 +87,7 @@ func hookFolders(ctx context.Context, mounts []hostmount.Mount) onHost {
 	return host
 }
 
-// inRepository reports whether a directory or one above it has git's own.
+// inRepository reports whether a directory or one above it has a .git.
 func inRepository(dir string) bool {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return false
@@ -103,8 +102,8 @@ func inRepository(dir string) bool {
 	}
 }
 
-// links are the symbolic links of a workspace by where they lead. A cut one knows that there
-// are more than it has.
+// links maps targets to the symbolic links of a workspace. If it is cut, there are more links than
+// it has.
 type links struct {
 	to  map[string][]string
 	cut bool
@@ -112,15 +111,15 @@ type links struct {
 
 const (
 	maxLinks     = 50_000
-	maxLinkSteps = 200_000 // entries that are looked at
+	maxLinkSteps = 200_000 // entries to read
 	maxNames     = 64      // of one file
-	maxTimes     = 2       // that a name goes through one link: a link to the top gives names without an end
+	maxTimes     = 2       // passes of a name through one link: a link to the top gives endless names
 )
 
 func newLinks() *links { return &links{to: map[string][]string{}} }
 
-// readHost looks at a folder that was mounted: the mount leaves out links that are absolute or
-// lead out and back, and on the host they lead to what comes home.
+// readHost reads a mounted folder: the mount skips links that are absolute or lead out of it and
+// back, but on the host such links may lead to changed files.
 func (l *links) readHost(m hostmount.Mount) {
 	real, err := filepath.EvalSymlinks(absolute(m.HostPath))
 	if err != nil {
@@ -137,9 +136,9 @@ func (l *links) readHost(m hostmount.Mount) {
 	}
 }
 
-// read looks at a whole tree, but for git's own directory. The tree's name is top, and it is the
-// directory at of the workspace. By a link's words it leads somewhere below top, whatever
-// is there. Errors that are passed over leave the list whole.
+// read reads the links of a whole tree except for .git. The tree's root is called top; it is the
+// directory at of the workspace. A link counts if its text leads below top, whether or not its
+// target exists. Errors for which pass returns true don't mark the list as cut.
 func (l *links) read(tree fs.FS, top, at string, pass func(error) bool) {
 	seen, steps := 0, 0
 	err := fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
@@ -168,7 +167,7 @@ func (l *links) read(tree fs.FS, top, at string, pass func(error) bool) {
 		switch {
 		case below(to, top):
 			to = path.Join(at, strings.TrimPrefix(to, top))
-		case to == "/" || below(top, to): // it leads to a directory that top is in
+		case to == "/" || below(top, to): // it leads to a directory that contains top
 			to = path.Clean(at)
 		default:
 			return nil
@@ -179,8 +178,8 @@ func (l *links) read(tree fs.FS, top, at string, pass func(error) bool) {
 	l.cut = l.cut || err != nil
 }
 
-// climbsLate reports whether a link's text has ".." after a name. If the name is a link, the
-// kernel climbs from where that leads, and words don't say where that is.
+// climbsLate reports whether a link's text has ".." after a name. If that name is itself a link,
+// the kernel climbs from its target, which the text doesn't show.
 func climbsLate(text string) bool {
 	named := false
 	for part := range strings.SplitSeq(text, "/") {
@@ -197,8 +196,8 @@ func climbsLate(text string) bool {
 	return false
 }
 
-// of are the names that a file has: its own, and those by links to it or to a directory above
-// it, and by links to these.
+// of returns the names of a file: its own, and those through links to it or to a directory above
+// it, and through links to these.
 func (l *links) of(name string) []string {
 	names := []string{name}
 	for i := 0; i < len(names) && len(names) < maxNames; i++ {
@@ -242,8 +241,8 @@ func runsByItself(name string) bool {
 	})
 }
 
-// bareRepositories finds whether a path is below a directory that git takes for a repository
-// without being asked: its config names programs that git runs.
+// bareRepositories returns a function that reports whether a path is below a directory that git
+// takes for a bare repository: its config names programs that git runs without asking.
 func bareRepositories(tree fs.FS) (below func(name string) bool) {
 	known := map[string]bool{}
 	looks := func(dir string) bool {

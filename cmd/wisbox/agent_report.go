@@ -20,17 +20,18 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// agentReport is what an agent did.
+// agentReport describes an agent's run and its changes.
 type agentReport struct {
 	Agent   string         `json:"agent"`
 	Session string         `json:"session"`
-	Kept    bool           `json:"kept"` // the session is there still
+	Kept    bool           `json:"kept"` // the session still exists
 	Image   string         `json:"image"`
 	Began   time.Time      `json:"began_at"`
-	Program *programResult `json:"program,omitempty"` // absent for one at a terminal, and where nothing ran
+	Program *programResult `json:"program,omitempty"` // absent if the agent had a terminal, or if nothing ran
 
 	Changes *wisbox.Diff `json:"changes,omitempty"`
-	// RunByThemselves are changed files that programs of the host may take settings or commands from.
+	// RunByThemselves are changed files from which programs of the host may take settings or
+	// commands.
 	RunByThemselves []string             `json:"run_by_themselves,omitempty"`
 	Connections     []connections        `json:"connections"`
 	Denied          []connections        `json:"denied"`
@@ -43,21 +44,21 @@ type agentReport struct {
 	Next     []string         `json:"next"`
 }
 
-// connections are those to one host and port.
+// connections counts the connections to one host and port.
 type connections struct {
 	Host   string `json:"host"`
 	Port   int    `json:"port"`
 	Count  int64  `json:"count"`
 	In     int64  `json:"bytes_in,omitempty"`
 	Out    int64  `json:"bytes_out,omitempty"`
-	Reason string `json:"reason,omitempty"` // of a denial, the last one's
+	Reason string `json:"reason,omitempty"` // of the last denial
 }
 
-// finishGrace bounds what follows the agent's end, also where a signal ended it.
+// finishGrace bounds the work after the agent's end, also after a signal.
 const finishGrace = 10 * time.Minute
 
-// finishAgent looks at what the agent has done, brings it home where that was asked, ends the
-// session, which gives up the key, and reports. ran is how the agent ended.
+// finishAgent collects the agent's changes, brings them home if a flag asks for it, ends the
+// session, which gives up the key, and reports. ran is the error of the agent's run.
 func (a *app) finishAgent(ctx context.Context, m *wisbox.Manager, s *wisbox.Session, o *agentOptions, r *agentReport, ran error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishGrace)
 	defer cancel()
@@ -86,14 +87,14 @@ func (a *app) finishAgent(ctx context.Context, m *wisbox.Manager, s *wisbox.Sess
 	return errors.Join(ran, err)
 }
 
-// neverRan reports whether the agent's end is an error of wisbox, and not its program's or a
+// neverRan reports whether an error of the agent's run is wisbox's, not the program's or a
 // signal's.
 func neverRan(err error) bool {
 	passed := exitCode(0)
 	return err != nil && !errors.As(err, &passed) && !errors.Is(err, context.Canceled)
 }
 
-// look finds what changed and which limits hold, while the container is there.
+// look reads the changes and the enforced limits while the container exists.
 func (r *agentReport) look(ctx context.Context, s *wisbox.Session) error {
 	in, err := s.Inspect(ctx)
 	if err != nil {
@@ -110,18 +111,18 @@ func (r *agentReport) look(ctx context.Context, s *wisbox.Session) error {
 	return nil
 }
 
-// bringHome does what --apply and --branch ask, or says why not.
+// bringHome does the work of --apply and --branch, or records why it can't.
 func (r *agentReport) bringHome(ctx context.Context, s *wisbox.Session, o *agentOptions, ran error) {
 	switch {
 	case ran != nil:
-		r.NotHome = "the agent did not end well"
+		r.NotHome = "the agent failed"
 	case o.branch != "":
 		done, err := s.Branch(ctx, &wisbox.BranchOptions{Name: o.branch})
 		switch {
 		case err != nil:
 			r.NotHome = tool.AsError(err).Message
 		case done.Commit == "":
-			r.NotHome = "the repository ignores what changed, or has it already"
+			r.NotHome = "the repository ignores the changes, or already has them"
 		default:
 			r.Branched = done
 		}
@@ -136,7 +137,7 @@ func (r *agentReport) bringHome(ctx context.Context, s *wisbox.Session, o *agent
 	}
 }
 
-// isHome reports whether nothing that changed is in the session alone.
+// isHome reports whether all changes are also outside of the session.
 func (r *agentReport) isHome() bool {
 	return r.Applied != nil && len(r.Applied.LeftOut) == 0 ||
 		r.Branched != nil && len(r.Branched.LeftOut) == 0 && r.Branched.Ignored == 0
@@ -169,7 +170,7 @@ func (a *app) readLogs(r *agentReport) error {
 func (r *agentReport) connection(line []byte) error {
 	var l egress.Line
 	if json.Unmarshal(line, &l) != nil {
-		return nil // another version's
+		return nil // a line of another version
 	}
 	into, n := &r.Connections, int64(0)
 	switch l.Event {
@@ -177,7 +178,7 @@ func (r *agentReport) connection(line []byte) error {
 		n = 1
 	case "close":
 	case "denied":
-		into, n = &r.Denied, max(1, l.Count) // a line with a count is of those after the first
+		into, n = &r.Denied, max(1, l.Count) // a line with a count stands for denials after the first
 	default:
 		return nil
 	}
@@ -194,7 +195,7 @@ func (r *agentReport) connection(line []byte) error {
 	return nil
 }
 
-// next says what a person may do now.
+// next sets the commands that a person may run now.
 func (r *agentReport) next() {
 	r.Next = []string{}
 	if !r.Kept {
@@ -209,7 +210,7 @@ func (r *agentReport) next() {
 	r.Next = append(r.Next, "wisbox log "+r.Session, "wisbox rm "+r.Session)
 }
 
-// writeAgentReport writes lines of a name and a text. Names and paths are a program's.
+// writeAgentReport writes lines of a name and a text. Names and paths may come from a program.
 func (a *app) writeAgentReport(w io.Writer, r *agentReport) {
 	say := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%-10s %s\n", name, strings.TrimRight(printable(fmt.Sprintf(format, args...)), "\n"))
@@ -291,7 +292,7 @@ func (r *agentReport) changesText() string {
 func headText(l *overlay.LogReport) string {
 	text := fmt.Sprintf("%s, head %d %s", quantity(int64(l.Records), "record", "records"), l.Head.Seq, l.Head.Hash)
 	if len(l.Problems) > 0 {
-		text += "; it is not what was written, see: wisbox log verify"
+		text += "; records were changed or removed, see: wisbox log verify"
 	}
 	return text
 }

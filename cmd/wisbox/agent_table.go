@@ -9,28 +9,28 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// coder is a coding agent: a program of npm's registry, and how it is started in a session.
-// In its texts {url} is the API's base URL, {keyend} the end of the placeholder that stands
-// for the key, {prompt} what it is asked; an argument {args} is those of the command line.
+// coder is a coding agent: a program of npm's registry, and how to start it in a session. In its
+// texts {url} stands for the API's base URL, {keyend} for the end of the key's placeholder, and
+// {prompt} for the prompt; an argument {args} stands for those of the command line.
 type coder struct {
-	name    string // also its program's
-	pkg     string // of npm
+	name    string // also the name of its program
+	pkg     string // the package of npm
 	version string // without --agent-version
 	apis    []coderAPI
 
 	env   map[string]string
-	files map[string]string // by the path in its home, which is memory and goes with the container
+	files map[string]string // by path in the agent's home, which is in memory and ends with the container
 
-	// terminal and headless are its arguments with and without somebody who sits there. The
-	// agent's own sandbox and questions are off: the session is its sandbox.
+	// terminal and headless are the agent's arguments with and without a person at a terminal. They
+	// turn off the agent's own sandbox and questions: the session is its sandbox.
 	terminal, headless []string
 }
 
-// coderAPI is what an agent asks its model by.
+// coderAPI describes how an agent reaches its model.
 type coderAPI struct {
-	key            string // the variable of the key, and inside of its placeholder
-	url            string // the base URL, in the form that the agent takes: requests are below its path
-	header, scheme string // that the key is sent by
+	key            string // the variable that holds the key; inside, the placeholder
+	url            string // the base URL in the agent's form; requests are below its path
+	header, scheme string // the header that carries the key
 }
 
 var (
@@ -39,14 +39,14 @@ var (
 	geminiKey    = coderAPI{key: "GEMINI_API_KEY", header: "x-goog-api-key"}
 )
 
-// at is an API at a base URL.
+// at returns an API at a base URL.
 func (k coderAPI) at(url string) coderAPI {
 	k.url = url
 	return k
 }
 
-// coders are all that there are. After a change of a version run make nightly, which has each of
-// them do one task.
+// coders has all known agents. After you change a version, run make nightly, which lets each agent
+// do a task.
 var coders = []coder{
 	{
 		name: "claude", pkg: "@anthropic-ai/claude-code", version: "2.1.330",
@@ -115,18 +115,18 @@ func coderOf(name string) (*coder, error) {
 			return &coders[i], nil
 		}
 	}
-	return nil, usageError{fmt.Errorf("there is no agent %q; the agents are %s", name, strings.Join(coderNames(), ", "))}
+	return nil, usageError{fmt.Errorf("unknown agent %q; the agents are %s", name, strings.Join(coderNames(), ", "))}
 }
 
-// keyEnd is how many characters of a key an agent's settings name it by.
+// keyEnd is the number of last characters by which an agent's settings identify a key.
 const keyEnd = 20
 
-// filled is a text of the table with the places of the API filled.
+// filled replaces {url} and {keyend} in a text.
 func filled(text, url, key string) string {
 	return strings.NewReplacer("{url}", url, "{keyend}", key[max(0, len(key)-keyEnd):]).Replace(text)
 }
 
-// argv is the command line that starts the agent, without a prompt at a terminal.
+// argv returns the command line that starts the agent; prompt "" means at a terminal.
 func (c *coder) argv(prompt string, args []string) []string {
 	form := c.terminal
 	if prompt != "" {
@@ -143,20 +143,20 @@ func (c *coder) argv(prompt string, args []string) []string {
 	return argv
 }
 
-// exactVersion is one that names a single release, and is nothing else to a shell.
+// exactVersion matches the version of a single release, which has no special meaning to a shell.
 var exactVersion = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]{1,60})?$`)
 
-// rootsFile are this machine's certificates beside the Containerfile: a company's proxy
-// has one of its own.
+// rootsFile has this machine's certificate authorities, beside the Containerfile: a company's proxy
+// may have its own.
 const rootsFile = "roots.pem"
 
-// locks are the packages of agents' versions with their hashes, as npm writes them. The one of
-// opencode is missing: its packages for other processors aren't in every registry.
+// locks has npm's lock files: the packages of an agent's version with their hashes. opencode has
+// none, because its packages for other processors aren't in every registry.
 //
 //go:embed coders/*.json
 var locks embed.FS
 
-// lock is npm's package.json and package-lock.json of a version; nil where wisbox has none.
+// lock returns npm's package.json and package-lock.json for a version; nil if wisbox has none.
 func (c *coder) lock(version string) (manifest, lock []byte) {
 	lock, err := locks.ReadFile("coders/" + c.name + ".json")
 	if err != nil || version != c.version {
@@ -165,7 +165,7 @@ func (c *coder) lock(version string) (manifest, lock []byte) {
 	return fmt.Appendf(nil, `{"name":"wisbox-agent","private":true,"dependencies":{%q:%q}}`, c.pkg, version), lock
 }
 
-// lockedFile builds the image of a version that there is a lock for: npm takes no other content.
+// lockedFile returns a Containerfile for a version with a lock: npm refuses other content.
 func (c *coder) lockedFile(from string) string {
 	return fmt.Sprintf("FROM %s\nCOPY package.json package-lock.json /usr/local/lib/wisbox-agent/\n"+
 		"RUN --mount=type=bind,source=%s,target=/%[2]s cd /usr/local/lib/wisbox-agent && NODE_EXTRA_CA_CERTS=/%[2]s "+
@@ -173,8 +173,8 @@ func (c *coder) lockedFile(from string) string {
 		"rm -rf /root/.npm /tmp/* && %[3]s --version\n", from, rootsFile, c.name)
 }
 
-// containerfile is that of the agent's image in another version. The registry's own records say
-// which files it has.
+// containerfile returns the Containerfile of the agent's image for a version without a lock. npm's
+// registry then decides which files the version has.
 func (c *coder) containerfile(from, version string) string {
 	return fmt.Sprintf("FROM %s\nRUN --mount=type=bind,source=%s,target=/%[2]s NODE_EXTRA_CA_CERTS=/%[2]s "+
 		"npm install -g --no-fund --no-audit --no-update-notifier --loglevel=error %s@%s && rm -rf /root/.npm /tmp/* && %s --version\n", from, rootsFile, c.pkg, version, c.name)

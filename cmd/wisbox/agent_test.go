@@ -22,7 +22,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// forAgent are the options of an agent's command line, with a key in the environment.
+// forAgent returns the options for an agent's command line, with a key in the environment.
 func forAgent(t *testing.T, name string, set func(*agentOptions)) (*agentOptions, *wisbox.SessionOptions, error) {
 	t.Helper()
 	for _, c := range coders {
@@ -151,7 +151,7 @@ func TestNoKeyComesInByAVariableOrASecret(t *testing.T) {
 		func(o *agentOptions) {
 			o.sessionFlags.env.vars = []string{"ANTHROPIC_API_KEY=wisbox-placeholder-ANTHROPIC_API_KEY"}
 		},
-		func(o *agentOptions) { o.secrets = []string{"ANTHROPIC_API_KEY=" + file} }, // which programs can't read: it is added to requests
+		func(o *agentOptions) { o.secrets = []string{"ANTHROPIC_API_KEY=" + file} }, // programs can't read this secret: the proxy adds it to requests
 		func(o *agentOptions) { o.secrets = []string{"OTHER=" + file} },
 	} {
 		_, _, err := forAgent(t, "opencode", set)
@@ -247,7 +247,8 @@ func TestLinksToTheTopAndThroughLinksAreKnown(t *testing.T) {
 	assert.Empty(t, one(map[string]string{"pk/docs": "..", "self": ".", "out": "/etc/passwd", "up/b": "./..//x"}, "settings.json", onHost{}))
 }
 
-// TestLinksOfTheHostAreKnown that a mount leaves out: outside of the sandbox they lead home.
+// TestLinksOfTheHostAreKnown checks links that a mount skips: on the host, they lead to changed
+// files.
 func TestLinksOfTheHostAreKnown(t *testing.T) {
 	root := t.TempDir()
 	dir, other := filepath.Join(root, "p"), filepath.Join(root, "q")

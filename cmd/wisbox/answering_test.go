@@ -10,9 +10,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// answering is the script command `answering FILE`: an endpoint of OpenAI's form, at
-// $WISBOX_MODEL_URL from then on, answers with the file's whole text. What it was asked
-// last is in the file asked.
+// answering is the script command `answering FILE`: it starts an endpoint of OpenAI's form at
+// $WISBOX_MODEL_URL, which answers with the file's whole text. The file asked has the last request.
 func answering(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: answering FILE")

@@ -18,7 +18,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// app is one invocation: its streams and the flags that every command has.
+// app is one invocation: its streams and the flags of every command.
 type app struct {
 	in       io.Reader
 	out, err io.Writer
@@ -28,12 +28,19 @@ type app struct {
 	cache string
 	url   string
 
+	pod bool // this is a container of a Pod, which has one session
+
+	remote string // as given by the flag
+	far    string // the address of the machine that has the sessions; "" for this one
+	farKey string // its API key; "" for the environment's
+	farCA  string // the file of its certificate authorities
+
 	noConfig bool
 
-	wasm wasm.Options // of the commands that have the flags
+	wasm wasm.Options // for commands with the flags
 }
 
-// Exit codes. run, exec and shell pass the program's own code on.
+// Exit codes. run, exec and shell pass on the program's own code.
 const (
 	exitOK     = 0
 	exitError  = 1   // an error object was printed
@@ -41,7 +48,7 @@ const (
 	exitEngine = 125 // run, exec, shell: wisbox or Podman failed, or the sandbox was lost
 )
 
-// exitCode is an error that only sets the exit code: all has been said.
+// exitCode is an error that only sets the exit code: the command has printed its message.
 type exitCode int
 
 func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
@@ -52,8 +59,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 	return a.report(ctx, root.ExecuteContext(ctx))
 }
 
-// report prints err and turns it into the exit code; the topic "exit-codes"
-// says the same to users.
+// report prints err and returns the exit code, as the help topic "exit-codes" describes it.
 func (a *app) report(ctx context.Context, err error) int {
 	var code exitCode
 	var usage usageError
@@ -80,7 +86,7 @@ func (a *app) report(ctx context.Context, err error) int {
 	}
 	a.printError(tool.AsError(err))
 	if a.debug {
-		fmt.Fprintf(a.err, "cause: %v\n", errors.Unwrap(tool.AsError(err)))
+		fmt.Fprintln(a.err, printable(fmt.Sprintf("cause: %v", errors.Unwrap(tool.AsError(err)))))
 	}
 	return exitError
 }
@@ -94,11 +100,11 @@ func (a *app) printError(err *tool.Error) {
 	if err.Field != "" && !strings.Contains(err.Message, err.Field) {
 		where = " (" + err.Field + ")"
 	}
-	fmt.Fprintf(a.err, "wisbox: %s%s: %s\n", err.Kind, where, printable(err.Message))
+	fmt.Fprintln(a.err, printable(fmt.Sprintf("wisbox: %s%s: %s", err.Kind, where, err.Message)))
 }
 
-// engineError gives the errors of run, exec and shell their exit code: 1 could
-// be the program's own, which passes.
+// engineError gives the errors of run, exec and shell an exit code of their own: 1 could be the
+// program's.
 func (a *app) engineError(ctx context.Context, err error) error {
 	if passed := exitCode(0); errors.As(err, &passed) {
 		return err
@@ -113,8 +119,8 @@ func (a *app) engineError(ctx context.Context, err error) error {
 	}
 }
 
-// stdin is what a command reads whole. A read of a terminal or a pipe may last for
-// ever: this one ends with ctx.
+// stdin returns the input for commands that read all of it. A read of a terminal or a pipe may
+// block for ever, so this one ends with ctx.
 func (a *app) stdin(ctx context.Context) io.Reader {
 	r, w := io.Pipe()
 	go func() {
@@ -125,7 +131,7 @@ func (a *app) stdin(ctx context.Context) io.Reader {
 	return r
 }
 
-// openInput opens a file that a person named, where - is stdin.
+// openInput opens a file that a person named; - is stdin.
 func (a *app) openInput(ctx context.Context, path string) (io.ReadCloser, error) {
 	if path == "-" {
 		return io.NopCloser(a.stdin(ctx)), nil
@@ -137,15 +143,15 @@ func (a *app) openInput(ctx context.Context, path string) (io.ReadCloser, error)
 	return f, nil
 }
 
-// manager opens the state root with the flags that every command has.
+// manager opens the state root with the flags of every command.
 func (a *app) manager(ctx context.Context) (*wisbox.Manager, error) {
 	opts := a.options(a.logger())
 	opts.Holder = a.holdCommand()
 	return wisbox.NewManager(ctx, opts)
 }
 
-// withSession does something with a session that exists, and leaves it then. What
-// was done until a signal came is no success.
+// withSession calls do with an existing session and then detaches from it. If a signal came, it
+// returns an error even if do succeeded.
 func (a *app) withSession(ctx context.Context, name string, do func(*wisbox.Session) error) error {
 	m, err := a.manager(ctx)
 	if err != nil {
@@ -160,12 +166,17 @@ func (a *app) withSession(ctx context.Context, name string, do func(*wisbox.Sess
 }
 
 func (a *app) options(log *slog.Logger) *wisbox.Options {
-	return &wisbox.Options{
-		CacheDir: a.cache, Podman: podman.Options{BaseURL: a.url}, Logger: log, Wasm: a.wasm,
+	opts := &wisbox.Options{
+		CacheDir: a.cache, Podman: podman.Options{BaseURL: a.url}, Logger: log, Wasm: a.wasm, Far: a.far, FarKey: a.farKey, FarCAFile: a.farCA, Version: version,
 	}
+	opts.Wasm.Loading = liftMemory
+	if a.pod {
+		a.inPod(opts)
+	}
+	return opts
 }
 
-// logger is silent without --debug: what matters is an error.
+// logger discards everything without --debug: important events are errors.
 func (a *app) logger() *slog.Logger {
 	if !a.debug {
 		return slog.New(slog.DiscardHandler)
@@ -173,19 +184,21 @@ func (a *app) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// print writes v as JSON with --json, else what text renders.
+// print writes v as JSON with --json, otherwise the output of text.
 func (a *app) print(v any, text func(io.Writer)) error {
 	if !a.json {
-		text(a.out)
-		return nil
+		var b strings.Builder
+		text(&b)
+		_, err := io.WriteString(a.out, printable(b.String()))
+		return err
 	}
 	return a.printJSON(v)
 }
 
 func (a *app) printJSON(v any) error { return writeJSON(a.out, v) }
 
-// writeJSON writes v on one line, with escapes for what could steer a terminal and
-// JSON allows as it is.
+// writeJSON writes v on one line. It escapes characters that JSON allows but that could control a
+// terminal.
 func writeJSON(w io.Writer, v any) error {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)

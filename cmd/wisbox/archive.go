@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -9,14 +10,14 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"syscall"
 
 	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
 )
 
-// pack writes the host's file or directory as a tar whose top is name, and reports
-// what it left out. - is stdin, which is read whole first: a tar names sizes in
-// advance.
+// pack writes the host's file or directory as a tar whose top is name, and returns the entries that
+// it skipped. - is stdin, which is read to its end first: a tar states sizes in advance.
 func (a *app) pack(ctx context.Context, w io.Writer, from, name string) (skipped []vfs.Skipped, err error) {
 	tw := tar.NewWriter(w)
 	if from == "-" {
@@ -39,7 +40,7 @@ func (a *app) pack(ctx context.Context, w io.Writer, from, name string) (skipped
 		}
 		return packEntry(tw, p, path.Join(name, filepath.ToSlash(rel)), d)
 	})
-	if err != nil { // without its end the tar is no whole one
+	if err != nil { // without its end, the reader knows that the tar is incomplete
 		return skipped, err
 	}
 	return skipped, tw.Close()
@@ -95,12 +96,12 @@ func packEntry(tw *tar.Writer, hostPath, name string, d fs.DirEntry) error {
 		return err
 	}
 	if _, err = io.CopyN(tw, f, header.Size); errors.Is(err, io.EOF) {
-		return tool.Errorf(tool.Conflict, "%s on the host has less than the %d bytes that it had; copy it when nothing writes to it", hostPath, header.Size)
+		return tool.Errorf(tool.Conflict, "%s on the host has become shorter than its %d bytes; copy it when nothing writes to it", hostPath, header.Size)
 	}
 	return err
 }
 
-// unpackFile writes the one file of a session's tar to the host, or to stdout.
+// unpackFile writes the only file of a session's tar to the host, or to stdout.
 func (a *app) unpackFile(r io.Reader, to string) error {
 	tr := tar.NewReader(r)
 	header, err := tr.Next()
@@ -119,8 +120,8 @@ func (a *app) unpackFile(r io.Reader, to string) error {
 	return hostError(errors.Join(err, f.Close()))
 }
 
-// unpackDir writes a session's tar below a directory of the host and nowhere
-// else: every name goes through an os.Root, and links are made last.
+// unpackDir writes a session's tar below a directory of the host and nowhere else: every name goes
+// through an os.Root, and links are created last.
 func unpackDir(r io.Reader, to string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return hostError(err)
@@ -162,15 +163,37 @@ func unpackEntry(root *os.Root, header *tar.Header, content io.Reader) error {
 	return errors.Join(err, f.Close())
 }
 
-func makeLinks(root *os.Root, links []*tar.Header) error {
+// makeLinks creates links that stay below root. A session of this machine never has links that lead
+// out, by themselves or through others, but another machine may send them.
+func makeLinks(root *os.Root, links []*tar.Header) (err error) {
+	var made []string
 	for _, header := range links {
 		name := filepath.FromSlash(path.Clean(header.Name))
-		if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+		if failed := makeLink(root, name, header.Linkname); failed != nil {
+			err = failed
+			continue
 		}
-		if err := root.Symlink(header.Linkname, name); err != nil {
-			return err
+		made = append(made, name)
+	}
+	for _, name := range made { // now that all exist
+		_, failed := root.Stat(name)
+		if kernel := syscall.Errno(0); failed != nil && !errors.As(failed, &kernel) { // an error of root's own checks
+			err = cmp.Or(root.Remove(name), errLinkOut(name))
 		}
 	}
-	return nil
+	return err
+}
+
+func makeLink(root *os.Root, name, target string) error {
+	if path.IsAbs(target) || !filepath.IsLocal(filepath.Join(filepath.Dir(name), target)) {
+		return errLinkOut(name)
+	}
+	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return root.Symlink(target, name)
+}
+
+func errLinkOut(name string) error {
+	return tool.Errorf(tool.Unavailable, "%s is a link that leads out of the copy, and was skipped; the rest was copied", name)
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// usageError marks what is wrong with the command line.
+// usageError marks an error of the command line.
 type usageError struct{ error }
 
-// asUsage makes an error about the value of a flag or an argument one of the
-// command line, where that is what it is.
+// asUsage turns an error about the value of a flag or an argument into a usage error, and returns
+// other errors unchanged.
 func asUsage(err error) error {
 	if tool.KindOf(err) != tool.Invalid {
 		return err
@@ -24,8 +24,8 @@ func asUsage(err error) error {
 	return usageError{err}
 }
 
-// exactArgs is cobra.ExactArgs as a usage error that names what is missing. A last
-// name in brackets is one that may be.
+// exactArgs is cobra.ExactArgs with a usage error that names the missing argument. A last name in
+// brackets is optional.
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -47,7 +47,7 @@ func atLeast(names ...string) cobra.PositionalArgs {
 
 func noArgs(cmd *cobra.Command, args []string) error { return exactArgs()(cmd, args) }
 
-// group is a command that only has others below it.
+// group returns a command that only has subcommands.
 func group(use, short string, below ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: noSuchCommand,
@@ -57,7 +57,7 @@ func group(use, short string, below ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// noSuchCommand refuses what stands where the name of a command should.
+// noSuchCommand refuses an argument in the place of a subcommand.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -66,10 +66,10 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if near := meant(cmd, args[0]); len(near) > 0 {
 		hint = fmt.Sprintf("; did you mean %s?", strings.Join(near, " or "))
 	}
-	return usageError{fmt.Errorf("there is no command %q%s; see: %s --help", args[0], hint, cmd.CommandPath())}
+	return usageError{fmt.Errorf("unknown command %q%s; see: %s --help", args[0], hint, cmd.CommandPath())}
 }
 
-// valueOf says what the value of a flag of a type looks like.
+// valueOf describes the values of a flag by its type.
 var valueOf = map[string]string{
 	"float64": "a number",
 	"int":     "a whole number that fits in 64 bits",
@@ -78,7 +78,7 @@ var valueOf = map[string]string{
 	"bool":    "true or false",
 }
 
-// flagError says what is wrong with a flag in words of our own.
+// flagError reports an invalid flag in wisbox's words.
 func flagError(cmd *cobra.Command, err error) error {
 	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		if want, ok := valueOf[bad.GetFlag().Value.Type()]; ok {
@@ -88,7 +88,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usageError{fmt.Errorf("%w; see: %s --help", err, cmd.CommandPath())}
 }
 
-// named says the flag in an error that begins with the name of the field.
+// named replaces a field's name at the beginning of an error with the flag.
 func named(err error, flags *pflag.FlagSet) error {
 	e := tool.AsError(err)
 	field, rest, _ := strings.Cut(e.Message, " ")
@@ -98,10 +98,11 @@ func named(err error, flags *pflag.FlagSet) error {
 	return err
 }
 
-// checkImage refuses text that is neither the name nor the id of an image.
-func checkImage(flag, image string) error {
+// checkImage refuses a text that is neither the name nor the ID of an image. The field is a flag, as --image, or an
+// argument.
+func checkImage(field, image string) error {
 	if _, err := reference.ParseAnyReference(image); image != "" && err != nil {
-		return usageError{fmt.Errorf("--%s is %q; write the name of an image as localhost/wisbox:1", flag, image)}
+		return usageError{fmt.Errorf("%s is %q; write the name of an image as localhost/wisbox:1", field, image)}
 	}
 	return nil
 }

@@ -22,12 +22,12 @@ func (a *app) newAttachCmd() *cobra.Command {
 	opts := &attachOptions{}
 	cmd := &cobra.Command{
 		Use:   "attach [flags] SESSION PROCESS",
-		Short: "Join this terminal with a process of a session",
-		Long: `Shows the process's output from now on and passes this input on to it, if its
-input is open: wisbox exec --detach needs --interactive or --tty for that, the tool
-process_start leaves it open. When the process ends its exit code is passed on. A
-process that has ended already shows its last lines; see: wisbox exit-codes.
-A process with a terminal gets each key, Ctrl-C too, and the size of this terminal.
+		Short: "Attach this terminal to a process of a session",
+		Long: `Shows the process's output from now on, and passes this input on to it if its input
+is open: wisbox exec --detach needs --interactive or --tty for that, the tool
+process_start leaves it open. When the process ends, attach exits with its exit code;
+see: wisbox exit-codes. Of a process that has already ended it shows the last lines.
+A process with a terminal gets each key, including Ctrl-C, and this terminal's size.
 Ctrl-P Ctrl-Q leaves it running, and so does any other end of this command. The end
 of this input closes the process's input only with --eof.
 Several terminals may attach at once: each shows all output, their keys are mixed,
@@ -54,7 +54,7 @@ func (a *app) runAttach(ctx context.Context, opts *attachOptions, session, proce
 	case opts.tail < 0:
 		return usageError{fmt.Errorf("--tail is %d; it can't be negative", opts.tail)}
 	case opts.noStdin && opts.eof:
-		return usageError{errors.New("--eof is of the input, which --no-stdin leaves out; give one of the two")}
+		return usageError{errors.New("--eof ends the input, and --no-stdin has none; give one of the two")}
 	}
 	return a.engineError(ctx, a.withSession(ctx, session, func(s *wisbox.Session) error {
 		p, err := processOf(ctx, s, process)
@@ -104,7 +104,7 @@ func (a *app) join(ctx context.Context, s *wisbox.Session, p wisbox.ProcessInfo,
 	return exitOf(ctx, res)
 }
 
-// attached waits for the process's end, or ctx's.
+// attached waits until the process or ctx ends.
 func (a *app) attached(ctx context.Context, s *wisbox.Session, p wisbox.ProcessInfo, o *wisbox.AttachOptions, typed bool) (sandbox.Result, error) {
 	at, err := s.AttachProcess(ctx, p.ProcessID, o)
 	if err != nil {
@@ -113,7 +113,7 @@ func (a *app) attached(ctx context.Context, s *wisbox.Session, p wisbox.ProcessI
 	defer at.Detach()
 	if typed {
 		size := a.size()
-		_ = at.Resize(sandbox.WinSize{Cols: size.Cols, Rows: size.Rows + 1}) // a change, so that the program draws anew
+		_ = at.Resize(sandbox.WinSize{Cols: size.Cols, Rows: size.Rows + 1}) // a changed size makes the program redraw
 		_ = at.Resize(size)
 		defer a.resizing(at.Resize)()
 	}

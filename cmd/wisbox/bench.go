@@ -13,7 +13,6 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,19 +25,19 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// benchReport is what wisbox bench prints. Times are medians.
+// benchReport is the output of wisbox bench. Times are medians.
 type benchReport struct {
 	Processors int            `json:"processors"`
 	Podman     podman.Service `json:"podman"`
 	Image      string         `json:"image"`
 	Rows       []benchRow     `json:"rows"`
-	Notices    []string       `json:"notices,omitempty"` // why nothing stands beside
+	Notices    []string       `json:"notices,omitempty"` // why there are no times to compare with
 }
 
 type benchRow struct {
 	What   string        `json:"what"`
 	Wisbox time.Duration `json:"wisbox_ns"`
-	Beside string        `json:"beside,omitempty"` // the command of Podman that does the same
+	Beside string        `json:"beside,omitempty"` // the Podman command that does the same
 	Podman time.Duration `json:"podman_ns,omitempty"`
 	Runs   int           `json:"runs"`
 }
@@ -51,8 +50,8 @@ func (a *app) newBenchCmd() *cobra.Command {
 		Short: "Measure what sessions cost on this machine, next to podman exec",
 		Long: `Opens a session and measures, as a median of several runs: a session for one command,
 a command in a session, a tool's call, a file written and read, and 64 MiB of output.
-Beside each stands what Podman's own command takes for the same, in turn with it, in the
-same container, in the default isolation. It takes about half a minute and leaves nothing.`,
+Next to each it prints the time of Podman's own command for the same, measured in turn in
+the same container with the default isolation. It takes half a minute and leaves nothing.`,
 		Example: `  wisbox bench
   wisbox bench --runs 50 --json`,
 		Args: noArgs,
@@ -63,7 +62,7 @@ same container, in the default isolation. It takes about half a minute and leave
 			return a.runBench(cmd.Context(), image, runs)
 		},
 	}
-	cmd.Flags().IntVar(&runs, "runs", 20, "measure each `N` times; a tenth of that, and at least 3 times, what takes long")
+	cmd.Flags().IntVar(&runs, "runs", 20, "measure each `N` times, slow ones a tenth of that and at least 3 times")
 	cmd.Flags().StringVar(&image, "image", "", "`IMAGE` to run (default: the one that wisbox image build makes)")
 	return cmd
 }
@@ -71,7 +70,7 @@ same container, in the default isolation. It takes about half a minute and leave
 const maxBenchRuns = 1000
 
 func (a *app) runBench(ctx context.Context, image string, runs int) error {
-	if err := checkImage("image", image); err != nil {
+	if err := checkImage("--image", image); err != nil {
 		return err
 	}
 	m, err := a.manager(ctx)
@@ -110,7 +109,7 @@ type benching struct {
 const (
 	benchOutput = "67108864" // bytes
 	benchFile   = 4 << 10    // bytes
-	benchWarm   = 2          // runs that don't count
+	benchWarm   = 2          // warm-up runs
 )
 
 func (b *benching) measure(m *wisbox.Manager) error {
@@ -133,17 +132,17 @@ func (b *benching) measure(m *wisbox.Manager) error {
 	return b.rows()
 }
 
-// benchCase is a row before it is measured: ours, and what Podman's command does beside it.
+// benchCase describes a row: wisbox's work, and the Podman command that does the same.
 type benchCase struct {
 	what   string
 	runs   int
 	ours   func() error
-	beside string   // how the row names Podman's command
-	args   []string // of it
+	beside string   // the row's name for the Podman command
+	args   []string // of the Podman command
 	stdin  string
 }
 
-// rows measures all there are, ours and Podman's in turn.
+// rows measures all cases, alternating between wisbox and Podman.
 func (b *benching) rows() error {
 	text := strings.Repeat("0123456789abcde\n", benchFile/16)
 	if err := b.call("write_file", map[string]any{"file_path": "file", "content": text}); err != nil {
@@ -207,8 +206,9 @@ func (b *benching) row(c benchCase) error {
 	return nil
 }
 
-// beside is Podman's command for a case, and how the row names it: by itself, or at the service
-// that wisbox uses. Where this machine's settings forbid both, it is nil, and the report says why.
+// beside returns a function that runs Podman's command for a case, and its name: by itself, or at
+// the service that wisbox uses. If this machine's settings forbid both, the function is nil and the
+// report gives the reason.
 func (b *benching) beside(c benchCase) (theirs func() error, name string) {
 	var why error
 	for _, program := range [][]string{{"podman"}, {"podman", "--remote", "--url", b.report.Podman.URL}} {
@@ -217,16 +217,16 @@ func (b *benching) beside(c benchCase) (theirs func() error, name string) {
 			return theirs, strings.Join(append(program[:min(len(program), 2):min(len(program), 2)], strings.TrimPrefix(c.beside, "podman ")), " ")
 		}
 	}
-	b.report.Notices = append(b.report.Notices, oneLine(c.what+": nothing stands beside: "+why.Error()))
+	b.report.Notices = append(b.report.Notices, oneLine(c.what+": nothing to compare with: "+why.Error()))
 	return nil, ""
 }
 
-// process is a run of a program that must succeed; its output is read and thrown away.
+// process returns a function that runs a program and discards its output. The program must succeed.
 func (b *benching) process(stdin string, program []string, args ...string) func() error {
 	return func() error {
 		cmd := exec.CommandContext(b.ctx, program[0], append(program[1:len(program):len(program)], args...)...)
-		cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, closeGrace // it removes its session
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}                                            // a terminal's interrupt would be a second one, which ends it
+		cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, closeGrace // so that it removes its session
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}                                            // a terminal's interrupt would be a second one, which kills it
 		var said strings.Builder
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), writerOnly{io.Discard}, &said
 		if err := cmd.Run(); err != nil {
@@ -236,14 +236,14 @@ func (b *benching) process(stdin string, program []string, args ...string) func(
 	}
 }
 
-// writerOnly keeps a program's output a pipe, which is read.
+// writerOnly hides ReadFrom, so that a program's output stays a pipe.
 type writerOnly struct{ io.Writer }
 
 func (b *benching) tool(name string, params map[string]any) func() error {
 	return func() error { return b.call(name, params) }
 }
 
-// call makes one call of a tool that must succeed.
+// call calls a tool, which must succeed.
 func (b *benching) call(name string, params map[string]any) error {
 	raw, err := json.Marshal(params)
 	if err != nil {
@@ -260,14 +260,13 @@ func (r *benchReport) write(w io.Writer) {
 	p := r.Podman
 	fmt.Fprintf(w, "%s, Podman %s (%s, cgroup %s), kernel %s, image %s; medians\n\n",
 		quantity(int64(r.Processors), "processor", "processors"), p.Version, p.Runtime, p.CgroupVersion, p.Kernel, r.Image)
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "WHAT\tWISBOX\tPODMAN\tFASTER\tBESIDE")
+	tw := newTable(w, "WHAT", "WISBOX", "PODMAN", "FASTER", "BESIDE")
 	for _, row := range r.Rows {
 		if row.Beside == "" {
-			fmt.Fprintf(tw, "%s\t%s\t-\t-\t-\n", row.What, millis(row.Wisbox))
+			tw.row(row.What, millis(row.Wisbox), "-", "-", "-")
 			continue
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%.1f times\t%s\n", row.What, millis(row.Wisbox), millis(row.Podman), float64(row.Podman)/float64(row.Wisbox), row.Beside)
+		tw.row(row.What, millis(row.Wisbox), millis(row.Podman), fmt.Sprintf("%.1f times", float64(row.Podman)/float64(row.Wisbox)), row.Beside)
 	}
 	_ = tw.Flush()
 	for _, n := range r.Notices {

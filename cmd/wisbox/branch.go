@@ -16,15 +16,15 @@ func (a *app) newBranchCmd() *cobra.Command {
 	opts := &wisbox.BranchOptions{}
 	cmd := &cobra.Command{
 		Use:   "branch SESSION [PATH]",
-		Short: "Make a git branch of a session's changes, in the repository that was mounted",
-		Long: `Makes a commit of what the session has changed since it was created, on top of HEAD,
-and a branch for it in the repository of the host that its mounts were copied from;
-a linked worktree is fine too. The working tree, the index and HEAD stay as they are.
-With PATH, a file or folder of the workspace, only what lies there.
+		Short: "Commit a session's changes to a new git branch of the mounted repository",
+		Long: `Commits the session's changes since its creation on top of HEAD, and creates a branch
+for the commit in the host repository that its mounts were copied from; a linked
+worktree works too. The working tree, the index and HEAD stay as they are.
+PATH, a file or folder of the workspace, limits it to the changes there.
 
-New files that the repository ignores are left out. Where the commit has other content
-than what was mounted, that is a conflict: every one is listed with what to do, and
-nothing is made. No hook, filter or setting of the repository runs, and nothing is
+New files that the repository ignores are skipped. A file whose content in the commit
+differs from what was mounted is a conflict: wisbox lists each with what to do, and makes
+no branch. No hook, filter or setting of the repository runs, and nothing is
 checked out. Read the branch before you check it out.`,
 		Example: `  wisbox branch box
   wisbox branch box src --name fix-parser -m 'Fix the parser'
@@ -39,11 +39,11 @@ checked out. Read the branch before you check it out.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&opts.Name, "name", "", "`NAME` of the branch (default wisbox/SESSION)")
-	flags.StringVar(&opts.From, "from", "", "`COMMIT` that the branch begins at (default HEAD)")
+	flags.StringVar(&opts.From, "from", "", "`COMMIT` to start the branch at (default HEAD)")
 	flags.StringVarP(&opts.Message, "message", "m", "", "`TEXT` of the commit")
-	flags.BoolVar(&opts.Ignored, "ignored", false, "take new files that the repository ignores too")
-	flags.BoolVar(&opts.All, "all", false, "take what programs write by themselves too")
-	flags.BoolVarP(&opts.DryRun, "dry-run", "n", false, "show what the branch would get, and make none")
+	flags.BoolVar(&opts.Ignored, "ignored", false, "include new files that the repository ignores")
+	flags.BoolVar(&opts.All, "all", false, "include by-products of programs, such as __pycache__")
+	flags.BoolVarP(&opts.DryRun, "dry-run", "n", false, "show what the branch would contain, and create none")
 	return cmd
 }
 

@@ -24,15 +24,15 @@ func (a *app) newDiffCmd() *cobra.Command {
 	opts := &diffOptions{}
 	cmd := &cobra.Command{
 		Use:   "diff SESSION [SNAPSHOT [SNAPSHOT]]",
-		Short: "Show what a session has changed: as a list, or as a patch for git apply",
-		Long: `Compares the workspace with what the session was given when it was created: its
-mounts, or nothing. With one snapshot it compares the workspace with that; with two
-the first with the second.
+		Short: "Show a session's changes, as a list or as a patch",
+		Long: `Compares the workspace with the session's state at its creation: its mounts, or
+nothing. With one SNAPSHOT it compares the workspace with that; with two, the first
+with the second.
 
 Lists the files that were added (A), changed (M), removed (D) and renamed (R).
---patch writes a patch that git apply takes, with binary files, modes, links and
-renames. Left out are directories .git and, without --all, what programs write by
-themselves, as __pycache__ and .cache; stderr says how much that is.`,
+--patch prints a patch for git apply, with binary files, modes, links and renames.
+It skips .git directories and, without --all, by-products of programs such as
+__pycache__ and .cache; stderr reports how many changes it skipped.`,
 		Example: `  wisbox diff box
   wisbox diff box --patch | git apply --3way
   wisbox diff box before-upgrade --stat`,
@@ -43,7 +43,7 @@ themselves, as __pycache__ and .cache; stderr says how much that is.`,
 	flags.BoolVarP(&opts.patch, "patch", "p", false, "write a patch that git apply takes")
 	flags.BoolVar(&opts.stat, "stat", false, "count the lines that were added and removed")
 	flags.BoolVar(&opts.names, "name-only", false, "print the paths alone, one a line")
-	flags.BoolVar(&opts.All, "all", false, "show what programs write by themselves too")
+	flags.BoolVar(&opts.All, "all", false, "include by-products of programs, such as __pycache__")
 	return cmd
 }
 
@@ -76,7 +76,7 @@ func (a *app) runDiff(ctx context.Context, opts *diffOptions, args []string) err
 	})
 }
 
-// writePatch writes the bytes as they are, but not to a terminal: they are a program's.
+// writePatch writes the bytes as they are. It refuses a terminal, because programs chose them.
 func (a *app) writePatch(ctx context.Context, s *wisbox.Session, opts *wisbox.DiffOptions) error {
 	w, flush := a.out, func() error { return nil }
 	if isTerminal(a.out) {
@@ -91,7 +91,7 @@ func (a *app) writePatch(ctx context.Context, s *wisbox.Session, opts *wisbox.Di
 	return nil
 }
 
-// shownLines writes whole lines, made fit for a terminal.
+// shownLines writes whole lines, made printable for a terminal.
 type shownLines struct {
 	w    io.Writer
 	line []byte
@@ -118,7 +118,7 @@ func (s *shownLines) flush() error {
 	return err
 }
 
-// sayLeftOutOf says on stderr what a list of changes doesn't have.
+// sayLeftOutOf reports on stderr what a list of changes leaves out.
 func (a *app) sayLeftOutOf(git, byproducts int64) {
 	var left []string
 	if git > 0 {
@@ -179,7 +179,7 @@ func namesOf(c wisbox.FileChange) string {
 	return shownPath(c.From) + " -> " + shownPath(c.Path)
 }
 
-// shownPath is a path on one line, in quotes where a byte of it is not plain text.
+// shownPath returns a path on one line, in quotes if it isn't plain text.
 func shownPath(path string) string {
 	if quoted := strconv.Quote(path); quoted != `"`+path+`"` || printable(path) != path {
 		return printable(quoted)
@@ -191,18 +191,18 @@ func (a *app) newApplyCmd() *cobra.Command {
 	opts := &wisbox.ApplyOptions{}
 	cmd := &cobra.Command{
 		Use:   "apply SESSION [PATH]",
-		Short: "Write a session's changes to the host folder that was mounted",
-		Long: `Writes what the session has changed since it was created to the folders of the host
-that its mounts were copied from: all of it, or nothing. With PATH, a file or folder
-of the workspace, only what lies there.
+		Short: "Write a session's changes to the mounted folder",
+		Long: `Writes the session's changes since its creation to the host folders that its mounts
+were copied from: all of them, or none. PATH, a file or folder of the workspace,
+limits it to the changes there.
 
-If a file of the host is not what was mounted, that is a conflict: every one is
-listed with what to do, and nothing is written. --3way merges text files that both
-changed, line by line, with what was mounted as their ancestor; where both changed
-the same lines both stand there between markers (<<<<<<< host), and the exit code
-is 1. Other conflicts are refused with it too. Never written are directories .git,
-what the mount's filters leave out, and links that could lead out of the folder.
-No program of the host runs. Look at what you apply before you run it.`,
+If a host file has changed since it was mounted, that is a conflict: wisbox lists each
+with what to do, and writes nothing. --3way merges text files that both sides changed,
+line by line, with the mounted file as the common ancestor. If both changed the same
+lines, the file gets both versions between markers (<<<<<<< host), and the exit code
+is 1. Other conflicts are still refused. wisbox never writes .git directories, paths
+that the mount's filters leave out, or links that could lead out of the folder. It
+runs no host program. Review the changes before you run them.`,
 		Example: `  wisbox apply box --dry-run
   wisbox apply box src
   wisbox apply box --3way --dry-run`,
@@ -216,7 +216,7 @@ No program of the host runs. Look at what you apply before you run it.`,
 	}
 	cmd.Flags().BoolVarP(&opts.DryRun, "dry-run", "n", false, "show what would be written, and write nothing")
 	cmd.Flags().BoolVar(&opts.ThreeWay, "3way", false, "merge text files that were changed on the host too")
-	cmd.Flags().BoolVar(&opts.All, "all", false, "write what programs write by themselves too")
+	cmd.Flags().BoolVar(&opts.All, "all", false, "include by-products of programs, such as __pycache__")
 	return cmd
 }
 
@@ -243,13 +243,13 @@ func (a *app) runApply(ctx context.Context, session string, opts *wisbox.ApplyOp
 	})
 }
 
-// sayConflicts names what is not, in some place, what was mounted.
+// sayConflicts lists the paths whose content in some place differs from the mounted content.
 func (a *app) sayConflicts(all []wisbox.Obstacle, where string) {
 	for _, c := range all {
 		fmt.Fprintf(a.err, "conflict  %s: %s\n", shownPath(c.Path), c.Reason)
 	}
 	fmt.Fprintf(a.err, "wisbox: conflict: %s; nothing was written\n",
-		quantity(int64(len(all)), "file "+where+" is not what was mounted", "files "+where+" are not what was mounted"))
+		quantity(int64(len(all)), "file "+where+" differs from the mounted content", "files "+where+" differ from the mounted content"))
 }
 
 func marked(done *wisbox.Applied) string {
@@ -274,8 +274,7 @@ func (a *app) writeApplied(w io.Writer, done *wisbox.Applied) {
 	a.writeChanges(w, done, verb)
 }
 
-// writeChanges writes a list of changes, and below it how many there are and what became
-// of them.
+// writeChanges writes a list of changes, and below it their number and what happened to them.
 func (a *app) writeChanges(w io.Writer, done *wisbox.Applied, verb string) {
 	out := bufio.NewWriter(w)
 	defer out.Flush()

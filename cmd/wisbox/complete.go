@@ -14,7 +14,7 @@ import (
 	"github.com/wisbox/wisbox/profile"
 )
 
-// complete tells the shells' completion what the arguments and flags may be.
+// complete adds shell completion for arguments and flags.
 func (a *app) complete(cmd *cobra.Command) {
 	for _, below := range cmd.Commands() {
 		a.complete(below)
@@ -61,7 +61,7 @@ func completeFlag(cmd *cobra.Command, flag string, values cobra.CompletionFunc) 
 	}
 }
 
-// harmless leaves out what a shell could run. Bash puts the common beginning of several names
+// harmless drops completions that a shell could run. Bash puts the common prefix of several names
 // on the line without quotes, and cobra's script then evaluates the line at the next key.
 func harmless(all cobra.CompletionFunc) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
@@ -82,13 +82,13 @@ func harmless(all cobra.CompletionFunc) cobra.CompletionFunc {
 }
 
 func harmlessName(name string) bool {
-	const activeHelp = "_activeHelp_" // cobra's mark of lines that are shown
+	const activeHelp = "_activeHelp_" // cobra's mark of help lines
 	return !strings.HasPrefix(name, "-") && !strings.HasPrefix(name, activeHelp) && strings.IndexFunc(name, func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r) && !strings.ContainsRune("._+@%,=:/-", r)
 	}) < 0
 }
 
-// completeSession completes the name of a session, and what the command takes behind it.
+// completeSession completes the name of a session, and the arguments after it.
 func (a *app) completeSession(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	ctx, below := cmd.Context(), ""
 	if cmd.HasParent() {
@@ -109,16 +109,16 @@ func (a *app) completeSession(cmd *cobra.Command, args []string, typed string) (
 		return a.processIDs(ctx, args[0]), cobra.ShellCompDirectiveNoFileComp
 	case strings.Contains(cmd.Use, "CMD"):
 		return unfinished(a.workspacePaths(ctx, args[0], workdirOf(cmd), typed))
-	case strings.Contains(cmd.Use, "FILE"), strings.Contains(cmd.Use, "PATH"): // the host's, which the shell knows best
+	case strings.Contains(cmd.Use, "FILE"), strings.Contains(cmd.Use, "PATH"): // of the host, which the shell completes best
 		return nil, cobra.ShellCompDirectiveDefault
 	}
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeWait bounds what is asked of another process for a key that was pressed.
+// completeWait bounds a request to another process during completion.
 const completeWait = 2 * time.Second
 
-// processIDs asks the process that holds the session, and starts none.
+// processIDs asks the session's holder, and starts none.
 func (a *app) processIDs(ctx context.Context, session string) (ids []string) {
 	ctx, cancel := context.WithTimeout(ctx, completeWait)
 	defer cancel()
@@ -132,7 +132,7 @@ func (a *app) processIDs(ctx context.Context, session string) (ids []string) {
 	return ids
 }
 
-// contextNames asks the process that holds the session, and starts none.
+// contextNames asks the session's holder, and starts none.
 func (a *app) contextNames(ctx context.Context, session string) (names []string) {
 	ctx, cancel := context.WithTimeout(ctx, completeWait)
 	defer cancel()
@@ -146,7 +146,7 @@ func (a *app) contextNames(ctx context.Context, session string) (names []string)
 	return names
 }
 
-// stepIDs are the calls that can be undone.
+// stepIDs returns the calls that can be undone.
 func (a *app) stepIDs(ctx context.Context, session string) (ids []string) {
 	ctx, cancel := context.WithTimeout(ctx, completeWait)
 	defer cancel()
@@ -160,7 +160,7 @@ func (a *app) stepIDs(ctx context.Context, session string) (ids []string) {
 	return ids
 }
 
-// snapshotNames are the names of a session's snapshots, and the ids of those without one.
+// snapshotNames returns the names of a session's snapshots, and the ids of those without one.
 func (a *app) snapshotNames(ctx context.Context, session string) (names []string) {
 	ctx, cancel := context.WithTimeout(ctx, completeWait)
 	defer cancel()
@@ -181,8 +181,11 @@ func (a *app) snapshotNames(ctx context.Context, session string) (names []string
 	return names
 }
 
-// sessionNames needs no Podman and changes nothing: a key was pressed, no more.
+// sessionNames needs no Podman and changes nothing.
 func (a *app) sessionNames(ctx context.Context) []string {
+	if remote, err := a.findRemote(); remote != nil || err != nil {
+		return nil // completion must not wait for another machine
+	}
 	store, err := overlay.OpenStore(a.cache)
 	if err != nil {
 		return nil
@@ -201,7 +204,7 @@ func (a *app) sessionNames(ctx context.Context) []string {
 	return names
 }
 
-// templateNames are the names of templates, and the IDs of those without one.
+// templateNames returns the names of templates, and the IDs of those without one.
 func (a *app) templateNames(ctx context.Context) (names []string) {
 	m, err := a.manager(ctx)
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 	"github.com/wisbox/wisbox/vfs"
 )
 
-// completeEntries bounds what is read of a directory, which programs may have filled.
+// completeEntries bounds how many entries of a directory are read: programs may have filled it.
 const completeEntries = 2000
 
-// completeCopy completes the two ends of a copy: one of a session, one of the host.
+// completeCopy completes the two arguments of a copy: one in a session, one on the host.
 func (a *app) completeCopy(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	const files = cobra.ShellCompDirectiveDefault
 	fromSession := len(args) == 1 && placeOf(args[0]).session != ""
@@ -48,7 +48,7 @@ func (a *app) completeCopy(cmd *cobra.Command, args []string, typed string) ([]s
 	return unfinished(append(names, namesIn(os.DirFS("."), ".", typed)...))
 }
 
-// unfinished has the shell put no space where a path may go on.
+// unfinished makes the shell add no space after a path that may continue.
 func unfinished(paths []string) ([]string, cobra.ShellCompDirective) {
 	for _, p := range paths {
 		if strings.HasSuffix(p, "/") || strings.HasSuffix(p, ":") {
@@ -58,7 +58,7 @@ func unfinished(paths []string) ([]string, cobra.ShellCompDirective) {
 	return paths, cobra.ShellCompDirectiveNoFileComp
 }
 
-// workdirOf is the directory of the workspace that a command line's paths begin in.
+// workdirOf returns the directory of the workspace to which a command line's paths are relative.
 func workdirOf(cmd *cobra.Command) string {
 	for _, flag := range []string{"workdir", "cwd"} {
 		if f := cmd.Flags().Lookup(flag); f != nil && f.Changed {
@@ -68,8 +68,8 @@ func workdirOf(cmd *cobra.Command) string {
 	return ""
 }
 
-// workspacePaths are the paths of a session's workspace that begin as typed below a directory of
-// it; directories end with a slash. Neither container nor holder is asked.
+// workspacePaths returns paths of a session's workspace that begin with typed, relative to the
+// directory below; directories end with a slash. It asks neither the container nor the holder.
 func (a *app) workspacePaths(ctx context.Context, session, below, typed string) (paths []string) {
 	ctx, cancel := context.WithTimeout(ctx, completeWait)
 	defer cancel()
@@ -79,7 +79,7 @@ func (a *app) workspacePaths(ctx context.Context, session, below, typed string) 
 	}
 	at := path.Join(below, dir)
 	if strings.HasPrefix(at, "/") && at != "/workspace" && !strings.HasPrefix(at, "/workspace/") {
-		return nil // of the container
+		return nil // a path of the container
 	}
 	rel, err := vfs.Any.Parse(at)
 	if err != nil {
@@ -94,8 +94,8 @@ func (a *app) workspacePaths(ctx context.Context, session, below, typed string) 
 	return paths
 }
 
-// namesIn are the names in a directory that begin as typed, hidden ones where the dot was typed.
-// Names that a shell could run are left out.
+// namesIn returns the names in a directory that begin with begin. It returns hidden names only if
+// begin has the dot, and no names that a shell could run.
 func namesIn(tree fs.FS, dir, begin string) (names []string) {
 	f, err := tree.Open(dir)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -21,7 +20,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// files are the configuration that counts where no flag says it, the first before the others.
+// files returns the configuration files that apply, in order of precedence.
 func (a *app) files() (found []*config.File, err error) {
 	without, err := a.withoutConfig()
 	if without || err != nil {
@@ -51,7 +50,7 @@ func (a *app) files() (found []*config.File, err error) {
 	return found, nil
 }
 
-// withoutConfig reports whether no file counts.
+// withoutConfig reports whether configuration files are turned off.
 func (a *app) withoutConfig() (bool, error) {
 	text := os.Getenv("WISBOX_NO_CONFIG")
 	if a.noConfig || text == "" {
@@ -67,14 +66,14 @@ func (a *app) withoutConfig() (bool, error) {
 func project() (*config.File, error) {
 	dir, err := os.Getwd()
 	if err != nil {
-		return nil, nil //nolint:nilerr // a directory that is gone belongs to no project
+		return nil, nil //nolint:nilerr // a deleted directory belongs to no project
 	}
 	f, err := config.Project(dir)
 	return f, asUsage(hostError(err))
 }
 
-// configure gives the flags of a new session that weren't given, and tools, what the
-// configuration says.
+// configure sets, from the configuration, the flags of a new session that weren't given, and its
+// tools.
 func (a *app) configure(f *sessionFlags) error {
 	if f.alone {
 		return nil
@@ -91,7 +90,7 @@ func (a *app) configure(f *sessionFlags) error {
 	return nil
 }
 
-// take sets one flag that wasn't given to what files say; deny is joined with it.
+// take sets a flag that wasn't given from files; it adds to deny.
 func (f *sessionFlags) take(c config.Chosen) error {
 	if c.Flag == "tools" {
 		f.fileTools = &c
@@ -120,7 +119,7 @@ func (f *sessionFlags) take(c config.Chosen) error {
 	return nil
 }
 
-// mountsIn is the file that the mounts come from, nil where they are flags.
+// mountsIn returns the file that the mounts come from; nil if they are flags.
 func (f *sessionFlags) mountsIn() *config.File {
 	if c := f.taken["mount"]; c != nil {
 		return c.Files[0]
@@ -128,7 +127,7 @@ func (f *sessionFlags) mountsIn() *config.File {
 	return nil
 }
 
-// origin names what gave a flag's value: the flag, or a file and its key.
+// origin returns where a flag's value comes from: the flag, or a file and its key.
 func (f *sessionFlags) origin(flag string) string {
 	if c := f.taken[flag]; c != nil {
 		return c.Source()
@@ -136,7 +135,7 @@ func (f *sessionFlags) origin(flag string) string {
 	return "--" + flag
 }
 
-// blamed names the file and its key in an error of a value that no flag gave.
+// blamed adds the file and its key to an error of a value that no flag gave.
 func (f *sessionFlags) blamed(err error) error {
 	if err == nil {
 		return nil
@@ -169,7 +168,7 @@ func setFlag(flag *pflag.Flag, s config.Setting) error {
 	return flag.Value.Set(s.Values[0])
 }
 
-// configured is one setting and where its value comes from.
+// configured is one setting and its source.
 type configured struct {
 	config.Setting
 	Source string `json:"source"`
@@ -178,15 +177,15 @@ type configured struct {
 func (a *app) newConfigCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "config",
-		Short: "Show what sessions are opened with, and which file says so",
-		Long: `Shows each setting that a configuration file can have, its value and where that comes
-from. A flag of a command counts before $WISBOX_ISOLATION, that before wisbox.toml of
-the project, that before your own file, wisbox/config.toml in $XDG_CONFIG_HOME
-(~/.config). A project does not loosen what your own file restricts: deny is joined,
-strict, isolation, paths and limits.egress-out have the tighter value. wisbox.toml is
-looked for in this directory and those above it, and counts once you have trusted it:
-wisbox trust.
-With $WISBOX_NO_CONFIG=1, as with --no-config, neither file counts.`,
+		Short: "Show the settings of new sessions and where each comes from",
+		Long: `Shows each setting that a configuration file can have, its value and its source.
+A command's flag overrides $WISBOX_ISOLATION, which overrides the project's wisbox.toml,
+which overrides your own file, wisbox/config.toml in $XDG_CONFIG_HOME (~/.config).
+A project can't loosen restrictions of your own file: the deny lists are joined, and
+strict, isolation, paths and limits.egress-out take the stricter value. wisbox looks
+for wisbox.toml in this directory and those above it, and uses it once you have
+trusted it: wisbox trust.
+With $WISBOX_NO_CONFIG=1 or --no-config, wisbox reads neither file.`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error { return a.runConfig() },
 	}
@@ -223,14 +222,13 @@ func (a *app) runConfig() error {
 }
 
 func printSettings(w io.Writer, rows []configured) {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "KEY\tVALUE\tSOURCE")
+	tw := newTable(w, "KEY", "VALUE", "SOURCE")
 	for _, r := range rows {
 		value := "-"
 		if len(r.Values) > 0 {
 			value = oneLine(strings.Join(r.Values, " "))
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\n", r.Key, value, oneLine(r.Source))
+		tw.row(r.Key, value, oneLine(r.Source))
 	}
 	_ = tw.Flush()
 }
@@ -239,12 +237,12 @@ func (a *app) newTrustCmd() *cobra.Command {
 	var yes, remove bool
 	cmd := &cobra.Command{
 		Use:   "trust [DIR]",
-		Short: "Trust a project's wisbox.toml, with the content that it has now",
-		Long: `Shows what the wisbox.toml of a project sets, asks, and notes the hash of its content.
-Sessions that are opened in the project have these settings then. Once the file
-changes, or the Containerfile that it names, it has to be trusted again. The file is
-that of DIR (the working directory) or the first above it; --yes, which does not ask,
-takes DIR's own alone. --remove ends the trust.`,
+		Short: "Trust the present content of a project's wisbox.toml",
+		Long: `Shows the settings of a project's wisbox.toml, asks, and records the hash of its content.
+New sessions in the project then have these settings. When the file changes, or the
+Containerfile that it names, it has to be trusted again. The file is the one in DIR
+(default: the working directory) or the nearest above it. --yes doesn't ask, and takes
+only the file in DIR itself. --remove ends the trust.`,
 		Example: `  wisbox trust
   wisbox trust --yes ./project
   wisbox trust --remove ./project`,
@@ -282,10 +280,10 @@ func (a *app) runTrust(ctx context.Context, dir string, yes bool) error {
 		return asUsage(hostError(err))
 	}
 	if f == nil {
-		return tool.Errorf(tool.NotFound, "there is no %s in %s or above it; wisbox init writes one", config.Name, dir)
+		return tool.Errorf(tool.NotFound, "%s not found in %s or above it; wisbox init writes one", config.Name, dir)
 	}
 	if own, err := filepath.Abs(dir); yes && (err != nil || own != f.Dir()) {
-		return tool.Errorf(tool.NotFound, "there is no %s in %s itself, and --yes trusts none above it; if you mean that one: wisbox trust --yes %s", config.Name, dir, f.Dir())
+		return tool.Errorf(tool.NotFound, "%s not found in %s itself, and --yes trusts no file above it; to trust that one: wisbox trust --yes %s", config.Name, dir, f.Dir())
 	}
 	rows := make([]configured, 0, len(f.Settings))
 	for _, s := range f.Settings {
@@ -293,14 +291,14 @@ func (a *app) runTrust(ctx context.Context, dir string, yes bool) error {
 	}
 	printSettings(a.err, rows)
 	if f.Containerfile != nil {
-		fmt.Fprintf(a.err, "\nwhat is built, by steps that run as root in a container with this machine's network:\n%s\n", shownText(string(f.Containerfile)))
+		fmt.Fprintf(a.err, "\nthe image is built by these steps, which run as root in a container with this machine's network:\n%s\n", shownText(string(f.Containerfile)))
 	}
 	seen := "" // the files that such steps may copy and run
 	if f.CopiesFiles() {
 		if seen, err = images.ContextDigest(ctx, projectBuild(f)); err != nil {
 			return err
 		}
-		fmt.Fprintf(a.err, "it may copy files of %s: as they are now they are trusted with it\n\n", printable(f.Dir()))
+		fmt.Fprintf(a.err, "it may copy files of %s, which are trusted with their present content\n\n", printable(f.Dir()))
 	}
 	if !yes && !a.agrees(ctx, "trust "+f.Path+" with these settings?") {
 		fmt.Fprintln(a.err, "wisbox: it is not trusted")
@@ -312,7 +310,7 @@ func (a *app) runTrust(ctx context.Context, dir string, yes bool) error {
 	return a.print(map[string]string{"trusted": f.Path, "sha256": f.Hash()}, func(w io.Writer) { fmt.Fprintln(w, printable(f.Path)) })
 }
 
-// shownText is a text with each line printable and moved in.
+// shownText returns a text with each line printable and indented.
 func shownText(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -321,8 +319,8 @@ func shownText(text string) string {
 	return b.String()
 }
 
-const initText = `# What wisbox opens sessions with in this project; flags count before it.
-# wisbox config shows what counts, and wisbox trust makes a changed file count.
+const initText = `# Settings of sessions that wisbox opens in this project; flags override them.
+# wisbox config shows the effective settings. After a change, run wisbox trust.
 
 # image = "docker.io/library/python:3.12-slim"
 # containerfile = "Containerfile"   # to build, in place of image
@@ -339,9 +337,9 @@ func (a *app) newInitCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "init",
 		Short: "Write a wisbox.toml for the project in this directory",
-		Long: `Writes a wisbox.toml with comments into this directory, and trusts it. It sets what
-wisbox run, session create, eval and mcp open sessions with in this directory and
-below. Edit it, then trust it again: wisbox trust.`,
+		Long: `Writes a wisbox.toml with comments into this directory, and trusts it. It has
+the settings of sessions that wisbox run, session create, eval and mcp open in this
+directory and below. Edit it, then trust it again: wisbox trust.`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error { return a.runInit() },
 	}
@@ -358,7 +356,7 @@ func (a *app) runInit() error {
 	path := filepath.Join(dir, config.Name)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {
-		return tool.Errorf(tool.Exists, "there is a %s here already; edit it, or remove it first", config.Name)
+		return tool.Errorf(tool.Exists, "%s already exists here; edit it, or remove it first", config.Name)
 	}
 	if err != nil {
 		return hostError(err)

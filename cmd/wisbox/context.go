@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -13,12 +11,12 @@ import (
 )
 
 func (a *app) newContextCmd() *cobra.Command {
-	cmd := group("context", "Kept interpreters of a session, by name",
+	cmd := group("context", "Create, list and remove contexts: a session's named interpreters",
 		a.newContextCreateCmd(), a.newContextLsCmd(),
-		a.newContextChangeCmd("restart SESSION NAME", "End what runs in a context, and forget its names", (*wisbox.Session).RestartContext),
+		a.newContextChangeCmd("restart SESSION NAME", "Restart a context's interpreter; its names are lost", (*wisbox.Session).RestartContext),
 		a.newContextChangeCmd("rm SESSION NAME", "Remove a context", (*wisbox.Session).RemoveContext))
-	cmd.Long = `A context is a kept interpreter with names, a directory and variables of its own:
-Python, a bash or a Node.js. It ends with the process that holds the session, which stays for
+	cmd.Long = `A context is a kept interpreter (Python, bash or Node.js) with its own names, directory
+and variables. It ends with the process that holds the session, which stays for
 ten minutes after its last use. A session has a default context, and up to seven
 with names.`
 	cmd.Example = `  wisbox context create box shell --language bash --dir src
@@ -37,7 +35,7 @@ func (a *app) newContextCreateCmd() *cobra.Command {
 	opts := &contextOptions{}
 	cmd := &cobra.Command{
 		Use:   "create [flags] SESSION NAME",
-		Short: "Make a context; its interpreter starts with the first evaluation",
+		Short: "Create a context; its interpreter starts with the first evaluation",
 		Args:  exactArgs("SESSION", "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			pairs, err := opts.env.list()
@@ -78,10 +76,9 @@ func (a *app) listContexts(ctx context.Context, s *wisbox.Session) error {
 	if a.json {
 		return a.printJSON(all)
 	}
-	tw := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "NAME\tLANGUAGE\tDIR")
+	tw := newTable(a.out, "NAME", "LANGUAGE", "DIR")
 	for _, c := range all {
-		fmt.Fprintf(tw, "%s\t%s\t%s\n", c.Name, c.Language, printable(c.Dir))
+		tw.row(c.Name, c.Language, printable(c.Dir))
 	}
 	return tw.Flush()
 }

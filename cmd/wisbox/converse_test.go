@@ -15,10 +15,10 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// converse is the script command `converse FILE [FLAG...]`: it sends the lines of a
-// file to `wisbox mcp FLAG...`, each when the one before is answered, and writes
-// both sides to the file transcript, for cmp. SESSION in a line is the name of the
-// session; names, times, durations and instructions of the answers are left out.
+// converse is the script command `converse FILE [FLAG...]`: it sends the lines of a file to `wisbox
+// mcp FLAG...`, each after the answer to the one before, and writes both sides to the file
+// transcript, for cmp. SESSION in a line stands for the session's name. Names, times, durations and
+// instructions are left out of the answers.
 func converse(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: converse FILE [FLAG...]")
@@ -62,8 +62,8 @@ func (t *talk) start(flags []string) (end func()) {
 	}
 }
 
-// say sends a line. All but a notification is answered, maybe after notifications
-// of the server's.
+// say sends a line. Each line except a notification gets an answer, perhaps after notifications of
+// the server.
 func (t *talk) say(line string) {
 	if line == "" {
 		return

@@ -24,10 +24,10 @@ func (a *app) newCpCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "cp HOST-PATH|- SESSION:PATH  |  cp SESSION:PATH HOST-PATH|-",
 		Short: "Copy files and directories into a session, or out of one",
-		Long: `Copies a file or a directory with all below it. Where the destination is a
-directory the copy goes into it, else it becomes the destination. - is stdin or
-stdout, for one file. Nothing in a workspace can make a copy write elsewhere: links
-that leave, devices and FIFOs are skipped and told.`,
+		Long: `Copies a file, or a directory with its content. If the destination is an existing
+directory, the copy goes into it. - is stdin or stdout, for one file. A workspace
+can't divert a copy to other places: links that lead out, devices and FIFOs are
+skipped and listed on stderr.`,
 		Example: `  wisbox cp report.csv box:data/
   wisbox cp box:results ./results
   wisbox cp box:out.json - | jq .`,
@@ -36,7 +36,7 @@ that leave, devices and FIFOs are skipped and told.`,
 	}
 }
 
-// place is one end of a copy: in a session, or (session "") on the host.
+// place is one argument of a copy: a path in a session, or on the host if session is "".
 type place struct{ session, path string }
 
 // placeOf reads SESSION:PATH. A host path with a colon is written ./a:b.
@@ -66,10 +66,10 @@ func (a *app) runCp(ctx context.Context, from, to string) error {
 	})
 }
 
-// reportCopy says what was copied: on stderr where stdout is the copy.
+// reportCopy reports what was copied; on stderr if stdout has the copy.
 func (a *app) reportCopy(done *vfs.Transfer, quiet bool) error {
 	for _, skipped := range done.Skipped {
-		fmt.Fprintf(a.err, "skipped %s: %s\n", skipped.Name, skipped.Reason)
+		fmt.Fprintf(a.err, "skipped %s: %s\n", printable(skipped.Name), printable(skipped.Reason))
 	}
 	if done.More > 0 {
 		fmt.Fprintf(a.err, "skipped %d more\n", done.More)
@@ -83,7 +83,7 @@ func (a *app) reportCopy(done *vfs.Transfer, quiet bool) error {
 	})
 }
 
-// quantity is a number with its unit.
+// quantity returns a number with its unit.
 func quantity(n int64, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -116,7 +116,7 @@ func (a *app) upload(ctx context.Context, s *wisbox.Session, from, to string) (*
 		packed <- err
 	}()
 	done, err := s.Import(ctx, r, strings.TrimSuffix(dir, "/"))
-	_ = r.Close() // an import that gave up ends the packing
+	_ = r.Close() // an import that stopped early ends the packing
 	if perr := <-packed; perr != nil && !errors.Is(perr, io.ErrClosedPipe) {
 		err = hostError(perr)
 	}
@@ -126,7 +126,7 @@ func (a *app) upload(ctx context.Context, s *wisbox.Session, from, to string) (*
 	return done, err
 }
 
-// slash ends a directory's path with one.
+// slash adds a slash to a directory's path unless it ends with one.
 func slash(dir string) string {
 	if dir == "" {
 		return ""
@@ -152,7 +152,7 @@ func (a *app) download(ctx context.Context, s *wisbox.Session, from, to string) 
 	written := make(chan error, 1)
 	go func() {
 		err := write(r)
-		_, _ = io.Copy(io.Discard, r) // what stands behind the last entry
+		_, _ = io.Copy(io.Discard, r) // anything after the last entry
 		_ = r.CloseWithError(io.ErrClosedPipe)
 		written <- err
 	}()
@@ -164,11 +164,11 @@ func (a *app) download(ctx context.Context, s *wisbox.Session, from, to string) 
 	return done, err
 }
 
-// receiver is how the copy is written on the host: as one file, or as a tree.
+// receiver returns a function that writes the copy on the host, as one file or as a tree.
 func (a *app) receiver(s *wisbox.Session, rel, to string) (func(io.Reader) error, error) {
 	info, err := fs.Stat(s.Files(), path.Join(".", rel))
 	if err != nil {
-		return nil, tool.Errorf(tool.NotFound, "there is no %s in the session's workspace", rel).In("source").Because(err)
+		return nil, tool.Errorf(tool.NotFound, "%s not found in the session's workspace", rel).In("source").Because(err)
 	}
 	if to == "-" && info.IsDir() {
 		return nil, tool.Errorf(tool.IsDir, "only a file can be copied to stdout").In("source")
@@ -182,7 +182,7 @@ func (a *app) receiver(s *wisbox.Session, rel, to string) (func(io.Reader) error
 	return func(r io.Reader) error { return a.unpackFile(r, to) }, nil
 }
 
-// hostError says what failed on the host, to the person who named the path.
+// hostError describes an error of the host to the person who named the path.
 func hostError(err error) error {
 	var pathErr *fs.PathError
 	if !errors.As(err, &pathErr) {
@@ -197,7 +197,7 @@ func hostError(err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		kind, says = tool.Permission, "may not be read or written by this user"
 	case errors.Is(err, fs.ErrExist):
-		kind, says = tool.Exists, "exists already as something else"
+		kind, says = tool.Exists, "already exists as something else"
 	}
 	return tool.Errorf(kind, "%s on the host %s", pathErr.Path, says).Because(err)
 }

@@ -8,8 +8,7 @@ import (
 
 const defaultDetachKeys = "ctrl-p,ctrl-q"
 
-// parseKeys reads a sequence of keys as docker writes it: characters and ctrl-X,
-// separated by commas.
+// parseKeys parses a key sequence in docker's form: characters and ctrl-X, separated by commas.
 func parseKeys(text string) (sequence []byte, err error) {
 	if text == "" {
 		return nil, nil
@@ -28,11 +27,11 @@ func parseKeys(text string) (sequence []byte, err error) {
 	return sequence, nil
 }
 
-// detachKeys passes keys on until the sequence comes. What may be its beginning waits
+// detachKeys passes keys on until the sequence is complete. Keys that may begin the sequence wait
 // for the next key.
 type detachKeys struct {
 	from     io.Reader
-	sequence []byte // empty for none
+	sequence []byte // empty if there is none
 	found    func()
 
 	matched int // keys of the sequence that wait
@@ -57,7 +56,7 @@ func (d *detachKeys) Read(p []byte) (int, error) {
 	return 0, d.over
 }
 
-// errKeys ends the input where the sequence came: it is not the end of the file.
+// errKeys ends the input at the key sequence; it is different from the end of the file.
 var errKeys = fmt.Errorf("left by keys")
 
 func (d *detachKeys) take(keys []byte) {
@@ -75,7 +74,7 @@ func (d *detachKeys) take(keys []byte) {
 	}
 }
 
-// step goes on with what matches still, where a key ends the match.
+// step adds a key, and moves the keys that can no longer begin the sequence to ready.
 func (d *detachKeys) step(key byte) {
 	typed := append(append([]byte(nil), d.sequence[:d.matched]...), key)
 	for len(typed) > 0 && !strings.HasPrefix(string(d.sequence), string(typed)) {

@@ -66,7 +66,7 @@ func TestAFileOfVariablesIsReadAsDockerReadsIt(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"A=1", "B= two words ", "C=", "D=x=y#z", "WISBOX_HERE=a b=c", `E="quoted"`}, got)
 	for text, says := range map[string]string{
-		"A=1\n=x": "f, line 2: the name is missing", "A=\x00": "line 1: the variable \"A\" holds a NUL", "A=\xff": "not UTF-8", "NO_SUCH_VARIABLE": "line 1: there is no variable",
+		"A=1\n=x": "f, line 2: the name is missing", "A=\x00": "line 1: the variable \"A\" has a NUL", "A=\xff": "not UTF-8", "NO_SUCH_VARIABLE": "line 1: the variable NO_SUCH_VARIABLE is not set",
 		strings.Repeat("A=1\n", maxEnvFile/4+1): "more than 1048576 bytes", "A=" + strings.Repeat("x", maxEnvLine): "longer than",
 	} {
 		_, err := readEnv("f", strings.NewReader(text))

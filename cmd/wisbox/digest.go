@@ -14,7 +14,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// digestOptions say which digest is meant.
+// digestOptions choose a digest.
 type digestOptions struct {
 	session string
 	global  bool
@@ -24,7 +24,7 @@ type digestOptions struct {
 }
 
 func (a *app) newDigestCmd() *cobra.Command {
-	return group("digest", "Show or replace the summary that a model reads first of a workspace",
+	return group("digest", "Show or replace the digest, a summary of the workspace for a model",
 		a.newDigestShowCmd(), a.newDigestSetCmd(), a.newDigestClearCmd(), a.newDigestOptimizeCmd())
 }
 
@@ -32,9 +32,9 @@ func (a *app) newDigestShowCmd() *cobra.Command {
 	opts := &digestOptions{}
 	cmd := &cobra.Command{
 		Use:   "show --session NAME|--global",
-		Short: "Show the digest that counts",
-		Long: `Shows a session's digest: its own where one was set, else the one of all sessions,
-else what its files tell. With --global shows the one of all sessions.`,
+		Short: "Show the digest that a model gets",
+		Long: `Shows a session's digest: its own if one was set, else that of all sessions, else one
+made from its files. --global shows that of all sessions.`,
 		Example: `  wisbox digest show --session box
   wisbox digest show --session box --level summary
   wisbox digest show --global`,
@@ -72,9 +72,9 @@ func (a *app) newDigestClearCmd() *cobra.Command {
 	opts := &digestOptions{}
 	cmd := &cobra.Command{
 		Use:   "clear --session NAME|--global",
-		Short: "Take back a digest that was set",
-		Long: `Takes back a session's own digest and prints the one that counts then, or with
---global takes back the one of all sessions.`,
+		Short: "Delete a digest that was set",
+		Long: `Deletes a session's own digest and prints the one that applies then; --global deletes
+that of all sessions.`,
 		Example: `  wisbox digest clear --session box
   wisbox digest clear --global`,
 		Args: noArgs,
@@ -88,28 +88,28 @@ func (a *app) newDigestOptimizeCmd() *cobra.Command {
 	opts := &digestOptions{}
 	cmd := &cobra.Command{
 		Use:   "optimize --session NAME [--global] --model MODEL [--base-url URL]",
-		Short: "Have a model write a better digest of a session's workspace",
+		Short: "Ask a model to improve the digest of a session's workspace",
 		Long: `Shows a model the digest, the names of files and the beginnings of README, manifests
-and the like, and keeps what it writes as the session's digest, or with --global as
-that of all sessions that have none of their own. --json prints the model's whole
+and the like, and keeps its answer as the session's digest, or with --global as
+the digest of all sessions that have none of their own. --json prints the model's whole
 response too. The key is read from the environment.`,
 		Example: `  wisbox digest optimize --session box --model gpt-5-mini
   wisbox digest optimize --session box --global --base-url http://127.0.0.1:8000/v1 --model local`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runDigestOptimize(cmd.Context(), opts) },
 	}
-	cmd.Flags().StringVar(&opts.session, "session", "", "kept session, its `NAME`")
+	cmd.Flags().StringVar(&opts.session, "session", "", "`NAME` of a kept session")
 	cmd.Flags().BoolVar(&opts.global, "global", false, "keep it for all sessions that have none of their own")
 	opts.model.register(cmd.Flags())
 	return cmd
 }
 
 func (o *digestOptions) registerPlace(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.session, "session", "", "kept session, its `NAME`")
+	cmd.Flags().StringVar(&o.session, "session", "", "`NAME` of a kept session")
 	cmd.Flags().BoolVar(&o.global, "global", false, "of all sessions that have none of their own")
 }
 
-// check refuses what names no digest, or two.
+// check requires flags that choose exactly one digest.
 func (o *digestOptions) check() error {
 	if (o.session == "") == !o.global {
 		return usageError{errors.New("give --session NAME or --global; see: wisbox digest --help")}
@@ -127,7 +127,7 @@ func (a *app) runDigestShow(ctx context.Context, opts *digestOptions) error {
 	return a.withAllDigest(ctx, func(d *digest.Digester) error {
 		answer, err := d.Answer(ctx, digest.Level(opts.level))
 		if err == nil && answer.Source == digest.FromPlaceholder {
-			err = tool.Errorf(tool.NotFound, "there is no digest of all sessions; set one with: wisbox digest set --global TEXT")
+			err = tool.Errorf(tool.NotFound, "no digest is set for all sessions; set one with: wisbox digest set --global TEXT")
 		}
 		if err != nil {
 			return err
@@ -136,7 +136,7 @@ func (a *app) runDigestShow(ctx context.Context, opts *digestOptions) error {
 	})
 }
 
-// withAllDigest does something with the digest of all sessions.
+// withAllDigest calls do with the digest of all sessions.
 func (a *app) withAllDigest(ctx context.Context, do func(*digest.Digester) error) error {
 	m, err := a.manager(ctx)
 	if err != nil {
@@ -160,7 +160,7 @@ func (a *app) runDigestSet(ctx context.Context, opts *digestOptions, args []stri
 		}
 	}
 	if text == "" {
-		return usageError{errors.New("the digest is empty; to take one back see: wisbox digest clear --help")}
+		return usageError{errors.New("the digest is empty; to delete one see: wisbox digest clear --help")}
 	}
 	if opts.session != "" {
 		return a.runTool(ctx, opts.session, "workspace_digest", map[string]any{"set": text})
@@ -211,7 +211,7 @@ func (a *app) runDigestOptimize(ctx context.Context, opts *digestOptions) error 
 	})
 }
 
-// optimize has a model write the digest of a session's workspace.
+// optimize lets a model write the digest of a session's workspace.
 func optimize(ctx context.Context, s *wisbox.Session, model llm.Model, scope digest.Scope) (digest.Optimized, error) {
 	d := s.Digest()
 	return d.Optimize(ctx, d.Written(func(ctx context.Context, prompt string) (string, error) {
@@ -219,7 +219,7 @@ func optimize(ctx context.Context, s *wisbox.Session, model llm.Model, scope dig
 	}), scope)
 }
 
-// digestOptimizer is the tool of an MCP server that was given a model for it.
+// digestOptimizer returns the tool for an MCP server that has a model for it.
 func digestOptimizer(s *wisbox.Session, model llm.Model) tool.Tool {
 	return tool.New(tool.Spec{
 		Name: "digest_optimize", Title: "Have a model write a better summary",

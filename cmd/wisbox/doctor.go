@@ -21,23 +21,23 @@ func (a *app) newDoctorCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor [--fix] [--strict]",
 		Short: "Check this machine's isolation and limits, and show how to fix what is missing",
-		Long: `Finds Podman, looks at what it needs, then opens sessions with small limits and
-lets programs go over each: memory, processor, processes, disk, files; looks for
-a way to the network and for rights a program shouldn't have, and allows one port
-of this machine and no other. A few seconds.
+		Long: `Finds Podman and checks what it needs. Then opens sessions with small limits, whose
+programs exceed them: memory, processors, processes, disk, files. Checks that programs
+reach no network but one allowed port, and have no rights that they shouldn't have. It
+takes a few seconds.
 
-Each line is ok, not enforced (wisbox works, without that promise) or broken,
-with what to do. The exit code is 1 if anything is broken, with --strict also if a
-promise isn't enforced: an old runtime or kernel with a known way out is one.
+Each line is ok, not enforced (wisbox works without that guarantee) or broken, with a
+remedy. The exit code is 1 if anything is broken, with --strict also if a guarantee isn't
+enforced, or the runtime or kernel has a known hole.
 
-With --fix it repairs what it can: it builds the image and removes what killed
-processes left. As root by sudo it gives the user who called the ids and switches
-that rootless Podman needs. It installs nothing.`,
+--fix repairs what it can: it builds the image and removes what killed processes left.
+Under sudo it gives the calling user the IDs and settings that rootless Podman needs.
+It installs nothing.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runDoctor(cmd.Context(), fix, strict) },
 	}
 	cmd.Flags().BoolVar(&fix, "fix", false, "repair what can be repaired")
-	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 where a promise isn't enforced, too")
+	cmd.Flags().BoolVar(&strict, "strict", false, "also exit with 1 if a guarantee isn't enforced")
 	return cmd
 }
 
@@ -79,11 +79,11 @@ func printVerdict(w io.Writer, r *doctor.Report) {
 	fmt.Fprintf(w, "\n%d ok, %d not enforced, %d broken, in %.1f s\n", count[doctor.OK], count[doctor.NotEnforced], count[doctor.Broken], r.Took.Seconds())
 }
 
-// patient is this program as package doctor sees it.
+// patient gives package doctor access to this program.
 type patient struct {
 	m *wisbox.Manager
 	b *podman.Backend
-	// a shows how far a repair is
+	// a shows the progress of a repair.
 	a *app
 }
 
@@ -137,7 +137,7 @@ func (p patient) Open(ctx context.Context, limits sandbox.Limits, allow ...strin
 	return trialSession{s}, nil
 }
 
-// trialSession gives a session the few methods that trials need.
+// trialSession adds the few methods that trials need to a session.
 type trialSession struct{ *wisbox.Session }
 
 func (s trialSession) Limits(ctx context.Context) ([]sandbox.LimitState, error) {

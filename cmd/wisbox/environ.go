@@ -12,15 +12,15 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// envFlags are variables of programs.
+// envFlags are the flags for variables of programs.
 type envFlags struct{ vars, files []string }
 
 func (f *envFlags) register(flags *pflag.FlagSet, of string) {
-	flags.StringArrayVarP(&f.vars, "env", "e", nil, "variable for "+of+", as `NAME=VALUE`, or NAME to pass on the value that it has here; repeatable")
+	flags.StringArrayVarP(&f.vars, "env", "e", nil, "variable for "+of+", as `NAME=VALUE`, or NAME for its value here; repeatable")
 	flags.StringArrayVar(&f.files, "env-file", nil, "`FILE` of such variables, one a line, # begins a comment; --env wins; repeatable")
 }
 
-// list is the variables as NAME=VALUE; of a name that comes twice the last counts.
+// list returns the variables as NAME=VALUE. If a name occurs twice, the last value wins.
 func (f *envFlags) list() ([]string, error) {
 	var all []string
 	for _, path := range f.files {
@@ -45,7 +45,8 @@ func (f *envFlags) list() ([]string, error) {
 	return all, nil
 }
 
-// Bounds of a file of variables: the kernel takes no longer one, and no program more.
+// Bounds of a file of variables: the kernel accepts no longer variable, and no more of them for a
+// program.
 const (
 	maxEnvLine = 128 << 10
 	maxEnvFile = 1 << 20
@@ -75,23 +76,23 @@ func readEnv(path string, r io.Reader) (all []string, err error) {
 	return all, nil
 }
 
-// variable is a variable as NAME=VALUE; a name alone is that of one of this process.
-// Errors don't repeat values: they may be secret.
+// variable returns a variable as NAME=VALUE; for a NAME alone it takes this process's value. Errors
+// don't repeat values, which may be secret.
 func variable(text string) (string, error) {
 	name, value, given := strings.Cut(text, "=")
 	switch {
 	case name == "":
 		return "", errors.New("the name is missing; write it as NAME=VALUE")
 	case strings.ContainsAny(name, " \t"):
-		return "", fmt.Errorf("the name %q holds a blank; write it as NAME=VALUE", name)
+		return "", fmt.Errorf("the name %q has a blank; write it as NAME=VALUE", name)
 	case !given:
 		var set bool
 		if value, set = os.LookupEnv(name); !set {
-			return "", fmt.Errorf("there is no variable %s here; write it as NAME=VALUE", name)
+			return "", fmt.Errorf("the variable %s is not set here; write it as NAME=VALUE", name)
 		}
 	}
 	if !utf8.ValidString(name+value) || strings.Contains(name+value, "\x00") {
-		return "", fmt.Errorf("the variable %q holds a NUL character or is not UTF-8", name)
+		return "", fmt.Errorf("the variable %q has a NUL character or is not UTF-8; use a file for it", name)
 	}
 	return name + "=" + value, nil
 }

@@ -45,11 +45,10 @@ func (a *app) newEvalPythonCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "python [flags] [CODE]",
 		Short: "Evaluate Python and print its value",
-		Long: `Evaluates Python in a session of its own, or with --session in a kept one, through
-the tool evaluate_python. What the code prints and displays comes while it runs, all of
-it, and its value at the end; --out saves pictures and tables. %magic, !command and
-display() work as in notebooks: see docs/python.md. Code that raises is exit code 1,
-code that runs out of time 124.`,
+		Long: `Evaluates Python in a new session, or in a kept one with --session, by the tool
+evaluate_python. Prints the code's output while it runs, then its value; --out saves
+pictures and tables. %magic, !command and display() work as in notebooks: see
+docs/python.md. The exit code is 1 if the code raised, and 124 if it timed out.`,
 		Example: `  wisbox eval python '1 + 1'
   wisbox eval python --global 'n=[1,2,3]' 'sum(n)'
   wisbox eval python '%timeit sum(range(1000))'
@@ -67,19 +66,20 @@ code that runs out of time 124.`,
 		},
 	}
 	opts.sessionFlags.register(cmd.Flags())
+	markRare(opts.sessionFlags.flags, "image", "mount")
 	flags := cmd.Flags()
-	flags.StringVar(&opts.session, "session", "", "kept session, its `NAME`, to evaluate in (default: one of its own)")
+	flags.StringVar(&opts.session, "session", "", "`NAME` of a kept session to evaluate in (default: a new one)")
 	flags.StringVarP(&opts.file, "file", "f", "", "read the code from this `FILE`, - is stdin")
 	flags.BoolVar(&opts.keep, "keep", false, "keep names between calls of the session")
 	flags.StringVar(&opts.context, "context", "", "keep names in the context of this `NAME`; see: wisbox context")
-	flags.BoolVar(&opts.restricted, "restricted", false, "use the small safe interpreter; without a container, Python in WebAssembly: no effects but the writes")
+	flags.BoolVar(&opts.restricted, "restricted", false, "use the small safe interpreter, or without a container Python in WebAssembly; writes are the only effect")
 	flags.BoolVar(&opts.wasm, "wasm", false, "use Python in WebAssembly, which needs no Podman; see: wisbox wasm install")
 	opts.engine.register(flags)
 	flags.StringArrayVar(&opts.globals, "global", nil, "a name and its value, as `NAME=JSON`; repeatable")
 	flags.StringArrayVar(&opts.reads, "read", nil, "`FILE` of the workspace for the code; repeatable")
 	flags.StringArrayVar(&opts.writes, "write", nil, "file to write after success, as `PATH=TEMPLATE`; repeatable")
 	flags.Var(timeFlag{&opts.timeout}, "timeout", "end the code after this `TIME`, as 0.5, 5s or 2m; a kept session has a limit of its own (default 5s)")
-	flags.StringVar(&opts.out, "out", "", "`DIR` for what the code displays, pictures above all")
+	flags.StringVar(&opts.out, "out", "", "`DIR` for displayed pictures and tables")
 	return cmd
 }
 
@@ -93,7 +93,7 @@ func (a *app) runEvalPython(ctx context.Context, opts *evalOptions, args []strin
 		return err
 	}
 	return a.inSession(ctx, opts.session, &opts.sessionFlags, opts.ofAPerson, func(s *wisbox.Session) error {
-		shown := &liveOutput{out: a.out, err: a.err, raw: !isTerminal(a.out)} // what goes to a file or a program stays as it is
+		shown := &liveOutput{out: a.out, err: a.err, raw: !isTerminal(a.out)} // output to a file or a program stays unchanged
 		if a.json {
 			shown.out, shown.err = io.Discard, io.Discard
 		}
@@ -110,14 +110,14 @@ func (a *app) runEvalPython(ctx context.Context, opts *evalOptions, args []strin
 	})
 }
 
-// ofAPerson gives a session the bounds of a person's own file, not of a model's snippet.
+// ofAPerson sets bounds for a person's own file rather than a model's snippet.
 func (o *evalOptions) ofAPerson(so *wisbox.SessionOptions) {
 	so.MaxCode = tool.MaxArguments
 	so.MaxEvalTimeout = max(so.MaxEvalTimeout, evaltool.DefaultMaxTimeout, o.timeout)
 }
 
-// callIn calls one tool in the kept session of a name, or without one in a session of
-// its own, opened with the flags and what adjust changes; nil changes nothing.
+// callIn calls a tool in the kept session with that name. If name is "", it opens a session with
+// the flags, after adjust has changed the options; adjust may be nil.
 func (a *app) callIn(ctx context.Context, name string, flags *sessionFlags, adjust func(*wisbox.SessionOptions), toolName string, args json.RawMessage) (res *tool.Result, err error) {
 	err = a.inSession(ctx, name, flags, adjust, func(s *wisbox.Session) error {
 		res, err = s.CallOwn(ctx, toolName, args)
@@ -126,7 +126,7 @@ func (a *app) callIn(ctx context.Context, name string, flags *sessionFlags, adju
 	return res, err
 }
 
-// inSession does something in such a session.
+// inSession calls do with such a session.
 func (a *app) inSession(ctx context.Context, name string, flags *sessionFlags, adjust func(*wisbox.SessionOptions), do func(*wisbox.Session) error) error {
 	m, err := a.manager(ctx)
 	if err != nil {
@@ -191,7 +191,7 @@ func (a *app) evalArguments(ctx context.Context, opts *evalOptions, args []strin
 			return nil, usageError{fmt.Errorf("--global is %q; write it as NAME=JSON", g)}
 		}
 		if !json.Valid([]byte(value)) {
-			return nil, usageError{fmt.Errorf("--global: the value of %s is not JSON; a string has its quotes for instance", name)}
+			return nil, usageError{fmt.Errorf("--global: the value of %s is not JSON; write a string with its quotes, for instance", name)}
 		}
 		globals[name] = value
 	}
@@ -217,7 +217,7 @@ func pathsOf(paths []string) []map[string]string {
 	return out
 }
 
-// codeOr takes the argument CODE where no file is given.
+// codeOr requires the argument CODE unless a file is given.
 func codeOr(file *string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if *file != "" {
@@ -243,24 +243,23 @@ func (a *app) code(ctx context.Context, file string, args []string) (string, err
 	return string(raw), nil
 }
 
-// check refuses flags that say nothing, or nothing together.
+// check refuses flags without an effect and flags that contradict each other.
 func (o *evalOptions) check(engine wasm.Options) error {
 	switch {
-	case !o.wasm && engine != wasm.Options{}:
+	case !o.wasm && (engine.Module != "" || engine.Fuel != 0 || engine.Memory != 0):
 		return usageError{errors.New("--wasm-python, --wasm-fuel and --wasm-memory are for --wasm; give it too")}
 	case o.restricted && o.wasm:
-		return usageError{errors.New("--restricted and --wasm are two interpreters; take one of them")}
+		return usageError{errors.New("--restricted and --wasm exclude each other; give one of them")}
 	case o.timeout < 0 || o.timeout > maxEvalTimeout:
 		return usageError{fmt.Errorf("--timeout is %s; it must be from 0.1s to %s", o.timeout, maxEvalTimeout)}
 	}
 	if o.session != "" && engine.Module != "" {
-		return usageError{errors.New("--wasm-python is for a session of eval's own; a kept one has the installed module, or that of WISBOX_WASM_PYTHON")}
+		return usageError{errors.New("--wasm-python and --session exclude each other: a kept session has the installed module, or that of WISBOX_WASM_PYTHON")}
 	}
 	return o.refuseFor(o.session)
 }
 
-// maxEvalTimeout is how long a person's own code may run; a session's own limit is
-// for a model's.
+// maxEvalTimeout bounds a person's own code; a session's limit is for a model's code.
 const maxEvalTimeout = 24 * time.Hour
 
 func failedCode(res *tool.Result) error {
@@ -278,7 +277,7 @@ var displayExt = map[string]string{
 	"text/latex": ".tex", "application/json": ".json", "application/javascript": ".js", "application/pdf": ".pdf",
 }
 
-// saveDisplay writes what was displayed as files 1.png, 2.html, … into dir, and says so.
+// saveDisplay writes displayed objects to the files 1.png, 2.html, … in dir, and reports them.
 func (a *app) saveDisplay(res *tool.Result, dir string) error {
 	if dir == "" {
 		return nil

@@ -23,10 +23,9 @@ func (a *app) newEvalLispCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lisp [flags] [CODE]",
 		Short: "Evaluate Common Lisp and print its output and values",
-		Long: `Evaluates Common Lisp in a session of its own, or with --session in a kept one,
-whose definitions stay, through the tool evaluate-lisp. Prints what that tool shows
-a model: output in sections, then the values; with --json the result object. A
-condition that nothing handles is exit code 1.`,
+		Long: `Evaluates Common Lisp in a new session, or with --session in a kept one, which keeps the
+definitions, by the tool evaluate-lisp. Prints what a model gets: output in sections, then
+the values; with --json the result object. An unhandled condition is exit code 1.`,
 		Example: `  wisbox eval lisp '(format t "hello~%") (+ 1 2)'
   wisbox eval lisp --session box -f defs.lisp`,
 		Args: codeOr(&opts.file),
@@ -39,9 +38,9 @@ condition that nothing handles is exit code 1.`,
 	}
 	opts.sessionFlags.register(cmd.Flags())
 	flags := cmd.Flags()
-	flags.StringVar(&opts.session, "session", "", "kept session, its `NAME`, to evaluate in (default: one of its own)")
+	flags.StringVar(&opts.session, "session", "", "`NAME` of a kept session to evaluate in (default: a new one)")
 	flags.StringVarP(&opts.file, "file", "f", "", "read the code from this `FILE`, - is stdin")
-	flags.StringVar(&opts.pkg, "package", "", "package to read and evaluate in, its `NAME` (default the session's)")
+	flags.StringVar(&opts.pkg, "package", "", "`NAME` of the package to read and evaluate in (default the session's)")
 	flags.BoolVar(&opts.time, "time", false, "add a line with the time and memory that it took")
 	return cmd
 }

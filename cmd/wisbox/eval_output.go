@@ -10,7 +10,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// evaluation is what of a result a person wants to see, beside what was shown live.
+// evaluation is the part of a result that is shown after the live output.
 type evaluation struct {
 	Value   *string            `json:"value_repr"`
 	Status  string             `json:"status"`
@@ -27,13 +27,13 @@ func evaluationOf(res *tool.Result) (evaluation, error) {
 	return e, json.Unmarshal(raw, &e)
 }
 
-// liveOutput prints what code gives while it runs.
+// liveOutput prints the output of code while the code runs.
 type liveOutput struct {
 	out, err io.Writer
-	raw      bool                   // what the code prints stays as it is
-	object   func(*evaltool.Object) // gets what is shown too; nil is none
+	raw      bool                   // don't make the output printable
+	object   func(*evaltool.Object) // also gets displayed objects; may be nil
 
-	midline bool // err has a line that has not ended
+	midline bool // the last line on err is unfinished
 }
 
 func (l *liveOutput) part(p evaltool.Part) {
@@ -55,7 +55,7 @@ func (l *liveOutput) part(p evaltool.Part) {
 	}
 }
 
-// line is a line, or more, on err.
+// line writes one or more lines to err.
 func (l *liveOutput) line(text string) {
 	if l.midline {
 		fmt.Fprintln(l.err)
@@ -64,7 +64,7 @@ func (l *liveOutput) line(text string) {
 	fmt.Fprintln(l.err, printable(text))
 }
 
-// end prints what is known at the end alone.
+// end prints the part of the result that is known only at the end.
 func (l *liveOutput) end(res *tool.Result) error {
 	e, err := evaluationOf(res)
 	if err != nil {

@@ -27,12 +27,12 @@ func (a *app) newExecCmd() *cobra.Command {
 		Use:   "exec [flags] SESSION -- CMD [ARG…]",
 		Short: "Run a command in a session",
 		Long: `Runs the command in the session's container with this terminal's input and
-output and passes its exit code on; see: wisbox exit-codes.
+output, and exits with its exit code; see: wisbox exit-codes.
 With --detach the command belongs to the session: exec prints its id and returns,
-the command goes on until it ends or the session does. wisbox ps, logs, attach and
-kill take that id, and the tools process_list and process_read know it too. Its
-newest 8 MiB of output are kept. Its input is empty, or with --interactive stays
-open for wisbox attach. With --wait-port exec returns once it serves that port; see:
+and the command runs until it or the session ends. wisbox ps, logs, attach and kill
+take that id, and so do the tools process_list and process_read. wisbox keeps its
+newest 8 MiB of output. Its input is empty, or with --interactive stays
+open for wisbox attach. With --wait-port exec returns once the command listens on that port; see:
 wisbox port.`,
 		Example: `  wisbox exec box -- python3 -m unittest
   echo hello | wisbox exec box -- cat
@@ -43,7 +43,7 @@ wisbox port.`,
 				return err
 			}
 			if len(args) > 1 && args[1] != "--" && strings.HasPrefix(args[1], "-") {
-				return usageError{fmt.Errorf("%q stands behind SESSION; flags go before it, and the command behind --", args[1])}
+				return usageError{fmt.Errorf("%q follows SESSION; put flags before it, and the command after --", args[1])}
 			}
 			return needCommand(cmd, args[1:])
 		},
@@ -62,11 +62,11 @@ wisbox port.`,
 }
 
 func (a *app) runExec(ctx context.Context, opts *execOptions, name string, argv []string) error {
-	if argv[0] == "--" { // with flags before SESSION only, cobra leaves the marker in
+	if argv[0] == "--" { // if flags stand before SESSION only, cobra leaves the marker in
 		argv = argv[1:]
 	}
 	if len(argv) == 0 {
-		return usageError{errors.New("the command to run is missing; write it behind --")}
+		return usageError{errors.New("the command to run is missing; write it after --")}
 	}
 	if err := opts.check(a); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (o *execOptions) check(a *app) (err error) {
 	}
 	if !o.detach {
 		if o.waitPort != 0 {
-			return usageError{errors.New("--wait-port is of a command that is left running; add --detach")}
+			return usageError{errors.New("--wait-port needs --detach; add it")}
 		}
 		if err := o.terminalFlags.check(a); err != nil {
 			return err
@@ -97,8 +97,7 @@ func (o *execOptions) check(a *app) (err error) {
 	return err
 }
 
-// runDetached starts a process of the session. One that could not be executed is
-// known by then.
+// runDetached starts a process of the session, and fails if the program can't be executed.
 func (a *app) runDetached(ctx context.Context, s *wisbox.Session, opts *execOptions, argv []string) error {
 	cmd := opts.cmd(argv)
 	if opts.tty {
@@ -119,7 +118,7 @@ func (a *app) runDetached(ctx context.Context, s *wisbox.Session, opts *execOpti
 	return a.sayListens(s, opts, info)
 }
 
-// sayListens says where a wait for a port ended without one.
+// sayListens reports that a wait for a port ended without the port.
 func (a *app) sayListens(s *wisbox.Session, opts *execOptions, info *wisbox.ProcessInfo) error {
 	switch {
 	case opts.waitPort == 0 || info.Listens != nil && *info.Listens:

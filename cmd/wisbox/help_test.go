@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// everyCommand calls do with every command that people see.
+// everyCommand calls do with every visible command.
 func everyCommand(cmd *cobra.Command, do func(*cobra.Command)) {
 	do(cmd)
 	for _, below := range cmd.Commands() {
@@ -27,10 +27,17 @@ func TestHelpFitsATerminal(t *testing.T) {
 	a := &app{in: strings.NewReader(""), out: &out, err: io.Discard}
 	everyCommand(a.newRootCmd(), func(cmd *cobra.Command) {
 		out.Reset()
+		cmd.InitDefaultHelpFlag()
+		cmd.InitDefaultVersionFlag()
 		require.NoError(t, cmd.Help())
 		for line := range strings.Lines(out.String()) {
 			assert.Less(t, len([]rune(strings.TrimRight(line, "\n"))), 100, "%s: %s", cmd.CommandPath(), line)
 		}
+		if cmd.Name() != "session-flags" { // the one list of all
+			assert.LessOrEqual(t, strings.Count(out.String(), "\n"), 50, "%s: its help doesn't fit a screen; shorten it, or mark flags rare", cmd.CommandPath())
+		}
+		first, _, _ := strings.Cut(cmd.Short, " ")
+		assert.NotContains(t, []string{"A", "An", "The", "What", "How", "Have"}, first, "%s: begin with a verb", cmd.CommandPath())
 	})
 }
 
@@ -47,7 +54,7 @@ func TestEveryFlagSaysWhatItTakes(t *testing.T) {
 
 var word = regexp.MustCompile(`'[^']*'|[^ ']+`)
 
-// TestExamplesAreGoodCommandLines parses what the help says to type.
+// TestExamplesAreGoodCommandLines parses the examples in help.
 func TestExamplesAreGoodCommandLines(t *testing.T) {
 	everyCommand((&app{}).newRootCmd(), func(described *cobra.Command) {
 		for line := range strings.Lines(described.Example + "\n" + rootHelp) {
@@ -55,7 +62,7 @@ func TestExamplesAreGoodCommandLines(t *testing.T) {
 			if !ok {
 				continue
 			}
-			line, _, _ = strings.Cut(line, "  ") // what it is
+			line, _, _ = strings.Cut(line, "  ") // without its explanation
 			line, _, _ = strings.Cut(line, " | ")
 			var args []string
 			for _, w := range word.FindAllString(line, -1) {

@@ -13,7 +13,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// newHoldCmd is the process behind a kept session: clients start it themselves.
+// newHoldCmd returns the command that holds a kept session. Clients start it themselves.
 func (a *app) newHoldCmd() *cobra.Command {
 	var idle time.Duration
 	cmd := &cobra.Command{
@@ -24,12 +24,13 @@ func (a *app) newHoldCmd() *cobra.Command {
 		RunE:   func(cmd *cobra.Command, args []string) error { return a.runHold(cmd.Context(), args[0], idle) },
 	}
 	idle = wisbox.HoldIdle
+	a.addPodFlag(cmd)
 	cmd.Flags().Var(timeFlag{&idle}, "hold-idle", "end after this long without clients and processes")
 	return cmd
 }
 
-// runHold prints one line on stdout, for the client that started it: that it is
-// ready, or as JSON why not. What it counts `wisbox metrics` asks for.
+// runHold prints one line on stdout for the client that started it: that it is ready, or the error
+// as JSON. `wisbox metrics` asks it for its counters.
 func (a *app) runHold(ctx context.Context, name string, idle time.Duration) error {
 	boundMemory()
 	a.json, a.err = true, a.out
@@ -41,22 +42,25 @@ func (a *app) runHold(ctx context.Context, name string, idle time.Duration) erro
 	}
 	defer m.Close()
 	err = m.Hold(ctx, name, idle, wisbox.HoldReady(os.Stdout))
-	if tool.KindOf(err) == tool.Busy { // another one was quicker: that one is as good
+	if tool.KindOf(err) == tool.Busy { // another holder was quicker, and does as well
 		wisbox.HoldReady(os.Stdout)()
 		return nil
 	}
 	return err
 }
 
-// holdCommand is how this program starts a holder.
+// holdCommand returns the command line that starts a holder.
 func (a *app) holdCommand() []string {
 	self, err := os.Executable()
 	if err != nil {
-		return nil // the work is then done in this process
+		return nil // then this process does the work
 	}
 	argv := []string{self, "__hold"}
 	if a.cache != "" {
 		argv = append(argv, "--cache", absolute(a.cache))
+	}
+	if a.pod {
+		argv = append(argv, "--pod")
 	}
 	if a.url != "" {
 		argv = append(argv, "--podman", a.url)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	units "github.com/docker/go-units"
@@ -20,10 +19,10 @@ import (
 
 func (a *app) newImageCmd() *cobra.Command {
 	return group("image", "Build, pull, list and remove the images that sessions run in",
-		a.newImageBuildCmd(), a.newImagePullCmd(), a.newImageListCmd(), a.newImagePruneCmd())
+		a.newImageBuildCmd(), a.newImagePullCmd(), a.newImageWrapCmd(), a.newImageListCmd(), a.newImagePruneCmd())
 }
 
-// withBackend does something with a backend that has images of the kind asked for.
+// withBackend calls do with the backend, which must be a B.
 func withBackend[B any](ctx context.Context, a *app, do func(*wisbox.Manager, B) error) error {
 	m, err := a.manager(ctx)
 	if err != nil {
@@ -45,14 +44,14 @@ func (a *app) newImageListCmd() *cobra.Command {
 		Long: `Lists the images of Podman's store, the newest first, with the kept sessions that were
 created with each. KIND says what an image is:
 
-  default   what sessions run in without --image
-  base      what the default one stands on, where no registry answered
+  default   the image of sessions without --image
+  base      the base of the default image, if no registry answered
   preset    made by wisbox image build --with
-  built     made by wisbox image build -f
+  built     made by wisbox image build -f or wrap
   pulled    its name begins with a registry
   other     made on this machine by other means
 
-STATE is current or old for what versions of wisbox make for themselves.`,
+STATE is current or old for images that wisbox itself makes.`,
 		Example: `  wisbox image list
   wisbox image list --json`,
 		Args: noArgs,
@@ -79,14 +78,13 @@ func printImages(w io.Writer, found []images.Image) {
 		fmt.Fprintln(w, "there are no images; make one with: wisbox image build")
 		return
 	}
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "IMAGE\tID\tKIND\tSTATE\tSIZE\tCREATED\tSESSIONS")
+	tw := newTable(w, "IMAGE", "ID", "KIND", "STATE", "SIZE", "CREATED", "SESSIONS")
 	for _, i := range found {
 		state := string(i.State)
 		if i.State == images.Other {
-			state = "" // it has none: nothing of wisbox makes it old
+			state = "" // no state: wisbox can't make it old
 		}
-		fmt.Fprintf(tw, "%s\t%.12s\t%s\t%s\t%s\t%s\t%s\n", imageName(i), i.ID, i.Kind, state, units.HumanSize(float64(i.Size)),
+		tw.row(imageName(i), fmt.Sprintf("%.12s", i.ID), i.Kind, state, units.HumanSize(float64(i.Size)),
 			i.Created.Local().Format(time.DateTime), strings.Join(i.UsedBy, ", "))
 	}
 	_ = tw.Flush()
@@ -103,18 +101,18 @@ func (a *app) newImagePruneCmd() *cobra.Command {
 	opts := &images.PruneOptions{}
 	cmd := &cobra.Command{
 		Use:   "prune",
-		Short: "Remove the images of other versions of wisbox",
-		Long: `Removes the images that other versions of wisbox have made, as before an upgrade;
-with --all those of wisbox image build --with and -f, too. What a container or a kept
-session of this state root has stays. So does every image that wisbox didn't make,
-those it has pulled (podman rmi removes them), and what somebody gave another name.`,
+		Short: "Remove images that other versions of wisbox built",
+		Long: `Removes images that other versions of wisbox built, for example after an upgrade. With
+--all, also removes images that wisbox image build made with --with or -f, or image wrap.
+Images stay if a container or a kept session of this state root uses them, if they have
+another name, or if wisbox pulled them or didn't build them (podman rmi removes these).`,
 		Example: `  wisbox image prune --dry-run
   wisbox image prune --all`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runImagePrune(cmd.Context(), opts) },
 	}
-	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "only say what would go; it isn't known then what containers have")
-	cmd.Flags().BoolVar(&opts.All, "all", false, "remove presets and what was built with -f, too, where no session has them")
+	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "only show what would be removed, which may include images that containers use")
+	cmd.Flags().BoolVar(&opts.All, "all", false, "also remove presets and images built with -f or wrap, if no session uses them")
 	return cmd
 }
 

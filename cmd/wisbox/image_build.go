@@ -18,8 +18,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// imageBuildOptions are the flags of all three: the default image, presets on it, and
-// a person's own.
+// imageBuildOptions are the flags of all three builds: the default image, presets on it, and the user's own image.
 type imageBuildOptions struct {
 	tag, base, mirror       string
 	rebuild                 bool
@@ -36,19 +35,19 @@ func (a *app) newImageBuildCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build [CONTEXT]",
 		Short: "Build the default image, one with presets, or one of your own",
-		Long: `Builds the image that sessions run in without --image, unless it is there: Python 3.12,
-pip, bash, git, curl, jq, ripgrep, SBCL. Where a container registry answers it stands on
+		Long: `Builds the default image of sessions, unless it exists: Python 3.12, pip, bash, git,
+curl, jq, ripgrep, SBCL. If a container registry answers, it is based on
 docker.io/library/python:3.12-slim, else on Debian's packages and a relocatable CPython.
 
 With --with it adds presets to that image:
 
 ` + presetsHelp() + `
 With -f or CONTEXT it builds your own Containerfile, which may begin FROM
-localhost/wisbox. COPY takes files from CONTEXT, the folder of the Containerfile if none
-is named, but for what its .containerignore or .dockerignore lists. RUN steps are root in
-a container with the host's network: build what you trust.
+localhost/wisbox. COPY takes files from CONTEXT (default: the folder of the Containerfile),
+except those that its .containerignore or .dockerignore lists. RUN steps run as root in
+a container with the host's network: build only what you trust.
 
-It prints the name; sessions take it with --image.`,
+It prints the image's name, for --image of other commands.`,
 		Example: `  wisbox image build
   wisbox image build --with node,build
   wisbox image build --with data --wheels ./wheels
@@ -65,13 +64,13 @@ It prints the name; sessions take it with --image.`,
 		},
 	}
 	opts.flags = cmd.Flags()
-	opts.flags.StringVarP(&opts.tag, "tag", "t", "", "`NAME` of the image, below localhost/ where it begins with no registry (default: one made from what is built)")
-	opts.flags.BoolVar(&opts.rebuild, "rebuild", false, "build even where it is there, with fresh packages")
-	opts.flags.StringVar(&opts.base, "base", "", "`KIND` of the default image's base: registry or debian (default: the registry's where one answers)")
+	opts.flags.StringVarP(&opts.tag, "tag", "t", "", "`NAME` of the image, below localhost/ unless it begins with a registry (default: derived from the content)")
+	opts.flags.BoolVar(&opts.rebuild, "rebuild", false, "build even if the image exists, with fresh packages")
+	opts.flags.StringVar(&opts.base, "base", "", "`KIND` of the default image's base: registry or debian (default: registry if one answers)")
 	opts.flags.StringVar(&opts.mirror, "mirror", "", "`URL` of a Debian mirror, for the debian base")
 	opts.flags.StringVar(&opts.with, "with", "", "`PRESETS` to add, as node,build; they are "+strings.Join(images.PresetNames(), ", "))
-	opts.flags.StringVar(&opts.python, "python", "", "`KIND` of Python: wisbox, which is 3.12, or debian, which is Debian's own and takes --with data from Debian (default wisbox)")
-	opts.flags.StringVar(&opts.wheels, "wheels", "", "`DIR` with wheels for Python 3.12, which --with data is installed from")
+	opts.flags.StringVar(&opts.python, "python", "", "`KIND` of Python: wisbox (3.12), or debian (Debian's own, with --with data from Debian) (default wisbox)")
+	opts.flags.StringVar(&opts.wheels, "wheels", "", "`DIR` of wheels for Python 3.12, to install --with data from")
 	opts.flags.StringVar(&opts.index, "pip-index", "", "`URL` of an index of Python packages for --with data (default: pip's own)")
 	opts.flags.StringVarP(&opts.file, "file", "f", "", "`CONTAINERFILE` to build, or - for stdin (default: Containerfile or Dockerfile in CONTEXT)")
 	opts.flags.StringArrayVar(&opts.args, "build-arg", nil, "ARG of the Containerfile, as `NAME=VALUE`; it stays readable in the image; repeatable")
@@ -87,7 +86,7 @@ func presetsHelp() string {
 	return b.String()
 }
 
-// The flags that only one of the three takes.
+// The flags that apply to only one of the three builds.
 var (
 	presetFlags  = []string{"wheels", "pip-index"}
 	defaultFlags = []string{"base", "mirror", "python"}
@@ -132,14 +131,14 @@ func printBuilt(w io.Writer, r images.Report) {
 	fmt.Fprintf(w, "%s  %s%s, %s\n", r.Image, units.HumanSize(float64(r.Size)), base, r.Duration.Round(time.Second))
 }
 
-// check refuses flags that would do nothing, and values that nothing can be made of.
+// check refuses flags without effect, and invalid values.
 func (o *imageBuildOptions) check(own bool) error {
 	switch images.Base(o.base) {
 	case images.BaseAuto, images.BaseRegistry, images.BaseDebian:
 	default:
 		return usageError{fmt.Errorf("--base is %q; it must be registry or debian", o.base)}
 	}
-	if err := checkImage("tag", o.tag); err != nil {
+	if err := checkImage("--tag", o.tag); err != nil {
 		return err
 	}
 	if o.python != "" && o.python != "wisbox" && o.python != "debian" {
@@ -215,8 +214,7 @@ func (a *app) makeFile(ctx context.Context, b images.Builder, o *imageBuildOptio
 	return images.BuildFile(ctx, b, opts)
 }
 
-// buildError keeps the text of a failed build: it is for the person at the
-// terminal, who needs the package manager's or the network's own words.
+// buildError keeps the text of a failed build: the user needs the package manager's or the network's own words.
 func buildError(err error) error {
 	if usage := (usageError{}); errors.As(err, &usage) {
 		return err

@@ -16,7 +16,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// pulled is what image pull prints.
+// pulled is the output of image pull.
 type pulled struct {
 	Image    string        `json:"image"`
 	ID       string        `json:"id"`
@@ -28,10 +28,10 @@ func (a *app) newImagePullCmd() *cobra.Command {
 	verify := true
 	cmd := &cobra.Command{
 		Use:   "pull NAME",
-		Short: "Fetch an image from a registry, also where the store has one of that name",
+		Short: "Pull an image from a registry",
 		Long: `Fetches an image into Podman's store, for --image. The name begins with its registry:
 docker.io/library/node:22, ghcr.io/owner/name:tag. The logins
-are Podman's (podman login); its registries.conf says which registries may do without TLS.`,
+are Podman's (podman login); its registries.conf lists the registries that need no TLS.`,
 		Example: `  wisbox image pull docker.io/library/node:22
   wisbox image pull --tls-verify=false localhost:5000/mine:1
   wisbox run --image docker.io/library/node:22 --pull always -- node --version`,
@@ -40,7 +40,7 @@ are Podman's (podman login); its registries.conf says which registries may do wi
 			return a.runImagePull(cmd.Context(), args[0], &sandbox.PullOptions{Insecure: !verify})
 		},
 	}
-	cmd.Flags().BoolVar(&verify, "tls-verify", true, "wants TLS and a good certificate of the registry; =false only where you trust the network to it")
+	cmd.Flags().BoolVar(&verify, "tls-verify", true, "require TLS and a valid certificate of the registry; =false only if you trust the network to it")
 	return cmd
 }
 
@@ -82,8 +82,7 @@ func noRegistry(name string) error {
 	return usageError{fmt.Errorf("%s names no registry; write one in front, as %s", name, images.Suggest(name))}
 }
 
-// showPull says on stderr how far a pull is: on a terminal in one line, which goes
-// when it is done.
+// showPull reports the progress of a pull on stderr: on a terminal in one line, which it removes at the end.
 func (a *app) showPull(p wisbox.PullProgress) {
 	line := "pulling " + p.Image
 	if p.Step != "" {

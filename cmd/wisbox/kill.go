@@ -21,9 +21,9 @@ func (a *app) newKillCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kill [flags] SESSION PROCESS…",
 		Short: "Kill processes of a session, or send them a signal",
-		Long: `Kills processes that wisbox exec --detach or the tool process_start began, with all
+		Long: `Kills processes that wisbox exec --detach or the tool process_start started, with all
 that they started, and prints how they ended. Another signal goes to the process
-and its group. One that has ended already is no error.`,
+and its group. A process that has already ended is not an error.`,
 		Example: `  wisbox kill -s TERM box 01jzx3k9v5m2q8w4r7t1y6u0pd`,
 		Args:    atLeast("SESSION", "PROCESS"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -74,7 +74,7 @@ func killOne(ctx context.Context, s *wisbox.Session, id, signal string) (*wisbox
 	return s.SignalProcess(ctx, p.ProcessID, signal)
 }
 
-// ending says how a process is.
+// ending describes the state of a process.
 func ending(p wisbox.ProcessInfo) string {
 	switch {
 	case p.ExitCode == nil:
@@ -85,20 +85,20 @@ func ending(p wisbox.ProcessInfo) string {
 	return fmt.Sprintf("%s, exit code %d", p.State, *p.ExitCode)
 }
 
-// signalName is a signal's name without SIG.
+// signalName returns a signal's name without SIG.
 func signalName(text string) (string, error) {
 	name := strings.TrimPrefix(strings.ToUpper(text), "SIG")
 	if n, err := strconv.Atoi(name); err == nil {
 		name = strings.TrimPrefix(unix.SignalName(syscall.Signal(n)), "SIG")
 	}
 	if unix.SignalNum("SIG"+name) == 0 {
-		return "", usageError{fmt.Errorf("--signal is %q, which is no signal; the signals are %s", text, strings.Join(signalNames(), " "))}
+		return "", usageError{fmt.Errorf("--signal is %q, which is not a signal; the signals are %s", text, strings.Join(signalNames(), " "))}
 	}
 	return name, nil
 }
 
 func signalNames() (names []string) {
-	const last = 31 // those after it have no names
+	const last = 31 // later signals have no names
 	for n := syscall.Signal(1); n <= last; n++ {
 		names = append(names, strings.TrimPrefix(unix.SignalName(n), "SIG"))
 	}

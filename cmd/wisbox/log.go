@@ -1,11 +1,11 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,18 +20,18 @@ func (a *app) newLogCmd() *cobra.Command {
 	var network bool
 	cmd := &cobra.Command{
 		Use:   "log SESSION",
-		Short: "Show every call of a session: when, what, how it ended, what files it changed",
-		Long: `Shows the session's log: one record a call, without content, code or variables.
-What files programs changed is known where the session has --auto-snapshot, else
-CHANGED says unknown. wisbox undo takes the id under CALL.
-With --json each record is a line as it stands in the log: who called, with which
-arguments, and the hashes of the files that the tool changed.
---network shows the connections that programs made or were denied instead.`,
+		Short: "Show a session's calls: time, outcome and changed files",
+		Long: `Shows the session's log: one record per call, without content, code or variables.
+Files that programs changed are known only if the session has --auto-snapshot;
+otherwise CHANGED says unknown. wisbox undo takes the id under CALL.
+With --json each record is a line of the log: the caller, the arguments, and the
+hashes of the files that the tool changed.
+--network shows connections instead, made and denied.`,
 		Example: `  wisbox log box --tail 20
   wisbox log box --network
   wisbox log verify box`,
 		Args: exactArgs("SESSION"),
-		RunE: func(_ *cobra.Command, args []string) error { return a.runLog(args[0], tail, network) },
+		RunE: func(cmd *cobra.Command, args []string) error { return a.runLog(cmd.Context(), args[0], tail, network) },
 	}
 	cmd.Flags().BoolVar(&network, "network", false, "show connections in place of calls")
 	cmd.Flags().IntVarP(&tail, "tail", "n", 0, "only the last `N` records (default all)")
@@ -42,38 +42,38 @@ arguments, and the hashes of the files that the tool changed.
 func (a *app) newLogVerifyCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "verify SESSION",
-		Short: "Look whether a session's log is what was written",
-		Long: `Every record holds the hash of the one before. This finds records that were
-changed, removed, added or cut short, and says where; the exit code is then 1.
-The log of the session's connections, if there were any, is looked at too.
-The head that it prints is the hash of the last record: kept elsewhere, it shows
-later that the log up to there is the same.`,
+		Short: "Check a session's log for changed or missing records",
+		Long: `Finds records that were changed, removed, added or cut short, and reports where; the exit
+code is then 1. Every record has the hash of the one before.
+It also checks the log of the session's connections, if there were any.
+It prints the head, the hash of the last record: if you keep it elsewhere, you can
+prove later that the log up to there is unchanged.`,
 		Args: exactArgs("SESSION"),
 		RunE: func(_ *cobra.Command, args []string) error { return a.runLogVerify(args[0]) },
 	}
 }
 
-func (a *app) runLog(session string, tail int, network bool) error {
+func (a *app) runLog(ctx context.Context, session string, tail int, network bool) error {
 	if tail < 0 {
 		return usageError{fmt.Errorf("--tail is %d; it can't be negative", tail)}
 	}
-	store, err := overlay.OpenStore(a.cache)
+	m, err := a.manager(ctx)
 	if err != nil {
 		return err
 	}
-	defer store.Close()
+	defer m.Close()
 	var lines ring
 	lines.max = tail
-	read, print := store.Log, printLog
-	if network {
-		read, print = store.EgressLog, printConnections
-	}
-	if err := read(session, lines.add); err != nil {
+	if err := m.Log(ctx, session, network, lines.add); err != nil {
 		return asUsage(err)
+	}
+	print := printLog
+	if network {
+		print = printConnections
 	}
 	if a.json {
 		for _, line := range lines.kept {
-			fmt.Fprintf(a.out, "%s\n", line)
+			fmt.Fprintln(a.out, printableJSON(string(line)))
 		}
 		return nil
 	}
@@ -81,10 +81,10 @@ func (a *app) runLog(session string, tail int, network bool) error {
 	if network {
 		return nil
 	}
-	return a.mentionConnections(store, session)
+	return a.mentionConnections(ctx, m, session)
 }
 
-// ring keeps the last lines; all where max is 0.
+// ring keeps the last lines; all if max is 0.
 type ring struct {
 	max  int
 	kept [][]byte
@@ -103,20 +103,19 @@ func printLog(w io.Writer, lines [][]byte) {
 		fmt.Fprintln(w, "no call was made in this session yet")
 		return
 	}
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "TIME\tCALL\tTOOL\tOUTCOME\tTOOK\tCHANGED\tWHAT")
+	tw := newTable(w, "TIME", "CALL", "TOOL", "OUTCOME", "TOOK", "CHANGED", "WHAT")
 	for _, line := range lines {
 		var e wisbox.Event
 		if json.Unmarshal(line, &e) != nil {
-			continue // another version's
+			continue // a line of another version
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.Time.Local().Format(time.DateTime), oneLine(e.Call), oneLine(e.Tool), outcome(e),
+		tw.row(e.Time.Local().Format(time.DateTime), oneLine(e.Call), oneLine(e.Tool), outcome(e),
 			rounded(e.Duration), oneLine(changed(e.Effects)), oneLine(about(e)))
 	}
 	_ = tw.Flush()
 }
 
-// rounded leaves of a duration what a person reads: three digits or so.
+// rounded returns a duration with about three digits.
 func rounded(d time.Duration) time.Duration {
 	for _, step := range []time.Duration{time.Minute, time.Second, time.Millisecond} {
 		if d >= step {
@@ -126,7 +125,7 @@ func rounded(d time.Duration) time.Duration {
 	return d.Round(10 * time.Microsecond)
 }
 
-// outcome is how a call ended, and how its program did where that is not by an exit.
+// outcome returns how a call ended, and how its program ended unless it exited.
 func outcome(e wisbox.Event) string {
 	switch code, known := e.Args["exit_code"].(float64); {
 	case known && e.Verdict == string(sandbox.StatusExited):
@@ -137,7 +136,7 @@ func outcome(e wisbox.Event) string {
 	return oneLine(e.Outcome)
 }
 
-// about is what a call was about: its path, its command, and what went wrong.
+// about describes a call: its path, its command, and its error.
 func about(e wisbox.Event) string {
 	what := whatIs("", e)
 	switch {
@@ -149,9 +148,9 @@ func about(e wisbox.Event) string {
 	return what + ": " + e.Message
 }
 
-const namedChanges = 3 // of a call in the table
+const namedChanges = 3 // shown for each call in the table
 
-// changed names the files that a call changed, those that went with a minus.
+// changed lists the files that a call changed; removed files have a minus.
 func changed(e wisbox.Effects) string {
 	switch {
 	case e.RolledBack:
@@ -176,7 +175,7 @@ func changed(e wisbox.Effects) string {
 	return strings.Join(names, ", ")
 }
 
-// oneLine keeps a table a table.
+// oneLine returns s on one line, so that it fits a cell of a table.
 func oneLine(s string) string { return printable(strings.Join(strings.Fields(s), " ")) }
 
 func (a *app) runLogVerify(session string) error {
@@ -211,7 +210,7 @@ func printLogReport(w io.Writer, r *overlay.LogReport) {
 		fmt.Fprintf(w, "%s:%d: %s: %s\n", p.File, p.Line, p.Kind, p.Message)
 	}
 	if len(r.Problems) == 0 {
-		fmt.Fprintln(w, "the log is what was written")
+		fmt.Fprintln(w, "the log is intact: no record was changed or removed")
 	}
 	if r.Waiting > 0 {
 		fmt.Fprintf(w, "%d more wait to be chained: another process holds the log, perhaps one that is stopped\n", r.Waiting)

@@ -1,20 +1,22 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	units "github.com/docker/go-units"
 
+	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/egress"
 	"github.com/wisbox/wisbox/overlay"
 )
 
-// logReports are of a session's calls, and of its connections if it had any.
+// logReports are the reports of a session's calls, and of its connections if it had any.
 type logReports struct {
 	*overlay.LogReport
 
@@ -29,10 +31,10 @@ func (r logReports) write(w io.Writer) {
 	}
 }
 
-// mentionConnections says below the calls that there is another log.
-func (a *app) mentionConnections(store *overlay.Store, session string) error {
+// mentionConnections adds a line below the calls that points to the log of connections.
+func (a *app) mentionConnections(ctx context.Context, m *wisbox.Manager, session string) error {
 	made, denied := 0, 0
-	err := store.EgressLog(session, func(line []byte) error {
+	err := m.Log(ctx, session, true, func(line []byte) error {
 		var l egress.Line
 		switch _ = json.Unmarshal(line, &l); l.Event {
 		case "open":
@@ -48,22 +50,21 @@ func (a *app) mentionConnections(store *overlay.Store, session string) error {
 	return err
 }
 
-// printConnections shows a line for each connection that ended, request and denial.
+// printConnections prints a line for each ended connection, request and denial.
 func printConnections(w io.Writer, lines [][]byte) {
 	if len(lines) == 0 {
 		fmt.Fprintln(w, "no program of this session connected to anything")
 		return
 	}
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "TIME\tCALL\tEVENT\tKIND\tHOST\tIN\tOUT\tRULE\tABOUT")
+	tw := newTable(w, "TIME", "CALL", "EVENT", "KIND", "HOST", "IN", "OUT", "RULE", "ABOUT")
 	for _, line := range lines {
 		var l egress.Line
 		if json.Unmarshal(line, &l) != nil {
-			continue // another version's
+			continue // a line of another version
 		}
 		about := strings.TrimSpace(fmt.Sprintf("%s %s %s", l.Method, l.Path, l.Reason))
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s:%d\t%s\t%s\t%s\t%s\n", l.Time.Local().Format(time.DateTime), oneLine(strings.Join(l.Calls, " ")), l.Event, l.Kind,
-			oneLine(l.Host), l.Port, units.BytesSize(float64(l.In)), units.BytesSize(float64(l.Out)), oneLine(l.Rule), oneLine(about))
+		tw.row(l.Time.Local().Format(time.DateTime), oneLine(strings.Join(l.Calls, " ")), l.Event, l.Kind,
+			oneLine(l.Host)+":"+strconv.Itoa(l.Port), units.BytesSize(float64(l.In)), units.BytesSize(float64(l.Out)), oneLine(l.Rule), oneLine(about))
 	}
 	_ = tw.Flush()
 }

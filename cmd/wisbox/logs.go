@@ -24,9 +24,10 @@ func (a *app) newLogsCmd() *cobra.Command {
 		Use:   "logs [flags] SESSION PROCESS",
 		Short: "Show the output of a process or service of a session",
 		Long: `Shows the output of a process that wisbox exec --detach or the tool process_start
-began: the newest 8 MiB, which are kept. Its stdout goes to stdout and its stderr to
-stderr. Reading slows no process down. The name of a service (--service) shows what
-that printed, the newest MiB. For the record of a session's calls see: wisbox log.
+started: the newest 8 MiB, which wisbox keeps. Its stdout goes to stdout and its stderr
+to stderr. Reading doesn't slow the process down. With the name of a service (--service)
+it shows the newest MiB of the service's output. To see the record of a session's
+calls, use wisbox log.
 With --json each piece of output is an object on a line of its own, and the last
 line is the process's state.`,
 		Example: `  wisbox logs -f --tail 20 box 01jzx3k9v5m2q8w4r7t1y6u0pd
@@ -34,12 +35,12 @@ line is the process's state.`,
 		Args: exactArgs("SESSION", "PROCESS"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runLogs(cmd.Context(), opts, args[0], args[1]) },
 	}
-	cmd.Flags().BoolVarP(&opts.follow, "follow", "f", false, "go on with what it writes until it ends")
+	cmd.Flags().BoolVarP(&opts.follow, "follow", "f", false, "follow the output until the process ends")
 	cmd.Flags().StringVarP(&opts.tail, "tail", "n", "all", "begin with the last `N` lines, 0 for none")
 	return cmd
 }
 
-// lines is what the library takes for a number of lines: it says 0 for all, and docker
+// lines returns the number of lines for the library, which takes 0 for all lines; docker takes 0
 // for none.
 func (o *logsOptions) lines() (int, error) {
 	if o.tail == "all" {
@@ -85,8 +86,8 @@ func (a *app) runLogs(ctx context.Context, opts *logsOptions, session, process s
 	})
 }
 
-// pieces writes a stream as objects. A character that is cut waits for its rest, which
-// comes: the session keeps whole ones.
+// pieces writes a stream as objects. An incomplete character waits for its rest, which always
+// comes: the session keeps only whole characters.
 type pieces struct {
 	a      *app
 	stream string

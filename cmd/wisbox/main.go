@@ -1,5 +1,5 @@
 // Command wisbox opens sandboxed workspaces for agents and runs their tools.
-// Each command stands in a file of its own: an options struct, newXCmd, runX.
+// Each command has its own file: an options struct, newXCmd, runX.
 package main
 
 import (
@@ -13,20 +13,20 @@ import (
 func main() {
 	spareGC()
 	ctx, end := notifySignals(context.Background())
-	a := &app{in: os.Stdin, out: output{os.Stdout, end}, err: output{os.Stderr, end}}
+	a := &app{in: os.Stdin, out: outputTo(os.Stdout, end), err: output{os.Stderr, end}}
 	code := a.main(ctx, os.Args[1:])
 	end(context.Canceled)
 	os.Exit(code)
 }
 
-// signalled is the cause of a context that a signal ended.
+// signalled is the cause of a context that ended by a signal.
 type signalled struct{ sig syscall.Signal }
 
 func (s signalled) Error() string { return "ended by signal " + s.sig.String() }
 
-// notifySignals ends the context at the first SIGINT, SIGTERM or SIGHUP, with
-// the signal as its cause; a second one ends the process. SIGPIPE, which sockets
-// raise too, does nothing: see [output].
+// notifySignals returns a context that ends at the first SIGINT, SIGTERM or SIGHUP, with the signal
+// as its cause. A second signal ends the process. It ignores SIGPIPE, which sockets raise too: see
+// [output].
 func notifySignals(parent context.Context) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
 	ch := make(chan os.Signal, 1)
@@ -43,9 +43,8 @@ func notifySignals(parent context.Context) (context.Context, context.CancelCause
 	return ctx, cancel
 }
 
-// output is stdout or stderr. Where nobody reads it any more, as of `| head -1`, the
-// command ends as by SIGPIPE, but not before it has tidied up; where it can't be
-// written for another reason, the command fails.
+// output is stdout or stderr. If its reader goes away, as in `| head -1`, the command cleans up and
+// ends as if by SIGPIPE. If a write fails for another reason, the command fails.
 type output struct {
 	file *os.File
 	end  context.CancelCauseFunc
@@ -62,10 +61,9 @@ func (o output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Stat and Fd are for those who ask whether this is a terminal.
+// Stat and Fd let callers find out whether this is a terminal.
 func (o output) Stat() (os.FileInfo, error) { return o.file.Stat() }
 func (o output) Fd() uintptr                { return o.file.Fd() }
 
-// lostOutput is the cause of a context that ended because what was to be said
-// could not be.
+// lostOutput is the cause of a context that ended because a write to stdout or stderr failed.
 type lostOutput struct{ error }

@@ -22,8 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// manPages are the pages of every command that people see, by file name. They are made
-// in a test so that the command doesn't link what makes them.
+// manPages returns the pages of all visible commands, by file name. A test makes them, so that the
+// command doesn't link their generator.
 func manPages(t *testing.T) map[string]string {
 	t.Helper()
 	epoch, err := strconv.ParseInt(cmp.Or(os.Getenv("SOURCE_DATE_EPOCH"), "0"), 10, 64)
@@ -46,7 +46,7 @@ func manPages(t *testing.T) map[string]string {
 	return pages
 }
 
-// manText is help as Markdown: paragraphs flow, and lines that are indented or have columns stay.
+// manText returns help as Markdown: paragraphs flow; indented lines and tables stay.
 func manText(help string) string {
 	var b strings.Builder
 	asItIs := false
@@ -68,7 +68,7 @@ func manText(help string) string {
 
 var markdownSigns = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "<", `\<`, "[", `\[`, "]", `\]`)
 
-// manValue is a flag's value of which the page shows the name, as DIR, and not the default.
+// manValue is a flag's value whose name the page shows, such as DIR, without a default.
 type manValue struct{ pflag.Value }
 
 func (manValue) Type() string { return "" }
@@ -88,7 +88,7 @@ func manFlag(f *pflag.Flag) {
 
 var emptySection = regexp.MustCompile(`(?m)^\.SH .*\n(\.(PP|RS|nf|EX|EE|fi|RE)\n|\s*\n)*(\.SH|\z)`)
 
-// TestManPages makes the pages, and writes them to $WISBOX_MAN: that is how make dist has them.
+// TestManPages makes the pages and writes them to $WISBOX_MAN, for make dist.
 func TestManPages(t *testing.T) {
 	pages := manPages(t)
 	assert.NotContains(t, pages, "wisbox-session-help.1")
@@ -98,7 +98,9 @@ func TestManPages(t *testing.T) {
 		assert.Contains(t, page, ".SH DESCRIPTION\n", name)
 		assert.Equal(t, cmd.Example != "", strings.Contains(page, ".SH EXAMPLE\n"), name)
 		assert.NotRegexp(t, emptySection, page)
-		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) { assert.Contains(t, page, `\fB--`+f.Name+`\fP`, name) })
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			assert.Equal(t, !f.Hidden, strings.Contains(page, `\fB--`+f.Name+`\fP`), "%s --%s", name, f.Name)
+		})
 		for _, other := range regexp.MustCompile(`\\fB(wisbox[a-z-]*)\(1\)\\fP`).FindAllStringSubmatch(page, -1) {
 			assert.Contains(t, pages, other[1]+".1", "%s refers to it", name)
 		}
@@ -113,8 +115,8 @@ func TestManPages(t *testing.T) {
 	}
 }
 
-// TestTheUnitStartsWhatThereIs holds the packages' systemd unit to the command line, the
-// pages and the documents, and asks systemd, where it is installed.
+// TestTheUnitStartsWhatThereIs compares the packages' systemd unit with the command line, the pages
+// and the documents, and lets systemd check it if it is installed.
 func TestTheUnitStartsWhatThereIs(t *testing.T) {
 	raw, err := os.ReadFile("../../packaging/wisbox-serve.service")
 	require.NoError(t, err)

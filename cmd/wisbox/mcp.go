@@ -39,7 +39,7 @@ type mcpOptions struct {
 	tools     []string
 }
 
-// check refuses flags that would do nothing.
+// check refuses flags without an effect.
 func (o *mcpOptions) check(flags *pflag.FlagSet) error {
 	if err := o.refuseFor(o.session); err != nil {
 		return err
@@ -49,7 +49,7 @@ func (o *mcpOptions) check(flags *pflag.FlagSet) error {
 	}
 	for _, name := range []string{"token-file", "allow-origin", "allow-host", "tls-cert", "tls-key"} {
 		if o.http == "" && flags.Changed(name) {
-			return usageError{fmt.Errorf("--%s is for --http, which is not given", name)}
+			return usageError{fmt.Errorf("--%s needs --http; add it", name)}
 		}
 	}
 	return nil
@@ -61,12 +61,12 @@ func (a *app) newMCPCmd() *cobra.Command {
 		Use:   "mcp [flags]",
 		Short: "Serve the tools over the Model Context Protocol",
 		Long: `Serves the tools to an agent runtime, on stdin and stdout or with --http over HTTP.
-Each connection has a session of its own, opened by its first call and removed when
-it ends; --session shares a kept one.
+Each connection has its own session, which its first call opens and which is removed with
+the connection; --session uses a kept one for all.
 
-Over HTTP a bearer token is needed: --token-file names the file it is read from, or
-written to when there is none. Without the flag each server makes one, in a file that
-it names at its start and removes at its end.`,
+HTTP needs a bearer token. wisbox reads it from the file of --token-file, and writes a new
+one there if the file is missing. Without the flag each server makes a token in a file
+that it prints at its start and removes at its end.`,
 		Example: `  wisbox mcp --mount ./project
   wisbox mcp --session box --tools files,shell
   wisbox mcp --http 127.0.0.1:8080 --token-file ~/.config/wisbox/token`,
@@ -81,7 +81,8 @@ it names at its start and removes at its end.`,
 	cmd.AddCommand(a.newMCPConfigCmd(), a.newMCPInstallCmd())
 	flags := cmd.Flags()
 	opts.sessionFlags.register(flags)
-	flags.StringVar(&opts.session, "session", "", "kept session, its `NAME`, for every connection (default: one each)")
+	markRare(opts.sessionFlags.flags, "allow", "image", "mount")
+	flags.StringVar(&opts.session, "session", "", "`NAME` of a kept session for all connections")
 	registerProfile(flags, &opts.profile, `the session's, else "wisbox"`)
 	flags.StringSliceVar(&opts.tools, "tools", nil, "offer only these tools: `GROUP`s ("+strings.Join(groupNames(), ", ")+") and names, with commas; repeatable (default all)")
 	flags.StringVar(&opts.optimizer, "digest-model", "", "offer the tool digest_optimize, which asks the model `NAME` at $"+modelURLVariable+"; see: wisbox digest optimize --help")
@@ -89,7 +90,7 @@ it names at its start and removes at its end.`,
 	flags.StringVar(&opts.tokenFile, "token-file", "", "`FILE` of the bearer token for --http (mode 600; made when it is missing)")
 	flags.StringArrayVar(&opts.origins, "allow-origin", nil, "web `ORIGIN` that may ask, as https://host:port; repeatable")
 	flags.StringArrayVar(&opts.hosts, "allow-host", nil, "`HOST` name that requests may be addressed to; repeatable")
-	flags.StringVar(&opts.cert, "tls-cert", "", "`FILE` with a certificate, to listen beyond loopback; goes with --tls-key")
+	flags.StringVar(&opts.cert, "tls-cert", "", "`FILE` with a certificate, to listen beyond loopback")
 	flags.StringVar(&opts.metrics, "metrics", "", metricsHelp)
 	flags.StringVar(&opts.key, "tls-key", "", "`FILE` with the key of the certificate")
 	return cmd
@@ -164,7 +165,7 @@ func (a *app) runMCP(ctx context.Context, opts *mcpOptions) error {
 	return server.ServeStdio(ctx, io.NopCloser(a.in), a.out)
 }
 
-// open gives a connection its session.
+// open opens the session of a connection.
 func (o *mcpOptions) open(ctx context.Context, m *wisbox.Manager, so *wisbox.SessionOptions) (*wisbox.Session, error) {
 	if o.session != "" {
 		return m.Attach(ctx, o.session)
@@ -172,7 +173,7 @@ func (o *mcpOptions) open(ctx context.Context, m *wisbox.Manager, so *wisbox.Ses
 	return m.Open(ctx, so)
 }
 
-// digestModel is the model of digest_optimize, nil for none.
+// digestModel returns the model of digest_optimize; nil if there is none.
 func (o *mcpOptions) digestModel() (llm.Model, error) {
 	if o.optimizer == "" {
 		return nil, nil
@@ -181,8 +182,8 @@ func (o *mcpOptions) digestModel() (llm.Model, error) {
 	return flags.endpoint(o.optimizer)
 }
 
-// checkMounts refuses to start with a mount that the first call would fail on,
-// and says what the mounts leave out.
+// checkMounts checks before the server starts that the mounts can be made, and reports what they
+// leave out.
 func (a *app) checkMounts(ctx context.Context, f *sessionFlags, so *wisbox.SessionOptions) error {
 	if len(so.Mounts) == 0 {
 		return nil
@@ -195,8 +196,8 @@ func (a *app) checkMounts(ctx context.Context, f *sessionFlags, so *wisbox.Sessi
 	return nil
 }
 
-// settingsOf refuses to start with a session that the first call would not find,
-// and gives what it was created with.
+// settingsOf returns the settings of an existing session. It fails before the server starts if
+// there is no such session.
 func settingsOf(ctx context.Context, m *wisbox.Manager, name string) (wisbox.SessionOptions, error) {
 	s, err := m.Attach(ctx, name)
 	if err != nil {
@@ -229,27 +230,27 @@ func (a *app) serveHTTP(ctx context.Context, server *mcpserver.Server, opts *mcp
 	if err := server.Serve(ctx, l, ho); err != nil {
 		return err
 	}
-	return ctx.Err() // the signal's exit code
+	return ctx.Err() // keeps the signal's exit code
 }
 
-// refused tells the person who started the server what is wrong with a flag: the
-// error is about what they typed, so its text hides nothing from them.
+// refused returns a usage error for a flag. The error is for the person who typed the value, so it
+// hides nothing.
 func refused(flag, value string, err error) error {
 	return usageError{tool.Errorf(tool.Invalid, "%s %q: %s", flag, value, err).In(flag).Because(err)}
 }
 
-// cannotListen reports why the server has no address, and what form of one the flag
-// takes. One that is taken or can't be had is not wrong on the command line.
+// cannotListen returns the error for an address that can't be listened on, with the form that the
+// flag takes. An address that is in use or not available is no usage error.
 func cannotListen(flag, addr, form string, err error) error {
 	var taken *os.SyscallError
-	var dir *fs.PathError // of a socket
+	var dir *fs.PathError // of a socket's path
 	var malformed *net.AddrError
 	var unknown *net.DNSError
 	switch {
 	case errors.As(err, &taken):
-		return tool.Errorf(tool.Unavailable, "%s %q: can't listen there: %s; take another address", flag, addr, taken.Err).In(flag).Because(err)
+		return tool.Errorf(tool.Unavailable, "%s %q: can't listen there: %s; choose another address", flag, addr, taken.Err).In(flag).Because(err)
 	case errors.As(err, &dir):
-		return tool.Errorf(tool.Unavailable, "%s %q: can't use %s: %s; take another address", flag, addr, dir.Path, dir.Err).In(flag).Because(err)
+		return tool.Errorf(tool.Unavailable, "%s %q: can't use %s: %s; choose another address", flag, addr, dir.Path, dir.Err).In(flag).Because(err)
 	case errors.As(err, &malformed), errors.As(err, &unknown):
 		return usageError{tool.Errorf(tool.Invalid, "%s is %q; it must be %s", flag, addr, form).In(flag).Because(err)}
 	case errors.Is(err, httpguard.ErrNoTLS):
@@ -258,20 +259,19 @@ func cannotListen(flag, addr, form string, err error) error {
 	return refused(flag, addr, err)
 }
 
-// ownTokenFile is where a server puts its token that was given no file for it: one
-// that is this user's alone and goes with the server. A token on a terminal would
-// stay in its history and in logs.
+// ownTokenFile returns the default file for a server's token: it is private to this user, and the
+// server removes it at its end. A token on a terminal would stay in its history and in logs.
 func ownTokenFile() (string, error) {
 	dir := rundir.Default()
 	if err := rundir.Private(dir); err != nil {
 		return "", tool.Errorf(tool.Unavailable, "there is no private directory for the token; give --token-file").Because(err)
 	}
 	file := filepath.Join(dir, fmt.Sprintf("mcp-%d.token", os.Getpid()))
-	_ = os.Remove(file) // of a server that was killed
+	_ = os.Remove(file) // left behind by a killed server
 	return file, nil
 }
 
-// bearerToken reads the token, or makes one and keeps it in the file.
+// bearerToken reads the token, or creates it in the file.
 func bearerToken(path string) (string, error) {
 	if _, err := os.Lstat(path); err == nil {
 		return httpguard.ReadToken(path)

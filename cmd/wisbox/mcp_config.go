@@ -17,12 +17,12 @@ import (
 	"github.com/wisbox/wisbox"
 )
 
-// clientConfigs are the forms in which agent runtimes want to be told of a server.
+// clientConfigs has the forms in which clients describe a server.
 var clientConfigs = map[string]string{
 	"claude": "mcpServers", "cursor": "mcpServers", "vscode": "servers", "codex": "mcp_servers", "generic": "mcpServers",
 }
 
-// clients are their names, as the help has them.
+// clients are their names, in the help's order.
 var clients = []string{"claude", "cursor", "vscode", "codex", "generic"}
 
 func (a *app) newMCPConfigCmd() *cobra.Command {
@@ -30,12 +30,12 @@ func (a *app) newMCPConfigCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config [--client NAME] [-- FLAG...]",
 		Short: "Print the configuration that an agent runtime needs to start this server",
-		Long: `Prints the configuration for an agent runtime, in the form that it reads, and on stderr
-the file that it belongs into; wisbox mcp install writes it there. Flags of wisbox mcp
-go behind --; paths in them become absolute, since the runtime starts the server
-wherever it likes. Without --tools among them the server offers the tools of files,
-shell, python and snapshots, and of those what a configuration file's tools leave.
---no-config, or $WISBOX_NO_CONFIG=1, stands in what is printed.`,
+		Long: `Prints the configuration for an agent runtime, in its own format, and on stderr
+the file to put it in; wisbox mcp install writes it there. Flags of wisbox mcp go
+after --; paths in them become absolute, since the runtime may start the server in any
+directory. Without --tools among them the server offers the groups files, shell,
+python and snapshots, or those of them that a configuration file's tools allow.
+The printed configuration includes --no-config, if given here or by $WISBOX_NO_CONFIG=1.`,
 		Example: `  wisbox mcp config --client claude
   wisbox mcp config --client codex -- --mount /home/me/project --profile openai`,
 		Args: behindDashes,
@@ -49,10 +49,10 @@ func registerClient(cmd *cobra.Command, client *string) {
 	cmd.Flags().StringVar(client, "client", "generic", "`NAME`: "+strings.Join(clients, ", "))
 }
 
-// behindDashes takes flags of another command, behind --.
+// behindDashes accepts flags of another command after --.
 func behindDashes(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
-		return usageError{fmt.Errorf("unexpected argument %q; flags of wisbox mcp go behind --", args[0])}
+		return usageError{fmt.Errorf("unexpected argument %q; flags of wisbox mcp go after --", args[0])}
 	}
 	return nil
 }
@@ -63,15 +63,15 @@ func (a *app) runMCPConfig(ctx context.Context, client string, flags []string) e
 		return err
 	}
 	if file := clientFile(client); file != "" && !a.json {
-		fmt.Fprintf(a.err, "wisbox: this belongs into %s; wisbox mcp install --client %s writes it there\n", printable(file), client)
+		fmt.Fprintf(a.err, "wisbox: this belongs in %s; wisbox mcp install --client %s writes it there\n", printable(file), client)
 	}
 	_, err = fmt.Fprint(a.out, config.text())
 	return err
 }
 
-// clientConfig is the entry of one client's configuration that starts our server.
+// clientConfig is the entry that starts wisbox in one client's configuration.
 type clientConfig struct {
-	key    string // that the servers stand under
+	key    string // the key that contains the servers
 	toml   bool
 	server serverEntry
 }
@@ -106,9 +106,9 @@ func (a *app) mcpConfig(ctx context.Context, client string, flags []string) (*cl
 	return c, nil
 }
 
-// text is the configuration as a file that has nothing else.
+// text returns a configuration file with only the entry.
 func (c *clientConfig) text() string {
-	if c.toml { // whose strings and lists of strings are JSON's
+	if c.toml { // TOML's strings and lists of strings are written like JSON's
 		return fmt.Sprintf("[%s.wisbox]\ncommand = %s\nargs = %s\n", c.key, oneJSON(c.server.Command), oneJSON(c.server.Args))
 	}
 	return indented(map[string]any{c.key: map[string]any{"wisbox": c.server}})
@@ -131,11 +131,11 @@ func indented(v any) string {
 	return b.String()
 }
 
-// pathFlags are those of wisbox mcp whose values begin with a path.
+// pathFlags are the flags of wisbox mcp whose values begin with a path.
 var pathFlags = []string{"mount", "allow-root", "token-file", "tls-cert", "tls-key", "cache", "seccomp", "containerfile"}
 
-// chooseUsual chooses the usual tools where nobody has chosen, and they have their own names. A session
-// that is named must be there.
+// chooseUsual chooses the usual tools unless a flag or a file has chosen tools or a profile. A
+// named session must exist.
 func (a *app) chooseUsual(ctx context.Context, flags *pflag.FlagSet) error {
 	profile := flags.Lookup("profile").Value.String()
 	if session := flags.Lookup("session").Value.String(); session != "" {
@@ -153,8 +153,7 @@ func (a *app) chooseUsual(ctx context.Context, flags *pflag.FlagSet) error {
 	return flags.Set("tools", usualTools)
 }
 
-// mcpFlags are the flags of wisbox mcp as they were given here, with those that choose the
-// state root and Podman.
+// mcpFlags returns the given flags of wisbox mcp, with those that choose the state root and Podman.
 func (a *app) mcpFlags(flags []string) (*cobra.Command, error) {
 	root := (&app{}).newRootCmd()
 	cmd, _, err := root.Find([]string{"mcp"})
@@ -185,7 +184,7 @@ func (a *app) mcpFlags(flags []string) (*cobra.Command, error) {
 	return cmd, nil
 }
 
-// mcpArgs is the command line that starts the server from any directory.
+// mcpArgs returns a command line that starts the server from any directory.
 func mcpArgs(flags *pflag.FlagSet) []string {
 	args := []string{"mcp"}
 	flags.Visit(func(f *pflag.Flag) {
@@ -196,7 +195,7 @@ func mcpArgs(flags *pflag.FlagSet) []string {
 			if name, file, ok := strings.Cut(value, "="); f.Name == "secret" && ok && file != fromEnv {
 				value = name + "=" + absolute(file)
 			}
-			if f.NoOptDefVal != "" { // its value needs the equals sign
+			if f.NoOptDefVal != "" { // the value needs an equals sign
 				args = append(args, "--"+f.Name+"="+value)
 			} else {
 				args = append(args, "--"+f.Name, value)
@@ -209,7 +208,7 @@ func mcpArgs(flags *pflag.FlagSet) []string {
 func valuesOf(f *pflag.Flag) []string {
 	list, ok := f.Value.(pflag.SliceValue)
 	switch {
-	case ok && f.Value.Type() == "stringSlice": // a value may have many, with commas
+	case ok && f.Value.Type() == "stringSlice": // one value may hold several, separated by commas
 		return []string{strings.Join(list.GetSlice(), ",")}
 	case ok:
 		return list.GetSlice()
@@ -217,7 +216,7 @@ func valuesOf(f *pflag.Flag) []string {
 	return []string{f.Value.String()}
 }
 
-// absolute prefixes a relative path, which may have more than a path behind it.
+// absolute makes a relative path at the beginning of a value absolute.
 func absolute(value string) string {
 	dir, err := os.Getwd()
 	if err != nil || filepath.IsAbs(value) {

@@ -41,7 +41,7 @@ in $CODEX_HOME or ~/.codex. Other servers in it stay. It shows what changes and 
 	return cmd
 }
 
-// clientFile is where a client reads its configuration, "" where that isn't known.
+// clientFile returns the path of a client's configuration; "" if it isn't known.
 func clientFile(client string) string {
 	home, _ := os.UserHomeDir()
 	codex := os.Getenv("CODEX_HOME")
@@ -71,7 +71,7 @@ func (a *app) runMCPInstall(ctx context.Context, client string, yes bool, flags 
 		return tool.Errorf(tool.Invalid, "%s can't be changed: %s; write what wisbox mcp config prints into it", file, err).Because(err)
 	}
 	if now == string(was) {
-		return a.print(map[string]any{"file": file, "changed": false}, func(w io.Writer) { fmt.Fprintf(w, "%s has it already\n", printable(file)) })
+		return a.print(map[string]any{"file": file, "changed": false}, func(w io.Writer) { fmt.Fprintf(w, "%s already has it\n", printable(file)) })
 	}
 	fmt.Fprint(a.err, printable(udiff.Unified(file, file, string(was), now)))
 	if !yes && !a.agrees(ctx, "write this to "+file+"?") {
@@ -84,7 +84,7 @@ func (a *app) runMCPInstall(ctx context.Context, client string, yes bool, flags 
 	return a.print(map[string]any{"file": file, "changed": true}, func(w io.Writer) { fmt.Fprintln(w, printable(file)) })
 }
 
-// agrees asks on stderr for a yes.
+// agrees asks a yes-or-no question on stderr.
 func (a *app) agrees(ctx context.Context, question string) bool {
 	fmt.Fprintf(a.err, "%s [y/N] ", printable(question))
 	line, _ := bufio.NewReader(a.stdin(ctx)).ReadString('\n')
@@ -92,7 +92,7 @@ func (a *app) agrees(ctx context.Context, question string) bool {
 	return answer == "y" || answer == "yes"
 }
 
-// into puts the entry into a file's text.
+// into adds the entry to a file's text.
 func (c *clientConfig) into(text string) (string, error) {
 	if c.toml {
 		return c.intoTOML(text), nil
@@ -100,13 +100,13 @@ func (c *clientConfig) into(text string) (string, error) {
 	all := map[string]json.RawMessage{}
 	if strings.TrimSpace(text) != "" {
 		if err := json.Unmarshal([]byte(text), &all); err != nil {
-			return "", errors.New("it is no JSON, or has comments")
+			return "", errors.New("it is not JSON, or has comments")
 		}
 	}
 	servers := map[string]json.RawMessage{}
 	if raw, ok := all[c.key]; ok {
 		if err := json.Unmarshal(raw, &servers); err != nil || servers == nil {
-			return "", fmt.Errorf("its %s is no object", c.key)
+			return "", fmt.Errorf("its %s is not an object", c.key)
 		}
 	}
 	servers["wisbox"] = json.RawMessage(oneJSON(c.server))
@@ -142,7 +142,8 @@ func (c *clientConfig) intoTOML(text string) string {
 	return before + c.text()
 }
 
-// replaceHostFile writes a file whole, with the mode that it had. A link stays one.
+// replaceHostFile replaces a file's content as a whole, and keeps its mode. If the file is a link,
+// it replaces the link's target.
 func replaceHostFile(file, text string) error {
 	if real, err := filepath.EvalSymlinks(file); err == nil {
 		file = real

@@ -8,7 +8,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// toolGroups are the tools that belong together, by wisbox's own names.
+// toolGroups are groups of tools, by wisbox's own names.
 var toolGroups = []struct {
 	name  string
 	tools []string
@@ -22,8 +22,8 @@ var toolGroups = []struct {
 	{"texts", []string{"context_load", "context_op"}},
 }
 
-// usualTools are those that a client's configuration asks for where nobody has said more: what
-// most agents use. A long list of tools costs each of their turns.
+// usualTools are the default tools in a client's configuration: those that most agents use. Each
+// tool in the list costs tokens in every turn.
 const usualTools = "files,shell,python,snapshots"
 
 func groupNames() (names []string) {
@@ -33,7 +33,7 @@ func groupNames() (names []string) {
 	return names
 }
 
-// choose gives the tools that both --tools and a configuration file choose.
+// choose returns the tools that both --tools and a configuration file choose.
 func (o *mcpOptions) choose(set *tool.Set) (*tool.Set, error) {
 	given, err := chosenTools(set, "--tools", o.tools)
 	if err != nil || o.fileTools == nil {
@@ -53,7 +53,8 @@ func (o *mcpOptions) choose(set *tool.Set) (*tool.Set, error) {
 	return tool.NewSet(both...), nil
 }
 
-// chosenTools are those of a set that groups and names choose; nothing chooses all.
+// chosenTools returns the tools of a set that the words choose, which are names of groups and
+// tools; without words it returns all.
 func chosenTools(set *tool.Set, source string, words []string) (*tool.Set, error) {
 	if len(words) == 0 {
 		return set, nil
@@ -73,7 +74,7 @@ func chosenTools(set *tool.Set, source string, words []string) (*tool.Set, error
 			wanted[name] = true
 		}
 		if !found {
-			return nil, usageError{fmt.Errorf("%s: there is no %q here; the groups are %s, the tools %s", source, word, strings.Join(groupNames(), ", "), strings.Join(namesOfTools(set), ", "))}
+			return nil, usageError{fmt.Errorf("%s: unknown tool or group %q; the groups are %s, the tools %s", source, word, strings.Join(groupNames(), ", "), strings.Join(namesOfTools(set), ", "))}
 		}
 	}
 	return tool.NewSet(slices.DeleteFunc(slices.Clone(set.Tools()), func(t tool.Tool) bool { return !wanted[t.Name] })...), nil

@@ -1,28 +1,30 @@
 package main
 
 import (
+	"math"
 	"os"
 	"runtime/debug"
+	"sync"
 )
 
-// maxHeap is what a process that serves sessions lets its heap and stacks grow to, in
-// bytes, before it collects garbage more often: with the program's own pages it is to
-// stay below 128 MiB. Left to itself Go waits until the heap is twice what is in use.
+// maxHeap is the size of heap and stacks, in bytes, above which a process that serves sessions
+// collects garbage more often. Together with the program's own pages it stays below 128 MiB. By
+// default Go waits until the heap has doubled.
 const maxHeap = 88 << 20
 
-// firstGC is how much garbage a command makes before it collects any: Go's own 4 MB are
-// reached while a command starts, which costs a tenth of a short one's processor time.
+// firstGC is the garbage that a command creates before the first collection. Go's default of 4 MB
+// is reached while a command starts, which costs a short command a tenth of its processor time.
 const firstGC = 16 << 20
 
-// spareGC sets that, where GOGC doesn't say another. What serves calls boundMemory.
+// spareGC sets firstGC unless GOGC is set. Commands that serve call boundMemory instead.
 func spareGC() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(100 * firstGC / (4 << 20))
 	}
 }
 
-// boundMemory sets the bound of a process that serves, where GOMEMLIMIT doesn't say
-// another, and takes spareGC back.
+// boundMemory sets the bound for a process that serves, unless GOMEMLIMIT is set, and undoes
+// spareGC.
 func boundMemory() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(100)
@@ -30,4 +32,29 @@ func boundMemory() {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(maxHeap)
 	}
+}
+
+// liftMemory lifts the bound of boundMemory, if it is in force, until the function that it returns is called. Under the
+// bound, compiling Python in WebAssembly takes four times as long. It may be called again meanwhile.
+func liftMemory() (restore func()) {
+	lifted.Lock()
+	defer lifted.Unlock()
+	if lifted.n == 0 && debug.SetMemoryLimit(-1) != maxHeap {
+		return func() {}
+	}
+	lifted.n++
+	debug.SetMemoryLimit(math.MaxInt64)
+	return func() {
+		lifted.Lock()
+		defer lifted.Unlock()
+		if lifted.n--; lifted.n == 0 {
+			debug.SetMemoryLimit(maxHeap)
+		}
+	}
+}
+
+// lifted counts who has lifted the bound.
+var lifted struct {
+	sync.Mutex
+	n int
 }

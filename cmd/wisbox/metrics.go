@@ -14,7 +14,7 @@ import (
 
 const metricsHelp = "serve metrics for Prometheus on this `ADDRESS` of the loopback interface, as 127.0.0.1:9464"
 
-// metricsAddress is the form of that address.
+// metricsAddress describes the form of the address.
 const metricsAddress = "HOST:PORT on the loopback interface, as 127.0.0.1:9464"
 
 func (a *app) newMetricsCmd() *cobra.Command {
@@ -22,10 +22,10 @@ func (a *app) newMetricsCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "metrics",
 		Short: "Print or serve metrics of the kept sessions, for Prometheus",
-		Long: `Gathers what the processes have counted that hold kept sessions: calls by tool and
-outcome, how long they took, how programs ended, bytes. Each number has the label
-session. A process counts from its start, and ends ten minutes after its session was
-last used; asking it is no use.
+		Long: `Collects the counters of the processes that hold kept sessions: calls by tool and
+outcome, their durations, the ends of programs, bytes. Each number has the label
+session. Such a process counts from its start and ends ten minutes after the last use
+of its session; reading the metrics isn't a use.
 
 wisbox mcp serves the metrics of its own sessions itself: wisbox mcp --metrics.`,
 		Args: noArgs,
@@ -60,8 +60,8 @@ func (a *app) runMetrics(ctx context.Context, addr string) error {
 	return errors.Join(metrics.Serve(ctx, l, holders), ctx.Err())
 }
 
-// metered is a manager whose metrics are served on addr, if there is one, until
-// ctx ends.
+// metered returns a manager. If addr isn't empty, it serves the manager's metrics there until ctx
+// ends.
 func metered(ctx context.Context, opts *wisbox.Options, addr string) (*wisbox.Manager, error) {
 	if addr == "" {
 		return wisbox.NewManager(ctx, opts)

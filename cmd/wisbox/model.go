@@ -9,8 +9,7 @@ import (
 	"github.com/wisbox/wisbox/llm"
 )
 
-// modelFlags name a model behind an endpoint. What a command line leaves out comes
-// from the environment.
+// modelFlags choose a model behind an endpoint. The environment has the defaults.
 type modelFlags struct {
 	api         string
 	baseURL     string
@@ -21,14 +20,14 @@ type modelFlags struct {
 	flags *pflag.FlagSet
 }
 
-// What the flags' names are in the environment.
+// The environment variables that replace missing flags.
 const (
 	modelVariable    = "WISBOX_MODEL"
 	modelAPIVariable = "WISBOX_MODEL_API"
 	modelURLVariable = "WISBOX_MODEL_URL"
 )
 
-// modelDefaults are, by API, the public endpoint and the variable of its key.
+// modelDefaults has, for each API, the public endpoint and the variable of its key.
 var modelDefaults = map[string]struct{ url, key string }{
 	llm.OpenAI:    {"https://api.openai.com/v1", "OPENAI_API_KEY"},
 	llm.Anthropic: {"https://api.anthropic.com/v1", "ANTHROPIC_API_KEY"},
@@ -43,10 +42,10 @@ func (m *modelFlags) register(flags *pflag.FlagSet) {
 	flags.Float64Var(&m.temperature, "temperature", 0, "temperature, a `NUMBER` (default the endpoint's)")
 }
 
-// name is the model that is asked for; "" is none.
+// name returns the chosen model; "" means none.
 func (m *modelFlags) name() string { return cmp.Or(m.model, os.Getenv(modelVariable)) }
 
-// endpoint is the model of that name. It is not reached yet.
+// endpoint returns the model with that name. It doesn't connect yet.
 func (m *modelFlags) endpoint(name string) (llm.Model, error) {
 	api := cmp.Or(m.api, os.Getenv(modelAPIVariable), llm.OpenAI)
 	def := modelDefaults[api]

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -18,17 +17,17 @@ func (a *app) newMountCmd() *cobra.Command {
 	var dry bool
 	cmd := &cobra.Command{
 		Use:   "mount --dry-run --mount HOST[:DEST][,…] [--allow-root DIR]",
-		Short: "Show what a mount would copy, and what not and why",
+		Short: "Show what a mount would copy and what it would skip",
 		Long: `Mounts are copies, made when a session opens: see wisbox run --mount and
 wisbox session create --mount. This shows what would be copied.`,
 		Example: `  wisbox mount --dry-run --mount ./project:project,exclude=**/*.log`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !dry {
-				return usageError{fmt.Errorf("--dry-run is missing: a mount is made by `wisbox run` and `wisbox session create`")}
+				return usageError{fmt.Errorf("--dry-run is missing; use `wisbox run` or `wisbox session create` to mount")}
 			}
 			if len(flags.mounts) == 0 {
-				return usageError{errors.New("--mount is missing: name what would be copied")}
+				return usageError{errors.New("--mount is missing; give the mount to try")}
 			}
 			return a.runMountDry(cmd.Context(), flags)
 		},
@@ -52,24 +51,24 @@ func (a *app) runMountDry(ctx context.Context, flags *sessionFlags) error {
 }
 
 func printPreview(w io.Writer, report *hostmount.Report) {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	tw := newTable(w)
 	var left int64
 	for _, m := range report.Mounts {
 		for _, e := range m.Entries {
 			switch {
 			case e.Skipped != "":
-				fmt.Fprintf(tw, "%s\tleft out: %s\n", e, e.Skipped.Text())
+				tw.row(e, "left out: "+e.Skipped.Text())
 			case e.Kind == "symlink":
-				fmt.Fprintf(tw, "%s\tlink\n", e)
+				tw.row(e, "link")
 			case e.Kind != "directory":
-				fmt.Fprintf(tw, "%s\t%d\n", e, e.Size)
+				tw.row(e, e.Size)
 			}
 		}
 		for _, n := range m.Skipped {
 			left += n
 		}
 		if m.Truncated {
-			fmt.Fprintln(tw, "…")
+			tw.row("…")
 		}
 	}
 	_ = tw.Flush()

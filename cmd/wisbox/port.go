@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -33,18 +34,18 @@ func (a *app) newPortCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "port [flags] SESSION PORT",
 		Short: "Reach a server that runs in a session",
-		Long: `Listens on this machine and connects what comes to PORT of the session, where a
-program listens on 127.0.0.1, 0.0.0.0 or ::1. It prints where it listens and goes on
-until Ctrl-C, or the session's end or reset. The session needs no rule for the network,
-and gets none.
+		Long: `Listens on this machine and forwards connections to PORT of the session, where a
+program listens on 127.0.0.1, 0.0.0.0 or ::1. It prints its address and runs until
+Ctrl-C, or the session's end or reset. It needs no network rule of the session, and
+adds none.
 
-By default it listens on a unix socket that only this user can reach. --tcp is for a
-browser: HTTP and WebSockets at SESSION-PORT.localhost, for whoever opens the URL that
-is printed; its token becomes a cookie. --raw forwards any bytes from a TCP port of the
-loopback interface, and asks for nothing: each user of this machine can connect.
+By default it listens on a unix socket that only this user can reach. --tcp serves
+HTTP and WebSockets at SESSION-PORT.localhost to a browser that opens the printed URL;
+its token becomes a cookie. --raw forwards any bytes from a TCP port of the
+loopback interface, and needs no token: each user of this machine can connect.
 
-What a page does in your browser it does outside of the sandbox: the browser has a
-network, and loads from elsewhere what the page names.`,
+A page that you open runs in your browser, outside of the sandbox: the browser has a
+network, and loads whatever the page names.`,
 		Example: `  wisbox exec -d --wait-port 8000 box -- python3 -m http.server 8000
   wisbox port --tcp 0 box 8000
   wisbox port box 8000    # then: curl --unix-socket PATH http://localhost/`,
@@ -71,7 +72,7 @@ func (a *app) runPort(ctx context.Context, opts *portOptions, name, number strin
 	})
 }
 
-// portNumber reads a TCP port.
+// portNumber parses a TCP port.
 func portNumber(what, text string, least uint64) (uint16, error) {
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || n < least {
@@ -80,7 +81,7 @@ func portNumber(what, text string, least uint64) (uint16, error) {
 	return uint16(n), nil
 }
 
-// at is where to listen with TCP.
+// at returns the TCP address to listen on.
 func (o *portOptions) at(port uint16) (at netip.AddrPort, err error) {
 	loopback := netip.MustParseAddr("127.0.0.1")
 	if o.tcp == "" {
@@ -107,7 +108,7 @@ func (o *portOptions) at(port uint16) (at netip.AddrPort, err error) {
 	return netip.AddrPortFrom(addr, n), nil
 }
 
-// openPort listens, and says where. What it returns serves until its context ends.
+// openPort listens and prints the address. The returned function serves until its context ends.
 func (a *app) openPort(opts *portOptions, s *wisbox.Session, port uint16, at netip.AddrPort) (serve func(context.Context) error, err error) {
 	dial := func(ctx context.Context) (net.Conn, error) { return s.Dial(ctx, port) }
 	if opts.tcp != "" && !opts.raw {
@@ -115,7 +116,7 @@ func (a *app) openPort(opts *portOptions, s *wisbox.Session, port uint16, at net
 		if err != nil {
 			return nil, inUse(at, err)
 		}
-		return web.Serve, a.sayPort(s, port, web.URL(), "for whoever opens this URL")
+		return web.Serve, a.sayPort(s, port, web.URL(), "for a browser that opens this URL")
 	}
 	l, where, who, err := listenBytes(opts, s, port, at)
 	if err != nil {
@@ -143,9 +144,9 @@ func listenBytes(opts *portOptions, s *wisbox.Session, port uint16, at netip.Add
 	return l, path, "for this user alone; try: curl --unix-socket " + path + " http://localhost/", nil
 }
 
-// socketPath is the same for each port of a session.
+// socketPath returns a path that is always the same for a port of a session.
 func socketPath(s *wisbox.Session, port uint16) string {
-	sum := sha256.Sum256([]byte(s.WorkspacePath()))
+	sum := sha256.Sum256([]byte(cmp.Or(s.WorkspacePath(), "far/"+s.ID())))
 	return filepath.Join(rundir.Default(), fmt.Sprintf("port-%x-%d", sum[:8], port))
 }
 
@@ -159,7 +160,7 @@ func inUse(at netip.AddrPort, err error) error {
 	return hostError(err)
 }
 
-// sayPort says where the port is, for programs on stdout and for people on stderr.
+// sayPort reports the port's address, on stdout for programs and on stderr for people.
 func (a *app) sayPort(s *wisbox.Session, port uint16, where, who string) error {
 	err := a.print(map[string]any{"session": s.ID(), "port": port, "at": where}, func(w io.Writer) { fmt.Fprintln(w, where) })
 	if !a.json {
@@ -168,8 +169,8 @@ func (a *app) sayPort(s *wisbox.Session, port uint16, where, who string) error {
 	return err
 }
 
-// untilEnd opens what serves, once the session is watched, and has it serve until ctx
-// ends, the session does, or there is nobody left to serve.
+// untilEnd calls open once the session is watched, and serves until ctx or the session ends, or
+// nobody is left to serve.
 func untilEnd(ctx context.Context, s *wisbox.Session, open func() (func(context.Context) error, error)) error {
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
@@ -195,7 +196,7 @@ func untilEnd(ctx context.Context, s *wisbox.Session, open func() (func(context.
 	return errors.Join(err, ctx.Err())
 }
 
-// saidOnce says what is wrong, but not again and again.
+// saidOnce logs a problem only once.
 type saidOnce struct {
 	to   io.Writer
 	mu   sync.Mutex

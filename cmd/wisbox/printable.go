@@ -7,14 +7,14 @@ import (
 	"unicode"
 )
 
-// printable escapes what could steer a terminal: control characters other than
-// newline and tab, and the Unicode characters that turn the direction of text.
-// Names and messages may come from a hostile program.
+// printable escapes characters that could control a terminal: control characters other than newline
+// and tab, and Unicode's bidirectional controls. Names and messages may come from a hostile
+// program.
 func printable(s string) string {
 	return replaceUnsafe(s, func(r rune) string { return strings.Trim(strconv.QuoteRuneToASCII(r), "'") })
 }
 
-// printableJSON is printable for JSON text, where the same means the same.
+// printableJSON is like printable for JSON text: the escapes don't change the value.
 func printableJSON(s string) string {
 	return replaceUnsafe(s, func(r rune) string { return fmt.Sprintf(`\u%04x`, r) })
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
 
@@ -11,8 +12,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// What a hostile program wrote into a result: an escape, its one-character form
-// (C1), a delete, a turn of the text's direction.
+// A hostile program's text in a result: an escape, its one-character form (C1), a delete, a
+// bidirectional control.
 const steering = "a\x1b[31m\u009b31m\x7f\u202eb\tc\nd"
 
 func TestNothingThatIsPrintedAsJSONSteersATerminal(t *testing.T) {
@@ -29,4 +30,14 @@ func TestAValueThatAProgramChoseSteersNoTerminal(t *testing.T) {
 	shown := &liveOutput{out: &out, err: &strings.Builder{}}
 	require.NoError(t, shown.end(&tool.Result{Value: map[string]any{"value_repr": steering}}))
 	assert.Equal(t, "a\\x1b[31m\\u009b31m\\x7f\\u202eb\tc\nd\n", out.String())
+}
+
+// TestWhatAnotherMachineSaysSteersNoTerminal in whichever field of an error or a table.
+func TestWhatAnotherMachineSaysSteersNoTerminal(t *testing.T) {
+	var out strings.Builder
+	a := &app{out: &out, err: &out}
+	a.printError(&tool.Error{Kind: steering, Field: "\x1b[2J", Message: steering})
+	require.NoError(t, a.print(nil, func(w io.Writer) { _, _ = io.WriteString(w, steering) }))
+	assert.NotContains(t, out.String(), "\x1b")
+	assert.NotContains(t, out.String(), "\u202e")
 }

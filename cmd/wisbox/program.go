@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path"
 	"strings"
@@ -22,21 +21,20 @@ import (
 // programFlags are the flags of commands that run one program.
 type programFlags struct {
 	timeout  time.Duration
-	dir      string // with check, as a sandbox.Cmd has it
-	workdir  string
+	dir      string // after check, in the form of sandbox.Cmd
 	user     string
-	env      []string // beside those of the session
-	reported bool     // the command has no input, and a report says what was denied
+	env      []string // in addition to the session's
+	reported bool     // the command has no input, and its report lists denials
 }
 
 func (f *programFlags) register(flags *pflag.FlagSet) {
 	flags.Var(timeFlag{&f.timeout}, "timeout", "end the command after this `TIME`, as 90, 90s or 2m (default never)")
-	flags.StringVarP(&f.workdir, "workdir", "w", "", "`DIR` to run in, relative to the workspace or as the container has it, /workspace/src")
-	flags.StringVar(&f.dir, "cwd", "", "`DIR` to run in, relative to the workspace, as the tools take it")
-	flags.StringVarP(&f.user, "user", "u", "", "`USER` to run as: refused, every command runs as user 1000 of the container")
+	flags.StringVarP(&f.dir, "workdir", "w", "", "`DIR` to run in, relative to the workspace or absolute")
+	flags.StringVarP(&f.user, "user", "u", "", "refused: every command runs as user 1000 of the container, not as another `USER`")
+	_ = flags.MarkHidden("user") // known from docker
 }
 
-// check says what is wrong with the flags before a session is opened for them.
+// check validates the flags before a session is opened.
 func (f *programFlags) check() error {
 	if f.timeout < 0 {
 		return usageError{fmt.Errorf("--timeout is %s; it can't be negative", f.timeout)}
@@ -47,35 +45,27 @@ func (f *programFlags) check() error {
 	return f.checkDir()
 }
 
-// checkDir makes one directory of the two flags.
 func (f *programFlags) checkDir() error {
-	flag, given := "cwd", f.dir
-	if f.workdir != "" {
-		if f.dir != "" {
-			return usageError{errors.New("--workdir and --cwd are the same; give one of the two")}
-		}
-		flag, given = "workdir", f.workdir
-		if path.IsAbs(given) && !strings.HasPrefix(path.Clean(given)+"/", sandbox.WorkspaceDir+"/") {
-			f.dir, f.workdir = path.Clean(given), ""
-			return nil // the sandbox knows
-		}
+	if path.IsAbs(f.dir) && !strings.HasPrefix(path.Clean(f.dir)+"/", sandbox.WorkspaceDir+"/") {
+		f.dir = path.Clean(f.dir)
+		return nil // the sandbox checks that it exists
 	}
-	dir, err := vfs.Any.Parse(given)
+	dir, err := vfs.Any.Parse(f.dir)
 	if err != nil {
-		return asUsage(tool.Errorf(tool.KindOf(err), "--%s %q: %s", flag, given, tool.AsError(err).Message).Because(err))
+		return asUsage(tool.Errorf(tool.KindOf(err), "--workdir %q: %s", f.dir, tool.AsError(err).Message).Because(err))
 	}
-	f.dir, f.workdir = dir, ""
+	f.dir = dir
 	return nil
 }
 
-// cmd is a command with the flags, without streams.
+// cmd returns a command with the flags, without streams.
 func (f *programFlags) cmd(argv []string) sandbox.Cmd {
 	return sandbox.Cmd{Argv: argv, Dir: f.dir, Env: f.env, Timeout: f.timeout}
 }
 
 func needCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return usageError{fmt.Errorf("the command to run is missing; write it behind --; see: %s --help", cmd.CommandPath())}
+		return usageError{fmt.Errorf("the command to run is missing; write it after --; see: %s --help", cmd.CommandPath())}
 	}
 	for i, arg := range args {
 		if !utf8.ValidString(arg) {
@@ -85,8 +75,8 @@ func needCommand(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// runProgram runs argv with this process's streams, or with --json prints its
-// result as one object. Its exit code becomes ours.
+// runProgram runs argv with this process's streams, or with --json prints its result as one object.
+// It returns the program's exit code.
 func (a *app) runProgram(ctx context.Context, s *wisbox.Session, f programFlags, argv []string) error {
 	result, err := a.resultOf(ctx, s, f, argv)
 	if result != nil && a.json {
@@ -97,7 +87,7 @@ func (a *app) runProgram(ctx context.Context, s *wisbox.Session, f programFlags,
 	return err
 }
 
-// resultOf is runProgram without the print of the result. That is nil where nothing ran.
+// resultOf is like runProgram but doesn't print the result, which is nil if nothing ran.
 func (a *app) resultOf(ctx context.Context, s *wisbox.Session, f programFlags, argv []string) (*programResult, error) {
 	cmd := f.cmd(argv)
 	cmd.Stdout, cmd.Stderr = a.out, a.err
@@ -121,7 +111,7 @@ func (a *app) resultOf(ctx context.Context, s *wisbox.Session, f programFlags, a
 	}, exitOf(ctx, res)
 }
 
-// programResult is what run and exec print with --json.
+// programResult is the output of run and exec with --json.
 type programResult struct {
 	Command  []string       `json:"command"`
 	ExitCode int            `json:"exit_code"`
@@ -129,21 +119,21 @@ type programResult struct {
 	Signal   string         `json:"signal,omitempty"`
 	Stdout   string         `json:"stdout"`
 	Stderr   string         `json:"stderr"`
-	// Dropped counts the bytes that are missing from the middle of a stream.
+	// Dropped counts the bytes cut from the middle of a stream.
 	StdoutDropped int64 `json:"stdout_dropped"`
 	StderrDropped int64 `json:"stderr_dropped"`
 	DurationMS    int64 `json:"duration_ms"`
-	// NetworkDenied says what the session's rules refused meanwhile.
+	// NetworkDenied lists what the session's rules refused meanwhile.
 	NetworkDenied []string `json:"network_denied,omitempty"`
 }
 
-// jsonKeep is how many bytes of each stream a result object holds: a program
-// must not fill this process's memory.
+// jsonKeep is the number of bytes that a result object has of each stream: a program must not fill
+// this process's memory.
 const jsonKeep = 1 << 20
 
-// explain says on stderr why a program ended, where its exit code alone doesn't.
+// explain reports on stderr why a program ended, if its exit code isn't enough.
 func (a *app) explain(ctx context.Context, f programFlags, res sandbox.Result) {
-	if ctx.Err() != nil { // who ended it knows
+	if ctx.Err() != nil { // the person who ended it knows
 		return
 	}
 	for _, line := range explanations(f, res) {
@@ -151,7 +141,7 @@ func (a *app) explain(ctx context.Context, f programFlags, res sandbox.Result) {
 	}
 }
 
-// explanations are sentences about the end of a program.
+// explanations are sentences about a program's end.
 func explanations(f programFlags, res sandbox.Result) (lines []string) {
 	for _, denied := range res.NetworkDenied {
 		if !f.reported {

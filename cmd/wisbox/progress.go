@@ -9,15 +9,15 @@ import (
 	units "github.com/docker/go-units"
 )
 
-// progress draws a bar of the bytes that pass, on a terminal only.
+// progress draws a bar for the bytes that pass, on a terminal only.
 type progress struct {
-	out   io.Writer // nil: no terminal
-	total int64     // about; 0: not known
+	out   io.Writer // nil without a terminal
+	total int64     // an estimate; 0 if unknown
 	done  int64
 	shown int64
 }
 
-// newProgress takes the total as a function: it is asked for a terminal alone.
+// newProgress takes the total as a function, which it calls only on a terminal.
 func (a *app) newProgress(total func() int64) *progress {
 	if !a.isLive() {
 		return &progress{}
@@ -25,7 +25,7 @@ func (a *app) newProgress(total func() int64) *progress {
 	return &progress{out: a.err, total: total()}
 }
 
-// unknown is a total that nobody knows before the end.
+// unknown is a total for progress of unknown length.
 func unknown() int64 { return 0 }
 
 const (
@@ -42,7 +42,7 @@ func (p *progress) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// String is the bar with the bytes, or these alone where the total isn't known.
+// String returns the bar and the number of bytes, or only the number if the total is unknown.
 func (p *progress) String() string {
 	done := fmt.Sprintf("%10s", units.HumanSize(float64(p.done)))
 	if p.total == 0 {
@@ -51,7 +51,7 @@ func (p *progress) String() string {
 	return bar(p.done, p.total, progressWidth) + done
 }
 
-// bar draws a part of a total, which isn't 0.
+// bar draws part of a total, which must not be 0.
 func bar(part, total, width int64) string {
 	part = max(0, min(part, total))
 	full := int(part * width / total)
@@ -64,13 +64,13 @@ func (p *progress) end() {
 	}
 }
 
-// sizeBelow counts the bytes of the files at name; an unreadable one
-// counts nothing.
+// sizeBelow returns a function that counts the bytes of the files at name. Unreadable files count
+// nothing.
 func sizeBelow(files fs.FS, name string) func() int64 {
 	return func() (sum int64) {
 		_ = fs.WalkDir(files, name, func(_ string, d fs.DirEntry, err error) error {
 			if err != nil || !d.Type().IsRegular() {
-				return nil // the copy itself will say so
+				return nil // the copy itself reports it
 			}
 			if info, err := d.Info(); err == nil {
 				sum += info.Size()

@@ -14,10 +14,10 @@ func (a *app) newPruneCmd() *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "prune",
-		Short: "Remove what has no live owner: dead sessions and containers",
-		Long: `Removes ephemeral sessions whose process is gone, kept ones whose time is over,
-removals that were interrupted, templates that were half made, and containers whose
-session is gone. Kept sessions within their time stay.`,
+		Short: "Remove abandoned sessions, and containers without a session",
+		Long: `Removes ephemeral sessions whose process is gone, kept sessions whose time is over, the
+rest of interrupted removals, incomplete templates, and containers whose session is gone.
+Other kept sessions stay.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runPrune(cmd.Context(), dryRun) },
 	}

@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	units "github.com/docker/go-units"
@@ -21,11 +19,11 @@ func (a *app) newPsCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ps [SESSION]",
 		Short: "List the processes of a session, or of all sessions",
-		Long: `Lists the commands that outlive the call that began them: those of wisbox exec
---detach and of the tool process_start. Of those that ended the last 16 are known,
-until nobody has used the session for ten minutes; wisbox log knows how they ended.
-Without SESSION, those of all kept sessions.
-wisbox logs, attach and kill take an id, or as much of its beginning as is of one.`,
+		Long: `Lists the commands that outlive the call that started them: those of wisbox exec
+--detach and of the tool process_start. It shows the last 16 that have ended until
+nobody has used the session for ten minutes; wisbox log shows later how they ended.
+Without SESSION, it lists those of all kept sessions.
+wisbox logs, attach and kill take an id, or enough of its beginning to be unique.`,
 		Example: `  wisbox ps
   wisbox ps box`,
 		Args: exactArgs("[SESSION]"),
@@ -45,22 +43,23 @@ func (a *app) runPs(ctx context.Context, session string) error {
 			return err
 		}
 		return a.print(map[string]any{"processes": all}, func(w io.Writer) {
-			tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-			fmt.Fprintln(tw, processHeader)
-			printProcesses(tw, "", all)
+			tw := newTable(w, processColumns...)
+			for _, p := range all {
+				tw.row(processCells(p)...)
+			}
 			_ = tw.Flush()
 		})
 	})
 }
 
-// sessionProcesses are those of one session, as ps without a session prints them.
+// sessionProcesses are the processes of one session, as ps prints them if no session is given.
 type sessionProcesses struct {
 	Session   string               `json:"session"`
 	Processes []wisbox.ProcessInfo `json:"processes"`
 }
 
-// runPsAll asks the sessions in which something may run. One that doesn't answer is reported,
-// and keeps no other from being listed.
+// runPsAll asks all sessions that may have processes. It reports sessions that don't answer, and
+// lists the others.
 func (a *app) runPsAll(ctx context.Context) error {
 	m, err := a.manager(ctx)
 	if err != nil {
@@ -86,10 +85,11 @@ func (a *app) runPsAll(ctx context.Context) error {
 		}
 	}
 	return a.print(map[string]any{"sessions": found}, func(w io.Writer) {
-		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(tw, "SESSION\t"+processHeader)
+		tw := newTable(w, append([]any{"SESSION"}, processColumns...)...)
 		for _, of := range found {
-			printProcesses(tw, printable(of.Session)+"\t", of.Processes)
+			for _, p := range of.Processes {
+				tw.row(append([]any{printable(of.Session)}, processCells(p)...)...)
+			}
 		}
 		_ = tw.Flush()
 	})
@@ -104,30 +104,28 @@ func processesIn(ctx context.Context, m *wisbox.Manager, name string) ([]wisbox.
 	return all, errors.Join(err, s.Close(ctx))
 }
 
-// shownCommand is how much of a command line the table has.
+// shownCommand is the maximum length of a command line in the table.
 const shownCommand = 60
 
-const processHeader = "PROCESS\tPID\tSTATE\tEXIT\tAGE\tCOMMAND"
+var processColumns = []any{"PROCESS", "PID", "STATE", "EXIT", "AGE", "COMMAND"}
 
-func printProcesses(w io.Writer, before string, all []wisbox.ProcessInfo) {
-	for _, p := range all {
-		pid, exit := "-", "-"
-		if p.PID != 0 {
-			pid = strconv.Itoa(p.PID)
-		}
-		if p.ExitCode != nil {
-			exit = strconv.Itoa(*p.ExitCode)
-		}
-		line := []rune(oneLine(strings.Join(p.Command, " ")))
-		if len(line) > shownCommand {
-			line = append(line[:shownCommand-1], '…')
-		}
-		fmt.Fprintf(w, "%s%s\t%s\t%s\t%s\t%s\t%s\n", before, p.ProcessID, pid, p.State, exit, age(p), string(line))
+func processCells(p wisbox.ProcessInfo) []any {
+	pid, exit := "-", "-"
+	if p.PID != 0 {
+		pid = strconv.Itoa(p.PID)
 	}
+	if p.ExitCode != nil {
+		exit = strconv.Itoa(*p.ExitCode)
+	}
+	line := []rune(oneLine(strings.Join(p.Command, " ")))
+	if len(line) > shownCommand {
+		line = append(line[:shownCommand-1], '…')
+	}
+	return []any{p.ProcessID, pid, p.State, exit, age(p), string(line)}
 }
 
-// processOf finds a process by its id or the beginning of it. Of one that isn't there
-// it gives only what was asked for: the session says what to do.
+// processOf finds a process by its id or the beginning of it. If there is none, it returns a record
+// with only the given id, so that the session's error applies.
 func processOf(ctx context.Context, s *wisbox.Session, id string) (wisbox.ProcessInfo, error) {
 	all, err := s.Processes(ctx)
 	if err != nil {
@@ -148,10 +146,10 @@ func processOf(ctx context.Context, s *wisbox.Session, id string) (wisbox.Proces
 	case 1:
 		return found[0], nil
 	}
-	return wisbox.ProcessInfo{}, tool.Errorf(tool.Ambiguous, "the ids of %d processes begin with %s; give more of it", len(found), id).In("process_id")
+	return wisbox.ProcessInfo{}, tool.Errorf(tool.Ambiguous, "the ids of %d processes begin with %s; give more characters", len(found), id).In("process_id")
 }
 
-// age is the time since a process was started, as docker says it.
+// age returns the time since a process was started, in docker's words.
 func age(p wisbox.ProcessInfo) string {
 	at, err := time.Parse(time.RFC3339, p.StartedAt)
 	if err != nil {

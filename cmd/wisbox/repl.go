@@ -23,13 +23,13 @@ func (a *app) newReplCmd() *cobra.Command {
 	var name, out string
 	cmd := &cobra.Command{
 		Use:   "repl [flags] SESSION",
-		Short: "A Python prompt on the session's kept interpreter",
+		Short: "Start a Python prompt on the session's kept interpreter",
 		Long: `Reads Python, evaluates it in the session's kept interpreter and prints the value.
-What notebooks add works too, but for %%magic: !command, %time, object?, display().
-Names stay between lines, calls and prompts. Pictures are saved, and their files named.
-Up and down go through the history, which is kept for the next prompt, Tab completes a
-name, an empty line ends a block, Ctrl-C ends what runs and keeps the names, Ctrl-D or
-exit() leaves, help() says this. Without a terminal the lines come from stdin.`,
+Notebook syntax works too, except %%magic: !command, %time, object?, display().
+Names stay between lines, calls and prompts. Pictures are saved to files, whose names it
+prints. Up and down go through the history, which is kept for the next prompt; Tab
+completes a name; an empty line ends a block; Ctrl-C interrupts the code and keeps the
+names; Ctrl-D or exit() leaves; help() shows this. Without a terminal the lines come from stdin.`,
 		Args: exactArgs("SESSION"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runRepl(cmd.Context(), args[0], name, out) },
 	}
@@ -76,8 +76,7 @@ func otherLanguage(all []evaltool.Context, in string) error {
 	return nil
 }
 
-// confirmKept starts the interpreter, so that errors are reported before the
-// first prompt.
+// confirmKept starts the interpreter, so that errors appear before the first prompt.
 func confirmKept(ctx context.Context, s *wisbox.Session, in string) error {
 	_, err := s.Evaluate(ctx, evaltool.Run{Params: evaltool.Params{Code: "None", State: "kept", Context: in}}, func(evaltool.Part) {})
 	return err
@@ -119,12 +118,12 @@ func (a *app) replLoop(ctx context.Context, s *wisbox.Session, c *console) error
 }
 
 const replHelp = `Python in the session's sandbox; names stay.
-  object?        what an object is        Tab      completes a name
+  object?        describes an object      Tab      completes a name
   !command       a command for bash       Up       the line before
-  %time, %cd ... magics, as in IPython    Ctrl-C   ends what runs, keeps the names
+  %time, %cd ... magics, as in IPython    Ctrl-C   interrupts code, keeps the names
   help(object)   Python's own help        exit()   leaves, as Ctrl-D does`
 
-// replEnd evaluates what the end of the input cut short, as a block.
+// replEnd evaluates the block that the end of the input cut off.
 func (a *app) replEnd(ctx context.Context, s *wisbox.Session, c *console, block []string) error {
 	if source := strings.Join(block, "\n"); strings.TrimSpace(source) != "" {
 		a.replEvaluate(ctx, s, c, source)
@@ -132,7 +131,7 @@ func (a *app) replEnd(ctx context.Context, s *wisbox.Session, c *console, block 
 	return nil
 }
 
-// incomplete asks Python whether the source goes on, as its own prompt does.
+// incomplete asks Python, as its own prompt does, whether the source is incomplete.
 func incomplete(ctx context.Context, s *wisbox.Session, source string) bool {
 	text, err := json.Marshal(source)
 	if err != nil {
@@ -179,18 +178,18 @@ func (a *app) replEvaluate(ctx context.Context, s *wisbox.Session, c *console, s
 
 var errInterrupt = errors.New("interrupted")
 
-// console reads lines and keys: from a terminal with editing and history, or
-// plainly from another input. One goroutine reads the input; its keys go to the
-// line editor, or, while something runs, are looked through for Ctrl-C.
+// console reads lines and keys from a terminal, with editing and history, or plain lines from
+// another input. One goroutine reads the input. It passes keys to the line editor or, during an
+// evaluation, searches them for Ctrl-C.
 type console struct {
 	io.Writer
-	context  string // of the evaluations
+	context  string // the context for evaluations
 	pictures *pictures
-	names    func(text string) (found []string, problem string) // what a name completes to; nil knows none
-	terminal *term.Terminal                                     // nil without one
+	names    func(text string) (found []string, problem string) // completes a name; nil for none
+	terminal *term.Terminal                                     // nil without a terminal
 	keys     chan []byte
-	ended    <-chan struct{} // the command's end: no more keys are waited for
-	rest     []byte          // keys that are still to be given to the editor
+	ended    <-chan struct{} // closed at the command's end
+	rest     []byte          // keys for the editor
 	plain    *bufio.Reader
 }
 
@@ -231,12 +230,12 @@ func (c *console) readKeys(in io.Reader) {
 
 const keyCtrlC = 3
 
-// clearLine goes to the end of the line and deletes all before.
+// clearLine moves to the end of the line and deletes everything before it.
 const clearLine = "\x05\x15"
 
-// Read gives the line editor its keys. Ctrl-C comes alone, when the editor has done
-// with what was typed before, and as an error: the editor takes its own Ctrl-C for
-// the end of the input, for ever.
+// Read passes keys to the line editor. It returns Ctrl-C as an error, by itself, once the editor
+// has handled the keys typed before it: the editor would take Ctrl-C for the end of the input, for
+// good.
 func (c *console) Read(p []byte) (int, error) {
 	if len(c.rest) == 0 {
 		select {
@@ -265,7 +264,7 @@ func (c *console) Read(p []byte) (int, error) {
 func (c *console) line(prompt string) (string, error) {
 	if c.terminal == nil {
 		line, err := c.plain.ReadString('\n')
-		if line != "" { // the last one may lack its newline
+		if line != "" { // the last line may lack its newline
 			err = nil
 		}
 		return strings.TrimSuffix(line, "\n"), err
@@ -281,8 +280,8 @@ func (c *console) line(prompt string) (string, error) {
 	return line, err
 }
 
-// interruptible is a context that Ctrl-C ends until done is called. Other keys are
-// kept for the editor, but for those before a Ctrl-C, as a terminal does it.
+// interruptible returns a context that ends at Ctrl-C, until done is called. Keys typed before
+// Ctrl-C are discarded, as a terminal does; others are kept for the editor.
 func (c *console) interruptible(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	if c.terminal == nil {

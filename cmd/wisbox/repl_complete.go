@@ -20,17 +20,17 @@ const (
 	namesBytes = 1 << 20
 )
 
-// completion is what Tab may put into the line: names, properties and calls.
+// completion matches completions that Tab may insert: names, properties and calls.
 var completion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[\pL\pN_.]+\(?\)?$`) })
 
 var dottedEnd = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[\pL\pN_.]+$`) })
 
-// askNames is Python's own completion, over the names of the context. It leaves the last
-// value what it is.
+// askNames runs Python's own completion over the names of the context. It doesn't change the last
+// value.
 const askNames = `print(__import__("json").dumps((lambda c, text: [m for m in (c.complete(text, i) for i in range(%d)) if m])(__import__("rlcompleter").Completer(globals()), %s)))`
 
-// completer gives what Python would complete a dotted name to, and what went wrong. It waits
-// no longer than namesWait, for another evaluation in the context too.
+// completer returns a function that returns Python's completions of a dotted name, or a problem. It
+// waits at most namesWait, also for another evaluation in the context.
 func completer(ctx context.Context, evaluate evaluator, in string) func(text string) ([]string, string) {
 	return func(text string) (found []string, problem string) {
 		quoted, err := json.Marshal(text)
@@ -67,7 +67,7 @@ func completer(ctx context.Context, evaluate evaluator, in string) func(text str
 // evaluator is [wisbox.Session.Evaluate].
 type evaluator func(ctx context.Context, o evaltool.Run, each func(evaltool.Part)) (*tool.Result, error)
 
-// complete is what Tab does: behind a name it completes it, or lists what there is; else it
+// complete handles Tab: after a name it completes the name or lists the candidates; elsewhere it
 // indents.
 func (c *console) complete(line string, pos int, key rune) (string, int, bool) {
 	if key != '\t' {
@@ -104,7 +104,7 @@ func (c *console) complete(line string, pos int, key rune) (string, int, bool) {
 	return line, pos, true
 }
 
-// indent is what Tab does where there is no name.
+// indent handles Tab if there is no name before the cursor.
 func indent(line string, pos int) (string, int, bool) {
 	const width = "    "
 	return line[:pos] + width + line[pos:], pos + len(width), true

@@ -13,18 +13,17 @@ import (
 const (
 	historyLines     = 1000
 	historyLineBytes = 4 << 10
-	historyBytes     = 1 << 20 // of its file; a longer one is cut to its newest lines
+	historyBytes     = 1 << 20 // of the file; a longer one is cut to its newest lines
 )
 
-// history is what was typed at prompts, the newest last, and its file: a line each. A file
-// that can't be read or written keeps nothing, and says nothing. It implements
-// [term.History].
+// history has the lines typed at prompts, the newest last, and their file, with one line each. If
+// the file can't be read or written, history silently keeps nothing. It implements [term.History].
 type history struct {
-	path  string // "" is none
+	path  string // "" for none
 	lines []string
 }
 
-// historyFile is in the user's directory for state, "" where there is none.
+// historyFile returns the path in the user's state directory; "" if there is none.
 func historyFile() string {
 	dir := os.Getenv("XDG_STATE_HOME")
 	if !filepath.IsAbs(dir) {
@@ -66,7 +65,7 @@ func openHistory(path string) *history {
 	return h
 }
 
-// keep makes a file that is there the user's alone, and cuts one that is long.
+// keep makes an existing file private, and cuts a long one.
 func (h *history) keep() {
 	f, err := os.OpenFile(h.path, os.O_RDWR|syscall.O_NOFOLLOW, 0)
 	if err != nil {
@@ -97,7 +96,7 @@ func readEnd(path string, size int64) ([]byte, error) {
 	return raw, nil
 }
 
-// cut replaces the file by its newest lines, of other prompts too.
+// cut replaces the file by its newest lines, including those of other prompts.
 func (h *history) cut(size int64) {
 	raw, err := readEnd(h.path, size)
 	if err != nil {
@@ -105,7 +104,7 @@ func (h *history) cut(size int64) {
 	}
 	lines := bytes.SplitAfter(raw, []byte("\n"))
 	lines = lines[max(0, len(lines)-1-historyLines):]                // the last one is empty
-	tmp, err := os.CreateTemp(filepath.Dir(h.path), "repl_history-") // 0600
+	tmp, err := os.CreateTemp(filepath.Dir(h.path), "repl_history-") // mode 0600
 	if err != nil {
 		return
 	}
@@ -118,7 +117,8 @@ func (h *history) cut(size int64) {
 	}
 }
 
-// remember reports whether the line is kept: none that is blank, long, or the last once more.
+// remember keeps the line and reports whether it did. It skips invalid, blank and long lines, and
+// repetitions of the last one.
 func (h *history) remember(line string) bool {
 	last := len(h.lines) - 1
 	if strings.TrimSpace(line) == "" || len(line) > historyLineBytes || !utf8.ValidString(line) || strings.ContainsAny(line, "\n\x00") || last >= 0 && h.lines[last] == line {
@@ -129,7 +129,7 @@ func (h *history) remember(line string) bool {
 	return true
 }
 
-// Add implements term.History. A line that begins with a space is for this prompt alone.
+// Add implements term.History. A line that begins with a space isn't saved to the file.
 func (h *history) Add(line string) {
 	if !h.remember(line) || h.path == "" || line[0] == ' ' {
 		return

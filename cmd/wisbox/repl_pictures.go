@@ -12,15 +12,15 @@ import (
 	"github.com/wisbox/wisbox/evaltool"
 )
 
-// pictures saves what a prompt can't show as files 1.png, 2.svg, … of a directory, which it
-// makes for the first one. A file that is there stays.
+// pictures saves objects that a prompt can't show as files 1.png, 2.svg, … in a directory, which it
+// creates for the first one. It never replaces a file.
 type pictures struct {
-	dir  string // "" is a new temporary one
+	dir  string // "" for a new temporary one
 	root *os.Root
 	n    int
 }
 
-// save gives the file of a picture or document; "" for other texts.
+// save writes a picture or document and returns the name of its file; "" for other types.
 func (p *pictures) save(d evaltool.Display) (string, error) {
 	ext := displayExt[d.MIME]
 	if ext == "" || !strings.HasPrefix(d.MIME, "image/") && d.MIME != "application/pdf" {
@@ -30,7 +30,7 @@ func (p *pictures) save(d evaltool.Display) (string, error) {
 	var err error
 	if evaltool.IsBinary(d.MIME) {
 		if data, err = base64.StdEncoding.DecodeString(d.Data); err != nil {
-			return "", nil // no picture
+			return "", nil // not a picture
 		}
 	}
 	if err := p.open(); err != nil {
@@ -54,7 +54,7 @@ func (p *pictures) save(d evaltool.Display) (string, error) {
 	}
 }
 
-// open opens the directory, once: it stays the one it was.
+// open opens the directory once.
 func (p *pictures) open() (err error) {
 	if p.root != nil {
 		return nil
@@ -76,7 +76,7 @@ func (p *pictures) close() {
 	}
 }
 
-// show saves the pictures of an object and names their files.
+// show saves the pictures of an object and prints the names of their files.
 func (p *pictures) show(c *console, o *evaltool.Object) {
 	for _, d := range o.Display {
 		switch path, err := p.save(d); {

@@ -92,7 +92,7 @@ func TestTabCompletesANameOrIndents(t *testing.T) {
 	}
 }
 
-// evaluates answers an evaluation with a status, after it has printed.
+// evaluates returns an evaluator that prints and ends with a status.
 func evaluates(status string, printed ...string) evaluator {
 	return func(_ context.Context, _ evaltool.Run, each func(evaltool.Part)) (*tool.Result, error) {
 		for _, text := range printed {
@@ -151,7 +151,7 @@ func TestTheHistoryIsTheUsersAlone(t *testing.T) {
 	raw, err := os.ReadFile(path)
 	require.NoError(t, err)
 	assert.Equal(t, "old\npublic\n", string(raw))
-	// Another prompt's lines stay when a long file is cut, which is while it is in use too.
+	// Another prompt's lines stay when a long file is cut, also while that prompt uses the file.
 	other := strings.Repeat(strings.Repeat("x", 1023)+"\n", historyBytes/1024)
 	require.NoError(t, os.WriteFile(path, []byte(other+"other\n"), 0o600))
 	h.Add("last")
@@ -161,7 +161,7 @@ func TestTheHistoryIsTheUsersAlone(t *testing.T) {
 	assert.True(t, bytes.HasSuffix(raw, []byte("x\nother\nlast\n")))
 }
 
-// What the directory's name becomes later doesn't matter, and no part of a picture is left.
+// A later rename of the directory has no effect, and no incomplete picture remains.
 func TestPicturesStayInTheirDirectory(t *testing.T) {
 	dir, elsewhere := filepath.Join(t.TempDir(), "plots"), t.TempDir()
 	p := &pictures{dir: dir}

@@ -31,19 +31,19 @@ type rlmOptions struct {
 	counts   map[string]*int // the limits, by flag
 }
 
-// childVariable is what the flag child-model is in the environment.
+// childVariable is the environment variable for the flag child-model.
 const childVariable = "WISBOX_CHILD_MODEL"
 
 func (a *app) newRlmCmd() *cobra.Command {
 	opts := &rlmOptions{}
 	run := &cobra.Command{
 		Use:   "run -q QUESTION -c FILE --model MODEL [--base-url URL]",
-		Short: "Ask a model behind an endpoint of OpenAI's or Anthropic's form",
-		Long: `The model never sees the text whole: it explores it by operations (slice, grep,
-count, chunk, split, combine, and eval in WebAssembly where that is installed), may
-ask a child model about parts, and gives a final answer. At a limit the output of
-its last commit is the answer, and stderr says so. The key is read from the
-environment. What operations gave is kept in the cache directory.`,
+		Short: "Ask a model over OpenAI's or Anthropic's API",
+		Long: `Asks a model about a text that is larger than its context. The model explores the
+text by operations (slice, grep, count, chunk, split, combine, and eval in WebAssembly
+if that is installed), may ask a child model about parts, and gives a final answer. At
+a limit the answer is the output of its last commit, and stderr says so. The key comes
+from the environment. The cache directory keeps the results of operations.`,
 		Example: `  wisbox rlm run -q 'Who changed the schema?' -c mail.txt --model gpt-5-mini
   wisbox rlm run -q 'How many errors?' -c app.log --base-url http://127.0.0.1:8000/v1 --model local
   wisbox rlm run -q 'Who signed?' -c contract.txt --api anthropic --model claude-sonnet-4-5 -v`,
@@ -59,7 +59,7 @@ environment. What operations gave is kept in the cache directory.`,
 	flags.BoolVarP(&opts.verbose, "verbose", "v", false, "print each move on stderr as it happens")
 	opts.wasm.register(flags)
 	opts.registerLimits(flags)
-	return group("rlm", "Have a model answer a question about a text larger than its context", run)
+	return group("rlm", "Ask a model about a text that is larger than its context", run)
 }
 
 func (o *rlmOptions) registerLimits(flags *pflag.FlagSet) {
@@ -78,7 +78,7 @@ func (o *rlmOptions) registerLimits(flags *pflag.FlagSet) {
 	}
 }
 
-// checkLimits refuses invalid limits. An explicit 0 is not the default.
+// checkLimits refuses invalid limits, including an explicit 0.
 func (o *rlmOptions) checkLimits() error {
 	for name, n := range o.counts {
 		switch {
@@ -140,8 +140,7 @@ func (a *app) runRlm(ctx context.Context, opts *rlmOptions) error {
 	return a.print(answer, func(w io.Writer) { fmt.Fprintln(w, printable(answer.Text)) })
 }
 
-// operationsCache is the one that sessions have, or one below a directory of the
-// user's choice.
+// operationsCache returns the cache of sessions, or one below a directory that the user chose.
 func (a *app) operationsCache(dir string) (*rlm.Cache, error) {
 	root := cmp.Or(dir, a.cache)
 	if root == "" {
@@ -160,8 +159,7 @@ func (a *app) operationsCache(dir string) (*rlm.Cache, error) {
 	return cache, nil
 }
 
-// engine is nil where Python in WebAssembly isn't installed: the model is then
-// not told of eval.
+// engine returns nil if Python in WebAssembly isn't installed; the model then has no eval.
 func (o *rlmOptions) engine() (*wasm.Engine, error) {
 	wo, err := o.wasm.options()
 	if err != nil || !wasm.IsInstalled(&wo) {

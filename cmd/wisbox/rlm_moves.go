@@ -11,8 +11,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// moveLog prints a line for each operation of a run, and for each message that is
-// no operation, indented by the depth of its conversation.
+// moveLog prints a line for each operation of a run and for each other message, indented by the
+// depth of its conversation.
 type moveLog struct {
 	mu  sync.Mutex
 	out io.Writer
@@ -31,7 +31,7 @@ func (l *moveLog) operation(o rlm.Operation) {
 	l.line(o.Depth, o.Turn, "%s %s -> %s: %s, %s", o.Mode, o.Step.Op, o.Step.Bind, what, o.Took.Round(10*time.Microsecond))
 }
 
-// turn prints what operation doesn't: the end, and what was no operation.
+// turn prints the messages that aren't operations, and the end.
 func (l *moveLog) turn(t rlm.Turn) {
 	switch {
 	case t.Move.Mode == "":

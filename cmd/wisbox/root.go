@@ -1,75 +1,71 @@
 package main
 
-import (
-	"strings"
-
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-)
+import "github.com/spf13/cobra"
 
 const rootHelp = `wisbox gives an agent a workspace: a directory on this machine that programs
-see as /workspace in a container without network, with limits on processor,
-memory, processes and disk, and one set of tools over it.
+see as /workspace in a container without network and with limits, and tools for it.
 
 Begin with:
-  wisbox image build                          once: the image that programs run in
-  wisbox run --mount . -- python3 -V          one command in a session of its own
-  wisbox session create box --mount ./src     a session that stays
-  wisbox exec box -- ls -l                    run programs in it
-  wisbox diff box                             what it has changed; wisbox apply brings it home
-  wisbox agent claude                         a coding agent on a copy of this folder
-  wisbox call box read_file '{"file_path":"README.md"}'
-  wisbox rm box`
+  wisbox image build                          build the image that programs run in, once
+  wisbox run --mount . -- python3 -V          run one command in a new session
+  wisbox session create box --mount ./src     create a session that stays
+  wisbox exec box -- ls -l                    run a program in it
+  wisbox diff box                             show its changes; wisbox apply writes them to ./src
+  wisbox agent claude                         run a coding agent on a copy of this folder`
 
 const exitCodesHelp = `0      done
-1      an error: its kind and message are on stderr, as JSON with --json
-2      the command line is wrong: a flag or an argument that can't be
-128+n  wisbox was ended by signal n
+1      error; stderr has its kind and message, as JSON with --json
+2      usage error: an unknown or invalid command, flag or argument
+128+n  wisbox was killed by signal n
 
-eval ends with 124 where the code ran out of time.
-run, exec, shell and attach pass the program's own exit code on, and
-124    the program was ended by --timeout
-125    wisbox or Podman failed: nothing ran, or the sandbox was lost under the program
-126    the program can't be executed
-127    there is no such program
-128+n  the program was ended by signal n`
+eval exits with 124 if the code timed out.
+run, exec, shell and attach exit with the program's own code, and with
+124    if --timeout ended the program
+125    if wisbox or Podman failed: nothing ran, or the sandbox was lost under the program
+126    if the program can't be executed
+127    if the program was not found
+128+n  if signal n killed the program`
 
 func (a *app) newRootCmd() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "wisbox",
-		Short:         "Sandboxed workspaces for agents",
+		Short:         "Run programs of AI agents in sandboxed workspaces",
 		Long:          rootHelp,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       version,
 		Args:          noSuchCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.chooseRemote(cmd) },
 	}
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpCommand(newHelpCmd(root))
-	root.SetUsageTemplate(wrappedUsage(root))
+	setHelp(root)
 	flags := root.PersistentFlags()
 	flags.BoolVar(&a.json, "json", false, "print results and errors as JSON")
-	flags.BoolVar(&a.debug, "debug", false, "log what happens to stderr")
-	flags.StringVar(&a.cache, "cache", "", "`DIR` that holds the sessions (default $WISBOX_CACHE, or wisbox in the XDG cache directory)")
-	flags.BoolVar(&a.noConfig, "no-config", false, "read neither wisbox.toml nor your own configuration (default $WISBOX_NO_CONFIG), see: wisbox config")
-	flags.StringVar(&a.url, "podman", "", "`URL` of a Podman service, as unix:///path or ssh://host (default: find one or start one)")
+	flags.BoolVar(&a.debug, "debug", false, "log to stderr")
+	flags.StringVar(&a.cache, "cache", "", "state `DIR` (default $WISBOX_CACHE, or wisbox in $XDG_CACHE_HOME)")
+	flags.BoolVar(&a.noConfig, "no-config", false, "read no configuration files (default $WISBOX_NO_CONFIG); see wisbox config")
+	flags.StringVar(&a.url, "podman", "", "`URL` of Podman's service, unix:///path or ssh://host (default: find one)")
+	flags.StringVar(&a.remote, "remote", "", "`NAME` of the machine with the sessions (default $WISBOX_REMOTE)")
 	root.AddCommand(
 		a.newRunCmd(), a.newAgentCmd(), a.newExecCmd(), a.newShellCmd(), a.newPsCmd(), a.newLogsCmd(), a.newAttachCmd(), a.newKillCmd(), a.newPortCmd(), a.newSSHConfigCmd(), a.newSSHProxyCmd(), a.newCallCmd(), a.newEvalCmd(), a.newContextCmd(), a.newReplCmd(), a.newWasmCmd(), a.newRlmCmd(),
 		a.newDiffCmd(), a.newApplyCmd(), a.newBranchCmd(), a.newSnapshotCmd(), a.newTemplateCmd(), a.newUndoCmd(), a.newDigestCmd(), a.newSessionCmd(), a.newCpCmd(), a.newToolsCmd(), a.newImageCmd(), a.newMountCmd(), a.newMCPCmd(), a.newServeCmd(), a.newUICmd(),
-		a.newPruneCmd(), a.newDoctorCmd(), a.newBenchCmd(), a.newLogCmd(), a.newMetricsCmd(), a.newConfigCmd(), a.newInitCmd(), a.newTrustCmd(), a.newVersionCmd(), a.newHoldCmd(),
-		&cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesHelp},
+		a.newPruneCmd(), a.newDoctorCmd(), a.newBenchCmd(), a.newLogCmd(), a.newMetricsCmd(), a.newConfigCmd(), a.newInitCmd(), a.newTrustCmd(), a.newVersionCmd(), a.newRemoteCmd(), a.newHoldCmd(), a.newRelayCmd(),
+		&cobra.Command{Use: "exit-codes", Short: "Describe the exit codes", Long: exitCodesHelp}, newSessionFlagsCmd(),
 	)
+	root.AddCommand(a.podCommands()...)
 	root.AddCommand(a.shortNames()...)
 	a.complete(root)
 	strictCompletion(root)
 	return root
 }
 
-// strictCompletion has cobra's own command refuse what it doesn't know, in our words.
+// strictCompletion makes cobra's own command refuse unknown arguments, in wisbox's words.
 func strictCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd("")
 	for _, cmd := range root.Commands() {
@@ -84,17 +80,7 @@ func strictCompletion(root *cobra.Command) {
 	}
 }
 
-// helpWidth is how many columns the lines of flags have.
-const helpWidth = 99
-
-// wrappedUsage is cobra's own template with the lines of flags broken.
-func wrappedUsage(root *cobra.Command) string {
-	cobra.AddTemplateFunc("wrapped", func(f *pflag.FlagSet) string { return f.FlagUsagesWrapped(helpWidth) })
-	t := strings.ReplaceAll(root.UsageTemplate(), ".LocalFlags.FlagUsages", "wrapped .LocalFlags")
-	return strings.ReplaceAll(t, ".InheritedFlags.FlagUsages", "wrapped .InheritedFlags")
-}
-
-// newHelpCmd is cobra's help, that fails where there is no such command.
+// newHelpCmd returns cobra's help command, changed to fail for an unknown command.
 func newHelpCmd(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND…]",

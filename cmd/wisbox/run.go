@@ -23,11 +23,11 @@ func (a *app) newRunCmd() *cobra.Command {
 	opts := &runOptions{}
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- CMD [ARG…]",
-		Short: "Run one command in a session of its own",
+		Short: "Run one command in a new session and remove it",
 		Long: `Opens a session, copies the mounts in, runs the command in /workspace with this
-terminal's input and output, and removes everything. The command's exit code is
-passed on; see: wisbox exit-codes. Where input and output are both a terminal the
-command has one too: keys go to it, Ctrl-C too.`,
+terminal's input and output, and removes everything. It exits with the command's exit
+code; see: wisbox exit-codes. If input and output are a terminal, the command has one
+too, which gets all keys, including Ctrl-C.`,
 		Example: `  wisbox run -- python3 -c 'print(6 * 7)'
   wisbox run --mount ./project --memory 512m -- python3 -m unittest
   wisbox run --allow python -- pip install --target lib requests
@@ -40,7 +40,7 @@ command has one too: keys go to it, Ctrl-C too.`,
 	opts.registerRecord(cmd.Flags())
 	opts.programFlags.register(cmd.Flags())
 	opts.terminalFlags.register(cmd.Flags(), "pass this input on, as run always does")
-	cmd.Flags().BoolVarP(&opts.noTTY, "no-tty", "T", false, "give the command no terminal, where this is one")
+	cmd.Flags().BoolVarP(&opts.noTTY, "no-tty", "T", false, "give the command no terminal, even if this is one")
 	return cmd
 }
 
@@ -86,8 +86,8 @@ func (a *app) runOnce(ctx context.Context, opts *runOptions, so *wisbox.SessionO
 	return errors.Join(err, a.closeSession(ctx, s))
 }
 
-// printRecorded says which rules a recorded run needed, also of one that was ended. The
-// run's own stdout stays what it is.
+// printRecorded reports, on stderr, the rules that a recorded run needed, also for an interrupted
+// run.
 func (a *app) printRecorded(ctx context.Context, s *wisbox.Session) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 	defer cancel()
@@ -102,16 +102,15 @@ func (a *app) printRecorded(ctx context.Context, s *wisbox.Session) error {
 	return nil
 }
 
-// recordedText is the rules as flags. They have nothing in them that a shell reads.
+// recordedText returns the rules as flags. They contain nothing special to a shell.
 func recordedText(rules []string) string {
 	if len(rules) == 0 {
-		return "recorded: no connection was made, so no --allow is needed"
+		return "recorded: there were no connections, so no --allow is needed"
 	}
 	return "recorded: " + printable("--allow "+strings.Join(rules, " --allow "))
 }
 
-// closeGrace bounds the end of a session after its command, also when a signal
-// ended the command.
+// closeGrace bounds the end of a session after its command, also after a signal.
 const closeGrace = 30 * time.Second
 
 func (a *app) closeSession(ctx context.Context, s *wisbox.Session) error {

@@ -28,8 +28,8 @@ import (
 
 func TestMain(m *testing.M) { testscript.Main(leakless{m}, map[string]func(){"wisbox": main}) }
 
-// leakless looks for goroutines that the tests have left. A Podman service or a holder that one
-// has started outlives it, as it would a command.
+// leakless checks for goroutines that the tests leave behind. A Podman service or a holder that a
+// test has started outlives it, as it would outlive a command.
 type leakless struct{ *testing.M }
 
 func (l leakless) Run() int {
@@ -37,7 +37,7 @@ func (l leakless) Run() int {
 	if code != 0 {
 		return code
 	}
-	if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/wisbox/wisbox/podman.(*service).spawn.func1"),
+	if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/wisbox/wisbox/podman.startWithOwnKeyring.func1"),
 		goleak.IgnoreAnyFunction("github.com/wisbox/wisbox/internal/hold.Root.Launch.func1.1")); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -45,7 +45,7 @@ func (l leakless) Run() int {
 	return 0
 }
 
-// exitcode runs a command that must end with a code: exitcode CODE COMMAND...
+// exitcode runs a command that must exit with a code: exitcode CODE COMMAND...
 func exitcode(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
@@ -62,9 +62,9 @@ func exitcode(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// model is the script command `model FILE`: it serves the messages of a model, one
-// for each line of a file and then the last again, in both forms, and puts the base
-// URL into MODEL_URL. A request without the key "secret" is refused.
+// model is the script command `model FILE`: it serves the messages of a model, in both forms, one
+// for each line of a file and then the last again, and sets MODEL_URL to the base URL. It refuses
+// requests without the key "secret".
 func model(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: model FILE")
@@ -88,7 +88,7 @@ func model(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("MODEL_URL", server.URL+"/v1")
 }
 
-// TestScripts runs the command line where no Podman is needed.
+// TestScripts tests the command line without Podman.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script",
@@ -107,9 +107,9 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// testedInGo are commands whose happy path needs what no script has: a terminal, a second
-// process, another registry, or minutes.
-var testedInGo = []string{"agent", "attach", "bench", "doctor", "image build", "image pull", "mcp", "port", "serve", "shell", "ssh-proxy", "top", "ui"}
+// testedInGo are commands that a script can't test successfully, because they need a terminal, a
+// second process, another registry, or minutes.
+var testedInGo = []string{"agent", "attach", "bench", "doctor", "image build", "image pull", "image wrap", "mcp", "port", "serve", "shell", "ssh-proxy", "top", "ui"}
 
 // TestEveryCommandIsInAScript with its happy path and with an error.
 func TestEveryCommandIsInAScript(t *testing.T) {

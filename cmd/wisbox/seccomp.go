@@ -10,8 +10,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// sessionOptions turns the flags into session options and says aloud where they
-// make a session weaker.
+// sessionOptions returns the session options for the flags. It warns about flags that make a
+// session weaker.
 func (a *app) sessionOptions(f *sessionFlags) (*wisbox.SessionOptions, error) {
 	if err := a.configure(f); err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// fromEnv is what stands in the place of a file for the value of a variable.
+// fromEnv in the place of a file stands for the value of a variable.
 const fromEnv = "env"
 
 // parseSecrets reads NAME=FILE and NAME=env.
@@ -37,9 +37,9 @@ func secretFrom(name, source string) (wisbox.Secret, error) {
 	if source == fromEnv {
 		value, set := os.LookupEnv(name)
 		if !set {
-			return wisbox.Secret{}, tool.Errorf(tool.NotFound, "--secret %s=env: there is no variable %s; set it, or name a file", name, name).In("secrets")
+			return wisbox.Secret{}, tool.Errorf(tool.NotFound, "--secret %s=env: the variable %s is not set; set it, or name a file", name, name).In("secrets")
 		}
-		_ = os.Unsetenv(name) // no child of this process gets it
+		_ = os.Unsetenv(name) // so that no child of this process gets it
 		return wisbox.Secret{Value: []byte(value)}, nil
 	}
 	path, err := filepath.Abs(source)
@@ -55,12 +55,12 @@ func secretFrom(name, source string) (wisbox.Secret, error) {
 func (a *app) newSessionSecretCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "secret SESSION NAME=FILE|env…",
-		Short: "Give a kept session secrets, or give them again",
-		Long: `Programs that begin afterwards find each value in /run/secrets/NAME. What has a
-file is read again whenever the session's container is made; what comes from the
-environment is in the memory of the process that holds the session, which then
-stays until the session ends. If that process is killed, programs of the session
-are unavailable until the secret is given again.`,
+		Short: "Set secrets of a kept session",
+		Long: `Sets secrets: programs that start later find each value in /run/secrets/NAME. wisbox
+reads a secret's file again whenever it makes the session's container. A value of the
+environment is in the memory of the process that holds the session, which then stays
+until the session ends. If that process is killed, the session's programs are
+unavailable until you set the secret again.`,
 		Example: `  wisbox session secret box TOKEN=./token
   GH_TOKEN=… wisbox session secret box GH_TOKEN=env`,
 		Args: atLeast("SESSION", "NAME=FILE|env"),

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/docker/go-units"
@@ -17,7 +16,7 @@ import (
 func (a *app) newServeKeyCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key",
-		Short: "Make, list and revoke the API keys of wisbox serve",
+		Short: "Create, list and revoke API keys of wisbox serve",
 		Args:  noSuchCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -30,10 +29,10 @@ func (a *app) newServeKeyCreateCmd() *cobra.Command {
 	var memory, disk string
 	cmd := &cobra.Command{
 		Use:   "create [flags]",
-		Short: "Make an API key and print it, once",
-		Long: `Makes an API key and prints it. It is kept nowhere: the server knows its hash. Each key
-sees its own sandboxes alone; one that replaces another sees that one's, which stays
-valid until it is revoked. A server that runs takes the key at once.`,
+		Short: "Create an API key and print it, once",
+		Long: `Makes an API key and prints it. The server keeps only its hash. A
+key sees its own sandboxes, and with --replace those of another key, which stays valid
+until you revoke it. A running server accepts the new key at once.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if opts.Sandboxes < 0 || opts.Creations < 0 || opts.Expires < 0 || opts.CPUs < 0 {
@@ -53,14 +52,14 @@ valid until it is revoked. A server that runs takes the key at once.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&opts.Name, "name", "", "`NAME` to know the key by")
+	flags.StringVar(&opts.Name, "name", "", "`NAME` of the key")
 	flags.DurationVar(&opts.Expires, "expires", 0, "make the key invalid after this `TIME`, as 720h (default never)")
-	flags.IntVar(&opts.Sandboxes, "sandboxes", 0, "sandboxes at once, `N` (default the server's --sandboxes)")
-	flags.IntVar(&opts.Creations, "per-minute", 0, "sandboxes that it may make in a minute, `N` (default 60)")
-	flags.Float64Var(&opts.CPUs, "cpus", 0, "processors of its sandboxes together, `N` (default no bound)")
-	flags.StringVar(&memory, "memory", "", "memory of its sandboxes together, a `SIZE` as 8g (default no bound)")
-	flags.StringVar(&disk, "disk", "", "disk of its sandboxes, their logs and snapshots together, a `SIZE` as 40g (default no bound)")
-	flags.BoolVar(&opts.Metrics, "metrics", false, "let it read the server's own metrics, at /metrics")
+	flags.IntVar(&opts.Sandboxes, "sandboxes", 0, "`N` sandboxes at once (default the server's --sandboxes)")
+	flags.IntVar(&opts.Creations, "per-minute", 0, "create at most `N` sandboxes a minute (default 60)")
+	flags.Float64Var(&opts.CPUs, "cpus", 0, "`N` processors for all of its sandboxes (default no limit)")
+	flags.StringVar(&memory, "memory", "", "`SIZE` of memory for all of its sandboxes, as 8g (default no limit)")
+	flags.StringVar(&disk, "disk", "", "`SIZE` of all of its sandboxes, their logs and snapshots, as 40g (default no limit)")
+	flags.BoolVar(&opts.Metrics, "metrics", false, "allow reading the server's metrics at /metrics")
 	flags.StringVar(&opts.Replaces, "replace", "", "`ID` of a key whose sandboxes the new one sees")
 	return cmd
 }
@@ -92,9 +91,9 @@ func (a *app) newServeKeyListCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the API keys",
-		Long: `Lists the API keys, with what the sandboxes of each may take now: the disk is that of
-their workspaces, their logs and all snapshots, and counts whole from the start. Keys
-whose SANDBOXES OF is the same share it.`,
+		Long: `Lists the API keys with the resources that their sandboxes have. Disk is the limit of
+workspaces, logs and snapshots together, from the start. Keys with the same SANDBOXES OF
+share sandboxes.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runServeKeyList(cmd.Context()) },
 	}
@@ -129,20 +128,19 @@ func (a *app) runServeKeyList(ctx context.Context) error {
 }
 
 func writeKeys(w io.Writer, all []listedKey) {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	table := newTable(w, "ID", "NAME", "SANDBOXES OF", "SANDBOXES", "SNAPSHOTS", "DISK", "CREATED", "EXPIRES")
 	defer table.Flush()
-	fmt.Fprintln(table, "ID\tNAME\tSANDBOXES OF\tSANDBOXES\tSNAPSHOTS\tDISK\tCREATED\tEXPIRES")
 	for _, k := range all {
 		expires := "never"
 		if !k.Expires.IsZero() {
 			expires = k.Expires.Format(time.RFC3339)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", k.ID, printable(k.Name), k.Owner, share(fmt.Sprint(k.Taken.Sandboxes), k.Sandboxes > 0, fmt.Sprint(k.Sandboxes)),
+		table.row(k.ID, printable(k.Name), k.Owner, share(fmt.Sprint(k.Taken.Sandboxes), k.Sandboxes > 0, fmt.Sprint(k.Sandboxes)),
 			k.Taken.Snapshots, share(units.BytesSize(float64(k.Taken.Disk)), k.Disk > 0, units.BytesSize(float64(k.Disk))), k.Created.Format(time.RFC3339), expires)
 	}
 }
 
-// share is what is taken, of what where that is bounded.
+// share returns what is taken, of what where that is bounded.
 func share(taken string, bounded bool, of string) string {
 	if !bounded {
 		return taken
@@ -153,7 +151,7 @@ func share(taken string, bounded bool, of string) string {
 func (a *app) newServeKeyRevokeCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "revoke ID",
-		Short: "Revoke an API key; its sandboxes live on until their time is over",
+		Short: "Revoke an API key; its sandboxes run until their time is over",
 		Args:  exactArgs("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			keys, err := a.serveKeys()

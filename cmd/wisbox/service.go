@@ -14,7 +14,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// parseServices reads the values of --service.
+// parseServices parses the values of --service.
 func parseServices(specs []string) (all []sandbox.Companion, err error) {
 	for _, spec := range specs {
 		c, err := parseService(spec)
@@ -26,15 +26,15 @@ func parseServices(specs []string) (all []sandbox.Companion, err error) {
 	return all, nil
 }
 
-// parseService reads NAME=IMAGE and what follows behind commas.
+// parseService parses NAME=IMAGE and the settings after it, separated by commas.
 func parseService(spec string) (c sandbox.Companion, err error) {
 	head, rest, more := strings.Cut(spec, ",")
 	var ok bool
 	if c.Name, c.Image, ok = strings.Cut(head, "="); !ok {
 		return c, errors.New("the image is missing; write NAME=IMAGE")
 	}
-	if err := checkImage("service", c.Image); err != nil {
-		return c, fmt.Errorf("%q is no image; write its name as docker.io/library/redis:7", c.Image)
+	if err := checkImage("--service", c.Image); err != nil {
+		return c, fmt.Errorf("%q is not an image; write its name as docker.io/library/redis:7", c.Image)
 	}
 	for more {
 		var part string
@@ -52,7 +52,7 @@ func serviceOption(c *sandbox.Companion, part string) (err error) {
 	case "env":
 		name, text, ok := strings.Cut(value, "=")
 		if !ok || name == "" {
-			return fmt.Errorf("%q is no variable; write env=K=V", part)
+			return fmt.Errorf("%q is not a variable; write env=K=V", part)
 		}
 		if c.Env == nil {
 			c.Env = map[string]string{}
@@ -71,12 +71,12 @@ func serviceOption(c *sandbox.Companion, part string) (err error) {
 	case "dir":
 		c.Dirs = append(c.Dirs, value)
 	default:
-		return fmt.Errorf("%q is none of env=K=V, port=N, memory=SIZE, dir=DIR", part)
+		return fmt.Errorf("unknown option %q; the options are env=K=V, port=N, memory=SIZE and dir=DIR", part)
 	}
 	return err
 }
 
-// isService tells a service's name from a process's id, which begins with a digit.
+// isService distinguishes a service's name from a process's id, which begins with a digit.
 func isService(name string) bool { return name != "" && name[0] >= 'a' && name[0] <= 'z' }
 
 func (a *app) runServiceLogs(ctx context.Context, follow bool, lines int, session, name string) error {

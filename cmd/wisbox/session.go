@@ -8,13 +8,13 @@ import (
 	"io"
 	"path"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	units "github.com/docker/go-units"
 	"github.com/spf13/cobra"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/internal/far"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
@@ -32,8 +32,8 @@ func (a *app) newSessionCreateCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create [NAME] [flags]",
 		Short: "Create a session that stays until it is removed",
-		Long: `Makes the session's workspace and copies the mounts in. The container comes with
-the first program. Prints the session's name. --profile is kept with the session:
+		Long: `Creates the session's workspace and copies the mounts in. The first program starts the
+container. Prints the session's name. --profile is kept with the session:
 wisbox call and wisbox mcp --session have its tools by the names of that profile.
 
 --devcontainer takes image, build, containerEnv, remoteEnv, mounts, onCreateCommand,
@@ -108,7 +108,7 @@ func (a *app) newSessionListCmd() *cobra.Command {
 	}
 }
 
-// sessionRow is one session as list prints it.
+// sessionRow is one session in the output of list.
 type sessionRow struct {
 	ID       string     `json:"id"`
 	State    string     `json:"state"`
@@ -118,7 +118,7 @@ type sessionRow struct {
 	Created  *time.Time `json:"created_at,omitempty"`
 	LastUsed *time.Time `json:"last_used,omitempty"`
 	Problem  string     `json:"problem,omitempty"`
-	Expired  string     `json:"expired,omitempty"` // why its time is over; wisbox prune removes it
+	Expired  string     `json:"expired,omitempty"` // the reason; wisbox prune removes it
 }
 
 func (a *app) runSessionList(ctx context.Context) error {
@@ -143,8 +143,7 @@ func printSessions(w io.Writer, rows []sessionRow) {
 		fmt.Fprintln(w, "there are no sessions; make one with: wisbox session create NAME")
 		return
 	}
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "SESSION\tSTATE\tKIND\tIN USE\tCREATED")
+	tw := newTable(w, "SESSION", "STATE", "KIND", "IN USE", "CREATED")
 	for _, r := range rows {
 		kind, created := "ephemeral", "unknown"
 		if r.Kept {
@@ -158,9 +157,9 @@ func printSessions(w io.Writer, rows []sessionRow) {
 			r.State = "expired"
 		}
 		if r.Held {
-			use = "held" // its container is kept for the next client
+			use = "held" // its holder keeps the container for the next client
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", printable(r.ID), r.State, kind, use, created)
+		tw.row(printable(r.ID), r.State, kind, use, created)
 	}
 	_ = tw.Flush()
 }
@@ -168,7 +167,7 @@ func printSessions(w io.Writer, rows []sessionRow) {
 func (a *app) newSessionInspectCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "inspect SESSION",
-		Short: "Show what a session is and which limits hold",
+		Short: "Show a session's settings, container and limits",
 		Args:  exactArgs("SESSION"),
 		RunE:  func(cmd *cobra.Command, args []string) error { return a.runSessionInspect(cmd.Context(), args[0]) },
 	}
@@ -180,11 +179,11 @@ func (a *app) runSessionInspect(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		return a.print(in, func(w io.Writer) { printInspection(w, in) })
+		return a.print(in, func(w io.Writer) { a.printInspection(w, in) })
 	})
 }
 
-func printInspection(w io.Writer, in *wisbox.Inspection) {
+func (a *app) printInspection(w io.Writer, in *wisbox.Inspection) {
 	fmt.Fprintf(w, "session    %s (%s)\nworkspace  %s\nimage      %s\n", in.ID, in.State, in.Workspace, in.Image)
 	if in.Profile != "" {
 		fmt.Fprintf(w, "profile    %s\n", in.Profile)
@@ -211,9 +210,12 @@ func printInspection(w io.Writer, in *wisbox.Inspection) {
 		}
 		fmt.Fprintf(w, "snapshots  %d%s; %s of %s\n", s.Snapshots, steps, units.BytesSize(float64(s.Bytes)), units.BytesSize(float64(s.Limit)))
 	}
-	if in.Egress != nil {
+	switch {
+	case in.Egress != nil:
 		printEgress(w, in.Egress)
-	} else {
+	case far.IsKube(a.far):
+		fmt.Fprintln(w, "network    the Pod's; wisbox opens it to nothing")
+	default:
 		fmt.Fprintln(w, "network    none; wisbox session allow opens it to a host")
 	}
 	printLimits(w, in.Limits, in.Sandbox != nil)
@@ -232,7 +234,7 @@ func printInspection(w io.Writer, in *wisbox.Inspection) {
 	}
 }
 
-// printGiven writes what the session was created with.
+// printGiven writes the settings that the session was created with.
 func printGiven(w io.Writer, in *wisbox.Inspection) {
 	for _, m := range in.Mounts {
 		filters := ""
@@ -253,7 +255,7 @@ func printGiven(w io.Writer, in *wisbox.Inspection) {
 	}
 }
 
-// lifeOf says when a session ends by itself.
+// lifeOf describes when a session ends by itself.
 func lifeOf(in *wisbox.Inspection) string {
 	var when []string
 	if in.TTL > 0 {
@@ -265,7 +267,7 @@ func lifeOf(in *wisbox.Inspection) string {
 	return strings.Join(when, ", or ")
 }
 
-// shortTime is a time without the parts that are zero.
+// shortTime formats a duration without the parts that are zero.
 func shortTime(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
@@ -277,16 +279,16 @@ func shortTime(d time.Duration) string {
 	return text
 }
 
-// printLimits writes a table of the limits. Those of programs hold nothing before there is a container.
+// printLimits writes a table of the limits. Limits of programs aren't enforced before there is a
+// container.
 func printLimits(w io.Writer, limits []sandbox.LimitState, started bool) {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "LIMIT\tASKED\tENFORCED\tBY")
+	tw := newTable(w, "LIMIT", "ASKED", "ENFORCED", "BY")
 	for _, l := range limits {
 		holds := map[bool]string{true: "yes", false: "no"}[l.Enforced]
 		if !started && !l.Enforced {
 			holds, l.By = "not started", "-"
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", l.Name, l.Asked, holds, l.By)
+		tw.row(l.Name, l.Asked, holds, l.By)
 	}
 	_ = tw.Flush()
 }
@@ -297,8 +299,7 @@ func (a *app) newSessionRmCmd() *cobra.Command {
 		Use:   "rm SESSION…",
 		Short: "Remove sessions: their containers and their files",
 		Long: `Removes sessions with their programs, files, snapshots and logs, and prints the
-names of those that were removed. One that can't be removed is reported, and does
-not stop the others.`,
+names of the removed ones. If one can't be removed, wisbox reports that and continues.`,
 		Example: `  wisbox rm box twin`,
 		Args:    atLeast("SESSION"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -311,7 +312,7 @@ not stop the others.`,
 			})
 		},
 	}
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "a session that isn't there is no error; programs are ended with and without it")
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "ignore sessions that don't exist (running programs are ended even without this)")
 	return cmd
 }
 

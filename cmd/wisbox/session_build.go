@@ -10,8 +10,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// buildImage makes the image of --containerfile, or of the key of a file, unless the store has
-// one of the same content. Of a file what was read is built: a person trusted exactly that.
+// buildImage builds the image of --containerfile, or of a file's key, unless the store has one with
+// the same content. It builds the bytes that were read, because a person trusted exactly those.
 func (a *app) buildImage(ctx context.Context, m *wisbox.Manager, f *sessionFlags, opts *wisbox.SessionOptions) error {
 	if f.build == "" {
 		return nil
@@ -33,8 +33,8 @@ func (a *app) buildImage(ctx context.Context, m *wisbox.Manager, f *sessionFlags
 	return nil
 }
 
-// projectBuild is the build of a project's Containerfile. It sees files of the project only
-// where it may copy some, and then those that a person has trusted.
+// projectBuild returns the build of a project's Containerfile. The build sees files of the project
+// only if it may copy some, and then only those that a person has trusted.
 func projectBuild(f *config.File) *images.FileOptions {
 	build := &images.FileOptions{Stdin: bytes.NewReader(f.Containerfile), Reuse: true}
 	if !f.CopiesFiles() {
@@ -51,7 +51,7 @@ func projectBuild(f *config.File) *images.FileOptions {
 	return build
 }
 
-// buildFile builds a Containerfile and shows how far that is.
+// buildFile builds a Containerfile and shows the progress.
 func (a *app) buildFile(ctx context.Context, b images.Builder, opts *images.FileOptions) (report images.Report, err error) {
 	err = a.watched(func(say func(string)) error {
 		opts.Progress = say

@@ -15,14 +15,14 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// devcontainerFlags are those of session create for a project.
+// devcontainerFlags are the flags of session create for a project.
 type devcontainerFlags struct {
-	dir   string // "" without one
+	dir   string // "" if not given
 	build bool
 }
 
-// takeDevcontainer gives the flags what a project's devcontainer.json says, where they
-// don't say it. It makes nothing.
+// takeDevcontainer sets the flags that weren't given from a project's devcontainer.json. It creates
+// nothing.
 func (a *app) takeDevcontainer(f *sessionFlags, d *devcontainerFlags) (*devcontainer.File, error) {
 	switch {
 	case d.dir == "" && d.build:
@@ -41,7 +41,7 @@ func (a *app) takeDevcontainer(f *sessionFlags, d *devcontainerFlags) (*devconta
 	if len(file.Unused) > 0 {
 		fmt.Fprintf(a.err, "wisbox: %s: not used: %s\n", file.Path, clip.Text(oneLine(strings.Join(file.Unused, ", "))))
 	}
-	f.flags.Lookup("mount").Changed = true // mounts of wisbox.toml would be the same folder again
+	f.flags.Lookup("mount").Changed = true // mounts of wisbox.toml would mount the same folder again
 	var vars []string
 	for name, value := range file.Env {
 		vars = append(vars, name+"="+value)
@@ -53,9 +53,9 @@ func (a *app) takeDevcontainer(f *sessionFlags, d *devcontainerFlags) (*devconta
 	case file.Build != nil && !d.build:
 		return nil, usageError{fmt.Errorf("%s builds an image from %s; its steps run as root in a container with this machine's network: read that file and add --build, or name an image with --image", file.Path, oneLine(file.Build.File))}
 	case file.Build != nil:
-		f.flags.Lookup("containerfile").Changed = true // that of wisbox.toml is another image
+		f.flags.Lookup("containerfile").Changed = true // wisbox.toml's is another image
 	case file.Image != "" && images.Registry(file.Image) != "" && !f.flags.Changed("pull"):
-		if err := f.flags.Set("pull", "never"); err != nil { // a stranger's word is no reason to fetch
+		if err := f.flags.Set("pull", "never"); err != nil { // a project's file must not make wisbox download images
 			return nil, err
 		}
 		fallthrough
@@ -65,7 +65,7 @@ func (a *app) takeDevcontainer(f *sessionFlags, d *devcontainerFlags) (*devconta
 	return file, nil
 }
 
-// mountProject puts the project before what the flags mount.
+// mountProject puts the project before the mounts of the flags.
 func (f *sessionFlags) mountProject(opts *wisbox.SessionOptions, dir string, file *devcontainer.File) {
 	mounts := []hostmount.Mount{{HostPath: dir, MountPath: "."}}
 	for _, m := range file.Mounts {
@@ -77,7 +77,8 @@ func (f *sessionFlags) mountProject(opts *wisbox.SessionOptions, dir string, fil
 	}
 }
 
-// buildDevcontainer makes the image, if there is one to make: the last thing before the session.
+// buildDevcontainer builds the image, if there is one to build, as the last step before the
+// session.
 func (a *app) buildDevcontainer(ctx context.Context, dir string, b *devcontainer.Build, opts *wisbox.SessionOptions) error {
 	if b == nil {
 		return nil
@@ -94,8 +95,8 @@ func (a *app) buildDevcontainer(ctx context.Context, dir string, b *devcontainer
 	})
 }
 
-// ready runs the commands that make a session of a devcontainer ready; what they write
-// goes to stderr. The session stays if one fails.
+// ready runs the commands that prepare a session of a devcontainer; their output goes to stderr. If
+// one fails, the session stays.
 func (a *app) ready(ctx context.Context, s *wisbox.Session, file *devcontainer.File) error {
 	for _, c := range file.Commands {
 		name := clip.Text(oneLine(c.Name))

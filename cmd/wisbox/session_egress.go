@@ -16,11 +16,10 @@ import (
 func (a *app) newSessionAllowCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "allow SESSION RULE…",
-		Short: "Let the programs of a session connect to more hosts",
-		Long: `Adds rules to those that the session was created with: HOST[:PORT,…], *.HOST,
-python, node and so on, as --allow takes them. They hold from now on, and are
-kept. What was denied by the same rule no longer is. Programs that run already
-may lack the variables that name the proxy.`,
+		Short: "Allow a session's programs to connect to hosts",
+		Long: `Adds rules to the session's own: HOST[:PORT,…], *.HOST, python, node and so on, as for
+--allow. They apply at once and stay. A rule replaces the same rule of wisbox session
+deny. Programs that already run may lack the proxy's variables.`,
 		Example: `  wisbox session allow box pypi.org files.pythonhosted.org
   wisbox session allow box git`,
 		Args: atLeast("SESSION", "RULE"),
@@ -35,9 +34,9 @@ may lack the variables that name the proxy.`,
 func (a *app) newSessionDenyCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "deny SESSION RULE…",
-		Short: "Stop the programs of a session from connecting to hosts",
-		Long: `Adds rules that win over all that allow: HOST[:PORT,…] or *.HOST. Open connections
-that they deny are reset. A rule that allowed by the same text is taken back.`,
+		Short: "Deny a session's programs connections to hosts",
+		Long: `Adds rules that override those that allow: HOST[:PORT,…] or *.HOST. Open connections
+to these hosts are reset. A rule replaces the same rule of wisbox session allow.`,
 		Example: `  wisbox session deny box uploads.example.com`,
 		Args:    atLeast("SESSION", "RULE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -51,9 +50,9 @@ that they deny are reset. A rule that allowed by the same text is taken back.`,
 func (a *app) newSessionEgressCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "egress SESSION",
-		Short: "Show where a session's programs may connect to, and what they did",
-		Long: `Shows the session's rules, its traffic and what was last denied. For a session with
---egress record it shows the rules that its programs needed so far, as flags.`,
+		Short: "Show a session's network rules, traffic and denied connections",
+		Long: `Shows the session's rules, its traffic and the last denied connections. For a session
+with --egress record it also shows the rules that its programs needed, as flags.`,
 		Example: `  wisbox session egress box`,
 		Args:    exactArgs("SESSION"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -64,7 +63,7 @@ func (a *app) newSessionEgressCmd() *cobra.Command {
 	}
 }
 
-// changeEgress does something with a session's rules and prints them.
+// changeEgress changes a session's rules by do and prints them.
 func (a *app) changeEgress(ctx context.Context, name string, do func(*wisbox.Session) (*wisbox.Egress, error)) error {
 	return a.withSession(ctx, name, func(s *wisbox.Session) error {
 		e, err := do(s)

@@ -54,9 +54,9 @@ type sessionFlags struct {
 
 	flags *pflag.FlagSet // these alone
 
-	alone     bool                      // without configuration files
-	taken     map[string]*config.Chosen // by flag, what files gave it
-	fileTools *config.Chosen            // of a file; nil without
+	alone     bool                      // ignore configuration files
+	taken     map[string]*config.Chosen // by flag: the value that files gave
+	fileTools *config.Chosen            // from a file; nil without one
 }
 
 func (f *sessionFlags) register(all *pflag.FlagSet) {
@@ -64,50 +64,50 @@ func (f *sessionFlags) register(all *pflag.FlagSet) {
 	defer all.AddFlagSet(flags)
 	f.flags = flags
 	f.registerLimits(flags)
-	flags.StringVar(&f.image, "image", "", "`IMAGE` to run (default: the one that wisbox image build makes)")
-	flags.StringVar(&f.build, "containerfile", "", "`FILE` to build, as wisbox image build -f does, and to run; an image of the same content is taken as it is")
-	flags.StringVar(&f.template, "template", "", "`TEMPLATE` to begin with, a name or an ID of wisbox template list: its files, and where they aren't given its image, variables, profile and isolation")
-	flags.StringVar(&f.pull, "pull", "", "`WHEN` to fetch the image from its registry: missing, never or always (default missing where --image begins with a registry, as docker.io/; images without one are never pulled)")
+	f.registerImage(flags)
+	flags.StringVar(&f.build, "containerfile", "", "Containerfile `FILE` to build the image from; an image of the same content is reused")
+	flags.StringVar(&f.template, "template", "", "start with the files of a `TEMPLATE` of wisbox template list, and with its image, variables, profile and isolation unless flags set these")
 	f.env.register(flags, "every program")
-	flags.StringArrayVar(&f.secrets, "secret", nil, "file for programs in /run/secrets, as `NAME=FILE`, or NAME=env for the value of this process's variable NAME; repeatable")
-	flags.StringArrayVar(&f.mounts, "mount", nil, "host file or folder to copy in, as `HOST[:DEST]` and, each behind a comma, include=GLOB, exclude=GLOB, max-bytes=N, follow-symlinks; repeatable")
-	flags.StringArrayVar(&f.allowRoots, "allow-root", nil, "with it, every mount must lie under one of these folders, a `DIR` each; repeatable")
-	flags.StringArrayVar(&f.services, "service", nil, "container to run beside the session's, as a database, as `NAME=IMAGE` and, each behind a comma, env=K=V, port=N, memory=SIZE, dir=DIR; programs reach it at 127.0.0.1, see docs/network.md; repeatable")
+	flags.StringArrayVar(&f.secrets, "secret", nil, "secret in /run/secrets: `NAME=FILE`, or NAME=env for the variable NAME; repeatable")
+	flags.StringArrayVar(&f.mounts, "mount", nil, "copy a host file or folder in, as `HOST[:DEST]`, then ,include=GLOB ,exclude=GLOB ,max-bytes=N or ,follow-symlinks; repeatable")
+	flags.StringArrayVar(&f.allowRoots, "allow-root", nil, "refuse mounts from outside of this `DIR`; repeatable")
+	flags.StringArrayVar(&f.services, "service", nil, "run a database or another service at the session's 127.0.0.1, as `NAME=IMAGE` with, behind commas, env=K=V, port=N, memory=SIZE or dir=DIR; see docs/network.md; repeatable")
 	f.registerNetwork(flags)
 	flags.BoolVar(&f.rbw, "read-before-write", false, "refuse to change an existing file that the session has not read")
-	flags.StringVar(&f.paths, "paths", "", "file names that the tools take, `KIND`: ascii, or any, which adds Unicode, and names of up to 255 bytes (default ascii)")
-	flags.BoolVar(&f.fsync, "fsync", false, "acknowledge a change of a file tool, a snapshot or a restore only once it is on disk")
-	flags.BoolVar(&f.steps, "auto-snapshot", false, "make a step before each call that can change the workspace, for wisbox undo")
-	flags.BoolVar(&f.rollback, "rollback-on-failure", false, "a call that fails leaves the workspace as it was before; implies --auto-snapshot")
-	flags.BoolVar(&f.strict, "strict", false, "refuse to start where the host doesn't enforce every limit")
-	flags.StringVar(&f.userns, "userns", "", "user IDs on the host, `KIND`: auto, which no other session has (with a rootful Podman), or shared (default auto where it costs nothing)")
-	flags.StringVar(&f.seccomp, "seccomp", "", "`FILE` with a seccomp profile in place of wisbox's own; what it allows beyond that is reported, and refused with --strict")
-	flags.StringVar(&f.isolation, "isolation", os.Getenv("WISBOX_ISOLATION"), "`KIND`: default, or gvisor: programs run on gVisor's kernel, which needs runsc on PATH or in $WISBOX_RUNSC (default $WISBOX_ISOLATION, then default)")
+	flags.StringVar(&f.paths, "paths", "", "file names that the tools take, `KIND` ascii, or any for Unicode and names of up to 255 bytes (default ascii)")
+	flags.BoolVar(&f.fsync, "fsync", false, "answer file tools, snapshots and restores only after their changes are on disk")
+	flags.BoolVar(&f.steps, "auto-snapshot", false, "record each call's changes as a step for wisbox undo")
+	flags.BoolVar(&f.rollback, "rollback-on-failure", false, "undo the changes of a call that fails; implies --auto-snapshot")
+	flags.BoolVar(&f.strict, "strict", false, "refuse to start if the host doesn't enforce every limit")
+	flags.StringVar(&f.userns, "userns", "", "user IDs on the host, `KIND` auto for a range of the session's own (rootful Podman), or shared (default auto where it costs nothing)")
+	flags.StringVar(&f.seccomp, "seccomp", "", "`FILE` with another seccomp profile; wisbox reports what it allows beyond its own, and refuses that with --strict")
+	flags.StringVar(&f.isolation, "isolation", os.Getenv("WISBOX_ISOLATION"), "`KIND` default, or gvisor for gVisor's kernel, which needs runsc on PATH or in $WISBOX_RUNSC (default $WISBOX_ISOLATION, then default)")
 	flags.Var(timeFlag{&f.ttl}, "ttl", "end the session this `TIME` after its creation, as 2h (default never)")
 	flags.Var(timeFlag{&f.idle}, "idle", "end the session this `TIME` after its last use, as 30m (default never)")
+	markRare(flags, "allow", "auto-snapshot", "cpus", "disk", "env", "image", "memory", "mount", "secret")
 }
 
 // registerNetwork adds the flags that open the network.
 func (f *sessionFlags) registerNetwork(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&f.allow, "allow", nil, "let programs connect to a `HOST`[:PORT,…] (443 and 80 by default), to *.HOST, or to what one of python, node, debian, git, go, rust needs; see docs/network.md for tcp:, private:, host: and public; repeatable (default no network)")
-	flags.StringArrayVar(&f.deny, "deny", nil, "don't let programs connect to a `HOST`[:PORT,…] or *.HOST, whatever --allow says; repeatable")
-	flags.StringArrayVar(&f.inject, "inject", nil, "add a --secret to the requests to an allowed host, outside of the sandbox, as `RULE` HOST:HEADER=[SCHEME ]SECRET, see docs/network.md; programs don't get it; repeatable")
+	flags.StringArrayVar(&f.allow, "allow", nil, "let programs connect to a `HOST`[:PORT,…], *.HOST, or what python, node, debian, git, go or rust needs; repeatable; see docs/network.md")
+	flags.StringArrayVar(&f.deny, "deny", nil, "deny a `HOST`[:PORT,…] or *.HOST, also if --allow names it; repeatable")
+	flags.StringArrayVar(&f.inject, "inject", nil, "add a --secret to requests outside of the sandbox, where programs don't see it, by a `RULE` HOST:HEADER=[SCHEME ]SECRET; see docs/network.md; repeatable")
 	flags.StringVar(&f.out, "egress-out", "", "`SIZE` that programs may send to other hosts in all, from 1m to 1024g (default 64m)")
 	flags.StringVar(&f.via, "egress-via", "", "`URL` of a proxy, http:// or https://, through which all connections of --allow go")
 }
 
-// registerRecord adds the flag of commands that show what was recorded.
+// registerRecord adds the flag of commands that show recorded connections.
 func (f *sessionFlags) registerRecord(flags *pflag.FlagSet) {
-	flags.StringVar(&f.egress, "egress", "", "`KIND` record: let programs connect to every public host on ports 443 and 80, beside what --allow names, and print at the end of run the rules that it needed; wisbox session egress has those of a kept session; never the default")
+	flags.StringVar(&f.egress, "egress", "", "`KIND` record: let programs connect to all public hosts on ports 443 and 80, and print the --allow rules that they needed at the end of run, or by wisbox session egress")
 }
 
-// egressRecord is the one value of --egress.
+// egressRecord is the only value of --egress.
 const egressRecord = "record"
 
 // registerLimits adds the flags that bound a session.
 func (f *sessionFlags) registerLimits(flags *pflag.FlagSet) {
 	flags.Float64Var(&f.cpus, "cpus", 0, "processors, `N` from 0.01 to 4096 (default 1)")
-	flags.StringVar(&f.memory, "memory", "", "`SIZE` of memory without swap, as 512m or 2g; at least 16m (default 1g)")
+	flags.StringVar(&f.memory, "memory", "", "`SIZE` of memory without swap, at least 16m (default 1g)")
 	flags.Int64Var(&f.pids, "pids", 0, "processes and threads, `N` from 32 to 4194304 (default 256)")
 	flags.StringVar(&f.tmp, "tmp", "", "`SIZE` of /tmp, from 1m to half of the memory (default 256m, or that half where it is less)")
 	flags.StringVar(&f.disk, "disk", "", "`SIZE` of the workspace, from 1m to 8192g (default 2g)")
@@ -119,7 +119,12 @@ func (f *sessionFlags) registerLimits(flags *pflag.FlagSet) {
 	flags.StringVar(&f.snapshots, "snapshot-space", "", "`SIZE` that snapshots may take on the host, as 512m or 2g; at the limit the oldest steps go (default twice the disk)")
 }
 
-// refuseFor refuses flags that would do nothing, for a session that is there.
+func (f *sessionFlags) registerImage(flags *pflag.FlagSet) {
+	flags.StringVar(&f.image, "image", "", "`IMAGE` to run (default: the one that wisbox image build makes)")
+	flags.StringVar(&f.pull, "pull", "", "`WHEN` to fetch the image from its registry: missing, never or always (default missing where --image begins with a registry, as docker.io/; images without one are never pulled)")
+}
+
+// refuseFor refuses flags that have no effect on an existing session.
 func (f *sessionFlags) refuseFor(session string) (err error) {
 	f.alone = session != ""
 	f.flags.VisitAll(func(flag *pflag.Flag) {
@@ -130,7 +135,7 @@ func (f *sessionFlags) refuseFor(session string) (err error) {
 	return err
 }
 
-// options turns the flags into session options, naming the flag, or the key of a file, that is wrong.
+// options returns the session options for the flags. An error names the flag, or the key of a file.
 func (f *sessionFlags) options() (*wisbox.SessionOptions, error) {
 	opts, err := f.checked()
 	return opts, f.blamed(err)
@@ -140,7 +145,7 @@ func (f *sessionFlags) checked() (*wisbox.SessionOptions, error) {
 	if err := f.refuseZero("cpus", "pids", "inodes", "max-code", "max-output"); err != nil {
 		return nil, err
 	}
-	if err := checkImage("image", f.image); err != nil {
+	if err := checkImage("--image", f.image); err != nil {
 		return nil, err
 	}
 	if f.image != "" && f.build != "" {
@@ -183,7 +188,7 @@ func (f *sessionFlags) checked() (*wisbox.SessionOptions, error) {
 	return opts, f.addMounts(opts)
 }
 
-// refuseZero is for values whose zero would be taken for the default.
+// refuseZero refuses an explicit zero where zero would mean the default.
 func (f *sessionFlags) refuseZero(names ...string) error {
 	for _, name := range names {
 		flag := f.flags.Lookup(name)
@@ -194,13 +199,13 @@ func (f *sessionFlags) refuseZero(names ...string) error {
 	return nil
 }
 
-// readSize reads a flag's size in bytes, 0 where it isn't given.
+// readSize parses a flag's size in bytes; 0 if it isn't given.
 func readSize(flag, text string) (int64, error) {
 	if text == "" {
 		return 0, nil
 	}
 	n, err := units.RAMInBytes(text)
-	if err != nil || n <= 0 || n == math.MaxInt64 { // what is over it becomes it
+	if err != nil || n <= 0 || n == math.MaxInt64 { // larger values become MaxInt64
 		return 0, usageError{fmt.Errorf("--%s is %q; write a size as 512m or 2g", flag, text)}
 	}
 	return n, nil
@@ -219,7 +224,7 @@ func (f *sessionFlags) environment() (map[string]string, error) {
 	return env, nil
 }
 
-// isTerminal reports whether w is a terminal: colour and progress go only there.
+// isTerminal reports whether w is a terminal. Colour and progress go only to terminals.
 func isTerminal(w any) bool {
 	f, ok := w.(interface{ Stat() (os.FileInfo, error) })
 	if !ok {

@@ -16,13 +16,13 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// addMounts parses the mounts. A mount that a person typed allows its own path;
-// with --allow-root every mount must lie under one.
+// addMounts parses the mounts. A mount that a person typed allows its own path; with --allow-root,
+// every mount must be below one of these.
 func (f *sessionFlags) addMounts(opts *wisbox.SessionOptions) error {
 	opts.AllowedRoots = f.allowRoots
 	file := f.mountsIn()
 	if file != nil && len(f.allowRoots) > 0 {
-		return usageError{fmt.Errorf("--allow-root is for --mount, and the mounts come from %s; give --mount too, or --no-config", file.Path)}
+		return usageError{fmt.Errorf("--allow-root needs --mount, and the mounts come from %s; add --mount, or --no-config", file.Path)}
 	}
 	for i, spec := range f.mounts {
 		m, err := hostmount.Parse(spec)
@@ -30,7 +30,7 @@ func (f *sessionFlags) addMounts(opts *wisbox.SessionOptions) error {
 			e := tool.AsError(err)
 			return f.mountError(e.In(fmt.Sprintf("mounts[%d]", i) + strings.TrimPrefix(e.Field, "mount")))
 		}
-		if file != nil && filepath.IsLocal(m.HostPath) { // it stays in that directory, whatever its links say
+		if file != nil && filepath.IsLocal(m.HostPath) { // the path stays in that directory, even through links
 			opts.AllowedRoots = append(opts.AllowedRoots, file.Dir())
 			m.HostPath = filepath.Join(file.Dir(), m.HostPath)
 			opts.Mounts = append(opts.Mounts, m)
@@ -49,8 +49,7 @@ func (f *sessionFlags) addMounts(opts *wisbox.SessionOptions) error {
 
 var indexed = regexp.MustCompile(`^(mounts|allowed_roots)\[([0-9]+)\]`)
 
-// mountError says what is wrong with a mount of the flag that it came from: who
-// typed it knows no fields.
+// mountError names the flag of the mount that an error is about: people don't know the fields.
 func (f *sessionFlags) mountError(err error) error {
 	e := tool.AsError(err)
 	if e == nil {
@@ -71,8 +70,8 @@ func (f *sessionFlags) mountError(err error) error {
 	return asUsage(tool.Errorf(e.Kind, "%s %q: %s", f.origin(flag), typed[i], e.Message).In(flag + e.Field[len(at[0]):]).Because(err))
 }
 
-// open opens a session as the flags say. It shows on a terminal how far the
-// copying of the mounts is, and says on stderr what they leave out.
+// open opens a session with the options. On a terminal it shows the progress of copying the mounts;
+// it reports on stderr what they leave out.
 func (a *app) open(ctx context.Context, m *wisbox.Manager, f *sessionFlags, opts *wisbox.SessionOptions) (*wisbox.Session, error) {
 	if err := a.buildImage(ctx, m, f, opts); err != nil {
 		return nil, err
@@ -89,7 +88,7 @@ func (a *app) open(ctx context.Context, m *wisbox.Manager, f *sessionFlags, opts
 	return s, f.mountError(err)
 }
 
-// showMounts draws on a terminal how far the copying of the mounts is.
+// showMounts shows on a terminal the progress of copying the mounts.
 func (a *app) showMounts(opts *wisbox.SessionOptions) (end func()) {
 	s := a.newStatus()
 	if !s.live || len(opts.Mounts) == 0 {
@@ -101,10 +100,9 @@ func (a *app) showMounts(opts *wisbox.SessionOptions) (end func()) {
 	return func() { s.end(nil) }
 }
 
-const leftOutNames = 3 // of each reason, that are shown
+const leftOutNames = 3 // shown for each reason
 
-// sayLeftOut names, on one line a mount, what no glob has asked to leave out, and is left out
-// all the same.
+// sayLeftOut prints a line for each mount that left entries out, other than by a glob.
 func (f *sessionFlags) sayLeftOut(w io.Writer, report *hostmount.Report) {
 	for i, m := range report.Mounts {
 		names := map[hostmount.Reason][]string{}

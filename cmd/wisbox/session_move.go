@@ -19,7 +19,7 @@ func (a *app) newSessionCloneCmd() *cobra.Command {
 	var again bool
 	cmd := &cobra.Command{
 		Use:   "clone SESSION NAME",
-		Short: "Make a second session that begins with a session's files and settings",
+		Short: "Copy a session with its files and settings",
 		Args:  exactArgs("SESSION", "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.runSessionClone(cmd.Context(), args[0], wisbox.CloneOptions{Name: args[1], Kept: true, Remount: again})
@@ -39,7 +39,7 @@ func (a *app) runSessionClone(ctx context.Context, name string, opts wisbox.Clon
 	})
 }
 
-// leave prints a session that was made and leaves it for later commands.
+// leave prints a new session and leaves it for later commands.
 func (a *app) leave(ctx context.Context, s *wisbox.Session) error {
 	in, err := s.Inspect(ctx)
 	if err = errors.Join(err, a.closeSession(ctx, s)); err != nil {
@@ -51,7 +51,7 @@ func (a *app) leave(ctx context.Context, s *wisbox.Session) error {
 func (a *app) newSessionResetCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "reset SESSION",
-		Short: "Empty a session: no programs, and only the mounts' files, copied again",
+		Short: "Reset a session: end its programs, empty the workspace, copy the mounts again",
 		Long: `Ends the session's programs and interpreters, gives it an empty workspace and
 copies its mounts again. Its snapshots and its log stay.`,
 		Args: exactArgs("SESSION"),
@@ -70,9 +70,9 @@ func (a *app) newSessionSaveCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "save SESSION FILE|-",
 		Short: "Write a session's workspace, snapshots and settings to a file",
-		Long: `Writes an archive that wisbox session load makes a session of, here or on another
-machine. It holds the variables of the session's programs (--env) too. FILE is
-replaced when the archive is whole; - is stdout.`,
+		Long: `Writes an archive from which wisbox session load creates a session, here or on another
+machine. It includes the variables of the session's programs (--env). wisbox replaces
+FILE only once the archive is complete; - is stdout.`,
 		Example: `  wisbox session save box box.wisbox
   wisbox session save box - | ssh ci wisbox session load - box`,
 		Args: exactArgs("SESSION", "FILE"),
@@ -98,14 +98,14 @@ func (a *app) runSessionSave(ctx context.Context, name, file string) error {
 	})
 }
 
-// saved is what save prints.
+// saved is the output of save.
 type saved struct {
 	File  string `json:"file"`
 	Files int64  `json:"files"`
 	Bytes int64  `json:"bytes"`
 }
 
-// saveTo writes the archive beside the file and renames it when it is whole.
+// saveTo writes the archive to a temporary file beside the file and renames it when it is complete.
 func (a *app) saveTo(ctx context.Context, s *wisbox.Session, file string) (saved, error) {
 	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
 	if err != nil {
@@ -124,8 +124,8 @@ func (a *app) saveTo(ctx context.Context, s *wisbox.Session, file string) (saved
 	return saved{File: file, Files: info.Files, Bytes: info.Bytes}, nil
 }
 
-// fileError reports what is wrong with the file that a person named to be written,
-// where another one may stand for it until it is whole.
+// fileError describes an error of the file that a person named for writing, even if it is about the
+// temporary file.
 func fileError(file string, err error) error {
 	var path *fs.PathError
 	var link *os.LinkError
@@ -138,9 +138,9 @@ func fileError(file string, err error) error {
 	return hostError(&fs.PathError{Op: opWrite, Path: file, Err: err})
 }
 
-const opWrite = "write" // of what a person named to be written
+const opWrite = "write" // a write to a file that a person named
 
-// sizeOfFile is that of a regular file, else 0.
+// sizeOfFile returns the size of a regular file, and 0 for anything else.
 func sizeOfFile(r any) int64 {
 	f, ok := r.(interface{ Stat() (fs.FileInfo, error) })
 	if !ok {
@@ -162,21 +162,23 @@ func (a *app) newSessionLoadCmd() *cobra.Command {
 	opts := &loadOptions{}
 	cmd := &cobra.Command{
 		Use:   "load FILE|- [NAME]",
-		Short: "Make a session of a file that wisbox session save has written",
-		Long: `Makes a session that stays, with the archive's workspace and snapshots. Every part
-of the archive is checked first. Prints the session's name.
+		Short: "Create a session from a file of wisbox session save",
+		Long: `Creates a kept session with the archive's workspace and snapshots. Checks every part
+of the archive first. Prints the session's name.
 
-The session has wisbox's own settings, or those of the flags. Of an archive of your
-own --with-settings takes its settings too: image, variables of programs, digest and
-so on, but no limit above those, nor paths of the host. Settings that the archive
-has and the session not are named on stderr.`,
+The session has wisbox's defaults or the settings of the flags. For an archive of your
+own, --with-settings takes its settings too: image, variables, digest and so on, but no
+limit above the session's and no path of the host. stderr names the settings of the
+archive that the session doesn't have.`,
 		Example: `  wisbox session load box.wisbox
+  wisbox session load --image localhost/mine box.wisbox
   wisbox session load --with-settings --memory 4g box.wisbox again`,
 		Args: exactArgs("FILE", "[NAME]"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runSessionLoad(cmd.Context(), args, opts) },
 	}
 	opts.limits.flags = cmd.Flags()
 	opts.limits.registerLimits(cmd.Flags())
+	opts.limits.registerImage(cmd.Flags())
 	cmd.Flags().BoolVar(&opts.settings, "with-settings", false, "take the archive's settings, within the limits of the session")
 	return cmd
 }

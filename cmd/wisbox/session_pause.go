@@ -15,13 +15,13 @@ import (
 func (a *app) newSessionPauseCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "pause SESSION",
-		Short: "Have a session's programs stand still until resume",
-		Long: `Stops the session's programs where they are: they keep their memory, use no
-processor, and their time limits don't run. Commands and tools that run or steer
-programs fail at once meanwhile; files can be read and changed, also by snapshot,
-undo and cp. Services go on. The pause lasts until wisbox session resume, whatever
-ends in between: --idle doesn't count, --ttl does. Memory doesn't survive a reboot:
-after one, resume makes another container over the same files.`,
+		Short: "Pause a session's programs until resume",
+		Long: `Freezes the session's programs: they keep their memory, use no processor time, and
+their time limits stop. Commands and tools that run or control programs fail at once
+meanwhile; files can be read and changed, also by snapshot, undo and cp. Services run
+on. The pause lasts until wisbox session resume, even if processes of wisbox end in
+between; --idle doesn't count, --ttl does. Memory doesn't survive a reboot: after one,
+resume creates another container over the same files.`,
 		Example: `  wisbox session pause box
   wisbox undo box
   wisbox session resume box`,
@@ -52,10 +52,9 @@ func (a *app) runSessionPause(ctx context.Context, name string) error {
 func (a *app) newSessionResumeCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "resume SESSION",
-		Short: "Let the programs of a paused session go on",
-		Long: `Lets the programs of a session go on that wisbox session pause stopped. Where the
-container is gone, as after a reboot, the session gets another one over the same
-files, and this says so.`,
+		Short: "Resume the programs of a paused session",
+		Long: `Resumes the programs that wisbox session pause stopped. If the container is gone, e.g.
+after a reboot, wisbox creates another one over the same files, and reports that.`,
 		Args: exactArgs("SESSION"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runSessionResume(cmd.Context(), args[0]) },
 	}

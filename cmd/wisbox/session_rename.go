@@ -11,12 +11,12 @@ import (
 func (a *app) newSessionRenameCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "rename SESSION NEW",
-		Short: "Give a session another name",
-		Long: `Gives a session another name; its files, snapshots, settings and log stay. A session
-that is in use or has a container is busy: end what runs with wisbox stop, which
-also loses what interpreters keep. Podman is asked for the container, so it must be
-there. Resume a paused session before. Names in the configuration of MCP clients
-don't change: write them anew with wisbox mcp install.`,
+		Short: "Rename a session",
+		Long: `Changes a session's name. Its files, snapshots, settings and log stay. Stop the session
+first: one that is in use or has a container can't be renamed (wisbox stop also ends
+interpreters). Resume a paused session first. Podman must be available, to check for a
+container. The configuration of MCP clients keeps the old name: update it with wisbox
+mcp install.`,
 		Example: `  wisbox stop box
   wisbox rename box attempt-1`,
 		Args: exactArgs("SESSION", "NEW"),

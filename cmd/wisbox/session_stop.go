@@ -16,11 +16,11 @@ import (
 func (a *app) newSessionStopCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop SESSION…",
-		Short: "End the programs and the container of sessions; the files stay",
-		Long: `Ends what runs in sessions: programs, interpreters with what they keep, services, the
-container. Files, snapshots and the log stay, and the next command starts a container
-again. Values of secrets that stand in no file are given up: give them anew with
-wisbox session secret. A session in which nothing runs is no error.`,
+		Short: "Stop sessions: end their programs and containers; the files stay",
+		Long: `Stops sessions: ends their programs, interpreters, services and containers. Files,
+snapshots and the log stay, and the next command starts a container again. Secrets
+without a file are lost; set them again with wisbox session secret. Stopping a stopped
+session succeeds.`,
 		Example: `  wisbox stop box`,
 		Args:    atLeast("SESSION"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -32,9 +32,9 @@ wisbox session secret. A session in which nothing runs is no error.`,
 func (a *app) newSessionStartCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "start SESSION…",
-		Short: "Start the container of sessions, with their services",
-		Long: `Starts what a session's programs run in, so that the first one does not wait for it.
-It ends as it always does, ten minutes after the last use.`,
+		Short: "Start the containers of sessions, with their services",
+		Long: `Starts the containers of sessions, so that their first programs don't wait for them. A
+container ends as usual, ten minutes after its last use.`,
 		Example: `  wisbox start box`,
 		Args:    atLeast("SESSION"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -43,7 +43,7 @@ It ends as it always does, ten minutes after the last use.`,
 	}
 }
 
-// startSession has the container made by a program that does nothing.
+// startSession starts a session's container by running a program that does nothing.
 func (a *app) startSession(ctx context.Context, m *wisbox.Manager, name string) error {
 	s, err := m.Attach(ctx, name)
 	if err != nil {
@@ -53,11 +53,11 @@ func (a *app) startSession(ctx context.Context, m *wisbox.Manager, name string) 
 	return errors.Join(err, a.closeSession(ctx, s))
 }
 
-// errNothingDone leaves a session out of those that are printed, and is no failure.
+// errNothingDone means that a session needed no action. It isn't printed and isn't a failure.
 var errNothingDone = errors.New("there was nothing to do")
 
-// eachSession does something with sessions by their names, and prints those with which it was
-// done. Failures are reported, and the others are done.
+// eachSession calls do for each session, prints the names of the successful ones, and reports the
+// errors of the others.
 func (a *app) eachSession(ctx context.Context, done string, names []string, do func(*wisbox.Manager, string) error) error {
 	m, err := a.manager(ctx)
 	if err != nil {

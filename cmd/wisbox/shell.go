@@ -14,8 +14,8 @@ func (a *app) newShellCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "shell [flags] SESSION [-- CMD [ARG…]]",
 		Short: "Open a terminal in a session",
-		Long: `Runs bash, or the command given, in the session with a terminal of its own: keys
-go to the program, Ctrl-C too, and the terminal's size follows this one's.`,
+		Long: `Runs bash, or the given command, on a new terminal in the session. All keys go to the
+program, including Ctrl-C, and the terminal's size follows this one's.`,
 		Args: atLeast("SESSION"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			argv := args[1:]

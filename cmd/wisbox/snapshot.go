@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"text/tabwriter"
 	"time"
 
 	units "github.com/docker/go-units"
@@ -21,9 +20,9 @@ func (a *app) newSnapshotCmd() *cobra.Command {
 	var label string
 	var quiesce bool
 	create := &cobra.Command{
-		Use: "create SESSION [NAME]", Short: "Keep the workspace as it is", Args: exactArgs("SESSION", "[NAME]"),
-		Long: `Keeps the workspace as it is now, and prints the snapshot's id. Wherever a SNAPSHOT is
-asked for, NAME stands for it too, and so does the beginning of the id.`,
+		Use: "create SESSION [NAME]", Short: "Create a snapshot of the workspace", Args: exactArgs("SESSION", "[NAME]"),
+		Long: `Creates a snapshot of the workspace and prints its ID. Other commands take NAME, the ID
+or the beginning of the ID as SNAPSHOT.`,
 		Example: `  wisbox snapshot create box before-upgrade
   wisbox snapshot restore box before-upgrade`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -36,15 +35,15 @@ asked for, NAME stands for it too, and so does the beginning of the id.`,
 			return a.runTool(cmd.Context(), args[0], "snapshot_create", given(map[string]any{"label": label, "quiesce": quiesce}))
 		},
 	}
-	create.Flags().StringVar(&label, "label", "", "its name, as NAME: one line of `TEXT` of at most 200 characters")
+	create.Flags().StringVar(&label, "label", "", "name of the snapshot, like NAME: one line of `TEXT` of at most 200 characters")
 	restore := &cobra.Command{
-		Use: "restore SESSION SNAPSHOT", Short: "Bring the workspace back, in place", Args: exactArgs("SESSION", "SNAPSHOT"),
+		Use: "restore SESSION SNAPSHOT", Short: "Restore the workspace to a snapshot, in place", Args: exactArgs("SESSION", "SNAPSHOT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.runTool(cmd.Context(), args[0], "snapshot_restore", given(map[string]any{"snapshot_id": args[1], "quiesce": quiesce}))
 		},
 	}
 	for _, c := range []*cobra.Command{create, restore} {
-		c.Flags().BoolVar(&quiesce, "quiesce", false, "pause the session's programs meanwhile, where the host can")
+		c.Flags().BoolVar(&quiesce, "quiesce", false, "pause the session's programs meanwhile, if the host can")
 	}
 	diff := &cobra.Command{
 		Use: "diff SESSION SNAPSHOT [SNAPSHOT]", Short: "Compare a snapshot with the workspace, or with another one",
@@ -57,7 +56,7 @@ asked for, NAME stands for it too, and so does the beginning of the id.`,
 			return a.runTool(cmd.Context(), args[0], "snapshot_diff", params)
 		},
 	}
-	return group("snapshot", "Keep a session's workspace as it is, compare it, bring it back", create, diff, restore,
+	return group("snapshot", "Create, compare and restore snapshots of a session's workspace", create, diff, restore,
 		&cobra.Command{
 			Use: "list SESSION", Aliases: []string{"ls"}, Short: "List the snapshots", Args: exactArgs("SESSION"),
 			RunE: func(cmd *cobra.Command, args []string) error {
@@ -65,7 +64,7 @@ asked for, NAME stands for it too, and so does the beginning of the id.`,
 			},
 		},
 		&cobra.Command{
-			Use: "rm SESSION SNAPSHOT…", Short: "Forget snapshots and give their room back",
+			Use: "rm SESSION SNAPSHOT…", Short: "Delete snapshots and free their space",
 			Args: atLeast("SESSION", "SNAPSHOT"),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				return a.runSnapshotRm(cmd.Context(), args[0], args[1:])
@@ -102,15 +101,14 @@ func listedOf(res *tool.Result) ([]listed, error) {
 }
 
 func printSnapshots(w io.Writer, all []listed) {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "SNAPSHOT\tCREATED\tFILES\tSIZE\tNAME")
+	tw := newTable(w, "SNAPSHOT", "CREATED", "FILES", "SIZE", "NAME")
 	for _, s := range all {
-		fmt.Fprintf(tw, "%s\t%s\t%d\t%s\t%s\n", s.ID, s.Created.Local().Format(time.DateTime), s.Files, units.HumanSize(float64(s.Bytes)), oneLine(s.Label))
+		tw.row(s.ID, s.Created.Local().Format(time.DateTime), s.Files, units.HumanSize(float64(s.Bytes)), oneLine(s.Label))
 	}
 	_ = tw.Flush()
 }
 
-// given leaves out what was not asked for.
+// given drops parameters that weren't given.
 func given(params map[string]any) map[string]any {
 	maps.DeleteFunc(params, func(_ string, v any) bool { return v == "" || v == false })
 	return params
@@ -129,7 +127,7 @@ func (a *app) runSnapshotRm(ctx context.Context, session string, ids []string) e
 	})
 }
 
-// runTool calls a tool for a person: its text, or with --json its result object.
+// runTool calls a tool for a person and prints its text, or with --json its result object.
 func (a *app) runTool(ctx context.Context, session, name string, params map[string]any) error {
 	var raw json.RawMessage
 	if params != nil {

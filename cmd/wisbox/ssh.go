@@ -24,7 +24,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// sshSuffix makes the name of a host of the name of a session.
+// sshSuffix follows the session's name in the name of a host.
 const sshSuffix = ".wisbox"
 
 func (a *app) newSSHConfigCmd() *cobra.Command {
@@ -44,7 +44,7 @@ connection ends, its programs end too. See docs/ssh.md.`,
 	}
 }
 
-// sshHost is how ssh reaches one session.
+// sshHost describes how ssh reaches one session.
 type sshHost struct {
 	Host    string `json:"host"`
 	Session string `json:"session"`
@@ -89,7 +89,7 @@ func (a *app) runSSHConfig(ctx context.Context, names []string) error {
 	return nil
 }
 
-// sshSessions are the sessions given, which must be there, or all that are kept.
+// sshSessions returns the given sessions, which must exist, or all kept ones.
 func (a *app) sshSessions(ctx context.Context, given []string) (names []string, err error) {
 	m, err := a.manager(ctx)
 	if err != nil {
@@ -108,7 +108,7 @@ func (a *app) sshSessions(ctx context.Context, given []string) (names []string, 
 	for i, name := range given {
 		given[i] = strings.TrimSuffix(name, sshSuffix)
 		if !slices.Contains(names, given[i]) {
-			return nil, tool.Errorf(tool.NotFound, "there is no kept session %q; wisbox ls shows those there are", given[i])
+			return nil, tool.Errorf(tool.NotFound, "session %q not found; wisbox ls lists the sessions", given[i])
 		}
 	}
 	if len(given) > 0 {
@@ -117,7 +117,7 @@ func (a *app) sshSessions(ctx context.Context, given []string) (names []string, 
 	return names, nil
 }
 
-// sshDir is where the state root has the host key.
+// sshDir returns the directory of the host key in the state root.
 func (a *app) sshDir() (string, error) {
 	store, err := overlay.OpenStore(a.cache)
 	if err != nil {
@@ -126,7 +126,8 @@ func (a *app) sshDir() (string, error) {
 	return filepath.Join(store.Path(), "ssh"), store.Close()
 }
 
-// sshProxyCommand is the command line, for a shell, that ssh runs before the session's name.
+// sshProxyCommand returns the command line, for a shell, that ssh runs; the session's name follows
+// it.
 func (a *app) sshProxyCommand() (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -134,7 +135,7 @@ func (a *app) sshProxyCommand() (string, error) {
 	}
 	argv := []string{self, "ssh-proxy"}
 	cache := cmp.Or(a.cache, os.Getenv("WISBOX_CACHE"))
-	if cache == "" && os.Getenv("XDG_CACHE_HOME") != "" { // an editor may not have it
+	if cache == "" && os.Getenv("XDG_CACHE_HOME") != "" { // an editor may not have the variable
 		dir, err := a.sshDir()
 		if err != nil {
 			return "", err
@@ -158,12 +159,12 @@ func (a *app) sshProxyCommand() (string, error) {
 	return strings.Join(argv, " "), nil
 }
 
-// special reports whether a shell may take a character for more than itself.
+// special reports whether a character may have a special meaning to a shell.
 func special(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-:@+,%", r))
 }
 
-// sshText is a text as ssh's configuration has it, where % begins a name.
+// sshText quotes a text for ssh's configuration, where % has a meaning.
 func sshText(what, text string) (string, error) {
 	if strings.ContainsAny(text, "\"'\\$\n\r\x00") {
 		return "", tool.Errorf(tool.Unsupported, "%s: ssh's configuration can't hold %q, for its quotes, $, backslashes or line breaks; choose another path", what, text)
@@ -171,7 +172,7 @@ func sshText(what, text string) (string, error) {
 	return strings.ReplaceAll(text, "%", "%%"), nil
 }
 
-// newSSHProxyCmd is what ssh runs.
+// newSSHProxyCmd returns the command that ssh runs as its ProxyCommand.
 func (a *app) newSSHProxyCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:    "ssh-proxy SESSION",
@@ -194,7 +195,7 @@ func (a *app) runSSHProxy(ctx context.Context, name string) error {
 	if err != nil {
 		return hostError(err)
 	}
-	conn, err := a.pipe()
+	conn, err := a.pipe(errors.New("ssh-proxy is a command that ssh starts, not you; set ssh up as in: wisbox ssh-config --help"))
 	if err != nil {
 		return err
 	}
@@ -218,7 +219,7 @@ func (a *app) runSSHProxy(ctx context.Context, name string) error {
 	})
 }
 
-// shellOf finds out once which shell the session's image has.
+// shellOf returns a function that finds the shell of the session's image, once.
 func shellOf(s *wisbox.Session) func(context.Context) string {
 	var mu sync.Mutex
 	known := ""
@@ -241,11 +242,11 @@ func shellOf(s *wisbox.Session) func(context.Context) string {
 	}
 }
 
-// pipe is this process's input and output as one connection.
-func (a *app) pipe() (net.Conn, error) {
+// pipe returns this process's input and output as one connection.
+func (a *app) pipe(atTerminal error) (net.Conn, error) {
 	in, out := os.Stdin, os.Stdout
 	if term.IsTerminal(int(in.Fd())) {
-		return nil, usageError{errors.New("ssh-proxy is a command that ssh starts, not you; set ssh up as in: wisbox ssh-config --help")}
+		return nil, usageError{atTerminal}
 	}
 	c := &stdio{}
 	for from, to := range map[*os.File]**os.File{in: &c.in, out: &c.out} {
@@ -261,7 +262,7 @@ func (a *app) pipe() (net.Conn, error) {
 	return c, nil
 }
 
-// stdio is two streams as a connection.
+// stdio is a connection over two streams.
 type stdio struct{ in, out *os.File }
 
 func (s *stdio) Read(p []byte) (int, error)       { return s.in.Read(p) }

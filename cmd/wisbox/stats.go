@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
 	units "github.com/docker/go-units"
@@ -18,18 +17,18 @@ import (
 func (a *app) newStatsCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stats [SESSION…]",
-		Short: "Show what sessions take: processor time, memory, processes, disk",
-		Long: `Shows, for the sessions named or all kept ones, what they take at this moment and what
-they may: the processor time that their container has used so far, its memory with the
-files in /tmp, its processes and threads, and the disk of the workspace. A dash is what
-isn't there or isn't counted. It starts nothing.`,
+		Short: "Show the resource usage of sessions: processor time, memory, processes, disk",
+		Long: `Shows the resources that the named sessions, or all kept ones, use now, and their
+limits: the container's processor time so far, its memory including files in /tmp, its
+processes and threads, and the disk of the workspace. A dash means absent or not
+counted. It starts nothing.`,
 		Example: `  wisbox stats
   wisbox stats box`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runStats(cmd.Context(), args) },
 	}
 }
 
-// sessionUsage is one line of stats.
+// sessionUsage is one row of stats.
 type sessionUsage struct {
 	Session string `json:"session"`
 	*wisbox.Usage
@@ -43,7 +42,9 @@ func (a *app) runStats(ctx context.Context, names []string) error {
 	defer m.Close()
 	asked := len(names) > 0
 	if !asked {
-		names = a.sessionNames(ctx)
+		if names, err = keptNames(ctx, m); err != nil {
+			return err
+		}
 	}
 	found := []sessionUsage{}
 	for _, name := range names {
@@ -56,18 +57,29 @@ func (a *app) runStats(ctx context.Context, names []string) error {
 			}
 		case asked:
 			return asUsage(err)
-		default: // one that can't be asked keeps no other from being shown
+		default: // a session that can't be asked doesn't hide the others
 			a.printError(tool.AsError(err))
 		}
 	}
 	return a.print(map[string]any{"sessions": found}, func(w io.Writer) {
-		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(tw, "SESSION\tSTATE\tCPU TIME\tMEMORY\tPROCESSES\tDISK")
+		tw := newTable(w, "SESSION", "STATE", "CPU TIME", "MEMORY", "PROCESSES", "DISK")
 		for _, s := range found {
-			fmt.Fprintln(tw, s.line())
+			tw.row(s.cells()...)
 		}
 		_ = tw.Flush()
 	})
+}
+
+// keptNames are those of the sessions that stay, wherever they are.
+func keptNames(ctx context.Context, m *wisbox.Manager) ([]string, error) {
+	entries, err := m.List(ctx)
+	var names []string
+	for _, e := range entries {
+		if e.State.Kept {
+			names = append(names, e.ID)
+		}
+	}
+	return names, err
 }
 
 func usageOf(ctx context.Context, m *wisbox.Manager, name string) (*wisbox.Usage, error) {
@@ -79,13 +91,13 @@ func usageOf(ctx context.Context, m *wisbox.Manager, name string) (*wisbox.Usage
 	return s.Usage(ctx)
 }
 
-func (s sessionUsage) line() string {
+func (s sessionUsage) cells() []any {
 	cpu := "-"
 	if s.Gauge != nil {
 		cpu = s.Gauge.CPU.Round(10 * time.Millisecond).String()
 	}
 	memory, processes := s.takes()
-	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", printable(s.Session), s.state(), cpu, memory, processes, bytesOf(s.Disk, s.Limits.Disk))
+	return []any{printable(s.Session), s.state(), cpu, memory, processes, bytesOf(s.Disk, s.Limits.Disk)}
 }
 
 func (s sessionUsage) state() string {
@@ -98,7 +110,7 @@ func (s sessionUsage) state() string {
 	return "stopped"
 }
 
-// takes is what the container has of what it may have.
+// takes returns the container's memory and processes, each with its limit.
 func (s sessionUsage) takes() (memory, processes string) {
 	if s.Gauge == nil {
 		return "-", "-"

@@ -11,17 +11,17 @@ import (
 	"github.com/mattn/go-runewidth"
 )
 
-// status is one line on a terminal that says how far something is, and is taken away at the
-// end. Elsewhere each line stays. It has no colours. One goroutine uses it.
+// status is a line of progress on a terminal, removed at the end. Elsewhere each line stays. It has
+// no colours. It is for one goroutine.
 type status struct {
 	out   io.Writer
 	live  bool
-	width int      // columns that a line may have, so that none wraps and stays
+	width int      // maximum columns of a line, so that none wraps
 	steps string   // the bar of a build
-	last  []string // said on a terminal, the newest
+	last  []string // the newest lines shown on a terminal
 }
 
-// isLive reports whether lines of stderr can be drawn anew.
+// isLive reports whether lines on stderr can be redrawn.
 func (a *app) isLive() bool { return isTerminal(a.err) && os.Getenv("TERM") != "dumb" }
 
 func (a *app) newStatus() *status {
@@ -32,16 +32,16 @@ func (a *app) newStatus() *status {
 	return s
 }
 
-// draw shows a text in place of the last one; on a terminal only.
+// draw replaces the line; on a terminal only.
 func (s *status) draw(text string) {
 	if s.live {
 		fmt.Fprintf(s.out, "\r\x1b[K%s", firstColumns(blanks.Replace(printable(text)), s.width))
 	}
 }
 
-const statusLast = 20 // lines that an error leaves on the terminal
+const statusLast = 20 // lines that stay on the terminal after an error
 
-// say says a line of what a program writes, behind the bar of the steps that it counts.
+// say shows a line of a program's output, after the bar of the steps that it counts.
 func (s *status) say(line string) {
 	if !s.live {
 		fmt.Fprintln(s.out, printable(line))
@@ -58,12 +58,12 @@ func (s *status) say(line string) {
 	s.draw(s.steps + line)
 }
 
-// buildStep is how Podman counts the steps of a Containerfile.
+// buildStep matches how Podman counts the steps of a Containerfile.
 var buildStep = regexp.MustCompile(`^STEP ([0-9]{1,4})/([0-9]{1,4}):`)
 
-const stepsWidth = 10 // characters of the bar of steps
+const stepsWidth = 10 // characters of the bar
 
-// end takes the line away. After an error the newest lines stay: they say what led to it.
+// end removes the line. After an error it leaves the newest lines, which explain it.
 func (s *status) end(err error) {
 	if !s.live {
 		return
@@ -77,7 +77,7 @@ func (s *status) end(err error) {
 	s.last = nil
 }
 
-// watched does something that says lines, and shows them.
+// watched calls do and shows the lines that it reports.
 func (a *app) watched(do func(say func(line string)) error) error {
 	s := a.newStatus()
 	err := do(s.say)
@@ -85,11 +85,11 @@ func (a *app) watched(do func(say func(line string)) error) error {
 	return err
 }
 
-// blanks has a blank for each tab and each line end.
+// blanks replaces tabs and line ends with blanks.
 var blanks = strings.NewReplacer("\t", " ", "\n", " ")
 
-// firstColumns is as much of a text as fits in n columns. A sign of several characters counts as
-// the sum of them: a terminal may draw each.
+// firstColumns returns the beginning of a text that fits in n columns. A grapheme of several
+// characters counts as their sum: a terminal may draw each one.
 func firstColumns(s string, n int) string {
 	for i, r := range s {
 		if n -= runewidth.RuneWidth(r); n < 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// awaited is a stdin that never ends, and reports when it is read.
+// awaited is a stdin that never ends, and reports when somebody reads it.
 type awaited struct {
 	io.Reader
 	read func()

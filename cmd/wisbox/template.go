@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	units "github.com/docker/go-units"
@@ -15,12 +14,12 @@ import (
 )
 
 func (a *app) newTemplateCmd() *cobra.Command {
-	return group("template", "Keep a session's files for sessions that begin with them",
+	return group("template", "Create, list and remove templates: files that new sessions start with",
 		&cobra.Command{
-			Use: "create SESSION [NAME]", Short: "Make a template of a session's files", Args: exactArgs("SESSION", "[NAME]"),
+			Use: "create SESSION [NAME]", Short: "Create a template of a session's files", Args: exactArgs("SESSION", "[NAME]"),
 			Long: `Keeps the session's files as they are now, its image and its variables, and prints the
-template's ID. It stays when the session is removed, and shares its room on the disk with the
-session's snapshots. A NAME that other templates have stands for the newest of them.`,
+template's ID. It stays when the session is removed, and shares disk space with the session's
+snapshots. If several templates have the same NAME, it refers to the newest.`,
 			Example: `  wisbox template create box python-ready
   wisbox session create --template python-ready`,
 			RunE: func(cmd *cobra.Command, args []string) error {
@@ -34,7 +33,7 @@ session's snapshots. A NAME that other templates have stands for the newest of t
 		&cobra.Command{
 			Use: "list", Aliases: []string{"ls"}, Short: "List the templates", Args: noArgs,
 			Long: `Lists the templates, the newest first. OWNER is the owner of a key of wisbox serve whose
-client made it; DISK is the room that it takes at most, as others may share it.`,
+client made it; DISK is the most space that it can take, as others may share it.`,
 			RunE: func(cmd *cobra.Command, _ []string) error { return a.runTemplateList(cmd.Context()) },
 		},
 		&cobra.Command{
@@ -71,10 +70,9 @@ func printTemplates(w io.Writer, all []wisbox.Template) {
 		fmt.Fprintln(w, "there are no templates; make one with: wisbox template create SESSION NAME")
 		return
 	}
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "TEMPLATE\tNAME\tCREATED\tFILES\tSIZE\tDISK\tOWNER")
+	tw := newTable(w, "TEMPLATE", "NAME", "CREATED", "FILES", "SIZE", "DISK", "OWNER")
 	for _, t := range all {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", t.ID, printable(t.Name), t.Created.Local().Format(time.DateTime), t.Files,
+		tw.row(t.ID, printable(t.Name), t.Created.Local().Format(time.DateTime), t.Files,
 			units.HumanSize(float64(t.Bytes)), units.HumanSize(float64(t.Disk)), printable(t.Owner))
 	}
 	_ = tw.Flush()
@@ -89,7 +87,7 @@ func (a *app) runTemplateRm(ctx context.Context, refs []string) error {
 	var removed []string
 	for _, ref := range refs {
 		var t wisbox.Template
-		if t, err = m.FindTemplate(ref, ""); err == nil || t.ID != "" { // one that can't be read can go
+		if t, err = m.FindTemplate(ref, ""); err == nil || t.ID != "" { // an unreadable template can be removed
 			err = m.RemoveTemplate(ctx, t.ID)
 		}
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// terminalFlags are docker's.
+// terminalFlags are docker's -i and -t.
 type terminalFlags struct{ interactive, tty bool }
 
 func (f *terminalFlags) register(flags *pflag.FlagSet, interactive string) {
@@ -24,13 +24,13 @@ func (f *terminalFlags) register(flags *pflag.FlagSet, interactive string) {
 	flags.BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal")
 }
 
-// check refuses a terminal that can't be joined with this one.
+// check refuses a terminal that can't be connected to this one.
 func (f *terminalFlags) check(a *app) error {
 	if !f.tty {
 		return nil
 	}
 	if a.json {
-		return usageError{errors.New("--json shows both streams of a command, which on a terminal are one; leave --tty out")}
+		return usageError{errors.New("--json shows both streams of a command, and a terminal has only one; leave --tty out")}
 	}
 	if _, ok := a.keyboard(); f.interactive && !ok {
 		return usageError{errors.New("--interactive with --tty needs a terminal as its input; leave one of the two out")}
@@ -38,13 +38,13 @@ func (f *terminalFlags) check(a *app) error {
 	return nil
 }
 
-// keyboard is this process's input where that is a terminal.
+// keyboard returns this process's input if it is a terminal.
 func (a *app) keyboard() (*os.File, bool) {
 	f, ok := a.in.(*os.File)
 	return f, ok && term.IsTerminal(int(f.Fd()))
 }
 
-// screen is the terminal that this process's output goes to.
+// screen returns the terminal of this process's output.
 func (a *app) screen() (fd int, ok bool) {
 	f, ok := a.out.(interface{ Fd() uintptr })
 	if !ok {
@@ -53,14 +53,14 @@ func (a *app) screen() (fd int, ok bool) {
 	return int(f.Fd()), term.IsTerminal(int(f.Fd()))
 }
 
-// atTerminal reports whether a person sits before this process.
+// atTerminal reports whether a person sits at this process.
 func (a *app) atTerminal() bool {
 	_, in := a.keyboard()
 	_, out := a.screen()
 	return in && out
 }
 
-// size is that of this process's terminal.
+// size returns the size of this process's terminal.
 func (a *app) size() sandbox.WinSize {
 	if tty, ok := a.keyboard(); ok {
 		return sizeOf(int(tty.Fd()))
@@ -79,8 +79,8 @@ func sizeOf(fd int) sandbox.WinSize {
 	return sandbox.WinSize{Cols: uint16(cols), Rows: uint16(rows)}
 }
 
-// raw has this terminal pass each key on; restore takes that back and may be called
-// twice. Without a terminal it does nothing.
+// raw puts this terminal in raw mode; restore undoes it and may be called twice. Without a
+// terminal, raw does nothing.
 func (a *app) raw() (restore func(), err error) {
 	tty, ok := a.keyboard()
 	if !ok {
@@ -113,8 +113,8 @@ func (a *app) resizing(resize func(sandbox.WinSize) error) (stop func()) {
 	}
 }
 
-// runTerminal joins this terminal, in raw mode, with the program's. Where the input is
-// no terminal the program has one without a keyboard.
+// runTerminal connects this terminal, in raw mode, to the program's. If the input is no terminal,
+// the program's terminal has no keyboard.
 func (a *app) runTerminal(ctx context.Context, s *wisbox.Session, opts *programFlags, argv []string) error {
 	ctx, hangUp := context.WithCancel(ctx)
 	defer hangUp()
@@ -149,9 +149,8 @@ func (a *app) followTerminal(ctx context.Context, s *wisbox.Session, cmd sandbox
 	return p.Wait(context.WithoutCancel(ctx))
 }
 
-// keys are those of a terminal. In raw mode none is the end of the file, so where
-// it ends the terminal has gone: its program goes with it, whether or not somebody
-// sends us SIGHUP.
+// keys are the keys of a terminal. In raw mode no key means the end of the file, so at the end of
+// the file the terminal is gone, and its program must end, even if nobody sends us SIGHUP.
 type keys struct {
 	io.Reader
 	hangUp func()
@@ -165,7 +164,7 @@ func (k *keys) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// noKeys is a keyboard at which nobody sits.
+// noKeys is the input of a terminal without a keyboard.
 type noKeys struct{ ctx context.Context }
 
 func (k noKeys) Read([]byte) (int, error) {
@@ -173,8 +172,8 @@ func (k noKeys) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// termName is the one variable of ours that a program in the terminal gets: the
-// kind of terminal, and only a plain name.
+// termName returns TERM, the only variable of this process that a program in the terminal gets, and
+// only if its value is a plain name.
 func termName() string {
 	name := os.Getenv("TERM")
 	for _, r := range name {

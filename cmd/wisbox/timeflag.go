@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// timeFlag is a flag whose value is a time: a number is seconds, and else it has its unit.
+// timeFlag is a flag for a duration: a number of seconds, or a number with a unit.
 type timeFlag struct{ of *time.Duration }
 
-// String implements pflag.Value. Zero is "", which help doesn't show as a default.
+// String implements pflag.Value. Zero is "", so that help shows no default.
 func (f timeFlag) String() string {
 	if f.of == nil || *f.of == 0 {
 		return ""
@@ -33,7 +33,7 @@ func parseTime(text string) (time.Duration, error) {
 		return time.ParseDuration(text)
 	}
 	if math.IsNaN(seconds) || math.Abs(seconds) >= math.MaxInt64/float64(time.Second) {
-		return 0, fmt.Errorf("%q is no time", text)
+		return 0, fmt.Errorf("%q is not a time", text)
 	}
 	return time.Duration(seconds * float64(time.Second)), nil
 }

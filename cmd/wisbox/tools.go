@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/spf13/cobra"
@@ -52,16 +51,16 @@ func (a *app) runTools(profile string, args []string) error {
 		rows = append(rows, toolRow{t.Name, t.Title, t.Description, t.ReadOnly, t.Destructive, t.Idempotent, t.Input, t.Output})
 	}
 	if len(rows) == 0 {
-		return usageError{fmt.Errorf("there is no tool %q; see: wisbox tools", args[0])}
+		return usageError{fmt.Errorf("unknown tool %q; see: wisbox tools", args[0])}
 	}
 	return a.print(map[string]any{"tools": rows}, func(w io.Writer) {
 		if len(args) == 1 {
 			printTool(w, rows[0])
 			return
 		}
-		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		tw := newTable(w)
 		for _, r := range rows {
-			fmt.Fprintf(tw, "%s\t%s\n", r.Name, firstSentence(r.Description))
+			tw.row(r.Name, firstSentence(r.Description))
 		}
 		_ = tw.Flush()
 	})
@@ -69,7 +68,7 @@ func (a *app) runTools(profile string, args []string) error {
 
 func printTool(w io.Writer, r toolRow) {
 	fmt.Fprintf(w, "%s\n  %s\n\nParameters:\n", r.Name, r.Description)
-	tw := tabwriter.NewWriter(w, 2, 0, 2, ' ', 0)
+	tw := newTable(w)
 	for _, name := range r.Input.PropertyOrder {
 		p := r.Input.Properties[name]
 		note := ""
@@ -81,7 +80,7 @@ func printTool(w io.Writer, r toolRow) {
 				note = " (required)"
 			}
 		}
-		fmt.Fprintf(tw, "  %s\t%s\t%s%s\n", name, p.Type, p.Description, note)
+		tw.row("  "+name, p.Type, p.Description+note)
 	}
 	_ = tw.Flush()
 }

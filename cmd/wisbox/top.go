@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	units "github.com/docker/go-units"
@@ -27,9 +26,9 @@ const (
 	minDelay = 200 * time.Millisecond
 	maxDelay = time.Minute
 
-	topPatience = 5 * time.Second        // for what all sessions take, in one look
-	topWake     = 100 * time.Millisecond // until a signal or a new size is seen
-	logsShare   = 10                     // logs have up to 32 MiB each: reading them takes at most one part in so many
+	topPatience = 5 * time.Second        // for the usage of all sessions, in one look
+	topWake     = 100 * time.Millisecond // delay until a signal or a new size is noticed
+	logsShare   = 10                     // reading logs of up to 32 MiB each takes at most one part in this many
 )
 
 func (a *app) newTopCmd() *cobra.Command {
@@ -55,27 +54,27 @@ it, q ends.`,
 	return cmd
 }
 
-// top is what is on the screen.
+// top is the state of the screen.
 type top struct {
 	a     *app
 	m     *wisbox.Manager
 	store *overlay.Store
-	names []string // that were asked for; none: all kept ones
+	names []string // given on the command line; empty for all kept ones
 
 	rows []topRow
-	at   string // the session that keys are for
-	said string // at the foot, until the next key
-	stop string // the session that the next key answers about
+	at   string // the chosen session
+	said string // shown at the foot until the next key
+	stop string // the session to stop if the next key confirms
 
-	shown []byte    // on the screen
+	shown []byte    // the current screen
 	logs  time.Time // when to read logs again
 }
 
-// topRow is a session as it was looked at last.
+// topRow is the last known state of a session.
 type topRow struct {
 	sessionUsage
 	seen                time.Time
-	share               string // of a processor
+	share               string // of one processor
 	calls, made, denied int
 	last                string
 }
@@ -134,7 +133,7 @@ func (t *top) run(ctx context.Context, delay time.Duration) error {
 	return ctx.Err()
 }
 
-// enter takes the whole screen; leave gives it back as it was.
+// enter takes over the whole screen; leave restores it.
 func (t *top) enter() (leave func(), err error) {
 	restore, err := t.a.raw()
 	if err != nil {
@@ -148,13 +147,16 @@ func (t *top) enter() (leave func(), err error) {
 	}, nil
 }
 
-// look asks what all take now.
+// look reads the usage of all sessions.
 func (t *top) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, topPatience)
 	defer cancel()
 	begin, names := time.Now(), t.names
 	if len(names) == 0 {
-		names = t.a.sessionNames(ctx)
+		var err error
+		if names, err = keptNames(ctx, t.m); err != nil {
+			t.said = tool.AsError(err).Error()
+		}
 	}
 	before := map[string]topRow{}
 	for _, row := range t.rows {
@@ -209,7 +211,7 @@ func (t *top) read(row *topRow) {
 	})
 }
 
-// find is where the chosen session stands, -1 where it is gone.
+// find returns the index of the chosen session; -1 if it is gone.
 func (t *top) find() int {
 	for i, row := range t.rows {
 		if row.Session == t.at {
@@ -219,21 +221,20 @@ func (t *top) find() int {
 	return -1
 }
 
-// draw shows all at once, cut to the screen.
+// draw draws everything, cut to the screen.
 func (t *top) draw() {
-	var table bytes.Buffer
-	tw := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "  SESSION\tSTATE\tCPU\tMEMORY\tPROCESSES\tDISK\tCALLS\tLAST\tCONNECTIONS")
+	var rows bytes.Buffer
+	tw := newTable(&rows, "  SESSION", "STATE", "CPU", "MEMORY", "PROCESSES", "DISK", "CALLS", "LAST", "CONNECTIONS")
 	for _, row := range t.rows {
-		fmt.Fprintln(tw, row.line(row.Session == t.at))
+		tw.row(row.cells(row.Session == t.at)...)
 	}
 	_ = tw.Flush()
 	size := t.a.size()
-	lines := strings.Split(strings.TrimSuffix(table.String(), "\n"), "\n")
+	lines := strings.Split(strings.TrimSuffix(rows.String(), "\n"), "\n")
 	if len(t.rows) == 0 {
-		lines = append(lines, "  no session is kept; wisbox session create makes one")
+		lines = append(lines, "  there are no kept sessions; wisbox session create makes one")
 	}
-	room := max(1, int(size.Rows)-3) // of sessions
+	room := max(1, int(size.Rows)-3) // for sessions
 	if from := t.find() + 1 - room; from > 0 {
 		lines = append(lines[:1], lines[1+from:]...)
 	}
@@ -263,7 +264,7 @@ func (t *top) foot() string {
 	return "up/down choose  s shell  l log  x stop  q quit"
 }
 
-func (r topRow) line(chosen bool) string {
+func (r topRow) cells(chosen bool) []any {
 	mark, connections := "  ", strconv.Itoa(r.made)
 	if chosen {
 		mark = "> "
@@ -272,11 +273,11 @@ func (r topRow) line(chosen bool) string {
 		connections += fmt.Sprintf(", %d denied", r.denied)
 	}
 	memory, processes := r.takes()
-	return fmt.Sprintf("%s%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s", mark, printable(r.Session), r.state(), r.share, memory, processes,
-		units.BytesSize(float64(r.Disk)), r.calls, oneLine(r.last), connections)
+	return []any{mark + printable(r.Session), r.state(), r.share, memory, processes, units.BytesSize(float64(r.Disk)),
+		r.calls, oneLine(r.last), connections}
 }
 
-// key waits for keys, and not long; "" without one.
+// key waits briefly for a key; "" if none came.
 func (t *top) key(wait time.Duration) string {
 	tty, _ := t.a.keyboard()
 	fds := []unix.PollFd{{Fd: int32(tty.Fd()), Events: unix.POLLIN}}
@@ -292,12 +293,12 @@ func (t *top) key(wait time.Duration) string {
 	return string(buf[:n])
 }
 
-// asks reports whether the key is one of those, and for a session.
+// asks reports whether the key is one of these and a session is chosen.
 func (t *top) asks(key string, known ...string) bool {
 	return slices.Contains(known, key) && t.find() >= 0
 }
 
-// act does what a key is for, and reports whether this is the end.
+// act performs a key's command, and reports whether to quit.
 func (t *top) act(ctx context.Context, key string) (end bool) {
 	stop := t.stop
 	t.said, t.stop = "", ""
@@ -331,7 +332,7 @@ func (t *top) move(by int) {
 	}
 }
 
-// outside does what needs the terminal, and returns what is printed afterwards.
+// outside runs a command that needs the terminal, and returns the message to show afterwards.
 func (t *top) outside(ctx context.Context, key string) string {
 	args := []string{"shell", t.at}
 	if key == "l" {

@@ -26,24 +26,25 @@ type uiOptions struct {
 	cert, key   string
 	roots       []string
 	noBrowser   bool
-	sessions    sessionFlags // of those that the page makes
+	sessions    sessionFlags // for sessions that the page creates
 }
 
-// pageFlags are those of a new session that the page has no field for, or that bound it.
-var pageFlags = []string{"image", "cpus", "memory", "pids", "tmp", "disk", "inodes", "isolation", "strict", "userns", "seccomp", "deny", "egress-out", "egress-via"}
+// pageFlags are the flags of a new session for which the page has no field, or that bound the
+// session.
+var pageFlags = []string{"image", "eval-timeout", "max-code", "cpus", "memory", "pids", "tmp", "disk", "inodes", "isolation", "strict", "userns", "seccomp", "deny", "egress-out", "egress-via"}
 
 func (a *app) newUICmd() *cobra.Command {
 	opts := &uiOptions{}
 	cmd := &cobra.Command{
 		Use:   "ui [flags]",
-		Short: "Show the sessions in a browser: what agents do, and the way back",
-		Long: `Serves a page with the sessions of this machine: their calls as they come, what each
-changed, undo, files, snapshots, a terminal, and connections. It goes on until Ctrl-C.
+		Short: "Show the sessions in a browser: what agents do as they do it, and undo",
+		Long: `Serves a page with the sessions of this machine: their calls as they come, the changes
+of each, undo, plots, files, snapshots, a terminal, and connections. It runs until Ctrl-C.
 
-The printed URL lets one browser in, once; then the next URL is printed. That browser may do
-what you can do with wisbox. The page listens on the loopback interface; beyond it, --tls-cert
-and --tls-key are needed. Behind a proxy that speaks TLS, give the page's address in browsers
-with --url. See docs/page.md.
+The printed URL admits one browser, once; then wisbox prints the next URL. The browser
+can do what you can do with wisbox. The page listens on the loopback interface; beyond it,
+--tls-cert and --tls-key are needed. Behind a proxy that speaks TLS, give the page's
+address in browsers with --url. See docs/page.md.
 
 New sessions start as with wisbox session create: the limits, --deny, --isolation and the
 other flags here, $WISBOX_ISOLATION and your configuration files apply. Their --deny rules
@@ -61,14 +62,15 @@ add up, and the page can add more.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&opts.listen, "listen", "localhost:0", "serve on this `ADDRESS`; port 0 is any that is free")
-	flags.StringVar(&opts.url, "url", "", "`URL` of the page in browsers, as https://HOST/PREFIX, where something in front passes requests on")
-	flags.StringVar(&opts.cert, "tls-cert", "", "`FILE` with a certificate, to listen beyond loopback; goes with --tls-key")
+	flags.StringVar(&opts.url, "url", "", "`URL` of the page in browsers, as https://HOST/PREFIX, if a proxy in front passes requests on")
+	flags.StringVar(&opts.cert, "tls-cert", "", "`FILE` with a certificate, to listen beyond loopback")
 	flags.StringVar(&opts.key, "tls-key", "", "`FILE` with the key of the certificate")
-	flags.StringArrayVar(&opts.roots, "allow-root", nil, "folder that the page may copy into new sessions, and what is below it: a `DIR`; repeatable (default none)")
+	flags.StringArrayVar(&opts.roots, "allow-root", nil, "let the page copy what is in `DIR` into new sessions; repeatable (default none)")
 	opts.sessions.register(pflag.NewFlagSet("session", pflag.ContinueOnError)) // files set the others too
 	for _, name := range pageFlags {
 		flags.AddFlag(opts.sessions.flags.Lookup(name))
 	}
+	markRare(opts.sessions.flags, "cpus", "deny", "disk", "image", "memory")
 	flags.BoolVar(&opts.noBrowser, "no-browser", false, "only print the URL")
 	return cmd
 }
@@ -86,7 +88,7 @@ func (a *app) runUI(ctx context.Context, opts *uiOptions) error {
 	if err != nil {
 		return err
 	}
-	so.OnPull = nil // of many requests at once
+	so.OnPull = nil // several requests pull at once
 	m, err := a.manager(ctx)
 	if err != nil {
 		return err
@@ -102,7 +104,7 @@ func (a *app) runUI(ctx context.Context, opts *uiOptions) error {
 	defer store.Close()
 	server, err := page.Listen(a.pageOptions(opts, so, m, store))
 	if known := (*tool.Error)(nil); errors.As(err, &known) {
-		return asUsage(known.In("--" + known.Field)) // of --url
+		return asUsage(known.In("--" + known.Field)) // the flag --url
 	}
 	if err != nil {
 		return cannotListen("--listen", opts.listen, "HOST:PORT, as localhost:8090", err)
@@ -115,7 +117,7 @@ func (a *app) runUI(ctx context.Context, opts *uiOptions) error {
 	if err := server.Serve(ctx); err != nil {
 		return err
 	}
-	return ctx.Err() // the signal's exit code
+	return ctx.Err() // keeps the signal's exit code
 }
 
 func (a *app) pageOptions(opts *uiOptions, so *wisbox.SessionOptions, m *wisbox.Manager, store *overlay.Store) *page.Options {
@@ -128,7 +130,7 @@ func (a *app) pageOptions(opts *uiOptions, so *wisbox.SessionOptions, m *wisbox.
 	}
 }
 
-// sayPage prints the URL, and opens it where there is a browser to do so, by way of a file.
+// sayPage prints the URL, and opens it through a file if there is a browser.
 func (a *app) sayPage(opts *uiOptions, server *page.Server) (file string, err error) {
 	url := server.URL()
 	err = a.print(map[string]string{"url": url, "address": server.Address().String()}, func(w io.Writer) { fmt.Fprintln(w, url) })
@@ -141,8 +143,8 @@ func (a *app) sayPage(opts *uiOptions, server *page.Server) (file string, err er
 	return file, nil
 }
 
-// openBrowser has the desktop open a file that leads to the URL, and that only this user can
-// read: on a command line other users of the machine would see the URL.
+// openBrowser makes the desktop open a file that redirects to the URL and that only this user can
+// read: other users of the machine can see command lines.
 func openBrowser(url string, log *slog.Logger) (file string, err error) {
 	dir := rundir.Default()
 	if err := rundir.Private(dir); err != nil {

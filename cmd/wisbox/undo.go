@@ -8,7 +8,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,15 +20,14 @@ func (a *app) newUndoCmd() *cobra.Command {
 	var list bool
 	cmd := &cobra.Command{
 		Use:   "undo SESSION [STEP]",
-		Short: "Make the workspace what it was before a call",
-		Long: `Makes the workspace what it was before the last call that changed it, or before
-the call STEP (its id, as wisbox log shows it), and so undoes all calls after it
-too. A call that changed only what programs write by themselves (git's index,
-__pycache__, .cache and the like) is passed, unless STEP names it. The output says
-which call was undone; --list shows those that can be.
+		Short: "Undo a call's changes",
+		Long: `Undoes the last call that changed the workspace, or the call STEP (its id, as wisbox
+log shows it) and all calls after it. It skips calls that changed only by-products of
+programs (git's index, __pycache__, .cache and the like), unless STEP names one. The
+output names the undone call; --list shows the calls that can be undone.
 
-Steps are made where the session has --auto-snapshot. The state before the undo is
-kept as a snapshot, where that can be done, whose id is printed.`,
+It needs a session with --auto-snapshot. If possible, wisbox keeps the state before the
+undo as a snapshot, and prints its id.`,
 		Example: `  wisbox undo box
   wisbox undo box --list
   wisbox undo box 01j9z3k6t2v5c8x1y4b7n0m3qa`,
@@ -98,20 +96,19 @@ func printSteps(w io.Writer, steps []wisbox.Step, known map[string]wisbox.Event)
 		fmt.Fprintln(w, "there is nothing to undo; calls leave steps where the session has --auto-snapshot")
 		return
 	}
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "TIME\tCALL\tCHANGED\tWHAT")
+	tw := newTable(w, "TIME", "CALL", "CHANGED", "WHAT")
 	for _, step := range steps {
 		changes := changed(wisbox.Effects{Changes: step.Changes, More: step.Total - int64(len(step.Changes))})
 		if step.Total == 0 {
-			changes = "nothing of a person's"
+			changes = "only by-products"
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", step.At.Local().Format(time.DateTime), oneLine(step.Call), oneLine(changes), whatIs(step.Tool, known[step.Call]))
+		tw.row(step.At.Local().Format(time.DateTime), oneLine(step.Call), oneLine(changes), whatIs(step.Tool, known[step.Call]))
 	}
 	_ = tw.Flush()
 }
 
-// calls finds calls in the session's log, which has their arguments. It is no error where
-// they aren't there: what is shown is shorter then.
+// calls finds calls, with their arguments, in the session's log. It ignores errors: without the
+// log, the table shows less.
 func (a *app) calls(session string, ids ...string) map[string]wisbox.Event {
 	found := map[string]wisbox.Event{}
 	store, err := overlay.OpenStore(a.cache)
@@ -129,7 +126,7 @@ func (a *app) calls(session string, ids ...string) map[string]wisbox.Event {
 	return found
 }
 
-// whatIs says what a call was: its tool, and what it worked on.
+// whatIs describes a call: its tool, and its path or command.
 func whatIs(tool string, e wisbox.Event) string {
 	const most = 80 // characters
 	words := []string{tool, e.Path}

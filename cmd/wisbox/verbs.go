@@ -7,14 +7,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// shortNames are commands of sessions that stand at the top too, as other tools have them.
+// shortNames are commands of sessions that also exist at the top level, as in other tools.
 func (a *app) shortNames() []*cobra.Command {
 	ls := a.newSessionListCmd()
 	ls.Use, ls.Aliases = "ls", nil
 	return []*cobra.Command{ls, a.newSessionRmCmd(), a.newSessionRenameCmd(), a.newSessionStopCmd(), a.newSessionStartCmd(), a.newStatsCmd(), a.newTopCmd()}
 }
 
-// otherWords are what people type for a command by the habit of other tools, and its name.
+// otherWords maps words of other tools to the names of wisbox's commands.
 var otherWords = map[string]string{
 	"images": "image list", "containers": "ls", "list": "ls", "sessions": "ls", "delete": "rm", "remove": "rm", "destroy": "rm", "mv": "rename",
 	"new": "session create", "up": "session create", "open": "session create", "down": "session rm", "kill-all": "stop", "watch": "top", "usage": "stats",
@@ -25,8 +25,9 @@ var otherWords = map[string]string{
 	"python": "eval python", "lisp": "eval lisp", "tool": "tools", "serve": "mcp", "check": "doctor", "setup": "doctor", "gc": "prune", "clean": "prune",
 }
 
-// meant are the commands that a word may stand for, as they are typed behind wisbox: another tool's
-// word for one, a command of that name below another one, or one with nearly the same letters.
+// meant returns commands that a word may mean, as they are typed after wisbox: the equivalent of
+// another tool's word, a command with that name below another one, or one with nearly the same
+// letters.
 func meant(cmd *cobra.Command, word string) []string {
 	root := cmd.Root()
 	if found, ok := otherWords[word]; ok && cmd == root {
@@ -39,7 +40,7 @@ func meant(cmd *cobra.Command, word string) []string {
 		}
 	})
 	if cmd == root && len(found) > 1 && slices.Contains(found, "wisbox session "+word) {
-		return []string{"wisbox session " + word} // most of the others are about its parts
+		return []string{"wisbox session " + word} // most of the others concern parts of sessions
 	}
 	if len(found) > 0 {
 		return found

@@ -17,7 +17,7 @@ var (
 	commit  = ""
 )
 
-// build is what `wisbox version` shows.
+// build is the output of `wisbox version`.
 type build struct {
 	Version string `json:"version"`
 	Commit  string `json:"commit,omitempty"`
@@ -31,11 +31,11 @@ func (a *app) newVersionCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Long: `Prints the version, and the image that sessions run in without --image. --json has:
+		Long: `Prints the version and the default image of sessions. --json has:
 
 version   of wisbox, as git describes the commit; dev for a build that set none
-commit    that it was built from; missing where it isn't known
-image     that sessions run in, as wisbox image build tags it
+commit    the commit that it was built from; missing if unknown
+image     the default image of sessions, as wisbox image build tags it
 go        the version of Go that built it
 os, arch  the platform that it was built for`,
 		Example: `  wisbox version
@@ -50,7 +50,7 @@ os, arch  the platform that it was built for`,
 	}
 }
 
-// commitOf is what the build set, or what Go found in the repository.
+// commitOf returns the commit that the build set, or that Go found in the repository.
 func commitOf(set string) string {
 	info, ok := debug.ReadBuildInfo()
 	if set != "" || !ok {

@@ -12,7 +12,7 @@ import (
 	"github.com/wisbox/wisbox/evaltool/wasm"
 )
 
-// wasmFlags configure Python in WebAssembly, for each command that runs it.
+// wasmFlags configure Python in WebAssembly for commands that run it.
 type wasmFlags struct {
 	module string
 	fuel   int64
@@ -29,10 +29,9 @@ func (f *wasmFlags) register(all *pflag.FlagSet) {
 	f.flags.StringVar(&f.memory, "wasm-memory", "", "`SIZE` of the memory of one evaluation in WebAssembly, to 4g (default $"+wasm.MemoryVariable+" MiB, then 256m)")
 }
 
-// options turns the flags into those of an engine, which reads the environment for
-// what is not set.
+// options returns the options of an engine. The engine reads missing ones from the environment.
 func (f *wasmFlags) options() (wasm.Options, error) {
-	if f.flags == nil { // of a command that doesn't have them
+	if f.flags == nil { // the command doesn't have the flags
 		return wasm.Options{}, nil
 	}
 	if f.fuel < 0 || f.fuel == 0 && f.flags.Changed("wasm-fuel") {
@@ -73,7 +72,7 @@ func (a *app) runWasmInstall(ctx context.Context, opts *wasm.InstallOptions) err
 	}
 	return a.print(done, func(w io.Writer) {
 		if !done.Fetched {
-			fmt.Fprintf(w, "%s is there already\n", done.Path)
+			fmt.Fprintf(w, "%s already exists\n", done.Path)
 			return
 		}
 		fmt.Fprintf(w, "%s\nlicence  %s\nsha256   %s\n", done.Path, done.License, done.SHA256)

@@ -1,11 +1,10 @@
-// Package digesttest holds small trees in the shape of real projects, and the
-// commands that a reader would name for them, to prove a digest on: what it names
-// must run.
+// Package digesttest has small trees in the form of real projects, with the commands that a reader
+// would name for them. They test digests, whose commands must run.
 package digesttest
 
 import "strings"
 
-// Projects are trees in the shape of real ones.
+// Projects are trees in the form of real projects.
 var Projects = map[string]map[string]string{
 	"python with pyproject": {
 		"pyproject.toml":       "[build-system]\nrequires=[\"setuptools\"]\n[project]\nname = \"shop\"\nversion = \"1\"\n[tool.ruff]\nline-length = 100\n",
@@ -47,7 +46,7 @@ var Projects = map[string]map[string]string{
 	},
 }
 
-// Expected are the commands that a reader of the project would name.
+// Expected lists the commands that a reader of each project would name.
 var Expected = map[string][]string{
 	"python with pyproject": {"PYTHONPATH=src python3 -m unittest discover -s tests", "ruff check ."},
 	"python with make":      {"make test", "make lint"},

@@ -86,7 +86,7 @@ proctype conversation(byte depth; chan parent) {
 			if
 			:: depth < DEPTH ->
 				run conversation(depth + 1, child);
-				child?said /* a child that failed is told to the model */
+				child?said /* a child that failed is reported to the model */
 			:: else ->
 				ask(ok);   /* the direct call */
 				said = (ok -> answered : failed)

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// Access is what a request may do: use one of some methods on some paths.
+// Access restricts requests to some methods on some paths.
 type Access struct {
 	// Methods that are permitted; nil for all.
 	Methods []string
-	// Prefix is how the path begins, as "/v1/"; "/v1" is that path and what is below it.
+	// Prefix is the beginning of the path, e.g. "/v1/"; "/v1" means that path and those below it.
 	Prefix string
-	// Suffix is how it ends.
+	// Suffix is its end.
 	Suffix string
 }
 
@@ -25,7 +25,7 @@ func parseAccess(methods, path string) (Access, error) {
 	if methods != "" {
 		for m := range strings.SplitSeq(methods, "|") {
 			if !slices.Contains(knownMethods, m) {
-				return a, fmt.Errorf("method %q: it is none of %s; join several by |", m, strings.Join(knownMethods, ", "))
+				return a, fmt.Errorf("method %q: unknown method; the methods are %s, joined by |", m, strings.Join(knownMethods, ", "))
 			}
 			a.Methods = append(a.Methods, m)
 		}
@@ -57,8 +57,7 @@ func (a Access) permits(method, path string) bool {
 	return found && (rest == "" || a.Prefix == "" || strings.HasSuffix(a.Prefix, "/") || rest[0] == '/')
 }
 
-// permits reports whether a request is within one of the accesses; none of them means
-// that everything is. The error says what is wrong.
+// permits returns an error if a request is within none of the accesses. Without accesses everything is permitted.
 func permits(all []Access, method string, u *url.URL) error {
 	if len(all) == 0 {
 		return nil
@@ -78,7 +77,7 @@ func permits(all []Access, method string, u *url.URL) error {
 	return fmt.Errorf("the rule permits only %s", strings.Join(may, ", "))
 }
 
-// normal refuses a path that a server might read otherwise than we do.
+// normal refuses a path that a server might interpret differently.
 func normal(u *url.URL, escaped string) error {
 	lower := strings.ToLower(escaped)
 	for _, odd := range []string{"%2e", "%2f", "%5c", "%25", "%00", "\\", ";", "//"} {

@@ -9,20 +9,19 @@ import (
 	"code.dny.dev/ssrf"
 )
 
-// ErrAddress is wrapped by what CheckAddress finds.
+// ErrAddress is wrapped by the errors of CheckAddress.
 var ErrAddress = errors.New("the address may not be reached")
 
-// publicOnly has IANA's lists of addresses with a special purpose. Ports are the
-// rules' matter.
+// publicOnly has IANA's lists of special-purpose addresses. The rules decide on ports.
 var publicOnly = ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(metadataV4...), ssrf.WithDeniedV6Prefixes(metadataV6...))
 
-// What clouds tell their machines, keys among it, outside of the link-local range.
+// Cloud metadata services, which issue keys, outside of the link-local range.
 var (
 	metadataV4 = prefixes("168.63.129.16/32", "100.100.100.200/32", "192.0.0.192/32")
 	metadataV6 = prefixes("fd00:ec2::/32", "fd20:ce::254/128", "fd00:42::42/128", "fd00:c1::a9fe:a9fe/128")
 )
 
-// private are the networks that a private rule opens.
+// private lists the networks that a private rule allows.
 var private = prefixes(
 	"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", // private and shared
 	"192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "198.18.0.0/15", // documentation, tests
@@ -45,14 +44,13 @@ func anyContains(all []netip.Prefix, a netip.Addr) bool {
 	return false
 }
 
-// CheckAddress says whether a connection may go to an address. Own are the
-// addresses of this machine's interfaces. Reach is Public or Private: what is
-// loopback, link-local, multicast, a cloud's metadata, an IPv4 address in another
-// dress or this machine's own is reached by neither.
+// CheckAddress returns an error if connections to an address are not allowed. own lists the addresses of this machine's
+// interfaces. Reach is Public or Private: neither allows loopback, link-local and multicast addresses, cloud metadata
+// services, IPv4 addresses embedded in IPv6 ones, and this machine's own addresses.
 func CheckAddress(a netip.Addr, reach Reach, own []net.Addr) error {
 	refused := func(why string) error { return fmt.Errorf("%w: %s is %s", ErrAddress, a, why) }
 	if !a.IsValid() || a.Zone() != "" {
-		return refused("no plain address")
+		return refused("not a plain address")
 	}
 	for _, o := range own {
 		if n, ok := o.(*net.IPNet); ok {

@@ -26,7 +26,7 @@ func readCases(t testing.TB) (c cases) {
 	return c
 }
 
-// decide takes HOST:PORT apart as the proxy does.
+// decide splits HOST:PORT as the proxy does.
 func decide(p *Policy, target string) bool {
 	i := strings.LastIndexByte(target, ':')
 	port, err := ParsePort(target[i+1:])

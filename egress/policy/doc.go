@@ -1,6 +1,6 @@
-// Package policy says what a sandbox may reach: rules in text, names and
-// addresses in one form, and decisions. It opens no connection and resolves no
-// name; package egress does, and asks here.
+// Package policy decides which hosts a sandbox may reach: it parses rules, normalizes
+// names and addresses, and makes the decisions. It opens no connections and resolves no
+// names; package egress does, and asks this package.
 //
 // A rule allows one of these:
 //
@@ -10,12 +10,12 @@
 //	private:HOST[:PORT,…]   HOST may also have a private address
 //	private:tcp:HOST:PORT   both
 //	host:PORT[,…]           a port of this machine, under the name host.wisbox
-//	python node debian git  what the package managers of that name need (presets.txt);
+//	python node debian git  the needs of the package manager of that name (presets.txt);
 //	go rust                 git:read and npm:read fetch and can't publish
 //	public[:PORT,…]         every name with a public address
 //
-// A rule names hosts, never addresses. A name has one form: lower case, ASCII
-// (IDNA), no dot at its end. What no rule allows is denied, and the zero Policy
-// denies everything. A rule of Deny wins over all that allow. An injection adds a
-// secret to requests, see [Injection].
+// A rule names hosts, never addresses. Names are normalized to lower case,
+// ASCII (IDNA), without a final dot. Hosts that no rule allows are denied, and the zero
+// Policy denies everything. A Deny rule overrides all rules that allow. An injection
+// adds a secret to requests; see [Injection].
 package policy

@@ -15,26 +15,24 @@ import (
 //
 //	HOST:HEADER=[SCHEME ]SECRET[,methods=GET|HEAD][,path=/v1/][,env=NAME]
 //
-// The request's HEADER becomes the value of the secret of that name, behind SCHEME
-// and a space where there is one. Methods and path bound what programs may ask of
-// the host at all. NAME is a variable that holds the placeholder.
+// The request's HEADER is set to the value of the secret of that name, after SCHEME and a space if there is one.
+// Methods and path restrict all requests of programs to the host. NAME is a variable that holds the placeholder.
 type Injection struct {
 	Host   string
 	Header string
-	// Scheme stands before the value, as Bearer does.
+	// Scheme precedes the value, e.g. Bearer.
 	Scheme string
 	// Secret is the name of the secret, not its value.
 	Secret string
 	Access Access
-	// Env is the variable that programs find the placeholder in; "" for none.
+	// Env is the variable with the placeholder; "" for none.
 	Env string
 }
 
-// Placeholder is what programs send in place of the secret where they insist on
-// having one. It is no secret.
+// Placeholder returns the value that programs send in place of the secret if they require one. It is not a secret.
 func (i Injection) Placeholder() string { return "wisbox-placeholder-" + i.Secret }
 
-// String is the injection in its one form.
+// String returns the injection in its canonical form.
 func (i Injection) String() string {
 	text := i.Host + ":" + i.Header + "="
 	if i.Scheme != "" {
@@ -58,12 +56,12 @@ var (
 	envName    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`) })
 )
 
-// ours are the headers that connect the proxy and the server, or say which server.
+// ours lists the headers of the connection between the proxy and the server, and those that name the server.
 var ours = []string{
 	"connection", "content-length", "expect", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
 }
 
-// ParseInjection reads the text of an injection.
+// ParseInjection parses an injection.
 func ParseInjection(text string) (Injection, error) {
 	i, err := parseInjection(text)
 	if err != nil {
@@ -104,19 +102,19 @@ func (i *Injection) parseHeader(text string) error {
 	lower := strings.ToLower(header)
 	switch {
 	case !httpguts.ValidHeaderFieldName(header):
-		return fmt.Errorf("%q is no header; write HOST:HEADER=SECRET", header)
+		return fmt.Errorf("%q is not a header; write HOST:HEADER=SECRET", header)
 	case slices.Contains(ours, lower), strings.HasPrefix(lower, "proxy-"):
-		return fmt.Errorf("the header %s is the connection's; a secret has another one", header)
+		return fmt.Errorf("the header %s is the connection's; use another header for a secret", header)
 	}
 	i.Header, i.Secret = header, value
 	if scheme, name, found := strings.Cut(value, " "); found {
 		if !httpguts.ValidHeaderFieldName(scheme) {
-			return fmt.Errorf("%q is no scheme; write HEADER=Bearer SECRET", scheme)
+			return fmt.Errorf("%q is not a scheme; write HEADER=Bearer SECRET", scheme)
 		}
 		i.Scheme, i.Secret = scheme, name
 	}
 	if !secretName().MatchString(i.Secret) {
-		return fmt.Errorf("%q is no name of a secret; write the name, not the value", i.Secret)
+		return fmt.Errorf("%q is not a name of a secret; write the name, not the value", i.Secret)
 	}
 	return nil
 }
@@ -142,7 +140,7 @@ func (i *Injection) parseOptions(text string) error {
 			}
 		case "env":
 			if i.Env = value; !envName().MatchString(value) {
-				return fmt.Errorf("%q is no name of a variable; write env=NAME", value)
+				return fmt.Errorf("%q is not a name of a variable; write env=NAME", value)
 			}
 		default:
 			return fmt.Errorf("%q is unknown; write methods=, path= or env=", key)

@@ -27,7 +27,7 @@ var (
 	errNoDot   = errors.New("a host name has a dot in it; use the full name")
 )
 
-// ruleName gives the one form of a name that a person wrote.
+// ruleName returns the canonical form of a name that a person wrote.
 func ruleName(s string) (string, error) {
 	if err := plain(s); err != nil {
 		return "", err
@@ -39,7 +39,7 @@ func ruleName(s string) (string, error) {
 	return name, err
 }
 
-// RequestName gives the one form of a name that a program sent. Unlike a person's,
+// RequestName returns the canonical form of a name that a program sent. Unlike a person's,
 // it must be ASCII already: programs translate names before they send them.
 func RequestName(s string) (string, error) {
 	for i := range len(s) {
@@ -53,25 +53,25 @@ func RequestName(s string) (string, error) {
 	return translate(s)
 }
 
-// translate gives a name's ASCII form, if that is one from which the same comes.
+// translate returns a name's ASCII form, if translating that gives the same again.
 func translate(s string) (string, error) {
 	ascii, err := toASCII.ToASCII(strings.TrimSuffix(s, "."))
 	if err == nil {
 		var again string
 		if again, err = toASCII.ToASCII(ascii); again != ascii && err == nil {
-			err = errors.New("its ASCII form means another name")
+			err = errors.New("its ASCII form stands for another name")
 		}
 	}
 	if err != nil {
 		if literal(s) {
 			return "", errLiteral
 		}
-		return "", fmt.Errorf("it is no host name (%s)", reason(err))
+		return "", fmt.Errorf("it is not a host name (%s)", reason(err))
 	}
 	return canonical(ascii)
 }
 
-// plain refuses what is no name whatever a mapping makes of it.
+// plain refuses text that isn't a name, regardless of the mapping.
 func plain(s string) error {
 	switch {
 	case s == "" || s == ".":
@@ -83,7 +83,7 @@ func plain(s string) error {
 	case strings.ContainsAny(s, "[]:"):
 		return errLiteral
 	case strings.Contains(s, "*"):
-		return errors.New("a * may only stand in front, as *.example.com")
+		return errors.New("a * may only stand in front, e.g. *.example.com")
 	}
 	for _, r := range s {
 		if r == ' ' || !unicode.IsPrint(r) || strings.ContainsRune(`%/@?#\,;=|`, r) {
@@ -95,8 +95,7 @@ func plain(s string) error {
 
 func reason(err error) string { return strings.TrimPrefix(err.Error(), "idna: ") }
 
-// canonical checks a name that is ASCII and lower case. With errNoDot it gives the
-// name all the same.
+// canonical checks a name in ASCII and lower case. With errNoDot it still returns the name.
 func canonical(name string) (string, error) {
 	labels := strings.Split(name, ".")
 	for _, label := range labels {
@@ -121,16 +120,15 @@ func canonical(name string) (string, error) {
 	return name, nil
 }
 
-// literal reports whether some resolver would take a name for an address: its last
-// label begins with a digit, as those of 127.1, 2130706433 and 0x7f000001 do. No
-// top-level domain does.
+// literal reports whether a resolver could interpret a name as an address: its last label begins with a digit, as in
+// 127.1, 2130706433 and 0x7f000001. No top-level domain does.
 func literal(name string) bool {
 	name = strings.TrimSuffix(name, ".")
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	return last != "" && last[0] >= '0' && last[0] <= '9'
 }
 
-// tooWide says why a wildcard below a name would cover sites of strangers, or nil.
+// tooWide returns an error if a wildcard below a name would cover sites of strangers.
 func tooWide(name string) error {
 	suffix, _ := publicsuffix.PublicSuffix(name)
 	below, _ := publicsuffix.PublicSuffix("any." + name) // for suffixes such as *.kobe.jp
@@ -140,8 +138,8 @@ func tooWide(name string) error {
 	return nil
 }
 
-// special are the top-level names that the Internet's root doesn't hold. What they
-// mean depends on where one is, so public doesn't cover them.
+// special lists top-level names that aren't in the Internet's root zone. Their meaning depends on the network, so
+// public doesn't cover them.
 var special = []string{"localhost", "local", "internal", "arpa", "onion", "alt", "test", "invalid", "lan", "home", "corp", "intranet", "private", ourDomain}
 
 func isSpecial(name string) bool {

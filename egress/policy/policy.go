@@ -13,19 +13,18 @@ type Settings struct {
 	Allow  []string `json:"allow,omitempty"`
 	Deny   []string `json:"deny,omitempty"`
 	Inject []string `json:"inject,omitempty"`
-	// Record allows what the rule public does. A [Recorder] says what was used.
+	// Record allows the same as the rule public. A [Recorder] lists the hosts used.
 	Record bool `json:"record,omitempty"`
 }
 
-// Policy decides. It never changes; nil and the zero Policy deny everything.
+// Policy decides which hosts are allowed. It is immutable; nil and the zero Policy deny everything.
 type Policy struct {
 	allow, deny []rule
 	inject      []Injection
 	settings    Settings
 }
 
-// Parse reads all rules. An error names the rule and the part of it that is wrong,
-// and there is no Policy then.
+// Parse parses all rules. An error names the rule and the wrong part of it; then there is no Policy.
 func Parse(s Settings) (*Policy, error) {
 	p := &Policy{settings: Settings{Record: s.Record}}
 	if max(len(s.Allow), len(s.Deny), len(s.Inject)) > maxRules {
@@ -77,7 +76,7 @@ func (p *Policy) addInjection(text string) error {
 			continue
 		}
 		if r.raw {
-			return bad("the rule " + r.text + " passes bytes as they are, without a look at requests; remove one of the two")
+			return bad("the rule " + r.text + " passes bytes as they are, without reading requests; remove one of the two")
 		}
 		tls = tls || !slices.Equal(r.ports, []uint16{80})
 	}
@@ -86,10 +85,10 @@ func (p *Policy) addInjection(text string) error {
 	}
 	for _, other := range p.inject {
 		if other.Host == i.Host && strings.EqualFold(other.Header, i.Header) && other.Access.Prefix == i.Access.Prefix {
-			return bad("the header has a secret already; give one")
+			return bad("the header already has a secret; give only one")
 		}
 		if other.Env != "" && other.Env == i.Env && other.Secret != i.Secret {
-			return bad("the variable " + i.Env + " has another placeholder already; use another name")
+			return bad("the variable " + i.Env + " already has another placeholder; use another name")
 		}
 	}
 	p.inject = append(p.inject, i)
@@ -97,7 +96,7 @@ func (p *Policy) addInjection(text string) error {
 	return nil
 }
 
-// Settings gives the rules in their one form.
+// Settings returns the rules in canonical form.
 func (p *Policy) Settings() Settings {
 	if p == nil {
 		return Settings{}
@@ -110,7 +109,7 @@ func (p *Policy) Settings() Settings {
 // Empty reports whether nothing is allowed.
 func (p *Policy) Empty() bool { return p == nil || len(p.allow) == 0 }
 
-// Injections gives the injections.
+// Injections returns the injections.
 func (p *Policy) Injections() []Injection {
 	if p == nil {
 		return nil
@@ -118,7 +117,7 @@ func (p *Policy) Injections() []Injection {
 	return slices.Clone(p.inject)
 }
 
-// Terminated gives the hosts whose TLS the proxy ends, sorted.
+// Terminated returns the hosts whose TLS the proxy ends, sorted.
 func (p *Policy) Terminated() (hosts []string) {
 	if p == nil {
 		return nil
@@ -135,7 +134,7 @@ func (p *Policy) Terminated() (hosts []string) {
 	return slices.Compact(hosts)
 }
 
-// Ports gives the ports at which a host is allowed, sorted. The host is in its one form.
+// Ports returns the ports at which a host is allowed, sorted. The host must be in canonical form.
 func (p *Policy) Ports(host string) (ports []uint16) {
 	if p == nil {
 		return nil
@@ -150,39 +149,39 @@ func (p *Policy) Ports(host string) (ports []uint16) {
 	return slices.Compact(ports)
 }
 
-// Reach says which addresses a name may have.
+// Reach is the set of addresses that a name may have.
 type Reach int
 
-// The values of Reach. Each allows what those before it do.
+// The values of Reach. Private includes Public.
 const (
-	Public  Reach = iota // public ones
-	Private              // and those of private networks
-	Host                 // this machine, and no other
+	Public  Reach = iota // public addresses
+	Private              // also addresses of private networks
+	Host                 // this machine only
 )
 
 // Decision is the answer for one host and port.
 type Decision struct {
-	Host    string // in its one form
+	Host    string // in canonical form
 	Port    uint16
 	Allowed bool
-	Rule    string // what allows it, or denies it; "" where no rule does either
-	Reason  string // why it is denied
-	// Raw passes bytes as they are. Else they are TLS for Host, or HTTP.
+	Rule    string // the rule that allows or denies it; "" if there is none
+	Reason  string // the reason if it is denied
+	// Raw passes bytes as they are. Otherwise they must be TLS for Host, or HTTP.
 	Raw    bool
 	Reach  Reach
 	Access []Access
 	Inject []Injection
 
-	bounded string // the rule whose bounds on requests are in Access
+	bounded string // the rule whose restrictions on requests are in Access
 }
 
 // Terminated reports whether the proxy ends the TLS of the connection.
 func (d Decision) Terminated() bool { return !d.Raw && len(d.Access)+len(d.Inject) > 0 }
 
-// Permits says why a request isn't permitted, or nil.
+// Permits returns an error if a request isn't permitted.
 func (d Decision) Permits(method string, u *url.URL) error { return permits(d.Access, method, u) }
 
-// InjectionsFor gives the injections for a request that is permitted.
+// InjectionsFor returns the injections for a permitted request.
 func (d Decision) InjectionsFor(method, path string) (all []Injection) {
 	for _, i := range d.Inject {
 		if i.Access.permits(method, path) {
@@ -199,7 +198,7 @@ func (d Decision) Same(other Decision) bool {
 		slices.EqualFunc(d.Inject, other.Inject, func(a, b Injection) bool { return a.String() == b.String() })
 }
 
-// Decide answers for a host as a program sent it.
+// Decide decides on a host as a program sent it.
 func (p *Policy) Decide(host string, port uint16) Decision {
 	name, err := RequestName(host)
 	if err != nil && !errors.Is(err, errNoDot) {
@@ -263,8 +262,8 @@ func (p *Policy) denied(host string, port uint16) *rule {
 	return nil
 }
 
-// access gives what a host's requests may do. Rules of that very name decide: one
-// of them without bounds allows everything, and none of them too.
+// access returns the restrictions on a host's requests. Only rules for exactly that name count. If one of them has no
+// restrictions, or there are none, everything is allowed.
 func (p *Policy) access(host string) (all []Access) {
 	unbounded := true
 	for _, r := range p.allow {
@@ -284,8 +283,7 @@ func (p *Policy) access(host string) (all []Access) {
 	return append(all, injected...)
 }
 
-// injected gives what injections bound a host to: nothing where one of them has no
-// bound.
+// injected returns the restrictions of injections on a host: none if one of them has none.
 func (p *Policy) injected(host string) (all []Access) {
 	for _, i := range p.injections(host) {
 		if i.Access.anything() {

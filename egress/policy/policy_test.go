@@ -100,39 +100,39 @@ func TestABadRuleSaysWhichPartIsWrong(t *testing.T) {
 		"example.com\n":                `'\n' has no place`,
 		"exa\u200bmple.com":            `'\u200b' has no place`,
 		"exa\u00admple.com":            `'\u00ad' has no place`,
-		"exa\xffmple.com":              "is no host name",
-		"exa_mple.com":                 "no host name",
-		"xn--":                         "no host name",
-		"xn--a.example.com":            "no host name",
+		"exa\xffmple.com":              "is not a host name",
+		"exa_mple.com":                 "not a host name",
+		"xn--":                         "not a host name",
+		"xn--a.example.com":            "not a host name",
 		"-a.example.com":               "hyphen",
 		"a-.example.com":               "hyphen",
-		"a..example.com":               "no host name",
+		"a..example.com":               "not a host name",
 		"example.com..":                "nothing between two dots",
-		".example.com":                 "no host name",
-		strings.Repeat("a.", 150):      "no host name",
-		strings.Repeat("a", 64) + ".b": "no host name",
+		".example.com":                 "not a host name",
+		strings.Repeat("a.", 150):      "not a host name",
+		strings.Repeat("a", 64) + ".b": "not a host name",
 		strings.Repeat("a", 2000):      "longer than",
-		"example.com:":                 `"" is no port`,
-		"example.com:0":                `"0" is no port`,
-		"example.com:65536":            `"65536" is no port`,
-		"example.com:http":             `"http" is no port`,
-		"example.com:-1":               `"-1" is no port`,
-		"example.com:+1":               `"+1" is no port`,
-		"example.com:0443":             `"0443" is no port`,
-		"example.com:443-450":          `"443-450" is no port`,
-		"example.com:443,":             `"" is no port`,
-		"example.com:443, 80":          `" 80" is no port`,
+		"example.com:":                 `"" is not a port`,
+		"example.com:0":                `"0" is not a port`,
+		"example.com:65536":            `"65536" is not a port`,
+		"example.com:http":             `"http" is not a port`,
+		"example.com:-1":               `"-1" is not a port`,
+		"example.com:+1":               `"+1" is not a port`,
+		"example.com:0443":             `"0443" is not a port`,
+		"example.com:443-450":          `"443-450" is not a port`,
+		"example.com:443,":             `"" is not a port`,
+		"example.com:443, 80":          `" 80" is not a port`,
 		"example.com,":                 `',' has no place`,
 		"example.com:1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17": "too many",
-		"example.com:443:80":          "is no HOST:PORT",
+		"example.com:443:80":          "is not a HOST:PORT",
 		"tcp:example.com":             "write tcp:HOST:PORT",
 		"tcp:*:22":                    "may only stand in front",
 		"tcp:private:a.example.com:1": "private: comes first",
 		"host":                        "the port is missing",
 		"host:":                       "the port is missing",
-		"host:http":                   `"http" is no port`,
-		"public:":                     `"" is no port`,
-		"python:read":                 `"read" is no port`,
+		"host:http":                   `"http" is not a port`,
+		"public:":                     `"" is not a port`,
+		"python:read":                 `"read" is not a port`,
 		"Python":                      "one of debian, git",
 	} {
 		p, err := Parse(Settings{Allow: []string{"example.com", in}})
@@ -258,13 +258,13 @@ func TestABadInjectionSaysWhichPartIsWrong(t *testing.T) {
 		"":                                      "the header is missing",
 		"api.example.com":                       "the header is missing",
 		"api.example.com:X-Key":                 "the secret is missing",
-		"api.example.com:X-Key=":                "no name of a secret",
-		"api.example.com:X-Key=a/b":             "no name of a secret",
-		"api.example.com:X-Key=Bearer  a":       "no name of a secret",
-		"api.example.com:X-Key=Be:arer a":       "is no scheme",
-		"api.example.com:X Key=a":               "is no header",
-		"api.example.com:=a":                    "is no header",
-		"api.example.com:443:X-Key=a":           "is no header",
+		"api.example.com:X-Key=":                "not a name of a secret",
+		"api.example.com:X-Key=a/b":             "not a name of a secret",
+		"api.example.com:X-Key=Bearer  a":       "not a name of a secret",
+		"api.example.com:X-Key=Be:arer a":       "is not a scheme",
+		"api.example.com:X Key=a":               "is not a header",
+		"api.example.com:=a":                    "is not a header",
+		"api.example.com:443:X-Key=a":           "is not a header",
 		"api.example.com:Host=a":                "is the connection's",
 		"api.example.com:content-length=a":      "is the connection's",
 		"api.example.com:Proxy-Anything=a":      "is the connection's",
@@ -283,9 +283,9 @@ func TestABadInjectionSaysWhichPartIsWrong(t *testing.T) {
 		"api.example.com:X-Key=a,path=/,path=/": "given twice",
 		"api.example.com:X-Key=a,what=1":        `"what" is unknown`,
 		"api.example.com:X-Key=a,":              "has no value",
-		"api.example.com:X-Key=a,env=1A":        "no name of a variable",
-		"api.example.com:x-one=a":               "has a secret already",
-		"api.example.com:X-Two=b,env=ONE":       "has another placeholder already",
+		"api.example.com:X-Key=a,env=1A":        "not a name of a variable",
+		"api.example.com:x-one=a":               "already has a secret",
+		"api.example.com:X-Two=b,env=ONE":       "already has another placeholder",
 	} {
 		_, err := Parse(Settings{
 			Allow:  []string{"api.example.com", "web.example.com:80", "tcp:raw.example.com:443", "raw.example.com"},
@@ -349,7 +349,7 @@ func TestARecordingIsTheFewestRulesInOrder(t *testing.T) {
 	assert.False(t, locked.Decide("host.wisbox", 5432).Allowed)
 }
 
-// TestARecordingAllowsNoMoreThanItsRun: a rule that bounds requests stays what it is.
+// TestARecordingAllowsNoMoreThanItsRun: a rule that restricts requests stays the same.
 func TestARecordingAllowsNoMoreThanItsRun(t *testing.T) {
 	p, err := Parse(Settings{Record: true, Allow: []string{"git:read", "*.example.com"}})
 	require.NoError(t, err)
@@ -362,7 +362,7 @@ func TestARecordingAllowsNoMoreThanItsRun(t *testing.T) {
 	assert.Equal(t, want, r.Rules())
 	var again Recorder
 	again.Add(append(r.Rules(), "public", "python", "*.example.com", "no..rule", ""))
-	assert.Equal(t, want, again.Rules(), "what no Recorder writes is left out")
+	assert.Equal(t, want, again.Rules(), "rules that no Recorder writes are left out")
 	all, err := Parse(Settings{Record: true, Allow: []string{"git:read", "github.com"}})
 	require.NoError(t, err)
 	var wide Recorder

@@ -15,12 +15,12 @@ var presetText string
 var presets = sync.OnceValue(func() map[string][]rule {
 	all, err := parsePresets(presetText)
 	if err != nil {
-		panic(err) // a test reads the file too
+		panic(err) // a test parses the file too
 	}
 	return all
 })
 
-// PresetNames gives the names of the presets, sorted.
+// PresetNames returns the names of the presets, sorted.
 func PresetNames() []string {
 	return slices.Sorted(maps.Keys(presets()))
 }

@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// Recorder collects which rules a run needed. Its methods may be called from many
+// Recorder collects the rules that a run needed. Its methods may be called from many
 // goroutines at once.
 type Recorder struct {
 	mu   sync.Mutex
 	used map[need][]uint16
 }
 
-// need is a rule without its ports, or one as it was written.
+// need is a rule without its ports, or the original rule.
 type need struct {
 	text  string
 	host  string
@@ -23,20 +23,18 @@ type need struct {
 
 const maxNeeds = 4096 // a program may make up names under a wildcard
 
-// Used notes a connection that was made by a decision. It reports false where there
-// are too many hosts to note another one.
+// Used records a connection that a decision allowed. It returns false if there are too many hosts to record another.
 func (r *Recorder) Used(d Decision) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := need{host: d.Host, raw: d.Raw, reach: d.Reach}
-	if d.bounded != "" { // the host alone would permit more requests
+	if d.bounded != "" { // a rule with only the host would permit more requests
 		n = need{text: d.bounded}
 	}
 	return r.note(n, d.Port)
 }
 
-// Add takes over what another Recorder's Rules gave. What is no rule of hosts by name is
-// left out.
+// Add adds the rules of another Recorder. It skips rules that don't name hosts.
 func (r *Recorder) Add(rules []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -54,7 +52,7 @@ func (r *Recorder) Add(rules []string) {
 	}
 }
 
-// note keeps a need. mu is held.
+// note records a need. The caller holds mu.
 func (r *Recorder) note(n need, port uint16) bool {
 	if r.used == nil {
 		r.used = map[need][]uint16{}
@@ -68,8 +66,8 @@ func (r *Recorder) note(n need, port uint16) bool {
 	return true
 }
 
-// Rules gives the fewest rules of hosts by name that allow what was used, sorted by
-// host. The same use gives the same rules.
+// Rules returns the smallest set of rules that name hosts and allow the recorded use, sorted by host. The same use
+// gives the same rules.
 func (r *Recorder) Rules() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

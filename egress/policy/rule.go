@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// rule is one permission, or one denial.
+// rule is a permission or a denial.
 type rule struct {
-	text   string // in its one form; for what a preset brings, the preset
-	host   string // "" for every public name
+	text   string // in canonical form; of a preset's rules, the preset
+	host   string // "" means every public name
 	below  bool   // the names below host, not host itself
 	ports  []uint16
 	raw    bool // any bytes
 	reach  Reach
-	access []Access // what is permitted; none: everything
+	access []Access // permitted requests; empty means all
 }
 
 var webPorts = []uint16{443, 80}
@@ -38,11 +38,11 @@ func (r *rule) matchesPort(port uint16) bool {
 
 const (
 	maxRules = 1000 // of each kind
-	maxPorts = 16   // of a rule: each is a listener for each of its names
+	maxPorts = 16   // of a rule: each needs a listener for each of its names
 	maxText  = 1000
 )
 
-// parseAllow reads a rule that allows. A preset is more than one.
+// parseAllow parses a rule that allows. A preset gives several.
 func parseAllow(text string) ([]rule, error) {
 	if err := wellFormed(text); err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func parseHost(ports string) ([]rule, error) {
 	return []rule{r}, nil
 }
 
-// parseHostRule reads [private:][tcp:][*.]HOST[:PORT,…].
+// parseHostRule parses [private:][tcp:][*.]HOST[:PORT,…].
 func parseHostRule(text string) (rule, error) {
 	r := rule{ports: webPorts}
 	rest, private := strings.CutPrefix(text, "private:")
@@ -123,7 +123,7 @@ func parseHostRule(text string) (rule, error) {
 		}
 	}
 	if r.host == ourDomain || strings.HasSuffix(r.host, "."+ourDomain) {
-		return rule{}, errors.New("names of wisbox are this machine's; write host:PORT")
+		return rule{}, errors.New("names below wisbox stand for this machine; write host:PORT")
 	}
 	if r.host == "localhost" || strings.HasSuffix(r.host, ".localhost") {
 		return rule{}, errors.New("localhost is the sandbox itself; for a port of this machine write host:PORT")
@@ -132,11 +132,11 @@ func parseHostRule(text string) (rule, error) {
 	return r, nil
 }
 
-// parseDeny reads [*.]HOST[:PORT,…]. Without ports it denies all of them.
+// parseDeny parses [*.]HOST[:PORT,…]. Without ports it denies all ports.
 func parseDeny(text string) (rule, error) {
 	if err := wellFormed(text); err != nil {
 		if text == "*" {
-			err = errors.New("* would deny everything; give no rule that allows instead")
+			err = errors.New("* would deny everything; instead, remove the rules that allow hosts")
 		}
 		return rule{}, err
 	}
@@ -150,13 +150,13 @@ func parseDeny(text string) (rule, error) {
 	return r, nil
 }
 
-// parseTarget reads [*.]HOST[:PORT,…] and gives the ports, nil where there are none.
+// parseTarget parses [*.]HOST[:PORT,…] and returns the ports, nil if there are none.
 func (r *rule) parseTarget(text string) ([]uint16, error) {
 	if strings.Contains(text, "://") {
 		return nil, errors.New("it has a scheme; write only HOST or HOST:PORT")
 	}
 	if strings.Count(text, ":") > 1 || strings.ContainsAny(text, "[]") {
-		return nil, fmt.Errorf("%q is no HOST:PORT; IP addresses can't be allowed, and tcp: and private: are the prefixes", text)
+		return nil, fmt.Errorf("%q is not a HOST:PORT; IP addresses can't be allowed, and tcp: and private: are the prefixes", text)
 	}
 	host, portText, hasPort := strings.Cut(text, ":")
 	host, r.below = strings.CutPrefix(host, "*.")
@@ -197,22 +197,22 @@ func parsePorts(text string) ([]uint16, error) {
 		}
 	}
 	if len(ports) > maxPorts {
-		return nil, fmt.Errorf("%d ports are too many; the limit of a rule is %d", len(ports), maxPorts)
+		return nil, fmt.Errorf("%d ports are too many; the maximum of a rule is %d", len(ports), maxPorts)
 	}
 	slices.Sort(ports)
 	return ports, nil
 }
 
-// ParsePort reads a port as it must be written: decimal, without sign or leading zero.
+// ParsePort parses a port in decimal, without sign or leading zero.
 func ParsePort(text string) (uint16, error) {
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || n == 0 || strconv.FormatUint(n, 10) != text {
-		return 0, fmt.Errorf("%q is no port; write a number from 1 to 65535", text)
+		return 0, fmt.Errorf("%q is not a port; write a number from 1 to 65535", text)
 	}
 	return uint16(n), nil
 }
 
-// canonicalText is the rule in its one form.
+// canonicalText returns the rule in canonical form.
 func (r *rule) canonicalText() string {
 	text := r.host
 	if r.below {

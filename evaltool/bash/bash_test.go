@@ -77,7 +77,7 @@ func TestAShellKeepsWhatABashKeeps(t *testing.T) {
 		resp := b.code(t, c.code)
 		assert.Equal(t, evaltool.StatusExited, resp.Status)
 		assert.Equal(t, c.stdout, resp.Stdout, c.code)
-		if c.code != "return 4" && !strings.HasPrefix(c.code, "if") { // bash's words differ by version
+		if c.code != "return 4" && !strings.HasPrefix(c.code, "if") { // bash's messages differ by version
 			assert.Equal(t, c.stderr, resp.Stderr, c.code)
 		}
 		assert.Equal(t, c.note, strings.Join(resp.Notes, " "), c.code)
@@ -116,8 +116,8 @@ func TestAnInterruptKeepsTheVariables(t *testing.T) {
 	assert.Equal(t, "5\n", b.code(t, "echo $z").Stdout)
 }
 
-// TestAnInterruptEndsWhatTheCodeBegan: it would write into the next evaluation. What an
-// earlier evaluation left in the background goes on.
+// TestAnInterruptEndsWhatTheCodeBegan: its programs would write into the next evaluation. Background programs of an
+// earlier evaluation continue.
 func TestAnInterruptEndsWhatTheCodeBegan(t *testing.T) {
 	b := newBench(t)
 	b.code(t, "sleep 4741 & kept=$!")

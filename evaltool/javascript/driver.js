@@ -1,12 +1,11 @@
-// wisbox's driver of a Node.js: it evaluates JavaScript with kept names, as a notebook
-// does, and answers each request with one message, in the form of the Python driver's.
+// The driver of a Node.js process: it evaluates JavaScript with kept names, as a notebook does, and answers each
+// request with one message, in the form of the Python driver's.
 //
-// Code runs in this thread, in V8's own mode for prompts: names may be declared again,
-// await works at the top. A second thread reads and writes the private channel. It ends by V8's
-// inspector what an interrupt finds busy, wherever it is: a loop, a timer, a microtask.
+// Code runs in this thread, in V8's REPL mode: names may be declared again, and await works at the top level. A second
+// thread reads and writes the private channel. If this thread is busy when an interrupt comes, the second one ends its
+// code through V8's inspector, be it a loop, a timer or a microtask.
 //
-// A message is a big-endian uint32 and that many bytes of JSON. An empty one replies to
-// what was shown.
+// A message is a big-endian uint32 and that many bytes of JSON. An empty one acknowledges a shown object.
 (() => {
   'use strict';
   const fs = require('fs');
@@ -20,7 +19,7 @@
 
   const IN = 3, OUT = 4;
   const TEXT_CHARS = 4096, DISPLAY_ITEMS = 32, DISPLAY_BYTES = 4 << 20, DISPLAY_TOTAL = 8 << 20, JSON_CHARS = 1 << 20;
-  const MIME = /^[a-z]+\/[A-Za-z0-9.+_-]{1,80}$/; // as the host has it
+  const MIME = /^[a-z]+\/[A-Za-z0-9.+_-]{1,80}$/; // the same as in the host
   const HEARD = 0, RECEIVED = 1, ANSWERING = 2; // counts of interrupts and of replies, and a flag, which both threads see
   const { stringify } = JSON, { isArray } = Array, { then } = Promise.prototype, { inspect } = util, { isPromise, isNativeError, isUint8Array } = util.types;
   const { add, load, notify, store, wait } = Atomics;
@@ -39,9 +38,9 @@
       session.post('Runtime.terminateExecution');
       session.disconnect();
     };
-    // The other thread hears of an interrupt where it waits for events. Where it doesn't,
-    // it is busy. What is ended may be the hearing: it is sent again. An answer is not ended,
-    // but by what was under way when it began, and then it is made again.
+    // The other thread receives an interrupt if it waits for events; otherwise it is busy. Termination may hit the
+    // handler of the interrupt, so it is sent again. It doesn't end an answer, unless it was requested before the
+    // answer began; then the answer is made again.
     const interrupt = id => {
       const before = Atomics.load(counts, HEARD);
       for (let i = 0; i < TRIES; i++) {
@@ -77,7 +76,7 @@
       data.writeUInt32BE(data.length - 4);
       try { write(data); } catch { end(); }
     });
-    // A read that blocks would hold up the end of the process.
+    // A blocking read would delay the end of the process.
     let rest = Buffer.alloc(0);
     const input = new Socket({ fd: IN, readable: true, writable: false });
     input.on('data', data => {
@@ -97,9 +96,9 @@
   let post;
   const send = message => post(stringify(message));
 
-  // The inspector's calls of this thread's own session answer at once.
+  // The inspector's calls in this thread's own session are synchronous.
   const session = new inspector.Session();
-  const natural = () => { // a toJSON of the code's would change them
+  const natural = () => { // a toJSON defined by the code would change them
     for (const kind of [Object, Array, String]) Reflect.deleteProperty(kind.prototype, 'toJSON');
   };
   const ask = (method, options) => {
@@ -112,7 +111,7 @@
   const take = value => { taken = value; };
   let taker;
 
-  // valueOf gives the value that the inspector speaks of.
+  // valueOf returns the value of an inspector's remote object.
   const valueOf = remote => {
     const { objectId, unserializableValue, value } = remote;
     taken = undefined;
@@ -180,9 +179,9 @@
     try { fs.writeSync(2, text.startsWith('Uncaught') ? text : 'Uncaught ' + text); } catch {}
   };
 
-  // What is shown.
+  // Displays.
 
-  // bundle is what a value shows of itself, by the method that notebooks of Deno call.
+  // bundle returns a value's own displays, from the method that Deno's notebooks call.
   const bundle = value => {
     try {
       const method = value !== null && typeof value === 'object' && value[Symbol.for('Jupyter.display')];
@@ -193,7 +192,7 @@
     }
   };
 
-  // bounded is a value as JSON. It throws once that is longer than limit.
+  // bounded returns a value as JSON. It throws if that is longer than limit.
   const bounded = (value, limit) => {
     let left = limit;
     const text = stringify(value, function (key, part) {
@@ -206,7 +205,7 @@
   };
   const TOO_LONG = new RangeError('too long');
 
-  // dataOf throws where there is too much, and is undefined for what is no data.
+  // dataOf throws if there is too much data, and returns undefined for other values.
   const dataOf = (mime, data) => {
     if (typeof data === 'string') return data;
     if (isUint8Array(data)) {
@@ -225,7 +224,7 @@
     }
   };
 
-  // sizeOf is how many bytes a text has in a message.
+  // sizeOf returns the number of bytes of a text in a message.
   const sizeOf = text => text.length > DISPLAY_BYTES ? Infinity : Buffer.byteLength(stringify(text)) - 2;
 
   const show = (value, main, entries) => {
@@ -257,7 +256,7 @@
     if (!e.feed) return;
     const received = load(counts, RECEIVED);
     send({ id: e.id, shown: { main, text: result.text, display: items, json: entries === value ? undefined : jsonOf(value) } });
-    wait(counts, RECEIVED, received); // what is printed next comes after it
+    wait(counts, RECEIVED, received); // later output must follow the object
   };
 
   const display = (value, options) => {
@@ -278,7 +277,7 @@
     return text;
   };
 
-  // finish may itself be ended, once: the evaluation is current until it has answered.
+  // finish may itself be terminated once: the evaluation is current until it has answered.
   const finish = (e, answer) => {
     if (current !== e) return;
     store(counts, ANSWERING, 1);
@@ -286,7 +285,7 @@
     let text;
     try {
       text = messageOf(e, answer);
-    } catch { // the code has changed what makes it
+    } catch { // the code has changed functions that it needs
       text = `{"id":"${e.id}","count":${e.count},"status":"exception","traceback":"the result can't be sent\\n"}`;
     }
     post(text);
@@ -301,7 +300,7 @@
 
   const settle = (e, value) => {
     if (current !== e) return;
-    if (isPromise(value)) { // as if there were an await before it
+    if (isPromise(value)) { // as if the code awaited it
       Reflect.apply(then, value, [settled => done(e, settled), problem => fail(e, problem)]);
       return;
     }
@@ -326,12 +325,12 @@
   const interrupted = e => {
     store(counts, ANSWERING, 1);
     try {
-      for (const timer of e.timers) stop(timer); // what waits for them goes on no more
+      for (const timer of e.timers) stop(timer); // so that code that waits for them doesn't continue
     } catch {}
     finish(e, { status: 'interrupted' });
   };
 
-  // variables sets some of the environment, null being none, and gives what they were.
+  // variables sets environment variables, or deletes those with null, and returns the earlier values.
   const variables = values => {
     const before = {};
     for (const [name, value] of Object.entries(values || {})) {
@@ -349,21 +348,21 @@
     };
     store(counts, ANSWERING, 0);
     if (request.dir) {
-      try { process.chdir(request.dir); } catch {} // the workspace stays the directory
+      try { process.chdir(request.dir); } catch {} // the workspace remains the directory
     }
     natural();
     session.post('Runtime.evaluate', {
       expression: `${translated(request.code)}\n//# sourceURL=${e.name}`, replMode: true, objectGroup: 'cell',
     }, (problem, answer) => {
-      if (problem) return; // it was ended, and the interrupt follows
+      if (problem) return; // it was terminated, and the interrupt follows
       const { exceptionDetails: failed, result } = answer;
       if (failed) fail(e, failed.exception ? valueOf(failed.exception) : new Error(failed.text), failed);
       else done(e, valueOf(result));
     });
   };
 
-  // A signal ends what the code has started; code is ended otherwise. So Node.js hears
-  // SIGINT for ever, and says nothing of it, whatever listeners the code sets or removes.
+  // A signal is only for programs that the code has started; the code itself is ended otherwise. So Node.js always
+  // catches and ignores SIGINT, regardless of the listeners that the code adds or removes.
   const ignoreSignal = () => {
     const { emit } = process;
     process.emit = function (name, ...args) {
@@ -371,7 +370,7 @@
     };
     process.on('SIGINT', () => {}); // Node.js takes process.emit as it is now
     delete process.emit;
-    for (const listener of process.listeners('removeListener')) { // it stops to hear signals
+    for (const listener of process.listeners('removeListener')) { // it would stop catching signals
       process.removeListener('removeListener', listener);
       process.on('removeListener', function (name, ...args) {
         if (name !== 'SIGINT') Reflect.apply(listener, this, [name, ...args]);
@@ -379,7 +378,7 @@
     }
   };
 
-  // Modules. Code for prompts knows no import, so what says import calls these.
+  // Modules. REPL mode doesn't support import, so imports are translated to calls of these functions.
 
   const IMPORT = '__wisbox_import';
   const loaded = name => {
@@ -388,7 +387,7 @@
   };
   Object.defineProperty(globalThis, IMPORT, { value: loaded });
 
-  // translated is code with calls in place of imports, outside of strings and comments.
+  // translated returns the code with calls in place of imports, outside of strings and comments.
   const PIECE = /\/\/[^\n]*|\/\*[^]*?\*\/|'(?:\\[^]|[^'\\\n])*'|"(?:\\[^]|[^"\\\n])*"|`(?:\\[^]|[^`\\])*`|[\w$.#]+|\s+|[^]/g;
   const STATIC = /import\s+(?:([\w$]+)\s*,?\s*)?(?:\*\s*as\s+([\w$]+)\s*|\{([^{}]*)\}\s*)?from\s*('[^'\n]*'|"[^"\n]*")(?:\s+with\s*\{[^{}]*\})?/y;
   const BARE = /import\s*('[^'\n]*'|"[^"\n]*")/y;
@@ -442,7 +441,7 @@
   const track = timer => {
     const e = current;
     if (!e) return timer;
-    if (e.timers.add(timer).size > e.sweep) { // those that are over
+    if (e.timers.add(timer).size > e.sweep) { // remove expired ones
       for (const old of e.timers) if (old._destroyed) e.timers.delete(old);
       e.sweep = 100 + 2 * e.timers.size;
     }

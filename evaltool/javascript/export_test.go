@@ -5,5 +5,5 @@ import (
 	"time"
 )
 
-// WaitLong gives code that is interrupted a minute to stop.
+// WaitLong gives interrupted code a minute to stop.
 func (e *Engine) WaitLong() { e.waits = slices.Repeat([]time.Duration{600 * time.Millisecond}, 100) }

@@ -1,8 +1,8 @@
-// Package javascript is the evaltool.Engine of the language javascript: a Node.js for each
-// context, with a driver of wisbox's own, which keeps names and modules between evaluations.
-// Its messages are those of the Python driver.
+// Package javascript is the evaltool.Engine of the language javascript. It runs a Node.js process
+// for each context, with a driver that keeps names and modules between evaluations. Its messages
+// have the form of the Python driver's.
 //
-// As everywhere the container is the boundary: what the driver answers is hostile input.
+// As everywhere, the container is the boundary: the driver's answers are hostile input.
 package javascript
 
 import (
@@ -17,10 +17,9 @@ import (
 	"time"
 
 	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/evaltool/internal/keeper"
 	"github.com/wisbox/wisbox/evaltool/python/driver"
 	"github.com/wisbox/wisbox/internal/interp"
-	"github.com/wisbox/wisbox/internal/kept"
-	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -30,16 +29,17 @@ var source string
 
 // Options configure an Engine.
 type Options struct {
-	// Runner gives what runs programs, and makes it on first use. Required.
+	// Runner returns the runner of programs, and creates it on first use. Required.
 	Runner func(ctx context.Context) (sandbox.Runner, error)
 }
 
-// Engine evaluates JavaScript in the session's sandbox. It may be used from many goroutines
-// at once; evaluations in one context wait for each other.
+// Engine evaluates JavaScript in the session's sandbox. Its methods may be called concurrently; evaluations in one
+// context wait for each other.
 type Engine struct {
+	*keeper.Keeper
+
 	runner func(ctx context.Context) (sandbox.Runner, error)
-	kept   *kept.Table[string, held]
-	waits  []time.Duration // after each interrupt; nil is the usual ones
+	waits  []time.Duration // after each interrupt; nil means the default
 }
 
 var (
@@ -47,22 +47,17 @@ var (
 	_ evaltool.Resetter = (*Engine)(nil)
 )
 
-// New makes an Engine. It starts nothing.
+// New returns an Engine. It starts nothing.
 func New(opts *Options) *Engine {
-	return &Engine{runner: opts.Runner, kept: kept.New[string](func(h *held) {
-		if h.live != nil {
-			h.live.Kill()
-		}
-	})}
+	e := &Engine{runner: opts.Runner}
+	e.Keeper = keeper.New(&keeper.Options{Start: e.start, Lost: "Node.js had ended since the last evaluation: its names are lost and a new one was started"})
+	return e
 }
 
-// held is the interpreter of a context; live is nil before the first evaluation.
-type held struct{ live *node }
-
-// node is one Node.js. Its methods are called by one goroutine at a time.
+// node is one Node.js.
 type node struct {
-	*interp.Process[*evaltool.Stream]
-	count int64
+	*keeper.Process
+	waits []time.Duration
 }
 
 const (
@@ -71,21 +66,15 @@ const (
 	readyID    = "ready"
 )
 
-// argv reads the driver from stdin. The checks that are switched off end a process whose
-// code was ended in a timer.
+// argv reads the driver from stdin. It disables checks that would end a process whose code was ended in a timer.
 var argv = []string{"node", "--no-force-async-hooks-checks", "--no-warnings", "-"}
 
-func (e *Engine) start(ctx context.Context, req evaltool.Request) (*node, error) {
-	r, err := e.runner(ctx)
+func (e *Engine) start(ctx context.Context, req evaltool.Request) (keeper.Interpreter, error) {
+	p, err := keeper.Start(ctx, e.runner, sandbox.Cmd{Argv: argv, Stdin: strings.NewReader(source)}, maxMessage, req)
 	if err != nil {
-		return nil, toolerr.Of(err)
+		return nil, err
 	}
-	cmd := sandbox.Cmd{Argv: argv, Env: evaltool.Environ(req.ContextEnv), Stdin: strings.NewReader(source)}
-	p, err := interp.Start(ctx, r, cmd, maxMessage, func() *evaltool.Stream { return &evaltool.Stream{Max: req.MaxOutput} })
-	if err != nil {
-		return nil, toolerr.Of(err)
-	}
-	n := &node{Process: p}
+	n := &node{p, e.waits}
 	ready, _ := n.Await(ctx, startWait, func(message []byte) bool {
 		a, err := driver.ParseAnswer(message)
 		return err == nil && a.ID == readyID
@@ -110,31 +99,6 @@ func (n *node) notStarted(ctx context.Context) error {
 	return tool.Errorf(tool.Unavailable, "Node.js did not start (%s); give the session more memory, or call again", res.Status)
 }
 
-// Evaluate implements evaltool.Engine.
-func (e *Engine) Evaluate(ctx context.Context, req evaltool.Request) (resp evaltool.Response, err error) {
-	err = e.kept.Do(ctx, req.Context, func(ctx context.Context, h *held) error {
-		var notes []string
-		if h.live != nil && h.live.Ended() {
-			h.live = nil
-			notes = append(notes, "Node.js had ended since the last evaluation: its names are lost and a new one was started")
-		}
-		if h.live == nil {
-			if h.live, err = e.start(ctx, req); err != nil {
-				resp, err = evaltool.NotStarted(ctx, err)
-				return err
-			}
-		}
-		defer req.Feed.ReleaseAfter(ctx, req.Timeout)()
-		var alive bool
-		if resp, alive = h.live.evaluate(ctx, req, e.waits); !alive {
-			h.live = nil
-		}
-		resp.Notes = append(notes, resp.Notes...)
-		return nil
-	})
-	return resp, err
-}
-
 // request is a message to the driver.
 type request struct {
 	ID        string            `json:"id,omitempty"`
@@ -142,35 +106,28 @@ type request struct {
 	Feed      bool              `json:"feed,omitempty"`
 	Dir       string            `json:"dir,omitempty"` // of a new interpreter
 	Env       map[string]string `json:"env,omitempty"`
-	Interrupt string            `json:"interrupt,omitempty"` // the id of the evaluation that ends, alone
+	Interrupt string            `json:"interrupt,omitempty"` // the ID of the evaluation to interrupt; then no other field is set
 }
 
 func (r request) encode() []byte {
 	body, err := json.Marshal(r)
-	if err != nil { // of texts alone: it can't be
+	if err != nil { // never: all fields are texts
 		panic(err)
 	}
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
 }
 
-// evaluate is one evaluation; the bool is whether the names are still there.
-func (n *node) evaluate(ctx context.Context, req evaltool.Request, waits []time.Duration) (evaltool.Response, bool) {
+// Evaluate implements keeper.Interpreter.
+func (n *node) Evaluate(ctx context.Context, req evaltool.Request) (evaltool.Response, bool, error) {
 	r := request{ID: interp.Secret(), Code: req.Code, Feed: req.Feed != nil, Env: req.Env}
-	if n.count == 0 {
+	if n.Count == 0 {
 		r.Dir = req.Dir
 	}
-	n.count++
-	if feed := req.Feed; feed != nil {
-		feed.Put(evaltool.Part{Count: n.count})
-		n.Streams(func(stdout, stderr *evaltool.Stream) {
-			stdout.Follow(feed.Stdout())
-			stderr.Follow(feed.Stderr())
-		})
-	}
+	n.Begin(req.Feed)
 	var a driver.Answer
 	answered, late := n.Ask(ctx, interp.Request{
 		Message: bytes.NewReader(r.encode()), Timeout: req.Timeout, Divert: shown(r.ID, req.Feed), Release: req.Feed.Release,
-		Interrupt: request{Interrupt: r.ID}.encode(), Waits: waits,
+		Interrupt: request{Interrupt: r.ID}.encode(), Waits: n.waits,
 		Accept: func(message []byte) bool {
 			said, err := driver.ParseAnswer(message)
 			if err == nil && said.ID == r.ID {
@@ -181,11 +138,11 @@ func (n *node) evaluate(ctx context.Context, req evaltool.Request, waits []time.
 	})
 	stdout, stderr := n.Output()
 	resp := n.respond(a, answered, late, stderr)
-	resp.Stdout, resp.Count, resp.Fed = stdout.Text(), n.count, true
-	return resp, answered
+	resp.Stdout, resp.Count, resp.Fed = stdout.Text(), n.Count, true
+	return resp, answered, nil
 }
 
-// shown passes on what the driver shows while the code runs.
+// shown passes on objects that the driver shows while the code runs.
 func shown(id string, feed *evaltool.Feed) func(message []byte) (reply []byte, taken bool) {
 	if feed == nil {
 		return nil
@@ -196,7 +153,7 @@ func shown(id string, feed *evaltool.Feed) func(message []byte) (reply []byte, t
 		if !ok {
 			return nil, false
 		}
-		if n++; n > driver.MaxDisplays { // the driver's own are no more
+		if n++; n > driver.MaxDisplays { // the driver itself sends no more
 			return nil, true
 		}
 		if object != nil {
@@ -239,14 +196,3 @@ func fate(alive bool) string {
 
 // Guidance implements evaltool.Engine.
 func (e *Engine) Guidance() string { return "" }
-
-// Cancel implements evaltool.Resetter.
-func (e *Engine) Cancel(name string) { e.kept.Cancel(func(key string) bool { return key == name }) }
-
-// Reset implements evaltool.Resetter.
-func (e *Engine) Reset(ctx context.Context, name string) error {
-	return e.kept.Reset(ctx, func(key string) bool { return key == name })
-}
-
-// Close implements evaltool.Resetter.
-func (e *Engine) Close() error { return e.kept.Close() }

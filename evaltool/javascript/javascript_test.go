@@ -131,7 +131,7 @@ func TestAnErrorHasACleanStack(t *testing.T) {
 		assert.Equal(t, c.name, resp.Raised.Name, c.code)
 		assert.Contains(t, resp.Raised.Value, c.value, c.code)
 	}
-	// What is not the evaluation's own ends nothing.
+	// Errors outside of the evaluation's own code don't end it.
 	resp := b.code(t, "setTimeout(() => { throw new Error('stray') }, 1); Promise.reject(new Error('lost')); await new Promise(r => setTimeout(r, 50)); 1")
 	assert.Equal(t, "1", value(resp))
 	assert.Contains(t, resp.Stderr, "Uncaught Error: stray")
@@ -149,7 +149,7 @@ func TestContextsHaveDirectoriesAndVariables(t *testing.T) {
 	assert.Equal(t, "'"+b.workspace+"'", value(b.eval(t.Context(), t, evaltool.Request{Code: "process.cwd()", Context: "d", Dir: "/none"})))
 }
 
-// What is displayed comes while the code runs, in its order with what it prints.
+// Displays come while the code runs, in order with its output.
 func TestPartsComeInTheirOrder(t *testing.T) {
 	b := newBench(t)
 	var got []string
@@ -180,7 +180,7 @@ display(new Chart())
 	assert.Contains(t, strings.Join(resp.Notes, " "), "32 displays were too large, too many")
 }
 
-// What the host would refuse is left out, and costs neither the answer nor the names.
+// The driver drops displays that the host would refuse. The answer and the names stay.
 func TestDisplaysThatAreNoneAreLeftOut(t *testing.T) {
 	b := newBench(t)
 	b.code(t, "const z = 5")
@@ -206,7 +206,7 @@ func TestDisplaysThatAreNoneAreLeftOut(t *testing.T) {
 	assert.Equal(t, "5", value(resp))
 }
 
-// JSON beside a value is made for a reader alone, and no further than its limit.
+// The JSON of a value is made only for a feed, and only up to its limit.
 func TestTheJSONOfAValueIsBounded(t *testing.T) {
 	b := newBench(t)
 	b.code(t, "let n = 0; const counted = length => Array.from({length}, () => ({get ['a'.repeat(100)]() { n++; return 1 }}))")
@@ -225,7 +225,7 @@ func TestTheJSONOfAValueIsBounded(t *testing.T) {
 	assert.Equal(t, "true", value(b.code(t, "n > 1e4 && n < 2e4")))
 }
 
-// What fails where the value is shown is an exception, and no evaluation that never ends.
+// An error while showing the value counts as an exception of the evaluation.
 func TestAValueThatCanNotBeShownIsAnException(t *testing.T) {
 	b := newBench(t)
 	b.code(t, "const z = 5")
@@ -244,7 +244,7 @@ func TestAValueThatCanNotBeShownIsAnException(t *testing.T) {
 	assert.Equal(t, "5", value(b.code(t, "process.env = env; z")))
 }
 
-// An interrupt that comes while the answer is made or sent waits for it.
+// An interrupt that comes while the answer is being made or sent waits for it.
 func TestAnInterruptOfALargeAnswerKeepsTheNames(t *testing.T) {
 	b := newBench(t)
 	b.WaitLong()
@@ -258,7 +258,7 @@ func TestAnInterruptOfALargeAnswerKeepsTheNames(t *testing.T) {
 	}
 }
 
-// An answer that is ended while it is made is made again.
+// An answer that is interrupted while it is being made is made again.
 func TestAnAnswerThatTakesLongIsInterruptedButNotLost(t *testing.T) {
 	b := newBench(t)
 	b.WaitLong()
@@ -323,7 +323,7 @@ func TestAnInterruptKeepsTheNames(t *testing.T) {
 	assert.Equal(t, "5", value(b.code(t, "z")))
 }
 
-// The code of an interrupted evaluation that waited for a timer does not go on.
+// The code of an interrupted evaluation that waited for a timer doesn't continue.
 func TestInterruptedCodeThatSleepsGoesOnNoMore(t *testing.T) {
 	b := newBench(t)
 	b.WaitLong()
@@ -364,7 +364,7 @@ func TestHostileCodeLosesItsInterpreterAtMost(t *testing.T) {
 		if resp.Ended {
 			assert.Contains(t, strings.Join(resp.Notes, " "), "lost", c.code)
 		}
-		if !resp.Ended && c.status != late && !strings.Contains(c.code, "push = null") { // nothing is shown without it
+		if !resp.Ended && c.status != late && !strings.Contains(c.code, "push = null") { // it is needed to show anything
 			assert.Equal(t, "1", value(b.code(t, "1")), c.code)
 		}
 		require.NoError(t, b.Reset(t.Context(), ""))
@@ -380,7 +380,7 @@ func TestAnExitEndsTheInterpreterAtOnce(t *testing.T) {
 	assert.Equal(t, "'undefined'", value(b.code(t, "typeof x")))
 }
 
-// bare is a sandbox whose image has no Node.js.
+// bare is a sandbox without Node.js in its image.
 type bare struct{ sandbox.Runner }
 
 func (b bare) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error) {

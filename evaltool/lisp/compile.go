@@ -12,7 +12,7 @@ type Compilation struct {
 	Errors   []Warning `json:"errors,omitempty"`
 	Warnings []Warning `json:"warnings,omitempty"`
 	Notes    []string  `json:"notes,omitempty"`
-	// Ended is how the compiler was stopped, where it was; else null.
+	// Ended describes how the compiler was stopped, or is null.
 	Ended *Evaluation `json:"ended,omitempty"`
 }
 

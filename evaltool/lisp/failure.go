@@ -9,8 +9,7 @@ import (
 
 type noParams struct{}
 
-// LastError is the result of describe-last-error and get-backtrace: null where
-// there was no error.
+// LastError is the result of describe-last-error and get-backtrace: null if there was no error.
 type LastError struct {
 	Error *Condition `json:"error"`
 
@@ -64,14 +63,14 @@ func (r Reset) Text() string {
 	return "Session reset: all definitions are gone, the package is " + r.Package + "."
 }
 
-// reset ends SBCL: nothing of what was defined can stay. The next call starts it.
+// reset ends SBCL, so that no definition can stay. The next call starts it.
 func (l *Lisp) reset(ctx context.Context, _ noParams) (Reset, error) {
 	if err := l.take(ctx); err != nil {
 		return Reset{}, err
 	}
 	defer l.evaluating.Unlock()
 	l.end()
-	l.started = true // what an earlier session defined is gone too
+	l.started = true // definitions of earlier sessions are gone too
 	l.forget()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,8 +78,8 @@ func (l *Lisp) reset(ctx context.Context, _ noParams) (Reset, error) {
 	return Reset{"COMMON-LISP-USER"}, nil
 }
 
-// runtimeNoise is what SBCL's runtime writes beside the condition that it signals;
-// the words differ between versions.
+// runtimeNoise matches the output of SBCL's runtime besides the condition that it signals; the text differs between
+// versions.
 var runtimeNoise = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?m)^(INFO: )?(Control|Binding|Alien) stack guard page (unprotected|reprotected|re-protected|temporarily disabled).*\n` +
 		`|^Heap exhausted during allocation: (?s:.*?)\n   \*STOP-FOR-GC-PENDING\* = \w+\n(Collection trigger variables:\n(   \w+ = \d+\n)*)?`)

@@ -6,8 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// head keeps the beginning of a stream, as much as the longest of texts may show,
-// and counts the characters of the rest.
+// head keeps the beginning of a stream, up to the maximum of any text, and counts the characters of the rest.
 type head struct {
 	kept   []byte
 	missed int64
@@ -25,14 +24,14 @@ func (h *head) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// remove takes what matches out of what was kept.
+// remove removes matches from the kept text.
 func (h *head) remove(noise *regexp.Regexp) {
 	if len(h.kept) > 0 {
 		h.kept = noise.ReplaceAll(h.kept, nil)
 	}
 }
 
-// excerpt is the first limit characters, valid UTF-8 whatever was written.
+// excerpt returns the first limit characters as valid UTF-8.
 func (h *head) excerpt(limit int) excerpt {
 	text := strings.ToValidUTF8(string(h.kept), "\uFFFD")
 	cut := len(text)

@@ -16,7 +16,7 @@ import (
 	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
-// keeps checks that a session answers and still has what was defined before.
+// keeps checks that a session answers and still has its definitions.
 func (s *session) keeps(t *testing.T, why string) {
 	t.Helper()
 	assert.Equal(t, "=> :KEPT", lastLine(s.eval(t, "(kept)")), why)
@@ -35,7 +35,7 @@ func TestATimeoutKeepsOutputWarningsAndDefinitions(t *testing.T) {
 		"(let ((m (sb-thread:make-mutex))) (sb-thread:join-thread (sb-thread:make-thread (lambda () (loop)))))",
 		`(sb-ext:run-program "/bin/sleep" '("60"))`,
 		"(defmacro forever () (loop)) (forever)",
-		"(read-from-string (make-string-output-stream))", // an error, not an end
+		"(read-from-string (make-string-output-stream))", // an error, not the end of Lisp
 	} {
 		e := s.evalFull(t, `(princ "hello") (terpri) (warn "w") `+code)
 		assert.Contains(t, e.Stdout, "hello", code)
@@ -55,7 +55,7 @@ func TestWhatCanNotBeInterruptedIsEndedInTime(t *testing.T) {
 	for _, code := range []string{
 		"(sb-sys:without-interrupts (loop))",
 		"(sb-sys:enable-interrupt sb-unix:sigint :ignore) (loop)",
-		"(finish-output) (in-package :wisbox.driver) (defun answer (x) x)", // its own package is not locked to who is in it
+		"(finish-output) (in-package :wisbox.driver) (defun answer (x) x)", // a package's lock doesn't apply inside it
 	} {
 		e := s.evalFull(t, `(princ "hello") (terpri) `+code)
 		assert.Equal(t, lisp.StatusEnded, e.Status, code)
@@ -69,7 +69,7 @@ func TestWhatCanNotBeInterruptedIsEndedInTime(t *testing.T) {
 
 func TestSeriousConditionsAreCaught(t *testing.T) {
 	s := newSession(t)
-	s.limits(t, args{"max-output": 500}) // less than the runtime says of a full heap
+	s.limits(t, args{"max-output": 500}) // less than the runtime's output for a full heap
 	s.eval(t, "(defun kept () :kept)")
 	for _, c := range []struct{ code, kind string }{
 		{"(labels ((f (x) (1+ (f x)))) (f 1))", "EXHAUSTED"},
@@ -103,7 +103,7 @@ func TestConsingUntilTheHeapIsFull(t *testing.T) {
 		s.alive(t)
 	}
 	assert.Equal(t, "=> :CAUGHT", s.eval(t, "(handler-case (let ((x nil)) (loop (push 1 x))) (storage-condition () :caught))"))
-	assert.Equal(t, "=> 10000000", s.eval(t, "(length (make-array 10000000 :element-type '(unsigned-byte 8)))"), "what fits is no error")
+	assert.Equal(t, "=> 10000000", s.eval(t, "(length (make-array 10000000 :element-type '(unsigned-byte 8)))"), "what fits is not an error")
 	s.eval(t, "(sb-thread:join-thread (sb-thread:make-thread (lambda () (let ((x nil)) (loop (push 1 x))))))")
 	s.alive(t)
 }
@@ -233,8 +233,7 @@ func TestALostSandboxIsUnavailable(t *testing.T) {
 	s := newSession(t)
 	s.alive(t)
 	s.host.Lose(boxID)
-	// The call that meets the end may say itself that Lisp is gone; the next one finds
-	// no sandbox to start it in.
+	// The first call may itself report that Lisp is gone; the next one finds no sandbox to start it in.
 	if res, err := s.set.Call(context.Background(), "evaluate-lisp", json.RawMessage(`{"code":"1"}`)); err == nil {
 		assert.Contains(t, res.Text, "its sandbox was lost")
 	}

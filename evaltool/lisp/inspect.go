@@ -9,13 +9,13 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// maxName is the most characters of a name or pattern.
+// maxName is the maximum number of characters of a name or pattern.
 const maxName = 1000
 
 // Syntax is the result of validate-syntax.
 type Syntax struct {
 	Valid  bool       `json:"valid"`
-	Forms  int        `json:"forms"` // that were read whole
+	Forms  int        `json:"forms"` // that were read completely
 	Line   int        `json:"line,omitempty"`
 	Column int        `json:"column,omitempty"`
 	Error  *Condition `json:"error,omitempty"`
@@ -48,7 +48,7 @@ func (l *Lisp) validate(ctx context.Context, p syntaxParams) (Syntax, error) {
 	return s, nil
 }
 
-// place is the line and column, from 1, of a character of text.
+// place returns the line and column, from 1, of a character of text.
 func place(text string, position int) (line, column int) {
 	runes := []rune(text)
 	before := string(runes[:min(position, len(runes))])
@@ -56,8 +56,8 @@ func place(text string, position int) (line, column int) {
 	return line, 1 + len([]rune(before[strings.LastIndexByte(before, '\n')+1:]))
 }
 
-// mustBeOK turns a tool's own failure into an error: what only looks at Lisp has
-// no place for what a program did.
+// mustBeOK turns a failed reply into an error: the results of tools that only inspect Lisp have no field for a
+// program's failure.
 func (rep *reply) mustBeOK() error {
 	switch {
 	case rep.status == StatusOK:
@@ -78,8 +78,8 @@ type expandParams struct {
 	Package string `json:"package,omitempty" jsonschema:"package to read in; default the session's"`
 }
 
-// Expansion is the result of macroexpand-form: an Evaluation whose value is the
-// expansion. Macros are code and may do what code does.
+// Expansion is the result of macroexpand-form: an Evaluation whose value is the expansion. Macros are code and may do
+// the same as code.
 type Expansion struct {
 	Evaluation
 	Expansion string `json:"expansion,omitempty"`
@@ -138,7 +138,7 @@ func (l *Lisp) describe(ctx context.Context, p describeParams) (Description, err
 		return Description{}, err
 	}
 	if rep.Missing {
-		return Description{}, tool.Errorf(tool.NotFound, "there is no symbol %q; apropos-search finds symbols by a part of their name", clip.Words(p.Name)).In("name")
+		return Description{}, tool.Errorf(tool.NotFound, "symbol %q not found; apropos-search finds symbols by a part of their name", clip.Words(p.Name)).In("name")
 	}
 	return Description{p.Name, strings.TrimRight(rep.excerpt.cut(), "\n")}, nil
 }

@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// limits are what configure-limits sets.
+// limits are the settings of configure-limits.
 type limits struct {
-	timeout time.Duration // 0 is none
+	timeout time.Duration // 0 means none
 	output  int           // characters of each text
 }
 
-// maxOutput is the most that max-output can be set to, in characters.
+// maxOutput is the maximum of max-output, in characters.
 const maxOutput = 1_000_000
 
 var defaultLimits = limits{timeout: 30 * time.Second, output: 100_000}
 
 type limitParams struct {
-	Timeout   *int `json:"timeout,omitempty" min:"0" max:"86400" jsonschema:"seconds that one evaluation may take; 0 is no limit"`
+	Timeout   *int `json:"timeout,omitempty" min:"0" max:"86400" jsonschema:"seconds that one evaluation may take; 0 means no limit"`
 	MaxOutput *int `json:"max-output,omitempty" min:"0" max:"1000000" jsonschema:"characters that are kept of each stream and of the values"`
 }
 
-// Limits is the result of configure-limits: those that hold now.
+// Limits is the result of configure-limits: the current limits.
 type Limits struct {
-	Timeout   int    `json:"timeout"`    // seconds, 0 is none
+	Timeout   int    `json:"timeout"`    // seconds, 0 means none
 	MaxOutput int    `json:"max_output"` // characters
 	Warning   string `json:"warning,omitempty"`
 }

@@ -1,12 +1,10 @@
-// Package lisp is evaluate-lisp and its tools: Common Lisp in one SBCL that
-// lives as long as its session, so that definitions stay. SBCL runs in the
-// session's container as a program like any other, with a driver of wisbox's own
-// (package driver), and is started with the first call that needs it.
+// Package lisp implements evaluate-lisp and its related tools: Common Lisp in an SBCL that lives as long as its
+// session, so that definitions stay. The first call that needs SBCL starts it, in the session's container like any
+// other program, with a driver (package driver).
 //
-// It is not a boundary: the container is. The driver shares its process with the
-// evaluated code, so its answers are read as hostile input: bounded, checked,
-// and never trusted with more than the code could do anyway. When SBCL dies, for
-// whatever reason, the next call starts another one and says so.
+// The container is the security boundary, not this package. The driver shares its process with the evaluated code, so
+// its answers are treated as hostile input: bounded, checked, and never trusted with more than the code could do
+// anyway. If SBCL dies, the next call starts another one and reports that.
 package lisp
 
 import (
@@ -26,44 +24,42 @@ import (
 
 // Options configure a Lisp.
 type Options struct {
-	// Runner gives what runs programs, and makes it on first use. Its errors wrap
-	// those of package sandbox or are *tool.Error. Required.
+	// Runner returns the runner of programs, and creates it on first use. Its errors wrap those of package sandbox or
+	// are *tool.Error. Required.
 	Runner func(ctx context.Context) (sandbox.Runner, error)
-	// Awake is asked before each request: its error, where the session is paused, is the
-	// caller's. Nil says that it always is.
+	// Awake is called before each request. If the session is paused it returns an error, which the caller gets. Nil
+	// means that the session is never paused.
 	Awake func() error
 	// Memory of the sandbox in bytes, default 1 GiB: Lisp's heap takes half of it.
 	Memory int64
-	// Record is a file outside of any workspace that keeps the definitions which
-	// the session makes at top level, as their source; "" keeps none. They are
-	// made again when SBCL is first started and the file is there already: for a
-	// clone, which begins with a copy of another session's file, and for a kept
-	// session that is opened again.
+	// Record is a file outside of any workspace that stores the source of the session's top-level definitions; ""
+	// stores none. If the file exists when SBCL is first started, the definitions are made again: for a clone, which
+	// begins with a copy of another session's file, and for a kept session that is opened again.
 	Record string
 	// Logger gets one line for each start and end of SBCL, at debug; nil logs nothing.
 	Logger *slog.Logger
 }
 
-// Lisp is the tools of one session and the SBCL behind them. It may be used from
-// many goroutines at once: evaluations wait for each other.
+// Lisp holds the tools of one session and their SBCL. Its methods may be called concurrently: evaluations wait for each
+// other.
 type Lisp struct {
 	opts   Options
 	core   string          // the saved core to look for
 	life   context.Context // ends with Close
 	cancel context.CancelFunc
 
-	evaluating *lock.Mutex // held while an evaluation or a reset is on; guards what follows
-	live       *process    // nil before the first call and after its end
-	started    bool        // there was one
-	lost       bool        // a live one has ended and nobody was told
+	evaluating *lock.Mutex // held during an evaluation or a reset; guards the fields below
+	live       *process    // nil before the first call and after SBCL's end
+	started    bool        // SBCL was started before
+	lost       bool        // SBCL has ended, and no call has reported that yet
 	defs       record
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	limits  limits
 	failure *Condition // the last one
 }
 
-// New makes a Lisp. It starts nothing.
+// New returns a Lisp. It starts nothing.
 func New(opts *Options) *Lisp {
 	l := &Lisp{opts: *opts, core: driver.Core(), evaluating: lock.New(), limits: defaultLimits}
 	if l.opts.Memory <= 0 {
@@ -80,11 +76,10 @@ func New(opts *Options) *Lisp {
 	return l
 }
 
-// Busy reports whether an evaluation is on right now.
+// Busy reports whether an evaluation is running.
 func (l *Lisp) Busy() bool { return l.evaluating.Held() }
 
-// Close ends SBCL and returns when it is gone; an evaluation that is on is
-// cancelled. Calls after it are refused.
+// Close cancels a running evaluation, ends SBCL and returns when it is gone. It refuses later calls.
 func (l *Lisp) Close() error {
 	l.cancel()
 	if err := l.evaluating.Lock(context.Background()); err != nil {
@@ -95,7 +90,7 @@ func (l *Lisp) Close() error {
 	return nil
 }
 
-// end needs the lock.
+// end ends SBCL. The caller holds evaluating.
 func (l *Lisp) end() {
 	if l.live != nil {
 		l.live.Kill()
@@ -117,14 +112,14 @@ func (l *Lisp) take(ctx context.Context) error {
 
 const (
 	lostNote   = "Lisp had ended since the last call and was started again: its definitions are lost"
-	madeNote   = "Lisp was started anew: %d recorded definitions were made again; values that were set after their definition are not"
+	madeNote   = "Lisp was restarted: %d recorded definitions were made again; values that were set after their definition are not"
 	leftNote   = "%d more recorded definitions were not made again: the others took the time of an evaluation, or too many failed"
 	failedNote = "this recorded definition could not be made again: "
 )
 
-// ask does one request on the live SBCL, which it starts where there is none.
+// ask sends one request to SBCL, and starts it if necessary.
 func (l *Lisp) ask(ctx context.Context, r request) (*reply, error) {
-	if err := l.opts.Awake(); err != nil { // first: an evaluation that stands still would be waited for
+	if err := l.opts.Awake(); err != nil { // first, or it would wait for a paused evaluation
 		return nil, err
 	}
 	if err := l.take(ctx); err != nil {
@@ -149,7 +144,7 @@ func (l *Lisp) ask(ctx context.Context, r request) (*reply, error) {
 	return rep, nil
 }
 
-// ready makes sure that SBCL lives.
+// ready starts SBCL if it isn't running.
 func (l *Lisp) ready(ctx context.Context) (notes []string, err error) {
 	if l.live != nil && l.live.Ended() {
 		l.drop()
@@ -172,7 +167,7 @@ func (l *Lisp) ready(ctx context.Context) (notes []string, err error) {
 	return notes, nil
 }
 
-// drop forgets an SBCL that has ended, and what was defined in it.
+// drop forgets an SBCL that has ended, and its definitions.
 func (l *Lisp) drop() {
 	l.live, l.lost = nil, true
 	l.forget()
@@ -183,19 +178,18 @@ func (l *Lisp) forget() {
 	l.save()
 }
 
-// maxFailed is how many recorded definitions may fail before the rest are left.
+// maxFailed is how many recorded definitions may fail before the rest are skipped.
 const maxFailed = 100
 
-// save costs a clone its definitions where it fails, not a call.
+// save ignores errors: they cost a clone its definitions, but must not fail a call.
 func (l *Lisp) save() {
 	if err := l.defs.save(); err != nil {
 		l.opts.Logger.Warn("lisp.record", slog.String("event", "lisp.record"), slog.Any("error", err))
 	}
 }
 
-// restore makes the definitions that the session begins with. All together they take
-// no longer than one evaluation may: a record comes from anywhere. Where the caller
-// goes first, the next call begins again.
+// restore makes the recorded definitions. In total they may take as long as one evaluation, because a record is
+// untrusted. If the caller cancels, the next call begins again.
 func (l *Lisp) restore(ctx context.Context) (notes []string, err error) {
 	begun := record{path: l.defs.path}
 	if err := begun.load(); err != nil {
@@ -233,7 +227,7 @@ func (l *Lisp) restore(ctx context.Context) (notes []string, err error) {
 	return notes, nil
 }
 
-// send does one request and takes over what it changed.
+// send sends one request and stores the changes to the session's state.
 func (l *Lisp) send(ctx context.Context, r request) (*reply, error) {
 	rep, err := l.live.ask(ctx, r)
 	if err != nil {

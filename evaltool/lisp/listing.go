@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Entry is a symbol and what it names.
+// Entry is a symbol and the kinds of things that it names.
 type Entry struct {
 	Name       string   `json:"name"` // with its package
 	Kinds      []string `json:"kinds"`

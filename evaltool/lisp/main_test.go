@@ -21,7 +21,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// dir holds the core, for all tests of a run.
+// dir contains the core, for all tests of a run.
 var dir string
 
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
@@ -36,7 +36,7 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-// core is the driver as an image has it, saved when the first test needs it.
+// core returns the path of a saved core as in an image, which the first test that needs it saves.
 var core = sync.OnceValues(func() (string, error) {
 	source, core := filepath.Join(dir, "driver.lisp"), filepath.Join(dir, "driver.core")
 	if err := os.WriteFile(source, []byte(driver.Source()), 0o600); err != nil {
@@ -50,7 +50,7 @@ var core = sync.OnceValues(func() (string, error) {
 	return core, nil
 })
 
-// session is the tools over a sandbox on the host itself.
+// session has the tools, with a sandbox on the host itself.
 type session struct {
 	*lisp.Lisp
 	set  *tool.Set
@@ -97,13 +97,13 @@ func (s *session) refused(t testing.TB, name string, a args) *tool.Error {
 	return tool.AsError(err)
 }
 
-// eval is evaluate-lisp and its text.
+// eval calls evaluate-lisp and returns its text.
 func (s *session) eval(t testing.TB, code string) string {
 	t.Helper()
 	return s.call(t, "evaluate-lisp", args{"code": code}).Text
 }
 
-// evalFull is evaluate-lisp and its parts.
+// evalFull calls evaluate-lisp and returns its result.
 func (s *session) evalFull(t testing.TB, code string) lisp.Evaluation {
 	t.Helper()
 	return s.call(t, "evaluate-lisp", args{"code": code}).Value.(lisp.Evaluation)
@@ -114,7 +114,7 @@ func (s *session) limits(t testing.TB, a args) {
 	s.call(t, "configure-limits", a)
 }
 
-// alive checks that the session still answers and kept what was defined.
+// alive checks that the session still answers and has its definitions.
 func (s *session) alive(t testing.TB) {
 	t.Helper()
 	require.Equal(t, "=> 3", s.eval(t, "(+ 1 2)"))

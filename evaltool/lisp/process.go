@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// startWait bounds the start, which compiles the driver where the image has none.
+	// startWait bounds the start, which compiles the driver if the image has no core.
 	startWait = 30 * time.Second
 	// stackSize of every thread, in MiB.
 	stackSize = 8
 )
 
-// startScript runs the saved core $1 or, where it isn't, loads the source from
+// startScript runs the saved core $1 or, if that doesn't exist, loads the source from
 // stdin.
 const startScript = `core=$1; shift
 command -v sbcl >/dev/null || exit 127
@@ -52,7 +52,7 @@ func start(ctx context.Context, runner func(context.Context) (sandbox.Runner, er
 		return nil, err
 	}
 	p, err := launch(ctx, r, startCmd(core, memory))
-	if err == nil && p.Ended() { // the core of another SBCL than the one that is there
+	if err == nil && p.Ended() { // the core belongs to another version of SBCL
 		p, err = launch(ctx, r, startCmd("", memory))
 	}
 	if err == nil && p.Ended() {
@@ -61,7 +61,7 @@ func start(ctx context.Context, runner func(context.Context) (sandbox.Runner, er
 	return p, err
 }
 
-// launch gives a process that is ready, or that has ended before it was.
+// launch returns a process that is ready, or that has ended before that.
 func launch(ctx context.Context, r sandbox.Runner, cmd sandbox.Cmd) (*process, error) {
 	started, err := interp.Start(ctx, r, cmd, maxMessage, func() *head { return &head{} })
 	if err != nil {
@@ -73,7 +73,7 @@ func launch(ctx context.Context, r sandbox.Runner, cmd sandbox.Cmd) (*process, e
 		return err == nil
 	})
 	if ready {
-		p.Output() // what SBCL said at its start is nobody's
+		p.Output() // discard SBCL's output at its start
 		return p, nil
 	}
 	p.Kill()
@@ -91,8 +91,7 @@ func (p *process) notStarted() error {
 	return tool.Errorf(tool.Unavailable, "SBCL did not start: %s; give the session more memory or call again", how(res))
 }
 
-// ask is one request. The reply says how it ended; after StatusEnded the process
-// is gone.
+// ask sends one request and waits for its reply with the outcome. After StatusEnded the process is gone.
 func (p *process) ask(ctx context.Context, r request) (*reply, error) {
 	id := secret()
 	var a *answer
@@ -104,7 +103,7 @@ func (p *process) ask(ctx context.Context, r request) (*reply, error) {
 	return p.reply(r, a, Status(late))
 }
 
-// how says how the process ended.
+// how describes the end of the process.
 func how(r sandbox.Result) string {
 	switch r.Status {
 	case sandbox.StatusExited:

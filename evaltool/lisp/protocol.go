@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// op is what the driver is asked to do.
+// op is the driver's operation.
 type op string
 
 const (
@@ -29,14 +29,14 @@ const (
 // request is one request to the driver; empty fields are not sent.
 type request struct {
 	op      op
-	timeout time.Duration // 0 is none
+	timeout time.Duration // 0 means none
 
 	Code, Package, Name, Pattern, Type string
 	Full                               bool
 	limit                              int // characters of each text
 }
 
-// encode is the request as it travels: its length and a plist.
+// encode returns the request's encoding: its length and a plist.
 func (r request) encode(id string, interrupts int) []byte {
 	var b bytes.Buffer
 	b.Write(make([]byte, 4))
@@ -45,7 +45,7 @@ func (r request) encode(id string, interrupts int) []byte {
 	for _, f := range []struct{ name, value string }{
 		{"code", r.Code}, {"name", r.Name}, {"pattern", r.Pattern}, {"package", r.Package}, {"type", r.Type},
 	} {
-		if f.value != "" || f.name != "package" && f.name != "type" { // those two are left out for the default
+		if f.value != "" || f.name != "package" && f.name != "type" { // these two are omitted for the default
 			b.WriteString(" :" + f.name + " " + quote(f.value))
 		}
 	}
@@ -57,12 +57,12 @@ func (r request) encode(id string, interrupts int) []byte {
 	return b.Bytes()
 }
 
-// quote is text as a Lisp string.
+// quote returns text as a Lisp string.
 func quote(text string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
 }
 
-// outcome is how the driver says that a request ended.
+// outcome is the driver's result of a request.
 type outcome string
 
 const (
@@ -72,7 +72,7 @@ const (
 	outcomeNoPackage   outcome = "no_package"
 )
 
-// The bounds of an answer. The driver keeps them; these hold whoever answers.
+// Limits of an answer. The driver observes them; they also hold if code answers in its place.
 const (
 	maxMessage     = 32 << 20 // bytes
 	maxItems       = 10_000   // of a list
@@ -95,7 +95,7 @@ type answer struct {
 	Values      []excerpt    `json:"values"`
 	MoreValues  int          `json:"more_values"`
 
-	excerpt             // of what was asked for: an expansion, a description
+	excerpt             // of the requested text: an expansion, a description
 	Errors   []Warning  `json:"errors"`
 	Forms    int        `json:"forms"`
 	Position int        `json:"position"`
@@ -106,7 +106,7 @@ type answer struct {
 	Packages []string   `json:"packages"`
 }
 
-// excerpt is the beginning of a text and how many characters more it has.
+// excerpt is the beginning of a text and the number of further characters.
 type excerpt struct {
 	Text    string `json:"text"`
 	Dropped int64  `json:"dropped"`
@@ -114,7 +114,7 @@ type excerpt struct {
 
 var errAnswer = errors.New("the answer breaks the protocol")
 
-// parseAnswer reads the answer to the request with that id.
+// parseAnswer parses the answer to the request with that ID.
 func parseAnswer(body []byte, id string) (*answer, error) {
 	a := &answer{}
 	dec := json.NewDecoder(bytes.NewReader(body))
@@ -133,7 +133,7 @@ func (a *answer) valid() bool {
 		!slices.ContainsFunc(a.Values, func(v excerpt) bool { return v.Dropped < 0 })
 }
 
-// secret is a word that the code can't have known before its call.
+// secret returns a word that the code can't have known before its call.
 func secret() string {
 	var word [16]byte
 	_, _ = rand.Read(word[:]) // never fails: crypto/rand

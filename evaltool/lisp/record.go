@@ -12,8 +12,7 @@ import (
 	"slices"
 )
 
-// definition is a top-level form that defines something, as its source, with the
-// package that it was read in.
+// definition is the source of a top-level form that defines something, with the package in which it was read.
 type definition struct {
 	Operator string `json:"operator"` // DEFUN
 	Name     string `json:"name"`
@@ -21,7 +20,8 @@ type definition struct {
 	Source   string `json:"source"`
 }
 
-// what is the definition without its source: two of the same replace each other.
+// what returns the definition without its source, as its identity: a new definition replaces an old one with the same
+// identity.
 func (d definition) what() definition {
 	d.Source = ""
 	return d
@@ -29,17 +29,15 @@ func (d definition) what() definition {
 
 func (d definition) size() int { return len(d.Operator) + len(d.Name) + len(d.Package) + len(d.Source) }
 
-// record is the definitions of a session, oldest first and the newest of each
-// name, at most maxDefinitions bytes: what goes beyond that is not recorded. It
-// is kept in a file where path names one.
+// record holds the definitions of a session, oldest first and only the newest of each name. It has at most
+// maxDefinitions bytes; further definitions are not recorded. If path is set, it is stored in that file.
 type record struct {
 	path  string
 	defs  []definition
 	bytes int
 }
 
-// add takes time by how many there are, not by its square: an archive's record comes
-// from anywhere.
+// add takes linear time, since an archive's record is untrusted.
 func (r *record) add(defs []definition) {
 	at := make(map[definition]int, len(r.defs)+len(defs))
 	for i, d := range r.defs {
@@ -69,7 +67,7 @@ func (r *record) add(defs []definition) {
 
 func (r *record) clear() { r.defs, r.bytes = nil, 0 }
 
-// load takes the definitions of the file, if there is one.
+// load reads the definitions from the file, if it exists.
 func (r *record) load() error {
 	if r.path == "" {
 		return nil
@@ -90,7 +88,7 @@ func (r *record) load() error {
 	return nil
 }
 
-// save replaces the file, so that a reader sees the old one or the new one.
+// save replaces the file atomically.
 func (r *record) save() error {
 	switch {
 	case r.path == "":

@@ -22,8 +22,7 @@ func TestARecordKeepsTheNewestOfEachNameInTheirOrder(t *testing.T) {
 	assert.Equal(t, total, r.bytes)
 }
 
-// An archive's record may have as many as fit into it: at the square of their number
-// this took more than ten minutes.
+// An archive's record may have as many definitions as fit into it: in quadratic time this took more than ten minutes.
 func TestARecordOfVeryManyDefinitionsIsTakenAtOnce(t *testing.T) {
 	defs := make([]definition, 150_000)
 	for i := range defs {

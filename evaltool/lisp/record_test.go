@@ -13,8 +13,7 @@ import (
 	"github.com/wisbox/wisbox/evaltool/lisp"
 )
 
-// recorded is a session that begins with the definitions of file and records its
-// own there.
+// recorded returns a session that begins with the definitions of file and records its own there.
 func recorded(t *testing.T, file string) *session {
 	return newSessionWith(t, lisp.Options{Record: file})
 }
@@ -60,7 +59,7 @@ func TestARecordThatFailsIsSaidAndTheRestIsMade(t *testing.T) {
 	recorded(t, broken).alive(t)
 }
 
-// TestARecordTakesNoLongerThanAnEvaluation: an archive's record comes from anywhere.
+// TestARecordTakesNoLongerThanAnEvaluation: an archive's record is untrusted.
 func TestARecordTakesNoLongerThanAnEvaluation(t *testing.T) {
 	var defs []map[string]string
 	for i := range 41 {
@@ -93,7 +92,7 @@ func TestResetAndTheEndOfLispEmptyTheRecord(t *testing.T) {
 	assert.Equal(t, "=> NIL", s.eval(t, "(fboundp 'f)"), "a reset before the first call counts too")
 }
 
-// recordOf is the file of a session that evaluated code.
+// recordOf returns the file of a session that evaluated code.
 func recordOf(t *testing.T, code string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "lisp.json")

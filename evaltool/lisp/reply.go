@@ -5,7 +5,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Status is how an evaluation ended.
+// Status is the outcome of an evaluation.
 type Status string
 
 // The statuses of an [Evaluation].
@@ -17,19 +17,18 @@ const (
 	StatusEnded     Status = "ended"     // SBCL died, or had to be killed: definitions are lost
 )
 
-// reply is an answer with what the process did and wrote.
+// reply is an answer with the status and output of the process.
 type reply struct {
 	answer
 	status         Status
-	late           Status // why it was interrupted, or ""
+	late           Status // reason for an interrupt, or ""
 	stdout, stderr excerpt
 	notes          []string
 }
 
 const killedNote = "the code could not be interrupted, so Lisp was ended: the definitions of this session are lost, the next call starts it again"
 
-// reply makes the reply of what came back: a is nil when the process is gone,
-// why is set when it was interrupted.
+// reply combines the results: a is nil if the process is gone, why is set if it was interrupted.
 func (p *process) reply(r request, a *answer, why Status) (*reply, error) {
 	rep := &reply{late: why}
 	stdout, stderr := p.Output()
@@ -40,7 +39,7 @@ func (p *process) reply(r request, a *answer, why Status) (*reply, error) {
 		return rep, nil
 	}
 	if a.Outcome == outcomeNoPackage {
-		return nil, tool.Errorf(tool.NotFound, "there is no package %q", clip.Words(r.Package)).In("package")
+		return nil, tool.Errorf(tool.NotFound, "package %q not found", clip.Words(r.Package)).In("package")
 	}
 	rep.answer = *a
 	rep.stdout.Dropped += a.OutDropped
@@ -52,7 +51,7 @@ func (p *process) reply(r request, a *answer, why Status) (*reply, error) {
 		rep.status = StatusError
 	default:
 		rep.status = why
-		if why == "" { // by somebody else's signal
+		if why == "" { // interrupted by a foreign signal
 			rep.status = StatusCancelled
 		}
 	}

@@ -6,22 +6,22 @@ import (
 	"strings"
 )
 
-// Condition is one that was not handled, with the stack at the signal.
+// Condition is an unhandled condition, with the stack at the signal.
 type Condition struct {
 	Type      string   `json:"type"`
 	Message   string   `json:"message"`
 	Backtrace []string `json:"backtrace,omitempty"` // innermost first
 }
 
-// Warning is one that was signalled; Style says that it is a style warning.
+// Warning is a signalled warning; Style marks a style warning.
 type Warning struct {
 	Type    string `json:"type"`
 	Message string `json:"message"`
 	Style   bool   `json:"style,omitempty"`
 }
 
-// label is what a line of [warnings] begins with: of a style warning what matters
-// is that it is one, SBCL has many types of them.
+// label returns the beginning of a line of [warnings]. For a style warning it is always the same, since SBCL has many
+// types of them.
 func (w Warning) label() string {
 	if w.Style {
 		return "STYLE-WARNING"
@@ -29,7 +29,7 @@ func (w Warning) label() string {
 	return w.Type
 }
 
-// Timing is what an evaluation took.
+// Timing is the time and memory that an evaluation took.
 type Timing struct {
 	RealMicros int64 `json:"real_us"`
 	RunMicros  int64 `json:"run_us"`
@@ -67,7 +67,7 @@ func (e Evaluation) Text() string {
 	return strings.Join(append(parts, comments(e.Notes)...), "\n")
 }
 
-// before is what came before the values or the error.
+// before returns the sections before the values or the error.
 func (e Evaluation) before() []string {
 	parts := append(stream("[stdout]", e.Stdout, e.StdoutDropped), stream("[stderr]", e.Stderr, e.StderrDropped)...)
 	if len(e.Warnings) > 0 {
@@ -79,7 +79,7 @@ func (e Evaluation) before() []string {
 	return parts
 }
 
-// end is the values, or why there are none.
+// end returns the values, or the reason if there are none.
 func (e Evaluation) end() []string {
 	switch {
 	case e.TimeoutS > 0:
@@ -101,7 +101,7 @@ func (e Evaluation) end() []string {
 	return lines
 }
 
-// timeoutText reports what the limit was and how to raise it.
+// timeoutText returns the limit and how to raise it.
 func timeoutText(seconds int, kept bool) string {
 	text := fmt.Sprintf("[TIMEOUT] Evaluation exceeded %d second(s)\nUse configure-limits to change the timeout.", seconds)
 	if kept {
@@ -118,7 +118,7 @@ func comments(notes []string) []string {
 	return lines
 }
 
-// stream is a section, nothing where there was no output.
+// stream returns a section, or nothing without output.
 func stream(header, text string, dropped int64) []string {
 	if text == "" && dropped == 0 {
 		return nil
@@ -126,7 +126,7 @@ func stream(header, text string, dropped int64) []string {
 	return []string{header, excerpt{text, dropped}.cut()}
 }
 
-// cut is the text, with a line that says how much is missing.
+// cut returns the text, with a line about the missing characters.
 func (x excerpt) cut() string {
 	if x.Dropped == 0 {
 		return x.Text
@@ -135,7 +135,7 @@ func (x excerpt) cut() string {
 	return fmt.Sprintf("%s\n[output cut: %s of %s characters shown; configure-limits changes max-output]", x.Text, thousands(shown), thousands(shown+x.Dropped))
 }
 
-// errorFrames is how much of a backtrace an error shows; get-backtrace has more.
+// errorFrames is the number of frames of an error's backtrace; get-backtrace has more.
 const errorFrames = 20
 
 func (c *Condition) text() string {

@@ -8,14 +8,13 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// About tells a model in one paragraph what evaluation is for.
+// About explains to a model in one paragraph what evaluation is for.
 const About = `evaluate-lisp evaluates Common Lisp; its definitions stay for the session.`
 
-// MaxCode is the most characters of Lisp that one call takes.
+// MaxCode is the maximum number of characters of code in one call.
 const MaxCode = 100_000
 
-// Tools gives the tools, evaluate-lisp first. Those of a nil Lisp can be listed
-// but not called.
+// Tools returns the tools, evaluate-lisp first. The tools of a nil Lisp can be listed but not called.
 func (l *Lisp) Tools() []tool.Tool {
 	change := func(name, title, text string) tool.Spec {
 		return tool.Spec{Name: name, Title: title, Description: text, Destructive: true, Effect: tool.ProgramEffect}
@@ -42,7 +41,7 @@ func (l *Lisp) Tools() []tool.Tool {
 		tool.New(look("list-definitions", "List definitions",
 			"What this session has defined: functions, macros, variables, classes, packages."), l.definitions),
 		tool.New(change("reset-session", "Reset Lisp",
-			"Starts Lisp anew: all that the session has defined is gone, the package is CL-USER. Limits stay."), l.reset),
+			"Restarts Lisp: all that the session has defined is gone, the package is CL-USER. Limits stay."), l.reset),
 		tool.New(look("describe-last-error", "Last Lisp error",
 			"Type and message of the last error of an evaluation in this session."), l.lastError),
 		tool.New(look("get-backtrace", "Last Lisp backtrace",
@@ -50,7 +49,7 @@ func (l *Lisp) Tools() []tool.Tool {
 	}
 }
 
-// Guidance tells a model how to use Lisp.
+// Guidance explains to a model how to use Lisp.
 func (l *Lisp) Guidance() string {
 	return `Evaluates Common Lisp (SBCL) in the session's container. Definitions, variables and the package that in-package chose stay for later calls.
 All forms of code are read first, so a reader error means that nothing ran, and pkg:name can be read only after the call that made pkg. Then each is evaluated; the last one's values are shown as lines "=> value", after sections [stdout], [stderr] and [warnings].
@@ -70,12 +69,12 @@ type evaluateParams struct {
 
 func checkLength(field, text string, most int) error {
 	if n := utf8.RuneCountInString(text); n > most {
-		return tool.Errorf(tool.Invalid, "%s has %d characters; at most %d are taken", field, n, most).In(field)
+		return tool.Errorf(tool.Invalid, "%s has %d characters; the maximum is %d", field, n, most).In(field)
 	}
 	return nil
 }
 
-// run does one request on code.
+// run sends one request on code.
 func (l *Lisp) run(ctx context.Context, what op, code, pkg string) (*reply, request, error) {
 	if err := checkLength("code", code, MaxCode); err != nil {
 		return nil, request{}, err
@@ -101,7 +100,7 @@ func (l *Lisp) evaluate(ctx context.Context, p evaluateParams) (Evaluation, erro
 	return e, nil
 }
 
-// evaluation is the reply as the result of evaluate-lisp.
+// evaluation returns the reply as the result of evaluate-lisp.
 func (rep *reply) evaluation(r request) Evaluation {
 	e := Evaluation{
 		Status: rep.status, Stdout: rep.stdout.Text, StdoutDropped: rep.stdout.Dropped, Stderr: rep.stderr.Text, StderrDropped: rep.stderr.Dropped,
@@ -116,7 +115,7 @@ func (rep *reply) evaluation(r request) Evaluation {
 	return e
 }
 
-// shown is the condition with the frames that an error shows.
+// shown returns the condition with the frames that an error shows.
 func (c *Condition) shown() *Condition {
 	if c == nil {
 		return nil

@@ -117,7 +117,7 @@ func TestToolsOfANilLispCanBeListed(t *testing.T) {
 	assert.Len(t, l.Tools(), 12)
 }
 
-// forms are texts of readable objects.
+// forms generates texts of readable objects.
 func forms() *rapid.Generator[string] {
 	atom := rapid.OneOf(
 		rapid.Map(rapid.Int64(), func(i int64) string { return fmt.Sprint(i) }),

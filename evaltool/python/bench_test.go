@@ -12,9 +12,8 @@ import (
 	"github.com/wisbox/wisbox/sandbox/sandboxtest"
 )
 
-// The kept interpreter is measured against what a new one costs. A fresh call
-// on the Host backend starts Python each time; what the agent's warm fork makes
-// of it is measured with real containers.
+// It compares a kept interpreter with a new one. A fresh call on the Host backend starts Python each time; the agent's
+// warm fork is measured with real containers.
 func BenchmarkOnePlusOne(b *testing.B) {
 	box, err := sandboxtest.NewHost().Create(context.Background(), sandbox.Spec{ID: "bench", Image: "host", Workspace: b.TempDir()})
 	if err != nil {

@@ -47,7 +47,7 @@ func TestValuesAreShownAsNotebooksShowThem(t *testing.T) {
 	assert.Empty(t, b.keptCode(t, "H").Display, "a class is not shown as its objects are")
 }
 
-// The libraries below stand in for the real ones, which images may lack.
+// The libraries below replace the real ones, which images may lack.
 
 func TestOpenFiguresAreShownAtTheEndAndClosed(t *testing.T) {
 	resp := newBench(t).code(t, `

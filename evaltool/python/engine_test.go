@@ -20,7 +20,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox/sandboxtest"
 )
 
-// bench is an engine over a sandbox on the host itself.
+// bench is an engine with a sandbox on the host itself.
 type bench struct {
 	*python.Engine
 	workspace string
@@ -30,7 +30,7 @@ type bench struct {
 
 const boxID = "eval-test"
 
-// newBench lets the test run beside others: it is called once a test.
+// newBench makes the test parallel: call it once per test.
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	t.Parallel()
@@ -371,7 +371,7 @@ func TestAllGlobalsTogetherAreBounded(t *testing.T) {
 	assert.Positive(t, resp.Dropped)
 }
 
-// Names have room in the same bounds: what they take never costs the rest of the answer.
+// Names count against the same limits: they never displace the rest of the answer.
 func TestNamesOfGlobalsAreBounded(t *testing.T) {
 	b := newBench(t)
 	for name, code := range map[string]string{

@@ -3,6 +3,7 @@ package python_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -16,7 +17,7 @@ import (
 	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
-// followed evaluates with a feed that each reads.
+// followed evaluates with a feed that calls each.
 func (b *bench) followed(ctx context.Context, t *testing.T, req evaltool.Request, each func(evaltool.Part)) evaltool.Response {
 	t.Helper()
 	req.Sandbox = evaltool.SandboxContainer
@@ -31,7 +32,7 @@ func (b *bench) followed(ctx context.Context, t *testing.T, req evaltool.Request
 	return resp
 }
 
-// parts are all parts of an evaluation as short texts.
+// parts returns all parts of an evaluation as short texts.
 func (b *bench) parts(t *testing.T, kept bool, code string) (said []string, resp evaltool.Response) {
 	t.Helper()
 	resp = b.followed(t.Context(), t, evaltool.Request{Code: code, Kept: kept}, func(p evaltool.Part) { said = append(said, short(p)) })
@@ -66,7 +67,7 @@ func TestWhatTheCodeGivesComesWhileItRuns(t *testing.T) {
 	b := newBench(t)
 	for _, kept := range []bool{false, true} {
 		t.Run(fmt.Sprint("kept ", kept), func(t *testing.T) {
-			// Each step waits for the file that the reader of the step before has made.
+			// Each step waits for the file that the reader of the previous step has created.
 			code := `
 import os, sys, time
 def wait(name):
@@ -160,7 +161,7 @@ func TestVariablesHoldForOneRun(t *testing.T) {
 	assert.Equal(t, "2", value(b.keptCode(t, "1 + 1")))
 }
 
-// A flood is bounded by its reader; stopped code does not wait for one.
+// A reader bounds a flood of output; stopped code doesn't wait for a reader.
 func TestASlowReaderSlowsTheCodeAndATimeoutStopsIt(t *testing.T) {
 	b := newBench(t)
 	b.keptCode(t, "z = 5")
@@ -183,7 +184,7 @@ func TestASlowReaderSlowsTheCodeAndATimeoutStopsIt(t *testing.T) {
 	}
 }
 
-// A reader who leaves interrupts the code, wherever it is, and the names stay.
+// A reader that leaves interrupts the code at any point, and the names stay.
 func TestAReaderWhoLeavesInterruptsTheCode(t *testing.T) {
 	b := newBench(t)
 	b.keptCode(t, "z = 5")
@@ -246,7 +247,7 @@ def framed(message):
 event = framed({'id': ident, 'shown': {'main': False, 'text': 'forged', 'display': []}})
 `
 
-// Whoever forges events and reads no reply blocks nothing: a reply waits for nobody.
+// A process that forges events and reads no replies blocks nothing: sending a reply never waits.
 func TestEventsWhoseReplyNobodyReadsEndWithTheirProcess(t *testing.T) {
 	b := newBench(t)
 	for _, kept := range []bool{false, true} {
@@ -263,8 +264,8 @@ func TestEventsWhoseReplyNobodyReadsEndWithTheirProcess(t *testing.T) {
 	}
 }
 
-// A reader who takes nothing holds no interpreter beyond its time: the answer is forged
-// here while the feed is full, and more comes behind it.
+// A reader that reads nothing can't hold an interpreter beyond its time limit: here the answer is forged while the feed
+// is full, and more follows.
 func TestAReaderWhoTakesNothingHoldsNoInterpreter(t *testing.T) {
 	b := newBench(t)
 	code := forger + `
@@ -274,11 +275,7 @@ large = framed({'id': ident, 'shown': {'main': False, 'text': 'forged', 'display
 open('begun', 'w').close()
 channel.write(answer + large * 3)
 while True: print('x' * 10_000)`
-	for _, restart := range []bool{false, true} {
-		timeout := time.Second
-		if restart {
-			timeout = time.Hour
-		}
+	try := func(restart bool, timeout time.Duration) (begins bool) {
 		stall, ended := make(chan struct{}), make(chan error, 2)
 		feed := evaltool.NewFeed(context.Background(), func(evaltool.Part) { <-stall })
 		begun := hosttest.OnceThere(t, filepath.Join(b.workspace, "begun"))
@@ -286,7 +283,16 @@ while True: print('x' * 10_000)`
 			_, err := b.Evaluate(context.Background(), evaltool.Request{Code: code, Kept: true, Sandbox: evaltool.SandboxContainer, Timeout: timeout, Feed: feed})
 			ended <- err
 		}()
-		<-begun.Done()
+		select {
+		case <-begun.Done():
+		case err := <-ended:
+			ended <- err
+			if _, err := os.Stat(filepath.Join(b.workspace, "begun")); err != nil { // it timed out before
+				close(stall)
+				feed.Close(t.Context())
+				return false
+			}
+		}
 		go func() {
 			if restart {
 				b.Cancel("")
@@ -304,10 +310,15 @@ while True: print('x' * 10_000)`
 		close(stall)
 		feed.Close(t.Context())
 		b.removeFile(t, "begun")
+		return true
+	}
+	assert.True(t, try(true, time.Hour))
+	for timeout := time.Second; !try(false, timeout); timeout *= 2 {
+		require.Less(t, timeout, 30*time.Second, "it never begins")
 	}
 }
 
-// Each event has its reply, or is not sent: code that waits for one would wait for ever.
+// Each event gets a reply or is not sent: otherwise code would wait forever.
 func TestEachEventHasItsReply(t *testing.T) {
 	b := newBench(t)
 	b.keptCode(t, "z = 5")
@@ -342,7 +353,7 @@ sys.modules['matplotlib.pyplot'] = plt`, 32},
 	}
 }
 
-// What a thread of the last evaluation prints comes with the next one.
+// Later output of a thread belongs to the next evaluation.
 func TestThreadsThatGoOnDontSpoilTheNextEvaluation(t *testing.T) {
 	b := newBench(t)
 	b.parts(t, true, "import threading, time\nstop = False\ndef run():\n while not stop:\n  print('late'); display('late')\nthread = threading.Thread(target=run, daemon=True)\nthread.start()")
@@ -355,7 +366,7 @@ func TestThreadsThatGoOnDontSpoilTheNextEvaluation(t *testing.T) {
 	assert.Equal(t, "out last\n", said[len(said)-1])
 }
 
-// What is printed before an object comes before it, and what is printed after it after it.
+// Objects and output keep the order in which the code showed and printed them.
 func TestObjectsAndOutputComeInTheOrderOfTheCode(t *testing.T) {
 	b := newBench(t)
 	for _, kept := range []bool{false, true} {

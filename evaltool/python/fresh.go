@@ -60,7 +60,7 @@ func (e *Engine) fresh(ctx context.Context, req evaltool.Request) (evaltool.Resp
 	return resp, err
 }
 
-// noPython is the error of a sandbox that didn't begin an evaluation.
+// noPython returns the error of a sandbox that could not start an evaluation.
 func noPython(err error) error {
 	if errors.Is(err, sandbox.ErrUnsupported) || tool.KindOf(err) == tool.Unsupported {
 		return tool.Errorf(tool.Unsupported, "this image can't evaluate Python, for which it needs python3 of version 3.9 or newer; use the sandbox wasm, or another image").Because(err)
@@ -68,9 +68,8 @@ func noPython(err error) error {
 	return toolerr.Of(err)
 }
 
-// freshResponse puts together how the process ended and what it answered. The
-// process has the last word: an answer counts only if its interpreter then ended
-// by itself.
+// freshResponse combines the end of the process and its answer. The answer counts only if the interpreter then ended by
+// itself.
 func freshResponse(id string, res sandbox.Result, message []byte, stdout, stderr *evaltool.Stream) (evaltool.Response, error) {
 	resp := evaltool.Response{Status: string(res.Status), Stdout: stdout.Text(), Notes: res.Notices}
 	a, err := parseAnswer(message, id)
@@ -106,8 +105,8 @@ func howEnded(res sandbox.Result) string {
 	return fmt.Sprintf("the interpreter was ended: %s", res.Status)
 }
 
-// unsupported says what the image lacks. The name is ours to choose: an answer
-// could hold any.
+// unsupported returns the error for a missing library. It uses our own name for it, since an answer could contain any
+// text.
 func unsupported(a driver.Answer) error {
 	if a.Unsupported != "asteval" {
 		return tool.Errorf(tool.Unsupported, "this image lacks what the sandbox needs; use the sandbox container")

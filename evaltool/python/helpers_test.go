@@ -89,7 +89,7 @@ func TestHelpersRefuseWhatTheFileToolsRefuse(t *testing.T) {
 	}
 }
 
-// jsonValues are JSON values as their text, small enough to come back whole.
+// jsonValues generates JSON values that are small enough to be returned completely.
 func jsonValues() *rapid.Generator[any] {
 	scalar := rapid.OneOf(
 		rapid.Just[any](nil), rapid.Bool().AsAny(), rapid.Int64().AsAny(), rapid.String().AsAny(),
@@ -109,7 +109,7 @@ func jsonValues() *rapid.Generator[any] {
 func TestAnyJSONValueComesOutEqual(t *testing.T) {
 	b := newBench(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		// Escapes and blanks may make a longer one longer than a global may be.
+		// Escapes and blanks could make a longer value exceed the limit of a global.
 		short := jsonValues().Filter(func(v any) bool { text, err := json.Marshal(v); return err == nil && len(text) <= 1000 })
 		text, err := json.Marshal(short.Draw(rt, "value"))
 		require.NoError(rt, err)

@@ -11,8 +11,7 @@ import (
 	"github.com/wisbox/wisbox/evaltool"
 )
 
-// Whatever code does to what collects its results, it has one bounded answer, and the
-// next one is right.
+// Code that tampers with the collection of its results gets one bounded answer, and the next answer is correct.
 func TestHostileResultsAreBoundedAndTheNextAnswerIsRight(t *testing.T) {
 	b := newBench(t)
 	for name, code := range map[string]string{

@@ -4,48 +4,27 @@ import (
 	"context"
 
 	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/evaltool/internal/keeper"
 	"github.com/wisbox/wisbox/evaltool/python/driver"
 	"github.com/wisbox/wisbox/internal/interp"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// interpreter is a kept one. Its methods are called by one goroutine at a time.
-type interpreter struct {
-	*interp.Process[*evaltool.Stream]
-	count int64 // evaluations
-}
+// interpreter is a kept interpreter.
+type interpreter struct{ *keeper.Process }
 
-func startInterpreter(ctx context.Context, runner func(context.Context) (sandbox.Runner, error), req evaltool.Request) (*interpreter, error) {
-	r, err := runner(ctx)
-	if err != nil {
-		return nil, err
-	}
-	p, err := interp.Start(ctx, r, sandbox.Cmd{Python: program(), Env: evaltool.Environ(req.ContextEnv)}, maxMessage, func() *evaltool.Stream { return &evaltool.Stream{Max: req.MaxOutput} })
-	if err != nil {
-		return nil, err
-	}
-	return &interpreter{Process: p}, nil
-}
-
-// evaluate is one evaluation; the bool reports whether the names are still there.
-func (i *interpreter) evaluate(ctx context.Context, req evaltool.Request) (evaltool.Response, bool, error) {
+// Evaluate implements keeper.Interpreter.
+func (i *interpreter) Evaluate(ctx context.Context, req evaltool.Request) (evaltool.Response, bool, error) {
 	r := newRequest(req)
 	r.Interrupts = i.Interrupts()
-	if i.count == 0 {
+	if i.Count == 0 {
 		r.Dir = req.Dir
 	}
 	message, err := r.encode(req.Reads)
 	if err != nil {
 		return evaltool.Response{}, true, err
 	}
-	i.count++
-	if feed := req.Feed; feed != nil {
-		feed.Put(evaltool.Part{Count: i.count})
-		i.Streams(func(stdout, stderr *evaltool.Stream) {
-			stdout.Follow(feed.Stdout())
-			stderr.Follow(feed.Stderr())
-		})
-	}
+	i.Begin(req.Feed)
 	var a driver.Answer
 	answered, late := i.Ask(ctx, interp.Request{
 		Message: message, Timeout: req.Timeout, Divert: r.told(req.Feed), Release: req.Feed.Release,
@@ -61,7 +40,7 @@ func (i *interpreter) evaluate(ctx context.Context, req evaltool.Request) (evalt
 	return resp, answered, nil
 }
 
-// respond makes the Response of what came back, but for its Stdout.
+// respond makes the Response from the answer, without Stdout.
 func (i *interpreter) respond(a driver.Answer, answered bool, late sandbox.Status, stderr *evaltool.Stream) evaltool.Response {
 	resp := evaltool.Response{Status: string(late), Stderr: stderr.Text()}
 	switch {

@@ -14,8 +14,8 @@ import (
 	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
-// withIPython puts something by the name of IPython where the interpreter finds it; the
-// real one is in an image of package integration.
+// withIPython provides a fake IPython to the interpreter; the tests of package integration have an image with the real
+// one.
 func withIPython(t *testing.T, source string) *bench {
 	t.Helper()
 	b := newBench(t)
@@ -54,7 +54,7 @@ func TestEvaluationsThatKeepNothingDontImportIPython(t *testing.T) {
 	assert.FileExists(t, filepath.Join(b.workspace, "imported"))
 }
 
-// The import is a part of the first code: its interrupt ends it, and it is tried again.
+// The import is a part of the first evaluation: an interrupt ends it, and the next evaluation tries it again.
 func TestAnInterruptEndsTheImportOfIPython(t *testing.T) {
 	b := withIPython(t, "import os, time\nif not os.path.exists('begun'):\n open('begun', 'w').close()\n time.sleep(60)\n")
 	begun := filepath.Join(b.workspace, "begun")

@@ -219,7 +219,7 @@ func TestARestartStopsWhatRuns(t *testing.T) {
 	assert.Equal(t, "False", value(b.keptCode(t, "'z' in globals()")))
 }
 
-// TestADirectoryThatIsNoneIsNoError: the workspace stays the directory.
+// TestADirectoryThatIsNoneIsNoError: the workspace remains the directory.
 func TestADirectoryThatIsNoneIsNoError(t *testing.T) {
 	b := newBench(t)
 	for i, dir := range []string{"none", "a\x00b"} {

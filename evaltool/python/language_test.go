@@ -58,7 +58,7 @@ func TestNotebooksLanguageWorks(t *testing.T) {
 		{"help of nothing", "nope.x?", "Object `nope.x` not found.\n", "<none>"},
 		{"last value", "6 * 7\n", "", "42"},
 		{"and then", "_ + 1", "", "43"},
-		{"None is no last value", "None", "", "<none>"},
+		{"None is not a last value", "None", "", "<none>"},
 		{"still", "_", "", "43"},
 		{"a name _ of the code's own", "_ = 'mine'\n5", "", "5"},
 		{"stays", "_", "", "'mine'"},
@@ -124,8 +124,8 @@ func TestEvaluationsAreCounted(t *testing.T) {
 	}
 }
 
-// TestPlainPythonIsAnsweredAsCPythonAnswers compares 10,000 random snippets that are
-// full of what looks like magics, in strings, comments and brackets.
+// TestPlainPythonIsAnsweredAsCPythonAnswers compares 10,000 random snippets that are full of text that looks like
+// magics, in strings, comments and brackets.
 func TestPlainPythonIsAnsweredAsCPythonAnswers(t *testing.T) {
 	t.Parallel()
 	source := filepath.Join(t.TempDir(), "driver.py")
@@ -150,7 +150,7 @@ func TestPlainPythonIsAnsweredAsCPythonAnswers(t *testing.T) {
 func TestACommandEndsWithItsInterrupt(t *testing.T) {
 	b := newBench(t)
 	b.keptCode(t, "z = 5")
-	nap := fmt.Sprintf("61.%d", os.Getpid()) // no other test's
+	nap := fmt.Sprintf("61.%d", os.Getpid()) // unique to this test
 	for _, code := range []string{"!sleep 61.5", "!trap '' INT; sleep 61.5 & sleep 61.5", "x = !sleep 61.5 | cat", "%%bash\nsleep 61.5", "%time !sleep 61.5", "%timeit __import__('time').sleep(61.5)"} {
 		code = strings.ReplaceAll(code, "61.5", nap)
 		resp := b.eval(t, evaltool.Request{Code: code, Kept: true, Timeout: 500 * time.Millisecond})

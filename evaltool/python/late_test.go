@@ -14,7 +14,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox/sandboxtest"
 )
 
-// delayed keeps the second signal of each process on its way until it is delivered.
+// delayed holds the second signal of each process back until the test delivers it.
 type delayed struct {
 	sandbox.Runner
 	deliver chan func()
@@ -39,8 +39,7 @@ func (p *delayedProcess) Signal(name string) error {
 	return p.Process.Signal(name)
 }
 
-// TestAnInterruptThatComesLateEndsNoOtherEvaluation: one was on its way when the
-// evaluation that it was meant for answered.
+// TestAnInterruptThatComesLateEndsNoOtherEvaluation: its own evaluation answered while the interrupt was on its way.
 func TestAnInterruptThatComesLateEndsNoOtherEvaluation(t *testing.T) {
 	t.Parallel()
 	host := sandboxtest.NewHost()

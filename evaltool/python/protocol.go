@@ -26,7 +26,7 @@ type request struct {
 	Feed       bool              `json:"feed,omitempty"`
 	Dir        string            `json:"dir,omitempty"` // of a new interpreter
 	Env        map[string]string `json:"env,omitempty"`
-	Interrupts int               `json:"interrupts,omitempty"` // that were sent to the interpreter, ever
+	Interrupts int               `json:"interrupts,omitempty"` // number ever sent to the interpreter
 }
 
 type readHeader struct {
@@ -34,7 +34,7 @@ type readHeader struct {
 	Size int    `json:"size"`
 }
 
-// newRequest gives a request its id, which is unpredictable.
+// newRequest returns the request with a new ID, which is unpredictable.
 func newRequest(req evaltool.Request) request {
 	r := request{
 		ID: interp.Secret(), Code: req.Code, Globals: req.Globals, Reads: []readHeader{},
@@ -50,7 +50,7 @@ func newRequest(req evaltool.Request) request {
 	return r
 }
 
-// encode is the whole request as it travels. The texts are not copied.
+// encode returns the request's encoding. It doesn't copy the texts.
 func (r request) encode(files []evaltool.File) (io.Reader, error) {
 	body, err := json.Marshal(r)
 	if err != nil {
@@ -64,11 +64,11 @@ func (r request) encode(files []evaltool.File) (io.Reader, error) {
 	return io.MultiReader(parts...), nil
 }
 
-// received replies to an event: an empty message. The driver waits for it, so that what
-// is printed after an object comes after it.
+// received is the reply to an event: an empty message. The driver waits for it, so that later output follows the
+// object.
 var received = make([]byte, 4)
 
-// told passes on what the driver sends for that request while the code runs.
+// told passes on the driver's events for that request while the code runs.
 func (r request) told(feed *evaltool.Feed) func(message []byte) (reply []byte, taken bool) {
 	if feed == nil {
 		return nil
@@ -79,7 +79,7 @@ func (r request) told(feed *evaltool.Feed) func(message []byte) (reply []byte, t
 		if !ok {
 			return nil, false
 		}
-		if n++; n > driver.MaxDisplays { // the driver's own are no more
+		if n++; n > driver.MaxDisplays { // the driver itself sends no more
 			return nil, true
 		}
 		if shown != nil {
@@ -89,7 +89,7 @@ func (r request) told(feed *evaltool.Feed) func(message []byte) (reply []byte, t
 	}
 }
 
-// parseAnswer reads the answer to the request with that id.
+// parseAnswer parses the answer to the request with that ID.
 func parseAnswer(body []byte, id string) (driver.Answer, error) {
 	a, err := driver.ParseAnswer(body)
 	if err == nil && a.ID != id {

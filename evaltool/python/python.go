@@ -1,11 +1,10 @@
-// Package python is the evaltool.Engine for containers: it runs a driver, a
-// Python program of wisbox's own, through the sandbox, fresh for each call or
-// kept alive between calls. The sandboxes container and restricted are two
-// namespaces of the same driver.
+// Package python is the evaltool.Engine for containers. It runs a driver, a Python program, in the sandbox: a new one
+// for each call, or one that is kept between calls. The sandboxes container and restricted are two namespaces of the
+// same driver.
 //
-// It is not a boundary: the container is. The driver shares its process with the
-// evaluated code, so its answers are read as hostile input: bounded, checked
-// against their schema, and never trusted with more than the code could do anyway.
+// The container is the security boundary, not this package. The driver shares its process with the evaluated code, so
+// its answers are treated as hostile input: bounded, checked against their schema, and never trusted with more than the
+// code could do anyway.
 package python
 
 import (
@@ -13,8 +12,8 @@ import (
 	"sync"
 
 	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/evaltool/internal/keeper"
 	"github.com/wisbox/wisbox/evaltool/python/driver"
-	"github.com/wisbox/wisbox/internal/kept"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -25,16 +24,17 @@ var program = sync.OnceValue(func() *sandbox.PythonProgram {
 
 // Options configure an Engine.
 type Options struct {
-	// Runner gives what runs programs, and makes it on first use. Its errors wrap
-	// those of package sandbox or are *tool.Error. Required.
+	// Runner returns the runner of programs, and creates it on first use. Its errors wrap those of package sandbox or
+	// are *tool.Error. Required.
 	Runner func(ctx context.Context) (sandbox.Runner, error)
 }
 
-// Engine evaluates Python in the session's sandbox. It may be used from many
-// goroutines at once; evaluations in one kept interpreter wait for each other.
+// Engine evaluates Python in the session's sandbox. Its methods may be called concurrently; evaluations in one kept
+// interpreter wait for each other.
 type Engine struct {
+	*keeper.Keeper // of the kept interpreters
+
 	runner func(ctx context.Context) (sandbox.Runner, error)
-	kept   *kept.Table[slot, held]
 }
 
 var (
@@ -42,15 +42,24 @@ var (
 	_ evaltool.Resetter = (*Engine)(nil)
 )
 
-// New makes an Engine. It starts nothing.
+// New returns an Engine. It starts nothing.
 func New(opts *Options) *Engine {
-	return &Engine{runner: opts.Runner, kept: newTable()}
+	return &Engine{runner: opts.Runner, Keeper: keeper.New(&keeper.Options{
+		Start: func(ctx context.Context, req evaltool.Request) (keeper.Interpreter, error) {
+			p, err := keeper.Start(ctx, opts.Runner, sandbox.Cmd{Python: program()}, maxMessage, req)
+			if err != nil {
+				return nil, noPython(err)
+			}
+			return &interpreter{p}, nil
+		},
+		Lost: "the kept interpreter had ended since the last call: its names are lost and a new one was started",
+	})}
 }
 
 // Evaluate implements evaltool.Engine.
 func (e *Engine) Evaluate(ctx context.Context, req evaltool.Request) (evaltool.Response, error) {
 	if req.Kept {
-		return e.evaluateKept(ctx, req)
+		return e.Keeper.Evaluate(ctx, req)
 	}
 	return e.fresh(ctx, req)
 }

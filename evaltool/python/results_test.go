@@ -12,8 +12,7 @@ import (
 	"github.com/wisbox/wisbox/evaltool"
 )
 
-// resultsOf are the results as short lines: * marks the main one, behind its text come
-// the types that belong to it, and what there is as data.
+// resultsOf returns the results as short lines: * marks the main one, followed by the text, the types and the data.
 func resultsOf(resp evaltool.Response) []string {
 	var out []string
 	for _, r := range resp.Results {
@@ -85,7 +84,7 @@ func TestTooManyResultsAreLeftOutAndSaid(t *testing.T) {
 	}
 }
 
-// The libraries are stand-ins with the interfaces of the real ones, in the workspace.
+// The libraries are fakes in the workspace, with the interfaces of the real ones.
 
 func (b *bench) write(t *testing.T, path, text string) {
 	t.Helper()

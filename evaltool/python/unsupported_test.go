@@ -14,8 +14,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// The restricted sandbox itself is tested in package integration: its library is
-// in the image.
+// Package integration tests the restricted sandbox itself, because its library is in the image.
 
 func TestWithoutAstevalRestrictedIsUnsupportedAndNamesIt(t *testing.T) {
 	for name, prelude := range map[string]string{

@@ -16,7 +16,7 @@ import (
 	"github.com/wisbox/wisbox/vfs"
 )
 
-// workbench is the whole tool: its contract, this engine and a real workspace.
+// workbench is the whole tool, with this engine and a real workspace.
 type workbench struct {
 	*bench
 	set *tool.Set

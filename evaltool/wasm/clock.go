@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// clock is the time of one run. Unless it is the real one it begins at a fixed
-// instant and moves by a millisecond a look, and by what the program sleeps.
+// clock is the time of one run. Unless it is real, it begins at a fixed instant and advances by a millisecond with each
+// reading, and by the program's sleeps.
 type clock struct {
 	real bool
 	now  atomic.Int64 // nanoseconds since the epoch
@@ -35,5 +35,5 @@ func (c *clock) walltime() (int64, int32) {
 
 func (c *clock) nanotime() int64 { return c.look() }
 
-// slept moves the clock after a sleep.
+// slept advances the clock after a sleep.
 func (c *clock) slept(d time.Duration) { c.now.Add(int64(d)) }

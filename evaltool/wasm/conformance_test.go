@@ -36,7 +36,7 @@ func TestConformance(t *testing.T) {
 		filepath.Join(dir, "rlm.jsonl"), filepath.Join(own, "own-rlm.jsonl"), filepath.Join(dir, "python.jsonl"), filepath.Join(own, "own-python.jsonl"), filepath.Join(own, "own-notebook.jsonl"))
 }
 
-// notForWasm leaves out what says another sandbox, and what is so by design.
+// notForWasm returns the reason to skip a case: it names another sandbox, or differs by design.
 func notForWasm(c *conformance.Case) string {
 	switch {
 	case strings.HasPrefix(c.ID, "python.restricted."), namesAnother(c.Args):
@@ -85,8 +85,8 @@ type scriptResult struct {
 	Stderr   string `json:"stderr"`
 }
 
-// hostScript stands for shell_execute: it runs the scripts of the cases, which
-// are ours, in the directory itself. No evaluation can reach it.
+// hostScript replaces shell_execute: it runs the scripts of our cases in the directory itself. Evaluations can't reach
+// it.
 func hostScript(dir string) tool.Tool {
 	return tool.New(tool.Spec{Name: "shell_execute"}, func(ctx context.Context, p scriptParams) (scriptResult, error) {
 		cmd := exec.CommandContext(ctx, "bash", "-c", p.Script)
@@ -99,7 +99,7 @@ func hostScript(dir string) tool.Tool {
 	})
 }
 
-// inWasm names the sandbox where a case leaves it to the default.
+// inWasm sets the sandbox if a case uses the default.
 func inWasm(args json.RawMessage) json.RawMessage {
 	var fields map[string]any
 	if json.Unmarshal(args, &fields) != nil || fields["sandbox"] != nil {

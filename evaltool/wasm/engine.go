@@ -12,7 +12,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Defaults of the options, which are also the most that one call may ask for.
+// Defaults of the options, which are also the maximum for one call.
 const (
 	DefaultFuel      = 400_000_000
 	DefaultMemory    = 256 << 20
@@ -22,32 +22,31 @@ const (
 
 // Options configure an Engine. The zero value works.
 type Options struct {
-	// Module is the path of a python.wasm; "" is the one that the environment
-	// variable WISBOX_WASM_PYTHON or RLM_WASM_PYTHON_PATH names or, without them, the
-	// one that [Install] put into CacheDir.
+	// Module is the path of a python.wasm; "" means the path in the environment variable WISBOX_WASM_PYTHON or
+	// RLM_WASM_PYTHON_PATH, or else the module that [Install] put into CacheDir.
 	Module string
-	// CacheDir holds what is compiled and started once; "" is wisbox/wasm in the
-	// user's cache directory. Whoever can write to it decides what code runs.
+	// CacheDir holds compiled modules and started interpreters; "" means wisbox/wasm in the user's cache directory.
+	// Every user that can write to it controls the code that runs.
 	CacheDir string
-	// Fuel and Memory (bytes) bound one evaluation. 0 is what the environment
-	// variables RLM_WASM_FUEL and RLM_WASM_MEMORY_MB say, or without them 400,000,000
-	// and 256 MiB. Memory is at most 4 GiB.
+	// Fuel and Memory (bytes) bound one evaluation. 0 means the values of the environment variables RLM_WASM_FUEL and
+	// RLM_WASM_MEMORY_MB, or else 400,000,000 and 256 MiB. Memory is at most 4 GiB.
 	Fuel, Memory int64
 	// Timeout bounds [Engine.Eval], default 5 s; Evaluate has it in its request.
 	Timeout time.Duration
-	// MaxOutput bounds what Eval returns, in bytes, default 4 MiB.
+	// MaxOutput is the maximum size of Eval's output in bytes, default 4 MiB.
 	MaxOutput int
-	// MaxConcurrent is how many evaluations run at once, default one a processor;
-	// others wait.
+	// MaxConcurrent is the maximum number of simultaneous evaluations, default one per processor; others wait.
 	MaxConcurrent int
+	// Loading is called before the module is loaded, and what it returns afterwards. Compiling a module for the first
+	// time takes 230 MB of memory, so a program with a lower limit for Go's heap may lift it meanwhile. Default none.
+	Loading func() (loaded func())
 	// Real gives the code the real time and real random numbers. Results are not
 	// deterministic then, and Version is "".
 	Real bool
 }
 
-// Engine holds Python in WebAssembly for a whole process: [Engine.Session] gives
-// the evaluator of one session, [Engine.Eval] evaluates for package rlm. It may be
-// used from many goroutines at once. It loads the module on first use.
+// Engine holds Python in WebAssembly for a whole process: [Engine.Session] returns the evaluator of one session,
+// [Engine.Eval] evaluates for package rlm. Its methods may be called concurrently. It loads the module on first use.
 type Engine struct {
 	opts  Options
 	slots chan struct{}
@@ -57,9 +56,8 @@ type Engine struct {
 	ready  *interpreter
 }
 
-// New makes an Engine. It loads nothing: a module that is not installed is found
-// missing, as unsupported, by the first call. Limits that are out of range, in
-// opts or in the environment, are invalid.
+// New returns an Engine. It loads nothing: if the module is not installed, the first call returns unsupported. Limits
+// that are out of range, in opts or in the environment, are invalid.
 func New(opts *Options) (*Engine, error) {
 	e := &Engine{}
 	if opts != nil {
@@ -81,9 +79,8 @@ func orDefault[T int | int64 | time.Duration](v, def T) T {
 	return v
 }
 
-// Version names the engine and the module: evaluations of the same code over the
-// same inputs by the same version give the same result. It is "" where there is
-// no module or results are not deterministic.
+// Version identifies the engine and the module: evaluations of the same code and inputs by the same version give the
+// same result. It is "" if there is no module or results are not deterministic.
 func (e *Engine) Version() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -93,7 +90,7 @@ func (e *Engine) Version() string {
 	return e.source.key
 }
 
-// identify finds the module and computes its key. mu is held.
+// identify finds the module and computes its key. The caller holds mu.
 func (e *Engine) identify() error {
 	if e.source != nil {
 		return nil
@@ -119,7 +116,7 @@ func (e *Engine) Warm(ctx context.Context) error {
 	return err
 }
 
-// load gives the interpreter, which lives until Close.
+// load returns the interpreter, which is valid until Close.
 func (e *Engine) load(ctx context.Context) (*interpreter, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -128,6 +125,9 @@ func (e *Engine) load(ctx context.Context) (*interpreter, error) {
 	}
 	if err := e.identify(); err != nil {
 		return nil, err
+	}
+	if e.opts.Loading != nil {
+		defer e.opts.Loading()()
 	}
 	ready, err := loadInterpreter(context.WithoutCancel(ctx), e.source, e.opts.CacheDir)
 	switch {
@@ -142,7 +142,7 @@ func (e *Engine) load(ctx context.Context) (*interpreter, error) {
 	return ready, nil
 }
 
-// enter takes one of the places for evaluations.
+// enter takes one of the slots for evaluations.
 func (e *Engine) enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case e.slots <- struct{}{}:
@@ -152,8 +152,8 @@ func (e *Engine) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// Close lets go of the module. No evaluation may be on; a later one loads the
-// module again, and kept interpreters must be reset before.
+// Close unloads the module. No evaluation may be running. A later one loads the module again; kept interpreters must be
+// reset before.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -171,7 +171,7 @@ func readModule(path string) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxMemory {
-		return nil, fmt.Errorf("%w: it is no file of at most %d bytes", errModule, maxMemory)
+		return nil, fmt.Errorf("%w: it is not a file of at most %d bytes", errModule, maxMemory)
 	}
 	return os.ReadFile(path)
 }

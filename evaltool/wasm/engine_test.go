@@ -69,7 +69,7 @@ func TestAnInterpreterThatExitsIsSaid(t *testing.T) {
 	assert.Contains(t, resp.Notes[0], "exit code 9")
 }
 
-// TestACrashIsSaidAndHurtsNobody: endless recursion in C runs off the stack.
+// TestACrashIsSaidAndHurtsNobody: endless recursion in C overflows the stack.
 func TestACrashIsSaidAndHurtsNobody(t *testing.T) {
 	resp := run(t, "class A:\n def __repr__(self): return repr(self)\nrepr(A())")
 	assert.True(t, resp.Failed())
@@ -79,7 +79,7 @@ func TestACrashIsSaidAndHurtsNobody(t *testing.T) {
 	assert.Equal(t, "2", *run(t, "1+1").Value)
 }
 
-// TestEveryLoopEndsByItsFuel: what runs in the interpreter's own C code as well.
+// TestEveryLoopEndsByItsFuel, also loops in the interpreter's own C code.
 func TestEveryLoopEndsByItsFuel(t *testing.T) {
 	for _, code := range []string{
 		"while True: pass", "10 ** 10000000", "import re\nre.match('(a+)+$', 'a' * 40 + 'b')", "sum(iter(int, 1))",
@@ -93,7 +93,7 @@ func TestEveryLoopEndsByItsFuel(t *testing.T) {
 	}
 }
 
-// TestFuelIsDeterministic finds the least fuel that is enough, twice.
+// TestFuelIsDeterministic finds the minimum fuel twice.
 func TestFuelIsDeterministic(t *testing.T) {
 	e := engine(t)
 	enough := func(fuel int64) bool {

@@ -8,20 +8,19 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// The environment variables that stand for options that are not set. The names
-// that begin with RLM_ are those of the system that package rlm is modelled on.
+// Environment variables for options that are not set. The names that begin with RLM_ come from the system on which
+// package rlm is modelled.
 const (
 	ModuleVariable = "WISBOX_WASM_PYTHON"   // path of a python.wasm
-	moduleAlias    = "RLM_WASM_PYTHON_PATH" // the same; ModuleVariable goes first
+	moduleAlias    = "RLM_WASM_PYTHON_PATH" // the same; ModuleVariable has precedence
 	FuelVariable   = "RLM_WASM_FUEL"        // Options.Fuel
 	MemoryVariable = "RLM_WASM_MEMORY_MB"   // Options.Memory, in MiB
 )
 
-// maxAddress is the most memory that WebAssembly can address, in bytes.
+// maxAddress is the maximum memory that WebAssembly can address, in bytes.
 const maxAddress = 4 << 30
 
-// bounds fills Fuel and Memory: the option goes before the variable, which goes
-// before the default.
+// bounds sets Fuel and Memory: the option takes precedence over the variable, and that over the default.
 func (o *Options) bounds() error {
 	var err error
 	if o.Fuel <= 0 {
@@ -41,7 +40,7 @@ func (o *Options) bounds() error {
 	return nil
 }
 
-// fromEnvironment is the value of a variable from 1 to most, or else def.
+// fromEnvironment returns the value of a variable from 1 to most, or def if it isn't set.
 func fromEnvironment(name string, most, def int64) (int64, error) {
 	text := os.Getenv(name)
 	if text == "" {
@@ -54,5 +53,5 @@ func fromEnvironment(name string, most, def int64) (int64, error) {
 	return n, nil
 }
 
-// named is the path of the module that the environment names, "" for none.
+// named returns the path of the module from the environment, "" if there is none.
 func named() string { return cmp.Or(os.Getenv(ModuleVariable), os.Getenv(moduleAlias)) }

@@ -7,11 +7,10 @@ import (
 	"github.com/wisbox/wisbox/evaltool"
 )
 
-// Eval runs code with each input as a global string, from nothing. output is what
-// it printed and then the variable result, if it is set, without trailing
-// newlines. failure says what the code did wrong, with a traceback or the limit
-// that it hit; output then is what came before. What goes to stderr is shown with
-// a failure only. err means that the engine failed.
+// Eval runs code in a fresh interpreter with each input as a global string. output is the printed text followed by the
+// variable result, if it is set, without trailing newlines. failure describes a failure of the code, with a traceback
+// or the limit that it hit; output then is the output before it. Standard error is included only in a failure. err
+// means that the engine failed.
 func (e *Engine) Eval(ctx context.Context, code string, inputs map[string]string) (output, failure string, err error) {
 	stdout := &capped{left: e.opts.MaxOutput}
 	var stderr evaltool.Stream
@@ -64,7 +63,7 @@ func (e *Engine) evaluated(t *task, out *outcome, printed string) (output, failu
 
 func trimmed(s string) string { return strings.TrimRight(s, "\n") }
 
-// capped keeps output and stops the program when there is too much.
+// capped keeps output and stops the program if there is too much.
 type capped struct {
 	kept []byte
 	left int

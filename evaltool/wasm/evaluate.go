@@ -16,12 +16,12 @@ import (
 
 // The private file system of an evaluation.
 const (
-	dirWorkspace = "workspace" // where it starts; holds the files of reads
+	dirWorkspace = "workspace" // directory where it starts; contains the files of reads
 	dirTemp      = "tmp"
 	dirPrivate   = ".wisbox" // the driver's
 	dirInputs    = dirPrivate + "/in"
-	dirHost      = dirPrivate + "/host" // stands for the workspace of the host
-	dirList      = dirPrivate + "/list" // likewise; its files list directories
+	dirHost      = dirPrivate + "/host" // represents the workspace of the host
+	dirList      = dirPrivate + "/list" // likewise; its files are listings of directories
 
 	fileBoot    = dirPrivate + "/boot.py"
 	fileRequest = dirPrivate + "/request"
@@ -30,19 +30,19 @@ const (
 	filesRoom = 32 << 20 // bytes that the code may write there
 )
 
-// request is what the driver is told; the texts of reads are files.
+// request is the driver's input; the texts of reads are files.
 type request struct {
 	ID      string            `json:"id"`
 	Code    string            `json:"code"`
 	Globals map[string]string `json:"globals"`
-	Reads   map[string]string `json:"reads"` // name to the file with the text
+	Reads   map[string]string `json:"reads"` // name to file with the text
 	Names   []string          `json:"names"`
 	Eval    bool              `json:"eval"`
-	Real    bool              `json:"real"` // random numbers begin anew
+	Real    bool              `json:"real"` // reseed the random numbers
 	Env     map[string]string `json:"env,omitempty"`
 }
 
-// task is one evaluation, of whichever contract.
+// task is one evaluation, for either contract.
 type task struct {
 	request        request
 	reads          []evaltool.File
@@ -52,7 +52,7 @@ type task struct {
 	stdout, stderr io.Writer
 }
 
-// outcome is how it went. answer is nil unless the driver came to its end.
+// outcome is its result. answer is nil unless the driver finished.
 type outcome struct {
 	*ran
 	answer *driver.Answer
@@ -95,21 +95,20 @@ func (s *Session) Evaluate(ctx context.Context, req evaltool.Request) (evaltool.
 	return respond(t, out, &stdout, &stderr), nil
 }
 
-// limits are those of the call, within the engine's.
+// limits returns the limits of the call, within the engine's.
 func (e *Engine) limits(req evaltool.Request) (fuel, memory int64, err error) {
 	if req.Fuel > e.opts.Fuel {
-		return 0, 0, tool.Errorf(tool.Invalid, "fuel is %d; at most %d are given", req.Fuel, e.opts.Fuel).In("fuel")
+		return 0, 0, tool.Errorf(tool.Invalid, "fuel is %d; the maximum is %d", req.Fuel, e.opts.Fuel).In("fuel")
 	}
 	if req.Memory > e.opts.Memory {
-		return 0, 0, tool.Errorf(tool.Invalid, "memory is %d; at most %d bytes are given", req.Memory, e.opts.Memory).In("memory")
+		return 0, 0, tool.Errorf(tool.Invalid, "memory is %d bytes; the maximum is %d", req.Memory, e.opts.Memory).In("memory")
 	}
 	return orDefault(req.Fuel, e.opts.Fuel), orDefault(req.Memory, e.opts.Memory), nil
 }
 
 func newWorkspace() *memoryFiles { return newFiles(filesRoom, dirWorkspace, dirTemp, dirPrivate) }
 
-// evaluate runs a task from an image. keep, if there is one, gets the memory of a
-// driver that came to its end.
+// evaluate runs a task from an image. keep, if set, gets the memory of a driver that finished.
 func (i *interpreter) evaluate(ctx context.Context, t *task, from *image, files *memoryFiles, keep func(memory []byte) error) (*outcome, error) {
 	t.request.Real = i.real
 	if err := t.give(files); err != nil {
@@ -142,7 +141,7 @@ func (i *interpreter) evaluate(ctx context.Context, t *task, from *image, files 
 
 func (r *ran) finished() bool { return r.stopped == nil && r.crashed == nil && !r.exited }
 
-// give lays out the request and the texts.
+// give writes the request and the texts to files.
 func (t *task) give(files *memoryFiles) error {
 	files.give(dirPrivate, &node{dir: true})
 	t.request.Reads = map[string]string{}
@@ -168,8 +167,7 @@ func (t *task) give(files *memoryFiles) error {
 	return nil
 }
 
-// respond puts the Response together. The run has the last word: an answer counts
-// only when the driver came to its end.
+// respond builds the Response. An answer counts only if the driver finished.
 func respond(t *task, out *outcome, stdout, stderr *evaltool.Stream) evaltool.Response {
 	resp := evaltool.Response{Status: evaltool.StatusExited, Stdout: stdout.Text(), Stderr: stderr.Text()}
 	a := out.answer
@@ -191,7 +189,7 @@ func respond(t *task, out *outcome, stdout, stderr *evaltool.Stream) evaltool.Re
 	return resp
 }
 
-// trapOf is WebAssembly's own word for a crash. Any other error may hold Go's text.
+// trapOf returns WebAssembly's own description of a crash. Other errors may contain texts of Go.
 func trapOf(err error) string {
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	trap, ok := strings.CutPrefix(first, "wasm error: ")
@@ -201,7 +199,7 @@ func trapOf(err error) string {
 	return ": " + strings.TrimSuffix(trap, " (recovered by wazero)")
 }
 
-// why says in words how an evaluation ended that did not come to its end.
+// why describes the end of an evaluation that didn't finish.
 func (o *outcome) why(t *task) string {
 	switch {
 	case errors.Is(o.stopped, errFuel):

@@ -15,7 +15,7 @@ import (
 	"github.com/wisbox/wisbox/evaltool"
 )
 
-// Bounds of one file system.
+// Limits of one file system.
 const (
 	maxNodes = 4096 // files and directories
 	maxOpens = 256  // of them open at once
@@ -27,28 +27,28 @@ type memoryFiles struct {
 	experimental.UnimplementedFS
 
 	mu    sync.Mutex
-	nodes map[string]*node // by clean path, "." being the root
-	room  int64            // bytes that programs may have here
+	nodes map[string]*node // by clean path; "." is the root
+	room  int64            // maximum bytes of programs
 	left  int64            // bytes that may still be written
 	inode sys.Inode
 
 	host     hostText // reads a file of the host; nil: there are none
 	list     hostText // lists a directory of the host; likewise
 	hostLeft int64    // bytes that may still be read from the host
-	meter    *meter   // of the run that is on: what is done for it is paid; or nil
+	meter    *meter   // of the current run, which pays for the work; or nil
 	opens    int      // files and directories that are open
 }
 
-// hostText gives a text of the host, of at most that many bytes.
+// hostText returns a text of the host, of at most that many bytes.
 type hostText func(ctx context.Context, path string, most int64) (string, experimental.Errno)
 
 type node struct {
 	inode sys.Inode
 	dir   bool
 	data  []byte
-	text  string // of a file that was given and not written to since
-	opens int    // how often it is open now
-	gone  bool   // it has no name any more
+	text  string // of a given file that wasn't written since
+	opens int    // number of open handles
+	gone  bool   // it was unlinked
 }
 
 func newFiles(room int64, dirs ...string) *memoryFiles {
@@ -66,7 +66,7 @@ func (f *memoryFiles) add(name string, n *node) {
 	f.nodes[name] = n
 }
 
-// give adds what the host has to give, with the directories above it.
+// give adds a node of the host, with the directories above it.
 func (f *memoryFiles) give(name string, n *node) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -78,14 +78,14 @@ func (f *memoryFiles) give(name string, n *node) {
 	f.add(name, n)
 }
 
-// remove takes a tree away, for the host.
+// remove removes a tree, for the host.
 func (f *memoryFiles) remove(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	maps.DeleteFunc(f.nodes, func(key string, _ *node) bool { return key == name || strings.HasPrefix(key, name+"/") })
 }
 
-// content is what a file holds now.
+// content returns the current content of a file.
 func (f *memoryFiles) content(name string) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -95,7 +95,7 @@ func (f *memoryFiles) content(name string) []byte {
 	return nil
 }
 
-// begin starts a run: what an earlier run had open is not open any more.
+// begin starts a run: files that an earlier run left open are closed.
 func (f *memoryFiles) begin() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -106,28 +106,28 @@ func (f *memoryFiles) begin() {
 	}
 }
 
-// attach joins the files to a run, whose context is that of what is read of the host.
+// attach connects the files to a run, whose context applies to reading host files.
 func (f *memoryFiles) attach(m *meter) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.meter = m
 }
 
-// full reports whether as much is open as may be.
+// full reports whether the maximum number of files is open.
 func (f *memoryFiles) full() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.opens >= maxOpens
 }
 
-// pay is for work on behalf of the program, before it is done. mu is held.
+// pay charges work for the program, before it is done. The caller holds mu.
 func (f *memoryFiles) pay(units int64) {
 	if f.meter != nil {
 		f.meter.spend(units)
 	}
 }
 
-// openHost opens a file of the host, to read. mu is held.
+// openHost opens a file of the host for reading. The caller holds mu.
 func (f *memoryFiles) openHost(name string, from hostText) (experimental.File, experimental.Errno) {
 	if from == nil || f.meter == nil {
 		return nil, experimental.ENOENT
@@ -144,7 +144,7 @@ func (f *memoryFiles) openHost(name string, from hostText) (experimental.File, e
 
 func clean(name string) string { return path.Clean(strings.TrimLeft(name, "/")) }
 
-// lookup finds a node, or why it can't be there. mu is held.
+// lookup returns a node, or the error if there is none. The caller holds mu.
 func (f *memoryFiles) lookup(name string) (*node, experimental.Errno) {
 	if n := f.nodes[name]; n != nil {
 		return n, 0
@@ -194,7 +194,7 @@ func (f *memoryFiles) OpenFile(name string, flag experimental.Oflag, _ fs.FileMo
 	return open, 0
 }
 
-// create adds a node below a directory. mu is held.
+// create adds a node below a directory. The caller holds mu.
 func (f *memoryFiles) create(name string, n *node) (*node, experimental.Errno) {
 	if f.nodes[name] != nil {
 		return nil, experimental.EEXIST
@@ -273,15 +273,14 @@ func (f *memoryFiles) unlink(name string, dir bool) experimental.Errno {
 	return 0
 }
 
-// unname takes a node's name away. mu is held.
+// unname removes a node's name. The caller holds mu.
 func (f *memoryFiles) unname(name string, n *node) {
 	delete(f.nodes, name)
 	n.gone = true
 	f.reclaim(n)
 }
 
-// reclaim gives the bytes of a file back when nothing can reach it any more: one
-// that is open has them although it has no name. mu is held.
+// reclaim frees the bytes of an unreachable file: an open file keeps them even without a name. The caller holds mu.
 func (f *memoryFiles) reclaim(n *node) {
 	if n.gone && n.opens == 0 {
 		f.left += int64(len(n.data))
@@ -314,8 +313,7 @@ func (f *memoryFiles) Rename(from, to string) experimental.Errno {
 	return 0
 }
 
-// renameDir refuses to move directories: a private file system of one evaluation
-// can do without.
+// renameDir refuses to move directories: the private file system of an evaluation doesn't need that.
 func renameDir(n *node, from, to string) experimental.Errno {
 	if n.dir && from != to {
 		return experimental.ENOTSUP
@@ -335,7 +333,7 @@ func (f *memoryFiles) Chmod(name string, _ fs.FileMode) experimental.Errno {
 	return errno
 }
 
-// children are the names in a directory, sorted. mu is held.
+// children returns the names in a directory, sorted. The caller holds mu.
 func (f *memoryFiles) children(dir string) []string {
 	f.pay(int64(len(f.nodes)) * priceEntry)
 	var names []string

@@ -11,11 +11,10 @@ import (
 	"github.com/tetratelabs/wazero/sys"
 )
 
-// fileOffset is an alias so that go vet doesn't take the methods Seek for those of
-// io.Seeker, whose results are others.
+// fileOffset is an alias so that go vet doesn't mistake the Seek methods for io.Seeker's, whose results differ.
 type fileOffset = int64
 
-// openDir is an open directory; what it lists is as it was at the first look.
+// openDir is an open directory; its listing is that of the first read.
 type openDir struct {
 	experimental.DirFile
 
@@ -173,7 +172,7 @@ func (o *openFile) Pwrite(buf []byte, off int64) (int, experimental.Errno) {
 		return 0, experimental.EBADF
 	case off < 0 || off > math.MaxInt64-int64(len(buf)):
 		return 0, experimental.EINVAL
-	case len(buf) == 0: // writes nothing, not even zeros up to off
+	case len(buf) == 0: // write nothing, not even zeros up to off
 		return 0, 0
 	}
 	o.files.pay(int64(len(buf)) / perUnit)
@@ -201,11 +200,11 @@ func (o *openFile) Truncate(size int64) experimental.Errno {
 	return o.resize(size)
 }
 
-// resize makes the file that long, within the bytes that are left. mu is held.
+// resize sets the file's size, within the remaining bytes. The caller holds mu.
 func (o *openFile) resize(size int64) experimental.Errno {
 	n := o.node
 	if size == 0 {
-		n.text = "" // it need not be copied
+		n.text = "" // the text need not be copied
 	}
 	if errno := o.own(); errno != 0 {
 		return errno
@@ -219,12 +218,12 @@ func (o *openFile) resize(size int64) experimental.Errno {
 	if grows > 0 {
 		n.data = append(n.data, make([]byte, grows)...)
 	} else {
-		n.data = bytes.Clone(n.data[:size]) // lets go of the rest
+		n.data = bytes.Clone(n.data[:size]) // free the rest
 	}
 	return 0
 }
 
-// resizing is how many bytes are cleared or copied when data gets that size.
+// resizing returns how many bytes a resize to that size clears or copies.
 func resizing(data []byte, size int64) int64 {
 	if size < int64(len(data)) || size > int64(cap(data)) {
 		return size
@@ -232,7 +231,7 @@ func resizing(data []byte, size int64) int64 {
 	return size - int64(len(data))
 }
 
-// own copies a text that was given before it is changed. mu is held.
+// own copies a given text before it is changed. The caller holds mu.
 func (o *openFile) own() experimental.Errno {
 	given := int64(len(o.node.text))
 	if given > o.files.left {

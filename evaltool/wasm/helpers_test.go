@@ -20,10 +20,15 @@ var install = sync.OnceValues(func() (wasm.Installed, error) {
 	return wasm.Install(ctx, nil)
 })
 
-var shared = sync.OnceValues(func() (*wasm.Engine, error) { return wasm.New(nil) })
+var shared = sync.OnceValues(func() (*wasm.Engine, error) {
+	e, err := wasm.New(nil)
+	if err != nil {
+		return nil, err
+	}
+	return e, e.Warm(context.Background()) // compiling takes minutes under the race detector
+})
 
-// engine is one engine for all tests: it has no state but what tests keep under
-// contexts of their own.
+// engine returns one engine for all tests: its only state is in the tests' own contexts.
 func engine(t testing.TB) *wasm.Engine {
 	t.Helper()
 	needModule(t)

@@ -12,24 +12,24 @@ import (
 	"github.com/tetratelabs/wazero/sys"
 )
 
-// The fuel that a host function costs: about what the program could have done
-// itself in that time. What a file system's function moves is paid there.
+// Prices of host functions in fuel: about as much as the program could have used itself in that time. File system
+// functions also charge for the bytes that they move.
 const (
 	priceCall  = 100
-	priceVec   = 4  // of one buffer of a list
-	perUnit    = 16 // bytes that are copied or cleared for one unit
-	priceEntry = 16 // of one name that is looked through
+	priceVec   = 4  // for each buffer of a list
+	perUnit    = 16 // bytes copied or cleared per unit
+	priceEntry = 16 // for each directory entry
 	priceOpen  = 2_000
-	priceHost  = 20_000 // of asking the session's workspace
+	priceHost  = 20_000 // for a request to the session's workspace
 )
 
-// Bounds of the arguments.
+// Limits of the arguments.
 const (
 	maxPath = 4096 // bytes
 	maxVecs = 1024
 )
 
-// Error numbers of WASI, of what is answered here.
+// Error numbers of WASI used here.
 const (
 	errnoFault   = 21
 	errnoInval   = 28
@@ -37,16 +37,15 @@ const (
 	errnoTooLong = 37
 )
 
-// errHost stands for a panic in a host function. Its text would be Go's.
+// errHost replaces a panic in a host function, whose text would be Go's.
 var errHost = errors.New("a function of the host failed")
 
-// arguments says which parameters of a host function are lengths: its work grows
-// with them.
+// arguments describes the parameters of a host function that are lengths, because its work grows with them.
 type arguments struct {
 	paths []int // bytes of a path
-	vecs  int   // number of buffers; 0 is none
-	bytes int   // bytes of a buffer that are always filled; 0 is none
-	opens bool  // a file, of which there may be so many
+	vecs  int   // number of buffers; 0 means none
+	bytes int   // bytes of a buffer that is always filled; 0 means none
+	opens bool  // it opens a file, whose number is limited
 }
 
 var lengths = map[string]arguments{
@@ -69,7 +68,7 @@ var lengths = map[string]arguments{
 	"path_unlink_file":        {paths: []int{2}},
 }
 
-// host makes WASI: wazero's functions, each at its price, and those that are ours.
+// host exports WASI: wazero's functions, each with its price, and our own.
 func (m *machine) host(ctx context.Context) error {
 	b := m.runtime.NewHostModuleBuilder(wasi_snapshot_preview1.ModuleName)
 	if err := m.priced(ctx, b); err != nil {
@@ -84,7 +83,7 @@ func (m *machine) host(ctx context.Context) error {
 	return err
 }
 
-// priced exports wazero's functions. They can be had only from a module of them.
+// priced exports wazero's functions with their prices. wazero provides them only as a module.
 func (m *machine) priced(ctx context.Context, b wazero.HostModuleBuilder) error {
 	originals := m.runtime.NewHostModuleBuilder("originals")
 	wasi_snapshot_preview1.NewFunctionExporter().ExportFunctions(originals)
@@ -96,14 +95,14 @@ func (m *machine) priced(ctx context.Context, b wazero.HostModuleBuilder) error 
 	for name, def := range compiled.ExportedFunctions() {
 		fn, ok := def.GoFunction().(api.GoModuleFunction)
 		if !ok {
-			return fmt.Errorf("WASI's %s is of a kind that is not expected", name)
+			return fmt.Errorf("WASI's %s is of an unexpected kind", name)
 		}
 		b.NewFunctionBuilder().WithGoModuleFunction(atPrice(fn, lengths[name]), def.ParamTypes(), def.ResultTypes()).Export(name)
 	}
 	return nil
 }
 
-// atPrice is fn, paid before it is called. The time is looked at before and after.
+// atPrice returns a function that charges the price and then calls fn. It checks the time before and after.
 func atPrice(fn api.GoModuleFunction, args arguments) api.GoModuleFunc {
 	return func(ctx context.Context, mod api.Module, stack []uint64) {
 		defer hidePanic()
@@ -144,7 +143,7 @@ func (a arguments) price(stack []uint64) (units int64, errno uint64) {
 	return units, 0
 }
 
-// hidePanic lets through how a program is stopped, and no panic of Go's beside it.
+// hidePanic passes on the panics that stop a program, and replaces all others by errHost.
 func hidePanic() {
 	switch r := recover().(type) {
 	case nil:
@@ -157,7 +156,7 @@ func hidePanic() {
 	}
 }
 
-// inPieces reads in pieces and looks at the time between them.
+// inPieces reads in pieces and checks the time between them.
 type inPieces struct {
 	io.Reader
 	meter *meter

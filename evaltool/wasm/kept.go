@@ -8,14 +8,14 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// MaxContexts is how many kept interpreters one Session has at a time. Together
-// they keep at most twice the memory that one evaluation may have.
+// MaxContexts is the maximum number of kept interpreters of one Session. Together they keep at most twice the memory of
+// one evaluation.
 const MaxContexts = kept.Max
 
-// names are those of one kept interpreter: the memory as it was after the last
-// evaluation that came to its end. One that was stopped changes nothing.
+// names holds the names of one kept interpreter: the memory after the last evaluation that finished. A stopped
+// evaluation changes nothing.
 type names struct {
-	image *image // nil: nothing was kept yet
+	image *image // nil if nothing was kept yet
 	files *memoryFiles
 }
 
@@ -63,7 +63,7 @@ func (n *names) size() int64 {
 	return int64(n.image.size)
 }
 
-// account adds to what the session keeps, within its bound.
+// account adds to the session's kept bytes, up to the maximum.
 func (s *Session) account(bytes int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,10 +87,10 @@ func (s *Session) Cancel(context string) {
 	s.kept.Cancel(func(name string) bool { return name == context })
 }
 
-// Reset implements evaltool.Resetter: it waits for an evaluation that is on.
+// Reset implements evaltool.Resetter: it waits for a running evaluation.
 func (s *Session) Reset(ctx context.Context, context string) error {
 	return s.kept.Reset(ctx, func(name string) bool { return name == context })
 }
 
-// Close implements evaltool.Resetter. An evaluation that is on is cancelled.
+// Close implements evaltool.Resetter. It cancels a running evaluation.
 func (s *Session) Close() error { return s.kept.Close() }

@@ -4,8 +4,7 @@ import "errors"
 
 var errModule = errors.New("the module is damaged")
 
-// reader walks over the bytes of a module. A read past the end sets bad, and all
-// that follow give zero.
+// reader reads the bytes of a module. A read past the end sets bad, and all later reads return zero.
 type reader struct {
 	data []byte
 	at   int
@@ -63,7 +62,7 @@ func (r *reader) s() int64 {
 	return 0
 }
 
-// skip passes n LEB128 numbers.
+// skip skips n LEB128 numbers.
 func (r *reader) skip(n int) {
 	for ; n > 0; n-- {
 		for r.byte() >= 0x80 && !r.bad {

@@ -16,13 +16,13 @@ import (
 	"github.com/tetratelabs/wazero/sys"
 )
 
-// machine is a compiled module and what it needs of the host.
+// machine is a compiled module with its host functions.
 type machine struct {
 	runtime  wazero.Runtime
 	compiled wazero.CompiledModule
 }
 
-// newMachine compiles a rewritten module, or takes it from the cache.
+// newMachine compiles a rewritten module, or loads it from the cache.
 func newMachine(ctx context.Context, module []byte, cache wazero.CompilationCache) (*machine, error) {
 	config := wazero.NewRuntimeConfig().WithDebugInfoEnabled(false)
 	if cache != nil {
@@ -45,7 +45,7 @@ func (m *machine) close() { _ = m.runtime.Close(context.Background()) }
 // job is one run of an instance.
 type job struct {
 	memory         *region
-	from           *image // nil: a first start by _start
+	from           *image // nil for a first start by _start
 	stack          uint64 // stack pointer of from
 	function       uint32 // vectorcall slot of the driver
 	object         uint32 // address of the driver
@@ -58,7 +58,7 @@ type job struct {
 	real           bool // real time and random numbers
 }
 
-// ran is what a run did. memory is valid until the job's region is unmapped.
+// ran is the result of a run. memory is valid until the job's region is unmapped.
 type ran struct {
 	stopped  error // one of the errors above, or nil
 	exited   bool  // proc_exit was called
@@ -116,7 +116,7 @@ func (j *job) config(m *meter) wazero.ModuleConfig {
 	return config
 }
 
-// ended sorts out how the call came back.
+// ended classifies the result of the call.
 func (r *ran) ended(err error) {
 	var exit *sys.ExitError
 	var stop stopError
@@ -138,7 +138,7 @@ func exit(_ context.Context, _ api.Module, stack []uint64) {
 	panic(sys.NewExitError(uint32(stack[0])))
 }
 
-// prepare gives the function that runs the program.
+// prepare returns the function that runs the program.
 func (j *job) prepare(mod api.Module) (func(context.Context) error, error) {
 	if j.from == nil {
 		return start(mod.ExportedFunction("_start"))

@@ -6,12 +6,14 @@ import (
 
 	"github.com/tetratelabs/wazero/experimental"
 	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/sys"
 )
 
 const pageSize = 64 << 10 // of a WebAssembly memory
 
-// image is a memory from which instances start: a file without a name that each
-// maps copy-on-write. It is never written to after it is made.
+// image is a memory from which instances start: an unnamed file that each maps copy-on-write. It is never written after
+// its creation.
 type image struct {
 	file *os.File
 	size int // bytes, whole pages
@@ -19,11 +21,11 @@ type image struct {
 
 // newImage copies a memory.
 func newImage(memory []byte) (*image, error) {
-	fd, err := unix.MemfdCreate("wisbox-python", unix.MFD_CLOEXEC)
+	file, err := sys.UnnamedMemory("wisbox-python")
 	if err != nil {
 		return nil, fmt.Errorf("make a memory image: %w", err)
 	}
-	img := &image{file: os.NewFile(uintptr(fd), "wisbox-python"), size: (len(memory) + pageSize - 1) / pageSize * pageSize}
+	img := &image{file: file, size: (len(memory) + pageSize - 1) / pageSize * pageSize}
 	if err = img.file.Truncate(int64(img.size)); err == nil {
 		_, err = img.file.WriteAt(memory, 0)
 	}
@@ -36,13 +38,12 @@ func newImage(memory []byte) (*image, error) {
 
 func (i *image) close() { _ = i.file.Close() }
 
-// region is the memory of one instance: address space for as much as it may ever
-// have, of which only what is touched costs anything.
+// region is the memory of one instance: address space for its maximum size, of which only touched pages cost memory.
 type region struct {
 	all []byte
 }
 
-// mapRegion makes a region of at most limit bytes that begins as the image.
+// mapRegion creates a region of at most limit bytes with the image's content.
 func (i *image) mapRegion(limit int) (*region, error) {
 	limit = max(limit, i.size) / pageSize * pageSize
 	all, err := unix.Mmap(-1, 0, limit, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
@@ -70,8 +71,8 @@ func (r *region) unmap() {
 // Allocate implements experimental.MemoryAllocator.
 func (r *region) Allocate(_, _ uint64) experimental.LinearMemory { return r }
 
-// Reallocate implements experimental.LinearMemory: nil, which the program sees
-// as a memory that can't grow, over the limit.
+// Reallocate implements experimental.LinearMemory. Over the limit it returns nil, which the program sees as a failed
+// growth.
 func (r *region) Reallocate(size uint64) []byte {
 	if size > uint64(len(r.all)) {
 		return nil

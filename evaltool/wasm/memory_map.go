@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapOver replaces a part of a mapping by a private one of the file. The standard
+// mapOver replaces a part of a mapping by a private mapping of the file. The standard
 // wrappers can't map at an address.
 func mapOver(at []byte, file *os.File) error {
 	_, _, errno := unix.Syscall6(unix.SYS_MMAP, uintptr(unsafe.Pointer(unsafe.SliceData(at))), uintptr(len(at)),

@@ -8,11 +8,11 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// slice is how much fuel an instance gets at a time: between two grants nobody
-// looks at the clock. It is about 10 ms of work.
+// slice is the fuel that an instance gets at a time: between two grants nothing checks the clock. It is about 10 ms of
+// work.
 const slice = 1_000_000
 
-// How a run was stopped.
+// Reasons for stopping a run.
 var (
 	errFuel   = errors.New("the fuel is used up")
 	errLate   = errors.New("the time is over")
@@ -20,15 +20,14 @@ var (
 	errOutput = errors.New("the output is too long")
 )
 
-// stopError travels from a host function, as a panic, through the program to run.
+// stopError is a panic that passes from a host function through the program to run.
 type stopError struct{ reason error }
 
 func (e stopError) Error() string { return e.reason.Error() }
 
 func (e stopError) Unwrap() error { return e.reason }
 
-// stopping lets a writer that has enough stop the program: its error is the
-// reason.
+// stopping lets a writer stop the program: the writer's error is the reason.
 type stopping struct {
 	io.Writer
 	meter *meter
@@ -66,7 +65,7 @@ func (m *meter) attach(mod api.Module) error {
 	return nil
 }
 
-// grant adds the next slice to what the program has.
+// grant adds the next slice to the program's fuel.
 func (m *meter) grant(has int64) {
 	next := min(slice, m.left)
 	m.left -= next
@@ -74,7 +73,7 @@ func (m *meter) grant(has int64) {
 }
 
 // spend takes fuel for the work of a host function, before it is done, and stops the
-// program where there is not enough or its time is over.
+// program if there is not enough or its time is over.
 func (m *meter) spend(units int64) {
 	m.check()
 	has := int64(m.fuel.Get()) - units
@@ -91,7 +90,7 @@ func (m *meter) spend(units int64) {
 
 func (m *meter) remaining() int64 { return m.left + int64(m.fuel.Get()) }
 
-// check stops the program when its time is over or its caller gone.
+// check stops the program if its time is over or the call was cancelled.
 func (m *meter) check() {
 	if m.ctx.Err() == nil {
 		return
@@ -102,8 +101,7 @@ func (m *meter) check() {
 	panic(stopError{errCancel})
 }
 
-// refuel is sched_yield: the program calls it, and the counting code does when
-// the fuel is below zero.
+// refuel implements sched_yield: the program calls it, and so does the counting code when the fuel is below zero.
 func refuel(ctx context.Context, _ api.Module, stack []uint64) {
 	m := meterOf(ctx)
 	stack[0] = 0

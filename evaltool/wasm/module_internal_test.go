@@ -19,8 +19,8 @@ import (
 	"github.com/wisbox/wisbox/evaltool"
 )
 
-// module is a program that turns a loop as often as its code says. It has what
-// is expected of one: the import, a memory, a stack pointer, data.
+// module returns a program that runs a loop that many times. It has the required parts: the import, a memory, a stack
+// pointer, data.
 func module(loops byte) []byte {
 	section := func(id byte, body ...byte) []byte { return append([]byte{id, byte(len(body))}, body...) }
 	code := []byte{
@@ -65,7 +65,7 @@ func play(t *testing.T, original []byte, fuel int64) *ran {
 	return out
 }
 
-// TestFuelIsOneAFunctionAndOneATurn: the entry, and each turn of the loop.
+// TestFuelIsOneAFunctionAndOneATurn: the entry, and each iteration of the loop.
 func TestFuelIsOneAFunctionAndOneATurn(t *testing.T) {
 	out := play(t, module(10), 1000)
 	assert.NoError(t, out.stopped)
@@ -78,7 +78,7 @@ func TestFuelIsOneAFunctionAndOneATurn(t *testing.T) {
 }
 
 func TestFuelOfManySlicesIsExact(t *testing.T) {
-	out := play(t, module(0), 3*slice+7) // the counter runs around: 2^32 turns
+	out := play(t, module(0), 3*slice+7) // the counter wraps around: 2^32 iterations
 	assert.Equal(t, errFuel, out.stopped)
 	assert.EqualValues(t, 3*slice+8, out.used)
 }
@@ -121,7 +121,7 @@ func TestAStateFileIsWholeOrNothing(t *testing.T) {
 	}
 }
 
-// TestAFileInMemoryIsAFile plays with one against a plain slice.
+// TestAFileInMemoryIsAFile compares one with a plain slice.
 func TestAFileInMemoryIsAFile(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		files := newFiles(100)

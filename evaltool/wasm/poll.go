@@ -26,8 +26,8 @@ type subscription struct {
 	wait     time.Duration // of a clock
 }
 
-// poll is poll_oneoff. Files are always ready, so it waits only where nothing but
-// clocks is asked for; the wait ends with the run.
+// poll implements poll_oneoff. Files are always ready, so it waits only if all subscriptions are clocks; the wait ends
+// with the run.
 func poll(ctx context.Context, mod api.Module, stack []uint64) {
 	in, out, count, size := uint32(stack[0]), uint32(stack[1]), uint32(stack[2]), uint32(stack[3])
 	if count == 0 || count > maxSubscriptions {
@@ -51,7 +51,7 @@ func poll(ctx context.Context, mod api.Module, stack []uint64) {
 	stack[0] = 0
 }
 
-// subscriptions reads what is waited for and the shortest wait, 0 where a file is.
+// subscriptions decodes the subscriptions and returns the shortest wait, 0 if there is a file.
 func (m *meter) subscriptions(raw []byte) ([]subscription, time.Duration) {
 	var subs []subscription
 	shortest := time.Duration(math.MaxInt64)
@@ -91,7 +91,7 @@ func (m *meter) sleep(d time.Duration) {
 	}
 }
 
-// appendEvents tells of every file, and of the clocks that are due.
+// appendEvents reports every file, and the clocks that are due.
 func appendEvents(out []byte, subs []subscription, passed time.Duration) []byte {
 	for _, s := range subs {
 		if s.tag == tagClock && s.wait > passed {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Sections of a module that are looked at.
+// Sections of a module that are examined.
 const (
 	sectionCustom = 0
 	sectionImport = 2
@@ -17,28 +17,28 @@ const (
 	sectionCount  = 12
 )
 
-// Names that the rewritten module exports beside its own.
+// Names that the rewritten module exports besides its own.
 const (
 	exportFuel  = "wisbox_fuel"
 	exportStack = "wisbox_stack"
 )
 
-// The import that is called when the fuel is used up. It is one that the module
-// has: a new import would move the numbers of all functions.
+// The import that is called when the fuel is used up. It is an existing import of the module: a new one would change
+// the numbers of all functions.
 const (
 	hookModule = "wasi_snapshot_preview1"
 	hookName   = "sched_yield"
 )
 
-// rewritten is a module made ready: fuel is counted, debug information and data
-// are gone. The data stand in memory instead, from which an instance starts.
+// rewritten is a prepared module: it counts fuel, and has no debug information and data. The data is in memory instead,
+// from which an instance starts.
 type rewritten struct {
 	module []byte
-	memory []byte // what the data segments write
+	memory []byte // content of the data segments
 }
 
-// rewrite makes a module ready. The stack pointer is its first global, as every
-// module of LLVM has it; loading checks that it behaves as one.
+// rewrite prepares a module. The stack pointer is its first global, as in every module of LLVM; loading checks that it
+// behaves like one.
 func rewrite(original []byte) (*rewritten, error) {
 	r := &reader{data: original}
 	if string(r.bytes(8)) != "\x00asm\x01\x00\x00\x00" {
@@ -93,8 +93,8 @@ func (w *rewriter) section(id byte, body []byte) error {
 	return nil
 }
 
-// findHook is the number of the imported function to call. Only functions may be
-// imported: then it is also its place in the list.
+// findHook returns the number of the imported function to call. Only functions may be imported, so it equals the
+// position in the list.
 func findHook(body []byte) (uint64, error) {
 	r := &reader{data: body}
 	found, ok := uint64(0), false
@@ -117,7 +117,7 @@ func findHook(body []byte) (uint64, error) {
 	return found, nil
 }
 
-// addFuel appends a mutable i64 and gives its number.
+// addFuel appends a mutable i64 and returns its number.
 func addFuel(body []byte) ([]byte, uint64, error) {
 	r := &reader{data: body}
 	count := r.u()
@@ -148,10 +148,10 @@ func appendExport(out []byte, name string, global uint64) []byte {
 	return appendU(append(out, 3), global)
 }
 
-// maxMemory bounds what data segments may write to, in bytes.
+// maxMemory is the maximum size of the data segments' memory, in bytes.
 const maxMemory = 256 << 20
 
-// layOut is the memory that the data segments make.
+// layOut returns the memory with the data segments.
 func layOut(body []byte) ([]byte, error) {
 	r := &reader{data: body}
 	var memory []byte
@@ -161,7 +161,7 @@ func layOut(body []byte) ([]byte, error) {
 		end := r.byte()
 		data := r.bytes(r.u())
 		if r.bad || flag != 0 || op != opI32Const || end != opEnd || offset+uint64(len(data)) > maxMemory {
-			return nil, fmt.Errorf("%w: a data segment is of a kind that is not expected", errModule)
+			return nil, fmt.Errorf("%w: a data segment is of an unexpected kind", errModule)
 		}
 		if need := int(offset) + len(data); need > len(memory) {
 			memory = slices.Grow(memory, need-len(memory))[:need]

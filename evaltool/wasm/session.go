@@ -15,24 +15,24 @@ import (
 	"github.com/wisbox/wisbox/vfs"
 )
 
-// maxListed is how many files list_files lists, as in the other engines.
+// maxListed is the maximum number of files in list_files, as in the other engines.
 const maxListed = 10_000
 
-// Files is what read_text and list_files work on; *vfs.FS is one.
+// Files is the file system of read_text and list_files; *vfs.FS implements it.
 type Files interface {
 	Paths(ctx context.Context, path string, max int) ([]string, error)
 	ReadWhole(ctx context.Context, path string, max int64) ([]byte, vfs.Info, error)
 }
 
-// Session is the evaluator of one session: its files and its kept interpreters,
-// on an engine that many share. It may be used from many goroutines at once.
+// Session is the evaluator of one session: its files and its kept interpreters, on a shared engine. Its methods may be
+// called concurrently.
 type Session struct {
 	engine *Engine
 	files  Files
 	kept   *kept.Table[string, names]
 
 	mu        sync.Mutex
-	keptBytes int64 // of the images of the kept
+	keptBytes int64 // of the images of kept interpreters
 }
 
 var (
@@ -40,8 +40,7 @@ var (
 	_ evaltool.Resetter = (*Session)(nil)
 )
 
-// Session makes the evaluator of a session. Without files, which may be nil,
-// read_text knows what reads gives and nothing else.
+// Session returns the evaluator of a session. files may be nil; then read_text only finds the files of reads.
 func (e *Engine) Session(files Files) *Session {
 	s := &Session{engine: e, files: files}
 	s.kept = kept.New[string](s.forget)
@@ -54,7 +53,7 @@ func (s *Session) Guidance() string {
 		s.engine.opts.Fuel, s.engine.opts.Memory)
 }
 
-// workspace is the private file system of an evaluation.
+// workspace returns the private file system of an evaluation.
 func (s *Session) workspace() *memoryFiles {
 	files := newWorkspace()
 	if s.files != nil {
@@ -63,15 +62,14 @@ func (s *Session) workspace() *memoryFiles {
 	return files
 }
 
-// read opens a workspace file of the host for read_text. The driver has cleaned its paths:
-// the prefix keeps one that begins with workspace/ from being cleaned again.
+// read opens a workspace file of the host for read_text. The driver has cleaned its path: the prefix keeps a path that
+// begins with workspace/ from being cleaned again.
 func (s *Session) read(ctx context.Context, path string, most int64) (string, experimental.Errno) {
 	data, _, err := s.files.ReadWhole(ctx, "/workspace/"+path, most)
 	return string(data), errnoOf(err)
 }
 
-// list answers with a JSON list of the files below a workspace directory, or null where
-// there are too many.
+// list returns a JSON list of the files below a workspace directory, or null if there are too many.
 func (s *Session) list(ctx context.Context, path string, most int64) (string, experimental.Errno) {
 	paths, err := s.files.Paths(ctx, "/workspace/"+path, maxListed)
 	if kind := tool.KindOf(err); kind == tool.TooLarge || kind == tool.Limit {
@@ -86,7 +84,7 @@ func (s *Session) list(ctx context.Context, path string, most int64) (string, ex
 	return string(text), 0
 }
 
-// errnoOf is what the code sees of an error of the file tools.
+// errnoOf returns the error number for an error of the file tools.
 func errnoOf(err error) experimental.Errno {
 	switch tool.KindOf(err) {
 	case "":
@@ -105,8 +103,7 @@ func errnoOf(err error) experimental.Errno {
 	return experimental.EIO
 }
 
-// hostPath is the path in the workspace that a private path stands for, and what of the
-// host answers for it.
+// hostPath converts a private path to one in the workspace, and returns the host function that serves it.
 func (f *memoryFiles) hostPath(name string) (path string, from hostText, ok bool) {
 	if path, ok := strings.CutPrefix(name, dirHost+"/"); ok {
 		return path, f.host, true

@@ -14,8 +14,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// engineVersion changes when the same module and driver would give other results
-// or another memory.
+// engineVersion must change if the same module and driver would give other results or another memory.
 const engineVersion = "wisbox-wasm-2"
 
 //go:embed boot/before.py
@@ -24,16 +23,16 @@ var bootBefore string
 //go:embed boot/after.py
 var bootAfter string
 
-// bootSource is the Python program that an interpreter starts with.
+// bootSource returns the Python program that starts an interpreter.
 func bootSource() string { return bootBefore + "\n" + driver.Source() + "\n" + bootAfter }
 
-// source is a module that was found, not yet looked into.
+// source is a module that was found but not checked yet.
 type source struct {
 	module []byte
 	key    string // of module, driver and engine
 }
 
-// DefaultCacheDir is wisbox/wasm in the user's cache directory.
+// DefaultCacheDir returns wisbox/wasm in the user's cache directory.
 func DefaultCacheDir() (string, error) {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -56,8 +55,44 @@ func IsInstalled(opts *Options) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// locate gives the path of the module: the explicit one, else that of the
-// environment variable, else the one installed in dir. It need not exist.
+// SharedDir has the module for all users of a machine or an image. Engines look there if their own directory has none.
+const SharedDir = "/usr/local/share/wisbox"
+
+// sharedDir is SharedDir but in tests.
+var sharedDir = SharedDir
+
+// InstalledFiles returns the names in SharedDir of the module that is installed for this user and its license, each
+// with the path of its file, or nil if the module isn't installed.
+func InstalledFiles() map[string]string {
+	dir, err := DefaultCacheDir()
+	if err != nil {
+		return nil
+	}
+	files := map[string]string{}
+	for _, name := range []string{moduleFile, licenseFile} {
+		path := inDirs(dir, name)
+		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+			return nil
+		}
+		files[name] = path
+	}
+	return files
+}
+
+// inDirs returns the path of a file in dir, or in SharedDir if it is only there.
+func inDirs(dir, name string) string {
+	own, shared := filepath.Join(dir, name), filepath.Join(sharedDir, name)
+	if _, err := os.Lstat(own); !errors.Is(err, fs.ErrNotExist) {
+		return own
+	}
+	if _, err := os.Lstat(shared); err != nil {
+		return own
+	}
+	return shared
+}
+
+// locate returns the path of the module: the explicit path, else the environment variable's, else the path of the one
+// installed in dir or SharedDir. It need not exist.
 func locate(explicit, dir string) (path string, installed bool) {
 	if explicit != "" {
 		return explicit, false
@@ -65,12 +100,12 @@ func locate(explicit, dir string) (path string, installed bool) {
 	if path := named(); path != "" {
 		return path, false
 	}
-	return filepath.Join(dir, moduleFile), true
+	return inDirs(dir, moduleFile), true
 }
 
-// errMissing says both ways to get a module.
+// errMissing returns an error with all ways to get a module.
 func errMissing(cause error) error {
-	return tool.Errorf(tool.Unsupported, "python in WebAssembly is not installed: run `wisbox wasm install`, or name a python.wasm with --wasm-python or %s", ModuleVariable).In("sandbox").Because(cause)
+	return tool.Errorf(tool.Unsupported, "python in WebAssembly is not installed: run `wisbox wasm install`, and for sessions on Kubernetes then `wisbox image wrap`, or name a python.wasm with --wasm-python or %s", ModuleVariable).In("sandbox").Because(cause)
 }
 
 func findSource(explicit, dir string) (*source, error) {
@@ -80,7 +115,7 @@ func findSource(explicit, dir string) (*source, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, errMissing(err)
 	case err != nil:
-		return nil, tool.Errorf(tool.Unsupported, "the python.wasm that is named can't be read; name another one").Because(err)
+		return nil, tool.Errorf(tool.Unsupported, "the given python.wasm can't be read; name another one").Because(err)
 	}
 	sum := sha256.Sum256(module)
 	if installed && hex.EncodeToString(sum[:]) != moduleSHA256 {

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 )
 
-// stateHeader begins a state file: its JSON on one line, then the module, the
-// memory, and the SHA-256 of all before.
+// stateHeader begins a state file: its JSON on one line, then the module, the memory, and the SHA-256 of everything
+// before.
 type stateHeader struct {
 	entry
 	Module int `json:"module"` // bytes
@@ -40,7 +40,7 @@ func loadStarted(path string) (*started, error) {
 	return &started{entry: h.entry, module: rest[:h.Module], memory: rest[h.Module:]}, nil
 }
 
-// save writes the file whole before it has its name.
+// save writes the complete file before it gets its name.
 func (s *started) save(path string) error {
 	line, err := json.Marshal(stateHeader{s.entry, len(s.module), len(s.memory)})
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *started) save(path string) error {
 	return writeFile(path, append(data, sum[:]...))
 }
 
-// writeFile writes a file of the owner by a rename.
+// writeFile writes a file for the owner only, and renames it into place.
 func writeFile(path string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {

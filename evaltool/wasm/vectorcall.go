@@ -8,12 +8,11 @@ import (
 	"github.com/tetratelabs/wazero/experimental/table"
 )
 
-// offsetVectorcall is where a function object of CPython 3.12 for 32 bits has the
-// table slot of its vectorcall: after the head of two words, eight fields that it
-// shares with frames' constructors, and six of its own.
+// offsetVectorcall is the offset of the table slot of vectorcall in a function object of CPython 3.12 for 32 bits:
+// after the head of two words, eight fields that it shares with frames' constructors, and six of its own.
 const offsetVectorcall = 64
 
-// vectorcallSlot reads the slot out of a memory.
+// vectorcallSlot reads the slot from a memory.
 func vectorcallSlot(memory []byte, object uint32) (uint32, error) {
 	if uint64(object)+offsetVectorcall+4 > uint64(len(memory)) {
 		return 0, errModule

@@ -1,6 +1,6 @@
-// Command agentloop lets a model work on a copy of a folder until it has nothing more to
-// do, and prints the patch of what it changed. The model is whatever answers at an
-// endpoint that speaks OpenAI's chat completions: a provider's, vLLM's, Ollama's.
+// Command agentloop lets a model work on a copy of a folder until it has nothing more to do, and
+// prints the patch of its changes. The model can be any endpoint with OpenAI's chat completions,
+// such as a provider's, vLLM's or Ollama's.
 //
 //	OPENAI_BASE_URL=http://localhost:11434/v1 MODEL=qwen3 agentloop FOLDER "fix the failing test"
 package main
@@ -22,7 +22,7 @@ import (
 	"github.com/wisbox/wisbox/hostmount"
 )
 
-// maxTurns ends a model that never comes to an end.
+// maxTurns ends a conversation that would never end.
 const maxTurns = 50
 
 func main() {
@@ -49,7 +49,7 @@ func run(ctx context.Context, folder, task string, out io.Writer) error {
 	defer m.Close()
 	s, err := m.Open(ctx, &wisbox.SessionOptions{
 		Mounts:    []hostmount.Mount{{HostPath: folder, MountPath: "."}},
-		KeepGiven: true, // what the patch is made against
+		KeepGiven: true, // the base of the patch
 	})
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func run(ctx context.Context, folder, task string, out io.Writer) error {
 	return err
 }
 
-// message is one of a conversation, in the form of OpenAI's chat completions.
+// message is one message of a conversation, in the form of OpenAI's chat completions.
 type message struct {
 	Role       string     `json:"role"`
 	Content    string     `json:"content"`
@@ -79,8 +79,8 @@ type toolCall struct {
 	} `json:"function"`
 }
 
-// work is the loop: the model answers with calls, and gets their results, until it
-// answers without one.
+// work is the loop: the model answers with calls and gets their results, until an answer has no
+// call.
 func work(ctx context.Context, s *wisbox.Session, task string, out io.Writer) error {
 	guidance, err := s.Guidance()
 	if err != nil {
@@ -103,7 +103,7 @@ func work(ctx context.Context, s *wisbox.Session, task string, out io.Writer) er
 			fmt.Fprintln(out, "·", c.Function.Name, c.Function.Arguments)
 			text := ""
 			if res, err := s.Call(ctx, c.Function.Name, json.RawMessage(c.Function.Arguments)); err != nil {
-				text = err.Error() // it says what to do, and the model reads that
+				text = err.Error() // the model reads the advice in it
 			} else {
 				text = res.Text
 			}

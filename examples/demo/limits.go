@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// endDeadline is how long the last process of a session may take to be gone.
+// endDeadline bounds the time until the last process of a session is gone.
 const endDeadline = 10 * time.Second
 
-// memory asks for half as much again as the limit. Where the host can't enforce it (rootless
-// on cgroup v1), wisbox has to say so instead.
+// memory uses one and a half times the limit. If the host can't enforce the limit (rootless on
+// cgroup v1), wisbox has to report that instead.
 func (d *demo) memory(ctx context.Context) error {
 	a, err := d.call(ctx, "shell_execute", map[string]any{
 		"commands": []string{"python3", "-c", "print(len(b'x' * (3 << 29)))"}})
@@ -32,8 +32,8 @@ func (d *demo) memory(ctx context.Context) error {
 	return errors.Join(err, want(!enforced, "status %q, and the limit is reported as enforced", a.text("status")))
 }
 
-// limit reports what session inspect says of one limit; a limit that it doesn't name
-// counts as enforced.
+// limit returns a limit's state in session inspect; a limit that it doesn't name counts as
+// enforced.
 func (d *demo) limit(ctx context.Context, name string) (enforced bool, by string, err error) {
 	a, err := d.ok(ctx, "session", "inspect", d.session)
 	for _, l := range limits(a) {
@@ -83,8 +83,7 @@ func (d *demo) identity(ctx context.Context) error {
 		want(strings.Contains(lines[2], "Read-only file system"), "the root is not read-only: %s", lines[2]))
 }
 
-// close ends the session and looks for anything of it on the host. Broken, it
-// forgets to end it.
+// close ends the session and looks for its remains on the host. If broken, it forgets to end it.
 func (d *demo) close(ctx context.Context) error {
 	if d.broken {
 		show("(left open)")
@@ -102,7 +101,7 @@ func (d *demo) close(ctx context.Context) error {
 	}
 }
 
-// nothingLeft is nil where the host has nothing of the session.
+// nothingLeft returns an error if the host has remains of the session.
 func (d *demo) nothingLeft(ctx context.Context) error {
 	dirs, processes, containers := d.sessionDirs(), d.processes(), d.containers(ctx)
 	return errors.Join(
@@ -111,13 +110,13 @@ func (d *demo) nothingLeft(ctx context.Context) error {
 		want(len(containers) == 0, "containers are left: %v", containers))
 }
 
-// sessionDirs are the sessions' directories in the state root.
+// sessionDirs returns the sessions' directories in the state root.
 func (d *demo) sessionDirs() []string {
 	found, _ := filepath.Glob(filepath.Join(d.state, "sessions", "*"))
 	return found
 }
 
-// processes are those whose command line names the session or its state root.
+// processes returns the processes whose command line contains the session or its state root.
 func (d *demo) processes() []string {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	var found []string
@@ -133,7 +132,8 @@ func (d *demo) processes() []string {
 	return found
 }
 
-// containers are those that mount something of the state root, by Podman's own word.
+// containers returns the containers that, according to Podman's list, mount something of the state
+// root.
 func (d *demo) containers(ctx context.Context) []string {
 	podman, err := exec.LookPath("podman")
 	if err != nil {

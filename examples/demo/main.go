@@ -1,12 +1,11 @@
-// Command demo runs wisbox's main job through its command line, as a person would,
-// and asserts on every answer: it mounts a Python project, finds its bug, fixes it
-// in the session's copy, evaluates Python over its data, meets the limits, and
-// leaves nothing behind.
+// Command demo runs wisbox's main job through its command line, as a person would, and checks every
+// answer: it mounts a Python project, finds its bug, fixes it in the session's copy, evaluates
+// Python over its data, reaches the limits, and leaves nothing behind.
 //
 //	go run ./examples/demo bin/wisbox
 //
-// With WISBOX_DEMO_BREAK=n the answers of step n are emptied before they are
-// checked: the demo must then fail there, which shows that the step looks at them.
+// With WISBOX_DEMO_BREAK=n the answers of step n are emptied before they are checked: the demo must
+// then fail there, which shows that the step checks them.
 package main
 
 import (
@@ -60,7 +59,7 @@ func run(program string) error {
 	return nil
 }
 
-// demo is one run: a session of its own in a state root of its own.
+// demo is one run, with its own session and state root.
 type demo struct {
 	program string // bin/wisbox
 	project string // examples/project
@@ -91,7 +90,7 @@ func newDemo(program string) (*demo, error) {
 	return &demo{program: program, project: project, state: state, session: fmt.Sprintf("demo-%d", os.Getpid())}, nil
 }
 
-// cleanUp removes what a failed run left; after a good one there is nothing.
+// cleanUp removes the remains of a failed run; after a successful one there are none.
 func (d *demo) cleanUp() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// step is one thing to show. Its run asserts on what it was answered.
+// step is one thing to show. Its run checks its answers.
 type step struct {
 	title string
 	run   func(*demo, context.Context) error
@@ -93,7 +93,7 @@ func (d *demo) grep(ctx context.Context) error {
 	return want(strings.HasSuffix(m.text("path"), "project/station/summary.py"), "it is in %q", m.text("path"))
 }
 
-// unittest runs the project's tests and returns what they ended with.
+// unittest runs the project's tests and returns their result.
 func (d *demo) unittest(ctx context.Context) (answer, error) {
 	a, err := d.call(ctx, "shell_execute", map[string]any{"commands": []string{"python3", "-m", "unittest"}, "cwd": "project"})
 	if err == nil {
@@ -129,7 +129,7 @@ func (d *demo) testsPass(ctx context.Context) error {
 		want(strings.HasSuffix(strings.TrimSpace(a.text("stderr")), "OK"), "the tests don't say OK"))
 }
 
-// originalStays needs no answer of wisbox's: broken, it looks for what isn't there.
+// originalStays needs no answer of wisbox; if broken, it looks for a text that isn't there.
 func (d *demo) originalStays(context.Context) error {
 	text, err := os.ReadFile(filepath.Join(d.project, "station", "summary.py"))
 	wanted := bug

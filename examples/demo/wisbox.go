@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// answer is one JSON object of the command line's.
+// answer is one JSON object from the command line.
 type answer map[string]any
 
 func (d *demo) command(ctx context.Context, args ...string) *exec.Cmd {
@@ -20,8 +20,8 @@ func (d *demo) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// wisbox runs one command with --json and returns its answer and its exit code:
-// the object on stdout, or on stderr where it failed.
+// wisbox runs one command with --json and returns its answer, from stdout or after a failure from
+// stderr, and its exit code.
 func (d *demo) wisbox(ctx context.Context, args ...string) (answer, int, error) {
 	fmt.Println("   $ wisbox " + quoted(args))
 	cmd := d.command(ctx, append([]string{"--json"}, args...)...)
@@ -46,7 +46,7 @@ func (d *demo) wisbox(ctx context.Context, args ...string) (answer, int, error) 
 	return a, cmd.ProcessState.ExitCode(), nil
 }
 
-// ok runs a command that must succeed.
+// ok runs a command, which must succeed.
 func (d *demo) ok(ctx context.Context, args ...string) (answer, error) {
 	a, code, err := d.wisbox(ctx, args...)
 	if err == nil && code != 0 {
@@ -55,12 +55,12 @@ func (d *demo) ok(ctx context.Context, args ...string) (answer, error) {
 	return a, err
 }
 
-// call calls a tool of the session, which must give a result.
+// call calls a tool of the session, which must return a result.
 func (d *demo) call(ctx context.Context, tool string, params map[string]any) (answer, error) {
 	return d.ok(ctx, "call", d.session, tool, mustJSON(params))
 }
 
-// exec runs a program in the session and returns what it printed.
+// exec runs a program in the session and returns its output.
 func (d *demo) exec(ctx context.Context, argv ...string) (string, error) {
 	args := append([]string{"exec", d.session, "--"}, argv...)
 	fmt.Println("   $ wisbox " + quoted(args))
@@ -71,7 +71,7 @@ func (d *demo) exec(ctx context.Context, argv ...string) (string, error) {
 	return string(out), err
 }
 
-// mustJSON writes parameters, which can't fail, as a person would: < is <.
+// mustJSON encodes parameters, which can't fail, without HTML escapes.
 func mustJSON(v any) string {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -82,7 +82,7 @@ func mustJSON(v any) string {
 	return strings.TrimSpace(buf.String())
 }
 
-// quoted shows a command line as one would type it.
+// quoted returns a command line as a person would type it.
 func quoted(args []string) string {
 	words := make([]string, len(args))
 	for i, a := range args {
@@ -94,13 +94,13 @@ func quoted(args []string) string {
 	return strings.Join(words, " ")
 }
 
-// text is a field that is a string; "" where it is missing or another thing.
+// text returns a field that is a string; "" if it is missing or has another type.
 func (a answer) text(field string) string {
 	s, _ := a[field].(string)
 	return s
 }
 
-// number is a field that is a number; -1 where it is missing or another thing.
+// number returns a field that is a number; -1 if it is missing or has another type.
 func (a answer) number(field string) float64 {
 	n, ok := a[field].(float64)
 	if !ok {
@@ -109,7 +109,7 @@ func (a answer) number(field string) float64 {
 	return n
 }
 
-// list is a field that is a list of objects.
+// list returns a field that is a list of objects.
 func (a answer) list(field string) []answer {
 	items, _ := a[field].([]any)
 	var out []answer
@@ -128,7 +128,7 @@ func show(text string) {
 	}
 }
 
-// want is an assertion: nil when ok holds.
+// want returns an error unless ok is true.
 func want(ok bool, format string, args ...any) error {
 	if ok {
 		return nil

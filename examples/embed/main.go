@@ -1,4 +1,4 @@
-// Command embed runs one program in a session of its own, by the library.
+// Command embed runs one program in a new session with the Go library.
 package main
 
 import (

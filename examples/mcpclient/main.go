@@ -1,5 +1,5 @@
-// Command mcpclient is a client of the Model Context Protocol that starts `wisbox mcp`,
-// and calls two of its tools. Agent frameworks do the same with their own clients.
+// Command mcpclient is a client of the Model Context Protocol. It starts `wisbox mcp`, and calls
+// two of its tools. Agent frameworks do the same with their own clients.
 //
 //	mcpclient [WISBOX]
 package main
@@ -32,7 +32,7 @@ func run(ctx context.Context, wisbox string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer s.Close() // the server ends, and its session with it
+	defer s.Close() // the server and its session end
 	if _, err := call(ctx, s, "write_file", map[string]any{"file_path": "hello.py", "content": "print(6 * 7)"}); err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func run(ctx context.Context, wisbox string, out io.Writer) error {
 	return nil
 }
 
-// call gives the text that a model reads.
+// call returns the text that a model reads.
 func call(ctx context.Context, s *mcp.ClientSession, name string, args map[string]any) (string, error) {
 	res, err := s.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: args})
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command preview runs a web application in a session, and shows it on this machine: each
-// request goes through the session's Dial, so that the application needs no network.
+// Command preview runs a web application in a session, and serves it on this machine. Each request
+// goes through the session's Dial, so the application needs no network.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// application is what an agent would have written.
+// application stands for an agent's work.
 const application = `
 from http.server import BaseHTTPRequestHandler, HTTPServer
 class Page(BaseHTTPRequestHandler):
@@ -65,8 +65,8 @@ func run(ctx context.Context, out io.Writer) error {
 	return serve(ctx, s, out)
 }
 
-// serve shows the application until ctx ends. What it sends is an untrusted program's:
-// give it an origin of its own, as here a port that nothing else has.
+// serve serves the application until ctx ends. Its pages come from an untrusted program: give them
+// their own origin, such as this port.
 func serve(ctx context.Context, s *wisbox.Session, out io.Writer) error {
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "session"})
 	proxy.Transport = &http.Transport{

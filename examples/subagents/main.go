@@ -1,6 +1,6 @@
-// Command subagents tries three ideas at the same time, each in a fork of one prepared
-// session, and goes on with the one that does best. Here the ideas are scripts; in an
-// agent each is a model's conversation.
+// Command subagents tries three ideas at the same time, each in a fork of one prepared session, and
+// continues with the best one. Here the ideas are scripts; in an agent, each would be a model's
+// conversation.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// ideas are ways to sum the numbers; the last one gets it wrong.
+// ideas are ways to sum the numbers; the last one is wrong.
 var ideas = []string{
 	"import json; print(sum(json.load(open('numbers.json'))))",
 	"print(sum(map(int, open('numbers.json').read().strip('[]').split(','))))",
@@ -44,7 +44,7 @@ func run(ctx context.Context, out io.Writer) error {
 	if err := write(ctx, parent, "numbers.json", "[1, 2, 39]"); err != nil {
 		return err
 	}
-	// Each fork has the parent's files and a container of its own: none sees another.
+	// Each fork has the parent's files and its own container: none sees another.
 	forks, err := parent.Fork(ctx, len(ideas), nil)
 	if err != nil {
 		return err

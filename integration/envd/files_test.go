@@ -247,7 +247,7 @@ func TestWatching(t *testing.T) {
 	assert.Equal(t, []string{"f CREATE", "f WRITE", "f CHMOD", "f RENAME", "g CREATE", "g REMOVE", "new CREATE", "new/h CREATE", "new/h WRITE"}, seen)
 }
 
-// zeros is an upload whose size is not announced.
+// zeros is an upload of unknown size.
 type zeros struct{ left int64 }
 
 func (z *zeros) Read(p []byte) (int, error) {

@@ -22,14 +22,15 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/images"
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/podman"
 	handler "github.com/wisbox/wisbox/serve/e2b/envd"
 )
 
-// env is what all tests share.
+// env is the common state of all tests.
 var env struct {
 	manager *wisbox.Manager
-	state   string // its directory
+	state   string // the server's directory
 	problem string
 }
 
@@ -78,27 +79,21 @@ func setUp(state string) error {
 
 const token = "the-token"
 
-// box is a sandbox that is served.
+// box is a sandbox with a server.
 type box struct {
 	t       *testing.T
 	session *wisbox.Session
 	url     string
-	end     func() // as its timeout does
+	end     func() // ends it like its timeout
 }
 
-// guard bounds what hangs.
+// guard bounds waits.
 const guard = 30 * time.Second
 
-// need skips the test where Podman can't run, or fails it where it must.
+// need skips the test if Podman can't run, or fails it if Podman is required.
 func need(t *testing.T) {
 	t.Helper()
-	if env.problem == "" {
-		return
-	}
-	if os.Getenv("WISBOX_REQUIRE_PODMAN") != "" {
-		t.Fatalf("Podman is required (WISBOX_REQUIRE_PODMAN) and can't run: %s", env.problem)
-	}
-	t.Skipf("Podman can't run here: %s", env.problem)
+	hosttest.NeedPodman(t, env.problem)
 }
 
 func serve(t *testing.T, opts wisbox.SessionOptions) *box {
@@ -139,7 +134,7 @@ func (b *box) do(method, path string, body io.Reader, header map[string]string) 
 
 type object = map[string]any
 
-// call is a unary method; it returns the status.
+// call calls a unary method and returns the status.
 func (b *box) call(method string, ask any) (int, object) {
 	b.t.Helper()
 	raw, err := json.Marshal(ask)
@@ -150,7 +145,7 @@ func (b *box) call(method string, ask any) (int, object) {
 	return res.StatusCode, answer
 }
 
-// must is a call that is expected to work.
+// must is like call, for a call that must succeed.
 func (b *box) must(method string, ask any) object {
 	b.t.Helper()
 	status, answer := b.call(method, ask)
@@ -186,7 +181,7 @@ func (b *box) open(method string, ask any, header map[string]string) *stream {
 	return s
 }
 
-// next reads a message; last says that it is the end.
+// next reads a message; last reports whether it is the end.
 func (s *stream) next() (message object, last bool, err error) {
 	stop := time.AfterFunc(guard, s.end)
 	defer stop.Stop()
@@ -201,7 +196,7 @@ func (s *stream) next() (message object, last bool, err error) {
 	return message, head[0] == 2, json.Unmarshal(raw, &message)
 }
 
-// want reads a message that is there.
+// want reads a message, which must exist.
 func (s *stream) want() object {
 	s.t.Helper()
 	message, last, err := s.next()
@@ -210,12 +205,12 @@ func (s *stream) want() object {
 	return message
 }
 
-// outcome is all that a program did.
+// outcome is the result of a program.
 type outcome struct {
 	pid                 int
 	stdout, stderr, pty string
 	end                 object // nil without one
-	last                object // what the stream ended with
+	last                object // the last message of the stream
 }
 
 // begin reads the start of a program.
@@ -225,7 +220,7 @@ func (s *stream) begin() int {
 	return int(start["pid"].(float64))
 }
 
-// rest reads what a program does to its end.
+// rest reads a program's messages to its end.
 func (s *stream) rest(o *outcome) {
 	s.t.Helper()
 	got := map[string]*bytes.Buffer{"stdout": {}, "stderr": {}, "pty": {}}
@@ -253,7 +248,7 @@ func shell(script string) object {
 	return object{"process": object{"cmd": "/bin/bash", "args": []string{"-l", "-c", script}}}
 }
 
-// run runs a script as commands.run does.
+// run runs a script like the SDK's commands.run.
 func (b *box) run(script string) outcome {
 	b.t.Helper()
 	s := b.open("process.Process/Start", shell(script), nil)

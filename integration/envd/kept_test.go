@@ -17,8 +17,8 @@ import (
 	handler "github.com/wisbox/wisbox/serve/e2b/envd"
 )
 
-// TestAKeptSessionIsServedTheSame, by its holder: programs and their tags are found again
-// by another handler, as after a restart of the server.
+// TestAKeptSessionIsServedTheSame by its holder: another handler finds programs and their tags again, as after a
+// restart of the server.
 func TestAKeptSessionIsServedTheSame(t *testing.T) {
 	need(t)
 	s, err := env.manager.Open(t.Context(), &wisbox.SessionOptions{Name: "kept", Kept: true, UserHome: true})
@@ -77,8 +77,8 @@ func TestAKeptSessionIsServedTheSame(t *testing.T) {
 	assert.Equal(t, 5., o.end["exitCode"])
 }
 
-// TestASandboxThatDiesCutsItsStreams: their clients learn that this was no end. The next
-// request has another sandbox, over the same files.
+// TestASandboxThatDiesCutsItsStreams: their clients can tell this from a normal end. The next request gets a new
+// sandbox with the same files.
 func TestASandboxThatDiesCutsItsStreams(t *testing.T) {
 	b := serve(t, wisbox.SessionOptions{})
 	status, answer := b.put("f", strings.NewReader("x"), octets)

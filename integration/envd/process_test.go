@@ -132,7 +132,7 @@ func TestATimeLimitKillsTheProgram(t *testing.T) {
 	b := serve(t, wisbox.SessionOptions{})
 	s := b.open("process.Process/Start", shell(`sleep 600`), map[string]string{"Connect-Timeout-Ms": "2000"})
 	message, last, err := s.next()
-	for err == nil && !last { // its start, where that was quick enough
+	for err == nil && !last { // its start, if that was quick enough
 		assert.NotContains(t, message["event"], "end")
 		message, last, err = s.next()
 	}
@@ -168,8 +168,7 @@ func TestTheSandboxsEndCutsStreams(t *testing.T) {
 	assert.Equal(t, 502, res.StatusCode)
 }
 
-// TestAllOutputReachesItsStarter, however much that is, and one who stops reading holds
-// nobody up.
+// TestAllOutputReachesItsStarter, however much it is, and a client that stops reading delays nobody.
 func TestAllOutputReachesItsStarter(t *testing.T) {
 	b := serve(t, wisbox.SessionOptions{})
 	const bytes = 64 << 20
@@ -191,7 +190,7 @@ func TestAllOutputReachesItsStarter(t *testing.T) {
 	b.must("process.Process/CloseStdin", pid(n))
 	o = outcome{}
 	other.rest(&o)
-	assert.True(t, strings.HasSuffix(o.stdout, "last\n")) // after what was on its way
+	assert.True(t, strings.HasSuffix(o.stdout, "last\n")) // after the output that was on its way
 }
 
 func TestManyVariables(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
-// TestThePublishedSDK has E2B's own SDK use a sandbox whose control API is three answers.
+// TestThePublishedSDK uses a sandbox with E2B's own SDK. Its control API consists of three answers.
 func TestThePublishedSDK(t *testing.T) {
 	modules := hosttest.NodePackages(t, "testdata/package.json")
 	b := serve(t, wisbox.SessionOptions{})

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// example is a command of one of the programs, with a state root of its own.
+// example returns a command of one of the programs, with its own state root.
 func example(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	needsPodman(t)
@@ -53,7 +53,7 @@ func command(t *testing.T, path string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// podmanRuns is set by the first test that finds it so.
+// podmanRuns is set once a test has found that Podman runs.
 var podmanRuns bool
 
 func needsPodman(t *testing.T) {
@@ -81,6 +81,18 @@ func TestEmbed(t *testing.T) {
 	assert.Contains(t, output(t, example(t, "embed")), "42")
 }
 
+// TestTheReadmesGoJob builds with only the tags of the README, whatever the tags of this test.
+func TestTheReadmesGoJob(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	_, block, found := strings.Cut(string(readme), "```sh\nexport CGO_ENABLED")
+	require.True(t, found)
+	block, _, _ = strings.Cut(block, "```")
+	cmd := command(t, "sh", "-ec", "export CGO_ENABLED"+strings.Replace(block, "GOFLAGS=", "GOFLAGS=-buildvcs=false\\ ", 1))
+	cmd.Dir = "../.."
+	assert.Contains(t, output(t, cmd), "42\n")
+}
+
 func TestSubagents(t *testing.T) {
 	said := output(t, example(t, "subagents"))
 	assert.Equal(t, "idea 1: 42\n", said)
@@ -90,7 +102,7 @@ func TestMCPClient(t *testing.T) {
 	assert.Contains(t, output(t, example(t, "mcpclient", hosttest.Binary(t))), "42")
 }
 
-// TestPreview asks the application for a page, and ends the program by Ctrl-C.
+// TestPreview gets a page of the application, and ends the program by Ctrl-C.
 func TestPreview(t *testing.T) {
 	cmd := example(t, "preview")
 	cmd.Stderr = os.Stderr
@@ -109,8 +121,8 @@ func TestPreview(t *testing.T) {
 	assert.NoError(t, cmd.Wait())
 }
 
-// TestAgentLoop has a scripted model repair a program: it reads, makes a mistake that it
-// is shown, edits, runs, and ends.
+// TestAgentLoop lets a scripted model fix a program: it reads, makes a mistake and gets the error, edits, runs, and
+// ends.
 func TestAgentLoop(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "sum.py"), []byte("print(40 - 2)\n"), 0o644))
@@ -161,8 +173,8 @@ func TestAgentLoop(t *testing.T) {
 	assert.Equal(t, "print(40 - 2)\n", string(kept), "the folder itself is untouched")
 }
 
-// TestUntrustedChange: its tests' exit code is passed on, its reports come back, and it
-// finds neither the network nor the job's variables.
+// TestUntrustedChange: the program returns the tests' exit code and copies the reports back; the change has neither the
+// network nor the job's variables.
 func TestUntrustedChange(t *testing.T) {
 	needsPodman(t)
 	folder := t.TempDir()

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// raw is a server that is spoken to in lines.
+// raw is a server with a client that writes lines.
 type raw struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -64,8 +64,7 @@ func (r *raw) call(id int, tool string, arguments args) {
 	r.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, id, tool, raw))
 }
 
-// begin has the server run a program for a minute and returns when it runs. Its
-// name finds it on the host.
+// begin makes the server run a program for a minute and returns when it runs. mark identifies the program on the host.
 func (r *raw) begin() (mark string) {
 	mark = fmt.Sprintf("6%d", time.Now().UnixNano()%1_000_000_000)
 	r.call(1, "shell_execute", args{"commands": []string{"true"}})
@@ -87,7 +86,7 @@ func runs(mark string) bool {
 	return false
 }
 
-// ends waits for the server's end. One that stays is killed.
+// ends waits for the server's end, or kills the server.
 func (r *raw) ends() (code int) {
 	timer := time.AfterFunc(time.Minute, func() { _ = r.cmd.Process.Kill() })
 	defer timer.Stop()
@@ -116,8 +115,7 @@ func TestASignalEndsServerProgramAndSession(t *testing.T) {
 	}
 }
 
-// beginOver has a server on HTTP run a program, in a session that is named or in
-// the connection's; the call ends with ctx.
+// beginOver makes a server on HTTP run a program, in a named session or in the connection's. The call ends with ctx.
 func beginOver(ctx context.Context, c *client, session string) (mark string) {
 	mark = fmt.Sprintf("7%d", time.Now().UnixNano()%1_000_000_000)
 	with := func(a args) args {
@@ -176,7 +174,7 @@ func TestACallThatIsTooLongIsAnErrorOfItsTool(t *testing.T) {
 	assert.Zero(t, r.ends())
 }
 
-// A client that asks and asks and never reads can't make the server grow.
+// A client that sends requests without reading answers can't make the server grow.
 func TestAClientThatNeverReadsHoldsNoMemory(t *testing.T) {
 	r := newWorld(t).raw()
 	r.call(1, "write_file", args{"file_path": "a", "content": strings.Repeat("line\n", 9000)})

@@ -10,9 +10,8 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// questionFixtures are the tools that ask the client for something: by a request
-// of their own where there is a connection, else by a result that says what is
-// needed, to which the client answers with another call.
+// questionFixtures adds the tools that ask the client for something: by a request if there is a connection; otherwise
+// by a result with the questions, which the client answers with another call.
 func questionFixtures(s *sdk.Server) {
 	addFixture(s, "test_sampling", `{"type":"object","properties":{"prompt":{"type":"string"}}}`, sample)
 	addFixture(s, "test_elicitation", `{"type":"object","properties":{"message":{"type":"string"}}}`, elicit(`{"username":{"type":"string"}}`))
@@ -62,7 +61,7 @@ const (
 		"titledMulti":{"type":"array","items":{"anyOf":` + titled + `}}}`
 )
 
-// questions are what a result may say is needed.
+// questions returns the questions with the given names.
 func questions(names ...string) sdk.InputRequestMap {
 	one := func(property, kind string) json.RawMessage {
 		return json.RawMessage(fmt.Sprintf(`{"type":"object","properties":{%q:{"type":%q}},"required":[%q]}`, property, kind, property))
@@ -86,8 +85,7 @@ func questions(names ...string) sdk.InputRequestMap {
 	return asked
 }
 
-// answered is what a client answered to a question, as text; "" where it did not,
-// or not in the question's own form.
+// answered returns the client's answer to a question as text, or "" without an answer of the right form.
 func answered(all sdk.InputResponseMap, name string) string {
 	switch a := all[name].(type) {
 	case *sdk.ElicitResult:
@@ -108,7 +106,7 @@ func answered(all sdk.InputResponseMap, name string) string {
 	return ""
 }
 
-// askFor asks until there is an answer to all of it.
+// askFor asks until all questions have an answer.
 func askFor(names ...string) sdk.ToolHandler {
 	return func(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		var got []string
@@ -138,7 +136,7 @@ func askWhatTheClientCan(ctx context.Context, r *sdk.CallToolRequest) (*sdk.Call
 	return askFor(names...)(ctx, r)
 }
 
-// confirmWithState gives a state along, which must come back as it was.
+// confirmWithState sends a state, which must come back unchanged.
 func confirmWithState(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 	const state = "confirming"
 	switch {

@@ -12,8 +12,8 @@ import (
 	"github.com/wisbox/wisbox/internal/mcptask"
 )
 
-// taskFixtures are the tools that the suite wants as tasks. They say so themselves:
-// to wait until a call has taken long is left to wisbox's own tools.
+// taskFixtures adds the tools that the suite expects as tasks. They are tasks from the start, while wisbox's own tools
+// become tasks only when a call takes long.
 func taskFixtures(s *sdk.Server) {
 	addFixture(s, "greet", `{"type":"object","properties":{"name":{"type":"string"}}}`, greet)
 	addFixture(s, "slow_compute", `{"type":"object","properties":{"seconds":{"type":"number"},"label":{"type":"string"}}}`, compute)
@@ -31,7 +31,7 @@ func taskFixtures(s *sdk.Server) {
 	}
 }
 
-// onlyAsTask refuses the calls of clients that take no tasks.
+// onlyAsTask refuses calls of clients that don't support tasks.
 func onlyAsTask(do sdk.ToolHandler) sdk.ToolHandler {
 	return func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		if err := mcptask.Begin(ctx); err != nil {
@@ -47,7 +47,7 @@ func greet(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, erro
 	return say("Hello, " + p.Name + "!"), err
 }
 
-// greetByTask asks for a name before there is a task, and greets in one.
+// greetByTask asks for a name before it creates the task that greets.
 func greetByTask(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 	ask := askFor("user_name")
 	if answered(r.Params.InputResponses, "user_name") != "" {
@@ -56,7 +56,7 @@ func greetByTask(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResu
 	return ask(ctx, r)
 }
 
-// compute takes as long as it is asked to, as a task where its client takes one.
+// compute takes the requested time, as a task if the client supports tasks.
 func compute(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 	var p struct {
 		Seconds float64

@@ -11,10 +11,9 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// The conformance suite drives a server by tools, resources and prompts whose
-// names and answers it lays down: it calls them to see what the server makes of
-// each kind of content, notification and question. They stand in this file and
-// the three beside it and are in no build but the tests'.
+// The conformance suite tests a server by tools, resources and prompts whose names and answers it defines: it calls
+// them to check the server's handling of each kind of content, notification and question. This file and the three
+// others have them, only in builds of tests.
 
 // fixtures adds them all to a server of the SDK.
 func fixtures(s *sdk.Server) {
@@ -62,7 +61,7 @@ func say(text string) *sdk.CallToolResult {
 	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: text}}}
 }
 
-// The suite looks at kinds and MIME types, not into pictures and sounds.
+// The suite checks kinds and MIME types, not the content of images and audio.
 var (
 	picture  = &sdk.ImageContent{MIMEType: "image/png", Data: []byte("\x89PNG\r\n\x1a\n")}
 	sound    = &sdk.AudioContent{MIMEType: "audio/wav", Data: []byte("RIFF\x04\x00\x00\x00WAVE")}
@@ -128,7 +127,7 @@ func needSampling(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResul
 	}
 }
 
-// dropStream ends the stream of the call, to which the client then comes back.
+// dropStream ends the stream of the call; the client then reconnects.
 func dropStream(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 	if r.Extra != nil && r.Extra.CloseSSEStream != nil {
 		r.Extra.CloseSSEStream(sdk.CloseSSEStreamArgs{RetryAfter: 10 * time.Millisecond})

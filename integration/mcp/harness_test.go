@@ -1,5 +1,5 @@
-// Package mcp drives `wisbox mcp` as agent runtimes do: with the official Go
-// client, and with programs that others wrote and npm installs.
+// Package mcp drives `wisbox mcp` as agent runtimes do: with the official Go client, and with published programs from
+// npm.
 package mcp
 
 import (
@@ -22,19 +22,19 @@ import (
 	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
-// args is the object of a call's arguments, or one out of a result.
+// args is a JSON object of a call's arguments or of a result.
 type args = map[string]any
 
 var binary = hosttest.Binary
 
-// world is a state root of its own and what is needed to start servers over it.
+// world is a separate state root for servers.
 type world struct {
 	t     *testing.T
 	bin   string
 	cache string
 }
 
-// newWorld makes a world. At the test's end no session must be left in it.
+// newWorld creates a world. At the test's end no session may be left in it.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, bin: binary(t), cache: filepath.Join(t.TempDir(), "state")}
@@ -59,14 +59,10 @@ func (w *world) requireEmpty() {
 func (w *world) needsPodman() *world {
 	w.t.Helper()
 	out, err := w.command("run", "--", "true").CombinedOutput()
-	if err == nil {
-		return w
+	if err != nil {
+		hosttest.NeedPodman(w.t, string(out))
 	}
-	if os.Getenv("WISBOX_REQUIRE_PODMAN") != "" {
-		w.t.Fatalf("Podman is required (WISBOX_REQUIRE_PODMAN) and can't run: %s", out)
-	}
-	w.t.Skipf("Podman can't run here: %s", out)
-	return nil
+	return w
 }
 
 func (w *world) command(args ...string) *exec.Cmd {
@@ -80,7 +76,7 @@ func (w *world) sessions() []string {
 	return found
 }
 
-// stdio connects the Go client to a server of its own.
+// stdio connects the Go client to its own server.
 func (w *world) stdio(flags ...string) *client {
 	return w.connect(&sdk.CommandTransport{Command: w.command(append([]string{"mcp"}, flags...)...)}, nil, nil)
 }
@@ -128,14 +124,14 @@ func text(res *sdk.CallToolResult) string {
 	return string(raw)
 }
 
-// httpServer is a `wisbox mcp --http` that runs.
+// httpServer is a running `wisbox mcp --http`.
 type httpServer struct {
 	w     *world
 	cmd   *exec.Cmd
 	addr  string
 	token string
 
-	silent chan struct{} // closed when it says no more
+	silent chan struct{} // closed at the end of its output
 	more   []byte
 }
 
@@ -159,7 +155,7 @@ func (w *world) serve(addr string, flags ...string) *httpServer {
 	return s
 }
 
-// listen keeps what the server says after its first line, for a test that fails.
+// listen keeps the server's output after its first line, for a failed test.
 func (s *httpServer) listen(said io.Reader) {
 	defer close(s.silent)
 	s.more, _ = io.ReadAll(said)

@@ -125,7 +125,7 @@ func TestAServersOwnTokenIsInAPrivateFileWhileItRuns(t *testing.T) {
 	require.NoError(t, cmd.Start())
 	defer func() { _ = cmd.Process.Kill() }()
 	lines := bufio.NewScanner(said)
-	for range 2 { // where it listens, and where the token is
+	for range 2 { // the address, and the place of the token
 		require.True(t, lines.Scan(), "two lines")
 	}
 	_, file, _ := strings.Cut(lines.Text(), "token is in ")
@@ -143,7 +143,7 @@ func TestAServersOwnTokenIsInAPrivateFileWhileItRuns(t *testing.T) {
 	assert.NoFileExists(t, file)
 }
 
-// certificate makes a key and a certificate for 127.0.0.1 that it signs itself.
+// certificate creates a key and a self-signed certificate for 127.0.0.1.
 func certificate(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// loadTime is how long the load lasts; WISBOX_LOAD_SECONDS changes it.
+// loadTime returns the duration of the load; WISBOX_LOAD_SECONDS changes it.
 func loadTime() time.Duration {
 	seconds, err := strconv.Atoi(os.Getenv("WISBOX_LOAD_SECONDS"))
 	if err != nil {
@@ -41,7 +41,7 @@ func TestManyCallsInFlightFailNoneAndHoldNoMemory(t *testing.T) {
 	assert.Less(t, memory(), settled+16<<10, "memory grows with the calls")
 }
 
-// inFlight keeps n calls under way for a time.
+// inFlight keeps n calls running for a time.
 func inFlight(t *testing.T, c *client, n int, lasts time.Duration) int64 {
 	t.Helper()
 	end := time.Now().Add(lasts)

@@ -39,7 +39,7 @@ func newNPM(t *testing.T) *npm {
 
 func (n *npm) node() string { return filepath.Join(n.dir, "node_modules/node/bin/node") }
 
-// run runs a script of a package, or one of ours that was put beside them.
+// run runs a script of a package, or our own script beside them.
 func (n *npm) run(w *world, script string, args ...string) (stdout []byte, stderr string, err error) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(n.t.Context(), 10*time.Minute)
@@ -89,7 +89,7 @@ func TestTheInspectorsCommandLine(t *testing.T) {
 	}
 }
 
-// What is printed for a client's configuration starts a server in a client.
+// The printed configuration of a client starts a server in that client.
 func TestTheInspectorTakesThePrintedConfiguration(t *testing.T) {
 	n, w := newNPM(t), newWorld(t)
 	dir := t.TempDir()
@@ -111,10 +111,10 @@ func TestTheTypeScriptClient(t *testing.T) {
 	n.runOurs(w, "client.mjs", w.bin, "mcp", "--pids", "1024")
 }
 
-// The client of the tasks extension, which goes away and comes back.
+// The client of the tasks extension, which disconnects and comes back.
 func TestTheTypeScriptClientOfTasks(t *testing.T) {
 	n, w := newNPM(t), newWorld(t).needsPodman()
-	s := w.serve("127.0.0.1:0", "--eval-timeout", "10m") // on a busy machine the default may end code before it is looked at
+	s := w.serve("127.0.0.1:0", "--eval-timeout", "10m") // on a busy machine the default may end code before the client checks it
 	n.runOurs(w, "tasks.mjs", s.url(), s.token)
 }
 
@@ -129,10 +129,9 @@ func (n *npm) runOurs(w *world, name string, args ...string) {
 	assert.NoError(n.t, err, "%s\n%s", out, errs)
 }
 
-// TestTheConformanceSuite holds the server, with the suite's fixtures beside its
-// own tools, against what the suite asks of one: all active scenarios, which are
-// those of the revisions with connections, and what the newest revision requires.
-// Scenarios of extensions run too. The suite doesn't score them; this test does.
+// TestTheConformanceSuite runs the suite against the server, with the suite's fixtures beside its own tools: all active
+// scenarios, which are those of the revisions with connections, and the requirements of the newest revision. It also
+// runs and scores the scenarios of extensions, which the suite doesn't score.
 func TestTheConformanceSuite(t *testing.T) {
 	n := newNPM(t)
 	url := conformingServer(t)
@@ -156,7 +155,7 @@ func TestTheConformanceSuite(t *testing.T) {
 	}
 }
 
-// taskScenarios are all but status-notifications, which is a stub that checks nothing.
+// taskScenarios are all scenarios except status-notifications, a stub that checks nothing.
 var taskScenarios = []string{
 	"lifecycle", "capability-negotiation", "wire-fields", "request-state-removal", "mrtr-input", "request-headers",
 	"dispatch-and-envelope", "required-task-error", "mrtr-composition",
@@ -164,8 +163,7 @@ var taskScenarios = []string{
 
 var total = regexp.MustCompile(`(?m)^Total: .*$`)
 
-// conformingServer serves the tools and the fixtures, behind a proxy that has the
-// token.
+// conformingServer serves the tools and the fixtures, behind a proxy that adds the token.
 func conformingServer(t *testing.T) (url string) {
 	t.Helper()
 	m, err := wisbox.NewManager(t.Context(), &wisbox.Options{CacheDir: filepath.Join(t.TempDir(), "state")})
@@ -190,9 +188,8 @@ func conformingServer(t *testing.T) (url string) {
 	return proxy.URL + "/mcp"
 }
 
-// withToken adds the token, for clients that can't, and changes nothing else. It
-// reads a request whole first: a transport that still reads the body when the
-// answer comes may take the body's end for an error and drop the answer.
+// withToken adds the token, for clients that can't, and changes nothing else. It first reads the whole request: a
+// transport that still reads the body when the answer arrives may drop the answer.
 func withToken(t *testing.T, to, token string) http.Handler {
 	target, err := url.Parse(to)
 	require.NoError(t, err)

@@ -136,8 +136,7 @@ func TestManyFilesAreListedInPages(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// told waits until a client was told of each of these resources, and gives all that it
-// was told of until then.
+// told waits until a client was notified of each of these resources, and returns all notifications until then.
 func told(t *testing.T, updates <-chan string, uris ...string) (all []string) {
 	t.Helper()
 	missing := map[string]bool{}
@@ -150,7 +149,7 @@ func told(t *testing.T, updates <-chan string, uris ...string) (all []string) {
 			delete(missing, uri)
 			all = append(all, uri)
 		case <-time.After(30 * time.Second):
-			require.Fail(t, "nothing was told of", "%v", missing)
+			require.Fail(t, "no notification of", "%v", missing)
 		}
 	}
 	return all
@@ -194,7 +193,7 @@ func subscribeAndChange(t *testing.T, w *world, over sdk.Transport) {
 	require.NoError(t, c.Subscribe(t.Context(), &sdk.SubscribeParams{URI: mark}))
 	require.NoError(t, c.Unsubscribe(t.Context(), &sdk.UnsubscribeParams{URI: uris["a"]}))
 	c.call("write_file", args{"file_path": "mark", "content": "1"})
-	told(t, updates, mark) // and what was on its way before
+	told(t, updates, mark) // and earlier notifications on their way
 	c.call("shell_execute", args{"script": "echo 4 > a"})
 	assert.NotContains(t, told(t, updates, uris["digest"]), uris["a"])
 	c.call("write_file", args{"file_path": "mark", "content": "2", "mode": "overwrite"})
@@ -222,7 +221,7 @@ func TestOverStatelessHTTPChangesAreToldToWhoListens(t *testing.T) {
 	assert.Contains(t, lines.Text(), uri)
 }
 
-// subscribe asks to be told of a resource's changes and gives the stream.
+// subscribe subscribes to a resource's changes and returns the stream.
 func (s *httpServer) subscribe(t *testing.T, uri string) *bufio.Scanner {
 	t.Helper()
 	body := `{"jsonrpc":"2.0","id":7,"method":"subscriptions/listen","params":{"notifications":{"resourceSubscriptions":["` + uri + `"]},

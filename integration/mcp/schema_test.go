@@ -12,15 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// step is one call of a tool; kind is the error it must answer with, if any.
+// step is one call of a tool; kind is the expected error, if any.
 type step struct {
 	tool string
 	args args
 	fail bool // the result is marked failed
 }
 
-// typical is at least one call of every tool, empty answers among them: an empty
-// list has to be [], which a nil slice isn't.
+// typical has at least one call of every tool, including empty answers: an empty list must be [], unlike a nil slice.
 var typical = []step{
 	{"ls", args{}, false},
 	{"glob", args{"pattern": "*.none"}, false},
@@ -62,7 +61,7 @@ var typical = []step{
 	{"context_op", args{"op": "slice", "args": args{"input": "t", "start": 0, "end": 1}}, false},
 }
 
-// inLisp are those of the Lisp tools.
+// inLisp has the calls of the Lisp tools.
 var inLisp = []step{
 	{"describe-last-error", args{}, false},
 	{"get-backtrace", args{}, false},
@@ -139,7 +138,7 @@ func outputSchemas(t *testing.T, c *client) map[string]*jsonschema.Resolved {
 	return out
 }
 
-// lispSteps is none where Lisp doesn't run: it needs an image with SBCL.
+// lispSteps returns nil if Lisp doesn't run: it needs an image with SBCL.
 func lispSteps(t *testing.T, c *client, called map[string]bool) []step {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

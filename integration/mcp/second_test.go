@@ -16,7 +16,7 @@ import (
 type second struct {
 	*mcpgo.Client
 	t       *testing.T
-	session args // what every call has besides, over stateless HTTP
+	session args // additional arguments of every call over stateless HTTP
 }
 
 func newSecond(t *testing.T, over transport.Interface, revision string) *second {
@@ -86,8 +86,7 @@ func (c *second) tryAll() {
 	c.readBack()
 }
 
-// readBack reads the file by its URI, from the listing where a connection has a
-// session.
+// readBack reads the file by its URI, which it takes from the listing if the connection has a session.
 func (c *second) readBack() {
 	uri := ""
 	if handle, ok := c.session["session"].(string); ok {

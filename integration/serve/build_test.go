@@ -21,7 +21,7 @@ import (
 	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
-// templateImages are the images of templates that Podman has.
+// templateImages returns Podman's images of templates.
 func templateImages(t *testing.T) string {
 	t.Helper()
 	out, err := exec.Command("podman", "images", "--noheading", "--format", "{{.Repository}}:{{.Tag}}", "--filter", "reference=localhost/wisbox-template").CombinedOutput()
@@ -29,7 +29,7 @@ func templateImages(t *testing.T) string {
 	return string(out)
 }
 
-// TestTemplatesAreBuilt by the SDK as npm has it; what is deleted leaves no image.
+// TestTemplatesAreBuilt by the SDK from npm; a deleted template leaves no image.
 func TestTemplatesAreBuilt(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve("--allow-builds")
@@ -57,7 +57,7 @@ func TestTemplatesAreBuilt(t *testing.T) {
 	assert.Empty(t, left, "files that were sent")
 }
 
-// asked is a build that was asked for.
+// asked is a requested build.
 type asked struct{ TemplateID, BuildID string }
 
 func (s *server) askBuild(key, name string) asked {
@@ -83,7 +83,7 @@ func (s *server) state(key string, a asked) (b buildState) {
 	return b
 }
 
-// put sends an archive to where a link says, and returns the status.
+// put uploads an archive to a URL, and returns the status.
 func (s *server) put(url string, members ...tar.Header) int {
 	t := s.w.t
 	t.Helper()
@@ -115,8 +115,7 @@ func (s *server) link(key string, a asked, hash string) string {
 	return link.URL
 }
 
-// TestBuildsOfOthersAreNotThere while they run, and end when they are deleted, and with
-// the server.
+// TestBuildsOfOthersAreNotThere while they run. Builds end when they are deleted, and with the server.
 func TestBuildsOfOthersAreNotThere(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve("--allow-builds")
@@ -165,8 +164,7 @@ func TestBuildsOfOthersAreNotThere(t *testing.T) {
 	assert.NotEmpty(t, raw)
 }
 
-// cli runs E2B's CLI in a directory, as a person who changed the environment, and returns
-// what it prints and its exit code.
+// cli runs E2B's CLI in a directory, with the server in its environment, and returns its output and exit code.
 func (s *server) cli(dir, stdin string, args ...string) (string, int) {
 	t := s.w.t
 	t.Helper()
@@ -181,7 +179,7 @@ func (s *server) cli(dir, stdin string, args ...string) (string, int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// TestTheCLI of E2B as npm has it.
+// TestTheCLI of E2B from npm.
 func TestTheCLI(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve("--allow-builds")
@@ -214,7 +212,7 @@ func TestTheCLI(t *testing.T) {
 	assert.Contains(t, must("sandbox", "exec", second, "--", "cat", "/home/user/f"), "built")
 	out, code = s.cli(dir, "", "template", "publish", "--yes", "cli-made")
 	assert.NotZero(t, code)
-	assert.Contains(t, out, "its key's alone")
+	assert.Contains(t, out, "its key alone")
 	assert.Contains(t, must("sandbox", "kill", id, second), "killed")
 	must("template", "delete", "--yes", "cli-made")
 	assert.NotContains(t, must("template", "list"), "cli-made")

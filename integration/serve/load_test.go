@@ -24,12 +24,12 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// load is how much is asked of a server: as many commands, one after the other from each
-// caller; perSecond of them where that isn't 0.
+// load is the load of a server: each caller runs its commands one after the other, at most perSecond in total unless
+// that is 0.
 type load struct{ sandboxes, commands, callers, perSecond int }
 
-// wanted is a short load, or the whole one: WISBOX_LOAD_SECONDS of 500 commands a second in
-// 50 sandboxes.
+// wanted returns a short load, or the full one: WISBOX_LOAD_SECONDS of 500 commands per second in 50 sandboxes, which
+// takes longer on a slow machine.
 func wanted() load {
 	seconds, err := strconv.Atoi(os.Getenv("WISBOX_LOAD_SECONDS"))
 	if err != nil {
@@ -44,7 +44,11 @@ type made struct {
 	EnvdAccessToken string
 }
 
-// TestManyCommandsFailNoneAndHoldNoMemory: each as the SDK sends it.
+// leastShare is the minimum share of the host's own rate of the same command, if the machine can't reach perSecond.
+const leastShare = 0.5
+
+// TestManyCommandsFailNoneAndHoldNoMemory sends commands like the SDK. For the full load it reports the requested rate,
+// the reached rate, and the host's own.
 func TestManyCommandsFailNoneAndHoldNoMemory(t *testing.T) {
 	w, l := newWorld(t), wanted()
 	s := w.serve()
@@ -64,22 +68,18 @@ func TestManyCommandsFailNoneAndHoldNoMemory(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: l.callers}}
 	defer client.CloseIdleConnections()
 	command := func(i int) error { return s.bash(t.Context(), client, boxes[i%len(boxes)], "true") }
-	third := l
-	third.commands = l.commands / 3
-	third.run(t, command) // what comes once is there
+	first := l
+	first.commands = l.commands / 3
+	first.run(t, command) // allocate what is allocated only once
 	before, processes := w.memory()
-	rest := l
-	rest.commands = l.commands - third.commands
-	took, elapsed := rest.run(t, command)
+	took, elapsed := l.run(t, command)
 	after, _ := w.memory()
-	t.Logf("%d sandboxes, %d commands from %d callers: %.0f a second, median %v, p99 %v; %d processes of wisbox's have %d KiB, %d before",
-		l.sandboxes, len(took), l.callers, float64(len(took))/elapsed.Seconds(), took[len(took)/2], took[len(took)*99/100], processes, after>>10, before>>10)
-	assert.Less(t, after, before+32<<20+int64(processes)<<20, "memory grows with the commands")
+	reached := float64(len(took)) / elapsed.Seconds()
+	t.Logf("%d sandboxes, %d commands from %d callers in %v: %.0f a second, median %v, p99 %v; %d processes of wisbox's have %d KiB, %d before",
+		l.sandboxes, len(took), l.callers, elapsed, reached, took[len(took)/2], took[len(took)*99/100], processes, after>>10, before>>10)
+	assert.Less(t, after, before+32<<20+int64(processes)<<18, "memory grows with the commands")
 	if l.perSecond > 0 {
-		floor := l
-		floor.perSecond, floor.commands = 0, l.commands/10
-		took, elapsed = floor.run(t, hostBash)
-		t.Logf("the same on the host, without any server: %.0f a second, median %v", float64(len(took))/elapsed.Seconds(), took[len(took)/2])
+		l.compare(t, reached)
 	}
 	for _, b := range boxes {
 		assert.Equal(t, http.StatusNoContent, s.ask(key, "DELETE", "/sandboxes/"+b.SandboxID, "", nil))
@@ -87,14 +87,30 @@ func TestManyCommandsFailNoneAndHoldNoMemory(t *testing.T) {
 	require.Eventually(t, func() bool { return len(w.sandboxes()) == 0 }, 4*hangGuard, 10*time.Millisecond)
 }
 
-// hostBash is the same command on the host, without the profile of whoever runs this.
+// compare compares the reached rate with the requested one or, if it is lower, with the host's rate without a server or
+// sandbox.
+func (l load) compare(t *testing.T, reached float64) {
+	t.Helper()
+	floor := l
+	floor.perSecond, floor.commands = 0, l.commands/10
+	took, elapsed := floor.run(t, hostBash)
+	host := float64(len(took)) / elapsed.Seconds()
+	verdict := "met"
+	if reached < 0.99*float64(l.perSecond) { // the pace is never exact
+		verdict = "NOT MET"
+		assert.Greater(t, reached, leastShare*host, "commands a second, where the host alone does %.0f", host)
+	}
+	t.Logf("%d commands a second were asked for, %.0f reached: %s; the host alone does %.0f, of which that is %.2f", l.perSecond, reached, verdict, host, reached/host)
+}
+
+// hostBash runs the same command on the host, without the user's profile.
 func hostBash(int) error {
 	cmd := exec.Command("/bin/bash", "-l", "-c", "true")
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=/nonexistent"}
 	return cmd.Run()
 }
 
-// run runs all commands, and gives how long each took, in order.
+// run runs all commands, and returns their sorted durations.
 func (l load) run(t *testing.T, do func(i int) error) (took []time.Duration, elapsed time.Duration) {
 	t.Helper()
 	pace := rate.NewLimiter(rate.Inf, 0)
@@ -126,7 +142,7 @@ func (l load) run(t *testing.T, do func(i int) error) (took []time.Duration, ela
 	return took, elapsed
 }
 
-// bash runs a command as the SDK's commands.run does, and reads its answer to the end.
+// bash runs a command like the SDK's commands.run, and reads its answer to the end.
 func (s *server) bash(ctx context.Context, client *http.Client, b made, command string) error {
 	message, err := json.Marshal(map[string]any{"process": map[string]any{"cmd": "/bin/bash", "args": []string{"-l", "-c", command}}})
 	if err != nil {
@@ -159,13 +175,24 @@ func (s *server) bash(ctx context.Context, client *http.Client, b made, command 
 	return nil
 }
 
-// memory is what the server and the holders of its sandboxes have, in bytes.
+// ours reports whether a process, by its directory in /proc, is the server, a holder of its sandboxes, or a process of
+// wisbox in them, which has the agent of our state root mounted.
+func (w *world) ours(dir string) bool {
+	name, _ := os.ReadFile(filepath.Join(dir, "comm"))
+	if strings.HasPrefix(string(name), "wisbox-agent") || strings.HasPrefix(string(name), "wisbox-monitor") {
+		mounts, _ := os.ReadFile(filepath.Join(dir, "mountinfo"))
+		return strings.Contains(string(mounts), w.cache+"/")
+	}
+	command, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+	environ, _ := os.ReadFile(filepath.Join(dir, "environ"))
+	return strings.HasPrefix(string(command), w.bin+"\x00") && strings.Contains(string(environ), "WISBOX_CACHE="+w.cache+"\x00")
+}
+
+// memory returns the memory of these processes in bytes, and their number.
 func (w *world) memory() (sum int64, processes int) {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range dirs {
-		command, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
-		environ, _ := os.ReadFile(filepath.Join(dir, "environ"))
-		if !strings.HasPrefix(string(command), w.bin+"\x00") || !strings.Contains(string(environ), "WISBOX_CACHE="+w.cache+"\x00") {
+		if !w.ours(dir) {
 			continue
 		}
 		rollup, _ := os.ReadFile(filepath.Join(dir, "smaps_rollup"))

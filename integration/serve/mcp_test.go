@@ -46,7 +46,7 @@ func (s *server) agent(key, path, version string) *agent {
 	return c
 }
 
-// try calls a tool, and gives the text of its answer.
+// try calls a tool, and returns the text of its answer.
 func (a *agent) try(name string, args map[string]any) (text string, failed bool) {
 	a.t.Helper()
 	ctx, cancel := context.WithTimeout(a.t.Context(), 2*hangGuard)
@@ -73,7 +73,7 @@ func (a *agent) sh(command string) string {
 	return a.call("shell_execute", map[string]any{"commands": []string{"sh", "-c", command}})
 }
 
-// owned are the sandboxes that a key sees.
+// owned returns the sandboxes that a key can see.
 func (s *server) owned(key string) (ids []string) {
 	s.w.t.Helper()
 	var all []struct{ SandboxID string }
@@ -84,10 +84,9 @@ func (s *server) owned(key string) (ids []string) {
 	return ids
 }
 
-const revision = "2025-11-25" // with connections
+const revision = "2025-11-25" // a revision with connections
 
-// TestAConnectionOverMCPHasASandboxOfItsKey, which is one as the SDK makes them, and goes
-// with the connection.
+// TestAConnectionOverMCPHasASandboxOfItsKey like those of the SDK, which ends with the connection.
 func TestAConnectionOverMCPHasASandboxOfItsKey(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve()
@@ -127,12 +126,11 @@ func TestAConnectionOverMCPHasASandboxOfItsKey(t *testing.T) {
 	audit, err := os.ReadFile(filepath.Join(w.cache, "serve", "audit.jsonl"))
 	require.NoError(t, err)
 	assert.Contains(t, string(audit), `"route":"/mcp","status":200`)
-	w.serve() // finishes what the one before had no time for
+	w.serve() // finishes the clean-up of the killed server
 	require.Eventually(t, func() bool { return len(w.sandboxes()) == 0 }, hangGuard, time.Millisecond, "no connection outlives its server")
 }
 
-// TestASandboxIsReachedOverMCPByItsPath, by its owner's keys alone, and outlives the
-// connection.
+// TestASandboxIsReachedOverMCPByItsPath with its owner's keys only, and outlives the connection.
 func TestASandboxIsReachedOverMCPByItsPath(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve()
@@ -145,7 +143,7 @@ func TestASandboxIsReachedOverMCPByItsPath(t *testing.T) {
 	a.call("write_file", map[string]any{"file_path": "a.txt", "content": "of an agent"})
 	assert.Equal(t, "of an agent", w.wisbox("exec", id, "--", "cat", "a.txt"))
 
-	// A session's name is no authority, for neither another key nor another place.
+	// A session's name gives no access, neither to another key nor at another path.
 	for key, path := range map[string]string{other: "/mcp", w.key: "/mcp"} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+path, strings.NewReader(`{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"ls","arguments":{}}}`))
 		require.NoError(t, err)

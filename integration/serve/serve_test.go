@@ -1,4 +1,4 @@
-// Package serve drives `wisbox serve` with the SDK that E2B publishes, as npm installs it.
+// Package serve drives `wisbox serve` with E2B's published SDK from npm.
 package serve
 
 import (
@@ -10,11 +10,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,7 +32,7 @@ const hangGuard = 30 * time.Second
 
 var binary = hosttest.Binary
 
-// world is a state root of its own, and what is needed to start servers over it.
+// world is a separate state root for servers.
 type world struct {
 	t     *testing.T
 	bin   string
@@ -42,10 +44,9 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, bin: binary(t), cache: filepath.Join(t.TempDir(), "state"), key: "e2b_" + random()}
 	out, err := w.command("run", "--", "true").CombinedOutput()
-	if err != nil && os.Getenv("WISBOX_REQUIRE_PODMAN") == "" {
-		t.Skipf("Podman can't run here: %s", out)
+	if err != nil {
+		hosttest.NeedPodman(t, string(out))
 	}
-	require.NoError(t, err, "%s", out)
 	t.Cleanup(func() {
 		for _, id := range w.sandboxes() {
 			out, err := w.command("session", "rm", id).CombinedOutput()
@@ -87,7 +88,7 @@ func (w *world) sandboxes() (ids []string) {
 	return ids
 }
 
-// server is a `wisbox serve` that runs.
+// server is a running `wisbox serve`.
 type server struct {
 	w    *world
 	url  string
@@ -96,7 +97,7 @@ type server struct {
 	read chan struct{}
 }
 
-// serve starts a server, and waits until it says where it listens.
+// serve starts a server, and waits until it prints its address.
 func (w *world) serve(flags ...string) *server {
 	w.t.Helper()
 	s := &server{w: w, log: &bytes.Buffer{}, read: make(chan struct{})}
@@ -121,7 +122,7 @@ func (w *world) serve(flags ...string) *server {
 	return s
 }
 
-// stop ends the server as a person does, and returns its log.
+// stop interrupts the server, and returns its log.
 func (s *server) stop() string {
 	if s.cmd.ProcessState == nil {
 		_ = s.cmd.Process.Signal(syscall.SIGTERM)
@@ -131,18 +132,17 @@ func (s *server) stop() string {
 	return s.log.String()
 }
 
-// domain is what hosts of ports are below.
+// domain returns the domain of the ports' hosts.
 func (s *server) domain() string { return "localhost:" + s.url[strings.LastIndexByte(s.url, ':')+1:] }
 
-// script runs a script of testdata with the SDK, as an application that changed its
-// environment.
+// script runs a script of testdata with the SDK, with the server in its environment.
 func (s *server) script(name string, args ...string) string {
 	t := s.w.t
 	t.Helper()
 	dir := filepath.Dir(hosttest.NodePackages(t, "testdata/package.json"))
 	text, err := os.ReadFile(filepath.Join("testdata", name))
 	require.NoError(t, err)
-	beside := filepath.Join(dir, fmt.Sprintf("%s-%s", random()[:8], name)) // where node finds the packages
+	beside := filepath.Join(dir, fmt.Sprintf("%s-%s", random()[:8], name)) // node finds the packages from there
 	require.NoError(t, os.WriteFile(beside, text, 0o600))
 	defer os.Remove(beside)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -155,7 +155,7 @@ func (s *server) script(name string, args ...string) string {
 	return string(out)
 }
 
-// ask is a request of the control API.
+// ask sends a request to the control API.
 func (s *server) ask(key, method, path, body string, v any) int {
 	t := s.w.t
 	t.Helper()
@@ -173,7 +173,7 @@ func (s *server) ask(key, method, path, body string, v any) int {
 	return res.StatusCode
 }
 
-// text is what the control API answers that is no JSON.
+// text returns an answer of the control API that isn't JSON.
 func (s *server) text(key, path string) string {
 	t := s.w.t
 	t.Helper()
@@ -198,7 +198,7 @@ func (s *server) create(key string) string {
 	return made.SandboxID
 }
 
-// port asks a port of a sandbox for a path, by its host name.
+// port gets a path from a port of a sandbox, by its host name.
 func (s *server) port(id string, port int, path string) (int, string) {
 	t := s.w.t
 	t.Helper()
@@ -213,7 +213,7 @@ func (s *server) port(id string, port int, path string) (int, string) {
 	return res.StatusCode, string(body)
 }
 
-// TestTheSDKs run as npm has them; what their sandboxes leave is nothing.
+// TestTheSDKs runs them as published on npm. Their sandboxes leave nothing.
 func TestTheSDKs(t *testing.T) {
 	for _, script := range []string{"control.mjs", "commands.mjs", "code.mjs", "agents.mjs"} {
 		t.Run(script, func(t *testing.T) {
@@ -227,7 +227,45 @@ func TestTheSDKs(t *testing.T) {
 	}
 }
 
-// TestAServerThatStartsAgainFindsItsSandboxes with what runs in them, and their ports.
+// TestTheDocsE2BJob runs the first commands of docs/serve.md on another port, and checks that they include the
+// README's.
+func TestTheDocsE2BJob(t *testing.T) {
+	w := newWorld(t)
+	commands := firstBlock(t, "../../docs/serve.md", "# A server")
+	for line := range strings.Lines(firstBlock(t, "../../README.md", "### Point E2B code at it")) {
+		assert.Contains(t, commands, strings.TrimSpace(line))
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	port := strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
+	require.NoError(t, listener.Close())
+	dir := t.TempDir()
+	modules := filepath.Join(filepath.Dir(hosttest.NodePackages(t, "testdata/package.json")), "node_modules")
+	require.NoError(t, os.Symlink(modules, filepath.Join(dir, "node_modules")))
+	require.NoError(t, os.Symlink(w.bin, filepath.Join(dir, "wisbox")))
+	script := strings.NewReplacer("3000", port, "npm install", ": npm install",
+		"wisbox serve &", "wisbox serve --listen 127.0.0.1:"+port+" & trap 'kill $!; wait' EXIT; until curl -s http://127.0.0.1:"+port+"; do sleep 0.1; done").Replace(commands)
+	cmd := exec.CommandContext(t.Context(), "bash", "-ec", script)
+	cmd.Dir = dir
+	cmd.Env = slices.Concat(w.command().Env, []string{"WISBOX_SERVE_KEYS=", "PATH=" + dir + ":" + filepath.Join(modules, "node/bin") + ":" + os.Getenv("PATH")})
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Contains(t, string(out), "\n42\n")
+}
+
+// firstBlock returns the first shell block below a heading of a page.
+func firstBlock(t *testing.T, path, heading string) string {
+	page, err := os.ReadFile(path)
+	require.NoError(t, err)
+	_, below, found := strings.Cut(string(page), heading)
+	require.True(t, found)
+	_, block, found := strings.Cut(below, "```sh\n")
+	require.True(t, found)
+	block, _, _ = strings.Cut(block, "```")
+	return block
+}
+
+// TestAServerThatStartsAgainFindsItsSandboxes with their programs and ports.
 func TestAServerThatStartsAgainFindsItsSandboxes(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve("--domain", "sandbox.test:8080")
@@ -278,7 +316,7 @@ func TestKeysOfTheCommandLine(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(w.wisbox("serve", "key", "list", "--json")), &listed))
 	require.Len(t, listed, 1)
 	assert.Equal(t, int64(1), listed[0].Taken.Sandboxes)
-	assert.Equal(t, int64(2<<30+2<<30+320<<20), listed[0].Taken.Disk, "its workspace, its snapshots, its logs")
+	assert.Equal(t, int64(2<<30+2<<30+336<<20), listed[0].Taken.Disk, "its workspace, its snapshots, its logs")
 	assert.Contains(t, w.wisbox("serve", "key", "list"), "1 of 1")
 	next := w.wisbox("serve", "key", "create", "--replace", listed[0].ID)
 	assert.Equal(t, http.StatusOK, s.ask(next, "GET", "/sandboxes/"+id, "", nil))
@@ -303,7 +341,7 @@ func TestKeysOfTheCommandLine(t *testing.T) {
 	}
 }
 
-// TestAServersDiskIsOfAllItsKeys: another key's sandbox finds no room.
+// TestAServersDiskIsOfAllItsKeys: a sandbox of another key finds no room.
 func TestAServersDiskIsOfAllItsKeys(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve("--total-disk", "5g", "--ready", "1")
@@ -345,7 +383,7 @@ func TestTheNetworkOfASandboxIsReplaced(t *testing.T) {
 	assert.NotContains(t, said, "two.example.com", "a server that opens nothing forks nothing open")
 }
 
-// TestSandboxesAreReadyBeforeAnybodyAsks, and go with the server where nobody took them.
+// TestSandboxesAreReadyBeforeAnybodyAsks, and end with the server if nobody took them.
 func TestSandboxesAreReadyBeforeAnybodyAsks(t *testing.T) { takesReady(t) }
 
 // TestReadySandboxesAreForClientsWithANetwork, too.
@@ -354,7 +392,7 @@ func TestReadySandboxesAreForClientsWithANetwork(t *testing.T) {
 	assert.Contains(t, w.wisbox("session", "egress", id, "--json"), `"public"`)
 }
 
-// takesReady has a client take a sandbox that is ready, whose ID it returns.
+// takesReady makes a client take a ready sandbox, and returns its ID.
 func takesReady(t *testing.T, flags ...string) (w *world, id string) {
 	t.Helper()
 	w = newWorld(t)
@@ -362,7 +400,7 @@ func takesReady(t *testing.T, flags ...string) (w *world, id string) {
 	require.Eventually(t, func() bool { return len(w.sandboxes()) == 1 }, hangGuard, time.Millisecond)
 	spare := w.sandboxes()[0]
 	var killed []string
-	for id != spare { // the first may come before it is ready
+	for id != spare { // the first client may be faster than the ready sandbox
 		if id != "" {
 			require.Equal(t, http.StatusNoContent, s.ask(w.key, "DELETE", "/sandboxes/"+id, "", nil))
 			killed = append(killed, id)

@@ -12,7 +12,7 @@ FORBIDDEN = (errno.EPERM, errno.ENOSYS, errno.EACCES)
 HIGH = 1 << 32               # what the kernel drops of an int
 CLONE_NEWUSER, SIGCHLD = 0x10000000, 17
 
-# name: numbers on x86-64, i386 and aarch64, None where there is no such call
+# name: numbers on x86-64, i386 and aarch64, None if there is no such call
 NUMBERS = {
     "socket": (41, 359, 198), "socketpair": (53, 360, 199), "socketcall": (None, 102, None), "ipc": (None, 117, None),
     "fcntl": (72, 55, 25), "fcntl64": (None, 221, None), "clone": (56, 120, 220), "clone3": (435, 435, 435),

@@ -1,6 +1,5 @@
-// Package apikeys knows who may use a server: API keys, which are kept as hashes in a file
-// or given for one run. A key stands for an owner; owners never see each other's
-// sandboxes.
+// Package apikeys checks the API keys of a server. They are stored as hashes in a file, or given for one run. A key
+// stands for an owner; owners never see each other's sandboxes.
 package apikeys
 
 import (
@@ -27,17 +26,20 @@ import (
 type Key struct {
 	ID   string `json:"id"`
 	Name string `json:"name,omitempty"`
-	// Owner is whose sandboxes the key opens. A key that replaces another has its owner.
+	// Owner identifies the owner of the sandboxes that the key opens. A key that replaces another
+	// keeps its owner.
 	Owner   string    `json:"owner"`
 	Hash    string    `json:"hash,omitempty"`
 	Created time.Time `json:"created"`
 	Expires time.Time `json:"expires,omitzero"`
-	// Sandboxes is how many the owner may have at once; 0 is the server's default.
+	// Sandboxes is the maximum number of the owner's sandboxes at one time; 0 is the server's
+	// default.
 	Sandboxes int `json:"sandboxes,omitempty"`
-	// Creations is how many the owner may make in a minute; 0 is the server's default.
+	// Creations is the maximum number of sandboxes that the owner may create in a minute; 0 is the
+	// server's default.
 	Creations int `json:"creations_per_minute,omitempty"`
-	// CPUs, Memory and Disk bound what the owner's sandboxes may take together, Disk with
-	// the owner's snapshots; Memory and Disk are bytes, and 0 is no bound.
+	// CPUs, Memory and Disk bound the sum over the owner's sandboxes; Disk includes the owner's
+	// snapshots. Memory and Disk are in bytes, and 0 means no limit.
 	CPUs   float64 `json:"cpus,omitempty"`
 	Memory int64   `json:"memory_bytes,omitempty"`
 	Disk   int64   `json:"disk_bytes,omitempty"`
@@ -46,28 +48,28 @@ type Key struct {
 }
 
 const (
-	prefix    = "e2b_" // clients of E2B check for it, and for hexadecimal digits behind it
+	prefix    = "e2b_" // clients of E2B check for it and for hexadecimal digits after it
 	keyBytes  = 20
 	idBytes   = 4
-	minText   = 22 // characters of a key that was given
+	minText   = 22 // characters of a given key
 	maxKeys   = 10_000
 	lockTime  = 10 * time.Second
 	lockEvery = 50 * time.Millisecond
 )
 
-// Store is the file of the keys. Many processes may change it; a server notices that.
-// Its methods may be called from many goroutines at once.
+// Store is the file of the keys. Several processes may change it; a server notices the changes. Its
+// methods may be called from many goroutines at once.
 type Store struct {
 	path  string
-	given map[string]Key // by hash, for this process alone
+	given map[string]Key // by hash, for this process only
 
 	mu    sync.Mutex
 	seen  os.FileInfo
-	known map[string]Key // of the file, by hash
+	known map[string]Key // keys of the file, by hash
 }
 
-// Open names the file, which is made by the first key. given are texts of keys for this
-// process alone; each is an owner of its own.
+// Open returns the Store for a file, which the first Create writes. given are texts of keys for this process only; each
+// has a separate owner.
 func Open(path string, given ...string) (*Store, error) {
 	s := &Store{path: path, given: map[string]Key{}}
 	for _, text := range given {
@@ -88,14 +90,14 @@ func hashOf(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Empty reports whether there is no key at all.
+// Empty reports whether there are no keys.
 func (s *Store) Empty() bool {
 	all, err := s.file()
 	return err == nil && len(all)+len(s.given) == 0
 }
 
-// Check finds the key of a text, with its hash: how long that takes says nothing of the
-// keys that there are.
+// Check returns the key for a text. It compares hashes, so its duration reveals nothing about
+// existing keys.
 func (s *Store) Check(text string) (Key, bool) {
 	hash := hashOf(text)
 	if k, ok := s.given[hash]; ok {
@@ -111,7 +113,7 @@ func (s *Store) Check(text string) (Key, bool) {
 
 func (k Key) expired() bool { return !k.Expires.IsZero() && !time.Now().Before(k.Expires) }
 
-// file is what stands in the file now.
+// file returns the current keys of the file.
 func (s *Store) file() (map[string]Key, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +145,7 @@ func (s *Store) read() (all []Key, err error) {
 	return all, err
 }
 
-// List are the keys of the file, the oldest first, without their hashes.
+// List returns the keys of the file, the oldest first, without their hashes.
 func (s *Store) List() ([]Key, error) {
 	all, err := s.read()
 	for i := range all {
@@ -153,16 +155,16 @@ func (s *Store) List() ([]Key, error) {
 	return all, err
 }
 
-// Create adds a key and returns its text, which is kept nowhere. replaces is the id of a
-// key whose owner the new one gets, "" for an owner of its own; that key stays until it
-// is revoked.
+// Create adds a key and returns its text, which is stored nowhere. replaces is the id of an
+// existing key, whose owner the new key gets, or "" for a new owner. The replaced key stays valid
+// until it is revoked.
 func (s *Store) Create(ctx context.Context, k Key, replaces string) (text string, _ Key, err error) {
 	text = prefix + random(keyBytes)
 	k.ID, k.Hash, k.Created = "key_"+random(idBytes), hashOf(text), time.Now().UTC().Truncate(time.Second)
 	k.Owner = k.ID
 	err = s.change(ctx, func(all []Key) ([]Key, error) {
 		if len(all) >= maxKeys {
-			return nil, tool.Errorf(tool.Limit, "there are %d keys; revoke some first", len(all))
+			return nil, tool.Errorf(tool.Limit, "there are %d keys, the maximum; revoke some first", len(all))
 		}
 		if replaces != "" {
 			i := slices.IndexFunc(all, func(old Key) bool { return old.ID == replaces })
@@ -180,7 +182,7 @@ func (s *Store) Create(ctx context.Context, k Key, replaces string) (text string
 	return text, k, err
 }
 
-// Revoke removes a key. Its owner's sandboxes stay until their time is over.
+// Revoke removes a key. The owner's sandboxes stay until their time is over.
 func (s *Store) Revoke(ctx context.Context, id string) error {
 	return s.change(ctx, func(all []Key) ([]Key, error) {
 		left := slices.DeleteFunc(slices.Clone(all), func(k Key) bool { return k.ID == id })
@@ -192,7 +194,7 @@ func (s *Store) Revoke(ctx context.Context, id string) error {
 }
 
 func noKey(id string) error {
-	return tool.Errorf(tool.NotFound, "there is no key %q; wisbox serve key list shows the keys", id)
+	return tool.Errorf(tool.NotFound, "unknown key %q; wisbox serve key list shows the keys", id)
 }
 
 // change replaces the file, one process at a time.

@@ -17,19 +17,19 @@ import (
 	"github.com/wisbox/wisbox/internal/retry"
 )
 
-// asideSuffix and random letters name a file of records that wait for the log: a
-// line each, not yet in the chain. It belongs to the Log that locks it, and once
-// nobody does to the next one that is opened.
+// asideSuffix and random letters end the name of a file of records that wait for the log, one on
+// each line and not yet in the chain. The file belongs to the Log that locks it; if none does, the
+// next Log that is opened takes it.
 const asideSuffix = ".aside-"
 
-// asideTries is how many such files are made where writers that are opened just now
-// take each one before its lock.
+// asideTries is the number of attempts to create such a file, because Logs that are being opened
+// may take it before it is locked.
 const asideTries = 100
 
-// errTaken is that another writer took a file for that of a writer that is gone.
+// errTaken means that another writer took a file because its own writer seemed to be gone.
 var errTaken = errors.New("the file of records that wait for the log was taken before its lock")
 
-// setAside keeps a record for when the log is free again.
+// setAside stores a record until the log is free again.
 func (l *Log) setAside(body []byte) error {
 	if l.aside == nil {
 		if err := l.openAside(); err != nil {
@@ -84,9 +84,8 @@ func (l *Log) claim(f *os.File) error {
 	return nil
 }
 
-// takeAside puts into the chain what waited for it: this Log's records, and once
-// those of writers that are gone. A crash meanwhile may leave a record twice,
-// never not at all.
+// takeAside adds the waiting records to the chain: this Log's own, and, once, those of writers that
+// are gone. A crash meanwhile may duplicate a record, but never loses one.
 func (l *Log) takeAside() error {
 	if !l.looked {
 		if err := l.takeOrphans(); err != nil {
@@ -137,8 +136,8 @@ func (l *Log) takeOrphan(name string) error {
 	return l.take(f)
 }
 
-// take moves the records of a file into the chain and removes it. One that its
-// writer was killed in is left out.
+// take moves the records of a file into the chain and removes the file. It skips a record whose
+// writer was killed while writing.
 func (l *Log) take(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {

@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAFileThatAnotherWriterTookIsNotUsed: a writer that is opened between the
-// making of such a file and its lock takes it for one whose writer is gone. Records
-// that went into it were lost.
+// TestAFileThatAnotherWriterTookIsNotUsed: a writer that is opened between the creation of such a
+// file and its lock takes the file for that of a dead writer. Records that went into it were lost.
 func TestAFileThatAnotherWriterTookIsNotUsed(t *testing.T) {
 	root, err := os.OpenRoot(t.TempDir())
 	require.NoError(t, err)

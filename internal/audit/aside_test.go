@@ -16,7 +16,7 @@ import (
 	"github.com/wisbox/wisbox/internal/audit"
 )
 
-// hold holds the log as a writer does that was stopped in its write.
+// hold holds the log like a writer that was stopped during its write.
 func (b bench) hold() (release func()) {
 	b.t.Helper()
 	f, err := os.OpenFile(b.path+".head", os.O_RDWR|os.O_CREATE, 0o600)
@@ -33,7 +33,7 @@ func (b bench) open(opts *audit.Options) *audit.Log {
 	return l
 }
 
-// numbers are those of all records, in the order in which they are given.
+// numbers returns the numbers of all records, in the order of Records.
 func (b bench) numbers() (all []int) {
 	b.t.Helper()
 	require.NoError(b.t, audit.Records(b.root, name, func(line []byte) error {
@@ -52,7 +52,7 @@ func (b bench) asides() int {
 	return len(found)
 }
 
-// TestAStoppedWriterHoldsNoRecord: the time in it is that of waits alone.
+// TestAStoppedWriterHoldsNoRecord measures only waits.
 func TestAStoppedWriterHoldsNoRecord(t *testing.T) {
 	synctest.Test(t, testAStoppedWriterHoldsNoRecord)
 }

@@ -55,7 +55,7 @@ func (b bench) change(how func(lines []string) []string) {
 	require.NoError(b.t, os.WriteFile(b.path, []byte(strings.Join(lines, "")), 0o600))
 }
 
-// problems gives what Verify finds as "kind@line".
+// problems returns Verify's problems as "kind@line".
 func (b bench) problems() []string {
 	b.t.Helper()
 	report, err := audit.Verify(b.root, name)
@@ -157,7 +157,8 @@ func TestRecordsThatAreNoObjectsAreKept(t *testing.T) {
 	assert.Empty(t, b.problems())
 }
 
-// writeAtOnce has 8 writers append 50 records each, and one more what may still wait.
+// writeAtOnce lets 8 writers append 50 records each, and another one append the records that still
+// wait.
 func (b bench) writeAtOnce(opts *audit.Options) {
 	b.t.Helper()
 	write := func(records int) {
@@ -198,7 +199,7 @@ func TestALongRecordIsFoundFromTheEnd(t *testing.T) {
 	assert.Empty(t, b.problems())
 }
 
-// small makes a log turn over after every few records.
+// small makes a log rotate after every few records.
 var small = &audit.Options{MaxSize: 1000, Keep: 3}
 
 func (b bench) writeSmall(from, to int) {
@@ -305,7 +306,7 @@ func TestManyWritersRotateOneLog(t *testing.T) {
 	assert.EqualValues(t, 401, report.Head.Seq)
 }
 
-// writerEnv makes this test binary a writer that is killed.
+// writerEnv turns this test binary into a writer that is killed.
 const writerEnv = "AUDIT_TEST_WRITER"
 
 func TestMain(m *testing.M) {
@@ -362,14 +363,14 @@ func TestKilledWritersCutOneRecordAtMost(t *testing.T) {
 	}
 }
 
-// Whatever single byte of a log is changed, verification finds it.
+// Verification finds a change of any single byte of a log.
 func TestAnyChangedByteIsFound(t *testing.T) {
 	b := newBench(t)
 	b.write(1, 5)
 	whole, err := os.ReadFile(b.path)
 	require.NoError(t, err)
 	rapid.Check(t, func(r *rapid.T) {
-		at := rapid.IntRange(0, len(whole)-2).Draw(r, "at") // the last newline says nothing
+		at := rapid.IntRange(0, len(whole)-2).Draw(r, "at") // the last newline isn't covered
 		to := rapid.Byte().Filter(func(c byte) bool { return c != whole[at] }).Draw(r, "to")
 		changed := bytes.Clone(whole)
 		changed[at] = to

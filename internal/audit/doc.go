@@ -1,20 +1,20 @@
-// Package audit keeps a log of records as lines of JSON, each with the hash of
-// the line before it, so that a record that was changed, removed or cut short is
-// found, with its place. Many processes append to one log.
+// Package audit keeps a log of records as lines of JSON. Each line has the hash of the line before
+// it, so [Verify] finds and locates records that were changed, removed or cut short. Many processes
+// may append to one log.
 //
 //	{"seq":1,"prev":"","time":…}
 //	{"seq":2,"prev":"sha256 of line 1, without its newline","time":…}
 //
-// Beside the log stands its head: the number and hash of the last line. It tells
-// when lines at the end are missing, which the chain alone can't.
+// A second file, the head, has the number and hash of the last line. It shows when lines at the end
+// are missing, which the chain alone can't show.
 //
-// A full file is moved to log.jsonl.1, that one to log.jsonl.2 and so on, and the
-// chain goes on in the next. The head also says where the oldest file that is
-// left begins, so that what rotation removed isn't taken for a loss.
+// A full file is renamed to log.jsonl.1, the former log.jsonl.1 to log.jsonl.2 and so on, and the
+// chain continues in a new file. The head also records where the oldest remaining file begins, so
+// that files removed by rotation don't count as a loss.
 //
-// A writer that is stopped in its write holds the log. Others don't wait for it:
-// their records stand in log.jsonl.aside-RANDOM, a file each, until it is free.
+// A writer that is stopped during a write holds the log's lock. Others don't wait for it: each puts
+// its records in its own file, log.jsonl.aside-RANDOM, until the lock is free.
 //
-// It is no defence against who can write both files: such a one can make a new
-// chain. Keep a head elsewhere (it is what [Verify] reports) to find that too.
+// The log doesn't protect against somebody who can write both files and create a new chain. To
+// detect that as well, keep the head that [Verify] reports somewhere else.
 package audit

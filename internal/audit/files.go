@@ -14,11 +14,11 @@ import (
 
 const headSuffix = ".head"
 
-// older names the file that is n rotations old: log.jsonl.1 was the last one.
+// older returns the name of the file after n rotations: log.jsonl.1 is the newest of them.
 func older(name string, n int) string { return name + "." + strconv.Itoa(n) }
 
-// head is what stands beside the log: its last line, and the one before its
-// first, where rotation has removed what was older.
+// head records the last line of the log and, after rotation has removed files, the position before
+// its first line.
 type head struct {
 	Position
 	Start Position `json:"start,omitzero"`
@@ -46,7 +46,7 @@ func readHead(r io.ReaderAt) (h head, ok bool) {
 	return h, ok
 }
 
-// part is one file of a log, as long as it was when it was opened.
+// part is one file of a log, with its size at the time it was opened.
 type part struct {
 	name string
 	*os.File
@@ -55,18 +55,18 @@ type part struct {
 
 func (p part) reader() io.Reader { return io.NewSectionReader(p, 0, p.size) }
 
-// view is a log at one moment: what is appended or rotated afterwards isn't in it.
+// view is a log at one moment; it doesn't show later changes.
 type view struct {
 	parts    []part // the oldest first
 	waiting  []part // records that aren't in the chain yet
 	head     head
-	headRead bool // it is there and whole
-	headFile bool // it is there
+	headRead bool // it exists and is complete
+	headFile bool // it exists
 }
 
-// open looks at a log between two records, so that no writer waits for a reader.
-// Where a writer was stopped in its write it looks all the same: nothing changes
-// meanwhile, and a head that is one record behind is no fault.
+// open reads a log between two records, so writers never wait for a reader. If a writer was stopped
+// during a write, open reads all the same: nothing changes meanwhile, and a head that is one record
+// behind is not a fault.
 func open(dir *os.Root, name string) (v *view, err error) {
 	v = &view{}
 	defer func() {
@@ -112,7 +112,7 @@ func (v *view) openParts(dir *os.Root, name string) error {
 	return err
 }
 
-// rotations are the numbers of the older files; a crash may leave a gap.
+// rotations returns the numbers of the older files; a crash may leave a gap.
 func rotations(dir *os.Root, name string) (numbers []int, err error) {
 	d, err := dir.Open(".")
 	if err != nil {

@@ -6,16 +6,16 @@ import (
 	"slices"
 )
 
-// Last gives the last n whole records of a log, or as many as there are, the oldest first.
-// It reads from the end, and about as much as they are; what waits for a log that another
-// process holds isn't among them.
+// Last calls each with the last n complete records of a log, or with all of them if there are
+// fewer, the oldest first. It reads from the end, and not much more than it needs. It skips records
+// that wait for a log that another process holds.
 func Last(dir *os.Root, name string, n int, each func(line []byte) error) error {
 	log, err := open(dir, name)
 	if err != nil {
 		return err
 	}
 	defer log.close()
-	var found [][]byte // the last one first
+	var found [][]byte // the newest first
 	for _, p := range slices.Backward(log.parts) {
 		if found, err = p.last(found, n); err != nil {
 			return err
@@ -29,7 +29,7 @@ func Last(dir *os.Root, name string, n int, each func(line []byte) error) error 
 	return nil
 }
 
-// last adds a part's records to those found, the last one first, until there are n.
+// last adds a part's records to found, the newest first, until there are n.
 func (p part) last(found [][]byte, n int) ([][]byte, error) {
 	var rest []byte // the end of a line whose beginning isn't read yet
 	for end := p.size; end > 0 && len(found) < n; {

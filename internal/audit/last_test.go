@@ -12,8 +12,8 @@ import (
 	"github.com/wisbox/wisbox/internal/audit"
 )
 
-// TestTheLastRecords are those at the end of all of them, however long the lines and however
-// many the files.
+// TestTheLastRecords compares Last with the end of all records, for lines of any length and any
+// number of files.
 func TestTheLastRecords(t *testing.T) {
 	b := newBench(t)
 	last := func(n int) (numbers []int) {
@@ -45,5 +45,5 @@ func TestTheLastRecords(t *testing.T) {
 	b.write(2004, 2005)
 	assert.Equal(t, []int{2002, 2003, 2004, 2005}, last(4))
 	b.change(func(lines []string) []string { return append(lines, "\nnonsense\n", `{"seq":9,"pr`) })
-	assert.Equal(t, []int{2004, 2005}, last(2), "what is no record doesn't count")
+	assert.Equal(t, []int{2004, 2005}, last(2), "what is not a record doesn't count")
 }

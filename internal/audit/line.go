@@ -9,19 +9,19 @@ import (
 	"slices"
 )
 
-// link is what of a line belongs to the chain.
+// link is the part of a line that belongs to the chain.
 type link struct {
 	Seq  int64   `json:"seq"`
 	Prev *string `json:"prev"`
 }
 
-// parse reads a line's link; ok is false for what is no whole record.
+// parse reads a line's link; ok is false if the line isn't a complete record.
 func parse(line []byte) (l link, ok bool) {
 	ok = json.Unmarshal(line, &l) == nil && l.Prev != nil && l.Seq > 0
 	return l, ok
 }
 
-// whole reports whether a record that waits for the log was written to its end.
+// whole reports whether a record that waits for the log is complete.
 func whole(body []byte) bool { return len(body) > 0 && json.Valid(body) }
 
 func sum(line []byte) string {
@@ -29,11 +29,11 @@ func sum(line []byte) string {
 	return hex.EncodeToString(h[:])
 }
 
-// tailSize is how much is read at a log's end at first: a record is smaller.
+// tailSize is the number of bytes read first at a log's end: a record is smaller.
 const tailSize = 64 << 10
 
-// lastLine gives the position that a log of a size has reached, and whether its
-// last line is torn. A line that is no record counts for one after the last that is.
+// lastLine returns the position at the end of a log of that size, and whether its last line is
+// torn. A line that isn't a record counts as one after the last record.
 func lastLine(r io.ReaderAt, size int64) (p Position, torn bool, err error) {
 	for want := int64(tailSize); ; want *= 8 {
 		from := max(0, size-want)
@@ -48,8 +48,8 @@ func lastLine(r io.ReaderAt, size int64) (p Position, torn bool, err error) {
 	}
 }
 
-// position looks for the last record in a log's tail; whole is false where
-// there is none and more of the log must be read.
+// position looks for the last record in a log's tail; whole is false if there is none and more of
+// the log must be read.
 func position(tail []byte) (p Position, torn, whole bool) {
 	if len(tail) == 0 {
 		return p, false, true

@@ -14,13 +14,13 @@ import (
 	"github.com/wisbox/wisbox/internal/retry"
 )
 
-// Options bound a log; nil and zero fields work. All that write one log must
-// agree on them.
+// Options bound a log; nil and zero fields have defaults. All writers of a log must use the same
+// options.
 type Options struct {
-	// MaxSize is how large a file may become, in bytes, before the next record
-	// begins another one. Default 8 MiB.
+	// MaxSize is the maximum size of a file, in bytes; the next record then begins a new file.
+	// Default 8 MiB.
 	MaxSize int64
-	// Keep is how many full files stay beside the one that is written. Default 3.
+	// Keep is the number of full files to keep. Default 3.
 	Keep int
 }
 
@@ -35,8 +35,8 @@ func (o *Options) withDefaults() Options {
 	return out
 }
 
-// Log appends to one log. Its methods are for one goroutine at a time, but for
-// Sync; other Logs on the same files, of any process, may append meanwhile.
+// Log appends to one log. Its methods, except for Sync, are for one goroutine at a time. Other Logs
+// on the same files, of any process, may append meanwhile.
 type Log struct {
 	dir  *os.Root
 	name string
@@ -48,9 +48,9 @@ type Log struct {
 	at             Position
 	start          Position // see head
 
-	held   bool     // another one held the log when it was last tried
-	aside  *os.File // of records that wait for it; nil where none do
-	looked bool     // for such files of writers that are gone
+	held   bool     // the log was held at the last attempt
+	aside  *os.File // the file of records that wait; nil if there are none
+	looked bool     // whether files of writers that are gone were taken
 }
 
 // Position is a place in a chain: the number of a line, and its hash.
@@ -59,8 +59,8 @@ type Position struct {
 	Hash string `json:"hash"`
 }
 
-// Open opens the log of a name in a directory for appending, making it where it
-// is missing. The directory stays the caller's and must outlive the Log.
+// Open opens or creates the log with that name in a directory for appending. The directory stays
+// the caller's and must outlive the Log.
 func Open(dir *os.Root, name string, opts *Options) (*Log, error) {
 	headFile, err := dir.OpenFile(name+headSuffix, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -79,12 +79,11 @@ func (l *Log) openFile() (err error) {
 	return err
 }
 
-// Append adds a record as one line, in one write. It waits for other writers as
-// long as a disk write may take, 20 ms, and not for the disk: [Log.Sync] does.
-// Where one of them was stopped in its write, and so holds the log, the record
-// waits in a file beside it and gets into the chain with the first one that finds
-// the log free. What a crash cut short is ended first and stays in the chain.
-// Where the disk is full nothing of the record is left.
+// Append adds a record as one line, in one write. It waits for other writers for the time of a disk
+// write, 20 ms, but not for the disk: [Log.Sync] does. If another writer was stopped during its
+// write and so holds the log, the record waits in a second file; the first Log that finds the log
+// free adds it to the chain. Append ends a line that a crash cut short, which stays in the chain.
+// If the disk is full, nothing of the record remains.
 func (l *Log) Append(record any) error {
 	body, err := json.Marshal(record)
 	if err != nil {
@@ -104,8 +103,7 @@ func (l *Log) Append(record any) error {
 	return l.link(body)
 }
 
-// lock waits once for a log that is held; from then on, until it is free again,
-// it only looks.
+// lock waits once for a log that is held. After that, until the log is free again, it only tries.
 func (l *Log) lock() (unlock func(), err error) {
 	wait := appendWait
 	if l.held {
@@ -137,7 +135,7 @@ func (l *Log) link(body []byte) error {
 
 func (l *Log) saveHead() error { return head{l.at, l.start}.save(l.headFile) }
 
-// undo takes back what was written of a record that didn't fit.
+// undo removes the part of a record that fit on the disk.
 func (l *Log) undo(written int) error {
 	end := l.end
 	l.end = -1
@@ -147,8 +145,8 @@ func (l *Log) undo(written int) error {
 	return l.file.Truncate(end)
 }
 
-// chained is a record's line: an object gets two members more, anything else is
-// put into one.
+// chained returns a record's line: an object gets two more members, anything else is put into an
+// object.
 func chained(after Position, body []byte) []byte {
 	line := fmt.Appendf(nil, `{"seq":%d,"prev":%q`, after.Seq+1, after.Hash)
 	switch {
@@ -160,10 +158,9 @@ func chained(after Position, body []byte) []byte {
 	return append(append(append(line, `,"record":`...), body...), '}')
 }
 
-// catchUp finds where the chain goes on after what others wrote. The head wins
-// over lines that don't reach it: the new line then tells of the gap for good.
-// Only a full file is ever moved away, so that one which isn't full is the one
-// that has the name.
+// catchUp finds the end of the chain after other writers' lines. The head wins over lines that
+// don't reach it: the new line then records the gap for good. Only full files are ever renamed, so
+// a file that isn't full has the log's name.
 func (l *Log) catchUp() error {
 	for {
 		info, err := l.file.Stat()
@@ -199,8 +196,7 @@ func (l *Log) readEnd(size int64) error {
 	return nil
 }
 
-// turnOver goes on in the next file after a full one, which another process may
-// have begun already.
+// turnOver continues in the next file, which another process may already have begun.
 func (l *Log) turnOver(full os.FileInfo) error {
 	now, err := l.dir.Lstat(l.name)
 	if err == nil && os.SameFile(full, now) {
@@ -217,8 +213,8 @@ func (l *Log) turnOver(full os.FileInfo) error {
 	return old.Close()
 }
 
-// rotate moves each file on by one, over the oldest. The head is right before
-// anything moves: after a crash at any step the next writer goes on.
+// rotate renames each file to the next number and replaces the oldest. The head is correct before
+// anything is renamed, so after a crash at any step the next writer can continue.
 func (l *Log) rotate() error {
 	if err := l.startAfter(older(l.name, l.opts.Keep)); err != nil {
 		return err
@@ -235,7 +231,7 @@ func (l *Log) rotate() error {
 	return l.dir.Rename(l.name, older(l.name, 1))
 }
 
-// startAfter makes the log begin after a file that is about to go.
+// startAfter makes the log begin after a file that is about to be removed.
 func (l *Log) startAfter(oldest string) error {
 	f, err := l.dir.Open(oldest)
 	if errors.Is(err, os.ErrNotExist) {
@@ -253,10 +249,10 @@ func (l *Log) startAfter(oldest string) error {
 	return err
 }
 
-// Sync returns when every record that was appended is on disk.
+// Sync returns when all appended records are on disk.
 func (l *Log) Sync() error { return errors.Join(l.file.Sync(), l.headFile.Sync()) }
 
-// Close ends the use of the log. Records that still wait are taken by the next Log.
+// Close closes the Log. The next Log takes records that still wait.
 func (l *Log) Close() error {
 	if l.aside == nil {
 		return errors.Join(l.file.Close(), l.headFile.Close())
@@ -283,20 +279,28 @@ const (
 
 var errHeld = errors.New("the log is held by another process")
 
-// lock takes the log by its head for its caller alone, or gives errHeld: a writer
-// that was stopped within its write doesn't hold up the others for ever.
+// lock locks the log's head for the caller alone, or returns errHeld, so that a writer that was
+// stopped during its write doesn't block the others for ever.
 func lock(head *os.File, wait time.Duration) (unlock func(), err error) {
 	fd := int(head.Fd())
-	ctx, cancel := context.WithTimeout(context.Background(), wait)
-	defer cancel()
-	held := func(err error) bool { return errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) }
-	times := retry.Times{Count: int(wait/lockPoll) + 1, Pause: lockPoll}
-	err = times.Do(ctx, held, func() error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
+	take := func() error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) }
+	if err = take(); isHeld(err) && wait > 0 { // a free log needs no timer, which would wake another thread
+		err = keepTrying(take, wait)
+	}
 	switch {
-	case held(err):
+	case isHeld(err):
 		return nil, errHeld
 	case err != nil:
 		return nil, fmt.Errorf("lock the log: %w", err)
 	}
 	return func() { _ = unix.Flock(fd, unix.LOCK_UN) }, nil
+}
+
+func isHeld(err error) bool { return errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) }
+
+func keepTrying(take func() error, wait time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	times := retry.Times{Count: int(wait/lockPoll) + 1, Pause: lockPoll}
+	return times.Do(ctx, isHeld, take)
 }

@@ -8,36 +8,35 @@ import (
 	"os"
 )
 
-// What a Problem is.
+// Kinds of a Problem.
 const (
-	Changed = "changed" // a record isn't what was written
+	Changed = "changed" // a record differs from the one written
 	Removed = "removed" // records are missing
 	Cut     = "cut"     // a record is incomplete: its writer was killed
 	Added   = "added"   // a record that wisbox didn't write
 	NoHead  = "no_head" // what was last is unknown
 )
 
-// Problem is one place where a log isn't what was written.
+// Problem is one place where a log differs from what was written.
 type Problem struct {
-	File    string `json:"file"` // of the log and those that it was moved to when full
+	File    string `json:"file"` // the log, or a file that rotation made of it
 	Line    int    `json:"line"` // in the file, from 1
 	Kind    string `json:"kind"`
 	Message string `json:"message"`
 }
 
-// Report is what [Verify] found.
+// Report is the result of [Verify].
 type Report struct {
 	Records  int       `json:"records"`
 	Head     Position  `json:"head"` // the last line: keep it to compare later
 	Problems []Problem `json:"problems"`
-	// Waiting counts records that aren't in the chain yet, so that nothing tells
-	// whether they are what was written: another process holds the log.
+	// Waiting counts records that aren't in the chain yet because another process holds the log.
+	// They can't be verified.
 	Waiting int `json:"waiting,omitempty"`
 }
 
-// Verify reads the log of a name in a directory, its older files too, and tells
-// where it isn't what was written. A log that isn't there is an empty one. It
-// looks at the log between two records; writers don't wait for it.
+// Verify checks the log with that name in a directory, including its older files. A missing log
+// counts as empty. Verify reads the log between two records; writers don't wait for it.
 func Verify(dir *os.Root, name string) (*Report, error) {
 	log, err := open(dir, name)
 	if err != nil {
@@ -57,9 +56,9 @@ func Verify(dir *os.Root, name string) (*Report, error) {
 	return &v.report, err
 }
 
-// Records gives each whole record of a log and its older files, the oldest first,
-// as the JSON of its line; what is cut is left out. Last come those that wait for
-// a log which another process holds: without a number and a hash.
+// Records calls each with the JSON of every complete record of a log and its older files, the
+// oldest first. Records that wait for a log that another process holds come last, without a number
+// and a hash.
 func Records(dir *os.Root, name string, each func(line []byte) error) error {
 	log, err := open(dir, name)
 	if err != nil {
@@ -95,7 +94,7 @@ func (v *view) eachWaiting(each func(line []byte) error) error {
 	return nil
 }
 
-// lines gives each line without its newline, the last also where it has none.
+// lines calls each with every line without its newline; the last line may lack one.
 func lines(r io.Reader, each func([]byte) error) error {
 	in := bufio.NewReaderSize(r, tailSize)
 	for {
@@ -121,8 +120,8 @@ type verifier struct {
 	file   string
 	n      int      // lines of the file
 	read   int      // lines of the log
-	torn   bool     // the line before was incomplete, and that has been said
-	start  Position // what the oldest file goes on from
+	torn   bool     // the line before was incomplete and has been reported
+	start  Position // where the oldest file continues the chain
 	at     Position
 }
 
@@ -130,8 +129,8 @@ func (v *verifier) found(kind, format string, args ...any) {
 	v.report.Problems = append(v.report.Problems, Problem{v.file, v.n, kind, fmt.Sprintf(format, args...)})
 }
 
-// line follows the chain by one line. After a problem it goes on from there, so
-// that each is told once.
+// line verifies one line. After a problem it continues from there, so that each problem is reported
+// once.
 func (v *verifier) line(line []byte) error {
 	v.n++
 	v.read++
@@ -159,7 +158,7 @@ func (v *verifier) judge(l link) {
 		v.found(Removed, "%s missing before record %d", span(next, l.Seq-1), l.Seq)
 	case l.Seq < next:
 		v.found(Added, "record %d stands where record %d should: it was moved or added", l.Seq, next)
-	case v.torn: // what was lost of that line can't be distinguished from what was changed in it
+	case v.torn: // the rest of that line may be lost or changed
 	case v.read == 1:
 		v.found(Removed, "the first record says that there were others before it")
 	default:
@@ -167,8 +166,8 @@ func (v *verifier) judge(l link) {
 	}
 }
 
-// closeWith compares the chain's end with the head. A writer that is killed
-// between its two writes leaves the head one record behind, never more.
+// closeWith compares the chain's end with the head. A writer that is killed between its two writes
+// leaves the head one record behind, never more.
 func (v *verifier) closeWith(log *view) {
 	head := log.head
 	switch {

@@ -20,13 +20,14 @@ import (
 
 	"github.com/wisbox/wisbox/internal/beneath"
 	"github.com/wisbox/wisbox/internal/hosttest"
+	"github.com/wisbox/wisbox/internal/sys"
 	"github.com/wisbox/wisbox/tool"
 )
 
 // world is a tree, its staging directory beside it, and a secret outside both.
 type world struct {
 	*testing.T
-	path    string // of the tree, on the host
+	path    string // of the tree on the host
 	outside string
 	tree    *beneath.Tree
 	staging *beneath.Staging
@@ -80,10 +81,10 @@ func (w *world) read(name string) (content, where string, err error) {
 	return string(data), h.Path, err
 }
 
-// bothWays runs a test over openat2 and over os.Root alone.
+// bothWays runs a test over openat2 and element by element.
 func bothWays(t *testing.T, test func(w *world)) {
 	t.Run("openat2", func(t *testing.T) { test(newWorld(t)) })
-	t.Run("os.Root", func(t *testing.T) {
+	t.Run("stepwise", func(t *testing.T) {
 		w := newWorld(t)
 		beneath.ForcePlain(w.tree)
 		test(w)
@@ -153,7 +154,7 @@ func TestOpenBelowFollowsNoLink(t *testing.T) {
 	dir := int(w.tree.Dir().Fd())
 	for name, open := range map[string]func(int, string, int) (int, error){"openat2": beneath.OpenBelow, "stepwise": beneath.OpenStepwise} {
 		for _, rel := range []string{"", "a", "a/b", "a/b/f", "a/fifo"} { // a FIFO doesn't block
-			for _, flags := range []int{unix.O_RDONLY, unix.O_PATH} {
+			for _, flags := range []int{unix.O_RDONLY, sys.Place} {
 				fd, err := open(dir, rel, flags)
 				require.NoError(t, err, "%s %q", name, rel)
 				require.NoError(t, unix.Close(fd))
@@ -293,8 +294,8 @@ func TestSweepRemovesOnlyWhatIsStaged(t *testing.T) {
 	assert.Equal(t, "other", entries[0].Name())
 }
 
-// TestRacingSwapsNeverLeave reads and writes through a name that is exchanged
-// with a link to the outside as fast as the kernel can.
+// TestRacingSwapsNeverLeave reads and writes through a name that is exchanged with a link to the
+// outside as fast as possible.
 func TestRacingSwapsNeverLeave(t *testing.T) {
 	bothWays(t, func(w *world) {
 		w.file(w.at("d/secret"), "inside")
@@ -316,8 +317,8 @@ func TestRacingSwapsNeverLeave(t *testing.T) {
 	})
 }
 
-// What a file tool replaces leaves the tree by an exchange of names. A program that opens it
-// just then was not led out.
+// A file that a tool replaces leaves the tree by an exchange of names. A program that opens the
+// file at that moment has not been led out of the tree.
 func TestAFileThatIsBeingReplacedDoesNotLeadOut(t *testing.T) {
 	bothWays(t, func(w *world) {
 		w.file(w.at("f"), "inside")
@@ -340,7 +341,7 @@ func swapping(w *world, a, b string) {
 		defer close(done)
 		runtime.LockOSThread()
 		for ctx.Err() == nil {
-			_ = unix.Renameat2(unix.AT_FDCWD, w.at(a), unix.AT_FDCWD, w.at(b), unix.RENAME_EXCHANGE)
+			_ = sys.Rename(unix.AT_FDCWD, w.at(a), unix.AT_FDCWD, w.at(b), sys.Exchange)
 		}
 	}()
 	w.Cleanup(func() { cancel(); <-done })
@@ -375,7 +376,7 @@ func TestRemoveAllCountsWhatItRemoves(t *testing.T) {
 func TestRemoveAllOfDeepAndWideTrees(t *testing.T) {
 	w := newWorldIn(t, hosttest.InMemory(t))
 	deep(t, w.at(""), "deep", 5_000)
-	for i := range 1_500 { // more subdirectories than wait at the top in one go
+	for i := range 1_500 { // more subdirectories than may wait at the top
 		require.NoError(t, os.MkdirAll(w.at(fmt.Sprintf("wide/m/%d/x/y", i)), 0o755))
 	}
 	before := openFiles(t)
@@ -389,19 +390,19 @@ func TestRemoveAllOfDeepAndWideTrees(t *testing.T) {
 }
 
 func openFiles(t *testing.T) int {
-	entries, err := os.ReadDir("/proc/self/fd")
+	entries, err := os.ReadDir("/dev/fd")
 	require.NoError(t, err)
 	return len(entries)
 }
 
-// deep makes name below dir, levels deep, where no path reaches.
+// deep creates name below dir, levels deep, beyond the length of any path.
 func deep(t *testing.T, dir, name string, levels int) {
 	require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o755))
-	fd, err := unix.Open(filepath.Join(dir, name), unix.O_PATH, 0)
+	fd, err := unix.Open(filepath.Join(dir, name), sys.Place, 0)
 	require.NoError(t, err)
 	for range levels {
 		require.NoError(t, unix.Mkdirat(fd, "dddddddddd", 0o755))
-		next, err := unix.Openat(fd, "dddddddddd", unix.O_PATH, 0)
+		next, err := unix.Openat(fd, "dddddddddd", sys.Place, 0)
 		require.NoError(t, err)
 		require.NoError(t, unix.Close(fd))
 		fd = next
@@ -416,7 +417,9 @@ func TestRemoveAllOfManyFiles(t *testing.T) {
 	require.NoError(t, err)
 	defer dir.Close()
 	for i := range 20_000 {
-		require.NoError(t, unix.Mknodat(int(dir.Fd()), fmt.Sprintf("f%06d", i), unix.S_IFREG|0o644, 0))
+		fd, err := unix.Openat(int(dir.Fd()), fmt.Sprintf("f%06d", i), unix.O_WRONLY|unix.O_CREAT, 0o644)
+		require.NoError(t, err)
+		require.NoError(t, unix.Close(fd))
 	}
 	n, err := beneath.RemoveAll(w.tree.Dir(), "many")
 	require.NoError(t, err)

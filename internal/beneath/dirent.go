@@ -9,22 +9,23 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/internal/retry"
+	"github.com/wisbox/wisbox/internal/sys"
 )
 
-// Entry is one name of a directory. Name is only good until the visitor returns:
-// it lies in a buffer that is used again.
+// Entry is one name of a directory. Name is valid only until the visitor returns, because its
+// buffer is reused.
 type Entry struct {
 	Name string
-	Type uint8 // unix.DT_*; never DT_UNKNOWN unless the entry is gone already
+	Type uint8 // unix.DT_*; DT_UNKNOWN only if the entry is already gone
 }
 
-const direntHeader = 19 // ino 8, off 8, reclen 2, type 1
+const direntLength = 16 // after two words, on every system
 
 var direntBuffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
 
-// ReadDir visits the entries of the directory that dir is open on, from where
-// it stands, until visit says false. "." and ".." are left out. No entry is
-// opened or stat'ed unless the file system doesn't tell its type.
+// ReadDir visits the entries of the directory that dir is open on, from its current position, until
+// visit returns false. It skips "." and "..". It doesn't open or stat an entry unless the file
+// system doesn't report its type.
 func ReadDir(dir int, visit func(Entry) bool) error {
 	for {
 		more, err := ReadSome(dir, visit)
@@ -34,26 +35,26 @@ func ReadDir(dir int, visit func(Entry) bool) error {
 	}
 }
 
-// ReadSome is ReadDir for as many entries as the kernel gives at once, a few
-// thousand at most. more is false when there are none, and when visit says false.
+// ReadSome is like ReadDir for as many entries as the kernel returns at once, a few thousand at
+// most. more is false at the end of the directory, and if visit returns false.
 func ReadSome(dir int, visit func(Entry) bool) (more bool, err error) {
 	buf := direntBuffers.Get().(*[]byte)
 	defer direntBuffers.Put(buf)
-	n, err := retry.Interrupted(func() (int, error) { return unix.Getdents(dir, *buf) })
+	n, err := retry.Interrupted(func() (int, error) { return sys.Getdents(dir, *buf) })
 	return err == nil && n > 0 && visitEntries(dir, (*buf)[:n], visit), err
 }
 
 func visitEntries(dir int, buf []byte, visit func(Entry) bool) bool {
-	for len(buf) >= direntHeader {
-		size := int(binary.NativeEndian.Uint16(buf[16:]))
-		if size < direntHeader || size > len(buf) {
+	for len(buf) >= sys.DirentName {
+		size := int(binary.NativeEndian.Uint16(buf[direntLength:]))
+		if size < sys.DirentName || size > len(buf) {
 			return true
 		}
-		name := buf[direntHeader:size]
+		name := buf[sys.DirentName:size]
 		if end := bytes.IndexByte(name, 0); end >= 0 {
 			name = name[:end]
 		}
-		e := Entry{Name: unsafe.String(unsafe.SliceData(name), len(name)), Type: buf[18]}
+		e := Entry{Name: unsafe.String(unsafe.SliceData(name), len(name)), Type: buf[sys.DirentType]}
 		buf = buf[size:]
 		if e.Name == "." || e.Name == ".." {
 			continue
@@ -68,7 +69,7 @@ func visitEntries(dir int, buf []byte, visit func(Entry) bool) bool {
 	return true
 }
 
-// typeOf asks for the type where getdents didn't tell.
+// typeOf returns the type of an entry whose type getdents didn't report.
 func typeOf(dir int, name string) uint8 {
 	var st unix.Stat_t
 	if unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {

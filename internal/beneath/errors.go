@@ -9,7 +9,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// What the kernel has no word of its own for.
+// Errors for which the kernel has no code of its own.
 var (
 	ErrEscape     = errors.New("leaves the tree")
 	ErrNotRegular = errors.New("is not a regular file")
@@ -17,8 +17,8 @@ var (
 	ErrChanged    = errors.New("was changed meanwhile")
 )
 
-// errnoOf finds the errno of what os.Root answers: its own refusal of a path
-// that leaves has none.
+// errnoOf returns the errno of an os.Root error. os.Root's own refusal of a path that escapes has
+// none.
 func errnoOf(err error) error {
 	if err == nil {
 		return nil
@@ -41,14 +41,14 @@ var kinds = []struct {
 	{unix.EXDEV, tool.Escape, "leads out of the workspace; use a path that stays in it"},
 	{ErrChanged, tool.Conflict, "was changed by a program during the call; read it again, then retry"},
 	{ErrNotRegular, tool.NotRegular, "is not a regular file (a FIFO, a socket or a device)"},
-	{unix.ENXIO, tool.NotRegular, "is not a regular file (a FIFO, a socket or a device)"},
+	{errSocket, tool.NotRegular, "is not a regular file (a FIFO, a socket or a device)"},
 	{unix.ENODEV, tool.NotRegular, "is not a regular file (a FIFO, a socket or a device)"},
 	{unix.ELOOP, tool.NotRegular, "is a link that leads in a circle or over more than 40 links"},
 	{ErrIsDir, tool.IsDir, "is a directory; a file is needed"},
 	{unix.EISDIR, tool.IsDir, "is a directory; a file is needed"},
 	{unix.ENOTDIR, tool.NotDir, "is a file, or lies below one; a directory is needed"},
 	{unix.ENOENT, tool.NotFound, "does not exist; ls shows what does"},
-	{unix.EEXIST, tool.Exists, "exists already"},
+	{unix.EEXIST, tool.Exists, "already exists"},
 	{unix.ENOTEMPTY, tool.Busy, "is being filled by a program; stop it, then retry"},
 	{unix.ENAMETOOLONG, tool.Invalid, "is too long for the file system"},
 	{unix.EACCES, tool.Permission, "is not accessible: its mode or that of a parent forbids it"},
@@ -65,9 +65,9 @@ var kinds = []struct {
 	{fs.ErrClosed, tool.Closed, "can't be reached: the session has ended"},
 }
 
-// Error tells an agent why shown, a path as the agent may see it, could not be
-// worked on. A *tool.Error in err's chain is kept as it is; what the table of
-// errors doesn't know becomes internal. The cause stays for logs.
+// Error describes to an agent why an operation on shown, the path that the agent may see, failed.
+// It returns a *tool.Error in err's chain unchanged; unknown errors become internal. The cause is
+// kept for logs.
 func Error(err error, shown string) *tool.Error {
 	if e := (*tool.Error)(nil); err == nil || errors.As(err, &e) {
 		return e

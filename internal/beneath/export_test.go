@@ -1,7 +1,7 @@
 package beneath
 
-// ForcePlain makes a tree work as on a kernel without openat2.
+// ForcePlain makes a tree behave as on a kernel without openat2.
 func ForcePlain(t *Tree) { t.plain = true }
 
-// OpenStepwise is OpenBelow as on a kernel without openat2.
+// OpenStepwise is OpenBelow on a kernel without openat2.
 var OpenStepwise = openStepwise

@@ -12,17 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long a caller waits for a removal. To give back what 200,000 links
-// have on the disk takes a file system a quarter of a minute.
+// patience is how long a caller waits for a removal. A file system takes a quarter of a minute to
+// free 200,000 links.
 const patience = 3 * time.Second
 
-// countDepth is how deep what is still to be removed is counted: each level takes a
-// descriptor meanwhile.
+// countDepth is the depth to which remaining entries are counted: each level needs a descriptor.
 const countDepth = 100
 
-// Later removes what was taken out of a tree, and goes on in the background where that
-// takes long. The zero value is ready; its methods may be called from many goroutines
-// at once.
+// Later removes entries taken out of a tree, and continues in the background if that takes long.
+// The zero value is ready; its methods may be called from many goroutines at once.
 type Later struct {
 	mu      sync.Mutex
 	closed  bool
@@ -30,9 +28,9 @@ type Later struct {
 	working sync.WaitGroup
 }
 
-// Remove is [RemoveAllContext] that answers after 3 s at the latest, plus the time that
-// it takes to count: the rest goes in the next 2 minutes, or until Close. entries counts
-// that too, 100 levels deep. What is left then a sweep of the directory finds.
+// Remove is like [RemoveAllContext] but returns after at most 3 s, plus the time for counting. It
+// removes the rest in the next 2 minutes, or until Close. entries includes the rest, 100 levels
+// deep. A sweep of the directory finds anything left.
 func (l *Later) Remove(ctx context.Context, dir *os.File, name string) (entries int64, err error) {
 	return l.remove(ctx, dir, name, patience)
 }
@@ -73,7 +71,7 @@ func (l *Later) Free(dir *os.File, names ...string) error {
 	return nil
 }
 
-// Close ends what is under way.
+// Close stops removals that run.
 func (l *Later) Close() {
 	l.mu.Lock()
 	l.closed = true
@@ -108,7 +106,7 @@ func countBelow(dir int, name string, depth int) (n int64) {
 	return n
 }
 
-// gone is nil for what another has removed meanwhile.
+// gone returns nil for the error of an entry that somebody else has removed.
 func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

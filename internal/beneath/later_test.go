@@ -27,7 +27,7 @@ func treeOf(t *testing.T, folders, files int) (dir *os.File, entries int64) {
 	return dir, int64(1 + folders + folders*files)
 }
 
-// A removal that takes long answers before it is done, and its answer counts all.
+// A long removal returns before it is done, and its count includes everything.
 func TestALongRemovalAnswersAndGoesOn(t *testing.T) {
 	for _, wait := range []time.Duration{-1, time.Millisecond, time.Hour} {
 		dir, want := treeOf(t, 20, 50)
@@ -54,7 +54,7 @@ func TestALongRemovalEndsWithItsOwner(t *testing.T) {
 	assert.ErrorIs(t, err, context.Canceled, "the caller's end is no reason to go on")
 }
 
-// What is freed in the background is no other's to sweep.
+// A sweep doesn't touch trees that are being freed in the background.
 func TestASweepLeavesWhatIsBeingFreed(t *testing.T) {
 	dir, _ := treeOf(t, 3, 3)
 	root, err := os.OpenRoot(dir.Name())

@@ -14,8 +14,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// TestALeaseHoldsNothingUp has a process that holds leases and never gives them up, as
-// the kernel lets any program do with files of its own.
+// TestALeaseHoldsNothingUp has a process that holds leases and never releases them, as the kernel
+// lets any program do with its own files.
 func TestALeaseHoldsNothingUp(t *testing.T) {
 	for kind, locked := range map[string]int{"read": unix.F_RDLCK, "write": unix.F_WRLCK} {
 		t.Run(kind, func(t *testing.T) {
@@ -56,8 +56,8 @@ func TestALeaseHoldsNothingUp(t *testing.T) {
 	}
 }
 
-// TestALeaseKeepsNothingFromChanging does to leased files all that the tools, undo and
-// rm rest on: none of it opens them.
+// TestALeaseKeepsNothingFromChanging makes all changes by the tools, undo and rm to leased files:
+// none opens them.
 func TestALeaseKeepsNothingFromChanging(t *testing.T) {
 	for kind, locked := range map[string]int{"read": unix.F_RDLCK, "write": unix.F_WRLCK} {
 		t.Run(kind, func(t *testing.T) {

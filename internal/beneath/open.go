@@ -6,17 +6,19 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/sys"
 )
 
 // Handle is something open below a tree.
 type Handle struct {
 	*os.File
-	Stat unix.Stat_t // as it was when it was opened
-	Path string      // where it lies, links resolved; slash-separated, "" for the top
+	Stat unix.Stat_t // at the time of opening
+	Path string      // the path with links resolved; slash-separated, "" for the top
 }
 
-// Open opens the regular file at rel for reading, over links that stay inside.
-// A directory is [ErrIsDir], anything else [ErrNotRegular]; it never blocks.
+// Open opens the regular file at rel for reading. It follows links that stay inside. For a
+// directory it returns [ErrIsDir], for anything else [ErrNotRegular]. It never blocks.
 func (t *Tree) Open(rel string) (*Handle, error) {
 	h, err := t.open(rel, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
@@ -28,14 +30,14 @@ func (t *Tree) Open(rel string) (*Handle, error) {
 	return h, nil
 }
 
-// OpenDir opens the directory at rel for listing, over links that stay inside.
+// OpenDir opens the directory at rel for listing. It follows links that stay inside.
 func (t *Tree) OpenDir(rel string) (*Handle, error) {
 	return t.open(rel, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK)
 }
 
-// Look opens rel as a place only (O_PATH), whatever it is and whatever its mode,
-// over links that stay inside: good for its Stat and as a directory to work in.
-func (t *Tree) Look(rel string) (*Handle, error) { return t.open(rel, unix.O_PATH) }
+// Look opens rel as a place only ([sys.Place]), whatever its type and mode, and follows links that
+// stay inside. The handle has a Stat and can serve as a directory to work in.
+func (t *Tree) Look(rel string) (*Handle, error) { return t.open(rel, sys.Place) }
 
 func (t *Tree) open(rel string, flags int) (*Handle, error) {
 	for range maxTries {
@@ -50,15 +52,13 @@ func (t *Tree) open(rel string, flags int) (*Handle, error) {
 	return nil, unix.ELOOP
 }
 
-// errSwapped is met when a link appears where the resolution had seen none.
+// errSwapped means that a link appeared after the resolution had seen none.
 var errSwapped = errors.New("a link was swapped in")
 
-// openOnce takes the short way for a path without links, else resolves them.
+// openOnce opens a path without links directly, and otherwise resolves them.
 func (t *Tree) openOnce(rel string, flags int) (fd int, path string, err error) {
-	if !t.plain {
-		if fd, err = t.openNoLink(rel, flags); linkless(err) {
-			return fd, rel, err
-		}
+	if fd, err = t.openNoLink(rel, flags); linkless(err) {
+		return fd, rel, err
 	}
 	path, missing, err := t.resolve(rel)
 	if err != nil {
@@ -74,10 +74,10 @@ func (t *Tree) openOnce(rel string, flags int) (fd int, path string, err error) 
 	return fd, path, err
 }
 
-// linkless says that err can't come from a link on the way. With O_DIRECTORY
-// the kernel says ENOTDIR for a link at the end.
+// linkless reports whether err can't be caused by a link on the way or by a path like a/../b, which
+// [openStepwise] refuses. With O_DIRECTORY the kernel returns ENOTDIR for a link at the end.
 func linkless(err error) bool {
-	return !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.ENOTDIR)
+	return !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, fs.ErrInvalid)
 }
 
 func (t *Tree) handle(fd int, path string) (*Handle, error) {
@@ -94,8 +94,8 @@ func (t *Tree) handle(fd int, path string) (*Handle, error) {
 	return h, nil
 }
 
-// Lookup stats rel without following a link at its end; those of its parents
-// are followed as long as they stay inside.
+// Lookup stats rel. It doesn't follow a link at the end, and follows others as long as they stay
+// inside.
 func (t *Tree) Lookup(rel string) (unix.Stat_t, error) {
 	var st unix.Stat_t
 	p, err := t.Parent(rel)
@@ -107,7 +107,7 @@ func (t *Tree) Lookup(rel string) (unix.Stat_t, error) {
 	return st, err
 }
 
-// Regular is nil for a regular file, else says what is wrong.
+// Regular returns nil for a regular file, and otherwise an error that describes the entry.
 func Regular(st *unix.Stat_t) error {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
@@ -118,8 +118,7 @@ func Regular(st *unix.Stat_t) error {
 	return ErrNotRegular
 }
 
-// Mode is st's type and permissions as package fs knows them, without set-id
-// and sticky bits.
+// Mode returns st's type and permissions as an fs.FileMode, without set-id and sticky bits.
 func Mode(st *unix.Stat_t) fs.FileMode {
 	mode := fs.FileMode(st.Mode & 0o777)
 	switch st.Mode & unix.S_IFMT {

@@ -10,30 +10,32 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/sys"
 )
 
 const (
 	maxPending = 1_024 // subdirectories of one removal that wait at the top
-	maxRounds  = 1_000 // times that a program may fill again what we have emptied
+	maxRounds  = 1_000 // times that a program may refill an emptied directory
 )
 
-// RemoveAll removes the entry name of dir and all below it, whatever its depth
-// and modes, and counts the entries removed. It follows no link, opens nothing
-// but directories and holds two descriptors: a subdirectory that is not empty is
-// moved up to the top of the removal and emptied from there. A missing entry is
-// fs.ErrNotExist. After an error part of the tree is gone. It ends after 2 minutes.
+// RemoveAll removes the entry name of dir and everything below it, at any depth and with any modes,
+// and returns the number of removed entries. It follows no link, opens only directories and holds
+// two descriptors: it moves a subdirectory that isn't empty to the top of the removal and empties
+// it there. For a missing entry it returns fs.ErrNotExist. After an error, part of the tree is
+// gone. It gives up after 2 minutes.
 func RemoveAll(dir *os.File, name string) (entries int64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
 	defer cancel()
 	return RemoveAllContext(ctx, dir, name)
 }
 
-// removeTime bounds a removal that nobody waits for: a program that still stands in
-// the directory fills it as fast as it is emptied.
+// removeTime bounds a removal that nobody waits for: a program that still has the directory may
+// fill it as fast as it is emptied.
 const removeTime = 2 * time.Minute
 
-// RemoveAllContext is [RemoveAll] that ends early with ctx: a program that
-// creates files as fast as they go could otherwise hold it for ever.
+// RemoveAllContext is like [RemoveAll] but ends early with ctx, because a program that creates
+// files fast enough could otherwise hold it for ever.
 func RemoveAllContext(ctx context.Context, dir *os.File, name string) (entries int64, err error) {
 	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
 		return 0, fs.ErrInvalid
@@ -56,8 +58,7 @@ type remover struct {
 	moved   int      // for fresh names
 }
 
-// remove takes one entry of dir away. ENOTEMPTY says that a program put
-// something in meanwhile.
+// remove removes one entry of dir. ENOTEMPTY means that a program has added something meanwhile.
 func (r *remover) remove(dir int, name string) error {
 	err := r.unlink(dir, name, 0)
 	if err == nil || !isDir(err) {
@@ -78,8 +79,8 @@ func (r *remover) remove(dir int, name string) error {
 	return r.unlink(dir, name, unix.AT_REMOVEDIR)
 }
 
-// empty clears the top until a whole look at it finds nothing. ENOTEMPTY says that a
-// program fills it again and again.
+// empty empties the top until a whole pass finds nothing. ENOTEMPTY means that a program refills it
+// again and again.
 func (r *remover) empty() error {
 	for range maxRounds {
 		if err := r.sweep(r.top); err != nil {
@@ -97,7 +98,7 @@ func (r *remover) empty() error {
 	return unix.ENOTEMPTY
 }
 
-// clearLast empties the newest pending directory; what it moves up comes first.
+// clearLast empties the newest pending directory; the directories that it moves up come first.
 func (r *remover) clearLast() error {
 	at := len(r.pending) - 1
 	name := r.pending[at]
@@ -105,12 +106,12 @@ func (r *remover) clearLast() error {
 		return err
 	}
 	if len(r.pending) >= maxPending+at {
-		return nil // it may hold more: its own turn comes again
+		return nil // it may hold more, in its own turn
 	}
 	r.pending = append(r.pending[:at], r.pending[at+1:]...)
 	err := r.unlink(r.top, name, unix.AT_REMOVEDIR)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ENOTEMPTY) {
-		return nil // a program was here; the next look at the top finds what there is
+		return nil // a program interfered; the next pass over the top finds the rest
 	}
 	return err
 }
@@ -127,8 +128,8 @@ func (r *remover) sweepNamed(name string) error {
 	return r.sweep(fd)
 }
 
-// sweep removes all but the subdirectories that aren't empty; these it leaves
-// pending at the top, at most maxPending in one go.
+// sweep removes everything except subdirectories that aren't empty. It leaves these pending at the
+// top, at most maxPending at a time.
 func (r *remover) sweep(dir int) error {
 	if _, err := unix.Seek(dir, 0, 0); err != nil {
 		return err
@@ -168,12 +169,12 @@ func (r *remover) moveUp(dir int, name string) error {
 	}
 	r.moved++
 	fresh := "wisbox-rm-" + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(r.moved)
-	err := unix.Renameat2(dir, name, r.top, fresh, unix.RENAME_NOREPLACE)
+	err := sys.Rename(dir, name, r.top, fresh, sys.NoReplace)
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) { // its ".." is written too
 		if fd, openErr := openWritable(dir, name); openErr == nil {
 			_ = unix.Close(fd)
 		}
-		err = unix.Renameat2(dir, name, r.top, fresh, unix.RENAME_NOREPLACE)
+		err = sys.Rename(dir, name, r.top, fresh, sys.NoReplace)
 	}
 	switch {
 	case errors.Is(err, unix.ENOENT):
@@ -197,9 +198,9 @@ func (r *remover) unlink(dir int, name string, flag int) error {
 
 func isDir(err error) bool { return errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) }
 
-// openWritable opens a directory for listing and gives its owner all rights on
-// it. A mode that forbids the opening is changed through a descriptor that
-// stands for the very directory, whatever its name means by then.
+// openWritable opens a directory for listing and gives its owner all rights. If the mode forbids
+// opening it, openWritable changes the mode through a descriptor of this very directory, whatever
+// its name refers to by then.
 func openWritable(dir int, name string) (int, error) {
 	fd, err := OpenAt(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
 	if errors.Is(err, unix.EACCES) {
@@ -213,16 +214,16 @@ func openWritable(dir int, name string) (int, error) {
 	}
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) == nil && st.Mode&0o700 != 0o700 {
-		_ = unix.Fchmod(fd, st.Mode&0o7777|0o700)
+		_ = unix.Fchmod(fd, uint32(st.Mode)&0o7777|0o700)
 	}
 	return fd, nil
 }
 
 func allow(dir int, name string) error {
-	fd, err := OpenAt(dir, name, unix.O_PATH|unix.O_DIRECTORY)
+	fd, err := OpenAt(dir, name, sys.Place|unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	return unix.Fchmodat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), 0o700, 0)
+	return sys.Chmod(fd, 0o700)
 }

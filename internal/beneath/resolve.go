@@ -9,25 +9,24 @@ import (
 )
 
 const (
-	maxLinks = 40    // as the kernel's own MAXSYMLINKS
-	maxSteps = 1_000 // path elements looked at in one resolution, those of links included
-	maxTries = 16    // new starts when the tree changes under a resolution
+	maxLinks = 40    // like the kernel's own MAXSYMLINKS
+	maxSteps = 1_000 // path elements in one resolution, including those of links
+	maxTries = 16    // restarts after the tree changes during a resolution
 )
 
-// resolution walks a path element by element and takes each link's text in its
-// place. It works on names only and holds nothing open: whatever it finds is
-// opened without following links afterwards, so a wrong answer can't leave.
+// resolution walks a path element by element and replaces each link by its text. It works on names
+// only and holds nothing open. Its result is then opened without following links, so a wrong result
+// can't lead outside.
 type resolution struct {
 	tree  *Tree
-	done  []string // elements that are known to be no links
+	done  []string // elements known not to be links
 	todo  []string
-	own   int // how many of todo stand in the caller's path and not in a link
+	own   int // elements of todo that come from the caller's path, not from a link
 	links int
 }
 
-// resolve gives the true path of rel. Of what does not exist, missing holds the
-// elements of rel that are still to be made below path; a missing element that
-// only a link's text names is ENOENT.
+// resolve returns the true path of rel. If part of it doesn't exist, missing has the elements of
+// rel to create below path; a missing element that only a link's text names is ENOENT.
 func (t *Tree) resolve(rel string) (path string, missing []string, err error) {
 	r := &resolution{tree: t, todo: split(rel)}
 	r.own = len(r.todo)
@@ -53,7 +52,7 @@ func (r *resolution) dangling() (string, []string, error) {
 	return strings.Join(r.done, "/"), r.todo, nil
 }
 
-// step takes the next element; gone says that it does not exist.
+// step takes the next element; gone reports that it doesn't exist.
 func (r *resolution) step() (gone bool, err error) {
 	name := r.todo[0]
 	switch name {
@@ -107,7 +106,7 @@ func (r *resolution) follow(text string) error {
 	return nil
 }
 
-// inside is the path within the tree that an absolute link's text means.
+// inside returns the path within the tree for an absolute link's text.
 func (t *Tree) inside(text string) (string, bool) {
 	if t.mount == "" {
 		return "", false

@@ -12,11 +12,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/wisbox/wisbox/internal/sys"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// Staging is the directory where files are made before they become visible. It
-// lies on the tree's file system and no program reaches it.
+// Staging is the directory where files are created before they become visible. It is on the tree's
+// file system, and no program can reach it.
 type Staging struct {
 	dir   *os.File
 	owner *sandbox.Owner
@@ -30,9 +31,8 @@ const (
 	slowLife   = time.Hour
 )
 
-// NewStaging stages in root. owner nil leaves files to the process's own user;
-// sync makes every file and every rename durable before it is acknowledged.
-// root stays the caller's.
+// NewStaging returns a Staging in root. With a nil owner, files belong to the process's own user;
+// sync makes every file and every rename durable before the call returns. root stays the caller's.
 func NewStaging(root *os.Root, owner *sandbox.Owner, sync bool) (*Staging, error) {
 	dir, err := root.Open(".")
 	if err != nil {
@@ -41,23 +41,22 @@ func NewStaging(root *os.Root, owner *sandbox.Owner, sync bool) (*Staging, error
 	return &Staging{dir: dir, owner: owner, sync: sync}, nil
 }
 
-// Close ends what [Staging.Free] has begun and gives the staging directory's descriptor
-// back.
+// Close stops the removals of [Staging.Free] and closes the staging directory.
 func (s *Staging) Close() error {
 	s.later.Close()
 	return s.dir.Close()
 }
 
-// Dir is the staging directory. The caller must not close it.
+// Dir returns the staging directory. The caller must not close it.
 func (s *Staging) Dir() *os.File { return s.dir }
 
-// Owner is who staged files belong to; nil is the process's own user.
+// Owner returns the owner of staged files; nil is the process's own user.
 func (s *Staging) Owner() *sandbox.Owner { return s.owner }
 
-// Name is a fresh name in the staging directory that [Staging.Sweep] knows.
+// Name returns a fresh name in the staging directory that [Staging.Sweep] recognizes.
 func (s *Staging) Name() string { return tempPrefix + strings.ToLower(rand.Text()) }
 
-// Remove is [Later.Remove] of a name in the staging directory.
+// Remove calls [Later.Remove] for a name in the staging directory.
 func (s *Staging) Remove(ctx context.Context, name string) (entries int64, err error) {
 	return s.later.Remove(ctx, s.dir, s.spare(name))
 }
@@ -73,21 +72,20 @@ func (s *Staging) Free(names ...string) error {
 	return s.later.Free(s.dir, names...)
 }
 
-// spare renames what a sweep is not to wait for.
+// spare renames an entry that a sweep must not wait for.
 func (s *Staging) spare(name string) string {
 	slow, dir := slowPrefix+strings.ToLower(rand.Text()), int(s.dir.Fd())
-	if unix.Renameat2(dir, name, dir, slow, unix.RENAME_NOREPLACE) != nil {
+	if sys.Rename(dir, name, dir, slow, sys.NoReplace) != nil {
 		return name
 	}
 	return slow
 }
 
-// sweepTime bounds a Sweep: others wait for its lock, and what it leaves costs room only.
+// sweepTime bounds a Sweep: others wait for its lock, and entries that it leaves only take space.
 const sweepTime = 3 * time.Second
 
-// Sweep removes what a process that was killed has left, in at most 3 s: what takes
-// longer is left to another. Call it only under the lock that all writers of this
-// directory take.
+// Sweep removes the files of killed processes, in at most 3 s; it leaves the rest to a later Sweep.
+// Call it only under the lock of all writers of this directory.
 func (s *Staging) Sweep() error {
 	fd, err := unix.Openat(int(s.dir.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -116,18 +114,18 @@ func olderThan(dir int, name string, age time.Duration) bool {
 	return unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && time.Since(time.Unix(st.Mtim.Unix())) > age
 }
 
-// Temp is a file in the making. Write to it, then place it or discard it.
+// Temp is a file that isn't visible yet. Write to it, then place it or discard it.
 type Temp struct {
 	*os.File
 	s    *Staging
 	name string
 }
 
-// Create begins a file with mode (permission bits only) and the staging's owner.
+// Create creates a file with mode (permission bits only) and the staging's owner.
 func (s *Staging) Create(mode fs.FileMode) (*Temp, error) { return s.create(s.Name(), mode) }
 
-// CreateSlow is [Staging.Create] for a file that is written without the writers'
-// lock, from a stream for instance: a sweep leaves it alone for an hour.
+// CreateSlow is like [Staging.Create] for a file that is written without the writers' lock, for
+// instance from a stream: sweeps leave it alone for an hour.
 func (s *Staging) CreateSlow(mode fs.FileMode) (*Temp, error) {
 	return s.create(slowPrefix+strings.ToLower(rand.Text()), mode)
 }
@@ -146,8 +144,8 @@ func (s *Staging) create(name string, mode fs.FileMode) (*Temp, error) {
 	return t, nil
 }
 
-// adopt gives owner and mode by descriptor, in this order: a change of owner
-// may clear mode bits.
+// adopt sets owner and mode by descriptor, in this order, because a change of owner may clear mode
+// bits.
 func (s *Staging) adopt(fd int, mode fs.FileMode) error {
 	if s.owner != nil {
 		if err := unix.Fchown(fd, s.owner.UID, s.owner.GID); err != nil {
@@ -157,8 +155,8 @@ func (s *Staging) adopt(fd int, mode fs.FileMode) error {
 	return unix.Fchmod(fd, uint32(mode.Perm()))
 }
 
-// Mkdir makes the directory p, ready-made: it has its owner and mode when it
-// becomes visible. An existing entry is EEXIST.
+// Mkdir creates the directory p, with its owner and mode before it becomes visible. For an existing
+// entry it returns EEXIST.
 func (s *Staging) Mkdir(p *Parent, mode fs.FileMode) error {
 	name := s.Name()
 	if err := unix.Mkdirat(int(s.dir.Fd()), name, 0o700); err != nil {
@@ -184,7 +182,7 @@ func (s *Staging) adoptDir(name string, mode fs.FileMode) error {
 	return s.adopt(fd, mode)
 }
 
-// Flush makes the content durable where the staging was asked to.
+// Flush makes the content durable if the staging is synced.
 func (t *Temp) Flush() error {
 	if !t.s.sync {
 		return nil
@@ -192,7 +190,7 @@ func (t *Temp) Flush() error {
 	return t.Sync()
 }
 
-// Place puts the file at p, where nothing may be: an existing entry is EEXIST.
+// Place moves the file to p; for an existing entry it returns EEXIST.
 func (t *Temp) Place(p *Parent) error {
 	if err := renameNoReplace(t.s.dir, t.name, p.dir, p.Name); err != nil {
 		return err
@@ -200,9 +198,8 @@ func (t *Temp) Place(p *Parent) error {
 	return t.s.syncDir(p.dir)
 }
 
-// Swap puts the file at p and takes what was there, which now lies under the
-// file's old name and goes with [Temp.Discard]. fits looks at it: when it is
-// not what the caller meant to replace, all is put back and the answer is
+// Swap exchanges the file with the entry at p, which then has the file's old name and is removed by
+// [Temp.Discard]. If fits returns false for that entry, Swap undoes the exchange and returns
 // [ErrChanged].
 func (t *Temp) Swap(p *Parent, fits func(*unix.Stat_t) bool) error {
 	if err := t.exchange(p); unsupported(err) {
@@ -227,7 +224,7 @@ func (s *Staging) check(name string, fits func(*unix.Stat_t) bool) error {
 	return nil
 }
 
-// replace is Swap for file systems that can't exchange names: a second name
+// replace is like Swap for file systems that can't exchange names: a second name
 // keeps what is there, then one rename replaces it.
 func (t *Temp) replace(p *Parent, fits func(*unix.Stat_t) bool) error {
 	keep, dir := t.s.Name(), int(t.s.dir.Fd())
@@ -245,7 +242,7 @@ func (t *Temp) replace(p *Parent, fits func(*unix.Stat_t) bool) error {
 	return t.s.syncDir(p.dir)
 }
 
-// unsupported says that the file system lacks a flag of renameat2.
+// unsupported reports whether the file system lacks a flag of renameat2.
 func unsupported(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS)
 }
@@ -263,11 +260,11 @@ func (t *Temp) Back(p *Parent, swapped bool) error {
 }
 
 func (t *Temp) exchange(p *Parent) error {
-	return unix.Renameat2(int(t.s.dir.Fd()), t.name, int(p.dir.Fd()), p.Name, unix.RENAME_EXCHANGE)
+	return sys.Rename(int(t.s.dir.Fd()), t.name, int(p.dir.Fd()), p.Name, sys.Exchange)
 }
 
-// Discard closes the file and removes what lies under its name in the staging
-// directory: the file itself, or what it has replaced.
+// Discard closes the file and removes the entry with its name in the staging directory: the file
+// itself, or the entry that it replaced.
 func (t *Temp) Discard() {
 	_ = t.Close()
 	_, _ = RemoveAll(t.s.dir, t.name)
@@ -285,10 +282,10 @@ func (s *Staging) syncDir(dir *os.File) error {
 	return unix.Fsync(fd)
 }
 
-// renameNoReplace falls back to a hard link where the file system can't say
-// NOREPLACE; a directory then has to take mkdir's word for it.
+// renameNoReplace falls back to a hard link if the file system has no RENAME_NOREPLACE, and to
+// mkdir for a directory.
 func renameNoReplace(from *os.File, old string, to *os.File, name string) error {
-	err := unix.Renameat2(int(from.Fd()), old, int(to.Fd()), name, unix.RENAME_NOREPLACE)
+	err := sys.Rename(int(from.Fd()), old, int(to.Fd()), name, sys.NoReplace)
 	if !unsupported(err) {
 		return err
 	}

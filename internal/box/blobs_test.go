@@ -10,7 +10,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// TestAValueInAPictureIsCovered: in its bytes, and in the base64 that stands beside them.
+// TestAValueInAPictureIsCovered in its bytes and in its base64 in the result.
 func TestAValueInAPictureIsCovered(t *testing.T) {
 	const token, stars = "tok-0123456789abcdef", "********************"
 	v := NewVault("s", map[string]Secret{"TOKEN": {Value: []byte(token)}})

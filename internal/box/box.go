@@ -1,6 +1,6 @@
-// Package box is a session's sandbox: made when its first program needs it, made
-// again when it was lost, guarded against programs that outlive their end, with
-// secrets covered in their streams and the disk's limit watched.
+// Package box manages a session's sandbox: it creates the sandbox for the first program and
+// again after a loss, guards against programs that outlive their end, replaces secrets in
+// their streams with stars, and watches the disk limit.
 package box
 
 import (
@@ -22,53 +22,54 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Options are what a Box is made with. Make is required.
+// Options are options of [New]. Make is required.
 type Options struct {
 	// Make opens or creates the sandbox.
 	Make func(context.Context) (sandbox.Sandbox, error)
-	// Log; default none.
+	// Log is for messages; default none.
 	Log *slog.Logger
 	// Tracer gets a span for each sandbox that is made and each program; default none.
 	Tracer trace.Tracer
-	// Awake is asked before a program, and before the sandbox is made: its error, where
-	// the session is paused, is the caller's. Default: it always is. It may not call the Box.
+	// Awake is called before a program starts and before the sandbox is created. If it returns an
+	// error, such as that of a paused session, the call returns it. Default: always awake. It must
+	// not call the Box.
 	Awake func() error
-	// Stood is how long the session's programs have stood still by its record, in all;
-	// default never.
+	// Stood returns the total time for which the session's record says that programs were
+	// frozen; default 0.
 	Stood func() time.Duration
-	// Ended is called when a program that outlived its call has ended, with its
-	// [sandbox.Status]; default nothing.
+	// Ended is called when a program that outlived its call has ended, with its [sandbox.Status];
+	// default nothing.
 	Ended func(verdict string)
 }
 
 // Box is a [sandbox.Runner]. Its methods may be called from many goroutines at
-// once; one of them makes the sandbox, the others wait.
+// once; one of them creates the sandbox, the others wait.
 type Box struct {
 	opts  Options
 	still stillness
-	letGo atomic.Bool // the sandbox was given up while it stood still
+	letGo atomic.Bool // the sandbox was given up while frozen
 
-	mu       *lock.Mutex // guards what follows
+	mu       *lock.Mutex // guards the fields below
 	cur      sandbox.Sandbox
-	ending   bool // no pause begins any more
+	ending   bool // no new pause may begin
 	fit      Fitting
 	prepared bool   // fit.Prepare was called for cur,
-	since    uint64 // when it was of this generation, see [sandbox.Renewer]
+	since    uint64 // the sandbox's generation at that time, see [sandbox.Renewer]
 }
 
-// Fitting is what a session adds to each of its sandboxes. Nil functions add nothing.
-// They may not call the Box.
+// Fitting has the additions of a session to each of its sandboxes. Nil functions add nothing.
+// They must not call the Box.
 type Fitting struct {
-	// Prepare is called with a sandbox before its first program, and once more where the
-	// sandbox was started again meanwhile.
+	// Prepare is called with a sandbox before its first program, and again if the sandbox was
+	// restarted.
 	Prepare func(context.Context, sandbox.Sandbox) error
 	// Env are variables for each program, before its own.
 	Env func() []string
-	// Left is called with a sandbox that this process gives up, or that was started again.
+	// Left is called with a sandbox that this process gives up, or that was restarted.
 	Left func(sandbox.Sandbox)
 }
 
-// New makes a Box without a sandbox.
+// New returns a Box without a sandbox.
 func New(opts *Options) *Box {
 	b := &Box{opts: *opts, mu: lock.New()}
 	if b.opts.Log == nil {
@@ -86,7 +87,7 @@ func New(opts *Options) *Box {
 	return b
 }
 
-// Get returns the sandbox and makes it where there is none.
+// Get returns the sandbox, and creates it if there is none.
 func (b *Box) Get(ctx context.Context) (sandbox.Sandbox, error) {
 	if err := b.mu.Lock(ctx); err != nil {
 		return nil, err
@@ -107,7 +108,7 @@ func (b *Box) Get(ctx context.Context) (sandbox.Sandbox, error) {
 	return b.cur, b.prepare(ctx)
 }
 
-// prepare makes the sandbox ready, once for each time that it was started. mu is held.
+// prepare prepares the sandbox, once for each of its starts. The caller must hold mu.
 func (b *Box) prepare(ctx context.Context) error {
 	if b.fit.Prepare == nil {
 		return nil
@@ -134,7 +135,7 @@ func generation(ctx context.Context, sb sandbox.Sandbox) (uint64, error) {
 	return 0, nil
 }
 
-// Fit sets what the sandboxes get: the one that is there before the next program.
+// Fit sets the additions to sandboxes. An existing sandbox gets them before the next program.
 func (b *Box) Fit(ctx context.Context, f Fitting) error {
 	if err := b.mu.Lock(ctx); err != nil {
 		return err
@@ -144,7 +145,7 @@ func (b *Box) Fit(ctx context.Context, f Fitting) error {
 	return nil
 }
 
-// Ready prepares the sandbox now, where there is one that isn't paused.
+// Ready prepares the sandbox now, if there is one that isn't paused.
 func (b *Box) Ready(ctx context.Context) error {
 	if err := b.mu.Lock(ctx); err != nil {
 		return err
@@ -155,12 +156,12 @@ func (b *Box) Ready(ctx context.Context) error {
 	}
 	b.prepared = false
 	if b.opts.Awake() != nil {
-		return nil // the next program's call does it
+		return nil // the next program's call prepares it
 	}
 	return toolerr.Of(b.prepare(ctx))
 }
 
-// equipped is a program with the session's variables.
+// equipped returns a program with the session's variables.
 func (b *Box) equipped(cmd sandbox.Cmd) sandbox.Cmd {
 	_ = b.mu.Lock(context.Background())
 	env := b.fit.Env
@@ -171,7 +172,7 @@ func (b *Box) equipped(cmd sandbox.Cmd) sandbox.Cmd {
 	return cmd
 }
 
-// left forgets the sandbox. mu is held.
+// left forgets the sandbox. The caller must hold mu.
 func (b *Box) left() sandbox.Sandbox {
 	sb := b.cur
 	b.cur = nil
@@ -181,7 +182,7 @@ func (b *Box) left() sandbox.Sandbox {
 	return sb
 }
 
-// Peek returns the sandbox, nil where there is none.
+// Peek returns the sandbox, or nil if there is none.
 func (b *Box) Peek(ctx context.Context) (sandbox.Sandbox, error) {
 	if err := b.mu.Lock(ctx); err != nil {
 		return nil, err
@@ -193,9 +194,9 @@ func (b *Box) Peek(ctx context.Context) (sandbox.Sandbox, error) {
 // DropGrace bounds the removal of a lost sandbox, whose caller may be gone.
 const DropGrace = 30 * time.Second
 
-// drop gives up a lost sandbox, unless another call did so already, and reports whether
-// it is gone. In a paused session it stays: one that stands still doesn't answer, and
-// whether it is lost the resume finds out.
+// drop gives up a lost sandbox, unless another call already did, and reports whether it is gone.
+// In a paused session it keeps the sandbox: a frozen one doesn't answer, and the resume finds out
+// whether it is lost.
 func (b *Box) drop(ctx context.Context, lost sandbox.Sandbox) (gone bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), DropGrace)
 	defer cancel()
@@ -215,8 +216,8 @@ func (b *Box) drop(ctx context.Context, lost sandbox.Sandbox) (gone bool) {
 	return true
 }
 
-// Run implements sandbox.Runner. A sandbox that was lost before the program
-// began is made again, once.
+// Run implements sandbox.Runner. If the sandbox was lost before the program began, it is created
+// again, once.
 func (b *Box) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) {
 	return attempt(ctx, b, func(sb sandbox.Sandbox) (sandbox.Result, bool, error) {
 		guard := b.watch(ctx, sb, cmd.Timeout)
@@ -228,7 +229,7 @@ func (b *Box) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error) 
 	})
 }
 
-// Start implements sandbox.Runner, as Run does.
+// Start implements sandbox.Runner, like Run.
 func (b *Box) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error) {
 	return attempt(ctx, b, func(sb sandbox.Sandbox) (sandbox.Process, bool, error) {
 		ended := b.outliving(ctx, cmd)
@@ -241,42 +242,42 @@ func (b *Box) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, erro
 	})
 }
 
-// HasProgram implements [sandbox.ProgramFinder] where the sandbox does.
+// HasProgram implements [sandbox.ProgramFinder] if the sandbox does.
 func (b *Box) HasProgram(ctx context.Context, name string) (bool, error) {
 	return attempt(ctx, b, func(sb sandbox.Sandbox) (bool, bool, error) {
 		finder, ok := sandbox.As[sandbox.ProgramFinder](sb)
 		if !ok {
-			return false, false, fmt.Errorf("%w: nobody looked for programs", sandbox.ErrUnsupported)
+			return false, false, fmt.Errorf("%w: it doesn't know its image's programs", sandbox.ErrUnsupported)
 		}
 		has, err := finder.HasProgram(ctx, name)
 		return has, false, err
 	})
 }
 
-// Listens implements [sandbox.PortFinder] where the sandbox does.
+// Listens implements [sandbox.PortFinder] if the sandbox does.
 func (b *Box) Listens(ctx context.Context, port uint16) (bool, error) {
 	return attempt(ctx, b, func(sb sandbox.Sandbox) (bool, bool, error) {
 		finder, ok := sandbox.As[sandbox.PortFinder](sb)
 		if !ok {
-			return false, false, fmt.Errorf("%w: nobody can look at the sandbox's ports", sandbox.ErrUnsupported)
+			return false, false, fmt.Errorf("%w: its ports can't be checked", sandbox.ErrUnsupported)
 		}
 		listens, err := finder.Listens(ctx, port)
 		return listens, false, err
 	})
 }
 
-// Files works on the sandbox's files, and makes it where there is none. Where the sandbox
-// turns out to be lost before do has read or written anything, do is called once more:
-// touched says whether it has.
+// Files calls do with the sandbox's files, and creates the sandbox if there is none. If the sandbox
+// turns out to be lost before do has read or written anything, as touched reports, it calls do
+// again.
 func (b *Box) Files(ctx context.Context, touched func() bool, do func(sandbox.FileSystem) error) error {
 	_, err := attempt(ctx, b, func(sb sandbox.Sandbox) (struct{}, bool, error) {
 		on, ok := sandbox.As[sandbox.FileSystem](sb)
 		if !ok {
-			return struct{}{}, false, fmt.Errorf("%w: its files can't be worked on from inside", sandbox.ErrUnsupported)
+			return struct{}{}, false, fmt.Errorf("%w: its files can't be accessed from inside", sandbox.ErrUnsupported)
 		}
 		err := do(on)
 		lost := errors.Is(err, sandbox.ErrLost)
-		if lost && touched() { // without the cause it is not done again
+		if lost && touched() { // without the cause, it isn't repeated
 			said := *tool.AsError(toolerr.Of(err))
 			err = said.Because(nil)
 		}
@@ -294,9 +295,8 @@ func (b *Box) programSpan(ctx context.Context) (context.Context, func(sandbox.Re
 	}
 }
 
-// outliving returns what to call when a program ends that lives on after its
-// call. One with a private channel is an interpreter that a tool keeps for
-// itself: it isn't counted.
+// outliving returns the function to call at the end of a program that outlives its call. A program
+// with a private channel is an interpreter of a tool, and isn't counted.
 func (b *Box) outliving(ctx context.Context, cmd sandbox.Cmd) (ended func(sandbox.Result)) {
 	if cmd.Control != nil || cmd.Python != nil {
 		return func(sandbox.Result) {}
@@ -354,8 +354,8 @@ func (b *Box) end(ctx context.Context, how func(sandbox.Sandbox) error) error {
 	return toolerr.Of(how(b.left()))
 }
 
-// Activity is the processor time, in nanoseconds, that the session's programs have
-// used, by whatever process they were started.
+// Activity returns the processor time, in nanoseconds, that the session's programs have
+// used, whichever process started them.
 func (b *Box) Activity(ctx context.Context) (int64, error) {
 	sb, err := b.Peek(ctx)
 	if err != nil {

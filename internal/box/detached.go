@@ -10,8 +10,8 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// Adopt takes the sandbox that find finds, unless there is one already, and reports
-// whether there is one now. Where find wraps [sandbox.ErrNotFound] there is none.
+// Adopt takes over the sandbox that find returns, unless the Box already has one, and reports
+// whether it has one now. It has none if the error of find wraps [sandbox.ErrNotFound].
 func (b *Box) Adopt(ctx context.Context, find func(context.Context) (sandbox.Sandbox, error)) (bool, error) {
 	if err := b.mu.Lock(ctx); err != nil {
 		return false, err
@@ -20,7 +20,7 @@ func (b *Box) Adopt(ctx context.Context, find func(context.Context) (sandbox.San
 	return b.adopt(ctx, find)
 }
 
-// adopt is Adopt with mu held.
+// adopt is like Adopt with mu held.
 func (b *Box) adopt(ctx context.Context, find func(context.Context) (sandbox.Sandbox, error)) (bool, error) {
 	if b.cur != nil {
 		return true, nil
@@ -36,7 +36,7 @@ func (b *Box) adopt(ctx context.Context, find func(context.Context) (sandbox.San
 	return true, nil
 }
 
-// detacher gives the sandbox that is there, if it has programs that outlive their handle.
+// detacher returns the existing sandbox if its programs can outlive their handle.
 func (b *Box) detacher(ctx context.Context) (sandbox.Sandbox, sandbox.Detacher, error) {
 	if err := b.opts.Awake(); err != nil {
 		return nil, nil, err
@@ -52,7 +52,7 @@ func (b *Box) detacher(ctx context.Context) (sandbox.Sandbox, sandbox.Detacher, 
 	return sb, d, nil
 }
 
-// Detached implements [sandbox.Detacher]; it makes no sandbox.
+// Detached implements [sandbox.Detacher]. It creates no sandbox.
 func (b *Box) Detached(ctx context.Context) ([]sandbox.DetachedProcess, error) {
 	_, d, err := b.detacher(ctx)
 	if err != nil {
@@ -62,7 +62,7 @@ func (b *Box) Detached(ctx context.Context) ([]sandbox.DetachedProcess, error) {
 	return found, toolerr.Of(err)
 }
 
-// EndOthers implements [sandbox.SoleOwner]; it makes no sandbox.
+// EndOthers implements [sandbox.SoleOwner]. It creates no sandbox.
 func (b *Box) EndOthers(ctx context.Context) error {
 	sb, _, err := b.detacher(ctx)
 	if err != nil {
@@ -74,7 +74,7 @@ func (b *Box) EndOthers(ctx context.Context) error {
 	return toolerr.Of(err)
 }
 
-// Attach implements [sandbox.Detacher]. Of cmd its Timeout counts too: what is left of it.
+// Attach implements [sandbox.Detacher]. It also uses the Timeout of cmd, as the remaining time.
 func (b *Box) Attach(ctx context.Context, id uint64, cmd sandbox.Cmd) (sandbox.Process, error) {
 	sb, d, err := b.detacher(ctx)
 	if err != nil {
@@ -85,20 +85,20 @@ func (b *Box) Attach(ctx context.Context, id uint64, cmd sandbox.Cmd) (sandbox.P
 		return nil, toolerr.Of(err)
 	}
 	if cmd.Timeout > 0 {
-		cmd.Timeout += b.stood() // at most: how much of it was the program's nobody here knows
+		cmd.Timeout += b.stood() // at most: it isn't known how much of that time was the program's
 	}
 	return b.guarded(sb, p, cmd, b.outliving(ctx, cmd)), nil
 }
 
-// guarded is a program that goes on, with its guard.
+// guarded returns a running program with its guard.
 func (b *Box) guarded(sb sandbox.Sandbox, p sandbox.Process, cmd sandbox.Cmd, ended func(sandbox.Result)) *watched {
 	w := &watched{Process: p, guard: b.watch(context.Background(), sb, cmd.Timeout)}
 	go func() { ended(w.guard.follow(p)) }()
 	return w
 }
 
-// startable is a Cmd that the sandbox can start: where programs can't outlive their
-// handle, one that may ends with it.
+// startable returns a Cmd that the sandbox can start: if its programs can't outlive their handle, a
+// detached one ends with it.
 func startable(sb sandbox.Sandbox, cmd sandbox.Cmd) sandbox.Cmd {
 	if _, ok := sandbox.As[sandbox.Detacher](sb); !ok && cmd.Lifetime.Detaches() {
 		cmd.Label = ""
@@ -120,8 +120,8 @@ func (r redacted) Detached(ctx context.Context) ([]sandbox.DetachedProcess, erro
 	return d.Detached(ctx)
 }
 
-// Attach implements [sandbox.Detacher]. The streams begin somewhere: also the end of a
-// secret is covered there.
+// Attach implements [sandbox.Detacher]. The streams may begin within a secret, so the end of a value
+// at their beginning is covered as well.
 func (r redacted) Attach(ctx context.Context, id uint64, cmd sandbox.Cmd) (sandbox.Process, error) {
 	d, err := r.detacher()
 	if err != nil {

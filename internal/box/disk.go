@@ -11,8 +11,8 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// DiskWatch ends the programs of a session that is at its disk's limit. It begins
-// with the first program. Dir and Box are required.
+// DiskWatch ends the programs of a session that reaches its disk limit. It begins with the first
+// program. Dir and Box are required.
 type DiskWatch struct {
 	Dir *overlay.Dir
 	Box *Box
@@ -39,18 +39,18 @@ func (w *DiskWatch) Begin() {
 
 func (w *DiskWatch) endPrograms(ctx context.Context) {
 	if w.Box.opts.Awake() != nil {
-		return // they write nothing, and can't be ended
+		return // frozen programs write nothing and can't be ended
 	}
 	sb, err := w.Box.Peek(ctx)
 	if err != nil {
 		return
 	}
 	if ender, ok := sandbox.As[sandbox.Ender](sb); ok {
-		_ = ender.EndAll(ctx, sandbox.StatusDiskLimit) // it is asked for again at the next look
+		_ = ender.EndAll(ctx, sandbox.StatusDiskLimit) // the next look tries again
 	}
 }
 
-// End stops, for good.
+// End stops the watch for good.
 func (w *DiskWatch) End() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -60,7 +60,7 @@ func (w *DiskWatch) End() {
 	w.stop = func() {}
 }
 
-// DiskLimits returns what keeps the limits of a session's files.
+// DiskLimits returns the limits of a session's files, and how they are enforced.
 func DiskLimits(dir *overlay.Dir) []sandbox.LimitState {
 	var out []sandbox.LimitState
 	for _, l := range dir.DiskState() {
@@ -73,8 +73,7 @@ func DiskLimits(dir *overlay.Dir) []sandbox.LimitState {
 	return out
 }
 
-// WithDisk puts what the session's directory knows in the place of what the
-// backend can't know.
+// WithDisk replaces the limits that the backend can't know by those of the session's directory.
 func WithDisk(limits, disk []sandbox.LimitState) []sandbox.LimitState {
 	for i := range limits {
 		for _, d := range disk {

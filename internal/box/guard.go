@@ -9,12 +9,11 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// overdue is how long after its time limit, its caller's end or its kill a
-// program may still be there. The limit is kept inside the sandbox; one that a
-// hostile program got in the way of is kept here, by removing the sandbox.
+// overdue is how long a program may still exist after its time limit, its caller's end or its kill.
+// The sandbox enforces the limit. If a hostile program prevents that, the guard removes the sandbox.
 const overdue = 5 * time.Second
 
-// guard is that backstop for one program.
+// guard is this backstop for one program.
 type guard struct {
 	b  *Box
 	sb sandbox.Sandbox
@@ -22,9 +21,9 @@ type guard struct {
 	fired atomic.Bool
 
 	mu    sync.Mutex
-	timer *time.Timer   // nil while the program may run on
-	stood time.Duration // how long programs had stood still when it was set
-	stop  func() bool   // of the look at the caller's context
+	timer *time.Timer   // nil while the program may continue
+	stood time.Duration // the total frozen time when the timer was set
+	stop  func() bool   // of the watch on the caller's context
 	ended bool
 }
 
@@ -37,7 +36,7 @@ func (b *Box) watch(ctx context.Context, sb sandbox.Sandbox, timeout time.Durati
 	return g
 }
 
-// arm gives the program that long from now, unless it has less already.
+// arm sets the program's remaining time, unless it already has less.
 func (g *guard) arm(d time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -51,7 +50,7 @@ func (g *guard) arm(d time.Duration) {
 	g.timer = time.AfterFunc(d, g.fire)
 }
 
-// since is how long programs have stood still since the guard was armed.
+// since returns how long programs were frozen since the guard was armed.
 func (g *guard) since() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -63,15 +62,15 @@ func (g *guard) fire() {
 		g.arm(max(d, stillLook))
 		return
 	}
-	g.fired.Store(true) // first: the program's result depends on it
+	g.fired.Store(true) // must come first: the program's result depends on it
 	g.b.opts.Log.Warn("a program outlived its end: the sandbox is removed")
-	if !g.b.drop(context.Background(), g.sb) { // it was paused just now
+	if !g.b.drop(context.Background(), g.sb) { // it has just been paused
 		g.fired.Store(false)
 		g.arm(stillLook)
 	}
 }
 
-// end takes the guard away and puts the result right where it had to act.
+// end removes the guard, and corrects the result if the guard had to act.
 func (g *guard) end(ctx context.Context, res sandbox.Result) sandbox.Result {
 	g.release()
 	if !g.fired.Load() {
@@ -85,8 +84,7 @@ func (g *guard) end(ctx context.Context, res sandbox.Result) sandbox.Result {
 	return res
 }
 
-// lostNotice says what a lost sandbox took with it, and what often takes one: its
-// memory holds /tmp too.
+// lostNotice reports the effects of a lost sandbox, and a frequent cause: /tmp is part of its memory.
 const lostNotice = "the sandbox ended under the program, perhaps because it ran out of memory, which files in /tmp count to; " +
 	"the next call has another one, over the same workspace, without other processes and what was in /tmp"
 
@@ -101,10 +99,10 @@ func (b *Box) sayLost(res sandbox.Result) sandbox.Result {
 	return res
 }
 
-// follow takes the guard away when the program ends, whether anybody waits or
-// not, and reports how it ended.
+// follow removes the guard when the program ends, even if nobody waits for it, and returns its
+// result.
 func (g *guard) follow(p sandbox.Process) sandbox.Result {
-	res, _ := p.Wait(context.Background()) // with an error its status is empty
+	res, _ := p.Wait(context.Background()) // with an error, the status is empty
 	g.release()
 	if g.fired.Load() {
 		res.Status = sandbox.StatusTimedOut

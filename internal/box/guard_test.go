@@ -12,7 +12,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// stuck is a sandbox in which nothing ends a program but its removal.
+// stuck is a sandbox in which only its removal ends a program.
 type stuck struct {
 	sandbox.Sandbox
 	sandbox.Process
@@ -37,7 +37,7 @@ func (s *stuck) Close(context.Context) error {
 	return nil
 }
 
-// quick is one whose programs end at once.
+// quick is a sandbox whose programs end at once.
 type quick struct{ stuck }
 
 func (q *quick) Run(context.Context, sandbox.Cmd) (sandbox.Result, error) {
@@ -113,7 +113,7 @@ func TestAProgramThatEndsInTimeCostsNoSandbox(t *testing.T) {
 	})
 }
 
-// renewed is a sandbox that is started again now and then.
+// renewed is a sandbox that is restarted now and then.
 type renewed struct {
 	quick
 	generation uint64
@@ -121,7 +121,8 @@ type renewed struct {
 
 func (r *renewed) Generation(context.Context) (uint64, error) { return r.generation, nil }
 
-// TestASandboxThatWasStartedAgainIsPreparedAgain: what it was given is gone with its network.
+// TestASandboxThatWasStartedAgainIsPreparedAgain: the restart has removed its preparation and its
+// network.
 func TestASandboxThatWasStartedAgainIsPreparedAgain(t *testing.T) {
 	sb := &renewed{quick: quick{stuck{removed: make(chan struct{})}}}
 	b := boxOf(sb)
@@ -149,7 +150,7 @@ func TestAGuardDoesNotCountTheTimeInWhichProgramsStandStill(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(time.Second / 2)
 		b.still.begin()
-		b.still.begin() // two snapshots, one in the other
+		b.still.begin() // two snapshots, one during the other
 		time.Sleep(time.Hour)
 		b.still.end()
 		time.Sleep(time.Hour)
@@ -173,7 +174,7 @@ func TestAGuardDoesNotCountAPauseOfTheSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sb := &stuck{removed: make(chan struct{})}
 		began := time.Now()
-		paused := func() time.Duration { return max(0, min(time.Since(began)-time.Second/2, time.Hour)) } // from half a second on, for an hour
+		paused := func() time.Duration { return max(0, min(time.Since(began)-time.Second/2, time.Hour)) } // after half a second, for an hour
 		b := New(&Options{Make: func(context.Context) (sandbox.Sandbox, error) { return sb, nil }, Stood: paused})
 		p, err := b.Start(t.Context(), sandbox.Cmd{Timeout: time.Second})
 		require.NoError(t, err)

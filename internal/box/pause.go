@@ -11,8 +11,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Pause stops the session's programs for a moment, if any run and the host can do it.
-// Where this process has no sandbox another one may have.
+// Pause freezes the session's programs for a moment, if any run and the host can do it. If this
+// process has no sandbox, another one may have it.
 func (b *Box) Pause(ctx context.Context) (resume func(), still bool, err error) {
 	sb, err := b.Peek(ctx)
 	if err != nil {
@@ -47,10 +47,9 @@ func (b *Box) resume(ctx context.Context, p sandbox.Pauser) {
 
 var errEnding = tool.Errorf(tool.Unavailable, "the session is being closed in this process, or by the process that holds it; nothing of the call was done; call again")
 
-// Stand has the session's programs stand still until GoOn. find is that of [Box.Adopt].
-// record writes the pause down before it begins, with whether there is a sandbox; no
-// other is made meanwhile. undo takes that back where it failed, or programs couldn't be
-// paused. Both may not call the Box.
+// Stand freezes the session's programs until GoOn. find is that of [Box.Adopt]. record records the
+// pause before it begins, with whether there is a sandbox; none is created meanwhile. undo reverts
+// that if the recording failed or programs couldn't be frozen. Both must not call the Box.
 func (b *Box) Stand(ctx context.Context, find func(context.Context) (sandbox.Sandbox, error), record func(there bool) error, undo func()) error {
 	if err := b.mu.Lock(ctx); err != nil {
 		return err
@@ -67,10 +66,10 @@ func (b *Box) Stand(ctx context.Context, find func(context.Context) (sandbox.San
 	if there && !ok {
 		return tool.Errorf(tool.Unsupported, "programs of this session can't be paused: its sandbox has no way to it")
 	}
-	b.still.begin() // until the record counts
+	b.still.begin() // until the record counts the time
 	defer b.still.end()
 	if err := record(there); err != nil {
-		undo() // it may be written all the same
+		undo() // the record may have been written all the same
 		return err
 	}
 	if !there {
@@ -83,10 +82,10 @@ func (b *Box) Stand(ctx context.Context, find func(context.Context) (sandbox.San
 	return nil
 }
 
-// GoOn lets the programs go on, and reports whether there is a sandbox; find is that of
-// [Box.Adopt]. One that is lost is given up. record writes down before that the session
-// isn't paused any more. failed is called with what keeps programs from going on, and
-// says what that is to the session. Both may not call the Box.
+// GoOn thaws the programs, and reports whether there is a sandbox. It gives up a lost one. find is
+// that of [Box.Adopt]. Before that, record records that the session isn't paused any more. failed is
+// called with the error if programs can't go on, and returns the session's error. Both must not call
+// the Box.
 func (b *Box) GoOn(ctx context.Context, find func(context.Context) (sandbox.Sandbox, error), record func() error, failed func(error) (there bool, err error)) (there bool, err error) {
 	if err := b.mu.Lock(ctx); err != nil {
 		return false, err
@@ -95,7 +94,7 @@ func (b *Box) GoOn(ctx context.Context, find func(context.Context) (sandbox.Sand
 	if b.ending {
 		return false, errEnding
 	}
-	b.still.begin() // the record doesn't count the time that the thaw takes
+	b.still.begin() // the record doesn't count the duration of the thaw
 	defer b.still.end()
 	if err := record(); err != nil {
 		return false, err
@@ -105,15 +104,15 @@ func (b *Box) GoOn(ctx context.Context, find func(context.Context) (sandbox.Sand
 	}
 	if there, err = failed(err); there && err == nil {
 		if p, ok := sandbox.As[sandbox.Pauser](b.cur); ok {
-			b.resume(ctx, p) // what runs has its time limits again
+			b.resume(ctx, p) // running programs have their time limits again
 		}
 	}
 	return there, err
 }
 
-// goOn is GoOn with mu held.
+// goOn is like GoOn with mu held.
 func (b *Box) goOn(ctx context.Context, find func(context.Context) (sandbox.Sandbox, error)) (there bool, err error) {
-	if b.cur == nil { // whoever opens it lets it go on
+	if b.cur == nil { // the next process that opens it thaws it
 		return b.adopt(ctx, find)
 	}
 	p, ok := sandbox.As[sandbox.Pauser](b.cur)
@@ -128,10 +127,25 @@ func (b *Box) goOn(ctx context.Context, find func(context.Context) (sandbox.Sand
 	return err == nil, toolerr.Of(err)
 }
 
-// LetGo gives a sandbox up that stands still, by how: the calls that run in it could not
-// be waited for. From then on they are cancelled, and no pause begins. One that doesn't
-// stand still is left as it is. It doesn't end with a caller: who holds the Box is
-// cancelled, or bounded.
+// Forget removes a frozen sandbox with all of its programs; remove removes one that this Box hasn't
+// opened. The next program gets another sandbox. The session's record is left as it is.
+func (b *Box) Forget(ctx context.Context, remove func(context.Context) error) error {
+	if err := b.mu.Lock(ctx); err != nil {
+		return err
+	}
+	defer b.mu.Unlock()
+	if b.ending {
+		return errEnding
+	}
+	if b.cur == nil {
+		return remove(ctx)
+	}
+	return toolerr.Of(b.left().Close(ctx))
+}
+
+// LetGo gives up a frozen sandbox by calling how, since it is impossible to wait for its calls. From
+// then on they are cancelled, and no pause begins. A sandbox that isn't frozen is left as it is.
+// LetGo doesn't end with a caller: calls that hold the Box are cancelled or bounded.
 func (b *Box) LetGo(how func(sandbox.Sandbox) error) error {
 	if err := b.mu.Lock(context.Background()); err != nil {
 		return err
@@ -145,5 +159,5 @@ func (b *Box) LetGo(how func(sandbox.Sandbox) error) error {
 	return toolerr.Of(how(b.left()))
 }
 
-// stood is how long programs have stood still in all.
+// stood returns the total time for which programs were frozen.
 func (b *Box) stood() time.Duration { return b.still.lasted() + b.opts.Stood() }

@@ -101,8 +101,8 @@ func TestABoxThatCanNotBePausedSaysSo(t *testing.T) {
 	}
 }
 
-// asleep is a Box over a sandbox in which nothing ends a program but its removal, of a
-// session that is paused as long as isPaused.
+// asleep returns a Box over a sandbox in which only its removal ends a program. Its session is
+// paused while isPaused is true.
 func asleep(sb sandbox.Sandbox) (b *Box, isPaused *atomic.Bool) {
 	isPaused = new(atomic.Bool)
 	return New(&Options{
@@ -156,7 +156,7 @@ func TestCallsInASandboxThatIsLetGoAreCancelled(t *testing.T) {
 		cancel()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		assert.Empty(t, begun, "nothing ends what stands still")
+		assert.Empty(t, begun, "nothing ends a paused program")
 		require.NoError(t, b.LetGo(func(sb sandbox.Sandbox) error { return sb.Close(t.Context()) }))
 		res := <-begun
 		assert.Equal(t, sandbox.StatusCancelled, res.Status)
@@ -171,7 +171,7 @@ func TestCallsInASandboxThatIsLetGoAreCancelled(t *testing.T) {
 	})
 }
 
-// slow is a sandbox whose thaw takes until may is closed.
+// slow is a sandbox whose thaw lasts until may is closed.
 type slow struct {
 	stuck
 	may chan struct{}
@@ -209,7 +209,8 @@ func TestASlowThawCostsNoSandbox(t *testing.T) {
 	})
 }
 
-// TestAResumeThatFailsByItsAnswerIsMadeOnceMore: what runs has no time limits else.
+// TestAResumeThatFailsByItsAnswerIsMadeOnceMore, because otherwise running programs would have no
+// time limits.
 func TestAResumeThatFailsByItsAnswerIsMadeOnceMore(t *testing.T) {
 	sb := &standing{quick: quick{stuck{removed: make(chan struct{})}}}
 	b, _ := asleep(sb)
@@ -222,7 +223,7 @@ func TestAResumeThatFailsByItsAnswerIsMadeOnceMore(t *testing.T) {
 	assert.Equal(t, []string{"resume", "resume"}, sb.did)
 }
 
-// TestAPauseWhoseRecordFailsIsTakenBack: it may be written all the same.
+// TestAPauseWhoseRecordFailsIsTakenBack, because the record may have been written all the same.
 func TestAPauseWhoseRecordFailsIsTakenBack(t *testing.T) {
 	b, _ := asleep(&standing{})
 	undone := false
@@ -241,8 +242,8 @@ func TestOnlyWhatStandsStillIsLetGo(t *testing.T) {
 	assert.NotNil(t, left)
 }
 
-// TestAResumeThatFailsSaysWhatItIs by what its caller finds out, which no other call sees
-// half done.
+// TestAResumeThatFailsSaysWhatItIs uses its caller's findings; no other call sees the resume half
+// done.
 func TestAResumeThatFailsSaysWhatItIs(t *testing.T) {
 	fault := errors.New("the freezer is busy")
 	sb := &standing{quick: quick{stuck{removed: make(chan struct{})}}}
@@ -264,7 +265,7 @@ func TestAResumeThatFailsSaysWhatItIs(t *testing.T) {
 	assert.True(t, there)
 }
 
-// ended is a sandbox that counts how often its programs were ended.
+// ended is a sandbox that counts how often its programs are ended.
 type ended struct {
 	quick
 	times int
@@ -272,7 +273,7 @@ type ended struct {
 
 func (e *ended) EndAll(context.Context, sandbox.Status) error { e.times++; return nil }
 
-// TestTheDiskWatchLeavesAPausedSessionAlone: nobody would take what it says.
+// TestTheDiskWatchLeavesAPausedSessionAlone, since nobody would read its result.
 func TestTheDiskWatchLeavesAPausedSessionAlone(t *testing.T) {
 	sb := &ended{}
 	b, isPaused := asleep(sb)

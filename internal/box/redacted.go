@@ -8,13 +8,13 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// redacted is a Runner whose programs' streams come without the secrets.
+// redacted is a Runner that removes secrets from the streams of programs.
 type redacted struct {
 	sandbox.Runner
 	r *redact.Redactor
 }
 
-// streams of one program.
+// redactedStreams are the streams of one program.
 type redactedStreams struct{ stdout, stderr *redact.Writer }
 
 func (r redacted) wrap(cmd *sandbox.Cmd) redactedStreams {
@@ -31,7 +31,7 @@ func (r redacted) wrap(cmd *sandbox.Cmd) redactedStreams {
 	return s
 }
 
-// finish passes on what waits. A reader who is gone is no error of the program.
+// finish passes on the remaining bytes. A reader that is gone is not an error of the program.
 func (s redactedStreams) finish(r *redact.Redactor, res sandbox.Result) sandbox.Result {
 	for _, c := range []struct {
 		w    *redact.Writer
@@ -45,8 +45,8 @@ func (s redactedStreams) finish(r *redact.Redactor, res sandbox.Result) sandbox.
 	return res
 }
 
-// Redacted returns a Runner whose programs' streams come without the secrets of r;
-// nil leaves the runner as it is.
+// Redacted returns a Runner that removes the secrets of r from the streams of programs. If r is nil, it
+// returns the runner unchanged.
 func Redacted(to sandbox.Runner, r *redact.Redactor) sandbox.Runner {
 	if r == nil {
 		return to

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// stillLook is how often a guard whose time is over looks whether programs go on.
+// stillLook is the interval at which a guard whose time is over checks whether programs go on.
 const stillLook = 100 * time.Millisecond
 
-// stillness counts how long programs have stood still: their time limits don't run then.
+// stillness counts how long programs were frozen, when their time limits don't run.
 type stillness struct {
 	mu    sync.Mutex
 	since time.Time // zero while they run
-	times int       // that it was begun and not ended
+	times int       // begun and not ended periods
 	total time.Duration
 }
 
@@ -24,7 +24,7 @@ func (s *stillness) begin() {
 	}
 }
 
-// end is for each begin once; what is more does nothing.
+// end ends a period that begin began. An extra call does nothing.
 func (s *stillness) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,7 +37,7 @@ func (s *stillness) end() {
 	}
 }
 
-// lasted is how long in all.
+// lasted returns the total time.
 func (s *stillness) lasted() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

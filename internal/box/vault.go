@@ -19,8 +19,8 @@ import (
 	"github.com/wisbox/wisbox/vfs"
 )
 
-// Secret is one value that programs find as a file, /run/secrets/NAME, in a
-// tmpfs that programs of the session alone can read. Exactly one field is set.
+// Secret is a value that programs find as a file, /run/secrets/NAME, in a tmpfs that only programs of
+// the session can read. Exactly one field must be set.
 type Secret struct {
 	File  string `json:"file,omitempty"`  // of the host whose content is the value; it is read again whenever a container is made
 	Value []byte `json:"value,omitempty"` // kept in memory only; it is marshalled for the session's holder and nowhere else
@@ -32,23 +32,23 @@ const (
 	maxSecretSize = 64 << 10 // bytes of one value
 )
 
-// RootsName is the file in [sandbox.SecretsDir] that has the certificates programs
-// trust, where a session has a network. No secret may have the name.
+// RootsName is the file in [sandbox.SecretsDir] with the certificates that programs trust, if the
+// session has a network. No secret may have this name.
 const RootsName = "wisbox-ca.pem"
 
 var secretName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}$`) })
 
-// CheckSecrets reports what is wrong with secrets before a session takes them.
+// CheckSecrets checks secrets before a session accepts them.
 func CheckSecrets(all map[string]Secret) error {
 	if len(all) > maxSecrets {
-		return tool.Errorf(tool.Invalid, "there are %d secrets; at most %d are taken", len(all), maxSecrets).In("secrets")
+		return tool.Errorf(tool.Invalid, "there are %d secrets; the maximum is %d", len(all), maxSecrets).In("secrets")
 	}
 	for name, s := range all {
 		if !secretName().MatchString(name) {
-			return tool.Errorf(tool.Invalid, "secret %q: a name is 1 to 80 letters, digits, underscores, dots and hyphens, and begins with none of the last two", clip.Text(name)).In("secrets")
+			return tool.Errorf(tool.Invalid, "secret %q: a name must be 1 to 80 letters, digits, underscores, dots and hyphens, and not begin with a dot or hyphen", clip.Text(name)).In("secrets")
 		}
 		if name == RootsName {
-			return tool.Errorf(tool.Invalid, "secret %s: wisbox writes certificates under this name; take another one", name).In("secrets")
+			return tool.Errorf(tool.Invalid, "secret %s: wisbox writes certificates under this name; choose another one", name).In("secrets")
 		}
 		value, err := s.read(name)
 		if err != nil {
@@ -61,7 +61,7 @@ func CheckSecrets(all map[string]Secret) error {
 	return nil
 }
 
-// read gives the value. Its errors hold no path: agents see them.
+// read returns the value. Its errors have no path, since agents see them.
 func (s Secret) read(name string) ([]byte, error) {
 	if s.File == "" {
 		if len(s.Value) > maxSecretSize {
@@ -70,7 +70,7 @@ func (s Secret) read(name string) ([]byte, error) {
 		return s.Value, nil
 	}
 	if s.Value != nil {
-		return nil, tool.Errorf(tool.Invalid, "secret %s has both a file and a value; give one", name).In("secrets")
+		return nil, tool.Errorf(tool.Invalid, "secret %s has both a file and a value; give only one", name).In("secrets")
 	}
 	f, err := os.Open(s.File)
 	if err != nil {
@@ -88,11 +88,11 @@ func (s Secret) read(name string) ([]byte, error) {
 }
 
 func unreadable(name string, cause error) error {
-	return tool.Errorf(tool.Unavailable, "the file of secret %s can't be read; put it back, or give the secret again", name).In("secrets").Because(cause)
+	return tool.Errorf(tool.Unavailable, "the file of secret %s can't be read; restore it, or give the secret again", name).In("secrets").Because(cause)
 }
 
 func tooLargeSecret(name string) error {
-	return tool.Errorf(tool.TooLarge, "secret %s has more than %d bytes", name, maxSecretSize).In("secrets")
+	return tool.Errorf(tool.TooLarge, "secret %s is too long; the maximum is %d bytes", name, maxSecretSize).In("secrets")
 }
 
 // Vault holds the secrets of a session that works in this process. Its methods
@@ -106,24 +106,24 @@ type Vault struct {
 	redact *redact.Redactor
 }
 
-// NewVault makes the vault of the session of that name.
+// NewVault returns the vault of the session with that name.
 func NewVault(session string, all map[string]Secret) *Vault {
 	v := &Vault{session: session, all: map[string]Secret{}}
 	v.Set(all)
 	return v
 }
 
-// Set adds secrets or replaces those of the same names. What was known before
-// goes on being redacted: programs may have it still.
+// Set adds secrets or replaces those of the same names. Earlier values are
+// still redacted: programs may have them.
 func (v *Vault) Set(all map[string]Secret) {
 	v.mu.Lock()
 	maps.Copy(v.all, all)
 	v.mu.Unlock()
-	_, _ = v.Values() // an unreadable file is an error when a program needs it
+	_, _ = v.Values() // an unreadable file is reported when a program needs it
 }
 
-// Hide keeps the secrets of those names out of the sandbox: they have no file there,
-// and are covered as all others.
+// Hide keeps the secrets with those names out of the sandbox: they have no file there, but are
+// redacted like all others.
 func (v *Vault) Hide(names []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -136,7 +136,7 @@ func (v *Vault) isHidden(name string) bool {
 	return slices.Contains(v.hidden, name)
 }
 
-// Values reads them all. Its error joins those of the unreadable ones.
+// Values returns all values. Its error joins the errors of unreadable ones.
 func (v *Vault) Values() (map[string][]byte, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -165,7 +165,7 @@ func (v *Vault) Copy() map[string]Secret {
 	return maps.Clone(v.all)
 }
 
-// Redactor covers what was ever in the vault; nil where nothing was.
+// Redactor returns a Redactor for all values that were ever in the vault, or nil if there were none.
 func (v *Vault) Redactor() *redact.Redactor {
 	if v == nil {
 		return nil
@@ -187,7 +187,7 @@ func (v *Vault) InMemory() bool {
 	return false
 }
 
-// Hand gives a sandbox the secrets, before its first program.
+// Hand passes the secrets to a sandbox, before its first program.
 func (v *Vault) Hand(ctx context.Context, sb sandbox.Sandbox) error {
 	values, err := v.Values()
 	maps.DeleteFunc(values, func(name string, _ []byte) bool { return v.isHidden(name) })
@@ -201,7 +201,7 @@ func (v *Vault) Hand(ctx context.Context, sb sandbox.Sandbox) error {
 	return keeper.KeepSecrets(ctx, values)
 }
 
-// FirstOf returns the first of joined errors, for a caller who can do one thing at a time.
+// FirstOf returns the first of joined errors, for a caller that can fix one problem at a time.
 func FirstOf(err error) error {
 	if many, ok := err.(interface{ Unwrap() []error }); ok && len(many.Unwrap()) > 0 {
 		return many.Unwrap()[0]
@@ -242,8 +242,8 @@ func (v *Vault) CleanResult(res *tool.Result) *tool.Result {
 	return &out
 }
 
-// cleanBlobs covers values in pictures' bytes, comments of PNG for instance, and in the
-// base64 of them that stands in the value and the text.
+// cleanBlobs covers values in the bytes of pictures, such as comments of PNG, and in their base64 in
+// the value and the text.
 func cleanBlobs(r *redact.Redactor, res *tool.Result) {
 	base64Of := base64.StdEncoding.EncodeToString
 	swaps := map[string]string{}
@@ -263,8 +263,7 @@ func cleanBlobs(r *redact.Redactor, res *tool.Result) {
 	}
 }
 
-// cleanBytes is what was read as base64 without the values, nor parts of them where it
-// was cut.
+// cleanBytes returns base64 content without the values, and without parts of values at its cuts.
 func cleanBytes(r *redact.Redactor, read *vfs.Reading) *vfs.Reading {
 	data, err := base64.StdEncoding.DecodeString(read.Content)
 	if err != nil {

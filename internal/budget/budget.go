@@ -1,10 +1,9 @@
-// Package budget bounds host-side work on what a program in a sandbox wrote:
-// the bytes that come out, the memory that is held, the steps that are taken and
-// the time that passes. The size of the input says nothing about any of these.
+// Package budget bounds the host's work on data from programs in a sandbox: output bytes, memory,
+// steps and time. The bounds don't depend on the size of the input.
 //
-// A function that such a program can make expensive takes a *Budget as a
-// parameter, charges it as it works, and returns the first error that it gets.
-// One Budget covers one call, whatever the number of packages that work for it.
+// A function that such a program can make expensive takes a *Budget as a parameter, charges it
+// while it works, and returns the first error that it gets. One Budget covers one call, even if
+// several packages work for it.
 package budget
 
 import (
@@ -20,8 +19,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// The defaults of [Limits]. The whole process is to stay below 128 MiB and to
-// answer within 10 s, whatever a program wrote.
+// The defaults of [Limits]. The whole process must stay below 128 MiB and answer within 10 s,
+// whatever a program wrote.
 const (
 	DefaultOut    = 64 << 20
 	DefaultMemory = 64 << 20
@@ -29,15 +28,15 @@ const (
 	DefaultTime   = 10 * time.Second * slowdown // ten times as much under the race detector, for tests
 )
 
-// None is the value of a limit that a caller bounds elsewhere.
+// None is for limits that the caller enforces elsewhere.
 const None = math.MaxInt64
 
-// Limits are those of one Budget. A zero field takes its default.
+// Limits are the limits of one Budget. A zero field takes its default.
 type Limits struct {
-	Out    int64         // bytes that come out: answers, files that are written; default 64 MiB
+	Out    int64         // bytes of output: answers, written files; default 64 MiB
 	Memory int64         // bytes held at once; default 64 MiB
-	Steps  int64         // entries, comparisons, tokens: whatever the work's loop counts; default 50 million
-	Time   time.Duration // default 10 s; None for no limit but the context's
+	Steps  int64         // iterations of the work's loop, such as entries, comparisons or tokens; default 50 million
+	Time   time.Duration // default 10 s; None leaves only the context's deadline
 }
 
 func (l Limits) withDefaults() Limits {
@@ -56,23 +55,23 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// ErrExceeded is in the chain of every error of a Budget that ran out. Work that
-// can answer in part returns what it has and says that it was cut.
+// ErrExceeded is in the chain of every error of an exceeded Budget. A caller that can answer in
+// part returns what it has and reports the cut.
 var ErrExceeded = errors.New("budget exceeded")
 
-// Budget is what is left for one piece of work. Its methods may be called from
-// many goroutines at once. Once a limit is passed every method returns that error.
+// Budget is the remaining budget for one piece of work. Its methods may be called from many
+// goroutines at once. Once a limit is exceeded, every method returns that error.
 type Budget struct {
 	ctx   context.Context
 	stop  context.CancelFunc
 	max   Limits
-	whole *Budget // that this is a part of, or nil
+	whole *Budget // the Budget that this is a part of, or nil
 
 	out, memory, steps atomic.Int64
 	failed             atomic.Pointer[tool.Error]
 }
 
-// New makes a Budget that also ends with ctx. Call Close when the work is done.
+// New returns a Budget that also ends with ctx. Call Close when the work is done.
 func New(ctx context.Context, max Limits) *Budget {
 	b := &Budget{max: max.withDefaults()}
 	b.ctx, b.stop = ctx, func() {}
@@ -83,10 +82,9 @@ func New(ctx context.Context, max Limits) *Budget {
 	return b
 }
 
-// Part makes a Budget for one part of the work, so that it leaves something for the
-// rest. A zero field of max is [None]. What a part is charged its whole is charged
-// too, and a part ends with its whole. Close it when the part is done: it gives back
-// the memory that it holds.
+// Part returns a Budget for one part of the work, so that the rest keeps its share. A zero field of
+// max is [None]. A charge to a part is also a charge to the whole, and a part ends with its whole.
+// Close the part when it is done: that releases the memory that it holds.
 func (b *Budget) Part(max Limits) *Budget {
 	for _, field := range []*int64{&max.Out, &max.Memory, &max.Steps, (*int64)(&max.Time)} {
 		if *field == 0 {
@@ -109,14 +107,14 @@ func (b *Budget) Close() {
 	}
 }
 
-// Context ends when the budget's time is over, with an error of this package as
-// its cause, or with the caller's context.
+// Context returns a context that ends with the caller's context, or when the budget's time is over,
+// with an error of this package as its cause.
 func (b *Budget) Context() context.Context { return b.ctx }
 
-// checkEvery is how many steps pass between two looks at the context.
+// checkEvery is the number of steps between two checks of the context.
 const checkEvery = 256
 
-// Step charges n steps. It also looks at the clock, now and then.
+// Step charges n steps. It also checks the clock now and then.
 func (b *Budget) Step(n int) error {
 	if b.whole != nil {
 		if err := b.whole.Step(n); err != nil {
@@ -133,7 +131,7 @@ func (b *Budget) Step(n int) error {
 	return b.Check()
 }
 
-// Out charges n bytes that come out.
+// Out charges n bytes of output.
 func (b *Budget) Out(n int) error {
 	if b.whole != nil {
 		if err := b.whole.Out(n); err != nil {
@@ -150,7 +148,7 @@ func (b *Budget) Out(n int) error {
 func (b *Budget) Hold(n int) error {
 	if b.whole != nil {
 		if err := b.whole.Hold(n); err != nil {
-			b.memory.Add(int64(n)) // it is held all the same, until Close
+			b.memory.Add(int64(n)) // counts as held all the same, until Close
 			return err
 		}
 	}
@@ -160,7 +158,7 @@ func (b *Budget) Hold(n int) error {
 	return b.err()
 }
 
-// Release gives back n bytes that Hold charged.
+// Release releases n bytes that Hold charged.
 func (b *Budget) Release(n int) {
 	b.memory.Add(-int64(n))
 	if b.whole != nil {
@@ -168,7 +166,7 @@ func (b *Budget) Release(n int) {
 	}
 }
 
-// Check looks at the clock and the caller's context.
+// Check checks the clock and the caller's context.
 func (b *Budget) Check() error {
 	if b.ctx.Err() != nil {
 		return context.Cause(b.ctx)

@@ -2,6 +2,6 @@
 
 package budget
 
-// slowdown is what the race detector makes of a second's work, about: what holds
-// without it must not run out of time under it.
+// slowdown is how much slower the race detector makes work, roughly: budgets that suffice without
+// it must suffice with it.
 const slowdown = 10

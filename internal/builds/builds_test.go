@@ -20,7 +20,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// member is one of an archive of a test.
+// member is a member of a test's archive.
 type member struct {
 	kind       byte
 	name, text string // text is a link's target
@@ -132,7 +132,7 @@ func TestCleanIsBounded(t *testing.T) {
 	assert.ErrorIs(t, err, context.Canceled)
 }
 
-// What archives hold beside the bytes of files is bounded, too.
+// The parts of archives other than the content of files are bounded, too.
 func TestCleanBoundsWhatIsNoFile(t *testing.T) {
 	var dirs, long []member
 	for i := range 1000 {
@@ -155,8 +155,8 @@ func TestCleanBoundsWhatIsNoFile(t *testing.T) {
 	assert.Equal(t, tool.TooLarge, tool.KindOf((&cleaner{named: maxNames}).put(&tar.Header{Name: "x"})))
 }
 
-// hostile are texts that mean something to a shell, to a parser of Containerfiles, or to
-// the builder.
+// hostile are texts with a special meaning to a shell, to a parser of Containerfiles, or to the
+// builder.
 var hostile = []string{
 	"x\nFROM evil", "x\r\nUSER root", "x \\\nRUN evil", "a # b", `a"]` + "\nUSER root", "cat <<EOF\nFROM evil\nEOF", "--mount=type=bind,source=/,target=/host id",
 	"$(evil) ${A:-evil} `evil`", "# escape=`\nx", "\ufeffx", "\u2028RUN x", "a\\", "'", `"`, "😀 ü", strings.Repeat("x", maxArg),
@@ -222,7 +222,7 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 		"it must be octal":   {Kind: Copy, Args: []string{"x", "/x", "", "u+s"}},
 		"no destination":     {Kind: Copy, Args: []string{"x", "", "", ""}},
 		"the maximum is 327": {Kind: Run, Args: []string{strings.Repeat("x", maxArg+1)}},
-		"safely":             {Kind: Run, Args: []string{strings.Repeat("\n", 11<<10) + "x"}},
+		"after escaping":     {Kind: Run, Args: []string{strings.Repeat("\n", 11<<10) + "x"}},
 		"NUL":                {Kind: Run, Args: []string{"a\x00b"}},
 	} {
 		err := (&Recipe{Steps: []Step{s}}).Check()
@@ -244,7 +244,7 @@ func TestStepsAreNumberedAsPodmanCountsThem(t *testing.T) {
 	assert.Equal(t, "RUN a b", (&Step{Kind: Run, Args: []string{"a\n\tb", "root"}}).String())
 }
 
-// layout writes the context of one COPY, and returns what is in its directory and the
+// layoutOf writes the context of one COPY, and returns the content of its directory and the
 // instruction.
 func layoutOf(t *testing.T, source string, members ...member) (in []string, line string) {
 	t.Helper()
@@ -285,7 +285,7 @@ func TestTheFilesOfACopy(t *testing.T) {
 	assert.Contains(t, line, `["0/a\u005c\u0027b\u005c\u0024\u005c\u005c\u005b\u005c\u005c\u002a","to/"]`)
 }
 
-// A COPY that flattens paths must not put below a link what was beside it: Podman unpacks
+// A COPY that flattens paths must not move a file from beside a link to below it: Podman unpacks
 // contexts as the server's user.
 func TestNoFileOfACopyLiesBelowALink(t *testing.T) {
 	for name, members := range map[string][]member{

@@ -22,16 +22,16 @@ import (
 const (
 	maxEntries = 100_000
 	maxPath    = 1024     // bytes
-	maxNames   = 32 << 20 // bytes of all members' names, which are kept in memory
+	maxNames   = 32 << 20 // bytes of all members' names, which are in memory
 	modes      = 0o777
 )
 
 func isLocal(name string) bool { return filepath.IsLocal(name) && !strings.Contains(name, "\x00") }
 
-// Clean copies an archive, maybe compressed with gzip, without what could reach beyond a
-// build's context: members outside of it, below links or of other kinds than files,
-// directories and links are refused. Names are clean in the copy, all belongs to root. size
-// is how many bytes the copy has; the maximum is most, also of what is unpacked.
+// Clean copies an archive, which may be compressed with gzip, and refuses members that could reach
+// beyond a build's context: members outside of it, below links, or other than files, directories
+// and links. In the copy, names are clean and everything belongs to root. size is the size of the
+// copy in bytes. most is the maximum size of the copy and of the unpacked content.
 func Clean(ctx context.Context, r io.Reader, w io.Writer, most int64) (size int64, err error) {
 	in := bufio.NewReader(r)
 	if magic, _ := in.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
@@ -62,31 +62,31 @@ func Clean(ctx context.Context, r io.Reader, w io.Writer, most int64) (size int6
 	return copied.size, err
 }
 
-// budget counts bytes, of which there are no more than most.
+// budget bounds the number of bytes.
 type budget struct{ size, most int64 }
 
 func (b *budget) Write(data []byte) (int, error) {
 	if int64(len(data)) > b.most-b.size {
-		return 0, tool.Errorf(tool.TooLarge, "the files with their names hold more than %d bytes, which is what is left of a build's; copy less", b.most)
+		return 0, tool.Errorf(tool.TooLarge, "the files and their names have more than %d bytes, the rest of the build's maximum; copy less", b.most)
 	}
 	b.size += int64(len(data))
 	return len(data), nil
 }
 
-// broken says that an archive can't be read, unless it is known what is wrong.
+// broken turns an unknown error into one that says that the archive can't be read.
 func broken(err error) error {
 	if known := (*tool.Error)(nil); errors.As(err, &known) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
-		return tool.Errorf(tool.NoSpace, "the files can't be kept; try again later").Because(err)
+		return tool.Errorf(tool.NoSpace, "the files can't be stored; try again later").Because(err)
 	}
-	return tool.Errorf(tool.Invalid, "the files are no tar archive, or it broke off; send them again").Because(err)
+	return tool.Errorf(tool.Invalid, "the files are not a complete tar archive; send them again").Because(err)
 }
 
 type cleaner struct {
-	seen  map[string]byte // the kind of each member
-	named int             // bytes of their names
+	seen  map[string]byte // the type of each member
+	named int             // bytes of all names
 	out   *tar.Writer
 }
 
@@ -126,7 +126,7 @@ func (c *cleaner) add(hdr *tar.Header, from io.Reader) error {
 		}
 	case tar.TypeLink:
 	default:
-		return refused(hdr.Name, "is neither file, directory nor link; leave it out")
+		return refused(hdr.Name, "is not a file, directory or link; leave it out")
 	}
 	if err := c.out.WriteHeader(clean); err != nil {
 		return err
@@ -135,17 +135,17 @@ func (c *cleaner) add(hdr *tar.Header, from io.Reader) error {
 	return err
 }
 
-// implied is the kind of a directory that only the path of a member names.
+// implied is the type of a directory that only the paths of its members name.
 const implied = 'D'
 
 func isDir(kind byte) bool { return kind == tar.TypeDir || kind == implied }
 
-// put refuses what is there already, what lies below something else than a directory, and
-// hard links to what is no file that is there. All else is there then.
+// put records a member. It refuses a path that exists already, a path below anything but a
+// directory, and a hard link to anything but an existing file.
 func (c *cleaner) put(hdr *tar.Header) error {
 	name, kind := hdr.Name, hdr.Typeflag
 	if there, ok := c.seen[name]; ok && (!isDir(there) || kind != tar.TypeDir) {
-		return refused(name, "is there twice; leave one out")
+		return refused(name, "appears twice; leave one out")
 	}
 	for up := path.Dir(name); up != "."; up = path.Dir(up) {
 		switch there, ok := c.seen[up]; {
@@ -156,7 +156,7 @@ func (c *cleaner) put(hdr *tar.Header) error {
 		}
 	}
 	if kind == tar.TypeLink && c.seen[hdr.Linkname] != tar.TypeReg {
-		return refused(name, "is a hard link to what is no file of the archive; leave it out")
+		return refused(name, "is a hard link to a name that is not a file of the archive; leave it out")
 	}
 	if c.named += len(name); c.named > maxNames {
 		return tool.Errorf(tool.TooLarge, "the names of the archive's members have more than %d bytes; copy less", maxNames)
@@ -189,7 +189,7 @@ func each(file string, do func(hdr *tar.Header, r io.Reader) error) error {
 
 var errFound = errors.New("found")
 
-// oneFile reports whether a COPY's source is one file of its archive, or link.
+// oneFile reports whether a COPY's source is a single file of its archive, or a link.
 func oneFile(file, source string) bool {
 	return errors.Is(each(file, func(hdr *tar.Header, _ io.Reader) error {
 		if hdr.Name == source && hdr.Typeflag != tar.TypeDir {
@@ -199,8 +199,8 @@ func oneFile(file, source string) bool {
 	}), errFound)
 }
 
-// WriteContext writes the context of a recipe whose Containerfile is text: the files of
-// each COPY in a directory of its own, which is named by the step's index.
+// WriteContext writes the context of a recipe with the Containerfile text: the files of each COPY
+// are in a directory named by the step's index.
 func (r *Recipe) WriteContext(ctx context.Context, w io.Writer, text []byte) error {
 	out := tar.NewWriter(w)
 	if err := out.WriteHeader(&tar.Header{Name: "Containerfile", Mode: 0o600, Size: int64(len(text))}); err != nil {
@@ -220,9 +220,9 @@ func (r *Recipe) WriteContext(ctx context.Context, w io.Writer, text []byte) err
 	return out.Close()
 }
 
-// writeFiles writes the files of a COPY as its instruction expects them: a file by its
-// name, of a directory what it holds, of a pattern the files, and what the directories
-// hold, that it matched.
+// writeFiles writes the files of a COPY where its instruction expects them: a file under its name,
+// the content of a directory, and the files that a pattern matches, with the content of matched
+// directories.
 func (s *Step) writeFiles(ctx context.Context, out *tar.Writer, step int) error {
 	dir := fmt.Sprint(step)
 	if err := out.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755}); err != nil {
@@ -232,7 +232,7 @@ func (s *Step) writeFiles(ctx context.Context, out *tar.Writer, step int) error 
 	if err != nil {
 		return err
 	}
-	placed := cleaner{seen: map[string]byte{}} // again: other paths than Clean saw
+	placed := cleaner{seen: map[string]byte{}} // again, because the paths differ from those that Clean saw
 	return each(s.Files, func(hdr *tar.Header, from io.Reader) error {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -245,7 +245,7 @@ func (s *Step) writeFiles(ctx context.Context, out *tar.Writer, step int) error 
 			hdr.Linkname, ok = where(hdr.Linkname)
 		}
 		if !ok {
-			return &StepError{Step: step + 1, Err: refused(hdr.Name, "is no part of the COPY's source; leave it out")}
+			return &StepError{Step: step + 1, Err: refused(hdr.Name, "is not a part of the COPY's source; leave it out")}
 		}
 		hdr.Name = name
 		if err := placed.put(hdr); err != nil {
@@ -262,7 +262,8 @@ func (s *Step) writeFiles(ctx context.Context, out *tar.Writer, step int) error 
 	})
 }
 
-// layout says where in the context, below dir, a member goes, if it belongs to the source.
+// layout returns a function that maps a member to its place in the context, below dir, and reports
+// whether it belongs to the source.
 func (s *Step) layout(dir string) (func(name string) (string, bool), error) {
 	all := map[string]byte{}
 	err := each(s.Files, func(hdr *tar.Header, _ io.Reader) error {
@@ -270,7 +271,7 @@ func (s *Step) layout(dir string) (func(name string) (string, bool), error) {
 		return nil
 	})
 	source := path.Clean(s.Args[0])
-	if _, ok := all[source]; ok || source == "." { // all else lies below it
+	if _, ok := all[source]; ok || source == "." { // everything else is below it
 		if ok && all[source] != tar.TypeDir {
 			source = path.Dir(source)
 		}
@@ -290,9 +291,9 @@ func (s *Step) layout(dir string) (func(name string) (string, bool), error) {
 	}, err
 }
 
-// placedBelow is where in dir a member goes that is the directory source, or lies in it.
+// placedBelow returns the place in dir of a member that is the directory source or is in it.
 func placedBelow(dir, source, name string) (string, bool) {
-	if name == "." || strings.HasPrefix(source+"/", name+"/") { // it, or above it
+	if name == "." || strings.HasPrefix(source+"/", name+"/") { // the directory itself, or one above it
 		return dir, true
 	}
 	if source != "." {

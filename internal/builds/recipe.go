@@ -1,6 +1,6 @@
-// Package builds writes the Containerfile of a template that a client of a server
-// describes, and reads the files that it sends along. Nothing of what a client says ends a
-// line or an argument there; nothing of its files lies outside the build's context.
+// Package builds writes the Containerfile of a template that a server's client describes, and reads
+// the files that the client sends with it. No text of a client can end a line or an argument there,
+// and none of its files is outside of the build's context.
 package builds
 
 import (
@@ -14,9 +14,9 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Kinds of steps. Args are what clients of E2B send: RUN has a command for bash and
-// maybe a user; COPY a source, a destination, maybe a user and a mode; ENV names and
-// values by turns; USER and WORKDIR one argument.
+// Kinds of steps. Args are as clients of E2B send them: RUN has a command for bash and an optional
+// user; COPY a source, a destination, an optional user and mode; ENV alternating names and values;
+// USER and WORKDIR one argument.
 const (
 	Run     = "RUN"
 	Copy    = "COPY"
@@ -25,18 +25,19 @@ const (
 	Workdir = "WORKDIR"
 )
 
-// Step is one of a recipe.
+// Step is one step of a recipe.
 type Step struct {
 	Kind string
 	Args []string
-	// Files is the archive that [Clean] wrote of a COPY's files.
+	// Files is the path of the archive that [Clean] wrote for a COPY.
 	Files string
 }
 
-// Recipe is what a template is built by.
+// Recipe describes how to build a template.
 type Recipe struct {
 	Steps []Step
-	// Inherit begins with the directory that the base, itself a template, ended with.
+	// Inherit means that the build begins in the directory where the build of its base, also a
+	// template, ended.
 	Inherit bool
 }
 
@@ -44,14 +45,14 @@ type Recipe struct {
 const (
 	MaxSteps = 200
 	maxArg   = 32 << 10 // bytes of an argument
-	maxLine  = 60 << 10 // bytes of a line: Podman's parser takes no more than 64 KiB
+	maxLine  = 60 << 10 // bytes of a line; Podman's parser takes at most 64 KiB
 	maxPairs = 256      // of one ENV
 )
 
 const (
 	defaultUser = "user"
-	// Home is what a template's sandboxes have as /home/user: there the image's own files
-	// can't be seen, so the last step of a build puts them here.
+	// Home has the content of /home/user for a template's sandboxes. A sandbox hides the image's
+	// own files there, so the last step of a build copies them to Home.
 	Home = "/usr/local/lib/wisbox/home"
 )
 
@@ -62,7 +63,7 @@ var (
 	nameForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 )
 
-// Check says what is wrong with a recipe. Its message begins with the field.
+// Check reports an error of the recipe. Its message begins with the field.
 func (r *Recipe) Check() error {
 	if len(r.Steps) > MaxSteps {
 		return tool.Errorf(tool.Invalid, "steps has %d entries; the maximum is %d", len(r.Steps), MaxSteps).In("steps")
@@ -88,7 +89,7 @@ func (s *Step) check() error {
 		case len(arg) > maxArg:
 			return tool.Errorf(tool.Invalid, "an argument of %s has %d bytes; the maximum is %d: copy a file, and run that", s.Kind, len(arg), maxArg)
 		case strings.Contains(arg, "\x00") || !utf8.ValidString(arg):
-			return tool.Errorf(tool.Invalid, "an argument of %s has a NUL or is no UTF-8; leave it out", s.Kind)
+			return tool.Errorf(tool.Invalid, "an argument of %s has a NUL or is not UTF-8; leave it out", s.Kind)
 		case s.Kind != Run && strings.ContainsFunc(arg, func(c rune) bool { return c < ' ' || c == 0x7f }):
 			return tool.Errorf(tool.Invalid, "an argument of %s has a line break or control character; leave it out, or have a command of RUN write a file", s.Kind)
 		}
@@ -96,11 +97,11 @@ func (s *Step) check() error {
 	if err := s.checkArgs(); err != nil {
 		return err
 	}
-	unread := *s // a COPY's archive is read by its build; the names there are no longer
+	unread := *s // the build reads a COPY's archive; the names here don't matter any more
 	unread.Files = ""
 	for _, line := range unread.lines("0", defaultUser) {
 		if len(line) > maxLine {
-			return tool.Errorf(tool.Invalid, "%s is too long when it is written safely: %d of at most %d bytes; copy a file, and run that", s.Kind, len(line), maxLine)
+			return tool.Errorf(tool.Invalid, "%s has %d bytes after escaping; the maximum is %d: copy a file, and run that", s.Kind, len(line), maxLine)
 		}
 	}
 	return nil
@@ -110,17 +111,17 @@ func (s *Step) checkArgs() error {
 	switch s.Kind {
 	case Run:
 		if strings.TrimSpace(s.Args[0]) == "" {
-			return tool.Errorf(tool.Invalid, "RUN has an empty command")
+			return tool.Errorf(tool.Invalid, "RUN has an empty command; give one, or leave the step out")
 		}
 		return checkUser(s.arg(1))
 	case User:
 		if s.Args[0] == "" {
-			return tool.Errorf(tool.Invalid, "USER has no name")
+			return tool.Errorf(tool.Invalid, "USER has no name; give one")
 		}
 		return checkUser(s.Args[0])
 	case Env:
 		if len(s.Args)%2 != 0 {
-			return tool.Errorf(tool.Invalid, "ENV has a name without a value")
+			return tool.Errorf(tool.Invalid, "ENV has a name without a value; give one")
 		}
 		for i := 0; i < len(s.Args); i += 2 {
 			if !nameForm.MatchString(s.Args[i]) {
@@ -129,11 +130,11 @@ func (s *Step) checkArgs() error {
 		}
 	case Workdir:
 		if s.Args[0] == "" {
-			return tool.Errorf(tool.Invalid, "WORKDIR has no path")
+			return tool.Errorf(tool.Invalid, "WORKDIR has no path; give one")
 		}
 	case Copy:
 		if s.Args[1] == "" {
-			return tool.Errorf(tool.Invalid, "COPY has no destination")
+			return tool.Errorf(tool.Invalid, "COPY has no destination; give one")
 		}
 		if mode := s.arg(3); mode != "" && !modeForm.MatchString(mode) {
 			return tool.Errorf(tool.Invalid, "COPY has the mode %q; it must be octal, as 0755", clipped(mode))
@@ -160,7 +161,7 @@ func (s *Step) arg(i int) string {
 	return ""
 }
 
-// String is a step as a person writes it, on one line.
+// String returns a step on one line, as a person would write it.
 func (s *Step) String() string {
 	n := len(s.Args)
 	if s.Kind == Run {
@@ -178,7 +179,7 @@ func clipped(s string) string {
 	return s
 }
 
-// begin makes the user and the home that sandboxes have; a template's home comes back.
+// begin creates the user and the home of sandboxes and restores a base template's home.
 const begin = `set -e
 line() { f=/etc/$1; { echo "$2"; [ ! -f $f ] || sed '/^user:/d' $f; } >/tmp/.wisbox; cat /tmp/.wisbox >$f; rm /tmp/.wisbox; }
 line passwd 'user:x:1000:1000::/home/user:/bin/bash'
@@ -187,7 +188,7 @@ if [ -d ` + Home + ` ]; then rm -rf /home/user; mkdir -p /home; mv ` + Home + ` 
 mkdir -p /home/user
 chown 1000:1000 /home/user`
 
-// end puts the home where a session finds it, for a user who is nobody else.
+// end copies the home to the place where a session finds it, readable by all users.
 const end = `set -e
 rm -rf ` + Home + `
 mkdir -p /home/user ` + Home + `
@@ -198,9 +199,9 @@ chmod u+rwx ` + Home + `
 mkdir /home/user
 chown 1000:1000 /home/user`
 
-// Containerfile writes the recipe for a base, the ID of an image. stepOf has for each of
-// its instructions, as Podman counts them from 1, the number of the step that it is of: 0
-// is what comes before the first, len(Steps)+1 what comes after the last.
+// Containerfile returns the Containerfile for a base, the ID of an image. stepOf has, for each of
+// its instructions, as Podman counts them from 1, the number of the step that it belongs to: 0 for
+// those before the first step, len(Steps)+1 for those after the last.
 func (r *Recipe) Containerfile(base string) (text []byte, stepOf []int) {
 	var b strings.Builder
 	stepOf = []int{0}
@@ -236,7 +237,7 @@ func (r *Recipe) Containerfile(base string) (text []byte, stepOf []int) {
 	return []byte(b.String()), stepOf
 }
 
-// lines are a step's instructions. dir is where a COPY's files are in the context.
+// lines returns a step's instructions. dir is the directory of a COPY's files in the context.
 func (s *Step) lines(dir, user string) (all []string) {
 	switch s.Kind {
 	case Run:
@@ -248,7 +249,7 @@ func (s *Step) lines(dir, user string) (all []string) {
 	case Workdir:
 		return []string{"WORKDIR " + quoted(s.Args[0])}
 	}
-	for i := 0; i+1 < len(s.Args); i += 2 { // one by one: a value may name the variable before
+	for i := 0; i+1 < len(s.Args); i += 2 { // one by one, because a value may refer to the variable before it
 		all = append(all, "ENV "+s.Args[i]+"="+quoted(s.Args[i+1]))
 	}
 	return all
@@ -269,11 +270,11 @@ func (s *Step) copyLine(dir, user string) string {
 	return "COPY" + flags + " " + jsonWords(from, literal(s.Args[1]))
 }
 
-// run is a RUN whose arguments are exactly these.
+// run returns a RUN instruction with exactly these arguments.
 func run(argv ...string) string { return "RUN " + jsonWords(argv...) }
 
-// jsonWords is a JSON array in which whatever could mean something to a parser of
-// Containerfiles is an escape.
+// jsonWords returns a JSON array. It escapes each character that a parser of Containerfiles could
+// interpret.
 func jsonWords(words ...string) string {
 	var b strings.Builder
 	for i, word := range words {
@@ -300,17 +301,16 @@ func writeEscaped(b *strings.Builder, c rune) {
 	}
 }
 
-// quoted is a word in which variables of the image stand for their values, and nothing
-// else means anything. \$ is a $.
+// quoted returns a word in which only variables of the image are expanded. \$ is a $.
 func quoted(s string) string {
 	s = strings.ReplaceAll(strings.ReplaceAll(s, `\`, `\\`), `\\$`, `\$`)
 	return `"` + strings.ReplaceAll(s, `"`, `\"`) + `"`
 }
 
-// literal is a word of COPY in which nothing means anything.
+// literal returns a word for COPY without special characters.
 func literal(s string) string { return escaped(s, `\$'"`) }
 
-// glob is a pattern that only s matches.
+// glob returns a pattern that only matches s.
 func glob(s string) string { return escaped(s, `\*?[`) }
 
 func escaped(s, special string) string {
@@ -324,8 +324,8 @@ func escaped(s, special string) string {
 	return b.String()
 }
 
-// StepError is why a step failed: 0 is what comes before the first, one more than there
-// are what comes after the last.
+// StepError is the error of a failed step: 0 stands for the instructions before the first,
+// len(Steps)+1 for those after the last.
 type StepError struct {
 	Step int
 	Err  error

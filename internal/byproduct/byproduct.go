@@ -1,6 +1,5 @@
-// Package byproduct knows the paths that programs write by themselves, whatever they were
-// asked to do: caches, and the index that git refreshes when it is only asked how
-// things are. What changes there alone is no change that a person made.
+// Package byproduct lists the paths that programs write as a by-product of any task: caches, and the
+// index that git status refreshes. Changes only to these paths don't count as changes.
 package byproduct
 
 import (
@@ -8,10 +7,10 @@ import (
 	"strings"
 )
 
-// dirs are directories that are by-products with all below them, wherever they lie.
+// dirs are directories that are by-products with their whole content, wherever they are.
 var dirs = []string{"__pycache__", ".cache", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".ipynb_checkpoints"}
 
-// Is reports whether a slash-separated path is a by-product, or lies in one.
+// Is reports whether a slash-separated path is a by-product, or is inside one.
 func Is(path string) bool {
 	names := strings.Split(path, "/")
 	last := names[len(names)-1]
@@ -21,7 +20,7 @@ func Is(path string) bool {
 	return strings.HasSuffix(last, ".pyc") || slices.ContainsFunc(names, func(name string) bool { return slices.Contains(dirs, name) })
 }
 
-// List has the by-products as a person would write them.
+// List returns the by-products as a person would write them.
 func List() []string {
 	list := []string{".git/index", "*.pyc"}
 	for _, dir := range dirs {

@@ -28,7 +28,7 @@ func (b *buffer) Close() error { b.closed++; return nil }
 
 func (b *buffer) open() (io.WriteCloser, error) { return b, nil }
 
-// through sends data as a sandbox does that keeps to the stream's Source.
+// through sends data like a sandbox that respects the stream's Source.
 func through(opts *capture.Options, data []byte, chunk int) capture.Kept {
 	s, src := capture.NewStream(opts), opts.Source()
 	forward := data[:min(int64(len(data)), src.Forward)]
@@ -173,7 +173,7 @@ func TestAnyCutGivesTheSameAsCuttingTheWhole(t *testing.T) {
 func TestRingKeepsTheNewestUnderTheirOffsets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.Int64Range(1, 40).Draw(t, "size")
-		ring := capture.NewRing(capture.Memory(size), size)
+		ring := capture.NewRing(capture.Memory(size), size, 0)
 		var all []byte
 		for _, chunk := range rapid.SliceOf(rapid.SliceOfN(rapid.Byte(), 0, 60)).Draw(t, "chunks") {
 			_, _ = ring.Write(chunk)

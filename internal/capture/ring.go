@@ -5,32 +5,30 @@ import (
 	"sync"
 )
 
-// RingFile is where a Ring keeps its bytes: an *os.File, or [Memory].
+// RingFile stores the bytes of a Ring: an *os.File, [Memory], or [Later].
 type RingFile interface {
 	io.ReaderAt
 	io.WriterAt
 }
 
-// Ring keeps the newest bytes of a stream under their offsets from its
-// beginning. Its methods may be called from many goroutines at once.
+// Ring keeps the newest bytes of a stream by their offsets from its beginning. Its methods may be
+// called from many goroutines at once.
 type Ring struct {
 	file RingFile
 	size int64
 
 	mu    sync.Mutex
-	start int64 // the first offset that is still there
+	start int64 // the first available offset
 	end   int64 // bytes written so far
 }
 
-// NewRing keeps size bytes in file.
-func NewRing(file RingFile, size int64) *Ring { return &Ring{file: file, size: size} }
-
-// NewRingAt is NewRing for a stream of which at bytes came before and are not kept.
-func NewRingAt(file RingFile, size, at int64) *Ring {
+// NewRing returns a Ring that keeps size bytes in file. The stream begins at the offset at: earlier
+// bytes aren't kept.
+func NewRing(file RingFile, size, at int64) *Ring {
 	return &Ring{file: file, size: size, start: at, end: at}
 }
 
-// Memory is a RingFile in memory, for at most size bytes.
+// Memory returns a RingFile in memory, for at most size bytes.
 func Memory(size int64) RingFile { return make(memory, size) }
 
 type memory []byte
@@ -38,8 +36,8 @@ type memory []byte
 func (m memory) ReadAt(p []byte, off int64) (int, error)  { return copy(p, m[off:]), nil }
 func (m memory) WriteAt(p []byte, off int64) (int, error) { return copy(m[off:], p), nil }
 
-// Write implements io.Writer. It never fails: bytes that the file doesn't take
-// are lost as old ones are.
+// Write implements io.Writer. It never fails: bytes that the file doesn't take are lost like old
+// ones.
 func (r *Ring) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,15 +58,15 @@ func (r *Ring) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Bounds gives the offsets that can be read: from start to before end.
+// Bounds returns the available offsets: from start up to, but not including, end.
 func (r *Ring) Bounds() (start, end int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.start, r.end
 }
 
-// Read gives up to limit bytes from an offset on, or from the first offset that
-// is still there, and where they begin. There are none at or beyond the end.
+// Read returns up to limit bytes from an offset, or from the first available one, and the offset
+// where they begin. At or beyond the end there are none.
 func (r *Ring) Read(offset int64, limit int) (data []byte, from int64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,15 +14,14 @@ const (
 	DefaultSpill = 8 << 20
 )
 
-// Options of a Stream. Nil and zero fields take the defaults.
+// Options are the options of a Stream. Nil and zero fields take the defaults.
 type Options struct {
-	// Keep is how many bytes the text holds at most, head and tail together,
-	// default DefaultKeep.
+	// Keep is the maximum number of bytes of the text, head and tail together; default DefaultKeep.
 	Keep int
-	// Spill is how many of the first bytes go to the file, default DefaultSpill.
+	// Spill is the number of first bytes that go to the file; default DefaultSpill.
 	Spill int64
-	// Open makes the file, on the first byte beyond Keep. With nil nothing is
-	// spilled. When it or a write fails the file ends there and nothing else.
+	// Open creates the file, on the first byte beyond Keep. If Open is nil, nothing is spilled. If
+	// Open or a write fails, only the file ends.
 	Open func() (io.WriteCloser, error)
 }
 
@@ -40,7 +39,7 @@ func (o *Options) withDefaults() Options {
 	return d
 }
 
-// Source is the bound to ask of the sandbox for streams with these options.
+// Source returns the bound that the sandbox must apply to streams with these options.
 func (o *Options) Source() *sandbox.Capture {
 	d := o.withDefaults()
 	forward := int64(d.Keep)
@@ -50,19 +49,19 @@ func (o *Options) Source() *sandbox.Capture {
 	return &sandbox.Capture{Forward: forward, Tail: d.Keep / 2}
 }
 
-// Stream takes one output stream. It is an io.Writer that never fails. One
-// goroutine may use it at a time.
+// Stream receives one output stream. It is an io.Writer that never fails. One goroutine may use it
+// at a time.
 type Stream struct {
 	opts  Options
 	total int64
-	head  []byte // up to Keep bytes, then the first half of them
-	tail  []byte // the newest bytes beyond the head, once over
+	head  []byte // up to Keep bytes; once cut, the first half of them
+	tail  []byte // once cut, the newest bytes beyond the head
 	over  bool
 	file  io.WriteCloser
 	spilt int64
 }
 
-// NewStream makes an empty Stream.
+// NewStream returns an empty Stream.
 func NewStream(opts *Options) *Stream { return &Stream{opts: opts.withDefaults()} }
 
 // Write implements io.Writer.
@@ -131,27 +130,27 @@ func (s *Stream) push(p []byte) {
 	s.tail = append(s.tail, p...)
 }
 
-// Kept is what is left of a stream.
+// Kept is the part of a stream that was kept.
 type Kept struct {
 	Text    string // valid UTF-8
 	Total   int64  // bytes that the program wrote
-	Dropped int64  // of these, the ones that Text doesn't show
-	Spilled int64  // of these, the first ones, which the file holds
+	Dropped int64  // the bytes that Text lacks
+	Spilled int64  // the first bytes, which are in the file
 }
 
-// Cut says whether anything is missing in the text.
+// Cut reports whether the text lacks anything.
 func (s *Stream) Cut(src sandbox.Stream) bool { return max(s.total, src.Bytes) > int64(s.opts.Keep) }
 
-// SpillAll puts a stream that isn't cut into its file too, for a reader who
-// finds both streams of a program in one place.
+// SpillAll also writes a stream that isn't cut into its file, for readers who want both streams of
+// a program in files.
 func (s *Stream) SpillAll() {
 	if !s.over && s.spilt == 0 {
 		s.open()
 	}
 }
 
-// Finish ends the stream and its file. src is what the sandbox counted and kept
-// where it cut the stream; the zero value when it told nothing.
+// Finish ends the stream and its file. src has the sandbox's count, and its tail if it cut the
+// stream; it is the zero value if the sandbox reported nothing.
 func (s *Stream) Finish(src sandbox.Stream) Kept {
 	if s.Cut(src) && !s.over {
 		s.overflow()
@@ -169,8 +168,7 @@ func (s *Stream) Finish(src sandbox.Stream) Kept {
 	return k
 }
 
-// lastBytes completes our tail with the sandbox's: unseen bytes never came to
-// us, and the sandbox has the last of them.
+// lastBytes completes our tail with the sandbox's: the last unseen bytes reached only the sandbox.
 func (s *Stream) lastBytes(unseen int64, tail []byte) []byte {
 	if int64(len(tail)) >= unseen {
 		tail = append(slices.Clip(s.tail), tail[int64(len(tail))-unseen:]...)

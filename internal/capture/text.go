@@ -5,8 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// Text is b as valid UTF-8: every byte that is not part of a character becomes
-// U+FFFD.
+// Text returns b as valid UTF-8: every byte that isn't part of a character becomes U+FFFD.
 func Text(b []byte) string {
 	if utf8.Valid(b) {
 		return string(b)
@@ -20,8 +19,8 @@ func Text(b []byte) string {
 	return out.String()
 }
 
-// WholePrefix is the length of b without a character that begins at its end and
-// isn't complete. What is no character anyway counts as complete.
+// WholePrefix returns the length of b without an incomplete character at its end. Bytes that can't
+// be a character count as complete.
 func WholePrefix(b []byte) int {
 	for i := len(b) - 1; i >= max(0, len(b)-utf8.UTFMax+1); i-- {
 		if utf8.RuneStart(b[i]) {
@@ -34,8 +33,8 @@ func WholePrefix(b []byte) int {
 	return len(b)
 }
 
-// brokenPrefix is the length of what looks like the end of a character that
-// began before b.
+// brokenPrefix returns the length of bytes at the beginning of b that look like the end of a
+// character.
 func brokenPrefix(b []byte) int {
 	for i := range min(len(b), utf8.UTFMax-1) {
 		if utf8.RuneStart(b[i]) {

@@ -17,31 +17,32 @@ import (
 	"github.com/wisbox/wisbox/internal/beneath"
 	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/internal/retry"
+	"github.com/wisbox/wisbox/internal/sys"
 	"github.com/wisbox/wisbox/snapshot"
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Applied says what an apply did, or would do.
+// Applied reports the result of an apply, or of a dry run.
 type Applied struct {
 	DryRun  bool     `json:"dry_run,omitempty"`
 	Changes []Change `json:"changes"` // of the host's folders, the first 10,000; a rename is a removal and an addition
 	More    int64    `json:"more_changes,omitempty"`
-	// Already counts files of the host that are as the session has them.
+	// Already counts files of the host that already have the session's content.
 	Already int64 `json:"already,omitempty"`
-	// LeftOut are changes that are never written, Conflicts what stands in the way of all:
-	// where there is one, nothing was written. At most 1,000 each.
+	// LeftOut are changes that are never written. Conflicts are obstacles to writing anything: if
+	// there is one, nothing was written. At most 1,000 each.
 	LeftOut   []Obstacle `json:"left_out,omitempty"`
 	Conflicts []Obstacle `json:"conflicts,omitempty"`
-	// Merged are files that the host changed too, the first 1,000, and Marked counts those of
-	// all that got markers, because both changed the same lines.
+	// Merged are files that the host changed too, the first 1,000. Marked counts all files that got
+	// markers because both sides changed the same lines.
 	Merged []Merged `json:"merged,omitempty"`
 	Marked int64    `json:"marked,omitempty"`
-	// Git and Byproducts as in [Diff].
+	// Git and Byproducts are as in [Diff].
 	Git        int64 `json:"git_left_out,omitempty"`
 	Byproducts int64 `json:"byproducts_left_out,omitempty"`
 }
 
-// Obstacle is a path of the workspace whose change can't be written, and why.
+// Obstacle is a path of the workspace whose change can't be written, and the reason.
 type Obstacle struct {
 	Path   string `json:"path"`
 	Reason string `json:"reason"`
@@ -55,19 +56,19 @@ func (a *applier) note(list *[]Obstacle, path, reason string) {
 	}
 }
 
-// ApplyOptions say how changes are applied.
+// ApplyOptions are the options of [Set.Apply].
 type ApplyOptions struct {
-	// DryRun looks for conflicts and writes nothing.
+	// DryRun only looks for conflicts.
 	DryRun bool
 	// ThreeWay merges text files that the host changed too, see [Merged].
 	ThreeWay bool
 }
 
-// Apply writes the changes to the folders that the mounts were copied from. A file of the host
-// that is neither what was mounted nor what the session has is a conflict, and then nothing
-// is written. All content is laid ready beside the files first; a failure, also between the
-// renames that follow, puts all back. A process that is killed between them leaves what it
-// replaced in a directory .wisbox-apply-… of the folder.
+// Apply writes the changes to the folders that the mounts were copied from. If a file of the host
+// has neither its content at the time of the mount nor the session's, that is a conflict, and Apply
+// writes nothing. It first prepares all content beside the files; after a failure, even between the
+// renames that follow, it restores everything. If the process is killed between the renames, the
+// replaced files are in a directory .wisbox-apply-… of the folder.
 func (s *Set) Apply(b *budget.Budget, homes []*hostmount.Home, opts ApplyOptions) (*Applied, error) {
 	a := &applier{set: s, threeWay: opts.ThreeWay, budget: b, ctx: b.Context(), homes: homes, freed: map[spot]bool{}, stages: map[*hostmount.Home]*stage{}}
 	a.out = &Applied{DryRun: opts.DryRun, Changes: []Change{}, Git: s.diff.Git, Byproducts: s.diff.Byproducts}
@@ -91,15 +92,15 @@ type spot struct {
 	rel  string
 }
 
-// work is one change that is to be made.
+// work is one change to make.
 type work struct {
 	spot
 	pair snapshot.Pair
-	host unix.Stat_t // what is there; of nothing Mode is 0
+	host unix.Stat_t // the host's entry; Mode is 0 if there is none
 	name string      // in the stage
 
 	isMerged bool
-	merged   string // what is written instead of what the session has
+	merged   string // written instead of the session's content
 }
 
 type applier struct {
@@ -108,17 +109,18 @@ type applier struct {
 	ctx    context.Context
 	homes  []*hostmount.Home
 	out    *Applied
-	// threeWay merges what the host changed too.
+	// threeWay merges files that the host changed too.
 	threeWay bool
 	todo     []*work
-	named    int // bytes of the paths that are listed
-	// conflicts counts them, whether or not they are listed.
+	named    int // bytes of the listed paths
+	// conflicts counts all, listed or not.
 	conflicts int
-	freed     map[spot]bool // what stands there goes first
+	freed     map[spot]bool // entries removed before
+	listed    listing       // the last listed directory
 	stages    map[*hostmount.Home]*stage
 }
 
-// look decides what is to be done for one change.
+// look decides how to make one change.
 func (a *applier) look(p snapshot.Pair) error {
 	at, why := a.place(p)
 	if why != "" {
@@ -153,10 +155,10 @@ func (a *applier) add(w *work) {
 	a.out.Changes = append(a.out.Changes, changeOf(w.pair))
 }
 
-// place finds where a change goes; why says that it goes nowhere.
+// place finds the host's path for a change; why is the reason if there is none.
 func (a *applier) place(p snapshot.Pair) (at spot, why string) {
 	found := false
-	var known bool // the host has it
+	var known bool // known to the host
 	for _, h := range a.homes {
 		rel, ok := h.Find(p.Path)
 		if !ok {
@@ -182,8 +184,8 @@ func (a *applier) place(p snapshot.Pair) (at spot, why string) {
 	return at, ""
 }
 
-// staysInside reports whether a link can only lead below the folder, whatever the directories
-// on its way are: it goes up first, and not higher than the folder.
+// staysInside reports whether a link can only lead below the folder, whatever the directories on
+// its way are: it goes up only at its beginning, and not higher than the folder.
 func staysInside(rel, target string) bool {
 	if target == "" || path.IsAbs(target) || inGit(target) {
 		return false
@@ -212,27 +214,29 @@ func hasEntry(h *hostmount.Home, rel string) bool {
 	return unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
 }
 
-// openParent opens the directory of a path of the folder and follows no link to it.
+// openParent opens the directory of a path of the folder without following links.
 func openParent(h *hostmount.Home, rel string) (dir *os.File, name string, err error) {
 	at, name := path.Split(rel)
-	fd, err := beneath.OpenBelow(int(h.Dir().Fd()), strings.TrimSuffix(at, "/"), unix.O_PATH|unix.O_DIRECTORY)
+	fd, err := beneath.OpenBelow(int(h.Dir().Fd()), strings.TrimSuffix(at, "/"), sys.Place|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, "", err
 	}
 	return os.NewFile(uintptr(fd), at), name, nil
 }
 
-// The reasons of conflicts, each with what to do.
+// The reasons of conflicts, each with a remedy.
 const (
 	changedThere = "it was changed on the host since it was mounted; keep the host's with wisbox cp into the session, or take the session's with wisbox cp"
 	mergeThere   = "it was changed on the host since it was mounted; keep the host's with wisbox cp into the session, or merge the two: wisbox apply SESSION --3way"
 	removedThere = "it was removed on the host since it was mounted; put it back there, or remove it in the session"
 	addedThere   = "the host has something else of that name since; rename one of the two"
-	linkThere    = "the host has a link, a file or another disk on the way to it; change it on the host itself"
+	// otherSpelling occurs on file systems that fold names.
+	otherSpelling = "the host has that name in other letters, which is the same one to its file system; rename one of the two"
+	linkThere     = "the host has a link, a file or another disk on the way to it; change it on the host itself"
 )
 
-// compare looks at the host: conflict says why the change can't be made, already that there is
-// nothing to do.
+// compare looks at the host's entry: conflict is the reason why the change can't be made; already
+// reports that nothing is to do.
 func (a *applier) compare(w *work) (conflict string, already bool, err error) {
 	dir, name, err := openParent(w.home, w.rel)
 	switch {
@@ -254,10 +258,15 @@ func (a *applier) compare(w *work) (conflict string, already bool, err error) {
 	if err != nil {
 		return "", false, err
 	}
+	if folds {
+		if spelled, err := a.spelled(w.spot, dir, name); err != nil || !spelled {
+			return otherSpelling, false, err
+		}
+	}
 	return a.compareEntry(w, dir, name)
 }
 
-// freesAbove reports whether what is in the way goes first.
+// freesAbove reports whether the obstacle is removed before.
 func (a *applier) freesAbove(at spot) bool {
 	for dir := path.Dir(at.rel); dir != "."; dir = path.Dir(dir) {
 		if a.freed[spot{at.home, dir}] {
@@ -281,7 +290,7 @@ func (a *applier) compareNothing(w *work) (conflict string, already bool, err er
 func (a *applier) compareEntry(w *work, dir *os.File, name string) (conflict string, already bool, err error) {
 	if w.host.Mode&unix.S_IFMT == unix.S_IFDIR {
 		if w.pair.Old == nil && a.set.goes(w.pair.Path) {
-			w.host = unix.Stat_t{} // by then it is gone
+			w.host = unix.Stat_t{} // by then it is removed
 			return "", false, nil
 		}
 		return addedThere, false, nil
@@ -298,7 +307,7 @@ func (a *applier) compareEntry(w *work, dir *os.File, name string) (conflict str
 		return a.merge(w, dir, name)
 	case w.pair.Old == nil:
 		return addedThere, false, nil
-	case a.conflicts >= maxObstacles: // nobody reads why
+	case a.conflicts >= maxObstacles: // nobody reads more reasons
 		return changedThere, false, nil
 	}
 	if would, err := a.wouldMerge(w, dir, name); err != nil || would {
@@ -311,10 +320,10 @@ func hostExec(st *unix.Stat_t) bool {
 	return st.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&0o100 != 0
 }
 
-// goes reports whether the session no longer has a directory.
+// goes reports whether the session has removed a directory.
 func (s *Set) goes(dir string) bool { return slices.Contains(s.goneDirs, dir) }
 
-// same reports whether the host's file or link is what an entry of a snapshot is.
+// same reports whether the host's file or link equals an entry of a snapshot.
 func (a *applier) same(e *snapshot.Entry, w *work, dir *os.File, name string) (bool, error) {
 	kind := w.host.Mode & unix.S_IFMT
 	switch {
@@ -348,7 +357,7 @@ func (a *applier) same(e *snapshot.Entry, w *work, dir *os.File, name string) (b
 
 var errDiffers = errors.New("the contents differ")
 
-// comparing compares what is written with what a file has.
+// comparing compares written bytes with a file's content.
 type comparing struct {
 	f   *os.File
 	buf []byte
@@ -371,7 +380,7 @@ func (c *comparing) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// hostError says in words what failed on the host.
+// hostError describes an error of the host in words.
 func hostError(err error) error {
 	var te *tool.Error
 	switch {
@@ -389,12 +398,12 @@ func hostError(err error) error {
 	return tool.Errorf(tool.Unavailable, "the host's folder can't be read or written; nothing was changed there").Because(err)
 }
 
-// errRaced is met when the host changes under an apply.
+// errRaced returns the error for a path that the host changed during an apply.
 func errRaced(path string) error {
 	return tool.Errorf(tool.Conflict, "%s was changed on the host during the apply; nothing was changed there; try again", fmt.Sprintf("%q", path))
 }
 
 func renameat(from int, old string, to int, name string, flags uint) error {
-	_, err := retry.Interrupted(func() (int, error) { return 0, unix.Renameat2(from, old, to, name, flags) })
+	_, err := retry.Interrupted(func() (int, error) { return 0, sys.Rename(from, old, to, name, flags) })
 	return err
 }

@@ -16,10 +16,11 @@ import (
 	"github.com/wisbox/wisbox/hostmount"
 	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/internal/changes"
+	"github.com/wisbox/wisbox/internal/sys"
 	"github.com/wisbox/wisbox/tool"
 )
 
-// home is a bed whose workspace was copied from a folder of the host.
+// home is a bed whose workspace is a copy of a folder of the host.
 type home struct {
 	*bed
 	host   string
@@ -53,7 +54,7 @@ func (h *home) applyWith(opts changes.ApplyOptions) (*changes.Applied, error) {
 	return set.Apply(left, homes, opts)
 }
 
-// hostWrite writes a file of the host, by a person.
+// hostWrite writes a file of the host, as a person would.
 func (h *home) hostWrite(name, text string) {
 	require.NoError(h.t, os.MkdirAll(filepath.Dir(filepath.Join(h.host, name)), 0o755))
 	require.NoError(h.t, os.WriteFile(filepath.Join(h.host, name), []byte(text), 0o644))
@@ -68,13 +69,13 @@ func files(names ...string) func(string) {
 	}
 }
 
-// untouched asserts that the host's folder is as it was, and nothing of ours is left in it.
+// untouched asserts that the host's folder is unchanged, without files of ours.
 func (h *home) untouched(before map[string]string) {
 	assert.Equal(h.t.(assert.TestingT), before, tree(h.t, h.host))
 }
 
-// TestAnApplyMakesTheHostsFolderTheWorkspace: with random trees, but for links that may lead
-// out; a second one has nothing to do.
+// TestAnApplyMakesTheHostsFolderTheWorkspace uses random trees, except for links that may lead out;
+// a second apply has nothing to do.
 func TestAnApplyMakesTheHostsFolderTheWorkspace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		top, err := os.MkdirTemp("", "apply")
@@ -97,7 +98,7 @@ func TestAnApplyMakesTheHostsFolderTheWorkspace(t *testing.T) {
 			t.Fatalf("conflicts: %+v", plan.Conflicts)
 		}
 		done, err := h.apply(false)
-		if tool.KindOf(err) == tool.Conflict { // a link that was left out keeps its directory
+		if tool.KindOf(err) == tool.Conflict { // a skipped link keeps its directory
 			h.untouched(before)
 			return
 		}
@@ -163,8 +164,8 @@ func TestNothingIsWrittenThroughALinkOfTheHost(t *testing.T) {
 	assert.Equal(t, outside, tree(t, filepath.Join(top, "outside")))
 }
 
-// TestASwapperGetsNothingWrittenOutside: a directory of the host becomes a link and a directory
-// again while an apply writes in it.
+// TestASwapperGetsNothingWrittenOutside: during an apply, a directory of the host is exchanged with
+// a link again and again.
 func TestASwapperGetsNothingWrittenOutside(t *testing.T) {
 	top := t.TempDir()
 	h, free := newHome(t, top, files("dir/a", "dir/b"))
@@ -180,14 +181,14 @@ func TestASwapperGetsNothingWrittenOutside(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				_ = unix.Renameat2(unix.AT_FDCWD, filepath.Join(h.host, "dir"), unix.AT_FDCWD, filepath.Join(h.host, "link"), unix.RENAME_EXCHANGE)
+				_ = sys.Rename(unix.AT_FDCWD, filepath.Join(h.host, "dir"), unix.AT_FDCWD, filepath.Join(h.host, "link"), sys.Exchange)
 			}
 		}
 	}()
 	for i := range 50 {
 		h.write("dir/a", fmt.Sprint(i, "\n"))
 		h.write(fmt.Sprintf("dir/new%d/f", i), "x\n")
-		_, _ = h.apply(false) // a conflict, most times
+		_, _ = h.apply(false) // usually a conflict
 	}
 	close(stop)
 	<-done
@@ -236,7 +237,7 @@ func TestWhatAMountLeavesOutStaysOut(t *testing.T) {
 	assert.Equal(t, map[string]string{"a.py": `false "session\n"`, ".env": `false ".env\n"`, "secrets/key": `false "secrets/key\n"`}, tree(t, h.host))
 }
 
-// TestAFailureAmidTheRenamesPutsAllBack: a directory that became a file has more on the host.
+// TestAFailureAmidTheRenamesPutsAllBack: a directory that became a file has more files on the host.
 func TestAFailureAmidTheRenamesPutsAllBack(t *testing.T) {
 	h, free := newHome(t, t.TempDir(), files("a", "b", "dir/x", "gone/deep/y"))
 	defer free()
@@ -402,8 +403,8 @@ func TestAThreeWayApplyRefusesWhatItCanNotMerge(t *testing.T) {
 	}
 }
 
-// TestAMergeOfAMergeNestsNothing: until a person has edited the markers away, and then the same
-// lines are in conflict again, as the ancestor stays what was mounted.
+// TestAMergeOfAMergeNestsNothing while the file has markers. Once a person has removed them, the
+// same lines conflict again, because the ancestor is still the mounted file.
 func TestAMergeOfAMergeNestsNothing(t *testing.T) {
 	h, free := newHome(t, t.TempDir(), files("f"))
 	defer free()

@@ -37,7 +37,7 @@ const (
 	lineBytes  = 52
 )
 
-// lines85 gathers bytes until a line is full.
+// lines85 collects bytes until a line is full.
 type lines85 struct {
 	w   io.Writer
 	buf [lineBytes]byte
@@ -73,7 +73,7 @@ func (l *lines85) flush() error {
 	return err
 }
 
-// lengthLetter is A to Z for 1 to 26 bytes, a to z for 27 to 52.
+// lengthLetter returns A to Z for 1 to 26 bytes, a to z for 27 to 52.
 func lengthLetter(n int) byte {
 	if n <= 26 {
 		return byte('A' + n - 1)

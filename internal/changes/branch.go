@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -14,33 +13,35 @@ import (
 	"github.com/wisbox/wisbox/hostmount"
 	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/internal/plumbing"
+	"github.com/wisbox/wisbox/internal/sys"
 	"github.com/wisbox/wisbox/snapshot"
 	"github.com/wisbox/wisbox/tool"
 )
 
-// BranchOptions say which branch is made.
+// BranchOptions are the options of [Set.Branch].
 type BranchOptions struct {
 	Name    string // of the branch
-	From    string // the commit that it begins at; default HEAD
+	From    string // the parent commit; default HEAD
 	Message string // of the commit
-	Ignored bool   // take new files that the repository ignores too
+	Ignored bool   // also take new files that the repository ignores
 	DryRun  bool
 }
 
-// Branched says what a branch got, or would get.
+// Branched reports the result of [Set.Branch], or of a dry run.
 type Branched struct {
 	Branch string `json:"branch"`
-	Base   string `json:"base"`             // the commit that it begins at
-	Commit string `json:"commit,omitempty"` // absent where nothing was written
-	// Ignored counts new files that the repository ignores, which were left out.
+	Base   string `json:"base"`             // the parent commit
+	Commit string `json:"commit,omitempty"` // absent if nothing was written
+	// Ignored counts the new files that were left out because the repository ignores them.
 	Ignored int64 `json:"ignored_left_out,omitempty"`
 	Applied
 }
 
-// Branch makes a commit of the changes in the repository that the mounts were copied from, and
-// a branch that names it. Its index and working tree stay as they are, and nothing that could
-// run by the repository's configuration or by the session's files does. Where the base has
-// neither what was mounted nor what the session has, that is a conflict, and nothing is made.
+// Branch creates a commit of the changes in the repository that the mounts were copied from, and a
+// branch that refers to it. It leaves the index and the working tree unchanged, and runs nothing
+// that the repository's configuration or the session's files could name. If a path of the base has
+// neither its content at the time of the mount nor the session's, that is a conflict, and Branch
+// creates nothing.
 func (s *Set) Branch(b *budget.Budget, homes []*hostmount.Home, opts BranchOptions) (*Branched, error) {
 	r := &brancher{
 		applier: applier{set: s, budget: b, ctx: b.Context(), homes: homes, freed: map[spot]bool{}},
@@ -61,8 +62,8 @@ type brancher struct {
 	applier
 	opts    BranchOptions
 	repos   map[*hostmount.Home]*plumbing.Repo
-	repo    *plumbing.Repo            // the one that the changes lie in
-	base    map[string]plumbing.Entry // what the base has at and above the changes, by the path from the top
+	repo    *plumbing.Repo            // the repository of the changes
+	base    map[string]plumbing.Entry // the base's entries at and above the changes, by the path from the top
 	puts    map[string]snapshot.Pair
 	ignored int64
 }
@@ -102,7 +103,7 @@ func (r *brancher) branch(ctx context.Context, done *Branched) (err error) {
 	return err
 }
 
-// assign finds where in which repository a change goes.
+// assign finds the repository of a change, and the path in it.
 func (r *brancher) assign(ctx context.Context, p snapshot.Pair) error {
 	at, why := r.place(p)
 	if why != "" {
@@ -127,7 +128,7 @@ func (r *brancher) repoOf(ctx context.Context, h *hostmount.Home) (*plumbing.Rep
 	if repo := r.repos[h]; repo != nil {
 		return repo, nil
 	}
-	dir, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", h.Dir().Fd()))
+	dir, err := sys.PathOf(h.Dir())
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +141,7 @@ func (r *brancher) repoOf(ctx context.Context, h *hostmount.Home) (*plumbing.Rep
 
 const rules = ".gitignore"
 
-// compareBase decides for each change what is to be done on the base.
+// compareBase decides, for each change, how to make it on the base.
 func (r *brancher) compareBase(ctx context.Context, base string) (err error) {
 	above := map[string]bool{}
 	for at := range r.puts {
@@ -190,7 +191,7 @@ func (r *brancher) compareBase(ctx context.Context, base string) (err error) {
 
 // The reasons of conflicts with the base of a branch.
 const (
-	otherInBase = "the commit has other content than what was mounted; commit that first, or name the commit that has it with --from (git stash create makes one of uncommitted work)"
+	otherInBase = "the commit's content differs from the mounted content; commit that first, or name the commit that has it with --from (git stash create makes one of uncommitted work)"
 	fileInBase  = "the commit has something else of that name; rename one of the two"
 	inSubmodule = "it lies in another repository, a submodule; mount that by itself"
 )
@@ -227,7 +228,7 @@ func (r *brancher) conflict(p snapshot.Pair, reason string) {
 	r.note(&r.out.Conflicts, p.Path, reason)
 }
 
-// blocked says why nothing can be put at a path of the base: something else stands on the way to it.
+// blocked returns the reason why a path of the base can't be written: another entry is in the way.
 func (r *brancher) blocked(at string, has plumbing.Entry) string {
 	if has.Mode == plumbing.ModeSubmodule {
 		return inSubmodule
@@ -245,7 +246,7 @@ func (r *brancher) blocked(at string, has plumbing.Entry) string {
 	return ""
 }
 
-// is reports whether an entry of a snapshot has the content, and the kind, of one of the base.
+// is reports whether an entry of a snapshot has the content and the kind of an entry of the base.
 func (r *brancher) is(e *snapshot.Entry, has plumbing.Entry) (bool, error) {
 	if e == nil || has.Hash == "" || (has.Mode == "120000") != e.Link {
 		return false, nil
@@ -256,7 +257,7 @@ func (r *brancher) is(e *snapshot.Entry, has plumbing.Entry) (bool, error) {
 	return hex.EncodeToString(sum.Sum(nil)) == has.Hash, err
 }
 
-// write writes the changes: first what goes, which may stand in the way of what comes.
+// write writes the changes; removals come first, because they may free the way for additions.
 func (r *brancher) write(to *plumbing.Import) error {
 	for _, w := range r.todo {
 		if w.pair.New == nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// git runs git in the host's folder, as the test's own tool.
+// git runs git in the host's folder, for the test itself.
 func (h *home) git(args ...string) string {
 	cmd := exec.Command("git", append([]string{"-C", h.host, "-c", "user.name=a", "-c", "user.email=a@b", "-c", "safe.directory=*"}, args...)...)
 	out, err := cmd.CombinedOutput()
@@ -44,7 +44,7 @@ func (h *home) branch(opts changes.BranchOptions) (*changes.Branched, error) {
 	return set.Branch(left, homes, opts)
 }
 
-// remake makes the workspace something else.
+// remake replaces the content of the workspace.
 func (h *home) remake() {
 	t := h.t
 	require.NoError(t, os.RemoveAll(filepath.Join(h.dir, "d")))
@@ -62,8 +62,8 @@ func (h *home) remake() {
 	}
 }
 
-// TestABranchIsWhatGitWouldCommit: with any names, links, modes, and directories that become
-// files, in both formats of objects.
+// TestABranchIsWhatGitWouldCommit uses any names, links, modes, and directories that become files,
+// in both object formats.
 func TestABranchIsWhatGitWouldCommit(t *testing.T) {
 	for _, format := range []string{"sha1", "sha256"} {
 		t.Run(format, func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestABranchLeavesNothingOfRootsInAPersonsRepository(t *testing.T) {
 		t.Skip("only root can work for another user")
 	}
 	const person = 1234
-	top, err := os.MkdirTemp("", "branch") // that the person can reach
+	top, err := os.MkdirTemp("", "branch") // accessible to the person
 	require.NoError(t, err)
 	defer os.RemoveAll(top)
 	require.NoError(t, os.Chmod(top, 0o755))

@@ -1,9 +1,9 @@
-// Package changes carries what a session has changed to where it came from: as a list,
-// as a patch that git apply takes, and as files of the host's folders that were mounted.
+// Package changes brings a session's changes back to the host: as a list, as a patch for git apply,
+// as files in the mounted host folders, and as a branch.
 //
-// It trusts nothing that it carries: names, links and content are a program's. No program
-// of the host runs on them, nothing is written outside of the folders, and nothing in
-// a directory .git is written or shown.
+// It trusts none of them: names, links and content come from programs. No host program runs on
+// them, nothing outside of the folders is written, and nothing in a .git directory is written or
+// shown.
 package changes
 
 import (
@@ -15,16 +15,16 @@ import (
 	"github.com/wisbox/wisbox/snapshot"
 )
 
-// Limits bound the work of one call: bytes of content that are read, 4 GiB, and time.
+// Limits bound the work of one call: 4 GiB of content read, and 5 minutes.
 var Limits = budget.Limits{Out: 4 << 30, Memory: 64 << 20, Steps: budget.None, Time: 5 * time.Minute}
 
-// A list names at most so many changes, and so many bytes of their paths.
+// A list has at most this many changes and bytes of paths.
 const (
 	maxListed = 10_000
 	maxNames  = 1 << 20
 )
 
-// Status says what became of a path.
+// Status is the kind of a change.
 type Status string
 
 // The values of Status.
@@ -32,19 +32,19 @@ const (
 	Added   Status = "added"
 	Changed Status = "changed"
 	Removed Status = "removed"
-	Renamed Status = "renamed" // with the content that it had
+	Renamed Status = "renamed" // with unchanged content
 )
 
-// Change is one file or link that differs. Paths are those of the workspace, as their bytes
-// are: quote them for a terminal.
+// Change is one file or link that differs. Paths are in the workspace, as raw bytes: quote them for
+// a terminal.
 type Change struct {
 	Path    string `json:"path"`
 	From    string `json:"from,omitempty"` // its path before it was renamed
 	Status  Status `json:"status"`
-	OldMode string `json:"old_mode,omitempty"` // as git has it: 100644, 100755, 120000 for a link
+	OldMode string `json:"old_mode,omitempty"` // in git's form: 100644, 100755, 120000 for a link
 	Mode    string `json:"mode,omitempty"`
-	// The lines that a patch adds and removes; of a binary file Binary stands alone.
-	// They are known where they were asked for.
+	// The lines that a patch adds and removes, if they were requested; for a binary file only
+	// Binary is set.
 	AddedLines   int64 `json:"added_lines,omitempty"`
 	RemovedLines int64 `json:"removed_lines,omitempty"`
 	Binary       bool  `json:"binary,omitempty"`
@@ -52,30 +52,30 @@ type Change struct {
 	old, new *snapshot.Entry
 }
 
-// Diff is what differs between two states of a workspace.
+// Diff is the difference between two states of a workspace.
 type Diff struct {
-	From    string   `json:"from"`         // a snapshot, or "given": what the session was given when it opened
-	To      string   `json:"to,omitempty"` // a snapshot; absent: the workspace as it is
-	Changes []Change `json:"changes"`      // sorted by path, the first 10,000, or MiB of paths
+	From    string   `json:"from"`         // a snapshot, or "given": the session's files when it opened
+	To      string   `json:"to,omitempty"` // a snapshot; absent for the present workspace
+	Changes []Change `json:"changes"`      // sorted by path; the first 10,000, or a MiB of paths
 	More    int64    `json:"more_changes,omitempty"`
-	// The lines of all together, where they were asked for.
+	// The sums of lines, if they were requested.
 	AddedLines   int64 `json:"added_lines,omitempty"`
 	RemovedLines int64 `json:"removed_lines,omitempty"`
-	// Git counts what differs in directories .git, which is never shown; Byproducts what
-	// programs write by themselves, as caches, and was left out.
+	// Git counts differences in .git directories, which are never shown; Byproducts counts files
+	// that programs write by themselves, such as caches, if they were left out.
 	Git        int64 `json:"git_left_out,omitempty"`
 	Byproducts int64 `json:"byproducts_left_out,omitempty"`
 }
 
-// Options choose what counts as a change.
+// Options choose which changes count.
 type Options struct {
-	// All counts what programs write by themselves too, see package byproduct.
+	// All includes files that programs write by themselves, see package byproduct.
 	All bool
-	// Below leaves only what is at or below that path of the workspace; "" is all.
+	// Below limits the changes to those at or below that path of the workspace; "" means all.
 	Below string
 }
 
-// Set is what two snapshots differ in, as far as it counts.
+// Set has the differences of two snapshots that count.
 type Set struct {
 	between  *snapshot.Between
 	pairs    []snapshot.Pair
@@ -84,7 +84,7 @@ type Set struct {
 	all      []Change
 }
 
-// Of chooses from a comparison, which must stay open.
+// Of selects from a comparison, which must stay open.
 func Of(between *snapshot.Between, opts Options) *Set {
 	s := &Set{between: between}
 	for _, p := range between.Pairs {
@@ -111,11 +111,10 @@ func below(path, dir string) bool {
 	return dir == "" || path == dir || strings.HasPrefix(path, dir+"/")
 }
 
-// inGit reports whether any name of a path is one that git, on any system, takes for its own
-// directory.
+// inGit reports whether a path has a name that git, on any system, takes for its own directory.
 func inGit(path string) bool {
 	for name := range strings.SplitSeq(path, "/") {
-		name, _, _ = strings.Cut(strings.ToLower(name), ":")
+		name, _, _ = strings.Cut(strings.ToLower(strings.Map(visible, name)), ":")
 		if name = strings.TrimRight(name, ". "); name == ".git" || name == "git~1" {
 			return true
 		}
@@ -123,8 +122,16 @@ func inGit(path string) bool {
 	return false
 }
 
-// list makes changes of the pairs: what was removed here and added there with the same
-// content is a rename.
+// visible drops the characters that HFS+ on a Mac ignores in names.
+func visible(r rune) rune {
+	switch {
+	case r >= 0x200c && r <= 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x206a && r <= 0x206f, r == 0xfeff:
+		return -1
+	}
+	return r
+}
+
+// list makes changes of the pairs: a removal and an addition with the same content become a rename.
 func (s *Set) list() {
 	removed := map[string][]int{} // content to pairs
 	for i, p := range s.pairs {
@@ -165,7 +172,7 @@ func changeOf(p snapshot.Pair) Change {
 	return c
 }
 
-// modeOf is git's mode of an entry, "" of none.
+// modeOf returns git's mode of an entry; "" for nil.
 func modeOf(e *snapshot.Entry) string {
 	switch {
 	case e == nil:
@@ -178,7 +185,7 @@ func modeOf(e *snapshot.Entry) string {
 	return "100644"
 }
 
-// Diff is the list of the changes, with their lines if Patch was called before.
+// Diff returns the list of the changes, with their lines if Patch was called before.
 func (s *Set) Diff() *Diff {
 	d := s.diff
 	n, size := 0, 0

@@ -12,25 +12,25 @@ import (
 	"github.com/wisbox/wisbox/snapshot"
 )
 
-// Merged is a file that was changed on the host and in the session since it was mounted.
+// Merged is a file that both the host and the session changed after it was mounted.
 type Merged struct {
 	Path string `json:"path"`
-	// Conflicts counts the places where both changed the same lines, or neighbours: both
-	// stand there, between markers.
+	// Conflicts counts the places where both sides changed the same or adjacent lines: the file has
+	// both versions, between markers.
 	Conflicts int `json:"conflicts,omitempty"`
 }
 
 const maxMerged = 1 << 20 // bytes of a file
 
-// The markers of a conflict, each on a line of its own.
+// The markers of a conflict, each on its own line.
 const (
 	markHost    = "<<<<<<< host\n"
 	markBetween = "=======\n"
 	markSession = ">>>>>>> session\n"
 )
 
-// merge3 merges two texts that were both made of base, line by line. What only one side changed
-// is that side's. Where both did, and not in the same way, both stand between markers.
+// merge3 merges two texts derived from base, line by line. It takes a change of one side. If both
+// sides changed a part in different ways, it puts both between markers.
 func merge3(base, host, session string) (merged string, conflicts int) {
 	var out strings.Builder
 	ours, theirs := udiff.Lines(base, host), udiff.Lines(base, session)
@@ -53,8 +53,8 @@ func merge3(base, host, session string) (merged string, conflicts int) {
 	return out.String() + base[at:], conflicts
 }
 
-// region is the first part of the base that is changed, from the first edit to the end of all that touch
-// it, and how many edits of each side lie in it.
+// region returns the first changed part of the base, from the first edit to the end of all edits
+// that touch it, and the number of each side's edits in it.
 func region(ours, theirs []udiff.Edit) (from, to, i, j int) {
 	switch {
 	case len(theirs) == 0, len(ours) > 0 && ours[0].Start <= theirs[0].Start:
@@ -77,7 +77,7 @@ func region(ours, theirs []udiff.Edit) (from, to, i, j int) {
 	}
 }
 
-// changed is a part of the base with the edits that lie in it.
+// changed returns a part of the base with its edits applied.
 func changed(base string, from, to int, edits []udiff.Edit) string {
 	var out strings.Builder
 	for _, e := range edits {
@@ -87,7 +87,7 @@ func changed(base string, from, to int, edits []udiff.Edit) string {
 	return out.String() + base[from:to]
 }
 
-// lines is a text whose last line ends.
+// lines returns a text with a newline at its end.
 func lines(s string) string {
 	if s == "" || strings.HasSuffix(s, "\n") {
 		return s
@@ -95,7 +95,7 @@ func lines(s string) string {
 	return s + "\n"
 }
 
-// The reasons why a file that both changed isn't merged.
+// The reasons why a file that both sides changed isn't merged.
 const (
 	notText      = "both changed it, and it is larger than 1 MiB or not UTF-8 text, so it can't be merged; take one of the two with wisbox cp"
 	goneInOne    = "one of the two removed it and the other changed it; decide on the host, or in the session"
@@ -103,8 +103,9 @@ const (
 	otherKindNow = "it is a link or a directory on one side, so it can't be merged; take one of the two with wisbox cp"
 )
 
-// merge merges a file that is neither what was mounted nor what the session has: conflict says
-// why that can't be, already that the host has all that the session changed.
+// merge merges a file that has neither its content at the time of the mount nor the session's:
+// conflict is the reason why it can't, already reports that the host has all changes of the
+// session.
 func (a *applier) merge(w *work, dir *os.File, name string) (conflict string, already bool, err error) {
 	conflict, free, err := a.hold(w)
 	if err != nil || conflict != "" {
@@ -128,7 +129,7 @@ func (a *applier) merge(w *work, dir *os.File, name string) (conflict string, al
 	return "", false, a.budget.Hold(len(merged)) // until it is written
 }
 
-// wouldMerge reports whether merge does something with a file.
+// wouldMerge reports whether merge would change a file.
 func (a *applier) wouldMerge(w *work, dir *os.File, name string) (bool, error) {
 	conflict, free, err := a.hold(w)
 	if err != nil || conflict != "" {
@@ -139,7 +140,7 @@ func (a *applier) wouldMerge(w *work, dir *os.File, name string) (bool, error) {
 	return conflict == "", err
 }
 
-// hold charges the memory that a merge takes, unless its sizes and kinds speak against it.
+// hold charges the memory of a merge, unless sizes and kinds already rule it out.
 func (a *applier) hold(w *work) (conflict string, free func(), err error) {
 	old, now := w.pair.Old, w.pair.New
 	switch {
@@ -150,7 +151,7 @@ func (a *applier) hold(w *work) (conflict string, free func(), err error) {
 	case now.Size > maxMerged, old != nil && old.Size > maxMerged, w.host.Size > maxMerged:
 		return notText, nil, nil
 	}
-	const copies = 4 // that are held meanwhile: the content, its lines, their differences, what comes out
+	const copies = 4 // held at the same time: the content, its lines, their differences, the result
 	sizes := w.host.Size + now.Size
 	if old != nil {
 		sizes += old.Size
@@ -159,7 +160,7 @@ func (a *applier) hold(w *work) (conflict string, free func(), err error) {
 	return "", func() { a.budget.Release(held) }, a.budget.Hold(held)
 }
 
-// mergeable reads the three texts: conflict says why they can't be merged.
+// mergeable reads the three texts: conflict is the reason why they can't be merged.
 func (a *applier) mergeable(w *work, dir *os.File, name string) (texts [3]string, conflict string, err error) {
 	if texts, err = a.texts(w, dir, name); err != nil {
 		return texts, "", err
@@ -175,7 +176,7 @@ func (a *applier) mergeable(w *work, dir *os.File, name string) (texts [3]string
 	return texts, "", nil
 }
 
-// isMarked reports whether a text has conflict markers, ours or git's: a merge of it could nest them.
+// isMarked reports whether a text has conflict markers, ours or git's: a merge could nest them.
 func isMarked(text string) bool {
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "<<<<<<< ") || strings.HasPrefix(line, ">>>>>>> ") {
@@ -185,7 +186,7 @@ func isMarked(text string) bool {
 	return false
 }
 
-// texts are what was mounted, what the host has and what the session has.
+// texts returns the content at the time of the mount, the host's, and the session's.
 func (a *applier) texts(w *work, dir *os.File, name string) (texts [3]string, err error) {
 	for i, e := range []*snapshot.Entry{0: w.pair.Old, 2: w.pair.New} {
 		var b strings.Builder

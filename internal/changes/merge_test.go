@@ -32,7 +32,7 @@ func TestWhatBothChangedStandsBetweenMarkers(t *testing.T) {
 	}
 }
 
-// TestAMergeLosesNothing: of random texts, with few different lines so that much is alike.
+// TestAMergeLosesNothing merges random texts with few different lines, so that many are equal.
 func TestAMergeLosesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		line := rapid.SampledFrom([]string{"a\n", "b\n", "c\n", "\n", "d"})
@@ -70,7 +70,7 @@ func TestAMergeLosesNothing(t *testing.T) {
 	})
 }
 
-// side is a merged text with one side of its conflicts.
+// side returns a merged text with one side of its conflicts.
 func side(merged string, host bool) string {
 	var out strings.Builder
 	keep := true

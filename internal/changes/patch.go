@@ -17,15 +17,15 @@ import (
 	"github.com/wisbox/wisbox/snapshot"
 )
 
-// maxText is how many bytes a file may have to be compared line by line; larger ones
-// are binary in a patch.
+// maxText is the maximum size of a file, in bytes, that is compared line by line; a larger file is
+// binary in a patch.
 const maxText = 4 << 20
 
-// noBlob is git's name of a file that isn't there.
+// noBlob is git's name for a missing file.
 const noBlob = "0000000000000000000000000000000000000000"
 
-// Patch writes the changes as git diff --binary --full-index --find-renames=100% does, so that
-// git apply makes the second state of the first, and counts their lines.
+// Patch writes the changes in the form of git diff --binary --full-index --find-renames=100%, so
+// that git apply turns the first state into the second, and counts their lines.
 func (s *Set) Patch(b *budget.Budget, w io.Writer) error {
 	p := &patcher{set: s, budget: b, ctx: b.Context(), out: bufio.NewWriter(w)}
 	for i := range s.all {
@@ -59,7 +59,7 @@ func (p *patcher) change(c *Change) error {
 	return nil
 }
 
-// section writes what a patch says of one file.
+// section writes one file's part of a patch.
 func (p *patcher) section(c *Change) error {
 	from := c.Path
 	if c.From != "" {
@@ -113,9 +113,9 @@ func (p *patcher) content(c *Change) error {
 	return p.literal(c.old)
 }
 
-// texts are both contents, where they are to be compared line by line.
+// texts returns both contents if they are to be compared line by line.
 func (p *patcher) texts(c *Change) (old, now string, text bool, free func(), err error) {
-	const copies = 4 // that are held meanwhile: the content, its lines, their differences
+	const copies = 4 // held at the same time: the content, its lines, their differences
 	held := 0
 	free = func() { p.budget.Release(held) }
 	for i, e := range []*snapshot.Entry{c.old, c.new} {
@@ -148,7 +148,7 @@ func isText(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, 
 const context3 = 3 // lines around a change
 
 func (p *patcher) hunks(c *Change, old, now string) error {
-	if old == now { // an empty file that comes or goes
+	if old == now { // an empty file that is added or removed
 		return nil
 	}
 	unified, err := udiff.ToUnified("a", "b", old, udiff.Lines(old, now), context3)
@@ -176,7 +176,7 @@ func (p *patcher) hunks(c *Change, old, now string) error {
 	return err
 }
 
-// read copies an entry's content: of a link its text.
+// read copies an entry's content; for a link, its text.
 func (p *patcher) read(e *snapshot.Entry, w io.Writer) error {
 	return copyContent(p.ctx, p.budget, p.set.between, e, w)
 }
@@ -198,7 +198,7 @@ func copyContent(ctx context.Context, b *budget.Budget, from *snapshot.Between, 
 	return err
 }
 
-// charged charges a budget for what is written.
+// charged charges a budget for written bytes.
 type charged struct {
 	io.Writer
 	budget *budget.Budget
@@ -215,7 +215,7 @@ func (c charged) Write(p []byte) (int, error) {
 	return c.Writer.Write(p)
 }
 
-// blob is git's name of an entry's content.
+// blob returns git's name for an entry's content.
 func (p *patcher) blob(e *snapshot.Entry) (string, error) {
 	if e == nil {
 		return noBlob, nil
@@ -226,8 +226,7 @@ func (p *patcher) blob(e *snapshot.Entry) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), err
 }
 
-// quoted is a name as git writes it in a patch: in quotes where a byte could be taken for
-// anything else.
+// quoted returns a name as git writes it in a patch: in quotes if it has special bytes.
 func quoted(name string) string {
 	plain := true
 	var b bytes.Buffer

@@ -13,20 +13,21 @@ import (
 
 	"github.com/wisbox/wisbox/hostmount"
 	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/sys"
 	"github.com/wisbox/wisbox/snapshot"
 	"github.com/wisbox/wisbox/tool"
 )
 
 const stagePrefix = ".wisbox-apply-"
 
-// stage is a directory in a folder of the host where what is new is laid ready, and where
-// what it replaces lies until all is done.
+// stage is a directory in a folder of the host. It has the new files until they are moved to their
+// places, and the replaced ones until everything is done.
 type stage struct {
 	top  *os.File // the folder
 	name string
 	dir  *os.File
 	next int
-	own  *unix.Stat_t // whom new files belong to; nil leaves them to this process's user
+	own  *unix.Stat_t // the owner of new files; nil for this process's user
 }
 
 // write makes all changes, or none.
@@ -80,7 +81,7 @@ func newStage(top *os.File) (*stage, error) {
 	return s, err
 }
 
-// refuseOther refuses a folder where another apply works, or was killed.
+// refuseOther refuses a folder where another apply runs, or was killed.
 func refuseOther(top *os.File) error {
 	fd, err := unix.Openat(int(top.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -95,7 +96,7 @@ func refuseOther(top *os.File) error {
 		return other == ""
 	})
 	if err == nil && other != "" {
-		err = tool.Errorf(tool.Busy, "another apply works in the host's folder, or was killed there; wait, or look at what it replaced in %q of that folder, remove that directory, then try again", other)
+		err = tool.Errorf(tool.Busy, "another apply works in the host's folder, or was killed there; wait, or check the files that it replaced in %q of that folder, remove that directory, then try again", other)
 	}
 	return err
 }
@@ -110,7 +111,7 @@ func (s *stage) fresh() string {
 	return strconv.Itoa(s.next)
 }
 
-// adopt gives a new entry to the owner of the folder, or of the file that it replaces.
+// adopt gives a new entry the owner of the folder, or of the replaced file.
 func (s *stage) adopt(name string, was *unix.Stat_t) error {
 	if s.own == nil {
 		return nil
@@ -121,7 +122,7 @@ func (s *stage) adopt(name string, was *unix.Stat_t) error {
 	return unix.Fchownat(int(s.dir.Fd()), name, int(was.Uid), int(was.Gid), unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// ready lays the new file or link of a change into the stage.
+// ready creates the new file or link of a change in the stage.
 func (a *applier) ready(w *work) error {
 	s, err := a.stage(w.home)
 	if err != nil {
@@ -167,10 +168,9 @@ func (a *applier) readyFile(s *stage, w *work, e *snapshot.Entry) error {
 	return errors.Join(err, f.Close())
 }
 
-// modeBeside is the mode of the file that is replaced, executable or not as the session
-// has made it.
+// modeBeside returns the mode of the replaced file, with the session's choice of executable or not.
 func modeBeside(host *unix.Stat_t, p snapshot.Pair) uint32 {
-	mode := host.Mode & 0o777
+	mode := uint32(host.Mode) & 0o777
 	switch {
 	case p.Old == nil || p.Old.Exec == p.New.Exec:
 		return mode
@@ -180,7 +180,7 @@ func modeBeside(host *unix.Stat_t, p snapshot.Pair) uint32 {
 	return mode &^ 0o111
 }
 
-// moving makes the changes by renames, and knows the way back.
+// moving makes the changes by renames and can undo them.
 type moving struct {
 	*applier
 	undo []func()
@@ -214,30 +214,30 @@ func (m *moving) all() error {
 	return nil
 }
 
-// takeAway moves what the session removed into the stage.
+// takeAway moves an entry that the session removed into the stage.
 func (m *moving) takeAway(w *work) error {
 	return m.at(w, func(s *stage, dir int, name string) error {
-		if err := renameat(dir, name, int(s.dir.Fd()), w.name, unix.RENAME_NOREPLACE); err != nil {
+		if err := renameat(dir, name, int(s.dir.Fd()), w.name, sys.NoReplace); err != nil {
 			return err
 		}
 		m.undo = append(m.undo, func() {
 			_ = m.at(w, func(s *stage, dir int, name string) error {
-				return renameat(int(s.dir.Fd()), w.name, dir, name, unix.RENAME_NOREPLACE)
+				return renameat(int(s.dir.Fd()), w.name, dir, name, sys.NoReplace)
 			})
 		})
 		return m.unraced(s, w)
 	})
 }
 
-// bring moves what is new to its place.
+// bring moves a new entry to its place.
 func (m *moving) bring(w *work) error {
 	if err := m.makeParents(w); err != nil {
 		return err
 	}
 	return m.at(w, func(s *stage, dir int, name string) error {
-		flags := uint(unix.RENAME_EXCHANGE)
+		flags := uint(sys.Exchange)
 		if w.host.Mode == 0 {
-			flags = unix.RENAME_NOREPLACE
+			flags = sys.NoReplace
 		}
 		err := renameat(int(s.dir.Fd()), w.name, dir, name, flags)
 		if errors.Is(err, unix.EEXIST) && m.set.goes(w.pair.Path) {
@@ -258,7 +258,7 @@ func (m *moving) bring(w *work) error {
 	})
 }
 
-// at does something in the directory of a change, reached without following a link.
+// at calls do with the directory of a change, opened without following links.
 func (m *moving) at(w *work, do func(s *stage, dir int, name string) error) error {
 	dir, name, err := openParent(w.home, w.rel)
 	if err == nil {
@@ -272,7 +272,7 @@ func (m *moving) at(w *work, do func(s *stage, dir int, name string) error) erro
 	return err
 }
 
-// unraced looks whether what lies in the stage now is what was compared.
+// unraced checks that the entry now in the stage is the one that was compared.
 func (m *moving) unraced(s *stage, w *work) error {
 	var st unix.Stat_t
 	if err := unix.Fstatat(int(s.dir.Fd()), w.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -284,7 +284,7 @@ func (m *moving) unraced(s *stage, w *work) error {
 	return nil
 }
 
-// removeDir removes a directory that the session no longer has, where it is empty now.
+// removeDir removes a directory that the session removed, if it is empty.
 func (m *moving) removeDir(workspace string) {
 	for _, h := range m.homes {
 		rel, ok := h.Find(workspace)
@@ -319,7 +319,7 @@ func remakeDir(h *hostmount.Home, rel string, was *unix.Stat_t) {
 	}
 	defer unix.Close(fd)
 	_ = unix.Fchown(fd, int(was.Uid), int(was.Gid))
-	_ = unix.Fchmod(fd, was.Mode&0o7777)
+	_ = unix.Fchmod(fd, uint32(was.Mode)&0o7777)
 }
 
 // makeParents makes the directories that a new file needs.

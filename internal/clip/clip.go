@@ -1,16 +1,15 @@
-// Package clip cuts texts that a message or a record shows in part.
+// Package clip shortens texts for messages and records.
 package clip
 
 import "unicode/utf8"
 
-// MaxText is how many bytes of one text a record holds.
+// MaxText is the maximum length of a text in a record, in bytes.
 const MaxText = 300
 
-// Text is the beginning of a text, at most MaxText bytes of it.
+// Text returns at most MaxText bytes from the beginning of a text.
 func Text(s string) string { return To(s, MaxText) }
 
-// To is the beginning of a text, at most n bytes of it, cut before a character and
-// never within one.
+// To returns at most n bytes from the beginning of a text, cut between characters.
 func To(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -21,8 +20,7 @@ func To(s string, n int) string {
 	return s[:n]
 }
 
-// Words are a caller's own words, short enough to repeat in a message: at most 80
-// characters of them.
+// Words returns at most 80 characters of a caller's own words, to repeat in a message.
 func Words(s string) string {
 	const most = 80
 	if r := []rune(s); len(r) > most {

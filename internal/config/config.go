@@ -1,10 +1,9 @@
-// Package config reads what sessions are opened with where no flag says it: wisbox.toml of a
-// project, which counts only once a person has trusted exactly that content, and the user's
-// own file.
+// Package config reads the default settings of new sessions: a project's wisbox.toml, which applies
+// only after a person has trusted exactly its content, and the user's own file.
 //
-// A project's file is a stranger's until then. It is read once, at most 16 KiB of a regular
-// file: what is trusted, and what is used, are the same bytes. It can't name secrets, services
-// or proxies, and its mounts lie in the project, whatever its links say by then.
+// Until then a project's file is treated as a stranger's. It is read once, at most 16 KiB of a
+// regular file, so the trusted bytes are the bytes that are used. It can't name secrets, services
+// or proxies, and its mounts are inside the project, even if links change later.
 package config
 
 import (
@@ -28,12 +27,12 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Name is that of a project's file.
+// Name is the name of a project's file.
 const Name = "wisbox.toml"
 
-const maxSize = 16 << 10 // bytes of a file: the parser takes time by the square of a key's length
+const maxSize = 16 << 10 // bytes of a file: the parser's time grows with the square of a key's length
 
-// keys are what a file may have. The tag flag names the flag of the same meaning.
+// keys are the keys of a file. The tag flag names the equivalent flag.
 type keys struct {
 	Image  *string  `toml:"image" flag:"image"`
 	Build  *string  `toml:"containerfile" flag:"containerfile"`
@@ -69,13 +68,13 @@ type keys struct {
 
 // Setting is one value of a file.
 type Setting struct {
-	Key    string   `json:"key"`    // as the file has it, as limits.memory
+	Key    string   `json:"key"`    // as in the file, e.g. limits.memory
 	Flag   string   `json:"-"`      // without --
-	Values []string `json:"values"` // one, but of a list
+	Values []string `json:"values"` // one value unless it is a list
 	List   bool     `json:"-"`
 }
 
-// Keys are all that a file may have, without values, in the order of the documentation.
+// Keys returns all keys of a file, without values, in the order of the documentation.
 func Keys() []Setting { return settings(reflect.ValueOf(keys{}), "", true) }
 
 func settings(v reflect.Value, prefix string, all bool) (out []Setting) {
@@ -106,12 +105,13 @@ func text(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// File is a configuration that was read.
+// File is a configuration file that was read.
 type File struct {
 	Path     string
 	Settings []Setting
-	Raw      []byte // what was read
-	// Containerfile is the content of the file that the key containerfile names, nil without one.
+	Raw      []byte // the bytes of the file
+	// Containerfile is the content of the file that the key containerfile names; nil without the
+	// key.
 	Containerfile []byte
 }
 
@@ -123,10 +123,10 @@ func (f *File) setting(key string) (Setting, bool) {
 	return f.Settings[i], true
 }
 
-// Dir is the directory that the file lies in, to which its paths are relative.
+// Dir returns the file's directory, to which its paths are relative.
 func (f *File) Dir() string { return filepath.Dir(f.Path) }
 
-// read reads a file, whole and once. Without one the error is fs.ErrNotExist.
+// read reads a whole file, once. If there is none, the error is fs.ErrNotExist.
 func read(path string) ([]byte, *unix.Stat_t, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ELOOP) {
@@ -142,7 +142,7 @@ func read(path string) ([]byte, *unix.Stat_t, error) {
 		return nil, nil, err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, &st, refuse(path, "it is no regular file")
+		return nil, &st, refuse(path, "it is not a regular file")
 	}
 	raw, err := io.ReadAll(io.LimitReader(f, maxSize+1))
 	if err == nil && len(raw) > maxSize {
@@ -155,7 +155,7 @@ func refuse(path, why string) error {
 	return tool.Errorf(tool.Invalid, "%s can't be used: %s", path, why)
 }
 
-// parse reads the settings of a file's content.
+// parse parses the settings of a file.
 func parse(path string, raw []byte) (*File, error) {
 	var k keys
 	err := toml.NewDecoder(bytes.NewReader(raw)).DisallowUnknownFields().Decode(&k)
@@ -165,7 +165,7 @@ func parse(path string, raw []byte) (*File, error) {
 	case errors.As(err, &unknown) && len(unknown.Errors) > 0:
 		first := unknown.Errors[0]
 		line, _ := first.Position()
-		return nil, tool.Errorf(tool.Invalid, "%s, line %d: there is no key %q; wisbox config lists the keys", path, line, joined(first.Key()))
+		return nil, tool.Errorf(tool.Invalid, "%s, line %d: unknown key %q; wisbox config lists the keys", path, line, joined(first.Key()))
 	case errors.As(err, &wrong):
 		line, _ := wrong.Position()
 		return nil, tool.Errorf(tool.Invalid, "%s, line %d: %s", path, line, problem(wrong))
@@ -176,7 +176,7 @@ func parse(path string, raw []byte) (*File, error) {
 	return f, f.readContainerfile()
 }
 
-// problem says what is wrong on a line in words that name no type of ours.
+// problem describes an error on a line without naming wisbox's types.
 func problem(err *toml.DecodeError) string {
 	words := strings.TrimPrefix(err.Error(), "toml: ")
 	key := err.Key()
@@ -186,14 +186,14 @@ func problem(err *toml.DecodeError) string {
 	known, want := wanted(reflect.TypeFor[keys](), key)
 	switch {
 	case strings.Contains(words, "already"):
-		return joined(key) + " is there twice; leave one of them out"
+		return joined(key) + " is repeated; remove one of the two"
 	case want == "":
-		return fmt.Sprintf("there is no key %q; wisbox config lists the keys", joined(key))
+		return fmt.Sprintf("unknown key %q; wisbox config lists the keys", joined(key))
 	}
 	return joined(known) + " must be " + want
 }
 
-// wanted is the part of a key that a file may have, and what its value is; "" for no such key.
+// wanted returns the known part of a key and a description of its value; "" for an unknown key.
 func wanted(t reflect.Type, key toml.Key) (known toml.Key, want string) {
 	for f := range t.Fields() {
 		if f.Tag.Get("toml") != key[0] {
@@ -217,21 +217,21 @@ func wanted(t reflect.Type, key toml.Key) (known toml.Key, want string) {
 
 func joined(key toml.Key) string { return clip.Text(strings.Join(key, ".")) }
 
-// copies finds the instructions that take files of the context into a build. A word may go on
-// in the next line, and comments may stand in between. What isn't found gets no context.
+// copies matches the instructions that copy files of the context into a build. A word may continue
+// on the next line, with comments in between. An instruction that isn't found gets no context.
 var (
 	copies    = regexp.MustCompile(`(?im)^\s*(onbuild\s+)?(copy|add)\b|--mount`)
 	continued = regexp.MustCompile("[\\\\`][ \\t\\r]*\\n([ \\t]*(#[^\\n]*)?\\n)*[ \\t]*")
 )
 
-// CopiesFiles reports whether a build of the Containerfile may take files of its context.
+// CopiesFiles reports whether a build of the Containerfile may copy files of its context.
 func (f *File) CopiesFiles() bool {
 	return copies.Match(f.Containerfile) || copies.Match(continued.ReplaceAll(f.Containerfile, nil))
 }
 
-const maxContainerfile = 64 << 10 // bytes: a person is shown them
+const maxContainerfile = 64 << 10 // bytes; a person reads them
 
-// readContainerfile reads the file that is built, once: it is a part of what is trusted.
+// readContainerfile reads the Containerfile, once: it is part of the trusted content.
 func (f *File) readContainerfile() error {
 	s, named := f.setting("containerfile")
 	if !named {
@@ -247,15 +247,15 @@ func (f *File) readContainerfile() error {
 	content, err := readBelow(f.Dir(), name)
 	switch {
 	case err != nil:
-		return tool.Errorf(tool.Invalid, "%s: containerfile: %q is no regular file of this directory that can be read; check the name", f.Path, name).Because(err)
+		return tool.Errorf(tool.Invalid, "%s: containerfile: %q is not a regular file of this directory that can be read; check the name", f.Path, name).Because(err)
 	case len(content) > maxContainerfile:
-		return tool.Errorf(tool.TooLarge, "%s: containerfile: %q has more than 64 KiB; is it a Containerfile?", f.Path, name)
+		return tool.Errorf(tool.TooLarge, "%s: containerfile: %q has more than 64 KiB, the maximum; check that it is a Containerfile", f.Path, name)
 	}
 	f.Containerfile = content
 	return nil
 }
 
-// readBelow reads a regular file below a directory, and of it a byte more than is taken.
+// readBelow reads a regular file below a directory, up to one byte more than the maximum.
 func readBelow(dir, name string) ([]byte, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -277,7 +277,7 @@ func readBelow(dir, name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, maxContainerfile+1))
 }
 
-// checkProject refuses what a project's file may not name, trusted or not.
+// checkProject refuses keys that a project's file may not have, even if it is trusted.
 func (f *File) checkProject() error {
 	if _, builds := f.setting("containerfile"); builds && isTop(f.Dir()) {
 		return tool.Errorf(tool.Permission, "%s: containerfile would have your home directory or the root as its context; write it into a project's own %s", f.Path, Name)

@@ -15,7 +15,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// project is a directory with a file of that content, and a home of its own.
+// project creates a directory with a file of that content, and a home of its own.
 func project(t *testing.T, text string) string {
 	t.Helper()
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
@@ -85,12 +85,12 @@ func TestWhatIsNoSmallRegularFileIsRefused(t *testing.T) {
 
 func TestAnUnknownKeyIsNamedWithItsLine(t *testing.T) {
 	for text, want := range map[string]string{
-		"image = \"x\"\nfoo = 1":          `line 2: there is no key "foo"`,
-		"[limits]\ncpus = 1\n\nCPU.s = 2": `line 4: there is no key "limits.CPU.s"`,
-		"secrets = [\"A=env\"]":           `line 1: there is no key "secrets"`,
-		"egress-via = \"http://evil\"":    `there is no key "egress-via"`,
-		"[services.db]\nimage = \"x\"":    `there is no key "services`,
-		"a = 1\n[a]\nb = 1":               `line 2: there is no key "a"`,
+		"image = \"x\"\nfoo = 1":          `line 2: unknown key "foo"`,
+		"[limits]\ncpus = 1\n\nCPU.s = 2": `line 4: unknown key "limits.CPU.s"`,
+		"secrets = [\"A=env\"]":           `line 1: unknown key "secrets"`,
+		"egress-via = \"http://evil\"":    `unknown key "egress-via"`,
+		"[services.db]\nimage = \"x\"":    `unknown key "services`,
+		"a = 1\n[a]\nb = 1":               `line 2: unknown key "a"`,
 	} {
 		_, err := config.Project(project(t, text))
 		require.Error(t, err, text)
@@ -109,8 +109,8 @@ func TestAWrongValueIsSaidInOneSentence(t *testing.T) {
 		"image = 2020-01-01":                      `line 1: image must be text in quotes`,
 		"ttl = 5":                                 `line 1: ttl must be text in quotes`,
 		"limits.memory.x = 1":                     `line 1: limits.memory must be text in quotes`,
-		"image = \"x\"\nimage = \"y\"":            `line 2: image is there twice; leave one of them out`,
-		"[limits]\n[limits]":                      `line 2: limits is there twice; leave one of them out`,
+		"image = \"x\"\nimage = \"y\"":            `line 2: image is repeated; remove one of the two`,
+		"[limits]\n[limits]":                      `line 2: limits is repeated; remove one of the two`,
 		"mounts = \"x\"":                          `line 1: mounts must be a list of texts in quotes, as ["a", "b"]`,
 		"mounts = [\"a\", 2]":                     `line 1: mounts must be a list of texts in quotes`,
 		"mounts = [[\"a\"]]":                      `line 1: mounts must be a list of texts in quotes`,
@@ -146,7 +146,7 @@ func TestAnotherUsersFileIsPassedOverOnlyWhereAnybodyCanPutOne(t *testing.T) {
 	dir := project(t, `image = "x"`)
 	path := filepath.Join(dir, config.Name)
 	if os.Geteuid() != 0 {
-		return // only root can give a file away, and root's run does
+		return // only root can change a file's owner, and the run as root does
 	}
 	require.NoError(t, os.Chown(path, 54321, -1))
 	for mode, passed := range map[os.FileMode]bool{0o755: false, 0o775: false, 0o777: true, 0o755 | os.ModeSticky: true} {
@@ -337,7 +337,7 @@ func TestTheUsersFileIsTheirsAlone(t *testing.T) {
 	assert.ErrorContains(t, err, "can be written by other users")
 	require.NoError(t, os.Chmod(path, 0o600))
 	if os.Geteuid() != 0 {
-		return // only root can give a file away, and root's run does
+		return // only root can change a file's owner, and the run as root does
 	}
 	require.NoError(t, os.Chown(path, 54321, -1))
 	_, err = config.User()

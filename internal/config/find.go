@@ -11,10 +11,10 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Project finds the file of the project that dir lies in: in dir, or above it up to the top of
-// a git repository, the home directory or the root. One that belongs to neither this user, nor
-// root, nor the owner of dir is none in a directory that all may write, as /tmp, where anybody can
-// put one, and else an error. Without a file, or where dir can't be looked at, it is nil.
+// Project finds the file of the project that contains dir: in dir, or above it up to the top of a
+// git repository, the home directory or the root. A file that belongs neither to this user, nor to
+// root, nor to the owner of dir is ignored in a directory that everybody can write, such as /tmp;
+// elsewhere it is an error. If there is no file, or dir can't be read, Project returns nil.
 func Project(dir string) (*File, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -69,14 +69,14 @@ func ours(st *unix.Stat_t, owner uint32) bool {
 	return st.Uid == uint32(os.Geteuid()) || st.Uid == 0 || st.Uid == owner
 }
 
-// anybodyWrites reports whether others may put files into a directory, as into /tmp.
+// anybodyWrites reports whether others may put files into a directory, e.g. /tmp.
 func anybodyWrites(dir string) bool {
 	var st unix.Stat_t
 	return unix.Stat(dir, &st) == nil && st.Mode&(unix.S_ISVTX|unix.S_IWOTH) != 0
 }
 
-// isTop reports whether a directory is the user's home or the root, which hold all projects and
-// are none.
+// isTop reports whether a directory is the user's home or the root, which contain projects but
+// aren't projects.
 func isTop(dir string) bool {
 	home, _ := os.UserHomeDir()
 	for _, top := range []string{"/", home} {
@@ -97,7 +97,7 @@ func CheckInit(dir string) error {
 	return nil
 }
 
-// home is the directory of the user's own files.
+// home returns the directory of the user's own files.
 func home() (string, error) {
 	dir, err := os.UserConfigDir() // $XDG_CONFIG_HOME, or ~/.config
 	if err != nil {
@@ -106,8 +106,8 @@ func home() (string, error) {
 	return filepath.Join(dir, "wisbox"), nil
 }
 
-// User reads the user's own file, config.toml; nil where there is none, or no home. One that
-// another user could write is an error.
+// User reads the user's own file, config.toml; it returns nil if there is no file or no home. A
+// file that another user could write is an error.
 func User() (*File, error) {
 	dir, err := home()
 	if err != nil {

@@ -6,15 +6,15 @@ import (
 	"github.com/docker/go-units"
 )
 
-// Chosen is a setting that counts, and the files that say so.
+// Chosen is the effective value of a setting, and the files that it comes from.
 type Chosen struct {
 	Setting
 	Files []*File `json:"-"`
 }
 
-// Merge gives what counts of several files, of which the first comes before the others. What
-// restricts a session is never loosened by it: deny has the hosts of all, and strict,
-// isolation, paths and limits.egress-out have the tightest value.
+// Merge returns the effective settings of several files; earlier files win. A later file never
+// loosens a restriction: deny has the hosts of all files, and strict, isolation, paths and
+// limits.egress-out have the tightest value.
 func Merge(files []*File) (out []Chosen) {
 	for _, key := range Keys() {
 		var c Chosen
@@ -42,8 +42,7 @@ func (c *Chosen) add(file *File, s Setting) {
 	}
 }
 
-// names reports whether a file says by the other key which image counts, so that those behind
-// it don't.
+// names reports whether a file chooses the image by the other key, so that later files don't.
 func names(file *File, key string) bool {
 	other := map[string]string{"image": "containerfile", "containerfile": "image"}[key]
 	_, ok := file.setting(other)
@@ -58,8 +57,8 @@ func tighter(s, than Setting) bool {
 	return tight != "" && s.Values[0] == tight && than.Values[0] != tight
 }
 
-// bytesOf is a size. One that can't be read is the smallest: it counts, and is refused, instead
-// of giving way to a larger one.
+// bytesOf returns a size. An invalid size counts as the smallest, so that it is used and refused
+// instead of giving way to a larger one.
 func bytesOf(s Setting) int64 {
 	n, err := units.RAMInBytes(s.Values[0])
 	if err != nil {
@@ -68,10 +67,10 @@ func bytesOf(s Setting) int64 {
 	return n
 }
 
-// Source names the files and the key.
+// Source returns the files and the key.
 func (c *Chosen) Source() string { return c.From() + ": " + c.Key }
 
-// From names the files.
+// From returns the files.
 func (c *Chosen) From() string {
 	paths := ""
 	for i, f := range c.Files {

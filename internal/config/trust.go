@@ -13,10 +13,10 @@ import (
 	"github.com/wisbox/wisbox/internal/jsonfile"
 )
 
-// trusted is the record of trust: by path, the hash of the content that a person has seen.
+// trusted is the record of trust: for each path, the hash of the content that a person has seen.
 const trusted = "trusted.json"
 
-// Hash names the content of a file, and of the Containerfile that it names.
+// Hash returns the hash of the file's content and of the Containerfile that it names.
 func (f *File) Hash() string {
 	sum := sha256.Sum256(f.Raw)
 	if f.Containerfile != nil {
@@ -26,7 +26,7 @@ func (f *File) Hash() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// place is the path that trust is kept under, without links.
+// place returns the path for the record of trust, without links.
 func (f *File) place() (string, error) {
 	dir, err := filepath.EvalSymlinks(f.Dir())
 	return filepath.Join(dir, Name), err
@@ -50,11 +50,10 @@ func (f *File) Trusted() (bool, error) {
 	return err == nil && all[at] == f.Hash(), err
 }
 
-// ofContext ends the key under which the digest of a build's context is recorded.
+// ofContext ends the key for the digest of a build's context.
 const ofContext = "#context"
 
-// TrustsContext reports whether a person trusts the file with a build's context of this
-// digest.
+// TrustsContext reports whether a person trusts the file with a build context of this digest.
 func (f *File) TrustsContext(digest string) (bool, error) {
 	dir, err := home()
 	if err != nil {
@@ -69,8 +68,8 @@ func (f *File) TrustsContext(digest string) (bool, error) {
 	return err == nil && digest != "" && all[at+ofContext] == digest, err
 }
 
-// Trust notes that a person trusts the file with the content that was read, and with the
-// context of its build that has this digest; "" is none.
+// Trust records that a person trusts the file with the content that was read, and a build context of
+// this digest; "" means none.
 func (f *File) Trust(context string) error {
 	at, err := f.place()
 	if err != nil {
@@ -85,8 +84,8 @@ func (f *File) Trust(context string) error {
 	})
 }
 
-// Forget ends the trust in the file of dir or of the first directory above it that has or had one,
-// and names it; "" where none was trusted. The file may be gone, or be anything.
+// Forget ends the trust in the file of dir, or of the first directory above it that has or had one,
+// and returns its path; "" if none was trusted. The file itself may be gone or replaced.
 func Forget(dir string) (path string, err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return "", err

@@ -35,7 +35,7 @@ func (c *Case) also(kind string) (values []string) {
 
 func (c *Case) has(also string) bool { return slices.Contains(c.Also, also) }
 
-// alsoReply makes the further checks that look at one answer.
+// alsoReply makes the further checks of one answer.
 func (a *attempt) alsoReply(tool string, v vars, r Reply) {
 	for _, text := range a.c.also("not_contains=") {
 		needle, err := v.fill(text)

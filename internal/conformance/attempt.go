@@ -15,23 +15,23 @@ import (
 	"time"
 )
 
-// attempt is one case as it runs.
+// attempt is one run of a case.
 type attempt struct {
 	*runner
 	c   *Case
-	dir string // the case's own on the host
+	dir string // the case's own directory on the host
 	o   *opened
-	own bool // the session is this case's alone
+	own bool // no other case shares the session
 
 	mu       sync.Mutex
 	vars     vars
 	problems []string
-	found    int // problems, with those that are not kept
-	slow     int // of them those that are only of how quick things were
+	found    int // problems, including those that aren't kept
+	slow     int // problems of speed only
 	passed   int // calls that succeeded
 }
 
-const maxProblems = 10 // kept of one case: a race repeats the same one
+const maxProblems = 10 // kept for one case: a race repeats the same one
 
 func (a *attempt) problem(format string, args ...any) {
 	a.mu.Lock()
@@ -50,21 +50,21 @@ func (a *attempt) slowness(format string, args ...any) {
 	a.slow++
 }
 
-// onlySlow says that nothing but speed was wrong.
+// onlySlow reports whether all problems were of speed.
 func (a *attempt) onlySlow() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.slow > 0 && a.slow == a.found
 }
 
-// check notes a problem where there is an error.
+// check notes a problem unless err is nil.
 func (a *attempt) check(what string, err error) {
 	if err != nil {
 		a.problem("%s: %v", what, err)
 	}
 }
 
-// with is the placeholders and one more.
+// with returns the placeholders with one more.
 func (a *attempt) with(name string, v value) vars {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -73,11 +73,11 @@ func (a *attempt) with(name string, v value) vars {
 	return more
 }
 
-// tries is how often a case runs whose only problem is how quick things were: a machine
-// that stood still for a moment is quicker the next time, what is slow by itself is not.
+// tries is the number of runs of a case whose only problem is speed: a machine that stalled for a
+// moment is faster the next time, slow code isn't.
 const tries = 5
 
-// run runs one case and returns what was wrong.
+// run runs one case and returns its problems.
 func (r *runner) run(ctx context.Context, c *Case) (problems []string) {
 	for n := 1; n <= tries; n++ {
 		var again bool
@@ -88,7 +88,7 @@ func (r *runner) run(ctx context.Context, c *Case) (problems []string) {
 	return problems
 }
 
-// once runs it; again says that nothing but speed was wrong.
+// once runs a case once; again reports that all problems were of speed.
 func (r *runner) once(ctx context.Context, c *Case) (problems []string, again bool) {
 	r.made++
 	a := &attempt{runner: r, c: c, dir: filepath.Join(r.base, "case"+strconv.Itoa(r.made))}
@@ -113,7 +113,7 @@ func (r *runner) once(ctx context.Context, c *Case) (problems []string, again bo
 	return a.problems, a.onlySlow()
 }
 
-// findSession opens a session, or takes the one that the cases of a file share.
+// findSession opens a session, or takes the one shared by the cases of a file.
 func (a *attempt) findSession(ctx context.Context) (err error) {
 	a.own = a.c.ownSession()
 	if a.own {
@@ -134,7 +134,7 @@ func (a *attempt) findSession(ctx context.Context) (err error) {
 	return err
 }
 
-// judgeRefusal holds a server that did not start against the first call.
+// judgeRefusal checks a server that refused to start against the expectation of the first call.
 func (a *attempt) judgeRefusal(r *Refused) {
 	expect := a.c.Expect
 	if a.c.Tool == "" && len(a.c.Steps) > 0 {
@@ -151,14 +151,14 @@ const emptyWorkspace = `chmod -R u+rwX . 2>/dev/null
 find . -mindepth 1 -maxdepth 1 -exec rm -rf {} +
 test -z "$(ls -A)"`
 
-// finish makes the checks that follow every case, and clears up after it.
+// finish makes the checks that follow every case, and cleans up.
 func (a *attempt) finish(ctx context.Context) {
 	if a.o != nil {
 		a.stillWell(ctx)
 		if a.own {
 			a.note(a.o.end(ctx))
 		} else if len(a.problems) > 0 {
-			_ = a.closeShared(ctx) // the next case gets a session that is whole
+			_ = a.closeShared(ctx) // so that the next case gets an undamaged session
 		}
 	}
 	a.check("host_check", a.onHost(ctx, a.c.HostCheck))

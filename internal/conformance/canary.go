@@ -16,9 +16,9 @@ import (
 
 const canaryBytes = 4242
 
-// canary is what lies outside the workspace and must stay as it is and unseen.
+// canary is a directory outside the workspace that must stay unchanged and unseen.
 type canary struct {
-	token string // at the head of every file of it
+	token string // at the beginning of each of its files
 	dir   string
 	was   map[string]string
 	seeks [][]byte
@@ -32,8 +32,8 @@ func newCanary(base string) (*canary, error) {
 	return c, err
 }
 
-// plant fills a directory with what must not be found, and returns how it looks.
-// Everybody may read it: only the tools' own care keeps it out of their answers.
+// plant fills a directory with files that must not be found, and returns its portrait. Everybody
+// may read them, so only the tools' own care keeps them out of answers.
 func (c *canary) plant(dir string) (map[string]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -53,13 +53,13 @@ func (c *canary) plant(dir string) (map[string]string, error) {
 
 func (c *canary) file() string { return filepath.Join(c.dir, "canary.txt") }
 
-// seen says whether an answer shows the token, plainly or in base64.
+// seen reports whether an answer contains the token, plainly or in base64.
 func (c *canary) seen(answer []byte) bool {
 	return slices.ContainsFunc(c.seeks, func(form []byte) bool { return bytes.Contains(answer, form) })
 }
 
-// base64Forms are the token's inner characters at each of the three offsets that
-// it may have in an encoded text.
+// base64Forms returns the token's inner characters in base64, for each of the three offsets that
+// the token may have in the encoded text.
 func base64Forms(token string) [][]byte {
 	forms := make([][]byte, 3)
 	for shift := range forms {
@@ -77,7 +77,7 @@ func changedSince(dir string, was map[string]string) error {
 	return err
 }
 
-// portrait describes all entries below dir, in all that a change would show in.
+// portrait describes all entries below dir, with everything that a change would affect.
 func portrait(dir string) (map[string]string, error) {
 	seen := map[string]string{}
 	return seen, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {

@@ -10,8 +10,7 @@ import (
 	"regexp"
 )
 
-// Case is one line of a case file. The README beside the case files says what
-// each field means.
+// Case is one line of a case file. The README beside the case files describes the fields.
 type Case struct {
 	ID        string   `json:"id"`
 	Why       string   `json:"why"`
@@ -42,10 +41,10 @@ type Step struct {
 	Sleep    float64           `json:"sleep"`
 }
 
-// keepsWorkspace says that the case leaves the workspace as it found it.
+// keepsWorkspace reports whether the workspace is left as it is after the case.
 func (c *Case) keepsWorkspace() bool { return c.Clean != nil && !*c.Clean }
 
-// ownSession says that the case can't share the session of its file.
+// ownSession reports whether the case needs a session of its own.
 func (c *Case) ownSession() bool { return c.Fresh || len(c.Flags) > 0 || c.HostSetup != "" }
 
 // Load reads a case file.
@@ -71,7 +70,7 @@ func Load(path string) ([]Case, error) {
 func parseCase(line []byte) (Case, error) {
 	var c Case
 	dec := json.NewDecoder(bytes.NewReader(line))
-	dec.DisallowUnknownFields() // a word that nobody reads is a check that nobody makes
+	dec.DisallowUnknownFields() // an unknown word would be a check that nobody makes
 	if err := dec.Decode(&c); err != nil {
 		return c, err
 	}
@@ -89,12 +88,12 @@ func parseCase(line []byte) (Case, error) {
 	return c, checkAlso(&c)
 }
 
-// Dir returns the directory of the cases: WISBOX_CONFORMANCE of the environment,
-// or the repository's own, which the caller names as its tests reach it.
+// Dir returns the directory of the cases: $WISBOX_CONFORMANCE, or own, the repository's directory
+// relative to the test.
 func Dir(own string) string { return cmp.Or(os.Getenv("WISBOX_CONFORMANCE"), own) }
 
-// Files lists the case files of a directory, in the order of their names. A
-// directory without one is an error: a test must not pass because it ran nothing.
+// Files lists the case files of a directory, sorted by name. A directory without case files is an
+// error, so that a test can't pass because it ran nothing.
 func Files(dir string) ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
 	if err == nil && len(files) == 0 {

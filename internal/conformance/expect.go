@@ -12,17 +12,17 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Answer is what one call came to, in the form that expectations look at. One of
-// Refused, Result and Error is set.
+// Answer is the outcome of one call, in the form for expectations. Exactly one of Refused, Result
+// and Error is set.
 type Answer struct {
-	Refused *string // the server did not start: its words
+	Refused *string // the error text of a server that refused to start
 	Result  value
 	Failed  bool // the result is marked failed
 	Error   value
 	Text    string // the readable text
 }
 
-// String shows the answer in a few words, for the report of a failed case.
+// String describes the answer in a few words, for the report of a failed case.
 func (a Answer) String() string {
 	switch {
 	case a.Refused != nil:
@@ -43,8 +43,8 @@ var (
 	comparison  = regexp.MustCompile(`^([\p{L}\p{N}_.*/-]+?)(!~|~|>=|<=|!=|=|>|<)`)
 )
 
-// Match judges an answer. It returns "" when the expectation is met, else why
-// it is not. The error tells of an expectation that is not in the language.
+// Match checks an answer. It returns "" if the expectation is met, otherwise the reason. The error
+// reports an expectation that isn't in the language.
 func Match(expect string, a Answer) (string, error) {
 	var why []string
 	for start := 0; start <= len(expect); {
@@ -138,7 +138,7 @@ func check(c string, body value, text string) (met bool, seen string, err error)
 	return checkField(c, body, text)
 }
 
-// lookUp is get, and knows the readable text by its name.
+// lookUp is like get but also knows the readable text by its name.
 func lookUp(body value, text, path string) value {
 	if path == "text" {
 		return quote(text)
@@ -148,7 +148,7 @@ func lookUp(body value, text, path string) value {
 
 func whole(n int) *big.Rat { return big.NewRat(int64(n), 1) }
 
-// holds looks for a text in the JSON of body, as it is or as JSON escapes it.
+// holds looks for a text in the JSON of body, as it is or with JSON's escapes.
 func holds(body value, needle string) bool {
 	all, escaped := dump(body), string(quote(needle))
 	return strings.Contains(all, needle) || strings.Contains(all, escaped[1:len(escaped)-1])
@@ -172,7 +172,7 @@ func checkCount(what string, limit *big.Rat, body value) (bool, string) {
 	return ordered(whole(n), op, limit), fmt.Sprintf("%s is %d", what, n)
 }
 
-// listOf is the list that an answer is about.
+// listOf returns the list in an answer.
 func listOf(body value) value {
 	for _, name := range []string{"entries", "matches", "items"} {
 		if v := get(body, name); v != nil {
@@ -204,7 +204,7 @@ func checkField(c string, body value, text string) (bool, string, error) {
 	return ordered(rational(string(v)), op, limit), seen, nil
 }
 
-// literal reads the right side of a comparison: JSON, or else plain text.
+// literal parses the right side of a comparison: JSON, or else plain text.
 func literal(text string) value {
 	if v := value(strings.TrimSpace(text)); json.Valid(v) {
 		return v
@@ -230,8 +230,8 @@ var (
 	multiline = regexp.MustCompile(`\(\?[a-zA-Z]*m`)
 )
 
-// compile reads a pattern of a case. The cases were written for Python, where a
-// dollar sign holds before a final newline too.
+// compile compiles a pattern of a case. The cases were written for Python, where a dollar sign also
+// matches before a final newline.
 func compile(pattern string) (*regexp.Regexp, error) {
 	if !multiline.MatchString(pattern) {
 		pattern = dollar.ReplaceAllStringFunc(pattern, func(m string) string {

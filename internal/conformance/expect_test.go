@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// answerFrom reads the short form that the tables below use.
+// answerFrom parses the short form used in the tables below.
 func answerFrom(text string) Answer {
 	v := value(text)
 	a := Answer{Result: get(v, "result"), Failed: string(get(v, "failed")) == "true", Error: get(v, "error")}

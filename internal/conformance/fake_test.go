@@ -13,8 +13,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// fakeTools are a few tools over a plain directory, with the host's own bash
-// as the sandbox: enough to try the runner, and nothing to build upon.
+// fakeTools are a few tools over a plain directory, with the host's own bash as the sandbox. They
+// are enough to test the runner, and for nothing else.
 func fakeTools(dir string) *tool.Set {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	return tool.NewSet(
@@ -97,7 +97,7 @@ type (
 	}
 )
 
-// fakeTarget opens sessions over fakeTools, and refuses the flag --refuse.
+// fakeTarget opens sessions with fakeTools, and refuses the flag --refuse.
 func fakeTarget(base string) *InProcess {
 	return &InProcess{Start: func(_ context.Context, opts OpenOptions) (*Local, error) {
 		if flags := strings.Join(opts.Flags, " "); strings.Contains(flags, "--refuse") {

@@ -10,7 +10,7 @@ import (
 
 var placeholder = regexp.MustCompile(`\{\{([A-Z][A-Z0-9_]*)\}\}`)
 
-// vars holds what the placeholders of a case stand for.
+// vars has the values of a case's placeholders.
 type vars map[string]value
 
 // fill replaces the placeholders of a text.
@@ -32,7 +32,7 @@ func (v vars) fill(text string) (string, error) {
 	return filled, nil
 }
 
-// arguments are the arguments of a call: placeholders filled, repeats unrolled.
+// arguments returns the arguments of a call, with placeholders filled and repeats unrolled.
 func (v vars) arguments(raw value) (value, error) {
 	if len(raw) == 0 {
 		return value("{}"), nil
@@ -49,7 +49,7 @@ func (v vars) unroll(arg any) (any, error) {
 	switch x := arg.(type) {
 	case string:
 		if m := placeholder.FindString(x); m != "" && m == x && v[m[2:len(m)-2]] != nil {
-			return v[m[2:len(m)-2]], nil // a saved number keeps its type where it stands alone
+			return v[m[2:len(m)-2]], nil // a saved number that stands alone keeps its type
 		}
 		return v.fill(x)
 	case []any:
@@ -76,7 +76,7 @@ func (v vars) unroll(arg any) (any, error) {
 	return arg, nil
 }
 
-// repeat is {"$rep": [unit, n, tail]}: n units and the tail.
+// repeat returns the text of {"$rep": [unit, n, tail]}: n units and the tail.
 func (v vars) repeat(spec any) (string, error) {
 	list, _ := spec.([]any)
 	if len(list) != 3 {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// play makes all that the case makes with its session up.
+// play runs all steps of the case in its session.
 func (a *attempt) play(ctx context.Context) {
 	if !a.c.keepsWorkspace() || a.c.MaxMS > 0 {
 		a.o.warmUp(ctx)
@@ -82,7 +82,7 @@ func (a *attempt) step(ctx context.Context, s Step) error {
 	return ctx.Err()
 }
 
-// try makes one call and judges it.
+// try makes one call and checks its answer.
 func (a *attempt) try(ctx context.Context, s Step, v vars) {
 	expect, err := v.fill(s.Expect)
 	args, argsErr := v.arguments(s.Args)
@@ -116,7 +116,7 @@ func (a *attempt) try(ctx context.Context, s Step, v vars) {
 	a.keep(s, reply)
 }
 
-// keep counts what succeeded, and saves the fields that later steps name.
+// keep counts successes, and saves the fields that later steps use.
 func (a *attempt) keep(s Step, reply Reply) {
 	if reply.Answer.Error == nil && !reply.Answer.Failed {
 		a.mu.Lock()

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// progress is what a call with that field reports before its answer. Nil is a call
-// without the field.
+// progress checks the reports before an answer against a step's field progress. It is nil for a
+// step without the field.
 type progress struct {
 	wanted *regexp.Regexp
 

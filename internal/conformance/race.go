@@ -9,21 +9,20 @@ import (
 	"time"
 )
 
-// race is the script of a case that runs while its calls are made. A nil one is
-// a case without.
+// race is a script that runs during the calls of a case; nil for a case without one.
 type race struct {
-	rounds  atomic.Int64 // calls that ended while the script ran
+	rounds  atomic.Int64 // calls that ended while the script was running
 	running atomic.Bool
 	ended   chan error
 }
 
 const (
-	gate        = "race-gate" // a file that the script waits behind
-	over        = "race-over" // a file that ends it, once the calls were made
+	gate        = "race-gate" // the script waits until this file is removed
+	over        = "race-over" // this file ends the script after the calls
 	leastRounds = 10
 )
 
-// raced is the script between gate and end. What is left of it ends with its call.
+// raced is the part of the script between gate and end. The rest ends with its call.
 const raced = `: > ` + gate + `
 while test -e ` + gate + `; do sleep 0.01; done
 (
@@ -35,8 +34,8 @@ while kill -0 $! 2>/dev/null; do
 done
 wait $!`
 
-// startRace starts the script and returns when it is about to run: it makes the
-// gate and waits, until the runner sees the gate and removes it.
+// startRace starts the script and returns just before its main part: the script creates the gate
+// and waits until the runner sees and removes it.
 func (a *attempt) startRace(ctx context.Context) *race {
 	if a.c.Race == "" {
 		return nil
@@ -83,7 +82,7 @@ func (r *race) finish(ctx context.Context, a *attempt) {
 	if r == nil {
 		return
 	}
-	if r.running.Load() && len(a.c.Steps) == 0 { // else it is what the steps wait for
+	if r.running.Load() && len(a.c.Steps) == 0 { // otherwise the steps wait for it
 		_, _ = a.o.call(ctx, "write_file", json.RawMessage(`{"file_path":"`+over+`","content":""}`))
 	}
 	if err := <-r.ended; err != nil {

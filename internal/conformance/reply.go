@@ -9,13 +9,13 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Reply is one answer, as it came and as it is understood.
+// Reply is one answer, raw and parsed.
 type Reply struct {
 	Answer Answer
-	Raw    []byte // the line as it came
+	Raw    []byte // the line as received
 }
 
-// body is what the answer carries, result or error.
+// body returns the answer's result or error.
 func (r Reply) body() value {
 	if r.Answer.Error != nil {
 		return r.Answer.Error
@@ -25,9 +25,9 @@ func (r Reply) body() value {
 
 var kindAndMessage = regexp.MustCompile(`^(?s)([\p{L}\p{N}_]+): (.*)`)
 
-// ParseReply turns one JSON-RPC reply to tools/call into an answer. A reply that
-// breaks the rules for outcomes becomes an error of the kind "bad-answer", and a
-// protocol error one of the kind "rpc" and its code: no expectation takes either.
+// ParseReply parses one JSON-RPC reply to tools/call. A reply that breaks the rules for outcomes
+// becomes an error of the kind "bad-answer", and a protocol error becomes one of the kind "rpc"
+// with its code; no expectation accepts these.
 func ParseReply(line []byte) Answer {
 	reply := value(bytes.TrimSpace(line))
 	if !json.Valid(reply) || !isObject(reply) {
@@ -39,7 +39,7 @@ func ParseReply(line []byte) Answer {
 	result := get(reply, "result")
 	text, ok := readable(result)
 	if !isObject(result) || !ok {
-		return badAnswer("no result object, or its content is no list of content with text")
+		return badAnswer("no result object, or its content is not a list of content with text")
 	}
 	failed := string(get(result, "isError")) == "true"
 	structured := get(result, "structuredContent")
@@ -83,7 +83,7 @@ func readable(result value) (string, bool) {
 	return strings.Join(texts, "\n"), true
 }
 
-// errorObject is what _meta["wisbox/error"] holds, nil where there is nothing.
+// errorObject returns _meta["wisbox/error"], or nil if there is none.
 func errorObject(result value) value {
 	e := get(result, "_meta.wisbox/error")
 	if inner := get(e, "error"); isObject(inner) {

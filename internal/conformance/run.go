@@ -13,11 +13,10 @@ import (
 	"time"
 )
 
-// Options say how [Run] runs. Nil is all the defaults. Of the environment,
-// WISBOX_CASES is a pattern that selects cases by their id, and WISBOX_SLACK a
-// number that multiplies their time limits.
+// Options are the options of [Run]; nil means the defaults. In the environment, WISBOX_CASES is a
+// pattern that selects cases by id, and WISBOX_SLACK multiplies their time limits.
 type Options struct {
-	// Skip gives a reason to leave a case out, "" to run it.
+	// Skip returns a reason to skip a case, or "" to run it.
 	Skip func(c *Case) string
 }
 
@@ -28,8 +27,8 @@ func (s Summary) String() string {
 	return fmt.Sprintf("%d cases: %d pass, %d fail, %d skipped", s.Pass+s.Fail+s.Skip, s.Pass, s.Fail, s.Skip)
 }
 
-// Run makes one subtest of each file and, in it, one of each case. The cases of
-// a file run one after the other.
+// Run makes a subtest of each file and, in it, one of each case. The cases of a file run one after
+// the other.
 func Run(t *testing.T, target Target, opts *Options, files ...string) Summary {
 	t.Helper()
 	only, err := regexp.Compile(os.Getenv("WISBOX_CASES"))
@@ -89,7 +88,7 @@ func (s *Summary) count(t *testing.T) {
 type runner struct {
 	target Target
 	slack  float64
-	base   string // a directory of this run alone
+	base   string // a directory for this run alone
 	canary *canary
 	shared *opened
 	made   int // directories made for cases
@@ -117,12 +116,12 @@ func newRunner(t *testing.T, target Target) *runner {
 
 const callTimeout = 3 * time.Minute // for a call that never comes back
 
-// opened is a session that cases run in.
+// opened is an open session for cases.
 type opened struct {
 	Session
-	works   bool   // its first call worked
-	warm    bool   // its container has been asked for
-	sibling string // the directory beside the workspace, "" when that is not known
+	works   bool   // its first call succeeded
+	warm    bool   // its container was requested
+	sibling string // the directory beside the workspace, "" if it isn't known
 	was     map[string]string
 }
 
@@ -135,8 +134,8 @@ func (r *runner) open(ctx context.Context, flags []string, dir string) (*opened,
 	reply, err := o.call(ctx, "ls", json.RawMessage("{}"))
 	o.works = reply.Answer.Error == nil
 	if overlay := o.Overlay(); err == nil && overlay != "" {
-		// The sibling's name begins with the workspace's: a check that compares only
-		// beginnings takes it for inside.
+		// The sibling's name begins with the workspace's: a check that compares only prefixes would
+		// take it for inside.
 		o.sibling = filepath.Clean(overlay) + "-evil"
 		o.was, err = r.canary.plant(o.sibling)
 	}
@@ -151,15 +150,15 @@ func (o *opened) call(ctx context.Context, tool string, args json.RawMessage) (R
 	return o.follow(ctx, tool, args, nil)
 }
 
-// follow is call with what it tells meanwhile.
+// follow is like call and passes on progress.
 func (o *opened) follow(ctx context.Context, tool string, args json.RawMessage, progress func(string)) (Reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return o.Call(ctx, tool, args, progress)
 }
 
-// warmUp makes the session's container, whatever comes of it: the limits of the
-// cases are for a session that is up.
+// warmUp creates the session's container and ignores errors: the time limits of the cases assume a
+// running container.
 func (o *opened) warmUp(ctx context.Context) {
 	if !o.warm {
 		o.warm = true

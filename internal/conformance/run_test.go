@@ -28,7 +28,7 @@ func TestCasesAreSelectedAndLeftOut(t *testing.T) {
 	assert.Equal(t, Summary{Pass: 1, Skip: 1}, sum)
 }
 
-// problemsOf runs one case on a target and returns what was found.
+// problemsOf runs one case on a target and returns its problems.
 func problemsOf(t *testing.T, target Target, line string) string {
 	t.Helper()
 	c, err := parseCase([]byte(line))
@@ -134,7 +134,7 @@ func TestASharedSessionIsReplacedAfterAProblem(t *testing.T) {
 	assert.Empty(t, r.closeShared(t.Context()))
 }
 
-// TestMain lets the test binary be the server that the stdio target runs.
+// TestMain turns the test binary into the server of the stdio target.
 func TestMain(m *testing.M) {
 	if mode := os.Getenv("CONFORMANCE_FAKE_SERVER"); mode != "" {
 		os.Exit(fakeServer(mode, os.Args[1:]))

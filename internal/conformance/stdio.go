@@ -17,16 +17,15 @@ import (
 	"time"
 )
 
-// Stdio is a target that runs an MCP server on pipes and speaks to it line by
-// line, without any library: what it accepts is what is on the wire.
+// Stdio is a target that runs an MCP server on pipes and talks to it line by line, without a
+// library, so that it checks the bytes on the wire.
 type Stdio struct {
-	Command []string // of the server; the flags of a case come behind
-	Env     []string // of the server; nil for this process's
-	// Overlay finds the host directory of the newest session, "" when there is none
-	// yet. It may be nil.
+	Command []string // of the server; a case's flags follow
+	Env     []string // of the server; nil for this process's environment
+	// Overlay returns the host directory of the newest session, "" if there is none yet. It may be
+	// nil.
 	Overlay func() string
-	// EndsWithin is how long the server may take to end after its input has; 20 s
-	// when zero.
+	// EndsWithin is the time that the server has to end after its input ends; zero means 20 s.
 	EndsWithin time.Duration
 }
 
@@ -91,12 +90,12 @@ type process struct {
 	next    int
 	waiting map[string]chan []byte
 	tokens  int
-	heard   map[string]func(string) // of calls that are on, by their tokens
+	heard   map[string]func(string) // of running calls, by token
 	broken  []string
-	ended   bool // no more output will come
+	ended   bool // no more output follows
 }
 
-// killAfter waits for the end of the server, and makes it end.
+// killAfter waits for the server to end, and kills it after a time.
 func (p *process) killAfter(wait time.Duration) (killed bool) {
 	select {
 	case <-p.exited:
@@ -139,7 +138,7 @@ func (p *process) Call(ctx context.Context, tool string, args json.RawMessage, p
 	return Reply{Answer: ParseReply(line), Raw: line}, nil
 }
 
-// listen makes a token whose notifications progress gets, until leave.
+// listen returns a new token; progress gets its notifications until leave.
 func (p *process) listen(progress func(string)) (token string, leave func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -206,7 +205,7 @@ func (p *process) send(message any) error {
 	return err
 }
 
-// read takes every line of the output and holds it to the protocol.
+// read reads the lines of the output and checks them against the protocol.
 func (p *process) read(out *os.File) {
 	defer out.Close()
 	lines := bufio.NewScanner(out)
@@ -225,7 +224,7 @@ func (p *process) take(line value) {
 	method, id := get(line, "method"), get(line, "id")
 	switch {
 	case !json.Valid(line) || string(get(line, "jsonrpc")) != `"2.0"`:
-		p.breaks("a line of the output is no JSON-RPC message: %.200q", line)
+		p.breaks("a line of the output is not a JSON-RPC message: %.200q", line)
 	case method != nil && id != nil:
 		p.breaks("the server asks %s, which nobody offered", method)
 	case method == nil:
@@ -310,7 +309,7 @@ func (p *process) Close(context.Context) error {
 func (p *process) Peak(reset bool) int64 {
 	dir := fmt.Sprintf("/proc/%d/", p.cmd.Process.Pid)
 	if reset {
-		_ = os.WriteFile(dir+"clear_refs", []byte("5"), 0) // else the growth is measured from an older peak
+		_ = os.WriteFile(dir+"clear_refs", []byte("5"), 0) // otherwise the growth is measured from an older peak
 	}
 	status, _ := os.ReadFile(dir + "status")
 	for line := range strings.Lines(string(status)) {
@@ -322,7 +321,7 @@ func (p *process) Peak(reset bool) int64 {
 	return -1
 }
 
-// tail keeps the last part of what is written to it.
+// tail keeps the last part of the bytes written to it.
 type tail struct {
 	mu   sync.Mutex
 	kept []byte

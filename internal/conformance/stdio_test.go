@@ -19,8 +19,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// fakeServer speaks just enough of the protocol over fakeTools. The mode names
-// the rule that it breaks.
+// fakeServer implements the minimum of the protocol over fakeTools. The mode names the rule that it
+// breaks.
 func fakeServer(mode string, args []string) int {
 	if flags := strings.Join(args, " "); strings.Contains(flags, "--refuse") {
 		fmt.Fprintln(os.Stderr, "bad flags: "+flags)
@@ -128,7 +128,7 @@ func TestCasesRunAgainstAServerOnPipes(t *testing.T) {
 func TestServersThatBreakTheProtocolAreFound(t *testing.T) {
 	const line = `{"id":"x","tool":"shell_execute","args":{"script":"echo"},"expect":"ok:any"}`
 	for mode, says := range map[string]string{
-		"print": "no JSON-RPC message",
+		"print": "not a JSON-RPC message",
 		"twice": "no request waits for",
 		"asks":  "which nobody offered",
 		"crash": "output ended before the answer",

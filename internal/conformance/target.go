@@ -7,13 +7,13 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Target is what the cases run against.
+// Target is an implementation that the cases test.
 type Target interface {
-	// Open starts a session. A server that refuses to start is a *Refused.
+	// Open starts a session. If the server refuses to start, the error is a *Refused.
 	Open(ctx context.Context, opts OpenOptions) (Session, error)
 }
 
-// OpenOptions say how a session starts.
+// OpenOptions are the options of a session.
 type OpenOptions struct {
 	Flags []string // of `wisbox mcp`
 	Dir   string   // the case's own directory, "" for none
@@ -21,21 +21,20 @@ type OpenOptions struct {
 
 // Session is one open session. Call may be used from many goroutines at once.
 type Session interface {
-	// Call makes one call. The error is of the way to the tool, never the tool's.
-	// Where progress isn't nil, it gets what the call tells until it is answered.
+	// Call makes one call. An error concerns the transport, never the tool. If progress isn't nil,
+	// it gets the call's progress until the answer.
 	Call(ctx context.Context, tool string, args json.RawMessage, progress func(message string)) (Reply, error)
-	// Overlay is the host directory of the workspace, "" while it is not known.
+	// Overlay returns the host directory of the workspace, "" if it isn't known yet.
 	Overlay() string
-	// Peak is the peak of the server's memory in bytes, counted anew after a
-	// reset; -1 where nobody knows.
+	// Peak returns the server's peak memory in bytes since the last reset; -1 if it is unknown.
 	Peak(reset bool) int64
-	// Broken lists the rules that were broken since it was last asked.
+	// Broken returns the rules broken since the last call of Broken.
 	Broken() []string
-	// Close ends the session. The error says what was wrong with the end.
+	// Close ends the session. The error describes problems of the end.
 	Close(ctx context.Context) error
 }
 
-// Refused is a server that did not start and said why.
+// Refused is the error of a server that refused to start.
 type Refused struct{ Words string }
 
 func (r *Refused) Error() string { return "the server did not start: " + r.Words }
@@ -72,7 +71,7 @@ func (l local) Call(ctx context.Context, name string, args json.RawMessage, prog
 	return Reply{ParseReply(line), line}, err
 }
 
-// toolResult is the MCP result that an outcome has on the wire.
+// toolResult returns an outcome as MCP's result on the wire.
 func toolResult(res *tool.Result, err error) map[string]any {
 	content := func(text string) []any { return []any{map[string]any{"type": "text", "text": text}} }
 	if err != nil {

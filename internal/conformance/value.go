@@ -12,18 +12,17 @@ import (
 	"unicode/utf8"
 )
 
-// A value is JSON as it came, because cases look at the order of members and at
-// the text of numbers. A nil value means that nothing is there; null is a value.
+// A value is raw JSON, because cases check the order of members and the text of numbers. A nil
+// value means absent; null is a value.
 type value = json.RawMessage
 
-// nothing stands in a list of "*" for an item that lacks the field: no literal of
-// a case equals it.
+// nothing stands for an item that lacks the field in a list of "*"; no literal of a case equals it.
 var nothing = quote("\x00nothing")
 
 var token = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|\s+|[,:]`)
 
-// dump prints JSON with ", " and ": " between, and escapes only what it must. The
-// checks of text and length look at this form.
+// dump formats JSON with ", " and ": " as separators and minimal escapes. The checks of text and
+// length use this form.
 func dump(v value) string {
 	return token.ReplaceAllStringFunc(string(v), func(t string) string {
 		switch t[0] {
@@ -68,8 +67,8 @@ func items(v value) (l []value) {
 	return l
 }
 
-// get follows a dotted path: names, list indexes, negative ones from the end,
-// "*" for all items of a list.
+// get follows a dotted path: names, list indexes, negative indexes from the end, and "*" for all
+// items of a list.
 func get(v value, path string) value { return follow(v, strings.Split(path, ".")) }
 
 func follow(v value, parts []string) value {
@@ -92,7 +91,7 @@ func follow(v value, parts []string) value {
 		return follow(list[i], parts[1:])
 	}
 	o := members(v)
-	for n := len(parts); n > 0; n-- { // a name may itself hold dots: the longest that fits
+	for n := len(parts); n > 0; n-- { // a name may itself contain dots: try the longest first
 		if inner, ok := o[strings.Join(parts[:n], ".")]; ok {
 			return follow(inner, parts[n:])
 		}
@@ -110,7 +109,7 @@ func followAll(list []value, rest []string) value {
 	return slices.Concat(value("["), bytes.Join(all, []byte(",")), value("]"))
 }
 
-// same is equality of JSON values: true is not 1, but 1 is 1.0.
+// same compares JSON values: true isn't 1, but 1 is 1.0.
 func same(a, b value) bool { return sameParsed(parsed(a), parsed(b)) }
 
 func parsed(v value) (out any) {
@@ -135,8 +134,8 @@ func sameParsed(a, b any) bool {
 	return a == b
 }
 
-// rational is the exact value of a number's text, nil where there is none: a big
-// integer is not its nearest float.
+// rational returns the exact value of a number's text, or nil if it isn't a number: a big integer
+// isn't its nearest float.
 func rational(text string) *big.Rat {
 	if r, ok := new(big.Rat).SetString(strings.TrimSpace(text)); ok {
 		return r
@@ -172,7 +171,7 @@ func size(v value) (n int, sized bool) {
 	return max(len(items(v)), len(members(v))), isList(v) || isObject(v)
 }
 
-// show is a value in a report, in few characters.
+// show returns a short form of a value for a report.
 func show(v value) string {
 	if v == nil {
 		return "nothing"

@@ -1,6 +1,6 @@
-// Package devcontainer reads what a project's devcontainer.json says about a session.
-// The file is written by whoever wrote the project: it names nothing outside of the
-// project's folder, and gets no variable of this machine.
+// Package devcontainer reads a session's settings from a project's devcontainer.json.
+// The file isn't trusted: it can't name anything outside of the project's folder, and
+// gets no variables of this machine.
 //
 // The format: https://containers.dev/implementors/json_reference/.
 package devcontainer
@@ -30,24 +30,26 @@ const Workspace = "/workspace"
 
 const maxSize = 1 << 20 // bytes of the file
 
-// places are where the file may lie in the project's folder, the first found counts.
+// places are the possible paths of the file in the project's folder; the first one that exists is
+// used.
 var places = []string{".devcontainer/devcontainer.json", ".devcontainer.json"}
 
-// File is what wisbox takes from a devcontainer.json.
+// File is the part of a devcontainer.json that wisbox uses.
 type File struct {
-	Path  string            // of the file, below the project's folder
-	Image string            // "" where Build is set, or neither
-	Build *Build            // nil where there is an image
-	Env   map[string]string // of every program
-	// Mounts are folders and files of the project at other places of the workspace.
+	Path  string            // of the file, relative to the project's folder
+	Image string            // "" if Build is set, or if the file has neither
+	Build *Build            // nil if there is an image, or neither
+	Env   map[string]string // for every program
+	// Mounts are folders and files of the project that are mounted at other places of the
+	// workspace.
 	Mounts []Mount
-	// Commands make the session ready, in this order.
+	// Commands prepare the session, in this order.
 	Commands []Command
-	// Unused are the names of what the file says and wisbox doesn't do, sorted.
+	// Unused are the names of properties that wisbox ignores, sorted.
 	Unused []string
 }
 
-// Build is an image that is built. Both paths are below the project's folder.
+// Build describes how to build the image. Both paths are relative to the project's folder.
 type Build struct {
 	File, Context string
 	Args          map[string]string
@@ -58,11 +60,11 @@ type Mount struct{ Source, Dest string } // below the project's folder, below th
 
 // Command is one step.
 type Command struct {
-	Name string // postCreateCommand, or with the name that the file gives a part of it
+	Name string // postCreateCommand, or with the name of one of its parts
 	Argv []string
 }
 
-// content is the file's own form.
+// content is the form of the file.
 type content struct {
 	Image, Dockerfile, Context   string
 	Build                        json.RawMessage
@@ -72,8 +74,8 @@ type content struct {
 	OnCreate, Update, PostCreate json.RawMessage
 }
 
-// Read reads the file of the project in dir. Its errors are [*tool.Error]s: NotFound
-// where there is none, Invalid where it can't be used.
+// Read reads the file of the project in dir. Its errors are [*tool.Error]s: NotFound if there is
+// none, Invalid if it can't be used.
 func Read(dir string) (*File, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -97,7 +99,7 @@ func Read(dir string) (*File, error) {
 	return nil, tool.Errorf(tool.NotFound, "%s has no %s; write one, or leave --devcontainer out", dir, strings.Join(places, " and no ")).In("devcontainer")
 }
 
-// isIn refuses what is not in the project's folder, or only by a link that leads out.
+// isIn refuses a path outside of the project's folder, also through a link.
 func (f *File) isIn(root *os.Root) error {
 	outside := func(part string, err error) error {
 		return tool.Errorf(tool.Invalid, "%s names %s, which is not in the project's folder, or is of the wrong kind (file or folder); change the file, or leave --devcontainer out", f.Path, part).In("devcontainer").Because(err)
@@ -119,7 +121,7 @@ func (f *File) isIn(root *os.Root) error {
 }
 
 func read(root *os.Root, name string) ([]byte, error) {
-	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO waits for nobody
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // so that a FIFO doesn't block
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +140,7 @@ func read(root *os.Root, name string) ([]byte, error) {
 	return raw, err
 }
 
-// parser turns one file's words into ours.
+// parser converts one file.
 type parser struct {
 	path, base string
 	unused     map[string]bool
@@ -152,7 +154,7 @@ func parse(name, base string, raw []byte) (*File, error) {
 		"image": &c.Image, "dockerFile": &c.Dockerfile, "context": &c.Context, "build": &c.Build,
 		"containerEnv": &c.Container, "remoteEnv": &c.Remote, "mounts": &c.Mounts,
 		"onCreateCommand": &c.OnCreate, "updateContentCommand": &c.Update, "postCreateCommand": &c.PostCreate,
-		"$schema": nil, "name": nil, "customizations": nil, "workspaceFolder": nil, // which say nothing about a session
+		"$schema": nil, "name": nil, "customizations": nil, "workspaceFolder": nil, // they don't concern a session
 	})
 	if err != nil {
 		return nil, err
@@ -170,9 +172,8 @@ func (p *parser) invalid(err error, format string, args ...any) error {
 	return tool.Errorf(tool.Invalid, p.path+": "+format+"; change the file, or leave --devcontainer out", args...).In("devcontainer").Because(err)
 }
 
-// object puts the properties of an object into places by their exact names; what has
-// none is unused. A name that comes twice is refused: one reader would take the first,
-// another the last.
+// object stores the properties of an object in places by their exact names; others are unused. A
+// repeated name is refused, since one reader would take the first value and another the last.
 func (p *parser) object(text []byte, within string, places map[string]any) error {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
@@ -210,7 +211,7 @@ func (p *parser) object(text []byte, within string, places map[string]any) error
 	return nil
 }
 
-// image is either one by its name, or what it is built from.
+// image sets either the image's name or its build.
 func (p *parser) image(c *content) error {
 	var b struct {
 		Dockerfile, Context string
@@ -263,9 +264,9 @@ func (p *parser) environment(c *content) error {
 	}
 	for name, value := range c.Remote {
 		switch {
-		case value == nil: // null takes a variable back
+		case value == nil: // null removes a variable
 			delete(p.out.Env, name)
-		case strings.Contains(*value, "${containerEnv:"): // known inside only
+		case strings.Contains(*value, "${containerEnv:"): // known only inside
 			p.unused["remoteEnv."+name] = true
 		default:
 			p.out.Env[name] = p.expand(*value)
@@ -279,7 +280,7 @@ func (p *parser) environment(c *content) error {
 	return nil
 }
 
-// mounts takes those of the project's own folder that go into the workspace.
+// mounts takes the mounts of the project's own folder that go into the workspace.
 func (p *parser) mounts(c *content) error {
 	for _, raw := range c.Mounts {
 		fields := map[string]string{}
@@ -311,7 +312,7 @@ func (p *parser) mounts(c *content) error {
 	return nil
 }
 
-// under is the path that name has below a folder.
+// under returns the path of name relative to a folder.
 func under(name, folder string) (string, bool) {
 	rest, ok := strings.CutPrefix(path.Clean(name)+"/", folder+"/")
 	rest = strings.TrimSuffix(rest, "/")
@@ -343,7 +344,7 @@ func (p *parser) commands(c *content) error {
 	return nil
 }
 
-// argv is a line for the shell, or words as they are.
+// argv returns a command: a line for the shell, or words unchanged.
 func (p *parser) argv(raw json.RawMessage) (argv []string, ok bool) {
 	var line string
 	if json.Unmarshal(raw, &line) == nil {
@@ -363,12 +364,12 @@ func (p *parser) argv(raw json.RawMessage) (argv []string, ok bool) {
 
 var variable = regexp.MustCompile(`\$\{([A-Za-z]+)(?::([^}:]*)(?::([^}]*))?)?\}`)
 
-// projectMark stands for the project's folder on this machine where mounts name it.
+// projectMark stands for the project's folder on this machine in mounts.
 const projectMark = "/\x00project"
 
-// expand puts in the format's variables. Those of this machine have the file's own
-// default, or are empty; those of the container stay for its shell. The project's folder
-// is where programs have it: none learns its path on this machine.
+// expand expands the format's variables. Variables of this machine get the file's default or are
+// empty; those of the container are left to its shell. The project's folder is its place in the
+// session, so no program learns its path on this machine.
 func (p *parser) expand(text string) string {
 	return variable.ReplaceAllStringFunc(text, func(whole string) string {
 		m := variable.FindStringSubmatch(whole)

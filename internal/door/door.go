@@ -1,7 +1,7 @@
-// Package door is a session's way to the network: the egress proxy of its sandbox,
-// started with the first program where a rule stands, closed with the sandbox, and
-// what programs need in their environment to find it. Without a rule it does nothing.
-// What may be reached is package egress' to decide.
+// Package door connects a session to the network. If there is a rule, it starts the egress proxy of
+// a sandbox with the first program, closes it with the sandbox, and provides the environment
+// variables by which programs find it. Without a rule it does nothing. Package egress decides which
+// hosts may be reached.
 package door
 
 import (
@@ -21,25 +21,26 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// Options are what a Door is made with; zero fields work.
+// Options are options of [New]; zero fields work.
 type Options struct {
-	// Session is named by denials that a command can allow; "" names the flag.
+	// Session is the session's name for the command in denials; "" makes denials name the flag
+	// instead.
 	Session string
 	Rules   Rules
-	// Secret gives the value of a secret that an injection uses.
+	// Secret returns the value of a secret that an injection uses.
 	Secret func(name string) (string, error)
 	// Journal gets an [egress.Line] for each connection and denial.
 	Journal egress.Journal
-	// Own are the variables that the session gives its programs: they win.
+	// Own are the session's own variables for programs, which take precedence.
 	Own map[string]string
-	// Before is what Keep kept last. Keep is called after each connection, by one goroutine
-	// at a time; nil keeps nothing.
+	// Before is the Memory of the last call of Keep. Keep is called after each connection, by one
+	// goroutine at a time; nil keeps nothing.
 	Before Memory
 	Keep   func(Memory)
 	Log    *slog.Logger
 }
 
-// Memory is what a session's door must know again in another process.
+// Memory is the state of a session's door that another process needs.
 type Memory struct {
 	Traffic  egress.Traffic `json:"traffic"`
 	Recorded []string       `json:"recorded,omitempty"`
@@ -52,21 +53,21 @@ type Door struct {
 	env      atomic.Pointer[[]string]
 
 	calling sync.Mutex
-	calls   []string // in flight
+	calls   []string // running
 
-	mu     *lock.Mutex // guards what follows; never held while a lock of a caller is taken
+	mu     *lock.Mutex // guards the fields below; never held while a lock of a caller is taken
 	rules  Rules
 	policy *policy.Policy
 	via    *url.URL
-	proxy  *egress.Proxy // nil where none serves
+	proxy  *egress.Proxy // nil if none serves
 	at     sandbox.Sandbox
 	places egress.Places
 	given  []byte // the certificates that programs have
 	before egress.Traffic
-	former []egress.Denial // of proxies that are closed
+	former []egress.Denial // of closed proxies
 }
 
-// New makes a Door that is closed yet.
+// New returns a closed Door.
 func New(opts *Options) (*Door, error) {
 	d := &Door{opts: *opts, recorder: &policy.Recorder{}, mu: lock.New(), rules: opts.Rules, before: opts.Before.Traffic}
 	d.recorder.Add(opts.Before.Recorded)
@@ -78,7 +79,7 @@ func New(opts *Options) (*Door, error) {
 	return d, err
 }
 
-// Opens reports whether a rule stands. The nil Door is closed.
+// Opens reports whether there is a rule to allow. The nil Door is closed.
 func (d *Door) Opens(ctx context.Context) bool {
 	if d == nil {
 		return false
@@ -90,8 +91,8 @@ func (d *Door) Opens(ctx context.Context) bool {
 	return d.rules.Opens()
 }
 
-// Prepare opens the door of a sandbox before its first program. It may be called
-// again. It wraps [sandbox.ErrUnsupported] where the sandbox's network can't be used.
+// Prepare opens the door of a sandbox before its first program. It may be called again. The error
+// wraps [sandbox.ErrUnsupported] if the sandbox's network can't be used.
 func (d *Door) Prepare(ctx context.Context, sb sandbox.Sandbox) error {
 	if err := d.mu.Lock(ctx); err != nil {
 		return err
@@ -108,7 +109,7 @@ func (d *Door) Prepare(ctx context.Context, sb sandbox.Sandbox) error {
 	return nil
 }
 
-// open starts a proxy in a sandbox. mu is held.
+// open starts a proxy in a sandbox. The caller must hold mu.
 func (d *Door) open(ctx context.Context, sb sandbox.Sandbox) error {
 	networker, ok := sandbox.As[sandbox.Networker](sb)
 	if !ok {
@@ -128,7 +129,7 @@ func (d *Door) open(ctx context.Context, sb sandbox.Sandbox) error {
 		return err
 	}
 	if d.places.Problem != nil {
-		d.opts.Log.Info("programs that know no proxy have no network", "cause", d.places.Problem)
+		d.opts.Log.Info("programs without proxy support have no network", "cause", d.places.Problem)
 	}
 	return d.equip(ctx)
 }
@@ -139,7 +140,7 @@ func (d *Door) keep(t egress.Traffic) {
 	}
 }
 
-// remembering is a proxy's journal that keeps what it must know again.
+// remembering is a proxy's journal that also keeps the door's Memory.
 type remembering struct {
 	d     *Door
 	proxy atomic.Pointer[egress.Proxy]
@@ -157,7 +158,7 @@ func (r *remembering) Append(record any) error {
 	return err
 }
 
-// equip gives programs the certificates and the variables. mu is held.
+// equip provides the certificates and the variables for programs. The caller must hold mu.
 func (d *Door) equip(ctx context.Context) error {
 	path, err := d.giveRoots(ctx)
 	if err != nil {
@@ -174,7 +175,7 @@ func (d *Door) equip(ctx context.Context) error {
 	return nil
 }
 
-// Env is what every program gets, before its own variables.
+// Env returns the variables of every program, before its own.
 func (d *Door) Env() []string {
 	if env := d.env.Load(); env != nil {
 		return *env
@@ -191,26 +192,26 @@ func (d *Door) Left(sb sandbox.Sandbox) {
 	}
 }
 
-// leave closes the proxy: its connections are reset. mu is held.
+// leave closes the proxy and resets its connections. The caller must hold mu.
 func (d *Door) leave() {
 	d.env.Store(nil)
 	if d.proxy == nil {
 		return
 	}
-	_ = d.proxy.Close() // it returns nil
+	_ = d.proxy.Close() // Close returns nil
 	last, _ := d.proxy.Denied(0)
 	d.before, d.former = d.proxy.Traffic(), latest(d.former, last)
 	d.keep(d.before)
 	d.proxy, d.at, d.places, d.given = nil, nil, egress.Places{}, nil
 }
 
-// Change adds rules, once save has kept them. On an error the old ones stay.
-// Connections that the new ones don't allow are reset.
+// Change adds rules after save has stored them. After an error the old rules stay. Connections that
+// the new rules don't allow are reset.
 func (d *Door) Change(ctx context.Context, allow, deny []string, save func(Rules) error) error {
 	return d.change(ctx, func(old Rules) Rules { return old.With(allow, deny) }, save)
 }
 
-// Replace is Change that takes these rules in place of those allowed and denied so far.
+// Replace is like Change, but replaces the current rules.
 func (d *Door) Replace(ctx context.Context, allow, deny []string, save func(Rules) error) error {
 	return d.change(ctx, func(old Rules) Rules {
 		old.Allow, old.Deny = nil, nil
@@ -240,13 +241,13 @@ func (d *Door) change(ctx context.Context, edit func(Rules) Rules, save func(Rul
 		return nil
 	}
 	if err := d.proxy.SetPolicy(parsed); err != nil {
-		d.leave() // rather none than the old ones
+		d.leave() // no proxy is better than one with the old rules
 		return err
 	}
 	return d.equip(ctx)
 }
 
-// Begin notes a call in flight, for the journal; the function it returns ends that.
+// Begin records a running call for the journal until the returned function is called.
 func (d *Door) Begin(call string) (end func()) {
 	d.calling.Lock()
 	d.calls = append(d.calls, call)
@@ -266,13 +267,13 @@ func (d *Door) inFlight() []string {
 	return slices.Clone(d.calls)
 }
 
-// Mark is a moment among the denials.
+// Mark is a position among the denials.
 type Mark struct {
 	proxy *egress.Proxy
 	n     int64
 }
 
-// Mark is now.
+// Mark returns the current position.
 func (d *Door) Mark() Mark {
 	_ = d.mu.Lock(context.Background())
 	defer d.mu.Unlock()
@@ -283,7 +284,7 @@ func (d *Door) Mark() Mark {
 	return Mark{d.proxy, n}
 }
 
-// DeniedSince says what was denied after a mark: the last five, as programs read it.
+// DeniedSince returns the last five denials after a mark, in the words for programs.
 func (d *Door) DeniedSince(m Mark) (texts []string) {
 	_ = d.mu.Lock(context.Background())
 	defer d.mu.Unlock()
@@ -300,20 +301,21 @@ func (d *Door) DeniedSince(m Mark) (texts []string) {
 	return texts
 }
 
-// View is what a session's door is now.
+// View is the current state of a session's door.
 type View struct {
 	Rules
-	// Serves reports whether programs that run can connect now.
+	// Serves reports whether running programs can connect now.
 	Serves bool `json:"serves"`
-	// Transparent reports whether programs that know no proxy can, too; Problem is why not.
+	// Transparent reports whether programs without proxy support can connect, too. If not, Problem
+	// has the reason.
 	Transparent bool            `json:"transparent"`
 	Problem     string          `json:"problem,omitempty"`
 	Traffic     egress.Traffic  `json:"traffic"`
 	Denied      []egress.Denial `json:"denied,omitempty"`   // the last five
-	Recorded    []string        `json:"recorded,omitempty"` // the rules that allow what was connected to
+	Recorded    []string        `json:"recorded,omitempty"` // the rules that allow the recorded connections
 }
 
-// View looks.
+// View returns the current state.
 func (d *Door) View(ctx context.Context) (View, error) {
 	if err := d.mu.Lock(ctx); err != nil {
 		return View{}, err
@@ -326,10 +328,10 @@ func (d *Door) View(ctx context.Context) (View, error) {
 	last, _ := d.proxy.Denied(0)
 	v.Serves, v.Transparent, v.Traffic, v.Denied = true, d.places.Transparent, d.proxy.Traffic(), latest(d.former, last)
 	if d.places.Problem != nil {
-		v.Problem = "programs that know no proxy have no network: the sandbox was made before the first rule, or its host has no port 53 for it; " +
+		v.Problem = "programs without proxy support have no network: the sandbox was made before the first rule, or its host has no port 53 for it; " +
 			"its next container serves them"
 		if !errors.Is(d.places.Problem, sandbox.ErrUnavailable) {
-			v.Problem = "programs that know no proxy have no network"
+			v.Problem = "programs without proxy support have no network"
 		}
 	}
 	return v, nil
@@ -342,5 +344,5 @@ func latest(former, last []egress.Denial) []egress.Denial {
 	return all[max(0, len(all)-keptDenials):]
 }
 
-// prepareTimeout bounds a look at the image's certificates.
+// prepareTimeout bounds the reading of the image's certificates.
 const prepareTimeout = 10 * time.Second

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // place is a sandbox whose network is this machine's loopback.
 type place struct {
 	sandbox.Sandbox
-	roots string // that its image has
+	roots string // of its image
 
 	mu    sync.Mutex
 	files map[string][]byte
@@ -82,7 +82,7 @@ func newDoor(t *testing.T, opts door.Options) *door.Door {
 
 func kept(door.Rules) error { return nil }
 
-// proxyOf is the proxy that programs find in their environment, "" for none.
+// proxyOf returns the proxy in the environment of programs; "" if there is none.
 func proxyOf(d *door.Door) string {
 	for _, pair := range d.Env() {
 		if value, ok := strings.CutPrefix(pair, "http_proxy="); ok {
@@ -92,7 +92,7 @@ func proxyOf(d *door.Door) string {
 	return ""
 }
 
-// ask asks a host by the proxy and gives the status.
+// ask sends a request to a host through the proxy and returns the status.
 func ask(t *testing.T, proxy, host string) int {
 	t.Helper()
 	u, err := url.Parse(proxy)
@@ -159,7 +159,7 @@ func TestACallIsToldItsOwnDenials(t *testing.T) {
 	require.Equal(t, "host6.example.net:80: no rule allows it; to allow it: wisbox session allow box host6.example.net:80", denied[4])
 }
 
-// TestADoorRemembersWhatWasBeforeIt: another process goes on with the bounds and the record.
+// TestADoorRemembersWhatWasBeforeIt: another process continues with the bounds and the record.
 func TestADoorRemembersWhatWasBeforeIt(t *testing.T) {
 	server, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -200,7 +200,7 @@ func TestADoorRemembersWhatWasBeforeIt(t *testing.T) {
 	}
 }
 
-// lines is a journal that takes everything.
+// lines is a journal that accepts everything.
 type lines struct{}
 
 func (lines) Append(any) error { return nil }
@@ -283,7 +283,7 @@ func TestBadRulesNameTheirPart(t *testing.T) {
 	}
 }
 
-// TestADoorStandsManyCallersAtOnce, and ends with nothing open.
+// TestADoorStandsManyCallersAtOnce checks that nothing stays open.
 func TestADoorStandsManyCallersAtOnce(t *testing.T) {
 	d := newDoor(t, door.Options{Rules: rules("example.com")})
 	places := []*place{{}, {}, {}}

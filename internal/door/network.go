@@ -8,7 +8,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// network is a sandbox's for package egress.
+// network is a sandbox's network for package egress.
 type network struct{ to sandbox.Networker }
 
 // Listen implements [egress.Network].

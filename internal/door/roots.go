@@ -14,11 +14,11 @@ import (
 
 const rootsPath = sandbox.SecretsDir + "/" + box.RootsName
 
-// maxRoots is the size of the file in bytes. It lies in memory, twice while it is replaced,
-// in the megabyte that secrets have.
+// maxRoots is the maximum size of the file in bytes. It is in the megabyte of memory for secrets,
+// twice while it is replaced.
 const maxRoots = 400 << 10
 
-// bundles are where systems keep their certificates.
+// bundles are the paths of systems' certificates.
 var bundles = []string{
 	"/etc/ssl/certs/ca-certificates.crt", // Debian, Alpine, Arch
 	"/etc/pki/tls/certs/ca-bundle.crt",   // Fedora, RHEL
@@ -26,8 +26,8 @@ var bundles = []string{
 	"/etc/ssl/cert.pem",                  // others
 }
 
-// giveRoots gives programs the certificates that they should trust, and says where; ""
-// where there are none. mu is held.
+// giveRoots writes the certificates that programs should trust, and returns the path, or "" if
+// there are none. The caller must hold mu.
 func (d *Door) giveRoots(ctx context.Context) (path string, err error) {
 	own := d.proxy.Roots()
 	if d.given != nil && bytes.Contains(d.given, own) {
@@ -54,7 +54,7 @@ func pathOf(roots []byte) string {
 	return rootsPath
 }
 
-// HostRoots are those that this machine trusts, a company's among them.
+// HostRoots returns the root certificates that this machine trusts, including a company's.
 func HostRoots() []byte {
 	for _, path := range append([]string{os.Getenv("SSL_CERT_FILE")}, bundles...) {
 		if raw, err := os.ReadFile(path); err == nil && len(raw) > 0 {
@@ -64,7 +64,7 @@ func HostRoots() []byte {
 	return nil
 }
 
-// imageRoots are those of the image, as its programs read them.
+// imageRoots returns the root certificates of the image, as its programs read them.
 func imageRoots(ctx context.Context, sb sandbox.Sandbox) []byte {
 	var out bytes.Buffer
 	_, err := sb.Run(ctx, sandbox.Cmd{
@@ -76,7 +76,7 @@ func imageRoots(ctx context.Context, sb sandbox.Sandbox) []byte {
 	return out.Bytes()
 }
 
-// joined are the certificates of all, each once, as many as have room.
+// joined returns the certificates of all files, without duplicates, as many as fit.
 func joined(all ...[]byte) []byte {
 	var out []byte
 	seen := map[[sha256.Size]byte]bool{}

@@ -10,13 +10,13 @@ import (
 	"github.com/wisbox/wisbox/egress/policy"
 )
 
-// Rules say where a session's programs may connect to. The zero Rules are a session
-// without a network.
+// Rules define the connections that a session's programs may make. The zero Rules mean no network.
 type Rules struct {
 	policy.Settings
 
-	Via string `json:"via,omitempty"` // the URL of a proxy through which all goes
-	// Out is how many bytes programs may send in all, 0 for the default of [egress.Bounds].
+	Via string `json:"via,omitempty"` // the URL of a proxy for all connections
+	// Out is the maximum of bytes that programs may send in total; 0 means the default of
+	// [egress.Bounds].
 	Out int64 `json:"out_bytes,omitempty"`
 }
 
@@ -29,11 +29,10 @@ const (
 // Opens reports whether anything is allowed.
 func (r Rules) Opens() bool { return len(r.Allow) > 0 || r.Record }
 
-// RuleError says which rule is wrong, and which part of it. Its text begins with the
-// name of the setting.
+// RuleError names the invalid rule and its part. Its text begins with the name of the setting.
 type RuleError struct{ error }
 
-// Parse reads rules. Its errors are all *RuleError.
+// Parse parses the rules. Every error is a *RuleError.
 func (r Rules) Parse() (*policy.Policy, *url.URL, error) {
 	p, via, err := r.parse()
 	if err != nil {
@@ -51,17 +50,17 @@ func (r Rules) parse() (*policy.Policy, *url.URL, error) {
 		return p, nil, err
 	}
 	via, err := url.Parse(r.Via)
-	if err != nil { // its text has the URL, which may have a password
+	if err != nil { // its text has the URL, which may contain a password
 		return nil, nil, errors.New("egress_via can't be read as a URL; write http://HOST:PORT")
 	}
 	probe, err := egress.New(&egress.Options{Via: via})
 	if err != nil {
-		return nil, nil, fmt.Errorf("egress_via %q: it is no proxy's address; write http://HOST:PORT", via.Redacted())
+		return nil, nil, fmt.Errorf("egress_via %q: it is not a proxy's address; write http://HOST:PORT", via.Redacted())
 	}
 	return p, via, probe.Close()
 }
 
-// Secrets names the secrets that injections use.
+// Secrets returns the names of the secrets that injections use.
 func (r Rules) Secrets() (names []string) {
 	for _, text := range r.Inject {
 		if i, err := policy.ParseInjection(text); err == nil {
@@ -72,8 +71,8 @@ func (r Rules) Secrets() (names []string) {
 	return slices.Compact(names)
 }
 
-// With is the rules with others. What is allowed is no longer denied by the same
-// text, and the other way around.
+// With returns the rules with others added. A rule that is now allowed is no longer denied
+// by the same text, and the other way around.
 func (r Rules) With(allow, deny []string) Rules {
 	next := r
 	next.Allow = added(without(r.Allow, deny), allow)
@@ -94,7 +93,7 @@ func without(all, gone []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(text string) bool { return slices.Contains(gone, text) })
 }
 
-// Shown is the rules without a password.
+// Shown returns the rules without a password.
 func (r Rules) Shown() Rules {
 	if via, err := url.Parse(r.Via); err == nil {
 		r.Via = via.Redacted()

@@ -1,5 +1,5 @@
-// Package gate lets the calls of a session in, waits for them, and keeps them out:
-// when the session is closed, or while what the calls work with is replaced.
+// Package gate admits the calls of a session, and stops and awaits them when the session is closed or
+// while its workspace or sandbox is replaced.
 package gate
 
 import (
@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 )
 
-// ErrClosed is the error of a call that comes after Close.
+// ErrClosed is the error of a call after Close.
 var ErrClosed = errors.New("closed")
 
 // Gate counts the calls of one handle. Its methods may be called from many
@@ -23,14 +23,14 @@ type Gate struct {
 	closed bool
 }
 
-// New makes a Gate whose calls end with ctx too.
+// New returns a Gate whose calls also end with ctx.
 func New(ctx context.Context) *Gate {
 	g := &Gate{}
 	g.ctx, g.cancel = context.WithCancel(ctx)
 	return g
 }
 
-// Enter begins a call. Its context ends with ctx and with Close; leave ends it.
+// Enter begins a call; leave ends it. The call's context ends with ctx and with Close.
 func (g *Gate) Enter(ctx context.Context) (_ context.Context, leave func(), err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -42,8 +42,8 @@ func (g *Gate) Enter(ctx context.Context) (_ context.Context, leave func(), err 
 	return ctx, func() { end(); g.calls.Done() }, nil
 }
 
-// Close keeps new calls out and cancels those under way, see Wait. It reports whether it
-// was the first.
+// Close refuses new calls and cancels running ones, see Wait. It reports whether it was the first
+// Close.
 func (g *Gate) Close() (first bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -53,17 +53,17 @@ func (g *Gate) Close() (first bool) {
 	return first
 }
 
-// Wait waits for the calls under way, once the Gate is closed.
+// Wait waits for the running calls of a closed Gate.
 func (g *Gate) Wait() { g.calls.Wait() }
 
-// Generation is what the calls of a session work with until it is replaced. Its
-// methods may be called from many goroutines at once.
+// Generation is the state that a session's calls work with, until it is replaced. Its methods may
+// be called from many goroutines at once.
 type Generation struct {
-	mu   sync.RWMutex // held for reading by every call, and taken to replace
+	mu   sync.RWMutex // held for reading by every call, and for writing by Replace
 	life atomic.Pointer[life]
 }
 
-// life is what calls end with.
+// life is the context that ends the calls.
 type life struct {
 	context.Context
 	end context.CancelCauseFunc
@@ -75,7 +75,7 @@ func newLife(ctx context.Context) *life {
 	return l
 }
 
-// NewGeneration makes the first one, which also ends with ctx.
+// NewGeneration returns the first generation, which also ends with ctx.
 func NewGeneration(ctx context.Context) *Generation {
 	g := &Generation{}
 	g.life.Store(newLife(ctx))
@@ -89,8 +89,8 @@ func (g *Generation) Join(ctx context.Context) (_ context.Context, leave func())
 	return ctx, func() { end(); g.mu.RUnlock() }
 }
 
-// Replace ends the calls under way with cause, keeps others waiting, and calls
-// renew. The next generation ends with ctx's values only, not with ctx.
+// Replace cancels the running calls with cause, makes new ones wait, and calls renew. The next
+// generation takes ctx's values, but doesn't end with ctx.
 func (g *Generation) Replace(ctx context.Context, cause error, renew func() error) error {
 	g.mu.RLock()
 	g.life.Load().end(cause)
@@ -101,13 +101,13 @@ func (g *Generation) Replace(ctx context.Context, cause error, renew func() erro
 	return renew()
 }
 
-// End ends the calls under way with cause. It doesn't wait for them, and ends none that
-// comes after.
+// End cancels the running calls with cause. It doesn't wait for them and doesn't affect later
+// calls.
 func (g *Generation) End(ctx context.Context, cause error) {
 	g.life.Swap(newLife(context.WithoutCancel(ctx))).end(cause)
 }
 
-// linked is ctx that ends, with the same cause, when other does.
+// linked returns ctx, which then also ends with other, with the same cause.
 func linked(ctx, other context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(other, func() { cancel(context.Cause(other)) })
@@ -122,7 +122,7 @@ type Set[T comparable] struct {
 	closed bool
 }
 
-// Add takes a member in, unless the set is closed.
+// Add adds a member unless the set is closed, and reports whether it did.
 func (s *Set[T]) Add(item T) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,21 +137,21 @@ func (s *Set[T]) Add(item T) bool {
 	return true
 }
 
-// Remove takes a member out.
+// Remove removes a member.
 func (s *Set[T]) Remove(item T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.items, item)
 }
 
-// Count returns how many members there are, and how many were ever added.
+// Count returns the present number of members, and the number ever added.
 func (s *Set[T]) Count() (now int, ever int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.items), s.added
 }
 
-// Close takes no further member and returns those there are.
+// Close closes the set and returns its members.
 func (s *Set[T]) Close() []T {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,10 +1,9 @@
-// Package glob is the one matcher of path patterns: what the tools glob and
-// grep, and host mounts, mean by a pattern. It matches names; it walks nothing.
+// Package glob matches path patterns for the tools glob and grep and for host mounts. It matches
+// names; it walks no directories.
 //
-// "*" stays in a segment, "**" as a whole segment spans segments including
-// none, "?" is one character, "[a-z]" and "[!a]" are classes, "{a,b}" are
-// alternatives, "\" takes the next character as it is. A pattern without "/"
-// matches the base name at any depth.
+// "*" matches within a segment. "**" as a whole segment matches any number of segments, including
+// none. "?" matches one character, "[a-z]" and "[!a]" are classes, "{a,b}" are alternatives, and
+// "\" escapes the next character. A pattern without "/" matches the base name at any depth.
 package glob
 
 import (
@@ -20,31 +19,32 @@ import (
 const (
 	// MaxLength bounds a pattern, in characters.
 	MaxLength = 512
-	// MaxAlternatives bounds what the braces of a pattern expand to. They are
-	// never expanded, but each may be tried.
+	// MaxAlternatives bounds the number of patterns that the braces of a pattern stand for. They
+	// are never expanded, but each may be tried.
 	MaxAlternatives = 1_024
 )
 
-// Pattern is a compiled pattern, good for many goroutines at once.
+// Pattern is a compiled pattern. It may be used from many goroutines at once.
 type Pattern struct {
 	text   string
-	base   bool   // matches the last element alone
-	suffix string // with base: "*" and this, the most frequent form
+	base   bool   // matches only the last element
+	suffix string // with base: the pattern is "*" and this suffix, the most frequent form
 	all    bool   // matches everything
-	prefix string // the leading elements that are no pattern
-	depth  int    // elements of a path that can match; 0: any number
+	prefix string // leading elements without special characters
+	depth  int    // elements of a path that can match; 0 for any number
 }
 
-// Compile checks a pattern in ASCII. Its error is a *tool.Error of kind invalid; which
-// field is at fault the caller adds.
+// Compile compiles a pattern in ASCII. Its error is a *tool.Error of kind invalid, to which the
+// caller adds the field.
 func Compile(pattern string) (*Pattern, error) {
 	if !pathname.ASCII(pattern) {
-		return nil, tool.Errorf(tool.Invalid, "the pattern holds a character that is not printable ASCII")
+		return nil, tool.Errorf(tool.Invalid, "the pattern has a character that is not printable ASCII; use a wildcard for it")
 	}
 	return CompileText(pattern)
 }
 
-// CompileText is [Compile] for a pattern in Unicode: of what [pathname.Text] takes.
+// CompileText is like [Compile] for a pattern in Unicode with the characters that [pathname.Text]
+// accepts.
 func CompileText(pattern string) (*Pattern, error) {
 	if err := validate(pattern); err != nil {
 		return nil, err
@@ -79,8 +79,8 @@ func shape(pattern string) (prefix string, depth int) {
 	return strings.Join(fixed, "/"), depth
 }
 
-// Descend reports whether something below the directory dir may match; when not,
-// a walk need not look there. It may be true where nothing is found.
+// Descend reports whether something below the directory dir may match. If not, a walk can skip the
+// directory.
 func (p *Pattern) Descend(dir string) bool {
 	if p.base {
 		return true
@@ -102,12 +102,12 @@ func suffixOf(text string) string {
 	return ""
 }
 
-// BaseOnly says that the pattern looks at nothing but the last element: Match of
-// a bare name answers for every path that ends in it.
+// BaseOnly reports whether the pattern depends only on the last element: then Match of a bare name
+// holds for every path that ends in it.
 func (p *Pattern) BaseOnly() bool { return p.base }
 
-// Match reports whether path, slash-separated and relative to the base of the
-// walk, matches. It takes time that grows with the path's length alone.
+// Match reports whether path matches; it is slash-separated and relative to the base of the walk.
+// The time depends only on the path's length.
 func (p *Pattern) Match(path string) bool {
 	if p.base {
 		if i := strings.LastIndexByte(path, '/'); i >= 0 {
@@ -128,13 +128,13 @@ func validate(pattern string) *tool.Error {
 	case pattern == "":
 		return tool.Errorf(tool.Invalid, "the pattern is empty; ** matches everything")
 	case utf8.RuneCountInString(pattern) > MaxLength:
-		return tool.Errorf(tool.Invalid, "the pattern has %d characters; at most %d are taken", utf8.RuneCountInString(pattern), MaxLength)
+		return tool.Errorf(tool.Invalid, "the pattern has %d characters; the maximum is %d", utf8.RuneCountInString(pattern), MaxLength)
 	case !pathname.Text(pattern):
-		return tool.Errorf(tool.Invalid, "the pattern holds a control character, an invisible one, or bytes that are not UTF-8")
+		return tool.Errorf(tool.Invalid, "the pattern has a control character, an invisible one, or bytes that are not UTF-8; use a wildcard for it")
 	case strings.HasPrefix(pattern, "/"):
-		return tool.Errorf(tool.Invalid, "the pattern starts with /; write it relative to the directory that is searched")
+		return tool.Errorf(tool.Invalid, "the pattern starts with /; make it relative to the searched directory")
 	case climbs(pattern):
-		return tool.Errorf(tool.Invalid, "the pattern has a . or .. segment; patterns only look downwards")
+		return tool.Errorf(tool.Invalid, "the pattern has a . or .. segment; patterns only match below the searched directory")
 	case !doublestar.ValidatePattern(pattern):
 		return tool.Errorf(tool.Invalid, "the pattern is malformed: a [, a { or a \\ is not closed")
 	case alternatives(pattern) > MaxAlternatives:
@@ -153,7 +153,7 @@ func climbs(pattern string) bool {
 	return false
 }
 
-// alternatives bounds from above how many patterns the braces stand for.
+// alternatives returns an upper bound of the number of patterns that the braces stand for.
 func alternatives(pattern string) int {
 	total, open := 1, []int{}
 	for i := 0; i < len(pattern) && total <= MaxAlternatives; i++ {

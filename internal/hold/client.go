@@ -1,6 +1,7 @@
 package hold
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -13,22 +14,25 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Client asks the holder of one session. Each operation has a connection of its
-// own; a lost one is unavailable, and the next operation starts the holder again.
+// Client is a client of one session's holder. Each operation has its own connection. If that is lost,
+// the error is unavailable, and the next operation starts the holder again.
 // Its methods may be called from many goroutines at once.
 type Client struct {
-	// Dial connects to the holder that runs, or wraps ErrNoHolder.
+	// Dial connects to the running holder. The error wraps ErrNoHolder if there is none.
 	Dial func(ctx context.Context) (*Conn, error)
-	// Launch starts a holder where there is none; nil starts none.
+	// Launch starts a holder if there is none; nil starts none.
 	Launch func(ctx context.Context) error
 	// Replace ends a holder of another version, so that the next Launch starts one
 	// of this version; nil leaves it alone.
 	Replace func(ctx context.Context)
+	// Far reports whether the connections go to another machine, where they can break while both ends
+	// live. The error of a lost operation then is [ErrConnectionLost].
+	Far bool
 }
 
 var (
-	// ErrNoHolder is why nobody answers where no holder is started.
-	ErrNoHolder = errors.New("there is no holder")
+	// ErrNoHolder reports that no holder runs and none is started.
+	ErrNoHolder = errors.New("the session has no holder")
 	// ErrNotTaken is the error of an operation that no holder took.
 	ErrNotTaken = tool.Errorf(tool.Unavailable,
 		"the process that holds this session ended before it took the call, each time it was tried; nothing of the call was done; call again, and if that doesn't help see `wisbox doctor`")
@@ -36,6 +40,15 @@ var (
 	// refused.
 	ErrOtherVersion = tool.Errorf(tool.Unavailable,
 		"this session is held by another version of wisbox; its next call or program ends that process, with its programs, and starts one of this version over the same files")
+
+	// ErrConnectionLost is the error of an operation that another machine had taken when the
+	// connection broke.
+	ErrConnectionLost = tool.Errorf(tool.Unavailable,
+		"the connection to the other machine broke during the call: it may have begun there, and then it is ended as when its client leaves; what it has done stays, and so do the session, its processes and interpreters; `wisbox log` shows whether it began and how it ended")
+	errFarNotTaken = tool.Errorf(tool.Unavailable,
+		"the connection to the other machine broke before it took the call, each time it was tried; nothing of the call was done; call again")
+	errFarSilent = tool.Errorf(tool.Unavailable,
+		"the other machine takes no call; nothing of the call was done; call again")
 
 	errHolderLost = tool.Errorf(tool.Unavailable,
 		"the process that holds this session ended during the call; what the call ran, kept interpreters and their state are lost, files are not; call again")
@@ -46,18 +59,18 @@ var (
 		"the process that holds this session takes no call: it may be stopped; nothing of the call was done; let it go on (SIGCONT) or kill it (`wisbox __hold` in the list of processes), then call again")
 )
 
-// TakeWait is how long a holder has to take an operation. One that is only busy
-// takes milliseconds. Tests change it.
+// TakeWait is how long a holder has to take an operation. A busy one needs milliseconds. Tests change
+// it.
 var TakeWait = 30 * time.Second
 
-// hangUp is how long a cancelled operation has to say how far it came.
+// hangUp is how long a cancelled operation has to report its progress.
 const hangUp = 2 * time.Second
 
-// tries is how many holders an operation is offered to. One that is killed may
-// refuse it twice: the kernel closes its connections and its socket in any order.
+// tries is the number of holders to which an operation is offered. A killed one may refuse it twice,
+// since the kernel closes its connections and its socket in any order.
 const tries = 5
 
-// Do has one operation done and reads its answer into answer.
+// Do performs an operation and decodes its answer into answer.
 func (c *Client) Do(ctx context.Context, req Request, io Streams, answer any) error {
 	req.Op = versioned + req.Op
 	p, err := c.deliver(ctx, req.complete(ctx, io), io)
@@ -74,7 +87,7 @@ func (c *Client) Do(ctx context.Context, req Request, io Streams, answer any) er
 	return p.read(ctx, answer)
 }
 
-// Start has a program started, which the returned process steers.
+// Start starts a program, which the returned process controls.
 func (c *Client) Start(ctx context.Context, req Request, io Streams) (sandbox.Process, error) {
 	req.Op, req.Started = versioned+req.Op, true
 	p, err := c.deliver(ctx, req.complete(ctx, io), io)
@@ -114,9 +127,9 @@ func (c *Client) Stop(ctx context.Context) {
 	}
 }
 
-// deliver offers an operation to one holder after the other until one takes it. What
-// a holder has not taken has not begun, so it goes to the next one. (A holder from
-// before Taken may have begun before its first other frame.)
+// deliver offers an operation to one holder after the other until one takes it. An operation that a
+// holder has not taken has not begun, so it can go to the next one. (A holder of a version without
+// Taken may have begun before its first other frame.)
 func (c *Client) deliver(ctx context.Context, req Request, io Streams) (p *operation, err error) {
 	for range tries {
 		p, err = c.offer(ctx, req, io)
@@ -129,6 +142,9 @@ func (c *Client) deliver(ctx context.Context, req Request, io Streams) (p *opera
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
+	}
+	if c.Far {
+		err = errFarNotTaken
 	}
 	return nil, err
 }
@@ -158,7 +174,7 @@ func (c *Client) offer(ctx context.Context, req Request, io Streams) (*operation
 		return nil, err
 	}
 	p := &operation{c: conn, io: io, progress: tool.Progress(ctx), window: newWindow(stdinWindow), done: make(chan struct{}), abandoned: make(chan struct{})}
-	conn.takes = io.Conn != nil
+	conn.takes, p.far, req.Go = io.Conn != nil, c.Far, c.Far
 	stop := context.AfterFunc(ctx, p.cancel)
 	defer stop()
 	late := time.AfterFunc(TakeWait, p.giveUp)
@@ -179,7 +195,7 @@ func (c *Client) offer(ctx context.Context, req Request, io Streams) (*operation
 	return p, nil
 }
 
-// operation is a connection over which one thing is asked of the holder.
+// operation is a connection for one operation of the holder.
 type operation struct {
 	c        *Conn
 	io       Streams
@@ -189,7 +205,9 @@ type operation struct {
 	taken  atomic.Bool // it may have begun
 	still  atomic.Bool // it was given up, because nobody takes it
 	older  bool        // the holder names no version
+	far    bool        // it is on another machine
 	killed atomic.Bool
+	said   []byte // with the start
 
 	first struct { // frame that was read by begin
 		kind    Type
@@ -201,9 +219,12 @@ type operation struct {
 	abandoned chan struct{} // closed when a cancelled operation had its time
 }
 
-// untaken is why nothing of the operation was done.
+// untaken returns the error of an operation that was not begun.
 func (p *operation) untaken() error {
-	if p.still.Load() {
+	switch {
+	case p.still.Load() && p.far:
+		return errFarSilent
+	case p.still.Load():
 		return ErrStandsStill
 	}
 	return ErrNotTaken
@@ -226,20 +247,19 @@ func (p *operation) cancel() {
 	p.hangUp()
 }
 
-// hangUp asks for the operation's end. It may say how far it came.
+// hangUp requests the operation's end. The operation may still report its progress.
 func (p *operation) hangUp() {
 	if p.killed.Swap(true) {
 		return
 	}
-	_ = p.c.Send(FrameKill, nil)
-	time.AfterFunc(hangUp, func() {
+	time.AfterFunc(hangUp, func() { // first: to send waits for input that is on its way, perhaps for ever
 		_ = p.c.Close()
 		close(p.abandoned)
 	})
+	_ = p.c.Send(FrameKill, nil)
 }
 
-// begin waits until the holder has taken the operation; of a program, until it was
-// started.
+// begin waits until the holder has taken the operation, or has started the program.
 func (p *operation) begin(ctx context.Context, started bool) error {
 	kind, payload, err := p.c.Receive()
 	switch {
@@ -251,6 +271,11 @@ func (p *operation) begin(ctx context.Context, started bool) error {
 	p.taken.Store(true) // by whatever frame: an older holder doesn't say Taken
 	if kind == FrameTaken {
 		p.older = len(payload) == 0
+		if p.far {
+			if err := p.c.Send(FrameGo, nil); err != nil { // it may have left all the same
+				return p.lost(ctx)
+			}
+		}
 		if !started && !p.older {
 			return nil
 		}
@@ -267,11 +292,13 @@ func (p *operation) begin(ctx context.Context, started bool) error {
 		return failure(payload)
 	case kind != FrameStarted:
 		p.first.kind, p.first.payload = kind, payload
+	default:
+		p.said = bytes.Clone(payload)
 	}
 	return nil
 }
 
-// read gives what the operation answered, once it is done.
+// read decodes the operation's answer, once it is done.
 func (p *operation) read(ctx context.Context, answer any) error {
 	switch {
 	case errors.Is(p.err, errHolderLost):
@@ -283,8 +310,11 @@ func (p *operation) read(ctx context.Context, answer any) error {
 }
 
 func (p *operation) lost(ctx context.Context) error {
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return ctx.Err()
+	case p.far:
+		return ErrConnectionLost
 	}
 	return errHolderLost
 }
@@ -309,12 +339,12 @@ func (p *operation) feed(in io.Reader) {
 	}
 }
 
-// endOf is why input ends: nothing at its end, else that it broke off.
+// endOf returns the payload for the end of input: empty at its real end, else the reason.
 func endOf(err error) []byte {
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
-	return []byte("the input broke off")
+	return []byte("the input was cut off")
 }
 
 // follow passes output on until the answer comes.
@@ -329,14 +359,27 @@ func (p *operation) follow() {
 			return
 		}
 		var err error
-		if kind, payload, err = p.c.Receive(); err != nil {
+		if kind, payload, err = p.receive(); err != nil {
 			p.err = errHolderLost
 			return
 		}
 	}
 }
 
-// handle does one frame and reports whether it was the last.
+// receive reads a frame; one of output that was passed on already has the type 0.
+func (p *operation) receive() (Type, []byte, error) {
+	kind, n, err := p.c.receiveHeader()
+	if err != nil {
+		return 0, nil, err
+	}
+	if to, ok := p.io.Stdout.(Mover); ok && kind == FrameStdout && n >= movable && !p.c.takes {
+		return 0, nil, p.c.move(to, n)
+	}
+	payload, err := p.c.receivePayload(n)
+	return kind, payload, err
+}
+
+// handle handles one frame and reports whether it was the last.
 func (p *operation) handle(kind Type, payload []byte) (last bool) {
 	switch kind {
 	case FrameStdout:
@@ -365,16 +408,16 @@ func (p *operation) handle(kind Type, payload []byte) (last bool) {
 	return false
 }
 
-// takeConn gives the caller the connection that came.
+// takeConn passes the received connection to the caller.
 func (p *operation) takeConn() error {
 	conn, err := p.c.conn()
 	if err != nil || p.io.Conn == nil {
-		return tool.Errorf(tool.Internal, "the session's holder handed nothing over").Because(err)
+		return tool.Errorf(tool.Internal, "the session's holder passed no connection").Because(err)
 	}
 	return p.io.Conn(conn)
 }
 
-// write passes output on. A reader who is gone is no error of the operation.
+// write passes output on. A reader that is gone is not an error of the operation.
 func write(w io.Writer, p []byte) {
 	if w != nil {
 		_, _ = w.Write(p)
@@ -395,8 +438,11 @@ type process struct {
 	joins bool
 }
 
-// Wait implements sandbox.Process. A holder that is lost took the program with it, but
-// for one that was only joined.
+// Introduction implements [Introducer].
+func (r process) Introduction() ([]byte, error) { return r.p.said, nil }
+
+// Wait implements sandbox.Process. The loss of the holder ends the program, unless the operation only
+// attached to it.
 func (r process) Wait(ctx context.Context) (res sandbox.Result, err error) {
 	select {
 	case <-r.p.done:
@@ -404,6 +450,8 @@ func (r process) Wait(ctx context.Context) (res sandbox.Result, err error) {
 		return res, ctx.Err()
 	}
 	switch {
+	case errors.Is(r.p.err, errHolderLost) && r.p.far:
+		return res, ErrConnectionLost
 	case errors.Is(r.p.err, errHolderLost) && r.joins:
 		return res, errJoinLost
 	case errors.Is(r.p.err, errHolderLost):

@@ -15,7 +15,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// handing is a session whose operations hand a connection over, or two, or none.
+// handing is a session whose operations hand over no, one or two connections.
 type handing struct {
 	hold.Session
 	conns int
@@ -71,8 +71,8 @@ func tcpPair() (a, b net.Conn, err error) {
 	return a, b, err
 }
 
-// TestAConnectionIsHandedOver with the operation, and works without the holder; one without
-// a descriptor works as long as its process does.
+// TestAConnectionIsHandedOver with the operation, and works without the holder; one without a
+// descriptor works as long as its process lives.
 func TestAConnectionIsHandedOver(t *testing.T) {
 	t.Run("with a descriptor", func(t *testing.T) { handOver(t, false) })
 	t.Run("without", func(t *testing.T) { handOver(t, true) })
@@ -98,7 +98,7 @@ func handOver(t *testing.T, bare bool) {
 		}}, answer)
 		require.NoError(t, err)
 		cancel()
-		require.Error(t, <-ended) // its context's end
+		require.Error(t, <-ended) // the end of its context
 		var said []string
 		for _, conn := range got {
 			all, err := io.ReadAll(conn)
@@ -110,7 +110,7 @@ func handOver(t *testing.T, bare bool) {
 	}
 }
 
-// endless is a session whose operations end with stop alone.
+// endless is a session whose operations end only with stop.
 type endless struct {
 	hold.Session
 	begun, stop chan struct{}
@@ -122,7 +122,8 @@ func (e endless) Do(context.Context, hold.Request, hold.Streams) (*hold.Answer, 
 	return &hold.Answer{}, nil
 }
 
-// TestAHolderThatEndsSaysSoBeforeItWaits for operations: somebody else may have to end them.
+// TestAHolderThatEndsSaysSoBeforeItWaits for operations, because somebody else may have to end
+// them.
 func TestAHolderThatEndsSaysSoBeforeItWaits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)

@@ -14,12 +14,11 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// stdinWindow is how many bytes of input a client may send ahead of what was read.
-// The holder's reader so never waits for a program, and sees signals and the
-// client's end at once.
+// stdinWindow is the number of unread bytes of input that a client may send. So the holder's reader
+// never waits for a program, and sees signals and the client's end at once.
 const stdinWindow = 256 << 10
 
-// exchange is one operation of a session as the holder does it.
+// exchange is one operation of a session on the holder's side.
 type exchange struct {
 	c      *Conn
 	req    Request
@@ -40,10 +39,10 @@ func newExchange(ctx context.Context, c *Conn, req Request) *exchange {
 		x.io.Stdin = x.in
 	}
 	if req.Stdout {
-		x.io.Stdout = gated{c.Writer(FrameStdout), x.begun}
+		x.io.Stdout = gated{c.Writer(FrameStdout), x.begun, x.ctx.Done()}
 	}
 	if req.Stderr {
-		x.io.Stderr = gated{c.Writer(FrameStderr), x.begun}
+		x.io.Stderr = gated{c.Writer(FrameStderr), x.begun, x.ctx.Done()}
 	}
 	if req.Conn {
 		x.io.Conn = c.SendConn
@@ -56,7 +55,7 @@ func (x *exchange) end() {
 	x.in.end(io.EOF)
 }
 
-// do has the operation done: a Kill or the end of the client ends it.
+// do performs the operation. A Kill or the end of the client ends it.
 func (x *exchange) do(s Session) error {
 	close(x.begun)
 	go func() {
@@ -75,13 +74,22 @@ func (x *exchange) do(s Session) error {
 	return x.c.SendJSON(FrameAnswer, answer)
 }
 
-// start runs a program that its client steers: the connection's end kills it.
+// start runs a program that its client controls. The end of the connection kills it.
 func (x *exchange) start(s Session) error {
 	p, err := s.Start(x.ctx, x.req, x.io)
 	if err != nil {
 		return err
 	}
-	_ = x.c.Send(FrameStarted, nil) // to a client that is gone: steer sees it
+	var said []byte
+	if of, ok := p.(Introducer); ok {
+		if said, err = of.Introduction(); err != nil {
+			x.end() // else its output would wait for a client that never knows of it
+			err = errors.Join(err, p.Kill())
+			_, _ = p.Wait(context.WithoutCancel(x.ctx)) // which frees what it has
+			return err
+		}
+	}
+	_ = x.c.Send(FrameStarted, said) // to a client that is gone: steer sees it
 	close(x.begun)
 	go func() {
 		x.steer(p)
@@ -96,18 +104,28 @@ func (x *exchange) start(s Session) error {
 	return x.c.SendJSON(FrameAnswer, res)
 }
 
-// gated holds output back until the client knows that the program was started.
+// gated holds back output until the client knows that the program was started. If that never happens,
+// it refuses the output, so that the writer doesn't wait forever.
 type gated struct {
-	w    io.Writer
-	open <-chan struct{}
+	w          io.Writer
+	open, over <-chan struct{}
 }
 
 func (g gated) Write(p []byte) (int, error) {
-	<-g.open
-	return g.w.Write(p)
+	select {
+	case <-g.open:
+		return g.w.Write(p)
+	default:
+	}
+	select {
+	case <-g.open:
+		return g.w.Write(p)
+	case <-g.over:
+		return 0, errClientGone
+	}
 }
 
-// steer takes a client's frames until it is gone; p is nil where there is no
+// steer takes a client's frames until it is gone; p is nil if there is no
 // program to steer.
 func (x *exchange) steer(p sandbox.Process) {
 	for {
@@ -140,7 +158,7 @@ func (x *exchange) steer(p sandbox.Process) {
 
 var errClientGone = errors.New("the client is gone")
 
-// inbox is input that came and wasn't read yet: at most a window of it.
+// inbox holds unread input, at most a window of it.
 type inbox struct {
 	consumed func(int)
 
@@ -156,7 +174,7 @@ func newInbox(consumed func(int)) *inbox {
 	return b
 }
 
-// put adds input; false says that the client ignores the window.
+// put adds input. It returns false if the client ignores the window.
 func (b *inbox) put(p []byte) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -168,7 +186,7 @@ func (b *inbox) put(p []byte) bool {
 	return true
 }
 
-// end says that no more comes, and why.
+// end records that no more input comes, and why.
 func (b *inbox) end(why error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -178,7 +196,7 @@ func (b *inbox) end(why error) {
 	b.more.Broadcast()
 }
 
-// Read waits for input; after end it gives what is left, then why there is no more.
+// Read waits for input. After end, it returns the rest and then the reason.
 func (b *inbox) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	for len(b.data) == 0 && b.over == nil {
@@ -195,13 +213,13 @@ func (b *inbox) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// cutVersion is an operation's name without the version, and whether that is ours.
+// cutVersion returns an operation's name without the version, and whether that is ours.
 func cutVersion(op string) (name string, ours bool) { return strings.CutPrefix(op, versioned) }
 
 // reportEvery is the shortest time between two reports of a call's progress.
 const reportEvery = 500 * time.Millisecond
 
-// reportTo sends a client what a call tells of its progress: the newest, now and
+// reportTo sends a client a call's progress: the newest, now and
 // then. After done nothing more is sent.
 func reportTo(ctx context.Context, c *Conn) (_ context.Context, done func()) {
 	newest := make(chan string, 1)

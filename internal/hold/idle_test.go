@@ -14,11 +14,11 @@ import (
 	"github.com/wisbox/wisbox/internal/hold"
 )
 
-// watched is a session in which nothing runs.
+// watched is a session without programs.
 type watched struct {
 	hold.Session
 	removals atomic.Int32
-	stays    bool // who looks stays until the holder ends
+	stays    bool // a client that looks stays until the holder ends
 }
 
 func (w *watched) Do(ctx context.Context, _ hold.Request, _ hold.Streams) (*hold.Answer, error) {

@@ -17,9 +17,9 @@ import (
 
 const lockEvery = 10 * time.Millisecond
 
-// awaitLock takes a holder's lock unless another one listens: nil then. One that doesn't
-// listen yet soon does; one that no longer does ends, or is dead and the kernel
-// has not closed all its files yet.
+// awaitLock takes a holder's lock, or returns nil if another holder listens. A holder that doesn't
+// listen yet will soon; one that no longer listens is ending, or is dead and the kernel hasn't
+// closed all its files yet.
 func awaitLock(ctx context.Context, path string) (*flock.Flock, error) {
 	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
@@ -49,14 +49,14 @@ func isAt(lock *flock.Flock, path string) bool {
 	return err == nil && thereErr == nil && os.SameFile(held, there)
 }
 
-// releaseLock removes what a holder had at path and lets its lock go.
+// releaseLock removes a holder's files at path and releases its lock.
 func releaseLock(lock *flock.Flock, path string) {
 	_ = os.Remove(path)
 	_ = os.Remove(path + ".lock")
 	_ = lock.Close()
 }
 
-// sweepLocks removes what holders that were killed left beside path.
+// sweepLocks removes the files beside path that killed holders left behind.
 func sweepLocks(path string) {
 	left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "hold-*.lock"))
 	for _, file := range left {

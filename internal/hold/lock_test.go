@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOneHolderAtATimeThoughLocksAreRemoved: many take the lock in turn, each removes its
-// file, and others sweep meanwhile. Nobody listens, so everybody's turn comes.
+// TestOneHolderAtATimeThoughLocksAreRemoved: many processes take the lock in turn, each removes its
+// file, and others sweep meanwhile. Nobody listens, so each gets its turn.
 func TestOneHolderAtATimeThoughLocksAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "hold-0123456789abcdef")

@@ -10,18 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MarkName is the file of a session's directory that stands there while a holder
-// lives: found at the start of one, it reports that the last was killed.
+// MarkName is the name of a file in a session's directory that exists while a holder lives. If a
+// holder finds it at its start, the last one was killed.
 const MarkName = "held"
 
-// Mark writes the mark, as a file of that path, and reports whether it was there.
+// Mark creates the mark at path, and reports whether it existed.
 func Mark(path string) (was bool) {
 	was = Marked(path)
 	_ = os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())), 0o600)
 	return was
 }
 
-// Marked reports whether the mark is there: a holder lives, or the last one was killed.
+// Marked reports whether the mark exists: a holder lives, or the last one was killed.
 func Marked(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
@@ -30,8 +30,8 @@ func Marked(path string) bool {
 // Unmark removes the mark.
 func Unmark(path string) { _ = os.Remove(path) }
 
-// Alone reports whether a session's holder is the only process that has the session
-// in that directory open: nobody uses it then, though its programs may run.
+// Alone reports whether a session's holder is the only process that has the session in that
+// directory open: then no client uses it, but its programs may run.
 func Alone(dir string) bool {
 	raw, err := os.ReadFile(filepath.Join(dir, MarkName))
 	holder, err2 := strconv.Atoi(string(raw))
@@ -42,7 +42,7 @@ func Alone(dir string) bool {
 	return err == nil && slices.Equal(slices.Compact(who), []int{holder})
 }
 
-// lockers are the processes that have a flock on a file, as the kernel lists them.
+// lockers returns the processes that have a flock on a file, as listed by the kernel.
 func lockers(path string) (pids []int, err error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {

@@ -15,58 +15,63 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Version is that of the operations' names and arguments. A holder says it with
-// Taken; one of before it was introduced says nothing.
-const Version = "5"
+// Version is the version of the operations' names and arguments. A holder sends it with Taken;
+// holders from before its introduction send nothing.
+const Version = "6"
 
-// versioned is what the names of a session's operations begin with on the wire, so
-// that a holder of another version refuses them, and does nothing.
+// versioned is the prefix of operations' names on the wire, which makes holders of another version
+// refuse them.
 const versioned = Version + ":"
 
-// The operations that the holder itself does. Their names never change.
+// Operations of the holder itself. Their names never change.
 const (
-	opMetrics = "metrics" // what the holder has counted
-	opStop    = "stop"    // end, also where it ends already
+	opMetrics = "metrics" // the holder's counters
+	opStop    = "stop"    // end, even while it is ending
 )
 
 // Request is the first frame of an operation.
 type Request struct {
-	// Look has the operation count as no use of the session: the holder may become idle.
+	// Session is the session's name, for a server of many.
+	Session string `json:"session,omitempty"`
+	// Look means that the operation doesn't count as use of the session: the holder may become
+	// idle.
 	Look bool            `json:"look,omitempty"`
 	Op   string          `json:"op"`
 	Args json.RawMessage `json:"args,omitempty"`
-	// Started asks for a program that lives until it ends, is killed, or the
-	// connection ends: the client steers it. Where the operation attaches to a program
-	// that is there, the kill and the connection's end only end that.
+	// Started requests a program that lives until it ends, is killed, or the connection ends; the
+	// client steers it. If the operation attaches to an existing program, a kill and the
+	// connection's end only end the attachment.
 	Started bool `json:"started,omitempty"`
-	// Joins says so to the client's own process: the program goes on without the holder.
+	// Joins marks such an attachment in the client's own process: the program continues without the
+	// holder.
 	Joins bool `json:"-"`
 
-	By    string            `json:"by,omitempty"`    // who asks, for the log
+	By    string            `json:"by,omitempty"`    // the client's identity, for the log
 	Ack   bool              `json:"ack,omitempty"`   // the client waits for Taken
+	Go    bool              `json:"go,omitempty"`    // and answers it with Go
 	Call  string            `json:"call,omitempty"`  // the client's id of the call
-	Trace map[string]string `json:"trace,omitempty"` // W3C Trace Context of who asks
+	Trace map[string]string `json:"trace,omitempty"` // W3C Trace Context of the caller
 
-	// What the caller of a tool asked for beside.
+	// Further wishes of a tool's caller.
 	Progress bool          `json:"progress,omitempty"`
 	Polling  time.Duration `json:"polling,omitempty"`
 
-	// Which streams there are.
+	// Streams that the operation has.
 	Stdin  bool `json:"stdin,omitempty"`
 	Stdout bool `json:"stdout,omitempty"`
 	Stderr bool `json:"stderr,omitempty"`
-	Conn   bool `json:"conn,omitempty"` // the client takes a connection
+	Conn   bool `json:"conn,omitempty"` // the client accepts a connection
 }
 
-// Streams are those of an operation; nil ones are not there.
+// Streams are the streams of an operation; nil means that it lacks one.
 type Streams struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Conn takes a connection, which is then its own, before the answer.
+	// Conn takes ownership of a connection, before the answer.
 	Conn func(net.Conn) error
 }
 
-// Noting are streams of which touched says whether input was read or output written.
+// Noting returns streams and a function that reports whether input was read or output written.
 func Noting(s Streams) (noting Streams, touched func() bool) {
 	var any atomic.Bool
 	if s.Stdin != nil {
@@ -98,7 +103,7 @@ func (w notedWriter) Write(p []byte) (int, error) {
 	return w.Writer.Write(p)
 }
 
-// Answer is what an operation of a session answers.
+// Answer is a session's answer to an operation.
 type Answer struct {
 	Value json.RawMessage `json:"value,omitempty"`
 	Text  string          `json:"text,omitempty"`
@@ -106,7 +111,7 @@ type Answer struct {
 	journal.Outcome
 }
 
-// complete adds what comes from the context and the streams.
+// complete adds values of the context and the streams.
 func (r Request) complete(ctx context.Context, io Streams) Request {
 	r.By, r.Ack, r.Trace = journal.CallerOf(ctx), true, traceOf(ctx)
 	r.Progress, r.Polling = tool.Progress(ctx) != nil, tool.Polling(ctx)
@@ -114,7 +119,7 @@ func (r Request) complete(ctx context.Context, io Streams) Request {
 	return r
 }
 
-// context is the inverse of complete.
+// context returns ctx with the values that the request carries. It is the inverse of complete.
 func (r Request) context(ctx context.Context) context.Context {
 	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier(r.Trace))
 	return tool.WithPolling(tool.WithCaller(ctx, r.By), r.Polling)
@@ -126,14 +131,33 @@ func traceOf(ctx context.Context) map[string]string {
 	return out
 }
 
-// Session is what a holder serves. Its methods may be called from many goroutines
-// at once.
+// Introducer is a process with a description for the client.
+type Introducer interface {
+	// Introduction returns JSON.
+	Introduction() ([]byte, error)
+}
+
+// IntroductionOf decodes a process's introduction into v.
+func IntroductionOf(p sandbox.Process, v any) error {
+	of, ok := p.(Introducer)
+	if !ok {
+		return tool.Errorf(tool.Internal, "the started process has no ID")
+	}
+	raw, err := of.Introduction()
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(raw, v)
+}
+
+// Session performs operations for a holder. Its methods may be called from many goroutines at once.
 type Session interface {
-	// Do does one operation; the end of ctx ends it.
+	// Do performs one operation; the end of ctx ends it.
 	Do(ctx context.Context, req Request, io Streams) (*Answer, error)
-	// Start starts a program, or attaches to one.
+	// Start starts a program, or attaches to one. The client gets the introduction of an
+	// [Introducer] with the start.
 	Start(ctx context.Context, req Request, io Streams) (sandbox.Process, error)
-	// Busy reports whether the holder's end would cut something off, or lose it.
+	// Busy reports whether the holder's end would interrupt or lose something.
 	Busy() bool
 	// Empty removes the sandbox; the next program has another one.
 	Empty(ctx context.Context) error

@@ -8,8 +8,8 @@ import (
 
 const pairTime = 5 * time.Second
 
-// pair returns the ends of a connection with descriptors. It is of TCP, which has resets,
-// over this machine's loopback: who else connects meanwhile is turned away.
+// pair returns the ends of a connection with descriptors. It uses TCP, which has resets, over this
+// machine's loopback, and refuses other clients that connect meanwhile.
 func pair() (near, far *net.TCPConn, err error) {
 	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {

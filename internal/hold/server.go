@@ -13,22 +13,22 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Options are what a Holder is made with. Session is required.
+// Options are the options of a Holder. Session is required.
 type Options struct {
 	Session Session
-	// Idle is how long the holder stays without a client and without a program; 0 is
+	// Idle is the time that the holder stays without a client and without a program; 0 means
 	// [DefaultIdle].
 	Idle time.Duration
-	// Ending is called when the holder ends, before the operations under way are waited
-	// for, which are cancelled; nil does nothing.
+	// Ending is called when the holder ends, before it waits for the running operations, which are
+	// cancelled; nil does nothing.
 	Ending func(cause error)
-	// Metrics returns what was counted; nil where nothing counts.
+	// Metrics returns the counters; nil if there are none.
 	Metrics func() ([]byte, error)
 	Log     *slog.Logger // default none
 }
 
-// DefaultIdle is how long a holder stays without a client and without a process that
-// outlives its clients.
+// DefaultIdle is the time that a holder stays without a client and without a process that outlives
+// its clients.
 const DefaultIdle = 10 * time.Minute
 
 // Holder serves one session on a socket. A process may have any number of them.
@@ -37,14 +37,14 @@ type Holder struct {
 	cancel context.CancelCauseFunc
 
 	mu    sync.Mutex
-	conns int       // of clients that don't only look
-	empty bool      // the sandbox is removed, and no client used the session since
-	due   time.Time // when to look whether the holder is idle
+	conns int       // clients, except those that only look
+	empty bool      // the sandbox is removed, and no client has used the session since
+	due   time.Time // the next check for idleness
 	timer *time.Timer
 	last  []*Conn // clients that wait for the end
 }
 
-// New makes a Holder that Serve runs.
+// New returns a Holder, which Serve runs.
 func New(opts *Options) *Holder {
 	h := &Holder{opts: *opts}
 	if h.opts.Idle == 0 {
@@ -61,12 +61,12 @@ var (
 	errStopped = errors.New("stopped by a client")
 )
 
-// farewell is how long, when the holder ends, a client has to take what is still to
-// be said: one that takes nothing more, or says nothing, must not keep it.
+// farewell is the time that a client has to take the last frames when the holder ends, so that a
+// client that stalls can't keep it alive.
 const farewell = 5 * time.Second
 
-// Serve serves clients until ctx ends, a client stops the holder, or nobody has used
-// it for Idle, and returns why. Call Free when the session is closed.
+// Serve serves clients until ctx ends, a client stops the holder, or nobody has used it for Idle,
+// and returns the cause. Call Free when the session is closed.
 func (h *Holder) Serve(ctx context.Context, l net.Listener) (cause error) {
 	ctx, h.cancel = context.WithCancelCause(ctx)
 	h.mu.Lock()
@@ -93,7 +93,7 @@ func (h *Holder) Serve(ctx context.Context, l net.Listener) (cause error) {
 	return context.Cause(ctx)
 }
 
-// Free tells the clients that wait for the end that the session is free.
+// Free reports to the clients that wait for the end that the session is free.
 func (h *Holder) Free() {
 	for _, c := range h.last {
 		_ = c.Close()
@@ -104,7 +104,7 @@ func (h *Holder) serve(ctx context.Context, l net.Listener, c net.Conn) {
 	conn := NewConn(c)
 	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now().Add(farewell)) })()
 	defer h.operate(ctx, conn)()
-	if ctx.Err() != nil { // first: a client that was not taken dials again, and finds the next holder
+	if ctx.Err() != nil { // must come first: a client that was not taken dials again, and finds the next holder
 		_ = l.Close()
 	}
 	if !h.keeps(conn) {
@@ -119,8 +119,8 @@ func (h *Holder) keeps(c *Conn) bool {
 	return slices.Contains(h.last, c)
 }
 
-// enter and leave follow the clients; the idle time begins when the last one
-// leaves. One that only looks leaves as soon as it says so, and puts nothing off.
+// enter counts a client, leave ends its count; the idle time begins when the last one leaves. A
+// client that only looks leaves as soon as its request is read, and delays nothing.
 func (h *Holder) enter() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -139,21 +139,21 @@ func (h *Holder) leave(use bool) {
 	}
 }
 
-// lookAgain is for who holds mu.
+// lookAgain sets the next check. The caller must hold mu.
 func (h *Holder) lookAgain(in time.Duration) {
 	h.due = time.Now().Add(in)
 	h.timer.Reset(in)
 }
 
-// lookIdle ends the holder unless a process still runs. What takes time of that,
-// to remove the sandbox, comes first: a client that comes meanwhile waits, and is
-// served, where one that finds the holder ending must start another.
+// lookIdle ends the holder unless a process still runs. It first removes the sandbox, which is
+// slow: a client that connects meanwhile waits and is served, whereas a client of an ending holder
+// must start another one.
 func (h *Holder) lookIdle() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case h.conns > 0:
-	case time.Until(h.due) > 0: // the timer had gone off when a client came
+	case time.Until(h.due) > 0: // a client came after the timer had fired
 		h.timer.Reset(time.Until(h.due))
 	case h.opts.Session.Busy():
 		h.lookAgain(h.opts.Idle)
@@ -166,7 +166,7 @@ func (h *Holder) lookIdle() {
 	}
 }
 
-// lastCall is how long clients that waited have to come in.
+// lastCall is the time that waiting clients have to connect.
 const lastCall = 200 * time.Millisecond
 
 // emptyTime bounds the removal of an idle sandbox.
@@ -180,9 +180,9 @@ func (h *Holder) removeSandbox() {
 	}
 }
 
-// operate does one operation; done is to be called when the client has gone.
+// operate performs one operation; the caller must call done when the client has gone.
 func (h *Holder) operate(ctx context.Context, c *Conn) (done func()) {
-	done = func() { h.leave(true) }
+	done = func() { h.leave(false) } // an operation that isn't taken is no use
 	kind, raw, err := c.Receive()
 	if err != nil || kind != FrameRequest {
 		return done
@@ -191,6 +191,7 @@ func (h *Holder) operate(ctx context.Context, c *Conn) (done func()) {
 	if json.Unmarshal(raw, &req) != nil || !take(ctx, c, req) {
 		return done
 	}
+	done = func() { h.leave(true) }
 	if req.Op == opMetrics || req.Look {
 		h.leave(false)
 		done = func() {}
@@ -203,13 +204,40 @@ func (h *Holder) operate(ctx context.Context, c *Conn) (done func()) {
 	return done
 }
 
-// take tells the client that its operation begins. One that doesn't learn it, or can't
-// be, has none: it may ask the next holder.
+// take reports to the client that its operation begins. If it can't, the operation must not begin,
+// because the client may ask the next holder.
 func take(ctx context.Context, c *Conn, req Request) bool {
 	if ctx.Err() != nil && req.Op != opStop {
 		return false // this holder ends
 	}
-	return !req.Ack || c.Send(FrameTaken, []byte(Version)) == nil
+	if req.Ack && c.Send(FrameTaken, []byte(Version)) != nil {
+		return false
+	}
+	if !req.Go {
+		return true
+	}
+	kind, _, err := c.Receive()
+	return err == nil && kind == FrameGo
+}
+
+// ServeConn performs the one operation of a connection, for a server of many sessions, and returns
+// when it is over. The end of ctx or of the connection ends the operation.
+func ServeConn(ctx context.Context, conn net.Conn, s Session) {
+	c := NewConn(conn)
+	defer c.Close()
+	kind, raw, err := c.Receive()
+	if err != nil || kind != FrameRequest {
+		return
+	}
+	var req Request
+	if json.Unmarshal(raw, &req) != nil || req.Op == opStop || !take(ctx, c, req) {
+		return
+	}
+	ctx, cancel := context.WithCancel(req.context(ctx))
+	defer cancel()
+	if err := (&Holder{opts: Options{Session: s}}).dispatch(ctx, c, req); err != nil {
+		_ = c.SendJSON(FrameFailure, tool.AsError(err))
+	}
 }
 
 func (h *Holder) dispatch(ctx context.Context, c *Conn, req Request) error {
@@ -246,8 +274,8 @@ func (h *Holder) metrics(c *Conn) error {
 	return c.SendJSON(FrameAnswer, report)
 }
 
-// stop ends the holder. The client's connection stays open to the very end: its
-// close reports that the session is free.
+// stop ends the holder. The client's connection stays open until the very end, since its close
+// reports that the session is free.
 func (h *Holder) stop(c *Conn) {
 	h.mu.Lock()
 	h.last = append(h.last, c)

@@ -25,16 +25,16 @@ import (
 // startWait bounds the start of a holder.
 const startWait = 30 * time.Second
 
-// Root is where the holders of one state root's sessions are found and started. Its
-// methods may be called from many goroutines at once.
+// Root finds and starts the holders of one state root's sessions. Its methods may be called from
+// many goroutines at once.
 type Root struct {
 	ID         string   // of the state root
 	CacheDir   string   // its path
 	RuntimeDir string   // of the sockets; default [rundir.Default]
-	Command    []string // starts a holder: the session's name is added
+	Command    []string // starts a holder; the session's name is appended
 }
 
-// SocketPath names the socket (and with .lock the lock) of a session's holder.
+// SocketPath returns the path of the socket (and with .lock, of the lock) of a session's holder.
 func (r Root) SocketPath(name string) (string, error) {
 	dir := r.RuntimeDir
 	if dir == "" {
@@ -51,9 +51,8 @@ func (r Root) SocketPath(name string) (string, error) {
 	return path, nil
 }
 
-// Client asks the session's holder and starts it with the first operation that
-// needs it. loss names the mark that a holder of another version leaves when it is
-// ended for its successor.
+// Client returns a client of the session's holder, which starts with the first operation that needs
+// it. If the client ends a holder of another version, it leaves the file mark for the next holder.
 func (r Root) Client(name, mark string) *Client {
 	c := r.Looker(name)
 	c.Launch = func(ctx context.Context) error { return r.Launch(ctx, name) }
@@ -66,21 +65,21 @@ func (r Root) Client(name, mark string) *Client {
 	return c
 }
 
-// Looker asks the session's holder where there is one, and starts none.
+// Looker returns a client of the session's holder that never starts one.
 func (r Root) Looker(name string) *Client {
 	return &Client{Dial: func(ctx context.Context) (*Conn, error) { return r.dial(ctx, name) }}
 }
 
-// Stop ends a session's holder, if there is one, and waits at most 30 s until it has
-// let go of the session.
+// Stop ends a session's holder, if there is one, and waits at most 30 s until it has released the
+// session.
 func (r Root) Stop(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(ctx, stopWait)
 	defer cancel()
 	r.Looker(name).Stop(ctx)
 }
 
-// Listen makes this process the session's holder: one at a time, else it is busy.
-// One that ends, or was killed, is waited for, at most 30 s.
+// Listen makes this process the session's holder. If another process is, the error is busy. Listen
+// waits at most 30 s for a holder that is ending or was killed.
 func (r Root) Listen(ctx context.Context, name string) (release func(), l net.Listener, err error) {
 	path, err := r.SocketPath(name)
 	if err != nil {
@@ -91,7 +90,7 @@ func (r Root) Listen(ctx context.Context, name string) (release func(), l net.Li
 		return nil, nil, tool.Errorf(tool.Busy, "another process holds session %s", name).Because(err)
 	}
 	sweepLocks(path)
-	_ = os.Remove(path) // a dead holder's: the lock says that nobody listens
+	_ = os.Remove(path) // a dead holder's socket: the lock proves that nobody listens
 	l, err = net.Listen("unix", path)
 	if err != nil {
 		releaseLock(lock, path)
@@ -100,8 +99,8 @@ func (r Root) Listen(ctx context.Context, name string) (release func(), l net.Li
 	return func() { _ = l.Close(); releaseLock(lock, path) }, l, os.Chmod(path, 0o600)
 }
 
-// listens reports whether there is a process behind a socket, be it one that is too
-// busy to take a connection.
+// listens reports whether a process listens on a socket, even one that is too busy to accept a
+// connection.
 func listens(path string) bool {
 	c, err := net.Dial("unix", path)
 	if err == nil {
@@ -110,7 +109,7 @@ func listens(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// dial connects to the holder that runs; without one the error is ErrNoHolder.
+// dial connects to the running holder; if there is none, the error is ErrNoHolder.
 func (r Root) dial(ctx context.Context, name string) (*Conn, error) {
 	path, err := r.SocketPath(name)
 	if err != nil {
@@ -124,8 +123,8 @@ func (r Root) dial(ctx context.Context, name string) (*Conn, error) {
 	return NewConn(c), nil
 }
 
-// Launch starts a process that outlives this one and waits until it
-// listens. Two that are started at once are no harm: one gets the lock.
+// Launch starts a holder that outlives this process and waits until it listens. If two are started
+// at once, one gets the lock and the other ends.
 func (r Root) Launch(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
@@ -138,21 +137,20 @@ func (r Root) Launch(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := cmd.Start(); err != nil {
+	if err := relaxed(cmd.Start); err != nil {
 		return tool.Errorf(tool.Unavailable, "the process that holds the session can't be started").Because(err)
 	}
-	defer func() { go func() { _ = cmd.Wait() }() }() // not before its line is read: Wait closes the pipe of one that has ended
+	defer func() { go func() { _ = cmd.Wait() }() }() // not before its line is read: Wait closes the pipe of an ended process
 	stop := context.AfterFunc(ctx, func() { _ = ready.Close() })
 	defer stop()
 	return ReadReady(ready, name)
 }
 
-// readyLine is what a holder prints once it listens; another line is why not, in
-// the shape of the command line's errors.
+// readyLine is the line that a holder prints once it listens; any other line is an error, in the
+// form of the command line's errors.
 const readyLine = "ready"
 
-// ReadReady waits for the first line of a holder that was started: that it is ready, or
-// why not.
+// ReadReady waits for the first line of a started holder: that it is ready, or its error.
 func ReadReady(r io.Reader, name string) error {
 	line, err := bufio.NewReader(io.LimitReader(r, maxReady)).ReadBytes('\n')
 	if string(bytes.TrimSpace(line)) == readyLine {
@@ -162,14 +160,14 @@ func ReadReady(r io.Reader, name string) error {
 	if json.Unmarshal(line, &said) == nil && said.Error != nil {
 		return said.Error
 	}
-	return tool.Errorf(tool.Unavailable, "the process that holds session %s did not start; call again, and if that doesn't help see `wisbox doctor`", name).
+	return tool.Errorf(tool.Unavailable, "the process that holds session %s did not start; call again, and if the error stays see `wisbox doctor`", name).
 		Because(fmt.Errorf("it said %q (%w)", line, err))
 }
 
 const maxReady = 64 << 10 // bytes of that line
 
-// Ready returns what tells the starter of this process that it listens: it prints
-// the line that Launch expects.
+// Ready returns a function that prints the line that Launch expects, to report to this process's
+// starter that it listens.
 func Ready(stdout *os.File) func() {
 	return func() {
 		fmt.Fprintln(stdout, readyLine)
@@ -177,6 +175,5 @@ func Ready(stdout *os.File) func() {
 	}
 }
 
-// stopWait bounds the end of a holder: it kills its programs and removes the
-// container first.
+// stopWait bounds the end of a holder, which first kills its programs and removes the container.
 const stopWait = 30 * time.Second

@@ -2,7 +2,7 @@ package hold
 
 import "sync"
 
-// window counts how many bytes one side may still send to the other.
+// window counts the bytes that one side may still send to the other.
 type window struct {
 	mu     sync.Mutex
 	more   *sync.Cond
@@ -16,7 +16,7 @@ func newWindow(room int) *window {
 	return w
 }
 
-// take waits for room and takes at most n of it; 0 says that the window closed.
+// take waits for room and takes at most n bytes of it; 0 means that the window is closed.
 func (w *window) take(n int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,18 +1,20 @@
 // Package hold keeps sessions in a process for clients in others: the protocol
 // between the two, the server in the process that holds a session, the client, and
-// how a client starts such a process. What an operation does is the session's
-// affair: this package carries its name, its arguments, its streams and its answer.
+// how a client starts such a process. The session performs the operations:
+// this package carries their names, arguments, streams and answers.
 //
 // A client makes one connection on a unix socket for each operation, frames go both
-// ways, and the end of the connection is the end of the operation; of one that only
-// attaches to a program, not that of the program. Both ends are the
+// ways, and the operation ends with the connection; a program to which the operation
+// only attached runs on. Both ends are the
 // same user's wisbox: the protocol guards against accidents, not attackers.
 //
 //	frame    [u8 type][u32 length, big endian][payload]
-//	client   Request first; then Stdin and StdinEnd of an operation that reads a
+//	client   Request first; Go, if the request says that it comes; then Stdin and StdinEnd of an operation that reads a
 //	         stream; Signal and Resize of a program that was started; Kill
 //	holder   Taken first, if the request asks for it: from then on the operation
-//	         may have begun, and without it nothing has; Answer or Failure, once
+//	         may have begun, and without it nothing has; with Go it begins when
+//	         that comes, so that a client whose connection broke before it sent
+//	         Go knows that nothing has; Answer or Failure, once
 //	         and last; before it Stdout, Stderr, Stdin (how many bytes of input
 //	         were read), Progress, Connection and, for a started program, Started
 package hold
@@ -42,7 +44,7 @@ const (
 	FrameTaken    Type = 'T' // the operation begins now; the payload is the holder's Version
 	FrameAnswer   Type = 'A' // JSON, the operation's own
 	FrameFailure  Type = 'F' // JSON of a tool.Error
-	FrameStarted  Type = 'P' // the program runs
+	FrameStarted  Type = 'P' // the program runs; the payload is what an Introducer says
 	FrameProgress Type = 'p' // text: how far the call is, in place of what was said before
 	FrameStdin    Type = 'i'
 	FrameStdinEnd Type = 'e'
@@ -51,6 +53,7 @@ const (
 	FrameSignal   Type = 's' // a signal's name without SIG
 	FrameResize   Type = 'w' // JSON of a sandbox.WinSize
 	FrameKill     Type = 'k'
+	FrameGo       Type = 'g' // the client knows that its operation is taken
 	FrameConn     Type = 'c' // a connection: its descriptor comes with the frame
 )
 
@@ -67,10 +70,12 @@ type Conn struct {
 	net.Conn
 	received []byte // room for a payload
 
+	admit func(n int) error // of each frame, by its size, before it is read; nil is all up to MaxFrame
+
 	takes bool     // descriptors; set before the first Receive
 	taken *os.File // one that came and that nobody has had yet
 
-	mu     sync.Mutex // guards what follows: one frame at a time
+	mu     sync.Mutex // guards the fields below: one frame at a time
 	header [headerSize]byte
 	parts  [2][]byte
 	frame  net.Buffers
@@ -78,6 +83,14 @@ type Conn struct {
 
 // NewConn speaks the protocol on c.
 func NewConn(c net.Conn) *Conn { return &Conn{Conn: c} }
+
+// On is NewConn of what a dialer returned.
+func On(c net.Conn, err error) (*Conn, error) {
+	if err != nil {
+		return nil, err
+	}
+	return NewConn(c), nil
+}
 
 // Send writes one frame.
 func (c *Conn) Send(t Type, payload []byte) error {
@@ -95,7 +108,7 @@ func (c *Conn) Send(t Type, payload []byte) error {
 	return err
 }
 
-// errNoDescriptors is where the connection is no unix socket, or what is to be handed
+// errNoDescriptors is where the connection is not a unix socket, or what is to be handed
 // over no descriptor.
 var errNoDescriptors = errors.New("a connection can't be handed over this way")
 
@@ -138,7 +151,7 @@ func (c *Conn) send(to *net.UnixConn, from syscall.Conn) error {
 	return errors.Join(err, sent)
 }
 
-// read is Read that keeps the descriptor which comes with the bytes, if there is one.
+// read is like Read that keeps the descriptor which comes with the bytes, if there is one.
 func (c *Conn) read(p []byte) (int, error) {
 	from, ok := c.Conn.(*net.UnixConn)
 	if !c.takes || !ok {
@@ -177,7 +190,7 @@ func (c *Conn) drop() {
 	}
 }
 
-// conn is the connection that came with the last frame.
+// conn returns the connection that came with the last frame.
 func (c *Conn) conn() (net.Conn, error) {
 	defer c.drop()
 	if c.taken == nil {
@@ -202,19 +215,53 @@ func (c *Conn) SendJSON(t Type, v any) error {
 
 // Receive reads one frame. The payload is valid until the next one.
 func (c *Conn) Receive() (Type, []byte, error) {
+	t, n, err := c.receiveHeader()
+	if err != nil {
+		return 0, nil, err
+	}
+	payload, err := c.receivePayload(n)
+	return t, payload, err
+}
+
+func (c *Conn) receiveHeader() (Type, int, error) {
 	var header [headerSize]byte
 	if _, err := io.ReadFull(reader{c}, header[:]); err != nil {
-		return 0, nil, err
+		return 0, 0, err
 	}
 	n := binary.BigEndian.Uint32(header[1:])
 	if n > MaxFrame {
-		return 0, nil, fmt.Errorf("receive frame %q: %d bytes are over the limit of %d", header[0], n, MaxFrame)
+		return 0, 0, fmt.Errorf("receive frame %q: %d bytes are over the limit of %d", header[0], n, MaxFrame)
 	}
-	payload := c.room(int(n))
-	if _, err := io.ReadFull(reader{c}, payload); err != nil {
-		return 0, nil, err
+	if c.admit != nil {
+		if err := c.admit(int(n)); err != nil {
+			return 0, 0, err
+		}
 	}
-	return Type(header[0]), payload, nil
+	return Type(header[0]), int(n), nil
+}
+
+func (c *Conn) receivePayload(n int) ([]byte, error) {
+	payload := c.room(n)
+	_, err := io.ReadFull(reader{c}, payload)
+	return payload, err
+}
+
+// Mover is an output that takes large frames from the connection itself. It leaves in from what it
+// didn't take, also after an error, which is the output's to report: the frame is read to its end.
+// It isn't an [io.ReaderFrom], whose errors may lose what was read.
+type Mover interface {
+	MoveFrom(from *io.LimitedReader) error
+}
+
+// movable is the smallest payload, in bytes, that is offered to a Mover.
+const movable = 16 << 10
+
+// move offers a Mover a payload of n bytes, and discards what that leaves.
+func (c *Conn) move(to Mover, n int) error {
+	from := &io.LimitedReader{R: c.Conn, N: int64(n)}
+	_ = to.MoveFrom(from)
+	_, err := c.receivePayload(int(from.N))
+	return err
 }
 
 // room is memory for a payload, the same for all but the largest.

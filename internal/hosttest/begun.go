@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// OnceThere gives a context that is cancelled when a file appears at path: a program
-// makes it to say that it has begun, however long the machine takes until then.
+// OnceThere returns a context that is cancelled when a file appears at path. A program creates it
+// to signal that it has begun, at any speed of the machine.
 func OnceThere(t testing.TB, path string) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Binary is the path of the wisbox that a test runs: WISBOX_BIN, or the one that
-// `make build` made in the module that the test's directory belongs to.
+// Binary returns the path of the wisbox for tests: WISBOX_BIN, or the one that `make build` made in
+// the test's module.
 func Binary(t testing.TB) string {
 	t.Helper()
 	bin := os.Getenv("WISBOX_BIN")
@@ -22,7 +22,7 @@ func Binary(t testing.TB) string {
 	return bin
 }
 
-// Module is the directory of the go.mod above the test's.
+// Module returns the directory of the go.mod above the test's.
 func Module(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()

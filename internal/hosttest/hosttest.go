@@ -1,9 +1,8 @@
-// Package hosttest gives tests what they need of the host: directories, and a
-// user whom modes bind.
+// Package hosttest helps tests with the machine that they run on: directories in memory, a user
+// without rights, file leases, loop devices and network ports.
 package hosttest
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,9 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// InMemory is a directory like that of t.TempDir for a test of very many
-// entries, which cost a disk's file system seconds: it lies in memory where the
-// host has a place for that.
+// InMemory returns a directory like t.TempDir's, in memory if the host has a place for that: for
+// tests with very many entries, which take seconds on a disk.
 func InMemory(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "wisbox-test-")
@@ -26,8 +24,8 @@ func InMemory(t testing.TB) string {
 	return dir
 }
 
-// Lacks ends a test for which something isn't there: in CI, where all must be, it
-// fails; elsewhere it skips.
+// Lacks ends a test that needs something missing: in CI, which must have everything, it fails;
+// elsewhere it skips.
 func Lacks(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("CI") != "" {
@@ -36,20 +34,8 @@ func Lacks(t testing.TB, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// Tmpfs mounts a small file system on dir, with tmpfs's options, until the test
-// ends. Where that is denied the test skips: root's run does it.
-func Tmpfs(t testing.TB, dir, options string) {
-	t.Helper()
-	err := syscall.Mount("tmpfs", dir, "tmpfs", 0, options)
-	if os.Getuid() != 0 && errors.Is(err, syscall.EPERM) {
-		t.Skip("only root mounts a file system; root's run of this test does")
-	}
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, syscall.MNT_DETACH)) })
-}
-
-// AsNobody runs a test that is root's once more as a user without rights, and
-// says whether it did: the caller then has nothing left to do.
+// AsNobody, if called as root, runs the test again as a user without rights, and reports whether it
+// did; then the caller has nothing left to do.
 func AsNobody(t *testing.T) bool {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -64,11 +50,11 @@ func AsNobody(t *testing.T) bool {
 
 const nobody = 65534
 
-// CommandOfNobody is this test binary as a command of a user without rights, in
-// a directory of that user's own. Only root can start it.
+// CommandOfNobody returns a command that runs this test binary as a user without rights, in a
+// directory of that user. Only root can start it.
 func CommandOfNobody(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	place, err := os.MkdirTemp("/var/tmp", "wisbox-test-") // others can't reach t.TempDir
+	place, err := os.MkdirTemp("/var/tmp", "wisbox-test-") // others can't access t.TempDir
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(place)) })
 	require.NoError(t, os.Chown(place, nobody, nobody))
@@ -80,4 +66,17 @@ func CommandOfNobody(t *testing.T, args ...string) *exec.Cmd {
 	cmd.Dir, cmd.Env = place, append(os.Environ(), "TMPDIR="+place, "HOME="+place)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	return cmd
+}
+
+// NeedPodman ends a test if problem isn't "", because Podman can't run: with $WISBOX_REQUIRE_PODMAN
+// it fails, otherwise it skips.
+func NeedPodman(t testing.TB, problem string) {
+	t.Helper()
+	switch {
+	case problem == "":
+	case os.Getenv("WISBOX_REQUIRE_PODMAN") != "":
+		t.Fatalf("Podman is required (WISBOX_REQUIRE_PODMAN) and can't run: %s", problem)
+	default:
+		t.Skipf("Podman can't run here: %s", problem)
+	}
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// HasLoop says whether a loop device is made of a file whose path has part in it.
+// HasLoop reports whether a loop device uses a file whose path contains part.
 func HasLoop(part string) bool { return len(loopsOf(part)) > 0 }
 
-// AwaitNoLoop waits until no loop device is made of a file whose path has part in it,
-// or until only other mount namespaces keep one: who starts a container or unshares
-// his mounts while something is mounted has a copy of the mount until that namespace
-// ends. Nobody but him can undo it, and an image that is built keeps one for minutes.
+// AwaitNoLoop waits until no loop device uses a file whose path contains part, or until only other
+// mount namespaces keep one. A process that starts a container or unshares its mounts while
+// something is mounted gets a copy of the mount, until that namespace ends. Nobody else can undo
+// it, and a build of an image keeps one for minutes.
 func AwaitNoLoop(t testing.TB, part string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -39,8 +39,8 @@ func loopsOf(part string) (devices []string) {
 	return devices
 }
 
-// mountedElsewhere says whether a process with mounts of its own has the device
-// mounted, and this one doesn't.
+// mountedElsewhere reports whether a process in another mount namespace has the device mounted, and
+// this one doesn't.
 func mountedElsewhere(device string) bool {
 	if hasMount("self", device) {
 		return false

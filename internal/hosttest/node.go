@@ -14,9 +14,9 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// NodePackages installs the packages of a package.json into the user's cache, once, and
-// gives their directory, node_modules. One of them is node. Where npm or its registry is
-// out of reach the test skips, or fails with WISBOX_REQUIRE_NPM.
+// NodePackages installs the packages of a package.json into the user's cache, once, and returns
+// their directory, node_modules. Node itself is one of them. If npm or its registry can't be
+// reached, the test skips, or fails with WISBOX_REQUIRE_NPM.
 func NodePackages(t testing.TB, manifest string) string {
 	t.Helper()
 	modules, err := InstallNode(t.Context(), manifest)
@@ -29,7 +29,7 @@ func NodePackages(t testing.TB, manifest string) string {
 	return modules
 }
 
-// InstallNode is NodePackages for a program that is no test.
+// InstallNode is like NodePackages outside of tests.
 func InstallNode(ctx context.Context, manifest string) (modules string, err error) {
 	text, err := os.ReadFile(manifest)
 	if err != nil {

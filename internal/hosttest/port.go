@@ -8,16 +8,16 @@ import (
 	"testing"
 )
 
-// FreePort is a port of 127.0.0.1 that nobody listens on: one that the kernel gives
-// nobody who asks for any, as the next listener or connection of this machine does.
+// FreePort returns a port of 127.0.0.1 that nobody listens on, outside of the range from which the
+// kernel chooses ports for other listeners and connections.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	const least = 10_000
-	first, last := 32_768, 0 // of those that it gives
+	first, last := 32_768, 0 // the kernel's range
 	raw, _ := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	_, _ = fmt.Sscan(string(raw), &first, &last)
 	if first <= least {
-		first = 1 << 16 // it gives them all
+		first = 1 << 16 // its range is all ports
 	}
 	for range 1000 {
 		port := least + rand.IntN(first-least)

@@ -2,6 +2,6 @@
 
 package hosttest
 
-// Raced: the race detector is on. It takes memory and time of its own, so a test
-// that bounds either asks less of a run with it; the run without it holds the bound.
+// Raced reports whether the race detector is on. It takes extra memory and time, so a test that
+// bounds either expects less then; the run without it checks the bound.
 const Raced = true

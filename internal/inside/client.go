@@ -13,8 +13,8 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// Client is a [sandbox.FileSystem]. Do has an operation done, wherever that is: it reads
-// in, where there is one, writes out from one goroutine, and ends when ctx does.
+// Client is a [sandbox.FileSystem]. Do performs an operation: it reads in, unless it is nil, writes
+// out from one goroutine, and ends when ctx does.
 type Client struct {
 	Do func(ctx context.Context, a *Ask, in io.Reader, out io.Writer) error
 }
@@ -25,14 +25,14 @@ func (c Client) do(ctx context.Context, a *Ask, in io.Reader, out io.Writer) err
 	return wrapped(c.Do(ctx, a, in, out))
 }
 
-// answer is an operation that answers with lines.
+// answer is an operation whose answer is lines.
 type answer struct {
 	end  context.CancelFunc
 	pipe *io.PipeReader
 	*bufio.Reader
 }
 
-// ask begins an operation; its end is that of what is read.
+// ask begins an operation, which ends with the reads of its answer.
 func (c Client) ask(ctx context.Context, a *Ask) *answer {
 	ctx, end := context.WithCancel(ctx)
 	r, w := io.Pipe()
@@ -46,11 +46,11 @@ func (a *answer) Close() {
 	_ = a.pipe.CloseWithError(fs.ErrClosed)
 }
 
-// maxLine bounds a message, in bytes. A file's is the longest: what the agent says of one
-// fits in 64 KiB, and JSON may write each byte of that as six.
+// maxLine bounds a message, in bytes. The longest is that of a file: the agent describes one in at
+// most 64 KiB, and JSON may need six bytes for each.
 const maxLine = 512 << 10
 
-// line reads a message; io.EOF is the operation's good end.
+// line reads a message; io.EOF is the operation's successful end.
 func (a *answer) line(message any) error {
 	var line []byte
 	for {
@@ -78,7 +78,7 @@ func (c Client) Stat(ctx context.Context, path string, opts sandbox.StatOptions)
 	return one.file(), unexpected(err)
 }
 
-// unexpected is an end that came too early.
+// unexpected turns io.EOF into an early end.
 func unexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return sandbox.ErrInterrupted
@@ -130,7 +130,7 @@ func (r *reader) Close() error {
 	return nil
 }
 
-// noted keeps the error of whoever gives the content: it is not the file system's.
+// noted keeps the errors of the content's reader apart from those of the file system.
 type noted struct {
 	r   io.Reader
 	mu  sync.Mutex
@@ -185,7 +185,7 @@ func (c Client) Chmod(ctx context.Context, path string, mode fs.FileMode) error 
 	return c.do(ctx, &Ask{Do: Chmod, Path: []byte(path), Mode: mode}, nil, nil)
 }
 
-// watcher is a watch that has begun.
+// watcher is a running watch.
 type watcher struct{ *answer }
 
 // Watch implements [sandbox.FileSystem].

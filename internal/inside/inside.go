@@ -1,10 +1,11 @@
-// Package inside carries the files inside a sandbox over two streams: what is asked goes
-// as one message, content over a reader, answers over a writer. A [Client] is a
-// [sandbox.FileSystem] that asks, [Serve] does what is asked on another one. Errors are
-// [*tool.Error]s, which pass between processes; a Client's wrap what a FileSystem's do.
+// Package inside gives access to the files inside a sandbox over two streams. A request is one
+// message; content comes from a reader, and answers go to a writer. A [Client] is a
+// [sandbox.FileSystem] that sends requests, and [Serve] performs them on another one. Errors are
+// [*tool.Error]s, which pass between processes; those of a Client wrap the same errors as those of
+// a FileSystem.
 //
-// An answer is lines of JSON: of stat one [info]; of list one for each file; of read one
-// and then the content; of watch an empty one when it has begun, then an [event] each.
+// An answer is lines of JSON: for stat one [info]; for list one for each file; for read one, and
+// then the content; for watch an empty one when the watch has begun, and then [event]s.
 package inside
 
 import (
@@ -34,7 +35,7 @@ const (
 	Watch  = "watch"
 )
 
-// Ask is one operation. Names are any bytes, which JSON has no text for.
+// Ask is one operation. Names may have any bytes, which JSON's text can't represent.
 type Ask struct {
 	Do    string            `json:"do"`
 	Path  []byte            `json:"path"`
@@ -45,14 +46,14 @@ type Ask struct {
 	Stat   sandbox.StatOptions   `json:"stat,omitzero"`
 	List   sandbox.ListOptions   `json:"list,omitzero"`
 	Open   sandbox.OpenOptions   `json:"open,omitzero"`
-	Write  sandbox.WriteOptions  `json:"write,omitzero"` // but for Attrs
+	Write  sandbox.WriteOptions  `json:"write,omitzero"` // except for Attrs
 	Move   sandbox.MoveOptions   `json:"move,omitzero"`
 	Remove sandbox.RemoveOptions `json:"remove,omitzero"`
 	Mkdir  sandbox.MkdirOptions  `json:"mkdir,omitzero"`
 	Watch  sandbox.WatchOptions  `json:"watch,omitzero"`
 }
 
-// Changes reports whether it changes files.
+// Changes reports whether the operation changes files.
 func (a *Ask) Changes() bool {
 	switch a.Do {
 	case Write, Move, Remove, Mkdir, Chmod:
@@ -61,10 +62,10 @@ func (a *Ask) Changes() bool {
 	return false
 }
 
-// Grows reports whether it takes room.
+// Grows reports whether the operation may need more disk space.
 func (a *Ask) Grows() bool { return a.Do == Write || a.Do == Mkdir || a.Do == Move }
 
-// info is a [sandbox.FileInfo].
+// info is the JSON form of a [sandbox.FileInfo].
 type info struct {
 	Path     []byte            `json:"path,omitempty"`
 	Mode     fs.FileMode       `json:"mode"`
@@ -111,7 +112,7 @@ func textsOf(all map[string][]byte) map[string]string {
 	return out
 }
 
-// event is a [sandbox.FileEvent].
+// event is the JSON form of a [sandbox.FileEvent].
 type event struct {
 	Change sandbox.FileChange `json:"change,omitempty"`
 	Name   []byte             `json:"name,omitempty"`
@@ -126,24 +127,24 @@ func put(w io.Writer, message any) error {
 	return err
 }
 
-// kinds are what errors of a [sandbox.FileSystem] are to a tool's caller. Of those of one
-// kind the first is what a Client's error wraps.
+// kinds maps errors of a [sandbox.FileSystem] to kinds of tools' errors. If several have the same
+// kind, a Client's error wraps the first.
 var kinds = []struct {
 	is   error
 	kind tool.Kind
 	text string
 }{
-	{fs.ErrNotExist, tool.NotFound, "there is no such file or directory"},
+	{fs.ErrNotExist, tool.NotFound, "file or directory not found"},
 	{syscall.EISDIR, tool.IsDir, "it is a directory"},
 	{syscall.ENOTDIR, tool.NotDir, "it is, or a part of the path is, no directory"},
 	{syscall.ENOTEMPTY, tool.Conflict, "the directory isn't empty"},
-	{fs.ErrExist, tool.Exists, "it exists already"},
+	{fs.ErrExist, tool.Exists, "it already exists"},
 	{fs.ErrPermission, tool.Permission, "the sandbox's programs have no right to do that"},
 	{syscall.EROFS, tool.Permission, "the file system is read-only; write below /workspace or /tmp"},
 	{syscall.ENOSPC, tool.NoSpace, "there is no room; remove files first"},
 	{syscall.EDQUOT, tool.NoSpace, "there is no room; remove files first"},
 	{syscall.EFBIG, tool.NoSpace, "the file would be larger than a file of the sandbox may be"},
-	{sandbox.ErrNotRegular, tool.NotRegular, "it is no regular file"},
+	{sandbox.ErrNotRegular, tool.NotRegular, "it is not a regular file"},
 	{syscall.EXDEV, tool.Unsupported, "a directory can't be moved to another file system; copy it"},
 	{sandbox.ErrFileLimit, tool.Limit, "a limit of file operations was reached; ask for less at once"},
 	{syscall.ENAMETOOLONG, tool.Invalid, "a name in the path is too long; one may have 255 bytes, a path 4096"},
@@ -154,7 +155,7 @@ var kinds = []struct {
 	{sandbox.ErrInterrupted, tool.Unavailable, "the operation was interrupted in the sandbox; look how far it came"},
 }
 
-// failure is an error of an operation on a path as a tool's.
+// failure returns an error of an operation on a path as a tool's error.
 func failure(err error, path string) error {
 	if err == nil {
 		return nil
@@ -170,7 +171,7 @@ func failure(err error, path string) error {
 	return toolerr.Of(err)
 }
 
-// wrapped is what came from Serve, which may be in another process, with its sentinel.
+// wrapped adds the sentinel to an error from Serve, which may be in another process.
 func wrapped(err error) error {
 	known := (*tool.Error)(nil)
 	if !errors.As(err, &known) {

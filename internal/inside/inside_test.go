@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fake answers with what it has.
+// fake answers from its fields.
 type fake struct {
 	sandbox.FileSystem
 	asked   string // the last path
@@ -76,7 +76,7 @@ func (f failing) Read([]byte) (int, error) {
 	return 0, f.err
 }
 
-// client asks as a client in another process does: all that passes is text.
+// client returns a Client as in another process: only text passes.
 func client(on sandbox.FileSystem) inside.Client {
 	return inside.Client{Do: func(ctx context.Context, a *inside.Ask, in io.Reader, out io.Writer) error {
 		var there inside.Ask

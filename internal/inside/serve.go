@@ -10,7 +10,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Serve does one operation on a file system. Only a Write reads in.
+// Serve performs one operation on a file system. Only a Write reads from in.
 func Serve(ctx context.Context, on sandbox.FileSystem, a *Ask, in io.Reader, out io.Writer) error {
 	return failure(serve(ctx, on, a, in, out), string(a.Path))
 }
@@ -57,7 +57,8 @@ func read(ctx context.Context, on sandbox.FileSystem, a *Ask, out io.Writer) err
 	return err
 }
 
-// write leaves nothing of an interrupted file: the next one of the same path removes it.
+// write writes a file. An interrupted write leaves nothing behind: the next write to the same path
+// cleans up.
 func write(ctx context.Context, on sandbox.FileSystem, a *Ask, in io.Reader) error {
 	opts := a.Write
 	opts.Attrs = textsOf(a.Attrs)
@@ -71,7 +72,7 @@ func write(ctx context.Context, on sandbox.FileSystem, a *Ask, in io.Reader) err
 	return err
 }
 
-// broken is content that never comes.
+// broken is content that fails at once.
 type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }

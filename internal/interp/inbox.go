@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// Inbox is the writer that a driver's channel ends in: frames of [u32 length, big
-// endian][body]. Whatever is sent, it holds one message at most, the newest
-// complete one. Its methods may be called at the same time.
+// Inbox is the writer at the end of a driver's channel: it receives frames of [u32 length, big
+// endian][body]. It holds at most one message, the newest complete one. Its methods may be called
+// from several goroutines at once.
 type Inbox struct {
 	max uint32
 
@@ -18,19 +18,19 @@ type Inbox struct {
 	arrived chan []byte // of length 1: the newest message
 }
 
-// NewInbox makes an Inbox for messages of at most max bytes. A longer one breaks the
-// channel: a nil message tells so, and nothing more is taken.
+// NewInbox returns an Inbox for messages of at most max bytes. A longer message breaks the channel:
+// then Arrived delivers a nil message, and the Inbox accepts nothing more.
 func NewInbox(max uint32) *Inbox { return &Inbox{max: max, arrived: make(chan []byte, 1)} }
 
-// Divert has take see each message first: one that it takes is no answer. It may block
-// the channel. nil ends that, and waits for a take that is on.
+// Divert calls take with each message first. If take returns true, the message isn't an answer.
+// take may block the channel. Divert(nil) ends this, after waiting for a running take.
 func (f *Inbox) Divert(take func(message []byte) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.divert = take
 }
 
-// Write implements io.Writer; it never fails, and blocks only by Divert.
+// Write implements io.Writer. It never fails, and blocks only through Divert.
 func (f *Inbox) Write(p []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -53,12 +53,12 @@ func (f *Inbox) Write(p []byte) (int, error) {
 	case f.broken:
 		f.buf = nil
 	case len(rest) < len(f.buf):
-		f.buf = append([]byte(nil), rest...) // a copy: what was published stays as it is
+		f.buf = append([]byte(nil), rest...) // a copy, because the published message must not change
 	}
 	return len(p), nil
 }
 
-// cut takes one whole message off the front of b.
+// cut splits the first complete message from b.
 func (f *Inbox) cut(b []byte) (message, rest []byte, ok bool) {
 	if f.broken || len(b) < 4 {
 		return nil, b, false
@@ -76,7 +76,7 @@ func (f *Inbox) cut(b []byte) (message, rest []byte, ok bool) {
 	return b[4:end:end], b[end:], true
 }
 
-// publish replaces what nobody has read: code may send as much as it likes.
+// publish replaces an unread message: code may send as many as it likes.
 func (f *Inbox) publish(message []byte) {
 	select {
 	case <-f.arrived:
@@ -85,10 +85,10 @@ func (f *Inbox) publish(message []byte) {
 	f.arrived <- message
 }
 
-// Arrived gives the newest message once it is there; nil is the broken channel.
+// Arrived returns a channel for the newest message; nil reports a broken channel.
 func (f *Inbox) Arrived() <-chan []byte { return f.arrived }
 
-// Take gives the newest message, or nil.
+// Take returns the newest message, or nil.
 func (f *Inbox) Take() []byte {
 	select {
 	case m := <-f.arrived:

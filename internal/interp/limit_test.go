@@ -12,7 +12,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// paused is a process that stands still for an hour from its second second on.
+// paused is a process that is frozen for an hour, two seconds after its start.
 type paused struct {
 	sandbox.Process
 	began time.Time

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// output cuts the endless stream of a process into calls. What comes between two
-// calls, from a thread for instance, belongs to the next one.
+// output splits the endless stream of a process into calls. Output between two calls, for instance
+// from a thread, belongs to the next call.
 type output[S io.Writer] struct {
 	fresh func() S
 
@@ -25,8 +25,7 @@ func (o *output[S]) Write(p []byte) (int, error) {
 	return o.now.Write(p)
 }
 
-// take ends the call: its output is the caller's, and the next output the next
-// call's.
+// take ends the call: it returns the call's output and starts the next one's.
 func (o *output[S]) take() S {
 	o.mu.Lock()
 	defer o.mu.Unlock()

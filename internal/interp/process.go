@@ -1,10 +1,9 @@
-// Package interp keeps an interpreter alive in a sandbox and asks it one request
-// after the other. The interpreter is a program with a driver of wisbox's own,
-// which shares its process with the code that it evaluates: what comes back is
-// hostile input, bounded here and checked by the caller.
+// Package interp keeps an interpreter alive in a sandbox and sends it one request after the other.
+// The interpreter runs a driver of wisbox in the same process as the code that it evaluates. So its
+// answers are hostile input, which this package bounds and the caller checks.
 //
-// The package knows no language and no message: it cuts the streams into calls,
-// takes the newest answer, and stops what takes too long.
+// The package knows no language and no messages: it divides the streams among the calls, returns the
+// newest answer, and stops evaluations that take too long.
 package interp
 
 import (
@@ -17,22 +16,21 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// An evaluation that must stop is interrupted, and has these times to stop: more
-// than one, because code may catch the first interrupt, and cleanup may never end.
-// After them, two seconds in all, its process is killed.
+// An evaluation that must stop is interrupted several times, with these waits: code may catch the
+// first interrupt, and cleanup may never end. After them, two seconds in all, its process is
+// killed.
 var interruptWaits = []time.Duration{200 * time.Millisecond, 600 * time.Millisecond, 1200 * time.Millisecond}
 
-// Process is one interpreter with its driver. Output is kept in values of type
-// S, one for each stream and call. Its methods are called by one goroutine at a
-// time.
+// Process is one interpreter with its driver. Values of type S keep the output, one for each stream
+// and call. Its methods are for one goroutine at a time.
 type Process[S io.Writer] struct {
 	proc           sandbox.Process
 	requests       *io.PipeWriter
 	answers        *Inbox
 	stdout, stderr *output[S]
 	interrupts     int
-	release        func()        // of the request that is on, or the last one
-	done           chan struct{} // closed when the process is gone
+	release        func()        // of the current or the last request
+	done           chan struct{} // closed when the process has ended
 	result         sandbox.Result
 	err            error
 }
@@ -40,22 +38,21 @@ type Process[S io.Writer] struct {
 // SecretSize is the length of a [Secret].
 const SecretSize = 32
 
-// Secret is a word that code can't have known before its evaluation, for an answer's ID.
+// Secret returns a random word for an answer's ID, which code can't know before its evaluation.
 func Secret() string {
 	var word [SecretSize / 2]byte
-	_, _ = rand.Read(word[:]) // never fails: crypto/rand
+	_, _ = rand.Read(word[:]) // crypto/rand never fails
 	return hex.EncodeToString(word[:])
 }
 
-// Stander is a [sandbox.Process] that may be made to stand still.
+// Stander is a [sandbox.Process] that can be frozen.
 type Stander interface {
-	// Stood is how long in all, of whatever length before the process began.
+	// Stood returns the total frozen time; it may start at any value.
 	Stood() time.Duration
 }
 
-// Start begins cmd, whose streams and control channel it sets. An answer longer
-// than maxAnswer bytes ends the process; fresh makes what keeps a call's output.
-// ctx bounds only the start.
+// Start starts cmd with its own streams and control channel. An answer longer than maxAnswer bytes
+// ends the process; fresh returns a value that keeps one call's output. ctx bounds only the start.
 func Start[S io.Writer](ctx context.Context, r sandbox.Runner, cmd sandbox.Cmd, maxAnswer uint32, fresh func() S) (*Process[S], error) {
 	in, requests := io.Pipe()
 	p := &Process[S]{
@@ -71,14 +68,14 @@ func Start[S io.Writer](ctx context.Context, r sandbox.Runner, cmd sandbox.Cmd, 
 	return p, nil
 }
 
-// wait ends with the process.
+// wait waits for the process to end.
 func (p *Process[S]) wait(in *io.PipeReader) {
 	p.result, p.err = p.proc.Wait(context.Background())
 	_ = in.CloseWithError(io.ErrClosedPipe)
 	close(p.done)
 }
 
-// Ended reports whether the process is gone.
+// Ended reports whether the process has ended.
 func (p *Process[S]) Ended() bool {
 	select {
 	case <-p.done:
@@ -88,7 +85,7 @@ func (p *Process[S]) Ended() bool {
 	}
 }
 
-// Kill ends the process and returns when it is gone.
+// Kill kills the process and returns when it has ended.
 func (p *Process[S]) Kill() {
 	if p.release != nil {
 		p.release()
@@ -97,7 +94,7 @@ func (p *Process[S]) Kill() {
 	<-p.done
 }
 
-// Result is how the process ended, once it has. A lost sandbox is
+// Result returns the result of the ended process. For a lost sandbox, its status is
 // [sandbox.StatusSandboxLost].
 func (p *Process[S]) Result() sandbox.Result {
 	<-p.done
@@ -107,10 +104,10 @@ func (p *Process[S]) Result() sandbox.Result {
 	return p.result
 }
 
-// Interrupts is how many were ever sent.
+// Interrupts returns the number of interrupts sent so far.
 func (p *Process[S]) Interrupts() int { return p.interrupts }
 
-// Streams gives what keeps the output of the call that comes next, or is on.
+// Streams calls see with the values that keep the output of the current or the next call.
 func (p *Process[S]) Streams(see func(stdout, stderr S)) {
 	p.stdout.mu.Lock()
 	defer p.stdout.mu.Unlock()
@@ -119,11 +116,10 @@ func (p *Process[S]) Streams(see func(stdout, stderr S)) {
 	see(p.stdout.now, p.stderr.now)
 }
 
-// Output is what the process has written since the last call of Output.
+// Output returns the output since the last call of Output.
 func (p *Process[S]) Output() (stdout, stderr S) { return p.stdout.take(), p.stderr.take() }
 
-// Await waits for a message that accept takes and that the process sends unasked.
-// The rest is as with [Process.Ask].
+// Await waits for an unrequested message that accept accepts. Otherwise it is like [Process.Ask].
 func (p *Process[S]) Await(ctx context.Context, timeout time.Duration, accept func([]byte) bool) (answered bool, late sandbox.Status) {
 	return p.await(accept, timeout, ctx.Done())
 }
@@ -131,28 +127,28 @@ func (p *Process[S]) Await(ctx context.Context, timeout time.Duration, accept fu
 // Request is one request to the driver.
 type Request struct {
 	Message io.Reader
-	// Timeout after which the evaluation is stopped; 0 is none.
+	// Timeout after which the evaluation is stopped; 0 means no limit.
 	Timeout time.Duration
 	// Accept reports whether a message is the answer; others are ignored.
 	Accept func(message []byte) bool
-	// Divert sees each message before Accept: one that it takes is no answer, and is
-	// replied to, at any time before the process ends. It may block, and bounds how many
-	// replies there are. nil is none.
+	// Divert sees each message before Accept. If taken is true, the message isn't an answer, and
+	// gets the reply at any time before the process ends. Divert may block, and must bound the
+	// number of replies. nil does nothing.
 	Divert func(message []byte) (reply []byte, taken bool)
-	// Release is called before the evaluation is stopped or its process killed: what
-	// takes its output must not wait for a reader any more. nil is none.
+	// Release is called before the evaluation is stopped or its process killed: from then on the
+	// consumer of its output must not wait for a reader. nil does nothing.
 	Release func()
-	// Interrupt is sent to the driver with each interrupt, for one that a signal does not
-	// stop. nil is none.
+	// Interrupt is sent to the driver with each interrupt, for evaluations that a signal doesn't
+	// stop. nil sends nothing.
 	Interrupt []byte
-	// Waits are how long an evaluation that is stopped has after each interrupt, before its
-	// process is killed. Default: two seconds in all.
+	// Waits are the times that an evaluation has after each interrupt before its process is killed.
+	// Default: two seconds in all.
 	Waits []time.Duration
 }
 
-// Ask does one request. It was answered, or the process is gone; late says why it
-// was stopped, timed out or cancelled, or is empty. The call's output is there
-// when it returns: an answer comes after what was written before it.
+// Ask performs one request. It returns when the request is answered or the process has ended; late
+// is the reason if it was stopped, timed out or cancelled, and otherwise empty. The call's output
+// is complete on return, because an answer follows the output written before it.
 func (p *Process[S]) Ask(ctx context.Context, r Request) (answered bool, late sandbox.Status) {
 	p.answers.Take() // nobody asked for it
 	p.release = r.Release
@@ -181,23 +177,23 @@ func (p *Process[S]) replying(divert func([]byte) ([]byte, bool)) func([]byte) b
 	}
 }
 
-// Reply writes to a process that may read nothing, which must not block its own messages:
-// it doesn't wait. The write ends with the pipe.
+// Reply writes without waiting: the process may not read at all, and that must not block its own
+// messages. The write ends with the pipe.
 func Reply(to *io.PipeWriter, reply []byte) {
 	go func() { _, _ = to.Write(reply) }()
 }
 
-// send ends with the process: the reading end of the pipe is closed then.
+// send writes a message; it ends with the process, which closes the reading end of the pipe.
 func (p *Process[S]) send(message io.Reader) { _, _ = io.Copy(p.requests, message) }
 
-// limit is a time limit that doesn't run while the process stands still.
+// limit is a time limit that doesn't run while the process is frozen.
 type limit struct {
 	*time.Timer
 	proc  sandbox.Process
-	stood time.Duration // when it was set
+	stood time.Duration // when the limit was set
 }
 
-// after is a limit that is never over where d is 0.
+// after returns a limit; it never ends if d is 0.
 func (p *Process[S]) after(d time.Duration) *limit {
 	l := &limit{Timer: time.NewTimer(d), proc: p.proc}
 	l.stood = l.still()
@@ -214,10 +210,11 @@ func (l *limit) still() time.Duration {
 	return 0
 }
 
-// stillLook is how often a limit that is over looks whether the process goes on.
+// stillLook is the interval at which an exceeded limit checks whether the process is still frozen.
 const stillLook = 100 * time.Millisecond
 
-// over reports, when the timer has fired, whether the time was; if not, it is set again.
+// over reports whether the time is really over when the timer has fired; if not, it sets the timer
+// again.
 func (l *limit) over() bool {
 	now := l.still()
 	more := now - l.stood
@@ -235,14 +232,14 @@ func (p *Process[S]) await(accept func([]byte) bool, timeout time.Duration, stop
 	for {
 		select {
 		case message := <-p.answers.Arrived():
-			if message == nil { // more than an answer may have: it will make no sense of itself again
+			if message == nil { // longer than an answer may be; the channel can't recover
 				p.Kill()
 				return false, ""
 			}
 			if accept(message) {
 				return true, ""
 			}
-		case <-p.done: // with or without last words
+		case <-p.done: // with or without a last message
 			last := p.answers.Take()
 			return last != nil && accept(last), ""
 		case <-late.C:
@@ -255,8 +252,8 @@ func (p *Process[S]) await(accept func([]byte) bool, timeout time.Duration, stop
 	}
 }
 
-// interrupt stops what is going on and reports whether it then answered; if not,
-// the process had to be killed.
+// interrupt stops the evaluation and reports whether it answered; if not, the process had to be
+// killed.
 func (p *Process[S]) interrupt(r Request) bool {
 	waits := r.Waits
 	if waits == nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// deaf is a runner, and its process, that reads nothing and says what it is given.
+// deaf is a runner, and its process, that reads nothing and writes given messages.
 type deaf struct {
 	sandbox.Runner
 	sandbox.Process

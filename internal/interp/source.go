@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Source is the program of a driver that is embedded in parts: those that match
-// the pattern, in the order of their names, with end behind each. It panics where
-// it can't read them: they are in this binary.
+// Source returns a driver's program, which is embedded in parts: the files that match the pattern,
+// sorted by name, with end after each. It panics if they can't be read, since they are in this
+// binary.
 func Source(parts fs.FS, pattern, end string) string {
 	names, err := fs.Glob(parts, pattern)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package journal records what the calls of a session did: an Event a call, and
-// with steps a snapshot from before each call that changed the workspace.
+// Package journal records the calls of a session: an Event for each call and, with steps, a snapshot
+// from before each call that changed the workspace.
 package journal
 
 import (
@@ -17,48 +17,47 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Event is the record of one tool call: a line of the session's log.jsonl and
-// what the OnEvent option of a session gets. It holds no content, no environment, no code, and
-// no value of a secret.
+// Event is the record of one tool call: a line of the session's log.jsonl, and the argument of the
+// session's OnEvent option. It contains no content, environment, code or secret values.
 type Event struct {
 	Time    time.Time `json:"time"`
 	Session string    `json:"session"`
 	Call    string    `json:"call"`
-	// Caller is who made the call, see [tool.WithCaller].
+	// Caller identifies the caller, see [tool.WithCaller].
 	Caller string `json:"caller"`
 	Tool   string `json:"tool"`
 	Path   string `json:"path,omitempty"`
 	Mode   string `json:"mode,omitempty"`
-	// Args are the other arguments: numbers and switches as they are, names and
-	// command lines cut after 300 bytes, of everything else only its size.
+	// Args are the other arguments: numbers and booleans as they are, names and command lines cut
+	// after 300 bytes, and only the size of everything else.
 	Args       map[string]any `json:"args,omitempty"`
 	ArgsSize   int            `json:"argument_bytes"`
-	ResultSize int            `json:"result_bytes"` // of a program that a caller runs with its own streams: what it wrote
+	ResultSize int            `json:"result_bytes"` // of a program with its caller's streams: the bytes that it wrote
 	// Outcome is ok, failed, or the kind of the error.
 	Outcome string `json:"outcome"`
-	// Verdict is how the program that the call ran ended, as [sandbox.Status]; empty
-	// where it ran none, or one that lives on: that one's end is an Event of its own,
-	// with the Tool process_end and the same Call.
+	// Verdict is how the call's program ended, as a [sandbox.Status]. It is empty if there was no
+	// program, or if the program lives on: its end is a later Event with the Tool process_end and
+	// the same Call.
 	Verdict  string        `json:"verdict,omitempty"`
 	Message  string        `json:"message,omitempty"`
 	Duration time.Duration `json:"duration_ns"`
 	Effects
 }
 
-// Effects are what a call did to the workspace: what the tools themselves wrote
-// always, what programs wrote where AutoSnapshot is on.
+// Effects are a call's changes to the workspace: always those by the tools themselves, and those by
+// programs if AutoSnapshot is on.
 type Effects struct {
 	Changes []tool.Change `json:"changes,omitempty"` // the first 200
 	More    int64         `json:"more_changes,omitempty"`
-	// Unknown says that programs ran and nothing reports what they did.
+	// Unknown reports whether programs ran without a record of their changes.
 	Unknown bool `json:"changes_unknown,omitempty"`
-	// RolledBack says that the call failed and the workspace is what it was before.
+	// RolledBack reports whether the call failed and its changes were undone.
 	RolledBack bool `json:"rolled_back,omitempty"`
 }
 
 var thisProcess = fmt.Sprintf("%s[%d]", filepath.Base(os.Args[0]), os.Getpid())
 
-// CallerOf names who makes the calls of a context.
+// CallerOf returns the caller in a context.
 func CallerOf(ctx context.Context) string {
 	if who := tool.Caller(ctx); who != "" {
 		return clip.Text(who)
@@ -71,15 +70,15 @@ const (
 	maxEventArgs = 32           // recorded arguments of one call
 )
 
-// tellable are the arguments whose text an Event tells: what was worked on, not
-// what was put there. Of any other, new ones too, it tells only the size.
+// tellable are the arguments whose text an Event records: they name the object of the call, not its
+// content. Of all others, including new ones, it records only the size.
 var tellable = map[string]bool{
 	"command": true, "commands": true, "script": true, "cwd": true, "tty": true, "signal": true, "stream": true,
 	"process_id": true, "output_id": true, "snapshot_id": true, "label": true, "from": true, "to": true, "package": true,
 	"pattern": true, "glob": true, "encoding": true, "sandbox": true, "op": true, "level": true, "reads": true, "section_key": true,
 }
 
-// ForTool begins the Event of a tool's call with what may be recorded of its arguments.
+// ForTool begins the Event of a tool's call, with the arguments that may be recorded.
 func ForTool(name string, raw json.RawMessage) Event {
 	e := Event{Tool: clip.Text(name), ArgsSize: len(raw)}
 	e.describe(raw)
@@ -103,7 +102,7 @@ func (e *Event) describe(raw json.RawMessage) {
 	}
 }
 
-// textOf removes a text from args: the Event has a field for it.
+// textOf removes a text from args that has a field of its own in the Event.
 func textOf(args map[string]json.RawMessage, name string) (text string) {
 	if json.Unmarshal(args[name], &text) == nil {
 		delete(args, name)
@@ -129,7 +128,7 @@ func (e *Event) tell(name string, value json.RawMessage) {
 	}
 }
 
-// ForProgram begins the Event of a program that a caller runs with its own streams.
+// ForProgram begins the Event of a program with its caller's streams.
 func ForProgram(name string, argv []string, dir string) Event {
 	line := []string{}
 	for _, arg := range argv[:min(len(argv), maxEventArgs)] {
@@ -138,9 +137,9 @@ func ForProgram(name string, argv []string, dir string) Event {
 	return Event{Tool: name, Args: map[string]any{"command": line, "cwd": clip.Text(dir)}}
 }
 
-// Redact takes the values out, also where clip has cut one in two.
+// Redact redacts the values, including one that clip has cut in two.
 func (e *Event) Redact(r *redact.Redactor) {
-	*e = r.Value(*e).(Event) // it marshals and unmarshals
+	*e = r.Value(*e).(Event) // an Event marshals and unmarshals
 	e.Path, e.Message = r.Head(e.Path), r.Head(e.Message)
 	for name, value := range e.Args {
 		switch v := value.(type) {
@@ -160,20 +159,20 @@ func (e *Event) Redact(r *redact.Redactor) {
 	}
 }
 
-// head is a text without the beginning of a value where it was cut.
+// head returns a cut text without the beginning of a value at its end.
 func head(r *redact.Redactor, text string) string {
 	cut := strings.TrimSuffix(text, "…")
 	return r.Head(cut) + text[len(cut):]
 }
 
-// EffectsOf are the effects of a call that knows its changes.
+// EffectsOf returns the effects of a call that knows its changes.
 func EffectsOf(changes []tool.Change) Effects {
 	n := min(len(changes), maxChanges)
 	return Effects{Changes: changes[:n], More: int64(len(changes) - n)}
 }
 
-// ForEnd begins the Event of the end of a program that had outlived its call; it has
-// that call's id. process is its id in the session, where it has one.
+// ForEnd begins the Event of the end of a program that outlived its call; it has that call's id.
+// process is the program's id in the session, if it has one.
 func ForEnd(c Call, process string, argv []string) Event {
 	e := ForProgram("process_end", argv, "")
 	delete(e.Args, "cwd")
@@ -184,15 +183,15 @@ func ForEnd(c Call, process string, argv []string) Event {
 	return e
 }
 
-// Outcome is what a call did, for its Event.
+// Outcome is the result of a call, for its Event.
 type Outcome struct {
 	Failed  bool   `json:"failed,omitempty"`
 	Verdict string `json:"verdict,omitempty"`
-	Size    int    `json:"size,omitempty"` // bytes of the result, or that a program wrote to its caller's streams
+	Size    int    `json:"size,omitempty"` // bytes of the result, or of a program's output to its caller's streams
 	Effects
 }
 
-// Finish completes the Event of a call that took that long.
+// Finish completes the Event of a call with its outcome and duration.
 func (e *Event) Finish(out Outcome, err error, took time.Duration) {
 	e.Duration, e.Effects, e.ResultSize = took, out.Effects, out.Size
 	if err != nil {

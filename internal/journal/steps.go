@@ -15,31 +15,30 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// A step is a snapshot from before a call that changed the workspace. It has the
-// call's id. Steps form a stack: Undo takes the last ones away.
+// A step is a snapshot from before a call that changed the workspace. It has the call's id. Steps
+// form a stack: Undo removes the last ones.
 const (
-	maxSteps   = 256 // the oldest go when there are twice as many
-	pruneEvery = 32  // calls between two looks at how many there are
+	maxSteps   = 256 // at twice as many, the oldest are removed
+	pruneEvery = 32  // calls between two checks of the number
 )
 
 const (
-	// stepTime bounds what is done for a step before a call, and after a call whose
-	// caller may be gone.
+	// stepTime bounds the work for a step before a call, and after a call whose caller may be gone.
 	stepTime = 2 * time.Minute
-	// freeingTime is that for the step of a call that gives room back, and for what an
-	// undo keeps: both go on without.
+	// freeingTime bounds the step of a call that frees disk space, and the snapshot before an undo:
+	// both continue without it.
 	freeingTime = 8 * time.Second
 )
 
-const maxChanges = 200 // that an Event names
+const maxChanges = 200 // named by an Event
 
-// StepOptions are what a session's steps are made with. Store and Log are required.
+// StepOptions are the options of a session's steps. Store and Log are required.
 type StepOptions struct {
 	Store *snapshot.Store
-	// Each call that can change the workspace gets a step.
+	// Each makes a step for every call that can change the workspace.
 	Each bool
-	// Rollback makes a call that fails leave the workspace as it was; it implies
-	// Each, and such calls wait for each other.
+	// Rollback undoes the changes of calls that fail. It implies Each, and makes such calls wait
+	// for each other.
 	Rollback bool
 	Log      *slog.Logger
 }
@@ -48,38 +47,38 @@ type StepOptions struct {
 // goroutines at once.
 type Steps struct {
 	StepOptions
-	made  atomic.Int64 // steps, by this process
+	made  atomic.Int64 // steps made by this process
 	alone *lock.Mutex  // held by a call that may be rolled back
 }
 
-// NewSteps makes the steps of a session.
+// NewSteps returns the steps of a session.
 func NewSteps(opts *StepOptions) *Steps {
 	return &Steps{StepOptions: *opts, alone: lock.New()}
 }
 
-// Call names the call that a step belongs to.
+// Call identifies the call that a step belongs to.
 type Call struct {
 	ID   string
 	Tool string
-	// Recorded is closed when the call is in the log; nil where nobody says so.
+	// Recorded is closed when the call is in the log; it may be nil.
 	Recorded <-chan struct{}
 }
 
 type callKey struct{}
 
-// CallIn returns the call that [Steps.Do] does with that context.
+// CallIn returns the call of a context that [Steps.Do] passed on.
 func CallIn(ctx context.Context) Call {
 	c, _ := ctx.Value(callKey{}).(Call)
 	return c
 }
 
-// WithCall is a context in which CallIn returns the call.
+// WithCall returns a context in which CallIn returns the call.
 func WithCall(ctx context.Context, c Call) context.Context {
 	return context.WithValue(ctx, callKey{}, c)
 }
 
-// Do does what can change the workspace in the way that effect says, and returns
-// what it has changed. The effects count also beside an error.
+// Do calls do, which can change the workspace as effect says, and returns the changes. The effects
+// are valid even with an error.
 func (s *Steps) Do(ctx context.Context, c Call, effect tool.Effect, do func(context.Context) (*tool.Result, error)) (*tool.Result, Effects, error) {
 	ctx = WithCall(ctx, c)
 	if effect == tool.NoEffect || !s.Each && !s.Rollback {
@@ -93,7 +92,7 @@ func (s *Steps) Do(ctx context.Context, c Call, effect tool.Effect, do func(cont
 	defer free()
 	step, missing := s.begin(ctx, c, effect)
 	if missing != nil && (effect != tool.FreeingEffect || ctx.Err() != nil) {
-		return nil, Effects{}, tool.Errorf(missing.Kind, "the step before this call can't be made, so nothing was done: %s", missing.Message).Because(missing)
+		return nil, Effects{}, tool.Errorf(missing.Kind, "the step before this call can't be made, so the call was not run: %s", missing.Message).Because(missing)
 	}
 	res, err := do(ctx)
 	seen := noted(effect, res, err)
@@ -108,7 +107,7 @@ func (s *Steps) Do(ctx context.Context, c Call, effect tool.Effect, do func(cont
 	return res, s.end(ctx, c, step, effect, seen), err
 }
 
-// stepless says in what a call answers that it can't be undone.
+// stepless adds to a call's answer that the call can't be undone.
 func stepless(res *tool.Result, why *tool.Error) *tool.Result {
 	if res == nil {
 		return nil
@@ -118,10 +117,10 @@ func stepless(res *tool.Result, why *tool.Error) *tool.Result {
 	return &said
 }
 
-// noted are the effects as far as the call itself tells.
+// noted returns the effects that the call itself reports.
 func noted(effect tool.Effect, res *tool.Result, err error) Effects {
 	switch {
-	case effect == tool.NoEffect, tool.KindOf(err) == tool.Invalid: // no program has begun
+	case effect == tool.NoEffect, tool.KindOf(err) == tool.Invalid: // no program has started
 		return Effects{}
 	case err != nil:
 		return Effects{Unknown: !effect.Told()}
@@ -131,8 +130,8 @@ func noted(effect tool.Effect, res *tool.Result, err error) Effects {
 	return e
 }
 
-// beAlone lets calls that may be rolled back change the workspace one after the
-// other; others don't wait.
+// beAlone makes calls that may be rolled back change the workspace one after the other; others
+// don't wait.
 func (s *Steps) beAlone(ctx context.Context) (free func(), err error) {
 	if !s.Rollback {
 		return func() {}, nil
@@ -143,7 +142,7 @@ func (s *Steps) beAlone(ctx context.Context) (free func(), err error) {
 	return s.alone.Unlock, nil
 }
 
-// begin makes the step and returns its snapshot's ID.
+// begin creates the step and returns its snapshot's ID.
 func (s *Steps) begin(ctx context.Context, c Call, effect tool.Effect) (string, *tool.Error) {
 	most := stepTime
 	if effect == tool.FreeingEffect {
@@ -161,8 +160,7 @@ func (s *Steps) begin(ctx context.Context, c Call, effect tool.Effect) (string, 
 	return info.ID, nil
 }
 
-// end takes down what the call has changed. A call that has changed nothing
-// leaves no step.
+// end records the call's changes. A call without changes leaves no step.
 func (s *Steps) end(ctx context.Context, c Call, step string, effect tool.Effect, seen Effects) Effects {
 	if effect == tool.LastingEffect {
 		return seen
@@ -181,13 +179,13 @@ func (s *Steps) end(ctx context.Context, c Call, step string, effect tool.Effect
 	return seen
 }
 
-// lookAround finds what has changed since the step.
+// lookAround finds the changes since the step.
 func (s *Steps) lookAround(ctx context.Context, step string, seen Effects) (Effects, error) {
 	found, err := s.Store.Changed(ctx, step, maxChanges, nil)
 	if err != nil {
 		return Effects{}, err
 	}
-	sums := map[string]string{} // that the tools know
+	sums := map[string]string{} // known to the tools
 	for _, change := range seen.Changes {
 		sums[change.Path] = change.SHA256
 	}
@@ -207,7 +205,7 @@ func (s *Steps) drop(ctx context.Context, c Call, step string) {
 	}
 }
 
-// rollBack brings the workspace back and says so in what the call answers.
+// rollBack restores the workspace and reports that in the call's answer.
 func (s *Steps) rollBack(ctx context.Context, c Call, step string, seen Effects, res *tool.Result, failed error) (*tool.Result, Effects, error) {
 	const done = "; the workspace was rolled back to what it was before this call"
 	if _, err := s.Store.Restore(ctx, step, nil); err != nil {
@@ -251,22 +249,21 @@ func ids(infos []snapshot.Info) []string {
 	return out
 }
 
-// Undone says what an undo did.
+// Undone is the result of an undo.
 type Undone struct {
-	Call     string            `json:"call"`             // the workspace is what it was before this call
-	Tool     string            `json:"tool,omitempty"`   // that it called
-	At       time.Time         `json:"at"`               // when it began
-	Calls    int               `json:"calls"`            // that were undone with it
-	Before   string            `json:"before,omitempty"` // snapshot of the workspace as it was before the undo
-	Unkept   string            `json:"unkept,omitempty"` // why there is none
+	Call     string            `json:"call"`             // the workspace is as it was before this call
+	Tool     string            `json:"tool,omitempty"`   // of that call
+	At       time.Time         `json:"at"`               // the call's beginning
+	Calls    int               `json:"calls"`            // number of undone calls
+	Before   string            `json:"before,omitempty"` // snapshot of the workspace before the undo
+	Unkept   string            `json:"unkept,omitempty"` // the reason why there is no such snapshot
 	Restored snapshot.Restored `json:"restored"`
 }
 
-// Undo makes the workspace what it was before a call, "" for the last one that
-// changed more than by-products (caches, git's index: see package byproduct); all after it
-// are undone too. Without a step of that call it is
-// not_found. The state before the undo stays as an automatic snapshot, where one can
-// be made in 8 s.
+// Undo restores the workspace as it was before a call, and so undoes all later calls too. "" means
+// the last call that changed more than by-products (caches, git's index: see package byproduct). If
+// that call has no step, the error is not_found. If an automatic snapshot can be made in 8 s, it
+// keeps the state before the undo.
 func (s *Steps) Undo(ctx context.Context, call string) (*Undone, error) {
 	steps, err := s.list(ctx)
 	if err != nil {
@@ -295,8 +292,8 @@ func (s *Steps) Undo(ctx context.Context, call string) (*Undone, error) {
 	return out, s.Store.Forget(ctx, ids(undone)...)
 }
 
-// keepBefore keeps what an undo is about to take away. The step that is to be
-// restored stays, whatever room that takes.
+// keepBefore makes a snapshot of the state that an undo replaces. It never removes the step to
+// restore.
 func (s *Steps) keepBefore(ctx context.Context, step snapshot.Info) (id string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, freeingTime)
 	defer cancel()
@@ -304,8 +301,8 @@ func (s *Steps) keepBefore(ctx context.Context, step snapshot.Info) (id string, 
 	return info.ID, err
 }
 
-// stepOf finds the step of a call by its id, by the step's own, or by the beginning of one that no
-// other has; -1 where there is none.
+// stepOf finds the step of a call by its id, by the step's own id, or by a unique beginning of
+// either; it returns -1 if there is none.
 func stepOf(steps []snapshot.Info, word string) int {
 	const least = 4 // characters that may stand for an id
 	begins := func(id string) bool {
@@ -326,8 +323,8 @@ func stepOf(steps []snapshot.Info, word string) int {
 	return at
 }
 
-// lastChange finds the last step from which the workspace differs in more than by-products,
-// -1 where there is none: a program that lives on leaves one whatever it does.
+// lastChange finds the last step that differs from the workspace in more than by-products; -1 if
+// there is none. A program that lives on leaves a step whether or not it changes anything.
 func (s *Steps) lastChange(ctx context.Context, steps []snapshot.Info) (int, error) {
 	return s.lastDifference(ctx, steps, byproduct.Is)
 }
@@ -335,7 +332,7 @@ func (s *Steps) lastChange(ctx context.Context, steps []snapshot.Info) (int, err
 func (s *Steps) lastDifference(ctx context.Context, steps []snapshot.Info, ignore func(string) bool) (int, error) {
 	for at, step := range slices.Backward(steps) {
 		found, err := s.Store.Changed(ctx, step.ID, 1, &snapshot.ChangedOptions{Ignore: ignore})
-		if tool.KindOf(err) == tool.Limit { // more than any step has
+		if tool.KindOf(err) == tool.Limit { // more changes than any step has
 			return at, nil
 		}
 		if err != nil || found.Total > 0 {
@@ -357,25 +354,25 @@ func (s *Steps) noStep(ctx context.Context, call string, steps []snapshot.Info) 
 	return tool.Errorf(tool.NotFound, "there is nothing to undo: no step is left that differs from the workspace; %s", when)
 }
 
-const labelPrefix = "before " // of a step, and then the tool
+const labelPrefix = "before " // of a step; the tool's name follows
 
 func toolOf(step snapshot.Info) string { return strings.TrimPrefix(step.Label, labelPrefix) }
 
-// Step is what an undo can go back to: the workspace as it was before a call.
+// Step is a state that an undo can restore: the workspace before a call.
 type Step struct {
 	Call string    `json:"call"`
 	Tool string    `json:"tool"`
 	At   time.Time `json:"at"`
-	// Changes are the first paths that the call has changed, of Total; a program that lived
-	// on may have changed some of them later. By-products aren't counted: with none but
-	// those Total is 0, and an undo that names no call passes the step.
+	// Changes are the first of the Total paths that the call changed; a program that lived on may
+	// have changed some of them later. By-products don't count: if the call changed only these,
+	// Total is 0, and an undo without a call skips the step.
 	Changes []tool.Change `json:"changes"`
 	Total   int64         `json:"total_changes"`
 }
 
-const stepChanges = 10 // that a Step names
+const stepChanges = 10 // named by a Step
 
-// List returns the last steps, at most n of them, the latest first.
+// List returns the last steps, at most n, the latest first.
 func (s *Steps) List(ctx context.Context, n int) ([]Step, error) {
 	all, err := s.list(ctx)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package jsonfile keeps a value as JSON in a file that only this user can read: whoever
-// reads it, after a crash too, finds the old value or the new one.
+// Package jsonfile keeps a value as JSON in a file that only this user can read. A reader finds
+// either the old value or the new one, even after a crash.
 package jsonfile
 
 import (
@@ -12,10 +12,10 @@ import (
 	"path/filepath"
 )
 
-// max is the largest file, in bytes.
+// max is the maximum size of a file, in bytes.
 const max = 16 << 20
 
-// Read reads a value. Where there is no file the error is [fs.ErrNotExist].
+// Read reads a value. If there is no file, the error is [fs.ErrNotExist].
 func Read(path string, into any) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -27,7 +27,7 @@ func Read(path string, into any) error {
 		return err
 	}
 	if !info.Mode().IsRegular() || info.Size() > max {
-		return fmt.Errorf("read %s: it is no regular file of at most %d bytes", path, max)
+		return fmt.Errorf("read %s: it is not a regular file of at most %d bytes", path, max)
 	}
 	raw, err := io.ReadAll(io.LimitReader(f, max))
 	if err != nil {
@@ -39,7 +39,7 @@ func Read(path string, into any) error {
 	return nil
 }
 
-// ErrTooLarge is that of a value that [Read] would refuse.
+// ErrTooLarge is the error for a value that is too large for [Read].
 var ErrTooLarge = errors.New("the value is too large for its file")
 
 // Write replaces the file, with mode 0600. It returns when the value is on disk.
@@ -49,7 +49,7 @@ func Write(path string, v any) error {
 		return err
 	}
 	if len(raw) >= max {
-		return fmt.Errorf("write %s: %w: it has %d bytes, of at most %d", path, ErrTooLarge, len(raw)+1, max)
+		return fmt.Errorf("write %s: %w: it has %d bytes; the maximum is %d", path, ErrTooLarge, len(raw)+1, max)
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
 	if err != nil {
@@ -65,7 +65,7 @@ func Write(path string, v any) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// Remove removes the file; one that isn't there is no error.
+// Remove removes the file. A missing file is not an error.
 func Remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -1,6 +1,6 @@
-// Package kept holds what lives on between evaluations, such as an interpreter or its
-// memory: a value in each slot, one evaluation at a time in a slot, and an end that
-// waits for the evaluation that runs. What the values are is their engine's matter.
+// Package kept keeps values between evaluations, such as interpreters or their memory. Each slot has a
+// value and runs one evaluation at a time; the end of a slot waits for the running one. The engine
+// decides what the values are.
 package kept
 
 import (
@@ -12,11 +12,11 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Max is how many slots a Table has at a time.
+// Max is the maximum number of slots of a Table.
 const Max = 8
 
-// Table has the slots of one engine. K names a slot, V is its value: the zero one
-// before the first evaluation. It may be used from many goroutines at once.
+// Table has the slots of one engine. K identifies a slot, V is its value; before the first
+// evaluation, that is the zero value. It may be used from many goroutines at once.
 type Table[K comparable, V any] struct {
 	end func(*V)
 
@@ -24,24 +24,24 @@ type Table[K comparable, V any] struct {
 	slots map[K]*slot[V]
 }
 
-// slot is one value and its life.
+// slot is one value and its lifetime.
 type slot[V any] struct {
 	life   context.Context // ends with the table's Close
 	cancel context.CancelFunc
 
-	mu    *lock.Mutex // held while an evaluation or an end runs; guards what follows
+	mu    *lock.Mutex // held during an evaluation or an end; guards the fields below
 	value V
-	gone  bool // the table has forgotten it: take another slot
+	gone  bool // no longer in the table: take another slot
 }
 
-// New makes a table without slots. end ends a value, also a zero one.
+// New returns a table without slots. end ends a value, even a zero one.
 func New[K comparable, V any](end func(*V)) *Table[K, V] {
 	return &Table[K, V]{end: end, slots: map[K]*slot[V]{}}
 }
 
-// Do runs one evaluation on the value of a slot, which it makes where there is none,
-// when the evaluations before it have ended. Its context ends also with Close. The
-// error is evaluate's, or a *tool.Error where it did not run.
+// Do runs one evaluation on the value of a slot, after earlier ones have ended, and creates the
+// slot if there is none. The evaluation's context also ends with Close. The error is evaluate's, or
+// a *tool.Error if it didn't run.
 func (t *Table[K, V]) Do(ctx context.Context, key K, evaluate func(context.Context, *V) error) error {
 	for {
 		s, err := t.slot(key)
@@ -61,7 +61,7 @@ func (t *Table[K, V]) slot(key K) (*slot[V], error) {
 		return s, nil
 	}
 	if len(t.slots) >= Max {
-		return nil, tool.Errorf(tool.Limit, "there are %d kept interpreters, which is the limit; reset one", Max).In("context")
+		return nil, tool.Errorf(tool.Limit, "there are already %d kept interpreters, the maximum; reset one", Max).In("context")
 	}
 	s := &slot[V]{mu: lock.New()}
 	s.life, s.cancel = context.WithCancel(context.Background())
@@ -69,7 +69,7 @@ func (t *Table[K, V]) slot(key K) (*slot[V], error) {
 	return s, nil
 }
 
-// do is not done where the slot is gone.
+// do reports done=false if the slot is gone.
 func (s *slot[V]) do(ctx context.Context, evaluate func(context.Context, *V) error) (done bool, err error) {
 	if err := s.mu.Lock(ctx); err != nil {
 		return true, tool.AsError(err)
@@ -84,8 +84,7 @@ func (s *slot[V]) do(ctx context.Context, evaluate func(context.Context, *V) err
 	return true, evaluate(ctx, &s.value)
 }
 
-// Reset ends the values of the slots that match picks, each when the evaluation that
-// runs in it has ended.
+// Reset ends the values of the slots that match, each after its running evaluation.
 func (t *Table[K, V]) Reset(ctx context.Context, match func(K) bool) error {
 	for key, s := range t.all() {
 		if !match(key) {
@@ -98,8 +97,8 @@ func (t *Table[K, V]) Reset(ctx context.Context, match func(K) bool) error {
 	return nil
 }
 
-// Cancel cancels the evaluations that run in the slots that match picks. A Reset follows,
-// until which such a slot evaluates nothing.
+// Cancel cancels the running evaluations of the slots that match. Until the Reset that must follow,
+// these slots evaluate nothing.
 func (t *Table[K, V]) Cancel(match func(K) bool) {
 	for key, s := range t.all() {
 		if match(key) {
@@ -108,7 +107,7 @@ func (t *Table[K, V]) Cancel(match func(K) bool) {
 	}
 }
 
-// Close ends every value. Evaluations that run are cancelled.
+// Close cancels running evaluations and ends all values.
 func (t *Table[K, V]) Close() error {
 	all := t.all()
 	for _, s := range all {
@@ -139,7 +138,7 @@ func (t *Table[K, V]) forget(ctx context.Context, key K, s *slot[V]) error {
 	return nil
 }
 
-// Busy reports whether an evaluation runs.
+// Busy reports whether an evaluation is running.
 func (t *Table[K, V]) Busy() bool {
 	for _, s := range t.all() {
 		if s.mu.Held() {

@@ -20,7 +20,7 @@ func count(_ context.Context, n *int) error { *n++; return nil }
 
 func each(int) bool { return true }
 
-// read is the value of a slot.
+// read returns the value of a slot.
 func read(t *testing.T, table *kept.Table[int, int], key int) (value int) {
 	t.Helper()
 	require.NoError(t, table.Do(t.Context(), key, func(_ context.Context, n *int) error { value = *n; return nil }))
@@ -58,7 +58,7 @@ func TestSlotsAreBounded(t *testing.T) {
 	assert.NoError(t, table.Do(t.Context(), kept.Max, count))
 }
 
-// TestAnEvaluationThatWaitsForAnEndTakesAnotherSlot: else its value would never end.
+// TestAnEvaluationThatWaitsForAnEndTakesAnotherSlot, because otherwise its value would never end.
 func TestAnEvaluationThatWaitsForAnEndTakesAnotherSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := 0

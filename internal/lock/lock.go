@@ -1,5 +1,5 @@
-// Package lock is a mutex that can be waited for with a context, for work that may
-// take long. For a few fields take sync.Mutex.
+// Package lock has a mutex whose Lock takes a context, for critical sections that may take long.
+// For a few fields, use sync.Mutex.
 package lock
 
 import (
@@ -8,19 +8,19 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Mutex lets one caller at a time in, in the order in which they came.
+// Mutex is a mutex that callers get in the order of their calls.
 type Mutex struct{ one *semaphore.Weighted }
 
-// New makes a mutex that nobody holds.
+// New returns an unlocked Mutex.
 func New() *Mutex { return &Mutex{semaphore.NewWeighted(1)} }
 
-// Lock waits for the mutex, or returns ctx's error; then the mutex isn't held.
+// Lock locks the mutex, or returns ctx's error without locking it.
 func (m *Mutex) Lock(ctx context.Context) error { return m.one.Acquire(ctx, 1) }
 
-// Unlock gives the mutex to the next one. It panics where nobody holds it.
+// Unlock unlocks the mutex. It panics if the mutex isn't locked.
 func (m *Mutex) Unlock() { m.one.Release(1) }
 
-// Held reports whether somebody holds the mutex or waits for it.
+// Held reports whether the mutex is locked or waited for.
 func (m *Mutex) Held() bool {
 	if m.one.TryAcquire(1) {
 		m.Unlock()

@@ -10,9 +10,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// ask waits until the client has answered all of the tool's questions. The keys that
-// the client sees are of one task's own, as the protocol wants them: a tool may ask by
-// the same name twice.
+// ask waits until the client has answered all of the tool's questions. As the protocol requires,
+// the client sees keys that are unique within the task, since a tool may use the same name twice.
 func (k *task) ask(ctx context.Context, questions mcp.InputRequestMap) (mcp.InputResponseMap, error) {
 	resumed := k.put(questions)
 	waited := time.NewTimer(k.all.opts.Keep)
@@ -51,8 +50,8 @@ func (k *task) put(questions mcp.InputRequestMap) (resumed <-chan struct{}) {
 	return k.resumed
 }
 
-// answer takes the answers to questions that wait for one; others are ignored. The
-// call goes on when none waits any more. A task that is being cancelled takes none.
+// answer accepts answers to open questions and ignores others. The call continues when no question
+// is open. A task that is being cancelled accepts none.
 func (k *task) answer(responses map[string]json.RawMessage) error {
 	k.all.mu.Lock()
 	defer k.all.mu.Unlock()
@@ -66,7 +65,7 @@ func (k *task) answer(responses map[string]json.RawMessage) error {
 		}
 		var one mcp.InputResponseMap
 		if err := json.Unmarshal(fmt.Appendf(nil, `{"answer":%s}`, raw), &one); err != nil || one["answer"] == nil {
-			return invalid("inputResponses has no answer that can be read under %q: it is the result of the request of that key in inputRequests", key)
+			return invalid("inputResponses has no valid answer under %q; give the result of the request with that key in inputRequests", key)
 		}
 		taken[key] = one["answer"]
 	}

@@ -9,17 +9,17 @@ import (
 
 // call is a tool call that may become a task.
 type call struct {
-	begin    chan struct{} // holds one when the tool wants a task now
-	begun    chan struct{} // closed when there is one
-	decided  chan struct{} // closed when there is one, or will be none
-	answered chan outcome  // of a call that is none
+	begin    chan struct{} // has one element when the tool wants a task now
+	begun    chan struct{} // closed when the call is a task
+	decided  chan struct{} // closed when it is decided whether the call is a task
+	answered chan outcome  // for a call without a task
 
-	sending chan struct{} // holds one while something is sent that belongs to the request
+	sending chan struct{} // has one element while something that belongs to the request is sent
 
 	mu   sync.Mutex
-	over bool   // without a task
-	task *task  // nil until it is one
-	said string // of itself, before that
+	over bool   // ended without a task
+	task *task  // nil until the call is a task
+	said string // its last note before that
 }
 
 type outcome struct {
@@ -27,7 +27,7 @@ type outcome struct {
 	err error
 }
 
-// work calls the tool, again for each answer of its client that it asks for in a task.
+// work calls the tool, and calls it again after each answer of the client that a task asks for.
 func (c *call) work(ctx context.Context, req *mcp.CallToolRequest, next mcp.MethodHandler) {
 	for {
 		res, err := next(ctx, "tools/call", req)
@@ -51,8 +51,7 @@ func (c *call) work(ctx context.Context, req *mcp.CallToolRequest, next mcp.Meth
 	}
 }
 
-// settle answers the request of a call that became no task, and gives the task of one
-// that did.
+// settle answers the request of a call without a task, or returns the task.
 func (c *call) settle(res mcp.Result, err error) *task {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,9 +69,9 @@ func of(ctx context.Context) *call {
 	return c
 }
 
-// Begin makes a task of the tool call under ctx now, and returns when its client can
-// know. The error is [Undeclared] where the client takes none, or of ctx. A call beyond
-// the limits stays without a task.
+// Begin turns the tool call under ctx into a task now, and returns when its client can know. The
+// error is [Undeclared] if the client doesn't support tasks, or ctx's. A call beyond the limits
+// stays without a task.
 func Begin(ctx context.Context) error {
 	c := of(ctx)
 	if c == nil {
@@ -90,9 +89,9 @@ func Begin(ctx context.Context) error {
 	}
 }
 
-// Begun is closed when the tool call under ctx has become a task: its request is
-// answered, and nothing more may be sent that belongs to it. It is nil where the
-// client takes no tasks.
+// Begun returns a channel that is closed when the tool call under ctx has become a task: its
+// request is answered, and nothing that belongs to it may be sent any more. The channel is nil if
+// the client doesn't support tasks.
 func Begun(ctx context.Context) <-chan struct{} {
 	if c := of(ctx); c != nil {
 		return c.begun
@@ -110,8 +109,8 @@ func IsTask(ctx context.Context) bool {
 	}
 }
 
-// Send runs send, which belongs to the request of the tool call under ctx, unless the
-// call has become a task. It becomes none until send returns.
+// Send runs send, which sends something that belongs to the request of the tool call under ctx,
+// unless the call has become a task. Until send returns, the call doesn't become one.
 func Send(ctx context.Context, send func()) {
 	if c := of(ctx); c != nil {
 		c.sending <- struct{}{}
@@ -122,7 +121,7 @@ func Send(ctx context.Context, send func()) {
 	}
 }
 
-// Note sets what the task of the tool call under ctx says of itself while it works.
+// Note sets the status message of the task of the tool call under ctx.
 func Note(ctx context.Context, text string) {
 	if c := of(ctx); c != nil {
 		c.mu.Lock()

@@ -6,27 +6,27 @@ import (
 	"time"
 )
 
-// grace is how long a fetched result can be fetched again, unless a new one needs its
-// room: an answer may not reach its client.
+// grace is the time in which a fetched result can be fetched again, because the answer may not
+// reach its client. A new result that needs the space ends it.
 const grace = time.Minute
 
-// client is what is kept for one client. The lock of its Tasks guards it.
+// client is the state of one client. The lock of its Tasks guards it.
 type client struct {
 	tasks map[string]*task
-	ended []*task // of those, the earliest first
+	ended []*task // ended tasks, the earliest first
 	bytes int     // of their results
-	gone  bool    // nothing is kept any more
+	gone  bool    // keep nothing any more
 
 	work sync.WaitGroup // tasks that haven't ended
 }
 
-// room reports whether one more task may begin, and makes room where that is possible.
+// room reports whether one more task may begin, and frees results if necessary.
 func (c *client) room(o *Options) bool {
 	return len(c.tasks)-len(c.ended) < o.MaxOpen && c.shrink(o.MaxKept-1, o.MaxBytes, time.Now().Add(-grace))
 }
 
-// shrink forgets results that were fetched until then, the oldest first, until there are
-// no more tasks and bytes than that. It forgets none where that isn't enough.
+// shrink forgets results that were fetched before until, the oldest first, down to that number of
+// tasks and bytes. If that isn't possible, it forgets none and returns false.
 func (c *client) shrink(tasks, bytes int, until time.Time) bool {
 	var spare []*task
 	count, size := len(c.tasks), c.bytes
@@ -60,7 +60,7 @@ func (c *client) settle(k *task, result int, most int) bool {
 	return fits
 }
 
-// forget drops a task that has ended, and all that holds on to it.
+// forget drops an ended task and all references to it.
 func (c *client) forget(k *task) {
 	i := slices.Index(c.ended, k)
 	if i < 0 {

@@ -10,10 +10,10 @@ import (
 
 const maxListened = 256 // tasks in one request to listen
 
-// Listening is what a client is sent that listens for changes of its tasks. The SDK
-// can send neither of the two notifications.
+// Listening delivers changes of tasks to a client. The SDK can send neither of the two
+// notifications.
 type Listening struct {
-	// IDs are the tasks that there are of those that the client asked for.
+	// IDs are the existing ones of the requested tasks.
 	IDs   []string
 	all   []*task
 	meta  mcp.Meta
@@ -37,9 +37,8 @@ func (t *Tasks) Listen(ctx context.Context, id any, meta map[string]any, ids []s
 	return l, nil
 }
 
-// Run acknowledges by send, then sends each task as it is and whenever its status
-// changes. It returns when all have ended, ctx has, or send fails. The answer to the
-// request is what Result gives.
+// Run acknowledges by send, then sends each task and its later changes of status. It returns when
+// all tasks have ended, ctx has, or send fails. The answer to the request is that of Result.
 func (l *Listening) Run(ctx context.Context, send func(method string, params any) error) {
 	ack := map[string]any{"_meta": l.meta, "notifications": map[string]any{"taskIds": l.IDs}}
 	if send("notifications/subscriptions/acknowledged", ack) != nil {
@@ -63,7 +62,7 @@ func (l *Listening) follow(ctx context.Context, k *task, send func(string, any) 
 		l.write.Lock()
 		state, changed, ended := k.state()
 		var err error
-		if state != nil { // it wasn't forgotten
+		if state != nil { // unless it was forgotten
 			state.Meta = l.meta
 			err = send("notifications/tasks", state)
 		}
@@ -83,7 +82,7 @@ func (l *Listening) follow(ctx context.Context, k *task, send func(string, any) 
 	}
 }
 
-// Result is the answer to the request to listen.
+// Result returns the answer to the request to listen.
 func (l *Listening) Result() mcp.Result {
 	return &acknowledged{ResultBase: mcp.ResultBase{Meta: l.meta}, ResultType: "complete"}
 }

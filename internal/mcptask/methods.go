@@ -11,7 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Methods are those of the extension.
+// Methods are the methods of the extension.
 var Methods = []string{"tasks/get", "tasks/update", "tasks/cancel"}
 
 // Params are the params of tasks/get and tasks/cancel.
@@ -27,7 +27,7 @@ type UpdateParams struct {
 	InputResponses map[string]json.RawMessage `json:"inputResponses"`
 }
 
-// fields are what every form of a task has.
+// fields are common to all forms of a task.
 type fields struct {
 	TaskID        string    `json:"taskId"`
 	Status        string    `json:"status"`
@@ -44,7 +44,7 @@ type created struct {
 	fields
 }
 
-// detailed is a task with what its status adds. ResultType is set in answers.
+// detailed is a task with the fields of its status. ResultType is set in answers.
 type detailed struct {
 	mcp.ResultBase
 	ResultType string `json:"resultType,omitempty"`
@@ -89,7 +89,7 @@ func (t *Tasks) Offer(s *mcp.Server) error {
 func (p *Params) taskID() string       { return p.TaskID }
 func (p *UpdateParams) taskID() string { return p.TaskID }
 
-// about answers requests about one task of the client that asks.
+// about answers requests about one task of the requesting client.
 func about[P interface {
 	mcp.Params
 	taskID() string
@@ -106,15 +106,15 @@ func about[P interface {
 	}
 }
 
-// seed is what a task's creation answers.
+// seed returns the answer that creates the task.
 func (k *task) seed() *created {
 	k.all.mu.Lock()
 	defer k.all.mu.Unlock()
 	return &created{ResultType: "task", fields: k.fields()}
 }
 
-// detailed is what the task's client is shown, nil for a task that was forgotten. A
-// result in it counts as fetched.
+// detailed returns the task in the form for its client; nil if it was forgotten. It marks a result
+// as fetched.
 func (k *task) detailed() *detailed {
 	d, _, ended := k.state()
 	if ended {
@@ -123,14 +123,14 @@ func (k *task) detailed() *detailed {
 	return d
 }
 
-// wasFetched notes that the client has the result.
+// wasFetched records that the client has the result.
 func (k *task) wasFetched() {
 	k.all.mu.Lock()
 	defer k.all.mu.Unlock()
 	k.fetched = time.Now()
 }
 
-// state is detailed, with what is closed when the status changes.
+// state is like detailed, and returns a channel that is closed when the status changes.
 func (k *task) state() (d *detailed, changed <-chan struct{}, ended bool) {
 	k.all.mu.Lock()
 	defer k.all.mu.Unlock()
@@ -145,8 +145,8 @@ func (k *task) state() (d *detailed, changed <-chan struct{}, ended bool) {
 	return d, k.changed, k.hasEnded()
 }
 
-// fields are those of now. The lock is held. The time to live grows while the task
-// works: it goes on for as long as its call does.
+// fields returns the task's present fields. The caller must hold the lock. The time to live grows
+// while the task works, because the task lives at least as long as its call.
 func (k *task) fields() fields {
 	from := k.updated
 	if k.status == working {

@@ -21,8 +21,8 @@ const (
 	cancelled     = "cancelled"
 )
 
-// task is a call that goes on without its request. The lock of its Tasks guards what
-// changes.
+// task is a call that continues after its request. The lock of its Tasks guards the fields that
+// change.
 type task struct {
 	all    *Tasks
 	of     *client
@@ -33,23 +33,23 @@ type task struct {
 	created, updated time.Time
 	status, message  string
 	stopping         bool          // its client has cancelled it
-	changed          chan struct{} // closed and replaced with the status
+	changed          chan struct{} // closed and replaced at each change of the status
 
-	asked    int                  // questions so far, for their keys
-	requests mcp.InputRequestMap  // without an answer yet
-	names    map[string]string    // the tool's names of all questions asked together
+	asked    int                  // number of questions so far, for their keys
+	requests mcp.InputRequestMap  // unanswered
+	names    map[string]string    // the tool's names of all current questions
 	answers  mcp.InputResponseMap // by those names
 	resumed  chan struct{}        // closed when all of them are answered
 
 	result    json.RawMessage
 	err       *jsonrpc.Error
 	size      int       // bytes of the result
-	fetched   time.Time // by the client, with its result; zero before that
+	fetched   time.Time // when the client fetched the result; zero if it hasn't
 	forgotten bool
 	expiry    *time.Timer
 }
 
-// newTask adds a task to those of a client.
+// newTask adds a task to a client.
 func newTask(t *Tasks, who any, own *client, cancel context.CancelFunc) *task {
 	now := time.Now()
 	k := &task{
@@ -61,7 +61,7 @@ func newTask(t *Tasks, who any, own *client, cancel context.CancelFunc) *task {
 	return k
 }
 
-// become changes the status. The lock is held.
+// become changes the status. The caller must hold the lock.
 func (k *task) become(status, message string) {
 	k.status, k.message, k.updated = status, message, time.Now()
 	close(k.changed)
@@ -78,7 +78,7 @@ func (k *task) note(text string) {
 	}
 }
 
-// stop cancels the call. The task has ended when the call has.
+// stop cancels the call. The task ends when the call does.
 func (k *task) stop() {
 	k.all.mu.Lock()
 	defer k.all.mu.Unlock()
@@ -89,8 +89,7 @@ func (k *task) stop() {
 	}
 }
 
-// finish ends the task with what its call answered. One that was cancelled too late to
-// change that has its result.
+// finish ends the task with its call's answer, even if it was cancelled too late to prevent it.
 func (k *task) finish(res mcp.Result, err error) {
 	said, _ := res.(*mcp.CallToolResult)
 	wentWell := err == nil && (said == nil || !said.IsError)
@@ -136,7 +135,7 @@ func (k *task) expire() {
 	}
 }
 
-// asProtocolError hides what isn't meant for clients.
+// asProtocolError hides internal details from clients.
 func asProtocolError(err error) *jsonrpc.Error {
 	if said := (*jsonrpc.Error)(nil); errors.As(err, &said) {
 		return said

@@ -1,17 +1,17 @@
-// Package mcptask adds the Model Context Protocol's tasks extension, revision
-// 2026-07-28, to a server of the Go SDK, which has none of it: a tool call that
-// takes long is answered with a task, which its client polls, feeds and cancels.
+// Package mcptask adds the Model Context Protocol's tasks extension, revision 2026-07-28, to a
+// server of the Go SDK, which lacks it: a long tool call is answered with a task, which its client
+// polls, feeds and cancels.
 //
-// A call of a client that declares the extension runs as every call does. When it
-// hasn't ended after [Options.After], or says so by [Begin], it becomes a task: the
-// client gets an id at once, and the call goes on without the request that brought
-// it. What it answers at last is the task's result, kept for [Options.Keep]. A call
-// that ends sooner is answered as without tasks, and so is one beyond the limits.
+// A call of a client that declares the extension starts like every call. If it hasn't ended after
+// [Options.After], or if it calls [Begin], it becomes a task: the client gets an ID at once, and
+// the call continues after its request. Its final answer is the task's result, kept for
+// [Options.Keep]. A call that ends sooner is answered without a task, and so is a call beyond the
+// limits.
 //
-// A tool asks its client as it does outside a task: it answers with InputRequests,
-// and is called again with the responses.
+// A tool asks its client questions in the same way with and without a task: it answers with
+// InputRequests, and is called again with the responses.
 //
-// The package knows nothing of wisbox: whose a task is, [Options.Client] says.
+// The package knows nothing of wisbox: [Options.Client] identifies the owner of a task.
 package mcptask
 
 import (
@@ -28,8 +28,8 @@ import (
 // Extension is the identifier by which clients and servers declare tasks.
 const Extension = "io.modelcontextprotocol/tasks"
 
-// DefaultAfter is less than what an evaluation may take by default, so that one that
-// takes long is a task while it still runs.
+// DefaultAfter is shorter than the default time limit of an evaluation, so that a long evaluation
+// becomes a task while it still runs.
 const DefaultAfter = 2 * time.Second
 
 const (
@@ -39,20 +39,20 @@ const (
 
 // Options are the settings of tasks. All fields but Client have defaults.
 type Options struct {
-	// Client is who sent the request of a context. A task is visible to the client
-	// that created it and to no other. The value must be comparable.
+	// Client returns the sender of the request in a context. Only the client that created a task
+	// sees it. The value must be comparable.
 	Client func(context.Context) any
 
-	// After is how long a call runs before it becomes a task. Default DefaultAfter.
+	// After is the time after which a call becomes a task. Default DefaultAfter.
 	After time.Duration
-	// Keep is how long a result can be fetched after its task has ended, and how
-	// long a task waits for an answer of its client. Default 30 minutes.
+	// Keep is the time for which a result can be fetched after its task has ended, and for which a
+	// task waits for its client's answer. Default 30 minutes.
 	Keep time.Duration
-	// MaxOpen bounds the tasks of a client that haven't ended. Default 32.
+	// MaxOpen is the maximum number of a client's tasks that haven't ended. Default 32.
 	MaxOpen int
-	// MaxKept bounds the tasks of a client, ended ones included. Default 256.
+	// MaxKept is the maximum number of a client's tasks, including ended ones. Default 256.
 	MaxKept int
-	// MaxBytes bounds the results that are kept for a client. Default 32 MiB.
+	// MaxBytes is the maximum size of the results kept for a client. Default 32 MiB.
 	MaxBytes int
 }
 
@@ -79,19 +79,19 @@ func (o Options) orDefaults() Options {
 type Tasks struct {
 	opts Options
 
-	mu      sync.Mutex // also of the clients and their tasks
+	mu      sync.Mutex // also guards the clients and their tasks
 	clients map[any]*client
 	closed  bool
 }
 
-// New makes the tasks of one server. Nothing runs until a call becomes a task; End
-// and Close stop what runs.
+// New returns the tasks of one server. Nothing runs until a call becomes a task; End and Close stop
+// running ones.
 func New(opts Options) *Tasks {
 	return &Tasks{opts: opts.orDefaults(), clients: map[any]*client{}}
 }
 
-// Middleware makes tasks of tool calls. It has to be outside of the middleware that
-// catches panics, and inside of what Client needs.
+// Middleware turns tool calls into tasks. It must be outside of the middleware that catches panics,
+// and inside of that which Client needs.
 func (t *Tasks) Middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		call, ok := req.(*mcp.CallToolRequest)
@@ -106,8 +106,8 @@ func (t *Tasks) Middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// declared reports whether the request with this _meta is of a client that takes
-// tasks: older revisions, which say it once for a connection, have none.
+// declared reports whether the client of a request with this _meta supports tasks. Clients of older
+// revisions declare extensions once for a connection, and don't support tasks.
 func declared(meta map[string]any) bool {
 	if revision, _ := meta[mcp.MetaKeyProtocolVersion].(string); revision < firstRevision {
 		return false
@@ -117,8 +117,7 @@ func declared(meta map[string]any) bool {
 	return extensions[Extension] != nil
 }
 
-// Undeclared is the error for a client that would need the extension and doesn't
-// declare it.
+// Undeclared returns the error for a client that needs the extension but doesn't declare it.
 func Undeclared() error {
 	return &jsonrpc.Error{
 		Code:    mcp.CodeMissingRequiredClientCapabilities,
@@ -127,7 +126,7 @@ func Undeclared() error {
 	}
 }
 
-// run runs a call, and answers with its result or with the task that it has become.
+// run runs a call, and answers with its result or with its task.
 func (t *Tasks) run(ctx context.Context, req *mcp.CallToolRequest, next mcp.MethodHandler) (mcp.Result, error) {
 	c := &call{sending: make(chan struct{}, 1), begin: make(chan struct{}, 1), begun: make(chan struct{}), decided: make(chan struct{}), answered: make(chan outcome, 1)}
 	work, cancel := context.WithCancel(context.WithValue(context.WithoutCancel(ctx), callKey{}, c))
@@ -155,8 +154,8 @@ func (t *Tasks) run(ctx context.Context, req *mcp.CallToolRequest, next mcp.Meth
 	return out.res, out.err
 }
 
-// adopt makes a task of a call, unless it has ended, its request has, or its client
-// has too many.
+// adopt turns a call into a task, unless the call or its request has ended, or its client has too
+// many tasks.
 func (t *Tasks) adopt(who any, c *call, leaveRequest func() bool, cancel context.CancelFunc) *task {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -176,7 +175,7 @@ func (t *Tasks) adopt(who any, c *call, leaveRequest func() bool, cancel context
 	return c.task
 }
 
-// find finds a task for its client.
+// find finds a client's task.
 func (t *Tasks) find(ctx context.Context, id string) (*task, error) {
 	if id == "" {
 		return nil, invalid("taskId is missing; it is in the answer that created the task")
@@ -190,11 +189,11 @@ func (t *Tasks) find(ctx context.Context, id string) (*task, error) {
 }
 
 func (t *Tasks) unknown() error {
-	return invalid("there is no such task of this client; the result of one that has ended is kept for %s", t.opts.Keep)
+	return invalid("task not found for this client; the result of one that has ended is kept for %s", t.opts.Keep)
 }
 
-// End cancels the tasks of a client that has gone, waits for them until ctx ends, and
-// forgets what they answered.
+// End cancels the tasks of a client that has gone, waits for them until ctx ends, and forgets their
+// results.
 func (t *Tasks) End(ctx context.Context, who any) {
 	t.mu.Lock()
 	own := t.clients[who]
@@ -204,7 +203,7 @@ func (t *Tasks) End(ctx context.Context, who any) {
 	}
 }
 
-// Close is End for all clients. Calls become tasks no more.
+// Close is like End for all clients. From then on, calls don't become tasks.
 func (t *Tasks) Close(ctx context.Context) {
 	t.mu.Lock()
 	t.closed = true

@@ -21,12 +21,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type whoKey struct{}
 
-// as is the context of a client's request.
+// as returns the context of a client's request.
 func as(t *testing.T, who string) context.Context {
 	return context.WithValue(t.Context(), whoKey{}, who)
 }
 
-// bench is tasks over tools that a test makes up. Its clock is that of synctest.
+// bench has tasks over tools that a test defines. Its clock is synctest's.
 type bench struct {
 	*Tasks
 	t     *testing.T
@@ -208,7 +208,7 @@ func TestACancelledTaskHasEndedWhenItsCallHas(t *testing.T) {
 func TestATaskThatIsCancelledTooLateHasItsResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		id := b.begin("a", "much") // which doesn't heed its context
+		id := b.begin("a", "much") // it ignores its context
 		k, err := b.find(as(t, "a"), id)
 		require.NoError(t, err)
 		k.stop()
@@ -236,7 +236,7 @@ func TestATaskGoesOnWithoutItsRequest(t *testing.T) {
 			cancel()
 		}()
 		_, err = b.callWith(ctx, "hour", capable())
-		assert.ErrorIs(t, err, context.Canceled, "it was no task yet")
+		assert.ErrorIs(t, err, context.Canceled, "it was not a task yet")
 	})
 }
 
@@ -267,7 +267,7 @@ func TestMoreThanTheLimitsStayCalls(t *testing.T) {
 		res, err := b.callWith(as(t, "a"), "much", capable())
 		require.NoError(t, err)
 		assert.IsType(t, &mcp.CallToolResult{}, res, "two are open")
-		b.begin("b", "hour") // which is another client's matter
+		b.begin("b", "hour") // of another client
 
 		b.mustGet("a", one)
 		three := b.begin("a", "much")
@@ -288,7 +288,7 @@ func TestMoreThanTheLimitsStayCalls(t *testing.T) {
 	})
 }
 
-// asking asks for two things, then for one of the same name.
+// asking asks two questions, then another one with the same name.
 func asking(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	_ = Begin(ctx)
 	question := &mcp.ElicitParams{Message: "?", RequestedSchema: json.RawMessage(`{"type":"object"}`)}
@@ -403,7 +403,7 @@ func TestTheEndOfAClientEndsItsTasks(t *testing.T) {
 		k := stuck.clients["a"].only()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		stuck.End(ctx, "a") // which waits for no longer
+		stuck.End(ctx, "a") // it doesn't wait any longer
 		close(release)
 		synctest.Wait()
 		assert.True(t, k.hasEnded())
@@ -420,7 +420,7 @@ func (c *client) only() *task {
 	return nil
 }
 
-// What was forgotten is held by nothing: neither its result nor its timer stays.
+// Nothing holds a forgotten task: neither its result nor its timer stays.
 func TestAForgottenTaskHoldsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Options{MaxKept: 1})
@@ -460,7 +460,7 @@ func TestATooLargeResultTakesNothingFromOthers(t *testing.T) {
 func TestAnAnswerToATaskThatIsBeingCancelledIsIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Options{})
-		id := b.begin("a", "much") // which doesn't heed its context
+		id := b.begin("a", "much") // it ignores its context
 		k, err := b.find(as(t, "a"), id)
 		require.NoError(t, err)
 		k.put(mcp.InputRequestMap{"a": &mcp.ElicitParams{Message: "?"}})
@@ -486,7 +486,8 @@ func TestAnAnswerThatComesTooLateIsIgnored(t *testing.T) {
 	})
 }
 
-// What belongs to a call's request is sent before the answer that makes it a task, or not.
+// A message that belongs to a call's request is sent before the answer that turns the call into a
+// task, or not at all.
 func TestACallBecomesNoTaskWhileItSends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Options{})
@@ -514,7 +515,7 @@ func TestOneRequestListensToSoManyTasks(t *testing.T) {
 	assert.ErrorContains(t, err, "taskIds has 257 ids; name at most 256")
 }
 
-// pass lets d go by on the fake clock of a synctest bubble, and waits for what that sets off.
+// pass advances the fake clock of a synctest bubble by d, and waits for the effects.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

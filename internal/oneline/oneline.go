@@ -1,4 +1,4 @@
-// Package oneline lets a pattern for one line search a text of many at once.
+// Package oneline makes a pattern for single lines search many lines at once.
 package oneline
 
 import (
@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Rewrite changes a parsed pattern so that it means, in a text of many lines,
-// what it means in each of them alone.
+// Rewrite changes a parsed pattern so that in a text of many lines it matches what it would match
+// in each line alone.
 func Rewrite(re *syntax.Regexp) {
 	switch re.Op {
 	case syntax.OpBeginText:
@@ -31,7 +31,7 @@ func Rewrite(re *syntax.Regexp) {
 	}
 }
 
-// withoutNewline takes one character out of pairs of bounds.
+// withoutNewline removes the newline from a class of pairs of bounds.
 func withoutNewline(class []rune) []rune {
 	var out []rune
 	for i := 0; i+1 < len(class); i += 2 {

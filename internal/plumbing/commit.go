@@ -19,9 +19,9 @@ type Import struct{ out *bufio.Writer }
 // made is the ref of the new commit, in our own directory.
 const made = "refs/heads/made"
 
-// Commit writes a commit on top of another one, by git fast-import, which reads no
-// attribute or working tree. No ref of the repository has it yet. What was written before
-// an error has no name, and goes with git's next gc.
+// Commit writes a commit on top of another one by git fast-import, which reads no attributes and no
+// working tree. No ref of the repository points to it yet. Objects written before an error stay
+// unreferenced, and git's next gc removes them.
 func (r *Repo) Commit(ctx context.Context, base, message string, fill func(*Import) error) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -43,7 +43,7 @@ func (r *Repo) Commit(ctx context.Context, base, message string, fill func(*Impo
 		err = w.out.Flush()
 	}
 	if err != nil {
-		cancel() // nothing is half a commit: without "done" git refuses the stream
+		cancel() // without "done" git refuses the stream, so there is never half a commit
 	}
 	_ = in.Close()
 	ended := cmd.Wait()
@@ -67,7 +67,7 @@ func withStderr(err error, says []byte) error {
 // Remove removes a path.
 func (w *Import) Remove(path string) { fmt.Fprintf(w.out, "D %s\n", quote(path)) }
 
-// Put writes a file or link of so many bytes at a path; write must write exactly those.
+// Put writes a file or link at a path; write must write exactly size bytes.
 func (w *Import) Put(path, mode string, size int64, write func(io.Writer) error) error {
 	fmt.Fprintf(w.out, "M %s inline %s\ndata %d\n", mode, quote(path), size)
 	counted := &counter{w: w.out}
@@ -93,7 +93,7 @@ func (c *counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// quote is a path as fast-import reads it, whatever bytes it has.
+// quote returns a path in fast-import's form, whatever bytes it has.
 func quote(path string) string {
 	var b strings.Builder
 	b.WriteByte('"')

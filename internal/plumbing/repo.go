@@ -1,11 +1,10 @@
 // Package plumbing writes objects and a branch into a git repository of the host, with
 // git's plumbing commands.
 //
-// It is for content that nobody trusts. Objects are written in a git directory of its
-// own, which is empty but for the format and borrows the repository's objects: there is no
-// configuration, no attribute, no hook and no index of the repository, and no working tree
-// of anybody. In the repository itself only names are read and one ref is made, with hooks
-// off. Nothing is checked out, and no transport may run.
+// It is for untrusted content. It writes objects in a separate git directory, which has only the
+// format and borrows the repository's objects. So no configuration, attribute, hook, index or working
+// tree of the repository takes effect. In the repository itself it only reads names and creates one
+// ref, with hooks off. It checks nothing out, and no transport may run.
 package plumbing
 
 import (
@@ -25,12 +24,12 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Repo is a repository of the host. Its methods are for one goroutine.
+// Repo is a repository of the host. Its methods are for one goroutine at a time.
 type Repo struct {
-	at     string // the directory that was opened
-	Prefix string // of the directory that was opened below the top of the working tree, "" or "a/b/"
-	dir    string // the git directory, of a linked worktree its own
-	common string // where objects and branches are
+	at     string // the opened directory
+	Prefix string // the opened directory relative to the top of the working tree, "" or "a/b/"
+	dir    string // the git directory; for a linked worktree its own
+	common string // the directory of objects and branches
 	format string // sha1 or sha256
 	own    string // the empty git directory
 	runAs  *syscall.Credential
@@ -39,8 +38,8 @@ type Repo struct {
 
 type identity struct{ name, mail string }
 
-// Open finds the repository whose working tree has a directory of the host. Where there is
-// none the error is not_found. Close it.
+// Open finds the repository whose working tree contains a directory of the host. If there is none,
+// the error is not_found. Close it when done.
 func Open(ctx context.Context, at string) (*Repo, error) {
 	if _, err := exec.LookPath("git"); err != nil {
 		return nil, tool.Errorf(tool.Unsupported, "git isn't installed on the host; install it, or use wisbox diff --patch").Because(err)
@@ -51,20 +50,20 @@ func Open(ctx context.Context, at string) (*Repo, error) {
 	}
 	out, err := r.run(ctx, []string{"-C", at, "rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir", "--show-object-format", "--show-prefix"})
 	if err != nil {
-		return nil, tool.Errorf(tool.NotFound, "the folder that was mounted is in no git repository that can be used: %s", said(err)).Because(err)
+		return nil, tool.Errorf(tool.NotFound, "the mounted folder is not in a git repository that can be used: %s", said(err)).Because(err)
 	}
 	lines := strings.SplitN(string(out), "\n", 4)
 	const want = 4
 	if len(lines) < want {
-		return nil, tool.Errorf(tool.Unsupported, "the host's git is too old; wisbox branch needs 2.31 or later")
+		return nil, tool.Errorf(tool.Unsupported, "the host's git is too old; install version 2.31 or later for wisbox branch")
 	}
 	r.dir, r.common, r.format, r.Prefix = lines[0], lines[1], lines[2], strings.TrimSuffix(lines[3], "\n")
 	r.who = r.identify(ctx)
 	return r, r.makeOwn()
 }
 
-// actAsOwner has git run as the user whom the folder belongs to, where this process is root:
-// what is written in the repository is theirs then.
+// actAsOwner makes git run as the owner of the folder if this process is root, so that the owner
+// gets the files written in the repository.
 func (r *Repo) actAsOwner(at string) error {
 	info, err := os.Stat(at)
 	if err != nil {
@@ -95,15 +94,15 @@ func (r *Repo) makeOwn() error {
 	return err
 }
 
-// Whom git runs as may read what is in our directory; nobody else can enter that, or guess its
-// name.
+// Modes of our directory: git's user may read it; others can't enter it or guess its name.
 const (
 	dirMode  = 0o755
 	fileMode = 0o644
 )
 
-// giveRefs gives the user that git runs as where the new ref goes, once: what they have there later may be
-// anything. All else stays this process's, which writes there and must not be led elsewhere.
+// giveRefs gives git's user the directory for the new ref, once: after that its content may be
+// anything. Everything else stays with this process, which writes there and must not be led
+// elsewhere.
 func (r *Repo) giveRefs() (err error) {
 	if r.runAs == nil {
 		return nil
@@ -136,13 +135,13 @@ func (r *Repo) openOwn() error {
 	})
 }
 
-// Close removes what was made beside the repository.
+// Close removes the files made beside the repository.
 func (r *Repo) Close() { _ = os.RemoveAll(r.own) }
 
-// Same reports whether two are the same repository and working tree.
+// Same reports whether both are the same repository and working tree.
 func (r *Repo) Same(o *Repo) bool { return r.dir == o.dir }
 
-// BlobHash is the hash by which the repository names objects.
+// BlobHash returns the hash function of the repository's object names.
 func (r *Repo) BlobHash() hash.Hash {
 	if r.format == "sha256" {
 		return sha256.New()
@@ -150,14 +149,14 @@ func (r *Repo) BlobHash() hash.Hash {
 	return sha1.New() //nolint:gosec // git's name of a blob
 }
 
-// quiet are the settings that could run something, or change what is written, switched off.
+// quiet turns off settings that could run something, or change the written content.
 var quiet = []string{
 	"--no-pager", "--no-replace-objects",
 	"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.attributesFile=/dev/null",
 	"-c", "core.alternateRefsCommand=", "-c", "protocol.allow=never", "-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "core.quotePath=true",
 }
 
-// environment is all that git sees of ours.
+// environment returns git's whole environment.
 func (r *Repo) environment(more ...string) []string {
 	env := []string{
 		"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "HOME=/nonexistent", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ATTR_NOSYSTEM=1",
@@ -167,7 +166,7 @@ func (r *Repo) environment(more ...string) []string {
 	return append(env, more...)
 }
 
-// command is git over the repository itself, for names.
+// command returns git on the repository itself, for names.
 func (r *Repo) command(ctx context.Context, args []string, env ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "git", slices.Concat(quiet, args)...)
 	cmd.Dir, cmd.Env = "/", r.environment(env...)
@@ -179,7 +178,7 @@ func (r *Repo) command(ctx context.Context, args []string, env ...string) *exec.
 
 func (r *Repo) inRepository() string { return "GIT_DIR=" + r.dir }
 
-// apart is git over our own directory and the repository's objects.
+// apart returns git on our own directory and the repository's objects.
 func (r *Repo) apart(ctx context.Context, args ...string) *exec.Cmd {
 	return r.command(ctx, args, "GIT_DIR="+r.own, "GIT_OBJECT_DIRECTORY="+filepath.Join(r.common, "objects"))
 }
@@ -193,7 +192,7 @@ func output(cmd *exec.Cmd, in []byte) ([]byte, error) {
 	return cmd.Output()
 }
 
-// said is what git has said of an error, for a person.
+// said returns git's message of an error, for a person.
 func said(err error) string {
 	var ended *exec.ExitError
 	if !errors.As(err, &ended) {
@@ -204,7 +203,7 @@ func said(err error) string {
 	return strings.Join(strings.Fields(text[:min(len(text), most)]), " ")
 }
 
-// identify is who the repository's commits are by: its own setting, then the user's.
+// identify returns the author of the repository's commits: by its own settings, then the user's.
 func (r *Repo) identify(ctx context.Context) identity {
 	who := identity{"wisbox", "wisbox@localhost"}
 	for key, into := range map[string]*string{"user.name": &who.name, "user.email": &who.mail} {
@@ -215,8 +214,8 @@ func (r *Repo) identify(ctx context.Context) identity {
 	return who
 }
 
-// setting is what git config says with args, of the repository's and the user's own settings;
-// "" for nothing.
+// setting returns the output of git config with args, from the repository's and the user's own
+// settings; "" if there is none.
 func (r *Repo) setting(ctx context.Context, args ...string) string {
 	env := []string{r.inRepository()}
 	if r.runAs == nil {
@@ -233,9 +232,9 @@ func (r *Repo) setting(ctx context.Context, args ...string) string {
 	return string(out)
 }
 
-// HookFolders are the folders and files below the opened directory that git runs as hooks: what
-// core.hooksPath names, and where links in the folder of hooks lead; "." for that directory,
-// or one above it.
+// HookFolders returns the folders and files below the opened directory that git runs as hooks:
+// those named by core.hooksPath, and targets of links in the folder of hooks. "." means the opened
+// directory, or one above it.
 func (r *Repo) HookFolders(ctx context.Context) (folders []string) {
 	at, err := filepath.EvalSymlinks(r.at)
 	if err != nil {
@@ -248,10 +247,10 @@ func (r *Repo) HookFolders(ctx context.Context) (folders []string) {
 		}
 		rel, err := filepath.Rel(at, name)
 		switch {
-		case err != nil || strings.Contains("/"+rel+"/", "/.git/"): // git's own, which nothing brings home
+		case err != nil || strings.Contains("/"+rel+"/", "/.git/"): // git's own directory, to which nothing is brought home
 		case filepath.IsLocal(rel):
 			folders = append(folders, rel)
-		case strings.Trim(rel, "./") == "": // at is below it
+		case strings.Trim(rel, "./") == "": // at is inside
 			folders = append(folders, ".")
 		}
 	}
@@ -270,10 +269,10 @@ func (r *Repo) HookFolders(ctx context.Context) (folders []string) {
 	return folders
 }
 
-// hookPaths are the folders that git takes hooks from.
+// hookPaths returns the folders in which git looks for hooks.
 func (r *Repo) hookPaths(ctx context.Context) (dirs []string) {
 	for dir := range strings.SplitSeq(r.setting(ctx, "--type=path", "--null", "--get-all", "core.hooksPath"), "\x00") {
-		if dir != "" && dir != os.DevNull { // which is ours
+		if dir != "" && dir != os.DevNull { // os.DevNull is our own setting
 			dirs = append(dirs, dir)
 		}
 	}
@@ -287,7 +286,7 @@ func (r *Repo) hookPaths(ctx context.Context) (dirs []string) {
 	return []string{filepath.Join(strings.TrimSpace(string(out)), "hooks")}
 }
 
-// Resolve is the commit of a name as HEAD or main.
+// Resolve returns the commit of a name such as HEAD or main.
 func (r *Repo) Resolve(ctx context.Context, name string) (string, error) {
 	out, err := r.run(ctx, []string{"rev-parse", "--verify", "--quiet", "--end-of-options", name + "^{commit}"}, r.inRepository())
 	if err != nil {
@@ -296,18 +295,18 @@ func (r *Repo) Resolve(ctx context.Context, name string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// CheckBranch refuses a name that no branch can have, or one has.
+// CheckBranch refuses a name that is invalid or taken.
 func (r *Repo) CheckBranch(ctx context.Context, name string) error {
 	if _, err := r.run(ctx, []string{"check-ref-format", "refs/heads/" + name}); err != nil || strings.HasPrefix(name, "-") {
 		return tool.Errorf(tool.Invalid, "%q can't be the name of a branch; see: git help check-ref-format", name).In("branch")
 	}
 	if _, err := r.run(ctx, []string{"show-ref", "--verify", "--quiet", "refs/heads/" + name}, r.inRepository()); err == nil {
-		return tool.Errorf(tool.Exists, "the repository has a branch %s already; give another name, or delete it with git branch -D", name).In("branch")
+		return tool.Errorf(tool.Exists, "the branch %s already exists; give another name, or delete it with git branch -D", name).In("branch")
 	}
 	return nil
 }
 
-// CreateBranch makes a branch that is not there.
+// CreateBranch creates a branch that doesn't exist.
 func (r *Repo) CreateBranch(ctx context.Context, name, commit string) error {
 	zero := strings.Repeat("0", len(commit))
 	_, err := r.run(ctx, []string{"update-ref", "-m", "wisbox branch", "refs/heads/" + name, commit, zero}, r.inRepository())

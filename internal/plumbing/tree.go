@@ -16,7 +16,7 @@ import (
 
 // Entry is a file, link or submodule of a commit.
 type Entry struct {
-	Mode string // as 100644
+	Mode string // e.g. 100644
 	Hash string
 }
 
@@ -26,7 +26,7 @@ const ModeSubmodule = "160000"
 // longestPath bounds one entry of a tree, in bytes.
 const longestPath = 64 << 10
 
-// Entries are those of a commit's tree that want takes, by their path from the top.
+// Entries returns the entries of a commit's tree for which want returns true, by path from the top.
 func (r *Repo) Entries(ctx context.Context, commit string, want func(path, mode string) bool) (map[string]Entry, error) {
 	cmd := r.apart(ctx, "ls-tree", "-r", "-z", "--full-tree", commit)
 	out, err := cmd.StdoutPipe()
@@ -65,8 +65,8 @@ func readEntries(in *bufio.Reader, want func(path, mode string) bool) (map[strin
 	}
 }
 
-// Ignored are those of paths that the files .gitignore of a commit, given by their paths, and
-// the repository's info/exclude ignore. Nothing of a working tree is read.
+// Ignored returns the paths that the repository ignores, by the .gitignore files of a commit, whose
+// entries are in rules by path, or by its info/exclude. It reads nothing of a working tree.
 func (r *Repo) Ignored(ctx context.Context, rules map[string]Entry, paths []string) (map[string]bool, error) {
 	tree := filepath.Join(r.own, "tree")
 	for name, e := range rules {
@@ -80,7 +80,7 @@ func (r *Repo) Ignored(ctx context.Context, rules map[string]Entry, paths []stri
 	cmd := r.apart(ctx, "-c", "core.bare=false", "-c", "core.excludesFile="+filepath.Join(r.common, "info/exclude"), "check-ignore", "-z", "--stdin", "--no-index")
 	cmd.Dir = tree
 	cmd.Env = append(cmd.Env, "GIT_WORK_TREE="+tree)
-	const here = "./" // before it nothing has a meaning for git's pathspecs
+	const here = "./" // makes git's pathspecs take the path literally
 	var asked strings.Builder
 	for _, p := range paths {
 		asked.WriteString(here + p + "\x00")
@@ -88,10 +88,10 @@ func (r *Repo) Ignored(ctx context.Context, rules map[string]Entry, paths []stri
 	out, err := output(cmd, []byte(asked.String()))
 	var ended *exec.ExitError
 	if errors.As(err, &ended) && ended.ExitCode() == 1 {
-		err = nil // none is
+		err = nil // nothing is ignored
 	}
 	if err != nil {
-		return nil, tool.Errorf(tool.Unavailable, "what the repository ignores can't be found: %s", said(err)).Because(err)
+		return nil, tool.Errorf(tool.Unavailable, "git can't list the files that the repository ignores: %s", said(err)).Because(err)
 	}
 	found := map[string]bool{}
 	for name := range strings.SplitSeq(string(out), "\x00") {

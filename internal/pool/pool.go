@@ -1,4 +1,4 @@
-// Package pool keeps things ready that take long to make: as many as it should have,
+// Package pool keeps values ready that are slow to make, such as containers: a minimum number, and
 // more while they are taken faster than they are made.
 package pool
 
@@ -13,35 +13,34 @@ import (
 )
 
 const (
-	quiet    = time.Minute      // without a miss, the pool shrinks
-	retryMin = time.Second      // after a failure, doubled each time
+	quiet    = time.Minute      // after this time without a miss, the pool shrinks
+	retryMin = time.Second      // after a failure; doubled each time
 	retryMax = 30 * time.Second // at most
-	makers   = 4                // that work at once
-	discards = 8                // at once, at the end
+	makers   = 4                // concurrent
+	discards = 8                // concurrent, at the end
 
-	// breath is how long nothing is made after one was taken, where more are ready: the
-	// making takes the processors that the taker needs for what it is in a hurry for.
+	// breath is the pause after a value was taken, if more are ready: making one would compete for
+	// processors with the taker's urgent work.
 	breath = 50 * time.Millisecond
 )
 
-// Options are what a Pool is made with. Make and Discard are required; they may be
-// called from several goroutines at once.
+// Options are the options of a Pool. Make and Discard are required; they may be called from several
+// goroutines at once.
 type Options[T any] struct {
-	// Min are kept ready.
+	// Min is the number of values to keep ready.
 	Min int
-	// Max bounds those that are ready or being made, default Min. When they are taken
-	// faster than the pool fills, it grows to Max; after a quiet minute it is back at
-	// Min.
+	// Max bounds the values that are ready or being made; default Min. When values are taken faster
+	// than the pool fills, it grows to Max; after a quiet minute it shrinks to Min.
 	Max     int
 	Make    func(context.Context) (T, error)
 	Discard func(T)
 	Log     *slog.Logger // default none
 }
 
-// Stats are what a Pool has and has done.
+// Stats are the counters of a Pool.
 type Stats struct {
-	Ready, Making int   // now
-	Taken, Missed int64 // that were there, and that were not
+	Ready, Making int   // at present
+	Taken, Missed int64 // calls of Take with and without a value
 }
 
 // Pool is a pool of T. Its methods may be called from many goroutines at once; the
@@ -56,15 +55,15 @@ type Pool[T any] struct {
 	ready  []T
 	making int
 	target int
-	missed time.Time // when somebody last found the pool empty
+	missed time.Time // the last call of Take that found the pool empty
 	retry  time.Duration
-	again  time.Time // nothing is made before: the last making failed
-	rest   time.Time // nor before this, while some are ready
+	again  time.Time // make nothing before, because the last attempt failed
+	rest   time.Time // make nothing before, while some are ready
 	stats  Stats
 	closed bool
 }
 
-// New fills a pool until ctx ends or Close is called.
+// New returns a pool that fills until ctx ends or Close is called.
 func New[T any](ctx context.Context, opts *Options[T]) *Pool[T] {
 	p := &Pool[T]{opts: *opts, target: opts.Min, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	p.opts.Max = max(p.opts.Max, p.opts.Min)
@@ -77,7 +76,7 @@ func New[T any](ctx context.Context, opts *Options[T]) *Pool[T] {
 	return p
 }
 
-// Close discards what is ready and waits for it.
+// Close discards the ready values and waits for that.
 func (p *Pool[T]) Close() {
 	if p != nil {
 		p.end()
@@ -85,7 +84,7 @@ func (p *Pool[T]) Close() {
 	}
 }
 
-// Take returns one that is ready, if any is.
+// Take returns a ready value, if there is one.
 func (p *Pool[T]) Take() (item T, ok bool) {
 	if p == nil {
 		return item, false
@@ -101,15 +100,15 @@ func (p *Pool[T]) Take() (item T, ok bool) {
 	}
 	p.stats.Taken++
 	item, p.ready = p.ready[0], p.ready[1:]
-	if now := time.Now(); now.After(p.rest) { // it isn't put off again and again
+	if now := time.Now(); now.After(p.rest) { // don't postpone again and again
 		p.rest = now.Add(breath)
 		time.AfterFunc(breath, p.nudge)
 	}
 	return item, true
 }
 
-// Drop takes out those of the ready that which names, for its caller to discard. Others are
-// made in their place.
+// Drop removes the ready values for which which returns true and returns them; the caller must
+// discard them. The pool makes others instead.
 func (p *Pool[T]) Drop(which func(T) bool) (out []T) {
 	if p == nil {
 		return nil
@@ -168,7 +167,7 @@ func (p *Pool[T]) fill(ctx context.Context) {
 	}
 }
 
-// begin claims the making of one.
+// begin reserves the making of a value.
 func (p *Pool[T]) begin() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -201,7 +200,7 @@ func (p *Pool[T]) makeOne(ctx context.Context) {
 	time.AfterFunc(wait, p.nudge)
 }
 
-// shrink brings the pool back to Min after a quiet time.
+// shrink reduces the pool to Min after a quiet time.
 func (p *Pool[T]) shrink() {
 	p.mu.Lock()
 	var surplus []T

@@ -13,7 +13,7 @@ import (
 	"github.com/wisbox/wisbox/internal/pool"
 )
 
-// maker counts what a pool has made and discarded. Each takes a second to make.
+// maker counts the values that a pool has made and discarded. Each takes a second to make.
 type maker struct {
 	made, discarded atomic.Int64
 	fails           atomic.Bool
@@ -72,8 +72,8 @@ func TestAPoolGrowsWithItsMissesAndShrinksWhenItIsQuiet(t *testing.T) {
 	})
 }
 
-// TestTheTakerHasTheProcessorsFirst: the making waits a little, and not longer for being
-// asked often; where none is left, it doesn't wait.
+// TestTheTakerHasTheProcessorsFirst: making waits a little, but not longer because of frequent
+// calls; if no value is left, it doesn't wait.
 func TestTheTakerHasTheProcessorsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &maker{}
@@ -113,7 +113,7 @@ func TestCloseStopsTheMaking(t *testing.T) {
 	})
 }
 
-// TestTheEndTakesNoLongerForMany: they are discarded beside each other, eight at once.
+// TestTheEndTakesNoLongerForMany, because eight are discarded at once.
 func TestTheEndTakesNoLongerForMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &maker{}
@@ -128,7 +128,7 @@ func TestTheEndTakesNoLongerForMany(t *testing.T) {
 	})
 }
 
-// TestWhatIsDroppedIsReplaced, and is its dropper's.
+// TestWhatIsDroppedIsReplaced, and belongs to the caller.
 func TestWhatIsDroppedIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &maker{}

@@ -1,6 +1,6 @@
-// Package ports serves one port of a session on this machine: its bytes on a socket
-// ([Forward]), or HTTP for one person's browser ([Web]). How a connection to the session
-// is made is its caller's affair, and who may reach the socket.
+// Package ports serves one port of a session on this machine: its bytes on a socket ([Forward]), or
+// HTTP for one person's browser ([Web]). The caller opens the connections to the session, and
+// decides who may reach the socket.
 package ports
 
 import (
@@ -12,23 +12,23 @@ import (
 	"github.com/wisbox/wisbox/internal/relay"
 )
 
-// MaxConns is how many connections are served at once. More wait in the kernel's
-// queue, or are turned away.
+// MaxConns is the maximum number of connections served at once. Others wait in the kernel's queue,
+// or are refused.
 const MaxConns = 256
 
 // Dial connects to the port of the session.
 type Dial func(ctx context.Context) (net.Conn, error)
 
-// Forward passes on what comes over the connections of l until ctx ends, and closes l.
-// failed gets the reason why a connection couldn't be passed on; it is called from many
-// goroutines at once. Forward returns nil when ctx ended it, and leaves nothing open.
+// Forward forwards the connections of l until ctx ends, and closes l. failed is called with the
+// reason if a connection couldn't be forwarded, from many goroutines at once. Forward returns nil
+// when ctx ended it, and leaves nothing open.
 func Forward(ctx context.Context, l net.Listener, dial Dial, failed func(error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
 	var conns sync.WaitGroup
 	defer conns.Wait()
-	defer cancel() // first
+	defer cancel() // runs first
 	for places := make(chan struct{}, MaxConns); ; {
 		select {
 		case places <- struct{}{}:

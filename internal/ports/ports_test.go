@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// server is what a session's program would be.
+// server stands for a program of the session.
 func server(t *testing.T, serve func(*net.TCPConn)) ports.Dial {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -50,7 +50,7 @@ func echo(conn *net.TCPConn) {
 	_, _ = conn.Write(said)
 }
 
-// forwarded is a socket that leads to dial, until the test ends or end is called.
+// forwarded returns a socket that is forwarded to dial, until the test ends or end is called.
 func forwarded(t *testing.T, dial ports.Dial, failed func(error)) (addr net.Addr, end func()) {
 	t.Helper()
 	var l net.Listener
@@ -98,7 +98,7 @@ func TestBothHalvesOfAConnectionArePassedOn(t *testing.T) {
 	}
 }
 
-// TestABrokenConnectionIsNoWholeOne: its client sees a reset, not an end.
+// TestABrokenConnectionIsNoWholeOne: its client sees a reset instead of an end.
 func TestABrokenConnectionIsNoWholeOne(t *testing.T) {
 	dial := server(t, func(conn *net.TCPConn) {
 		_, _ = conn.Write([]byte("half"))
@@ -131,7 +131,7 @@ func TestWhereNothingListensTheConnectionEnds(t *testing.T) {
 		return dial(ctx)
 	}, func(err error) { told <- err })
 	conn, err := net.Dial("tcp", addr.String())
-	if err == nil { // else it ended at once
+	if err == nil { // otherwise it ended at once
 		_, err = io.ReadAll(conn)
 		conn.Close()
 	}
@@ -146,7 +146,7 @@ func TestWhereNothingListensTheConnectionEnds(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestAFloodGetsNoFurtherThanItsBound, and its end frees the places.
+// TestAFloodGetsNoFurtherThanItsBound, and the ends of its connections make room again.
 func TestAFloodGetsNoFurtherThanItsBound(t *testing.T) {
 	var open, most atomic.Int64
 	dial := server(t, func(conn *net.TCPConn) {

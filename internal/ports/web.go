@@ -26,31 +26,31 @@ const (
 	cookieName  = "wisbox-port"
 	idleTime    = 30 * time.Second // of a connection to the session
 	idleConns   = 8
-	maxLabel    = 63 // characters of a part of a host name
+	maxLabel    = 63 // characters of a label of a host name
 	refusalText = "open the URL that `wisbox port` printed: its token lets this browser in"
 )
 
-// Web is a port of a session as a web site of its own on this machine. Its host name is
-// below localhost, so that a page of another site, and one of another session, is
-// another origin; who has no token is let in nowhere.
+// Web is a port of a session as its own web site on this machine. Its host name is below localhost,
+// so pages of other sites, and of other sessions, have another origin. Nothing is served without
+// the token.
 type Web struct {
-	name          string // the host's
-	port          uint16 // of the session
+	name          string // the host name
+	port          uint16 // in the session
 	token, cookie string
 	dial          Dial
 	listeners     []net.Listener
 	guard         *httpguard.Guard
 }
 
-// WebOptions are what a Web is made with; all are needed but At.
+// WebOptions are the options of a Web; all except At are required.
 type WebOptions struct {
 	Session string
 	Port    uint16
 	Dial    Dial
-	At      int // the port of this machine; 0 is any that is free
+	At      int // the port on this machine; 0 for any free port
 }
 
-// ListenWeb takes a port of this machine's loopback interface.
+// ListenWeb listens on a port of this machine's loopback interface.
 func ListenWeb(opts *WebOptions) (*Web, error) {
 	w := &Web{
 		name: HostName(opts.Session, opts.Port), port: opts.Port, dial: opts.Dial,
@@ -70,8 +70,8 @@ func ListenWeb(opts *WebOptions) (*Web, error) {
 	return w, nil
 }
 
-// HostName is that of a port of a session: SESSION-PORT.localhost. A name that is too
-// long for a host is cut, and keeps apart from others by its hash.
+// HostName returns the host name of a session's port: SESSION-PORT.localhost. A session's name that
+// is too long for a host name is cut, and a hash makes it unique.
 func HostName(session string, port uint16) string {
 	label := fmt.Sprintf("%s-%d", session, port)
 	if len(label) > maxLabel {
@@ -82,12 +82,11 @@ func HostName(session string, port uint16) string {
 	return label + ".localhost"
 }
 
-// tries is how often a port is looked for that is free in both families.
+// tries is the number of attempts to find a port that is free in both families.
 const tries = 20
 
-// Loopback listens on a TCP port of 127.0.0.1 (0 is any that is free) and, where the machine
-// has it, of ::1: browsers take a name below localhost for both, so nobody else may have the
-// other one.
+// Loopback listens on a TCP port of 127.0.0.1 (0 for any free port) and, if the machine has it, of
+// ::1: browsers resolve a name below localhost to both, so nobody else may have the other one.
 func Loopback(port int) ([]net.Listener, error) {
 	for try := 1; ; try++ {
 		four, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
@@ -108,7 +107,7 @@ func Loopback(port int) ([]net.Listener, error) {
 	}
 }
 
-// Close gives the port up; Serve does so too.
+// Close closes the port; Serve does so too.
 func (w *Web) Close() error {
 	var errs []error
 	for _, l := range w.listeners {
@@ -117,14 +116,14 @@ func (w *Web) Close() error {
 	return errors.Join(errs...)
 }
 
-// URL is where a browser begins. Its bearer is let in.
+// URL returns the first URL for a browser. It contains the token.
 func (w *Web) URL() string { return w.origin() + "/?" + tokenParam + "=" + w.token }
 
 func (w *Web) origin() string { return fmt.Sprintf("http://%s:%d", w.name, w.at()) }
 
 func (w *Web) at() int { return w.listeners[0].Addr().(*net.TCPAddr).Port }
 
-// origins are those of the site's own pages.
+// origins returns the origins of the site's own pages.
 func (w *Web) origins() []string {
 	if w.at() == 80 {
 		return []string{w.origin(), "http://" + w.name}
@@ -154,7 +153,7 @@ func (w *Web) Serve(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// admits is asked after Host and Origin.
+// admits decides about a request after the checks of Host and Origin.
 func (w *Web) admits(r *http.Request) bool {
 	if given := r.URL.Query().Get(tokenParam); given != "" {
 		return same(given, w.token)
@@ -172,7 +171,7 @@ func same(given, want string) bool {
 	return subtle.ConstantTimeCompare(a[:], b[:]) == 1
 }
 
-// handler is behind the guard: who comes here was let in.
+// handler handles requests that the guard has let in.
 func (w *Web) handler(ctx context.Context, transport http.RoundTripper) http.Handler {
 	proxy := &httputil.ReverseProxy{
 		Rewrite: w.rewrite, Transport: transport, FlushInterval: -1, ErrorHandler: w.failed, ErrorLog: log.New(io.Discard, "", 0),
@@ -182,28 +181,28 @@ func (w *Web) handler(ctx context.Context, transport http.RoundTripper) http.Han
 			w.welcome(rw, r)
 			return
 		}
-		_ = http.NewResponseController(rw).SetReadDeadline(time.Time{}) // it is no stranger: uploads and streams take their time
+		_ = http.NewResponseController(rw).SetReadDeadline(time.Time{}) // uploads and streams by an authorized client may take their time
 		served, end := context.WithCancel(r.Context())
 		defer end()
-		defer context.AfterFunc(ctx, end)() // of a WebSocket too
+		defer context.AfterFunc(ctx, end)() // also of a WebSocket
 		proxy.ServeHTTP(rw, r.WithContext(served))
 	})
 }
 
-// welcome turns the token into a cookie, and leads to the URL without it.
+// welcome turns the token into a cookie, and redirects to the URL without it.
 func (w *Web) welcome(rw http.ResponseWriter, r *http.Request) {
 	http.SetCookie(rw, &http.Cookie{Name: cookieName, Value: w.cookie, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode})
 	query := r.URL.Query()
 	query.Del(tokenParam)
-	to := url.URL{Path: "/" + strings.TrimLeft(r.URL.Path, "/"), RawQuery: query.Encode()} // never another host's
+	to := url.URL{Path: "/" + strings.TrimLeft(r.URL.Path, "/"), RawQuery: query.Encode()} // never to another host
 	rw.Header().Set("Referrer-Policy", "no-referrer")
 	rw.Header().Set("Cache-Control", "no-store")
 	rw.Header().Set("Location", to.String())
 	rw.WriteHeader(http.StatusSeeOther)
 }
 
-// rewrite makes the request that the session's server gets: as the browser sent it, but
-// for what let it in.
+// rewrite creates the request for the session's server: the browser's, without the token and the
+// cookie.
 func (w *Web) rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.Scheme, r.Out.URL.Host = "http", fmt.Sprintf("127.0.0.1:%d", w.port)
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
@@ -222,9 +221,9 @@ func (w *Web) rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// failed is the answer where the session's server gives none.
+// failed answers if the session's server doesn't.
 func (w *Web) failed(rw http.ResponseWriter, _ *http.Request, err error) {
-	text := fmt.Sprintf("the program on port %d of the session broke off, or speaks no HTTP; for other protocols leave --tcp out, or add --raw", w.port)
+	text := fmt.Sprintf("the program on port %d of the session closed the connection, or doesn't speak HTTP; for other protocols leave --tcp out, or add --raw", w.port)
 	if known := (*tool.Error)(nil); errors.As(err, &known) {
 		text = known.Message
 	}

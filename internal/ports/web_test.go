@@ -20,7 +20,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// site is a Web over a server of the test, and a browser that resolves its name.
+// site is a Web over a test's server, and a browser that resolves its name.
 type site struct {
 	t       *testing.T
 	web     *ports.Web
@@ -67,7 +67,7 @@ func newSite(t *testing.T, handler http.HandlerFunc, change ...func(*ports.WebOp
 
 func (s *site) origin() string { before, _, _ := strings.Cut(s.web.URL(), "/?"); return before }
 
-// get is one request without a cookie, and what it is answered.
+// get makes one request without a cookie, and returns the response.
 func (s *site) get(target string, header ...string) (*http.Response, string) {
 	s.t.Helper()
 	r, err := http.NewRequest(http.MethodGet, "http://"+s.addr+target, nil)
@@ -100,8 +100,8 @@ func (s *site) enter() string {
 	return string(body)
 }
 
-// TestABrowserEntersByTheToken and goes on by a cookie that no script and no program of
-// the session sees.
+// TestABrowserEntersByTheToken, and continues with a cookie that no script and no program of the
+// session can read.
 func TestABrowserEntersByTheToken(t *testing.T) {
 	s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
 		http.SetCookie(w, &http.Cookie{Name: "own", Value: "1"})
@@ -204,13 +204,13 @@ func TestAWebSocketIsPassedOn(t *testing.T) {
 	<-gone
 }
 
-// TestWhatIsWrongIsAPage that says what to do.
+// TestWhatIsWrongIsAPage that describes what to do.
 func TestWhatIsWrongIsAPage(t *testing.T) {
 	for name, dial := range map[string]ports.Dial{
 		"nothing listens on port 8000": func(context.Context) (net.Conn, error) {
 			return nil, tool.Errorf(tool.NotFound, "nothing listens on port 8000")
 		},
-		"speaks no HTTP": func(context.Context) (net.Conn, error) {
+		"doesn't speak HTTP": func(context.Context) (net.Conn, error) {
 			a, b := net.Pipe()
 			go func() { _, _ = io.WriteString(b, "SSH-2.0\r\n"); b.Close() }()
 			return a, nil
@@ -225,8 +225,8 @@ func TestWhatIsWrongIsAPage(t *testing.T) {
 	}
 }
 
-// TestAnotherServerOnTheOtherFamilyIsNotMistaken: a browser that takes the name for ::1
-// would give it the token.
+// TestAnotherServerOnTheOtherFamilyIsNotMistaken: a browser that resolves the name to ::1 would
+// give it the token.
 func TestAnotherServerOnTheOtherFamilyIsNotMistaken(t *testing.T) {
 	squatter, err := net.Listen("tcp6", "[::1]:0")
 	require.NoError(t, err)

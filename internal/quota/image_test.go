@@ -21,15 +21,15 @@ import (
 
 const mib = 1 << 20
 
-// mounted gives a mounted image and where it is.
+// mounted returns a mounted image and its mount point.
 func mounted(t *testing.T, limit Limit, durable bool) (image, at string) {
 	t.Helper()
 	dir := t.TempDir()
 	image, at = filepath.Join(dir, "image"), filepath.Join(dir, "at")
 	require.NoError(t, os.Mkdir(at, 0o700))
-	err := FormatImage(t.Context(), image, limit)
+	err := FormatImage(t.Context(), image, limit, durable)
 	if err == nil {
-		err = MountImage(image, at, durable)
+		err = MountImage(image, at, Mounting{Durable: durable, New: true})
 	}
 	if errors.Is(err, ErrUnable) {
 		if os.Getuid() == 0 {
@@ -52,7 +52,7 @@ func blocksOf(t *testing.T, path string) int64 {
 	return st.Blocks * 512
 }
 
-// writeUntilFull says how many bytes went into a file.
+// writeUntilFull returns the number of bytes that fit into a file.
 func writeUntilFull(t *testing.T, path string) int64 {
 	t.Helper()
 	f, err := os.Create(path)
@@ -90,7 +90,7 @@ func TestAnImageHasRoomForItsLimitAndNoMore(t *testing.T) {
 
 func TestAnImageTakesOnlyWhatIsUsedAndGivesItBack(t *testing.T) {
 	image, at := mounted(t, Limit{2 << 30, 200_000}, true)
-	assert.Less(t, blocksOf(t, image), int64(8*mib), "an empty image")
+	assert.Less(t, blocksOf(t, image), int64(mib), "an empty image")
 	require.NoError(t, os.WriteFile(filepath.Join(at, "f"), make([]byte, 20*mib), 0o600))
 	unix.Sync()
 	assert.Greater(t, blocksOf(t, image), int64(20*mib))
@@ -98,7 +98,7 @@ func TestAnImageTakesOnlyWhatIsUsedAndGivesItBack(t *testing.T) {
 	assert.Eventually(t, func() bool { unix.Sync(); return blocksOf(t, image) < 10*mib }, 30*time.Second, 50*time.Millisecond)
 }
 
-// TestAnImageHasAJournal: see FormatImage for what goes slowly without.
+// TestAnImageHasAJournal: see FormatImage for the reason.
 func TestAnImageHasAJournal(t *testing.T) {
 	image, _ := mounted(t, Limit{2 << 30, 200_000}, false)
 	f, err := os.Open(image)
@@ -130,7 +130,7 @@ func TestAMountRunsProgramsButNoDevicesAndStaysPrivate(t *testing.T) {
 func TestAnImageHasOneDeviceHoweverOftenItIsMounted(t *testing.T) {
 	image, at := mounted(t, Limit{4 * mib, 100}, true)
 	again := t.TempDir()
-	require.NoError(t, MountImage(image, again, true))
+	require.NoError(t, MountImage(image, again, Mounting{Durable: true}))
 	defer func() { require.NoError(t, Unmount(t.Context(), again)) }()
 	require.NoError(t, os.WriteFile(filepath.Join(at, "f"), []byte("x"), 0o600))
 	raw, err := os.ReadFile(filepath.Join(again, "f"))
@@ -155,16 +155,16 @@ func TestAMountInUseIsTakenOutOfSight(t *testing.T) {
 func TestWhatCannotBeDoneSaysSoAndLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	image := filepath.Join(dir, "image")
-	require.ErrorIs(t, FormatImage(t.Context(), image, Limit{Inodes: 5}), ErrUnable)
+	require.ErrorIs(t, FormatImage(t.Context(), image, Limit{Inodes: 5}, false), ErrUnable)
 	require.NoError(t, os.WriteFile(image, make([]byte, mib), 0o600))
-	require.ErrorIs(t, MountImage(image, dir, false), ErrUnable, "no file system")
+	require.ErrorIs(t, MountImage(image, dir, Mounting{}), ErrUnable, "no file system")
 	hosttest.AwaitNoLoop(t, dir)
-	require.Error(t, FormatImage(t.Context(), image, Limit{Bytes: mib}), "the file is there")
+	require.Error(t, FormatImage(t.Context(), image, Limit{Bytes: mib}, false), "the file is there")
 	require.NoError(t, Unmount(t.Context(), filepath.Join(dir, "nothing")))
 }
 
-// Where TMPDIR has project quotas the whole way is tested, else that it says so:
-// scripts/quota-kernel.sh runs it on a kernel that has them.
+// If TMPDIR has project quotas, they are tested completely, otherwise only the error:
+// scripts/quota-kernel.sh runs the test on a kernel that has them.
 func TestAProjectQuotaHoldsOrIsNotHadAtAll(t *testing.T) {
 	dir, err := os.Open(t.TempDir())
 	require.NoError(t, err)
@@ -210,11 +210,11 @@ func TestAProjectQuotaHoldsOrIsNotHadAtAll(t *testing.T) {
 	})
 }
 
-// unprivileged does something without CAP_SYS_RESOURCE, which is above quotas.
+// unprivileged calls do without CAP_SYS_RESOURCE, which overrides quotas.
 func unprivileged(do func() error) error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		var caps [2]unix.CapUserData
 		err := unix.Capget(&header, &caps[0])

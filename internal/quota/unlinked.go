@@ -7,10 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unlinked counts the files that have no name any more but are kept open by
-// processes to whom the path seenAt is the directory dir: a walk doesn't find
-// those, yet they take space until they are closed. It sees the processes of
-// our own user, or all as root.
+// Unlinked counts deleted files that processes keep open, where these processes see the directory
+// dir at the path seenAt: a walk doesn't find such files, but they take space until they are
+// closed. It sees the processes of this user, or all as root.
 func Unlinked(dir *os.File, seenAt string) Limit {
 	var taken Limit
 	own, err := look(dir)

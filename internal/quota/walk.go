@@ -8,18 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errMoved: a directory was moved while we were below it, so the way back is lost.
+// errMoved means that a directory was moved during the walk, so the way back is lost.
 var errMoved = errors.New("a directory was moved during the walk")
 
-// Walk counts what directories of one file system hold, themselves left out, and
-// stops early once limit is passed. A file with several names counts once; links
-// are not followed and mounts not entered. Two descriptors are enough for any
-// depth. A directory that its owner closed to himself is open while the walk is
-// in it.
+// Walk counts the content of directories of one file system, without the directories themselves,
+// and stops early once limit is exceeded. A file with several names counts once; Walk doesn't
+// follow links or enter mounts. Two descriptors suffice for any depth. If a directory's mode
+// excludes its owner, Walk changes the mode while it is inside.
 //
-// Programs may change everything meanwhile: what is made behind the walker's back
-// is missed. exact is false where the walk itself was disturbed, and the count may
-// be short by more than that.
+// Programs may change everything meanwhile: Walk misses entries created behind it. exact is false
+// if the walk itself was disturbed, and the count may be lower by more than that.
 func Walk(ctx context.Context, limit Limit, dirs ...*os.File) (taken Limit, exact bool, err error) {
 	w := &walker{ctx: ctx, limit: limit, linked: map[fileID]bool{}}
 	for _, dir := range dirs {
@@ -34,7 +32,7 @@ func Walk(ctx context.Context, limit Limit, dirs ...*os.File) (taken Limit, exac
 	return w.taken, !w.skipped, nil
 }
 
-// Reaches says whether nothing more fits.
+// Reaches reports whether the limit is reached.
 func (l Limit) Reaches(limit Limit) bool {
 	return limit.Bytes > 0 && l.Bytes >= limit.Bytes || limit.Inodes > 0 && l.Inodes >= limit.Inodes
 }
@@ -45,19 +43,19 @@ type walker struct {
 	ctx     context.Context
 	limit   Limit
 	taken   Limit
-	linked  map[fileID]bool // files of several names, seen
-	skipped bool            // something could not be read
+	linked  map[fileID]bool // files with several names that were seen
+	skipped bool            // something couldn't be read
 
-	at  *os.File // the directory that we are in, the last of way
+	at  *os.File // the current directory, the last of way
 	way []level
 }
 
 // level is a directory on the way down.
 type level struct {
 	id     fileID
-	todo   []string // directories in it that are not counted yet
+	todo   []string // subdirectories that aren't counted yet
 	mode   uint32
-	closed bool // mode keeps us out: to be set again
+	closed bool // its mode excludes us and must be restored
 }
 
 func (w *walker) tree(root *os.File) error {
@@ -92,7 +90,7 @@ func (w *walker) start(root *os.File) error {
 	return err
 }
 
-// step goes into the next directory, or up where none is left.
+// step goes into the next directory, or up if there is none.
 func (w *walker) step() error {
 	last := &w.way[len(w.way)-1]
 	if len(last.todo) == 0 {
@@ -103,7 +101,7 @@ func (w *walker) step() error {
 	return w.descend(name)
 }
 
-// ascend goes back to the directory before on the way, if ".." is still that.
+// ascend goes back to the previous directory, if ".." is still the same one.
 func (w *walker) ascend() error {
 	left := w.way[len(w.way)-1]
 	w.way = w.way[:len(w.way)-1]
@@ -124,7 +122,7 @@ func (w *walker) ascend() error {
 	return nil
 }
 
-// descend goes into a directory, unless it went away or is another file system.
+// descend goes into a directory, unless it is gone or on another file system.
 func (w *walker) descend(name string) error {
 	l, err := open(w.at, name)
 	if err != nil {
@@ -141,7 +139,7 @@ func (w *walker) descend(name string) error {
 	return nil
 }
 
-// enter counts what the directory that we came to holds and names those in it.
+// enter counts the entries of the current directory and lists its subdirectories.
 func (w *walker) enter(l level) {
 	for !w.taken.Reaches(w.limit) && w.ctx.Err() == nil {
 		names, err := w.at.Readdirnames(256)
@@ -157,7 +155,7 @@ func (w *walker) enter(l level) {
 	w.way = append(w.way, l)
 }
 
-// count adds one entry; it says whether that is a directory.
+// count counts one entry and reports whether it is a directory.
 func (w *walker) count(name string) bool {
 	var st unix.Stat_t
 	if err := unix.Fstatat(int(w.at.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {

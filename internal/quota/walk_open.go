@@ -3,14 +3,15 @@ package quota
 import (
 	"errors"
 	"os"
-	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wisbox/wisbox/internal/sys"
 )
 
 const dirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 
-// ownerRX is what we need of a directory to count what it holds.
+// ownerRX are the rights that we need to count a directory's entries.
 const ownerRX = 0o500
 
 func openDir(at *os.File, name string) (*os.File, error) {
@@ -21,39 +22,36 @@ func openDir(at *os.File, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// look says what a directory is, and whether it is closed to its owner, us.
+// look reads a directory's state, and whether its mode excludes its owner.
 func look(dir *os.File) (level, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
 		return level{}, err
 	}
 	closed := st.Mode&ownerRX != ownerRX && int(st.Uid) == os.Geteuid() && st.Uid != 0
-	return level{id: fileID{uint64(st.Dev), st.Ino}, mode: st.Mode & 0o7777, closed: closed}, nil
+	return level{id: fileID{uint64(st.Dev), st.Ino}, mode: uint32(st.Mode) & 0o7777, closed: closed}, nil
 }
 
-// unlock and lock change the mode for as long as we are inside.
+// unlock and lock change the mode while we are inside.
 func (l level) unlock(dir *os.File) error {
 	if !l.closed {
 		return nil
 	}
-	return unix.Chmod(self(dir), l.mode|ownerRX)
+	return sys.Chmod(int(dir.Fd()), l.mode|ownerRX)
 }
 
 func (l level) lock(dir *os.File) {
 	if l.closed {
-		_ = unix.Chmod(self(dir), l.mode)
+		_ = sys.Chmod(int(dir.Fd()), l.mode)
 	}
 }
-
-// self names an open directory also where its descriptor is only a path.
-func self(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
 
 type opened struct {
 	level
 	dir *os.File
 }
 
-// open goes into the directory of a name, closed or not.
+// open opens a directory by its name, whatever its mode.
 func open(at *os.File, name string) (opened, error) {
 	dir, err := openDir(at, name)
 	if errors.Is(err, unix.EACCES) {
@@ -64,7 +62,7 @@ func open(at *os.File, name string) (opened, error) {
 	}
 	l, err := look(dir)
 	if err == nil {
-		err = l.unlock(dir) // readable, but not to be searched
+		err = l.unlock(dir) // it can be read but not searched
 	}
 	if err != nil {
 		_ = dir.Close()
@@ -74,7 +72,7 @@ func open(at *os.File, name string) (opened, error) {
 }
 
 func openClosed(at *os.File, name string) (opened, error) {
-	fd, err := unix.Openat(int(at.Fd()), name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(int(at.Fd()), name, sys.Place|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return opened{}, err
 	}
@@ -87,7 +85,7 @@ func openClosed(at *os.File, name string) (opened, error) {
 	if err != nil {
 		return opened{}, err
 	}
-	fd, err = unix.Open(self(path), dirFlags&^unix.O_NOFOLLOW, 0)
+	fd, err = sys.Reopen(int(path.Fd()), dirFlags&^unix.O_NOFOLLOW)
 	if err != nil {
 		l.lock(path)
 		return opened{}, err

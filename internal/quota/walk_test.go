@@ -101,7 +101,7 @@ func TestAWalkGoesAsDeepAsTheTreeWithTwoDescriptors(t *testing.T) {
 	assert.LessOrEqual(t, walkedDescriptors(t), before+1, "that of the test itself")
 }
 
-// deep makes a chain of directories that is longer than any path.
+// deep creates a chain of directories that is longer than any path.
 func deep(t *testing.T, top string, levels int) {
 	t.Helper()
 	at, err := syscall.Open(top, syscall.O_DIRECTORY, 0)
@@ -159,7 +159,7 @@ func TestAWalkWhileEverythingMovesEndsAndSaysSo(t *testing.T) {
 }
 
 func TestFilesWithoutANameAreFoundWithWhoHasThemOpen(t *testing.T) {
-	_, dir := mounted(t, Limit{4 * mib, 100}, false) // where nobody else has files
+	_, dir := mounted(t, Limit{4 * mib, 100}, false) // nobody else has files there
 	root, err := os.Open(dir)
 	require.NoError(t, err)
 	defer root.Close()

@@ -1,9 +1,9 @@
-// Package redact puts stars in the place of secret values in what goes to models,
-// people and logs. It finds a value as it stands and as JSON writes it, in texts,
-// in values that become JSON, and in streams across the borders of their chunks.
+// Package redact replaces secret values with stars in texts for models, people and logs. It finds a
+// value both as it is and as JSON encodes it, in texts, in values that become JSON, and in streams,
+// even across the borders of chunks.
 //
-// It guards against accidents. A program that encodes what it prints gets around
-// it, and nothing but a program without the secret doesn't.
+// It guards only against accidents: a program that encodes its output gets around it. Only a program
+// without the secret can't leak it.
 //
 // A value keeps its length, so that sizes, offsets and columns stay right.
 package redact
@@ -15,16 +15,16 @@ import (
 	"slices"
 )
 
-// MinLength is how many bytes a value, or a line of it, has at least to be
-// found: shorter ones occur by chance.
+// MinLength is the minimum length of a value, or of a line of it, in bytes: shorter ones occur by
+// chance.
 const MinLength = 8
 
-// Redactor knows some values. It doesn't change: its methods may be called from
-// many goroutines at once. The nil Redactor knows none.
+// Redactor replaces certain values. It is immutable: its methods may be called from many goroutines
+// at once. The nil Redactor replaces nothing.
 type Redactor struct{ values [][]byte }
 
-// New knows the values; nil where there is nothing to find. Of a value of many
-// lines each line counts, for output is often shown by line.
+// New returns a Redactor for the values; nil if there is nothing to find. In a value with several
+// lines, each line counts, because output is often shown by line.
 func New(values ...[]byte) *Redactor {
 	r := &Redactor{}
 	for _, v := range values {
@@ -38,7 +38,7 @@ func New(values ...[]byte) *Redactor {
 	return r
 }
 
-// With knows some values more; r stays as it is.
+// With returns a Redactor for more values; r doesn't change.
 func (r *Redactor) With(values ...[]byte) *Redactor {
 	more := New(values...)
 	switch {
@@ -70,12 +70,12 @@ func (r *Redactor) add(value []byte) {
 // Findable reports whether a value can be redacted at all.
 func Findable(value []byte) bool { return New(value) != nil }
 
-// In reports whether a text holds any of the values.
+// In reports whether a text contains any of the values.
 func (r *Redactor) In(text []byte) bool {
 	return r != nil && slices.ContainsFunc(r.values, func(v []byte) bool { return bytes.Contains(text, v) })
 }
 
-// Text is a text without the values.
+// Text returns a text with the values redacted.
 func (r *Redactor) Text(text string) string {
 	if r == nil || !r.In([]byte(text)) {
 		return text
@@ -85,8 +85,8 @@ func (r *Redactor) Text(text string) string {
 	return string(out)
 }
 
-// cover puts stars over every value of text in out, which is as long, and gives
-// the places as [from, to).
+// cover writes stars to out, which is as long as text, over every value of text, and returns the
+// places as [from, to).
 func (r *Redactor) cover(out, text []byte) (places [][2]int) {
 	for _, v := range r.values {
 		for from := 0; ; {
@@ -109,7 +109,7 @@ func stars(b []byte) {
 	}
 }
 
-// begun is the length of the longest end of text that some value begins with.
+// begun returns the length of the longest suffix of text that is a prefix of some value.
 func (r *Redactor) begun(text []byte) (longest int) {
 	for _, v := range r.values {
 		for n := min(len(v)-1, len(text)); n > longest; n-- {
@@ -121,8 +121,8 @@ func (r *Redactor) begun(text []byte) (longest int) {
 	return longest
 }
 
-// Head is a text whose end was cut off: also what a value begins with is covered
-// where the text ends with it.
+// Head returns the redacted beginning of a text whose end was cut off: it also covers the beginning
+// of a value at the end of the text.
 func (r *Redactor) Head(text string) string {
 	if r == nil {
 		return text
@@ -134,8 +134,8 @@ func (r *Redactor) Head(text string) string {
 	return string(out)
 }
 
-// Tail is the end of a stream whose beginning is elsewhere: also what a value
-// ends with is covered where the text begins with it.
+// Tail returns the redacted end of a stream: it also covers the end of a value at the beginning of
+// the text.
 func (r *Redactor) Tail(text []byte) []byte {
 	if r == nil || len(text) == 0 {
 		return text
@@ -153,9 +153,9 @@ func (r *Redactor) Tail(text []byte) []byte {
 	return out
 }
 
-// Bytes is a piece of a file or stream without the values, nor with what of one it begins
-// or ends with, or lies within: data itself where nothing is covered. Fewer bytes of a
-// value than MinLength/2 are not distinguished from others.
+// Bytes returns a piece of a file or stream with the values redacted, including parts of a value at
+// its beginning and its end, or all of the piece if it is inside a value. It returns data itself if
+// there is nothing to cover. Parts of fewer than MinLength/2 bytes aren't covered.
 func (r *Redactor) Bytes(data []byte) []byte {
 	if r == nil || len(data) == 0 {
 		return data
@@ -173,8 +173,8 @@ func (r *Redactor) Bytes(data []byte) []byte {
 	return out
 }
 
-// Swap is v, which marshals to JSON, with some texts in the place of others, whole or
-// within longer ones. As with Value it may come back as JSON.
+// Swap returns v, which must marshal to JSON, with some texts replaced by others, whole or within
+// longer ones. Like Value, it may return JSON.
 func Swap(v any, texts map[string]string) any {
 	raw, err := json.Marshal(v)
 	if err != nil {
@@ -186,9 +186,9 @@ func Swap(v any, texts map[string]string) any {
 	return typed(v, raw)
 }
 
-// Value is v, which marshals to JSON, without the values in its texts: v itself
-// where there are none, else a value of its type made from the JSON, or the JSON
-// where that can't be.
+// Value returns v, which must marshal to JSON, with the values in its texts redacted. It returns v
+// itself if there are none, otherwise a value of v's type decoded from the JSON, or the JSON if
+// that isn't possible.
 func (r *Redactor) Value(v any) any {
 	raw, err := json.Marshal(v)
 	if err != nil || !r.In(raw) {
@@ -206,7 +206,7 @@ func (r *Redactor) Value(v any) any {
 	return typed(v, raw)
 }
 
-// typed is a value of v's type made from JSON, or the JSON where that can't be.
+// typed returns a value of v's type decoded from JSON, or the JSON if that isn't possible.
 func typed(v any, raw []byte) any {
 	out := reflect.New(reflect.TypeOf(v))
 	if json.Unmarshal(raw, out.Interface()) != nil {

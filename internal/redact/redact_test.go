@@ -70,7 +70,7 @@ func TestAResultKeepsItsType(t *testing.T) {
 	assert.JSONEq(t, `{"a":"********"}`, string(raw.(json.RawMessage)))
 }
 
-// stream writes text in the pieces that cuts say.
+// stream writes text in the pieces given by cuts.
 func stream(t require.TestingT, r *redact.Redactor, text string, cuts []int, all int64) string {
 	var out bytes.Buffer
 	w := r.NewWriter(&out)
@@ -86,7 +86,7 @@ func stream(t require.TestingT, r *redact.Redactor, text string, cuts []int, all
 	return out.String()
 }
 
-// However a stream is cut into chunks, it comes out as the whole text would.
+// A stream that is cut into chunks in any way gives the same output as the whole text.
 func TestChunksDontMatter(t *testing.T) {
 	r := of("abababab", "bbbbbbbbb", "ababababX\nxyzxyzxyz")
 	rapid.Check(t, func(rt *rapid.T) {

@@ -6,23 +6,23 @@ import (
 	"slices"
 )
 
-// Writer passes a stream on without the values. What could be the beginning of
-// one waits for the next Write, or for Close: never more than a value's length.
-// One goroutine may use it at a time.
+// Writer passes a stream on with the values redacted. Bytes that may begin a value wait for the
+// next Write or for Close; they are never more than a value's length. One goroutine may use it at a
+// time.
 type Writer struct {
 	to    io.Writer
 	r     *Redactor
 	held  []byte // not passed on yet
-	known int    // of held, the first bytes that belong to a value
-	total int64  // bytes that came
-	cut   bool   // the beginning of the stream is elsewhere, and nothing came yet
+	known int    // the first bytes of held that belong to a value
+	total int64  // bytes received
+	cut   bool   // the stream's beginning is missing, and no bytes were received yet
 }
 
-// NewWriter redacts what is written to to.
+// NewWriter returns a Writer that passes redacted bytes on to to.
 func (r *Redactor) NewWriter(to io.Writer) *Writer { return &Writer{to: to, r: r} }
 
-// Continues says, before the first Write, that the beginning of the stream is elsewhere:
-// also what a value ends with is covered where the first Write begins with it.
+// Continues, called before the first Write, means that the stream's beginning is missing: the
+// Writer then also covers the end of a value at the beginning of the first Write.
 func (w *Writer) Continues() { w.cut = true }
 
 // Write implements io.Writer.
@@ -48,8 +48,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close passes on what waits. all is how many bytes the stream had in truth:
-// where some were cut off, what waits may well be a value's beginning and is covered.
+// Close passes on the waiting bytes. all is the real length of the stream: if some of it was cut
+// off, the waiting bytes may be the beginning of a value and are covered.
 func (w *Writer) Close(all int64) error {
 	rest := bytes.Clone(w.held)
 	if all > w.total {

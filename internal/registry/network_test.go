@@ -24,7 +24,7 @@ func opening(hosts ...string) func(*registry.Rules) {
 
 func same(*registry.Rules) {}
 
-// failing is an engine some of whose operations fail while they are set.
+// failing returns an engine whose operations fail if failed is set to their names.
 func failing() (e *registrytest.Engine, failed *atomic.Value) {
 	failed = &atomic.Value{}
 	failed.Store([]string(nil))
@@ -47,7 +47,7 @@ func allowed(t *testing.T, s *registry.Sandbox) []string {
 }
 
 func TestTheNetworkIsReplacedWhereItCanBe(t *testing.T) {
-	e := &registrytest.Engine{NoPause: true} // nor has it what else is optional
+	e := &registrytest.Engine{NoPause: true} // nor any other optional capability
 	r := opened(t, t.TempDir(), e)
 	s := create(t, r, registry.Record{Rules: registry.Rules{Allow: []string{"a.com"}}})
 	assert.Equal(t, tool.Unsupported, tool.KindOf(s.SetNetwork(t.Context(), opening("b.com"))))
@@ -57,7 +57,7 @@ func TestTheNetworkIsReplacedWhereItCanBe(t *testing.T) {
 	assert.Equal(t, tool.NotFound, tool.KindOf(s.SetNetwork(t.Context(), opening("b.com"))))
 }
 
-// TestRulesThatTheRecordHasAreSetToo: the sandbox may have others.
+// TestRulesThatTheRecordHasAreSetToo: the sandbox may have other rules.
 func TestRulesThatTheRecordHasAreSetToo(t *testing.T) {
 	s := create(t, opened(t, t.TempDir(), &registrytest.Engine{}), registry.Record{})
 	box, err := s.Box(t.Context())
@@ -121,7 +121,7 @@ func TestAServerKilledAmidAChangeOfTheNetwork(t *testing.T) {
 	dir := t.TempDir()
 	var r *registry.Registry
 	var s *registry.Sandbox
-	var left []byte // what a server leaves that is killed when the rules hold
+	var left []byte // the state left by a server killed after the rules were set
 	e := &registrytest.Engine{Fail: func(op string) (err error) {
 		if op == "networked" {
 			left, err = os.ReadFile(filepath.Join(dir, "sandboxes", s.ID()+".json"))
@@ -138,7 +138,7 @@ func TestAServerKilledAmidAChangeOfTheNetwork(t *testing.T) {
 	assert.Equal(t, []string{"a.com"}, again.Known(t.Context()).Allow)
 }
 
-// TestRulesThatCantBeKeptAreNotSaid: the record in memory is never ahead of the file.
+// TestRulesThatCantBeKeptAreNotSaid: the record in memory never gets ahead of the file.
 func TestRulesThatCantBeKeptAreNotSaid(t *testing.T) {
 	dir := t.TempDir()
 	e := &registrytest.Engine{Fail: func(op string) error {

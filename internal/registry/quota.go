@@ -9,17 +9,16 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Quota bounds what an owner may have at once; 0 is no bound.
+// Quota bounds what an owner may have at a time; 0 means no limit.
 type Quota struct {
 	Sandboxes, Snapshots int
 	CPUs                 float64
-	Memory, Disk         int64 // bytes; Disk is of sandboxes, with what is kept beside them, and snapshots
-	// Kept counts the owner's snapshots, and the disk that they take. nil where there are
-	// none.
+	Memory, Disk         int64 // bytes; Disk is for sandboxes, the host's files beside them, and snapshots
+	// Kept returns the number of the owner's snapshots and their disk usage. It may be nil.
 	Kept func() (snapshots int, disk int64, err error)
 }
 
-// Add counts a sandbox.
+// Add adds a sandbox to q.
 func (q *Quota) Add(rec Record) {
 	q.Sandboxes++
 	q.CPUs += rec.CPUs
@@ -27,7 +26,7 @@ func (q *Quota) Add(rec Record) {
 	q.Disk += rec.allDisk()
 }
 
-// kept is Kept where there is a bound that needs it.
+// kept calls Kept if a limit requires it.
 func (q Quota) kept() (snapshots int, disk int64, err error) {
 	if q.Kept == nil || q.Disk == 0 && q.Snapshots == 0 {
 		return 0, 0, nil
@@ -35,35 +34,41 @@ func (q Quota) kept() (snapshots int, disk int64, err error) {
 	return q.Kept()
 }
 
-// check reports whether one more sandbox fits beside what is taken.
+// check returns an error if one more sandbox doesn't fit.
 func (q Quota) check(taken Quota, more Record) error {
+	those, one, end := "sandboxes", "sandbox", "kill one"
+	if more.Name != "" {
+		those, one, end = "sessions and sandboxes", "session", "remove one (wisbox rm)"
+	}
 	switch {
 	case q.Sandboxes > 0 && taken.Sandboxes >= q.Sandboxes:
-		return tool.Errorf(tool.Limit, "this key has %d sandboxes, which is its limit; kill one first, or ask for a larger limit", taken.Sandboxes)
+		return tool.Errorf(tool.Limit, "this key has %d %s, which is its limit; %s first, or ask for a larger limit", taken.Sandboxes, those, end)
 	case q.CPUs > 0 && millicores(taken.CPUs)+millicores(more.CPUs) > millicores(q.CPUs):
-		return tool.Errorf(tool.Limit, "this key's sandboxes have %g of %g processors, and one more needs %g; kill one first, or ask for a larger limit",
-			float64(millicores(taken.CPUs))/1000, q.CPUs, more.CPUs)
+		return tool.Errorf(tool.Limit, "this key's %s have %g of %g processors, and one more needs %g; %s first, or ask for a larger limit",
+			those, float64(millicores(taken.CPUs))/1000, q.CPUs, more.CPUs, end)
 	case q.Memory > 0 && taken.Memory+more.Memory > q.Memory:
-		return tool.Errorf(tool.Limit, "this key's sandboxes have %s of %s of memory, and one more needs %s; kill one first, or ask for a larger limit", size(taken.Memory), size(q.Memory), size(more.Memory))
+		return tool.Errorf(tool.Limit, "this key's %s have %s of %s of memory, and one more needs %s; %s first, or ask for a larger limit", those, size(taken.Memory), size(q.Memory), size(more.Memory), end)
 	case q.Disk > 0 && taken.Disk+more.allDisk() > q.Disk:
-		return tool.Errorf(tool.Limit, "this key's sandboxes and snapshots have %s of %s of disk, and one more sandbox needs %s; kill one or delete a snapshot first, or ask for a larger limit", size(taken.Disk), size(q.Disk), size(more.allDisk()))
+		return tool.Errorf(tool.Limit, "this key's %s, with snapshots, have %s of %s of disk, and one more %s needs %s; %s or delete a snapshot first, or ask for a larger limit",
+			those, size(taken.Disk), size(q.Disk), one, size(more.allDisk()), end)
 	}
 	return nil
 }
 
 func size(n int64) string { return units.BytesSize(float64(n)) }
 
-// millicores are processors in whole thousandths: 0.1 three times is 0.3.
+// millicores rounds processors to thousandths, so that 3 * 0.1 equals 0.3.
 func millicores(cpus float64) int64 { return int64(math.Round(cpus * 1000)) }
 
-// account is what an owner's snapshots take that are being made. Whoever claims, reserves
-// or releases something holds change: a snapshot is always reserved, kept, or both.
+// account counts the snapshots of an owner that are being made, and their disk. The caller must
+// hold change to claim, reserve or release something, so that a snapshot is always reserved,
+// kept, or both.
 type account struct {
 	snapshots int
 	disk      int64
 }
 
-// account is an owner's, for who calls done. No other is changed meanwhile.
+// account returns an owner's account. No account changes until the caller calls done.
 func (r *Registry) account(ctx context.Context, owner string) (a *account, done func(), err error) {
 	if err := r.change.Lock(ctx); err != nil {
 		return nil, nil, err
@@ -76,7 +81,7 @@ func (r *Registry) account(ctx context.Context, owner string) (a *account, done 
 	return a, r.change.Unlock, nil
 }
 
-// left is the disk that nothing of any owner takes yet or may take. It is for who holds
+// left returns the disk below the server's limit that nothing may take yet. The caller must hold
 // change.
 func (r *Registry) left() (int64, error) {
 	if r.opts.Disk == 0 {
@@ -90,7 +95,7 @@ func (r *Registry) left() (int64, error) {
 	for _, a := range r.accounts {
 		left -= a.disk
 	}
-	for _, s := range r.list() { // those too that are being removed: their files are there
+	for _, s := range r.list() { // including sandboxes that are being removed: their files still exist
 		if rec := s.Record(); !s.spare {
 			left -= rec.allDisk()
 		}
@@ -98,12 +103,12 @@ func (r *Registry) left() (int64, error) {
 	return left, nil
 }
 
-// errFull is a server's that has no room for anybody.
+// errFull returns the error for a server without free disk.
 func (r *Registry) errFull() error {
-	return tool.Errorf(tool.NoSpace, "this server keeps at most %s for the sandboxes and snapshots of all keys, and too little of it is left; kill a sandbox or delete a snapshot, or try again later", size(r.opts.Disk))
+	return tool.Errorf(tool.NoSpace, "this server has at most %s for the sandboxes and snapshots of all keys, and too little of it is left; remove a sandbox, session or snapshot, or try again later", size(r.opts.Disk))
 }
 
-// Reservation is room for one snapshot that is being made.
+// Reservation reserves room for a snapshot that is being made.
 type Reservation struct {
 	r     *Registry
 	owner string
@@ -111,14 +116,14 @@ type Reservation struct {
 	disk  int64
 }
 
-// Reserve takes room for a snapshot of the sandbox: as much disk as the sandbox may take,
-// or what is left. Release it in the end, whatever comes of it.
+// Reserve reserves room for a snapshot of the sandbox: the sandbox's maximum disk, or the disk
+// that is left. The caller must call Release, even after a failure.
 func (r *Registry) Reserve(ctx context.Context, s *Sandbox, quota Quota) (*Reservation, error) {
 	return r.ReserveDisk(ctx, s.owner, s.Record().Disk, quota)
 }
 
-// ReserveDisk takes room for a template that is no sandbox's: so many bytes, or what is
-// left. Release it in the end, whatever comes of it.
+// ReserveDisk reserves room for a template that doesn't come from a sandbox: disk bytes, or the
+// disk that is left. The caller must call Release, even after a failure.
 func (r *Registry) ReserveDisk(ctx context.Context, owner string, disk int64, quota Quota) (*Reservation, error) {
 	a, done, err := r.account(ctx, owner)
 	if err != nil {
@@ -130,7 +135,7 @@ func (r *Registry) ReserveDisk(ctx context.Context, owner string, disk int64, qu
 		return nil, err
 	}
 	if quota.Snapshots > 0 && n+a.snapshots >= quota.Snapshots {
-		return nil, tool.Errorf(tool.Limit, "this key has %d snapshots, or is making them, which is its limit; delete one first", n+a.snapshots)
+		return nil, tool.Errorf(tool.Limit, "this key has %d snapshots, including those being made, which is its limit; delete one first", n+a.snapshots)
 	}
 	v := &Reservation{r: r, owner: owner, quota: quota}
 	left, err := v.left(kept, a, 1)
@@ -143,10 +148,9 @@ func (r *Registry) ReserveDisk(ctx context.Context, owner string, disk int64, qu
 	return v, nil
 }
 
-var errNoDisk = tool.Errorf(tool.Limit, "this key's sandboxes and snapshots take all the disk that they may; delete a snapshot or kill a sandbox first, or ask for a larger limit")
+var errNoDisk = tool.Errorf(tool.Limit, "this key's sandboxes, sessions and snapshots have reached its limit of disk; remove one first, or ask for a larger limit")
 
-// Fits reports whether the snapshot, which is there now, may stay with the disk that it
-// takes.
+// Fits reports whether the finished snapshot may be kept, with its actual disk usage.
 func (v *Reservation) Fits(ctx context.Context, disk int64) error {
 	if disk <= v.disk {
 		return nil
@@ -160,14 +164,14 @@ func (v *Reservation) Fits(ctx context.Context, disk int64) error {
 	if err != nil {
 		return err
 	}
-	a.disk -= v.disk // the snapshot itself is counted
+	a.disk -= v.disk // the snapshot itself is counted now
 	defer func() { a.disk += v.disk }()
 	_, err = v.left(kept, a, 0)
 	return err
 }
 
-// left is the disk that the owner may take yet, beside what its snapshots take. Less than
-// least is an error.
+// left returns the owner's free disk, beyond that of its snapshots. It returns an error if that
+// is less than least.
 func (v *Reservation) left(kept int64, a *account, least int64) (int64, error) {
 	left, err := v.r.left()
 	if err == nil && left < least {
@@ -183,11 +187,11 @@ func (v *Reservation) left(kept int64, a *account, least int64) (int64, error) {
 	return min(left, own), nil
 }
 
-// Release gives back what was reserved: the snapshot is kept, or gone.
+// Release ends the reservation, after the snapshot was kept or removed.
 func (v *Reservation) Release() {
 	a, done, err := v.r.account(context.Background(), v.owner)
 	if err != nil {
-		return // it never fails
+		return // can't fail
 	}
 	defer done()
 	a.snapshots--

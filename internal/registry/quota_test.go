@@ -30,7 +30,7 @@ func TestProcessorsAreCountedInThousandths(t *testing.T) {
 	assert.ErrorContains(t, err, "have 0.3 of 0.3 processors")
 }
 
-// TestRecordsOfAnOlderVersionCount: they don't say what their sandboxes take.
+// TestRecordsOfAnOlderVersionCount: such records don't have the sizes of their sandboxes.
 func TestRecordsOfAnOlderVersionCount(t *testing.T) {
 	dir, e := t.TempDir(), &registrytest.Engine{}
 	r := open(t, dir, e)
@@ -48,7 +48,7 @@ func TestRecordsOfAnOlderVersionCount(t *testing.T) {
 	}
 }
 
-// keep is a set of snapshots of an owner.
+// keep is the number and the disk usage of an owner's snapshots.
 type keep struct{ n, disk int64 }
 
 func (k *keep) quota(q registry.Quota) registry.Quota {
@@ -80,7 +80,7 @@ func TestRoomForASnapshotIsReserved(t *testing.T) {
 	kept.n, kept.disk = 1, 5
 	require.NoError(t, more())
 	_, err = r.Reserve(t.Context(), s, quota)
-	assert.ErrorContains(t, err, "all the disk")
+	assert.ErrorContains(t, err, "its limit of disk")
 	_, err = r.Reserve(t.Context(), s, kept.quota(registry.Quota{Snapshots: 2}))
 	require.NoError(t, err, "without a bound")
 
@@ -90,8 +90,8 @@ func TestRoomForASnapshotIsReserved(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrPermission)
 }
 
-// TestDiskIsBoundedWhoeverAsksAtOnce: for one owner, and for all of them together. What the
-// host keeps beside a sandbox's workspace counts.
+// TestDiskIsBoundedWhoeverAsksAtOnce: the limits hold per owner and in total. The host's files
+// beside a sandbox's workspace count.
 func TestDiskIsBoundedWhoeverAsksAtOnce(t *testing.T) {
 	blocked := make(chan struct{})
 	e := &registrytest.Engine{Fail: func(op string) error {

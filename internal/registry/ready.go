@@ -8,31 +8,31 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Ready has sandboxes made before anybody asks for them, so that a client waits for no
-// start. They are nobody's and count for nobody. One that a server left that was killed is
-// removed by the next.
+// Ready configures a pool of sandboxes that are made in advance, so that clients don't wait for
+// a start. They have no owner and don't count towards quotas. After a crash, the next server
+// removes those left over.
 type Ready struct {
-	// Min are kept ready; 0 is none. Max bounds those that are while they are taken faster
-	// than they are made; default Min.
+	// Min is the number kept ready; 0 disables the pool. Max is the limit when sandboxes are
+	// taken faster than they are made; default Min.
 	Min, Max int
-	// Fits reports whether a sandbox that a client asks for is as they are, but for the
-	// rules of its network, which they get when they are taken.
+	// Fits reports whether a ready sandbox satisfies a client's request. Network rules don't
+	// matter: they are set when a sandbox is taken.
 	Fits func(Record) bool
 }
 
-// Readier is a [Box] that may have let go of what it runs in while nobody used it.
+// Readier is a [Box] that may release its resources while it isn't used.
 type Readier interface {
-	// Ready has it run again.
+	// Ready acquires the resources again.
 	Ready(ctx context.Context) error
 }
 
-// warmEvery is how often those that are ready are used, so that they stay so.
+// warmEvery is the interval at which ready sandboxes are used, to keep them ready.
 const warmEvery = 5 * time.Minute
 
 const (
-	prepareTime = 2 * time.Minute  // of one that is made
-	readyTime   = 10 * time.Second // of one that is used
-	takeTries   = 3                // until a sandbox is made instead
+	prepareTime = 2 * time.Minute  // for making a sandbox
+	readyTime   = 10 * time.Second // for using a sandbox
+	takeTries   = 3                // before a new sandbox is made instead
 )
 
 func (r *Registry) keepReady() {
@@ -54,7 +54,7 @@ func (r *Registry) keepReady() {
 	})
 }
 
-// ReadyNow is how many are ready.
+// ReadyNow returns the number of ready sandboxes.
 func (r *Registry) ReadyNow() int { return r.ready.Stats().Ready }
 
 func (r *Registry) warm() {
@@ -67,7 +67,7 @@ func (r *Registry) warm() {
 		}
 		if err := ready(r.ctx, box); err != nil && r.ctx.Err() == nil {
 			r.opts.Log.Warn("use a sandbox that is kept ready", "sandbox", s.Alias(), "error", Quiet(err))
-			for _, out := range r.ready.Drop(func(one *Sandbox) bool { return one == s }) { // unless it was taken
+			for _, out := range r.ready.Drop(func(one *Sandbox) bool { return one == s }) { // unless it was taken meanwhile
 				r.remove(out)
 			}
 		}
@@ -84,7 +84,7 @@ func ready(ctx context.Context, box Box) error {
 	return b.Ready(ctx)
 }
 
-// prepare makes a sandbox that is nobody's yet.
+// prepare makes a sandbox without an owner.
 func (r *Registry) prepare(ctx context.Context) (*Sandbox, error) {
 	size := r.opts.Size
 	s := r.newSandbox(Record{ID: newID(), State: creating, CPUs: size.CPUs, Memory: size.Memory, Disk: size.Disk, Beside: r.opts.Beside})
@@ -110,21 +110,21 @@ func (r *Registry) prepare(ctx context.Context) (*Sandbox, error) {
 	return s, nil
 }
 
-// discard removes one that nobody took. The next start tries again.
+// discard removes a sandbox that wasn't taken. The next start retries after a failure.
 func (r *Registry) discard(s *Sandbox) {
 	if err := r.removeOnce(s); err != nil {
 		r.opts.Log.Warn("remove a sandbox that was kept ready", "sandbox", s.Alias(), "error", Quiet(err))
 	}
 }
 
-// take gives a sandbox that has its place one that is ready, where one fits: it has that
-// one's ID from then on. Else box is nil. One that doesn't work is removed.
+// take replaces s by a ready sandbox, if one fits. The result then has the ID of the ready
+// sandbox; otherwise box is nil. Ready sandboxes that don't work are removed.
 func (r *Registry) take(ctx context.Context, s *Sandbox) (taken *Sandbox, box Box) {
 	rec := s.Record()
 	if r.ready == nil || !r.opts.Ready.Fits(rec) {
 		return s, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*readyTime) // of all tries: the engine's takes longer
+	ctx, cancel := context.WithTimeout(ctx, 2*readyTime) // for all tries; making a sandbox takes longer
 	defer cancel()
 	for n := 0; n < takeTries && ctx.Err() == nil; n++ {
 		spare, ok := r.ready.Take()
@@ -144,7 +144,7 @@ func (r *Registry) take(ctx context.Context, s *Sandbox) (taken *Sandbox, box Bo
 	return s, nil
 }
 
-// fit has a sandbox that is ready run with the rules of a record.
+// fit sets the record's network rules on a ready sandbox and checks that it works.
 func fit(ctx context.Context, box Box, rec Record) error {
 	if len(rec.Allow)+len(rec.Deny) > 0 {
 		n, ok := box.(Networker)
@@ -158,7 +158,7 @@ func fit(ctx context.Context, box Box, rec Record) error {
 	return ready(ctx, box)
 }
 
-// give puts one that was ready in the place of a sandbox.
+// give replaces s by a ready sandbox.
 func (r *Registry) give(spare, s *Sandbox) *Sandbox {
 	spare.mu.Lock()
 	spare.box = nil

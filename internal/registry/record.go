@@ -9,26 +9,31 @@ import (
 	"time"
 )
 
-// State is where a sandbox stands in its life.
+// State is the state of a sandbox.
 type State string
 
-// The states. Clients see the first two.
+// The states. Clients see only the first two.
 const (
 	Running  State = "running"
 	Paused   State = "paused"
 	creating State = "creating"
-	ending   State = "ending" // being removed; it never comes back
+	ending   State = "ending" // being removed, for good
 )
 
-// Record is what is kept of a sandbox. It stands in a file of its own, with its programs'
-// variables, and holds no token.
+// Record is the persistent state of a sandbox. It has a file of its own, which includes the
+// variables of programs, but no token.
 type Record struct {
-	ID       string `json:"id"`
-	Owner    string `json:"owner"`
+	ID    string `json:"id"`
+	Owner string `json:"owner"`
+	// Version is incremented by each change in a [Book].
+	Version int64 `json:"version,omitempty"`
+	// Name is the owner's name for a session used through a remote, unique per owner. It is ""
+	// for sandboxes of E2B clients.
+	Name     string `json:"name,omitempty"`
 	State    State  `json:"state"`
 	Template string `json:"template"`
-	// CPUs, Memory and Disk are what the sandbox may take, Memory and Disk in bytes. Beside is
-	// what the host may keep of it beside Disk: logs and the like.
+	// CPUs, Memory and Disk are the limits of the sandbox, Memory and Disk in bytes. Beside is
+	// the limit of the host's own files for it, such as logs, in addition to Disk.
 	CPUs     float64           `json:"cpus,omitempty"`
 	Memory   int64             `json:"memory,omitempty"`
 	Disk     int64             `json:"disk,omitempty"`
@@ -38,28 +43,38 @@ type Record struct {
 	// Started and End are in whole milliseconds. A resume renews both.
 	Started time.Time `json:"started"`
 	End     time.Time `json:"end"`
-	// AutoPause pauses at the end; otherwise the sandbox is removed.
+	// AutoPause pauses the sandbox at its end instead of removing it.
 	AutoPause bool `json:"auto_pause,omitempty"`
-	// AutoResume resumes a paused one when a request comes for one of its ports.
+	// AutoPauseFiles makes that pause keep only the files.
+	AutoPauseFiles bool `json:"auto_pause_files,omitempty"`
+	// FilesOnly reports whether a paused sandbox has no programs any more.
+	FilesOnly bool `json:"files_only,omitempty"`
+	// Halting reports whether programs are being ended or restarted, so a paused sandbox may
+	// still have some. If that was interrupted, they are ended later.
+	Halting bool `json:"halting,omitempty"`
+	// AutoResume resumes a paused sandbox with programs when a request for one of its ports
+	// arrives.
 	AutoResume bool `json:"auto_resume,omitempty"`
 	Rules
-	// Wanted are rules that are being put in place of Rules. Where it is set and nobody
-	// does that any more, it isn't known which of both the sandbox has.
+	// Wanted are the rules that are replacing Rules. If the change was interrupted, either of
+	// them may be in force.
 	Wanted *Rules `json:"wanted,omitempty"`
-	// ClosedPorts has requests for programs' ports carry the traffic token.
+	// ClosedPorts requires the traffic token in requests for programs' ports.
 	ClosedPorts bool `json:"closed_ports,omitempty"`
-	// MaskHost is the Host that programs get; "" is the request's.
+	// TLSPorts are the ports whose programs speak TLS.
+	TLSPorts []uint16 `json:"tls_ports,omitempty"`
+	// MaskHost is the Host header that programs receive; "" means that of the request.
 	MaskHost string `json:"mask_host,omitempty"`
 }
 
-// Rules are those of a sandbox's network.
+// Rules are the network rules of a sandbox.
 type Rules struct {
-	// Internet says that programs may connect to public hosts; Allow and Deny are the
-	// rules, as package egress/policy has them.
+	// Internet reports whether programs may connect to public hosts. Allow and Deny are rules of
+	// package egress/policy.
 	Internet bool     `json:"internet,omitempty"`
 	Allow    []string `json:"allow,omitempty"`
 	Deny     []string `json:"deny,omitempty"`
-	// Network is what the client asked of the network, as it came.
+	// Network is the client's original network configuration.
 	Network json.RawMessage `json:"network,omitempty"`
 }
 
@@ -67,10 +82,10 @@ func (r *Rules) are(allow, deny []string) bool {
 	return slices.Equal(r.Allow, allow) && slices.Equal(r.Deny, deny)
 }
 
-// Counts reports whether the sandbox takes one of its owner's places.
+// Counts reports whether the sandbox counts towards its owner's quota.
 func (r *Record) Counts() bool { return r.State != ending }
 
-// allDisk is what the sandbox may take of the host's disk.
+// allDisk returns the maximum disk usage of the sandbox on the host.
 func (r *Record) allDisk() int64 { return r.Disk + r.Beside }
 
 func (r Record) clone() Record {
@@ -80,25 +95,25 @@ func (r Record) clone() Record {
 
 const idLetters = "abcdefghijklmnopqrstuvwxyz0123456789"
 
-// idLen gives an ID 103 random bits: who knows one was given it.
+// idLen gives an ID 103 random bits: an ID can't be guessed.
 const idLen = 20
 
 var idForm = regexp.MustCompile(`^[a-z0-9]{20}$`)
 
-// IsID reports whether a text has the form of a sandbox's ID.
+// IsID reports whether s has the form of a sandbox ID.
 func IsID(s string) bool { return idForm.MatchString(s) }
 
 var idIn = regexp.MustCompile(`\b[a-z0-9]{20}\b`)
 
-// Quiet is the text of an error for a log, without the IDs of sandboxes.
+// Quiet returns the text of an error for a log, without sandbox IDs.
 func Quiet(err error) string { return idIn.ReplaceAllString(err.Error(), "SANDBOX") }
 
-// newID makes an ID, which is a label of a host name.
+// newID returns a random ID, which is valid as a label of a host name.
 func newID() string {
 	id := make([]byte, 0, idLen)
 	for one := make([]byte, 1); len(id) < idLen; {
-		_, _ = rand.Read(one)          // it never fails
-		if n := int(one[0]); n < 252 { // 7 * 36: each letter is as likely
+		_, _ = rand.Read(one)          // can't fail
+		if n := int(one[0]); n < 252 { // 7 * 36: all letters are equally likely
 			id = append(id, idLetters[n%36])
 		}
 	}

@@ -1,6 +1,6 @@
-// Package registry knows the sandboxes of a server: whose each is, until when it lives
-// and whether it runs. It ends them in time, and finds them again after a restart. How a
-// sandbox is made is the [Engine]'s affair, and how clients speak to it the [Front]'s.
+// Package registry records the sandboxes of a server, with their owners, deadlines and states.
+// It ends them at their deadlines and recovers them after a restart. The [Engine] creates the
+// sandboxes, and the [Front] serves their clients.
 package registry
 
 import (
@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+	"golang.org/x/time/rate"
 
 	"github.com/wisbox/wisbox/internal/jsonfile"
 	"github.com/wisbox/wisbox/internal/lock"
@@ -31,126 +32,151 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Engine is where sandboxes run. Its methods may be called from many goroutines at once.
+// Engine creates and runs sandboxes. Its methods may be called concurrently.
 type Engine interface {
-	// Create makes a sandbox that runs. On an error nothing of it is left.
+	// Create creates a running sandbox. After an error nothing is left of it.
 	Create(ctx context.Context, r Record) (Box, error)
-	// Open finds one that was made before; where it is gone the error is not_found, and
-	// nothing else is.
+	// Open opens an existing sandbox. The error is not_found if and only if it is gone.
 	Open(ctx context.Context, id string) (Box, error)
-	// Remove ends one with its programs and files. One that is gone is no error.
+	// Remove ends a sandbox with its programs and files. A missing sandbox is not an error.
 	Remove(ctx context.Context, id string) error
-	// IDs are those of all that exist, of others too.
+	// IDs returns the IDs of all existing sandboxes, including those not created by this registry.
 	IDs(ctx context.Context) ([]string, error)
 }
 
-// Box is one sandbox of an [Engine]. Its methods may be called from many goroutines at
-// once.
+// Box is a sandbox of an [Engine]. Its methods may be called concurrently.
 type Box interface {
-	// Dial connects to a port of 127.0.0.1 in the sandbox; where nothing listens the
-	// error is not_found.
+	// Dial connects to a port of 127.0.0.1 in the sandbox. If nothing listens there, the error
+	// is not_found.
 	Dial(ctx context.Context, port uint16) (net.Conn, error)
-	// Close leaves the sandbox; it runs on.
+	// Close releases the handle; the sandbox keeps running.
 	Close(ctx context.Context) error
 }
 
-// Pauser is a [Box] whose programs can stand still, keep their memory, and go on.
+// Pauser is a [Box] whose programs can be suspended in memory and resumed.
 type Pauser interface {
 	Pause(ctx context.Context) error
 	Resume(ctx context.Context) error
 }
 
-// Forker is a [Box] of which others can be made, that begin with its files.
+// Restarter is a [Box] that can restart from its files alone.
+type Restarter interface {
+	// Halt ends the programs, even in a paused box. The files stay.
+	Halt(ctx context.Context) error
+	// Restart starts the box again, without the programs of a paused box.
+	Restart(ctx context.Context, env map[string]string) error
+}
+
+// Forker is a [Box] that can be forked with its files.
 type Forker interface {
-	// Fork makes one that runs, with the ID and the rules of the network of r.
+	// Fork creates a running box with the ID and the network rules of r.
 	Fork(ctx context.Context, r Record) (Box, error)
 }
 
-// Gauger is a [Box] that reports what it takes now.
+// Gauger is a [Box] that reports its current resource usage.
 type Gauger interface {
 	Gauge(ctx context.Context) (Gauge, error)
 }
 
-// Networker is a [Box] whose rules of the network can be replaced while it runs.
+// Networker is a [Box] whose network rules can be replaced while it runs.
 type Networker interface {
 	SetNetwork(ctx context.Context, allow, deny []string) error
-	// Network are the rules that hold.
+	// Network returns the rules in force.
 	Network(ctx context.Context) (allow, deny []string, err error)
 }
 
-// Front answers the requests for one sandbox, from its start or resume to its end or
-// pause.
+// Front answers the requests for one sandbox, from a start or resume to the next pause or the
+// end.
 type Front interface {
 	// ServePort answers a request for a port of the sandbox.
 	ServePort(w http.ResponseWriter, r *http.Request, port uint16)
-	// Close frees what the front holds. Nobody uses it any more.
+	// Close frees the resources of the front. It is called after the last request.
 	Close()
 }
 
-// Options of [Open]. Engine, Dir and Front are required.
+// Options of [Open]. Engine, Front, and either Dir or Book are required.
 type Options struct {
 	Engine Engine
-	// Dir is a directory for this registry alone. It is made where it is missing.
+	// Dir is a directory used by this registry only. It is created if missing.
 	Dir string
-	// Front makes what answers for a sandbox. done is closed when it ends or is paused.
+	// Book keeps the records instead of Dir, for several servers. They share the Secret, from
+	// which the tokens of all sandboxes are derived: at least 32 bytes. With a Book there is no
+	// Ready pool, no sampling and no pause.
+	Book   Book
+	Secret []byte
+	// MaxLife bounds the life of a sandbox after its start, including extensions; 0 means no
+	// limit.
+	MaxLife time.Duration
+	// Front creates the front of a sandbox. done is closed when the sandbox ends or is paused.
 	Front func(s *Sandbox, box Box, done <-chan struct{}) Front
-	// Size is what a sandbox takes whose record doesn't say, as an older version's.
+	// Size is the size of a sandbox whose record has none, as in older versions.
 	Size Quota
-	// Beside is what the host may keep beside the disk of such a sandbox.
+	// Beside is the limit of the host's own files for such a sandbox.
 	Beside int64
-	// Disk bounds what the sandboxes and snapshots of all owners may take together, in
-	// bytes; 0 is no bound. Sandboxes count until they are removed.
+	// Disk bounds the total disk usage of the sandboxes and snapshots of all owners, in bytes; 0
+	// means no limit. Sandboxes count until they are removed.
 	Disk int64
-	// Kept is the disk that the snapshots of all owners take. It is needed with Disk.
+	// Kept returns the disk usage of the snapshots of all owners. It is required with Disk.
 	Kept func() (int64, error)
-	// Ended is called for a sandbox that has ended, after its clients lost it. Default none.
+	// Ended is called after a sandbox has ended for its clients. Default none.
 	Ended func(*Sandbox)
-	// Ready has sandboxes of Size made in advance. Default none.
+	// Ready configures the pool of sandboxes of Size made in advance. Default none.
 	Ready Ready
-	// SampleEvery is how often is looked what sandboxes take. Default 5 s.
+	// SampleEvery is the sampling interval. Default 5 s.
 	SampleEvery time.Duration
-	// Log gets what clients don't see. Default none.
+	// Log logs details that clients don't see. Default none.
 	Log *slog.Logger
 }
 
-// Registry holds the sandboxes. Its methods may be called from many goroutines at once.
+// Registry holds the sandboxes. Its methods may be called concurrently.
 type Registry struct {
 	opts   Options
 	dir    string // of the records
 	secret []byte
 	held   *flock.Flock
-	ctx    context.Context // ends with Close
+	ctx    context.Context // done after Close
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
-	ready  *pool.Pool[*Sandbox] // nil without one
+	ready  *pool.Pool[*Sandbox] // nil without a pool
 
 	mu     sync.Mutex
 	closed bool
 	all    map[string]*Sandbox
+	order  int64                    // the number of updates from the book so far
+	asks   map[string]*rate.Limiter // by caller: limits lookups of IDs that aren't known here
 
-	change   *lock.Mutex         // held by who claims, reserves or releases: what is being made is always counted
-	accounts map[string]*account // by owner: who has a key
+	change   *lock.Mutex         // held to claim, reserve or release, so that sandboxes being made always count
+	accounts map[string]*account // by owner
 }
 
 const (
-	removeTime  = 2 * time.Minute  // of one try
-	stopGrace   = 5 * time.Second  // of removals when the server stops; the next start does the rest
-	retryAfter  = 30 * time.Second // a removal or a pause that failed
-	lookAfter   = time.Minute      // at which sandboxes are gone
+	removeTime  = 2 * time.Minute  // per try
+	stopGrace   = 5 * time.Second  // for removals when the server stops; the next start does the rest
+	retryAfter  = 30 * time.Second // after a failed removal or pause
+	lookAfter   = time.Minute      // interval of checks for missing sandboxes
 	secretBytes = 32
 )
 
-// ErrInUse is that of a directory that another registry has open.
+// ErrInUse is the error for a directory that another registry has open.
 var ErrInUse = errors.New("another server uses this directory")
 
-// Open reads the records of Dir. Sandboxes whose time ended meanwhile end now.
+// Open reads the records of Dir. Sandboxes whose deadline has passed end now.
 func Open(ctx context.Context, opts *Options) (_ *Registry, err error) {
-	r := &Registry{opts: *opts, dir: filepath.Join(opts.Dir, "sandboxes"), all: map[string]*Sandbox{}, change: lock.New(), accounts: map[string]*account{}}
+	r := &Registry{
+		opts: *opts, dir: filepath.Join(opts.Dir, "sandboxes"), all: map[string]*Sandbox{}, change: lock.New(), accounts: map[string]*account{},
+		asks: map[string]*rate.Limiter{},
+	}
 	if r.opts.Log == nil {
 		r.opts.Log = slog.New(slog.DiscardHandler)
 	}
 	if r.opts.SampleEvery <= 0 {
 		r.opts.SampleEvery = sampleEvery
+	}
+	if r.shared() {
+		if err := r.openShared(ctx); err != nil {
+			return nil, err
+		}
+		return r, nil
 	}
 	if err := os.MkdirAll(r.dir, 0o700); err != nil {
 		return nil, err
@@ -177,12 +203,26 @@ func Open(ctx context.Context, opts *Options) (_ *Registry, err error) {
 	return r, nil
 }
 
-// secretOf is what tokens are made of: a sandbox's are the same after a restart.
+// openShared receives the sandboxes of the book.
+func (r *Registry) openShared(ctx context.Context) error {
+	if r.secret = r.opts.Secret; len(r.secret) < secretBytes {
+		return tool.Errorf(tool.Invalid, "the servers' common secret has %d bytes; it must have at least %d", len(r.secret), secretBytes).In("secret")
+	}
+	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if err := r.follow(ctx); err != nil {
+		return errors.Join(err, r.Close())
+	}
+	r.tasks.Go(r.keepLooking)
+	return nil
+}
+
+// secretOf returns the secret that tokens are derived from. It is persistent, so tokens stay
+// valid after a restart.
 func secretOf(path string) (secret []byte, err error) {
 	err = jsonfile.Read(path, &secret)
 	if errors.Is(err, fs.ErrNotExist) {
 		secret = make([]byte, secretBytes)
-		_, _ = rand.Read(secret) // it never fails
+		_, _ = rand.Read(secret) // can't fail
 		err = jsonfile.Write(path, secret)
 	}
 	if err == nil && len(secret) < secretBytes {
@@ -191,8 +231,8 @@ func secretOf(path string) (secret []byte, err error) {
 	return secret, err
 }
 
-// Records are those of a server's directory, also of one that another process serves;
-// which can't be read are left out.
+// Records returns the records in a server's directory, which another process may be serving. It
+// skips records that it can't read.
 func Records(dir string) (all []Record, err error) {
 	dir = filepath.Join(dir, "sandboxes")
 	files, err := os.ReadDir(dir)
@@ -236,7 +276,7 @@ func (r *Registry) load(ctx context.Context) error {
 		rec.Disk = cmp.Or(rec.Disk, r.opts.Size.Disk)
 		rec.Beside = cmp.Or(rec.Beside, r.opts.Beside)
 		s := r.newSandbox(rec)
-		s.spare = rec.State == creating && rec.Owner == "" // as before: it counts for nobody while it is removed
+		s.spare = rec.State == creating && rec.Owner == "" // as before: it doesn't count while it is removed
 		r.all[rec.ID] = s
 	}
 	r.look(ctx)
@@ -244,6 +284,9 @@ func (r *Registry) load(ctx context.Context) error {
 		if s.Record().State == creating || s.Record().State == ending {
 			r.remove(s)
 			continue
+		}
+		if s.Record().Halting {
+			r.tasks.Go(s.emptyAgain)
 		}
 		s.arm()
 	}
@@ -260,7 +303,7 @@ func (r *Registry) list() []*Sandbox {
 	return all
 }
 
-// keepLooking finds out which sandboxes somebody else has removed.
+// keepLooking periodically forgets sandboxes that were removed by others.
 func (r *Registry) keepLooking() {
 	tick := time.NewTicker(lookAfter)
 	defer tick.Stop()
@@ -276,7 +319,11 @@ func (r *Registry) keepLooking() {
 
 // look forgets the sandboxes that the engine no longer has.
 func (r *Registry) look(ctx context.Context) {
-	before := r.All() // first: what begins meanwhile may not be among the IDs
+	if r.shared() {
+		r.sweepStale()
+		return
+	}
+	before := r.All() // first: sandboxes created meanwhile may not be among the IDs
 	ids, err := r.opts.Engine.IDs(ctx)
 	if err != nil {
 		r.opts.Log.Warn("list the sandboxes", "error", Quiet(err))
@@ -290,19 +337,20 @@ func (r *Registry) look(ctx context.Context) {
 	}
 }
 
-// Create makes a sandbox for its owner, who may have no more than the quota at once;
-// State, ID and Started are filled in, and End is that long from now.
+// Create creates a sandbox for its owner within the quota. It fills in State, ID and Started,
+// and sets End to life from now.
 func (r *Registry) Create(ctx context.Context, rec Record, life time.Duration, quota Quota) (*Sandbox, error) {
 	return r.create(ctx, rec, life, quota, nil)
 }
 
-// create makes a sandbox by begin, or, where it is nil, takes one that is ready or has the
-// engine make it.
+// create creates a sandbox with begin. If begin is nil, it takes a ready sandbox or calls the
+// engine.
 func (r *Registry) create(ctx context.Context, rec Record, life time.Duration, quota Quota, begin func(context.Context, Record) (Box, error)) (*Sandbox, error) {
 	rec = rec.clone()
 	rec.ID, rec.State, rec.Started = newID(), creating, now()
-	rec.End = rec.Started.Add(life)
+	rec.End = rec.Started.Add(r.bounded(life))
 	s := r.newSandbox(rec)
+	s.mine = true
 	if err := r.claim(ctx, s, quota); err != nil {
 		return nil, err
 	}
@@ -317,24 +365,40 @@ func (r *Registry) create(ctx context.Context, rec Record, life time.Duration, q
 			box, err = begin(ctx, rec)
 		}
 	}
+	if err == nil {
+		err = s.begun(ctx, box, life, quota)
+	}
 	if err != nil {
 		r.remove(s)
-		return nil, err
-	}
-	s.mu.Lock()
-	s.box, s.rec.State, s.rec.Started = box, Running, now()
-	s.rec.End = s.rec.Started.Add(life)
-	rec = s.rec
-	s.mu.Unlock()
-	if err := r.save(rec); err != nil {
-		r.end(s)
 		return nil, err
 	}
 	s.arm()
 	return s, nil
 }
 
-// claim takes a place for a sandbox that is being made.
+// begun makes a created sandbox visible.
+func (s *Sandbox) begun(ctx context.Context, box Box, life time.Duration, quota Quota) error {
+	s.mu.Lock()
+	s.box = box
+	s.mu.Unlock()
+	if err := s.r.admit(ctx, s, quota); err != nil {
+		return err
+	}
+	return s.keep(func(rec *Record) {
+		rec.State, rec.Started = Running, now()
+		rec.End = rec.Started.Add(s.r.bounded(life))
+	})
+}
+
+// bounded returns life, bounded by MaxLife.
+func (r *Registry) bounded(life time.Duration) time.Duration {
+	if most := r.opts.MaxLife; most > 0 {
+		return min(life, most)
+	}
+	return life
+}
+
+// claim reserves a place for a sandbox that is being made.
 func (r *Registry) claim(ctx context.Context, s *Sandbox, quota Quota) error {
 	a, done, err := r.account(ctx, s.owner)
 	if err != nil {
@@ -354,6 +418,9 @@ func (r *Registry) claim(ctx context.Context, s *Sandbox, quota Quota) error {
 	if r.closed {
 		return tool.Errorf(tool.Unavailable, "the server is being stopped")
 	}
+	if other := r.named(s.owner, s.rec.Name); other != nil {
+		return errTaken(other.Record())
+	}
 	taken := r.taken(s.owner)
 	taken.Disk += kept + a.disk
 	if err := quota.check(taken, s.rec); err != nil {
@@ -366,7 +433,7 @@ func (r *Registry) claim(ctx context.Context, s *Sandbox, quota Quota) error {
 	return nil
 }
 
-// taken is what the sandboxes of an owner may take together. mu is held.
+// taken returns the sum of the limits of an owner's sandboxes. The caller must hold mu.
 func (r *Registry) taken(owner string) (sum Quota) {
 	for _, other := range r.all {
 		if rec := other.Record(); other.owner == owner && rec.Counts() {
@@ -376,15 +443,15 @@ func (r *Registry) taken(owner string) (sum Quota) {
 	return sum
 }
 
-// Taken is what the sandboxes of an owner may take together, those too that are being made.
+// Taken returns the sum of the limits of an owner's sandboxes, including those being made.
 func (r *Registry) Taken(owner string) Quota {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.taken(owner)
 }
 
-// Fork makes a sandbox that begins with the files of another, and its rules of the network
-// as edit changes them. Those of the other don't change meanwhile.
+// Fork creates a sandbox from the files of another, with its network rules as changed by edit.
+// The other's rules don't change meanwhile.
 func (r *Registry) Fork(ctx context.Context, from *Sandbox, life time.Duration, quota Quota, edit func(*Rules)) (*Sandbox, error) {
 	if err := from.change.Lock(ctx); err != nil {
 		return nil, err
@@ -402,26 +469,26 @@ func (r *Registry) Fork(ctx context.Context, from *Sandbox, life time.Duration, 
 		}
 		forker, ok := box.(Forker)
 		if !ok {
-			return nil, tool.Errorf(tool.Unsupported, "this server can't fork sandboxes")
+			return nil, tool.Errorf(tool.Unsupported, "this server can't fork sandboxes; create one, and write the files into it")
 		}
 		return forker.Fork(ctx, rec)
 	})
 }
 
-// Find finds a sandbox that runs or is paused, whoever owns it.
+// Find returns a running or paused sandbox of any owner. It doesn't return named sandboxes.
 func (r *Registry) Find(id string) (*Sandbox, bool) {
 	r.mu.Lock()
 	s := r.all[id]
 	r.mu.Unlock()
-	return s, s != nil && s.visible()
+	return s, s != nil && s.visible() && !s.isNamed()
 }
 
-// Owned are an owner's sandboxes, the newest first.
+// Owned returns an owner's unnamed sandboxes, newest first.
 func (r *Registry) Owned(owner string) []*Sandbox {
-	return r.those(func(s *Sandbox) bool { return s.owner == owner })
+	return r.those(func(s *Sandbox) bool { return s.owner == owner && !s.isNamed() })
 }
 
-// All are those of all owners.
+// All returns the sandboxes of all owners, named and unnamed.
 func (r *Registry) All() []*Sandbox { return r.those(func(*Sandbox) bool { return true }) }
 
 func (r *Registry) those(which func(*Sandbox) bool) []*Sandbox {
@@ -432,11 +499,11 @@ func (r *Registry) those(which func(*Sandbox) bool) []*Sandbox {
 	return all
 }
 
-// Kill ends a sandbox. From its return on it is gone for its clients; what it leaves
-// behind is removed beside, whatever its programs do. It reports whether it was there.
+// Kill ends a sandbox. When it returns, the sandbox is gone for its clients; the rest is removed
+// in the background. Kill reports whether the sandbox existed.
 func (r *Registry) Kill(s *Sandbox) bool { return r.end(s) }
 
-// end takes a sandbox out of sight, cuts what goes on with it, and removes it.
+// end hides a sandbox from clients, cuts off its requests, and removes it.
 func (r *Registry) end(s *Sandbox) bool {
 	if !s.finish() {
 		return false
@@ -448,13 +515,13 @@ func (r *Registry) end(s *Sandbox) bool {
 	return true
 }
 
-// remove removes a sandbox that nobody sees any more, in the background.
+// remove removes a hidden sandbox in the background.
 func (r *Registry) remove(s *Sandbox) {
 	s.finish()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		return // the next start does it
+		return // the next start removes it
 	}
 	if r.opts.Ended != nil {
 		r.tasks.Go(func() { r.opts.Ended(s) })
@@ -481,6 +548,9 @@ func (r *Registry) removeOnce(s *Sandbox) error {
 	if err := s.leave(ctx); err != nil {
 		r.opts.Log.Info("leave a sandbox that ends", "sandbox", s.Alias(), "error", Quiet(err))
 	}
+	if r.shared() {
+		return r.removeShared(ctx, s)
+	}
 	if err := r.opts.Engine.Remove(ctx, s.id); err != nil {
 		return err
 	}
@@ -493,9 +563,27 @@ func (r *Registry) removeOnce(s *Sandbox) error {
 	return nil
 }
 
+// removeShared removes a sandbox. The registry forgets it when the book reports its end, or now
+// if the book never reported it.
+func (r *Registry) removeShared(ctx context.Context, s *Sandbox) error {
+	if _, _, err := r.opts.Book.End(ctx, s.id, nil); err != nil {
+		return err
+	}
+	if !s.wasHeard() {
+		r.gone(s)
+	}
+	return nil
+}
+
 func (r *Registry) path(id string) string { return filepath.Join(r.dir, id+recordExt) }
 
-func (r *Registry) save(rec Record) error { return jsonfile.Write(r.path(rec.ID), rec) }
+// save writes a record to the directory. With a book, the record is kept with the sandbox.
+func (r *Registry) save(rec Record) error {
+	if r.shared() {
+		return nil
+	}
+	return jsonfile.Write(r.path(rec.ID), rec)
+}
 
 // Close leaves all sandboxes as they are, for the next [Open].
 func (r *Registry) Close() error {
@@ -512,11 +600,14 @@ func (r *Registry) Close() error {
 	for _, s := range r.list() {
 		errs = append(errs, s.leave(context.Background()))
 	}
-	return errors.Join(append(errs, r.held.Close())...)
+	if r.held != nil {
+		errs = append(errs, r.held.Close())
+	}
+	return errors.Join(errs...)
 }
 
-// token is a secret of a sandbox, for a use. Nothing about the server's own secret can be
-// learned from it.
+// token returns the token of a sandbox for one use. It reveals nothing about the server's own
+// secret.
 func (r *Registry) token(id, use string) string {
 	mac := hmac.New(sha256.New, r.secret)
 	_, _ = mac.Write([]byte(use + ":" + id))
@@ -526,5 +617,5 @@ func (r *Registry) token(id, use string) string {
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
 func (r *Registry) newSandbox(rec Record) *Sandbox {
-	return &Sandbox{r: r, id: rec.ID, owner: rec.Owner, change: lock.New(), rec: rec}
+	return &Sandbox{r: r, id: rec.ID, owner: rec.Owner, change: lock.New(), rec: rec, known: make(chan struct{})}
 }

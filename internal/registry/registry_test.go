@@ -1,6 +1,7 @@
 package registry_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"os"
@@ -39,7 +40,7 @@ func open(t *testing.T, dir string, e *registrytest.Engine) *registry.Registry {
 	return r
 }
 
-// opened is a registry that ends with the test.
+// opened returns a registry that is closed at the end of the test.
 func opened(t *testing.T, dir string, e *registrytest.Engine) *registry.Registry {
 	r := open(t, dir, e)
 	t.Cleanup(func() { assert.NoError(t, r.Close()) })
@@ -133,25 +134,141 @@ func TestASandboxIsPausedAtItsEndAndResumed(t *testing.T) {
 	began := s.Record().Started
 	require.NoError(t, s.SetEnd(0, false))
 	eventually(t, func() bool { return s.Record().State == registry.Paused })
-	assert.Equal(t, tool.Conflict, tool.KindOf(s.Pause(t.Context())))
+	assert.Equal(t, tool.Conflict, tool.KindOf(s.Pause(t.Context(), false)))
 	require.NoError(t, r.Close())
 
 	r = opened(t, dir, e)
 	s, ok := r.Find(s.ID())
 	require.True(t, ok, "a restart finds it paused")
 	assert.Equal(t, registry.Paused, s.Record().State)
-	require.NoError(t, s.Resume(t.Context(), time.Hour))
+	require.NoError(t, s.Resume(t.Context(), time.Hour, false))
 	assert.Equal(t, registry.Running, s.Record().State)
 	assert.False(t, s.Record().Started.Before(began))
-	assert.Equal(t, tool.Conflict, tool.KindOf(s.Resume(t.Context(), time.Hour)))
+	assert.Equal(t, tool.Conflict, tool.KindOf(s.Resume(t.Context(), time.Hour, false)))
 	assert.True(t, r.Kill(s))
-	assert.Equal(t, tool.NotFound, tool.KindOf(s.Pause(t.Context())))
+	assert.Equal(t, tool.NotFound, tool.KindOf(s.Pause(t.Context(), false)))
 }
 
 func TestAnEngineThatCantPauseSaysSo(t *testing.T) {
 	s := create(t, opened(t, t.TempDir(), &registrytest.Engine{NoPause: true}), registry.Record{})
-	assert.Equal(t, tool.Unsupported, tool.KindOf(s.Pause(t.Context())))
+	assert.Equal(t, tool.Unsupported, tool.KindOf(s.Pause(t.Context(), false)))
+	assert.Equal(t, tool.Unsupported, tool.KindOf(s.Pause(t.Context(), true)))
 	assert.True(t, s.IsRunning())
+}
+
+// TestAPauseMayKeepTheFilesAlone covers pauses by timeout and by request. A client may also
+// resume without the programs, even if the pause kept them.
+func TestAPauseMayKeepTheFilesAlone(t *testing.T) {
+	dir, e := t.TempDir(), &registrytest.Engine{}
+	r := open(t, dir, e)
+	s := create(t, r, registry.Record{AutoPause: true, AutoPauseFiles: true})
+	require.NoError(t, s.SetEnd(0, false))
+	eventually(t, func() bool { return s.Record().State == registry.Paused })
+	assert.Equal(t, tool.Conflict, tool.KindOf(s.Pause(t.Context(), true)))
+	require.NoError(t, r.Close())
+
+	r = opened(t, dir, e)
+	s, ok := r.Find(s.ID())
+	require.True(t, ok)
+	require.True(t, s.Record().FilesOnly, "a restart knows what the pause has kept")
+	require.NoError(t, s.Resume(t.Context(), time.Hour, false))
+	assert.Equal(t, 1, e.Begun(s.ID()))
+	assert.False(t, s.Record().FilesOnly)
+
+	require.NoError(t, s.Pause(t.Context(), false))
+	require.NoError(t, s.Resume(t.Context(), time.Hour, true))
+	assert.Equal(t, 2, e.Begun(s.ID()), "the memory was kept, and isn't wanted")
+	require.NoError(t, s.Pause(t.Context(), false))
+	require.NoError(t, s.Resume(t.Context(), time.Hour, false))
+	assert.Equal(t, 2, e.Begun(s.ID()), "the programs have gone on")
+}
+
+func TestASandboxWhoseProgramsDoNotEndRuns(t *testing.T) {
+	e := &registrytest.Engine{Fail: func(op string) error {
+		if op == "halt" {
+			return tool.Errorf(tool.Unavailable, "no Podman")
+		}
+		return nil
+	}}
+	s := create(t, opened(t, t.TempDir(), e), registry.Record{})
+	assert.Equal(t, tool.Unavailable, tool.KindOf(s.Pause(t.Context(), true)))
+	assert.True(t, s.IsRunning())
+	assert.False(t, s.Record().FilesOnly)
+}
+
+// TestAStartFromFilesIsWhole: a client that disconnects doesn't interrupt it, and after a
+// failure no programs are left in the sandbox, which then has no deadline.
+func TestAStartFromFilesIsWhole(t *testing.T) {
+	ctx, leave := context.WithCancel(t.Context())
+	var failed error
+	var halts int
+	e := &registrytest.Engine{Fail: func(op string) error {
+		switch op {
+		case "halt":
+			halts++
+		case "restart":
+			leave()
+			return failed
+		}
+		return nil
+	}}
+	s := create(t, opened(t, t.TempDir(), e), registry.Record{})
+	require.NoError(t, s.Pause(t.Context(), false))
+	require.NoError(t, s.Resume(ctx, time.Hour, true))
+	assert.True(t, s.IsRunning())
+
+	failed = tool.Errorf(tool.Unavailable, "no Podman")
+	require.NoError(t, s.Pause(t.Context(), false))
+	assert.Equal(t, tool.Unavailable, tool.KindOf(s.Resume(t.Context(), time.Hour, true)))
+	assert.Equal(t, registry.Paused, s.Record().State)
+	assert.True(t, s.Record().FilesOnly, "its programs are gone")
+	assert.Equal(t, 1, halts)
+}
+
+// TestAServerThatIsKilledWhileItEndsProgramsHasThemEndedByTheNext: the server was killed during
+// a pause that keeps only files, or during a start from files.
+func TestAServerThatIsKilledWhileItEndsProgramsHasThemEndedByTheNext(t *testing.T) {
+	for _, at := range []string{"halt", "restart"} {
+		t.Run(at, func(t *testing.T) {
+			dir := t.TempDir()
+			var midway []byte
+			var path string
+			e := &registrytest.Engine{Fail: func(op string) (err error) {
+				if op == at {
+					midway, err = os.ReadFile(path)
+				}
+				return err
+			}}
+			r := open(t, dir, e)
+			s := create(t, r, registry.Record{})
+			path = filepath.Join(dir, "sandboxes", s.ID()+".json")
+			require.NoError(t, s.Pause(t.Context(), at == "halt"))
+			if at == "restart" {
+				require.NoError(t, s.Resume(t.Context(), time.Hour, true))
+			}
+			require.NoError(t, r.Close())
+			require.NoError(t, os.WriteFile(path, midway, 0o600))
+
+			var halts atomic.Int32
+			e.Fail = func(op string) error {
+				if op == "halt" {
+					halts.Add(1)
+				}
+				return nil
+			}
+			r = open(t, dir, e)
+			s, ok := r.Find(s.ID())
+			require.True(t, ok)
+			eventually(t, func() bool { return halts.Load() == 1 && !s.Record().Halting })
+			assert.Equal(t, registry.Paused, s.Record().State)
+			require.NoError(t, r.Close())
+			r = opened(t, dir, e)
+			s, _ = r.Find(s.ID())
+			assert.False(t, s.Record().Halting)
+			require.NoError(t, s.Resume(t.Context(), time.Hour, false))
+			assert.EqualValues(t, 1, halts.Load(), "once is enough")
+		})
+	}
 }
 
 func TestWhatFailsToStartLeavesNothing(t *testing.T) {
@@ -196,7 +313,7 @@ func TestAnOwnerHasNoMoreThanItsShare(t *testing.T) {
 	require.NoError(t, err, "one that was killed takes no place")
 }
 
-// TestARemovalThatFailsIsOfNoConcernToClients: the sandbox is gone for them, and the next
+// TestARemovalThatFailsIsOfNoConcernToClients: the sandbox is gone for clients, and the next
 // server removes it.
 func TestARemovalThatFailsIsOfNoConcernToClients(t *testing.T) {
 	dir, e := t.TempDir(), &registrytest.Engine{}
@@ -245,8 +362,8 @@ func TestIDsInErrorsAreHidden(t *testing.T) {
 	assert.Equal(t, "session SANDBOX is gone", registry.Quiet(errors.New("session abcdefghij0123456789 is gone")))
 }
 
-// TestAnEngineThatStopsEndsNoSandbox: a request that comes while the server stops finds
-// nothing, and takes nothing along.
+// TestAnEngineThatStopsEndsNoSandbox: a request during shutdown finds no sandbox and removes
+// none.
 func TestAnEngineThatStopsEndsNoSandbox(t *testing.T) {
 	dir, e := t.TempDir(), &registrytest.Engine{}
 	r := open(t, dir, e)
@@ -260,8 +377,8 @@ func TestAnEngineThatStopsEndsNoSandbox(t *testing.T) {
 	assert.True(t, ok)
 }
 
-// TestSandboxesAreReadyBeforeAnybodyAsks: one that fits is taken, is its owner's from then
-// on, and what nobody took goes with the server.
+// TestSandboxesAreReadyBeforeAnybodyAsks: a client gets a fitting ready sandbox and becomes its
+// owner; the rest are removed with the server.
 func TestSandboxesAreReadyBeforeAnybodyAsks(t *testing.T) {
 	dir, made, broken := t.TempDir(), make(chan struct{}, 100), &atomic.Bool{}
 	e := &registrytest.Engine{Fail: func(op string) error {
@@ -293,7 +410,7 @@ func TestSandboxesAreReadyBeforeAnybodyAsks(t *testing.T) {
 	_, err = r.Create(t.Context(), registry.Record{Owner: "a", Disk: 11}, time.Hour, registry.Quota{})
 	assert.Equal(t, tool.NoSpace, tool.KindOf(err), "who is refused takes none")
 	var s *registry.Sandbox
-	eventually(t, func() bool { // once the pool knows of it
+	eventually(t, func() bool { // once the pool has it
 		s, err = r.Create(t.Context(), registry.Record{Owner: "a", Disk: 10, Metadata: map[string]string{"k": "v"}}, time.Hour, registry.Quota{})
 		require.NoError(t, err)
 		if s.ID() == spare {
@@ -317,7 +434,7 @@ func TestSandboxesAreReadyBeforeAnybodyAsks(t *testing.T) {
 	other, err := r.Create(t.Context(), registry.Record{Owner: "a", Template: "t"}, time.Hour, registry.Quota{})
 	require.NoError(t, err)
 	eventually(t, func() bool { return len(ids(t, e)) == 3 })
-	broken.Store(true) // as a server that is killed
+	broken.Store(true) // as if the server was killed
 	require.NoError(t, r.Close())
 	assert.Len(t, ids(t, e), 3)
 	broken.Store(false)
@@ -329,7 +446,7 @@ func TestSandboxesAreReadyBeforeAnybodyAsks(t *testing.T) {
 	require.NoError(t, r.Close())
 }
 
-// TestTheEndOfASandboxIsReported, once, to whatever else holds it.
+// TestTheEndOfASandboxIsReported: Ended is called once.
 func TestTheEndOfASandboxIsReported(t *testing.T) {
 	ended := make(chan string, 10)
 	r, err := registry.Open(t.Context(), &registry.Options{Engine: &registrytest.Engine{}, Dir: t.TempDir(), Ended: func(s *registry.Sandbox) {
@@ -346,8 +463,8 @@ func TestTheEndOfASandboxIsReported(t *testing.T) {
 	assert.Empty(t, ended)
 }
 
-// TestAReadySandboxThatDiedFailsNobody: another is made, and it is removed, also where
-// nobody asks for one. One that works has the network that its client asks for.
+// TestAReadySandboxThatDiedFailsNobody: it is replaced and removed, even without a request. A
+// working one gets the network rules that its client asks for.
 func TestAReadySandboxThatDiedFailsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := &atomic.Bool{}
@@ -394,7 +511,8 @@ func TestAReadySandboxThatDiedFailsNobody(t *testing.T) {
 	})
 }
 
-// TestWhatAKilledServerKeptReadyTakesNoRoom while it is removed.
+// TestWhatAKilledServerKeptReadyTakesNoRoom: leftover ready sandboxes don't count while they are
+// removed.
 func TestWhatAKilledServerKeptReadyTakesNoRoom(t *testing.T) {
 	stays := &atomic.Bool{}
 	stays.Store(true)
@@ -411,7 +529,7 @@ func TestWhatAKilledServerKeptReadyTakesNoRoom(t *testing.T) {
 	r, err := registry.Open(t.Context(), opts)
 	require.NoError(t, err)
 	eventually(t, func() bool { return r.ReadyNow() == 1 })
-	require.NoError(t, r.Close()) // as a server that is killed: it is still there
+	require.NoError(t, r.Close()) // as if the server was killed: it still exists
 	require.Len(t, ids(t, e), 1)
 	opts.Ready.Min = 0
 	r, err = registry.Open(t.Context(), opts)
@@ -421,7 +539,7 @@ func TestWhatAKilledServerKeptReadyTakesNoRoom(t *testing.T) {
 	require.NoError(t, r.Close())
 }
 
-// TestAMakingThatHangsEnds, so that another can begin.
+// TestAMakingThatHangsEnds: another one can then begin.
 func TestAMakingThatHangsEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var over atomic.Int64

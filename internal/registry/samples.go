@@ -9,28 +9,28 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Gauge is what a sandbox takes at one moment.
+// Gauge is the resource usage of a sandbox at one moment.
 type Gauge struct {
-	Running      bool          // it has a container; else CPU and Memory are 0
+	Running      bool          // whether it has a container; otherwise CPU and Memory are 0
 	CPU          time.Duration // processor time so far
 	Memory, Disk int64         // bytes
 }
 
-// Sample is what a sandbox took at a moment.
+// Sample is the resource usage of a sandbox at a given time.
 type Sample struct {
 	Time         time.Time
-	CPUPct       float64 // of its processors since the sample before, 0 to 100
+	CPUPct       float64 // of its processors since the previous sample, 0 to 100
 	Memory, Disk int64   // bytes
 }
 
 const (
 	sampleEvery = 5 * time.Second
-	sampleTime  = 4 * time.Second // that looking at one may take
-	samplers    = 8               // that look at once
-	maxSamples  = 720             // of a sandbox: the last hour
+	sampleTime  = 4 * time.Second // timeout per sandbox
+	samplers    = 8               // concurrent gauges
+	maxSamples  = 720             // per sandbox: the last hour
 )
 
-// keepSampling looks at what the sandboxes take that run.
+// keepSampling samples the running sandboxes periodically.
 func (r *Registry) keepSampling() {
 	tick := time.NewTicker(r.opts.SampleEvery)
 	defer tick.Stop()
@@ -48,17 +48,26 @@ func (r *Registry) sample() {
 	var round errgroup.Group
 	round.SetLimit(samplers)
 	for _, s := range r.list() {
-		if s.IsRunning() {
+		if s.IsRunning() && !s.isNamed() {
 			round.Go(func() error {
 				s.sample(r.ctx)
 				return nil
 			})
 		}
 	}
-	_ = round.Wait() // it returns nil
+	_ = round.Wait() // always nil
 }
 
-// sample looks at the sandbox. One that can't be asked now has no sample.
+// Look samples the sandbox now if it isn't sampled periodically. With a [Book] there is no
+// periodic sampling, because each server would need a connection to each sandbox.
+func (s *Sandbox) Look(ctx context.Context) {
+	last, ok := s.Now()
+	if s.r.shared() && s.IsRunning() && (!ok || time.Since(last.Time) >= sampleEvery) {
+		s.sample(ctx)
+	}
+}
+
+// sample adds a sample, unless the sandbox can't be asked now.
 func (s *Sandbox) sample(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, sampleTime)
 	defer cancel()
@@ -88,7 +97,7 @@ func (s *Sandbox) sample(ctx context.Context) {
 	s.samples = append(s.samples, next)
 }
 
-// share is how much of some processors was used in a time, in percent.
+// share returns the usage of some processors over a period, in percent.
 func share(used, in time.Duration, cpus float64) float64 {
 	if in <= 0 {
 		return 0
@@ -100,15 +109,14 @@ func share(used, in time.Duration, cpus float64) float64 {
 	return math.Round(min(pct, 100)*100) / 100
 }
 
-// Samples are those of the last hour that were taken from a time to another, both
-// included, the oldest first.
+// Samples returns the samples of the last hour between two times, inclusive, oldest first.
 func (s *Sandbox) Samples(from, to time.Time) []Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(s.samples), func(one Sample) bool { return one.Time.Before(from) || one.Time.After(to) })
 }
 
-// Now is the latest sample, if any.
+// Now returns the latest sample, if any.
 func (s *Sandbox) Now() (Sample, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

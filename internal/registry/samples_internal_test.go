@@ -15,7 +15,7 @@ func TestTheShareOfProcessors(t *testing.T) {
 	}{
 		{time.Second, 2 * time.Second, 1, 50},
 		{time.Second, 2 * time.Second, 2, 25},
-		{time.Second, time.Second, 0.5, 100}, // what was counted late is no more than all
+		{time.Second, time.Second, 0.5, 100}, // late counts don't exceed 100 %
 		{time.Second, time.Second, 0, 100},
 		{time.Second, 0, 1, 0},
 		{time.Second, 3 * time.Second, 1, 33.33},

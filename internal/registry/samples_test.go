@@ -13,7 +13,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// sampling is a registry that looks as often as it can.
+// sampling returns a registry with a minimal sampling interval.
 func sampling(t *testing.T, e *registrytest.Engine) *registry.Registry {
 	t.Helper()
 	r, err := registry.Open(t.Context(), &registry.Options{
@@ -33,7 +33,7 @@ func TestSamplesAreBounded(t *testing.T) {
 	s := create(t, sampling(t, &registrytest.Engine{}), registry.Record{})
 	eventually(t, func() bool {
 		all := samples(s)
-		return len(all) > 0 && all[0].Memory > 100<<20 // the first hundred have gone
+		return len(all) > 0 && all[0].Memory > 100<<20 // the first hundred were dropped
 	})
 	all := samples(s)
 	assert.Len(t, all, 720)
@@ -46,7 +46,7 @@ func TestSamplesAreBounded(t *testing.T) {
 	assert.GreaterOrEqual(t, now.Memory, all[719].Memory)
 }
 
-// TestWhatCantBeAskedHasNoSample: nor does it keep others from having theirs.
+// TestWhatCantBeAskedHasNoSample: nor does it block the samples of others.
 func TestWhatCantBeAskedHasNoSample(t *testing.T) {
 	var broken atomic.Bool
 	broken.Store(true)
@@ -63,6 +63,6 @@ func TestWhatCantBeAskedHasNoSample(t *testing.T) {
 	assert.False(t, ok)
 	broken.Store(false)
 	eventually(t, func() bool { return len(samples(s)) > 0 })
-	require.NoError(t, s.Pause(t.Context()))
-	assert.NoError(t, s.Resume(t.Context(), time.Hour))
+	require.NoError(t, s.Pause(t.Context(), false))
+	assert.NoError(t, s.Resume(t.Context(), time.Hour, false))
 }

@@ -13,33 +13,36 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Sandbox is one that a client asked for.
+// Sandbox is a sandbox of a client.
 type Sandbox struct {
 	r         *Registry
 	id, owner string
-	change    *lock.Mutex // held by who pauses, resumes or opens
-	spare     bool        // it is kept ready, for nobody
+	change    *lock.Mutex   // held to pause, resume or open
+	spare     bool          // kept ready, without an owner
+	mine      bool          // made by this server
+	known     chan struct{} // closed when the book has reported it
 
 	mu     sync.Mutex
 	rec    Record
-	box    Box         // nil until it is needed
-	life   *life       // nil while nobody needed it
-	timer  *time.Timer // nil where it has no end
-	halted bool        // the server is being stopped
+	box    Box         // nil until needed
+	life   *life       // nil until needed
+	timer  *time.Timer // nil without a deadline
+	halted bool        // the server is stopping
+	order  int64       // its place among all updates from the book; 0 if there was none
 
-	samples  []Sample // the oldest first, at most maxSamples
-	gauged   Gauge    // at the latest
+	samples  []Sample // oldest first, at most maxSamples
+	gauged   Gauge    // the latest
 	gaugedAt time.Time
 }
 
-// life is a sandbox from its start or resume to its end or pause.
+// life is the time of a sandbox from a start or resume to the next pause or the end.
 type life struct {
 	front Front
 	done  chan struct{}
 	users sync.WaitGroup
 }
 
-// end is called once; l may be nil.
+// end must be called only once; l may be nil.
 func (l *life) end() {
 	if l == nil {
 		return
@@ -53,27 +56,40 @@ func (l *life) end() {
 
 var errGone = tool.Errorf(tool.NotFound, "the sandbox was not found")
 
-// Record is a copy of what is known of the sandbox.
+// Record returns a copy of the record.
 func (s *Sandbox) Record() Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rec.clone()
 }
 
-// ID names the sandbox. It is a secret of its owner: it opens the ports.
+// ID returns the sandbox's ID. It is a secret of the owner, because it grants access to the
+// ports.
 func (s *Sandbox) ID() string { return s.id }
 
-// Alias stands for the ID in logs: nobody can make one of the other.
-func (s *Sandbox) Alias() string {
-	sum := sha256.Sum256([]byte(s.id))
+// Alias returns a name for logs that doesn't reveal the ID.
+func (s *Sandbox) Alias() string { return Alias(s.id) }
+
+// Alias returns a name for a sandbox ID in logs, or "" for "".
+func Alias(id string) string {
+	if id == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(id))
 	return hex.EncodeToString(sum[:4])
 }
 
-// EnvdToken is what a client shows that runs programs and works on files.
-func (s *Sandbox) EnvdToken() string { return s.r.token(s.id, "envd") }
+// The uses of tokens.
+const (
+	envdUse    = "envd"
+	trafficUse = "traffic"
+)
 
-// TrafficToken is what requests for ports carry where these are closed.
-func (s *Sandbox) TrafficToken() string { return s.r.token(s.id, "traffic") }
+// EnvdToken returns the token that clients need to run programs and access files.
+func (s *Sandbox) EnvdToken() string { return s.r.token(s.id, envdUse) }
+
+// TrafficToken returns the token that requests for closed ports need.
+func (s *Sandbox) TrafficToken() string { return s.r.token(s.id, trafficUse) }
 
 func (s *Sandbox) state() State {
 	s.mu.Lock()
@@ -89,10 +105,10 @@ func (s *Sandbox) started() time.Time {
 
 func (s *Sandbox) visible() bool { st := s.state(); return st == Running || st == Paused }
 
-// IsRunning reports whether it neither is paused nor has ended.
+// IsRunning reports whether the sandbox is neither paused nor ended.
 func (s *Sandbox) IsRunning() bool { return s.state() == Running }
 
-// Box is the sandbox in the engine.
+// Box returns the sandbox in the engine.
 func (s *Sandbox) Box(ctx context.Context) (Box, error) {
 	if err := s.change.Lock(ctx); err != nil {
 		return nil, err
@@ -101,7 +117,7 @@ func (s *Sandbox) Box(ctx context.Context) (Box, error) {
 	return s.open(ctx)
 }
 
-// open is for who holds change.
+// open requires that the caller hold change.
 func (s *Sandbox) open(ctx context.Context) (Box, error) {
 	s.mu.Lock()
 	box, state, halted := s.box, s.rec.State, s.halted
@@ -129,9 +145,9 @@ func (s *Sandbox) open(ctx context.Context) (Box, error) {
 	return box, nil
 }
 
-// Serve answers a request for a port of the sandbox, which must run. Its end or pause
-// cuts the answer off: a client never takes half of one for a whole. served is false
-// where the sandbox doesn't run; nothing was answered then.
+// Serve answers a request for a port of a running sandbox. If the sandbox ends or is paused, the
+// response is aborted, so that clients never take a partial response for a complete one. served
+// is false if the sandbox doesn't run; then nothing was written.
 func (s *Sandbox) Serve(w http.ResponseWriter, r *http.Request, port uint16) (served bool, err error) {
 	l, err := s.enter(r.Context())
 	if l == nil {
@@ -149,7 +165,7 @@ func (s *Sandbox) Serve(w http.ResponseWriter, r *http.Request, port uint16) (se
 		case <-l.done:
 			conn := http.NewResponseController(w)
 			past := time.Unix(1, 0)
-			_ = conn.SetWriteDeadline(past) // first: nothing that looks like an end gets out
+			_ = conn.SetWriteDeadline(past) // first, so that the response doesn't look complete
 			_ = conn.SetReadDeadline(past)
 			cancel()
 		case <-over:
@@ -164,7 +180,7 @@ func (s *Sandbox) Serve(w http.ResponseWriter, r *http.Request, port uint16) (se
 	}
 }
 
-// enter is the life that a request becomes part of, nil where there is none.
+// enter adds a request to the current life. It returns nil if there is none.
 func (s *Sandbox) enter(ctx context.Context) (*life, error) {
 	if !s.IsRunning() {
 		return nil, nil
@@ -182,18 +198,18 @@ func (s *Sandbox) enter(ctx context.Context) (*life, error) {
 	begun := &life{done: make(chan struct{})}
 	begun.front = s.r.opts.Front(s, box, begun.done)
 	l := s.join(begun)
-	if l != begun { // somebody else was quicker, or the sandbox ended
+	if l != begun { // another request was faster, or the sandbox ended
 		begun.front.Close()
 	}
 	return l, nil
 }
 
-// join joins the life that there is, or the one that was begun; nil where the sandbox
-// doesn't run.
+// join joins the current life, or begun if there is none. It returns nil if the sandbox doesn't
+// run.
 func (s *Sandbox) join(begun *life) *life {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.rec.State != Running || s.halted {
+	if s.rec.State != Running || s.halted || s.rec.Name != "" {
 		return nil
 	}
 	if s.life == nil {
@@ -205,10 +221,10 @@ func (s *Sandbox) join(begun *life) *life {
 	return s.life
 }
 
-// HasEnded reports whether it never comes back.
+// HasEnded reports whether the sandbox has ended for good.
 func (s *Sandbox) HasEnded() bool { return s.state() == ending }
 
-// finish ends the sandbox for its clients, once.
+// finish ends the sandbox for its clients. It returns false if it has already ended.
 func (s *Sandbox) finish() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,7 +236,7 @@ func (s *Sandbox) finish() bool {
 	return true
 }
 
-// stop ends what goes on with the sandbox, because the server stops.
+// stop cuts off the sandbox's requests because the server stops.
 func (s *Sandbox) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,7 +244,7 @@ func (s *Sandbox) stop() {
 	s.over()
 }
 
-// over ends a life. mu is held.
+// over ends the current life. The caller must hold mu.
 func (s *Sandbox) over() {
 	if s.timer != nil {
 		s.timer.Stop()
@@ -249,7 +265,7 @@ func (s *Sandbox) leave(ctx context.Context) error {
 	return box.Close(ctx)
 }
 
-// arm sets the timer to the end of a sandbox that runs.
+// arm sets the timer to the deadline of a running sandbox.
 func (s *Sandbox) arm() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,7 +274,7 @@ func (s *Sandbox) arm() {
 	}
 }
 
-// armIn is for who holds mu.
+// armIn requires that the caller hold mu.
 func (s *Sandbox) armIn(d time.Duration) {
 	if s.timer != nil {
 		s.timer.Stop()
@@ -273,8 +289,10 @@ func (s *Sandbox) expire() {
 	s.mu.Unlock()
 	switch {
 	case !running:
-	case left > 0: // it was extended meanwhile
+	case left > 0: // extended meanwhile
 		s.arm()
+	case s.r.shared():
+		s.expireShared()
 	case !pause:
 		s.r.opts.Log.Info("a sandbox's time is over", "sandbox", s.Alias())
 		s.r.end(s)
@@ -286,7 +304,7 @@ func (s *Sandbox) expire() {
 func (s *Sandbox) pauseAtEnd() {
 	ctx, cancel := context.WithTimeout(s.r.ctx, removeTime)
 	defer cancel()
-	if err := s.Pause(ctx); err != nil {
+	if err := s.Pause(ctx, s.Record().AutoPauseFiles); err != nil {
 		s.r.opts.Log.Warn("a sandbox can't be paused at its end; it is tried again", "sandbox", s.Alias(), "error", Quiet(err))
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -296,184 +314,48 @@ func (s *Sandbox) pauseAtEnd() {
 	}
 }
 
-// SetEnd has the sandbox end that long from now. With longer the end is never sooner
-// than it was.
+// SetEnd sets the sandbox's deadline to life from now. With longer it never shortens the
+// deadline.
 func (s *Sandbox) SetEnd(life time.Duration, longer bool) error {
+	extend := func(rec *Record) bool {
+		end := now().Add(life)
+		if most := rec.Started.Add(s.r.opts.MaxLife); s.r.opts.MaxLife > 0 && end.After(most) {
+			end = most
+		}
+		if longer && end.Before(rec.End) {
+			return false
+		}
+		rec.End = end
+		return true
+	}
+	var err error
+	if s.r.shared() {
+		err = s.share(extend)
+	} else {
+		err = s.extend(extend)
+	}
+	s.arm()
+	return err
+}
+
+// extend changes the deadline even if the disk is full, so that a sandbox in use doesn't end.
+func (s *Sandbox) extend(edit func(*Record) bool) error {
 	s.mu.Lock()
-	end := now().Add(life)
-	switch {
-	case s.rec.State == ending:
-		s.mu.Unlock()
+	defer s.mu.Unlock()
+	if s.rec.State == ending {
 		return errGone
-	case longer && end.Before(s.rec.End):
-		s.mu.Unlock()
+	}
+	if !edit(&s.rec) {
 		return nil
 	}
-	s.rec.End = end
-	err := s.r.save(s.rec)
-	s.mu.Unlock()
-	s.arm()
-	return err
+	return s.r.save(s.rec)
 }
 
-// Pause has the programs stand still. A sandbox that is paused already is a conflict.
-func (s *Sandbox) Pause(ctx context.Context) error {
-	return s.turn(ctx, Running, func(p Pauser) error {
-		if err := p.Pause(ctx); err != nil {
-			return err
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.rec.State == ending {
-			return errGone
-		}
-		s.rec.State = Paused
-		s.over()
-		return s.r.save(s.rec)
-	})
-}
-
-// Resume lets the programs go on, for that long. A sandbox that runs is a conflict.
-func (s *Sandbox) Resume(ctx context.Context, life time.Duration) error {
-	err := s.turn(ctx, Paused, func(p Pauser) error {
-		if err := p.Resume(ctx); err != nil {
-			return err
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.rec.State == ending {
-			return errGone
-		}
-		s.rec.State, s.rec.Started = Running, now()
-		s.rec.End = s.rec.Started.Add(life)
-		return s.r.save(s.rec)
-	})
-	s.arm()
-	return err
-}
-
-// turn does something with a sandbox that is in a state.
-func (s *Sandbox) turn(ctx context.Context, from State, do func(Pauser) error) error {
-	if err := s.change.Lock(ctx); err != nil {
-		return err
-	}
-	defer s.change.Unlock()
-	switch state := s.state(); {
-	case state == ending:
-		return errGone
-	case state != from:
-		return tool.Errorf(tool.Conflict, "the sandbox is %s already", state)
-	}
-	box, err := s.open(ctx)
-	if err != nil {
-		return err
-	}
-	p, ok := box.(Pauser)
-	if !ok {
-		return tool.Errorf(tool.Unsupported, "this server can't pause sandboxes; let it run, or kill it")
-	}
-	return do(p)
-}
-
-// Bounds of a change of the network, and of asking for the rules.
-const (
-	networkTime = 30 * time.Second
-	askTime     = 5 * time.Second
-)
-
-// SetNetwork replaces the rules of the network: edit changes those of the record. A client
-// that leaves stops nothing midway. On an error the record has the rules that the sandbox
-// has, or, where it can't be asked, says that they aren't known. A paused sandbox is a
-// conflict.
-func (s *Sandbox) SetNetwork(ctx context.Context, edit func(*Rules)) error {
-	if err := s.change.Lock(ctx); err != nil {
-		return err
-	}
-	defer s.change.Unlock()
-	rec := s.Record()
-	if rec.State == Paused {
-		return tool.Errorf(tool.Conflict, "the sandbox is paused; resume it first")
-	}
-	next := rec.Rules
-	edit(&next)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), networkTime)
-	defer cancel()
-	defer context.AfterFunc(s.r.ctx, cancel)()
-	n, err := s.networker(ctx)
-	if err != nil {
-		return err
-	}
-	if err := s.keep(func(r *Record) { r.Wanted = &next }); err != nil { // first: this process may be killed
-		return err
-	}
-	if err := n.SetNetwork(ctx, next.Allow, next.Deny); err != nil {
-		if asked := s.learn(context.WithoutCancel(ctx)); asked != nil {
-			s.r.opts.Log.Warn("ask for the rules of a sandbox's network", "sandbox", s.Alias(), "error", Quiet(asked))
-		}
-		return err
-	}
-	return s.keep(func(r *Record) { r.Rules, r.Wanted = next, nil })
-}
-
-// Known is the record with the rules that the sandbox has: it is asked where a change of
-// them was cut off. Where it can't be asked now, Wanted is set.
-func (s *Sandbox) Known(ctx context.Context) Record {
-	if s.Record().Wanted == nil {
-		return s.Record()
-	}
-	lock, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	if s.change.Lock(lock) != nil {
-		return s.Record()
-	}
-	defer s.change.Unlock()
-	if err := s.learn(ctx); err != nil {
-		s.r.opts.Log.Warn("ask for the rules of a sandbox's network", "sandbox", s.Alias(), "error", Quiet(err))
-	}
-	return s.Record()
-}
-
-// learn asks for the rules where they aren't known. It is for who holds change.
-func (s *Sandbox) learn(ctx context.Context) error {
-	if s.Record().Wanted == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	n, err := s.networker(ctx)
-	if err != nil {
-		return err
-	}
-	allow, deny, err := n.Network(ctx)
-	if err != nil {
-		return err
-	}
-	return s.keep(func(r *Record) {
-		switch {
-		case r.Wanted.are(allow, deny):
-			r.Rules = *r.Wanted
-		case !r.are(allow, deny):
-			r.Rules = Rules{Internet: len(allow) > 0, Allow: allow, Deny: deny}
-		}
-		r.Wanted = nil
-	})
-}
-
-// networker is for who holds change.
-func (s *Sandbox) networker(ctx context.Context) (Networker, error) {
-	box, err := s.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	n, ok := box.(Networker)
-	if !ok {
-		return nil, tool.Errorf(tool.Unsupported, "this server can't change the network of a sandbox that runs; make one with the network that it needs")
-	}
-	return n, nil
-}
-
-// keep changes the record: on disk first, so that it never says less than memory does.
+// keep changes the record, on disk first, so that the disk is never behind memory.
 func (s *Sandbox) keep(edit func(*Record)) error {
+	if s.r.shared() {
+		return s.share(func(rec *Record) bool { edit(rec); return true })
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rec.State == ending {

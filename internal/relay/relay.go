@@ -1,5 +1,5 @@
-// Package relay passes on what comes over one connection to another, so that neither end
-// takes a half for the whole: an end goes on as an end, and what breaks off as a reset.
+// Package relay copies data between two connections. It passes on an end as an end and a broken
+// connection as a reset, so that neither side takes incomplete data for complete.
 package relay
 
 import (
@@ -10,8 +10,8 @@ import (
 
 const bufferSize = 64 << 10 // bytes, one for each direction
 
-// Join passes both directions on until both have ended, and closes the connections. To
-// end it before, [Reset] them; the death of this process does that too.
+// Join passes bytes on in both directions until both have ended, and closes the connections. To end
+// it earlier, [Reset] them; the end of this process does that too.
 func Join(a, b net.Conn) {
 	linger(a, 0)
 	linger(b, 0)
@@ -25,20 +25,19 @@ func Join(a, b net.Conn) {
 	}
 }
 
-// pass passes one direction on, with its end. One that breaks off is reset on both
-// sides.
+// pass passes one direction on, with its end. If it breaks off, both sides are reset.
 func pass(to, from net.Conn) {
-	// Without splice, whose pipes would take four more descriptors a connection.
+	// Hide ReadFrom, because splice's pipes would take four more descriptors for each connection.
 	_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, bufferSize))
 	half, ok := to.(interface{ CloseWrite() error })
 	if err != nil || !ok {
 		Reset(to, from)
 		return
 	}
-	_ = half.CloseWrite() // to one that is gone
+	_ = half.CloseWrite() // it may be gone
 }
 
-// Reset closes connections without the end that a whole stream has, where that can be.
+// Reset closes connections, if possible without the end of a complete stream.
 func Reset(conns ...net.Conn) {
 	for _, conn := range conns {
 		if r, ok := conn.(interface{ Reset() error }); ok {

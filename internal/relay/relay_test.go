@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pair are the ends of a connection.
+// pair returns the ends of a connection.
 func pair(t *testing.T) (a, b *net.TCPConn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -27,7 +27,7 @@ func pair(t *testing.T) (a, b *net.TCPConn) {
 	return dialed.(*net.TCPConn), accepted.(*net.TCPConn)
 }
 
-// joined are the outer ends of two connections that are joined.
+// joined returns the outer ends of two joined connections.
 func joined(t *testing.T) (a, b *net.TCPConn, ended chan struct{}) {
 	t.Helper()
 	a, near := pair(t)
@@ -40,7 +40,7 @@ func joined(t *testing.T) (a, b *net.TCPConn, ended chan struct{}) {
 	return a, b, ended
 }
 
-// TestAnEndGoesOnAsAnEnd, and what comes the other way afterwards still arrives.
+// TestAnEndGoesOnAsAnEnd, and later data in the other direction still arrives.
 func TestAnEndGoesOnAsAnEnd(t *testing.T) {
 	a, b, ended := joined(t)
 	_, err := io.WriteString(a, "question")

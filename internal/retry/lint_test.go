@@ -14,19 +14,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// passing are the errors that a call may be made again for.
+// passing are the errors after which a call may be repeated.
 var passing = map[string]bool{
 	"EAGAIN": true, "EWOULDBLOCK": true, "EINTR": true, "EBUSY": true, "ESTALE": true,
 	"EXDEV": true, "ENOTEMPTY": true, "ETXTBSY": true, "EINPROGRESS": true, "EALREADY": true,
 }
 
-// waits are calls by which a loop lets time pass.
+// waits are calls that wait for a time.
 var waits = map[string]bool{"Sleep": true, "After": true, "NewTimer": true, "NewTicker": true, "Tick": true, "Nanosleep": true, "Poll": true}
 
-// TestEveryRetryHasACountAndAContext looks at each loop of the repository in which,
-// or in a function of the same package that it calls, an error is compared that a
-// call may be made again for. The loop's head must bound it, and where it waits it
-// must know a context.
+// TestEveryRetryHasACountAndAContext checks each loop of the repository that compares an error
+// after which a call may be repeated, itself or in a function of the same package that it calls.
+// The loop's head must bound it, and if it waits, it must use a context.
 func TestEveryRetryHasACountAndAContext(t *testing.T) {
 	packages := map[string][]string{}
 	root := filepath.Join("..", "..")
@@ -56,8 +55,8 @@ func TestEveryRetryHasACountAndAContext(t *testing.T) {
 	}
 }
 
-// TestTheLintSeesUnboundedRetries runs it over retries of many shapes: each function
-// of the sample says by its name whether it is to be refused.
+// TestTheLintSeesUnboundedRetries runs the check over retries of many shapes: the name of each
+// function in the sample says whether it must be refused.
 func TestTheLintSeesUnboundedRetries(t *testing.T) {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, filepath.Join("testdata", "retries.go"), nil, parser.SkipObjectResolution)
@@ -89,7 +88,7 @@ type finding struct {
 	why string
 }
 
-// unbounded finds the retries of one package that nothing bounds.
+// unbounded returns the retries of one package without a bound.
 func unbounded(files []*ast.File) (found []finding) {
 	asks := asking(files)
 	for _, file := range files {
@@ -112,7 +111,7 @@ func unbounded(files []*ast.File) (found []finding) {
 	return found
 }
 
-// asking are the package's functions that compare such an error and answer yes or no.
+// asking returns the package's functions that compare such an error and return a bool.
 func asking(files []*ast.File) map[string]bool {
 	asks := map[string]bool{}
 	for _, file := range files {
@@ -155,8 +154,8 @@ func loopFault(n ast.Node, asks map[string]bool) string {
 	return ""
 }
 
-// compares says that such an error, or a function that asks for one, is named in n.
-// A nested function or loop is looked at by itself as well.
+// compares reports whether n names such an error, or a function that compares one. A nested
+// function or loop is also checked on its own.
 func compares(n ast.Node, asks map[string]bool) (yes bool) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch x := n.(type) {
@@ -183,8 +182,8 @@ func calledName(call *ast.CallExpr) string {
 	return ""
 }
 
-// counted says that the head compares a counter that it moves and that the body
-// leaves alone.
+// counted reports whether the head compares a counter that it changes and that the body leaves
+// unchanged.
 func counted(loop *ast.ForStmt) bool {
 	step, ok := loop.Post.(*ast.IncDecStmt)
 	if !ok {
@@ -230,7 +229,7 @@ func writes(body ast.Node, name string) (yes bool) {
 	return yes
 }
 
-// endless is a range over a ticker's channel.
+// endless reports whether x is a ticker's channel.
 func endless(x ast.Expr) bool {
 	switch x := x.(type) {
 	case *ast.SelectorExpr:
@@ -264,8 +263,7 @@ func knowsContext(loop ast.Node) (yes bool) {
 	return yes
 }
 
-// jumpsBack says that the labelled statement, or what follows in it, goes to its
-// own label.
+// jumpsBack reports whether the labelled statement, or something in it, jumps to its own label.
 func jumpsBack(l *ast.LabeledStmt) (yes bool) {
 	ast.Inspect(l.Stmt, func(n ast.Node) bool {
 		if b, ok := n.(*ast.BranchStmt); ok {
@@ -276,7 +274,7 @@ func jumpsBack(l *ast.LabeledStmt) (yes bool) {
 	return yes
 }
 
-// recursive says that f calls itself below a comparison with such an error.
+// recursive reports whether f calls itself after a comparison with such an error.
 func recursive(f *ast.FuncDecl) (yes bool) {
 	ast.Inspect(f.Body, func(n ast.Node) bool {
 		switch s := n.(type) {

@@ -1,8 +1,7 @@
-// Package retry is how this repository does something again: with a count and,
-// where it waits, with a context. A program can make a call fail in the same way
-// for ever (a lease on a file is EAGAIN for as long as its holder lives), so no
-// loop asks an error alone whether to go on. The test of this package refuses
-// loops elsewhere that do.
+// Package retry repeats calls, with a bounded count and, if it waits, with a context. A program can
+// make a call fail in the same way for ever (a lease on a file causes EAGAIN for as long as its
+// holder lives), so no loop may let an error alone decide whether to continue. The test of this
+// package refuses such loops in the whole repository.
 package retry
 
 import (
@@ -13,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// interruptions is how many signals in a row one call is forgiven.
+// interruptions is the maximum number of signals in a row that may interrupt a call.
 const interruptions = 100
 
-// Interrupted makes a call that a signal may interrupt (EINTR), and makes it again
-// then, at most 100 times.
+// Interrupted makes a call that a signal may interrupt (EINTR), and then repeats it, at most 100
+// times.
 func Interrupted(call func() (int, error)) (n int, err error) {
 	for range interruptions {
 		if n, err = call(); !errors.Is(err, unix.EINTR) {
@@ -33,8 +32,8 @@ type Times struct {
 	Pause time.Duration // between two of them
 }
 
-// Do makes a call, and makes it again as long as again says so of its error, t.Count
-// times in all. It ends early with ctx. The answer is the last call's error.
+// Do makes a call, and repeats it while again returns true for its error, at most t.Count times in
+// all. It ends early with ctx. It returns the last call's error.
 func (t Times) Do(ctx context.Context, again func(error) bool, call func() error) error {
 	err := call()
 	for tries := 1; tries < t.Count && err != nil && again(err) && sleep(ctx, t.Pause); tries++ {
@@ -43,7 +42,7 @@ func (t Times) Do(ctx context.Context, again func(error) bool, call func() error
 	return err
 }
 
-// sleep says whether ctx still lives after d.
+// sleep reports whether ctx is still alive after d.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -1,5 +1,5 @@
-// Package rundir finds the short, private directory where a user's wisbox
-// processes keep their sockets. It is gone after a reboot; state lives elsewhere.
+// Package rundir finds the short, private directory for the sockets of a user's wisbox processes.
+// The directory doesn't survive a reboot; state is kept elsewhere.
 package rundir
 
 import (
@@ -12,14 +12,13 @@ import (
 	"syscall"
 )
 
-// MaxSocketPath is the longest path of a unix socket, in bytes, that works
-// everywhere: sun_path has 108, tools that add a suffix want some of it.
+// MaxSocketPath is the longest path of a unix socket, in bytes, that works everywhere: sun_path has
+// 108, and tools add suffixes.
 const MaxSocketPath = 100
 
-// Default is wisbox in $XDG_RUNTIME_DIR where that is the user's own, or in
-// /run/user/UID: an agent runtime may start us without the variable, and has to
-// find what the user's shell has started. Else it is /run/wisbox for root and
-// /tmp/wisbox-UID for others.
+// Default returns wisbox in $XDG_RUNTIME_DIR if that directory is the user's own, or in
+// /run/user/UID: an agent runtime may start wisbox without the variable, and must find the sockets
+// of the user's shell. Otherwise it returns /run/wisbox for root and /tmp/wisbox-UID for others.
 func Default() string {
 	uid := strconv.Itoa(os.Getuid())
 	if dir := firstOfOurs(os.Getenv("XDG_RUNTIME_DIR"), "/run/user/"+uid); dir != "" {
@@ -31,7 +30,7 @@ func Default() string {
 	return filepath.Join("/tmp", "wisbox-"+uid)
 }
 
-// firstOfOurs is the first directory that is ours and leaves room for a socket.
+// firstOfOurs returns the first directory that belongs to us and leaves room for a socket.
 func firstOfOurs(dirs ...string) string {
 	for _, dir := range dirs {
 		if dir != "" && len(dir) < MaxSocketPath/2 && OwnedByUs(dir) == nil {
@@ -41,8 +40,7 @@ func firstOfOurs(dirs ...string) string {
 	return ""
 }
 
-// Private makes dir, or checks that it is a real directory of ours, and closes
-// it to everybody else.
+// Private creates dir, or checks that it is a real directory of ours, and makes it private.
 func Private(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
@@ -56,7 +54,7 @@ func Private(dir string) error {
 	return os.Chmod(dir, 0o700)
 }
 
-// OwnedByUs checks that dir is a directory, not a link to one, of this user.
+// OwnedByUs checks that dir is a directory, not a link, of this user.
 func OwnedByUs(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 	"syscall"
 )
 
-// maxLinks is how many symbolic links a path may lead over, as the kernel has it.
+// maxLinks is the maximum number of symbolic links in a path, as in the kernel.
 const maxLinks = 40
 
-// Trusted checks that nobody but this user and root decides what path leads to: each
-// directory and link on the way is theirs, and others can't write to it, or only as
-// they can to /tmp. The last part of path need not exist.
+// Trusted checks that only this user and root decide where path leads: each directory and link on
+// the way belongs to them, and others can't write to it, or only as in /tmp. The last element of
+// path need not exist.
 func Trusted(path string) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -59,7 +59,7 @@ func Trusted(path string) error {
 	return ownedByUsOrRoot(at, info)
 }
 
-// onlyOurs is Trusted for one directory.
+// onlyOurs is like Trusted for one directory.
 func onlyOurs(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -69,7 +69,7 @@ func onlyOurs(dir string) error {
 		return err
 	}
 	if info.Mode().Perm()&0o022 != 0 && info.Mode()&os.ModeSticky == 0 {
-		return fmt.Errorf("other users can write to %s (mode %04o); make it 0700, or take another directory", dir, info.Mode().Perm())
+		return fmt.Errorf("other users can write to %s (mode %04o); make it 0700, or choose another directory", dir, info.Mode().Perm())
 	}
 	return nil
 }
@@ -77,7 +77,7 @@ func onlyOurs(dir string) error {
 func ownedByUsOrRoot(path string, info os.FileInfo) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || st.Uid != 0 && int(st.Uid) != os.Getuid() {
-		return fmt.Errorf("%s belongs to another user; take a path where all is yours or root's", path)
+		return fmt.Errorf("%s belongs to another user; choose a path whose directories all belong to you or root", path)
 	}
 	return nil
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// brief is a file system whose operations take little time, but for the copying of a
-// file's bytes: each keeps all others of its channel waiting.
+// brief bounds the time of a file system's operations, except for copying a file's bytes: each
+// operation makes all others of its channel wait.
 type brief struct {
 	sandbox.FileSystem
 	time time.Duration
@@ -59,7 +59,7 @@ func (b brief) Chmod(ctx context.Context, path string, mode fs.FileMode) error {
 	return b.within(ctx, func(ctx context.Context) error { return b.FileSystem.Chmod(ctx, path, mode) })
 }
 
-// Open bounds the time until the file is open, and not its reading.
+// Open bounds the time until the file is open, but not the reads.
 func (b brief) Open(ctx context.Context, path string, opts sandbox.OpenOptions) (sandbox.FileReader, error) {
 	life, cancel := context.WithCancel(ctx)
 	timer := time.AfterFunc(b.time, cancel)

@@ -11,19 +11,19 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// download is a file that a client reads, in pieces that come in about their order. It is
-// read as one stream from the sandbox, of which the newest bytes are kept.
+// download is a file that a client reads, in pieces that are requested roughly in order. It is read
+// from the sandbox as one stream, whose newest bytes are kept.
 type download struct {
 	f    *filer
 	path string
 
 	// filer.reads guards:
-	stream sandbox.FileReader // nil where there is none now
+	stream sandbox.FileReader // nil if there is none at present
 	kept   []byte
-	from   int64             // where kept begins
-	ended  bool              // the file has no more than that
-	was    *sandbox.FileInfo // as it was opened first
-	idle   *time.Timer       // gives the stream back
+	from   int64             // offset of kept
+	ended  bool              // the end of the file is reached
+	was    *sandbox.FileInfo // when it was first opened
+	idle   *time.Timer       // closes the stream
 }
 
 // ReadAt implements [io.ReaderAt].
@@ -60,7 +60,7 @@ func (d *download) read(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// come has a stream from which off can be read.
+// come ensures that there is a stream from which off can be read.
 func (d *download) come(off int64) error {
 	to := d.from + int64(len(d.kept))
 	near := off >= d.from && (off <= to+maxAhead/2 || d.ended)
@@ -68,7 +68,7 @@ func (d *download) come(off int64) error {
 		return nil
 	}
 	d.stop()
-	if near { // the pieces between come later
+	if near { // the pieces between are requested later
 		off = to
 	}
 	d.f.makeRoomToRead()
@@ -87,7 +87,7 @@ func (d *download) come(off int64) error {
 	return nil
 }
 
-// more reads on, and forgets what is far before off.
+// more reads further, and forgets bytes far before off.
 func (d *download) more(off int64) error {
 	if len(d.kept) > maxAhead {
 		far := min(int64(len(d.kept)-maxAhead/2), max(off-d.from, 0))
@@ -105,7 +105,7 @@ func (d *download) more(off int64) error {
 	return err
 }
 
-// stop ends the stream; what was read stays.
+// stop ends the stream; the bytes read so far stay.
 func (d *download) stop() {
 	if d.stream == nil {
 		return
@@ -118,7 +118,7 @@ func (d *download) stop() {
 	d.f.reading = slices.DeleteFunc(d.f.reading, func(other *download) bool { return other == d })
 }
 
-// pause ends the stream; the next read begins another one where it was.
+// pause ends the stream; the next read opens another one at the same place.
 func (d *download) pause() {
 	if d.stream != nil {
 		d.stop()
@@ -126,7 +126,7 @@ func (d *download) pause() {
 	}
 }
 
-// await gives the stream back unless more is read soon: sessions have few.
+// await ends the stream unless there is another read soon: sessions have few streams.
 func (d *download) await() {
 	if d.stream == nil {
 		return
@@ -152,8 +152,8 @@ func (d *download) Close() error {
 	return nil
 }
 
-// makeRoomToRead ends the stream that was begun first, where there are too many; it begins
-// again when its file is read on.
+// makeRoomToRead ends the oldest stream if there are too many; the next read of its file opens
+// another one.
 func (f *filer) makeRoomToRead() {
 	for len(f.reading) >= maxReads {
 		f.reading[0].pause()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Hurry has the server wait less.
+// Hurry shortens the server's waits.
 func (o *Options) Hurry(gap, idle, stuck, operation time.Duration) {
 	o.times = times{gap, idle, stuck, operation}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// target is where a client wants to be connected to, and from.
+// target is the destination and the origin of a client's connection.
 type target struct {
 	Host       string
 	Port       uint32
@@ -20,13 +20,13 @@ type target struct {
 	OriginPort uint32
 }
 
-// inSession reports whether that is a port of the session itself: what else the session
-// reaches is for its rules, and for its programs.
+// inSession reports whether the destination is a port of the session itself: other destinations are
+// for the session's rules and programs.
 func (t *target) inSession() bool {
 	return t.Port > 0 && t.Port < 1<<16 && (t.Host == "localhost" || t.Host == "127.0.0.1" || t.Host == "::1")
 }
 
-// forward connects a client with a port of the session.
+// forward connects a client to a port of the session.
 func (s *server) forward(ctx context.Context, asked ssh.NewChannel) {
 	var to target
 	if ssh.Unmarshal(asked.ExtraData(), &to) != nil {
@@ -51,8 +51,8 @@ func (s *server) forward(ctx context.Context, asked ssh.NewChannel) {
 	join(ch, requests, conn)
 }
 
-// join passes both directions on, with their ends. A channel that the client has closed
-// gets nothing any more: when all that it had sent is passed on the connection ends too.
+// join passes bytes on in both directions, with their ends. A channel that the client has closed
+// gets nothing any more: when all received bytes are passed on, the connection ends too.
 func join(ch ssh.Channel, requests <-chan *ssh.Request, conn net.Conn) {
 	var ways, up sync.WaitGroup
 	up.Go(func() {
@@ -67,7 +67,7 @@ func join(ch ssh.Channel, requests <-chan *ssh.Request, conn net.Conn) {
 	ways.Go(func() {
 		if _, err := io.Copy(ch, struct{ io.Reader }{conn}); err != nil {
 			relay.Reset(conn)
-			_ = ch.Close() // without the end that a whole stream has
+			_ = ch.Close() // without the end of a complete stream
 			return
 		}
 		_ = ch.CloseWrite()

@@ -12,22 +12,22 @@ import (
 // Bounds of the requests of one SFTP channel.
 const (
 	maxUnanswered = 256
-	maxFrame      = 256 << 10 // bytes, as the library has it
+	maxFrame      = 256 << 10 // as in the library
 )
 
-// frames is the stream of an SFTP channel, request by request. The library keeps answers
-// without bound behind one that waits; here no request is read where too many have no
-// answer. Also, the library takes a read of a file that was opened only for writing for a
-// write of zeros; so each file that is opened for writing is opened for reading too.
+// frames is the stream of an SFTP channel, request by request. The library keeps an unbounded
+// number of answers behind one that waits, so frames stops reading requests when too many are
+// unanswered. Also, the library treats a read of a file that was opened only for writing as a write
+// of zeros, so frames makes each file opened for writing readable too.
 type frames struct {
 	io.ReadWriteCloser
 	ctx  context.Context
-	room *semaphore.Weighted // requests without an answer
+	room *semaphore.Weighted // unanswered requests
 
-	in []byte // the rest of the request that is being read
+	in []byte // the rest of the current request
 
-	head []byte // the begin of an answer's length
-	left uint32 // bytes of the answer
+	head []byte // the beginning of an answer's length
+	left uint32 // remaining bytes of the answer
 }
 
 func newFrames(ctx context.Context, ch io.ReadWriteCloser) *frames {
@@ -67,7 +67,8 @@ func (f *frames) next() error {
 	return nil
 }
 
-// openToRead has a request that opens a file for writing open it for reading too.
+// openToRead changes a request that opens a file for writing, so that it opens the file for reading
+// too.
 func openToRead(request []byte) {
 	const (
 		open   = 3  // SSH_FXP_OPEN: type, id, length of the path, path, flags, attributes

@@ -20,10 +20,10 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// long is a time that no test waits for.
+// long is a time for which no test waits.
 const long = time.Hour
 
-// watched is a session whose files can stand still; it counts its streams.
+// watched is a session whose files can be frozen; it counts its streams.
 type watched struct {
 	*session
 	opts    sshd.Options
@@ -79,7 +79,7 @@ func (f watchedFiles) Write(ctx context.Context, path string, r io.Reader, opts 
 	return f.FileSystem.Write(ctx, path, r, opts)
 }
 
-// write makes a file on this machine that the session's user may change.
+// write creates a file on this machine that the session's user may change.
 func (w *watched) write(t *testing.T, content []byte) (path string) {
 	t.Helper()
 	path = filepath.Join(w.dir, "file")
@@ -95,7 +95,7 @@ func (w *watched) sftp(t *testing.T) *sftp.Client {
 	return newSFTP(t, connectWith(t, w, w.opts))
 }
 
-// inTime has a test fail where something hangs.
+// inTime fails a test that hangs.
 func inTime(t *testing.T, do func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -107,7 +107,7 @@ func inTime(t *testing.T, do func()) {
 	}
 }
 
-// rawSFTP is a client that sends what it likes.
+// rawSFTP is a client that can send anything.
 type rawSFTP struct {
 	t   *testing.T
 	in  io.Writer
@@ -151,7 +151,7 @@ func request(typ byte, fields ...any) []byte {
 	return p
 }
 
-// receive gives the type of an answer and what is behind its number.
+// receive returns the type of an answer and the bytes after its number.
 func (r *rawSFTP) receive() (byte, []byte) {
 	r.t.Helper()
 	var head [9]byte
@@ -172,7 +172,7 @@ func (r *rawSFTP) open(path string, flags uint32) (handle string) {
 	return string(rest[4:])
 }
 
-// status is the code of an answer that has nothing else.
+// status returns the code of an answer without other content.
 func (r *rawSFTP) status() uint32 {
 	r.t.Helper()
 	typ, rest := r.receive()
@@ -261,7 +261,7 @@ func TestPiecesComeInAnyOrder(t *testing.T) {
 	}
 }
 
-// both is a stream with two ends of its own.
+// both is a stream with two separate ends.
 type both struct {
 	io.Reader
 	io.Writer

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// KnownAs is the name under which a client's file of known hosts has the key.
+// KnownAs is the key's name in a client's file of known hosts.
 const KnownAs = "wisbox"
 
-// HostKey returns the host key that a directory keeps, made at the first call. It is for
-// this user alone, like the directory.
+// HostKey returns the host key in a directory, created at the first call. The key, like the
+// directory, is private to this user.
 func HostKey(dir string) (ssh.Signer, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -34,12 +34,12 @@ func HostKey(dir string) (ssh.Signer, error) {
 	}
 	key, err := ssh.ParsePrivateKey(raw)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w; remove it, and wisbox ssh-config makes another", path, err)
+		return nil, fmt.Errorf("%s: %w; remove it, then wisbox ssh-config creates another one", path, err)
 	}
 	return key, nil
 }
 
-// makeKey makes a key, unless another process was quicker.
+// makeKey creates a key, unless another process was quicker.
 func makeKey(path string) error {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -60,7 +60,7 @@ func makeKey(path string) error {
 	return nil
 }
 
-// KnownHosts returns a file for UserKnownHostsFile that has the key of the directory.
+// KnownHosts returns a file for UserKnownHostsFile with the directory's key.
 func KnownHosts(dir string) (path string, err error) {
 	key, err := HostKey(dir)
 	if err != nil {

@@ -15,34 +15,34 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Bounds of the variables of a program that a client sets.
+// Bounds of the variables that a client sets for a program.
 const (
 	maxEnv     = 128       // variables
 	maxEnvSize = 128 << 10 // bytes of them
 )
 
-// exitEngine is the exit code where wisbox failed, and not the program: that of wisbox exec.
+// exitEngine is the exit code for a failure of wisbox rather than the program, as in wisbox exec.
 const exitEngine = 125
 
-// program is what one session channel runs: one program, or SFTP.
+// program is the content of one session channel: one program, or SFTP.
 type program struct {
 	s  *server
 	ch ssh.Channel
 
-	begun   bool // what the channel is for was asked
+	begun   bool // the channel's content was requested
 	env     []string
 	envSize int
 	tty     bool
 
 	mu      sync.Mutex
 	size    sandbox.WinSize
-	process sandbox.Process // once it runs
+	process sandbox.Process // set once it runs
 	early   []string        // signals that came before
 }
 
 const maxEarlySignals = 16 // signals
 
-// serveSession serves a channel until the client has closed it. What runs then ends.
+// serveSession serves a channel until the client closes it. Its running programs then end.
 func (s *server) serveSession(ctx context.Context, asked ssh.NewChannel) {
 	ch, requests, err := asked.Accept()
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *server) serveSession(ctx context.Context, asked ssh.NewChannel) {
 	}
 }
 
-// handle reports whether a request is granted, and what it begins.
+// handle reports whether a request is granted, and returns what to run.
 func (p *program) handle(r *ssh.Request) (run func(context.Context), ok bool) {
 	switch r.Type {
 	case "env":
@@ -84,10 +84,10 @@ func (p *program) handle(r *ssh.Request) (run func(context.Context), ok bool) {
 		p.begun = ok
 		return run, ok
 	}
-	return nil, false // agents, displays, and what nobody knows
+	return nil, false // agents, displays, and unknown requests
 }
 
-// begin says what the channel's program is.
+// begin returns the channel's content.
 func (p *program) begin(r *ssh.Request) (run func(context.Context), ok bool) {
 	if r.Type == "shell" {
 		return func(ctx context.Context) { p.run(ctx, "-l") }, true
@@ -114,7 +114,7 @@ func (p *program) begin(r *ssh.Request) (run func(context.Context), ok bool) {
 	}, true
 }
 
-// isText reports whether a text can be passed on to a program as it is.
+// isText reports whether a text can be passed to a program unchanged.
 func isText(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }
 
 var variableName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
@@ -132,10 +132,10 @@ func (p *program) addEnv(payload []byte) bool {
 	return true
 }
 
-// windowSize is how SSH has a terminal's size.
+// windowSize is SSH's form of a terminal's size.
 type windowSize struct{ Cols, Rows, Width, Height uint32 }
 
-// fit is a size that a terminal can have; 0 is the usual.
+// fit returns a valid size of a terminal; 0 means the usual size.
 func (w windowSize) fit() sandbox.WinSize {
 	fit := func(n, usual uint32) uint16 {
 		if n == 0 {
@@ -187,11 +187,11 @@ func (p *program) signal(payload []byte) bool {
 	case !p.begun || len(p.early) == maxEarlySignals:
 		return false
 	}
-	p.early = append(p.early, s.Name) // what it writes may be there before Start has returned
+	p.early = append(p.early, s.Name) // its output may come before Start has returned
 	return true
 }
 
-// run runs the shell to its end and tells the client about that.
+// run runs the shell until it ends and reports the result to the client.
 func (p *program) run(ctx context.Context, args ...string) {
 	cmd := sandbox.Cmd{Argv: append([]string{p.s.opts.Shell(ctx)}, args...), Env: p.env, Stdin: p.ch, Stdout: p.ch, Stderr: p.ch.Stderr()}
 	p.mu.Lock()
@@ -220,7 +220,7 @@ func (p *program) run(ctx context.Context, args ...string) {
 	}
 }
 
-// runs has the program's size and signals go to it.
+// runs passes the terminal's size and signals to the started program.
 func (p *program) runs(started sandbox.Process) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -239,7 +239,7 @@ func (p *program) fail(err error) {
 	p.exit(exitEngine)
 }
 
-// say tells the person at the other end.
+// say prints lines for the person at the client.
 func (p *program) say(lines ...string) {
 	to, end := p.ch.Stderr(), "\n"
 	if p.tty {
@@ -250,7 +250,7 @@ func (p *program) say(lines ...string) {
 	}
 }
 
-// end says how the program ended, and closes the channel.
+// end reports how the program ended, and closes the channel.
 func (p *program) end(res sandbox.Result) {
 	if res.Status != sandbox.StatusSignaled || res.Signal == "" {
 		p.exit(res.ExitCode)

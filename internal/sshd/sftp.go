@@ -18,16 +18,16 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Bounds of one SFTP channel. A session has few streams of files for all its clients.
+// Bounds of one SFTP channel. A session has few file streams for all its clients.
 const (
 	maxOpen   = 64      // files and directories
-	maxReads  = 1       // streams that read; others begin again when they are read on
-	maxWrites = 2       // files that are being written
-	maxListed = 100_000 // entries of the directories that are open
+	maxReads  = 1       // streams for reading; a later read opens a closed one again
+	maxWrites = 2       // files being written
+	maxListed = 100_000 // entries of open directories
 	umask     = 0o022
-	maxAhead  = 512 << 10 // bytes of a file that are kept, for reads that come in another order
-	maxEarly  = 2 << 20   // bytes of a file that wait for those before them; 64 pieces of OpenSSH
-	perPiece  = 64        // bytes that a piece takes besides its own
+	maxAhead  = 512 << 10 // bytes of a file kept for reads in another order
+	maxEarly  = 2 << 20   // bytes of a file that wait for earlier ones; 64 pieces of OpenSSH
+	perPiece  = 64        // overhead of a piece in bytes
 )
 
 // serveSFTP serves files until the client ends its stream.
@@ -37,31 +37,31 @@ func serveSFTP(ctx context.Context, ch ssh.Channel, opts *Options) {
 	f := &filer{ctx: ctx, files: brief{opts.Session.Inside(), opts.times.operation}, times: opts.times, alone: opts.OneAtATime, uploads: map[string]*upload{}}
 	f.moved = sync.NewCond(&f.writes)
 	handlers := sftp.Handlers{FileGet: f, FilePut: f, FileCmd: f, FileList: f}
-	_ = sftp.NewRequestServer(newFrames(ctx, ch), handlers, sftp.WithStartDirectory(sandbox.WorkspaceDir)).Serve() // the client's end
+	_ = sftp.NewRequestServer(newFrames(ctx, ch), handlers, sftp.WithStartDirectory(sandbox.WorkspaceDir)).Serve() // its error is the client's end
 }
 
-// filer has the files of a session as the SFTP library wants them.
+// filer adapts the files of a session to the SFTP library.
 type filer struct {
 	ctx   context.Context
 	files sandbox.FileSystem
 	times times
-	alone bool // a change waits for each other one
+	alone bool // changes wait for each other
 
-	reads   sync.Mutex  // comes before mu
-	reading []*download // those that have a stream, the first one first
+	reads   sync.Mutex  // locked before mu
+	reading []*download // downloads with a stream, the oldest first
 
 	mu      sync.Mutex
 	open    int                // files and directories
 	listed  int                // entries of directories
-	uploads map[string]*upload // those that are open, by path
+	uploads map[string]*upload // open uploads, by path
 
-	writes  sync.Mutex // comes before mu
-	moved   *sync.Cond // an upload has come further, or has ended
-	pieces  int        // how often
-	waiting int        // of the library's workers, since then
+	writes  sync.Mutex // locked before mu
+	moved   *sync.Cond // signalled when an upload has progressed, or has ended
+	pieces  int        // number of signals
+	waiting int        // workers of the library that wait since the last signal
 }
 
-// refusal is an error with a code of SFTP's and a text of ours.
+// refusal is an error with one of SFTP's codes and our own text.
 type refusal struct {
 	code error
 	text string
@@ -74,7 +74,7 @@ func refuse(code error, format string, args ...any) error {
 	return &refusal{code, fmt.Sprintf(format, args...)}
 }
 
-// asSFTP gives an error of a file system its code.
+// asSFTP adds the SFTP code to an error of a file system.
 func asSFTP(err error) error {
 	own := (*refusal)(nil)
 	if err == nil || errors.Is(err, io.EOF) || errors.As(err, &own) {
@@ -97,7 +97,7 @@ func (f *filer) enter() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.open == maxOpen {
-		return refuse(sftp.ErrSSHFxFailure, "%d files and directories are open; close some first", maxOpen)
+		return refuse(sftp.ErrSSHFxFailure, "%d files and directories are open, the maximum; close some first", maxOpen)
 	}
 	f.open++
 	return nil
@@ -150,8 +150,8 @@ func (f *filer) Filecmd(r *sftp.Request) error {
 	return asSFTP(f.command(r))
 }
 
-// mayChange refuses a change that would wait for a file that is being written, and with it
-// for what the client sends next.
+// mayChange refuses a change that would have to wait for a file that is being written, because the
+// client's next pieces would wait behind it.
 func (f *filer) mayChange() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -163,7 +163,7 @@ func (f *filer) mayChange() error {
 
 var errAlone = refuse(sftp.ErrSSHFxFailure, "this session rolls failed calls back, so it takes one change at a time: close the file first")
 
-// PosixRename implements [sftp.PosixRenameFileCmder]: what is there is replaced.
+// PosixRename implements [sftp.PosixRenameFileCmder]: it replaces an existing file.
 func (f *filer) PosixRename(r *sftp.Request) error {
 	if err := f.mayChange(); err != nil {
 		return err
@@ -187,7 +187,7 @@ func (f *filer) command(r *sftp.Request) error {
 	return sftp.ErrSSHFxOpUnsupported
 }
 
-// remove removes what the client means, and no other kind of file.
+// remove removes a file of the kind that the request is for.
 func (f *filer) remove(r *sftp.Request) error {
 	info, err := f.files.Stat(f.ctx, r.Filepath, sandbox.StatOptions{})
 	if err != nil {
@@ -197,17 +197,17 @@ func (f *filer) remove(r *sftp.Request) error {
 	case dir && r.Method == "Remove":
 		return refuse(sftp.ErrSSHFxFailure, "%s is a directory", r.Filepath)
 	case !dir && r.Method == "Rmdir":
-		return refuse(sftp.ErrSSHFxFailure, "%s is no directory", r.Filepath)
+		return refuse(sftp.ErrSSHFxFailure, "%s is not a directory", r.Filepath)
 	}
 	return f.files.Remove(f.ctx, r.Filepath, sandbox.RemoveOptions{})
 }
 
-// setStat sets permissions. Times are taken and nothing is done about them: a client that
-// copies files asks for them with each. Owners and sizes can stay what they are.
+// setStat sets permissions. It accepts times but ignores them, because clients that copy files send
+// them with each file. Owners and sizes must not change.
 func (f *filer) setStat(r *sftp.Request) error {
 	has, want := r.AttrFlags(), r.Attributes()
 	if want == nil {
-		return refuse(sftp.ErrSSHFxBadMessage, "the attributes are shorter than they say")
+		return refuse(sftp.ErrSSHFxBadMessage, "the attributes are incomplete")
 	}
 	if u := f.upload(r.Filepath); u != nil {
 		return u.setStat(has, want)
@@ -251,7 +251,7 @@ func (f *filer) Filelist(r *sftp.Request) (sftp.ListerAt, error) {
 // Lstat implements [sftp.LstatFileLister].
 func (f *filer) Lstat(r *sftp.Request) (sftp.ListerAt, error) { return f.stat(r.Filepath, false) }
 
-// stat describes a file; one that is being written for the first time has what was sent.
+// stat describes a file; for a new file that is being written, it describes the bytes received.
 func (f *filer) stat(at string, follow bool) (sftp.ListerAt, error) {
 	info, err := f.files.Stat(f.ctx, at, sandbox.StatOptions{Follow: follow})
 	if u := f.upload(at); err != nil && u != nil {
@@ -267,7 +267,7 @@ func (f *filer) stat(at string, follow bool) (sftp.ListerAt, error) {
 func (f *filer) Readlink(at string) (string, error) {
 	info, err := f.files.Stat(f.ctx, at, sandbox.StatOptions{})
 	if err == nil && info.Mode&fs.ModeSymlink == 0 {
-		err = refuse(sftp.ErrSSHFxFailure, "%s is no symbolic link", at)
+		err = refuse(sftp.ErrSSHFxFailure, "%s is not a symbolic link", at)
 	}
 	return info.Link, asSFTP(err)
 }
@@ -315,9 +315,9 @@ func (f *filer) takeEntry() bool {
 	return true
 }
 
-// entries are what is known of some files.
+// entries is the information about some files.
 type entries struct {
-	f   *filer // nil of one file
+	f   *filer // nil for a single file
 	all []fs.FileInfo
 }
 
@@ -341,7 +341,7 @@ func (l *entries) Close() error {
 	return nil
 }
 
-// entry is a file as the library wants it.
+// entry adapts a file to the library.
 type entry struct {
 	name string
 	info sandbox.FileInfo

@@ -1,6 +1,6 @@
-// Package sshd is the server's side of SSH over one session: programs, their terminals,
-// SFTP and connections to the session's own ports. It speaks over a pipe that the client
-// has made, so there is nobody to authenticate; it listens nowhere, and never is to.
+// Package sshd is the server's side of SSH for one session: programs, their terminals, SFTP and
+// connections to the session's own ports. It uses a pipe that the client has created, so there is
+// nobody to authenticate; it never listens on a port.
 package sshd
 
 import (
@@ -22,11 +22,11 @@ import (
 
 // Bounds of one connection.
 const (
-	maxChannels = 64 // at a time; each can make the library keep 2 MiB
-	maxSFTP     = 2  // of them that speak SFTP, which keeps up to 60 MiB, and holds up to 3 streams of files
+	maxChannels = 64 // simultaneous; each can make the library keep 2 MiB
+	maxSFTP     = 2  // channels with SFTP, each of which keeps up to 60 MiB and up to 3 file streams
 )
 
-// Session is what a client works on: a [wisbox.Session].
+// Session is the session of a client: a [wisbox.Session].
 type Session interface {
 	Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error)
 	Inside() sandbox.FileSystem
@@ -36,33 +36,33 @@ type Session interface {
 // Options of [Serve]. Session and HostKey are required.
 type Options struct {
 	Session Session
-	// HostKey is what the client knows the server by, see [HostKey].
+	// HostKey is the server's key, see the function [HostKey].
 	HostKey ssh.Signer
-	// Shell names the shell of the session's image; default bash.
+	// Shell returns the shell of the session's image; default bash.
 	Shell func(ctx context.Context) string
-	// Explain says in sentences how a program ended, where its exit code doesn't; the
-	// client's standard error gets them. Default: nothing is printed.
+	// Explain describes in sentences how a program ended, if its exit code isn't enough; they go to
+	// the client's standard error. Default: nothing is printed.
 	Explain func(sandbox.Result) []string
-	// OneAtATime has SFTP make one change at a time, for a session that rolls failed
-	// calls back: a file that is being written keeps every other change waiting there.
+	// OneAtATime makes SFTP make one change at a time, for a session that rolls back failed calls:
+	// there, a file that is being written makes every other change wait.
 	OneAtATime bool
 
 	times times
 }
 
-// times are how long SFTP waits.
+// times are the time limits of SFTP.
 type times struct {
-	gap       time.Duration // for a piece of a file, while later ones have come
-	idle      time.Duration // for the next read of a file, before its stream is given back
+	gap       time.Duration // for a piece of a file, after later ones have come
+	idle      time.Duration // for the next read of a file, before its stream is closed
 	stuck     time.Duration // for the next bytes of a file that is being written
-	operation time.Duration // for all that is not the bytes of a file
+	operation time.Duration // for everything except the bytes of a file
 }
 
 var usual = times{20 * time.Second, 2 * time.Second, time.Minute, 30 * time.Second}
 
-// Serve speaks with one client until it leaves or ctx ends, and ends what the client has
-// started. It closes conn, whose Read and Write must end then. Neither of these ends is an
-// error; a client that doesn't speak SSH is.
+// Serve serves one client until it leaves or ctx ends, and ends the programs that the client has
+// started. It closes conn, whose Read and Write must end then. Neither of these ends is an error; a
+// client that doesn't speak SSH is.
 func Serve(ctx context.Context, conn net.Conn, opts *Options) error {
 	defer conn.Close()
 	s := &server{opts: *opts, free: semaphore.NewWeighted(maxChannels), freeSFTP: semaphore.NewWeighted(maxSFTP)}
@@ -83,7 +83,7 @@ func Serve(ctx context.Context, conn net.Conn, opts *Options) error {
 		if ctx.Err() != nil || errors.Is(err, io.EOF) {
 			return nil
 		}
-		return tool.Errorf(tool.Invalid, "the client doesn't speak SSH as it should; ssh-proxy is for OpenSSH's ProxyCommand").Because(err)
+		return tool.Errorf(tool.Invalid, "the client breaks the SSH protocol; ssh-proxy is for OpenSSH's ProxyCommand").Because(err)
 	}
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -91,7 +91,7 @@ func Serve(ctx context.Context, conn net.Conn, opts *Options) error {
 	all.Go(func() { ssh.DiscardRequests(requests) }) // keepalive@openssh.com wants any answer
 	for asked := range channels {
 		if !s.free.TryAcquire(1) {
-			_ = asked.Reject(ssh.ResourceShortage, fmt.Sprintf("there are %d channels; close some first", maxChannels))
+			_ = asked.Reject(ssh.ResourceShortage, fmt.Sprintf("there are %d channels, the maximum; close some first", maxChannels))
 			continue
 		}
 		all.Go(func() {

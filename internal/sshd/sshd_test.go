@@ -69,7 +69,7 @@ func newSession(t *testing.T) *session {
 	return s
 }
 
-// serve serves one client, and says how that ended.
+// serve serves one client, and returns its connection and the result.
 func serve(t *testing.T, s sshd.Session) (client net.Conn, ended chan error) {
 	t.Helper()
 	return serveWith(t, s, sshd.Options{})
@@ -89,7 +89,7 @@ func serveWith(t *testing.T, s sshd.Session, opts sshd.Options) (client net.Conn
 	t.Cleanup(func() {
 		client.Close()
 		select {
-		case <-ended: //nolint:errcheck // how is another test's matter
+		case <-ended: //nolint:errcheck // another test checks the result
 		case <-time.After(30 * time.Second):
 			t.Error("the server doesn't end")
 		}
@@ -97,7 +97,7 @@ func serveWith(t *testing.T, s sshd.Session, opts sshd.Options) (client net.Conn
 	return client, ended
 }
 
-// pipe is a pair of sockets, as ProxyCommand has.
+// pipe returns a pair of sockets, as ProxyCommand uses.
 func pipe(t *testing.T) (a, b net.Conn) {
 	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
@@ -191,7 +191,7 @@ func TestASignalThatComesEarlyIsKept(t *testing.T) {
 	_, err = io.ReadFull(out, make([]byte, 3))
 	require.NoError(t, err)
 	require.NoError(t, s.Signal(ssh.SIGTERM))
-	_, err = s.SendRequest("after", true, nil) // answered behind the signal
+	_, err = s.SendRequest("after", true, nil) // answered after the signal
 	require.NoError(t, err)
 	close(l.release)
 	var exit *ssh.ExitError
@@ -305,7 +305,7 @@ func TestAPortOfTheSessionIsReachedBothWays(t *testing.T) {
 	require.Equal(t, sent, <-served)
 }
 
-// heap is what the process has allocated and still needs.
+// heap returns the allocated memory that the process still needs.
 func heap() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -317,14 +317,14 @@ func TestAClientThatSpeaksNoSSHIsAnError(t *testing.T) {
 	for _, said := range []string{strings.Repeat("x", 1<<20), "SSH-2.0-x\r\n" + strings.Repeat("\xff", 100)} {
 		conn, ended := serve(t, newSession(t))
 		go func() { _, _ = io.WriteString(conn, said) }()
-		require.ErrorContains(t, <-ended, "doesn't speak SSH")
+		require.ErrorContains(t, <-ended, "breaks the SSH protocol")
 	}
 	for _, said := range []string{"", "GET / HTTP/1.1\r\n\r\n", "SSH-2.0-x\r\n"} {
 		conn, ended := serve(t, newSession(t))
 		_, err := io.WriteString(conn, said)
 		require.NoError(t, err)
 		require.NoError(t, conn.Close())
-		<-ended //nolint:errcheck // that it ends is what counts
+		<-ended //nolint:errcheck // only the end matters
 	}
 }
 
@@ -376,7 +376,7 @@ func TestAClientThatReadsNothingSlowsItsProgramDown(t *testing.T) {
 	assert.Less(t, int64(heap())-int64(before), int64(64<<20))
 }
 
-// newSFTP is the library's own client.
+// newSFTP returns the library's own client.
 func newSFTP(t *testing.T, c *ssh.Client, opts ...sftp.ClientOption) *sftp.Client {
 	t.Helper()
 	client, err := sftp.NewClient(c, opts...)

@@ -15,41 +15,40 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// maxQueued is how many bytes of a file wait for the sandbox.
+// maxQueued is the maximum number of bytes of a file that wait for the sandbox.
 const maxQueued = 1 << 20
 
-// upload is a file that a client writes: from its start to its end, or on from its end.
-// The library's workers bring the pieces in about their order; here they are put in order
-// and become the stream that the sandbox wants. Unless the file is written on from its end
-// readers see the old file or the whole new one.
+// upload is a file that a client writes completely, or appends to. The library's workers deliver
+// the pieces roughly in order; upload sorts them into the stream for the sandbox. Unless the client
+// appends, readers see the old file or the complete new one.
 type upload struct {
 	f    *filer
 	path string
 	opts sandbox.WriteOptions
-	has  bool  // the file is there
-	size int64 // that it has then
-	trim bool  // what it has goes
+	has  bool  // the file exists
+	size int64 // its size then
+	trim bool  // remove its content
 	done chan struct{}
 
 	// filer.writes guards:
 	began  bool
-	next   int64            // offset of the piece that comes next
-	early  map[int64][]byte // pieces that come after it
-	held   int              // bytes of those
-	late   *time.Timer      // ends the upload where the next piece doesn't come
-	stuck  *time.Timer      // ends the upload where nothing leaves the queue
-	queue  []byte           // what is on its way into the sandbox
-	closed bool             // no more comes
+	next   int64            // offset of the next piece
+	early  map[int64][]byte // later pieces
+	held   int              // their bytes
+	late   *time.Timer      // ends the upload if the next piece doesn't come
+	stuck  *time.Timer      // ends the upload if nothing leaves the queue
+	queue  []byte           // bytes on their way into the sandbox
+	closed bool             // no more pieces come
 	err    error
 	mode   *fs.FileMode // to set at the end
-	wanted *uint64      // the size that the client says
+	wanted *uint64      // the size according to the client
 	unhook func() bool
-	ctx    context.Context // of the writing
+	ctx    context.Context // for the writing
 	cancel context.CancelFunc
 }
 
-// readWriter is a file that was opened for writing: what it had can be read until the
-// first piece comes.
+// readWriter is a file that was opened for writing: its old content can be read until the first
+// piece comes.
 type readWriter struct {
 	*upload
 	old *download
@@ -83,7 +82,7 @@ func (w *readWriter) Close() error {
 	return w.upload.Close()
 }
 
-// newUpload opens a file to write. Nothing is done to it before the first piece, or the end.
+// newUpload opens a file to write. The file stays unchanged until the first piece, or the end.
 func (f *filer) newUpload(r *sftp.Request) (*upload, error) {
 	flags := r.Pflags()
 	u := &upload{f: f, path: r.Filepath, early: map[int64][]byte{}, done: make(chan struct{}), trim: flags.Trunc}
@@ -113,15 +112,15 @@ func (f *filer) newUpload(r *sftp.Request) (*upload, error) {
 	return u, nil
 }
 
-// create is for a file that is not there. Of what the client says of it the library hands
-// on the values and not which ones they are; permissions alone are four bytes.
+// create prepares an upload of a new file. The library passes on the values of the client's
+// attributes, but not which ones they are; only permissions alone have four bytes.
 func (u *upload) create(r *sftp.Request, flags sftp.FileOpenFlags) error {
 	dir, err := u.f.files.Stat(u.f.ctx, path.Dir(u.path), sandbox.StatOptions{Follow: true})
 	if err != nil {
 		return err
 	}
 	if !dir.Mode.IsDir() {
-		return refuse(sftp.ErrSSHFxNoSuchFile, "%s is no directory", path.Dir(u.path))
+		return refuse(sftp.ErrSSHFxNoSuchFile, "%s is not a directory", path.Dir(u.path))
 	}
 	u.trim, u.opts.Exclusive = true, flags.Excl
 	if len(r.Attrs) == 4 {
@@ -146,7 +145,7 @@ func (f *filer) addUpload(u *upload) error {
 	case f.alone && len(f.uploads) > 0:
 		return errAlone
 	case len(f.uploads) == maxWrites:
-		return refuse(sftp.ErrSSHFxFailure, "%d files are being written; close one first", maxWrites)
+		return refuse(sftp.ErrSSHFxFailure, "%d files are being written, the maximum; close one first", maxWrites)
 	}
 	f.uploads[u.path] = u
 	return nil
@@ -165,7 +164,7 @@ func (u *upload) WriteAt(p []byte, off int64) (int, error) {
 		case u.err != nil:
 			return 0, asSFTP(u.err)
 		case off < u.next || late && u.early[off] != nil:
-			u.end(refuse(sftp.ErrSSHFxOpUnsupported, "wisbox writes a file from start to end, or appends to it: byte %d came where byte %d was next; write the whole file", off, u.next))
+			u.end(refuse(sftp.ErrSSHFxOpUnsupported, "wisbox writes a file from start to end, or appends to it: byte %d came instead of byte %d; write the whole file", off, u.next))
 			continue
 		case late && u.held+len(p)+perPiece <= maxEarly:
 			u.early[off] = slices.Clone(p)
@@ -177,7 +176,7 @@ func (u *upload) WriteAt(p []byte, off int64) (int, error) {
 			u.take(p)
 			return len(p), nil
 		case late && f.waiting == sftp.SftpServerWorkerCount-1:
-			u.end(u.gap()) // nobody is left who could bring what is missing
+			u.end(u.gap()) // nobody is left to deliver the missing piece
 			continue
 		case late:
 			f.awaitPiece()
@@ -187,8 +186,8 @@ func (u *upload) WriteAt(p []byte, off int64) (int, error) {
 	}
 }
 
-// awaitPiece waits until the files have come further. A read that was woken by that counts no more
-// from then on, though it may go on later.
+// awaitPiece waits until an upload has progressed. A worker that a signal has woken no longer
+// counts as waiting, even if it continues later.
 func (f *filer) awaitPiece() {
 	f.waiting++
 	before := f.pieces
@@ -198,7 +197,7 @@ func (f *filer) awaitPiece() {
 	}
 }
 
-// cameFurther wakes who waits for a piece.
+// cameFurther wakes workers that wait for a piece.
 func (f *filer) cameFurther() {
 	f.pieces, f.waiting = f.pieces+1, 0
 	f.moved.Broadcast()
@@ -208,7 +207,7 @@ func (u *upload) gap() error {
 	return refuse(sftp.ErrSSHFxOpUnsupported, "wisbox writes a file without gaps: byte %d is missing", u.next)
 }
 
-// awaitNext ends the upload if the piece that comes next doesn't, while others wait for it.
+// awaitNext ends the upload if the next piece doesn't come while later ones wait for it.
 func (u *upload) awaitNext() {
 	if u.late != nil {
 		u.late.Stop()
@@ -222,7 +221,7 @@ func (u *upload) awaitNext() {
 		defer u.f.writes.Unlock()
 		switch {
 		case u.next != at || len(u.early) == 0:
-		case len(u.queue) >= maxQueued: // it may be there, and wait for the sandbox
+		case len(u.queue) >= maxQueued: // the piece may have come, and waits for the sandbox
 			u.awaitNext()
 		default:
 			u.end(u.gap())
@@ -230,7 +229,7 @@ func (u *upload) awaitNext() {
 	})
 }
 
-// take takes the piece that comes next, and those behind it that were early.
+// take takes the next piece, and the later ones that follow it.
 func (u *upload) take(p []byte) {
 	for p != nil {
 		u.queue, u.next = append(u.queue, p...), u.next+int64(len(p))
@@ -245,7 +244,7 @@ func (u *upload) take(p []byte) {
 	u.f.cameFurther()
 }
 
-// begin has the sandbox write what comes.
+// begin makes the sandbox write the stream.
 func (u *upload) begin() {
 	if u.began {
 		return
@@ -287,7 +286,7 @@ func (u *upload) Read(p []byte) (int, error) {
 	}
 }
 
-// fail ends the upload, and leaves the file as it was if it can.
+// fail ends the upload, and leaves the file unchanged if it can.
 func (u *upload) fail(err error) {
 	u.f.writes.Lock()
 	defer u.f.writes.Unlock()
@@ -302,10 +301,10 @@ func (u *upload) end(err error) {
 	}
 }
 
-// TransferError implements [sftp.TransferError]: the client has gone.
+// TransferError implements [sftp.TransferError]: it is called when the client has gone.
 func (u *upload) TransferError(err error) { u.fail(err) }
 
-// setStat is for a file that is being written: its permissions are set at its end.
+// setStat handles permissions for a file that is being written: they are set at its end.
 func (u *upload) setStat(has sftp.FileAttrFlags, want *sftp.FileStat) error {
 	if has.UidGid && (want.UID != sandbox.UserID || want.GID != sandbox.GroupID) {
 		return refuse(sftp.ErrSSHFxPermissionDenied, "a file's owner can't be changed")
@@ -326,7 +325,7 @@ func (u *upload) setStat(has sftp.FileAttrFlags, want *sftp.FileStat) error {
 	return nil
 }
 
-// info is what is known of a file that is not there yet.
+// info returns the information about a file that doesn't exist yet.
 func (u *upload) info() sandbox.FileInfo {
 	u.f.writes.Lock()
 	defer u.f.writes.Unlock()
@@ -352,8 +351,7 @@ func (u *upload) Close() error {
 	return asSFTP(err)
 }
 
-// finish says that no more comes, if what has come is a whole file, and reports whether the
-// sandbox writes it.
+// finish ends the input if the file is complete, and reports whether the sandbox writes it.
 func (u *upload) finish() (began bool) {
 	u.f.writes.Lock()
 	defer u.f.writes.Unlock()
@@ -366,7 +364,7 @@ func (u *upload) finish() (began bool) {
 		u.end(u.gap())
 	case untouched && (u.wanted == nil || *u.wanted == uint64(u.size)):
 	case untouched, u.wanted != nil && *u.wanted != uint64(u.next):
-		u.end(refuse(sftp.ErrSSHFxOpUnsupported, "the size of a file can't be set to another one than was written"))
+		u.end(refuse(sftp.ErrSSHFxOpUnsupported, "a file's size can't be set to anything but the bytes written"))
 	case replaces && !u.trim && u.wanted == nil && u.next < u.size:
 		u.end(refuse(sftp.ErrSSHFxOpUnsupported, "wisbox writes a file as a whole: it had %d bytes, and %d were written over them", u.size, u.next))
 	default:

@@ -1,5 +1,5 @@
-// Package syscalltest tells a test which system calls a child process makes that
-// decide what a crash of the machine leaves: fsync and rename, in their order.
+// Package syscalltest records, for a test, the order of the fsync and rename calls of a child
+// process, which decide what survives a crash of the machine.
 package syscalltest
 
 import (
@@ -28,7 +28,7 @@ const (
 	onEntry              = 1
 )
 
-// info is the head of struct ptrace_syscall_info, the same for every processor.
+// info is the beginning of struct ptrace_syscall_info, the same for every processor.
 type info struct {
 	op   uint8
 	_    [3]byte
@@ -40,8 +40,8 @@ type info struct {
 
 const dirEnv = "WISBOX_TEST_SYSCALLS_IN"
 
-// Child does the work that is looked at, with the directory given to Order, if this
-// process is the one that Order started. For an init function: it does not return then.
+// Child does the recorded work, with the directory given to Order, if Order started this process;
+// then it doesn't return. Call it in an init function.
 func Child(work func(dir string) error) {
 	dir := os.Getenv(dirEnv)
 	if dir == "" {
@@ -53,9 +53,9 @@ func Child(work func(dir string) error) {
 	os.Exit(0)
 }
 
-// Order has this test binary's Child do its work in dir, and gives the calls that
-// it makes, in their order: "rename", and "fsync PATH" with a path below dir. The
-// random part of a name, after its last hyphen, is left out.
+// Order makes this test binary's Child do its work in dir, and returns its calls in order:
+// "rename", and "fsync PATH" with a path below dir. It omits the random part of a name, after its
+// last hyphen.
 func Order(t *testing.T, dir string) []string {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
@@ -64,7 +64,7 @@ func Order(t *testing.T, dir string) []string {
 	return below(dir, trace(t, cmd))
 }
 
-// trace runs cmd to its end, and gives its calls with the paths of that moment.
+// trace runs cmd until it ends, and returns its calls with the paths at that moment.
 func trace(t *testing.T, cmd *exec.Cmd) []string {
 	t.Helper()
 	runtime.LockOSThread() // a tracer is a thread
@@ -93,7 +93,7 @@ func trace(t *testing.T, cmd *exec.Cmd) []string {
 	return calls
 }
 
-// follow lets the process and its threads go on until it ends.
+// follow lets the process and its threads continue until it ends.
 func follow(pid int) (calls []string, status syscall.WaitStatus) {
 	_ = syscall.PtraceSyscall(pid, 0)
 	for {
@@ -118,7 +118,7 @@ func follow(pid int) (calls []string, status syscall.WaitStatus) {
 
 var renames = []uint64{unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2}
 
-// entered names the call that a thread has just begun, if it is one that counts.
+// entered returns the call that a thread has just begun, if it counts.
 func entered(tid int) []string {
 	var i info
 	_, _, errno := syscall.Syscall6(syscall.SYS_PTRACE, ptraceGetSyscallInfo, uintptr(tid), unsafe.Sizeof(i), uintptr(unsafe.Pointer(&i)), 0, 0)
@@ -133,7 +133,7 @@ func entered(tid int) []string {
 	return nil
 }
 
-// below keeps of calls the renames and the fsyncs below dir.
+// below returns the renames, and the fsyncs below dir.
 func below(dir string, calls []string) []string {
 	var out []string
 	for _, call := range calls {

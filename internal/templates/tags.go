@@ -11,12 +11,12 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// DefaultTag is what a built template's name means alone.
+// DefaultTag is the tag of a built template's name without a tag.
 const DefaultTag = "default"
 
 var tagForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 
-// CheckTag says what is wrong with a tag.
+// CheckTag checks a tag.
 func CheckTag(tag string) error {
 	if !tagForm.MatchString(tag) {
 		return tool.Errorf(tool.Invalid, "a tag must be 1 to 128 letters, digits and . _ -, and begin with a letter, digit or _").In("tags")
@@ -24,7 +24,7 @@ func CheckTag(tag string) error {
 	return nil
 }
 
-// answers reports whether a template is one that a name means.
+// answers reports whether a name refers to the template.
 func (t *Template) answers(ref string) bool {
 	if !t.Built {
 		return t.Name == ref
@@ -33,7 +33,7 @@ func (t *Template) answers(ref string) bool {
 	return t.Name == name && slices.Contains(t.Tags, tag)
 }
 
-// SplitTag parts NAME:TAG; without a tag it is the default one.
+// SplitTag splits NAME:TAG; the default tag replaces a missing one.
 func SplitTag(ref string) (name, tag string) {
 	if name, tag, ok := strings.Cut(ref, ":"); ok {
 		return name, tag
@@ -41,7 +41,7 @@ func SplitTag(ref string) (name, tag string) {
 	return ref, DefaultTag
 }
 
-// Tag gives a built template more tags, which others of its name lose.
+// Tag adds tags to a built template and removes them from other templates of its name.
 func (s *Store) Tag(ctx context.Context, id string, tags []string) (Template, error) {
 	return s.edit(ctx, id, func(t *Template) { s.takeTags(*t, tags) }, func(t *Template) {
 		for _, tag := range tags {
@@ -52,7 +52,7 @@ func (s *Store) Tag(ctx context.Context, id string, tags []string) (Template, er
 	})
 }
 
-// Untag takes tags of a built template. It stays.
+// Untag removes tags of a built template. The template stays.
 func (s *Store) Untag(ctx context.Context, id string, tags []string) (Template, error) {
 	return s.edit(ctx, id, func(*Template) {}, without(tags))
 }
@@ -77,7 +77,7 @@ func (s *Store) edit(ctx context.Context, id string, before, change func(*Templa
 	return s.change(id, change)
 }
 
-// change writes a template's record again. The store is locked.
+// change rewrites a template's record. The caller must hold the store's lock.
 func (s *Store) change(id string, change func(*Template)) (Template, error) {
 	rec, err := s.read(id)
 	if err != nil {
@@ -87,7 +87,8 @@ func (s *Store) change(id string, change func(*Template)) (Template, error) {
 	return rec.Template, jsonfile.Write(filepath.Join(s.dir, id, recordFile), rec)
 }
 
-// takeTags takes tags from all others of a template's owner and name. The store is locked.
+// takeTags removes tags from all other templates with the same owner and name. The caller must hold
+// the store's lock.
 func (s *Store) takeTags(t Template, tags []string) {
 	all, err := s.List()
 	if err != nil {

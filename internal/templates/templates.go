@@ -1,7 +1,7 @@
-// Package templates keeps states of workspaces longer than their sessions live, for
-// sessions that begin with them. A template is a directory with one snapshot, which shares
-// its packs with the session's by hard links; it never changes. It knows nothing of
-// sessions' options, which are its caller's to keep in it.
+// Package templates keeps states of workspaces for new sessions to start from. A template is a
+// directory with one snapshot, which shares its packs with the session's by hard links, and
+// outlives the session. It never changes. The caller stores the options of sessions in it, which
+// the package doesn't interpret.
 package templates
 
 import (
@@ -29,31 +29,31 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Template is the state of a workspace, and what a session from it is made with.
+// Template is the state of a workspace, with the settings of sessions made from it.
 type Template struct {
 	ID string `json:"template_id"`
-	// Name is what the template can be called by beside its ID. Where several of an owner
-	// have the same, it stands for the newest.
+	// Name refers to the template, as does its ID. If several templates of an owner have the same
+	// name, it refers to the newest.
 	Name string `json:"name,omitempty"`
-	// Owner is whom it is kept for, as the owner of a server's key; "" is whoever uses the
-	// state root.
+	// Owner is the owner of the template, such as the owner of a server's key; "" is the user of
+	// the state root.
 	Owner string `json:"owner,omitempty"`
-	// Session is the one whose files these were.
+	// Session is the session that the files came from.
 	Session string    `json:"session"`
 	Image   string    `json:"image"`
 	Created time.Time `json:"created_at"`
 	Files   int64     `json:"files"`
 	Bytes   int64     `json:"bytes"`      // of the files
-	Disk    int64     `json:"disk_bytes"` // that it takes at most: packs may be shared
-	// Built says that the image was made for this template, which takes ImageDisk bytes of
-	// Disk; it goes with it. Tags are what a built one of the name can be called by, as
-	// NAME:TAG: each stands for one of them. The name alone stands for NAME:default.
+	Disk    int64     `json:"disk_bytes"` // its maximum use of the disk: packs may be shared
+	// Built reports whether the image was built for this template. The image takes ImageDisk bytes
+	// of Disk, and is removed with the template. Tags distinguish built templates of the same name,
+	// as NAME:TAG; each refers to one of them. The name alone means NAME:default.
 	Built     bool     `json:"built,omitempty"`
 	ImageDisk int64    `json:"image_disk_bytes,omitempty"`
 	Tags      []string `json:"tags,omitempty"`
 }
 
-// record is what stands in a template's file.
+// record is the content of a template's file.
 type record struct {
 	Template
 
@@ -61,16 +61,16 @@ type record struct {
 	Extra    map[string][]byte `json:"extra,omitempty"`
 }
 
-// What a template's directory holds.
+// Files of a template's directory.
 const (
-	recordFile   = "template.json" // the last that is written
-	lockFile     = "lock"          // shared by who uses it, held by who removes it
+	recordFile   = "template.json" // written last
+	lockFile     = "lock"          // shared by users of the template, exclusive for its removal
 	snapshotsDir = "snapshots"
 	workspaceDir = "workspace" // empty
 	tmpDir       = "tmp"       // empty
 
-	newPrefix  = ".new-"  // of a directory that is being made
-	gonePrefix = ".gone-" // of one that is being removed
+	newPrefix  = ".new-"  // of a directory that is being created
+	gonePrefix = ".gone-" // of a directory that is being removed
 	dirMode    = 0o700
 )
 
@@ -78,7 +78,7 @@ const (
 	idLen        = 20
 	maxName      = 128 // characters
 	maxTemplates = 10_000
-	useWait      = 10 * time.Second // until who uses a template has ended
+	useWait      = 10 * time.Second // for users of a template to finish
 	lockEvery    = 20 * time.Millisecond
 )
 
@@ -90,39 +90,39 @@ var (
 // IsID reports whether a text has the form of a template's ID.
 func IsID(s string) bool { return idForm.MatchString(s) }
 
-// CheckName says what is wrong with a name.
+// CheckName checks a name.
 func CheckName(name string) error {
 	switch {
 	case len(name) > maxName || !nameForm.MatchString(name):
 		return tool.Errorf(tool.Invalid, "name must be 1 to %d letters, digits and . _ / : -, and begin with a letter or digit", maxName).In("name")
 	case IsID(name):
-		return tool.Errorf(tool.Invalid, "name has the form of a template's ID; take one that is not 20 lower-case letters and digits").In("name")
+		return tool.Errorf(tool.Invalid, "name has the form of a template's ID; choose one that is not 20 lower-case letters and digits").In("name")
 	}
 	return nil
 }
 
-// Store is a directory of templates. Many processes may use it, and many goroutines.
+// Store is a directory of templates. Many processes and goroutines may use it at once.
 type Store struct {
 	dir string
 	log *slog.Logger
 
 	mu    sync.Mutex
-	known map[string]listed // by ID: a listing reads no file again that is as it was
+	known map[string]listed // by ID, so that a listing doesn't read unchanged files again
 }
 
-// listed is a template as it stood in a file.
+// listed is a template as read from a file.
 type listed struct {
 	file     fs.FileInfo
 	template Template
 }
 
-// Open names the directory, which the first template makes. log gets what is not its
-// caller's affair.
+// Open returns the Store of a directory, which the first template creates. log gets messages that
+// don't concern the caller.
 func Open(dir string, log *slog.Logger) *Store {
 	return &Store{dir: dir, log: log, known: map[string]listed{}}
 }
 
-// locked begins a change of which templates there are, one process at a time.
+// locked locks the set of templates, for one process at a time.
 func (s *Store) locked(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(s.dir, dirMode); err != nil {
 		return nil, err
@@ -154,7 +154,7 @@ func locked(ctx context.Context, path string, take locker, busy error) (unlock f
 	return func() { _ = l.Close() }, nil
 }
 
-// begin makes the directory of a template, which nobody sees yet, and holds its lock.
+// begin creates the directory of a template, invisible so far, and locks it.
 func (s *Store) begin(ctx context.Context) (path string, unlock func(), err error) {
 	s.Sweep(ctx, false)
 	free, err := s.locked(ctx)
@@ -173,12 +173,11 @@ func (s *Store) begin(ctx context.Context) (path string, unlock func(), err erro
 	return path, unlock, err
 }
 
-// newID makes one that nobody guesses.
+// newID returns an ID that nobody can guess.
 func newID() string { return strings.ToLower(rand.Text())[:idLen] }
 
-// Sweep removes what processes left that ended while they made or removed a template, and
-// returns what that was; with dryRun it only looks. A template that can't be removed now stays, and
-// is logged.
+// Sweep removes templates that ended processes left half created or half removed, and returns their
+// names; with dryRun it only lists them. It logs a template that can't be removed now.
 func (s *Store) Sweep(ctx context.Context, dryRun bool) (left []string) {
 	all, err := s.left()
 	if err != nil {
@@ -203,7 +202,7 @@ func (s *Store) Sweep(ctx context.Context, dryRun bool) (left []string) {
 	return left
 }
 
-// left are directories of templates that are being made or removed, or were.
+// left returns the directories of templates that are or were being created or removed.
 func (s *Store) left() (names []string, err error) {
 	entries, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -217,10 +216,10 @@ func (s *Store) left() (names []string, err error) {
 	return names, err
 }
 
-// condemn reports whether nobody makes a new template any more, and renames it then, that
-// it can be removed without the store's lock.
+// condemn reports whether nobody is creating the new template any more, and if so renames it, so
+// that it can be removed without the store's lock.
 func (s *Store) condemn(ctx context.Context, path *string, dryRun bool) (dead bool, err error) {
-	free, err := s.locked(ctx) // who makes one has its lock when it has let go of this one
+	free, err := s.locked(ctx) // the creator of a template takes its lock while it holds this one
 	if err != nil {
 		return false, err
 	}
@@ -239,7 +238,7 @@ func (s *Store) condemn(ctx context.Context, path *string, dryRun bool) (dead bo
 	return err == nil, ignoreMissing(err)
 }
 
-// ignoreMissing: somebody else was quicker.
+// ignoreMissing ignores the error that somebody else was quicker.
 func ignoreMissing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -247,19 +246,18 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// Source is the snapshot that becomes a template.
+// Source is the snapshot for a new template.
 type Source struct {
 	Snapshots *snapshot.Store
 	ID        string
-	// Extra is what its caller keeps with it: small files.
+	// Extra are small files that the caller stores with it.
 	Extra map[string][]byte
-	// Room says whether the host has room for more; may be nil.
+	// Room returns an error if the host has no room for more; may be nil.
 	Room func(context.Context) error
 }
 
-// Create makes a template of a snapshot: all of it or nothing, whenever this process
-// ends. Created, Disk and an ID that is missing are filled in. A built template takes its
-// tags from others of its name.
+// Create makes a template of a snapshot, all of it or nothing, even if this process ends. It sets
+// Created, Disk and a missing ID. A built template takes its tags from others of its name.
 func (s *Store) Create(ctx context.Context, t Template, from Source) (_ Template, err error) {
 	if t.Name != "" {
 		if err := CheckName(t.Name); err != nil {
@@ -290,7 +288,7 @@ func (s *Store) Create(ctx context.Context, t Template, from Source) (_ Template
 	rec.Disk += rec.ImageDisk
 	err = jsonfile.Write(filepath.Join(path, recordFile), rec)
 	if errors.Is(err, jsonfile.ErrTooLarge) {
-		err = tool.Errorf(tool.Limit, "what the session keeps beside its files, as its versions and definitions, is too large for a template; make one of a new session with these files").Because(err)
+		err = tool.Errorf(tool.Limit, "the session's versions and definitions are too large for a template; make one from a new session with these files").Because(err)
 	}
 	if err != nil {
 		return t, err
@@ -308,7 +306,7 @@ func (s *Store) Create(ctx context.Context, t Template, from Source) (_ Template
 	return rec.Template, nil
 }
 
-// share gives a new directory the snapshot, without what only others need.
+// share copies the snapshot into a new directory, without data that only other snapshots need.
 func share(ctx context.Context, path string, from Source) error {
 	for _, name := range []string{snapshotsDir, workspaceDir, tmpDir} {
 		if err := os.Mkdir(filepath.Join(path, name), dirMode); err != nil {
@@ -323,10 +321,10 @@ func share(ctx context.Context, path string, from Source) error {
 	if err := from.Snapshots.ShareWith(ctx, from.ID, to.Store); err != nil {
 		return err
 	}
-	return to.Remove(ctx) // nothing: it gives the room back that other snapshots took
+	return to.Remove(ctx) // with no IDs it only frees the space of other snapshots
 }
 
-// measure finds out what the template holds and takes.
+// measure determines the sizes of the template.
 func (r *record) measure(path string) error {
 	top, err := os.OpenRoot(filepath.Join(path, snapshotsDir))
 	if err != nil {
@@ -339,12 +337,12 @@ func (r *record) measure(path string) error {
 	}
 	r.Disk = usage.Bytes
 	for _, extra := range r.Extra {
-		r.Disk += int64(base64.StdEncoding.EncodedLen(len(extra))) // as they stand in the file
+		r.Disk += int64(base64.StdEncoding.EncodedLen(len(extra))) // their size in the file
 	}
 	return nil
 }
 
-// snapshots are those of a template, open.
+// snapshots are the open snapshots of a template.
 type snapshots struct {
 	*snapshot.Store
 	roots []*os.Root
@@ -379,7 +377,7 @@ func (s *snapshots) Close() error {
 	return err
 }
 
-// ids are those of all templates.
+// ids returns the IDs of all templates.
 func (s *Store) ids() (ids []string, err error) {
 	entries, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -393,8 +391,8 @@ func (s *Store) ids() (ids []string, err error) {
 	return ids, err
 }
 
-// List are all templates, the newest first. One that can't be read is left out; an error
-// says so, beside the others.
+// List returns all templates, the newest first. It skips unreadable ones; its error then describes
+// them.
 func (s *Store) List() (all []Template, err error) {
 	ids, err := s.ids()
 	for _, id := range ids {
@@ -414,10 +412,10 @@ func (s *Store) List() (all []Template, err error) {
 	return all, err
 }
 
-// look reads a template for a listing, from its file only where that has changed: a file
-// may have many MiB beside, and is replaced rather than written to.
+// look reads a template for a listing. It reads the file only after a change: a file may have many
+// MiB, and is always replaced, never written to.
 func (s *Store) look(id string) (Template, error) {
-	file, err := os.Stat(filepath.Join(s.dir, id, recordFile)) // first: what is read is not older
+	file, err := os.Stat(filepath.Join(s.dir, id, recordFile)) // must come first, so that what is read isn't older
 	if err != nil {
 		return Template{}, err
 	}
@@ -439,7 +437,7 @@ func (s *Store) look(id string) (Template, error) {
 	return t, nil
 }
 
-// forget forgets the templates that aren't there any more.
+// forget forgets templates that no longer exist.
 func (s *Store) forget(ids []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -481,18 +479,18 @@ func (s *Store) Find(ref, owner string) (Template, error) {
 			return t, nil
 		}
 	}
-	if err != nil { // of one that can't be read, whoever owns it; others must not feel it
+	if err != nil { // an unreadable template of any owner must not affect others
 		s.log.Warn("find a template by its name", "error", err)
 	}
 	return Template{}, missing(ref)
 }
 
 func missing(ref string) error {
-	return tool.Errorf(tool.NotFound, "there is no template %q; wisbox template list shows the templates", ref).In("template")
+	return tool.Errorf(tool.NotFound, "template %q not found; wisbox template list shows the templates", ref).In("template")
 }
 
-// Remove removes a template by its ID. It waits for sessions that are being made from it;
-// others have what they need.
+// Remove removes a template by its ID. It waits for sessions that are being created from it;
+// existing ones don't need it.
 func (s *Store) Remove(ctx context.Context, id string) error {
 	if !IsID(id) {
 		return missing(id)
@@ -515,7 +513,7 @@ func (s *Store) Remove(ctx context.Context, id string) error {
 	}
 	gone := filepath.Join(s.dir, gonePrefix+id)
 	err = os.Rename(path, gone)
-	free() // others need not wait for what comes now
+	free() // others need not wait for the rest
 	if errors.Is(err, fs.ErrNotExist) {
 		return missing(id)
 	}
@@ -525,7 +523,7 @@ func (s *Store) Remove(ctx context.Context, id string) error {
 	return err
 }
 
-// Used is a template that a session is made from. It stays until it is closed.
+// Used is a template that a session is being created from. It can't be removed before Close.
 type Used struct {
 	Template
 	Extra map[string][]byte
@@ -554,7 +552,7 @@ func (s *Store) Use(ctx context.Context, id string) (*Used, error) {
 		return nil, err
 	}
 	cleanup.Add(unlock)
-	rec, err := s.read(id) // behind the lock: it may have been removed meanwhile
+	rec, err := s.read(id) // with the lock held: it may have been removed meanwhile
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, missing(id)
 	}
@@ -569,13 +567,13 @@ func (s *Store) Use(ctx context.Context, id string) (*Used, error) {
 	return &Used{Template: rec.Template, Extra: rec.Extra, snapshot: rec.Snapshot, store: store, unlock: unlock}, nil
 }
 
-// FillInto gives a workspace that is new the template's files.
+// FillInto copies the template's files into a new workspace.
 func (u *Used) FillInto(ctx context.Context, to *snapshot.Store) error {
 	_, err := u.store.CloneTo(ctx, u.snapshot, to)
 	return err
 }
 
-// Close lets the template go.
+// Close releases the template.
 func (u *Used) Close() error {
 	defer u.unlock()
 	return u.store.Close()

@@ -25,7 +25,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// With this variable the test binary makes templates until it is killed.
+// With this variable, the test binary creates templates until it is killed.
 const victimVariable = "WISBOX_TEMPLATES_VICTIM"
 
 func TestMain(m *testing.M) {
@@ -71,7 +71,7 @@ func openSnapshots(dir string) (*snapshot.Store, error) {
 	return snapshot.New(o)
 }
 
-// bench is a workspace with snapshots, and templates beside it.
+// bench is a workspace with snapshots, and templates next to it.
 type bench struct {
 	t         *testing.T
 	dir       string
@@ -111,7 +111,7 @@ func (b *bench) create(t templates.Template, id string) templates.Template {
 	return made
 }
 
-// filled is what a new workspace has that a template fills.
+// filled returns the content of a new workspace that a template has filled.
 func (b *bench) filled(u *templates.Used, name string) string {
 	b.t.Helper()
 	dir := b.t.TempDir()
@@ -128,7 +128,7 @@ func (b *bench) use(id string) *templates.Used {
 	return u
 }
 
-// names are what the directory of templates holds beside its lock.
+// names returns the content of the directory of templates, except for its lock.
 func (b *bench) names() (names []string) {
 	b.t.Helper()
 	entries, err := os.ReadDir(filepath.Join(b.dir, "templates"))
@@ -195,7 +195,7 @@ func TestARemovalWaitsForWhoUsesTheTemplate(t *testing.T) {
 	made := b.create(templates.Template{}, b.write("f", "1"))
 	u := b.use(made.ID)
 	l := flock.New(filepath.Join(b.dir, "templates", made.ID, "lock"))
-	ok, err := l.TryLock() // as a removal does
+	ok, err := l.TryLock() // like a removal
 	require.NoError(t, err)
 	assert.False(t, ok)
 	ok, err = l.TryRLock()
@@ -305,13 +305,13 @@ func TestATemplateThatCantBeReadHidesNoOther(t *testing.T) {
 func TestATemplateThatCouldntBeReadIsntMade(t *testing.T) {
 	b := newBench(t)
 	_, err := b.templates.Create(t.Context(), templates.Template{}, templates.Source{
-		Snapshots: b.snapshots, ID: b.write("f", "1"), Extra: map[string][]byte{"a": make([]byte, 13<<20)}, // base64 makes more of it
+		Snapshots: b.snapshots, ID: b.write("f", "1"), Extra: map[string][]byte{"a": make([]byte, 13<<20)}, // larger in base64
 	})
 	assert.Equal(t, tool.Limit, tool.KindOf(err))
 	assert.Empty(t, b.names())
 }
 
-// TestAListingReadsNoFileTwice that is as it was: a file may have many MiB beside.
+// TestAListingReadsNoFileTwice unless it has changed: a file may have many MiB.
 func TestAListingReadsNoFileTwice(t *testing.T) {
 	b := newBench(t)
 	made := b.create(templates.Template{Name: "n", Owner: "a", Built: true, Tags: []string{"one"}}, b.write("f", "x"))

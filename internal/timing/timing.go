@@ -1,4 +1,4 @@
-// Package timing times calls in turn and says what is in the middle of the times.
+// Package timing measures calls made in turn and returns the median.
 package timing
 
 import (
@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Samples are times of one thing, in any order.
+// Samples are measured durations, in any order.
 type Samples []time.Duration
 
-// At is the time that the part q of all, from 0 to 1, doesn't exceed; 0 without any.
+// At returns the q-quantile, with q from 0 to 1; 0 if there are no samples.
 func (s Samples) At(q float64) time.Duration {
 	if len(s) == 0 {
 		return 0
@@ -18,11 +18,11 @@ func (s Samples) At(q float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
-// Median is the time in the middle.
+// Median returns the median.
 func (s Samples) Median() time.Duration { return s.At(0.5) }
 
-// Alternate times several things n times each, in turn, so that a noisy moment hits all,
-// after warm rounds that don't count. The first error ends it.
+// Alternate measures several functions n times each, in turn, so that a noisy moment affects all,
+// after warm rounds that don't count. It stops at the first error.
 func Alternate(warm, n int, do ...func() error) ([]Samples, error) {
 	out := make([]Samples, len(do))
 	for round := range warm + n {

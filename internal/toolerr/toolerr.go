@@ -1,4 +1,4 @@
-// Package toolerr gives the errors of package sandbox their kinds among the tools'.
+// Package toolerr converts errors of package sandbox to errors of tools.
 package toolerr
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// kinds says for each error of package sandbox what it is to a tool's caller, and
-// what that caller can do where the text is for those who hold the sandbox.
+// kinds has, for each error of package sandbox, the kind of the tool's error, and a text for the
+// tool's caller if the original is meant for the sandbox's owner.
 var kinds = []struct {
 	is   error
 	kind tool.Kind
@@ -20,13 +20,12 @@ var kinds = []struct {
 	{sandbox.ErrUnsupported, tool.Unsupported, ""},
 	{sandbox.ErrExists, tool.Busy, ""},
 	{sandbox.ErrUnavailable, tool.Unavailable, ""},
-	{sandbox.ErrNotFound, tool.Unavailable, ""}, // the container: not_found is for what a caller names
-	{sandbox.ErrLost, tool.Unavailable, "; the files are there: call again, and the session makes the sandbox anew"},
+	{sandbox.ErrNotFound, tool.Unavailable, ""}, // the container, since not_found is for names that a caller gives
+	{sandbox.ErrLost, tool.Unavailable, "; the files are there: call again, and the session makes the sandbox again"},
 }
 
-// Of turns an error that has to do with a sandbox into a [*tool.Error]: one in its
-// chain, one of the sentinel's kind whose text is kept, or what [tool.AsError] makes
-// of it. It is nil for nil.
+// Of converts an error about a sandbox to a [*tool.Error]: one in its chain, one of the sentinel's
+// kind with the same text, or the result of [tool.AsError]. It returns nil for nil.
 func Of(err error) error {
 	if err == nil {
 		return nil
@@ -35,7 +34,7 @@ func Of(err error) error {
 		return known
 	}
 	for _, k := range kinds {
-		if errors.Is(err, k.is) { // the kind says already what the sentinel does
+		if errors.Is(err, k.is) { // the kind already says the same as the sentinel
 			return tool.Errorf(k.kind, "%s%s", strings.TrimPrefix(err.Error(), k.is.Error()+": "), k.then).Because(err)
 		}
 	}

@@ -25,7 +25,7 @@ func TestErrorsOfTheSandboxHaveTheKindsOfTools(t *testing.T) {
 		{fmt.Errorf("%w: no podman", sandbox.ErrUnavailable), "unavailable: no podman"},
 		{fmt.Errorf("%w: no box", sandbox.ErrNotFound), "unavailable: no box"},
 		{fmt.Errorf("%w: it is gone", sandbox.ErrLost),
-			"unavailable: it is gone; the files are there: call again, and the session makes the sandbox anew"},
+			"unavailable: it is gone; the files are there: call again, and the session makes the sandbox again"},
 		{sandbox.ErrUnavailable, "unavailable: sandbox unavailable"},
 		{fmt.Errorf("begin: %w", sandbox.ErrUnavailable), "unavailable: begin: sandbox unavailable"},
 		{fmt.Errorf("begin: %w", known), known.Error()},

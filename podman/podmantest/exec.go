@@ -32,7 +32,7 @@ func (s *Server) execCreate(w http.ResponseWriter, r *http.Request, c *Container
 	answer(w, 201, map[string]any{"Id": id})
 }
 
-// workspace is what a container's programs see.
+// workspace returns the directory that a container's programs see.
 func (s *Server) workspace(c *Container) string {
 	if s.Workspace != "" {
 		return s.Workspace
@@ -45,7 +45,7 @@ func (s *Server) workspace(c *Container) string {
 	return ""
 }
 
-// execStart takes the connection over and joins it to the agent, as a relay does.
+// execStart takes over the connection and joins it to the agent, as a relay does.
 func (s *Server) execStart(w http.ResponseWriter, r *http.Request) {
 	io.Copy(io.Discard, r.Body)
 	s.mu.Lock()
@@ -70,7 +70,7 @@ func (s *Server) execStart(w http.ResponseWriter, r *http.Request) {
 	io.Copy(framed{conn}, frames)
 }
 
-// framed writes what comes as frames of an attached stream's stdout.
+// framed writes data as stdout frames of an attached stream.
 type framed struct{ io.Writer }
 
 func (f framed) Write(p []byte) (int, error) {
@@ -80,7 +80,7 @@ func (f framed) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Frame is one frame of an attached stream: 1 is stdout, 2 stderr.
+// Frame returns one frame of an attached stream: 1 is stdout, 2 stderr.
 func Frame(stream byte, data string) []byte {
 	head := make([]byte, 8, 8+len(data))
 	head[0] = stream

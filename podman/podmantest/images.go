@@ -10,31 +10,30 @@ import (
 	"testing"
 )
 
-// Image is an image for tests, made of a Debian package's static programs and
-// nothing else: what lacks Python, a shell, even the directories that others have.
+// Image is an image for tests, made of nothing but a Debian package's static programs: it lacks Python and may lack a
+// shell and the usual directories.
 type Image struct {
-	// Shell is what runs scripts in it, nil without one.
+	// Shell is the command that runs scripts in it, nil without one.
 	Shell []string
 
-	lines string // of the Containerfile, after what copies the files
+	lines string // of the Containerfile, after those that copy the files
 	files []file
 }
 
 type file struct {
-	name, link string // link is what a symbolic one leads to
+	name, link string // link is a symbolic link's target
 	mode       int64
 	data       []byte
 }
 
-// Busybox is a static busybox with its programs as links and not one directory more.
+// Busybox returns a static busybox with links for its programs, and no further directories.
 func Busybox(t testing.TB) Image {
 	t.Helper()
 	return Image{Shell: []string{"sh", "-c"}, files: applets(t, "bin/")}
 }
 
-// AlpineLike has what a small distribution adds: users, the usual directories, an
-// environment whose PATH has a program that no other directory has, and a link to a
-// place where mounts go.
+// AlpineLike has what a small distribution adds: users, the usual directories, a PATH with a directory and program of
+// its own, and a link to a directory for mounts.
 func AlpineLike(t testing.TB) Image {
 	t.Helper()
 	i := Image{Shell: []string{"/bin/ash", "-c"}, files: applets(t, "usr/bin/"), lines: "ENV PATH=/opt/tool/bin:/usr/bin TOOL_HOME=/opt/tool HOME=/root\nUSER 405\nENTRYPOINT [\"/usr/bin/false\"]\n"}
@@ -42,8 +41,8 @@ func AlpineLike(t testing.TB) Image {
 		file{name: "bin", link: "usr/bin", mode: 0o777}, file{name: "var/run", link: "/run", mode: 0o777},
 		file{name: "etc/passwd", mode: 0o644, data: []byte("root:x:0:0:root:/root:/bin/ash\nguest:x:405:100:guest:/dev/null:/sbin/nologin\n")},
 		file{name: "etc/group", mode: 0o644, data: []byte("root:x:0:\nusers:x:100:\n")},
-		// runc gives a tmpfs the mode of the directory that it covers: that of the first
-		// would keep programs out, that of the second would let them in.
+		// runc gives a tmpfs the mode of the directory that it covers: the first would keep programs out, the second
+		// would let them in.
 		file{name: "tmp/", mode: 0o755}, file{name: "run/secrets/", mode: 0o1777}, file{name: "run/", mode: 0o1777},
 		file{name: "root/", mode: 0o700},
 		file{name: "opt/tool/bin/tool", mode: 0o755, data: []byte("#!/bin/sh\necho \"$TOOL_HOME\"\n")},
@@ -64,7 +63,7 @@ func Distroless(t testing.TB) Image {
 	return i
 }
 
-// Context is a build context with a Containerfile.
+// Context returns a build context with a Containerfile.
 func (i Image) Context(t testing.TB) io.Reader {
 	t.Helper()
 	var out bytes.Buffer
@@ -95,7 +94,7 @@ func (i Image) Context(t testing.TB) io.Reader {
 	return &out
 }
 
-// program is a static busybox, which make setup installs.
+// program returns the static busybox that `make setup` installs.
 func program(t testing.TB) []byte {
 	t.Helper()
 	path, err := exec.LookPath("busybox")
@@ -109,7 +108,7 @@ func program(t testing.TB) []byte {
 	return data
 }
 
-// applets are busybox and a link for each program that it is.
+// applets returns busybox and a link for each of its programs.
 func applets(t testing.TB, dir string) []file {
 	t.Helper()
 	files := []file{{name: dir + "busybox", mode: 0o755, data: program(t)}}

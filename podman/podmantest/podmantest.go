@@ -1,8 +1,7 @@
 // Package podmantest is a Podman service for unit tests: the endpoints that
-// package podman uses, over a unix socket, with containers that exist only as
-// entries of a map. Their agents are processes of this machine, reached by the relay.
-// Any answer can be replaced by a fault. It is no model of what Podman does
-// beyond that: integration tests use the real one.
+// package podman uses, over a unix socket, with containers that are only entries in a map. Their agents are processes
+// of this machine, which clients reach by the relay. A fault can replace any answer. It doesn't model Podman any
+// further: integration tests use the real one.
 package podmantest
 
 import (
@@ -22,7 +21,7 @@ import (
 type Server struct {
 	// URL is its address, unix://…
 	URL string
-	// Workspace is what the agents see in place of what was mounted, "" for that.
+	// Workspace is the directory that agents see in place of the mounted one, "" for that one.
 	Workspace string
 
 	t          testing.TB
@@ -34,7 +33,7 @@ type Server struct {
 	requests   []string
 }
 
-// Container is one that was created.
+// Container is a container that exists.
 type Container struct {
 	Name   string
 	Spec   json.RawMessage // the body of the create request
@@ -53,7 +52,7 @@ type Mount struct {
 	Options     []string `json:"options"`
 }
 
-// fault answers matching requests in place of the server, each answer once.
+// fault answers matching requests in place of the server, with each answer once.
 type fault struct {
 	method, part string
 	answers      []http.HandlerFunc
@@ -83,15 +82,15 @@ func New(t testing.TB, image string) *Server {
 	return s
 }
 
-// Fault makes the next requests of this method, with part in their path, get the
-// answers, one each; then the server answers again. A nil answer is the server's own.
+// Fault answers the next requests of this method with part in their path, one answer each; then the server answers
+// again. A nil answer stands for the server's own.
 func (s *Server) Fault(method, part string, answers ...http.HandlerFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.faults = append(s.faults, fault{method, part, answers})
 }
 
-// Containers gives copies of all that exist.
+// Containers returns copies of all containers.
 func (s *Server) Containers() []Container {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,14 +101,14 @@ func (s *Server) Containers() []Container {
 	return out
 }
 
-// Add puts a container there that nobody created by request.
+// Add adds a container without a create request.
 func (s *Server) Add(c Container) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.containers[c.Name] = &c
 }
 
-// Count reports how many requests of the method had part in their path.
+// Count returns how many requests of the method had part in their path.
 func (s *Server) Count(method, part string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +121,7 @@ func (s *Server) Count(method, part string) int {
 	return n
 }
 
-// intercept takes the next fault for the request, nil when there is none.
+// intercept removes and returns the next fault for the request, nil if there is none.
 func (s *Server) intercept(r *http.Request) http.HandlerFunc {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +151,7 @@ func Text(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(text)) }
 }
 
-// Fails answers as Podman does when it can't.
+// Fails answers as Podman does if it fails.
 func Fails(status int, message string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -39,7 +39,7 @@ func (s *Server) routes() http.Handler {
 
 type withContainer func(http.ResponseWriter, *http.Request, *Container)
 
-// with finds the container that the path names; the server is locked meanwhile.
+// with finds the container that the path names, and holds the server's lock while op runs.
 func (s *Server) with(op withContainer) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
@@ -139,7 +139,7 @@ func (s *Server) remove(w http.ResponseWriter, _ *http.Request, c *Container) {
 	answer(w, 200, []map[string]any{{"Id": c.Name}})
 }
 
-// inspect says that everything is as it was asked.
+// inspect describes a container as its spec requested it.
 func (s *Server) inspect(w http.ResponseWriter, _ *http.Request, c *Container) {
 	mounts := []map[string]any{}
 	for _, m := range c.Mounts {

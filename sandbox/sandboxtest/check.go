@@ -16,8 +16,8 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", sandbox.ErrInvalid, fmt.Sprintf(format, args...))
 }
 
-// checkSpec refuses what a real backend refuses, so that a test with a Host
-// never passes on a spec that a product's backend won't take.
+// checkSpec refuses the same specs as a real backend, so that no test with a Host passes with a spec that a real
+// backend refuses.
 func checkSpec(spec sandbox.Spec) error {
 	if !idPattern.MatchString(spec.ID) {
 		return invalid("the id %.80q must match %s", spec.ID, idPattern)
@@ -82,8 +82,8 @@ func checkCmd(cmd sandbox.Cmd) error {
 	return nil
 }
 
-// resolveDir gives the host path of a command's directory. What leaves the
-// workspace is refused, by its text or through a link.
+// resolveDir returns the host path of a command's directory. A path that
+// leaves the workspace, by its text or through a link, is refused.
 func resolveDir(workspace, dir string) (string, error) {
 	if strings.ContainsRune(dir, 0) || dir != "" && !filepath.IsLocal(dir) {
 		return "", invalid("the directory leaves the workspace")

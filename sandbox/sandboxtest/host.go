@@ -12,9 +12,9 @@ import (
 )
 
 // Host is a sandbox.Backend that runs programs on the host itself, in the
-// workspace directory and with the variables of a sandbox. It keeps the whole
-// contract but isolation and limits: Info.Gaps says so and Spec.Strict is refused.
-// Programs see the workspace under its host path, not under /workspace.
+// workspace directory and with the variables of a sandbox. It keeps the whole contract except isolation and limits:
+// Info.Gaps reports that, and Spec.Strict is refused. Programs see the workspace under its host path, not under
+// /workspace.
 //
 // It needs Linux, and for Python programs a python3. It runs the test binary a
 // second time as the supervisor of each program, so only tests can use it.
@@ -25,8 +25,8 @@ type Host struct {
 
 var _ sandbox.Backend = (*Host)(nil)
 
-// NewHost makes a Host without sandboxes. The sandboxes live in its memory:
-// Open finds those that Create of the same Host made.
+// NewHost returns a Host without sandboxes. The sandboxes live in its memory: Open
+// finds those that Create of the same Host made.
 func NewHost() *Host { return &Host{boxes: map[string]*hostBox{}} }
 
 // Create implements sandbox.Backend.
@@ -55,10 +55,10 @@ func (h *Host) refuse(ctx context.Context, spec sandbox.Spec) error {
 		return err
 	}
 	if spec.Image == MissingImage {
-		return fmt.Errorf("%w: there is no image %q", sandbox.ErrUnavailable, spec.Image)
+		return fmt.Errorf("%w: image %q not found", sandbox.ErrUnavailable, spec.Image)
 	}
 	if spec.Strict {
-		return fmt.Errorf("%w: the host backend enforces no limit and strict was asked for", sandbox.ErrUnavailable)
+		return fmt.Errorf("%w: the host backend enforces no limit and strict was requested", sandbox.ErrUnavailable)
 	}
 	if info, err := os.Stat(spec.Workspace); err != nil || !info.IsDir() {
 		return fmt.Errorf("%w: the workspace is missing or no directory", sandbox.ErrInvalid)
@@ -108,14 +108,14 @@ func (h *Host) Remove(ctx context.Context, id string) error {
 
 // Lose makes a sandbox disappear as if its container had been removed behind
 // the backend's back: its programs end with StatusSandboxLost, its handles
-// answer ErrLost and Open answers ErrNotFound. One that is not there is no error.
+// answer ErrLost and Open answers ErrNotFound. An unknown sandbox is not an error.
 func (h *Host) Lose(id string) {
 	if box := h.take(id); box != nil {
 		_ = box.end(context.Background())
 	}
 }
 
-// Secrets are what a sandbox was given to keep, by name.
+// Secrets returns the secrets that a sandbox was given, by name.
 func (h *Host) Secrets(id string) map[string]string {
 	h.mu.Lock()
 	box := h.boxes[id]
@@ -141,5 +141,5 @@ func (h *Host) Owner(context.Context) (sandbox.Owner, error) {
 	return sandbox.Owner{UID: os.Getuid(), GID: os.Getgid()}, nil
 }
 
-// Close implements sandbox.Backend. As the contract says the sandboxes stay.
+// Close implements sandbox.Backend. As the contract requires, the sandboxes stay.
 func (h *Host) Close() error { return nil }

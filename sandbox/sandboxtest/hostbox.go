@@ -44,8 +44,8 @@ func (b *hostBox) info() sandbox.Info {
 	}
 }
 
-// environ is what a program sees: the fixed variables, the sandbox's and the
-// command's; nothing of the host. Later ones win.
+// environ returns a program's environment: the fixed variables, the sandbox's and the command's, and none of the
+// host's. Later ones win.
 func (b *hostBox) environ(extra []string) []string {
 	all := []string{
 		"PATH=" + fixedPath, "HOME=" + b.scratch + "/home", "LANG=C.UTF-8", "PYTHONDONTWRITEBYTECODE=1",
@@ -71,7 +71,7 @@ func dedupe(env []string) []string {
 	return out
 }
 
-// add registers a process, or says that the sandbox is gone.
+// add registers a process, or returns an error if the sandbox is gone.
 func (b *hostBox) add(p *hostProcess, h *hostHandle) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -94,8 +94,8 @@ func (b *hostBox) forget(p *hostProcess) {
 	delete(b.running, p)
 }
 
-// KeepSecrets implements [sandbox.SecretKeeper]. Programs of this backend have no
-// directory of their own for them: a test asks [Host.Secrets].
+// KeepSecrets implements [sandbox.SecretKeeper]. This backend has no directory for secrets: tests get them from
+// [Host.Secrets].
 func (h *hostHandle) KeepSecrets(_ context.Context, values map[string][]byte) error {
 	h.box.mu.Lock()
 	defer h.box.mu.Unlock()
@@ -111,8 +111,7 @@ func (h *hostHandle) KeepSecrets(_ context.Context, values map[string][]byte) er
 	return nil
 }
 
-// endPrograms kills what the handle started, or everything for a nil handle,
-// and waits for it.
+// endPrograms kills the programs that the handle started, or all for a nil handle, and waits for their end.
 func (b *hostBox) endPrograms(ctx context.Context, of *hostHandle, mark func()) error {
 	b.mu.Lock()
 	mark()
@@ -142,11 +141,11 @@ func (b *hostBox) end(ctx context.Context) error {
 	return err
 }
 
-// hostHandle is what Create and Open give: one user of a sandbox.
+// hostHandle is the result of Create and Open: one user of a sandbox.
 type hostHandle struct {
 	host     *Host
 	box      *hostBox
-	detached bool // under box.mu
+	detached bool // guarded by box.mu
 }
 
 func (h *hostHandle) Info(context.Context) (sandbox.Info, error) {

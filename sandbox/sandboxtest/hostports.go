@@ -31,7 +31,7 @@ func (h *hostHandle) dial(ctx context.Context, host string, port uint16) (net.Co
 	return (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(port))))
 }
 
-// Listens implements [sandbox.PortFinder], but by a connection.
+// Listens implements [sandbox.PortFinder], but it connects.
 func (h *hostHandle) Listens(ctx context.Context, port uint16) (bool, error) {
 	conn, err := h.DialPort(ctx, port)
 	if errors.Is(err, syscall.ECONNREFUSED) {

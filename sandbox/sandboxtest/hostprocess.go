@@ -28,7 +28,7 @@ type hostProcess struct {
 	shared     atomic.Bool
 	pumps      sync.WaitGroup
 	out, errs  counter
-	outs       []*source // stdout and stderr, where they are pipes
+	outs       []*source // stdout and stderr, if they are pipes
 	done       chan struct{}
 	result     sandbox.Result // valid once done is closed
 
@@ -79,8 +79,8 @@ func (b *hostBox) job(cmd sandbox.Cmd) (job, error) {
 	return j, err
 }
 
-// pythonMain runs the source as a module and then its main with the control
-// channel, as the agent of a real sandbox does.
+// pythonMain executes the source as a module and then calls its main with the control channel, as the agent of a real
+// sandbox does.
 const pythonMain = `
 import os, sys, types
 name, path = sys.argv[1:3]
@@ -123,7 +123,7 @@ func (p *hostProcess) launch(cmd sandbox.Cmd, j job) error {
 	}
 	p.orders = orders
 	p.supervisor = &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{supervisorName}, Env: []string{"GORACE=atexit_sleep_ms=0"}, // else a race build waits a second at its end
+		Path: "/proc/self/exe", Args: []string{supervisorName}, Env: []string{"GORACE=atexit_sleep_ms=0"}, // otherwise a race build waits a second at its end
 		Stdin: w.child[0], Stdout: w.child[1], Stderr: w.child[2], ExtraFiles: w.child[3:],
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 	}
@@ -167,7 +167,7 @@ func (p *hostProcess) wireTerminal(w *wiring, cmd sandbox.Cmd) {
 			if cmd.Stdin != nil {
 				_, _ = io.Copy(master, cmd.Stdin)
 			}
-			_, _ = master.Write([]byte{4, 4}) // the first may only end a line that has begun
+			_, _ = master.Write([]byte{4, 4}) // the first may only end an unfinished line
 		}()
 	})
 	p.drain(w, master, cmd.Stdout, cmd.Capture, &p.out)
@@ -196,8 +196,7 @@ func (p *hostProcess) drain(w *wiring, from *os.File, to io.Writer, c *sandbox.C
 	return s
 }
 
-// finish waits for the verdict and for the streams, in this order, and makes
-// the result known.
+// finish waits for the verdict and then for the streams, and publishes the result.
 func (p *hostProcess) finish(verdicts *os.File) {
 	var v verdict
 	lost := json.NewDecoder(verdicts).Decode(&v) != nil
@@ -240,7 +239,7 @@ func (p *hostProcess) Wait(ctx context.Context) (sandbox.Result, error) {
 func (p *hostProcess) Signal(name string) error {
 	n := unix.SignalNum("SIG" + name)
 	if n == 0 {
-		return invalid("%.40q is no signal", name)
+		return invalid("%.40q is not a signal", name)
 	}
 	p.order(order{Signal: int(n)})
 	return nil

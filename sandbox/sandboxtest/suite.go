@@ -20,28 +20,25 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// NewBackend gives a backend and a spec that Create takes: an ID and a workspace
-// of its own on every call, which t's cleanup removes. The workspace must be
-// writable by programs. The Suite closes the backend and what it creates.
+// NewBackend returns a backend and a spec for Create, with a new ID and workspace on every call, which t's cleanup
+// removes. The workspace must be writable by programs. The Suite closes the backend and what it creates.
 type NewBackend func(t *testing.T) (sandbox.Backend, sandbox.Spec)
 
-// Options says what may be asked of a backend beyond the plain contract.
+// Options describe a backend's abilities beyond the plain contract.
 type Options struct {
-	// Isolated: programs run as uid 1000 without capabilities, network or a
+	// Isolated means that programs run as uid 1000 without capabilities, network or a
 	// writable root, and the limits that Info calls enforced hold.
 	Isolated bool
-	// Shell runs a script where the image has no bash; default bash -c.
+	// Shell runs a script if the image has no bash; default bash -c.
 	Shell []string
-	// NoPython: the image has none. The checks' programs are scripts then, for
-	// busybox's commands.
+	// NoPython means that the image has no Python. The checks' programs are then scripts for busybox's commands.
 	NoPython bool
-	// Except are checks, by their sentence, that the backend is known not to pass,
-	// and why: they are left out, and each says so.
+	// Except maps the names of checks that the backend is known not to pass to the reason. They are skipped with that
+	// reason.
 	Except map[string]string
 }
 
-// prompt is the time that anything that should happen at once may take on a
-// busy machine.
+// prompt is the maximum time for immediate actions on a busy machine.
 const prompt = 30 * time.Second
 
 type check struct {
@@ -49,9 +46,8 @@ type check struct {
 	run  func(*testing.T, *fixture)
 }
 
-// Suite checks a backend against the contract of package sandbox. A sub-test is
-// named by the sentence that it proves. nil options are those of a backend
-// without isolation.
+// Suite checks a backend against the contract of package sandbox. Each subtest is named by the sentence that it proves.
+// With nil options the backend has no isolation.
 func Suite(t *testing.T, newBackend NewBackend, opts *Options) {
 	if opts == nil {
 		opts = &Options{}
@@ -77,7 +73,7 @@ func Suite(t *testing.T, newBackend NewBackend, opts *Options) {
 			t.Run(c.name, func(t *testing.T) { c.run(t, f) })
 		}
 	}
-	assert.Empty(t, left, "there are no such checks to leave out")
+	assert.Empty(t, left, "options except unknown checks")
 }
 
 // fixture is one sandbox and the helpers to use it.
@@ -106,7 +102,7 @@ func createFixture(t *testing.T, newBackend NewBackend, backend sandbox.Backend,
 	return &fixture{newBackend: newBackend, backend: backend, spec: spec, box: box}
 }
 
-// fresh is a sandbox of the check's own, with its own backend.
+// fresh returns a new sandbox for one check, with its own backend.
 func (f *fixture) fresh(t *testing.T, limits sandbox.Limits) *fixture {
 	t.Helper()
 	backend, spec := f.newBackend(t)
@@ -116,13 +112,13 @@ func (f *fixture) fresh(t *testing.T, limits sandbox.Limits) *fixture {
 	return own
 }
 
-// outcome is a result with the streams that came.
+// outcome is a result with the received streams.
 type outcome struct {
 	sandbox.Result
 	out, err string
 }
 
-// run runs a command to its end; more than two minutes, or an error, end the check.
+// run runs a command to its end; an error, or more than two minutes, ends the check.
 func (f *fixture) run(t *testing.T, cmd sandbox.Cmd) outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -140,8 +136,8 @@ func (f *fixture) run(t *testing.T, cmd sandbox.Cmd) outcome {
 	return outcome{Result: res, out: out.String(), err: errs.String()}
 }
 
-// limited runs a command under a time limit, twice as long a one each time until it did
-// what it has to do before: a busy machine may start nothing within the first.
+// limited runs a command with a time limit, and doubles the limit until did returns true: a busy machine may not start
+// it within the first.
 func (f *fixture) limited(t *testing.T, cmd sandbox.Cmd, limit time.Duration, did func(outcome) bool) outcome {
 	t.Helper()
 	for ; ; limit *= 2 {
@@ -154,11 +150,11 @@ func (f *fixture) limited(t *testing.T, cmd sandbox.Cmd, limit time.Duration, di
 	}
 }
 
-// hangs is limited for a survivor, until that one has said that it is ready.
+// hangs is limited for a survivor, until the survivor has reported that it is ready.
 func (f *fixture) hangs(t *testing.T, cmd sandbox.Cmd, way string) outcome {
 	t.Helper()
 	said := filepath.Join(f.spec.Workspace, "said-"+way)
-	require.NoError(t, os.RemoveAll(said)) // of another check
+	require.NoError(t, os.RemoveAll(said)) // left by another check
 	return f.limited(t, cmd, 1500*time.Millisecond, func(outcome) bool { _, err := os.Stat(said); return err == nil })
 }
 
@@ -167,7 +163,7 @@ func (f *fixture) bash(t *testing.T, script string) outcome {
 	return f.run(t, f.script(script))
 }
 
-// must runs a script that has to succeed and gives its output, trimmed.
+// must runs a script that has to succeed and returns its trimmed output.
 func (f *fixture) must(t *testing.T, script string) string {
 	t.Helper()
 	o := f.bash(t, script)
@@ -176,7 +172,7 @@ func (f *fixture) must(t *testing.T, script string) string {
 	return strings.TrimSpace(o.out)
 }
 
-// start begins a command that the check's end kills.
+// start starts a command that is killed at the check's end.
 func (f *fixture) start(t *testing.T, cmd sandbox.Cmd) sandbox.Process {
 	t.Helper()
 	p, err := f.box.Start(context.Background(), cmd)
@@ -185,7 +181,7 @@ func (f *fixture) start(t *testing.T, cmd sandbox.Cmd) sandbox.Process {
 	return p
 }
 
-// wait waits for a process; one that doesn't end fails the check.
+// wait waits for a process and fails the check if it doesn't end.
 func wait(t *testing.T, p sandbox.Process) sandbox.Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), prompt)
@@ -195,7 +191,7 @@ func wait(t *testing.T, p sandbox.Process) sandbox.Result {
 	return res
 }
 
-// released fails the check when any process holds the lock file of survivor.
+// released fails the check if any process holds the lock file of survivor.
 func (f *fixture) released(t *testing.T, way string) {
 	t.Helper()
 	assert.True(t, f.tryLock(t, way), "a process outlived its call: it still holds the lock")
@@ -246,7 +242,7 @@ func (w *watcher) await(t *testing.T, text string) {
 	require.True(t, w.comes(text), "%q did not come in time: %q", text, w.String())
 }
 
-// comes waits for text, also in a goroutine of its own.
+// comes waits for text; it may be called from any goroutine.
 func (w *watcher) comes(text string) bool {
 	deadline := time.After(prompt)
 	for !strings.Contains(w.String(), text) {

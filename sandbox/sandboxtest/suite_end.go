@@ -21,7 +21,7 @@ func eachWay(t *testing.T, run func(t *testing.T, way string)) {
 	}
 }
 
-// endChecks are about how programs are ended, and that nothing is left of them.
+// endChecks are about the end of programs, which leave nothing behind.
 var endChecks = []check{
 	{"nothing outlives an exit, whatever holds the streams", func(t *testing.T, f *fixture) {
 		eachWay(t, func(t *testing.T, way string) {

@@ -11,7 +11,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// isolationChecks hold only where there is a sandbox.
+// isolationChecks hold only if there is a sandbox.
 var isolationChecks = []check{
 	{"programs are uid 1000 without any capability", func(t *testing.T, f *fixture) {
 		all := map[string]string{"argv": f.must(t, "cat /proc/self/status")}
@@ -52,7 +52,7 @@ var isolationChecks = []check{
 		assert.Equal(t, "out\n", o.out)
 		assert.Equal(t, "err\n", o.err)
 	}},
-	{"memory over the limit is a kill that is told", func(t *testing.T, f *fixture) {
+	{"memory over the limit is a kill that is reported", func(t *testing.T, f *fixture) {
 		own := f.fresh(t, sandbox.Limits{Memory: 256 << 20})
 		if !own.enforced(t, "memory") {
 			return
@@ -62,7 +62,7 @@ var isolationChecks = []check{
 		assert.Equal(t, 137, o.ExitCode)
 		assert.Equal(t, "on", own.must(t, "echo on"), "the sandbox goes on")
 	}},
-	{"processes over the limit are told", func(t *testing.T, f *fixture) {
+	{"processes over the limit are reported", func(t *testing.T, f *fixture) {
 		own := f.fresh(t, sandbox.Limits{PIDs: 48})
 		if !own.enforced(t, "pids") {
 			return

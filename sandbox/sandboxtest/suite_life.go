@@ -13,7 +13,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// lifeChecks are about sandboxes as such: made, found, left, removed.
+// lifeChecks are about creating, finding, detaching and removing sandboxes.
 var lifeChecks = []check{
 	{"a sandbox says what it is", func(t *testing.T, f *fixture) {
 		info, err := f.box.Info(context.Background())
@@ -75,7 +75,7 @@ var lifeChecks = []check{
 		assert.ErrorIs(t, err, sandbox.ErrExists)
 		assert.Equal(t, "on", f.must(t, "echo on"), "the first one goes on")
 	}},
-	{"what was never made is not found, and removing it is no error", func(t *testing.T, f *fixture) {
+	{"what was never made is not found, and removing it is not an error", func(t *testing.T, f *fixture) {
 		backend, spec := f.newBackend(t)
 		defer backend.Close()
 		_, err := backend.Open(context.Background(), spec)

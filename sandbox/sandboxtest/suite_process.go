@@ -13,7 +13,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// processChecks are about programs that are started and go on.
+// processChecks are about started programs that continue to run.
 var processChecks = []check{
 	{"a started program talks until its input ends", func(t *testing.T, f *fixture) {
 		r, w := io.Pipe()

@@ -6,14 +6,12 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// program is one that a check needs, in the languages of the images: Python, and a
-// shell with the commands that even busybox has.
+// program is a check's program in the languages of the images: Python, and shell with only busybox's commands.
 type program struct{ python, shell string }
 
 // survivor starts a process that ignores signals and holds a lock in the
-// workspace, in one of several ways, then ends as told. The host side sees by
-// the lock whether it is still there, and by a file whether it has said that it is
-// ready. A shell's lock is a pipe that it can read from.
+// workspace, in one of several ways, then ends as its arguments say. The lock shows the host whether the process still
+// runs, and a file whether it is ready. In shell the lock is a pipe that the process holds open.
 var survivor = program{python: `
 import fcntl, os, signal, sys, time
 way, end = sys.argv[1:]
@@ -60,7 +58,7 @@ hang) trap "" TERM; while :; do sleep 600; done ;;
 esac
 `}
 
-// What else the checks run.
+// More programs of the checks.
 var (
 	work        = program{"import time\nt=time.process_time()\nwhile time.process_time()-t<0.2: pass", `n=0; while [ $n -lt 20 ]; do i=0; while [ $i -lt 1000 ]; do i=$((i+1)); done; read -r s </proc/$$/stat; set -- ${s##*) }; n=$((${12}+${13})); done`}
 	turning     = program{"import time\nt = time.monotonic()\nwhile time.monotonic() - t < 2: pass", "end=$(($(date +%s)+2)); while [ $(date +%s) -lt $end ]; do :; done"}
@@ -76,7 +74,7 @@ for n in range(64):
 `, "for n in $(seq 0 63); do [ ! -e /proc/$$/fd/$n ] || echo $n; done"}
 )
 
-// script is a shell script as the image can run it.
+// script returns a command that runs a shell script in the image.
 func (f *fixture) script(text string) sandbox.Cmd {
 	shell := []string{"bash", "-c"}
 	if f.opts.Shell != nil {
@@ -87,7 +85,7 @@ func (f *fixture) script(text string) sandbox.Cmd {
 
 func (f *fixture) python() bool { return !f.opts.NoPython }
 
-// does is a program in the language that the image has.
+// does returns a program in the language that the image has.
 func (f *fixture) does(p program, args ...string) sandbox.Cmd {
 	if f.python() {
 		return sandbox.Cmd{Argv: append([]string{"python3", "-c", p.python}, args...)}

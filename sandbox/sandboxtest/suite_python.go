@@ -30,8 +30,8 @@ def main(inp, out):
     sys.exit(request.get("exit", 0))
 `
 
-// orderProgram writes, between its messages, more than any window holds. It waits until
-// each message has come: a message a write.
+// orderProgram writes more between its messages than any window holds. It waits until each message has arrived, so each
+// write is one message.
 const orderProgram = `
 import os
 
@@ -46,8 +46,7 @@ def main(inp, out):
         inp.read(1)
 `
 
-// ordered notes how much had been written to its streams when a message came, and says
-// that it came.
+// ordered records how much its streams had received when a message came, and confirms the message.
 type ordered struct {
 	bytes  atomic.Int64
 	before []int64
@@ -63,7 +62,7 @@ func (o *ordered) Write(p []byte) (int, error) {
 
 func (o *ordered) stream() io.Writer { return slowly{&o.bytes} }
 
-// slowly is a writer that takes its time, so that what overtakes it is seen.
+// slowly is a slow writer, so that messages that overtake it show.
 type slowly struct{ bytes *atomic.Int64 }
 
 func (s slowly) Write(p []byte) (int, error) {
@@ -157,7 +156,7 @@ var pythonChecks = []check{
 
 func pyQuote(s string) string { return `r'''` + s + `'''` }
 
-// noPythonChecks are in the place of pythonChecks where the image has none.
+// noPythonChecks replace pythonChecks if the image has no Python.
 var noPythonChecks = []check{
 	{"without python a python program is unsupported", func(t *testing.T, f *fixture) {
 		_, err := f.box.Run(context.Background(), pythonProgram("def main(inp, out): pass"))

@@ -16,7 +16,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// runChecks are about which program runs, where, with what, and how its end is told.
+// runChecks are about a program's arguments, directory and environment, and the report of its end.
 var runChecks = []check{
 	{"exit codes come as they are", func(t *testing.T, f *fixture) {
 		for _, code := range []int{0, 1, 3, 124, 126, 127, 137, 255} {
@@ -128,7 +128,7 @@ var runChecks = []check{
 	{"many programs run at the same time", func(t *testing.T, f *fixture) {
 		const n = 24
 		f.must(t, "rm -rf meet; mkdir meet")
-		// Each waits until all have come, so they pass only when they overlap.
+		// Each waits until all have started, so they pass only if they overlap.
 		script := fmt.Sprintf(`touch meet/$1; until [ "$(ls meet | wc -l)" -ge %d ]; do sleep 0.05; done; echo "$1"; exit "$1"`, n)
 		var wg sync.WaitGroup
 		for i := range n {
@@ -141,7 +141,7 @@ var runChecks = []check{
 		}
 		wg.Wait()
 	}},
-	{"usage and duration are told", func(t *testing.T, f *fixture) {
+	{"usage and duration are reported", func(t *testing.T, f *fixture) {
 		o := f.run(t, f.does(work))
 		assert.GreaterOrEqual(t, o.Usage.User+o.Usage.System, 180*time.Millisecond)
 		assert.GreaterOrEqual(t, o.Duration, 180*time.Millisecond)

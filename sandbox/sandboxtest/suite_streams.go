@@ -16,7 +16,7 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// streamChecks are about what goes in and comes out.
+// streamChecks are about input and output.
 var streamChecks = []check{
 	{"the two streams are apart and exact", func(t *testing.T, f *fixture) {
 		o := f.bash(t, `printf 'out\n\n'; printf 'err' >&2`)
@@ -137,7 +137,7 @@ func noise(n int) []byte {
 	return data
 }
 
-// sequence is what seq 1 n prints.
+// sequence returns what seq 1 n prints.
 func sequence(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -146,7 +146,7 @@ func sequence(n int) string {
 	return b.String()
 }
 
-// gate is a writer that blocks until it is opened.
+// gate is a writer that blocks until the check opens it.
 type gate struct {
 	entered, open chan struct{}
 	once          sync.Once

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -21,8 +20,8 @@ import (
 
 // A Host runs each program under a supervisor: the test binary itself, started
 // again under another name. As a child subreaper it inherits every orphan of
-// the program, so it can end all of them, whatever sessions they made. It keeps
-// the time limit too, and ends everything when the test process dies.
+// the program, so it can end all of them, in any session. It also enforces the time limit, and ends everything if the
+// test process dies.
 //
 // Descriptors: 0 to 4 are the program's, 5 brings the job and then orders
 // (JSON, the end of file means that the test process is gone), 6 takes the verdict.
@@ -43,13 +42,13 @@ type job struct {
 
 type order struct {
 	Signal int            `json:",omitempty"` // to the program's group
-	Kill   sandbox.Status `json:",omitempty"` // everything, and why
+	Kill   sandbox.Status `json:",omitempty"` // kills everything, with this reason
 }
 
 type verdict struct {
 	Wait    syscall.WaitStatus // of the program
-	Killed  sandbox.Status     // why it was ended, "" when it ended by itself
-	Refused int                // the exit code when it could not be started
+	Killed  sandbox.Status     // reason if it was killed, "" if it ended by itself
+	Refused int                // the exit code if it could not be started
 	Usage   sandbox.Usage
 }
 
@@ -81,16 +80,16 @@ func init() {
 type supervisor struct {
 	mu     sync.Mutex
 	pid    int            // of the program, 0 once it has ended
-	ending bool           // everything is to be killed
-	why    sandbox.Status // set when the program was ended by us
+	ending bool           // everything must be killed
+	why    sandbox.Status // set if we ended the program
 }
 
 func supervise() {
-	// Whatever the test process got from its own parent goes no further.
-	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
+	// Programs don't inherit descriptors that the test process got from its own parent.
+	keepFromPrograms(3)
 	orders := json.NewDecoder(os.NewFile(ordersFD, "orders"))
 	var j job
-	if orders.Decode(&j) != nil || unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != nil {
+	if orders.Decode(&j) != nil || inheritOrphans() != nil {
 		return
 	}
 	var v verdict
@@ -113,9 +112,8 @@ func (s *supervisor) watch(j job, orders *json.Decoder) verdict {
 	return s.reap()
 }
 
-// letGo leaves the streams to the program alone, so that their end is seen. A
-// terminal is held until everything is gone: a program that closes it, as cat
-// does before it exits, would be hung up.
+// letGo closes our copies of the program's streams, so that their end is seen. It keeps a terminal until everything is
+// gone: otherwise a program that closes it, as cat does before it exits, would get SIGHUP.
 func letGo(j job) {
 	for fd := range ordersFD {
 		if fd > 0 || !j.TTY {
@@ -147,7 +145,7 @@ func (s *supervisor) signal(sig syscall.Signal) {
 	}
 }
 
-// end kills everything. The reason counts only while the program runs.
+// end kills everything. The reason is recorded only while the program runs.
 func (s *supervisor) end(why sandbox.Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,9 +156,8 @@ func (s *supervisor) end(why sandbox.Status) {
 	killDescendants()
 }
 
-// reap waits for every descendant. A process that is forked while its parent is
-// being killed reaches us as an orphan before its parent's end does, so a new
-// look after each end misses nobody.
+// reap waits for every descendant. A process that is forked while its parent is being killed becomes our orphan before
+// we see its parent's end, so another look after each end misses none.
 func (s *supervisor) reap() verdict {
 	var v verdict
 	for {
@@ -243,8 +240,7 @@ func lookPath(name, path string) (string, error) {
 	return "", err
 }
 
-// refusal says on the program's stderr why it could not be started and gives
-// the shell's exit code for that.
+// refusal reports on the program's stderr why it could not be started, and returns the shell's exit code for that.
 func refusal(name string, err error) int {
 	code, why := sandbox.ExitNotExecutable, err.Error()
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) {

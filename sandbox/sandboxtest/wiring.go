@@ -12,23 +12,23 @@ import (
 	"github.com/wisbox/wisbox/sandbox"
 )
 
-// wiring collects the descriptors of a program that is about to start, in
-// their order, so that a failure half-way closes them all.
+// wiring collects the descriptors of a program that is about to start, in their order, so that a failure closes them
+// all.
 type wiring struct {
 	child []*os.File // the program's ends, from descriptor 0
 	ours  []*os.File
-	pumps []func() // start serving our ends
+	pumps []func() // serve our ends
 	err   error    // the first failure
 }
 
-// input adds a pipe that the program reads and gives its other end.
+// input adds a pipe that the program reads and returns its other end.
 func (w *wiring) input() *os.File {
 	r, wr := w.pipe()
 	w.child, w.ours = append(w.child, r), append(w.ours, wr)
 	return wr
 }
 
-// output adds a pipe that the program writes and gives its other end.
+// output adds a pipe that the program writes and returns its other end.
 func (w *wiring) output() *os.File {
 	r, wr := w.pipe()
 	w.child, w.ours = append(w.child, wr), append(w.ours, r)
@@ -66,7 +66,7 @@ func (w *wiring) note(err error) {
 func (w *wiring) closeChildEnds() { closeAll(w.child) }
 func (w *wiring) closeOurEnds()   { closeAll(w.ours) }
 
-// closeAll closes files; nil ones and a second close are no matter.
+// closeAll closes files; it ignores nil and closed ones.
 func closeAll(files []*os.File) {
 	for _, f := range files {
 		_ = f.Close()
@@ -77,12 +77,12 @@ func closeAll(files []*os.File) {
 type source struct {
 	from  *os.File
 	to    *counter
-	first []*source // what was written to these before goes before
+	first []*source // data written to these earlier is passed on first
 
-	mu sync.Mutex // held from the read to the return of the write
+	mu sync.Mutex // held from the read until the write returns
 }
 
-// pump passes on to the end.
+// pump passes on all data until the end.
 func (s *source) pump() {
 	defer s.from.Close()
 	raw, err := s.from.SyscallConn()
@@ -102,7 +102,7 @@ func (s *source) pump() {
 	})
 }
 
-// ready reports whether a read of it, now, is no wait.
+// ready reports whether a read now wouldn't wait.
 func (s *source) ready(fd uintptr) bool {
 	n, err := retry.Interrupted(func() (int, error) {
 		return unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
@@ -110,7 +110,7 @@ func (s *source) ready(fd uintptr) bool {
 	return n > 0 || err != nil
 }
 
-// catchUp passes on what is there, after what is just being passed on.
+// catchUp passes on the data that is there, after any piece in progress.
 func (s *source) catchUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +119,7 @@ func (s *source) catchUp() {
 		return
 	}
 	_ = raw.Control(func(fd uintptr) {
-		held, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ)
+		held, err := unix.IoctlGetInt(int(fd), waitingBytes)
 		for n := 0; err == nil && held > 0; held -= n {
 			if n = s.piece(fd); n <= 0 {
 				return
@@ -134,7 +134,8 @@ func (s *source) move(fd uintptr) int {
 	return s.piece(fd)
 }
 
-// piece passes one piece on: 0 is the end, less is nothing now. s.mu is held.
+// piece passes on one piece and returns its size: 0 is the end, a negative number means no data now. The caller holds
+// s.mu.
 func (s *source) piece(fd uintptr) int {
 	var data [32 << 10]byte
 	n, err := unix.Read(int(fd), data[:])
@@ -148,8 +149,8 @@ func (s *source) piece(fd uintptr) int {
 	return n
 }
 
-// counter is the source's side of a stream: it counts, forwards and cuts as
-// sandbox.Capture says, and never stops reading when the receiver fails.
+// counter is the source's side of a stream: it counts, forwards and cuts as sandbox.Capture describes, and keeps
+// reading if the receiver fails.
 type counter struct {
 	to      io.Writer
 	capture *sandbox.Capture

@@ -13,12 +13,12 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// failure is an answer that is an error. Clients read the code out of the body.
+// failure is an error in the form of the API's answers. Clients read the code from the body.
 type failure struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
 
-	after time.Duration // to try again
+	after time.Duration // when to try again
 	cause error         // for the log
 }
 
@@ -32,10 +32,10 @@ var (
 	errUnknown = fail(http.StatusNotFound, "the sandbox was not found")
 )
 
-// busyAfter is when a client may try again that found no room.
+// busyAfter is the time after which a client may try again when the server is full.
 const busyAfter = 5 * time.Second
 
-// codes are the status of each kind of error that a client can do something about.
+// codes are the statuses of errors that a client can act on.
 var codes = map[tool.Kind]int{
 	tool.Invalid: http.StatusBadRequest, tool.NotFound: http.StatusNotFound, tool.Exists: http.StatusConflict,
 	tool.Conflict: http.StatusConflict, tool.Limit: http.StatusTooManyRequests, tool.TooLarge: http.StatusRequestEntityTooLarge,
@@ -43,7 +43,18 @@ var codes = map[tool.Kind]int{
 	tool.Unavailable: http.StatusServiceUnavailable, tool.Unsupported: http.StatusNotImplemented, tool.Closed: http.StatusNotFound,
 }
 
-// failureOf is an error as clients see it: nothing of this machine is in it.
+// StatusOf returns the status of an error for logs, 200 for nil.
+func StatusOf(err error) int {
+	switch {
+	case err == nil:
+		return http.StatusOK
+	case tool.KindOf(err) == tool.Permission:
+		return http.StatusForbidden
+	}
+	return failureOf(err).Code
+}
+
+// failureOf returns an error as clients see it, without details of this machine.
 func failureOf(err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
@@ -52,7 +63,7 @@ func failureOf(err error) *failure {
 		return fail(http.StatusRequestEntityTooLarge, "the body has more than 1 MiB; send less")
 	}
 	if errors.Is(err, context.Canceled) {
-		return &failure{Code: http.StatusServiceUnavailable, Message: "the request was given up, or the server is being stopped; try again", after: busyAfter, cause: err}
+		return &failure{Code: http.StatusServiceUnavailable, Message: "the request was cancelled, or the server is being stopped; try again", after: busyAfter, cause: err}
 	}
 	known := tool.AsError(err)
 	code, ok := codes[known.Kind]
@@ -60,8 +71,8 @@ func failureOf(err error) *failure {
 		return &failure{Code: http.StatusInternalServerError, Message: "wisbox failed in a way that it did not expect; the server's log says more", cause: err}
 	}
 	f := &failure{Code: code, Message: known.Message, cause: err}
-	if known.Kind == tool.Unavailable { // what it says is for who runs the server
-		f.Message = "the server can't do this now; try again, and if it stays so ask who runs the server, whose log says more"
+	if known.Kind == tool.Unavailable { // the message is for the server's operator
+		f.Message = "the server can't do this now; try again, and if the error stays ask the server's operator, whose log has the cause"
 	}
 	if code == http.StatusServiceUnavailable {
 		f.after = busyAfter
@@ -90,17 +101,17 @@ func writeJSON(w http.ResponseWriter, code int, v any) {
 	_, _ = w.Write(raw)
 }
 
-// decode reads a JSON object; no body is an empty one. What clients of other versions
-// send besides is left alone.
+// decode reads a JSON object; an absent body counts as an empty object. It ignores unknown members, which clients of
+// other versions send.
 func decode(w http.ResponseWriter, r *http.Request, into any) error {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			return err
 		}
-		return fail(http.StatusBadRequest, "the body broke off")
+		return fail(http.StatusBadRequest, "the body is incomplete; send the request again")
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // it is all there; the answer may take its time
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the body is complete; the answer may take longer
 	if len(raw) == 0 {
 		return nil
 	}
@@ -109,7 +120,7 @@ func decode(w http.ResponseWriter, r *http.Request, into any) error {
 		return fail(http.StatusBadRequest, "the field "+strconv.Quote(wrong.Field)+" is a JSON "+wrong.Value+"; see the client's documentation for its type")
 	}
 	if err != nil {
-		return fail(http.StatusBadRequest, "the body is no JSON object")
+		return fail(http.StatusBadRequest, "the body is not a JSON object")
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ type buildAnswer struct {
 	Tags       []string `json:"tags"`
 }
 
-// requestBuild makes a build, whose files and steps come later.
+// requestBuild creates a build. Its files and steps come later.
 func (s *Server) requestBuild(c call) (int, any, error) {
 	var body buildBody
 	if err := decode(c.w, c.r, &body); err != nil {
@@ -50,7 +50,7 @@ func (s *Server) requestBuild(c call) (int, any, error) {
 	}
 	own, disk := s.snapshotsOf(c.key.Owner)
 	if c.key.Disk > 0 && disk+s.opts.Registry.Taken(c.key.Owner).Disk >= c.key.Disk {
-		return 0, nil, tool.Errorf(tool.Limit, "this key's sandboxes, snapshots and templates take all the disk that they may; delete one first, or ask for a larger limit")
+		return 0, nil, tool.Errorf(tool.Limit, "this key's sandboxes, snapshots and templates have reached its limit of disk; delete one first, or ask for a larger limit")
 	}
 	b := &build{
 		Build: Build{ID: strings.ToLower(rand.Text())[:20], Name: name, Owner: c.key.Owner, Tags: tags},
@@ -70,7 +70,7 @@ func (s *Server) requestBuild(c call) (int, any, error) {
 	return http.StatusAccepted, buildAnswer{TemplateID: b.ID, BuildID: b.ID, Names: []string{name}, Aliases: []string{name}, Tags: tags}, nil
 }
 
-// nameAndTags are what a template is to be called by: its name may have a tag.
+// nameAndTags returns a template's name and tags. The name in a request may end with a tag.
 func nameAndTags(body buildBody) (name string, tags []string, err error) {
 	name, tag, ok := strings.Cut(body.Name, ":")
 	tags = slices.Clone(body.Tags)
@@ -85,8 +85,8 @@ func nameAndTags(body buildBody) (name string, tags []string, err error) {
 	if err := templates.CheckName(name); err != nil {
 		return "", nil, err
 	}
-	if isTemplate(name) {
-		return "", nil, fail(http.StatusBadRequest, "name is that of a template that every key has; take another one")
+	if IsTemplate(name) {
+		return "", nil, fail(http.StatusBadRequest, "name is reserved for a template that every key has; use another one")
 	}
 	return name, tags, checkTags(tags)
 }
@@ -106,12 +106,12 @@ func checkTags(tags []string) error {
 }
 
 var (
-	errNoBuild = fail(http.StatusNotFound, "there is no such build; builds are kept for an hour")
-	errBegun   = fail(http.StatusConflict, "the build has begun; ask for another one")
+	errNoBuild = fail(http.StatusNotFound, "build not found; builds are kept for an hour")
+	errBegun   = fail(http.StatusConflict, "the build has already begun; request another one")
 	hashForm   = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
-// waiting finds a build of a call that hasn't begun yet.
+// waiting finds the build of a call, which must not have begun.
 func (s *Server) waiting(c call) (*build, error) {
 	b, ok := s.yard.find(c.r.PathValue("id"), c.key.Owner)
 	if !ok {
@@ -123,8 +123,8 @@ func (s *Server) waiting(c call) (*build, error) {
 	return b, nil
 }
 
-// uploadLink says where the files of a COPY are to be sent. They are a build's own: nobody
-// learns whether another one has them.
+// uploadLink returns the URL for the files of a COPY. Builds don't share files, so a client can't learn whether another
+// build has the same ones.
 func (s *Server) uploadLink(c call) (int, any, error) {
 	b, err := s.waiting(c)
 	if err != nil {
@@ -142,7 +142,7 @@ func (s *Server) uploadLink(c call) (int, any, error) {
 	}{err == nil, to.String()}, nil
 }
 
-// schemeOf is the one by which the client came here, or to a proxy.
+// schemeOf returns the scheme that the client used, for this server or for a proxy before it.
 func schemeOf(r *http.Request) string {
 	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
 		return "https"
@@ -150,17 +150,17 @@ func schemeOf(r *http.Request) string {
 	return "http"
 }
 
-// receive takes files of a build from who shows its token: clients send no key with them.
+// receive accepts files of a build. It requires the build's token, since clients send no key with files.
 func (s *Server) receive(w http.ResponseWriter, r *http.Request) {
 	if s.yard == nil {
-		writeFailure(w, fail(http.StatusNotFound, "this server builds no templates"))
+		writeFailure(w, fail(http.StatusNotFound, "this server doesn't build templates"))
 		return
 	}
 	s.yard.mu.Lock()
 	b, ok := s.yard.all[r.PathValue("id")]
 	s.yard.mu.Unlock()
 	if !ok || subtle.ConstantTimeCompare([]byte(b.token), []byte(r.URL.Query().Get("token"))) != 1 || !s.enter() {
-		writeFailure(w, fail(http.StatusUnauthorized, "the build or its token is unknown; ask for a link again"))
+		writeFailure(w, fail(http.StatusUnauthorized, "the build or its token is unknown; request a link again"))
 		return
 	}
 	defer s.calls.Done()
@@ -178,7 +178,7 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-// receive keeps the files of a COPY, one after the other.
+// receive stores the files of a COPY. Uploads of a build are serialized.
 func (b *build) receive(r *http.Request, hash string) (err error) {
 	if !hashForm.MatchString(hash) {
 		return fail(http.StatusBadRequest, "the hash must be 64 lower-case hexadecimal digits")

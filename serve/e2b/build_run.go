@@ -15,8 +15,8 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// run builds, when its turn comes: an owner's builds wait for one another before they wait
-// for those of others, and waiting is no part of a build's time.
+// run waits for its turn and builds. An owner's builds wait for one another before they wait for those of other owners.
+// The time limit of a build excludes the wait.
 func (b *build) run(wanted *Build, quota registry.Quota) {
 	defer func() { _ = os.RemoveAll(b.dir) }()
 	for _, places := range []chan struct{}{b.yard.lane(b.Owner), b.yard.places} {
@@ -35,13 +35,13 @@ func (b *build) run(wanted *Build, quota registry.Quota) {
 	b.mu.Unlock()
 	err := b.make(ctx, wanted, quota)
 	if ctx.Err() != nil && b.ctx.Err() == nil {
-		err = tool.Errorf(tool.Timeout, "the build took longer than %s; have it do less", buildTime)
+		err = tool.Errorf(tool.Timeout, "the build took longer than %s, the maximum; split it into several templates", buildTime)
 	}
 	b.end(wanted, err)
 }
 
-// make makes the template. It removes one again that takes more disk than there is for its
-// owner, or that was deleted meanwhile.
+// make creates the template. It removes the template again if it exceeds its owner's disk limit, or was deleted
+// meanwhile.
 func (b *build) make(ctx context.Context, wanted *Build, quota registry.Quota) error {
 	s := b.yard.server
 	room, err := s.opts.Registry.ReserveDisk(ctx, b.Owner, buildRoom, quota)
@@ -62,7 +62,7 @@ func (b *build) make(ctx context.Context, wanted *Build, quota registry.Quota) e
 	return errors.Join(err, s.opts.Templates.Remove(context.WithoutCancel(ctx), b.ID))
 }
 
-// end says how a build ended.
+// end records the end of a build.
 func (b *build) end(wanted *Build, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,7 +85,7 @@ func (b *build) end(wanted *Build, err error) {
 	b.status, b.reason = buildFailed, why
 }
 
-// stepName is a step as clients call it.
+// stepName returns the clients' name of a step.
 func stepName(step, last int) string {
 	switch {
 	case step == 0:
@@ -96,7 +96,7 @@ func stepName(step, last int) string {
 	return strconv.Itoa(step)
 }
 
-// log keeps a line of output.
+// log stores a line of output.
 func (b *build) log(step int, line string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,13 +104,13 @@ func (b *build) log(step int, line string) {
 	case b.logged > maxLog:
 	case b.logged+len(line) > maxLog:
 		b.logged = maxLog + 1
-		b.append("warn", strconv.Itoa(step), "the log has no room for more lines; have the steps write less, or into a file")
+		b.append("warn", strconv.Itoa(step), "the log is full; make the steps write less, or into a file")
 	default:
 		b.append("info", strconv.Itoa(step), line)
 	}
 }
 
-// lineCost are bytes of a line beside its text.
+// lineCost is the overhead of a line, in bytes.
 const lineCost = 100
 
 func (b *build) append(level, step, line string) {

@@ -26,7 +26,7 @@ type startBodyStep struct {
 	Files string   `json:"filesHash"`
 }
 
-// startBuild begins a build whose files are there.
+// startBuild starts a build. Its files must be complete.
 func (s *Server) startBuild(c call) (int, any, error) {
 	b, err := s.waiting(c)
 	if err != nil {
@@ -50,7 +50,7 @@ func (s *Server) startBuild(c call) (int, any, error) {
 	case b.upload <- struct{}{}:
 		defer func() { <-b.upload }()
 	default:
-		return 0, nil, fail(http.StatusConflict, "files of the build are still on their way; wait for them, and begin again")
+		return 0, nil, fail(http.StatusConflict, "files of the build are still being uploaded; wait for them, then start again")
 	}
 	b.mu.Lock()
 	begun := b.begun
@@ -68,23 +68,23 @@ func (s *Server) startBuild(c call) (int, any, error) {
 
 const maxCommand = 32 << 10 // bytes of a start or ready command
 
-// ofE2B is the image that clients begin with who name none.
+// ofE2B matches the base image that clients send by default.
 var ofE2B = regexp.MustCompile(`^(docker\.io/)?e2bdev/(base|code-interpreter)(:[A-Za-z0-9._-]*)?$`)
 
-// baseOf finds what a build begins with.
+// baseOf sets the base of a build.
 func (s *Server) baseOf(b *Build, body *startBody) error {
 	switch {
 	case len(body.Registry) > 0:
-		return fail(http.StatusBadRequest, "fromImageRegistry is not offered: nothing is fetched; leave it out, and name an image that the server's machine has")
+		return fail(http.StatusBadRequest, "fromImageRegistry is not supported; leave it out, and name an image that the server's machine has")
 	case len(body.Start) > maxCommand || len(body.Ready) > maxCommand || strings.Contains(body.Start+body.Ready, "\x00"):
-		return fail(http.StatusBadRequest, fmt.Sprintf("startCmd or readyCmd has a NUL, or more than %d bytes", maxCommand))
-	case body.FromTemplate != "" && !isTemplate(body.FromTemplate):
+		return fail(http.StatusBadRequest, fmt.Sprintf("startCmd or readyCmd has a NUL, or more than %d bytes, the maximum", maxCommand))
+	case body.FromTemplate != "" && !IsTemplate(body.FromTemplate):
 		t, err := s.snapshotOf(body.FromTemplate, b.Owner)
 		if err != nil {
 			return err
 		}
 		if !t.Built {
-			return fail(http.StatusBadRequest, "fromTemplate is a snapshot of a sandbox, with files and no image of its own; begin with a template that was built")
+			return fail(http.StatusBadRequest, "fromTemplate is a snapshot of a sandbox, which has no image; use a template that was built")
 		}
 		b.Template, b.Recipe.Inherit = t.ID, true
 	case !ofE2B.MatchString(body.FromImage):
@@ -93,7 +93,7 @@ func (s *Server) baseOf(b *Build, body *startBody) error {
 	return nil
 }
 
-// steps are those of a body, with their files.
+// steps returns the steps of a body, with their files.
 func (b *build) steps(all []startBodyStep) ([]builds.Step, error) {
 	steps, sum := make([]builds.Step, len(all)), int64(0)
 	for i, one := range all {
@@ -107,10 +107,10 @@ func (b *build) steps(all []startBodyStep) ([]builds.Step, error) {
 		steps[i].Files = filepath.Join(b.dir, one.Files)
 		info, err := os.Stat(steps[i].Files)
 		if err != nil {
-			return nil, fail(http.StatusBadRequest, fmt.Sprintf("steps[%d]: its files were not sent; ask for a link, and send them", i))
+			return nil, fail(http.StatusBadRequest, fmt.Sprintf("steps[%d]: its files were not uploaded; request a link, and upload them", i))
 		}
 		if sum += info.Size(); sum > maxUpload {
-			return nil, fail(http.StatusBadRequest, fmt.Sprintf("steps[%d]: the steps copy more than 1 GiB together; copy less, or the same files once", i))
+			return nil, fail(http.StatusBadRequest, fmt.Sprintf("steps[%d]: the steps copy more than 1 GiB in total, the maximum; copy less, or the same files only once", i))
 		}
 	}
 	return steps, nil

@@ -15,13 +15,13 @@ type statusAnswer struct {
 	Reason     *reason    `json:"reason,omitempty"`
 }
 
-// buildStatus says how far a build is, and what it said from a line on.
+// buildStatus returns the state of a build, and its log from a given line.
 func (s *Server) buildStatus(c call) (int, any, error) {
 	from := 0
 	if text := c.r.URL.Query().Get("logsOffset"); text != "" {
 		var err error
 		if from, err = strconv.Atoi(text); err != nil || from < 0 {
-			return 0, nil, fail(http.StatusBadRequest, "logsOffset must be a number from 0 on")
+			return 0, nil, fail(http.StatusBadRequest, "logsOffset must be 0 or a positive number")
 		}
 	}
 	id := c.r.PathValue("build")

@@ -15,7 +15,7 @@ type tagsBody struct {
 	Tags   []string `json:"tags"`
 }
 
-// tag gives a built template more tags.
+// tag adds tags to a built template.
 func (s *Server) tag(c call) (int, any, error) {
 	var body tagsBody
 	if err := decode(c.w, c.r, &body); err != nil {
@@ -49,7 +49,7 @@ func (s *Server) builtOf(ref, owner string) (templates.Template, error) {
 	return t, err
 }
 
-// untag takes tags of the built templates of a name.
+// untag removes tags from an owner's built templates with a given name.
 func (s *Server) untag(c call) (int, any, error) {
 	var body tagsBody
 	if err := decode(c.w, c.r, &body); err != nil {
@@ -71,7 +71,7 @@ func (s *Server) untag(c call) (int, any, error) {
 	return http.StatusNoContent, nil, nil
 }
 
-// family are an owner's built templates of a name.
+// family returns an owner's built templates with a given name.
 func (s *Server) family(name, owner string) []templates.Template {
 	own, _ := s.snapshotsOf(owner)
 	return slices.DeleteFunc(own, func(t templates.Template) bool { return !t.Built || t.Name != name })
@@ -83,7 +83,7 @@ type tagAnswer struct {
 	CreatedAt string `json:"createdAt"`
 }
 
-// tagsOf are the tags of all templates of a name.
+// tagsOf returns the tags of all templates with a given name.
 func (s *Server) tagsOf(c call) (int, any, error) {
 	if c.r.PathValue("what") != "tags" {
 		return s.unknownPath(c)

@@ -12,30 +12,30 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Builder makes templates of what clients describe. The methods may be called from many
-// goroutines at once.
+// Builder builds templates that clients describe. Its methods may be called from many goroutines
+// at once.
 type Builder interface {
-	// Build makes a template with the ID of b: all or nothing. What is wrong with a step is
-	// a [*builds.StepError].
+	// Build builds a template with the ID of b, all or nothing. An error of a step is a
+	// [*builds.StepError].
 	Build(ctx context.Context, b *Build) error
-	// Tag gives a template more tags, which others of its owner and name lose, and returns
-	// all that it has.
+	// Tag adds tags to a template, which other templates of its owner and name lose, and
+	// returns all of its tags.
 	Tag(ctx context.Context, id string, tags []string) ([]string, error)
-	// Untag takes tags of a template.
+	// Untag removes tags from a template.
 	Untag(ctx context.Context, id string, tags []string) error
 }
 
-// Build is a template that is to be built.
+// Build describes a template to build.
 type Build struct {
 	ID, Name, Owner string
 	Tags            []string
-	// Image and Template are what it begins with, a name of an image or the ID of the
-	// owner's template; without both the image of every sandbox.
+	// Image and Template are the base: the name of an image, or the ID of the owner's template.
+	// If both are "", it is the image of every sandbox.
 	Image, Template string
 	Recipe          builds.Recipe
 	Start, Ready    string
-	// Log gets a line of output, with the number of its step: 0 before the first, one more
-	// than there are after the last.
+	// Log gets a line of output, with the number of its step: 0 before the first, and the number
+	// of steps plus 1 after the last.
 	Log func(step int, line string)
 }
 
@@ -48,12 +48,12 @@ const (
 	buildsOfOwner  = 4  // that are not done
 	buildsOfServer = 32 // that are not done
 	buildTime      = 30 * time.Minute
-	buildKept      = time.Hour // how long what isn't begun, and how it ended, is kept
+	buildKept      = time.Hour // for builds that never began, and for results
 	maxUpload      = 1 << 30   // bytes of a build's files
 	maxLog         = 1 << 20   // bytes of output that are kept
 	maxLogLine     = 2 << 10   // bytes
 	buildRoom      = 1 << 30   // bytes that a template is expected to take
-	donePerOwner   = 8         // builds whose end is kept
+	donePerOwner   = 8         // builds whose result is kept
 	logPage        = 100       // lines of an answer
 )
 
@@ -65,7 +65,7 @@ const (
 	buildFailed  = "error"
 )
 
-// yard has the builds of a server.
+// yard holds the builds of a server.
 type yard struct {
 	server *Server
 	ctx    context.Context
@@ -78,18 +78,18 @@ type yard struct {
 	lanes map[string]chan struct{} // a token for the first build of each owner's
 }
 
-// build is one that was asked for.
+// build is a build that was requested.
 type build struct {
 	Build
 	yard    *yard
-	token   string // that uploads show
+	token   string // for uploads
 	dir     string
 	made    time.Time
 	expires *time.Timer
 	ctx     context.Context
 	cancel  context.CancelFunc
-	upload  chan struct{} // held by the one that runs
-	size    int64         // of the files; of who holds upload
+	upload  chan struct{} // held by the running upload
+	size    int64         // of the files; guarded by upload
 
 	mu     sync.Mutex
 	begun  bool
@@ -132,7 +132,7 @@ func (y *yard) stop() {
 	}
 }
 
-// clear removes what a build has on the disk.
+// clear removes a build's files.
 func (b *build) clear() {
 	b.expires.Stop()
 	b.cancel()
@@ -141,7 +141,7 @@ func (b *build) clear() {
 	}
 }
 
-// drop forgets a build, which ends where it runs.
+// drop forgets a build, and ends it if it is running.
 func (y *yard) drop(b *build) {
 	y.mu.Lock()
 	delete(y.all, b.ID)
@@ -149,7 +149,7 @@ func (y *yard) drop(b *build) {
 	b.clear()
 }
 
-// lane is where an owner's builds wait for one another.
+// lane returns the channel on which an owner's builds wait for one another.
 func (y *yard) lane(owner string) chan struct{} {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -161,7 +161,7 @@ func (y *yard) lane(owner string) chan struct{} {
 	return lane
 }
 
-// find finds an owner's build. Those of others aren't there.
+// find finds an owner's build. Builds of others are not found.
 func (y *yard) find(id, owner string) (*build, bool) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -172,7 +172,7 @@ func (y *yard) find(id, owner string) (*build, bool) {
 	return b, true
 }
 
-// add takes a place for a build.
+// add reserves a place for a build.
 func (y *yard) add(b *build, most int) error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -193,7 +193,7 @@ func (y *yard) add(b *build, most int) error {
 			}
 		}
 	}
-	if own >= buildsOfOwner && len(idle) > 0 { // its client may have given up
+	if own >= buildsOfOwner && len(idle) > 0 { // an idle build's client may have given up
 		oldest := slices.MinFunc(idle, func(a, b *build) int { return a.made.Compare(b.made) })
 		delete(y.all, oldest.ID)
 		oldest.clear()
@@ -229,7 +229,7 @@ func (b *build) done() bool {
 	return !b.ended.IsZero()
 }
 
-// ifBuilds is what a server does that builds templates.
+// ifBuilds returns an action that is refused unless the server builds templates.
 func (s *Server) ifBuilds(do action) action {
 	if s.yard == nil {
 		return s.noBuilds
@@ -237,14 +237,14 @@ func (s *Server) ifBuilds(do action) action {
 	return do
 }
 
-// buildRoutes are those of builds, for who has a key.
+// buildRoutes returns the routes of builds, for requests with a key.
 func (s *Server) buildRoutes() map[string]action {
 	return map[string]action{
 		"POST /v3/templates":                        s.ifBuilds(s.requestBuild),
 		"GET /templates/{id}/files/{hash}":          s.ifBuilds(s.uploadLink),
 		"POST /v2/templates/{id}/builds/{build}":    s.ifBuilds(s.startBuild),
 		"GET /templates/{id}/builds/{build}/status": s.ifBuilds(s.buildStatus),
-		"GET /templates/{id}/{what}":                s.ifBuilds(s.tagsOf), // GET /templates/aliases/{alias} is there, too
+		"GET /templates/{id}/{what}":                s.ifBuilds(s.tagsOf), // a wildcard, because of GET /templates/aliases/{alias}
 		"POST /templates/tags":                      s.ifBuilds(s.tag),
 		"DELETE /templates/tags":                    s.ifBuilds(s.untag),
 	}

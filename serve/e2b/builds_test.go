@@ -25,7 +25,7 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// mason builds nothing: its templates are there when it says so.
+// mason builds nothing: its templates exist once the test says so.
 type mason struct {
 	shelf *shelf
 	begun chan *Build
@@ -193,7 +193,7 @@ func TestWhatABuildMayNotBe(t *testing.T) {
 	s.refused(404, keyA, "POST", "/templates/tags", `{"target":"ready","tags":["x"]}`)
 }
 
-// TestAClientThatGaveUpBlocksNobody: of builds that were never begun the oldest goes.
+// TestAClientThatGaveUpBlocksNobody: a new build replaces the oldest that was never begun.
 func TestAClientThatGaveUpBlocksNobody(t *testing.T) {
 	s := newSite(t, nil)
 	var all []buildAnswer
@@ -309,7 +309,7 @@ func TestATemplateThatDoesntFitGoes(t *testing.T) {
 	assert.Len(t, all, 1)
 }
 
-// TestBuildsTakeTurns: a key's second build goes behind the first of another key.
+// TestBuildsTakeTurns: a key's second build waits for the first of another key.
 func TestBuildsTakeTurns(t *testing.T) {
 	s := newSite(t, nil)
 	begin := func(key string) string {
@@ -345,7 +345,7 @@ func TestABuildTakesNoRoomOfASnapshot(t *testing.T) {
 	s.ask(keyA, "POST", a.path(), `{}`, nil)
 	<-s.m.begun
 	s.m.ends <- nil
-	assert.Contains(t, s.until(keyA, a, buildFailed).Reason.Message, "all the disk that they may")
+	assert.Contains(t, s.until(keyA, a, buildFailed).Reason.Message, "its limit of disk")
 	all, _ := s.m.shelf.List()
 	assert.Empty(t, all)
 }

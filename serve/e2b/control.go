@@ -10,18 +10,19 @@ import (
 
 	"github.com/wisbox/wisbox/httpguard"
 	"github.com/wisbox/wisbox/internal/apikeys"
+	"github.com/wisbox/wisbox/internal/far"
 	"github.com/wisbox/wisbox/internal/registry"
 	"github.com/wisbox/wisbox/tool"
 )
 
-// call is a request of the control API that was let in.
+// call is an admitted request of the control API.
 type call struct {
 	w   http.ResponseWriter
 	r   *http.Request
 	key apikeys.Key
 }
 
-// action does what a call asks for. It answers with a status and a value, nil for none.
+// action performs a call. It returns the status and the value of the answer, or nil for none.
 type action func(c call) (code int, v any, err error)
 
 func (s *Server) routes() http.Handler {
@@ -43,6 +44,7 @@ func (s *Server) routes() http.Handler {
 		"PATCH /v2/templates/{id}":       s.publish,
 		"/mcp":                           func(c call) (int, any, error) { return s.mcp(c, nil) },
 		"/mcp/{id}":                      s.ofOwner(s.mcp),
+		"GET " + far.RemotePath:          s.remote,
 		"/":                              s.unknownPath,
 	} {
 		mux.Handle(pattern, s.letIn(do))
@@ -72,7 +74,7 @@ func (s *Server) routes() http.Handler {
 	return mux
 }
 
-// letIn asks for a key before anything else.
+// letIn requires a valid key before it reads the request.
 func (s *Server) letIn(do action) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key, ok := s.keyOf(r)
@@ -96,7 +98,7 @@ func (s *Server) letIn(do action) http.Handler {
 			f := failureOf(err)
 			s.note(w, f)
 			writeFailure(w, f)
-		case code == 0: // it has answered itself
+		case code == 0: // the action has already answered
 		case v == nil:
 			w.WriteHeader(code)
 		default:
@@ -105,7 +107,7 @@ func (s *Server) letIn(do action) http.Handler {
 	})
 }
 
-// note logs a failure that is not the client's.
+// note logs a failure that the client didn't cause.
 func (s *Server) note(w http.ResponseWriter, f *failure) {
 	if f.Code < http.StatusInternalServerError {
 		return
@@ -117,7 +119,7 @@ func (s *Server) note(w http.ResponseWriter, f *failure) {
 	s.opts.Log.Warn("a request failed", "request", w.Header().Get("X-Request-Id"), "error", registry.Quiet(said), "cause", registry.Quiet(causeOf(f)))
 }
 
-// causeOf is what an error comes from in the end.
+// causeOf returns the root cause of an error.
 func causeOf(f *failure) error {
 	for err := error(f); ; {
 		inner, ok := err.(interface{ Unwrap() error })
@@ -141,16 +143,19 @@ func (s *Server) keyOf(r *http.Request) (apikeys.Key, bool) {
 	return apikeys.Key{}, false
 }
 
-// bearer is the token of the header Authorization.
+// bearer returns the token of the header Authorization.
 func bearer(r *http.Request) (string, bool) {
 	kind, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	return strings.TrimSpace(text), strings.EqualFold(kind, "Bearer")
 }
 
-// ofOwner finds the sandbox of a path. Those of others aren't there.
+// ofOwner finds the sandbox of a path. Sandboxes of others are not found.
 func (s *Server) ofOwner(do func(call, *registry.Sandbox) (int, any, error)) action {
 	return func(c call) (int, any, error) {
-		sandbox, ok := s.opts.Registry.Find(c.r.PathValue("id"))
+		sandbox, ok, err := s.opts.Registry.Seek(c.r.Context(), c.key.Owner, c.r.PathValue("id"))
+		if err != nil {
+			return 0, nil, err
+		}
 		if !ok || sandbox.Record().Owner != c.key.Owner {
 			return 0, nil, errUnknown
 		}
@@ -162,16 +167,16 @@ func (s *Server) ofOwner(do func(call, *registry.Sandbox) (int, any, error)) act
 }
 
 func (s *Server) unknownPath(call) (int, any, error) {
-	return 0, nil, fail(http.StatusNotFound, "this server has no such path; docs/serve.md says what it has")
+	return 0, nil, fail(http.StatusNotFound, "unknown path; docs/serve.md lists the paths of this server")
 }
 
-// Times of a sandbox where a client names none.
+// Default times of a sandbox.
 const (
 	defaultV1 = 15 * time.Second
 	defaultV2 = 300 * time.Second
 )
 
-// life checks a timeout, which is in seconds.
+// life checks a timeout in seconds.
 func (s *Server) life(seconds *int64, def time.Duration, least int64) (time.Duration, error) {
 	if seconds == nil {
 		return min(def, s.opts.MaxTimeout), nil
@@ -219,7 +224,7 @@ func (s *Server) create(c call, defaultLife time.Duration) (int, any, error) {
 	return http.StatusCreated, s.answer(sandbox), nil
 }
 
-// start makes a sandbox within the bounds of a key.
+// start creates a sandbox within the bounds of a key.
 func (s *Server) start(ctx context.Context, key apikeys.Key, rec registry.Record, life time.Duration) (*registry.Sandbox, error) {
 	if err := s.mayStart(key); err != nil {
 		return nil, err
@@ -229,8 +234,8 @@ func (s *Server) start(ctx context.Context, key apikeys.Key, rec registry.Record
 	return s.opts.Registry.Create(ctx, rec, life, s.quota(key))
 }
 
-// Create makes a sandbox for a key, within its bounds, that lives that long but not longer
-// than [Options.MaxTimeout]. It has no network. Every error is a *[tool.Error].
+// Create creates a sandbox for a key, within its bounds. It lives for life, but not longer than
+// [Options.MaxTimeout], and has no network. Every error is a *[tool.Error].
 func (s *Server) Create(ctx context.Context, key apikeys.Key, life time.Duration) (*registry.Sandbox, error) {
 	closed := false
 	rec, err := s.recordOf(&createBody{Internet: &closed}, key.Owner)
@@ -244,7 +249,7 @@ func (s *Server) Create(ctx context.Context, key apikeys.Key, life time.Duration
 	return sandbox, nil
 }
 
-// toolError is an error as tools report it: nothing of this machine is in it.
+// toolError returns an error as tools report it, without details of this machine.
 func toolError(err error) error {
 	f := failureOf(err)
 	kind := tool.Unavailable
@@ -254,7 +259,7 @@ func toolError(err error) error {
 	return tool.Errorf(kind, "%s", f.Message).Because(err)
 }
 
-// mcp is for MCP's clients. They wait for their answers, and for what comes by itself.
+// mcp serves MCP clients, whose requests may be long streams.
 func (s *Server) mcp(c call, sandbox *registry.Sandbox) (int, any, error) {
 	if s.opts.MCP == nil {
 		return s.unknownPath(c)
@@ -263,16 +268,35 @@ func (s *Server) mcp(c call, sandbox *registry.Sandbox) (int, any, error) {
 	return 0, nil, s.opts.MCP(w, c.r, c.key, sandbox)
 }
 
-// mayStart bounds how fast a key's owner makes sandboxes and snapshots.
+// remote serves wisbox on other machines.
+func (s *Server) remote(c call) (int, any, error) {
+	if s.opts.Remote == nil {
+		return s.unknownPath(c)
+	}
+	return 0, nil, s.opts.Remote(c.w, c.r, c.key, func() (apikeys.Key, bool) { return s.keyOf(c.r) })
+}
+
+// Bounds returns a key's quota, including snapshots, for one more session or template. It also limits the rate at which
+// they are created. Every error is a *[tool.Error].
+func (s *Server) Bounds(key apikeys.Key) (registry.Quota, error) {
+	if err := s.mayStart(key); err != nil {
+		return registry.Quota{}, toolError(err)
+	}
+	quota := s.quota(key)
+	quota.Snapshots = s.opts.Snapshots
+	return quota, nil
+}
+
+// mayStart limits the rate at which a key's owner creates sandboxes and snapshots.
 func (s *Server) mayStart(key apikeys.Key) error {
 	most := orDefault(key.Creations, s.opts.Creations)
 	if wait := s.starts.wait(key.Owner, most); wait > 0 {
-		return &failure{Code: http.StatusTooManyRequests, Message: fmt.Sprintf("this key makes more than %d sandboxes and snapshots in a minute; wait and try again", most), after: wait}
+		return &failure{Code: http.StatusTooManyRequests, Message: fmt.Sprintf("this key creates more than %d sandboxes and snapshots in a minute, the maximum; wait and try again", most), after: wait}
 	}
 	return nil
 }
 
-// quota is what a key's owner may have at once.
+// quota returns the bounds of a key's owner.
 func (s *Server) quota(key apikeys.Key) registry.Quota {
 	return registry.Quota{
 		Sandboxes: orDefault(key.Sandboxes, s.opts.Sandboxes), CPUs: key.CPUs, Memory: key.Memory, Disk: key.Disk,
@@ -290,11 +314,11 @@ func orDefault(n, def int) int {
 	return def
 }
 
-// recordOf checks what a client asks for.
+// recordOf checks a client's request and returns the record for it.
 func (s *Server) recordOf(body *createBody, owner string) (registry.Record, error) {
 	rec := registry.Record{
 		Owner: owner, CPUs: s.opts.Size.CPUs, Memory: s.opts.Size.MemoryMB << 20, Disk: s.opts.Size.DiskMB << 20, Beside: s.opts.Size.Beside,
-		Template: body.TemplateID, Metadata: body.Metadata, Env: body.EnvVars, AutoPause: body.AutoPause, AutoResume: body.AutoResume.Enabled,
+		Template: body.TemplateID, Metadata: body.Metadata, Env: body.EnvVars, AutoPause: body.AutoPause, AutoPauseFiles: isFalse(body.AutoPauseMemory), AutoResume: body.AutoResume.Enabled,
 	}
 	var err error
 	if rec.Template, err = s.resolve(body.TemplateID, owner); err != nil {
@@ -302,28 +326,28 @@ func (s *Server) recordOf(body *createBody, owner string) (registry.Record, erro
 	}
 	switch {
 	case given(body.IAM):
-		return rec, fail(http.StatusBadRequest, "iam is not offered; leave it out")
+		return rec, fail(http.StatusBadRequest, "iam is not supported; leave it out")
 	case len(body.VolumeMounts) > 0:
-		return rec, fail(http.StatusBadRequest, "volumeMounts are not offered; leave them out")
+		return rec, fail(http.StatusBadRequest, "volumeMounts are not supported; leave them out")
 	case rec.AutoPause && !s.opts.Pauses:
 		return rec, fail(http.StatusNotImplemented, "this server can't pause sandboxes; leave autoPause out")
-	case rec.AutoPause && body.AutoPauseMemory != nil && !*body.AutoPauseMemory:
-		return rec, fail(http.StatusNotImplemented, "this server can't keep a paused sandbox without its memory; leave autoPauseMemory out")
 	case rec.AutoResume && !rec.AutoPause:
 		return rec, fail(http.StatusBadRequest, "autoResume needs autoPause")
+	case rec.AutoResume && rec.AutoPauseFiles:
+		return rec, fail(http.StatusBadRequest, "autoResume needs the memory; leave autoPauseMemory or autoResume out")
 	}
 	for name, value := range rec.Env {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
-			return rec, fail(http.StatusBadRequest, "envVars has a name that is empty or holds =, or holds NUL")
+			return rec, fail(http.StatusBadRequest, "envVars has a name that is empty or has =, or a name or value with NUL")
 		}
 	}
 	return rec, s.network(&rec, body.Internet, body.Network)
 }
 
-// given reports whether a JSON value is there and isn't null.
+// given reports whether a JSON value is present and not null.
 func given(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
-// sandboxAnswer is what a client needs to use a sandbox.
+// sandboxAnswer has the fields that a client needs to use a sandbox.
 type sandboxAnswer struct {
 	SandboxID    string  `json:"sandboxID"`
 	TemplateID   string  `json:"templateID"`
@@ -372,7 +396,7 @@ type item struct {
 	VolumeMounts []string          `json:"volumeMounts"`
 }
 
-// milliseconds is a time as clients give it back.
+// milliseconds is the format of times that clients send back.
 const milliseconds = "2006-01-02T15:04:05.000Z07:00"
 
 func (s *Server) item(rec registry.Record) item {
@@ -397,7 +421,7 @@ type lifecycle struct {
 type detail struct {
 	item
 	Domain    *string         `json:"domain"`
-	Internet  *bool           `json:"allowInternetAccess"` // nil: it isn't known now
+	Internet  *bool           `json:"allowInternetAccess"` // nil means unknown
 	Network   json.RawMessage `json:"network,omitempty"`
 	Lifecycle lifecycle       `json:"lifecycle"`
 	EnvdToken string          `json:"envdAccessToken"`
@@ -421,8 +445,12 @@ func (s *Server) info(c call, sandbox *registry.Sandbox) (int, any, error) {
 	return http.StatusOK, d, nil
 }
 
-func (s *Server) kill(_ call, sandbox *registry.Sandbox) (int, any, error) {
-	if !s.opts.Registry.Kill(sandbox) {
+func (s *Server) kill(c call, sandbox *registry.Sandbox) (int, any, error) {
+	was, err := s.opts.Registry.Remove(c.r.Context(), sandbox)
+	if err != nil {
+		return 0, nil, err
+	}
+	if !was {
 		return 0, nil, errUnknown
 	}
 	return http.StatusNoContent, nil, nil
@@ -433,7 +461,8 @@ type lifeBody struct {
 	Memory  *bool  `json:"memory"`
 }
 
-func (b *lifeBody) withoutMemory() bool { return b.Memory != nil && !*b.Memory }
+// isFalse reports whether a client has set an option to false.
+func isFalse(given *bool) bool { return given != nil && !*given }
 
 func (s *Server) setTimeout(c call, sandbox *registry.Sandbox) (int, any, error) {
 	var body lifeBody
@@ -465,17 +494,12 @@ func (s *Server) connect(c call, sandbox *registry.Sandbox) (int, any, error) {
 	if sandbox.IsRunning() {
 		return http.StatusOK, s.answer(sandbox), sandbox.SetEnd(life, true)
 	}
-	if body.withoutMemory() {
-		return 0, nil, errNoMemory
-	}
-	err = sandbox.Resume(c.r.Context(), life)
-	if tool.KindOf(err) == tool.Conflict { // somebody else was quicker
+	err = sandbox.Resume(c.r.Context(), life, isFalse(body.Memory))
+	if tool.KindOf(err) == tool.Conflict { // another client was faster
 		return http.StatusOK, s.answer(sandbox), sandbox.SetEnd(life, true)
 	}
 	return http.StatusCreated, s.answer(sandbox), err
 }
-
-var errNoMemory = fail(http.StatusNotImplemented, "this server can't pause or resume a sandbox without its memory; leave memory out")
 
 func (s *Server) resume(c call, sandbox *registry.Sandbox) (int, any, error) {
 	var body lifeBody
@@ -486,7 +510,7 @@ func (s *Server) resume(c call, sandbox *registry.Sandbox) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return http.StatusCreated, s.answer(sandbox), sandbox.Resume(c.r.Context(), life)
+	return http.StatusCreated, s.answer(sandbox), sandbox.Resume(c.r.Context(), life, isFalse(body.Memory))
 }
 
 func (s *Server) pause(c call, sandbox *registry.Sandbox) (int, any, error) {
@@ -494,13 +518,10 @@ func (s *Server) pause(c call, sandbox *registry.Sandbox) (int, any, error) {
 	if err := decode(c.w, c.r, &body); err != nil {
 		return 0, nil, err
 	}
-	if body.withoutMemory() {
-		return 0, nil, errNoMemory
-	}
-	return http.StatusNoContent, nil, sandbox.Pause(c.r.Context())
+	return http.StatusNoContent, nil, sandbox.Pause(c.r.Context(), isFalse(body.Memory))
 }
 
-// maxForks is how many one call makes.
+// maxForks is the maximum of forks of one call.
 const maxForks = 100
 
 type forked struct {

@@ -74,6 +74,7 @@ func TestWhatAClientAsksWrongly(t *testing.T) {
 		{400, "POST", "/sandboxes", `{"iam":{"tokens":{}}}`},
 		{400, "POST", "/sandboxes", `{"volumeMounts":[{"name":"v"}]}`},
 		{400, "POST", "/sandboxes", `{"autoResume":{"enabled":true}}`},
+		{400, "POST", "/sandboxes", `{"autoPause":true,"autoPauseMemory":false,"autoResume":{"enabled":true}}`},
 		{400, "POST", "/sandboxes", `{"envVars":{"A=B":"c"}}`},
 		{400, "POST", "/sandboxes", `{"network":{"rules":{"a.com":[]}}}`},
 		{400, "POST", "/sandboxes", `{"network":{"egressProxy":{"address":"x"}}}`},
@@ -85,11 +86,9 @@ func TestWhatAClientAsksWrongly(t *testing.T) {
 		{400, "POST", "/sandboxes", `{"network":{"denyOut":["::1"]}}`},
 		{400, "POST", "/sandboxes", `{"network":{"maskRequestHost":"a b"}}`},
 		{413, "POST", "/sandboxes", `{"metadata":{"k":"` + strings.Repeat("x", maxBody) + `"}}`},
-		{501, "POST", "/sandboxes", `{"autoPause":true,"autoPauseMemory":false}`},
 		{400, "POST", "/sandboxes/" + id + "/timeout", `{}`},
 		{400, "POST", "/sandboxes/" + id + "/timeout", `{"timeout":-1}`},
 		{400, "POST", "/sandboxes/" + id + "/fork", `{"count":0}`},
-		{501, "POST", "/sandboxes/" + id + "/pause", `{"memory":false}`},
 		{501, "POST", "/sandboxes/" + id + "/snapshots", `{}`},
 		{400, "PUT", "/sandboxes/" + id + "/network", `{"allowOut":["8.8.8.8"]}`},
 		{400, "PUT", "/sandboxes/" + id + "/network", `{"rules":{"a.com":[]}}`},
@@ -124,8 +123,7 @@ func TestWhatAClientAsksWrongly(t *testing.T) {
 	assert.Len(t, w.reg.All(), 1, "nothing was made")
 }
 
-// TestNobodySeesAnothersSandboxes: whatever a key asks of another's ID, the answer is
-// that of an ID that nobody has.
+// TestNobodySeesAnothersSandboxes: for another owner's ID, every answer is the same as for an unknown ID.
 func TestNobodySeesAnothersSandboxes(t *testing.T) {
 	w := newWorld(t, nil, nil)
 	theirs := w.create(keyA, `{"metadata":{"secret":"of a"}}`).SandboxID
@@ -209,7 +207,7 @@ func TestSharesOfAKey(t *testing.T) {
 	res := w.ask(keyC, "POST", "/sandboxes", `{}`, &f) // the second within a minute
 	assert.Equal(t, 429, res.StatusCode)
 	assert.Regexp(t, `^[1-9][0-9]*$`, res.Header.Get("Retry-After"))
-	w.create(keyA, `{}`) // is another owner's affair
+	w.create(keyA, `{}`) // doesn't count for another owner
 }
 
 func TestWithoutPodmanAClientMayTryAgain(t *testing.T) {
@@ -224,14 +222,14 @@ func TestWithoutPodmanAClientMayTryAgain(t *testing.T) {
 	assert.Equal(t, 503, res.StatusCode)
 	assert.NotEmpty(t, res.Header.Get("Retry-After"))
 	assert.Contains(t, f.Message, "try again")
-	assert.NotContains(t, f.Message, "Podman", "that is for who runs the server")
+	assert.NotContains(t, f.Message, "Podman", "that is for the server's operator")
 	assert.Contains(t, w.log.String(), "Podman can't be reached")
 	assert.Empty(t, w.reg.All())
 }
 
-// TestAServerWithoutRoomNamesItsLimit, and is one that a client may ask again.
+// TestAServerWithoutRoomNamesItsLimit, and asks the client to try again.
 func TestAServerWithoutRoomNamesItsLimit(t *testing.T) {
-	const bound = "this server keeps at most 1GiB for the sandboxes and snapshots of all keys"
+	const bound = "this server has at most 1GiB for the sandboxes and snapshots of all keys"
 	w := newWorld(t, &registrytest.Engine{Fail: func(op string) error {
 		if op == "create" {
 			return tool.Errorf(tool.NoSpace, bound)

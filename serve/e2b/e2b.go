@@ -1,6 +1,6 @@
-// Package e2b speaks the protocol of E2B's clients: the control API, and the ports of
-// sandboxes, of which one is envd, the API within a sandbox. It knows neither Podman nor
-// how a sandbox is made.
+// Package e2b implements the protocol of E2B's clients: the control API, and the ports of
+// sandboxes, one of which is envd, the API within a sandbox. It knows neither Podman nor how
+// sandboxes are created.
 package e2b
 
 import (
@@ -22,80 +22,81 @@ import (
 // Options of [New]. Registry is required.
 type Options struct {
 	Registry *registry.Registry
-	// Keys finds the key of a text. nil lets everybody in, as one owner.
+	// Keys returns the key with the given text. nil admits every client, as one owner.
 	Keys func(text string) (apikeys.Key, bool)
-	// Domain is what hosts of ports are below, with a port where it isn't 443 or 80. ""
-	// leaves it to clients, whose requests name the sandbox in a header then, or in a
-	// host below localhost.
+	// Domain is the domain of the ports' hosts, with a port unless that is 443 or 80. If it is
+	// "", requests name the sandbox in a header, or in a host below localhost.
 	Domain string
-	// Size is what a sandbox has.
+	// Size is the size of each sandbox.
 	Size Size
-	// MaxTimeout bounds what clients ask for. Default 24 h.
+	// MaxTimeout bounds the timeouts that clients request. Default 24 h.
 	MaxTimeout time.Duration
-	// Sandboxes is how many an owner has at once whose key doesn't say; default 20.
+	// Sandboxes is the maximum of an owner at once, unless the key has its own; default 20.
 	Sandboxes int
-	// Creations is how many an owner makes in a minute whose key doesn't say; default 60.
+	// Creations is the maximum of an owner per minute, unless the key has its own; default 60.
 	Creations int
-	// Internet lets clients open the network of a sandbox. Else what they ask for is
-	// accepted, and nothing is opened.
+	// Internet lets clients open the network of a sandbox. Otherwise their requests for it are
+	// accepted, but nothing is opened.
 	Internet bool
-	// Pauses says that sandboxes can be paused.
+	// Pauses reports whether sandboxes can be paused.
 	Pauses bool
-	// Templates are what snapshots of sandboxes become. nil makes none.
+	// Templates stores snapshots of sandboxes. nil means no snapshots.
 	Templates Templates
-	// Builder makes templates of what clients describe, which are among Templates then.
-	// nil makes none. BuildDir is an empty directory for their files.
+	// Builder builds templates that clients describe, and adds them to Templates. nil means no
+	// builds. BuildDir is an empty directory for their files.
 	Builder  Builder
 	BuildDir string
-	// Snapshots is how many of them an owner has; default 100.
+	// Snapshots is the maximum of snapshots of an owner; default 100.
 	Snapshots int
-	// MCP serves a request over the Model Context Protocol: for the sandbox, or, where it is
-	// nil, for one that the connection gets. An error is answered where it returns one. nil
-	// has none.
+	// MCP serves a request over the Model Context Protocol, for the given sandbox. If sandbox is nil, the connection
+	// gets its own. An error that MCP returns is the answer. nil means no MCP.
 	MCP func(w http.ResponseWriter, r *http.Request, key apikeys.Key, sandbox *registry.Sandbox) error
-	// Metrics writes the server's own numbers for Prometheus, for keys with that right.
-	// nil has none.
+	// Remote serves sessions to a wisbox on another machine, over a connection that it takes over. again looks up the
+	// request's key again, which may be revoked meanwhile. nil means no such sessions.
+	Remote func(w http.ResponseWriter, r *http.Request, key apikeys.Key, again func() (apikeys.Key, bool)) error
+	// Metrics writes the server's own metrics for Prometheus, for keys with that right. nil
+	// means none.
 	Metrics func(w io.Writer) error
 	// Observe is called after each request, from many goroutines at once. Default none.
 	Observe func(Request)
-	// Log gets a line a request, without tokens, keys and IDs. Default none.
+	// Log gets a line for each request, without tokens, keys and IDs. Default none.
 	Log *slog.Logger
 }
 
-// Size is what a sandbox has.
+// Size is the size of a sandbox.
 type Size struct {
 	CPUs             float64
 	MemoryMB, DiskMB int64
-	// Beside are bytes that the host may keep of it beside that disk, which count too.
+	// Beside is the maximum of bytes that the host keeps for a sandbox besides its disk. They count toward quotas as
+	// well.
 	Beside int64
 }
 
-// cpuCount is a whole number for clients.
+// cpuCount returns a whole number for clients.
 func (s Size) cpuCount() int { return max(1, int(math.Ceil(s.CPUs))) }
 
-// Request is what is known of a request that was answered. It has no key, token or ID of
-// a sandbox.
+// Request describes a request that was answered. It has no key, token or ID of a sandbox.
 type Request struct {
-	ID      string // that the client got
+	ID      string // as sent to the client
 	Time    time.Time
 	Took    time.Duration
 	Method  string
 	Route   string // its class: a pattern of the control API, envd, port, nothing, aborted
 	Status  int
-	Key     string // the id of the key that was shown, "" for none that is right
-	Sandbox string // its alias, where it is about one
+	Key     string // the ID of the request's key, "" without a valid one
+	Sandbox string // alias of its sandbox, if any
 }
 
-// Templates keep the files of sandboxes for others that begin with them. The methods may
-// be called from many goroutines at once.
+// Templates stores files of sandboxes, with which new sandboxes begin. Its methods may be called from many goroutines
+// at once.
 type Templates interface {
-	// List are those of all owners, the newest first.
+	// List returns the templates of all owners, the newest first.
 	List() ([]templates.Template, error)
-	// Find finds one by its ID, whoever owns it, or an owner's by its name.
+	// Find finds a template by its ID, regardless of its owner, or an owner's template by its name.
 	Find(ref, owner string) (templates.Template, error)
-	// Create makes one of a sandbox that runs, all or nothing.
+	// Create creates a template from a running sandbox, all or nothing.
 	Create(ctx context.Context, box registry.Box, name, owner string) (templates.Template, error)
-	// Remove removes one by its ID. Sandboxes that began with it stay.
+	// Remove removes a template by its ID. Sandboxes that began with it stay.
 	Remove(ctx context.Context, id string) error
 }
 
@@ -103,13 +104,13 @@ const (
 	// EnvdPort is the port at which a client expects the API within the sandbox.
 	EnvdPort = 49983
 
-	envdVersion = "0.6.13"         // clients leave features out of lower ones
+	envdVersion = "0.6.13"         // clients disable features for lower versions
 	maxBody     = 1 << 20          // bytes of a request of the control API
 	createTime  = 50 * time.Second // clients give up after a minute
 )
 
-// Server is a handler for all that clients of E2B ask. What stands before it checks the
-// Host.
+// Server is a handler for all requests of E2B's clients. The caller puts a check of the Host
+// header before it.
 type Server struct {
 	opts    Options
 	control http.Handler
@@ -119,9 +120,10 @@ type Server struct {
 	mu       sync.Mutex
 	stopping bool
 	calls    sync.WaitGroup // of the control API
+	requests sync.WaitGroup // of all kinds, until they are logged
 }
 
-// New makes a Server.
+// New returns a Server.
 func New(opts *Options) *Server {
 	s := &Server{opts: *opts}
 	o := &s.opts
@@ -149,11 +151,30 @@ func New(opts *Options) *Server {
 
 // ServeHTTP answers a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // of the request before
+	s.requests.Add(1)
+	defer s.requests.Done()
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // of the previous request
 	s.logged(w, r, s.route)
 }
 
-// enter begins a call of the control API; false where the server is being stopped.
+// Drain waits until all requests are answered and logged, at most for d. Call it when no new ones
+// can come.
+func (s *Server) Drain(d time.Duration) { waitFor(&s.requests, d) }
+
+// waitFor waits for a group, at most for d.
+func waitFor(group *sync.WaitGroup, d time.Duration) {
+	ended := make(chan struct{})
+	go func() {
+		group.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(d):
+	}
+}
+
+// enter begins a call of the control API. It returns false if the server is being stopped.
 func (s *Server) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,8 +184,8 @@ func (s *Server) enter() bool {
 	return !s.stopping
 }
 
-// Stop lets no call of the control API begin any more, and waits for those under way, but
-// not longer than d. It ends builds, and waits until they have ended.
+// Stop refuses new calls of the control API and waits for the running ones, at most for d. It
+// ends builds, and waits until they have ended.
 func (s *Server) Stop(d time.Duration) {
 	if s.yard != nil {
 		s.yard.cancel()
@@ -173,24 +194,17 @@ func (s *Server) Stop(d time.Duration) {
 	s.mu.Lock()
 	s.stopping = true
 	s.mu.Unlock()
-	ended := make(chan struct{})
-	go func() {
-		s.calls.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-	case <-time.After(d):
-	}
+	waitFor(&s.calls, d)
 }
 
-// starts bounds how fast owners make sandboxes and snapshots.
+// starts limits the rate at which owners create sandboxes and snapshots.
 type starts struct {
 	mu  sync.Mutex
 	all map[string]*rate.Limiter
 }
 
-// wait is how long an owner has to wait for the next one; 0 takes it.
+// wait returns how long an owner has to wait for the next creation. If it is 0, the creation is
+// counted.
 func (s *starts) wait(owner string, perMinute int) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/base64"
 	"fmt"
 	"io"
@@ -19,32 +20,32 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// FrontOptions of [Fronts].
+// FrontOptions are options of [Fronts].
 type FrontOptions struct {
-	// Services make the handlers of the ports at which clients expect an API of the sandbox,
-	// [EnvdPort] among them. They check their requests' token or signature themselves.
+	// Services create the handlers of ports at which clients expect an API of the sandbox, such as [EnvdPort]. The
+	// handlers check tokens and signatures of requests themselves.
 	Services map[uint16]func(box registry.Box, o Service) http.Handler
-	// Keys as in [Options]: a program gets no key of this server.
+	// Keys reports whether a text is a key of this server. Programs never get one.
 	Keys func(text string) bool
 	// Log; default none.
 	Log *slog.Logger
 }
 
-// Service is what an API within a sandbox is made with.
+// Service has the options of an API within a sandbox.
 type Service struct {
-	Token string // that requests show, and that signs URLs
-	// Pass serves a request whose token or signature is right: its connection is no
-	// stranger's from then on, and its body may take time. Where too many of them are
-	// under way it answers so.
+	Token string // authorizes requests, and signs URLs
+	// Pass serves a request with a valid token or signature: its connection then no longer
+	// counts as a stranger's, and its body may take time. If too many such requests run, it
+	// answers with an error.
 	Pass func(w http.ResponseWriter, r *http.Request, next http.HandlerFunc)
 	Env  map[string]string // of every program
 	Done <-chan struct{}   // closed at the sandbox's end or pause
 	Log  *slog.Logger
-	// Quiet makes the text of an error for Log.
+	// Quiet returns the text of an error for Log.
 	Quiet func(error) string
 }
 
-// Fronts is what [registry.Options] needs: the ports of a sandbox, of which some are ours.
+// Fronts returns the function for [registry.Options] that serves the ports of a sandbox, including our own services.
 func Fronts(opts *FrontOptions) func(*registry.Sandbox, registry.Box, <-chan struct{}) registry.Front {
 	o := *opts
 	if o.Log == nil {
@@ -58,6 +59,7 @@ func Fronts(opts *FrontOptions) func(*registry.Sandbox, registry.Box, <-chan str
 			calls: make(chan struct{}, maxAtOnce), proxied: make(chan struct{}, maxAtOnce),
 			transport: &http.Transport{
 				DialContext:        func(ctx context.Context, _, addr string) (net.Conn, error) { return dial(ctx, box, addr) },
+				TLSClientConfig:    &tls.Config{InsecureSkipVerify: true}, // the sandbox's programs have self-signed certificates
 				DisableCompression: true, MaxIdleConns: idleConns, MaxIdleConnsPerHost: idleConns, IdleConnTimeout: idleTime,
 			},
 		}
@@ -103,8 +105,8 @@ type front struct {
 	services  map[uint16]http.Handler
 	proxy     *httputil.ReverseProxy
 	transport *http.Transport
-	// calls and proxied hold a token for each request under way. They are apart: who knows
-	// no more than the ID can't keep those out that have the token.
+	// calls and proxied hold a token for each running request. They are separate, so that a client with only the ID
+	// can't block clients with the access token.
 	calls, proxied chan struct{}
 }
 
@@ -124,12 +126,12 @@ func (f *front) ServePort(w http.ResponseWriter, r *http.Request, port uint16) {
 }
 
 const (
-	stalled  = time.Minute // that a client may take no piece of an answer
+	stalled  = time.Minute // how long a client may read nothing
 	maxPiece = 64 << 10    // bytes
 )
 
-// patient gives up a client that takes nothing. The last deadline stays: the server writes
-// the end of an answer by itself. [Server.ServeHTTP] takes it away.
+// patient ends the connection of a client that reads nothing. It leaves its last deadline in place, since the server
+// itself writes the end of an answer. [Server.ServeHTTP] removes the deadline.
 type patient struct {
 	http.ResponseWriter
 	c    *http.ResponseController
@@ -158,25 +160,25 @@ func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 func (p *patient) limit() {
 	_ = p.c.SetWriteDeadline(time.Now().Add(stalled))
 	select {
-	case <-p.done: // the sandbox has ended, whose deadline that was
+	case <-p.done: // the sandbox has ended, which set that deadline
 		_ = p.c.SetWriteDeadline(time.Unix(1, 0))
 	default:
 	}
 }
 
-// pass is [Service.Pass].
+// pass implements [Service.Pass].
 func (f *front) pass(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
 	letIn(f.calls, w, r, next)
 }
 
-// letIn serves a request that has a place: it may take time to read and to write.
+// letIn serves a request if there is a place for it. It may then take time to read and to write.
 func letIn(places chan struct{}, w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
 	select {
 	case places <- struct{}{}:
 		defer func() { <-places }()
 	default:
 		w.Header().Set("Connection", "close") // a body may still be on its way
-		writeFailure(w, &failure{Code: http.StatusServiceUnavailable, Message: "the sandbox has too many requests at once; try again when some have ended", after: busyAfter})
+		writeFailure(w, &failure{Code: http.StatusServiceUnavailable, Message: "the sandbox has too many requests at once; try again later", after: busyAfter})
 		return
 	}
 	httpguard.LetIn(r)
@@ -191,11 +193,13 @@ func portOfRequest(r *http.Request) uint16 {
 	return port
 }
 
-// rewrite makes the request that a program gets: as it came, but for what opens this
-// server and the sandbox.
+// rewrite copies the client's request for a program, without the keys and tokens of this server and the sandbox.
 func (f *front) rewrite(r *httputil.ProxyRequest) {
 	port := portOfRequest(r.In)
 	r.Out.URL.Scheme, r.Out.URL.Host = "http", fmt.Sprintf("127.0.0.1:%d", port)
+	if slices.Contains(f.rec.TLSPorts, port) {
+		r.Out.URL.Scheme = "https"
+	}
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 	r.Out.Host = r.In.Host
 	if f.rec.MaskHost != "" {
@@ -213,7 +217,7 @@ func (f *front) rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// opens reports whether a header's value holds what opens this server or the sandbox.
+// opens reports whether a header's value contains a key of this server or a token of the sandbox.
 func (f *front) opens(value string) bool {
 	texts := []string{strings.TrimSpace(value)}
 	if kind, text, ok := strings.Cut(texts[0], " "); ok {
@@ -229,9 +233,9 @@ func (f *front) opens(value string) bool {
 	})
 }
 
-// failed answers where the program doesn't.
+// failed answers a request when the program doesn't.
 func (f *front) failed(w http.ResponseWriter, r *http.Request, err error) {
-	text := "The program on this port broke off, or speaks no HTTP"
+	text := "The program on this port closed the connection, or doesn't speak HTTP"
 	if tool.KindOf(err) == tool.NotFound {
 		text = "The sandbox is running but port is not open"
 	}

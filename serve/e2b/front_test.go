@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// timed is a writer that notes the deadlines it gets.
+// timed is a writer that records its deadlines.
 type timed struct {
 	*httptest.ResponseRecorder
 	read, write []time.Time
@@ -26,8 +26,7 @@ func (w *timed) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
-// TestOnlyATokenTakesTheGuardsTimeAway: who knows no more than the ID of a sandbox can't
-// hold a connection to its services.
+// TestOnlyATokenTakesTheGuardsTimeAway: a client with only the ID of a sandbox can't keep a connection to its services.
 func TestOnlyATokenTakesTheGuardsTimeAway(t *testing.T) {
 	w := newWorld(t, program(t, func(http.ResponseWriter, *http.Request) {}), nil)
 	a := w.create(keyA, `{}`)
@@ -61,7 +60,7 @@ func TestASandboxHasAsManyRequestsAtOnce(t *testing.T) {
 	}
 }
 
-// TestEachPieceOfAnAnswerHasATimeLimit, and none has one after the sandbox's end.
+// TestEachPieceOfAnAnswerHasATimeLimit until the sandbox's end.
 func TestEachPieceOfAnAnswerHasATimeLimit(t *testing.T) {
 	done, out := make(chan struct{}), &timed{ResponseRecorder: httptest.NewRecorder()}
 	w := &patient{out, http.NewResponseController(out), done}
@@ -80,7 +79,7 @@ func TestEachPieceOfAnAnswerHasATimeLimit(t *testing.T) {
 	assert.Equal(t, time.Unix(1, 0), out.write[len(out.write)-1])
 }
 
-// TestAProgramGetsItsOwnKeys, and none of this server's, in whatever header.
+// TestAProgramGetsItsOwnKeys, and none of this server's in any header.
 func TestAProgramGetsItsOwnKeys(t *testing.T) {
 	var got http.Header
 	w := newWorld(t, program(t, func(_ http.ResponseWriter, r *http.Request) { got = r.Header.Clone() }), nil)

@@ -44,7 +44,7 @@ func keys(text string) (apikeys.Key, bool) {
 	return apikeys.Key{}, false
 }
 
-// world is a server over sandboxes that run nothing.
+// world is a server with sandboxes that run nothing.
 type world struct {
 	t      *testing.T
 	engine *registrytest.Engine
@@ -72,8 +72,7 @@ func (b *syncBuffer) String() string {
 	return b.b.String()
 }
 
-// newWorld makes a world, which edit may change. Its envd answers with what it was made
-// with, and a stream at /stream.
+// newWorld creates a world, which edit may change. Its envd answers with its own options, and with a stream at /stream.
 func newWorld(t *testing.T, engine *registrytest.Engine, edit func(*Options)) *world {
 	t.Helper()
 	w := &world{t: t, engine: engine, client: &http.Client{Transport: &http.Transport{}}, log: &syncBuffer{}}
@@ -121,7 +120,7 @@ func envd(_ registry.Box, o Service) http.Handler {
 	return mux
 }
 
-// requireQuietLog: no key, token or ID is in the log.
+// requireQuietLog checks that the log has no key, token or ID.
 func (w *world) requireQuietLog() {
 	w.t.Helper()
 	said := w.log.String()
@@ -133,7 +132,7 @@ func (w *world) requireQuietLog() {
 	}
 }
 
-// ask is a request of the control API. The answer's body is decoded into v, if any.
+// ask sends a request to the control API, and decodes the answer's body into v, if any.
 func (w *world) ask(key, method, path, body string, v any) *http.Response {
 	w.t.Helper()
 	r, err := http.NewRequestWithContext(w.t.Context(), method, w.web.URL+path, strings.NewReader(body))
@@ -162,7 +161,7 @@ type said struct {
 	Message string `json:"message"`
 }
 
-// refused is a request that must fail, with a code in the body too.
+// refused sends a request that must fail, with the code in the body too.
 func (w *world) refused(status int, key, method, path, body string) said {
 	w.t.Helper()
 	var f said
@@ -181,7 +180,7 @@ func (w *world) create(key, body string) sandboxAnswer {
 	return a
 }
 
-// toPort is a request for a port of a sandbox.
+// toPort returns a request for a port of a sandbox.
 func (w *world) toPort(id, port, path string) *http.Request {
 	w.t.Helper()
 	r, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, w.web.URL+path, nil)

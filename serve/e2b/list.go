@@ -13,7 +13,7 @@ import (
 	"github.com/wisbox/wisbox/internal/registry"
 )
 
-// filter is what a client wants to see, and from where on.
+// filter selects the sandboxes of a list, and where the page begins.
 type filter struct {
 	states   []registry.State
 	metadata map[string]string
@@ -21,7 +21,7 @@ type filter struct {
 	template string
 	oldest   bool // first
 	limit    int
-	from     string // the key of the last one that was shown
+	from     string // the position of the last sandbox of the previous page
 }
 
 const maxPage = 100
@@ -60,14 +60,14 @@ func filterOf(query url.Values) (f filter, err error) {
 	f.template = query.Get("template")
 	from, err := base64.RawURLEncoding.DecodeString(query.Get("nextToken"))
 	if err != nil {
-		return f, fail(http.StatusBadRequest, "nextToken is not one that this server gave")
+		return f, fail(http.StatusBadRequest, "nextToken is not from this server; use the one of the last answer")
 	}
 	f.from = string(from)
 	return f, nil
 }
 
-// metadataOf reads what must be in the metadata. Clients encode keys and values once
-// before they build a form of them, which is what is left here of the query.
+// metadataOf parses the metadata that a sandbox must have. Clients encode keys and values before they encode the form,
+// so text is still a form.
 func metadataOf(text string) (map[string]string, error) {
 	form, err := url.ParseQuery(text)
 	if err != nil {
@@ -110,7 +110,7 @@ func position(rec registry.Record) string {
 	return fmt.Sprintf("%016x %s", rec.Started.UnixMilli(), rec.ID)
 }
 
-// page is what a client sees next, and the key of the last one where there are more.
+// page returns the next page, and the key of its last sandbox if there are more.
 func (f *filter) page(all []registry.Record) (page []registry.Record, next string) {
 	all = slices.DeleteFunc(slices.Clone(all), func(rec registry.Record) bool { return !f.takes(rec) })
 	slices.SortFunc(all, func(a, b registry.Record) int {
@@ -142,7 +142,7 @@ func (s *Server) list(c call) (int, any, error) {
 	return s.listed(c, f)
 }
 
-// listRunning is the older list, which knows no state.
+// listRunning serves the older list, which has no states.
 func (s *Server) listRunning(c call) (int, any, error) {
 	f, err := filterOf(c.r.URL.Query())
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/wisbox/wisbox/internal/registry"
 )
 
-// component is encodeURIComponent of the clients.
+// component is the clients' encodeURIComponent.
 func component(s string) string { return strings.ReplaceAll(url.QueryEscape(s), "+", "%20") }
 
-// TestMetadataComesBackAsTheClientHasIt: it encodes names and values once, builds a form
-// of them, and puts that into a query.
+// TestMetadataComesBackAsTheClientHasIt: the client encodes names and values, builds a form of them, and puts that into
+// a query.
 func TestMetadataComesBackAsTheClientHasIt(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := rapid.MapOf(rapid.String(), rapid.String()).Draw(t, "metadata")
@@ -33,8 +33,7 @@ func TestMetadataComesBackAsTheClientHasIt(t *testing.T) {
 	})
 }
 
-// TestPagesAreTheWholeList, each sandbox once and in order, also where many started at
-// the same moment.
+// TestPagesAreTheWholeList, each sandbox once and in order, even if many started at the same moment.
 func TestPagesAreTheWholeList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		began := time.UnixMilli(1_700_000_000_000).UTC()

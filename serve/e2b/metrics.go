@@ -11,8 +11,8 @@ import (
 	"github.com/wisbox/wisbox/internal/registry"
 )
 
-// sampleAnswer is what a sandbox took at a moment, in bytes. What of the memory the
-// kernel could give back isn't known apart.
+// sampleAnswer is the usage of a sandbox at a moment, in bytes. The memory that the kernel could
+// reclaim isn't known separately.
 type sampleAnswer struct {
 	Timestamp     string  `json:"timestamp"`
 	TimestampUnix int64   `json:"timestampUnix"`
@@ -32,7 +32,7 @@ func (s *Server) sampled(one registry.Sample) sampleAnswer {
 	}
 }
 
-// metrics are the samples of a sandbox, of the last hour at most.
+// metrics returns the samples of a sandbox, of the last hour at most.
 func (s *Server) metrics(c call, sandbox *registry.Sandbox) (int, any, error) {
 	from, err := moment(c, "start", 0)
 	if err != nil {
@@ -45,6 +45,7 @@ func (s *Server) metrics(c call, sandbox *registry.Sandbox) (int, any, error) {
 	if to < from {
 		return 0, nil, fail(http.StatusBadRequest, "start must not be after end")
 	}
+	sandbox.Look(c.r.Context())
 	all := []sampleAnswer{}
 	for _, one := range sandbox.Samples(time.Unix(from, 0), time.Unix(to+1, -1)) { // of the whole last second
 		all = append(all, s.sampled(one))
@@ -66,8 +67,8 @@ func moment(c call, name string, def int64) (int64, error) {
 	return n, nil
 }
 
-// latestMetrics are the latest samples of sandboxes that the query names; others' are
-// left out.
+// latestMetrics returns the latest samples of the sandboxes in the query, without those of other
+// owners.
 func (s *Server) latestMetrics(c call) (int, any, error) {
 	ids := strings.Split(strings.Join(c.r.URL.Query()["sandbox_ids"], ","), ",")
 	ids = slices.DeleteFunc(ids, func(id string) bool { return id == "" })
@@ -80,6 +81,7 @@ func (s *Server) latestMetrics(c call) (int, any, error) {
 		if !ok || sandbox.Record().Owner != c.key.Owner {
 			continue
 		}
+		sandbox.Look(c.r.Context())
 		if one, ok := sandbox.Now(); ok {
 			all[id] = s.sampled(one)
 		}
@@ -87,13 +89,13 @@ func (s *Server) latestMetrics(c call) (int, any, error) {
 	return http.StatusOK, map[string]any{"sandboxes": all}, nil
 }
 
-// ownMetrics are the server's, for Prometheus.
+// ownMetrics returns the server's metrics, for Prometheus.
 func (s *Server) ownMetrics(c call) (int, any, error) {
 	switch {
 	case s.opts.Metrics == nil:
 		return s.unknownPath(c)
 	case s.opts.Keys != nil && !c.key.Metrics:
-		return 0, nil, fail(http.StatusForbidden, "this key may not read the server's metrics; take one of `wisbox serve key create --metrics`")
+		return 0, nil, fail(http.StatusForbidden, "this key may not read the server's metrics; use one from `wisbox serve key create --metrics`")
 	}
 	var text strings.Builder
 	if err := s.opts.Metrics(&text); err != nil {

@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -13,19 +14,23 @@ import (
 	"github.com/wisbox/wisbox/internal/registry"
 )
 
-// everything is how clients write that all addresses are meant.
+// everything is the clients' notation for all addresses.
 const everything = "0.0.0.0/0"
+
+// maxTLSPorts is the maximum of a sandbox's ports that speak TLS.
+const maxTLSPorts = 64
 
 type networkBody struct {
 	AllowOut      []string        `json:"allowOut"`
 	DenyOut       []string        `json:"denyOut"`
 	PublicTraffic *bool           `json:"allowPublicTraffic"`
+	TLSPorts      []uint16        `json:"httpsPorts"`
 	MaskHost      string          `json:"maskRequestHost"`
 	Rules         json.RawMessage `json:"rules"`
 	Proxy         json.RawMessage `json:"egressProxy"`
 }
 
-// network reads what a client asks of the network into the record.
+// network sets the network of the record from a client's request.
 func (s *Server) network(rec *registry.Record, internet *bool, raw json.RawMessage) error {
 	var body networkBody
 	if given(raw) {
@@ -38,24 +43,27 @@ func (s *Server) network(rec *registry.Record, internet *bool, raw json.RawMessa
 		return err
 	}
 	if strings.ContainsAny(body.MaskHost, "/ \t\r\n") || !httpguts.ValidHostHeader(strings.ReplaceAll(body.MaskHost, "${PORT}", "1")) {
-		return fail(http.StatusBadRequest, "network.maskRequestHost is no host name")
+		return fail(http.StatusBadRequest, "network.maskRequestHost is not a host name")
 	}
-	rec.ClosedPorts, rec.MaskHost = body.PublicTraffic != nil && !*body.PublicTraffic, body.MaskHost
+	if len(body.TLSPorts) > maxTLSPorts || slices.Contains(body.TLSPorts, 0) {
+		return fail(http.StatusBadRequest, fmt.Sprintf("network.httpsPorts holds at most %d ports, of 1 to 65535", maxTLSPorts))
+	}
+	rec.ClosedPorts, rec.TLSPorts, rec.MaskHost = isFalse(body.PublicTraffic), body.TLSPorts, body.MaskHost
 	return s.rules(&rec.Rules, internet, &body)
 }
 
-// offered refuses what this server doesn't have.
+// offered refuses fields that this server doesn't support.
 func (b *networkBody) offered() error {
 	if given(b.Rules) && string(b.Rules) != "{}" {
-		return fail(http.StatusBadRequest, "network.rules are not offered; leave them out")
+		return fail(http.StatusBadRequest, "network.rules are not supported; leave them out")
 	}
 	if given(b.Proxy) {
-		return fail(http.StatusBadRequest, "network.egressProxy is not offered; leave it out")
+		return fail(http.StatusBadRequest, "network.egressProxy is not supported; leave it out")
 	}
 	return nil
 }
 
-// rules makes egress rules of what a client asks for, where the server allows any.
+// rules converts a client's request to egress rules, if the server allows any.
 func (s *Server) rules(rec *registry.Rules, internet *bool, body *networkBody) error {
 	for _, list := range [][]string{body.AllowOut, body.DenyOut} {
 		for _, host := range list {
@@ -73,7 +81,7 @@ func (s *Server) rules(rec *registry.Rules, internet *bool, body *networkBody) e
 		rec.Allow = append(rec.Allow, "public")
 	}
 	rec.Allow = append(rec.Allow, without(body.AllowOut, nil)...)
-	rec.Deny = without(body.DenyOut, body.AllowOut) // what is allowed wins
+	rec.Deny = without(body.DenyOut, body.AllowOut) // allowed hosts take precedence
 	return nil
 }
 
@@ -86,21 +94,21 @@ func without(hosts, taken []string) (left []string) {
 	return left
 }
 
-// checkHost takes names alone: rules are about names, whose addresses change.
+// checkHost accepts only names: rules are about names, whose addresses change.
 func checkHost(host string) error {
 	if host == everything {
 		return nil
 	}
 	name, _, _ := strings.Cut(host, "/")
 	if _, err := netip.ParseAddr(name); err == nil {
-		return fail(http.StatusBadRequest, "network: addresses and ranges of them are not offered, but "+everything+"; name hosts")
+		return fail(http.StatusBadRequest, "network: addresses and ranges other than "+everything+" are not supported; name hosts")
 	}
 	// Rules have more forms, which reach this machine and private networks, and presets.
 	if !strings.Contains(host, ".") || strings.Contains(host, ":") {
-		return fail(http.StatusBadRequest, "network: a host is a name as example.com or *.example.com")
+		return fail(http.StatusBadRequest, "network: a host must be a name such as example.com or *.example.com")
 	}
 	if _, err := policy.Parse(policy.Settings{Allow: []string{host}}); err != nil {
-		return fail(http.StatusBadRequest, "network: a host is wrong: "+strings.TrimPrefix(err.Error(), "allow "))
+		return fail(http.StatusBadRequest, "network: a host is invalid: "+strings.TrimPrefix(err.Error(), "allow "))
 	}
 	return nil
 }
@@ -132,14 +140,14 @@ func (s *Server) setNetwork(c call, sandbox *registry.Sandbox) (int, any, error)
 	})
 }
 
-// forkRules are those of a fork: a server that opens nothing forks nothing open.
+// forkRules sets the rules of a fork: a server without Internet makes no open forks.
 func (s *Server) forkRules(rec *registry.Rules) {
 	if !s.opts.Internet {
 		rec.Internet, rec.Allow, rec.Deny = false, nil, nil
 	}
 }
 
-// renewed is what a client has asked of the network, with other hosts.
+// renewed returns a client's network request with its hosts replaced.
 func renewed(before json.RawMessage, asked *networkBody) json.RawMessage {
 	all := map[string]any{}
 	if json.Unmarshal(before, &all) != nil || all == nil {

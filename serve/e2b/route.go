@@ -28,11 +28,11 @@ type target struct {
 	signed bool // the sandbox is found by the URL's signature
 }
 
-// portLabel is the first label of a host name that is a port's.
+// portLabel matches the first label of a port's host name.
 var portLabel = regexp.MustCompile(`^([0-9]{1,5})-([a-z0-9]{20})$`)
 
-// targetOf finds out what a request is for. The host name comes first: what a page
-// within a sandbox sends besides can't lead anywhere else.
+// targetOf returns the target of a request. The host name takes precedence, so that headers of a
+// page within a sandbox can't lead anywhere else.
 func targetOf(r *http.Request) (target, error) {
 	if label, below := firstLabel(r.Host); below {
 		if m := portLabel.FindStringSubmatch(label); m != nil {
@@ -48,7 +48,7 @@ func targetOf(r *http.Request) (target, error) {
 	return target{}, nil
 }
 
-// firstLabel is that of a host name that has more of them.
+// firstLabel returns the first label of a host name that has more than one.
 func firstLabel(host string) (label string, below bool) {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -65,14 +65,14 @@ func portOf(id, port string) (target, error) {
 	return target{id: id, port: uint16(n)}, nil
 }
 
-// ForPort reports whether a request is for a program's port of a sandbox: who may send it
-// is then for the program to decide.
+// ForPort reports whether a request is for a program's port of a sandbox. The program then decides
+// which clients it serves.
 func ForPort(r *http.Request) bool {
 	to, err := targetOf(r)
 	return err == nil && to.id != "" && to.port != EnvdPort
 }
 
-// route answers a request, and says for the log what it was for.
+// route answers a request, and returns its class for the log.
 func (s *Server) route(w http.ResponseWriter, r *http.Request) (what string) {
 	to, err := targetOf(r)
 	if err != nil {
@@ -83,8 +83,12 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) (what string) {
 		s.control.ServeHTTP(w, r)
 		return r.Pattern
 	}
-	sandbox, found := s.find(r, to)
+	sandbox, found, err := s.find(r, to)
 	switch {
+	case err != nil:
+		s.opts.Log.Warn("look for a sandbox", "error", registry.Quiet(err))
+		writeFailure(w, failureOf(err))
+		return "port"
 	case !found && to.signed:
 		writeFailure(w, fail(http.StatusUnauthorized, "invalid signature"))
 		return "envd"
@@ -102,30 +106,34 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) (what string) {
 	return "port"
 }
 
-func (s *Server) find(r *http.Request, to target) (*registry.Sandbox, bool) {
+func (s *Server) find(r *http.Request, to target) (*registry.Sandbox, bool, error) {
 	if !to.signed {
-		return s.opts.Registry.Find(to.id)
+		by := "" // anybody may come to a port
+		if known := s.opts.Registry; known.IsToken(to.id, r.Header.Get(headerToken)) || known.IsToken(to.id, r.Header.Get(headerTraffic)) {
+			by = "token"
+		}
+		return s.opts.Registry.Seek(r.Context(), by, to.id)
 	}
 	for _, sandbox := range s.opts.Registry.All() {
 		if sandbox.IsRunning() && signedWith(r, sandbox.EnvdToken()) {
-			return sandbox, true
+			return sandbox, true, nil
 		}
 	}
-	return nil, false
+	return nil, false, nil
 }
 
-// resumeFor is how long a sandbox lives at least that a request has resumed.
+// resumeFor is the minimum life of a sandbox after a request resumes it.
 const resumeFor = 5 * time.Minute
 
-// serve answers a request for a sandbox. The port decides whether who asks is a stranger.
+// serve answers a request for a sandbox. The port decides whether the client counts as a stranger.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, sandbox *registry.Sandbox, port uint16) {
 	rec := sandbox.Record()
 	if port != EnvdPort && rec.ClosedPorts && !same(r.Header.Get(headerTraffic), sandbox.TrafficToken()) {
 		writeFailure(w, fail(http.StatusForbidden, "the ports of this sandbox are closed; send its traffic access token as "+headerTraffic))
 		return
 	}
-	if rec.State == registry.Paused && rec.AutoResume && port != EnvdPort {
-		if err := sandbox.Resume(r.Context(), resumeFor); err != nil && tool.KindOf(err) != tool.Conflict {
+	if rec.State == registry.Paused && rec.AutoResume && !rec.FilesOnly && port != EnvdPort {
+		if err := sandbox.Resume(r.Context(), resumeFor, false); err != nil && tool.KindOf(err) != tool.Conflict {
 			s.opts.Log.Warn("resume a sandbox for a request", "sandbox", sandbox.Alias(), "error", registry.Quiet(err))
 		}
 	}
@@ -139,8 +147,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, sandbox *registry
 	}
 }
 
-// writeUnknown answers for a sandbox that isn't there or doesn't run: clients take 502 for
-// that. It repeats the ID, which only who asked knows.
+// writeUnknown answers for a sandbox that doesn't exist or isn't running. Clients expect 502. The answer repeats the
+// client's ID.
 func writeUnknown(w http.ResponseWriter, id string) {
 	if !registry.IsID(id) {
 		id = ""
@@ -153,10 +161,9 @@ func writeUnknown(w http.ResponseWriter, id string) {
 	}{id, "The sandbox was not found", http.StatusBadGateway})
 }
 
-// logged has a line in the log for each request, and a name for it that the client gets
-// too.
+// logged logs a line for each request, with an ID that the client also gets.
 func (s *Server) logged(w http.ResponseWriter, r *http.Request, serve func(http.ResponseWriter, *http.Request) string) {
-	id, began, seen := rand.Text(), time.Now(), &status{ResponseWriter: w}
+	id, began, seen := RequestID(), time.Now(), &status{ResponseWriter: w}
 	w.Header().Set("X-Request-Id", id)
 	what := "aborted"
 	defer func() {
@@ -172,7 +179,10 @@ func (s *Server) logged(w http.ResponseWriter, r *http.Request, serve func(http.
 	what = serve(seen, r)
 }
 
-// method is one that the log can have: a client may send any text.
+// RequestID names a request for logs and its client.
+func RequestID() string { return rand.Text() }
+
+// method returns the request's method for the log, since a client may send any text.
 func method(r *http.Request) string {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
@@ -181,16 +191,16 @@ func method(r *http.Request) string {
 	return "other"
 }
 
-// status notes what an answer was.
+// status records the status of an answer.
 type status struct {
 	http.ResponseWriter
 	code int
-	key  string // the id of the key that was shown
-	box  string // the alias of the sandbox whose port it was for
+	key  string // the ID of the request's key
+	box  string // the alias of the target's sandbox
 }
 
 func (s *status) WriteHeader(code int) {
-	if s.code == 0 && code >= 200 {
+	if s.code == 0 && (code >= 200 || code == http.StatusSwitchingProtocols) {
 		s.code = code
 	}
 	s.ResponseWriter.WriteHeader(code)

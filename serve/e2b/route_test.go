@@ -20,8 +20,8 @@ import (
 	"github.com/wisbox/wisbox/internal/registry/registrytest"
 )
 
-// TestTheHostLeadsToTheSandboxThatItNames, whatever else a request says; and nothing else
-// leads from a port to the control API.
+// TestTheHostLeadsToTheSandboxThatItNames, whatever else a request contains; and no request for a port reaches the
+// control API.
 func TestTheHostLeadsToTheSandboxThatItNames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		id := rapid.StringMatching(`[a-z0-9]{20}`).Draw(t, "id")
@@ -117,7 +117,7 @@ func TestASignedURLFindsItsSandbox(t *testing.T) {
 	w.refused(401, "", "GET", signed, "")
 }
 
-// program is a server that a sandbox's port leads to.
+// program returns an engine whose sandboxes have a server behind their ports.
 func program(t *testing.T, h http.HandlerFunc) *registrytest.Engine {
 	t.Helper()
 	web := httptest.NewServer(h)
@@ -168,6 +168,23 @@ func TestAPortGetsTheRequestAsItCame(t *testing.T) {
 	assert.Equal(t, 3001, f.Port)
 }
 
+// TestAPortSpeaksTLS if the client has configured it, with a self-signed certificate.
+func TestAPortSpeaksTLS(t *testing.T) {
+	web := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	t.Cleanup(web.Close)
+	addr := web.Listener.Addr().String()
+	w := newWorld(t, &registrytest.Engine{Ports: map[uint16]string{3000: addr, 3001: addr}}, nil)
+	a := w.create(keyA, `{"network":{"httpsPorts":[3000]}}`)
+	assert.Equal(t, 418, w.do(w.toPort(a.SandboxID, "3000", "/"), nil).StatusCode)
+	assert.Equal(t, 400, w.do(w.toPort(a.SandboxID, "3001", "/"), nil).StatusCode, "the program's own answer to plain HTTP")
+	var d struct{ Network struct{ HTTPSPorts []int } }
+	w.ask(keyA, "GET", "/sandboxes/"+a.SandboxID, "", &d)
+	assert.Equal(t, []int{3000}, d.Network.HTTPSPorts)
+	for _, ports := range []string{`[0]`, `[65536]`, `"443"`, `[` + strings.Repeat("1,", 64) + `1]`} {
+		w.refused(400, keyA, "POST", "/sandboxes", `{"network":{"httpsPorts":`+ports+`}}`)
+	}
+}
+
 func TestClosedPortsAskForTheTrafficToken(t *testing.T) {
 	w := newWorld(t, program(t, func(http.ResponseWriter, *http.Request) {}), nil)
 	a := w.create(keyA, `{"network":{"allowPublicTraffic":false}}`)
@@ -180,7 +197,7 @@ func TestClosedPortsAskForTheTrafficToken(t *testing.T) {
 	assert.Equal(t, 204, w.do(w.toPort(a.SandboxID, "49983", "/health"), nil).StatusCode, "envd has a token of its own")
 }
 
-// switched is a connection to a port over which another protocol is spoken, as WebSocket.
+// switched returns a connection to a port that has switched to another protocol, such as WebSocket.
 func switched(t *testing.T, w *world, id string) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, err := net.Dial("tcp", w.web.Listener.Addr().String())
@@ -219,7 +236,7 @@ func TestAConnectionThatSwitchesItsProtocolEndsWithTheSandbox(t *testing.T) {
 	<-gone
 }
 
-// TestTheEndOfASandboxCutsItsStreams: no client takes what it got for the whole.
+// TestTheEndOfASandboxCutsItsStreams: clients notice that their answers are incomplete.
 func TestTheEndOfASandboxCutsItsStreams(t *testing.T) {
 	for _, what := range []string{"DELETE", "POST /pause"} {
 		w := newWorld(t, nil, nil)

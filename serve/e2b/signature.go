@@ -7,8 +7,8 @@ import (
 	"net/http"
 )
 
-// signedWith reports whether a URL of /files carries the signature that a token makes.
-// Whether its time is over is the sandbox's own affair, which says so.
+// signedWith reports whether a URL of /files has a valid signature by a token. The sandbox itself
+// checks whether the signature has expired.
 func signedWith(r *http.Request, token string) bool {
 	query := r.URL.Query()
 	operation := "write"
@@ -23,7 +23,7 @@ func signedWith(r *http.Request, token string) bool {
 	return same(query.Get("signature"), "v1_"+base64.RawStdEncoding.EncodeToString(sum[:]))
 }
 
-// same compares secrets; how long it takes says nothing about them.
+// same compares secrets in constant time.
 func same(given, want string) bool {
 	a, b := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(want))
 	return subtle.ConstantTimeCompare(a[:], b[:]) == 1

@@ -16,13 +16,14 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// The templates, which are one image.
+// The built-in templates. Both are the same image.
 const (
 	baseTemplate = "base"
 	codeTemplate = "code-interpreter-v1"
 )
 
-func isTemplate(name string) bool { return name == baseTemplate || name == codeTemplate }
+// IsTemplate reports whether name is a built-in template, which every key has.
+func IsTemplate(name string) bool { return name == baseTemplate || name == codeTemplate }
 
 type templateAnswer struct {
 	TemplateID  string   `json:"templateID"`
@@ -43,7 +44,7 @@ type templateAnswer struct {
 	BuildStatus string   `json:"buildStatus"`
 }
 
-// template is one with the sizes that every sandbox has.
+// template describes a template, with the sizes that every sandbox has.
 func (s *Server) template(id string, names []string, made time.Time, public bool) templateAnswer {
 	when := made.UTC().Format(milliseconds)
 	return templateAnswer{
@@ -79,18 +80,18 @@ func (s *Server) templateOf(c call) (int, any, error) {
 	return http.StatusOK, struct {
 		TemplateID string `json:"templateID"`
 		Public     bool   `json:"public"`
-	}{id, isTemplate(id)}, nil
+	}{id, IsTemplate(id)}, nil
 }
 
-var errNoTemplate = fail(http.StatusNotFound, "there is no such template or snapshot; take "+baseTemplate)
+var errNoTemplate = fail(http.StatusNotFound, "template or snapshot not found; use "+baseTemplate)
 
-// resolve finds the template that a client means: one of the image's, or the ID or name
-// of a snapshot of its owner. Those of others aren't there.
+// resolve finds a template by a client's reference: a built-in name, or the ID or name of a snapshot of its owner.
+// Snapshots of others are not found.
 func (s *Server) resolve(ref, owner string) (id string, err error) {
 	switch {
 	case ref == "":
 		return baseTemplate, nil
-	case isTemplate(ref):
+	case IsTemplate(ref):
 		return ref, nil
 	}
 	t, err := s.snapshotOf(ref, owner)
@@ -109,7 +110,7 @@ func (s *Server) snapshotOf(ref, owner string) (templates.Template, error) {
 	return t, err
 }
 
-// snapshotsOf are an owner's snapshots, the newest first, and the disk that they take.
+// snapshotsOf returns an owner's snapshots, the newest first, and the disk that they take.
 func (s *Server) snapshotsOf(owner string) (own []templates.Template, disk int64) {
 	if s.opts.Templates == nil {
 		return nil, 0
@@ -121,7 +122,7 @@ func (s *Server) snapshotsOf(owner string) (own []templates.Template, disk int64
 			disk += t.Disk
 		}
 	}
-	if err != nil { // of one that can't be read; the others are there
+	if err != nil { // a snapshot is unreadable; all contains the others
 		s.opts.Log.Warn("list the snapshots", "error", registry.Quiet(err))
 	}
 	return own, disk
@@ -165,7 +166,7 @@ func (s *Server) listSnapshots(c call) (int, any, error) {
 	return http.StatusOK, page, nil
 }
 
-// placeOf orders snapshots: by their making, then by their ID.
+// placeOf returns the key by which snapshots are sorted: their creation, then their ID.
 func placeOf(t templates.Template) string {
 	return fmt.Sprintf("%016x %s", t.Created.UnixMilli(), t.ID)
 }
@@ -198,9 +199,9 @@ func (s *Server) snapshot(c call, sandbox *registry.Sandbox) (int, any, error) {
 	}
 	switch {
 	case s.opts.Templates == nil:
-		return 0, nil, fail(http.StatusNotImplemented, "this server makes no snapshots; fork the sandbox, or read its files out")
-	case isTemplate(body.Name):
-		return 0, nil, fail(http.StatusBadRequest, "name is that of a template that every key has; take another one")
+		return 0, nil, fail(http.StatusNotImplemented, "this server doesn't make snapshots; read the sandbox's files, as with tar, and write them into another one")
+	case IsTemplate(body.Name):
+		return 0, nil, fail(http.StatusBadRequest, "name is reserved for a template that every key has; use another one")
 	case !sandbox.IsRunning():
 		return 0, nil, fail(http.StatusConflict, "the sandbox is paused; resume it first")
 	}
@@ -234,14 +235,14 @@ func (s *Server) snapshot(c call, sandbox *registry.Sandbox) (int, any, error) {
 	return http.StatusCreated, snapshotAnswer{t.ID, names(t)}, nil
 }
 
-// noBuilds is for the SDK's builds of templates.
+// noBuilds answers the SDK's builds of templates.
 func (s *Server) noBuilds(call) (int, any, error) {
-	return 0, nil, fail(http.StatusNotFound, "this server builds no templates; make a snapshot of a sandbox, or have the server started with an image that has what you need")
+	return 0, nil, fail(http.StatusNotFound, "this server doesn't build templates; make a snapshot of a sandbox, or ask the server's operator for an image with what you need")
 }
 
-// publish is for templates that other keys could use.
+// publish answers requests to share a template with other keys.
 func (s *Server) publish(call) (int, any, error) {
-	return 0, nil, fail(http.StatusNotFound, "a template is its key's alone; build it with the other key, too")
+	return 0, nil, fail(http.StatusNotFound, "a template belongs to its key alone; build it with the other key as well")
 }
 
 func (s *Server) logs(call, *registry.Sandbox) (int, any, error) {

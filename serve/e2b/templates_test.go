@@ -23,11 +23,11 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// shelf are templates without files, each of a MiB.
+// shelf stores templates without files, each of 1 MiB.
 type shelf struct {
 	mu     sync.Mutex
 	all    []templates.Template
-	making func() // called before one is made, if any
+	making func() // called before a template is created; may be nil
 }
 
 func (s *shelf) List() ([]templates.Template, error) {
@@ -45,7 +45,7 @@ func (s *shelf) Find(ref, owner string) (templates.Template, error) {
 			return t, nil
 		}
 	}
-	return templates.Template{}, tool.Errorf(tool.NotFound, "there is no template %q", ref)
+	return templates.Template{}, tool.Errorf(tool.NotFound, "template %q not found", ref)
 }
 
 func (s *shelf) Create(_ context.Context, b registry.Box, name, owner string) (templates.Template, error) {
@@ -71,7 +71,7 @@ func (s *shelf) Remove(_ context.Context, id string) error {
 	before := len(s.all)
 	s.all = slices.DeleteFunc(s.all, func(t templates.Template) bool { return t.ID == id })
 	if len(s.all) == before {
-		return tool.Errorf(tool.NotFound, "there is no template %q", id)
+		return tool.Errorf(tool.NotFound, "template %q not found", id)
 	}
 	return nil
 }
@@ -170,8 +170,8 @@ func TestSnapshotsAreBounded(t *testing.T) {
 	assert.Len(t, kept.all, 1, "what was too much is gone")
 }
 
-// TestWhatIsBeingMadeIsCounted: nothing gets past a bound because it comes at the same time
-// as something else, nor is it refused for what is refused itself.
+// TestWhatIsBeingMadeIsCounted: concurrent creations can't exceed a bound, and a refused one doesn't cause another
+// refusal.
 func TestWhatIsBeingMadeIsCounted(t *testing.T) {
 	for name, limit := range map[string]func(*Options){
 		"snapshots": func(o *Options) { o.Snapshots = 1 },
@@ -199,7 +199,7 @@ func TestWhatIsBeingMadeIsCounted(t *testing.T) {
 			assert.Equal(t, 204, w.ask(keyA, "DELETE", "/templates/"+one.ID, "", nil).StatusCode)
 		}
 		w.refused(500, keyA, "POST", path, `{"name":"broken"}`)
-		w.snapshot(keyA, box, `{}`) // nothing is left of what failed
+		w.snapshot(keyA, box, `{}`) // the failed snapshot left nothing
 	}
 }
 
@@ -263,7 +263,7 @@ func TestTheNetworkOfASandboxThatRunsIsReplaced(t *testing.T) {
 	assert.Equal(t, 204, w.ask(keyA, "POST", "/sandboxes/"+id+"/pause", "", nil).StatusCode)
 	w.refused(409, keyA, "PUT", "/sandboxes/"+id+"/network", `{}`)
 
-	w = newWorld(t, nil, nil) // a server that opens nothing
+	w = newWorld(t, nil, nil) // a server without Internet
 	id = w.create(keyA, `{}`).SandboxID
 	put(`{"allowOut":["b.com"]}`)
 	s, _ = w.reg.Find(id)
@@ -383,7 +383,7 @@ func TestEachRequestIsObserved(t *testing.T) {
 	w.refused(404, keyB, "GET", "/sandboxes/"+id, "")
 	w.refused(401, keyA+"0", "GET", "/sandboxes/"+id, "")
 	w.do(w.toPort(id, "49983", "/health"), nil)
-	w.web.Close() // all have been answered, and noted
+	w.web.Close() // all have been answered and logged
 	mu.Lock()
 	defer mu.Unlock()
 	var got []string
@@ -399,10 +399,10 @@ func TestEachRequestIsObserved(t *testing.T) {
 	}, got)
 }
 
-// TestSnapshotsAreBoundedInTimeAsSandboxesAre.
+// TestSnapshotsAreBoundedInTimeAsSandboxesAre: both count toward the rate per minute.
 func TestSnapshotsAreBoundedInTimeAsSandboxesAre(t *testing.T) {
 	w := newWorld(t, nil, func(o *Options) { o.Templates = &shelf{} })
-	a := w.create(keyC, "{}") // whose one of this minute it is
+	a := w.create(keyC, "{}") // uses the key's only creation of this minute
 	f := w.refused(429, keyC, "POST", "/sandboxes/"+a.SandboxID+"/snapshots", "{}")
 	assert.Contains(t, f.Message, "sandboxes and snapshots in a minute")
 }

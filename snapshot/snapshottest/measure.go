@@ -1,5 +1,5 @@
 // Package snapshottest measures snapshots next to git and cp on the same tree.
-// It is for benchmarks: it makes large trees and takes minutes.
+// It is for benchmarks: it creates large trees and takes minutes.
 package snapshottest
 
 import (
@@ -18,21 +18,21 @@ import (
 	"github.com/wisbox/wisbox/snapshot"
 )
 
-// Row is what one thing took, ours and its peer, a sample a round.
+// Row holds the times of one operation, ours and its peer's, with one sample per round.
 type Row struct {
 	What, PeerName string
 	Ours, Peer     []time.Duration
-	Bar            float64 // how many times faster ours must be
+	Bar            float64 // minimum speed-up of ours
 }
 
-// Result is all that was measured.
+// Result holds all measurements.
 type Result struct {
 	Rows []Row
-	// Bytes of the store and of git's after gc, with Snapshots of 100 changed files.
+	// Bytes of our store and of git's after gc, with Snapshots of 100 changed files.
 	Store, Git int64
 }
 
-// Options say how large the tree is; a zero field means its default.
+// Options set the size of the tree; a zero field means its default.
 type Options struct {
 	Files     int   // 20,000
 	Bytes     int64 // 300 MB
@@ -57,9 +57,8 @@ func (o *Options) withDefaults() Options {
 	return out
 }
 
-// Measure makes the same tree twice below dir, which should be empty, one for
-// each side, and runs all measures: in turn, with the order changed each round,
-// and with nothing left to be written to the disk before each.
+// Measure creates the same tree twice below dir, which should be empty, once for each side, and runs all measurements.
+// The sides take turns, in alternating order, and all data is synced to the disk before each.
 func Measure(ctx context.Context, dir string, opts *Options) (*Result, error) {
 	m := &measure{ctx: ctx, dir: dir, Options: opts.withDefaults(), rng: rand.New(rand.NewPCG(1, 2))}
 	defer func() { _ = m.closeStore() }()
@@ -85,7 +84,7 @@ type measure struct {
 	rng   *rand.Rand
 	out   Result
 
-	running  int64 // 1 while the snapshots' side is to believe that a program runs
+	running  int64 // 1 if the snapshots' side must assume that a program runs
 	activity int64
 }
 
@@ -96,7 +95,7 @@ func (m *measure) path(side string, i int) string {
 	return filepath.Join(m.dir, side, fmt.Sprintf("pkg%02d", i%40), fmt.Sprintf("mod%02d", i/40%25), fmt.Sprintf("file%05d.py", i))
 }
 
-// write gives file i text: words, as sources have them, and some noise.
+// write writes text to file i: words as in source code, and some noise.
 func (m *measure) write(i int) error {
 	var b strings.Builder
 	size := int(float64(m.Bytes) / float64(m.Files) * (0.2 + 1.6*m.rng.Float64()))
@@ -134,7 +133,7 @@ func (m *measure) change(n int) error {
 	return nil
 }
 
-// openStore begins with an empty store.
+// openStore opens an empty store.
 func (m *measure) openStore() error {
 	if err := errors.Join(m.closeStore(), os.RemoveAll(filepath.Join(m.dir, "store"))); err != nil {
 		return err
@@ -196,7 +195,7 @@ func (m *measure) commit() error {
 	return m.git("commit", "-q", "-m", "x", "--allow-empty")
 }
 
-// compare times the two sides in turn. prepare comes before each round.
+// compare times the two sides in turn. It calls prepare before each round.
 func (m *measure) compare(what, peer string, bar float64, rounds int, prepare, ours, theirs func() error) error {
 	row := Row{What: what, PeerName: peer, Bar: bar}
 	for i := range rounds {
@@ -257,7 +256,7 @@ func (m *measure) size() error {
 	if err := errors.Join(m.openStore(), m.initGit()); err != nil {
 		return err
 	}
-	for range m.Snapshots + 1 { // the first is of the whole tree
+	for range m.Snapshots + 1 { // the first commit has the whole tree
 		if err := errors.Join(m.create(), m.commit(), m.change(100)); err != nil {
 			return err
 		}

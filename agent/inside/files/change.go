@@ -12,7 +12,7 @@ import (
 	"github.com/wisbox/wisbox/agent/filewire"
 )
 
-// maxDepth is how many directories a removal has open at once.
+// maxDepth is the maximum number of directories that a removal has open at once.
 const maxDepth = 32
 
 func (w *worker) mkdir(path string) error {
@@ -103,13 +103,12 @@ func (w *worker) copy(from, to string) error {
 	})
 }
 
-// remover removes a tree. It goes by descriptors and never through a link, so whatever
-// is moved or replaced meanwhile, it removes only what it has found in a directory that
-// it has opened in one of the tree.
+// remover removes a tree. It uses descriptors and never follows a link. Even if a program moves or replaces files
+// meanwhile, it removes only entries of directories that it opened inside the tree.
 type remover struct {
-	top  int // the directory whose tree it is
+	top  int // the tree's directory
 	left int // steps
-	next int // number for a directory that is moved up
+	next int // number of the next directory that is moved up
 }
 
 func (w *worker) remove(path string) error {
@@ -134,7 +133,7 @@ func (w *worker) remove(path string) error {
 	return unlink(fd(dir), base)
 }
 
-// isFull reports whether an error says that a directory isn't empty.
+// isFull reports whether an error means that a directory isn't empty.
 func isFull(err error) bool { return err == unix.ENOTEMPTY || err == unix.EEXIST }
 
 // unlink removes a file, link or empty directory.
@@ -148,8 +147,8 @@ func unlink(dir int, name string) error {
 	return err
 }
 
-// empty removes what is in a directory. It reads it again until nothing new is found:
-// what is removed moves the rest, and a program may add some, which costs steps.
+// empty removes the entries of a directory. It reads the directory again until it finds nothing new: a removal moves
+// the other entries, and a program may add more. Each counts as a step.
 func (r *remover) empty(dir *os.File, depth int) error {
 	for {
 		names, err := dir.Readdirnames(256)
@@ -190,13 +189,13 @@ func (r *remover) removeOne(dir *os.File, name string, depth int) error {
 		return below(name, err)
 	}
 	err = unlink(fd(dir), name)
-	if isFull(err) { // a program has added something: the next round sees it
+	if isFull(err) { // a program has added an entry: the next round removes it
 		return nil
 	}
 	return below(name, err)
 }
 
-// below puts a name in front of where something failed. What is gone is what was wanted.
+// below prepends a name to the path of an error. It ignores missing files: they need no removal.
 func below(name string, err error) error {
 	var inner *fs.PathError
 	switch {
@@ -208,8 +207,8 @@ func below(name string, err error) error {
 	return at(name, err)
 }
 
-// moveUp moves a directory to the top of the tree, so that no depth needs many
-// descriptors. It is found there in the next round.
+// moveUp moves a directory to the top of the tree, so that deep trees don't need more descriptors. The next round finds
+// it there.
 func (r *remover) moveUp(dir int, name string) error {
 	for range 100 {
 		r.next++

@@ -16,12 +16,11 @@ import (
 const (
 	fileMode = 0o644
 	dirMode  = 0o755
-	maxLinks = 40 // as the kernel has it
+	maxLinks = 40 // as in the kernel
 	maxTemps = 64 // writers of one file at a time
 )
 
-// openToRead opens a file to read. A pipe or device is looked at before: to open it may
-// do something already.
+// openToRead opens a file for reading. It checks for a pipe or device first, because opening one may have side effects.
 func openToRead(path string, any bool) (*os.File, *unix.Stat_t, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -42,7 +41,7 @@ func openToRead(path string, any bool) (*os.File, *unix.Stat_t, error) {
 		if err := unix.Fstat(fd(f), &st); err == nil && kind&unix.S_IFMT == st.Mode&unix.S_IFMT {
 			return f, &st, nil
 		}
-		f.Close() // it is another one now
+		f.Close() // another file has replaced it
 	}
 	return nil, nil, errIrregular
 }
@@ -84,7 +83,7 @@ func (w *worker) read(path string) error {
 	return nil
 }
 
-// ended takes a pipe that is empty now for its end.
+// ended treats an empty pipe as the end of the file.
 func ended(err error) error {
 	if err == unix.EAGAIN {
 		return nil
@@ -92,8 +91,7 @@ func ended(err error) error {
 	return err
 }
 
-// content returns the next bytes of what is written; io.EOF is the end of it, errStopped
-// that there will be none.
+// content returns the next bytes to write; io.EOF is the end, errStopped means that the host has cancelled the write.
 func (w *worker) content() ([]byte, error) {
 	typ, payload, err := w.Next()
 	switch {
@@ -111,7 +109,7 @@ func (w *worker) content() ([]byte, error) {
 	return nil, filewire.ErrProtocol
 }
 
-// fill writes all content that comes to a file.
+// fill writes all incoming content to a file.
 func (w *worker) fill(f *os.File) error {
 	for {
 		data, err := w.content()
@@ -194,12 +192,12 @@ func (w *worker) writeInPlace(path string) error {
 	return errors.Join(w.fill(f), w.setAttributes(f))
 }
 
-// follow returns the path that a path leads to if its last name is a link.
+// follow returns the final target of a path whose last name is a link, or else the path.
 func follow(at string) (string, error) {
 	buf := make([]byte, filewire.MaxPath)
 	for range maxLinks {
 		n, err := unix.Readlink(at, buf)
-		if err != nil { // not a link, or not there: who opens it sees
+		if err != nil { // not a link, or missing: a later open reports it
 			return at, nil
 		}
 		if to := string(buf[:n]); path.IsAbs(to) {
@@ -212,7 +210,7 @@ func follow(at string) (string, error) {
 	return "", unix.ELOOP
 }
 
-// replace puts a new regular file in a place: whole, or not at all.
+// replace atomically creates or replaces a regular file.
 func replace(path string, mode uint32, exclusive bool, fill func(*os.File) error) error {
 	dir, base, err := openParent(path, false)
 	if err == unix.EBUSY {
@@ -257,8 +255,8 @@ func replace(path string, mode uint32, exclusive bool, fill func(*os.File) error
 	return err
 }
 
-// openTemp opens an empty file beside a target, under a name that only this target has.
-// A writer locks its own; what isn't locked a killed one has left, and is taken over.
+// openTemp opens an empty file beside a target, under a name that only this target has. A writer locks its file;
+// openTemp reuses an unlocked one, which a killed writer left.
 func openTemp(dir *os.File, base string) (name string, f *os.File, err error) {
 	hash := fnv.New64a()
 	_, _ = io.WriteString(hash, base)
@@ -273,13 +271,13 @@ func openTemp(dir *os.File, base string) (name string, f *os.File, err error) {
 			f.Close()
 			continue
 		}
-		why = err // of the directory, or of something else that has the name
+		why = err // the error of the directory, or of another file with that name
 	}
 	return "", nil, why
 }
 
-// isOurs locks a file, and then makes sure that the name is still its name and its only
-// one: whoever had the lock before may have renamed it.
+// isOurs locks a file, and then checks that it still has this name and no other: the previous lock holder may have
+// renamed it.
 func isOurs(dir *os.File, name string, f *os.File) bool {
 	var is, named unix.Stat_t
 	return unix.Flock(fd(f), unix.LOCK_EX|unix.LOCK_NB) == nil &&

@@ -1,8 +1,7 @@
-// Package files is the agent's files mode: a program that does one file operation after
-// the other for the host, over agent/filewire at its stdin and stdout, until stdin ends.
-// It is started as a program is and has a program's rights, so it needs no check of
-// paths: what it can reach, every program can. It keeps no more than a frame of content,
-// and of names what [maxHeld] allows.
+// Package files is the agent's files mode: a process that does one file operation after the other for the host, over
+// agent/filewire on its stdin and stdout, until stdin ends. It is started like a program and has a program's rights, so
+// it doesn't check paths: every program can reach the same files. It keeps at most one frame of content, and at most
+// [maxHeld] bytes of names.
 package files
 
 import (
@@ -19,21 +18,21 @@ import (
 	"github.com/wisbox/wisbox/agent/filewire"
 )
 
-// worker is the process.
+// worker is the state of the process.
 type worker struct {
 	*filewire.Stream
 	ask  *filewire.Ask
-	body bool // what is written may still come
+	body bool // more content may follow
 }
 
-// Main is the life of the process.
+// Main runs the process.
 func Main() error {
 	signal.Ignore(syscall.SIGXFSZ) // a file at its size limit is an error
-	unix.Umask(0)                  // permissions are those that were asked for
+	unix.Umask(0)                  // files get the requested permissions
 	return Serve(os.Stdin, os.Stdout)
 }
 
-// Serve works until in ends.
+// Serve handles requests until in ends.
 func Serve(in io.Reader, out io.Writer) error {
 	w := &worker{Stream: filewire.NewStream(in, out)}
 	for {
@@ -50,7 +49,7 @@ func Serve(in io.Reader, out io.Writer) error {
 	}
 }
 
-// serve does one operation. Its error is the process's end.
+// serve handles one operation. An error ends the process.
 func (w *worker) serve(typ filewire.Type, payload []byte) error {
 	w.ask = &filewire.Ask{}
 	if typ != filewire.IsAsk {
@@ -66,7 +65,7 @@ func (w *worker) serve(typ filewire.Type, payload []byte) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	for w.body { // of a write that has failed
+	for w.body { // discard the rest of a failed write
 		if _, err := w.content(); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, errStopped) {
 			return err
 		}
@@ -107,7 +106,7 @@ func (w *worker) do() error {
 	return unix.ENOSYS
 }
 
-// reason is a failure that has no error number.
+// reason is an error without an error number.
 type reason string
 
 func (r reason) Error() string { return string(r) }
@@ -118,7 +117,7 @@ const (
 	errStopped   = reason(filewire.Stopped)
 )
 
-// at says where below the path something failed.
+// at adds the name below the path to an error.
 func at(name string, err error) error { return &fs.PathError{Path: name, Err: err} }
 
 func endOf(err error) (end filewire.Ended) {
@@ -142,16 +141,15 @@ func endOf(err error) (end filewire.Ended) {
 	return end
 }
 
-// split takes a path apart. The directory is left as it is: ".." after a link is not
-// what it says. base is empty for the root, and may be "." or "..".
+// split splits a path. It doesn't clean the directory, since ".." after a link has another meaning. base is empty for
+// the root, and may be "." or "..".
 func split(path string) (dir, base string) {
 	path = strings.TrimRight(path, "/")
 	cut := strings.LastIndexByte(path, '/') + 1
 	return "/" + path[:cut], path[cut:]
 }
 
-// openParent opens the directory that a path's last name is in, made where it is
-// missing if that is wanted.
+// openParent opens the directory of a path's last name. With parents it creates missing directories.
 func openParent(path string, parents bool) (dir *os.File, base string, err error) {
 	at, base := split(path)
 	if base == "" || base == "." || base == ".." {
@@ -166,7 +164,7 @@ func openParent(path string, parents bool) (dir *os.File, base string, err error
 	return dir, base, err
 }
 
-// open never waits, and makes no terminal ours.
+// open never blocks, and never acquires a controlling terminal.
 func open(dir int, name string, flags int, mode uint32) (*os.File, error) {
 	fd, err := unix.Openat(dir, name, flags|unix.O_CLOEXEC|unix.O_NOCTTY, mode)
 	if err != nil {

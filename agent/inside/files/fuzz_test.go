@@ -13,8 +13,8 @@ import (
 	"github.com/wisbox/wisbox/agent/filewire"
 )
 
-// FuzzServe has any frames come: the process answers each ask with one end, in frames
-// that can be read, or ends. Paths are led into a directory of the test.
+// FuzzServe sends arbitrary frames: the process answers each ask with one end, in readable frames, or ends. Paths are
+// rewritten to a directory of the test.
 func FuzzServe(f *testing.F) {
 	frame := func(typ filewire.Type, payload string) []byte {
 		var b bytes.Buffer
@@ -60,7 +60,7 @@ func FuzzServe(f *testing.F) {
 	})
 }
 
-// led is input whose asks have paths below a directory, and don't wait.
+// led rewrites input so that its asks have paths below a directory, and don't wait.
 func led(said []byte, dir string) (frames []byte, asks int) {
 	var b bytes.Buffer
 	s, to := filewire.NewStream(bytes.NewReader(said), nil), filewire.NewStream(nil, &b)

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// maxHeld is how much memory names that wait for their turn may take, in bytes.
+	// maxHeld is the maximum memory of pending names, in bytes.
 	maxHeld  = 16 << 20
-	nameCost = 48 // of a name beside its bytes
+	nameCost = 48 // overhead of a name, in bytes
 	maxName  = 255
 	maxAttrs = 8 << 10 // bytes of attributes of a file
 )
@@ -29,7 +29,7 @@ func (w *worker) stat(path string) error {
 	return w.PutJSON(filewire.IsItem, item)
 }
 
-// describe says what a name in a directory is.
+// describe returns the description of a name in a directory.
 func describe(dir int, name string, follow, attrs bool) (*filewire.Item, error) {
 	how := unix.AT_SYMLINK_NOFOLLOW
 	if follow {
@@ -72,10 +72,10 @@ func describeLink(i *filewire.Item, dir int, name string) {
 	}
 }
 
-// self is a path that leads to an open file.
+// self returns a path to an open file.
 func self(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(fd(f)) }
 
-// attributes returns those of users, as far as they fit.
+// attributes returns the user attributes of a file that fit in [maxAttrs].
 func attributes(dir int, name string, how int) map[string][]byte {
 	flags := unix.O_PATH
 	if how != 0 {
@@ -111,7 +111,7 @@ type lister struct {
 	w    *worker
 	left int  // items
 	held int  // bytes of names
-	cut  bool // something was left out
+	cut  bool // the listing is incomplete
 }
 
 func (w *worker) list(path string) error {
@@ -145,7 +145,7 @@ func (l *lister) walk(dir *os.File, prefix string, depth int) error {
 	for _, name := range names {
 		item, err := describe(fd(dir), name, false, l.w.ask.Attrs)
 		switch {
-		case err != nil && err != unix.ENOENT && prefix == "": // it may not be searched
+		case err != nil && err != unix.ENOENT && prefix == "": // it can't be searched
 			return at(name, err)
 		case err != nil:
 			continue // gone meanwhile
@@ -184,16 +184,16 @@ func (l *lister) enter(dir *os.File, name, prefix string, depth int) error {
 	return at(prefix, err)
 }
 
-// passedBy reports whether a directory below the one that is listed is left out: it is
-// not ours to read, or something else by now, or that of a process that has ended.
+// passedBy reports whether to skip a directory below the listed one: it is unreadable, has been replaced, or belongs to
+// a process that has ended.
 func passedBy(err error) bool {
 	return slices.ContainsFunc([]unix.Errno{
 		unix.EACCES, unix.EPERM, unix.ENOENT, unix.ENOTDIR, unix.ELOOP,
-		unix.ESRCH, unix.EINVAL, // from /proc: EINVAL is proc(5)'s net of one that is not waited for yet
+		unix.ESRCH, unix.EINVAL, // from /proc: EINVAL comes from the net directory of a zombie
 	}, func(known unix.Errno) bool { return errors.Is(err, known) })
 }
 
-// names reads what is in a directory, as far as memory goes.
+// names reads the names in a directory, as far as maxHeld allows.
 func (l *lister) names(dir *os.File) (names []string, err error) {
 	for {
 		some, err := dir.Readdirnames(512)

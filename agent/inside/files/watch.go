@@ -18,18 +18,18 @@ const (
 	gone = unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_UNMOUNT
 )
 
-// watcher follows a directory. What it reports and the host doesn't read stays in the
-// kernel's queue, which is bounded and says when it was full.
+// watcher watches a directory. Events that the host doesn't read yet stay in the kernel's queue, which is bounded and
+// reports an overflow.
 type watcher struct {
 	w      *worker
 	queue  int // of inotify
 	events *os.File
 	root   string
 	top    int            // watch of the directory itself
-	names  map[int]string // of the watches: below the root, with a "/" at the end
+	names  map[int]string // directories of the watches, relative to the root, with a "/" at the end
 
 	found map[string]bool // new files that were found before their events came
-	last  filewire.Event  // sent last, not to be repeated
+	last  filewire.Event  // the last event sent, to drop repetitions
 	temp  uint32          // cookie of a file of ours that is renamed to its target
 }
 
@@ -58,7 +58,7 @@ func (w *worker) watch(path string) error {
 	return t.follow()
 }
 
-// follow reports until the directory is gone; the host ends it otherwise.
+// follow reports changes until the directory is gone or the host ends it.
 func (t *watcher) follow() error {
 	buf := make([]byte, 64<<10)
 	for {
@@ -86,13 +86,13 @@ func (t *watcher) follow() error {
 	}
 }
 
-// isEmpty reports whether nothing waits in a queue: all that comes is newer.
+// isEmpty reports whether the queue is empty, so that further events are newer.
 func isEmpty(queue int) bool {
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(queue), Events: unix.POLLIN}}, 0)
 	return n == 0 && err == nil
 }
 
-// take acts on one event of the kernel.
+// take handles one event of the kernel.
 func (t *watcher) take(head *unix.InotifyEvent, name string) (ended bool, err error) {
 	if head.Mask&unix.IN_Q_OVERFLOW != 0 {
 		return false, errors.Join(t.send(filewire.Lost, "", false), t.addBelow("", false))
@@ -106,7 +106,7 @@ func (t *watcher) take(head *unix.InotifyEvent, name string) (ended bool, err er
 	case head.Mask&unix.IN_IGNORED != 0:
 		delete(t.names, int(head.Wd))
 		return false, nil
-	case name == "" || head.Mask&gone != 0: // of a directory below: its parent says it, too
+	case name == "" || head.Mask&gone != 0: // of a directory below: its parent reports it, too
 		return false, nil
 	}
 	return false, t.change(head, name, prefix+name)
@@ -139,7 +139,7 @@ func (t *watcher) change(head *unix.InotifyEvent, base, path string) error {
 	return t.send(filewire.Renamed, path, dir)
 }
 
-// appeared reports a new name, and of a new directory what is in it already.
+// appeared reports a new name, and the existing entries of a new directory.
 func (t *watcher) appeared(path string, dir, written bool) error {
 	if t.found[path] {
 		delete(t.found, path)
@@ -164,7 +164,7 @@ func (t *watcher) send(kind, path string, dir bool) error {
 	return t.w.PutJSON(filewire.IsEvent, &event)
 }
 
-// forget ends the watches of a directory that is elsewhere now, and of all below it.
+// forget ends the watches of a directory that has moved away, and of all below it.
 func (t *watcher) forget(prefix string) {
 	for watch, name := range t.names {
 		if strings.HasPrefix(name, prefix) {
@@ -174,8 +174,8 @@ func (t *watcher) forget(prefix string) {
 	}
 }
 
-// add watches a directory and those below it. One that is gone or can't be read isn't
-// watched. Each is watched before it is read, so nothing is missed in between.
+// add watches a directory and those below it. It skips missing and unreadable ones. It watches each before reading it,
+// so that it misses nothing in between.
 func (t *watcher) add(prefix string, report bool) error {
 	watch, err := unix.InotifyAddWatch(t.queue, t.root+prefix, watched|unix.IN_DONT_FOLLOW)
 	switch {
@@ -213,8 +213,7 @@ func (t *watcher) addBelow(prefix string, report bool) error {
 	}
 }
 
-// addEntry reports what is in a new directory. If its own event is still to come, that
-// one is left out.
+// addEntry reports an entry of a new directory. If the entry's own event is still to come, that event is dropped.
 func (t *watcher) addEntry(dir *os.File, prefix, name string, report bool) error {
 	var st unix.Stat_t
 	if unix.Fstatat(fd(dir), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {

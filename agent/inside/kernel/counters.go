@@ -12,14 +12,13 @@ import (
 	"github.com/wisbox/wisbox/agent/wire"
 )
 
-// Counts are what the control groups have counted: processes killed for want of
-// memory, and forks refused.
+// Counts are counters of the control groups: processes killed by the out-of-memory killer, and forks refused.
 type Counts struct{ OOM, PIDs int64 }
 
-// Events reads [Counts]. It is for one goroutine.
+// Events reads [Counts]. It must be used from one goroutine.
 type Events struct {
 	files []eventFile
-	// Last is what was read last.
+	// Last is the result of the last Read.
 	Last Counts
 }
 
@@ -29,7 +28,7 @@ type eventFile struct {
 	pids bool
 }
 
-// NewEvents opens what this kernel has of them.
+// NewEvents opens the counters that this kernel has.
 func NewEvents() *Events {
 	e := &Events{}
 	for _, f := range []struct {
@@ -75,9 +74,9 @@ func counted(text []byte, key string) int64 {
 	return 0
 }
 
-const table = 1 << 20 // bytes of /proc/net/netlink that are read: more sockets than any program needs
+const table = 1 << 20 // maximum bytes to read from /proc/net/netlink: more sockets than any program needs
 
-// Unread returns the bytes of answers that wait in netlink sockets: they count to no limit of memory.
+// Unread returns the bytes of unread answers in netlink sockets, which count against no memory limit.
 func Unread() int64 {
 	f, err := os.Open("/proc/net/netlink")
 	if err != nil {
@@ -101,17 +100,18 @@ func Unread() int64 {
 	return total
 }
 
-// LimitFiles are the files of each limit, under version 2 and version 1.
+// limitFiles maps each limit to its files in cgroup version 2 and version 1.
 var limitFiles = map[string][2]string{
 	"memory": {"memory.max", "memory/memory.limit_in_bytes"},
 	"swap":   {"memory.swap.max", "memory/memory.memsw.limit_in_bytes"},
 	"pids":   {"pids.max", "pids/pids.max"},
 	"cpu":    {"cpu.max", "cpu/cpu.cfs_quota_us"}, "cpu_period": {"", "cpu/cpu.cfs_period_us"},
-	"tcp": {"", "memory/memory.kmem.tcp.limit_in_bytes"},
+	"oom_group": {"memory.oom.group", ""},
+	"tcp":       {"", "memory/memory.kmem.tcp.limit_in_bytes"},
 }
 
-// Limits reads the control groups' limits, and the bounds on what sessions share: of
-// our user namespace, and of terminals.
+// Limits reads the control groups' limits, and the bounds on resources that sessions share: those of our user
+// namespace, and terminals.
 func Limits() map[string]string {
 	found := map[string]string{}
 	read := func(name, path string) {
@@ -166,14 +166,14 @@ var rlimits = map[string]int{
 	"sigpending": unix.RLIMIT_SIGPENDING, "stack": unix.RLIMIT_STACK,
 }
 
-// Hello says what there is to say of this process and what surrounds it. bounding is
-// what a monitor has found of what programs get, path where they are found.
+// Hello describes this process and its environment. bounding is the programs' bounding set as a monitor has read it,
+// path the PATH for finding programs.
 func Hello(gaps []string, bounding, path string) wire.Hello {
 	status := Status()
 	hello := wire.Hello{
 		Version: wire.Version, UID: os.Getuid(), PID: os.Getpid(), Caps: status["CapPrm"], Bounding: bounding,
 		Seccomp: status["Seccomp"] == "2", CgroupVersion: 1, Limits: Limits(), Rlimits: map[string][2]int64{}, Gaps: gaps,
-		Has: has(path),
+		Has: has(path), Interfaces: interfaces(),
 	}
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		hello.CgroupVersion = 2
@@ -187,8 +187,7 @@ func Hello(gaps []string, bounding, path string) wire.Hello {
 	return hello
 }
 
-// Identity is by which device and inode numbers the kernel knows a file; zeros where
-// it can't be looked at.
+// Identity returns the device and inode numbers of a file, or zeros if it can't be examined.
 func Identity(path string) [2]uint64 {
 	var stat unix.Stat_t
 	if unix.Stat(path, &stat) != nil {
@@ -201,7 +200,7 @@ func has(path string) map[string]bool {
 	found := map[string]bool{}
 	for _, name := range wire.Looked {
 		at := path
-		if name == "python3" { // which the agent itself starts, with its own PATH
+		if name == "python3" { // the agent itself starts it, with its own PATH
 			at = DefaultPath
 		}
 		found[name] = len(Candidates(name, at)) > 0
@@ -209,10 +208,10 @@ func has(path string) map[string]bool {
 	return found
 }
 
-// DefaultPath is where programs are looked for.
+// DefaultPath is the default search path for programs.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Candidates are the files that a name may mean, in the order in which they are tried.
+// Candidates returns the files to which a name may refer, in search order.
 func Candidates(name, search string) (paths []string) {
 	if name == "" {
 		return nil
@@ -228,4 +227,18 @@ func Candidates(name, search string) (paths []string) {
 		}
 	}
 	return paths
+}
+
+// interfaces returns the names of the network interfaces, or nil if the kernel doesn't list them.
+func interfaces() (names []string) {
+	text, err := os.ReadFile("/proc/net/dev")
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(text)) {
+		if name, _, ok := strings.Cut(line, ":"); ok { // the two header lines have no colon
+			names = append(names, strings.TrimSpace(name))
+		}
+	}
+	return names
 }

@@ -9,14 +9,13 @@ import (
 	"github.com/wisbox/wisbox/internal/retry"
 )
 
-// SocketPair returns the ends of a socket that keeps messages apart.
+// SocketPair returns the ends of a socket that preserves message boundaries.
 func SocketPair() (int, int, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	return fds[0], fds[1], err
 }
 
-// Tell says a message, with descriptors. It returns an error when nobody can hear it
-// any more.
+// Tell sends a message with descriptors. It returns an error if the other end is gone.
 func Tell(fd int, message []byte, fds ...int) error {
 	var rights []byte
 	if len(fds) > 0 {
@@ -28,7 +27,7 @@ func Tell(fd int, message []byte, fds ...int) error {
 	return err
 }
 
-// Hear waits for one message and reads it into buf. No bytes are the end.
+// Hear waits for one message and reads it into buf. Zero bytes mean the end.
 func Hear(fd int, buf []byte) (n int, fds []int, err error) {
 	var space [64]byte // for eight descriptors
 	var more, flags int
@@ -62,13 +61,13 @@ func rights(control []byte) (fds []int) {
 	return fds
 }
 
-// CloseOnExec has no descriptor but the first three pass to what this process executes.
+// CloseOnExec lets only the first three descriptors pass to programs that this process executes.
 func CloseOnExec() {
 	if unix.CloseRange(3, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC) == nil {
 		return
 	}
 	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil { // no kernel that runs us lacks both
+	if err != nil { // every kernel that we support has one of them
 		panic("descriptors can't be listed: " + err.Error())
 	}
 	for _, entry := range entries {
@@ -85,7 +84,7 @@ func CloseAll(fds []int) {
 	}
 }
 
-// Memfd returns a file in memory with that content, to be read from its start.
+// Memfd returns a memory file with the content, positioned at its start.
 func Memfd(content []byte) (int, error) {
 	fd, err := unix.MemfdCreate("request", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -103,8 +102,8 @@ func Memfd(content []byte) (int, error) {
 	return fd, err
 }
 
-// Pipes makes pipes; true is one that the program reads. It returns our ends, which
-// don't block, and the program's. Made [AsUser] a program can open its own again.
+// Pipes creates pipes; true means that the program reads it. It returns our ends, which don't block, and the program's.
+// If called by [AsUser], programs can reopen their own ends.
 func Pipes(reads ...bool) (ours, theirs []int, err error) {
 	for _, in := range reads {
 		var p [2]int
@@ -122,5 +121,5 @@ func Pipes(reads ...bool) (ours, theirs []int, err error) {
 	return ours, theirs, nil
 }
 
-// Streams are the pipes of a plain program: it reads the first.
+// Streams are the pipes of a plain program, which reads the first.
 var Streams = []bool{true, false, false}

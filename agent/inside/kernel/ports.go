@@ -8,27 +8,26 @@ import (
 	"strings"
 )
 
-// mostSockets is how much is read of a list of sockets, in bytes. Linux lists those
-// that listen first.
+// mostSockets is the maximum number of bytes to read from a list of sockets. Linux lists listening sockets first.
 const mostSockets = 1 << 20
 
-// Listens reports whether somebody listens on a TCP port in this process's network,
-// where a connection to 127.0.0.1 or ::1 gets to.
+// Listens reports whether a program listens on a TCP port in this process's network, such that a connection to
+// 127.0.0.1 or ::1 reaches it.
 func Listens(port uint16) bool {
 	return listensIn("/proc/self/net/tcp", port) || listensIn("/proc/self/net/tcp6", port)
 }
 
 func listensIn(path string, port uint16) bool {
 	file, err := os.Open(path)
-	if err != nil { // no IPv6, say
+	if err != nil { // e.g. no IPv6
 		return false
 	}
 	defer file.Close()
 	return listensAt(io.LimitReader(file, mostSockets), port)
 }
 
-// listensAt reads the kernel's table: its number, ADDRESS:PORT in hexadecimal, the
-// peer's, and the state, of which 0A listens.
+// listensAt reads the kernel's table. Its fields are a number, ADDRESS:PORT in hexadecimal, the peer's, and the state;
+// 0A means listening.
 func listensAt(table io.Reader, port uint16) bool {
 	for lines := bufio.NewScanner(table); lines.Scan(); {
 		f := strings.Fields(lines.Text())
@@ -43,8 +42,7 @@ func listensAt(table io.Reader, port uint16) bool {
 	return false
 }
 
-// ofLoopback are the local addresses of who is reached at 127.0.0.1 or ::1, as words
-// of the machine, which has its least byte first.
+// ofLoopback holds the local addresses that 127.0.0.1 or ::1 reaches, as little-endian words.
 var ofLoopback = map[string]bool{
 	"00000000":                         true,
 	"0100007F":                         true,

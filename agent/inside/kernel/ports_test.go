@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestWhoListensIsReadOutOfTheKernelsTables: both families, and nobody who is only connected.
+// TestWhoListensIsReadOutOfTheKernelsTables, for both families and without sockets that are only connected.
 func TestWhoListensIsReadOutOfTheKernelsTables(t *testing.T) {
 	const four = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 00000000:1F40 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 5 1 0 100 0 0 10 0

@@ -1,9 +1,8 @@
-// Package kernel is what the agent and its monitors ask of the kernel: rights, pipes,
-// messages between their processes, process trees and what the control groups say.
+// Package kernel wraps the kernel's services for the agent and its monitors: rights, pipes, messages between their
+// processes, process trees and the counters of control groups.
 //
-// Credentials belong to a thread. The agent and its monitors fork from their main
-// thread only, to which their main goroutine is locked: what stands here about a
-// process is true for that thread, and for whatever it forks.
+// Credentials belong to a thread. The agent and its monitors fork only from their main thread, to which their main
+// goroutine is locked: comments about a process here apply to that thread and to its children.
 package kernel
 
 import (
@@ -29,18 +28,18 @@ const (
 	capKill, capSetGID, capSetUID, capSetPCap = 5, 6, 7, 8
 
 	capsOfMonitor = 1<<capKill | 1<<capSetGID | 1<<capSetUID
-	capsOfAgent   = capsOfMonitor | 1<<capSetPCap // for its monitors to have: they drop it
+	capsOfAgent   = capsOfMonitor | 1<<capSetPCap // its monitors need it to drop their bounding set
 )
 
-// AgentRights gives up what the agent doesn't need. It returns sentences about what it
-// couldn't give up or doesn't have.
+// AgentRights drops the rights that the agent doesn't need. It returns sentences about rights that it couldn't drop or
+// lacks.
 func AgentRights() (gaps []string) {
 	if !Root {
 		gaps = append(gaps, "the agent is not uid 0: programs run as its own user")
 	} else {
 		setGroups()
 		if !keepCaps(capsOfAgent) {
-			gaps = append(gaps, "the agent has not the capabilities it needs")
+			gaps = append(gaps, "the agent lacks the capabilities that it needs")
 		}
 	}
 	ambientAndPrivileges()
@@ -51,8 +50,8 @@ func AgentRights() (gaps []string) {
 	return gaps
 }
 
-// MonitorRights leaves a monitor, and what it forks, only what it takes to become the
-// programs' user and to kill. The programs' bounding set is empty.
+// MonitorRights leaves a monitor and its children only the rights to become the programs' user and to kill. The
+// programs' bounding set is empty.
 func MonitorRights() {
 	if Root {
 		for c := uintptr(0); c < 64 && prctl(unix.PR_CAPBSET_DROP, c) == nil; c++ {
@@ -72,7 +71,7 @@ func ambientAndPrivileges() {
 
 func setGroups() { _ = rawErr(unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0)) }
 
-// keepCaps reports whether this thread now has exactly those capabilities.
+// keepCaps sets this thread's capabilities, and reports whether it now has exactly those.
 func keepCaps(keep uint32) bool {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -95,14 +94,14 @@ func rawErr(_, _ uintptr, errno unix.Errno) error {
 	return nil
 }
 
-// Name is what lists of processes call this one, at most 15 bytes.
+// Name sets the name of this process in process lists, at most 15 bytes.
 func Name(name string) {
 	text := append([]byte(name), 0)
 	prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&text[0])))
 }
 
-// AsUser does something with the effective rights of programs. Real and saved uid stay
-// 0, so programs can neither signal nor trace this thread meanwhile.
+// AsUser calls do with the effective rights of programs. The real and saved uid stay 0, so programs can neither signal
+// nor trace this thread meanwhile.
 func AsUser(do func()) {
 	if !Root {
 		do()
@@ -119,15 +118,15 @@ func setEUID(uid uintptr) {
 	}
 }
 
-// LowerRank makes what this thread forks the last for the processor and the first for
-// the out-of-memory killer; that can't be had back, so it is this process's too.
-// Programs may change the latter. An agent that is killed for one is started again.
+// LowerRank gives this thread's children the lowest processor priority and makes them the first choice of the
+// out-of-memory killer. It can't be undone, so it applies to this process too. Programs may change the latter. If the
+// agent is killed instead of a program, it is started again.
 func LowerRank() {
 	_ = rawErr(unix.RawSyscall(unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, 0, 10))
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
 }
 
-// AsGroup does something with the programs' group as the effective one.
+// AsGroup calls do with the programs' group as the effective one.
 func AsGroup(do func()) {
 	if !Root {
 		do()
@@ -152,8 +151,8 @@ func Status() map[string]string {
 	return fields
 }
 
-// SpareThreads makes n threads that the runtime keeps for later: one that is asked for
-// when the sandbox has no process left would end this process.
+// SpareThreads creates n threads that the runtime keeps for later: if it needed a new thread when the sandbox has no
+// process left, this process would crash.
 func SpareThreads(n int) {
 	ready, release := make(chan struct{}), make([]int, 2)
 	if unix.Pipe2(release, unix.O_CLOEXEC) != nil {
@@ -180,7 +179,7 @@ func SpareThreads(n int) {
 	}
 	_ = unix.Close(release[0])
 	_ = unix.Close(release[1])
-	runtime.GC() // its workers have a thread to run on now
+	runtime.GC() // so its workers have their threads already
 }
 
 // ioctl passes a pointer's target to the kernel.

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenTerminal makes a terminal of that many columns and rows. It is the effective user's.
+// OpenTerminal creates a terminal with that many columns and rows. It belongs to the effective user.
 func OpenTerminal(columns, rows uint16) (master, slave int, err error) {
 	master, err = unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/wisbox/wisbox/internal/retry"
 )
 
-// Children returns the children of a process, whichever of its threads made them.
+// Children returns the children of all threads of a process.
 func Children(pid int) (found []int) {
 	dir := "/proc/" + strconv.Itoa(pid) + "/task/"
 	tasks, err := os.ReadDir(dir)
@@ -33,7 +33,7 @@ func Children(pid int) (found []int) {
 	return found
 }
 
-// childrenByParent looks at all processes: not every kernel has lists of children.
+// childrenByParent searches all processes: not every kernel has lists of children.
 func childrenByParent(pid int) (found []int) {
 	all, err := os.ReadDir("/proc")
 	if err != nil {
@@ -48,7 +48,7 @@ func childrenByParent(pid int) (found []int) {
 		if err != nil {
 			continue
 		}
-		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // the name before may hold anything
+		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // the name before it may contain anything
 		if len(fields) > 1 && fields[1] == strconv.Itoa(pid) {
 			found = append(found, child)
 		}
@@ -67,9 +67,8 @@ func descendants(roots []int) map[int]bool {
 	return seen
 }
 
-// KillTrees kills children of this process; theirs become its own, for the next round.
-// Only this process reaps them, so no number is another's. Trees that fork faster than
-// they die are stopped whole first.
+// KillTrees kills children of this process; their children become its own, for the next round. Only this process reaps
+// them, so no number is reused. Trees that fork faster than they die are stopped as a whole first.
 func KillTrees(roots []int, rounds int) {
 	if rounds > 3 {
 		for pid := range descendants(roots) {
@@ -99,8 +98,7 @@ func UID(pid int) int {
 	return uid
 }
 
-// Reap takes one dead child, without waiting. pid is 0 where none is dead, and err is
-// ECHILD where there is none at all.
+// Reap reaps one dead child without waiting. pid is 0 if none is dead, and err is ECHILD if there are no children.
 func Reap() (pid int, status syscall.WaitStatus, usage syscall.Rusage, err error) {
 	pid, err = retry.Interrupted(func() (int, error) { return syscall.Wait4(-1, &status, syscall.WNOHANG, &usage) })
 	return pid, status, usage, err

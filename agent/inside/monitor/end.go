@@ -12,15 +12,15 @@ import (
 	"github.com/wisbox/wisbox/internal/retry"
 )
 
-// Report is how a program ended.
+// Report describes the end of a program.
 type Report struct {
 	Status       syscall.WaitStatus
 	User, System float64 // seconds
 	MaxRSS       int64   // KiB
-	OrphanKilled bool    // a descendant was killed while the program ran, and not by its parent's doing
+	OrphanKilled bool    // a descendant was killed while the program ran, and not by its parent
 }
 
-// reportSize is that of the encoding, which Python's monitors share: struct "<iddq?".
+// reportSize is the size of the encoding, which Python's monitors share: struct "<iddq?".
 const reportSize = 4 + 8 + 8 + 8 + 1
 
 type packed struct {
@@ -35,7 +35,7 @@ func (r Report) encode() []byte {
 	return b
 }
 
-// DecodeReport reads what follows the X of a message.
+// DecodeReport decodes the bytes after the X of a message.
 func DecodeReport(b []byte) (Report, bool) {
 	var p packed
 	if len(b) != reportSize {
@@ -45,9 +45,9 @@ func DecodeReport(b []byte) (Report, bool) {
 	return Report{syscall.WaitStatus(p.Status), p.User, p.System, p.MaxRSS, p.OrphanKilled}, err == nil
 }
 
-// seeToEnd waits for the program, then kills until no descendant is left: that there is
-// no child any more is the proof, because every orphan becomes this process's child.
-// With only it returns when the program has ended; pid 0 waits for what such a one left.
+// seeToEnd waits for the program, then kills until no descendant is left. The proof is that no child is left, because
+// every orphan becomes this process's child. With only it returns when the program itself has ended; pid 0 waits for
+// the descendants of such a program.
 func (m *monitor) seeToEnd(pid int, only bool) (report Report) {
 	m.mu.Lock()
 	m.program = pid
@@ -89,15 +89,23 @@ func (m *monitor) seeToEnd(pid int, only bool) (report Report) {
 	}
 }
 
-// waitForDeath returns when a child has died, and leaves it unreaped: its number is no
-// other's then.
+// left reports whether a program has left living descendants.
+func (m *monitor) left() bool {
+	for {
+		if pid, _, _, err := m.reap(); err != nil || pid == 0 {
+			return err == nil
+		}
+	}
+}
+
+// waitForDeath returns when a child has died, and leaves it unreaped, so that its number can't be reused.
 func waitForDeath() {
 	_, _ = retry.Interrupted(func() (int, error) {
 		return 0, unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT, nil)
 	})
 }
 
-// reap takes one dead child. From then on nobody signals it.
+// reap reaps one dead child. From then on nobody signals it.
 func (m *monitor) reap() (pid int, status syscall.WaitStatus, usage syscall.Rusage, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -110,7 +118,7 @@ func (m *monitor) reap() (pid int, status syscall.WaitStatus, usage syscall.Rusa
 
 func seconds(t syscall.Timeval) float64 { return float64(t.Sec) + float64(t.Usec)/1e6 }
 
-// pause leaves the processor to what dies.
+// pause leaves the processor to dying processes.
 func pause(d time.Duration) {
 	t := unix.NsecToTimespec(d.Nanoseconds())
 	_ = unix.Nanosleep(&t, nil)

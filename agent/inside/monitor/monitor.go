@@ -1,37 +1,34 @@
-// Package monitor is the process that runs one program after the other and sees
-// each one's tree to its end. As a child subreaper it inherits every orphan of its
-// program, double forks and new sessions included: when it has no child any more,
-// nothing of the program is left.
+// Package monitor is the process that runs one program after the other and ends the tree of each. As a child subreaper
+// it inherits every orphan of its program, including double forks and new sessions: when it has no children, nothing of
+// the program is left.
 //
-// It stays uid 0 all its life, so no program can signal or trace it. Programs are
-// forked with vfork semantics: the child shares this process's memory until it has
-// executed the program, and changes its user in between. From that moment the
-// kernel lets nobody of that user look into the memory, because a change of ids
-// makes it not dumpable.
+// It always stays uid 0, so no program can signal or trace it. Programs are forked with
+// vfork semantics: the child shares this process's memory until it has executed the
+// program, and changes its user in between. From then on the kernel denies other processes of that user access to the
+// memory, because a change of IDs makes it not dumpable.
 //
-// Descriptor 3 is a socket of messages, from the agent
+// Descriptor 3 is a socket for messages, from the agent
 //
 //	Q payload    a run frame's payload; M with a descriptor that holds one
 //
 // and to it:
 //
 //	R pid NUL bounding set, with three pipes' ends: ready for a first program
-//	S pid        the program has begun, where that was asked for
+//	S pid        the program has begun, if the request wants to know
 //	T, C         with the terminal's end; with both ends of the control pipes
-//	E kind NUL text    the program can't be started as asked
-//	P            there was no process for it
-//	X report     the tree is gone; with the next program's pipes, or none where
-//	             this monitor ends. Where descendants may stay, it ends with the last
-//	             of them, and its program has ended before
+//	E kind NUL text    the program can't be started as requested
+//	P            no process was available for it
+//	X report     the tree is gone; with the next program's pipes, or none if
+//	             this monitor ends. If descendants may stay and do, it ends with the
+//	             last of them, and its program has ended before
 //
-// Descriptor 4 is a socket of orders, which are heard while a program runs: a byte is the
-// signal for its process group, 0 and the socket's end are the end of its tree.
+// Descriptor 4 is a socket for orders, which are read while a program runs: a byte is a signal for its process group; 0
+// and the socket's end mean that its tree must end.
 //
-// Python's monitors have no descriptor 4: SIGTERM is the order to end, SIGRTMIN+n that
-// of signal n.
+// Python's monitors have no descriptor 4: SIGTERM is the order to end, SIGRTMIN+n the order for signal n.
 //
-// A monitor has as few threads as it can, because threads count as processes do. So it
-// collects no garbage, and ends when there is too much.
+// A monitor has as few threads as possible, because they count against the process limit. So it doesn't collect
+// garbage, and ends if there is too much.
 package monitor
 
 import (
@@ -56,19 +53,18 @@ const (
 	// Inline is the size of a request that fits in a message; a larger one comes in a file.
 	Inline = 64 << 10
 
-	rtMin    = 34              // SIGRTMIN of the C libraries, which Python's monitors count from
-	patience = 3 * time.Second // for a process to be had
+	rtMin    = 34              // SIGRTMIN of the C libraries, on which Python's monitors base their orders
+	patience = 3 * time.Second // maximum wait for a process
 	waste    = 4 << 20         // bytes of garbage after which a monitor ends
 )
 
 // Orders is the descriptor of the agent's orders.
 const Orders = 4
 
-// SignalOrder is the signal that has a Python program's monitor send signal n to its
-// program's group.
+// SignalOrder returns the signal that makes a Python program's monitor send signal n to its program's group.
 func SignalOrder(n int) syscall.Signal { return syscall.Signal(rtMin + n) }
 
-// Run is the life of a monitor. workspace is where programs begin.
+// Run runs a monitor. workspace is the directory in which programs begin.
 func Run(workspace string) {
 	kernel.Name("wisbox-monitor")
 	kernel.CloseOnExec()
@@ -76,7 +72,7 @@ func Run(workspace string) {
 	m := &monitor{workspace: workspace, heard: make([]byte, Inline+1)}
 	hears := make(chan struct{})
 	go m.heed(hears)
-	<-hears // both have a thread now: when no process is left, none could be had
+	<-hears // now both have a thread; if no process were left, they couldn't get one
 	runtime.LockOSThread()
 	kernel.Punctual()
 	kernel.MonitorRights()
@@ -92,16 +88,16 @@ type monitor struct {
 	workspace string
 	next      *pipes
 	heard     []byte // room for a message
-	used      int    // bytes of garbage, about
+	used      int    // bytes of garbage, approximately
 
 	mu      sync.Mutex
-	program int    // its pid while it is not reaped, else 0
-	running bool   // a program's tree is not gone
-	asked   bool   // the agent wants the end of it
-	early   []byte // orders that came before the program was there
+	program int    // its pid until it is reaped, else 0
+	running bool   // a program's tree exists
+	asked   bool   // the agent has ordered its end
+	early   []byte // orders that came before the program was started
 }
 
-// pipes are those of a program that isn't known yet: its ends.
+// pipes holds the ends of the next program's pipes.
 type pipes struct{ fds []int }
 
 // ready announces this monitor to the agent, with its first program's pipes.
@@ -127,7 +123,7 @@ func (m *monitor) prepare() (ours []int, err error) {
 	return ours, err
 }
 
-// serve runs one program; false is the end of this monitor.
+// serve runs one program; it returns false if this monitor must end.
 func (m *monitor) serve() bool {
 	payload, ok := m.hear()
 	if !ok {
@@ -145,7 +141,7 @@ func (m *monitor) serve() bool {
 		}
 		report = m.seeToEnd(pid, start.self)
 	}
-	if start.self {
+	if start.self && m.left() {
 		return m.linger(start, report, ours)
 	}
 	m.used += 4*len(payload) + 16<<10
@@ -160,7 +156,7 @@ func (m *monitor) serve() bool {
 	return true
 }
 
-// linger reports while descendants may stay, and ends with the last of them.
+// linger sends the report while descendants may stay, and ends with the last of them.
 func (m *monitor) linger(s *start, report Report, unused []int) bool {
 	kernel.CloseAll(append(unused, m.next.fds...))
 	_ = kernel.Tell(Socket, append([]byte("X"), report.encode()...))
@@ -169,7 +165,7 @@ func (m *monitor) linger(s *start, report Report, unused []int) bool {
 	return false
 }
 
-// hear waits for a request. What it returns is valid until the next one.
+// hear waits for a request. The payload is valid until the next one.
 func (m *monitor) hear() (payload []byte, ok bool) {
 	buf := m.heard
 	n, fds, err := kernel.Hear(Socket, buf)
@@ -194,7 +190,7 @@ func (m *monitor) begin() {
 	m.running = true
 }
 
-// end reports whether the agent has asked for the end.
+// end reports whether the agent has ordered the end.
 func (m *monitor) end() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -202,8 +198,7 @@ func (m *monitor) end() bool {
 	return m.asked
 }
 
-// heed acts on the agent's orders, while the main goroutine waits for the program. It
-// blocks a thread.
+// heed executes the agent's orders, while the main goroutine waits for the program. It blocks a thread.
 func (m *monitor) heed(hears chan<- struct{}) {
 	close(hears)
 	var order [16]byte
@@ -226,12 +221,12 @@ func (m *monitor) obey(order byte) {
 	m.act(order)
 }
 
-// act does what the agent asks for. m.mu is held.
+// act executes an order of the agent. The caller holds m.mu.
 func (m *monitor) act(order byte) {
 	if order != 0 {
 		if m.program > 0 {
 			_ = unix.Kill(-m.program, unix.Signal(order))
-		} else { // a monitor that was signalled runs nothing after this program
+		} else { // a monitor that was signalled runs no further program
 			m.early = append(m.early, order)
 		}
 		return
@@ -243,7 +238,7 @@ func (m *monitor) act(order byte) {
 	if m.program > 0 {
 		_ = unix.Kill(-m.program, unix.SIGKILL)
 		_ = unix.Kill(m.program, unix.SIGKILL)
-	} else { // what stays of it; main goes on with the rest
+	} else { // main waits for the remaining descendants
 		kernel.KillTrees(kernel.Children(os.Getpid()), 0)
 	}
 }

@@ -10,14 +10,13 @@ import (
 	"github.com/wisbox/wisbox/agent/wire"
 )
 
-// home is the programs' own: it lies in a tmpfs that they may empty.
+// home is the programs' home directory, in a tmpfs that they may empty.
 const home = "/tmp/home"
 
 var baseEnv = []string{"HOME=" + home, "PATH=" + kernel.DefaultPath, "LANG=C.UTF-8", "PYTHONDONTWRITEBYTECODE=1"}
 
-// start is one start of a program. What is opened for it is closed again once it has
-// begun, its outputs after its report only: the agent would wake up for the end of each
-// while the kernel is still taking the program apart.
+// start is one start of a program. Its descriptors are closed once it has begun, but those of its outputs only after
+// its report: otherwise the agent would wake up for the end of each while the kernel is still tearing down the program.
 type start struct {
 	m            *monitor
 	stdio        []int // the program's ends of its pipes
@@ -25,18 +24,18 @@ type start struct {
 	files        []uintptr
 	tty          bool
 	self, notify bool
-	code         int // of the exit where nothing could be executed
+	code         int // exit code if nothing could be executed
 }
 
-// begun closes what the program has now.
+// begun closes the descriptors that the program has now.
 func (s *start) begun() {
 	kernel.CloseAll(append(s.more, s.stdio[0]))
 }
 
 func (s *start) close() { kernel.CloseAll(s.stdio[1:]) }
 
-// run returns the program's pid, 0 where it can't be executed. The agent has been told
-// why then, or stderr has.
+// run returns the program's pid, or 0 if it can't be executed. Then it has reported the reason to the agent or on
+// stderr.
 func (s *start) run(payload []byte) int {
 	req, err := wire.DecodeRequest(payload)
 	if err != nil || len(req.Argv) == 0 {
@@ -62,7 +61,7 @@ func (s *start) refuse(kind, text string) {
 	_ = kernel.Tell(Socket, []byte("E"+kind+"\x00"+text))
 }
 
-// prepare does what is done with the program's own rights.
+// prepare takes the steps that need the program's own rights.
 func (s *start) prepare(req *wire.Request) bool {
 	if req.Head.Flags&wire.WithAgent != 0 {
 		_ = unix.Chdir("/")
@@ -83,7 +82,7 @@ func (s *start) prepare(req *wire.Request) bool {
 	return true
 }
 
-// terminal gives the program one in place of its pipes.
+// terminal gives the program a terminal in place of its pipes.
 func (s *start) terminal(size [2]uint16) bool {
 	master, slave, err := kernel.OpenTerminal(size[0], size[1])
 	if err != nil {
@@ -96,7 +95,7 @@ func (s *start) terminal(size [2]uint16) bool {
 	return true
 }
 
-// control gives the program two more pipes.
+// control gives the program two further pipes.
 func (s *start) control() bool {
 	ours, theirs, err := kernel.Pipes(true, false)
 	if err != nil {
@@ -109,7 +108,7 @@ func (s *start) control() bool {
 	return true
 }
 
-// execute starts the program, or says on stderr why not, as a shell does.
+// execute starts the program, or reports the error on stderr as a shell does.
 func (s *start) execute(paths, argv, env []string) int {
 	name, failure := argv[0], syscall.ENOENT
 	for _, path := range paths {
@@ -136,7 +135,7 @@ func (s *start) execute(paths, argv, env []string) int {
 	return 0
 }
 
-// candidates are the files that a name may mean.
+// candidates returns the files to which a name may refer.
 func candidates(req *wire.Request, env []string) []string {
 	if req.Head.Flags&wire.WithAgent != 0 {
 		return []string{"/proc/self/exe"}
@@ -150,7 +149,7 @@ func candidates(req *wire.Request, env []string) []string {
 	return kernel.Candidates(req.Argv[0], search)
 }
 
-// fork starts a program, waiting a while for a process to be had.
+// fork starts a program, and waits a while if no process is available.
 func (s *start) fork(path string, argv, env []string) (int, syscall.Errno) {
 	attr := &syscall.ProcAttr{Env: env, Files: s.files, Sys: &syscall.SysProcAttr{Setsid: true, Setctty: s.tty}}
 	if kernel.Root {
@@ -174,7 +173,7 @@ func (s *start) fork(path string, argv, env []string) (int, syscall.Errno) {
 
 const tries = 60 // in that time
 
-// lacks: there is no process to be had, or no memory for one.
+// lacks reports whether the error means that no process or no memory was available.
 func lacks(errno syscall.Errno) bool { return errno == syscall.EAGAIN || errno == syscall.ENOMEM }
 
 func (m *monitor) isAsked() bool {
@@ -183,7 +182,7 @@ func (m *monitor) isAsked() bool {
 	return m.asked
 }
 
-// environment is that of a program: ours, then what the request adds or changes.
+// environment returns a program's environment: ours, with the request's additions and changes.
 func environment(req *wire.Request) []string {
 	env := append([]string(nil), baseEnv...)
 	if req.Head.Flags&wire.WithTTY != 0 {
@@ -205,8 +204,8 @@ func environment(req *wire.Request) []string {
 	return env
 }
 
-// enter enters a directory with the program's own rights. The kernel says afterwards
-// where that really is, whatever links led there. It returns the kind of what is wrong.
+// enter enters a directory with the program's own rights. Afterwards the kernel reports its real path, with all links
+// resolved. On failure it returns the kind and text of the error.
 func enter(workspace, dir string, anywhere bool) (kind, text string) {
 	err := unix.Chdir(workspace)
 	if err == nil && dir != "" {
@@ -232,7 +231,7 @@ func enter(workspace, dir string, anywhere bool) (kind, text string) {
 	return "invalid", strings.ToLower(errno.Error())
 }
 
-// makeHome looks first, because that is quicker.
+// makeHome creates the home directory. It checks first, because that is faster.
 func makeHome() {
 	if unix.Access(home, unix.F_OK) != nil {
 		_ = unix.Mkdir(home, 0o700)

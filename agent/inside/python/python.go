@@ -1,9 +1,9 @@
 // Package python is the template of Python programs: a Python process that the agent
 // starts, which executes a trusted source once and then forks a monitor for each
-// message of the agent. Each monitor forks the next call's process before the call
-// is known. It speaks package monitor's messages; requests come to it as they are.
+// message of the agent. Each monitor forks the next call's process before the call arrives. It uses package monitor's
+// messages; requests reach it unchanged.
 //
-// It needs Python 3.9 or newer, the standard library only.
+// It needs Python 3.9 or newer, and only the standard library.
 package python
 
 import (
@@ -15,22 +15,22 @@ import (
 //go:embed py/*.py
 var sources embed.FS
 
-// modules are in the order in which they are executed: each imports only earlier ones.
+// modules lists the modules in order of execution: each imports only earlier ones.
 var modules = []string{"kernel", "monitor", "request", "template"}
 
 // Descriptors of a template.
 const (
-	Control = 3 // the socket that it serves
-	Source  = 4 // the file that [Program] is in
+	Control = 3 // its socket
+	Source  = 4 // the file with [Program]
 )
 
-// Argv executes what descriptor [Source] holds. -I keeps the environment and the
-// current directory out, -S the site packages.
+// Argv returns the arguments that execute the content of descriptor [Source]. -I ignores the environment and the
+// current directory, -S the site packages.
 func Argv(python string) []string {
 	return []string{python, "-I", "-S", "-c", "exec(compile(open(4, 'rb', closefd=True).read(), 'wisbox-agent', 'exec'), {'__name__': 'wisbox_agent'})"}
 }
 
-// loader makes the modules of MODULES a package, wisbox_agent, and starts it.
+// loader turns the modules of MODULES into the package wisbox_agent, and starts it.
 const loader = `import sys
 package = sys.modules['wisbox_agent'] = type(sys)('wisbox_agent')
 package.__path__ = []
@@ -46,8 +46,7 @@ package.request.WORKSPACE = os.path.realpath(WORKSPACE)
 package.template.template(NAME, SOURCE)
 `
 
-// Program is the Python program of the template of a source. What is JSON here, of
-// strings in ASCII, is Python too.
+// Program returns the Python program of the template for a source. JSON of ASCII strings is also valid Python.
 func Program(workspace, name string, source []byte) ([]byte, error) {
 	pairs := make([][2]string, len(modules))
 	for i, module := range modules {

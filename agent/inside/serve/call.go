@@ -11,13 +11,13 @@ import (
 	"github.com/wisbox/wisbox/agent/wire"
 )
 
-// call is one program: what was asked, and what came of it.
+// call is one program: the request and its outcome.
 type call struct {
 	conn         *conn
 	number       uint32
 	head         wire.RequestHead
 	key          string
-	request      []byte // while no process has it
+	request      []byte // until a process has it
 	tty, control bool
 	slot         *slot
 	outs         [wire.Channels]*out
@@ -28,21 +28,21 @@ type call struct {
 	lasted       time.Duration
 	deadline     *timer
 	report       *monitor.Report
-	reason       string // the status that its end was asked for with
+	reason       string // the status with which its end was requested
 	err          *wire.StartError
 	shared       bool           // another call ran at the same time
 	before       *kernel.Counts // when it began
-	misses       int            // of its pool, when it began to wait
+	misses       int            // its pool's misses when it began to wait
 
-	// Of a detached one:
+	// If the program is detached:
 	id      uint64
 	pid     int
 	label   string
 	argv    []string
-	over    *wire.Exit // it has ended so
-	told    bool       // its connection was sent that
-	waiting *timer     // for a host to take it
-	lonely  bool       // none came
+	over    *wire.Exit // its end, nil before
+	told    bool       // its connection was sent the end
+	waiting *timer     // ends if no host attaches in time
+	lonely  bool       // no host attached
 	rings   [wire.Channels]*ring
 }
 
@@ -51,7 +51,7 @@ type tail struct {
 	bytes   []byte
 }
 
-// verdict is how the call ended.
+// verdict returns the end of the call.
 func (c *call) verdict(now kernel.Counts) wire.Exit {
 	var report monitor.Report
 	if c.report != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,19 +12,20 @@ import (
 
 	"github.com/wisbox/wisbox/agent/inside/kernel"
 	"github.com/wisbox/wisbox/agent/wire"
+	"github.com/wisbox/wisbox/internal/retry"
 )
 
 const (
 	backlog = 512 << 10 // bytes queued for the host before programs wait
-	kept    = 128 << 10 // bytes of an empty queue's memory that stay
+	kept    = 128 << 10 // bytes of memory that an empty queue keeps
 )
 
 // conn is one host's connection. When it ends, its calls do.
 type conn struct {
 	server  *server
 	fd      int
-	in      []byte // what came and is not yet a whole frame
-	out     []byte // what is to be written
+	in      []byte // an incomplete frame
+	out     []byte // bytes to write
 	written int    // of out
 	writing bool   // the socket is full
 	stalled map[poller]bool
@@ -32,11 +34,11 @@ type conn struct {
 	lost    bool
 	greeted bool
 
-	suspends bool // it has the timers stand still
+	suspends bool // it has stopped the timers
 
 	sockets map[uint32]socket
 
-	descriptors int // socket for those that the host asks for, -1 without one
+	descriptors int // socket over which the host requests sockets, -1 without one
 }
 
 func (c *conn) greet() {
@@ -47,7 +49,7 @@ func (c *conn) greet() {
 	c.send(wire.IsHello, 0, payload)
 }
 
-// read takes what the host sent.
+// read receives the host's data.
 func (c *conn) read() {
 	room := c.server.room
 	n, err := unix.Read(c.fd, room)
@@ -90,8 +92,8 @@ func (c *conn) send(typ wire.Type, number uint32, payload []byte) {
 	}
 }
 
-// sendData passes on what was read into frame, after room for the header. A whole
-// chunk goes to the socket at once, where nothing waits before it.
+// sendData sends the data in frame, which begins with room for the header. A whole chunk goes to the socket at once if
+// the queue is empty.
 func (c *conn) sendData(typ wire.Type, number uint32, frame []byte) {
 	if c.lost {
 		return
@@ -106,7 +108,45 @@ func (c *conn) sendData(typ wire.Type, number uint32, frame []byte) {
 	c.out = append(c.out, frame...)
 }
 
-// size is how much waits to be written.
+// moveData is sendData for n bytes in a pipe, which the kernel moves to the socket. It returns 0, and sends nothing, if
+// that is impossible now or not worth it.
+func (c *conn) moveData(typ wire.Type, number uint32, pipe, n int) int {
+	if c.lost || n < wire.Chunk || c.size() > 0 {
+		return 0
+	}
+	header := wire.AppendHeader(c.server.room[:0], typ, number, n)
+	written, err := unix.Write(c.fd, header)
+	if err != nil || written <= 0 {
+		return 0
+	}
+	moved := int64(0)
+	if written == len(header) {
+		if moved, err = unix.Splice(pipe, nil, c.fd, nil, n, unix.SPLICE_F_NONBLOCK); err != nil {
+			moved = 0
+		}
+	}
+	c.out = append(c.out, header[written:]...)
+	c.readPipe(pipe, n-int(moved))
+	return n
+}
+
+// readPipe appends n bytes that a pipe was seen to contain. A program can open its own pipe through /proc and read
+// them: zeros replace the missing ones, because the frame's header has their number.
+func (c *conn) readPipe(pipe, n int) {
+	c.out = slices.Grow(c.out, n)
+	into := c.out[len(c.out) : len(c.out)+n]
+	c.out = c.out[:len(c.out)+n]
+	for len(into) > 0 {
+		got, err := retry.Interrupted(func() (int, error) { return unix.Read(pipe, into) })
+		if err != nil || got <= 0 {
+			clear(into)
+			return
+		}
+		into = into[got:]
+	}
+}
+
+// size returns the number of bytes that wait to be written.
 func (c *conn) size() int { return len(c.out) - c.written }
 
 func (c *conn) flush() {
@@ -138,7 +178,7 @@ func (c *conn) write() {
 	c.resume()
 }
 
-// waitToWrite watches the socket for both; what was written makes room in the queue.
+// waitToWrite watches the socket for reading and writing; written data makes room in the queue.
 func (c *conn) waitToWrite() {
 	c.out = c.out[:copy(c.out, c.out[c.written:])]
 	c.written = 0
@@ -154,7 +194,7 @@ func (c *conn) waitToWrite() {
 	}
 }
 
-// poller is a stream that goes on when it is asked to.
+// poller is a stream that can continue.
 type poller interface{ poll() }
 
 // stall remembers a stream that waits for room in the queue.
@@ -196,7 +236,7 @@ func (c *conn) lose() {
 		}
 		for _, o := range call.outs {
 			if o != nil {
-				o.forward = 0 // nobody hears of it any more
+				o.forward = 0 // its output goes nowhere any more
 				o.poll()
 			}
 		}
@@ -204,7 +244,7 @@ func (c *conn) lose() {
 	}
 }
 
-// loseOthers ends connections whose hosts may be gone: a relay doesn't always hear of that.
+// loseOthers ends connections whose hosts may be gone: a relay doesn't always notice.
 func (c *conn) loseOthers() {
 	for other := range c.server.conns {
 		if other != c {
@@ -213,7 +253,7 @@ func (c *conn) loseOthers() {
 	}
 }
 
-// suspend stops the timers, or lets them go on.
+// suspend stops or restarts the timers.
 func (c *conn) suspend(still bool) {
 	if still {
 		c.server.suspend()
@@ -223,7 +263,7 @@ func (c *conn) suspend(still bool) {
 	c.suspends = still
 }
 
-// frame acts on a frame; false is a broken protocol.
+// frame handles a frame; it returns false on a protocol error.
 func (c *conn) frame(typ wire.Type, number uint32, payload []byte) bool {
 	switch typ {
 	case wire.Run:
@@ -256,6 +296,9 @@ func (c *conn) frame(typ wire.Type, number uint32, payload []byte) bool {
 	case wire.Taken:
 		c.taken(number)
 		return true
+	case wire.Leave:
+		c.server.done = true
+		return true
 	case wire.Kill:
 		if number == 0 {
 			c.server.endLeft(string(payload))
@@ -272,7 +315,7 @@ func (c *conn) frame(typ wire.Type, number uint32, payload []byte) bool {
 	return call.frame(wire.Frame{Type: typ, Call: number, Payload: payload})
 }
 
-// port says whether somebody listens on a port.
+// port answers whether a program listens on a port.
 func (c *conn) port(number uint32, payload []byte) bool {
 	if len(payload) != 2 {
 		return false
@@ -285,13 +328,13 @@ func (c *conn) port(number uint32, payload []byte) bool {
 	return true
 }
 
-// known reports whether there is such a frame for a call, which may have ended meanwhile.
+// known reports whether this is a type of frame for calls; the call itself may have ended meanwhile.
 func known(typ wire.Type) bool {
 	kind, _ := wire.Frame{Type: typ}.Split()
 	return kind == wire.Data || kind == wire.Credit || kind == wire.Kill || kind == wire.Signal || kind == wire.Resize
 }
 
-// frame acts on a frame for a call.
+// frame handles a frame for a call.
 func (c *call) frame(f wire.Frame) bool {
 	typ, channel := f.Split()
 	switch {
@@ -311,7 +354,7 @@ func (c *call) frame(f wire.Frame) bool {
 		return c.feed(channel, f.Payload)
 	case typ == wire.Credit && len(f.Payload) == 4 && (channel == wire.Stdout || channel == wire.Stderr || channel == wire.CtlOut):
 		if o := c.outs[channel]; o != nil || c.rings[channel] != nil {
-			if o == nil { // the program has closed it, and its last bytes wait
+			if o == nil { // the program has closed it, and its last bytes are queued
 				o = &out{call: c, channel: channel, fd: -1}
 			}
 			o.credit(int(binary.BigEndian.Uint32(f.Payload)))
@@ -322,7 +365,7 @@ func (c *call) frame(f wire.Frame) bool {
 	return true
 }
 
-// source takes a Python source, once on each connection.
+// source accepts a Python source, once for each connection.
 func (c *conn) source(payload []byte) bool {
 	first, source, _ := strings.Cut(string(payload), "\n")
 	key, name, _ := strings.Cut(first, " ")
@@ -336,7 +379,7 @@ func (c *conn) source(payload []byte) bool {
 	return true
 }
 
-// run begins a call.
+// run starts a call.
 func (c *conn) run(number uint32, payload []byte) bool {
 	head, err := wire.DecodeHead(payload)
 	pool := c.server.pools[head.Key()]
@@ -348,7 +391,7 @@ func (c *conn) run(number uint32, payload []byte) bool {
 	}
 	s := c.server
 	slot := pool.take()
-	if slot != nil { // first of all: the program waits for nothing else
+	if slot != nil { // at once: the program waits for nothing else
 		slot.request(payload)
 	}
 	call := newCall(c, number, head)
@@ -391,7 +434,7 @@ func (c *conn) lastOf(call *call, exit wire.Exit) {
 	c.send(wire.Exited, call.number, text)
 }
 
-// newCall is a call that has no process yet.
+// newCall returns a call that has no process yet.
 func newCall(c *conn, number uint32, head wire.RequestHead) *call {
 	call := &call{conn: c, number: number, head: head, key: head.Key(), began: time.Now()}
 	call.tty, call.control = head.Flags&wire.WithTTY != 0, head.Flags&wire.WithControl != 0

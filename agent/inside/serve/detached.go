@@ -15,18 +15,18 @@ import (
 
 const (
 	ringSize   = 256 << 10        // bytes of each output that wait for a reader
-	unclaimed  = 60 * time.Second // a program waits for a host to take it, when its own is gone
-	keptEnded  = 64               // programs that have ended and wait for a reader
+	unclaimed  = 60 * time.Second // a program waits for another host after its own is gone
+	keptEnded  = 64               // maximum number of ended programs that wait for a reader
 	argvToKeep = 4 << 10          // bytes
 )
 
-// ring is the output of a detached program that waits for a reader. With a reader the
-// program waits when it is full, without one the oldest bytes go.
+// ring holds the unread output of a detached program. If it is full, the program waits if there is a reader; otherwise
+// the oldest bytes are dropped.
 type ring struct {
 	bytes   []byte
 	read    int64 // bytes that went to readers
 	dropped int64
-	window  int // bytes that the reader takes now
+	window  int // bytes that the reader accepts now
 }
 
 // detach gives a call an id.
@@ -57,7 +57,7 @@ func (c *call) tellOf() {
 	c.conn.send(wire.Started, c.number, binary.BigEndian.AppendUint64(pid, c.id))
 }
 
-// store reads what the program wrote into the ring.
+// store reads the program's output into the ring.
 func (o *out) store(r *ring) (int, error) {
 	c := o.call
 	if len(r.bytes) >= ringSize && !c.conn.lost && !o.ending {
@@ -77,7 +77,7 @@ func (o *out) store(r *ring) (int, error) {
 	return n, nil
 }
 
-// deliver passes on to the reader what it takes; the exit follows the last byte.
+// deliver sends the reader as much as it accepts; the exit follows the last byte.
 func (c *call) deliver() {
 	if c.conn.lost {
 		return
@@ -102,8 +102,8 @@ func (c *call) deliver() {
 	}
 }
 
-// taken forgets a detached program whose end the host has. Until then it is kept: a
-// host that is killed reads no more, and nothing tells the agent in time.
+// taken forgets a detached program after the host has received its end. Until then it is kept, because the agent may
+// not learn in time that a host was killed.
 func (c *conn) taken(number uint32) {
 	for id, call := range c.server.detached {
 		if call.conn == c && call.number == number && call.told {
@@ -135,7 +135,7 @@ func (s *server) forgetOldest() {
 	}
 }
 
-// leave is the end of the connection that has a detached program.
+// leave handles the end of the connection that has a detached program.
 func (c *call) leave() {
 	s := c.conn.server
 	c.conn, c.number, c.told = s.nobody, 0, false
@@ -152,7 +152,7 @@ func (c *call) leave() {
 	}
 }
 
-// attach has a call of this connection take over a detached program that no other has.
+// attach lets a call of this connection take over a detached program that no other has.
 func (c *conn) attach(number uint32, payload []byte) bool {
 	if len(payload) != 8 || number == 0 || c.calls[number] != nil {
 		return false
@@ -185,7 +185,7 @@ func (c *conn) attach(number uint32, payload []byte) bool {
 	return true
 }
 
-// listed is what a new owner of the sandbox finds, as far as a frame can hold it.
+// listed returns the detached programs for a new owner of the sandbox, as many as fit in a frame.
 func (s *server) listed() []byte {
 	list := s.list()
 	payload, _ := json.Marshal(list)
@@ -228,8 +228,7 @@ func (c *call) describe() wire.Detached {
 	return one
 }
 
-// endLeft ends what no call of a connection stands for: programs that are detached, and
-// what others left.
+// endLeft ends the programs without a connection's call: detached ones, and descendants that other programs left.
 func (s *server) endLeft(reason string) {
 	for _, c := range s.detached {
 		if c.over == nil {

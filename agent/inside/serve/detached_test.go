@@ -9,7 +9,7 @@ import (
 	"github.com/wisbox/wisbox/agent/wire"
 )
 
-// TestAProgramThatNobodyTakesEnds after its time, and says why to who asks later.
+// TestAProgramThatNobodyTakesEnds after its time, and its end has the reason.
 func TestAProgramThatNobodyTakesEnds(t *testing.T) {
 	s, c := alone(t)
 	due := time.Until(s.timers[0].due)
@@ -22,11 +22,11 @@ func TestAProgramThatNobodyTakesEnds(t *testing.T) {
 		t.Fatalf("it ended as %+v", c.over)
 	}
 	if list := s.list(); len(list) != 1 || !list[0].Ended {
-		t.Fatalf("who asks later finds %+v", list)
+		t.Fatalf("a later attach gets %+v", list)
 	}
 }
 
-// TestAProgramThatIsTakenInTimeGoesOn, and a second taker finds that it has one.
+// TestAProgramThatIsTakenInTimeGoesOn, and a second host is refused.
 func TestAProgramThatIsTakenInTimeGoesOn(t *testing.T) {
 	s, c := alone(t)
 	conn := &conn{server: s, calls: map[uint32]*call{}}
@@ -40,7 +40,7 @@ func TestAProgramThatIsTakenInTimeGoesOn(t *testing.T) {
 	}
 }
 
-// alone is a server with a detached program whose host is lost.
+// alone returns a server with a detached program whose host is lost.
 func alone(t *testing.T) (*server, *call) {
 	t.Helper()
 	loop, err := newLoop()
@@ -55,7 +55,7 @@ func alone(t *testing.T) (*server, *call) {
 	return s, c
 }
 
-// TestACallWaitsForAProcessThatIsOnItsWay, and not for one that can't be had.
+// TestACallWaitsForAProcessThatIsOnItsWay, and not for one that is unavailable.
 func TestACallWaitsForAProcessThatIsOnItsWay(t *testing.T) {
 	s, c := alone(t)
 	p := &pool{waiting: []*call{c}, births: 1}

@@ -14,12 +14,12 @@ var endOfFile = []byte{4} // as typed on a terminal
 type in struct {
 	call    *call
 	channel wire.Channel
-	fd      int // -1 while the program has none, and once it is closed
+	fd      int // -1 before the program has one, and once it is closed
 	queue   []byte
-	foreign int  // of the queue's beginning, bytes of a host before
-	typed   int  // of the queue's end, bytes that are not the host's
+	foreign int  // bytes at the queue's beginning that came from an earlier host
+	typed   int  // bytes at the queue's end that didn't come from the host
 	eof     bool // follows the queue
-	owed    int  // bytes taken, and not yet granted again
+	owed    int  // bytes consumed, and not yet granted again
 	polled  bool
 	closed  bool
 }
@@ -36,14 +36,14 @@ func (c *call) addIn(channel wire.Channel, fd int) {
 	in.push()
 }
 
-// feed takes data from the host; none is the end. It returns false for more than was granted.
+// feed accepts data from the host; no data means the end. It returns false if the host sent more than granted.
 func (c *call) feed(channel wire.Channel, data []byte) bool {
 	in := c.ins[channel]
 	if in == nil {
 		return true
 	}
 	if channel == wire.CtlIn && c.before != nil {
-		*c.before = c.conn.server.events.Read() // a new request: what was before is not its doing
+		*c.before = c.conn.server.events.Read() // a new request: it didn't cause earlier counts
 	}
 	if len(data) == 0 {
 		in.eof = true
@@ -51,7 +51,7 @@ func (c *call) feed(channel wire.Channel, data []byte) bool {
 	in.queue = append(in.queue, data...)
 	most := wire.Window
 	if c.id != 0 {
-		most *= 2 // the reader before may have left as much
+		most *= 2 // the previous reader may have left as much
 	}
 	if len(in.queue)-in.typed > most {
 		return false
@@ -60,7 +60,7 @@ func (c *call) feed(channel wire.Channel, data []byte) bool {
 	return true
 }
 
-// push writes what is queued; the end of file follows the last byte.
+// push writes the queue; the end of file follows the last byte.
 func (i *in) push() {
 	if len(i.queue) > 0 && i.fd >= 0 {
 		n, err := unix.Write(i.fd, i.queue)
@@ -98,7 +98,7 @@ func (i *in) unpoll() {
 	}
 }
 
-// took grants the host again what the program, or nobody, has taken.
+// took grants the host the bytes again that were consumed or dropped.
 func (i *in) took(n int) {
 	own := min(n, i.typed)
 	if len(i.queue) > i.typed { // the host's bytes come before what we typed
@@ -115,8 +115,8 @@ func (i *in) took(n int) {
 	}
 }
 
-// inherit has another host go on with the stream: what is queued was granted to the one
-// before. More than a window, of several, is not kept.
+// inherit lets another host continue the stream: the queued bytes were granted to the previous one. It keeps at most
+// one window of several hosts' bytes.
 func (i *in) inherit() {
 	if len(i.queue)-i.typed > wire.Window {
 		i.queue, i.typed = i.queue[:wire.Window], 0
@@ -124,7 +124,7 @@ func (i *in) inherit() {
 	i.owed, i.foreign = 0, len(i.queue)-i.typed
 }
 
-// finish is the end of the file: on a terminal it is typed.
+// finish signals the end of file, on a terminal by typing it.
 func (i *in) finish() {
 	if i.channel != wire.Stdin || !i.call.tty {
 		i.close()

@@ -12,7 +12,7 @@ type loop struct {
 	epoll    int
 	handlers map[int]func()
 	timers   timers
-	still    time.Time // since when no timer runs; zero where they do
+	still    time.Time // time at which the timers were stopped; zero if they run
 	events   [64]unix.EpollEvent
 }
 
@@ -21,7 +21,7 @@ func newLoop() (*loop, error) {
 	return &loop{epoll: fd, handlers: map[int]func(){}}, err
 }
 
-// watch has f called whenever a descriptor can be read, or written.
+// watch calls f whenever a descriptor is readable or writable.
 func (l *loop) watch(fd int, events uint32, f func()) {
 	if unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)}) == nil {
 		l.handlers[fd] = f
@@ -35,8 +35,7 @@ func (l *loop) unwatch(fd int) {
 	}
 }
 
-// turn waits for the next events, unless there is more to do, calls their handlers and
-// then what is due.
+// turn waits for the next events, unless there is more to do, and calls their handlers and then the due timers.
 func (l *loop) turn(more bool) {
 	patience := l.patience()
 	if more {
@@ -53,7 +52,7 @@ func (l *loop) turn(more bool) {
 	}
 }
 
-// patience is in milliseconds, rounded up; -1 is for ever.
+// patience returns the wait for the next timer in milliseconds, rounded up; -1 means forever.
 func (l *loop) patience() int {
 	if len(l.timers) == 0 || !l.still.IsZero() {
 		return -1
@@ -69,7 +68,7 @@ func (l *loop) suspend() {
 	}
 }
 
-// resume lets the timers go on with what they had left.
+// resume restarts the timers with their remaining time.
 func (l *loop) resume() {
 	if l.still.IsZero() {
 		return
@@ -81,14 +80,14 @@ func (l *loop) resume() {
 	}
 }
 
-// after has f called once.
+// after calls f once, after d.
 func (l *loop) after(d time.Duration, f func()) *timer {
 	t := &timer{due: time.Now().Add(d), f: f}
 	heap.Push(&l.timers, t)
 	return t
 }
 
-// cancel takes a timer back; nil, or one that has been called, is nothing to do.
+// cancel cancels a timer; it ignores nil and expired timers.
 func (l *loop) cancel(t *timer) {
 	if t != nil && t.at >= 0 {
 		heap.Remove(&l.timers, t.at)

@@ -12,26 +12,24 @@ import (
 	"github.com/wisbox/wisbox/agent/wire"
 )
 
-// socket is one that the host uses by frames.
+// socket is a socket that the host uses through frames.
 type socket interface {
-	// data, credit and end take what the host says; false is a broken protocol.
+	// data, credit and end handle the host's frames; false means a protocol error.
 	data(payload []byte) bool
 	credit(n int64) bool
 	end() bool
-	// close ends it in order, where that can be, or by a reset. The last frame follows
-	// as soon as all is written.
+	// close ends it in order if possible, or by a reset. The last frame follows as soon as everything is written.
 	close(reset bool)
 }
 
-// openSocket begins a socket. The result is reported at once or, of one that has to
-// wait for another end, later.
+// openSocket opens a socket. It reports the result at once, or later if the socket has to wait for its peer.
 func (c *conn) openSocket(number uint32, request string) bool {
 	if number == 0 || c.sockets[number] != nil {
 		return false
 	}
 	end := ending{c, number, -1, 0}
 	words := strings.Fields(request)
-	waits := len(words) > 0 && words[0] == wire.AskAccept // and has no descriptor yet
+	waits := len(words) > 0 && words[0] == wire.AskAccept // it has no descriptor yet
 	if len(c.sockets) >= c.server.mostSockets && !waits {
 		end.refuse(unix.EMFILE)
 		return true
@@ -47,7 +45,7 @@ func (c *conn) openSocket(number uint32, request string) bool {
 	return false
 }
 
-// bind makes a socket that has an address.
+// bind creates a socket with an address.
 func bind(end ending, request string) bool {
 	fd, err := makeSocket(request)
 	if err != nil {
@@ -67,7 +65,7 @@ func bind(end ending, request string) bool {
 	return true
 }
 
-// socketFrame acts on a frame for a socket, which may have ended meanwhile.
+// socketFrame handles a frame for a socket, which may have ended meanwhile.
 func (c *conn) socketFrame(typ wire.Type, number uint32, payload []byte) bool {
 	s := c.sockets[number]
 	switch {
@@ -93,11 +91,11 @@ func (c *conn) resetSockets() {
 	}
 }
 
-// ending is what every socket has: its place here and at the host.
+// ending is the common part of all sockets: its descriptor here and its number at the host.
 type ending struct {
 	conn   *conn
 	number uint32
-	fd     int    // -1 where it has none yet
+	fd     int    // -1 if it has none yet
 	polled uint32 // events that it is watched for
 }
 
@@ -121,12 +119,12 @@ func (e *ending) closeFD() {
 	e.fd = -1
 }
 
-// isOpen says that the socket is there.
+// isOpen reports to the host that the socket is open.
 func (e *ending) isOpen() {
 	e.say(wire.Opened{Local: addressOf(unix.Getsockname(e.fd)), Peer: addressOf(unix.Getpeername(e.fd))})
 }
 
-// refuse says that there will be no socket.
+// refuse reports to the host that the socket can't be opened.
 func (e *ending) refuse(err error) {
 	e.closeFD()
 	delete(e.conn.sockets, e.number)
@@ -140,20 +138,20 @@ func (e *ending) say(opened wire.Opened) {
 	e.conn.send(wire.SocketOpened, e.number, text)
 }
 
-// over says the last word on a socket.
+// over sends a socket's last frame.
 func (e *ending) over() {
 	e.closeFD()
 	delete(e.conn.sockets, e.number)
 	e.conn.send(wire.SocketClosed, e.number, nil)
 }
 
-// listener waits for connections as long as the host asks for one.
+// listener accepts connections while the host has requested one.
 type listener struct {
 	ending
 	waiting []*stream
 }
 
-// accept has a stream wait for the next connection to a listener.
+// accept makes a stream wait for the next connection to a listener.
 func (c *conn) accept(s *stream, to string) bool {
 	number, err := strconv.ParseUint(to, 10, 32)
 	if err != nil {
@@ -189,7 +187,7 @@ func (l *listener) accept() {
 	l.watch(0, nil)
 }
 
-// forget has a stream wait no longer.
+// forget stops a stream's wait.
 func (l *listener) forget(s *stream) {
 	for i, one := range l.waiting {
 		if one == s {

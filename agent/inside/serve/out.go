@@ -10,37 +10,39 @@ import (
 )
 
 const (
-	reopened  = 50 * time.Millisecond // until a terminal that was closed is looked at again
-	drainSize = 256 << 10             // bytes of the buffer that thrown-away output is read into
+	reopened  = 50 * time.Millisecond // interval for checking a terminal that was closed
+	drainSize = 256 << 10             // bytes of the buffer for discarded output
 	pipeSize  = 1 << 20               // bytes of a pipe that is read a whole chunk at a time
+	// largeChunk is how many bytes of such a pipe go into one frame: half the window, so that the
+	// host takes one while the other comes.
+	largeChunk = wire.Window / 2
 )
 
-// out is one stream from a program: passed on while it may be, then thrown away but for
-// its tail.
+// out is one stream from a program: it is passed on up to its limit, and then discarded except for its tail.
 type out struct {
 	call    *call
 	channel wire.Channel
 	fd      int   // -1 once it is closed
-	forward int64 // bytes still to pass on; -1 is all
+	forward int64 // bytes still to pass on; -1 means all
 	keep    int   // bytes of tail
-	window  int   // bytes that the host takes now
+	window  int   // bytes that the host accepts now
 	total   int64
 	tail    []byte
 	ending  bool // the tree is gone
 	rest    int  // bytes that the pipe may still hold then
 	polled  bool
 	grown   bool
-	first   []goal // of a control channel: what goes before its message
+	first   []goal // of a control channel: the output that must precede its message
 	seen    bool   // first is set
 }
 
-// goal is how far an output is to be passed on before a message.
+// goal is the position that an output must reach before a message.
 type goal struct {
 	out   *out
 	total int64
 }
 
-// connect joins a slot's pipes to its call, and closes those that it doesn't use.
+// connect connects a slot's pipes to its call, and closes unused ones.
 func (c *call) connect(fds []int) {
 	bounds := c.head.Out
 	if len(fds) < len(kernel.Streams) {
@@ -68,7 +70,7 @@ func (c *call) addControl(fds []int) {
 	c.addOut(wire.CtlOut, fds[1], bound)
 }
 
-// addTerminal joins a terminal to its call: what is read of it is stdout.
+// addTerminal connects a terminal to its call, as stdin and stdout.
 func (c *call) addTerminal(master int) {
 	_ = unix.SetNonblock(master, true)
 	if c.ins[wire.Stdin] == nil {
@@ -92,7 +94,7 @@ func (c *call) addOut(channel wire.Channel, fd int, bound [2]int64) {
 	o.poll()
 }
 
-// closeStreams passes on what the pipes of a tree that is gone still hold.
+// closeStreams passes on the remaining data in the pipes of a tree that is gone.
 func (c *call) closeStreams() {
 	for _, in := range c.ins {
 		if in != nil {
@@ -123,8 +125,7 @@ func (c *call) finish() {
 	}
 }
 
-// poll goes on with a stream: as it becomes readable while its program lives, to its
-// end at once afterwards.
+// poll continues a stream: while its program lives whenever it is readable, afterwards at once until its end.
 func (o *out) poll() {
 	s := o.call.conn.server
 	switch {
@@ -138,7 +139,7 @@ func (o *out) poll() {
 	}
 }
 
-// hold stops watching; it returns false for pump to.
+// hold stops watching; it returns false, which pump returns.
 func (o *out) hold() bool {
 	if o.polled {
 		o.polled = false
@@ -147,7 +148,7 @@ func (o *out) hold() bool {
 	return false
 }
 
-// pump moves one piece. It returns false when there is nothing more to move now.
+// pump moves one piece. It returns false if there is nothing more to move now.
 func (o *out) pump() bool {
 	if o.channel == wire.CtlOut && !o.isNext() {
 		return o.hold()
@@ -189,8 +190,8 @@ func (o *out) move() (int, error) {
 	return o.passOn()
 }
 
-// isNext passes on what the program's outputs held when its message was seen: the host
-// gets that first. It returns false when that isn't possible now.
+// isNext first passes on the data that the program's outputs contained when its message was seen. It returns false if
+// that isn't possible now.
 func (o *out) isNext() bool {
 	if !o.seen {
 		o.seen, o.first = true, o.first[:0]
@@ -215,32 +216,42 @@ func (o *out) isNext() bool {
 	return true
 }
 
-// lookLater: a terminal that we closed would hang up its program, which may open it again.
+// lookLater checks the terminal again later: closing it would hang up its program, which may open it again.
 func (o *out) lookLater() bool {
 	o.call.conn.server.after(reopened, o.poll)
 	return o.hold()
 }
 
-// passOn reads as much as the host takes; -1 is none now.
+// passOn reads as much as the host accepts; -1 means none now.
 func (o *out) passOn() (int, error) {
-	room := min(wire.Chunk, o.window)
+	most := wire.Chunk
+	if o.grown {
+		most = largeChunk
+	}
+	room := min(most, o.window)
 	if o.forward > 0 {
 		room = int(min(int64(room), o.forward))
 	}
 	if room <= 0 {
 		return -1, nil
 	}
-	conn := o.call.conn
-	frame := conn.server.room[:wire.HeaderSize+room]
-	n, err := unix.Read(o.fd, frame[wire.HeaderSize:])
-	if err != nil || n <= 0 {
-		return 0, err
+	conn, typ := o.call.conn, wire.Data|wire.Type(o.channel)
+	n := 0
+	if !o.call.tty && o.grown {
+		n = conn.moveData(typ, o.call.number, o.fd, min(room, kernel.Pending(o.fd)))
+	}
+	if n == 0 {
+		frame := conn.server.room[:wire.HeaderSize+min(room, wire.Chunk)]
+		var err error
+		if n, err = unix.Read(o.fd, frame[wire.HeaderSize:]); err != nil || n <= 0 {
+			return 0, err
+		}
+		conn.sendData(typ, o.call.number, frame[:wire.HeaderSize+n])
 	}
 	o.window -= n
 	if o.forward > 0 {
 		o.forward -= int64(n)
 	}
-	conn.sendData(wire.Data|wire.Type(o.channel), o.call.number, frame[:wire.HeaderSize+n])
 	return n, nil
 }
 
@@ -259,7 +270,7 @@ func (o *out) throwAway() (int, error) {
 	return n, nil
 }
 
-// lastOf is the last bytes of a and b together, in a's memory.
+// lastOf returns the last bytes of a and b together, in a's memory.
 func lastOf(a, b []byte, keep int) []byte {
 	if len(b) >= keep {
 		return append(a[:0], b[len(b)-keep:]...)
@@ -270,7 +281,7 @@ func lastOf(a, b []byte, keep int) []byte {
 	return append(a, b...)
 }
 
-// close ends a stream; it returns false for pump to.
+// close ends a stream; it returns false, which pump returns.
 func (o *out) close() bool {
 	o.hold()
 	_ = unix.Close(o.fd)
@@ -287,7 +298,7 @@ func (o *out) close() bool {
 	return false
 }
 
-// credit lets the stream go on; the message that waits for it as well.
+// credit continues the stream, and the message that waits for it.
 func (o *out) credit(n int) {
 	if ring := o.call.rings[o.channel]; ring != nil {
 		ring.window = min(ring.window+n, wire.Window)

@@ -6,21 +6,20 @@ import (
 	"github.com/wisbox/wisbox/agent/wire"
 )
 
-// packets is a socket for UDP.
+// packets is a UDP socket.
 type packets struct {
 	ending
-	window int // bytes that the host takes now
+	window int // bytes that the host accepts now
 }
 
-// pull passes on one datagram. While the host takes none the kernel keeps them, and drops
-// what is too much.
+// pull passes on one datagram. While the host accepts none, the kernel queues them and drops the excess.
 func (p *packets) pull() {
 	if p.conn.size() > backlog {
 		p.conn.stall(p)
 		p.watch(0, nil)
 		return
 	}
-	if p.window < wire.Chunk { // the largest that may come
+	if p.window < wire.Chunk { // the largest datagram may come
 		p.watch(0, nil)
 		return
 	}
@@ -36,7 +35,7 @@ func (p *packets) pull() {
 	p.conn.sendData(wire.SocketData, p.number, frame[:head+n])
 }
 
-// poll goes on once there is room for the host.
+// poll continues once the host's queue has room.
 func (p *packets) poll() {
 	if p.fd >= 0 {
 		p.watch(unix.EPOLLIN, p.pull)

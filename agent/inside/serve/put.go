@@ -15,7 +15,7 @@ import (
 	"github.com/wisbox/wisbox/agent/wire"
 )
 
-// put writes a file into the secrets' directory and reads it back as programs do.
+// put writes a file to the secrets' directory and reads it back as a program would.
 func (c *conn) put(number uint32, payload []byte) bool {
 	if len(payload) < 2 {
 		return false
@@ -32,8 +32,8 @@ func (c *conn) put(number uint32, payload []byte) bool {
 	return true
 }
 
-// putFile makes a file that is uid 0's and that programs, by their group, may read where
-// its mode says so. Programs can create, link and rename nothing in that directory.
+// putFile creates a file that belongs to uid 0, and that programs may read through their group if its mode allows it.
+// Programs can't create, link or rename files in that directory.
 func putFile(dir, name string, mode uint32, content []byte) error {
 	if name == "" || name[0] == '.' || strings.Contains(name, "/") {
 		return errors.New("a file's name must not be empty, begin with a dot or hold a slash")
@@ -70,7 +70,7 @@ func writeNew(at int, name string, mode uint32, content []byte) (err error) {
 
 func readBack(at int, name string, want []byte) (err error) {
 	var fd int
-	kernel.AsGroup(func() { // first: as a user nobody may change the group
+	kernel.AsGroup(func() { // first, because a user can't change the group
 		kernel.AsUser(func() { fd, err = unix.Openat(at, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0) })
 	})
 	if err != nil {

@@ -12,24 +12,24 @@ import (
 )
 
 const (
-	overdue = 400 * time.Millisecond // a monitor has to end its tree before the agent does
-	look    = 250 * time.Millisecond // between looks at what waits in sockets, while programs run
-	unread  = 16 << 20               // bytes that may
+	overdue = 400 * time.Millisecond // time for a monitor to end its tree before the agent does it
+	look    = 250 * time.Millisecond // interval of checks of unread data in sockets, while programs run
+	unread  = 16 << 20               // maximum bytes of unread data
 )
 
-// Options of an agent. All but Most are needed.
+// Options of an agent. All but Most are required.
 type Options struct {
 	Control   int      // socket of messages, each of which brings a connection; its end is the agent's
 	Listener  int      // listening socket for uid 0, -1 without one
-	Workspace string   // directory where programs begin
-	Secrets   string   // directory that files are put into
-	Path      string   // where programs are found
-	Monitor   []string // argv that executes a monitor for that workspace
-	Most      int      // programs at once, the others wait; 0 is as many as the limit of processes has room for
+	Workspace string   // directory in which programs begin
+	Secrets   string   // directory for secrets
+	Path      string   // search path of programs
+	Monitor   []string // argv of a monitor for that workspace
+	Most      int      // maximum number of programs at once, others wait; 0 means as many as the process limit allows
 }
 
-// Serve is the life of an agent. Its goroutine must be locked to the main thread. It
-// returns when the control socket has ended and no program is left.
+// Serve runs an agent. Its goroutine must be locked to the main thread. It returns when the control socket has ended
+// and no program is left.
 func Serve(opts Options) error {
 	gaps := kernel.AgentRights()
 	loop, err := newLoop()
@@ -62,32 +62,32 @@ type server struct {
 	opts     Options
 	gaps     []string
 	events   *kernel.Events
-	bounding string // of programs, as the first monitor has found it; "" before
+	bounding string // bounding set of programs, as reported by the first monitor; "" before
 	conns    map[*conn]bool
 	calls    map[*call]bool // of all connections
-	room     []byte         // for what is just being read
-	drain    []byte         // for what is thrown away
+	room     []byte         // buffer for reading
+	drain    []byte         // buffer for discarded data
 	looking  bool
 	done     bool
 
 	detached map[uint64]*call // programs that outlive their connections, ended ones too
 	lastID   uint64
-	nobody   *conn // has those that no host has
+	nobody   *conn // has the programs that no host has
 
 	pools    map[string]*pool // by key of their source, "" for plain programs
 	slots    map[*slot]bool
-	own      map[int]*slot // our children that are not programs: the slot, nil for a template
-	leaving  map[int]*call // of them those that are to end: the call that waits for it
+	own      map[int]*slot // our children that are not programs, with their slot, nil for a template
+	leaving  map[int]*call // those of them that must end, with the call that waits for it
 	fates    map[int]fate
 	rounds   int
 	sweeping bool
 
-	possible    int // monitors at once
-	comfortable int // the same while programs are short
+	possible    int // maximum number of monitors at once
+	comfortable int // the same while programs are short-lived
 	mostSockets int // of a connection
 }
 
-// hear takes one message of the control socket: a connection's descriptors.
+// hear receives one message of the control socket: a connection's descriptors.
 func (s *server) hear() {
 	var kind [16]byte
 	n, fds, err := kernel.Hear(s.opts.Control, kind[:])
@@ -103,7 +103,7 @@ func (s *server) hear() {
 	}
 }
 
-// accept takes a connection of the listener from uid 0 and from nobody else.
+// accept accepts a connection to the listener from uid 0 only.
 func (s *server) accept() {
 	fd, _, err := unix.Accept4(s.opts.Listener, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
 	if err != nil {
@@ -130,8 +130,8 @@ func (s *server) connect(fd int, more []int) {
 	s.greet()
 }
 
-// greet says hello to new hosts, once there is something to say and nothing runs any more
-// of a connection that was lost: its owner may be the one who comes back.
+// greet sends hello to new hosts, once the hello is complete and no program of a lost connection runs any more: the new
+// host may be the owner of that connection.
 func (s *server) greet() {
 	if s.bounding == "" {
 		return
@@ -148,8 +148,7 @@ func (s *server) greet() {
 	}
 }
 
-// flush writes what there is for hosts. It returns true when there is more meanwhile,
-// of streams that had waited for room.
+// flush writes queued data to hosts. It returns true if streams that had waited for room have added more.
 func (s *server) flush() (more bool) {
 	for c := range s.conns {
 		c.flush()
@@ -160,8 +159,7 @@ func (s *server) flush() (more bool) {
 	return more
 }
 
-// look ends all programs where together they have too much wait in sockets: it goes
-// with them.
+// look ends all programs if they have too much unread data in sockets, which is freed with them.
 func (s *server) look() {
 	s.reap()
 	s.looking = len(s.calls) > 0
@@ -176,7 +174,7 @@ func (s *server) look() {
 	s.after(look, s.look)
 }
 
-// end has a call's tree killed; what there is to say of it comes with the report.
+// end orders the end of a call's tree; the outcome follows with the report.
 func (s *server) end(c *call, reason string) {
 	if !s.calls[c] || c.reason != "" || c.report != nil {
 		return
@@ -200,7 +198,7 @@ func (s *server) end(c *call, reason string) {
 // signal passes a signal on to a call's program.
 func (s *server) signal(c *call, number int) {
 	if c.slot != nil && number > 0 && number <= lastSignal {
-		c.slot.doomed = true // a late signal must not meet the slot's next call
+		c.slot.doomed = true // a late signal must not reach the slot's next call
 		s.order(c.slot, number)
 	}
 }
@@ -213,7 +211,7 @@ func (s *server) ended(c *call) {
 	c.closeStreams()
 }
 
-// finish says the last words on a call.
+// finish sends a call's last frames.
 func (s *server) finish(c *call) {
 	delete(s.calls, c)
 	s.cancel(c.deadline)
@@ -227,8 +225,8 @@ func (s *server) finish(c *call) {
 	}
 }
 
-// shut ends every program: each monitor kills its tree and goes. One that doesn't is
-// killed, and then what it leaves.
+// shut ends every program: each monitor kills its tree and exits. shut kills a monitor that doesn't, and then its
+// remaining programs.
 func (s *server) shut() {
 	for slot := range s.slots {
 		_ = unix.Close(slot.socket)

@@ -17,40 +17,40 @@ import (
 )
 
 const (
-	spare     = 1                      // monitors that wait for the next plain program
-	maxSlots  = 100                    // programs at once
-	idle      = 5 * time.Second        // after which spare slots go
-	startTime = 3 * time.Second        // a call waits for a process to be had
-	slowStart = 30 * time.Second       // where there are processes, but they are slow to start
-	turn      = 200 * time.Millisecond // a call waits for another's monitor, where there are many
+	spare     = 1                      // number of monitors ready for the next plain program
+	maxSlots  = 100                    // maximum number of programs at once
+	idle      = 5 * time.Second        // time after which spare slots end
+	startTime = 3 * time.Second        // a call waits for a process
+	slowStart = 30 * time.Second       // the same if processes are available, but slow to start
+	turn      = 200 * time.Millisecond // a call waits for another's monitor if there are many
 	soon      = 50 * time.Millisecond
 )
 
-// slot is a monitor that is ready for a call, or sees one to its end.
+// slot is a monitor that is ready for a call, or runs one.
 type slot struct {
 	pool   *pool
 	socket int
-	orders int // of a plain monitor, else -1
+	orders int // socket of a plain monitor, else -1
 	pid    int
 	fds    []int // pipes of the next call
 	call   *call
 	since  time.Time
-	born   bool // it said once that it is ready
+	born   bool // it has reported that it is ready
 	doomed bool // it was signalled
-	linger bool // it waits for what its program left
+	linger bool // it waits for descendants of its program
 	gone   bool
 }
 
-// pool is the slots of one kind: of plain programs, or of one template.
+// pool holds the slots of one kind: of plain programs, or of one template.
 type pool struct {
 	spare   int
 	name    string
 	source  []byte // nil for plain programs
 	ready   []*slot
 	waiting []*call
-	size    int // slots in all
-	births  int // of them those not yet ready
-	misses  int // that could not be had, or ended before they were ready
+	size    int // all slots
+	births  int // slots that aren't ready yet
+	misses  int // slots that couldn't be started, or ended before they were ready
 	control int // the template's socket, 0 without one
 	loaded  bool
 }
@@ -68,30 +68,29 @@ func (p *pool) forget(c *call) {
 	p.waiting = slices.DeleteFunc(p.waiting, func(other *call) bool { return other == c })
 }
 
-// wants reports whether another monitor is to be made. A Python program's is made before
-// it is asked for, because it is slow; one of plain programs isn't, because its threads
-// count against the limit of processes.
+// wants reports whether to start another monitor. Monitors for Python programs are started ahead of requests, because
+// they start slowly; those for plain programs are not, because their threads count against the process limit.
 func (p *pool) wants() bool {
 	coming := len(p.ready) + p.births
 	return coming < len(p.waiting) || p.size < p.spare || coming == 0 && p.source != nil
 }
 
-// monitorTasks is what a monitor takes of the limit of processes: its threads.
+// monitorTasks is how much a monitor's threads count against the process limit.
 const monitorTasks = 5
 
-// fit is how many monitors fit below the limit of processes, where each of them and what
-// runs under it take so many: at least 2, at most maxSlots.
+// fit returns how many monitors fit below the process limit, if each with its program takes so many tasks: at least 2,
+// at most maxSlots.
 func fit(each int) int {
 	limit, err := strconv.Atoi(kernel.Limits()["pids"])
 	if err != nil {
-		return maxSlots // none that holds
+		return maxSlots // no limit is enforced
 	}
 	const agentTasks = 8
 	return max(2, min(maxSlots, (limit-agentTasks)/each))
 }
 
-// most is how many monitors there may be now. Short programs take turns with few, so that
-// there are processes left to start them; one that has waited gets another monitor.
+// most returns the current maximum number of monitors. Short programs share a few, so that processes are left to start
+// them; a call that has waited gets another monitor.
 func (s *server) most(p *pool) int {
 	if p.source == nil && len(p.waiting) > 0 && time.Since(p.waiting[0].began) < turn {
 		return s.comfortable
@@ -99,8 +98,8 @@ func (s *server) most(p *pool) int {
 	return s.maxSlots()
 }
 
-// maxSlots is how many programs there may be at once: a monitor beyond it would take the
-// process that another's program is to be.
+// maxSlots returns the maximum number of programs at once: a further monitor would take the process that another's
+// program needs.
 func (s *server) maxSlots() int {
 	if s.opts.Most > 0 {
 		return min(s.opts.Most, s.possible)
@@ -108,7 +107,7 @@ func (s *server) maxSlots() int {
 	return s.possible
 }
 
-// fill has as many processes ready as are waited for, and the spare ones.
+// fill starts as many monitors as calls wait for, and the spare ones.
 func (s *server) fill(p *pool) {
 	for !s.done && len(s.slots) < s.most(p) && p.wants() {
 		if p.source != nil && !s.hasTemplate(p) {
@@ -138,7 +137,7 @@ func (s *server) add(slot *slot) {
 	s.watch(slot.socket, unix.EPOLLIN, func() { s.heard(slot) })
 }
 
-// giveBirth has another monitor made. Of Python's only it can tell its pid.
+// giveBirth starts another monitor. A Python monitor reports its pid itself.
 func (s *server) giveBirth(p *pool) (*slot, error) {
 	mine, its, err := kernel.SocketPair()
 	if err != nil {
@@ -180,8 +179,8 @@ func (sl *slot) closeOrders() {
 	}
 }
 
-// env is that of our processes. Two processors: with one, the runtime takes it away in each
-// system call that waits, which costs 50 µs a call; more would have threads of their own.
+// env is the environment of our processes. GOMAXPROCS is 2: with 1 the runtime takes the processor away in each system
+// call that waits, which costs 50 µs per call; more would need more threads.
 var env = []string{"PATH=" + kernel.DefaultPath, "LANG=C.UTF-8", "GOMAXPROCS=2"}
 
 // execute starts a process of ours with descriptors from 3 on.
@@ -198,7 +197,7 @@ func (s *server) execute(path string, argv []string, fds ...int) (int, error) {
 	return syscall.ForkExec(path, argv, &syscall.ProcAttr{Dir: "/", Env: env, Files: files})
 }
 
-// heard takes one message of a monitor or of its program. It returns false when there is none.
+// heard receives one message of a monitor or its program. It returns false if there is none.
 func (s *server) heard(slot *slot) bool {
 	if slot.gone {
 		return false
@@ -235,7 +234,7 @@ func (s *server) message(slot *slot, kind byte, text string, fds []int) {
 			s.learn(bounding)
 		}
 		s.isReady(slot, fds)
-	case call == nil: // of a program that is not a call yet: its end follows
+	case call == nil: // from a program without a call: its end follows
 		kernel.CloseAll(fds)
 	case kind == 'S':
 		call.begun(text)
@@ -255,7 +254,7 @@ func (s *server) message(slot *slot, kind byte, text string, fds []int) {
 	}
 }
 
-// learn takes what the first monitor knows: now there is something to say to hosts.
+// learn stores the first monitor's bounding set, which completes the hello for hosts.
 func (s *server) learn(bounding string) {
 	if s.bounding != "" {
 		return
@@ -287,7 +286,7 @@ func (s *server) isReady(slot *slot, fds []int) {
 	}
 }
 
-// hasEnded takes a report; fds are the pipes of the next call of a plain monitor.
+// hasEnded handles a report; fds are the pipes for a plain monitor's next call.
 func (s *server) hasEnded(slot *slot, report monitor.Report, fds []int) {
 	call := slot.call
 	slot.call = nil
@@ -299,8 +298,7 @@ func (s *server) hasEnded(slot *slot, report monitor.Report, fds []int) {
 		slot.dropReady()
 	}
 	switch {
-	case call != nil && call.head.Flags&wire.WithSelf != 0 && call.reason == "":
-		kernel.CloseAll(fds)
+	case call != nil && call.head.Flags&wire.WithSelf != 0 && call.reason == "" && len(fds) == 0:
 		slot.linger = true
 		s.fill(slot.pool)
 	case slot.doomed:
@@ -308,7 +306,7 @@ func (s *server) hasEnded(slot *slot, report monitor.Report, fds []int) {
 		s.discard(slot)
 	case len(fds) > 0:
 		s.isReady(slot, fds)
-	case slot.orders >= 0: // it has had enough
+	case slot.orders >= 0: // it ends because of its garbage
 		s.fill(slot.pool)
 	}
 }
@@ -319,8 +317,8 @@ func (s *server) retire(p *pool) {
 	}
 }
 
-// order has a monitor send a signal to its program, 0 has it end its program's tree. A
-// Python monitor is signalled itself: only what we have not reaped has its number.
+// order makes a monitor send a signal to its program, or, with 0, end its program's tree. A Python monitor is signalled
+// itself, which is safe because only we reap it.
 func (s *server) order(slot *slot, signal int) {
 	if slot.orders >= 0 {
 		_ = kernel.Tell(slot.orders, []byte{byte(signal)})
@@ -339,14 +337,14 @@ func (s *server) kill(slot *slot, signal syscall.Signal) {
 	}
 }
 
-// discard ends a slot that runs nothing.
+// discard ends an idle slot.
 func (s *server) discard(slot *slot) {
 	s.order(slot, 0)
 	s.lose(slot)
 }
 
-// giveUp kills a monitor that doesn't end its tree. Its socket says nothing: a child
-// that a program stopped on its way to exec has it open as well.
+// giveUp kills a monitor that doesn't end its tree. Its socket may stay open: a child that a program stopped before its
+// exec has it open too.
 func (s *server) giveUp(slot *slot) {
 	s.kill(slot, unix.SIGKILL)
 	if _, is := s.leaving[slot.pid]; !is {
@@ -361,8 +359,8 @@ func (sl *slot) dropReady() {
 	sl.fds = nil
 }
 
-// lose forgets a monitor that is gone, or asked to go. What a dead one leaves becomes our
-// child; its call ends when that is gone.
+// lose forgets a monitor that is gone, or was ordered to exit. The descendants of a dead one become our children; its call
+// ends when they are gone.
 func (s *server) lose(slot *slot) {
 	if slot.gone {
 		return
@@ -385,7 +383,7 @@ func (s *server) lose(slot *slot) {
 	s.after(soon, func() { s.fill(slot.pool) })
 }
 
-// dispatch joins a call to the slot that has its request.
+// dispatch connects a call to the slot that has its request.
 func (s *server) dispatch(c *call, slot *slot) {
 	slot.call, c.slot = c, slot
 	c.began, c.request = time.Now(), nil
@@ -408,7 +406,7 @@ func (s *server) dispatch(c *call, slot *slot) {
 	s.fill(slot.pool)
 }
 
-// request tells a monitor what to run.
+// request sends a monitor its next program.
 func (sl *slot) request(payload []byte) {
 	plain := sl.pool.source == nil
 	if len(payload) > monitor.Inline {
@@ -424,9 +422,8 @@ func (sl *slot) request(payload []byte) {
 	_ = kernel.Tell(sl.socket, payload)
 }
 
-// noProcess ends a call that no process could be had for. A monitor that is only slow to
-// start, on a machine with much to do, is waited for longer, and so are the monitors of
-// others where there may be no more.
+// noProcess ends a call for which no process was available. It waits longer for a monitor that is only slow to start on
+// a busy machine, and for the monitors of others if no more are allowed.
 func (s *server) noProcess(c *call, p *pool) {
 	if !slices.Contains(p.waiting, c) {
 		return

@@ -14,8 +14,8 @@ import (
 
 const queued = 128 // connections that wait to be accepted
 
-// mostSockets is how many sockets a host may have by frames: programs need descriptors of
-// the agent too.
+// mostSockets returns the maximum number of sockets that a host may use through frames: the agent also needs
+// descriptors for programs.
 func mostSockets() int {
 	var files unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) != nil {
@@ -26,8 +26,7 @@ func mostSockets() int {
 
 const leastSockets = 64
 
-// handOver answers one request for a socket. The host has the only copy then: what it
-// listens on ends with it.
+// handOver answers one request for a socket. The host then has the only copy, so a listener ends with it.
 func (c *conn) handOver() {
 	var buf [256]byte
 	n, fds, err := kernel.Hear(c.descriptors, buf[:])
@@ -46,7 +45,7 @@ func (c *conn) handOver() {
 		err = kernel.Tell(c.descriptors, []byte(wire.Granted), fd)
 		_ = unix.Close(fd)
 	}
-	if err != nil { // the host asks for more than it takes
+	if err != nil { // the host requests more than it reads
 		c.endDescriptors()
 	}
 }
@@ -59,7 +58,7 @@ func (c *conn) endDescriptors() {
 	}
 }
 
-// makeSocket makes what a request asks for, in this process's network.
+// makeSocket creates the requested socket in this process's network.
 func makeSocket(request string) (fd int, err error) {
 	words := strings.Fields(request)
 	if len(words) == 1 && words[0] == wire.AskSocket {
@@ -98,7 +97,7 @@ func bound(kind, protocol int, addr *unix.SockaddrInet4) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	if kind == unix.SOCK_STREAM { // a port that was just let go can be had again
+	if kind == unix.SOCK_STREAM { // a port that was just released can be used again
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 	}
 	return fd, unix.Bind(fd, addr)

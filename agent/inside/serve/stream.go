@@ -12,28 +12,27 @@ import (
 	"github.com/wisbox/wisbox/agent/wire"
 )
 
-// lingering is how long a program may take to read what the host sent before it
-// closed the connection.
+// lingering is how long a program may take to read the data that the host sent before it closed the connection.
 const lingering = time.Minute
 
-// stream is a connection of a program with the host.
+// stream is a connection between a program and the host.
 type stream struct {
 	ending
-	from   *listener // it waits for a connection to that one
-	port   uint16    // it is being connected to that one
-	six    bool      // by ::1
+	from   *listener // it waits for a connection to this listener
+	port   uint16    // it is connecting to this port
+	six    bool      // over ::1
 	opened bool
 
-	window int  // bytes that the host takes now
-	ended  bool // the program has; the host knows
+	window int  // bytes that the host accepts now
+	ended  bool // the program has ended its direction, and the host knows
 
 	queue   []byte // for the program
 	room    int    // bytes that the host may send
-	owed    int    // bytes that the program has, and that are not yet granted again
+	owed    int    // bytes that the program has read, and that are not yet granted again
 	eof     bool   // follows the queue
-	shut    bool   // the program knows it
-	closing bool   // the host has closed it; what is queued is still written
-	patient *timer // for that
+	shut    bool   // the program has seen it
+	closing bool   // the host has closed it; the queue is still written
+	patient *timer // timer for that
 }
 
 // connectTo connects to a program's port.
@@ -54,14 +53,14 @@ func (s *stream) dial(domain int, to unix.Sockaddr) {
 		s.fd = fd
 		err = unix.Connect(fd, to)
 	}
-	if errors.Is(err, unix.EINPROGRESS) { // the queue of a program that accepts nothing is full
+	if errors.Is(err, unix.EINPROGRESS) { // the backlog of a program that doesn't accept is full
 		s.watch(unix.EPOLLOUT, s.dialed)
 		return
 	}
 	s.reached(err)
 }
 
-// dialed looks how the connecting went.
+// dialed checks the result of connecting.
 func (s *stream) dialed() {
 	errno, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	if errno != 0 {
@@ -81,7 +80,7 @@ func (s *stream) reached(err error) {
 		s.closeFD()
 		s.six = true
 		s.dial(unix.AF_INET6, &unix.SockaddrInet6{Addr: [16]byte{15: 1}, Port: int(s.port)})
-	case s.six: // what 127.0.0.1 said
+	case s.six: // the error of 127.0.0.1
 		s.refuse(unix.ECONNREFUSED)
 	default:
 		s.refuse(err)
@@ -96,7 +95,7 @@ func (s *stream) connected() {
 	s.rewatch()
 }
 
-// rewatch waits for what can be done next.
+// rewatch updates the events that the loop waits for.
 func (s *stream) rewatch() {
 	if s.fd < 0 {
 		return
@@ -117,13 +116,13 @@ func (s *stream) ready() {
 	s.rewatch()
 }
 
-// poll goes on once there is room for the host.
+// poll continues once the host's queue has room.
 func (s *stream) poll() {
 	s.pull()
 	s.rewatch()
 }
 
-// pull passes on one piece of what the program says.
+// pull passes on one piece of the program's data.
 func (s *stream) pull() {
 	if s.fd < 0 || s.ended || s.closing || s.window == 0 {
 		return
@@ -137,7 +136,7 @@ func (s *stream) pull() {
 	switch {
 	case again(err):
 	case err != nil:
-		s.over() // it has reset the connection
+		s.over() // the program has reset the connection
 	case n == 0:
 		s.ended = true
 		s.conn.send(wire.SocketEnd, s.number, nil)
@@ -148,7 +147,7 @@ func (s *stream) pull() {
 	}
 }
 
-// push writes what is queued.
+// push writes the queue.
 func (s *stream) push() {
 	if s.fd < 0 || len(s.queue) == 0 {
 		return
@@ -161,7 +160,7 @@ func (s *stream) push() {
 	s.settle()
 }
 
-// write gives the program what it takes now, and returns the rest.
+// write writes as much as the program accepts now, and returns the rest.
 func (s *stream) write(data []byte) []byte {
 	n, err := unix.Write(s.fd, data)
 	if err != nil && !again(err) {
@@ -178,7 +177,7 @@ func (s *stream) write(data []byte) []byte {
 	return data[n:]
 }
 
-// settle does what was to follow the queue, and ends what has ended both ways.
+// settle passes on the end after the queue, and closes a stream whose two directions have ended.
 func (s *stream) settle() {
 	if s.fd < 0 || len(s.queue) > 0 {
 		return
@@ -239,7 +238,7 @@ func (s *stream) close(reset bool) {
 	s.rewatch()
 }
 
-// cut ends the connection so that the program can't take it for complete.
+// cut ends the connection such that the program doesn't take it for complete.
 func (s *stream) cut() {
 	if s.from != nil {
 		s.from.forget(s)
@@ -256,7 +255,7 @@ func (s *stream) over() {
 	s.ending.over()
 }
 
-// addressOf is the zero address where there is none.
+// addressOf returns the zero address if there is none.
 func addressOf(at unix.Sockaddr, err error) netip.AddrPort {
 	switch a := at.(type) {
 	case *unix.SockaddrInet4:

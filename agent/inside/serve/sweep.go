@@ -11,9 +11,9 @@ import (
 	"github.com/wisbox/wisbox/agent/inside/monitor"
 )
 
-const lastWords = 16 // more messages than a monitor has left unread
+const lastWords = 16 // more messages than a monitor can leave unread
 
-const patient = 100 // rounds of a sweep a millisecond apart; what is left then is killed
+const patient = 100 // rounds of a sweep, a millisecond apart; the rest is then killed
 
 type fate = syscall.WaitStatus
 
@@ -25,7 +25,7 @@ func (s *server) startSweep() {
 }
 
 // sweep reaps our dead children and kills programs that lost their monitor, round by
-// round, until neither are left; then the calls of those monitors have ended.
+// round, until neither is left; then the calls of those monitors have ended.
 func (s *server) sweep() {
 	s.rounds++
 	s.reap()
@@ -80,7 +80,7 @@ func (s *server) reap() {
 	}
 }
 
-// hasDied: of a monitor that is reaped the last words count, and no end of its socket is waited for.
+// hasDied reads the last messages of a monitor that was reaped, without waiting for the end of its socket.
 func (s *server) hasDied(slot *slot) {
 	for heard := 0; heard < lastWords && slot != nil && s.slots[slot] && s.heard(slot); heard++ {
 	}
@@ -89,8 +89,8 @@ func (s *server) hasDied(slot *slot) {
 	}
 }
 
-// bury ends a call whose monitor was killed: at the start of its program, it was killed
-// as that. One that ended by itself found no process where it needed one.
+// bury ends a call whose monitor is gone. A monitor that was killed while it started the program counts as the program.
+// A monitor that ended by itself found no process when it needed one.
 func (s *server) bury(c *call, status fate) {
 	if status.Signaled() && c.reason == "" {
 		c.report = &monitor.Report{Status: status, OrphanKilled: true}
@@ -103,8 +103,7 @@ func (s *server) bury(c *call, status fate) {
 	s.ended(c)
 }
 
-// isProgram: nothing of ours but a program is ever anything else than uid 0, or our
-// child by name.
+// isProgram reports whether a process is a program: all our other processes have uid 0 or are in own.
 func (s *server) isProgram(pid int) bool {
 	if _, own := s.own[pid]; own {
 		return false

@@ -10,7 +10,7 @@ import (
 	"github.com/wisbox/wisbox/agent/wire"
 )
 
-// hasTemplate starts the pool's template. It returns true once that has loaded its source.
+// hasTemplate starts the pool's template. It returns true once the template has loaded its source.
 func (s *server) hasTemplate(p *pool) bool {
 	if p.control > 0 {
 		return p.loaded
@@ -76,7 +76,7 @@ func (s *server) heardTemplate(p *pool) {
 	}
 }
 
-// refuse ends the calls that wait for a template that there can't be.
+// refuse ends the calls that wait for a template that can't be started.
 func (s *server) refuse(p *pool, kind, text string) {
 	waiting := p.waiting
 	p.waiting = nil

@@ -10,17 +10,17 @@ import (
 	"github.com/wisbox/wisbox/agent/inside/monitor"
 )
 
-// told is what the agent knows of a call when it has ended.
+// told is the agent's knowledge of a call that has ended.
 type told struct {
 	Wait      int    // the wait status: an exit code << 8, or a signal
-	Reason    string // why the agent ended it
-	Killed    bool   // an orphan of it was
+	Reason    string // the agent's reason for ending it
+	Killed    bool   // an orphan of it was killed
 	OOM, PIDs int64  // how often a limit was reached meanwhile
 	Shared    bool   // other calls ran meanwhile
 }
 
-// TestVerdicts: a limit that was reached is told always, and is the verdict where
-// it can have been why the call failed.
+// TestVerdicts: a limit that was reached is always reported, and it is the verdict if it may have caused the call's
+// failure.
 func TestVerdicts(t *testing.T) {
 	type verdict struct {
 		Status       string
@@ -43,7 +43,7 @@ func TestVerdicts(t *testing.T) {
 		{"a lost sandbox", told{Reason: "sandbox_lost"}, verdict{"sandbox_lost", -1, 0, nil}},
 		{"no process to start", told{Reason: "pids_limit"}, verdict{"pids_limit", 126, 0, nil}},
 		{"memory of the program", told{Wait: 9, OOM: 1}, verdict{"oom_killed", 137, 9, memory}},
-		{"memory of a child, told by a shell", told{Wait: 137 << 8, OOM: 1, Shared: true}, verdict{"oom_killed", 137, 0, memory}},
+		{"memory of a child, reported by a shell", told{Wait: 137 << 8, OOM: 1, Shared: true}, verdict{"oom_killed", 137, 0, memory}},
 		{"memory of an orphan", told{Wait: 1 << 8, OOM: 1, Killed: true, Shared: true}, verdict{"oom_killed", 1, 0, memory}},
 		{"memory of a child", told{Wait: 1 << 8, OOM: 1}, verdict{"oom_killed", 1, 0, memory}},
 		{"memory of a child that was expected", told{OOM: 1, Killed: true}, verdict{"exited", 0, 0, memory}},

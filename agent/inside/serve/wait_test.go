@@ -9,8 +9,7 @@ import (
 	"github.com/wisbox/wisbox/agent/inside/kernel"
 )
 
-// TestASlowStartIsNoLackOfProcesses: a busy machine ends no call with the verdict of a
-// limit that nothing has reached.
+// TestASlowStartIsNoLackOfProcesses: no call on a busy machine ends with the verdict of a limit that wasn't reached.
 func TestASlowStartIsNoLackOfProcesses(t *testing.T) {
 	for name, is := range map[string]struct {
 		births, misses int

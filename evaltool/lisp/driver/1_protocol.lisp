@@ -1,11 +1,9 @@
 ;;;; The Lisp half of package lisp: it reads requests at descriptor 3, evaluates,
-;;;; and answers at descriptor 4. It runs as a program like any other and shares
-;;;; its process with the code that it evaluates: it keeps that code from ending or
-;;;; confusing the session by accident, and the Go half trusts nothing that it says.
+;;;; and answers at descriptor 4. It runs like any other program and shares its process with the code that it evaluates:
+;;;; it keeps that code from accidentally ending or disturbing the session, and the Go half doesn't trust its answers.
 ;;;;
-;;;; A request is a plist as text, an answer a JSON object; both follow their length
-;;;; in bytes (4, big-endian). A call's output goes through descriptors 1 and 2,
-;;;; before its answer.
+;;;; A request is a plist as text, an answer is a JSON object; the length in bytes (4, big-endian) precedes both. A
+;;;; call's output goes through descriptors 1 and 2, before its answer.
 
 (defpackage "WISBOX.DRIVER"
   (:use "COMMON-LISP")
@@ -13,7 +11,7 @@
 
 (in-package "WISBOX.DRIVER")
 
-;;; Answers: T is true, NIL is left out, a vector is a list, a plist an object.
+;;; Answers: T is true, NIL is omitted, a vector is a list, a plist an object.
 
 (defun write-json-string (string out)
   (write-char #\" out)
@@ -56,7 +54,7 @@
 (defun end-of-session () (sb-sys:os-exit 0 :abort t))
 
 (defun read-octets (size)
-  "SIZE bytes of descriptor 3. A stream would poll, which it must not without interrupts."
+  "Reads SIZE bytes of descriptor 3. A stream would poll, which isn't allowed without interrupts."
   (let ((octets (make-array size :element-type '(unsigned-byte 8))) (start 0))
     (sb-sys:with-pinned-objects (octets)
       (loop while (< start size)

@@ -1,6 +1,5 @@
-;;; Output: a stream that keeps the first characters and counts the others. SINK is
-;;; where they go: a descriptor's stream, or a string for what is printed for the
-;;; answer.
+;;; Output: a stream that keeps the first characters and counts the others. SINK is their destination: a descriptor's
+;;; stream, or a string for text in the answer.
 
 (defclass capture (sb-gray:fundamental-character-output-stream)
   ((sink :initarg :sink :accessor sink)
@@ -48,7 +47,7 @@
   (setf (space-left stream) size (dropped stream) 0 (column stream) 0))
 
 (defun end-capture (stream)
-  "Says how many characters were dropped."
+  "Reports how many characters were dropped."
   (ignore-errors (finish-output stream))
   (dropped stream))
 

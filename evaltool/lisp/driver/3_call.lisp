@@ -1,4 +1,4 @@
-;;; One call. All that belongs to it is in these variables.
+;;; One call. These variables have all of its state.
 
 (defvar *main* nil "The thread that evaluates.")
 (defvar *interruptible* nil "True while user code runs.")
@@ -25,7 +25,7 @@
      ,@body))
 
 (defun shown (printer &optional (limit *limit*))
-  "What PRINTER, a function of a stream, writes: its first LIMIT characters and how many more there are."
+  "Returns the first LIMIT characters that PRINTER, a function of a stream, writes, and the number of further ones."
   (let* ((sink (make-string-output-stream))
          (stream (make-instance 'capture :sink sink :space-left limit)))
     (with-user-printing () (funcall printer stream))
@@ -35,7 +35,7 @@
   (when (eq condition (getf *problem* :condition)) (getf *problem* key)))
 
 (defun cut-text (shown)
-  "What SHOWN has given, with how much is missing."
+  "Returns the result of SHOWN, with the number of missing characters."
   (if (plusp (getf shown :dropped))
       (format nil "~a… [~:d more characters]" (getf shown :text) (getf shown :dropped))
       (getf shown :text)))
@@ -75,7 +75,7 @@
     (ours-p (let ((name (car frame))) (if (consp name) (ignore-errors (copy-list name)) name)))))
 
 (defun internal-frame-p (frame)
-  "A frame's name is a symbol, or a list as (FLET NAME :IN FUNCTION)."
+  "A frame's name is a symbol, or a list such as (FLET NAME :IN FUNCTION)."
   (let* ((name (car frame))
          (function (if (consp name) (getf (member :in name) :in) name)))
     (and (symbolp function)
@@ -83,7 +83,7 @@
                  (load-time-value (mapcar #'find-package '("SB-IMPL" "SB-INT" "SB-KERNEL" "SB-VM" "SB-UNIX" "SB-C" "SB-PCL")))))))
 
 (defun user-frames ()
-  "The stack between the signal and the driver, without SBCL's internals, as text."
+  "Returns the stack between the signal and the driver, without SBCL's internals, as text."
   (let* ((frames (sb-debug:list-backtrace :count 400))
          (signal (position-if #'signalling-frame-p frames :from-end t :end (min 16 (length frames))))
          (frames (if signal (nthcdr (1+ signal) frames) frames))
@@ -114,8 +114,8 @@
   (declare (ignore function arguments))
   (error 'exit-refused))
 
-;;; The heap. A collection copies what lives, so it fails for good where more than
-;;; half of the heap lives: code that comes near that gets an error in time.
+;;; The heap. A collection copies live objects, so it fails fatally if more than half of the heap is live: code that
+;;; comes near that gets an error in time.
 
 (define-condition heap-exhausted-error (sb-kernel::heap-exhausted-error) ()
   (:report (lambda (condition out)
@@ -142,10 +142,10 @@
            (heap-full)))))
 
 (defun tidy-heap ()
-  "What an evaluation that filled the heap has left is garbage now."
+  "Collects the garbage of an evaluation that filled the heap."
   (when (heap-full-p) (sb-ext:gc :full t)))
 
-;;; Warnings and notes are kept, at most as many as anybody reads.
+;;; Warnings and notes are kept, up to a readable number.
 
 (defparameter *warning-limit* 200)
 (defparameter *signalled-limit* 20)
@@ -168,12 +168,12 @@
   (muffle-warning note))
 
 (defun note-signalled (condition)
-  "Keeps an error that no handler took. If ERROR signalled it, it ends the evaluation; after SIGNAL the code goes on."
+  "Keeps an error that no handler took. If ERROR signalled it, it ends the evaluation; after SIGNAL the code continues."
   (when (and (eq sb-thread:*current-thread* *main*) *interruptible* (< (length *signalled*) *signalled-limit*))
     (push condition *signalled*)))
 
 (defun report-signalled ()
-  "Warns of what NOTE-SIGNALLED has kept, while a report function can still be interrupted."
+  "Warns of the errors that NOTE-SIGNALLED has kept, while a report function can still be interrupted."
   (dolist (condition (reverse *signalled*))
     (when (< (length *warnings*) *warning-limit*)
       (vector-push-extend (list :type (type-name condition)
@@ -192,7 +192,7 @@
         (*trace-output* *err*)
         (*standard-input* *nothing*)
         (*terminal-io* (make-two-way-stream *nothing* *out*))
-        (*query-io* (make-two-way-stream *nothing* (make-broadcast-stream))) ; nobody is there to read a question
+        (*query-io* (make-two-way-stream *nothing* (make-broadcast-stream))) ; nobody reads questions
         (*debug-io* (make-two-way-stream *nothing* (make-broadcast-stream))))
     (handler-bind ((warning #'note-warning)
                    (sb-ext:compiler-note #'note-note)

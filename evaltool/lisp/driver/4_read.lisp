@@ -11,14 +11,14 @@
       (find name (list-all-packages) :key #'package-name :test #'string-equal)))
 
 (defun next-package (form)
-  "The package that the forms after FORM are read in."
+  "Returns the package in which the forms after FORM are read."
   (or (and (consp form) (eq (car form) 'in-package) (consp (cdr form))
            (typep (cadr form) '(or string symbol character))
            (find-package (cadr form)))
       *package*))
 
 (defun begin-of-form (code start)
-  "Where the first form at or after START begins: past blanks and comments."
+  "Returns the beginning of the first form at or after START, after blanks and comments."
   (loop (let ((at (position-if-not (lambda (c) (member c '(#\Space #\Newline #\Return #\Tab #\Page))) code :start start)))
           (if (and at (char= (char code at) #\;))
               (setf start (or (position #\Newline code :start at) (length code)))
@@ -29,13 +29,13 @@
     (format nil "line ~d, column ~d" (1+ (count #\Newline code :end at)) (- at (or newline -1)))))
 
 (defun plain-message (condition)
-  "Without the stream, which says nothing to anybody here."
+  "Omits the stream, which means nothing to readers."
   (if (typep condition 'simple-condition)
       (apply #'format nil (simple-condition-format-control condition) (simple-condition-format-arguments condition))
       (message condition)))
 
 (defun note-problem (condition code in begin)
-  "Keeps where CONDITION was and, if the reader signalled it, what it says in words of CODE."
+  "Keeps the position of CONDITION and, if the reader signalled it, its message in terms of CODE."
   (let ((at (min (length code) (max begin (1- (file-position in))))))
     (setf *problem*
           (append (list :condition condition :at at)
@@ -66,7 +66,7 @@
     (nreverse units)))
 
 (defun read-user-units (code)
-  "As READ-UNITS; a readtable whose macros fail does not stay, for nothing could be read to repair it."
+  "Like READ-UNITS, but drops a readtable whose macros fail, because code to repair it could not be read."
   (let ((sound nil))
     (unwind-protect
          (handler-bind (((or reader-error end-of-file) (lambda (e) (declare (ignore e)) (setf sound t))))

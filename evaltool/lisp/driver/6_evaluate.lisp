@@ -9,7 +9,7 @@
   (let ((values '()))
     (loop while units
           do (let ((unit (pop units)))
-               (unless (eq (unit-package unit) *package*) ; a form before it has made another one current
+               (unless (eq (unit-package unit) *package*) ; an earlier form has changed the current package
                  (setf units (read-units code (unit-start unit))
                        unit (pop units)))
                (setf values (multiple-value-list (eval (unit-form unit))))
@@ -22,7 +22,7 @@
   (multiple-value-bind (seconds micros) (sb-ext:get-time-of-day) (+ (* 1000000 seconds) micros)))
 
 (defun timed (function)
-  "Calls FUNCTION and keeps what it took, even if it fails."
+  "Calls FUNCTION and keeps its time and memory, even if it fails."
   (let ((real (microseconds)) (run (get-internal-run-time))
         (gc sb-ext:*gc-run-time*) (bytes (sb-ext:get-bytes-consed))
         (unit (/ internal-time-units-per-second 1000000)))
@@ -51,7 +51,7 @@
 ;;; Compiling, checking and expanding
 
 (defun in-scope-of (form rest)
-  "The forms REST, compiled as if FORM before them had been evaluated."
+  "Compiles the forms REST as if FORM before them had been evaluated."
   (flet ((wrapped (operator &rest arguments) `((,operator ,@arguments nil ,@rest))))
     (cond ((not (and (consp form) (consp (cdr form)) (symbolp (cadr form)))) rest)
           ((and (eq (car form) 'defmacro) (consp (cddr form))) (wrapped 'macrolet (list (cdr form))))
@@ -65,7 +65,7 @@
     `(lambda () nil ,@rest)))
 
 (defun defined-by-p (name forms)
-  "True if one of FORMS defines the function NAME, a structure its functions for instance."
+  "Returns true if one of FORMS defines the function NAME, e.g. a structure its functions."
   (flet ((starts-p (prefix) (let ((end (mismatch prefix (symbol-name name)))) (or (null end) (= end (length prefix))))))
     (loop for form in forms
           for defined = (and (consp form) (consp (cdr form)) (symbolp (car form)) (defining-operator-p (car form))
@@ -75,7 +75,7 @@
                              (some #'starts-p (mapcar (lambda (control) (format nil control defined)) '("~a-" "MAKE-~a" "COPY-~a"))))))))
 
 (defun forget-undefined (forms)
-  "What FORMS define is undefined only because they are not run."
+  "Drops warnings about definitions in FORMS, which are undefined only because they are not run."
   (setf sb-c::*undefined-warnings*
         (remove-if (lambda (warning) (defined-by-p (sb-c::undefined-warning-name warning) forms)) sb-c::*undefined-warnings*)))
 

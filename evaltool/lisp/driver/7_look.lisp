@@ -1,4 +1,4 @@
-;;; Looking at what there is
+;;; Inspecting definitions
 
 (defun split-name (name)
   (let ((colon (position #\: name)))
@@ -7,7 +7,7 @@
         (values (string-left-trim ":" name) (if colon (find-package "KEYWORD") *package*)))))
 
 (defun named-symbol (text)
-  "The symbol that TEXT names, in a list, or NIL."
+  "Returns a list of the symbol that TEXT names, or NIL."
   (multiple-value-bind (name package) (split-name text)
     (when package
       (loop for spelling in (list name (string-upcase name))

@@ -6,11 +6,11 @@
     (:describe #'do-describe) (:apropos #'do-apropos) (:definitions #'do-definitions)))
 
 (defun await-interrupts (count)
-  "Interrupts that were sent for calls before this one must not end it."
+  "Waits for interrupts of earlier calls, which must not end this one."
   (loop repeat 100 while (< *interrupts* count) do (sleep 0.002)))
 
 (defun flush-foreign-output ()
-  "What SBCL itself and C code have buffered."
+  "Flushes the buffers of SBCL itself and of C code."
   (ignore-errors
    (finish-output sb-sys:*stdout*)
    (finish-output sb-sys:*stderr*)
@@ -18,7 +18,7 @@
                            (sb-sys:int-sap 0))))
 
 (defun perform (request package)
-  "Does REQUEST and answers it."
+  "Handles REQUEST and answers it."
   (let* ((*limit* (getf request :limit)) (*failure* nil) (*signalled* '()) (*problem* nil) (*values* nil) (*more-values* 0) (*timing* nil) (*definitions* '()) (result '())
          (*warnings* (make-array 0 :adjustable t :fill-pointer t))
          (*notes* (make-array 0 :adjustable t :fill-pointer t))
@@ -54,7 +54,7 @@
 (defun answer-lost (request)
   "The code found a way around CALL-USER."
   (answer (list :id (getf request :id) :outcome "error"
-                :error (list :type "CONTROL-ERROR" :message "the evaluation was left in a way that gives no values; if that goes on, reset-session starts Lisp anew"))))
+                :error (list :type "CONTROL-ERROR" :message "the evaluation was left in a way that gives no values; if that happens again, reset-session starts Lisp again"))))
 
 (defun interrupted ()
   (incf *interrupts*)
@@ -70,7 +70,7 @@
   (sb-unix:unix-open "/dev/null" sb-unix:o_rdonly 0))
 
 (defun connect ()
-  "What each start needs: the descriptors, the thread, the heap's size."
+  "Prepares each start: the descriptors, the thread, the heap's size."
   (close-input)
   (setf *main* sb-thread:*current-thread*
         *process* (sb-unix:unix-getpid)
@@ -87,7 +87,7 @@
   (sb-sys:enable-interrupt sb-unix:sigint #'on-sigint))
 
 (defun change-lisp ()
-  "What a saved core keeps."
+  "The settings that a saved core keeps."
   (setf sb-ext:*evaluator-mode* :compile)
   (pushnew 'guard-heap sb-ext:*after-gc-hooks*)
   (sb-int:encapsulate 'sb-ext:exit 'wisbox #'refuse-exit))
@@ -108,7 +108,7 @@
         (handler-case (answer-lost request)
           (serious-condition () (end-of-session)))))))
 
-;;; A core in which the driver is, and all that its first calls would compile.
+;;; A core with the driver, and with everything that its first calls would compile.
 
 (defun rehearse ()
   (let* ((null (sb-unix:unix-open "/dev/null" sb-unix:o_wronly 0))
@@ -124,7 +124,7 @@
     (sb-unix:unix-close null)))
 
 (defun save (path)
-  "Ends Lisp, with code 1 where the core at PATH could not be made."
+  "Ends Lisp, with code 1 if the core at PATH could not be made."
   (rehearse)
   (handler-case (progn (change-lisp)
                        (sb-ext:save-lisp-and-die path :toplevel #'main))

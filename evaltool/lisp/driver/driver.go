@@ -1,6 +1,5 @@
-// Package driver is the Lisp program that package lisp runs in a sandbox, as
-// source. Images keep a saved core with it, so that SBCL starts in a moment;
-// where they don't, the source itself is loaded at each start.
+// Package driver has the source of the Lisp program that package lisp runs in a sandbox. Images may
+// have a saved core with it, so that SBCL starts quickly; otherwise each start loads the source.
 package driver
 
 import (
@@ -15,11 +14,11 @@ import (
 //go:embed *.lisp
 var files embed.FS
 
-// Source is the whole program, its parts joined in the order of their names.
+// Source returns the whole program, with its parts joined in the order of their names.
 var Source = sync.OnceValue(func() string { return interp.Source(files, "*.lisp", "\n") })
 
-// Core is where an image keeps the core that its own SBCL has saved. Its name
-// tells this driver from those of other versions: it has the beginning of the
+// Core returns the path in an image of the core that its own SBCL has saved. Its name
+// distinguishes this driver from those of other versions: it has the beginning of the
 // SHA-256 of Source.
 func Core() string {
 	sum := sha256.Sum256([]byte(Source()))

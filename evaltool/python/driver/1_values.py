@@ -1,12 +1,11 @@
-# How values leave the sandbox: their repr, or their JSON text, never more of
-# either than a result may hold. The parts of the driver are joined into one
-# program, in the order of their names.
+# The form of values outside of the sandbox: their repr, or their JSON text, never longer than a result may be. The
+# parts of the driver are joined into one program, in the order of their names.
 
 import json
 import types
 
 CUT = "..."
-RAISED = (Exception, SystemExit, GeneratorExit)  # what a value's methods may raise: not the interrupt of a call
+RAISED = (Exception, SystemExit, GeneratorExit)  # exceptions of a value's methods, without the interrupt of a call
 TEXT_CHARS = 4096
 GLOBALS_CHARS = 32 * 1024
 HIDDEN = (
@@ -15,7 +14,7 @@ HIDDEN = (
 
 
 class TooLong(Exception):
-    """A value whose JSON text is longer than a result may hold."""
+    """A value whose JSON text is too long for a result."""
 
 
 class NotJSON(Exception):
@@ -30,8 +29,8 @@ BRACKETS = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}"), set: ("{", "}
 
 
 def short_repr(value, limit=TEXT_CHARS):
-    """repr, cut; of huge builtins, nested ones too, only what can be shown is
-    looked at. Without recursion: a value may be as deep as its text is long."""
+    """Returns a cut repr. It reads only the visible part of huge builtins, nested ones too.
+    It doesn't recurse: a value may be as deep as its text is long."""
     pieces, left, inside = [], limit, set()
     open_parts = [_parts(value, limit, inside)]
     while open_parts and left >= 0:
@@ -47,8 +46,7 @@ def short_repr(value, limit=TEXT_CHARS):
 
 
 def _parts(value, limit, inside):
-    """Gives the texts that the repr of a value has, and what is nested in it as
-    tuples of one."""
+    """Yields the texts of a value's repr, and its nested values as tuples of one."""
     kind = type(value)
     if kind in (str, bytes, bytearray):
         yield repr(value[:limit])
@@ -77,8 +75,8 @@ def _parts(value, limit, inside):
 
 class JSONText:
     """Writes JSON text piece by piece and stops at its limit, so that a huge
-    value costs no more than a small one. Only str keys, no NaN: what comes in
-    as JSON goes out equal, and what would change is refused."""
+    value costs no more than a small one. Only str keys, no NaN: values
+    that were given as JSON are returned equal, and values that would change are refused."""
 
     def __init__(self, limit):
         self.left = limit
@@ -116,7 +114,7 @@ class JSONText:
         text = json.dumps(value, ensure_ascii=False)
         try:
             text.encode()
-        except UnicodeEncodeError:  # a lone surrogate travels as an escape only
+        except UnicodeEncodeError:  # a lone surrogate can only be sent as an escape
             return json.dumps(value)
         return text
 
@@ -146,14 +144,14 @@ class JSONText:
 
 
 def global_text(value):
-    """The text of one global; None when it is too long to be whole."""
+    """Returns the text of one global, None if it is too long."""
     writer = JSONText(TEXT_CHARS)
     try:
         writer.value(value)
         return "".join(writer.pieces)
     except TooLong:
         return None
-    except RAISED:  # whatever its methods did: it is no JSON
+    except RAISED:  # its methods failed: it is not JSON
         pass
     return repr_text(value)
 
@@ -166,8 +164,8 @@ def repr_text(value):
 
 
 def global_texts(namespace, hidden):
-    """The globals of a result and how many found no room. hidden holds what
-    was there before the code ran, name to value."""
+    """Returns the globals of a result and the number of those without room. hidden has
+    the names and values from before the code ran."""
     texts, dropped, left = {}, 0, GLOBALS_CHARS
     for name, value in list(namespace.items()):
         if type(name) is not str or name.startswith("_") or isinstance(value, HIDDEN):

@@ -1,5 +1,5 @@
-# The helpers that evaluated code sees: read_text, write_text and list_files.
-# Writes are only queued; the host applies them when the call has succeeded.
+# The helpers for evaluated code: read_text, write_text and list_files. Writes are only queued; the host applies them
+# after the call has succeeded.
 
 import errno
 import os
@@ -13,7 +13,7 @@ MODES = ("create", "overwrite", "append")
 
 
 def clean_path(path):
-    """The path relative to the workspace, by the rules of the file tools."""
+    """Returns the path relative to the workspace, by the rules of the file tools."""
     if not isinstance(path, str):
         raise TypeError(f"a path must be a str, not {type(path).__name__}")
     segments = [s.strip(" ") for s in path.split("/")]
@@ -47,10 +47,10 @@ class Workspace:
     def helpers(self):
         found = {"read_text": self.reader(), "write_text": self.writer(), "list_files": self.lister()}
         for name, helper in found.items():
-            helper.__qualname__ = name  # as messages and reprs show it
+            helper.__qualname__ = name  # for messages and reprs
         return found
 
-    # Plain functions, not bound methods: nothing of the driver hangs on them.
+    # Plain functions, not bound methods: they don't refer to the driver.
 
     def reader(self):
         def read_text(path):
@@ -102,7 +102,7 @@ class Workspace:
         return data.decode()
 
     def real(self, path):
-        """Where path is, links followed; one that leaves the workspace is refused."""
+        """Resolves links in path, and refuses one that leaves the workspace."""
         real = os.path.realpath(os.path.join(self.root, path))
         if real != self.root and not real.startswith(self.root.rstrip("/") + "/"):
             raise PermissionError(errno.EACCES, "the path leaves the workspace", path)
@@ -120,7 +120,7 @@ class Workspace:
             raise ValueError(f"mode must be create, overwrite or append, not {mode!r}")
         if mode == "create" and self.exists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-        content.encode()  # a lone surrogate can't be stored: say so here
+        content.encode()  # a lone surrogate can't be stored: raise here
         before, text = self.queue.get(path, (mode, ""))
         content = text + content if mode == "append" else content
         if len(content) > WRITE_CHARS:
@@ -150,6 +150,6 @@ class Workspace:
 
 
 def merged(before, mode):
-    """One write that stands for two: a new file stays new, and whole content
-    that something was appended to stays whole."""
+    """Merges two writes of a file into one: a new file stays new, and complete content
+    stays complete after an append."""
     return before if before == "create" or mode == "append" else mode

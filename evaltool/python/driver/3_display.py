@@ -1,13 +1,12 @@
-# What a notebook would show: what display() was called with, the final value, and
-# figures. One object is one result; its texts and pictures are items, which results
-# name by their index, so that no picture travels twice.
+# The displays of a notebook: the arguments of display(), the final value, and figures. One object is one result; its
+# texts and pictures are items, to which results refer by index, so that no picture is sent twice.
 
 import base64
 import io
 import re
 import sys
 
-DISPLAY_BYTES = 4 << 20  # of one item, as it is sent
+DISPLAY_BYTES = 4 << 20  # of one item in a message
 DISPLAY_TOTAL = 8 << 20
 DISPLAY_ITEMS = 32  # items, and results
 MIME = re.compile("[a-z]+/[A-Za-z0-9.+_-]{1,80}")
@@ -24,15 +23,15 @@ METHODS_OF_MIME = (
 )
 
 
-PLAIN = {type(None), bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset}  # show nothing
+PLAIN = {type(None), bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset}  # have no displays
 
 
 class Display:
-    """Collects what fits; dropped counts the rest."""
+    """Collects the displays that fit; dropped counts the rest."""
 
     def __init__(self, formatter=None):
-        self.formatter = formatter  # IPython's, in place of asking the object itself
-        self.tell = None  # takes each result at once
+        self.formatter = formatter  # IPython's, used instead of the object's own methods
+        self.tell = None  # gets each result at once
         self.items = []
         self.results = []
         self.dropped = 0
@@ -40,7 +39,7 @@ class Display:
         self.pictured = None  # the figure that is the final value
 
     def add(self, mime, data):
-        """Takes one text or picture; returns its index, None where there is none."""
+        """Adds one text or picture; returns its index, None if it doesn't fit."""
         text = as_text(mime, data)
         if text is None:
             return None
@@ -67,7 +66,7 @@ class Display:
         return text
 
     def show(self, value, text=None):
-        """Shows an object that the code displays; with its text it is the final
+        """Shows an object that the code displays. If text is given, it is the final
         value, the main result."""
         if len(self.results) >= DISPLAY_ITEMS:
             self.dropped += 1
@@ -104,7 +103,7 @@ class Display:
         return result
 
     def entries(self, value):
-        """What the methods of the value answer, by type."""
+        """Returns the results of the value's display methods, by type."""
         if is_figure(value):
             return {"image/png": png_of(value)}
         found = bundle(value)
@@ -114,7 +113,7 @@ class Display:
         return with_table(value, found)
 
     def details(self, result, value):
-        """What programs read instead of pictures and tables."""
+        """Returns the data that programs read instead of pictures and tables."""
         for name, text in (("data", frame_data(value)), ("chart", chart_data(value))):
             if text is not None and len(text) > self.left:
                 self.dropped += 1
@@ -123,7 +122,7 @@ class Display:
                 result[name] = text
 
     def raw(self, entries, value=None, main=False):
-        """Shows types and data that the code gives by itself, or what stands for a
+        """Shows types and data that the code itself provides, or that represent a
         value; returns the text."""
         entries = {mime: data for mime, data in entries.items() if isinstance(mime, str)}
         plain = entries.pop("text/plain", None)
@@ -140,7 +139,7 @@ class Display:
         return text
 
     def figures(self):
-        """Every open matplotlib figure; they are closed, as notebooks do."""
+        """Shows every open matplotlib figure and closes it, as notebooks do."""
         plt = sys.modules.get("matplotlib.pyplot")
         if plt is None:
             return
@@ -157,8 +156,8 @@ class Display:
         plt.close("all")
 
     def answer(self):
-        """What is sent. A final value without more than its text is no result of its
-        own where nothing else was shown. Threads may still show: what they add is too late."""
+        """Returns the message. A final value that has only a text is not a separate result
+        if nothing else was shown. Threads may still show objects, but these are too late."""
         results = list(self.results)[:DISPLAY_ITEMS]
         items = list(self.items)[:DISPLAY_ITEMS]
         if all(r["main"] and not (r["display"] or "data" in r or "chart" in r) for r in results):
@@ -168,14 +167,14 @@ class Display:
 
 
 def with_table(value, entries):
-    """A table of pandas is JSON too."""
+    """Returns a pandas table as JSON too."""
     if from_library(value, "pandas") and entries.get("application/json") is None:
         entries["application/json"] = call(value, "to_json", orient="split")
     return entries
 
 
 def shows_itself(value):
-    """Whether the methods of a value may be asked for more than its text."""
+    """Reports whether a value may have more displays than its text."""
     return not (type(value) in PLAIN or isinstance(value, type) or answers_anything(value))
 
 
@@ -192,7 +191,7 @@ def shown_by_itself(value):
 
 
 def bundle(value):
-    """The _repr_mimebundle_ of the value."""
+    """Returns the _repr_mimebundle_ of the value."""
     entries = first(call(value, "_repr_mimebundle_", include=None, exclude=None) or call(value, "_repr_mimebundle_"))
     if not isinstance(entries, dict):
         return {}
@@ -207,7 +206,7 @@ def guarded_repr(value):
 
 
 def call(value, method, **options):
-    """What the method answers, or None: a display that raises ends nothing."""
+    """Returns the result of the method, or None: a display that raises doesn't end the code."""
     try:
         found = getattr(value, method, None)
         return found(**options) if callable(found) else None
@@ -221,7 +220,7 @@ def first(answer):
 
 
 def answers_anything(value):
-    """Whether it has every attribute that one asks for, as mocks do."""
+    """Reports whether the object claims to have every attribute, as mocks do."""
     try:
         return hasattr(value, "_wisbox_no_such_method_")
     except RAISED:
@@ -229,8 +228,8 @@ def answers_anything(value):
 
 
 def as_text(mime, data):
-    """Bytes as base64, JSON as its text; None for what is neither. What is too long
-    is not made any longer."""
+    """Returns bytes as base64, JSON as its text, and None for others. It doesn't encode
+    data that is too long already."""
     if isinstance(data, (bytes, bytearray)):
         return base64.b64encode(data[:DISPLAY_BYTES]).decode()
     if data is None or isinstance(data, str):
@@ -268,7 +267,7 @@ def displayer(space):
 
 
 class PlotFinder:
-    """Makes pyplot's show show: it finds nothing itself, but sees pyplot come."""
+    """Replaces pyplot's show when pyplot is imported. As a finder it finds nothing itself."""
 
     def __init__(self, space):
         self.space = space

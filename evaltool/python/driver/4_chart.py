@@ -1,6 +1,5 @@
-# Tables and charts as data: the columns of a DataFrame, and what a matplotlib
-# figure draws. Objects are known by the names of their classes: nothing is imported
-# that the code has not imported.
+# Tables and charts as data: the columns of a DataFrame, and the elements of a matplotlib figure. Objects are recognized
+# by the names of their classes: nothing is imported that the code has not imported.
 
 import math
 import re
@@ -10,7 +9,7 @@ DATA_VALUES = 100_000
 
 
 def json_of(value):
-    """The JSON text of a list or dict, None where JSON can't hold it, or not so much."""
+    """Returns the JSON text of a list or dict, None if it isn't possible or too long."""
     writer = JSONText(DATA_CHARS)
     try:
         writer.value(value)
@@ -39,7 +38,7 @@ def png_of(figure):
 
 
 def frame_data(value):
-    """The JSON text of {column: [value, …]}; None for what is no DataFrame, or too large."""
+    """Returns the JSON text of {column: [value, …]}, None if it isn't a DataFrame or is too large."""
     if "DataFrame" not in classes(value) or not from_library(value, "pandas"):
         return None
     return data_text(lambda: frame_columns(value))
@@ -52,7 +51,7 @@ def frame_columns(frame):
 
 
 def chart_data(value):
-    """The JSON text of what a figure draws; None for what is none."""
+    """Returns the JSON text of a figure's elements, None if it isn't a figure."""
     if not callable(getattr(value, "get_axes", None)) or "Figure" not in classes(value):
         return None
     return data_text(lambda: figure_chart(value))
@@ -66,12 +65,12 @@ def data_text(make):
             return None
         writer.value(found)
         return "".join(writer.pieces)
-    except RAISED:  # whatever the objects did: there is a picture or a table
+    except RAISED:  # the objects failed: there is still a picture or a table
         return None
 
 
 def cell(value):
-    """A value that JSON can hold: no NaN, times as ISO 8601."""
+    """Returns a value for JSON: no NaN, times as ISO 8601."""
     if value is None or isinstance(value, (bool, str)) or type(value) is int:
         return value
     if type(value).__name__ == "MaskedConstant" or differs_from_itself(value):
@@ -91,7 +90,7 @@ def cell(value):
 def differs_from_itself(value):
     try:
         return bool(value != value)
-    except RAISED:  # an array says so of each of its values
+    except RAISED:  # an array has a result for each of its values
         return False
 
 
@@ -164,8 +163,8 @@ def bar_label(ax, bar, flat):
 
 
 def tick_label(ticks, labels, low, high):
-    """The label of the tick between two places, or of the nearest one that is no
-    number, as bars in groups have it; else the middle of the places."""
+    """Returns the label of the tick between two positions, or of the nearest one that isn't
+    a number, as for grouped bars; otherwise the middle of the positions."""
     low, high = min(low, high), max(low, high)
     named = [(tick, label.get_text()) for tick, label in zip(few(ticks), labels) if label.get_text()]
     for tick, text in named:

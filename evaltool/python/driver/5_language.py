@@ -1,7 +1,6 @@
-# What notebooks understand beside Python: %magic, !commands and ?help, and code that
-# is indented as a whole. Code that Python itself can read is never looked at: only
-# after a SyntaxError its statements are gone through, each found with Python's
-# tokenizer, so that nothing within a string, a comment or brackets is taken for more.
+# Notebook extensions of Python: %magic, !commands and ?help, and code that is indented as a whole. Code that Python
+# itself can parse is never changed: only after a SyntaxError the statements are examined. Python's tokenizer finds
+# them, so that text in a string, a comment or brackets is not taken for an extension.
 
 import ast
 import contextlib
@@ -16,12 +15,12 @@ CELL_MAGIC = re.compile(rf"\s*%%({NAME})(?:\s+(.*))?")
 HELP_BEFORE = re.compile(rf"(\?\??)\s*(%?{DOTTED})")
 HELP_AFTER = re.compile(rf"(%?{DOTTED})\s*(\?\??)")
 ASSIGNED = re.compile(rf"({TARGET}(?:\s*,\s*{TARGET})*)\s*=\s*([!%])(?!=)(.*)", re.DOTALL)
-HOOK = "__wisbox__"  # what the translated code calls; names like it are never shown
+HOOK = "__wisbox__"  # called by the translated code; such names are never shown
 NO_NOTEBOOK = "the sandbox restricted has no %magic, !command and ?help; use the sandbox container"
 
 
 def parsed(code, filename):
-    """The tree of code, and whether it says more than Python does."""
+    """Returns the tree of the code, and whether it uses extensions."""
     try:
         return ast.parse(code, filename), False
     except SyntaxError as problem:
@@ -42,13 +41,13 @@ def begins_indented(code):
 
 
 def within_block(code, filename):
-    """Code that is indented as a whole, as the body of a block: its strings stay."""
+    """Returns code that is indented as a whole as the body of a block: its strings stay the same."""
     try:
         tree = ast.parse("if 1:\n" + code, filename)
     except SyntaxError as problem:
         raise one_line_up(problem) from None
     if len(tree.body) != 1 or tree.body[0].orelse:
-        return ast.parse(code, filename)  # which says what is wrong
+        return ast.parse(code, filename)  # which raises the right error
     tree = ast.Module(body=tree.body[0].body, type_ignores=[])
     return ast.increment_lineno(tree, -1)
 
@@ -62,7 +61,7 @@ def one_line_up(problem):
 
 
 def translated(code):
-    """Code with calls in place of what is not Python. Lines stay where they are."""
+    """Returns the code with calls in place of extensions. Line numbers stay the same."""
     lines = code.split("\n")
     first = next((i for i, line in enumerate(lines) if line.strip()), 0)
     found = CELL_MAGIC.fullmatch(lines[first])
@@ -89,8 +88,8 @@ def hook(method, *texts):
 
 
 def statement(lines, at):
-    """Where the statement that begins at a line ends, and the call that stands for
-    it; None for what Python may read."""
+    """Returns the end of the statement that begins at a line, and the call that replaces
+    it, or None if it may be Python."""
     text, end = lines[at].strip(), at + 1
     special = text[0] in "!%" or ASSIGNED.fullmatch(text)
     while special and text.endswith("\\") and end < len(lines):
@@ -127,7 +126,7 @@ def call_for(text):
 
 
 def end_of_python(lines, at):
-    """The line behind the statement; where it has no end, Python will say why."""
+    """Returns the line after the statement; if it has no end, Python will report the error."""
 
     def feed():
         yield lines[at].lstrip() + "\n"
@@ -145,15 +144,15 @@ def end_of_python(lines, at):
 
 
 class UsageError(Exception):
-    """A magic that was not called as it is meant to be."""
+    """A wrong use of a magic."""
 
 
-UsageError.__module__ = "builtins"  # as messages show it: without a module
+UsageError.__module__ = "builtins"  # so that messages show no module
 
 
 class Lines(list):
-    """What a command printed, line by line; s and n are one text of it, joined by
-    blanks and by newlines."""
+    """The output lines of a command; s and n are the lines joined by blanks and by
+    newlines."""
 
     l = property(list)
     s = property(" ".join)
@@ -161,11 +160,11 @@ class Lines(list):
 
 
 class Notebook:
-    """What stands behind the calls of translated code."""
+    """The target of the calls in translated code."""
 
     def __init__(self, space):
         self.space = space
-        self.before = None  # the directory that %cd left
+        self.before = None  # the directory before the last %cd
 
     # Commands.
 
@@ -177,8 +176,8 @@ class Notebook:
         return Lines(text.splitlines())
 
     def expanded(self, command):
-        """A command with its {expressions} and $names. One that has no value leaves
-        the command as it is: braces and dollars are the shell's own too."""
+        """Expands {expressions} and $names in a command. If one has no value, the command
+        stays unchanged, since the shell uses braces and dollars too."""
         names, outer = asker()
 
         def value_of(found):
@@ -247,7 +246,7 @@ class Notebook:
         self.space.names["_exit_code"], _ = run_program(f"{sys.executable or 'python3'} {arguments}")
 
     def matplotlib(self, rest):
-        """Figures are shown without it."""
+        """Does nothing: figures are always shown."""
 
     def time(self, rest):
         return self.timed(lines_above() + rest)
@@ -264,7 +263,7 @@ class Notebook:
         finally:
             wall = time.perf_counter() - wall
             user, system = (now - then for now, then in zip(os.times()[:2], before))
-            if has_programs():  # WebAssembly counts no processor time
+            if has_programs():  # WebAssembly doesn't measure processor time
                 print(f"CPU times: user {duration(user)}, sys: {duration(system)}, total: {duration(user + system)}")
             print(f"Wall time: {duration(wall)}")
 
@@ -321,13 +320,13 @@ def frame_of_code():
 
 
 def asker():
-    """The local and global names where the code asked."""
+    """Returns the local and global names at the call."""
     frame = frame_of_code()
     return (frame.f_locals, frame.f_globals) if frame else ({}, {})
 
 
 def lines_above():
-    """As many empty lines as stand above what the code asked, for tracebacks."""
+    """Returns as many empty lines as precede the call, for tracebacks."""
     frame = frame_of_code()
     return "\n" * (frame.f_lineno - 1) if frame else ""
 
@@ -341,8 +340,8 @@ def has_programs():
 
 
 def run_program(command, capture=False):
-    """Runs a command line to its end, in a group of its own, which ends with an
-    interrupt. Its output goes where that of the interpreter goes, or is captured."""
+    """Runs a command line to its end, in its own process group, which an interrupt ends.
+    Its output is captured, or goes to the interpreter's own."""
     if not has_programs():
         raise OSError("WebAssembly has no programs: ! and %pip need the sandbox container")
     import subprocess
@@ -350,7 +349,7 @@ def run_program(command, capture=False):
     flush()
     process = None
     try:
-        with undisturbed():  # else it would run on unknown to us
+        with undisturbed():  # otherwise an interrupt could leave it running
             process = subprocess.Popen(
                 command, shell=True, executable="/bin/bash" if os.path.exists("/bin/bash") else None, start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if capture else None, encoding="utf-8", errors="replace",
@@ -364,7 +363,7 @@ def run_program(command, capture=False):
 
 @contextlib.contextmanager
 def undisturbed():
-    """An interrupt waits until the block has ended."""
+    """Delays interrupts until the end of the block."""
     handler, came = signal.getsignal(signal.SIGINT), []
     try:
         signal.signal(signal.SIGINT, lambda *args: came.append(args))
@@ -397,7 +396,7 @@ def duration(seconds):
 
 
 TIMEIT_OPTION = re.compile(r"\s*-(?:([nr])\s*(\d+)|([qo]))(?=\s|$)")
-TIMEIT_SECONDS = 2.0  # of all runs together, where nothing else is asked
+TIMEIT_SECONDS = 2.0  # of all runs together, by default
 
 
 def timeit_options(text):
@@ -443,7 +442,7 @@ def timer_of(space, setup, code):
 
 
 def describe(name, value, detail):
-    """What help in a notebook shows of an object."""
+    """Returns a notebook's help text of an object."""
     facts = []
     try:
         facts.append(("Signature", name + str(inspect.signature(value))))
@@ -465,7 +464,7 @@ def describe(name, value, detail):
 
 
 def asking(ask):
-    """The builtin input where nobody answers; input that the code redirected is read."""
+    """Returns a builtin input that nobody answers; it reads input that the code redirected."""
 
     def input(prompt="", /):
         """Nobody answers here: this raises EOFError."""

@@ -1,7 +1,6 @@
 # The restricted sandbox: asteval's interpreter, narrowed. asteval refuses
-# attributes by a list of bad names; here an attribute is refused unless its
-# object is of a plain builtin type and the attribute one of its public methods.
-# Errors are Python's own exceptions, raised once.
+# attributes by a list of bad names; this refuses an attribute unless its object has a plain builtin type and it is one
+# of the type's public methods. Errors are Python's own exceptions, raised once.
 
 import itertools
 import ast
@@ -33,8 +32,8 @@ METHODS = {
 
 
 class Kind:
-    """What type() gives of a value whose class stays out of reach: its name, and
-    whether a value is of it. It can't be called and has no other attribute."""
+    """The result of type() for a value, which hides the class: it has the name, and tests
+    whether a value has the type. It can't be called and has no other attribute."""
 
     __slots__ = ("kind",)
 
@@ -54,7 +53,7 @@ class Kind:
         return f"<class {self.kind.__name__!r}>"
 
 
-Kind.__name__ = "type"  # as messages show it
+Kind.__name__ = "type"  # for messages
 
 
 def restricted_type(value):
@@ -83,7 +82,7 @@ class Library:
 
 
 def attribute(value, name):
-    """The one way from a value to an attribute of it."""
+    """Returns an attribute of a value. It is the only way to get one."""
     if type(value) is Library:
         if name in value.members:
             return value.members[name]
@@ -121,7 +120,7 @@ def import_asteval():
 
 
 class Scope(dict):
-    """The names of a function's call or of a comprehension, over those around it."""
+    """The local names of a function call or a comprehension, and those around it."""
 
     __slots__ = ("outer",)
 
@@ -193,7 +192,7 @@ def make_interpreter(helpers):
             self.initial = dict(self.symtable)
             self.node_handlers.update({"generatorexp": self.on_listcomp, "lambda": self.on_lambda})
 
-        # Errors: the exception itself travels, and the line where it began.
+        # Errors: the exception itself is passed on, with the line where it began.
 
         def raise_exception(self, node, exc=None, msg="", expr=None, lineno=None):
             raise (exc or RuntimeError)(str(msg))
@@ -212,7 +211,7 @@ def make_interpreter(helpers):
                 raise
 
         def leaving(self):
-            """Whether a return, break or continue is on its way out."""
+            """Reports whether a return, break or continue is in progress."""
             return self.retval is not None or self._interrupt is not None
 
         def unimplemented(self, node):
@@ -222,8 +221,7 @@ def make_interpreter(helpers):
             for node in nodes:
                 self.run(node)
 
-        # Attributes are read through the list of what is allowed, and never
-        # stored or deleted.
+        # Attributes are read only if they are on the list of allowed ones, and never stored or deleted.
 
         def on_attribute(self, node):
             if not isinstance(node.ctx, ast.Load):
@@ -281,7 +279,7 @@ def make_interpreter(helpers):
             self.symtable = Scope(function.scope, arguments)
             self._calldepth += 1
             try:
-                if isinstance(function.body, ast.AST):  # of a lambda
+                if isinstance(function.body, ast.AST):  # a lambda
                     return self.run(function.body)
                 self.block(function.body)
                 return self.retval[0] if self.retval else None
@@ -294,7 +292,7 @@ def make_interpreter(helpers):
                 raise SyntaxError("'return' outside function")
             self.retval = (self.run(node.value),)
 
-        # Control flow that leaves where Python leaves.
+        # Control flow that leaves at the same points as Python.
 
         def body(self, nodes):
             """Runs a loop's body once; true when the loop is over."""
@@ -430,7 +428,7 @@ class Restricted:
         tree, more = parsed(code, filename)
         if more:
             raise SyntaxError(NO_NOTEBOOK)
-        compile(tree, filename, "exec", dont_inherit=True)  # finds what only compiling does; never run
+        compile(tree, filename, "exec", dont_inherit=True)  # finds errors that only compiling reports; never run
         body = tree.body
         last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
         inner.block(body)
@@ -443,7 +441,7 @@ class Restricted:
         return {n: v for n, v in self.names.items() if not isinstance(v, (Function, Library, Kind))}
 
     def explain(self, problem, code):
-        """What went wrong, once: the line as the user wrote it, and the error."""
+        """Returns the error once: the line as the user wrote it, and the exception."""
         text = "".join(traceback.format_exception_only(type(problem), problem))
         lines, number = code.splitlines(), self.inner.line
         if isinstance(problem, SyntaxError) or not number or number > len(lines):

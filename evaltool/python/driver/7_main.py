@@ -1,6 +1,6 @@
 # The program itself: it reads requests from a private channel, evaluates them
-# and answers each with one message. Only main does anything; the host may have
-# executed all that stands above it long before, with more rights.
+# and answers each with one message. Only main has effects; the host may have executed everything above it long before,
+# with more rights.
 #
 # A message is a big-endian uint32 and that many bytes of JSON; a request is
 # followed by the contents of its reads, in their order.
@@ -26,15 +26,15 @@ SOURCES_KEPT = 64
 
 
 class Channel:
-    """The two private descriptors, moved away from where code would look."""
+    """The two private descriptors, at numbers where code doesn't expect them."""
 
     def __init__(self, inp, out):
         self.inp, self.out = hide(inp), hide(out)
 
     def receive(self):
-        """A request and the texts of its reads; None and none at the end."""
+        """Returns a request and the texts of its reads; None and no texts at the end."""
         size = 0
-        while size == 0:  # an empty message replies to what nobody waits for
+        while size == 0:  # an empty message is a reply for which nobody waits
             size = self.exactly(4, optional=True)
             if size is None:
                 return None, {}
@@ -76,7 +76,7 @@ def framed(message):
 
 
 def hide(file):
-    """A close-on-exec duplicate well above the descriptors of programs."""
+    """Returns a close-on-exec duplicate well above the descriptors of programs."""
     fd = file.fileno()
     try:
         high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 512)
@@ -91,11 +91,11 @@ def bare(ident, problem):
 
 
 class Plain:
-    """Ordinary Python in a module of its own that is __main__."""
+    """Ordinary Python in its own module __main__."""
 
-    formatter = None  # of what is shown, where it isn't ours
-    machinery = (SELF,)  # what the names of files begin with whose frames tracebacks leave out
-    elsewhere = False  # whether code may stand in other files only
+    formatter = None  # of displays, if it isn't ours
+    machinery = (SELF,)  # prefixes of file names whose frames tracebacks omit
+    elsewhere = False  # whether code may be in other files
 
     def __init__(self, workspace):
         self.module = types.ModuleType("__main__")
@@ -115,7 +115,7 @@ class Plain:
         return self.again(code)
 
     def again(self, code):
-        """Runs code, of a magic for instance, as a part of what runs now."""
+        """Runs code, e.g. of a magic, as a part of the current evaluation."""
         filename = self.filename
         tree, more = parsed(code, filename)
         if more:
@@ -146,7 +146,7 @@ class Plain:
         return self.loop
 
     def keep(self, value):
-        """The last value is _ from now on, unless the code has a name _ of its own."""
+        """Makes the last value available as _, unless the code has its own name _."""
         if self.names.get("_", self.last) is self.last:
             self.names["_"] = self.last = value
 
@@ -165,7 +165,7 @@ def compiled(tree, filename, mode):
 
 
 def remember_source(code, filename):
-    """Tracebacks and inspect show the user's own lines."""
+    """Lets tracebacks and inspect show the user's own lines."""
     lines = [line + "\n" for line in code.split("\n")]
     linecache.cache[filename] = (len(code), None, lines, filename)
     ours = [name for name in linecache.cache if name.startswith("<code")]
@@ -174,8 +174,8 @@ def remember_source(code, filename):
 
 
 def trim(report, space, seen):
-    """Leaves of a traceback what the user wrote or called: no frame of the
-    machinery and nothing above the first own line."""
+    """Reduces a traceback to the frames that the user wrote or called: it drops the frames
+    of the machinery and those above the user's first line."""
     if report is None or id(report) in seen:
         return
     seen.add(id(report))
@@ -192,8 +192,8 @@ def trim(report, space, seen):
 
 
 def unawaited(coroutine):
-    """Python names what let go of the coroutine; where that is the driver, at the
-    end of the code, the user knows the function alone."""
+    """Python names the code that dropped the coroutine. If that is the driver, at the end of
+    the code, only the name of the function helps the user."""
     frame, code = inspect.currentframe().f_back, coroutine.cr_code
     where = code.co_filename, code.co_firstlineno
     if frame and frame.f_code.co_filename != SELF:
@@ -202,7 +202,7 @@ def unawaited(coroutine):
 
 
 class Session:
-    """One namespace and what it takes to evaluate in it again and again."""
+    """One namespace and the state for repeated evaluations in it."""
 
     def __init__(self, channel, kind, root):
         self.channel = channel
@@ -210,9 +210,9 @@ class Session:
         self.space = kind(self.workspace)
         self.pid = os.getpid()
         self.interruptible = self.interrupted = False
-        self.interrupts = 0  # that have come, ever
+        self.interrupts = 0  # total number received
         self.telling = self.late = False  # an interrupt must not cut a message
-        self.listening = None  # the id of the evaluation that the host follows
+        self.listening = None  # the ID of the evaluation whose events the host reads
         self.turn = _thread.allocate_lock()
         self.main = _thread.get_ident()
         self.count = 0
@@ -228,17 +228,17 @@ class Session:
             raise KeyboardInterrupt
 
     def await_interrupts(self, sent):
-        """Interrupts of the evaluations before this one must not end it. Two that come
-        together are one, so that this waits 0.2 s and no longer."""
+        """Waits for interrupts of earlier evaluations, which must not end this one. Two that
+        arrive together count as one, so it waits at most 0.2 s."""
         for _ in range(100):
             if self.interrupts >= sent:
                 break
             sleep(0.002)
-        self.interrupts = sent  # the code's own are none of the host's
+        self.interrupts = sent  # the code's own don't count as the host's
 
     def teller(self, ident):
         """Sends events of this evaluation to the host while it runs, from any thread. A
-        forked child sends nothing. The host replies to so many events and no more."""
+        forked child sends nothing. The host replies only to a limited number of events."""
         left = DISPLAY_ITEMS
 
         def tell(**event):
@@ -256,7 +256,7 @@ class Session:
                     if self.listening == ident and left > 0:
                         left -= 1
                         self.channel.write(data)
-                        self.channel.exactly(4)  # the host has it
+                        self.channel.exactly(4)  # the host has received it
             finally:
                 if main:
                     self.telling = False
@@ -267,7 +267,7 @@ class Session:
         return tell
 
     def evaluate(self, request, reads):
-        """Always one answer, whatever the code did."""
+        """Sends exactly one answer for any code."""
         answer = {"id": request["id"], "status": "exited"}
         self.workspace.queue.clear()
         self.display = self.space.display = Display(self.space.formatter)
@@ -291,7 +291,7 @@ class Session:
             with_variables(before)
         answer["count"] = self.count
         if self.listening:
-            with self.turn:  # what a thread sends now is too late
+            with self.turn:  # events of threads are too late from now on
                 self.listening = None
         return answer
 
@@ -318,13 +318,13 @@ class Session:
             self.space.keep(value)
 
     def leave(self, leaving):
-        """sys.exit() and sys.exit(0) end the code well, anything else fails."""
+        """Treats sys.exit() and sys.exit(0) as success, anything else as a failure."""
         if leaving.code in (None, 0):
             return None
         raise leaving
 
     def same_process(self):
-        """A child that the code forked ends where the code ends, unheard."""
+        """Ends a child that the code forked at the end of the code, without an answer."""
         if os.getpid() != self.pid:
             flush()
             os._exit(0)
@@ -347,7 +347,7 @@ class Session:
             if name in names:
                 value = names[name]
                 texts[name] = (value if isinstance(value, str) else str(value))[: WRITE_CHARS + 1]
-                texts[name].encode()  # a lone surrogate can't be stored: say so here
+                texts[name].encode()  # a lone surrogate can't be stored: raise here
         return texts
 
     def fail(self, request, answer, problem):
@@ -367,8 +367,8 @@ class Session:
         self.leave_behind(request, answer)
 
     def leave_behind(self, request, answer):
-        """What was set and asked for until the code failed: it is reported, not done. A
-        call that was interrupted has no time left for the methods of its values."""
+        """Returns the globals and writes up to the failure of the code, to report them. An
+        interrupted call has no time left for the methods of its values."""
         answer["writes"] = self.workspace.queued()
         answer.update(self.display.answer())
         if self.interrupted:
@@ -376,7 +376,7 @@ class Session:
         try:
             answer["globals"], answer["globals_dropped"] = self.globals()
             answer["names"] = self.template_names(request["names"])
-        except BaseException:  # of a repr: what was found so far stands
+        except BaseException:  # raised by a repr: keep the results so far
             pass
 
     def explained(self, request, problem):
@@ -398,24 +398,24 @@ def text_of(problem):
 
 
 def with_variables(values):
-    """Sets variables, None being none; returns what they were."""
+    """Sets variables, or deletes those with None; returns the earlier values."""
     before = {}
     for name, value in (values or {}).items():
         try:
             before[name] = os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
-        except BaseException:  # the code may have made anything of it
+        except BaseException:  # the code may have replaced it
             pass
     return before
 
 
-WHOLE_PRINT = 1 << 16  # characters: what is longer comes in pieces anyway
+WHOLE_PRINT = 1 << 16  # characters: longer output comes in pieces anyway
 
 
 @functools.cache
 def whole_prints():
-    """From now on a print is one write, so that a reader sees whole lines."""
+    """Makes each print one write from now on, so that a reader sees whole lines."""
     plain = builtins.print
 
     def print(*values, sep=" ", end="\n", file=None, flush=False):
@@ -443,8 +443,8 @@ def flush():
 
 
 def text_streams():
-    """Unbuffered text on the standard descriptors: what was printed before a
-    kill is there, and nothing of an earlier owner of the objects."""
+    """Returns unbuffered text streams on the standard descriptors: output before a kill
+    isn't lost, and they contain no data of earlier owners."""
     for fd, name in ((1, "stdout"), (2, "stderr")):
         raw = io.FileIO(fd, "wb", closefd=False)
         stream = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
@@ -455,9 +455,9 @@ def text_streams():
 
 @functools.cache
 def ordinary_interpreter():
-    """Makes of this process, once, an interpreter as people know it: streams, and
-    what an isolated start leaves out, installed packages, exit and help. And no
-    state of the one that was forked."""
+    """Turns this process, once, into a usual interpreter: with streams, and with the parts
+    that an isolated start omits: installed packages, exit and help. It also removes
+    state of the forked process."""
     text_streams()
     warnings._warn_unawaited_coroutine = unawaited
     for folder in site.getsitepackages():
@@ -471,8 +471,8 @@ def ordinary_interpreter():
 
 
 def user_site():
-    """Where `pip install` puts what a session's programs install, or None. It may
-    hold code for every start: only who has given up its rights may add it."""
+    """Returns the directory of `pip install` in a session, or None. It may contain code
+    that runs at every start: only a process without rights may add it."""
     base = os.environ.get("PYTHONUSERBASE")
     return base and f"{base}/lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
 
@@ -487,15 +487,14 @@ def session_for(channel, request):
     if request.get("dir"):
         try:
             os.chdir(request["dir"])
-        except (OSError, ValueError):  # the workspace stays the directory
+        except (OSError, ValueError):  # the workspace remains the directory
             pass
     return session
 
 
 def warm(inp, out):
-    """The way of main with a request for nothing, before the call is known: what is
-    forked for each call then has for its own already most of the memory that it
-    writes."""
+    """Runs main with an empty request, before the call is known. So the process that is
+    forked for each call has already copied most of the memory pages that it writes."""
     request = {"id": "", "code": "1+1", "globals": {}, "reads": [], "names": [], "restricted": False}
     inp, feed = os.pipe()
     os.write(feed, framed(request))
@@ -537,7 +536,7 @@ def main(inp, out):
 def serve(channel, session, request, reads):
     streams = [(fd, fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 512)) for fd in (1, 2)]
     while request is not None:
-        sys.path_importer_cache.pop(user_site(), None)  # it may be there by now
+        sys.path_importer_cache.pop(user_site(), None)  # it may exist by now
         answer = session.evaluate(request, reads)
         flush()
         for fd, saved in streams:
@@ -547,8 +546,8 @@ def serve(channel, session, request, reads):
 
 
 def finish(session):
-    """Ends as an interpreter does, but for threads that still run: what is open
-    is flushed and closed, what was registered for the exit runs."""
+    """Ends like an interpreter, but doesn't wait for threads: it flushes and closes open
+    files, and runs the functions that were registered for the exit."""
     names = session.space.names
     for step in (lambda: close_loop(session.space), atexit._run_exitfuncs, names.clear, gc.collect, flush):
         try:

@@ -1,13 +1,12 @@
-# IPython, where the interpreter can import it: a kept one is then its shell, and the
-# language that of IPython. The channel, limits, commands, what is shown, and how an
-# error is shown stay those of the driver.
+# IPython, if the interpreter can import it: a kept interpreter is then its shell, and the language is IPython's. The
+# channel, limits, commands, displays and error messages remain the driver's.
 
 IPYTHON_SINCE = 8
 
 
 def has_ipython():
-    """Whether it is there to be imported; that itself waits for the first code, whose
-    interrupt may end it."""
+    """Reports whether IPython can be imported. The import itself waits for the first code,
+    whose interrupt may end it."""
     import importlib.util
 
     try:
@@ -18,12 +17,12 @@ def has_ipython():
 
 
 class Interactive(Plain):
-    """IPython's shell over the names of a kept interpreter. One that fails to start
-    is done without."""
+    """IPython's shell over the names of a kept interpreter. If it fails
+    to start, the driver works without it."""
 
     def __init__(self, workspace):
         super().__init__(workspace)
-        self.given = {name: value for name, value in self.names.items() if name != "display"}  # which is a builtin of IPython
+        self.given = {name: value for name, value in self.names.items() if name != "display"}  # display is a builtin of IPython
         self.shell = self.result = self.problem = None
         self.starting = True
         self.formatting = self.count = 0
@@ -42,7 +41,7 @@ class Interactive(Plain):
             print(f"IPython is installed but can't be used, so the code runs without it: {reason}", file=sys.stderr)
         else:
             self.names.pop("display", None)
-            self.elsewhere = True  # in a file of %run, in what a magic runs
+            self.elsewhere = True  # in a file of %run, or in code that a magic runs
             self.machinery = (SELF, codeop.__file__, os.path.dirname(IPython.__file__) + os.sep)
             self.shell, self.run_cell = shell, shell.run_cell
             self.formatter = self.display.formatter = shell.display_formatter
@@ -74,8 +73,8 @@ class Interactive(Plain):
         return self.event_loop().run_until_complete(coroutine)
 
     def shown(self, value):
-        """Takes the value of an expression that IPython would print. Where there are
-        several, the last one is the code's."""
+        """Takes the value of an expression that IPython would print. If there are several,
+        the last one is the code's value."""
         before, self.result = self.result, value
         if before is not None:
             entries = self.formatter.format(before)[0]
@@ -84,7 +83,7 @@ class Interactive(Plain):
 
     def failed(self, problem):
         """Takes an error that IPython would print: the code has failed with it, unless
-        it is one of how something looks."""
+        it is an error of a display method."""
         sys.last_type, sys.last_value, sys.last_traceback = type(problem), problem, problem.__traceback__
         if self.formatting:
             print(cut(self.explain(problem, "")), end="", file=sys.stderr)
@@ -93,7 +92,7 @@ class Interactive(Plain):
 
 
 class Formatted(dict):
-    """What formatters have made of a value, and the value."""
+    """The output of formatters for a value, and the value."""
 
     def __init__(self, entries, value):
         super().__init__(entries)
@@ -101,8 +100,8 @@ class Formatted(dict):
 
 
 def long_text(value):
-    """The text of a builtin value that is too long to be shown whole, cut: the pretty
-    one may be of any length before it is cut."""
+    """Returns the cut text of a builtin value that is too long: the pretty form could have
+    any length before the cut."""
     if type(value) not in PLAIN:
         return None
     try:
@@ -114,7 +113,7 @@ def long_text(value):
 
 @functools.cache
 def shell_class():
-    """Shell, which inherits from what only an import brings."""
+    """Returns the class Shell, whose base class exists only after an import."""
     from IPython.core.compilerop import CachingCompiler
     from IPython.core.displayhook import DisplayHook
     from IPython.core.displaypub import DisplayPublisher
@@ -172,7 +171,7 @@ def shell_class():
         @classmethod
         def over(cls, space):
             config = Config()
-            config.HistoryManager.enabled = False  # no file of it
+            config.HistoryManager.enabled = False  # no history file
             config.InteractiveShell.colors = "nocolor"
             config.InteractiveShell.show_rewritten_input = False
             cls.space = space
@@ -204,7 +203,7 @@ def shell_class():
 
         def showtraceback(self, exc_tuple=None, *args, **options):
             problem = exc_tuple[1] if exc_tuple else sys.exc_info()[1]
-            if problem is None:  # %tb, which shows the last one
+            if problem is None:  # %tb, which shows the last error
                 return super().showtraceback(exc_tuple, *args, **options)
             self.space.failed(problem)
 

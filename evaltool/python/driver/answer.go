@@ -15,7 +15,7 @@ import (
 	"github.com/wisbox/wisbox/evaltool"
 )
 
-// The bounds of an answer. The driver keeps them; these hold whoever answers.
+// Limits of an answer. The driver observes them; they also hold if code answers in its place.
 const (
 	MaxWrites   = 64
 	MaxDisplays = 32
@@ -26,7 +26,7 @@ const (
 	maxDataBytes    = 4 << 20 // of one table or chart as data: 1 Mi characters
 )
 
-// StatusInterrupted is the driver's own beside evaltool's exited and exception.
+// StatusInterrupted is the driver's own status, besides evaltool's exited and exception.
 const StatusInterrupted = "interrupted"
 
 // Answer is a message from the driver, or from code that speaks in its place.
@@ -47,7 +47,7 @@ type Answer struct {
 	Raised         *Raised            `json:"raised"`
 }
 
-// Raised is what the code raised, where the request has a feed.
+// Raised is the code's exception, if the request has a feed.
 type Raised struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -65,7 +65,7 @@ type Shown struct {
 // ErrAnswer reports a message that is malformed or exceeds its limits.
 var ErrAnswer = errors.New("the answer breaks the protocol")
 
-// ParseAnswer reads an answer, whose id the caller compares.
+// ParseAnswer parses an answer. The caller compares its ID.
 func ParseAnswer(body []byte) (Answer, error) {
 	var a Answer
 	dec := json.NewDecoder(bytes.NewReader(body))
@@ -76,13 +76,13 @@ func ParseAnswer(body []byte) (Answer, error) {
 	return a, nil
 }
 
-// Fill takes over what a good answer holds.
+// Fill copies the content of a successful answer.
 func (a Answer) Fill(resp *evaltool.Response) {
 	a.FillFailed(resp)
 	resp.Value = a.Value
 }
 
-// FillShown takes over what the code has shown, to its end or until it failed.
+// FillShown copies the displays of the code, up to its end or failure.
 func (a Answer) FillShown(resp *evaltool.Response) {
 	resp.Count = a.Count
 	if a.Raised != nil {
@@ -95,7 +95,7 @@ func (a Answer) FillShown(resp *evaltool.Response) {
 	}
 }
 
-// FillFailed takes over what the code had set and asked for until it failed.
+// FillFailed copies the globals and writes of the code up to its failure.
 func (a Answer) FillFailed(resp *evaltool.Response) {
 	a.FillShown(resp)
 	resp.Globals, resp.Dropped, resp.Names, resp.Writes = a.Globals, a.GlobalsDropped, a.Names, a.Writes
@@ -142,8 +142,8 @@ func wrongData(text string) bool {
 	return len(text) > maxDataBytes || text != "" && (text[0] != '{' || !json.Valid([]byte(text)))
 }
 
-// shown are the displays and results of the answer, as far as they fit together; a
-// picture that is no base64 is none.
+// shown returns the displays and results of the answer that fit the limits and each other. It drops pictures that
+// aren't base64.
 func (a Answer) shown() ([]evaltool.Display, []evaltool.Shown) {
 	var items []evaltool.Display
 	moved := map[int]int{} // index in the answer to index here

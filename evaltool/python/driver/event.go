@@ -24,9 +24,8 @@ type shown struct {
 	JSON    string             `json:"json"`
 }
 
-// ParseEvent reads what the driver sends of the evaluation of that id while it runs. It
-// is not ok where the message is no event. The object is nil where it breaks the limits
-// of an [Answer]: whoever sent it waits for a reply nevertheless.
+// ParseEvent parses a message that the driver sends during the evaluation of that ID. ok is false if the message is not
+// an event. The object is nil if it breaks the limits of an [Answer]; its sender still waits for a reply.
 func ParseEvent(body []byte, id string) (object *evaltool.Object, ok bool) {
 	var head struct {
 		ID    string          `json:"id"`
@@ -57,7 +56,7 @@ func (s *shown) object() *evaltool.Object {
 	}
 	var resp evaltool.Response
 	resp.Display, resp.Results = all.shown()
-	if len(resp.Results) == 0 { // its data found no room beside its pictures
+	if len(resp.Results) == 0 { // its data had no room besides its pictures
 		return &evaltool.Object{Main: s.Main, Text: evaltool.Clip(s.Text, evaltool.StreamChars), Display: resp.Display}
 	}
 	object := evaltool.ObjectsOf(resp)[0]

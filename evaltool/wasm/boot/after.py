@@ -1,6 +1,6 @@
 # After the driver: its session without signals and processes, and the function
-# that the host calls once for each evaluation. Everything up to there has happened
-# when the host takes its picture of the memory.
+# that the host calls once for each evaluation. The host saves an image of the memory after everything up to there has
+# run.
 
 import random
 import time
@@ -13,7 +13,7 @@ pprint random re secrets shlex statistics string struct textwrap time traceback 
 
 
 class NoSignals:
-    """Stands for the module signal: nobody sends any here."""
+    """Replaces the module signal: there are no signals here."""
 
     SIGINT = 2
 
@@ -68,7 +68,7 @@ def timers_only():
 
 
 class WasmWorkspace(Workspace):
-    """The files of reads, and behind them those of the host."""
+    """The files of reads, and then those of the host."""
 
     def stored(self, path):
         try:

@@ -1,4 +1,4 @@
-# Before the driver: what its imports need and WebAssembly has not.
+# Before the driver: modules that its imports need and WebAssembly lacks.
 
 import io
 import os

@@ -73,7 +73,7 @@ while (status === "working") ({ result: { status } } = await dispatch({ method: 
 assert.equal(status, "cancelled");
 assert.equal((await done(await call("evaluate_python", { code: "x + 1", state: "kept" }))).value_repr, "42");
 
-await assert.rejects(client.task("nope").snapshot(), /no such task/);
+await assert.rejects(client.task("nope").snapshot(), /task not found/);
 await done(await client.callTool("session_close", { session }));
 await client.close();
 console.log("fine");

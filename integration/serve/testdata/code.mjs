@@ -1,4 +1,4 @@
-// What a notebook's client does with the published package of E2B's code interpreter.
+// The work of a notebook's client, with the published package of E2B's code interpreter.
 import assert from 'node:assert/strict'
 import { Sandbox } from '@e2b/code-interpreter'
 

@@ -1,4 +1,4 @@
-// What an application does in a sandbox with the published SDKs of E2B: programs, files,
+// The work of an application in a sandbox, with the published SDKs of E2B: programs, files,
 // a server that is reached from outside.
 import assert from 'node:assert/strict'
 import http from 'node:http'
@@ -100,6 +100,24 @@ try {
   const same = await resumed.commands.connect(standing.pid)
   await resumed.commands.sendStdin(standing.pid, 'still here\n')
   assert.equal((await same.wait()).stdout, 'still here\n')
+
+  // A file's metadata: extended attributes, the SDK's or a program's.
+  assert.deepEqual((await sandbox.files.write('said.txt', 'x', { metadata: { author: 'sdk' } })).metadata, { author: 'sdk' })
+  await sandbox.commands.run('setfattr -n user.e2b.author -v program said.txt')
+  assert.deepEqual((await sandbox.files.getInfo('said.txt')).metadata, { author: 'program' })
+
+  // A pause without memory ends the programs, and cuts the streams; the files stay.
+  for (const name of ['kept', 'lost']) await sandbox.files.write(name, name)
+  for (const keepMemory of [false, true]) {
+    const lost = await sandbox.commands.run('while sleep 0.1; do date >> lost; done', { background: true })
+    assert.equal(await sandbox.pause({ keepMemory }), true)
+    await assert.rejects(lost.wait())
+    assert.equal(await sandbox.pause({ keepMemory: false }), false)
+    await Sandbox.connect(sandbox.sandboxId, { onResume: 'reboot' })
+    assert.equal(await sandbox.files.read('kept'), 'kept')
+    assert.ok(!(await sandbox.commands.list()).some((one) => one.pid === lost.pid))
+    assert.equal((await sandbox.commands.run('cat lost > before; sleep 0.3; cmp lost before && pgrep -c sleep || true')).stdout, '0\n')
+  }
 
   // The end cuts a stream: nobody takes it for the program's own end.
   const cut = await sandbox.commands.run('sleep 600', { background: true })

@@ -1,4 +1,4 @@
-// What an application does with the published SDK of E2B that needs no program in the
+// The work of an application, with the published SDK of E2B, that needs no program in the
 // sandbox. Its environment names the server and the key.
 import assert from 'node:assert/strict'
 import { Sandbox, NotFoundError, AuthenticationError, Template } from 'e2b'
@@ -64,7 +64,7 @@ await assert.rejects(Sandbox.create({ apiKey: 'e2b_' + '0'.repeat(40) }), Authen
 await assert.rejects(Sandbox.create({ timeoutMs: -1000 }), (err) => /400/.test(err.message))
 assert.deepEqual(await Sandbox.listSnapshots().nextItems(), [])
 await assert.rejects(sandbox.createSnapshot({ name: '../x' }), (err) => /400/.test(err.message))
-await assert.rejects(Template.build(Template().fromBaseImage(), 'mine'), (err) => /404|builds no templates/.test(err.message))
+await assert.rejects(Template.build(Template().fromBaseImage(), 'mine'), (err) => /404|build templates/.test(err.message))
 
 // The end.
 assert.equal(await sandbox.kill(), true)

@@ -1,5 +1,5 @@
-// Package registrytest has an engine of sandboxes that run nothing, for tests of what
-// stands over a registry.
+// Package registrytest provides an engine with fake sandboxes, for tests of packages that use a
+// registry.
 package registrytest
 
 import (
@@ -13,15 +13,15 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Engine is a [registry.Engine]. The zero value works; set the fields before it is used.
+// Engine is a fake [registry.Engine]. The zero value works; set the fields before use.
 type Engine struct {
-	// Ports are addresses of this machine that ports of every sandbox lead to.
+	// Ports maps ports of every sandbox to addresses on this machine.
 	Ports map[uint16]string
-	// Fail, where it is set, is asked before each operation, by its name.
+	// Fail, if set, is called before each operation with its name.
 	Fail func(operation string) error
-	// Stuck, where it is set, keeps sandboxes from being made until it is closed.
+	// Stuck, if set, blocks the creation of sandboxes until it is closed.
 	Stuck chan struct{}
-	// NoPause has sandboxes that can't be paused.
+	// NoPause makes sandboxes that can't be paused.
 	NoPause bool
 
 	mu    sync.Mutex
@@ -76,7 +76,7 @@ func (e *Engine) Open(_ context.Context, id string) (registry.Box, error) {
 	defer e.mu.Unlock()
 	b, ok := e.boxes[id]
 	if !ok {
-		return nil, tool.Errorf(tool.NotFound, "there is no session %s", id)
+		return nil, tool.Errorf(tool.NotFound, "session %s not found", id)
 	}
 	return e.shown(b), nil
 }
@@ -109,13 +109,16 @@ type Box struct {
 
 	mu          sync.Mutex
 	paused      bool
+	begun       int
 	looks       int
 	allow, deny []string
 }
 
 var (
 	_ registry.Pauser = (*Box)(nil)
-	_ registry.Forker = (*Box)(nil)
+
+	_ registry.Restarter = (*Box)(nil)
+	_ registry.Forker    = (*Box)(nil)
 
 	_ registry.Gauger    = (*Box)(nil)
 	_ registry.Networker = (*Box)(nil)
@@ -153,6 +156,28 @@ func (b *Box) Resume(context.Context) error {
 	return b.e.fails("resume")
 }
 
+// Halt implements [registry.Restarter].
+func (b *Box) Halt(context.Context) error { return b.e.fails("halt") }
+
+// Restart implements [registry.Restarter].
+func (b *Box) Restart(ctx context.Context, _ map[string]string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.paused = false
+	b.begun++
+	return errors.Join(b.e.fails("restart"), ctx.Err())
+}
+
+// Begun returns the number of restarts of a sandbox.
+func (e *Engine) Begun(id string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	b := e.boxes[id]
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.begun
+}
+
 // Fork implements [registry.Forker].
 func (b *Box) Fork(ctx context.Context, r registry.Record) (registry.Box, error) {
 	if err := b.e.fails("fork"); err != nil {
@@ -161,7 +186,7 @@ func (b *Box) Fork(ctx context.Context, r registry.Record) (registry.Box, error)
 	return b.e.Create(ctx, r)
 }
 
-// Gauge implements [registry.Gauger]: each look finds more.
+// Gauge implements [registry.Gauger]. The values grow with each call.
 func (b *Box) Gauge(context.Context) (registry.Gauge, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -170,8 +195,8 @@ func (b *Box) Gauge(context.Context) (registry.Gauge, error) {
 	return registry.Gauge{Running: true, CPU: time.Duration(n), Memory: n << 20, Disk: n << 10}, b.e.fails("gauge")
 }
 
-// SetNetwork implements [registry.Networker]. Where Fail refuses "networked" the rules hold
-// all the same.
+// SetNetwork implements [registry.Networker]. If Fail refuses "networked", the rules take effect
+// anyway.
 func (b *Box) SetNetwork(ctx context.Context, allow, deny []string) error {
 	if err := errors.Join(b.e.fails("network"), ctx.Err()); err != nil {
 		return err

@@ -67,13 +67,16 @@ export interface Network {
 export interface Verified { records: number; head: { seq: number; hash: string }; problems?: { file: string; line: number; kind: string; message: string }[] }
 export interface Verification { calls: Verified; connections: Verified }
 
-export interface Me { token?: string; version: string; roots: string[]; image?: string; limits: Limits }
+export interface Template { template_id: string; name?: string; owner?: string; session: string; image: string; created_at: string; files: number; bytes: number }
 
-// The storage of this origin alone has the token: the cookie goes to each port of its host.
+export interface Me { token?: string; version: string; rename: boolean; roots: string[]; image?: string; limits: Limits }
+
+// The token is only in the storage of this origin: the cookie is sent to each port of its host.
 const place = `wisbox token of ${new URL(".", document.baseURI).pathname}`;
-let token = localStorage.getItem(place) ?? "";
+/** As of now: another tab may have signed in. */
+export const tokenNow = () => localStorage.getItem(place) ?? "";
 
-export const me = { version: "", roots: [] as string[], image: "", limits: {} as Limits };
+export const me = { version: "", rename: true, roots: [] as string[], image: "", limits: {} as Limits };
 
 /** An error that the server reported. */
 export class Refused extends Error {
@@ -82,8 +85,6 @@ export class Refused extends Error {
   }
 }
 
-export const tokenNow = () => token;
-
 let signedOut = () => {};
 
 /** Calls back when the server doesn't know this browser any more. */
@@ -91,7 +92,7 @@ export function whenSignedOut(f: () => void): void { signedOut = f; }
 
 /** An answer whose status is good. */
 export async function reach(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
-  const init: RequestInit = { method, credentials: "same-origin", redirect: "error", headers: { "X-Wisbox-Token": token, "Content-Type": "application/json" } };
+  const init: RequestInit = { method, credentials: "same-origin", redirect: "error", headers: { "X-Wisbox-Token": tokenNow(), "Content-Type": "application/json" } };
   if (signal) init.signal = signal;
   if (method !== "GET") init.body = JSON.stringify(body ?? {});
   let answer: Response;
@@ -99,7 +100,7 @@ export async function reach(method: string, path: string, body?: unknown, signal
     answer = await fetch(path, init);
   } catch (e) {
     if (e instanceof DOMException && e.name === "AbortError") throw e;
-    throw new Error("The page's server doesn't answer. Look whether wisbox ui still runs, then try again.");
+    throw new Error("The page's server doesn't answer. Check whether it still runs, then try again.");
   }
   if (answer.ok) return answer;
   if (answer.status === 401) signedOut();
@@ -122,13 +123,21 @@ export async function ask<T>(method: string, path: string, body?: unknown, signa
 export async function listen(path: string, signal: AbortSignal, opened: () => void, each: (event: string, data: string) => void): Promise<void> {
   const answer = await reach("GET", path, undefined, signal);
   opened();
+  await events(answer, each);
+}
+
+/** Reads the events of an answer to their end. */
+export async function events(answer: Response, each: (event: string, data: string) => void): Promise<void> {
   const from = answer.body!.pipeThrough(new TextDecoderStream()).getReader();
-  for (let rest = ""; ;) {
+  const rest: string[] = []; // of an incomplete event
+  for (;;) {
     const { value, done } = await from.read();
     if (done) return;
-    const events = (rest + value).split("\n\n");
-    rest = events.pop()!;
-    for (const e of events) {
+    rest.push(value);
+    if (!value.includes("\n")) continue; // otherwise a long event would be joined again and again
+    const all = rest.join("").split("\n\n");
+    rest.splice(0, rest.length, all.pop()!);
+    for (const e of all) {
       const field = (name: string) => e.split("\n").find((l) => l.startsWith(`${name}: `))?.slice(name.length + 2);
       const data = field("data");
       if (data !== undefined) each(field("event") ?? "message", data);
@@ -149,13 +158,13 @@ export const get = <T>(path: string, signal?: AbortSignal) => ask<T>("GET", path
 
 function known(m: Me): void {
   me.version = m.version;
+  me.rename = m.rename;
   me.roots = m.roots;
   me.image = m.image ?? "";
   me.limits = m.limits;
 }
 
 function keep(now: string): void {
-  token = now;
   localStorage.setItem(place, now);
 }
 

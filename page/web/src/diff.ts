@@ -1,7 +1,7 @@
 import type { Compared } from "./api";
 import { button, h, plain, plainLine, type Child } from "./dom";
 
-const shownLines = 3000; // at once; more come with a button
+const shownLines = 3000; // initial maximum; a button shows more
 
 /** A line of a patch: its kind, its text, and its numbers before and after. */
 interface Line { kind: " " | "+" | "-" | "@" | "#"; text: string; old?: number; new?: number }

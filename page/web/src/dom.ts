@@ -1,5 +1,4 @@
-// The page makes its elements here and nowhere else: what programs wrote becomes text nodes,
-// and never HTML.
+// Only this file creates elements: programs' output becomes text nodes, and never HTML.
 
 export type Child = Node | string | number | null | undefined | false;
 type Props = Record<string, string | number | boolean | EventListener | undefined>;
@@ -37,7 +36,8 @@ export function show(into: Element, ...children: Child[]): void {
   append(into, children);
 }
 
-// Controls, what isn't seen, and what changes the direction or the place of text: a name must look as it is.
+// Control characters, invisible ones, and those that change the direction or position of text: a name must look like
+// its content.
 const steering = /[\u0000-\u001f\u007f-\u009f\u2028-\u202e\ufff9-\ufffb\p{Default_Ignorable_Code_Point}]/gu;
 const steeringText = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u2028-\u202e\ufff9-\ufffb\p{Default_Ignorable_Code_Point}]/gu;
 const escaped = (c: string) => `\\u{${c.codePointAt(0)!.toString(16)}}`;
@@ -93,15 +93,16 @@ export function say(text: string, bad = false): void {
   if (!bad) clearing = window.setTimeout(() => show(box), 6000);
 }
 
-/** Does something that may fail, and says so. The button does nothing meanwhile. */
+/** Does something that may fail, and says so. The button does nothing meanwhile, and keeps the focus: a disabled one would lose it. */
 export async function attempt(what: () => Promise<unknown>, button?: HTMLButtonElement): Promise<void> {
-  if (button) button.disabled = true;
+  if (button?.ariaDisabled === "true") return;
+  if (button) button.ariaDisabled = "true";
   try {
     await what();
   } catch (e) {
     say(e instanceof Error ? e.message : String(e), true);
   } finally {
-    if (button) button.disabled = false;
+    if (button) button.ariaDisabled = null;
   }
 }
 
@@ -115,7 +116,8 @@ export interface Field {
   label: string;
   value?: string;
   hint?: string;
-  kind?: "text" | "number" | "checkbox" | "textarea";
+  kind?: "text" | "number" | "checkbox" | "textarea" | "select";
+  options?: [value: string, text: string][]; // for a select
   required?: boolean;
 }
 
@@ -126,6 +128,7 @@ export function ask(title: string, text: string, fields: Field[], yes: string, d
     const props: Props = { name: f.name, id: `f-${f.name}`, required: f.required ?? false };
     if (f.hint) props["aria-describedby"] = `h-${f.name}`;
     if (f.kind === "textarea") return h("textarea", { ...props, rows: 3 }, f.value ?? "");
+    if (f.kind === "select") return h("select", props, ...(f.options ?? []).map(([value, text]) => h("option", { value, selected: value === f.value }, text)));
     if (f.kind === "checkbox") return h("input", { ...props, type: "checkbox", checked: f.value === "on" });
     return h("input", { ...props, type: f.kind ?? "text", value: f.value ?? "", autocomplete: "off", spellcheck: "false", step: "any" });
   });
@@ -150,10 +153,19 @@ export function ask(title: string, text: string, fields: Field[], yes: string, d
   dialog.showModal();
 }
 
-let unsaved = () => false;
+interface Question { title: string; text: string; yes: string }
 
-/** Has the page ask before it leaves what isn't saved, for as long as that stands in the page. */
-export function guard(isUnsaved: () => boolean): void { unsaved = isUnsaved; }
+let unsaved = (): boolean => false;
+let question: Question;
+
+/** Asks the question before the page leaves a view, while leaving would lose something. */
+export function guard(wouldLose: () => boolean, asks: Question): void { [unsaved, question] = [wouldLose, asks]; }
+
+/** Reports whether leaving would lose something. */
+export const guarded = (): boolean => unsaved();
+
+/** Ends the guard: nothing is left to lose. */
+export function release(): void { unsaved = () => false; }
 
 window.addEventListener("beforeunload", (e) => { if (unsaved()) e.preventDefault(); });
 
@@ -163,6 +175,6 @@ export function leaving(go: () => void): boolean {
     go();
     return true;
   }
-  ask("Discard what you changed?", "The text in the editor isn't saved.", [], "Discard", async () => { unsaved = () => false; go(); }, true);
+  ask(question.title, question.text, [], question.yes, async () => { release(); go(); }, true);
   return false;
 }

@@ -1,8 +1,11 @@
 import { ask as asked, download, get, of, reach, Refused, type Entry, type Listing, type Shown } from "./api";
-import { ask, button, bytes, guard, h, leaving, plain, plainLine, say, show } from "./dom";
+import { ask, button, bytes, guard, h, leaving, plain, plainLine, release, say, show } from "./dom";
+import { image } from "./shown";
+import { rowsOf, tableOf } from "./table";
 
 const linesAtOnce = 5000;
-const maxEdited = 48_000; // characters, the file tools' own bound
+const entriesAtOnce = 1000; // of a directory, the same as in the server
+const maxEdited = 48_000; // characters, the file tools' maximum
 const maxImage = 16 << 20;
 
 const join = (dir: string, name: string) => (dir === "." ? name : `${dir}/${name}`);
@@ -12,29 +15,26 @@ export async function files(into: HTMLElement, id: string, gone: AbortSignal): P
   const tree = h("div", { class: "tree" });
   const reload = async () => show(tree, await directory(id, ".", (p) => open(id, p, view, gone), gone));
   show(into, h("div", { class: "row" }, button("Look again", reload),
-    button("New file", () => ask("New file", "", [{ name: "path", label: "Path in the workspace", required: true }], "Create", async (a) => {
+    button("New file", () => void leaving(() => ask("New file", "", [{ name: "path", label: "Path in the workspace", required: true }], "Create", async (a) => {
       await asked("PUT", of(id, "file", { path: a["path"]! }), { text: "\n", was: "" });
       await reload();
       await open(id, a["path"]!, view, gone);
-    })),
+    }))),
     button("Download all as tar", () => download(of(id, "archive"), `${id}.tar`))), h("div", { class: "split" }, h("nav", { "aria-label": "Files of the workspace" }, tree), view));
   await reload();
 }
 
-/** A directory's entries: those of directories come when they are opened. */
+/** A directory's entries, a part at a time: the page has never more of it than that. Those of directories come when they are opened. */
 async function directory(id: string, path: string, choose: (path: string) => Promise<void>, gone: AbortSignal): Promise<HTMLElement> {
   const list = h("ul", {});
-  const more = async (from: number): Promise<void> => {
+  const part = async (from: number): Promise<void> => {
     const l = await get<Listing>(of(id, "files", { path, from }), gone);
-    for (const e of l.entries) list.append(entry(id, path, e, choose, gone));
     const end = from + l.entries.length;
-    if (end < l.total) {
-      const b = button(`More (${l.total - end})`, async () => { await more(end); b.parentElement?.remove(); });
-      list.append(h("li", {}, b));
-    }
-    if (l.total === 0) list.append(h("li", { class: "none" }, "empty"));
+    const turn = (name: string, at: number) => h("li", {}, button(name, async () => { await part(at); list.querySelector<HTMLElement>("button, summary")?.focus(); }));
+    show(list, from > 0 && turn(`Entries before (${from})`, Math.max(0, from - entriesAtOnce)), ...l.entries.map((e) => entry(id, path, e, choose, gone)),
+      end < l.total && turn(`More (${l.total - end})`, end), l.total === 0 && h("li", { class: "none" }, "empty"));
   };
-  await more(0);
+  await part(0);
   return list;
 }
 
@@ -62,18 +62,39 @@ function lineEnd(text: string): string | undefined {
   return returns === count(/\r\n/g) && returns === count(/\n/g) ? "\r\n" : undefined;
 }
 
+/** The ways to look at a file beside the one that it is shown in at first. */
+function waysOf(path: string, f: Shown): string[] {
+  if (f.kind === "image") return ["Image", "Bytes"];
+  if (f.kind === "bytes") return [];
+  if (/\.svg$/i.test(path)) return ["Text", "Image", "Bytes"];
+  return /\.(csv|tsv|tab)$/i.test(path) ? ["Table", "Text", "Bytes"] : ["Text", "Bytes"];
+}
+
 async function open(id: string, path: string, view: HTMLElement, gone: AbortSignal): Promise<void> {
   const f = await get<Shown>(of(id, "file", { path }), gone);
+  const ways = waysOf(path, f), seen = h("div");
+  const buttons = ways.map((way) => button(way, async () => { show(seen, await look(id, path, f, way, gone)); turned(way); }, { "aria-pressed": "false" }));
+  const turned = (way: string) => { for (const b of buttons) b.setAttribute("aria-pressed", String(b.textContent === way)); };
   const whole = f.kind === "text" && !f.cut && f.text!.length <= maxEdited;
   const editable = whole && lineEnd(f.text ?? "") !== undefined;
   show(view, h("h2", {}, h("bdi", {}, plain(path))), h("div", { class: "row" }, h("span", {}, bytes(f.size)),
-    button("Download", () => download(of(id, "raw", { path }), "")), editable && button("Edit", () => edit(id, path, f, view, gone))),
+    button("Download", () => download(of(id, "raw", { path }), "")), editable && button("Edit", () => edit(id, path, f, view, gone)),
+    buttons.length > 0 && h("span", { class: "row", role: "group", "aria-label": "Shown as" }, ...buttons)),
     whole && !editable && h("p", { class: "none" }, "Its lines end in different ways, which an editor here would make one; edit it in the terminal."),
-    f.cut && h("p", { class: "none" }, "Only the beginning is shown; the download has all of it."), content(id, path, f, gone));
+    f.cut && h("p", { class: "none" }, "Only the beginning is shown; the download has all of it."), seen);
+  show(seen, await look(id, path, f, ways[0] ?? "", gone));
+  turned(ways[0] ?? "");
   view.focus({ preventScroll: true });
 }
 
-function content(id: string, path: string, f: Shown, gone: AbortSignal): HTMLElement {
+/** A file in one of its ways: a program has chosen its name and its bytes, and none of it becomes HTML. */
+async function look(id: string, path: string, f: Shown, way: string, gone: AbortSignal): Promise<HTMLElement> {
+  if (way === "Bytes") f = await get<Shown>(of(id, "file", { path, as: "hex" }), gone);
+  if (way === "Table") {
+    const [head, ...rows] = rowsOf(f.text ?? "", !/\.csv$/i.test(path));
+    return tableOf(`Table of ${plain(path, 100)}`, head ?? [], rows, true);
+  }
+  if (way === "Image" && f.kind === "text") return image("image/svg+xml", f.text ?? "", `Image ${plain(path, 100)}`);
   if (f.kind === "image") return picture(id, path, f, gone);
   if (f.kind === "bytes") return h("pre", { tabindex: 0, "aria-label": "Bytes in hexadecimal" }, hex(f.hex ?? ""));
   const all = (f.text ?? "").split(lineEnd(f.text ?? "") ?? "\n");
@@ -126,14 +147,15 @@ function edit(id: string, path: string, f: Shown, view: HTMLElement, gone: Abort
       await asked("PUT", of(id, "file", { path }), { text: area.value.replaceAll("\n", end), was: f.sha256 });
     } catch (e) {
       if (e instanceof Refused && e.kind === "exists") throw new Error("There is a file of that name already.");
+      if (e instanceof Refused && e.status === 401) throw new Error("This browser isn't signed in any more; the text is not saved. Copy it, or sign in in another tab and save again.");
       throw e;
     }
-    guard(() => false);
+    release();
     say(`${path} is saved.`);
     await open(id, path, view, gone);
   };
   show(view, h("h2", {}, h("bdi", {}, plain(path))), h("div", { class: "row" }, button("Save", save, { class: "main" }), button("Cancel", () => void leaving(() => void open(id, path, view, gone).catch((err: Error) => say(err.message, true))))), area);
   const shown = area.value;
-  guard(() => area.isConnected && area.value !== shown);
+  guard(() => area.isConnected && area.value !== shown, { title: "Discard your changes?", text: "The text in the editor isn't saved.", yes: "Discard" });
   area.focus();
 }

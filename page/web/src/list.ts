@@ -1,4 +1,4 @@
-import { ask as asked, get, me, of, type Call, type Limits, type Listed } from "./api";
+import { ask as asked, get, me, of, type Call, type Limits, type Listed, type Template } from "./api";
 import { ask, button, bytes, h, plain, say, show, when, type Child } from "./dom";
 import { outcome } from "./timeline";
 
@@ -11,17 +11,21 @@ const size = (text: string): number => {
 
 const words = (text: string) => text.split(/\s+/).filter((w) => w !== "");
 
-function create(): void {
-  const roots = me.roots.length > 0 ? `One a line, as /folder or /folder:place. Allowed: ${me.roots.join(", ")}` : "None is allowed; start wisbox ui with --allow-root DIR.";
+/** Asks for a new session, of a template where one is named. */
+export async function create(template = ""): Promise<void> {
+  const { templates } = await get<{ templates: Template[] }>("api/templates");
+  const roots = me.roots.length > 0 ? `One a line, as /folder or /folder:place. Allowed: ${me.roots.join(", ")}` : "None is allowed; wisbox ui --allow-root DIR allows some.";
   ask("New session", "", [
     { name: "name", label: "Name", hint: "Small letters, digits and hyphens; empty for any." },
     { name: "image", label: "Image", hint: `Empty for ${me.image || "wisbox's own"}.` },
-    { name: "template", label: "Template" },
+    { name: "template", label: "Template", kind: "select", value: template, options: [["", "none: an empty workspace"], ...templates.map((t): [string, string] =>
+      [t.template_id, `${plain(t.name || t.template_id, 60)} of ${plain(t.session, 40)}${t.owner ? ` (${plain(t.owner, 40)})` : ""}`])] },
     { name: "mounts", label: "Folders to copy in", kind: "textarea", hint: roots },
     { name: "cpus", label: "Processors", hint: `Empty for ${me.limits.cpus}.` },
     { name: "memory", label: "Memory", hint: `As 512m or 2g; empty for ${bytes(me.limits.memory_bytes ?? 0)}.` },
     { name: "disk", label: "Disk", hint: `Empty for ${bytes(me.limits.disk_bytes ?? 0)}.` },
     { name: "allow", label: "Hosts that programs may connect to", hint: "As pypi.org or python; empty for no network." },
+    { name: "deny", label: "Hosts that they may not", hint: "Counts before what is allowed." },
     { name: "steps", label: "Make a step before each call, to undo it", kind: "checkbox", value: "on" },
   ], "Create", async (a) => {
     const limits: Limits = {};
@@ -34,7 +38,7 @@ function create(): void {
       return { host_path, mount_path: mount_path ?? "." };
     });
     const made = await asked<{ id: string }>("POST", "api/sessions", {
-      name: a["name"], image: a["image"], template: a["template"], mounts, limits, allow: words(a["allow"]!), steps: a["steps"] === "on",
+      name: a["name"], image: a["image"], template: a["template"], mounts, limits, allow: words(a["allow"]!), deny: words(a["deny"]!), steps: a["steps"] === "on",
     });
     location.hash = `#/s/${made.id}/timeline`;
   });
@@ -59,7 +63,7 @@ export async function list(into: HTMLElement, gone: AbortSignal): Promise<void> 
       }, () => undefined);
     }
   };
-  show(into, h("div", { class: "row" }, button("New session", create, { class: "main" }), button("Look again", load)),
+  show(into, h("div", { class: "row" }, button("New session", () => create(), { class: "main" }), button("Look again", load)),
     h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "Sessions" }, h("table", {}, h("thead", {}, h("tr", {},
       ...["Name", "State", "Use", "Limits", "Last call", "Actions"].map((t) => h("th", { scope: "col" }, t)))), body)), none);
   await load();
@@ -86,7 +90,11 @@ function row(s: Listed, load: () => Promise<void>, usages: Map<string, HTMLEleme
       s.state === "paused" ? act("Resume", () => change("POST", "resume")) : act("Pause", () => change("POST", "pause")),
       act("Stop", () => change("POST", "stop")),
       act("Fork", () => ask(`Fork ${s.id}`, "The copy begins with the files as they are.", [{ name: "name", label: "Name of the copy" }], "Fork", (a) => change("POST", "fork", { name: a["name"] }))),
-      act("Rename", () => ask(`Rename ${s.id}`, "What runs in the session is stopped before.", [{ name: "name", label: "New name", value: s.id, required: true }], "Rename", (a) => change("POST", "rename", { name: a["name"] }))),
-    ] : []),
+      act("Template", () => ask(`Make a template of ${s.id}`, "Its files, image and variables are kept for sessions that begin with them.", [{ name: "name", label: "Name", hint: "Empty for none: it has an ID." }], "Make it", async (a) => {
+        await asked("POST", of(s.id, "template"), { name: a["name"] });
+        say("The template is made; new sessions can begin with it.");
+      })),
+      me.rename && act("Rename", () => ask(`Rename ${s.id}`, "What runs in the session is stopped before.", [{ name: "name", label: "New name", value: s.id, required: true }], "Rename", (a) => change("POST", "rename", { name: a["name"] }))),
+    ].filter((b) => b !== false) : []),
     act("Remove", () => ask(`Remove ${s.id}?`, "Its files, snapshots and log are deleted. This can't be undone.", [], "Remove", async () => { await change("DELETE", ""); say(`${s.id} is removed.`); }, true), true)));
 }

@@ -19,10 +19,9 @@ export async function network(into: HTMLElement, id: string, gone: AbortSignal):
   };
   const page = async (before?: number) => {
     const p = await get<Records<Connection>>(of(id, "connections", { before }), gone);
-    if (before === undefined) show(body);
-    for (const c of p.records.toReversed()) body.append(row(c));
-    if (p.records.length > 0) first = p.first;
-    show(older, p.records.length > 0 && first > 1 && button(`Older connections (${first - 1})`, () => page(first)));
+    show(body, ...p.records.toReversed().map(row));
+    first = p.first;
+    show(older, first > 1 && button(`Older connections (${first - 1})`, () => page(first)), before !== undefined && button("The last connections", () => page()));
     if (before === undefined && p.records.length === 0) show(older, h("p", { class: "none" }, "No program has connected anywhere."));
   };
   const load = async () => { draw(await get<Network>(of(id, "egress"), gone)); await page(); };

@@ -3,7 +3,7 @@ import { Terminal } from "@xterm/xterm";
 import { ask as asked, get, of, recognized, tokenNow, type Process } from "./api";
 import { ask, button, h, plain, say, show } from "./dom";
 
-// xterm.js makes its styles while it runs, and the policy of the page wants their nonce.
+// xterm.js creates its styles at run time, and the page's policy requires a nonce for them.
 const nonce = document.querySelector<HTMLMetaElement>('meta[name="style-nonce"]')?.content ?? "";
 const create = document.createElement.bind(document);
 document.createElement = ((tag: string, options?: ElementCreationOptions) => {

@@ -7,8 +7,8 @@
 // and so reach the kernel code behind mount, netfilter and friends. The profile
 // made here allows only what ordinary programs need: no namespaces, no mounts,
 // no keyrings, bpf, perf, io_uring or tracing, only local, INET and route netlink
-// sockets, and one ABI: what a call is filtered for under its 64-bit number is
-// none of the filter's business under the numbers of another. It is made once and
+// sockets, and one ABI, since a filter for the 64-bit number of a call doesn't apply to its number in
+// another ABI. It is made once and
 // embedded, so that it is the same on every host; see seccomp.NOTICE for the
 // licence of the input.
 package main
@@ -38,10 +38,10 @@ const (
 	mapHugeTLB, memfdHugeTLB, shmHugeTLB = 0x40000, 4, 0o4000
 )
 
-// arches have one ABI each, their own.
+// arches lists the architectures; each allows only its native ABI.
 var arches = []string{"SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64"}
 
-// denied is refused whatever the input says about it.
+// denied lists calls that are refused even if the input allows them.
 var denied = strings.Fields(`
 	unshare setns mount umount umount2 pivot_root fsopen fsconfig fsmount fspick move_mount open_tree open_tree_attr
 	mount_setattr chroot keyctl add_key request_key bpf perf_event_open userfaultfd io_uring_setup io_uring_enter
@@ -53,16 +53,16 @@ var denied = strings.Fields(`
 	set_mempolicy_home_node lsm_set_self_attr statmount listmount fanotify_mark modify_ldt vm86 vm86old
 	socketcall ipc syscall`)
 
-// missing is refused as if the kernel hadn't it, so that programs do without.
+// missing lists calls that fail with ENOSYS, so that programs fall back to others.
 var missing = strings.Fields(`
 	clone3 io_setup io_submit io_getevents io_pgetevents io_pgetevents_time64 io_cancel io_destroy`)
 
-// filtered is allowed for some arguments only: the rules that added gives.
+// filtered lists calls that are allowed with some arguments only, by the rules of added.
 var filtered = strings.Fields(`
 	clone socket socketpair personality mknod mknodat fcntl fcntl64 ioctl shmctl shmget mmap mmap2 memfd_create`)
 
-// commands of fcntl: those below 64 are as old as it is; of the later ones
-// (F_LINUX_SPECIFIC_BASE on) not leases, delegations and notifications.
+// commands are those of fcntl that are allowed: all below 64, and of the Linux-specific ones (from
+// F_LINUX_SPECIFIC_BASE) all but leases, delegations and notifications.
 var commands = []uint64{
 	1024 + 1,                     // F_GETLEASE
 	1024 + 3, 1024 + 4, 1024 + 6, // F_DUPFD_QUERY, F_CREATED_QUERY, F_DUPFD_CLOEXEC
@@ -73,8 +73,8 @@ var commands = []uint64{
 
 const oldCommands = low32 &^ 63
 
-// ttyDoors are ioctls that put input into a terminal, reach the console or load
-// the driver of a line: TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD.
+// ttyDoors are ioctls that inject terminal input, reach the console or load a line discipline: TIOCSTI, TIOCLINUX,
+// TIOCCONS, TIOCSETD.
 var ttyDoors = []uint64{0x5412, 0x541C, 0x541D, 0x5423}
 
 type profile struct {
@@ -101,7 +101,7 @@ type rule struct {
 	Errno    string   `json:"errno,omitempty"`
 }
 
-// scope is where a rule holds.
+// scope is the set of architectures or capabilities to which a rule applies.
 type scope struct {
 	Caps      []string `json:"caps,omitempty"`
 	Arches    []string `json:"arches,omitempty"`
@@ -151,8 +151,8 @@ func harden(p *profile) {
 	}
 }
 
-// kept are the input's rules without what we decide ourselves, and without
-// those that come with a capability: no program ever has one.
+// kept returns the input's rules except those that we decide ourselves and those that need a capability: no program
+// ever has one.
 func kept(rules []rule) []rule {
 	var out []rule
 	for _, r := range rules {
@@ -172,18 +172,18 @@ func kept(rules []rule) []rule {
 func added() []rule {
 	out := []rule{
 		refuse(eperm, denied...),
-		// clone3 hides its flags behind a pointer, every libc falls back to clone;
-		// the contexts of io_setup are counted by machine
+		// clone3 hides its flags behind a pointer, and every libc falls back to clone; the kernel counts io_setup's
+		// contexts per machine
 		refuse(enosys, missing...),
 		permit("clone", masked(0, cloneNew, 0)),
 		permit("socketpair", equal(0, unix)),
-		// huge pages are a pool of the machine's
+		// all of the machine shares one pool of huge pages
 		permit("mmap", masked(3, mapHugeTLB, 0)),
 		permit("memfd_create", masked(1, memfdHugeTLB, 0)),
 		permit("shmget", masked(2, shmHugeTLB, 0)),
 	}
 	out = append(out, sockets()...)
-	for _, persona := range []uint64{0, low32} { // plain, and the question
+	for _, persona := range []uint64{0, low32} { // PER_LINUX, and the query
 		out = append(out, permit("personality", equal(0, persona)))
 	}
 	// mkfifo(3) is mknod: FIFOs, sockets and regular files, no devices
@@ -194,7 +194,7 @@ func added() []rule {
 	for _, c := range commands {
 		out = append(out, permit("fcntl", equal(1, c)))
 	}
-	// not SHM_LOCK: what is locked is counted by user
+	// not SHM_LOCK: the kernel counts locked memory per user
 	for _, c := range []uint64{0, 1, 2, 3, 13, 14, 15} { // IPC_RMID, SET, STAT, INFO, SHM_STAT, INFO, STAT_ANY
 		out = append(out, permit("shmctl", equal(1, c)))
 	}
@@ -207,7 +207,7 @@ const (
 	tcp, udp = 6, 17
 )
 
-// sockets: an INET socket of another protocol has the kernel load its module.
+// sockets allows no other protocols: the kernel would load the module of one for an INET socket.
 func sockets() []rule {
 	out := []rule{permit("socket", equal(0, unix)), permit("socket", equal(0, netlink), equal(2, 0))} // NETLINK_ROUTE
 	for _, family := range []uint64{inet, inet6} {
@@ -226,9 +226,8 @@ func permit(name string, args ...arg) rule {
 	return rule{Names: []string{name}, Action: allow, Args: args}
 }
 
-// permitBut permits all values of an int but some. Filters know no "else": the
-// values that share the higher bits with a forbidden one and differ in the next
-// are a rule each.
+// permitBut permits all values of an int except the forbidden ones. Filters have no "else", so one rule covers the
+// values that share the higher bits with a forbidden one and differ in the next.
 func permitBut(name string, index int, forbidden ...uint64) []rule {
 	var out []rule
 	seen := map[[2]uint64]bool{}

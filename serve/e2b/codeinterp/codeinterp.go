@@ -1,6 +1,6 @@
-// Package codeinterp speaks the protocol of E2B's code interpreter, which clients expect
-// at port 49999 of a sandbox, over the contexts and evaluations of a session. Each context
-// of a client is one of the session's, and so is the default one of each language.
+// Package codeinterp implements the protocol of E2B's code interpreter, which clients expect on
+// port 49999 of a sandbox, with the contexts and evaluations of a session. Each context of a client,
+// including the default one of each language, is a context of the session.
 package codeinterp
 
 import (
@@ -21,11 +21,11 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Port is where clients expect this API.
+// Port is the port on which clients expect this API.
 const Port = 49999
 
-// Session is what evaluates; *wisbox.Session is one. What it lets an evaluation take is
-// its limit: clients expect hours, and code of any length.
+// Session evaluates code; *wisbox.Session implements it. This package adds no limits: clients expect evaluations of
+// hours, and code of any length.
 type Session interface {
 	Evaluate(ctx context.Context, run evaltool.Run, each func(evaltool.Part)) (*tool.Result, error)
 	Contexts(ctx context.Context) ([]evaltool.Context, error)
@@ -34,29 +34,28 @@ type Session interface {
 	RemoveContext(ctx context.Context, name string) error
 }
 
-// Options are what New is made with. Session is required.
+// Options are options of [New]. Session is required.
 type Options struct {
 	Session Session
-	// Token that a client must send to evaluate, in X-Access-Token. Of the other calls it
-	// has none. Default: none is asked for.
+	// Token is the X-Access-Token that a client must send to evaluate. Other calls need none.
+	// Default: no token is required.
 	Token string
-	// Pass serves a request that showed the token; default next alone.
+	// Pass serves a request with the token; the default just calls next.
 	Pass func(w http.ResponseWriter, r *http.Request, next http.HandlerFunc)
-	// Env are the sandbox's own variables, which each context begins with.
+	// Env are the sandbox's own variables, which every context has.
 	Env map[string]string
-	// Home is where a context begins whose client names no directory, default /home/user.
+	// Home is the default directory of contexts. Default /home/user.
 	Home string
-	// Done is closed when the sandbox ends or is paused: runs are cut then without an end,
-	// and what comes later is 502. nil never is.
+	// Done is closed when the sandbox ends or is paused. Runs are then cut without an end, and
+	// later requests get 502. nil means never.
 	Done <-chan struct{}
 	// Log gets the causes that clients don't see; default none.
 	Log *slog.Logger
-	// Quiet makes the text of an error for Log; default its kind alone.
+	// Quiet returns the text of an error for Log; the default is only its kind.
 	Quiet func(error) string
 }
 
-// maxBody bounds a request, in bytes: what a session takes of code and what JSON makes
-// of it.
+// maxBody is the maximum of a request in bytes: the longest code of a session, as JSON.
 const maxBody = 16 << 20
 
 // Bounds of the calls that need no token.
@@ -67,11 +66,11 @@ const (
 
 type server struct {
 	Options
-	open chan struct{} // a token for each call without a token that is under way
+	open chan struct{} // holds an item for each running call without a token
 }
 
-// New makes the handler of one session. It ends a run that Done cuts by a panic with
-// [http.ErrAbortHandler]. The server in front may have no time limit on writes.
+// New returns the handler of one session. It panics with [http.ErrAbortHandler] to end a run that
+// Done cuts. The server in front must not limit the time of writes.
 func New(opts Options) http.Handler {
 	s := &server{opts, make(chan struct{}, maxOpen)}
 	if s.Quiet == nil {
@@ -102,7 +101,7 @@ func New(opts Options) http.Handler {
 	})
 }
 
-// private asks for the token.
+// private requires the token.
 func (s *server) private(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !s.allowed(r) {
@@ -114,14 +113,14 @@ func (s *server) private(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// public is for what needs no token: a body that is small and comes within the time of the
-// server in front, and few calls at once.
+// public serves calls that need no token: it bounds the number of calls and the size of the body,
+// which must come within the time of the server in front.
 func (s *server) public(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxOpenBody))
 		if err != nil {
 			w.Header().Set("Connection", "close")
-			http.Error(w, "the body broke off, or has more than 64 KiB", http.StatusRequestEntityTooLarge)
+			http.Error(w, "the body is incomplete, or has more than 64 KiB", http.StatusRequestEntityTooLarge)
 			return
 		}
 		select {
@@ -129,10 +128,10 @@ func (s *server) public(next http.HandlerFunc) http.HandlerFunc {
 			defer func() { <-s.open }()
 		default:
 			w.Header().Set("Retry-After", "5")
-			http.Error(w, "too many requests for contexts at once; try again when some have ended", http.StatusServiceUnavailable)
+			http.Error(w, "too many requests for contexts at once; try again later", http.StatusServiceUnavailable)
 			return
 		}
-		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // it is all there
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the body is complete
 		r.Body = io.NopCloser(bytes.NewReader(raw))
 		next(w, r)
 	}
@@ -148,7 +147,7 @@ func (s *server) over() bool {
 	}
 }
 
-// shown is a context as clients see it.
+// shown is a context for clients.
 type shown struct {
 	ID       string `json:"id"`
 	Language string `json:"language"`
@@ -157,7 +156,7 @@ type shown struct {
 
 func shownOf(c evaltool.Context) shown { return shown{c.Name, c.Language, c.Dir} }
 
-// defaultPrefix begins the names of the contexts that clients use without making them.
+// defaultPrefix begins the names of contexts that clients use without creating them.
 const defaultPrefix = "default-"
 
 func (s *server) list(w http.ResponseWriter, r *http.Request) {
@@ -195,7 +194,7 @@ func (s *server) create(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, shownOf(c))
 }
 
-// context is a new one.
+// context returns the description of a new context.
 func (s *server) context(name, language, dir string) evaltool.Context {
 	if dir == "" {
 		dir = s.Home
@@ -203,7 +202,7 @@ func (s *server) context(name, language, dir string) evaltool.Context {
 	return evaltool.Context{Name: name, Language: languageOf(language), Dir: dir, Env: maps.Clone(s.Env)}
 }
 
-// languageOf is the session's name of a language.
+// languageOf returns the session's name of a language.
 func languageOf(name string) string {
 	switch name = strings.ToLower(strings.TrimSpace(name)); name {
 	case "":
@@ -214,8 +213,7 @@ func languageOf(name string) string {
 	return name
 }
 
-// find gives the context of a run: the one of that id, or the default one of the language,
-// which it makes.
+// find returns the context of a run: the one with that ID, or the language's default, which it creates if necessary.
 func (s *server) find(ctx context.Context, id, language string) (string, error) {
 	name := id
 	if id == "" {
@@ -235,7 +233,7 @@ func (s *server) find(ctx context.Context, id, language string) (string, error) 
 		return "", tool.Errorf(tool.NotFound, "Context %.80s not found", id)
 	}
 	err = s.Session.CreateContext(ctx, s.context(name, kind, ""))
-	if tool.KindOf(err) == tool.Exists { // another run was quicker
+	if tool.KindOf(err) == tool.Exists { // another run was faster
 		err = nil
 	}
 	return name, err
@@ -259,7 +257,7 @@ func (s *server) allowed(r *http.Request) bool {
 	return s.Token == "" || subtle.ConstantTimeCompare([]byte(r.Header.Get("X-Access-Token")), []byte(s.Token)) == 1
 }
 
-// decode reads a JSON object; it has answered where that is none.
+// decode decodes a JSON object. If it fails, it answers the request and returns false.
 func decode(w http.ResponseWriter, r *http.Request, into any) bool {
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(into)
 	if errors.Is(err, io.EOF) {
@@ -270,14 +268,13 @@ func decode(w http.ResponseWriter, r *http.Request, into any) bool {
 		return false
 	}
 	if err != nil {
-		http.Error(w, "the body is no JSON object with fields of the right types", http.StatusUnprocessableEntity)
+		http.Error(w, "the body is not a JSON object with fields of the right types", http.StatusUnprocessableEntity)
 		return false
 	}
 	return true
 }
 
-// codes are the status of the errors that a client can do something about. An unknown
-// language is 500 for E2B.
+// codes are the statuses of errors that a client can act on. E2B answers 500 for an unknown language.
 var codes = map[tool.Kind]int{
 	tool.Invalid: http.StatusBadRequest, tool.NotFound: http.StatusNotFound, tool.Limit: http.StatusTooManyRequests,
 	tool.TooLarge: http.StatusRequestEntityTooLarge, tool.Unavailable: http.StatusServiceUnavailable, tool.Closed: http.StatusBadGateway,

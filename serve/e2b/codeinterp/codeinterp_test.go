@@ -72,7 +72,7 @@ func (s *service) send(ctx context.Context, method, path string, body any) *http
 // line is a message of the answer.
 type line map[string]any
 
-// run has all lines of an execution but the first and the last, which are always the same.
+// run returns all lines of an execution except the first and the last, which are always the same.
 func (s *service) run(body any) []line {
 	s.t.Helper()
 	res := s.send(s.t.Context(), "POST", "/execute", body)
@@ -198,7 +198,7 @@ func TestContexts(t *testing.T) {
 	assert.Equal(t, 204, s.contexts("POST", "/contexts/default-python/restart", nil, nil))
 }
 
-// A client that leaves interrupts the code, and what it had is there for the next run.
+// A client that leaves interrupts the code. The next run finds its variables.
 func TestAClientThatLeavesInterruptsTheRun(t *testing.T) {
 	s := newService(t)
 	s.code("z = 5")
@@ -212,8 +212,7 @@ func TestAClientThatLeavesInterruptsTheRun(t *testing.T) {
 	assert.Equal(t, []line{main("5", nil)}, s.code("z"))
 }
 
-// A client that takes nothing holds no run beyond the sandbox: a shutdown waits for
-// the handler.
+// A client that reads nothing can't keep a run beyond the sandbox's end: a shutdown waits for the handler.
 func TestAClientThatTakesNothingHoldsNoRunBeyondTheSandbox(t *testing.T) {
 	s := newService(t)
 	res := s.send(t.Context(), "POST", "/execute", line{"code": "while True: print('x' * 10_000)"})
@@ -228,7 +227,7 @@ func TestAClientThatTakesNothingHoldsNoRunBeyondTheSandbox(t *testing.T) {
 	}
 }
 
-// A sandbox that ends cuts what runs, without an end.
+// The end of a sandbox cuts running code, without an end message.
 func TestTheEndOfTheSandboxCutsTheRun(t *testing.T) {
 	s := newService(t)
 	res := s.send(t.Context(), "POST", "/execute", line{"code": "open('" + filepath.Join(s.session.WorkspacePath(), "f") + "', 'w').close()\nprint('begun')\nwhile True: pass"})

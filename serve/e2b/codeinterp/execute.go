@@ -12,20 +12,21 @@ import (
 	"unicode/utf16"
 
 	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/internal/beat"
 	"github.com/wisbox/wisbox/tool"
 )
 
-// keepaliveEvery is how often a client hears of code that says nothing.
+// keepaliveEvery is the interval of keepalives while code prints nothing.
 const keepaliveEvery = 5 * time.Second
 
-// writeWait is how long a client may take nothing of what is written to it.
+// writeWait is how long a client may read nothing.
 const writeWait = time.Minute
 
-// maxSeconds is what a run may take where its session lets it: the client ends it.
+// maxSeconds is the time limit of a run, unless the session's is lower. Clients end runs earlier.
 const maxSeconds = 24 * 60 * 60.0
 
-// execute evaluates and answers with a line of JSON for each thing that the code gives. A
-// client that leaves interrupts the code.
+// execute evaluates code and answers with a line of JSON for each output and result. If the client
+// leaves, the code is interrupted.
 func (s *server) execute(w http.ResponseWriter, r *http.Request) {
 	var ask struct {
 		Code     *string           `json:"code"`
@@ -50,7 +51,7 @@ func (s *server) execute(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out := &lines{w: w}
-	stop := out.keepAlive()
+	stop := beat.Every(keepaliveEvery, func() { out.write(map[string]string{"type": "keepalive"}) })
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	go func() {
@@ -76,38 +77,19 @@ func (s *server) execute(w http.ResponseWriter, r *http.Request) {
 	out.end(res, err)
 }
 
-// newlines are those of Python, whatever the client's editor writes.
+// newlines returns code with LF line ends, whatever the client's editor writes.
 func newlines(code string) string {
 	return strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(code)
 }
 
-// lines is the answer.
+// lines writes the answer.
 type lines struct {
 	w    http.ResponseWriter
-	over atomic.Bool // nothing waits for the client any more
+	over atomic.Bool // writes no longer wait for the client
 
 	mu     sync.Mutex
 	begun  bool
 	raised bool
-}
-
-// keepAlive writes a line now and then until stop.
-func (l *lines) keepAlive() (stop func()) {
-	done := make(chan struct{})
-	var writer sync.WaitGroup
-	writer.Go(func() {
-		tick := time.NewTicker(keepaliveEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-tick.C:
-				l.write(map[string]string{"type": "keepalive"})
-			}
-		}
-	})
-	return func() { close(done); writer.Wait() }
 }
 
 func (l *lines) part(p evaltool.Part) {
@@ -130,7 +112,7 @@ func (l *lines) raise(name, value, traceback string) {
 	l.write(map[string]string{"type": "error", "name": name, "value": value, "traceback": traceback})
 }
 
-// end says how a run ended that raised nothing, and that it has ended.
+// end writes the end of the answer, after the error of a run that failed without an exception.
 func (l *lines) end(res *tool.Result, err error) {
 	switch {
 	case l.raised:
@@ -160,11 +142,11 @@ func (l *lines) write(v any) {
 	if l.over.Load() {
 		l.cut()
 	}
-	_, _ = l.w.Write(append(ascii(raw), '\n')) // a client that is gone ends the run
+	_, _ = l.w.Write(append(ascii(raw), '\n')) // if the client is gone, its context ends the run
 	_ = http.NewResponseController(l.w).Flush()
 }
 
-// cut ends a write that waits for the client, and those to come.
+// cut ends a write that waits for the client, and later writes.
 func (l *lines) cut() {
 	l.over.Store(true)
 	l.deadline(time.Now())
@@ -178,7 +160,7 @@ var fields = map[string]string{
 	"application/pdf": "pdf", "text/latex": "latex", "application/json": "json", "application/javascript": "javascript",
 }
 
-// result is an object as clients know it.
+// result returns an object in the clients' form.
 func result(o *evaltool.Object) map[string]any {
 	out, extra := map[string]any{"type": "result", "is_main_result": o.Main}, map[string]string{}
 	if text := unquoted(o.Text); text != "" {
@@ -206,7 +188,7 @@ func result(o *evaltool.Object) map[string]any {
 	return out
 }
 
-// unquoted is the text of a value; that of a string has no quotes.
+// unquoted returns the text of a value, without a string's quotes.
 func unquoted(text string) string {
 	for _, quote := range []string{"'", `"`} {
 		if len(text) > 1 && strings.HasPrefix(text, quote) && strings.HasSuffix(text, quote) {
@@ -216,7 +198,7 @@ func unquoted(text string) string {
 	return text
 }
 
-// ascii is JSON text whose characters beyond ASCII are escaped: clients decode what comes
+// ascii returns JSON text with characters beyond ASCII escaped, since clients decode the answer
 // piece by piece.
 func ascii(raw []byte) []byte {
 	out := make([]byte, 0, len(raw)+1)

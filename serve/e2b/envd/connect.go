@@ -27,8 +27,8 @@ const (
 	flagCompressed   = 1
 	flagEnd          = 2
 	defaultKeepalive = 90 * time.Second
-	// stalled is how long a client may take nothing of an answer before it is given up: what
-	// waits for it holds a place in the sandbox.
+	// stalled is how long a client may read nothing before its connection is closed: the waiting answer holds a place
+	// in the sandbox.
 	stalled = time.Minute
 )
 
@@ -40,7 +40,7 @@ type wireError struct {
 
 func (e *wireError) Error() string { return e.Code + ": " + e.Message }
 
-// statuses are those of the codes.
+// statuses are the HTTP statuses of the codes.
 var statuses = map[string]int{
 	"invalid_argument": 400, "failed_precondition": 400, "unauthenticated": 401, "permission_denied": 403, "not_found": 404,
 	"already_exists": 409, "resource_exhausted": 429, "canceled": 499, "internal": 500, "unimplemented": 501, "unavailable": 503, "deadline_exceeded": 504,
@@ -53,7 +53,7 @@ var codes = map[tool.Kind]string{
 	tool.Busy: "unavailable", tool.Unavailable: "unavailable", tool.Closed: "unavailable", tool.Timeout: "deadline_exceeded",
 }
 
-// errorOf is an error as a client sees it.
+// errorOf returns an error as a client sees it.
 func (h *handler) errorOf(ctx context.Context, err error) *wireError {
 	if known := (*wireError)(nil); errors.As(err, &known) {
 		return known
@@ -70,10 +70,10 @@ func (h *handler) errorOf(ctx context.Context, err error) *wireError {
 	return &wireError{code, said.Message}
 }
 
-// large are the messages over maxSmall of all sandboxes.
+// large bounds the messages over maxSmall of all sandboxes.
 var large = semaphore.NewWeighted(maxOfAll)
 
-// room takes room for a request's message, which has most bytes at most.
+// room reserves room for a request's message of at most most bytes.
 func (h *handler) room(r *http.Request, most int64) (free func(), err error) {
 	size := most
 	if r.ContentLength >= 0 {
@@ -83,7 +83,7 @@ func (h *handler) room(r *http.Request, most int64) (free func(), err error) {
 		return func() {}, nil
 	}
 	if !h.large.TryAcquire(size) {
-		return func() {}, &wireError{"resource_exhausted", "the sandbox has too many large messages at once; try again when some have been taken"}
+		return func() {}, &wireError{"resource_exhausted", "the sandbox has too many large messages at once; try again later"}
 	}
 	if !large.TryAcquire(size) {
 		h.large.Release(size)
@@ -92,12 +92,12 @@ func (h *handler) room(r *http.Request, most int64) (free func(), err error) {
 	return func() { large.Release(size); h.large.Release(size) }, nil
 }
 
-// within has a request's body come in time. done is for when it is there.
+// within sets a deadline for a request's body. The caller calls done once it has read the body.
 func within(w http.ResponseWriter, r *http.Request) (done func()) {
 	c := http.NewResponseController(w)
 	limit := func(t time.Time) {
 		_ = c.SetReadDeadline(t)
-		if errors.Is(context.Cause(r.Context()), errCut) { // whose deadline that was
+		if errors.Is(context.Cause(r.Context()), errCut) { // the sandbox's end set that deadline
 			unblock(c)
 		}
 	}
@@ -105,7 +105,7 @@ func within(w http.ResponseWriter, r *http.Request) (done func()) {
 	return func() { limit(time.Time{}) }
 }
 
-// ask reads a request's message, of at most so many bytes. free gives its room back.
+// ask reads a request's message of at most most bytes. free releases its room.
 func (h *handler) ask(w http.ResponseWriter, r *http.Request, most int64, into any, read func(io.Reader, int64, any) error) (free func(), err error) {
 	free, err = h.room(r, most)
 	if err != nil {
@@ -118,8 +118,7 @@ func (h *handler) ask(w http.ResponseWriter, r *http.Request, most int64, into a
 	return free, err
 }
 
-// unary serves a method of one message each way, of which the first has at most so many
-// bytes.
+// unary serves a method with one message each way. The request has at most most bytes.
 func unary[Q, A any](h *handler, most int64, do func(context.Context, *Q) (A, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !isType(w, r, "application/json") {
@@ -157,13 +156,13 @@ func isType(w http.ResponseWriter, r *http.Request, want string) bool {
 	return false
 }
 
-// userOf is the user that programs are to run as.
+// userOf returns the user that a request names for its programs.
 func userOf(r *http.Request) string {
 	name, _, _ := r.BasicAuth()
 	return name
 }
 
-// deadlineOf is the context of a request with its own time limit.
+// deadlineOf returns the context of a request with its own time limit.
 func deadlineOf(r *http.Request) (context.Context, context.CancelFunc, error) {
 	limit, err := timeoutOf(r)
 	if limit == 0 {
@@ -174,7 +173,7 @@ func deadlineOf(r *http.Request) (context.Context, context.CancelFunc, error) {
 	return ctx, cancel, nil
 }
 
-// timeoutOf is that time limit; 0 is none.
+// timeoutOf returns the request's own time limit; 0 means none.
 func timeoutOf(r *http.Request) (time.Duration, error) {
 	text := r.Header.Get("Connect-Timeout-Ms")
 	if text == "" {
@@ -199,7 +198,7 @@ func readUnary(body io.Reader, most int64, ask any) error {
 }
 
 func tooLarge(most int64) error {
-	return &wireError{"resource_exhausted", fmt.Sprintf("the message is over %d bytes; send less at once", most)}
+	return &wireError{"resource_exhausted", fmt.Sprintf("the message has more than %d bytes; send less at once", most)}
 }
 
 func decode(raw []byte, ask any) error {
@@ -229,7 +228,7 @@ func readEnvelope(body io.Reader, most int64, ask any) error {
 	}
 	raw, err := io.ReadAll(io.LimitReader(body, int64(size)))
 	if err != nil || len(raw) != int(size) {
-		return &wireError{"invalid_argument", "the request is shorter than its envelope says"}
+		return &wireError{"invalid_argument", "the request is shorter than the length in its envelope"}
 	}
 	if n, _ := io.Copy(io.Discard, io.LimitReader(body, headSize+1)); n > headSize { // an empty end may follow
 		return &wireError{"invalid_argument", "the request must be one envelope"}
@@ -237,7 +236,7 @@ func readEnvelope(body io.Reader, most int64, ask any) error {
 	return decode(raw, ask)
 }
 
-// out is the answer of a stream. Many goroutines may send.
+// out is the answer of a stream. Many goroutines may send at the same time.
 type out struct {
 	ctx   context.Context
 	w     http.ResponseWriter
@@ -246,7 +245,7 @@ type out struct {
 	every time.Duration
 
 	mu     sync.Mutex
-	err    error // no more can be sent
+	err    error // nothing more can be sent
 	cancel context.CancelFunc
 }
 
@@ -289,7 +288,7 @@ type ending struct {
 	Error *wireError `json:"error,omitempty"`
 }
 
-// endOf is the last message; nil where there is nobody to get it, or the end is a cut.
+// endOf returns the last message, or nil if nobody can receive it or the stream is cut.
 func (h *handler) endOf(ctx context.Context, err error) *ending {
 	switch {
 	case errors.Is(err, errCut):
@@ -308,7 +307,7 @@ func newOut(ctx context.Context, cancel context.CancelFunc, w http.ResponseWrite
 	return o
 }
 
-// intervalOf is how long a stream may be silent.
+// intervalOf returns how long a stream may be silent.
 func intervalOf(r *http.Request) time.Duration {
 	n, err := strconv.Atoi(r.Header.Get("Keepalive-Ping-Interval"))
 	if err != nil || n <= 0 || n > 24*60*60 {
@@ -317,7 +316,7 @@ func intervalOf(r *http.Request) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// send sends a message at once. It waits for a client that is slow, at most for a minute.
+// send sends a message at once. It waits at most a minute for a slow client.
 func (o *out) send(message any) error { return o.put(0, message) }
 
 func (o *out) put(flags byte, message any) error {
@@ -335,7 +334,7 @@ func (o *out) put(flags byte, message any) error {
 	}
 	frame := binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(raw)))
 	_ = o.flush.SetWriteDeadline(time.Now().Add(stalled))
-	if errors.Is(context.Cause(o.ctx), errCut) { // whose deadline that was
+	if errors.Is(context.Cause(o.ctx), errCut) { // the sandbox's end set that deadline
 		unblock(o.flush)
 	}
 	_, err = o.w.Write(append(frame, raw...))
@@ -350,7 +349,7 @@ func (o *out) put(flags byte, message any) error {
 	return err
 }
 
-// close has nothing more sent: the writer is another request's then.
+// close stops sending, since the writer then belongs to another request.
 func (o *out) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package envd answers, for one session, what clients of E2B ask of a sandbox: programs
-// and files, by the Connect protocol with JSON, and /files, /health and /envs. Which
-// sandbox a request is for, and whether it runs, is for whoever serves it.
+// Package envd implements, for one session, the API of E2B's clients within a sandbox: programs
+// and files, by the Connect protocol with JSON, and /files, /health and /envs. The caller finds the
+// sandbox of a request and makes sure that it runs.
 package envd
 
 import (
@@ -20,10 +20,9 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Session is what a sandbox consists of: a [wisbox.Session] that was opened with
-// UserHome.
+// Session is the session of a sandbox: a [wisbox.Session] opened with UserHome.
 type Session interface {
-	StartProcess(ctx context.Context, cmd sandbox.Cmd, opts *wisbox.ProcessOptions) (*wisbox.ProcessInfo, error)
+	StartAttached(ctx context.Context, cmd sandbox.Cmd, opts *wisbox.ProcessOptions, attach *wisbox.AttachOptions) (*wisbox.ProcessInfo, *wisbox.Attachment, error)
 	AttachProcess(ctx context.Context, id string, opts *wisbox.AttachOptions) (*wisbox.Attachment, error)
 	Processes(ctx context.Context) ([]wisbox.ProcessInfo, error)
 	SignalProcess(ctx context.Context, id, signal string) (*wisbox.ProcessInfo, error)
@@ -34,29 +33,29 @@ type Session interface {
 
 // Options of [New]. Session and Token are required.
 type Options struct {
-	// Session does the work. The handler keeps nothing: a second one over the same
-	// session, after a resume or a restart of the server, finds all programs again.
+	// Session runs the programs. The handler keeps no state: after a resume or a restart of the server, a new handler
+	// for the same session finds all programs again.
 	Session Session
-	// Token is what requests carry as X-Access-Token, and what signs URLs of /files.
+	// Token is the X-Access-Token of requests, and signs URLs of /files.
 	Token string
-	// Pass serves a request whose token or signature is right; default next alone.
+	// Pass serves a request with a valid token or signature; the default just calls next.
 	Pass func(w http.ResponseWriter, r *http.Request, next http.HandlerFunc)
-	// Dir is where programs begin whose client names no directory; default the home.
+	// Dir is the default directory of programs; default the home.
 	Dir string
 	// Env is added for every program, any number of variables.
 	Env map[string]string
-	// Done is closed when the sandbox ends or is paused: streams are cut then without
-	// an end, and what comes later is 502. nil never is.
+	// Done is closed when the sandbox ends or is paused. Streams are then cut without an end,
+	// and later requests get 502. nil means never.
 	Done <-chan struct{}
 	// Log; default none.
 	Log *slog.Logger
-	// Quiet makes the text of an error for Log; default its kind alone.
+	// Quiet returns the text of an error for Log; the default is only its kind.
 	Quiet func(error) string
 }
 
-// New returns the handler of paths as /health, /files and /process.Process/Start. It
-// ends a stream that Done cuts by a panic with [http.ErrAbortHandler]. The server in
-// front may have no time limit on reads and writes.
+// New returns the handler of paths such as /health, /files and /process.Process/Start. It panics
+// with [http.ErrAbortHandler] to end a stream that Done cuts. The server in front must not limit
+// the time of reads and writes.
 func New(opts Options) http.Handler {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -84,7 +83,7 @@ type handler struct {
 	large *semaphore.Weighted // bytes of its messages over maxSmall
 }
 
-// failed logs an error that is no client's fault.
+// failed logs an error that a client didn't cause.
 func (h *handler) failed(what string, err *tool.Error) {
 	said, cause := h.opts.Quiet(err), ""
 	if inner := errors.Unwrap(err); inner != nil {
@@ -93,7 +92,7 @@ func (h *handler) failed(what string, err *tool.Error) {
 	h.opts.Log.Warn(what, "error", said, "cause", cause)
 }
 
-// methods are those of the two services, by their paths.
+// methods returns the methods of the two services, by their paths.
 func (h *handler) methods() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"process.Process/Start":          stream(h, maxMessage, processKeepalive, h.start),
@@ -114,7 +113,7 @@ func (h *handler) methods() map[string]http.HandlerFunc {
 
 var errCut = errors.New("the sandbox has ended or is paused")
 
-// alive cuts what is under way when the sandbox ends, and refuses what comes later.
+// alive cuts running requests when the sandbox ends, and refuses later ones.
 func (h *handler) alive(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -143,7 +142,7 @@ func (h *handler) alive(next http.Handler) http.Handler {
 	})
 }
 
-// private asks for the token.
+// private requires the token.
 func (h *handler) private(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !h.hasToken(r) {
@@ -181,7 +180,7 @@ func writeJSON(w http.ResponseWriter, r *http.Request, status int, body any) {
 
 const userName = "user"
 
-// checkUser: root is not offered. It would need rights that programs of wisbox never have.
+// checkUser refuses root, which would need rights that programs of wisbox never have.
 func checkUser(name string) error {
 	switch name {
 	case "", userName:
@@ -189,14 +188,14 @@ func checkUser(name string) error {
 	case "root":
 		return &wireError{"unauthenticated", "programs never run as root here; leave the user out, or name \"user\""}
 	}
-	return &wireError{"unauthenticated", "there is no such user; leave it out, or name \"user\""}
+	return &wireError{"unauthenticated", "user not found; leave it out, or name \"user\""}
 }
 
-// resolve is a path as the user means it: absolute, below the home, or with "~".
+// resolve returns a path as the user means it: absolute, below the home, or with "~".
 func resolve(p string) (string, error) {
 	switch {
 	case strings.ContainsRune(p, 0):
-		return "", tool.Errorf(tool.Invalid, "a path can't contain NUL")
+		return "", tool.Errorf(tool.Invalid, "the path has a NUL; remove it")
 	case p == "~", strings.HasPrefix(p, "~/"):
 		p = sandbox.UserHome + p[1:]
 	case !path.IsAbs(p):

@@ -39,17 +39,17 @@ type fake struct {
 	files   map[string]string
 	listed  int // entries of every directory
 	watched chan sandbox.FileEvent
-	ends    bool          // the program ends as an input comes
-	typing  chan struct{} // gets one for each input that comes; nil without
-	typed   chan struct{} // ends one of them
-	reading chan struct{} // closed when content comes; nil without
-	read    chan struct{} // closed when there is no more
+	ends    bool          // the program ends when an input arrives
+	typing  chan struct{} // gets an item for each input; may be nil
+	typed   chan struct{} // ends one input
+	reading chan struct{} // closed when content arrives; may be nil
+	read    chan struct{} // closed at the content's end
 }
 
 func (f *fake) Inside() sandbox.FileSystem { return f }
 
-func (f *fake) StartProcess(context.Context, sandbox.Cmd, *wisbox.ProcessOptions) (*wisbox.ProcessInfo, error) {
-	return nil, f.err
+func (f *fake) StartAttached(context.Context, sandbox.Cmd, *wisbox.ProcessOptions, *wisbox.AttachOptions) (*wisbox.ProcessInfo, *wisbox.Attachment, error) {
+	return nil, nil, f.err
 }
 
 func (f *fake) AttachProcess(context.Context, string, *wisbox.AttachOptions) (*wisbox.Attachment, error) {
@@ -166,7 +166,7 @@ func envelope(flags byte, text string) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(text))), text...)
 }
 
-// messages are the envelopes of an answer.
+// messages returns the envelopes of an answer.
 func messages(t *testing.T, answer string) (flags []byte, texts []string) {
 	t.Helper()
 	for rest := []byte(answer); len(rest) > 0; {
@@ -273,7 +273,7 @@ func TestRequestsThatAreNone(t *testing.T) {
 	assert.Equal(t, 200, res.StatusCode, "no limit")
 }
 
-// FuzzEnvelopes: whatever is sent, the answer is a stream with one end.
+// FuzzEnvelopes: the answer to any body is a stream with one end.
 func FuzzEnvelopes(f *testing.F) {
 	f.Add(envelope(0, `{"path":"a"}`))
 	f.Add(envelope(2, `{}`))
@@ -429,7 +429,7 @@ func (f *fake) List(_ context.Context, _ string, _ sandbox.ListOptions, each fun
 	return f.err
 }
 
-// TestAListIsBounded by the bytes of the answer, whatever its names are made of.
+// TestAListIsBounded by the bytes of the answer, whatever its names contain.
 func TestAListIsBounded(t *testing.T) {
 	f := newFake()
 	s := server(t, f, nil)
@@ -471,8 +471,7 @@ func TestAnUploadHasFewParts(t *testing.T) {
 	}
 }
 
-// TestAnInputToAProgramThatHasJustEndedFindsNone: E2B's command line takes not_found alone
-// for an end.
+// TestAnInputToAProgramThatHasJustEndedFindsNone: E2B's command line takes only not_found for an end.
 func TestAnInputToAProgramThatHasJustEndedFindsNone(t *testing.T) {
 	for _, method := range []string{"SendInput", "CloseStdin"} {
 		f := newFake()

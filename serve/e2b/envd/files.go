@@ -21,16 +21,16 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// maxParts is how many parts an upload has at most.
+// maxParts is the maximum number of parts of an upload.
 const maxParts = 1000
 
-// How much of a refused upload is read, so that its client gets the answer.
+// Bytes of a refused upload that are read, so that its client gets the answer.
 const (
 	maxDrained         = 4 << 30
-	maxStrangerDrained = 256 << 10 // of a client that may not use the sandbox
+	maxStrangerDrained = 256 << 10 // of an unauthorized client
 )
 
-// signature is what signs a URL of /files.
+// signature returns the signature of a URL of /files.
 func signature(operation string, r *http.Request, token string) string {
 	q := r.URL.Query()
 	text := q.Get("path") + ":" + operation + ":" + q.Get("username") + ":" + token
@@ -41,8 +41,8 @@ func signature(operation string, r *http.Request, token string) string {
 	return "v1_" + base64.RawStdEncoding.EncodeToString(sum[:])
 }
 
-// signedWith reports whether a request of /files is signed with a token, however
-// old the signature is. It takes as long for a wrong one.
+// signedWith reports whether a request of /files is signed with a token, regardless of the signature's age. It runs in
+// constant time.
 func signedWith(r *http.Request, token string) bool {
 	operation := "write"
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
@@ -51,7 +51,7 @@ func signedWith(r *http.Request, token string) bool {
 	return token != "" && equal(r.URL.Query().Get("signature"), signature(operation, r, token))
 }
 
-// signed asks for the token or a signature made with it.
+// signed requires the token, or a signature made with it.
 func (h *handler) signed(next func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := h.mayUse(r); err != nil {
@@ -81,12 +81,12 @@ func (h *handler) mayUse(r *http.Request) *refused {
 		}
 	}
 	if err := checkUser(q.Get("username")); err != nil {
-		return &refused{http.StatusUnauthorized, "there is no such user; leave username out, or give \"user\""}
+		return &refused{http.StatusUnauthorized, "user not found; leave username out, or give \"user\""}
 	}
 	return nil
 }
 
-// refused is an error with the status that says it.
+// refused is an error with its HTTP status.
 type refused struct {
 	status  int
 	message string
@@ -99,8 +99,7 @@ var fileStatuses = map[tool.Kind]int{
 	tool.Invalid: 400, tool.IsDir: 400, tool.NotDir: 400, tool.NotRegular: 400, tool.Exists: 409, tool.Conflict: 409, tool.Unsupported: 400,
 }
 
-// refuseStranger answers a client that may not use the sandbox. It has as much time as the
-// server in front gives it.
+// refuseStranger answers an unauthorized client. The server in front limits its time.
 func refuseStranger(w http.ResponseWriter, r *http.Request, err *refused) {
 	_, _ = io.CopyN(io.Discard, r.Body, maxStrangerDrained)
 	w.Header().Set("Connection", "close")
@@ -122,7 +121,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	writeJSON(w, r, own.status, refusal{own.status, own.message})
 }
 
-// download gives a file's content, which is never to be shown as a page of the server.
+// download sends a file's content. A browser must never show it as a page of the server.
 func (h *handler) download(w http.ResponseWriter, r *http.Request) error {
 	at, err := resolve(r.URL.Query().Get("path"))
 	if err != nil {
@@ -141,15 +140,15 @@ func (h *handler) download(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Security-Policy", "sandbox")
 	w.WriteHeader(http.StatusOK)
 	if _, err := io.CopyN(patient{w, http.NewResponseController(w), r.Context()}, f, size); err != nil {
-		panic(http.ErrAbortHandler) // the file has become shorter, or the client takes nothing
+		panic(http.ErrAbortHandler) // the file has become shorter, or the client reads nothing
 	}
 	return nil
 }
 
-// maxPiece is how many bytes a client that reads takes in the time of [patient].
+// maxPiece is the number of bytes that a client must read within the time of [patient].
 const maxPiece = 64 << 10
 
-// patient gives up a client that takes nothing.
+// patient ends the connection of a client that reads nothing.
 type patient struct {
 	io.Writer
 	c   *http.ResponseController
@@ -169,7 +168,7 @@ func (p patient) Write(b []byte) (n int, err error) {
 		}
 	}
 	p.limit(time.Now().Add(stalled))
-	return n, p.c.Flush() // the server would write the rest without a limit
+	return n, p.c.Flush() // otherwise the server would write the rest without a deadline
 }
 
 func (p patient) limit(t time.Time) {
@@ -211,7 +210,7 @@ func (h *handler) upload(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// plain is the body as it was before it was compressed.
+// plain returns the decompressed body.
 func plain(r *http.Request) (io.Reader, error) {
 	switch strings.ToLower(r.Header.Get("Content-Encoding")) {
 	case "", "identity":
@@ -237,7 +236,7 @@ func (h *handler) storeParts(w http.ResponseWriter, r *http.Request, parts *mult
 			return all, nil
 		}
 		if err != nil {
-			return nil, &refused{http.StatusBadRequest, "the body is not multipart/form-data, or is cut off"}
+			return nil, &refused{http.StatusBadRequest, "the body is not multipart/form-data, or is incomplete"}
 		}
 		_, params, _ := mime.ParseMediaType(part.Header.Get("Content-Disposition")) // FileName cuts directories
 		if params["name"] != "file" {
@@ -270,13 +269,13 @@ func (h *handler) store(w http.ResponseWriter, r *http.Request, before []written
 	source := &incoming{r: content, c: http.NewResponseController(w), ctx: r.Context()}
 	err = h.opts.Session.Inside().Write(r.Context(), at, source, opts)
 	if source.err != nil {
-		err = &refused{http.StatusBadRequest, "the body is cut off or badly compressed"}
+		err = &refused{http.StatusBadRequest, "the body is incomplete or badly compressed"}
 	}
 	return append(before, one), err
 }
 
-// incoming is content from a client: one that sends nothing is given up, for an upload has
-// a place in the sandbox. It remembers that the content was not whole.
+// incoming reads content from a client, and remembers whether it was incomplete. It ends the upload of a client that
+// sends nothing, since an upload takes a place in the sandbox.
 type incoming struct {
 	r   io.Reader
 	c   *http.ResponseController
@@ -290,7 +289,7 @@ func (i *incoming) Read(p []byte) (int, error) {
 		unblock(i.c)
 	}
 	n, err := i.r.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) { // and the server reads no more, either
+	if err != nil && !errors.Is(err, io.EOF) { // the server must not read the rest, either
 		i.err = err
 		return n, err
 	}
@@ -298,7 +297,7 @@ func (i *incoming) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// metadataIn are the headers X-Metadata-KEY.
+// metadataIn returns the headers X-Metadata-KEY.
 func metadataIn(h http.Header) map[string]string {
 	var out map[string]string
 	for name, values := range h {

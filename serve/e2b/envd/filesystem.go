@@ -69,7 +69,7 @@ func entryOf(at string, f sandbox.FileInfo) *entry {
 	return e
 }
 
-// nameOf is a user or group.
+// nameOf returns a user or group.
 func nameOf(id int) string {
 	switch id {
 	case 0:
@@ -115,7 +115,7 @@ func (h *handler) stat(ctx context.Context, ask *pathAsk) (entryAnswer, error) {
 		return entryAnswer{}, err
 	}
 	answer, err := h.entryAt(ctx, at)
-	if tool.KindOf(err) == tool.NotDir { // below a file there is nothing
+	if tool.KindOf(err) == tool.NotDir { // a file has nothing below it
 		err = tool.Errorf(tool.NotFound, "%s", tool.AsError(err).Message)
 	}
 	return answer, err
@@ -144,7 +144,7 @@ func (h *handler) listDir(ctx context.Context, ask *listDirAsk) (listDirAnswer, 
 			return err
 		}
 		if size += len(raw); size > maxListedSize {
-			full = &wireError{"resource_exhausted", fmt.Sprintf("the list is over %d bytes; list with a lower depth, or the directories below one by one", maxListedSize)}
+			full = &wireError{"resource_exhausted", fmt.Sprintf("the list has more than %d bytes; list with a lower depth, or the subdirectories one by one", maxListedSize)}
 			return full
 		}
 		answer.Entries = append(answer.Entries, raw)
@@ -153,7 +153,7 @@ func (h *handler) listDir(ctx context.Context, ask *listDirAsk) (listDirAnswer, 
 	return answer, cmp.Or(full, err)
 }
 
-// inTurn serves few requests at once; the others wait.
+// inTurn serves at most most requests at once; the others wait.
 func inTurn(most int, next http.HandlerFunc) http.HandlerFunc {
 	turns := make(chan struct{}, most)
 	return func(w http.ResponseWriter, r *http.Request) {

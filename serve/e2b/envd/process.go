@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"io"
 	"maps"
 	"net/http"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -18,10 +20,9 @@ import (
 )
 
 const (
-	// endedFor is how long a program can be connected to after its end.
+	// endedFor is how long clients can connect to a program after its end.
 	endedFor = 30 * time.Second
-	// patience is how long a program waits at most for whoever started it to take a piece
-	// of its output, once 4 MiB of it wait.
+	// patience is how long a program waits for its client to read output, once 4 MiB are buffered.
 	patience = 5 * time.Second
 )
 
@@ -39,7 +40,7 @@ type terminal struct {
 	} `json:"size"`
 }
 
-// size is what the terminal gets; 0 is the usual.
+// size returns the size of the terminal; 0 means the default.
 func (t *terminal) size() sandbox.WinSize {
 	fit := func(n, usual uint32) uint16 {
 		if n == 0 {
@@ -96,7 +97,7 @@ var processKeepalive = func() (e processEvent) {
 	return e
 }()
 
-// writer sends a stream of a program.
+// writer sends one output stream of a program.
 type writer struct {
 	to   *out
 	wrap func([]byte) *data
@@ -114,7 +115,7 @@ func sendStart(o *out, pid int) error {
 	return o.send(e)
 }
 
-// start runs a program, which goes on without its client.
+// start runs a program, which outlives its client.
 func (h *handler) start(ctx context.Context, r *http.Request, ask *startAsk, o *out) error {
 	cmd, err := h.command(ask)
 	if err != nil {
@@ -124,17 +125,34 @@ func (h *handler) start(ctx context.Context, r *http.Request, ask *startAsk, o *
 		return err
 	}
 	opts := &wisbox.ProcessOptions{KeepStdin: ask.Stdin == nil || *ask.Stdin, AtOnce: true, Hold: patience, Tag: ask.Tag}
-	info, err := h.opts.Session.StartProcess(ctx, cmd, opts)
+	begun := make(chan struct{})
+	begin := sync.OnceFunc(func() { close(begun) })
+	defer begin()
+	stdout, stderr := writers(o, cmd.TTY != nil)
+	info, a, err := h.opts.Session.StartAttached(ctx, cmd, opts, &wisbox.AttachOptions{Stdout: gated{stdout, begun}, Stderr: gated{stderr, begun}, Hold: patience})
 	if err != nil {
 		return err
 	}
+	defer a.Detach()
 	if err := sendStart(o, info.PID); err != nil {
 		return err
 	}
-	return h.follow(ctx, info, &wisbox.AttachOptions{Replay: -1, Hold: patience}, o)
+	begin()
+	return await(ctx, a, o)
 }
 
-// command is the program that was asked for.
+// gated delays writes until the start message was sent to the client.
+type gated struct {
+	io.Writer
+	begun <-chan struct{}
+}
+
+func (g gated) Write(p []byte) (int, error) {
+	<-g.begun
+	return g.Writer.Write(p)
+}
+
+// command returns the program of a request.
 func (h *handler) command(ask *startAsk) (sandbox.Cmd, error) {
 	if ask.Process.Cmd == "" {
 		return sandbox.Cmd{}, &wireError{"invalid_argument", "process.cmd is empty; it names a program"}
@@ -156,25 +174,36 @@ func (h *handler) command(ask *startAsk) (sandbox.Cmd, error) {
 	return cmd, nil
 }
 
-// follow sends what a program writes, and its end.
-func (h *handler) follow(ctx context.Context, p *wisbox.ProcessInfo, how *wisbox.AttachOptions, o *out) error {
-	stdout := func(b []byte) *data { return &data{Stdout: b} }
-	if p.TTY {
-		stdout = func(b []byte) *data { return &data{PTY: b} }
+// writers send a program's streams.
+func writers(o *out, tty bool) (stdout, stderr io.Writer) {
+	wrap := func(b []byte) *data { return &data{Stdout: b} }
+	if tty {
+		wrap = func(b []byte) *data { return &data{PTY: b} }
 	}
-	if how.Replay < 0 || p.ExitCode == nil {
-		how.Stdout, how.Stderr = writer{o, stdout}, writer{o, func(b []byte) *data { return &data{Stderr: b} }}
+	return writer{o, wrap}, writer{o, func(b []byte) *data { return &data{Stderr: b} }}
+}
+
+// follow sends a program's output from now on, and its end.
+func (h *handler) follow(ctx context.Context, p *wisbox.ProcessInfo, o *out) error {
+	how := &wisbox.AttachOptions{}
+	if p.ExitCode == nil {
+		how.Stdout, how.Stderr = writers(o, p.TTY)
 	}
 	a, err := h.opts.Session.AttachProcess(ctx, p.ProcessID, how)
 	if err != nil {
 		return err
 	}
 	defer a.Detach()
+	return await(ctx, a, o)
+}
+
+// await sends a program's end.
+func await(ctx context.Context, a *wisbox.Attachment, o *out) error {
 	res, err := a.Wait(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case err != nil, res.Status == sandbox.StatusSandboxLost: // the session's end, or its sandbox's
+	case err != nil, res.Status == sandbox.StatusSandboxLost: // the session or its sandbox has ended
 		return errCut
 	case res.Status == sandbox.StatusTimedOut:
 		return &wireError{"deadline_exceeded", "the time of Connect-Timeout-Ms is over: the program was killed"}
@@ -184,7 +213,7 @@ func (h *handler) follow(ctx context.Context, p *wisbox.ProcessInfo, how *wisbox
 	return o.send(e)
 }
 
-// endOf says how a program ended, in the words of Go's os.ProcessState.
+// endOf describes a program's end in the words of Go's os.ProcessState.
 func endOf(res sandbox.Result) *ended {
 	if res.Status == sandbox.StatusCancelled {
 		res.Signal = "KILL"
@@ -209,10 +238,10 @@ func (h *handler) connect(ctx context.Context, _ *http.Request, ask *selector, o
 	if err := sendStart(o, p.PID); err != nil {
 		return err
 	}
-	return h.follow(ctx, p, &wisbox.AttachOptions{}, o)
+	return h.follow(ctx, p, o)
 }
 
-// find finds the newest program that is meant: one that runs or, where that will do, has
+// find finds the newest program that matches: a running one or, if orEnded is set, one that has
 // just ended.
 func (h *handler) find(ctx context.Context, s *selector, orEnded bool) (*wisbox.ProcessInfo, error) {
 	if (s.Process.PID == nil) == (s.Process.Tag == nil) {
@@ -232,7 +261,7 @@ func (h *handler) find(ctx context.Context, s *selector, orEnded bool) (*wisbox.
 		}
 	}
 	if found == nil {
-		return nil, &wireError{"not_found", "there is no such program; it may have ended"}
+		return nil, &wireError{"not_found", "program not found; it may have ended"}
 	}
 	return found, nil
 }
@@ -309,8 +338,8 @@ func (h *handler) sendInput(ctx context.Context, ask *inputAsk) (none struct{}, 
 	return none, err
 }
 
-// write writes to a process that was found running. One that has ended meanwhile is unknown:
-// clients take that, and nothing else, for an end.
+// write writes to a process that was running. If it has ended meanwhile, the error is not_found: clients take no other
+// error for an end.
 func (h *handler) write(ctx context.Context, s *selector, p *wisbox.ProcessInfo, data []byte, eof bool) error {
 	err := h.opts.Session.WriteProcess(ctx, p.ProcessID, data, eof)
 	if tool.KindOf(err) == tool.Conflict {

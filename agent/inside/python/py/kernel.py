@@ -1,4 +1,4 @@
-"""What a template and its monitors ask of the kernel: rights, pipes, messages, process trees."""
+"""Wraps the kernel for a template and its monitors: rights, pipes, messages, process trees."""
 import _signal
 import _socket
 import ctypes
@@ -24,7 +24,7 @@ def prctl(option, a=0, b=0):
 
 
 def give_up_rights():
-    """Keeps what it takes to become the programs' user and to kill. Programs have nothing of it."""
+    """Keeps the rights to become the programs' user and to kill. Programs have none of them."""
     if ROOT:
         cap = 0
         while cap < 64 and prctl(PR_CAPBSET_DROP, cap) == 0:
@@ -42,7 +42,7 @@ def give_up_rights():
 
 
 def open_pipes(directions):
-    """Pipes of the effective user; True is one that the program reads. Gives our
+    """Pipes of the effective user; True is one that the program reads. Returns our
     ends, which don't block, and the program's."""
     ours, theirs = [], []
     for reads in directions:
@@ -85,7 +85,7 @@ def adopt_socket(fd):
 
 
 def told(sock, message, fds=()):
-    """Says a message; false when nobody can hear it any more."""
+    """Sends a message; returns false if nobody can receive it any more."""
     try:
         if fds:
             sock.sendmsg([message], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, struct.pack("%di" % len(fds), *fds))])
@@ -100,7 +100,7 @@ ROOM = _socket.CMSG_SPACE(4 * 8)                 # for up to eight descriptors
 
 
 def hear(sock, size):
-    """One message and its descriptors; b"" is the end."""
+    """Returns one message and its descriptors; b"" is the end."""
     data, extra, _, _ = sock.recvmsg(size, ROOM, _socket.MSG_CMSG_CLOEXEC)
     if not extra:
         return data, ()
@@ -152,9 +152,9 @@ def descendants(roots):
 
 
 def kill_trees(roots, rounds):
-    """Kills children of ours; theirs come to us, for the next round. Only we reap
-    them, so no number is another's. A tree that forks faster than it dies is
-    stopped whole first."""
+    """Kills our children; theirs become ours, for the next round. Only we reap them, so
+    no number is reused. A tree that forks faster than it dies is stopped as a whole
+    first."""
     if rounds > 3:
         for pid in descendants(roots):
             kill(pid, _signal.SIGSTOP)

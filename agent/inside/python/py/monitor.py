@@ -1,5 +1,5 @@
-"""What a monitor of Python programs does, as package monitor does it for others: it lets
-go of its parent's things, sees a program's tree to its end and reports."""
+"""A monitor of Python programs, like package monitor for others: it closes its parent's
+resources, ends a program's process tree and reports."""
 import _signal
 import fcntl
 import os
@@ -10,13 +10,13 @@ import time
 from .kernel import (F_DUPFD_CLOEXEC, MONITORED, PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, RT, adopt_socket, children,
                      kill, kill_trees, prctl)
 
-# How a program ended: wait status, user and system seconds, KiB of its largest
-# resident set, whether an orphan of it was killed.
+# The end of a program: wait status, user and system seconds, KiB of its largest resident set, whether an orphan of it
+# was killed.
 REPORT = struct.Struct("<iddq?")
 
 
 def become_monitor(sock, parent):
-    """A fresh fork lets go of all that is its parent's."""
+    """Closes all resources of the parent in a fresh fork."""
     _signal.pthread_sigmask(_signal.SIG_BLOCK, MONITORED)
     for _ in range(2000):                        # a template's intermediate parent is about to end
         if os.getppid() == parent:
@@ -45,9 +45,9 @@ def keep_only(sock):
 
 
 def see_to_end(pid):
-    """Waits for pid, then kills until no descendant is left: that there is no
-    child any more (ECHILD) is the proof, for every orphan comes to us. Gives the
-    report, and whether the agent asked for the end."""
+    """Waits for pid, then kills until no descendant is left. The proof is that no child is
+    left (ECHILD), because every orphan becomes our child. Returns the report, and
+    whether the agent ordered the end."""
     report, ending, asked, rounds = None, False, False, 0
     orphan_killed = False
     while True:
@@ -69,8 +69,8 @@ def see_to_end(pid):
 
 
 def heed(number, pid):
-    """Acts on what the agent asked for; true when all is to end. pid is not yet
-    reaped here, so its number is no other's."""
+    """Executes the agent's orders; returns true if everything must end. pid is not yet
+    reaped here, so its number isn't reused."""
     if number == _signal.SIGTERM:
         kill(-pid, _signal.SIGKILL)
         kill(pid, _signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A request to run a Python program, and what is done for it before the program."""
+"""A request to run a Python program, and the preparations before the program."""
 import errno
 import os
 import struct
@@ -18,7 +18,7 @@ NOTIFY, ANY_DIR = 16, 32
 
 
 class StartError(Exception):
-    """The program can't be started as asked: kind is for the host to map."""
+    """The program can't be started as requested: the host maps kind."""
 
 
 class Request:
@@ -48,7 +48,7 @@ def receive(sock):
 
 
 def lower_rank():
-    """Programs are last for the processor, and begin as the first for the
+    """Gives programs the lowest processor priority, and makes them the first choice of the
     out-of-memory killer; they may change the latter."""
     os.nice(10)
     write_file("/proc/self/oom_score_adj", b"1000")
@@ -57,8 +57,8 @@ def lower_rank():
 
 
 def enter(directory, anywhere=False):
-    """Enters a directory of the workspace with the program's own rights; the
-    kernel says afterwards where that really is, whatever links led there."""
+    """Enters a directory of the workspace with the program's own rights. Afterwards the
+    kernel reports its real path, with all links resolved."""
     base = WORKSPACE
     try:
         os.chdir(base)
@@ -76,7 +76,7 @@ def enter(directory, anywhere=False):
 
 
 def make_home():
-    """It lies in a tmpfs that programs may empty. To look first is quicker."""
+    """Creates the home directory in a tmpfs that programs may empty. Checking first is faster."""
     if os.path.exists(BASE_ENV[b"HOME"]):
         return
     try:

@@ -18,8 +18,8 @@ STREAMS = (True, False, False, True, False)      # stdin, the outputs, control i
 
 
 class Main:
-    """What a source defines: main, and warm, which goes the same way with nothing
-    to do, where it has one."""
+    """The functions of a source: main, and optionally warm, which runs the same code with
+    nothing to do."""
 
     def __init__(self, module):
         self.main = module.main
@@ -100,10 +100,10 @@ def monitor(sock, parent, main):
 
 
 def watch_one(sock, main):
-    """Makes one program ready, sees it and its tree to the end, reports."""
+    """Prepares one program, runs it, ends its process tree and reports."""
     try:
         ours, theirs = user_pipes(STREAMS)
-        prctl(PR_SET_PDEATHSIG, _signal.SIGTERM)     # a change of users takes it away
+        prctl(PR_SET_PDEATHSIG, _signal.SIGTERM)     # a change of users resets it
         pid = os.fork()
     except OSError as e:
         return told(sock, b"F%d" % e.errno) and _signal.sigtimedwait([_signal.SIGTERM], 0.05) is None
@@ -123,7 +123,7 @@ def watch_one(sock, main):
 
 
 def program(sock, fds, main):
-    """The life of a program's process. Never returns."""
+    """Runs a program's process. Never returns."""
     code = 127
     try:
         parent = os.getppid()
@@ -149,8 +149,8 @@ def program(sock, fds, main):
 
 
 def prepare(fds):
-    """All that can be done before the request is known. Real uid 0 stays until
-    then: nothing that runs here can signal or trace this process."""
+    """Does everything that is possible before the request is known. The real uid is 0 until
+    then: programs can neither signal nor trace this process."""
     os.setsid()
     launch.lower_rank()
     for target, fd in enumerate(fds):
@@ -162,8 +162,8 @@ def prepare(fds):
 
 
 def rehearse(warm):
-    """Goes the way from request to program with nothing in it, so that the pages
-    which the fork shares are copied now and not then."""
+    """Runs the code from request to program with an empty request, so that pages shared by
+    the fork are copied now and not during the call."""
     if ROOT:
         os.setresuid(0, 0, 0)
     drop_with(os.getppid(), 0)
@@ -203,7 +203,7 @@ def set_environment(env):
 
 
 def run_main(main):
-    """What the interpreter itself does around a main program."""
+    """Does the work of the interpreter around a main program."""
     code = 0
     try:
         main()

@@ -1,8 +1,8 @@
-// Command mkagent builds the agent's binaries, which package native embeds, and
-// writes them there with their sums: the same bytes on every machine.
+// Command mkagent builds the agent's binaries, which package native embeds, and writes them with their sums. The bytes
+// are the same on every machine.
 //
-//	go run ./agent/native/internal/mkagent          # what make agent does
-//	go run ./agent/native/internal/mkagent -check   # what make lint does
+//	go run ./agent/native/internal/mkagent          # as make agent does
+//	go run ./agent/native/internal/mkagent -check   # as make lint does
 //
 // The toolchain is the one that go.mod names, whichever Go runs this.
 package main
@@ -27,11 +27,11 @@ const (
 	target = "agent/native"
 )
 
-// arches have an agent; native_GOARCH.go embeds it.
+// arches lists the architectures with an agent, which native_GOARCH.go embeds.
 var arches = []string{"amd64", "arm64"}
 
 func main() {
-	check := flag.Bool("check", false, "build, and compare with what is committed")
+	check := flag.Bool("check", false, "build, and compare with the committed binaries")
 	flag.Parse()
 	if err := run(*check); err != nil {
 		fmt.Fprintln(os.Stderr, "mkagent:", err)
@@ -72,7 +72,7 @@ func run(check bool) error {
 	return nil
 }
 
-// moduleToolchain is the exact one that go.mod names.
+// moduleToolchain returns the exact toolchain that go.mod names.
 func moduleToolchain() (string, error) {
 	out, err := exec.Command("go", "mod", "edit", "-json").Output()
 	if err != nil {
@@ -83,12 +83,12 @@ func moduleToolchain() (string, error) {
 		return "", err
 	}
 	if mod.Toolchain == "" {
-		return "", errors.New("go.mod names no toolchain; add a line, for the agent is built by exactly one")
+		return "", errors.New("go.mod names no toolchain; add a toolchain line, since the agent is built with exactly one version")
 	}
 	return mod.Toolchain, nil
 }
 
-// build gives the binary for an architecture. Nothing of the machine goes into it.
+// build returns the binary for an architecture. It doesn't depend on this machine.
 func build(toolchain, arch string) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "mkagent-")
 	if err != nil {
@@ -111,8 +111,8 @@ func build(toolchain, arch string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// write compresses a binary, unless what is there holds the same: another version
-// of the compressor gives other bytes of it.
+// write compresses a binary, unless the existing file has the same content: other versions of the compressor give other
+// bytes.
 func write(arch string, binary []byte) error {
 	path := filepath.Join(target, "linux-"+arch+".zst")
 	if old, err := os.ReadFile(path); err == nil {

@@ -1,0 +1,266 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Notes are a gateway's data on the Pod of a session. The zero value means no notes.
+type Notes struct {
+	// Owner is a label: `kubectl get pods -l wisbox.dev/owner=…` finds an owner's Pods. It has
+	// the form of a session's name.
+	Owner string
+	// Record is any text, stored in an annotation. It must not be empty if Owner is set.
+	Record string
+}
+
+// The label and the annotation of notes. A Pod has both or neither.
+const (
+	ownerLabel = "wisbox.dev/owner"
+	recordNote = "wisbox.dev/record"
+)
+
+// on adds the notes to a Pod.
+func (n Notes) on(pod *corev1.Pod) {
+	if n == (Notes{}) {
+		return
+	}
+	pod.Labels[ownerLabel] = n.Owner
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	pod.Annotations[recordNote] = n.Record
+}
+
+func notesOf(pod *corev1.Pod) Notes {
+	return Notes{Owner: pod.Labels[ownerLabel], Record: pod.Annotations[recordNote]}
+}
+
+// check returns an error for notes that Kubernetes would refuse.
+func (n Notes) check() error {
+	if n != (Notes{}) && (!label.MatchString(n.Owner) || n.Record == "") {
+		return tool.Errorf(tool.Invalid, "the notes of a Pod need an owner of 1 to 63 lower-case letters, digits and hyphens, and a record").In("pod")
+	}
+	return nil
+}
+
+// Look returns the Pod of a session with its notes, even if the Pod can't be used. The error for
+// an unknown name is not_found.
+func (p *Place) Look(ctx context.Context, name string) (*Pod, error) {
+	pod, err := p.get(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return seen(pod), nil
+}
+
+// Note replaces the record on a Pod, or adds it if it was removed. The error is conflict or
+// not_found if the Pod has another record or UID than of, or is gone.
+func (p *Place) Note(ctx context.Context, of *Pod, record string) (*Pod, error) {
+	at := "/metadata/annotations/" + strings.ReplaceAll(recordNote, "/", "~1")
+	change := []map[string]string{
+		{"op": "test", "path": "/metadata/uid", "value": of.UID},
+		{"op": "test", "path": at, "value": of.Notes.Record},
+		{"op": "replace", "path": at, "value": record},
+	}
+	if of.Notes.Record == "" { // a test of a missing path fails; the creation annotation is always there
+		change = append(change[:1], map[string]string{"op": "add", "path": at, "value": record})
+	}
+	raw, err := json.Marshal(change)
+	if err != nil {
+		return nil, err
+	}
+	pod := &corev1.Pod{}
+	err = p.client.Patch(types.JSONPatchType).Namespace(p.namespace).Resource("pods").Name(of.pod.Name).Body(raw).Do(ctx).Into(pod)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, errNotFound(of.Session)
+	case apierrors.IsInvalid(err), apierrors.IsConflict(err):
+		return nil, tool.Errorf(tool.Conflict, "the Pod of session %s was changed meanwhile; try again", of.Session).Because(err)
+	case err != nil:
+		return nil, p.explain(ctx, "patch", "pods", err)
+	}
+	return seen(pod), nil
+}
+
+// End requests the deletion of this Pod (by UID) and doesn't wait for it. With unchanged, a Pod
+// that has changed since it was read is left alone, and the error is conflict. A missing Pod is
+// not an error.
+func (p *Place) End(ctx context.Context, of *Pod, unchanged bool) error {
+	if of.Deleting {
+		return nil
+	}
+	conditions := &metav1.Preconditions{UID: &of.pod.UID}
+	if unchanged {
+		conditions.ResourceVersion = &of.pod.ResourceVersion
+	}
+	options := &metav1.DeleteOptions{GracePeriodSeconds: new(int64(endGrace)), Preconditions: conditions}
+	err := p.client.Delete().Namespace(p.namespace).Resource("pods").Name(of.pod.Name).Body(options).Do(ctx).Error()
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err) && !unchanged:
+		return nil
+	case apierrors.IsConflict(err):
+		return tool.Errorf(tool.Conflict, "the Pod of session %s was changed meanwhile; try again", of.Session).Because(err)
+	}
+	return p.explain(ctx, "delete", "pods", err)
+}
+
+// Follower receives the Pods with notes.
+type Follower struct {
+	// All receives all Pods with notes: first, and again whenever changes may have been missed.
+	All func([]*Pod)
+	// One receives a new or changed Pod, in the order of the changes; gone reports that it was
+	// deleted.
+	One func(pod *Pod, gone bool)
+	// Lost receives the reason when changes stop arriving, once per loss. The next call of All
+	// ends the loss.
+	Lost func(error)
+}
+
+const (
+	pageSize   = 500             // Pods per answer
+	listTime   = time.Minute     // per answer
+	watchTime  = 5 * time.Minute // per watch; then all Pods are listed again, in case changes were missed
+	firstPause = 250 * time.Millisecond
+	mostPause  = 5 * time.Second
+)
+
+// Follow calls f with the Pods with notes until ctx ends. While the API server is unreachable,
+// it retries at most every 5 seconds.
+func (p *Place) Follow(ctx context.Context, f *Follower) {
+	pause, lost := firstPause, false
+	for ctx.Err() == nil {
+		version, err := p.tell(ctx, f)
+		if err == nil {
+			pause, lost = firstPause, false
+			err = p.followAll(ctx, version, f)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil { // the watch reached its time limit
+			continue
+		}
+		if !lost {
+			lost = true
+			f.Lost(p.explain(ctx, "watch", "pods", err))
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause/2 + rand.N(pause)): // jitter, so that a gateway's replicas don't retry together
+		}
+		pause = min(2*pause, mostPause)
+	}
+}
+
+// noted returns the selector of the Pods with notes, for one owner or for all.
+func noted(owner string) string {
+	selector := sessionLabel + "," + managedLabel + "=" + managedBy + "," + ownerLabel
+	if owner != "" {
+		selector += "=" + owner
+	}
+	return selector
+}
+
+// Noted returns one owner's Pods with notes, sorted by name.
+func (p *Place) Noted(ctx context.Context, owner string) ([]*Pod, error) {
+	if !label.MatchString(owner) {
+		return nil, Notes{Owner: owner}.check()
+	}
+	all, _, err := p.listNoted(ctx, owner)
+	return all, p.explain(ctx, "list", "pods", err)
+}
+
+// tell passes all Pods to the follower, and returns the version of the list.
+func (p *Place) tell(ctx context.Context, f *Follower) (version string, err error) {
+	all, version, err := p.listNoted(ctx, "")
+	if err == nil {
+		f.All(all)
+	}
+	return version, err
+}
+
+// listNoted lists the Pods of one owner or of all. The error may be an API error.
+func (p *Place) listNoted(ctx context.Context, owner string) (all []*Pod, version string, err error) {
+	options := metav1.ListOptions{LabelSelector: noted(owner), Limit: pageSize}
+	for {
+		page, err := p.page(ctx, &options)
+		if err != nil {
+			return nil, "", err
+		}
+		for i := range page.Items {
+			if one := slim(&page.Items[i]); one != nil {
+				all = append(all, one)
+			}
+		}
+		version = page.ResourceVersion
+		if options.Continue = page.Continue; options.Continue == "" {
+			break
+		}
+	}
+	slices.SortFunc(all, func(a, b *Pod) int { return strings.Compare(a.Session, b.Session) })
+	return all, version, nil
+}
+
+func (p *Place) page(ctx context.Context, options *metav1.ListOptions) (*corev1.PodList, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.patience)
+	defer cancel()
+	page := &corev1.PodList{}
+	err := p.client.Get().Namespace(p.namespace).Resource("pods").VersionedParams(options, parameters).Do(ctx).Into(page)
+	return page, err
+}
+
+// followAll runs one watch. It returns nil at the watch's time limit.
+func (p *Place) followAll(ctx context.Context, version string, f *Follower) error {
+	ctx, cancel := context.WithTimeout(ctx, watchTime+p.patience) // normally the API server ends the watch
+	defer cancel()
+	w, err := p.client.Get().Namespace(p.namespace).Resource("pods").VersionedParams(&metav1.ListOptions{
+		LabelSelector: noted(""), ResourceVersion: version, Watch: true, TimeoutSeconds: new(int64(watchTime / time.Second)),
+	}, parameters).Watch(ctx)
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	began := time.Now()
+	for event := range w.ResultChan() {
+		pod, ok := event.Object.(*corev1.Pod)
+		if !ok {
+			return apierrors.FromObject(event.Object)
+		}
+		if one := slim(pod); one != nil {
+			f.One(one, event.Type == watch.Deleted)
+		}
+	}
+	if time.Since(began) < watchTime/2 { // the API server ended or refused the watch
+		return errCut
+	}
+	return nil
+}
+
+var errCut = tool.Errorf(tool.Unavailable, "the API server ended a watch of the Pods")
+
+// slim returns a Pod without the fields that followers don't need, because a gateway holds
+// thousands of Pods. It returns nil for a Pod that only has the labels of a session's.
+func slim(pod *corev1.Pod) *Pod {
+	if pod.Name != podPrefix+pod.Labels[sessionLabel] || pod.Annotations[recordNote] == "" {
+		return nil
+	}
+	out := seen(pod)
+	less := &corev1.Pod{}
+	less.Name, less.Namespace, less.UID, less.ResourceVersion = pod.Name, pod.Namespace, pod.UID, pod.ResourceVersion
+	less.Labels = map[string]string{sessionLabel: out.Session}
+	out.pod = less
+	return out
+}

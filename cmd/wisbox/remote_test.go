@@ -1,0 +1,49 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Without Linux every command needs another machine, but those that work on files alone.
+func TestWithoutLinuxCommandsNeedAnotherMachine(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv(remoteVariable, "")
+	usual := system
+	system = "darwin"
+	t.Cleanup(func() { system = usual })
+	seen := 0
+	everyCommand((&app{}).newRootCmd(), func(cmd *cobra.Command) {
+		name := strings.TrimSpace(strings.TrimPrefix(cmd.CommandPath(), "wisbox"))
+		first, _, _ := strings.Cut(name, " ")
+		free := slices.Contains(ofNoSession, first) || slices.Contains(alwaysHere, first) || slices.Contains(ofFiles, name)
+		a := &app{}
+		err := a.chooseRemote(cmd)
+		if free {
+			assert.NoError(t, err, name)
+			return
+		}
+		seen++
+		require.Equal(t, tool.Unsupported, tool.KindOf(err), name)
+		assert.ErrorContains(t, err, "wisbox remote add", name)
+
+		a.remote = "ssh://big"
+		err = a.chooseRemote(cmd)
+		if slices.Contains(onRemotes, first) && !slices.Contains(notOnRemotes, name) {
+			assert.NoError(t, err, name)
+			assert.Equal(t, "ssh://big", a.far)
+		} else {
+			assert.ErrorContains(t, err, "use it there", name)
+			assert.NotContains(t, err.Error(), "--remote this", name)
+		}
+	})
+	assert.Greater(t, seen, 40)
+}

@@ -1,0 +1,278 @@
+package wisbox_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/hostmount"
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
+)
+
+// nearOf are the managers that do what those of other machines ask for.
+var nearOf sync.Map
+
+// workspace is the host directory of a session, on whichever machine that is.
+func workspace(s *wisbox.Session) string {
+	if near, ok := nearOf.Load(wisbox.ManagerOf(s)); ok {
+		return filepath.Join(near.(*wisbox.Manager).CacheDir(), "sessions", s.ID(), "workspace")
+	}
+	return s.WorkspacePath()
+}
+
+// farFrom is a Manager on another machine than near's, a stream away. through may be nil.
+func farFrom(t *testing.T, near *wisbox.Manager, opts wisbox.Options, through func(io.ReadWriteCloser) io.ReadWriteCloser) *wisbox.Manager {
+	t.Helper()
+	var serving sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	opts.Far, opts.CacheDir = "near", filepath.Join(t.TempDir(), "far")
+	opts.FarConnect = func(context.Context) (io.ReadWriteCloser, error) {
+		a, b := net.Pipe()
+		serving.Go(func() { _ = near.ServeFar(ctx, b) })
+		if through != nil {
+			return through(a), nil
+		}
+		return a, nil
+	}
+	m, err := wisbox.NewManager(t.Context(), &opts)
+	require.NoError(t, err)
+	nearOf.Store(m, near)
+	t.Cleanup(func() {
+		require.NoError(t, m.Close())
+		cancel()
+		serving.Wait()
+		nearOf.Delete(m)
+	})
+	return m
+}
+
+// farWith is a session of another machine.
+func farWith(t *testing.T, so wisbox.SessionOptions, opts wisbox.Options) *wisbox.Session {
+	t.Helper()
+	_, near, _ := heldBy(t, time.Minute, so, wisbox.Options{})
+	s, err := farFrom(t, near, opts, nil).Attach(t.Context(), "box")
+	require.NoError(t, err)
+	return s
+}
+
+// TestWhatAFarManagerDoesNot is refused, and never done here instead.
+func TestWhatAFarManagerDoesNot(t *testing.T) {
+	near, _ := manager(t, wisbox.Options{Holder: []string{"/bin/false"}})
+	m := farFrom(t, near, wisbox.Options{}, nil)
+	_, err := m.Prune(t.Context(), true)
+	require.ErrorContains(t, err, "ssh near")
+	_, err = m.HolderReports(t.Context())
+	require.ErrorContains(t, err, "ssh near")
+	require.ErrorContains(t, m.Hold(t.Context(), "box", 0, nil), "ssh near")
+	_, err = m.BuildTemplate(t.Context(), &wisbox.TemplateBuild{})
+	require.ErrorContains(t, err, "ssh near")
+	assert.Nil(t, m.Backend())
+	assert.Zero(t, m.Stats())
+	require.ErrorContains(t, m.ServeFar(t.Context(), nil), "own machine")
+}
+
+// cutter is a stream that breaks after some bytes, of both directions together.
+type cutter struct {
+	io.ReadWriteCloser
+	left *atomic.Int64
+}
+
+func (c cutter) pass(p []byte, do func([]byte) (int, error)) (int, error) {
+	left := c.left.Load()
+	if left <= 0 {
+		_ = c.Close()
+		return 0, io.ErrClosedPipe
+	}
+	n, err := do(p[:min(int64(len(p)), left)])
+	if c.left.Add(int64(-n)) <= 0 {
+		_ = c.Close()
+		err = cmp.Or(err, io.ErrClosedPipe)
+	}
+	return n, err
+}
+
+func (c cutter) Read(p []byte) (int, error)  { return c.pass(p, c.ReadWriteCloser.Read) }
+func (c cutter) Write(p []byte) (int, error) { return c.pass(p, c.ReadWriteCloser.Write) }
+
+// TestAConnectionThatIsCutLosesNothing: whatever byte it is cut at, a program runs once or not
+// at all; if the client learns that it ran, what it wrote is there; the next call is as before.
+func TestAConnectionThatIsCutLosesNothing(t *testing.T) {
+	s, near, _ := heldBy(t, time.Minute, wisbox.SessionOptions{}, wisbox.Options{})
+	cutAnywhere(t, s.WorkspacePath(), func(through func(io.ReadWriteCloser) io.ReadWriteCloser) *wisbox.Manager {
+		return farFrom(t, near, wisbox.Options{}, through)
+	})
+}
+
+// cutAnywhere cuts the connection to a session box, whose workspace is dir.
+func cutAnywhere(t *testing.T, dir string, reach func(through func(io.ReadWriteCloser) io.ReadWriteCloser) *wisbox.Manager) {
+	t.Helper()
+	const whole = 1 << 40
+	run := func(cut int64) (told error, lines int, used int64) {
+		left := &atomic.Int64{}
+		left.Store(cut)
+		m := reach(func(s io.ReadWriteCloser) io.ReadWriteCloser {
+			defer func() { left = &atomic.Int64{}; left.Store(whole) }() // the next one is whole
+			return cutter{s, left}
+		})
+		first := left
+		s, err := m.Attach(t.Context(), "box")
+		if err != nil { // in the hello
+			assert.Equal(t, tool.Unavailable, tool.KindOf(err))
+			s, err = m.Attach(t.Context(), "box")
+		}
+		require.NoError(t, err, "looking has no effect: it is asked again")
+		file := fmt.Sprintf("f%d", cut)
+		var out strings.Builder
+		res, told := s.Run(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "cat >> " + file + "; echo out"}, Stdin: strings.NewReader("line\n"), Stdout: &out})
+		used = whole - first.Load()
+		require.Eventually(t, func() bool { // what a broken connection left ends
+			all, err := s.Processes(t.Context())
+			return err == nil && len(all) == 0
+		}, 20*time.Second, time.Millisecond)
+		raw, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil {
+			require.ErrorIs(t, err, fs.ErrNotExist)
+		}
+		if told == nil {
+			assert.Equal(t, 0, res.ExitCode)
+			assert.Equal(t, "out\n", out.String())
+			assert.Equal(t, "line\n", string(raw))
+		}
+		_, err = s.Call(t.Context(), "ls", nil)
+		require.NoError(t, err, "the next call dials again")
+		return told, strings.Count(string(raw), "line"), used
+	}
+	_, _, total := run(whole)
+	outcomes := map[string]int{}
+	for cut := int64(1); cut < total; cut += max(total/40, 1) {
+		told, lines, _ := run(cut)
+		assert.LessOrEqual(t, lines, 1, "it ran twice, cut at %d", cut)
+		switch {
+		case told == nil:
+			outcomes["done"]++
+		case strings.Contains(told.Error(), "may have begun"):
+			outcomes["unknown"]++
+		default:
+			t.Errorf("cut at %d: %v", cut, told)
+		}
+	}
+	assert.NotZero(t, outcomes["done"])
+	assert.NotZero(t, outcomes["unknown"])
+	t.Log(total, outcomes)
+}
+
+// TestFilesOfAFarSession can be read and watched from here.
+func TestFilesOfAFarSession(t *testing.T) {
+	s := farWith(t, wisbox.SessionOptions{}, wisbox.Options{})
+	assert.Empty(t, s.WorkspacePath())
+	changes, err := s.Watch(t.Context(), "/")
+	require.NoError(t, err)
+	big := strings.Repeat("0123456789", 100_000)
+	text(t, s, "write_file", `{"file_path":"dir/f","content":"x"}`)
+	require.NoError(t, os.WriteFile(filepath.Join(workspace(s), "big"), []byte(big), 0o644))
+	assert.Contains(t, []vfs.Change{{Path: "dir", Op: "created"}, {Path: "dir/f", Op: "created"}, {Path: "big", Op: "created"}}, <-changes)
+	got, err := fs.ReadFile(s.Files(), "big")
+	require.NoError(t, err)
+	assert.Len(t, got, len(big))
+	info, err := fs.Stat(s.Files(), "dir")
+	require.NoError(t, err)
+	assert.True(t, info.IsDir())
+	entries, err := fs.ReadDir(s.Files(), ".")
+	require.NoError(t, err)
+	assert.Len(t, entries, 2)
+	_, err = fs.Stat(s.Files(), "nosuch")
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	_, err = s.Files().Open("../x")
+	require.ErrorIs(t, err, fs.ErrInvalid)
+	f, err := s.Files().Open("big")
+	require.NoError(t, err)
+	_, err = f.Read(make([]byte, 10))
+	require.NoError(t, err)
+	require.NoError(t, f.Close(), "also of one that wasn't read to its end")
+}
+
+// TestMountsOfThisMachineGoThereAndComeBack packed by the rules of mounts, and written here by
+// this machine's own record alone.
+func TestMountsOfThisMachineGoThereAndComeBack(t *testing.T) {
+	near, _ := manager(t, wisbox.Options{Holder: []string{"/bin/false"}})
+	src := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(src, "sub"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(src, "a"), []byte("a\n"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(src, "secret.key"), []byte("key"), 0o644))
+	require.NoError(t, os.Symlink("a", filepath.Join(src, "link")))
+	opts := &wisbox.SessionOptions{Name: "box", Kept: true, AllowedRoots: []string{src}, Mounts: []hostmount.Mount{{HostPath: src, MountPath: ".", Exclude: []string{"*.key"}}}}
+	m := farFrom(t, near, wisbox.Options{}, nil)
+	_, err := m.Open(t.Context(), &wisbox.SessionOptions{Mounts: opts.Mounts})
+	require.Error(t, err, "no root allows it")
+	s, err := m.Open(t.Context(), opts)
+	require.NoError(t, err)
+	_, err = m.Open(t.Context(), opts)
+	assert.Equal(t, tool.Exists, tool.KindOf(err))
+
+	holdFor(t, near, "box", time.Minute)
+	assert.Equal(t, "a link sub", tree(t, s))
+	assert.Equal(t, "a\n", content(t, s, "a"))
+	text(t, s, "write_file", `{"file_path":"sub/new","content":"new\n"}`)
+	done, err := s.Apply(t.Context(), nil)
+	require.NoError(t, err)
+	require.Len(t, done.Changes, 1)
+	raw, err := os.ReadFile(filepath.Join(src, "sub/new"))
+	require.NoError(t, err)
+	assert.Equal(t, "new\n", string(raw))
+
+	require.NoError(t, s.Reset(t.Context()))
+	assert.Equal(t, "a link sub", tree(t, s), "what was mounted is sent again")
+
+	other, err := farFrom(t, near, wisbox.Options{}, nil).Attach(t.Context(), "box")
+	require.NoError(t, err)
+	_, err = other.Apply(t.Context(), nil)
+	assert.Equal(t, tool.NotFound, tool.KindOf(err), "whoever mounted nothing has no folder to write to, whatever the other machine says")
+	there, err := near.Attach(t.Context(), "box")
+	require.NoError(t, err)
+	_, err = there.Apply(t.Context(), nil)
+	assert.Equal(t, tool.Unsupported, tool.KindOf(err), "nor has the other machine")
+}
+
+// TestVersionsMustBeTheSame: each names both.
+func TestVersionsMustBeTheSame(t *testing.T) {
+	a, b := net.Pipe()
+	go func() {
+		_, _ = b.Write([]byte("Welcome to box\nwisbox-relay {\"version\":\"v9.8.7\",\"protocol\":\"0\"}\n"))
+		_, _ = io.Copy(io.Discard, b)
+	}()
+	m, err := wisbox.NewManager(t.Context(), &wisbox.Options{Far: "old", Version: "v1.2.3", FarConnect: func(context.Context) (io.ReadWriteCloser, error) { return a, nil }})
+	require.NoError(t, err)
+	defer m.Close()
+	_, err = m.List(t.Context())
+	assert.Equal(t, tool.Unsupported, tool.KindOf(err))
+	require.ErrorContains(t, err, "v1.2.3")
+	require.ErrorContains(t, err, "v9.8.7")
+}
+
+// TestAFarMachineThatCanNotBeReached is reached later.
+func TestAFarMachineThatCanNotBeReached(t *testing.T) {
+	_, near, _ := heldBy(t, time.Minute, wisbox.SessionOptions{}, wisbox.Options{})
+	m := farFrom(t, near, wisbox.Options{}, func(s io.ReadWriteCloser) io.ReadWriteCloser {
+		_ = s.Close()
+		return s
+	})
+	_, err := m.Attach(t.Context(), "box")
+	assert.Equal(t, tool.Unavailable, tool.KindOf(err))
+	require.ErrorContains(t, err, "near")
+}

@@ -1,6 +1,0 @@
-//go:build linux
-
-// Package needs_linux_see_docs_install has no Go file for other systems. So a build for
-// one ends before it compiles anything, with an error that has this name in it, in place
-// of hundreds about system calls.
-package needs_linux_see_docs_install

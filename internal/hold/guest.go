@@ -1,0 +1,63 @@
+package hold
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"time"
+
+	"github.com/wisbox/wisbox/tool"
+)
+
+// requestTime is the time that a guest has for its request and for Go.
+const requestTime = time.Minute
+
+// ServeGuest is like [ServeConn] for a client that may be hostile. It calls begin with the size of
+// the request before it reads the request. If begin fails, its error is the answer; end is called
+// when everything is over. Frames after the request have at most [ChunkSize] bytes. No connection
+// is handed over, and the client's trace isn't continued.
+func ServeGuest(ctx context.Context, conn net.Conn, s Session, begin func(size int) (end func(), err error)) {
+	c := NewConn(conn)
+	defer c.Close()
+	_ = c.SetReadDeadline(time.Now().Add(requestTime))
+	end := func() {}
+	defer func() { end() }()
+	asked, refused, size := false, error(nil), 0
+	c.admit = func(n int) error {
+		if asked {
+			return frameOf(n)
+		}
+		asked, size = true, n
+		if done, err := begin(n); err != nil {
+			refused = err
+		} else {
+			end = done
+		}
+		return refused
+	}
+	kind, raw, err := c.Receive()
+	if refused != nil {
+		_ = c.SendJSON(FrameFailure, tool.AsError(refused))
+		_, _ = io.CopyN(io.Discard, conn, int64(size)) // otherwise the client fails to send, and sees no answer
+		return
+	}
+	var req Request
+	if err != nil || kind != FrameRequest || json.Unmarshal(raw, &req) != nil || req.Op == opStop || req.Op == opMetrics || !take(ctx, c, req) {
+		return
+	}
+	_ = c.SetReadDeadline(time.Time{})
+	req.Trace, req.Conn, req.Look = nil, false, false
+	ctx, cancel := context.WithCancel(req.context(ctx))
+	defer cancel()
+	if err := (&Holder{opts: Options{Session: s}}).dispatch(ctx, c, req); err != nil {
+		_ = c.SendJSON(FrameFailure, tool.AsError(err))
+	}
+}
+
+func frameOf(n int) error {
+	if n > ChunkSize {
+		return tool.Errorf(tool.TooLarge, "a frame has %d bytes; at most %d are taken", n, ChunkSize)
+	}
+	return nil
+}

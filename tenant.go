@@ -1,0 +1,604 @@
+package wisbox
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"net"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/wisbox/wisbox/internal/box"
+	"github.com/wisbox/wisbox/internal/clip"
+	"github.com/wisbox/wisbox/internal/hold"
+	"github.com/wisbox/wisbox/internal/sharing"
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Tenant is one of a server's mutually isolated users, as [Manager.ServeTenant] sees it. Names are the
+// tenant's own. A session's ID is its name on this machine, and never part of an answer. Methods may be
+// called concurrently and return [*tool.Error]s.
+type Tenant interface {
+	// Begin admits a request of size bytes before it is read. The caller must call end after the operation.
+	Begin(size int) (end func(), err error)
+	// Admit is called before an operation, and may wait. The caller must call done with the operation's
+	// error when it ends; a started program is part of its operation. session is an ID, or "" for
+	// operations without a session.
+	Admit(ctx context.Context, op, session string) (done func(error), err error)
+	// Find returns the ID of the named session and marks it as used. Its error is not_found if there is no
+	// such session.
+	Find(name string) (id string, err error)
+	// Names returns the names of the tenant's sessions by ID.
+	Names() map[string]string
+	// Create reserves places for sessions with these names and options, and calls open with their IDs. On
+	// an error, it keeps none of them. If a name is in use, the error is exists.
+	Create(ctx context.Context, names []string, o *SessionOptions, open func(ctx context.Context, ids []string) error) error
+	// Rename renames a session. If the name is in use, the error is exists.
+	Rename(id, to string) error
+	// Remove removes a session. Its name is free when Remove returns.
+	Remove(id string) error
+	// Forget removes a session whose creation was interrupted. Its error is not_found if there is no such
+	// session.
+	Forget(name string) error
+	// Owner returns the owner of the tenant's templates.
+	Owner() string
+	// Keep reserves space for a template of a session, and returns the template made by create.
+	Keep(ctx context.Context, id, name string, create func(ctx context.Context) (Template, error)) (Template, error)
+}
+
+// TenantOptions are the options of [Manager.ServeTenant]. Tenant is required.
+type TenantOptions struct {
+	Tenant Tenant
+	// Session has the options of each session: its image, and the maximum and default of its limits.
+	Session SessionOptions
+	// Internet allows the tenant to open the sessions' network to public hosts.
+	Internet bool
+	// MaxTime bounds TTL, Idle and the time limits of calls. Default 24 h.
+	MaxTime time.Duration
+	// Hidden is called with the cluster's own errors, of which tenants get a version without names. It may
+	// be called concurrently. Default none.
+	Hidden func(error)
+	// Caller prefixes the caller that the client reports, in the sessions' logs.
+	Caller string
+}
+
+// ServeTenant is [Manager.ServeFar] for an untrusted client. The client can use only the tenant's sessions
+// and templates, with listed operations, arguments and settings; all others are unsupported. Answers
+// contain no paths of this machine and no names of a cluster. The Manager needs [Options.Holder] or
+// sessions on Kubernetes.
+func (m *Manager) ServeTenant(ctx context.Context, stream io.ReadWriteCloser, opts *TenantOptions) error {
+	if m.Cluster() == nil && (m.here == nil || len(m.opts.Holder) == 0) {
+		return tool.Errorf(tool.Unsupported, "tenants need sessions of this machine, and a command that holds them, or sessions on Kubernetes")
+	}
+	return m.serveTenant(ctx, stream, opts)
+}
+
+func (m *Manager) serveTenant(ctx context.Context, stream io.ReadWriteCloser, opts *TenantOptions) error {
+	t := &guest{m: m, opts: *opts, used: sharing.Few[string, *Session]{Max: maxUsed}}
+	defer t.leave()
+	if t.opts.MaxTime <= 0 {
+		t.opts.MaxTime = maxCallTime
+	}
+	return m.guests.Serve(ctx, stream, m.hello(), opts.Tenant.Owner(), func(ctx context.Context, c net.Conn) {
+		hold.ServeGuest(ctx, c, t, t.opts.Tenant.Begin)
+	})
+}
+
+// guest serves a tenant's client.
+type guest struct {
+	m    *Manager
+	opts TenantOptions
+
+	used sharing.Few[string, *Session] // on Kubernetes: open handles, which keep connections open between operations
+}
+
+// maxUsed bounds the sessions that one client connection keeps open.
+const maxUsed = 16
+
+// session opens a session for an operation. The caller must close it.
+func (g *guest) session(ctx context.Context, id string) (*Session, error) {
+	s, err := g.m.Attach(ctx, id)
+	if err != nil || !g.elsewhere() || !g.used.Reserve(id) {
+		return s, err
+	}
+	if more, err := g.m.Attach(ctx, id); err == nil && !g.used.Put(id, more) {
+		_ = more.Close(context.WithoutCancel(ctx)) // the operation uses the other handle
+	}
+	return s, nil
+}
+
+// leave closes the handles kept for the connection.
+func (g *guest) leave() {
+	for _, s := range g.used.Empty() {
+		_ = s.Close(context.Background()) // the session itself goes on
+	}
+}
+
+func (g *guest) tenant() Tenant { return g.opts.Tenant }
+
+// elsewhere reports whether the wisbox in each session's Pod does the work. Checks still happen here: an
+// accepted operation is encoded again from its type and sent to the Pod.
+func (g *guest) elsewhere() bool { return g.m.there != nil }
+
+// lacks returns the reason why Kubernetes sessions lack an operation, or "".
+func (g *guest) lacks(op string) error {
+	if !g.elsewhere() {
+		return nil
+	}
+	const archive = "save the session, and load the archive: wisbox session save, wisbox session load"
+	switch op {
+	case "fork":
+		return errNotOnPods("a clone", archive)
+	case "rename":
+		return errNotOnPods("another name for a session", archive)
+	case "template", "templates", "template_find", "template_remove":
+		return errNotOnPods("a template", archive)
+	}
+	return nil
+}
+
+// callID matches the IDs that clients give their calls, which become parts of file and step names.
+var callID = regexp.MustCompile(`^[0-9a-z]{26}$`)
+
+func errNotOffered(what string) *tool.Error {
+	return tool.Errorf(tool.Unsupported, "%s isn't offered behind an API key; do without it, or reach the machine by ssh", what)
+}
+
+// meant finds the session of a request and checks the operation.
+func (g *guest) meant(req hold.Request) (id string, op operation, err error) {
+	allowed, ok := tenantOps[req.Op]
+	if !ok {
+		return "", nil, errNotOffered("the operation " + clip.Text(req.Op))
+	}
+	if err := allowed.names(req.Op, req.Args); err != nil {
+		return "", nil, err
+	}
+	if err := g.lacks(req.Op); err != nil {
+		return "", nil, err
+	}
+	if !callID.MatchString(req.Call) {
+		return "", nil, tool.Errorf(tool.Invalid, "the call has no ID as wisbox makes them")
+	}
+	if req.Op == portOp { // a session's holder has no such operation
+		id, err = g.find(req.Session)
+		return id, nil, err
+	}
+	if op, err = operationOf(req); err != nil {
+		return "", nil, err
+	}
+	if allowed.check != nil {
+		if err := allowed.check(g, op); err != nil {
+			return "", nil, err
+		}
+	}
+	id, err = g.find(req.Session)
+	return id, op, err
+}
+
+func (g *guest) find(name string) (id string, err error) {
+	if !sessionName().MatchString(name) {
+		return "", errNoSession(name)
+	}
+	return g.tenant().Find(name)
+}
+
+func errNoSession(name string) error {
+	return tool.Errorf(tool.NotFound, "session %q not found; `wisbox ls` shows those there are", clip.Text(name)).In("session")
+}
+
+// by adds the key's caller to the context, for logs.
+func (g *guest) by(ctx context.Context) context.Context {
+	return tool.WithCaller(ctx, strings.TrimSpace(g.opts.Caller+" "+tool.Caller(ctx)))
+}
+
+// Do implements hold.Session.
+func (g *guest) Do(ctx context.Context, req hold.Request, io hold.Streams) (_ *hold.Answer, err error) {
+	defer g.survive(&err)
+	ctx = g.by(ctx)
+	if req.Session == "" {
+		return g.place(ctx, req, io)
+	}
+	id, op, err := g.meant(req)
+	done, refused := g.tenant().Admit(ctx, known(req.Op, tenantOps), id)
+	if refused != nil {
+		return nil, refused
+	}
+	defer func() { done(err) }()
+	defer g.survive(&err)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case op == nil:
+		return nil, tool.Errorf(tool.Invalid, "%s is started, not done", req.Op)
+	case req.Op == "import" && io.Stdin == nil:
+		return nil, errNoInput
+	case slices.Contains(tenantWrites, req.Op) && io.Stdout == nil:
+		return nil, errNoOutput
+	}
+	answer, err := g.do(ctx, id, req, op, io)
+	return answer, g.told(err, id, req.Session)
+}
+
+func (g *guest) do(ctx context.Context, id string, req hold.Request, op operation, io hold.Streams) (*hold.Answer, error) {
+	if o, ok := op.(*templateOp); ok {
+		return g.keepTemplate(ctx, id, o)
+	}
+	s, err := g.session(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := s.serve(ctx, op, io, req.Call)
+	if err == nil {
+		err = shown(answer, op, id, req.Session)
+	}
+	if err = errors.Join(err, s.Close(context.WithoutCancel(ctx))); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// Start implements hold.Session.
+func (g *guest) Start(ctx context.Context, req hold.Request, io hold.Streams) (_ sandbox.Process, err error) {
+	defer g.survive(&err)
+	ctx = g.by(ctx)
+	id, op, err := g.meant(req)
+	done, refused := g.tenant().Admit(ctx, known(req.Op, tenantOps), id)
+	if refused != nil {
+		return nil, refused
+	}
+	var p sandbox.Process
+	if err == nil {
+		p, err = g.start(ctx, id, req, op, io)
+	}
+	if err != nil {
+		done(err)
+		return nil, g.told(err, id, req.Session)
+	}
+	return guestProcess{p, g, done, id, req.Session}, nil
+}
+
+func (g *guest) start(ctx context.Context, id string, req hold.Request, op operation, io hold.Streams) (p sandbox.Process, err error) {
+	defer g.survive(&err)
+	s, err := g.session(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if req.Op == portOp {
+		p, err = dialFor(ctx, s, req, io)
+	} else {
+		p, err = s.startFor(ctx, op, io, req)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx)))
+	}
+	return handled{p, s}, nil
+}
+
+// guestProcess is a program whose errors reveal nothing about this machine.
+type guestProcess struct {
+	sandbox.Process
+	g        *guest
+	done     func(error)
+	id, name string
+}
+
+// Introduction implements [hold.Introducer].
+func (p guestProcess) Introduction() (said []byte, err error) {
+	defer p.g.survive(&err)
+	said, err = p.Process.(hold.Introducer).Introduction()
+	return said, p.g.told(err, p.id, p.name)
+}
+
+// Wait implements sandbox.Process. It must be called exactly once.
+func (p guestProcess) Wait(ctx context.Context) (res sandbox.Result, err error) {
+	defer func() { p.done(err) }()
+	defer p.g.survive(&err)
+	res, err = p.Process.Wait(ctx)
+	return res, p.g.told(err, p.id, p.name)
+}
+
+// Signal implements sandbox.Process.
+func (p guestProcess) Signal(name string) (err error) {
+	defer p.g.survive(&err)
+	return p.Process.Signal(name)
+}
+
+// Kill implements sandbox.Process.
+func (p guestProcess) Kill() (err error) {
+	defer p.g.survive(&err)
+	return p.Process.Kill()
+}
+
+// Resize implements sandbox.Process.
+func (p guestProcess) Resize(size sandbox.WinSize) (err error) {
+	defer p.g.survive(&err)
+	return p.Process.Resize(size)
+}
+
+// survive turns a panic into an error of one operation, to protect the sessions of other tenants.
+func (g *guest) survive(err *error) {
+	if v := recover(); v != nil {
+		g.m.log.Error("an operation of a tenant panicked", "panic", v, "stack", string(debug.Stack()))
+		*err = tool.Errorf(tool.Internal, "wisbox failed in a way that it did not expect; the server's log says more")
+	}
+}
+
+// Busy implements hold.Session.
+func (*guest) Busy() bool { return true }
+
+// Empty implements hold.Session.
+func (*guest) Empty(context.Context) error { return nil }
+
+// known returns an operation's name for logs, or "unknown", since clients may send any text.
+func known[T any](op string, all map[string]T) string {
+	if _, ok := all[op]; ok {
+		return op
+	}
+	return "unknown"
+}
+
+// told returns err as the tenant may see it: errors of the cluster contain names that only operators may
+// see.
+func (g *guest) told(err error, id, name string) error {
+	var of clusters
+	if !errors.As(err, &of) || errors.Is(err, errLost) {
+		return unnamed(err, id, name)
+	}
+	if g.opts.Hidden != nil {
+		g.opts.Hidden(of.error)
+	}
+	switch kind := tool.KindOf(err); kind {
+	case tool.Closed, tool.NotFound:
+		return tool.Errorf(tool.Closed, "session %s has ended, and its files are lost; create it again", clip.Text(name)).In("session")
+	case tool.Limit, tool.NoSpace:
+		return tool.Errorf(tool.NoSpace, "this server has no room for one more session now; try again later")
+	}
+	return tool.Errorf(tool.Unavailable, "the server can't use the session's Pod now; call again, and if that doesn't help, ask whoever runs the server to look at its log")
+}
+
+// unnamed replaces a session's ID in err by the tenant's name of the session.
+func unnamed(err error, id, name string) error {
+	if err == nil {
+		return nil
+	}
+	e := tool.AsError(err)
+	if id == "" || !strings.Contains(e.Message, id) {
+		return e
+	}
+	return (&tool.Error{Kind: e.Kind, Field: e.Field, Message: strings.ReplaceAll(e.Message, id, name)}).Because(err)
+}
+
+// tenantSettings are the session settings that a tenant's client may give. It excludes settings of this
+// machine: services, user IDs, seccomp profiles, proxies, rules that inject secrets, directories, and
+// digests that other tenants' sessions may share.
+var tenantSettings = []string{
+	"name", "image", "pull", "limits", "env", "user_home", "max_processes", "values", "template", "mounts", "mounts_from", "keep_given", "paths",
+	"read_before_write", "auto_snapshot", "snapshot_space", "rollback_on_failure", "fsync", "profile", "isolation", "strict",
+	"max_timeout", "max_eval_timeout", "max_code", "max_output", "allow", "deny", "ttl", "idle",
+}
+
+// maxTenantSettings bounds the settings without secrets, in bytes, since each list of sessions reads them.
+const maxTenantSettings = 128 << 10
+
+// chosen returns the settings that a tenant may see.
+func chosen(o SessionOptions) SessionOptions {
+	out := SessionOptions{
+		Image: o.Image, Limits: o.Limits, Env: o.Env, UserHome: o.UserHome, MaxProcesses: o.MaxProcesses, Template: o.Template,
+		Mounts: o.Mounts, MountsFrom: o.MountsFrom, KeepGiven: o.KeepGiven, Paths: o.Paths, ReadBeforeWrite: o.ReadBeforeWrite,
+		AutoSnapshot: o.AutoSnapshot, SnapshotSpace: o.SnapshotSpace, RollbackOnFailure: o.RollbackOnFailure, Fsync: o.Fsync,
+		Profile: o.Profile, Isolation: o.Isolation, Strict: o.Strict, MaxTimeout: o.MaxTimeout, MaxEvalTimeout: o.MaxEvalTimeout,
+		MaxCode: o.MaxCode, MaxOutput: o.MaxOutput, Allow: o.Allow, Deny: o.Deny, TTL: o.TTL, Idle: o.Idle,
+	}
+	if len(o.Secrets) > 0 {
+		out.Secrets = map[string]Secret{}
+		for name := range o.Secrets {
+			out.Secrets[name] = Secret{}
+		}
+	}
+	return out
+}
+
+// options returns the options of a new session: the server's own, with the client's choices within its
+// limits.
+func (g *guest) options(raw json.RawMessage) (*SessionOptions, error) {
+	if err := checkSettings(raw); err != nil {
+		return nil, err
+	}
+	asked := farOptions{}
+	if err := json.Unmarshal(raw, &asked); err != nil {
+		return nil, tool.Errorf(tool.Invalid, "the session's settings can't be read").Because(err)
+	}
+	o := g.opts.Session
+	o.DigestTag = "tenant" // the tenant mustn't use texts of others
+	if err := g.take(&o, asked); err != nil {
+		return nil, err
+	}
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	return &o, nil
+}
+
+// checkSettings rejects unlisted settings and oversized ones.
+func checkSettings(raw json.RawMessage) error {
+	size := 0
+	err := members(raw, tenantSettings, func(name string, n int, listed bool) error {
+		if !listed {
+			return errNotOffered("the setting " + clip.Text(name)).In(clip.Text(name))
+		}
+		if name != "values" { // values have their own bounds
+			size += n
+		}
+		if size > maxTenantSettings {
+			return tool.Errorf(tool.TooLarge, "the session's settings have more than %d bytes, which is the maximum; give fewer", maxTenantSettings)
+		}
+		return nil
+	})
+	if errors.Is(err, errMalformed) {
+		return tool.Errorf(tool.Invalid, "the session's settings can't be read").Because(err)
+	}
+	return err
+}
+
+func (g *guest) take(o *SessionOptions, asked farOptions) error {
+	for _, check := range []func(*SessionOptions, farOptions) error{g.takeImage, g.takeLimits, g.takeFiles, g.takeRest} {
+		if err := check(o, asked); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeImage takes the server's image, or one of the tenant's templates with its image.
+func (g *guest) takeImage(o *SessionOptions, asked farOptions) error {
+	own := cmp.Or(o.Image, g.m.defaultImage())
+	switch {
+	case asked.Image != "" && asked.Image != own && asked.Image != o.Image:
+		return tool.Errorf(tool.Unsupported, "the image %q isn't offered; this server's sessions have %s, so leave image out", clip.Text(asked.Image), own).In("image")
+	case asked.Pull != "" && asked.Pull != PullMissing && asked.Pull != PullNever:
+		return errNotOffered("a pull of images").In("pull")
+	}
+	o.Image = own
+	if asked.Template == "" {
+		return nil
+	}
+	if err := g.lacks("template"); err != nil {
+		return tool.AsError(err).In("template")
+	}
+	t, err := g.ownTemplateOf(asked.Template)
+	if err != nil {
+		return err
+	}
+	o.Template, o.Image, o.Pull = t.ID, "", PullNever
+	return nil
+}
+
+// takeLimits takes limits up to the server's.
+func (g *guest) takeLimits(o *SessionOptions, asked farOptions) error {
+	most := o.Limits.WithDefaults()
+	if asked.Limits.CPUs > most.CPUs {
+		return errOver("cpus", plain(asked.Limits.CPUs), plain(most.CPUs))
+	}
+	if asked.Limits.CPUs != 0 {
+		o.Limits.CPUs = asked.Limits.CPUs
+	}
+	for _, l := range []struct {
+		name        string
+		asked, most int64
+		to          *int64
+		write       func(float64) string
+	}{
+		{"memory", asked.Limits.Memory, most.Memory, &o.Limits.Memory, size},
+		{"pids", asked.Limits.PIDs, most.PIDs, &o.Limits.PIDs, plain},
+		{"tmp", asked.Limits.Tmp, most.Tmp, &o.Limits.Tmp, size},
+		{"disk", asked.Limits.Disk, most.Disk, &o.Limits.Disk, size},
+		{"inodes", asked.Limits.Inodes, most.Inodes, &o.Limits.Inodes, plain},
+		{"nofile", asked.Limits.NoFile, most.NoFile, &o.Limits.NoFile, plain},
+		{"file_bytes", asked.Limits.FileSize, most.FileSize, &o.Limits.FileSize, size},
+		{"snapshot_space", asked.SnapshotSpace, o.snapshotSpace(), &o.SnapshotSpace, size},
+	} {
+		if l.asked > l.most {
+			return errOver(l.name, l.write(float64(l.asked)), l.write(float64(l.most)))
+		}
+		if l.asked != 0 {
+			*l.to = l.asked
+		}
+	}
+	const processes = 16 // the default
+	if most := cmp.Or(o.MaxProcesses, processes); asked.MaxProcesses > most {
+		return errOver("max_processes", plain(float64(asked.MaxProcesses)), plain(float64(most)))
+	}
+	o.MaxProcesses = cmp.Or(asked.MaxProcesses, o.MaxProcesses)
+	return nil
+}
+
+func errOver(name, asked, most string) error {
+	return tool.Errorf(tool.Limit, "%s is %s; this server gives a session at most %s", name, asked, most).In(name)
+}
+
+// takeFiles takes mounts from the request's stream, and secrets as values.
+func (g *guest) takeFiles(o *SessionOptions, asked farOptions) error {
+	if len(asked.Mounts) > 0 && asked.MountsFrom == "" {
+		return tool.Errorf(tool.Invalid, "a client on another machine can't mount files of this one; leave mounts out").In("mounts")
+	}
+	secrets := map[string]box.Secret{}
+	for name, value := range asked.Values {
+		secrets[name] = box.Secret{Value: value}
+	}
+	if err := box.CheckSecrets(secrets); err != nil {
+		return err
+	}
+	o.Mounts, o.MountsFrom, o.KeepGiven, o.AllowedRoots = asked.Mounts, asked.MountsFrom, asked.KeepGiven, nil
+	o.Secrets = outer(secrets)
+	env := maps.Clone(o.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, asked.Env)
+	o.Env = env
+	return nil
+}
+
+func (g *guest) takeRest(o *SessionOptions, asked farOptions) error {
+	if err := g.checkRules(asked.Allow); err != nil {
+		return err
+	}
+	switch asked.Isolation {
+	case "", o.Isolation, sandbox.IsolationGVisor:
+	default:
+		if asked.Isolation != sandbox.IsolationDefault || o.Isolation != "" {
+			return tool.Errorf(tool.Unsupported, "isolation is %q; this server's is %q, so leave isolation out", clip.Text(string(asked.Isolation)), o.Isolation).In("isolation")
+		}
+	}
+	if err := g.within("ttl", asked.TTL); err != nil {
+		return err
+	}
+	if err := g.within("idle", asked.Idle); err != nil {
+		return err
+	}
+	if err := g.takeCalls(o, asked); err != nil {
+		return err
+	}
+	o.Name, o.Kept = asked.Name, true
+	o.Allow, o.Deny, o.TTL, o.Idle = asked.Allow, asked.Deny, asked.TTL, asked.Idle
+	o.UserHome, o.Paths, o.ReadBeforeWrite, o.AutoSnapshot = asked.UserHome, asked.Paths, asked.ReadBeforeWrite, asked.AutoSnapshot
+	o.RollbackOnFailure, o.Fsync, o.Strict = asked.RollbackOnFailure, asked.Fsync, o.Strict || asked.Strict
+	o.Profile, o.Isolation = cmp.Or(asked.Profile, o.Profile), cmp.Or(asked.Isolation, o.Isolation)
+	return nil
+}
+
+// takeCalls takes limits for calls, up to the server's.
+func (g *guest) takeCalls(o *SessionOptions, asked farOptions) error {
+	for _, t := range []struct {
+		name  string
+		asked time.Duration
+		to    *time.Duration
+	}{{"max_timeout", asked.MaxTimeout, &o.MaxTimeout}, {"max_eval_timeout", asked.MaxEvalTimeout, &o.MaxEvalTimeout}} {
+		if err := g.within(t.name, t.asked); err != nil {
+			return err
+		}
+		if *t.to != 0 && t.asked > *t.to {
+			return errOver(t.name, t.asked.String(), t.to.String())
+		}
+		*t.to = cmp.Or(t.asked, *t.to)
+	}
+	for _, n := range []struct {
+		name  string
+		asked int
+		to    *int
+	}{{"max_code", asked.MaxCode, &o.MaxCode}, {"max_output", asked.MaxOutput, &o.MaxOutput}} {
+		if *n.to != 0 && n.asked > *n.to {
+			return errOver(n.name, plain(float64(n.asked)), plain(float64(*n.to)))
+		}
+		*n.to = cmp.Or(n.asked, *n.to)
+	}
+	return nil
+}

@@ -1,0 +1,686 @@
+package wisbox
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/wisbox/wisbox/egress/policy"
+	"github.com/wisbox/wisbox/internal/box"
+	"github.com/wisbox/wisbox/internal/clip"
+	"github.com/wisbox/wisbox/internal/far"
+	"github.com/wisbox/wisbox/internal/hold"
+	"github.com/wisbox/wisbox/internal/templates"
+	"github.com/wisbox/wisbox/overlay"
+	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// tenantOp is an operation that a tenant may use: its allowed arguments, and a check of their values, which
+// may change them.
+type tenantOp struct {
+	args  []string
+	check func(g *guest, op operation) error
+}
+
+func withArgs(names string) tenantOp { return tenantOp{args: strings.Fields(names)} }
+
+// checked is withArgs with a check for operations of type O.
+func checked[O any](names string, check func(g *guest, o *O) error) tenantOp {
+	return tenantOp{strings.Fields(names), func(g *guest, op operation) error {
+		o, ok := any(op).(*O)
+		if !ok {
+			return tool.Errorf(tool.Internal, "an operation has another type than its check")
+		}
+		return check(g, o)
+	}}
+}
+
+const (
+	programArgs = "argv dir env timeout tty lifetime"
+	processArgs = programArgs + " keep_stdin at_once hold tag wait_port wait_time"
+)
+
+// tenantOps are the session operations that a tenant may use. All others are refused: copy writes to other
+// sessions, apply and branch write to folders of this machine, dial passes a descriptor, and tenants have
+// no services.
+var tenantOps = map[string]tenantOp{
+	"call":             withArgs("tool own args"),
+	"evaluate":         checked("code globals reads writes timeout state sandbox fuel memory context env language", func(_ *guest, o *evaluateOp) error { return checkRunEnv(o.Env) }),
+	"contexts":         checked("change context", func(_ *guest, o *contextsOp) error { return checkRunEnv(o.Context.Env) }),
+	"run":              checked(programArgs, func(_ *guest, o *runOp) error { return o.ordinary() }),
+	"start":            checked(programArgs, func(_ *guest, o *startOp) error { return o.ordinary() }),
+	"process_start":    checked(processArgs, func(_ *guest, o *startProcessOp) error { return o.ordinary() }),
+	"process_begin":    checked(processArgs+" join", func(_ *guest, o *startAttachedOp) error { return o.ordinary() }),
+	"processes":        withArgs(""),
+	"process_output":   withArgs("process_id tail follow"),
+	"process_signal":   withArgs("process_id signal"),
+	"process_input":    withArgs("process_id data end"),
+	"process_resize":   withArgs("process_id size"),
+	"process_attach":   withArgs("process_id replay close_stdin hold input"),
+	"import":           withArgs("dest"),
+	"export":           withArgs("path"),
+	"diff":             withArgs("from to all lines patch"),
+	"changes":          withArgs("all below for"),
+	"steps":            withArgs("n"),
+	"undo":             withArgs("step"),
+	"snapshots_remove": withArgs("ids"),
+	"save":             withArgs(""),
+	"template":         checked("name", (*guest).ownTemplate),
+	"secrets":          checked("secrets", valuesAlone),
+	"inspect":          withArgs(""),
+	"usage":            withArgs(""),
+	"egress":           withArgs(""),
+	"egress_rules":     checked("allow deny replace", func(g *guest, o *egressRulesOp) error { return g.checkRules(o.Allow) }),
+	"reset":            withArgs(""),
+	"inside":           withArgs("do path to mode attrs stat list open write move remove mkdir watch"),
+	"pause":            withArgs(""),
+	"resume":           withArgs("from_files"),
+	"await_end":        withArgs(""),
+	portOp:             withArgs("port"),
+}
+
+// tenantWrites are the operations that need an output.
+var tenantWrites = []string{"evaluate", "export", "save", "changes"}
+
+// names rejects unlisted arguments.
+func (o tenantOp) names(op string, raw json.RawMessage) error {
+	err := members(raw, o.args, func(name string, _ int, listed bool) error {
+		if !listed {
+			return errNotOffered("the argument " + clip.Text(name) + " of " + op)
+		}
+		return nil
+	})
+	if errors.Is(err, errMalformed) {
+		return tool.Errorf(tool.Invalid, "the arguments of %s can't be read", op).Because(err)
+	}
+	return err
+}
+
+var errMalformed = errors.New("not a JSON object")
+
+// members calls each for every member of a JSON object, without copying them all; listed reports whether
+// names contains the member. A repeated listed member is invalid, since two readers could each take a
+// different value. Unlisted members with the value null are skipped.
+func members(raw json.RawMessage, names []string, each func(name string, size int, listed bool) error) error {
+	in := json.NewDecoder(bytes.NewReader(raw))
+	if begin, err := in.Token(); err != nil || begin != nil && begin != json.Delim('{') {
+		return errors.Join(errMalformed, err)
+	} else if begin == nil {
+		return nil // null has no members
+	}
+	seen := map[string]bool{}
+	var value json.RawMessage
+	for in.More() {
+		token, err := in.Token()
+		name, ok := token.(string)
+		if err != nil || !ok || in.Decode(&value) != nil {
+			return errMalformed
+		}
+		listed := slices.Contains(names, name)
+		switch {
+		case !listed && string(value) == "null":
+			continue
+		case seen[name]:
+			return tool.Errorf(tool.Invalid, "%s comes twice; give it once", name).In(name)
+		case listed:
+			seen[name] = true
+		}
+		if err := each(name, len(value), listed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ordinary rejects programs that sessions start for their own use.
+func (p program) ordinary() error {
+	if p.Lifetime != sandbox.LifetimeCall && p.Lifetime != sandbox.LifetimeSelf {
+		return errNotOffered("this lifetime of a program")
+	}
+	return nil
+}
+
+// valuesAlone rejects files, which would be files of this machine.
+func valuesAlone(_ *guest, o *secretsOp) error {
+	for name, s := range o.Secrets {
+		if s.File != "" || s.Value == nil {
+			return tool.Errorf(tool.Invalid, "secret %s has no value", clip.Text(name)).In("secrets")
+		}
+	}
+	return box.CheckSecrets(o.Secrets)
+}
+
+func (g *guest) ownTemplate(o *templateOp) error {
+	o.Owner, o.Built = g.tenant().Owner(), nil
+	return nil
+}
+
+// checkRules accepts names of public hosts on their default ports. Other rules could reach this machine or
+// its networks, or use a proxy.
+func (g *guest) checkRules(allow []string) error {
+	if len(allow) > 0 && !g.opts.Internet {
+		return tool.Errorf(tool.Unsupported, "this server opens no network; leave allow out, or have it started with --allow-internet").In("allow")
+	}
+	for _, rule := range allow {
+		if rule == "public" || slices.Contains(policy.PresetNames(), rule) {
+			continue
+		}
+		name, _, _ := strings.Cut(rule, "/")
+		if _, err := netip.ParseAddr(name); err == nil || !strings.Contains(rule, ".") || strings.Contains(rule, ":") {
+			return tool.Errorf(tool.Unsupported, "allow has %q; behind an API key a rule is a name as example.com or *.example.com, a preset, or public", clip.Text(rule)).In("allow")
+		}
+		if _, err := policy.Parse(policy.Settings{Allow: []string{rule}}); err != nil {
+			return badRule(err)
+		}
+	}
+	return nil
+}
+
+// shown removes details of this machine from an answer.
+func shown(answer *hold.Answer, op operation, id, name string) (err error) {
+	switch op.(type) {
+	case *inspectOp:
+		var in Inspection
+		if err := json.Unmarshal(answer.Value, &in); err != nil {
+			return err
+		}
+		answer.Value, err = json.Marshal(inspected(in, id, name))
+	case *egressOp, *egressRulesOp:
+		var view Egress
+		if err := json.Unmarshal(answer.Value, &view); err != nil {
+			return err
+		}
+		view.Via = ""
+		answer.Value, err = json.Marshal(view)
+	}
+	return err
+}
+
+// inspected copies the fields that a tenant may see.
+func inspected(in Inspection, id, name string) Inspection {
+	for i, gap := range in.Gaps {
+		in.Gaps[i] = strings.ReplaceAll(gap, id, name)
+	}
+	out := Inspection{
+		ID: name, Kept: in.Kept, State: in.State, Created: in.Created, Image: in.Image, Profile: in.Profile,
+		Mounts: in.Mounts, Env: in.Env, Secrets: in.Secrets, Paths: in.Paths, AutoSnapshot: in.AutoSnapshot,
+		TTL: in.TTL, Idle: in.Idle, Paused: in.Paused, Limits: in.Limits, Snapshots: in.Snapshots, Gaps: in.Gaps,
+	}
+	if in.Egress != nil {
+		view := *in.Egress
+		view.Via = ""
+		out.Egress = &view
+	}
+	if b := in.Sandbox; b != nil {
+		out.Sandbox = &sandbox.Info{ID: name, State: b.State, Image: b.Image, Runtime: b.Runtime, Created: b.Created, Limits: b.Limits, Lacks: b.Lacks, Gaps: b.Gaps}
+	}
+	return out
+}
+
+// tenantPlaceOp is an operation on the tenant's sessions and templates, with its allowed arguments.
+type tenantPlaceOp struct {
+	tenantOp
+	do func(ctx context.Context, g *guest, raw json.RawMessage, io hold.Streams) (any, error)
+}
+
+func placed[A any](names string, do func(g *guest, ctx context.Context, a A, io hold.Streams) (any, error)) tenantPlaceOp {
+	return tenantPlaceOp{withArgs(names), func(ctx context.Context, g *guest, raw json.RawMessage, io hold.Streams) (any, error) {
+		var a A
+		if err := json.Unmarshal(raw, &a); err != nil {
+			return nil, tool.Errorf(tool.Invalid, "the arguments can't be read").Because(err)
+		}
+		return do(g, ctx, a, io)
+	}}
+}
+
+// tenantPlaceOps are the operations without a running session that a tenant may use.
+var tenantPlaceOps map[string]tenantPlaceOp
+
+func init() { // a literal would be an initialization cycle
+	tenantPlaceOps = map[string]tenantPlaceOp{
+		"open":            placed("Options", (*guest).open),
+		"load":            placed("Options Name WithSettings", (*guest).load),
+		"fork":            placed("Name To N Idle", (*guest).fork),
+		"fill":            placed("Name", (*guest).fill),
+		"attach":          placed("Name", (*guest).attach),
+		"look":            placed("Name do path", (*guest).look),
+		"watch":           placed("Name Path", (*guest).watch),
+		"touch":           placed("Name", (*guest).touch),
+		"log":             placed("Name Connections", (*guest).log),
+		"list":            placed("", (*guest).list),
+		"stop":            placed("Name", (*guest).stop),
+		"remove":          placed("Name", (*guest).remove),
+		"rename":          placed("Name To", (*guest).rename),
+		"templates":       placed("", (*guest).templates),
+		"template_find":   placed("Ref Owner", (*guest).findTemplate),
+		"template_remove": placed("Name", (*guest).removeTemplate),
+	}
+}
+
+// place does an operation without a running session.
+func (g *guest) place(ctx context.Context, req hold.Request, io hold.Streams) (_ *hold.Answer, err error) {
+	about := struct{ Name string }{}
+	_ = json.Unmarshal(req.Args, &about)
+	id, _ := g.idOf(about.Name)
+	done, err := g.tenant().Admit(ctx, known(req.Op, tenantPlaceOps), id)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { done(err) }()
+	op, ok := tenantPlaceOps[req.Op]
+	if !ok {
+		return nil, errNotOffered("the operation " + clip.Text(req.Op))
+	}
+	if err := op.names(req.Op, req.Args); err != nil {
+		return nil, err
+	}
+	if err := g.lacks(req.Op); err != nil {
+		return nil, err
+	}
+	answer, err := op.do(ctx, g, req.Args, io)
+	if err != nil {
+		return nil, g.told(err, id, about.Name)
+	}
+	raw, err := json.Marshal(answer)
+	return &hold.Answer{Value: raw}, err
+}
+
+// idOf returns the ID of a session without marking it as used.
+func (g *guest) idOf(name string) (id string, ok bool) {
+	for id, called := range g.tenant().Names() {
+		if called == name {
+			return id, true
+		}
+	}
+	return "", false
+}
+
+// made creates sessions for a tenant's client, and chooses missing names.
+func (g *guest) made(ctx context.Context, names []string, o *SessionOptions, open func(ctx context.Context, ids []string) ([]*Session, error)) ([]farSession, error) {
+	for i, name := range names {
+		if name == "" {
+			names[i] = strings.ToLower(ulid.Make().String())
+		} else if !sessionName().MatchString(name) {
+			return nil, tool.Errorf(tool.Invalid, "name %q must be 1 to 63 lower-case letters, digits and hyphens, and not begin with a hyphen", clip.Text(name)).In("name")
+		}
+	}
+	out := make([]farSession, len(names))
+	var secret []string
+	err := g.tenant().Create(ctx, names, o, func(ctx context.Context, ids []string) error {
+		secret = ids
+		all, err := open(ctx, ids)
+		for i, s := range all {
+			out[i] = g.describe(s, names[i])
+			err = errors.Join(err, s.Close(context.WithoutCancel(ctx)))
+		}
+		return err
+	})
+	for i, id := range secret {
+		err = g.told(err, id, names[i])
+	}
+	return out, err
+}
+
+// describe returns a session with the settings that a tenant may see.
+func (g *guest) describe(s *Session, name string) farSession {
+	out := farSession{Options: farOptions{SessionOptions: chosen(s.opts), Name: name}}
+	switch at := s.at.(type) {
+	case *folder:
+		out.Created = at.State().Created
+	case *outpost:
+		out.Created = at.created
+	}
+	return out
+}
+
+// open creates a session. Its mounts come as one tar stream.
+func (g *guest) open(ctx context.Context, a struct{ Options json.RawMessage }, io hold.Streams) (any, error) {
+	o, err := g.options(a.Options)
+	if err != nil {
+		return nil, err
+	}
+	if len(o.Mounts) > 0 {
+		if o.packed = io.Stdin; o.packed == nil { // without a stream, Open would read the mounts here
+			return nil, errNoInput
+		}
+	}
+	name := o.Name
+	made, err := g.made(ctx, []string{name}, o, func(ctx context.Context, ids []string) ([]*Session, error) {
+		o.Name = ids[0]
+		s, err := g.m.Open(ctx, o)
+		return some(s), err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return made[0], nil
+}
+
+func some(s *Session) []*Session {
+	if s == nil {
+		return nil
+	}
+	return []*Session{s}
+}
+
+// load creates a session from an archive, with the settings of a new session: whoever wrote the archive
+// chose its settings.
+func (g *guest) load(ctx context.Context, a struct {
+	Options      json.RawMessage
+	Name         string
+	WithSettings bool
+}, io hold.Streams) (any, error) {
+	if io.Stdin == nil {
+		return nil, errNoInput
+	}
+	if a.WithSettings {
+		return nil, errNotOffered("the use of an archive's own settings (--with-settings)")
+	}
+	if a.Options == nil {
+		a.Options = []byte("{}")
+	}
+	o, err := g.options(a.Options)
+	if err != nil {
+		return nil, err
+	}
+	if len(o.Mounts) > 0 || o.Template != "" {
+		return nil, tool.Errorf(tool.Unsupported, "an archive goes with neither mounts nor a template; load it, then copy files in with wisbox cp")
+	}
+	var left []string
+	name := cmp.Or(o.Name, a.Name)
+	made, err := g.made(ctx, []string{name}, o, func(ctx context.Context, ids []string) ([]*Session, error) {
+		o.Name = ids[0]
+		s, err := g.m.Load(ctx, io.Stdin, &LoadOptions{Settings: o, Kept: true, OnLeftOut: func(names []string) { left = names }})
+		return some(s), err
+	})
+	if err != nil {
+		return nil, err
+	}
+	made[0].Left = left
+	return made[0], nil
+}
+
+func (g *guest) fork(ctx context.Context, a forkArgs, _ hold.Streams) (any, error) {
+	if a.N < 1 || a.N > maxForks {
+		return nil, tool.Errorf(tool.Invalid, "n is %d; it must be 1 to %d", a.N, maxForks).In("n")
+	}
+	if err := g.within("idle", a.Idle); err != nil {
+		return nil, err
+	}
+	id, err := g.find(a.Name)
+	if err != nil {
+		return nil, err
+	}
+	s, err := g.m.Attach(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close(context.WithoutCancel(ctx))
+	names := make([]string, a.N)
+	for i := range names {
+		names[i] = cloneName(a.To, i, a.N)
+	}
+	o := s.Options()
+	if len(o.Allow) > 0 && !g.opts.Internet { // the server may have been restarted since
+		return nil, tool.Errorf(tool.Unsupported, "this server opens no network any more; close the session's with wisbox session deny, then copy it")
+	}
+	made, err := g.made(ctx, names, &o, func(ctx context.Context, ids []string) ([]*Session, error) {
+		return s.fork(ctx, len(ids), CloneOptions{names: ids, Kept: true, idle: a.Idle})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return made, nil
+}
+
+// of calls do with one of the tenant's sessions.
+func (g *guest) of(ctx context.Context, name string, do func(s *Session) (any, error)) (any, error) {
+	id, err := g.find(name)
+	if err != nil {
+		return nil, err
+	}
+	s, err := g.session(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := do(s)
+	return answer, errors.Join(err, s.Close(context.WithoutCancel(ctx)))
+}
+
+func (g *guest) attach(ctx context.Context, a named1, _ hold.Streams) (any, error) {
+	return g.of(ctx, a.Name, func(s *Session) (any, error) { return g.describe(s, a.Name), nil })
+}
+
+func (g *guest) touch(ctx context.Context, a named1, _ hold.Streams) (any, error) {
+	return g.of(ctx, a.Name, func(s *Session) (any, error) {
+		if at, ok := s.at.(*outpost); ok {
+			return nothing{}, at.t.ask(ctx, "touch", named1{at.id}, hold.Streams{}, nil)
+		}
+		s.at.Touch()
+		return nothing{}, nil
+	})
+}
+
+func (g *guest) fill(ctx context.Context, a fillArgs, io hold.Streams) (any, error) {
+	id, err := g.find(a.Name)
+	if err != nil {
+		return nil, err
+	}
+	if io.Stdin == nil {
+		return nil, errNoInput
+	}
+	if g.elsewhere() {
+		return g.of(ctx, a.Name, func(s *Session) (any, error) {
+			at := s.at.(*outpost)
+			return nothing{}, at.t.ask(ctx, "fill", fillArgs{at.id}, hold.Streams{Stdin: io.Stdin}, nil)
+		})
+	}
+	return fillFor(ctx, g.m, fillArgs{id}, io)
+}
+
+var (
+	errNoInput  = tool.Errorf(tool.Invalid, "the operation needs an input")
+	errNoOutput = tool.Errorf(tool.Invalid, "the operation needs an output")
+)
+
+// maxTenantList bounds the list of a directory, in bytes: about 30,000 files with typical names.
+const maxTenantList = 4 << 20
+
+func (g *guest) look(ctx context.Context, a lookArgs, io hold.Streams) (any, error) {
+	if a.Do == "read" && io.Stdout == nil {
+		return nil, errNoOutput
+	}
+	id, err := g.find(a.Name)
+	if err != nil {
+		return nil, err
+	}
+	a.Name, a.Room = id, maxTenantList
+	if g.elsewhere() { // the session's wisbox keeps within the bound
+		s, err := g.session(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		defer s.Close(context.WithoutCancel(ctx))
+		var all []far.File
+		err = s.at.(*outpost).t.ask(ctx, "look", a, hold.Streams{Stdout: io.Stdout}, &all)
+		return all, err
+	}
+	return lookFor(ctx, g.m, a, io)
+}
+
+func (g *guest) watch(ctx context.Context, a watchArgs, io hold.Streams) (any, error) {
+	if io.Stdout == nil {
+		return nil, errNoOutput
+	}
+	id, err := g.find(a.Name)
+	if err != nil {
+		return nil, err
+	}
+	a.Name = id
+	return watchFor(ctx, g.m, a, io)
+}
+
+// log writes a session's log with the tenant's name of the session.
+func (g *guest) log(ctx context.Context, a logArgs, io hold.Streams) (any, error) {
+	if io.Stdout == nil {
+		return nil, errNoOutput
+	}
+	id, err := g.find(a.Name)
+	if err != nil {
+		return nil, err
+	}
+	out := bufio.NewWriter(io.Stdout)
+	secret, name := []byte(id), []byte(a.Name) // in messages too
+	err = g.m.Log(ctx, id, a.Connections, func(line []byte) error {
+		if _, err := out.Write(append(bytes.ReplaceAll(line, secret, name), '\n')); err != nil {
+			return err
+		}
+		return ctx.Err()
+	})
+	return nothing{}, errors.Join(err, out.Flush())
+}
+
+// list returns the tenant's sessions, each with the fields that the tenant may see.
+func (g *guest) list(ctx context.Context, _ nothing, _ hold.Streams) (any, error) {
+	all, err := g.m.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names, out := g.tenant().Names(), []overlay.Entry{}
+	for _, e := range all {
+		name, ok := names[e.ID]
+		if !ok {
+			continue
+		}
+		entry := overlay.Entry{ID: name, InUse: e.InUse, Held: e.Held, State: overlay.State{
+			Schema: e.State.Schema, ID: name, Kept: e.State.Kept, Status: e.State.Status, Created: e.State.Created, LastUsed: e.State.LastUsed,
+			TTL: e.State.TTL, Idle: e.State.Idle, Pause: e.State.Pause, Stood: e.State.Stood,
+		}}
+		if e.Problem != "" {
+			entry.Problem = "the session can't be used; remove it"
+		}
+		if o, err := settingsOf(e.State.Settings); err == nil {
+			if entry.State.Settings, err = json.Marshal(chosen(o)); err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, entry)
+	}
+	slices.SortFunc(out, func(a, b overlay.Entry) int { return strings.Compare(a.ID, b.ID) })
+	return out, nil
+}
+
+func (g *guest) stop(ctx context.Context, a named1, _ hold.Streams) (any, error) {
+	id, err := g.find(a.Name)
+	if err != nil {
+		return nil, err
+	}
+	return nothing{}, g.m.Stop(ctx, id)
+}
+
+func (g *guest) remove(_ context.Context, a named1, _ hold.Streams) (any, error) {
+	id, err := g.find(a.Name)
+	if tool.KindOf(err) == tool.NotFound && g.tenant().Forget(a.Name) == nil {
+		return nothing{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return nothing{}, g.tenant().Remove(id)
+}
+
+func (g *guest) rename(_ context.Context, a renameArgs, _ hold.Streams) (any, error) {
+	if !sessionName().MatchString(a.To) {
+		return nil, tool.Errorf(tool.Invalid, "name %q must be 1 to 63 lower-case letters, digits and hyphens, and not begin with a hyphen", clip.Text(a.To)).In("name")
+	}
+	id, err := g.find(a.Name)
+	if err != nil {
+		return nil, err
+	}
+	return nothing{}, g.tenant().Rename(id, a.To)
+}
+
+// theirs returns a template as its tenant may see it.
+func (g *guest) theirs(t Template, names map[string]string) Template {
+	t.Owner, t.Session = "", names[t.Session]
+	return t
+}
+
+func (g *guest) templates(_ context.Context, _ nothing, _ hold.Streams) (any, error) {
+	all, err := g.m.Templates()
+	out, names := []Template{}, g.tenant().Names()
+	for _, t := range all {
+		if t.Owner == g.tenant().Owner() {
+			out = append(out, g.theirs(t, names))
+		}
+	}
+	if len(all) > 0 {
+		err = nil // an unreadable template may belong to another tenant
+	}
+	return out, err
+}
+
+// ownTemplateOf finds one of the tenant's templates. Templates of others are not found.
+func (g *guest) ownTemplateOf(ref string) (Template, error) {
+	t, err := g.m.FindTemplate(ref, g.tenant().Owner())
+	if tool.KindOf(err) == tool.NotFound || err == nil && t.Owner != g.tenant().Owner() {
+		return Template{}, tool.Errorf(tool.NotFound, "template %q not found; `wisbox template list` shows those there are", clip.Text(ref)).In("template")
+	}
+	return t, err
+}
+
+func (g *guest) findTemplate(_ context.Context, a templateArgs, _ hold.Streams) (any, error) {
+	if a.Owner != "" {
+		return nil, errNotOffered("a template of another owner")
+	}
+	t, err := g.ownTemplateOf(a.Ref)
+	return g.theirs(t, g.tenant().Names()), err
+}
+
+func (g *guest) removeTemplate(ctx context.Context, a named1, _ hold.Streams) (any, error) {
+	t, err := g.ownTemplateOf(a.Name)
+	if err != nil {
+		return nil, err
+	}
+	return nothing{}, g.m.RemoveTemplate(ctx, t.ID)
+}
+
+// keepTemplate creates a template of a session for the tenant.
+func (g *guest) keepTemplate(ctx context.Context, id string, o *templateOp) (*hold.Answer, error) {
+	if o.Name != "" {
+		if err := templates.CheckName(o.Name); err != nil {
+			return nil, err
+		}
+	}
+	t, err := g.tenant().Keep(ctx, id, o.Name, func(ctx context.Context) (t Template, err error) {
+		s, err := g.m.Attach(ctx, id)
+		if err != nil {
+			return t, err
+		}
+		t, err = s.CreateTemplate(ctx, &o.TemplateOptions)
+		return t, errors.Join(err, s.Close(context.WithoutCancel(ctx)))
+	})
+	if err != nil {
+		return nil, err
+	}
+	raw, err := json.Marshal(g.theirs(t, g.tenant().Names()))
+	return &hold.Answer{Value: raw}, err
+}
+
+// within rejects durations beyond the server's maximum.
+func (g *guest) within(field string, d time.Duration) error {
+	if d < 0 || d > g.opts.MaxTime {
+		return tool.Errorf(tool.Invalid, "%s is %s; this server allows at most %s", field, d, g.opts.MaxTime).In(field)
+	}
+	return nil
+}
