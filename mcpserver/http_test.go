@@ -321,14 +321,21 @@ func TestSessionsThatAreOpenedAtOnceAreBoundedToo(t *testing.T) {
 }
 
 func TestIdleSessionsEnd(t *testing.T) {
-	all := newSessions(newFakes().set())
-	w := startWeb(t, New(all.set, &Options{Open: all.open}), &HTTPOptions{IdleTimeout: 20 * time.Millisecond})
-	w.openHandle(aToken)
-	await(t, all.over)
-	c := w.connect(aToken)
-	_, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "hi"}})
-	require.NoError(t, err)
-	await(t, all.over)
+	t.Run("with a handle", func(t *testing.T) {
+		all := newSessions(newFakes().set())
+		w := startWeb(t, New(all.set, &Options{Open: all.open}), &HTTPOptions{IdleTimeout: 20 * time.Millisecond})
+		w.openHandle(aToken)
+		await(t, all.over)
+	})
+	t.Run("with a connection", func(t *testing.T) {
+		all := newSessions(newFakes().set())
+		// Each of the client's requests must come within the time after the last one, on a busy machine too.
+		w := startWeb(t, New(all.set, &Options{Open: all.open}), &HTTPOptions{IdleTimeout: 3 * time.Second})
+		c := w.connect(aToken)
+		_, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": "hi"}})
+		require.NoError(t, err)
+		await(t, all.over)
+	})
 }
 
 // TestTheHandlerEndsWhenItsSessionsAreClosed, including one that was already ending.
