@@ -229,3 +229,31 @@ func unprivileged(do func() error) error {
 	}()
 	return <-done
 }
+
+// TestImagesOfOneFormatAreTheSame also checks that only the first one needs mkfs, and that as many
+// formats as clients ask for take no more memory than a few.
+func TestImagesOfOneFormatAreTheSame(t *testing.T) {
+	before := formats.kept
+	formats.kept = nil
+	t.Cleanup(func() { formats.kept = before })
+	dir := t.TempDir()
+	image := func(name string, limit Limit) []byte {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		err := FormatImage(t.Context(), path, limit, false)
+		if errors.Is(err, ErrUnable) && os.Getuid() != 0 {
+			t.Skip("mkfs.ext4 is missing; root's run of this test has it")
+		}
+		require.NoError(t, err)
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		return data
+	}
+	first := image("first", Limit{Bytes: mib})
+	t.Setenv("PATH", "")
+	assert.Equal(t, first, image("second", Limit{Bytes: mib}))
+	for n := range int64(2 * formats.max) {
+		image(fmt.Sprint(n), Limit{Bytes: mib, Inodes: n + 64})
+	}
+	assert.Len(t, formats.kept, formats.max)
+}
