@@ -243,10 +243,11 @@ func (d *Dir) Current() State {
 // all clients are serialized. Update returns an error of change unchanged, and then writes nothing. It doesn't write an
 // unchanged record either.
 func (d *Dir) Update(ctx context.Context, change func(*State) error) error {
-	return d.update(ctx, change, replaceFile)
+	return d.update(ctx, change, true)
 }
 
-func (d *Dir) update(ctx context.Context, change func(*State) error, replace func(*os.Root, string, []byte) error) error {
+// update waits until the record of a kept session is on disk if durable is set.
+func (d *Dir) update(ctx context.Context, change func(*State) error, durable bool) error {
 	unlock, err := d.guard.lock(ctx, "the session's record is being written by another process; try again")
 	if err != nil {
 		return ioError(err, "lock the session's record")
@@ -265,7 +266,7 @@ func (d *Dir) update(ctx context.Context, change func(*State) error, replace fun
 	}
 	after, err := encodeState(state)
 	if err == nil && !bytes.Equal(before, after) {
-		err = replace(d.dir, stateFile, after)
+		err = replaceState(d.dir, durable && state.Kept, after)
 	}
 	if err != nil {
 		return ioError(err, "write the session's record")
@@ -300,7 +301,7 @@ func (d *Dir) Touch() {
 func (d *Dir) used(now Stamp) {
 	// If the write fails the record keeps its older time, which can only end an idle kept session early. The rename
 	// isn't synced: after a crash of the machine there is the old record or the new one.
-	_ = d.update(context.Background(), func(s *State) error { s.LastUsed = now; return nil }, replaceLater)
+	_ = d.update(context.Background(), func(s *State) error { s.LastUsed = now; return nil }, false)
 }
 
 // Close ends this client's use of the session; a second Close does nothing. An

@@ -32,3 +32,11 @@ func TestFault_F35_ARecordReachesTheDiskBeforeItsName(t *testing.T) {
 	require.NoError(t, create(t, s, &CreateOptions{ID: "box", Kept: true}).Close())
 	assert.Equal(t, []string{"fsync sessions/box/session.json.new", "rename", "fsync sessions/box"}, syscalltest.Order(t, s.path))
 }
+
+// TestTheRecordOfAnEphemeralSessionIsWholeAfterACrash: its content is on disk before its name, but nobody waits for the
+// name.
+func TestTheRecordOfAnEphemeralSessionIsWholeAfterACrash(t *testing.T) {
+	s := newStore(t)
+	require.NoError(t, create(t, s, &CreateOptions{ID: "box"}).Close())
+	assert.Equal(t, []string{"fsync sessions/box/session.json.new", "rename"}, syscalltest.Order(t, s.path))
+}

@@ -165,7 +165,16 @@ func saveState(dir *os.Root, s State) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(dir, stateFile, raw)
+	return replaceState(dir, s.Kept, raw)
+}
+
+// replaceState returns when the new record is on disk if durable is set. Otherwise a crash of the host may bring back
+// the old one, or none. That is enough for an ephemeral session, which such a crash ends: the next sweep removes it.
+func replaceState(dir *os.Root, durable bool, raw []byte) error {
+	if durable {
+		return replaceFile(dir, stateFile, raw)
+	}
+	return replaceLater(dir, stateFile, raw)
 }
 
 func encodeState(s State) ([]byte, error) {
