@@ -111,6 +111,12 @@ func TenantArguments(op string) func(raw json.RawMessage) error {
 // CheckTenantSettings checks the settings that a tenant asks for.
 var CheckTenantSettings = checkSettings
 
+// GuestDo performs an operation for a tenant.
+func GuestDo(ctx context.Context, m *Manager, t Tenant, req hold.Request) error {
+	_, err := (&guest{m: m, opts: TenantOptions{Tenant: t}}).Do(ctx, req, hold.Streams{})
+	return err
+}
+
 // GuestProcess is a tenant's program. done is called with the error of its end.
 func GuestProcess(m *Manager, p sandbox.Process, done func(error)) sandbox.Process {
 	return guestProcess{p, &guest{m: m}, done, "id", "name"}

@@ -277,6 +277,7 @@ func (g *guest) place(ctx context.Context, req hold.Request, io hold.Streams) (_
 		return nil, err
 	}
 	defer func() { done(err) }()
+	defer g.survive(&err)
 	op, ok := tenantPlaceOps[req.Op]
 	if !ok {
 		return nil, errNotOffered("the operation " + clip.Text(req.Op))

@@ -577,6 +577,27 @@ func TestAPanicOfATenantsProgramIsItsOwn(t *testing.T) {
 	assert.Equal(t, []error{err}, ends)
 }
 
+// panicking is a tenant whose sessions can't be looked for.
+type panicking struct {
+	*landlord
+	ends []error
+}
+
+func (b *panicking) Admit(context.Context, string, string) (func(error), error) {
+	return func(err error) { b.ends = append(b.ends, err) }, nil
+}
+
+func (*panicking) Find(string) (string, error) { panic("broken") }
+
+// TestAnOperationThatPanicsIsNoSuccess in the record of its end.
+func TestAnOperationThatPanicsIsNoSuccess(t *testing.T) {
+	m, _ := manager(t, wisbox.Options{})
+	b := &panicking{landlord: &landlord{}}
+	err := wisbox.GuestDo(t.Context(), m, b, hold.Request{Op: "attach", Args: []byte(`{"Name":"box"}`)})
+	require.Equal(t, tool.Internal, tool.KindOf(err))
+	assert.Equal(t, []error{err}, b.ends)
+}
+
 // TestATenantsConnectionThatIsCutLosesNothing either.
 func TestATenantsConnectionThatIsCutLosesNothing(t *testing.T) {
 	a, _ := tenants(t, wisbox.TenantOptions{})
