@@ -111,6 +111,12 @@ func TenantArguments(op string) func(raw json.RawMessage) error {
 // CheckTenantSettings checks the settings that a tenant asks for.
 var CheckTenantSettings = checkSettings
 
+// WrapSite replaces the context of a session on another machine.
+func WrapSite(s *Session, wrap func(context.Context) context.Context) {
+	at := s.at.(*outpost)
+	at.ctx = wrap(at.ctx)
+}
+
 // GuestDo performs an operation for a tenant.
 func GuestDo(ctx context.Context, m *Manager, t Tenant, req hold.Request) error {
 	_, err := (&guest{m: m, opts: TenantOptions{Tenant: t}}).Do(ctx, req, hold.Streams{})

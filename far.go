@@ -638,7 +638,7 @@ func (e *outpost) Files() fs.FS {
 
 func (e *outpost) Watch(ctx context.Context, path string) (<-chan vfs.Change, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	context.AfterFunc(e.ctx, cancel)
+	free := context.AfterFunc(e.ctx, cancel)
 	r, w := io.Pipe()
 	var failed error
 	ended := make(chan struct{})
@@ -651,6 +651,7 @@ func (e *outpost) Watch(ctx context.Context, path string) (<-chan vfs.Change, er
 	lines := bufio.NewReader(r)
 	if _, err := readLine(lines); err != nil { // an empty line reports that it watches
 		cancel()
+		free()
 		_ = r.CloseWithError(err)
 		<-ended
 		return nil, cmp.Or(failed, err)
@@ -658,6 +659,7 @@ func (e *outpost) Watch(ctx context.Context, path string) (<-chan vfs.Change, er
 	out := make(chan vfs.Change)
 	go func() {
 		defer close(out)
+		defer free()
 		defer cancel()
 		defer r.Close()
 		for {

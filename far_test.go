@@ -207,6 +207,39 @@ func TestFilesOfAFarSession(t *testing.T) {
 	require.NoError(t, f.Close(), "also of one that wasn't read to its end")
 }
 
+// waitedFor counts the functions that wait for the end of a context.
+type waitedFor struct {
+	context.Context
+	n *atomic.Int32
+}
+
+func (waitedFor) Value(any) any { return nil }
+
+// AfterFunc is called by package context.
+func (w waitedFor) AfterFunc(f func()) func() bool {
+	w.n.Add(1)
+	stop := context.AfterFunc(w.Context, f)
+	return func() bool { w.n.Add(-1); return stop() }
+}
+
+// TestAWatchLeavesNothingBehind in a session that stays open.
+func TestAWatchLeavesNothingBehind(t *testing.T) {
+	s := farWith(t, wisbox.SessionOptions{}, wisbox.Options{})
+	var waiting atomic.Int32
+	wisbox.WrapSite(s, func(ctx context.Context) context.Context { return waitedFor{ctx, &waiting} })
+	ctx, cancel := context.WithCancel(t.Context())
+	changes, err := s.Watch(ctx, "/")
+	require.NoError(t, err)
+	assert.Equal(t, int32(1), waiting.Load())
+	cancel()
+	for range changes {
+	}
+	assert.Zero(t, waiting.Load())
+	_, err = s.Watch(t.Context(), "/nosuch")
+	require.Error(t, err)
+	assert.Zero(t, waiting.Load())
+}
+
 // TestMountsOfThisMachineGoThereAndComeBack packed by the rules of mounts, and written here by
 // this machine's own record alone.
 func TestMountsOfThisMachineGoThereAndComeBack(t *testing.T) {
