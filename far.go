@@ -206,7 +206,7 @@ func (t *there) open(ctx context.Context, o SessionOptions) (*opened, error) {
 		return nil, pack.because(err)
 	}
 	if err := t.fresh(made, o.Name); err != nil {
-		return nil, err
+		return nil, t.undo(ctx, err, made)
 	}
 	s := t.opened(made, o.Kept, o.OnEvent)
 	if pack != nil {
@@ -264,6 +264,17 @@ func (t *there) fresh(s farSession, asked string) error {
 	return nil
 }
 
+// undo removes new sessions that can't be used here. After an answer for the wrong session it removes none.
+func (t *there) undo(ctx context.Context, err error, made ...farSession) error {
+	if errors.Is(err, errOther) {
+		return err
+	}
+	for _, s := range made {
+		err = errors.Join(err, t.ask(context.WithoutCancel(ctx), "remove", named1{s.Options.Name}, hold.Streams{}, nil))
+	}
+	return err
+}
+
 // opened returns the session of a description.
 func (t *there) opened(s farSession, kept bool, onEvent func(Event)) *opened {
 	o := s.Options.SessionOptions
@@ -296,7 +307,7 @@ func (t *there) load(ctx context.Context, r io.Reader, o LoadOptions) (*opened, 
 		return nil, nil, err
 	}
 	if err := t.fresh(made, cmp.Or(settings.Name, o.Name)); err != nil {
-		return nil, nil, err
+		return nil, nil, t.undo(ctx, err, made)
 	}
 	return t.opened(made, kept, settings.OnEvent), made.Left, nil
 }
@@ -315,7 +326,7 @@ func (t *there) fork(ctx context.Context, s *Session, n int, o CloneOptions) ([]
 	}
 	for i, c := range made {
 		if err := t.fresh(c, cloneName(o.Name, i, n)); err != nil {
-			return nil, err
+			return nil, t.undo(ctx, err, made...)
 		}
 	}
 	source := t.recall(s.at.(*outpost))

@@ -1,6 +1,7 @@
 package wisbox_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/hostmount"
+	"github.com/wisbox/wisbox/internal/far"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
@@ -41,7 +43,7 @@ func farFrom(t *testing.T, near *wisbox.Manager, opts wisbox.Options, through fu
 	t.Helper()
 	var serving sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
-	opts.Far, opts.CacheDir = "near", filepath.Join(t.TempDir(), "far")
+	opts.Far, opts.CacheDir = "near", cmp.Or(opts.CacheDir, filepath.Join(t.TempDir(), "far"))
 	opts.FarConnect = func(context.Context) (io.ReadWriteCloser, error) {
 		a, b := net.Pipe()
 		serving.Go(func() { _ = near.ServeFar(ctx, b) })
@@ -205,6 +207,32 @@ func TestFilesOfAFarSession(t *testing.T) {
 	_, err = f.Read(make([]byte, 10))
 	require.NoError(t, err)
 	require.NoError(t, f.Close(), "also of one that wasn't read to its end")
+}
+
+// TestASessionThatCanNotBeRecordedIsRemoved from the other machine: here it can't be used.
+func TestASessionThatCanNotBeRecordedIsRemoved(t *testing.T) {
+	near, _ := manager(t, wisbox.Options{Holder: []string{"/bin/false"}})
+	cache := t.TempDir()
+	m := farFrom(t, near, wisbox.Options{CacheDir: cache}, nil)
+	for _, name := range []string{"box", "loaded"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(cache, "far", far.FileName("near"), far.FileName(name)+".json", "in-the-way"), 0o700))
+	}
+	_, err := m.Open(t.Context(), &wisbox.SessionOptions{Name: "ok", Kept: true})
+	require.NoError(t, err)
+	_, err = m.Open(t.Context(), &wisbox.SessionOptions{Name: "box", Kept: true})
+	require.ErrorContains(t, err, "can't be removed on this machine")
+	var archive bytes.Buffer
+	there, err := near.Open(t.Context(), &wisbox.SessionOptions{})
+	require.NoError(t, err)
+	_, err = there.Save(t.Context(), &archive)
+	require.NoError(t, err)
+	require.NoError(t, there.Close(t.Context()))
+	_, err = m.Load(t.Context(), &archive, &wisbox.LoadOptions{Name: "loaded", Kept: true})
+	require.ErrorContains(t, err, "can't be removed on this machine")
+	all, err := near.List(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	assert.Equal(t, "ok", all[0].ID)
 }
 
 // waitedFor counts the functions that wait for the end of a context.
