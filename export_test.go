@@ -111,6 +111,9 @@ func TenantArguments(op string) func(raw json.RawMessage) error {
 // CheckTenantSettings checks the settings that a tenant asks for.
 var CheckTenantSettings = checkSettings
 
+// FitsPods returns an error for options that sessions on Kubernetes lack.
+var FitsPods = fits
+
 // WrapSite replaces the context of a session on another machine.
 func WrapSite(s *Session, wrap func(context.Context) context.Context) {
 	at := s.at.(*outpost)

@@ -702,6 +702,16 @@ func TestTenantsOfSessionsElsewhere(t *testing.T) {
 	}
 }
 
+// TestPodsNameTheSameMissingOptionEachTime, since callers fix one after the other.
+func TestPodsNameTheSameMissingOptionEachTime(t *testing.T) {
+	require.NoError(t, wisbox.FitsPods(wisbox.SessionOptions{}))
+	for range 50 {
+		err := wisbox.FitsPods(wisbox.SessionOptions{Template: "t", Seccomp: "s", UserNS: "auto", Allow: []string{"public"}, EgressRecord: true})
+		require.ErrorContains(t, err, "template isn't supported on Kubernetes yet")
+		require.Equal(t, "template", tool.AsError(err).Field)
+	}
+}
+
 // TestWhatAClusterSaysIsNotATenants: its names are for those who run the server.
 func TestWhatAClusterSaysIsNotATenants(t *testing.T) {
 	var hidden []string
