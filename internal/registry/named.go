@@ -88,8 +88,11 @@ func (r *Registry) Named(owner string) []*Sandbox {
 }
 
 // Rename changes the name of a named sandbox. The error for a name that the owner already uses
-// is exists.
+// is exists. With a [Book] it is unsupported.
 func (r *Registry) Rename(s *Sandbox, to string) error {
+	if r.shared() { // another server may be using the name
+		return tool.Errorf(tool.Unsupported, "the name of a session that several servers share can't be changed; save the session, and load the archive under the other name")
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch other := r.named(s.owner, to); other {

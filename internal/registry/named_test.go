@@ -111,3 +111,17 @@ func TestAReplicaKnowsTheNamesThatItHasNotHeardOf(t *testing.T) {
 	assert.True(t, ok, "what is known needs no book")
 	b.Away(nil)
 }
+
+// TestReplicasDoNotRename: a new name could be another replica's, and a sandbox that is gone must
+// not block the registry.
+func TestReplicasDoNotRename(t *testing.T) {
+	b := &registrytest.Book{}
+	r := replica(t, b)
+	s, err := named(t.Context(), r, b, "a", "box")
+	require.NoError(t, err)
+	b.Deaf(true)
+	_, _, err = b.End(t.Context(), s.ID(), nil)
+	require.NoError(t, err)
+	assert.Equal(t, tool.Unsupported, tool.KindOf(r.Rename(s, "other")))
+	assert.Equal(t, "box", s.Record().Name)
+}
