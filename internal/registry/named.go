@@ -105,14 +105,18 @@ func (r *Registry) Rename(s *Sandbox, to string) error {
 	return s.keep(func(rec *Record) { rec.Name = to })
 }
 
-// named returns a sandbox that lives or is being made. The caller must hold mu.
-func (r *Registry) named(owner, name string) *Sandbox {
+// named returns a sandbox that lives or, if there is none, one that is being made: one that another
+// server is making may withdraw. The caller must hold mu.
+func (r *Registry) named(owner, name string) (found *Sandbox) {
 	for _, s := range r.all {
-		if s.owner == owner && s.calledBy(name) {
-			return s
+		if s.owner != owner || !s.calledBy(name) {
+			continue
+		}
+		if found = s; s.visible() {
+			break
 		}
 	}
-	return nil
+	return found
 }
 
 func (s *Sandbox) calledBy(name string) bool {
