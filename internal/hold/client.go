@@ -33,8 +33,8 @@ type Client struct {
 var (
 	// ErrNoHolder reports that no holder runs and none is started.
 	ErrNoHolder = errors.New("the session has no holder")
-	// ErrNotTaken is the error of an operation that no holder took.
-	ErrNotTaken = tool.Errorf(tool.Unavailable,
+	// errNotTaken is the error of an operation that no holder took.
+	errNotTaken = tool.Errorf(tool.Unavailable,
 		"the process that holds this session ended before it took the call, each time it was tried; nothing of the call was done; call again, and if that doesn't help see `wisbox doctor`")
 	// ErrOtherVersion is the error of an operation that a holder of another version
 	// refused.
@@ -136,7 +136,7 @@ func (c *Client) deliver(ctx context.Context, req Request, io Streams) (p *opera
 		switch {
 		case errors.Is(err, ErrOtherVersion) && c.Replace != nil:
 			c.Replace(ctx)
-		case !errors.Is(err, ErrNotTaken):
+		case !errors.Is(err, errNotTaken):
 			return p, err
 		}
 		if ctx.Err() != nil {
@@ -161,7 +161,7 @@ func (c *Client) connect(ctx context.Context) (*Conn, error) {
 		return nil, err
 	}
 	if conn, err = c.Dial(ctx); err != nil { // it ended at once, or another one did that was quicker
-		return nil, ErrNotTaken
+		return nil, errNotTaken
 	}
 	return conn, nil
 }
@@ -227,7 +227,7 @@ func (p *operation) untaken() error {
 	case p.still.Load():
 		return ErrStandsStill
 	}
-	return ErrNotTaken
+	return errNotTaken
 }
 
 // giveUp ends an operation that nobody has taken.

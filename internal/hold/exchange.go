@@ -45,7 +45,7 @@ func newExchange(ctx context.Context, c *Conn, req Request) *exchange {
 		x.io.Stderr = gated{c.Writer(FrameStderr), x.begun, x.ctx.Done()}
 	}
 	if req.Conn {
-		x.io.Conn = c.SendConn
+		x.io.Conn = c.sendConn
 	}
 	return x
 }

@@ -112,9 +112,9 @@ func (c *Conn) Send(t Type, payload []byte) error {
 // over no descriptor.
 var errNoDescriptors = errors.New("a connection can't be handed over this way")
 
-// SendConn hands a connection over and closes it here. One without a descriptor is
+// sendConn hands a connection over and closes it here. One without a descriptor is
 // joined to one that has, for as long as both last.
-func (c *Conn) SendConn(conn net.Conn) error {
+func (c *Conn) sendConn(conn net.Conn) error {
 	to, ok := c.Conn.(*net.UnixConn)
 	if !ok {
 		return errors.Join(errNoDescriptors, conn.Close())

@@ -145,7 +145,7 @@ func (r *Registry) learn(e Entry, order int64) {
 		r.lose(s)
 	case e.Problem != "":
 		r.opts.Log.Info("a sandbox has ended", "sandbox", s.Alias(), "reason", Quiet(tool.Errorf(tool.Closed, "%s", e.Problem)))
-		r.end(s)
+		r.Kill(s)
 	default:
 		s.arm()
 	}
@@ -317,7 +317,7 @@ func (r *Registry) sweepStale() {
 	for _, s := range r.list() {
 		if rec := s.Record(); rec.State == creating && !s.mine && time.Since(rec.Started) > staleAfter {
 			r.opts.Log.Info("a sandbox was never finished; it is removed", "sandbox", s.Alias())
-			r.end(s)
+			r.Kill(s)
 		}
 	}
 }
