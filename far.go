@@ -42,7 +42,7 @@ type there struct {
 	web    bool   // requires an API key
 	wasm   func() (*wasm.Engine, error)
 	ended  []func() error
-	why    func(ctx context.Context, err error) error // adds what is known about a call's error; may be nil
+	why    func(ctx context.Context, err error) error // adds the known cause of a call's error; may be nil
 }
 
 func newThere(opts *Options, log *slog.Logger) (*there, error) {
@@ -799,7 +799,7 @@ func (o resetOp) byFar(ctx context.Context, d *distant, c journal.Call, io hold.
 	return nil, journal.Outcome{}, d.t.fill(ctx, d.at)
 }
 
-// because adds what is known to a call's error.
+// because adds the known cause of a call's error.
 func (t *there) because(ctx context.Context, err error) error {
 	if t.why == nil || err == nil {
 		return err

@@ -385,7 +385,7 @@ func TestWhatATenantAsksForStaysWithinTheServers(t *testing.T) {
 		}
 	}
 	for args, says := range map[string]string{
-		`{"Options":{"mounts":[{"host_path":"/etc"}],"mounts_from":"here"}}`: "an archive goes with neither", `{"Options":{"mounts":[{"host_path":"/etc"}]}}`: "leave mounts out",
+		`{"Options":{"mounts":[{"host_path":"/etc"}],"mounts_from":"here"}}`: "an archive can't be combined", `{"Options":{"mounts":[{"host_path":"/etc"}]}}`: "leave mounts out",
 		`{"WithSettings":true}`: "isn't offered", `{"Options":{"image":"other"}}`: "image",
 	} {
 		require.ErrorContains(t, a.ask("load", "", args), says, args)
@@ -405,7 +405,7 @@ func TestWhatATenantAsksForStaysWithinTheServers(t *testing.T) {
 		}
 	}
 	err := a.raw.Do(t.Context(), hold.Request{Op: "pause", Session: "box", Call: "../../x", Args: []byte("{}")}, hold.Streams{}, &hold.Answer{})
-	require.ErrorContains(t, err, "no ID")
+	require.ErrorContains(t, err, "ID isn't one")
 	for op := range wisbox.TenantOperations() { // without streams that it needs
 		if op == "await_end" {
 			continue

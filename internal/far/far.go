@@ -71,7 +71,7 @@ func (f Func) Connect(ctx context.Context) (io.ReadWriteCloser, error) {
 
 // Explain implements [Way].
 func (f Func) Explain(_ io.ReadWriteCloser, err error) error {
-	return tool.Errorf(tool.Unavailable, "%s said no hello of a wisbox", f.Name).Because(err)
+	return tool.Errorf(tool.Unavailable, "%s sent no greeting of wisbox", f.Name).Because(err)
 }
 
 // String implements [Way].
@@ -161,7 +161,7 @@ func (c *Client) connect(caller context.Context) (*yamux.Session, error) {
 	case caller.Err() != nil:
 		err = caller.Err()
 	case ctx.Err() != nil:
-		err = tool.Errorf(tool.Unavailable, "%s doesn't answer: no hello of a wisbox came within %s; %s", c.way, helloTime, c.advice()).Because(err)
+		err = tool.Errorf(tool.Unavailable, "%s doesn't answer: it sent no greeting of wisbox within %s; %s", c.way, helloTime, c.advice()).Because(err)
 	case err != nil:
 		err = c.way.Explain(stream, err)
 	case theirs.Protocol != c.hello.Protocol:
@@ -258,7 +258,7 @@ func answer(ctx context.Context, stream io.ReadWriteCloser, hello Hello, config 
 	theirs, in, err := hear(stream)
 	late.Stop()
 	if err != nil {
-		return tool.Errorf(tool.Unavailable, "the other side said no hello of a wisbox").Because(err)
+		return tool.Errorf(tool.Unavailable, "the other side sent no greeting of wisbox").Because(err)
 	}
 	if theirs.Protocol != hello.Protocol {
 		return nil // the client reports the difference

@@ -53,7 +53,7 @@ var (
 	errHolderLost = tool.Errorf(tool.Unavailable,
 		"the process that holds this session ended during the call; what the call ran, kept interpreters and their state are lost, files are not; call again")
 	errJoinLost = tool.Errorf(tool.Unavailable,
-		"the process that holds this session ended; the program goes on if that was killed: `wisbox ps` shows it within a minute, then attach again")
+		"the process that holds this session ended; if it was killed, the program goes on: `wisbox ps` shows it within a minute, then attach again")
 	// ErrStandsStill is the error of an operation that a holder doesn't take.
 	ErrStandsStill = tool.Errorf(tool.Unavailable,
 		"the process that holds this session takes no call: it may be stopped; nothing of the call was done; let it go on (SIGCONT) or kill it (`wisbox __hold` in the list of processes), then call again")
@@ -252,7 +252,7 @@ func (p *operation) hangUp() {
 	if p.killed.Swap(true) {
 		return
 	}
-	time.AfterFunc(hangUp, func() { // first: to send waits for input that is on its way, perhaps for ever
+	time.AfterFunc(hangUp, func() { // must come first: Send waits for input that is being sent, perhaps forever
 		_ = p.c.Close()
 		close(p.abandoned)
 	})

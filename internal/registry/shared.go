@@ -79,7 +79,7 @@ func (r *Registry) follow(ctx context.Context) error {
 			All: func(all []Entry) { r.hearAll(all); said(nil) },
 			One: r.hear,
 			Lost: func(err error) {
-				r.opts.Log.Warn("changes of sandboxes aren't heard of now; it is tried again", "error", Quiet(err))
+				r.opts.Log.Warn("changes of sandboxes don't arrive now; it is tried again", "error", Quiet(err))
 				said(err)
 			},
 		})
@@ -246,7 +246,7 @@ func (r *Registry) admit(ctx context.Context, s *Sandbox, quota Quota) error {
 	select {
 	case <-s.known:
 	case <-ctx.Done():
-		return tool.Errorf(tool.Unavailable, "the server doesn't hear now of what is made; try again").Because(context.Cause(ctx))
+		return tool.Errorf(tool.Unavailable, "the server doesn't receive changes of sandboxes now; try again").Because(context.Cause(ctx))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
