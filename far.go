@@ -153,6 +153,14 @@ func (t *there) ask(ctx context.Context, op string, args any, io hold.Streams, a
 	return json.Unmarshal(got.Value, answer)
 }
 
+// because adds the known cause of a call's error.
+func (t *there) because(ctx context.Context, err error) error {
+	if t.why == nil || err == nil {
+		return err
+	}
+	return t.why(ctx, err)
+}
+
 // ephemeralIdle is how long a session that isn't kept stays on the other machine after its client was last connected:
 // after a broken connection the client finds it again.
 const (
@@ -745,7 +753,7 @@ func (d *distant) start(ctx context.Context, c journal.Call, op starter, io hold
 	}
 	req.Session, req.Joins = d.at.id, op.looks()
 	p, err := d.t.client.Start(ctx, req, io)
-	return p, journal.Outcome{Effects: Effects{Unknown: tool.KindOf(err) != tool.Invalid}}, err
+	return p, journal.Outcome{Effects: Effects{Unknown: tool.KindOf(err) != tool.Invalid}}, d.t.because(ctx, err)
 }
 
 // record leaves the log to the other machine.
@@ -786,7 +794,7 @@ func (o dialOp) byFar(ctx context.Context, d *distant, c journal.Call, streams h
 		return d.t.client.Start(ctx, req, hold.Streams{Stdin: in, Stdout: out})
 	})
 	if err != nil {
-		return nil, journal.Outcome{}, err
+		return nil, journal.Outcome{}, d.t.because(ctx, err)
 	}
 	return struct{}{}, journal.Outcome{}, streams.Conn(conn)
 }
@@ -797,12 +805,4 @@ func (o resetOp) byFar(ctx context.Context, d *distant, c journal.Call, io hold.
 		return nil, journal.Outcome{}, err
 	}
 	return nil, journal.Outcome{}, d.t.fill(ctx, d.at)
-}
-
-// because adds the known cause of a call's error.
-func (t *there) because(ctx context.Context, err error) error {
-	if t.why == nil || err == nil {
-		return err
-	}
-	return t.why(ctx, err)
 }

@@ -235,6 +235,20 @@ func TestASessionThatCanNotBeRecordedIsRemoved(t *testing.T) {
 	assert.Equal(t, "ok", all[0].ID)
 }
 
+// TestEveryFailedCallIsExplained by the place that knows more, also the start of a program and a connection.
+func TestEveryFailedCallIsExplained(t *testing.T) {
+	s := farWith(t, wisbox.SessionOptions{}, wisbox.Options{})
+	wisbox.ExplainFar(s, func(_ context.Context, err error) error { return tool.Errorf(tool.Closed, "it was evicted").Because(err) })
+	cmd := sandbox.Cmd{Argv: []string{"true"}, Dir: "nosuch"}
+	for name, call := range map[string]func() error{
+		"run":   func() error { _, err := s.Run(t.Context(), cmd); return err },
+		"start": func() error { _, err := s.Start(t.Context(), cmd); return err },
+		"dial":  func() error { _, err := s.Dial(t.Context(), 1); return err },
+	} {
+		assert.ErrorContains(t, call(), "it was evicted", name)
+	}
+}
+
 // waitedFor counts the functions that wait for the end of a context.
 type waitedFor struct {
 	context.Context
