@@ -111,6 +111,24 @@ func TenantArguments(op string) func(raw json.RawMessage) error {
 // CheckTenantSettings checks the settings that a tenant asks for.
 var CheckTenantSettings = checkSettings
 
+// FitsPods returns an error for options that sessions on Kubernetes lack.
+var FitsPods = fits
+
+// WrapSite replaces the context of a session on another machine.
+func WrapSite(s *Session, wrap func(context.Context) context.Context) {
+	at := s.at.(*outpost)
+	at.ctx = wrap(at.ctx)
+}
+
+// ExplainFar sets the explanation of failed calls of a session on another machine.
+func ExplainFar(s *Session, why func(ctx context.Context, err error) error) { s.at.(*outpost).t.why = why }
+
+// GuestDo performs an operation for a tenant.
+func GuestDo(ctx context.Context, m *Manager, t Tenant, req hold.Request) error {
+	_, err := (&guest{m: m, opts: TenantOptions{Tenant: t}}).Do(ctx, req, hold.Streams{})
+	return err
+}
+
 // GuestProcess is a tenant's program. done is called with the error of its end.
 func GuestProcess(m *Manager, p sandbox.Process, done func(error)) sandbox.Process {
 	return guestProcess{p, &guest{m: m}, done, "id", "name"}

@@ -42,7 +42,7 @@ type there struct {
 	web    bool   // requires an API key
 	wasm   func() (*wasm.Engine, error)
 	ended  []func() error
-	why    func(ctx context.Context, err error) error // adds what is known about a call's error; may be nil
+	why    func(ctx context.Context, err error) error // adds the known cause of a call's error; may be nil
 }
 
 func newThere(opts *Options, log *slog.Logger) (*there, error) {
@@ -153,6 +153,14 @@ func (t *there) ask(ctx context.Context, op string, args any, io hold.Streams, a
 	return json.Unmarshal(got.Value, answer)
 }
 
+// because adds the known cause of a call's error.
+func (t *there) because(ctx context.Context, err error) error {
+	if t.why == nil || err == nil {
+		return err
+	}
+	return t.why(ctx, err)
+}
+
 // ephemeralIdle is how long a session that isn't kept stays on the other machine after its client was last connected:
 // after a broken connection the client finds it again.
 const (
@@ -206,7 +214,7 @@ func (t *there) open(ctx context.Context, o SessionOptions) (*opened, error) {
 		return nil, pack.because(err)
 	}
 	if err := t.fresh(made, o.Name); err != nil {
-		return nil, err
+		return nil, t.undo(ctx, err, made)
 	}
 	s := t.opened(made, o.Kept, o.OnEvent)
 	if pack != nil {
@@ -264,6 +272,17 @@ func (t *there) fresh(s farSession, asked string) error {
 	return nil
 }
 
+// undo removes new sessions that can't be used here. After an answer for the wrong session it removes none.
+func (t *there) undo(ctx context.Context, err error, made ...farSession) error {
+	if errors.Is(err, errOther) {
+		return err
+	}
+	for _, s := range made {
+		err = errors.Join(err, t.ask(context.WithoutCancel(ctx), "remove", named1{s.Options.Name}, hold.Streams{}, nil))
+	}
+	return err
+}
+
 // opened returns the session of a description.
 func (t *there) opened(s farSession, kept bool, onEvent func(Event)) *opened {
 	o := s.Options.SessionOptions
@@ -296,7 +315,7 @@ func (t *there) load(ctx context.Context, r io.Reader, o LoadOptions) (*opened, 
 		return nil, nil, err
 	}
 	if err := t.fresh(made, cmp.Or(settings.Name, o.Name)); err != nil {
-		return nil, nil, err
+		return nil, nil, t.undo(ctx, err, made)
 	}
 	return t.opened(made, kept, settings.OnEvent), made.Left, nil
 }
@@ -315,7 +334,7 @@ func (t *there) fork(ctx context.Context, s *Session, n int, o CloneOptions) ([]
 	}
 	for i, c := range made {
 		if err := t.fresh(c, cloneName(o.Name, i, n)); err != nil {
-			return nil, err
+			return nil, t.undo(ctx, err, made...)
 		}
 	}
 	source := t.recall(s.at.(*outpost))
@@ -638,7 +657,7 @@ func (e *outpost) Files() fs.FS {
 
 func (e *outpost) Watch(ctx context.Context, path string) (<-chan vfs.Change, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	context.AfterFunc(e.ctx, cancel)
+	free := context.AfterFunc(e.ctx, cancel)
 	r, w := io.Pipe()
 	var failed error
 	ended := make(chan struct{})
@@ -651,6 +670,7 @@ func (e *outpost) Watch(ctx context.Context, path string) (<-chan vfs.Change, er
 	lines := bufio.NewReader(r)
 	if _, err := readLine(lines); err != nil { // an empty line reports that it watches
 		cancel()
+		free()
 		_ = r.CloseWithError(err)
 		<-ended
 		return nil, cmp.Or(failed, err)
@@ -658,6 +678,7 @@ func (e *outpost) Watch(ctx context.Context, path string) (<-chan vfs.Change, er
 	out := make(chan vfs.Change)
 	go func() {
 		defer close(out)
+		defer free()
 		defer cancel()
 		defer r.Close()
 		for {
@@ -732,7 +753,7 @@ func (d *distant) start(ctx context.Context, c journal.Call, op starter, io hold
 	}
 	req.Session, req.Joins = d.at.id, op.looks()
 	p, err := d.t.client.Start(ctx, req, io)
-	return p, journal.Outcome{Effects: Effects{Unknown: tool.KindOf(err) != tool.Invalid}}, err
+	return p, journal.Outcome{Effects: Effects{Unknown: tool.KindOf(err) != tool.Invalid}}, d.t.because(ctx, err)
 }
 
 // record leaves the log to the other machine.
@@ -773,7 +794,7 @@ func (o dialOp) byFar(ctx context.Context, d *distant, c journal.Call, streams h
 		return d.t.client.Start(ctx, req, hold.Streams{Stdin: in, Stdout: out})
 	})
 	if err != nil {
-		return nil, journal.Outcome{}, err
+		return nil, journal.Outcome{}, d.t.because(ctx, err)
 	}
 	return struct{}{}, journal.Outcome{}, streams.Conn(conn)
 }
@@ -784,12 +805,4 @@ func (o resetOp) byFar(ctx context.Context, d *distant, c journal.Call, io hold.
 		return nil, journal.Outcome{}, err
 	}
 	return nil, journal.Outcome{}, d.t.fill(ctx, d.at)
-}
-
-// because adds what is known to a call's error.
-func (t *there) because(ctx context.Context, err error) error {
-	if t.why == nil || err == nil {
-		return err
-	}
-	return t.why(ctx, err)
 }

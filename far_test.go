@@ -1,6 +1,7 @@
 package wisbox_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/hostmount"
+	"github.com/wisbox/wisbox/internal/far"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
@@ -41,7 +43,7 @@ func farFrom(t *testing.T, near *wisbox.Manager, opts wisbox.Options, through fu
 	t.Helper()
 	var serving sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
-	opts.Far, opts.CacheDir = "near", filepath.Join(t.TempDir(), "far")
+	opts.Far, opts.CacheDir = "near", cmp.Or(opts.CacheDir, filepath.Join(t.TempDir(), "far"))
 	opts.FarConnect = func(context.Context) (io.ReadWriteCloser, error) {
 		a, b := net.Pipe()
 		serving.Go(func() { _ = near.ServeFar(ctx, b) })
@@ -205,6 +207,79 @@ func TestFilesOfAFarSession(t *testing.T) {
 	_, err = f.Read(make([]byte, 10))
 	require.NoError(t, err)
 	require.NoError(t, f.Close(), "also of one that wasn't read to its end")
+}
+
+// TestASessionThatCanNotBeRecordedIsRemoved from the other machine: here it can't be used.
+func TestASessionThatCanNotBeRecordedIsRemoved(t *testing.T) {
+	near, _ := manager(t, wisbox.Options{Holder: []string{"/bin/false"}})
+	cache := t.TempDir()
+	m := farFrom(t, near, wisbox.Options{CacheDir: cache}, nil)
+	for _, name := range []string{"box", "loaded"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(cache, "far", far.FileName("near"), far.FileName(name)+".json", "in-the-way"), 0o700))
+	}
+	_, err := m.Open(t.Context(), &wisbox.SessionOptions{Name: "ok", Kept: true})
+	require.NoError(t, err)
+	_, err = m.Open(t.Context(), &wisbox.SessionOptions{Name: "box", Kept: true})
+	require.ErrorContains(t, err, "can't be removed on this machine")
+	var archive bytes.Buffer
+	there, err := near.Open(t.Context(), &wisbox.SessionOptions{})
+	require.NoError(t, err)
+	_, err = there.Save(t.Context(), &archive)
+	require.NoError(t, err)
+	require.NoError(t, there.Close(t.Context()))
+	_, err = m.Load(t.Context(), &archive, &wisbox.LoadOptions{Name: "loaded", Kept: true})
+	require.ErrorContains(t, err, "can't be removed on this machine")
+	all, err := near.List(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	assert.Equal(t, "ok", all[0].ID)
+}
+
+// TestEveryFailedCallIsExplained by the place that knows more, also the start of a program and a connection.
+func TestEveryFailedCallIsExplained(t *testing.T) {
+	s := farWith(t, wisbox.SessionOptions{}, wisbox.Options{})
+	wisbox.ExplainFar(s, func(_ context.Context, err error) error { return tool.Errorf(tool.Closed, "it was evicted").Because(err) })
+	cmd := sandbox.Cmd{Argv: []string{"true"}, Dir: "nosuch"}
+	for name, call := range map[string]func() error{
+		"run":   func() error { _, err := s.Run(t.Context(), cmd); return err },
+		"start": func() error { _, err := s.Start(t.Context(), cmd); return err },
+		"dial":  func() error { _, err := s.Dial(t.Context(), 1); return err },
+	} {
+		assert.ErrorContains(t, call(), "it was evicted", name)
+	}
+}
+
+// waitedFor counts the functions that wait for the end of a context.
+type waitedFor struct {
+	context.Context
+	n *atomic.Int32
+}
+
+func (waitedFor) Value(any) any { return nil }
+
+// AfterFunc is called by package context.
+func (w waitedFor) AfterFunc(f func()) func() bool {
+	w.n.Add(1)
+	stop := context.AfterFunc(w.Context, f)
+	return func() bool { w.n.Add(-1); return stop() }
+}
+
+// TestAWatchLeavesNothingBehind in a session that stays open.
+func TestAWatchLeavesNothingBehind(t *testing.T) {
+	s := farWith(t, wisbox.SessionOptions{}, wisbox.Options{})
+	var waiting atomic.Int32
+	wisbox.WrapSite(s, func(ctx context.Context) context.Context { return waitedFor{ctx, &waiting} })
+	ctx, cancel := context.WithCancel(t.Context())
+	changes, err := s.Watch(ctx, "/")
+	require.NoError(t, err)
+	assert.Equal(t, int32(1), waiting.Load())
+	cancel()
+	for range changes {
+	}
+	assert.Zero(t, waiting.Load())
+	_, err = s.Watch(t.Context(), "/nosuch")
+	require.Error(t, err)
+	assert.Zero(t, waiting.Load())
 }
 
 // TestMountsOfThisMachineGoThereAndComeBack packed by the rules of mounts, and written here by

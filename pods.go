@@ -209,23 +209,24 @@ const podNetwork = "its programs share the Pod's network, which a NetworkPolicy 
 
 // fits returns an error if o has options that Kubernetes sessions lack.
 func fits(o SessionOptions) error {
-	for field, asked := range map[string]struct {
+	for _, asked := range []struct {
+		field   string
 		yes     bool
 		instead string
 	}{
-		"template":      {o.Template != "", "load an archive with wisbox session load"},
-		"services":      {len(o.Services) > 0, "leave them out"},
-		"seccomp":       {o.Seccomp != "", "leave it out"},
-		"userns":        {o.UserNS != "", "leave it out"},
-		"isolation":     {o.Isolation == sandbox.IsolationGVisor, "leave it out: in a Pod of gVisor the two containers don't have one workspace (docs/cluster.md)"},
-		"allow":         {len(o.Allow) > 0, podNetwork},
-		"deny":          {len(o.Deny) > 0, podNetwork},
-		"inject":        {len(o.Inject) > 0, podNetwork},
-		"egress_via":    {o.EgressVia != "", podNetwork},
-		"egress_record": {o.EgressRecord, podNetwork},
+		{"template", o.Template != "", "load an archive with wisbox session load"},
+		{"services", len(o.Services) > 0, "leave them out"},
+		{"seccomp", o.Seccomp != "", "leave it out"},
+		{"userns", o.UserNS != "", "leave it out"},
+		{"isolation", o.Isolation == sandbox.IsolationGVisor, "leave it out: in a Pod of gVisor the two containers don't have one workspace (docs/cluster.md)"},
+		{"allow", len(o.Allow) > 0, podNetwork},
+		{"deny", len(o.Deny) > 0, podNetwork},
+		{"inject", len(o.Inject) > 0, podNetwork},
+		{"egress_via", o.EgressVia != "", podNetwork},
+		{"egress_record", o.EgressRecord, podNetwork},
 	} {
 		if asked.yes {
-			return errNotOnPods(field, asked.instead).In(field)
+			return errNotOnPods(asked.field, asked.instead).In(asked.field)
 		}
 	}
 	return nil

@@ -164,7 +164,7 @@ func (g *guest) meant(req hold.Request) (id string, op operation, err error) {
 		return "", nil, err
 	}
 	if !callID.MatchString(req.Call) {
-		return "", nil, tool.Errorf(tool.Invalid, "the call has no ID as wisbox makes them")
+		return "", nil, tool.Errorf(tool.Invalid, "the call's ID isn't one that wisbox makes")
 	}
 	if req.Op == portOp { // a session's holder has no such operation
 		id, err = g.find(req.Session)
@@ -217,7 +217,7 @@ func (g *guest) Do(ctx context.Context, req hold.Request, io hold.Streams) (_ *h
 	}
 	switch {
 	case op == nil:
-		return nil, tool.Errorf(tool.Invalid, "%s is started, not done", req.Op)
+		return nil, tool.Errorf(tool.Invalid, "%s starts a program, which this request can't do", req.Op)
 	case req.Op == "import" && io.Stdin == nil:
 		return nil, errNoInput
 	case slices.Contains(tenantWrites, req.Op) && io.Stdout == nil:
@@ -361,7 +361,7 @@ func (g *guest) told(err error, id, name string) error {
 	case tool.Limit, tool.NoSpace:
 		return tool.Errorf(tool.NoSpace, "this server has no room for one more session now; try again later")
 	}
-	return tool.Errorf(tool.Unavailable, "the server can't use the session's Pod now; call again, and if that doesn't help, ask whoever runs the server to look at its log")
+	return tool.Errorf(tool.Unavailable, "the server can't use the session's Pod now; call again, and if that doesn't help, ask the server's operator, whose log has the cause")
 }
 
 // unnamed replaces a session's ID in err by the tenant's name of the session.

@@ -169,7 +169,7 @@ func (g *guest) ownTemplate(o *templateOp) error {
 // its networks, or use a proxy.
 func (g *guest) checkRules(allow []string) error {
 	if len(allow) > 0 && !g.opts.Internet {
-		return tool.Errorf(tool.Unsupported, "this server opens no network; leave allow out, or have it started with --allow-internet").In("allow")
+		return tool.Errorf(tool.Unsupported, "this server opens no network; leave allow out, or ask its operator to start it with --allow-internet").In("allow")
 	}
 	for _, rule := range allow {
 		if rule == "public" || slices.Contains(policy.PresetNames(), rule) {
@@ -177,7 +177,7 @@ func (g *guest) checkRules(allow []string) error {
 		}
 		name, _, _ := strings.Cut(rule, "/")
 		if _, err := netip.ParseAddr(name); err == nil || !strings.Contains(rule, ".") || strings.Contains(rule, ":") {
-			return tool.Errorf(tool.Unsupported, "allow has %q; behind an API key a rule is a name as example.com or *.example.com, a preset, or public", clip.Text(rule)).In("allow")
+			return tool.Errorf(tool.Unsupported, "allow has %q; behind an API key a rule is a name such as example.com or *.example.com, a preset, or public", clip.Text(rule)).In("allow")
 		}
 		if _, err := policy.Parse(policy.Settings{Allow: []string{rule}}); err != nil {
 			return badRule(err)
@@ -277,6 +277,7 @@ func (g *guest) place(ctx context.Context, req hold.Request, io hold.Streams) (_
 		return nil, err
 	}
 	defer func() { done(err) }()
+	defer g.survive(&err)
 	op, ok := tenantPlaceOps[req.Op]
 	if !ok {
 		return nil, errNotOffered("the operation " + clip.Text(req.Op))
@@ -394,7 +395,7 @@ func (g *guest) load(ctx context.Context, a struct {
 		return nil, err
 	}
 	if len(o.Mounts) > 0 || o.Template != "" {
-		return nil, tool.Errorf(tool.Unsupported, "an archive goes with neither mounts nor a template; load it, then copy files in with wisbox cp")
+		return nil, tool.Errorf(tool.Unsupported, "an archive can't be combined with mounts or a template; load it, then copy files in with wisbox cp")
 	}
 	var left []string
 	name := cmp.Or(o.Name, a.Name)
@@ -432,7 +433,7 @@ func (g *guest) fork(ctx context.Context, a forkArgs, _ hold.Streams) (any, erro
 	}
 	o := s.Options()
 	if len(o.Allow) > 0 && !g.opts.Internet { // the server may have been restarted since
-		return nil, tool.Errorf(tool.Unsupported, "this server opens no network any more; close the session's with wisbox session deny, then copy it")
+		return nil, tool.Errorf(tool.Unsupported, "this server opens no network any more; close the session's network with wisbox session deny, then clone it")
 	}
 	made, err := g.made(ctx, names, &o, func(ctx context.Context, ids []string) ([]*Session, error) {
 		return s.fork(ctx, len(ids), CloneOptions{names: ids, Kept: true, idle: a.Idle})
@@ -443,7 +444,7 @@ func (g *guest) fork(ctx context.Context, a forkArgs, _ hold.Streams) (any, erro
 	return made, nil
 }
 
-// of calls do with one of the tenant's sessions.
+// of calls do with the named session of the tenant.
 func (g *guest) of(ctx context.Context, name string, do func(s *Session) (any, error)) (any, error) {
 	id, err := g.find(name)
 	if err != nil {

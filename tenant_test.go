@@ -385,7 +385,7 @@ func TestWhatATenantAsksForStaysWithinTheServers(t *testing.T) {
 		}
 	}
 	for args, says := range map[string]string{
-		`{"Options":{"mounts":[{"host_path":"/etc"}],"mounts_from":"here"}}`: "an archive goes with neither", `{"Options":{"mounts":[{"host_path":"/etc"}]}}`: "leave mounts out",
+		`{"Options":{"mounts":[{"host_path":"/etc"}],"mounts_from":"here"}}`: "an archive can't be combined", `{"Options":{"mounts":[{"host_path":"/etc"}]}}`: "leave mounts out",
 		`{"WithSettings":true}`: "isn't offered", `{"Options":{"image":"other"}}`: "image",
 	} {
 		require.ErrorContains(t, a.ask("load", "", args), says, args)
@@ -405,7 +405,7 @@ func TestWhatATenantAsksForStaysWithinTheServers(t *testing.T) {
 		}
 	}
 	err := a.raw.Do(t.Context(), hold.Request{Op: "pause", Session: "box", Call: "../../x", Args: []byte("{}")}, hold.Streams{}, &hold.Answer{})
-	require.ErrorContains(t, err, "no ID")
+	require.ErrorContains(t, err, "ID isn't one")
 	for op := range wisbox.TenantOperations() { // without streams that it needs
 		if op == "await_end" {
 			continue
@@ -577,6 +577,27 @@ func TestAPanicOfATenantsProgramIsItsOwn(t *testing.T) {
 	assert.Equal(t, []error{err}, ends)
 }
 
+// panicking is a tenant whose sessions can't be looked for.
+type panicking struct {
+	*landlord
+	ends []error
+}
+
+func (b *panicking) Admit(context.Context, string, string) (func(error), error) {
+	return func(err error) { b.ends = append(b.ends, err) }, nil
+}
+
+func (*panicking) Find(string) (string, error) { panic("broken") }
+
+// TestAnOperationThatPanicsIsNoSuccess in the record of its end.
+func TestAnOperationThatPanicsIsNoSuccess(t *testing.T) {
+	m, _ := manager(t, wisbox.Options{})
+	b := &panicking{landlord: &landlord{}}
+	err := wisbox.GuestDo(t.Context(), m, b, hold.Request{Op: "attach", Args: []byte(`{"Name":"box"}`)})
+	require.Equal(t, tool.Internal, tool.KindOf(err))
+	assert.Equal(t, []error{err}, b.ends)
+}
+
 // TestATenantsConnectionThatIsCutLosesNothing either.
 func TestATenantsConnectionThatIsCutLosesNothing(t *testing.T) {
 	a, _ := tenants(t, wisbox.TenantOptions{})
@@ -678,6 +699,16 @@ func TestTenantsOfSessionsElsewhere(t *testing.T) {
 	assert.NotContains(t, heard, a.near.RuntimeDir())
 	for _, id := range a.ids {
 		assert.NotContains(t, heard, id)
+	}
+}
+
+// TestPodsNameTheSameMissingOptionEachTime, since callers fix one after the other.
+func TestPodsNameTheSameMissingOptionEachTime(t *testing.T) {
+	require.NoError(t, wisbox.FitsPods(wisbox.SessionOptions{}))
+	for range 50 {
+		err := wisbox.FitsPods(wisbox.SessionOptions{Template: "t", Seccomp: "s", UserNS: "auto", Allow: []string{"public"}, EgressRecord: true})
+		require.ErrorContains(t, err, "template isn't supported on Kubernetes yet")
+		require.Equal(t, "template", tool.AsError(err).Field)
 	}
 }
 

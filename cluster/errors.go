@@ -79,7 +79,7 @@ func (p *Place) explain(ctx context.Context, verb, resource string, err error) e
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case apierrors.IsUnauthorized(err), noCredentials(err):
-		return tool.Errorf(tool.Permission, "the cluster of context %s doesn't accept its credentials, which may be over: log in again, then try: kubectl --context %s auth whoami", p.context, p.context).Because(err)
+		return tool.Errorf(tool.Permission, "the cluster of context %s doesn't accept its credentials, which may have expired: log in again, then try: kubectl --context %s auth whoami", p.context, p.context).Because(err)
 	case apierrors.IsForbidden(err):
 		return p.errForbidden(verb, resource, err)
 	case apierrors.IsNotFound(err) && strings.Contains(err.Error(), "namespaces"):
@@ -97,13 +97,13 @@ func (p *Place) errForbidden(verb, resource string, err error) error {
 	case full:
 		return tool.Errorf(tool.Limit, "the quota of the namespace %s is full: %s; remove sessions, or ask for a larger quota", p.namespace, oneLine(quota)).Because(err)
 	case strings.Contains(text, "violates PodSecurity"):
-		return tool.Errorf(tool.Permission, "the namespace %s enforces a Pod security standard that no session passes; baseline is the strictest that one does: kubectl --context %s label --overwrite namespace %s pod-security.kubernetes.io/enforce=baseline",
+		return tool.Errorf(tool.Permission, "the namespace %s enforces a Pod security standard that sessions don't meet; baseline is the strictest one that they meet: kubectl --context %s label --overwrite namespace %s pod-security.kubernetes.io/enforce=baseline",
 			p.namespace, p.context, p.namespace).Because(err)
 	case strings.Contains(text, "cannot "+verb+" resource"):
 		return tool.Errorf(tool.Permission, "you may not %s %s in the namespace %s of context %s; an administrator can grant it with deploy/role.yaml; try: kubectl --context %s -n %s auth can-i %s %s",
 			verb, resource, p.namespace, p.context, p.context, p.namespace, verb, resource).Because(err)
 	}
-	return tool.Errorf(tool.Permission, "a policy of the cluster of context %s doesn't allow to %s %s in the namespace %s: %s", p.context, verb, resource, p.namespace, oneLine(text)).Because(err)
+	return tool.Errorf(tool.Permission, "a policy of the cluster of context %s forbids you to %s %s in the namespace %s: %s", p.context, verb, resource, p.namespace, oneLine(text)).Because(err)
 }
 
 // over reports whether a session has ended by itself, at its TTL or after its idle time.
@@ -189,7 +189,7 @@ func (p *Place) errWaiting(pod *corev1.Pod, c corev1.ContainerStatus, w corev1.C
 	case "", "PodInitializing", "ContainerCreating":
 		return nil
 	case "ErrImageNeverPull":
-		return tool.Errorf(tool.Unavailable, "the image %s isn't on the node %s, and is fetched from nowhere; load it there, as with: kind load docker-image %s", oneLine(c.Image), pod.Spec.NodeName, oneLine(c.Image))
+		return tool.Errorf(tool.Unavailable, "the image %s isn't on the node %s, and is never pulled; load it there, as with: kind load docker-image %s", oneLine(c.Image), pod.Spec.NodeName, oneLine(c.Image))
 	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ImageInspectError", "RegistryUnavailable":
 		return tool.Errorf(tool.Unavailable, "the node %s can't fetch the image %s: %s", pod.Spec.NodeName, oneLine(c.Image), oneLine(w.Message))
 	case "CrashLoopBackOff":
@@ -220,7 +220,7 @@ var errSlow = errors.New("the Pod takes too long")
 func (p *Place) errSlow(pod *corev1.Pod) error {
 	name := pod.Labels[sessionLabel]
 	if pod.Spec.NodeName != "" {
-		return tool.Errorf(tool.Unavailable, "the node %s didn't start the Pod of session %s within %s, so it was deleted; the node's events may say why: kubectl --context %s -n %s get events", pod.Spec.NodeName, name, p.opts.Starting, p.context, p.namespace)
+		return tool.Errorf(tool.Unavailable, "the node %s didn't start the Pod of session %s within %s, so it was deleted; see the node's events: kubectl --context %s -n %s get events", pod.Spec.NodeName, name, p.opts.Starting, p.context, p.namespace)
 	}
 	why := "the scheduler gives no reason"
 	for _, c := range pod.Status.Conditions {

@@ -91,7 +91,7 @@ func (p *Place) errExec(ctx context.Context, pod *Pod, answer *http.Response, er
 	if notRunning(status.Message) {
 		return errRestarts(pod).Because(errors.Join(err, failed))
 	}
-	return tool.Errorf(tool.Unavailable, "the node %s starts no relay in the Pod of session %s: %s", pod.pod.Spec.NodeName, pod.Session, oneLine(status.Message)).Because(errors.Join(err, failed))
+	return tool.Errorf(tool.Unavailable, "the node %s can't start the relay in the Pod of session %s: %s", pod.pod.Spec.NodeName, pod.Session, oneLine(status.Message)).Because(errors.Join(err, failed))
 }
 
 // stream is the stdin and stdout of one exec.
@@ -250,12 +250,12 @@ func errRestarts(pod *Pod) *tool.Error {
 	return tool.Errorf(tool.Unavailable, "the container with the holder of session %s doesn't run; if it ended by itself, Kubernetes starts it again within seconds; kept interpreters and background processes are lost then, files are not; call again", pod.Session)
 }
 
-// Explain returns the reason that a relay's stream sent no hello; err is the error it ended
-// with.
+// Explain returns the reason that a relay's stream ended without a hello; err is the error that it
+// ended with.
 func (p *Place) Explain(of *Pod, opened io.ReadWriteCloser, err error) error {
 	s, ok := opened.(*stream)
 	if !ok {
-		return tool.Errorf(tool.Unavailable, "the Pod of session %s says no hello of a wisbox", of.Session).Because(err)
+		return tool.Errorf(tool.Unavailable, "the Pod of session %s sent no greeting of wisbox", of.Session).Because(err)
 	}
 	select {
 	case <-s.done:

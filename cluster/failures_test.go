@@ -143,7 +143,7 @@ func TestWhatANamespaceRefuses(t *testing.T) {
 func TestImagesThatCanNotRun(t *testing.T) {
 	w := newWorld(t, Options{})
 	_, err := w.Create(t.Context(), PodOptions{Name: "box", Image: "localhost/nosuch:1", Pull: PullNever})
-	says(t, err, tool.Unavailable, "the image localhost/nosuch:1 isn't on the node node1, and is fetched from nowhere; load it there")
+	says(t, err, tool.Unavailable, "the image localhost/nosuch:1 isn't on the node node1, and is never pulled; load it there")
 	_, err = w.Create(t.Context(), PodOptions{Name: "box", Image: "127.0.0.1:1/nosuch:1"})
 	says(t, err, tool.Unavailable, "the node node1 can't fetch the image 127.0.0.1:1/nosuch:1: ", "connection refused")
 	_, err = w.Create(t.Context(), PodOptions{Name: "box", Image: "Not/An Image"})

@@ -215,7 +215,7 @@ var imageID = regexp.MustCompile(`^[0-9a-f]{12,64}$`)
 // tag returns the name of the new image.
 func (o *WrapOptions) tag() (string, error) {
 	if strings.HasPrefix(o.Image, podRepository) {
-		return "", tool.Errorf(tool.Invalid, "image %s is wrapped already; wrap again the image that it was made of, or leave it out for wisbox's own", o.Image).In("image")
+		return "", tool.Errorf(tool.Invalid, "image %s is wrapped already; wrap the image that it was made from, or leave it out for wisbox's own", o.Image).In("image")
 	}
 	if o.Tag != "" {
 		return FullName(o.Tag)

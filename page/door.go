@@ -112,7 +112,7 @@ func (d *door) known(r *http.Request) *visitor {
 	return d.of(r, func(v *visitor) bool { return v.proves(r) })
 }
 
-// of finds the visitor with the request's cookie for whom proven returns true. The caller holds mu.
+// of finds the visitor with the request's cookie for whom proven returns true. The caller must hold mu.
 func (d *door) of(r *http.Request, proven func(*visitor) bool) *visitor {
 	for _, c := range r.CookiesNamed(d.cookieName()) {
 		for _, v := range d.visitors {

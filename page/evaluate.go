@@ -102,7 +102,7 @@ func (p *parts) say(event string, v any) {
 	}
 }
 
-// begin begins the answer. The caller holds p.mu.
+// begin begins the answer. The caller must hold p.mu.
 func (p *parts) begin() {
 	if p.to == nil {
 		p.w.Header().Set("Content-Type", "text/event-stream")

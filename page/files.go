@@ -270,7 +270,7 @@ func (l *late) Write(p []byte) (int, error) {
 	return n, cutShort(err)
 }
 
-// download reports whether what follows is for a file, and for nothing else.
+// download sets the headers of an answer that browsers save as a file, and never show.
 func download(w http.ResponseWriter, name, kind string) {
 	disposition := mime.FormatMediaType("attachment", map[string]string{"filename": plain(name)})
 	if disposition == "" {
@@ -280,7 +280,7 @@ func download(w http.ResponseWriter, name, kind string) {
 	w.Header().Set("Content-Disposition", disposition)
 }
 
-// plain returns a name without what could steer a header, a terminal or a file manager.
+// plain replaces the characters of a name that have a meaning for headers, terminals or file managers.
 func plain(name string) string {
 	return strings.Map(func(c rune) rune {
 		if c == utf8.RuneError || c == '"' || c == '\\' || c == '/' || !strconv.IsPrint(c) {

@@ -344,10 +344,16 @@ func (t *tenant) Find(name string) (id string, err error) {
 			return "", t.hidden(err)
 		}
 	}
-	if !ok {
-		return "", tool.Errorf(tool.NotFound, "session %q not found; `wisbox ls` shows those there are", name).In("session")
+	if ok {
+		err = t.extend(s)
 	}
-	return t.d.session(s.ID()), t.extend(s)
+	switch {
+	case !ok || tool.KindOf(err) == tool.NotFound:
+		return "", tool.Errorf(tool.NotFound, "session %q not found; `wisbox ls` shows those there are", name).In("session")
+	case err != nil: // such as a full disk: the client must be able to make room
+		t.d.log.Warn("note the use of a session", "sandbox", s.Alias(), "error", registry.Quiet(err))
+	}
+	return t.d.session(s.ID()), nil
 }
 
 // Names implements [wisbox.Tenant].

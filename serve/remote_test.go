@@ -349,6 +349,28 @@ func TestASessionStaysWhileItIsUsed(t *testing.T) {
 	require.Eventually(t, func() bool { return len(names(t, m)) == 0 }, 20*time.Second, time.Millisecond)
 }
 
+// TestAFullDiskClosesNoSession: its client must be able to make room.
+func TestAFullDiskClosesNoSession(t *testing.T) {
+	l := land(t, func(o *Options) { o.MaxTimeout = 10 * time.Minute })
+	text, key := l.key(KeyOptions{})
+	m := l.client(text)
+	_, err := m.Open(t.Context(), lasting("box"))
+	require.NoError(t, err)
+	one, ok := l.s.registry.FindNamed(key.Owner, "box")
+	require.True(t, ok)
+	records := filepath.Join(l.dir, "sandboxes")
+	for _, use := range []func() error{
+		func() error { _, err := m.Attach(t.Context(), "box"); return err },
+		func() error { return m.Remove(t.Context(), "box") },
+	} {
+		require.NoError(t, one.SetEnd(time.Minute, false))
+		require.NoError(t, os.Rename(records, records+"-away")) // nothing can be written
+		assert.NoError(t, use())
+		require.NoError(t, os.Rename(records+"-away", records))
+	}
+	assert.Empty(t, names(t, m))
+}
+
 // TestTheUseOfAKeyIsInTheAudit: the connection and each operation, without names and IDs.
 func TestTheUseOfAKeyIsInTheAudit(t *testing.T) {
 	l := land(t, nil)

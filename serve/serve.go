@@ -98,7 +98,7 @@ type Server struct {
 	e2b      *e2b.Server
 	mcp      *mcpDoor
 	remote   *remoteDoor   // nil without [Options.Remote]
-	book     *podbook.Book // of the Pods; nil where the sessions are here
+	book     *podbook.Book // of the Pods; nil if the sessions are on this machine
 	close    func() error
 }
 

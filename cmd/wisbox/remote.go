@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -255,14 +256,15 @@ func (a *app) findRemote() (*far.Remote, error) {
 	if name == far.This {
 		return nil, nil
 	}
-	b, _, err := readRemotes()
-	if err != nil && name == "" {
+	b, path, err := readRemotes()
+	unreadable := (*fs.PathError)(nil)
+	switch {
+	case err == nil:
+		return b.Find(name)
+	case name == "" && (path == "" || errors.As(err, &unreadable)):
 		return nil, nil // without a home there are no remotes
 	}
-	if err != nil {
-		return nil, err
-	}
-	return b.Find(name)
+	return nil, err
 }
 
 // newRelayCmd returns the command that a client on another machine starts over ssh.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/wisbox/wisbox/internal/far"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -46,4 +49,27 @@ func TestWithoutLinuxCommandsNeedAnotherMachine(t *testing.T) {
 		}
 	})
 	assert.Greater(t, seen, 40)
+}
+
+// A damaged file may name the machine that commands use: this machine isn't taken instead.
+func TestADamagedFileOfRemotesIsAnError(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", dir)
+	t.Setenv(remoteVariable, "")
+	remote, err := (&app{}).findRemote()
+	require.NoError(t, err)
+	require.Nil(t, remote)
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "wisbox"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "wisbox", "remotes.json"), []byte(`{"current":"big","remo`), 0o600))
+	_, err = (&app{}).findRemote()
+	require.ErrorContains(t, err, "can't be read")
+	_, err = (&app{remote: far.This}).findRemote()
+	require.NoError(t, err)
+	for _, none := range []string{"/dev/null", ""} { // no directory of this user
+		t.Setenv("XDG_CONFIG_HOME", none)
+		t.Setenv("HOME", none)
+		remote, err = (&app{}).findRemote()
+		require.NoError(t, err)
+		assert.Nil(t, remote)
+	}
 }

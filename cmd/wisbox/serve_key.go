@@ -99,7 +99,7 @@ share sandboxes.`,
 	}
 }
 
-// listedKey is a key, and what its owner has.
+// listedKey is a key with the resources that its owner has taken.
 type listedKey struct {
 	serve.Key
 	Taken serve.Taken `json:"taken"`
@@ -140,7 +140,7 @@ func writeKeys(w io.Writer, all []listedKey) {
 	}
 }
 
-// share returns what is taken, of what where that is bounded.
+// share returns the taken part, followed by the bound if there is one.
 func share(taken string, bounded bool, of string) string {
 	if !bounded {
 		return taken

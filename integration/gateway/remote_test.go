@@ -18,6 +18,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
 // balancer is one address for several servers: it passes each connection to the next server that accepts
@@ -100,7 +102,7 @@ func (b *balancer) person(t *testing.T, key string) *person {
 }
 
 func (p *person) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, os.Getenv("WISBOX_TEST_CLIENT"), args...)
+	cmd := exec.CommandContext(ctx, hosttest.Binary(p.t), args...)
 	cmd.Dir = p.dir
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + p.dir, "WISBOX_CACHE=" + filepath.Join(p.dir, "cache"), "XDG_CONFIG_HOME=" + p.dir,
@@ -143,7 +145,6 @@ func (p *person) fails(word string, args ...string) {
 func farWorld(t *testing.T) (w *world, a, b *server, all *balancer) {
 	t.Helper()
 	w = newWorld(t)
-	t.Setenv("WISBOX_TEST_CLIENT", w.command("").Path)
 	a, b = w.serve("--allow-remote"), w.serve("--allow-remote")
 	return w, a, b, w.balance(a, b)
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -157,15 +158,16 @@ func TestThePageBesideAServer(t *testing.T) {
 			}
 		}
 	}
+	var reading sync.WaitGroup
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_, _ = io.Copy(io.Discard, lines)
+		reading.Wait()
 		_ = cmd.Wait()
 		assert.Equal(t, 128+int(syscall.SIGTERM), cmd.ProcessState.ExitCode())
 	})
 	url, api := after(out, "opens for one browser at "), after(lines, "serving on ")
 	for _, rest := range []io.Reader{out, lines} {
-		go func() { _, _ = io.Copy(io.Discard, rest) }()
+		reading.Go(func() { _, _ = io.Copy(io.Discard, rest) })
 	}
 
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, api+"/sandboxes", strings.NewReader(`{"templateID":"base"}`))

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -61,7 +62,7 @@ labels:
 // render writes the overlay with the gateways' ports, and returns its directory.
 func (n *namespace) render(ports [2]string) string {
 	n.t.Helper()
-	all := n.kubectl("", "kustomize", "../../deploy")
+	all := n.kubectl("kustomize", "../../deploy")
 	assert.Equal(n.t, 2, strings.Count(all, digest), "of the gateway and of sessions")
 	all = strings.ReplaceAll(all, digest, podImage)
 	host, port, err := net.SplitHostPort(strings.TrimPrefix(n.config.Clusters[n.config.Contexts[n.config.CurrentContext].Cluster].Server, "https://"))
@@ -87,27 +88,28 @@ func (n *namespace) render(ports [2]string) string {
 func TestDeploy(t *testing.T) {
 	n := newNamespace(t)
 	n.address = "kube:" + n.config.CurrentContext + "/wisbox"
-	ports := [2]string{freePort(t), freePort(t)}
+	ports := [2]string{strconv.Itoa(hosttest.FreePort(t)), strconv.Itoa(hosttest.FreePort(t))}
+	require.NotEqual(t, ports[0], ports[1])
 	dir := n.render(ports)
-	t.Cleanup(func() { n.kubectl("", "delete", "-k", dir, "--ignore-not-found", "--wait=true", "--timeout=120s") })
+	t.Cleanup(func() { n.kubectl("delete", "-k", dir, "--ignore-not-found", "--wait=true", "--timeout=120s") })
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(n.kubectl("", "describe", "pods", "-n", "wisbox-gateway"))
-			t.Log(n.kubectl("", "logs", "-n", "wisbox-gateway", "--prefix", "--ignore-errors", "-l", "app.kubernetes.io/name"))
+			t.Log(n.kubectl("describe", "pods", "-n", "wisbox-gateway"))
+			t.Log(n.kubectl("logs", "-n", "wisbox-gateway", "--prefix", "--ignore-errors", "-l", "app.kubernetes.io/name"))
 		}
 	})
-	require.NotContains(t, n.kubectl("", "apply", "-k", dir), "Warning")
+	require.NotContains(t, n.kubectl("apply", "-k", dir), "Warning")
 	key := n.gatewaySecret()
-	n.kubectl("", "wait", "--for=create", "serviceaccount/default", "-n", "wisbox", "--timeout=30s")
+	n.kubectl("wait", "--for=create", "serviceaccount/default", "-n", "wisbox", "--timeout=30s")
 	assert.Equal(t, "of a user\n", n.ok("run", "--", "echo", "of a user"))
-	assert.Contains(t, n.kubectl("", "describe", "quota", "-n", "wisbox"), "limits.memory")
+	assert.Contains(t, n.kubectl("describe", "quota", "-n", "wisbox"), "limits.memory")
 
 	gateway := []string{"create pods", "patch pods", "get pods/exec"}
 	n.can("--as=system:serviceaccount:wisbox-gateway:wisbox-gateway", gateway, []string{"get secrets", "get configmaps", "update pods"})
 	n.can("--as=a --as-group=wisbox-users", []string{"create pods", "get pods/exec"}, []string{"patch pods", "get secrets"})
 	n.can("--as=a --as-group=wisbox-servers", gateway, []string{"get secrets", "update pods"})
 
-	n.kubectl("", "wait", "--for=condition=Available", "deployment", "--all", "-n", "wisbox-gateway", "--timeout=60s")
+	n.kubectl("wait", "--for=condition=Available", "deployment", "--all", "-n", "wisbox-gateway", "--timeout=60s")
 	a, b := n.gateway("wisbox-gateway", ports[0], key), n.gateway("wisbox-gateway-second", ports[1], key)
 	n.serveTogether(a, b)
 }
@@ -133,7 +135,7 @@ func (n *namespace) gatewaySecret() string {
 	require.NoError(n.t, err)
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret)
-	n.kubectl("", "-n", "wisbox-gateway", "create", "secret", "generic", "wisbox-gateway",
+	n.kubectl("-n", "wisbox-gateway", "create", "secret", "generic", "wisbox-gateway",
 		"--from-file="+filepath.Join(n.dir, "gateway", "serve", "keys.json"), "--from-literal=secret="+base64.StdEncoding.EncodeToString(secret))
 	return strings.TrimSpace(string(key))
 }
@@ -154,7 +156,7 @@ func (n *namespace) gateway(name, port, key string) gateway {
 // pod returns the value at a JSON path in the list of the gateway's Pods.
 func (g gateway) pod(path string) string {
 	g.n.t.Helper()
-	return g.n.kubectl("", "get", "pods", "-n", "wisbox-gateway", "-l", "app.kubernetes.io/name="+g.name, "-o", "jsonpath="+path)
+	return g.n.kubectl("get", "pods", "-n", "wisbox-gateway", "-l", "app.kubernetes.io/name="+g.name, "-o", "jsonpath="+path)
 }
 
 // ask sends a request of E2B's API, to the sandbox itself if sandbox isn't empty.
@@ -186,14 +188,14 @@ func (n *namespace) serveTogether(a, b gateway) {
 	t := n.t
 	t.Helper()
 	for _, g := range []gateway{a, b} { // the process must have the manifest's restrictions
-		status := n.kubectl("", "exec", "-n", "wisbox-gateway", "deploy/"+g.name, "--", "sh", "-c", "exec 2>&1; id -u; id -G; touch /root-is-written; cat /proc/1/status")
+		status := n.kubectl("exec", "-n", "wisbox-gateway", "deploy/"+g.name, "--", "sh", "-c", "exec 2>&1; id -u; id -G; touch /root-is-written; cat /proc/1/status")
 		assert.Regexp(t, `(?s)^1000\n1000\n.*Read-only file system.*CapEff:\s+0000000000000000.*NoNewPrivs:\s+1.*Seccomp:\s+2`, status)
 	}
 	code, body := a.ask("POST", "/v2/sandboxes", "", "", `{"timeout":300}`)
 	require.Equal(t, http.StatusCreated, code, body)
 	var made struct{ SandboxID, EnvdAccessToken string }
 	require.NoError(t, json.Unmarshal([]byte(body), &made))
-	assert.Contains(t, n.kubectl("", "get", "pods", "-n", "wisbox"), "Running")
+	assert.Contains(t, n.kubectl("get", "pods", "-n", "wisbox"), "Running")
 	write := func(g gateway, text string) {
 		code, body := g.ask("POST", "/files?path=/home/user/note&username=user", made.SandboxID, made.EnvdAccessToken, text)
 		require.Equal(t, http.StatusOK, code, body)
@@ -207,9 +209,9 @@ func (n *namespace) serveTogether(a, b gateway) {
 	assert.Equal(t, "of the first", read(b))
 
 	before := a.pod("{.items[0].metadata.uid}")
-	n.kubectl("", "delete", "pod", "-n", "wisbox-gateway", "-l", "app.kubernetes.io/name="+a.name, "--wait=true", "--timeout=60s")
+	n.kubectl("delete", "pod", "-n", "wisbox-gateway", "-l", "app.kubernetes.io/name="+a.name, "--wait=true", "--timeout=60s")
 	write(b, "of the second")
-	n.kubectl("", "rollout", "status", "deployment/"+a.name, "-n", "wisbox-gateway", "--timeout=60s")
+	n.kubectl("rollout", "status", "deployment/"+a.name, "-n", "wisbox-gateway", "--timeout=60s")
 	require.NotEqual(t, before, a.pod("{.items[0].metadata.uid}"))
 	assert.Equal(t, "of the second", read(a), "the new Pod of the first")
 
@@ -219,18 +221,7 @@ func (n *namespace) serveTogether(a, b gateway) {
 		code, _ := a.ask("GET", "/sandboxes/"+made.SandboxID, "", "", "")
 		return code == http.StatusNotFound
 	}, time.Minute, 20*time.Millisecond)
-	require.Eventually(t, func() bool { return n.kubectl("", "get", "pods", "-n", "wisbox", "-o", "name") == "" }, time.Minute, 100*time.Millisecond)
-}
-
-// freePort returns a port without a listener.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", ":0")
-	require.NoError(t, err)
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	require.NoError(t, err)
-	return port
+	require.Eventually(t, func() bool { return n.kubectl("get", "pods", "-n", "wisbox", "-o", "name") == "" }, time.Minute, 100*time.Millisecond)
 }
 
 func (n *namespace) kubectlCmd(args ...string) *exec.Cmd {
@@ -238,16 +229,13 @@ func (n *namespace) kubectlCmd(args ...string) *exec.Cmd {
 	if script == "" {
 		n.t.Skip("make test-cluster does this: WISBOX_CLUSTER names no script with kubectl")
 	}
-	cmd := exec.Command(script, append([]string{"kubectl", "--kubeconfig", hosttest.Kubeconfig(n.t)}, args...)...) //nolint:gosec // the tester's own
-	return cmd
+	return exec.Command(script, append([]string{"kubectl", "--kubeconfig", hosttest.Kubeconfig(n.t)}, args...)...) //nolint:gosec // the tester's own
 }
 
 // kubectl runs kubectl and returns its output.
-func (n *namespace) kubectl(stdin string, args ...string) string {
+func (n *namespace) kubectl(args ...string) string {
 	n.t.Helper()
-	cmd := n.kubectlCmd(args...)
-	cmd.Stdin = strings.NewReader(stdin)
-	out, err := cmd.CombinedOutput()
+	out, err := n.kubectlCmd(args...).CombinedOutput()
 	require.NoError(n.t, err, "kubectl %v: %s", args, out)
 	return string(out)
 }

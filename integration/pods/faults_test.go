@@ -161,10 +161,7 @@ func TestProgramsOfTheClusterThatAreKilled(t *testing.T) {
 // cluster.
 func TestARelayThatIsCut(t *testing.T) {
 	n := newNamespace(t)
-	through := n.config.DeepCopy()
-	server := through.Clusters[through.Contexts[through.CurrentContext].Cluster]
-	proxy := hosttest.NewProxy(t, strings.TrimPrefix(server.Server, "https://"))
-	server.Server = "https://" + proxy.Address
+	proxy, through := n.proxied()
 	whole := n.manager(n.config)
 	s, err := whole.Open(t.Context(), &wisbox.SessionOptions{Name: "box", Kept: true})
 	require.NoError(t, err)

@@ -81,6 +81,24 @@ func (n *namespace) manager(config *clientcmdapi.Config) *wisbox.Manager {
 	return m
 }
 
+// proxied returns a proxy in front of the API server, and a kubeconfig that uses it.
+func (n *namespace) proxied() (*hosttest.Proxy, *clientcmdapi.Config) {
+	n.t.Helper()
+	config := n.config.DeepCopy()
+	server := config.Clusters[config.Contexts[config.CurrentContext].Cluster]
+	proxy := hosttest.NewProxy(n.t, strings.TrimPrefix(server.Server, "https://"))
+	server.Server = "https://" + proxy.Address
+	return proxy, config
+}
+
+// empty checks that the namespace has no Pod.
+func (n *namespace) empty() {
+	n.t.Helper()
+	all := &corev1.PodList{}
+	require.NoError(n.t, n.api.Get().Namespace(n.name).Resource("pods").Do(n.t.Context()).Into(all))
+	assert.Empty(n.t, all.Items)
+}
+
 // run runs wisbox as a user who has selected the cluster.
 func (n *namespace) run(args ...string) (stdout, stderr string, code int) {
 	n.t.Helper()
@@ -156,9 +174,7 @@ func TestTheCommandLineOnKubernetes(t *testing.T) {
 	assert.Equal(t, 3, code)
 	n.ok("rm", "box", "twin")
 	assert.Contains(t, n.ok("ls"), "there are no sessions")
-	all := &corev1.PodList{}
-	require.NoError(t, n.api.Get().Namespace(n.name).Resource("pods").Do(t.Context()).Into(all))
-	assert.Empty(t, all.Items)
+	n.empty()
 	_, stderr, code = n.run("exec", "box", "--", "true")
 	assert.NotZero(t, code)
 	assert.Contains(t, stderr, `session "box" not found`)
@@ -191,20 +207,11 @@ func TestAHomeInAPod(t *testing.T) {
 // session goes on.
 func TestAnAPIServerThatRestartsInACall(t *testing.T) {
 	n := newNamespace(t)
-	through := n.config.DeepCopy()
-	server := through.Clusters[through.Contexts[through.CurrentContext].Cluster]
-	proxy := hosttest.NewProxy(t, strings.TrimPrefix(server.Server, "https://"))
-	server.Server = "https://" + proxy.Address
+	proxy, through := n.proxied()
 	m := n.manager(through)
 	s, err := m.Open(t.Context(), &wisbox.SessionOptions{Name: "box", Kept: true})
 	require.NoError(t, err)
-	said := make(chan struct{}, 1)
-	cut := make(chan error, 1)
-	go func() {
-		_, err := s.Run(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "echo begun >f; echo begun; sleep 1000"}, Stdout: signalled(said)})
-		cut <- err
-	}()
-	<-said
+	cut := running(t, s)
 	proxy.Stop()
 	proxy.Start()
 	err = <-cut
@@ -234,8 +241,7 @@ func TestAPodThatIsLost(t *testing.T) {
 	require.NoError(t, err)
 	_, out := output(t, s, "echo here")
 	assert.Equal(t, "here\n", out)
-	before := &corev1.Pod{}
-	require.NoError(t, n.api.Get().Namespace(n.name).Resource("pods").Name("wisbox-box").Do(t.Context()).Into(before))
+	before := n.pod("box")
 	require.NoError(t, others.Remove(t.Context(), "box"))
 	_, err = s.Run(t.Context(), sandbox.Cmd{Argv: []string{"true"}})
 	assert.Equal(t, tool.Closed, tool.KindOf(err))
@@ -299,9 +305,7 @@ func TestASessionThatEndsLeavesAnotherOneOfItsName(t *testing.T) {
 	_, out = output(t, theirs, "echo here")
 	assert.Equal(t, "here\n", out)
 	require.NoError(t, theirs.Close(t.Context()))
-	all := &corev1.PodList{}
-	require.NoError(t, n.api.Get().Namespace(n.name).Resource("pods").Do(t.Context()).Into(all))
-	assert.Empty(t, all.Items)
+	n.empty()
 }
 
 // TestWhatCanNotBeOpenedLeavesNoPod opens a session with options that the holder in the Pod refuses.
@@ -319,9 +323,7 @@ func TestWhatCanNotBeOpenedLeavesNoPod(t *testing.T) {
 	}
 	_, err = m.Load(t.Context(), strings.NewReader("garbage"), &wisbox.LoadOptions{Name: "box", Kept: true})
 	require.Error(t, err)
-	all := &corev1.PodList{}
-	require.NoError(t, n.api.Get().Namespace(n.name).Resource("pods").Do(t.Context()).Into(all))
-	assert.Empty(t, all.Items)
+	n.empty()
 }
 
 // output runs a shell command.

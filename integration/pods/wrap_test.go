@@ -39,7 +39,7 @@ func TestPythonInWebAssembly(t *testing.T) {
 	n := newNamespace(t)
 	n.ok("session", "create", "box")
 	assert.Contains(t, n.ok("call", "box", "evaluate_python", `{"code":"import sys\n6*7, sys.platform","sandbox":"wasm"}`), `(42, 'wasi')`)
-	assert.Contains(t, n.ok("call", "box", "context_load", `{"name":"t","text":"words of a text"}`), `t`)
+	n.ok("call", "box", "context_load", `{"name":"t","text":"words of a text"}`)
 	assert.Contains(t, n.ok("call", "box", "context_op", `{"op":"eval","args":{"code":"result = str(len(t))","inputs":["t"]}}`), "15")
 }
 

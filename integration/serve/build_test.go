@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -160,8 +159,6 @@ func TestBuildsOfOthersAreNotThere(t *testing.T) {
 	var refused struct{ Code int }
 	assert.Equal(t, http.StatusNotFound, s.ask(w.key, "POST", "/v3/templates", `{"name":"x"}`, &refused), "only with --allow-builds")
 	assert.Equal(t, http.StatusNotFound, refused.Code)
-	raw, _ := json.Marshal(refused)
-	assert.NotEmpty(t, raw)
 }
 
 // cli runs E2B's CLI in a directory, with the server in its environment, and returns its output and exit code.

@@ -47,11 +47,11 @@ func check(spec sandbox.Spec) (pin [2]uint64, err error) {
 func pinOf(path string) (pin [2]uint64, err error) {
 	info, err := os.Lstat(path)
 	if err != nil || !info.IsDir() {
-		return pin, invalid("the workspace is not a directory (a link is none)")
+		return pin, invalid("the workspace must be a directory, and not a link to one")
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return pin, invalid("the workspace can't be looked at")
+		return pin, invalid("the workspace can't be inspected")
 	}
 	return [2]uint64{uint64(st.Dev), st.Ino}, nil
 }
@@ -68,5 +68,5 @@ func unable(spec sandbox.Spec) error {
 	if what == "" {
 		return nil
 	}
-	return unavailable(nil, "%s, and can't be had in one that runs; leave it out", what)
+	return unavailable(nil, "%s, and can't be chosen for a running Pod; leave it out", what)
 }

@@ -32,7 +32,7 @@ func (b *Backend) clear(ctx context.Context, a *resident.Agent) error {
 		return errors.Join(endDetached(ctx, conn), b.emptyAll(ctx, a, conn))
 	})
 	if err != nil {
-		return unavailable(err, "what an earlier session left in the sandbox can't be cleared")
+		return unavailable(err, "the remains of an earlier session can't be removed from the sandbox")
 	}
 	return nil
 }

@@ -87,5 +87,5 @@ func (s *Sandbox) strict(ctx context.Context) error {
 	if len(open) == 0 {
 		return nil
 	}
-	return unavailable(nil, "strict mode: not everything asked holds in this Pod (%s)", strings.Join(open, "; "))
+	return unavailable(nil, "strict mode: this Pod doesn't enforce everything requested (%s)", strings.Join(open, "; "))
 }

@@ -66,7 +66,7 @@ func (b *Backend) instance(ctx context.Context) (instance, error) {
 	}
 	at, ok := socketOf(b.opts.Socket)
 	if !ok {
-		return instance{}, unavailable(nil, "the agent has gone as it was found; try again")
+		return instance{}, unavailable(nil, "the agent ended as soon as it was found; try again")
 	}
 	return at, nil
 }

@@ -107,7 +107,7 @@ func (s *Sandbox) isHome(ctx context.Context) error {
 	failed := os.Remove(mark)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return unavailable(nil, "the container of programs doesn't have the workspace at %s; make the Pod again with user_home, or leave user_home out", sandbox.UserHome)
+		return unavailable(nil, "the container of programs doesn't have the workspace at %s; create the Pod again with user_home, or leave user_home out", sandbox.UserHome)
 	case err == nil && failed != nil:
 		return unavailable(failed, "the workspace can't be written")
 	}
@@ -120,7 +120,7 @@ func (s *Sandbox) isOurs(hello agent.Hello) error {
 		return errAgain
 	}
 	if hello.Workspace != s.pin {
-		return unavailable(nil, "the container of programs has another directory at %s than the session; make the Pod again", sandbox.WorkspaceDir)
+		return unavailable(nil, "the container of programs has another directory at %s than the session; create the Pod again", sandbox.WorkspaceDir)
 	}
 	return nil
 }
@@ -197,7 +197,7 @@ func (s *Sandbox) HasProgram(ctx context.Context, name string) (bool, error) {
 	}
 	has, known := conn.Hello().Has[name]
 	if !known {
-		return false, fmt.Errorf("%w: nobody looked for the program %s", sandbox.ErrUnsupported, name)
+		return false, fmt.Errorf("%w: the agent has not looked for the program %s", sandbox.ErrUnsupported, name)
 	}
 	return has, nil
 }

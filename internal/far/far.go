@@ -24,6 +24,7 @@ import (
 	"github.com/hashicorp/yamux"
 
 	"github.com/wisbox/wisbox/internal/clip"
+	"github.com/wisbox/wisbox/internal/lock"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -70,7 +71,7 @@ func (f Func) Connect(ctx context.Context) (io.ReadWriteCloser, error) {
 
 // Explain implements [Way].
 func (f Func) Explain(_ io.ReadWriteCloser, err error) error {
-	return tool.Errorf(tool.Unavailable, "%s said no hello of a wisbox", f.Name).Because(err)
+	return tool.Errorf(tool.Unavailable, "%s sent no greeting of wisbox", f.Name).Because(err)
 }
 
 // String implements [Way].
@@ -81,24 +82,31 @@ func (f Func) String() string { return f.Name }
 type Client struct {
 	way   Way
 	hello Hello
+	ctx   context.Context // ends with Close
+	end   context.CancelFunc
 
-	mu     sync.Mutex // held while a stream is opened
-	mux    *yamux.Session
-	closed bool
+	mu  *lock.Mutex // held while a stream is opened
+	mux *yamux.Session
 }
 
 // NewClient returns a Client that connects at its first Dial. Close it when done.
-func NewClient(way Way, hello Hello) *Client { return &Client{way: way, hello: hello} }
+func NewClient(way Way, hello Hello) *Client {
+	c := &Client{way: way, hello: hello, mu: lock.New()}
+	c.ctx, c.end = context.WithCancel(context.Background())
+	return c
+}
 
 // Machine returns the name of the other machine.
 func (c *Client) Machine() string { return c.way.String() }
 
 // Dial opens a connection. If the stream has broken, it opens a new one.
 func (c *Client) Dial(ctx context.Context) (net.Conn, error) {
-	c.mu.Lock()
+	if err := c.mu.Lock(ctx); err != nil {
+		return nil, err
+	}
 	defer c.mu.Unlock()
-	if c.closed {
-		return nil, tool.Errorf(tool.Closed, "the manager is closed")
+	if c.ctx.Err() != nil {
+		return nil, errClosed
 	}
 	if c.mux != nil && !c.mux.IsClosed() {
 		if s, err := c.mux.OpenStream(); err == nil {
@@ -118,22 +126,28 @@ func (c *Client) Dial(ctx context.Context) (net.Conn, error) {
 	return conn{s}, nil
 }
 
-// Close closes the stream, and with it all connections.
+var errClosed = tool.Errorf(tool.Closed, "the manager is closed")
+
+// Close closes the stream, and with it all connections. It ends a Dial that is waiting.
 func (c *Client) Close() error {
-	c.mu.Lock()
+	c.end()
+	_ = c.mu.Lock(context.Background()) // can't fail
 	defer c.mu.Unlock()
-	c.closed = true
 	if c.mux == nil {
 		return nil
 	}
 	return c.mux.Close()
 }
 
-func (c *Client) connect(ctx context.Context) (*yamux.Session, error) {
-	ctx, cancel := context.WithTimeout(ctx, helloTime)
+func (c *Client) connect(caller context.Context) (*yamux.Session, error) {
+	ctx, cancel := context.WithTimeout(caller, helloTime)
 	defer cancel()
+	defer context.AfterFunc(c.ctx, cancel)()
 	stream, err := c.way.Connect(ctx)
-	if err != nil {
+	switch {
+	case err != nil && c.ctx.Err() != nil:
+		return nil, errClosed
+	case err != nil:
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = stream.Close() })
@@ -142,10 +156,12 @@ func (c *Client) connect(ctx context.Context) (*yamux.Session, error) {
 		err = ctx.Err()
 	}
 	switch {
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		err = tool.Errorf(tool.Unavailable, "%s doesn't answer: no hello of a wisbox came within %s; %s", c.way, helloTime, c.advice()).Because(err)
+	case c.ctx.Err() != nil:
+		err = errClosed
+	case caller.Err() != nil:
+		err = caller.Err()
 	case ctx.Err() != nil:
-		err = ctx.Err()
+		err = tool.Errorf(tool.Unavailable, "%s doesn't answer: it sent no greeting of wisbox within %s; %s", c.way, helloTime, c.advice()).Because(err)
 	case err != nil:
 		err = c.way.Explain(stream, err)
 	case theirs.Protocol != c.hello.Protocol:
@@ -242,7 +258,7 @@ func answer(ctx context.Context, stream io.ReadWriteCloser, hello Hello, config 
 	theirs, in, err := hear(stream)
 	late.Stop()
 	if err != nil {
-		return tool.Errorf(tool.Unavailable, "the other side said no hello of a wisbox").Because(err)
+		return tool.Errorf(tool.Unavailable, "the other side sent no greeting of wisbox").Because(err)
 	}
 	if theirs.Protocol != hello.Protocol {
 		return nil // the client reports the difference

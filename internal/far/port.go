@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/wisbox/wisbox/internal/relay"
 	"github.com/wisbox/wisbox/sandbox"
@@ -125,6 +126,14 @@ func (c *PortConn) Read(p []byte) (int, error) {
 
 // Write implements net.Conn.
 func (c *PortConn) Write(p []byte) (int, error) { return c.out.Write(p) }
+
+// SetDeadline implements net.Conn.
+func (c *PortConn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *PortConn) SetWriteDeadline(t time.Time) error { return c.out.SetWriteDeadline(t) }
 
 // CloseWrite ends the writes; the rest can still be read.
 func (c *PortConn) CloseWrite() error { return c.out.Close() }

@@ -199,7 +199,7 @@ const (
 func (s *SSH) Explain(stream io.ReadWriteCloser, err error) error {
 	p, ok := stream.(*process)
 	if !ok {
-		return tool.Errorf(tool.Unavailable, "%s said no hello of a wisbox", s).Because(err)
+		return tool.Errorf(tool.Unavailable, "%s sent no greeting of wisbox", s).Because(err)
 	}
 	_ = p.Close()
 	<-p.ended

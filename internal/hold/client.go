@@ -33,8 +33,8 @@ type Client struct {
 var (
 	// ErrNoHolder reports that no holder runs and none is started.
 	ErrNoHolder = errors.New("the session has no holder")
-	// ErrNotTaken is the error of an operation that no holder took.
-	ErrNotTaken = tool.Errorf(tool.Unavailable,
+	// errNotTaken is the error of an operation that no holder took.
+	errNotTaken = tool.Errorf(tool.Unavailable,
 		"the process that holds this session ended before it took the call, each time it was tried; nothing of the call was done; call again, and if that doesn't help see `wisbox doctor`")
 	// ErrOtherVersion is the error of an operation that a holder of another version
 	// refused.
@@ -53,7 +53,7 @@ var (
 	errHolderLost = tool.Errorf(tool.Unavailable,
 		"the process that holds this session ended during the call; what the call ran, kept interpreters and their state are lost, files are not; call again")
 	errJoinLost = tool.Errorf(tool.Unavailable,
-		"the process that holds this session ended; the program goes on if that was killed: `wisbox ps` shows it within a minute, then attach again")
+		"the process that holds this session ended; if it was killed, the program goes on: `wisbox ps` shows it within a minute, then attach again")
 	// ErrStandsStill is the error of an operation that a holder doesn't take.
 	ErrStandsStill = tool.Errorf(tool.Unavailable,
 		"the process that holds this session takes no call: it may be stopped; nothing of the call was done; let it go on (SIGCONT) or kill it (`wisbox __hold` in the list of processes), then call again")
@@ -136,7 +136,7 @@ func (c *Client) deliver(ctx context.Context, req Request, io Streams) (p *opera
 		switch {
 		case errors.Is(err, ErrOtherVersion) && c.Replace != nil:
 			c.Replace(ctx)
-		case !errors.Is(err, ErrNotTaken):
+		case !errors.Is(err, errNotTaken):
 			return p, err
 		}
 		if ctx.Err() != nil {
@@ -161,7 +161,7 @@ func (c *Client) connect(ctx context.Context) (*Conn, error) {
 		return nil, err
 	}
 	if conn, err = c.Dial(ctx); err != nil { // it ended at once, or another one did that was quicker
-		return nil, ErrNotTaken
+		return nil, errNotTaken
 	}
 	return conn, nil
 }
@@ -227,7 +227,7 @@ func (p *operation) untaken() error {
 	case p.still.Load():
 		return ErrStandsStill
 	}
-	return ErrNotTaken
+	return errNotTaken
 }
 
 // giveUp ends an operation that nobody has taken.
@@ -252,7 +252,7 @@ func (p *operation) hangUp() {
 	if p.killed.Swap(true) {
 		return
 	}
-	time.AfterFunc(hangUp, func() { // first: to send waits for input that is on its way, perhaps for ever
+	time.AfterFunc(hangUp, func() { // must come first: Send waits for input that is being sent, perhaps forever
 		_ = p.c.Close()
 		close(p.abandoned)
 	})

@@ -45,7 +45,7 @@ func newExchange(ctx context.Context, c *Conn, req Request) *exchange {
 		x.io.Stderr = gated{c.Writer(FrameStderr), x.begun, x.ctx.Done()}
 	}
 	if req.Conn {
-		x.io.Conn = c.SendConn
+		x.io.Conn = c.sendConn
 	}
 	return x
 }
@@ -219,8 +219,7 @@ func cutVersion(op string) (name string, ours bool) { return strings.CutPrefix(o
 // reportEvery is the shortest time between two reports of a call's progress.
 const reportEvery = 500 * time.Millisecond
 
-// reportTo sends a client a call's progress: the newest, now and
-// then. After done nothing more is sent.
+// reportTo sends the newest progress of a call to its client at intervals, until done is called.
 func reportTo(ctx context.Context, c *Conn) (_ context.Context, done func()) {
 	newest := make(chan string, 1)
 	ctx, cancel := context.WithCancel(ctx)

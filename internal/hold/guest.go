@@ -48,11 +48,7 @@ func ServeGuest(ctx context.Context, conn net.Conn, s Session, begin func(size i
 	}
 	_ = c.SetReadDeadline(time.Time{})
 	req.Trace, req.Conn, req.Look = nil, false, false
-	ctx, cancel := context.WithCancel(req.context(ctx))
-	defer cancel()
-	if err := (&Holder{opts: Options{Session: s}}).dispatch(ctx, c, req); err != nil {
-		_ = c.SendJSON(FrameFailure, tool.AsError(err))
-	}
+	(&Holder{opts: Options{Session: s}}).perform(ctx, c, req)
 }
 
 func frameOf(n int) error {

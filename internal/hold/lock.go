@@ -11,9 +11,8 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// The owner of a holder's lock removes its file at the end. So a lock counts only while its
-// file is still the one at its path: who waited for one that was removed asks for the
-// new one.
+// The owner of a holder's lock removes the lock's file at its end. So a lock counts only while its
+// file is the one at its path: a process that waited for a removed file tries again with the new one.
 
 const lockEvery = 10 * time.Millisecond
 

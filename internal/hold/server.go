@@ -196,11 +196,7 @@ func (h *Holder) operate(ctx context.Context, c *Conn) (done func()) {
 		h.leave(false)
 		done = func() {}
 	}
-	ctx, cancel := context.WithCancel(req.context(ctx))
-	defer cancel()
-	if err := h.dispatch(ctx, c, req); err != nil {
-		_ = c.SendJSON(FrameFailure, tool.AsError(err))
-	}
+	h.perform(ctx, c, req)
 	return done
 }
 
@@ -233,9 +229,14 @@ func ServeConn(ctx context.Context, conn net.Conn, s Session) {
 	if json.Unmarshal(raw, &req) != nil || req.Op == opStop || !take(ctx, c, req) {
 		return
 	}
+	(&Holder{opts: Options{Session: s}}).perform(ctx, c, req)
+}
+
+// perform performs a taken operation, and reports its failure.
+func (h *Holder) perform(ctx context.Context, c *Conn, req Request) {
 	ctx, cancel := context.WithCancel(req.context(ctx))
 	defer cancel()
-	if err := (&Holder{opts: Options{Session: s}}).dispatch(ctx, c, req); err != nil {
+	if err := h.dispatch(ctx, c, req); err != nil {
 		_ = c.SendJSON(FrameFailure, tool.AsError(err))
 	}
 }

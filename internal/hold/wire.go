@@ -44,8 +44,8 @@ const (
 	FrameTaken    Type = 'T' // the operation begins now; the payload is the holder's Version
 	FrameAnswer   Type = 'A' // JSON, the operation's own
 	FrameFailure  Type = 'F' // JSON of a tool.Error
-	FrameStarted  Type = 'P' // the program runs; the payload is what an Introducer says
-	FrameProgress Type = 'p' // text: how far the call is, in place of what was said before
+	FrameStarted  Type = 'P' // the program runs; the payload is its introduction, see Introducer
+	FrameProgress Type = 'p' // text: the progress of the call; it replaces earlier ones
 	FrameStdin    Type = 'i'
 	FrameStdinEnd Type = 'e'
 	FrameStdout   Type = 'o'
@@ -57,10 +57,10 @@ const (
 	FrameConn     Type = 'c' // a connection: its descriptor comes with the frame
 )
 
-// MaxFrame bounds a frame's payload in bytes: above every answer of a tool.
+// MaxFrame bounds a frame's payload in bytes. No answer of a tool is larger.
 const MaxFrame = 64 << 20
 
-// ChunkSize is how much of a stream goes into one frame at most, in bytes.
+// ChunkSize is the maximum size of a stream's piece in one frame, in bytes.
 const ChunkSize = 128 << 10
 
 const headerSize = 5
@@ -70,10 +70,10 @@ type Conn struct {
 	net.Conn
 	received []byte // room for a payload
 
-	admit func(n int) error // of each frame, by its size, before it is read; nil is all up to MaxFrame
+	admit func(n int) error // checks the size of each frame before it is read; nil admits up to MaxFrame
 
 	takes bool     // descriptors; set before the first Receive
-	taken *os.File // one that came and that nobody has had yet
+	taken *os.File // the last one, until conn returns it
 
 	mu     sync.Mutex // guards the fields below: one frame at a time
 	header [headerSize]byte
@@ -81,10 +81,10 @@ type Conn struct {
 	frame  net.Buffers
 }
 
-// NewConn speaks the protocol on c.
+// NewConn returns a Conn that uses the protocol on c.
 func NewConn(c net.Conn) *Conn { return &Conn{Conn: c} }
 
-// On is NewConn of what a dialer returned.
+// On is like NewConn for the results of a dial.
 func On(c net.Conn, err error) (*Conn, error) {
 	if err != nil {
 		return nil, err
@@ -108,13 +108,12 @@ func (c *Conn) Send(t Type, payload []byte) error {
 	return err
 }
 
-// errNoDescriptors is where the connection is not a unix socket, or what is to be handed
-// over no descriptor.
+// errNoDescriptors is the error if the connection isn't a unix socket, or none came with the frame.
 var errNoDescriptors = errors.New("a connection can't be handed over this way")
 
-// SendConn hands a connection over and closes it here. One without a descriptor is
-// joined to one that has, for as long as both last.
-func (c *Conn) SendConn(conn net.Conn) error {
+// sendConn hands a connection over and closes it here. It joins one without a descriptor
+// to one that has a descriptor, for as long as both last.
+func (c *Conn) sendConn(conn net.Conn) error {
 	to, ok := c.Conn.(*net.UnixConn)
 	if !ok {
 		return errors.Join(errNoDescriptors, conn.Close())
@@ -182,7 +181,7 @@ func (c *Conn) keep(control []byte) {
 	}
 }
 
-// drop closes what nobody took.
+// drop closes a received descriptor that nobody took.
 func (c *Conn) drop() {
 	if c.taken != nil {
 		_ = c.taken.Close()
@@ -246,9 +245,9 @@ func (c *Conn) receivePayload(n int) ([]byte, error) {
 	return payload, err
 }
 
-// Mover is an output that takes large frames from the connection itself. It leaves in from what it
-// didn't take, also after an error, which is the output's to report: the frame is read to its end.
-// It isn't an [io.ReaderFrom], whose errors may lose what was read.
+// Mover is an output that reads large frames from the connection itself. MoveFrom leaves the rest in
+// from, even after an error, because the frame is then read to its end; the output reports the error.
+// It isn't an [io.ReaderFrom], because those may lose bytes at an error.
 type Mover interface {
 	MoveFrom(from *io.LimitedReader) error
 }
@@ -256,7 +255,7 @@ type Mover interface {
 // movable is the smallest payload, in bytes, that is offered to a Mover.
 const movable = 16 << 10
 
-// move offers a Mover a payload of n bytes, and discards what that leaves.
+// move offers a payload of n bytes to a Mover, and discards the rest.
 func (c *Conn) move(to Mover, n int) error {
 	from := &io.LimitedReader{R: c.Conn, N: int64(n)}
 	_ = to.MoveFrom(from)
@@ -264,7 +263,7 @@ func (c *Conn) move(to Mover, n int) error {
 	return err
 }
 
-// room is memory for a payload, the same for all but the largest.
+// room returns memory for a payload. All but the largest payloads share it.
 func (c *Conn) room(n int) []byte {
 	if n > ChunkSize {
 		return make([]byte, n)
@@ -275,7 +274,7 @@ func (c *Conn) room(n int) []byte {
 	return c.received[:n]
 }
 
-// Writer turns what is written into frames of type t.
+// Writer returns a writer that sends frames of type t.
 func (c *Conn) Writer(t Type) io.Writer { return writer{c, t} }
 
 type writer struct {

@@ -176,6 +176,13 @@ func TestAnInterruptedWriteIsCleanedUp(t *testing.T) {
 	assert.Equal(t, 2, on.writes)
 }
 
+// TestAClientWithoutStreamsEndsNoHolder: a hostile client can leave them out.
+func TestAClientWithoutStreamsEndsNoHolder(t *testing.T) {
+	for _, do := range []string{inside.Stat, inside.List, inside.Open, inside.Write} {
+		assert.NoError(t, inside.Serve(t.Context(), &fake{}, &inside.Ask{Do: do}, nil, nil), do)
+	}
+}
+
 func TestAReaderMayLeaveEarly(t *testing.T) {
 	c := client(&fake{content: strings.Repeat("x", 10<<20)})
 	r, err := c.Open(t.Context(), "/x", sandbox.OpenOptions{})

@@ -10,8 +10,11 @@ import (
 	"github.com/wisbox/wisbox/tool"
 )
 
-// Serve performs one operation on a file system. Only a Write reads from in.
+// Serve performs one operation on a file system. Only a Write reads from in. Without out, answers are discarded.
 func Serve(ctx context.Context, on sandbox.FileSystem, a *Ask, in io.Reader, out io.Writer) error {
+	if out == nil {
+		out = io.Discard
+	}
 	return failure(serve(ctx, on, a, in, out), string(a.Path))
 }
 

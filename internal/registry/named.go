@@ -88,8 +88,11 @@ func (r *Registry) Named(owner string) []*Sandbox {
 }
 
 // Rename changes the name of a named sandbox. The error for a name that the owner already uses
-// is exists.
+// is exists. With a [Book] it is unsupported.
 func (r *Registry) Rename(s *Sandbox, to string) error {
+	if r.shared() { // another server may be using the name
+		return tool.Errorf(tool.Unsupported, "the name of a session that several servers share can't be changed; save the session, and load the archive under the other name")
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch other := r.named(s.owner, to); other {
@@ -102,14 +105,18 @@ func (r *Registry) Rename(s *Sandbox, to string) error {
 	return s.keep(func(rec *Record) { rec.Name = to })
 }
 
-// named returns a sandbox that lives or is being made. The caller must hold mu.
-func (r *Registry) named(owner, name string) *Sandbox {
+// named returns a sandbox that lives or, if there is none, one that is being made: one that another
+// server is making may withdraw. The caller must hold mu.
+func (r *Registry) named(owner, name string) (found *Sandbox) {
 	for _, s := range r.all {
-		if s.owner == owner && s.calledBy(name) {
-			return s
+		if s.owner != owner || !s.calledBy(name) {
+			continue
+		}
+		if found = s; s.visible() {
+			break
 		}
 	}
-	return nil
+	return found
 }
 
 func (s *Sandbox) calledBy(name string) bool {

@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -110,4 +111,39 @@ func TestAReplicaKnowsTheNamesThatItHasNotHeardOf(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, ok, "what is known needs no book")
 	b.Away(nil)
+}
+
+// TestReplicasDoNotRename: a new name could be another replica's, and a sandbox that is gone must
+// not block the registry.
+func TestReplicasDoNotRename(t *testing.T) {
+	b := &registrytest.Book{}
+	r := replica(t, b)
+	s, err := named(t.Context(), r, b, "a", "box")
+	require.NoError(t, err)
+	b.Deaf(true)
+	_, _, err = b.End(t.Context(), s.ID(), nil)
+	require.NoError(t, err)
+	assert.Equal(t, tool.Unsupported, tool.KindOf(r.Rename(s, "other")))
+	assert.Equal(t, "box", s.Record().Name)
+}
+
+// TestACreationThatWithdrawsHidesNoSandbox of its name.
+func TestACreationThatWithdrawsHidesNoSandbox(t *testing.T) {
+	b := &registrytest.Book{}
+	r := replica(t, b)
+	s, err := named(t.Context(), r, b, "a", "box")
+	require.NoError(t, err)
+	const more = 20
+	for i := range more {
+		id := fmt.Sprintf("%020d", i)
+		b.Put(registry.Entry{Record: registry.Record{ID: id, Owner: "a", Name: "box", State: "creating", Started: time.Now()}}, false)
+	}
+	eventually(t, func() bool { return r.Taken("a").Sandboxes == more+1 })
+	for range 20 {
+		found, ok := r.FindNamed("a", "box")
+		require.True(t, ok)
+		assert.Same(t, s, found)
+		_, ok = r.FindHalf("a", "box")
+		assert.False(t, ok)
+	}
 }

@@ -332,7 +332,7 @@ func (r *Registry) look(ctx context.Context) {
 	for _, s := range before {
 		if !slices.Contains(ids, s.id) {
 			r.opts.Log.Info("a sandbox is gone that this server did not end", "sandbox", s.Alias())
-			r.end(s)
+			r.Kill(s)
 		}
 	}
 }
@@ -499,12 +499,9 @@ func (r *Registry) those(which func(*Sandbox) bool) []*Sandbox {
 	return all
 }
 
-// Kill ends a sandbox. When it returns, the sandbox is gone for its clients; the rest is removed
-// in the background. Kill reports whether the sandbox existed.
-func (r *Registry) Kill(s *Sandbox) bool { return r.end(s) }
-
-// end hides a sandbox from clients, cuts off its requests, and removes it.
-func (r *Registry) end(s *Sandbox) bool {
+// Kill ends a sandbox: it hides it from clients and cuts off its requests. The rest is removed in
+// the background. Kill reports whether the sandbox existed.
+func (r *Registry) Kill(s *Sandbox) bool {
 	if !s.finish() {
 		return false
 	}

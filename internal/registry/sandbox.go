@@ -130,7 +130,7 @@ func (s *Sandbox) open(ctx context.Context) (Box, error) {
 	}
 	box, err := s.r.opts.Engine.Open(ctx, s.id)
 	if tool.KindOf(err) == tool.NotFound {
-		s.r.end(s)
+		s.r.Kill(s)
 		return nil, errGone
 	}
 	if err != nil {
@@ -295,7 +295,7 @@ func (s *Sandbox) expire() {
 		s.expireShared()
 	case !pause:
 		s.r.opts.Log.Info("a sandbox's time is over", "sandbox", s.Alias())
-		s.r.end(s)
+		s.r.Kill(s)
 	default:
 		s.pauseAtEnd()
 	}

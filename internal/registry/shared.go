@@ -79,7 +79,7 @@ func (r *Registry) follow(ctx context.Context) error {
 			All: func(all []Entry) { r.hearAll(all); said(nil) },
 			One: r.hear,
 			Lost: func(err error) {
-				r.opts.Log.Warn("changes of sandboxes aren't heard of now; it is tried again", "error", Quiet(err))
+				r.opts.Log.Warn("changes of sandboxes don't arrive now; it is tried again", "error", Quiet(err))
 				said(err)
 			},
 		})
@@ -145,7 +145,7 @@ func (r *Registry) learn(e Entry, order int64) {
 		r.lose(s)
 	case e.Problem != "":
 		r.opts.Log.Info("a sandbox has ended", "sandbox", s.Alias(), "reason", Quiet(tool.Errorf(tool.Closed, "%s", e.Problem)))
-		r.end(s)
+		r.Kill(s)
 	default:
 		s.arm()
 	}
@@ -246,7 +246,7 @@ func (r *Registry) admit(ctx context.Context, s *Sandbox, quota Quota) error {
 	select {
 	case <-s.known:
 	case <-ctx.Done():
-		return tool.Errorf(tool.Unavailable, "the server doesn't hear now of what is made; try again").Because(context.Cause(ctx))
+		return tool.Errorf(tool.Unavailable, "the server doesn't receive changes of sandboxes now; try again").Because(context.Cause(ctx))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -317,7 +317,7 @@ func (r *Registry) sweepStale() {
 	for _, s := range r.list() {
 		if rec := s.Record(); rec.State == creating && !s.mine && time.Since(rec.Started) > staleAfter {
 			r.opts.Log.Info("a sandbox was never finished; it is removed", "sandbox", s.Alias())
-			r.end(s)
+			r.Kill(s)
 		}
 	}
 }

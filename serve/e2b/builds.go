@@ -172,8 +172,17 @@ func (y *yard) find(id, owner string) (*build, bool) {
 	return b, true
 }
 
-// add reserves a place for a build.
+// add reserves a place for a build. If its owner has no other, the oldest build that was never begun loses its own.
 func (y *yard) add(b *build, most int) error {
+	replaced, err := y.place(b, most)
+	if replaced != nil {
+		replaced.clear()
+	}
+	return err
+}
+
+// place adds a build, and returns the one that it replaces, if any.
+func (y *yard) place(b *build, most int) (replaced *build, err error) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	own, open := 0, 0
@@ -194,18 +203,16 @@ func (y *yard) add(b *build, most int) error {
 		}
 	}
 	if own >= buildsOfOwner && len(idle) > 0 { // an idle build's client may have given up
-		oldest := slices.MinFunc(idle, func(a, b *build) int { return a.made.Compare(b.made) })
-		delete(y.all, oldest.ID)
-		oldest.clear()
+		replaced = slices.MinFunc(idle, func(a, b *build) int { return a.made.Compare(b.made) })
 		own, open = own-1, open-1
 	}
 	switch {
 	case y.ctx.Err() != nil:
-		return fail(http.StatusServiceUnavailable, "the server is being stopped; try again")
+		return nil, fail(http.StatusServiceUnavailable, "the server is being stopped; try again")
 	case own >= buildsOfOwner || own >= most:
-		return tool.Errorf(tool.Limit, "this key has %d builds that are not done, or as many snapshots and templates as it may; wait for one, or delete one", own)
+		return nil, tool.Errorf(tool.Limit, "this key has %d builds that are not done, or as many snapshots and templates as it may; wait for one, or delete one", own)
 	case open >= buildsOfServer:
-		return tool.Errorf(tool.Busy, "the server has %d builds that are not done; try again", open)
+		return nil, tool.Errorf(tool.Busy, "the server has %d builds that are not done; try again", open)
 	}
 	slices.SortFunc(ended, func(a, b *build) int { return a.ended.Compare(b.ended) })
 	for len(ended) >= donePerOwner {
@@ -213,8 +220,11 @@ func (y *yard) add(b *build, most int) error {
 		ended[0].expires.Stop()
 		ended = ended[1:]
 	}
+	if replaced != nil {
+		delete(y.all, replaced.ID)
+	}
 	y.all[b.ID] = b
-	return nil
+	return replaced, nil
 }
 
 func (b *build) isBegun() bool {

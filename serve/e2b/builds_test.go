@@ -207,6 +207,22 @@ func TestAClientThatGaveUpBlocksNobody(t *testing.T) {
 	s.refused(429, keyA, "POST", "/v3/templates", `{"name":"app"}`)
 }
 
+// TestARefusedBuildReplacesNone that waits for its client.
+func TestARefusedBuildReplacesNone(t *testing.T) {
+	s := newSite(t, nil)
+	var all []buildAnswer
+	for range buildsOfOwner {
+		all = append(all, s.request(keyA, `{"name":"app"}`))
+	}
+	for range 100 {
+		s.m.shelf.all = append(s.m.shelf.all, templates.Template{Owner: "a"})
+	}
+	s.refused(429, keyA, "POST", "/v3/templates", `{"name":"app"}`)
+	for _, a := range all {
+		s.until(keyA, a, buildWaiting)
+	}
+}
+
 func (s *site) send(url string, text []byte) int {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPut, url, bytes.NewReader(text))
