@@ -20,17 +20,17 @@ const toolsDoc = "docs/tools.md"
 
 const toolsIntro = `# The tools
 
-Every surface (the Go API, the command line, the MCP server) has the same tools. A call's parameters are one JSON object,
-decoded strictly: an unknown, repeated, missing or null field or a wrong type is the error ` + "`invalid`" + `, naming the field, and
-nothing has changed. What a program did (exit code, signal, timeout, out of memory, an exception) is data in the result, marked
-failed where a caller should notice. An error has a kind:
+Every interface (the Go API, the command line, the MCP server) has the same tools. A call's parameters are one JSON object,
+decoded strictly: an unknown, repeated, missing or null field or a wrong type is the error ` + "`invalid`" + `, which names the field, and
+nothing changes. The outcome of a program (exit code, signal, timeout, out of memory, an exception) is data in the result, marked
+as failed if a caller should notice it. An error has a kind:
 ` + "`invalid not_found exists is_dir not_dir not_regular not_text escape permission too_large no_match ambiguous conflict limit\nno_space unsupported busy timeout unavailable closed internal`" + `.
 
-A path is relative to the workspace; a leading ` + "`/`, `/workspace/` or `workspace/`" + ` is taken off. It is ASCII, at most 16 segments of
-80 characters, without ` + "`.` and `..`" + ` segments; a session that is opened with ` + "`--paths any`" + ` takes Unicode too
-([configuration.md](configuration.md#file-names)). Where the name of a parameter is ` + "`file_path`, `path`" + ` is taken too.
+A path is relative to the workspace; a leading ` + "`/`, `/workspace/` or `workspace/`" + ` is removed. It is ASCII, at most 16 segments of
+80 characters, without ` + "`.` and `..`" + ` segments; a session opened with ` + "`--paths any`" + ` takes Unicode too
+([configuration.md](configuration.md#file-names)). A parameter ` + "`file_path`" + ` may also be called ` + "`path`" + `.
 
-This page is made from the code (` + "`WISBOX_UPDATE=1 go test -run TestToolsPage .`" + `).
+This page is generated from the code (` + "`WISBOX_UPDATE=1 go test -run TestToolsPage .`" + `).
 `
 
 // TestToolsPage compares the page about the tools with the code.
@@ -47,7 +47,7 @@ func TestToolsPage(t *testing.T) {
 	}
 	page, err := os.ReadFile(toolsDoc)
 	require.NoError(t, err)
-	require.Equal(t, b.String(), string(page), "make it again: WISBOX_UPDATE=1 go test -run TestToolsPage .")
+	require.Equal(t, b.String(), string(page), "generate it again: WISBOX_UPDATE=1 go test -run TestToolsPage .")
 }
 
 func writeFields(b *strings.Builder, title string, s *jsonschema.Schema) {

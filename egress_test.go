@@ -141,8 +141,8 @@ func TestToolsSayWhatIsAllowed(t *testing.T) {
 	require.Contains(t, describe(nil), "There is no network.")
 	open := describe(&wisbox.SessionOptions{Allow: []string{"python", "api.example.com"}, Deny: []string{"bad.example.com"}})
 	require.NotContains(t, open, "no network")
-	require.Contains(t, open, "alone: python api.example.com. Denied: bad.example.com.")
-	require.Contains(t, describe(&wisbox.SessionOptions{EgressRecord: true}), "alone: public.")
+	require.Contains(t, open, "only to: python api.example.com. Denied: bad.example.com.")
+	require.Contains(t, describe(&wisbox.SessionOptions{EgressRecord: true}), "only to: public.")
 	services := &wisbox.SessionOptions{Services: []sandbox.Companion{{Name: "db", Image: "localhost/pg", Port: 5432}, {Name: "cache", Image: "localhost/redis"}}}
 	require.Contains(t, wisbox.GuidanceOf(services), "reach them at 127.0.0.1: db (localhost/pg, port 5432), cache (localhost/redis).")
 }

@@ -24,13 +24,13 @@ import (
 const (
 	aboutWorkspace = `The tools work on one workspace: a directory that programs see as /workspace. Paths are relative to it.`
 	aboutHost      = `It starts empty, or with copies of what your user has mounted; the host's own files are never touched. Host directories can't be brought in while the session runs: ask your user to open a session with them.`
-	aboutNetwork   = "Programs may connect to what your user has allowed, by names and never by IP addresses: %s Other connections are refused; results say so under network_denied, with what your user can do to allow them. You can't change these rules."
+	aboutNetwork   = "Programs may connect only to hosts that your user has allowed, by name and never by IP address: %s Other connections are refused; results list them under network_denied, and how your user can allow them. You can't change these rules."
 	aboutPrograms  = `Programs have no network, run as an ordinary user, and have limits on memory, processes and time`
-	aboutStatus    = aboutPrograms + `: a status other than "exited" says which one was hit.`
+	aboutStatus    = aboutPrograms + `: a status other than "exited" says which limit was reached.`
 	aboutVersions  = `Results of the file tools give a file's version, a number that grows with each change, whoever made it. snapshot_create returns the snapshot_id that snapshot_restore and snapshot_diff take.`
-	aboutCleanUp   = `When you are done, remove the files that nobody needs with rm, and end processes that you have started and nobody needs with process_signal KILL.`
+	aboutCleanUp   = `When you are done, remove files that nobody needs with rm, and end your processes that nobody needs with process_signal KILL.`
 	aboutSteps     = `Each call that changes the workspace can be undone: your user can take it back.`
-	aboutRollback  = `A call that fails leaves the workspace as it was before it.`
+	aboutRollback  = `A failed call leaves the workspace unchanged.`
 )
 
 // Guidance explains to a model what the workspace is and how the tools of a profile work together,
@@ -82,7 +82,7 @@ func (o *SessionOptions) describeNetwork(description string) string {
 	if !o.rules().Opens() {
 		return description
 	}
-	return strings.ReplaceAll(description, "There is no network.", "It may connect to what is allowed alone: "+o.allowed()+" The network_denied of a result says what was refused.")
+	return strings.ReplaceAll(description, "There is no network.", "It may connect only to: "+o.allowed()+" network_denied in a result lists refused connections.")
 }
 
 // allowed describes the rules in a sentence or two.

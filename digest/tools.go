@@ -13,13 +13,13 @@ const About = `workspace_digest shows what is in the workspace and how to build 
 func (d *Digester) Tools() []tool.Tool {
 	return []tool.Tool{tool.New(tool.Spec{
 		Name: "workspace_digest", Title: "Summary of the workspace",
-		Description: "The summary of the workspace: layout, languages, commands that build, test and lint it, caveats. With set, replace it for this session; an empty set takes that back.",
+		Description: "Show the summary of the workspace: layout, languages, commands that build, test and lint it, caveats. With set, replace it for this session; an empty set undoes that.",
 		Idempotent:  true,
 	}, d.call)}
 }
 
 type params struct {
-	Set   *string `json:"set,omitempty" jsonschema:"Markdown that replaces the digest for this session; empty: back to what the files say"`
+	Set   *string `json:"set,omitempty" jsonschema:"Markdown that replaces the digest for this session; empty: back to the one computed from the files"`
 	Level Level   `json:"level,omitempty" default:"full" enum:"summary|full" jsonschema:"how much to show"`
 }
 

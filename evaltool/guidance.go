@@ -34,13 +34,13 @@ const guidanceText = `Evaluate Python code and get the repr of its final express
 Limits: code %d characters, %g seconds, %s (longer ends in ...), read files %d MiB together, a written file %d characters. Only tab and newline as control characters.
 - globals gives the code names: each value is JSON text, so a string needs its quotes. The result's globals are JSON text too, or "!repr:" and a repr where JSON can't hold the value; functions, classes, modules and _names are left out.
 - reads gives whole text files: reads["data/in.txt"].
-- writes are made together after success, or not at all when the code raises or times out. content is a template: {name} is the final global of that name, {{ and }} are braces; nothing else may stand in braces, so set a global to whatever the file is to have.
-- In the code: read_text(path), write_text(path, content, mode="overwrite") and list_files(path="/") work on the workspace; write_text happens with the other writes, after success.
-- sandbox "restricted" is for code without effects but its writes; without a container it runs in WebAssembly.
+- writes are made together after success, or not at all when the code raises or times out. content is a template: {name} is the final global of that name, {{ and }} are braces; nothing else may stand in braces, so assign what the file should contain to a global.
+- In the code: read_text(path), write_text(path, content, mode="overwrite") and list_files(path="/") work on the workspace; write_text takes effect with the other writes, after success.
+- sandbox "restricted" is for code whose only effects are its writes; without a container it runs in WebAssembly.
 - state "fresh" starts from nothing; "kept" keeps names between calls, also over a timeout. Top-level await works.
-- What IPython adds to Python works in the container: %%cd, %%pwd, %%env, %%pip, %%time, %%timeit, %%%%bash and a few more, !command and lines = !command with {names}, obj?, display(...), _ for the last value of kept names, and code that is indented as a whole; where the image has IPython, kept names have all of it. Nobody answers input().
-- results lists what was shown beside the value: display(...), plt.show() and open figures, with data of a DataFrame and chart of a matplotlib figure.
-- An exception is a result with status "exception" and its traceback in stderr; globals are what was set before it, and discarded lists the writes that were not made. What open() and os had done by then stays: changed lists it, in the container. sys.exit() and sys.exit(0) end the code well; any other exit fails.
+- What IPython adds to Python works in the container: %%cd, %%pwd, %%env, %%pip, %%time, %%timeit, %%%%bash and a few more, !command and lines = !command with {names}, obj?, display(...), _ for the last value of kept names, and code that is indented as a whole; if the image has IPython, state "kept" has all of it. input() gets no answer.
+- results lists what was shown besides the value: display(...), plt.show() and open figures, with data of a DataFrame and chart of a matplotlib figure.
+- An exception is a result with status "exception" and its traceback in stderr; globals are what was set before it, and discarded lists the writes that were not made. What open() and os had done by then stays: changed lists it, in the container. sys.exit() and sys.exit(0) end the code successfully; any other exit fails.
 `
 
 const examples = `

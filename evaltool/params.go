@@ -21,7 +21,7 @@ type Params struct {
 	Fuel    *int64            `json:"fuel,omitempty" min:"1" jsonschema:"wasm only: units of work before the code is stopped"`
 	Memory  *int64            `json:"memory,omitempty" min:"1" jsonschema:"wasm only: bytes of memory"`
 
-	Context string `json:"context,omitempty" jsonschema:"name of a kept interpreter with names of its own; made if there is none; state is kept then"`
+	Context string `json:"context,omitempty" jsonschema:"name of a kept interpreter with its own names, created if missing; implies state kept"`
 }
 
 // Run is the input of a caller in Go: the parameters of the tool, and further ones.
@@ -55,7 +55,7 @@ type Result struct {
 	GlobalsDropped int               `json:"globals_dropped"`
 	Reads          []ReadDone        `json:"reads"`
 	Writes         []WriteDone       `json:"writes"`
-	Discarded      []Discarded       `json:"discarded,omitempty" jsonschema:"writes that were asked for and not made, because the code failed"`
+	Discarded      []Discarded       `json:"discarded,omitempty" jsonschema:"requested writes that were not made, because the code failed"`
 	Changed        []string          `json:"changed,omitempty" jsonschema:"after a failure in the container: paths of the workspace that changed while the code ran, at most 64; one that ends in / is a directory that is new or whose entries came or went"`
 	Status         string            `json:"status"`
 	DurationMS     int64             `json:"duration_ms"`

@@ -64,14 +64,14 @@ func (o *handles) tools() []tool.Tool {
 	return []tool.Tool{
 		tool.New(tool.Spec{
 			Name: "session_open", Title: "Open a session",
-			Description: "Opens a new session with an empty workspace and gives its handle, which every other tool needs. Close it with session_close.",
+			Description: "Open a new session with an empty workspace, and return its handle, which every other tool needs. Close it with session_close.",
 		}, func(ctx context.Context, _ openParams) (openResult, error) {
 			handle, err := o.start(ctx, ownerFrom(ctx))
 			return openResult{handle}, err
 		}),
 		tool.New(tool.Spec{
 			Name: "session_close", Title: "Close a session", Destructive: true,
-			Description: "Ends a session: its programs are stopped and, unless it is a kept one, its workspace is removed.",
+			Description: "End a session: its programs are stopped and, unless the session is kept, its workspace is removed.",
 		}, func(ctx context.Context, p closeParams) (closeResult, error) {
 			return closeResult{true}, o.end(p.Session, ownerFrom(ctx))
 		}),

@@ -61,7 +61,7 @@ func (s *bash) tool() tool.Tool {
 	s.mu = lock.New()
 	return tool.New(tool.Spec{
 		Name: "bash", Title: "Run a command in a shell", Destructive: true, Effect: tool.LastingEffect,
-		Description: "Runs a command in a bash shell that stays between calls, in the workspace, without network. " +
+		Description: "Run a command in a bash shell that stays between calls, in the workspace, without network. " +
 			"A command that runs for more than 120 s ends the shell. Its standard input is empty.",
 	}, s.call)
 }

@@ -33,7 +33,7 @@ type deepWriteResult struct {
 func (d *deep) write() tool.Tool {
 	return collecting(d.to, tool.Spec{
 		Name: "write_file", Title: "Write a new file",
-		Description: "Creates a text file, and its directories. It doesn't change an existing file: use edit_file for that.",
+		Description: "Create a text file, and missing directories. To change an existing file, use edit_file.",
 	}, func(ctx context.Context, to Caller, p deepWriteParams) (deepWriteResult, error) {
 		r, err := ask[deepWriteResult](ctx, to, "write_file", args{"file_path": p.FilePath, "content": p.Content})
 		if err != nil {
@@ -86,7 +86,7 @@ func (r deepGrepResult) Text() string {
 func (d *deep) grep() tool.Tool {
 	return tool.New(tool.Spec{
 		Name: "grep", Title: "Search text in files", ReadOnly: true, Idempotent: true,
-		Description: "Looks for an exact text, not a pattern, in the files below a path.",
+		Description: "Search for an exact text, not a pattern, in the files below a path.",
 	}, d.search)
 }
 
@@ -142,7 +142,7 @@ func (r deepExecuteResult) Text() string {
 func (d *deep) execute() tool.Tool {
 	return tool.New(tool.Spec{
 		Name: "execute", Title: "Run a shell command", Destructive: true,
-		Description: "Runs a bash script in the workspace, without network, for at most 120 s. Nothing that it starts outlives it.",
+		Description: "Run a bash script in the workspace, without network, for at most 120 s. Nothing that it starts outlives it.",
 	}, func(ctx context.Context, p deepExecuteParams) (deepExecuteResult, error) {
 		r, err := ask[run](ctx, d.to, "shell_execute", args{"script": p.Command, "timeout": 120})
 		if err != nil {

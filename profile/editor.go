@@ -31,7 +31,7 @@ func (r editorResult) Text() string { return r.Message }
 func (e *editor) tool() tool.Tool {
 	return collecting(e.to, tool.Spec{
 		Name: "str_replace_based_edit_tool", Title: "View and edit files", Destructive: true,
-		Description: "Views, creates and edits text files of the workspace. str_replace needs a text that occurs exactly once. " +
+		Description: "View, create and edit text files of the workspace. str_replace needs a text that occurs exactly once. " +
 			"insert puts whole lines after insert_line. A directory is viewed two levels deep, hidden names left out.",
 	}, func(ctx context.Context, to Caller, p editorParams) (editorResult, error) {
 		return (&editor{to}).call(ctx, p)

@@ -90,7 +90,7 @@ func (o shellOutput) text() string {
 func (s *shell) tool() tool.Tool {
 	return tool.New(tool.Spec{
 		Name: "shell", Title: "Run shell commands", Destructive: true, Effect: tool.ProgramEffect,
-		Description: "Runs bash scripts in the workspace, one after the other, without network. Each starts in the workspace with a fresh shell; " +
+		Description: "Run bash scripts in the workspace, one after the other, without network. Each starts in the workspace with a fresh shell; " +
 			"nothing that it starts outlives it.",
 	}, s.call)
 }

@@ -40,9 +40,9 @@ func (r patchResult) Text() string {
 func (p *patcher) tool() tool.Tool {
 	return collecting(p.to, tool.Spec{
 		Name: "apply_patch", Title: "Apply a patch", Destructive: true,
-		Description: "Adds, updates, moves and deletes files by a patch in the V4A format:\n" +
+		Description: "Add, update, move and delete files by a patch in the V4A format:\n" +
 			"*** Begin Patch\n*** Update File: dir/a.py\n@@ def f():\n unchanged line\n-old line\n+new line\n*** Add File: b.txt\n+its line\n*** Delete File: c.txt\n*** End Patch\n" +
-			"Where a part does not fit nothing is changed.",
+			"If a part doesn't fit, nothing is changed.",
 	}, func(ctx context.Context, to Caller, params patchParams) (patchResult, error) {
 		return (&patcher{to}).call(ctx, params)
 	})

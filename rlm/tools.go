@@ -80,11 +80,11 @@ func (o *Ops) Tools() []tool.Tool {
 	return []tool.Tool{
 		tool.New(tool.Spec{
 			Name: "context_load", Title: "Load a text", Idempotent: true,
-			Description: "Bind a large text, a workspace file or one given here, to a name, so that context_op can work on it without showing it.",
+			Description: "Bind a large text, from a workspace file or given here, to a name, so that context_op can work on it without showing it.",
 		}, o.Load),
 		tool.New(tool.Spec{
 			Name: "context_op", Title: "Operate on a text",
-			Description: "Run one operation over bound texts and get the result; with bind it is also bound to a name, whole.\n" + o.Language(),
+			Description: "Run one operation over bound texts and get the result; with bind the whole result is also bound to a name.\n" + o.Language(),
 		}, o.op),
 	}
 }
@@ -105,7 +105,7 @@ const languageText = `- slice {input, start?, end?}: characters from start up to
 - combine {inputs, strategy}: inputs is a list of names, or one name whose text is a JSON array. "concat" joins by newlines, "sum" adds numbers, "vote" takes the most frequent.
 `
 
-const evalText = `- eval {code, inputs?}: Python; each input is a global string (all bindings if left out). The answer is what the code prints and then the variable result. No files, no network. Prefer the operations above where they do.
+const evalText = `- eval {code, inputs?}: Python; each input is a global string (all bindings if left out). The answer is what the code prints and then the variable result. No files, no network. Prefer the operations above if they suffice.
 `
 
 func (o *Ops) op(ctx context.Context, p OpParams) (OpResult, error) {

@@ -14,9 +14,9 @@ import (
 
 var executeSpec = tool.Spec{
 	Name: "shell_execute", Title: "Run a program",
-	Description: "Runs one program, or a bash script, in the workspace and waits for its end. There is no network. " +
-		"A non-zero exit code is a normal answer. Each stream is kept up to 32 KiB, head and tail; read_output gives the rest. " +
-		"When the call returns nothing that the program started runs any more: use process_start for servers and long work.",
+	Description: "Run one program, or a bash script, in the workspace and wait for its end. There is no network. " +
+		"A non-zero exit code is a normal answer. Each stream is kept up to 32 KiB, head and tail; read_output returns the rest. " +
+		"When the call returns, everything that the program started has ended: use process_start for servers and long work.",
 	Destructive: true, Effect: tool.ProgramEffect,
 }
 
@@ -32,7 +32,7 @@ type ExecuteParams struct {
 	// result report; NaN is invalid.
 	Timeout *float64 `json:"timeout,omitempty" default:"30" jsonschema:"seconds until the program is ended, 1 to 120; clamped to that range"`
 	// CaptureOutput false discards both streams; nil means true.
-	CaptureOutput *bool `json:"capture_output,omitempty" default:"true" jsonschema:"false throws the output away, only its size is reported"`
+	CaptureOutput *bool `json:"capture_output,omitempty" default:"true" jsonschema:"false discards the output and reports only its size"`
 }
 
 // ExecuteResult is the result of shell_execute.
@@ -40,7 +40,7 @@ type ExecuteResult struct {
 	Command       []string       `json:"command" jsonschema:"the program and its arguments, long ones cut; for a script, only the shell"`
 	Cwd           string         `json:"cwd"`
 	ExitCode      int            `json:"exit_code" jsonschema:"124 for a timeout, 128+n for signal n, -1 when the sandbox was lost or the program still runs"`
-	Status        sandbox.Status `json:"status" jsonschema:"exited, signaled, timed_out, oom_killed, pids_limit, disk_limit, cancelled or sandbox_lost; running where the caller asked to poll"`
+	Status        sandbox.Status `json:"status" jsonschema:"exited, signaled, timed_out, oom_killed, pids_limit, disk_limit, cancelled or sandbox_lost; running if the caller asked to poll"`
 	Signal        string         `json:"signal,omitempty"`
 	Stdout        string         `json:"stdout"`
 	Stderr        string         `json:"stderr"`

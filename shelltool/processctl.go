@@ -15,12 +15,12 @@ import (
 // Neither tool makes a step first: a program must not be able to delay its end.
 var signalSpec = tool.Spec{
 	Name: "process_signal", Title: "Signal a process", Destructive: true,
-	Description: "Sends a signal (TERM, INT, HUP, USR1, …) to a process. KILL ends it and all that it started.",
+	Description: "Send a signal (TERM, INT, HUP, USR1, …) to a process. KILL ends it and all that it started.",
 }
 
 var resizeSpec = tool.Spec{
 	Name: "process_resize", Title: "Resize a terminal", Idempotent: true,
-	Description: "Changes the size of the terminal of a process that was started with tty.",
+	Description: "Change the size of the terminal of a process that was started with tty.",
 }
 
 // killGrace is the time that process_signal waits for the end of a killed process.

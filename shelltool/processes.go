@@ -13,15 +13,15 @@ import (
 
 var startSpec = tool.Spec{
 	Name: "process_start", Title: "Start a program",
-	Description: "Starts a program, or a bash script, that goes on while other calls are made. Its input stays open for process_write; " +
-		"process_read gives its output, both streams in the order in which they came. With wait_port it returns once the program " +
+	Description: "Start a program, or a bash script, that keeps running while you make other calls. Its input stays open for process_write; " +
+		"process_read returns its output, both streams in order of arrival. With wait_port it returns once the program " +
 		"listens on that TCP port, as a server does when it is ready: listens says so.",
 	Destructive: true, Effect: tool.LastingEffect,
 }
 
 var listSpec = tool.Spec{
 	Name: "process_list", Title: "List processes", ReadOnly: true, Idempotent: true,
-	Description: "Lists the session's processes, whoever started them: the running ones and those that ended last.",
+	Description: "List all processes of the session: those that run, and those that ended last.",
 }
 
 // maxEnded is the maximum of ended processes that are remembered.

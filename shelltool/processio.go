@@ -10,13 +10,13 @@ import (
 
 var readSpec = tool.Spec{
 	Name: "process_read", Title: "Read from a process", ReadOnly: true, Idempotent: true,
-	Description: "Returns a process's state and its output from a byte offset; continue with next_offset. " +
+	Description: "Return a process's state and its output from a byte offset; continue with next_offset. " +
 		"With wait_seconds it waits for new output or the end. The newest 8 MiB are kept.",
 }
 
 var writeSpec = tool.Spec{
 	Name: "process_write", Title: "Write to a process", Destructive: true, Effect: tool.LastingEffect,
-	Description: "Writes text to a process's input; eof closes it.",
+	Description: "Write text to a process's input; eof closes it.",
 }
 
 // maxWait is the longest wait of a process_read.

@@ -11,7 +11,7 @@ import (
 
 var readOutputSpec = tool.Spec{
 	Name: "read_output", Title: "Read the whole output of a program",
-	Description: "Reads a stream of an earlier shell_execute whose result was cut, from a byte offset on. " +
+	Description: "Read a stream of an earlier shell_execute whose result was cut, from a byte offset. " +
 		"The first 8 MiB of each stream are kept, for the newest 64 outputs.",
 	ReadOnly: true, Idempotent: true,
 }

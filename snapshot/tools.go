@@ -158,7 +158,7 @@ func (r Restored) Text() string {
 func (s *Store) restoreTool() tool.Tool {
 	return tool.New(tool.Spec{
 		Name: "snapshot_restore", Title: "Bring a snapshot back",
-		Description: "Make the whole workspace exactly what it was when the snapshot was made; what was made since is removed. Running programs see the restored files. All or nothing: on an error nothing has changed, but for what was removed to make room.",
+		Description: "Make the whole workspace exactly what it was when the snapshot was made; what was created since is removed. Running programs see the restored files. All or nothing: on an error nothing has changed, except for files removed to make room.",
 		Destructive: true, Idempotent: true, Effect: tool.FreeingEffect,
 	}, func(ctx context.Context, p restoreParams) (Restored, error) {
 		return s.Restore(ctx, p.ID, &RestoreOptions{Quiesce: p.Quiesce})

@@ -37,7 +37,7 @@ func (f *FS) editTool() tool.Tool {
 	return tool.New(tool.Spec{
 		Name: "edit_file", Title: "Edit a file", Destructive: true, Effect: tool.FileEffect, NeedsRoom: true,
 		Description: "Replace exact text in a UTF-8 file of at most 8 MiB. Everything else stays byte for byte. " +
-			"No match is no_match; several without replace_all are ambiguous, so give more of the text around.",
+			"No match is no_match; several without replace_all are ambiguous, so include more of the surrounding text.",
 	}, f.edit)
 }
 

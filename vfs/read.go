@@ -25,7 +25,7 @@ type readParams struct {
 	FilePath string   `json:"file_path" alias:"path" jsonschema:"file to read, relative to the workspace"`
 	Offset   int64    `json:"offset,omitempty" default:"0" min:"0" jsonschema:"first line to return, from 0; with base64 the first byte"`
 	Limit    *int64   `json:"limit,omitempty" min:"1" jsonschema:"lines to return (default and at most 2000); with base64 bytes (default and at most 48000)"`
-	Encoding encoding `json:"encoding,omitempty" default:"utf-8" enum:"utf-8|latin-1|base64|binary" jsonschema:"of the file's text; base64 for bytes that are not text, and so is binary"`
+	Encoding encoding `json:"encoding,omitempty" default:"utf-8" enum:"utf-8|latin-1|base64|binary" jsonschema:"of the file's text; base64 or binary for bytes that are not text"`
 }
 
 // Reading is the answer of read_file.
@@ -40,14 +40,14 @@ type Reading struct {
 	Version    int64    `json:"version"`
 	CreatedAt  string   `json:"created_at" jsonschema:"when the file was first seen; stays when it is changed"`
 	UpdatedAt  string   `json:"updated_at"`
-	Truncated  bool     `json:"truncated" jsonschema:"the file goes on after what was returned"`
-	Notice     string   `json:"notice,omitempty" jsonschema:"how an encoding was honoured"`
+	Truncated  bool     `json:"truncated" jsonschema:"the file continues after the returned part"`
+	Notice     string   `json:"notice,omitempty" jsonschema:"how the encoding was handled"`
 }
 
 func (f *FS) readTool() tool.Tool {
 	return tool.New(tool.Spec{
 		Name: "read_file", Title: "Read a file", ReadOnly: true, Idempotent: true,
-		Description: "Read lines of a UTF-8 text file, at most 2,000 lines or 256 KiB a call; go on with offset. " +
+		Description: "Read lines of a UTF-8 text file, at most 2,000 lines or 256 KiB per call; continue with offset. " +
 			"Other bytes need encoding base64, where offset and limit count bytes.",
 	}, f.read)
 }

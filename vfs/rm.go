@@ -26,7 +26,7 @@ type Removal struct {
 func (f *FS) rmTool() tool.Tool {
 	return tool.New(tool.Spec{
 		Name: "rm", Title: "Remove", Destructive: true, Effect: tool.FreeingEffect,
-		Description: "Remove a file, or a directory with everything in it. A symlink is removed itself, never what it points to.",
+		Description: "Remove a file, or a directory with everything in it. Of a symlink, only the link is removed, never its target.",
 	}, func(ctx context.Context, p rmParams) (*Removal, error) {
 		rel, err := f.opts.Paths.parseFile(p.Path)
 		if err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 type writeParams struct {
-	FilePath string   `json:"file_path" alias:"path" jsonschema:"file to write, relative to the workspace; its directories are made"`
+	FilePath string   `json:"file_path" alias:"path" jsonschema:"file to write, relative to the workspace; missing directories are created"`
 	Content  string   `json:"content" jsonschema:"at most 48,000 characters, or bytes with base64"`
 	Mode     string   `json:"mode,omitempty" default:"create" enum:"create|overwrite|append" jsonschema:"create a new file, or replace or extend an existing one"`
 	Encoding encoding `json:"encoding,omitempty" default:"utf-8" enum:"utf-8|latin-1|base64|binary" jsonschema:"of the file's bytes: utf-8 and latin-1 take content as text, base64 and binary as base64"`

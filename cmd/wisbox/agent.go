@@ -60,16 +60,16 @@ func (a *app) newAgentCmd() *cobra.Command {
 		Use:   "agent NAME [PATH] [flags] [-- ARG…]",
 		Short: "Run a coding agent (" + strings.Join(coderNames(), ", ") + ") on a copy of a folder",
 		Long: `Runs the agent NAME in a new session, on a copy of the folder PATH (default: this one).
-It runs at this terminal, or does one task of --prompt. Its first use builds its image,
-with the agent from npm. Arguments after -- go to the agent.
+It uses this terminal, or with --prompt does one task without you. The first use builds
+an image with the agent from npm. Arguments after -- go to the agent.
 
-The agent reaches only its API and what --allow names. wisbox takes the key from
+The agent can reach only its API and the hosts of --allow. wisbox takes the key from
 ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY or --key-env, and adds it to requests
 outside of the sandbox. The agent's own sandbox and questions are off.
 
 At the end wisbox reports changes, connections, denials, limits and next commands on
 stderr. It writes to the folder only with --apply. It keeps the session while it has
-changes that --apply or --branch didn't take. See docs/agents.md.`,
+changes that neither --apply nor --branch took. See docs/agents.md.`,
 		Example: `  wisbox agent claude
   wisbox agent codex ./project -p 'Fix the failing test' --allow python
   wisbox agent claude . -p 'Add a test' --branch add-test -- --model opus
@@ -96,14 +96,14 @@ func (o *agentOptions) register(flags *pflag.FlagSet) {
 	markRare(o.sessionFlags.flags, "allow", "mount")
 	o.programFlags.register(flags)
 	flags.StringVar(&o.name, "name", "", "`NAME` of the session (default: the agent's, with a number if that exists)")
-	flags.StringVarP(&o.prompt, "prompt", "p", "", "`TEXT` of a task that the agent does without you (default: it runs at this terminal)")
-	flags.StringVar(&o.version, "agent-version", "", "`VERSION` of the agent in npm's registry, as 1.2.3 (default: the tested one)")
+	flags.StringVarP(&o.prompt, "prompt", "p", "", "`TEXT` of a task that the agent does without you (default: it uses this terminal)")
+	flags.StringVar(&o.version, "agent-version", "", "`VERSION` of the agent in npm's registry, e.g. 1.2.3 (default: the tested one)")
 	flags.StringVar(&o.keyEnv, "key-env", "", "`NAME` of the variable with the API's key (default: the agent's own)")
 	flags.StringVar(&o.apiURL, "api-url", "", "base `URL` of the API, https://…, or http://localhost:PORT, which needs --allow host:PORT and gets no key (default: the maker's)")
 	flags.BoolVar(&o.apply, "apply", false, "write the changes to PATH at the end")
 	flags.StringVar(&o.branch, "branch", "", "commit the changes to a new git branch `NAME` at the end")
-	flags.StringVar(&o.session, "session", "", "continue in the session `NAME` that wisbox agent has left")
-	flags.BoolVar(&o.keep, "keep", false, "keep the session always")
+	flags.StringVar(&o.session, "session", "", "continue in the session `NAME` that wisbox agent kept")
+	flags.BoolVar(&o.keep, "keep", false, "always keep the session")
 }
 
 // take reads the arguments: the agent, the folder, and the agent's own arguments behind --.

@@ -74,7 +74,7 @@ var valueOf = map[string]string{
 	"float64": "a number",
 	"int":     "a whole number that fits in 64 bits",
 	"int64":   "a whole number that fits in 64 bits",
-	"time":    "a time, as 90, 90s or 2h; a number is seconds",
+	"time":    "a time such as 90, 90s or 2h; a number is seconds",
 	"bool":    "true or false",
 }
 

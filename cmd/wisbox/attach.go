@@ -26,7 +26,7 @@ func (a *app) newAttachCmd() *cobra.Command {
 		Long: `Shows the process's output from now on, and passes this input on to it if its input
 is open: wisbox exec --detach needs --interactive or --tty for that, the tool
 process_start leaves it open. When the process ends, attach exits with its exit code;
-see: wisbox exit-codes. Of a process that has already ended it shows the last lines.
+see: wisbox exit-codes. If the process has already ended, attach shows its last lines.
 A process with a terminal gets each key, including Ctrl-C, and this terminal's size.
 Ctrl-P Ctrl-Q leaves it running, and so does any other end of this command. The end
 of this input closes the process's input only with --eof.
@@ -42,7 +42,7 @@ and the process's terminal has the size that was set last.`,
 	flags.BoolVar(&opts.noStdin, "no-stdin", false, "send nothing")
 	flags.BoolVar(&opts.eof, "eof", false, "close the process's input at the end of this one")
 	flags.IntVarP(&opts.tail, "tail", "n", 0, "begin with the last `N` lines")
-	flags.StringVar(&opts.keys, "detach-keys", defaultDetachKeys, "`KEYS` that leave, as ctrl-a,d; empty for none")
+	flags.StringVar(&opts.keys, "detach-keys", defaultDetachKeys, "`KEYS` that detach, e.g. ctrl-a,d; empty for none")
 	return cmd
 }
 

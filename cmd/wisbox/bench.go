@@ -49,7 +49,7 @@ func (a *app) newBenchCmd() *cobra.Command {
 		Use:   "bench",
 		Short: "Measure what sessions cost on this machine, next to podman exec",
 		Long: `Opens a session and measures, as a median of several runs: a session for one command,
-a command in a session, a tool's call, a file written and read, and 64 MiB of output.
+a command in a session, a tool call, writing and reading a file, and 64 MiB of output.
 Next to each it prints the time of Podman's own command for the same, measured in turn in
 the same container with the default isolation. It takes half a minute and leaves nothing.`,
 		Example: `  wisbox bench

@@ -17,7 +17,7 @@ func (a *app) newCallCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "call SESSION TOOL [JSON|-]",
 		Short: "Call a tool of a session and print its result object",
-		Long: `Calls the tool with the JSON object of its arguments, from the command line or
+		Long: `Calls the tool with a JSON object of its arguments, from the command line or
 with - from stdin, and prints the result object. An error object goes to stderr,
 with exit code 1. "wisbox tools" lists the tools. They have the names of the
 session's profile, or of the one that --profile names.`,

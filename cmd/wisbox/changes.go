@@ -42,7 +42,7 @@ __pycache__ and .cache; stderr reports how many changes it skipped.`,
 	flags := cmd.Flags()
 	flags.BoolVarP(&opts.patch, "patch", "p", false, "write a patch that git apply takes")
 	flags.BoolVar(&opts.stat, "stat", false, "count the lines that were added and removed")
-	flags.BoolVar(&opts.names, "name-only", false, "print the paths alone, one a line")
+	flags.BoolVar(&opts.names, "name-only", false, "print only the paths, one per line")
 	flags.BoolVar(&opts.All, "all", false, "include by-products of programs, such as __pycache__")
 	return cmd
 }
@@ -215,7 +215,7 @@ runs no host program. Review the changes before you run them.`,
 		},
 	}
 	cmd.Flags().BoolVarP(&opts.DryRun, "dry-run", "n", false, "show what would be written, and write nothing")
-	cmd.Flags().BoolVar(&opts.ThreeWay, "3way", false, "merge text files that were changed on the host too")
+	cmd.Flags().BoolVar(&opts.ThreeWay, "3way", false, "merge text files that also changed on the host")
 	cmd.Flags().BoolVar(&opts.All, "all", false, "include by-products of programs, such as __pycache__")
 	return cmd
 }

@@ -240,7 +240,7 @@ func (a *app) newTrustCmd() *cobra.Command {
 		Short: "Trust the present content of a project's wisbox.toml",
 		Long: `Shows the settings of a project's wisbox.toml, asks, and records the hash of its content.
 New sessions in the project then have these settings. When the file changes, or the
-Containerfile that it names, it has to be trusted again. The file is the one in DIR
+Containerfile that it names, you must trust it again. The file is the one in DIR
 (default: the working directory) or the nearest above it. --yes doesn't ask, and takes
 only the file in DIR itself. --remove ends the trust.`,
 		Example: `  wisbox trust

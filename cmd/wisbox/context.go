@@ -51,8 +51,8 @@ func (a *app) newContextCreateCmd() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&opts.language, "language", evaltool.LanguagePython, "`NAME`: python, bash, or javascript where the image has Node.js")
-	flags.StringVar(&opts.dir, "dir", "", "`DIR` to start in, of the workspace or absolute (default: the workspace)")
+	flags.StringVar(&opts.language, "language", evaltool.LanguagePython, "`NAME`: python, bash, or javascript if the image has Node.js")
+	flags.StringVar(&opts.dir, "dir", "", "`DIR` to start in, relative to the workspace or absolute (default: the workspace)")
 	opts.env.register(flags, "its code")
 	return cmd
 }

@@ -51,7 +51,7 @@ func (a *app) newDigestSetCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set --session NAME|--global TEXT|--file FILE",
 		Short: "Replace the digest of a session or of all sessions",
-		Long: `Replaces a session's digest by Markdown of your own, or with --global that of all
+		Long: `Replaces a session's digest with your own Markdown, or with --global that of all
 sessions that have none of their own, and prints it.`,
 		Example: `  wisbox digest set --session box -f digest.md
   wisbox digest set --global 'Run the tests with: make check'`,
@@ -106,7 +106,7 @@ response too. The key is read from the environment.`,
 
 func (o *digestOptions) registerPlace(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.session, "session", "", "`NAME` of a kept session")
-	cmd.Flags().BoolVar(&o.global, "global", false, "of all sessions that have none of their own")
+	cmd.Flags().BoolVar(&o.global, "global", false, "use the digest of all sessions that have none of their own")
 }
 
 // check requires flags that choose exactly one digest.

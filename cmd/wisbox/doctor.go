@@ -21,7 +21,7 @@ func (a *app) newDoctorCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor [--fix] [--strict]",
 		Short: "Check this machine's isolation and limits, and show how to fix what is missing",
-		Long: `Finds Podman and checks what it needs. Then opens sessions with small limits, whose
+		Long: `Finds Podman and checks its requirements. Then opens sessions with small limits, whose
 programs exceed them: memory, processors, processes, disk, files. Checks that programs
 reach no network but one allowed port, and have no rights that they shouldn't have. It
 takes a few seconds.
@@ -30,13 +30,13 @@ Each line is ok, not enforced (wisbox works without that guarantee) or broken, w
 remedy. The exit code is 1 if anything is broken, with --strict also if a guarantee isn't
 enforced, or the runtime or kernel has a known hole.
 
---fix repairs what it can: it builds the image and removes what killed processes left.
+--fix fixes what it can: it builds the image and removes the remains of killed processes.
 Under sudo it gives the calling user the IDs and settings that rootless Podman needs.
 It installs nothing.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runDoctor(cmd.Context(), fix, strict) },
 	}
-	cmd.Flags().BoolVar(&fix, "fix", false, "repair what can be repaired")
+	cmd.Flags().BoolVar(&fix, "fix", false, "fix what can be fixed")
 	cmd.Flags().BoolVar(&strict, "strict", false, "also exit with 1 if a guarantee isn't enforced")
 	return cmd
 }

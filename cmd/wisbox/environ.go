@@ -16,8 +16,8 @@ import (
 type envFlags struct{ vars, files []string }
 
 func (f *envFlags) register(flags *pflag.FlagSet, of string) {
-	flags.StringArrayVarP(&f.vars, "env", "e", nil, "variable for "+of+", as `NAME=VALUE`, or NAME for its value here; repeatable")
-	flags.StringArrayVar(&f.files, "env-file", nil, "`FILE` of such variables, one a line, # begins a comment; --env wins; repeatable")
+	flags.StringArrayVarP(&f.vars, "env", "e", nil, "set a variable for "+of+": `NAME=VALUE`, or NAME for its value here; repeatable")
+	flags.StringArrayVar(&f.files, "env-file", nil, "`FILE` of such variables, one per line; # begins a comment; --env wins; repeatable")
 }
 
 // list returns the variables as NAME=VALUE. If a name occurs twice, the last value wins.

@@ -45,8 +45,8 @@ func (a *app) newEvalPythonCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "python [flags] [CODE]",
 		Short: "Evaluate Python and print its value",
-		Long: `Evaluates Python in a new session, or in a kept one with --session, by the tool
-evaluate_python. Prints the code's output while it runs, then its value; --out saves
+		Long: `Evaluates Python with the tool evaluate_python, in a new session, or with --session in a
+kept one. Prints the code's output while it runs, then its value; --out saves
 pictures and tables. %magic, !command and display() work as in notebooks: see
 docs/python.md. The exit code is 1 if the code raised, and 124 if it timed out.`,
 		Example: `  wisbox eval python '1 + 1'
@@ -78,7 +78,7 @@ docs/python.md. The exit code is 1 if the code raised, and 124 if it timed out.`
 	flags.StringArrayVar(&opts.globals, "global", nil, "a name and its value, as `NAME=JSON`; repeatable")
 	flags.StringArrayVar(&opts.reads, "read", nil, "`FILE` of the workspace for the code; repeatable")
 	flags.StringArrayVar(&opts.writes, "write", nil, "file to write after success, as `PATH=TEMPLATE`; repeatable")
-	flags.Var(timeFlag{&opts.timeout}, "timeout", "end the code after this `TIME`, as 0.5, 5s or 2m; a kept session has a limit of its own (default 5s)")
+	flags.Var(timeFlag{&opts.timeout}, "timeout", "end the code after this `TIME`, e.g. 0.5, 5s or 2m; a kept session has its own limit (default 5s)")
 	flags.StringVar(&opts.out, "out", "", "`DIR` for displayed pictures and tables")
 	return cmd
 }

@@ -23,9 +23,9 @@ func (a *app) newEvalLispCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lisp [flags] [CODE]",
 		Short: "Evaluate Common Lisp and print its output and values",
-		Long: `Evaluates Common Lisp in a new session, or with --session in a kept one, which keeps the
-definitions, by the tool evaluate-lisp. Prints what a model gets: output in sections, then
-the values; with --json the result object. An unhandled condition is exit code 1.`,
+		Long: `Evaluates Common Lisp with the tool evaluate-lisp, in a new session, or with --session in
+a kept one, which keeps the definitions. Prints what a model gets: output in sections, then
+the values; with --json the result object. After an unhandled condition the exit code is 1.`,
 		Example: `  wisbox eval lisp '(format t "hello~%") (+ 1 2)'
   wisbox eval lisp --session box -f defs.lisp`,
 		Args: codeOr(&opts.file),

@@ -30,10 +30,10 @@ func (a *app) newExecCmd() *cobra.Command {
 output, and exits with its exit code; see: wisbox exit-codes.
 With --detach the command belongs to the session: exec prints its id and returns,
 and the command runs until it or the session ends. wisbox ps, logs, attach and kill
-take that id, and so do the tools process_list and process_read. wisbox keeps its
-newest 8 MiB of output. Its input is empty, or with --interactive stays
-open for wisbox attach. With --wait-port exec returns once the command listens on that port; see:
-wisbox port.`,
+take that id, and so do the tools process_read and process_signal. wisbox keeps its
+newest 8 MiB of output. Its input is empty, or with --interactive stays open for
+wisbox attach. With --wait-port exec returns once the command listens on that port;
+see: wisbox port.`,
 		Example: `  wisbox exec box -- python3 -m unittest
   echo hello | wisbox exec box -- cat
   wisbox exec -it box bash

@@ -68,13 +68,13 @@ It prints the image's name, for --image of other commands.`,
 	opts.flags.BoolVar(&opts.rebuild, "rebuild", false, "build even if the image exists, with fresh packages")
 	opts.flags.StringVar(&opts.base, "base", "", "`KIND` of the default image's base: registry or debian (default: registry if one answers)")
 	opts.flags.StringVar(&opts.mirror, "mirror", "", "`URL` of a Debian mirror, for the debian base")
-	opts.flags.StringVar(&opts.with, "with", "", "`PRESETS` to add, as node,build; they are "+strings.Join(images.PresetNames(), ", "))
+	opts.flags.StringVar(&opts.with, "with", "", "`PRESETS` to add, e.g. node,build; all are "+strings.Join(images.PresetNames(), ", "))
 	opts.flags.StringVar(&opts.python, "python", "", "`KIND` of Python: wisbox (3.12), or debian (Debian's own, with --with data from Debian) (default wisbox)")
 	opts.flags.StringVar(&opts.wheels, "wheels", "", "`DIR` of wheels for Python 3.12, to install --with data from")
 	opts.flags.StringVar(&opts.index, "pip-index", "", "`URL` of an index of Python packages for --with data (default: pip's own)")
 	opts.flags.StringVarP(&opts.file, "file", "f", "", "`CONTAINERFILE` to build, or - for stdin (default: Containerfile or Dockerfile in CONTEXT)")
-	opts.flags.StringArrayVar(&opts.args, "build-arg", nil, "ARG of the Containerfile, as `NAME=VALUE`; it stays readable in the image; repeatable")
-	opts.flags.StringVar(&opts.maxBytes, "max-context", "", "`SIZE` that CONTEXT may have (default 1g)")
+	opts.flags.StringArrayVar(&opts.args, "build-arg", nil, "set an ARG of the Containerfile: `NAME=VALUE`; it stays readable in the image; repeatable")
+	opts.flags.StringVar(&opts.maxBytes, "max-context", "", "maximum `SIZE` of CONTEXT (default 1g)")
 	return cmd
 }
 
@@ -200,7 +200,7 @@ func (a *app) makeFile(ctx context.Context, b images.Builder, o *imageBuildOptio
 	if o.maxBytes != "" {
 		n, err := units.RAMInBytes(o.maxBytes)
 		if err != nil || n <= 0 {
-			return images.Report{}, usageError{fmt.Errorf("--max-context is %q; write a size as 512m or 2g", o.maxBytes)}
+			return images.Report{}, usageError{fmt.Errorf("--max-context is %q; write a size such as 512m or 2g", o.maxBytes)}
 		}
 		opts.MaxContext = n
 	}

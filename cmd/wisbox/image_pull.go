@@ -30,8 +30,8 @@ func (a *app) newImagePullCmd() *cobra.Command {
 		Use:   "pull NAME",
 		Short: "Pull an image from a registry",
 		Long: `Fetches an image into Podman's store, for --image. The name begins with its registry:
-docker.io/library/node:22, ghcr.io/owner/name:tag. The logins
-are Podman's (podman login); its registries.conf lists the registries that need no TLS.`,
+docker.io/library/node:22, ghcr.io/owner/name:tag. wisbox uses Podman's logins (podman
+login) and its registries.conf, which lists the registries that need no TLS.`,
 		Example: `  wisbox image pull docker.io/library/node:22
   wisbox image pull --tls-verify=false localhost:5000/mine:1
   wisbox run --image docker.io/library/node:22 --pull always -- node --version`,

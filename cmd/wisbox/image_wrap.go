@@ -19,14 +19,14 @@ func (a *app) newImageWrapCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wrap [IMAGE]",
 		Short: "Make an image for sessions on Kubernetes out of any image",
-		Long: `Adds this wisbox to an image at /usr/local/bin/wisbox, replacing an existing file. Pods of
-sessions need nothing else of it. The image needs no shell, and keeps its environment; it
-must be for this machine's architecture. Without IMAGE, it takes the default image of
+		Long: `Adds this wisbox to an image at /usr/local/bin/wisbox, replacing an existing file. A
+session's Pod needs nothing else. The image needs no shell, and keeps its environment; it
+must be for this machine's architecture. Without IMAGE, wraps the default image of
 sessions. Wrap images again after an update of wisbox. If Python in WebAssembly is installed
 here (wisbox wasm install), it is added below ` + wasm.SharedDir + `.
 
-It prints the new image's name. Push it to a registry that the cluster's nodes reach, or load
-it into the nodes; see docs/cluster.md.`,
+Prints the new image's name. Push the image to a registry that the cluster's nodes reach, or
+load it into the nodes; see docs/cluster.md.`,
 		Example: `  wisbox image wrap
   wisbox image wrap docker.io/library/node:22
   wisbox image wrap docker.io/library/node:22 -t registry.example.com/node:wisbox

@@ -30,7 +30,7 @@ and its group. A process that has already ended is not an error.`,
 			return a.runKill(cmd.Context(), name, args[0], args[1:])
 		},
 	}
-	cmd.Flags().StringVarP(&name, "signal", "s", name, "`SIGNAL` to send, as TERM, SIGTERM or 15")
+	cmd.Flags().StringVarP(&name, "signal", "s", name, "`SIGNAL` to send, e.g. TERM, SIGTERM or 15")
 	return cmd
 }
 

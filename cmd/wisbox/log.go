@@ -23,8 +23,8 @@ func (a *app) newLogCmd() *cobra.Command {
 		Short: "Show a session's calls: time, outcome and changed files",
 		Long: `Shows the session's log: one record per call, without content, code or variables.
 Files that programs changed are known only if the session has --auto-snapshot;
-otherwise CHANGED says unknown. wisbox undo takes the id under CALL.
-With --json each record is a line of the log: the caller, the arguments, and the
+otherwise CHANGED shows unknown. wisbox undo takes the id under CALL.
+With --json each record is a JSON object, also with the caller, the arguments, and the
 hashes of the files that the tool changed.
 --network shows connections instead, made and denied.`,
 		Example: `  wisbox log box --tail 20
@@ -33,8 +33,8 @@ hashes of the files that the tool changed.
 		Args: exactArgs("SESSION"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runLog(cmd.Context(), args[0], tail, network) },
 	}
-	cmd.Flags().BoolVar(&network, "network", false, "show connections in place of calls")
-	cmd.Flags().IntVarP(&tail, "tail", "n", 0, "only the last `N` records (default all)")
+	cmd.Flags().BoolVar(&network, "network", false, "show connections instead of calls")
+	cmd.Flags().IntVarP(&tail, "tail", "n", 0, "show only the last `N` records (default all)")
 	cmd.AddCommand(a.newLogVerifyCmd())
 	return cmd
 }

@@ -61,12 +61,12 @@ func (a *app) newMCPCmd() *cobra.Command {
 		Use:   "mcp [flags]",
 		Short: "Serve the tools over the Model Context Protocol",
 		Long: `Serves the tools to an agent runtime, on stdin and stdout or with --http over HTTP.
-Each connection has its own session, which its first call opens and which is removed with
-the connection; --session uses a kept one for all.
+Each connection has its own session, opened by its first call and removed with the
+connection; --session uses one kept session for all.
 
 HTTP needs a bearer token. wisbox reads it from the file of --token-file, and writes a new
-one there if the file is missing. Without the flag each server makes a token in a file
-that it prints at its start and removes at its end.`,
+one there if the file is missing. Without the flag the server writes a token to a file,
+whose name it prints at its start, and removes the file at its end.`,
 		Example: `  wisbox mcp --mount ./project
   wisbox mcp --session box --tools files,shell
   wisbox mcp --http 127.0.0.1:8080 --token-file ~/.config/wisbox/token`,
@@ -84,12 +84,12 @@ that it prints at its start and removes at its end.`,
 	markRare(opts.sessionFlags.flags, "allow", "image", "mount")
 	flags.StringVar(&opts.session, "session", "", "`NAME` of a kept session for all connections")
 	registerProfile(flags, &opts.profile, `the session's, else "wisbox"`)
-	flags.StringSliceVar(&opts.tools, "tools", nil, "offer only these tools: `GROUP`s ("+strings.Join(groupNames(), ", ")+") and names, with commas; repeatable (default all)")
+	flags.StringSliceVar(&opts.tools, "tools", nil, "offer only these tools: `GROUP`s ("+strings.Join(groupNames(), ", ")+") and names, separated by commas; repeatable (default all)")
 	flags.StringVar(&opts.optimizer, "digest-model", "", "offer the tool digest_optimize, which asks the model `NAME` at $"+modelURLVariable+"; see: wisbox digest optimize --help")
 	flags.StringVar(&opts.http, "http", "", "serve HTTP on this `ADDRESS`: 127.0.0.1:PORT or unix:PATH")
-	flags.StringVar(&opts.tokenFile, "token-file", "", "`FILE` of the bearer token for --http (mode 600; made when it is missing)")
-	flags.StringArrayVar(&opts.origins, "allow-origin", nil, "web `ORIGIN` that may ask, as https://host:port; repeatable")
-	flags.StringArrayVar(&opts.hosts, "allow-host", nil, "`HOST` name that requests may be addressed to; repeatable")
+	flags.StringVar(&opts.tokenFile, "token-file", "", "`FILE` of the bearer token for --http (mode 600; created if missing)")
+	flags.StringArrayVar(&opts.origins, "allow-origin", nil, "web `ORIGIN` that may send requests, e.g. https://host:port; repeatable")
+	flags.StringArrayVar(&opts.hosts, "allow-host", nil, "`HOST` name that clients may use; repeatable")
 	flags.StringVar(&opts.cert, "tls-cert", "", "`FILE` with a certificate, to listen beyond loopback")
 	flags.StringVar(&opts.metrics, "metrics", "", metricsHelp)
 	flags.StringVar(&opts.key, "tls-key", "", "`FILE` with the key of the certificate")
@@ -223,7 +223,7 @@ func (a *app) serveHTTP(ctx context.Context, server *mcpserver.Server, opts *mcp
 	}}
 	l, err := httpguard.Listen(opts.http, &ho.Options)
 	if err != nil {
-		return cannotListen("--http", opts.http, "HOST:PORT, as 127.0.0.1:8080, or unix:PATH", err)
+		return cannotListen("--http", opts.http, "HOST:PORT, such as 127.0.0.1:8080, or unix:PATH", err)
 	}
 	fmt.Fprintf(a.err, "wisbox: serving MCP on %s\n", l.Addr())
 	fmt.Fprintf(a.err, "wisbox: the bearer token is in %s\n", file)

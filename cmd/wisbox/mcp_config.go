@@ -34,7 +34,7 @@ func (a *app) newMCPConfigCmd() *cobra.Command {
 the file to put it in; wisbox mcp install writes it there. Flags of wisbox mcp go
 after --; paths in them become absolute, since the runtime may start the server in any
 directory. Without --tools among them the server offers the groups files, shell,
-python and snapshots, or those of them that a configuration file's tools allow.
+python and snapshots, or those that a configuration file's tools allow.
 The printed configuration includes --no-config, if given here or by $WISBOX_NO_CONFIG=1.`,
 		Example: `  wisbox mcp config --client claude
   wisbox mcp config --client codex -- --mount /home/me/project --profile openai`,

@@ -27,8 +27,8 @@ func (a *app) newMCPInstallCmd() *cobra.Command {
 		Short: "Write this server into the configuration of an agent runtime",
 		Long: `Writes what wisbox mcp config prints into the client's own file: .mcp.json (claude),
 .cursor/mcp.json or .vscode/mcp.json of the current directory, or codex's config.toml
-in $CODEX_HOME or ~/.codex. Other servers in it stay. It shows what changes and asks;
---yes does not ask.`,
+in $CODEX_HOME or ~/.codex. Other servers in it stay. It shows the change and asks,
+unless you give --yes.`,
 		Example: `  wisbox mcp install --client claude -- --session box
   wisbox mcp install --client codex --yes`,
 		Args: behindDashes,

@@ -12,10 +12,10 @@ import (
 	"github.com/wisbox/wisbox/metrics"
 )
 
-const metricsHelp = "serve metrics for Prometheus on this `ADDRESS` of the loopback interface, as 127.0.0.1:9464"
+const metricsHelp = "serve metrics for Prometheus on this `ADDRESS` of the loopback interface, e.g. 127.0.0.1:9464"
 
 // metricsAddress describes the form of the address.
-const metricsAddress = "HOST:PORT on the loopback interface, as 127.0.0.1:9464"
+const metricsAddress = "HOST:PORT on the loopback interface, such as 127.0.0.1:9464"
 
 func (a *app) newMetricsCmd() *cobra.Command {
 	var addr string

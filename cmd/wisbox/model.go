@@ -36,10 +36,10 @@ var modelDefaults = map[string]struct{ url, key string }{
 func (m *modelFlags) register(flags *pflag.FlagSet) {
 	m.flags = flags
 	flags.StringVar(&m.model, "model", "", "`NAME` of the model (default $"+modelVariable+")")
-	flags.StringVar(&m.api, "api", "", "form of the endpoint, `openai|anthropic` (default $"+modelAPIVariable+", or openai)")
-	flags.StringVar(&m.baseURL, "base-url", "", "`URL` of the endpoint, with its version (default $"+modelURLVariable+", or the API's own)")
+	flags.StringVar(&m.api, "api", "", "API of the endpoint, `openai|anthropic` (default $"+modelAPIVariable+", or openai)")
+	flags.StringVar(&m.baseURL, "base-url", "", "`URL` of the endpoint, with the API's version (default $"+modelURLVariable+", or the API's own)")
 	flags.StringVar(&m.keyVariable, "key-env", "", "`VARIABLE` that holds the key (default OPENAI_API_KEY or ANTHROPIC_API_KEY)")
-	flags.Float64Var(&m.temperature, "temperature", 0, "temperature, a `NUMBER` (default the endpoint's)")
+	flags.Float64Var(&m.temperature, "temperature", 0, "temperature `NUMBER` of the model (default the endpoint's)")
 }
 
 // name returns the chosen model; "" means none.

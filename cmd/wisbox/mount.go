@@ -18,8 +18,8 @@ func (a *app) newMountCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mount --dry-run --mount HOST[:DEST][,…] [--allow-root DIR]",
 		Short: "Show what a mount would copy and what it would skip",
-		Long: `Mounts are copies, made when a session opens: see wisbox run --mount and
-wisbox session create --mount. This shows what would be copied.`,
+		Long: `Shows what --mount would copy. Mounts are copies, made when a session opens: see
+wisbox run --mount and wisbox session create --mount.`,
 		Example: `  wisbox mount --dry-run --mount ./project:project,exclude=**/*.log`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -32,8 +32,8 @@ wisbox session create --mount. This shows what would be copied.`,
 			return a.runMountDry(cmd.Context(), flags)
 		},
 	}
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "list, copy nothing")
-	cmd.Flags().StringArrayVar(&flags.mounts, "mount", nil, "host file or folder, as `HOST[:DEST]` and more, as for wisbox run; repeatable")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "list the files, and copy nothing")
+	cmd.Flags().StringArrayVar(&flags.mounts, "mount", nil, "host file or folder, `HOST[:DEST]` and options, as for wisbox run; repeatable")
 	cmd.Flags().StringArrayVar(&flags.allowRoots, "allow-root", nil, "`DIR`, as for wisbox run; repeatable")
 	return cmd
 }

@@ -36,8 +36,7 @@ func (a *app) newPortCmd() *cobra.Command {
 		Short: "Reach a server that runs in a session",
 		Long: `Listens on this machine and forwards connections to PORT of the session, where a
 program listens on 127.0.0.1, 0.0.0.0 or ::1. It prints its address and runs until
-Ctrl-C, or the session's end or reset. It needs no network rule of the session, and
-adds none.
+Ctrl-C, or until the session ends or is reset. It needs no network rule.
 
 By default it listens on a unix socket that only this user can reach. --tcp serves
 HTTP and WebSockets at SESSION-PORT.localhost to a browser that opens the printed URL;
@@ -53,7 +52,7 @@ network, and loads whatever the page names.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runPort(cmd.Context(), opts, args[0], args[1]) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&opts.tcp, "tcp", "", "serve HTTP for a browser on port `[ADDR:]N` of the loopback interface; 0 is any that is free")
+	flags.StringVar(&opts.tcp, "tcp", "", "serve HTTP for a browser on port `[ADDR:]N` of the loopback interface; 0 is any free port")
 	flags.BoolVar(&opts.raw, "raw", false, "forward any bytes, without a token; without --tcp at the same port of 127.0.0.1")
 	return cmd
 }
@@ -100,7 +99,7 @@ func (o *portOptions) at(port uint16) (at netip.AddrPort, err error) {
 	}
 	addr, err := netip.ParseAddr(host)
 	if err != nil || !addr.IsLoopback() || addr.Zone() != "" {
-		return at, usageError{fmt.Errorf("--tcp is %q; it listens on the loopback interface alone, as 127.0.0.1:%s", o.tcp, number)}
+		return at, usageError{fmt.Errorf("--tcp is %q; it listens on the loopback interface only, e.g. 127.0.0.1:%s", o.tcp, number)}
 	}
 	if !o.raw && addr != loopback && addr != netip.IPv6Loopback() {
 		return at, usageError{fmt.Errorf("--tcp is %q; browsers find a name below localhost at 127.0.0.1 and ::1 alone", o.tcp)}

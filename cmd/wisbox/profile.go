@@ -11,7 +11,7 @@ import (
 )
 
 func registerProfile(flags *pflag.FlagSet, into *string, otherwise string) {
-	flags.StringVar(into, "profile", "", "names and shapes of the tools, a `NAME` of: "+strings.Join(profile.Names(), ", ")+" (default "+otherwise+")")
+	flags.StringVar(into, "profile", "", "`NAME` of the profile, which gives tools their names and shapes: "+strings.Join(profile.Names(), ", ")+" (default "+otherwise+")")
 }
 
 func checkProfile(name string) error {

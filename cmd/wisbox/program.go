@@ -28,7 +28,7 @@ type programFlags struct {
 }
 
 func (f *programFlags) register(flags *pflag.FlagSet) {
-	flags.Var(timeFlag{&f.timeout}, "timeout", "end the command after this `TIME`, as 90, 90s or 2m (default never)")
+	flags.Var(timeFlag{&f.timeout}, "timeout", "end the command after this `TIME`, e.g. 90, 90s or 2m (default never)")
 	flags.StringVarP(&f.dir, "workdir", "w", "", "`DIR` to run in, relative to the workspace or absolute")
 	flags.StringVarP(&f.user, "user", "u", "", "refused: every command runs as user 1000 of the container, not as another `USER`")
 	_ = flags.MarkHidden("user") // known from docker

@@ -15,8 +15,8 @@ func (a *app) newPruneCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune",
 		Short: "Remove abandoned sessions, and containers without a session",
-		Long: `Removes ephemeral sessions whose process is gone, kept sessions whose time is over, the
-rest of interrupted removals, incomplete templates, and containers whose session is gone.
+		Long: `Removes ephemeral sessions whose process is gone, kept sessions whose time is over,
+remains of interrupted removals, incomplete templates, and containers whose session is gone.
 Other kept sessions stay.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runPrune(cmd.Context(), dryRun) },

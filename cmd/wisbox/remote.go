@@ -26,14 +26,14 @@ const remoteVariable = "WISBOX_REMOTE"
 func (a *app) newRemoteCmd() *cobra.Command {
 	cmd := group("remote", "Use sessions on other machines",
 		a.newRemoteAddCmd(), a.newRemoteUseCmd(), a.newRemoteListCmd(), a.newRemoteRmCmd())
-	cmd.Long = `Uses sessions on another machine, which has the same version of wisbox, and which you reach
-with ssh, or with an API key where it runs wisbox serve --allow-remote. Commands, the MCP server
-and the library work as they do here: --mount sends copies of local files, and wisbox apply
-writes the changes to local folders.
+	cmd.Long = `Uses sessions on another machine with the same version of wisbox. You reach it with ssh, or
+with an API key if it runs wisbox serve --allow-remote. Commands, the MCP server and the
+library work as they do here: --mount sends copies of local files, and wisbox apply writes
+the changes to local folders.
 
 For ssh:// wisbox runs your ssh, with its configuration, keys and agent; $WISBOX_SSH names
 another command. For https:// it sends the key of --key-file, or of $` + far.KeyVariable + `.
-On Kubernetes each session is a Pod of its own. See docs/far.md and docs/cluster.md.`
+On Kubernetes each session has its own Pod. See docs/far.md and docs/cluster.md.`
 	cmd.Example = `  wisbox remote add big ssh://me@big.example.com
   wisbox remote add team https://boxes.example.com --key-file ~/.config/team.key
   wisbox --remote big session create box --mount ./src
@@ -55,11 +55,11 @@ ssh://[USER@]HOST[:PORT][/PATH] is a machine with an account of yours. PATH is n
 isn't on the PATH of ssh's commands there.
 
 https://HOST[:PORT] is a wisbox serve --allow-remote, for which you need an API key; http://
-works for this machine alone. The key is read from --key-file at each use, and only the file's
-name is saved.
+works only for this machine. wisbox reads the key from --key-file at each use, and saves only
+the file's name.
 
 kube:CONTEXT/NAMESPACE is a Kubernetes cluster, where CONTEXT is one of your kubeconfig. In a
-Pod, kube:in-cluster[/NAMESPACE] is its own cluster, by its service account.`,
+Pod, kube:in-cluster[/NAMESPACE] is its own cluster, with its service account.`,
 		Example: `  wisbox remote add big ssh://me@big.example.com
   wisbox remote add lab ssh://lab:2222/opt/wisbox/bin/wisbox
   wisbox remote add team https://boxes.example.com --key-file ~/.config/team.key
@@ -79,7 +79,7 @@ Pod, kube:in-cluster[/NAMESPACE] is its own cluster, by its service account.`,
 		},
 	}
 	cmd.Flags().StringVar(&key, "key-file", "", "`FILE` with the API key for https:// (default $"+far.KeyVariable+")")
-	cmd.Flags().StringVar(&ca, "ca-file", "", "`FILE` with the authorities of its certificate (default the system's)")
+	cmd.Flags().StringVar(&ca, "ca-file", "", "`FILE` with the CAs of the server's certificate (default the system's)")
 	return cmd
 }
 

@@ -26,8 +26,8 @@ func (a *app) newReplCmd() *cobra.Command {
 		Short: "Start a Python prompt on the session's kept interpreter",
 		Long: `Reads Python, evaluates it in the session's kept interpreter and prints the value.
 Notebook syntax works too, except %%magic: !command, %time, object?, display().
-Names stay between lines, calls and prompts. Pictures are saved to files, whose names it
-prints. Up and down go through the history, which is kept for the next prompt; Tab
+Names stay between lines, calls and prompts. It saves pictures to files and prints their
+names. Up and down go through the history, which is kept for the next prompt; Tab
 completes a name; an empty line ends a block; Ctrl-C interrupts the code and keeps the
 names; Ctrl-D or exit() leaves; help() shows this. Without a terminal the lines come from stdin.`,
 		Args: exactArgs("SESSION"),

@@ -40,7 +40,7 @@ func (a *app) newRlmCmd() *cobra.Command {
 		Use:   "run -q QUESTION -c FILE --model MODEL [--base-url URL]",
 		Short: "Ask a model over OpenAI's or Anthropic's API",
 		Long: `Asks a model about a text that is larger than its context. The model explores the
-text by operations (slice, grep, count, chunk, split, combine, and eval in WebAssembly
+text with operations (slice, grep, count, chunk, split, combine, and eval in WebAssembly
 if that is installed), may ask a child model about parts, and gives a final answer. At
 a limit the answer is the output of its last commit, and stderr says so. The key comes
 from the environment. The cache directory keeps the results of operations.`,
@@ -55,7 +55,7 @@ from the environment. The cache directory keeps the results of operations.`,
 	flags.StringVarP(&opts.question, "question", "q", "", "`TEXT` of the question")
 	flags.StringVarP(&opts.context, "context", "c", "", "`FILE` with the text, - is stdin")
 	flags.StringVar(&opts.child, "child-model", "", "`NAME` of the model for parts (default $"+childVariable+", or the same)")
-	flags.StringVar(&opts.cacheDir, "cache-dir", "", "`DIR` in which results of operations are kept (default the state directory, see --cache)")
+	flags.StringVar(&opts.cacheDir, "cache-dir", "", "`DIR` for results of operations (default the state directory, see --cache)")
 	flags.BoolVarP(&opts.verbose, "verbose", "v", false, "print each move on stderr as it happens")
 	opts.wasm.register(flags)
 	opts.registerLimits(flags)

@@ -2,8 +2,8 @@ package main
 
 import "github.com/spf13/cobra"
 
-const rootHelp = `wisbox gives an agent a workspace: a directory on this machine that programs
-see as /workspace in a container without network and with limits, and tools for it.
+const rootHelp = `wisbox gives an agent a workspace, a directory on this machine that programs
+see as /workspace in a limited container without a network, and tools for it.
 
 Begin with:
   wisbox image build                          build the image that programs run in, once

@@ -26,8 +26,8 @@ func (a *app) newRunCmd() *cobra.Command {
 		Short: "Run one command in a new session and remove it",
 		Long: `Opens a session, copies the mounts in, runs the command in /workspace with this
 terminal's input and output, and removes everything. It exits with the command's exit
-code; see: wisbox exit-codes. If input and output are a terminal, the command has one
-too, which gets all keys, including Ctrl-C.`,
+code; see: wisbox exit-codes. If input and output are a terminal, the command gets one
+too, and all keys, including Ctrl-C.`,
 		Example: `  wisbox run -- python3 -c 'print(6 * 7)'
   wisbox run --mount ./project --memory 512m -- python3 -m unittest
   wisbox run --allow python -- pip install --target lib requests

@@ -27,7 +27,7 @@ const (
 	serveKeysVariable   = "WISBOX_SERVE_KEYS"
 	serveSecretVariable = "WISBOX_SERVE_SECRET"
 	serveAddress        = "127.0.0.1:3000"
-	serveForm           = "HOST:PORT, as " + serveAddress
+	serveForm           = "HOST:PORT, such as " + serveAddress
 )
 
 type serveOptions struct {
@@ -103,8 +103,8 @@ E2B_API_URL, E2B_SANDBOX_URL and E2B_API_KEY point to this server. See docs/serv
 
 Requests need an API key of wisbox serve key create or of $` + serveKeysVariable + ` (keys with
 commas between them), and beyond the loopback interface TLS or --insecure. Sandboxes are
-kept sessions; they run on when the server ends, and the next one ends them in time. With
---remote kube:CONTEXT/NAMESPACE they are Pods, for any number of servers: docs/cluster.md.`,
+kept sessions, which outlive the server; the next server ends them in time. With --remote
+kube:CONTEXT/NAMESPACE they are Pods, for any number of servers: see docs/cluster.md.`,
 		Example: `  wisbox serve key create --name app
   wisbox serve --ui-listen localhost:8090
   wisbox serve --listen :443 --tls-cert cert.pem --tls-key key.pem --domain sandbox.example.com`,
@@ -125,24 +125,24 @@ func (o *serveOptions) register(flags *pflag.FlagSet) {
 	flags.StringVar(&o.listen, "listen", serveAddress, "serve on this `ADDRESS`")
 	flags.StringVar(&o.cert, "tls-cert", "", "`FILE` with a certificate, to listen beyond loopback")
 	flags.StringVar(&o.key, "tls-key", "", "`FILE` with the key of the certificate")
-	flags.BoolVar(&o.insecure, "insecure", false, "listen beyond loopback without TLS, as behind a proxy")
+	flags.BoolVar(&o.insecure, "insecure", false, "listen beyond loopback without TLS, e.g. behind a proxy")
 	flags.StringVar(&o.domain, "domain", "", "`NAME` of the domain of sandboxes' ports, PORT-ID.NAME (default localhost)")
-	flags.BoolVar(&o.noKeys, "no-keys", false, "need no key on loopback: admits all users of this machine")
+	flags.BoolVar(&o.noKeys, "no-keys", false, "require no key on loopback: admits all users of this machine")
 	flags.BoolVar(&o.internet, "allow-internet", false, "let clients open the network of their sandboxes")
-	flags.BoolVar(&o.remote, "allow-remote", false, "let wisbox --remote use sessions here, each key its own")
+	flags.BoolVar(&o.remote, "allow-remote", false, "let clients of wisbox --remote use sessions, each key its own")
 	flags.BoolVar(&o.builds, "allow-builds", false, "let clients build templates, as root in Podman's containers")
-	flags.StringVar(&o.buildNet, "build-network", "none", "`NETWORK` of these steps, none or host")
+	flags.StringVar(&o.buildNet, "build-network", "none", "`NETWORK` of builds' steps, none or host")
 	flags.DurationVar(&o.maxTimeout, "max-timeout", 24*time.Hour, "longest `TIME` that a client may give a sandbox")
-	flags.IntVar(&o.sandboxes, "sandboxes", 20, "`N` sandboxes at once for each key")
+	flags.IntVar(&o.sandboxes, "sandboxes", 20, "let each key have `N` sandboxes at once")
 	flags.IntVar(&o.ready, "ready", 0, "keep `N` sandboxes with running containers ready for clients")
-	flags.StringVar(&o.totalDisk, "total-disk", "", "`SIZE` of all sandboxes and snapshots, as 200g (default no limit)")
-	flags.StringVar(&o.ui, "ui-listen", "", "show all sandboxes in a browser, as wisbox ui, at this `ADDRESS`")
+	flags.StringVar(&o.totalDisk, "total-disk", "", "`SIZE` of all sandboxes and snapshots, e.g. 200g (default no limit)")
+	flags.StringVar(&o.ui, "ui-listen", "", "serve the page of wisbox ui for all sandboxes on this `ADDRESS`")
 	flags.StringVar(&o.uiURL, "ui-url", "", "`URL` of this page in browsers, behind a proxy")
-	flags.StringVar(&o.keys, "keys", "", "`FILE` with the keys (default: those made here)")
+	flags.StringVar(&o.keys, "keys", "", "`FILE` with the keys (default: those of wisbox serve key create)")
 	flags.StringVar(&o.secret, "secret", "", "`FILE` with servers' common secret (default $"+serveSecretVariable+")")
 	o.flags = pflag.NewFlagSet("sandbox", pflag.ContinueOnError)
 	o.registerLimits(o.flags)
-	o.flags.Lookup("snapshot-space").Usage = "`SIZE` that a sandbox's own snapshots may take, as 512m or 2g (default as much as --disk)"
+	o.flags.Lookup("snapshot-space").Usage = "`SIZE` that a sandbox's own snapshots may take, e.g. 512m or 2g (default: that of --disk)"
 	o.flags.StringVar(&o.image, "image", "", "`IMAGE` of every sandbox (default: wisbox's own)")
 	o.flags.StringVar(&o.isolation, "isolation", os.Getenv("WISBOX_ISOLATION"), "`KIND`: default, or gvisor (default $WISBOX_ISOLATION, then default)")
 	o.flags.BoolVar(&o.strict, "strict", false, "refuse to start sandboxes if the host doesn't enforce every limit")
@@ -229,7 +229,7 @@ func (a *app) besidePage(opts *serveOptions, so *wisbox.SessionOptions, m *wisbo
 		return nil, errors.Join(asUsage(known), store.Close())
 	}
 	if err != nil {
-		return nil, errors.Join(cannotListen("--ui-listen", opts.ui, "HOST:PORT, as localhost:8090", err), store.Close())
+		return nil, errors.Join(cannotListen("--ui-listen", opts.ui, "HOST:PORT, such as localhost:8090", err), store.Close())
 	}
 	next(server.URL())
 	return func(ctx context.Context) error { return errors.Join(server.Serve(ctx), store.Close()) }, nil

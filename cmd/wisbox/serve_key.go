@@ -53,12 +53,12 @@ until you revoke it. A running server accepts the new key at once.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&opts.Name, "name", "", "`NAME` of the key")
-	flags.DurationVar(&opts.Expires, "expires", 0, "make the key invalid after this `TIME`, as 720h (default never)")
+	flags.DurationVar(&opts.Expires, "expires", 0, "make the key invalid after this `TIME`, e.g. 720h (default never)")
 	flags.IntVar(&opts.Sandboxes, "sandboxes", 0, "`N` sandboxes at once (default the server's --sandboxes)")
 	flags.IntVar(&opts.Creations, "per-minute", 0, "create at most `N` sandboxes a minute (default 60)")
 	flags.Float64Var(&opts.CPUs, "cpus", 0, "`N` processors for all of its sandboxes (default no limit)")
-	flags.StringVar(&memory, "memory", "", "`SIZE` of memory for all of its sandboxes, as 8g (default no limit)")
-	flags.StringVar(&disk, "disk", "", "`SIZE` of all of its sandboxes, their logs and snapshots, as 40g (default no limit)")
+	flags.StringVar(&memory, "memory", "", "`SIZE` of memory for all of its sandboxes, e.g. 8g (default no limit)")
+	flags.StringVar(&disk, "disk", "", "`SIZE` of all of its sandboxes, their logs and snapshots, e.g. 40g (default no limit)")
 	flags.BoolVar(&opts.Metrics, "metrics", false, "allow reading the server's metrics at /metrics")
 	flags.StringVar(&opts.Replaces, "replace", "", "`ID` of a key whose sandboxes the new one sees")
 	return cmd

@@ -66,7 +66,7 @@ func serviceOption(c *sandbox.Companion, part string) (err error) {
 		c.Port = uint16(n)
 	case "memory":
 		if c.Memory, err = units.RAMInBytes(value); err != nil || c.Memory <= 0 || c.Memory == math.MaxInt64 {
-			return fmt.Errorf("memory is %q; write a size as 512m or 2g", value)
+			return fmt.Errorf("memory is %q; write a size such as 512m or 2g", value)
 		}
 	case "dir":
 		c.Dirs = append(c.Dirs, value)

@@ -33,14 +33,14 @@ func (a *app) newSessionCreateCmd() *cobra.Command {
 		Use:   "create [NAME] [flags]",
 		Short: "Create a session that stays until it is removed",
 		Long: `Creates the session's workspace and copies the mounts in. The first program starts the
-container. Prints the session's name. --profile is kept with the session:
-wisbox call and wisbox mcp --session have its tools by the names of that profile.
+container. Prints the session's name. The session keeps --profile:
+wisbox call and wisbox mcp --session use the tools of that profile.
 
 --devcontainer takes image, build, containerEnv, remoteEnv, mounts, onCreateCommand,
 updateContentCommand and postCreateCommand from a project's devcontainer.json, copies the
 project to /workspace, and prints the settings that it ignores. The file can't use paths
-outside of the project or variables of this machine. An image is built only with --build,
-and pulled only with --pull missing.`,
+outside of the project or variables of this machine. wisbox builds an image only with
+--build, and pulls one only with --pull missing.`,
 		Example: `  wisbox session create box --mount ./project:project --memory 2g
   wisbox session create agent --profile anthropic
   wisbox session create shop --service db=docker.io/library/redis:7

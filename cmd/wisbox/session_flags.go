@@ -66,39 +66,39 @@ func (f *sessionFlags) register(all *pflag.FlagSet) {
 	f.registerLimits(flags)
 	f.registerImage(flags)
 	flags.StringVar(&f.build, "containerfile", "", "Containerfile `FILE` to build the image from; an image of the same content is reused")
-	flags.StringVar(&f.template, "template", "", "start with the files of a `TEMPLATE` of wisbox template list, and with its image, variables, profile and isolation unless flags set these")
+	flags.StringVar(&f.template, "template", "", "start from a `TEMPLATE` of wisbox template list: its files, and its image, variables, profile and isolation unless flags set these")
 	f.env.register(flags, "every program")
 	flags.StringArrayVar(&f.secrets, "secret", nil, "secret in /run/secrets: `NAME=FILE`, or NAME=env for the variable NAME; repeatable")
-	flags.StringArrayVar(&f.mounts, "mount", nil, "copy a host file or folder in, as `HOST[:DEST]`, then ,include=GLOB ,exclude=GLOB ,max-bytes=N or ,follow-symlinks; repeatable")
+	flags.StringArrayVar(&f.mounts, "mount", nil, "copy in a host file or folder: `HOST[:DEST]`, then ,include=GLOB ,exclude=GLOB ,max-bytes=N or ,follow-symlinks; repeatable")
 	flags.StringArrayVar(&f.allowRoots, "allow-root", nil, "refuse mounts from outside of this `DIR`; repeatable")
-	flags.StringArrayVar(&f.services, "service", nil, "run a database or another service at the session's 127.0.0.1, as `NAME=IMAGE` with, behind commas, env=K=V, port=N, memory=SIZE or dir=DIR; see docs/network.md; repeatable")
+	flags.StringArrayVar(&f.services, "service", nil, "run a database or another service at the session's 127.0.0.1: `NAME=IMAGE`, then ,env=K=V ,port=N ,memory=SIZE or ,dir=DIR; see docs/network.md; repeatable")
 	f.registerNetwork(flags)
-	flags.BoolVar(&f.rbw, "read-before-write", false, "refuse to change an existing file that the session has not read")
+	flags.BoolVar(&f.rbw, "read-before-write", false, "refuse to change an existing file that the session hasn't read")
 	flags.StringVar(&f.paths, "paths", "", "file names that the tools take, `KIND` ascii, or any for Unicode and names of up to 255 bytes (default ascii)")
 	flags.BoolVar(&f.fsync, "fsync", false, "answer file tools, snapshots and restores only after their changes are on disk")
 	flags.BoolVar(&f.steps, "auto-snapshot", false, "record each call's changes as a step for wisbox undo")
-	flags.BoolVar(&f.rollback, "rollback-on-failure", false, "undo the changes of a call that fails; implies --auto-snapshot")
+	flags.BoolVar(&f.rollback, "rollback-on-failure", false, "undo the changes of a failed call; implies --auto-snapshot")
 	flags.BoolVar(&f.strict, "strict", false, "refuse to start if the host doesn't enforce every limit")
-	flags.StringVar(&f.userns, "userns", "", "user IDs on the host, `KIND` auto for a range of the session's own (rootful Podman), or shared (default auto where it costs nothing)")
+	flags.StringVar(&f.userns, "userns", "", "user IDs on the host, `KIND` auto for the session's own range (rootful Podman), or shared (default auto if it costs nothing)")
 	flags.StringVar(&f.seccomp, "seccomp", "", "`FILE` with another seccomp profile; wisbox reports what it allows beyond its own, and refuses that with --strict")
 	flags.StringVar(&f.isolation, "isolation", os.Getenv("WISBOX_ISOLATION"), "`KIND` default, or gvisor for gVisor's kernel, which needs runsc on PATH or in $WISBOX_RUNSC (default $WISBOX_ISOLATION, then default)")
-	flags.Var(timeFlag{&f.ttl}, "ttl", "end the session this `TIME` after its creation, as 2h (default never)")
-	flags.Var(timeFlag{&f.idle}, "idle", "end the session this `TIME` after its last use, as 30m (default never)")
+	flags.Var(timeFlag{&f.ttl}, "ttl", "end the session this `TIME` after its creation, e.g. 2h (default never)")
+	flags.Var(timeFlag{&f.idle}, "idle", "end the session this `TIME` after its last use, e.g. 30m (default never)")
 	markRare(flags, "allow", "auto-snapshot", "cpus", "disk", "env", "image", "memory", "mount", "secret")
 }
 
 // registerNetwork adds the flags that open the network.
 func (f *sessionFlags) registerNetwork(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&f.allow, "allow", nil, "let programs connect to a `HOST`[:PORT,…], *.HOST, or what python, node, debian, git, go or rust needs; repeatable; see docs/network.md")
+	flags.StringArrayVar(&f.allow, "allow", nil, "let programs connect to a `HOST`[:PORT,…], *.HOST, or the preset python, node, debian, git, go or rust; repeatable; see docs/network.md")
 	flags.StringArrayVar(&f.deny, "deny", nil, "deny a `HOST`[:PORT,…] or *.HOST, also if --allow names it; repeatable")
-	flags.StringArrayVar(&f.inject, "inject", nil, "add a --secret to requests outside of the sandbox, where programs don't see it, by a `RULE` HOST:HEADER=[SCHEME ]SECRET; see docs/network.md; repeatable")
+	flags.StringArrayVar(&f.inject, "inject", nil, "add a --secret to requests outside of the sandbox, where programs don't see it: a `RULE` HOST:HEADER=[SCHEME ]SECRET; see docs/network.md; repeatable")
 	flags.StringVar(&f.out, "egress-out", "", "`SIZE` that programs may send to other hosts in all, from 1m to 1024g (default 64m)")
 	flags.StringVar(&f.via, "egress-via", "", "`URL` of a proxy, http:// or https://, through which all connections of --allow go")
 }
 
 // registerRecord adds the flag of commands that show recorded connections.
 func (f *sessionFlags) registerRecord(flags *pflag.FlagSet) {
-	flags.StringVar(&f.egress, "egress", "", "`KIND` record: let programs connect to all public hosts on ports 443 and 80, and print the --allow rules that they needed at the end of run, or by wisbox session egress")
+	flags.StringVar(&f.egress, "egress", "", "`KIND` record: let programs connect to all public hosts on ports 443 and 80; the end of run, and wisbox session egress, print the --allow rules that they needed")
 }
 
 // egressRecord is the only value of --egress.
@@ -109,19 +109,19 @@ func (f *sessionFlags) registerLimits(flags *pflag.FlagSet) {
 	flags.Float64Var(&f.cpus, "cpus", 0, "processors, `N` from 0.01 to 4096 (default 1)")
 	flags.StringVar(&f.memory, "memory", "", "`SIZE` of memory without swap, at least 16m (default 1g)")
 	flags.Int64Var(&f.pids, "pids", 0, "processes and threads, `N` from 32 to 4194304 (default 256)")
-	flags.StringVar(&f.tmp, "tmp", "", "`SIZE` of /tmp, from 1m to half of the memory (default 256m, or that half where it is less)")
+	flags.StringVar(&f.tmp, "tmp", "", "`SIZE` of /tmp, from 1m to half of the memory (default 256m, or that half if it is less)")
 	flags.StringVar(&f.disk, "disk", "", "`SIZE` of the workspace, from 1m to 8192g (default 2g)")
 	flags.Int64Var(&f.inodes, "inodes", 0, "entries of the workspace, `N` from 100 to 4294967295 (default 200000)")
 	flags.Var(timeFlag{&f.maxTimeout}, "max-timeout", "longest `TIME` that a call of shell_execute may ask for, from 100ms to 24h (default 2m)")
 	flags.Var(timeFlag{&f.evalTimeout}, "eval-timeout", "longest `TIME` that a call of evaluate_python may ask for, from 100ms to 24h (default 5s)")
 	flags.IntVar(&f.maxCode, "max-code", 0, "`N` characters of code that evaluate_python takes, at most 4194304 (default 2000)")
-	flags.IntVar(&f.maxOutput, "max-output", 0, "`N` characters of stdout and of stderr that evaluate_python answers, from 4096 to 1048576 (default 4096)")
-	flags.StringVar(&f.snapshots, "snapshot-space", "", "`SIZE` that snapshots may take on the host, as 512m or 2g; at the limit the oldest steps go (default twice the disk)")
+	flags.IntVar(&f.maxOutput, "max-output", 0, "`N` characters of stdout and of stderr that evaluate_python returns, from 4096 to 1048576 (default 4096)")
+	flags.StringVar(&f.snapshots, "snapshot-space", "", "`SIZE` that snapshots may take on the host, e.g. 512m or 2g; at the limit wisbox removes the oldest steps (default twice the disk)")
 }
 
 func (f *sessionFlags) registerImage(flags *pflag.FlagSet) {
 	flags.StringVar(&f.image, "image", "", "`IMAGE` to run (default: the one that wisbox image build makes)")
-	flags.StringVar(&f.pull, "pull", "", "`WHEN` to fetch the image from its registry: missing, never or always (default missing where --image begins with a registry, as docker.io/; images without one are never pulled)")
+	flags.StringVar(&f.pull, "pull", "", "`WHEN` to fetch the image from its registry: missing, never or always (default missing if --image begins with a registry, e.g. docker.io/; images without one are never pulled)")
 }
 
 // refuseFor refuses flags that have no effect on an existing session.
@@ -206,7 +206,7 @@ func readSize(flag, text string) (int64, error) {
 	}
 	n, err := units.RAMInBytes(text)
 	if err != nil || n <= 0 || n == math.MaxInt64 { // larger values become MaxInt64
-		return 0, usageError{fmt.Errorf("--%s is %q; write a size as 512m or 2g", flag, text)}
+		return 0, usageError{fmt.Errorf("--%s is %q; write a size such as 512m or 2g", flag, text)}
 	}
 	return n, nil
 }

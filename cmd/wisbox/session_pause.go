@@ -18,8 +18,8 @@ func (a *app) newSessionPauseCmd() *cobra.Command {
 		Short: "Pause a session's programs until resume",
 		Long: `Freezes the session's programs: they keep their memory, use no processor time, and
 their time limits stop. Commands and tools that run or control programs fail at once
-meanwhile; files can be read and changed, also by snapshot, undo and cp. Services run
-on. The pause lasts until wisbox session resume, even if processes of wisbox end in
+meanwhile; files can be read and changed, also by snapshot, undo and cp. Services keep
+running. The pause lasts until wisbox session resume, even if processes of wisbox end in
 between; --idle doesn't count, --ttl does. Memory doesn't survive a reboot: after one,
 resume creates another container over the same files.`,
 		Example: `  wisbox session pause box

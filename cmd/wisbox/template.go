@@ -14,7 +14,7 @@ import (
 )
 
 func (a *app) newTemplateCmd() *cobra.Command {
-	return group("template", "Create, list and remove templates: files that new sessions start with",
+	return group("template", "Create, list and remove templates, which new sessions can start from",
 		&cobra.Command{
 			Use: "create SESSION [NAME]", Short: "Create a template of a session's files", Args: exactArgs("SESSION", "[NAME]"),
 			Long: `Keeps the session's files as they are now, its image and its variables, and prints the
@@ -33,11 +33,11 @@ snapshots. If several templates have the same NAME, it refers to the newest.`,
 		&cobra.Command{
 			Use: "list", Aliases: []string{"ls"}, Short: "List the templates", Args: noArgs,
 			Long: `Lists the templates, the newest first. OWNER is the owner of a key of wisbox serve whose
-client made it; DISK is the most space that it can take, as others may share it.`,
+client made it; DISK is the most space that it can take, because others may share it.`,
 			RunE: func(cmd *cobra.Command, _ []string) error { return a.runTemplateList(cmd.Context()) },
 		},
 		&cobra.Command{
-			Use: "rm TEMPLATE…", Short: "Remove templates; sessions that began with them stay", Args: atLeast("TEMPLATE"),
+			Use: "rm TEMPLATE…", Short: "Remove templates; sessions created from them stay", Args: atLeast("TEMPLATE"),
 			RunE: func(cmd *cobra.Command, args []string) error { return a.runTemplateRm(cmd.Context(), args) },
 		})
 }

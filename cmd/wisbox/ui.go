@@ -37,14 +37,14 @@ func (a *app) newUICmd() *cobra.Command {
 	opts := &uiOptions{}
 	cmd := &cobra.Command{
 		Use:   "ui [flags]",
-		Short: "Show the sessions in a browser: what agents do as they do it, and undo",
-		Long: `Serves a page with the sessions of this machine: their calls as they come, the changes
-of each, undo, plots, files, snapshots, a terminal, and connections. It runs until Ctrl-C.
+		Short: "Show the sessions in a browser: watch agents, and undo what they did",
+		Long: `Serves a page with the sessions of this machine: their calls as they come, with the
+changes of each, undo, plots, files, snapshots, a terminal, and connections. It runs until Ctrl-C.
 
 The printed URL admits one browser, once; then wisbox prints the next URL. The browser
 can do what you can do with wisbox. The page listens on the loopback interface; beyond it,
---tls-cert and --tls-key are needed. Behind a proxy that speaks TLS, give the page's
-address in browsers with --url. See docs/page.md.
+it needs --tls-cert and --tls-key. Behind a proxy that terminates TLS, --url is the page's
+address in browsers. See docs/page.md.
 
 New sessions start as with wisbox session create: the limits, --deny, --isolation and the
 other flags here, $WISBOX_ISOLATION and your configuration files apply. Their --deny rules
@@ -61,11 +61,11 @@ add up, and the page can add more.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&opts.listen, "listen", "localhost:0", "serve on this `ADDRESS`; port 0 is any that is free")
+	flags.StringVar(&opts.listen, "listen", "localhost:0", "serve on this `ADDRESS`; port 0 is any free port")
 	flags.StringVar(&opts.url, "url", "", "`URL` of the page in browsers, as https://HOST/PREFIX, if a proxy in front passes requests on")
 	flags.StringVar(&opts.cert, "tls-cert", "", "`FILE` with a certificate, to listen beyond loopback")
 	flags.StringVar(&opts.key, "tls-key", "", "`FILE` with the key of the certificate")
-	flags.StringArrayVar(&opts.roots, "allow-root", nil, "let the page copy what is in `DIR` into new sessions; repeatable (default none)")
+	flags.StringArrayVar(&opts.roots, "allow-root", nil, "let the page copy folders below `DIR` into new sessions; repeatable (default none)")
 	opts.sessions.register(pflag.NewFlagSet("session", pflag.ContinueOnError)) // files set the others too
 	for _, name := range pageFlags {
 		flags.AddFlag(opts.sessions.flags.Lookup(name))
@@ -107,7 +107,7 @@ func (a *app) runUI(ctx context.Context, opts *uiOptions) error {
 		return asUsage(known.In("--" + known.Field)) // the flag --url
 	}
 	if err != nil {
-		return cannotListen("--listen", opts.listen, "HOST:PORT, as localhost:8090", err)
+		return cannotListen("--listen", opts.listen, "HOST:PORT, such as localhost:8090", err)
 	}
 	file, err := a.sayPage(opts, server)
 	if err != nil {

@@ -31,7 +31,7 @@ func (a *app) newVersionCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Long: `Prints the version and the default image of sessions. --json has:
+		Long: `Prints the version and the default image of sessions. --json prints:
 
 version   of wisbox, as git describes the commit; dev for a build that set none
 commit    the commit that it was built from; missing if unknown

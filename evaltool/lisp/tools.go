@@ -25,33 +25,33 @@ func (l *Lisp) Tools() []tool.Tool {
 	return []tool.Tool{
 		tool.New(change("evaluate-lisp", "Evaluate Common Lisp", l.Guidance()), l.evaluate),
 		tool.New(change("compile-form", "Compile Common Lisp",
-			"Compiles Common Lisp without running it and gives errors, warnings and compiler notes. Macros of the session are expanded."), l.compile),
+			"Compile Common Lisp without running it, and return errors, warnings and compiler notes. Macros of the session are expanded."), l.compile),
 		tool.New(change("time-execution", "Time Common Lisp",
-			"Evaluates Common Lisp and gives real, run and GC time in milliseconds, bytes consed, the values and the output."), l.time),
+			"Evaluate Common Lisp, and return real, run and GC time in milliseconds, bytes consed, the values and the output."), l.time),
 		tool.New(tool.Spec{Name: "configure-limits", Title: "Limits of Lisp evaluations", Idempotent: true,
-			Description: "Sets timeout (seconds, 0 is none) and max-output (characters of each stream and of the values) of Lisp evaluations; without arguments it only reports them."}, l.configure),
+			Description: "Set timeout (seconds, 0 is none) and max-output (characters of each stream and of the values) of Lisp evaluations; without arguments, only report them."}, l.configure),
 		tool.New(look("validate-syntax", "Check Lisp syntax",
-			"Reads Common Lisp without evaluating it and says where it breaks, an unclosed form for instance."), l.validate),
+			"Read Common Lisp without evaluating it, and report where it is invalid, e.g. an unclosed form."), l.validate),
 		tool.New(change("macroexpand-form", "Expand a macro",
-			"Expands one form once, or with full all macros in it."), l.expand),
+			"Expand one form once, or with full all macros in it."), l.expand),
 		tool.New(look("describe-symbol", "Describe a symbol",
-			"What a symbol names: function with its lambda list, variable with its value, class, documentation. name may have a package: cl:mapcar."), l.describe),
+			"Describe what a symbol names: function with its lambda list, variable with its value, class, documentation. name may have a package: cl:mapcar."), l.describe),
 		tool.New(look("apropos-search", "Find symbols",
-			"Symbols whose name contains pattern, in a package or in all, of one type where one is given."), l.apropos),
+			"List symbols whose name contains pattern, in one package or in all, optionally of one type."), l.apropos),
 		tool.New(look("list-definitions", "List definitions",
-			"What this session has defined: functions, macros, variables, classes, packages."), l.definitions),
+			"List the session's definitions: functions, macros, variables, classes, packages."), l.definitions),
 		tool.New(change("reset-session", "Reset Lisp",
-			"Restarts Lisp: all that the session has defined is gone, the package is CL-USER. Limits stay."), l.reset),
+			"Restart Lisp: the session's definitions are gone, the package is CL-USER. Limits stay."), l.reset),
 		tool.New(look("describe-last-error", "Last Lisp error",
-			"Type and message of the last error of an evaluation in this session."), l.lastError),
+			"Return type and message of the last error of an evaluation in this session."), l.lastError),
 		tool.New(look("get-backtrace", "Last Lisp backtrace",
-			"The stack at the last error of an evaluation, innermost frame first."), l.backtrace),
+			"Return the stack at the last error of an evaluation, innermost frame first."), l.backtrace),
 	}
 }
 
 // Guidance explains to a model how to use Lisp.
 func (l *Lisp) Guidance() string {
-	return `Evaluates Common Lisp (SBCL) in the session's container. Definitions, variables and the package that in-package chose stay for later calls.
+	return `Evaluate Common Lisp (SBCL) in the session's container. Definitions, variables and the package chosen by in-package stay for later calls.
 All forms of code are read first, so a reader error means that nothing ran, and pkg:name can be read only after the call that made pkg. Then each is evaluated; the last one's values are shown as lines "=> value", after sections [stdout], [stderr] and [warnings].
 An error is shown as [ERROR] with its type, message and backtrace; definitions stay. Input streams are at their end; #. is refused; exit is refused. An endless evaluation ends with [TIMEOUT] at the limit of configure-limits (30 seconds) and keeps definitions too.`
 }
