@@ -121,7 +121,9 @@ func WrapSite(s *Session, wrap func(context.Context) context.Context) {
 }
 
 // ExplainFar sets the explanation of failed calls of a session on another machine.
-func ExplainFar(s *Session, why func(ctx context.Context, err error) error) { s.at.(*outpost).t.why = why }
+func ExplainFar(s *Session, why func(ctx context.Context, err error) error) {
+	s.at.(*outpost).t.why = why
+}
 
 // GuestDo performs an operation for a tenant.
 func GuestDo(ctx context.Context, m *Manager, t Tenant, req hold.Request) error {

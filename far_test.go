@@ -238,7 +238,9 @@ func TestASessionThatCanNotBeRecordedIsRemoved(t *testing.T) {
 // TestEveryFailedCallIsExplained by the place that knows more, also the start of a program and a connection.
 func TestEveryFailedCallIsExplained(t *testing.T) {
 	s := farWith(t, wisbox.SessionOptions{}, wisbox.Options{})
-	wisbox.ExplainFar(s, func(_ context.Context, err error) error { return tool.Errorf(tool.Closed, "it was evicted").Because(err) })
+	wisbox.ExplainFar(s, func(_ context.Context, err error) error {
+		return tool.Errorf(tool.Closed, "it was evicted").Because(err)
+	})
 	cmd := sandbox.Cmd{Argv: []string{"true"}, Dir: "nosuch"}
 	for name, call := range map[string]func() error{
 		"run":   func() error { _, err := s.Run(t.Context(), cmd); return err },
