@@ -140,11 +140,11 @@ test-cluster: setup image-pod ## sessions in Pods of a real Kubernetes on this m
 KWOK := sigs.k8s.io/kwok/cmd/kwok@v0.7.0
 
 .PHONY: test-kwok
-test-kwok: ## a thousand sessions on nodes that kwok plays: the client's memory, and the API server's writes; needs root, builds kwok if it is missing
+test-kwok: ## a thousand sessions on nodes that kwok simulates, of a client and of two servers: memory, and writes of the API server; needs root, builds kwok if it is missing
 	[ -x .cache/bin/kwok ] || GOFLAGS= GOBIN=$(CURDIR)/.cache/bin go install $(KWOK)
 	NO_NODE=1 $(CLUSTER) up 3600
 	trap '$(CLUSTER) down' EXIT; WISBOX_KWOK=$(CURDIR)/.cache/bin/kwok WISBOX_REQUIRE_CLUSTER=1 WISBOX_TEST_KUBECONFIG="$$($(CLUSTER) kubeconfig)" \
-		go test -v -count=1 -timeout 20m -run TestAThousandSessions ./cluster
+		go test -v -count=1 -timeout 30m -run TestAThousandSessions ./integration/gateway
 
 .PHONY: test-quota
 test-quota: ## project quotas, on a kernel that has them: User Mode Linux

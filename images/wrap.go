@@ -2,6 +2,7 @@ package images
 
 import (
 	"archive/tar"
+	"archive/zip"
 	"context"
 	"debug/elf"
 	"errors"
@@ -42,6 +43,9 @@ type WrapOptions struct {
 	// Shared maps names in ShareDir of the new image to files of this machine. Default none.
 	Shared   map[string]string
 	ShareDir string // an absolute path; required with Shared
+	// Attached maps names in a zip archive, which is appended to the program, to files of this machine. Unlike
+	// files of Shared, the base image can't add any. Default none.
+	Attached map[string]string
 	// Pull says when to pull Image from the registry in its name: "missing" (the default), "always" or
 	// "never".
 	Pull string
@@ -100,10 +104,11 @@ func Wrap(ctx context.Context, b Builder, opts *WrapOptions) (Report, error) {
 
 // wrapped is a file to add to an image.
 type wrapped struct {
-	from *os.File
+	from io.Reader
 	size int64
 	to   string // in the image, without the leading slash
 	mode string
+	open []io.Closer
 }
 
 // files opens the files to add. Rarely changed files come first, so that Podman's cache has them.
@@ -116,20 +121,73 @@ func (o *WrapOptions) files() (files []wrapped, err error) {
 	for _, name := range slices.Sorted(maps.Keys(o.Shared)) {
 		f, size, err := openFile(o.Shared[name])
 		if err != nil {
-			return files, tool.Errorf(tool.Unavailable, "a file for the image can't be read; make it readable for this user, or install it again: %s", name).Because(err)
+			return files, errUnreadable(name, err)
 		}
-		files = append(files, wrapped{f, size, path.Join(strings.TrimPrefix(o.ShareDir, "/"), name), "0644"})
+		files = append(files, wrapped{f, size, path.Join(strings.TrimPrefix(o.ShareDir, "/"), name), "0644", []io.Closer{f}})
 	}
 	program, size, err := openStatic(o.Program)
 	if err != nil {
 		return files, err
 	}
-	return append(files, wrapped{program, size, podProgram, "0755"}), nil
+	files = append(files, wrapped{program, size, podProgram, "0755", []io.Closer{program}})
+	if len(o.Attached) == 0 {
+		return files, nil
+	}
+	return files, o.attach(&files[len(files)-1])
+}
+
+func errUnreadable(name string, cause error) error {
+	return tool.Errorf(tool.Unavailable, "a file for the image can't be read; make it readable for this user, or install it again: %s", name).Because(cause)
+}
+
+// attach appends the archive of Attached to a program.
+func (o *WrapOptions) attach(program *wrapped) error {
+	archive, err := os.CreateTemp("", "wisbox-attached-*")
+	if err != nil {
+		return err
+	}
+	program.open = append(program.open, archive)
+	if err := os.Remove(archive.Name()); err != nil {
+		return err
+	}
+	w := zip.NewWriter(archive)
+	w.SetOffset(program.size)
+	for _, name := range slices.Sorted(maps.Keys(o.Attached)) {
+		if err := attachFile(w, name, o.Attached[name]); err != nil {
+			return errUnreadable(name, err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	size, err := archive.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return err
+	}
+	program.from = io.MultiReader(program.from, io.NewSectionReader(archive, 0, size))
+	program.size += size
+	return nil
+}
+
+// attachFile adds a file without a time, so that the same files make the same layer. Registries compress layers.
+func attachFile(w *zip.Writer, name, path string) error {
+	f, _, err := openFile(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	to, err := w.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store})
+	if err == nil {
+		_, err = io.Copy(to, f)
+	}
+	return err
 }
 
 func closeAll(files []wrapped) {
 	for _, f := range files {
-		f.from.Close()
+		for _, c := range f.open {
+			c.Close()
+		}
 	}
 }
 

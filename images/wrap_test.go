@@ -1,14 +1,17 @@
 package images
 
 import (
+	"archive/zip"
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -69,6 +72,36 @@ func TestMoreFilesOfAWrappedImage(t *testing.T) {
 	_, err = Wrap(t.Context(), s, opts)
 	assert.Equal(t, tool.Unavailable, tool.KindOf(err))
 	assert.ErrorContains(t, err, "a.wasm")
+}
+
+// TestWhatIsAttachedToTheProgram: the program stays one that Linux runs.
+func TestWhatIsAttachedToTheProgram(t *testing.T) {
+	s := newStore()
+	s.images["localhost/mine:1"] = sandbox.ImageInfo{ID: "base", Platform: "linux/" + runtime.GOARCH}
+	file := filepath.Join(t.TempDir(), "here")
+	require.NoError(t, os.WriteFile(file, []byte("text"), 0o600))
+	opts := &WrapOptions{Image: "localhost/mine:1", Program: elfProgram(t, 1), Attached: map[string]string{"b/c.bin": file, "a": file}}
+	wrap := func() string {
+		_, err := Wrap(t.Context(), s, opts)
+		require.NoError(t, err)
+		return s.context["wisbox"]
+	}
+	got := wrap()
+	plain, err := os.ReadFile(opts.Program)
+	require.NoError(t, err)
+	assert.True(t, strings.HasPrefix(got, string(plain)))
+	require.NoError(t, static(strings.NewReader(got)))
+	attached, err := zip.NewReader(strings.NewReader(got), int64(len(got)))
+	require.NoError(t, err)
+	require.NoError(t, fstest.TestFS(attached, "a", "b/c.bin"))
+	text, err := fs.ReadFile(attached, "b/c.bin")
+	require.NoError(t, err)
+	assert.Equal(t, "text", string(text))
+	assert.Equal(t, got, wrap(), "the same files make the same layer")
+
+	opts.Attached["a"] = filepath.Join(t.TempDir(), "none")
+	_, err = Wrap(t.Context(), s, opts)
+	assert.Equal(t, tool.Unavailable, tool.KindOf(err))
 }
 
 func TestTheNameOfAWrappedImage(t *testing.T) {

@@ -23,7 +23,7 @@ func (a *app) newImageWrapCmd() *cobra.Command {
 session's Pod needs nothing else. The image needs no shell, and keeps its environment; it
 must be for this machine's architecture. Without IMAGE, wraps the default image of
 sessions. Wrap images again after an update of wisbox. If Python in WebAssembly is installed
-here (wisbox wasm install), it is added below ` + wasm.SharedDir + `.
+here (wisbox wasm install), it is added below ` + wasm.SharedDir + `, with its compiled code.
 
 Prints the new image's name. Push the image to a registry that the cluster's nodes reach, or
 load it into the nodes; see docs/cluster.md.`,
@@ -68,6 +68,12 @@ func (a *app) runImageWrap(ctx context.Context, opts *images.WrapOptions) error 
 		var report images.Report
 		err := a.watched(func(say func(string)) (err error) {
 			opts.Progress = say
+			if opts.Shared != nil {
+				say("compiling Python in WebAssembly, if this wisbox hasn't yet")
+			}
+			if opts.Attached, err = wasm.PreparedFiles(ctx, &wasm.Options{}); err != nil {
+				return err
+			}
 			report, err = images.Wrap(ctx, b, opts)
 			return err
 		})

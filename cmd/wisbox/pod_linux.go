@@ -1,10 +1,12 @@
 package main
 
 import (
+	"archive/zip"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -160,7 +162,18 @@ func (a *app) inPod(opts *wisbox.Options) {
 		_ = os.Chmod(dir, 0o700)
 	}
 	opts.CacheDir, opts.Single = a.cache, true
+	opts.Wasm.Prepared = attached
 	opts.Backend = beside.New(&beside.Options{Socket: podSocket, StateDir: a.cache, Name: os.Getenv("WISBOX_POD"), Logger: opts.Logger})
+}
+
+// attached returns the archive that `wisbox image wrap` appended to this program. Nothing else of an image is trusted
+// with the holder's rights.
+func attached() (fs.FS, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return zip.OpenReader(path)
 }
 
 func (a *app) addPodFlag(cmd *cobra.Command) {

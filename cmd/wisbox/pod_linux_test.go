@@ -1,12 +1,15 @@
 package main
 
 import (
+	"archive/zip"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/overlay"
 )
 
@@ -50,4 +53,16 @@ func TestAPodEndsWithASessionThatNobodySaw(t *testing.T) {
 	over, err := a.isOver(0)
 	require.NoError(t, err)
 	assert.True(t, over)
+}
+
+// TestAPodHasTheFilesOfItsProgram: nothing is attached to this one.
+func TestAPodHasTheFilesOfItsProgram(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"XDG_RUNTIME_DIR", "TMPDIR"} {
+		t.Setenv(name, filepath.Join(dir, name))
+	}
+	opts := &wisbox.Options{}
+	(&app{cache: filepath.Join(dir, "cache")}).inPod(opts)
+	_, err := opts.Wasm.Prepared()
+	require.ErrorIs(t, err, zip.ErrFormat)
 }

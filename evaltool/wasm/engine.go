@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime"
 	"sync"
@@ -28,6 +29,10 @@ type Options struct {
 	// CacheDir holds compiled modules and started interpreters; "" means wisbox/wasm in the user's cache directory.
 	// Every user that can write to it controls the code that runs.
 	CacheDir string
+	// Prepared returns files of [PreparedFiles], which are copied into CacheDir if it has none. They are the code that
+	// runs, so nobody else may choose them. Files of other versions or processors, or damaged ones, are no error: the
+	// engine then makes its own. If the result is an io.Closer, it is closed. Default none.
+	Prepared func() (fs.FS, error)
 	// Fuel and Memory (bytes) bound one evaluation. 0 means the values of the environment variables RLM_WASM_FUEL and
 	// RLM_WASM_MEMORY_MB, or else 400,000,000 and 256 MiB. Memory is at most 4 GiB.
 	Fuel, Memory int64
@@ -129,7 +134,7 @@ func (e *Engine) load(ctx context.Context) (*interpreter, error) {
 	if e.opts.Loading != nil {
 		defer e.opts.Loading()()
 	}
-	ready, err := loadInterpreter(context.WithoutCancel(ctx), e.source, e.opts.CacheDir)
+	ready, err := loadInterpreter(context.WithoutCancel(ctx), e.source, &e.opts)
 	switch {
 	case errors.Is(err, errModule):
 		return nil, tool.Errorf(tool.Unsupported, "the Python module for WebAssembly can't be used: it is not the CPython 3.12 for WASI that wisbox knows; `wisbox wasm install` fetches that one").Because(err)

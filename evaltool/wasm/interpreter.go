@@ -38,20 +38,23 @@ type started struct {
 }
 
 // loadInterpreter loads the cached state for the source, or creates it.
-func loadInterpreter(ctx context.Context, src *source, dir string) (*interpreter, error) {
+func loadInterpreter(ctx context.Context, src *source, opts *Options) (*interpreter, error) {
+	dir := opts.CacheDir
 	if err := privateDir(dir); err != nil {
 		return nil, err
 	}
-	cache, err := wazero.NewCompilationCacheWithDir(filepath.Join(dir, "compiled"))
-	if err != nil {
-		return nil, fmt.Errorf("open compilation cache: %w", err)
-	}
-	i := &interpreter{cache: cache}
-	if err := i.begin(ctx, src, filepath.Join(dir, src.key+".state")); err != nil {
-		i.close()
-		return nil, err
-	}
-	return i, nil
+	return openPrepared(opts.Prepared, src.key, dir, func() (*interpreter, error) {
+		cache, err := wazero.NewCompilationCacheWithDir(filepath.Join(dir, src.key+compiledExt))
+		if err != nil {
+			return nil, fmt.Errorf("open compilation cache: %w", err)
+		}
+		i := &interpreter{cache: cache}
+		if err := i.begin(ctx, src, filepath.Join(dir, src.key+stateExt)); err != nil {
+			i.close()
+			return nil, err
+		}
+		return i, nil
+	})
 }
 
 func (i *interpreter) begin(ctx context.Context, src *source, path string) error {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 
 	"github.com/wisbox/wisbox/evaltool/python/driver"
 	"github.com/wisbox/wisbox/tool"
@@ -108,6 +109,20 @@ func errMissing(cause error) error {
 	return tool.Errorf(tool.Unsupported, "python in WebAssembly is not installed: run `wisbox wasm install`, and for sessions on Kubernetes then `wisbox image wrap`, or name a python.wasm with --wasm-python or %s", ModuleVariable).In("sandbox").Because(cause)
 }
 
+// wazeroVersion returns the version of the library in this program, "" in some tests.
+func wazeroVersion() string {
+	info, _ := debug.ReadBuildInfo()
+	if info == nil {
+		return ""
+	}
+	for _, dep := range info.Deps {
+		if dep.Path == "github.com/tetratelabs/wazero" {
+			return dep.Version
+		}
+	}
+	return ""
+}
+
 func findSource(explicit, dir string) (*source, error) {
 	path, installed := locate(explicit, dir)
 	module, err := readModule(path)
@@ -122,7 +137,7 @@ func findSource(explicit, dir string) (*source, error) {
 		return nil, tool.Errorf(tool.Unsupported, "the installed python.wasm is damaged; run `wisbox wasm install` again")
 	}
 	h := sha256.New()
-	for _, part := range []string{engineVersion, runtime.GOARCH, string(sum[:]), bootSource()} {
+	for _, part := range []string{engineVersion, wazeroVersion(), runtime.GOARCH, string(sum[:]), bootSource()} {
 		digest := sha256.Sum256([]byte(part))
 		h.Write(digest[:])
 	}

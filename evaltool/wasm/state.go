@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 )
@@ -52,12 +53,15 @@ func (s *started) save(path string) error {
 }
 
 // writeFile writes a file for the owner only, and renames it into place.
-func writeFile(path string, data []byte) error {
+func writeFile(path string, data []byte) error { return writeFrom(path, bytes.NewReader(data)) }
+
+// writeFrom is like writeFile, with the content of r.
+func writeFrom(path string, r io.Reader) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {
 		return fmt.Errorf("write cache: %w", err)
 	}
-	_, err = f.Write(data)
+	_, err = io.Copy(f, r)
 	err = errors.Join(err, f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)

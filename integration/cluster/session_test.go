@@ -1,9 +1,12 @@
 package cluster
 
 import (
+	"archive/zip"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io/fs"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +66,24 @@ func TestASessionInAPod(t *testing.T) {
 		res := call(t, s, "evaluate_python", `{"code":"import os\nprint(6*7, os.getuid())"}`)
 		assert.Contains(t, res.Text, "42 1000")
 	})
+	t.Run("evaluations in WebAssembly use the compiled code of the image", func(t *testing.T) {
+		res := call(t, s, "evaluate_python", `{"code":"import sys\nprint(sys.platform)","sandbox":"wasm"}`)
+		assert.Contains(t, res.Text, "wasi")
+		root := fmt.Sprintf("/proc/%d/root", p.process("__pod"))
+		attached, err := zip.OpenReader(root + "/usr/local/bin/wisbox")
+		require.NoError(t, err, "wisbox image wrap attaches it")
+		defer attached.Close()
+		var times []time.Time
+		for _, pattern := range []string{"*.compiled/*/*", "*.state"} {
+			found, err := fs.Glob(attached, pattern)
+			require.NoError(t, err)
+			require.Len(t, found, 1)
+			info, err := os.Stat(root + "/state/.cache/wisbox/wasm/" + found[0])
+			require.NoError(t, err)
+			times = append(times, info.ModTime())
+		}
+		assert.False(t, times[0].After(times[1]), "the state is copied last; compiling would come after it")
+	})
 	t.Run("secrets", func(t *testing.T) {
 		assert.Equal(t, "14", said(t, s, "wc -c </run/secrets/TOKEN"))
 	})
@@ -89,7 +110,11 @@ func TestASessionInAPod(t *testing.T) {
 			held[l.Name] = l.Enforced
 		}
 		assert.Equal(t, map[string]bool{"cpus": true, "memory": true, "pids": false, "tmp": true, "nofile": true, "fsize": true, "disk": true, "inodes": true}, held)
-		assert.NotContains(t, strings.Join(in.Gaps, "\n"), "has a network")
+		for _, gap := range in.Gaps {
+			assert.NotContains(t, gap, "has a network")
+			assert.NotContains(t, gap, "disk isn't enforced", "the image has no VOLUME")
+			assert.NotContains(t, gap, "is unknown")
+		}
 		assert.Equal(t, p.name, in.Sandbox.Object)
 	})
 	t.Run("there is no second session", func(t *testing.T) {

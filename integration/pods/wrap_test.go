@@ -34,6 +34,22 @@ func TestAnyImageInAPod(t *testing.T) {
 	assert.Equal(t, 127, code, stderr)
 }
 
+// TestVolumesOfAnImageAreReported checks an image whose VOLUMEs are directories of the node: programs can
+// write there.
+func TestVolumesOfAnImageAreReported(t *testing.T) {
+	n := newNamespace(t)
+	ref := n.image("volumes", "FROM scratch\nCOPY busybox /bin/sh\nCOPY --chown=1000:1000 busybox /data/of-the-image\nCOPY --chown=1000:1000 busybox /workspace/x\nVOLUME [\"/data\", \"/with space\", \"/workspace\", \"/tmp\", \"/workspace/sub\"]\n")
+	n.ok("session", "create", "box", "--image", ref)
+	assert.Equal(t, "written\n", n.ok("exec", "box", "--", "sh", "-c", "echo written >/data/f; busybox cat /data/f"))
+	const says = "disk isn't enforced in /data, /with space, /workspace/sub: "
+	assert.Contains(t, n.ok("session", "inspect", "box"), "note: "+says)
+	n.ok("session", "create", "strict", "--image", ref, "--strict")
+	_, stderr, code := n.run("exec", "strict", "--", "sh", "-c", "true")
+	assert.NotZero(t, code)
+	assert.Contains(t, stderr, says)
+	n.ok("rm", "box", "strict")
+}
+
 // TestPythonInWebAssembly checks that the default image has it, and that context_op uses it by default.
 func TestPythonInWebAssembly(t *testing.T) {
 	n := newNamespace(t)

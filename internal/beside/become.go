@@ -31,7 +31,8 @@ type Rlimits struct {
 
 // Become turns this process, the first of the container of programs, into the agent, which
 // listens at socket. It first denies programs access to the socket's directory and to the
-// termination log. It returns only on an error, which it also writes to that log.
+// termination log, and records the mounts that nothing counts. It returns only on an error, which it
+// also writes to that log.
 func Become(socket string, limits Rlimits) error {
 	err := become(socket, limits)
 	if f, failed := os.OpenFile(terminationLog, os.O_WRONLY|os.O_TRUNC, 0); failed == nil {
@@ -51,6 +52,9 @@ func become(socket string, limits Rlimits) error {
 	}
 	env := resident.ProgramEnv(imageEnv(os.Environ()))
 	if err := jsonfile.Write(filepath.Join(filepath.Dir(socket), environFile), env); err != nil {
+		return err
+	}
+	if err := recordMounts(filepath.Dir(socket)); err != nil {
 		return err
 	}
 	argv := resident.ServeArgv(resident.PathOf(env), socket)

@@ -49,6 +49,7 @@ func newPod(t *testing.T) *pod {
 		require.NoError(t, os.Chown(p.workspace, sandbox.UserID, sandbox.GroupID))
 	}
 	require.NoError(t, jsonfile.Write(filepath.Join(p.ctl, environFile), []string{"OF_THE_IMAGE=yes"}))
+	require.NoError(t, jsonfile.Write(filepath.Join(p.ctl, mountsFile), []string{}))
 	p.begin()
 	t.Cleanup(p.end)
 	return p

@@ -46,7 +46,7 @@ func (s *Sandbox) readBack(ctx context.Context, conn *agent.Conn) ([]sandbox.Lim
 			limits[i].By = byNode
 		}
 	}
-	return limits, gaps(hello)
+	return limits, append(gaps(hello), s.b.diskGaps()...)
 }
 
 // gaps returns the guarantees that a Pod doesn't give.
