@@ -105,13 +105,14 @@ func TestFuelPaysForHostFunctions(t *testing.T) {
 	if hosttest.Raced {
 		t.Skip("the race detector makes the fuel last longer than an evaluation's 5 s; the run without it does this")
 	}
-	e := engine(t)
+	const fuel = 40_000_000 // a tenth of the default, since an evaluation also ends after 5 s
+	e := newEngine(t, &wasm.Options{Fuel: fuel})
 	turns := func(body string) int {
 		code := strings.Replace(endless(body), "    "+body, "    n += 1; print(n)\n    "+body, 1)
 		code = strings.Replace(code, "while True", "n = 0\nwhile True", 1)
 		out, failure, err := e.Eval(context.Background(), code, nil)
 		require.NoError(t, err)
-		require.Equal(t, "limit: the fuel of 400000000 units was used up", failure, body)
+		require.Equal(t, "limit: the fuel of 40000000 units was used up", failure, body)
 		lines := strings.Split(out, "\n")
 		n, err := strconv.Atoi(lines[len(lines)-1])
 		require.NoError(t, err)
@@ -120,7 +121,7 @@ func TestFuelPaysForHostFunctions(t *testing.T) {
 	body := expensive["ftruncate to and fro"]
 	n := turns(body)
 	assert.Equal(t, n, turns(body))
-	assert.Less(t, n, 400_000_000/((30<<20)/16)+1)
+	assert.Less(t, n, fuel/((30<<20)/16)+1)
 }
 
 // TestNoPanicOfGoIsShown: numbers at the ends of their ranges are errors of the program, with WASI's error numbers.

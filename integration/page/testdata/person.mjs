@@ -8,7 +8,7 @@ const downloads = mkdtempSync(path.join(process.env.HOME, "downloads-")); // of 
 
 async function run() {
   await page.goto(url, { waitUntil: "load" });
-  await text("There is no session yet");
+  await text("No sessions yet");
   assert.ok(!page.url().includes("key"), "the key isn't left in the address");
   await fits("the empty list");
 
@@ -17,7 +17,7 @@ async function run() {
   await fits("a new session");
   await click("Create", "dialog");
   await page.waitForFunction(() => location.hash === "#/s/box/timeline");
-  await text("No call was made yet");
+  await text("No calls yet");
 
   await goTo("Terminal");
   await text("● ");
@@ -49,7 +49,7 @@ async function run() {
   await text("One call was undone");
   assert.equal(wisbox("exec", "box", "--", "cat", "a.txt"), "one\n");
   await click("Verify the log");
-  await text("The log is what was written");
+  await text("The log is unchanged");
 
   await evaluations();
 
@@ -85,7 +85,7 @@ async function run() {
   await page.locator("::-p-text(mixed.txt)").click();
   await text("Discard your changes?");
   await click("Discard", "dialog");
-  await text("Its lines end in different ways");
+  await text("The file mixes line endings");
   assert.equal(await page.$("::-p-aria([name=\"Edit\"][role=\"button\"])"), null);
   await page.locator("::-p-text(a.txt)").click();
   await page.waitForFunction(() => document.querySelector(".viewer h2")?.textContent === "a.txt");
@@ -162,7 +162,7 @@ async function evaluations() {
   await click("Run");
   await text("● runs");
   await page.locator("#nav ::-p-text(Files)").click();
-  await text("Leaving this view stops it");
+  await text("stops if you leave this view");
   await click("Cancel", "dialog");
   await click("Stop");
   await text("stopped");
@@ -281,7 +281,7 @@ async function others() {
   await click("Template box");
   await fill("Name", "ready");
   await click("Make it", "dialog");
-  await text("The template is made");
+  await text("Template created");
   await page.locator("#nav ::-p-text(Templates)").click();
   await click("New session of ready");
   await fill("Name", "made");
@@ -295,7 +295,7 @@ async function others() {
   await fits("the templates");
   await click("Remove the template ready");
   await click("Remove", "dialog");
-  await text("There is no template yet");
+  await text("No templates yet");
   await page.locator(".brand").click();
 
   await click("Fork box");

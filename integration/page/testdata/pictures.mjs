@@ -26,10 +26,10 @@ const show = (what) => page.evaluate((w) => {
 
 await person(async () => {
   await page.goto(url, { waitUntil: "load" });
-  await text("There is no session yet");
+  await text("No sessions yet");
   await click("New session");
   await fill("Name", "shop");
-  await fill("Hosts that programs may connect to", "pypi.org");
+  await fill("Allowed hosts", "pypi.org");
   await click("Create", "dialog");
   await page.waitForFunction(() => location.hash === "#/s/shop/timeline");
   call("write_file", { file_path: "shop/orders.py", content: before });

@@ -69,13 +69,13 @@ export function diffOf(d: Compared): HTMLElement {
     draw();
   } }, "Side by side");
   draw();
-  if (d.changes.length === 0 && !d.more_changes) return h("p", { class: "none" }, "Nothing differs.");
+  if (d.changes.length === 0 && !d.more_changes) return h("p", { class: "none" }, "No differences.");
   const left = [d.git_left_out && `${d.git_left_out} in .git`, d.byproducts_left_out && `${d.byproducts_left_out} that programs write by themselves`].filter(Boolean);
   return h("section", { class: "diff", "aria-label": "Diff" },
     h("div", { class: "row" }, h("strong", {}, `${d.changes.length + (d.more_changes ?? 0)} changed, +${d.added_lines ?? 0} −${d.removed_lines ?? 0} lines`), turn),
     h("ul", { class: "paths" }, ...d.changes.slice(0, 200).map((c) => h("li", {}, h("span", { class: `status ${c.status}` }, c.status), " ", h("bdi", {}, plain(c.path)),
       c.from !== undefined && h("span", {}, " from ", h("bdi", {}, plain(c.from))), c.binary === true && " (binary)"))),
     left.length > 0 && h("p", { class: "none" }, `Left out: ${left.join(", ")}.`),
-    d.cut && h("p", { class: "none" }, "The patch is larger than what is shown here; the download has all of it."),
+    d.cut && h("p", { class: "none" }, "The patch is too large to show completely; download it."),
     all.length > 0 && h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "Patch" }, h("table", { class: "patch" }, body)), more);
 }

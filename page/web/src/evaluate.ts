@@ -15,7 +15,7 @@ export async function evaluate(into: HTMLElement, id: string, gone: AbortSignal)
   const code = h("textarea", { id: "code", class: "editor code", rows: 6, spellcheck: "false", autocapitalize: "off", "aria-describedby": "code-hint", input: () => drafts.set(id, code.value) }, drafts.get(id) ?? "");
   const where = h("select", { id: "where" });
   const time = h("input", { type: "number", id: "time", value: 5, min: 1, step: "any", class: "number" });
-  const out = h("ol", { class: "cells", "aria-label": "What the code gave, the last first" });
+  const out = h("ol", { class: "cells", "aria-label": "Results, newest first" });
   let running: AbortController | undefined;
   const run = button("Run", () => start(), { class: "main" });
   const stop = button("Stop", () => running?.abort(), { disabled: true });
@@ -46,12 +46,12 @@ export async function evaluate(into: HTMLElement, id: string, gone: AbortSignal)
   show(into, h("div", { class: "row" }, h("label", { for: "where" }, "Runs in"), where, h("label", { for: "time" }, "for at most"), time, "seconds",
     button("Forget its names", async () => {
       await asked("POST", of(id, "restart"), { context: where.value });
-      say("The interpreter starts again, without names.");
+      say("The interpreter restarts and loses all variables.");
     })),
     h("label", { for: "code" }, "Python"), code,
     h("div", { class: "row" }, run, stop, h("small", { id: "code-hint" }, "Ctrl+Enter runs it. Figures of Matplotlib, tables of pandas and display(…) are shown below.")), out);
   gone.addEventListener("abort", () => running?.abort());
-  guard(() => into.isConnected && running !== undefined, { title: "Stop the code?", text: "It still runs. Leaving this view stops it.", yes: "Stop it" });
+  guard(() => into.isConnected && running !== undefined, { title: "Stop the code?", text: "It is still running, and stops if you leave this view.", yes: "Stop it" });
   const { contexts } = await get<{ contexts: { name: string; language?: string }[] }>(of(id, "contexts"), gone);
   show(where, h("option", { value: "page" }, "the page's own interpreter"), h("option", { value: "" }, "the agents' kept interpreter"),
     ...contexts.filter((c) => c.name !== "page" && c.name !== "").map((c) => h("option", { value: c.name }, `${plain(c.name, 40)} ${plain(c.language ?? "", 20)}`)));
@@ -73,7 +73,7 @@ async function cell(id: string, code: string, context: string, timeout: number, 
     if (written >= mostOutput) return;
     written += text.length;
     write(text, bad);
-    if (written >= mostOutput) into.append(h("p", { class: "none" }, "The code writes more than is shown here."));
+    if (written >= mostOutput) into.append(h("p", { class: "none" }, "The output is too long to show completely."));
   };
   await events(answer, (event, data) => {
     if (event === "end") { end = JSON.parse(data) as End; return; }
@@ -83,7 +83,7 @@ async function cell(id: string, code: string, context: string, timeout: number, 
     if (p.shown) into.append(objectOf(p.shown));
     if (p.raised) write(p.raised.traceback, true);
   });
-  if (!end) throw new Error("The connection broke off; the code was stopped.");
+  if (!end) throw new Error("The connection was lost, and the code was stopped.");
   if (end.error) throw new Error(end.error.message);
   return [end.status === "exited" ? "✓ done" : end.status.replaceAll("_", " "), end.message ?? ""].filter((t) => t !== "").map((t) => plain(t, 500)).join(": ");
 }

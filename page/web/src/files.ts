@@ -31,7 +31,7 @@ async function directory(id: string, path: string, choose: (path: string) => Pro
     const l = await get<Listing>(of(id, "files", { path, from }), gone);
     const end = from + l.entries.length;
     const turn = (name: string, at: number) => h("li", {}, button(name, async () => { await part(at); list.querySelector<HTMLElement>("button, summary")?.focus(); }));
-    show(list, from > 0 && turn(`Entries before (${from})`, Math.max(0, from - entriesAtOnce)), ...l.entries.map((e) => entry(id, path, e, choose, gone)),
+    show(list, from > 0 && turn(`Previous entries (${from})`, Math.max(0, from - entriesAtOnce)), ...l.entries.map((e) => entry(id, path, e, choose, gone)),
       end < l.total && turn(`More (${l.total - end})`, end), l.total === 0 && h("li", { class: "none" }, "empty"));
   };
   await part(0);
@@ -80,8 +80,8 @@ async function open(id: string, path: string, view: HTMLElement, gone: AbortSign
   show(view, h("h2", {}, h("bdi", {}, plain(path))), h("div", { class: "row" }, h("span", {}, bytes(f.size)),
     button("Download", () => download(of(id, "raw", { path }), "")), editable && button("Edit", () => edit(id, path, f, view, gone)),
     buttons.length > 0 && h("span", { class: "row", role: "group", "aria-label": "Shown as" }, ...buttons)),
-    whole && !editable && h("p", { class: "none" }, "Its lines end in different ways, which an editor here would make one; edit it in the terminal."),
-    f.cut && h("p", { class: "none" }, "Only the beginning is shown; the download has all of it."), seen);
+    whole && !editable && h("p", { class: "none" }, "The file mixes line endings, which this editor can't keep; edit it in the terminal."),
+    f.cut && h("p", { class: "none" }, "Only the beginning is shown; download the file for the rest."), seen);
   show(seen, await look(id, path, f, ways[0] ?? "", gone));
   turned(ways[0] ?? "");
   view.focus({ preventScroll: true });
@@ -146,7 +146,7 @@ function edit(id: string, path: string, f: Shown, view: HTMLElement, gone: Abort
     try {
       await asked("PUT", of(id, "file", { path }), { text: area.value.replaceAll("\n", end), was: f.sha256 });
     } catch (e) {
-      if (e instanceof Refused && e.kind === "exists") throw new Error("There is a file of that name already.");
+      if (e instanceof Refused && e.kind === "exists") throw new Error("A file with that name exists.");
       if (e instanceof Refused && e.status === 401) throw new Error("This browser isn't signed in any more; the text is not saved. Copy it, or sign in in another tab and save again.");
       throw e;
     }

@@ -14,18 +14,18 @@ const words = (text: string) => text.split(/\s+/).filter((w) => w !== "");
 /** Asks for a new session, of a template where one is named. */
 export async function create(template = ""): Promise<void> {
   const { templates } = await get<{ templates: Template[] }>("api/templates");
-  const roots = me.roots.length > 0 ? `One a line, as /folder or /folder:place. Allowed: ${me.roots.join(", ")}` : "None is allowed; wisbox ui --allow-root DIR allows some.";
+  const roots = me.roots.length > 0 ? `One per line, such as /folder or /folder:place. Allowed: ${me.roots.join(", ")}` : "No folder is allowed; start wisbox ui with --allow-root DIR.";
   ask("New session", "", [
-    { name: "name", label: "Name", hint: "Small letters, digits and hyphens; empty for any." },
+    { name: "name", label: "Name", hint: "Lower-case letters, digits and hyphens; empty for a generated name." },
     { name: "image", label: "Image", hint: `Empty for ${me.image || "wisbox's own"}.` },
     { name: "template", label: "Template", kind: "select", value: template, options: [["", "none: an empty workspace"], ...templates.map((t): [string, string] =>
       [t.template_id, `${plain(t.name || t.template_id, 60)} of ${plain(t.session, 40)}${t.owner ? ` (${plain(t.owner, 40)})` : ""}`])] },
     { name: "mounts", label: "Folders to copy in", kind: "textarea", hint: roots },
     { name: "cpus", label: "Processors", hint: `Empty for ${me.limits.cpus}.` },
-    { name: "memory", label: "Memory", hint: `As 512m or 2g; empty for ${bytes(me.limits.memory_bytes ?? 0)}.` },
+    { name: "memory", label: "Memory", hint: `Such as 512m or 2g; empty for ${bytes(me.limits.memory_bytes ?? 0)}.` },
     { name: "disk", label: "Disk", hint: `Empty for ${bytes(me.limits.disk_bytes ?? 0)}.` },
-    { name: "allow", label: "Hosts that programs may connect to", hint: "As pypi.org or python; empty for no network." },
-    { name: "deny", label: "Hosts that they may not", hint: "Counts before what is allowed." },
+    { name: "allow", label: "Allowed hosts", hint: "Such as pypi.org or python; empty for no network." },
+    { name: "deny", label: "Denied hosts", hint: "These stay denied even if a rule allows them." },
     { name: "steps", label: "Make a step before each call, to undo it", kind: "checkbox", value: "on" },
   ], "Create", async (a) => {
     const limits: Limits = {};
@@ -55,7 +55,7 @@ export async function list(into: HTMLElement, gone: AbortSignal): Promise<void> 
     const focused = document.activeElement?.getAttribute("data-key");
     show(body, ...sessions.map((s) => row(s, load, usages)));
     if (focused) body.querySelector<HTMLElement>(`[data-key="${CSS.escape(focused)}"]`)?.focus();
-    show(none, sessions.length === 0 && "There is no session yet. Create one here, or with wisbox session create.");
+    show(none, sessions.length === 0 && "No sessions yet. Create one here, or with wisbox session create.");
     for (const s of sessions.filter((s) => s.kept && s.held && !s.problem).slice(0, 20)) {
       void get<{ disk_bytes: number; container?: { memory_bytes: number } }>(of(s.id, "usage"), gone).then((u) => {
         const at = usages.get(s.id);
@@ -89,12 +89,12 @@ function row(s: Listed, load: () => Promise<void>, usages: Map<string, HTMLEleme
     h("td", { class: "row" }, ...(usable ? [
       s.state === "paused" ? act("Resume", () => change("POST", "resume")) : act("Pause", () => change("POST", "pause")),
       act("Stop", () => change("POST", "stop")),
-      act("Fork", () => ask(`Fork ${s.id}`, "The copy begins with the files as they are.", [{ name: "name", label: "Name of the copy" }], "Fork", (a) => change("POST", "fork", { name: a["name"] }))),
-      act("Template", () => ask(`Make a template of ${s.id}`, "Its files, image and variables are kept for sessions that begin with them.", [{ name: "name", label: "Name", hint: "Empty for none: it has an ID." }], "Make it", async (a) => {
+      act("Fork", () => ask(`Fork ${s.id}`, "The copy starts with the current files.", [{ name: "name", label: "Name of the copy" }], "Fork", (a) => change("POST", "fork", { name: a["name"] }))),
+      act("Template", () => ask(`Make a template of ${s.id}`, "It keeps the files, image and variables for new sessions.", [{ name: "name", label: "Name", hint: "Empty for an ID only." }], "Make it", async (a) => {
         await asked("POST", of(s.id, "template"), { name: a["name"] });
-        say("The template is made; new sessions can begin with it.");
+        say("Template created; new sessions can start from it.");
       })),
-      me.rename && act("Rename", () => ask(`Rename ${s.id}`, "What runs in the session is stopped before.", [{ name: "name", label: "New name", value: s.id, required: true }], "Rename", (a) => change("POST", "rename", { name: a["name"] }))),
+      me.rename && act("Rename", () => ask(`Rename ${s.id}`, "This first stops everything that runs in the session.", [{ name: "name", label: "New name", value: s.id, required: true }], "Rename", (a) => change("POST", "rename", { name: a["name"] }))),
     ].filter((b) => b !== false) : []),
     act("Remove", () => ask(`Remove ${s.id}?`, "Its files, snapshots and log are deleted. This can't be undone.", [], "Remove", async () => { await change("DELETE", ""); say(`${s.id} is removed.`); }, true), true)));
 }

@@ -14,7 +14,7 @@ export async function snapshots(into: HTMLElement, id: string, gone: AbortSignal
     show(to, h("option", { value: "" }, "now"), ...all.map((s) => h("option", { value: s.snapshot_id }, named(s))));
     [from, to].forEach((s, i) => { if (all.some((k) => k.snapshot_id === chosen[i])) s.value = chosen[i]!; });
     show(body, ...all.map((s) => row(id, s, named(s), load, (f) => { from.value = f; to.value = ""; return compare(); })));
-    if (all.length === 0) show(body, h("tr", {}, h("td", { colspan: 5, class: "none" }, "There is no snapshot yet.")));
+    if (all.length === 0) show(body, h("tr", {}, h("td", { colspan: 5, class: "none" }, "No snapshots yet.")));
   };
   const compare = async () => {
     const query = { from: from.value, to: to.value };
@@ -33,11 +33,11 @@ function row(id: string, s: Snapshot, name: string, load: () => Promise<void>, c
   return h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, name)), h("td", {}, when(s.created_at)), h("td", {}, s.files), h("td", {}, bytes(s.bytes)),
     h("td", { class: "row" },
       button("Compare with now", () => compare(s.snapshot_id), { "aria-label": `Compare with now: ${name}` }),
-      button("Restore", () => ask(`Restore ${name}?`, "All files become what they were in this snapshot. What stands in no snapshot is lost.", [], "Restore", async () => {
+      button("Restore", () => ask(`Restore ${name}?`, "All files return to their state in this snapshot. Files that are in no snapshot are lost.", [], "Restore", async () => {
         const done = await asked<{ added: number; changed: number; removed: number }>("POST", of(id, "restore"), { snapshot_id: s.snapshot_id });
         say(`Restored: ${done.added} added, ${done.changed} changed, ${done.removed} removed.`);
         await load();
       }, true), { "aria-label": `Restore ${name}` }),
-      button("Forget", () => ask(`Forget ${name}?`, "The room that it alone takes is given back.", [], "Forget", async () => { await asked("DELETE", of(id, `snapshots/${s.snapshot_id}`)); await load(); }, true),
+      button("Forget", () => ask(`Forget ${name}?`, "This frees the space that only this snapshot uses.", [], "Forget", async () => { await asked("DELETE", of(id, `snapshots/${s.snapshot_id}`)); await load(); }, true),
         { class: "danger", "aria-label": `Forget ${name}` })));
 }

@@ -8,7 +8,7 @@ export async function templates(into: HTMLElement, gone: AbortSignal): Promise<v
   const load = async () => {
     const { templates: all } = await get<{ templates: Template[] }>("api/templates", gone);
     show(body, ...all.map((t) => row(t, load)));
-    show(none, all.length === 0 && "There is no template yet. Make one of a session with its button Template.");
+    show(none, all.length === 0 && "No templates yet. Create one from a session, with its Template button.");
   };
   show(into, h("div", { class: "row" }, button("Look again", load)),
     h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "Templates" }, h("table", {}, h("thead", {}, h("tr", {},
@@ -22,9 +22,9 @@ function row(t: Template, load: () => Promise<void>): HTMLElement {
     h("td", {}, when(t.created_at)), h("td", {}, t.files), h("td", {}, bytes(t.bytes)), h("td", {}, plain(t.image, 100)),
     h("td", { class: "row" },
       button("New session", () => create(t.template_id), { "aria-label": `New session of ${plain(name, 130)}` }),
-      button("Remove", () => ask(`Remove the template ${plain(name, 130)}?`, "Sessions that began with it stay.", [], "Remove", async () => {
+      button("Remove", () => ask(`Remove the template ${plain(name, 130)}?`, "Sessions created from it stay.", [], "Remove", async () => {
         await asked("DELETE", `api/templates/${encodeURIComponent(t.template_id)}`);
-        say(`The template ${name} is removed.`);
+        say(`Template ${name} removed.`);
         await load();
       }, true), { class: "danger", "aria-label": `Remove the template ${plain(name, 130)}` })));
 }

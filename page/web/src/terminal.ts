@@ -21,7 +21,7 @@ const dark = { background: "#111416", foreground: "#e8eaed" };
 /** A link of a program: shown before it is followed, and only to the web. */
 function follow(uri: string): void {
   if (!/^https?:\/\//i.test(uri)) {
-    say("A program's link that leads elsewhere than to the web isn't followed.", true);
+    say("Only links to web pages can be followed.", true);
     return;
   }
   ask("Follow this link?", plain(uri), [], "Open", async () => { window.open(uri, "_blank", "noopener,noreferrer"); });
@@ -103,7 +103,7 @@ export async function terminal(into: HTMLElement, id: string, gone: AbortSignal)
   show(into, h("div", { class: "row" }, others, button("New shell", () => { process = ""; connect(""); term.focus(); }),
     button("End it", async () => { if (process !== "") await asked("DELETE", of(id, `processes/${encodeURIComponent(process)}`)); }, { class: "danger" }),
     h("label", { class: "inline", for: "reader" }, reader, " for a screen reader"), state), box,
-    h("p", { class: "none" }, "Shift+Escape leaves the terminal. Its programs go on when you leave this page."));
+    h("p", { class: "none" }, "Shift+Escape leaves the terminal. Its programs keep running when you leave this page."));
   term.open(box);
   const sized = new ResizeObserver(() => { if (box.clientWidth > 0) fit.fit(); });
   sized.observe(box);

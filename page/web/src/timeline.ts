@@ -25,7 +25,7 @@ const atOnce = 1000; // maximum number of calls on the page
 
 export async function timeline(into: HTMLElement, id: string, gone: AbortSignal): Promise<void> {
   const info = await get<Inspection>(of(id), gone);
-  const seen = h("ol", { class: "calls", "aria-label": "Calls, the last one first" });
+  const seen = h("ol", { class: "calls", "aria-label": "Calls, newest first" });
   const pages = h("nav", { class: "row", "aria-label": "Pages of the log" });
   const live = h("span", { class: "live" });
   const all = h("input", { type: "checkbox", id: "own" });
@@ -63,7 +63,7 @@ export async function timeline(into: HTMLElement, id: string, gone: AbortSignal)
     first = p.first;
     last = p.last;
     turns();
-    if (end === 0) show(pages, h("p", { class: "none" }, "No call was made yet. Open the terminal, or let an agent work here."));
+    if (end === 0) show(pages, h("p", { class: "none" }, "No calls yet. Open the terminal, or let an agent work here."));
     mark();
   };
   let marking = 0;
@@ -204,8 +204,8 @@ async function verification(id: string): Promise<HTMLElement> {
   const v = await get<Verification>(of(id, "verify"));
   const problems = [...(v.calls.problems ?? []), ...(v.connections.problems ?? [])];
   if (problems.length === 0) {
-    return h("p", { class: "good" }, `The log is what was written: ${v.calls.records} calls and ${v.connections.records} connections. Its head is ${v.calls.head.seq} `,
+    return h("p", { class: "good" }, `The log is unchanged: ${v.calls.records} calls and ${v.connections.records} connections. Its head is ${v.calls.head.seq} `,
       h("code", {}, v.calls.head.hash), ".");
   }
-  return h("div", { class: "fault", role: "alert" }, "The log is not what was written:", h("ul", {}, ...problems.slice(0, 20).map((p) => h("li", {}, `${p.file}:${p.line}: ${p.kind}: ${plain(p.message)}`))));
+  return h("div", { class: "fault", role: "alert" }, "The log was changed:", h("ul", {}, ...problems.slice(0, 20).map((p) => h("li", {}, `${p.file}:${p.line}: ${p.kind}: ${plain(p.message)}`))));
 }
