@@ -142,7 +142,7 @@ KWOK := sigs.k8s.io/kwok/cmd/kwok@v0.7.0
 .PHONY: test-kwok
 test-kwok: ## a thousand sessions on nodes that kwok simulates, of a client and of two servers: memory, and writes of the API server; needs root, builds kwok if it is missing
 	[ -x .cache/bin/kwok ] || GOFLAGS= GOBIN=$(CURDIR)/.cache/bin go install $(KWOK)
-	NO_NODE=1 $(CLUSTER) up 3600
+	NO_NODE=1 CM_ARGS=--node-monitor-grace-period=1h $(CLUSTER) up 3600  # kwok may be slow to renew its nodes
 	trap '$(CLUSTER) down' EXIT; WISBOX_KWOK=$(CURDIR)/.cache/bin/kwok WISBOX_REQUIRE_CLUSTER=1 WISBOX_TEST_KUBECONFIG="$$($(CLUSTER) kubeconfig)" \
 		go test -v -count=1 -timeout 30m -run TestAThousandSessions ./integration/gateway
 
