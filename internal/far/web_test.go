@@ -94,7 +94,7 @@ func TestTheKeyGoesToNobodyElse(t *testing.T) {
 	require.ErrorContains(t, err, "307")
 }
 
-// TestWhatAServerRefusesSaysWhatToDo, by the answer's status; one that is no wisbox too.
+// TestWhatAServerRefusesSaysWhatToDo checks the error for each status, and that of a server other than wisbox.
 func TestWhatAServerRefusesSaysWhatToDo(t *testing.T) {
 	for status, says := range map[int]string{
 		http.StatusNotFound: "--allow-remote", http.StatusForbidden: "--domain", http.StatusServiceUnavailable: "no room now: so many",
