@@ -161,6 +161,22 @@ func (t *there) because(ctx context.Context, err error) error {
 	return t.why(ctx, err)
 }
 
+// errKilled asks why a program ended that nobody here killed.
+var errKilled = tool.Errorf(tool.Unavailable, "the program was killed from outside the sandbox")
+
+// killed returns an error if the end of the sandbox ended a program: its status may arrive before the connection breaks.
+func (t *there) killed(ctx context.Context, status sandbox.Status) error {
+	switch status {
+	case sandbox.StatusSignaled, sandbox.StatusCancelled, sandbox.StatusSandboxLost:
+	default:
+		return nil
+	}
+	if err := t.because(ctx, errKilled); err != error(errKilled) { //nolint:errorlint // an explained error wraps it
+		return err
+	}
+	return nil
+}
+
 // ephemeralIdle is how long a session that isn't kept stays on the other machine after its client was last connected:
 // after a broken connection the client finds it again.
 const (
@@ -743,6 +759,9 @@ func (d *distant) ask(ctx context.Context, c journal.Call, op operation, io hold
 	if err := d.t.client.Do(ctx, req, io, answer); err != nil {
 		return nil, journal.Outcome{}, d.t.because(ctx, err)
 	}
+	if err := d.t.killed(ctx, sandbox.Status(answer.Verdict)); err != nil {
+		return nil, journal.Outcome{}, err
+	}
 	return answer, answer.Outcome, nil
 }
 
@@ -753,7 +772,31 @@ func (d *distant) start(ctx context.Context, c journal.Call, op starter, io hold
 	}
 	req.Session, req.Joins = d.at.id, op.looks()
 	p, err := d.t.client.Start(ctx, req, io)
-	return p, journal.Outcome{Effects: Effects{Unknown: tool.KindOf(err) != tool.Invalid}}, d.t.because(ctx, err)
+	if err != nil {
+		return nil, journal.Outcome{Effects: Effects{Unknown: tool.KindOf(err) != tool.Invalid}}, d.t.because(ctx, err)
+	}
+	return explained{p, d.t}, journal.Outcome{Effects: Effects{Unknown: true}}, nil
+}
+
+// explained is a process whose end the other machine's place can explain.
+type explained struct {
+	sandbox.Process
+	t *there
+}
+
+// Introduction implements [hold.Introducer].
+func (p explained) Introduction() ([]byte, error) { return p.Process.(hold.Introducer).Introduction() }
+
+// Unwrap is for [sandbox.As].
+func (p explained) Unwrap() sandbox.Process { return p.Process }
+
+// Wait implements [sandbox.Process].
+func (p explained) Wait(ctx context.Context) (sandbox.Result, error) {
+	res, err := p.Process.Wait(ctx)
+	if err != nil {
+		return res, p.t.because(ctx, err)
+	}
+	return res, p.t.killed(ctx, res.Status)
 }
 
 // record leaves the log to the other machine.

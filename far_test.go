@@ -251,6 +251,39 @@ func TestEveryFailedCallIsExplained(t *testing.T) {
 	}
 }
 
+// TestAKilledProgramIsExplained by the place that knows more: a program may end before the connection breaks.
+func TestAKilledProgramIsExplained(t *testing.T) {
+	s := farWith(t, wisbox.SessionOptions{}, wisbox.Options{})
+	killed := sandbox.Cmd{Argv: []string{"sh", "-c", "kill -9 $$"}}
+	calls := map[string]func() error{
+		"run": func() error { _, err := s.Run(t.Context(), killed); return err },
+		"start": func() error {
+			p, err := s.Start(t.Context(), killed)
+			require.NoError(t, err)
+			_, err = p.Wait(t.Context())
+			return err
+		},
+		"output": func() error {
+			info, err := s.StartProcess(t.Context(), killed, nil)
+			require.NoError(t, err)
+			_, err = s.ProcessOutput(t.Context(), info.ProcessID, &wisbox.OutputOptions{Follow: true})
+			return err
+		},
+	}
+	wisbox.ExplainFar(s, func(_ context.Context, err error) error { return err })
+	for name, call := range calls {
+		require.NoError(t, call(), name)
+	}
+	wisbox.ExplainFar(s, func(_ context.Context, err error) error {
+		return tool.Errorf(tool.Closed, "it was evicted").Because(err)
+	})
+	_, err := s.Run(t.Context(), sandbox.Cmd{Argv: []string{"false"}})
+	require.NoError(t, err, "it ended by itself")
+	for name, call := range calls {
+		require.ErrorContains(t, call(), "it was evicted", name)
+	}
+}
+
 // waitedFor counts the functions that wait for the end of a context.
 type waitedFor struct {
 	context.Context

@@ -477,7 +477,10 @@ func (o outputOp) do(ctx context.Context, l *local, _ journal.Call, io hold.Stre
 	if err != nil && ctx.Err() != nil {
 		return nil, journal.Outcome{}, shelltool.ErrLeft
 	}
-	return cleaned(l, info), journal.Outcome{}, elsewhere(err)
+	if err != nil {
+		return nil, journal.Outcome{}, elsewhere(err)
+	}
+	return cleaned(l, info), journal.Outcome{Verdict: info.State}, nil
 }
 
 func (o outputOp) byHolder(ctx context.Context, h *held, c journal.Call, io hold.Streams) (any, journal.Outcome, error) {

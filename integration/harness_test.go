@@ -48,7 +48,7 @@ func runAll(m *testing.M) int {
 	defer os.RemoveAll(root)
 	env.root, env.isolation = filepath.Join(root, "state"), sandbox.Isolation(os.Getenv("WISBOX_ISOLATION"))
 	if err := setUp(); err != nil {
-		env.problem = err.Error()
+		env.problem = hosttest.Why(err)
 	}
 	code := m.Run()
 	if env.manager != nil {

@@ -44,7 +44,7 @@ func runAll(m *testing.M) int {
 	}
 	defer os.RemoveAll(root)
 	if err := setUp(filepath.Join(root, "state")); err != nil {
-		env.problem = err.Error()
+		env.problem = hosttest.Why(err)
 	}
 	code := m.Run()
 	if env.manager != nil {

@@ -68,6 +68,24 @@ func CommandOfNobody(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// Why returns the text of an error and of all its causes, which an agent never sees.
+func Why(err error) string {
+	var causes []error
+	switch err := err.(type) { //nolint:errorlint // the causes follow
+	case interface{ Unwrap() error }:
+		causes = append(causes, err.Unwrap())
+	case interface{ Unwrap() []error }:
+		causes = err.Unwrap()
+	}
+	why := err.Error()
+	for _, cause := range causes {
+		if cause != nil {
+			why += "\nbecause: " + Why(cause)
+		}
+	}
+	return why
+}
+
 // NeedPodman ends a test if problem isn't "", because Podman can't run: with $WISBOX_REQUIRE_PODMAN
 // it fails, otherwise it skips.
 func NeedPodman(t testing.TB, problem string) {
