@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/wisbox/wisbox/digest"
-	"github.com/wisbox/wisbox/evaltool/wasm"
 	"github.com/wisbox/wisbox/hostmount"
 	"github.com/wisbox/wisbox/internal/box"
 	"github.com/wisbox/wisbox/internal/far"
@@ -38,10 +37,8 @@ type there struct {
 	log    *slog.Logger
 	conns  *far.Client
 	client *hold.Client
-	state  string // the directory of the records
-	web    bool   // requires an API key
-	wasm   func() (*wasm.Engine, error)
-	ended  []func() error
+	state  string                                     // the directory of the records
+	web    bool                                       // requires an API key
 	why    func(ctx context.Context, err error) error // adds the known cause of a call's error; may be nil
 }
 
@@ -67,14 +64,6 @@ func thereBy(way far.Way, name string, opts *Options, log *slog.Logger) (_ *ther
 	t.client = &hold.Client{Far: true, Dial: func(ctx context.Context) (*hold.Conn, error) {
 		return hold.On(t.conns.Dial(ctx))
 	}}
-	t.wasm = sync.OnceValues(func() (*wasm.Engine, error) {
-		o := opts.Wasm
-		engine, err := wasm.New(&o)
-		if err == nil {
-			t.ended = append(t.ended, engine.Close)
-		}
-		return engine, err
-	})
 	return t, nil
 }
 
@@ -123,11 +112,7 @@ func (m *Manager) errElsewhere(what string) error {
 }
 
 func (t *there) close() error {
-	errs := []error{t.conns.Close()}
-	for _, end := range t.ended {
-		errs = append(errs, end())
-	}
-	return errors.Join(errs...)
+	return t.conns.Close()
 }
 
 // onlyLooks are the operations that can be repeated safely.

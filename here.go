@@ -52,10 +52,10 @@ type here struct {
 
 	ctx   context.Context // ends with the Manager
 	tasks sync.WaitGroup
-	pool  *pool.Pool[*pooled]          // may be nil
-	ready SessionOptions               // the options of the pool's containers
-	wasm  func() (*wasm.Engine, error) // one for all sessions; it loads its module on first use
-	ended []func() error               // closed first
+	pool  *pool.Pool[*pooled] // may be nil
+	ready SessionOptions      // the options of the pool's containers
+
+	wasm func() (*wasm.Engine, error) // the Manager's
 
 	pulling *lock.Mutex // held during the pull of an image
 
@@ -85,7 +85,6 @@ func newHere(ctx context.Context, opts *Options, log *slog.Logger, tracer trace.
 		cleanup.Close(h.backend)
 	}
 	h.holders = hold.Root{ID: h.store.ID(), CacheDir: h.store.Path(), RuntimeDir: opts.Podman.RuntimeDir, Command: opts.Holder}
-	h.wasm = sync.OnceValues(h.newWasm)
 	if opts.Pool.Min > 0 {
 		if err := h.openPool(opts.Pool); err != nil {
 			return nil, err
@@ -118,22 +117,10 @@ func (h *here) findPodman(ctx context.Context) error {
 	return nil
 }
 
-func (h *here) newWasm() (*wasm.Engine, error) {
-	opts := h.opts.Wasm
-	engine, err := wasm.New(&opts)
-	if err == nil {
-		h.ended = append(h.ended, engine.Close)
-	}
-	return engine, err
-}
-
 func (h *here) close() error {
 	h.pool.Close()
 	h.tasks.Wait()
 	var errs []error
-	for _, end := range h.ended {
-		errs = append(errs, end())
-	}
 	if h.owned {
 		errs = append(errs, h.backend.Close())
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/wisbox/wisbox/internal/far"
 	"github.com/wisbox/wisbox/internal/gate"
 	"github.com/wisbox/wisbox/internal/pool"
+	"github.com/wisbox/wisbox/internal/sharing"
 	"github.com/wisbox/wisbox/internal/undo"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
@@ -35,6 +36,7 @@ type Manager struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	open   gate.Set[*Session]
+	engine sharing.Lazy[*wasm.Engine] // one for all sessions; it loads its module on first use
 	guests far.Guests
 }
 
@@ -100,6 +102,10 @@ func NewManager(ctx context.Context, opts *Options) (*Manager, error) {
 	if opts != nil {
 		m.opts = *opts
 	}
+	m.engine.New = func() (*wasm.Engine, error) {
+		o := m.opts.Wasm
+		return wasm.New(&o)
+	}
 	m.log = m.opts.Logger
 	if m.log == nil {
 		m.log = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -135,7 +141,7 @@ func (m *Manager) findPlace() (err error) {
 		if m.here, err = newHere(m.ctx, &m.opts, m.log, m.tracer()); err != nil {
 			return err
 		}
-		m.place = m.here
+		m.here.wasm, m.place = m.wasm, m.here
 	}
 	return nil
 }
@@ -160,10 +166,11 @@ func (m *Manager) Backend() sandbox.Backend {
 
 // wasm returns the engine of Python in WebAssembly. It only describes the tool if the sessions are on another machine.
 func (m *Manager) wasm() (*wasm.Engine, error) {
-	if m.here == nil {
-		return m.there.wasm()
+	engine, err := m.engine.Get()
+	if errors.Is(err, sharing.ErrClosed) {
+		return nil, errManagerClosed
 	}
-	return m.here.wasm()
+	return engine, err
 }
 
 // Open creates a session. When it returns, the mounts have been copied into the workspace; the first program creates
@@ -329,5 +336,5 @@ func (m *Manager) Close() error {
 		errs = append(errs, s.Close(context.Background()))
 	}
 	m.cancel()
-	return errors.Join(append(errs, m.place.close())...)
+	return errors.Join(append(errs, m.place.close(), m.engine.Close())...)
 }

@@ -176,7 +176,7 @@ func (p *pods) enter(pod *cluster.Pod) (*inPod, error) {
 		if in.there, err = thereBy(podWay{in}, p.cluster.String(), p.opts, p.log); err != nil {
 			return nil, err
 		}
-		in.there.wasm, in.there.why = p.own.wasm, in.because
+		in.there.why = in.because
 		return in, nil
 	})
 }

@@ -105,13 +105,27 @@ const maxUsed = 16
 // session opens a session for an operation. The caller must close it.
 func (g *guest) session(ctx context.Context, id string) (*Session, error) {
 	s, err := g.m.Attach(ctx, id)
+	if kind := tool.KindOf(err); kind == tool.NotFound || kind == tool.Closed {
+		g.forget(id)
+	}
 	if err != nil || !g.elsewhere() || !g.used.Reserve(id) {
 		return s, err
 	}
-	if more, err := g.m.Attach(ctx, id); err == nil && !g.used.Put(id, more) {
+	more, err := g.m.Attach(ctx, id)
+	switch {
+	case err != nil:
+		g.forget(id)
+	case !g.used.Put(id, more):
 		_ = more.Close(context.WithoutCancel(ctx)) // the operation uses the other handle
 	}
 	return s, nil
+}
+
+// forget closes the kept handle of a session that is gone, and frees its place.
+func (g *guest) forget(id string) {
+	if s, ok := g.used.Drop(id); ok {
+		_ = s.Close(context.Background()) // the session itself is another's to end
+	}
 }
 
 // leave closes the handles kept for the connection.

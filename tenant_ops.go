@@ -597,7 +597,11 @@ func (g *guest) remove(_ context.Context, a named1, _ hold.Streams) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	return nothing{}, g.tenant().Remove(id)
+	err = g.tenant().Remove(id)
+	if err == nil {
+		g.forget(id)
+	}
+	return nothing{}, err
 }
 
 func (g *guest) rename(_ context.Context, a renameArgs, _ hold.Streams) (any, error) {

@@ -28,16 +28,28 @@ func (f *Few[K, V]) Reserve(key K) bool {
 	return true
 }
 
-// Put stores the value of a reserved key. It returns false if f was emptied; the caller then
-// keeps the value.
+// Put stores the value of a reserved key. It returns false if the key was dropped or f was emptied;
+// the caller then keeps the value.
 func (f *Few[K, V]) Put(key K, value V) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.emptied {
+	if _, ok := f.all[key]; !ok {
 		return false
 	}
 	f.all[key] = &value
 	return true
+}
+
+// Drop frees the place of a key. It returns the value, if there is one.
+func (f *Few[K, V]) Drop(key K) (value V, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	kept := f.all[key]
+	delete(f.all, key)
+	if kept == nil {
+		return value, false
+	}
+	return *kept, true
 }
 
 // Empty returns all values. f accepts no values after that.
