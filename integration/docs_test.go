@@ -54,7 +54,7 @@ var docsPages = map[string]docsPage{
 			"bin/wisbox port":    "runs until it is ended: TestPortForABrowser",
 			"bin/wisbox image p": "would remove images that other tests have: TestPruneTakesWhatWasBuiltOnlyWhenItIsAskedTo",
 		},
-		says: []string{"FAILED (failures=1)", "README.md", "\n42\n=> 49\n", "-import unittest", "brought back, 0 changed, 0 removed", "\nbox\ntwin\n"},
+		says: []string{"FAILED (failures=1)", "README.md", "\n42\n=> 49\n", "-import unittest", "; 4 brought back, 0 changed, 0 removed", "\nbox\ntwin\n"},
 	},
 	"docs/agents.md": {notRun: map[string]string{
 		"export ANTHROPIC": "a key",

@@ -96,6 +96,7 @@ type watcher struct {
 	rel     string // base, as requested
 	events  *os.File
 	stop    context.CancelFunc
+	time    time.Duration // of one scan
 	watched map[int32]watchedDir
 	memory  int // bytes of the paths in watched
 	pending map[string]Op
@@ -123,7 +124,7 @@ func newWatcher(ctx context.Context, base *beneath.Handle, paths Grammar, rel st
 	}
 	w := &watcher{
 		base: base, paths: paths, rel: rel, events: os.NewFile(uintptr(fd), "inotify"), watched: map[int32]watchedDir{},
-		pending: map[string]Op{}, fresh: map[string]struct{}{}, gone: map[string]int{},
+		time: watchTime, pending: map[string]Op{}, fresh: map[string]struct{}{}, gone: map[string]int{},
 	}
 	b := budget.New(ctx, budget.Limits{})
 	defer b.Close()
@@ -356,7 +357,7 @@ func (w *watcher) lookAgain(ctx context.Context) {
 	if len(w.todo) == 0 && len(w.gone) == 0 {
 		return
 	}
-	b := budget.New(ctx, budget.Limits{Steps: watchSteps, Time: watchTime})
+	b := budget.New(ctx, budget.Limits{Steps: watchSteps, Time: w.time})
 	defer b.Close()
 	w.round++
 	if err := w.look(b, true); err != nil {

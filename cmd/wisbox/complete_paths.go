@@ -60,10 +60,8 @@ func unfinished(paths []string) ([]string, cobra.ShellCompDirective) {
 
 // workdirOf returns the directory of the workspace to which a command line's paths are relative.
 func workdirOf(cmd *cobra.Command) string {
-	for _, flag := range []string{"workdir", "cwd"} {
-		if f := cmd.Flags().Lookup(flag); f != nil && f.Changed {
-			return f.Value.String()
-		}
+	if f := cmd.Flags().Lookup("workdir"); f != nil && f.Changed {
+		return f.Value.String()
 	}
 	return ""
 }

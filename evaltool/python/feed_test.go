@@ -287,6 +287,7 @@ while True: print('x' * 10_000)`
 		case <-begun.Done():
 		case err := <-ended:
 			ended <- err
+			assert.NoError(t, err)
 			if _, err := os.Stat(filepath.Join(b.workspace, "begun")); err != nil { // it timed out before
 				close(stall)
 				feed.Close(t.Context())

@@ -57,6 +57,18 @@ func TestALifeOfASandbox(t *testing.T) {
 	assert.Equal(t, 502, w.do(w.toPort(a.SandboxID, "49983", "/health"), nil).StatusCode)
 }
 
+// TestAPauseAtTheTimeoutMayKeepOnlyTheFiles is E2B's autoPauseMemory.
+func TestAPauseAtTheTimeoutMayKeepOnlyTheFiles(t *testing.T) {
+	w := newWorld(t, nil, nil)
+	for body, want := range map[string]bool{`{"autoPause":true,"autoPauseMemory":false}`: true, `{"autoPause":true}`: false} {
+		s, ok := w.reg.Find(w.create(keyA, body).SandboxID)
+		require.True(t, ok)
+		rec := s.Record()
+		assert.True(t, rec.AutoPause, body)
+		assert.Equal(t, want, rec.AutoPauseFiles, body)
+	}
+}
+
 func TestWhatAClientAsksWrongly(t *testing.T) {
 	w := newWorld(t, nil, nil)
 	id := w.create(keyA, `{}`).SandboxID
