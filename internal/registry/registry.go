@@ -362,7 +362,9 @@ func (r *Registry) create(ctx context.Context, rec Record, life time.Duration, q
 	}
 	if box == nil {
 		if err = r.save(rec); err == nil {
+			stop := s.renewing()
 			box, err = begin(ctx, rec)
+			stop()
 		}
 	}
 	if err == nil {

@@ -322,3 +322,33 @@ func TestStrangersDoNotHideSandboxes(t *testing.T) {
 	assert.False(t, r.IsToken("aaaaaaaaaaaaaaaaaaaa", s.EnvdToken()))
 	assert.False(t, r.IsToken(rec.ID, ""))
 }
+
+// TestASlowCreationIsNotStale: its server renews the record, so that other servers don't remove it.
+func TestASlowCreationIsNotStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &registrytest.Book{}
+		b.Stuck = make(chan struct{})
+		first, second := replica(t, b), replica(t, b)
+		made := make(chan error)
+		go func() {
+			_, err := first.CreateNamed(context.Background(), registry.Record{Owner: "a", Name: "box"}, time.Hour, registry.Quota{}, b.Create)
+			made <- err
+		}()
+		time.Sleep(40 * time.Minute)
+		b.Deaf(true)
+		time.Sleep(40 * time.Minute)
+		assert.Len(t, b.Records(), 1, "a replica that misses the renewals reads the record first")
+		b.Deaf(false)
+		_, half := second.FindHalf("a", "box")
+		assert.True(t, half)
+		close(b.Stuck)
+		require.NoError(t, <-made)
+		synctest.Wait()
+		s, ok := second.FindNamed("a", "box")
+		require.True(t, ok)
+		assert.Equal(t, time.Hour, time.Until(s.Record().End))
+		renewed := s.Record()
+		time.Sleep(30 * time.Minute)
+		assert.Equal(t, renewed, s.Record(), "it isn't renewed any more")
+	})
+}
