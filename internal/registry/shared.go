@@ -44,7 +44,8 @@ type Entry struct {
 
 // Follower receives the entries of a [Book].
 type Follower struct {
-	// All receives all entries: first, and again whenever changes may have been missed.
+	// All receives all entries: first, and again whenever changes may have been missed. They are
+	// read after the previous call of a function of the Follower has returned.
 	All func([]Entry)
 	// One receives a new or changed entry; gone reports that the sandbox is gone. All servers
 	// receive new entries in the same order.
@@ -104,7 +105,8 @@ func (r *Registry) hearAll(all []Entry) {
 		r.learn(e, order)
 	}
 	for _, s := range r.list() {
-		if !there[s.id] && (s.wasHeard() || s.HasEnded()) {
+		lookedUp := !s.mine && s.since < order-1 // before these entries were read, by the order of updates
+		if !there[s.id] && (s.wasHeard() || s.HasEnded() || lookedUp) {
 			r.gone(s)
 		}
 	}
@@ -134,6 +136,7 @@ func (r *Registry) learn(e Entry, order int64) {
 	}
 	if s == nil {
 		s = r.newSandbox(e.Record)
+		s.since = r.order
 		r.all[e.ID] = s
 	}
 	r.mu.Unlock()

@@ -352,3 +352,29 @@ func TestASlowCreationIsNotStale(t *testing.T) {
 		assert.Equal(t, renewed, s.Record(), "it isn't renewed any more")
 	})
 }
+
+// TestALookupThatIsLateRevivesNothing: the sandbox was removed after the lookup read it, and no
+// more changes of it arrive.
+func TestALookupThatIsLateRevivesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &registrytest.Book{}
+		r := replica(t, b)
+		b.Deaf(true)
+		rec := registry.Record{ID: "cccccccccccccccccccc", Owner: "a", Name: "box", State: registry.Running, Started: time.Now(), End: time.Now().Add(time.Hour)}
+		b.Put(registry.Entry{Record: rec}, false)
+		_, ok, err := r.SeekNamed(t.Context(), "a", "box")
+		require.NoError(t, err)
+		require.True(t, ok)
+		b.Put(registry.Entry{Record: rec}, true)
+		b.Away(nil) // everything is listed again
+		b.Deaf(false)
+		synctest.Wait()
+		_, ok = r.FindNamed("a", "box")
+		assert.True(t, ok, "the list may be older than the lookup")
+		b.Away(nil)
+		synctest.Wait()
+		_, ok = r.FindNamed("a", "box")
+		assert.False(t, ok)
+		assert.Zero(t, r.Taken("a").Sandboxes)
+	})
+}
