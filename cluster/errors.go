@@ -100,7 +100,7 @@ func (p *Place) errForbidden(verb, resource string, err error) error {
 		return tool.Errorf(tool.Permission, "the namespace %s enforces a Pod security standard that sessions don't meet; baseline is the strictest one that they meet: kubectl --context %s label --overwrite namespace %s pod-security.kubernetes.io/enforce=baseline",
 			p.namespace, p.context, p.namespace).Because(err)
 	case strings.Contains(text, "cannot "+verb+" resource"):
-		return tool.Errorf(tool.Permission, "you may not %s %s in the namespace %s of context %s; an administrator can grant it with deploy/role.yaml; try: kubectl --context %s -n %s auth can-i %s %s",
+		return tool.Errorf(tool.Permission, "you may not %s %s in the namespace %s of context %s; an administrator can grant it with deploy/users.yaml, or deploy/role.yaml for wisbox serve; try: kubectl --context %s -n %s auth can-i %s %s",
 			verb, resource, p.namespace, p.context, p.context, p.namespace, verb, resource).Because(err)
 	}
 	return tool.Errorf(tool.Permission, "a policy of the cluster of context %s forbids you to %s %s in the namespace %s: %s", p.context, verb, resource, p.namespace, oneLine(text)).Because(err)

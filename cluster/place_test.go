@@ -76,11 +76,11 @@ func TestTheLifeOfAPod(t *testing.T) {
 	require.ErrorContains(t, err, "the Pod of session box was deleted, and its files are lost")
 }
 
-// TestTheFilesOfDeployAreEnough: a user with the rights of deploy/role.yaml can do everything in
+// TestTheFilesOfDeployAreEnough: a user with the rights of deploy/users.yaml can do everything in
 // a namespace like that of deploy/namespace.yaml.
 func TestTheFilesOfDeployAreEnough(t *testing.T) {
 	w := newWorld(t, Options{})
-	for _, file := range []string{"namespace.yaml", "role.yaml"} {
+	for _, file := range []string{"namespace.yaml", "users.yaml"} {
 		raw, err := os.ReadFile(filepath.Join("..", "deploy", file))
 		require.NoError(t, err)
 		for part := range strings.SplitSeq(string(raw), "\n---\n") {

@@ -77,14 +77,14 @@ func (e *podEngine) Create(ctx context.Context, r registry.Record) (registry.Box
 	return common{Session: s}, nil
 }
 
-// Open implements [registry.Engine].
+// Open implements [registry.Engine]. MCP clients see its errors as they are.
 func (e *podEngine) Open(ctx context.Context, id string) (registry.Box, error) {
 	s, err := e.m.Attach(ctx, e.book.Session(id))
 	if tool.KindOf(err) == tool.Closed { // the Pod has ended, or its name was reused
 		return nil, tool.Errorf(tool.NotFound, "the sandbox is gone").Because(err)
 	}
 	if err != nil {
-		return nil, podbook.Explain(err)
+		return nil, podbook.Hide(podbook.Explain(err))
 	}
 	return common{Session: s}, nil
 }

@@ -177,8 +177,11 @@ func (t *tenant) count(session string, n int) {
 	}
 }
 
-// stay extends the sessions with running operations.
+// stay extends the sessions with running operations. A Pod's lifetime is fixed at its creation.
 func (t *tenant) stay() {
+	if t.d.book != nil {
+		return
+	}
 	t.mu.Lock()
 	ids := slices.Collect(maps.Keys(t.busy))
 	t.mu.Unlock()
@@ -313,7 +316,10 @@ func (d *remoteDoor) session(id string) string {
 
 // alias returns the session's alias for the audit log.
 func (t *tenant) alias(session string) string {
-	if s, err := t.named(session); err == nil && session != "" {
+	if session == "" {
+		return "" // without a look at the sandboxes
+	}
+	if s, err := t.named(session); err == nil {
 		return s.Alias()
 	}
 	return registry.Alias(session)

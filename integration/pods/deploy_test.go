@@ -83,8 +83,9 @@ func (n *namespace) render(ports [2]string) string {
 	return filepath.Join(n.dir, "overlay")
 }
 
-// TestDeploy applies all of deploy/. A user's session must open in its namespace within the quota, and two
-// gateways with a common Secret, created as in docs/cluster.md, must serve the same sandbox.
+// TestDeploy applies deploy/. A session must open in its namespace within the quota, and two gateways with a
+// common Secret, created as in docs/cluster.md, must serve the same sandbox. Users of the group wisbox-users have
+// no rights there before users.yaml is applied.
 func TestDeploy(t *testing.T) {
 	n := newNamespace(t)
 	n.address = "kube:" + n.config.CurrentContext + "/wisbox"
@@ -106,23 +107,36 @@ func TestDeploy(t *testing.T) {
 
 	gateway := []string{"create pods", "patch pods", "get pods/exec"}
 	n.can("--as=system:serviceaccount:wisbox-gateway:wisbox-gateway", gateway, []string{"get secrets", "get configmaps", "update pods"})
-	n.can("--as=a --as-group=wisbox-users", []string{"create pods", "get pods/exec"}, []string{"patch pods", "get secrets"})
+	n.can("--as=a --as-group=wisbox-users", nil, []string{"create pods", "get pods", "get pods/exec", "patch pods", "get secrets"})
 	n.can("--as=a --as-group=wisbox-servers", gateway, []string{"get secrets", "update pods"})
 
 	n.kubectl("wait", "--for=condition=Available", "deployment", "--all", "-n", "wisbox-gateway", "--timeout=60s")
 	a, b := n.gateway("wisbox-gateway", ports[0], key), n.gateway("wisbox-gateway-second", ports[1], key)
 	n.serveTogether(a, b)
+
+	n.kubectl("apply", "-f", "../../deploy/users.yaml")
+	require.Eventually(t, func() bool { return n.may("--as=a --as-group=wisbox-users", "get pods/exec") }, time.Minute, 100*time.Millisecond)
+	n.can("--as=a --as-group=wisbox-users", []string{"create pods", "get pods/exec"}, []string{"patch pods", "get secrets"})
+}
+
+// may reports whether an account has a right in the namespace of sessions.
+func (n *namespace) may(as, verb string) bool {
+	n.t.Helper()
+	args := append([]string{"auth", "can-i", "-n", "wisbox"}, strings.Fields(as+" "+verb)...)
+	out, _ := n.kubectlCmd(args...).Output() // kubectl fails if the answer is no
+	answer := strings.TrimSpace(string(out))
+	assert.Contains(n.t, []string{"yes", "no"}, answer, "%s %s", as, verb)
+	return answer == "yes"
 }
 
 // can checks an account's rights in the namespace of sessions.
 func (n *namespace) can(as string, yes, no []string) {
 	n.t.Helper()
-	for i, verbs := range [][]string{yes, no} {
-		for _, verb := range verbs {
-			args := append([]string{"auth", "can-i", "-n", "wisbox"}, strings.Fields(as+" "+verb)...)
-			out, _ := n.kubectlCmd(args...).Output() // kubectl fails if the answer is no
-			assert.Equal(n.t, []string{"yes", "no"}[i], strings.TrimSpace(string(out)), "%s %s", as, verb)
-		}
+	for _, verb := range yes {
+		assert.True(n.t, n.may(as, verb), "%s %s", as, verb)
+	}
+	for _, verb := range no {
+		assert.False(n.t, n.may(as, verb), "%s %s", as, verb)
 	}
 }
 

@@ -362,7 +362,9 @@ func (r *Registry) create(ctx context.Context, rec Record, life time.Duration, q
 	}
 	if box == nil {
 		if err = r.save(rec); err == nil {
+			stop := s.renewing()
 			box, err = begin(ctx, rec)
+			stop()
 		}
 	}
 	if err == nil {
@@ -491,8 +493,15 @@ func (r *Registry) Owned(owner string) []*Sandbox {
 // All returns the sandboxes of all owners, named and unnamed.
 func (r *Registry) All() []*Sandbox { return r.those(func(*Sandbox) bool { return true }) }
 
-func (r *Registry) those(which func(*Sandbox) bool) []*Sandbox {
-	all := slices.DeleteFunc(r.list(), func(s *Sandbox) bool { return !which(s) || !s.visible() })
+// those filters before it copies and sorts, since all owners' sandboxes may be many.
+func (r *Registry) those(which func(*Sandbox) bool) (all []*Sandbox) {
+	r.mu.Lock()
+	for _, s := range r.all {
+		if which(s) && s.visible() {
+			all = append(all, s)
+		}
+	}
+	r.mu.Unlock()
 	slices.SortFunc(all, func(a, b *Sandbox) int {
 		return cmp.Or(b.started().Compare(a.started()), strings.Compare(b.id, a.id))
 	})

@@ -21,6 +21,7 @@ type Sandbox struct {
 	spare     bool          // kept ready, without an owner
 	mine      bool          // made by this server
 	known     chan struct{} // closed when the book has reported it
+	since     int64         // the number of updates from the book before this server learned of it
 
 	mu     sync.Mutex
 	rec    Record

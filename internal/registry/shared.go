@@ -44,7 +44,8 @@ type Entry struct {
 
 // Follower receives the entries of a [Book].
 type Follower struct {
-	// All receives all entries: first, and again whenever changes may have been missed.
+	// All receives all entries: first, and again whenever changes may have been missed. They are
+	// read after the previous call of a function of the Follower has returned.
 	All func([]Entry)
 	// One receives a new or changed entry; gone reports that the sandbox is gone. All servers
 	// receive new entries in the same order.
@@ -58,6 +59,7 @@ const (
 	shareTime  = 20 * time.Second // for a change of a record, and for looking one up
 	heardTime  = 10 * time.Second // until the book reports a sandbox made by this server
 	staleAfter = 15 * time.Minute // for a sandbox still being made: its server must have ended
+	renewEvery = 5 * time.Minute  // for a sandbox that this server is making
 	asksRate   = 20               // lookups of unknown IDs per second, per owner and for all strangers together
 	asksBurst  = 100
 )
@@ -103,7 +105,8 @@ func (r *Registry) hearAll(all []Entry) {
 		r.learn(e, order)
 	}
 	for _, s := range r.list() {
-		if !there[s.id] && (s.wasHeard() || s.HasEnded()) {
+		lookedUp := !s.mine && s.since < order-1 // before these entries were read, by the order of updates
+		if !there[s.id] && (s.wasHeard() || s.HasEnded() || lookedUp) {
 			r.gone(s)
 		}
 	}
@@ -133,6 +136,7 @@ func (r *Registry) learn(e Entry, order int64) {
 	}
 	if s == nil {
 		s = r.newSandbox(e.Record)
+		s.since = r.order
 		r.all[e.ID] = s
 	}
 	r.mu.Unlock()
@@ -315,10 +319,68 @@ func (s *Sandbox) expireShared() {
 // sweepStale ends sandboxes whose server ended while making them.
 func (r *Registry) sweepStale() {
 	for _, s := range r.list() {
-		if rec := s.Record(); rec.State == creating && !s.mine && time.Since(rec.Started) > staleAfter {
-			r.opts.Log.Info("a sandbox was never finished; it is removed", "sandbox", s.Alias())
-			r.Kill(s)
+		if rec := s.Record(); !s.mine && isStale(rec) {
+			r.tasks.Go(s.endStale)
 		}
+	}
+}
+
+func isStale(rec Record) bool { return rec.State == creating && time.Since(rec.Started) > staleAfter }
+
+// endStale ends the sandbox unless its server has renewed the record.
+func (s *Sandbox) endStale() {
+	ctx, cancel := context.WithTimeout(s.r.ctx, shareTime)
+	defer cancel()
+	ended, rec, err := s.r.opts.Book.End(ctx, s.id, func(rec Record) bool { return rec.ID == "" || isStale(rec) })
+	switch {
+	case err != nil:
+		s.r.opts.Log.Warn("a sandbox that was never finished can't be ended now; it is tried again", "sandbox", s.Alias(), "error", Quiet(err))
+	case ended:
+		s.r.opts.Log.Info("a sandbox was never finished; it is removed", "sandbox", s.Alias())
+		s.r.lose(s)
+	default:
+		s.renew(rec)
+		s.arm()
+	}
+}
+
+// renewing renews the record of a sandbox that is being made until stop is called, so that other
+// servers don't take it for stale.
+func (s *Sandbox) renewing() (stop func()) {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	if !s.r.shared() || s.r.closed {
+		return func() {}
+	}
+	done := make(chan struct{})
+	s.r.tasks.Go(func() {
+		tick := time.NewTicker(renewEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				s.renewStart()
+			case <-done:
+				return
+			case <-s.r.ctx.Done():
+				return
+			}
+		}
+	})
+	return func() { close(done) }
+}
+
+// renewStart renews the record once others may know it. Before that there may be nothing to renew.
+func (s *Sandbox) renewStart() {
+	if !s.wasHeard() {
+		return
+	}
+	err := s.share(func(rec *Record) bool {
+		rec.Started = now()
+		return rec.State == creating
+	})
+	if err != nil {
+		s.r.opts.Log.Warn("renew a sandbox that is being made", "sandbox", s.Alias(), "error", Quiet(err))
 	}
 }
 

@@ -322,3 +322,59 @@ func TestStrangersDoNotHideSandboxes(t *testing.T) {
 	assert.False(t, r.IsToken("aaaaaaaaaaaaaaaaaaaa", s.EnvdToken()))
 	assert.False(t, r.IsToken(rec.ID, ""))
 }
+
+// TestASlowCreationIsNotStale: its server renews the record, so that other servers don't remove it.
+func TestASlowCreationIsNotStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &registrytest.Book{}
+		b.Stuck = make(chan struct{})
+		first, second := replica(t, b), replica(t, b)
+		made := make(chan error)
+		go func() {
+			_, err := first.CreateNamed(context.Background(), registry.Record{Owner: "a", Name: "box"}, time.Hour, registry.Quota{}, b.Create)
+			made <- err
+		}()
+		time.Sleep(40 * time.Minute)
+		b.Deaf(true)
+		time.Sleep(40 * time.Minute)
+		assert.Len(t, b.Records(), 1, "a replica that misses the renewals reads the record first")
+		b.Deaf(false)
+		_, half := second.FindHalf("a", "box")
+		assert.True(t, half)
+		close(b.Stuck)
+		require.NoError(t, <-made)
+		synctest.Wait()
+		s, ok := second.FindNamed("a", "box")
+		require.True(t, ok)
+		assert.Equal(t, time.Hour, time.Until(s.Record().End))
+		renewed := s.Record()
+		time.Sleep(30 * time.Minute)
+		assert.Equal(t, renewed, s.Record(), "it isn't renewed any more")
+	})
+}
+
+// TestALookupThatIsLateRevivesNothing: the sandbox was removed after the lookup read it, and no
+// more changes of it arrive.
+func TestALookupThatIsLateRevivesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &registrytest.Book{}
+		r := replica(t, b)
+		b.Deaf(true)
+		rec := registry.Record{ID: "cccccccccccccccccccc", Owner: "a", Name: "box", State: registry.Running, Started: time.Now(), End: time.Now().Add(time.Hour)}
+		b.Put(registry.Entry{Record: rec}, false)
+		_, ok, err := r.SeekNamed(t.Context(), "a", "box")
+		require.NoError(t, err)
+		require.True(t, ok)
+		b.Put(registry.Entry{Record: rec}, true)
+		b.Away(nil) // everything is listed again
+		b.Deaf(false)
+		synctest.Wait()
+		_, ok = r.FindNamed("a", "box")
+		assert.True(t, ok, "the list may be older than the lookup")
+		b.Away(nil)
+		synctest.Wait()
+		_, ok = r.FindNamed("a", "box")
+		assert.False(t, ok)
+		assert.Zero(t, r.Taken("a").Sandboxes)
+	})
+}

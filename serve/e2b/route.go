@@ -140,8 +140,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, sandbox *registry
 	served, err := sandbox.Serve(w, r, port)
 	switch {
 	case err != nil:
-		s.opts.Log.Warn("open a sandbox for a request", "sandbox", sandbox.Alias(), "error", registry.Quiet(err))
-		writeFailure(w, failureOf(err))
+		f := failureOf(err)
+		s.opts.Log.Warn("open a sandbox for a request", "sandbox", sandbox.Alias(), "error", registry.Quiet(err), "cause", registry.Quiet(causeOf(f)))
+		writeFailure(w, f)
 	case !served:
 		writeUnknown(w, sandbox.ID())
 	}
