@@ -16,6 +16,7 @@ import (
 	"github.com/wisbox/wisbox/cluster"
 	"github.com/wisbox/wisbox/images"
 	"github.com/wisbox/wisbox/internal/far"
+	"github.com/wisbox/wisbox/internal/podbook"
 	"github.com/wisbox/wisbox/internal/sharing"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
@@ -334,9 +335,16 @@ func (p *pods) attach(ctx context.Context, name string) (*opened, error) {
 // list implements places.
 func (p *pods) list(ctx context.Context) ([]overlay.Entry, error) {
 	all, err := p.cluster.List(ctx)
-	if err != nil {
-		return nil, ofCluster(err)
-	}
+	return entriesOf(all), ofCluster(err)
+}
+
+// listOf is list for the sessions of one owner.
+func (p *pods) listOf(ctx context.Context, owner string) ([]overlay.Entry, error) {
+	all, err := p.cluster.ListOf(ctx, podbook.Owner(owner))
+	return entriesOf(all), ofCluster(err)
+}
+
+func entriesOf(all []*cluster.Pod) []overlay.Entry {
 	entries := make([]overlay.Entry, len(all))
 	for i, pod := range all {
 		at := overlay.Stamp{At: pod.Created.UTC()}
@@ -350,7 +358,7 @@ func (p *pods) list(ctx context.Context) ([]overlay.Entry, error) {
 			entries[i].State.Status, entries[i].Held = overlay.StateOpening, false
 		}
 	}
-	return entries, nil
+	return entries
 }
 
 // stop implements places.

@@ -315,33 +315,6 @@ func errNotFound(name string) error {
 	return tool.Errorf(tool.NotFound, "session %q not found; list the sessions to see their names", name).In("session")
 }
 
-// List returns the Pods of all sessions, sorted by name. It removes the Pods of sessions that
-// ended by themselves, at their TTL or after their idle time.
-func (p *Place) List(ctx context.Context) ([]*Pod, error) {
-	all := &corev1.PodList{}
-	err := p.client.Get().Namespace(p.namespace).Resource("pods").
-		VersionedParams(&metav1.ListOptions{LabelSelector: sessionLabel + "," + managedLabel + "=" + managedBy}, parameters).Do(ctx).Into(all)
-	if err != nil {
-		return nil, p.explain(ctx, "list", "pods", err)
-	}
-	var found []*Pod
-	for i := range all.Items {
-		pod := &all.Items[i]
-		if pod.Name != podPrefix+pod.Labels[sessionLabel] { // not ours, but with the labels of a session
-			continue
-		}
-		if over(pod) {
-			if err := p.forget(ctx, pod); err != nil {
-				p.opts.Logger.Info("remove the Pod of a session that has ended", "pod", pod.Name, "error", err)
-			}
-			continue
-		}
-		found = append(found, seen(pod))
-	}
-	slices.SortFunc(found, func(a, b *Pod) int { return strings.Compare(a.Session, b.Session) })
-	return found, nil
-}
-
 // Remove ends a session with its programs and files, and returns when its Pod is gone. The error
 // for an unknown name is not_found.
 func (p *Place) Remove(ctx context.Context, name string) error {
