@@ -84,7 +84,7 @@ func (p *Place) clear(ctx context.Context, finished []*Pod) {
 	tasks.SetLimit(removals)
 	for _, pod := range finished {
 		tasks.Go(func() error {
-			if err := p.forget(ctx, pod.pod); err != nil {
+			if err := p.forget(ctx, pod.pod, false); err != nil {
 				p.opts.Logger.Info("remove the Pod of a session that has ended", "pod", pod.pod.Name, "error", err)
 			}
 			return nil

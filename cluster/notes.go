@@ -87,7 +87,7 @@ func (p *Place) Note(ctx context.Context, of *Pod, record string) (*Pod, error) 
 	case apierrors.IsNotFound(err):
 		return nil, errNotFound(of.Session)
 	case apierrors.IsInvalid(err), apierrors.IsConflict(err):
-		return nil, tool.Errorf(tool.Conflict, "the Pod of session %s was changed meanwhile; try again", of.Session).Because(err)
+		return nil, errMeanwhile(of.Session, err)
 	case err != nil:
 		return nil, p.explain(ctx, "patch", "pods", err)
 	}
@@ -101,19 +101,11 @@ func (p *Place) End(ctx context.Context, of *Pod, unchanged bool) error {
 	if of.Deleting {
 		return nil
 	}
-	conditions := &metav1.Preconditions{UID: &of.pod.UID}
-	if unchanged {
-		conditions.ResourceVersion = &of.pod.ResourceVersion
-	}
-	options := &metav1.DeleteOptions{GracePeriodSeconds: new(int64(endGrace)), Preconditions: conditions}
-	err := p.client.Delete().Namespace(p.namespace).Resource("pods").Name(of.pod.Name).Body(options).Do(ctx).Error()
-	switch {
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err) && !unchanged:
-		return nil
-	case apierrors.IsConflict(err):
-		return tool.Errorf(tool.Conflict, "the Pod of session %s was changed meanwhile; try again", of.Session).Because(err)
-	}
-	return p.explain(ctx, "delete", "pods", err)
+	return p.forget(ctx, of.pod, unchanged)
+}
+
+func errMeanwhile(name string, err error) error {
+	return tool.Errorf(tool.Conflict, "the Pod of session %s was changed meanwhile; try again", name).Because(err)
 }
 
 // Follower receives the Pods with notes.
