@@ -1,7 +1,13 @@
 package wisbox_test
 
 import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,4 +33,46 @@ func TestAnotherSystemHasSessionsOnLinuxMachinesOnly(t *testing.T) {
 	_, err = s.Call(t.Context(), "write_file", []byte(`{"file_path": "f", "content": "x"}`))
 	require.NoError(t, err)
 	assert.FileExists(t, filepath.Join(workspace(s), "f"))
+}
+
+// TestAPodThatCanNotBeUsedIsRemoved: this process fails after it has created the Pod.
+func TestAPodThatCanNotBeUsedIsRemoved(t *testing.T) {
+	var mu sync.Mutex
+	var pod map[string]any
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked = append(asked, r.Method)
+		switch r.Method {
+		case http.MethodPost:
+			assert.NoError(t, json.NewDecoder(r.Body).Decode(&pod))
+			pod["metadata"].(map[string]any)["uid"] = "uid"
+			running := map[string]any{"state": map[string]any{"running": map[string]any{}}}
+			pod["status"] = map[string]any{"phase": "Running", "containerStatuses": []any{running, running}}
+		case http.MethodDelete:
+			pod = nil
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if pod == nil {
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+			return
+		}
+		assert.NoError(t, json.NewEncoder(w).Encode(pod))
+	}))
+	defer server.Close()
+	config := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(config, []byte(`{"contexts":[{"name":"prod","context":{"cluster":"a"}}],"clusters":[{"name":"a","cluster":{"server":"`+server.URL+`"}}]}`), 0o600))
+	t.Setenv("KUBECONFIG", config)
+	m, err := wisbox.NewManager(t.Context(), &wisbox.Options{Far: "kube:prod/agents"})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, m.Close()) }()
+	for _, name := range []string{"HOME", "XDG_CACHE_HOME", "WISBOX_CACHE"} {
+		t.Setenv(name, "")
+	}
+	_, err = m.Open(t.Context(), &wisbox.SessionOptions{Name: "box", Image: "localhost/wisbox"})
+	require.ErrorContains(t, err, "HOME")
+	assert.Nil(t, pod)
+	assert.Contains(t, asked, http.MethodDelete)
 }

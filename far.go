@@ -740,6 +740,7 @@ func (d *distant) ask(ctx context.Context, c journal.Call, op operation, io hold
 		return nil, journal.Outcome{}, err
 	}
 	req.Session = d.at.id
+	ctx = began(ctx, time.Now())
 	answer := &hold.Answer{}
 	if err := d.t.client.Do(ctx, req, io, answer); err != nil {
 		return nil, journal.Outcome{}, d.t.because(ctx, err)
@@ -756,17 +757,19 @@ func (d *distant) start(ctx context.Context, c journal.Call, op starter, io hold
 		return nil, journal.Outcome{}, err
 	}
 	req.Session, req.Joins = d.at.id, op.looks()
+	ctx = began(ctx, time.Now())
 	p, err := d.t.client.Start(ctx, req, io)
 	if err != nil {
 		return nil, journal.Outcome{Effects: Effects{Unknown: tool.KindOf(err) != tool.Invalid}}, d.t.because(ctx, err)
 	}
-	return explained{p, d.t}, journal.Outcome{Effects: Effects{Unknown: true}}, nil
+	return explained{p, d.t, beginOf(ctx)}, journal.Outcome{Effects: Effects{Unknown: true}}, nil
 }
 
 // explained is a process whose end the other machine's place can explain.
 type explained struct {
 	sandbox.Process
-	t *there
+	t     *there
+	began time.Time
 }
 
 // Introduction implements [hold.Introducer].
@@ -778,6 +781,7 @@ func (p explained) Unwrap() sandbox.Process { return p.Process }
 // Wait implements [sandbox.Process].
 func (p explained) Wait(ctx context.Context) (sandbox.Result, error) {
 	res, err := p.Process.Wait(ctx)
+	ctx = began(ctx, p.began)
 	if err != nil {
 		return res, p.t.because(ctx, err)
 	}
@@ -817,6 +821,7 @@ func (o dialOp) byFar(ctx context.Context, d *distant, c journal.Call, streams h
 	if err != nil {
 		return nil, journal.Outcome{}, err
 	}
+	ctx = began(ctx, time.Now())
 	conn, err := far.PortStart(func(in io.Reader, out io.Writer) (sandbox.Process, error) {
 		req := hold.Request{Op: portOp, Session: d.at.id, Call: c.ID, Args: raw}
 		return d.t.client.Start(ctx, req, hold.Streams{Stdin: in, Stdout: out})

@@ -16,6 +16,7 @@ import (
 	"github.com/wisbox/wisbox/cluster"
 	"github.com/wisbox/wisbox/images"
 	"github.com/wisbox/wisbox/internal/far"
+	"github.com/wisbox/wisbox/internal/podbook"
 	"github.com/wisbox/wisbox/internal/sharing"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
@@ -49,7 +50,7 @@ type pods struct {
 type inPod struct {
 	*there
 	pods *pods
-	seen atomic.Pointer[cluster.Pod] // the Pod when its programs were last healthy
+	seen atomic.Pointer[cluster.Pod] // the Pod as a call last found it
 }
 
 // The default image of Pods contains wisbox.
@@ -148,7 +149,22 @@ func (p *pods) shown(err error) error {
 // lookTime bounds the search for the cause of a failed call.
 const lookTime = 10 * time.Second
 
-// because adds the cluster's explanation to a call's error.
+// beginKey is the key of the time when an operation began, in its context.
+type beginKey struct{}
+
+// began returns a context of an operation that began at a time.
+func began(ctx context.Context, at time.Time) context.Context {
+	return context.WithValue(ctx, beginKey{}, at)
+}
+
+// beginOf returns when an operation began. Without that it returns the zero time: everything has
+// happened since.
+func beginOf(ctx context.Context) time.Time {
+	at, _ := ctx.Value(beginKey{}).(time.Time)
+	return at
+}
+
+// because adds the cluster's explanation to an error of the operation of ctx (see began).
 func (i *inPod) because(ctx context.Context, err error) error {
 	if kind := tool.KindOf(err); kind != tool.Unavailable && kind != tool.Closed || ctx.Err() != nil {
 		return err
@@ -162,7 +178,7 @@ func (i *inPod) because(ctx context.Context, err error) error {
 	case gone != nil:
 		return err
 	}
-	if lost := now.Lost(i.seen.Swap(now)); lost != nil {
+	if lost := now.Lost(beginOf(ctx)); lost != nil {
 		return tool.AsError(i.pods.shown(lost)).Because(errors.Join(errLost, err))
 	}
 	return err
@@ -170,7 +186,7 @@ func (i *inPod) because(ctx context.Context, err error) error {
 
 // enter returns the wisbox in the Pod with this UID. The caller must release it.
 func (p *pods) enter(pod *cluster.Pod) (*inPod, error) {
-	return p.known.Use(pod.UID, func() (_ *inPod, err error) {
+	in, err := p.known.Use(pod.UID, func() (_ *inPod, err error) {
 		in := &inPod{pods: p}
 		in.seen.Store(pod)
 		if in.there, err = thereBy(podWay{in}, p.cluster.String(), p.opts, p.log); err != nil {
@@ -179,6 +195,10 @@ func (p *pods) enter(pod *cluster.Pod) (*inPod, error) {
 		in.there.why = in.because
 		return in, nil
 	})
+	if err == nil {
+		in.seen.Store(pod) // newer, if another call created in
+	}
+	return in, err
 }
 
 // release closes the connection after its last use.
@@ -254,7 +274,10 @@ func (p *pods) create(ctx context.Context, o SessionOptions) (*inPod, SessionOpt
 		return nil, o, ofCluster(err)
 	}
 	in, err := p.enter(pod)
-	return in, o, err
+	if err != nil {
+		return nil, o, errors.Join(err, ofCluster(p.cluster.Withdraw(context.WithoutCancel(ctx), pod)))
+	}
+	return in, o, nil
 }
 
 // open implements places.
@@ -334,9 +357,16 @@ func (p *pods) attach(ctx context.Context, name string) (*opened, error) {
 // list implements places.
 func (p *pods) list(ctx context.Context) ([]overlay.Entry, error) {
 	all, err := p.cluster.List(ctx)
-	if err != nil {
-		return nil, ofCluster(err)
-	}
+	return entriesOf(all), ofCluster(err)
+}
+
+// listOf is list for the sessions of one owner.
+func (p *pods) listOf(ctx context.Context, owner string) ([]overlay.Entry, error) {
+	all, err := p.cluster.ListOf(ctx, podbook.Owner(owner))
+	return entriesOf(all), ofCluster(err)
+}
+
+func entriesOf(all []*cluster.Pod) []overlay.Entry {
 	entries := make([]overlay.Entry, len(all))
 	for i, pod := range all {
 		at := overlay.Stamp{At: pod.Created.UTC()}
@@ -350,7 +380,7 @@ func (p *pods) list(ctx context.Context) ([]overlay.Entry, error) {
 			entries[i].State.Status, entries[i].Held = overlay.StateOpening, false
 		}
 	}
-	return entries, nil
+	return entries
 }
 
 // stop implements places.
@@ -359,6 +389,7 @@ func (p *pods) stop(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	ctx = began(ctx, time.Now())
 	return errors.Join(in.because(ctx, in.stop(ctx, name)), in.release())
 }
 
@@ -369,13 +400,13 @@ func (p *pods) rename(context.Context, string, string) error {
 
 // remove implements places.
 func (p *pods) remove(ctx context.Context, name string) error {
-	if err := p.cluster.Remove(ctx, name); err != nil {
+	uid, err := p.cluster.Remove(ctx, name)
+	if err != nil {
 		return ofCluster(err)
 	}
 	_ = os.Remove(p.own.recordPath(name)) // a leftover record belongs to no session
-	var err error
 	for _, in := range p.known.Values() {
-		if in.seen.Load().Session == name {
+		if in.seen.Load().UID == uid {
 			err = errors.Join(err, in.there.close())
 		}
 	}

@@ -551,9 +551,17 @@ func (g *guest) log(ctx context.Context, a logArgs, io hold.Streams) (any, error
 	return nothing{}, errors.Join(err, out.Flush())
 }
 
+// entries lists the Manager's sessions; on Kubernetes only the tenant's.
+func (g *guest) entries(ctx context.Context) ([]overlay.Entry, error) {
+	if p, ok := g.m.place.(*pods); ok {
+		return p.listOf(ctx, g.tenant().Owner())
+	}
+	return g.m.List(ctx)
+}
+
 // list returns the tenant's sessions, each with the fields that the tenant may see.
 func (g *guest) list(ctx context.Context, _ nothing, _ hold.Streams) (any, error) {
-	all, err := g.m.List(ctx)
+	all, err := g.entries(ctx)
 	if err != nil {
 		return nil, err
 	}

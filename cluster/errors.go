@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"time"
 	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
@@ -234,11 +235,7 @@ func (p *Place) errSlow(pod *corev1.Pod) error {
 // Now returns the current state of the Pod. It returns an error if the Pod has ended or another
 // Pod has its name.
 func (p *Place) Now(ctx context.Context, of *Pod) (*Pod, error) {
-	var pod *corev1.Pod
-	err := reachable.Do(ctx, func(err error) bool { return unreachable(errors.Unwrap(err)) }, func() (err error) {
-		pod, err = p.get(ctx, of.Session)
-		return err
-	})
+	pod, err := p.read(ctx, of.Session)
 	switch {
 	case tool.KindOf(err) == tool.NotFound:
 		return nil, errGone(of.pod)
@@ -256,15 +253,16 @@ func (p *Place) Now(ctx context.Context, of *Pod) (*Pod, error) {
 // ErrMemory is the cause of an error of [Pod.Lost] if the programs ran out of memory.
 var ErrMemory = errors.New("the container was out of memory")
 
+// clockSkew bounds the difference between the clocks of a node and of this machine, and the
+// rounding of Kubernetes's times.
+const clockSkew = 5 * time.Second
+
 // Lost returns the reason that programs ended unexpectedly, if the node has ended their
-// container since before was read. Otherwise it returns nil.
-func (p *Pod) Lost(before *Pod) error {
-	was, is := before.programs(), p.programs()
-	last := is.LastTerminationState.Terminated
-	if t := is.State.Terminated; t != nil {
-		last = t
-	}
-	if last == nil || is.RestartCount == was.RestartCount && is.State.Terminated == nil {
+// container since the given time or the container doesn't run. Otherwise it returns nil.
+func (p *Pod) Lost(since time.Time) error {
+	is := p.programs()
+	last := cmp.Or(is.State.Terminated, is.LastTerminationState.Terminated)
+	if last == nil || is.State.Running != nil && last.FinishedAt.Time.Before(since.Add(-clockSkew)) {
 		return nil
 	}
 	if last.Reason == "OOMKilled" {

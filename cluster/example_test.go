@@ -27,7 +27,7 @@ func ExampleNew() {
 	if err := stream.Close(); err != nil {
 		log.Fatal(err)
 	}
-	if err := place.Remove(ctx, "box"); err != nil {
+	if _, err := place.Remove(ctx, "box"); err != nil {
 		log.Fatal(err)
 	}
 }

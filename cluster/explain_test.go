@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -35,4 +36,28 @@ func TestAPodThatIsDeletedHasNotFailed(t *testing.T) {
 	says(t, ended(pod), tool.Closed, "is being deleted, and its files are lost: Taint manager: deleting due to NoExecute taint; open it again")
 	pod.Status.Reason = "Evicted"
 	says(t, ended(pod), tool.Closed, "Kubernetes evicted the Pod of session box")
+}
+
+// TestALossCountsForTheOperationsThatItEnded: a restart before an operation began doesn't explain
+// its end, and one restart explains the ends of all operations that ran.
+func TestALossCountsForTheOperationsThatItEnded(t *testing.T) {
+	at := time.Unix(1000, 0)
+	pod := session("box").shape().generate("agents")
+	is := corev1.ContainerStatus{Name: programs, RestartCount: 1, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
+	is.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: "OOMKilled", FinishedAt: metav1.Time{Time: at}}
+	status := func() *Pod {
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{is}
+		return seen(pod)
+	}
+	for range 2 {
+		says(t, status().Lost(at.Add(-time.Minute)), tool.Unavailable, "took all of its memory")
+	}
+	says(t, status().Lost(at.Add(time.Second)), tool.Unavailable, "took all of its memory") // the clocks differ
+	require.NoError(t, status().Lost(at.Add(time.Minute)))
+	is.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
+	says(t, status().Lost(at.Add(time.Minute)), tool.Unavailable, "took all of its memory")
+	is.LastTerminationState, is.State = corev1.ContainerState{}, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 2}}
+	says(t, status().Lost(at), tool.Unavailable, "ended (Error, exit code 2)")
+	is.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+	require.NoError(t, status().Lost(time.Time{}))
 }

@@ -86,14 +86,15 @@ func TestRights(t *testing.T) {
 		{func() error { _, err := user.Create(t.Context(), session("other")); return err }, "you may not create pods in the namespace"},
 		{func() error { _, err := user.Find(t.Context(), "box"); return err }, "you may not get pods in the namespace"},
 		{func() error { _, err := user.List(t.Context()); return err }, "you may not list pods in the namespace"},
-		{func() error { return user.Remove(t.Context(), "box") }, "you may not get pods in the namespace"},
+		{func() error { _, err := user.Remove(t.Context(), "box"); return err }, "you may not get pods in the namespace"},
 	} {
 		says(t, c.do(), tool.Permission, c.says, "deploy/role.yaml", "auth can-i")
 	}
 	w.grant(t, "nobody", "get", "list")
 	_, err = user.Relay(t.Context(), pod)
 	says(t, err, tool.Permission, "you may not", "pods/exec")
-	says(t, user.Remove(t.Context(), "box"), tool.Permission, "you may not delete pods in the namespace")
+	_, err = user.Remove(t.Context(), "box")
+	says(t, err, tool.Permission, "you may not delete pods in the namespace")
 	w.grant(t, "nobody", "get", "list", "create", "delete")
 	_, err = user.Create(t.Context(), session("other"))
 	says(t, err, tool.Permission, "you may not watch pods in the namespace")
@@ -129,7 +130,8 @@ func TestWhatANamespaceRefuses(t *testing.T) {
 		_, err = w.Create(t.Context(), session("box"))
 		return err == nil
 	}, waitTime, tickTime)
-	require.NoError(t, w.Remove(t.Context(), "box"))
+	_, err = w.Remove(t.Context(), "box")
+	require.NoError(t, err)
 
 	nowhere := w.place(t, w.config.CurrentContext, "no-such-namespace", Options{})
 	_, err = nowhere.Create(t.Context(), session("box"))
@@ -177,14 +179,16 @@ func TestAPodThatAnotherOneMadeAnew(t *testing.T) {
 	w := newWorld(t, Options{})
 	pod, err := w.Create(t.Context(), session("box"))
 	require.NoError(t, err)
-	require.NoError(t, w.Remove(t.Context(), "box"))
+	_, err = w.Remove(t.Context(), "box")
+	require.NoError(t, err)
 	again := pod.pod.DeepCopy() // as a controller that maintains a Pod of this name would do
 	again.ObjectMeta = metav1.ObjectMeta{Name: pod.pod.Name, Namespace: pod.pod.Namespace, Labels: pod.pod.Labels}
 	again.Spec.NodeName = ""
 	require.NoError(t, w.admin.client.Post().Namespace(w.namespace).Resource("pods").Body(again).Do(t.Context()).Error())
 	_, err = w.Relay(t.Context(), pod)
 	says(t, err, tool.Closed, "the Pod of session box isn't the one that it was opened with", "are lost")
-	require.NoError(t, w.Remove(t.Context(), "box"))
+	_, err = w.Remove(t.Context(), "box")
+	require.NoError(t, err)
 }
 
 // TestMemoryThatIsUsedUp causes a real OOM kill of the container with the programs. The relay
@@ -198,7 +202,8 @@ func TestMemoryThatIsUsedUp(t *testing.T) {
 	stream, err := w.Relay(t.Context(), before)
 	require.NoError(t, err)
 	defer stream.Close()
-	require.NoError(t, before.Lost(before))
+	began := time.Now()
+	require.NoError(t, before.Lost(began))
 	_, err = io.WriteString(stream, "eat\n")
 	require.NoError(t, err)
 	var now *Pod
@@ -207,7 +212,7 @@ func TestMemoryThatIsUsedUp(t *testing.T) {
 		return now.programs().LastTerminationState.Terminated != nil || now.programs().State.Terminated != nil, nil
 	})
 	require.NoError(t, err)
-	says(t, now.Lost(before), tool.Unavailable, "the programs of session box took all of its memory, and the node killed all of them together", "files are not")
+	says(t, now.Lost(began), tool.Unavailable, "the programs of session box took all of its memory, and the node killed all of them together", "files are not")
 	now, err = w.Now(t.Context(), before)
 	require.NoError(t, err, "the session goes on")
 	assert.Equal(t, before.UID, now.UID)

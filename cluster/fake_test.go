@@ -10,7 +10,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -253,4 +256,53 @@ func TestTextsOfTheClusterHaveNoControlCharacters(t *testing.T) {
 	pod := session("box").shape().generate("agents")
 	pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Bad\x1b[2J", Message: "the\n\x1b[31mred\x07 \u202enode\u009b"}
 	says(t, ended(pod), tool.Closed, "failed (Bad[2J)", "the [31mred node;")
+}
+
+// inMemory makes s answer without a network, for tests with synctest's clock.
+type inMemory struct{ s *store }
+
+// RoundTrip implements http.RoundTripper.
+func (m inMemory) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	m.s.ServeHTTP(w, r)
+	if w.Code == http.StatusTeapot {
+		return nil, syscall.ECONNREFUSED
+	}
+	return w.Result(), nil
+}
+
+// CloseIdleConnections is for [Place.Close].
+func (inMemory) CloseIdleConnections() {}
+
+// TestFindWaitsForTheAPIServer: Find and Now retry for ten seconds while the API server restarts.
+func TestFindWaitsForTheAPIServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{pods: map[string]*corev1.Pod{}, Place: placeAt(t, "http://127.0.0.1:1", &clientcmdapi.AuthInfo{})}
+		s.client.Client = &http.Client{Transport: inMemory{s}}
+		s.put(session("box").shape().generate("agents"), "uid")
+		refused := 3
+		s.before = func(w http.ResponseWriter, _ *http.Request) bool {
+			refused--
+			if refused >= 0 {
+				w.WriteHeader(http.StatusTeapot)
+			}
+			return refused >= 0
+		}
+		pod, err := s.Find(t.Context(), "box")
+		require.NoError(t, err)
+		refused = 3
+		_, err = s.Now(t.Context(), pod)
+		require.NoError(t, err)
+
+		refused = 1000
+		began := time.Now()
+		_, err = s.Find(t.Context(), "box")
+		says(t, err, tool.Unavailable, "the API server of context prod can't be reached")
+		assert.Equal(t, 9500*time.Millisecond, time.Since(began))
+		refused = 0
+		began = time.Now()
+		_, err = s.Find(t.Context(), "other")
+		says(t, err, tool.NotFound, "not found")
+		assert.Zero(t, time.Since(began))
+	})
 }

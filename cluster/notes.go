@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"time"
 
@@ -88,7 +87,7 @@ func (p *Place) Note(ctx context.Context, of *Pod, record string) (*Pod, error) 
 	case apierrors.IsNotFound(err):
 		return nil, errNotFound(of.Session)
 	case apierrors.IsInvalid(err), apierrors.IsConflict(err):
-		return nil, tool.Errorf(tool.Conflict, "the Pod of session %s was changed meanwhile; try again", of.Session).Because(err)
+		return nil, errMeanwhile(of.Session, err)
 	case err != nil:
 		return nil, p.explain(ctx, "patch", "pods", err)
 	}
@@ -102,19 +101,11 @@ func (p *Place) End(ctx context.Context, of *Pod, unchanged bool) error {
 	if of.Deleting {
 		return nil
 	}
-	conditions := &metav1.Preconditions{UID: &of.pod.UID}
-	if unchanged {
-		conditions.ResourceVersion = &of.pod.ResourceVersion
-	}
-	options := &metav1.DeleteOptions{GracePeriodSeconds: new(int64(endGrace)), Preconditions: conditions}
-	err := p.client.Delete().Namespace(p.namespace).Resource("pods").Name(of.pod.Name).Body(options).Do(ctx).Error()
-	switch {
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err) && !unchanged:
-		return nil
-	case apierrors.IsConflict(err):
-		return tool.Errorf(tool.Conflict, "the Pod of session %s was changed meanwhile; try again", of.Session).Because(err)
-	}
-	return p.explain(ctx, "delete", "pods", err)
+	return p.forget(ctx, of.pod, unchanged)
+}
+
+func errMeanwhile(name string, err error) error {
+	return tool.Errorf(tool.Conflict, "the Pod of session %s was changed meanwhile; try again", name).Because(err)
 }
 
 // Follower receives the Pods with notes.
@@ -130,8 +121,6 @@ type Follower struct {
 }
 
 const (
-	pageSize   = 500             // Pods per answer
-	listTime   = time.Minute     // per answer
 	watchTime  = 5 * time.Minute // per watch; then all Pods are listed again, in case changes were missed
 	firstPause = 250 * time.Millisecond
 	mostPause  = 5 * time.Second
@@ -165,61 +154,13 @@ func (p *Place) Follow(ctx context.Context, f *Follower) {
 	}
 }
 
-// noted returns the selector of the Pods with notes, for one owner or for all.
-func noted(owner string) string {
-	selector := sessionLabel + "," + managedLabel + "=" + managedBy + "," + ownerLabel
-	if owner != "" {
-		selector += "=" + owner
-	}
-	return selector
-}
-
-// Noted returns one owner's Pods with notes, sorted by name.
-func (p *Place) Noted(ctx context.Context, owner string) ([]*Pod, error) {
-	if !label.MatchString(owner) {
-		return nil, Notes{Owner: owner}.check()
-	}
-	all, _, err := p.listNoted(ctx, owner)
-	return all, p.explain(ctx, "list", "pods", err)
-}
-
 // tell passes all Pods to the follower, and returns the version of the list.
 func (p *Place) tell(ctx context.Context, f *Follower) (version string, err error) {
-	all, version, err := p.listNoted(ctx, "")
+	all, version, err := p.pages(ctx, noted(""), recorded)
 	if err == nil {
 		f.All(all)
 	}
 	return version, err
-}
-
-// listNoted lists the Pods of one owner or of all. The error may be an API error.
-func (p *Place) listNoted(ctx context.Context, owner string) (all []*Pod, version string, err error) {
-	options := metav1.ListOptions{LabelSelector: noted(owner), Limit: pageSize}
-	for {
-		page, err := p.page(ctx, &options)
-		if err != nil {
-			return nil, "", err
-		}
-		for i := range page.Items {
-			if one := slim(&page.Items[i]); one != nil {
-				all = append(all, one)
-			}
-		}
-		version = page.ResourceVersion
-		if options.Continue = page.Continue; options.Continue == "" {
-			break
-		}
-	}
-	slices.SortFunc(all, func(a, b *Pod) int { return strings.Compare(a.Session, b.Session) })
-	return all, version, nil
-}
-
-func (p *Place) page(ctx context.Context, options *metav1.ListOptions) (*corev1.PodList, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.patience)
-	defer cancel()
-	page := &corev1.PodList{}
-	err := p.client.Get().Namespace(p.namespace).Resource("pods").VersionedParams(options, parameters).Do(ctx).Into(page)
-	return page, err
 }
 
 // followAll runs one watch. It returns nil at the watch's time limit.
@@ -239,7 +180,7 @@ func (p *Place) followAll(ctx context.Context, version string, f *Follower) erro
 		if !ok {
 			return apierrors.FromObject(event.Object)
 		}
-		if one := slim(pod); one != nil {
+		if one := recorded(pod); one != nil {
 			f.One(one, event.Type == watch.Deleted)
 		}
 	}
@@ -250,17 +191,3 @@ func (p *Place) followAll(ctx context.Context, version string, f *Follower) erro
 }
 
 var errCut = tool.Errorf(tool.Unavailable, "the API server ended a watch of the Pods")
-
-// slim returns a Pod without the fields that followers don't need, because a gateway holds
-// thousands of Pods. It returns nil for a Pod that only has the labels of a session's.
-func slim(pod *corev1.Pod) *Pod {
-	if pod.Name != podPrefix+pod.Labels[sessionLabel] || pod.Annotations[recordNote] == "" {
-		return nil
-	}
-	out := seen(pod)
-	less := &corev1.Pod{}
-	less.Name, less.Namespace, less.UID, less.ResourceVersion = pod.Name, pod.Namespace, pod.UID, pod.ResourceVersion
-	less.Labels = map[string]string{sessionLabel: out.Session}
-	out.pod = less
-	return out
-}

@@ -84,7 +84,7 @@ func New(kubeContext, namespace string, opts *Options) (*Place, error) {
 	if p.opts.Logger == nil {
 		p.opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	config, err := p.read()
+	config, err := p.config()
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func New(kubeContext, namespace string, opts *Options) (*Place, error) {
 	return p, nil
 }
 
-func (p *Place) read() (*rest.Config, error) {
+func (p *Place) config() (*rest.Config, error) {
 	config, err := p.access()
 	if err != nil {
 		return nil, err
@@ -289,7 +289,7 @@ func (p *Place) undo(ctx context.Context, want *corev1.Pod, failed error) error 
 // Find returns the Pod of a session, and an error if it can't be used. The error for an unknown
 // name is not_found.
 func (p *Place) Find(ctx context.Context, name string) (*Pod, error) {
-	pod, err := p.get(ctx, name)
+	pod, err := p.read(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -297,6 +297,15 @@ func (p *Place) Find(ctx context.Context, name string) (*Pod, error) {
 		return nil, err
 	}
 	return seen(pod), verify(shapeOf(pod).generate(p.namespace), pod)
+}
+
+// read is get, but it waits for an API server that restarts.
+func (p *Place) read(ctx context.Context, name string) (pod *corev1.Pod, err error) {
+	err = reachable.Do(ctx, func(err error) bool { return unreachable(errors.Unwrap(err)) }, func() (err error) {
+		pod, err = p.get(ctx, name)
+		return err
+	})
+	return pod, err
 }
 
 func (p *Place) get(ctx context.Context, name string) (*corev1.Pod, error) {
@@ -315,41 +324,14 @@ func errNotFound(name string) error {
 	return tool.Errorf(tool.NotFound, "session %q not found; list the sessions to see their names", name).In("session")
 }
 
-// List returns the Pods of all sessions, sorted by name. It removes the Pods of sessions that
-// ended by themselves, at their TTL or after their idle time.
-func (p *Place) List(ctx context.Context) ([]*Pod, error) {
-	all := &corev1.PodList{}
-	err := p.client.Get().Namespace(p.namespace).Resource("pods").
-		VersionedParams(&metav1.ListOptions{LabelSelector: sessionLabel + "," + managedLabel + "=" + managedBy}, parameters).Do(ctx).Into(all)
-	if err != nil {
-		return nil, p.explain(ctx, "list", "pods", err)
-	}
-	var found []*Pod
-	for i := range all.Items {
-		pod := &all.Items[i]
-		if pod.Name != podPrefix+pod.Labels[sessionLabel] { // not ours, but with the labels of a session
-			continue
-		}
-		if over(pod) {
-			if err := p.forget(ctx, pod); err != nil {
-				p.opts.Logger.Info("remove the Pod of a session that has ended", "pod", pod.Name, "error", err)
-			}
-			continue
-		}
-		found = append(found, seen(pod))
-	}
-	slices.SortFunc(found, func(a, b *Pod) int { return strings.Compare(a.Session, b.Session) })
-	return found, nil
-}
-
-// Remove ends a session with its programs and files, and returns when its Pod is gone. The error
-// for an unknown name is not_found.
-func (p *Place) Remove(ctx context.Context, name string) error {
+// Remove ends a session with its programs and files, and returns the UID of its Pod when the Pod
+// is gone. The error for an unknown name is not_found.
+func (p *Place) Remove(ctx context.Context, name string) (uid string, err error) {
 	pod, err := p.get(ctx, name)
 	if err != nil {
-		return err
+		return "", err
 	}
-	return p.delete(ctx, pod)
+	return string(pod.UID), p.delete(ctx, pod)
 }
 
 // Withdraw ends the session of this Pod like Remove, but never another Pod of the same name. A
@@ -364,7 +346,7 @@ const deleteTime = time.Minute
 func (p *Place) delete(ctx context.Context, pod *corev1.Pod) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, deleteTime, errStays(pod))
 	defer cancel()
-	if err := p.forget(ctx, pod); err != nil {
+	if err := p.forget(ctx, pod, false); err != nil {
 		return err
 	}
 	_, err := p.watch(ctx, pod, func(now *corev1.Pod) (bool, error) { return now == nil, nil })
@@ -375,12 +357,20 @@ func errStays(pod *corev1.Pod) error {
 	return tool.Errorf(tool.Unavailable, "the Pod %s is deleted but doesn't go: its node may be gone; an administrator can end that with: kubectl delete pod %s --force, once the node is known to be off", pod.Name, pod.Name)
 }
 
-// forget requests the deletion of this Pod (by UID).
-func (p *Place) forget(ctx context.Context, pod *corev1.Pod) error {
-	options := &metav1.DeleteOptions{GracePeriodSeconds: new(int64(endGrace)), Preconditions: &metav1.Preconditions{UID: &pod.UID}}
+// forget requests the deletion of this Pod (by UID). With unchanged, it returns a conflict if the
+// Pod has changed since it was read.
+func (p *Place) forget(ctx context.Context, pod *corev1.Pod, unchanged bool) error {
+	conditions := &metav1.Preconditions{UID: &pod.UID}
+	if unchanged {
+		conditions.ResourceVersion = &pod.ResourceVersion
+	}
+	options := &metav1.DeleteOptions{GracePeriodSeconds: new(int64(endGrace)), Preconditions: conditions}
 	err := p.client.Delete().Namespace(p.namespace).Resource("pods").Name(pod.Name).Body(options).Do(ctx).Error()
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // it is gone; another Pod may have its name
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err) && !unchanged: // it is gone; another Pod may have its name
 		return nil
+	case apierrors.IsConflict(err):
+		return errMeanwhile(pod.Labels[sessionLabel], err)
 	}
 	return p.explain(ctx, "delete", "pods", err)
 }
