@@ -390,6 +390,7 @@ func (p *pods) stop(ctx context.Context, name string) error {
 		return err
 	}
 	ctx = began(ctx, time.Now())
+	ctx = began(ctx, time.Now())
 	return errors.Join(in.because(ctx, in.stop(ctx, name)), in.release())
 }
 

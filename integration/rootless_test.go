@@ -31,7 +31,10 @@ const rootlessUser = "wisbox-it"
 // rootlessCases excludes slow conformance cases that don't depend on Podman's user: races and floods.
 const rootlessCases = `^(files|shell|process|mounts|python|lisp|own\.(edit|write|version|rbw|grep|glob|names|modes|sparse)|hostile\.(read|write|edit|rm|ls|glob|grep|shell|eval))\.`
 
-// TestRootless runs every other test of this package again as a new user without privileges, with its own home, runtime
+// rootlessNightly matches slow tests whose slow part is the same for every user; only make nightly runs them as the user.
+const rootlessNightly = `TestTheDocsCommandsWork|TestBenchMeasures|TestAnAgentWorksOnACopyWithoutItsKey|TestEgressThreats|TestEgressOfAProgramThatFloods|TestEgressAndPortsOfASandboxThatIsFarAway`
+
+// TestRootless runs the other tests of this package again as a new user without privileges, with its own home, runtime
 // directory and clean environment. It passes the image as an archive.
 func TestRootless(t *testing.T) {
 	need(t)
@@ -58,7 +61,12 @@ func TestRootless(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, testBinary, "-test.v=test2json", "-test.skip=^TestRootless$", "-test.timeout=39m")
+	cmd := exec.CommandContext(ctx, testBinary, "-test.v=test2json", "-test.timeout=39m")
+	skip := "TestRootless"
+	if os.Getenv("WISBOX_NIGHTLY") == "" {
+		skip += "|" + rootlessNightly
+	}
+	cmd.Args = append(cmd.Args, "-test.skip=^("+skip+")")
 	if pattern := os.Getenv("WISBOX_ROOTLESS_RUN"); pattern != "" {
 		cmd.Args = append(cmd.Args, "-test.run="+pattern)
 	}

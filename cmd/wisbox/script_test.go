@@ -88,10 +88,21 @@ func model(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("MODEL_URL", server.URL+"/v1")
 }
 
+// raced are the scripts in which much happens at once. With the race detector, which makes each command
+// four times as slow, only make nightly runs the others; without it they always run.
+var raced = []string{"mcp", "network", "processes", "remote", "serve"}
+
 // TestScripts tests the command line without Podman.
 func TestScripts(t *testing.T) {
+	dir, files := "testdata/script", []string(nil)
+	if hosttest.Raced && os.Getenv("WISBOX_NIGHTLY") == "" {
+		for _, name := range raced {
+			files = append(files, filepath.Join(dir, name+".txtar"))
+		}
+		dir = ""
+	}
 	testscript.Run(t, testscript.Params{
-		Dir:           "testdata/script",
+		Dir: dir, Files: files,
 		UpdateScripts: os.Getenv("WISBOX_UPDATE") != "",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"converse": converse, "exitcode": exitcode, "model": model, "answering": answering,
