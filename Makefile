@@ -59,7 +59,7 @@ demo: setup image ## the main job on real input, each step asserted
 	go run ./examples/demo bin/wisbox
 
 .PHONY: test
-test: setup build ## everything: unit tests, with the race detector too, and integration tests on real Podman
+test: setup build ## unit tests, with the race detector too, and integration tests on real Podman; test-cluster and macos run apart
 	@$(MAKE) --no-print-directory -j2 test-image test-unit
 	@$(MAKE) --no-print-directory test-race test-integration
 

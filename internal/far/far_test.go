@@ -91,14 +91,20 @@ func TestAStreamThatSaysNoHello(t *testing.T) {
 
 // TestAServerEndsAClientThatSaysNothing sensible.
 func TestAServerEndsAClientThatSaysNothing(t *testing.T) {
-	for _, says := range []string{"", "GET / HTTP/1.1\r\n\r\n", strings.Repeat("x", 1<<20), "wisbox-relay {\"protocol\":\"1\"}\ngarbage garbage garbage"} {
+	for says, refused := range map[string]bool{
+		"":                         true,
+		"GET / HTTP/1.1\r\n\r\n":   true,
+		strings.Repeat("x", 1<<20): true,
+		"wisbox-relay {\"protocol\":\"1\"}\ngarbage garbage garbage": false, // its connection ends, like that of any client
+	} {
 		a, b := net.Pipe()
 		go func() { _, _ = io.Copy(io.Discard, a) }()
 		go func() {
 			_, _ = io.WriteString(a, says)
 			_ = a.Close()
 		}()
-		_ = far.Serve(t.Context(), b, hello, func(context.Context, net.Conn) { t.Error("a connection of garbage") })
+		err := far.Serve(t.Context(), b, hello, func(context.Context, net.Conn) { t.Error("a connection of garbage") })
+		assert.Equal(t, refused, err != nil, "%.40q: %v", says, err)
 	}
 }
 
