@@ -73,13 +73,16 @@ test-image: build
 test-unit: ## unit tests: no Podman needed
 	go test -timeout 20m $(UNIT)
 
+# The race detector makes these several times as slow: make nightly.
+SLOW_RACED := ./digest ./evaltool/javascript ./evaltool/lisp ./evaltool/wasm
+
 .PHONY: test-race
-test-race: ## unit tests with the race detector
-	CGO_ENABLED=1 go test -race -timeout 20m $(UNIT)
+test-race: ## unit tests with the race detector, but for the slowest
+	CGO_ENABLED=1 go test -race -timeout 20m $$(go list ./... | grep -v -e /integration $(SLOW_RACED:./%=-e '/%$$'))
 
 .PHONY: test-unraced
-test-unraced: ## without the race detector the unit tests that ask less of themselves under it
-	go test -timeout 20m $$(grep -rl 'hosttest\.Raced' --include='*_test.go' . | xargs -n 1 dirname | sort -u)
+test-unraced: ## without the race detector the unit tests that test-race leaves out, or that ask less of themselves under it
+	go test -timeout 20m $(sort $(SLOW_RACED) $(shell grep -rl 'hosttest\.Raced' --include='*_test.go' . | xargs -n 1 dirname))
 
 # The packages of a client, which works on files of its own system.
 CLIENT := . ./cmd/wisbox ./digest ./evaltool/wasm ./hostmount ./internal/beneath ./internal/changes ./internal/config ./internal/far \
@@ -189,9 +192,9 @@ soak: setup image ## random calls, kills and sessions under the race detector, a
 	WISBOX_KILLS=200 go test -count=1 -timeout 1h -run Killed ./snapshot
 
 .PHONY: nightly
-nightly: setup image ## proofs that are too long for each change: 1 GB by each way to an allowed host, all that a session may receive, Debian's Node.js, a task for each coding agent of npm, Debian's pandas and Matplotlib, 500 commands a second through the server for E2B's SDKs, a browser at all of the page, all scripts with the race detector, all tests without rights, all cases and scripts and a thousand sessions on Kubernetes, dist twice
+nightly: setup image ## proofs that are too long for each change: 1 GB by each way to an allowed host, all that a session may receive, Debian's Node.js, a task for each coding agent of npm, Debian's pandas and Matplotlib, 500 commands a second through the server for E2B's SDKs, a browser at all of the page, all scripts and the slowest packages with the race detector, all tests without rights, all cases and scripts and a thousand sessions on Kubernetes, dist twice
 	$(MAKE) --no-print-directory dist && cp dist/SHA256SUMS .cache/first && $(MAKE) --no-print-directory dist && cmp .cache/first dist/SHA256SUMS
-	CGO_ENABLED=1 WISBOX_NIGHTLY=1 go test -race -count=1 -timeout 1h ./cmd/wisbox
+	CGO_ENABLED=1 WISBOX_NIGHTLY=1 go test -race -count=1 -timeout 1h ./cmd/wisbox $(SLOW_RACED)
 	WISBOX_NIGHTLY=1 go test -v -count=1 -timeout 1h -run 'TestEgress|TestAgentsOfNpm|TestRealPandas|TestRootless' ./integration
 	WISBOX_LOAD_SECONDS=60 go test -v -count=1 -timeout 1h -run TestManyCommands ./integration/serve
 	@scripts/setup.sh npm:npm chromium:chromium

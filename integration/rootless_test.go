@@ -31,8 +31,13 @@ const rootlessUser = "wisbox-it"
 // rootlessCases excludes slow conformance cases that don't depend on Podman's user: races and floods.
 const rootlessCases = `^(files|shell|process|mounts|python|lisp|own\.(edit|write|version|rbw|grep|glob|names|modes|sparse)|hostile\.(read|write|edit|rm|ls|glob|grep|shell|eval))\.`
 
-// rootlessNightly matches slow tests whose slow part is the same for every user; only make nightly runs them as the user.
-const rootlessNightly = `TestTheDocsCommandsWork|TestBenchMeasures|TestAnAgentWorksOnACopyWithoutItsKey|TestEgressThreats|TestEgressOfAProgramThatFloods|TestEgressAndPortsOfASandboxThatIsFarAway`
+// rootlessNightly matches tests that work the same for every user of Podman once its containers run; only make nightly
+// runs them as the user too: interpreters, the docs' commands, egress beyond its basics, builds, other machines.
+const rootlessNightly = `TestTheDocsCommandsWork|TestBench.*|TestAnAgentWorks.*|TestFreshEvaluations.*|TestRestricted|TestIPython.*|.*Lisp.*|` +
+	`TestAThousandFresh.*|TestEvaluationsEnd.*|TestNothingOfAFresh.*|TestAKeptInterpreter.*|TestAnEvaluation.*|TestAReaderWhoStalls.*|TestEvalPrints.*|` +
+	`TestACancelledEvaluation.*|TestRepl.*|TestTop.*|TestWhatADigest.*|TestThePicture.*|TestPythonsPackages.*|TestAPreset.*|TestAPrivate.*|TestSSH.*|` +
+	`TestEgress(Threats|OfAProgramThatFloods|AndPorts.*|ServesRealTools|ReachesPublicHosts|IsRecorded|Keeps.*|DenialsTeach|VariablesOf.*)|TestInstallPackages.*|` +
+	`TestAFar.*|TestAPortOfAFar.*|TestARemote.*|TestKeysOf.*|TestAKeysBounds.*`
 
 // TestRootless runs the other tests of this package again as a new user without privileges, with its own home, runtime
 // directory and clean environment. It passes the image as an archive.
