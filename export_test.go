@@ -121,7 +121,7 @@ func WrapSite(s *Session, wrap func(context.Context) context.Context) {
 }
 
 // ExplainFar sets the explanation of failed calls of a session on another machine.
-func ExplainFar(s *Session, why func(ctx context.Context, err error) error) {
+func ExplainFar(s *Session, why func(ctx context.Context, began time.Time, err error) error) {
 	s.at.(*outpost).t.why = why
 }
 

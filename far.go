@@ -37,9 +37,9 @@ type there struct {
 	log    *slog.Logger
 	conns  *far.Client
 	client *hold.Client
-	state  string                                     // the directory of the records
-	web    bool                                       // requires an API key
-	why    func(ctx context.Context, err error) error // adds the known cause of a call's error; may be nil
+	state  string                                                      // the directory of the records
+	web    bool                                                        // requires an API key
+	why    func(ctx context.Context, began time.Time, err error) error // adds the known cause of a call's error; may be nil
 }
 
 func newThere(opts *Options, log *slog.Logger) (*there, error) {
@@ -138,25 +138,25 @@ func (t *there) ask(ctx context.Context, op string, args any, io hold.Streams, a
 	return json.Unmarshal(got.Value, answer)
 }
 
-// because adds the known cause of a call's error.
-func (t *there) because(ctx context.Context, err error) error {
+// because adds the known cause of the error of a call, of what happened since the call began.
+func (t *there) because(ctx context.Context, began time.Time, err error) error {
 	if t.why == nil || err == nil {
 		return err
 	}
-	return t.why(ctx, err)
+	return t.why(ctx, began, err)
 }
 
 // errKilled asks why a program ended that nobody here killed.
 var errKilled = tool.Errorf(tool.Unavailable, "the program was killed from outside the sandbox")
 
 // killed returns an error if the end of the sandbox ended a program: its status may arrive before the connection breaks.
-func (t *there) killed(ctx context.Context, status sandbox.Status) error {
+func (t *there) killed(ctx context.Context, began time.Time, status sandbox.Status) error {
 	switch status {
 	case sandbox.StatusSignaled, sandbox.StatusCancelled, sandbox.StatusSandboxLost:
 	default:
 		return nil
 	}
-	if err := t.because(ctx, errKilled); err != error(errKilled) { //nolint:errorlint // an explained error wraps it
+	if err := t.because(ctx, began, errKilled); err != error(errKilled) { //nolint:errorlint // an explained error wraps it
 		return err
 	}
 	return nil
@@ -740,12 +740,11 @@ func (d *distant) ask(ctx context.Context, c journal.Call, op operation, io hold
 		return nil, journal.Outcome{}, err
 	}
 	req.Session = d.at.id
-	ctx = began(ctx, time.Now())
-	answer := &hold.Answer{}
+	answer, began := &hold.Answer{}, time.Now()
 	if err := d.t.client.Do(ctx, req, io, answer); err != nil {
-		return nil, journal.Outcome{}, d.t.because(ctx, err)
+		return nil, journal.Outcome{}, d.t.because(ctx, began, err)
 	}
-	if err := d.t.killed(ctx, sandbox.Status(answer.Verdict)); err != nil {
+	if err := d.t.killed(ctx, began, sandbox.Status(answer.Verdict)); err != nil {
 		return nil, journal.Outcome{}, err
 	}
 	return answer, answer.Outcome, nil
@@ -757,12 +756,12 @@ func (d *distant) start(ctx context.Context, c journal.Call, op starter, io hold
 		return nil, journal.Outcome{}, err
 	}
 	req.Session, req.Joins = d.at.id, op.looks()
-	ctx = began(ctx, time.Now())
+	began := time.Now()
 	p, err := d.t.client.Start(ctx, req, io)
 	if err != nil {
-		return nil, journal.Outcome{Effects: Effects{Unknown: tool.KindOf(err) != tool.Invalid}}, d.t.because(ctx, err)
+		return nil, journal.Outcome{Effects: Effects{Unknown: tool.KindOf(err) != tool.Invalid}}, d.t.because(ctx, began, err)
 	}
-	return explained{p, d.t, beginOf(ctx)}, journal.Outcome{Effects: Effects{Unknown: true}}, nil
+	return explained{p, d.t, began}, journal.Outcome{Effects: Effects{Unknown: true}}, nil
 }
 
 // explained is a process whose end the other machine's place can explain.
@@ -781,11 +780,10 @@ func (p explained) Unwrap() sandbox.Process { return p.Process }
 // Wait implements [sandbox.Process].
 func (p explained) Wait(ctx context.Context) (sandbox.Result, error) {
 	res, err := p.Process.Wait(ctx)
-	ctx = began(ctx, p.began)
 	if err != nil {
-		return res, p.t.because(ctx, err)
+		return res, p.t.because(ctx, p.began, err)
 	}
-	return res, p.t.killed(ctx, res.Status)
+	return res, p.t.killed(ctx, p.began, res.Status)
 }
 
 // record leaves the log to the other machine.
@@ -821,13 +819,13 @@ func (o dialOp) byFar(ctx context.Context, d *distant, c journal.Call, streams h
 	if err != nil {
 		return nil, journal.Outcome{}, err
 	}
-	ctx = began(ctx, time.Now())
+	began := time.Now()
 	conn, err := far.PortStart(func(in io.Reader, out io.Writer) (sandbox.Process, error) {
 		req := hold.Request{Op: portOp, Session: d.at.id, Call: c.ID, Args: raw}
 		return d.t.client.Start(ctx, req, hold.Streams{Stdin: in, Stdout: out})
 	})
 	if err != nil {
-		return nil, journal.Outcome{}, d.t.because(ctx, err)
+		return nil, journal.Outcome{}, d.t.because(ctx, began, err)
 	}
 	return struct{}{}, journal.Outcome{}, streams.Conn(conn)
 }

@@ -238,7 +238,7 @@ func TestASessionThatCanNotBeRecordedIsRemoved(t *testing.T) {
 // TestEveryFailedCallIsExplained by the place that knows more, also the start of a program and a connection.
 func TestEveryFailedCallIsExplained(t *testing.T) {
 	s := farWith(t, wisbox.SessionOptions{}, wisbox.Options{})
-	wisbox.ExplainFar(s, func(_ context.Context, err error) error {
+	wisbox.ExplainFar(s, func(_ context.Context, _ time.Time, err error) error {
 		return tool.Errorf(tool.Closed, "it was evicted").Because(err)
 	})
 	cmd := sandbox.Cmd{Argv: []string{"true"}, Dir: "nosuch"}
@@ -270,11 +270,11 @@ func TestAKilledProgramIsExplained(t *testing.T) {
 			return err
 		},
 	}
-	wisbox.ExplainFar(s, func(_ context.Context, err error) error { return err })
+	wisbox.ExplainFar(s, func(_ context.Context, _ time.Time, err error) error { return err })
 	for name, call := range calls {
 		require.NoError(t, call(), name)
 	}
-	wisbox.ExplainFar(s, func(_ context.Context, err error) error {
+	wisbox.ExplainFar(s, func(_ context.Context, _ time.Time, err error) error {
 		return tool.Errorf(tool.Closed, "it was evicted").Because(err)
 	})
 	_, err := s.Run(t.Context(), sandbox.Cmd{Argv: []string{"false"}})

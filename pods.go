@@ -149,23 +149,8 @@ func (p *pods) shown(err error) error {
 // lookTime bounds the search for the cause of a failed call.
 const lookTime = 10 * time.Second
 
-// beginKey is the key of the time when an operation began, in its context.
-type beginKey struct{}
-
-// began returns a context of an operation that began at a time.
-func began(ctx context.Context, at time.Time) context.Context {
-	return context.WithValue(ctx, beginKey{}, at)
-}
-
-// beginOf returns when an operation began. Without that it returns the zero time: everything has
-// happened since.
-func beginOf(ctx context.Context) time.Time {
-	at, _ := ctx.Value(beginKey{}).(time.Time)
-	return at
-}
-
-// because adds the cluster's explanation to an error of the operation of ctx (see began).
-func (i *inPod) because(ctx context.Context, err error) error {
+// because adds the cluster's explanation to the error of an operation.
+func (i *inPod) because(ctx context.Context, began time.Time, err error) error {
 	if kind := tool.KindOf(err); kind != tool.Unavailable && kind != tool.Closed || ctx.Err() != nil {
 		return err
 	}
@@ -178,7 +163,7 @@ func (i *inPod) because(ctx context.Context, err error) error {
 	case gone != nil:
 		return err
 	}
-	if lost := now.Lost(beginOf(ctx)); lost != nil {
+	if lost := now.Lost(began); lost != nil {
 		return tool.AsError(i.pods.shown(lost)).Because(errors.Join(errLost, err))
 	}
 	return err
@@ -295,7 +280,7 @@ func (p *pods) open(ctx context.Context, o SessionOptions) (*opened, error) {
 
 // withdraw removes the Pod of a session that failed to open.
 func (p *pods) withdraw(ctx context.Context, in *inPod, err error) error {
-	err = in.because(ctx, err)
+	err = in.because(ctx, time.Time{}, err) // whatever happened to the new Pod is the cause
 	return errors.Join(err, in.release(), ofCluster(p.cluster.Withdraw(context.WithoutCancel(ctx), in.seen.Load())))
 }
 
@@ -389,9 +374,8 @@ func (p *pods) stop(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	ctx = began(ctx, time.Now())
-	ctx = began(ctx, time.Now())
-	return errors.Join(in.because(ctx, in.stop(ctx, name)), in.release())
+	began := time.Now()
+	return errors.Join(in.because(ctx, began, in.stop(ctx, name)), in.release())
 }
 
 // rename implements places.
