@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -62,9 +62,7 @@ func TestAPodThatCanNotBeUsedIsRemoved(t *testing.T) {
 		assert.NoError(t, json.NewEncoder(w).Encode(pod))
 	}))
 	defer server.Close()
-	config := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, os.WriteFile(config, []byte(`{"contexts":[{"name":"prod","context":{"cluster":"a"}}],"clusters":[{"name":"a","cluster":{"server":"`+server.URL+`"}}]}`), 0o600))
-	t.Setenv("KUBECONFIG", config)
+	t.Setenv("KUBECONFIG", hosttest.KubeconfigOf(t, server.URL))
 	m, err := wisbox.NewManager(t.Context(), &wisbox.Options{Far: "kube:prod/agents"})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, m.Close()) }()

@@ -60,6 +60,15 @@ func placeAt(t *testing.T, url string, user *clientcmdapi.AuthInfo) *Place {
 	return p
 }
 
+// silence makes the API server answer no request.
+func (s *store) silence() {
+	s.patience = 10 * time.Millisecond
+	s.before = func(_ http.ResponseWriter, r *http.Request) bool {
+		<-r.Context().Done()
+		return true
+	}
+}
+
 // put stores a running Pod.
 func (s *store) put(pod *corev1.Pod, uid string) {
 	pod.UID = types.UID(uid)

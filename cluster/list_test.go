@@ -84,11 +84,7 @@ func TestAListRemovesFinishedPodsTogether(t *testing.T) {
 // TestAListOfASilentAPIServerEnds: the time of each request is bounded.
 func TestAListOfASilentAPIServerEnds(t *testing.T) {
 	s := newStore(t)
-	s.patience = 10 * time.Millisecond
-	s.before = func(_ http.ResponseWriter, r *http.Request) bool {
-		<-r.Context().Done()
-		return true
-	}
+	s.silence()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	_, err := s.List(ctx)

@@ -239,11 +239,7 @@ func TestAFollowerIsToldOnceThatItMayNot(t *testing.T) {
 // TestAnAPIServerThatDoesNotAnswerAFollower: a silent API server counts as unreachable.
 func TestAnAPIServerThatDoesNotAnswerAFollower(t *testing.T) {
 	s := newStore(t)
-	s.patience = 10 * time.Millisecond
-	s.before = func(_ http.ResponseWriter, r *http.Request) bool {
-		<-r.Context().Done()
-		return true
-	}
+	s.silence()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	var told error

@@ -4,15 +4,13 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/internal/podbook"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -22,13 +20,7 @@ func TestAPodThatCantBeOpenedHidesTheCluster(t *testing.T) {
 	for _, code := range []int{http.StatusForbidden, http.StatusUnauthorized, http.StatusInternalServerError} {
 		api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "node-7", code) }))
 		t.Cleanup(api.Close)
-		config := clientcmdapi.NewConfig()
-		config.Clusters["c"] = &clientcmdapi.Cluster{Server: api.URL}
-		config.AuthInfos["u"] = &clientcmdapi.AuthInfo{}
-		config.Contexts["prod"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
-		path := filepath.Join(t.TempDir(), "kubeconfig")
-		require.NoError(t, clientcmd.WriteToFile(*config, path))
-		t.Setenv("KUBECONFIG", path)
+		t.Setenv("KUBECONFIG", hosttest.KubeconfigOf(t, api.URL))
 		m, err := wisbox.NewManager(t.Context(), &wisbox.Options{Far: "kube:prod/agents", CacheDir: t.TempDir()})
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, m.Close()) })

@@ -4,9 +4,21 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
+
+// KubeconfigOf writes a kubeconfig with the context "prod" for an API server at url, and returns its path.
+func KubeconfigOf(t testing.TB, url string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	text := `{"contexts":[{"name":"prod","context":{"cluster":"c"}}],"clusters":[{"name":"c","cluster":{"server":"` + url + `"}}]}`
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
 
 // Kubeconfig returns the path of the kubeconfig in $WISBOX_TEST_KUBECONFIG, of a Kubernetes that
 // tests may change at will. Its current context must be an administrator's. Without one the test

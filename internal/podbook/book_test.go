@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -16,10 +15,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/wisbox/wisbox/cluster"
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/internal/podbook"
 	"github.com/wisbox/wisbox/internal/registry"
 	"github.com/wisbox/wisbox/tool"
@@ -86,13 +84,7 @@ func (a *api) place(t *testing.T) *cluster.Place {
 	t.Helper()
 	server := httptest.NewServer(a)
 	t.Cleanup(server.Close)
-	config := clientcmdapi.NewConfig()
-	config.Clusters["c"] = &clientcmdapi.Cluster{Server: server.URL}
-	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{}
-	config.Contexts["prod"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, clientcmd.WriteToFile(*config, path))
-	p, err := cluster.New("prod", "agents", &cluster.Options{Kubeconfig: path})
+	p, err := cluster.New("prod", "agents", &cluster.Options{Kubeconfig: hosttest.KubeconfigOf(t, server.URL)})
 	require.NoError(t, err)
 	t.Cleanup(p.Close)
 	return p
