@@ -14,7 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/internal/hold"
 	"github.com/wisbox/wisbox/internal/hosttest"
+	"github.com/wisbox/wisbox/internal/podbook"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -73,4 +75,21 @@ func TestAPodThatCanNotBeUsedIsRemoved(t *testing.T) {
 	require.ErrorContains(t, err, "HOME")
 	assert.Nil(t, pod)
 	assert.Contains(t, asked, http.MethodDelete)
+}
+
+// TestATenantsListAsksForItsPodsOnly: the API server selects them, however many Pods others have.
+func TestATenantsListAsksForItsPodsOnly(t *testing.T) {
+	selectors := make(chan string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		selectors <- r.URL.Query().Get("labelSelector")
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"kind":"PodList","apiVersion":"v1","items":[]}`)
+	}))
+	defer server.Close()
+	t.Setenv("KUBECONFIG", hosttest.KubeconfigOf(t, server.URL))
+	m, err := wisbox.NewManager(t.Context(), &wisbox.Options{Far: "kube:prod/agents"})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, m.Close()) }()
+	require.NoError(t, wisbox.GuestDo(t.Context(), m, &landlord{owner: "a"}, hold.Request{Op: "list", Args: []byte(`{}`)}))
+	assert.Contains(t, <-selectors, "wisbox.dev/owner="+podbook.Owner("a"))
 }
