@@ -86,7 +86,7 @@ test-unraced: ## without the race detector the unit tests that test-race leaves 
 
 # The packages of a client, which works on files of its own system.
 CLIENT := . ./cmd/wisbox ./digest ./evaltool/wasm ./hostmount ./internal/beneath ./internal/changes ./internal/config ./internal/far \
-	./internal/hold ./internal/jsonfile ./internal/plumbing ./internal/ports ./internal/relay ./internal/rundir ./internal/sys ./mcpserver ./snapshot
+	./internal/hold ./internal/jsonfile ./internal/packing ./internal/plumbing ./internal/ports ./internal/relay ./internal/rundir ./internal/sys ./mcpserver ./snapshot
 
 .PHONY: macos
 macos: ## the client and its tests compile for macOS; what opens files there passes its tests here

@@ -1,7 +1,6 @@
 package wisbox
 
 import (
-	"archive/tar"
 	"bufio"
 	"bytes"
 	"cmp"
@@ -12,7 +11,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -24,6 +22,7 @@ import (
 	"github.com/wisbox/wisbox/internal/far"
 	"github.com/wisbox/wisbox/internal/hold"
 	"github.com/wisbox/wisbox/internal/journal"
+	"github.com/wisbox/wisbox/internal/packing"
 	"github.com/wisbox/wisbox/overlay"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
@@ -33,13 +32,13 @@ import (
 // there is the place of sessions on another machine, whose wisbox does all of their work. This machine keeps only the
 // records of their mounts.
 type there struct {
-	opts   *Options
-	log    *slog.Logger
-	conns  *far.Client
-	client *hold.Client
-	state  string                                                      // the directory of the records
-	web    bool                                                        // requires an API key
-	why    func(ctx context.Context, began time.Time, err error) error // adds the known cause of a call's error; may be nil
+	opts    *Options
+	log     *slog.Logger
+	conns   *far.Client
+	client  *hold.Client
+	records packing.Records
+	web     bool                                                        // requires an API key
+	why     func(ctx context.Context, began time.Time, err error) error // adds the known cause of a call's error; may be nil
 }
 
 func newThere(opts *Options, log *slog.Logger) (*there, error) {
@@ -60,7 +59,7 @@ func thereBy(way far.Way, name string, opts *Options, log *slog.Logger) (_ *ther
 	}
 	t := &there{opts: opts, log: log, conns: far.NewClient(way, helloOf(opts))}
 	_, t.web = way.(*far.Web)
-	t.state = filepath.Join(root, "far", far.FileName(name))
+	t.records = packing.RecordsOf(root, name)
 	t.client = &hold.Client{Far: true, Dial: func(ctx context.Context) (*hold.Conn, error) {
 		return hold.On(t.conns.Dial(ctx))
 	}}
@@ -200,30 +199,31 @@ func (t *there) open(ctx context.Context, o SessionOptions) (*opened, error) {
 		return nil, err
 	}
 	streams := hold.Streams{Stdin: o.packed}
-	var pack *pack
+	var pack *packing.Pack
+	roots := slices.Concat(t.opts.AllowedRoots, o.AllowedRoots)
 	if o.packed == nil { // else the files come from a client of this process
-		if pack, err = t.pack(ctx, o); err != nil {
+		if pack, err = packing.Copy(ctx, o.Mounts, hostmount.Options{AllowedRoots: roots, Progress: o.OnMount}); err != nil {
 			return nil, err
 		}
 	}
-	defer pack.close()
+	defer pack.Close()
 	if pack != nil {
-		out.Mounts, streams.Stdin = pack.mounts, pack.stream(ctx)
+		out.Mounts, streams.Stdin = pack.Mounts, pack.Stream(ctx)
 	}
 	var made farSession
 	if err := t.ask(pulling(ctx, o), "open", openArgs{*out}, streams, &made); err != nil {
-		return nil, pack.because(err)
+		return nil, pack.Because(err)
 	}
 	if err := t.fresh(made, o.Name); err != nil {
 		return nil, t.undo(ctx, err, made)
 	}
 	s := t.opened(made, o.Kept, o.OnEvent)
 	if pack != nil {
-		if err := t.remember(s, pack); err != nil {
+		if err := t.records.Keep(s.at.ID(), packing.Record{Created: made.Created, Mounts: pack.Mounts, Roots: roots}); err != nil {
 			return nil, errors.Join(err, s.close(ctx, false), t.remove(context.WithoutCancel(ctx), s.at.ID()))
 		}
 		if o.OnMounted != nil {
-			o.OnMounted(pack.report)
+			o.OnMounted(pack.Report)
 		}
 	}
 	return s, nil
@@ -260,17 +260,13 @@ func (t *there) fresh(s farSession, asked string) error {
 	if err := s.is(cmp.Or(asked, s.Options.Name)); err != nil {
 		return err
 	}
-	record := t.recordPath(s.Options.Name)
 	if asked == "" {
-		if _, err := os.Lstat(record); !errors.Is(err, fs.ErrNotExist) {
+		if t.records.Exist(s.Options.Name) {
 			return errOther
 		}
 		return nil
 	}
-	if err := os.Remove(record); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return tool.Errorf(tool.Unavailable, "the record of an older session %q can't be removed on this machine", asked).Because(err)
-	}
-	return nil
+	return t.records.Remove(s.Options.Name)
 }
 
 // undo removes new sessions that can't be used here. After an answer for the wrong session it removes none.
@@ -344,7 +340,7 @@ func (t *there) fork(ctx context.Context, s *Session, n int, o CloneOptions) ([]
 	for i, c := range made {
 		all[i] = t.opened(c, o.Kept, o.OnEvent)
 		if source != nil && err == nil {
-			err = t.keep(all[i].at.ID(), mounted{Created: c.Created, Mounts: source.Mounts, Roots: source.Roots})
+			err = t.records.Keep(all[i].at.ID(), packing.Record{Created: c.Created, Mounts: source.Mounts, Roots: source.Roots})
 		}
 		if o.Remount && err == nil {
 			err = t.fill(ctx, all[i].at.(*outpost))
@@ -383,11 +379,7 @@ func (t *there) rename(ctx context.Context, name, to string) error {
 	if err := t.ask(ctx, "rename", renameArgs{name, to}, hold.Streams{}, nil); err != nil {
 		return err
 	}
-	err := os.Rename(t.recordPath(name), t.recordPath(to))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+	return t.records.Rename(name, to)
 }
 
 func (t *there) readLog(ctx context.Context, name string, connections bool, each func([]byte) error) error {
@@ -438,7 +430,7 @@ func (t *there) remove(ctx context.Context, name string) error {
 	if err := t.ask(ctx, "remove", named1{name}, hold.Streams{}, nil); err != nil {
 		return err
 	}
-	_ = os.Remove(t.recordPath(name)) // a leftover record belongs to no session
+	_ = t.records.Remove(name) // a leftover record belongs to no session
 	return nil
 }
 
@@ -456,45 +448,7 @@ func (t *there) removeTemplate(ctx context.Context, id string) error {
 	return t.ask(ctx, "template_remove", named1{id}, hold.Streams{}, nil)
 }
 
-// mounted is this machine's record of a session's mounts. [Session.Apply] writes here only according to this record,
-// regardless of the other machine's answers.
-type mounted struct {
-	Created overlay.Stamp     `json:"created"` // of the session
-	Mounts  []hostmount.Mount `json:"mounts"`
-	Roots   []string          `json:"roots"`
-}
-
-func (t *there) recordPath(name string) string {
-	return filepath.Join(t.state, far.FileName(name)+".json")
-}
-
-func (t *there) remember(s *opened, p *pack) error {
-	return t.keep(s.at.ID(), mounted{Created: s.at.(*outpost).created, Mounts: p.mounts, Roots: p.roots})
-}
-
-func (t *there) keep(name string, m mounted) error {
-	raw, err := json.Marshal(m)
-	if err == nil {
-		err = os.MkdirAll(t.state, 0o700)
-	}
-	if err == nil {
-		err = os.WriteFile(t.recordPath(name), raw, 0o600)
-	}
-	if err != nil {
-		return tool.Errorf(tool.Unavailable, "the record of the mounts can't be written on this machine").Because(err)
-	}
-	return nil
-}
-
-// recall returns a session's record, or nil if it has no mounts from here.
-func (t *there) recall(at *outpost) *mounted {
-	raw, err := os.ReadFile(t.recordPath(at.id))
-	m := &mounted{}
-	if err != nil || json.Unmarshal(raw, m) != nil || m.Created != at.created {
-		return nil
-	}
-	return m
-}
+func (t *there) recall(at *outpost) *packing.Record { return t.records.Of(at.id, at.created) }
 
 // fill sends the mounts again.
 func (t *there) fill(ctx context.Context, at *outpost) error {
@@ -502,100 +456,12 @@ func (t *there) fill(ctx context.Context, at *outpost) error {
 	if m == nil {
 		return nil
 	}
-	p, err := t.pack(ctx, SessionOptions{Mounts: m.Mounts, AllowedRoots: m.Roots})
+	p, err := packing.Copy(ctx, m.Mounts, hostmount.Options{AllowedRoots: m.Roots})
 	if err != nil || p == nil {
 		return err
 	}
-	defer p.close()
-	return p.because(t.ask(ctx, "fill", fillArgs{at.id}, hold.Streams{Stdin: p.stream(ctx)}, nil))
-}
-
-// pack holds a copy of the mounts, made by package hostmount, while it is being sent.
-type pack struct {
-	dir    string
-	report *hostmount.Report
-	mounts []hostmount.Mount // with their places in the workspace
-	roots  []string
-	failed chan error // gets the stream's error once
-	sent   *io.PipeReader
-}
-
-// pack copies the mounts to a directory of this machine. It returns nil without mounts.
-func (t *there) pack(ctx context.Context, o SessionOptions) (_ *pack, err error) {
-	if len(o.Mounts) == 0 {
-		return nil, nil
-	}
-	p := &pack{mounts: slices.Clone(o.Mounts), roots: slices.Concat(t.opts.AllowedRoots, o.AllowedRoots), failed: make(chan error, 1)}
-	if p.dir, err = os.MkdirTemp("", "wisbox-pack-"); err != nil {
-		return nil, tool.Errorf(tool.Unavailable, "there is no room to pack the mounts; set TMPDIR to a directory with room").Because(err)
-	}
-	defer func() {
-		if err != nil {
-			p.close()
-		}
-	}()
-	var roots [2]*os.Root
-	for i, name := range []string{"files", "staging"} {
-		if err := os.Mkdir(filepath.Join(p.dir, name), 0o700); err != nil {
-			return nil, err
-		}
-		if roots[i], err = os.OpenRoot(filepath.Join(p.dir, name)); err != nil {
-			return nil, err
-		}
-		defer roots[i].Close()
-	}
-	p.report, err = hostmount.Copy(ctx, o.Mounts, &hostmount.Options{AllowedRoots: p.roots, Dest: roots[0], Staging: roots[1], Progress: o.OnMount})
-	if err != nil {
-		return nil, err
-	}
-	for i, done := range p.report.Mounts {
-		p.mounts[i].MountPath = cmp.Or(done.MountPath, ".")
-	}
-	return p, nil
-}
-
-// stream returns the packed files as a tar stream.
-func (p *pack) stream(ctx context.Context) io.Reader {
-	r, w := io.Pipe()
-	p.sent = r
-	stop := context.AfterFunc(ctx, func() { _ = w.CloseWithError(ctx.Err()) })
-	go func() {
-		defer stop()
-		out := bufio.NewWriterSize(w, 256<<10)
-		archive := tar.NewWriter(out)
-		root, err := os.OpenRoot(filepath.Join(p.dir, "files"))
-		if err == nil {
-			err = errors.Join(archive.AddFS(root.FS()), archive.Close(), out.Flush(), root.Close())
-		}
-		p.failed <- err
-		_ = w.CloseWithError(err)
-	}()
-	return r
-}
-
-// because returns err, or the error of the stream if that caused it.
-func (p *pack) because(err error) error {
-	if p == nil || err == nil {
-		return err
-	}
-	select {
-	case failed := <-p.failed:
-		if failed != nil && !errors.Is(failed, io.ErrClosedPipe) {
-			return tool.Errorf(tool.Unavailable, "the mounts can't be sent").Because(errors.Join(failed, err))
-		}
-	default:
-	}
-	return err
-}
-
-func (p *pack) close() {
-	if p == nil {
-		return
-	}
-	if p.sent != nil {
-		_ = p.sent.Close() // after a refusal, the rest of the stream is unread
-	}
-	_ = os.RemoveAll(p.dir)
+	defer p.Close()
+	return p.Because(t.ask(ctx, "fill", fillArgs{at.id}, hold.Streams{Stdin: p.Stream(ctx)}, nil))
 }
 
 // outpost is the site of a session on another machine.

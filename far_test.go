@@ -21,7 +21,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/hostmount"
-	"github.com/wisbox/wisbox/internal/far"
+	"github.com/wisbox/wisbox/internal/packing"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 	"github.com/wisbox/wisbox/vfs"
@@ -215,7 +215,7 @@ func TestASessionThatCanNotBeRecordedIsRemoved(t *testing.T) {
 	cache := t.TempDir()
 	m := farFrom(t, near, wisbox.Options{CacheDir: cache}, nil)
 	for _, name := range []string{"box", "loaded"} {
-		require.NoError(t, os.MkdirAll(filepath.Join(cache, "far", far.FileName("near"), far.FileName(name)+".json", "in-the-way"), 0o700))
+		require.NoError(t, os.MkdirAll(filepath.Join(packing.RecordsOf(cache, "near").Path(name), "in-the-way"), 0o700))
 	}
 	_, err := m.Open(t.Context(), &wisbox.SessionOptions{Name: "ok", Kept: true})
 	require.NoError(t, err)

@@ -64,6 +64,7 @@ var layers = map[string][]string{
 	"snapshot":              {"internal/retry", "internal/beneath", "internal/budget", "internal/clip", "internal/lock", "internal/sys", "tool", "sandbox"},
 	"snapshot/snapshottest": {"snapshot"},
 	"digest":                {"internal/budget", "tool"},
+	"internal/packing":      {"hostmount", "internal/jsonfile", "overlay", "tool"},
 	"internal/templates":    {"internal/jsonfile", "internal/undo", "snapshot", "tool"},
 
 	// Programs.
@@ -111,7 +112,7 @@ var layers = map[string][]string{
 	"mcpserver":        {"httpguard", "internal/mcptask", "tool", "vfs"},
 	"": {
 		"cluster", "digest", "egress", "egress/policy", "evaltool", "evaltool/bash", "evaltool/javascript", "evaltool/lisp", "evaltool/python", "evaltool/wasm", "hostmount", "images", "internal/sharing", "internal/box", "internal/budget", "internal/builds", "internal/changes", "internal/clip",
-		"internal/door", "internal/far", "internal/gate", "internal/hold", "internal/inside", "internal/journal", "internal/lock", "internal/podbook", "internal/pool", "internal/templates", "internal/toolerr", "internal/undo", "overlay", "podman",
+		"internal/door", "internal/far", "internal/gate", "internal/hold", "internal/inside", "internal/journal", "internal/lock", "internal/packing", "internal/podbook", "internal/pool", "internal/templates", "internal/toolerr", "internal/undo", "overlay", "podman",
 		"profile", "rlm", "sandbox", "shelltool", "snapshot", "tool", "vfs",
 	},
 	"metrics": {"", "profile", "httpguard"},

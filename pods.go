@@ -289,7 +289,7 @@ func (p *pods) removes(in *inPod, s *opened) *opened {
 	at := s.at.(*outpost)
 	s.remove = func(ctx context.Context) error {
 		if in.recall(at) != nil {
-			_ = os.Remove(in.recordPath(at.id)) // a leftover record belongs to no session
+			_ = in.records.Remove(at.id) // a leftover record belongs to no session
 		}
 		return errors.Join(in.there.close(), ofCluster(p.cluster.Withdraw(ctx, in.seen.Load())))
 	}
@@ -389,7 +389,7 @@ func (p *pods) remove(ctx context.Context, name string) error {
 	if err != nil {
 		return ofCluster(err)
 	}
-	_ = os.Remove(p.own.recordPath(name)) // a leftover record belongs to no session
+	_ = p.own.records.Remove(name) // a leftover record belongs to no session
 	for _, in := range p.known.Values() {
 		if in.seen.Load().UID == uid {
 			err = errors.Join(err, in.there.close())

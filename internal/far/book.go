@@ -1,8 +1,6 @@
 package far
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"io"
 	"io/fs"
@@ -135,10 +133,4 @@ func (b *Book) Names() []string {
 	}
 	slices.Sort(all)
 	return all
-}
-
-// FileName returns a safe name for a file about something with any name.
-func FileName(of string) string {
-	sum := sha256.Sum256([]byte(of))
-	return hex.EncodeToString(sum[:12])
 }

@@ -1,0 +1,107 @@
+// Package packing sends mounts of this machine to a session on another machine, and keeps the
+// record of what was sent.
+package packing
+
+import (
+	"archive/tar"
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/wisbox/wisbox/hostmount"
+	"github.com/wisbox/wisbox/tool"
+)
+
+// Pack holds a copy of mounts, made by package hostmount, while it is being sent. The methods
+// [Pack.Because] and [Pack.Close] accept nil, the pack of no mounts.
+type Pack struct {
+	Report *hostmount.Report
+	Mounts []hostmount.Mount // with their places in the workspace
+	dir    string
+	failed chan error // gets the stream's error once
+	sent   *io.PipeReader
+}
+
+// Copy copies the mounts to a temporary directory of this machine. It returns nil without mounts.
+// Of opts, Copy sets the directories.
+func Copy(ctx context.Context, mounts []hostmount.Mount, opts hostmount.Options) (_ *Pack, err error) {
+	if len(mounts) == 0 {
+		return nil, nil
+	}
+	p := &Pack{Mounts: slices.Clone(mounts), failed: make(chan error, 1)}
+	if p.dir, err = os.MkdirTemp("", "wisbox-pack-"); err != nil {
+		return nil, tool.Errorf(tool.Unavailable, "there is no room to pack the mounts; set TMPDIR to a directory with room").Because(err)
+	}
+	defer func() {
+		if err != nil {
+			p.Close()
+		}
+	}()
+	for name, root := range map[string]**os.Root{"files": &opts.Dest, "staging": &opts.Staging} {
+		path := filepath.Join(p.dir, name)
+		if err := os.Mkdir(path, 0o700); err != nil {
+			return nil, err
+		}
+		if *root, err = os.OpenRoot(path); err != nil {
+			return nil, err
+		}
+		defer (*root).Close()
+	}
+	if p.Report, err = hostmount.Copy(ctx, mounts, &opts); err != nil {
+		return nil, err
+	}
+	for i, done := range p.Report.Mounts {
+		p.Mounts[i].MountPath = cmp.Or(done.MountPath, ".")
+	}
+	return p, nil
+}
+
+// Stream returns the packed files as a tar stream. Call it once.
+func (p *Pack) Stream(ctx context.Context) io.Reader {
+	r, w := io.Pipe()
+	p.sent = r
+	stop := context.AfterFunc(ctx, func() { _ = w.CloseWithError(ctx.Err()) })
+	go func() {
+		defer stop()
+		out := bufio.NewWriterSize(w, 256<<10)
+		archive := tar.NewWriter(out)
+		root, err := os.OpenRoot(filepath.Join(p.dir, "files"))
+		if err == nil {
+			err = errors.Join(archive.AddFS(root.FS()), archive.Close(), out.Flush(), root.Close())
+		}
+		p.failed <- err
+		_ = w.CloseWithError(err)
+	}()
+	return r
+}
+
+// Because returns err, or the error of the stream if that caused it.
+func (p *Pack) Because(err error) error {
+	if p == nil || err == nil {
+		return err
+	}
+	select {
+	case failed := <-p.failed:
+		if failed != nil && !errors.Is(failed, io.ErrClosedPipe) {
+			return tool.Errorf(tool.Unavailable, "the mounts can't be sent").Because(errors.Join(failed, err))
+		}
+	default:
+	}
+	return err
+}
+
+// Close removes the copy.
+func (p *Pack) Close() {
+	if p == nil {
+		return
+	}
+	if p.sent != nil {
+		_ = p.sent.Close() // after a refusal, the rest of the stream is unread
+	}
+	_ = os.RemoveAll(p.dir)
+}
