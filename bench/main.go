@@ -164,6 +164,9 @@ func (b *bench) save(dir string, t table) error {
 		b.print(os.Stdout, t)
 		return nil
 	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
 	f, err := os.Create(filepath.Join(dir, t.name+".md"))
 	if err != nil {
 		return err

@@ -1,8 +1,6 @@
 package pods
 
 import (
-	"bytes"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,22 +39,11 @@ func TestConformance(t *testing.T) {
 		switch {
 		case notInPod[c.ID] != "":
 			return "a Pod: " + notInPod[c.ID]
-		case asksForWasm(c):
-			return "each Pod compiles Python in WebAssembly first, longer than a case may take: TestPythonInWebAssembly"
 		case !all && (c.Fresh || len(c.Flags) > 0 || c.HostSetup != ""):
 			return "it needs a Pod of its own: make nightly"
 		}
 		return ""
 	}}, files...))
-}
-
-// asksForWasm reports whether a case evaluates in WebAssembly, which is the default of context_op.
-func asksForWasm(c *conformance.Case) bool {
-	return slices.ContainsFunc(append(c.Steps, c.Step), func(s conformance.Step) bool {
-		var args struct{ Op string }
-		_ = json.Unmarshal(s.Args, &args) // cases of other tools may not parse
-		return bytes.Contains(s.Args, []byte(`"wasm"`)) || s.Tool == "context_op" && args.Op == "eval"
-	})
 }
 
 // TestReasonsNameCases checks that each exception names an existing case, since readers take each for a
