@@ -118,14 +118,15 @@ var layers = map[string][]string{
 	"metrics": {"", "profile", "httpguard"},
 
 	// The surface for clients of E2B.
-	"serve/e2b": {"egress/policy", "httpguard", "internal/apikeys", "internal/builds", "internal/far", "internal/registry", "internal/templates", "tool"},
-	"serve":     {"", "httpguard", "cluster", "internal/apikeys", "internal/audit", "internal/far", "internal/podbook", "internal/registry", "internal/undo", "mcpserver", "metrics", "sandbox", "serve/e2b", "serve/e2b/codeinterp", "serve/e2b/envd", "tool"},
+	"serve/e2b/internal/signature": {"httpguard"},
+	"serve/e2b":                    {"serve/e2b/internal/signature", "egress/policy", "httpguard", "internal/apikeys", "internal/builds", "internal/far", "internal/registry", "internal/templates", "tool"},
+	"serve":                        {"", "httpguard", "cluster", "internal/apikeys", "internal/audit", "internal/far", "internal/podbook", "internal/registry", "internal/undo", "mcpserver", "metrics", "sandbox", "serve/e2b", "serve/e2b/codeinterp", "serve/e2b/envd", "tool"},
 
 	// The page for a browser.
 	"page": {"", "evaltool", "hostmount", "httpguard", "internal/beat", "internal/ports", "overlay", "sandbox", "tool"},
 
 	// Surfaces for clients of other services.
-	"serve/e2b/envd":       {"", "sandbox", "tool"},
+	"serve/e2b/envd":       {"", "httpguard", "sandbox", "serve/e2b/internal/signature", "tool"},
 	"serve/e2b/codeinterp": {"evaltool", "internal/beat", "tool"},
 
 	// Programs of ours. Tests may import everything.

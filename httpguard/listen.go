@@ -2,6 +2,8 @@ package httpguard
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io"
@@ -105,6 +107,12 @@ func isDead(path string) bool {
 	}
 	_ = c.Close()
 	return false
+}
+
+// Same compares secrets in constant time.
+func Same(given, want string) bool {
+	a, b := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(want))
+	return subtle.ConstantTimeCompare(a[:], b[:]) == 1
 }
 
 // NewToken returns a bearer token of 130 random bits.

@@ -2,8 +2,6 @@ package page
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"net/http"
 	"slices"
 	"strings"
@@ -65,10 +63,10 @@ func (d *door) key() string {
 func (d *door) enter(key string, r *http.Request) *visitor {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !same(key, d.next) {
+	if !httpguard.Same(key, d.next) {
 		return nil
 	}
-	if v := d.of(r, func(v *visitor) bool { return same(r.Header.Get(tokenHeader), v.token) }); v != nil {
+	if v := d.of(r, func(v *visitor) bool { return httpguard.Same(r.Header.Get(tokenHeader), v.token) }); v != nil {
 		d.next = httpguard.NewToken()
 		return v
 	}
@@ -116,7 +114,7 @@ func (d *door) known(r *http.Request) *visitor {
 func (d *door) of(r *http.Request, proven func(*visitor) bool) *visitor {
 	for _, c := range r.CookiesNamed(d.cookieName()) {
 		for _, v := range d.visitors {
-			if same(c.Value, v.cookie) && proven(v) {
+			if httpguard.Same(c.Value, v.cookie) && proven(v) {
 				return v
 			}
 		}
@@ -127,7 +125,7 @@ func (d *door) of(r *http.Request, proven func(*visitor) bool) *visitor {
 // proves reports whether a request has the visitor's token, in the header or among the protocols of a WebSocket, or a
 // ticket for a download, which it uses up.
 func (v *visitor) proves(r *http.Request) bool {
-	if same(r.Header.Get(tokenHeader), v.token) {
+	if httpguard.Same(r.Header.Get(tokenHeader), v.token) {
 		return true
 	}
 	if r.Method != http.MethodGet {
@@ -135,13 +133,13 @@ func (v *visitor) proves(r *http.Request) bool {
 	}
 	for _, text := range r.Header.Values("Sec-WebSocket-Protocol") {
 		for offered := range strings.SplitSeq(text, ",") {
-			if same(strings.TrimSpace(offered), v.token) {
+			if httpguard.Same(strings.TrimSpace(offered), v.token) {
 				return true
 			}
 		}
 	}
 	given := r.URL.Query().Get(ticketParam)
-	at := slices.IndexFunc(v.tickets, func(t ticket) bool { return same(given, t.text) && time.Now().Before(t.until) })
+	at := slices.IndexFunc(v.tickets, func(t ticket) bool { return httpguard.Same(given, t.text) && time.Now().Before(t.until) })
 	if at >= 0 {
 		v.tickets = slices.Delete(v.tickets, at, at+1)
 	}
@@ -155,9 +153,4 @@ func (d *door) ticket(v *visitor) string {
 	t := ticket{httpguard.NewToken(), time.Now().Add(ticketTime)}
 	v.tickets = append(v.tickets[max(0, len(v.tickets)-maxTickets+1):], t)
 	return t.text
-}
-
-func same(given, want string) bool {
-	a, b := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(want))
-	return subtle.ConstantTimeCompare(a[:], b[:]) == 1
 }

@@ -229,7 +229,7 @@ func (f *front) opens(value string) bool {
 		}
 	}
 	return slices.ContainsFunc(texts, func(text string) bool {
-		return text != "" && (f.isKey != nil && f.isKey(text) || same(text, f.sandbox.EnvdToken()) || same(text, f.sandbox.TrafficToken()))
+		return text != "" && (f.isKey != nil && f.isKey(text) || httpguard.Same(text, f.sandbox.EnvdToken()) || httpguard.Same(text, f.sandbox.TrafficToken()))
 	})
 }
 

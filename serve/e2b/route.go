@@ -10,7 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wisbox/wisbox/httpguard"
 	"github.com/wisbox/wisbox/internal/registry"
+	"github.com/wisbox/wisbox/serve/e2b/internal/signature"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -115,7 +117,7 @@ func (s *Server) find(r *http.Request, to target) (*registry.Sandbox, bool, erro
 		return s.opts.Registry.Seek(r.Context(), by, to.id)
 	}
 	for _, sandbox := range s.opts.Registry.All() {
-		if sandbox.IsRunning() && signedWith(r, sandbox.EnvdToken()) {
+		if sandbox.IsRunning() && signature.By(sandbox.EnvdToken(), r) {
 			return sandbox, true, nil
 		}
 	}
@@ -128,7 +130,7 @@ const resumeFor = 5 * time.Minute
 // serve answers a request for a sandbox. The port decides whether the client counts as a stranger.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, sandbox *registry.Sandbox, port uint16) {
 	rec := sandbox.Record()
-	if port != EnvdPort && rec.ClosedPorts && !same(r.Header.Get(headerTraffic), sandbox.TrafficToken()) {
+	if port != EnvdPort && rec.ClosedPorts && !httpguard.Same(r.Header.Get(headerTraffic), sandbox.TrafficToken()) {
 		writeFailure(w, fail(http.StatusForbidden, "the ports of this sandbox are closed; send its traffic access token as "+headerTraffic))
 		return
 	}

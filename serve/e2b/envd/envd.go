@@ -5,7 +5,6 @@ package envd
 
 import (
 	"context"
-	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/httpguard"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -155,10 +155,8 @@ func (h *handler) private(next http.HandlerFunc) http.HandlerFunc {
 }
 
 func (h *handler) hasToken(r *http.Request) bool {
-	return h.opts.Token != "" && equal(r.Header.Get("X-Access-Token"), h.opts.Token)
+	return h.opts.Token != "" && httpguard.Same(r.Header.Get("X-Access-Token"), h.opts.Token)
 }
-
-func equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
 // refusal is an error outside of Connect.
 type refusal struct {

@@ -3,8 +3,6 @@ package envd
 import (
 	"compress/gzip"
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +16,7 @@ import (
 	"time"
 
 	"github.com/wisbox/wisbox/sandbox"
+	"github.com/wisbox/wisbox/serve/e2b/internal/signature"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -29,27 +28,6 @@ const (
 	maxDrained         = 4 << 30
 	maxStrangerDrained = 256 << 10 // of an unauthorized client
 )
-
-// signature returns the signature of a URL of /files.
-func signature(operation string, r *http.Request, token string) string {
-	q := r.URL.Query()
-	text := q.Get("path") + ":" + operation + ":" + q.Get("username") + ":" + token
-	if until := q.Get("signature_expiration"); until != "" {
-		text += ":" + until
-	}
-	sum := sha256.Sum256([]byte(text))
-	return "v1_" + base64.RawStdEncoding.EncodeToString(sum[:])
-}
-
-// signedWith reports whether a request of /files is signed with a token, regardless of the signature's age. It runs in
-// constant time.
-func signedWith(r *http.Request, token string) bool {
-	operation := "write"
-	if r.Method == http.MethodGet || r.Method == http.MethodHead {
-		operation = "read"
-	}
-	return token != "" && equal(r.URL.Query().Get("signature"), signature(operation, r, token))
-}
 
 // signed requires the token, or a signature made with it.
 func (h *handler) signed(next func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
@@ -72,7 +50,7 @@ func (h *handler) mayUse(r *http.Request) *refused {
 	case h.hasToken(r):
 	case !q.Has("signature"):
 		return &refused{http.StatusUnauthorized, "give the header X-Access-Token, or a signature"}
-	case !signedWith(r, h.opts.Token):
+	case !signature.By(h.opts.Token, r):
 		return &refused{http.StatusUnauthorized, "invalid signature"}
 	case q.Get("signature_expiration") != "":
 		until, err := strconv.ParseInt(q.Get("signature_expiration"), 10, 64)
