@@ -148,11 +148,11 @@ while True:
 `,
 		"kill": `
 import os
-me = os.getpid()
+keep = (os.getpid(), 0) # gVisor lists who goes away as 0, which is the attacker's own group
 up()
 while True:
     for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) != me:
+        if name.isdigit() and int(name) not in keep:
             try:
                 os.kill(int(name), 9)
             except OSError:

@@ -25,7 +25,7 @@ func Children(pid int) (found []int) {
 			return childrenByParent(pid)
 		}
 		for _, word := range strings.Fields(string(text)) {
-			if child, err := strconv.Atoi(word); err == nil {
+			if child, ok := number(word); ok {
 				found = append(found, child)
 			}
 		}
@@ -40,8 +40,8 @@ func childrenByParent(pid int) (found []int) {
 		return nil
 	}
 	for _, entry := range all {
-		child, err := strconv.Atoi(entry.Name())
-		if err != nil {
+		child, ok := number(entry.Name())
+		if !ok {
 			continue
 		}
 		text, err := os.ReadFile("/proc/" + entry.Name() + "/stat")
@@ -54,6 +54,13 @@ func childrenByParent(pid int) (found []int) {
 		}
 	}
 	return found
+}
+
+// number parses the number of a process. gVisor lists a process as 0 while it goes away, and a signal to 0 would reach
+// the sender's own group.
+func number(text string) (pid int, ok bool) {
+	pid, err := strconv.Atoi(text)
+	return pid, err == nil && pid > 0
 }
 
 func descendants(roots []int) map[int]bool {

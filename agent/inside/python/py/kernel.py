@@ -122,7 +122,7 @@ def children(pid):
     try:
         for tid in os.listdir("/proc/%d/task" % pid):
             with open("/proc/%d/task/%s/children" % (pid, tid), "rb") as f:
-                found += map(int, f.read().split())
+                found += filter(None, map(int, f.read().split()))    # gVisor lists who goes away as 0
     except FileNotFoundError:
         if pid == os.getpid():                   # a kernel without that file
             found = [p for p, parent in parents() if parent == pid]
@@ -133,7 +133,7 @@ def children(pid):
 
 def parents():
     for name in os.listdir("/proc"):
-        if name.isdigit():
+        if name.isdigit() and name != "0":
             try:
                 with open("/proc/%s/stat" % name, "rb") as f:
                     yield int(name), int(f.read().rpartition(b")")[2].split()[1])
