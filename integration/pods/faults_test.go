@@ -31,6 +31,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -244,11 +245,13 @@ func TestAnEvictionByTheNode(t *testing.T) {
 	m := n.manager(n.config)
 	s, err := m.Open(t.Context(), &wisbox.SessionOptions{Name: "box", Kept: true, SnapshotSpace: 1 << 20, Limits: sandbox.Limits{Disk: 1 << 20}})
 	require.NoError(t, err)
-	volumes := filepath.Join(filepath.Dir(hosttest.Kubeconfig(t)), "kubelet", "pods", string(n.pod("box").UID), "volumes", "kubernetes.io~empty-dir")
+	pod := n.pod("box")
+	volumes := filepath.Join(filepath.Dir(hosttest.Kubeconfig(t)), "kubelet", "pods", string(pod.UID), "volumes", "kubernetes.io~empty-dir")
 	if _, err := os.Stat(volumes); err != nil {
 		t.Skip("only the node of make test-cluster has its files on this machine")
 	}
-	const over = 100 << 20 // bytes; twice the disk, the snapshots and the holder's records are 67 MiB
+	at := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == "state" })
+	over := pod.Spec.Volumes[at].EmptyDir.SizeLimit.Value() + 1<<20
 	require.NoError(t, os.WriteFile(filepath.Join(volumes, "state", "filler"), make([]byte, over), 0o600))
 	var lost error
 	require.Eventually(t, func() bool {
