@@ -160,6 +160,7 @@ wasm: build ## Python in WebAssembly, for the sandbox wasm, if it is not there
 
 .PHONY: bench
 bench: setup image ## the tables under docs/benchmarks, next to peers measured in the same run
+	@scripts/setup.sh npm:npm ripgrep:rg # the bases of two tables
 	go run ./bench -o docs/benchmarks
 	@$(MAKE) --no-print-directory bench-pods
 	@cat docs/benchmarks/*.md

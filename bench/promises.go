@@ -321,7 +321,7 @@ func (b *bench) besideNoise(ctx context.Context, truth func() error) (samples, e
 	}
 	defer s.Close(ctx)
 	for _, script := range noise {
-		if _, err := s.Start(ctx, sandbox.Cmd{Argv: []string{"bash", "-c", script}, Capture: &sandbox.Capture{Forward: 1000}}); err != nil {
+		if _, err := s.Start(ctx, sandbox.Cmd{Argv: []string{"bash", "-c", script}}); err != nil {
 			return nil, err
 		}
 	}
