@@ -187,18 +187,24 @@ func (d *dir) namesIf(now stamp) []string {
 	return names
 }
 
+// Bounds of a piece of memory for names, in bytes. A name has at most 255.
+const (
+	leastText = 256
+	mostText  = 64 << 10
+)
+
 // readNames returns all names of a directory, sorted.
 func (s *scan) readNames(fd int) ([]string, error) {
 	if _, err := unix.Seek(fd, 0, 0); err != nil {
 		return nil, err
 	}
-	var text strings.Builder // of all of them: one piece of memory, not thousands
-	var ends []int
+	var names []string
+	var text strings.Builder // of the newest names: a piece of memory for many, which never moves
 	var full error
 	held := 0
 	defer func() { s.release(held) }() // [scan.lookAtEach] charges the names that are kept
 	err := beneath.ReadDir(fd, func(n beneath.Entry) bool {
-		if s.entries.Load()+int64(len(ends)) >= s.limits.Entries {
+		if s.entries.Load()+int64(len(names)) >= s.limits.Entries {
 			full = s.tooMany()
 			return false
 		}
@@ -206,17 +212,19 @@ func (s *scan) readNames(fd int) ([]string, error) {
 		if full = s.hold(len(n.Name) + entryMemory); full != nil {
 			return false
 		}
+		if text.Cap()-text.Len() < len(n.Name) {
+			size := min(max(2*text.Cap(), leastText), mostText)
+			text = strings.Builder{}
+			text.Grow(size)
+		}
+		at := text.Len()
 		text.WriteString(n.Name)
-		ends = append(ends, text.Len())
+		names = append(names, text.String()[at:])
 		full = s.budget.Step(1)
 		return full == nil
 	})
 	if full != nil {
 		return nil, full
-	}
-	names, at := make([]string, len(ends)), 0
-	for i, end := range ends {
-		names[i], at = text.String()[at:end], end
 	}
 	slices.Sort(names)
 	return slices.Compact(names), errors.Join(err, s.pool.ctx.Err())
