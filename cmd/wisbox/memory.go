@@ -10,7 +10,7 @@ import (
 // maxHeap is the size of heap and stacks, in bytes, above which a process that serves sessions
 // collects garbage more often. Together with the program's own pages it stays below 128 MiB. By
 // default Go waits until the heap has doubled.
-const maxHeap = 88 << 20
+const maxHeap = 72 << 20
 
 // firstGC is the garbage that a command creates before the first collection. Go's default of 4 MB
 // is reached while a command starts, which costs a short command a tenth of its processor time.
