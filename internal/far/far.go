@@ -269,54 +269,22 @@ func answer(ctx context.Context, stream io.ReadWriteCloser, hello Hello, config 
 	if err != nil {
 		return err
 	}
+	// A read of yamux 0.1.2 loops without a pause from the end of its session until the session has
+	// closed the connection. Many such reads delay that by seconds; a past deadline ends them.
 	var all sync.WaitGroup
-	var reading readers
 	for {
 		s, err := mux.AcceptStream()
 		if err != nil || full(mux) {
 			cancel()
-			reading.end()
 			_ = mux.Close()
 			all.Wait()
 			return nil
 		}
-		reading.add(s)
 		all.Go(func() {
 			c := conn{s}
 			defer c.Close()
-			defer reading.remove(s)
+			defer context.AfterFunc(ctx, func() { _ = s.SetReadDeadline(past) })()
 			serve(ctx, c)
 		})
-	}
-}
-
-// readers are the connections of a stream that may be read. A read of yamux 0.1.2 loops without a
-// pause from the end of its session until the session has closed the connection; many at once keep
-// it from that for seconds. A past deadline ends them first.
-type readers struct {
-	mu  sync.Mutex
-	all map[*yamux.Stream]bool
-}
-
-func (r *readers) add(s *yamux.Stream) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.all == nil {
-		r.all = map[*yamux.Stream]bool{}
-	}
-	r.all[s] = true
-}
-
-func (r *readers) remove(s *yamux.Stream) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.all, s)
-}
-
-func (r *readers) end() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for s := range r.all {
-		_ = s.SetReadDeadline(past)
 	}
 }
