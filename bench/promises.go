@@ -321,7 +321,7 @@ func (b *bench) besideNoise(ctx context.Context, truth func() error) (samples, e
 	}
 	defer s.Close(ctx)
 	for _, script := range noise {
-		if _, err := s.Start(ctx, sandbox.Cmd{Argv: []string{"bash", "-c", script}}); err != nil {
+		if _, err := s.StartProcess(ctx, sandbox.Cmd{Argv: []string{"bash", "-c", script}}, nil); err != nil {
 			return nil, err
 		}
 	}
