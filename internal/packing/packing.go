@@ -28,30 +28,28 @@ type Pack struct {
 }
 
 // Copy copies the mounts to a temporary directory of this machine. It returns nil without mounts.
-// Of opts, Copy sets the directories.
+// It sets the directories of opts itself.
 func Copy(ctx context.Context, mounts []hostmount.Mount, opts hostmount.Options) (_ *Pack, err error) {
 	if len(mounts) == 0 {
 		return nil, nil
 	}
 	p := &Pack{Mounts: slices.Clone(mounts), failed: make(chan error, 1)}
 	if p.dir, err = os.MkdirTemp("", "wisbox-pack-"); err != nil {
-		return nil, tool.Errorf(tool.Unavailable, "there is no room to pack the mounts; set TMPDIR to a directory with room").Because(err)
+		return nil, errNoRoom(err)
 	}
 	defer func() {
 		if err != nil {
 			p.Close()
 		}
 	}()
-	for name, root := range map[string]**os.Root{"files": &opts.Dest, "staging": &opts.Staging} {
-		path := filepath.Join(p.dir, name)
-		if err := os.Mkdir(path, 0o700); err != nil {
-			return nil, err
-		}
-		if *root, err = os.OpenRoot(path); err != nil {
-			return nil, err
-		}
-		defer (*root).Close()
+	if opts.Dest, err = p.makeDir("files"); err != nil {
+		return nil, err
 	}
+	defer opts.Dest.Close()
+	if opts.Staging, err = p.makeDir("staging"); err != nil {
+		return nil, err
+	}
+	defer opts.Staging.Close()
 	if p.Report, err = hostmount.Copy(ctx, mounts, &opts); err != nil {
 		return nil, err
 	}
@@ -59,6 +57,22 @@ func Copy(ctx context.Context, mounts []hostmount.Mount, opts hostmount.Options)
 		p.Mounts[i].MountPath = cmp.Or(done.MountPath, ".")
 	}
 	return p, nil
+}
+
+func (p *Pack) makeDir(name string) (*os.Root, error) {
+	path := filepath.Join(p.dir, name)
+	if err := os.Mkdir(path, 0o700); err != nil {
+		return nil, errNoRoom(err)
+	}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, errNoRoom(err)
+	}
+	return root, nil
+}
+
+func errNoRoom(err error) error {
+	return tool.Errorf(tool.Unavailable, "there is no room to pack the mounts; set TMPDIR to a directory with room").Because(err)
 }
 
 // Stream returns the packed files as a tar stream. Call it once.
@@ -88,7 +102,7 @@ func (p *Pack) Because(err error) error {
 	select {
 	case failed := <-p.failed:
 		if failed != nil && !errors.Is(failed, io.ErrClosedPipe) {
-			return tool.Errorf(tool.Unavailable, "the mounts can't be sent").Because(errors.Join(failed, err))
+			return tool.Errorf(tool.Unavailable, "the mounts can't be sent; try again").Because(errors.Join(failed, err))
 		}
 	default:
 	}

@@ -48,7 +48,7 @@ func (r Records) Keep(session string, record Record) error {
 		err = jsonfile.Write(r.Path(session), record)
 	}
 	if err != nil {
-		return tool.Errorf(tool.Unavailable, "the record of the mounts can't be written on this machine").Because(err)
+		return tool.Errorf(tool.Unavailable, "the record of the mounts can't be written on this machine; check the room and the rights of its wisbox cache directory").Because(err)
 	}
 	return nil
 }
@@ -71,7 +71,7 @@ func (r Records) Exist(session string) bool {
 // Rename moves a session's record, if there is one.
 func (r Records) Rename(session, to string) error {
 	if err := os.Rename(r.Path(session), r.Path(to)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return tool.Errorf(tool.Unavailable, "the record of the mounts can't be renamed on this machine").Because(err)
+		return tool.Errorf(tool.Unavailable, "the record of the mounts can't be renamed on this machine; check the rights of its wisbox cache directory").Because(err)
 	}
 	return nil
 }
@@ -79,7 +79,7 @@ func (r Records) Rename(session, to string) error {
 // Remove removes a session's record, if there is one.
 func (r Records) Remove(session string) error {
 	if err := jsonfile.Remove(r.Path(session)); err != nil {
-		return tool.Errorf(tool.Unavailable, "the record of an older session %q can't be removed on this machine", session).Because(err)
+		return tool.Errorf(tool.Unavailable, "the record of an older session %q can't be removed on this machine; check the rights of its wisbox cache directory", session).Because(err)
 	}
 	return nil
 }
