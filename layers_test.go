@@ -127,7 +127,7 @@ var layers = map[string][]string{
 
 	// Surfaces for clients of other services.
 	"serve/e2b/envd":       {"", "httpguard", "sandbox", "serve/e2b/internal/signature", "tool"},
-	"serve/e2b/codeinterp": {"evaltool", "internal/beat", "tool"},
+	"serve/e2b/codeinterp": {"evaltool", "httpguard", "internal/beat", "tool"},
 
 	// Programs of ours. Tests may import everything.
 	"cmd/wisbox": {"egress", "egress/policy", "httpguard",

@@ -3,7 +3,6 @@ package e2b
 import (
 	"context"
 	"crypto/rand"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"net/http"
@@ -159,7 +158,7 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request) {
 	s.yard.mu.Lock()
 	b, ok := s.yard.all[r.PathValue("id")]
 	s.yard.mu.Unlock()
-	if !ok || subtle.ConstantTimeCompare([]byte(b.token), []byte(r.URL.Query().Get("token"))) != 1 || !s.enter() {
+	if !ok || !httpguard.Same(r.URL.Query().Get("token"), b.token) || !s.enter() {
 		writeFailure(w, fail(http.StatusUnauthorized, "the build or its token is unknown; request a link again"))
 		return
 	}

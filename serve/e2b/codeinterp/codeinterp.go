@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"io"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/wisbox/wisbox/evaltool"
+	"github.com/wisbox/wisbox/httpguard"
 	"github.com/wisbox/wisbox/tool"
 )
 
@@ -254,7 +254,7 @@ func (s *server) change(do func(ctx context.Context, name string) error) http.Ha
 }
 
 func (s *server) allowed(r *http.Request) bool {
-	return s.Token == "" || subtle.ConstantTimeCompare([]byte(r.Header.Get("X-Access-Token")), []byte(s.Token)) == 1
+	return s.Token == "" || httpguard.Same(r.Header.Get("X-Access-Token"), s.Token)
 }
 
 // decode decodes a JSON object. If it fails, it answers the request and returns false.
