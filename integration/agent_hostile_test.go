@@ -148,7 +148,7 @@ while True:
 `,
 		"kill": `
 import os
-keep = (os.getpid(), 0) # gVisor lists who goes away as 0, which is the attacker's own group
+keep = (os.getpid(), 0) # gVisor lists an exiting process as 0, and a signal to 0 goes to the attacker's own group
 up()
 while True:
     for name in os.listdir("/proc"):

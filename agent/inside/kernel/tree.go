@@ -25,7 +25,7 @@ func Children(pid int) (found []int) {
 			return childrenByParent(pid)
 		}
 		for _, word := range strings.Fields(string(text)) {
-			if child, ok := number(word); ok {
+			if child, ok := parsePID(word); ok {
 				found = append(found, child)
 			}
 		}
@@ -40,7 +40,7 @@ func childrenByParent(pid int) (found []int) {
 		return nil
 	}
 	for _, entry := range all {
-		child, ok := number(entry.Name())
+		child, ok := parsePID(entry.Name())
 		if !ok {
 			continue
 		}
@@ -56,9 +56,9 @@ func childrenByParent(pid int) (found []int) {
 	return found
 }
 
-// number parses the number of a process. gVisor lists a process as 0 while it goes away, and a signal to 0 would reach
-// the sender's own group.
-func number(text string) (pid int, ok bool) {
+// parsePID parses the number of a process. gVisor lists an exiting process as 0, and a signal to 0 would go to the
+// sender's own group.
+func parsePID(text string) (pid int, ok bool) {
 	pid, err := strconv.Atoi(text)
 	return pid, err == nil && pid > 0
 }

@@ -122,7 +122,7 @@ def children(pid):
     try:
         for tid in os.listdir("/proc/%d/task" % pid):
             with open("/proc/%d/task/%s/children" % (pid, tid), "rb") as f:
-                found += filter(None, map(int, f.read().split()))    # gVisor lists who goes away as 0
+                found += filter(None, map(int, f.read().split()))    # gVisor lists an exiting process as 0
     except FileNotFoundError:
         if pid == os.getpid():                   # a kernel without that file
             found = [p for p, parent in parents() if parent == pid]
