@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -151,7 +152,7 @@ func (w *world) user(t *testing.T, name string) *Place {
 	return (&world{config: config}).place(t, config.CurrentContext, w.namespace, Options{})
 }
 
-// grant grants a user verbs on pods.
+// grant grants a user verbs on pods, and waits until the API server applies them: it decides by its caches.
 func (w *world) grant(t *testing.T, user string, verbs ...string) {
 	t.Helper()
 	role := map[string]any{
@@ -168,6 +169,20 @@ func (w *world) grant(t *testing.T, user string, verbs ...string) {
 		require.NoError(t, err)
 		at := "/apis/rbac.authorization.k8s.io/v1/namespaces/" + w.namespace + "/" + kind + "/" + user
 		require.NoError(t, w.admin.client.Patch(types.ApplyPatchType).AbsPath(at).Param("fieldManager", "test").Param("force", "true").Body(raw).Do(t.Context()).Error())
+	}
+	for _, verb := range verbs {
+		raw, err := json.Marshal(&authorizationv1.SubjectAccessReview{
+			TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SubjectAccessReview"},
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: w.namespace, Resource: "pods", Verb: verb,
+			}},
+		})
+		require.NoError(t, err)
+		require.Eventually(t, func() bool {
+			answer, err := w.admin.client.Post().AbsPath("/apis/authorization.k8s.io/v1/subjectaccessreviews").Body(raw).Do(t.Context()).Raw()
+			review := &authorizationv1.SubjectAccessReview{}
+			return err == nil && json.Unmarshal(answer, review) == nil && review.Status.Allowed
+		}, waitTime, tickTime, "%s may not %s pods", user, verb)
 	}
 }
 
