@@ -7,13 +7,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
 	"github.com/wisbox/wisbox/sandbox"
@@ -256,8 +254,14 @@ func (p *hostProcess) Resize(size sandbox.WinSize) error {
 	if p.terminal == nil {
 		return fmt.Errorf("%w: the program has no terminal", sandbox.ErrUnsupported)
 	}
-	err := pty.Setsize(p.terminal, &pty.Winsize{Cols: size.Cols, Rows: size.Rows})
-	if err != nil && !strings.Contains(err.Error(), "closed") {
+	raw, err := p.terminal.SyscallConn()
+	if err == nil {
+		// Unlike Fd, Control keeps the descriptor open meanwhile. It fails only if that is closed: the program has ended.
+		_ = raw.Control(func(fd uintptr) {
+			err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Col: size.Cols, Row: size.Rows})
+		})
+	}
+	if err != nil {
 		return fmt.Errorf("%w: resize: %w", sandbox.ErrUnavailable, err)
 	}
 	return nil

@@ -2,6 +2,7 @@ package sandboxtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"testing"
@@ -144,6 +145,22 @@ var terminalChecks = []check{
 		require.NoError(t, p.Resize(sandbox.WinSize{Cols: 132, Rows: 50}))
 		out.await(t, "50 132")
 		wait(t, p)
+	}},
+	{"a terminal can be resized while its program ends", func(t *testing.T, f *fixture) {
+		cmd := sandbox.Cmd{Argv: []string{"true"}, TTY: &sandbox.WinSize{Cols: 80, Rows: 24}}
+		for range 10 {
+			p := f.start(t, cmd)
+			resized := make(chan error, 1)
+			go func() {
+				var err error
+				for cols := range uint16(100) {
+					err = errors.Join(err, p.Resize(sandbox.WinSize{Cols: cols + 1, Rows: 50}))
+				}
+				resized <- err
+			}()
+			assert.Equal(t, sandbox.StatusExited, wait(t, p).Status)
+			require.NoError(t, <-resized)
+		}
 	}},
 	{"control-C on a terminal interrupts the program", func(t *testing.T, f *fixture) {
 		r, w := io.Pipe()
