@@ -176,7 +176,7 @@ func (s *Sandbox) makeCompanion(ctx context.Context, c sandbox.Companion, main *
 	}
 	spec := companion{
 		container: container{
-			name: s.companionName(c.Name), image: c.Image, files: files.hostFiles, limits: companionLimits(c),
+			name: s.companionName(c.Name), image: c.Image, files: files.hostFiles, limits: companionLimits(c), parent: e.info.groupParent(),
 			ipcBounds: e.info.boundsIPC(), fileTable: fileTable(), labels: s.b.labels(s.spec),
 		},
 		hosts: files.hosts, env: c.Env, dirs: c.Dirs, main: main.ID,

@@ -59,7 +59,7 @@ func (c companion) generate() *specgen.SpecGenerator {
 	c.security(&g.ContainerSecurityConfig)
 	c.resources(&g.ContainerResourceConfig)
 	g.CgroupNS = private()
-	g.CgroupsMode = "enabled"
+	g.CgroupsMode, g.CgroupParent = "enabled", c.parent
 	g.NetNS = specgen.Namespace{NSMode: specgen.FromContainer, Value: c.main}
 	g.Sysctl = c.sysctls()
 	return g

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/containers/podman/v5/libpod/define"
@@ -98,18 +97,18 @@ func (c container) noFile() int64 {
 // bound sets what can only be set once the container runs, before any program does.
 // readBack finds the limits that couldn't be set, so errors are only logged.
 func (s *Sandbox) bound(ctx context.Context, data *define.InspectContainerData) {
-	if s.b.isGVisor() {
-		return
-	}
 	e, err := s.b.engine(ctx)
 	if err == nil && e.conn.URI.Scheme != "unix" {
 		err = errors.New("the service may be on another machine")
 	}
 	if err == nil {
-		err = errors.Join(boundUser(ctx, data.State.Pid, 0), boundTCP("/", data, tcpBytes(s.spec.Limits)))
+		err = weigh("/", data.State.Pid)
+		if !s.b.isGVisor() { // whose programs reach none of the host's counters
+			err = errors.Join(err, boundUser(ctx, data.State.Pid, 0), boundTCP("/", data, tcpBytes(s.spec.Limits)))
+		}
 	}
 	if err != nil {
-		s.b.log.Warn("shared counters are not bounded", "sandbox", s.spec.ID, "error", err)
+		s.b.log.Warn("the weight or shared counters are not set", "sandbox", s.spec.ID, "error", err)
 	}
 }
 
@@ -165,11 +164,16 @@ func boundTCP(root string, data *define.InspectContainerData, limit int64) error
 	if !v1 || !strings.Contains(group, data.ID) {
 		return nil // of rootless containers there is none
 	}
-	f, err := os.OpenFile(filepath.Join(root, "sys/fs/cgroup/memory", group, tcpLimit), os.O_WRONLY|syscall.O_CLOEXEC, 0)
+	return setNumber(filepath.Join(root, "sys/fs/cgroup/memory", group, tcpLimit), limit)
+}
+
+// setNumber writes a number to a file of the kernel's, which must exist.
+func setNumber(path string, n int64) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(strconv.FormatInt(limit, 10))
+	_, err = f.WriteString(strconv.FormatInt(n, 10))
 	return errors.Join(err, f.Close())
 }
 

@@ -57,8 +57,9 @@ type container struct {
 	limits    sandbox.Limits // complete
 	userns    usernsMode
 	selinux   bool
-	gvisor    bool // the runtime must be gVisor's
-	ipcBounds bool // the kernel lets ipcSysctls be set
+	gvisor    bool   // the runtime must be gVisor's
+	parent    string // the control group above; empty means Podman's default
+	ipcBounds bool   // the kernel lets ipcSysctls be set
 	lowPorts  bool
 	userHome  bool
 	fileTable int64 // maximum number of this machine's open files, except root's
@@ -73,7 +74,7 @@ func (c container) generate() *specgen.SpecGenerator {
 	c.security(&g.ContainerSecurityConfig)
 	c.resources(&g.ContainerResourceConfig)
 	g.CgroupNS = private()
-	g.CgroupsMode = "enabled"
+	g.CgroupsMode, g.CgroupParent = "enabled", c.parent
 	g.NetNS = specgen.Namespace{NSMode: specgen.NoNetwork}
 	g.Sysctl = c.sysctls()
 	g.UseImageHosts = ptr(true) // no names and addresses of the host
