@@ -108,7 +108,7 @@ func (s *Sandbox) bound(ctx context.Context, data *define.InspectContainerData) 
 		}
 	}
 	if err != nil {
-		s.b.log.Warn("the weight or shared counters are not set", "sandbox", s.spec.ID, "error", err)
+		s.b.log.Warn("the group's weight or bounds of shared counters are not set", "sandbox", s.spec.ID, "error", err)
 	}
 }
 
