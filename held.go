@@ -175,15 +175,15 @@ func (m *Manager) Hold(ctx context.Context, name string, idle time.Duration, rea
 	if m.here == nil {
 		return m.errElsewhere("Hold")
 	}
+	release, listener, err := m.here.holders.Listen(ctx, name) // first: who ends the holder to remove the session must find it
+	if err != nil {
+		return err
+	}
+	defer release()
 	s, l, err := m.attachHere(ctx, name)
 	if err != nil {
 		return err
 	}
-	release, listener, err := m.here.holders.Listen(ctx, name)
-	if err != nil {
-		return errors.Join(err, s.end(ctx, true))
-	}
-	defer release()
 	l.holds.Store(true)
 	killed := hold.Mark(markPath(l.dir))
 	if killed {

@@ -186,7 +186,6 @@ func (h *here) create(ctx context.Context, all []SessionOptions, files populate)
 			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), box.DropGrace)
 			defer cancel()
 			_ = errors.Join(made[i].exec.close(end, false), made[i].at.(*folder).files.Load().Close())
-			h.holders.Stop(end, item.dir.ID())
 		})
 	}
 	for _, o := range made {
@@ -354,7 +353,7 @@ func (h *here) stop(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	h.holders.Stop(ctx, name)
+	defer h.holders.Exclude(ctx, name)()
 	if err := errors.Join(ctx.Err(), h.endPause(ctx, dir), dir.Close()); err != nil {
 		return err
 	}
@@ -426,7 +425,7 @@ func (h *here) hasSandbox(ctx context.Context, name string) (bool, error) {
 }
 
 func (h *here) remove(ctx context.Context, name string) error {
-	h.holders.Stop(ctx, name)
+	defer h.holders.Exclude(ctx, name)()
 	return h.store.RemoveWith(ctx, name, h.removeSandbox)
 }
 
@@ -605,6 +604,7 @@ func (h *here) prepare(ctx context.Context) (*pooled, error) {
 func (h *here) discard(item *pooled) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), box.DropGrace)
 	defer cancel()
+	defer h.holders.Exclude(ctx, item.dir.ID())()
 	var err error
 	if item.box != nil {
 		err = item.box.Close(ctx)

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -665,6 +666,26 @@ func TestRemovingASessionEndsItsHolder(t *testing.T) {
 	require.NoError(t, s.Close(t.Context()))
 	require.NoError(t, m.Remove(t.Context(), "box"))
 	assert.NoError(t, <-ended)
+}
+
+// TestRemovingASessionEndsAHolderThatStarts: it waits for one that ends, and must not use the session yet.
+func TestRemovingASessionEndsAHolderThatStarts(t *testing.T) {
+	m, _ := manager(t, wisbox.Options{})
+	s, err := m.Open(t.Context(), &wisbox.SessionOptions{Name: "box", Kept: true})
+	require.NoError(t, err)
+	require.NoError(t, s.Close(t.Context()))
+	path, err := m.Holders().SocketPath("box")
+	require.NoError(t, err)
+	ends := flock.New(path + ".lock")
+	require.NoError(t, ends.Lock())
+	ended := make(chan error, 1)
+	go func() { ended <- m.Hold(context.Background(), "box", time.Minute, func() {}) }()
+	time.Sleep(50 * time.Millisecond) // for the start
+	time.AfterFunc(50*time.Millisecond, func() { assert.NoError(t, ends.Close()) })
+	require.NoError(t, m.Remove(t.Context(), "box"))
+	if err := <-ended; err != nil {
+		assert.Equal(t, tool.NotFound, tool.KindOf(err), err)
+	}
 }
 
 func TestAHolderEndsWhenNobodyNeedsIt(t *testing.T) {

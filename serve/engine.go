@@ -151,7 +151,7 @@ func isPlain(r registry.Record) bool { return !wisbox.IsTemplateID(r.Template) }
 func begin(ctx context.Context, s *wisbox.Session) error {
 	res, err := s.Run(ctx, sandbox.Cmd{Argv: []string{"/bin/true"}, Stdout: io.Discard, Stderr: io.Discard})
 	if err == nil && res.ExitCode != 0 {
-		err = tool.Errorf(tool.Unavailable, "the sandbox's image has no working /bin/true; use another image")
+		err = cmp.Or(ctx.Err(), error(tool.Errorf(tool.Unavailable, "the sandbox's image has no working /bin/true; use another image")))
 	}
 	return err
 }

@@ -413,7 +413,7 @@ func takesReady(t *testing.T, flags ...string) (w *world, id string) {
 		gone := !slices.ContainsFunc(killed, func(id string) bool { return slices.Contains(there, id) })
 		return gone && len(there) > 1
 	}, hangGuard, time.Millisecond, "the next one")
-	s.stop()
-	assert.Equal(t, []string{id}, w.sandboxes())
+	log := s.stop()
+	assert.Equal(t, []string{id}, w.sandboxes(), log)
 	return w, id
 }

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gofrs/flock"
+
 	"github.com/wisbox/wisbox/internal/rundir"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -70,12 +72,21 @@ func (r Root) Looker(name string) *Client {
 	return &Client{Dial: func(ctx context.Context) (*Conn, error) { return r.dial(ctx, name) }}
 }
 
-// Stop ends a session's holder, if there is one, and waits at most 30 s until it has released the
-// session.
-func (r Root) Stop(ctx context.Context, name string) {
+// Exclude ends a session's holder, if there is one, and keeps others from starting until release is
+// called. It waits at most 30 s. If a holder is still there then, or the socket's directory can't be
+// used, the caller's lock on the session fails.
+func (r Root) Exclude(ctx context.Context, name string) (release func()) {
 	ctx, cancel := context.WithTimeout(ctx, stopWait)
 	defer cancel()
-	r.Looker(name).Stop(ctx)
+	path, err := r.SocketPath(name)
+	for err == nil && ctx.Err() == nil { // a holder may start after another one has ended
+		r.Looker(name).Stop(ctx)
+		var lock *flock.Flock
+		if lock, err = awaitLock(ctx, path); lock != nil {
+			return func() { releaseLock(lock, path) }
+		}
+	}
+	return func() {}
 }
 
 // Listen makes this process the session's holder. If another process is, the error is busy. Listen

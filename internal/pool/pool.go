@@ -194,7 +194,7 @@ func (p *Pool[T]) makeOne(ctx context.Context) {
 		p.ready = append(p.ready, made)
 	}
 	p.mu.Unlock()
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		p.opts.Log.Warn("fill the pool", "error", err, "again_in", wait)
 	}
 	time.AfterFunc(wait, p.nudge)
