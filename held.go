@@ -175,7 +175,8 @@ func (m *Manager) Hold(ctx context.Context, name string, idle time.Duration, rea
 	if m.here == nil {
 		return m.errElsewhere("Hold")
 	}
-	release, listener, err := m.here.holders.Listen(ctx, name) // first: who ends the holder to remove the session must find it
+	// A removal first ends the holder, and finds it only if it listens. So it listens before it opens the session.
+	release, listener, err := m.here.holders.Listen(ctx, name)
 	if err != nil {
 		return err
 	}

@@ -425,8 +425,12 @@ func (h *here) hasSandbox(ctx context.Context, name string) (bool, error) {
 }
 
 func (h *here) remove(ctx context.Context, name string) error {
-	defer h.holders.Exclude(ctx, name)()
-	return h.store.RemoveWith(ctx, name, h.removeSandbox)
+	release := sync.OnceFunc(h.holders.Exclude(ctx, name))
+	defer release()
+	return h.store.RemoveWith(ctx, name, func(ctx context.Context, name string) error {
+		release() // nobody can open the session now, and the holder of a new one of its name mustn't wait for the files' deletion
+		return h.removeSandbox(ctx, name)
+	})
 }
 
 // removeSandbox removes a session's container. If Podman can't be reached, the files are removed
@@ -604,12 +608,11 @@ func (h *here) prepare(ctx context.Context) (*pooled, error) {
 func (h *here) discard(item *pooled) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), box.DropGrace)
 	defer cancel()
-	defer h.holders.Exclude(ctx, item.dir.ID())()
 	var err error
 	if item.box != nil {
 		err = item.box.Close(ctx)
 	}
-	err = errors.Join(err, item.dir.Close(), h.store.RemoveWith(ctx, item.dir.ID(), h.removeSandbox))
+	err = errors.Join(err, item.dir.Close(), h.remove(ctx, item.dir.ID()))
 	if err != nil {
 		h.log.Warn("remove a session that was not opened", "session", item.dir.ID(), "error", err)
 	}

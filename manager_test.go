@@ -668,7 +668,8 @@ func TestRemovingASessionEndsItsHolder(t *testing.T) {
 	assert.NoError(t, <-ended)
 }
 
-// TestRemovingASessionEndsAHolderThatStarts: it waits for one that ends, and must not use the session yet.
+// TestRemovingASessionEndsAHolderThatStarts: while the holder waits for one that is ending, it must not have the session
+// open.
 func TestRemovingASessionEndsAHolderThatStarts(t *testing.T) {
 	m, _ := manager(t, wisbox.Options{})
 	s, err := m.Open(t.Context(), &wisbox.SessionOptions{Name: "box", Kept: true})
@@ -679,13 +680,43 @@ func TestRemovingASessionEndsAHolderThatStarts(t *testing.T) {
 	ends := flock.New(path + ".lock")
 	require.NoError(t, ends.Lock())
 	ended := make(chan error, 1)
-	go func() { ended <- m.Hold(context.Background(), "box", time.Minute, func() {}) }()
+	go func() { ended <- m.Hold(t.Context(), "box", time.Minute, func() {}) }()
 	time.Sleep(50 * time.Millisecond) // for the start
 	time.AfterFunc(50*time.Millisecond, func() { assert.NoError(t, ends.Close()) })
 	require.NoError(t, m.Remove(t.Context(), "box"))
 	if err := <-ended; err != nil {
 		assert.Equal(t, tool.NotFound, tool.KindOf(err), err)
 	}
+}
+
+// removal is a backend that calls before before it removes a sandbox.
+type removal struct {
+	sandbox.Backend
+	before func()
+}
+
+func (r removal) Remove(ctx context.Context, id string) error {
+	r.before()
+	return r.Backend.Remove(ctx, id)
+}
+
+// TestARemovalKeepsNoNewHolderWaiting: once nobody can open the old session, the next one may take its name.
+func TestARemovalKeepsNoNewHolderWaiting(t *testing.T) {
+	var path string
+	var free []bool
+	m, _ := manager(t, wisbox.Options{Backend: removal{sandboxtest.NewHost(), func() {
+		lock := flock.New(path + ".lock")
+		ok, err := lock.TryLock()
+		assert.NoError(t, errors.Join(err, lock.Close()))
+		free = append(free, ok)
+	}}})
+	s, err := m.Open(t.Context(), &wisbox.SessionOptions{Name: "box", Kept: true})
+	require.NoError(t, err)
+	require.NoError(t, s.Close(t.Context()))
+	path, err = m.Holders().SocketPath("box")
+	require.NoError(t, err)
+	require.NoError(t, m.Remove(t.Context(), "box"))
+	assert.Equal(t, []bool{true}, free)
 }
 
 func TestAHolderEndsWhenNobodyNeedsIt(t *testing.T) {

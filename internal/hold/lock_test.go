@@ -7,10 +7,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/gofrs/flock"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/tool"
 )
 
 // TestOneHolderAtATimeThoughLocksAreRemoved: many processes take the lock in turn, each removes its
@@ -60,4 +63,19 @@ func TestLocksOfKilledHoldersAreSwept(t *testing.T) {
 		left = append(left, e.Name())
 	}
 	assert.Equal(t, []string{"hold-alive.lock", "hold-mine.lock", "mcp-1.token"}, left)
+}
+
+// TestNoHolderStartsWhileTheyAreExcluded, and one does afterwards.
+func TestNoHolderStartsWhileTheyAreExcluded(t *testing.T) {
+	r := Root{ID: "root", RuntimeDir: t.TempDir()}
+	require.NoError(t, os.Chmod(r.RuntimeDir, 0o700))
+	release := r.Exclude(t.Context(), "box")
+	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, _, err := r.Listen(soon, "box")
+	assert.Equal(t, tool.Busy, tool.KindOf(err))
+	release()
+	end, _, err := r.Listen(t.Context(), "box")
+	require.NoError(t, err)
+	end()
 }

@@ -73,8 +73,8 @@ func (r Root) Looker(name string) *Client {
 }
 
 // Exclude ends a session's holder, if there is one, and keeps others from starting until release is
-// called. It waits at most 30 s. If a holder is still there then, or the socket's directory can't be
-// used, the caller's lock on the session fails.
+// called, once. It waits at most 30 s. If the holder is still there then, it has the session's own
+// lock, and release does nothing.
 func (r Root) Exclude(ctx context.Context, name string) (release func()) {
 	ctx, cancel := context.WithTimeout(ctx, stopWait)
 	defer cancel()
