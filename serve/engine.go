@@ -150,10 +150,15 @@ func isPlain(r registry.Record) bool { return !wisbox.IsTemplateID(r.Template) }
 // begin creates the session's container, so that a client's sandbox always runs.
 func begin(ctx context.Context, s *wisbox.Session) error {
 	res, err := s.Run(ctx, sandbox.Cmd{Argv: []string{"/bin/true"}, Stdout: io.Discard, Stderr: io.Discard})
-	if err == nil && res.ExitCode != 0 {
-		err = cmp.Or(ctx.Err(), error(tool.Errorf(tool.Unavailable, "the sandbox's image has no working /bin/true; use another image")))
+	switch {
+	case err != nil:
+		return err
+	case ctx.Err() != nil: // it was killed
+		return ctx.Err()
+	case res.ExitCode != 0:
+		return tool.Errorf(tool.Unavailable, "the sandbox's image has no working /bin/true; use another image")
 	}
-	return err
+	return nil
 }
 
 func (e *engine) Open(ctx context.Context, id string) (registry.Box, error) {
