@@ -1,8 +1,10 @@
 package pool_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -102,7 +104,10 @@ func TestTheTakerHasTheProcessorsFirst(t *testing.T) {
 func TestCloseStopsTheMaking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &maker{}
-		p := pool.New(t.Context(), m.options(9, 9))
+		var log bytes.Buffer
+		opts := m.options(9, 9)
+		opts.Log = slog.New(slog.NewTextHandler(&log, nil))
+		p := pool.New(t.Context(), opts)
 		synctest.Wait()
 		assert.Equal(t, 4, p.Stats().Making, "at once")
 		began := time.Now()
@@ -110,6 +115,7 @@ func TestCloseStopsTheMaking(t *testing.T) {
 		assert.Zero(t, time.Since(began))
 		assert.Zero(t, m.made.Load())
 		assert.Zero(t, m.discarded.Load())
+		assert.Empty(t, log.String())
 	})
 }
 
