@@ -27,7 +27,7 @@ as failed if a caller should notice it. An error has a kind:
 ` + "`invalid not_found exists is_dir not_dir not_regular not_text escape permission too_large no_match ambiguous conflict limit\nno_space unsupported busy timeout unavailable closed internal`" + `.
 
 A path is relative to the workspace; a leading ` + "`/`, `/workspace/` or `workspace/`" + ` is removed. It is ASCII, at most 16 segments of
-80 characters, without ` + "`.` and `..`" + ` segments; a session opened with ` + "`--paths any`" + ` takes Unicode too
+80 characters, without ` + "`.` and `..`" + ` segments. Blanks at the ends of a name belong to it; a name of nothing else is invalid. A session opened with ` + "`--paths any`" + ` takes Unicode too
 ([configuration.md](configuration.md#file-names)). A parameter ` + "`file_path`" + ` may also be called ` + "`path`" + `.
 
 This page is generated from the code (` + "`WISBOX_UPDATE=1 go test -run TestToolsPage .`" + `).

@@ -189,6 +189,8 @@ func (o callOp) check() error {
 		return tool.Errorf(tool.TooLarge, "the arguments have %d bytes; the maximum is %d", len(o.Args), tool.MaxArguments)
 	case len(o.Args) > 0 && !json.Valid([]byte(o.Args)):
 		return tool.Errorf(tool.Invalid, "the arguments must be one JSON object")
+	case !utf8.ValidString(o.Args):
+		return tool.Errorf(tool.Invalid, "the arguments have bytes that aren't UTF-8; give them in base64, where a tool takes it")
 	}
 	return nil
 }

@@ -133,10 +133,12 @@ func mountPath(s, at string) (string, error) {
 	var segments []string
 	prefixed := false
 	for segment := range strings.SplitSeq(s, "/") {
-		switch segment = strings.TrimSpace(segment); {
+		switch plain := strings.Trim(segment, " "); {
 		case segment == "" || segment == "." && s == ".":
 			continue
-		case segment == "." || segment == "..":
+		case plain == "":
+			return "", invalid(at, "a segment of a path in the workspace is not only blanks")
+		case plain == "." || plain == "..":
 			return "", invalid(at, `a path in the workspace has no "." or ".." segment; "." alone is its root`)
 		case len(segment) > maxSegment:
 			return "", invalid(at, "a segment of a path has at most %d bytes", maxSegment)

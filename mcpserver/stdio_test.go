@@ -38,6 +38,7 @@ func TestErrorsOfToolsAreAnswers(t *testing.T) {
 		{"refuse", `{}`, "exists", "file_path", "exists: a is there already"},
 		{"echo", `{"text":1}`, "invalid", "text", "a string"},
 		{"echo", `{"text":"x","shell":1}`, "invalid", "shell", "unknown parameter"},
+		{"echo", `{"text":"\ud800"}`, "invalid", "text", "surrogate"},
 		{"echo", `{}`, "invalid", "text", "required"},
 		{"echo", `null`, "invalid", "text", "required"},
 		{"echo", `[]`, "invalid", "", "one JSON object"},

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/wisbox/wisbox/internal/clip"
 )
@@ -125,7 +127,47 @@ func decodeValue(raw json.RawMessage, dst reflect.Value, path string) *Error {
 	if err := json.Unmarshal(raw, dst.Addr().Interface()); err != nil {
 		return wrongType(raw, dst.Type(), path)
 	}
+	if !isText(raw) {
+		return Errorf(Invalid, "%s isn't Unicode text: it has half of a surrogate pair, or bytes that aren't UTF-8; send the whole character", path).In(path)
+	}
 	return nil
+}
+
+// isText reports whether the strings of a JSON value are Unicode text. Package json replaces
+// everything else by U+FFFD without an error.
+func isText(raw []byte) bool {
+	if !utf8.Valid(raw) {
+		return false
+	}
+	for i := 0; i < len(raw); i++ {
+		if raw[i] != '\\' {
+			continue
+		}
+		if i++; raw[i] != 'u' {
+			continue
+		}
+		r := escaped(raw[i-1:])
+		if utf16.IsSurrogate(r) {
+			if utf16.DecodeRune(r, escaped(raw[i+5:])) == utf8.RuneError {
+				return false
+			}
+			i += 6
+		}
+		i += 4
+	}
+	return true
+}
+
+// escaped returns the code unit of an escape such as \u00e9, or 0 if b doesn't begin with one.
+func escaped(b []byte) rune {
+	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
+		return 0
+	}
+	r, err := strconv.ParseUint(string(b[2:6]), 16, 16)
+	if err != nil {
+		return 0
+	}
+	return rune(r)
 }
 
 func decodeSlice(raw json.RawMessage, dst reflect.Value, path string) *Error {
@@ -223,6 +265,9 @@ func objectMembers(raw json.RawMessage, path string) (map[string]json.RawMessage
 			return nil, notObject()
 		}
 		name := key.(string)
+		if strings.ContainsRune(name, utf8.RuneError) { // or what package json made one of
+			return nil, Errorf(Invalid, "%s isn't the name of a parameter", join(path, name)).In(path)
+		}
 		if _, twice := members[name]; twice {
 			return nil, Errorf(Invalid, "%s is given twice", join(path, name)).In(join(path, name))
 		}

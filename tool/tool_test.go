@@ -88,6 +88,36 @@ func TestBadArgumentsNameTheField(t *testing.T) {
 	}
 }
 
+// TestTextThatIsNotUnicodeIsRefused, since package json would replace it by U+FFFD without a word.
+func TestTextThatIsNotUnicodeIsRefused(t *testing.T) {
+	for _, c := range []struct{ name, args, field string }{
+		{"half of a pair", `{"name":"a\ud800b"}`, "name"},
+		{"the other half", `{"name":"\udc00"}`, "name"},
+		{"halves in the wrong order", `{"name":"\udc00\ud800"}`, "name"},
+		{"half before another escape", `{"name":"\ud83d\n"}`, "name"},
+		{"half after a pair", `{"name":"\ud83d\ude00\ud83d"}`, "name"},
+		{"bytes", "{\"name\":\"caf\xe9\"}", "name"},
+		{"in a list", `{"name":"x","items":[{"path":"\ud800"}]}`, "items[0].path"},
+		{"in a map", `{"name":"x","env":{"A":"\ud800"}}`, "env.A"},
+		{"as a name", `{"name":"x","env":{"\ud800":"1"}}`, "env"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := echo().Call(context.Background(), json.RawMessage(c.args))
+			var e *tool.Error
+			require.ErrorAs(t, err, &e)
+			assert.Equal(t, tool.Invalid, e.Kind)
+			assert.Equal(t, c.field, e.Field)
+		})
+	}
+	for text, want := range map[string]string{
+		`\ud83d\ude00`: "😀", `\\ud800`: `\ud800`, `\ufffd`: "\ufffd", "\ufffd": "\ufffd", `\u00e9\\`: `é\`, `a\/\"`: `a/"`,
+	} {
+		res, err := echo().Call(context.Background(), json.RawMessage(`{"name":"`+text+`"}`))
+		require.NoError(t, err, text)
+		assert.Equal(t, want, res.Value.(answer).Got.Name, text)
+	}
+}
+
 func TestOversizedArgumentsAreRefusedUnread(t *testing.T) {
 	_, err := echo().Call(context.Background(), json.RawMessage(`{"name":"`+strings.Repeat("x", tool.MaxArguments)+`"}`))
 	assert.Equal(t, tool.TooLarge, tool.KindOf(err))

@@ -31,8 +31,8 @@ const (
 
 // Parse parses a path as agents write it. It returns the path relative to the workspace, clean and
 // slash-separated; "" means the workspace itself. It strips a leading "/", "/workspace/" or
-// "workspace/", collapses "//", and trims blanks around a segment. The error is a *tool.Error of
-// kind invalid; the caller adds the field.
+// "workspace/" and collapses "//". Blanks are part of a name, except that a name of nothing else is
+// invalid. The error is a *tool.Error of kind invalid; the caller adds the field.
 func (g Grammar) Parse(s string) (string, error) {
 	segments, err := g.segmentsOf(s)
 	if err != nil {
@@ -47,7 +47,7 @@ func (g Grammar) Parse(s string) (string, error) {
 // clean parses a path of a Go caller. It is like Parse, but takes a relative path literally, so
 // that it doesn't change a result of Parse.
 func (g Grammar) clean(s string) (string, error) {
-	if strings.HasPrefix(strings.TrimLeft(s, " "), "/") {
+	if strings.HasPrefix(s, "/") {
 		return g.Parse(s)
 	}
 	segments, err := g.segmentsOf(s)
@@ -99,7 +99,7 @@ func (g Grammar) segmentsOf(s string) ([]string, error) {
 	}
 	var segments []string
 	for part := range strings.SplitSeq(s, "/") {
-		if part = strings.Trim(part, " "); part != "" {
+		if part != "" {
 			segments = append(segments, part)
 		}
 	}
@@ -118,8 +118,11 @@ func (g Grammar) checked(segments []string) (string, error) {
 		return "", tool.Errorf(tool.Invalid, "the path has %d segments; the maximum is %d", len(segments), maxSegments)
 	}
 	for _, s := range segments {
-		if s == "." || s == ".." {
+		switch strings.Trim(s, " ") {
+		case ".", "..":
 			return "", tool.Errorf(tool.Invalid, "the path has the segment %q; give the path from the top of the workspace", s)
+		case "":
+			return "", tool.Errorf(tool.Invalid, "the path has a segment of nothing but blanks; use a program for such a name")
 		}
 		if len(s) > g.maxSegment() {
 			return "", tool.Errorf(tool.Invalid, "a segment of the path has %d bytes; the maximum is %d", len(s), g.maxSegment())
