@@ -222,7 +222,7 @@ func programOf(cmd sandbox.Cmd) (program, error) {
 }
 
 func streamsOf(cmd sandbox.Cmd) hold.Streams {
-	return hold.Streams{Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr}
+	return hold.Streams{Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, Signals: cmd.Signals}
 }
 
 // cmd returns the program to run. It checks the directory as far as possible: only the sandbox
@@ -234,7 +234,7 @@ func (p program) cmd(io hold.Streams) (sandbox.Cmd, error) {
 	}
 	return sandbox.Cmd{
 		Argv: p.Argv, Dir: dir, Env: p.Env, Timeout: p.Timeout, TTY: p.TTY, Lifetime: p.Lifetime,
-		Stdin: io.Stdin, Stdout: io.Stdout, Stderr: io.Stderr,
+		Stdin: io.Stdin, Stdout: io.Stdout, Stderr: io.Stderr, Signals: io.Signals,
 	}, err
 }
 

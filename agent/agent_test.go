@@ -370,3 +370,25 @@ func TestAnAgentOfFewProgramsHasTheOthersWait(t *testing.T) {
 	}
 	calls.Wait()
 }
+
+func TestAMissingInterpreterIsNamed(t *testing.T) {
+	f := start(t)
+	f.sh(t, `printf '#!/bin/sh\r\necho hi\r\n' >crlf; printf '#!/bin/sh -e\r\necho hi\r\n' >option; printf '#! /no/such/one -x\n' >gone
+		printf '#!\t/no/such/two\targ' >cut; printf 'text\n' >text; printf '#!/bin/sh\necho fine\n' >fine; chmod +x crlf option gone cut text fine; mkfifo pipe; chmod +x pipe`)
+	for script, want := range map[string]string{
+		"./crlf": "./crlf: the interpreter \"/bin/sh\\r\" of its first line was not found: its lines end in CRLF; convert them with sed -i 's/\\r$//'\n",
+		"./gone": "./gone: the interpreter \"/no/such/one\" of its first line was not found\n",
+		"./cut":  "./cut: the interpreter \"/no/such/two\" of its first line was not found\n",
+		"./none": "./none: no such file or directory\n",
+		"none":   "none: command not found\n",
+	} {
+		o := f.run(t, sandbox.Cmd{Argv: []string{script}})
+		assert.Equal(t, sandbox.ExitNotFound, o.ExitCode, script)
+		assert.Equal(t, want, o.err, script)
+	}
+	f.sh(t, "mkdir bin; mv crlf bin/found")
+	o := f.run(t, sandbox.Cmd{Argv: []string{"found"}, Env: []string{"PATH=" + f.dir + "/bin"}})
+	assert.Contains(t, o.err, "found: the interpreter", "also along PATH")
+	assert.Equal(t, "fine\n", f.run(t, sandbox.Cmd{Argv: []string{"./fine"}}).out)
+	assert.Equal(t, sandbox.ExitNotExecutable, f.run(t, sandbox.Cmd{Argv: []string{"./pipe"}}).ExitCode)
+}

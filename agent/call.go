@@ -62,12 +62,21 @@ func (c *Conn) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, error)
 	}
 	stop := call.guard(cmd.Timeout)
 	defer stop()
-	select {
-	case <-call.exited:
-	case <-ctx.Done():
-		call.abandon()
+	for signals := cmd.Signals; ; {
+		select {
+		case <-call.exited:
+			return call.result()
+		case name, more := <-signals:
+			if !more {
+				signals = nil
+				continue
+			}
+			_ = call.Signal(name) // an invalid name does nothing
+		case <-ctx.Done():
+			call.abandon()
+			return call.result()
+		}
 	}
-	return call.result()
 }
 
 // Start begins a program, see [sandbox.Runner]; its errors are those of Run.

@@ -18,7 +18,7 @@ type Cmd struct {
 	Dir string
 	// Env is added to the sandbox's variables ("KEY=value"); the last value of a name wins.
 	Env []string
-	// Stdin is copied to the program until it ends; nil means the end of file at once.
+	// Stdin is copied to the program until it ends; nil means /dev/null.
 	Stdin io.Reader
 	// Stdout and Stderr receive the streams, each from one goroutine; nil discards a
 	// stream at the source, but counts its bytes. A Write that blocks slows down that
@@ -30,8 +30,9 @@ type Cmd struct {
 	// Out to descriptor 4. With Python, main gets the two as files.
 	Control *Control
 	// Timeout is the time after which everything is killed and the Result has
-	// StatusTimedOut; 0 means none. The sandbox itself enforces it: a stopped or dead
-	// caller doesn't extend it.
+	// StatusTimedOut; 0 means none. A program without Python and Control first gets TERM,
+	// and two seconds to clean up. The sandbox itself enforces both: a stopped or dead
+	// caller doesn't extend them.
 	Timeout time.Duration
 	// Lifetime decides which programs may stay when the call has ended; "" means
 	// [LifetimeCall].
@@ -40,6 +41,9 @@ type Cmd struct {
 	// program by [Detacher]. It has at most [MaxLabel] bytes without NUL. Other programs
 	// have none.
 	Label string
+	// Signals are sent to the program's process group as they come, by their names without SIG;
+	// nil sends none. Only Run reads them: a started program has [Process.Signal].
+	Signals <-chan string
 	// TTY gives the program a terminal as its three streams (Stderr stays empty).
 	TTY *WinSize
 }

@@ -331,9 +331,7 @@ func TestWhatASandboxCanIsAskedOfIt(t *testing.T) {
 	assert.Equal(t, "/etc", info.Cwd)
 	assert.Equal(t, 4711, info.PID)
 	assert.Equal(t, strings.Repeat("ä", 31)+"…", info.Command[1])
-	rest, err := io.ReadAll(a.cmd.Stdin)
-	require.NoError(t, err)
-	assert.Empty(t, rest, "its input is at its end")
+	assert.Nil(t, a.cmd.Stdin, "it has no input")
 }
 
 // slowly reads one piece each time it is allowed to.

@@ -83,6 +83,13 @@ func (in *input) open() bool {
 	return !in.closed
 }
 
+// empty reports whether there is no input, and none will come.
+func (in *input) empty() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.closed && len(in.pending) == 0
+}
+
 // close ends the input and drops unread bytes.
 func (in *input) close() {
 	in.mu.Lock()

@@ -199,7 +199,9 @@ func (s *Shell) startIn(ctx context.Context, p *process, cmd sandbox.Cmd, logged
 	if err != nil {
 		return err
 	}
-	cmd.Stdin = p.stdin
+	if cmd.TTY != nil || !p.stdin.empty() {
+		cmd.Stdin = p.stdin
+	}
 	if logged {
 		cmd.Stdout, cmd.Stderr = p.writer(stdoutStream, cmd.Stdout), p.writer(stderrStream, cmd.Stderr)
 	}

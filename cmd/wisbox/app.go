@@ -22,6 +22,7 @@ import (
 type app struct {
 	in       io.Reader
 	out, err io.Writer
+	signals  *signals // nil in tests
 
 	json  bool
 	debug bool
@@ -67,7 +68,7 @@ func (a *app) report(ctx context.Context, err error) int {
 	var lost lostOutput
 	ended := context.Cause(ctx)
 	switch {
-	case errors.As(ended, &sig) && (err != nil || sig.sig == syscall.SIGPIPE):
+	case errors.As(err, &sig), errors.As(ended, &sig) && (err != nil || sig.sig == syscall.SIGPIPE):
 		return sandbox.ExitSignalBase + int(sig.sig)
 	case errors.As(err, &code):
 		return int(code)

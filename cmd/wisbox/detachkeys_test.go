@@ -50,12 +50,12 @@ func TestTheDetachKeysLeaveAndNothingElseIsLost(t *testing.T) {
 
 func TestSignalsHaveNamesAndNumbers(t *testing.T) {
 	for text, want := range map[string]string{"TERM": "TERM", "sigterm": "TERM", "15": "TERM", "Hup": "HUP", "SIGKILL": "KILL", "9": "KILL"} {
-		got, err := signalName(text)
+		got, err := signalOf(text)
 		require.NoError(t, err)
 		assert.Equal(t, want, got)
 	}
 	for _, bad := range []string{"", "SIG", "0", "-9", "99", "NOSUCH"} {
-		_, err := signalName(bad)
+		_, err := signalOf(bad)
 		assert.ErrorContains(t, err, "USR1", bad)
 	}
 }

@@ -54,7 +54,7 @@ see: wisbox port.`,
 	flags := cmd.Flags()
 	flags.SetInterspersed(false)
 	opts.programFlags.register(flags)
-	opts.terminalFlags.register(flags, "pass this input on, as exec always does; with --detach keep the command's input open")
+	opts.terminalFlags.register(flags, "pass on also what is typed on this terminal; with --detach keep the command's input open")
 	opts.envFlags.register(flags, "the command")
 	flags.BoolVarP(&opts.detach, "detach", "d", false, "print the command's id and leave it running")
 	flags.Uint16Var(&opts.waitPort, "wait-port", 0, "with --detach wait until something listens on this `PORT` of the session, at most 30 s")
@@ -71,6 +71,7 @@ func (a *app) runExec(ctx context.Context, opts *execOptions, name string, argv 
 	if err := opts.check(a); err != nil {
 		return err
 	}
+	opts.typed = opts.interactive
 	run := func(s *wisbox.Session) error { return a.runProgram(ctx, s, opts.programFlags, argv) }
 	switch {
 	case opts.detach:

@@ -35,7 +35,7 @@ and its group. A process that has already ended is not an error.`,
 }
 
 func (a *app) runKill(ctx context.Context, signal, session string, ids []string) error {
-	name, err := signalName(signal)
+	name, err := signalOf(signal)
 	if err != nil {
 		return err
 	}
@@ -85,8 +85,8 @@ func ending(p wisbox.ProcessInfo) string {
 	return fmt.Sprintf("%s, exit code %d", p.State, *p.ExitCode)
 }
 
-// signalName returns a signal's name without SIG.
-func signalName(text string) (string, error) {
+// signalOf returns a signal's name without SIG.
+func signalOf(text string) (string, error) {
 	name := strings.TrimPrefix(strings.ToUpper(text), "SIG")
 	if n, err := strconv.Atoi(name); err == nil {
 		name = strings.TrimPrefix(unix.SignalName(syscall.Signal(n)), "SIG")

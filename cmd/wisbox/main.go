@@ -6,41 +6,16 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/signal"
 	"syscall"
 )
 
 func main() {
 	spareGC()
-	ctx, end := notifySignals(context.Background())
-	a := &app{in: os.Stdin, out: outputTo(os.Stdout, end), err: output{os.Stderr, end}}
+	ctx, end, signals := notifySignals(context.Background())
+	a := &app{in: os.Stdin, out: outputTo(os.Stdout, end), err: output{os.Stderr, end}, signals: signals}
 	code := a.main(ctx, os.Args[1:])
 	end(context.Canceled)
 	os.Exit(code)
-}
-
-// signalled is the cause of a context that ended by a signal.
-type signalled struct{ sig syscall.Signal }
-
-func (s signalled) Error() string { return "ended by signal " + s.sig.String() }
-
-// notifySignals returns a context that ends at the first SIGINT, SIGTERM or SIGHUP, with the signal
-// as its cause. A second signal ends the process. It ignores SIGPIPE, which sockets raise too: see
-// [output].
-func notifySignals(parent context.Context) (context.Context, context.CancelCauseFunc) {
-	ctx, cancel := context.WithCancelCause(parent)
-	ch := make(chan os.Signal, 1)
-	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	go func() {
-		select {
-		case sig := <-ch:
-			signal.Reset(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-			cancel(signalled{sig.(syscall.Signal)})
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, cancel
 }
 
 // output is stdout or stderr. If its reader goes away, as in `| head -1`, the command cleans up and

@@ -14,7 +14,7 @@ import (
 )
 
 func TestAReaderThatLeavesEndsTheCommandAsBySIGPIPE(t *testing.T) {
-	ctx, end := notifySignals(t.Context())
+	ctx, end, _ := notifySignals(t.Context())
 	defer end(context.Canceled)
 	r, w, err := os.Pipe()
 	require.NoError(t, err)

@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"path"
 	"strings"
 	"time"
@@ -25,6 +28,7 @@ type programFlags struct {
 	user     string
 	env      []string // in addition to the session's
 	reported bool     // the command has no input, and its report lists denials
+	typed    bool     // pass on this terminal's input too
 }
 
 func (f *programFlags) register(flags *pflag.FlagSet) {
@@ -92,8 +96,11 @@ func (a *app) resultOf(ctx context.Context, s *wisbox.Session, f programFlags, a
 	cmd := f.cmd(argv)
 	cmd.Stdout, cmd.Stderr = a.out, a.err
 	if !f.reported {
-		cmd.Stdin = a.in
+		cmd.Stdin = a.input(f.typed)
 	}
+	ctx, signals, stop := a.passSignals(ctx)
+	defer stop()
+	cmd.Signals = signals
 	stdout, stderr := capture.NewStream(&capture.Options{Keep: jsonKeep}), capture.NewStream(&capture.Options{Keep: jsonKeep})
 	if a.json {
 		cmd.Stdout, cmd.Stderr = stdout, stderr
@@ -109,6 +116,27 @@ func (a *app) resultOf(ctx context.Context, s *wisbox.Session, f programFlags, a
 	return &programResult{
 		argv, res.ExitCode, res.Status, res.Signal, out.Text, errs.Text, out.Dropped, errs.Dropped, res.Duration.Milliseconds(), res.NetworkDenied,
 	}, exitOf(ctx, res)
+}
+
+// input returns the input of a command without a terminal; nil is /dev/null. Without typed, it
+// doesn't read a terminal: programs that read a pipe if they have one would wait for it, and the
+// terminal would stop this process in the background.
+func (a *app) input(typed bool) io.Reader {
+	f, ok := a.in.(*os.File)
+	if !ok {
+		return a.in
+	}
+	st, err := f.Stat()
+	if err != nil { // it is closed
+		return nil
+	}
+	if null, err := os.Stat(os.DevNull); err == nil && os.SameFile(st, null) {
+		return nil
+	}
+	if _, terminal := a.keyboard(); terminal && !typed {
+		return nil
+	}
+	return f
 }
 
 // programResult is the output of run and exec with --json.
@@ -133,7 +161,12 @@ const jsonKeep = 1 << 20
 
 // explain reports on stderr why a program ended, if its exit code isn't enough.
 func (a *app) explain(ctx context.Context, f programFlags, res sandbox.Result) {
-	if ctx.Err() != nil { // the person who ended it knows
+	var late lateAfter
+	switch {
+	case errors.As(context.Cause(ctx), &late):
+		fmt.Fprintf(a.err, "wisbox: the command still ran %s after %s and was killed\n", signalGrace, signalName(late.sig))
+		return
+	case ctx.Err() != nil: // the person who ended it knows
 		return
 	}
 	for _, line := range explanations(f, res) {
@@ -169,7 +202,7 @@ var endings = map[sandbox.Status]string{
 func exitOf(ctx context.Context, res sandbox.Result) error {
 	switch {
 	case res.Status == sandbox.StatusCancelled && ctx.Err() != nil:
-		return ctx.Err()
+		return context.Cause(ctx)
 	case res.Status == sandbox.StatusSandboxLost:
 		return exitCode(exitEngine)
 	case res.ExitCode == 0:

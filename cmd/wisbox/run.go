@@ -39,7 +39,7 @@ too, and all keys, including Ctrl-C.`,
 	opts.sessionFlags.register(cmd.Flags())
 	opts.registerRecord(cmd.Flags())
 	opts.programFlags.register(cmd.Flags())
-	opts.terminalFlags.register(cmd.Flags(), "pass this input on, as run always does")
+	opts.terminalFlags.register(cmd.Flags(), "pass on also what is typed on this terminal")
 	cmd.Flags().BoolVarP(&opts.noTTY, "no-tty", "T", false, "give the command no terminal, even if this is one")
 	return cmd
 }
@@ -75,7 +75,8 @@ func (a *app) runOnce(ctx context.Context, opts *runOptions, so *wisbox.SessionO
 	if err != nil {
 		return err
 	}
-	if opts.tty || !opts.noTTY && !a.json && a.atTerminal() {
+	opts.typed = opts.interactive
+	if opts.tty || !opts.noTTY && !a.json && a.atTerminal() && a.inForeground() {
 		err = a.runTerminal(ctx, s, &opts.programFlags, argv)
 	} else {
 		err = a.runProgram(ctx, s, opts.programFlags, argv)

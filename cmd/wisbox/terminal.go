@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/wisbox/wisbox"
@@ -58,6 +59,17 @@ func (a *app) atTerminal() bool {
 	_, in := a.keyboard()
 	_, out := a.screen()
 	return in && out
+}
+
+// inForeground reports whether this process may read its terminal: in the background, as after
+// `wisbox … &`, the terminal would stop it.
+func (a *app) inForeground() bool {
+	tty, ok := a.keyboard()
+	if !ok {
+		return false
+	}
+	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
+	return err != nil || group == unix.Getpgrp()
 }
 
 // size returns the size of this process's terminal.

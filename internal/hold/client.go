@@ -79,12 +79,20 @@ func (c *Client) Do(ctx context.Context, req Request, io Streams, answer any) er
 	}
 	stop := context.AfterFunc(ctx, p.hangUp)
 	defer stop()
-	select {
-	case <-p.done:
-	case <-p.abandoned:
-		return ctx.Err()
+	for signals := io.Signals; ; {
+		select {
+		case <-p.done:
+			return p.read(ctx, answer)
+		case <-p.abandoned:
+			return ctx.Err()
+		case name, more := <-signals:
+			if !more {
+				signals = nil
+				continue
+			}
+			go func() { _ = p.c.Send(FrameSignal, []byte(name)) }() // it may wait for input that is being sent
+		}
 	}
-	return p.read(ctx, answer)
 }
 
 // Start starts a program, which the returned process controls.

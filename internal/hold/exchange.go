@@ -26,11 +26,17 @@ type exchange struct {
 	cancel context.CancelFunc
 	in     *inbox
 	io     Streams
+	sig    chan string   // signals for the program of an operation that isn't started but done
 	begun  chan struct{} // closed when the client knows that its program was started
 }
 
+// waitingSignals is the number of signals that wait for a program that isn't started yet; further
+// ones are dropped.
+const waitingSignals = 8
+
 func newExchange(ctx context.Context, c *Conn, req Request) *exchange {
-	x := &exchange{c: c, req: req, begun: make(chan struct{})}
+	x := &exchange{c: c, req: req, begun: make(chan struct{}), sig: make(chan string, waitingSignals)}
+	x.io.Signals = x.sig
 	x.ctx, x.cancel = context.WithCancel(ctx)
 	x.in = newInbox(func(n int) {
 		_ = c.Send(FrameStdin, binary.BigEndian.AppendUint32(nil, uint32(n)))
@@ -147,6 +153,11 @@ func (x *exchange) steer(p sandbox.Process) {
 			x.in.end(io.EOF)
 		case kind == FrameSignal && p != nil:
 			_ = p.Signal(string(payload))
+		case kind == FrameSignal:
+			select {
+			case x.sig <- string(payload):
+			default:
+			}
 		case kind == FrameResize && p != nil:
 			var size sandbox.WinSize
 			if json.Unmarshal(payload, &size) == nil {

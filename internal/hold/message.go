@@ -67,6 +67,8 @@ type Request struct {
 type Streams struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
+	// Signals are for the operation's program, by their names without SIG.
+	Signals <-chan string
 	// Conn takes ownership of a connection, before the answer.
 	Conn func(net.Conn) error
 }

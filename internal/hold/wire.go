@@ -10,7 +10,7 @@
 //
 //	frame    [u8 type][u32 length, big endian][payload]
 //	client   Request first; Go, if the request says that it comes; then Stdin and StdinEnd of an operation that reads a
-//	         stream; Signal and Resize of a program that was started; Kill
+//	         stream; Signal of a program; Resize of one that was started; Kill
 //	holder   Taken first, if the request asks for it: from then on the operation
 //	         may have begun, and without it nothing has; with Go it begins when
 //	         that comes, so that a client whose connection broke before it sent

@@ -176,7 +176,18 @@ func (h *hostHandle) Run(ctx context.Context, cmd sandbox.Cmd) (sandbox.Result, 
 		return sandbox.Result{}, err
 	}
 	defer context.AfterFunc(ctx, func() { p.kill(sandbox.StatusCancelled) })()
-	return p.Wait(context.Background())
+	for signals := cmd.Signals; ; {
+		select {
+		case <-p.done:
+			return p.result, nil
+		case name, more := <-signals:
+			if !more {
+				signals = nil
+				continue
+			}
+			_ = p.Signal(name)
+		}
+	}
 }
 
 func (h *hostHandle) Start(ctx context.Context, cmd sandbox.Cmd) (sandbox.Process, error) {

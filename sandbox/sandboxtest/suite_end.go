@@ -50,6 +50,32 @@ var endChecks = []check{
 			f.released(t, way)
 		})
 	}},
+	{"at a timeout a program gets TERM first, and time to clean up", func(t *testing.T, f *fixture) {
+		cmd := f.script(`trap 'echo cleaned; exit 7' TERM; echo ready; while :; do sleep 0.05; done`)
+		o := f.limited(t, cmd, 500*time.Millisecond, func(o outcome) bool { return o.out != "" })
+		assert.Equal(t, sandbox.StatusTimedOut, o.Status)
+		assert.Equal(t, sandbox.ExitTimeout, o.ExitCode)
+		assert.Equal(t, "ready\ncleaned\n", o.out)
+	}},
+	{"signals reach a program that runs to its end", func(t *testing.T, f *fixture) {
+		out, signals := newWatcher(), make(chan string)
+		cmd := f.script(`trap 'echo int' INT; trap 'echo term; exit 5' TERM; echo ready; while :; do sleep 0.05; done`)
+		cmd.Stdout, cmd.Signals = out, signals
+		go func() {
+			defer close(signals)
+			if assert.True(t, out.comes("ready")) {
+				signals <- "INT"
+			}
+			if assert.True(t, out.comes("int")) {
+				signals <- "TERM"
+			}
+		}()
+		res, err := f.box.Run(context.Background(), cmd)
+		require.NoError(t, err)
+		assert.Equal(t, sandbox.StatusExited, res.Status)
+		assert.Equal(t, 5, res.ExitCode)
+		assert.True(t, out.comes("term"))
+	}},
 	{"a timeout ends endless output", func(t *testing.T, f *fixture) {
 		cmd := sandbox.Cmd{Argv: []string{"yes"}, Capture: &sandbox.Capture{Forward: 1000, Tail: 10}}
 		o := f.limited(t, cmd, 500*time.Millisecond, func(o outcome) bool { return o.Stdout.Bytes > 1010 })

@@ -91,6 +91,10 @@ var pythonChecks = []check{
 			assert.Contains(t, out.String(), want)
 		}
 	}},
+	{"a python program without stdin has /dev/null", func(t *testing.T, f *fixture) {
+		o := f.run(t, pythonProgram("def main(inp, out):\n    import os, sys\n    print(os.readlink('/proc/self/fd/0'), repr(sys.stdin.read()))\n"))
+		assert.Equal(t, "/dev/null ''\n", o.out, o.err)
+	}},
 	{"python programs are fresh on every call", func(t *testing.T, f *fixture) {
 		for range 3 {
 			out := &bytes.Buffer{}

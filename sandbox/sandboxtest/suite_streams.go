@@ -30,6 +30,7 @@ var streamChecks = []check{
 		o := f.run(t, sandbox.Cmd{Argv: []string{"cat"}, Timeout: prompt})
 		assert.Equal(t, sandbox.StatusExited, o.Status)
 		assert.Empty(t, o.out)
+		assert.Equal(t, "/dev/null", f.must(t, "readlink /proc/self/fd/0"), "a program such as ripgrep would read a pipe")
 	}},
 	{"bytes go through as they are, many of them", func(t *testing.T, f *fixture) {
 		data := noise(3 << 20)

@@ -106,7 +106,7 @@ func supervise() {
 func (s *supervisor) watch(j job, orders *json.Decoder) verdict {
 	letGo(j)
 	if j.Timeout > 0 {
-		defer time.AfterFunc(j.Timeout, func() { s.end(sandbox.StatusTimedOut) }).Stop()
+		defer time.AfterFunc(j.Timeout, func() { s.expire(j.Control) }).Stop()
 	}
 	go s.obey(orders)
 	return s.reap()
@@ -143,6 +143,24 @@ func (s *supervisor) signal(sig syscall.Signal) {
 	if s.pid != 0 {
 		_ = syscall.Kill(-s.pid, sig)
 	}
+}
+
+// termGrace is the time from SIGTERM to SIGKILL at a time limit.
+const termGrace = 2 * time.Second
+
+// expire ends a program at its time limit.
+func (s *supervisor) expire(atOnce bool) {
+	if atOnce {
+		s.end(sandbox.StatusTimedOut)
+		return
+	}
+	s.mu.Lock()
+	if s.pid != 0 && s.why == "" {
+		s.why = sandbox.StatusTimedOut
+		_ = syscall.Kill(-s.pid, syscall.SIGTERM)
+	}
+	s.mu.Unlock()
+	time.AfterFunc(termGrace, func() { s.end(sandbox.StatusTimedOut) }) // this process ends with the program
 }
 
 // end kills everything. The reason is recorded only while the program runs.

@@ -1,6 +1,9 @@
 package monitor
 
 import (
+	"bytes"
+	"os"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -73,12 +76,27 @@ func (s *start) prepare(req *wire.Request) bool {
 	for _, fd := range s.stdio {
 		s.files = append(s.files, uintptr(fd))
 	}
+	if req.Head.Flags&(wire.WithStdin|wire.WithTTY) == 0 && !s.noInput() {
+		return false
+	}
 	if req.Head.Flags&wire.WithTTY != 0 && !s.terminal(req.Head.TTY) {
 		return false
 	}
 	if req.Head.Flags&wire.WithControl != 0 && !s.control() {
 		return false
 	}
+	return true
+}
+
+// noInput gives the program /dev/null as its input: some programs, such as ripgrep, read a pipe even if it is empty.
+func (s *start) noInput() bool {
+	null, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		s.refuse("internal", "no input can be had")
+		return false
+	}
+	s.more = append(s.more, null)
+	s.files[0] = uintptr(null)
 	return true
 }
 
@@ -110,7 +128,7 @@ func (s *start) control() bool {
 
 // execute starts the program, or reports the error on stderr as a shell does.
 func (s *start) execute(paths, argv, env []string) int {
-	name, failure := argv[0], syscall.ENOENT
+	name, failure, without := argv[0], syscall.ENOENT, ""
 	for _, path := range paths {
 		pid, errno := s.fork(path, argv, env)
 		if pid > 0 {
@@ -119,9 +137,15 @@ func (s *start) execute(paths, argv, env []string) int {
 		if errno != syscall.ENOENT && errno != syscall.ENOTDIR {
 			failure = errno
 		}
+		if errno == syscall.ENOENT && without == "" {
+			without = missingInterpreter(path)
+		}
 	}
 	missing, text := failure == syscall.ENOENT, strings.ToLower(failure.Error())
-	if missing && !strings.Contains(name, "/") {
+	switch {
+	case missing && without != "":
+		text = without
+	case missing && !strings.Contains(name, "/"):
 		text = "command not found"
 	}
 	if name == "" {
@@ -133,6 +157,35 @@ func (s *start) execute(paths, argv, env []string) int {
 		s.code = 127
 	}
 	return 0
+}
+
+// missingInterpreter explains why the kernel doesn't find a file that exists: the interpreter that its first line names
+// is missing. It returns "" if that isn't the reason.
+func missingInterpreter(path string) (why string) {
+	kernel.AsUser(func() {
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+		if err != nil {
+			return
+		}
+		defer unix.Close(fd)
+		var head [256]byte // which is all that the kernel reads
+		n, _ := unix.Read(fd, head[:])
+		line, ok := bytes.CutPrefix(head[:max(n, 0)], []byte("#!"))
+		if !ok {
+			return
+		}
+		line, _, _ = bytes.Cut(line, []byte("\n"))
+		interpreter, _, _ := strings.Cut(strings.Trim(string(line), " \t"), " ")
+		interpreter, _, _ = strings.Cut(interpreter, "\t")
+		if unix.Access(interpreter, unix.F_OK) == nil {
+			return
+		}
+		why = "the interpreter " + strconv.Quote(interpreter) + " of its first line was not found"
+		if strings.HasSuffix(interpreter, "\r") {
+			why += `: its lines end in CRLF; convert them with sed -i 's/\r$//'`
+		}
+	})
+	return why
 }
 
 // candidates returns the files to which a name may refer.

@@ -29,6 +29,7 @@ type call struct {
 	deadline     *timer
 	report       *monitor.Report
 	reason       string // the status with which its end was requested
+	warned       bool   // it has only got SIGTERM so far
 	err          *wire.StartError
 	shared       bool           // another call ran at the same time
 	before       *kernel.Counts // when it began

@@ -176,10 +176,13 @@ func (s *server) look() {
 
 // end orders the end of a call's tree; the outcome follows with the report.
 func (s *server) end(c *call, reason string) {
-	if !s.calls[c] || c.reason != "" || c.report != nil {
+	if !s.calls[c] || c.reason != "" && !c.warned || c.report != nil {
 		return
 	}
-	c.reason = reason
+	if c.reason == "" {
+		c.reason = reason
+	}
+	c.warned = false
 	slot := c.slot
 	if slot == nil {
 		s.pools[c.key].forget(c)
@@ -194,6 +197,21 @@ func (s *server) end(c *call, reason string) {
 		}
 	})
 }
+
+// expire ends a call at its time limit. A plain program gets SIGTERM first, and a moment to clean up.
+func (s *server) expire(c *call) {
+	const reason = "timed_out"
+	if c.key != "" || c.control || c.slot == nil || !s.calls[c] || c.reason != "" || c.report != nil {
+		s.end(c, reason)
+		return
+	}
+	c.reason, c.warned = reason, true
+	s.signal(c, int(unix.SIGTERM))
+	c.deadline = s.after(termGrace, func() { s.end(c, reason) })
+}
+
+// termGrace is the time from SIGTERM to SIGKILL at a time limit. Hosts wait longer before they act themselves.
+const termGrace = 2 * time.Second
 
 // signal passes a signal on to a call's program.
 func (s *server) signal(c *call, number int) {

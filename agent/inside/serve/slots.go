@@ -401,7 +401,7 @@ func (s *server) dispatch(c *call, slot *slot) {
 	slot.fds = nil
 	c.connect(fds)
 	if c.head.Timeout > 0 {
-		c.deadline = s.after(time.Duration(min(c.head.Timeout, 1e9)*float64(time.Second)), func() { s.end(c, "timed_out") })
+		c.deadline = s.after(time.Duration(min(c.head.Timeout, 1e9)*float64(time.Second)), func() { s.expire(c) })
 	}
 	s.fill(slot.pool)
 }

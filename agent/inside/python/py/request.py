@@ -14,7 +14,7 @@ BASE_ENV = {b"HOME": b"/tmp/home", b"PATH": SHELL_PATH, b"LANG": b"C.UTF-8", b"P
 # A request begins with: flags, seconds, columns, rows, stdout and stderr bytes
 # to forward and of tail, number of arguments, key of the Python source.
 REQUEST = struct.Struct(">HdHHqqqqI32s")
-NOTIFY, ANY_DIR = 16, 32
+STDIN, NOTIFY, ANY_DIR = 1, 16, 32
 
 
 class StartError(Exception):

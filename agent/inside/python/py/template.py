@@ -9,7 +9,7 @@ import sys
 from . import request as launch
 from .kernel import PR_SET_PDEATHSIG, ROOT, USER, adopt_socket, close_all, give_up_rights, hear, kill, prctl, told, user_pipes
 from .monitor import become_monitor, keep_only, see_to_end
-from .request import ANY_DIR, NOTIFY, REQUEST
+from .request import ANY_DIR, NOTIFY, REQUEST, STDIN
 
 REST = 0.0005                # seconds a monitor leaves the processor to the report
 HIGHEST = 64                 # the descriptors of a fresh monitor's child are below it
@@ -136,6 +136,10 @@ def program(sock, fds, main):
         request = launch.Request(payload)
         launch.enter(request.dir, request.flags & ANY_DIR)
         launch.make_home()
+        if not request.flags & STDIN:
+            null = os.open(launch.NULL, os.O_RDONLY)
+            os.dup2(null, 0)
+            os.close(null)
         if request.flags & NOTIFY:
             told(sock, b"S%d" % os.getpid())
         sock.close()
