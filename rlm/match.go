@@ -5,22 +5,12 @@ import (
 	"regexp"
 	"regexp/syntax"
 	"strings"
+	"sync"
 	"unicode/utf8"
-
-	re2 "github.com/wasilibs/go-re2"
 
 	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/internal/oneline"
 )
-
-// largeText is the size from which the faster engine pays for its slower start. It needs no
-// prefilter by literals.
-const largeText = 4 << 20
-
-// finder is the common interface of the engines.
-type finder interface {
-	FindAllStringIndex(s string, n int) [][]int
-}
 
 // matcher finds lines. If each match of a pattern contains a literal, it searches for the
 // literal first and matches only the lines that have it. It searches for any other pattern in
@@ -32,7 +22,7 @@ type matcher struct {
 	literal string         // must be in the line; "" means none
 	exact   bool           // the literal is the whole pattern
 	line    *regexp.Regexp // matches one line
-	block   finder         // finds one match per line in many lines
+	finders sync.Pool      // of *oneline.Finder, for patterns without a literal
 	piece   int            // bytes
 }
 
@@ -41,7 +31,7 @@ type matcher struct {
 // is active on every byte.
 const pieceWork = 16 << 20
 
-func newMatcher(pattern string, size int) (*matcher, error) {
+func newMatcher(pattern string) (*matcher, error) {
 	parsed, err := parsePattern(pattern)
 	if err != nil {
 		return nil, err
@@ -62,15 +52,12 @@ func newMatcher(pattern string, size int) (*matcher, error) {
 		return m, nil
 	}
 	oneline.Rewrite(parsed)
-	within := "(?:" + parsed.String() + ")[^\\n]*"
-	if size >= largeText {
-		if fast, err := re2.Compile(within); err == nil {
-			m.block = fast
-			return m, nil
-		}
+	within, err := regexp.Compile(parsed.String())
+	if err != nil {
+		return nil, err
 	}
-	m.block, err = regexp.Compile(within)
-	return m, err
+	m.finders.New = func() any { return oneline.NewFinder(within, program) }
+	return m, nil
 }
 
 // lines returns the matching lines of a block.
@@ -112,12 +99,16 @@ func (m *matcher) inPiece(text string, piece span, b *budget.Budget) ([]span, er
 }
 
 func (m *matcher) search(text string, piece span) []span {
+	finder := m.finders.Get().(*oneline.Finder)
+	defer m.finders.Put(finder)
 	var out []span
-	for _, found := range m.block.FindAllStringIndex(text[piece.from:piece.to], -1) {
-		line := lineAt(text, piece, piece.from+found[0])
-		if len(out) == 0 || out[len(out)-1].to < line.from {
-			out = keep(out, line)
+	for from := piece.from; from <= piece.to; {
+		start, end := finder.Line(text[from:piece.to])
+		if start < 0 {
+			break
 		}
+		out = keep(out, span{from + start, from + end})
+		from += end + 1
 	}
 	return out
 }

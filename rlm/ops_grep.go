@@ -27,7 +27,7 @@ type grepArgs struct {
 func (a grepArgs) reads() []string { return []string{a.Input} }
 
 func (a grepArgs) apply(texts []*Text, b *budget.Budget) (string, error) {
-	m, err := newMatcher(a.Pattern, len(texts[0].s))
+	m, err := newMatcher(a.Pattern)
 	if err != nil {
 		return "", err
 	}

@@ -3,7 +3,9 @@ package vfs
 import (
 	"bytes"
 	"context"
-	"unicode/utf8"
+	"unsafe"
+
+	"github.com/wisbox/wisbox/internal/oneline"
 )
 
 // lineHit is a line of a text that matches: text[start:end], without its
@@ -12,11 +14,12 @@ type lineHit struct{ start, end, match int }
 
 // lineFinder finds the matching lines of one text after the other. It is for one goroutine.
 type lineFinder struct {
-	p    *linePattern
-	next []int // where each needed literal occurs next; -1 means nowhere
-	rare []int // the byte of each by which it is searched
-	real bool  // rare was computed from the text, not from common frequencies
-	cuts *cuts
+	p     *linePattern
+	lines *oneline.Finder // of a pattern without a literal
+	next  []int           // where each needed literal occurs next; -1 means nowhere
+	rare  []int           // the byte of each by which it is searched
+	real  bool            // rare was computed from the text, not from common frequencies
+	cuts  *cuts
 }
 
 // find calls hit for each matching line of text[from:], which must be whole lines, until hit
@@ -145,68 +148,28 @@ func (f *lineFinder) verify(text []byte, h *lineHit) bool {
 
 // inPiece searches text[from:end] for a pattern without a literal.
 func (f *lineFinder) inPiece(text []byte, from, end int, hit func(lineHit) bool) bool {
-	switch {
-	case f.p.empties || end-from > f.p.piece:
-		return f.eachLine(text, from, end, hit)
-	case f.p.re2 != nil && utf8.Valid(text[from:end]):
-		return f.byRE2(text, from, end, hit)
+	if end-from > f.p.piece { // one long line
+		h := lineHit{start: from, end: lineEnd(text[:end], from, 0)}
+		return !f.verify(text, &h) || hit(h)
 	}
-	for from < end {
-		loc := f.p.std.FindIndex(text[from:end])
-		if loc == nil {
-			return true
+	if f.lines == nil {
+		f.lines = oneline.NewFinder(f.p.std, f.p.program)
+	}
+	if text[end-1] == '\n' { // it ends the last line
+		end--
+	}
+	piece := unsafe.String(&text[0], end) // text doesn't change
+	for from <= end {
+		start, to := f.lines.Line(piece[from:end])
+		if start < 0 {
+			break
 		}
-		h := lineAround(text, from, end, from+loc[0])
+		h := lineHit{start: from + start, end: from + to}
+		h.match = h.start + f.p.std.FindIndex(text[h.start:h.end])[0]
 		if !hit(h) {
 			return false
 		}
 		from = h.end + 1
 	}
 	return true
-}
-
-func (f *lineFinder) eachLine(text []byte, from, end int, hit func(lineHit) bool) bool {
-	for from < end {
-		h := lineHit{start: from, end: lineEnd(text[:end], from, 0)}
-		if f.verify(text, &h) && !hit(h) {
-			return false
-		}
-		from = h.end + 1
-	}
-	return true
-}
-
-// re2Batch is the number of matches per call of RE2: each call costs a copy of the text.
-const re2Batch = 64
-
-func (f *lineFinder) byRE2(text []byte, from, end int, hit func(lineHit) bool) bool {
-	for from < end {
-		locs := f.p.re2.FindAllIndex(text[from:end], re2Batch)
-		base := from
-		for _, loc := range locs {
-			if base+loc[0] < from {
-				continue // the same line again
-			}
-			h := lineAround(text, from, end, base+loc[0])
-			if h.start >= end {
-				return true
-			}
-			if !hit(h) {
-				return false
-			}
-			from = h.end + 1
-		}
-		if len(locs) < re2Batch {
-			return true
-		}
-	}
-	return true
-}
-
-func lineAround(text []byte, from, end, at int) lineHit {
-	h := lineHit{start: from, end: lineEnd(text[:end], at, 0), match: at}
-	if i := bytes.LastIndexByte(text[from:at], '\n'); i >= 0 {
-		h.start = from + i + 1
-	}
-	return h
 }

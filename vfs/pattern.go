@@ -8,8 +8,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	re2 "github.com/wasilibs/go-re2"
-
 	"github.com/wisbox/wisbox/internal/oneline"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -18,7 +16,6 @@ const (
 	maxPattern = 1_000    // characters
 	maxProgram = 5_000    // instructions that a pattern may compile to
 	maxSteps   = 20 << 20 // of a matcher between two checks of the clock
-	maxRE2     = 5_000    // bounds of character ranges in a program for RE2, which takes 15 µs for each
 	maxClasses = 10 << 20 // characters in all classes of a pattern that may have another case
 )
 
@@ -26,11 +23,10 @@ const (
 // match spans lines, and so many lines can be searched at once with the same result.
 type linePattern struct {
 	std     *regexp.Regexp
-	re2     *re2.Regexp // faster if there is no literal; nil means use std
-	need    []literal   // a matching line has one of them; nil means none is known
-	exact   bool        // an occurrence of need[0] is a match
-	piece   int         // bytes to search at once
-	empties bool        // it matches the empty string
+	program *syntax.Prog
+	need    []literal // a matching line has one of them; nil means none is known
+	exact   bool      // an occurrence of need[0] is a match
+	piece   int       // bytes to search at once
 }
 
 func compileLines(pattern string, ignoreCase bool) (*linePattern, error) {
@@ -51,17 +47,13 @@ func compileLines(pattern string, ignoreCase bool) (*linePattern, error) {
 	if err != nil || len(program.Inst) > maxProgram || foldable(tree) > maxClasses {
 		return nil, tool.Errorf(tool.Invalid, "the pattern is too large: its repetitions multiply, or it has too many large classes; simplify it")
 	}
-	p := &linePattern{piece: min(max(maxSteps/len(program.Inst), 4<<10), 256<<10)}
+	p := &linePattern{program: program, piece: min(max(maxSteps/len(program.Inst), 4<<10), 256<<10)}
 	text := tree.String() // not of the simple tree, where a repetition stands for all its copies
 	if p.std, err = regexp.Compile(text); err != nil {
 		return nil, tool.Errorf(tool.Invalid, "the pattern can't be compiled; simplify it")
 	}
-	p.empties = p.std.MatchString("")
 	p.need = required(simple)
 	p.exact = len(p.need) == 1 && p.need[0].whole && simple.Op == syntax.OpLiteral
-	if p.need == nil && !p.empties && ranges(program) <= maxRE2 {
-		p.re2, _ = re2.Compile(text) // std is used for patterns that it refuses
-	}
 	return p, nil
 }
 
@@ -76,13 +68,6 @@ func foldable(re *syntax.Regexp) (n int) {
 	}
 	for _, sub := range re.Sub {
 		n += foldable(sub)
-	}
-	return n
-}
-
-func ranges(program *syntax.Prog) (n int) {
-	for _, inst := range program.Inst {
-		n += len(inst.Rune)
 	}
 	return n
 }
