@@ -24,7 +24,7 @@ const module = "github.com/wisbox/wisbox"
 var layers = map[string][]string{
 	// Leaves.
 	"tool": {"internal/clip"}, "sandbox": {}, "digest/digesttest": {},
-	"internal/audit": {"internal/retry"}, "internal/clip": {}, "internal/gate": {}, "internal/hosttest": {}, "internal/lock": {}, "internal/oneline": {}, "internal/pathname": {}, "internal/pool": {},
+	"internal/audit": {"internal/retry"}, "internal/clip": {}, "internal/exposition": {}, "internal/gate": {}, "internal/hosttest": {}, "internal/lock": {}, "internal/oneline": {}, "internal/pathname": {}, "internal/pool": {},
 	"internal/quota": {"internal/retry", "internal/sys"}, "internal/redact": {}, "internal/sharing": {}, "internal/rundir": {}, "internal/undo": {}, "podman/internal/mkseccomp": {}, "podman/internal/see_readme_for_build_tags": {},
 	"internal/sys": {"internal/sys/internal/needs_linux_or_macos_see_docs_install"}, "internal/sys/internal/needs_linux_or_macos_see_docs_install": {},
 	"internal/beat": {}, "internal/byproduct": {}, "internal/mcptask": {}, "internal/relay": {}, "internal/retry": {}, "agent/native": {"internal/retry", "internal/sys"}, "agent/native/internal/mkagent": {},
@@ -115,12 +115,12 @@ var layers = map[string][]string{
 		"internal/door", "internal/far", "internal/gate", "internal/hold", "internal/inside", "internal/journal", "internal/lock", "internal/packing", "internal/podbook", "internal/pool", "internal/templates", "internal/toolerr", "internal/undo", "overlay", "podman",
 		"profile", "rlm", "sandbox", "shelltool", "snapshot", "tool", "vfs",
 	},
-	"metrics": {"", "profile", "httpguard"},
+	"metrics": {"", "profile", "httpguard", "internal/exposition"}, "metrics/collector": {"metrics", "internal/exposition"},
 
 	// The surface for clients of E2B.
 	"serve/e2b/internal/signature": {"httpguard"},
 	"serve/e2b":                    {"serve/e2b/internal/signature", "egress/policy", "httpguard", "internal/apikeys", "internal/builds", "internal/far", "internal/registry", "internal/templates", "tool"},
-	"serve":                        {"", "httpguard", "cluster", "internal/apikeys", "internal/audit", "internal/far", "internal/podbook", "internal/registry", "internal/undo", "mcpserver", "metrics", "sandbox", "serve/e2b", "serve/e2b/codeinterp", "serve/e2b/envd", "tool"},
+	"serve":                        {"", "httpguard", "cluster", "internal/apikeys", "internal/audit", "internal/exposition", "internal/far", "internal/podbook", "internal/registry", "internal/undo", "mcpserver", "metrics", "sandbox", "serve/e2b", "serve/e2b/codeinterp", "serve/e2b/envd", "tool"},
 
 	// The page for a browser.
 	"page": {"", "evaltool", "hostmount", "httpguard", "internal/beat", "internal/ports", "overlay", "sandbox", "tool"},
@@ -179,7 +179,7 @@ func TestEveryPackageSaysOnceWhatItIsFor(t *testing.T) {
 }
 
 func TestOnlyPodmanLinksTheBindings(t *testing.T) {
-	users := []string{"podman", "", "cmd/wisbox", "metrics", "page", "serve", "bench", "serve/e2b/envd"}
+	users := []string{"podman", "", "cmd/wisbox", "metrics", "metrics/collector", "page", "serve", "bench", "serve/e2b/envd"}
 	for _, p := range packages(t) {
 		name := short(p.ImportPath)
 		if slices.Contains(users, name) || strings.HasPrefix(name, "podman/") || strings.HasPrefix(name, "integration") || strings.HasPrefix(name, "examples") {

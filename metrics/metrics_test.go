@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -20,7 +19,7 @@ import (
 )
 
 // scrape serves the metrics and reads them like Prometheus.
-func scrape(t *testing.T, m prometheus.Gatherer, host string) (int, string) {
+func scrape(t *testing.T, m metrics.Gatherer, host string) (int, string) {
 	t.Helper()
 	l, err := metrics.Listen("127.0.0.1:0")
 	require.NoError(t, err)

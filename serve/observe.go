@@ -9,9 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/wisbox/wisbox/internal/audit"
+	"github.com/wisbox/wisbox/internal/exposition"
 	"github.com/wisbox/wisbox/internal/registry"
 	"github.com/wisbox/wisbox/metrics"
 	"github.com/wisbox/wisbox/serve/e2b"
@@ -33,10 +32,8 @@ type use struct {
 
 // observer counts requests, and logs those with a key.
 type observer struct {
-	requests *prometheus.CounterVec
-	seconds  *prometheus.HistogramVec
-	boxes    *prometheus.Desc
-	memory   *prometheus.Desc
+	requests *exposition.Vector
+	seconds  *exposition.Vector
 	registry *registry.Registry
 	log      *slog.Logger
 	root     *os.Root
@@ -55,23 +52,17 @@ func newObserver(dir string, log *slog.Logger) (*observer, error) {
 		return nil, errors.Join(err, root.Close())
 	}
 	return &observer{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: "wisbox", Subsystem: "serve", Name: "requests_total", Help: "Requests by route and status.",
-		}, []string{"route", "status"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: "wisbox", Subsystem: "serve", Name: "request_duration_seconds", Help: "Duration of requests by route; streams last as long as their programs.",
-			Buckets: []float64{.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 120},
-		}, []string{"route"}),
-		boxes:  prometheus.NewDesc("wisbox_serve_sandboxes", "Sandboxes by state; ready are those that nobody has taken yet.", []string{"state"}, nil),
-		memory: prometheus.NewDesc("wisbox_serve_memory_bytes", "Memory of all sandboxes when they were last looked at.", nil, nil),
-		log:    log, root: root, audit: uses,
+		requests: exposition.NewCounter("wisbox_serve_requests_total", "Requests by route and status.", "route", "status"),
+		seconds: exposition.NewHistogram("wisbox_serve_request_duration_seconds", "Duration of requests by route; streams last as long as their programs.",
+			[]float64{.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 120}, "route"),
+		log: log, root: root, audit: uses,
 	}, nil
 }
 
 // observe is [e2b.Options.Observe].
 func (o *observer) observe(r e2b.Request) {
-	o.requests.WithLabelValues(r.Route, strconv.Itoa(r.Status)).Inc()
-	o.seconds.WithLabelValues(r.Route).Observe(r.Took.Seconds())
+	o.requests.Add(1, r.Route, strconv.Itoa(r.Status))
+	o.seconds.Add(r.Took.Seconds(), r.Route)
 	if r.Key == "" {
 		return
 	}
@@ -82,43 +73,41 @@ func (o *observer) observe(r e2b.Request) {
 	}
 }
 
-// Describe implements [prometheus.Collector].
-func (o *observer) Describe(to chan<- *prometheus.Desc) {
-	o.requests.Describe(to)
-	o.seconds.Describe(to)
-	to <- o.boxes
-	to <- o.memory
-}
-
-// Collect implements [prometheus.Collector].
-func (o *observer) Collect(to chan<- prometheus.Metric) {
-	o.requests.Collect(to)
-	o.seconds.Collect(to)
-	states, memory := map[registry.State]int{registry.Running: 0, registry.Paused: 0}, int64(0)
+// Gather implements [metrics.Gatherer].
+func (o *observer) Gather() ([]metrics.Family, error) {
+	states, memory := map[string]int{string(registry.Running): 0, string(registry.Paused): 0, "ready": o.registry.ReadyNow()}, int64(0)
 	for _, s := range o.registry.All() {
-		states[s.Record().State]++
+		states[string(s.Record().State)]++
 		if now, ok := s.Now(); ok && s.IsRunning() {
 			memory += now.Memory
 		}
 	}
-	for _, state := range []registry.State{registry.Running, registry.Paused} {
-		to <- prometheus.MustNewConstMetric(o.boxes, prometheus.GaugeValue, float64(states[state]), string(state))
+	boxes := metrics.Family{Name: "wisbox_serve_sandboxes", Help: "Sandboxes by state; ready are those that nobody has taken yet.", Type: exposition.Gauge}
+	for _, state := range []string{string(registry.Paused), "ready", string(registry.Running)} {
+		boxes.Samples = append(boxes.Samples, exposition.Sample{Labels: []exposition.Label{{Name: "state", Value: state}}, Value: float64(states[state])})
 	}
-	to <- prometheus.MustNewConstMetric(o.boxes, prometheus.GaugeValue, float64(o.registry.ReadyNow()), "ready")
-	to <- prometheus.MustNewConstMetric(o.memory, prometheus.GaugeValue, float64(memory))
+	return []metrics.Family{
+		o.requests.Family(), o.seconds.Family(), boxes,
+		exposition.Single("wisbox_serve_memory_bytes", "Memory of all sandboxes when they were last looked at.", exposition.Gauge, float64(memory)),
+	}, nil
 }
 
 // writer writes the server's numbers, and those of others, for Prometheus.
-func (o *observer) writer(others prometheus.Gatherer) (func(io.Writer) error, error) {
-	own := prometheus.NewPedanticRegistry()
-	if err := own.Register(o); err != nil {
-		return nil, err
+func (o *observer) writer(others metrics.Gatherer) func(io.Writer) error {
+	return func(w io.Writer) error {
+		all, err := o.Gather()
+		if err != nil {
+			return err
+		}
+		if others != nil {
+			more, err := others.Gather()
+			if err != nil {
+				return err
+			}
+			all = append(all, more...)
+		}
+		return exposition.Write(w, exposition.Merge(all))
 	}
-	all := prometheus.Gatherers{own}
-	if others != nil {
-		all = append(all, others)
-	}
-	return func(w io.Writer) error { return metrics.Write(w, all) }, nil
 }
 
 func (o *observer) Close() error {

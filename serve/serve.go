@@ -17,14 +17,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/httpguard"
 	"github.com/wisbox/wisbox/internal/apikeys"
 	"github.com/wisbox/wisbox/internal/podbook"
 	"github.com/wisbox/wisbox/internal/registry"
 	"github.com/wisbox/wisbox/internal/undo"
+	"github.com/wisbox/wisbox/metrics"
 	"github.com/wisbox/wisbox/serve/e2b"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -76,7 +75,7 @@ type Options struct {
 	Disk int64
 	// Metrics are added to the server's own at /metrics, such as those of Manager by package
 	// metrics. Default none.
-	Metrics prometheus.Gatherer
+	Metrics metrics.Gatherer
 	// Log gets a line for each request, without keys, tokens and IDs. Default none.
 	Log *slog.Logger
 }
@@ -167,10 +166,7 @@ func New(ctx context.Context, opts *Options) (*Server, error) {
 	}
 	cleanup.Close(seen)
 	seen.registry = s.registry
-	numbers, err := seen.writer(s.opts.Metrics)
-	if err != nil {
-		return nil, err
-	}
+	numbers := seen.writer(s.opts.Metrics)
 	s.close = sync.OnceValue(func() error { return errors.Join(s.registry.Close(), seen.Close()) })
 	if err := s.prepareBuilds(); err != nil {
 		return nil, err
