@@ -46,8 +46,8 @@ type Options struct {
 	Files Files // required
 	// Paths is the grammar of paths in reads, writes and write_text; default [vfs.ASCII].
 	Paths vfs.Grammar
-	// Container evaluates for the sandboxes container and restricted, Wasm for the sandbox wasm;
-	// nil makes these sandboxes unsupported.
+	// Container evaluates for the sandboxes container and restricted, Wasm for the sandbox wasm, and for
+	// restricted if there is no container; nil makes these sandboxes unsupported.
 	Container Engine
 	Wasm      Engine
 	// Bash and JavaScript evaluate these languages; a nil one makes its language unsupported.
@@ -152,8 +152,7 @@ func (e *Evaluator) Follow(ctx context.Context, run Run, feed *Feed) (Result, er
 }
 
 // mayFallBack reports whether a restricted call without a container may run in WebAssembly, where
-// also only the writes have an effect. A call with kept names may not, since its names are
-// elsewhere.
+// the same interpreter runs. A call with kept names may not, since its names are elsewhere.
 func (e *Evaluator) mayFallBack(c *call, err error) bool {
 	return tool.KindOf(err) == tool.Unavailable && c.request.Sandbox == SandboxRestricted && !c.request.Kept && e.opts.Wasm != nil
 }
@@ -161,14 +160,13 @@ func (e *Evaluator) mayFallBack(c *call, err error) bool {
 // fallBack evaluates in WebAssembly. If that is not installed, it returns the container's error
 // with both solutions.
 func (e *Evaluator) fallBack(ctx context.Context, c *call, cause error) (Response, error) {
-	c.request.Sandbox = SandboxWasm
 	resp, err := e.opts.Wasm.Evaluate(ctx, c.request)
 	if tool.KindOf(err) == tool.Unsupported {
 		known := tool.AsError(cause)
 		return resp, tool.Errorf(known.Kind, "%s; the sandbox restricted works without a container once `wisbox wasm install` was run", known.Message).Because(cause)
 	}
 	if err == nil {
-		c.notes = append(c.notes, "no container is available, so this ran in WebAssembly: also without effects except for the writes, and with all of Python's syntax")
+		c.notes = append(c.notes, "no container is available, so this ran in WebAssembly")
 	}
 	return resp, err
 }

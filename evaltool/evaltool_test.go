@@ -481,7 +481,7 @@ func TestRestrictedNeedsNoContainer(t *testing.T) {
 				assert.ErrorContains(t, err, "podman can't be reached")
 			}
 			if c.ran && c.wasm == nil {
-				assert.Equal(t, evaltool.SandboxWasm, wasm.got.Sandbox)
+				assert.Equal(t, evaltool.SandboxRestricted, wasm.got.Sandbox)
 				assert.Contains(t, res.Message, "WebAssembly")
 				assert.Equal(t, "5", files["f"])
 			}

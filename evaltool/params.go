@@ -17,7 +17,7 @@ type Params struct {
 	Writes  []Write           `json:"writes,omitempty" jsonschema:"workspace files to write after success, all or none"`
 	Timeout *float64          `json:"timeout,omitempty" jsonschema:"seconds, by default 5; the limit is above"`
 	State   string            `json:"state,omitempty" default:"fresh" enum:"fresh|kept" jsonschema:"fresh starts from nothing, kept keeps names between calls"`
-	Sandbox string            `json:"sandbox,omitempty" default:"container" enum:"container|restricted|wasm" jsonschema:"container is all of Python in the session's container, restricted a small safe interpreter, wasm Python in WebAssembly"`
+	Sandbox string            `json:"sandbox,omitempty" default:"container" enum:"container|restricted|wasm" jsonschema:"container is all of Python in the session's container, restricted a safe part of it, wasm Python in WebAssembly"`
 	Fuel    *int64            `json:"fuel,omitempty" min:"1" jsonschema:"wasm only: units of work before the code is stopped"`
 	Memory  *int64            `json:"memory,omitempty" min:"1" jsonschema:"wasm only: bytes of memory"`
 

@@ -129,8 +129,12 @@ func number(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 
 func (e *Evaluator) takeEngine(c *call) error {
 	switch c.request.Sandbox {
-	case SandboxContainer, SandboxRestricted:
+	case SandboxContainer:
 		c.engine = e.opts.Container
+	case SandboxRestricted:
+		if c.engine = e.opts.Container; c.engine == nil {
+			c.engine = e.opts.Wasm
+		}
 	case SandboxWasm:
 		c.engine = e.opts.Wasm
 	default:
@@ -152,7 +156,10 @@ func (e *Evaluator) takeEngine(c *call) error {
 func (e *Evaluator) sandboxes() []string {
 	var names []string
 	if e.opts.Container != nil {
-		names = append(names, SandboxContainer, SandboxRestricted)
+		names = append(names, SandboxContainer)
+	}
+	if e.opts.Container != nil || e.opts.Wasm != nil {
+		names = append(names, SandboxRestricted)
 	}
 	if e.opts.Wasm != nil {
 		names = append(names, SandboxWasm)

@@ -72,7 +72,7 @@ docs/python.md. The exit code is 1 if the code raised, and 124 if it timed out.`
 	flags.StringVarP(&opts.file, "file", "f", "", "read the code from this `FILE`, - is stdin")
 	flags.BoolVar(&opts.keep, "keep", false, "keep names between calls of the session")
 	flags.StringVar(&opts.context, "context", "", "keep names in the context of this `NAME`; see: wisbox context")
-	flags.BoolVar(&opts.restricted, "restricted", false, "use the small safe interpreter, or without a container Python in WebAssembly; writes are the only effect")
+	flags.BoolVar(&opts.restricted, "restricted", false, "use the sandbox restricted, whose only effects are writes; without a container it runs in WebAssembly")
 	flags.BoolVar(&opts.wasm, "wasm", false, "use Python in WebAssembly, which needs no Podman; see: wisbox wasm install")
 	opts.engine.register(flags)
 	flags.StringArrayVar(&opts.globals, "global", nil, "a name and its value, as `NAME=JSON`; repeatable")

@@ -7,7 +7,6 @@ import (
 	"io"
 
 	"github.com/wisbox/wisbox/evaltool"
-	"github.com/wisbox/wisbox/evaltool/python/driver"
 	"github.com/wisbox/wisbox/internal/interp"
 	"github.com/wisbox/wisbox/internal/toolerr"
 	"github.com/wisbox/wisbox/sandbox"
@@ -55,9 +54,9 @@ func (e *Engine) fresh(ctx context.Context, req evaltool.Request) (evaltool.Resp
 	if err != nil {
 		return evaltool.NotStarted(ctx, noPython(err))
 	}
-	resp, err := freshResponse(r.ID, res, out.Take(), &stdout, &stderr)
+	resp := freshResponse(r.ID, res, out.Take(), &stdout, &stderr)
 	resp.Fed = true
-	return resp, err
+	return resp, nil
 }
 
 // noPython returns the error of a sandbox that could not start an evaluation.
@@ -70,12 +69,10 @@ func noPython(err error) error {
 
 // freshResponse combines the end of the process and its answer. The answer counts only if the interpreter then ended by
 // itself.
-func freshResponse(id string, res sandbox.Result, message []byte, stdout, stderr *evaltool.Stream) (evaltool.Response, error) {
+func freshResponse(id string, res sandbox.Result, message []byte, stdout, stderr *evaltool.Stream) evaltool.Response {
 	resp := evaltool.Response{Status: string(res.Status), Stdout: stdout.Text(), Notes: res.Notices}
 	a, err := parseAnswer(message, id)
 	switch {
-	case err == nil && a.Unsupported != "":
-		return evaltool.Response{}, unsupported(a)
 	case res.Status == sandbox.StatusTimedOut:
 		resp.Stderr = stderr.TextWith(evaltool.TimeoutText)
 	case err != nil:
@@ -92,7 +89,7 @@ func freshResponse(id string, res sandbox.Result, message []byte, stdout, stderr
 		resp.Status = evaltool.StatusExited
 		a.Fill(&resp)
 	}
-	return resp, nil
+	return resp
 }
 
 func howEnded(res sandbox.Result) string {
@@ -103,14 +100,4 @@ func howEnded(res sandbox.Result) string {
 		return fmt.Sprintf("the interpreter was ended by signal %s", res.Signal)
 	}
 	return fmt.Sprintf("the interpreter was ended: %s", res.Status)
-}
-
-// unsupported returns the error for a missing library. It uses our own name for it, since an answer could contain any
-// text.
-func unsupported(a driver.Answer) error {
-	if a.Unsupported != "asteval" {
-		return tool.Errorf(tool.Unsupported, "this image lacks what the sandbox needs; use the sandbox container")
-	}
-	return tool.Errorf(tool.Unsupported, "this image has no asteval 1.0.6 or newer, which the sandbox restricted needs; "+
-		"install the package python3-asteval (pip: asteval) in the image, or use the sandbox container").In("sandbox")
 }

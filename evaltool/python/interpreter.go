@@ -30,10 +30,6 @@ func (i *interpreter) Evaluate(ctx context.Context, req evaltool.Request) (evalt
 		Message: message, Timeout: req.Timeout, Divert: r.told(req.Feed), Release: req.Feed.Release,
 		Accept: func(message []byte) bool { a, err = parseAnswer(message, r.ID); return err == nil },
 	})
-	if answered && a.Unsupported != "" {
-		i.Kill()
-		return evaltool.Response{}, false, unsupported(a)
-	}
 	stdout, stderr := i.Output()
 	resp := i.respond(a, answered, late, stderr)
 	resp.Stdout, resp.Fed = stdout.Text(), true

@@ -67,6 +67,6 @@ func (e *Engine) Evaluate(ctx context.Context, req evaltool.Request) (evaltool.R
 // Guidance implements evaltool.Engine.
 func (e *Engine) Guidance() string {
 	return `- sandbox "container": all of the image's Python, in the session's container, without network.
-- sandbox "restricted": a small safe interpreter (asteval) without import, classes, generators and attribute tricks. It has functions, lambda, comprehensions, f-strings, try, math, statistics, read_text, write_text, list_files, print, int, float, bool, str, list, dict, tuple, set, sorted, min, max, sum, abs, round, range, len, enumerate, zip, any, all, map, isinstance, type (of one value), repr, chr.
+- sandbox "restricted": Python without import, classes, with, async, yield and attribute tricks. It has functions, lambda, comprehensions, f-strings, try, match, math, statistics, read_text, write_text, list_files and the builtins that work on plain values; type takes one value; exceptions have names in raise and except only. What it lacks ends the code with a RestrictedError.
 - display holds what a notebook would show (HTML, SVG, PNG, JPEG, PDF, LaTeX, Markdown, JavaScript, JSON).`
 }

@@ -39,7 +39,7 @@ func TestConformance(t *testing.T) {
 // notForWasm returns the reason to skip a case: it names another sandbox, or differs by design.
 func notForWasm(c *conformance.Case) string {
 	switch {
-	case strings.HasPrefix(c.ID, "python.restricted."), namesAnother(c.Args):
+	case namesAnother(c.Args):
 		return "for another sandbox"
 	case c.ID == "python.fresh.random":
 		return "random numbers are the same on every run here"
@@ -53,7 +53,7 @@ func notForWasm(c *conformance.Case) string {
 
 func namesAnother(args json.RawMessage) bool {
 	var p struct{ Sandbox string }
-	return json.Unmarshal(args, &p) == nil && p.Sandbox != "" && p.Sandbox != "wasm"
+	return json.Unmarshal(args, &p) == nil && p.Sandbox == evaltool.SandboxContainer
 }
 
 type call = func(ctx context.Context, name string, args json.RawMessage) (*tool.Result, error)

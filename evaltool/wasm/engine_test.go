@@ -336,3 +336,23 @@ func TestEvalSeesInputsOfAnyName(t *testing.T) {
 		assert.Equal(t, want, out.Result+out.Failure, args)
 	}
 }
+
+// Without a container, restricted is the same interpreter as with one.
+func TestRestrictedIsTheSameInterpreter(t *testing.T) {
+	s := engine(t).Session(nil)
+	restricted := func(code string, kept bool) evaltool.Response {
+		resp, err := s.Evaluate(t.Context(), evaltool.Request{Code: code, Sandbox: evaltool.SandboxRestricted, Kept: kept, Timeout: 5 * time.Second})
+		require.NoError(t, err)
+		return resp
+	}
+	assert.Equal(t, "([1, 2], 3.0)", *restricted("x = y = [1]\ny += [2]\n(x, math.sqrt(9))", false).Value)
+	for _, code := range []string{"import os", "open('f', 'w')", "().__class__", "class A: pass", "try: exec('1')\nexcept: pass"} {
+		resp := restricted(code, false)
+		assert.Equal(t, evaltool.StatusException, resp.Status, code)
+		assert.Contains(t, resp.Stderr, "RestrictedError: ", code)
+	}
+	restricted("def f(n): return n + k\nk = 1", true)
+	assert.Equal(t, "3", *restricted("f(2)", true).Value)
+	resp := restricted("import os", true)
+	assert.Equal(t, evaltool.StatusException, resp.Status, "kept names are no way out")
+}

@@ -39,7 +39,10 @@ type request struct {
 	Names   []string          `json:"names"`
 	Eval    bool              `json:"eval"`
 	Real    bool              `json:"real"` // reseed the random numbers
-	Env     map[string]string `json:"env,omitempty"`
+
+	Restricted bool `json:"restricted"`
+
+	Env map[string]string `json:"env,omitempty"`
 }
 
 // task is one evaluation, for either contract.
@@ -67,7 +70,7 @@ func (s *Session) Evaluate(ctx context.Context, req evaltool.Request) (evaltool.
 	}
 	stdout, stderr := evaltool.Stream{Max: req.MaxOutput}, evaltool.Stream{Max: req.MaxOutput}
 	t := &task{
-		request: request{ID: "evaluate", Code: req.Code, Globals: req.Globals, Names: req.Names, Env: req.Env},
+		request: request{ID: "evaluate", Code: req.Code, Globals: req.Globals, Names: req.Names, Env: req.Env, Restricted: req.Sandbox == evaltool.SandboxRestricted},
 		reads:   req.Reads, inWorkspace: true,
 		fuel: fuel, memory: memory, timeout: req.Timeout, stdout: &stdout, stderr: &stderr,
 	}

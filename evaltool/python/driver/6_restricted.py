@@ -1,24 +1,44 @@
-# The restricted sandbox: asteval's interpreter, narrowed. asteval refuses
-# attributes by a list of bad names; this refuses an attribute unless its object has a plain builtin type and it is one
-# of the type's public methods. Errors are Python's own exceptions, raised once.
+# The restricted sandbox: Python itself runs the code, so that every result is Python's, after a check of its syntax
+# tree. The tree may only have the nodes and names below, and each attribute is read by the function attribute, which
+# knows the safe ones. Whatever is refused raises Refused, which code can't catch: it would go on with another result.
 
-import itertools
 import ast
 import builtins
 import importlib
-import inspect
 import traceback
 import types
+import warnings
 
-ASTEVAL_LEAST = (1, 0, 6)
-SYMBOLS = (
-    "int", "float", "bool", "str", "list", "dict", "tuple", "set", "sorted", "min", "max", "sum",
-    "abs", "round", "range", "len", "enumerate", "zip", "any", "all", "map", "isinstance", "repr", "chr",
-)
+NODES = frozenset("""
+Module FunctionDef Return Delete Assign AugAssign AnnAssign For While If Raise Try ExceptHandler Assert Global Nonlocal Expr
+Pass Break Continue Match match_case MatchValue MatchSingleton MatchSequence MatchMapping MatchStar MatchAs MatchOr MatchClass
+BoolOp NamedExpr BinOp UnaryOp Lambda IfExp Dict Set ListComp SetComp DictComp GeneratorExp comprehension Compare Call keyword
+FormattedValue JoinedStr Constant Attribute Subscript Starred Name List Tuple Slice arguments arg
+""".split())
+WORDS = {
+    "Import": "import", "ImportFrom": "import", "ClassDef": "class", "With": "with", "AsyncFunctionDef": "async def", "AsyncFor": "async for",
+    "AsyncWith": "async with", "Await": "await", "Yield": "yield", "YieldFrom": "yield", "TryStar": "except*", "TypeAlias": "type X = Y",
+}
+BUILTINS = """
+abs all any ascii bin bool bytes callable chr complex dict divmod enumerate filter float format frozenset hash hex int
+isinstance iter len list map max min next oct ord pow print range repr reversed round set slice sorted str sum tuple zip
+""".split()
+EXCEPTIONS = {n: k for n, k in vars(builtins).items() if isinstance(k, type) and issubclass(k, Exception)}
 
 
-class Unsupported(Exception):
-    """The image lacks what the sandbox needs; the text names it."""
+class Refused(BaseException):
+    """Reports what the sandbox doesn't have."""
+
+    latest = None  # of the current evaluation, which it ends even if a finally clause drops it
+
+    def __init__(self, what, line=None):
+        super().__init__(f"{what}; use the sandbox container")
+        self.line = line
+        Refused.latest = Refused.latest or self
+
+
+Refused.__name__ = Refused.__qualname__ = "RestrictedError"
+Refused.__module__ = "builtins"
 
 
 def public(kind, *refused):
@@ -29,384 +49,192 @@ METHODS = {
     str: public(str, "format", "format_map"),
     **{kind: public(kind) for kind in (bytes, int, float, complex, bool, list, tuple, dict, set, frozenset, range)},
 }
+CLASSES = {kind for kind in map(vars(builtins).get, BUILTINS) if isinstance(kind, type)}  # which code may have
 
 
 class Kind:
-    """The result of type() for a value, which hides the class: it has the name, and tests
-    whether a value has the type. It can't be called and has no other attribute."""
+    """Stands for a class that code must not have, such as a function's: it has its name and
+    repr, and works in isinstance. The one for type can be called with a value."""
 
     __slots__ = ("kind",)
+    known = {}
 
     def __init__(self, kind):
         self.kind = kind
 
+    @staticmethod
+    def of(kind):
+        return kind if kind in CLASSES else Kind.known.setdefault(kind, Kind(kind))
+
+    def __call__(self, *values, **options):
+        if self.kind is not type or len(values) != 1 or options:
+            raise Refused(f"{self!r} can't be called here, but type can with one value")
+        return type_of(values[0])
+
     def __instancecheck__(self, value):
-        return type(value) is self.kind
+        found = type_of(value)
+        return issubclass(getattr(found, "kind", found), self.kind)
 
-    def __eq__(self, other):
-        return type(other) is Kind and self.kind is other.kind
+    def __or__(self, other):
+        raise Refused(f"{self!r} can't be part of a union here")
 
-    def __hash__(self):
-        return hash(self.kind)
+    __ror__ = __or__
+
+    def __getattr__(self, name):  # for Python itself: the repr of list[…] has it
+        if name == "__qualname__":
+            return self.kind.__qualname__
+        raise AttributeError(name)
 
     def __repr__(self):
-        return f"<class {self.kind.__name__!r}>"
-
-
-Kind.__name__ = "type"  # for messages
-
-
-def restricted_type(value):
-    return type(value) if type(value) in METHODS else Kind(type(value))
-
-
-restricted_type.__name__ = restricted_type.__qualname__ = "type"
+        return repr(self.kind)
 
 
 class Library:
     """A module's public functions and numbers, without the module."""
 
-    __slots__ = ("name", "members")
+    __slots__ = ("name", "members", "others", "text")
 
     def __init__(self, name):
         module = importlib.import_module(name)
-        names = getattr(module, "__all__", None) or public(module)
-        self.name = name
-        self.members = {
-            n: getattr(module, n) for n in names
-            if not n.startswith("_") and not isinstance(getattr(module, n), (type, types.ModuleType))
-        }
+        found = {n: getattr(module, n) for n in getattr(module, "__all__", None) or public(module)}
+        self.name, self.text, self.others = name, repr(module), frozenset(dir(module))
+        self.members = {n: v for n, v in found.items() if not isinstance(v, (type, types.ModuleType))}
 
     def __repr__(self):
-        return f"<library {self.name}>"
+        return self.text
+
+
+Kind.__name__, Library.__name__ = "type", "module"  # for messages
+Kind.__module__ = "builtins"
+
+
+def type_of(value):
+    kind = type(value)
+    if value is builtins.print:  # which the driver may have replaced
+        kind = types.BuiltinFunctionType
+    return Kind.of({Kind: type, Library: types.ModuleType}.get(kind, kind))
 
 
 def attribute(value, name):
     """Returns an attribute of a value. It is the only way to get one."""
-    if type(value) is Library:
+    kind = type(value)
+    if kind is Library:
         if name in value.members:
             return value.members[name]
-        raise AttributeError(f"{value.name} has no {name!r} here")
-    if isinstance(value, BaseException) and name == "args":
-        return value.args
-    if name == "__name__" and (type(value) is Kind or isinstance(value, type) and value in METHODS):
-        return value.kind.__name__ if type(value) is Kind else value.__name__
-    kind = value if isinstance(value, type) else type(value)
-    if name in METHODS.get(kind, ()):
+        if name not in value.others:
+            raise AttributeError(f"module {value.name!r} has no attribute {name!r}")
+        raise Refused(f"{value.name}.{name} is not available in the sandbox restricted")
+    real = value.kind if kind is Kind else value
+    if name in METHODS.get(value if kind is type else kind, ()):
         return getattr(value, name)
-    raise AttributeError(f"{kind.__name__!r} has no attribute {name!r} that the restricted sandbox allows")
+    if name == "__name__" and isinstance(real, type):
+        return real.__name__
+    if name == "args" and issubclass(kind, BaseException):
+        return value.args
+    if not hasattr(real, name):
+        return getattr(real, name)  # which raises Python's own error
+    raise Refused(f"the attribute {name!r} of {type(real).__name__!r} is not available in the sandbox restricted")
 
 
-def exception_class(name):
-    found = getattr(builtins, name, None)
-    if isinstance(found, type) and issubclass(found, Exception):
-        return found
-    raise NameError(f"name {name!r} is not an exception")
-
-
-def version_of(asteval):
-    digits = (part for part in str(getattr(asteval, "__version__", "0")).split("."))
-    return tuple(int(d) for d in itertools.islice((d for d in digits if d.isdigit()), 3))
-
-
-def import_asteval():
-    try:
-        asteval = importlib.import_module("asteval")
-    except ImportError:
-        raise Unsupported("asteval") from None
-    if version_of(asteval) < ASTEVAL_LEAST:
-        raise Unsupported("asteval")
-    return asteval
-
-
-class Scope(dict):
-    """The local names of a function call or a comprehension, and those around it."""
-
-    __slots__ = ("outer",)
-
-    def __init__(self, outer, names=()):
-        super().__init__(names)
-        self.outer = outer
+class Builtins(dict):
+    """The builtins of the code. Python looks here for a name that is nowhere else."""
 
     def __missing__(self, name):
-        return self.outer[name]
-
-    def __contains__(self, name):
-        return super().__contains__(name) or name in self.outer
-
-    def get(self, name, default=None):
-        return self[name] if name in self else default
+        if name in EXCEPTIONS:
+            raise Refused(f"{name} is available for raise and except only in the sandbox restricted")
+        if hasattr(builtins, name):
+            raise Refused(f"{name} is not available in the sandbox restricted")
+        raise KeyError(name)
 
 
-class Function:
-    """A function or lambda of the evaluated code. Its arguments bind as Python's
-    do, and it sees the names around its definition."""
+PATTERNS = [kind.__name__ for kind in METHODS]
 
-    __slots__ = ("inner", "name", "signature", "body", "scope")
-
-    def __init__(self, inner, name, node):
-        self.inner, self.name, self.body, self.scope = inner, name, node.body, inner.symtable
-        self.signature = signature_of(inner, node.args)
-
-    def __call__(self, *args, **options):
-        bound = self.signature.bind(*args, **options)
-        bound.apply_defaults()
-        return self.inner.enter(self, bound.arguments)
-
-    def __repr__(self):
-        return f"<function {self.name}>"
+# Names that no code can have.
+ATTRIBUTE = "<attribute>"
+CATCHES = {**EXCEPTIONS, "BaseException": Exception}  # an interrupt of the call is no exception of the code
+SAFE = {
+    **{name: getattr(builtins, name) for name in BUILTINS}, "type": Kind.of(type), ATTRIBUTE: attribute,
+    **{f"<{name}>": kind for name, kind in CATCHES.items()},
+}
 
 
-Function.__name__ = "function"
+def check(tree):
+    """Refuses what the sandbox doesn't have, and changes the tree: attributes become calls, and the
+    exceptions of raise and except become names of EXCEPTIONS. It doesn't recurse, since
+    Python compiles deeper trees than a function can visit."""
+    left = [tree]
+    while left:
+        node = left.pop()
+        check_node(node)
+        for field, value in ast.iter_fields(node):
+            if isinstance(value, list):
+                value[:] = [exchanged(item) for item in value]
+                left += [item for item in value if isinstance(item, ast.AST)]
+            elif isinstance(value, ast.AST):
+                setattr(node, field, exchanged(value))
+                left.append(getattr(node, field))
 
 
-def signature_of(inner, args):
-    def parameter(arg, kind, default=inspect.Parameter.empty):
-        value = default if default is inspect.Parameter.empty else inner.run(default)
-        return inspect.Parameter(arg.arg, kind, default=value)
-
-    kinds = inspect.Parameter
-    plain = [(a, kinds.POSITIONAL_ONLY) for a in args.posonlyargs]
-    plain += [(a, kinds.POSITIONAL_OR_KEYWORD) for a in args.args]
-    defaults = [kinds.empty] * (len(plain) - len(args.defaults)) + args.defaults
-    found = [parameter(a, kind, d) for (a, kind), d in zip(plain, defaults)]
-    found += [parameter(args.vararg, kinds.VAR_POSITIONAL)] if args.vararg else []
-    for arg, default in zip(args.kwonlyargs, args.kw_defaults):
-        found.append(parameter(arg, kinds.KEYWORD_ONLY, kinds.empty if default is None else default))
-    found += [parameter(args.kwarg, kinds.VAR_KEYWORD)] if args.kwarg else []
-    return inspect.Signature(found)
-
-
-def make_interpreter(helpers):
-    asteval = import_asteval()
-
-    class Interpreter(asteval.Interpreter):
-        def __init__(self):
-            self.line = None
-            self.handling = []
-            symbols = {name: getattr(builtins, name) for name in SYMBOLS}
-            symbols.update(helpers, math=Library("math"), statistics=Library("statistics"))
-            off = {"import": False, "importfrom": False, "with": False}
-            super().__init__(symtable=symbols, use_numpy=False, config=off)
-            self.symtable.update(print=restricted_print, type=restricted_type)
-            self.initial = dict(self.symtable)
-            self.node_handlers.update({"generatorexp": self.on_listcomp, "lambda": self.on_lambda})
-
-        # Errors: the exception itself is passed on, with the line where it began.
-
-        def raise_exception(self, node, exc=None, msg="", expr=None, lineno=None):
-            raise (exc or RuntimeError)(str(msg))
-
-        def run(self, node, expr=None, lineno=None, with_raise=True):
-            if node is None or self.leaving():
-                return None
-            if not isinstance(node, ast.AST):
-                raise TypeError("only parsed code is run")
-            handler = self.node_handlers.get(type(node).__name__.lower(), self.unimplemented)
-            try:
-                return handler(node)
-            except BaseException:
-                if self.line is None:
-                    self.line = getattr(node, "lineno", None)
-                raise
-
-        def leaving(self):
-            """Reports whether a return, break or continue is in progress."""
-            return self.retval is not None or self._interrupt is not None
-
-        def unimplemented(self, node):
-            raise NotImplementedError(f"{type(node).__name__} is not supported in the restricted sandbox")
-
-        def block(self, nodes):
-            for node in nodes:
-                self.run(node)
-
-        # Attributes are read only if they are on the list of allowed ones, and never stored or deleted.
-
-        def on_attribute(self, node):
-            if not isinstance(node.ctx, ast.Load):
-                raise AttributeError("attributes can't be assigned or deleted here")
-            return attribute(self.run(node.value), node.attr)
-
-        def node_assign(self, node, val):
-            if isinstance(node, ast.Attribute):
-                raise AttributeError("attributes can't be assigned here")
-            if isinstance(node, (ast.Tuple, ast.List)):
-                val = list(val)
-            elif not isinstance(node, (ast.Name, ast.Subscript)):
-                self.unimplemented(node)
-            super().node_assign(node, val)
-
-        def on_delete(self, node):
-            for target in node.targets:
-                if isinstance(target, ast.Name):
-                    if not dict.__contains__(self.symtable, target.id):
-                        raise NameError(f"name {target.id!r} is not defined here")
-                    del self.symtable[target.id]
-                elif isinstance(target, ast.Subscript):
-                    del self.run(target.value)[self.run(target.slice)]
-                else:
-                    self.unimplemented(target)
-
-        def on_formattedvalue(self, node):
-            val = self.run(node.value)
-            convert = {115: str, 114: repr, 97: ascii}.get(node.conversion)
-            spec = "" if node.format_spec is None else self.run(node.format_spec)
-            return format(convert(val) if convert else val, spec)
-
-        def on_call(self, node):
-            func = self.run(node.func)
-            if not callable(func):
-                raise TypeError(f"{type(func).__name__!r} object is not callable")
-            args, options = [], {}
-            for item in node.args:
-                args.extend(self.run(item.value) if isinstance(item, ast.Starred) else [self.run(item)])
-            for item in node.keywords:
-                options.update(self.run(item.value) if item.arg is None else {item.arg: self.run(item.value)})
-            return func(*args, **options)
-
-        def on_functiondef(self, node):
-            if node.decorator_list:
-                raise NotImplementedError("decorators are not supported in the restricted sandbox")
-            self.symtable[node.name] = Function(self, node.name, node)
-
-        def on_lambda(self, node):
-            return Function(self, "<lambda>", node)
-
-        def enter(self, function, arguments):
-            """Runs a function's body; its names are gone when it leaves."""
-            before = self.symtable
-            self.symtable = Scope(function.scope, arguments)
-            self._calldepth += 1
-            try:
-                if isinstance(function.body, ast.AST):  # a lambda
-                    return self.run(function.body)
-                self.block(function.body)
-                return self.retval[0] if self.retval else None
-            finally:
-                self._calldepth -= 1
-                self.symtable, self.retval, self._interrupt = before, None, None
-
-        def on_return(self, node):
-            if self._calldepth == 0:
-                raise SyntaxError("'return' outside function")
-            self.retval = (self.run(node.value),)
-
-        # Control flow that leaves at the same points as Python.
-
-        def body(self, nodes):
-            """Runs a loop's body once; true when the loop is over."""
-            self.block(nodes)
-            how, self._interrupt = self._interrupt, None
-            return isinstance(how, ast.Break) or self.retval is not None
-
-        def on_while(self, node):
-            while self.run(node.test):
-                if self.body(node.body):
-                    return
-            self.block(node.orelse)
-
-        def on_for(self, node):
-            for val in self.run(node.iter):
-                self.node_assign(node.target, val)
-                if self.body(node.body):
-                    return
-            self.block(node.orelse)
-
-        def on_try(self, node):
-            try:
-                self.guarded(node)
-            finally:
-                left = self.retval, self._interrupt
-                self.retval = self._interrupt = None
-                self.block(node.finalbody)
-                if self.retval is None and self._interrupt is None:
-                    self.retval, self._interrupt = left
-
-        def guarded(self, node):
-            try:
-                self.block(node.body)
-            except Exception as problem:
-                handler = self.handler_of(node.handlers, problem)
-                if handler is None:
-                    raise
-                self.line = None
-                self.handle(handler, problem)
-            else:
-                self.block(node.orelse)
-
-        def handler_of(self, handlers, problem):
-            for handler in handlers:
-                kinds = getattr(handler.type, "elts", [handler.type])
-                if any(k is None or isinstance(problem, exception_class(k.id)) for k in kinds):
-                    return handler
-            return None
-
-        def handle(self, handler, problem):
-            self.handling.append(problem)
-            if handler.name:
-                self.symtable[handler.name] = problem
-            try:
-                self.block(handler.body)
-            finally:
-                self.handling.pop()
-                if handler.name:
-                    self.symtable.pop(handler.name, None)
-
-        def on_raise(self, node):
-            call = node.exc
-            if call is None:
-                raise self.handling[-1] if self.handling else RuntimeError("No active exception to reraise")
-            name, args = (call.func, call.args) if isinstance(call, ast.Call) else (call, [])
-            if not isinstance(name, ast.Name):
-                self.unimplemented(name)
-            if isinstance(self.symtable.get(name.id), Exception):
-                raise self.symtable[name.id]
-            raise exception_class(name.id)(*[self.run(arg) for arg in args])
-
-        def on_assert(self, node):
-            if not self.run(node.test):
-                raise AssertionError(*([self.run(node.msg)] if node.msg else []))
-
-        # A comprehension's names are its own.
-
-        def comprehend(self, node, add):
-            before = self.symtable
-            self.symtable = Scope(before)
-            try:
-                self.generate(node.generators, add)
-            finally:
-                self.symtable = before
-
-        def generate(self, generators, add):
-            if not generators:
-                return add()
-            first, *rest = generators
-            if first.is_async:
-                self.unimplemented(first)
-            for val in self.run(first.iter):
-                self.node_assign(first.target, val)
-                if all(self.run(test) for test in first.ifs):
-                    self.generate(rest, add)
-
-        def on_listcomp(self, node):
-            out = []
-            self.comprehend(node, lambda: out.append(self.run(node.elt)))
-            return out
-
-        def on_setcomp(self, node):
-            return set(self.on_listcomp(node))
-
-        def on_dictcomp(self, node):
-            out = {}
-            self.comprehend(node, lambda: out.update({self.run(node.key): self.run(node.value)}))
-            return out
-
-    return Interpreter()
+def check_node(node):
+    name, line = type(node).__name__, getattr(node, "lineno", None)
+    if name not in NODES and not isinstance(node, (ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.expr_context)):
+        raise Refused(f"{WORDS.get(name, name)} is not available in the sandbox restricted", line)
+    if getattr(node, "is_async", 0):
+        raise Refused("async for is not available in the sandbox restricted", line)
+    for word in names_of(node):
+        if word.startswith("__") and word.endswith("__"):
+            raise Refused(f"{word} is not available in the sandbox restricted", line)
+        if word in CATCHES and not (name == "Name" and isinstance(node.ctx, ast.Load)):
+            raise Refused(f"{word} can't be given another meaning in the sandbox restricted", line)
+    if name == "Attribute":  # check has changed those that are read
+        raise Refused("attributes can't be assigned or deleted in the sandbox restricted", line)
+    if name in ("MatchValue", "MatchMapping") and any(isinstance(part, ast.Attribute) for part in ast.iter_child_nodes(node)):
+        raise Refused("a pattern can't have an attribute in the sandbox restricted", line)
+    if name == "MatchClass" and (node.kwd_attrs or getattr(node.cls, "id", "") not in PATTERNS):
+        raise Refused("a pattern with a class can only be like int() or str(x) in the sandbox restricted", line)
+    if name == "Raise":
+        node.exc, node.cause = raised(node.exc), raised(node.cause)
+    if name == "ExceptHandler":
+        kinds = getattr(node.type, "elts", None)
+        if kinds is not None:
+            kinds[:] = [exception(kind, CATCHES) for kind in kinds]
+        else:
+            node.type = exception(node.type or ast.copy_location(ast.Name("BaseException", ast.Load()), node), CATCHES)
 
 
-def restricted_print(*values, sep=" ", end="\n", flush=False):
-    print(*values, sep=sep, end=end, flush=flush)
+def names_of(node):
+    """Returns the names that a node reads or sets; a keyword of a call is none."""
+    found = [getattr(node, field, None) for field in ("id", "name", "rest")]
+    found += getattr(node, "names", [])
+    if isinstance(node, ast.arg):
+        found.append(node.arg)
+    return [name for name in found if isinstance(name, str)]
+
+
+def exchanged(node):
+    if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load):
+        return node
+    if node.attr.startswith("_") and node.attr != "__name__":
+        raise Refused(f"the attribute {node.attr!r} is not available in the sandbox restricted", node.lineno)
+    function, name = ast.Name(ATTRIBUTE, ast.Load()), ast.Constant(node.attr)
+    call = ast.Call(function, [node.value, name], [])
+    for new in (function, name, call):
+        ast.copy_location(new, node)
+    return call
+
+
+def raised(node):
+    """Returns what is raised, or its cause, with the exception that it names."""
+    if isinstance(node, ast.Call):
+        node.func = exception(node.func, EXCEPTIONS)
+        return node
+    return exception(node, EXCEPTIONS)
+
+
+def exception(node, known):
+    if isinstance(node, ast.Name) and node.id in known:
+        node.id = f"<{node.id}>"
+    return node
 
 
 class Restricted:
@@ -415,35 +243,54 @@ class Restricted:
     formatter = None
 
     def __init__(self, workspace):
-        self.inner = make_interpreter(workspace.helpers())
-        self.names = self.inner.symtable
-        self.hidden = dict(self.inner.initial)
+        self.names = {"__name__": "__main__", **workspace.helpers(), "math": Library("math"), "statistics": Library("statistics")}
+        self.hidden = dict(self.names)
+        self.filename = "<code>"
         self.display = None  # the session's, of a call
 
     def run(self, code, filename):
-        inner = self.inner
-        inner.symtable = self.names
-        inner.line = inner.retval = inner._interrupt = None
-        inner._calldepth, inner.handling = 0, []
+        Refused.latest = None
+        remember_source(code, filename)
+        self.filename = filename
         tree, more = parsed(code, filename)
         if more:
             raise SyntaxError(NO_NOTEBOOK)
-        compile(tree, filename, "exec", dont_inherit=True)  # finds errors that only compiling reports; never run
-        body = tree.body
-        last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
-        inner.block(body)
-        return None if last is None else inner.run(last.value)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(tree, filename, "exec", dont_inherit=True)  # errors in the code itself; never run
+        for name in self.names:
+            if name in CATCHES:
+                raise Refused(f"{name} can't be given another meaning in the sandbox restricted")
+        check(tree)
+        self.names["__builtins__"] = Builtins(SAFE, print=builtins.print)
+        try:
+            return self.value(tree, filename)
+        finally:
+            if Refused.latest is not None:
+                raise Refused.latest from None
+
+    def value(self, tree, filename):
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, filename, "exec", dont_inherit=True), self.names)
+        return None if last is None else eval(compile(ast.Expression(last.value), filename, "eval", dont_inherit=True), self.names)
 
     def keep(self, value):
-        """The small interpreter has no name _."""
+        """This namespace has no name _."""
 
     def visible(self):
-        return {n: v for n, v in self.names.items() if not isinstance(v, (Function, Library, Kind))}
+        return {n: v for n, v in self.names.items() if not isinstance(v, (Library, Kind))}
 
     def explain(self, problem, code):
-        """Returns the error once: the line as the user wrote it, and the exception."""
+        """Returns the error once: the innermost line of the code, and the exception."""
         text = "".join(traceback.format_exception_only(type(problem), problem))
-        lines, number = code.splitlines(), self.inner.line
-        if isinstance(problem, SyntaxError) or not number or number > len(lines):
+        if isinstance(problem, SyntaxError):
             return text
-        return f'  File "<code>", line {number}\n    {cut(lines[number - 1].strip(), 200)}\n{text}'
+        where, number = self.filename, getattr(problem, "line", None)
+        for frame, line in traceback.walk_tb(problem.__traceback__):
+            if frame.f_code.co_filename.startswith("<code"):
+                where, number = frame.f_code.co_filename, line
+        line = number and linecache.getline(where, number).strip()
+        if not line:
+            return text
+        where = "<code>" if where == self.filename else where
+        return f'  File "{where}", line {number}\n    {cut(line, 200)}\n{text}'

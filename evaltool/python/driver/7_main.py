@@ -357,9 +357,6 @@ class Session:
         answer.update(bare(ident, ""))
         if request.get("feed"):
             answer["raised"] = {"name": cut(type(problem).__name__), "value": text_of(problem)}
-        if isinstance(problem, Unsupported):
-            answer["unsupported"] = str(problem)
-            return
         try:
             answer["traceback"] = self.explained(request, problem)
         except BaseException as second:
@@ -517,11 +514,7 @@ def main(inp, out):
         return
     if not request["restricted"] and user_site():
         site.addsitedir(user_site())
-    try:
-        session = session_for(channel, request)
-    except Unsupported as missing:
-        channel.send({**bare(request["id"], ""), "unsupported": str(missing)})
-        os._exit(0)
+    session = session_for(channel, request)
     code = 0
     if request["kept"]:
         serve(channel, session, request, reads)

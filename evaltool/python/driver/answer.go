@@ -35,7 +35,6 @@ type Answer struct {
 	Status         string             `json:"status"`
 	Value          *string            `json:"value"`
 	Traceback      string             `json:"traceback"`
-	Unsupported    string             `json:"unsupported"`
 	Globals        map[string]string  `json:"globals"`
 	GlobalsDropped int                `json:"globals_dropped"`
 	Names          map[string]string  `json:"names"`

@@ -116,21 +116,21 @@ class WasmSession(Session):
             super().leave_behind(request, answer)
 
 
-SESSION = None
+SESSIONS = {}  # of this memory, by whether they are restricted
 ANSWER = "/.wisbox/answer"
 
 
 def evaluate_once():
     """One evaluation: the request is a file, and so is the answer."""
-    global SESSION
     with open("/.wisbox/request", encoding="utf-8") as file:
         request = json.load(file)
     reads = {name: whole(path) for name, path in request["reads"].items()}
     if request["real"]:
         random.seed()
-    if SESSION is None:
-        SESSION = WasmSession(None, WasmPlain, "/workspace")
-    answer = SESSION.evaluate(request, reads)
+    restricted = request["restricted"]
+    if restricted not in SESSIONS:
+        SESSIONS[restricted] = WasmSession(None, Restricted if restricted else WasmPlain, "/workspace")
+    answer = SESSIONS[restricted].evaluate(request, reads)
     flush()
     try:
         save(answer)
