@@ -21,11 +21,16 @@ const engineVersion = "wisbox-wasm-2"
 //go:embed boot/before.py
 var bootBefore string
 
+//go:embed boot/platform.py
+var bootPlatform string
+
 //go:embed boot/after.py
 var bootAfter string
 
 // bootSource returns the Python program that starts an interpreter.
-func bootSource() string { return bootBefore + "\n" + driver.Source() + "\n" + bootAfter }
+func bootSource() string {
+	return bootBefore + "\n" + driver.Source() + "\n" + bootPlatform + "\n" + bootAfter
+}
 
 // source is a module that was found but not checked yet.
 type source struct {
