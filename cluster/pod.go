@@ -162,6 +162,8 @@ func (s shape) programs() corev1.Container {
 			corev1.VolumeMount{Name: "state", MountPath: sandbox.UserHome, SubPath: "cache/workspace"},
 			corev1.VolumeMount{Name: "accounts", MountPath: "/etc/passwd", SubPath: "passwd", ReadOnly: true},
 			corev1.VolumeMount{Name: "accounts", MountPath: "/etc/group", SubPath: "group", ReadOnly: true})
+	} else {
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "home", MountPath: sandbox.Home})
 	}
 	return c
 }
@@ -215,6 +217,8 @@ func (s shape) volumes() []corev1.Volume {
 	}
 	if s.userHome {
 		all = append(all, accounts())
+	} else {
+		all = append(all, volume("home", sandbox.Limits{Memory: s.memory, Tmp: s.tmp}.Home(), corev1.StorageMediumMemory))
 	}
 	return all
 }

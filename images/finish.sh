@@ -81,7 +81,7 @@ save_lisp_core() {
 
 add_user() {
     echo 'wisbox:*:1000:' >>/etc/group
-    echo 'wisbox:*:1000:1000::/tmp/home:/bin/bash' >>/etc/passwd
+    echo 'wisbox:*:1000:1000::/home/wisbox:/bin/bash' >>/etc/passwd
     install -d -o 1000 -g 1000 /workspace
 }
 

@@ -172,10 +172,10 @@ func TestTmpAndSharedMemoryAreBounded(t *testing.T) {
 func TestFilesInMemoryLeaveRoomForPrograms(t *testing.T) {
 	opts := wisbox.SessionOptions{Limits: sandbox.Limits{Memory: 64 << 20}}
 	unlessUnenforced(t, opts, "memory", func(t *testing.T, s *wisbox.Session) {
-		a := script(t, s, "for d in /tmp /dev/shm; do head -c 300M /dev/zero > $d/f; done; ls -l /tmp /dev/shm | grep -c f$")
+		a := script(t, s, "for d in /tmp ~ /dev/shm; do head -c 300M /dev/zero > $d/f; done; ls -l /tmp ~ /dev/shm | grep -c f$")
 		assert.Equal(t, "exited", a.str("status"), "%v", a)
-		assert.Equal(t, 2, strings.Count(a.str("stderr"), "No space left"), "%v", a)
-		assert.Equal(t, "ok\n", output(t, s, "rm /tmp/f /dev/shm/f; echo ok"))
+		assert.Equal(t, 3, strings.Count(a.str("stderr"), "No space left"), "%v", a)
+		assert.Equal(t, "ok\n", output(t, s, "rm /tmp/f ~/f /dev/shm/f; echo ok"))
 	})
 }
 
@@ -185,9 +185,9 @@ var endsOfGVisor = []string{"sandbox_lost", "signaled", "oom_killed", "exited"}
 
 func TestWhatOutlivesAProgramInMemoryLeavesRoomForOthers(t *testing.T) {
 	const fill = `
-import ctypes
+import ctypes, os
 libc = ctypes.CDLL(None)
-for d in ("/tmp", "/dev/shm"):
+for d in ("/tmp", os.environ["HOME"], "/dev/shm"):
     n = 0
     try:
         while True:
@@ -211,7 +211,7 @@ if open("/proc/sys/kernel/shm_rmid_forced").read() == "1\n": # where the kernel 
 			return
 		}
 		assert.Equal(t, "exited", a.str("status"), "%v", a)
-		assert.Equal(t, 2, strings.Count(a.str("stdout"), "No space left"), "%v", a)
+		assert.Equal(t, 3, strings.Count(a.str("stdout"), "No space left"), "%v", a)
 		assert.Equal(t, "20971520\n", output(t, s, "python3 -c \"print(len(b'x' * (20 << 20)))\""))
 	})
 }

@@ -1,9 +1,12 @@
 package podman
 
 import (
+	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/containers/podman/v5/libpod/define"
@@ -22,7 +25,7 @@ const (
 	shmSize   = 64 << 20 // bytes of /dev/shm, at most a quarter of the memory limit, against which they count
 	cpuPeriod = 100_000  // microseconds
 
-	perEntry   = 8 << 10 // bytes of /tmp for each entry that it may have
+	perEntry   = 8 << 10 // bytes of /tmp and of the home directory for each entry that it may have
 	minEntries = 1024    // that each tmpfs may have
 
 	// maxProcs is RLIMIT_NPROC. It counts per user, on old kernels over all containers: it only has to be finite, since
@@ -43,7 +46,7 @@ var masked = []string{
 // fixedEnv is the agent's whole environment.
 var fixedEnv = map[string]string{
 	"PATH": resident.DefaultPath,
-	"HOME": "/tmp",
+	"HOME": "/",
 	"LANG": "C.UTF-8",
 }
 
@@ -137,6 +140,8 @@ func (c container) storage(g *specgen.ContainerStorageConfig) {
 			specs.Mount{Destination: sandbox.UserHome, Type: "bind", Source: c.workspace, Options: workspace},
 			specs.Mount{Destination: "/etc/passwd", Type: "bind", Source: c.files.passwd, Options: file},
 			specs.Mount{Destination: "/etc/group", Type: "bind", Source: c.files.group, Options: file})
+	} else {
+		g.Mounts = append(g.Mounts, c.home())
 	}
 	if !c.gvisor { // its terminals aren't the host's
 		g.Mounts = append(g.Mounts, terminals())
@@ -148,6 +153,21 @@ func terminals() specs.Mount {
 	return specs.Mount{Destination: ptsDir, Type: "devpts", Source: "devpts", Options: []string{
 		"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "max=" + strconv.Itoa(maxPTYs),
 	}}
+}
+
+// home returns the mount of the programs' home directory, which belongs to them, except in gVisor: it knows no owner of
+// a tmpfs beside a size.
+func (c container) home() specs.Mount {
+	size := c.limits.Home()
+	m := c.tmpfs(sandbox.Home, size, size/perEntry)
+	if c.gvisor {
+		m.Options = append(m.Options, "mode=1777")
+		return m
+	}
+	i := slices.IndexFunc(m.Options, func(o string) bool { return strings.HasPrefix(o, "size=") })
+	m.Options[i] += fmt.Sprintf(",uid=%d,gid=%d", sandbox.UserID, sandbox.GroupID)
+	m.Options = append(m.Options, "mode=0700")
+	return m
 }
 
 // tmpfs also limits the number of entries: an empty file takes a kilobyte of memory that no kill frees. Podman has no

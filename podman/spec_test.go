@@ -155,13 +155,13 @@ func TestAnImageForAnotherMachineIsRefused(t *testing.T) {
 func TestProgramsGetTheImagesVariablesButItsHome(t *testing.T) {
 	ours := fixedEnv["PATH"]
 	for _, c := range []struct{ image, want []string }{
-		{nil, nil},
+		{nil, []string{}},
 		{[]string{"A=1", "HOME=/root", "B=", "=x", "broken", "N=a\x00b"}, []string{"A=1", "B="}},
 		{[]string{"PATH=/opt/x:/usr/bin"}, []string{"PATH=/opt/x:/usr/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin:/bin"}},
 		{[]string{"PATH="}, []string{"PATH=" + ours}},
 		{[]string{"PATH=" + ours}, []string{"PATH=" + ours}},
 	} {
-		require.Equal(t, c.want, resident.ProgramEnv(c.image))
+		require.Equal(t, append([]string{"HOME=/home/wisbox"}, c.want...), resident.ProgramEnv(c.image))
 	}
 }
 
@@ -183,6 +183,9 @@ func TestAHomeOfTheUsersOwnIsTheWorkspace(t *testing.T) {
 		{Destination: "/etc/passwd", Type: "bind", Source: "/run/wisbox/passwd", Options: file},
 		{Destination: "/etc/group", Type: "bind", Source: "/run/wisbox/group", Options: file},
 	}, more)
+	tmpfs := func(m specs.Mount) bool { return m.Destination == sandbox.Home }
+	require.True(t, slices.ContainsFunc(without.Mounts, tmpfs))
+	require.False(t, slices.ContainsFunc(with.Mounts, tmpfs), "it has another home")
 	with.Mounts = without.Mounts
 	require.Equal(t, without, with)
 }

@@ -122,7 +122,7 @@ func TestProgramsHaveTheImagesEnvironment(t *testing.T) {
 	has, err := s.HasProgram(t.Context(), "sbcl")
 	require.NoError(t, err)
 	require.True(t, has, "the agent looks where programs are found")
-	require.Equal(t, "/opt/tool/bin:/usr/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin:/bin /tmp/home\n", said(t, s, "echo $PATH $HOME"))
+	require.Equal(t, "/opt/tool/bin:/usr/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin:/bin "+sandbox.Home+"\n", said(t, s, "echo $PATH $HOME"))
 	require.NoError(t, s.Close(t.Context()))
 	spec.Env = map[string]string{"TOOL_HOME": "mine", "PATH": "/opt/tool/bin:/bin"}
 	s = h.create(spec)

@@ -93,7 +93,11 @@ func (c container) differences(data *define.InspectContainerData) []string {
 	expect(h.PidMode == "private" && h.IpcMode != "host" && h.UTSMode != "host", "namespaces")
 	expect(h.UsernsMode == "private" && h.IDMappings != nil &&
 		slices.Contains(h.IDMappings.UIDMap, c.userns.sign()) && slices.Contains(h.IDMappings.GIDMap, c.userns.sign()), "user namespace")
-	expect(slices.Equal(slices.Sorted(maps.Keys(h.Tmpfs)), []string{"/dev/shm", "/run", sandbox.SecretsDir, "/tmp"}), "tmpfs")
+	tmpfs := []string{"/dev/shm", "/run", sandbox.SecretsDir, "/tmp"}
+	if !c.userHome {
+		tmpfs = slices.Insert(tmpfs, 1, sandbox.Home)
+	}
+	expect(slices.Equal(slices.Sorted(maps.Keys(h.Tmpfs)), tmpfs), "tmpfs")
 	expect(len(h.Devices) == 0, "devices")
 	expect(c.mountsAgree(data.Mounts), "mounts")
 	expect(data.Config.User == "0:0", "user")

@@ -67,6 +67,12 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
+// Home returns the bytes of [Home]: as many as Tmp has, but files in memory may take at most seven eighths of Memory, and
+// /dev/shm may take a quarter.
+func (l Limits) Home() int64 {
+	return min(l.Tmp, l.Memory/8*5-l.Tmp)
+}
+
 // Isolation is the degree to which programs are separated from the host's kernel.
 type Isolation string
 

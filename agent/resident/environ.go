@@ -3,15 +3,17 @@ package resident
 import (
 	"slices"
 	"strings"
+
+	"github.com/wisbox/wisbox/sandbox"
 )
 
 // DefaultPath is where programs are found in an image that names no PATH.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// ProgramEnv returns an image's environment for programs: without a home, which would be another user's, and with our
-// directories at the end of its PATH.
+// ProgramEnv returns an image's environment for programs: with our home directory instead of its own, which would be
+// another user's, and with our directories at the end of its PATH.
 func ProgramEnv(imageEnv []string) []string {
-	var out []string
+	out := []string{"HOME=" + sandbox.Home}
 	for _, kv := range imageEnv {
 		name, value, ok := strings.Cut(kv, "=")
 		switch {

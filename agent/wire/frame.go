@@ -10,7 +10,7 @@ import (
 
 // Version is the protocol's. Another one in a hello means that the other end is of
 // another wisbox.
-const Version = 6
+const Version = 7
 
 // Sizes of the protocol, in bytes.
 const (

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -544,14 +545,11 @@ func (a *app) openAgent(ctx context.Context, m *wisbox.Manager, o *agentOptions,
 // later run continues only a session with the same mark.
 const agentMark = "WISBOX_AGENT"
 
-// agentHome is the $HOME of programs.
-const agentHome = "/tmp/home"
-
 // runCoder runs the agent until it ends.
 func (a *app) runCoder(ctx context.Context, s *wisbox.Session, o *agentOptions, r *agentReport) error {
-	for path, text := range o.home {
+	for name, text := range o.home {
 		opts := sandbox.WriteOptions{Mode: 0o600, Parents: true}
-		if err := s.Inside().Write(ctx, agentHome+"/"+path, strings.NewReader(text), opts); err != nil {
+		if err := s.Inside().Write(ctx, path.Join(sandbox.Home, name), strings.NewReader(text), opts); err != nil {
 			return toolerr.Of(err)
 		}
 	}

@@ -192,11 +192,11 @@ func explanations(f programFlags, res sandbox.Result) (lines []string) {
 
 var endings = map[sandbox.Status]string{
 	sandbox.StatusTimedOut:    "the command was ended at its time limit",
-	sandbox.StatusOOMKilled:   "the command ran out of memory, which files in /tmp count to; give it more with --memory",
+	sandbox.StatusOOMKilled:   "the command ran out of memory, which files in /tmp and in the home directory count to; give it more with --memory",
 	sandbox.StatusPIDsLimit:   "the command hit the limit of processes; give it more with --pids",
 	sandbox.StatusDiskLimit:   "the command filled the workspace; give it more with --disk",
 	sandbox.StatusCancelled:   "the command was ended, because its session was",
-	sandbox.StatusSandboxLost: "the sandbox was lost under the command, perhaps out of memory, which files in /tmp count to; run it again",
+	sandbox.StatusSandboxLost: "the sandbox was lost under the command, perhaps out of memory, which files in /tmp and in the home directory count to; run it again",
 }
 
 func exitOf(ctx context.Context, res sandbox.Result) error {

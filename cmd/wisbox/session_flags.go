@@ -109,7 +109,7 @@ func (f *sessionFlags) registerLimits(flags *pflag.FlagSet) {
 	flags.Float64Var(&f.cpus, "cpus", 0, "processors, `N` from 0.01 to 4096 (default 1)")
 	flags.StringVar(&f.memory, "memory", "", "`SIZE` of memory without swap, at least 16m (default 1g)")
 	flags.Int64Var(&f.pids, "pids", 0, "processes and threads, `N` from 32 to 4194304 (default 256)")
-	flags.StringVar(&f.tmp, "tmp", "", "`SIZE` of /tmp, from 1m to half of the memory (default 256m, or that half if it is less)")
+	flags.StringVar(&f.tmp, "tmp", "", "`SIZE` of /tmp and, where it fits, of the home directory; from 1m to half of the memory (default 256m, or that half if it is less)")
 	flags.StringVar(&f.disk, "disk", "", "`SIZE` of the workspace, from 1m to 8192g (default 2g)")
 	flags.Int64Var(&f.inodes, "inodes", 0, "entries of the workspace, `N` from 100 to 4294967295 (default 200000)")
 	flags.Var(timeFlag{&f.maxTimeout}, "max-timeout", "longest `TIME` that a call of shell_execute may ask for, from 100ms to 24h (default 2m)")

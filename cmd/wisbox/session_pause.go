@@ -67,7 +67,7 @@ func (a *app) runSessionResume(ctx context.Context, name string) error {
 			return err
 		}
 		if done.Lost {
-			fmt.Fprintln(a.err, "wisbox: the container was lost meanwhile, with its programs and what was in /tmp; the session has another one, over the same files")
+			fmt.Fprintln(a.err, "wisbox: the container was lost meanwhile, with its programs and what was in /tmp and in the home directory; the session has another one, over the same files")
 		}
 		return a.print(map[string]any{"id": name, "state": overlay.StateReady, "lost": done.Lost}, func(w io.Writer) { fmt.Fprintln(w, name) })
 	})

@@ -44,7 +44,7 @@ var _ sandbox.Backend = (*Backend)(nil)
 
 // New returns a Backend. It doesn't connect yet.
 func New(opts *Options) *Backend {
-	b := &Backend{opts: *opts, log: opts.Logger, scratch: []string{"/tmp", "/dev/shm"}, secrets: sandbox.SecretsDir, home: sandbox.UserHome}
+	b := &Backend{opts: *opts, log: opts.Logger, scratch: []string{"/tmp", "/dev/shm", sandbox.Home}, secrets: sandbox.SecretsDir, home: sandbox.UserHome}
 	if b.opts.Name == "" {
 		b.opts.Name = "pod"
 	}

@@ -58,7 +58,7 @@ func become(socket string, limits Rlimits) error {
 		return err
 	}
 	argv := resident.ServeArgv(resident.PathOf(env), socket)
-	own := []string{"PATH=" + resident.DefaultPath, "HOME=/tmp", "LANG=C.UTF-8"}
+	own := []string{"PATH=" + resident.DefaultPath, "HOME=/", "LANG=C.UTF-8"}
 	return fmt.Errorf("become the agent: %w", unix.Exec(program, argv, own))
 }
 

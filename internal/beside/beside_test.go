@@ -48,7 +48,7 @@ func newPod(t *testing.T) *pod {
 	if os.Getuid() == 0 {
 		require.NoError(t, os.Chown(p.workspace, sandbox.UserID, sandbox.GroupID))
 	}
-	require.NoError(t, jsonfile.Write(filepath.Join(p.ctl, environFile), []string{"OF_THE_IMAGE=yes"}))
+	require.NoError(t, jsonfile.Write(filepath.Join(p.ctl, environFile), []string{"HOME=" + p.tmp, "OF_THE_IMAGE=yes"}))
 	require.NoError(t, jsonfile.Write(filepath.Join(p.ctl, mountsFile), []string{}))
 	p.begin()
 	t.Cleanup(p.end)

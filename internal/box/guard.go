@@ -85,8 +85,8 @@ func (g *guard) end(ctx context.Context, res sandbox.Result) sandbox.Result {
 }
 
 // lostNotice reports the effects of a lost sandbox, and a frequent cause: /tmp is part of its memory.
-const lostNotice = "the sandbox ended under the program, perhaps because it ran out of memory, which files in /tmp count to; " +
-	"the next call has another one, over the same workspace, without other processes and what was in /tmp"
+const lostNotice = "the sandbox ended under the program, perhaps because it ran out of memory, which files in /tmp and in the home directory count to; " +
+	"the next call has another one, over the same workspace, without other processes and what was in /tmp and in the home directory"
 
 func (b *Box) sayLost(res sandbox.Result) sandbox.Result {
 	switch {

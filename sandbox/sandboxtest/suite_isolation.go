@@ -30,7 +30,11 @@ var isolationChecks = []check{
 	}},
 	{"programs see the workspace at its fixed place", func(t *testing.T, f *fixture) {
 		assert.Equal(t, sandbox.WorkspaceDir, f.must(t, "pwd"))
-		assert.Equal(t, "/tmp/home", f.must(t, "echo $HOME"))
+		assert.Equal(t, sandbox.Home, f.must(t, "echo $HOME"))
+	}},
+	{"the home directory is the programs' own, and not below /tmp", func(t *testing.T, f *fixture) {
+		assert.NotContains(t, sandbox.Home, "/tmp/") // codex makes no helpers in a home below it
+		assert.Equal(t, "own", f.must(t, "umask 077; mkdir ~/own && touch ~/own/f && [ -O ~/own/f ] && rm -r ~/own && rm -rf /tmp/* && [ -w ~ ] && echo own"))
 	}},
 	{"the root is read-only, temporary files are not", func(t *testing.T, f *fixture) {
 		o := f.bash(t, "touch /x /bin/x /etc/x; touch /tmp/x /dev/shm/x && echo tmp")
@@ -83,6 +87,8 @@ var isolationChecks = []check{
 	{"temporary files are limited", func(t *testing.T, f *fixture) {
 		own := f.fresh(t, sandbox.Limits{Tmp: 16 << 20})
 		o := own.bash(t, "dd if=/dev/zero of=/tmp/big bs=1M count=40; stat -c %s /tmp/big; rm /tmp/big")
+		assert.Contains(t, o.err, "No space left")
+		o = own.bash(t, "dd if=/dev/zero of=$HOME/big bs=1M count=40; stat -c %s $HOME/big; rm $HOME/big")
 		assert.Contains(t, o.err, "No space left")
 	}},
 }

@@ -13,10 +13,8 @@ import (
 	"github.com/wisbox/wisbox/agent/wire"
 )
 
-// home is the programs' home directory, in a tmpfs that they may empty.
-const home = "/tmp/home"
-
-var baseEnv = []string{"HOME=" + home, "PATH=" + kernel.DefaultPath, "LANG=C.UTF-8", "PYTHONDONTWRITEBYTECODE=1"}
+// baseEnv has the variables that the agent itself sets. The host sends others, HOME too, and replaces these.
+var baseEnv = []string{"PATH=" + kernel.DefaultPath, "LANG=C.UTF-8", "PYTHONDONTWRITEBYTECODE=1"}
 
 // start is one start of a program. Its descriptors are closed once it has begun, but those of its outputs only after
 // its report: otherwise the agent would wake up for the end of each while the kernel is still tearing down the program.
@@ -72,7 +70,6 @@ func (s *start) prepare(req *wire.Request) bool {
 		s.refuse(kind, text)
 		return false
 	}
-	makeHome()
 	for _, fd := range s.stdio {
 		s.files = append(s.files, uintptr(fd))
 	}
@@ -282,11 +279,4 @@ func enter(workspace, dir string, anywhere bool) (kind, text string) {
 		return "permission", "permission denied"
 	}
 	return "invalid", strings.ToLower(errno.Error())
-}
-
-// makeHome creates the home directory. It checks first, because that is faster.
-func makeHome() {
-	if unix.Access(home, unix.F_OK) != nil {
-		_ = unix.Mkdir(home, 0o700)
-	}
 }

@@ -9,7 +9,7 @@ INLINE = 64 << 10            # larger requests come in a memfd
 NULL = "/dev/null"
 WORKSPACE = ""               # set by the loader
 SHELL_PATH = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-BASE_ENV = {b"HOME": b"/tmp/home", b"PATH": SHELL_PATH, b"LANG": b"C.UTF-8", b"PYTHONDONTWRITEBYTECODE": b"1"}
+BASE_ENV = {b"PATH": SHELL_PATH, b"LANG": b"C.UTF-8", b"PYTHONDONTWRITEBYTECODE": b"1"}
 
 # A request begins with: flags, seconds, columns, rows, stdout and stderr bytes
 # to forward and of tail, number of arguments, key of the Python source.
@@ -73,13 +73,3 @@ def enter(directory, anywhere=False):
         raise StartError("not_dir", "it is not a directory")
     except OSError as e:
         raise StartError("permission" if e.errno == errno.EACCES else "invalid", os.strerror(e.errno).lower())
-
-
-def make_home():
-    """Creates the home directory in a tmpfs that programs may empty. Checking first is faster."""
-    if os.path.exists(BASE_ENV[b"HOME"]):
-        return
-    try:
-        os.mkdir(BASE_ENV[b"HOME"], 0o700)
-    except OSError:
-        pass

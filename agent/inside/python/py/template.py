@@ -135,7 +135,6 @@ def program(sock, fds, main):
         drop_with(parent, USER)
         request = launch.Request(payload)
         launch.enter(request.dir, request.flags & ANY_DIR)
-        launch.make_home()
         if not request.flags & STDIN:
             null = os.open(launch.NULL, os.O_RDONLY)
             os.dup2(null, 0)
