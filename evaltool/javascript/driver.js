@@ -12,8 +12,9 @@
   const inspector = require('inspector');
   const util = require('util');
   const { Console } = require('console');
-  const { createRequire, syncBuiltinESMExports } = require('module');
-  const { pathToFileURL } = require('url');
+  const Module = require('module');
+  const { join } = require('path');
+  const { Script } = require('vm');
   const timersPromises = require('timers/promises');
   const { Worker } = require('worker_threads');
 
@@ -136,17 +137,19 @@
 
   // Errors.
 
-  const FRAME = /^\s+at /;
-  const cleaned = text => {
-    const out = [];
-    let ours = false;
-    for (const line of text.split('\n')) {
-      if (!FRAME.test(line)) ours = false;
-      else if (line.includes('(node:inspector:') || line.includes('[stdin]:')) ours = true;
-      if (!ours && !(FRAME.test(line) && line.includes('node:internal/'))) out.push(line);
-    }
-    return out.join('\n');
+  // Every stack ends with the code's own frames, as Node.js formats them.
+  const { toString } = Error.prototype;
+  Error.prepareStackTrace = (problem, frames) => {
+    const files = frames.map(frame => frame.getFileName());
+    const begin = files.findIndex((file, i) => file === 'node:inspector' && files[i + 1] === '[stdin]');
+    const lines = frames.filter((_, i) => (begin < 0 || i < begin) && files[i] !== '[stdin]');
+    let text = '<error>';
+    try { text = Reflect.apply(toString, problem, []); } catch {}
+    return [text, ...lines].join('\n    at ');
   };
+
+  const INTERNAL = /^\s+at .*node:internal\//;
+  const cleaned = text => text.split('\n').filter(line => !INTERNAL.test(line)).join('\n');
 
   const shortened = text => text.length <= TEXT_CHARS - 96 ? text
     : text.slice(0, TEXT_CHARS / 2 - 64) + '\n[...]\n' + text.slice(64 - TEXT_CHARS / 2);
@@ -352,7 +355,7 @@
     }
     natural();
     session.post('Runtime.evaluate', {
-      expression: `${translated(request.code)}\n//# sourceURL=${e.name}`, replMode: true, objectGroup: 'cell',
+      expression: `${enclosed(translated(request.code))}\n//# sourceURL=${e.name}`, replMode: true, objectGroup: 'cell',
     }, (problem, answer) => {
       if (problem) return; // it was terminated, and the interrupt follows
       const { exceptionDetails: failed, result } = answer;
@@ -381,16 +384,24 @@
   // Modules. REPL mode doesn't support import, so imports are translated to calls of these functions.
 
   const IMPORT = '__wisbox_import';
-  const loaded = name => {
-    const text = String(name);
-    return import(/^\.{0,2}\//.test(text) ? pathToFileURL(require('path').resolve(text)).href : text);
+  const importers = new Map();
+  // loaded imports as a module in the current directory would.
+  const loaded = (name, options) => {
+    const dir = process.cwd();
+    if (!importers.has(dir)) {
+      const inside = new Module(join(dir, 'cell.cjs'));
+      inside.filename = inside.id;
+      inside._compile('module.exports = (name, options) => import(name, options)', inside.id);
+      importers.set(dir, inside.exports);
+    }
+    return importers.get(dir)(name, options);
   };
   Object.defineProperty(globalThis, IMPORT, { value: loaded });
 
   // translated returns the code with calls in place of imports, outside of strings and comments.
   const PIECE = /\/\/[^\n]*|\/\*[^]*?\*\/|'(?:\\[^]|[^'\\\n])*'|"(?:\\[^]|[^"\\\n])*"|`(?:\\[^]|[^`\\])*`|[\w$.#]+|\s+|[^]/g;
-  const STATIC = /import\s+(?:([\w$]+)\s*,?\s*)?(?:\*\s*as\s+([\w$]+)\s*|\{([^{}]*)\}\s*)?from\s*('[^'\n]*'|"[^"\n]*")(?:\s+with\s*\{[^{}]*\})?/y;
-  const BARE = /import\s*('[^'\n]*'|"[^"\n]*")/y;
+  const STATIC = /import\s+(?:([\w$]+)\s*,?\s*)?(?:\*\s*as\s+([\w$]+)\s*|\{([^{}]*)\}\s*)?from\s*('[^'\n]*'|"[^"\n]*")(?:\s+with\s*(\{[^{}]*\}))?/y;
+  const BARE = /import\s*('[^'\n]*'|"[^"\n]*")(?:\s+with\s*(\{[^{}]*\}))?/y;
   const translated = code => {
     if (!code.includes('import')) return code;
     let out = '', begins = true;
@@ -417,15 +428,28 @@
     const lines = found[0].split('\n').length - 1;
     return { text: say(found) + ';' + '\n'.repeat(lines), end: pattern.lastIndex };
   };
-  const alone = ([, name]) => `await ${IMPORT}(${name})`;
-  const from = ([, whole, all, names, name]) => {
-    if (all) return `const ${all} = await ${IMPORT}(${name})${whole ? `, ${whole} = ${all}.default` : ''}`;
+  const alone = ([, name, attributes]) => `await ${IMPORT}(${name}${attributes ? `, { with: ${attributes} }` : ''})`;
+  const from = ([, whole, all, names, name, attributes]) => {
+    const module = alone([, name, attributes]);
+    if (all) return `const ${all} = ${module}${whole ? `, ${whole} = ${all}.default` : ''}`;
     const parts = (names || '').split(',').map(part => part.trim().replace(/\s+as\s+/, ': ')).filter(Boolean);
     if (whole) parts.unshift(`default: ${whole}`);
-    return `const { ${parts.join(', ')} } = await ${IMPORT}(${name})`;
+    return `const { ${parts.join(', ')} } = ${module}`;
   };
 
-  const own = () => createRequire(process.cwd() + '/cell.js');
+  // enclosed puts an object literal into parentheses, as Node's prompt does: without them it is a block.
+  const LITERAL = /^(?:\s|\/\/[^\n]*\n|\/\*[^]*?\*\/)*\{/;
+  const enclosed = code => {
+    if (!LITERAL.test(code) || /;\s*$/.test(code)) return code;
+    try {
+      new Script(`(async () => (${code}\n))`);
+    } catch {
+      return code;
+    }
+    return `(${code}\n)`;
+  };
+
+  const own = () => Module.createRequire(process.cwd() + '/cell.js');
   const requirer = id => own()(id);
   requirer.resolve = (id, options) => own().resolve(id, options);
   requirer.cache = require.cache;
@@ -466,7 +490,7 @@
   for (const name of ['setTimeout', 'setInterval', 'setImmediate']) {
     globalThis[name] = timers[name] = timed(timers[name], name === 'setInterval' ? undefined : timersPromises[name]);
   }
-  syncBuiltinESMExports();
+  Module.syncBuiltinESMExports();
   for (const [name, value] of Object.entries({
     console: new Console({ stdout: process.stdout, stderr: process.stderr }), display, require: requirer,
   })) Object.defineProperty(globalThis, name, { value, writable: true, configurable: true, enumerable: false });

@@ -94,10 +94,26 @@ func TestNamesLiveOnAndTheLastExpressionIsTheValue(t *testing.T) {
 		{"import path from 'path'; path.join('a', 'b')", "'a/b'", ""},
 		{"(await import('./m.mjs')).default", "7", ""},
 		{"'import(1)' + `import x from \"y\"` // import z from 'q'\n", "'import(1)import x from \"y\"'", ""},
+		{"{a: 1}", "{ a: 1 }", ""},
+		{"{a: 1, b: 2}", "{ a: 1, b: 2 }", ""},
+		{" // c\n/* d */ {a: 1} // e", "{ a: 1 }", ""},
+		{"{a: await z, ['b']: {c: [1]}}", "{ a: 5, b: { c: [ 1 ] } }", ""},
+		{"{...{q: 1}}.q", "1", ""},
+		{"{}", "{}", ""},
+		{"{a: 1};", "1", ""},
+		{"{ let w = 7; w }", "7", ""},
+		{"{ z; z }", "5", ""},
+		{"{ f() }", "42", ""},
+		{"{ if (z) z }", "5", ""},
+		{"{a: 1}) ; (2", "", "SyntaxError"},
 		{"({get [Symbol.toStringTag]() { throw 1 }})", "[a value that can't be shown]", ""},
 		{"'x'.repeat(1e6).length", "1000000", ""},
 	} {
 		resp := b.code(t, c.code)
+		if c.stdout == "SyntaxError" {
+			assert.Contains(t, resp.Stderr, c.stdout)
+			continue
+		}
 		require.Equal(t, evaltool.StatusExited, resp.Status, c.code+resp.Stderr)
 		assert.Equal(t, c.value, value(resp), c.code)
 		assert.Equal(t, c.stdout, resp.Stdout, c.code)
@@ -136,6 +152,74 @@ func TestAnErrorHasACleanStack(t *testing.T) {
 	assert.Equal(t, "1", value(resp))
 	assert.Contains(t, resp.Stderr, "Uncaught Error: stray")
 	assert.Contains(t, resp.Stderr, "Uncaught Error: lost")
+}
+
+func TestAnErrorAsAValueHasACleanStack(t *testing.T) {
+	b := newBench(t)
+	const own = "Error: x\n    at f (cell-1:1:17)\n    at cell-1:2:1"
+	resp := b.code(t, "const f = () => new Error('x')\nf()")
+	assert.Equal(t, own, value(resp))
+	for _, c := range []struct{ code, text string }{
+		{"const e = new Error('x'); [e, {e}]", "[\n  Error: x\n      at cell-2:1:11,\n  {\n    e: Error: x\n        at cell-2:1:11\n  }\n]"},
+		{"try { null.x } catch (e) { e.stack.split('\\n').length }", "2"},
+		{"new AggregateError([new TypeError('a', {cause: new RangeError('b')})], 'c')", ""},
+		{"await null; new Error('late')", "Error: late\n    at cell-5:1:13"},
+		{"await new Promise(done => setTimeout(() => done(new Error('timer')), 1))", ""},
+		{"try { setTimeout(1) } catch (e) { e }", ""},
+		{"class Own extends Error { name = 'Own' }; new Own('x')", "Own: x\n    at cell-8:1:43"},
+		{"Error.prepareStackTrace(null, [])", "'<error>'"},
+	} {
+		resp := b.code(t, c.code)
+		require.Equal(t, evaltool.StatusExited, resp.Status, c.code+resp.Stderr)
+		if c.text != "" {
+			assert.Equal(t, c.text, value(resp), c.code)
+		}
+		assert.NotContains(t, value(resp), "[stdin]", c.code)
+		assert.NotContains(t, value(resp), "node:inspector", c.code)
+	}
+	printed := b.code(t, "console.log(new Error('x')); console.log(new Error('y').stack)").Stdout
+	assert.Equal(t, "Error: x\n    at cell-10:1:13\nError: y\n    at cell-10:1:42\n", printed)
+}
+
+// Imports are found from the directory of the context, like those of require.
+func TestImportsAreThoseOfTheDirectory(t *testing.T) {
+	b := newBench(t)
+	for name, text := range map[string]string{
+		"sub/node_modules/both/package.json": `{"exports": {"import": "./m.mjs", "require": "./c.cjs"}}`,
+		"sub/node_modules/both/m.mjs":        "export default 'module'",
+		"sub/node_modules/both/c.cjs":        "module.exports = 'commonjs'",
+		"sub/node_modules/plain/index.js":    "exports.a = 1",
+		"sub/node_modules/@s/p/package.json": `{"type": "module", "exports": {"./x": "./x.js"}}`,
+		"sub/node_modules/@s/p/x.js":         "export const x = 2",
+		"other/node_modules/plain/index.js":  "exports.a = 'other'",
+		"sub/package.json":                   `{"type": "module", "imports": {"#own": "./own.js"}, "name": "me", "exports": "./own.js"}`,
+		"sub/own.js":                         "export const own = 3; let n = 0; export const next = () => ++n",
+		"sub/a.json":                         `{"json": 4}`,
+		"sub/with space.mjs":                 "export default 'space'",
+	} {
+		path := filepath.Join(b.workspace, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	for _, c := range []struct{ code, value string }{
+		{"import both from 'both'; [both, require('both')]", "[ 'module', 'commonjs' ]"},
+		{"import { a } from 'plain'; import { x } from '@s/p/x'; [a, x]", "[ 1, 2 ]"},
+		{"(await import('plain')).a", "1"},
+		{"import { own } from '#own'; import { own as mine } from 'me'; import { own as far } from './own.js'; [own, mine, far]", "[ 3, 3, 3 ]"},
+		{"import { next } from './own.js'; import { next as again } from './own.js?fresh'; [next(), next(), again()]", "[ 1, 2, 1 ]"},
+		{"import data from './a.json' with { type: 'json' }; data", "{ json: 4 }"},
+		{"import * as all from \"./a.json\" with {\"type\": \"json\"}\nall.default.json", "4"},
+		{"(await import('./a.json', { with: { type: 'json' } })).default.json", "4"},
+		{"import './a.json' with { type: 'json' }\n1", "1"},
+		{"import space from './with space.mjs'; space", "'space'"},
+		{"const { pathToFileURL } = require('url'); (await import(pathToFileURL(process.cwd() + '/own.js'))).own", "3"},
+		{"process.chdir('../other'); const { a: o } = await import('plain'); [o, require('plain').a]", "[ 'other', 'other' ]"},
+		{"import('none').catch(e => e.code)", "'ERR_MODULE_NOT_FOUND'"},
+	} {
+		resp := b.eval(t.Context(), t, evaltool.Request{Code: c.code, Context: "sub", Dir: "sub"})
+		require.Equal(t, evaltool.StatusExited, resp.Status, c.code+resp.Stderr)
+		assert.Equal(t, c.value, value(resp), c.code)
+	}
 }
 
 func TestContextsHaveDirectoriesAndVariables(t *testing.T) {
