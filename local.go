@@ -249,7 +249,7 @@ func (l *local) spec(ctx context.Context) sandbox.Spec {
 	spec.Image = l.image(ctx)
 	spec.LowPorts = l.door.Opens(ctx)
 	spec.Wake = l.wake
-	spec.ID, spec.Workspace = l.dir.ID(), l.dir.WorkspacePath()
+	spec.ID, spec.Workspace, spec.Own = l.dir.ID(), l.dir.WorkspacePath(), sessionPath(l.dir)
 	if user := l.dir.State().User; user != nil {
 		spec.Owner = *user
 	}

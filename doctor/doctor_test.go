@@ -47,7 +47,7 @@ func well() *host {
 			"children_user": "0.51", "signal.pause": "59",
 			`"/tmp/doctor"`: "full: No space left on device after 8192 KiB", "os.dup": "253", "socket.if_nameindex": "closed", "CapBnd": "closed",
 			"ptrace": "closed", "sys/kernel/hostname": "closed", `"doctor" + str(n)`: "full: No space left after 990 files", `open("doctor"`: "full: No space left after 32768 KiB",
-			"own/tool.txt": "fine", "inotify_init": "closed", "socket.SO_RCVBUF": "15",
+			"own/tool.txt": "fine", "inotify_init": "closed 16", "socket.SO_RCVBUF": "15",
 			"host.wisbox": "loopback proxy proxyless",
 		},
 		ends: map[string]sandbox.Status{"bytearray": sandbox.StatusOOMKilled},

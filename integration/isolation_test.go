@@ -72,6 +72,21 @@ func TestNothingOfTheHostsEnvironmentReachesAProgram(t *testing.T) {
 	assert.NotEqual(t, host, strings.TrimSpace(output(t, s, "hostname")))
 }
 
+// TestASessionKnowsItsOwnNames: localhost and its host name, which is the session's.
+func TestASessionKnowsItsOwnNames(t *testing.T) {
+	s := open(t, nil)
+	out := output(t, s, `hostname; python3 -c "
+import http.server, socket, threading, urllib.request
+assert socket.gethostbyname(socket.gethostname()) == '127.0.0.1'
+assert {a[4][0] for a in socket.getaddrinfo('localhost', 80)} == {'127.0.0.1', '::1'}
+server = http.server.HTTPServer(('localhost', 0), http.server.SimpleHTTPRequestHandler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+for host in 'localhost', socket.gethostname():
+    print(urllib.request.urlopen('http://%s:%d/' % (host, server.server_port)).status)
+" 2>/dev/null`)
+	assert.Equal(t, s.ID()+"\n200\n200\n", out)
+}
+
 func TestBothSidesEditEachOthersFiles(t *testing.T) {
 	s := open(t, nil)
 	call(t, s, "write_file", args{"file_path": "made/by/tool.txt", "content": "tool\n"})

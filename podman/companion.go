@@ -1,6 +1,7 @@
 package podman
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -170,16 +171,19 @@ func (s *Sandbox) makeCompanion(ctx context.Context, c sandbox.Companion, main *
 	if err != nil {
 		return err
 	}
-	files, err := s.b.writeCompanionFiles(s.spec)
+	files, err := s.b.writeHostFiles(s.spec)
 	if err != nil {
 		return err
 	}
+	if files.hosts, err = keepFile(cmp.Or(s.spec.Own, s.b.opts.RuntimeDir), "hosts-"+c.Name, hosts(c.Name)); err != nil {
+		return fail(sandbox.ErrUnavailable, err, "the service's host file can't be written")
+	}
 	spec := companion{
 		container: container{
-			name: s.companionName(c.Name), image: c.Image, files: files.hostFiles, limits: companionLimits(c), parent: e.info.groupParent(),
+			name: s.companionName(c.Name), hostname: c.Name, image: c.Image, files: files, limits: companionLimits(c), parent: e.info.groupParent(),
 			ipcBounds: e.info.boundsIPC(), fileTable: fileTable(), labels: s.b.labels(s.spec),
 		},
-		hosts: files.hosts, env: c.Env, dirs: c.Dirs, main: main.ID,
+		env: c.Env, dirs: c.Dirs, main: main.ID,
 	}
 	spec.labels[labelCompanion], spec.labels[labelBeside], spec.labels[labelAttempt] = c.Name, besideOf(main), rand.Text()
 	if spec.owner, err = s.dirOwner(ctx, spec); err != nil {

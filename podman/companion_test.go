@@ -18,10 +18,10 @@ import (
 func aCompanion() companion {
 	return companion{
 		container: container{
-			name: "wisbox-r-box.db", image: "localhost/db", files: hostFiles{seccomp: "/run/w/seccomp.json", empty: "/run/w/empty", agent: "/agent"},
+			name: "wisbox-r-box.db", image: "localhost/db", files: hostFiles{seccomp: "/run/w/seccomp.json", empty: "/run/w/empty", hosts: "/run/w/hosts", agent: "/agent"},
 			limits: companionLimits(sandbox.Companion{}), labels: map[string]string{labelCompanion: "db"},
 		},
-		main: "0123abc", hosts: "/run/w/hosts", dirs: []string{"/var/lib/db", "/var/run/db", "/run", "/dev/x", "/proc", "/"}, owner: ",uid=70,gid=70",
+		main: "0123abc", dirs: []string{"/var/lib/db", "/var/run/db", "/run", "/dev/x", "/proc", "/"}, owner: ",uid=70,gid=70",
 	}
 }
 

@@ -18,37 +18,15 @@ import (
 // and processes.
 var companionCaps = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_SETGID", "CAP_SETUID"}
 
-// companionHosts is its /etc/hosts.
-const companionHosts = "127.0.0.1\tlocalhost\n::1\tlocalhost\n"
-
 // companion is a container beside a sandbox's. The differences between the two kinds
 // are here; limits and system calls are the same.
 type companion struct {
 	container
 
 	main  string // the sandbox's container
-	hosts string // host file
 	env   map[string]string
 	dirs  []string
 	owner string // of dirs, as options of a tmpfs; "" for root
-}
-
-type companionFiles struct {
-	hostFiles
-
-	hosts string
-}
-
-func (b *Backend) writeCompanionFiles(spec sandbox.Spec) (companionFiles, error) {
-	files, err := b.writeHostFiles(spec)
-	if err != nil {
-		return companionFiles{}, err
-	}
-	hosts, err := keepFile(b.opts.RuntimeDir, "hosts", []byte(companionHosts))
-	if err != nil {
-		return companionFiles{}, fail(sandbox.ErrUnavailable, err, "the runtime directory can't be written")
-	}
-	return companionFiles{files, hosts}, nil
 }
 
 // generate returns the companion's spec: the one place that defines its isolation.
@@ -69,7 +47,7 @@ func (c companion) basics(g *specgen.ContainerBasicConfig) {
 	g.Name, g.Labels = c.name, c.labels
 	g.Env = maps.Clone(c.env) // beside the image's
 	g.EnvHost, g.HTTPProxy = ptr(false), ptr(false)
-	g.Hostname = c.labels[labelCompanion]
+	g.Hostname = c.hostname
 	g.PidNS, g.UtsNS = private(), private()
 	g.StopSignal, g.StopTimeout = ptr(syscall.SIGKILL), ptr(uint(0))
 	g.RestartPolicy, g.Systemd, g.SdNotifyMode = "no", "false", "ignore"
@@ -83,10 +61,10 @@ func (c companion) storage(g *specgen.ContainerStorageConfig) {
 	g.ImageVolumeMode = "ignore"
 	g.Init = ptr(false)
 	g.IpcNS = private()
-	file := []string{"bind", "private", "ro", "nosuid", "nodev", "noexec"}
+	file := c.readOnly("noexec")
 	g.Mounts = []specs.Mount{
 		{Destination: "/etc/resolv.conf", Type: "bind", Source: c.files.empty, Options: file},
-		{Destination: "/etc/hosts", Type: "bind", Source: c.hosts, Options: file},
+		{Destination: "/etc/hosts", Type: "bind", Source: c.files.hosts, Options: file},
 		terminals(),
 		c.tmpfs("/dev/shm", min(shmSize, c.limits.Memory/4), 0, "mode=1777", "noexec"),
 	}
@@ -166,7 +144,7 @@ func (c companion) differences(data *define.InspectContainerData) []string {
 	expect(h.PidMode == "private" && h.IpcMode != "host" && h.UTSMode != "host", "namespaces")
 	expect(len(h.Devices) == 0, "devices")
 	for _, m := range data.Mounts {
-		file := m.Destination == "/etc/resolv.conf" && m.Source == c.files.empty || m.Destination == "/etc/hosts" && m.Source == c.hosts
+		file := m.Destination == "/etc/resolv.conf" && m.Source == c.files.empty || m.Destination == "/etc/hosts" && m.Source == c.files.hosts
 		expect(file && !m.RW || m.Destination == ptsDir && m.Source == "devpts", "mounts")
 	}
 	return wrong

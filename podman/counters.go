@@ -59,6 +59,22 @@ func userCounters(containers int64) map[string]int64 {
 	return out
 }
 
+// watchers returns the limit of file watchers: each program that watches files needs an inotify instance.
+func watchers(h agent.Hello) sandbox.LimitState {
+	const counter = "max_inotify_instances"
+	out := sandbox.LimitState{Name: "watchers", Asked: strconv.Itoa(maxInstances), By: "nothing: the host did not take it over"}
+	got, err := strconv.ParseInt(h.Limits["user."+counter], 10, 64)
+	if err != nil || got > maxInstances {
+		return out
+	}
+	out.Enforced, out.By = true, "user."+counter
+	if got < maxInstances {
+		out.Holds = strconv.FormatInt(got, 10)
+		out.By += " of " + out.Holds + fmt.Sprintf(": one of %d parts of the host's fs.inotify.max_user_instances", perHost)
+	}
+	return out
+}
+
 // hostShare returns a part of the host's limit, but at most most.
 func hostShare(name string, most int64) int64 {
 	all, ok := readLimit(filepath.Join(userDir, name))

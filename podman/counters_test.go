@@ -106,6 +106,19 @@ func TestEachCounterIsAPartOfTheHosts(t *testing.T) {
 	assert.Positive(t, got)
 }
 
+func TestTheLimitOfWatchersIsTheOneThatHolds(t *testing.T) {
+	of := func(n string) sandbox.LimitState {
+		return watchers(agent.Hello{Limits: map[string]string{"user.max_inotify_instances": n}})
+	}
+	all := sandbox.LimitState{Name: "watchers", Asked: "128", Enforced: true, By: "user.max_inotify_instances"}
+	assert.Equal(t, all, of("128"))
+	all.Holds, all.By = "16", "user.max_inotify_instances of 16: one of 8 parts of the host's fs.inotify.max_user_instances"
+	assert.Equal(t, all, of("16"))
+	for _, none := range []string{"129", "", "x"} {
+		assert.False(t, of(none).Enforced, none)
+	}
+}
+
 func TestVersionsAreComparedByTheirFirstTwoNumbers(t *testing.T) {
 	assert.True(t, atLeast("5.19.0", 5, 19))
 	assert.True(t, atLeast("6.1.0-28-amd64", 5, 19))

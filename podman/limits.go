@@ -28,7 +28,11 @@ func (s *Sandbox) readBack(ctx context.Context) ([]sandbox.LimitState, []string,
 		}
 	}
 	gaps, err := s.gaps(ctx, hello)
-	return resident.Compare(s.spec.Limits, hello, tmp), gaps, err
+	limits := resident.Compare(s.spec.Limits, hello, tmp)
+	if !s.b.isGVisor() {
+		limits = append(limits, watchers(hello))
+	}
+	return limits, gaps, err
 }
 
 func (s *Sandbox) gaps(ctx context.Context, hello agent.Hello) ([]string, error) {

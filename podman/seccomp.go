@@ -2,12 +2,14 @@ package podman
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
 	"errors"
 	"io/fs"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/wisbox/wisbox/agent/native"
@@ -29,9 +31,25 @@ func SeccompProfile() []byte { return bytes.Clone(seccompProfile) }
 type hostFiles struct {
 	seccomp string // the profile
 	empty   string // mounted over resolv.conf
+	hosts   string // mounted over hosts
 	agent   string // mounted at resident.Path
 	passwd  string // mounted over the image's if the user has a home
 	group   string // likewise
+}
+
+// defaultName is the host name of a sandbox without files of its own.
+const defaultName = "wisbox"
+
+func hostName(spec sandbox.Spec) string {
+	if spec.Own == "" {
+		return defaultName
+	}
+	return spec.ID
+}
+
+// hosts returns an /etc/hosts, which has no names and addresses of the host.
+func hosts(names ...string) []byte {
+	return []byte("127.0.0.1\tlocalhost " + strings.Join(names, " ") + "\n::1\tlocalhost ip6-localhost ip6-loopback\n")
 }
 
 // writeHostFiles writes them to the runtime directory and the state directory, named by content: no file changes under
@@ -49,6 +67,9 @@ func (b *Backend) writeHostFiles(spec sandbox.Spec) (hostFiles, error) {
 	}
 	if err == nil {
 		out.empty, err = keepFile(b.opts.RuntimeDir, "empty", nil)
+	}
+	if err == nil {
+		out.hosts, err = keepFile(cmp.Or(spec.Own, b.opts.RuntimeDir), "hosts", hosts(hostName(spec)))
 	}
 	if err == nil && spec.UserHome {
 		out.passwd, err = keepFile(b.opts.RuntimeDir, "passwd", []byte(sandbox.UserPasswd))

@@ -53,6 +53,7 @@ var fixedEnv = map[string]string{
 // container holds the settings that differ between containers. generate fixes all others.
 type container struct {
 	name      string
+	hostname  string
 	image     string
 	imageEnv  []string // for programs, never for the agent
 	workspace string   // host directory
@@ -80,7 +81,7 @@ func (c container) generate() *specgen.SpecGenerator {
 	g.CgroupsMode, g.CgroupParent = "enabled", c.parent
 	g.NetNS = specgen.Namespace{NSMode: specgen.NoNetwork}
 	g.Sysctl = c.sysctls()
-	g.UseImageHosts = ptr(true) // no names and addresses of the host
+	g.UseImageHosts = ptr(true) // Podman writes none: ours is mounted
 	return g
 }
 
@@ -102,7 +103,7 @@ func (c container) basics(g *specgen.ContainerBasicConfig) {
 	g.Entrypoint, g.Command = argv[:1], argv[1:]
 	g.Env, g.UnsetEnvAll = fixedEnv, ptr(true)
 	g.EnvHost, g.HTTPProxy = ptr(false), ptr(false)
-	g.Hostname = "wisbox"
+	g.Hostname = c.hostname
 	g.PidNS, g.UtsNS = private(), private()
 	g.StopSignal, g.StopTimeout = ptr(syscall.SIGKILL), ptr(uint(0))
 	g.RestartPolicy, g.Systemd, g.SdNotifyMode = "no", "false", "ignore"
@@ -121,21 +122,18 @@ func (c container) storage(g *specgen.ContainerStorageConfig) {
 	if c.selinux {
 		workspace = append(workspace, "Z")
 	}
-	program := []string{"bind", "private", "ro", "nosuid", "nodev"}
-	if c.selinux {
-		program = append(program, "z") // every container has the same file
-	}
 	g.Mounts = []specs.Mount{
 		{Destination: sandbox.WorkspaceDir, Type: "bind", Source: c.workspace, Options: workspace},
-		{Destination: resident.Path, Type: "bind", Source: c.files.agent, Options: program},
-		{Destination: "/etc/resolv.conf", Type: "bind", Source: c.files.empty, Options: []string{"bind", "private", "ro", "nosuid", "nodev", "noexec"}},
+		{Destination: resident.Path, Type: "bind", Source: c.files.agent, Options: c.readOnly()},
+		{Destination: "/etc/resolv.conf", Type: "bind", Source: c.files.empty, Options: c.readOnly("noexec")},
+		{Destination: "/etc/hosts", Type: "bind", Source: c.files.hosts, Options: c.readOnly("noexec")},
 		c.tmpfs("/tmp", c.limits.Tmp, c.limits.Tmp/perEntry, "mode=1777"),
 		c.tmpfs("/run", runSize, 0, "mode=0755", "noexec"),
 		c.tmpfs(sandbox.SecretsDir, secrets, 0, "mode=0755", "noexec"),
 		c.tmpfs("/dev/shm", min(shmSize, c.limits.Memory/4), 0, "mode=1777", "noexec"), // Podman 5's own is read-only if the root is
 	}
 	if c.userHome {
-		file := []string{"bind", "private", "ro", "nosuid", "nodev", "noexec"}
+		file := c.readOnly("noexec")
 		g.Mounts = append(g.Mounts,
 			specs.Mount{Destination: sandbox.UserHome, Type: "bind", Source: c.workspace, Options: workspace},
 			specs.Mount{Destination: "/etc/passwd", Type: "bind", Source: c.files.passwd, Options: file},
@@ -146,6 +144,15 @@ func (c container) storage(g *specgen.ContainerStorageConfig) {
 	if !c.gvisor { // its terminals aren't the host's
 		g.Mounts = append(g.Mounts, terminals())
 	}
+}
+
+// readOnly returns the options of a mount of a file, which several containers may have.
+func (c container) readOnly(more ...string) []string {
+	options := append([]string{"bind", "private", "ro", "nosuid", "nodev"}, more...)
+	if c.selinux {
+		options = append(options, "z")
+	}
+	return options
 }
 
 // terminals returns the mount of a container's own terminals.

@@ -20,8 +20,8 @@ import (
 
 func goldenContainer(userns usernsMode) container {
 	return container{
-		name: "wisbox-root-id", image: "localhost/wisbox:1",
-		workspace: "/state/id/workspace", files: hostFiles{seccomp: "/run/wisbox/seccomp.json", empty: "/run/wisbox/empty", agent: "/state/agent/sum"},
+		name: "wisbox-root-id", hostname: "id", image: "localhost/wisbox:1",
+		workspace: "/state/id/workspace", files: hostFiles{seccomp: "/run/wisbox/seccomp.json", empty: "/run/wisbox/empty", hosts: "/state/id/hosts", agent: "/state/agent/sum"},
 		limits: sandbox.Limits{}.WithDefaults(), userns: userns, ipcBounds: true, labels: map[string]string{labelRoot: "root", labelSandbox: "id"},
 	}
 }
@@ -114,7 +114,7 @@ func TestTheSeccompProfileRefusesWhatReachesTheKernel(t *testing.T) {
 	}
 }
 
-// TestNothingOfTheHostIsMountedBeyondWhatWasAsked: Podman must report exactly the three mounts.
+// TestNothingOfTheHostIsMountedBeyondWhatWasAsked: Podman must report exactly the four mounts.
 func TestNothingOfTheHostIsMountedBeyondWhatWasAsked(t *testing.T) {
 	c := goldenContainer(usernsMode{})
 	mount := func(source, dest string, rw bool, options ...string) define.InspectMount {
@@ -123,19 +123,23 @@ func TestNothingOfTheHostIsMountedBeyondWhatWasAsked(t *testing.T) {
 	workspace := mount(c.workspace, sandbox.WorkspaceDir, true, "nosuid", "nodev")
 	agent := mount(c.files.agent, "/.wisbox-agent", false, "nosuid", "nodev")
 	resolv := mount(c.files.empty, "/etc/resolv.conf", false, "nosuid", "nodev", "noexec")
-	require.True(t, c.mountsAgree([]define.InspectMount{workspace, agent, resolv}))
-	require.True(t, c.mountsAgree([]define.InspectMount{mount("devpts", ptsDir, true), resolv, agent, workspace}))
+	hosts := mount(c.files.hosts, "/etc/hosts", false, "nosuid", "nodev", "noexec")
+	require.True(t, c.mountsAgree([]define.InspectMount{workspace, agent, resolv, hosts}))
+	require.True(t, c.mountsAgree([]define.InspectMount{mount("devpts", ptsDir, true), resolv, hosts, agent, workspace}))
 	for name, wrong := range map[string][]define.InspectMount{
-		"no agent":             {workspace, resolv},
-		"agent twice":          {workspace, agent, agent, resolv},
-		"agent writable":       {workspace, mount(c.files.agent, "/.wisbox-agent", true, "nosuid", "nodev"), resolv},
-		"agent of set-id":      {workspace, mount(c.files.agent, "/.wisbox-agent", false, "nodev"), resolv},
-		"agent with devices":   {workspace, mount(c.files.agent, "/.wisbox-agent", false, "nosuid"), resolv},
-		"another agent":        {workspace, mount("/state/agent/other", "/.wisbox-agent", false, "nosuid", "nodev"), resolv},
-		"its folder":           {workspace, mount("/state/agent", "/.wisbox-agent", false, "nosuid", "nodev"), resolv},
-		"agent elsewhere":      {workspace, mount(c.files.agent, "/bin/sh", false, "nosuid", "nodev"), resolv},
-		"one more":             {workspace, agent, resolv, mount("/etc/passwd", "/etc/passwd", false, "nosuid", "nodev")},
-		"in resolv.conf's way": {workspace, agent, mount("/etc/resolv.conf", "/etc/resolv.conf", false)},
+		"no agent":             {workspace, resolv, hosts},
+		"agent twice":          {workspace, agent, agent, resolv, hosts},
+		"agent writable":       {workspace, mount(c.files.agent, "/.wisbox-agent", true, "nosuid", "nodev"), resolv, hosts},
+		"agent of set-id":      {workspace, mount(c.files.agent, "/.wisbox-agent", false, "nodev"), resolv, hosts},
+		"agent with devices":   {workspace, mount(c.files.agent, "/.wisbox-agent", false, "nosuid"), resolv, hosts},
+		"another agent":        {workspace, mount("/state/agent/other", "/.wisbox-agent", false, "nosuid", "nodev"), resolv, hosts},
+		"its folder":           {workspace, mount("/state/agent", "/.wisbox-agent", false, "nosuid", "nodev"), resolv, hosts},
+		"agent elsewhere":      {workspace, mount(c.files.agent, "/bin/sh", false, "nosuid", "nodev"), resolv, hosts},
+		"one more":             {workspace, agent, resolv, hosts, mount("/etc/passwd", "/etc/passwd", false, "nosuid", "nodev")},
+		"no hosts":             {workspace, agent, resolv},
+		"hosts of the host":    {workspace, agent, resolv, mount("/etc/hosts", "/etc/hosts", false, "nosuid", "nodev")},
+		"hosts writable":       {workspace, agent, resolv, mount(c.files.hosts, "/etc/hosts", true, "nosuid", "nodev")},
+		"in resolv.conf's way": {workspace, agent, mount("/etc/resolv.conf", "/etc/resolv.conf", false), hosts},
 	} {
 		require.False(t, c.mountsAgree(wrong), name)
 	}

@@ -105,13 +105,14 @@ func (c container) differences(data *define.InspectContainerData) []string {
 	return wrong
 }
 
-// mountsAgree reports whether the host's mounts are only the workspace, the agent and the empty resolv.conf. Some
+// mountsAgree reports whether the host's mounts are only the workspace, the agent, the empty resolv.conf and our hosts. Some
 // versions of Podman also list the container's own terminals.
 func (c container) mountsAgree(mounts []define.InspectMount) bool {
 	want := map[string]func(define.InspectMount) bool{
 		sandbox.WorkspaceDir: func(m define.InspectMount) bool { return m.Source == c.workspace && m.RW && closed(m) },
 		resident.Path:        func(m define.InspectMount) bool { return m.Source == c.files.agent && !m.RW && closed(m) },
 		"/etc/resolv.conf":   func(m define.InspectMount) bool { return m.Source == c.files.empty && !m.RW },
+		"/etc/hosts":         func(m define.InspectMount) bool { return m.Source == c.files.hosts && !m.RW && closed(m) },
 	}
 	if c.userHome {
 		want[sandbox.UserHome] = want[sandbox.WorkspaceDir]

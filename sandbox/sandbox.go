@@ -93,7 +93,10 @@ type Spec struct {
 	Image string
 	// Workspace is the host directory that becomes WorkspaceDir, absolute.
 	Workspace string
-	Limits    Limits
+	// Own is a host directory, absolute, for files that the backend makes for this sandbox
+	// alone; its owner removes it after the sandbox. With it, the sandbox's host name is ID.
+	Own    string
+	Limits Limits
 	// Env is added to the fixed variables for every program (KEY -> value).
 	Env map[string]string
 	// Strict refuses to create a sandbox with a limit that isn't enforced.
@@ -191,8 +194,10 @@ type Info struct {
 
 // LimitState is a limit as requested, and whether the host enforces it.
 type LimitState struct {
-	Name     string `json:"name"` // cpus, memory, pids, tmp, nofile, fsize, disk, inodes
-	Asked    string `json:"asked"`
+	Name  string `json:"name"` // cpus, memory, pids, tmp, nofile, fsize, disk, inodes; of a running sandbox also watchers
+	Asked string `json:"asked"`
+	// Holds is the value that holds, if it is lower than the requested one.
+	Holds    string `json:"holds,omitempty"`
 	Enforced bool   `json:"enforced"`
 	By       string `json:"by"` // the mechanism that enforces it, or the reason why none does
 }

@@ -25,17 +25,21 @@ func Compare(l sandbox.Limits, h agent.Hello, tmp int64) []sandbox.LimitState {
 		i := slices.IndexFunc(out, func(s sandbox.LimitState) bool { return s.Name == name })
 		out[i].Enforced, out[i].By = holds, by
 	}
-	rlimit := func(name string, want int64) {
+	rlimit := func(name string, want int64, lower string) {
 		got := h.Rlimits[name][1]
 		judge(name, got > 0 && got <= want, "rlimit")
+		if i := slices.IndexFunc(out, func(s sandbox.LimitState) bool { return s.Name == name }); got > 0 && got < want {
+			out[i].Holds = strconv.FormatInt(got, 10)
+			out[i].By += " of " + out[i].Holds + ": " + lower
+		}
 	}
 	cgroup := fmt.Sprintf("cgroup v%d", h.CgroupVersion)
 	judge("cpus", cpusHold(l.CPUs, h.Limits), cgroup)
 	judge("memory", atMost(h.Limits["memory"], l.Memory), cgroup+swapNote(l.Memory, h))
 	judge("pids", atMost(h.Limits["pids"], l.PIDs), cgroup)
 	judge("tmp", tmp > 0 && tmp <= l.Tmp+1<<16, "tmpfs size")
-	rlimit("nofile", l.NoFile)
-	rlimit("fsize", l.FileSize)
+	rlimit("nofile", l.NoFile, "the host's hard limit, or the share of each of --pids processes of the host's fs.file-max")
+	rlimit("fsize", l.FileSize, "the host's hard limit")
 	return out
 }
 

@@ -32,5 +32,11 @@ func TestLimitsAreComparedWithWhatTheKernelSays(t *testing.T) {
 	require.Empty(t, held(agent.Hello{CgroupVersion: 2, Rlimits: map[string][2]int64{"nofile": {-1, -1}}, Limits: map[string]string{
 		"memory": "max", "pids": "max", "cpu": "max 100000",
 	}}, 1<<40))
+	for _, s := range resident.Compare(l, agent.Hello{Rlimits: map[string][2]int64{"nofile": {2408, 2408}, "fsize": {1, 2 << 30}}}, 0) {
+		require.Equal(t, map[string]string{"nofile": "2408"}[s.Name], s.Holds, s.Name)
+		if s.Name == "nofile" {
+			require.Contains(t, s.By, "rlimit of 2408: ")
+		}
+	}
 	require.Empty(t, held(agent.Hello{CgroupVersion: 1, Limits: map[string]string{"memory": "9223372036854771712", "cpu": "-1", "cpu_period": "100000"}}, 0))
 }
