@@ -41,7 +41,7 @@ func (d Discarded) String() string {
 	return fmt.Sprintf("%s (%s, %d bytes)", d.Path, d.Mode, *d.SizeBytes)
 }
 
-const maxListed = 8 // discarded writes that a message names
+const maxListed = 8 // discarded writes or globals that a message names
 
 // listed returns the end of a message that nothing was written.
 func listed(lost []Discarded) string {
@@ -52,10 +52,16 @@ func listed(lost []Discarded) string {
 	for _, d := range lost[:min(len(lost), maxListed)] {
 		names = append(names, d.String())
 	}
-	if more := len(lost) - len(names); more > 0 {
-		names = append(names, fmt.Sprintf("%d more", more))
+	return "; discarded: " + firstOf(names, len(lost))
+}
+
+// firstOf lists names, of which there are all.
+func firstOf(names []string, all int) string {
+	names = names[:min(len(names), maxListed)]
+	if more := all - len(names); more > 0 {
+		names = append(slices.Clone(names), fmt.Sprintf("%d more", more))
 	}
-	return "; discarded: " + strings.Join(names, ", ")
+	return strings.Join(names, ", ")
 }
 
 // nothingWritten adds the list of lost writes to err, which prevented the writes of successful code.

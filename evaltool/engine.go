@@ -101,15 +101,17 @@ type Response struct {
 	Stdout  string  // cut by [Stream]
 	Stderr  string
 	Globals map[string]string
-	Dropped int               // globals left out
-	Names   map[string]string // texts of Request.Names; what is missing does not exist
-	Writes  []Queued          // in the order of the code
-	Display []Display
-	Results []Shown  // what was shown, in the order of the code; empty where only the text of Value is
-	Count   int64    // which evaluation of its interpreter it was, from 1; 0 if that is not known
-	Raised  *Raised  // with a Feed: what the code raised
-	Fed     bool     // Feed has had Count, Results and Value
-	Notes   []string // sentences for the caller: names lost, a limit hit
+	Dropped int // globals without room
+	// DroppedNames has the first of their names.
+	DroppedNames []string
+	Names        map[string]string // texts of Request.Names; what is missing does not exist
+	Writes       []Queued          // in the order of the code
+	Display      []Display
+	Results      []Shown  // what was shown, in the order of the code; empty where only the text of Value is
+	Count        int64    // which evaluation of its interpreter it was, from 1; 0 if that is not known
+	Raised       *Raised  // with a Feed: what the code raised
+	Fed          bool     // Feed has had Count, Results and Value
+	Notes        []string // sentences for the caller: names lost, a limit hit
 }
 
 // Failed reports whether the evaluation failed in a way that a caller should notice.

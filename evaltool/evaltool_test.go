@@ -390,6 +390,7 @@ func TestWhatAnEngineAnswersIsHeldToTheLimits(t *testing.T) {
 	}
 	assert.Equal(t, map[string]string{"a": `"x"`}, r.Globals)
 	assert.Equal(t, 2, r.GlobalsDropped)
+	assert.Equal(t, "left out, because globals have room for 32 KiB: b, 1 more", r.Message)
 }
 
 func TestResultsHaveEveryFieldOfTheContract(t *testing.T) {

@@ -14,8 +14,13 @@ func (e *Evaluator) finish(ctx context.Context, c *call, resp Response) (Result,
 		Reads: append([]ReadDone{}, c.reads...), Writes: []WriteDone{}, Status: resp.Status,
 		Display: resp.Display, Results: resp.Results, ExecutionCount: resp.Count, failed: resp.Failed(),
 	}
-	result.Globals, result.GlobalsDropped = boundGlobals(resp.Globals, resp.Dropped)
 	notes := slices.Concat(c.notes, resp.Notes)
+	var without []string
+	result.Globals, without = boundGlobals(resp.Globals)
+	result.GlobalsDropped = resp.Dropped + len(without)
+	if result.GlobalsDropped > 0 {
+		notes = append(notes, "left out, because globals have room for 32 KiB: "+firstOf(append(without, resp.DroppedNames...), result.GlobalsDropped))
+	}
 	lost := c.discarded(resp)
 	if result.failed {
 		if len(lost) > 0 || c.asksForWrites() {
@@ -63,20 +68,21 @@ func notWritten(resp Response) string {
 	return "nothing was written, because the code did not come to its end"
 }
 
-// boundGlobals applies the limits of a result to an engine's globals.
-func boundGlobals(globals map[string]string, dropped int) (map[string]string, int) {
+// boundGlobals applies the limits of a result to an engine's globals, and returns the names of those without room.
+func boundGlobals(globals map[string]string) (out map[string]string, without []string) {
 	const each, together = StreamChars, 32 * 1024
-	out, left := make(map[string]string, len(globals)), together
+	out = make(map[string]string, len(globals))
+	left := together
 	for _, name := range sortedNames(globals) {
 		key, n := utf8.RuneCountInString(name), utf8.RuneCountInString(globals[name])
 		if max(key, n) > each || key+n > left {
-			dropped++
+			without = append(without, name)
 			continue
 		}
 		left -= key + n
 		out[name] = globals[name]
 	}
-	return out, dropped
+	return out, without
 }
 
 func sentences(notes []string) string { return strings.Join(notes, "; ") }

@@ -32,7 +32,7 @@ func (e *Evaluator) texts() string {
 const guidanceText = `Evaluate Python code and get the repr of its final expression, its output and its globals.
 
 Limits: code %d characters, %g seconds, %s (longer ends in ...), read files %d MiB together, a written file %d characters. Only tab and newline as control characters.
-- globals gives the code names: each value is JSON text, so a string needs its quotes. The result's globals are JSON text too, or "!repr:" and a repr where JSON can't hold the value; functions, classes, modules and _names are left out.
+- globals gives the code names: each value is JSON text, so a string needs its quotes. The result's globals are JSON text too, or "!repr:" and a repr where JSON can't hold the value or is too long; together they have 32 KiB; functions, classes, modules and _names are left out.
 - reads gives whole text files: reads["data/in.txt"].
 - writes are made together after success, or not at all when the code raises or times out. content is a template: {name} is the final global of that name, {{ and }} are braces; nothing else may stand in braces, so assign what the file should contain to a global.
 - In the code: read_text(path), write_text(path, content, mode="overwrite") and list_files(path="/") work on the workspace; write_text takes effect with the other writes, after success.

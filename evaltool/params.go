@@ -182,7 +182,7 @@ func (r Result) listGlobals(b *strings.Builder) {
 		fmt.Fprintf(b, "  %s = %s\n", name, Clip(r.Globals[name], 200))
 	}
 	if r.GlobalsDropped > 0 {
-		fmt.Fprintf(b, "  and %d more that are too long to show\n", r.GlobalsDropped)
+		fmt.Fprintf(b, "  and %d more without room\n", r.GlobalsDropped)
 	}
 }
 

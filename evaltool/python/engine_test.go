@@ -323,17 +323,24 @@ leaves = Leaves()
 nämé = 1
 `)
 	require.Equal(t, evaltool.StatusExited, resp.Status, resp.Stderr)
-	short := resp.Globals["bigrepr"]
-	delete(resp.Globals, "bigrepr")
+	for name, begins := range map[string]string{
+		"big": "!repr:[0, 0, ", "bigtext": "!repr:'xxx", "bigrepr": "!repr:{0, 1, ", "bigint": "!repr:<int object; its repr raised ValueError>",
+	} {
+		text := resp.Globals[name]
+		assert.True(t, strings.HasPrefix(text, begins), name)
+		if name != "bigint" {
+			assert.Len(t, text, evaltool.StreamChars, name)
+			assert.True(t, strings.HasSuffix(text, "..."), name)
+		}
+		delete(resp.Globals, name)
+	}
 	assert.Equal(t, map[string]string{
 		"l": "[1, [2.5]]", "d": `{"a": [1]}`, "t": `[1, "x"]`, "n": "null", "b": "true", "s": `"hé"`,
 		"sets": "!repr:{1}", "cpx": "!repr:(3+4j)", "nan": "!repr:nan", "keys": "!repr:{1: 2}", "raw": "!repr:b'x'",
 		"deep": "!repr:{'a': {1}}", "cycle": "!repr:[[...]]", "bad": "!repr:<Bad object; its repr raised ValueError>",
 		"leaves": "!repr:<Leaves object; its repr raised SystemExit>", "nämé": "1",
 	}, resp.Globals)
-	assert.Len(t, short, evaltool.StreamChars)
-	assert.True(t, strings.HasSuffix(short, "..."))
-	assert.Equal(t, 3, resp.Dropped)
+	assert.Zero(t, resp.Dropped)
 }
 
 func TestAfterAnExceptionTheGlobalsAreWhatWasSetBefore(t *testing.T) {
@@ -361,7 +368,8 @@ func TestAfterAnExceptionTheGlobalsAreWhatWasSetBefore(t *testing.T) {
 }
 
 func TestAllGlobalsTogetherAreBounded(t *testing.T) {
-	resp := newBench(t).code(t, "for i in range(20): globals()[f'v{i}'] = 'x' * 4000")
+	b := newBench(t)
+	resp := b.code(t, "for i in range(20): globals()[f'v{i}'] = 'x' * 4000")
 	total := 0
 	for _, text := range resp.Globals {
 		total += len(text)
@@ -369,6 +377,15 @@ func TestAllGlobalsTogetherAreBounded(t *testing.T) {
 	assert.LessOrEqual(t, total, 32*1024)
 	assert.Equal(t, 21, len(resp.Globals)+resp.Dropped)
 	assert.Positive(t, resp.Dropped)
+	assert.Equal(t, "v19", resp.DroppedNames[resp.Dropped-1])
+
+	// Short ones have room first.
+	resp = b.code(t, "for i in range(30): globals()[f'v{i}'] = [i] * 4000\nshort = 1\nlast = 2")
+	assert.Equal(t, "1", resp.Globals["short"])
+	assert.Equal(t, "2", resp.Globals["last"])
+	assert.Contains(t, resp.Globals["v0"], "!repr:[0, 0")
+	assert.Equal(t, 33, len(resp.Globals)+resp.Dropped)
+	assert.Len(t, resp.DroppedNames, 20)
 }
 
 // Names count against the same limits: they never displace the rest of the answer.

@@ -8,6 +8,7 @@ CUT = "..."
 RAISED = (Exception, SystemExit, GeneratorExit)  # exceptions of a value's methods, without the interrupt of a call
 TEXT_CHARS = 4096
 GLOBALS_CHARS = 32 * 1024
+NAMES_LISTED, NAME_CHARS = 20, 80  # of the globals without room
 HIDDEN = (
     types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, type,
 )
@@ -144,7 +145,7 @@ class JSONText:
 
 
 def global_text(value):
-    """Returns the text of one global, None if it is too long."""
+    """Returns the text of one global, None if its JSON is too long."""
     writer = JSONText(TEXT_CHARS)
     try:
         writer.value(value)
@@ -164,18 +165,28 @@ def repr_text(value):
 
 
 def global_texts(namespace, hidden):
-    """Returns the globals of a result and the number of those without room. hidden has
-    the names and values from before the code ran."""
-    texts, dropped, left = {}, 0, GLOBALS_CHARS
+    """Returns the globals of a result, the number of those without room, and the first of their
+    names. Values that are cut get the room that the others leave. hidden has the names and
+    values from before the code ran."""
+    texts, long, without, left = {}, {}, [], GLOBALS_CHARS
     for name, value in list(namespace.items()):
         if type(name) is not str or name.startswith("_") or isinstance(value, HIDDEN):
             continue
         if name in hidden and hidden[name] is value:
             continue
-        text = global_text(value) if len(name) <= TEXT_CHARS else None
-        if text is None or len(name) + len(text) > left:
-            dropped += 1
+        text = global_text(value) if len(name) <= left else ""
+        if text is None:
+            long[name] = value
+        elif len(name) + len(text) > left:
+            without.append(name)
+        else:
+            left -= len(name) + len(text)
+            texts[name] = text
+    for name, value in long.items():
+        text = repr_text(value) if len(name) + TEXT_CHARS <= left else ""
+        if not text:
+            without.append(name)
             continue
         left -= len(name) + len(text)
         texts[name] = text
-    return texts, dropped
+    return texts, len(without), [cut(name, NAME_CHARS) for name in without[:NAMES_LISTED]]

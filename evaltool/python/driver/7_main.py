@@ -333,7 +333,7 @@ class Session:
         if value is not None:
             answer["value"] = self.display.value(value)
         self.display.figures()
-        answer["globals"], answer["globals_dropped"] = self.globals()
+        answer["globals"], answer["globals_dropped"], answer["dropped_names"] = self.globals()
         answer["names"] = self.template_names(request["names"])
         answer["writes"] = self.workspace.queued()
         answer.update(self.display.answer())
@@ -371,7 +371,7 @@ class Session:
         if self.interrupted:
             return
         try:
-            answer["globals"], answer["globals_dropped"] = self.globals()
+            answer["globals"], answer["globals_dropped"], answer["dropped_names"] = self.globals()
             answer["names"] = self.template_names(request["names"])
         except BaseException:  # raised by a repr: keep the results so far
             pass

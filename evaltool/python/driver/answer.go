@@ -21,6 +21,7 @@ const (
 	MaxDisplays = 32
 
 	maxGlobals      = 20_000
+	maxDropped      = 20 // names
 	maxDisplayBytes = 4 << 20
 	maxDisplayTotal = 8 << 20 // of all of them
 	maxDataBytes    = 4 << 20 // of one table or chart as data: 1 Mi characters
@@ -37,6 +38,7 @@ type Answer struct {
 	Traceback      string             `json:"traceback"`
 	Globals        map[string]string  `json:"globals"`
 	GlobalsDropped int                `json:"globals_dropped"`
+	DroppedNames   []string           `json:"dropped_names"`
 	Names          map[string]string  `json:"names"`
 	Writes         []evaltool.Queued  `json:"writes"`
 	Display        []evaltool.Display `json:"display"`
@@ -97,13 +99,14 @@ func (a Answer) FillShown(resp *evaltool.Response) {
 // FillFailed copies the globals and writes of the code up to its failure.
 func (a Answer) FillFailed(resp *evaltool.Response) {
 	a.FillShown(resp)
-	resp.Globals, resp.Dropped, resp.Names, resp.Writes = a.Globals, a.GlobalsDropped, a.Names, a.Writes
+	resp.Globals, resp.Dropped, resp.DroppedNames = a.Globals, a.GlobalsDropped, a.DroppedNames
+	resp.Names, resp.Writes = a.Names, a.Writes
 }
 
 func (a Answer) valid() bool {
 	return slices.Contains([]string{evaltool.StatusExited, evaltool.StatusException, StatusInterrupted}, a.Status) &&
 		a.GlobalsDropped >= 0 && a.DisplayDropped >= 0 && a.Count >= 0 &&
-		len(a.Globals) <= maxGlobals && validGlobals(a.Globals) &&
+		len(a.DroppedNames) <= maxDropped && len(a.Globals) <= maxGlobals && validGlobals(a.Globals) &&
 		len(a.Writes) <= MaxWrites && !slices.ContainsFunc(a.Writes, wrongMode) &&
 		len(a.Display) <= MaxDisplays && !slices.ContainsFunc(a.Display, wrongDisplay) &&
 		len(a.Results) <= MaxDisplays && !slices.ContainsFunc(a.Results, a.wrongResult)
