@@ -96,7 +96,7 @@ func (t Timed) Text() string {
 	}
 	parts = append(parts, t.Values...)
 	if output := t.before(); len(output) > 0 {
-		parts = append(append(parts, "", "Output:"), output...)
+		parts = append(append(parts, "", "Output:"), output[:len(output)-1]...)
 	}
 	return strings.Join(append(parts, comments(t.Notes)...), "\n")
 }

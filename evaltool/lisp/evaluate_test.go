@@ -16,26 +16,32 @@ func TestTheTextHasThePartsInOrder(t *testing.T) {
 		{"comment", "; only a comment", "; No values"},
 		{"the last form", "1 2 3", "=> 3"},
 		{"readable", `(list 'foo :ok "s" #\a 1.5 2/3)`, `=> (FOO :OK "s" #\a 1.5 2/3)`},
-		{"print", "(print 1)(print 2)", "[stdout]\n\n1 \n2 \n=> 2"},
-		{"no newline is added", `(princ "a") 1`, "[stdout]\na\n=> 1"},
+		{"print", "(print 1)(print 2)", "[stdout]\n1 \n2\n\n=> 2"},
+		{"no newline is added", `(princ "a") 1`, "[stdout]\na\n\n=> 1"},
 		{"streams", `(princ "o") (princ "e" *error-output*) (princ "t" *trace-output*) (warn "w ~a" 1) :v`,
-			"[stdout]\no\n[stderr]\net\n[warnings]\nSIMPLE-WARNING: w 1\n=> :V"},
-		{"the stream's own newline stays", `(format t "HELLO~%") 3`, "[stdout]\nHELLO\n\n=> 3"},
-		{"a style warning", `(define-condition s (style-warning) () (:report "mine")) (warn 's) 1`, "[warnings]\nSTYLE-WARNING: mine\n=> 1"},
+			"[stdout]\no\n\n[stderr]\net\n\n[warnings]\nSIMPLE-WARNING: w 1\n\n=> :V"},
+		{"one newline ends a section", `(format t "HELLO~%") 3`, "[stdout]\nHELLO\n\n=> 3"},
+		{"blank lines at the end", `(format t "HELLO~%~%  ~%") 3`, "[stdout]\nHELLO\n\n=> 3"},
+		{"blank lines at the start, not the indentation", `(format t "~%  ~%  HELLO") 3`, "[stdout]\n  HELLO\n\n=> 3"},
+		{"blank lines within", `(format t "a~%~%b") 3`, "[stdout]\na\n\nb\n\n=> 3"},
+		{"nothing but blanks", "(terpri) 3", "=> 3"},
+		{"print in a form", "(progn (print 'hello) (+ 1 2))", "[stdout]\nHELLO\n\n=> 3"},
+		{"warnings end so too", `(warn "w~%") 3`, "[warnings]\nSIMPLE-WARNING: w\n\n=> 3"},
+		{"a style warning", `(define-condition s (style-warning) () (:report "mine")) (warn 's) 1`, "[warnings]\nSTYLE-WARNING: mine\n\n=> 1"},
 		{"questions are not shown", `(format *query-io* "sure?") (format *debug-io* "trace") 1`, "=> 1"},
 		{"an error that SIGNAL alone signals", "(signal 'error) 1",
-			"[warnings]\nERROR: Condition ERROR was signalled. (it was signalled and no handler took it; the code went on)\n=> 1"},
+			"[warnings]\nERROR: Condition ERROR was signalled. (it was signalled and no handler took it; the code went on)\n\n=> 1"},
 		{"one that has a text", `(signal (make-condition 'simple-error :format-control "lost ~a" :format-arguments '(7)))`,
-			"[warnings]\nSIMPLE-ERROR: lost 7 (it was signalled and no handler took it; the code went on)\n=> NIL"},
+			"[warnings]\nSIMPLE-ERROR: lost 7 (it was signalled and no handler took it; the code went on)\n\n=> NIL"},
 		{"one that is handled", "(handler-case (signal 'error) (error () :handled))", "=> :HANDLED"},
 		{"one that a handler declines", "(handler-bind ((error (lambda (c) c))) (signal 'simple-error :format-control \"x\")) 1",
-			"[warnings]\nSIMPLE-ERROR: x (it was signalled and no handler took it; the code went on)\n=> 1"},
+			"[warnings]\nSIMPLE-ERROR: x (it was signalled and no handler took it; the code went on)\n\n=> 1"},
 		{"a condition other than an error", "(signal 'condition) 1", "=> 1"},
-		{"fresh-line begins at a line's begin", `(format t "~&a~&b")`, "[stdout]\na\nb\n=> NIL"},
+		{"fresh-line begins at a line's begin", `(format t "~&a~&b")`, "[stdout]\na\nb\n\n=> NIL"},
 		{"circular", "(let ((x (list 1 2 3))) (setf (cdr (last x)) x) x)", "=> #1=(1 2 3 . #1#)"},
 		{"shared", "(let ((x (list 1))) (list x x))", "=> (#1=(1) #1#)"},
 		{"deep", "(let ((x nil)) (dotimes (i 20) (setf x (list x))) x)", "=> ((((((((((#))))))))))"},
-		{"unicode", `(format t "~a" "café") (char-code (char "é" 0))`, "[stdout]\ncafé\n=> 233"},
+		{"unicode", `(format t "~a" "café") (char-code (char "é" 0))`, "[stdout]\ncafé\n\n=> 233"},
 		{"outside of the BMP", `(string (code-char #x1F600))`, "=> \"\U0001F600\""},
 		{"quotes and backslashes", `"a\"b\\c"`, `=> "a\"b\\c"`},
 		{"printer variables of the user", "(let ((*print-base* 2)) 5) (setf *print-base* 2) 5", "=> 5"},
@@ -92,7 +98,7 @@ func TestAnErrorTellsTypeMessageAndStack(t *testing.T) {
 func TestOutputAndWarningsBeforeAnErrorStay(t *testing.T) {
 	s := newSession(t)
 	text := s.eval(t, `(princ "before") (warn "careful") (error "x")`)
-	assert.Regexp(t, `^\[stdout\]\nbefore\n\[warnings\]\nSIMPLE-WARNING: careful\n\[ERROR\] SIMPLE-ERROR\nx\n\n\[Backtrace\]\n0: `, text)
+	assert.Regexp(t, `^\[stdout\]\nbefore\n\n\[warnings\]\nSIMPLE-WARNING: careful\n\n\[ERROR\] SIMPLE-ERROR\nx\n\n\[Backtrace\]\n0: `, text)
 }
 
 func TestAReaderErrorMeansThatNothingRan(t *testing.T) {
@@ -135,7 +141,7 @@ func TestTimingIsShownWhenAsked(t *testing.T) {
 func TestMuffledAndCompilerWarnings(t *testing.T) {
 	s := newSession(t)
 	assert.Equal(t, "=> 1", s.eval(t, `(handler-bind ((warning #'muffle-warning)) (warn "x") 1)`))
-	assert.Contains(t, s.eval(t, "(defun f (x) 1)"), "[warnings]\nSTYLE-WARNING: The variable X is defined but never used.\n=> F")
+	assert.Contains(t, s.eval(t, "(defun f (x) 1)"), "[warnings]\nSTYLE-WARNING: The variable X is defined but never used.\n\n=> F")
 	assert.Equal(t, "=> B", s.eval(t, "(defun a () (b)) (defun b () 1)"), "one unit")
 	assert.Contains(t, s.eval(t, "(defun c () (undefined-one))"), "UNDEFINED-ONE")
 	assert.Equal(t, "=> 30", lastLine(s.eval(t, "(setf wb-x 10) (setf wb-y 20) (+ wb-x wb-y)")))

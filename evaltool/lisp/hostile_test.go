@@ -102,7 +102,13 @@ func TestConsingUntilTheHeapIsFull(t *testing.T) {
 		assert.Equal(t, "=> 3", lastLine(strings.Split(s.eval(t, "(setf *all* nil) (+ 1 2)"), "\n;")[0]), code)
 		s.alive(t)
 	}
-	assert.Equal(t, "=> :CAUGHT", s.eval(t, "(handler-case (let ((x nil)) (loop (push 1 x))) (storage-condition () :caught))"))
+	assert.Equal(t, "=> :CAUGHT", s.eval(t, "(handler-case (let ((x nil)) (loop (push 1 x))) (error () :error) (storage-condition () :caught))"))
+	for _, code := range []string{"(ignore-errors (let ((x nil)) (loop (push 1 x))))", "(handler-case (let ((x nil)) (loop (push 1 x))) (error () :error))"} {
+		e := s.evalFull(t, code)
+		require.NotNil(t, e.Error, "a full heap is not an error: "+code)
+		assert.Equal(t, "HEAP-EXHAUSTED-ERROR", e.Error.Type, code)
+	}
+	assert.Equal(t, "=> :TIMEOUT", s.eval(t, "(handler-case (sb-ext:with-timeout 0.05 (loop)) (error () :error) (sb-ext:timeout () :timeout))"))
 	assert.Equal(t, "=> 10000000", s.eval(t, "(length (make-array 10000000 :element-type '(unsigned-byte 8)))"), "what fits is not an error")
 	s.eval(t, "(sb-thread:join-thread (sb-thread:make-thread (lambda () (let ((x nil)) (loop (push 1 x))))))")
 	s.alive(t)
@@ -178,7 +184,7 @@ func TestOutputOverTheLimitIsCut(t *testing.T) {
 	s := newSession(t)
 	s.limits(t, args{"max-output": 100})
 	text := s.eval(t, `(dotimes (i 1000) (princ "x")) :end`)
-	assert.Equal(t, join("[stdout]", strings.Repeat("x", 100), "[output cut: 100 of 1,000 characters shown; configure-limits changes max-output]", "=> :END"), text)
+	assert.Equal(t, join("[stdout]", strings.Repeat("x", 100), "[output cut: 100 of 1,000 characters shown; configure-limits changes max-output]", "", "=> :END"), text)
 	e := s.evalFull(t, `(make-string 5000 :initial-element #\é)`)
 	assert.Contains(t, e.Values[0], "100 of 5,002")
 	e = s.evalFull(t, `(sb-ext:run-program "/bin/sh" '("-c" "yes | head -c 1000000; yes é | head -c 3000 >&2") :output t :error t) 1`)

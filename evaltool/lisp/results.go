@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // Condition is an unhandled condition, with the stack at the signal.
@@ -70,13 +71,11 @@ func (e Evaluation) Text() string {
 // before returns the sections before the values or the error.
 func (e Evaluation) before() []string {
 	parts := append(stream("[stdout]", e.Stdout, e.StdoutDropped), stream("[stderr]", e.Stderr, e.StderrDropped)...)
-	if len(e.Warnings) > 0 {
-		parts = append(parts, "[warnings]")
-	}
+	var warnings []string
 	for _, w := range e.Warnings {
-		parts = append(parts, w.label()+": "+w.Message)
+		warnings = append(warnings, w.label()+": "+w.Message)
 	}
-	return parts
+	return append(parts, output("[warnings]", strings.Join(warnings, "\n"))...)
 }
 
 // end returns the values, or the reason if there are none.
@@ -123,7 +122,18 @@ func stream(header, text string, dropped int64) []string {
 	if text == "" && dropped == 0 {
 		return nil
 	}
-	return []string{header, excerpt{text, dropped}.cut()}
+	return output(header, excerpt{text, dropped}.cut())
+}
+
+// output returns a section: a header, a text without blank lines at its start and blanks at its end, and a blank line; or nothing if
+// the text is blank.
+func output(header, text string) []string {
+	text = strings.TrimRightFunc(text, unicode.IsSpace)
+	if text == "" {
+		return nil
+	}
+	begin := strings.IndexFunc(text, func(r rune) bool { return !unicode.IsSpace(r) })
+	return []string{header, text[strings.LastIndexByte(text[:begin], '\n')+1:], ""}
 }
 
 // cut returns the text, with a line about the missing characters.
