@@ -14,6 +14,7 @@ import (
 
 	"github.com/wisbox/wisbox/egress"
 	"github.com/wisbox/wisbox/egress/policy"
+	"github.com/wisbox/wisbox/evaltool"
 	"github.com/wisbox/wisbox/internal/door"
 	"github.com/wisbox/wisbox/internal/hold"
 	"github.com/wisbox/wisbox/internal/journal"
@@ -179,6 +180,32 @@ func (l *local) sayDenied(res *tool.Result, since door.Mark, own bool) *tool.Res
 		said.Value, said.Text = value.WithDenied(denied)
 	} else {
 		said.Text += "\n[network denied: " + strings.Join(denied, "]\n[network denied: ") + "]"
+	}
+	return &said
+}
+
+// sayClosed adds to the result of code that failed to reach a host how to allow it. Results of programs
+// have it as a notice already, which a profile's don't show.
+func (l *local) sayClosed(ctx context.Context, res *tool.Result, own bool) *tool.Result {
+	r, evaluated := res.Value.(evaltool.Result)
+	inProfile := !own && !ownNames(l.opts.Profile)
+	if !evaluated && !inProfile || !l.closed(ctx) {
+		return res
+	}
+	output := res.Text
+	if evaluated && !res.Failed {
+		output = r.Stderr
+	}
+	hint := l.door.Explain([]byte(output))
+	if hint == "" || strings.Contains(res.Text, sandbox.NoNetwork) {
+		return res
+	}
+	said := *res
+	if evaluated {
+		r.Message = strings.TrimPrefix(r.Message+"; "+hint, "; ")
+		said.Value, said.Text = r, r.Text()
+	} else {
+		said.Text += "\n[" + hint + "]"
 	}
 	return &said
 }

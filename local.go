@@ -173,8 +173,15 @@ func (l *local) runner(ctx context.Context) (sandbox.Runner, error) {
 		return nil, err
 	}
 	l.disk.Begin()
-	return box.Redacted(l.box, l.secrets.Redactor()), nil
+	runner := box.Redacted(l.box, l.secrets.Redactor())
+	if l.closed(ctx) {
+		runner = l.door.Closed(runner)
+	}
+	return runner, nil
 }
+
+// closed reports whether programs have no network. Those of a Pod have the Pod's.
+func (l *local) closed(ctx context.Context) bool { return !l.m.opts.Single && !l.door.Opens(ctx) }
 
 // room reports, by its error, whether the session and the host have room for more.
 func (l *local) room(ctx context.Context) error {

@@ -177,7 +177,11 @@ func (l *local) call(ctx context.Context, c journal.Call, effect tool.Effect, ow
 	if err != nil {
 		return nil, journal.Outcome{Effects: effects}, err
 	}
-	res = l.secrets.CleanResult(l.sayDenied(l.sayLoss(res), before, own))
+	res = l.sayDenied(l.sayLoss(res), before, own)
+	if effect == tool.ProgramEffect {
+		res = l.sayClosed(ctx, res, own)
+	}
+	res = l.secrets.CleanResult(res)
 	l.keepShown(c.ID, res)
 	return res, journal.Outcome{Failed: res.Failed, Verdict: res.Verdict, Size: len(res.Text), Effects: effects}, nil
 }

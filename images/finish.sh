@@ -15,6 +15,8 @@ install_packages() {
     [ -n "$missing" ] || return 0
     say "installing$missing"
     apt-get -qq -o Acquire::Retries=3 update
+    # Before Debian 13 the older names of time zones are in tzdata itself.
+    apt-cache show tzdata-legacy >/dev/null 2>&1 || missing=$(echo "$missing" | sed 's/ tzdata-legacy//')
     # shellcheck disable=SC2086 # a list of names
     apt-get -qq -o Acquire::Retries=3 -o Dpkg::Use-Pty=0 -o Dpkg::Options::=--force-unsafe-io \
         -o Dpkg::Options::='--path-exclude=/usr/share/doc/*' -o Dpkg::Options::='--path-include=/usr/share/doc/*/copyright' \

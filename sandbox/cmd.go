@@ -146,6 +146,10 @@ type Result struct {
 	Shared bool `json:"shared,omitempty"`
 }
 
+// NoNetwork is the beginning of the notice for a program that failed to reach another host because
+// its session has no network.
+const NoNetwork = "this session has no network"
+
 // Stream describes the data of a stream.
 type Stream struct {
 	Bytes int64  `json:"bytes"`          // all that the program wrote

@@ -114,7 +114,7 @@ func (a *app) resultOf(ctx context.Context, s *wisbox.Session, f programFlags, a
 	}
 	out, errs := stdout.Finish(res.Stdout), stderr.Finish(res.Stderr)
 	return &programResult{
-		argv, res.ExitCode, res.Status, res.Signal, out.Text, errs.Text, out.Dropped, errs.Dropped, res.Duration.Milliseconds(), res.NetworkDenied,
+		argv, res.ExitCode, res.Status, res.Signal, out.Text, errs.Text, out.Dropped, errs.Dropped, res.Duration.Milliseconds(), res.NetworkDenied, res.Notices,
 	}, exitOf(ctx, res)
 }
 
@@ -153,6 +153,8 @@ type programResult struct {
 	DurationMS    int64 `json:"duration_ms"`
 	// NetworkDenied lists what the session's rules refused meanwhile.
 	NetworkDenied []string `json:"network_denied,omitempty"`
+	// Notices are sentences about the program's end.
+	Notices []string `json:"notices,omitempty"`
 }
 
 // jsonKeep is the number of bytes that a result object has of each stream: a program must not fill
@@ -179,6 +181,11 @@ func explanations(f programFlags, res sandbox.Result) (lines []string) {
 	for _, denied := range res.NetworkDenied {
 		if !f.reported {
 			lines = append(lines, "network denied: "+printable(denied))
+		}
+	}
+	for _, notice := range res.Notices {
+		if strings.HasPrefix(notice, sandbox.NoNetwork) {
+			lines = append(lines, printable(notice))
 		}
 	}
 	switch {

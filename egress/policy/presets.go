@@ -25,6 +25,16 @@ func PresetNames() []string {
 	return slices.Sorted(maps.Keys(presets()))
 }
 
+// PresetOf returns the preset that allows all requests to a host, "" if there is none.
+func PresetOf(host string) string {
+	for _, name := range PresetNames() {
+		if slices.ContainsFunc(presets()[name], func(r rule) bool { return r.host == host && len(r.access) == 0 }) {
+			return name
+		}
+	}
+	return ""
+}
+
 func parsePresets(text string) (map[string][]rule, error) {
 	all := map[string][]rule{}
 	for line := range strings.Lines(text) {

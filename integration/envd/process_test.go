@@ -206,3 +206,12 @@ func TestManyVariables(t *testing.T) {
 	s.rest(&o)
 	assert.Equal(t, "500\n", o.stdout)
 }
+
+func TestAClosedNetworkIsSaid(t *testing.T) {
+	b := serve(t, wisbox.SessionOptions{})
+	const hint = "this sandbox has no network: it needs a server with --allow-internet, and a host in network.allowOut or allowInternetAccess"
+	o := b.run(`curl -sS https://example.com`)
+	assert.Contains(t, o.stderr, "Could not resolve host: example.com\n"+hint+"\n")
+	assert.Equal(t, object{"exitCode": 6., "exited": true, "status": "exit status 6", "error": "exit status 6: " + hint}, o.end)
+	assert.NotContains(t, b.run(`curl -sS https://example.com; true`).stderr, hint)
+}

@@ -46,6 +46,9 @@ type Options struct {
 	Env map[string]string
 	// Home is the default directory of contexts. Default /home/user.
 	Home string
+	// Hint returns a line for stderr after a run with a result of that text; "" adds none, as
+	// does nil.
+	Hint func(text string) string
 	// Done is closed when the sandbox ends or is paused. Runs are then cut without an end, and
 	// later requests get 502. nil means never.
 	Done <-chan struct{}
@@ -75,6 +78,9 @@ func New(opts Options) http.Handler {
 	s := &server{opts, make(chan struct{}, maxOpen)}
 	if s.Quiet == nil {
 		s.Quiet = func(err error) string { return string(tool.KindOf(err)) }
+	}
+	if s.Hint == nil {
+		s.Hint = func(string) string { return "" }
 	}
 	if s.Pass == nil {
 		s.Pass = func(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) { next(w, r) }

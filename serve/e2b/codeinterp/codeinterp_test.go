@@ -23,6 +23,7 @@ import (
 	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/sandbox/sandboxtest"
 	"github.com/wisbox/wisbox/serve/e2b/codeinterp"
+	"github.com/wisbox/wisbox/serve/e2b/envd"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -45,7 +46,7 @@ func newService(t *testing.T) *service {
 	s, err := m.Open(t.Context(), &wisbox.SessionOptions{MaxEvalTimeout: time.Hour, MaxCode: 1 << 20})
 	require.NoError(t, err)
 	done := make(chan struct{})
-	h := codeinterp.New(codeinterp.Options{Session: s, Token: "token", Env: map[string]string{"OWN": "own"}, Home: "/usr", Done: done})
+	h := codeinterp.New(codeinterp.Options{Session: s, Token: "token", Env: map[string]string{"OWN": "own"}, Home: "/usr", Done: done, Hint: envd.Hint})
 	server := httptest.NewServer(h)
 	t.Cleanup(func() {
 		server.Close()
@@ -257,4 +258,13 @@ func TestCallsWithoutATokenAreBounded(t *testing.T) {
 		assert.Equal(t, status, w.Code)
 		assert.Equal(t, "close", w.Header().Get("Connection"))
 	}
+}
+
+func TestCodeThatFoundNoNetworkHearsWhy(t *testing.T) {
+	s := newService(t)
+	lines := s.run(map[string]any{"code": "import socket; raise socket.gaierror(-3, 'Temporary failure in name resolution')"})
+	require.Len(t, lines, 2)
+	assert.Equal(t, "error", lines[0]["type"])
+	assert.Equal(t, "stderr", lines[1]["type"])
+	assert.Contains(t, lines[1]["text"], "this sandbox has no network")
 }

@@ -50,7 +50,7 @@ func (s *server) execute(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err)
 		return
 	}
-	out := &lines{w: w}
+	out := &lines{w: w, hint: s.Hint}
 	stop := beat.Every(keepaliveEvery, func() { out.write(map[string]string{"type": "keepalive"}) })
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -85,6 +85,7 @@ func newlines(code string) string {
 // lines writes the answer.
 type lines struct {
 	w    http.ResponseWriter
+	hint func(string) string
 	over atomic.Bool // writes no longer wait for the client
 
 	mu     sync.Mutex
@@ -114,6 +115,11 @@ func (l *lines) raise(name, value, traceback string) {
 
 // end writes the end of the answer, after the error of a run that failed without an exception.
 func (l *lines) end(res *tool.Result, err error) {
+	if err == nil {
+		if hint := l.hint(res.Text); hint != "" {
+			l.write(map[string]string{"type": "stderr", "text": hint + "\n"})
+		}
+	}
 	switch {
 	case l.raised:
 	case err != nil:

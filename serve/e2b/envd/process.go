@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -210,7 +211,24 @@ func await(ctx context.Context, a *wisbox.Attachment, o *out) error {
 	}
 	var e processEvent
 	e.Event.End = endOf(res)
+	if hint := Hint(strings.Join(res.Notices, "\n")); hint != "" {
+		var said processEvent
+		said.Event.Data = &data{Stderr: []byte(hint + "\n")}
+		if err := o.send(said); err != nil {
+			return err
+		}
+		e.Event.End.Error += ": " + hint
+	}
 	return o.send(e)
+}
+
+// Hint returns what a client hears of a program or code that failed to reach another host, as its
+// notices or its result report it; "" for others.
+func Hint(notices string) string {
+	if !strings.Contains(notices, sandbox.NoNetwork) {
+		return ""
+	}
+	return "this sandbox has no network: it needs a server with --allow-internet, and a host in network.allowOut or allowInternetAccess"
 }
 
 // endOf describes a program's end in the words of Go's os.ProcessState.
