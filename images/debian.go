@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -49,9 +50,30 @@ func recipeHash() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// loadDebian builds the base's only layer in a temporary file, since its size and digest precede it in the archive, and
-// loads it.
+// loadDebian builds the base and loads it, or loads the archive that WriteBase wrote.
 func (b *build) loadDebian(ctx context.Context, ref string) error {
+	if b.opts.BaseArchive == "" {
+		return b.archive(ctx, func(archive io.Reader) error { return b.load(ctx, ref, archive) })
+	}
+	f, err := os.Open(b.opts.BaseArchive)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return b.load(ctx, ref, f)
+}
+
+func (b *build) load(ctx context.Context, ref string, archive io.Reader) error {
+	b.say("base: loading " + ref)
+	names, err := b.LoadImage(ctx, archive)
+	if err == nil && !slices.Contains(names, ref) {
+		return fmt.Errorf("the archive has no image %s: another version of wisbox made it; build without it", ref)
+	}
+	return err
+}
+
+// archive builds the base's only layer in a temporary file, since its size and digest precede it in the archive.
+func (b *build) archive(ctx context.Context, use func(io.Reader) error) error {
 	spool, err := os.CreateTemp(spoolDir(), "wisbox-base-")
 	if err != nil {
 		return err
@@ -64,13 +86,32 @@ func (b *build) loadDebian(ctx context.Context, ref string) error {
 	if err := b.make(ctx, io.MultiWriter(spool, hash)); err != nil {
 		return err
 	}
-	b.say("base: loading " + ref)
-	archive, err := newArchive(ref, spool, hash.Sum(nil))
+	archive, err := newArchive(debianRef(), spool, hash.Sum(nil))
 	if err != nil {
 		return err
 	}
-	_, err = b.LoadImage(ctx, archive)
-	return err
+	return use(archive)
+}
+
+// WriteBase writes BaseDebian for this machine to a new file, for [Options.BaseArchive]: it needs no container store,
+// so it may run while wisbox itself is compiled. If a registry answers, it returns false and writes no file.
+func WriteBase(ctx context.Context, file string, opts *Options) (written bool, err error) {
+	b := newBuild(nil, opts)
+	if b.opts.Base != BaseDebian && b.probe(ctx) == nil {
+		return false, nil
+	}
+	err = b.archive(ctx, func(archive io.Reader) error {
+		f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(f, archive)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return errors.Join(err, os.Remove(file))
+		}
+		return nil
+	})
+	return err == nil, err
 }
 
 // spoolDir returns a directory for some hundred MB; /tmp is often in memory.

@@ -74,6 +74,8 @@ type Options struct {
 	Rebuild bool
 	// Mirror is the Debian mirror of BaseDebian; default mmdebstrap's own.
 	Mirror string
+	// BaseArchive is a file of BaseDebian, written by [WriteBase]. It is loaded if that base is needed and isn't there.
+	BaseArchive string
 	// Progress gets one line for each step, from one goroutine at a time; nil drops them.
 	Progress func(line string)
 }

@@ -1,18 +1,22 @@
 #!/bin/sh
-# Installs what wisbox needs on Debian: Podman with a runtime, what rootless
-# containers and the image's base need, and what building and testing need; more
-# may be named as package:command. Says nothing and touches nothing where all is
-# there. Go itself is not installed.
+# Installs missing packages on Debian: what wisbox runs with (Podman with a runtime,
+# what rootless containers and the image's base need), with the word "tests" also
+# what the tests need, and others that are named as package:command. Says nothing
+# and touches nothing if all are installed. Go itself is not installed.
 set -eu
 
 # package:command, or package:/file where the package brings no command of its own.
 needed="
 podman:podman runc:runc crun:crun uidmap:newuidmap slirp4netns:slirp4netns
 fuse-overlayfs:fuse-overlayfs netavark:/usr/lib/podman/netavark mmdebstrap:mmdebstrap
-e2fsprogs:mkfs.ext4 sbcl:sbcl git:git make:make gcc:gcc libc6-dev:/usr/include/stdlib.h
-ca-certificates:/etc/ssl/certs/ca-certificates.crt busybox-static:/bin/busybox
-openssh-client:ssh openssh-server:/usr/sbin/sshd
-$*"
+e2fsprogs:mkfs.ext4 git:git make:make ca-certificates:/etc/ssl/certs/ca-certificates.crt"
+tests="
+sbcl:sbcl gcc:gcc libc6-dev:/usr/include/stdlib.h busybox-static:/bin/busybox
+openssh-client:ssh openssh-server:/usr/sbin/sshd"
+for word in "$@"; do
+    [ "$word" = tests ] && word=$tests
+    needed="$needed $word"
+done
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
 is_there() {

@@ -21,6 +21,7 @@ import (
 // imageBuildOptions are the flags of all three builds: the default image, presets on it, and the user's own image.
 type imageBuildOptions struct {
 	tag, base, mirror       string
+	baseArchive             string
 	rebuild                 bool
 	with, wheels, index     string
 	python                  string
@@ -68,6 +69,8 @@ It prints the image's name, for --image of other commands.`,
 	opts.flags.BoolVar(&opts.rebuild, "rebuild", false, "build even if the image exists, with fresh packages")
 	opts.flags.StringVar(&opts.base, "base", "", "`KIND` of the default image's base: registry or debian (default: registry if one answers)")
 	opts.flags.StringVar(&opts.mirror, "mirror", "", "`URL` of a Debian mirror, for the debian base")
+	opts.flags.StringVar(&opts.baseArchive, "base-archive", "", "`FILE` of the debian base, made beforehand by images/mkbase")
+	_ = opts.flags.MarkHidden("base-archive") // for make demo
 	opts.flags.StringVar(&opts.with, "with", "", "`PRESETS` to add, e.g. node,build; all are "+strings.Join(images.PresetNames(), ", "))
 	opts.flags.StringVar(&opts.python, "python", "", "`KIND` of Python: wisbox (3.12), or debian (Debian's own, with --with data from Debian) (default wisbox)")
 	opts.flags.StringVar(&opts.wheels, "wheels", "", "`DIR` of wheels for Python 3.12, to install --with data from")
@@ -89,7 +92,7 @@ func presetsHelp() string {
 // The flags that apply to only one of the three builds.
 var (
 	presetFlags  = []string{"wheels", "pip-index"}
-	defaultFlags = []string{"base", "mirror", "python"}
+	defaultFlags = []string{"base", "base-archive", "mirror", "python"}
 	fileFlags    = []string{"build-arg", "max-context"}
 )
 
@@ -171,7 +174,7 @@ func (o *imageBuildOptions) check(own bool) error {
 }
 
 func (o *imageBuildOptions) makeDefault(ctx context.Context, b images.Builder, say func(string)) (images.Report, error) {
-	return images.Build(ctx, b, &images.Options{Tag: o.tag, Base: images.Base(o.base), Rebuild: o.rebuild, Mirror: o.mirror, Progress: say})
+	return images.Build(ctx, b, &images.Options{Tag: o.tag, Base: images.Base(o.base), Rebuild: o.rebuild, Mirror: o.mirror, BaseArchive: o.baseArchive, Progress: say})
 }
 
 func (o *imageBuildOptions) makePreset(ctx context.Context, b images.Builder, say func(string)) (images.Report, error) {
