@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 	"time"
 
@@ -11,28 +12,48 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/internal/conformance"
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
 // cases is the directory of the conformance cases; its README names the files.
 var cases = conformance.Dir("testdata/cases")
 
-// TestConformance runs every case file against `wisbox mcp` on a real Podman.
+// slowCases are floods, races, storms, digests of large trees and cases that wait: most of the time of all cases.
+var slowCases = regexp.MustCompile(`^hostile\.(x|race)\.|\.100k$|^(own\.)?digest\.|^own\.rlm\.grep\.slow$|^snapshots\.(texts|scattered|live|many)$|^(lisp|python|own\.notebook\.\w+|own\.python\.\w+)\.(timeout|kept|interrupt)$|^hostile\.eval\.|\.(sleep|endless|huge|readers)$`)
+
+// TestConformance runs the case files against `wisbox mcp` on a real Podman.
 func TestConformance(t *testing.T) {
+	conform(t, func(c *conformance.Case) bool { return !slowCases.MatchString(c.ID) })
+}
+
+func TestConformanceOfSlowCases(t *testing.T) {
+	hosttest.Slow(t)
+	conform(t, func(c *conformance.Case) bool { return slowCases.MatchString(c.ID) })
+}
+
+func conform(t *testing.T, chosen func(*conformance.Case) bool) {
 	need(t)
 	bin := binary(t)
-	cache := filepath.Join(t.TempDir(), "state")
-	target := &conformance.Stdio{
-		Command: []string{bin, "mcp"},
-		Env: append(os.Environ(),
-			"WISBOX_CACHE="+cache, "SECRET_TOKEN=WISBOX-CANARY-env", "http_proxy=http://user:password@proxy.example:1"),
-		Overlay:    func() string { return newestWorkspace(cache) },
-		EndsWithin: time.Minute,
+	target := func(t *testing.T) conformance.Target {
+		cache := filepath.Join(t.TempDir(), "state")
+		return &conformance.Stdio{
+			Command: []string{bin, "mcp"},
+			Env: append(os.Environ(),
+				"WISBOX_CACHE="+cache, "SECRET_TOKEN=WISBOX-CANARY-env", "http_proxy=http://user:password@proxy.example:1"),
+			Overlay:    func() string { return newestWorkspace(cache) },
+			EndsWithin: time.Minute,
+		}
 	}
 	files, err := conformance.Files(cases)
 	require.NoError(t, err)
-	summary := conformance.Run(t, target, &conformance.Options{Skip: leftOut(memoryHolds(t))}, files...)
-	t.Log(summary)
+	leftOut := leftOut(memoryHolds(t))
+	conformance.Run(t, target, &conformance.Options{Parallel: true, Skip: func(c *conformance.Case) string {
+		if !chosen(c) {
+			return "the other test of conformance runs it"
+		}
+		return leftOut(c)
+	}}, files...)
 }
 
 // memoryHolds reports whether this host limits a session's memory. Rootless Podman can't on cgroup v1, and the session

@@ -29,10 +29,12 @@ func TestConformance(t *testing.T) {
 		t.Setenv("WISBOX_SLACK", "8")
 	}
 	dir := conformance.Dir(own)
-	target := &conformance.InProcess{Start: func(context.Context, conformance.OpenOptions) (*conformance.Local, error) {
-		return &conformance.Local{Do: toolsOver(t, t.TempDir(), engine(t))}, nil
-	}}
-	conformance.Run(t, target, &conformance.Options{Skip: notForWasm},
+	target := func(t *testing.T) conformance.Target {
+		return &conformance.InProcess{Start: func(context.Context, conformance.OpenOptions) (*conformance.Local, error) {
+			return &conformance.Local{Do: toolsOver(t, t.TempDir(), engine(t))}, nil
+		}}
+	}
+	conformance.Run(t, target, &conformance.Options{Skip: notForWasm, Parallel: true},
 		filepath.Join(dir, "rlm.jsonl"), filepath.Join(own, "own-rlm.jsonl"), filepath.Join(dir, "python.jsonl"), filepath.Join(own, "own-python.jsonl"), filepath.Join(own, "own-notebook.jsonl"))
 }
 

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -18,31 +19,45 @@ import (
 type Options struct {
 	// Skip returns a reason to skip a case, or "" to run it.
 	Skip func(c *Case) string
+	// Parallel runs the files at the same time, as many as -parallel allows.
+	Parallel bool
 }
 
 // Summary counts cases.
-type Summary struct{ Pass, Fail, Skip int }
+type Summary struct {
+	Pass, Fail, Skip int
 
-func (s Summary) String() string {
-	return fmt.Sprintf("%d cases: %d pass, %d fail, %d skipped", s.Pass+s.Fail+s.Skip, s.Pass, s.Fail, s.Skip)
+	mu sync.Mutex
 }
 
-// Run makes a subtest of each file and, in it, one of each case. The cases of a file run one after
-// the other.
-func Run(t *testing.T, target Target, opts *Options, files ...string) Summary {
+func (s *Summary) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Sprintf("%d passed, %d failed, %d skipped", s.Pass, s.Fail, s.Skip)
+}
+
+// Run runs the cases of files as subtests of t. WISBOX_CASES is a regular expression for the IDs to
+// run. With [Options.Parallel] the summary is complete only when t ends.
+func Run(t *testing.T, target func(*testing.T) Target, opts *Options, files ...string) *Summary {
 	t.Helper()
 	only, err := regexp.Compile(os.Getenv("WISBOX_CASES"))
 	if err != nil {
 		t.Fatalf("WISBOX_CASES: %v", err)
 	}
-	var sum Summary
+	if opts == nil {
+		opts = &Options{}
+	}
+	sum := &Summary{}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".jsonl"), func(t *testing.T) {
 			cases, err := Load(file)
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := newRunner(t, target)
+			if opts.Parallel {
+				t.Parallel()
+			}
+			r := newRunner(t, target(t))
 			for _, c := range cases {
 				if only.MatchString(c.ID) {
 					t.Run(c.ID, func(t *testing.T) {
@@ -54,12 +69,12 @@ func Run(t *testing.T, target Target, opts *Options, files ...string) Summary {
 			fail(t, "at the end of the file", r.closeShared(t.Context()))
 		})
 	}
-	t.Logf("all: %s", sum)
+	t.Cleanup(func() { t.Logf("all: %s", sum) })
 	return sum
 }
 
 func (r *runner) subtest(t *testing.T, c *Case, opts *Options) {
-	if opts != nil && opts.Skip != nil {
+	if opts.Skip != nil {
 		if why := opts.Skip(c); why != "" {
 			t.Skip(why)
 		}
@@ -74,6 +89,8 @@ func fail(t *testing.T, what string, problems []string) {
 }
 
 func (s *Summary) count(t *testing.T) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
 	case t.Skipped():
 		s.Skip++

@@ -24,6 +24,15 @@ func InMemory(t testing.TB) string {
 	return dir
 }
 
+// Slow marks a test that is too slow for `make test`, which skips it; `make test-slow`, which CI runs too, runs all tests
+// that are marked so. It must be called in the body of a test.
+func Slow(t testing.TB) {
+	t.Helper()
+	if os.Getenv("WISBOX_QUICK") != "" {
+		t.Skip("it is slow; make test-slow runs it")
+	}
+}
+
 // Lacks ends a test that needs something missing: in CI, which must have everything, it fails;
 // elsewhere it skips.
 func Lacks(t testing.TB, format string, args ...any) {
