@@ -7,7 +7,8 @@ SHELL := /bin/bash
 
 export CGO_ENABLED := 0
 TAGS := remote,exclude_graphdriver_btrfs,exclude_graphdriver_devicemapper,btrfs_noversion,containers_image_openpgp
-export GOFLAGS := -buildvcs=false -tags=$(TAGS)
+# One set of flags for everything: what make demo has compiled, make test finds in Go's cache.
+export GOFLAGS := -buildvcs=false -trimpath -tags=$(TAGS)
 
 VERSION := $(shell git describe --tags --always --dirty --abbrev=12 2>/dev/null || echo dev)
 COMMIT := $(shell git rev-parse HEAD 2>/dev/null)
@@ -20,14 +21,18 @@ SECONDS_PER_FUZZ ?= 30
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+.PHONY: env
+env: ## print the settings of the Go tools for a shell to evaluate
+	@echo 'export CGO_ENABLED=$(CGO_ENABLED) GOFLAGS="$(GOFLAGS)"'
+
 .PHONY: setup
-setup: ## install what is missing on Debian (Podman, a runtime, gcc, …)
-	@scripts/setup.sh
+setup: ## install missing packages on Debian, also those of the tests (Podman, a runtime, gcc, …)
+	@scripts/setup.sh tests
 
 .PHONY: build
 build: ## bin/wisbox, static
 	@mkdir -p bin
-	go build -trimpath -ldflags "$(GO_LDFLAGS)" -o bin/wisbox ./cmd/wisbox
+	go build $(if $(VERBOSE),-v) -ldflags "$(GO_LDFLAGS)" -o bin/wisbox ./cmd/wisbox
 
 # Needs a module cache that may grow; the first arm64 build takes minutes.
 .PHONY: dist
@@ -55,34 +60,46 @@ cluster: ## a Kubernetes of one node on this machine, for tests; it stops by its
 	scripts/cluster/cluster.sh up 3600
 
 .PHONY: demo
-demo: setup image ## the main job on real input, each step asserted
-	go run ./examples/demo bin/wisbox
+demo: ## the main job on real input, each step asserted; installs and builds what it needs
+	@scripts/prepare.sh
+	@go run ./examples/demo bin/wisbox
+
+# Tests are built without debug information, which halves the time of linking; make lint vets them.
+GO_TEST := -vet=off -ldflags=-w
+INTEGRATION := -timeout 60m $(GO_TEST) -count=1
+# The packages that make test runs on real Podman, beside ./integration itself.
+SURFACES := ./integration/envd ./integration/examples ./integration/mcp ./integration/serve
+BACKEND = WISBOX_TEST_IMAGE="$$(bin/wisbox version | awk '$$1 == "image" { print $$2 }')"
 
 .PHONY: test
-test: setup build ## unit tests, with the race detector too, and integration tests on real Podman; test-cluster and macos run apart
-	@$(MAKE) --no-print-directory -j2 test-image test-unit
-	@$(MAKE) --no-print-directory test-race test-integration
+test: setup ## unit tests and the integration tests on real Podman, but for slow ones (make test-slow); minutes
+	@scripts/prepare.sh
+	@WISBOX_QUICK=1 go run ./scripts/testrun '-timeout 20m $(GO_TEST) unit:' \
+		'-label=root $(INTEGRATION) -skip ^TestRootless$$ ./integration' '-label=rootless $(INTEGRATION) -run ^TestRootless$$ ./integration' \
+		'-p 1 $(INTEGRATION) $(SURFACES)'
 
-# Without a working Podman the integration tests skip, and say why; where Podman is
-# required, it is the tests that fail, with the better message.
-.PHONY: test-image
-test-image: build
-	@bin/wisbox image build || echo "make: no image; the integration tests will say why"
+.PHONY: test-slow
+test-slow: setup ## the tests that make test leaves out (hosttest.Slow), and the backend's suite
+	@scripts/prepare.sh
+	@$(BACKEND) go run ./scripts/testrun '-label=slow -timeout 20m $(GO_TEST) slow:.' '-label=slow $(INTEGRATION) slow:integration' \
+		'-label=rootless $(INTEGRATION) -run ^TestRootless$$ ./integration' '-label=backend $(INTEGRATION) -tags=$(TAGS),integration ./podman'
 
-.PHONY: test-unit
-test-unit: ## unit tests: no Podman needed
-	go test -timeout 20m $(UNIT)
+.PHONY: test-one
+test-one: build ## one package, and of it the tests that RUN matches: PKG=./integration RUN=TestTheMainJob
+	go test -count=1 -timeout 30m $(if $(RUN),-run '$(RUN)') $(ARGS) $(PKG)
 
-# The race detector makes these several times as slow: make nightly.
-SLOW_RACED := ./digest ./evaltool/javascript ./evaltool/lisp ./evaltool/wasm
+# Where goroutines meet. make nightly has the race detector in all packages.
+RACED := ./agent ./agent/resident ./egress ./httpguard ./internal/box ./internal/door ./internal/hold ./internal/kept ./internal/mcptask ./internal/pool ./internal/registry \
+	./internal/relay ./internal/sharing ./mcpserver ./overlay ./podman ./serve ./serve/e2b ./shelltool ./snapshot ./vfs
 
 .PHONY: test-race
-test-race: ## unit tests with the race detector, but for the slowest
-	CGO_ENABLED=1 go test -race -timeout 20m $$(go list ./... | grep -v -e /integration $(SLOW_RACED:./%=-e '/%$$'))
+test-race: setup ## unit tests of the packages where goroutines meet, with the race detector
+	@CGO_ENABLED=1 go run ./scripts/testrun '-label=raced -race -timeout 20m $(GO_TEST) $(RACED)'
 
-.PHONY: test-unraced
-test-unraced: ## without the race detector the unit tests that test-race leaves out, or that ask less of themselves under it
-	go test -timeout 20m $(sort $(SLOW_RACED) $(shell grep -rl 'hosttest\.Raced' --include='*_test.go' . | xargs -n 1 dirname))
+.PHONY: test-page
+test-page: setup build ## the page in Debian's Chromium
+	@scripts/setup.sh npm:npm chromium:chromium
+	@go run ./scripts/testrun '$(INTEGRATION) ./integration/page'
 
 # The packages of a client, which works on files of its own system.
 CLIENT := . ./cmd/wisbox ./digest ./evaltool/wasm ./hostmount ./internal/beneath ./internal/changes ./internal/config ./internal/far \
@@ -93,18 +110,6 @@ macos: ## the client and its tests compile for macOS; what opens files there pas
 	GOOS=darwin GOARCH=arm64 go build -o /dev/null ./cmd/wisbox
 	GOOS=darwin GOARCH=arm64 go vet $(CLIENT)
 	go test -timeout 10m -tags=$(TAGS),portable ./hostmount ./internal/beneath ./internal/changes
-
-.PHONY: test-integration
-test-integration: test-backend test-sessions ## integration tests on real Podman: the backend's, then those of sessions
-
-.PHONY: test-backend
-test-backend: ## the backend's suite on real Podman
-	WISBOX_TEST_IMAGE="$$(bin/wisbox version | awk '$$1 == "image" { print $$2 }')" \
-		go test -count=1 -timeout 20m -tags=$(TAGS),integration ./podman
-
-.PHONY: test-sessions
-test-sessions: ## the integration tests of sessions, the command line and MCP, one package after the other
-	go test -p 1 -count=1 -timeout 60m $$(go list ./integration/... | grep -v -e /integration/cluster -e /integration/gateway -e /integration/pods)
 
 RUNSC := gvisor.dev/gvisor/runsc@v0.0.0-20260224225140-573d5e7127a8
 # What gVisor does otherwise, see docs/gvisor.md: limits end the sandbox and not the
@@ -118,7 +123,7 @@ GVISOR_ROOTLESS := TestTheMainJob|TestProbes|TestThereIsNoNetwork|TestNothingOfT
 .PHONY: test-gvisor
 test-gvisor: setup image ## the backend's suite and the integration tests with --isolation gvisor, as root and without rights; builds runsc if it is missing
 	[ -x .cache/runsc ] || GOFLAGS= GOBIN=$(CURDIR)/.cache go install $(RUNSC)
-	WISBOX_TEST_IMAGE="$$(bin/wisbox version | awk '$$1 == "image" { print $$2 }')" WISBOX_RUNSC=$(CURDIR)/.cache/runsc \
+	$(BACKEND) WISBOX_RUNSC=$(CURDIR)/.cache/runsc \
 		go test -count=1 -timeout 20m -tags=$(TAGS),integration -run GVisor ./podman
 	WISBOX_ISOLATION=gvisor WISBOX_RUNSC=$(CURDIR)/.cache/runsc \
 		go test -count=1 -timeout 60m -skip '$(GVISOR_DIFFERS)' ./integration
@@ -195,7 +200,7 @@ soak: setup image ## random calls, kills and sessions under the race detector, a
 .PHONY: nightly
 nightly: setup image ## proofs that are too long for each change: 1 GB by each way to an allowed host, all that a session may receive, Debian's Node.js, a task for each coding agent of npm, Debian's pandas and Matplotlib, 5,000 programs of the sandbox restricted, 500 commands a second through the server for E2B's SDKs, a browser at all of the page, all scripts and the slowest packages with the race detector, all tests without rights, all cases and scripts and a thousand sessions on Kubernetes, dist twice
 	$(MAKE) --no-print-directory dist && cp dist/SHA256SUMS .cache/first && $(MAKE) --no-print-directory dist && cmp .cache/first dist/SHA256SUMS
-	CGO_ENABLED=1 WISBOX_NIGHTLY=1 go test -race -count=1 -timeout 1h ./cmd/wisbox $(SLOW_RACED)
+	CGO_ENABLED=1 WISBOX_NIGHTLY=1 go test -race -count=1 -timeout 1h $(UNIT)
 	WISBOX_NIGHTLY=1 go test -v -count=1 -timeout 1h -run 'TestEgress|TestAgentsOfNpm|TestRealPandas|TestRestricted|TestRootless' ./integration
 	WISBOX_LOAD_SECONDS=60 go test -v -count=1 -timeout 1h -run TestManyCommands ./integration/serve
 	@scripts/setup.sh npm:npm chromium:chromium

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -185,6 +186,7 @@ while True:
 // TestCallsGoOnBesideAGreedyProgram: a program that fills memory or the process table may make others fail, with an
 // error; the sandbox survives.
 func TestCallsGoOnBesideAGreedyProgram(t *testing.T) {
+	hosttest.Slow(t)
 	for name, greedy := range map[string]string{
 		"memory": `
 import os

@@ -12,6 +12,8 @@ import (
 	"github.com/creack/pty"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
 // fakeClaude is a program with the command line of claude. It calls the API and follows its prompt.
@@ -110,6 +112,7 @@ func (a agentRan) changed() (paths []string) {
 // TestAnAgentWorksOnACopyWithoutItsKey runs an agent's task from the folder to the branch, and each other way it can
 // end.
 func TestAnAgentWorksOnACopyWithoutItsKey(t *testing.T) {
+	hosttest.Slow(t)
 	w, project, image := codersWorld(t)
 	t.Run("a task", func(t *testing.T) {
 		w := w.of(t)

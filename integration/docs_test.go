@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
 // docsPage describes how to run the commands of a page: its shell blocks are one script, in an empty directory.
@@ -161,6 +163,7 @@ var docsPages = map[string]docsPage{
 
 // TestTheDocsCommandsWork runs the commands of the README and the pages.
 func TestTheDocsCommandsWork(t *testing.T) {
+	hosttest.Slow(t)
 	need(t)
 	examples, err := filepath.Abs("../examples")
 	require.NoError(t, err)

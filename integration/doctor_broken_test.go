@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox/doctor"
+	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
 // broken is a machine in a separate mount namespace with some of its files replaced.
@@ -270,6 +271,7 @@ func TestDoctorSaysWhatIsNotDelegated(t *testing.T) {
 }
 
 func TestDoctorRefusesAnOldRuntimeWhenItIsToBeStrict(t *testing.T) {
+	hosttest.Slow(t)
 	need(t)
 	for version, whole := range map[string]bool{"runc version 1.1.5\ncommit: x": false, "runc version 1.4.3": true} {
 		url := saying(t, func(host map[string]any) {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox/doctor"
+	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
 // command runs the command line on this run's state root, or another's.
@@ -106,6 +107,7 @@ func TestTheLogTellsEachCallAndShowsWhenItWasChanged(t *testing.T) {
 
 // TestBenchMeasuresAndLeavesNothing, even if its image is missing.
 func TestBenchMeasuresAndLeavesNothing(t *testing.T) {
+	hosttest.Slow(t)
 	h := newHome(t)
 	var report struct {
 		Podman struct{ Version string }

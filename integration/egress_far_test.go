@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/podman"
 )
 
@@ -62,6 +63,7 @@ func forward(c net.Conn, socket string) {
 // TestEgressAndPortsOfASandboxThatIsFarAway: connections are relayed instead of passed as sockets, and everything else
 // is the same.
 func TestEgressAndPortsOfASandboxThatIsFarAway(t *testing.T) {
+	hosttest.Slow(t)
 	if env.isolation != "" {
 		t.Skip("with this isolation every test already carries its sockets; CI's run without it covers this test")
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
@@ -185,6 +186,7 @@ func TestEgressOpensAgainAfterARestart(t *testing.T) {
 
 // TestEgressOfAProgramThatFloods: the program stays within its bounds, and the next one is served.
 func TestEgressOfAProgramThatFloods(t *testing.T) {
+	hosttest.Slow(t)
 	rule, url := served(t, hello)
 	s, other := open(t, &wisbox.SessionOptions{Allow: []string{rule}}), open(t, &wisbox.SessionOptions{Allow: []string{rule}})
 	_, res := run(t, s, "true")

@@ -14,10 +14,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
 // TestEgressThreats tests each promise of docs/network.md that needs an Internet. The tests share one.
 func TestEgressThreats(t *testing.T) {
+	hosttest.Slow(t)
 	w := newWorld(t)
 	for name, test := range map[string]func(*testing.T, *world){
 		"ReachesNoAddressOfASpecialPurpose":   egressReachesNoAddressOfASpecialPurpose,

@@ -137,6 +137,7 @@ var allPresets = []string{"--allow", "python", "--allow", "node", "--allow", "de
 
 // TestEgressServesRealTools, with a session's proxy variables and without them.
 func TestEgressServesRealTools(t *testing.T) {
+	hosttest.Slow(t)
 	w := newWorld(t) // only root can create a world
 	tools, lacks := hostTools(t)
 	w.makeRepository()
@@ -241,6 +242,7 @@ func TestInstallPackagesIsWhatTheTasksDo(t *testing.T) {
 // TestEgressReachesTheRegistriesOfThisMachine: those in the configuration of its clients, if they answer. A mirror may
 // have a private address.
 func TestEgressReachesTheRegistriesOfThisMachine(t *testing.T) {
+	hosttest.Slow(t)
 	if os.Getuid() != 0 {
 		t.Skip("other users have no packages of Node.js yet, 200 MB; root's run of this test does")
 	}

@@ -190,6 +190,7 @@ func inWorld(t *testing.T, commands string) string {
 
 // TestEgressReachesPublicHosts by TLS that the programs verify, with and without the proxy, and only by name.
 func TestEgressReachesPublicHosts(t *testing.T) {
+	hosttest.Slow(t)
 	out := inWorld(t, `
 $WISBOX run --allow www.example.com -- python3 -c "$FETCH" https://www.example.com/proxy
 $WISBOX run --allow www.example.com -- env -u https_proxy -u HTTPS_PROXY -u all_proxy -u ALL_PROXY python3 -c "$FETCH" https://www.example.com/none
@@ -211,6 +212,7 @@ api.example.com /public auth=
 // TestEgressIsRecorded: a run reports the rules that it needed, and they suffice; a kept session keeps them across
 // holders.
 func TestEgressIsRecorded(t *testing.T) {
+	hosttest.Slow(t)
 	out := inWorld(t, `
 record() { $WISBOX run --egress record "$@" 2>&1 >/dev/null | grep recorded; }
 record -- python3 -c "$FETCH" https://www.example.com/
@@ -252,6 +254,7 @@ box
 // TestEgressKeepsAnInjectedSecretOutside: the secret is in the outgoing request, in no file of the sandbox, and
 // redacted in the answer.
 func TestEgressKeepsAnInjectedSecretOutside(t *testing.T) {
+	hosttest.Slow(t)
 	out := inWorld(t, `
 start() { $WISBOX run --secret TOK=$DIR/token --allow api.example.com --inject "api.example.com:Authorization=Bearer TOK,methods=GET,path=/v1/,env=API_KEY" -- "$@"; }
 start sh -c 'ls -A /run/secrets; echo $API_KEY; grep -rs s3cret- /run/secrets /proc/self/environ; echo searched'

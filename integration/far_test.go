@@ -17,6 +17,8 @@ import (
 	"github.com/creack/pty"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
 // farHome is a client whose sessions are on another machine: an OpenSSH server on the loopback interface with its own
@@ -109,6 +111,7 @@ func (f *farHome) ok(args ...string) string {
 // TestAFarSession uses a session over OpenSSH like a local one: files are copied in and out, programs have streams, a
 // terminal, signals and exit codes, and processes stay.
 func TestAFarSession(t *testing.T) {
+	hosttest.Slow(t)
 	f := newFarHome(t)
 	f.write("src/a", "one\n")
 	f.write("src/sub/b", "two\n")
@@ -167,6 +170,7 @@ func TestAFarSession(t *testing.T) {
 
 // TestAPortOfAFarSession: the port's bytes go over the connection.
 func TestAPortOfAFarSession(t *testing.T) {
+	hosttest.Slow(t)
 	f := newFarHome(t)
 	f.write("src/index.html", strings.Repeat("0123456789", 100_000))
 	f.ok("session", "create", "box", "--mount", "src")
@@ -189,6 +193,7 @@ func TestAPortOfAFarSession(t *testing.T) {
 
 // TestAFarConnectionThatBreaks ends its client's programs, and nothing else.
 func TestAFarConnectionThatBreaks(t *testing.T) {
+	hosttest.Slow(t)
 	f := newFarHome(t)
 	f.ok("session", "create", "box")
 	id := strings.TrimSpace(f.ok("exec", "--detach", "box", "--", "sleep", "600"))

@@ -16,10 +16,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox/internal/hold"
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
 func TestFault_F01_KilledDuringCreate(t *testing.T) {
+	hosttest.Slow(t)
 	h := newHome(t)
 	h.do("run", "--", "true") // Podman's service runs
 	for i := range 20 {
@@ -102,6 +104,7 @@ func TestFault_F03_KilledDuringWriteAndEdit(t *testing.T) {
 }
 
 func TestFault_F06_KilledDuringDelete(t *testing.T) {
+	hosttest.Slow(t)
 	h := newHome(t)
 	for i := range 5 {
 		h.do("session", "create", "box")
@@ -135,6 +138,7 @@ func TestFault_F23_ASignalDuringARun(t *testing.T) {
 }
 
 func TestFault_F32_TheOwnerIsStopped(t *testing.T) {
+	hosttest.Slow(t)
 	h := newHome(t)
 	id := mark()
 	cmd := h.start("run", "--timeout", "10s", "--", "sleep", id)

@@ -17,12 +17,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/podman"
 	"github.com/wisbox/wisbox/sandbox"
 	"github.com/wisbox/wisbox/tool"
 )
 
 func TestFault_F07_TheServiceIsKilledDuringACall(t *testing.T) {
+	hosttest.Slow(t)
 	need(t)
 	run, err := os.MkdirTemp("/tmp", "wf")
 	require.NoError(t, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
@@ -23,6 +24,7 @@ import (
 const expected = "awk bash cat curl cut diff file-not-there find git grep gzip head jq less make nano patch pip ps python3 rg sbcl sed sort tar top unzip xargs xz"
 
 func TestTheDefaultImageHasWhatADeveloperExpects(t *testing.T) {
+	hosttest.Slow(t)
 	s := open(t, nil)
 	for name, c := range map[string]struct{ script, want string }{
 		"commands": {"for c in " + expected + "; do command -v $c >/dev/null || echo $c; done", "file-not-there\n"},
@@ -84,6 +86,7 @@ func writeTree(t *testing.T, files map[string]string) string {
 }
 
 func TestAnOwnContainerfileIsBuiltAndASessionRunsInIt(t *testing.T) {
+	hosttest.Slow(t)
 	h, name := newHome(t), ownName(t)
 	dir := writeTree(t, map[string]string{
 		"Containerfile": "FROM localhost/wisbox\nARG WHO=nobody\nCOPY . /src\nRUN echo \"$WHO\" >/who && ls -A /src >/files && echo OWN=own >/etc/profile.d/own.sh\n",
@@ -126,6 +129,7 @@ func TestPruneTakesWhatWasBuiltOnlyWhenItIsAskedTo(t *testing.T) {
 }
 
 func TestABuildsErrorsAreThoseOfTheContainerfile(t *testing.T) {
+	hosttest.Slow(t)
 	h := newHome(t)
 	r := newRegistry(t, false)
 	for name, c := range map[string]struct{ containerfile, says string }{
@@ -151,6 +155,7 @@ func TestABuildsErrorsAreThoseOfTheContainerfile(t *testing.T) {
 }
 
 func TestAPresetIsBuiltOnceAndWorks(t *testing.T) {
+	hosttest.Slow(t)
 	h, name := newHome(t), ownName(t)
 	var made struct {
 		Image  string   `json:"image"`
@@ -194,6 +199,7 @@ func wheel(t *testing.T, dir, name string) {
 }
 
 func TestPythonsPackagesComeFromWheelsWhereThereIsNoIndex(t *testing.T) {
+	hosttest.Slow(t)
 	h, name := newHome(t), ownName(t)
 	errs := h.fail("image", "build", "--with", "data", "-t", name, "--pip-index", "http://127.0.0.1:1/simple")
 	assert.Contains(t, errs, "with data: pip could not install Python's packages, see the lines above; name an index that this machine reaches with --pip-index")

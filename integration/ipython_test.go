@@ -27,6 +27,7 @@ RUN cd /tmp && apt-get -q update && apt-get -q -o APT::Sandbox::User=root downlo
 
 // TestIPythonOfTheImageIsUsed has all tests of the real IPython, because an image is expensive.
 func TestIPythonOfTheImageIsUsed(t *testing.T) {
+	hosttest.Slow(t)
 	h, name := newHome(t), ownName(t)
 	h.do("image", "build", "-t", name, writeTree(t, map[string]string{"Containerfile": ipythonImage}))
 	s := open(t, &wisbox.SessionOptions{Image: name, MaxEvalTimeout: 2 * time.Minute})

@@ -44,6 +44,7 @@ var ledger = []struct {
 // TestOneSessionLeavesTheOthersAndTheHostTheirShare: a session takes and holds all that it can of each counter by user,
 // by owner of a user namespace or by machine. Another session and the host's root still get some.
 func TestOneSessionLeavesTheOthersAndTheHostTheirShare(t *testing.T) {
+	hosttest.Slow(t)
 	if env.isolation == sandbox.IsolationGVisor {
 		return // gVisor's programs have separate counters
 	}

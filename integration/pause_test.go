@@ -16,12 +16,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
 // TestOpeningASessionWakesNoProgramsThatASnapshotHasStandStill: opening resumes paused programs only if the snapshot's
 // process is dead.
 func TestOpeningASessionWakesNoProgramsThatASnapshotHasStandStill(t *testing.T) {
+	hosttest.Slow(t)
 	needPause(t)
 	h := newHome(t)
 	h.do("session", "create", "box")
@@ -137,6 +139,7 @@ func TestAPausedSessionStandsStillUntilItIsResumed(t *testing.T) {
 
 // TestAPauseOutlivesTheHolder, however the holder ends, and so do the processes.
 func TestAPauseOutlivesTheHolder(t *testing.T) {
+	hosttest.Slow(t)
 	needPause(t)
 	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "ended": syscall.SIGTERM} {
 		t.Run(name, func(t *testing.T) {
@@ -208,6 +211,7 @@ func TestAPausedSessionIsRemoved(t *testing.T) {
 // TestAPausedSessionIsStopped with a holder or after the holder was killed, whether or not another client has the
 // session open.
 func TestAPausedSessionIsStopped(t *testing.T) {
+	hosttest.Slow(t)
 	needPause(t)
 	for i := range 4 {
 		killed, open := i&1 > 0, i&2 > 0
@@ -402,6 +406,7 @@ func (h *home) quiet() bool {
 
 // TestATimeToLiveEndsAPausedSession with a call under way.
 func TestATimeToLiveEndsAPausedSession(t *testing.T) {
+	hosttest.Slow(t)
 	needPause(t)
 	for ttl := 8 * time.Second; ; ttl *= 2 {
 		h := newHome(t)
@@ -433,6 +438,7 @@ func TestATimeToLiveEndsAPausedSession(t *testing.T) {
 
 // TestTheLimitOfACallDoesNotRunWhileItsSessionIsPaused.
 func TestTheLimitOfACallDoesNotRunWhileItsSessionIsPaused(t *testing.T) {
+	hosttest.Slow(t)
 	needPause(t)
 	for limit := 6 * time.Second; ; limit *= 2 {
 		h := newHome(t)
@@ -458,6 +464,7 @@ func TestTheLimitOfACallDoesNotRunWhileItsSessionIsPaused(t *testing.T) {
 
 // TestAnInterruptedPauseIsWholeOrNone, and so is a resume; the session continues to work in any case.
 func TestAnInterruptedPauseIsWholeOrNone(t *testing.T) {
+	hosttest.Slow(t)
 	needPause(t)
 	h := newHome(t)
 	h.do("session", "create", "box")

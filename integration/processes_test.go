@@ -15,6 +15,8 @@ import (
 	"github.com/creack/pty"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
 // detached starts a process of a session and returns its ID.
@@ -104,6 +106,7 @@ func TestAKilledClientLeavesItsProcess(t *testing.T) {
 // TestAGigabyteLeavesTheHolderSmall: a process writes a gigabyte while one attached client reads nothing, and others
 // read and leave.
 func TestAGigabyteLeavesTheHolderSmall(t *testing.T) {
+	hosttest.Slow(t)
 	h := newHome(t)
 	h.do("session", "create", "box")
 	h.do("exec", "box", "--", "true")

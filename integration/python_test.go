@@ -18,12 +18,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/wisbox/wisbox"
+	"github.com/wisbox/wisbox/internal/hosttest"
 	"github.com/wisbox/wisbox/sandbox"
 )
 
 // An evaluation that breaks its interpreter has a result, and the next call of either kind is right. Evaluations that
 // end at a limit are tested here, since the Host backend of the unit tests has no limits.
 func TestEvaluationsEndAtTheirLimitsAndTheNextIsRight(t *testing.T) {
+	hosttest.Slow(t)
 	most := sandbox.Limits{Memory: 192 << 20, PIDs: 64}
 	if env.isolation == sandbox.IsolationGVisor {
 		most.PIDs = 256 // its own threads count
@@ -165,6 +167,7 @@ func containerDirs(object string) (found []string) {
 // A thousand fresh calls leave memory, processes and descriptors where they were,
 // in the container and here.
 func TestAThousandFreshCallsLeaveNothing(t *testing.T) {
+	hosttest.Slow(t)
 	s := open(t, nil)
 	calls := func(n int) {
 		for range n {

@@ -26,6 +26,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/wisbox/wisbox/internal/hosttest"
 )
 
 // keyedMachine is a `wisbox serve --allow-remote` over a state root, which other machines use by keys.
@@ -82,6 +84,7 @@ func (s *keyedMachine) person(flags ...string) (p *farHome, key, id string) {
 
 // TestARemoteBehindAKey uses a session like a local one, over TLS and without an account on the machine.
 func TestARemoteBehindAKey(t *testing.T) {
+	hosttest.Slow(t)
 	s := newKeyedMachine(t)
 	p, _, _ := s.person()
 	p.write("src/a", "one\n")
@@ -137,6 +140,7 @@ func TestARemoteBehindAKey(t *testing.T) {
 // TestKeysOfARemoteDoNotMeet: each key has a session "box" and can't find the other's, nor any session of the machine's
 // own user.
 func TestKeysOfARemoteDoNotMeet(t *testing.T) {
+	hosttest.Slow(t)
 	s := newKeyedMachine(t)
 	a, _, _ := s.person()
 	b, keyB, _ := s.person()
