@@ -30,7 +30,7 @@ func (l *local) save(ctx context.Context, w io.Writer) (snapshot.Info, error) {
 	if err != nil {
 		return snapshot.Info{}, err
 	}
-	if given, err := readGiven(l.dir); err != nil {
+	if given, err := readSnapshotID(l.dir, givenRecord); err != nil {
 		return snapshot.Info{}, err
 	} else if given != nil {
 		extra[givenRecord] = given
@@ -136,7 +136,7 @@ func (h *here) load(ctx context.Context, r io.Reader, opts LoadOptions) (*opened
 			err = writeCarried(dirs[0], archive.Extra)
 		}
 		if given := archive.Extra[givenRecord]; err == nil && given != nil {
-			err = writeGiven(dirs[0], given)
+			err = writeSnapshotID(dirs[0], givenRecord, given)
 		}
 		return err
 	})

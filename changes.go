@@ -47,9 +47,13 @@ type DiffOptions struct {
 	From string
 	// To is a snapshot. Default: the current workspace.
 	To string
-	// All includes by-products of programs, such as caches (__pycache__, .cache).
-	// Files in a directory .git are never listed.
+	// All includes by-products of programs, such as caches (__pycache__, .cache), and files that the
+	// .gitignore files of the mounts ignore, as they were mounted: programs can't change which. As in
+	// git, a tracked file is never ignored. Files in the directory of a version control system (.git,
+	// .hg …) are never listed.
 	All bool
+	// Path is the only file or directory of the workspace to compare. Default all.
+	Path string
 	// Lines counts the lines that differ, which reads the content of all changed files.
 	Lines bool
 }
@@ -80,7 +84,7 @@ func (s *Session) Patch(ctx context.Context, w io.Writer, opts *DiffOptions) (*D
 type ApplyOptions struct {
 	// Path is the only file or directory of the workspace to apply. Default all.
 	Path string
-	// All includes by-products of programs, see [DiffOptions.All].
+	// All includes by-products of programs and ignored files, see [DiffOptions.All].
 	All bool
 	// DryRun checks for conflicts and writes nothing.
 	DryRun bool
@@ -91,9 +95,9 @@ type ApplyOptions struct {
 }
 
 // Apply writes the changes since the mounts were copied to the host folders that they came from: all
-// of them, or none. If a file of the host is neither as it was mounted nor as in the session, the
-// error is a conflict, and the result lists each such file. Apply never writes directories .git,
-// files that the mounts exclude, links that could lead out of the folder, and anything through a
+// of them, or none. If a file of the host is neither as it was mounted, nor as an earlier Apply wrote
+// it, nor as in the session, the error is a conflict, and the result lists each such file. Apply never
+// writes the directories of version control systems (.git, .hg …), files that the mounts exclude, links that could lead out of the folder, and anything through a
 // link; these are in LeftOut. It runs no program of the host.
 func (s *Session) Apply(ctx context.Context, opts *ApplyOptions) (*Applied, error) {
 	op := applyOp{}
@@ -151,6 +155,7 @@ func (s *Session) Branch(ctx context.Context, opts *BranchOptions) (*Branched, e
 
 // diffOp compares two states, and writes a patch to its output stream if requested.
 type diffOp struct {
+	Path  string `json:"path,omitempty"`
 	From  string `json:"from,omitempty"`
 	To    string `json:"to,omitempty"`
 	All   bool   `json:"all,omitempty"`
@@ -162,14 +167,18 @@ func diffOpOf(opts *DiffOptions) diffOp {
 	if opts == nil {
 		return diffOp{}
 	}
-	return diffOp{From: opts.From, To: opts.To, All: opts.All, Lines: opts.Lines}
+	return diffOp{Path: opts.Path, From: opts.From, To: opts.To, All: opts.All, Lines: opts.Lines}
 }
 
 func (o diffOp) event() Event {
-	return Event{Tool: "diff", Args: map[string]any{"from": clip.Text(o.From), "to": clip.Text(o.To), "patch": o.Patch}}
+	return Event{Tool: "diff", Path: clip.Text(o.Path), Args: map[string]any{"from": clip.Text(o.From), "to": clip.Text(o.To), "patch": o.Patch}}
 }
 
 func (o diffOp) do(ctx context.Context, l *local, _ journal.Call, io hold.Streams) (any, journal.Outcome, error) {
+	below, err := vfs.Any.Parse(o.Path)
+	if err != nil {
+		return nil, journal.Outcome{}, tool.AsError(err).In("path")
+	}
 	b := budget.New(ctx, changes.Limits)
 	defer b.Close()
 	counted := &counter{w: io.Stdout}
@@ -177,7 +186,7 @@ func (o diffOp) do(ctx context.Context, l *local, _ journal.Call, io hold.Stream
 		counted.w = nil
 	}
 	var diff *Diff
-	err := l.between(b.Context(), o.From, o.To, changes.Options{All: o.All}, func(set *changes.Set) (err error) {
+	err = l.between(b, o.From, o.To, &changes.Options{All: o.All, Below: below}, func(set *changes.Set, _ states) (err error) {
 		if o.Patch || o.Lines {
 			err = set.Patch(b, counted)
 		}
@@ -231,14 +240,34 @@ func (o applyOp) options() changes.ApplyOptions {
 
 func (o applyOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Streams) (any, journal.Outcome, error) {
 	var done *Applied
-	err := l.goHome(ctx, changes.Options{All: o.All, Below: o.Path}, func(b *budget.Budget, set *changes.Set, homes []*hostmount.Home) (err error) {
-		done, err = set.Apply(b, homes, o.options())
+	err := l.goHome(ctx, &changes.Options{All: o.All, Below: o.Path}, func(b *budget.Budget, set *changes.Set, homes []*hostmount.Home, at states) (err error) {
+		if done, err = set.Apply(b, homes, o.options()); err == nil && !o.DryRun && len(done.Conflicts) == 0 {
+			l.noteApplied(ctx, at, done.Brought())
+		}
 		return err
 	})
 	if err != nil {
 		return nil, journal.Outcome{}, err
 	}
 	return done, journal.Outcome{Failed: len(done.Conflicts) > 0}, nil
+}
+
+// noteApplied records which state of the workspace an apply has written to the host, for later ones.
+// Without the record they report conflicts with their own work.
+func (l *local) noteApplied(ctx context.Context, at states, paths []string) {
+	if len(paths) == 0 {
+		return
+	}
+	info, err := l.snapshots.Graft(context.WithoutCancel(ctx), cmp.Or(at.applied, at.from), at.to, paths, "applied")
+	if err == nil {
+		err = writeSnapshotID(l.dir, appliedRecord, fmt.Append(nil, info.ID))
+	}
+	if err == nil && at.applied != "" {
+		l.forget(ctx, at.applied)
+	}
+	if err != nil {
+		l.m.log.Warn("record what was applied", "session", l.dir.ID(), "error", err)
+	}
 }
 
 // branchOp writes into a repository of the host.
@@ -273,7 +302,8 @@ func (o branchOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Strea
 		return nil, journal.Outcome{}, err
 	}
 	var done *Branched
-	err := l.goHome(ctx, changes.Options{All: o.All, Below: o.Path}, func(b *budget.Budget, set *changes.Set, homes []*hostmount.Home) (err error) {
+	// The commit's own .gitignore files decide, not the mounted ones.
+	err := l.goHome(ctx, &changes.Options{All: o.All, Ignored: true, Below: o.Path}, func(b *budget.Budget, set *changes.Set, homes []*hostmount.Home, _ states) (err error) {
 		done, err = set.Branch(b, homes, o.options())
 		return err
 	})
@@ -284,7 +314,7 @@ func (o branchOp) do(ctx context.Context, l *local, _ journal.Call, _ hold.Strea
 }
 
 // goHome calls do with the session's changes and the folders of its mounts.
-func (l *local) goHome(ctx context.Context, opts changes.Options, do func(*budget.Budget, *changes.Set, []*hostmount.Home) error) error {
+func (l *local) goHome(ctx context.Context, opts *changes.Options, do func(*budget.Budget, *changes.Set, []*hostmount.Home, states) error) error {
 	below, err := vfs.Any.Parse(opts.Below)
 	if err != nil {
 		return tool.AsError(err).In("path")
@@ -303,37 +333,68 @@ func (l *local) goHome(ctx context.Context, opts changes.Options, do func(*budge
 	defer hostmount.CloseHomes(homes)
 	b := budget.New(ctx, changes.Limits)
 	defer b.Close()
-	return l.between(b.Context(), "", "", opts, func(set *changes.Set) error { return do(b, set, homes) })
+	return l.between(b, "", "", opts, func(set *changes.Set, at states) error { return do(b, set, homes, at) })
 }
 
+// states are the snapshots of a comparison; applied is the one of what earlier applies wrote, or "".
+type states struct{ from, to, applied string }
+
 // between compares two states of the workspace: snapshots, or "", which means as from the files
-// that the session was given, and as to the present workspace.
-func (l *local) between(ctx context.Context, from, to string, opts changes.Options, do func(*changes.Set) error) error {
+// that the session was given, and as to the present workspace. A comparison with the given files also
+// has what was applied since.
+func (l *local) between(b *budget.Budget, from, to string, opts *changes.Options, do func(*changes.Set, states) error) error {
+	ctx, at := b.Context(), states{from: from, to: to}
+	given, err := l.given()
 	if from == "" {
-		var err error
-		if from, err = l.given(); err != nil {
+		if err != nil {
 			return err
 		}
+		at.from, at.applied = given, l.applied(ctx)
+	}
+	if err != nil {
+		given = "" // then no file is known to be ignored
 	}
 	if to == "" {
-		now, err := l.snapshots.Create(ctx, &snapshot.CreateOptions{Label: "compared", Auto: true, Spare: from})
+		now, err := l.snapshots.Create(ctx, &snapshot.CreateOptions{Label: "compared", Auto: true, Spare: cmp.Or(at.applied, at.from)})
 		if err != nil {
 			return err
 		}
 		defer l.forget(ctx, now.ID)
-		to = now.ID
+		at.to = now.ID
 	}
-	between, err := l.snapshots.Between(ctx, from, to)
+	between, err := l.snapshots.Between(ctx, at.from, at.to)
 	if err != nil {
 		return err
 	}
 	defer between.Close()
-	return do(changes.Of(between, opts))
+	if at.applied != "" {
+		applied, err := l.snapshots.Between(ctx, at.applied, at.to)
+		if err != nil {
+			return err
+		}
+		defer applied.Close()
+		opts.Applied = applied
+	}
+	switch {
+	case opts.All || opts.Ignored || given == "":
+	case given == at.from:
+		opts.Mounted = between.Old
+	default:
+		if opts.Mounted, err = l.snapshots.Tree(ctx, given); err != nil {
+			return err
+		}
+		defer opts.Mounted.Close()
+	}
+	set, err := changes.Of(b, between, *opts)
+	if err != nil {
+		return err
+	}
+	return do(set, at)
 }
 
 // given returns the snapshot of the files that the session was given; "" if there were none.
 func (l *local) given() (string, error) {
-	raw, err := readGiven(l.dir)
+	raw, err := readSnapshotID(l.dir, givenRecord)
 	id := string(bytes.TrimSpace(raw))
 	switch {
 	case err != nil:
@@ -350,24 +411,41 @@ func (l *local) given() (string, error) {
 	return id, err
 }
 
-// givenRecord is the file, in the session's directory, with the id of the snapshot of the files
-// that the session was given. A copy of the session has the same.
-const givenRecord = "given"
+// applied returns the snapshot of what applies have written to the host; "" if there is none.
+func (l *local) applied(ctx context.Context) string {
+	raw, err := readSnapshotID(l.dir, appliedRecord)
+	if err != nil || len(raw) == 0 {
+		return ""
+	}
+	id := string(bytes.TrimSpace(raw))
+	all, err := l.snapshots.List(ctx)
+	if err != nil || !slices.ContainsFunc(all, func(i snapshot.Info) bool { return i.ID == id }) {
+		return ""
+	}
+	return id
+}
 
-func readGiven(dir *overlay.Dir) ([]byte, error) {
-	raw, err := os.ReadFile(filepath.Join(sessionPath(dir), givenRecord))
+// Files, in the session's directory, with the id of a snapshot. A copy of the session has the same.
+const (
+	givenRecord   = "given"   // of the files that the session was given
+	appliedRecord = "applied" // of these with the changes that were applied to the host
+)
+
+func readSnapshotID(dir *overlay.Dir, record string) ([]byte, error) {
+	raw, err := os.ReadFile(filepath.Join(sessionPath(dir), record))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	return raw, err
 }
 
-func writeGiven(dir *overlay.Dir, raw []byte) error {
+func writeSnapshotID(dir *overlay.Dir, record string, raw []byte) error {
 	const most = 64 // bytes of an id
 	if len(raw) > most || strings.ContainsAny(string(raw), "/.") {
 		return tool.Errorf(tool.Invalid, "the archive names no snapshot as what its session was given")
 	}
-	return os.WriteFile(filepath.Join(sessionPath(dir), givenRecord), raw, 0o600)
+	path := filepath.Join(sessionPath(dir), record)
+	return errors.Join(os.WriteFile(path+".new", raw, 0o600), os.Rename(path+".new", path))
 }
 
 // keepGiven makes the snapshot of the files that the session was given.
@@ -387,27 +465,37 @@ func keepGiven(ctx context.Context, dir *overlay.Dir, o SessionOptions) error {
 	if err != nil {
 		return tool.Errorf(tool.KindOf(err), "what was mounted can't be kept to compare with: %s", tool.AsError(err).Message).Because(err)
 	}
-	return writeGiven(dir, fmt.Append(nil, info.ID))
-}
-
-// copyGiven gives a copy of the session the same state to compare with.
-func (l *local) copyGiven(ctx context.Context, dir *overlay.Dir, dst *snapshot.Store) error {
-	raw, err := readGiven(l.dir)
-	if err != nil || raw == nil {
+	err = os.Remove(filepath.Join(sessionPath(dir), appliedRecord)) // of other files
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	err = l.snapshots.ShareWith(ctx, string(raw), dst)
-	if tool.KindOf(err) == tool.NotFound {
-		err = nil // it was removed; the copy reports that when it is needed
+	return writeSnapshotID(dir, givenRecord, fmt.Append(nil, info.ID))
+}
+
+// copyGiven gives a copy of the session the same states to compare with.
+func (l *local) copyGiven(ctx context.Context, dir *overlay.Dir, dst *snapshot.Store) error {
+	for _, record := range []string{givenRecord, appliedRecord} {
+		raw, err := readSnapshotID(l.dir, record)
+		if err != nil || raw == nil {
+			return err
+		}
+		err = l.snapshots.ShareWith(ctx, string(raw), dst)
+		if tool.KindOf(err) == tool.NotFound {
+			err = nil // it was removed; the copy reports that when it is needed
+		}
+		if err := errors.Join(err, writeSnapshotID(dir, record, raw)); err != nil {
+			return err
+		}
 	}
-	return errors.Join(err, writeGiven(dir, raw))
+	return nil
 }
 
 // changesOp writes a session's changes, for another machine to bring home.
 type changesOp struct {
-	All   bool   `json:"all,omitempty"`
-	Below string `json:"below,omitempty"`
-	For   string `json:"for"` // what the other machine does with the changes
+	All     bool   `json:"all,omitempty"`
+	Ignored bool   `json:"ignored,omitempty"`
+	Below   string `json:"below,omitempty"`
+	For     string `json:"for"` // what the other machine does with the changes
 }
 
 func (o changesOp) event() Event {
@@ -418,7 +506,7 @@ func (o changesOp) do(ctx context.Context, l *local, _ journal.Call, io hold.Str
 	b := budget.New(ctx, changes.Limits)
 	defer b.Close()
 	var left changes.Left
-	err := l.between(b.Context(), "", "", changes.Options{All: o.All, Below: o.Below}, func(set *changes.Set) error {
+	err := l.between(b, "", "", &changes.Options{All: o.All, Ignored: o.Ignored, Below: o.Below}, func(set *changes.Set, _ states) error {
 		left = set.Left()
 		return set.Pack(b, io.Stdout)
 	})
@@ -458,7 +546,10 @@ func (d *distant) goHome(ctx context.Context, c journal.Call, op changesOp, do f
 		return err
 	}
 	defer got.Close()
-	set := changes.Of(got.Between, changes.Options{All: op.All, Below: below})
+	set, err := changes.Of(b, got.Between, changes.Options{All: op.All, Below: below})
+	if err != nil {
+		return err
+	}
 	set.LeaveOut(left)
 	return do(b, set, homes)
 }
@@ -505,7 +596,7 @@ func (o branchOp) byFar(ctx context.Context, d *distant, c journal.Call, _ hold.
 		return nil, journal.Outcome{}, err
 	}
 	var done *Branched
-	err := d.goHome(ctx, c, changesOp{All: o.All, Below: o.Path, For: "branch"}, func(b *budget.Budget, set *changes.Set, homes []*hostmount.Home) (err error) {
+	err := d.goHome(ctx, c, changesOp{All: o.All, Ignored: true, Below: o.Path, For: "branch"}, func(b *budget.Budget, set *changes.Set, homes []*hostmount.Home) (err error) {
 		done, err = set.Branch(b, homes, o.options())
 		return err
 	})

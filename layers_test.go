@@ -27,7 +27,7 @@ var layers = map[string][]string{
 	"internal/audit": {"internal/retry"}, "internal/clip": {}, "internal/exposition": {}, "internal/gate": {}, "internal/hosttest": {}, "internal/lock": {}, "internal/oneline": {}, "internal/pathname": {}, "internal/pool": {},
 	"internal/quota": {"internal/retry", "internal/sys"}, "internal/redact": {}, "internal/sharing": {}, "internal/rundir": {}, "internal/undo": {}, "podman/internal/mkseccomp": {}, "podman/internal/see_readme_for_build_tags": {},
 	"internal/sys": {"internal/sys/internal/needs_linux_or_macos_see_docs_install"}, "internal/sys/internal/needs_linux_or_macos_see_docs_install": {},
-	"internal/beat": {}, "internal/byproduct": {}, "internal/mcptask": {}, "internal/relay": {}, "internal/retry": {}, "agent/native": {"internal/retry", "internal/sys"}, "agent/native/internal/mkagent": {},
+	"internal/beat": {}, "internal/byproduct": {}, "internal/gitignore": {}, "internal/leftout": {}, "internal/mcptask": {}, "internal/relay": {}, "internal/retry": {}, "agent/native": {"internal/retry", "internal/sys"}, "agent/native/internal/mkagent": {},
 
 	// Over one leaf or two.
 	"internal/builds":      {"tool"},
@@ -102,7 +102,7 @@ var layers = map[string][]string{
 	"rlm":                      {"internal/budget", "internal/oneline", "tool", "vfs", "internal/rundir", "llm"},
 
 	// A session, and its views.
-	"internal/changes": {"hostmount", "internal/beneath", "internal/budget", "internal/byproduct", "internal/plumbing", "internal/retry", "internal/sys", "snapshot", "tool"},
+	"internal/changes": {"hostmount", "internal/beneath", "internal/budget", "internal/byproduct", "internal/gitignore", "internal/leftout", "internal/plumbing", "internal/retry", "internal/sys", "snapshot", "tool"},
 	"internal/journal": {"internal/byproduct", "internal/clip", "internal/lock", "internal/redact", "snapshot", "tool"},
 	"internal/box":     {"internal/clip", "internal/lock", "internal/redact", "internal/toolerr", "overlay", "sandbox", "tool", "vfs"},
 	"internal/door":    {"egress", "egress/policy", "internal/box", "internal/lock", "sandbox"},
@@ -123,7 +123,7 @@ var layers = map[string][]string{
 	"serve":                        {"", "httpguard", "cluster", "internal/apikeys", "internal/audit", "internal/exposition", "internal/far", "internal/podbook", "internal/registry", "internal/undo", "mcpserver", "metrics", "sandbox", "serve/e2b", "serve/e2b/codeinterp", "serve/e2b/envd", "tool"},
 
 	// The page for a browser.
-	"page": {"", "evaltool", "hostmount", "httpguard", "internal/beat", "internal/ports", "overlay", "sandbox", "tool"},
+	"page": {"", "evaltool", "hostmount", "httpguard", "internal/beat", "internal/ports", "overlay", "sandbox", "tool", "vfs"},
 
 	// Surfaces for clients of other services.
 	"serve/e2b/envd":       {"", "httpguard", "sandbox", "serve/e2b/internal/signature", "tool"},

@@ -134,7 +134,7 @@ func step(s *wisbox.Session, r *http.Request) (any, error) {
 	if i < 0 {
 		return nil, tool.Errorf(tool.NotFound, "this call has no step: it changed nothing, was undone, or is too old").In("call")
 	}
-	opts := &wisbox.DiffOptions{From: steps[i].ID, All: true, Lines: true}
+	opts := &wisbox.DiffOptions{From: steps[i].ID, All: r.URL.Query().Get("all") != "", Lines: true}
 	if i+1 < len(steps) {
 		opts.To = steps[i+1].ID
 	}

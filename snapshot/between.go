@@ -42,6 +42,8 @@ type Between struct {
 	// GoneDirs are the directories that the second snapshot doesn't have, parents
 	// first.
 	GoneDirs []string
+	// Old is the tree of the first snapshot, valid until Close.
+	Old *Tree
 
 	store  *Store
 	budget *budget.Budget
@@ -78,6 +80,7 @@ func (d *Between) read(from, to string) error {
 			return err
 		}
 	}
+	d.Old = &Tree{store: d.store, budget: d.budget, top: old}
 	now, err := d.store.stored(d.budget, to)
 	if err != nil || old.hash == now.hash {
 		return err
@@ -145,12 +148,16 @@ func carried(e *entry) *Entry {
 // Open returns the content of a file that the comparison has found. It lets other calls run
 // between any two pieces, so a slow reader delays nobody.
 func (d *Between) Open(ctx context.Context, e *Entry) (io.ReadCloser, error) {
+	return d.store.content(ctx, d.budget, e)
+}
+
+func (s *Store) content(ctx context.Context, b *budget.Budget, e *Entry) (io.ReadCloser, error) {
 	if e.Link {
 		return nil, tool.Errorf(tool.Internal, "a link has no content")
 	}
-	r := &contentReader{ctx: ctx, store: d.store, size: e.Size, free: func() {}}
+	r := &contentReader{ctx: ctx, store: s, size: e.Size, free: func() {}}
 	err := r.turn(func() (err error) {
-		r.pieces, r.free, err = d.store.objects.pieces(d.budget, e.entry)
+		r.pieces, r.free, err = s.objects.pieces(b, e.entry)
 		return err
 	})
 	if err != nil {

@@ -58,7 +58,7 @@ func (a *app) runBranch(ctx context.Context, session string, opts *wisbox.Branch
 			return asUsage(err)
 		}
 		if !a.json {
-			a.sayLeftOutOf(done.Git, done.Byproducts)
+			a.sayLeftOutOf(done.Git, done.Byproducts, 0)
 			if done.Ignored > 0 {
 				fmt.Fprintf(a.err, "wisbox: left out %s that the repository ignores (--ignored takes them)\n", quantity(done.Ignored, "new file", "new files"))
 			}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"path"
 	"strconv"
 	"strings"
 
@@ -13,6 +15,7 @@ import (
 
 	"github.com/wisbox/wisbox"
 	"github.com/wisbox/wisbox/tool"
+	"github.com/wisbox/wisbox/vfs"
 )
 
 type diffOptions struct {
@@ -23,57 +26,98 @@ type diffOptions struct {
 func (a *app) newDiffCmd() *cobra.Command {
 	opts := &diffOptions{}
 	cmd := &cobra.Command{
-		Use:   "diff SESSION [SNAPSHOT [SNAPSHOT]]",
+		Use:   "diff SESSION [SNAPSHOT [SNAPSHOT]] [--] [PATH]",
 		Short: "Show a session's changes, as a list or as a patch",
 		Long: `Compares the workspace with the session's state at its creation: its mounts, or
 nothing. With one SNAPSHOT it compares the workspace with that; with two, the first
-with the second.
+with the second. PATH, a file or folder of the workspace, limits it to the changes
+there; write -- before it if there is also a SNAPSHOT of that name.
 
 Lists the files that were added (A), changed (M), removed (D) and renamed (R).
 --patch prints a patch for git apply, with binary files, modes, links and renames.
-It skips .git directories and, without --all, by-products of programs such as
-__pycache__ and .cache; stderr reports how many changes it skipped.`,
+It skips the directories of version control systems (.git, .hg …) and, without --all,
+files that the mounted .gitignore ignores and by-products of programs such as
+__pycache__; stderr reports how many files it skipped.`,
 		Example: `  wisbox diff box
+  wisbox diff box src
   wisbox diff box --patch | git apply --3way
-  wisbox diff box before-upgrade --stat`,
-		Args: exactArgs("SESSION", "[SNAPSHOT]", "[SNAPSHOT]"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.runDiff(cmd.Context(), opts, args) },
+  wisbox diff box before-upgrade --stat -- docs`,
+		Args: exactArgs("SESSION", "[SNAPSHOT]", "[SNAPSHOT]", "[PATH]"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.runDiff(cmd.Context(), opts, args, cmd.ArgsLenAtDash())
+		},
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&opts.patch, "patch", "p", false, "write a patch that git apply takes")
 	flags.BoolVar(&opts.stat, "stat", false, "count the lines that were added and removed")
 	flags.BoolVar(&opts.names, "name-only", false, "print only the paths, one per line")
-	flags.BoolVar(&opts.All, "all", false, "include by-products of programs, such as __pycache__")
+	flags.BoolVar(&opts.All, "all", false, "include ignored files and by-products of programs, such as __pycache__")
 	return cmd
 }
 
-func (a *app) runDiff(ctx context.Context, opts *diffOptions, args []string) error {
+// runDiff takes its arguments as git diff does: dash is the number of those before a "--", or -1.
+func (a *app) runDiff(ctx context.Context, opts *diffOptions, args []string, dash int) error {
 	if opts.patch && opts.stat || opts.patch && opts.names || opts.stat && opts.names {
 		return usageError{errors.New("--patch, --stat and --name-only exclude each other; give one of them")}
 	}
 	if opts.patch && a.json {
 		return usageError{errors.New("--patch is text; give it without --json")}
 	}
-	if len(args) > 1 {
-		opts.From = args[1]
-	}
-	if len(args) > 2 {
-		opts.To = args[2]
+	if dash == 0 || dash > 0 && len(args) != dash+1 || dash < 0 && len(args) > maxDiffArgs {
+		return usageError{errors.New("after SESSION come at most two snapshots, then one path; write diff SESSION [SNAPSHOT [SNAPSHOT]] [--] [PATH]")}
 	}
 	opts.Lines = opts.stat
+	words := args[1:]
+	asPath := dash > 0 || len(words) > 2 // the last word
 	return a.withSession(ctx, args[0], func(s *wisbox.Session) error {
-		if opts.patch {
-			return a.writePatch(ctx, s, &opts.DiffOptions)
+		opts.choose(words, asPath)
+		err := a.showDiff(ctx, s, opts)
+		if known := tool.AsError(err); err == nil || asPath || len(words) == 0 || known.Field != [...]string{"", "from", "to"}[len(words)] ||
+			known.Kind != tool.NotFound && known.Kind != tool.Invalid {
+			return asUsage(err)
 		}
-		diff, err := s.Diff(ctx, &opts.DiffOptions)
+		opts.choose(words, true)
+		rel, err := vfs.Any.Parse(opts.Path)
 		if err != nil {
 			return asUsage(err)
 		}
-		if !a.json {
-			a.sayLeftOutOf(diff.Git, diff.Byproducts)
+		if _, missing := fs.Stat(s.Files(), path.Join(".", rel)); missing != nil {
+			diff, err := s.Diff(ctx, &opts.DiffOptions)
+			if err != nil || len(diff.Changes) == 0 {
+				return asUsage(errors.Join(err, tool.Errorf(tool.NotFound, "%q is neither a snapshot nor a path of the workspace with changes; wisbox snapshot list shows the snapshots", opts.Path)))
+			}
 		}
-		return a.print(diff, func(w io.Writer) { opts.write(w, diff) })
+		return asUsage(a.showDiff(ctx, s, opts))
 	})
+}
+
+const maxDiffArgs = 4 // SESSION, two snapshots and a path
+
+// choose takes the words after SESSION: snapshots and, if asPath is set, a path at the end.
+func (o *diffOptions) choose(words []string, asPath bool) {
+	o.From, o.To, o.Path = "", "", ""
+	if asPath {
+		o.Path, words = words[len(words)-1], words[:len(words)-1]
+	}
+	for i, to := range []*string{&o.From, &o.To} {
+		if i < len(words) {
+			*to = words[i]
+		}
+	}
+}
+
+func (a *app) showDiff(ctx context.Context, s *wisbox.Session, opts *diffOptions) error {
+	if opts.patch {
+		return a.writePatch(ctx, s, &opts.DiffOptions)
+	}
+	diff, err := s.Diff(ctx, &opts.DiffOptions)
+	if err != nil {
+		return err
+	}
+	if !a.json {
+		a.sayLeftOutOf(diff.Git, diff.Byproducts, diff.Ignored)
+	}
+	return a.print(diff, func(w io.Writer) { opts.write(w, diff) })
 }
 
 // writePatch writes the bytes as they are. It refuses a terminal, because programs chose them.
@@ -85,9 +129,9 @@ func (a *app) writePatch(ctx context.Context, s *wisbox.Session, opts *wisbox.Di
 	}
 	diff, err := s.Patch(ctx, w, opts)
 	if err = errors.Join(err, flush()); err != nil {
-		return asUsage(err)
+		return err
 	}
-	a.sayLeftOutOf(diff.Git, diff.Byproducts)
+	a.sayLeftOutOf(diff.Git, diff.Byproducts, diff.Ignored)
 	return nil
 }
 
@@ -119,16 +163,19 @@ func (s *shownLines) flush() error {
 }
 
 // sayLeftOutOf reports on stderr what a list of changes leaves out.
-func (a *app) sayLeftOutOf(git, byproducts int64) {
-	var left []string
+func (a *app) sayLeftOutOf(git, byproducts, ignored int64) {
 	if git > 0 {
-		left = append(left, quantity(git, "change", "changes")+" in .git")
+		fmt.Fprintf(a.err, "wisbox: left out %s of version control, in .git or the like\n", quantity(git, "file", "files"))
+	}
+	var left []string
+	if ignored > 0 {
+		left = append(left, quantity(ignored, "file", "files")+" that the mounted .gitignore ignores")
 	}
 	if byproducts > 0 {
-		left = append(left, quantity(byproducts, "file", "files")+" that programs write by themselves (--all shows them)")
+		left = append(left, quantity(byproducts, "file", "files")+" that programs write by themselves")
 	}
 	if len(left) > 0 {
-		fmt.Fprintf(a.err, "wisbox: left out %s\n", strings.Join(left, ", and "))
+		fmt.Fprintf(a.err, "wisbox: left out %s; --all includes them\n", strings.Join(left, ", and "))
 	}
 }
 
@@ -216,7 +263,7 @@ runs no host program. Review the changes before you run them.`,
 	}
 	cmd.Flags().BoolVarP(&opts.DryRun, "dry-run", "n", false, "show what would be written, and write nothing")
 	cmd.Flags().BoolVar(&opts.ThreeWay, "3way", false, "merge text files that also changed on the host")
-	cmd.Flags().BoolVar(&opts.All, "all", false, "include by-products of programs, such as __pycache__")
+	cmd.Flags().BoolVar(&opts.All, "all", false, "include ignored files and by-products of programs, such as __pycache__")
 	return cmd
 }
 
@@ -231,7 +278,7 @@ func (a *app) runApply(ctx context.Context, session string, opts *wisbox.ApplyOp
 			return asUsage(err)
 		}
 		if !a.json {
-			a.sayLeftOutOf(done.Git, done.Byproducts)
+			a.sayLeftOutOf(done.Git, done.Byproducts, done.Ignored)
 		}
 		if err := errors.Join(a.print(done, func(w io.Writer) { a.writeApplied(w, done) }), err); err != nil || done.Marked == 0 {
 			return err

@@ -16,6 +16,7 @@ import (
 	"github.com/wisbox/wisbox/hostmount"
 	"github.com/wisbox/wisbox/internal/beneath"
 	"github.com/wisbox/wisbox/internal/budget"
+	"github.com/wisbox/wisbox/internal/leftout"
 	"github.com/wisbox/wisbox/internal/retry"
 	"github.com/wisbox/wisbox/internal/sys"
 	"github.com/wisbox/wisbox/snapshot"
@@ -37,10 +38,14 @@ type Applied struct {
 	// markers because both sides changed the same lines.
 	Merged []Merged `json:"merged,omitempty"`
 	Marked int64    `json:"marked,omitempty"`
-	// Git and Byproducts are as in [Diff].
-	Git        int64 `json:"git_left_out,omitempty"`
-	Byproducts int64 `json:"byproducts_left_out,omitempty"`
+	Hidden
+
+	brought []string
 }
+
+// Brought returns the paths of the workspace whose state the host's folders have now: those that
+// were written, and those that it had already.
+func (a *Applied) Brought() []string { return a.brought }
 
 // Obstacle is a path of the workspace whose change can't be written, and the reason.
 type Obstacle struct {
@@ -65,13 +70,13 @@ type ApplyOptions struct {
 }
 
 // Apply writes the changes to the folders that the mounts were copied from. If a file of the host
-// has neither its content at the time of the mount nor the session's, that is a conflict, and Apply
-// writes nothing. It first prepares all content beside the files; after a failure, even between the
+// has neither its content at the time of the mount, nor what an earlier Apply wrote, nor the session's,
+// that is a conflict, and Apply writes nothing. It first prepares all content beside the files; after a failure, even between the
 // renames that follow, it restores everything. If the process is killed between the renames, the
 // replaced files are in a directory .wisbox-apply-… of the folder.
 func (s *Set) Apply(b *budget.Budget, homes []*hostmount.Home, opts ApplyOptions) (*Applied, error) {
 	a := &applier{set: s, threeWay: opts.ThreeWay, budget: b, ctx: b.Context(), homes: homes, freed: map[spot]bool{}, stages: map[*hostmount.Home]*stage{}}
-	a.out = &Applied{DryRun: opts.DryRun, Changes: []Change{}, Git: s.diff.Git, Byproducts: s.diff.Byproducts}
+	a.out = &Applied{DryRun: opts.DryRun, Changes: []Change{}, Hidden: s.diff.Hidden}
 	for _, p := range s.pairs {
 		if err := a.look(p); err != nil {
 			return nil, hostError(err)
@@ -95,9 +100,10 @@ type spot struct {
 // work is one change to make.
 type work struct {
 	spot
-	pair snapshot.Pair
-	host unix.Stat_t // the host's entry; Mode is 0 if there is none
-	name string      // in the stage
+	pair pair
+	base *snapshot.Entry // what the host's entry is: one of the pair's old states; nil if it is neither
+	host unix.Stat_t     // the host's entry; Mode is 0 if there is none
+	name string          // in the stage
 
 	isMerged bool
 	merged   string // written instead of the session's content
@@ -121,13 +127,13 @@ type applier struct {
 }
 
 // look decides how to make one change.
-func (a *applier) look(p snapshot.Pair) error {
+func (a *applier) look(p pair) error {
 	at, why := a.place(p)
 	if why != "" {
 		a.note(&a.out.LeftOut, p.Path, why)
 		return nil
 	}
-	w := &work{spot: at, pair: p}
+	w := &work{spot: at, pair: p, base: p.last()}
 	conflict, already, err := a.compare(w)
 	switch {
 	case err != nil:
@@ -137,6 +143,7 @@ func (a *applier) look(p snapshot.Pair) error {
 		a.note(&a.out.Conflicts, p.Path, conflict)
 	case already:
 		a.out.Already++
+		a.out.brought = append(a.out.brought, p.Path)
 	default:
 		a.add(w)
 	}
@@ -148,15 +155,16 @@ func (a *applier) add(w *work) {
 		a.freed[w.spot] = true
 	}
 	a.todo = append(a.todo, w)
+	a.out.brought = append(a.out.brought, w.pair.Path)
 	if a.named += len(w.pair.Path); len(a.out.Changes) == maxListed || a.named > maxNames {
 		a.out.More++
 		return
 	}
-	a.out.Changes = append(a.out.Changes, changeOf(w.pair))
+	a.out.Changes = append(a.out.Changes, changeOf(w.pair.Path, w.base, w.pair.New))
 }
 
 // place finds the host's path for a change; why is the reason if there is none.
-func (a *applier) place(p snapshot.Pair) (at spot, why string) {
+func (a *applier) place(p pair) (at spot, why string) {
 	found := false
 	var known bool // known to the host
 	for _, h := range a.homes {
@@ -175,8 +183,8 @@ func (a *applier) place(p snapshot.Pair) (at spot, why string) {
 	if reason := at.home.LeavesOut(at.rel); reason != "" {
 		return at, "the mount leaves it out: " + reason.Text()
 	}
-	if inGit(at.rel) {
-		return at, "it lies in a directory .git"
+	if reason := leftout.Why(at.rel); reason != "" {
+		return at, "it " + reason
 	}
 	if p.New != nil && p.New.Link && !staysInside(at.rel, p.New.Target) {
 		return at, "it is a link that may lead out of the folder"
@@ -187,7 +195,7 @@ func (a *applier) place(p snapshot.Pair) (at spot, why string) {
 // staysInside reports whether a link can only lead below the folder, whatever the directories on
 // its way are: it goes up only at its beginning, and not higher than the folder.
 func staysInside(rel, target string) bool {
-	if target == "" || path.IsAbs(target) || inGit(target) {
+	if target == "" || path.IsAbs(target) || leftout.VersionControl(target) {
 		return false
 	}
 	up, down := 0, false
@@ -246,6 +254,9 @@ func (a *applier) compare(w *work) (conflict string, already bool, err error) {
 		if a.freesAbove(w.spot) {
 			return a.compareNothing(w)
 		}
+		if w.pair.New == nil && a.set.replacedAbove(w.pair.Path) { // there as in the session, or that is the conflict
+			return "", true, nil
+		}
 		return linkThere, false, nil
 	case err != nil:
 		return "", false, err
@@ -281,31 +292,41 @@ func (a *applier) compareNothing(w *work) (conflict string, already bool, err er
 	switch {
 	case w.pair.New == nil:
 		return "", true, nil
-	case w.pair.Old != nil:
+	case w.pair.Old != nil && !(w.pair.brought && w.pair.was == nil):
 		return removedThere, false, nil
 	}
+	w.base = nil
 	return "", false, nil
 }
 
 func (a *applier) compareEntry(w *work, dir *os.File, name string) (conflict string, already bool, err error) {
+	p := &w.pair
 	if w.host.Mode&unix.S_IFMT == unix.S_IFDIR {
-		if w.pair.Old == nil && a.set.goes(w.pair.Path) {
+		switch {
+		case p.last() == nil && a.set.goes(p.Path):
 			w.host = unix.Stat_t{} // by then it is removed
 			return "", false, nil
+		case p.New == nil && (p.last() == nil || a.set.newDirs[p.Path]): // a directory there too, maybe an empty one
+			return "", true, nil
 		}
 		return addedThere, false, nil
 	}
-	same, err := a.same(w.pair.New, w, dir, name)
-	if err != nil || same && (hostExec(&w.host) == w.pair.New.Exec || w.pair.Old != nil && w.pair.Old.Exec == w.pair.New.Exec) {
+	same, err := a.same(p.New, w, dir, name)
+	if last := p.last(); err != nil || same && (hostExec(&w.host) == p.New.Exec || last != nil && last.Exec == p.New.Exec) {
 		return "", err == nil, err
 	}
-	same, err = a.same(w.pair.Old, w, dir, name)
+	for _, w.base = range []*snapshot.Entry{p.last(), p.Old} {
+		if same, err := a.same(w.base, w, dir, name); err != nil || same {
+			return "", false, err
+		}
+	}
+	if w.base = p.Old; w.base == nil {
+		w.base = p.last()
+	}
 	switch {
-	case err != nil || same:
-		return "", false, err
 	case a.threeWay:
 		return a.merge(w, dir, name)
-	case w.pair.Old == nil:
+	case w.base == nil:
 		return addedThere, false, nil
 	case a.conflicts >= maxObstacles: // nobody reads more reasons
 		return changedThere, false, nil
@@ -322,6 +343,16 @@ func hostExec(st *unix.Stat_t) bool {
 
 // goes reports whether the session has removed a directory.
 func (s *Set) goes(dir string) bool { return slices.Contains(s.goneDirs, dir) }
+
+// replacedAbove reports whether a directory of a path became a file or a link in the session.
+func (s *Set) replacedAbove(path string) bool {
+	for dir := parentOf(path); dir != ""; dir = parentOf(dir) {
+		if s.newFiles[dir] {
+			return true
+		}
+	}
+	return false
+}
 
 // same reports whether the host's file or link equals an entry of a snapshot.
 func (a *applier) same(e *snapshot.Entry, w *work, dir *os.File, name string) (bool, error) {

@@ -1,6 +1,7 @@
 package changes_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -26,6 +27,9 @@ type home struct {
 	host   string
 	given  string
 	mounts []hostmount.Mount
+
+	remembers bool // what it has applied, as a session does
+	applied   string
 }
 
 func newHome(t require.TestingT, top string, fill func(dir string)) (*home, func()) {
@@ -47,11 +51,27 @@ func (h *home) applyWith(opts changes.ApplyOptions) (*changes.Applied, error) {
 	homes, err := hostmount.OpenHomes(h.mounts, &hostmount.Options{AllowedRoots: []string{h.host}})
 	require.NoError(h.t, err)
 	defer hostmount.CloseHomes(homes)
-	set, free := h.set(h.given, changes.Options{All: true})
-	defer free()
-	left := budget.New(context.Background(), changes.Limits)
+	ctx, now := context.Background(), h.snapshot()
+	between, err := h.store.Between(ctx, h.given, now)
+	require.NoError(h.t, err)
+	defer between.Close()
+	which := changes.Options{All: true}
+	if h.applied != "" {
+		which.Applied, err = h.store.Between(ctx, h.applied, now)
+		require.NoError(h.t, err)
+		defer which.Applied.Close()
+	}
+	left := budget.New(ctx, changes.Limits)
 	defer left.Close()
-	return set.Apply(left, homes, opts)
+	set, err := changes.Of(left, between, which)
+	require.NoError(h.t, err)
+	done, err := set.Apply(left, homes, opts)
+	if h.remembers && err == nil && !opts.DryRun && len(done.Conflicts) == 0 {
+		info, err := h.store.Graft(ctx, cmp.Or(h.applied, h.given), now, done.Brought(), "applied")
+		require.NoError(h.t, err)
+		h.applied = info.ID
+	}
+	return done, err
 }
 
 // hostWrite writes a file of the host, as a person would.
@@ -116,7 +136,141 @@ func TestAnApplyMakesTheHostsFolderTheWorkspace(t *testing.T) {
 		again, err := h.apply(false)
 		require.NoError(t, err)
 		require.Empty(t, again.Changes)
+		require.Empty(t, again.Conflicts)
 	})
+}
+
+// TestAnApplyGoesOnWhereTheLastOneEnded with random changes between several applies, among them those
+// that undo a change.
+func TestAnApplyGoesOnWhereTheLastOneEnded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		top, err := os.MkdirTemp("", "apply")
+		require.NoError(t, err)
+		defer os.RemoveAll(top)
+		h, free := newHome(t, top, func(dir string) {
+			for range rapid.IntRange(0, 8).Draw(t, "before") {
+				change(t, dir)
+			}
+		})
+		defer free()
+		h.remembers = true
+		given := filepath.Join(top, "given")
+		copyTree(t, h.dir, given)
+		for range rapid.IntRange(2, 4).Draw(t, "rounds") {
+			if rapid.IntRange(0, 4).Draw(t, "back") == 0 {
+				names, err := os.ReadDir(h.dir)
+				require.NoError(t, err)
+				for _, name := range names {
+					require.NoError(t, os.RemoveAll(filepath.Join(h.dir, name.Name())))
+				}
+				copyTree(t, given, h.dir)
+			}
+			for range rapid.IntRange(1, 6).Draw(t, "changes") {
+				change(t, h.dir)
+			}
+			want := tree(t, h.dir)
+			done, err := h.apply(false)
+			if tool.KindOf(err) == tool.Conflict { // a skipped link keeps its directory
+				return
+			}
+			require.NoError(t, err)
+			require.Empty(t, done.Conflicts)
+			if len(done.LeftOut) > 0 {
+				return
+			}
+			require.Equal(t, want, tree(t, h.host))
+		}
+	})
+}
+
+// TestAFileThatBecameADirectoryIsNoConflictLater and the reverse, also without a record of the apply.
+func TestAFileThatBecameADirectoryIsNoConflictLater(t *testing.T) {
+	h, free := newHome(t, t.TempDir(), files("f", "d/x", "d/e/y", "l", "other"))
+	defer free()
+	for _, name := range []string{"f", "l", "d"} {
+		require.NoError(t, os.RemoveAll(filepath.Join(h.dir, name)))
+	}
+	h.write("f/new", "session\n")
+	h.write("d", "session\n")
+	require.NoError(t, os.Symlink("other", filepath.Join(h.dir, "l")))
+	for range 2 {
+		done, err := h.apply(false)
+		require.NoError(t, err)
+		assert.Empty(t, done.Conflicts)
+		assert.Equal(t, tree(t, h.dir), tree(t, h.host))
+	}
+	h.write("other", "session\n")
+	done, err := h.apply(false)
+	require.NoError(t, err)
+	assert.Empty(t, done.Conflicts)
+	assert.Len(t, done.Changes, 1)
+	assert.Equal(t, tree(t, h.dir), tree(t, h.host))
+
+	h.hostWrite("d", "host\n")
+	done, err = h.apply(false)
+	require.NoError(t, err)
+	require.Len(t, done.Conflicts, 1)
+	assert.Equal(t, "d", done.Conflicts[0].Path)
+}
+
+// TestWhatAPersonChangedAfterAnApplyIsAConflict, and a merge takes what the apply wrote as the ancestor.
+func TestWhatAPersonChangedAfterAnApplyIsAConflict(t *testing.T) {
+	lines := func(names ...string) string { return strings.Join(names, "\n") + "\n" }
+	h, free := newHome(t, t.TempDir(), func(dir string) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "f"), []byte(lines("1", "2", "3", "4", "5")), 0o644))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "gone"), []byte("mounted\n"), 0o644))
+	})
+	defer free()
+	h.remembers = true
+	h.write("f", lines("1", "two", "3", "4", "five"))
+	require.NoError(t, os.Remove(filepath.Join(h.dir, "gone")))
+	_, err := h.apply(false)
+	require.NoError(t, err)
+	h.hostWrite("f", lines("1", "two!", "3", "4", "five"))
+	h.hostWrite("gone", "another\n")
+	h.write("f", lines("1", "two", "3", "four", "five"))
+	h.write("gone", "back\n")
+	before := tree(t, h.host)
+	done, err := h.apply(false)
+	require.NoError(t, err)
+	require.Len(t, done.Conflicts, 2)
+	assert.Contains(t, done.Conflicts[0].Reason, "--3way")
+	h.untouched(before)
+	require.NoError(t, os.Remove(filepath.Join(h.host, "gone")))
+	done, err = h.applyWith(changes.ApplyOptions{ThreeWay: true})
+	require.NoError(t, err)
+	assert.Empty(t, done.Conflicts)
+	assert.Equal(t, []changes.Merged{{Path: "f"}}, done.Merged)
+	after := tree(t, h.host)
+	assert.Equal(t, fmt.Sprintf("false %q", lines("1", "two!", "3", "four", "five")), after["f"])
+	assert.Equal(t, `false "back\n"`, after["gone"])
+
+	h.hostWrite("f", lines("1", "2", "3", "4", "5", "6")) // a revert, then an edit: the mounted file is the ancestor
+	done, err = h.applyWith(changes.ApplyOptions{ThreeWay: true})
+	require.NoError(t, err)
+	assert.Len(t, done.Merged, 1)
+	assert.Contains(t, tree(t, h.host)["f"], "two")
+}
+
+// TestFilesNamedAsAnApplysDirectoryStayAway: one in the session doesn't come home, one that came with
+// a patch blocks nothing.
+func TestFilesNamedAsAnApplysDirectoryStayAway(t *testing.T) {
+	h, free := newHome(t, t.TempDir(), files("a", "d/b"))
+	defer free()
+	h.write("a", "session\n")
+	h.write(".wisbox-apply-x/y", "session\n")
+	h.write(".Wisbox-Apply-z", "session\n")
+	done, err := h.apply(false)
+	require.NoError(t, err)
+	require.Len(t, done.LeftOut, 2)
+	assert.Len(t, done.Changes, 1)
+	h.hostWrite(".wisbox-apply-x", "of a patch\n")
+	require.NoError(t, os.Mkdir(filepath.Join(h.host, ".wisbox-apply-y"), 0o755))
+	h.write("a", "again\n")
+	h.hostWrite("a", "a\n")
+	done, err = h.apply(false)
+	require.NoError(t, err)
+	assert.Empty(t, done.Conflicts)
 }
 
 func TestAConflictNamesEachFileAndNothingIsWritten(t *testing.T) {
@@ -212,11 +366,13 @@ func TestLinksThatMayLeadOutAndGitsDirectoryAreNeverWritten(t *testing.T) {
 	}
 	h.write(".git/config", "[core]\n\tfsmonitor = evil\n")
 	h.write("sub/.git/hooks/x", "evil\n")
+	h.write(".hg/hgrc", "[hooks]\nupdate = evil\n")
+	h.write("sub/.jj/repo/config.toml", "evil\n")
 	h.write("d/.git", "gitdir: ../evil\n")
 	done, err := h.apply(false)
 	require.NoError(t, err)
 	assert.Len(t, done.LeftOut, len(bad))
-	assert.Equal(t, int64(3), done.Git)
+	assert.Equal(t, int64(5), done.Git)
 	assert.Len(t, done.Changes, 3)
 	have := tree(t, h.host)
 	assert.Equal(t, `false ".git/config\n"`, have[".git/config"])

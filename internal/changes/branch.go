@@ -45,10 +45,10 @@ type Branched struct {
 func (s *Set) Branch(b *budget.Budget, homes []*hostmount.Home, opts BranchOptions) (*Branched, error) {
 	r := &brancher{
 		applier: applier{set: s, budget: b, ctx: b.Context(), homes: homes, freed: map[spot]bool{}},
-		opts:    opts, repos: map[*hostmount.Home]*plumbing.Repo{}, base: map[string]plumbing.Entry{}, puts: map[string]snapshot.Pair{},
+		opts:    opts, repos: map[*hostmount.Home]*plumbing.Repo{}, base: map[string]plumbing.Entry{}, puts: map[string]pair{},
 	}
 	defer r.close()
-	r.out = &Applied{DryRun: opts.DryRun, Changes: []Change{}, Git: s.diff.Git, Byproducts: s.diff.Byproducts}
+	r.out = &Applied{DryRun: opts.DryRun, Changes: []Change{}, Hidden: s.diff.Hidden}
 	done := &Branched{Branch: opts.Name}
 	err := r.branch(b.Context(), done)
 	if err != nil {
@@ -64,7 +64,7 @@ type brancher struct {
 	repos   map[*hostmount.Home]*plumbing.Repo
 	repo    *plumbing.Repo            // the repository of the changes
 	base    map[string]plumbing.Entry // the base's entries at and above the changes, by the path from the top
-	puts    map[string]snapshot.Pair
+	puts    map[string]pair
 	ignored int64
 }
 
@@ -104,7 +104,7 @@ func (r *brancher) branch(ctx context.Context, done *Branched) (err error) {
 }
 
 // assign finds the repository of a change, and the path in it.
-func (r *brancher) assign(ctx context.Context, p snapshot.Pair) error {
+func (r *brancher) assign(ctx context.Context, p pair) error {
 	at, why := r.place(p)
 	if why != "" {
 		r.note(&r.out.LeftOut, p.Path, why)
@@ -207,6 +207,11 @@ func (r *brancher) decide(at string) error {
 	if err != nil {
 		return err
 	}
+	if !old && p.brought { // an apply wrote it, and a person committed it
+		if old, err = r.is(p.was, has); err != nil {
+			return err
+		}
+	}
 	now, err := r.is(p.New, has)
 	switch {
 	case err != nil:
@@ -214,7 +219,7 @@ func (r *brancher) decide(at string) error {
 	case !there && p.New == nil, there && now && has.Mode == modeOf(p.New):
 		r.out.Already++
 	case !there, old, now:
-		r.add(&work{spot: spot{rel: at}, pair: p})
+		r.add(&work{spot: spot{rel: at}, pair: p, base: p.last()})
 	case p.Old == nil:
 		r.conflict(p, fileInBase)
 	default:
@@ -223,7 +228,7 @@ func (r *brancher) decide(at string) error {
 	return nil
 }
 
-func (r *brancher) conflict(p snapshot.Pair, reason string) {
+func (r *brancher) conflict(p pair, reason string) {
 	r.conflicts++
 	r.note(&r.out.Conflicts, p.Path, reason)
 }
@@ -239,6 +244,7 @@ func (r *brancher) blocked(at string, has plumbing.Entry) string {
 		case !is:
 		case e.Mode == plumbing.ModeSubmodule:
 			return inSubmodule
+		case r.puts[dir].New != nil && r.puts[at].New == nil: // replaced by what the session has there, or that is the conflict
 		case r.puts[dir].New != nil || r.puts[dir].Old == nil:
 			return fileInBase
 		}

@@ -2,16 +2,19 @@
 // as files in the mounted host folders, and as a branch.
 //
 // It trusts none of them: names, links and content come from programs. No host program runs on
-// them, nothing outside of the folders is written, and nothing in a .git directory is written or
-// shown.
+// them, nothing outside of the folders is written, and nothing in a directory of a version control
+// system (.git, .hg, see package leftout) is written or shown.
 package changes
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/wisbox/wisbox/internal/budget"
 	"github.com/wisbox/wisbox/internal/byproduct"
+	"github.com/wisbox/wisbox/internal/leftout"
 	"github.com/wisbox/wisbox/snapshot"
 )
 
@@ -61,87 +64,148 @@ type Diff struct {
 	// The sums of lines, if they were requested.
 	AddedLines   int64 `json:"added_lines,omitempty"`
 	RemovedLines int64 `json:"removed_lines,omitempty"`
-	// Git counts differences in .git directories, which are never shown; Byproducts counts files
-	// that programs write by themselves, such as caches, if they were left out.
-	Git        int64 `json:"git_left_out,omitempty"`
+	Hidden
+}
+
+// Hidden counts differences that are left out.
+type Hidden struct {
+	// Git counts those in the directories of version control systems (.git, .hg …), which are never
+	// shown.
+	Git int64 `json:"git_left_out,omitempty"`
+	// Byproducts counts files that programs write by themselves, such as caches.
 	Byproducts int64 `json:"byproducts_left_out,omitempty"`
+	// Ignored counts files that the mounted .gitignore files ignore.
+	Ignored int64 `json:"ignored_left_out,omitempty"`
 }
 
 // Options choose which changes count.
 type Options struct {
-	// All includes files that programs write by themselves, see package byproduct.
-	All bool
+	// All includes files that programs write by themselves, see package byproduct, and those that
+	// Mounted ignores; Ignored includes only the latter.
+	All, Ignored bool
 	// Below limits the changes to those at or below that path of the workspace; "" means all.
 	Below string
+	// Mounted has the .gitignore files that count, as they were mounted: programs can't change them.
+	// Nil means that none does.
+	Mounted *snapshot.Tree
+	// Applied is the comparison of what earlier calls of [Set.Apply] have written with the same new
+	// state; nil if there were none.
+	Applied *snapshot.Between
 }
 
 // Set has the differences of two snapshots that count.
 type Set struct {
-	between  *snapshot.Between
-	pairs    []snapshot.Pair
+	between *snapshot.Between
+	pairs   []pair
+	diff    Diff
+	all     []Change
+
 	goneDirs []string
-	diff     Diff
-	all      []Change
+	newFiles map[string]bool // the files and links of the new state that differ
+	newDirs  map[string]bool // the directories above them
+}
+
+// pair is a path with different entries.
+type pair struct {
+	snapshot.Pair
+	// brought reports that an apply has written the entry was; nil means that it removed the path.
+	brought bool
+	was     *snapshot.Entry
+}
+
+// last returns the entry that the host has if nobody but wisbox changed it.
+func (p *pair) last() *snapshot.Entry {
+	if p.brought {
+		return p.was
+	}
+	return p.Old
 }
 
 // Of selects from a comparison, which must stay open.
-func Of(between *snapshot.Between, opts Options) *Set {
-	s := &Set{between: between}
-	for _, p := range between.Pairs {
+func Of(b *budget.Budget, between *snapshot.Between, opts Options) (*Set, error) {
+	s := &Set{between: between, newFiles: map[string]bool{}, newDirs: map[string]bool{}}
+	ignores := newIgnorer(b, opts.Mounted)
+	for _, p := range allPairs(between, opts.Applied) {
+		if p.New != nil {
+			s.newFiles[p.Path] = true
+			for dir := parentOf(p.Path); dir != "" && !s.newDirs[dir]; dir = parentOf(dir) {
+				s.newDirs[dir] = true
+			}
+		}
 		switch {
 		case !below(p.Path, opts.Below):
-		case inGit(p.Path):
+		case leftout.VersionControl(p.Path):
 			s.diff.Git++
 		case !opts.All && byproduct.Is(p.Path):
 			s.diff.Byproducts++
 		default:
+			if err := ignores.look(p, opts.All || opts.Ignored); err != nil {
+				return nil, err
+			}
 			s.pairs = append(s.pairs, p)
 		}
 	}
-	for _, dir := range between.GoneDirs {
-		if below(dir, opts.Below) && !inGit(dir) && (opts.All || !byproduct.Is(dir)) {
+	if err := ignores.leaveOut(s); err != nil {
+		return nil, err
+	}
+	gone := between.GoneDirs
+	if opts.Applied != nil {
+		gone = slices.Concat(gone, opts.Applied.GoneDirs)
+		slices.Sort(gone)
+		gone = slices.Compact(gone)
+	}
+	for _, dir := range gone {
+		if below(dir, opts.Below) && !leftout.VersionControl(dir) && (opts.All || !byproduct.Is(dir)) {
 			s.goneDirs = append(s.goneDirs, dir)
 		}
 	}
 	s.list()
-	return s
+	return s, nil
 }
+
+// allPairs returns the pairs of a comparison, with the entries that an apply has written.
+func allPairs(between, applied *snapshot.Between) []pair {
+	brought := map[string]snapshot.Pair{}
+	if applied != nil {
+		for _, p := range applied.Pairs {
+			brought[p.Path] = p
+		}
+	}
+	all := make([]pair, 0, len(between.Pairs))
+	for _, p := range between.Pairs {
+		one := pair{Pair: p, brought: applied != nil, was: p.New}
+		if since, differs := brought[p.Path]; differs {
+			one.was = since.Old
+			delete(brought, p.Path)
+		}
+		all = append(all, one)
+	}
+	for _, since := range brought { // the session has undone its change
+		all = append(all, pair{Pair: snapshot.Pair{Path: since.Path, Old: since.New, New: since.New}, brought: true, was: since.Old})
+	}
+	if len(brought) > 0 {
+		slices.SortFunc(all, func(x, y pair) int { return cmp.Compare(x.Path, y.Path) })
+	}
+	return all
+}
+
+func parentOf(path string) string { return path[:max(strings.LastIndexByte(path, '/'), 0)] }
 
 func below(path, dir string) bool {
 	return dir == "" || path == dir || strings.HasPrefix(path, dir+"/")
-}
-
-// inGit reports whether a path has a name that git, on any system, takes for its own directory.
-func inGit(path string) bool {
-	for name := range strings.SplitSeq(path, "/") {
-		name, _, _ = strings.Cut(strings.ToLower(strings.Map(visible, name)), ":")
-		if name = strings.TrimRight(name, ". "); name == ".git" || name == "git~1" {
-			return true
-		}
-	}
-	return false
-}
-
-// visible drops the characters that HFS+ on a Mac ignores in names.
-func visible(r rune) rune {
-	switch {
-	case r >= 0x200c && r <= 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x206a && r <= 0x206f, r == 0xfeff:
-		return -1
-	}
-	return r
 }
 
 // list makes changes of the pairs: a removal and an addition with the same content become a rename.
 func (s *Set) list() {
 	removed := map[string][]int{} // content to pairs
 	for i, p := range s.pairs {
-		if p.New == nil && p.Old.ContentID() != "" {
-			removed[p.Old.ContentID()] = append(removed[p.Old.ContentID()], i)
+		if old := p.last(); p.New == nil && old != nil && old.ContentID() != "" {
+			removed[old.ContentID()] = append(removed[old.ContentID()], i)
 		}
 	}
 	from, taken := map[int]int{}, map[int]bool{}
 	for i, p := range s.pairs {
-		if p.Old != nil || p.New.ContentID() == "" {
+		if p.last() != nil || p.New == nil || p.New.ContentID() == "" {
 			continue
 		}
 		if was := removed[p.New.ContentID()]; len(was) > 0 {
@@ -152,21 +216,21 @@ func (s *Set) list() {
 		if taken[i] {
 			continue
 		}
-		c := changeOf(p)
+		c := changeOf(p.Path, p.last(), p.New)
 		if was, ok := from[i]; ok {
-			c.Status, c.From, c.old = Renamed, s.pairs[was].Path, s.pairs[was].Old
+			c.Status, c.From, c.old = Renamed, s.pairs[was].Path, s.pairs[was].last()
 			c.OldMode = modeOf(c.old)
 		}
 		s.all = append(s.all, c)
 	}
 }
 
-func changeOf(p snapshot.Pair) Change {
-	c := Change{Path: p.Path, Status: Changed, OldMode: modeOf(p.Old), Mode: modeOf(p.New), old: p.Old, new: p.New}
+func changeOf(path string, old, now *snapshot.Entry) Change {
+	c := Change{Path: path, Status: Changed, OldMode: modeOf(old), Mode: modeOf(now), old: old, new: now}
 	switch {
-	case p.Old == nil:
+	case old == nil:
 		c.Status = Added
-	case p.New == nil:
+	case now == nil:
 		c.Status = Removed
 	}
 	return c

@@ -116,7 +116,7 @@ func (a *applier) merge(w *work, dir *os.File, name string) (conflict string, al
 	if err != nil || conflict != "" {
 		return conflict, false, err
 	}
-	old, now := w.pair.Old, w.pair.New
+	old, now := w.base, w.pair.New
 	merged, conflicts := merge3(texts[0], texts[1], texts[2])
 	if merged == texts[1] && (old == nil || old.Exec == now.Exec) {
 		return "", true, nil
@@ -142,7 +142,7 @@ func (a *applier) wouldMerge(w *work, dir *os.File, name string) (bool, error) {
 
 // hold charges the memory of a merge, unless sizes and kinds already rule it out.
 func (a *applier) hold(w *work) (conflict string, free func(), err error) {
-	old, now := w.pair.Old, w.pair.New
+	old, now := w.base, w.pair.New
 	switch {
 	case now == nil:
 		return goneInOne, nil, nil
@@ -153,8 +153,10 @@ func (a *applier) hold(w *work) (conflict string, free func(), err error) {
 	}
 	const copies = 4 // held at the same time: the content, its lines, their differences, the result
 	sizes := w.host.Size + now.Size
-	if old != nil {
-		sizes += old.Size
+	for _, e := range []*snapshot.Entry{old, w.pair.other()} {
+		if e != nil {
+			sizes += e.Size
+		}
 	}
 	held := copies * int(sizes)
 	return "", func() { a.budget.Release(held) }, a.budget.Hold(held)
@@ -164,6 +166,15 @@ func (a *applier) hold(w *work) (conflict string, free func(), err error) {
 func (a *applier) mergeable(w *work, dir *os.File, name string) (texts [3]string, conflict string, err error) {
 	if texts, err = a.texts(w, dir, name); err != nil {
 		return texts, "", err
+	}
+	if other := w.pair.other(); other != nil { // the host's file comes from the one that it resembles more
+		text, err := a.text(other)
+		if err != nil {
+			return texts, "", err
+		}
+		if isText(text) && isText(texts[1]) && distance(text, texts[1]) < distance(texts[0], texts[1]) {
+			w.base, texts[0] = other, text
+		}
 	}
 	for _, text := range texts {
 		if !isText(text) {
@@ -186,14 +197,35 @@ func isMarked(text string) bool {
 	return false
 }
 
-// texts returns the content at the time of the mount, the host's, and the session's.
+// other returns a file that an apply wrote, as another ancestor than the mounted file; nil if there is
+// none that can be merged.
+func (p *pair) other() *snapshot.Entry {
+	if !p.brought || p.Old == nil || p.was == nil || p.was.Link || p.was.Size > maxMerged {
+		return nil
+	}
+	return p.was
+}
+
+// distance returns the size of the differences between two texts.
+func distance(from, to string) (n int) {
+	for _, e := range udiff.Lines(from, to) {
+		n += e.End - e.Start + len(e.New)
+	}
+	return n
+}
+
+func (a *applier) text(e *snapshot.Entry) (string, error) {
+	var b strings.Builder
+	err := copyContent(a.ctx, a.budget, a.set.between, e, &b)
+	return b.String(), err
+}
+
+// texts returns the ancestor, the host's content, and the session's.
 func (a *applier) texts(w *work, dir *os.File, name string) (texts [3]string, err error) {
-	for i, e := range []*snapshot.Entry{0: w.pair.Old, 2: w.pair.New} {
-		var b strings.Builder
-		if err := copyContent(a.ctx, a.budget, a.set.between, e, &b); err != nil {
+	for i, e := range []*snapshot.Entry{0: w.base, 2: w.pair.New} {
+		if texts[i], err = a.text(e); err != nil {
 			return texts, err
 		}
-		texts[i] = b.String()
 	}
 	fd, err := beneath.OpenAt(int(dir.Fd()), name, unix.O_RDONLY)
 	if err != nil {

@@ -25,15 +25,17 @@ const (
 type Left struct {
 	Git        int64 `json:"git,omitempty"`
 	Byproducts int64 `json:"byproducts,omitempty"`
+	Ignored    int64 `json:"ignored,omitempty"`
 }
 
 // Left returns the changes that the set leaves out.
-func (s *Set) Left() Left { return Left{s.diff.Git, s.diff.Byproducts} }
+func (s *Set) Left() Left { return Left(s.diff.Hidden) }
 
 // LeaveOut adds changes that were left out before the set was packed.
 func (s *Set) LeaveOut(l Left) {
 	s.diff.Git += l.Git
 	s.diff.Byproducts += l.Byproducts
+	s.diff.Ignored += l.Ignored
 }
 
 // Pack writes the set for another machine, which reads it with [Unpack].
@@ -42,10 +44,10 @@ func (s *Set) Pack(b *budget.Budget, w io.Writer) error {
 	archive := tar.NewWriter(out)
 	for _, side := range []struct {
 		prefix string
-		entry  func(snapshot.Pair) *snapshot.Entry
+		entry  func(pair) *snapshot.Entry
 	}{
-		{packedOld, func(p snapshot.Pair) *snapshot.Entry { return p.Old }},
-		{packedNew, func(p snapshot.Pair) *snapshot.Entry { return p.New }},
+		{packedOld, func(p pair) *snapshot.Entry { return p.Old }},
+		{packedNew, func(p pair) *snapshot.Entry { return p.New }},
 	} {
 		for _, p := range s.pairs {
 			if err := s.packOne(b, archive, side.prefix+p.Path, side.entry(p)); err != nil {

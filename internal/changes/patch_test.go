@@ -53,7 +53,11 @@ func (b *bed) snapshot() string {
 func (b *bed) set(from string, opts changes.Options) (*changes.Set, func()) {
 	between, err := b.store.Between(context.Background(), from, b.snapshot())
 	require.NoError(b.t, err)
-	return changes.Of(between, opts), between.Close
+	left := budget.New(context.Background(), changes.Limits)
+	defer left.Close()
+	set, err := changes.Of(left, between, opts)
+	require.NoError(b.t, err)
+	return set, between.Close
 }
 
 // patch returns the differences from a snapshot as a patch and as a list.
@@ -216,7 +220,7 @@ func TestGitsOwnDirectoryAndByProductsAreLeftOut(t *testing.T) {
 	b, free := newBed(t, t.TempDir())
 	defer free()
 	given := b.snapshot()
-	for _, name := range []string{".git/config", "sub/.GIT/hooks/post-commit", "x/git~1/config", "y/.git. /config", "z/.git", "hfs/.g\u200cit/config", "__pycache__/a.pyc", "real"} {
+	for _, name := range []string{".git/config", "sub/.GIT/hooks/post-commit", "x/git~1/config", "y/.git. /config", "z/.git", "hfs/.g\u200cit/config", ".hg/hgrc", "sub/.svn/wc.db", "_darcs/prefs/defaults", ".jj/repo/config.toml", ".bzr/branch/branch.conf", "__pycache__/a.pyc", "real"} {
 		b.write(name, "x\n")
 	}
 	set, done := b.set(given, changes.Options{})
@@ -224,7 +228,7 @@ func TestGitsOwnDirectoryAndByProductsAreLeftOut(t *testing.T) {
 	diff := set.Diff()
 	require.Len(t, diff.Changes, 1)
 	assert.Equal(t, "real", diff.Changes[0].Path)
-	assert.Equal(t, int64(6), diff.Git)
+	assert.Equal(t, int64(11), diff.Git)
 	assert.Equal(t, int64(1), diff.Byproducts)
 }
 

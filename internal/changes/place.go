@@ -13,12 +13,11 @@ import (
 
 	"github.com/wisbox/wisbox/hostmount"
 	"github.com/wisbox/wisbox/internal/beneath"
+	"github.com/wisbox/wisbox/internal/leftout"
 	"github.com/wisbox/wisbox/internal/sys"
 	"github.com/wisbox/wisbox/snapshot"
 	"github.com/wisbox/wisbox/tool"
 )
-
-const stagePrefix = ".wisbox-apply-"
 
 // stage is a directory in a folder of the host. It has the new files until they are moved to their
 // places, and the replaced ones until everything is done.
@@ -65,7 +64,7 @@ func newStage(top *os.File) (*stage, error) {
 	if err := refuseOther(top); err != nil {
 		return nil, err
 	}
-	s := &stage{top: top, name: stagePrefix + strings.ToLower(rand.Text())}
+	s := &stage{top: top, name: leftout.ApplyDir + strings.ToLower(rand.Text())}
 	if err := unix.Mkdirat(int(top.Fd()), s.name, 0o700); err != nil {
 		return nil, err
 	}
@@ -90,7 +89,7 @@ func refuseOther(top *os.File) error {
 	defer unix.Close(fd)
 	other := ""
 	err = beneath.ReadDir(fd, func(e beneath.Entry) bool {
-		if strings.HasPrefix(e.Name, stagePrefix) {
+		if strings.HasPrefix(e.Name, leftout.ApplyDir) && isStage(fd, e.Name) {
 			other = strings.Clone(e.Name)
 		}
 		return other == ""
@@ -99,6 +98,14 @@ func refuseOther(top *os.File) error {
 		err = tool.Errorf(tool.Busy, "another apply works in the host's folder, or was killed there; wait, or check the files that it replaced in %q of that folder, remove that directory, then try again", other)
 	}
 	return err
+}
+
+// isStage reports whether an entry of a folder can be a stage, and not a file that came home with a
+// patch or a copy.
+func isStage(folder int, name string) bool {
+	var st unix.Stat_t
+	err := unix.Fstatat(folder, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	return err == nil && st.Mode == unix.S_IFDIR|0o700 && int(st.Uid) == os.Geteuid()
 }
 
 func (s *stage) discard() {
@@ -163,18 +170,18 @@ func (a *applier) readyFile(s *stage, w *work, e *snapshot.Entry) error {
 		err = s.adopt(w.name, &w.host)
 	}
 	if err == nil && w.host.Mode&unix.S_IFMT == unix.S_IFREG {
-		err = unix.Fchmod(fd, modeBeside(&w.host, w.pair))
+		err = unix.Fchmod(fd, modeBeside(&w.host, w.base, w.pair.New))
 	}
 	return errors.Join(err, f.Close())
 }
 
 // modeBeside returns the mode of the replaced file, with the session's choice of executable or not.
-func modeBeside(host *unix.Stat_t, p snapshot.Pair) uint32 {
+func modeBeside(host *unix.Stat_t, old, now *snapshot.Entry) uint32 {
 	mode := uint32(host.Mode) & 0o777
 	switch {
-	case p.Old == nil || p.Old.Exec == p.New.Exec:
+	case old == nil || old.Exec == now.Exec:
 		return mode
-	case p.New.Exec:
+	case now.Exec:
 		return mode | mode&0o444>>2
 	}
 	return mode &^ 0o111

@@ -47,7 +47,7 @@ export interface FileChange {
 
 export interface Compared {
   from: string; to?: string; changes: FileChange[]; more_changes?: number; added_lines?: number; removed_lines?: number;
-  git_left_out?: number; byproducts_left_out?: number; patch: string; cut: boolean;
+  git_left_out?: number; byproducts_left_out?: number; ignored_left_out?: number; patch: string; cut: boolean;
 }
 
 export interface Entry { name: string; kind: "file" | "dir" | "link" | "other"; size: number; modified_at: string; target?: string; odd?: boolean }

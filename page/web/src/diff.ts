@@ -50,16 +50,19 @@ function split(all: Line[]): HTMLElement[] {
   return rows;
 }
 
-/** What differs: the list of files, then the patch. */
-export function diffOf(d: Compared): HTMLElement {
-  const all = lines(d.patch);
+/** What differs: the list of files, then the patch. A button calls all, which shows the files that are left out too. */
+export function diffOf(d: Compared, all: () => Promise<void>): HTMLElement {
+  const left = [d.git_left_out && `${d.git_left_out} in .git and the like`, d.ignored_left_out && `${d.ignored_left_out} that .gitignore ignores`,
+    d.byproducts_left_out && `${d.byproducts_left_out} that programs write by themselves`].filter(Boolean);
+  const note = left.length > 0 && h("p", { class: "none" }, `Left out: ${left.join(", ")}. `, (d.ignored_left_out || d.byproducts_left_out) && button("Show all files", all));
+  const text = lines(d.patch);
   const body = h("tbody"), more = h("div", { class: "row" });
   let beside = false, drawn = 0;
   const draw = () => {
-    const next = all.slice(drawn, drawn + shownLines);
+    const next = text.slice(drawn, drawn + shownLines);
     drawn += next.length;
     body.append(...(beside ? split(next) : unified(next)));
-    more.replaceChildren(...(drawn < all.length ? [button(`More lines (${all.length - drawn})`, draw)] : []));
+    more.replaceChildren(...(drawn < text.length ? [button(`More lines (${text.length - drawn})`, draw)] : []));
   };
   const turn = h("button", { type: "button", "aria-pressed": "false", click: () => {
     beside = !beside;
@@ -69,13 +72,12 @@ export function diffOf(d: Compared): HTMLElement {
     draw();
   } }, "Side by side");
   draw();
-  if (d.changes.length === 0 && !d.more_changes) return h("p", { class: "none" }, "No differences.");
-  const left = [d.git_left_out && `${d.git_left_out} in .git`, d.byproducts_left_out && `${d.byproducts_left_out} that programs write by themselves`].filter(Boolean);
+  if (d.changes.length === 0 && !d.more_changes) return h("div", {}, h("p", { class: "none" }, "No differences."), note);
   return h("section", { class: "diff", "aria-label": "Diff" },
     h("div", { class: "row" }, h("strong", {}, `${d.changes.length + (d.more_changes ?? 0)} changed, +${d.added_lines ?? 0} −${d.removed_lines ?? 0} lines`), turn),
     h("ul", { class: "paths" }, ...d.changes.slice(0, 200).map((c) => h("li", {}, h("span", { class: `status ${c.status}` }, c.status), " ", h("bdi", {}, plain(c.path)),
       c.from !== undefined && h("span", {}, " from ", h("bdi", {}, plain(c.from))), c.binary === true && " (binary)"))),
-    left.length > 0 && h("p", { class: "none" }, `Left out: ${left.join(", ")}.`),
+    note,
     d.cut && h("p", { class: "none" }, "The patch is too large to show completely; download it."),
-    all.length > 0 && h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "Patch" }, h("table", { class: "patch" }, body)), more);
+    text.length > 0 && h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "Patch" }, h("table", { class: "patch" }, body)), more);
 }

@@ -16,14 +16,14 @@ export async function snapshots(into: HTMLElement, id: string, gone: AbortSignal
     show(body, ...all.map((s) => row(id, s, named(s), load, (f) => { from.value = f; to.value = ""; return compare(); })));
     if (all.length === 0) show(body, h("tr", {}, h("td", { colspan: 5, class: "none" }, "No snapshots yet.")));
   };
-  const compare = async () => {
-    const query = { from: from.value, to: to.value };
+  const compare = async (all = "") => {
+    const query = { from: from.value, to: to.value, ...(all && { all }) };
     const d = await get<Compared>(of(id, "diff", query), gone);
-    show(patch, h("p", {}, button("Download the patch", () => download(of(id, "patch", query), `${id}.patch`))), diffOf(d));
+    show(patch, h("p", {}, button("Download the patch", () => download(of(id, "patch", query), `${id}.patch`))), diffOf(d, () => compare("1")));
   };
   show(into, h("div", { class: "row" }, button("Keep the files as they are", () =>
     ask("New snapshot", "", [{ name: "label", label: "Name" }], "Keep", async (a) => { await asked("POST", of(id, "snapshots"), { label: a["label"] }); await load(); }), { class: "main" })),
-    h("div", { class: "row" }, h("label", { for: "from" }, "From"), from, h("label", { for: "to" }, "to"), to, button("Compare", compare)),
+    h("div", { class: "row" }, h("label", { for: "from" }, "From"), from, h("label", { for: "to" }, "to"), to, button("Compare", () => compare())),
     patch,
     h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "Snapshots" }, h("table", {}, h("thead", {}, h("tr", {}, ...["Snapshot", "Made", "Files", "Size", "Actions"].map((t) => h("th", { scope: "col" }, t)))), body)));
   await load();

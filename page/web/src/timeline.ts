@@ -171,13 +171,14 @@ const changed = (c: Call, n: number) => (n === 0 && c.changes_unknown ? "changes
 
 function fill(body: HTMLElement, c: Call, id: string, canUndo: boolean): void {
   const patch = h("div"), shown = h("div");
+  const diff = async (all?: string): Promise<void> => show(patch, diffOf(await get<Compared>(of(id, `steps/${encodeURIComponent(c.call)}`, { all })), () => diff("1")));
   const facts: [string, Child][] = [["Call", c.call], ["Caller", plain(c.caller)], ["Number in the log", c.seq], ["Result", `${c.result_bytes} bytes`]];
   for (const [k, v] of Object.entries(c.args ?? {})) if (v !== "") facts.push([plain(k, 60), plain(Array.isArray(v) ? v.join(" ") : String(v))]);
   if (c.message) facts.push(["Message", plain(c.message)]);
   show(body, h("dl", {}, ...facts.flatMap(([k, v]) => [h("dt", {}, k), h("dd", {}, h("bdi", {}, v))])),
     (c.changes ?? []).length > 0 && h("ul", { class: "paths" }, ...(c.changes ?? []).map((f) => h("li", {}, f.removed ? "− " : "± ", h("bdi", {}, plain(f.path))))),
     canUndo && h("div", { class: "row" },
-      button("Show the diff", async () => show(patch, diffOf(await get<Compared>(of(id, `steps/${encodeURIComponent(c.call)}`)))), { "aria-label": `Show the diff: ${c.tool} ${c.call}` }),
+      button("Show the diff", () => diff(), { "aria-label": `Show the diff: ${c.tool} ${c.call}` }),
       button("Undo this call and all after it", () => undo(id, c.call, c.tool), { class: "danger", "aria-label": `Undo this call and all after it: ${c.tool} ${c.call}` })), patch, shown);
   void get<{ objects: Shown[] }>(of(id, `shown/${encodeURIComponent(c.call)}`)).then(({ objects }) => show(shown, ...objects.map(objectOf)), (e: unknown) => {
     if (c.tool === "evaluate_python" && e instanceof Refused && e.status === 404) show(shown, h("p", { class: "none" }, "No picture or table of this evaluation is kept."));

@@ -1,0 +1,25 @@
+package leftout_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/wisbox/wisbox/internal/leftout"
+)
+
+func TestEverySpellingOfADirectoryIsRecognised(t *testing.T) {
+	for _, path := range []string{
+		".git", ".git/config", "a/.git/hooks/x", ".GIT", ".gIt ", ".git.", ".git. .", "GIT~1", "a/git~1/x", ".git::$INDEX_ALLOCATION", ".g\u200cit", ".gi\ufefft/x",
+		".hg/hgrc", ".HG", "hg~1/hgrc", ".jj/repo/config.toml", ".bzr/branch/branch.conf", "_darcs/prefs/defaults", "_DARCS.", ".svn/wc.db", "SVN~1", ".sl/config", ".pijul/config",
+	} {
+		assert.True(t, leftout.VersionControl(path), path)
+	}
+	for _, path := range []string{"", "git", "x.git", ".github/workflows/x", ".gitignore", ".gitattributes", "darcs", ".hgignore", "a.git/config", "git~2", ".gitx", ".hgtags", "a/b"} {
+		assert.False(t, leftout.VersionControl(path), path)
+	}
+	for _, path := range []string{".git/config", ".wisbox-apply-x/y", "a/.Wisbox-Apply-x"} {
+		assert.NotEmpty(t, leftout.Why(path), path)
+	}
+	assert.Empty(t, leftout.Why("a/wisbox-apply-x"))
+}
